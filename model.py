@@ -1,0 +1,503 @@
+"""model.py - the policy: a Qwen3 that fits on a few pages, how to load it and how to talk to it.
+
+What you will learn here: what happens between a list of token ids and the logits of the next token. Qwen3 is a pre-norm
+decoder with RMSNorm, rotary positions (RoPE), grouped-query attention (GQA) with a norm on each query and key head,
+a SwiGLU MLP and, in the small sizes, an output head tied to the embedding. Modules carry the names of the published
+checkpoints, so loading is a check of names and shapes and needs no mapping table.
+
+    python model.py Qwen/Qwen3-0.6B-Base "The capital of France is"
+
+Letters: B rows, T tokens, S cache slots, V vocabulary, C hidden size, H query heads, K key/value heads, D head size.
+Sources: Qwen3 Technical Report (arXiv 2505.09388); RoPE (2104.09864); GQA (2305.13245); RMSNorm (1910.07467); SwiGLU
+(2002.05202). Left out: mixture of experts, sliding windows, YaRN, quantisation, any attention kernel but PyTorch's own.
+"""
+
+import json
+import os
+import shutil
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import huggingface_hub
+import tokenizers
+import torch
+import torch.nn.functional as F
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+
+class ModelError(Exception):
+    """A model that cannot be loaded or saved: the message names the file or tensor and says what to do."""
+
+
+# ---- 1. Config -------------------------------------------------------------------------------------------------------
+
+@dataclass
+class Config:
+    """The numbers that fix the architecture, named as in config.json. The defaults are Qwen3-0.6B-Base."""
+
+    vocab_size: int = 151936
+    hidden_size: int = 1024
+    intermediate_size: int = 3072
+    num_hidden_layers: int = 28
+    num_attention_heads: int = 16
+    num_key_value_heads: int = 8
+    head_dim: int = 128                  # not hidden_size / num_attention_heads: Qwen3-0.6B has 16 * 128 != 1024
+    rope_theta: float = 1e6
+    rms_norm_eps: float = 1e-6
+    max_position_embeddings: int = 32768
+    tie_word_embeddings: bool = True
+    eos_token_id: tuple = (151643,)      # every token that ends a completion
+    num_tokens: int = 0                  # ids below this have a token; Qwen3 pads the embedding beyond (0: no padding)
+
+    def __post_init__(self):
+        eos = self.eos_token_id
+        self.eos_token_id = (eos,) if isinstance(eos, int) else tuple(eos or ())
+        self.num_tokens = self.num_tokens or self.vocab_size
+
+    @classmethod
+    def tiny(cls, vocab_size, eos_token_id):
+        """The embedded laboratory model: the same architecture with about 150,000 parameters, quick on any CPU."""
+        return cls(vocab_size=vocab_size, hidden_size=64, intermediate_size=256, num_hidden_layers=2,
+                   num_attention_heads=4, num_key_value_heads=2, head_dim=16, rope_theta=1e4,
+                   max_position_embeddings=1024, eos_token_id=eos_token_id)
+
+    @classmethod
+    def from_dir(cls, directory):
+        """Read config.json, and the stop tokens from generation_config.json: a post-trained Qwen3 lists both of its
+        stop tokens only there. Raises ModelError for another architecture than the dense Qwen3."""
+        path = Path(directory) / "config.json"
+        raw = _read_json(path)
+        rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}   # transformers 5 writes the former
+        wants = {"model_type": "qwen3", "hidden_act": "silu", "attention_bias": False, "use_sliding_window": False}
+        found = {key: raw.get(key, None if key == "model_type" else value) for key, value in wants.items()}
+        found["rope_type"], wants["rope_type"] = rope.get("rope_type", rope.get("type", "default")), "default"
+        for key, value in wants.items():
+            if found[key] != value:
+                raise ModelError(f"{path}: {key} is {found[key]!r}, but only the dense Qwen3 models ({key} {value!r}) "
+                                 "are implemented here; choose Qwen/Qwen3-0.6B to Qwen3-32B or a model of that shape")
+        raw["rope_theta"] = raw.get("rope_theta") or rope.get("rope_theta")
+        generation = path.with_name("generation_config.json")
+        if generation.exists():
+            raw["eos_token_id"] = _read_json(generation).get("eos_token_id") or raw.get("eos_token_id")
+        names = [f for f in cls.__dataclass_fields__ if f != "num_tokens"]
+        missing = [f for f in names if raw.get(f) is None and f != "tie_word_embeddings"]
+        if missing:
+            raise ModelError(f"{path}: no value for {', '.join(missing)}; is the file complete?")
+        return cls(**{f: raw[f] for f in names if raw.get(f) is not None})
+
+    def to_json(self, dtype):
+        fields = {key: value for key, value in asdict(self).items() if key != "num_tokens"}
+        fields["eos_token_id"] = self.eos_token_id[0] if len(self.eos_token_id) == 1 else list(self.eos_token_id)
+        return {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_act": "silu",
+                "attention_bias": False, "attention_dropout": 0.0, "use_sliding_window": False, **fields,
+                "torch_dtype": str(dtype).removeprefix("torch.")}
+
+
+def _read_json(path):
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelError(f"{path}: no such file; a model directory holds config.json, tokenizer.json and "
+                         "model.safetensors") from None
+    except ValueError as error:
+        raise ModelError(f"{path}: not valid JSON ({error}); fetch the file again") from None
+
+
+# ---- 2. The blocks ---------------------------------------------------------------------------------------------------
+
+class RMSNorm(nn.Module):
+    """x * weight / sqrt(mean(x^2) + eps) over the last dimension; the mean is taken in fp32 whatever x is."""
+
+    def __init__(self, dim, eps):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.eps = eps
+
+    def forward(self, x):
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+def rope_tables(positions, config, dtype):
+    """cos and sin of position * theta^(-2i/D), i = 0 .. D/2-1, each twice over: (..., T) -> two of (..., 1, T, D)."""
+    exponents = torch.arange(0, config.head_dim, 2, device=positions.device).float() / config.head_dim
+    angles = positions[..., None].float() * config.rope_theta ** -exponents           # fp32: bf16 cannot count past 256
+    angles = torch.cat((angles, angles), dim=-1).unsqueeze(-3)                        # (..., 1, T, D), 1 for the heads
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def apply_rope(x, cos, sin):
+    """Rotate each pair (x_i, x_{i+D/2}) by its position's angle. The published weights expect this half-split pairing;
+    the RoPE paper pairs neighbours (x_2i, x_2i+1): the same rotation with the dimensions in another order."""
+    left, right = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-right, left), dim=-1) * sin
+
+
+class KVCache:
+    """Keys and values of the tokens seen so far, preallocated. Rows are left-aligned: slot s of a row holds its token
+    at position s, so a query at position p may see exactly the slots <= p. That one rule serves ragged rows, and makes
+    whatever stands in later slots (the right padding of a shorter prompt) invisible until it is overwritten.
+
+    k, v: a list over layers of (B, K, S, D). lengths: (B,) tokens that each row holds. used: max(lengths), as a plain
+    int, so that no step has to ask the device for it.
+    """
+
+    def __init__(self, config, rows, slots, device, dtype):
+        shape = (rows, config.num_key_value_heads, slots, config.head_dim)
+        # zeros, not empty: a masked slot has weight 0, but 0 * NaN would still be NaN
+        self.k, self.v = ([torch.zeros(shape, device=device, dtype=dtype) for _ in range(config.num_hidden_layers)]
+                          for _ in range(2))
+        self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
+        self.rows = torch.arange(rows, device=device)[:, None]
+        self.used = 0
+
+    def write(self, layer, k, v, positions):
+        """Store k, v (B, K, T, D) at positions (B, T); returns all keys and values so far, (B, K, used + T, D)."""
+        self.k[layer][self.rows, :, positions] = k.transpose(1, 2)
+        self.v[layer][self.rows, :, positions] = v.transpose(1, 2)
+        end = self.used + k.size(2)
+        return self.k[layer][:, :, :end], self.v[layer][:, :, :end]
+
+    def take(self, rows, slots=None):
+        """Keep the given rows (a LongTensor; a row may be named several times); slots: room for that many tokens."""
+        for side in (self.k, self.v):
+            for layer, old in enumerate(side):                # layer by layer, so that two whole caches never coexist
+                side[layer] = F.pad(old[rows], (0, 0, 0, slots - old.size(2))) if slots else old[rows]
+        self.lengths = self.lengths[rows]
+        self.rows = torch.arange(len(rows), device=rows.device)[:, None]
+
+
+class Attention(nn.Module):
+    """Causal self-attention with fewer key/value heads than query heads and an RMSNorm on each head before RoPE."""
+
+    def __init__(self, config, layer):
+        super().__init__()
+        C, H, K, D = config.hidden_size, config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        self.H, self.K, self.D, self.layer = H, K, D, layer
+        self.q_proj = nn.Linear(C, H * D, bias=False)
+        self.k_proj = nn.Linear(C, K * D, bias=False)
+        self.v_proj = nn.Linear(C, K * D, bias=False)
+        self.o_proj = nn.Linear(H * D, C, bias=False)
+        self.q_norm = RMSNorm(D, config.rms_norm_eps)
+        self.k_norm = RMSNorm(D, config.rms_norm_eps)
+
+    def forward(self, x, rope, positions, mask, cache):
+        B, T, _ = x.shape
+        q = self.q_norm(self.q_proj(x).view(B, T, self.H, self.D)).transpose(1, 2)      # (B, H, T, D)
+        k = self.k_norm(self.k_proj(x).view(B, T, self.K, self.D)).transpose(1, 2)      # (B, K, T, D)
+        v = self.v_proj(x).view(B, T, self.K, self.D).transpose(1, 2)                   # (B, K, T, D)
+        q, k = apply_rope(q, *rope), apply_rope(k, *rope)
+        if cache is not None:
+            k, v = cache.write(self.layer, k, v, positions)                             # (B, K, S, D)
+        if T == 1:
+            # One query per row: the H/K query heads that share a key head can stand where queries stand, and no key
+            # has to be repeated. is_causal would be wrong here: SDPA aligns it to the first key, not to the last.
+            q = q.reshape(B, self.K, self.H // self.K, self.D)
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=True)
+        return self.o_proj(y.reshape(B, self.H, T, self.D).transpose(1, 2).reshape(B, T, self.H * self.D))
+
+
+class MLP(nn.Module):
+    """SwiGLU: down(silu(gate(x)) * up(x))."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, x):
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Block(nn.Module):
+    def __init__(self, config, layer):
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = Attention(config, layer)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = MLP(config)
+
+    def forward(self, x, rope, positions, mask, cache):
+        x = x + self.self_attn(self.input_layernorm(x), rope, positions, mask, cache)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+# ---- 3. Qwen3 --------------------------------------------------------------------------------------------------------
+
+class Qwen3(nn.Module):
+    """The language model: `model(ids)` maps ids (B, T) to logits (B, T, V)."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.model = nn.ModuleDict(dict(
+            embed_tokens=nn.Embedding(config.vocab_size, config.hidden_size),
+            layers=nn.ModuleList(Block(config, layer) for layer in range(config.num_hidden_layers)),
+            norm=RMSNorm(config.hidden_size, config.rms_norm_eps)))
+        self.lm_head = None if config.tie_word_embeddings else nn.Linear(config.hidden_size, config.vocab_size, False)
+
+    def forward(self, ids, cache=None, head=None):
+        """ids (B, T) -> logits (B, T, V).
+
+        cache: a KVCache; the ids then continue its rows, and their keys and values are added to it. Without one, row b
+               starts at position 0; shorter rows are padded on the right, where causal attention never looks.
+        head:  a function (hidden (B, T, C), weight (V, C)) -> anything, called in place of the full projection by those
+               who do not need all of (B, T, V). It runs in here so that the weight it gets is whole even when sharded.
+        """
+        B, T = ids.shape
+        positions = torch.arange(T, device=ids.device).expand(B, T)
+        mask = None
+        if cache is not None and cache.used > 0:
+            positions = positions + cache.lengths[:, None]                                       # (B, T)
+            slots = torch.arange(cache.used + T, device=ids.device)
+            mask = slots <= positions[:, None, :, None]                                          # (B, 1, T, S)
+        if cache is not None and cache.used + T > cache.k[0].size(2):
+            raise ValueError(f"the cache has {cache.k[0].size(2)} slots, too few for {cache.used} + {T} tokens")
+        x = self.model.embed_tokens(ids)                                                         # (B, T, C)
+        rope = rope_tables(positions, self.config, x.dtype)
+        for block in self.model.layers:
+            x = block(x, rope, positions, mask, cache)
+        if cache is not None:
+            cache.lengths, cache.used = cache.lengths + T, cache.used + T
+        x = self.model.norm(x)
+        weight = self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
+        return F.linear(x, weight) if head is None else head(x, weight)
+
+    @property
+    def device(self):
+        return self.model.embed_tokens.weight.device
+
+    def new_cache(self, rows, slots):
+        return KVCache(self.config, rows, slots, self.device, self.model.embed_tokens.weight.dtype)
+
+    @torch.no_grad()
+    def init_weights(self, generator):
+        """Random weights for training from nothing: std C^-1/2, smaller where a layer writes to the residual stream."""
+        for name, weight in self.named_parameters():
+            if weight.ndim == 2:
+                std = self.config.hidden_size ** -0.5
+                if name.endswith(("o_proj.weight", "down_proj.weight")):
+                    std /= (2 * self.config.num_hidden_layers) ** 0.5
+                weight.normal_(0, std, generator=generator)
+        return self
+
+
+# ---- 4. Load and save ------------------------------------------------------------------------------------------------
+
+FILES = ["config.json", "generation_config.json", "model.safetensors.index.json", "*.safetensors",
+         "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]
+
+
+def load(name_or_dir, device="cpu", dtype=torch.float32, template=None):
+    """A Qwen3 and its tokenizer from a local directory or a Hugging Face hub id -> (model, tokenizer).
+
+    A hub id is downloaded once into huggingface_hub's cache; HF_ENDPOINT, HF_HUB_OFFLINE and HF_TOKEN are respected.
+    template: see Tokenizer; by default a base model gets the plain prompt and a post-trained one Qwen3's chat markup.
+    Raises ModelError, with the file or tensor and the remedy, for anything that is missing, damaged or of another shape.
+    """
+    directory = _find(str(name_or_dir))
+    config = Config.from_dir(directory)
+    tokenizer = Tokenizer.from_dir(directory, config.eos_token_id, template)
+    if tokenizer.num_tokens > config.vocab_size:
+        raise ModelError(f"{directory}: tokenizer.json has {tokenizer.num_tokens} tokens but config.json only "
+                         f"{config.vocab_size} embedding rows; the two files belong to different models")
+    config.num_tokens = tokenizer.num_tokens
+    with torch.device("meta"):                      # no memory and no time for weights that are replaced at once
+        model = Qwen3(config)
+    model.load_state_dict(_read_weights(directory, model.state_dict(), device, dtype), assign=True)
+    return model, tokenizer
+
+
+def _find(name):
+    """The directory of a model, downloaded if `name` is a hub id."""
+    if os.path.isdir(name):
+        return Path(name)
+    if name.count("/") != 1 or name.startswith(("/", ".", "~")):
+        raise ModelError(f"{name}: no such directory (and not a hub id of the form owner/name)")
+    try:
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=FILES))
+    except LocalEntryNotFoundError as error:        # offline, or the hub cannot be reached, and nothing in the cache
+        raise ModelError(f"{name}: not in the local cache and the hub cannot be reached ({_last(error)}). Check the "
+                         "network, HF_ENDPOINT and HF_HUB_OFFLINE, or pass a directory that holds the files") from error
+    except HfHubHTTPError as error:                 # no such model, no access, server error
+        raise ModelError(f"{name}: the hub refused ({_last(error)}). Check the spelling; a private or gated model needs "
+                         "HF_TOKEN") from error
+    except Exception as error:                      # a connection that breaks off shows as one of many types
+        raise ModelError(f"{name}: the download failed ({type(error).__name__}: {_last(error)}). Run the same command "
+                         "again: it continues where it stopped") from error
+
+
+def _last(error):
+    error = error.__cause__ or error
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+def _read_weights(directory, wanted, device, dtype):
+    """All tensors of the checkpoint on `device`, checked by name and shape against `wanted`, a state dict."""
+    index = directory / "model.safetensors.index.json"
+    if index.exists():
+        files = sorted({directory / file for file in _read_json(index)["weight_map"].values()})
+    else:
+        files = [directory / "model.safetensors"]
+    tensors, problems = {}, []
+    for file in files:
+        if not file.exists():
+            raise ModelError(f"{file}: no such file; the checkpoint is incomplete, fetch it again")
+        try:
+            with safe_open(file, framework="pt") as reader:
+                for name in reader.keys():
+                    if name == "lm_head.weight" and name not in wanted:
+                        continue                                # a copy of the embedding that a tied model does not need
+                    tensor = reader.get_tensor(name)
+                    if name in wanted and tensor.shape != wanted[name].shape:
+                        problems.append(f"{name} has shape {tuple(tensor.shape)}, not {tuple(wanted[name].shape)}")
+                    tensors[name] = tensor.to(device=device, dtype=dtype)
+        except SafetensorError as error:
+            raise ModelError(f"{file}: damaged or cut short ({error}); delete it and fetch it again") from error
+    problems += [f"{name} is missing" for name in wanted if name not in tensors]
+    problems += [f"{name} is not part of the model that config.json describes" for name in tensors if name not in wanted]
+    if problems:
+        more = f" (and {len(problems) - 4} more)" if len(problems) > 4 else ""
+        raise ModelError(f"{directory}: {'; '.join(problems[:4])}{more}. config.json and the weights do not belong "
+                         "together, or the checkpoint is incomplete: fetch the directory again")
+    return tensors
+
+
+def save(model, tokenizer, directory):
+    """Write a Hugging Face model directory that `load`, transformers and vLLM read as it is. A tied head is not stored.
+    It is written under another name first and then renamed, so that a full disk never leaves half a model behind."""
+    directory = Path(directory)
+    partial = directory.with_name(directory.name + ".partial")
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    stop = list(model.config.eos_token_id)
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        dtype = next(iter(weights.values())).dtype
+        (partial / "config.json").write_text(json.dumps(model.config.to_json(dtype), indent=2))
+        (partial / "generation_config.json").write_text(json.dumps({"eos_token_id": stop, "pad_token_id": stop[0]}))
+        tokenizer.save(partial)
+        save_file(weights, partial / "model.safetensors", metadata={"format": "pt"})
+        shutil.rmtree(directory, ignore_errors=True)
+        partial.rename(directory)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        size = sum(w.numel() * w.element_size() for w in weights.values()) / 1e9
+        raise ModelError(f"{directory}: cannot write the model ({error}). It needs {size:.2f} GB: free some space or "
+                         "choose another place") from error
+
+
+# ---- 5. Tokenizer ----------------------------------------------------------------------------------------------------
+
+class Tokenizer:
+    """Text to token ids and back, on the `tokenizers` library, with Qwen3's chat markup written out by hand.
+
+    template: how `encode_prompt` presents a question. "plain": as it stands, for base models, which were never trained
+    on chat markup; "chat": one user turn, the model writes its own <think>; "chat-nothink": an empty think block is
+    already there, so the model answers at once.
+    """
+
+    def __init__(self, backend, template="plain", extra_files=None):
+        # A problem that spells out "<|im_end|>" must not be able to end the user's turn: its text stays text.
+        backend.encode_special_tokens = True
+        self.backend, self.template, self.extra_files = backend, template, extra_files or {}
+        self.num_tokens = backend.get_vocab_size(with_added_tokens=True)
+
+    @classmethod
+    def from_dir(cls, directory, eos_token_id, template=None):
+        path = Path(directory) / "tokenizer.json"
+        try:
+            backend = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:                              # the library raises plain Exception
+            raise ModelError(f"{path}: cannot be read ({error}); fetch the file again") from None
+        if template is None:
+            # Qwen3's base and post-trained models share a tokenizer file; only their stop tokens tell them apart.
+            template = "chat" if backend.token_to_id("<|im_end|>") in eos_token_id else "plain"
+        others = [Path(directory) / name for name in ("tokenizer_config.json", "chat_template.jinja")]
+        return cls(backend, template, {file.name: file.read_text(encoding="utf-8") for file in others if file.exists()})
+
+    def encode(self, text):
+        return self.backend.encode(text, add_special_tokens=False).ids
+
+    def decode(self, ids, skip_special_tokens=True):
+        return self.backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+
+    def encode_prompt(self, text):
+        """The ids that the policy continues, under this tokenizer's template."""
+        return self.encode(text) if self.template == "plain" else self.chat(text, thinking=self.template == "chat")
+
+    def chat(self, user, system=None, thinking=True):
+        """Qwen3's chat template for one user turn, with the assistant's turn opened -> ids."""
+        start, end = (self.backend.token_to_id(token) for token in ("<|im_start|>", "<|im_end|>"))
+        if start is None or end is None:
+            raise ModelError("this tokenizer has no <|im_start|> and <|im_end|>: use template='plain'")
+        ids = []
+        for role, content in (("system", system), ("user", user)):
+            if content is not None:
+                ids += [start, *self.encode(f"{role}\n{content}"), end, *self.encode("\n")]
+        return ids + [start, *self.encode("assistant\n" + ("" if thinking else "<think>\n\n</think>\n\n"))]
+
+    def save(self, directory):
+        self.backend.encode_special_tokens = False
+        self.backend.save(str(Path(directory) / "tokenizer.json"))
+        self.backend.encode_special_tokens = True
+        for name, text in self.extra_files.items():
+            (Path(directory) / name).write_text(text, encoding="utf-8")
+
+
+def symbol_tokenizer(symbols, end="<|endoftext|>"):
+    """A tokenizer with one token per symbol (tags such as <think> are single symbols), for the tiny model; id 0 is the
+    end token. It is an ordinary tokenizer.json, so the tiny model is saved, loaded and read by others like any Qwen3."""
+    vocabulary = {symbol: i for i, symbol in enumerate([end, "?", *symbols])}
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="?"))
+    longest_first = sorted((s for s in symbols if len(s) > 1), key=len, reverse=True)
+    escaped = ["".join("\\" + c if not c.isalnum() else c for c in s) for s in longest_first]
+    pattern = tokenizers.Regex("|".join([*escaped, r"[\s\S]"]))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Split(pattern, behavior="isolated")
+    backend.decoder = tokenizers.decoders.Fuse()
+    backend.add_special_tokens([end])
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end, "pad_token": end, "unk_token": "?",
+              "clean_up_tokenization_spaces": False}
+    return Tokenizer(backend, extra_files={"tokenizer_config.json": json.dumps(config)})
+
+
+# ---- 6. Try it -------------------------------------------------------------------------------------------------------
+
+def pick_device():
+    """(device, compute dtype, reason): CUDA with bf16 where the GPU has it; otherwise fp32, which runs everywhere."""
+    if torch.cuda.is_available():
+        if torch.cuda.is_bf16_supported(including_emulation=False):
+            return "cuda", torch.bfloat16, f"{torch.cuda.get_device_name()} with bf16"
+        return "cuda", torch.float32, f"{torch.cuda.get_device_name()} has no bf16"
+    if torch.backends.mps.is_available():
+        return "mps", torch.float32, "Apple GPU"
+    return "cpu", torch.float32, "no GPU found"
+
+
+@torch.no_grad()
+def main(name, text, max_new_tokens=64):
+    """Greedy completion of one prompt, the plainest use of model and cache (rlvr.sample is the fast and general one)."""
+    device, dtype, _ = pick_device()
+    model, tokenizer = load(name, device, dtype)
+    ids = tokenizer.encode_prompt(text)
+    cache = model.new_cache(rows=1, slots=len(ids) + max_new_tokens)
+    step = torch.tensor([ids], device=device)                                   # (1, T): the prompt, then one token each
+    while len(ids) < cache.k[0].size(2) and ids[-1] not in model.config.eos_token_id:
+        ids.append(model(step, cache)[0, -1, :model.config.num_tokens].argmax().item())
+        step = torch.tensor([ids[-1:]], device=device)
+    print(tokenizer.decode(ids))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    try:
+        main(*sys.argv[1:])
+    except ModelError as error:
+        sys.exit(f"error: {error}")

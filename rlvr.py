@@ -1,0 +1,355 @@
+"""rlvr.py - how being right changes what is said: sampling, group-relative advantages and the policy-gradient loss.
+
+One step of reinforcement learning with verifiable rewards, in the order of this file:
+
+    1  completions   o_1 .. o_G ~ pi(. | q)               G samples for each of P prompts         sample
+    2  rewards       R_i = verifier(o_i, answer of q)     rules, no reward model                  score
+    3  advantages    A_i = (R_i - mean R) / (std R + eps) within the group of one prompt          group_advantages
+    4  log-probs     log pi(o_it | q, o_i<t)              now with gradients                      token_logprobs
+    5  loss          -sum_it w_it min(r_it A_i, clip(r_it, 1-e, 1+e) A_i),  r_it = pi / pi_old    policy_loss
+
+compute_grpo_loss runs all five for one prompt, as the chapter writes it; train.py runs them for many.
+Sources: GRPO (DeepSeekMath, arXiv 2402.03300, eq. 3), DeepSeek-R1 (2501.12948), DAPO (2503.14476), Dr. GRPO (2503.20783).
+
+Departures from the textbook algorithm, each on purpose:
+  - No KL term, hence no reference model in memory: a verifiable reward cannot be fooled by drifting from the base
+    model as a learnt reward model can, and DAPO and Dr. GRPO found the term to hurt.
+  - No critic: the mean reward of the group is the baseline.
+  - One update per batch of completions, so pi = pi_old: the ratio is 1 (its gradient is not) and clipping cannot act.
+  - The loss is a token mean over the whole batch (DAPO), not a mean of per-completion means (GRPO), which lets long
+    wrong answers off lightly; the other normalisations are one argument away (loss_weights).
+  - A completion cut off before its stop token earns nothing, whatever it says: otherwise never stopping is free.
+  - A group whose rewards are all equal has advantage exactly 0, not rounding noise divided by eps.
+
+This file knows no flags, files, verifiers or processes: tensors and lists in, tensors out.
+Letters: P prompts, G completions per prompt (the group), B = P*G rows, R rows still being sampled, T tokens, V tokens
+in the vocabulary, C hidden size.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+# ---- 1. Completions --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Rollouts:
+    """B = P*G completions; rows b*G .. b*G+G-1 are the group of prompt b.
+
+    What counts as a completion is told by lengths alone, never by comparing ids with a pad or stop id: the stop token
+    is part of the completion and is trained (a policy that is not rewarded for stopping forgets how to), and
+    Qwen3-Base pads with the very token it stops with.
+    """
+
+    ids: torch.Tensor             # (B, T)    prompt, completion, padding on the right
+    prompt_lengths: torch.Tensor  # (B,)      tokens of the prompt
+    lengths: torch.Tensor         # (B,)      tokens of the completion, the stop token included
+    finished: torch.Tensor        # (B,) bool ended by a stop token; False: cut off at max_new_tokens
+    logp: torch.Tensor            # (B, T-1)  log pi_old of each sampled token, 0 elsewhere
+    num_samples: int              # G
+
+    @property
+    def mask(self):
+        """(B, T-1) 1.0 on completion tokens. Like logp, column t speaks of ids[:, t+1], which is predicted at t."""
+        column = torch.arange(1, self.ids.size(1), device=self.ids.device)
+        start = self.prompt_lengths[:, None]
+        return ((column >= start) & (column < start + self.lengths[:, None])).float()
+
+    def completions(self):
+        """The completions as B lists of token ids, stop token included."""
+        spans = zip(self.ids.tolist(), self.prompt_lengths.tolist(), self.lengths.tolist())
+        return [ids[start:start + length] for ids, start, length in spans]
+
+
+def row_uniforms(rows, steps, seed):
+    """(len(rows), steps) numbers in [0, 1) that depend only on (seed, row): the randomness of `sample`.
+
+    Each row of a batch owns its numbers, so what a row says does not depend on the rows that share its batch, on the
+    batch size or on the number of processes, and a resumed run needs no saved random state.
+    """
+    seeds = [seed * 1_000_003 + row for row in rows]
+    return torch.stack([torch.rand(steps, generator=torch.Generator().manual_seed(s)) for s in seeds])
+
+
+def next_token_probs(logits, temperature=1.0, top_p=1.0, top_k=0, min_p=0.0):
+    """logits (R, V) -> (log-probs of the policy (R, V), probabilities to draw from (R, V), not renormalised).
+
+    The log-probs are of the distribution softmax(logits / temperature), the one that token_logprobs trains. top_k
+    keeps the k likeliest tokens, top_p the smallest set that holds probability p (2019, arXiv 1904.09751), min_p those
+    with at least min_p times the largest probability (2407.01082). All are for evaluation: training on filtered samples
+    is off-policy, because what was drawn is no longer distributed as the log-probs say.
+    """
+    logp = (logits.float() / temperature).log_softmax(-1)
+    probs = logp.exp()
+    if top_k or top_p < 1.0:
+        ranked, order = probs.sort(-1, descending=True)
+        drop = (ranked.cumsum(-1) - ranked) >= top_p                 # mass before this token; the first always stays
+        if top_k:
+            drop[:, top_k:] = True
+        probs = probs.masked_fill(drop.gather(-1, order.argsort(-1)), 0.0)
+    if min_p:
+        probs = probs.masked_fill(probs < min_p * probs.amax(-1, keepdim=True), 0.0)
+    return logp, probs
+
+
+def draw(probs, uniforms):
+    """Invert the distribution function: probs (R, V), uniforms (R,) -> ids (R,), the first token with cdf > u."""
+    cdf = probs.cumsum(-1)
+    return torch.searchsorted(cdf, uniforms[:, None] * cdf[:, -1:], right=True).squeeze(1).clamp(max=probs.size(1) - 1)
+
+
+@torch.no_grad()
+def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, top_p=1.0, top_k=0, min_p=0.0,
+           stop_ids=None, uniforms=None, on_token=None):
+    """G completions of each prompt, all rows in one batch, with a KV cache -> Rollouts.
+
+    prompts:  P lists of token ids, of any lengths. temperature 0 is greedy (its log-probs are those at temperature 1).
+    stop_ids: tokens that end a completion; default model.config.eos_token_id.
+    uniforms: (P*G, max_new_tokens) random numbers, see row_uniforms; default: fresh ones from torch's generator.
+    on_token: called with the number of rows still running, now and then, for a progress bar.
+
+    What makes it fast: each prompt is read once and its cache handed to the G rows of its group; finished rows leave
+    the batch; on a GPU nothing in the token loop waits for the device except one look in eight for finished rows.
+    """
+    if not prompts or min(map(len, prompts)) == 0:
+        raise ValueError("sample needs at least one prompt, and each prompt at least one token")
+    device, V = model.device, model.config.num_tokens
+    B, patience = len(prompts) * num_samples, 1 if device.type == "cpu" else 8
+    stop = torch.tensor(model.config.eos_token_id if stop_ids is None else list(stop_ids), device=device)
+    uniforms = torch.rand(B, max_new_tokens) if uniforms is None else uniforms
+    uniforms = uniforms.to(device)
+    prompt_lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+    longest = max(map(len, prompts))
+    # The pad id is never seen by attention nor counted by the loss; any valid id will do.
+    padded = torch.tensor([prompt + [0] * (longest - len(prompt)) for prompt in prompts], device=device)    # (P, Tp)
+
+    def last_logits(hidden, weight):           # the ids beyond V have an embedding row but no token: never sample them
+        return F.linear(hidden, weight[:V])
+
+    # Prefill: read every prompt once, then give each of its G rows a copy of the cache.
+    cache = model.new_cache(len(prompts), longest)
+    every = torch.arange(len(prompts), device=device)
+    logits = model(padded, cache, head=lambda h, w: last_logits(h[every, prompt_lengths - 1], w))          # (P, V)
+    cache.lengths = prompt_lengths
+    group = every.repeat_interleave(num_samples)
+    cache.take(group, slots=longest + max_new_tokens)
+    logits, prompt_lengths = logits[group], prompt_lengths[group]                                          # (B, ...)
+
+    # Decode: one token for each row that still runs. rows[r] is the place of running row r in the full batch.
+    tokens = torch.zeros(B, max_new_tokens, dtype=torch.long, device=device)
+    token_logps = torch.zeros(B, max_new_tokens, device=device)
+    lengths = torch.zeros(B, dtype=torch.long, device=device)
+    rows = torch.arange(B, device=device)
+    running = torch.ones(B, dtype=torch.bool, device=device)
+    finished = torch.zeros(B, dtype=torch.bool, device=device)
+    for t in range(max_new_tokens):
+        logp, probs = next_token_probs(logits, temperature or 1.0, top_p, top_k, min_p)                    # (R, V)
+        token = draw(probs, uniforms[rows, t]) if temperature else logp.argmax(-1)                         # (R,)
+        tokens[rows, t] = token
+        token_logps[rows, t] = logp.gather(1, token[:, None]).squeeze(1)
+        lengths[rows] += running
+        stopped = torch.isin(token, stop)
+        finished[rows] |= stopped & running
+        running = running & ~stopped
+        if t + 1 == max_new_tokens:
+            break
+        if (t + 1) % patience == 0:
+            left = int(running.sum())
+            if on_token is not None:
+                on_token(left)
+            if left == 0:
+                break
+            if left <= 0.8 * len(rows):        # copying the cache costs about a step; let a few rows gather first
+                keep = running.nonzero().squeeze(1)
+                cache.take(keep)
+                rows, token, running = rows[keep], token[keep], running[keep]
+        logits = model(token[:, None], cache, head=lambda h, w: last_logits(h[:, -1], w))                  # (R, V)
+
+    return _assemble(padded[group], prompt_lengths, tokens, token_logps, lengths, finished, num_samples)
+
+
+def _assemble(prompts, prompt_lengths, tokens, token_logps, lengths, finished, num_samples):
+    """Put each completion right behind its prompt: (B, Tp), (B, Tc) -> Rollouts of width max(prompt + completion)."""
+    width = int((prompt_lengths + lengths).max())
+    inside = torch.arange(tokens.size(1), device=tokens.device) < lengths[:, None]                         # (B, Tc)
+    row, column = inside.nonzero(as_tuple=True)
+    place = prompt_lengths[row] + column
+    ids = F.pad(prompts, (0, max(0, width - prompts.size(1))))[:, :width].contiguous()
+    ids[row, place] = tokens[row, column]
+    logp = torch.zeros(len(ids), width - 1, device=ids.device)
+    logp[row, place - 1] = token_logps[row, column]           # column t of logp speaks of ids[:, t+1]
+    return Rollouts(ids, prompt_lengths, lengths, finished, logp, num_samples)
+
+
+# ---- 2. Rewards ------------------------------------------------------------------------------------------------------
+
+def score(rollouts, texts, problems, reward_fn):
+    """Judge every completion -> (rewards (P, G), one dict of named parts per row, for the log).
+
+    texts: B decoded completions; problems: P dicts; reward_fn(completion, problem) -> (float, parts).
+    A completion that was cut off earns 0 (DeepSeek-R1's rule against suppressing the stop token).
+    """
+    rewards, parts = [], []
+    for row, (text, finished) in enumerate(zip(texts, rollouts.finished.tolist(), strict=True)):
+        value, detail = reward_fn(text, problems[row // rollouts.num_samples])
+        rewards.append(value if finished else 0.0)
+        parts.append({**detail, "truncated": float(not finished)})
+    return torch.tensor(rewards, dtype=torch.float32).view(len(problems), rollouts.num_samples), parts
+
+
+# ---- 3. Advantages ---------------------------------------------------------------------------------------------------
+
+def group_advantages(rewards, scale="std", eps=1e-6):
+    """How much better than its group: A_i = (R_i - mean) / (std + eps), std over the group itself (divided by G).
+
+    rewards: (P, G) tensor, one group a row, or the chapter's list of G floats -> advantages of the same kind.
+    scale:   "std" (GRPO) or "none", R_i - mean (Dr. GRPO: dividing by std overweights very easy and very hard prompts).
+
+    Example (chapter, one group): 1.10, 0.10, 0.00, 1.10 -> 0.998, -0.903, -1.093, 0.998.
+    """
+    if not isinstance(rewards, torch.Tensor):
+        return group_advantages(torch.tensor(rewards, dtype=torch.float64), scale, eps).tolist()
+    if scale not in ("std", "none"):
+        raise ValueError(f"scale is {scale!r}, not 'std' or 'none'")
+    exact = rewards.double()
+    centred = exact - exact.mean(-1, keepdim=True)
+    if scale == "std":
+        centred = centred / (exact.std(-1, correction=0, keepdim=True) + eps)
+    # Equal rewards: the mean may differ from them by a rounding error, which eps would blow up into a signal.
+    equal = exact.amax(-1, keepdim=True) == exact.amin(-1, keepdim=True)
+    return centred.masked_fill(equal, 0.0).to(rewards.dtype)
+
+
+# ---- 4. Log-probabilities --------------------------------------------------------------------------------------------
+
+def token_logprobs(model, ids, temperature=1.0, mask=None, return_entropy=False, chunk_elements=2**27):
+    """log pi(ids[:, t+1] | ids[:, :t+1]) for every t: (B, T) -> (B, T-1), at the temperature of the sampling.
+
+    mask:           (B, T-1); positions where it is 0 are not computed and give 0.
+    return_entropy: also the entropy of each of those distributions, (B, T-1), without gradient.
+
+    The full logits are the largest tensor of the whole training, 5 GB for 8 x 1024 tokens of Qwen3, and they would be
+    kept for the backward pass. So the projection runs in chunks of at most chunk_elements logits, and each chunk is
+    computed again in the backward pass: same numbers, no (B, T, V) tensor.
+    """
+    targets = ids[:, 1:]                                                         # (B, T-1) token t+1 is predicted at t
+    chosen = torch.ones_like(targets, dtype=torch.bool) if mask is None else mask.bool()
+    size = max(1, chunk_elements // model.config.num_tokens)
+
+    def chunk_logprobs(hidden, weight, target):                                  # (N, C), (V, C), (N,) -> (N,), (N,)
+        logp = (F.linear(hidden, weight).float() / temperature).log_softmax(-1)
+        with torch.no_grad():
+            entropy = -(logp.exp() * logp).sum(-1)
+        return logp.gather(1, target[:, None]).squeeze(1), entropy
+
+    def head(hidden, weight):                                                    # (B, T-1, C), (V, C)
+        hidden, target, weight = hidden[chosen], targets[chosen], weight[:model.config.num_tokens]
+        if len(target) <= size:
+            return chunk_logprobs(hidden, weight, target)
+        pieces = [checkpoint(chunk_logprobs, h, weight, t, use_reentrant=False)
+                  for h, t in zip(hidden.split(size), target.split(size))]
+        return tuple(torch.cat(column) for column in zip(*pieces))
+
+    logp, entropy = (torch.zeros(targets.shape, device=ids.device).masked_scatter(chosen, values)
+                     for values in model(ids[:, :-1], head=head))
+    return (logp, entropy) if return_entropy else logp
+
+
+# ---- 5. Loss ---------------------------------------------------------------------------------------------------------
+
+def loss_weights(mask, norm="token", max_new_tokens=None):
+    """What each token counts in the loss: mask (B, T-1) -> weights (B, T-1). Computed once for the whole batch; a
+    micro-batch takes its rows of it, so that splitting a batch cannot change the loss.
+
+    "token"     1 / tokens in the batch: every token counts the same                                        (DAPO)
+    "sequence"  1 / (B * length of the row): every completion counts the same                               (GRPO)
+    "constant"  1 / (B * max_new_tokens): no length in it at all                                        (Dr. GRPO)
+    "sum"       1 / B: the chapter's -(advantage * sum of log-probs).mean()
+    """
+    rows, lengths = len(mask), mask.sum(1, keepdim=True).clamp(min=1)
+    if norm == "token":
+        return mask / mask.sum().clamp(min=1)
+    if norm == "sequence":
+        return mask / (rows * lengths)
+    if norm == "constant":
+        return mask / (rows * max_new_tokens)
+    if norm == "sum":
+        return mask / rows
+    raise ValueError(f"norm is {norm!r}, not 'token', 'sequence', 'constant' or 'sum'")
+
+
+def policy_loss(logp, old_logp, advantages, weights, clip=(0.2, 0.2)):
+    """The clipped surrogate, -sum_it w_it min(r_it A_i, clip(r_it, 1 - low, 1 + high) A_i), r = pi / pi_old -> scalar.
+
+    logp, old_logp, weights: (B, T-1); advantages: (B,). PPO eq. 7, GRPO eq. 3 without its KL term.
+    With old_logp equal to logp the ratio is 1 and the gradient is the chapter's, that of -sum w A logp. The value
+    itself then says nothing about progress: on-policy it is 0 up to weighting, whatever the policy has learnt.
+    """
+    ratio = (logp - old_logp).exp()
+    advantages = advantages[:, None]                                             # (B, 1) the same for all its tokens
+    clipped = ratio.clamp(1 - clip[0], 1 + clip[1])
+    return -(weights * torch.minimum(ratio * advantages, clipped * advantages)).sum()
+
+
+def microbatches(rollouts, keep, max_tokens):
+    """Split the rows where keep (B,) is True into index tensors of at most max_tokens padded tokens each, longest rows
+    first: rows of similar length share a batch (little padding), and if memory is short it shows at once."""
+    totals = rollouts.prompt_lengths + rollouts.lengths
+    order = totals.masked_fill(~keep, 0).argsort(descending=True, stable=True)[:int(keep.sum())]
+    start = 0
+    while start < len(order):
+        rows = order[start:start + max(1, max_tokens // int(totals[order[start]]))]
+        yield rows
+        start += len(rows)
+
+
+def update_gradients(model, rollouts, advantages, temperature=1.0, norm="token", max_new_tokens=None,
+                     micro_batch_tokens=16384):
+    """Add the gradient of policy_loss over all rollouts to the model's .grad -> statistics of the batch.
+
+    advantages: (P, G). Rows with advantage 0 contribute exactly nothing to the gradient and are not computed, but
+    their tokens count in the normaliser, so a batch with little signal makes a small step.
+    Returns floats: loss, entropy (nats per token), mismatch (mean |log pi_sampler - log pi_trainer|: anything far above
+    rounding means that sampling and training do not see the same model, mask or temperature) and trained (rows).
+    """
+    advantages, mask = advantages.reshape(-1).to(rollouts.ids.device), rollouts.mask
+    weights = loss_weights(mask, norm, max_new_tokens)
+    sums = torch.zeros(4, device=mask.device, dtype=torch.float32)                   # loss, entropy, mismatch, tokens
+    for rows in microbatches(rollouts, advantages != 0, micro_batch_tokens):
+        width = int((rollouts.prompt_lengths + rollouts.lengths)[rows].max())
+        mb_mask, old_logp = mask[rows, :width - 1], rollouts.logp[rows, :width - 1]
+        logp, entropy = token_logprobs(model, rollouts.ids[rows, :width], temperature, mb_mask, return_entropy=True)
+        # One update per batch: the trainer's own log-probs are the old ones (rollouts.logp equals them up to rounding).
+        loss = policy_loss(logp, logp.detach(), advantages[rows], weights[rows, :width - 1])
+        loss.backward()
+        drift = (logp.detach() - old_logp).abs() * mb_mask
+        sums += torch.stack([loss.detach(), entropy.sum(), drift.sum(), mb_mask.sum()])
+    loss, entropy, mismatch, tokens = sums.tolist()
+    return {"loss": loss, "entropy": entropy / max(tokens, 1), "mismatch": mismatch / max(tokens, 1),
+            "trained": int((advantages != 0).sum())}
+
+
+# ---- 6. The five steps on one page -----------------------------------------------------------------------------------
+
+def compute_grpo_loss(model, tokenizer, prompt, ground_truth, reward_fn, num_rollouts=4, max_new_tokens=512,
+                      temperature=0.8, uniforms=None):
+    """One prompt from rollouts to loss, the chapter's function of this name.
+
+    prompt: text, encoded as it is; reward_fn(completion, ground_truth) -> float, e.g. verifiers.reward_rlvr.
+    Returns {"loss", "loss_tensor", "rewards", "advantages", "completions"}; loss_tensor is None when every reward is
+    the same, because there is nothing to learn from such a group.
+    """
+    rollouts = sample(model, [tokenizer.encode(prompt)], num_rollouts, max_new_tokens, temperature, uniforms=uniforms)
+    texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
+    rewards, _ = score(rollouts, texts, [ground_truth], lambda text, truth: (reward_fn(text, truth), {}))      # (1, G)
+    advantages = group_advantages(rewards)                                                                     # (1, G)
+    result = {"loss": 0.0, "loss_tensor": None, "rewards": rewards[0].tolist(), "advantages": advantages[0].tolist(),
+              "completions": texts}
+    if advantages.any():
+        logp = token_logprobs(model, rollouts.ids, temperature, rollouts.mask)                                 # (G, T-1)
+        loss = -(advantages[0].to(logp.device) * logp.sum(1)).mean()     # logp is 0 outside the completion
+        result.update(loss=loss.item(), loss_tensor=loss)
+    return result
