@@ -304,16 +304,15 @@ class Optimizer:
         progress = (step - warmup) / max(1, self.args.steps - warmup)
         return self.args.lr * (final + (1 - final) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
 
+    def clip(self):
+        """Clip the gradient -> its norm before."""
+        return torch.nn.utils.clip_grad_norm_(self.masters, self.args.max_grad_norm).item()
+
     def step(self, step):
-        """Clip, update and clear the gradients -> (gradient norm before clipping, learning rate). With a norm that is
-        not finite nothing is updated."""
-        norm = torch.nn.utils.clip_grad_norm_(self.masters, self.args.max_grad_norm).item()
-        self.adamw.param_groups[0]["lr"] = rate = self.learning_rate(step)
-        if math.isfinite(norm):
-            self.adamw.step()
-            self.copy_to_model()
+        self.adamw.param_groups[0]["lr"] = self.learning_rate(step)
+        self.adamw.step()
         self.adamw.zero_grad()
-        return norm, rate
+        self.copy_to_model()
 
     @torch.no_grad()
     def copy_to_model(self):
@@ -449,12 +448,13 @@ def evaluate_both(model, tokenizer, task, args):
     return columns
 
 
-def train_rlvr(model, tokenizer, task, args, optimizer, run, start=0):
-    """The training loop: from update start + 1 to args.steps; returns the last evaluation.
+def train_rlvr(model, tokenizer, task, args, optimizer, run, stop, start=0):
+    """The training loop, from update start + 1 to args.steps. Writes to the folder `run`; trains `model` in place.
 
+    stop: a StopSignal; when it is requested the step is finished and saved, and KeyboardInterrupt(step) is raised.
     Raises NonFinite before a loss or gradient that is not a number can reach the weights.
     """
-    B, stop, last = args.prompts_per_step * args.num_samples, StopSignal(), {}
+    B = args.prompts_per_step * args.num_samples
     for step in range(start + 1, args.steps + 1):
         clock = Clock()
         problems = pick_problems(task.train, step, args.prompts_per_step, args.seed)
@@ -472,17 +472,17 @@ def train_rlvr(model, tokenizer, task, args, optimizer, run, start=0):
 
         stats = update_gradients(model, rollouts, advantages, args.temperature, args.loss_norm, args.max_new_tokens,
                                  args.micro_batch_tokens)
-        grad_norm, lr = 0.0, optimizer.learning_rate(step)
-        if stats["trained"]:                    # without any signal even Adam's momentum should not move the weights
-            grad_norm, lr = optimizer.step(step)
+        grad_norm = optimizer.clip() if stats["trained"] else 0.0
         if not math.isfinite(stats["loss"] + grad_norm):
             raise NonFinite(step, stats["loss"], grad_norm, rollouts, rewards)
+        if stats["trained"]:                    # without any signal Adam's momentum must not move the weights either
+            optimizer.step(step)
         clock.lap("update_seconds")
 
-        row = {"step": step, **batch_metrics(rewards, parts, rollouts), **stats, "grad_norm": grad_norm, "lr": lr}
+        row = {"step": step, **batch_metrics(rewards, parts, rollouts), **stats, "grad_norm": grad_norm,
+               "lr": optimizer.learning_rate(step)}
         if step % args.eval_every == 0 or step == args.steps:
-            last = evaluate_both(model, tokenizer, task, args)
-            row |= last
+            row |= evaluate_both(model, tokenizer, task, args)
             clock.lap("eval_seconds")
         row |= clock.laps | {"seconds": clock.total(), "tokens_per_second":
                              rollouts.lengths.sum().item() / clock.laps["sample_seconds"]}
@@ -493,7 +493,6 @@ def train_rlvr(model, tokenizer, task, args, optimizer, run, start=0):
             save_checkpoint(run, step, optimizer)
         if stop.requested:
             raise KeyboardInterrupt(step)
-    return last
 
 
 def sample_rows(step, problems, texts, rewards, advantages, rollouts):
@@ -512,10 +511,14 @@ class NonFinite(Exception):
 class StopSignal:
     """Ctrl-C (or SIGTERM) asks for a stop after the running step; a second Ctrl-C stops at once."""
 
-    def __init__(self):
+    def __enter__(self):
         self.requested = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._on_signal)
+        self.before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *error):
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
 
     def _on_signal(self, number, frame):
         if self.requested:
@@ -554,7 +557,7 @@ def start_run(args):
     if not task.train:
         raise verifiers.DataError(f"task {args.task} is for evaluation only: train on another one")
     if args.device == "cpu" and args.model == "tiny":
-        torch.set_num_threads(min(torch.get_num_threads(), 2))          # small tensors: more threads only wait
+        torch.set_num_threads(1)            # its tensors are so small that more threads mostly wait for each other
     if not args.resume:
         args.base = str(tiny_base(args, task)) if args.model == "tiny" else args.model
     model, tokenizer = load(args.base, args.device, getattr(torch, args.dtype), args.template)
@@ -600,7 +603,8 @@ def main(argv=None):
         print_row(row)
         append_jsonl(run / "metrics.jsonl", row)
     try:
-        train_rlvr(model, tokenizer, task, args, optimizer, run, start)
+        with StopSignal() as stop:
+            train_rlvr(model, tokenizer, task, args, optimizer, run, stop, start)
     except KeyboardInterrupt as stop:
         done = f"a checkpoint of step {stop.args[0]} is saved" if stop.args else "nothing more was saved"
         sys.exit(f"stopped; {done}. Continue with: python train.py --resume --name {args.name}")

@@ -1,0 +1,47 @@
+"""Shared by all tests: the scripts are importable, slow tests run with --slow, and a few small models and helpers."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from model import Config, Qwen3, symbol_tokenizer  # noqa: E402
+
+torch.set_num_threads(2)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="also run the tests that need minutes or gigabytes")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: needs minutes or gigabytes; runs with --slow")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--slow"):
+        for item in items:
+            if "slow" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="needs --slow"))
+
+
+@pytest.fixture
+def tokenizer():
+    return symbol_tokenizer([*"0123456789+-=;", "<think>", "</think>", "<answer>", "</answer>", "\\boxed{", "}"])
+
+
+@pytest.fixture
+def model(tokenizer):
+    """A tiny Qwen3 with random weights; token 0 ends a completion."""
+    config = Config.tiny(tokenizer.num_tokens, eos_token_id=0)
+    return Qwen3(config).init_weights(torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def prompts(tokenizer):
+    """Three prompts of different lengths."""
+    return [tokenizer.encode(text) for text in ("25+7-4=", "3+4=", "90-1+2-3+4=")]

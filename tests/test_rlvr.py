@@ -1,0 +1,311 @@
+"""rlvr.py: the chapter's numbers, sampling against the plain way of doing it, and the traps that give no error."""
+
+import math
+
+import pytest
+import torch
+
+from rlvr import (Rollouts, compute_grpo_loss, draw, group_advantages, loss_weights, microbatches, next_token_probs,
+                  policy_loss, row_uniforms, sample, score, token_logprobs, update_gradients)
+from verifiers import aggregate, MATH_RULES, reward_rlvr, verify_math
+
+
+# ---- Advantages ------------------------------------------------------------------------------------------------------
+
+def test_the_chapters_group_from_rollouts_to_advantages():
+    """Seed chapter 14, one GRPO step by hand: rewards 1.10, 0.10, 0.00, 1.10; mean 0.575, std 0.526."""
+    rollouts = ["<think>factor (x-2)(x-3)</think><answer>\\boxed{2}</answer>",
+                "<think>quadratic formula</think><answer>\\boxed{3}</answer>",
+                "The smaller root is 2.",
+                "<think>again</think><answer>\\boxed{2}</answer>"]
+    rewards = [aggregate(verify_math(rollout, "2"), MATH_RULES) for rollout in rollouts]
+    assert rewards == pytest.approx([1.10, 0.10, 0.00, 1.10])
+    assert group_advantages(rewards) == pytest.approx([0.998, -0.903, -1.093, 0.998], abs=5e-4)
+
+
+def test_designs_a_and_b_of_the_reasoning_chapter():
+    """Seed chapter 15, six rollouts under two reward designs; the table gives two decimals.
+
+    Design A's std is printed as 0.345, with which rollout 5 gets -2.37; the exact std is 0.367, which gives -2.22. The
+    table's own column then follows from 0.345, so we check the exact values and, scaled, the printed ones.
+    """
+    a = torch.tensor([[1.10, 1.10, 1.10, 1.00, 0.10, 1.10]])
+    advantages = group_advantages(a)[0]
+    assert advantages.tolist() == pytest.approx([0.499, 0.499, 0.499, 0.227, -2.223, 0.499], abs=2e-3)
+    assert (advantages * a.std(correction=0) / 0.345).tolist() == pytest.approx([.53, .53, .53, .24, -2.37, .53], abs=6e-3)
+    b = group_advantages(torch.tensor([[1.10, 1.10, 0.94, 1.00, 0.10, 0.60]]))[0]
+    assert b.argsort(descending=True).tolist()[2:] == [3, 2, 5, 4]      # ideal, no format, rambling, bilingual, wrong
+
+
+def test_each_group_has_its_own_mean_and_scale():
+    advantages = group_advantages(torch.tensor([[1.0, 0.0], [10.0, 0.0]]))
+    assert advantages.flatten().tolist() == pytest.approx([1, -1, 1, -1], abs=1e-4)
+    assert group_advantages(torch.tensor([[1.0, 0.0], [10.0, 0.0]]), scale="none").tolist() == [[.5, -.5], [5, -5]]
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1.1, 0.3333333])
+def test_equal_rewards_give_exactly_zero(value):
+    """The mean of 16 times 0.1 is not 0.1 in fp32; divided by eps the difference would be a gradient."""
+    assert not group_advantages(torch.full((2, 16), value)).any()
+    assert group_advantages([value] * 7) == [0.0] * 7 and group_advantages([value]) == [0.0]
+
+
+def test_an_unknown_scale_is_refused():
+    with pytest.raises(ValueError, match="'std' or 'none'"):
+        group_advantages(torch.ones(1, 2), scale="variance")
+
+
+# ---- Loss ------------------------------------------------------------------------------------------------------------
+
+MASK = torch.tensor([[0, 1, 1, 1], [0, 1, 0, 0.]])                     # two completions of 3 tokens and of 1
+
+
+@pytest.mark.parametrize("norm, expected", [
+    ("token", [[0, 1/4, 1/4, 1/4], [0, 1/4, 0, 0]]),                   # 4 tokens in the batch
+    ("sequence", [[0, 1/6, 1/6, 1/6], [0, 1/2, 0, 0]]),                # 2 rows, of 3 and of 1
+    ("constant", [[0, 1/20, 1/20, 1/20], [0, 1/20, 0, 0]]),            # 2 rows x max_new_tokens 10
+    ("sum", [[0, 1/2, 1/2, 1/2], [0, 1/2, 0, 0]]),                     # 2 rows
+])
+def test_what_a_token_counts(norm, expected):
+    torch.testing.assert_close(loss_weights(MASK, norm, max_new_tokens=10), torch.tensor(expected))
+
+
+def test_policy_loss_by_hand():
+    """Two rows, weights 1/4. Ratios of row 0 (A = 2): 1, 1.5 clipped to 1.2, 0.5; of row 1 (A = -1): 1.5, not clipped,
+    because for a negative advantage the clip only acts below 0.8.
+    loss = -1/4 (2 * 1 + 2 * 1.2 + 2 * 0.5 - 1 * 1.5) = -0.975
+    """
+    logp = torch.tensor([[0, 0, math.log(1.5), math.log(0.5)], [0, math.log(1.5), 0, 0]], requires_grad=True)
+    loss = policy_loss(logp, torch.zeros(2, 4), torch.tensor([2.0, -1.0]), MASK / 4)
+    assert loss.item() == pytest.approx(-0.975)
+    loss.backward()
+    assert logp.grad.tolist() == [[0, -0.5, 0, -0.25], [0, 0.375, 0, 0]]     # clipped: no gradient; else -w A ratio
+
+
+def test_on_policy_the_gradient_is_the_chapters():
+    """With pi = pi_old the ratio is 1, and d(-w A ratio) = d(-w A logp): clipping and ratio make no difference."""
+    logp = torch.randn(2, 4, requires_grad=True)
+    advantages = torch.tensor([0.7, -1.3])
+    clipped, = torch.autograd.grad(policy_loss(logp, logp.detach(), advantages, loss_weights(MASK, "sum")), logp)
+    chapter, = torch.autograd.grad(-(advantages * (logp * MASK).sum(1)).mean(), logp)
+    torch.testing.assert_close(clipped, chapter)
+
+
+# ---- Sampling --------------------------------------------------------------------------------------------------------
+
+def naive_sample(model, prompt, uniforms, temperature):
+    """One row, no cache, the whole text read again for every token."""
+    ids, logps = list(prompt), []
+    for u in uniforms:
+        logp, probs = next_token_probs(model(torch.tensor([ids]))[:, -1], temperature)
+        token = draw(probs, u[None]).item()
+        logps.append(logp[0, token].item())
+        ids.append(token)
+        if token == 0:
+            break
+    return ids[len(prompt):], logps
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_ragged_cached_batch_equals_one_row_at_a_time(model, prompts, temperature):
+    uniforms = row_uniforms(range(12), 25, seed=1)
+    rollouts = sample(model, prompts, 4, 25, temperature, uniforms=uniforms)
+    for row, completion in enumerate(rollouts.completions()):
+        expected, logps = naive_sample(model, prompts[row // 4], uniforms[row], temperature)
+        assert completion == expected
+        start = len(prompts[row // 4]) - 1
+        assert rollouts.logp[row, start:start + len(logps)].tolist() == pytest.approx(logps, abs=1e-5)
+    assert rollouts.finished.any() and not rollouts.finished.all()           # rows left the batch early, others did not
+
+
+def test_a_row_alone_equals_the_same_row_in_a_batch(model, prompts):
+    uniforms = row_uniforms(range(9), 20, seed=2)
+    together = sample(model, prompts, 3, 20, uniforms=uniforms).completions()
+    alone = sample(model, prompts[1:2], 3, 20, uniforms=uniforms[3:6]).completions()
+    assert alone == together[3:6]
+
+
+def test_what_rollouts_hold(model, prompts):
+    rollouts = sample(model, prompts, 2, 20, uniforms=row_uniforms(range(6), 20, seed=3))
+    for row, completion in enumerate(rollouts.completions()):
+        prompt, mask = prompts[row // 2], rollouts.mask[row]
+        assert rollouts.ids[row, :len(prompt)].tolist() == prompt
+        assert rollouts.ids[row, 1:][mask.bool()].tolist() == completion     # column t of the mask is token t + 1
+        assert mask.sum() == rollouts.lengths[row] == len(completion)
+        assert not rollouts.logp[row][~mask.bool()].any()
+        assert rollouts.finished[row] == (completion[-1] == 0) and 0 not in completion[:-1]
+
+
+def test_the_stop_token_is_trained_and_padding_is_not(model):
+    """The stop token 0 doubles as padding here and as an ordinary token of the prompt, as in Qwen3-Base."""
+    rollouts = sample(model, [[5, 0, 6]], 64, 20, uniforms=row_uniforms(range(64), 20, seed=4))
+    row = int(rollouts.finished.nonzero()[0])
+    trained = rollouts.ids[row, 1:][rollouts.mask[row].bool()].tolist()
+    assert trained[-1] == 0 and len(trained) == rollouts.lengths[row]
+    assert rollouts.ids[row, 1] == 0 and rollouts.mask[row, 0] == 0          # the prompt's own 0 is not
+
+
+def test_sampled_logprobs_equal_recomputed_ones(model, prompts):
+    for temperature in (1.0, 0.6):
+        rollouts = sample(model, prompts, 4, 30, temperature)
+        again = token_logprobs(model, rollouts.ids, temperature) * rollouts.mask
+        torch.testing.assert_close(rollouts.logp, again, atol=1e-5, rtol=0)
+
+
+def test_greedy_is_the_most_likely_token_and_needs_no_luck(model, prompts):
+    first, second = (sample(model, prompts, 1, 15, temperature=0) for _ in range(2))
+    assert first.completions() == second.completions()
+    start = len(prompts[0])
+    assert first.ids[0, start] == model(torch.tensor([prompts[0]]))[0, -1].argmax()
+
+
+def test_draw_inverts_the_distribution_function():
+    probs = torch.tensor([[0.5, 0.0, 0.3, 0.2]]).expand(6, 4)
+    assert draw(probs, torch.tensor([0.0, 0.49, 0.5, 0.79, 0.8, 0.999999])).tolist() == [0, 0, 2, 2, 3, 3]
+    counts = torch.bincount(draw(probs[:1].expand(40_000, 4), torch.rand(40_000)), minlength=4) / 40_000
+    torch.testing.assert_close(counts, probs[0], atol=0.01, rtol=0)
+
+
+def test_filters_by_hand():
+    """Probabilities .5 .3 .15 .05."""
+    logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
+
+    def kept(**filters):
+        return (next_token_probs(logits, **filters)[1] > 0)[0].tolist()
+    assert kept(top_k=2) == [True, True, False, False]
+    assert kept(top_p=0.6) == [True, True, False, False]                # .5 is not enough, .5 + .3 is
+    assert kept(top_p=0.4) == [True, False, False, False]               # at least one token stays
+    assert kept(min_p=0.25) == [True, True, True, False]                # .25 * .5 = .125
+    assert kept(top_p=0.9, top_k=1) == [True, False, False, False]
+    logp, _ = next_token_probs(logits, top_k=1)
+    assert logp.exp()[0].tolist() == pytest.approx([0.5, 0.3, 0.15, 0.05])   # still the policy's own log-probs
+
+
+def test_ids_without_a_token_are_never_sampled_nor_counted(model):
+    """Qwen3 has 151,936 embedding rows and 151,669 tokens; here the last 10 rows stand for the rest."""
+    model.config.num_tokens -= 10
+    with torch.no_grad():
+        model.model.embed_tokens.weight[-10:] = 3 * model.model.embed_tokens.weight[:10]         # tempting
+    rollouts = sample(model, [[3, 4]], 64, 10)
+    assert rollouts.ids.max() < model.config.num_tokens
+    again = token_logprobs(model, rollouts.ids) * rollouts.mask
+    torch.testing.assert_close(rollouts.logp, again, atol=1e-5, rtol=0)
+
+
+def test_random_numbers_belong_to_rows():
+    table = row_uniforms(range(10), 5, seed=0)
+    assert torch.equal(table[4:6], row_uniforms([4, 5], 5, seed=0))
+    assert not torch.equal(table, row_uniforms(range(10), 5, seed=1)) and len(table.unique()) == 50
+
+
+def test_empty_prompts_are_refused(model):
+    for prompts in ([], [[1], []]):
+        with pytest.raises(ValueError, match="at least one"):
+            sample(model, prompts)
+
+
+# ---- Log-probs and gradients -----------------------------------------------------------------------------------------
+
+def test_chunked_logprobs_equal_the_naive_ones(model, prompts):
+    """Values, entropies and gradients; chunks of 7 positions against one log-softmax over the full logits."""
+    rollouts = sample(model, prompts, 3, 20)
+    chunk = dict(mask=rollouts.mask, return_entropy=True, chunk_elements=7 * model.config.num_tokens)
+    logp, entropy = token_logprobs(model, rollouts.ids, 0.9, **chunk)
+    grads = torch.autograd.grad(logp.sum(), model.parameters())
+    full = (model(rollouts.ids)[:, :-1] / 0.9).log_softmax(-1)                                   # (B, T-1, V)
+    naive = full.gather(2, rollouts.ids[:, 1:, None]).squeeze(2) * rollouts.mask
+    torch.testing.assert_close(logp, naive, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(entropy, -(full.exp() * full).sum(-1) * rollouts.mask, atol=1e-5, rtol=1e-5)
+    for ours, theirs in zip(grads, torch.autograd.grad(naive.sum(), model.parameters())):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+def gradient(model, rollouts, advantages, **options):
+    model.zero_grad()
+    stats = update_gradients(model, rollouts, advantages, **options)
+    return torch.cat([p.grad.flatten() if p.grad is not None else torch.zeros(p.numel()) for p in model.parameters()]), stats
+
+
+@pytest.mark.parametrize("norm", ["token", "sequence", "constant", "sum"])
+def test_the_micro_batch_split_does_not_change_the_gradient(model, prompts, norm):
+    rollouts = sample(model, prompts, 4, 20)
+    advantages = group_advantages(torch.rand(3, 4))
+    options = dict(norm=norm, max_new_tokens=20)
+    whole, stats = gradient(model, rollouts, advantages, micro_batch_tokens=10**9, **options)
+    for tokens in (1, 40, 100):
+        split, split_stats = gradient(model, rollouts, advantages, micro_batch_tokens=tokens, **options)
+        torch.testing.assert_close(split, whole, atol=1e-6, rtol=1e-4)
+        assert split_stats == pytest.approx(stats, abs=1e-5)
+    logp = token_logprobs(model, rollouts.ids)                               # and it is the gradient of the formula
+    weights = loss_weights(rollouts.mask, norm, 20)
+    plain = torch.autograd.grad(-(weights * advantages.view(-1, 1) * logp).sum(), model.parameters())
+    torch.testing.assert_close(whole, torch.cat([g.flatten() for g in plain]), atol=1e-6, rtol=1e-4)
+
+
+def test_groups_without_signal_give_exactly_no_gradient(model, prompts):
+    rollouts = sample(model, prompts, 4, 20)
+    none, stats = gradient(model, rollouts, group_advantages(torch.ones(3, 4)))
+    assert not none.any() and stats["trained"] == 0 and stats["loss"] == 0
+    rewards = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0], [0.1] * 4])
+    some, stats = gradient(model, rollouts, group_advantages(rewards))
+    assert some.any() and stats["trained"] == 4
+
+
+def test_microbatches_cover_each_kept_row_once_longest_first(model, prompts):
+    rollouts = sample(model, prompts, 5, 20)
+    keep = torch.rand(15) > 0.3
+    batches = list(microbatches(rollouts, keep, 60))
+    lengths = rollouts.prompt_lengths + rollouts.lengths
+    totals = lengths[torch.cat(batches)]
+    assert sorted(torch.cat(batches).tolist()) == keep.nonzero().flatten().tolist()
+    assert totals.tolist() == sorted(totals.tolist(), reverse=True)
+    assert all(len(rows) == 1 or len(rows) * lengths[rows].max() <= 60 for rows in batches)
+
+
+def test_mismatch_is_rounding_when_both_see_the_same_and_large_when_not(model, prompts):
+    rollouts = sample(model, prompts, 4, 20)
+    advantages = group_advantages(torch.rand(3, 4))
+    assert gradient(model, rollouts, advantages)[1]["mismatch"] < 1e-5
+    assert gradient(model, rollouts, advantages, temperature=0.8)[1]["mismatch"] > 1e-2
+
+
+def test_one_step_raises_the_rewarded_completion(model, prompts):
+    rollouts = sample(model, prompts, 2, 20, uniforms=row_uniforms(range(6), 20, seed=5))
+    before = token_logprobs(model, rollouts.ids, mask=rollouts.mask).sum(1).view(3, 2)
+    advantages = group_advantages(torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]))
+    gradient(model, rollouts, advantages)
+    with torch.no_grad():
+        for p in model.parameters():
+            p -= 0.1 * p.grad
+    change = token_logprobs(model, rollouts.ids, mask=rollouts.mask).sum(1).view(3, 2) - before
+    assert change[0, 0] > 0 > change[0, 1] and change[2, 1] > 0 > change[2, 0]
+
+
+# ---- Rewards and the whole -------------------------------------------------------------------------------------------
+
+def test_a_completion_that_was_cut_off_earns_nothing():
+    rollouts = Rollouts(torch.zeros(2, 3), torch.ones(2), torch.ones(2), torch.tensor([True, False]), None, num_samples=2)
+    rewards, parts = score(rollouts, ["\\boxed{4}", "\\boxed{4} and so on and"], [{"answer": "4"}],
+                           lambda text, problem: (reward_rlvr(text, problem["answer"]), {}))
+    assert rewards.tolist() == [[1.0, 0.0]] and [part["truncated"] for part in parts] == [0.0, 1.0]
+
+
+def test_compute_grpo_loss_is_the_chapters_formula(model, tokenizer):
+    uniforms = row_uniforms(range(6), 12, seed=6)
+
+    def reward(text, truth):                             # something a random model gets right now and then
+        return float(truth in text)
+    out = compute_grpo_loss(model, tokenizer, "3+4=", "7", reward, num_rollouts=6, max_new_tokens=12, temperature=0.8,
+                            uniforms=uniforms)
+    rollouts = sample(model, [tokenizer.encode("3+4=")], 6, 12, 0.8, uniforms=uniforms)
+    texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
+    assert out["completions"] == texts
+    expected = [float("7" in text) * float(done) for text, done in zip(texts, rollouts.finished)]
+    assert out["rewards"] == expected and 0 < sum(expected) < 6
+    assert out["advantages"] == pytest.approx(group_advantages(expected), abs=1e-5)
+    logps = rollouts.logp.sum(1)
+    assert out["loss"] == pytest.approx(-(torch.tensor(out["advantages"]) * logps).mean().item(), abs=1e-4)
+    out["loss_tensor"].backward()
+    assert all(p.grad is not None for p in model.parameters())
+    nothing = compute_grpo_loss(model, tokenizer, "3+4=", "7", lambda text, truth: 1.0, 2, 200, uniforms=torch.rand(2, 200))
+    assert nothing["loss_tensor"] is None and nothing["loss"] == 0.0
