@@ -16,7 +16,6 @@ import math
 import sys
 from pathlib import Path
 
-import torch
 from tqdm import tqdm
 
 import verifiers
@@ -114,23 +113,23 @@ def compare(before, after, num_samples=1, z=1.96):
 
 def parse_args(argv=None):
     parser = argparse.ArgumentParser(description="Accuracy of a model on held-out problems; see the top of eval.py.",
-                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="a model directory, a hub id, or runs/NAME: its final model against its base")
     parser.add_argument("--baseline", help="a second model, evaluated on the same problems and compared")
     parser.add_argument("--task", help=f"one of {', '.join(verifiers.TASKS)} (default: the run's own, else math500)")
     parser.add_argument("--data", help="a .jsonl file with problem and answer, all of it used, instead of --task")
-    parser.add_argument("--problems", type=int, default=500, help="how many problems, from the start of the test set")
+    parser.add_argument("--problems", type=int, default=500, help="how many problems, from the start of the test set (default: 500)")
     parser.add_argument("--template", choices=["plain", "chat", "chat-nothink"],
                         help="how prompts are presented (default: plain for base models, chat for post-trained ones)")
-    parser.add_argument("--num-samples", type=int, default=1, help="completions per problem in the sampled row")
-    parser.add_argument("--k", type=int, nargs="*", default=[], help="pass@k for these k (at most --num-samples)")
-    parser.add_argument("--temperature", type=float, default=1.0, help="of the sampled row (the other row is greedy)")
-    parser.add_argument("--top-p", type=float, default=1.0, help="sample from the likeliest tokens of this total mass")
-    parser.add_argument("--top-k", type=int, default=0, help="sample from this many likeliest tokens (0: all)")
-    parser.add_argument("--min-p", type=float, default=0.0, help="drop tokens below this share of the likeliest one")
+    parser.add_argument("--num-samples", type=int, default=1, help="completions per problem in the sampled row (default: 1)")
+    parser.add_argument("--k", type=int, nargs="*", default=[], help="pass@k for these k (at most --num-samples; default: none)")
+    parser.add_argument("--temperature", type=float, default=1.0, help="of the sampled row (default: 1.0; the other row is greedy)")
+    parser.add_argument("--top-p", type=float, default=1.0, help="sample from the likeliest tokens of this total mass (default: 1.0)")
+    parser.add_argument("--top-k", type=int, default=0, help="sample from this many likeliest tokens (default: 0, all)")
+    parser.add_argument("--min-p", type=float, default=0.0, help="drop tokens below this share of the likeliest one (default: 0.0)")
     parser.add_argument("--max-new-tokens", type=int, help="longest completion (default: the run's own, else 1024)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", help="cpu, cuda or mps (default: what the machine has)")
+    parser.add_argument("--seed", type=int, default=0, help="of the sampled row (default: 0)")
+    parser.add_argument("--device", choices=["cpu", "cuda", "mps"], help="(default: the best the machine has)")
     parser.add_argument("--out", help="write every completion and its verdict to this .jsonl file")
     args = parser.parse_args(argv)
     if any(not 1 <= k <= args.num_samples for k in args.k):
@@ -154,7 +153,7 @@ def read_run(args):
 
 def evaluate_model(name, task, problems, args):
     """Print the rows of one model -> {"greedy": records, "sampled": records}."""
-    device, dtype, _ = pick_device() if args.device is None else (args.device, torch.float32, "")
+    device, dtype, _ = pick_device(args.device)
     model, tokenizer = load(name, device, dtype, args.template)
     if name == args.model:
         print(f"first prompt ({tokenizer.template}): "

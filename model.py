@@ -469,15 +469,17 @@ def symbol_tokenizer(symbols, end="<|endoftext|>"):
 
 # ---- 6. Try it -------------------------------------------------------------------------------------------------------
 
-def pick_device():
+def pick_device(wanted=None):
     """(device, compute dtype, reason): CUDA with bf16 where the GPU has it; otherwise fp32, which runs everywhere."""
-    if torch.cuda.is_available():
-        if torch.cuda.is_bf16_supported(including_emulation=False):
-            return "cuda", torch.bfloat16, f"{torch.cuda.get_device_name()} with bf16"
-        return "cuda", torch.float32, f"{torch.cuda.get_device_name()} has no bf16"
-    if torch.backends.mps.is_available():
-        return "mps", torch.float32, "Apple GPU"
-    return "cpu", torch.float32, "no GPU found"
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    device = wanted or next(name for name, there in available.items() if there)
+    if not available[device]:
+        raise ModelError(f"device {device} is not available to this PyTorch ({torch.__version__}); there is "
+                         f"{', '.join(name for name, there in available.items() if there)}")
+    if device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
+        return device, torch.bfloat16, f"{torch.cuda.get_device_name()}, which has bf16"
+    reason = {"cuda": "a GPU without bf16", "mps": "an Apple GPU", "cpu": "no GPU found"}[device]
+    return device, torch.float32, "as asked" if wanted else reason
 
 
 @torch.no_grad()

@@ -40,12 +40,12 @@ from rlvr import group_advantages, row_uniforms, sample, score, update_gradients
 
 # What suits a task, where it differs: the tiny model's tasks first, then any text task with a published model.
 PRESETS = {
-    "arithmetic": dict(prompts_per_step=8, num_samples=16, max_new_tokens=80, lr=4e-4, lr_warmup=0, eval_every=25,
-                       eval_problems=500, save_every=50),
-    "one-digit": dict(prompts_per_step=64, num_samples=16, max_new_tokens=4, lr=5e-4, lr_warmup=0, eval_every=50,
-                      eval_problems=100, save_every=200),
-    "text": dict(prompts_per_step=8, num_samples=8, max_new_tokens=512, lr=3e-6, lr_warmup=5, eval_every=50,
-                 eval_problems=500, save_every=50),
+    "arithmetic": dict(prompts_per_step=8, num_samples=16, max_new_tokens=80, lr=4e-4, lr_warmup=0,
+                       micro_batch_tokens=16384, eval_every=25, eval_problems=500, save_every=50),
+    "one-digit": dict(prompts_per_step=64, num_samples=16, max_new_tokens=4, lr=5e-4, lr_warmup=0,
+                      micro_batch_tokens=16384, eval_every=50, eval_problems=100, save_every=200),
+    "text": dict(prompts_per_step=8, num_samples=8, max_new_tokens=512, lr=3e-6, lr_warmup=5,
+                 micro_batch_tokens=4096, eval_every=50, eval_problems=500, save_every=50),
 }
 
 
@@ -85,8 +85,8 @@ def parse_args(argv=None):
     group.add_argument("--lr-final", type=float, default=0.1, help="fraction of --lr that the cosine decay reaches at "
                        "the last step; 1 keeps it constant (default: 0.1)")
     group.add_argument("--max-grad-norm", type=float, default=1.0, help="clip the gradient to this norm (default: 1.0)")
-    group.add_argument("--micro-batch-tokens", type=int, default=16384, help="tokens per forward and backward pass, "
-                       "padding included; less takes less memory and gives the same gradient (default: 16384)")
+    group.add_argument("--micro-batch-tokens", type=int, help="tokens per forward and backward pass, padding included; "
+                       f"less takes less memory and gives the same gradient ({preset('micro_batch_tokens')})")
     group = parser.add_argument_group("run")
     group.add_argument("--steps", type=int, default=100, help="updates in all (default: 100)")
     group.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
@@ -113,9 +113,7 @@ def resolve_args(parser, args):
         given = parser.parse_args([])                       # --steps may differ; it counts from the run's beginning
         steps = args.steps if args.steps != given.steps else flags["steps"]
         return argparse.Namespace(**{**flags, "steps": steps, "name": run.name, "runs": args.runs, "resume": True})
-    device, dtype, reason = pick_device()
-    if args.device not in (None, device):
-        device, dtype, reason = args.device, torch.float32, "--device"
+    device, dtype, reason = pick_device(args.device)
     args.device, args.dtype = device, args.dtype or str(dtype).removeprefix("torch.")
     args.reason = f"{device} in {args.dtype} ({reason})"
     if args.model is None:

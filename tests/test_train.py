@@ -200,6 +200,7 @@ def test_every_problem_comes_once_per_epoch_in_a_new_order():
     (["--model", "tiny", "--task", "math"], "tiny knows only the characters"),
     (["--resume", "--runs", "nowhere"], "no run to continue in nowhere"),
     (["--loss-norm", "median"], "invalid choice: 'median'"),
+    (["--device", "tpu"], "invalid choice: 'tpu'"),
 ])
 def test_bad_flags_are_refused(flags, message, capsys):
     with pytest.raises(SystemExit):
@@ -218,7 +219,7 @@ def test_defaults_follow_the_machine(monkeypatch):
     args = train.parse_args([])
     if not torch.cuda.is_available():
         assert (args.model, args.task, args.device, args.dtype) == ("tiny", "arithmetic", args.device, "float32")
-    monkeypatch.setattr(train, "pick_device", lambda: ("cuda", torch.bfloat16, "a GPU with bf16"))
+    monkeypatch.setattr(train, "pick_device", lambda wanted=None: ("cuda", torch.bfloat16, "a GPU with bf16"))
     args = train.parse_args([])
     assert (args.model, args.task, args.dtype) == ("Qwen/Qwen3-0.6B-Base", "math", "bfloat16")
     assert args.max_new_tokens == train.PRESETS["text"]["max_new_tokens"]

@@ -1,0 +1,54 @@
+"""Draw accuracy and length over training, with the band over several runs (seeds), as an SVG.
+
+    python notebooks/curve.py runs/curve-*  [-o notebooks/curve.svg]
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt  # noqa: E402
+
+
+def read(run, key):
+    """{step: value} of one column of a run's metrics.jsonl, where it was measured."""
+    rows = map(json.loads, (Path(run) / "metrics.jsonl").read_text().splitlines())
+    return {row["step"]: row[key] for row in rows if key in row}
+
+
+def band(axis, runs, key, label, color):
+    """Mean over the runs as a line, lowest to highest as a band."""
+    curves = [read(run, key) for run in runs]
+    steps = sorted(set.intersection(*map(set, curves)))
+    values = [[curve[step] for curve in curves] for step in steps]
+    axis.fill_between(steps, [*map(min, values)], [*map(max, values)], color=color, alpha=0.2, linewidth=0)
+    axis.plot(steps, [sum(v) / len(v) for v in values], color=color, label=label)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+")
+    parser.add_argument("-o", "--out", default="notebooks/curve.svg")
+    args = parser.parse_args()
+    plt.rcParams["svg.hashsalt"] = "rlvr"                                    # the same file for the same runs
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+    band(left, args.runs, "eval_accuracy", "greedy", "tab:blue")
+    band(left, args.runs, "eval_sampled_accuracy", "sampled at T = 1", "tab:orange")
+    left.set(xlabel="step", ylabel="held-out accuracy", ylim=(0, 1.02))
+    left.legend(loc="lower right")
+    band(right, args.runs, "eval_sampled_length", "sampled at T = 1", "tab:orange")
+    right.set(xlabel="step", ylabel="tokens per completion", ylim=(0, None))
+    figure.suptitle(f"{len(args.runs)} seeds: mean, lowest and highest", fontsize=10)
+    figure.savefig(args.out, metadata={"Date": None})
+    for key in ("eval_accuracy", "eval_sampled_accuracy", "eval_sampled_length"):
+        for step in sorted(set.intersection(*(set(read(run, key)) for run in args.runs))):
+            values = [read(run, key)[step] for run in args.runs]
+            print(f"{key:22} step {step:4d}  mean {sum(values) / len(values):7.3f}  [{min(values):.3f} - {max(values):.3f}]")
+    print(f"figure in {args.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""The README agrees with the code: its commands, flags, files, names and columns exist."""
+
+import re
+
+import pytest
+
+import eval as evaluation
+import model
+import rlvr
+import train
+import verifiers
+from conftest import ROOT
+
+README = (ROOT / "README.md").read_text()
+
+
+def known_flags(parse_args, capsys):
+    with pytest.raises(SystemExit):
+        parse_args(["--help"])
+    return set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))
+
+
+def test_there_are_exactly_two_commands_and_each_installs():
+    assert len(re.findall(r"^pip install -r requirements\.txt .*&& python", README, flags=re.M)) == 2
+
+
+def test_every_flag_in_the_readme_exists(capsys):
+    for script, parse_args in (("train.py", train.parse_args), ("eval.py", evaluation.parse_args)):
+        flags = known_flags(parse_args, capsys)
+        for line in README.splitlines():
+            if line.startswith("python ") and script in line:
+                assert set(re.findall(r"--[a-z][a-z-]*", line)) <= flags, line
+    prose = set(re.findall(r"`(--[a-z][a-z-]*)", README)) - {"--compile"}            # said not to exist
+    assert prose <= known_flags(train.parse_args, capsys) | known_flags(evaluation.parse_args, capsys)
+
+
+def test_every_file_the_readme_links_exists():
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert target.startswith("http") or (ROOT / target).exists(), target
+
+
+def test_every_name_in_the_file_table_exists():
+    modules = {"verifiers.py": verifiers, "model.py": model, "rlvr.py": rlvr, "eval.py": evaluation, "train.py": train}
+    for file, names in re.findall(r"^\| \[(\w+\.py)\].*\| ([^|]*) \|$", README, flags=re.M):
+        for name in re.findall(r"`([\w.]+)`", names):
+            thing = modules[file]
+            for part in name.split("."):
+                thing = getattr(thing, part)
+
+
+def test_the_readme_explains_every_column_of_the_log(tmp_path):
+    train.main(["--task", "one-digit", "--device", "cpu", "--steps", "1", "--prompts-per-step", "2", "--num-samples", "2",
+                "--eval-problems", "3", "--runs", str(tmp_path), "--name", "r"])
+    import json
+    columns = set().union(*(json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()))
+    named = set(re.findall(r"`([a-z_.]+)`", README))
+    missing = {c for c in columns if c not in named and not c.startswith("eval_") and not c.endswith("_seconds")}
+    assert missing <= {"step", "seconds"}

@@ -1,0 +1,131 @@
+"""verifiers.py: what is read out of a completion, what it is worth, and where problems come from."""
+
+import json
+
+import pytest
+
+import verifiers
+from verifiers import (DataError, FORMAT_RULES, MATH_RULES, RuleSpec, aggregate, arithmetic, exact_reward,
+                       from_file, get_task, held_out, one_digit, read_problems, reward_rlvr, split_tags, tagged_reward,
+                       verify_format, verify_math)
+
+GOOD = "<think>factor (x-2)(x-3)</think><answer>\\boxed{2}</answer>"
+
+
+# ---- Rewards ---------------------------------------------------------------------------------------------------------
+
+def test_reward_rlvr_is_one_for_the_right_last_box():
+    assert reward_rlvr("so x is \\boxed{4}.", "4") == 1.0
+    assert reward_rlvr("so x is 4", "4") == 0.0                             # the form is part of the task
+    assert reward_rlvr("\\boxed{4}? no, \\boxed{5}", "4") == 0.0
+    assert reward_rlvr("", "4") == 0.0
+
+
+def test_verify_math_returns_the_chapters_parts():
+    assert verify_math(GOOD, "2") == {"format": 1.0, "answer": 1.0, "extracted": "2"}
+    assert verify_math(GOOD, "3") == {"format": 1.0, "answer": 0.0, "extracted": "2"}
+    assert verify_math("The smaller root is 2.", "2") == {"format": 0.0, "answer": 0.0, "extracted": None}
+    assert verify_math("<think>2</think><answer>2</answer>", "2")["extracted"] is None         # no box
+
+
+HACKS = {
+    "the answer first, thinking after": "<answer>\\boxed{2}</answer><think>because</think>",
+    "two answers to choose from": "<think>a</think><answer>\\boxed{3}</answer><answer>\\boxed{2}</answer>",
+    "thinking twice": "<think>a</think><think>b</think><answer>\\boxed{2}</answer>",
+    "an answer outside of the tags": "\\boxed{2}<think>a</think><answer>\\boxed{2}</answer>",
+    "text between the blocks": "<think>a</think> so <answer>\\boxed{2}</answer>",
+    "text after the end": "<think>a</think><answer>\\boxed{2}</answer> or 3",
+    "a block that is not closed": "<think>a</think><answer>\\boxed{2}",
+    "tags inside out": "</think>a<think><answer>\\boxed{2}</answer>",
+    "the box in the thinking only": "<think>\\boxed{2}</think><answer>2</answer>",
+}
+
+
+@pytest.mark.parametrize("rollout", HACKS.values(), ids=HACKS)
+def test_a_malformed_rollout_earns_no_accuracy(rollout):
+    assert verify_math(rollout, "2")["answer"] == 0.0
+
+
+def test_white_space_around_the_blocks_is_no_offence():
+    assert split_tags(" <think>a</think>\n\n<answer>b</answer>\n") == ("a", "b")
+
+
+def test_verify_format_wants_some_thinking():
+    assert verify_format(GOOD) == {"structure": 1.0, "think_length": 1.0}
+    assert verify_format("<think></think><answer>\\boxed{2}</answer>") == {"structure": 1.0, "think_length": 0.0}
+    assert verify_format("<think>       hm      </think><answer>2</answer>")["think_length"] == 0.0
+    assert verify_format("2") == {"structure": 0.0, "think_length": 0.0}
+
+
+def test_aggregate_is_the_weighted_sum():
+    assert aggregate(verify_math(GOOD, "2"), MATH_RULES) == pytest.approx(1.1)
+    assert aggregate(verify_math(GOOD, "3"), MATH_RULES) == pytest.approx(0.1)
+    assert aggregate(verify_format(GOOD), FORMAT_RULES) == pytest.approx(1.2)
+    assert aggregate({"x": 0.5}, [RuleSpec("half", 2.0, lambda v: v["x"]), RuleSpec("one", 1.0, lambda v: 1.0)]) == 2.0
+
+
+def test_rewards_report_their_parts():
+    assert tagged_reward(GOOD, {"answer": "2"}) == (pytest.approx(1.1), {"accuracy": 1, "format": 1, "answered": 1})
+    assert verifiers.boxed_reward("\\boxed{1}", {"answer": "2"}) == (0.0, {"accuracy": 0.0, "answered": 1.0})
+    assert exact_reward("7", {"answer": "7"})[0] == 1.0 and exact_reward("77", {"answer": "7"})[0] == 0.0
+
+
+# ---- Tasks -----------------------------------------------------------------------------------------------------------
+
+def test_arithmetic_is_right_seeded_and_split():
+    task = arithmetic(train_size=2000, test_size=200)
+    assert task.train == arithmetic(train_size=2000, test_size=200).train != arithmetic(2000, 200, seed=1).train
+    for problem in task.train + task.test:
+        expression = problem["problem"].removesuffix("=")
+        assert eval(expression) == int(problem["answer"])                   # our own text, not a model's
+        assert 10 <= int(problem["answer"]) <= 99
+    texts = [problem["problem"] for problem in task.train + task.test]
+    assert len(set(texts)) == 2200                                           # no duplicates, so train and test are apart
+    assert all(map(held_out, task.test)) and not any(map(held_out, task.train))
+    assert not {p["problem"] for p in arithmetic(2000, 200, seed=1).train} & {p["problem"] for p in task.test}
+
+
+def test_one_digit_is_all_hundred_sums():
+    assert len(one_digit().train) == 100 and {"problem": "7+8=", "answer": "5"} in one_digit().train
+
+
+def test_the_instruction_asks_for_what_the_reward_reads(tmp_path):
+    data = tmp_path / "d.jsonl"
+    data.write_text("".join(json.dumps({"problem": f"{{{i}}} + 1?", "answer": i + 1}) + "\n" for i in range(40)))
+    task = get_task("any", data)
+    prompt = task.prompt(task.train[0])
+    assert "\\boxed{}" in prompt and task.train[0]["problem"] in prompt      # braces of a problem stay as they are
+    assert len(task.train) + len(task.test) == 40 and task.test
+    assert task.reward("\\boxed{%s}" % task.train[0]["answer"], task.train[0])[0] == 1.0
+
+
+def test_problems_from_jsonl_json_and_gsm8k(tmp_path):
+    rows = [{"problem": "1+1", "answer": "2", "level": 3}, {"question": "2+2?", "answer": "2+2=<<2+2=4>>4\n#### 4"}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n\n" for row in rows))
+    (tmp_path / "a.json").write_text(json.dumps(rows))
+    for name in ("a.jsonl", "a.json"):
+        problems = read_problems(tmp_path / name)
+        assert [(p["problem"], p["answer"]) for p in problems] == [("1+1", "2"), ("2+2?", "4")]
+        assert problems[0]["level"] == 3
+
+
+@pytest.mark.parametrize("text, message", [
+    ('{"problem": "1", "answer": "1"}\n{"problem": "2"\n', "line 2: not valid JSON"),
+    ('{"problem": "1", "answer": "1"}\n{"problem": "2"}\n', 'line 2: needs "problem"'),
+    ('{"problem": "1", "answer": ""}\n', "line 1: needs"),
+    ('{"problem": 5, "answer": "1"}\n', "line 1: needs"),
+    ('[{"problem": "1", "answer": "1"}, 3]', "entry 2: needs"),
+    ("", "0 problems are too few"),
+])
+def test_bad_data_is_refused_with_its_line(tmp_path, text, message):
+    path = tmp_path / "bad.jsonl"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        from_file(path)
+
+
+def test_what_cannot_be_found_says_so(tmp_path):
+    with pytest.raises(DataError, match="there is no task 'maths': choose one of arithmetic"):
+        get_task("maths")
+    with pytest.raises(DataError, match="none.jsonl: cannot be read"):
+        get_task("x", tmp_path / "none.jsonl")
