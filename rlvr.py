@@ -98,7 +98,10 @@ def next_token_probs(logits, temperature=1.0, top_p=1.0, top_k=0, min_p=0.0):
 def draw(probs, uniforms):
     """Invert the distribution function: probs (R, V), uniforms (R,) -> ids (R,), the first token with cdf > u."""
     cdf = probs.cumsum(-1)
-    return torch.searchsorted(cdf, uniforms[:, None] * cdf[:, -1:], right=True).squeeze(1).clamp(max=probs.size(1) - 1)
+    total = cdf[:, -1:].contiguous()                           # not 1: rounding, and what the filters took away
+    drawn = torch.searchsorted(cdf, uniforms[:, None] * total, right=True)
+    last = torch.searchsorted(cdf, total)                      # the last token with any probability at all:
+    return torch.minimum(drawn, last).squeeze(1)               # u * total may round up to total
 
 
 @torch.no_grad()

@@ -127,6 +127,8 @@ def resolve_args(parser, args):
     for name, value in PRESETS.get(args.task if args.data is None else "text", PRESETS["text"]).items():
         if getattr(args, name) is None:
             setattr(args, name, value)
+    if args.warmup_steps and (args.model, args.task) != ("tiny", "arithmetic"):
+        parser.error("--warmup-steps: there are demonstrations only for --model tiny --task arithmetic")
     if args.warmup_steps is None:
         args.warmup_steps = 500 if args.model == "tiny" and args.task == "arithmetic" else 0
     for name in ("prompts_per_step", "max_new_tokens", "steps", "eval_every", "eval_problems", "save_every"):
@@ -240,13 +242,13 @@ def warm_up(model, tokenizer, task, first_phase_steps, seed, second_phase_steps=
             done, right = done + 50, worked_accuracy(model, tokenizer, task.train[:200])
             bar.total = max(bar.total, done + second_phase_steps)
             bar.set_postfix_str(f"worked answers {right:.0%} right")
-        if right < 0.9:
-            raise ModelError(f"the tiny base did not learn to work problems out in {done} steps ({right:.0%} right): "
-                             "try another --seed or more --warmup-steps")
         train(PHASES[1], range(second_phase_steps),
               rate=lambda step: 0.1 + 0.45 * (1 + math.cos(math.pi * step / second_phase_steps)))
-    return worked_accuracy(model, tokenizer, task.train[:200]), done
-
+    right = worked_accuracy(model, tokenizer, task.train[:200])
+    if right < 0.9:
+        raise ModelError(f"the tiny base did not learn to work problems out in {done} steps ({right:.0%} right): try "
+                         "another --seed or more --warmup-steps")
+    return right, done
 
 
 def tiny_base(args, task):
@@ -346,7 +348,7 @@ def save_checkpoint(run, step, optimizer):
             torch.save({"step": step, **optimizer.state()}, file)
             file.flush()
             os.fsync(file.fileno())
-        partial.rename(path)
+        partial.replace(path)
     except (OSError, RuntimeError) as error:            # torch reports a full disk as RuntimeError
         partial.unlink(missing_ok=True)
         raise ModelError(f"{path}: cannot write the checkpoint ({error}). Free some space, then continue with "
@@ -355,11 +357,11 @@ def save_checkpoint(run, step, optimizer):
         old.unlink()
 
 
-def load_checkpoint(run, optimizer, device):
+def load_checkpoint(run, optimizer):
     """Restore the newest checkpoint that can be read -> its step, 0 if there is none."""
     for path in sorted(run.glob("checkpoints/step_*.pt"), reverse=True):
         try:
-            state = torch.load(path, map_location=device, weights_only=True)
+            state = torch.load(path, map_location="cpu", weights_only=True)
             optimizer.load_state(state)
             return state["step"]
         except Exception as error:                      # cut short, damaged, or of another model
@@ -397,10 +399,10 @@ def append_jsonl(path, *rows):
 
 
 def cut_logs(run, step):
-    """Forget what was logged after the checkpoint that is resumed."""
+    """Forget what was logged after the checkpoint that is resumed; without one, everything."""
     for path in (run / "metrics.jsonl", run / "samples.jsonl"):
         if path.exists():
-            kept = [line for line in path.read_text(encoding="utf-8").splitlines() if json.loads(line)["step"] <= step]
+            kept = [line for line in path.read_text(encoding="utf-8").splitlines() if 0 < step >= json.loads(line)["step"]]
             path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
 
 
@@ -589,7 +591,9 @@ def main(argv=None):
     model, tokenizer, task, run = start_run(args)
     describe(model, tokenizer, task, args)
     optimizer = Optimizer(model, args)
-    start = load_checkpoint(run, optimizer, args.device)
+    start = load_checkpoint(run, optimizer)
+    if start > args.steps:
+        raise ModelError(f"{run} has already made {start} steps: give --steps a larger number")
     if args.resume:
         cut_logs(run, start)
         print(f"continuing {run} after step {start} of {args.steps}")
@@ -614,7 +618,7 @@ def main(argv=None):
                  f"{run / 'bad_batch.pt'}, the weights before it in {run / 'checkpoints'}. Try a lower --lr")
     save(model, tokenizer, run / "final")
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    first, last = rows[0], rows[-1]
+    first, *_, last = (row for row in rows if "eval_accuracy" in row)
     print(f"held-out accuracy {first['eval_accuracy']:.3f} -> {last['eval_accuracy']:.3f} (greedy, n={last['eval_n']}) "
           f"in {time.perf_counter() - began:.0f} s; model in {run / 'final'}")
 
@@ -624,3 +628,5 @@ if __name__ == "__main__":
         main()
     except (ModelError, verifiers.DataError) as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("stopped before the first step: nothing to save yet")

@@ -130,9 +130,11 @@ def tagged_reward(completion, problem):
 
 
 def exact_reward(completion, problem):
-    """1 if the whole completion is the answer, for a model too small for any markup."""
-    right = float(completion.strip() == problem["answer"])
-    return right, {"accuracy": right, "answered": float(completion.strip() != "")}
+    """1 if the whole completion is the answer, for a model too small for any markup. format: a number of its length."""
+    text, answer = completion.strip(), problem["answer"]
+    right = float(text == answer)
+    return right, {"accuracy": right, "answered": float(text != ""),
+                   "format": float(text.isdigit() and len(text) == len(answer))}
 
 
 # ---- 8. Tasks: problems, the sentence that asks for the answer, and the reward that reads it -------------------------
@@ -206,10 +208,14 @@ def math500() -> Task:
     return Task("math500", [], _hub_rows("HuggingFaceH4/MATH-500"), BOXED, boxed_reward, "MATH-500, for evaluation only")
 
 
+GSM8K = "https://raw.githubusercontent.com/openai/grade-school-math/3101c7d5072418e28b9008a6636bde82a006892c/"
+GSM8K_FILES = {"train": "17f347dc51477c50", "test": "3730d312f6e34405"}            # the first digits of their SHA-256
+
+
 def gsm8k() -> Task:
     """Cobbe et al. 2021 in its original form (the hub holds it as parquet, which needs another package to read)."""
-    url = "https://raw.githubusercontent.com/openai/grade-school-math/master/grade_school_math/data/"
-    train, test = (read_problems(_download(url + split, f"gsm8k_{split}")) for split in ("train.jsonl", "test.jsonl"))
+    train, test = (read_problems(_download(f"{GSM8K}grade_school_math/data/{split}.jsonl", f"gsm8k_{split}.jsonl", sha))
+                   for split, sha in GSM8K_FILES.items())
     return Task("gsm8k", train, test, BOXED, boxed_reward, "the original split of GSM8K")
 
 
@@ -279,13 +285,13 @@ def _hub_rows(name) -> list[dict]:
     return read_problems(files[-1])                        # the largest: the others describe the data set
 
 
-def _download(url, name) -> Path:
-    from torch.hub import download_url_to_file             # writes to a temporary name first, shows a progress bar
+def _download(url, name, sha256) -> Path:
+    from torch.hub import download_url_to_file             # shows a progress bar; a broken transfer leaves no file
     path = Path.home() / ".cache" / "rlvr" / name
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            download_url_to_file(url, str(path))
-        except OSError as error:
+            download_url_to_file(url, str(path), hash_prefix=sha256)
+        except (OSError, RuntimeError) as error:           # RuntimeError: the hash is not the expected one
             raise DataError(f"{url}: cannot be fetched ({error}). Fetch it yourself and pass it with --data") from error
     return path

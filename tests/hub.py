@@ -11,9 +11,11 @@ SHA = "0123456789abcdef0123456789abcdef01234567"
 
 
 @contextlib.contextmanager
-def serve(directory, repo="owner/name"):
-    """Serve the files of `directory` as model `repo`. The server notes the files it `sent`; `missing` is a file that is
+def serve(directory, repo="owner/name", kind="models"):
+    """Serve the files of `directory` as model (or, with kind "datasets", data set) `repo`. The server notes the files it `sent`; `missing` is a file that is
     listed but not there; `drop_once` is a file whose first transfer breaks off half-way."""
+
+    prefix = repo if kind == "models" else f"{kind}/{repo}"
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -28,17 +30,17 @@ def serve(directory, repo="owner/name"):
 
         def do_GET(self):
             path = urlparse(self.path).path.strip("/")
-            if path.startswith(f"api/models/{repo}/tree"):
+            if path.startswith(f"api/{kind}/{repo}/tree"):
                 files = [{"type": "file", "path": file.name, "size": file.stat().st_size, "oid": file.name}
                          for file in sorted(directory.iterdir()) if file.is_file()]
                 return self.reply(200, json.dumps(files).encode(), Content_Type="application/json")
-            if path.startswith(f"api/models/{repo}"):
+            if path.startswith(f"api/{kind}/{repo}"):
                 files = [{"rfilename": file.name} for file in sorted(directory.iterdir()) if file.is_file()]
                 return self.reply(200, json.dumps({"id": repo, "sha": SHA, "siblings": files}).encode(),
                                   Content_Type="application/json")
             name = path.rpartition("/")[2]
-            if not path.startswith(f"{repo}/resolve/") or name == server.missing or not (directory / name).is_file():
-                code = "EntryNotFound" if path.startswith(repo) else "RepoNotFound"
+            if not path.startswith(f"{prefix}/resolve/") or name == server.missing or not (directory / name).is_file():
+                code = "EntryNotFound" if path.startswith(prefix) else "RepoNotFound"
                 return self.reply(404, X_Error_Code=code)
             body = (directory / name).read_bytes()
             headers = {"ETag": f'"{hashlib.sha1(body).hexdigest()}"', "X_Repo_Commit": SHA, "Accept_Ranges": "bytes"}

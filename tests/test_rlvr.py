@@ -162,6 +162,8 @@ def test_greedy_is_the_most_likely_token_and_needs_no_luck(model, prompts):
 def test_draw_inverts_the_distribution_function():
     probs = torch.tensor([[0.5, 0.0, 0.3, 0.2]]).expand(6, 4)
     assert draw(probs, torch.tensor([0.0, 0.49, 0.5, 0.79, 0.8, 0.999999])).tolist() == [0, 0, 2, 2, 3, 3]
+    almost_one = torch.tensor([1 - 2**-24])                                   # times 0.3 it rounds to 0.3
+    assert draw(torch.tensor([[0.1, 0.2, 0.0, 0.0]]), almost_one).item() == 1   # never a token that cannot be
     counts = torch.bincount(draw(probs[:1].expand(40_000, 4), torch.rand(40_000)), minlength=4) / 40_000
     torch.testing.assert_close(counts, probs[0], atol=0.01, rtol=0)
 

@@ -106,6 +106,17 @@ def test_resume_goes_on_to_more_steps_and_skips_a_damaged_checkpoint(tmp_path, c
     out = capsys.readouterr().out
     assert "step_000004.pt: cannot be used" in out and "after step 2 of 6" in out
     assert [row["step"] for row in metrics(folder)] == [0, 1, 2, 3, 4, 5, 6]
+    with pytest.raises(train.ModelError, match="already made 6 steps"):
+        train.main(["--resume", "--runs", str(tmp_path), "--steps", "3"])
+
+
+def test_resume_of_a_run_that_saved_nothing_starts_over(tmp_path):
+    folder = run(tmp_path, "--steps", "3", "--save-every", "100")
+    for checkpoint in (folder / "checkpoints").iterdir():
+        checkpoint.unlink()
+    first = without_clock(metrics(folder))
+    train.main(["--resume", "--runs", str(tmp_path)])
+    assert without_clock(metrics(folder)) == first
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run_and_loses_nothing(tmp_path, monkeypatch):
@@ -201,6 +212,7 @@ def test_every_problem_comes_once_per_epoch_in_a_new_order():
     (["--resume", "--runs", "nowhere"], "no run to continue in nowhere"),
     (["--loss-norm", "median"], "invalid choice: 'median'"),
     (["--device", "tpu"], "invalid choice: 'tpu'"),
+    (["--task", "one-digit", "--warmup-steps", "500"], "demonstrations only for"),
 ])
 def test_bad_flags_are_refused(flags, message, capsys):
     with pytest.raises(SystemExit):

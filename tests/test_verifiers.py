@@ -1,10 +1,17 @@
 """verifiers.py: what is read out of a completion, what it is worth, and where problems come from."""
 
+import hashlib
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+import hub
 import verifiers
+from conftest import ROOT
 from verifiers import (DataError, FORMAT_RULES, MATH_RULES, RuleSpec, aggregate, arithmetic, exact_reward,
                        from_file, get_task, held_out, one_digit, read_problems, reward_rlvr, split_tags, tagged_reward,
                        verify_format, verify_math)
@@ -129,3 +136,45 @@ def test_what_cannot_be_found_says_so(tmp_path):
         get_task("maths")
     with pytest.raises(DataError, match="none.jsonl: cannot be read"):
         get_task("x", tmp_path / "none.jsonl")
+
+
+def test_math500_comes_from_the_hub(tmp_path):
+    """Through HF_ENDPOINT, from a local stand-in; then once more without the network."""
+    (tmp_path / "served").mkdir()
+    rows = [{"problem": f"{i}+1", "answer": str(i + 1), "level": 1} for i in range(50)]
+    (tmp_path / "served" / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "served" / "info.json").write_text("{}")
+
+    def fetch(offline):
+        environment = {**os.environ, "HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": offline}
+        script = "import verifiers; t = verifiers.get_task('math500'); print(len(t.test), t.test[7]['answer'])"
+        return subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True)
+    with hub.serve(tmp_path / "served", "HuggingFaceH4/MATH-500", kind="datasets") as server:
+        assert fetch("0").stdout == "50 8\n"
+    assert fetch("1").stdout == "50 8\n"
+
+
+def test_gsm8k_is_checked_by_its_hash(tmp_path, monkeypatch):
+    content = b'{"question": "2+2?", "answer": "2+2=4\\n#### 4"}\n'
+    (tmp_path / "train.jsonl").write_bytes(content)
+    monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
+    url = (tmp_path / "train.jsonl").as_uri()
+    with pytest.raises(DataError, match="invalid hash"):
+        verifiers._download(url, "x.jsonl", "00000000")
+    assert not list((tmp_path / "home").rglob("*.jsonl"))
+    path = verifiers._download(url, "x.jsonl", hashlib.sha256(content).hexdigest()[:8])
+    assert read_problems(path)[0]["answer"] == "4"
+    with pytest.raises(DataError, match="cannot be fetched"):
+        verifiers._download((tmp_path / "none").as_uri(), "y.jsonl", "00")
+
+
+@pytest.mark.skipif(not (ROOT.parent / "shared" / "data").exists(), reason="the real data is not here")
+def test_the_real_data_reads():
+    data = ROOT.parent / "shared" / "data"
+    for split, sha in verifiers.GSM8K_FILES.items():
+        path = data / f"gsm8k_{split}.jsonl"
+        assert hashlib.sha256(path.read_bytes()).hexdigest().startswith(sha)
+        assert all("####" not in p["answer"] for p in read_problems(path))
+    assert len(read_problems(data / "math500.jsonl")) == 500
+    task = from_file(data / "math_train_4500.jsonl")
+    assert len(task.train) + len(task.test) == 4500 and 400 < len(task.test) < 500
