@@ -454,7 +454,7 @@ class Tokenizer:
 def symbol_tokenizer(symbols, end="<|endoftext|>"):
     """A tokenizer with one token per symbol (tags such as <think> are single symbols), for the tiny model; id 0 is the
     end token. It is an ordinary tokenizer.json, so the tiny model is saved, loaded and read by others like any Qwen3."""
-    vocabulary = {symbol: i for i, symbol in enumerate([end, "?", *symbols])}
+    vocabulary = {symbol: i for i, symbol in enumerate(dict.fromkeys([end, "?", *symbols]))}     # "?": anything else
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="?"))
     longest_first = sorted((s for s in symbols if len(s) > 1), key=len, reverse=True)
     escaped = ["".join("\\" + c if not c.isalnum() else c for c in s) for s in longest_first]

@@ -192,14 +192,15 @@ def _assemble(prompts, prompt_lengths, tokens, token_logps, lengths, finished, n
 def score(rollouts, texts, problems, reward_fn):
     """Judge every completion -> (rewards (P, G), one dict of named parts per row, for the log).
 
-    texts: B decoded completions; problems: P dicts; reward_fn(completion, problem) -> (float, parts).
-    A completion that was cut off earns 0 (DeepSeek-R1's rule against suppressing the stop token).
+    texts: B decoded completions; problems: P dicts; reward_fn(completion, problem) -> (float, parts). Of the parts,
+    "accuracy" is what evaluation counts (by default the reward itself) and "answered" whether there was an answer.
+    A completion that was cut off earns 0: otherwise a policy could only lose by stopping.
     """
     rewards, parts = [], []
     for row, (text, finished) in enumerate(zip(texts, rollouts.finished.tolist(), strict=True)):
         value, detail = reward_fn(text, problems[row // rollouts.num_samples])
         rewards.append(value if finished else 0.0)
-        parts.append({**detail, "truncated": float(not finished)})
+        parts.append({"accuracy": value, "answered": 1.0, **detail, "truncated": float(not finished)})
     return torch.tensor(rewards, dtype=torch.float32).view(len(problems), rollouts.num_samples), parts
 
 

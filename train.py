@@ -38,7 +38,7 @@ from rlvr import group_advantages, row_uniforms, sample, score, update_gradients
 
 # ---- 1. Flags --------------------------------------------------------------------------------------------------------
 
-# What suits a task, where it differs: the tiny model's tasks first, then any text task with a published model.
+# Defaults that differ: for tiny by its task, and "text" for every other model, whatever its task.
 PRESETS = {
     "arithmetic": dict(prompts_per_step=8, num_samples=16, max_new_tokens=80, lr=4e-4, lr_warmup=0,
                        micro_batch_tokens=16384, eval_every=25, eval_problems=500, save_every=50),
@@ -50,9 +50,10 @@ PRESETS = {
 
 
 def parse_args(argv=None):
-    """The flags; those left at None take the value of the task's preset (see resolve_args)."""
+    """The flags; those left at None take the value of a preset (see resolve_args)."""
     def preset(name):
-        return "default: " + ", ".join(f"{values[name]} for {task}" for task, values in PRESETS.items())
+        *tiny, text = (f"{values[name]} on {task}" for task, values in PRESETS.items())
+        return f"default: tiny {', '.join(tiny)}; other models {text.removesuffix(' on text')}"
 
     parser = argparse.ArgumentParser(description="Train a Qwen3 with verifiable rewards (GRPO without KL).",
                                      formatter_class=lambda prog: argparse.HelpFormatter(prog, width=110,
@@ -124,7 +125,7 @@ def resolve_args(parser, args):
     args.task = args.task or ("arithmetic" if args.model == "tiny" else "math")
     if args.model == "tiny" and (args.data or args.task not in ("arithmetic", "one-digit")):
         parser.error("--model tiny knows only the characters of --task arithmetic and --task one-digit")
-    for name, value in PRESETS.get(args.task if args.data is None else "text", PRESETS["text"]).items():
+    for name, value in PRESETS[args.task if args.model == "tiny" else "text"].items():
         if getattr(args, name) is None:
             setattr(args, name, value)
     if args.warmup_steps and (args.model, args.task) != ("tiny", "arithmetic"):

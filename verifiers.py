@@ -112,8 +112,8 @@ MATH_RULES = [RuleSpec("format", 0.1, lambda v: v["format"]), RuleSpec("answer",
 FORMAT_RULES = [RuleSpec("structure", 1.0, lambda v: v["structure"]),
                 RuleSpec("think_length", 0.2, lambda v: v["think_length"])]
 
-# A reward is a function (completion, problem) -> (float, parts). The parts are logged; "accuracy" must be among them
-# (it is what evaluation counts), "answered" says whether there was an answer to grade at all.
+# A reward is a function (completion, problem) -> (float, parts). The parts are logged; rlvr.score says which have a
+# meaning of their own.
 
 
 def boxed_reward(completion, problem):

@@ -1,5 +1,6 @@
 """The README agrees with the code: its commands, flags, files, names and columns exist."""
 
+import json
 import re
 
 import pytest
@@ -51,8 +52,32 @@ def test_every_name_in_the_file_table_exists():
 def test_the_readme_explains_every_column_of_the_log(tmp_path):
     train.main(["--task", "one-digit", "--device", "cpu", "--steps", "1", "--prompts-per-step", "2", "--num-samples", "2",
                 "--eval-problems", "3", "--runs", str(tmp_path), "--name", "r"])
-    import json
     columns = set().union(*(json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()))
     named = set(re.findall(r"`([a-z_.]+)`", README))
     missing = {c for c in columns if c not in named and not c.startswith("eval_") and not c.endswith("_seconds")}
     assert missing <= {"step", "seconds"}
+
+
+def test_the_fork_in_the_readme_works(tmp_path, monkeypatch):
+    (tmp_path / "words.txt").write_text(" ".join(f"word{i}" for i in range(200)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(verifiers, "TASKS", dict(verifiers.TASKS))
+    code, = re.findall(r"```python\n(def shouting.*?)```", README, flags=re.S)
+    exec(code, vars(verifiers).copy())
+    task = verifiers.get_task("shouting")
+    assert task.prompt(task.test[0]) == "Say this louder: word0\n" and len(task.train) == 100
+    assert task.reward("WORD0", task.test[0]) == (1.0, {"letters": 1.0})
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_run_and_print_what_is_saved_in_them(path, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    namespace = {}
+    for cell in json.loads(path.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), namespace)
+            saved = "".join(line for output in cell["outputs"] for line in output["text"])
+            printed = capsys.readouterr().out
+            assert re.sub(r"-?\d+\.\d+", "#", printed) == re.sub(r"-?\d+\.\d+", "#", saved)       # the same words
+            numbers = [[float(x) for x in re.findall(r"-?\d+\.\d+", text)] for text in (printed, saved)]
+            assert numbers[0] == pytest.approx(numbers[1], abs=0.011)
