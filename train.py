@@ -359,14 +359,18 @@ def save_checkpoint(run, step, optimizer):
 
 
 def load_checkpoint(run, optimizer):
-    """Restore the newest checkpoint that can be read -> its step, 0 if there is none."""
-    for path in sorted(run.glob("checkpoints/step_*.pt"), reverse=True):
+    """Restore the newest checkpoint that can be read -> its step, 0 if there is none. Raises ModelError if there are
+    some but none can be used: starting over would throw away what they and the logs hold."""
+    paths = sorted(run.glob("checkpoints/step_*.pt"), reverse=True)
+    for path in paths:
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
             optimizer.load_state(state)
             return state["step"]
         except Exception as error:                      # cut short, damaged, or of another model
             print(f"{path}: cannot be used ({type(error).__name__}: {str(error)[:100]}); trying the one before")
+    if paths:
+        raise ModelError(f"{run / 'checkpoints'}: no checkpoint can be used; start a new run with another --name")
     return 0
 
 
@@ -401,10 +405,17 @@ def append_jsonl(path, *rows):
 
 def cut_logs(run, step):
     """Forget what was logged after the checkpoint that is resumed; without one, everything."""
+    def keep(line):
+        try:
+            return step > 0 and json.loads(line)["step"] <= step
+        except ValueError:                              # the process was killed while it wrote this line
+            return False
     for path in (run / "metrics.jsonl", run / "samples.jsonl"):
         if path.exists():
-            kept = [line for line in path.read_text(encoding="utf-8").splitlines() if 0 < step >= json.loads(line)["step"]]
-            path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+            kept = filter(keep, path.read_text(encoding="utf-8").splitlines())
+            partial = path.with_suffix(".partial")
+            partial.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+            partial.replace(path)
 
 
 def batch_metrics(rewards, parts, rollouts):

@@ -92,7 +92,7 @@ def test_ctrl_c_then_resume_equals_an_uninterrupted_run(tmp_path):
     assert 3 < stopped < 40 and f"a checkpoint of step {stopped} is saved" in output
     assert "python train.py --resume --name cut" in output and process.returncode != 0
     with open(path, "a") as file:                               # as if it had been killed while a later row was written
-        file.write(json.dumps({"step": stopped + 1, "reward": -1}) + "\n")
+        file.write(json.dumps({"step": stopped + 1, "reward": -1}) + "\n" + '{"step": 9, "rewa')
     train.main(["--resume", "--runs", str(tmp_path), "--name", "cut"])
     assert without_clock(metrics(tmp_path / "cut")) == without_clock(metrics(whole))
     ours, theirs = (load_file(folder / "final" / "model.safetensors") for folder in (tmp_path / "cut", whole))
@@ -108,6 +108,15 @@ def test_resume_goes_on_to_more_steps_and_skips_a_damaged_checkpoint(tmp_path, c
     assert [row["step"] for row in metrics(folder)] == [0, 1, 2, 3, 4, 5, 6]
     with pytest.raises(train.ModelError, match="already made 6 steps"):
         train.main(["--resume", "--runs", str(tmp_path), "--steps", "3"])
+
+
+def test_resume_does_not_start_over_when_all_checkpoints_are_damaged(tmp_path):
+    folder = run(tmp_path, "--steps", "2")
+    before = (folder / "metrics.jsonl").read_text()
+    os.truncate(folder / "checkpoints" / "step_000002.pt", 1000)
+    with pytest.raises(train.ModelError, match="no checkpoint can be used"):
+        train.main(["--resume", "--runs", str(tmp_path), "--steps", "4"])
+    assert (folder / "metrics.jsonl").read_text() == before
 
 
 def test_resume_of_a_run_that_saved_nothing_starts_over(tmp_path):
