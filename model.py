@@ -299,7 +299,7 @@ def load(name_or_dir, device="cpu", dtype=torch.float32, template=None):
 
     A hub id is downloaded once into huggingface_hub's cache; HF_ENDPOINT, HF_HUB_OFFLINE and HF_TOKEN are respected.
     template: see Tokenizer; by default a base model gets the plain prompt and a post-trained one Qwen3's chat markup.
-    Raises ModelError, with the file or tensor and the remedy, for anything that is missing, damaged or of another shape.
+    Raises ModelError, with the file or tensor and the remedy, for whatever is missing, damaged or of another shape.
     """
     directory = _find(str(name_or_dir))
     config = Config.from_dir(directory)
@@ -326,7 +326,7 @@ def _find(name):
         raise ModelError(f"{name}: not in the local cache and the hub cannot be reached ({_last(error)}). Check the "
                          "network, HF_ENDPOINT and HF_HUB_OFFLINE, or pass a directory that holds the files") from error
     except HfHubHTTPError as error:                 # no such model, no access, server error
-        raise ModelError(f"{name}: the hub refused ({_last(error)}). Check the spelling; a private or gated model needs "
+        raise ModelError(f"{name}: the hub refused ({_last(error)}). Check the spelling; a private model needs "
                          "HF_TOKEN") from error
     except Exception as error:                      # a connection that breaks off shows as one of many types
         raise ModelError(f"{name}: the download failed ({type(error).__name__}: {_last(error)}). Run the same command "
@@ -353,7 +353,7 @@ def _read_weights(directory, wanted, device, dtype):
             with safe_open(file, framework="pt") as reader:
                 for name in reader.keys():
                     if name == "lm_head.weight" and name not in wanted:
-                        continue                                # a copy of the embedding that a tied model does not need
+                        continue                                # a copy of the embedding; a tied model does without
                     tensor = reader.get_tensor(name)
                     if name in wanted and tensor.shape != wanted[name].shape:
                         problems.append(f"{name} has shape {tuple(tensor.shape)}, not {tuple(wanted[name].shape)}")
@@ -361,7 +361,7 @@ def _read_weights(directory, wanted, device, dtype):
         except SafetensorError as error:
             raise ModelError(f"{file}: damaged or cut short ({error}); delete it and fetch it again") from error
     problems += [f"{name} is missing" for name in wanted if name not in tensors]
-    problems += [f"{name} is not part of the model that config.json describes" for name in tensors if name not in wanted]
+    problems += [f"{name} is not part of the model in config.json" for name in tensors if name not in wanted]
     if problems:
         more = f" (and {len(problems) - 4} more)" if len(problems) > 4 else ""
         raise ModelError(f"{directory}: {'; '.join(problems[:4])}{more}. config.json and the weights do not belong "
@@ -453,7 +453,7 @@ class Tokenizer:
 
 def symbol_tokenizer(symbols, end="<|endoftext|>"):
     """A tokenizer with one token per symbol (tags such as <think> are single symbols), for the tiny model; id 0 is the
-    end token. It is an ordinary tokenizer.json, so the tiny model is saved, loaded and read by others like any Qwen3."""
+    end token. It is an ordinary tokenizer.json, so the tiny model is saved and loaded like any other Qwen3."""
     vocabulary = {symbol: i for i, symbol in enumerate(dict.fromkeys([end, "?", *symbols]))}     # "?": anything else
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="?"))
     longest_first = sorted((s for s in symbols if len(s) > 1), key=len, reverse=True)
@@ -484,12 +484,12 @@ def pick_device(wanted=None):
 
 @torch.no_grad()
 def main(name, text, max_new_tokens=64):
-    """Greedy completion of one prompt, the plainest use of model and cache (rlvr.sample is the fast and general one)."""
+    """Greedy completion of one prompt, the plainest use of model and cache (rlvr.sample is the general one)."""
     device, dtype, _ = pick_device()
     model, tokenizer = load(name, device, dtype)
     ids = tokenizer.encode_prompt(text)
     cache = model.new_cache(rows=1, slots=len(ids) + max_new_tokens)
-    step = torch.tensor([ids], device=device)                                   # (1, T): the prompt, then one token each
+    step = torch.tensor([ids], device=device)                                   # (1, T): the prompt, then single tokens
     while len(ids) < cache.k[0].size(2) and ids[-1] not in model.config.eos_token_id:
         ids.append(model(step, cache)[0, -1, :model.config.num_tokens].argmax().item())
         step = torch.tensor([ids[-1:]], device=device)

@@ -9,7 +9,8 @@ One step of reinforcement learning with verifiable rewards, in the order of this
     5  loss          -sum_it w_it min(r_it A_i, clip(r_it, 1-e, 1+e) A_i),  r_it = pi / pi_old    policy_loss
 
 compute_grpo_loss runs all five for one prompt, as the chapter writes it; train.py runs them for many.
-Sources: GRPO (DeepSeekMath, arXiv 2402.03300, eq. 3), DeepSeek-R1 (2501.12948), DAPO (2503.14476), Dr. GRPO (2503.20783).
+Sources: GRPO (DeepSeekMath, arXiv 2402.03300, eq. 3), DeepSeek-R1 (2501.12948), DAPO (2503.14476), Dr. GRPO
+(2503.20783).
 
 Departures from the textbook algorithm, each on purpose:
   - No KL term, hence no reference model in memory: a verifiable reward cannot be fooled by drifting from the base
@@ -353,7 +354,7 @@ def compute_grpo_loss(model, tokenizer, prompt, ground_truth, reward_fn, num_rol
     result = {"loss": 0.0, "loss_tensor": None, "rewards": rewards[0].tolist(), "advantages": advantages[0].tolist(),
               "completions": texts}
     if advantages.any():
-        logp = token_logprobs(model, rollouts.ids, temperature, rollouts.mask)                                 # (G, T-1)
+        logp = token_logprobs(model, rollouts.ids, temperature, rollouts.mask)                                # (G, T-1)
         loss = -(advantages[0].to(logp.device) * logp.sum(1)).mean()     # logp is 0 outside the completion
         result.update(loss=loss.item(), loss_tensor=loss)
     return result

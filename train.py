@@ -78,8 +78,8 @@ def parse_args(argv=None):
     group.add_argument("--advantage-scale", choices=["std", "none"], default="std", help="divide advantages by the "
                        "group's std (GRPO), or not (Dr. GRPO) (default: std)")
     group.add_argument("--loss-norm", choices=["token", "sequence", "constant", "sum"], default="token",
-                       help="token mean over the batch (DAPO), mean of sequence means (GRPO), a constant (Dr. GRPO), or "
-                       "the chapter's sum over tokens (default: token)")
+                       help="token mean over the batch (DAPO), mean of sequence means (GRPO), a constant (Dr. GRPO) "
+                       "or the chapter's sum over tokens (default: token)")
     group = parser.add_argument_group("optimiser (AdamW on fp32 weights, betas 0.9 and 0.95, no weight decay)")
     group.add_argument("--lr", type=float, help=f"highest learning rate ({preset('lr')})")
     group.add_argument("--lr-warmup", type=int, help=f"steps of linear warm-up ({preset('lr_warmup')})")
@@ -118,12 +118,12 @@ def resolve_args(parser, args):
     args.device, args.dtype = device, args.dtype or str(dtype).removeprefix("torch.")
     args.reason = f"{device} in {args.dtype} ({reason})"
     if args.model is None:
-        tiny = args.task in ("arithmetic", "one-digit") or (args.task is None and args.data is None and device != "cuda")
+        tiny = args.task in SYMBOLS or (args.task is None and args.data is None and device != "cuda")
         args.model = "tiny" if tiny else "Qwen/Qwen3-0.6B-Base"
         args.reason += f"; model {args.model} because " + (
             f"the task is {args.task}" if args.task else "a GPU can train it" if not tiny else "it needs no GPU")
     args.task = args.task or ("arithmetic" if args.model == "tiny" else "math")
-    if args.model == "tiny" and (args.data or args.task not in ("arithmetic", "one-digit")):
+    if args.model == "tiny" and (args.data or args.task not in SYMBOLS):
         parser.error("--model tiny knows only the characters of --task arithmetic and --task one-digit")
     for name, value in PRESETS[args.task if args.model == "tiny" else "text"].items():
         if getattr(args, name) is None:
@@ -256,7 +256,8 @@ def tiny_base(args, task):
     """The directory of the tiny base model for this task and seed, made on first use and kept in runs/base."""
     recipe = "".join(map(inspect.getsource, (warm_up, demonstrate, demonstration_batch, Config.tiny)))
     recipe += f"{SYMBOLS[task.name]} {PHASES} {args.warmup_steps} {args.seed} {task.train[0]}"
-    directory = Path(args.runs, "base", f"{task.name}-seed{args.seed}-{hashlib.sha256(recipe.encode()).hexdigest()[:8]}")
+    version = hashlib.sha256(recipe.encode()).hexdigest()[:8]
+    directory = Path(args.runs, "base", f"{task.name}-seed{args.seed}-{version}")
     if not directory.exists():
         tokenizer = symbol_tokenizer(SYMBOLS[task.name])
         config = Config.tiny(tokenizer.num_tokens, eos_token_id=0)
@@ -381,8 +382,8 @@ def newest_run(runs):
 
 # ---- 5. Log ----------------------------------------------------------------------------------------------------------
 
-COLUMNS = (f"{'step':>5} {'reward':>7} {'acc':>5} {'solved/mixed/hopeless':>22} {'length':>7} {'cut':>5} {'entropy':>8} "
-           f"{'grad':>6} {'mismatch':>8} {'lr':>8} {'tok/s':>7} {'sec':>6}   held-out: greedy, sampled")
+COLUMNS = (f"{'step':>5} {'reward':>7} {'acc':>5} {'solved/mixed/hopeless':>22} {'length':>7} {'cut':>5} "
+           f"{'entropy':>8} {'grad':>6} {'mismatch':>8} {'lr':>8} {'tok/s':>7} {'sec':>6}   held-out: greedy, sampled")
 
 
 def print_row(row):
@@ -613,7 +614,8 @@ def main(argv=None):
     if start == 0:
         row = {"step": 0, **evaluate_both(model, tokenizer, task, args)}
         row |= {name: row[f"eval_sampled_{key}"] for name, key in (
-            ("reward", "reward"), ("accuracy", "accuracy"), ("completion_length", "length"), ("truncated", "truncated"))}
+            ("reward", "reward"), ("accuracy", "accuracy"), ("completion_length", "length"),
+            ("truncated", "truncated"))}
         print_row(row)
         append_jsonl(run / "metrics.jsonl", row)
     try:

@@ -1,50 +1,643 @@
-"""verifiers.py - what counts as right: from a completion to a reward, with rules and no model.
+r"""verifiers.py - what counts as right: from a completion to a reward, with rules and no model.
 
-What you will learn here: how an answer is found in a text and compared with the truth (sections 1 to 5), how scores
-become one number (6 and 7), and how problems, the sentence that asks for the answer and the reward that reads it
-belong together (8). A fork that needs another task adds one function and one entry of TASKS.
+What you will learn here: how the answer is found in a text and compared with the truth (sections 1 to 6), how verdicts
+become one number (7 and 8), and how problems, the sentence that asks for the answer and the reward that reads it belong
+together (9). A fork that needs another task adds one function and one entry of TASKS.
 
-    python verifiers.py                  a table of completions, what is extracted, and the verdict
+    python verifiers.py            a table: completions, what is read out of them, and the rung that decided
 
-Everything here treats a completion as hostile text: it is never evaluated, and every step is bounded in time.
+    extract_boxed_answer(r"... so it is \boxed{\frac12}")  ->  r"\frac12"
+    grade_answer("0.5", r"\frac12")                        ->  True
+
+The grader is a ladder, cheapest rung first: equal strings, equal decimals, equal spelling, equal meaning. Each rung
+exists because right answers fall off the one below. The last one reads both answers by precedence climbing, computes
+values while it reads, and compares values, never text.
+
+A completion is hostile text and only data: nothing is evaluated by Python or sympy, and every size is checked *before*
+the number, power or factorial is formed, so that no signal, subprocess or timeout is needed and any thread may call it.
 Sources: DeepSeek-R1 (arXiv 2501.12948), MATH (2103.03874), GSM8K (2110.14168).
 """
 
+import functools
+import itertools
 import json
+import math
+import operator
 import random
+import re
+import threading
 import unicodedata
 import zlib
+from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
-# ---- 1. Extraction and grading ---------------------------------------------------------------------------------------
+from mpmath.ctx_mp import MPContext
 
-def extract_boxed_answer(text):
-    """The content of the last \\boxed{...} with balanced braces, or None. A malformed last box is no answer."""
-    start = text.rfind("\\boxed{")
-    if start < 0:
+MAX_CHARS = 1500          # longer answers are compared as strings only
+MAX_DEPTH = 50            # nested brackets, fractions, exponents
+MAX_BITS = 2**14          # an exact number larger than this becomes a 60-digit float
+MAX_WORK = 1000           # units of work to evaluate one answer (see _WORK)
+
+
+# ---- 1. Extract: the last box of a completion ------------------------------------------------------------------------
+_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
+_BRACE = re.compile(r"\\.|[{}]", re.S)                      # \\. swallows \{ and \}: they are content, not braces
+
+
+def extract_boxed_answer(text: str) -> str | None:
+    r"""The content of the last \boxed{...} or \fbox{...} or None. Linear in len(text).
+
+    A malformed *last* box is no answer even when an earlier one was right: `\boxed{5} ... \boxed{7` gives None.
+    Falling back to the earlier box would reward a policy for boxing every candidate on its way.
+    """
+    last = None
+    for last in _BOX.finditer(text if isinstance(text, str) else ""):
+        pass
+    if last is None or not text.startswith("{", last.end()):
         return None
     depth = 0
-    for i in range(start + 6, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[i], 0)
+    for brace in _BRACE.finditer(text, last.end()):
+        depth += {"{": 1, "}": -1}.get(brace.group(), 0)
         if depth == 0:
-            return text[start + 7:i].strip()
+            return text[last.end() + 1:brace.start()].strip()
     return None
 
 
-def grade_answer(predicted, ground_truth):
-    """The chapter's grader: equal strings, or equal numbers."""
-    predicted, ground_truth = (unicodedata.normalize("NFKC", s).strip().replace(" ", "") for s in (predicted, ground_truth))
-    if predicted == ground_truth:
+# ---- 2. Normalise: one spelling for what looks the same --------------------------------------------------------------
+_GREEK = "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi pi rho sigma tau phi chi psi omega"
+_CHARACTERS = str.maketrans({
+    **{char: f"\\{name} " for char, name in zip("αβγδεζηθκλμνξπρστφχψω", _GREEK.split())},               # π -> \pi
+    **dict.fromkeys("−–—‐‑‒", "-"), **dict.fromkeys("×·⋅∙•∗", "*"), **dict.fromkeys("÷⁄∕", "/"),
+    "º": "°", "˚": "°", **dict.fromkeys('∠£€¥"“”\u200b\u200c\u200d\u2060\ufeff'), "′": "'", "’": "'", "∣": "|",
+    "√": r"\sqrt ", "∛": r"\sqrt[3]", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "≈": "=",
+    "±": r"\pm ", "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ", "∖": r"\setminus ", "∈": r"\in ", "∅": r"\emptyset ",
+    "⟨": "(", "⟩": ")", "ℝ": r"\R ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil "})
+_SMALL = [(re.compile("[⁰¹²³⁴-⁹⁺⁻ⁿ]+"), r"^{\g<0>}"), (re.compile("[₀-₉ₙ]+"), r"_{\g<0>}"),       # x¹² -> x^{12}
+          (re.compile("[¼½¾⅐-⅞]"), r"\\frac{\g<0>}")]                # 3½ -> 3\frac{½}, which NFKC makes 3\frac{1⁄2}
+_SYNONYMS = {"\\" + old: new for new, olds in {
+    r"\frac": "dfrac tfrac cfrac nicefrac", r"\binom": "dbinom tbinom", r"\le": "leq leqslant", r"\ge": "geq geqslant",
+    r"\ne": "neq", "<": "lt", ">": "gt", "=": "approx", "*": "cdot times ast", "/": "div", r"\{": "lbrace",
+    r"\}": "rbrace", "|": "lvert rvert vert mid | Vert", "[": "lbrack", "]": "rbrack", r"\infty": "infinity",
+    r"\arcsin": "asin", r"\arccos": "acos", r"\arctan": "atan", r"\log": "lg", r"\epsilon": "varepsilon",
+    r"\phi": "varphi", r"\setminus": "backslash", "(": "langle", ")": "rangle",
+    "": "displaystyle textstyle boxed mathbf boldsymbol bm mathit mathcal mathbb hline angle triangle",
+}.items() for old in olds.split()}
+
+_TRIG = "sin cos tan cot sec csc".split()
+_FUNCTIONS = {*_TRIG, *("arc" + name for name in _TRIG), "sinh", "cosh", "tanh", "ln", "log", "exp"}
+_BARE_NAMES = "|".join(sorted(_FUNCTIONS)) + "|sqrt|infty|infinity|pi|alpha|beta|gamma|theta|lambda|phi|omega"
+_UNITS = ("cm|mm|km|ft|yd|mi|kg|mg|lbs?|oz|hrs?|mins?|secs?|mph|kph|ml|mL|USD|pct|deg|days?|cents?|cups?|degrees"
+          "|percent|miles|dollars|inches|feet|meters|hours|units")
+_SPACE = r"(?:(?<!\\)\\(?:[,!;:]|\s|$)|\s|~)"
+
+
+def _quote(match):
+    r"""\text{ cm} -> "cm", one opaque name; but \text{and} -> a comma, \text{2/3} -> 2/3, \mathrm{e} -> e."""
+    content = re.sub(rf"{_SPACE}+", " ", match[1]).strip(" ,:")
+    if re.match("(?:and|or)(?![a-z])", content.lower()):             # 5 \text{ or more} is not 5
+        return ", " + content.partition(" ")[2]
+    if content in _FUNCTIONS - {"sec"}:                              # a second, not a secant
+        return f"\\{content} "
+    if content in ("e", "i") or not re.search("[^\\W\\d]", content) or re.search("[0-9]", content):
+        return f" {content} "
+    return '"%s"' % "".join(char for char in content.lower() if char.isalnum())
+
+
+def _join_thousands(match):
+    """1,234 is a number; in (12,102) the comma separates."""
+    before = match.string[:match.start()]
+    inside = sum(map(before.count, "([")) + before.count(r"\{") > sum(map(before.count, ")]")) + before.count(r"\}")
+    return match[0] if inside else match[0].replace(",", "")
+
+
+_REWRITES = [(re.compile(pattern), new) for pattern, new in (
+    (r"(?s)^\\(?:boxed|fbox)\s*\{(.*)\}$", r"\1"),                   # \boxed{5}             -> 5
+    (r"\\(?:text[a-z]*|mbox|mathrm|operatorname)\s*\{([^{}]*)\}", _quote),
+    (rf"(?<![0-9.])[0-9]{{1,3}}(?:(?:\{{,\}}|,\\!|{_SPACE}){_SPACE}*[0-9]{{3}})+(?![0-9])",
+     lambda match: re.sub("[^0-9]", "", match[0])),                  # 10\,000, 2{,}500, 1 000
+    (rf"{_SPACE}|\\q?quad(?![A-Za-z])", " "),
+    (r"(?<!\\)\\[()\[\]]|\\?[$%]", " "),                             # \(5\), $5$, \$5, 5\%  -> 5
+    (r"\\(?:left|right|[bB]igg?[lrm]?)(?![A-Za-z])\s*\.?", " "),     # \left( \right.       -> (
+    (r"(?:\{\})?\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])", "°"),          # 90^{\circ} -> 90°
+    (r"\^\s*(?:\{\s*\\prime\s*\}|\\prime(?![A-Za-z]))", "'"),        # y^{\prime}            -> y'
+    (r"\\mathbb\s*(?:\{R\}|R)|\\R(?![A-Za-z])|(?i:all real numbers)", r"(-\\infty,\\infty)"),
+    (r"\\(?:emptyset|varnothing)(?![A-Za-z])", r"\\{\\}"),           # \varnothing           -> \{\}
+    (r"\\begin\s*\{array\}\s*\{[^{}]*\}", r"\\begin{array}"),        # the column format of an array
+    (r"\\\{\s*[a-z]\s*(?:\\mid|\||:)([^{}:|]*)\\\}", r"\1"),         # \{x \mid x > 2\}      -> x > 2
+    (r"(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])", ","),                 # 1 and 2               -> 1, 2
+    (r",(?:\s*,)+", ","),                                            # 1, 2, and 3           -> 1, 2, 3
+    (r"\*\*", "^"),                                                  # 2**3                  -> 2^3
+    (r"<=", r"\\le "), (r">=", r"\\ge "), (r"!=", r"\\ne "), (r"[:=]=", "="),
+    (rf'(?<![A-Za-z\\"])({_BARE_NAMES})(?![A-Za-z])', r"\\\1 "),     # 2pi, sqrt(2)          -> 2\pi, \sqrt(2)
+    (rf"(\\(?:{'|'.join(_TRIG)})\s*(?:\^\s*\{{?[0-9]\}}?)?)\s*[({{]?\s*([0-9.]+)\s*°\s*[)}}]?", r"\1(\2\\pi/180)"),
+    ("°(?: ?[CF](?![A-Za-z]))?", " "),                               # only in \sin 30° a degree is a number
+    (rf"(?<=[0-9)}}])\s*(?:{_UNITS})(?![A-Za-z])", '"unit"'),        # 5cm^2, 50 mph
+    (r"(?<=[0-9)}\"])\s+[a-z]{3,}(?:[ /]+[a-z]+)*(?=\s*(?:$|[.,;]))", '"unit"'),                   # 9 red apples
+    (r"(?i)(?<![^,;(])\s*(?=[a-z ]*[a-z]{4}|(?:yes|no|on|odd)\b)([a-z]+(?: +[a-z]+)*)\s*(?![^,;).=])", _quote),
+    (r"\\[dtc]?(frac|binom)\s*([0-9])", r"\\\1{\2}"),                # \frac12               -> \frac{1}2
+    (r"(\\(?:frac|binom)\{[0-9]+\})\s*([0-9])", r"\1{\2}"),          # \frac{1}23            -> \frac{1}{2}3
+    (r"(?<![0-9.^_])([0-9]+)\s+([0-9]+)\s*/\s*([0-9]+)", r"\1\\frac{\2}{\3}"),                     # 1 1/2
+    (r"(?<![0-9.])(?<![0-9],)[1-9][0-9]{0,2}(?:,[0-9]{3})+(?!,?[0-9])", _join_thousands),
+    (r"_\s*\{\s*(\w)\s*\}", r"_\1"),                                 # 1011_{2}              -> 1011_2
+)]
+_TOKEN = re.compile(r'(?:[0-9]{1,1000}(?:\.[0-9]{0,1000})?|\.[0-9]{1,1000})(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?'
+                    r'(?:_[0-9]|_\{[0-9]+\})?|"[^"]*"|\\(?:begin|end)\s*\{[a-zA-Z]+\*?\}|\\(?:log|lg)(?![A-Za-z])'
+                    r"|(?:\\[A-Za-z]+|[A-Za-z])(?:'*(?:_\w|_\{[^{}]*\})?)|\\.|!!|\S", re.S)
+
+
+def normalise(text):
+    r"""The tokens of an answer, the same for many spellings: r"2\dfrac{x}3" -> ["2", r"\frac", "{", "x", "}", "3"]"""
+    text = text.translate(_CHARACTERS)
+    for pattern, new in _SMALL if not text.isascii() else ():
+        text = pattern.sub(new, text)
+    text = unicodedata.normalize("NFKC", text).replace("⁄", "}{").translate(_CHARACTERS)     # full-width digits too
+    if len(text) > 2 * MAX_CHARS:                                    # one character may become eighteen
+        return []
+    if r"\begin" not in text:
+        text = re.sub(r"\\\\(?=[A-Za-z])", r"\\", text)              # an escaped \\frac; in a matrix \\ ends a row
+    for pattern, new in _REWRITES:
+        text = pattern.sub(new, text.strip(" \n\t*").lstrip("= ").rstrip("., ;:"))
+    tokens = (_SYNONYMS.get(token, token) for token in _TOKEN.findall(text))
+    return [token for token in tokens if token]
+
+
+# ---- 3. Values: an exact number, or 60 digits at fixed points --------------------------------------------------------
+_TINY, _ABSORBED = 1e-45, 1e-40   # relative to the terms: zero below the first; between the two nothing may fall
+_WORK = {"+": 1, "*": 1, "/": 1, "abs": 1, "^": 40, "!": 60, "binom": 180, "item": 15}          # others: 15
+
+
+# values: one without letters, else one a point, None where undefined; letters: what is not known, x or "cm"; rounded:
+# holds a decimal of at least 12 significant digits
+Number = namedtuple("Number", "values letters rounded", defaults=(frozenset(), False))
+Number.kind = "number"
+
+
+class _Undecided(ValueError):
+    """Unreadable, undefined, or too large to trust."""
+
+
+class _Arithmetic(threading.local):
+    """Exact numbers are Fractions, the others 60-digit floats of an mpmath context: one for each thread, for mpmath
+    functions change the precision of their context while they run. subtle: mpmath caches its constants for the whole
+    process without a lock; computed first at more digits than any thread will ask for, they are only read later."""
+
+    def __init__(self):
+        self.mp = MPContext()
+        self.mp.prec = 4000
+        [+constant for constant in (self.mp.pi, self.mp.e, self.mp.ln2, self.mp.ln10, self.mp.euler)]
+        self.mp.dps = 60
+
+    def float(self, x):                                              # Fraction + mpf would silently drop to 53 bits
+        return self.mp.mpf(x.numerator) / x.denominator if isinstance(x, Fraction) else x
+
+    def bits(self, x):
+        return max(x.numerator.bit_length(), x.denominator.bit_length())
+
+    def binary(self, op, a, b):
+        r"""Cancellation to rounding noise is 0: \sin^2 1 + \cos^2 1 - 1; a term lost beside a huge one, no value."""
+        compute = {"+": operator.add, "*": operator.mul, "/": operator.truediv}[op]
+        if isinstance(a, Fraction) and isinstance(b, Fraction):
+            result = compute(a, b)
+            return result if self.bits(result) <= MAX_BITS else self.float(result)
+        a, b = self.float(a), self.float(b)
+        result, (small, large) = compute(a, b), sorted((abs(a), abs(b)))
+        if op == "+" and 0 < small < large * _ABSORBED or op != "*" and self.mp.isinf(large):
+            raise _Undecided("2^{30000} + 1 cannot be told from 2^{30000}, nor 1/\\infty from 0")
+        return Fraction(0) if op == "+" and abs(result) < large * _TINY else result
+
+    def power(self, base, exponent):
+        r"""Sizes are known before the power is formed. Odd roots of negative numbers are real: \sqrt[3]{-8} = -2."""
+        if base == 0:
+            return Fraction(0) if exponent > 0 else 1 / Fraction(0)
+        rational = isinstance(exponent, Fraction)
+        whole = rational and exponent.denominator == 1
+        if whole and isinstance(base, Fraction) and self.bits(base) * abs(exponent) <= MAX_BITS:
+            return base**int(exponent)
+        base, size = self.float(base), self.float(abs(exponent))
+        if rational and not whole and exponent.denominator % 2 and not isinstance(base, self.mp.mpc) and base < 0:
+            return (-1)**exponent.numerator * self.power(-base, exponent)
+        if size * (1 + abs(self.mp.mag(base))) > 2**40:
+            raise _Undecided("power too large")
+        return base**int(exponent) if whole else self.mp.exp(self.float(exponent) * self.mp.ln(base))
+
+    def factorial(self, n):
+        if isinstance(n, Fraction) and n.denominator == 1 and 0 <= n <= 1000:
+            return Fraction(math.factorial(int(n)))
+        return self.function("gamma", self.binary("+", n, Fraction(1)))
+
+    def binomial(self, n, k):                                        # n! / k! / (n-k)!
+        factorials = map(self.factorial, (n, k, self.binary("+", n, -k)))
+        return functools.reduce(functools.partial(self.binary, "/"), factorials)
+
+    def floor(self, x):
+        if abs(x) > 10**30:
+            raise _Undecided("too large")
+        return Fraction(int(self.mp.floor(self.float(x) + _ABSORBED)))     # \lfloor \log_2 8 \rfloor is 3, not 2
+
+    def function(self, name, x):
+        r"""What is zero up to rounding is zero, and \tan\frac{\pi}{2} has no value."""
+        x = self.float(x)
+        if x == 0 if name == "ln" else abs(x) > 10**6:
+            raise _Undecided("argument too large")
+        value = getattr(self.mp, name.replace("arc", "a"))(x)        # name is from _FUNCTIONS, or gamma
+        if name in _TRIG and abs(value) * _TINY > 1:
+            raise _Undecided("pole")
+        return Fraction(0) if abs(value) < abs(x) * _TINY else value
+
+    def value(self, name, args, with_letters):
+        """The operation or function `name`, or None where it is undefined."""
+        if any(x is None for x in args):
+            return None
+        if with_letters and name in ("^", "ln", "log") and isinstance(args[0], self.mp.mpf) and args[0] < 0:
+            if name != "^" or not (isinstance(args[1], Fraction) and args[1].denominator % 2):
+                return None                                          # so that \ln x^2 = 2\ln x, where both are defined
+        try:
+            value = _OPERATIONS[name](*args) if name in _OPERATIONS else self.function(name, *args)
+            return value if isinstance(value, Fraction) or not self.mp.isnan(value) else None
+        except (ArithmeticError, ValueError, TypeError):
+            return None
+
+
+_here = _Arithmetic()
+_OPERATIONS = {
+    **{op: functools.partial(_here.binary, op) for op in "+*/"}, "^": _here.power, "!": _here.factorial, "abs": abs,
+    "binom": _here.binomial, "floor": _here.floor, "ceil": lambda x: -_here.floor(-x),
+    "log": lambda x, base: _here.binary("/", _here.function("ln", x), _here.function("ln", base))}
+
+
+def constant(n):
+    return Number((Fraction(n),))
+
+
+_SIZES = (1.5, 0.4, 2, 0.2, 7, 1, 0.5, 4, 12, 30)      # of the letters at each point: \ln(x-5) and \arcsin x have some
+_CONSTANTS = {r"\pi": "pi", "e": "e", r"\infty": "inf", "i": "j"}
+
+
+def letter(name):
+    """Fixed pseudo-random reals. At six of the ten points signs vary from letter to letter: |x+y| is not |x|+|y|."""
+    if name in _CONSTANTS:
+        return Number((+getattr(_here.mp, _CONSTANTS[name]),))
+    rng, signs = random.Random(name), sum(map(ord, name)) % 63 + 1   # never 0: each letter is negative somewhere
+    values = [size * rng.uniform(0.6, 1.4) * (-1 if signs >> point & 1 else 1) for point, size in enumerate(_SIZES)]
+    return Number(tuple(map(_here.mp.mpf, values)), frozenset([name]))
+
+
+def apply(name, *args):
+    """An operation on Numbers, point by point."""
+    if not all(isinstance(arg, Number) for arg in args):
+        raise _Undecided(f"{name} of a structure")
+    letters = frozenset().union(*(arg.letters for arg in args))
+    rows = zip(*(arg.values if arg.letters or not letters else arg.values * len(_SIZES) for arg in args))
+    return Number(tuple(_here.value(name, row, letters) for row in rows), letters, any(arg.rounded for arg in args))
+
+
+def is_unit(x):
+    return x.kind == "number" and x.letters and all(name[0] == '"' for name in x.letters)
+
+
+# ---- 4. Parse: precedence climbing, every operation carried out as soon as its operands are read ---------------------
+Group = namedtuple("Group", "kind closer items")         # kind: ( a tuple, { a list or set, matrix, row, \cup, : ..
+Relation = namedtuple("Relation", "sides ops is_name")   # 0 < x \le 5: 0, x, 5; <, \le; the second is a lone name
+Relation.kind = "relation"
+
+_FLIPPED = {">": "<", r"\ge": r"\le"}
+_RELATIONS = {"=", r"\ne", r"\in", r"\equiv", r"\to", "<", r"\le", *_FLIPPED}
+_SIGNS = ("+", "-", r"\pm", r"\mp")
+_LEVEL = {r"\cup": 1, r"\cap": 1, r"\setminus": 1, ":": 2, **dict.fromkeys(_SIGNS, 3), "*": 4, "/": 4, "!": 5, "^": 6}
+_TIGHTEST = max(_LEVEL.values())                         # one argument of \frac, \sqrt
+_CLOSERS = {"(": ")]", "[": ")]", "{": "}", r"\{": (r"\}",)}
+_FENCES = {"|": ("|", "abs"), r"\lfloor": (r"\rfloor", "floor"), r"\lceil": (r"\rceil", "ceil")}
+_STOPS = {"", *")]},;&'_", "!!", r"\}", r"\\", r"\rfloor", r"\rceil", *_LEVEL, *_RELATIONS}
+_MIXED = re.compile(r"\\frac\{[0-9]+\}\{[0-9]+\}").fullmatch
+_NAME = r"(?:[A-Za-z]|[A-Z]{2,}|[A-Za-z]{3,}|\"\w+\"|\\[A-Za-z]+(?:\{\w+\})?)'*(?:_(?:\{[^{}]*\}|.))?"
+_LONE_NAME = re.compile(rf"{_NAME}(?:\^\{{-1\}})?(?:\(.*\))?|\({_NAME}(?:,{_NAME})*\)|{_NAME}(?::{_NAME})+"
+                        r"|\\frac\{[A-Z]{2}\}\{[A-Z]{2}\}").fullmatch      # x, f(x), P(A), (x,y), a:b, \frac{AB}{CD}
+
+
+def parse(tokens):
+    r"""The meaning of an answer; 1\pm\sqrt2 is the list 1+\sqrt2, 1-\sqrt2. Signs are independent; \mp ties them."""
+    count = 1 if r"\mp" in tokens else tokens.count(r"\pm")
+    if count > 4:
+        raise _Undecided("too many signs")
+    items = []
+    for signs in itertools.product((1, -1), repeat=count):
+        for item in _Parser(tokens, signs).items("")[0]:
+            items += item.items if count and item.kind == "{" else [item]
+    return items[0] if len(items) == 1 else Group("{", "}", tuple(items))
+
+
+class _Parser:
+    def __init__(self, tokens, signs):
+        self.tokens, self.i = [*tokens, ""], 0                       # "" marks the end
+        self.signs, self.work = itertools.cycle(signs), MAX_WORK // 2**len(signs)
+        self.depth = self.bars = 0                                   # bars: open |...|
+
+    @property
+    def next(self):
+        return self.tokens[self.i]
+
+    def take(self, *expected):
+        token = self.next
+        if expected and token not in expected:
+            raise _Undecided(f"{token!r} instead of {expected}")
+        self.i += token != ""
+        return token
+
+    def accept(self, *options):
+        return self.take() if self.next and self.next in options else ""
+
+    def do(self, name, *args):
+        """Carries out an operation if there is work left for it: x^2 is cheap, x^y is not."""
+        cheap = name == "^" and isinstance(args[1], Number) and not args[1].letters
+        self.work -= 3 if cheap else _WORK.get(name, 15)
+        if self.work < 0:
+            raise _Undecided("too much work")
+        return apply(name, *args) if args else None
+
+    def combine(self, op, left, right):
+        """left op right, where matrices are added and scaled item by item."""
+        if _LEVEL[op] < _LEVEL["+"]:                                 # a \cup b \cup c is one group
+            self.do("item")
+            return Group(op, "", (*(left.items if left.kind == op else (left,)), right))
+        if op in ("*", "/") and is_unit(right) and not is_unit(left):
+            return left                                              # 5\text{ cm}^2 -> 5
+        if op == "*" and left.kind == "number" and right.kind in ("matrix", "row"):
+            return right._replace(items=tuple(self.combine(op, left, item) for item in right.items))
+        if op == "+" and left.kind == right.kind in ("matrix", "row") and len(left.items) == len(right.items):
+            return left._replace(items=tuple(self.combine(op, *pair) for pair in zip(left.items, right.items)))
+        return self.do(op, left, right)
+
+    def items(self, *closers):                                       # 1, x = 2; 3
+        items = []
+        while not items or self.accept(",", ";"):
+            self.do("item")
+            items.append(self.relation() if self.depth <= 2 else self.expression())
+        return tuple(items), self.take(*closers)
+
+    def relation(self):                                              # 0 < x \le 5,  f(x) = x^2
+        sides, ops, is_name = [], [], []
+        while not sides or self.next in _RELATIONS:
+            if sides:
+                self.do("item")
+                ops.append(self.take())
+            start = self.i
+            sides.append(self.expression())
+            source = "".join(self.tokens[start:self.i])
+            is_name.append(self.tokens[start][1:] not in _FUNCTIONS and bool(_LONE_NAME(source)))
+        if ops and ops[0] in _FLIPPED:                               # 5 > x -> x < 5
+            sides, is_name, ops = sides[::-1], is_name[::-1], [_FLIPPED.get(op, "mixed") for op in reversed(ops)]
+        return Relation(tuple(sides), tuple(ops), tuple(is_name)) if ops else sides[0]
+
+    def expression(self, level=0):
+        """Reads the operators that bind tighter than `level`, see _LEVEL."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise _Undecided("too deep")
+        if self.next in _SIGNS:                                      # -x^2 is -(x^2)
+            token = self.take()
+            sign = {"+": 1, "-": -1}.get(token) or next(self.signs) * (1 if token == r"\pm" else -1)
+            left = self.expression(max(level, _LEVEL["+"]))
+            left = left if sign > 0 else self.combine("*", constant(-1), left)
+        else:
+            left = self.atom(level)
+        while _LEVEL.get(op := self.operator(), 0) > level:
+            if self.next == op and op not in _SIGNS:                 # a - b is a + (-b)
+                self.take()
+            elif self.next[0].isdigit() and self.tokens[self.i - 1][-1].isdigit():
+                raise _Undecided("two numbers side by side")
+            if op == "!":
+                left = self.do("!", left)
+            else:
+                right = self.expression(_LEVEL[op] - (op == "^"))    # 2^3^2 = 2^9
+                left = self.combine("+" if op in _SIGNS else op, left, right)
+        self.depth -= 1
+        return left
+
+    def operator(self):
+        """The next operator, "*" for a product without a sign: 2x."""
+        if self.next in _LEVEL:
+            return self.next
+        if self.next in _STOPS or self.next.startswith(r"\end") or self.next == "|" and self.bars:
+            return ""
+        return "*"
+
+    def atom(self, level):
+        token = self.take()
+        if token[:1].isdigit() or token[:1] == "." and len(token) > 1:
+            return self.number(token, level)
+        if token in _CLOSERS:
+            return self.bracket(token)
+        if token in _FENCES:                                         # |x|, \lfloor x \rfloor
+            closer, name = _FENCES[token]
+            self.bars += token == "|"
+            inside = self.expression()
+            self.bars -= token == "|"
+            self.take(closer)
+            return self.do(name, inside)
+        if token in (r"\frac", r"\binom"):
+            top, bottom = self.expression(_TIGHTEST), self.expression(_TIGHTEST)
+            return self.combine("/", top, bottom) if token == r"\frac" else self.do("binom", top, bottom)
+        if token == r"\sqrt":
+            index = self.bracket("[") if self.accept("[") else constant(2)
+            return self.do("^", self.expression(_TIGHTEST), self.do("/", constant(1), index))
+        if token[1:] in _FUNCTIONS:
+            return self.function(token[1:])
+        if token.startswith(r"\begin"):
+            return self.matrix(token)
+        if token in _STOPS or not token.strip('\\"')[:1].isalpha() or token.startswith(r"\end"):
+            raise _Undecided(token)
+        if token in ("f", "g") and self.next == "(":                 # f(2x) is not 2f(x); x(x+1) stays a product
+            argument = self.combine("+", constant(1), self.expression(_TIGHTEST))
+            return self.do("cos", self.combine("*", letter(token), argument))
+        return letter(token)                                         # x, \theta, a_1, y', "cm"
+
+    def number(self, token, level):
+        if "_" in token:                                             # 52_8: the base is part of the number
+            digits, base = token.split("_")                          # int() refuses base 1 and the digit 9 in base 8
+            return constant(int(digits, int(base.strip("{}")) or 1))
+        if token.isdigit() and level <= _LEVEL["*"] and _MIXED("".join(self.tokens[self.i:self.i + 7])):
+            return self.combine("+", constant(int(token)), self.expression(_TIGHTEST))    # 2\frac13, not x^2\frac13
+        digits = re.sub(r"[eE].*|\.", "", token).lstrip("0")
+        return Number((Fraction(token),), rounded="." in token and len(digits) >= 12)
+
+    def bracket(self, opener):
+        r"""(a) groups; (a, b) and [a, b) keep their brackets; \{a, b\} and {a, b} are sets."""
+        if opener == r"\{" and self.accept(r"\}"):
+            return Group("{", "}", ())
+        bars, self.bars = self.bars, 0
+        items, closer = self.items(*_CLOSERS[opener])
+        self.bars = bars
+        if len(items) == 1 and opener + closer in ("()", "[]", "{}"):
+            return items[0]
+        return Group(opener.strip("\\"), closer.strip("\\"), items)
+
+    def function(self, name):                                        # \sin^2 x, \log_2 8, \ln|x|, \sin 2x
+        base, exponent = [constant(10)] if name == "log" else [], None
+        while op := self.accept("^", "_"):
+            if op == "^":
+                exponent = self.expression(_LEVEL["!"])
+            else:
+                base = [self.expression(_TIGHTEST)]
+        if exponent == constant(-1) and name in _TRIG:
+            name, exponent = "arc" + name, None
+        value = self.do(name, self.operand(), *base)
+        return self.do("^", value, exponent) if exponent else value
+
+    def operand(self):
+        r"""\sin(2x) y stops at the bracket, \sin 2x \cos x at the next function."""
+        if self.next in ("(", "[", "{"):
+            return self.expression(_TIGHTEST)
+        value = self.expression(_LEVEL["*"])
+        while self.operator() == "*" and self.next[0] not in '*([|"' and self.next[1:] not in _FUNCTIONS:
+            value = self.combine("*", value, self.expression(_LEVEL["*"]))
+        return value
+
+    def matrix(self, token):
+        rows = [[]]
+        while not self.next.startswith(r"\end"):
+            if self.accept(r"\\"):
+                rows.append([])
+            else:
+                self.do("item")
+                rows[-1].append(self.relation())
+                self.accept("&")
+        self.take(token.replace("begin", "end"))
+        return Group("matrix", "", tuple(Group("row", "", tuple(row)) for row in rows if row))
+
+
+# ---- 5. Compare ------------------------------------------------------------------------------------------------------
+def same(gold, pred):
+    """Do two answers denote the same object?"""
+    if gold.kind == pred.kind == "relation":
+        if _same_relation(gold, pred):
+            return True
+        if "=" in gold.ops + pred.ops:
+            return False
+    gold, pred = _object(gold), _object(pred)
+    kinds = {gold.kind, pred.kind}
+    if "{" in kinds or kinds == {r"\cup"}:                           # unordered, repetitions ignored
+        golds, preds = (x.items if x.kind in ("{", *kinds & {r"\cup"}) else (x,) for x in (gold, pred))
+        table = [[same(g, p) for p in preds] for g in golds]         # once a pair: nesting must not double the work
+        return bool(golds) == bool(preds) and all(map(any, table)) and all(map(any, zip(*table)))
+    if kinds == {"number"}:
+        return _same_number(gold, pred)
+    return len(kinds) == 1 and gold.closer == pred.closer and len(gold.items) == len(pred.items) and (
+        all(map(same, gold.items, pred.items)))
+
+
+def _same_number(gold, pred):
+    if not pred.letters <= gold.letters:                             # a free variable never equals a number
+        return False
+    n = max(len(gold.values), len(pred.values))
+    pairs = zip(gold.values * (n // len(gold.values)), pred.values * (n // len(pred.values)))
+    pairs = [pair for pair in pairs if None not in pair]
+    return len(pairs) > (n > 1) and all(_close(g, p, gold.rounded != pred.rounded) for g, p in pairs)
+
+
+def _close(a, b, rounded=False):
+    """0.333333333333 is 1/3: twelve digits agree. But a decimal is never another terminating decimal."""
+    exact = [isinstance(x, Fraction) and (not rounded or pow(10, MAX_BITS, x.denominator) == 0) for x in (a, b)]
+    size = max(abs(_here.float(a)), abs(_here.float(b)))
+    if all(exact) or _here.mp.isinf(size):
+        return a == b
+    return abs(_here.float(a) - _here.float(b)) <= size * (1e-11 if rounded else _TINY)
+
+
+def _object(node):
+    r"""What a lone name is: x = 5 -> 5;  x \in [0,1] -> [0,1];  x > 2 -> (2, \infty);  x + y = 5 stays."""
+    if node.kind != "relation" or True not in node.is_name:
+        return node
+    sides = [side for side, is_name in zip(node.sides, node.is_name) if not is_name] or [node.sides[-1]]
+    if set(node.ops) <= {"=", r"\in"}:
+        return sides[0] if all(same(sides[0], side) for side in sides[1:]) else node
+    low, high = apply("*", constant(-1), letter(r"\infty")), letter(r"\infty")
+    if node.ops == (r"\ne",) and len(sides) == 1:                    # x \ne 1 -> (-\infty, 1) \cup (1, \infty)
+        return Group(r"\cup", "", (Group("(", ")", (low, sides[0])), Group("(", ")", (sides[0], high))))
+    if not set(node.ops) <= {"<", r"\le"} or node.is_name not in ((True, False), (False, True), (False, True, False)):
+        return node
+    opener, closer = "(" if node.ops[0] == "<" else "[", ")" if node.ops[-1] == "<" else "]"
+    opener, low = ("(", low) if node.is_name[0] else (opener, sides[0])
+    closer, high = (")", high) if node.is_name[-1] else (closer, sides[-1])
+    return Group(opener, closer, (low, high))
+
+
+def _same_relation(gold, pred):
+    r"""The same sides, or left - right equal up to a constant factor (a positive one for < and \le)."""
+    symmetric = set(gold.ops) <= {"=", r"\ne"}
+    if gold.ops != pred.ops:
+        return False
+    if any(all(map(same, gold.sides, sides)) for sides in [pred.sides] + [pred.sides[::-1]] * symmetric):
         return True
+    if len(gold.ops) > 1 or {side.kind for side in gold.sides + pred.sides} != {"number"}:
+        return False
+    differences = [apply("+", left, apply("*", constant(-1), right)) for left, right in (pred.sides, gold.sides)]
+    ratios = [ratio for ratio in apply("/", *differences).values if ratio is not None]
+    return (len(ratios) > 1 and ratios[0] != 0 and all(_close(ratios[0], ratio) for ratio in ratios)
+            and (symmetric or gold.ops[0] in ("<", r"\le") and _here.mp.re(_here.float(ratios[0])) > 0))
+
+
+# ---- 6. The ladder ---------------------------------------------------------------------------------------------------
+_DECIMAL = re.compile(r"-?(?:[0-9]{1,1000}(?:\.[0-9]{1,1000})?|\.[0-9]{1,1000})").fullmatch
+_RUNGS = {"{": "list or set", "(": "tuple or interval", "[": "interval", r"\cup": "union"}
+_NAN = re.compile(r"(?<![a-z])nan(?![a-z])", re.I).search
+
+
+def explain_grade(predicted: str, ground_truth: str) -> tuple[bool, str, str, str]:
+    """-> (verdict, the rung that decided, normalised prediction, normalised ground truth). The only code path.
+
+    Where values were compared, the rung is the kind of the ground truth: "number", "list or set", "matrix" ...
+    """
+    if not (isinstance(predicted, str) and isinstance(ground_truth, str)):
+        return False, "no answer", "", ""
+    pred, gold = predicted.strip(), ground_truth.strip()
+    if not pred or not gold or _NAN(pred[:MAX_CHARS]) or _NAN(gold[:MAX_CHARS]):
+        return False, "no answer", pred, gold
+    if pred == gold:                                                 # rungs 1 and 2, the textbook's: the same string ..
+        return True, "string", pred, gold
+    if _DECIMAL(pred) and _DECIMAL(gold):                            # .. or the same number (exactly: as a float
+        return Fraction(pred) == Fraction(gold), "decimal", pred, gold   # 2^53 + 1 is 2^53)
+    if max(len(pred), len(gold)) > MAX_CHARS:
+        return False, "too long", pred, gold
+    p, g = normalise(pred), normalise(gold)
+    shown = " ".join(p), " ".join(g)
+    if p == g:
+        return bool(p), "spelling", *shown
+    if _word(p) and _word(p) == _word(g) and '"' in "".join(p + g):
+        return True, "words", *shown
     try:
-        return abs(float(predicted) - float(ground_truth)) < 1e-6
-    except ValueError:
+        p, g = parse(p), parse(g)
+        return same(g, p), _RUNGS.get(g.kind, g.kind), *shown
+    except (ArithmeticError, ValueError):
+        return False, "unreadable", *shown
+
+
+def _word(tokens):                       # (C) -> c, "no" "solution" -> nosolution, x + 1 -> ""
+    word = re.sub('[()" ]', "", "".join(tokens))
+    return word.casefold() if word.isalpha() else ""
+
+
+def grade_answer(predicted: str, ground_truth: str) -> bool:
+    r"""Is `predicted` the same answer as `ground_truth`?  Never raises, never hangs, always the same verdict.
+
+    Equal when a mathematician who reads only the two strings would say that they denote the same object. Debatable:
+    decimals            0.5 is 1/2; 0.33 is not 1/3, which takes 12 digits or more
+    percent, money,     dropped with every other unit: 50\% is 50 (and so not 0.5), 90^\circ is 90, 5\text{ cm} is 5;
+    degrees, units      a degree sign counts only inside a function: \sin 30^\circ is 1/2
+    x = 5               is 5; but x + y = 5 is not, and a free letter never equals a number
+    order               (1, 2) has one, lists and \{1, 2\} have none; (0, 1) is not [0, 1]; x > 2 is (2, \infty)
+    2\frac13            is a mixed number; \frac123 is (1/2)3, as in TeX; x^10 and \sqrt10 are what was meant
+    \log                has base 10; 52_8 is a number in base 8; letters and roots stand for real numbers
+    """
+    try:
+        return explain_grade(predicted, ground_truth)[0]
+    except Exception:                # a last net, say for a caller whose stack is nearly full: rewards must not raise
         return False
 
 
-# ---- 6. Verifiers: completion and truth in, named scores out ---------------------------------------------------------
+# ---- 7. Verifiers: completion and truth in, named scores out ---------------------------------------------------------
 
 def reward_rlvr(response: str, ground_truth: str) -> float:
     """The chapter's whole reward: 1.0 if the last boxed answer is right, 0.0 if it is wrong or missing."""
@@ -91,7 +684,7 @@ def verify_format(rollout: str) -> dict:
     return {"structure": 1.0, "think_length": float(len(tags[0].strip()) >= 8)}
 
 
-# ---- 7. Rewards: scores in, one number out ---------------------------------------------------------------------------
+# ---- 8. Rewards: scores in, one number out ---------------------------------------------------------------------------
 
 @dataclass
 class RuleSpec:
@@ -117,7 +710,7 @@ FORMAT_RULES = [RuleSpec("structure", 1.0, lambda v: v["structure"]),
 
 
 def boxed_reward(completion, problem):
-    """1 for a right last box, 0 otherwise: the chapter's reward, for models that have not seen think and answer tags."""
+    """1 for a right last box, 0 otherwise: the chapter's reward, for models that know no think and answer tags."""
     right = reward_rlvr(completion, problem["answer"])
     return right, {"accuracy": right, "answered": float(extract_boxed_answer(completion) is not None)}
 
@@ -137,7 +730,7 @@ def exact_reward(completion, problem):
                    "format": float(text.isdigit() and len(text) == len(answer))}
 
 
-# ---- 8. Tasks: problems, the sentence that asks for the answer, and the reward that reads it -------------------------
+# ---- 9. Tasks: problems, the sentence that asks for the answer, and the reward that reads it -------------------------
 
 class DataError(Exception):
     """A data set that cannot be had or read: the message names the file and line and says what to do."""
@@ -193,7 +786,7 @@ def one_digit() -> Task:
     """a+b modulo 10, all hundred of them, for training and for testing: here the point is not to generalise but to see
     that selection alone can find, from random weights, first the form of an answer and then the answers."""
     problems = [{"problem": f"{a}+{b}=", "answer": str((a + b) % 10)} for a in range(10) for b in range(10)]
-    return Task("one-digit", problems, problems, "{problem}", exact_reward, "a+b modulo 10; train and test are the same")
+    return Task("one-digit", problems, problems, "{problem}", exact_reward, "a+b modulo 10; tested on the same")
 
 
 def math_task() -> Task:
@@ -205,7 +798,7 @@ def math_task() -> Task:
 
 
 def math500() -> Task:
-    return Task("math500", [], _hub_rows("HuggingFaceH4/MATH-500"), BOXED, boxed_reward, "MATH-500, for evaluation only")
+    return Task("math500", [], _hub_rows("HuggingFaceH4/MATH-500"), BOXED, boxed_reward, "for evaluation only")
 
 
 GSM8K = "https://raw.githubusercontent.com/openai/grade-school-math/3101c7d5072418e28b9008a6636bde82a006892c/"
@@ -223,7 +816,7 @@ def from_file(path) -> Task:
     problems = read_problems(path)
     train, test = [p for p in problems if not held_out(p)], [p for p in problems if held_out(p)]
     if not train or not test:
-        raise DataError(f"{path}: {len(problems)} problems are too few to hold one in ten out (by a hash of their text)")
+        raise DataError(f"{path}: {len(problems)} problems are too few to hold one in ten out")
     return Task(Path(path).stem, train, test, BOXED, boxed_reward, f"{path}; one problem in ten held out by a hash")
 
 
@@ -295,3 +888,24 @@ def _download(url, name, sha256) -> Path:
         except (OSError, RuntimeError) as error:           # RuntimeError: the hash is not the expected one
             raise DataError(f"{url}: cannot be fetched ({error}). Fetch it yourself and pass it with --data") from error
     return path
+
+
+# ---- 10. Try it ------------------------------------------------------------------------------------------------------
+
+def main():
+    """A table: completion, what is extracted, how it is read, the verdict and the rung of the ladder that decided."""
+    cases = [(r"x = \boxed{4}", "4"), (r"\boxed{4.0}", "4"), (r"first \boxed{4}, no, \boxed{5}", "4"),
+             (r"\boxed{4} or \boxed{4", "4"), ("it is 4", "4"), (r"\boxed{\dfrac12}", r"\frac{1}{2}"),
+             (r"\boxed{0.5}", r"\frac12"), (r"\boxed{0.33}", r"\frac13"), (r"\boxed{(x+1)(x-2)}", "x^2-x-2"),
+             (r"\boxed{3, 2}", r"\{2, 3\}"), (r"\boxed{(3, 2)}", "(2, 3)"), (r"\boxed{[0, 1)}", "(0, 1)"),
+             (r"\boxed{x > 2}", r"(2, \infty)"), (r"\boxed{5\text{ cm}}", "5"), (r"\boxed{x = 5}", "5"),
+             (r"\boxed{9^{9^{9^{9}}}}", "1"), (r"\boxed{__import__('os').system('ls')}", "0")]
+    print(f"{'completion':40} {'truth':14} {'extracted':32} {'read as':44} {'verdict':8} rung")
+    for completion, truth in cases:
+        extracted = extract_boxed_answer(completion)
+        right, rung, read, _ = explain_grade(extracted, truth)
+        print(f"{completion:40} {truth:14} {extracted!s:32} {read:44} {'right' if right else 'wrong':8} {rung}")
+
+
+if __name__ == "__main__":
+    main()

@@ -46,7 +46,8 @@ def main():
     for key in ("eval_accuracy", "eval_sampled_accuracy", "eval_sampled_length"):
         for step in sorted(set.intersection(*(set(read(run, key)) for run in args.runs))):
             values = [read(run, key)[step] for run in args.runs]
-            print(f"{key:22} step {step:4d}  mean {sum(values) / len(values):7.3f}  [{min(values):.3f} - {max(values):.3f}]")
+            mean = sum(values) / len(values)
+            print(f"{key:22} step {step:4d}  mean {mean:7.3f}  [{min(values):.3f} - {max(values):.3f}]")
     print(f"figure in {args.out}")
 
 

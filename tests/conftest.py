@@ -29,6 +29,12 @@ def pytest_collection_modifyitems(config, items):
                 item.add_marker(pytest.mark.skip(reason="needs --slow"))
 
 
+@pytest.fixture(autouse=True)
+def seeded():
+    """Every test draws the same random numbers, alone or after others."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture
 def tokenizer():
     return symbol_tokenizer([*"0123456789+-=;", "<think>", "</think>", "<answer>", "</answer>", "\\boxed{", "}"])

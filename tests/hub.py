@@ -12,8 +12,8 @@ SHA = "0123456789abcdef0123456789abcdef01234567"
 
 @contextlib.contextmanager
 def serve(directory, repo="owner/name", kind="models"):
-    """Serve the files of `directory` as model (or, with kind "datasets", data set) `repo`. The server notes the files it `sent`; `missing` is a file that is
-    listed but not there; `drop_once` is a file whose first transfer breaks off half-way."""
+    """Serve the files of `directory` as model (or, with kind "datasets", data set) `repo`. The server notes the files
+    it `sent`; `missing` is a file that is listed but not there; the first transfer of `drop_once` breaks off."""
 
     prefix = repo if kind == "models" else f"{kind}/{repo}"
 
@@ -62,7 +62,8 @@ def serve(directory, repo="owner/name", kind="models"):
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.url, server.sent, server.missing, server.drop_once = f"http://127.0.0.1:{server.server_port}", set(), None, None
+    server.url, server.sent = f"http://127.0.0.1:{server.server_port}", set()
+    server.missing = server.drop_once = None
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield server

@@ -50,8 +50,8 @@ def test_every_name_in_the_file_table_exists():
 
 
 def test_the_readme_explains_every_column_of_the_log(tmp_path):
-    train.main(["--task", "one-digit", "--device", "cpu", "--steps", "1", "--prompts-per-step", "2", "--num-samples", "2",
-                "--eval-problems", "3", "--runs", str(tmp_path), "--name", "r"])
+    train.main(["--task", "one-digit", "--device", "cpu", "--steps", "1", "--prompts-per-step", "2",
+                "--num-samples", "2", "--eval-problems", "3", "--runs", str(tmp_path), "--name", "r"])
     columns = set().union(*(json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()))
     named = set(re.findall(r"`([a-z_.]+)`", README))
     missing = {c for c in columns if c not in named and not c.startswith("eval_") and not c.endswith("_seconds")}

@@ -34,7 +34,8 @@ def test_pass_at_k_refuses_what_it_cannot_know(n, c, k):
 
 def test_wilson_interval_published_values():
     """Newcombe 1998, table I: 81 of 263 and 15 of 148 and 0 of 20 and 1 of 29 at 95 %."""
-    for right, n, low, high in ((81, 263, .2553, .3662), (15, 148, .0624, .1605), (0, 20, 0, .1611), (1, 29, .0061, .1718)):
+    table = ((81, 263, .2553, .3662), (15, 148, .0624, .1605), (0, 20, 0, .1611), (1, 29, .0061, .1718))
+    for right, n, low, high in table:
         assert wilson_interval(right / n, n) == pytest.approx((low, high), abs=1e-4)
 
 
@@ -79,8 +80,8 @@ def test_a_completion_that_was_cut_off_is_not_right(model, tokenizer):
 
 def test_the_command_on_a_run(tmp_path, capsys):
     """`python eval.py runs/NAME` compares the trained model with the base it came from."""
-    train.main(["--task", "one-digit", "--device", "cpu", "--steps", "2", "--prompts-per-step", "4", "--num-samples", "4",
-                "--eval-problems", "10", "--runs", str(tmp_path), "--name", "r"])
+    train.main(["--task", "one-digit", "--device", "cpu", "--steps", "2", "--prompts-per-step", "4",
+                "--num-samples", "4", "--eval-problems", "10", "--runs", str(tmp_path), "--name", "r"])
     capsys.readouterr()
     out = tmp_path / "completions.jsonl"
     evaluation.main([str(tmp_path / "r"), "--problems", "20", "--num-samples", "4", "--k", "1", "4", "--out", str(out)])

@@ -5,13 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer as Backend
 
 import hub
 from conftest import ROOT
@@ -27,7 +25,7 @@ def write_checkpoint(directory, max_shard_size="5GB", **changes):
     """A random checkpoint written by transformers, with norm weights that are not all 1 -> the transformers model."""
     torch.manual_seed(0)
     theirs = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**{**SHAPE, **changes}))
-    for name, weight in theirs.named_parameters():
+    for weight in theirs.parameters():
         if weight.ndim == 1:
             torch.nn.init.uniform_(weight, 0.5, 1.5)
     theirs.save_pretrained(directory, max_shard_size=max_shard_size)
@@ -38,7 +36,8 @@ def write_checkpoint(directory, max_shard_size="5GB", **changes):
 # ---- Parity ----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("changes", [
-    dict(tie_word_embeddings=True), dict(tie_word_embeddings=False), dict(tie_word_embeddings=True, max_shard_size="60KB"),
+    dict(tie_word_embeddings=True), dict(tie_word_embeddings=False),
+    dict(tie_word_embeddings=True, max_shard_size="60KB"),
     dict(rope_parameters={"rope_type": "default", "rope_theta": 5e6}), dict(num_key_value_heads=6),
 ], ids=["tied", "untied", "sharded", "rope theta 5e6", "no grouping"])
 def test_same_logits_as_transformers(tmp_path, changes):
@@ -78,7 +77,7 @@ def test_transformers_loads_what_save_wrote(tmp_path, tied):
 
 
 def test_a_stored_copy_of_a_tied_head_is_ignored(tmp_path):
-    theirs = write_checkpoint(tmp_path)
+    write_checkpoint(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
     weights["lm_head.weight"] = weights["model.embed_tokens.weight"].clone()
     save_file(weights, tmp_path / "model.safetensors")
@@ -151,7 +150,7 @@ def edit_config(directory, **changes):
 
 
 DAMAGE = {
-    "a missing tensor": (lambda d: edit_weights(d, lambda w: w.pop("model.norm.weight")), "model.norm.weight is missing"),
+    "a missing tensor": (lambda d: edit_weights(d, lambda w: w.pop("model.norm.weight")), "norm.weight is missing"),
     "an extra tensor": (lambda d: edit_weights(d, lambda w: w.update(extra=torch.ones(2))), "extra is not part of"),
     "another shape": (lambda d: edit_weights(d, lambda w: w.update({"model.norm.weight": torch.ones(7)})),
                       r"model.norm.weight has shape \(7,\), not \(48,\)"),
@@ -215,12 +214,12 @@ def served(tmp_path):
     (tmp_path / "served" / "README.md").write_text("not needed")
     with hub.serve(tmp_path / "served") as server:
         def load_through_hub(name="owner/name", **environment):
-            script = f"from model import *; m, t = load({name!r}); print('loaded', m.model.norm.weight.sum().item())"
+            script = f"m, t = model.load({name!r}); print('loaded', m.model.norm.weight.sum().item())"
             environment = {**os.environ, "HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "cache"),
                            "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", **environment}
-            return subprocess.run([sys.executable, "-c", "import model\ntry:\n    exec(%r)\nexcept model.ModelError as e:"
-                                   "\n    print('refused:', e)" % script],
-                                  cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+            guarded = f"import model\ntry: {script}\nexcept model.ModelError as error: print('refused:', error)"
+            return subprocess.run([sys.executable, "-c", guarded], cwd=ROOT, env=environment, capture_output=True,
+                                  text=True, timeout=120)
         server.load = load_through_hub
         yield server
 
@@ -270,7 +269,8 @@ def qwen_tokenizer(eos=(151645, 151643), template=None):
 
 
 TEXTS = ["Solve $x^2 - 5x + 6 = 0$.\n\nPut it in \\boxed{}.", "1234567890 + 42", "  two  spaces\t\ttab", "因式分解 (x-2)",
-         "naïve café Ω ﬁ", "<think>\nhm\n</think>\n\n<answer>2</answer>", "emoji 👩‍👩‍👧 ok", "", "\n\n\n", "don't WON'T I'll"]
+         "naïve café Ω ﬁ", "<think>\nhm\n</think>\n\n<answer>2</answer>", "emoji 👩‍👩‍👧 ok", "",
+         "\n\n\n", "don't WON'T I'll"]
 
 
 @needs_qwen_tokenizer

@@ -7,7 +7,7 @@ import torch
 
 from rlvr import (Rollouts, compute_grpo_loss, draw, group_advantages, loss_weights, microbatches, next_token_probs,
                   policy_loss, row_uniforms, sample, score, token_logprobs, update_gradients)
-from verifiers import aggregate, MATH_RULES, reward_rlvr, verify_math
+from verifiers import MATH_RULES, aggregate, reward_rlvr, verify_math
 
 
 # ---- Advantages ------------------------------------------------------------------------------------------------------
@@ -32,7 +32,8 @@ def test_designs_a_and_b_of_the_reasoning_chapter():
     a = torch.tensor([[1.10, 1.10, 1.10, 1.00, 0.10, 1.10]])
     advantages = group_advantages(a)[0]
     assert advantages.tolist() == pytest.approx([0.499, 0.499, 0.499, 0.227, -2.223, 0.499], abs=2e-3)
-    assert (advantages * a.std(correction=0) / 0.345).tolist() == pytest.approx([.53, .53, .53, .24, -2.37, .53], abs=6e-3)
+    printed = [.53, .53, .53, .24, -2.37, .53]
+    assert (advantages * a.std(correction=0) / 0.345).tolist() == pytest.approx(printed, abs=6e-3)
     b = group_advantages(torch.tensor([[1.10, 1.10, 0.94, 1.00, 0.10, 0.60]]))[0]
     assert b.argsort(descending=True).tolist()[2:] == [3, 2, 5, 4]      # ideal, no format, rambling, bilingual, wrong
 
@@ -225,7 +226,8 @@ def test_chunked_logprobs_equal_the_naive_ones(model, prompts):
 def gradient(model, rollouts, advantages, **options):
     model.zero_grad()
     stats = update_gradients(model, rollouts, advantages, **options)
-    return torch.cat([p.grad.flatten() if p.grad is not None else torch.zeros(p.numel()) for p in model.parameters()]), stats
+    grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
+    return torch.cat([grad.flatten() for grad in grads]), stats
 
 
 @pytest.mark.parametrize("norm", ["token", "sequence", "constant", "sum"])
@@ -286,7 +288,8 @@ def test_one_step_raises_the_rewarded_completion(model, prompts):
 # ---- Rewards and the whole -------------------------------------------------------------------------------------------
 
 def test_a_completion_that_was_cut_off_earns_nothing():
-    rollouts = Rollouts(torch.zeros(2, 3), torch.ones(2), torch.ones(2), torch.tensor([True, False]), None, num_samples=2)
+    finished = torch.tensor([True, False])
+    rollouts = Rollouts(torch.zeros(2, 3), torch.ones(2), torch.ones(2), finished, None, num_samples=2)
     rewards, parts = score(rollouts, ["\\boxed{4}", "\\boxed{4} and so on and"], [{"answer": "4"}],
                            lambda text, problem: (reward_rlvr(text, problem["answer"]), {}))
     assert rewards.tolist() == [[1.0, 0.0]] and [part["truncated"] for part in parts] == [0.0, 1.0]
@@ -309,5 +312,7 @@ def test_compute_grpo_loss_is_the_chapters_formula(model, tokenizer):
     assert out["loss"] == pytest.approx(-(torch.tensor(out["advantages"]) * logps).mean().item(), abs=1e-4)
     out["loss_tensor"].backward()
     assert all(p.grad is not None for p in model.parameters())
-    nothing = compute_grpo_loss(model, tokenizer, "3+4=", "7", lambda text, truth: 1.0, 2, 200, uniforms=torch.rand(2, 200))
+    nothing = compute_grpo_loss(model, tokenizer, "3+4=", "7", lambda text, truth: 1.0, 6, 12, uniforms=uniforms)
+    assert nothing["rewards"] == [float(done) for done in rollouts.finished]
+    nothing = compute_grpo_loss(model, tokenizer, "3+4=", "7", lambda text, truth: 0.0, 6, 12, uniforms=uniforms)
     assert nothing["loss_tensor"] is None and nothing["loss"] == 0.0

@@ -60,7 +60,8 @@ def test_a_run_and_its_files(tmp_path, capsys):
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(tmp_path):
-    a, b, c = (run(tmp_path, "--steps", "3", "--seed", seed, name=name) for name, seed in (("a", "1"), ("b", "1"), ("c", "2")))
+    seeds = {"a": "1", "b": "1", "c": "2"}
+    a, b, c = (run(tmp_path, "--steps", "3", "--seed", seed, name=name) for name, seed in seeds.items())
     assert without_clock(metrics(a)) == without_clock(metrics(b)) != without_clock(metrics(c))
 
 
@@ -163,14 +164,14 @@ def forced_finish(rollouts, texts, problems, reward_fn):
 # ---- Optimiser -------------------------------------------------------------------------------------------------------
 
 def test_fp32_masters_keep_the_small_steps_that_bf16_weights_lose():
-    """lr 1e-6, 20 steps in one direction: every master moves, and rounding to bf16 alone would have kept almost none."""
+    """lr 1e-6, 20 steps in one direction: every master moves; rounded to bf16 each time almost none would."""
     args = Namespace(lr=1e-6, lr_warmup=0, lr_final=1.0, steps=20, max_grad_norm=1e9)
     model = Qwen3(Config.tiny(20, 0)).init_weights(torch.Generator().manual_seed(0)).to(torch.bfloat16)
     before = [p.detach().float().clone() for p in model.parameters()]
     naive = [p.detach().clone() for p in model.parameters()]
     optimizer = train.Optimizer(model, args)
     for step in range(1, 21):
-        for half in (1, 2):                                               # two micro-batches, summed in fp32
+        for _ in (1, 2):                                                  # two micro-batches, summed in fp32
             sum(p.sum() for p in model.parameters()).backward()
         optimizer.step(step)
         naive = [p - 1e-6 for p in naive]

@@ -87,7 +87,7 @@ def test_arithmetic_is_right_seeded_and_split():
         assert eval(expression) == int(problem["answer"])                   # our own text, not a model's
         assert 10 <= int(problem["answer"]) <= 99
     texts = [problem["problem"] for problem in task.train + task.test]
-    assert len(set(texts)) == 2200                                           # no duplicates, so train and test are apart
+    assert len(set(texts)) == 2200                                           # no duplicates: train and test are apart
     assert all(map(held_out, task.test)) and not any(map(held_out, task.train))
     assert not {p["problem"] for p in arithmetic(2000, 200, seed=1).train} & {p["problem"] for p in task.test}
 
@@ -146,7 +146,8 @@ def test_math500_comes_from_the_hub(tmp_path):
     (tmp_path / "served" / "info.json").write_text("{}")
 
     def fetch(offline):
-        environment = {**os.environ, "HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": offline}
+        environment = {**os.environ, "HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "cache"),
+                       "HF_HUB_OFFLINE": offline}
         script = "import verifiers; t = verifiers.get_task('math500'); print(len(t.test), t.test[7]['answer'])"
         return subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True)
     with hub.serve(tmp_path / "served", "HuggingFaceH4/MATH-500", kind="datasets") as server:
