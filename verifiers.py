@@ -113,7 +113,15 @@ def _join_thousands(match):
     return match[0] if inside else match[0].replace(",", "")
 
 
+def _repeating(match):
+    r"""0.1\overline{6} is 15/90: all digits minus those that do not repeat, over nines and zeros."""
+    whole, fixed, repeated = match.groups()
+    top = int(whole + fixed + repeated) - int(whole + fixed)
+    return rf"\frac{{{top}}}{{{'9' * len(repeated)}{'0' * len(fixed)}}}"
+
+
 _REWRITES = [(re.compile(pattern), new) for pattern, new in (
+    (r"([0-9]{1,20})\.([0-9]{0,20})\\(?:overline|bar)\s*\{?([0-9]{1,20})\}?(?![0-9])", _repeating),
     (r"(?s)^\\(?:boxed|fbox)\s*\{(.*)\}$", r"\1"),                   # \boxed{5}             -> 5
     (r"\\(?:text[a-z]*|mbox|mathrm|operatorname)\s*\{([^{}]*)\}", _quote),
     (rf"(?<![0-9.])[0-9]{{1,3}}(?:(?:\{{,\}}|,\\!|{_SPACE}){_SPACE}*[0-9]{{3}})+(?![0-9])",

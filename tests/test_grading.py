@@ -47,6 +47,8 @@ def test_extraction_is_linear():
 ACCEPTS = [
     # numbers
     ("0.5", ".50", "decimals"),
+    (r"0.1\overline{6}", r"\frac16", "repeating decimals"),
+    (r"\frac{15}{11}", r"1.\bar{36}", "in either notation"),
     (r"\frac12", "0.5", "a terminating decimal is its fraction"),
     (r"\frac{1}{3}", "0.333333333333", "12 digits of a non-terminating one"),
     (r"\frac{3}{2}", r"1\frac12", "a mixed number"),
