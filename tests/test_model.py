@@ -35,29 +35,36 @@ def write_checkpoint(directory, max_shard_size="5GB", **changes):
 
 # ---- Parity ----------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("changes", [
-    dict(tie_word_embeddings=True), dict(tie_word_embeddings=False),
-    dict(tie_word_embeddings=True, max_shard_size="60KB"),
-    dict(rope_parameters={"rope_type": "default", "rope_theta": 5e6}), dict(num_key_value_heads=6),
-], ids=["tied", "untied", "sharded", "rope theta 5e6", "no grouping"])
-def test_same_logits_as_transformers(tmp_path, changes):
+CHECKPOINTS = {
+    "tied": dict(tie_word_embeddings=True),
+    "untied": dict(tie_word_embeddings=False),
+    "sharded": dict(tie_word_embeddings=True, max_shard_size="60KB"),
+    "rope theta 5e6": dict(rope_parameters={"rope_type": "default", "rope_theta": 5e6}),
+    "no grouping": dict(num_key_value_heads=6),
+}
+
+
+def greedy(model, ids, count):
+    """ids (1, T) continued by the likeliest tokens, one at a time through the cache -> (1, T + count)."""
+    cache, step = model.new_cache(1, ids.size(1) + count), ids
+    for _ in range(count):
+        step = model(step, cache)[:, -1:].argmax(-1)
+        ids = torch.cat([ids, step], 1)
+    return ids
+
+
+@pytest.mark.parametrize("changes", CHECKPOINTS.values(), ids=CHECKPOINTS)
+def test_same_logits_and_greedy_tokens_as_transformers(tmp_path, changes):
     theirs = write_checkpoint(tmp_path, **changes)
     ours, _ = load(tmp_path)
     ids = torch.randint(0, SHAPE["vocab_size"], (3, 40))
     torch.testing.assert_close(ours(ids), theirs(ids).logits, atol=1e-5, rtol=0)
+    prompt = ids[:1, :10]
+    everything = torch.ones_like(prompt)                    # else transformers hides every token that equals the pad id
+    expected = theirs.generate(prompt, attention_mask=everything, do_sample=False, max_new_tokens=30,
+                               eos_token_id=None, pad_token_id=5)
+    assert greedy(ours, prompt, 30).tolist() == expected.tolist()
     assert ("max_shard_size" in changes) == (tmp_path / "model.safetensors.index.json").exists()
-
-
-def test_same_greedy_tokens_as_transformers(tmp_path):
-    theirs = write_checkpoint(tmp_path)
-    ours, _ = load(tmp_path)
-    ids = torch.randint(6, SHAPE["vocab_size"], (1, 10))
-    expected = theirs.generate(ids, do_sample=False, max_new_tokens=30, eos_token_id=None, pad_token_id=5)
-    cache, step, got = ours.new_cache(1, 40), ids, ids
-    for _ in range(30):
-        step = ours(step, cache)[:, -1:].argmax(-1)
-        got = torch.cat([got, step], 1)
-    assert got.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -106,6 +113,9 @@ def test_the_shape_of_qwen3_0_6b(tmp_path):
     ids = torch.randint(0, 151936, (2, 50))
     with torch.no_grad():
         torch.testing.assert_close(ours(ids), theirs(ids).logits, atol=1e-4, rtol=0)
+        expected = theirs.generate(ids[:1], attention_mask=torch.ones_like(ids[:1]), do_sample=False,
+                                   max_new_tokens=10, eos_token_id=None, pad_token_id=5)
+        assert greedy(ours, ids[:1], 10).tolist() == expected.tolist()
     del theirs
     bf16, _ = load(tmp_path, dtype=torch.bfloat16)
     theirs = transformers.Qwen3ForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
