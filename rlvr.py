@@ -122,7 +122,8 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
         raise ValueError("sample needs at least one prompt, and each prompt at least one token")
     device, V = model.device, model.config.num_tokens
     B, patience = len(prompts) * num_samples, 1 if device.type == "cpu" else 8
-    stop = torch.tensor(model.config.eos_token_id if stop_ids is None else list(stop_ids), device=device)
+    stop_ids = model.config.eos_token_id if stop_ids is None else stop_ids
+    stop = torch.tensor(list(stop_ids), dtype=torch.long, device=device)
     uniforms = torch.rand(B, max_new_tokens) if uniforms is None else uniforms
     uniforms = uniforms.to(device)
     prompt_lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
