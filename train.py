@@ -263,6 +263,7 @@ def tiny_base(args, task):
         config = Config.tiny(tokenizer.num_tokens, eos_token_id=0)
         model = Qwen3(config).init_weights(torch.Generator().manual_seed(args.seed))
         if args.warmup_steps:
+            print(f"making the tiny base model for seed {args.seed}, once, in {directory}", flush=True)
             start = time.perf_counter()
             right, steps = warm_up(model, tokenizer, task, args.warmup_steps, args.seed)
             print(f"tiny base: warmed up in {time.perf_counter() - start:.0f} s, {steps} steps until it could work "
