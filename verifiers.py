@@ -120,7 +120,13 @@ def _repeating(match):
     return rf"\frac{{{top}}}{{{'9' * len(repeated)}{'0' * len(fixed)}}}"
 
 
+_SCALES = {"dozen": "12", "hundred": "100", "thousand": "10^3", "million": "10^6", "billion": "10^9"}
+_SCALE = rf"({'|'.join(_SCALES)})s?(?![A-Za-z])"
+
+
 _REWRITES = [(re.compile(pattern), new) for pattern, new in (
+    (rf"\\(?:text[a-z]*|mbox|mathrm)\s*\{{\s*{_SCALE}([^{{}}]*)\}}", r" \1 \\text{\2}"),
+    (rf"(?<=[0-9}}])\s*{_SCALE}", lambda match: f"*{_SCALES[match[1]]} "),   # 2 million  -> 2*10^6, it is no unit
     (r"([0-9]{1,20})\.([0-9]{0,20})\\(?:overline|bar)\s*\{?([0-9]{1,20})\}?(?![0-9])", _repeating),
     (r"(?s)^\\(?:boxed|fbox)\s*\{(.*)\}$", r"\1"),                   # \boxed{5}             -> 5
     (r"\\(?:text[a-z]*|mbox|mathrm|operatorname)\s*\{([^{}]*)\}", _quote),

@@ -3,8 +3,8 @@ r"""What the math grader accepts, what it refuses, and why.  Run: pytest tests/t
 Every false accept pays the policy for a wrong answer; every false reject punishes a right one.  The tables below are
 the policy in examples: (ground truth, prediction, reason).
 """
+import faulthandler
 import threading
-import time
 
 import pytest
 from verifiers import explain_grade, extract_boxed_answer, grade_answer
@@ -36,17 +36,26 @@ def test_extract_boxed_answer(text, answer, reason):
     assert extract_boxed_answer(text) == answer, reason
 
 
-def test_extraction_is_linear():
-    for text in (r"\boxed{" * 100_000, r"\boxed{" * 100_000 + "}" * 100_000, "\\boxed{" + "{}" * 500_000):
-        start = time.perf_counter()
-        extract_boxed_answer(text)
-        assert time.perf_counter() - start < 1
+@pytest.fixture
+def no_hang():
+    """Not a measurement: what is bounded takes a second or two here, what is not would take hours."""
+    faulthandler.dump_traceback_later(120, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+def test_extraction_is_linear(no_hang):
+    assert extract_boxed_answer(r"\boxed{" * 100_000) is None
+    assert extract_boxed_answer(r"\boxed{" * 100_000 + "}" * 100_000) == ""
+    assert extract_boxed_answer("\\boxed{" + "{}" * 500_000) is None
 
 
 # ---- Accepted: the same object in another spelling -------------------------------------------------------------------
 ACCEPTS = [
     # numbers
     ("0.5", ".50", "decimals"),
+    ("2500000", r"\$2.5\text{ million}", "number words multiply"),
+    ("3000", "3 thousand dollars", "and may stand before a unit"),
     (r"0.1\overline{6}", r"\frac16", "repeating decimals"),
     (r"\frac{15}{11}", r"1.\bar{36}", "in either notation"),
     (r"\frac12", "0.5", "a terminating decimal is its fraction"),
@@ -132,6 +141,8 @@ ACCEPTS = [
 REJECTS = [
     ("9007199254740993", "9007199254740992", "2^53 + 1: equal as floats"),
     (r"\frac13", "0.3333", "four digits are not a third"),
+    ("5", "5 million", "a number word is no unit"),
+    ("5", r"5\text{ dozen}", "in text neither"),
     (r"\sqrt2", "1.41421", "nor six the root of two"),
     ("0.123456789012", "0.123456789013", "a terminating decimal has only its own digits"),
     ("10^{40}", "10^{40}+1", "off by one"),
@@ -289,21 +300,17 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("truth", ["5.5", r"x+\frac12", r"\{\sqrt2, x\}"])
-def test_hostile_text_is_only_data(truth, tmp_path, monkeypatch):
+def test_hostile_text_is_only_data(truth, tmp_path, monkeypatch, no_hang):
     monkeypatch.chdir(tmp_path)
-    start = time.perf_counter()
     for name, text in HOSTILE.items():
         assert grade_answer(text, truth) is False, name
-        grade_answer(truth, text)
-    assert time.perf_counter() - start < 5
+        assert grade_answer(truth, text) is False, name
     assert not list(tmp_path.iterdir())
 
 
-def test_hostile_on_both_sides():
-    start = time.perf_counter()
+def test_hostile_on_both_sides(no_hang):
     for name, text in HOSTILE.items():
         assert grade_answer(text + "1", text + "2") is False or len(text) < 1400, name
-    assert time.perf_counter() - start < 5
 
 
 def test_nested_sets_do_not_double_the_work():
