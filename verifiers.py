@@ -18,23 +18,51 @@ the number, power or factorial is formed, so that no signal, subprocess or timeo
 Sources: DeepSeek-R1 (arXiv 2501.12948), MATH (2103.03874), GSM8K (2110.14168).
 """
 
+import ast
+import atexit
+import builtins
+import collections
+import contextlib
+import ctypes
+import datetime
+import decimal
 import functools
+import gc
+import importlib
+import io
 import itertools
 import json
 import math
 import operator
+import os
 import random
 import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
 import threading
+import time
+import types
 import unicodedata
+import warnings
 import zlib
 from collections import namedtuple
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
 from mpmath.ctx_mp import MPContext
+
+try:
+    import resource
+except ImportError:       # Windows
+    resource = None
 
 MAX_CHARS = 1500          # longer answers are compared as strings only
 MAX_DEPTH = 50            # nested brackets, fractions, exponents
@@ -698,7 +726,796 @@ def verify_format(rollout: str) -> dict:
     return {"structure": 1.0, "think_length": float(len(tags[0].strip()) >= 8)}
 
 
-# ---- 8. Rewards: scores in, one number out ---------------------------------------------------------------------------
+# ---- 8. Programs: how hostile code is run ----------------------------------------------------------------------------
+# A model's program has to be run, and it will try everything that pays. Isolation alone does not stop it: a program
+# that may report on itself reports success. So the work is divided, and no process is told more than it needs:
+#
+#     trainer  -- code, then test by test -->  judge  -- f, 3 -->  player           (and back: 9, then the verdict)
+#
+# The player runs the program. For `assert f(3) == 9` the judge, which runs the test, sends it the call f(3), gets plain
+# data back and compares. The player never holds a test, an expected value or the channel of the verdicts; it is forked
+# before the judge has read any test, and both give up every right they can (_Confinement). What cannot be copied as
+# plain data stays with the player, and the test gets a reference (_Ref) that can be called, iterated and asked for its
+# parts, but equals nothing that the test knows. The judge of each program is forked by the server, a fresh interpreter
+# that has imported what programs usually import: a program costs two forks and no start of Python.
+#
+# From here to _serve everything runs in those processes and nothing in this one: _Server sends this part of the file.
+
+_MAX_MESSAGE = 2**24                     # bytes a program may send at a time: the largest result there can be
+
+
+def _send(channel, message):
+    data = json.dumps(message).encode()
+    channel.sendall(len(data).to_bytes(4, "big") + data)
+
+
+def _receive(channel):
+    """The next message, JSON behind its length. EOFError: the other side is gone. ValueError: not a message."""
+    def exactly(n):
+        data = bytearray()
+        while len(data) < n:
+            piece = channel.recv(min(n - len(data), 2**20))
+            if not piece:
+                raise EOFError
+            data += piece
+        return data
+    size = int.from_bytes(exactly(4), "big")
+    if size > _MAX_MESSAGE:
+        raise ValueError("a result too large")
+    return json.loads(exactly(size))
+
+
+# Plain data that JSON does not know: type -> (to simpler data, and back). Neither pickle nor marshal will do: both run
+# code or crash on what a hostile sender can write.
+_PLAIN = {
+    tuple: (list, tuple), set: (list, set), frozenset: (list, frozenset),
+    dict: (lambda d: [[key, value] for key, value in d.items()], dict),
+    bytes: (lambda b: b.decode("latin-1"), lambda s: s.encode("latin-1")),
+    bytearray: (lambda b: b.decode("latin-1"), lambda s: bytearray(s, "latin-1")),
+    complex: (lambda c: [c.real, c.imag], lambda parts: complex(*parts)),
+    range: (lambda r: [r.start, r.stop, r.step], lambda parts: range(*parts)),
+    collections.deque: (list, collections.deque), collections.Counter: (dict, collections.Counter),
+    collections.OrderedDict: (dict, collections.OrderedDict),
+    collections.defaultdict: (dict, lambda d: collections.defaultdict(None, d)),
+    decimal.Decimal: (str, decimal.Decimal),
+    Fraction: (lambda f: [f.numerator, f.denominator], lambda parts: Fraction(*parts)),
+    datetime.date: (str, datetime.date.fromisoformat), datetime.datetime: (str, datetime.datetime.fromisoformat),
+    datetime.timedelta: (lambda d: [d.days, d.seconds, d.microseconds], lambda parts: datetime.timedelta(*parts)),
+}
+
+
+def _pack(value, export):
+    """Plain data -> JSON that keeps every type; what is not plain data is handed to export."""
+    kind = type(value)
+    if value is None or kind in (bool, str, float):
+        return value
+    if kind is int:
+        return value if abs(value) < 2**63 else {"int": hex(value)}      # decimal digits take quadratic time
+    if kind is list:
+        return [_pack(item, export) for item in value]
+    if kind in _PLAIN:
+        return {kind.__name__: _pack(_PLAIN[kind][0](value), export)}
+    for base in (int, float, str, bytes, tuple):                     # an IntEnum, a namedtuple, class L(int): as data
+        if isinstance(value, base):
+            return _pack(base(value), export)
+    return export(value)
+
+
+def _unpack(packed, resolve):
+    """The inverse of _pack; resolve(key, payload) is called for what was exported."""
+    if type(packed) is list:
+        return [_unpack(item, resolve) for item in packed]
+    if type(packed) is not dict:
+        return packed
+    (key, payload), = packed.items()
+    if key == "int":
+        return int(payload, 16)
+    for kind, (_, back) in _PLAIN.items():
+        if key == kind.__name__:
+            return back(_unpack(payload, resolve))
+    return resolve(key, payload)
+
+
+class _Wire:
+    """One end of the line between judge and player. To ask is to wait for the answer and, meanwhile, to do what the
+    other end asks: f(g) with a function g of the test calls back into the test. Objects cross as numbers."""
+
+    def __init__(self, channel, perform):
+        self.channel, self.perform = channel, perform
+        self.objects, self.numbers, self.exceptions = [], {}, {}
+
+    def export(self, value):
+        if type(value) is _Ref:
+            return {"yours": value._number}
+        if isinstance(value, type) and getattr(builtins, value.__name__, None) is value:
+            return {"type": value.__name__}
+        if id(value) not in self.numbers:                    # objects keeps it alive, so the id stays its own
+            self.numbers[id(value)] = len(self.objects)
+            self.objects.append(value)
+        number = self.numbers[id(value)]
+        if isinstance(value, type) and issubclass(value, Exception):
+            # The nearest built-in class and no other: class E(ValueError, KeyError, IndexError) is a ValueError.
+            base = next(kind for kind in value.__mro__ if getattr(builtins, kind.__name__, None) is kind)
+            return {"exception": [number, base.__name__]}
+        return {"mine": number}
+
+    def resolve(self, key, payload):
+        if key == "yours":
+            return self.objects[payload]
+        if key == "mine":
+            return _Ref(self, payload)
+        kind = getattr(builtins, payload if key == "type" else payload[1])
+        if not isinstance(kind, type):
+            raise TypeError(f"{kind} is not a type")
+        if key == "exception":
+            kind = self.exceptions.setdefault(payload[0], type("Theirs", (kind,), {}))
+        return kind
+
+    def pack(self, value):
+        return _pack(value, self.export)
+
+    def unpack(self, packed):
+        return _unpack(packed, self.resolve)
+
+    def ask(self, operation, *arguments, **extra):
+        _send(self.channel, {"ask": operation, "arguments": self.pack(list(arguments)), **extra})
+        while "ask" in (message := _receive(self.channel)):
+            self.answer(message)
+        return message
+
+    def answer(self, message):
+        try:
+            reply = self.perform(self, message)
+        except Exception as error:
+            reply = {"error": self.pack(type(error)), "text": str(error)[:200]}
+        _send(self.channel, reply)
+
+
+# The player's side. It is the program's own process: nothing depends on its honesty.
+
+def _play(channel, program, confinement):
+    """Run the program, then do what the judge asks for until killed."""
+    os.dup2(channel.detach(), 3)
+    os.closerange(4, 2**16)
+    confinement.give_up(program, "player")
+    channel = socket.socket(fileno=3)
+    module = sys.modules["solution"] = types.ModuleType("solution")       # dataclasses look their module up there
+    sys.stdout = sys.stderr = io.StringIO()
+    try:
+        exec(compile(program["code"], "<solution>", "exec"), module.__dict__)
+        _send(channel, "loaded")
+        wire = _Wire(channel, _perform)
+        while True:
+            wire.answer(_receive(channel))
+    except BaseException as error:
+        with contextlib.suppress(BaseException):
+            _send(channel, f"{type(error).__name__}: {str(error)[:200]}")
+    os._exit(1)
+
+
+def _perform(wire, message):
+    """One operation on the program's objects: fetch its global names, call, or a function of operator or builtins."""
+    packed, operation = message["arguments"], message["ask"]
+    arguments = wire.unpack(packed)
+    if operation == "names":
+        names = sys.modules["solution"].__dict__
+        return {"value": wire.pack({name: names[name] for name in arguments if name in names})}
+    sys.stdin, sys.stdout = io.StringIO(message.get("input", "")), io.StringIO()
+    try:
+        if operation == "call":
+            function, args, kwargs = arguments
+            value = wire.pack(function(*args, **kwargs))
+            after = {i: wire.pack(arg) for i, arg in enumerate(args) if isinstance(arg, (list, dict, set))}
+            changed = {i: arg for i, arg in after.items() if arg != packed[1][i]}
+        else:
+            value = wire.pack((getattr(operator, operation, None) or getattr(builtins, operation))(*arguments))
+            changed = {}
+    except StopIteration:
+        if operation != "next":              # it would end a loop of the test, and with it the checks in that loop
+            raise RuntimeError("StopIteration") from None
+        return {"stop": True}
+    return {"value": value, "changed": changed, "output": sys.stdout.getvalue()[:100_000]}
+
+
+# The judge's side.
+
+# Methods of built-in types that answer yes or no. Where a string, a set or a number was due, an object of the program
+# would answer them itself.
+_YES_NO = {name for kind in (str, bytes, int, float, set, dict, list) for name in dir(kind)
+           if name.startswith("is") or name.endswith("with")}
+
+
+class _Ref:
+    """An object that stays with the player. A test can call, iterate, index and print it, get and set its attributes
+    and compare it with another _Ref. An operation with a value that the test knows (ref == 7, ref - 1.25, 7 in ref) is
+    not passed on: it would tell the program what it is compared with, and leave the verdict to it."""
+
+    __slots__ = ("_wire", "_number")
+
+    def __init__(self, wire, number):
+        object.__setattr__(self, "_wire", wire)
+        object.__setattr__(self, "_number", number)
+
+    def _do(self, operation, *arguments, **extra):
+        return _value(self._wire, self._wire.ask(operation, self, *arguments, **extra), arguments)
+
+    def __call__(self, *args, **kwargs):
+        redirected = {"input": sys.stdin.read()} if type(sys.stdin) is io.StringIO else {}
+        return self._do("call", list(args), kwargs, **redirected)
+
+    def __getattr__(self, name):
+        if name.startswith("__") or name in _YES_NO:
+            raise AttributeError(f"an object of the program has no {name} here")
+        return self._do("getattr", name)
+
+    def __setattr__(self, name, value):
+        self._do("setattr", name, value)
+
+    def __eq__(self, other):
+        return type(other) is _Ref and (self._number == other._number or self._do("eq", other) is True)
+
+    def __hash__(self):
+        return hash(self._number)
+
+    def __bool__(self):
+        return self._do("truth") is True
+
+    def __instancecheck__(self, other):
+        return type(other) is _Ref and other._do("isinstance", self) is True
+
+
+def _forward(names, with_refs_only):
+    for name in names.split():
+        def method(self, *arguments, name=name):
+            if with_refs_only and type(arguments[0]) is not _Ref:
+                return NotImplemented
+            return self._do(name, *arguments)
+        setattr(_Ref, f"__{name.strip('_')}__", method)
+
+
+_forward("len iter next str repr getitem setitem delitem", with_refs_only=False)
+_forward("lt le gt ge add sub mul truediv floordiv mod pow and_ or_ xor matmul", with_refs_only=True)
+
+_pending = []                            # (argument, what the program made of it, is the call's result a container)
+
+
+def _value(wire, answer, arguments):
+    """The value that the player answered with, or the exception."""
+    if "error" in answer:
+        kind = wire.unpack(answer["error"])
+        raise (kind if issubclass(kind, Exception) and not issubclass(kind, StopIteration) else RuntimeError)(
+            str(answer["text"]))
+    if answer.get("stop"):
+        raise StopIteration
+    sys.stdout.write(str(answer.get("output", "")))
+    value = wire.unpack(answer["value"])
+    for place, packed in answer.get("changed", {}).items():
+        _pending.append((arguments[0][int(place)], wire.unpack(packed), isinstance(value, (list, dict, set, tuple))))
+    return value
+
+
+def _settle(bare):
+    """After each statement of a test: let it see how the program changed the arguments of its calls. Not before, or in
+    `assert f(x) == sorted(x)` a program could empty x. Nor after y = f(x) with a container y: y was the result."""
+    for argument, after, container in _pending:
+        if bare or not container:
+            argument.clear()
+            (argument.extend if isinstance(argument, list) else argument.update)(after)
+    _pending.clear()
+
+
+def _settling(tree):
+    """Put a call of _settle behind every statement of a test."""
+    for node in list(ast.walk(tree)):
+        for field in ("body", "orelse", "finalbody"):
+            if isinstance(statements := getattr(node, field, None), list):
+                setattr(node, field, [new for old in statements for new in
+                                      (old, ast.parse(f"_settle({isinstance(old, ast.Expr)})").body[0])])
+    return ast.fix_missing_locations(tree)
+
+
+def _free_names(tree):
+    """The names a test uses but does not define -> (names, those of modules: math in math.isclose(...))."""
+    nodes = list(ast.walk(tree))
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    bound = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
+    bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    bound |= {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
+    bound |= {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.ExceptHandler))}
+    free = {node.id for node in names} - bound
+    bases = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
+    modules = free & bases & sys.stdlib_module_names
+    return free - modules, modules
+
+
+def _run_test(test, wire):
+    """Run one test; raises whatever makes it fail."""
+    _pending.clear()
+    tree = ast.parse(test)
+    free, modules = _free_names(tree)
+    # What a test has from the program are the names that are not built in. If there are none, the program has to be
+    # named like a built-in (def sum), which must not be tested in its place.
+    wanted = {name for name in free if not hasattr(builtins, name)} or free
+    theirs = _value(wire, wire.ask("names", *sorted(wanted)), ()) if wanted else {}
+    if wanted and not theirs:
+        raise NameError(f"the program does not define {' or '.join(sorted(wanted))}")
+    names = {name: importlib.import_module(name) for name in modules} | theirs
+    exec(compile(_settling(tree), "<test>", "exec"), {**names, "__name__": "test", "_settle": _settle})
+
+
+def _is_literal(node):
+    with contextlib.suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        ast.literal_eval(node)
+        return True
+    return False
+
+
+def _is_comparison(test):
+    """Is it `assert f(literals) == literal`, where nothing but plain data decides?"""
+    def call(node):
+        return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and all(
+            map(_is_literal, [*node.args, *(keyword.value for keyword in node.keywords)]))
+    with contextlib.suppress(SyntaxError, ValueError, MemoryError, RecursionError):
+        match ast.parse(test).body:
+            case [ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq() | ast.Is()], comparators=[right]))]:
+                return call(left) and _is_literal(right) or _is_literal(left) and call(right)
+    return False
+
+
+class _Late(BaseException):
+    """The time of a test is over. Not an Exception: a test or program that swallows errors should not swallow it."""
+
+
+def _on_alarm(*_):
+    raise _Late
+
+
+def _timed(limit, action):
+    """-> verdict. SIGALRM raises _Late in `action`; if that has no effect, as inside sum(range(10**12)), SIGPROF ends
+    the judge, and the trainer takes that for the verdict."""
+    verdict = {"passed": False, "over": True}                   # over: no further test can be run with this player
+    signal.setitimer(signal.ITIMER_PROF, limit + 0.5)
+    signal.setitimer(signal.ITIMER_REAL, limit)
+    try:
+        action()
+        return {"passed": True, "why": "passed"}
+    except _Late:
+        return {**verdict, "why": "timeout"}
+    except (EOFError, ConnectionError):
+        return {**verdict, "why": "the program ended"}
+    except BaseException as error:                              # str(error) might have to ask the program: not that
+        text = error.args[0][:200] if error.args and type(error.args[0]) is str else ""
+        return {"passed": False, "why": f"{type(error).__name__}: {text}".removesuffix(": ")}
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _judge(trainer, program, confinement):
+    """One program: fork the player, then run test after test as the trainer sends them."""
+    confinement.enter(program)
+    channel, theirs = socket.socketpair()
+    player = os.fork()
+    if player == 0:
+        trainer.close()
+        channel.close()
+        _play(theirs, program, confinement)
+    theirs.close()
+    kill = confinement.killer(player)
+    confinement.give_up(program, "judge")
+    signal.signal(signal.SIGALRM, _on_alarm)
+    wire = _Wire(channel, _call_back)
+
+    def load():
+        if (message := _receive(channel)) != "loaded":
+            raise RuntimeError(message)
+    with contextlib.suppress(EOFError, OSError):                # the trainer has no more tests, or is gone
+        verdict = _timed(program["limit"], load)
+        _send(trainer, verdict)
+        while not verdict.get("over"):
+            test = _receive(trainer)
+            verdict = _timed(program["limit"], functools.partial(_run_test, test, wire))
+            _send(trainer, {**verdict, "compared": _is_comparison(test)})
+    with contextlib.suppress(OSError):
+        kill()
+        os.waitpid(player, 0)
+
+
+def _call_back(wire, message):
+    """What the player may ask of the judge: to call a function that the test has handed to it."""
+    function, args, kwargs = wire.unpack(message["arguments"])
+    if message["ask"] != "call" or not isinstance(function, (types.FunctionType, types.BuiltinFunctionType)):
+        raise TypeError("only functions can be called back")
+    return {"value": wire.pack(function(*args, **kwargs))}
+
+
+def _command(trainer, program, confinement):
+    """A program that is not Python: write its files, run it, send back how it ended and what it wrote."""
+    confinement.enter(program)
+    for name, text in program["files"].items():
+        Path(name).write_text(text, encoding="latin-1")
+    child = os.fork()
+    if child == 0:
+        output = os.open("output", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.closerange(3, 2**16)
+        confinement.give_up(program, "command")
+        os.execve(program["command"][0], program["command"], dict(os.environ))
+    kill = confinement.killer(child)
+    signal.signal(signal.SIGALRM, lambda *_: kill())
+    signal.setitimer(signal.ITIMER_REAL, program["limit"])
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    def read(name):
+        with contextlib.suppress(OSError), open(name, "rb") as file:
+            return file.read(2**24).decode("latin-1")
+    _send(trainer, {"status": status, "output": read("output"), "file": read(program["wanted"])})
+
+
+# What judge and player may still do, by the number of the system call (x86-64). Not: other processes (fork, exec, kill,
+# ptrace, limits of others), sockets except a pair of its own, what would outlive them (shared memory, queues, keys),
+# and the large surfaces of the kernel (bpf, io_uring, perf, mount, namespaces).
+_ALLOWED = ("0-15 17-28 32-40 44-48 51-52 54-55 60-61 63 73-75 77-89 95-100 102 104 107-108 110-111 115 118 120-121 "
+            "124 127-128 130-131 137-138 140 143 145-148 160 186 191-196 201-202 204 213 217-219 221-226 228-233 247 "
+            "253-255 257-258 262-267 269-271 273-274 281-287 289-296 309 316 318-319 324 326-328 332 334 436-437 439 "
+            "441 449")
+_PRETENDED = "90-94 132 188-190 235 260-261 268 280 452"       # chmod, chown, utime, setxattr: succeed and do nothing
+_CONDITIONS = {                                                # number: (index of an argument, mask, allowed values)
+    16: (1, -1, [0x5401, 0x541B, 0x5421, 0x5450, 0x5451]),     # ioctl: is it a terminal, blocking; not FIOSETOWN
+    53: (0, -1, [1]),                                          # socketpair: a local one
+    56: (0, 0x10000, [0x10000]),                               # clone: a thread
+    72: (1, -1, [*range(8), 1030, 1031, 1032]),                # fcntl: not F_SETOWN, not F_SETSIG
+    302: (0, -1, [0])}                                         # prlimit: its own
+_EXECVE, _ARCH_PRCTL, _PIDFD_SEND_SIGNAL = 59, 158, 424
+
+
+def _seccomp_filter(*more):
+    """The rules above, and `more` allowed calls, as a program for the kernel (classic BPF, see seccomp(2))."""
+    def op(code, value, yes=0, no=0):
+        return struct.pack("HBBI", code, yes, no, value & 0xFFFFFFFF)
+    load, equal, at_least, above, mask, answer = 0x20, 0x15, 0x35, 0x25, 0x54, 0x06
+    allow, deny, pretend, unknown, kill = 0x7FFF0000, 0x50001, 0x50000, 0x50026, 0x80000000
+    program = [op(load, 4), op(equal, 0xC000003E, 1, 0), op(answer, kill), op(load, 0)]        # another architecture
+    for numbers, verdict in ((_ALLOWED, allow), (" ".join(map(str, more)), allow), (_PRETENDED, pretend)):
+        for part in numbers.split():
+            low, _, high = part.partition("-")
+            program += [op(at_least, int(low), 0, 2), op(above, int(high or low), 1, 0), op(answer, verdict)]
+    program += [op(equal, 435, 0, 1), op(answer, unknown)]     # clone3 hides its flags: the C library then uses clone
+    for number, (index, bits, values) in _CONDITIONS.items():
+        check = [op(load, 16 + 8 * index), op(mask, bits)]
+        check += [op(equal, value, len(values) - i) for i, value in enumerate(values)]
+        check += [op(answer, deny), op(answer, allow)]
+        program += [op(equal, number, 0, len(check)), *check]
+    return b"".join([*program, op(answer, deny)])
+
+
+class _Confinement:
+    """The rights that judge and player give up, for good. `missing` says which this machine cannot take away."""
+
+    NEWNS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000    # unshare(2)
+    READ_FILE, READ_DIR, WRITE_FILE, EXECUTE = 4, 8, 2, 1                                              # landlock(7)
+    NO_PLACE_RIGHTS = 0x8E41                                   # execute, devices, sockets, pipes with a name, ioctl
+
+    def __init__(self):
+        self.libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+        self.namespaces = self.libc is not None and self.separate()
+        self.handled = self.landlock()
+        x86 = self.libc is not None and os.uname().machine == "x86_64" and self.libc.prctl(21, 0, 0, 0, 0) == 0
+        self.filters = {"judge": _seccomp_filter(_PIDFD_SEND_SIGNAL), "player": _seccomp_filter(),
+                        "command": _seccomp_filter(_EXECVE, _ARCH_PRCTL)} if x86 else None
+        self.missing = [what for what, there in (
+            ("namespaces (programs share the temporary directory and see other processes)", self.namespaces),
+            ("Landlock (programs can read files, and write where this user may)", self.handled),
+            ("seccomp (programs can signal this user's processes and open sockets)", self.filters)) if not there]
+        self.room = int(open("/proc/self/statm").read().split()[0]) * 4096 if self.libc else 2**28
+
+    def separate(self):
+        """Move the server, and all that it will fork, to user, mount, process, IPC and network namespaces."""
+        user, group = os.getuid(), os.getgid()
+        if self.libc.unshare(self.NEWUSER | self.NEWNS | self.NEWIPC | self.NEWPID | self.NEWNET):
+            return False
+        for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
+            Path(f"/proc/self/{name}").write_text(text)
+        if child := os.fork():                                 # the child is the first there; all end with it
+            os.closerange(0, 64)
+            os.waitpid(child, 0)
+            os._exit(0)
+        self.libc.prctl(1, signal.SIGKILL, 0, 0, 0)            # and it ends with its parent
+        private, recursive = 1 << 18, 1 << 14
+        if self.libc.mount(None, b"/", None, private | recursive, None):
+            return False
+        read_only = struct.pack("QQQQ", 1, 0, 0, 0)
+        self.libc.syscall(442, -100, b"/", 0x8000, read_only, len(read_only))              # mount_setattr, recursive
+        return True
+
+    def landlock(self):
+        """The kinds of access that this kernel can restrict, and in self.readable the paths that may still be read:
+        the standard library, but not site-packages, where data sets live."""
+        version = self.libc.syscall(444, None, 0, 1) if self.libc else 0
+        if version < 1:
+            return None
+        paths = [os.path.join(folder, entry) for folder in sys.path if os.path.isdir(folder)
+                 for entry in os.listdir(folder) if entry not in ("site-packages", "dist-packages")]
+        self.readable = [rule for path in [*paths, "/dev/urandom", "/usr/share/zoneinfo"]
+                         if (rule := self.rule(path, self.READ_FILE))] + [self.rule("/dev/null", 6)]
+        return 2**(13 + (version >= 2) + (version >= 3) + (version >= 5)) - 1, 3 * (version >= 4), 3 * (version >= 6)
+
+    def rule(self, path, access):
+        with contextlib.suppress(OSError):
+            access |= self.READ_DIR if os.path.isdir(path) else 0
+            return struct.pack("=Qi", access, os.open(path, os.O_PATH))
+
+    def enter(self, program):
+        """Before the player is forked: an empty directory to work in, and nothing else of the file system."""
+        if self.namespaces:
+            # Killing the first process of a process namespace kills all others in it. The directory is in memory, of
+            # bounded size, and vanishes with the last process that sees it.
+            self.libc.unshare(self.NEWNS | self.NEWPID | self.NEWIPC)
+            if self.libc.mount(b"tmpfs", b"/tmp", b"tmpfs", 6, b"size=64m,nr_inodes=4096"):
+                os._exit(1)
+        place = "/tmp" if self.namespaces else program["directory"]
+        os.chdir(place)
+        os.environ.update(TMPDIR=place, HOME=place)
+        if self.libc:
+            self.libc.prctl(38, 1, 0, 0, 0)                                                # no new privileges
+        if self.handled:
+            attributes = struct.pack("QQQ", *self.handled)
+            ruleset = self.libc.syscall(444, attributes, len(attributes), 0)
+            rules = [self.rule(path, self.READ_FILE | self.EXECUTE) for path in program.get("commands_in", [])]
+            rules += [*self.readable, self.rule(place, self.handled[0] & ~self.NO_PLACE_RIGHTS)]
+            for rule in filter(None, rules):
+                self.libc.syscall(445, ruleset, 1, rule, 0)
+            if self.libc.syscall(446, ruleset, 0):
+                os._exit(1)
+            os.close(ruleset)
+        if self.libc:
+            self.libc.capset(struct.pack("Ii", 0x20080522, 0), bytes(24))                  # root, but of nothing
+
+    def give_up(self, program, role):
+        """The last step before meeting what is not trusted: limits, and the filter of system calls."""
+        memory = self.room + program["memory"] * (2 if role == "judge" else 1)
+        limits = {"RLIMIT_AS": memory, "RLIMIT_CPU": program["cpu"], "RLIMIT_FSIZE": 2**24, "RLIMIT_NOFILE": 256,
+                  "RLIMIT_CORE": 0}
+        limits |= {} if self.filters else {"RLIMIT_NPROC": 0}
+        for name, value in limits.items():
+            with contextlib.suppress(AttributeError, ValueError, OSError):                 # not all exist on macOS
+                resource.setrlimit(getattr(resource, name), (value, value))
+        if self.libc:
+            self.libc.prctl(1, signal.SIGKILL, 0, 0, 0)                                    # die with the parent
+        if self.filters:
+            code = self.filters[role]
+            buffer = ctypes.create_string_buffer(code)
+            if self.libc.prctl(22, 2, struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(buffer)), 0, 0):
+                os._exit(1)
+
+    def killer(self, pid):
+        """A function that kills the process and works after give_up, when no other process can be named."""
+        if hasattr(os, "pidfd_open"):
+            with contextlib.suppress(OSError):
+                handle = os.pidfd_open(pid)
+                return lambda: signal.pidfd_send_signal(handle, signal.SIGKILL)
+        return lambda: os.kill(pid, signal.SIGKILL)
+
+
+def _serve():
+    """The server: fork a judge for every channel that comes in, until the trainer is gone."""
+    control = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1):
+        os.dup2(null, fd)
+    confinement = _Confinement()
+    _send(control, {"missing": confinement.missing, "namespaces": confinement.namespaces})
+    os.dup2(null, 2)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)              # nobody waits for the judges
+    gc.freeze()                                                # a collection in a fork would copy every page it visits
+    while True:
+        data, channels, *_ = socket.recv_fds(control, 1, 1)
+        if not data:
+            os._exit(0)
+        if os.fork() == 0:
+            control.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            try:
+                trainer = socket.socket(fileno=channels[0])
+                program = _receive(trainer)
+                (_command if "command" in program else _judge)(trainer, program, confinement)
+            finally:
+                os._exit(0)
+        os.close(channels[0])
+
+
+# ---- 9. Programs: the verdict ----------------------------------------------------------------------------------------
+
+class _Server:
+    """The server's process: started at the first use, again when it was lost, and ended with this process."""
+
+    lock, process, control, hello = threading.Lock(), None, None, {}
+
+    @classmethod
+    def connect(cls):
+        """A channel to a new judge."""
+        with cls.lock:
+            if cls.process is None or cls.process.poll() is not None:
+                cls.start()
+            ours, theirs = socket.socketpair()
+            with theirs:
+                socket.send_fds(cls.control, [b"+"], [theirs.fileno()])
+        return ours
+
+    @classmethod
+    def start(cls):
+        if not hasattr(os, "fork"):
+            raise NotImplementedError("programs are run only where there is fork: on Windows use WSL")
+        source = Path(__file__).read_text(encoding="utf-8").partition("\n# ---- 8.")[2].partition("\n# ---- 9.")[0]
+        cls.control, theirs = socket.socketpair()
+        # No environment (it may hold keys) except what a Python may need to start.
+        env = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+        cls.process = subprocess.Popen([sys.executable, "-I", "-S", "-c", f"{_SERVER_IMPORTS}\n#{source}\n_serve()"],
+                                       stdin=theirs, env=env, cwd="/", start_new_session=True)
+        theirs.close()
+        try:
+            cls.hello = _receive(cls.control)
+        except EOFError:
+            raise RuntimeError("verify_code: the server of the sandbox did not start; its error is above") from None
+        if cls.hello["missing"]:
+            warnings.warn("verify_code: this machine lacks " + ", ".join(cls.hello["missing"]), stacklevel=5)
+
+    @classmethod
+    def stop(cls):
+        with cls.lock:
+            if cls.process is not None:
+                cls.control.close()
+                cls.process.kill()
+                cls.process.wait()
+                cls.process = None
+
+    @classmethod
+    def forget(cls):                                           # in a fork, which has its own lock and server
+        cls.lock, cls.process = threading.Lock(), None
+
+
+atexit.register(_Server.stop)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Server.forget)
+
+_SERVER_IMPORTS = """
+import ast, builtins, collections, contextlib, ctypes, datetime, decimal, functools, gc, importlib, io, json, operator
+import os, resource, signal, socket, struct, sys, types
+from fractions import Fraction
+from pathlib import Path
+# and what programs usually import, so that it costs them nothing:
+import array, bisect, cmath, copy, dataclasses, enum, hashlib, heapq, itertools, math, random, re, statistics
+import string, tempfile, textwrap, threading, time, typing, unicodedata, warnings
+"""
+MAX_KILLED = 8             # a program that had to be killed so many times is not run again
+
+
+def verify_code(code: str, tests: list[str], timeout: float = 2.0, memory_mb: int = 256) -> dict:
+    """Run a program against hidden tests (assert statements, each a string) -> {"tests_passed", "tests_total", "frac",
+    "seconds", "compared", "why"}.
+
+    timeout: seconds of wall time for each test and for loading the program. Each time the program had to be killed the
+    time for the rest is halved, so an endless loop costs its own test, and looping everywhere costs little in all.
+    memory_mb: beyond what the interpreter takes. compared: in how many tests nothing but plain data, compared by the
+    judge, decided (`assert f(3) == 9`); the others ran as they are, in the judge. why: one line for each test.
+
+    Tests do not share the changes they make to arguments, but they share the program's global variables. Programs have
+    the standard library, threads, and a directory; no other packages, processes or network. Never raises for anything
+    that a program does; safe to call from many threads.
+
+    Open: bugs of the kernel or of CPython; timing; tests that ask the program for its own opinion, such as a boolean
+    method of its own class; weak tests (check_tests). On a machine without Landlock, seccomp or namespaces (macOS, some
+    containers; no seccomp off x86-64), a warning says what programs can do; on Windows nothing runs.
+    """
+    if not timeout > 0:
+        raise ValueError(f"timeout is {timeout}, not above 0")
+    began, verdicts, killed = time.monotonic(), [], 0
+    while len(verdicts) < len(tests) and killed < MAX_KILLED:
+        verdicts += _attempt(code, tests[len(verdicts):], timeout / 2**killed, memory_mb)
+        killed += 1
+    verdicts += [{"passed": False, "why": "not run: killed too often"}] * (len(tests) - len(verdicts))
+    passed = sum(verdict["passed"] for verdict in verdicts)
+    return {"tests_passed": passed, "tests_total": len(tests), "frac": passed / max(1, len(tests)),
+            "seconds": time.monotonic() - began, "compared": sum(bool(v.get("compared")) for v in verdicts),
+            "why": [verdict["why"] for verdict in verdicts]}
+
+
+def _attempt(code, tests, limit, memory_mb):
+    """The verdicts on the tests up to the first after which the player is lost."""
+    verdicts, lost = [], {"passed": False, "why": "the judge was lost (time or memory)"}
+    with _Server.connect() as channel, _directory() as directory:
+        channel.settimeout(4 * limit + 10)
+        try:
+            _send(channel, {"code": code, "limit": limit, "memory": memory_mb * 2**20, "directory": directory,
+                            "cpu": math.ceil(limit * (len(tests) + 1)) + 1})
+            if not (verdict := _receive(channel))["passed"]:
+                return [verdict] * len(tests)
+            for test in tests:
+                _send(channel, test)
+                verdicts.append(_receive(channel))
+                if verdicts[-1].get("over"):
+                    break
+            channel.shutdown(socket.SHUT_WR)
+            while channel.recv(1):                             # returns when the judge, and so the player, is gone
+                pass
+        except TimeoutError:
+            _Server.stop()
+            verdicts.append(lost)
+        except (EOFError, OSError):
+            verdicts.append(lost)
+    return verdicts
+
+
+def _directory():
+    """Where programs work: inside the namespaces an own /tmp, else a new directory."""
+    return contextlib.nullcontext() if _Server.hello["namespaces"] else tempfile.TemporaryDirectory(
+        ignore_cleanup_errors=True)
+
+
+def check_tests(problems: list[dict], timeout: float = 1.0) -> list[dict]:
+    """What programs that have learnt nothing earn: run this on a data set before training on it.
+
+    problems: dicts with "tests" -> for each a dict {"empty", "echo", "constant", "value"}: the share of its tests that
+    is passed by the empty program, by one that returns its first argument, and by the best program that returns one
+    constant (its `value`). Above 0 for "empty", a test tests nothing; what "constant" earns is the baseline of
+    code_reward(..., baseline=...).
+    """
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(lambda problem: _check_tests(problem["tests"], timeout), problems))
+
+
+def _check_tests(tests, timeout):
+    names, values = set(), collections.Counter(["None", "True", "False", "0", "1", "''", "[]"])
+    for test in tests:
+        with contextlib.suppress(SyntaxError, ValueError):
+            tree = ast.parse(test)
+            free, _ = _free_names(tree)
+            names |= {name for name in free if not hasattr(builtins, name)} or free
+            values.update(ast.unparse(side) for node in ast.walk(tree) if isinstance(node, ast.Compare)
+                          for side in (node.left, *node.comparators) if _is_literal(side))
+
+    def share(result):
+        code = "\n".join(f"def {name}(*args, **kwargs):\n    return {result}" for name in names) if result else ""
+        return verify_code(code, tests, timeout)["frac"]
+    constants = {value: share(value) for value, _ in values.most_common(20)}
+    best = max(constants, key=constants.get)
+    return {"empty": share(""), "echo": share("args[0] if args else None"), "constant": constants[best], "value": best}
+
+
+def verify_proof(statement: str, proof: str, header: str = "", timeout: float = 30.0, memory_mb: int = 2048) -> dict:
+    """Does the model's Coq proof prove the statement? -> {"proved": bool, "why": str}. Needs coqc on the PATH.
+
+    statement: a proposition, `forall n : nat, n + 0 = n`; proof: `Proof. ... Qed.` or the tactics alone; header: what
+    both need, such as `Require Import Arith.`. The exit code of a file that the model has written proves nothing: so
+    the file is compiled, and then a second one that it cannot write to states the theorem again, is proved by the
+    first, and asks Coq what it assumes. Admitted, axioms and switched-off checks show there. Both run like any other
+    hostile program. Lean is not supported: its proofs are programs that can change what Lean prints.
+    """
+    coqc = shutil.which("coqc")
+    if coqc is None:
+        raise FileNotFoundError("verify_proof needs Coq: install it (apt install coq) so that coqc is on the PATH")
+    proof = proof if "Qed." in proof else f"Proof.\n{proof}\nQed."
+    theorem = f"{header}\nTheorem goal : {statement}.\n"
+    first = _coqc(coqc, {"Proof.v": f"{theorem}{proof}\n"}, "Proof.vo", timeout, memory_mb)
+    if first["status"] != 0 or first["file"] is None:
+        return {"proved": False, "why": first["output"].strip()[-500:] or "timeout"}
+    check = f"Require Proof.\n{theorem}exact Proof.goal.\nQed.\nPrint Assumptions goal.\n"
+    second = _coqc(coqc, {"Proof.vo": first["file"], "Check.v": check}, "Check.vo", timeout, memory_mb)
+    proved = second["status"] == 0 and second["output"].strip() == "Closed under the global context"
+    return {"proved": proved, "why": "proved" if proved else second["output"].strip()[-500:] or "timeout"}
+
+
+def _coqc(coqc, files, wanted, timeout, memory_mb):
+    with _Server.connect() as channel, _directory() as directory:
+        channel.settimeout(timeout + 10)
+        _send(channel, {"command": [coqc, "-q", "-R", ".", "", wanted.removesuffix("o")], "files": files,
+                        "wanted": wanted, "directory": directory, "limit": timeout, "cpu": math.ceil(timeout),
+                        "memory": memory_mb * 2**20,
+                        "commands_in": ["/usr", "/lib", "/lib64", "/etc", str(Path(coqc).resolve().parents[1])]})
+        return _receive(channel)
+
+
+# ---- 10. Rewards: scores in, one number out --------------------------------------------------------------------------
 
 @dataclass
 class RuleSpec:
@@ -744,7 +1561,7 @@ def exact_reward(completion, problem):
                    "format": float(text.isdigit() and len(text) == len(answer))}
 
 
-# ---- 9. Tasks: problems, the sentence that asks for the answer, and the reward that reads it -------------------------
+# ---- 11. Tasks: problems, the sentence that asks for the answer, and the reward that reads it ------------------------
 
 class DataError(Exception):
     """A data set that cannot be had or read: the message names the file and line and says what to do."""
@@ -904,7 +1721,7 @@ def _download(url, name, sha256) -> Path:
     return path
 
 
-# ---- 10. Try it ------------------------------------------------------------------------------------------------------
+# ---- 12. Try it -----------------------------------------------------------------------------------------------------
 
 def main():
     """A table: completion, what is extracted, how it is read, the verdict and the rung of the ladder that decided."""
