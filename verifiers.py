@@ -1234,8 +1234,15 @@ class _Confinement:
         version = self.libc.syscall(444, None, 0, 1) if self.libc else 0
         if version < 1:
             return None
-        paths = [os.path.join(folder, entry) for folder in sys.path if os.path.isdir(folder)
-                 for entry in os.listdir(folder) if entry not in ("site-packages", "dist-packages")]
+        paths = []
+        for folder in filter(os.path.isdir, sys.path):
+            entries = os.listdir(folder)
+            hidden = [os.path.join(folder, entry) for entry in entries if entry in ("site-packages", "dist-packages")]
+            if self.namespaces and not any(self.libc.mount(b"tmpfs", os.fsencode(path), b"tmpfs", 1, b"size=0")
+                                           for path in hidden):
+                paths.append(folder)                           # they are covered up: one rule will do
+            else:
+                paths += {os.path.join(folder, entry) for entry in entries} - {*hidden}
         self.readable = [rule for path in [*paths, "/dev/urandom", "/usr/share/zoneinfo"]
                          if (rule := self.rule(path, self.READ_FILE))] + [self.rule("/dev/null", 6)]
         return 2**(13 + (version >= 2) + (version >= 3) + (version >= 5)) - 1, 3 * (version >= 4), 3 * (version >= 6)
@@ -1329,16 +1336,19 @@ def _serve():
 class _Server:
     """The server's process: started at the first use, again when it was lost, and ended with this process."""
 
-    lock, process, control, hello = threading.Lock(), None, None, {}
+    lock, process, control, hello, entry = threading.Lock(), None, None, {}, "_serve()"
 
     @classmethod
     def connect(cls):
         """A channel to a new judge."""
-        with cls.lock:
-            if cls.process is None or cls.process.poll() is not None:
+        ours, theirs = socket.socketpair()
+        with cls.lock, theirs:
+            if cls.process is None:
                 cls.start()
-            ours, theirs = socket.socketpair()
-            with theirs:
+            try:
+                socket.send_fds(cls.control, [b"+"], [theirs.fileno()])
+            except OSError:                                    # somebody has killed it
+                cls.start()
                 socket.send_fds(cls.control, [b"+"], [theirs.fileno()])
         return ours
 
@@ -1350,7 +1360,7 @@ class _Server:
         cls.control, theirs = socket.socketpair()
         # No environment (it may hold keys) except what a Python may need to start.
         env = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
-        cls.process = subprocess.Popen([sys.executable, "-I", "-S", "-c", f"{_SERVER_IMPORTS}\n#{source}\n_serve()"],
+        cls.process = subprocess.Popen([sys.executable, "-I", "-S", "-c", f"{_SERVER_IMPORTS}\n#{source}\n{cls.entry}"],
                                        stdin=theirs, env=env, cwd="/", start_new_session=True)
         theirs.close()
         try:
@@ -1384,8 +1394,7 @@ import os, resource, signal, socket, struct, sys, types
 from fractions import Fraction
 from pathlib import Path
 # and what programs usually import, so that it costs them nothing:
-import array, bisect, cmath, copy, dataclasses, enum, hashlib, heapq, itertools, math, random, re, statistics
-import string, tempfile, textwrap, threading, time, typing, unicodedata, warnings
+import bisect, copy, dataclasses, enum, heapq, itertools, math, random, re, string, threading, time, typing, warnings
 """
 MAX_KILLED = 8             # a program that had to be killed so many times is not run again
 
@@ -1413,6 +1422,8 @@ def verify_code(code: str, tests: list[str], timeout: float = 2.0, memory_mb: in
     while len(verdicts) < len(tests) and killed < MAX_KILLED:
         verdicts += _attempt(code, tests[len(verdicts):], timeout / 2**killed, memory_mb)
         killed += 1
+    if tests and not verdicts:
+        raise RuntimeError("verify_code: the sandbox does not work on this machine: no judge could be started")
     verdicts += [{"passed": False, "why": "not run: killed too often"}] * (len(tests) - len(verdicts))
     passed = sum(verdict["passed"] for verdict in verdicts)
     return {"tests_passed": passed, "tests_total": len(tests), "frac": passed / max(1, len(tests)),
@@ -1422,7 +1433,7 @@ def verify_code(code: str, tests: list[str], timeout: float = 2.0, memory_mb: in
 
 def _attempt(code, tests, limit, memory_mb):
     """The verdicts on the tests up to the first after which the player is lost."""
-    verdicts, lost = [], {"passed": False, "why": "the judge was lost (time or memory)"}
+    verdicts, verdict = [], None
     with _Server.connect() as channel, _directory() as directory:
         channel.settimeout(4 * limit + 10)
         try:
@@ -1438,11 +1449,11 @@ def _attempt(code, tests, limit, memory_mb):
             channel.shutdown(socket.SHUT_WR)
             while channel.recv(1):                             # returns when the judge, and so the player, is gone
                 pass
-        except TimeoutError:
-            _Server.stop()
-            verdicts.append(lost)
-        except (EOFError, OSError):
-            verdicts.append(lost)
+        except (EOFError, OSError) as error:
+            if isinstance(error, TimeoutError):
+                _Server.stop()
+            if verdict and len(verdicts) < len(tests):         # without a first verdict it is not the program's fault
+                verdicts.append({"passed": False, "why": "the judge was lost (time or memory)"})
     return verdicts
 
 
