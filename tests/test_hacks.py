@@ -1,6 +1,6 @@
 """Reward hacks, each named after what it tries: the rollout must earn no more than an honest one.
 
-Fourteen rows stand in the chapters' tables (six in chapter 14, eight in chapter 15; four of them in both), and chapter 4
+Fourteen rows stand in the chapters' tables: six in chapter 14, eight in chapter 15, three of them the same. Chapter 4
 adds quotas, patterns and votes. The two rows about programs, printing the unit tests and reading the truth from a file,
 are hacks of verify_code and tested there.
 """
@@ -94,7 +94,7 @@ def test_never_close_the_thinking():
 @pytest.mark.parametrize("rollout", ["<answer>\\boxed{42}</answer><think>because 6*7=42, of course</think>",
                                      "\\boxed{42}<think>6*7=42, of course</think><answer>\\boxed{42}</answer>"])
 def test_think_after_the_answer(rollout):
-    assert earned(rollout) == 0.0 and tagged_reward(rollout, PROBLEM)[0] == 0.0 and verify_format(rollout)["structure"] == 0
+    assert earned(rollout) == tagged_reward(rollout, PROBLEM)[0] == verify_format(rollout)["structure"] == 0.0
     assert is_hacking(rollout)
 
 
@@ -137,7 +137,7 @@ def test_forge_the_results_of_tools():
 def test_adversarial_patterns(rollout, hacking):
     """The chapter's three: a bare assertion (答案显然是 42), a template ("based on the above, 42"), a box right behind
     </think>. The third, </think>.*\\boxed, matches HONEST, like every answer in the form; the second an honest last
-    sentence; and two of them are strings in a list on whose items .search is called. is_hacking asks for a derivation."""
+    sentence; and two are strings in a list on whose items .search is called. is_hacking asks for a derivation."""
     assert is_hacking(rollout) == hacking
 
 

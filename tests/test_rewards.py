@@ -94,8 +94,8 @@ def test_verify_steps_counts_the_equations_that_hold(think, hold, equations):
 
 
 def test_verify_steps_on_the_chapters_example():
-    """Chapter 4, section 7.2: 2x + 4 = 10. A process model gives 1, 1 to the first solution and 0, 0 to the second. Code
-    that only computes can check 10 - 4 = 6, but 10 + 4 = 14 holds as well: it does not see that 2x = 10 + 4 does not
+    """Chapter 4, section 7.2: 2x + 4 = 10. A process model gives 1, 1 to the first solution and 0, 0 to the second.
+    Code that only computes finds 10 - 4 = 6 true, but 10 + 4 = 14 as well: it does not see that 2x = 10 + 4 does not
     follow from the question. It is no process model, and the outcome must decide."""
     right = "Step 1: 移项 → 2x = 10 - 4 = 6\nStep 2: 除 2 → x = 3"
     wrong = "Step 1: 移项 → 2x = 10 + 4 = 14\nStep 2: 除 2 → x = 7"
@@ -261,7 +261,8 @@ def thought(n, words="because the roots multiply to six and add up to five".spli
 # The chapter gives the lengths 18, 142, 612, 0, 84, 22 of the thinking. The chapter's fourth text, "The smaller root is
 # 2.", has no box, so that accuracy 1 needs another one.
 SIX = [tagged(thought(18)), tagged(thought(142)), tagged(thought(612)), "The smaller root is \\boxed{2}.",
-       tagged(thought(84), "\\boxed{3}"), tagged("let me factor 先因式分解 (x-2)(x-3)=0 then 所以较小的根是 2 and we are ok")]
+       tagged(thought(84), "\\boxed{3}"),
+       tagged("let me factor 先因式分解 (x-2)(x-3)=0 then 所以较小的根是 2 and we are ok")]
 
 
 def judge(reward):
@@ -274,12 +275,12 @@ def test_the_lengths_are_the_chapters():
 
 
 def test_design_a():
-    """R1-Zero: accuracy + 0.1 format. Rewards, mean and differences are the chapter's digit for digit, but not the rest:
+    """R1-Zero: accuracy + 0.1 format. Rewards, mean and differences are the chapter's to the digit, but not the rest:
 
     variance = (4 * 0.1833^2 + 0.0833^2 + 0.8167^2) / 6 = 0.8083 / 6 = 0.1347, so std = 0.367, where the chapter says
     0.345 (with G - 1 it is 0.402). Its advantages +0.53, +0.24, -2.37 follow from 0.345; right are +0.50, +0.23, -2.22.
-    Two more points: its code subtracts for rambling always (rollout 3 would have 0.94), so the preset must not; and gives
-    0 to rollout 4, which has no tags, where this table has 1.00: needs_tags=False.
+    Two more points: its code always subtracts for rambling (rollout 3 would have 0.94), so the preset must not; and it
+    gives 0 to rollout 4, which has no tags, where this table has 1.00: needs_tags=False.
     """
     rewards, advantages = judge(ReasoningReward(w_lang=0.0, w_ramble=0.0, needs_tags=False))
     mean = sum(rewards) / 6
@@ -293,9 +294,9 @@ def test_design_b():
     """R1 with the penalties: rollout 3 has 612 words, -0.3 * (612 - 400) / 400 = -0.16, rollout 6 two scripts, -0.5.
 
     Rewards, mean and differences are the chapter's. variance = (2 * 0.2932^2 + 0.1342^2 + 0.1932^2 + 0.7068^2 +
-    0.2068^2) / 6 = 0.1283, so std = 0.358, where the chapter says 0.339: its +0.86 +0.86 +0.39 +0.57 -2.08 -0.61 (to the
-    last digit with 0.3393 and rewards of two decimals) should be +0.82 +0.82 +0.37 +0.54 -1.97 -0.58. Order and signs
-    are the same.
+    0.2068^2) / 6 = 0.1283, so std = 0.358, where the chapter says 0.339: its +0.86 +0.86 +0.39 +0.57 -2.08 -0.61 (they
+    follow from 0.3393 and rewards of two decimals) should be +0.82 +0.82 +0.37 +0.54 -1.97 -0.58. Order and signs are
+    the same.
     """
     rewards, advantages = judge(ReasoningReward(needs_tags=False))
     assert [round(r, 2) for r in rewards] == [1.1, 1.1, 0.94, 1.0, 0.1, 0.6]
@@ -314,8 +315,9 @@ def test_without_tags_the_chapters_code_and_its_table_differ():
 
 
 def test_the_texts_of_the_chapters_code():
-    """Its comment says G = 6, but there are five texts, other ones than in the table: the "rambler" has 183 words, below
-    the threshold. With the listing's settings: 1.1, 1.1, 0, 0.1, 0.6."""
+    """Its comment says G = 6, but there are five texts, and not the table's: the "rambler" has 183 words, below the
+    threshold. With the listing's settings: 1.1, 1.1, 0, 0.1, 0.6. (As printed, its patterns match nothing: in
+    r"[\\\\s\\\\S]" the class holds a backslash, s and S.)"""
     five = [tagged("Factor: (x-2)(x-3)=0. Smaller is 2."), tagged("Let me think... " * 60 + "answer is 2."),
             "The smaller root is 2.", tagged("Tried things, guessing 3.", "\\boxed{3}"),
             tagged("因式分解 (x-2)(x-3)=0, smaller是2")]
@@ -364,7 +366,7 @@ def test_the_presets_are_the_chapters_tables():
 def test_language_consistency():
     assert not mixed_scripts("Factor (x-2)(x-3)=0") and not mixed_scripts("因式分解得(x-2)(x-3)=0,\\frac{x}{2}")
     assert mixed_scripts("so 66加3得69;69加2得71") and mixed_scripts("因式分解 (x-2)(x-3)=0, smaller是2")
-    assert not mixed_scripts("the Chinese word for factor is 因, and that is what we do here") and not mixed_scripts("2")
+    assert not mixed_scripts("the Chinese word for factor is 因, and that is what we do here")
     assert mixed_scripts("сначала factor")
 
 
