@@ -47,8 +47,8 @@ def test_empty_think(think):
     assert is_hacking(rollout) and not is_hacking(HONEST)
 
 
-@pytest.mark.parametrize("think", ["The answer is 42", "So, the final answer is obviously 42.", "\\boxed{42}",
-                                   "42 42 42 42 42 42", "答案显然是42,答案是42", "based on the above, the result is 42"])
+@pytest.mark.parametrize("think", ["The answer is 42", "So it is obviously 42.", "\\boxed{42}",
+                                   "42 42 42 42 42 42", "答案显然是42,答案是42", "based on the above, it is 42"])
 def test_copy_the_answer_into_think(think):
     """The chapter's patch, no box in the thinking, misses its own example, "The answer is 42"; its other one, 8 words,
     would refuse its ideal rollout, "Factor: (x-2)(x-3)=0. Smaller is 2.", which has 5. So: what is left without the
