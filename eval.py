@@ -118,6 +118,8 @@ def parse_args(argv=None):
     parser.add_argument("--baseline", help="a second model, evaluated on the same problems and compared")
     parser.add_argument("--task", help=f"one of {', '.join(verifiers.TASKS)} (default: the run's own, else math500)")
     parser.add_argument("--data", help="a .jsonl file with problem and answer, all of it used, instead of --task")
+    parser.add_argument("--reward", help="whose accuracy counts, one of verifiers.REWARDS (default: the run's, else "
+                        "the task's)")
     parser.add_argument("--problems", type=int, default=500, help="how many, from the first (default: 500)")
     parser.add_argument("--template", choices=["plain", "chat", "chat-nothink"],
                         help="how prompts are presented (default: plain for base models, chat for post-trained ones)")
@@ -146,6 +148,7 @@ def read_run(args):
     if flags:                                          # a model's config.json has no flags
         args.baseline = args.baseline or flags["base"]
         args.task, args.data = args.task or flags["task"], args.data or flags["data"]
+        args.reward = args.reward or flags.get("reward")
         args.max_new_tokens = args.max_new_tokens or flags["max_new_tokens"]
         args.template, args.model = args.template or flags["template"], str(Path(args.model) / "final")
     args.max_new_tokens = args.max_new_tokens or 1024
@@ -179,6 +182,8 @@ def main(argv=None):
         task = verifiers.Task(Path(args.data).stem, [], problems, verifiers.BOXED, verifiers.boxed_reward)
     else:
         task = verifiers.get_task(args.task or "math500", args.data)
+    if args.reward:
+        task.reward = verifiers.get_reward(args.reward)
     problems = task.test[:args.problems]
     print(f"task {task.name}: {len(problems)} problems, at most {args.max_new_tokens} tokens each")
     runs = {name: evaluate_model(name, task, problems, args) for name in (args.model, args.baseline) if name}

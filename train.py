@@ -63,6 +63,7 @@ def parse_args(argv=None):
                        "with a CUDA device, tiny without)")
     group.add_argument("--task", help=f"one of {', '.join(verifiers.TASKS)} (default: arithmetic for tiny, else math)")
     group.add_argument("--data", help="a .jsonl file with problem and answer on each line, instead of --task")
+    group.add_argument("--reward", help=f"one of {', '.join(verifiers.REWARDS)} (default: the task's own)")
     group.add_argument("--template", choices=["plain", "chat", "chat-nothink"], help="how prompts are presented "
                        "(default: plain for base models, chat for post-trained ones)")
     group.add_argument("--warmup-steps", type=int, help="tiny only: at least so many steps of the supervised warm-up "
@@ -113,7 +114,8 @@ def resolve_args(parser, args):
         flags = json.loads((run / "config.json").read_text())["flags"]
         given = parser.parse_args([])                       # --steps may differ; it counts from the run's beginning
         steps = args.steps if args.steps != given.steps else flags["steps"]
-        return argparse.Namespace(**{**flags, "steps": steps, "name": run.name, "runs": args.runs, "resume": True})
+        return argparse.Namespace(**{**vars(given), **flags, "steps": steps, "name": run.name, "runs": args.runs,
+                                     "resume": True})
     device, dtype, reason = pick_device(args.device)
     args.device, args.dtype = device, args.dtype or str(dtype).removeprefix("torch.")
     args.reason = f"{device} in {args.dtype} ({reason})"
@@ -471,6 +473,8 @@ def train_rlvr(model, tokenizer, task, args, optimizer, run, stop, start=0):
     B = args.prompts_per_step * args.num_samples
     for step in range(start + 1, args.steps + 1):
         clock = Clock()
+        if hasattr(task.reward, "step"):        # a curriculum; set anew at every step, so a resumed run is in its phase
+            task.reward.step = step
         problems = pick_problems(task.train, step, args.prompts_per_step, args.seed)
         prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
         uniforms = row_uniforms(range(step * B, (step + 1) * B), args.max_new_tokens, args.seed)
@@ -570,6 +574,8 @@ def start_run(args):
     task = verifiers.get_task(args.task, args.data)
     if not task.train:
         raise verifiers.DataError(f"task {args.task} is for evaluation only: train on another one")
+    if args.reward:
+        task.reward = verifiers.get_reward(args.reward)
     if args.device == "cpu" and args.model == "tiny":
         torch.set_num_threads(1)            # its tensors are so small that more threads mostly wait for each other
     if not args.resume:

@@ -50,7 +50,7 @@ import types
 import unicodedata
 import warnings
 import zlib
-from collections import namedtuple
+from collections import Counter, namedtuple
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -68,6 +68,9 @@ MAX_CHARS = 1500          # longer answers are compared as strings only
 MAX_DEPTH = 50            # nested brackets, fractions, exponents
 MAX_BITS = 2**14          # an exact number larger than this becomes a 60-digit float
 MAX_WORK = 1000           # units of work to evaluate one answer (see _WORK)
+MAX_STEPS = 60            # equations read in one completion
+MAX_JSON = 20_000         # characters of one JSON value
+MAX_CODE = 20_000         # characters of one program
 
 
 # ---- 1. Extract: the last box of a completion ------------------------------------------------------------------------
@@ -724,6 +727,136 @@ def verify_format(rollout: str) -> dict:
     if tags is None:
         return {"structure": 0.0, "think_length": 0.0}
     return {"structure": 1.0, "think_length": float(len(tags[0].strip()) >= 8)}
+
+
+def verify_json(text: str, schema: dict) -> dict:
+    """parses: 1.0 for JSON; valid: 1.0 if it also conforms to the schema; value: what was read, else None.
+
+    Refused although Python's reader takes them: NaN, and a key given twice, which would leave the choice to us.
+    Example: '{"n": 3}' is valid against {"type": "object", "properties": {"n": {"type": "integer", "enum": [3, 4]}}}.
+    """
+    try:
+        value = json.loads(text[:MAX_JSON + 1], object_pairs_hook=_strict, parse_constant=_strict)
+        return {"parses": 1.0, "valid": float(len(text) <= MAX_JSON and conforms(value, schema)), "value": value}
+    except (ValueError, RecursionError):                    # RecursionError: a thousand opening brackets
+        return {"parses": 0.0, "valid": 0.0, "value": None}
+
+
+def _strict(found):
+    if isinstance(found, str) or len(dict(found)) < len(found):      # "NaN", or the pairs of an object
+        raise ValueError(found)
+    return dict(found)
+
+
+_JSON_TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool,
+               "null": type(None)}
+
+
+def conforms(value, schema: dict) -> bool:
+    """The part of JSON Schema that function calls use: type, enum, required, properties, additionalProperties, items.
+    subtle: in Python True is an int and equals 1; in JSON it is neither."""
+    kind = schema.get("type")
+    if kind and not (isinstance(value, _JSON_TYPES[kind]) and (kind == "boolean") == isinstance(value, bool)):
+        return False
+    if "enum" in schema and not any(type(value) is type(item) and value == item for item in schema["enum"]):
+        return False
+    if isinstance(value, list):
+        return all(conforms(item, schema.get("items", {})) for item in value)
+    if not isinstance(value, dict):
+        return True
+    known = schema.get("properties", {})
+    return (all(name in value for name in schema.get("required", ()))
+            and (schema.get("additionalProperties", True) or value.keys() <= known.keys())
+            and all(conforms(value[name], known[name]) for name in value if name in known))
+
+
+def verify_tool_call(text: str, tools: dict) -> dict:
+    """calls, valid: how many tool calls there are and how many are well-formed; frac: valid / calls, 0.0 without any.
+
+    A call is what Qwen3 is trained to write, <tool_call>{"name": "search", "arguments": {"query": "..."}}</tool_call>.
+    tools: {name: JSON schema of its arguments}. A call in the thinking is only a thought.
+    """
+    schema = {"type": "object", "required": ["name", "arguments"], "additionalProperties": False,
+              "properties": {"name": {"type": "string", "enum": [*tools]}, "arguments": {"type": "object"}}}
+    bodies = [part.partition("</tool_call>") for part in text.rpartition("</think>")[2].split("<tool_call>")[1:]]
+    read = [verify_json(body, schema) for body, closed, _ in bodies if closed]
+    calls = [out["value"] for out in read if out["valid"]]
+    valid = sum(conforms(call["arguments"], tools[call["name"]]) for call in calls)
+    return {"calls": len(bodies), "valid": valid, "frac": valid / max(1, len(bodies))}
+
+
+_BREAK = re.compile(r"[;\n≈→。；，：]|\\\\|=>|->|[.,:](?=\s|$)")
+_PROSE = re.compile(rf"(?<![A-Za-z\\])(?!(?:{'|'.join(sorted(_FUNCTIONS))}|sqrt|pi)(?![A-Za-z]))[A-Za-z]{{2,}}"
+                    r"|[<>!]=|==|[^\x00-\x7f×÷−·√π²³]+")
+_SPOKEN = re.compile(r"%|\b(?:of|plus|minus|times|over|by|half|twice|double|squared|cubed|mod)\b", re.I)
+
+
+def verify_steps(rollout: str) -> dict:
+    """frac: the share of the equations in the thinking that hold, a process reward in code; 0.0 without equations.
+
+    Of 66+3=69;69+2=72 one of two holds; a chain a=b=c is two. Neither for nor against counts what has a free variable
+    (2x=6) or cannot be read, an equation said before, and 1=1: repeating is no work. Two limits: each equation is read
+    alone, so 2x=10+4=14 passes after 2x+4=10; and easy equations dilute a wrong one, so keep the weight small.
+    Read are about MAX_STEPS equations of the think block, or of the whole text if it has not the tagged form.
+    """
+    tags, verdicts = split_tags(rollout), {}
+    for line in _BREAK.split(tags[0] if tags else rollout):
+        if "=" not in line or len(verdicts) >= MAX_STEPS or _SPOKEN.search(line):
+            continue
+        sides = _PROSE.sub("\0", line.replace("&", "")).split("=", MAX_STEPS)            # \0 is where words were
+        for pair in map(_beside, sides, sides[1:]):
+            if pair not in verdicts:
+                verdicts[pair] = _holds(*pair)
+    counted = [holds for holds in verdicts.values() if holds is not None]
+    return {"equations": len(counted), "hold": sum(counted), "frac": sum(counted) / max(1, len(counted))}
+
+
+def _beside(left, right):
+    """The sides of an equals sign up to the next words: "so 2+3", "5 and" -> "2+3", "5"; but of cost - 3 = 5 or
+    floor(7/2) = 3, where a word is part of a side, nothing."""
+    (_, word, left), (right, _, rest) = left.rpartition("\0"), right.partition("\0")
+    torn = word and (left[:1] == "(" or left.strip()[:1] in [*"+-*/^"]) or rest.strip()[:1] in [*"+-*/^"]
+    return ("", "") if torn else ("".join(left.split()), "".join(right.split()))
+
+
+def _holds(left, right):
+    """True or False for a statement about numbers, None for anything else."""
+    trivial = left == right or _DECIMAL(left) and _DECIMAL(right) and grade_answer(left, right)
+    if trivial or max(len(left), len(right)) > 60:
+        return None
+    try:
+        left, right = parse(normalise(left)), parse(normalise(right))
+        known = left.kind == right.kind == "number" and not left.letters | right.letters
+        return same(left, right) if known else None
+    except Exception:                # unreadable; and the last net of grade_answer
+        return None
+
+
+def verify_translation(candidate: str, references) -> dict:
+    """bleu: BLEU-4 of one sentence, BP (p_1 p_2 p_3 p_4)^(1/4) (Papineni et al. 2002), with its precisions and brevity.
+
+    p_n: the share of the candidate's n-grams that a reference has, each counted at most as often as the reference that
+    has it most. For n > 1 one is added above and below (Lin and Och 2004), or most single sentences would get 0.
+    BP = min(1, exp(1 - r/c)), for c words against a reference of r, the closest in length.
+    Example (Papineni): seven times "the" against "the cat is on the mat" has p_1 = 2/7.
+    """
+    references = [references] if isinstance(references, str) else references
+    words, *golds = (_BLEU_WORD.findall(text.lower()) for text in (candidate, *references))
+    precisions = []
+    for n in range(1, 5):
+        said, smooth = _ngrams(words, n), float(n > 1)
+        allowed = functools.reduce(operator.or_, (_ngrams(gold, n) for gold in golds))    # | takes the larger count
+        precisions.append(((said & allowed).total() + smooth) / max(1.0, said.total() + smooth))
+    closest = min(map(len, golds), key=lambda length: (abs(length - len(words)), length))
+    brevity = min(1.0, math.exp(1 - closest / max(1, len(words))))
+    return {"bleu": brevity * math.prod(precisions) ** 0.25, "precisions": precisions, "brevity": brevity}
+
+
+_BLEU_WORD = re.compile(r"[\u3040-\u9fff]|[^\W\u3040-\u9fff]+|[^\w\s]")       # a Chinese character is a word
+
+
+def _ngrams(words, n):
+    return Counter(zip(*(words[i:] for i in range(n))))
 
 
 # ---- 8. Programs: how hostile code is run ----------------------------------------------------------------------------
@@ -1543,12 +1676,49 @@ def aggregate(verifier_out: dict, rules: list[RuleSpec]) -> float:
     return sum(rule.weight * rule.score_fn(verifier_out) for rule in rules)
 
 
+def gated(verifier_out: dict, rules: list[RuleSpec]) -> float:
+    """R = prod_i r_i: any rule at 0 makes it 0, weights do not matter. Strict, and mostly silent at the start."""
+    return math.prod(rule.score_fn(verifier_out) for rule in rules)
+
+
+_MAIN, _FORMAL = {"accuracy", "answer", "correctness", "tests", "frac"}, {"format", "structure", "think_length"}
+
+
+def check_weights(rules: list[RuleSpec]) -> list[RuleSpec]:
+    """The same rules, with a warning where a policy could live without being right: correctness should have at least
+    60 % of the weight and the form less than 10 % (seed chapter 4, 6.2). 1.0 and 0.1 are 90.9 and 9.1 %."""
+    total = sum(rule.weight for rule in rules) or 1.0
+    main, form = (sum(rule.weight for rule in rules if rule.name in names) / total for names in (_MAIN, _FORMAL))
+    if main < 0.6:
+        warnings.warn(f"correctness has {main:.0%} of the weight: below 60 % other terms may drown it", stacklevel=2)
+    if form >= 0.1:
+        warnings.warn(f"the form has {form:.0%} of the weight: from 10 % on it invites empty forms", stacklevel=2)
+    return rules
+
+
+def weights(**of) -> list[RuleSpec]:
+    """weights(answer=1.0, format=0.1): rules that read the scores of the same names."""
+    return [RuleSpec(name, weight, operator.itemgetter(name)) for name, weight in of.items()]
+
+
+def reward_from(verifier, rules: list[RuleSpec], combine=aggregate):
+    """A reward out of a verifier (completion, truth) -> scores, and rules; combine is aggregate or gated."""
+    names = ["accuracy" if rule.name in _MAIN else rule.name for rule in check_weights(rules)]
+
+    def reward(completion, problem):
+        out = verifier(completion, problem["answer"])
+        return combine(out, rules), {name: rule.score_fn(out) for name, rule in zip(names, rules)}
+    return reward
+
+
 MATH_RULES = [RuleSpec("format", 0.1, lambda v: v["format"]), RuleSpec("answer", 1.0, lambda v: v["answer"])]
 FORMAT_RULES = [RuleSpec("structure", 1.0, lambda v: v["structure"]),
                 RuleSpec("think_length", 0.2, lambda v: v["think_length"])]
+CODE_RULES = weights(syntax=0.1, tests=0.7, speed=0.1, safety=0.1)
+SEARCH_RULES = weights(accuracy=0.7, format=0.05, call_success=0.1, cost=0.1, brevity=0.05)
 
 # A reward is a function (completion, problem) -> (float, parts). The parts are logged; rlvr.score says which have a
-# meaning of their own.
+# meaning of their own. "length" is not free as a name of a part: evaluation counts tokens under it.
 
 
 def boxed_reward(completion, problem):
@@ -1572,6 +1742,276 @@ def exact_reward(completion, problem):
                    "format": float(text.isdigit() and len(text) == len(answer))}
 
 
+def steps_reward(completion, problem):
+    """tagged_reward + 0.05 times the share of equations that hold: below 0.1, so that easy equations cannot pay."""
+    reward, parts = tagged_reward(completion, problem)
+    steps = verify_steps(completion)["frac"] if parts["format"] else 0.0
+    return reward + 0.05 * steps, parts | {"steps": steps}
+
+
+def bleu_reward(completion, problem):
+    bleu = verify_translation(completion.rpartition("</think>")[2], problem["answer"])["bleu"]
+    return bleu, {"accuracy": bleu, "answered": float(completion.strip() != "")}
+
+
+# Words as the chapter counts them, by white space; but a Chinese character is one, and so are 16 characters on end, or
+# leaving out the spaces would hide the length.
+_WORD = re.compile(r"[\u3040-\u9fff]|[^\s\u3040-\u9fff]{1,16}")
+_SCRIPTS = [re.compile(letters) for letters in (             # Latin, but no x and \frac; Han and kana; Hangul; ..
+    r"(?<![A-Za-z\\])[A-Za-z]{2,}", "[\u3040-\u30ff\u3400-\u9fff]+", "[\uac00-\ud7af]+", "[\u0400-\u04ff]+",
+    "[\u0600-\u06ff]+")]                                     # .. Cyrillic, Arabic
+_ANNOUNCING = {*"the so thus hence therefore final answer result value is are equals must be it".split(),
+               *"clearly obviously based on above a an =".split()}
+
+
+def mixed_scripts(text: str, threshold=0.10) -> bool:
+    """Does more than a tenth of the letters belong to other scripts than the main one? Chinese with an x is Chinese."""
+    counts = [sum(map(len, script.findall(text))) for script in _SCRIPTS]
+    return sum(counts) - max(counts) > threshold * sum(counts)
+
+
+def repetition(text: str, n=4) -> float:
+    """The share of n-grams that were there before: near 0 for honest text, near 1 for one phrase over and over."""
+    grams = _ngrams(_WORD.findall(text), n)
+    return 1 - len(grams) / grams.total() if grams else 0.0
+
+
+def derivation(think: str, answer: str | None) -> int:
+    """Characters of thinking that do more than announce the answer: "The answer is 42." has 0, "6*7=42" has 6."""
+    text = re.sub(r"答案|显然|是|\\(?:boxed|fbox)\{[^{}]*\}", " ", think.lower())
+    words = (word.strip(".,;:!?$()*") for word in text.split())
+    return sum(len(word) for word in words if word not in _ANNOUNCING and word != (answer or "").lower())
+
+
+@dataclass
+class ReasoningReward:
+    """R = w_acc acc + w_fmt fmt + len + lang + rep of n words of thinking (seed chapter 15):
+
+    acc    1 if the last box of the answer is right
+    fmt    1 for the tagged form with min_think characters of derivation in the think block
+    len    w_len min(n, len_cap) / len_cap, without the min unless it saturates; and above the threshold
+           -w_ramble min(1, n / ramble_threshold - 1): 612 words, right and tagged, earn 1.1 - 0.3 * 0.53 = 0.94
+    lang   -w_lang if the thinking mixes scripts: a cliff, because a slope would pay 9 % more than 11 %
+    rep    -w_rep times how far the repetition of the whole text is on its way from rep_threshold to 1
+
+    Cut off or with broken tags, all is 0. Without any tags too (the chapter's code) unless needs_tags is False: then a
+    right box earns w_acc (the chapter's table).
+    """
+
+    w_acc: float = 1.0
+    w_fmt: float = 0.1
+    w_len: float = 0.0
+    w_lang: float = 0.5
+    w_ramble: float = 0.3
+    w_rep: float = 0.0
+    len_cap: int = 256
+    ramble_threshold: int = 400
+    rep_threshold: float = 0.3
+    min_think: int = 8
+    saturates: bool = True
+    needs_tags: bool = True
+
+    def __post_init__(self):         # a penalty cannot be earned, so only these three compete
+        check_weights(weights(accuracy=self.w_acc, format=self.w_fmt, length=self.w_len))
+
+    def __call__(self, rollout: str, truth: str, truncated=False) -> dict:
+        tags = split_tags(rollout)
+        if truncated or tags is None and (self.needs_tags or re.search("</?(?:think|answer)>", rollout)):
+            return dict.fromkeys("R acc fmt len lang rep think_tokens".split(), 0.0) | {"extracted": None}
+        think, answer = tags or ("", rollout)
+        n, extracted = len(_WORD.findall(think)), extract_boxed_answer(answer)
+        acc = float(extracted is not None and grade_answer(extracted, truth))
+        fmt = float(tags is not None and derivation(think, extracted) >= self.min_think)
+        length = self.w_len * (min(n, self.len_cap) if self.saturates else n) / self.len_cap
+        length -= self.w_ramble * min(1.0, max(0.0, n / self.ramble_threshold - 1))
+        lang = -self.w_lang * mixed_scripts(think)
+        rep = -self.w_rep * max(0.0, repetition(rollout) - self.rep_threshold) / (1 - self.rep_threshold)
+        return {"R": self.w_acc * acc + self.w_fmt * fmt + length + lang + rep, "acc": acc, "fmt": fmt, "len": length,
+                "lang": lang, "rep": rep, "think_tokens": n, "extracted": extracted}
+
+    def reward(self, completion, problem):
+        out = self(completion, problem["answer"])
+        return out["R"], {"accuracy": out["acc"], "format": out["fmt"], "answered": float(out["extracted"] is not None),
+                          "thinking": out["think_tokens"], "brevity": out["len"], "language": out["lang"],
+                          "repetition": out["rep"]}
+
+
+# The four recipes as the chapter gives them; its tables are simpler than the reports. DeepSeek-R1 (2501.12948) pays the
+# share of words in the right language. Kimi k1.5 (2501.12599) has no process model and a length penalty relative to the
+# group; the chapter's 5 % of prompts with a process model are left out, its "small" bonus and "cap" are our numbers. A
+# bonus that never saturates outgrows accuracy in the end, here after 26 caps: --max-new-tokens must stay below.
+REASONING_PRESETS = {
+    "r1-zero": ReasoningReward(w_lang=0.0, w_ramble=0.0),
+    "r1": ReasoningReward(),
+    "kimi-k1.5": ReasoningReward(w_fmt=0.05, w_len=0.05, w_lang=0.0, len_cap=4096, saturates=False,
+                                 ramble_threshold=4096),
+    "olmo-3": ReasoningReward(w_len=0.2, w_rep=0.3, w_ramble=0.0, len_cap=1024),             # Olmo 3: 2512.13961
+}
+
+
+def extract_code(response: str) -> str | None:
+    """The last ```python block behind the thinking or None; as with boxes, one that is not closed is no answer."""
+    parts = response.rpartition("</think>")[2].split("```")
+    blocks = [body for language, _, body in (part.partition("\n") for part in parts[1::2])
+              if language.strip().lower() in ("python", "py", "python3")]
+    return blocks[-1] if blocks and len(parts) % 2 else None
+
+
+_DANGEROUS = {*"os subprocess socket shutil ctypes signal multiprocessing importlib builtins gc inspect posix".split(),
+              *"pty urllib http requests pickle eval exec open compile modules _getframe".split(),
+              *"__import__ __builtins__ __globals__ __subclasses__".split()}
+warnings.filterwarnings("ignore", module="<completion>")         # "\d" in a model's string is no news
+
+
+def read_program(code: str) -> tuple[bool, bool]:
+    """(is it Python, does it keep away from what is dangerous), without running it. The second is a signal for training
+    and no protection: that is the work of verify_code's isolation."""
+    try:
+        nodes = [*ast.walk(ast.parse(code, "<completion>"))] if len(code) <= MAX_CODE else []
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        nodes = []
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)} - {"compile", "open"}      # re.compile
+    for node in nodes:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            paths = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            names |= {path.partition(".")[0] for path in paths}
+    return nodes != [], nodes != [] and not names & _DANGEROUS
+
+
+def code_reward(response, problem, all_or_nothing=False):
+    """0.1 syntax + 0.7 tests + 0.1 speed + 0.1 safety, for the last program of the response (seed chapter 4, 4.1).
+
+    problem: "tests", a list of asserts; "baseline" (optional, from check_tests), the share of them that nothing earns:
+    tests is how far the share passed is above it, or with all_or_nothing 1 if all pass; "seconds", the time after
+    which speed is 0.5 (default 5). Departure: speed and safety count only where tests does; in the chapter `pass` is
+    fast and safe, and so worth 0.3.
+    """
+    code = extract_code(response)
+    syntax, safe = read_program(code) if code else (False, False)
+    out = verify_code(code, problem["tests"]) if syntax else {"frac": 0.0}
+    least = 1 - 1e-9 if all_or_nothing else min(problem.get("baseline", 0.0), 1 - 1e-9)
+    tests = max(0.0, (out["frac"] - least) / (1 - least))
+    works = float(tests > 0)
+    scores = {"syntax": float(syntax), "tests": tests, "safety": works * safe,
+              "speed": works * (0.5 if out.get("seconds", 0.0) > problem.get("seconds", 5.0) else 1.0)}
+    parts = {"accuracy": float(out["frac"] == 1.0), "answered": float(code is not None), **scores}
+    return aggregate(scores, CODE_RULES), parts
+
+
+def search_agent_reward(trajectory, problem):
+    """0.7 accuracy + 0.05 format + 0.1 call_success + 0.1 cost + 0.05 brevity (seed chapter 4, 5.1: "length").
+
+    trajectory: the messages of an episode, {"role": "assistant", "content": text with <tool_call>s} and, from the
+    environment, {"role": "tool", "content": text, "error": bool}. problem: "answer" and "tools" (verify_tool_call).
+    Cost is 1 up to 3 calls, 0.7 up to 6, 0.3 up to 10, then 0; brevity 0.5 above 8000 words. Without calls format and
+    success are 0, as in the chapter: were they 1, silence would earn 0.30 and a failed try only 0.20.
+    """
+    said = [message["content"] for message in trajectory if message["role"] == "assistant"] or [""]
+    results = [message for message in trajectory if message["role"] == "tool"]
+    checks = [verify_tool_call(text, problem.get("tools", {})) for text in said]
+    calls, valid = (sum(check[key] for check in checks) for key in ("calls", "valid"))
+    succeeded = min(valid, sum(not result.get("error") for result in results))
+    final = said[-1].rpartition("</think>")[2]
+    answer = extract_boxed_answer(final) or final.rpartition("<answer>")[2].partition("</answer>")[0]
+    scores = {"accuracy": float(grade_answer(answer, problem["answer"])), "format": valid / max(1, calls),
+              "call_success": succeeded / max(1, calls),
+              "cost": next(left for most, left in ((3, 1.0), (6, 0.7), (10, 0.3), (math.inf, 0.0)) if calls <= most),
+              "brevity": 1.0 if len(_WORD.findall("\n".join(said))) <= 8000 else 0.5}
+    return aggregate(scores, SEARCH_RULES), scores | {"calls": calls, "answered": float(answer.strip() != "")}
+
+
+def robust_reward(response, problem, verifiers, needed=2):
+    """1 if at least `needed` of the verifiers, themselves rewards, pay more than a half. It helps against flaws they do
+    not share; as a reward: functools.partial(robust_reward, verifiers=[...])."""
+    votes = sum(verifier(response, problem)[0] > 0.5 for verifier in verifiers)
+    right = float(votes >= needed)
+    return right, {"accuracy": right, "votes": float(votes)}
+
+
+@dataclass
+class Curriculum:
+    """Phases [(first step, reward), ...]; the training loop sets `step`. Seed chapter 4, 6.3: correctness from
+    0, + 0.1 format from 1000, + 0.1 cost from 3000: a cost discourages exploring."""
+
+    phases: list
+    step: int = 0
+
+    def __call__(self, completion, problem):
+        return [reward for first, reward in self.phases if first <= self.step][-1](completion, problem)
+
+
+def is_hacking(response: str) -> bool:
+    r"""Does it look like an answer without being one: no derivation before it, or the thinking after it?
+
+    In place of the patterns of seed chapter 4, 8.4: </think>.*\\boxed, meant for a box without thinking, fires on every
+    answer in R1's form, and "based on the above, ... 4" on honest conclusions.
+    """
+    answer = re.search(r"<answer>|\\(?:boxed|fbox)\b|$", response).start()
+    think = response.partition("</think>")[0] if "</think>" in response else response[:answer]
+    return response.rfind("<think>") > answer or (
+        derivation(think.replace("<think>", " "), extract_boxed_answer(response)) < 8)
+
+
+def quotas(response: str) -> float:
+    """Off for excess: 0.5 above 20 tool calls, 0.3 above 16000 words, 0.5 above 10 <think> (seed chapter 4, 8.5)."""
+    return (0.5 * (response.count("<tool_call>") > 20) + 0.3 * (len(_WORD.findall(response)) > 16000)
+            + 0.5 * (response.count("<think>") > 10))
+
+
+def guarded(reward_fn):
+    """The reward less 0.5 for what is_hacking finds and less the quotas."""
+    def reward(completion, problem):
+        value, parts = reward_fn(completion, problem)
+        hacking, excess = float(is_hacking(completion)), quotas(completion)
+        return value - 0.5 * hacking - excess, parts | {"hacking": hacking, "excess": excess}
+    return reward
+
+
+def control(judge):
+    """A negative control: pays what judge(completion, problem) says, logs boxed_reward's accuracy. A real reward must
+    beat it; Qwen2.5-Math improves even under some of these (Shao et al. 2025, arXiv 2506.10947)."""
+    return lambda completion, problem: (float(judge(completion, problem)), boxed_reward(completion, problem)[1])
+
+
+def first_box(completion, problem):
+    """The textbook's re.search: the first box counts. Pays for boxing one guess after another."""
+    boxes = [*itertools.islice(_BOX.finditer(completion), 2)]
+    return reward_rlvr(completion[:boxes[1].start()] if len(boxes) > 1 else completion, problem["answer"])
+
+
+def any_box(completion, problem):
+    """Any box that is right counts (of the first 100): pays for boxing every number there is."""
+    starts = [box.start() for box in itertools.islice(_BOX.finditer(completion), 100)]
+    return max((reward_rlvr(completion[start:end], problem["answer"])
+                for start, end in itertools.zip_longest(starts, starts[1:])), default=0.0)
+
+
+def coin(completion, problem):
+    """Heads or tails by a hash: the same in every process and after a resume."""
+    return zlib.crc32(f"{problem['problem']}\0{completion}".encode("utf-8", "replace")) & 1
+
+
+REWARDS = {
+    "boxed": boxed_reward, "tagged": tagged_reward, "exact": exact_reward, "steps": steps_reward, "bleu": bleu_reward,
+    "code": code_reward, "code-strict": functools.partial(code_reward, all_or_nothing=True),
+    **{name: preset.reward for name, preset in REASONING_PRESETS.items()},
+    "guarded": guarded(boxed_reward), "gated": reward_from(verify_math, MATH_RULES, gated),
+    "curriculum": Curriculum([(0, reward_from(verify_math, weights(answer=1.0))), (1000, tagged_reward)]),
+    "random": control(coin), "first-box": control(first_box),
+    "any-box": control(any_box),
+    "inverted": control(lambda text, problem: extract_boxed_answer(text) is not None
+                        and not reward_rlvr(text, problem["answer"])),
+    "format-only": control(lambda text, problem: verify_format(text)["structure"]),
+}
+
+
+def get_reward(name: str):
+    if name not in REWARDS:
+        raise DataError(f"there is no reward {name!r}: choose one of {', '.join(REWARDS)}")
+    return REWARDS[name]
+
+
 # ---- 11. Tasks: problems, the sentence that asks for the answer, and the reward that reads it ------------------------
 
 class DataError(Exception):
@@ -1593,6 +2033,7 @@ class Task:
         return self.instruction.format(problem=problem["problem"])
 
 
+PROGRAM = "{problem}\n\nWrite the whole program in one ```python block at the end of your answer.\n\n"
 BOXED = "Solve the following problem. Put your final answer within \\boxed{{}}.\n\nProblem: {problem}\n\nSolution:"
 
 
@@ -1659,7 +2100,8 @@ def from_file(path) -> Task:
     train, test = [p for p in problems if not held_out(p)], [p for p in problems if held_out(p)]
     if not train or not test:
         raise DataError(f"{path}: {len(problems)} problems are too few to hold one in ten out")
-    return Task(Path(path).stem, train, test, BOXED, boxed_reward, f"{path}; one problem in ten held out by a hash")
+    instruction, reward = (PROGRAM, code_reward) if "tests" in problems[0] else (BOXED, boxed_reward)
+    return Task(Path(path).stem, train, test, instruction, reward, f"{path}; one problem in ten held out by a hash")
 
 
 TASKS = {"arithmetic": arithmetic, "one-digit": one_digit, "math": math_task, "math500": math500, "gsm8k": gsm8k}
@@ -1700,10 +2142,12 @@ def _json_lines(text):
 
 def _problem(row, where):
     problem = (row.get("problem") or row.get("question")) if isinstance(row, dict) else None
-    answer = row.get("answer") if problem else None
+    tests = row.get("tests") if problem else None
+    tests = tests if isinstance(tests, list) and tests and all(isinstance(test, str) for test in tests) else None
+    answer = row.get("answer", tests and "\n".join(tests)) if problem else None
     if not isinstance(problem, str) or not isinstance(answer, (str, int, float)) or str(answer).strip() == "":
         raise DataError(f'{where}: needs "problem" (text) and "answer" (text or a number), like '
-                        '{"problem": "1+1=?", "answer": "2"}')
+                        '{"problem": "1+1=?", "answer": "2"}, or "tests" (a list of asserts) for a program')
     return {**row, "problem": problem, "answer": str(answer).rpartition("####")[2].strip()}
 
 

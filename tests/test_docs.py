@@ -69,6 +69,21 @@ def test_the_fork_in_the_readme_works(tmp_path, monkeypatch):
     assert task.reward("WORD0", task.test[0]) == (1.0, {"letters": 1.0})
 
 
+def test_the_reward_in_the_readme_works(monkeypatch):
+    monkeypatch.setattr(verifiers, "REWARDS", dict(verifiers.REWARDS))
+    code, = re.findall(r"```python\n(def terse.*?)```", README, flags=re.S)
+    assert code.count("\n") < 10
+    exec(code, vars(verifiers).copy())
+    value, parts = verifiers.get_reward("terse")("\\boxed{2}" + " " * 991, {"problem": "1+1", "answer": "2"})
+    assert value == 1.05 and parts["accuracy"] == 1.0
+
+
+def test_the_readme_lists_every_reward():
+    table = re.search(r"\| `--reward` \|.*?\n\n", README, flags=re.S)[0]
+    first_cells = "".join(row.split("|")[1] for row in table.splitlines() if row)
+    assert set(re.findall(r"`([a-z0-9.-]+)`", first_cells)) - {"--reward"} == set(verifiers.REWARDS)
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
 def test_notebooks_run_and_print_what_is_saved_in_them(path, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)

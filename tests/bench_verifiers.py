@@ -1,0 +1,87 @@
+"""How many completions a second each verifier judges, and programs against the start of an interpreter. In one run:
+
+    python tests/bench_verifiers.py
+
+The textbook's verify_code (seed chapter 14) starts a Python for every test. The last line is one JSON object.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from verifiers import (  # noqa: E402
+    REASONING_PRESETS,
+    reward_rlvr,
+    verify_code,
+    verify_format,
+    verify_math,
+    verify_steps,
+    verify_tool_call,
+    verify_translation,
+)
+
+CODE, TESTS = "def f(x):\n    return x + 1\n", [f"assert f({i}) == {i + 1}" for i in range(5)]
+ROLLOUT = "<think>" + ";".join(f"{n}+7={n + 7}" for n in range(30)) + r"</think><answer>\boxed{\frac{37}{2}}</answer>"
+CALL = '<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>'
+SENTENCE = "the quick brown fox jumps over the lazy dog and runs away from the old hunter"
+
+
+def textbook():
+    """The chapter's baseline: one subprocess per test, exit code 0 counts."""
+    passed = 0
+    for test in TESTS:
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+            file.write(f"{CODE}\n{test}\n")
+            file.flush()
+            passed += subprocess.run([sys.executable, file.name], capture_output=True, timeout=2).returncode == 0
+    return passed / len(TESTS)
+
+
+def rate(action, seconds):
+    action()
+    began, n = time.perf_counter(), 0
+    while (spent := time.perf_counter() - began) < seconds:
+        action()
+        n += 1
+    return n / spent
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each row (default: 2)")
+    seconds = parser.parse_args().seconds
+    threads = os.cpu_count()
+    reward = REASONING_PRESETS["r1"]
+    start = [sys.executable, "-I", "-S", "-c", "pass"]
+    with ThreadPoolExecutor(threads) as pool:
+        rows = {
+            "reward_rlvr, equal strings": lambda: reward_rlvr(r"\boxed{\frac{37}{2}}", r"\frac{37}{2}"),
+            "verify_math, equal values": lambda: verify_math(ROLLOUT, "18.5"),
+            "verify_format": lambda: verify_format(ROLLOUT),
+            "verify_steps, 30 equations": lambda: verify_steps(ROLLOUT),
+            "ReasoningReward r1": lambda: reward(ROLLOUT, "18.5"),
+            "verify_tool_call": lambda: verify_tool_call(CALL, {"search": {}}),
+            "verify_translation, 15 words": lambda: verify_translation(SENTENCE, SENTENCE),
+            "verify_code, 5 tests": lambda: verify_code(CODE, TESTS),
+            f"verify_code, 5 tests, {threads} threads": lambda: list(pool.map(
+                lambda _: verify_code(CODE, TESTS), range(threads))),
+            "python -I -S -c pass": lambda: subprocess.run(start, stdin=subprocess.DEVNULL),
+            "the textbook's, 5 tests": textbook}
+        rates = {name: rate(action, seconds) * (threads if "threads" in name else 1) for name, action in rows.items()}
+    for name, value in rates.items():
+        print(f"{name:36} {value:12,.0f} / s")
+    bare, ours = rates["python -I -S -c pass"], rates["verify_code, 5 tests"]
+    ratios = {"verify_code / python": ours / bare, "verify_code / textbook": ours / rates["the textbook's, 5 tests"]}
+    print(json.dumps({"per_second": {name: round(value, 1) for name, value in rates.items()}, "threads": threads,
+                      **{name: round(value, 2) for name, value in ratios.items()}}))
+
+
+if __name__ == "__main__":
+    main()

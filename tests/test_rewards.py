@@ -1,0 +1,443 @@
+"""verifiers.py, sections 7 and 8: what else can be verified, and how verdicts become a reward."""
+
+import functools
+import json
+import math
+import warnings
+
+import pytest
+
+import train
+import verifiers
+from rlvr import group_advantages
+from verifiers import (CODE_RULES, MATH_RULES, REASONING_PRESETS, REWARDS, SEARCH_RULES, Curriculum, DataError,
+                       ReasoningReward, aggregate, boxed_reward, check_weights, code_reward, derivation, exact_reward,
+                       extract_code, gated, get_reward, mixed_scripts, read_program, repetition, reward_from,
+                       robust_reward, search_agent_reward, tagged_reward, verify_json, verify_math, verify_steps,
+                       verify_tool_call, verify_translation, weights)
+
+TWO = {"problem": "Solve x^2-5x+6=0. Smaller root in \\boxed{}.", "answer": "2"}
+
+
+def tagged(think, answer="\\boxed{2}"):
+    return f"<think>{think}</think><answer>{answer}</answer>"
+
+
+# ---- JSON and tool calls ---------------------------------------------------------------------------------------------
+
+SCHEMA = {"type": "object", "required": ["unit"], "properties": {
+    "unit": {"type": "string", "enum": ["C", "F"]}, "days": {"type": "array", "items": {"type": "integer"}}}}
+
+
+@pytest.mark.parametrize("text, parses, valid", [
+    ('{"unit": "C", "days": [1, 2]}', 1, 1),
+    ('{"unit": "C", "extra": null}', 1, 1),                                  # more than was asked for is allowed
+    ('{"days": [1]}', 1, 0),                                                 # required
+    ('{"unit": "K"}', 1, 0),                                                 # not in the enum
+    ('{"unit": "C", "days": [1, 2.5]}', 1, 0),
+    ('{"unit": "C", "days": [true]}', 1, 0),                                 # in Python True is an int
+    ('["unit"]', 1, 0),
+    ('{"unit": "C", "unit": "F"}', 0, 0),                                    # two answers to choose from
+    ('{"unit": "C", "days": NaN}', 0, 0),
+    ("{'unit': 'C'}", 0, 0),
+    ('{"unit": "C"', 0, 0),
+    ("[" * 19_000, 0, 0),                                                    # RecursionError in json.loads
+    ("9" * 10_000, 0, 0),                                                    # more digits than Python converts
+    ('{"unit": "C"}' + " " * 20_000, 1, 0),                                  # too long
+])
+def test_verify_json(text, parses, valid):
+    out = verify_json(text, SCHEMA)
+    assert (out["parses"], out["valid"]) == (parses, valid)
+
+
+def test_an_enum_compares_as_json_does():
+    assert verify_json("1", {"enum": [1]})["valid"] == 1 and verify_json("true", {"enum": [1]})["valid"] == 0
+
+
+TOOLS = {"search": {"type": "object", "required": ["query"], "additionalProperties": False,
+                    "properties": {"query": {"type": "string"}}}}
+CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "capital of France"}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("text, calls, valid", [
+    (CALL, 1, 1),
+    ("<think>I should look it up.</think>" + CALL + "\n" + CALL, 2, 2),
+    ("no call at all", 0, 0),
+    (f"<think>{CALL}</think>I know it.", 0, 0),                              # a thought is not a call
+    (CALL.replace("search", "shell"), 1, 0),                                 # there is no such tool
+    (CALL.replace("query", "q"), 1, 0),                                      # not its argument
+    (CALL.replace('"capital of France"', "7"), 1, 0),
+    (CALL.replace("</tool_call>", ""), 1, 0),                                # not closed
+    (CALL.replace('"arguments"', '"parameters"'), 1, 0),
+    ("<tool_call>search(query='x')</tool_call>", 1, 0),
+])
+def test_verify_tool_call(text, calls, valid):
+    assert verify_tool_call(text, TOOLS) == {"calls": calls, "valid": valid, "frac": valid / max(calls, 1)}
+
+
+# ---- Steps -----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("think, hold, equations", [
+    ("66+3=69;69+2=71", 2, 2),
+    ("66+3=69;69+2=72", 1, 2),
+    ("so 2*3+1 = 6+1 = 7, and \\frac12+\\frac12 = 2", 2, 3),                 # a chain is two equations
+    ("area = 2 × 3 = 6. Then 1,000 + 1 = 1,001", 2, 2),
+    ("2x = 6, so x = 3", 0, 0),                                              # free variables: not judged
+    ("1=1;1=1;5=5.0;2+2=2+2", 0, 0),                                         # trivial
+    ("2+2=4;2+2=4;2 + 2 = 4;3+3=7", 1, 2),                                   # repeated
+    ("half of 10 = 5; 20% of 50 = 10; cost - 3 = 5; floor(7/2) = 3; 22/7 ≈ 3.14; 5 != 6", 0, 0),
+    ("25加7得32", 0, 0),                                                     # words for operators are not read
+    ("let me think", 0, 0),
+])
+def test_verify_steps_counts_the_equations_that_hold(think, hold, equations):
+    assert verify_steps(tagged(think)) == {"equations": equations, "hold": hold, "frac": hold / max(equations, 1)}
+
+
+def test_verify_steps_on_the_chapters_example():
+    """Chapter 4, section 7.2: 2x + 4 = 10. A process model gives 1, 1 to the first solution and 0, 0 to the second.
+    Code that only computes finds 10 - 4 = 6 true, but 10 + 4 = 14 as well: it does not see that 2x = 10 + 4 does not
+    follow from the question. It is no process model, and the outcome must decide."""
+    right = "Step 1: 移项 → 2x = 10 - 4 = 6\nStep 2: 除 2 → x = 3"
+    wrong = "Step 1: 移项 → 2x = 10 + 4 = 14\nStep 2: 除 2 → x = 7"
+    assert verify_steps(right) == verify_steps(wrong) == {"equations": 1, "hold": 1, "frac": 1.0}
+    assert verify_steps("2x = 10 - 4 = 14")["frac"] == 0.0                   # a slip of arithmetic it does see
+
+
+def test_steps_are_a_small_part_of_a_reward():
+    assert REWARDS["steps"](tagged("1+1=2;2+0=3"), TWO)[0] == pytest.approx(1.1 + 0.05 / 2)
+    assert REWARDS["steps"]("1+1=2", TWO)[0] == 0.0                          # not in the form
+
+
+# ---- Translation -----------------------------------------------------------------------------------------------------
+
+def test_bleu_by_hand():
+    """the cat sat on the mat / the cat is on the mat: 5 of 6 words; pairs 3 of 5, triples 1 of 4 and fours 0 of 3, each
+    plus one above and below: 4/6, 2/5, 1/4. (5/6 * 4/6 * 2/5 * 1/4)^(1/4) = 0.4855, and the lengths are equal."""
+    out = verify_translation("The cat sat on the mat", "the cat is on the mat")
+    assert out["precisions"] == pytest.approx([5 / 6, 4 / 6, 2 / 5, 1 / 4]) and out["brevity"] == 1.0
+    assert out["bleu"] == pytest.approx(0.4855, abs=5e-5)
+
+
+def test_bleu_clips_counts():
+    """Papineni et al. 2002, section 2.1: seven times "the" is found seven times, but "the" is there only twice."""
+    assert verify_translation("the " * 7, "the cat is on the mat")["precisions"][0] == pytest.approx(2 / 7)
+    assert verify_translation("the " * 7, ["the cat is on the mat", "the the the"])["precisions"][0] == 3 / 7
+
+
+def test_bleu_ends():
+    assert verify_translation("我 是学生。", "我是学生。")["bleu"] == pytest.approx(1.0)
+    assert verify_translation("", "the cat")["bleu"] == verify_translation("dog", "the cat")["bleu"] == 0.0
+    short = verify_translation("the cat", ["the cat is on the mat", "the cat sat"])
+    assert short["brevity"] == pytest.approx(math.exp(1 - 3 / 2))            # against the reference closest in length
+    longer = verify_translation("the cat is on mats", ["the cat is on the mat", "the cat sat"])
+    assert longer["brevity"] == pytest.approx(math.exp(1 - 6 / 5))
+
+
+# ---- Composition -----------------------------------------------------------------------------------------------------
+
+def test_a_gate_is_a_product():
+    wrong = verify_math(tagged("a", "\\boxed{3}"), "2")
+    assert aggregate(wrong, MATH_RULES) == pytest.approx(0.1) and gated(wrong, MATH_RULES) == 0.0
+    assert gated(verify_math(tagged("a"), "2"), MATH_RULES) == 1.0
+
+
+def test_a_reward_from_a_verifier_and_rules():
+    reward = reward_from(verify_math, weights(answer=0.95, format=0.05))
+    assert reward(tagged("a", "\\boxed{3}"), TWO) == (pytest.approx(0.05), {"accuracy": 0, "format": 1})
+
+
+@pytest.mark.filterwarnings("ignore:the form has 100%")
+@pytest.mark.parametrize("rules, message", [(weights(answer=0.5, cost=0.5), "correctness has 50%"),
+                                            (weights(answer=0.9, format=0.1), "the form has 10%"),
+                                            (weights(format=1.0), "correctness has 0%")])
+def test_weights_that_do_not_let_correctness_dominate_are_warned_of(rules, message):
+    with pytest.warns(UserWarning, match=message):
+        assert check_weights(rules) == rules                                 # a warning, not a refusal
+
+
+def test_the_weights_of_the_chapters_pass():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for rules in (MATH_RULES, CODE_RULES, SEARCH_RULES):                 # format: 0.1 of 1.1 is 9.1 %
+            check_weights(rules)
+        for preset in REASONING_PRESETS.values():
+            preset.__post_init__()
+
+
+def test_the_curriculum_of_the_chapter():
+    """Chapter 4, section 6.3: correctness; from step 1000 + 0.1 format; from step 3000 + 0.1 cost."""
+    def verify(completion, truth):
+        return verify_math(completion, truth) | {"cost": 0.5}
+    phases = [weights(answer=1.0), weights(answer=1.0, format=0.1), weights(answer=1.0, format=0.1, cost=0.1)]
+    reward = Curriculum([(first, reward_from(verify, rules)) for first, rules in zip((0, 1000, 3000), phases)])
+    seen = {}
+    for reward.step in (0, 999, 1000, 2999, 3000, 9999):
+        seen[reward.step] = round(reward(tagged("a"), TWO)[0], 6)
+    assert seen == {0: 1.0, 999: 1.0, 1000: 1.1, 2999: 1.1, 3000: 1.15, 9999: 1.15}
+
+
+def test_two_of_three_verifiers():
+    vote = functools.partial(robust_reward, verifiers=[boxed_reward, tagged_reward, exact_reward])
+    assert vote(tagged("a"), TWO) == (1.0, {"accuracy": 1.0, "votes": 2.0})
+    assert vote("\\boxed{2}", TWO) == (0.0, {"accuracy": 0.0, "votes": 1.0})
+    assert vote("\\boxed{2}", TWO, needed=1)[0] == 1.0
+
+
+# ---- Code ------------------------------------------------------------------------------------------------------------
+
+def fence(code):
+    return f"<think>easy</think>Here:\n```python\n{code}\n```"
+
+
+@pytest.fixture
+def three_of_four(monkeypatch):
+    """A stand-in for the isolation: three of four tests pass, in as many seconds as the program says."""
+    def verify_code(code, tests, timeout=2.0):
+        passed = 0 if code.strip() == "pass" else 3
+        return {"tests_passed": passed, "tests_total": 4, "frac": passed / 4, "seconds": 9.0 if "slow" in code else 0.1}
+    monkeypatch.setattr(verifiers, "verify_code", verify_code)
+
+
+@pytest.mark.parametrize("response, reward", [
+    (fence("def f(): return 1"), 0.1 + 0.7 * 0.75 + 0.1 + 0.1),
+    (fence("def slow(): return 1"), 0.1 + 0.7 * 0.75 + 0.05 + 0.1),
+    (fence("import os\ndef f(): return 1"), 0.1 + 0.7 * 0.75 + 0.1),
+    (fence("def f( return 1"), 0.0),
+    (fence("pass"), 0.1),                                                    # the chapter's listing: 0.3
+    ("def f(): return 1", 0.0),                                              # no block
+])
+def test_code_reward(three_of_four, response, reward):
+    value, parts = code_reward(response, {"answer": "", "tests": ["assert f() == 1"] * 4})
+    assert value == pytest.approx(reward) and parts["accuracy"] == 0.0       # accuracy: all tests
+
+
+def test_the_last_block_behind_the_thinking_is_the_program():
+    assert extract_code(fence("first") + "\n```python\nsecond\n```\n") == "second\n"
+    assert extract_code("<think>```python\na\n```</think>no") is None
+    assert extract_code(fence("a") + "```text\nb\n```") == "a\n"
+    assert extract_code(fence("a") + "```python\nb") is None                 # not closed: as with boxes, no answer
+
+
+@pytest.mark.parametrize("code, syntax, safe", [
+    ("import math\nfrom typing import List\nimport re\nre.compile('a')", True, True),
+    ("import os.path", True, False), ("from subprocess import run", True, False),
+    ("__import__('o' + 's')", True, False), ("eval('1')", True, False), ("open('x')", True, False),
+    ("().__class__.__base__.__subclasses__()", True, False), ("import sys; sys.modules['os']", True, False),
+    ("def", False, False), ("a\0b", False, False), ("(" * 5000, False, False), ("-" * 15_000 + "1", False, False),
+    ("x = 1\n" * 4000, False, False),                                        # too long
+])
+def test_read_program(code, syntax, safe):
+    assert read_program(code) == (syntax, safe)
+
+
+# ---- Tool use --------------------------------------------------------------------------------------------------------
+
+def episode(calls, answer="Paris", failed=0, call=CALL, padding=""):
+    turns = [[{"role": "assistant", "content": call}, {"role": "tool", "content": "...", "error": i < failed}]
+             for i in range(calls)]
+    return [*sum(turns, []), {"role": "assistant", "content": f"<think>{padding}</think><answer>{answer}</answer>"}]
+
+
+@pytest.mark.parametrize("trajectory, reward", [
+    (episode(1), 1.0),
+    (episode(3), 1.0), (episode(4), 0.97), (episode(6), 0.97), (episode(7), 0.93), (episode(10), 0.93),
+    (episode(11), 0.9),                                                      # cost 1, 0.7, 0.3, 0
+    (episode(1, "Rome"), 0.3),
+    (episode(2, failed=1), 0.95),                                            # half of the calls succeeded
+    (episode(1, call=CALL.replace("query", "q")), 0.85),                     # malformed: neither format nor success
+    (episode(1, padding="so " * 8000), 0.975),                               # length halves
+    (episode(0), 0.85),                                                      # from memory
+    (episode(0, "Rome"), 0.15), (episode(1, "Rome", failed=1), 0.2),         # silence does not beat a failed try
+    ([], 0.15),
+])
+def test_search_agent_reward(trajectory, reward):
+    assert search_agent_reward(trajectory, {"answer": "Paris", "tools": TOOLS})[0] == pytest.approx(reward)
+
+
+# ---- Reasoning: the tables of chapter 15 -----------------------------------------------------------------------------
+
+def thought(n, words="because the roots multiply to six and add up to five".split()):
+    return " ".join(f"{words[i % len(words)]}{i}" for i in range(n))
+
+
+# The chapter gives the lengths 18, 142, 612, 0, 84, 22 of the thinking. The chapter's fourth text, "The smaller root is
+# 2.", has no box, so that accuracy 1 needs another one.
+SIX = [tagged(thought(18)), tagged(thought(142)), tagged(thought(612)), "The smaller root is \\boxed{2}.",
+       tagged(thought(84), "\\boxed{3}"),
+       tagged("let me factor 先因式分解 (x-2)(x-3)=0 then 所以较小的根是 2 and we are ok")]
+
+
+def judge(reward):
+    rewards = [reward(rollout, "2")["R"] for rollout in SIX]
+    return rewards, group_advantages(rewards)
+
+
+def test_the_lengths_are_the_chapters():
+    assert [ReasoningReward()(rollout, "2")["think_tokens"] for rollout in SIX] == [18, 142, 612, 0, 84, 22]
+
+
+def test_design_a():
+    """R1-Zero: accuracy + 0.1 format. Rewards, mean and differences are the chapter's to the digit, but not the rest:
+
+    variance = (4 * 0.1833^2 + 0.0833^2 + 0.8167^2) / 6 = 0.8083 / 6 = 0.1347, so std = 0.367, where the chapter says
+    0.345 (with G - 1 it is 0.402). Its advantages +0.53, +0.24, -2.37 follow from 0.345; right are +0.50, +0.23, -2.22.
+    Two more points: its code always subtracts for rambling (rollout 3 would have 0.94), so the preset must not; and it
+    gives 0 to rollout 4, which has no tags, where this table has 1.00: needs_tags=False.
+    """
+    rewards, advantages = judge(ReasoningReward(w_lang=0.0, w_ramble=0.0, needs_tags=False))
+    mean = sum(rewards) / 6
+    assert rewards == pytest.approx([1.1, 1.1, 1.1, 1.0, 0.1, 1.1]) and round(mean, 3) == 0.917
+    assert [round(r - mean, 3) for r in rewards] == [0.183, 0.183, 0.183, 0.083, -0.817, 0.183]
+    assert [round((r - mean) / 0.345, 2) for r in rewards] == [0.53, 0.53, 0.53, 0.24, -2.37, 0.53]     # as printed
+    assert [round(a, 2) for a in advantages] == [0.50, 0.50, 0.50, 0.23, -2.22, 0.50]                   # as it is
+
+
+def test_design_b():
+    """R1 with the penalties: rollout 3 has 612 words, -0.3 * (612 - 400) / 400 = -0.16, rollout 6 two scripts, -0.5.
+
+    Rewards, mean and differences are the chapter's. variance = (2 * 0.2932^2 + 0.1342^2 + 0.1932^2 + 0.7068^2 +
+    0.2068^2) / 6 = 0.1283, so std = 0.358, where the chapter says 0.339: its +0.86 +0.86 +0.39 +0.57 -2.08 -0.61 (they
+    follow from 0.3393 and rewards of two decimals) should be +0.82 +0.82 +0.37 +0.54 -1.97 -0.58. Order and signs are
+    the same.
+    """
+    rewards, advantages = judge(ReasoningReward(needs_tags=False))
+    assert [round(r, 2) for r in rewards] == [1.1, 1.1, 0.94, 1.0, 0.1, 0.6]
+    mean, shown = sum(rewards) / 6, [round(r, 2) for r in rewards]
+    assert round(mean, 3) == 0.807
+    assert [round(r - sum(shown) / 6, 3) for r in shown] == [0.293, 0.293, 0.133, 0.193, -0.707, -0.207]
+    assert [round((r - sum(shown) / 6) / 0.3393, 2) for r in shown] == [0.86, 0.86, 0.39, 0.57, -2.08, -0.61]
+    assert [round(a, 2) for a in advantages] == [0.82, 0.82, 0.37, 0.54, -1.97, -0.58]
+
+
+def test_without_tags_the_chapters_code_and_its_table_differ():
+    """0.0 in the listing, 1.00 in the walkthrough. A parameter: with 0.0 the mean of Design A is 4.5 / 6 = 0.75."""
+    assert ReasoningReward()(SIX[3], "2")["R"] == 0.0
+    assert ReasoningReward(needs_tags=False)(SIX[3], "2")["R"] == 1.0
+    assert ReasoningReward(needs_tags=False)("<think>\\boxed{2}", "2")["R"] == 0.0       # broken tags are not no tags
+
+
+def test_the_texts_of_the_chapters_code():
+    """Its comment says G = 6, but there are five texts, and not the table's: the "rambler" has 183 words, below the
+    threshold. With the listing's settings: 1.1, 1.1, 0, 0.1, 0.6. (As printed, its patterns match nothing: in
+    r"[\\\\s\\\\S]" the class holds a backslash, s and S.)"""
+    five = [tagged("Factor: (x-2)(x-3)=0. Smaller is 2."), tagged("Let me think... " * 60 + "answer is 2."),
+            "The smaller root is 2.", tagged("Tried things, guessing 3.", "\\boxed{3}"),
+            tagged("因式分解 (x-2)(x-3)=0, smaller是2")]
+    assert [ReasoningReward()(text, "2")["R"] for text in five] == pytest.approx([1.1, 1.1, 0.0, 0.1, 0.6])
+    assert ReasoningReward()(five[1], "2")["think_tokens"] == 183
+
+
+@pytest.mark.filterwarnings("ignore:the form has 100%")
+def test_exercise_3_format_only():
+    """w_acc = 0, w_fmt = 1. The chapter: rollout 5, well-formed and wrong, gets the highest advantage. It does, but not
+    alone: 1, 2, 3 and 6 are well-formed too and tie with it at +0.45, rollout 4 has -2.24."""
+    with pytest.warns(UserWarning, match="correctness has 0%"):
+        reward = ReasoningReward(w_acc=0.0, w_fmt=1.0, w_lang=0.0, w_ramble=0.0, needs_tags=False)
+    advantages = judge(reward)[1]
+    assert [round(a, 2) for a in advantages] == [0.45, 0.45, 0.45, -2.24, 0.45, 0.45]
+
+
+def test_exercise_4_a_length_bonus_needs_a_penalty():
+    """w_len = 0.3. Off: the rambler has 1.1 + 0.3 = 1.40 against 1.1 + 0.3 * 142 / 256 = 1.27. On: 1.40 - 0.16 = 1.24,
+    so the purposeful long rollout wins, by 0.03."""
+    on = ReasoningReward(w_len=0.3, needs_tags=False)
+    off = ReasoningReward(w_len=0.3, w_ramble=0.0, needs_tags=False)
+    assert [round(r, 2) for r in judge(off)[0][:3]] == [1.12, 1.27, 1.40]
+    assert [round(r, 2) for r in judge(on)[0][:3]] == [1.12, 1.27, 1.24]
+    assert judge(on)[1][1] == max(judge(on)[1])
+
+
+def test_length_saturates_or_is_linear():
+    for n, saturated, linear in ((128, 0.1, 0.1), (256, 0.2, 0.2), (512, 0.2, 0.4)):
+        settings = {"w_len": 0.2, "w_ramble": 0.0}
+        assert ReasoningReward(**settings)(tagged(thought(n)), "2")["len"] == pytest.approx(saturated)
+        assert ReasoningReward(saturates=False, **settings)(tagged(thought(n)), "2")["len"] == pytest.approx(linear)
+    assert ReasoningReward()(tagged(thought(5000)), "2")["len"] == -0.3      # the penalty is capped
+
+
+def test_the_presets_are_the_chapters_tables():
+    """R1-Zero and R1 differ in the penalties alone. The chapter says that all but accuracy is "below 0.5", but its own
+    language weight is 0.5; and by its other rule (accuracy at least 60 %) Olmo 3 would fail if penalties were counted:
+    1.0 / (1.0 + 0.1 + 0.2 + 0.3 + 0.5) = 48 %. Of what can be earned it is 1.0 / 1.3 = 77 %."""
+    columns = ("w_acc", "w_fmt", "w_len", "w_lang", "w_rep", "len_cap")
+    table = {name: tuple(getattr(preset, column) for column in columns) for name, preset in REASONING_PRESETS.items()}
+    assert table == {"r1-zero": (1.0, 0.1, 0.0, 0.0, 0.0, 256), "r1": (1.0, 0.1, 0.0, 0.5, 0.0, 256),
+                     "kimi-k1.5": (1.0, 0.05, 0.05, 0.0, 0.0, 4096), "olmo-3": (1.0, 0.1, 0.2, 0.5, 0.3, 1024)}
+
+
+def test_language_consistency():
+    assert not mixed_scripts("Factor (x-2)(x-3)=0") and not mixed_scripts("因式分解得(x-2)(x-3)=0,\\frac{x}{2}")
+    assert mixed_scripts("so 66加3得69;69加2得71") and mixed_scripts("因式分解 (x-2)(x-3)=0, smaller是2")
+    assert not mixed_scripts("the Chinese word for factor is 因, and that is what we do here")
+    assert mixed_scripts("сначала factor")
+
+
+def test_repetition_and_derivation():
+    assert repetition("let me think " * 60) > 0.95 and repetition(thought(200)) == 0.0 and repetition("") == 0.0
+    assert repetition("hmm" * 500) > 0.5                                     # without spaces too
+    assert derivation("The answer is 42.", "42") == 0 and derivation("6*7=42", "42") == 6
+
+
+@pytest.mark.parametrize("name", ["r1-zero", "r1", "kimi-k1.5", "olmo-3"])
+def test_a_preset_is_a_reward(name):
+    value, parts = REWARDS[name](SIX[0], TWO)
+    assert value > 1.0 and parts["accuracy"] == parts["format"] == parts["answered"] == 1.0
+    assert all(isinstance(part, (int, float)) for part in parts.values())    # the log takes means
+
+
+# ---- Controls and the registry ---------------------------------------------------------------------------------------
+
+RIGHT, WRONG, HEDGED, LATE, NOTHING = ("\\boxed{2}", "\\boxed{3}", "\\boxed{2} or \\boxed{3}",
+                                       "\\boxed{1} or \\boxed{2} or \\boxed{3}", "2")
+
+
+@pytest.mark.parametrize("name, paid", [("boxed", (1, 0, 0, 0, 0)), ("inverted", (0, 1, 1, 1, 0)),
+                                        ("any-box", (1, 0, 1, 1, 0)), ("first-box", (1, 0, 1, 0, 0)),
+                                        ("format-only", (0, 0, 0, 0, 0))])
+def test_controls_pay_for_something_else_and_log_the_truth(name, paid):
+    out = [REWARDS[name](text, TWO) for text in (RIGHT, WRONG, HEDGED, LATE, NOTHING)]
+    assert tuple(value for value, _ in out) == paid
+    assert [parts["accuracy"] for _, parts in out] == [1, 0, 0, 0, 0]
+
+
+def test_format_only_pays_for_the_form():
+    assert REWARDS["format-only"](tagged("", "nothing"), TWO)[0] == 1.0
+
+
+def test_the_coin_is_fair_and_always_falls_the_same_way():
+    texts = [f"\\boxed{{{i}}}" for i in range(1000)]
+    flips = [REWARDS["random"](text, TWO)[0] for text in texts]
+    assert flips == [REWARDS["random"](text, TWO)[0] for text in texts] and 450 < sum(flips) < 550
+    assert flips != [REWARDS["random"](text, TWO | {"problem": "another"})[0] for text in texts]
+    REWARDS["random"]("\ud800", TWO)                                         # half a surrogate pair
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_every_reward_takes_anything(name):
+    for text in ("", "\0", SIX[0], "<think>" * 50, "\\boxed{" * 50, "```python\n" * 3, "=" * 50):
+        value, parts = REWARDS[name](text, TWO | {"tests": []})
+        assert math.isfinite(value) and 0.0 <= parts["accuracy"] <= 1.0
+        assert not parts.keys() & {"problem", "answer", "completion", "length", "reward", "step"}    # the log's own
+
+
+def test_an_unknown_reward_is_refused():
+    with pytest.raises(DataError, match="there is no reward 'box': choose one of boxed, tagged"):
+        get_reward("box")
+
+
+def test_the_flag_is_recorded_and_a_resumed_run_is_in_its_phase(tmp_path, monkeypatch):
+    seen = []
+
+    def note(phase):
+        return lambda completion, problem: (seen.append((reward.step, phase)), exact_reward(completion, problem))[1]
+    reward = Curriculum([(0, note("first")), (2, note("second"))])
+    monkeypatch.setitem(REWARDS, "mine", reward)
+    flags = ["--task", "one-digit", "--device", "cpu", "--prompts-per-step", "2", "--num-samples", "2",
+             "--eval-problems", "2", "--eval-every", "9", "--runs", str(tmp_path), "--name", "r"]
+    train.main([*flags, "--reward", "mine", "--steps", "1"])
+    assert json.loads((tmp_path / "r" / "config.json").read_text())["flags"]["reward"] == "mine"
+    assert set(seen) == {(0, "first"), (1, "first")}
+    reward.step = 0
+    seen.clear()
+    train.main(["--resume", "--runs", str(tmp_path), "--name", "r", "--steps", "2"])
+    assert set(seen) == {(2, "second")}
