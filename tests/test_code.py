@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import verifiers
-from verifiers import check_tests, verify_code, verify_proof
+from verifiers import check_tests, code_reward, verify_code, verify_proof
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="programs are run only where there is fork")
@@ -388,6 +388,46 @@ def test_weak_tests_are_found_before_training():
         {"tests": ["assert f(1) == 5", "assert f(2) == 8", "assert f(3) == 5", "assert f(4) == 13"]}])
     assert weak["empty"] == 0.5 and echo["echo"] == 1.0
     assert good == {"empty": 0.0, "echo": 0.0, "constant": 0.5, "value": "5"}
+
+
+def test_code_reward_runs_the_last_program_of_the_response():
+    """0.1 syntax + 0.7 tests + 0.1 speed + 0.1 safety (seed chapter 4); a baseline takes off what a constant earns."""
+    problem = {"problem": "Square a number.", "answer": "", "tests": SQUARE}
+    fence = "<think>easy</think>```python\n{}\n```".format
+    assert code_reward(fence("def square(x): return x * x"), problem)[0] == pytest.approx(1.0)
+    assert code_reward(fence("def square(x): return 4"), problem)[0] == pytest.approx(0.1 + 0.7 * 0.2 + 0.2)
+    assert code_reward(fence("def square(x): return 4"), {**problem, "baseline": 0.2})[0] == pytest.approx(0.1)
+    assert code_reward(fence("def square(x): return abs(x) * x"), problem, all_or_nothing=True)[0] == pytest.approx(0.1)
+
+
+def test_hack_print_the_unit_tests_then_pass():
+    """Seed chapter 14: with an exit code as the verdict this is a pass; here no test ran to its end."""
+    hack = "print('''assert square(2) == 4\nassert square(-3) == 9''')\npass"
+    assert verify_code(hack, SQUARE)["why"][0] == "NameError: the program does not define square"
+
+
+@linux
+def test_hack_open_the_ground_truth_file(tmp_path):
+    """Seed chapter 14: the data set lies on a path that the trainer can read, and the program cannot."""
+    (tmp_path / "tests.jsonl").write_text("\n".join(SECRET))
+    hack = (f"import re\ndef answer(n):\n    text = open('{tmp_path}/tests.jsonl').read()\n"
+            r"    return int(re.search(rf'answer\({n}\) == (-?\d+)', text)[1])")
+    assert verify_code(hack, SECRET)["tests_passed"] == 0
+    exec(hack, names := {})                                  # out here it works
+    assert names["answer"](17) == 90210
+
+
+def test_programs_can_be_a_task(tmp_path):
+    """--data with "tests" in place of "answer"; the instruction asks for what the reward reads."""
+    rows = [{"problem": f"Return {n}.", "tests": [f"assert f() == {n}"]} for n in range(30)]
+    (tmp_path / "programs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    task = verifiers.from_file(tmp_path / "programs.jsonl")
+    assert "```python" in task.prompt(task.train[0]) and task.reward is code_reward
+    number = task.train[0]["tests"][0].rpartition(" ")[2]
+    assert task.reward(f"```python\ndef f(): return {number}\n```", task.train[0])[1]["accuracy"] == 1.0
+    (tmp_path / "bad.jsonl").write_text('{"problem": "x", "tests": []}')
+    with pytest.raises(verifiers.DataError, match='line 1: needs "problem"'):
+        verifiers.read_problems(tmp_path / "bad.jsonl")
 
 
 # ---- Proofs ----------------------------------------------------------------------------------------------------------
