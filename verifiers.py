@@ -1,8 +1,8 @@
 r"""verifiers.py - what counts as right: from a completion to a reward, with rules and no model.
 
 What you will learn here: how the answer is found in a text and compared with the truth (sections 1 to 6), what else
-can be checked by rules (7) and by running it (8 and 9), how verdicts become one number, and how policies cheat (10), and how
-problems, the sentence that asks for the answer and the reward that reads it belong together (11). A fork that needs
+can be checked by rules (7) and by running it (8 and 9), how verdicts become one number and how policies cheat (10), and
+how problems, the sentence that asks for the answer and the reward that reads it belong together (11). A fork that needs
 another task adds one function and one entry of TASKS; another reward, one of REWARDS. Section 8 can be skipped.
 
     python verifiers.py            a table: completions, what is read out of them, and the rung that decided
