@@ -474,9 +474,9 @@ def train_rlvr(model, tokenizer, task, args, optimizer, run, stop, start=0):
         problems = pick_problems(task.train, step, args.prompts_per_step, args.seed)
         prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
         uniforms = row_uniforms(range(step * B, (step + 1) * B), args.max_new_tokens, args.seed)
-        with progress_bar(f"step {step}: sampling", B) as on_token:
+        with progress_bar(f"step {step}: sampling", B) as on_finished:
             rollouts = sample(model, prompts, args.num_samples, args.max_new_tokens, args.temperature,
-                              uniforms=uniforms, on_token=on_token)
+                              uniforms=uniforms, on_finished=on_finished)
         clock.lap("sample_seconds")
 
         texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
@@ -560,7 +560,7 @@ class Clock:
 def progress_bar(label, rows):
     """Rows that have finished, shown only on a terminal and only while it lasts."""
     with tqdm(total=rows, desc=label, unit="row", leave=False, delay=2, disable=None) as bar:
-        yield lambda running: bar.update(rows - running - bar.n)
+        yield lambda row, ids: bar.update()
 
 
 # ---- 7. Start and end ------------------------------------------------------------------------------------------------

@@ -5,9 +5,13 @@ import math
 import pytest
 import torch
 
-from rlvr import (Rollouts, compute_grpo_loss, draw, group_advantages, loss_weights, microbatches, next_token_probs,
+import rlvr
+from model import KVCache
+from rlvr import (Rollouts, compute_grpo_loss, decode, draw, group_advantages, loss_weights, microbatches, next_token_probs,
                   policy_loss, row_uniforms, sample, score, token_logprobs, update_gradients)
 from verifiers import MATH_RULES, aggregate, reward_rlvr, verify_math
+
+grow = KVCache.grow
 
 
 # ---- Advantages ------------------------------------------------------------------------------------------------------
@@ -124,6 +128,57 @@ def test_a_row_alone_equals_the_same_row_in_a_batch(model, prompts):
     together = sample(model, prompts, 3, 20, uniforms=uniforms).completions()
     alone = sample(model, prompts[1:2], 3, 20, uniforms=uniforms[3:6]).completions()
     assert alone == together[3:6]
+
+
+@pytest.mark.parametrize("patience", [1, 8])                                 # as on a CPU and as on a GPU
+@pytest.mark.parametrize("cache_tokens", [1, 90, 200, 450])
+def test_waiting_rows_take_the_places_of_finished_ones(model, prompts, cache_tokens, patience, monkeypatch):
+    """1, 2, 5 and 11 rows at a time: the same tokens and log-probs as 12 rows at once, whose order of ending differs."""
+    monkeypatch.setattr(rlvr, "PATIENCE", {"cpu": patience})
+    uniforms = row_uniforms(range(12), 25, seed=1)
+    together = sample(model, prompts, 4, 25, uniforms=uniforms)
+    few = sample(model, prompts, 4, 25, uniforms=uniforms, cache_tokens=cache_tokens)
+    assert len(set(together.lengths.tolist())) > 4
+    assert few.completions() == together.completions() and torch.equal(few.finished, together.finished)
+    torch.testing.assert_close(few.logp, together.logp, atol=1e-5, rtol=0)
+
+
+def test_no_more_rows_at_once_than_the_cache_has_room_for(model, prompts, monkeypatch):
+    rows = []
+    monkeypatch.setattr(rlvr, "decode", lambda *args: rows.append(len(args[1])) or decode(*args))
+    sample(model, prompts, 4, 25, cache_tokens=5 * (len(prompts[2]) + 25))
+    assert max(rows) == 5 and min(rows) < 5                                  # in the end nobody waits and rows leave
+
+
+def test_a_cache_that_grows_equals_one_that_need_not(model, prompts, monkeypatch):
+    uniforms = row_uniforms(range(6), 60, seed=8)
+    whole = sample(model, prompts, 2, 60, uniforms=uniforms, stop_ids=())
+    grown = []
+    monkeypatch.setattr(rlvr, "CACHE_BUCKET", 4)
+    monkeypatch.setattr(KVCache, "grow", lambda cache, slots: grown.append(slots) or grow(cache, slots))
+    assert sample(model, prompts, 2, 60, uniforms=uniforms, stop_ids=()).completions() == whole.completions()
+    assert grown == [24, 48, len(prompts[2]) + 60]                           # 12 doubled, and again, then the limit
+
+
+def test_a_completion_is_handed_out_as_soon_as_it_has_finished(model, prompts):
+    """Once each, in the order in which they end, and what is handed out is what is returned."""
+    told = []
+    rollouts = sample(model, prompts, 4, 25, uniforms=row_uniforms(range(12), 25, seed=1),
+                      on_finished=lambda row, ids: told.append((row, ids)))
+    assert [len(ids) for _, ids in told] == sorted(rollouts.lengths.tolist())
+    assert sorted(told) == list(enumerate(rollouts.completions()))
+
+
+@pytest.mark.slow
+def test_compiled_decoding_equals_the_plain_one(model, prompts):
+    uniforms = row_uniforms(range(12), 70, seed=1)
+    plain = sample(model, prompts, 4, 70, uniforms=uniforms)
+    try:
+        compiled = sample(model, prompts, 4, 70, uniforms=uniforms, compiled=True, cache_tokens=640)
+    except torch._dynamo.exc.BackendCompilerFailed as error:
+        pytest.skip(f"no working compiler here: {error}")
+    assert compiled.completions() == plain.completions()
+    torch.testing.assert_close(compiled.logp, plain.logp, atol=1e-5, rtol=0)
 
 
 def test_what_rollouts_hold(model, prompts):
