@@ -28,7 +28,12 @@ in the vocabulary, C hidden size.
 """
 
 import functools
+import threading
+import time
+import warnings
+from concurrent.futures import Future
 from dataclasses import dataclass
+from queue import SimpleQueue
 
 import torch
 import torch.nn.functional as F
@@ -110,7 +115,8 @@ def prefill(model, prompts):
     """Read P prompts -> (their cache, the logits of the first token after each (P, V))."""
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=model.device)
     # The pad id is never seen by attention nor counted by the loss; any valid id will do.
-    padded = torch.tensor([prompt + [0] * (int(lengths.max()) - len(prompt)) for prompt in prompts], device=model.device)
+    longest = max(map(len, prompts))
+    padded = torch.tensor([prompt + [0] * (longest - len(prompt)) for prompt in prompts], device=model.device)
     cache = model.new_cache(*padded.shape)
     last = torch.arange(len(prompts), device=model.device), lengths - 1
     logits = model(padded, cache, head=lambda hidden, weight: F.linear(hidden[last], weight[:model.config.num_tokens]))
@@ -202,10 +208,11 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
         # Finished rows are handed out and, when nobody waits for their places, leave the batch.
         turn += 1
         if turn % patience == 0:
-            left = int(running.sum())
-            for row in sorted(set(rows[~running].tolist()) - told) if on_finished else ():
-                on_finished(row, tokens[row, :lengths[row]].tolist())
-                told.add(row)
+            before, left = left, int(running.sum())
+            if on_finished is not None and left < before:
+                for row in sorted(set(rows[~running].tolist()) - told):
+                    on_finished(row, tokens[row, :lengths[row]].tolist())
+                    told.add(row)
             # Copying the cache costs about a step; let a few rows gather first.
             if started == B and 0 < left <= 0.8 * len(rows) and not compiled:
                 keep = running.nonzero().squeeze(1)
@@ -239,19 +246,51 @@ def _assemble(prompts, prompt_lengths, tokens, token_logps, lengths, finished, n
 
 # ---- 2. Rewards ------------------------------------------------------------------------------------------------------
 
-def score(rollouts, texts, problems, reward_fn):
+def score(rollouts, texts, problems, reward_fn, verdicts=None, patience=60.0):
     """Judge every completion -> (rewards (P, G), one dict of named parts per row, for the log).
 
     texts: B decoded completions; problems: P dicts; reward_fn(completion, problem) -> (float, parts). Of the parts,
     "accuracy" is what evaluation counts (by default the reward itself) and "answered" whether there was an answer.
     A completion that was cut off earns 0: otherwise a policy could only lose by stopping.
+    verdicts: those that were begun while sampling went on (verdict_threads), by row; they get `patience` more seconds.
+    A verifier that raises, or is not done by then, costs its completion the reward (part "failed"), and not the run.
     """
-    rewards, parts = [], []
+    rewards, parts, deadline = [], [], time.monotonic() + patience
     for row, (text, finished) in enumerate(zip(texts, rollouts.finished.tolist(), strict=True)):
-        value, detail = reward_fn(text, problems[row // rollouts.num_samples])
+        try:
+            value, detail = (verdicts[row].result(max(0.0, deadline - time.monotonic())) if verdicts is not None
+                             else reward_fn(text, problems[row // rollouts.num_samples]))
+        except Exception as error:
+            warnings.warn(f"the verifier failed with {error!r}; reward 0 for {text[-80:]!r}", stacklevel=2)
+            value, detail = 0.0, {"answered": 0.0, "failed": 1.0}
         rewards.append(value if finished else 0.0)
-        parts.append({"accuracy": value, "answered": 1.0, **detail, "truncated": float(not finished)})
+        parts.append({"accuracy": value, "answered": 1.0, "failed": 0.0, **detail, "truncated": float(not finished)})
     return torch.tensor(rewards, dtype=torch.float32).view(len(problems), rollouts.num_samples), parts
+
+
+def verdict_threads(reward_fn, count):
+    """Start `count` threads for reward_fn -> begin(text, problem), which returns the Future of what reward_fn returns;
+    begin(None, None) ends one of them.
+
+    Daemon threads, of this batch only: a verifier that hangs holds up no later batch, nor the end of the program, as
+    one in an executor would.
+    """
+    queue = SimpleQueue()
+
+    def work():
+        while (item := queue.get())[1] is not None:
+            future, text, problem = item
+            try:
+                future.set_result(reward_fn(text, problem))
+            except BaseException as error:
+                future.set_exception(error)
+
+    def begin(text, problem):
+        queue.put((future := Future(), text, problem))
+        return future
+    for _ in range(count):
+        threading.Thread(target=work, daemon=True).start()
+    return begin
 
 
 # ---- 3. Advantages ---------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ batch, activation checkpointing.
 """
 
 import argparse
-import contextlib
 import functools
 import hashlib
 import inspect
@@ -32,7 +31,7 @@ import torch.nn.functional as F
 from tqdm import tqdm
 
 import verifiers
-from eval import evaluate
+from eval import evaluate, verifying
 from model import Config, ModelError, Qwen3, load, pick_device, save, symbol_tokenizer
 from rlvr import group_advantages, row_uniforms, sample, score, update_gradients
 
@@ -74,6 +73,10 @@ def parse_args(argv=None):
     group.add_argument("--max-new-tokens", type=int, help=f"longest completion ({preset('max_new_tokens')})")
     group.add_argument("--temperature", type=float, default=1.0, help="of sampling and of the log-probs trained "
                        "(default: 1.0)")
+    group.add_argument("--cache-tokens", type=int, default=65536, help="prompt and completion tokens in the KV cache "
+                       "at once; rows beyond them wait until others finish (default: 65536)")
+    group.add_argument("--compile", action="store_true", help="decode with torch.compile, on CUDA with CUDA graphs; "
+                       "starts slowly (default: off)")
     group = parser.add_argument_group("loss")
     group.add_argument("--advantage-scale", choices=["std", "none"], default="std", help="divide advantages by the "
                        "group's std (GRPO), or not (Dr. GRPO) (default: std)")
@@ -132,7 +135,8 @@ def resolve_args(parser, args):
         parser.error("--warmup-steps: there are demonstrations only for --model tiny --task arithmetic")
     if args.warmup_steps is None:
         args.warmup_steps = 500 if args.model == "tiny" and args.task == "arithmetic" else 0
-    for name in ("prompts_per_step", "max_new_tokens", "steps", "eval_every", "eval_problems", "save_every"):
+    for name in ("prompts_per_step", "max_new_tokens", "cache_tokens", "steps", "eval_every", "eval_problems",
+                 "save_every"):
         if getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
     if args.num_samples < 2:
@@ -275,29 +279,23 @@ def tiny_base(args, task):
 # ---- 3. Optimiser ----------------------------------------------------------------------------------------------------
 
 class Optimizer:
-    """AdamW on fp32 master weights, whatever precision the model computes in.
+    """AdamW (arXiv 1711.05101) on fp32 weights, whatever precision the model computes in.
 
     At lr 1e-6 an Adam step changes a weight by about 1e-6, and bf16 keeps 8 bits: added to a bf16 weight of 0.02, 98 %
-    of such steps round to nothing. So each bf16 parameter has an fp32 master that takes the step and is rounded into
-    the model afterwards; gradients of micro-batches are summed in fp32 too. An fp32 model is its own master.
+    of such steps round to nothing. So each bf16 weight is stored with the 16 bits that it lacks: the two are an fp32
+    number, exactly, and that takes the step. Gradients of micro-batches are summed in fp32 too.
+
+    Bytes for each parameter in bf16: weight 2, lacking bits 2, Adam's moments 4 + 4, gradient 4 during the update.
     """
 
     def __init__(self, model, args):
-        self.args = args
-        self.names = [name for name, _ in model.named_parameters()]
-        self.params = list(model.parameters())
-        self.masters = [p if p.dtype == torch.float32 else p.detach().float().requires_grad_() for p in self.params]
-        for param, master in zip(self.params, self.masters):
-            if param is not master:
-                param.register_post_accumulate_grad_hook(self._accumulate_into(master))
-        self.adamw = torch.optim.AdamW(self.masters, lr=args.lr, betas=(0.9, 0.95), weight_decay=0.0)
-
-    @staticmethod
-    def _accumulate_into(master):
-        def hook(param):
-            master.grad = param.grad.float() if master.grad is None else master.grad.add_(param.grad)
-            param.grad = None
-        return hook
+        self.args, self.updates = args, 0
+        self.params = dict(model.named_parameters())
+        self.rest, self.m, self.v = {}, {}, {}
+        for name, param in self.params.items():
+            param.grad_dtype = torch.float32
+            self.rest[name] = None if param.dtype == torch.float32 else torch.zeros_like(param, dtype=torch.int16)
+            self.m[name], self.v[name] = (torch.zeros_like(param, dtype=torch.float32) for _ in range(2))
 
     def learning_rate(self, step):
         """Linear warm-up over --lr-warmup steps, then a cosine down to --lr-final of --lr at the last step."""
@@ -309,29 +307,64 @@ class Optimizer:
 
     def clip(self):
         """Clip the gradient -> its norm before."""
-        return torch.nn.utils.clip_grad_norm_(self.masters, self.args.max_grad_norm).item()
+        return torch.nn.utils.clip_grad_norm_(self.params.values(), self.args.max_grad_norm).item()
 
-    def step(self, step):
-        self.adamw.param_groups[0]["lr"] = self.learning_rate(step)
-        self.adamw.step()
-        self.adamw.zero_grad()
-        self.copy_to_model()
+    def discard(self):
+        for param in self.params.values():
+            param.grad = None
 
     @torch.no_grad()
-    def copy_to_model(self):
-        for param, master in zip(self.params, self.masters):
-            if param is not master:
-                param.copy_(master)
+    def step(self, step):
+        self.updates += 1
+        for name, param in self.params.items():
+            tensors = [param.data, param.grad, self.m[name], self.v[name], self.rest[name]]
+            # In slices, so that temporary fp32 copies of an embedding of 151,936 rows stay small.
+            slices = [tensor.view(-1).split(2**24) for tensor in tensors if tensor is not None]
+            for weight, grad, m, v, *rest in zip(*slices):
+                master = join_fp32(weight, *rest) if rest else weight
+                adamw_step(master, grad, m, v, self.updates, self.learning_rate(step))
+                if rest:
+                    split_fp32(master, weight, *rest)
+        self.discard()
 
     def state(self):
-        return {"weights": dict(zip(self.names, self.masters)), "adamw": self.adamw.state_dict()}
+        weights = {name: param.data if self.rest[name] is None else join_fp32(param.data, self.rest[name]).cpu()
+                   for name, param in self.params.items()}
+        return {"updates": self.updates, "weights": weights, "m": self.m, "v": self.v}
 
     @torch.no_grad()
     def load_state(self, state):
-        for name, master in zip(self.names, self.masters):
-            master.copy_(state["weights"][name])
-        self.adamw.load_state_dict(state["adamw"])
-        self.copy_to_model()
+        self.updates = state["updates"]
+        for name, param in self.params.items():
+            master = state["weights"][name].to(param.device)
+            if self.rest[name] is None:
+                param.copy_(master)
+            else:
+                split_fp32(master, param.data, self.rest[name])
+            self.m[name].copy_(state["m"][name])
+            self.v[name].copy_(state["v"][name])
+
+
+def adamw_step(weight, grad, m, v, t, lr, beta1=0.9, beta2=0.95, eps=1e-8):
+    """Step t, in place: m and v follow the means of g and g^2, and w -= lr m' / (sqrt(v') + eps), where m' and v' are
+    m and v corrected for their start at 0. No weight decay. Bit for bit what torch.optim.AdamW computes."""
+    m.lerp_(grad, 1 - beta1)
+    v.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    denominator = (v.sqrt() / (1 - beta2 ** t) ** 0.5).add_(eps)
+    weight.addcdiv_(m, denominator, value=-lr / (1 - beta1 ** t))
+
+
+def split_fp32(master, weight, rest):
+    """Write an fp32 tensor as bf16, rounded to nearest, and an int16 rest, so that read as integers fp32 is
+    2^16 * bf16 + rest."""
+    bits = master.view(torch.int32)
+    high = (bits + 2**15) >> 16
+    weight.view(torch.int16).copy_(high)
+    rest.copy_(bits - (high << 16))
+
+
+def join_fp32(weight, rest):
+    return ((weight.view(torch.int16).int() << 16) + rest).view(torch.float32)
 
 
 # ---- 4. Checkpoints --------------------------------------------------------------------------------------------------
@@ -457,7 +490,7 @@ def evaluate_both(model, tokenizer, task, args):
     problems, columns = task.test[:args.eval_problems], {}
     for label, prefix, temperature in (("greedy", "eval_", 0.0), ("sampled", "eval_sampled_", args.temperature)):
         summary, _ = evaluate(model, tokenizer, task, problems, 1, temperature, args.max_new_tokens, seed=-1,
-                              progress=f"evaluating, {label}")
+                              cache_tokens=args.cache_tokens, label=f"evaluating, {label}", compiled=args.compile)
         columns |= {prefix + key: value for key, value in summary.items()}
     return columns
 
@@ -474,13 +507,14 @@ def train_rlvr(model, tokenizer, task, args, optimizer, run, stop, start=0):
         problems = pick_problems(task.train, step, args.prompts_per_step, args.seed)
         prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
         uniforms = row_uniforms(range(step * B, (step + 1) * B), args.max_new_tokens, args.seed)
-        with progress_bar(f"step {step}: sampling", B) as on_finished:
+        with verifying(tokenizer, task, problems, args.num_samples, f"step {step}: sampling") as (hook, verdicts):
             rollouts = sample(model, prompts, args.num_samples, args.max_new_tokens, args.temperature,
-                              uniforms=uniforms, on_finished=on_finished)
+                              uniforms=uniforms, cache_tokens=args.cache_tokens, on_finished=hook,
+                              compiled=args.compile)
         clock.lap("sample_seconds")
 
         texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
-        rewards, parts = score(rollouts, texts, problems, task.reward)                                      # (P, G)
+        rewards, parts = score(rollouts, texts, problems, task.reward, verdicts)                               # (P, G)
         advantages = group_advantages(rewards, args.advantage_scale)                                        # (P, G)
         clock.lap("score_seconds")
 
@@ -554,13 +588,6 @@ class Clock:
 
     def total(self):
         return time.perf_counter() - self.start
-
-
-@contextlib.contextmanager
-def progress_bar(label, rows):
-    """Rows that have finished, shown only on a terminal and only while it lasts."""
-    with tqdm(total=rows, desc=label, unit="row", leave=False, delay=2, disable=None) as bar:
-        yield lambda row, ids: bar.update()
 
 
 # ---- 7. Start and end ------------------------------------------------------------------------------------------------
