@@ -5,10 +5,10 @@
     python train.py --model Qwen/Qwen3-1.7B-Base --task gsm8k --name gsm8k-1.7b
     python train.py --resume                         continue the newest run where it stopped
 
-What you will learn here: how the five steps of rlvr.py become a training run. The loop itself is section 6 and fits one
-screen; sections 2 to 5 are what it takes to run it in practice (a base model for the laptop, fp32 master weights,
-checkpoints, a log), and each can be skipped on a first reading. Left out for now: several GPUs, several updates per
-batch, activation checkpointing.
+What you will learn here: how the five steps of rlvr.py become a training run. The loop itself is section 7 and fits one
+screen; sections 2 to 6 are what it takes to run it in practice (a base model for the laptop, fp32 master weights,
+checkpoints, a log, checks before the first step), and each can be skipped on a first reading. Left out for now:
+several GPUs, several updates per batch.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from tqdm import tqdm
 import verifiers
 from eval import evaluate, verifying
 from model import Config, ModelError, Qwen3, load, pick_device, save, symbol_tokenizer
-from rlvr import group_advantages, row_uniforms, sample, score, update_gradients
+from rlvr import CHUNK_ELEMENTS, Rollouts, group_advantages, row_uniforms, sample, score, update_gradients
 
 # ---- 1. Flags --------------------------------------------------------------------------------------------------------
 
@@ -91,6 +91,8 @@ def parse_args(argv=None):
     group.add_argument("--max-grad-norm", type=float, default=1.0, help="clip the gradient to this norm (default: 1.0)")
     group.add_argument("--micro-batch-tokens", type=int, help="tokens per forward and backward pass, padding included; "
                        f"less takes less memory and gives the same gradient ({preset('micro_batch_tokens')})")
+    group.add_argument("--activation-checkpointing", action=argparse.BooleanOptionalAction, help="keep only each "
+                       "block's input, compute the rest twice: less memory, same gradient (default: on, tiny off)")
     group = parser.add_argument_group("run")
     group.add_argument("--steps", type=int, default=100, help="updates in all (default: 100)")
     group.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
@@ -101,6 +103,8 @@ def parse_args(argv=None):
     group.add_argument("--name", help="this run's folder in it (default: task, date and time)")
     group.add_argument("--resume", action="store_true", help="continue run --name, or the newest, with its own flags; "
                        "only --steps may be given anew")
+    group.add_argument("--preflight", action="store_true", help="stop after the checks that come before step 1: "
+                       "memory, and what a few completions earn (default: off)")
     group.add_argument("--device", choices=["cpu", "cuda", "mps"], help="(default: the best the machine has)")
     group.add_argument("--dtype", choices=["float32", "bfloat16"], help="of the computation; the optimiser keeps fp32 "
                        "weights either way (default: bfloat16 on a GPU that has it, else float32)")
@@ -116,7 +120,8 @@ def resolve_args(parser, args):
         flags = json.loads((run / "config.json").read_text())["flags"]
         given = parser.parse_args([])                       # --steps may differ; it counts from the run's beginning
         steps = args.steps if args.steps != given.steps else flags["steps"]
-        return argparse.Namespace(**{**flags, "steps": steps, "name": run.name, "runs": args.runs, "resume": True})
+        return argparse.Namespace(**{**vars(given), **flags, "steps": steps, "name": run.name, "runs": args.runs,
+                                     "resume": True, "preflight": args.preflight})
     device, dtype, reason = pick_device(args.device)
     args.device, args.dtype = device, args.dtype or str(dtype).removeprefix("torch.")
     args.reason = f"{device} in {args.dtype} ({reason})"
@@ -131,6 +136,8 @@ def resolve_args(parser, args):
     for name, value in PRESETS[args.task if args.model == "tiny" else "text"].items():
         if getattr(args, name) is None:
             setattr(args, name, value)
+    if args.activation_checkpointing is None:
+        args.activation_checkpointing = args.model != "tiny"
     if args.warmup_steps and (args.model, args.task) != ("tiny", "arithmetic"):
         parser.error("--warmup-steps: there are demonstrations only for --model tiny --task arithmetic")
     if args.warmup_steps is None:
@@ -469,7 +476,122 @@ def batch_metrics(rewards, parts, rollouts):
             "hopeless": (~mixed & (right.mean(1) <= 0.5)).float().mean().item()}
 
 
-# ---- 6. The loop -----------------------------------------------------------------------------------------------------
+# ---- 6. Preflight ----------------------------------------------------------------------------------------------------
+# What goes wrong most often goes wrong at once: memory, a prompt the model does not understand, a verifier that never
+# pays, completions that never end. So all of it is tried before step 1, and nothing of it is felt afterwards: no
+# update is made and no random state used.
+
+class PreflightError(Exception):
+    """The run would fail or learn nothing: the message says why and what to do."""
+
+
+def preflight(model, tokenizer, task, args, optimizer):
+    """Sample a batch and show what it earns, run the largest possible micro-batch, compare memory with what there is.
+
+    Raises PreflightError if memory will not do, and, if 64 completions or more say so (fewer prove little, and then it
+    only warns), when the verifier fails, when nearly all is cut off and when no group has mixed rewards.
+    """
+    longest = max(task.train, key=lambda problem: len(problem["problem"]))
+    prompt = len(tokenizer.encode_prompt(task.prompt(longest)))
+    width = prompt + args.max_new_tokens
+    rows = min(args.prompts_per_step * args.num_samples, max(1, args.micro_batch_tokens // width))
+    needed, there = memory_estimate(model, args, rows, width), memory_of(args.device)
+    remedy = "less --micro-batch-tokens, --cache-tokens, --num-samples or --max-new-tokens, or a smaller model"
+    if there and needed > there:
+        raise PreflightError(f"{args.device} has {there / 1e9:.1f} GB, about {needed / 1e9:.1f} are needed: {remedy}")
+    clock, records = Clock(), []
+    try:
+        for step in (1, 2, 3):                          # one batch will do, unless it teaches nothing: then ask again
+            problems = pick_problems(task.train, step, args.prompts_per_step, args.seed)
+            records += evaluate(model, tokenizer, task, problems, args.num_samples, args.temperature,
+                                args.max_new_tokens, seed=-1 - step, cache_tokens=args.cache_tokens, label="preflight",
+                                compiled=args.compile)[1]
+            if mixed_groups(records, args.num_samples):
+                break
+        clock.lap("sample")
+        ids, ones = torch.zeros(rows, width, dtype=torch.long, device=args.device), torch.ones(rows, device=args.device)
+        largest = Rollouts(ids, (ones * prompt).long(), (ones * args.max_new_tokens).long(), ones.bool(),
+                           ids[:, 1:].float(), rows)
+        update_gradients(model, largest, ones[None], args.temperature, args.loss_norm, args.max_new_tokens,
+                         args.micro_batch_tokens)
+        optimizer.discard()
+        clock.lap("update")
+    except torch.OutOfMemoryError as error:
+        raise PreflightError(f"out of memory ({str(error)[:200]}): {remedy}") from error
+    audit(tokenizer, task, records, args)
+    tokens = sum(len(tokenizer.encode_prompt(task.prompt(r))) + r["length"] for r in records)
+    print(f"preflight: a step takes about {clock.laps['sample'] / step:.1f} s to sample and judge and "
+          f"{clock.laps['update'] * tokens / step / (rows * width):.1f} s to update; memory {needed / 1e9:.1f} GB "
+          f"estimated, {memory_used(args.device) / 1e9:.1f} measured with a micro-batch of {rows} x {width} tokens"
+          + (f", {there / 1e9:.1f} there" if there else ""))
+
+
+def mixed_groups(records, G):
+    return sum(len({r["reward"] for r in records[i:i + G]}) > 1 for i in range(0, len(records), G))
+
+
+def audit(tokenizer, task, records, args):
+    """Show what a batch of completions earns, and stop if there is nothing to learn from it."""
+    G, n, mixed = args.num_samples, len(records), mixed_groups(records, args.num_samples)
+    right, cut, failed = (sum(r[key] for r in records) / n for key in ("accuracy", "truncated", "failed"))
+    print(f"preflight: of {n} completions {right:.0%} are right and {cut:.0%} cut off; rewards differ within {mixed} "
+          f"of {n // G} groups. For example:")
+    for i in range(0, n, G)[:1 if args.model == "tiny" else 3]:
+        r = max(records[i:i + G], key=lambda r: r["reward"])
+        prompt = tokenizer.decode(tokenizer.encode_prompt(task.prompt(r)), skip_special_tokens=False)
+        print(f"    {prompt[-100:]!r} -> {r['completion'][-100:]!r}: boxed "
+              f"{verifiers.extract_boxed_answer(r['completion'])}, truth {r['answer'][:60]}, "
+              f"{'cut off' if r['truncated'] else 'ended by itself'}, reward {r['reward']:.2f}")
+    if failed > 0.5:
+        trouble = f"the verifier fails on {failed:.0%} of the completions (its errors are in the warnings above)"
+    elif cut >= 0.9:
+        trouble = (f"{cut:.0%} of the completions are cut off at {args.max_new_tokens} tokens and earn nothing: try "
+                   "more --max-new-tokens, or the --template this model was trained with")
+    elif not mixed:
+        trouble = "in every group all rewards are equal, so there is nothing to learn: try " + (
+            "a harder task" if right > 0.5 else
+            "an easier task, a stronger model, more --num-samples or another --template")
+    else:
+        return
+    if n >= 64:
+        raise PreflightError(trouble)
+    print(f"preflight: warning: {trouble} ({n} completions prove little, so the run goes on)")
+
+
+def memory_estimate(model, args, rows, width):
+    """Bytes at the worst moment, roughly: what sampling holds or what the largest micro-batch holds."""
+    c, V = model.config, model.config.num_tokens
+    n, size = sum(p.numel() for p in model.parameters()), model.model.embed_tokens.weight.element_size()
+    B, tokens = args.prompts_per_step * args.num_samples, rows * width
+    cache = 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim * size * min(B * width, args.cache_tokens)
+    block = 5 * c.hidden_size + 4 * c.intermediate_size + c.head_dim * (5 * c.num_attention_heads
+                                                                        + 5 * c.num_key_value_heads)
+    kept = block + c.hidden_size * c.num_hidden_layers if args.activation_checkpointing else block * c.num_hidden_layers
+    sampling = cache + B * V * (size + 16)                                     # logits and four fp32 tensors like them
+    update = 4 * n + tokens * kept * size + min(CHUNK_ELEMENTS, tokens * V) * (size + 16)
+    return 12 * n + max(sampling, update)                                     # 12 n: weights and moments, see Optimizer
+
+
+def memory_of(device):
+    """Bytes of memory of the device, None if unknown."""
+    if device == "cuda":
+        return torch.cuda.get_device_properties(0).total_memory
+    if device == "mps":
+        return torch.mps.recommended_max_memory()
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
+
+
+def memory_used(device):
+    """The most bytes that were in use so far: tensors on a GPU, the whole process on a CPU."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    if device == "mps":
+        return torch.mps.driver_allocated_memory()
+    import resource                                                                # not on Windows
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+# ---- 7. The loop -----------------------------------------------------------------------------------------------------
 
 def pick_problems(problems, step, count, seed):
     """The `count` problems of a step: a walk through a new random order of all problems in every epoch."""
@@ -590,10 +712,10 @@ class Clock:
         return time.perf_counter() - self.start
 
 
-# ---- 7. Start and end ------------------------------------------------------------------------------------------------
+# ---- 8. Start and end ------------------------------------------------------------------------------------------------
 
-def start_run(args):
-    """Load what the flags name and write config.json -> (model, tokenizer, task, run folder)."""
+def load_all(args):
+    """Load what the flags name -> (model, tokenizer, task)."""
     task = verifiers.get_task(args.task, args.data)
     if not task.train:
         raise verifiers.DataError(f"task {args.task} is for evaluation only: train on another one")
@@ -602,11 +724,20 @@ def start_run(args):
     if not args.resume:
         args.base = str(tiny_base(args, task)) if args.model == "tiny" else args.model
     model, tokenizer = load(args.base, args.device, getattr(torch, args.dtype), args.template)
-    run = Path(args.runs, args.name)
+    model.checkpoint_blocks = args.activation_checkpointing
+    if args.compile:
+        try:
+            torch.compile(lambda x: 2 * x)(torch.ones(3, device=args.device))
+        except Exception as error:                      # no C++ compiler, or no Triton for this GPU
+            args.compile = False
+            print(f"--compile: torch.compile does not work here ({str(error)[:200]}); going on without")
+    return model, tokenizer, task
+
+
+def write_config(args, run):
     run.mkdir(parents=True, exist_ok=True)
     versions = {"python": sys.version.split()[0], "torch": torch.__version__, "git": git_commit()}
     (run / "config.json").write_text(json.dumps({"flags": vars(args), "versions": versions}, indent=2))
-    return model, tokenizer, task, run
 
 
 def git_commit():
@@ -629,10 +760,15 @@ def describe(model, tokenizer, task, args):
 def main(argv=None):
     args = parse_args(argv)
     began = time.perf_counter()
-    model, tokenizer, task, run = start_run(args)
+    model, tokenizer, task = load_all(args)
     describe(model, tokenizer, task, args)
-    optimizer = Optimizer(model, args)
+    run, optimizer = Path(args.runs, args.name), Optimizer(model, args)
     start = load_checkpoint(run, optimizer)
+    if start == 0 or args.preflight:
+        preflight(model, tokenizer, task, args, optimizer)
+        if args.preflight:
+            return
+    write_config(args, run)
     if start > args.steps:
         raise ModelError(f"{run} has already made {start} steps: give --steps a larger number")
     if args.resume:
@@ -668,7 +804,7 @@ def main(argv=None):
 if __name__ == "__main__":
     try:
         main()
-    except (ModelError, verifiers.DataError) as error:
+    except (ModelError, PreflightError, verifiers.DataError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit("stopped before the first step: nothing to save yet")

@@ -1,14 +1,16 @@
 """rlvr.py: the chapter's numbers, sampling against the plain way of doing it, and the traps that give no error."""
 
 import math
+import threading
 
 import pytest
 import torch
 
 import rlvr
-from model import KVCache
-from rlvr import (Rollouts, compute_grpo_loss, decode, draw, group_advantages, loss_weights, microbatches, next_token_probs,
-                  policy_loss, row_uniforms, sample, score, token_logprobs, update_gradients)
+from model import Block, KVCache
+from rlvr import (Rollouts, compute_grpo_loss, decode, draw, group_advantages, loss_weights, microbatches,
+                  next_token_probs, policy_loss, row_uniforms, sample, score, token_logprobs, update_gradients,
+                  verdict_threads)
 from verifiers import MATH_RULES, aggregate, reward_rlvr, verify_math
 
 grow = KVCache.grow
@@ -133,7 +135,7 @@ def test_a_row_alone_equals_the_same_row_in_a_batch(model, prompts):
 @pytest.mark.parametrize("patience", [1, 8])                                 # as on a CPU and as on a GPU
 @pytest.mark.parametrize("cache_tokens", [1, 90, 200, 450])
 def test_waiting_rows_take_the_places_of_finished_ones(model, prompts, cache_tokens, patience, monkeypatch):
-    """1, 2, 5 and 11 rows at a time: the same tokens and log-probs as 12 rows at once, whose order of ending differs."""
+    """1, 2, 5 and 11 rows at a time: the same tokens and log-probs as 12 at once, which end in another order."""
     monkeypatch.setattr(rlvr, "PATIENCE", {"cpu": patience})
     uniforms = row_uniforms(range(12), 25, seed=1)
     together = sample(model, prompts, 4, 25, uniforms=uniforms)
@@ -301,6 +303,17 @@ def test_the_micro_batch_split_does_not_change_the_gradient(model, prompts, norm
     torch.testing.assert_close(whole, torch.cat([g.flatten() for g in plain]), atol=1e-6, rtol=1e-4)
 
 
+def test_checkpointed_blocks_give_the_same_gradient(model, prompts, monkeypatch):
+    rollouts, calls, forward = sample(model, prompts, 4, 20), [], Block.forward
+    advantages = group_advantages(torch.rand(3, 4))
+    kept, stats = gradient(model, rollouts, advantages)
+    model.checkpoint_blocks = True
+    monkeypatch.setattr(Block, "forward", lambda *args: calls.append(1) or forward(*args))
+    again, again_stats = gradient(model, rollouts, advantages)
+    assert torch.equal(again, kept) and again_stats == stats
+    assert len(calls) == 2 * len(model.model.layers)                         # every block ran twice
+
+
 def test_groups_without_signal_give_exactly_no_gradient(model, prompts):
     rollouts = sample(model, prompts, 4, 20)
     none, stats = gradient(model, rollouts, group_advantages(torch.ones(3, 4)))
@@ -348,6 +361,37 @@ def test_a_completion_that_was_cut_off_earns_nothing():
     rewards, parts = score(rollouts, ["\\boxed{4}", "\\boxed{4} and so on and"], [{"answer": "4"}],
                            lambda text, problem: (reward_rlvr(text, problem["answer"]), {}))
     assert rewards.tolist() == [[1.0, 0.0]] and [part["truncated"] for part in parts] == [0.0, 1.0]
+
+
+def finished_rollouts(rows):
+    return Rollouts(torch.zeros(rows, 3), torch.ones(rows), torch.ones(rows), torch.ones(rows).bool(), None, rows)
+
+
+@pytest.mark.filterwarnings("ignore:the verifier failed")
+@pytest.mark.parametrize("early", [False, True])
+def test_a_verifier_that_raises_costs_a_reward_and_not_the_run(early):
+    def reward(text, problem):
+        return 1 / float(text), {}
+    begin, texts = verdict_threads(reward, 2), ["1", "0", "2", "two"]
+    verdicts = {row: begin(text, {}) for row, text in enumerate(texts)} if early else None
+    rewards, parts = score(finished_rollouts(4), texts, [{}], reward, verdicts)
+    assert rewards.tolist() == [[1.0, 0.0, 0.5, 0.0]] and [part["failed"] for part in parts] == [0, 1, 0, 1]
+    assert [part["accuracy"] for part in parts] == [1.0, 0.0, 0.5, 0.0]
+    with pytest.warns(UserWarning, match="could not convert string to float: 'two'"):
+        score(finished_rollouts(4), texts, [{}], reward)
+
+
+@pytest.mark.filterwarnings("ignore:the verifier failed")
+def test_a_verifier_that_hangs_holds_up_the_step_only_so_long():
+    """One of two threads hangs for good; what the other judges counts, in the order of the rows."""
+    def reward(text, problem):
+        if text == "hang":
+            threading.Event().wait()
+        return float(text), {}
+    begin, texts = verdict_threads(reward, 2), ["1", "hang", "2", "3"]
+    verdicts = {row: begin(texts[row], {}) for row in (3, 1, 0, 2)}                       # the order of finishing
+    rewards, parts = score(finished_rollouts(4), texts, [{}], reward, verdicts, patience=0.5)
+    assert rewards.tolist() == [[1.0, 0.0, 2.0, 3.0]] and [part["failed"] for part in parts] == [0, 1, 0, 0]
 
 
 def test_compute_grpo_loss_is_the_chapters_formula(model, tokenizer):

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import eval as evaluation
 import train
 import verifiers
 from conftest import ROOT
@@ -143,7 +144,8 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_loses_nothing(tmp_path, m
         ordinary.reward = reward
         return ordinary
     monkeypatch.setitem(verifiers.TASKS, "one-digit", task)
-    monkeypatch.setattr(train, "score", lambda *args: forced_finish(*args))
+    monkeypatch.setattr(train, "score", pretend(finished=True))
+    monkeypatch.setattr(train, "preflight", lambda *args: None)
     with pytest.raises(SystemExit, match="step 3 has loss nan"):
         run(tmp_path, "--steps", "10")
     folder = tmp_path / "run"
@@ -154,11 +156,65 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_loses_nothing(tmp_path, m
     assert [row["step"] for row in metrics(folder)] == [0, 1, 2]
 
 
-def forced_finish(rollouts, *rest):
-    """score, for completions that all count as finished (an untrained model rarely ends in time)."""
+def pretend(finished):
+    """score, for completions that all count as finished (an untrained model rarely ends in time), or all as cut off."""
     from rlvr import score
-    rollouts.finished = torch.ones_like(rollouts.finished)
-    return score(rollouts, *rest)
+
+    def pretending(rollouts, *rest):
+        rollouts.finished = torch.full_like(rollouts.finished, finished)
+        return score(rollouts, *rest)
+    return pretending
+
+
+# ---- Preflight -------------------------------------------------------------------------------------------------------
+
+def test_the_preflight_leaves_the_run_bitwise_unchanged(tmp_path, monkeypatch, capsys):
+    flags = ["--steps", "3", "--prompts-per-step", "64", "--num-samples", "16"]
+    with_it = run(tmp_path, *flags, name="with")
+    assert "preflight: of 1024 completions" in capsys.readouterr().out
+    monkeypatch.setattr(train, "preflight", lambda *args: None)
+    without = run(tmp_path, *flags, name="without")
+    assert without_clock(metrics(with_it)) == without_clock(metrics(without)) and metrics(without)[-1]["trained"]
+    ours, theirs = (load_file(folder / "final" / "model.safetensors") for folder in (with_it, without))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_preflight_alone_runs_the_largest_micro_batch_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    shapes, forward = [], Qwen3.forward
+    monkeypatch.setattr(Qwen3, "forward", lambda model, ids, *args, **kw: (
+        shapes.append(tuple(ids.shape)) if torch.is_grad_enabled() else None, forward(model, ids, *args, **kw))[1])
+    folder = run(tmp_path, "--preflight", "--micro-batch-tokens", "60")
+    out = capsys.readouterr().out
+    assert shapes == [(7, 7)]                             # 7 rows of 4 + 4 tokens; the last is not read
+    assert "micro-batch of 7 x 8 tokens" in out and "truth" in out and not folder.exists()
+
+
+@pytest.mark.parametrize("reward, finished, message", [
+    (lambda text, problem: (0.0, {}), True, "all rewards are equal.*an easier task"),
+    (lambda text, problem: (1.0, {}), True, "all rewards are equal.*a harder task"),
+    (lambda text, problem: 1 / 0, True, "the verifier fails on 100%"),
+    (verifiers.exact_reward, False, "100% of the completions are cut off at 4 tokens"),
+])
+@pytest.mark.filterwarnings("ignore:the verifier failed")
+def test_a_hopeless_run_stops_with_a_reason(tmp_path, monkeypatch, capsys, reward, finished, message):
+    """16 completions are too few to give up; 64 are not."""
+    def task():
+        ordinary = verifiers.one_digit()
+        ordinary.reward = reward
+        return ordinary
+    monkeypatch.setitem(verifiers.TASKS, "one-digit", task)
+    monkeypatch.setattr(evaluation, "score", pretend(finished))
+    run(tmp_path, "--steps", "1", "--prompts-per-step", "1", name="few")
+    assert re.search("preflight: warning: .*" + message, capsys.readouterr().out)
+    with pytest.raises(train.PreflightError, match=message):
+        run(tmp_path, "--steps", "1", "--num-samples", "16", name="many")
+    assert not (tmp_path / "many").exists()
+
+
+def test_too_little_memory_is_seen_before_it_is_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "memory_of", lambda device: 1e6)
+    with pytest.raises(train.PreflightError, match=r"cpu has 0\.0 GB, about 0\.\d are needed: less --micro-batch"):
+        run(tmp_path, "--steps", "1", "--prompts-per-step", "64", "--num-samples", "64")
 
 
 # ---- Optimiser -------------------------------------------------------------------------------------------------------
