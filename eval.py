@@ -11,8 +11,10 @@ Left out for now: majority voting, few-shot prompts, several GPUs.
 """
 
 import argparse
+import contextlib
 import json
 import math
+import os
 import sys
 from pathlib import Path
 
@@ -20,39 +22,50 @@ from tqdm import tqdm
 
 import verifiers
 from model import ModelError, load, pick_device
-from rlvr import row_uniforms, sample, score
+from rlvr import row_uniforms, sample, score, verdict_threads
 
 # ---- 1. Evaluate -----------------------------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def verifying(tokenizer, task, problems, num_samples, label):
+    """Judge completions while others are still being sampled -> (on_finished for sample, verdicts for score)."""
+    verdicts, threads = {}, os.cpu_count() or 1
+    begin = verdict_threads(task.reward, threads)
+    with tqdm(total=len(problems) * num_samples, desc=label, unit="row", leave=False, delay=2, disable=None) as bar:
+        def on_finished(row, ids):
+            verdicts[row] = begin(tokenizer.decode(ids), problems[row // num_samples])
+            bar.update()
+        try:
+            yield on_finished, verdicts
+        finally:
+            for _ in range(threads):
+                begin(None, None)                                       # each ends one thread, when all work is done
+
+
 def evaluate(model, tokenizer, task, problems, num_samples=1, temperature=0.0, max_new_tokens=512, seed=0, top_p=1.0,
-             top_k=0, min_p=0.0, batch_tokens=65536, progress=None):
+             top_k=0, min_p=0.0, cache_tokens=65536, label="evaluating", compiled=False):
     """Sample and judge num_samples completions of each problem -> (summary dict, records).
 
     temperature 0 is greedy. Every completion has its own random numbers (row_uniforms), so in fp32 the result does not
-    depend on batch_tokens, the number of prompt and completion tokens that are held in memory at once.
+    depend on cache_tokens, the number of prompt and completion tokens that are held in memory at once.
     Summary: n, accuracy, low, high (95 % interval), reward, length (tokens), truncated and answered (shares).
     Records: one dict per completion, with the text, its length, reward, parts and whether it finished.
     """
     prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
-    longest = max(map(len, prompts)) + max_new_tokens
-    batch = max(1, batch_tokens // (longest * num_samples))
+    uniforms = row_uniforms(range(len(problems) * num_samples), max_new_tokens, seed)
+    with verifying(tokenizer, task, problems, num_samples, label) as (on_finished, verdicts):
+        rollouts = sample(model, prompts, num_samples, max_new_tokens, temperature, top_p, top_k, min_p,
+                          uniforms=uniforms, cache_tokens=cache_tokens, on_finished=on_finished, compiled=compiled)
+    texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
+    rewards, parts = score(rollouts, texts, problems, task.reward, verdicts)
     records = []
-    with tqdm(total=len(problems), desc=progress, leave=False, disable=progress is None or None) as bar:
-        for start in range(0, len(problems), batch):
-            chunk = problems[start:start + batch]
-            rows = range(start * num_samples, (start + len(chunk)) * num_samples)
-            rollouts = sample(model, prompts[start:start + batch], num_samples, max_new_tokens, temperature, top_p,
-                              top_k, min_p, uniforms=row_uniforms(rows, max_new_tokens, seed))
-            texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
-            rewards, parts = score(rollouts, texts, chunk, task.reward)
-            for i, (text, reward, part) in enumerate(zip(texts, rewards.flatten().tolist(), parts)):
-                problem = chunk[i // num_samples]
-                records.append({"problem": problem["problem"], "answer": problem["answer"], "completion": text,
-                                "length": int(rollouts.lengths[i]), "reward": reward, **part,
-                                # what was cut off is not an answer, even if a right box stands in it
-                                "accuracy": part["accuracy"] * (1 - part["truncated"])})
-            bar.update(len(chunk))
+    for i, (text, reward, part) in enumerate(zip(texts, rewards.flatten().tolist(), parts)):
+        problem = problems[i // num_samples]
+        records.append({"problem": problem["problem"], "answer": problem["answer"], "completion": text,
+                        "length": int(rollouts.lengths[i]), "reward": reward, **part,
+                        # what was cut off is not an answer, even if a right box stands in it
+                        "accuracy": part["accuracy"] * (1 - part["truncated"])})
     return summarise(records, num_samples), records
 
 
@@ -166,7 +179,7 @@ def evaluate_model(name, task, problems, args):
     results = {}
     for label, samples, temperature in (("greedy", 1, 0.0), ("sampled", args.num_samples, args.temperature)):
         s, records = evaluate(model, tokenizer, task, problems, samples, temperature, args.max_new_tokens, args.seed,
-                              args.top_p, args.top_k, args.min_p, progress=f"{Path(name).name} {label}")
+                              args.top_p, args.top_k, args.min_p, label=f"{Path(name).name} {label}")
         print(f"{name[-40:]:40} {label:10} {s['accuracy']:8.3f} {s['low']:7.3f} - {s['high']:5.3f} {s['length']:7.1f} "
               f"{s['truncated']:8.1%} {1 - s['answered']:9.1%}"
               + "".join(f"{mean_pass_at_k(records, samples, k):9.3f}" for k in args.k if samples >= k))

@@ -27,6 +27,7 @@ from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 
 class ModelError(Exception):
@@ -141,33 +142,67 @@ class KVCache:
     at position s, so a query at position p may see exactly the slots <= p. That one rule serves ragged rows, and makes
     whatever stands in later slots (the right padding of a shorter prompt) invisible until it is overwritten.
 
-    k, v: a list over layers of (B, K, S, D). lengths: (B,) tokens that each row holds. used: max(lengths), as a plain
-    int, so that no step has to ask the device for it.
+    k, v: a list over layers of (B, K, S, D). lengths: (B,) tokens that each row holds. used: no row holds more; a plain
+    int, so that no step has to ask the device for it, and attention reads no slot beyond. Of a static cache attention
+    reads (and masks) all slots, so that no shape changes from step to step, as torch.compile likes it.
     """
 
-    def __init__(self, config, rows, slots, device, dtype):
+    def __init__(self, config, rows, slots, device, dtype, static=False):
         shape = (rows, config.num_key_value_heads, slots, config.head_dim)
         # zeros, not empty: a masked slot has weight 0, but 0 * NaN would still be NaN
         self.k, self.v = ([torch.zeros(shape, device=device, dtype=dtype) for _ in range(config.num_hidden_layers)]
                           for _ in range(2))
         self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
         self.rows = torch.arange(rows, device=device)[:, None]
-        self.used = 0
+        self.static, self.used = static, 0
+        self._pin()
+
+    @property
+    def slots(self):
+        return self.k[0].size(2)
+
+    def end(self, T):
+        """Attention over T more tokens reads the slots before this one."""
+        if self.static:
+            return self.slots
+        if self.used + T > self.slots:
+            raise ValueError(f"the cache has {self.slots} slots, too few for {self.used} + {T} tokens")
+        return self.used + T
 
     def write(self, layer, k, v, positions):
-        """Store k, v (B, K, T, D) at positions (B, T); returns all keys and values so far, (B, K, used + T, D)."""
+        """Store k, v (B, K, T, D) at positions (B, T); returns all keys and values so far, (B, K, end, D)."""
         self.k[layer][self.rows, :, positions] = k.transpose(1, 2)
         self.v[layer][self.rows, :, positions] = v.transpose(1, 2)
-        end = self.used + k.size(2)
+        end = self.end(k.size(2))
         return self.k[layer][:, :, :end], self.v[layer][:, :, :end]
 
-    def take(self, rows, slots=None):
-        """Keep the given rows (a LongTensor; a row may be named several times); slots: room for that many tokens."""
-        for side in (self.k, self.v):
-            for layer, old in enumerate(side):                # layer by layer, so that two whole caches never coexist
-                side[layer] = F.pad(old[rows], (0, 0, 0, slots - old.size(2))) if slots else old[rows]
+    def put(self, places, other, rows):
+        """Put the given rows of another cache into places of this one, which need not be empty; a row of the other may
+        be named several times."""
+        for ours, theirs in zip(self.k + self.v, other.k + other.v):
+            ours[places, :, :other.slots] = theirs[rows]
+        self.lengths[places] = other.lengths[rows]
+
+    def take(self, rows):
+        """Keep only the given rows, a LongTensor."""
+        self._change(lambda old: old[rows])
         self.lengths = self.lengths[rows]
         self.rows = torch.arange(len(rows), device=rows.device)[:, None]
+
+    def grow(self, slots):
+        """Make room for so many tokens in each row."""
+        self._change(lambda old: F.pad(old, (0, 0, 0, slots - old.size(2))))
+        self._pin()
+
+    def _change(self, function):
+        for side in (self.k, self.v):
+            for layer, old in enumerate(side):                # layer by layer, so that two whole caches never coexist
+                side[layer] = function(old)
+
+    def _pin(self):
+        if self.static:                 # a CUDA graph that writes to a tensor must know that it stays where it is
+            for layer in self.k + self.v:
+                torch._dynamo.mark_static_address(layer, guard=False)
 
 
 class Attention(nn.Module):
@@ -236,6 +271,7 @@ class Qwen3(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.config = config
+        self.checkpoint_blocks = False      # keep only each block's input and compute the rest again on the way back
         self.model = nn.ModuleDict(dict(
             embed_tokens=nn.Embedding(config.vocab_size, config.hidden_size),
             layers=nn.ModuleList(Block(config, layer) for layer in range(config.num_hidden_layers)),
@@ -252,19 +288,20 @@ class Qwen3(nn.Module):
         """
         B, T = ids.shape
         positions = torch.arange(T, device=ids.device).expand(B, T)
-        mask = None
-        if cache is not None and cache.used > 0:
+        mask, end = None, None if cache is None else cache.end(T)
+        if cache is not None and (cache.static or cache.used > 0):
             positions = positions + cache.lengths[:, None]                                       # (B, T)
-            slots = torch.arange(cache.used + T, device=ids.device)
+            slots = torch.arange(end, device=ids.device)
             mask = slots <= positions[:, None, :, None]                                          # (B, 1, T, S)
-        if cache is not None and cache.used + T > cache.k[0].size(2):
-            raise ValueError(f"the cache has {cache.k[0].size(2)} slots, too few for {cache.used} + {T} tokens")
         x = self.model.embed_tokens(ids)                                                         # (B, T, C)
         rope = rope_tables(positions, self.config, x.dtype)
         for block in self.model.layers:
-            x = block(x, rope, positions, mask, cache)
+            if self.checkpoint_blocks and torch.is_grad_enabled():
+                x = checkpoint(block, x, rope, positions, mask, cache, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x = block(x, rope, positions, mask, cache)
         if cache is not None:
-            cache.lengths, cache.used = cache.lengths + T, cache.used + T
+            cache.lengths, cache.used = cache.lengths + T, end
         x = self.model.norm(x)
         weight = self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
         return F.linear(x, weight) if head is None else head(x, weight)
@@ -273,8 +310,8 @@ class Qwen3(nn.Module):
     def device(self):
         return self.model.embed_tokens.weight.device
 
-    def new_cache(self, rows, slots):
-        return KVCache(self.config, rows, slots, self.device, self.model.embed_tokens.weight.dtype)
+    def new_cache(self, rows, slots, static=False):
+        return KVCache(self.config, rows, slots, self.device, self.model.embed_tokens.weight.dtype, static)
 
     @torch.no_grad()
     def init_weights(self, generator):
@@ -490,7 +527,7 @@ def main(name, text, max_new_tokens=64):
     ids = tokenizer.encode_prompt(text)
     cache = model.new_cache(rows=1, slots=len(ids) + max_new_tokens)
     step = torch.tensor([ids], device=device)                                   # (1, T): the prompt, then single tokens
-    while len(ids) < cache.k[0].size(2) and ids[-1] not in model.config.eos_token_id:
+    while len(ids) < cache.slots and ids[-1] not in model.config.eos_token_id:
         ids.append(model(step, cache)[0, -1, :model.config.num_tokens].argmax().item())
         step = torch.tensor([ids[-1:]], device=device)
     print(tokenizer.decode(ids))

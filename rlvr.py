@@ -27,7 +27,13 @@ Letters: P prompts, G completions per prompt (the group), B = P*G rows, R rows s
 in the vocabulary, C hidden size.
 """
 
+import functools
+import threading
+import time
+import warnings
+from concurrent.futures import Future
 from dataclasses import dataclass
+from queue import SimpleQueue
 
 import torch
 import torch.nn.functional as F
@@ -105,75 +111,124 @@ def draw(probs, uniforms):
     return torch.minimum(drawn, last).squeeze(1)               # u * total may round up to total
 
 
+def prefill(model, prompts):
+    """Read P prompts -> (their cache, the logits of the first token after each (P, V))."""
+    lengths = torch.tensor([len(prompt) for prompt in prompts], device=model.device)
+    # The pad id is never seen by attention nor counted by the loss; any valid id will do.
+    longest = max(map(len, prompts))
+    padded = torch.tensor([prompt + [0] * (longest - len(prompt)) for prompt in prompts], device=model.device)
+    cache = model.new_cache(*padded.shape)
+    last = torch.arange(len(prompts), device=model.device), lengths - 1
+    logits = model(padded, cache, head=lambda hidden, weight: F.linear(hidden[last], weight[:model.config.num_tokens]))
+    cache.lengths = lengths
+    return cache, logits
+
+
+def decode(model, token, cache):
+    """Read the newest token of R rows (R,) -> the logits of the next one (R, V). The ids beyond V = num_tokens have an
+    embedding row but no token: they are never sampled."""
+    return model(token[:, None], cache,
+                 head=lambda hidden, weight: F.linear(hidden[:, -1], weight[:model.config.num_tokens]))
+
+
+@functools.cache
+def _compiled_decode():
+    return torch.compile(decode, mode="reduce-overhead", dynamic=False)    # with CUDA graphs where there is CUDA
+
+
+CACHE_BUCKET = 64           # slots; the cache starts with a multiple of this and doubles when it is full
+PATIENCE = {"cpu": 1}       # steps between two looks for finished rows, by device; 8 where a look waits for the device
+
+
 @torch.no_grad()
 def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, top_p=1.0, top_k=0, min_p=0.0,
-           stop_ids=None, uniforms=None, on_token=None):
-    """G completions of each prompt, all rows in one batch, with a KV cache -> Rollouts.
+           stop_ids=None, uniforms=None, cache_tokens=65536, on_finished=None, compiled=False):
+    """G completions of each prompt, many rows at once, with a KV cache -> Rollouts.
 
-    prompts:  P lists of token ids, of any lengths. temperature 0 is greedy (its log-probs are those at temperature 1).
-    stop_ids: tokens that end a completion; default model.config.eos_token_id.
-    uniforms: (P*G, max_new_tokens) random numbers, see row_uniforms; default: fresh ones from torch's generator.
-    on_token: called with the number of rows still running, now and then, for a progress bar.
+    prompts:      P lists of token ids, of any lengths. temperature 0 is greedy (its log-probs are at temperature 1).
+    stop_ids:     tokens that end a completion; default model.config.eos_token_id.
+    uniforms:     (P*G, max_new_tokens) random numbers, see row_uniforms; default: fresh ones from torch's generator.
+    cache_tokens: at most so many tokens, prompts included, are in the cache; rows that find no room wait for others to
+                  finish. It bounds the memory and changes no completion (in fp32).
+    on_finished:  called with (row, its token ids) as soon as a row is seen to have finished.
+    compiled:     decode with torch.compile: shapes then stay, and finished rows too until a waiting one replaces them.
 
-    What makes it fast: each prompt is read once and its cache handed to the G rows of its group; finished rows leave
-    the batch; on a GPU nothing in the token loop waits for the device except one look in eight for finished rows.
+    What makes it fast: each prompt is read once and its cache handed to the rows of its group; finished rows leave the
+    batch or are replaced; the cache grows with the text, and attention reads only what is in use; on a GPU nothing in
+    the token loop waits for the device except one look in eight for finished rows.
     """
     if not prompts or min(map(len, prompts)) == 0:
         raise ValueError("sample needs at least one prompt, and each prompt at least one token")
-    device, V = model.device, model.config.num_tokens
-    B, patience = len(prompts) * num_samples, 1 if device.type == "cpu" else 8
+    device, longest = model.device, max(map(len, prompts))
+    B, patience = len(prompts) * num_samples, PATIENCE.get(device.type, 8)
     stop_ids = model.config.eos_token_id if stop_ids is None else stop_ids
     stop = torch.tensor(list(stop_ids), dtype=torch.long, device=device)
     uniforms = torch.rand(B, max_new_tokens) if uniforms is None else uniforms
-    uniforms = uniforms.to(device)
-    prompt_lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
-    longest = max(map(len, prompts))
-    # The pad id is never seen by attention nor counted by the loss; any valid id will do.
-    padded = torch.tensor([prompt + [0] * (longest - len(prompt)) for prompt in prompts], device=device)    # (P, Tp)
-
-    def last_logits(hidden, weight):           # the ids beyond V have an embedding row but no token: never sample them
-        return F.linear(hidden, weight[:V])
-
-    # Prefill: read every prompt once, then give each of its G rows a copy of the cache.
-    cache = model.new_cache(len(prompts), longest)
-    every = torch.arange(len(prompts), device=device)
-    logits = model(padded, cache, head=lambda h, w: last_logits(h[every, prompt_lengths - 1], w))          # (P, V)
-    cache.lengths = prompt_lengths
-    group = every.repeat_interleave(num_samples)
-    cache.take(group, slots=longest + max_new_tokens)
-    logits, prompt_lengths = logits[group], prompt_lengths[group]                                          # (B, ...)
-
-    # Decode: one token for each row that still runs. rows[r] is the place of running row r in the full batch.
-    tokens = torch.zeros(B, max_new_tokens, dtype=torch.long, device=device)
-    token_logps = torch.zeros(B, max_new_tokens, device=device)
+    prompt_lengths = torch.tensor([len(prompt) for prompt in prompts], device=device).repeat_interleave(num_samples)
+    # What has been said, by row. The column after the last token is for rows at their limit that nobody has replaced.
+    tokens = torch.zeros(B, max_new_tokens + 1, dtype=torch.long, device=device)
+    token_logps = torch.zeros(B, max_new_tokens + 1, device=device)
+    uniforms = F.pad(uniforms.to(device), (0, 1))
     lengths = torch.zeros(B, dtype=torch.long, device=device)
-    rows = torch.arange(B, device=device)
-    running = torch.ones(B, dtype=torch.bool, device=device)
     finished = torch.zeros(B, dtype=torch.bool, device=device)
-    for t in range(max_new_tokens):
+
+    # R places, all of them free: place r holds row rows[r], if it is running[r].
+    limit = longest + max_new_tokens
+    limit += -limit % CACHE_BUCKET if compiled else 0                    # few different shapes, few compilations
+    R = min(B, max(1, cache_tokens // limit))
+    rows, running = torch.arange(R, device=device), torch.zeros(R, dtype=torch.bool, device=device)
+    cache = model.new_cache(R, min(limit, longest + CACHE_BUCKET - longest % CACHE_BUCKET), static=compiled)
+    logits = torch.empty(R, model.config.num_tokens, dtype=cache.k[0].dtype, device=device)
+    step, started, left, turn, told = _compiled_decode() if compiled else decode, 0, 0, 0, set()
+    while left or started < B:
+        # Waiting rows take the places of finished ones.
+        if started < B and left <= 0.8 * R:
+            places = (~running).nonzero().squeeze(1)[:B - started]
+            new = torch.arange(started, started + len(places), device=device)
+            first, last = started // num_samples, (started + len(places) - 1) // num_samples
+            prompt_cache, prompt_logits = prefill(model, prompts[first:last + 1])
+            group = new // num_samples - first                           # which of these prompts each new row answers
+            cache.put(places, prompt_cache, group)
+            logits[places] = prompt_logits[group]
+            rows[places], running[places] = new, True
+            started, left = started + len(new), left + len(new)
+            used = int((prompt_lengths + lengths)[rows].max())           # slots in use; from here on counted, not asked
+
+        # One token for every place. lengths does not count those of finished rows, so nobody will see them.
         logp, probs = next_token_probs(logits, temperature or 1.0, top_p, top_k, min_p)                    # (R, V)
+        t = lengths[rows]                                                                                  # (R,)
         token = draw(probs, uniforms[rows, t]) if temperature else logp.argmax(-1)                         # (R,)
         tokens[rows, t] = token
         token_logps[rows, t] = logp.gather(1, token[:, None]).squeeze(1)
         lengths[rows] += running
         stopped = torch.isin(token, stop)
         finished[rows] |= stopped & running
-        running = running & ~stopped
-        if t + 1 == max_new_tokens:
-            break
-        if (t + 1) % patience == 0:
-            left = int(running.sum())
-            if on_token is not None:
-                on_token(left)
-            if left == 0:
-                break
-            if left <= 0.8 * len(rows):        # copying the cache costs about a step; let a few rows gather first
+        running = running & ~stopped & (lengths[rows] < max_new_tokens)
+
+        # Finished rows are handed out and, when nobody waits for their places, leave the batch.
+        turn += 1
+        if turn % patience == 0:
+            before, left = left, int(running.sum())
+            if on_finished is not None and left < before:
+                for row in sorted(set(rows[~running].tolist()) - told):
+                    on_finished(row, tokens[row, :lengths[row]].tolist())
+                    told.add(row)
+            # Copying the cache costs about a step; let a few rows gather first.
+            if started == B and 0 < left <= 0.8 * len(rows) and not compiled:
                 keep = running.nonzero().squeeze(1)
                 cache.take(keep)
                 rows, token, running = rows[keep], token[keep], running[keep]
-        logits = model(token[:, None], cache, head=lambda h, w: last_logits(h[:, -1], w))                  # (R, V)
 
-    return _assemble(padded[group], prompt_lengths, tokens, token_logps, lengths, finished, num_samples)
+        if left:
+            used = min(used + 1, limit)
+            if used > cache.slots:
+                cache.grow(min(limit, 2 * cache.slots))
+            cache.lengths, cache.used = (prompt_lengths + lengths)[rows] - 1, used - 1    # a finished row stands still
+            logits = step(model, token, cache)                                                             # (R, V)
+
+    padded = torch.tensor([prompt + [0] * (longest - len(prompt)) for prompt in prompts], device=device)
+    return _assemble(padded.repeat_interleave(num_samples, 0), prompt_lengths, tokens, token_logps, lengths, finished,
+                     num_samples)
 
 
 def _assemble(prompts, prompt_lengths, tokens, token_logps, lengths, finished, num_samples):
@@ -191,19 +246,51 @@ def _assemble(prompts, prompt_lengths, tokens, token_logps, lengths, finished, n
 
 # ---- 2. Rewards ------------------------------------------------------------------------------------------------------
 
-def score(rollouts, texts, problems, reward_fn):
+def score(rollouts, texts, problems, reward_fn, verdicts=None, patience=60.0):
     """Judge every completion -> (rewards (P, G), one dict of named parts per row, for the log).
 
     texts: B decoded completions; problems: P dicts; reward_fn(completion, problem) -> (float, parts). Of the parts,
     "accuracy" is what evaluation counts (by default the reward itself) and "answered" whether there was an answer.
     A completion that was cut off earns 0: otherwise a policy could only lose by stopping.
+    verdicts: those that were begun while sampling went on (verdict_threads), by row; they get `patience` more seconds.
+    A verifier that raises, or is not done by then, costs its completion the reward (part "failed"), and not the run.
     """
-    rewards, parts = [], []
+    rewards, parts, deadline = [], [], time.monotonic() + patience
     for row, (text, finished) in enumerate(zip(texts, rollouts.finished.tolist(), strict=True)):
-        value, detail = reward_fn(text, problems[row // rollouts.num_samples])
+        try:
+            value, detail = (verdicts[row].result(max(0.0, deadline - time.monotonic())) if verdicts is not None
+                             else reward_fn(text, problems[row // rollouts.num_samples]))
+        except Exception as error:
+            warnings.warn(f"the verifier failed with {error!r}; reward 0 for {text[-80:]!r}", stacklevel=2)
+            value, detail = 0.0, {"answered": 0.0, "failed": 1.0}
         rewards.append(value if finished else 0.0)
-        parts.append({"accuracy": value, "answered": 1.0, **detail, "truncated": float(not finished)})
+        parts.append({"accuracy": value, "answered": 1.0, "failed": 0.0, **detail, "truncated": float(not finished)})
     return torch.tensor(rewards, dtype=torch.float32).view(len(problems), rollouts.num_samples), parts
+
+
+def verdict_threads(reward_fn, count):
+    """Start `count` threads for reward_fn -> begin(text, problem), which returns the Future of what reward_fn returns;
+    begin(None, None) ends one of them.
+
+    Daemon threads, of this batch only: a verifier that hangs holds up no later batch, nor the end of the program, as
+    one in an executor would.
+    """
+    queue = SimpleQueue()
+
+    def work():
+        while (item := queue.get())[1] is not None:
+            future, text, problem = item
+            try:
+                future.set_result(reward_fn(text, problem))
+            except BaseException as error:
+                future.set_exception(error)
+
+    def begin(text, problem):
+        queue.put((future := Future(), text, problem))
+        return future
+    for _ in range(count):
+        threading.Thread(target=work, daemon=True).start()
+    return begin
 
 
 # ---- 3. Advantages ---------------------------------------------------------------------------------------------------
@@ -231,7 +318,10 @@ def group_advantages(rewards, scale="std", eps=1e-6):
 
 # ---- 4. Log-probabilities --------------------------------------------------------------------------------------------
 
-def token_logprobs(model, ids, temperature=1.0, mask=None, return_entropy=False, chunk_elements=2**27):
+CHUNK_ELEMENTS = 2**25      # logits that are in memory at once: 221 positions of Qwen3, 134 MB in fp32
+
+
+def token_logprobs(model, ids, temperature=1.0, mask=None, return_entropy=False, chunk_elements=CHUNK_ELEMENTS):
     """log pi(ids[:, t+1] | ids[:, :t+1]) for every t: (B, T) -> (B, T-1), at the temperature of the sampling.
 
     mask:           (B, T-1); positions where it is 0 are not computed and give 0.

@@ -5,14 +5,13 @@
     python train.py --model Qwen/Qwen3-1.7B-Base --task gsm8k --name gsm8k-1.7b
     python train.py --resume                         continue the newest run where it stopped
 
-What you will learn here: how the five steps of rlvr.py become a training run. The loop itself is section 6 and fits one
-screen; sections 2 to 5 are what it takes to run it in practice (a base model for the laptop, fp32 master weights,
-checkpoints, a log), and each can be skipped on a first reading. Left out for now: several GPUs, several updates per
-batch, activation checkpointing.
+What you will learn here: how the five steps of rlvr.py become a training run. The loop itself is section 7 and fits one
+screen; sections 2 to 6 are what it takes to run it in practice (a base model for the laptop, fp32 master weights,
+checkpoints, a log, checks before the first step), and each can be skipped on a first reading. Left out for now:
+several GPUs, several updates per batch.
 """
 
 import argparse
-import contextlib
 import functools
 import hashlib
 import inspect
@@ -32,9 +31,9 @@ import torch.nn.functional as F
 from tqdm import tqdm
 
 import verifiers
-from eval import evaluate
+from eval import evaluate, verifying
 from model import Config, ModelError, Qwen3, load, pick_device, save, symbol_tokenizer
-from rlvr import group_advantages, row_uniforms, sample, score, update_gradients
+from rlvr import CHUNK_ELEMENTS, Rollouts, group_advantages, row_uniforms, sample, score, update_gradients
 
 # ---- 1. Flags --------------------------------------------------------------------------------------------------------
 
@@ -75,6 +74,10 @@ def parse_args(argv=None):
     group.add_argument("--max-new-tokens", type=int, help=f"longest completion ({preset('max_new_tokens')})")
     group.add_argument("--temperature", type=float, default=1.0, help="of sampling and of the log-probs trained "
                        "(default: 1.0)")
+    group.add_argument("--cache-tokens", type=int, default=65536, help="prompt and completion tokens in the KV cache "
+                       "at once; rows beyond them wait until others finish (default: 65536)")
+    group.add_argument("--compile", action="store_true", help="decode with torch.compile, on CUDA with CUDA graphs; "
+                       "starts slowly (default: off)")
     group = parser.add_argument_group("loss")
     group.add_argument("--advantage-scale", choices=["std", "none"], default="std", help="divide advantages by the "
                        "group's std (GRPO), or not (Dr. GRPO) (default: std)")
@@ -89,6 +92,8 @@ def parse_args(argv=None):
     group.add_argument("--max-grad-norm", type=float, default=1.0, help="clip the gradient to this norm (default: 1.0)")
     group.add_argument("--micro-batch-tokens", type=int, help="tokens per forward and backward pass, padding included; "
                        f"less takes less memory and gives the same gradient ({preset('micro_batch_tokens')})")
+    group.add_argument("--activation-checkpointing", action=argparse.BooleanOptionalAction, help="keep only each "
+                       "block's input, compute the rest twice: less memory, same gradient (default: on, tiny off)")
     group = parser.add_argument_group("run")
     group.add_argument("--steps", type=int, default=100, help="updates in all (default: 100)")
     group.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
@@ -99,6 +104,8 @@ def parse_args(argv=None):
     group.add_argument("--name", help="this run's folder in it (default: task, date and time)")
     group.add_argument("--resume", action="store_true", help="continue run --name, or the newest, with its own flags; "
                        "only --steps may be given anew")
+    group.add_argument("--preflight", action="store_true", help="stop after the checks that come before step 1: "
+                       "memory, and what a few completions earn (default: off)")
     group.add_argument("--device", choices=["cpu", "cuda", "mps"], help="(default: the best the machine has)")
     group.add_argument("--dtype", choices=["float32", "bfloat16"], help="of the computation; the optimiser keeps fp32 "
                        "weights either way (default: bfloat16 on a GPU that has it, else float32)")
@@ -115,7 +122,7 @@ def resolve_args(parser, args):
         given = parser.parse_args([])                       # --steps may differ; it counts from the run's beginning
         steps = args.steps if args.steps != given.steps else flags["steps"]
         return argparse.Namespace(**{**vars(given), **flags, "steps": steps, "name": run.name, "runs": args.runs,
-                                     "resume": True})
+                                     "resume": True, "preflight": args.preflight})
     device, dtype, reason = pick_device(args.device)
     args.device, args.dtype = device, args.dtype or str(dtype).removeprefix("torch.")
     args.reason = f"{device} in {args.dtype} ({reason})"
@@ -130,11 +137,14 @@ def resolve_args(parser, args):
     for name, value in PRESETS[args.task if args.model == "tiny" else "text"].items():
         if getattr(args, name) is None:
             setattr(args, name, value)
+    if args.activation_checkpointing is None:
+        args.activation_checkpointing = args.model != "tiny"
     if args.warmup_steps and (args.model, args.task) != ("tiny", "arithmetic"):
         parser.error("--warmup-steps: there are demonstrations only for --model tiny --task arithmetic")
     if args.warmup_steps is None:
         args.warmup_steps = 500 if args.model == "tiny" and args.task == "arithmetic" else 0
-    for name in ("prompts_per_step", "max_new_tokens", "steps", "eval_every", "eval_problems", "save_every"):
+    for name in ("prompts_per_step", "max_new_tokens", "cache_tokens", "steps", "eval_every", "eval_problems",
+                 "save_every"):
         if getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
     if args.num_samples < 2:
@@ -277,29 +287,23 @@ def tiny_base(args, task):
 # ---- 3. Optimiser ----------------------------------------------------------------------------------------------------
 
 class Optimizer:
-    """AdamW on fp32 master weights, whatever precision the model computes in.
+    """AdamW (arXiv 1711.05101) on fp32 weights, whatever precision the model computes in.
 
     At lr 1e-6 an Adam step changes a weight by about 1e-6, and bf16 keeps 8 bits: added to a bf16 weight of 0.02, 98 %
-    of such steps round to nothing. So each bf16 parameter has an fp32 master that takes the step and is rounded into
-    the model afterwards; gradients of micro-batches are summed in fp32 too. An fp32 model is its own master.
+    of such steps round to nothing. So each bf16 weight is stored with the 16 bits that it lacks: the two are an fp32
+    number, exactly, and that takes the step. Gradients of micro-batches are summed in fp32 too.
+
+    Bytes for each parameter in bf16: weight 2, lacking bits 2, Adam's moments 4 + 4, gradient 4 during the update.
     """
 
     def __init__(self, model, args):
-        self.args = args
-        self.names = [name for name, _ in model.named_parameters()]
-        self.params = list(model.parameters())
-        self.masters = [p if p.dtype == torch.float32 else p.detach().float().requires_grad_() for p in self.params]
-        for param, master in zip(self.params, self.masters):
-            if param is not master:
-                param.register_post_accumulate_grad_hook(self._accumulate_into(master))
-        self.adamw = torch.optim.AdamW(self.masters, lr=args.lr, betas=(0.9, 0.95), weight_decay=0.0)
-
-    @staticmethod
-    def _accumulate_into(master):
-        def hook(param):
-            master.grad = param.grad.float() if master.grad is None else master.grad.add_(param.grad)
-            param.grad = None
-        return hook
+        self.args, self.updates = args, 0
+        self.params = dict(model.named_parameters())
+        self.rest, self.m, self.v = {}, {}, {}
+        for name, param in self.params.items():
+            param.grad_dtype = torch.float32
+            self.rest[name] = None if param.dtype == torch.float32 else torch.zeros_like(param, dtype=torch.int16)
+            self.m[name], self.v[name] = (torch.zeros_like(param, dtype=torch.float32) for _ in range(2))
 
     def learning_rate(self, step):
         """Linear warm-up over --lr-warmup steps, then a cosine down to --lr-final of --lr at the last step."""
@@ -311,29 +315,64 @@ class Optimizer:
 
     def clip(self):
         """Clip the gradient -> its norm before."""
-        return torch.nn.utils.clip_grad_norm_(self.masters, self.args.max_grad_norm).item()
+        return torch.nn.utils.clip_grad_norm_(self.params.values(), self.args.max_grad_norm).item()
 
-    def step(self, step):
-        self.adamw.param_groups[0]["lr"] = self.learning_rate(step)
-        self.adamw.step()
-        self.adamw.zero_grad()
-        self.copy_to_model()
+    def discard(self):
+        for param in self.params.values():
+            param.grad = None
 
     @torch.no_grad()
-    def copy_to_model(self):
-        for param, master in zip(self.params, self.masters):
-            if param is not master:
-                param.copy_(master)
+    def step(self, step):
+        self.updates += 1
+        for name, param in self.params.items():
+            tensors = [param.data, param.grad, self.m[name], self.v[name], self.rest[name]]
+            # In slices, so that temporary fp32 copies of an embedding of 151,936 rows stay small.
+            slices = [tensor.view(-1).split(2**24) for tensor in tensors if tensor is not None]
+            for weight, grad, m, v, *rest in zip(*slices):
+                master = join_fp32(weight, *rest) if rest else weight
+                adamw_step(master, grad, m, v, self.updates, self.learning_rate(step))
+                if rest:
+                    split_fp32(master, weight, *rest)
+        self.discard()
 
     def state(self):
-        return {"weights": dict(zip(self.names, self.masters)), "adamw": self.adamw.state_dict()}
+        weights = {name: param.data if self.rest[name] is None else join_fp32(param.data, self.rest[name]).cpu()
+                   for name, param in self.params.items()}
+        return {"updates": self.updates, "weights": weights, "m": self.m, "v": self.v}
 
     @torch.no_grad()
     def load_state(self, state):
-        for name, master in zip(self.names, self.masters):
-            master.copy_(state["weights"][name])
-        self.adamw.load_state_dict(state["adamw"])
-        self.copy_to_model()
+        self.updates = state["updates"]
+        for name, param in self.params.items():
+            master = state["weights"][name].to(param.device)
+            if self.rest[name] is None:
+                param.copy_(master)
+            else:
+                split_fp32(master, param.data, self.rest[name])
+            self.m[name].copy_(state["m"][name])
+            self.v[name].copy_(state["v"][name])
+
+
+def adamw_step(weight, grad, m, v, t, lr, beta1=0.9, beta2=0.95, eps=1e-8):
+    """Step t, in place: m and v follow the means of g and g^2, and w -= lr m' / (sqrt(v') + eps), where m' and v' are
+    m and v corrected for their start at 0. No weight decay. Bit for bit what torch.optim.AdamW computes."""
+    m.lerp_(grad, 1 - beta1)
+    v.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    denominator = (v.sqrt() / (1 - beta2 ** t) ** 0.5).add_(eps)
+    weight.addcdiv_(m, denominator, value=-lr / (1 - beta1 ** t))
+
+
+def split_fp32(master, weight, rest):
+    """Write an fp32 tensor as bf16, rounded to nearest, and an int16 rest, so that read as integers fp32 is
+    2^16 * bf16 + rest."""
+    bits = master.view(torch.int32)
+    high = (bits + 2**15) >> 16
+    weight.view(torch.int16).copy_(high)
+    rest.copy_(bits - (high << 16))
+
+
+def join_fp32(weight, rest):
+    return ((weight.view(torch.int16).int() << 16) + rest).view(torch.float32)
 
 
 # ---- 4. Checkpoints --------------------------------------------------------------------------------------------------
@@ -438,7 +477,122 @@ def batch_metrics(rewards, parts, rollouts):
             "hopeless": (~mixed & (right.mean(1) <= 0.5)).float().mean().item()}
 
 
-# ---- 6. The loop -----------------------------------------------------------------------------------------------------
+# ---- 6. Preflight ----------------------------------------------------------------------------------------------------
+# What goes wrong most often goes wrong at once: memory, a prompt the model does not understand, a verifier that never
+# pays, completions that never end. So all of it is tried before step 1, and nothing of it is felt afterwards: no
+# update is made and no random state used.
+
+class PreflightError(Exception):
+    """The run would fail or learn nothing: the message says why and what to do."""
+
+
+def preflight(model, tokenizer, task, args, optimizer):
+    """Sample a batch and show what it earns, run the largest possible micro-batch, compare memory with what there is.
+
+    Raises PreflightError if memory will not do, and, if 64 completions or more say so (fewer prove little, and then it
+    only warns), when the verifier fails, when nearly all is cut off and when no group has mixed rewards.
+    """
+    longest = max(task.train, key=lambda problem: len(problem["problem"]))
+    prompt = len(tokenizer.encode_prompt(task.prompt(longest)))
+    width = prompt + args.max_new_tokens
+    rows = min(args.prompts_per_step * args.num_samples, max(1, args.micro_batch_tokens // width))
+    needed, there = memory_estimate(model, args, rows, width), memory_of(args.device)
+    remedy = "less --micro-batch-tokens, --cache-tokens, --num-samples or --max-new-tokens, or a smaller model"
+    if there and needed > there:
+        raise PreflightError(f"{args.device} has {there / 1e9:.1f} GB, about {needed / 1e9:.1f} are needed: {remedy}")
+    clock, records = Clock(), []
+    try:
+        for step in (1, 2, 3):                          # one batch will do, unless it teaches nothing: then ask again
+            problems = pick_problems(task.train, step, args.prompts_per_step, args.seed)
+            records += evaluate(model, tokenizer, task, problems, args.num_samples, args.temperature,
+                                args.max_new_tokens, seed=-1 - step, cache_tokens=args.cache_tokens, label="preflight",
+                                compiled=args.compile)[1]
+            if mixed_groups(records, args.num_samples):
+                break
+        clock.lap("sample")
+        ids, ones = torch.zeros(rows, width, dtype=torch.long, device=args.device), torch.ones(rows, device=args.device)
+        largest = Rollouts(ids, (ones * prompt).long(), (ones * args.max_new_tokens).long(), ones.bool(),
+                           ids[:, 1:].float(), rows)
+        update_gradients(model, largest, ones[None], args.temperature, args.loss_norm, args.max_new_tokens,
+                         args.micro_batch_tokens)
+        optimizer.discard()
+        clock.lap("update")
+    except torch.OutOfMemoryError as error:
+        raise PreflightError(f"out of memory ({str(error)[:200]}): {remedy}") from error
+    audit(tokenizer, task, records, args)
+    tokens = sum(len(tokenizer.encode_prompt(task.prompt(r))) + r["length"] for r in records)
+    print(f"preflight: a step takes about {clock.laps['sample'] / step:.1f} s to sample and judge and "
+          f"{clock.laps['update'] * tokens / step / (rows * width):.1f} s to update; memory {needed / 1e9:.1f} GB "
+          f"estimated, {memory_used(args.device) / 1e9:.1f} measured with a micro-batch of {rows} x {width} tokens"
+          + (f", {there / 1e9:.1f} there" if there else ""))
+
+
+def mixed_groups(records, G):
+    return sum(len({r["reward"] for r in records[i:i + G]}) > 1 for i in range(0, len(records), G))
+
+
+def audit(tokenizer, task, records, args):
+    """Show what a batch of completions earns, and stop if there is nothing to learn from it."""
+    G, n, mixed = args.num_samples, len(records), mixed_groups(records, args.num_samples)
+    right, cut, failed = (sum(r[key] for r in records) / n for key in ("accuracy", "truncated", "failed"))
+    print(f"preflight: of {n} completions {right:.0%} are right and {cut:.0%} cut off; rewards differ within {mixed} "
+          f"of {n // G} groups. For example:")
+    for i in range(0, n, G)[:1 if args.model == "tiny" else 3]:
+        r = max(records[i:i + G], key=lambda r: r["reward"])
+        prompt = tokenizer.decode(tokenizer.encode_prompt(task.prompt(r)), skip_special_tokens=False)
+        print(f"    {prompt[-100:]!r} -> {r['completion'][-100:]!r}: boxed "
+              f"{verifiers.extract_boxed_answer(r['completion'])}, truth {r['answer'][:60]}, "
+              f"{'cut off' if r['truncated'] else 'ended by itself'}, reward {r['reward']:.2f}")
+    if failed > 0.5:
+        trouble = f"the verifier fails on {failed:.0%} of the completions (its errors are in the warnings above)"
+    elif cut >= 0.9:
+        trouble = (f"{cut:.0%} of the completions are cut off at {args.max_new_tokens} tokens and earn nothing: try "
+                   "more --max-new-tokens, or the --template this model was trained with")
+    elif not mixed:
+        trouble = "in every group all rewards are equal, so there is nothing to learn: try " + (
+            "a harder task" if right > 0.5 else
+            "an easier task, a stronger model, more --num-samples or another --template")
+    else:
+        return
+    if n >= 64:
+        raise PreflightError(trouble)
+    print(f"preflight: warning: {trouble} ({n} completions prove little, so the run goes on)")
+
+
+def memory_estimate(model, args, rows, width):
+    """Bytes at the worst moment, roughly: what sampling holds or what the largest micro-batch holds."""
+    c, V = model.config, model.config.num_tokens
+    n, size = sum(p.numel() for p in model.parameters()), model.model.embed_tokens.weight.element_size()
+    B, tokens = args.prompts_per_step * args.num_samples, rows * width
+    cache = 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim * size * min(B * width, args.cache_tokens)
+    block = 5 * c.hidden_size + 4 * c.intermediate_size + c.head_dim * (5 * c.num_attention_heads
+                                                                        + 5 * c.num_key_value_heads)
+    kept = block + c.hidden_size * c.num_hidden_layers if args.activation_checkpointing else block * c.num_hidden_layers
+    sampling = cache + B * V * (size + 16)                                     # logits and four fp32 tensors like them
+    update = 4 * n + tokens * kept * size + min(CHUNK_ELEMENTS, tokens * V) * (size + 16)
+    return 12 * n + max(sampling, update)                                     # 12 n: weights and moments, see Optimizer
+
+
+def memory_of(device):
+    """Bytes of memory of the device, None if unknown."""
+    if device == "cuda":
+        return torch.cuda.get_device_properties(0).total_memory
+    if device == "mps":
+        return torch.mps.recommended_max_memory()
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
+
+
+def memory_used(device):
+    """The most bytes that were in use so far: tensors on a GPU, the whole process on a CPU."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    if device == "mps":
+        return torch.mps.driver_allocated_memory()
+    import resource                                                                # not on Windows
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+# ---- 7. The loop -----------------------------------------------------------------------------------------------------
 
 def pick_problems(problems, step, count, seed):
     """The `count` problems of a step: a walk through a new random order of all problems in every epoch."""
@@ -459,7 +613,7 @@ def evaluate_both(model, tokenizer, task, args):
     problems, columns = task.test[:args.eval_problems], {}
     for label, prefix, temperature in (("greedy", "eval_", 0.0), ("sampled", "eval_sampled_", args.temperature)):
         summary, _ = evaluate(model, tokenizer, task, problems, 1, temperature, args.max_new_tokens, seed=-1,
-                              progress=f"evaluating, {label}")
+                              cache_tokens=args.cache_tokens, label=f"evaluating, {label}", compiled=args.compile)
         columns |= {prefix + key: value for key, value in summary.items()}
     return columns
 
@@ -478,13 +632,14 @@ def train_rlvr(model, tokenizer, task, args, optimizer, run, stop, start=0):
         problems = pick_problems(task.train, step, args.prompts_per_step, args.seed)
         prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
         uniforms = row_uniforms(range(step * B, (step + 1) * B), args.max_new_tokens, args.seed)
-        with progress_bar(f"step {step}: sampling", B) as on_token:
+        with verifying(tokenizer, task, problems, args.num_samples, f"step {step}: sampling") as (hook, verdicts):
             rollouts = sample(model, prompts, args.num_samples, args.max_new_tokens, args.temperature,
-                              uniforms=uniforms, on_token=on_token)
+                              uniforms=uniforms, cache_tokens=args.cache_tokens, on_finished=hook,
+                              compiled=args.compile)
         clock.lap("sample_seconds")
 
         texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
-        rewards, parts = score(rollouts, texts, problems, task.reward)                                      # (P, G)
+        rewards, parts = score(rollouts, texts, problems, task.reward, verdicts)                               # (P, G)
         advantages = group_advantages(rewards, args.advantage_scale)                                        # (P, G)
         clock.lap("score_seconds")
 
@@ -560,17 +715,10 @@ class Clock:
         return time.perf_counter() - self.start
 
 
-@contextlib.contextmanager
-def progress_bar(label, rows):
-    """Rows that have finished, shown only on a terminal and only while it lasts."""
-    with tqdm(total=rows, desc=label, unit="row", leave=False, delay=2, disable=None) as bar:
-        yield lambda running: bar.update(rows - running - bar.n)
+# ---- 8. Start and end ------------------------------------------------------------------------------------------------
 
-
-# ---- 7. Start and end ------------------------------------------------------------------------------------------------
-
-def start_run(args):
-    """Load what the flags name and write config.json -> (model, tokenizer, task, run folder)."""
+def load_all(args):
+    """Load what the flags name -> (model, tokenizer, task)."""
     task = verifiers.get_task(args.task, args.data)
     if not task.train:
         raise verifiers.DataError(f"task {args.task} is for evaluation only: train on another one")
@@ -581,11 +729,20 @@ def start_run(args):
     if not args.resume:
         args.base = str(tiny_base(args, task)) if args.model == "tiny" else args.model
     model, tokenizer = load(args.base, args.device, getattr(torch, args.dtype), args.template)
-    run = Path(args.runs, args.name)
+    model.checkpoint_blocks = args.activation_checkpointing
+    if args.compile:
+        try:
+            torch.compile(lambda x: 2 * x)(torch.ones(3, device=args.device))
+        except Exception as error:                      # no C++ compiler, or no Triton for this GPU
+            args.compile = False
+            print(f"--compile: torch.compile does not work here ({str(error)[:200]}); going on without")
+    return model, tokenizer, task
+
+
+def write_config(args, run):
     run.mkdir(parents=True, exist_ok=True)
     versions = {"python": sys.version.split()[0], "torch": torch.__version__, "git": git_commit()}
     (run / "config.json").write_text(json.dumps({"flags": vars(args), "versions": versions}, indent=2))
-    return model, tokenizer, task, run
 
 
 def git_commit():
@@ -608,10 +765,15 @@ def describe(model, tokenizer, task, args):
 def main(argv=None):
     args = parse_args(argv)
     began = time.perf_counter()
-    model, tokenizer, task, run = start_run(args)
+    model, tokenizer, task = load_all(args)
     describe(model, tokenizer, task, args)
-    optimizer = Optimizer(model, args)
+    run, optimizer = Path(args.runs, args.name), Optimizer(model, args)
     start = load_checkpoint(run, optimizer)
+    if start == 0 or args.preflight:
+        preflight(model, tokenizer, task, args, optimizer)
+        if args.preflight:
+            return
+    write_config(args, run)
     if start > args.steps:
         raise ModelError(f"{run} has already made {start} steps: give --steps a larger number")
     if args.resume:
@@ -647,7 +809,7 @@ def main(argv=None):
 if __name__ == "__main__":
     try:
         main()
-    except (ModelError, verifiers.DataError) as error:
+    except (ModelError, PreflightError, verifiers.DataError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit("stopped before the first step: nothing to save yet")

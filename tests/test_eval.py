@@ -63,9 +63,9 @@ def arithmetic_by_symbols(tokenizer):
 
 def test_evaluation_does_not_depend_on_the_batch_size(model, tokenizer):
     task, problems = arithmetic_by_symbols(tokenizer)
-    whole = evaluate(model, tokenizer, task, problems, 3, 1.0, 20, batch_tokens=10**6)
-    for batch_tokens in (1, 300):
-        assert evaluate(model, tokenizer, task, problems, 3, 1.0, 20, batch_tokens=batch_tokens) == whole
+    whole = evaluate(model, tokenizer, task, problems, 3, 1.0, 20, cache_tokens=10**6)
+    for cache_tokens in (1, 300):
+        assert evaluate(model, tokenizer, task, problems, 3, 1.0, 20, cache_tokens=cache_tokens) == whole
     assert evaluate(model, tokenizer, task, problems, 3, 1.0, 20, seed=1) != whole
 
 

@@ -1,13 +1,19 @@
 """rlvr.py: the chapter's numbers, sampling against the plain way of doing it, and the traps that give no error."""
 
 import math
+import threading
 
 import pytest
 import torch
 
-from rlvr import (Rollouts, compute_grpo_loss, draw, group_advantages, loss_weights, microbatches, next_token_probs,
-                  policy_loss, row_uniforms, sample, score, token_logprobs, update_gradients)
+import rlvr
+from model import Block, KVCache
+from rlvr import (Rollouts, compute_grpo_loss, decode, draw, group_advantages, loss_weights, microbatches,
+                  next_token_probs, policy_loss, row_uniforms, sample, score, token_logprobs, update_gradients,
+                  verdict_threads)
 from verifiers import MATH_RULES, aggregate, reward_rlvr, verify_math
+
+grow = KVCache.grow
 
 
 # ---- Advantages ------------------------------------------------------------------------------------------------------
@@ -124,6 +130,57 @@ def test_a_row_alone_equals_the_same_row_in_a_batch(model, prompts):
     together = sample(model, prompts, 3, 20, uniforms=uniforms).completions()
     alone = sample(model, prompts[1:2], 3, 20, uniforms=uniforms[3:6]).completions()
     assert alone == together[3:6]
+
+
+@pytest.mark.parametrize("patience", [1, 8])                                 # as on a CPU and as on a GPU
+@pytest.mark.parametrize("cache_tokens", [1, 90, 200, 450])
+def test_waiting_rows_take_the_places_of_finished_ones(model, prompts, cache_tokens, patience, monkeypatch):
+    """1, 2, 5 and 11 rows at a time: the same tokens and log-probs as 12 at once, which end in another order."""
+    monkeypatch.setattr(rlvr, "PATIENCE", {"cpu": patience})
+    uniforms = row_uniforms(range(12), 25, seed=1)
+    together = sample(model, prompts, 4, 25, uniforms=uniforms)
+    few = sample(model, prompts, 4, 25, uniforms=uniforms, cache_tokens=cache_tokens)
+    assert len(set(together.lengths.tolist())) > 4
+    assert few.completions() == together.completions() and torch.equal(few.finished, together.finished)
+    torch.testing.assert_close(few.logp, together.logp, atol=1e-5, rtol=0)
+
+
+def test_no_more_rows_at_once_than_the_cache_has_room_for(model, prompts, monkeypatch):
+    rows = []
+    monkeypatch.setattr(rlvr, "decode", lambda *args: rows.append(len(args[1])) or decode(*args))
+    sample(model, prompts, 4, 25, cache_tokens=5 * (len(prompts[2]) + 25))
+    assert max(rows) == 5 and min(rows) < 5                                  # in the end nobody waits and rows leave
+
+
+def test_a_cache_that_grows_equals_one_that_need_not(model, prompts, monkeypatch):
+    uniforms = row_uniforms(range(6), 60, seed=8)
+    whole = sample(model, prompts, 2, 60, uniforms=uniforms, stop_ids=())
+    grown = []
+    monkeypatch.setattr(rlvr, "CACHE_BUCKET", 4)
+    monkeypatch.setattr(KVCache, "grow", lambda cache, slots: grown.append(slots) or grow(cache, slots))
+    assert sample(model, prompts, 2, 60, uniforms=uniforms, stop_ids=()).completions() == whole.completions()
+    assert grown == [24, 48, len(prompts[2]) + 60]                           # 12 doubled, and again, then the limit
+
+
+def test_a_completion_is_handed_out_as_soon_as_it_has_finished(model, prompts):
+    """Once each, in the order in which they end, and what is handed out is what is returned."""
+    told = []
+    rollouts = sample(model, prompts, 4, 25, uniforms=row_uniforms(range(12), 25, seed=1),
+                      on_finished=lambda row, ids: told.append((row, ids)))
+    assert [len(ids) for _, ids in told] == sorted(rollouts.lengths.tolist())
+    assert sorted(told) == list(enumerate(rollouts.completions()))
+
+
+@pytest.mark.slow
+def test_compiled_decoding_equals_the_plain_one(model, prompts):
+    uniforms = row_uniforms(range(12), 70, seed=1)
+    plain = sample(model, prompts, 4, 70, uniforms=uniforms)
+    try:
+        compiled = sample(model, prompts, 4, 70, uniforms=uniforms, compiled=True, cache_tokens=640)
+    except torch._dynamo.exc.BackendCompilerFailed as error:
+        pytest.skip(f"no working compiler here: {error}")
+    assert compiled.completions() == plain.completions()
+    torch.testing.assert_close(compiled.logp, plain.logp, atol=1e-5, rtol=0)
 
 
 def test_what_rollouts_hold(model, prompts):
@@ -246,6 +303,17 @@ def test_the_micro_batch_split_does_not_change_the_gradient(model, prompts, norm
     torch.testing.assert_close(whole, torch.cat([g.flatten() for g in plain]), atol=1e-6, rtol=1e-4)
 
 
+def test_checkpointed_blocks_give_the_same_gradient(model, prompts, monkeypatch):
+    rollouts, calls, forward = sample(model, prompts, 4, 20), [], Block.forward
+    advantages = group_advantages(torch.rand(3, 4))
+    kept, stats = gradient(model, rollouts, advantages)
+    model.checkpoint_blocks = True
+    monkeypatch.setattr(Block, "forward", lambda *args: calls.append(1) or forward(*args))
+    again, again_stats = gradient(model, rollouts, advantages)
+    assert torch.equal(again, kept) and again_stats == stats
+    assert len(calls) == 2 * len(model.model.layers)                         # every block ran twice
+
+
 def test_groups_without_signal_give_exactly_no_gradient(model, prompts):
     rollouts = sample(model, prompts, 4, 20)
     none, stats = gradient(model, rollouts, group_advantages(torch.ones(3, 4)))
@@ -293,6 +361,37 @@ def test_a_completion_that_was_cut_off_earns_nothing():
     rewards, parts = score(rollouts, ["\\boxed{4}", "\\boxed{4} and so on and"], [{"answer": "4"}],
                            lambda text, problem: (reward_rlvr(text, problem["answer"]), {}))
     assert rewards.tolist() == [[1.0, 0.0]] and [part["truncated"] for part in parts] == [0.0, 1.0]
+
+
+def finished_rollouts(rows):
+    return Rollouts(torch.zeros(rows, 3), torch.ones(rows), torch.ones(rows), torch.ones(rows).bool(), None, rows)
+
+
+@pytest.mark.filterwarnings("ignore:the verifier failed")
+@pytest.mark.parametrize("early", [False, True])
+def test_a_verifier_that_raises_costs_a_reward_and_not_the_run(early):
+    def reward(text, problem):
+        return 1 / float(text), {}
+    begin, texts = verdict_threads(reward, 2), ["1", "0", "2", "two"]
+    verdicts = {row: begin(text, {}) for row, text in enumerate(texts)} if early else None
+    rewards, parts = score(finished_rollouts(4), texts, [{}], reward, verdicts)
+    assert rewards.tolist() == [[1.0, 0.0, 0.5, 0.0]] and [part["failed"] for part in parts] == [0, 1, 0, 1]
+    assert [part["accuracy"] for part in parts] == [1.0, 0.0, 0.5, 0.0]
+    with pytest.warns(UserWarning, match="could not convert string to float: 'two'"):
+        score(finished_rollouts(4), texts, [{}], reward)
+
+
+@pytest.mark.filterwarnings("ignore:the verifier failed")
+def test_a_verifier_that_hangs_holds_up_the_step_only_so_long():
+    """One of two threads hangs for good; what the other judges counts, in the order of the rows."""
+    def reward(text, problem):
+        if text == "hang":
+            threading.Event().wait()
+        return float(text), {}
+    begin, texts = verdict_threads(reward, 2), ["1", "hang", "2", "3"]
+    verdicts = {row: begin(texts[row], {}) for row in (3, 1, 0, 2)}                       # the order of finishing
+    rewards, parts = score(finished_rollouts(4), texts, [{}], reward, verdicts, patience=0.5)
+    assert rewards.tolist() == [[1.0, 0.0, 2.0, 3.0]] and [part["failed"] for part in parts] == [0, 1, 0, 0]
 
 
 def test_compute_grpo_loss_is_the_chapters_formula(model, tokenizer):

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import eval as evaluation
 import train
 import verifiers
 from conftest import ROOT
@@ -143,7 +144,8 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_loses_nothing(tmp_path, m
         ordinary.reward = reward
         return ordinary
     monkeypatch.setitem(verifiers.TASKS, "one-digit", task)
-    monkeypatch.setattr(train, "score", lambda *args: forced_finish(*args))
+    monkeypatch.setattr(train, "score", pretend(finished=True))
+    monkeypatch.setattr(train, "preflight", lambda *args: None)
     with pytest.raises(SystemExit, match="step 3 has loss nan"):
         run(tmp_path, "--steps", "10")
     folder = tmp_path / "run"
@@ -154,14 +156,72 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_loses_nothing(tmp_path, m
     assert [row["step"] for row in metrics(folder)] == [0, 1, 2]
 
 
-def forced_finish(rollouts, texts, problems, reward_fn):
-    """score, for completions that all count as finished (an untrained model rarely ends in time)."""
+def pretend(finished):
+    """score, for completions that all count as finished (an untrained model rarely ends in time), or all as cut off."""
     from rlvr import score
-    rollouts.finished = torch.ones_like(rollouts.finished)
-    return score(rollouts, texts, problems, reward_fn)
+
+    def pretending(rollouts, *rest):
+        rollouts.finished = torch.full_like(rollouts.finished, finished)
+        return score(rollouts, *rest)
+    return pretending
+
+
+# ---- Preflight -------------------------------------------------------------------------------------------------------
+
+def test_the_preflight_leaves_the_run_bitwise_unchanged(tmp_path, monkeypatch, capsys):
+    flags = ["--steps", "3", "--prompts-per-step", "64", "--num-samples", "16"]
+    with_it = run(tmp_path, *flags, name="with")
+    assert "preflight: of 1024 completions" in capsys.readouterr().out
+    monkeypatch.setattr(train, "preflight", lambda *args: None)
+    without = run(tmp_path, *flags, name="without")
+    assert without_clock(metrics(with_it)) == without_clock(metrics(without)) and metrics(without)[-1]["trained"]
+    ours, theirs = (load_file(folder / "final" / "model.safetensors") for folder in (with_it, without))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_preflight_alone_runs_the_largest_micro_batch_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    shapes, forward = [], Qwen3.forward
+    monkeypatch.setattr(Qwen3, "forward", lambda model, ids, *args, **kw: (
+        shapes.append(tuple(ids.shape)) if torch.is_grad_enabled() else None, forward(model, ids, *args, **kw))[1])
+    folder = run(tmp_path, "--preflight", "--micro-batch-tokens", "60")
+    out = capsys.readouterr().out
+    assert shapes == [(7, 7)]                             # 7 rows of 4 + 4 tokens; the last is not read
+    assert "micro-batch of 7 x 8 tokens" in out and "truth" in out and not folder.exists()
+
+
+@pytest.mark.parametrize("reward, finished, message", [
+    (lambda text, problem: (0.0, {}), True, "all rewards are equal.*an easier task"),
+    (lambda text, problem: (1.0, {}), True, "all rewards are equal.*a harder task"),
+    (lambda text, problem: 1 / 0, True, "the verifier fails on 100%"),
+    (verifiers.exact_reward, False, "100% of the completions are cut off at 4 tokens"),
+])
+@pytest.mark.filterwarnings("ignore:the verifier failed")
+def test_a_hopeless_run_stops_with_a_reason(tmp_path, monkeypatch, capsys, reward, finished, message):
+    """16 completions are too few to give up; 64 are not."""
+    def task():
+        ordinary = verifiers.one_digit()
+        ordinary.reward = reward
+        return ordinary
+    monkeypatch.setitem(verifiers.TASKS, "one-digit", task)
+    monkeypatch.setattr(evaluation, "score", pretend(finished))
+    run(tmp_path, "--steps", "1", "--prompts-per-step", "1", name="few")
+    assert re.search("preflight: warning: .*" + message, capsys.readouterr().out)
+    with pytest.raises(train.PreflightError, match=message):
+        run(tmp_path, "--steps", "1", "--num-samples", "16", name="many")
+    assert not (tmp_path / "many").exists()
+
+
+def test_too_little_memory_is_seen_before_it_is_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "memory_of", lambda device: 1e6)
+    with pytest.raises(train.PreflightError, match=r"cpu has 0\.0 GB, about 0\.\d are needed: less --micro-batch"):
+        run(tmp_path, "--steps", "1", "--prompts-per-step", "64", "--num-samples", "64")
 
 
 # ---- Optimiser -------------------------------------------------------------------------------------------------------
+
+def masters(optimizer):
+    return [weight.float() for weight in optimizer.state()["weights"].values()]
+
 
 def test_fp32_masters_keep_the_small_steps_that_bf16_weights_lose():
     """lr 1e-6, 20 steps in one direction: every master moves; rounded to bf16 each time almost none would."""
@@ -175,12 +235,44 @@ def test_fp32_masters_keep_the_small_steps_that_bf16_weights_lose():
             sum(p.sum() for p in model.parameters()).backward()
         optimizer.step(step)
         naive = [p - 1e-6 for p in naive]
-    moved = [(m.detach() - b) for m, b in zip(optimizer.masters, before)]
+    moved = [m - b for m, b in zip(masters(optimizer), before)]
     assert all(torch.allclose(m, torch.full_like(m, -20e-6), rtol=0.05) for m in moved)
     lost = sum((n.float() == b).sum().item() for n, b in zip(naive, before)) / sum(b.numel() for b in before)
     assert lost > 0.8
-    assert all(torch.equal(p, m.to(torch.bfloat16)) for p, m in zip(model.parameters(), optimizer.masters))
     assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_optimizer_is_torchs_adamw_on_fp32_weights_bit_for_bit(dtype):
+    args = Namespace(lr=3e-6, lr_warmup=2, lr_final=0.1, steps=9, max_grad_norm=1.0)
+    model = Qwen3(Config.tiny(20, 0)).init_weights(torch.Generator().manual_seed(0)).to(dtype)
+    optimizer, twin = train.Optimizer(model, args), [p.detach().float().clone() for p in model.parameters()]
+    reference = torch.optim.AdamW(twin, lr=1.0, betas=(0.9, 0.95), weight_decay=0.0)
+    for step in range(1, 10):
+        for param, master in zip(model.parameters(), twin):
+            param.grad, master.grad = (torch.randn(param.shape) * 10.0 ** -step for _ in range(2))
+            master.grad.copy_(param.grad)
+        optimizer.clip()
+        torch.nn.utils.clip_grad_norm_(twin, args.max_grad_norm)
+        optimizer.step(step)
+        reference.param_groups[0]["lr"] = optimizer.learning_rate(step)
+        reference.step()
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(masters(optimizer), twin))
+    assert all((p.float() - m).abs().le(m.abs() * 2**-8).all() for p, m in zip(model.parameters(), twin))
+    again = train.Optimizer(Qwen3(model.config).to(dtype), args)               # and it survives a checkpoint
+    again.load_state(optimizer.state())
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(masters(again), twin))
+    assert all(torch.equal(again.params[name], p) for name, p in model.named_parameters())
+
+
+def test_splitting_fp32_loses_nothing_and_rounds_to_nearest():
+    numbers = torch.cat([torch.randn(100_000) * 10.0 ** torch.randint(-30, 30, (100_000,)),
+                         torch.tensor([0.0, -0.0, 1.0, -1.0, 2**-126, 3e38, 1 + 2**-8])])       # the last: a tie
+    weight, rest = torch.empty_like(numbers, dtype=torch.bfloat16), torch.empty_like(numbers, dtype=torch.int16)
+    train.split_fp32(numbers, weight, rest)
+    assert torch.equal(train.join_fp32(weight, rest).view(torch.int32), numbers.view(torch.int32))
+    tie = numbers.view(torch.int32) % 2**16 == 2**15                            # PyTorch rounds these to even
+    assert tie[-1] and torch.equal(weight[~tie], numbers.to(torch.bfloat16)[~tie])
 
 
 def test_learning_rate_by_hand():
@@ -199,7 +291,7 @@ def test_bf16_training_step_on_cpu(prompts, model):
     stats = update_gradients(model, rollouts, torch.randn(3, 4))
     assert stats["mismatch"] < 0.05 and rollouts.logp.dtype == torch.float32
     norm = optimizer.clip()
-    assert 0 < norm < float("inf") and optimizer.masters[0].grad.dtype == torch.float32
+    assert 0 < norm < float("inf") and all(p.grad.dtype == torch.float32 for p in model.parameters())
     optimizer.step(1)
 
 
