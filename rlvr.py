@@ -65,10 +65,25 @@ class Rollouts:
         start = self.prompt_lengths[:, None]
         return ((column >= start) & (column < start + self.lengths[:, None])).float()
 
+    def take(self, groups):
+        """Only the groups of these prompts (a list of indices), as new Rollouts."""
+        device, G = self.ids.device, self.num_samples
+        rows = (torch.tensor(groups, device=device)[:, None] * G + torch.arange(G, device=device)).view(-1)
+        return Rollouts(*(getattr(self, name)[rows] for name in (
+            "ids", "prompt_lengths", "lengths", "finished", "logp")), G)
+
     def completions(self):
         """The completions as B lists of token ids, stop token included."""
         spans = zip(self.ids.tolist(), self.prompt_lengths.tolist(), self.lengths.tolist())
         return [ids[start:start + length] for ids, start, length in spans]
+
+
+def join(batches):
+    """Several Rollouts as one, their rows one below the other, padded to the widest."""
+    width = max(batch.ids.size(1) for batch in batches)
+    padded = [(F.pad(batch.ids, (0, width - batch.ids.size(1))), batch.prompt_lengths, batch.lengths, batch.finished,
+               F.pad(batch.logp, (0, width - batch.ids.size(1)))) for batch in batches]
+    return Rollouts(*map(torch.cat, zip(*padded)), batches[0].num_samples)
 
 
 def row_uniforms(rows, steps, seed):
@@ -268,6 +283,13 @@ def score(rollouts, texts, problems, reward_fn, verdicts=None, patience=60.0):
     return torch.tensor(rewards, dtype=torch.float32).view(len(problems), rollouts.num_samples), parts
 
 
+def soften_cuts(rewards, rollouts, max_new_tokens, share=0.2):
+    """DAPO's soft overlong punishment (2503.14476, eq. 13): off goes 0 up to (1 - share) * max_new_tokens, from there
+    linearly more, 1 at max_new_tokens. Rewards (P, G) -> (P, G). Example: 100 tokens at most, 90 used: -0.5."""
+    excess = (rollouts.lengths / max_new_tokens - (1 - share)) / share
+    return rewards - excess.clamp(0, 1).view_as(rewards).to(rewards.device)
+
+
 def verdict_threads(reward_fn, count):
     """Start `count` threads for reward_fn -> begin(text, problem), which returns the Future of what reward_fn returns;
     begin(None, None) ends one of them.
@@ -299,21 +321,37 @@ def group_advantages(rewards, scale="std", eps=1e-6):
     """How much better than its group: A_i = (R_i - mean) / (std + eps), std over the group itself (divided by G).
 
     rewards: (P, G) tensor, one group a row, or the chapter's list of G floats -> advantages of the same kind.
-    scale:   "std" (GRPO) or "none", R_i - mean (Dr. GRPO: dividing by std overweights very easy and very hard prompts).
+    scale:   by what R_i - mean is divided
+        "std"    the group's std: every group weighs the same                              (GRPO, 2402.03300, 4.1.2)
+        "none"   1: dividing by std overweights very easy and very hard prompts                 (Dr. GRPO, 2503.20783)
+        "batch"  the std of all centred rewards in the batch, the same for every group          (Lite PPO, 2508.08221)
+        "loo"    (G - 1) / G, which makes it R_i less the mean of the others, leave-one-out         (RLOO, 2402.14740)
 
     Example (chapter, one group): 1.10, 0.10, 0.00, 1.10 -> 0.998, -0.903, -1.093, 0.998.
     """
     if not isinstance(rewards, torch.Tensor):
         return group_advantages(torch.tensor(rewards, dtype=torch.float64), scale, eps).tolist()
-    if scale not in ("std", "none"):
-        raise ValueError(f"scale is {scale!r}, not 'std' or 'none'")
     exact = rewards.double()
     centred = exact - exact.mean(-1, keepdim=True)
+    # Equal rewards: the mean may differ from them by a rounding error, which eps would blow up into a signal.
+    centred = centred.masked_fill(exact.amax(-1, keepdim=True) == exact.amin(-1, keepdim=True), 0.0)
     if scale == "std":
         centred = centred / (exact.std(-1, correction=0, keepdim=True) + eps)
-    # Equal rewards: the mean may differ from them by a rounding error, which eps would blow up into a signal.
-    equal = exact.amax(-1, keepdim=True) == exact.amin(-1, keepdim=True)
-    return centred.masked_fill(equal, 0.0).to(rewards.dtype)
+    elif scale == "batch":
+        centred = centred / (centred.square().mean().sqrt() + eps)
+    elif scale == "loo":
+        centred = centred * exact.size(-1) / max(1, exact.size(-1) - 1)
+    elif scale != "none":
+        raise ValueError(f"scale is {scale!r}, not 'std', 'none', 'batch' or 'loo'")
+    return centred.to(rewards.dtype)
+
+
+def decoupled_advantages(rewards, eps=1e-6):
+    """GDPO (2601.05242): K rewards (K, P, G) -> (P, G). Each reward is normalised within its groups, then they are
+    added, then divided by the std over the batch. In a plain sum, rewards (1, 0) and (0, 1) are the same; here a reward
+    that few of the group got counts for more, whatever its scale."""
+    total = sum(group_advantages(reward, "std", eps) for reward in rewards)
+    return total / (total.square().mean().sqrt() + eps)
 
 
 # ---- 4. Log-probabilities --------------------------------------------------------------------------------------------
@@ -377,17 +415,67 @@ def loss_weights(mask, norm="token", max_new_tokens=None):
     raise ValueError(f"norm is {norm!r}, not 'token', 'sequence', 'constant' or 'sum'")
 
 
-def policy_loss(logp, old_logp, advantages, weights, clip=(0.2, 0.2)):
-    """The clipped surrogate, -sum_it w_it min(r_it A_i, clip(r_it, 1 - low, 1 + high) A_i), r = pi / pi_old -> scalar.
+def log_ratios(logp, old_logp, weights, loss="ppo"):
+    """log(pi / pi_old) of each token, (B, T-1); with "gspo" its mean over the completion, the same for all tokens."""
+    ratios = logp - old_logp
+    if loss == "gspo":
+        inside = (weights > 0).float()
+        ratios = ((ratios * inside).sum(1) / inside.sum(1).clamp(min=1))[:, None] * inside
+    return ratios
 
-    logp, old_logp, weights: (B, T-1); advantages: (B,). PPO eq. 7, GRPO eq. 3 without its KL term.
-    With old_logp equal to logp the ratio is 1 and the gradient is the chapter's, that of -sum w A logp. The value
-    itself then says nothing about progress: on-policy it is 0 up to weighting, whatever the policy has learnt.
+
+def policy_loss(logp, old_logp, advantages, weights, clip=(0.2, 0.2), loss="ppo"):
+    """What is minimised, summed over the tokens t of all completions i with their weights w_it -> scalar.
+
+    logp, old_logp, weights: (B, T-1); advantages: (B,). With r_it = pi / pi_old, clip = (low, high):
+        "ppo"        -w min(r A, clip(r, 1 - low, 1 + high) A)        (PPO, 1707.06347, eq. 7; GRPO, 2402.03300, eq. 3;
+                                                                       with high > low DAPO's clip-higher, 2503.14476)
+        "gspo"       the same with r_i, the geometric mean of r_it over the completion                (GSPO, 2507.18071)
+        "cispo"      -w sg(clip(r, 1 - low, 1 + high)) A log pi: what is clipped still learns   (MiniMax-M1, 2506.13585)
+        "reinforce"  -w A log pi: the chapter's, never clipped
+    On-policy, with old_logp equal to logp, all four have the same gradient (with norm "sequence" for gspo), and the
+    value says nothing about progress: it is 0 up to weighting, whatever the policy has learnt.
     """
-    ratio = (logp - old_logp).exp()
+    ratio = log_ratios(logp, old_logp, weights, loss).exp()
     advantages = advantages[:, None]                                             # (B, 1) the same for all its tokens
     clipped = ratio.clamp(1 - clip[0], 1 + clip[1])
-    return -(weights * torch.minimum(ratio * advantages, clipped * advantages)).sum()
+    if loss in ("ppo", "gspo"):
+        return -(weights * torch.minimum(ratio * advantages, clipped * advantages)).sum()
+    if loss == "cispo":
+        return -(weights * clipped.detach() * advantages * logp).sum()
+    if loss == "reinforce":
+        return -(weights * advantages * logp).sum()
+    raise ValueError(f"loss is {loss!r}, not 'ppo', 'gspo', 'cispo' or 'reinforce'")
+
+
+def clipped_share(logp, old_logp, advantages, weights, clip=(0.2, 0.2), loss="ppo"):
+    """The weight of the tokens whose gradient the clipping removes (with "cispo": bounds) -> scalar in [0, 1]."""
+    ratio = log_ratios(logp, old_logp, weights, loss).exp()
+    up, down = (ratio > 1 + clip[1]), (ratio < 1 - clip[0])
+    if loss in ("ppo", "gspo"):                              # of the two bounds, the one that A pushes against
+        up, down = up & (advantages[:, None] > 0), down & (advantages[:, None] < 0)
+    return (weights * (up | down)).sum() / weights.sum().clamp(min=1e-9) * (loss != "reinforce")
+
+
+def kl_penalty(logp, ref_logp, weights, estimator="k3"):
+    """Estimates of KL(pi || pi_ref), sum_it w_it k(it) -> scalar. With d = log pi - log pi_ref of a sampled token:
+
+        "k1"  d                    unbiased, but its gradient is 0 on average: as a loss it does nothing but add noise
+        "k2"  d^2 / 2              biased, and its gradient is that of the KL
+        "k3"  exp(-d) - 1 + d      unbiased, never negative, the usual choice (GRPO, eq. 4); its gradient is that of the
+                                   other KL, of pi_ref against pi
+    Source: Schulman, "Approximating KL divergence"; the gradients: 2505.17508, 2.2.
+    """
+    d = logp - ref_logp
+    if estimator == "k1":
+        k = d
+    elif estimator == "k2":
+        k = d.square() / 2
+    elif estimator == "k3":
+        k = torch.exp(-d) - 1 + d
+    else:
+        raise ValueError(f"estimator is {estimator!r}, not 'k1', 'k2' or 'k3'")
+    return (weights * k).sum()
 
 
 def microbatches(rollouts, keep, max_tokens):
@@ -402,29 +490,54 @@ def microbatches(rollouts, keep, max_tokens):
         start += len(rows)
 
 
+@torch.no_grad()
+def batch_logprobs(model, rollouts, temperature=1.0, micro_batch_tokens=16384):
+    """The log-probs of all completions under a model, without gradients: (B, T-1). For a reference model, and for the
+    policy before the first of several updates."""
+    logp, everything = torch.zeros_like(rollouts.logp), torch.ones_like(rollouts.finished)
+    for rows in microbatches(rollouts, everything, micro_batch_tokens):
+        width = int((rollouts.prompt_lengths + rollouts.lengths)[rows].max())
+        logp[rows, :width - 1] = token_logprobs(model, rollouts.ids[rows, :width], temperature,
+                                                rollouts.mask[rows, :width - 1])
+    return logp
+
+
 def update_gradients(model, rollouts, advantages, temperature=1.0, norm="token", max_new_tokens=None,
-                     micro_batch_tokens=16384):
+                     micro_batch_tokens=16384, old_logp=None, clip=(0.2, 0.2), loss="ppo", ref_logp=None, kl_coef=0.0,
+                     kl_estimator="k3"):
     """Add the gradient of policy_loss over all rollouts to the model's .grad -> statistics of the batch.
 
     advantages: (P, G). Rows with advantage 0 contribute exactly nothing to the gradient and are not computed, but
     their tokens count in the normaliser, so a batch with little signal makes a small step.
+    old_logp: (B, T-1) log-probs before the first update of this batch; None: this is the first, so they are the
+    current ones. ref_logp (B, T-1) and kl_coef: add kl_coef * kl_penalty; then rows without advantage count too.
     Returns floats: loss, entropy (nats per token), mismatch (mean |log pi_sampler - log pi_trainer|: anything far above
-    rounding means that sampling and training do not see the same model, mask or temperature) and trained (rows).
+    rounding means that sampling and training do not see the same model, mask or temperature; measured only in a first
+    update), clipped (share of the trained tokens), kl (mean k3 per token) and trained (rows).
     """
     advantages, mask = advantages.reshape(-1).to(rollouts.ids.device), rollouts.mask
     weights = loss_weights(mask, norm, max_new_tokens)
-    sums = torch.zeros(4, device=mask.device, dtype=torch.float32)                   # loss, entropy, mismatch, tokens
-    for rows in microbatches(rollouts, advantages != 0, micro_batch_tokens):
+    keep = torch.ones_like(advantages, dtype=torch.bool) if kl_coef else advantages != 0
+    sums = torch.zeros(6, device=mask.device, dtype=torch.float32)
+    for rows in microbatches(rollouts, keep, micro_batch_tokens):
         width = int((rollouts.prompt_lengths + rollouts.lengths)[rows].max())
-        mb_mask, old_logp = mask[rows, :width - 1], rollouts.logp[rows, :width - 1]
-        logp, entropy = token_logprobs(model, rollouts.ids[rows, :width], temperature, mb_mask, return_entropy=True)
-        # One update per batch: the trainer's own log-probs are the old ones (rollouts.logp equals them up to rounding).
-        loss = policy_loss(logp, logp.detach(), advantages[rows], weights[rows, :width - 1])
-        loss.backward()
-        drift = (logp.detach() - old_logp).abs() * mb_mask
-        sums += torch.stack([loss.detach(), entropy.sum(), drift.sum(), mb_mask.sum()])
-    loss, entropy, mismatch, tokens = sums.tolist()
-    return {"loss": loss, "entropy": entropy / max(tokens, 1), "mismatch": mismatch / max(tokens, 1),
+        cut = rows, slice(width - 1)
+        logp, entropy = token_logprobs(model, rollouts.ids[rows, :width], temperature, mask[cut], return_entropy=True)
+        # In a first update the trainer's own log-probs are the old ones (rollouts.logp equals them up to rounding).
+        old = logp.detach() if old_logp is None else old_logp[cut]
+        value = policy_loss(logp, old, advantages[rows], weights[cut], clip, loss)
+        if kl_coef:
+            value = value + kl_coef * kl_penalty(logp, ref_logp[cut], weights[cut], kl_estimator)
+        value.backward()
+        now = logp.detach()
+        sums += torch.stack([
+            value.detach(), entropy.sum(), ((now - rollouts.logp[cut]).abs() * mask[cut]).sum(),
+            clipped_share(now, old, advantages[rows], mask[cut], clip, loss) * mask[cut].sum(),
+            torch.zeros_like(entropy.sum()) if ref_logp is None else kl_penalty(now, ref_logp[cut], mask[cut]),
+            mask[cut].sum()])
+    total, *means, tokens = sums.tolist()
+    entropy, mismatch, clipped, kl = (mean / max(tokens, 1) for mean in means)
+    return {"loss": total, "entropy": entropy, "mismatch": mismatch, "clipped": clipped, "kl": kl,
             "trained": int((advantages != 0).sum())}
 
 

@@ -8,7 +8,7 @@
 What you will learn here: how the five steps of rlvr.py become a training run. The loop itself is section 7 and fits one
 screen; sections 2 to 6 are what it takes to run it in practice (a base model for the laptop, fp32 master weights,
 checkpoints, a log, checks before the first step), and each can be skipped on a first reading. Left out for now:
-several GPUs, several updates per batch.
+several GPUs.
 """
 
 import argparse
@@ -33,7 +33,19 @@ from tqdm import tqdm
 import verifiers
 from eval import evaluate, verifying
 from model import Config, ModelError, Qwen3, load, pick_device, save, symbol_tokenizer
-from rlvr import CHUNK_ELEMENTS, Rollouts, group_advantages, row_uniforms, sample, score, update_gradients
+from rlvr import (
+    CHUNK_ELEMENTS,
+    Rollouts,
+    batch_logprobs,
+    decoupled_advantages,
+    group_advantages,
+    join,
+    row_uniforms,
+    sample,
+    score,
+    soften_cuts,
+    update_gradients,
+)
 
 # ---- 1. Flags --------------------------------------------------------------------------------------------------------
 
@@ -78,9 +90,34 @@ def parse_args(argv=None):
                        "at once; rows beyond them wait until others finish (default: 65536)")
     group.add_argument("--compile", action="store_true", help="decode with torch.compile, on CUDA with CUDA graphs; "
                        "starts slowly (default: off)")
+    group = parser.add_argument_group("problems")
+    group.add_argument("--train-problems", type=int, help="train only on so many problems, the first of a random order "
+                       "(default: all)")
+    group.add_argument("--one-shot", dest="train_problems", action="store_const", const=1, help="--train-problems 1")
+    group.add_argument("--pick", choices=["all", "filter", "stratified", "curriculum"], default="all",
+                       help="problems in a random order; without those that were always solved or hopeless lately; as "
+                       "many easy as hard ones; first easy, then harder ones (default: all)")
+    group.add_argument("--dynamic-sampling", type=int, default=0, help="replace groups of equal rewards by groups of "
+                       "other problems, trying at most so many times a step (DAPO) (default: 0)")
+    group.add_argument("--truncated", choices=["zero", "mask", "soft"], default="zero", help="completions cut off at "
+                       "--max-new-tokens earn 0; or are left out of the loss; or lose up to 1, and so does what comes "
+                       "near the limit (DAPO) (default: zero)")
     group = parser.add_argument_group("loss")
-    group.add_argument("--advantage-scale", choices=["std", "none"], default="std", help="divide advantages by the "
-                       "group's std (GRPO), or not (Dr. GRPO) (default: std)")
+    group.add_argument("--advantage-scale", choices=["std", "none", "batch", "loo", "gdpo"], default="std",
+                       help="divide R - mean by the group's std (GRPO), by nothing (Dr. GRPO), by the batch's std; "
+                       "leave one out (RLOO); or normalise accuracy and format apart (GDPO) (default: std)")
+    group.add_argument("--loss", choices=["ppo", "gspo", "cispo", "reinforce"], default="ppo", help="how far the "
+                       "policy may move from the one that sampled: clip each token's ratio, clip the completion's "
+                       "ratio, bound the ratio as a weight, no ratio (default: ppo)")
+    group.add_argument("--clip", type=float, nargs=2, default=[0.2, 0.2], metavar=("LOW", "HIGH"), help="ratios stay "
+                       "between 1 - LOW and 1 + HIGH (default: 0.2 0.2; DAPO 0.2 0.28, GSPO 3e-4 4e-4)")
+    group.add_argument("--updates-per-batch", type=int, default=1, help="updates on the same completions; from the "
+                       "second on clipping can act (default: 1)")
+    group.add_argument("--kl-coef", type=float, default=0.0, help="weight of a KL penalty towards the model the run "
+                       "started from, which is then kept in memory (default: 0)")
+    group.add_argument("--kl-estimator", choices=["k1", "k2", "k3"], default="k3", help="of that KL (default: k3)")
+    group.add_argument("--kl-cap", type=float, help="stop when the KL from the model the run started from exceeds so "
+                       "many nats per completion (default: never)")
     group.add_argument("--loss-norm", choices=["token", "sequence", "constant", "sum"], default="token",
                        help="token mean over the batch (DAPO), mean of sequence means (GRPO), a constant (Dr. GRPO) "
                        "or the chapter's sum over tokens (default: token)")
@@ -143,9 +180,11 @@ def resolve_args(parser, args):
         parser.error("--warmup-steps: there are demonstrations only for --model tiny --task arithmetic")
     if args.warmup_steps is None:
         args.warmup_steps = 500 if args.model == "tiny" and args.task == "arithmetic" else 0
-    for name in ("prompts_per_step", "max_new_tokens", "cache_tokens", "steps", "eval_every", "eval_problems",
-                 "save_every"):
-        if getattr(args, name) < 1:
+    if args.kl_coef < 0 or not 0 <= args.clip[0] < 1 or args.clip[1] < 0 or args.dynamic_sampling < 0:
+        parser.error("--kl-coef, --clip and --dynamic-sampling cannot be negative, and the lower --clip is below 1")
+    for name in ("train_problems", "prompts_per_step", "max_new_tokens", "cache_tokens", "updates_per_batch", "steps",
+                 "eval_every", "eval_problems", "save_every"):
+        if (value := getattr(args, name)) is not None and value < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
     if args.num_samples < 2:
         parser.error("--num-samples must be at least 2: an advantage compares the completions of one problem")
@@ -376,20 +415,21 @@ def join_fp32(weight, rest):
 
 
 # ---- 4. Checkpoints --------------------------------------------------------------------------------------------------
-# No random state is saved: problems and random numbers are functions of (seed, step), so weights, Adam's moments and
-# the step say all. A resumed run equals an uninterrupted one bit for bit (on the same machine and number of threads).
+# No random state is saved: random numbers are functions of (seed, step), so weights, Adam's moments, the step and what
+# is known of the problems say all. A resumed run equals an uninterrupted one bit for bit (on the same machine and
+# number of threads).
 
 KEEP = 2                    # checkpoints of a run
 
 
-def save_checkpoint(run, step, optimizer):
+def save_checkpoint(run, step, optimizer, picker):
     """Write under another name, flush to disk, rename: a crash at any moment leaves the last good one."""
     folder = run / "checkpoints"
     folder.mkdir(exist_ok=True)
     path, partial = folder / f"step_{step:06d}.pt", folder / "partial"
     try:
         with open(partial, "wb") as file:
-            torch.save({"step": step, **optimizer.state()}, file)
+            torch.save({"step": step, "problems": picker.state, **optimizer.state()}, file)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
@@ -401,7 +441,7 @@ def save_checkpoint(run, step, optimizer):
         old.unlink()
 
 
-def load_checkpoint(run, optimizer):
+def load_checkpoint(run, optimizer, picker):
     """Restore the newest checkpoint that can be read -> its step, 0 if there is none. Raises ModelError if there are
     some but none can be used: starting over would throw away what they and the logs hold."""
     paths = sorted(run.glob("checkpoints/step_*.pt"), reverse=True)
@@ -409,6 +449,7 @@ def load_checkpoint(run, optimizer):
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
             optimizer.load_state(state)
+            picker.state = state["problems"]
             return state["step"]
         except Exception as error:                      # cut short, damaged, or of another model
             print(f"{path}: cannot be used ({type(error).__name__}: {str(error)[:100]}); trying the one before")
@@ -466,15 +507,45 @@ def batch_metrics(rewards, parts, rollouts):
 
     A group with unequal rewards is mixed; of the others, which teach nothing, those that are right are solved.
     """
-    right = torch.tensor([part["accuracy"] * (1 - part["truncated"]) for part in parts]).view_as(rewards)
+    right = accuracies(parts, len(rewards))
     mixed = rewards.amax(1) > rewards.amin(1)
     names = sorted({name for part in parts for name in part} - {"accuracy"})
     return {"reward": rewards.mean().item(), "accuracy": right.mean().item(),
             "completion_length": rollouts.lengths.float().mean().item(),
+            "finished_length": rollouts.lengths[rollouts.finished].float().mean().nan_to_num().item(),
             **{name: sum(part.get(name, 0.0) for part in parts) / len(parts) for name in names},
             "mixed": mixed.float().mean().item(),
             "solved": (~mixed & (right.mean(1) > 0.5)).float().mean().item(),
             "hopeless": (~mixed & (right.mean(1) <= 0.5)).float().mean().item()}
+
+
+def canary(rows):
+    """Has what is rewarded come apart from what is wanted? -> a warning or None; rows: the log so far.
+
+    At every evaluation the mean training reward since the one before is compared with that of the best evaluation so
+    far: if the reward is no lower but the held-out accuracy is, with intervals that do not touch, the policy is being
+    paid for something else (seed chapter 15: the alarm against reward hacking).
+    """
+    points, rewards = [], []
+    for row in rows:
+        if row["step"]:
+            rewards.append(row["reward"])
+        if rewards and "eval_accuracy" in row:
+            points.append((sum(rewards) / len(rewards), row))
+            rewards = []
+    if len(points) < 2:
+        return None
+    (now, last), (then, best) = points[-1], max(points[:-1], key=lambda point: point[1]["eval_sampled_accuracy"])
+    if now < then or last["eval_sampled_high"] >= best["eval_sampled_low"]:
+        return None
+    return (f"warning: the training reward went from {then:.3f} (step {best['step']}) to {now:.3f}, but held-out "
+            f"accuracy from {best['eval_sampled_accuracy']:.3f} to {last['eval_sampled_accuracy']:.3f}: read "
+            "samples.jsonl for a hack; the better model is in best/")
+
+
+def read_metrics(run):
+    path = run / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
 # ---- 6. Preflight ----------------------------------------------------------------------------------------------------
@@ -503,7 +574,7 @@ def preflight(model, tokenizer, task, args, optimizer):
     clock, records = Clock(), []
     try:
         for step in (1, 2, 3):                          # one batch will do, unless it teaches nothing: then ask again
-            problems = pick_problems(task.train, step, args.prompts_per_step, args.seed)
+            problems = Picker(task.train, args).pick(step)
             records += evaluate(model, tokenizer, task, problems, args.num_samples, args.temperature,
                                 args.max_new_tokens, seed=-1 - step, cache_tokens=args.cache_tokens, label="preflight",
                                 compiled=args.compile)[1]
@@ -594,16 +665,72 @@ def memory_used(device):
 
 # ---- 7. The loop -----------------------------------------------------------------------------------------------------
 
-def pick_problems(problems, step, count, seed):
-    """The `count` problems of a step: a walk through a new random order of all problems in every epoch."""
-    chosen = []
-    for i in range((step - 1) * count, step * count):
-        epoch, place = divmod(i, len(problems))
-        chosen.append(problems[_epoch_order(len(problems), epoch, seed)[place]])
-    return chosen
+class Picker:
+    """Which problems a step sees. "all" is a walk through a new random order of them in every epoch. The other choices
+    (seed chapter 15, difficulty-aware shaping) remember the mean rewards of the last visits to each problem:
+
+    filter      the same walk past problems with a mean above 0.95 or below 0.05 over the last LAST visits. Each time
+                one is passed by, its oldest visit is forgotten, so it is tried again: the policy has changed
+    stratified  a third each of hard (mean below 1/3), easy (above 2/3) and other or unknown ones, as far as there are
+    curriculum  means near a target are likelier, which slides from 0.8 to 0.4: first easy problems, then harder ones
+    """
+
+    LAST = 3
+
+    def __init__(self, problems, args):
+        self.problems, self.args = problems, args
+        self.state = {"next": 0, "visits": {}}           # the next place of the walk; problem -> last mean rewards
+
+    def pick(self, step, attempt=0):
+        """The problems of a step; attempt: of how many-th try, with --dynamic-sampling."""
+        count, rng = self.args.prompts_per_step, random.Random(f"pick {self.args.seed} {step} {attempt}")
+        if self.args.pick == "filter":
+            indices = self.walk(count)
+        elif self.args.pick == "stratified":
+            indices = self.strata(count, rng)
+        elif self.args.pick == "curriculum":
+            target = 0.8 - 0.4 * step / self.args.steps
+            keys = [rng.random() ** math.exp(((self.mean(i) - target) / 0.2) ** 2) for i in range(len(self.problems))]
+            indices = sorted(range(len(keys)), key=keys.__getitem__)[-count:]      # weighted, without replacement
+        else:
+            indices = [self.place(i, attempt) for i in range((step - 1) * count, step * count)]
+        self.indices = indices
+        return [self.problems[i] for i in indices]
+
+    def place(self, i, attempt=0):
+        epoch, place = divmod(i, len(self.problems))
+        seed = f"{self.args.seed} {attempt}" if attempt else self.args.seed
+        return _epoch_order(len(self.problems), epoch, seed)[place]
+
+    def walk(self, count):
+        chosen, visits = [], self.state["visits"]
+        while len(chosen) < count:
+            index, self.state["next"] = self.place(self.state["next"]), self.state["next"] + 1
+            last = visits.get(index, [])
+            if len(last) == self.LAST and not 0.05 <= self.mean(index) <= 0.95:
+                visits[index] = last[1:]
+            else:
+                chosen.append(index)
+        return chosen
+
+    def strata(self, count, rng):
+        bins = [[], [], []]
+        for index in rng.sample(range(len(self.problems)), len(self.problems)):
+            bins[min(2, int(3 * self.mean(index)))].append(index)
+        turns = [bin[turn] for turn in range(max(map(len, bins))) for bin in bins if turn < len(bin)]
+        return turns[:count]
+
+    def mean(self, index):
+        last = self.state["visits"].get(index)
+        return sum(last) / len(last) if last else 0.5
+
+    def update(self, accuracies):
+        """What the picked problems were worth: the share of right completions of each."""
+        for index, accuracy in zip(self.indices, accuracies if self.args.pick != "all" else ()):
+            self.state["visits"][index] = [*self.state["visits"].get(index, []), accuracy][-self.LAST:]
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=4)
 def _epoch_order(n, epoch, seed):
     return random.Random(f"order {seed} {epoch}").sample(range(n), n)
 
@@ -618,67 +745,151 @@ def evaluate_both(model, tokenizer, task, args):
     return columns
 
 
-def train_rlvr(model, tokenizer, task, args, optimizer, run, stop, start=0):
+def roll_out(model, tokenizer, task, problems, args, first_row, label):
+    """G completions of each problem, judged -> (rollouts, texts, rewards (P, G), parts)."""
+    prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
+    rows = range(first_row, first_row + len(problems) * args.num_samples)
+    with verifying(tokenizer, task, problems, args.num_samples, label) as (on_finished, verdicts):
+        rollouts = sample(model, prompts, args.num_samples, args.max_new_tokens, args.temperature,
+                          uniforms=row_uniforms(rows, args.max_new_tokens, args.seed), cache_tokens=args.cache_tokens,
+                          on_finished=on_finished, compiled=args.compile)
+    texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
+    rewards, parts = score(rollouts, texts, problems, task.reward, verdicts)
+    return rollouts, texts, rewards, parts
+
+
+def gather(model, tokenizer, task, picker, args, step):
+    """The completions of a step -> (problems, rollouts, texts, rewards (P', G), parts, the groups to train on).
+
+    P' is P, and all are trained on. With --dynamic-sampling N other problems are tried until P groups have unequal
+    rewards, at most N times more (DAPO, 2503.14476, 3.2); all that was sampled is logged, P groups are trained on.
+    """
+    P, rounds = args.prompts_per_step, []
+    for attempt in range(1 + args.dynamic_sampling):
+        problems = picker.pick(step, attempt)
+        first_row = (step + attempt * 10_000_000) * P * args.num_samples
+        rounds.append((problems, *roll_out(model, tokenizer, task, problems, args, first_row, f"step {step}")))
+        picker.update([group.mean().item() for group in accuracies(rounds[-1][4], P)])
+        rewards = torch.cat([r[3] for r in rounds])                                                           # (P', G)
+        mixed = (rewards.amax(1) > rewards.amin(1)).tolist()
+        if sum(mixed) >= P:
+            break
+    problems, rollouts, texts, _, parts = zip(*rounds)
+    groups = sorted(range(len(mixed)), key=lambda i: not mixed[i])[:P] if len(rounds) > 1 else list(range(len(mixed)))
+    rollouts = join(rollouts) if len(rounds) > 1 else rollouts[0]
+    return sum(problems, []), rollouts, sum(texts, []), rewards, sum(parts, []), groups
+
+
+def accuracies(parts, groups):
+    return torch.tensor([part["accuracy"] * (1 - part["truncated"]) for part in parts]).view(groups, -1)
+
+
+def advantages_of(rewards, parts, rollouts, args):
+    """The choices of --truncated and --advantage-scale: rewards (P, G) -> advantages (P, G)."""
+    finished = rollouts.finished.view_as(rewards).to(rewards.device)
+    if args.truncated == "soft":
+        rewards = soften_cuts(rewards, rollouts, args.max_new_tokens)
+    if args.advantage_scale == "gdpo":
+        names = [name for name in ("accuracy", "format") if name in parts[0]]
+        terms = torch.tensor([[part[name] for part in parts] for name in names]).view(-1, *rewards.shape) * finished
+        advantages = decoupled_advantages(terms)
+    else:
+        advantages = group_advantages(rewards, args.advantage_scale)
+    return advantages * finished if args.truncated == "mask" else advantages
+
+
+def update(model, reference, optimizer, rollouts, advantages, args, step):
+    """--updates-per-batch steps of the optimiser on the same completions -> statistics, those of the first update
+    except clipped, which is the mean of all."""
+    def logprobs(of):
+        return batch_logprobs(of, rollouts, args.temperature, args.micro_batch_tokens)
+    ref_logp = logprobs(reference) if reference is not None else None
+    old_logp = logprobs(model) if args.updates_per_batch > 1 else None
+    history = []
+    for _ in range(args.updates_per_batch):
+        stats = update_gradients(model, rollouts, advantages, args.temperature, args.loss_norm, args.max_new_tokens,
+                                 args.micro_batch_tokens, old_logp, args.clip, args.loss, ref_logp, args.kl_coef,
+                                 args.kl_estimator)
+        anything = stats["trained"] > 0 or args.kl_coef > 0
+        stats["grad_norm"] = optimizer.clip() if anything else 0.0
+        if not math.isfinite(stats["loss"] + stats["grad_norm"]):
+            raise NonFinite(step, stats["loss"], stats["grad_norm"], rollouts)
+        if anything:                            # without any signal Adam's momentum must not move the weights either
+            optimizer.step(step)
+        history.append(stats)
+    return {**history[0], "clipped": sum(stats["clipped"] for stats in history) / len(history)}
+
+
+def train_rlvr(model, tokenizer, task, args, optimizer, picker, run, stop, start=0, reference=None):
     """The training loop, from update start + 1 to args.steps. Writes to the folder `run`; trains `model` in place.
 
     stop: a StopSignal; when it is requested the step is finished and saved, and KeyboardInterrupt(step) is raised.
-    Raises NonFinite before a loss or gradient that is not a number can reach the weights.
+    Raises NonFinite before a loss or gradient that is not a number can reach the weights, and Drifted for --kl-cap.
     """
-    B = args.prompts_per_step * args.num_samples
     for step in range(start + 1, args.steps + 1):
         clock = Clock()
         if hasattr(task.reward, "step"):        # a curriculum; set anew at every step, so a resumed run is in its phase
             task.reward.step = step
-        problems = pick_problems(task.train, step, args.prompts_per_step, args.seed)
-        prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
-        uniforms = row_uniforms(range(step * B, (step + 1) * B), args.max_new_tokens, args.seed)
-        with verifying(tokenizer, task, problems, args.num_samples, f"step {step}: sampling") as (hook, verdicts):
-            rollouts = sample(model, prompts, args.num_samples, args.max_new_tokens, args.temperature,
-                              uniforms=uniforms, cache_tokens=args.cache_tokens, on_finished=hook,
-                              compiled=args.compile)
+        problems, rollouts, texts, rewards, parts, groups = gather(model, tokenizer, task, picker, args, step)
         clock.lap("sample_seconds")
 
-        texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
-        rewards, parts = score(rollouts, texts, problems, task.reward, verdicts)                               # (P, G)
-        advantages = group_advantages(rewards, args.advantage_scale)                                        # (P, G)
-        clock.lap("score_seconds")
-
-        stats = update_gradients(model, rollouts, advantages, args.temperature, args.loss_norm, args.max_new_tokens,
-                                 args.micro_batch_tokens)
-        grad_norm = optimizer.clip() if stats["trained"] else 0.0
-        if not math.isfinite(stats["loss"] + grad_norm):
-            raise NonFinite(step, stats["loss"], grad_norm, rollouts, rewards)
-        if stats["trained"]:                    # without any signal Adam's momentum must not move the weights either
-            optimizer.step(step)
+        advantages = advantages_of(rewards, parts, rollouts, args)                                             # (P', G)
+        batch = rollouts if len(groups) == len(rewards) else rollouts.take(groups)
+        stats = update(model, reference, optimizer, batch, advantages[groups], args, step)
         clock.lap("update_seconds")
 
-        row = {"step": step, **batch_metrics(rewards, parts, rollouts), **stats, "grad_norm": grad_norm,
-               "lr": optimizer.learning_rate(step)}
+        row = {"step": step, **batch_metrics(rewards, parts, rollouts), **stats, "lr": optimizer.learning_rate(step)}
         if step % args.eval_every == 0 or step == args.steps:
             row |= evaluate_both(model, tokenizer, task, args)
+            keep_best(model, tokenizer, run, row)
             clock.lap("eval_seconds")
         row |= clock.laps | {"seconds": clock.total(), "tokens_per_second":
                              rollouts.lengths.sum().item() / clock.laps["sample_seconds"]}
         print_row(row)
         append_jsonl(run / "metrics.jsonl", row)
-        append_jsonl(run / "samples.jsonl", *sample_rows(step, problems, texts, rewards, advantages, rollouts))
+        append_jsonl(run / "samples.jsonl", *sample_rows(step, problems, texts, rewards, advantages, rollouts, parts,
+                                                         tokenizer))
+        if "eval_accuracy" in row and (warning := canary(read_metrics(run))):
+            tqdm.write(warning)
         if step % args.save_every == 0 or step == args.steps or stop.requested:
-            save_checkpoint(run, step, optimizer)
+            save_checkpoint(run, step, optimizer, picker)
+        if args.kl_cap and stats["kl"] * row["completion_length"] > args.kl_cap:
+            raise Drifted(step, stats["kl"] * row["completion_length"])
         if stop.requested:
             raise KeyboardInterrupt(step)
 
 
-def sample_rows(step, problems, texts, rewards, advantages, rollouts):
-    G = rollouts.num_samples
+def keep_best(model, tokenizer, run, row):
+    """Keep the model with the best held-out accuracy so far in best/: the last is not always it."""
+    before = [r["eval_sampled_accuracy"] for r in read_metrics(run) if r["step"] and "eval_accuracy" in r]
+    if row["eval_sampled_accuracy"] > max(before, default=-1):
+        save(model, tokenizer, run / "best")
+
+
+def sample_rows(step, problems, texts, rewards, advantages, rollouts, parts, tokenizer):
+    """One object per completion, for samples.jsonl. likely, unlikely: the three tokens of highest and of lowest
+    probability as [text, probability]."""
+    G, inside = rollouts.num_samples, rollouts.mask > 0
+    low, high = (rollouts.logp.masked_fill(~inside, fill).topk(min(3, inside.size(1)), largest=fill < 0)
+                 for fill in (math.inf, -math.inf))
+
+    def tokens(top, row):
+        return [[tokenizer.decode([rollouts.ids[row, place + 1]], skip_special_tokens=False), round(math.exp(logp), 4)]
+                for logp, place in zip(top.values[row].tolist(), top.indices[row].tolist()) if inside[row, place]]
     columns = zip(texts, rewards.flatten().tolist(), advantages.flatten().tolist(), rollouts.lengths.tolist(),
-                  rollouts.finished.tolist())
+                  rollouts.finished.tolist(), parts)
     return [{"step": step, "problem": problems[i // G]["problem"], "answer": problems[i // G]["answer"],
-             "completion": text, "reward": reward, "advantage": advantage, "length": length, "finished": finished}
-            for i, (text, reward, advantage, length, finished) in enumerate(columns)]
+             "completion": text, "reward": reward, "advantage": advantage, "length": length, "finished": finished,
+             "parts": part, "likely": tokens(high, i), "unlikely": tokens(low, i)}
+            for i, (text, reward, advantage, length, finished, part) in enumerate(columns)]
+
+
+class Drifted(Exception):
+    """The policy is further from its start than --kl-cap allows: (step, KL in nats per completion)."""
 
 
 class NonFinite(Exception):
-    """The loss or the gradient of a step is not a number: (step, loss, grad_norm, rollouts, rewards)."""
+    """The loss or the gradient of a step is not a number: (step, loss, grad_norm, rollouts)."""
 
 
 class StopSignal:
@@ -724,6 +935,8 @@ def load_all(args):
         raise verifiers.DataError(f"task {args.task} is for evaluation only: train on another one")
     if args.reward:
         task.reward = verifiers.get_reward(args.reward)
+    if args.train_problems:
+        task.train = random.Random(f"train {args.seed}").sample(task.train, min(args.train_problems, len(task.train)))
     if args.device == "cpu" and args.model == "tiny":
         torch.set_num_threads(1)            # its tensors are so small that more threads mostly wait for each other
     if not args.resume:
@@ -758,7 +971,7 @@ def describe(model, tokenizer, task, args):
     print(f"task {task.name}: {len(task.train)} problems to train on, {len(task.test)} held out ({task.note})")
     print(f"each step {args.prompts_per_step} problems x {args.num_samples} completions; first prompt "
           f"({tokenizer.template}):")
-    prompt = tokenizer.encode_prompt(task.prompt(pick_problems(task.train, 1, 1, args.seed)[0]))
+    prompt = tokenizer.encode_prompt(task.prompt(Picker(task.train, args).pick(1)[0]))
     print("    " + tokenizer.decode(prompt, skip_special_tokens=False).replace("\n", "\n    "))
 
 
@@ -767,12 +980,15 @@ def main(argv=None):
     began = time.perf_counter()
     model, tokenizer, task = load_all(args)
     describe(model, tokenizer, task, args)
-    run, optimizer = Path(args.runs, args.name), Optimizer(model, args)
-    start = load_checkpoint(run, optimizer)
+    run, optimizer, picker = Path(args.runs, args.name), Optimizer(model, args), Picker(task.train, args)
+    start = load_checkpoint(run, optimizer, picker)
     if start == 0 or args.preflight:
         preflight(model, tokenizer, task, args, optimizer)
         if args.preflight:
             return
+    reference = None
+    if args.kl_coef or args.kl_cap:
+        reference = load(args.base, args.device, getattr(torch, args.dtype), args.template)[0].requires_grad_(False)
     write_config(args, run)
     if start > args.steps:
         raise ModelError(f"{run} has already made {start} steps: give --steps a larger number")
@@ -789,19 +1005,23 @@ def main(argv=None):
         append_jsonl(run / "metrics.jsonl", row)
     try:
         with StopSignal() as stop:
-            train_rlvr(model, tokenizer, task, args, optimizer, run, stop, start)
+            train_rlvr(model, tokenizer, task, args, optimizer, picker, run, stop, start, reference)
     except KeyboardInterrupt as stop:
         done = f"a checkpoint of step {stop.args[0]} is saved" if stop.args else "nothing more was saved"
         sys.exit(f"stopped; {done}. Continue with: python train.py --resume --name {args.name}")
     except NonFinite as error:
-        step, loss, grad_norm, rollouts, rewards = error.args
-        torch.save({"step": step, "rollouts": vars(rollouts), "rewards": rewards}, run / "bad_batch.pt")
-        save_checkpoint(run, step - 1, optimizer)                       # the update was not made: still the last good
+        step, loss, grad_norm, rollouts = error.args
+        torch.save({"step": step, "rollouts": vars(rollouts)}, run / "bad_batch.pt")
+        save_checkpoint(run, step - 1, optimizer, picker)               # the update was not made: still the last good
         sys.exit(f"error: step {step} has loss {loss} and gradient norm {grad_norm}. The batch is in "
                  f"{run / 'bad_batch.pt'}, the weights before it in {run / 'checkpoints'}. Try a lower --lr")
+    except Drifted as error:
+        step, kl = error.args
+        save_checkpoint(run, step, optimizer, picker)
+        sys.exit(f"stopped after step {step}: the KL from the start is {kl:.1f} nats per completion, above --kl-cap "
+                 f"{args.kl_cap}. The weights are in {run / 'checkpoints'}")
     save(model, tokenizer, run / "final")
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    first, *_, last = (row for row in rows if "eval_accuracy" in row)
+    first, *_, last = (row for row in read_metrics(run) if "eval_accuracy" in row)
     print(f"held-out accuracy {first['eval_accuracy']:.3f} -> {last['eval_accuracy']:.3f} (greedy, n={last['eval_n']}) "
           f"in {time.perf_counter() - began:.0f} s; model in {run / 'final'}")
 
