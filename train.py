@@ -813,7 +813,7 @@ def update(model, reference, optimizer, rollouts, advantages, args, step):
         anything = stats["trained"] > 0 or args.kl_coef > 0
         stats["grad_norm"] = optimizer.clip() if anything else 0.0
         if not math.isfinite(stats["loss"] + stats["grad_norm"]):
-            raise NonFinite(step, stats["loss"], stats["grad_norm"], rollouts)
+            raise NonFinite(step, stats["loss"], stats["grad_norm"], rollouts, advantages)
         if anything:                            # without any signal Adam's momentum must not move the weights either
             optimizer.step(step)
         history.append(stats)
@@ -889,7 +889,7 @@ class Drifted(Exception):
 
 
 class NonFinite(Exception):
-    """The loss or the gradient of a step is not a number: (step, loss, grad_norm, rollouts)."""
+    """The loss or the gradient of a step is not a number: (step, loss, grad_norm, rollouts, advantages)."""
 
 
 class StopSignal:
@@ -1010,8 +1010,8 @@ def main(argv=None):
         done = f"a checkpoint of step {stop.args[0]} is saved" if stop.args else "nothing more was saved"
         sys.exit(f"stopped; {done}. Continue with: python train.py --resume --name {args.name}")
     except NonFinite as error:
-        step, loss, grad_norm, rollouts = error.args
-        torch.save({"step": step, "rollouts": vars(rollouts)}, run / "bad_batch.pt")
+        step, loss, grad_norm, rollouts, advantages = error.args
+        torch.save({"step": step, "rollouts": vars(rollouts), "advantages": advantages}, run / "bad_batch.pt")
         save_checkpoint(run, step - 1, optimizer, picker)               # the update was not made: still the last good
         sys.exit(f"error: step {step} has loss {loss} and gradient norm {grad_norm}. The batch is in "
                  f"{run / 'bad_batch.pt'}, the weights before it in {run / 'checkpoints'}. Try a lower --lr")

@@ -58,7 +58,7 @@ def test_equal_rewards_give_exactly_zero(value):
 
 
 def test_an_unknown_scale_is_refused():
-    with pytest.raises(ValueError, match="'std' or 'none'"):
+    with pytest.raises(ValueError, match="'std', 'none', 'batch' or 'loo'"):
         group_advantages(torch.ones(1, 2), scale="variance")
 
 

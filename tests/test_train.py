@@ -150,7 +150,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_loses_nothing(tmp_path, m
         run(tmp_path, "--steps", "10")
     folder = tmp_path / "run"
     bad = torch.load(folder / "bad_batch.pt", weights_only=True)
-    assert bad["step"] == 3 and bad["rewards"].isnan().any() and bad["rollouts"]["ids"].shape[0] == 16
+    assert bad["step"] == 3 and bad["advantages"].isnan().any() and bad["rollouts"]["ids"].shape[0] == 16
     state = torch.load(folder / "checkpoints" / "step_000002.pt", weights_only=True)
     assert state["step"] == 2 and all(w.isfinite().all() for w in state["weights"].values())
     assert [row["step"] for row in metrics(folder)] == [0, 1, 2]
@@ -299,11 +299,14 @@ def test_bf16_training_step_on_cpu(prompts, model):
 
 def test_every_problem_comes_once_per_epoch_in_a_new_order():
     problems = list(range(10))
-    steps = [train.pick_problems(problems, step, 4, seed=0) for step in range(1, 11)]
+
+    def pick(step, seed):
+        return train.Picker(problems, Namespace(pick="all", prompts_per_step=4, seed=seed)).pick(step)
+    steps = [pick(step, seed=0) for step in range(1, 11)]
     seen = [problem for step in steps for problem in step]
     epochs = [seen[i:i + 10] for i in range(0, 40, 10)]
     assert all(sorted(epoch) == problems for epoch in epochs) and epochs[0] != epochs[1]
-    assert train.pick_problems(problems, 7, 4, seed=0) == steps[6] != train.pick_problems(problems, 7, 4, seed=1)
+    assert pick(7, seed=0) == steps[6] != pick(7, seed=1)
 
 
 @pytest.mark.parametrize("flags, message", [
