@@ -2,8 +2,8 @@
 
     python notebooks/variants.py [--seeds 0 1 2] [--steps 100] [--only dapo gspo] [-o notebooks/variants.svg]
 
-Runs that exist are not repeated, so it can be stopped and started again. All take as many completions a step, except dapo,
-whose dynamic sampling may take up to three times as many.
+Runs that exist are not repeated, so it can be stopped and started again. All take as many completions a step, except
+dapo, whose dynamic sampling may take up to three times as many.
 """
 
 import argparse
