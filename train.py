@@ -512,6 +512,8 @@ def preflight(model, tokenizer, task, args, optimizer):
         ids, ones = torch.zeros(rows, width, dtype=torch.long, device=args.device), torch.ones(rows, device=args.device)
         largest = Rollouts(ids, (ones * prompt).long(), (ones * args.max_new_tokens).long(), ones.bool(),
                            ids[:, 1:].float(), rows)
+        for param in model.parameters():                # as if other micro-batches had gone before
+            param.grad = torch.zeros_like(param, dtype=torch.float32)
         update_gradients(model, largest, ones[None], args.temperature, args.loss_norm, args.max_new_tokens,
                          args.micro_batch_tokens)
         optimizer.discard()
