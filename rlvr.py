@@ -409,11 +409,12 @@ def update_gradients(model, rollouts, advantages, temperature=1.0, norm="token",
     advantages: (P, G). Rows with advantage 0 contribute exactly nothing to the gradient and are not computed, but
     their tokens count in the normaliser, so a batch with little signal makes a small step.
     Returns floats: loss, entropy (nats per token), mismatch (mean |log pi_sampler - log pi_trainer|: anything far above
-    rounding means that sampling and training do not see the same model, mask or temperature) and trained (rows).
+    rounding means that sampling and training do not see the same model, mask or temperature), ratio (mean of
+    pi_trainer / pi_sampler, which says the same as a factor of the gradient) and trained (rows).
     """
     advantages, mask = advantages.reshape(-1).to(rollouts.ids.device), rollouts.mask
     weights = loss_weights(mask, norm, max_new_tokens)
-    sums = torch.zeros(4, device=mask.device, dtype=torch.float32)                   # loss, entropy, mismatch, tokens
+    sums = torch.zeros(5, device=mask.device, dtype=torch.float32)            # loss, entropy, mismatch, ratio, tokens
     for rows in microbatches(rollouts, advantages != 0, micro_batch_tokens):
         width = int((rollouts.prompt_lengths + rollouts.lengths)[rows].max())
         mb_mask, old_logp = mask[rows, :width - 1], rollouts.logp[rows, :width - 1]
@@ -421,11 +422,12 @@ def update_gradients(model, rollouts, advantages, temperature=1.0, norm="token",
         # One update per batch: the trainer's own log-probs are the old ones (rollouts.logp equals them up to rounding).
         loss = policy_loss(logp, logp.detach(), advantages[rows], weights[rows, :width - 1])
         loss.backward()
-        drift = (logp.detach() - old_logp).abs() * mb_mask
-        sums += torch.stack([loss.detach(), entropy.sum(), drift.sum(), mb_mask.sum()])
-    loss, entropy, mismatch, tokens = sums.tolist()
+        drift = logp.detach() - old_logp
+        sums += torch.stack([loss.detach(), entropy.sum(), (drift.abs() * mb_mask).sum(), (drift.exp() * mb_mask).sum(),
+                             mb_mask.sum()])
+    loss, entropy, mismatch, ratio, tokens = sums.tolist()
     return {"loss": loss, "entropy": entropy / max(tokens, 1), "mismatch": mismatch / max(tokens, 1),
-            "trained": int((advantages != 0).sum())}
+            "ratio": ratio / max(tokens, 1), "trained": int((advantages != 0).sum())}
 
 
 # ---- 6. The five steps on one page -----------------------------------------------------------------------------------

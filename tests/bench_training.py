@@ -1,13 +1,13 @@
 """Training: memory and speed of an update, the split of a step's time, and steps per second against TRL's GRPOTrainer.
 
-    python tests/bench_training.py                           tiny: whole steps, sampling included; TRL if it is installed
-    python tests/bench_training.py --shape 0.6B --rows 1     random weights in the shape of Qwen3-0.6B: peak memory of
+    python tests/bench_training.py                           tiny: whole steps, sampling included; TRL if it is there
+    python tests/bench_training.py --shape 0.6B --rows 1     random weights in the shape of Qwen3-0.6B: peak memory
 
-the two worst moments of a step: sampling (a full cache of all --batch rows) and the update (a micro-batch of --rows
-rows at full length, while the gradients of earlier ones wait in memory; the number of micro-batches does not matter).
-Every configuration runs in a process of its own, and the peak is that process's (VmHWM; on CUDA the allocator's). "plain"
-is the update one writes first: full logits, all activations kept, fp32 copies of weights and gradients, torch's AdamW.
-Last line: a JSON object.
+The peaks are those of the two worst moments of a step: sampling, with a full cache of all --batch rows, and the update,
+with a micro-batch of --rows rows at full length while the gradients of earlier ones wait (their number makes no
+difference). Every configuration runs in a process of its own, and the peak is that process's (on CUDA the allocator's).
+"plain" is the update one writes first: full logits, all activations kept, fp32 copies of weights and gradients, torch's
+AdamW. Last line: a JSON object.
 """
 import argparse
 import json
@@ -99,7 +99,8 @@ def measure(args):
 
 def memory_table(args):
     print(f"{args.shape} in {args.dtype}: {args.batch} rollouts of {args.prompt_tokens} + {args.tokens} tokens, "
-          f"micro-batches of {args.rows}\n\n{'configuration':<18} {'sampling GB':>12} {'update GB':>10} {'tokens/s':>9}")
+          f"micro-batches of {args.rows}\n")
+    print(f"{'configuration':<18} {'sampling GB':>12} {'update GB':>10} {'tokens/s':>9}")
     rows = []
     for config in args.configs:
         command = [sys.executable, __file__, "--config", config] + [
