@@ -516,7 +516,7 @@ def pick_device(wanted=None):
     if device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
         return device, torch.bfloat16, f"{torch.cuda.get_device_name()}, which has bf16"
     reason = {"cuda": "a GPU without bf16", "mps": "an Apple GPU", "cpu": "no GPU found"}[device]
-    return device, torch.float32, "as asked" if wanted else reason
+    return device, torch.float32, "as asked" if wanted == "cpu" else reason
 
 
 @torch.no_grad()

@@ -512,13 +512,14 @@ def update_gradients(model, rollouts, advantages, temperature=1.0, norm="token",
     old_logp: (B, T-1) log-probs before the first update of this batch; None: this is the first, so they are the
     current ones. ref_logp (B, T-1) and kl_coef: add kl_coef * kl_penalty; then rows without advantage count too.
     Returns floats: loss, entropy (nats per token), mismatch (mean |log pi_sampler - log pi_trainer|: anything far above
-    rounding means that sampling and training do not see the same model, mask or temperature; measured only in a first
-    update), clipped (share of the trained tokens), kl (mean k3 per token) and trained (rows).
+    rounding means that sampling and training do not see the same model, mask or temperature), ratio (mean of
+    pi_trainer / pi_sampler, which says the same as a factor of the gradient; both of a first update), clipped (share of
+    the trained tokens), kl (mean k3 per token) and trained (rows).
     """
     advantages, mask = advantages.reshape(-1).to(rollouts.ids.device), rollouts.mask
     weights = loss_weights(mask, norm, max_new_tokens)
     keep = torch.ones_like(advantages, dtype=torch.bool) if kl_coef else advantages != 0
-    sums = torch.zeros(6, device=mask.device, dtype=torch.float32)
+    sums = torch.zeros(7, device=mask.device, dtype=torch.float32)
     for rows in microbatches(rollouts, keep, micro_batch_tokens):
         width = int((rollouts.prompt_lengths + rollouts.lengths)[rows].max())
         cut = rows, slice(width - 1)
@@ -530,14 +531,15 @@ def update_gradients(model, rollouts, advantages, temperature=1.0, norm="token",
             value = value + kl_coef * kl_penalty(logp, ref_logp[cut], weights[cut], kl_estimator)
         value.backward()
         now = logp.detach()
+        drift = now - rollouts.logp[cut]
         sums += torch.stack([
-            value.detach(), entropy.sum(), ((now - rollouts.logp[cut]).abs() * mask[cut]).sum(),
+            value.detach(), entropy.sum(), (drift.abs() * mask[cut]).sum(), (drift.exp() * mask[cut]).sum(),
             clipped_share(now, old, advantages[rows], mask[cut], clip, loss) * mask[cut].sum(),
             torch.zeros_like(entropy.sum()) if ref_logp is None else kl_penalty(now, ref_logp[cut], mask[cut]),
             mask[cut].sum()])
     total, *means, tokens = sums.tolist()
-    entropy, mismatch, clipped, kl = (mean / max(tokens, 1) for mean in means)
-    return {"loss": total, "entropy": entropy, "mismatch": mismatch, "clipped": clipped, "kl": kl,
+    entropy, mismatch, ratio, clipped, kl = (mean / max(tokens, 1) for mean in means)
+    return {"loss": total, "entropy": entropy, "mismatch": mismatch, "ratio": ratio, "clipped": clipped, "kl": kl,
             "trained": int((advantages != 0).sum())}
 
 

@@ -52,11 +52,11 @@ from rlvr import (
 # Defaults that differ: for tiny by its task, and "text" for every other model, whatever its task.
 PRESETS = {
     "arithmetic": dict(prompts_per_step=8, num_samples=16, max_new_tokens=80, lr=4e-4, lr_warmup=0,
-                       micro_batch_tokens=16384, eval_every=25, eval_problems=500, save_every=50),
+                       cache_tokens=65536, micro_batch_tokens=16384, eval_every=25, eval_problems=500, save_every=50),
     "one-digit": dict(prompts_per_step=64, num_samples=16, max_new_tokens=4, lr=5e-4, lr_warmup=0,
-                      micro_batch_tokens=16384, eval_every=50, eval_problems=100, save_every=200),
+                      cache_tokens=65536, micro_batch_tokens=16384, eval_every=50, eval_problems=100, save_every=200),
     "text": dict(prompts_per_step=8, num_samples=8, max_new_tokens=512, lr=3e-6, lr_warmup=5,
-                 micro_batch_tokens=4096, eval_every=50, eval_problems=500, save_every=50),
+                 cache_tokens=32768, micro_batch_tokens=4096, eval_every=50, eval_problems=500, save_every=50),
 }
 
 
@@ -86,8 +86,8 @@ def parse_args(argv=None):
     group.add_argument("--max-new-tokens", type=int, help=f"longest completion ({preset('max_new_tokens')})")
     group.add_argument("--temperature", type=float, default=1.0, help="of sampling and of the log-probs trained "
                        "(default: 1.0)")
-    group.add_argument("--cache-tokens", type=int, default=65536, help="prompt and completion tokens in the KV cache "
-                       "at once; rows beyond them wait until others finish (default: 65536)")
+    group.add_argument("--cache-tokens", type=int, help="prompt and completion tokens in the KV cache at once; rows "
+                       f"beyond them wait until others finish ({preset('cache_tokens')})")
     group.add_argument("--compile", action="store_true", help="decode with torch.compile, on CUDA with CUDA graphs; "
                        "starts slowly (default: off)")
     group = parser.add_argument_group("problems")
@@ -584,6 +584,8 @@ def preflight(model, tokenizer, task, args, optimizer):
         ids, ones = torch.zeros(rows, width, dtype=torch.long, device=args.device), torch.ones(rows, device=args.device)
         largest = Rollouts(ids, (ones * prompt).long(), (ones * args.max_new_tokens).long(), ones.bool(),
                            ids[:, 1:].float(), rows)
+        for param in model.parameters():                # as if other micro-batches had gone before
+            param.grad = torch.zeros_like(param, dtype=torch.float32)
         update_gradients(model, largest, ones[None], args.temperature, args.loss_norm, args.max_new_tokens,
                          args.micro_batch_tokens)
         optimizer.discard()
@@ -634,12 +636,13 @@ def memory_estimate(model, args, rows, width):
     """Bytes at the worst moment, roughly: what sampling holds or what the largest micro-batch holds."""
     c, V = model.config, model.config.num_tokens
     n, size = sum(p.numel() for p in model.parameters()), model.model.embed_tokens.weight.element_size()
-    B, tokens = args.prompts_per_step * args.num_samples, rows * width
-    cache = 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim * size * min(B * width, args.cache_tokens)
+    tokens = rows * width
+    sampled = min(max(args.prompts_per_step * args.num_samples, args.eval_problems), max(1, args.cache_tokens // width))
+    cache = 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim * size * sampled * width
     block = 5 * c.hidden_size + 4 * c.intermediate_size + c.head_dim * (5 * c.num_attention_heads
                                                                         + 5 * c.num_key_value_heads)
     kept = block + c.hidden_size * c.num_hidden_layers if args.activation_checkpointing else block * c.num_hidden_layers
-    sampling = cache + B * V * (size + 16)                                     # logits and four fp32 tensors like them
+    sampling = cache + sampled * V * (size + 16)                              # logits and four fp32 tensors like them
     update = 4 * n + tokens * kept * size + min(CHUNK_ELEMENTS, tokens * V) * (size + 16)
     return 12 * n + max(sampling, update)                                     # 12 n: weights and moments, see Optimizer
 

@@ -31,7 +31,7 @@ def test_every_flag_in_the_readme_exists(capsys):
         for line in README.splitlines():
             if line.startswith("python ") and script in line:
                 assert set(re.findall(r"--[a-z][a-z-]*", line)) <= flags, line
-    prose = set(re.findall(r"`(--[a-z][a-z-]*)", README)) - {"--compile"}            # said not to exist
+    prose = set(re.findall(r"`(--[a-z][a-z-]*)", README))
     assert prose <= known_flags(train.parse_args, capsys) | known_flags(evaluation.parse_args, capsys)
 
 

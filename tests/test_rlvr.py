@@ -337,8 +337,10 @@ def test_microbatches_cover_each_kept_row_once_longest_first(model, prompts):
 def test_mismatch_is_rounding_when_both_see_the_same_and_large_when_not(model, prompts):
     rollouts = sample(model, prompts, 4, 20)
     advantages = group_advantages(torch.rand(3, 4))
-    assert gradient(model, rollouts, advantages)[1]["mismatch"] < 1e-5
-    assert gradient(model, rollouts, advantages, temperature=0.8)[1]["mismatch"] > 1e-2
+    stats = gradient(model, rollouts, advantages)[1]
+    assert stats["mismatch"] < 1e-5 and abs(stats["ratio"] - 1) < 1e-5
+    stats = gradient(model, rollouts, advantages, temperature=0.8)[1]
+    assert stats["mismatch"] > 1e-2 and abs(stats["ratio"] - 1) > 1e-4
 
 
 def test_one_step_raises_the_rewarded_completion(model, prompts):

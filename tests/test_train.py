@@ -332,6 +332,15 @@ def test_an_existing_run_is_not_overwritten(tmp_path, capsys):
     assert "continue it with --resume, or choose another --name" in capsys.readouterr().err
 
 
+def test_without_a_compiler_the_run_says_so_and_goes_on(tmp_path, monkeypatch, capsys):
+    def no_compiler(function, **options):
+        raise RuntimeError("no C++ compiler found")
+    monkeypatch.setattr(torch, "compile", no_compiler)
+    folder = run(tmp_path, "--steps", "1", "--compile")
+    assert "torch.compile does not work here (no C++ compiler found)" in capsys.readouterr().out
+    assert not json.loads((folder / "config.json").read_text())["flags"]["compile"]
+
+
 def test_defaults_follow_the_machine(monkeypatch):
     args = train.parse_args([])
     if not torch.cuda.is_available():

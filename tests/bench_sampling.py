@@ -1,0 +1,204 @@
+"""Sampling: tokens/s of rlvr.sample, of transformers.generate and of a plain batched sampler, side by side.
+
+    python tests/bench_sampling.py [--shape tiny|0.6B] [--rows 16] [--group 8] [--lengths fixed|spread]
+
+All three have the same random weights, prompts, number of rows and length of each completion; they take turns in this
+one process, so that a slow moment of the machine hits all, and the best of --repeats counts. "plain" is the sampler one
+writes first: prompts repeated for the group, a cache that is concatenated token by token, all rows kept to the end.
+Lengths are either all --max-new-tokens, or spread like those of a policy: an exponential with a third of that as its
+mean, cut off there. The floor is the time to read the weights once a step and each running row's cache, at the
+bandwidth measured here. Last line: a JSON object. --compile adds a row.
+"""
+import argparse
+import json
+import math
+import os
+import statistics
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import rlvr  # noqa: E402
+from model import Config, Qwen3, pick_device  # noqa: E402
+
+SAMPLERS = {}
+
+
+def sampler(name):
+    return lambda function: SAMPLERS.setdefault(name, function)
+
+
+def row_lengths(rows, longest, kind):
+    if kind == "fixed":
+        return [longest] * rows
+    quantiles = [(i + 0.5) / rows for i in torch.randperm(rows, generator=torch.Generator().manual_seed(1)).tolist()]
+    return [max(1, min(longest, round(-longest / 3 * math.log(1 - q)))) for q in quantiles]
+
+
+# ---- The three samplers: (model, prompts, group, lengths, stop id) ---------------------------------------------------
+
+@sampler("rlvr.sample")
+def ours(model, prompts, group, lengths, stop, **options):
+    """A uniform of 2 tells the patched draw that the row is to stop here; the stop id has no other chance."""
+    uniforms, draw = rlvr.row_uniforms(range(len(lengths)), max(lengths), seed=0), rlvr.draw
+    uniforms[range(len(lengths)), [length - 1 for length in lengths]] = 2.0
+    rlvr.draw = lambda probs, u: draw(probs, u.clamp(max=0.999)).clamp(max=stop - 1).masked_fill(u > 1, stop)
+    try:
+        rollouts = rlvr.sample(model, prompts, group, max(lengths), stop_ids=[stop], uniforms=uniforms, **options)
+    finally:
+        rlvr.draw = draw
+    assert rollouts.lengths.tolist() == lengths
+    return rollouts
+
+
+@sampler("transformers")
+def transformers_generate(model, prompts, group, lengths, stop):
+    import transformers
+
+    class StopAt(transformers.LogitsProcessor):
+        def __call__(self, ids, scores):
+            made = ids.size(1) - len(prompts[0]) + 1
+            scores[:, stop] = -math.inf
+            ends = torch.tensor(lengths, device=ids.device) == made
+            scores[ends] = -math.inf
+            scores[ends, stop] = 0.0
+            return scores
+    if not hasattr(model, "twin"):
+        config = transformers.Qwen3Config(**model.config.to_json(torch.float32))
+        with torch.device("meta"):
+            model.__dict__["twin"] = transformers.Qwen3ForCausalLM(config)
+        weights = dict(model.state_dict())
+        weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+        model.twin.load_state_dict(weights, assign=True)                       # the same tensors, not a copy
+        model.twin.model.rotary_emb = type(model.twin.model.rotary_emb)(config).to(model.device)
+        model.twin.eval()
+    ids = torch.tensor(prompts, device=model.device)
+    out = model.twin.generate(ids, attention_mask=torch.ones_like(ids), num_return_sequences=group, do_sample=True,
+                              top_k=0, top_p=1.0, temperature=1.0, max_new_tokens=max(lengths), eos_token_id=stop,
+                              pad_token_id=stop, logits_processor=transformers.LogitsProcessorList([StopAt()]))
+    assert out.size(1) == len(prompts[0]) + max(lengths)
+
+
+class ConcatenatedCache:
+    static = False
+
+    def __init__(self, layers, rows, device):
+        self.k, self.v, self.used = [None] * layers, [None] * layers, 0
+        self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
+
+    def end(self, T):
+        return self.used + T
+
+    def write(self, layer, k, v, positions):
+        for side, new in ((self.k, k), (self.v, v)):
+            side[layer] = new if side[layer] is None else torch.cat((side[layer], new), dim=2)
+        return self.k[layer], self.v[layer]
+
+
+@sampler("plain")
+@torch.no_grad()
+def plain(model, prompts, group, lengths, stop):
+    ids = torch.tensor(prompts, device=model.device).repeat_interleave(group, 0)
+    cache, ends = ConcatenatedCache(model.config.num_hidden_layers, len(ids), model.device), torch.tensor(lengths)
+    ends = ends.to(model.device)
+    finished = torch.zeros(len(ids), dtype=torch.bool, device=model.device)
+    for t in range(1, max(lengths) + 1):
+        logits = model(ids, cache, head=lambda h, w: F.linear(h[:, -1], w[:model.config.num_tokens]))
+        token = torch.multinomial(logits.float().softmax(-1), 1).squeeze(1)
+        finished |= ends == t
+        ids = token.masked_fill(finished, stop)[:, None]
+        if finished.all():
+            break
+
+
+# ---- Measuring -------------------------------------------------------------------------------------------------------
+
+def bandwidth(device):
+    """Bytes per second of reading memory."""
+    block = torch.ones(2**28, device=device)
+    times = [timed(lambda: block.sum().item(), device) for _ in range(4)]
+    return block.numel() * 4 / min(times)
+
+
+def timed(function, device):
+    if device == "cuda":
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    function()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def floor_seconds(model, prompt, lengths, bytes_per_second):
+    c, size = model.config, model.model.embed_tokens.weight.element_size()
+    weights = sum(p.numel() for p in model.parameters()) * size
+    token = 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim * size
+    moved = sum(weights + token * sum(prompt + t for n in lengths if n > t) for t in range(max(lengths)))
+    return moved / bytes_per_second
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=["tiny", "0.6B"], default="tiny")
+    parser.add_argument("--rows", type=int, default=128)
+    parser.add_argument("--group", type=int, default=8)
+    parser.add_argument("--prompt-tokens", type=int, default=64)
+    parser.add_argument("--max-new-tokens", type=int, default=80)
+    parser.add_argument("--lengths", choices=["fixed", "spread"], default="spread")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], help="(default: as train.py chooses)")
+    parser.add_argument("--threads", type=int, help="of the CPU")
+    args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    device, dtype, reason = pick_device()
+    dtype = getattr(torch, args.dtype) if args.dtype else dtype
+    config = Config.tiny(64, eos_token_id=63) if args.shape == "tiny" else Config()
+    stop = config.vocab_size - 1                                               # drawn only where a row is to end
+    with torch.device("meta"):
+        model = Qwen3(config).to(dtype)
+    model.to_empty(device=device)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.normal_(0, 0.02) if p.ndim == 2 else p.fill_(1.0)
+    prompts = torch.randint(stop, (args.rows // args.group, args.prompt_tokens)).tolist()
+    lengths = row_lengths(args.rows, args.max_new_tokens, args.lengths)
+    samplers = dict(SAMPLERS)
+    if args.compile:
+        samplers["rlvr.sample, compiled"] = lambda *a: ours(*a, compiled=True)
+    try:
+        import transformers
+        transformers.logging.set_verbosity_error()
+    except ImportError:
+        print("transformers is not installed: without its row\n")
+        del samplers["transformers"]
+    for name, function in samplers.items():                                   # imports and first calls are not timed
+        function(model, prompts, args.group, lengths if "compiled" in name else [2] * args.rows, stop)
+    seconds = {name: [] for name in samplers}
+    for _ in range(args.repeats):
+        for name, function in samplers.items():
+            seconds[name].append(timed(lambda: function(model, prompts, args.group, lengths, stop), device))  # noqa: B023
+    speed = bandwidth(device)
+    floor, tokens = floor_seconds(model, args.prompt_tokens, lengths, speed), sum(lengths)
+    print(f"{args.shape}, {str(dtype).removeprefix('torch.')} on {device} ({reason}, {torch.get_num_threads()} CPU "
+          f"threads), {args.rows} rows in groups of {args.group}, prompts of {args.prompt_tokens} tokens, completions "
+          f"{args.lengths}: {min(lengths)} to {max(lengths)}, mean {tokens / args.rows:.0f}\n")
+    print(f"{'sampler':<24} {'seconds':>8} {'tokens/s':>9} {'rlvr.sample is':>15}")
+    best = {name: min(times) for name, times in seconds.items()}
+    for name, value in best.items():
+        ratio = statistics.median(other / mine for other, mine in zip(seconds[name], seconds["rlvr.sample"]))
+        print(f"{name:<24} {value:>8.2f} {tokens / value:>9.0f} {ratio:>13.2f} x")
+    print(f"{'floor':<24} {floor:>8.2f} {tokens / floor:>9.0f}   reading memory at {speed / 1e9:.1f} GB/s")
+    ratios = {name: statistics.median(other / mine for other, mine in zip(seconds[name], seconds["rlvr.sample"]))
+              for name in seconds if name != "rlvr.sample"}
+    print(json.dumps({**vars(args), "tokens": tokens, "seconds": best, "floor_seconds": floor, "ratios": ratios}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""Training: memory and speed of an update, the split of a step's time, and steps per second against TRL's GRPOTrainer.
+
+    python tests/bench_training.py                           tiny: whole steps, sampling included; TRL if it is there
+    python tests/bench_training.py --shape 0.6B --rows 1     random weights in the shape of Qwen3-0.6B: peak memory
+
+The peaks are those of the two worst moments of a step: sampling, with a full cache of all --batch rows, and the update,
+with a micro-batch of --rows rows at full length while the gradients of earlier ones wait (their number makes no
+difference). Every configuration runs in a process of its own, and the peak is that process's (on CUDA the allocator's).
+"plain" is the update one writes first: full logits, all activations kept, fp32 copies of weights and gradients, torch's
+AdamW. Last line: a JSON object.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from types import SimpleNamespace
+
+import torch
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import train  # noqa: E402
+import verifiers  # noqa: E402
+from model import Config, Qwen3, load, pick_device  # noqa: E402
+from rlvr import Rollouts, decode, loss_weights, update_gradients  # noqa: E402
+
+FLAGS = SimpleNamespace(lr=1e-6, lr_warmup=0, lr_final=1.0, steps=100, max_grad_norm=1.0)
+
+
+# ---- Memory: one configuration in this process -----------------------------------------------------------------------
+
+def random_model(shape, device, dtype):
+    with torch.device("meta"):
+        model = Qwen3(Config() if shape == "0.6B" else Config.tiny(64, eos_token_id=63)).to(dtype)
+    model.to_empty(device=device)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.normal_(0, 0.02) if p.ndim == 2 else p.fill_(1.0)
+    return model
+
+
+def full_length_rollouts(rows, prompt, tokens, device):
+    ids = torch.randint(63, (rows, prompt + tokens), device=device)
+    full = torch.full((rows,), 1, device=device)
+    logp = torch.zeros(rows, prompt + tokens - 1, device=device)
+    return Rollouts(ids, full * prompt, full * tokens, full.bool(), logp, rows)
+
+
+def plain_update(model, rollouts, masters, adamw):
+    logp = model(rollouts.ids).float().log_softmax(-1)[:, :-1].gather(2, rollouts.ids[:, 1:, None]).squeeze(2)
+    (-(loss_weights(rollouts.mask) * logp).sum()).backward()
+    for p, master in zip(model.parameters(), masters):
+        master.grad, p.grad = p.grad.float(), None
+    adamw.step()
+    with torch.no_grad():
+        for p, master in zip(model.parameters(), masters):
+            p.copy_(master)
+
+
+def measure(args):
+    """Run args.config and print its peaks as JSON; called in a new process."""
+    device, dtype, _ = pick_device()
+    dtype = getattr(torch, args.dtype)
+    model = random_model(args.shape, device, dtype)
+    peaks, clock = {}, train.Clock()
+    rollouts = full_length_rollouts(args.rows, args.prompt_tokens, args.tokens, device)
+    if args.config == "plain":
+        masters = [p.detach().float() for p in model.parameters()]
+        adamw = torch.optim.AdamW(masters, lr=1e-6)
+        clock.lap("start")
+        plain_update(model, rollouts, masters, adamw)
+    else:
+        model.checkpoint_blocks = args.config != "activations kept"
+        optimizer = train.Optimizer(model, FLAGS)
+        for tensor in [*optimizer.m.values(), *optimizer.v.values()]:
+            tensor.fill_(0)                                         # memory that was never written does not count yet
+        with torch.no_grad():
+            cache = model.new_cache(args.batch, args.prompt_tokens + args.tokens)
+            for layer in cache.k + cache.v:
+                layer.fill_(0)
+            cache.used, cache.lengths = cache.slots - 1, cache.lengths + cache.slots - 1
+            decode(model, rollouts.ids[:1, 0].expand(args.batch), cache)
+        peaks["sampling"] = train.memory_used(device)
+        del cache
+        for p in model.parameters():
+            p.grad = torch.zeros_like(p, dtype=torch.float32).fill_(0)
+        clock.lap("start")
+        update_gradients(model, rollouts, torch.ones(1, args.rows, device=device), micro_batch_tokens=10**9)
+        optimizer.clip()
+        optimizer.step(1)
+    clock.lap("update")
+    peaks["update"] = train.memory_used(device)
+    print(json.dumps({"config": args.config, "peaks": peaks, "seconds": clock.laps["update"],
+                      "tokens_per_second": args.rows * (args.prompt_tokens + args.tokens) / clock.laps["update"]}))
+
+
+def memory_table(args):
+    print(f"{args.shape} in {args.dtype}: {args.batch} rollouts of {args.prompt_tokens} + {args.tokens} tokens, "
+          f"micro-batches of {args.rows}\n")
+    print(f"{'configuration':<18} {'sampling GB':>12} {'update GB':>10} {'tokens/s':>9}")
+    rows = []
+    for config in args.configs:
+        command = [sys.executable, __file__, "--config", config] + [
+            f"--{name.replace('_', '-')}={getattr(args, name)}"
+            for name in ("shape", "rows", "batch", "prompt_tokens", "tokens", "dtype")]
+        row = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[-1])
+        sampling = f"{row['peaks']['sampling'] / 1e9:.2f}" if "sampling" in row["peaks"] else "-"
+        print(f"{config:<18} {sampling:>12} {row['peaks']['update'] / 1e9:>10.2f} {row['tokens_per_second']:>9.0f}",
+              flush=True)
+        rows.append(row)
+    return rows
+
+
+# ---- Speed: whole steps of the tiny model ----------------------------------------------------------------------------
+
+def our_steps(directory, task, steps, folder):
+    """The loop of train.py as it is, with its log -> seconds of each step and its split."""
+    args = train.parse_args(["--model", "tiny", "--device", "cpu", "--steps", str(steps), "--runs", folder, "--name",
+                             "ours", "--eval-every", "1000", "--eval-problems", "1", "--save-every", "1000"])
+    model, tokenizer = load(directory)
+    train.write_config(args, train.Path(folder, "ours"))
+    train.train_rlvr(model, tokenizer, task, args, train.Optimizer(model, args), train.Path(folder, "ours"),
+                     SimpleNamespace(requested=False))
+    rows = [json.loads(line) for line in train.Path(folder, "ours", "metrics.jsonl").read_text().splitlines()]
+    return [row["seconds"] - row.get("eval_seconds", 0) for row in rows], rows
+
+
+def trl_steps(directory, task, steps, folder):
+    """GRPOTrainer: same weights, 8 problems x 16 completions of at most 80 tokens, same reward, no KL, one update."""
+    import datasets
+    import transformers
+    import trl
+
+    class Stopwatch(transformers.TrainerCallback):
+        def on_step_begin(self, *args, **kwargs):
+            times.append(time.perf_counter())
+
+        def on_step_end(self, *args, **kwargs):
+            times[-1] = time.perf_counter() - times[-1]
+
+    def reward(prompts, completions, answer, **kwargs):
+        return [verifiers.tagged_reward(text, {"answer": truth})[0] for text, truth in zip(completions, answer)]
+    times, problems = [], task.train[:8 * steps]
+    data = datasets.Dataset.from_list([{"prompt": p["problem"], "answer": p["answer"]} for p in problems])
+    config = trl.GRPOConfig(output_dir=folder, max_steps=steps, per_device_train_batch_size=128, num_generations=16,
+                            max_completion_length=80, learning_rate=4e-4, beta=0.0, temperature=1.0, top_p=1.0, top_k=0,
+                            use_cpu=True, bf16=False, report_to="none", save_strategy="no", logging_strategy="no",
+                            gradient_checkpointing=False, disable_tqdm=True)
+    model = transformers.AutoModelForCausalLM.from_pretrained(directory)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    trl.GRPOTrainer(model=model, reward_funcs=reward, args=config, train_dataset=data, processing_class=tokenizer,
+                    callbacks=[Stopwatch()]).train()
+    return times
+
+
+def speed_table(args):
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        task = verifiers.get_task("arithmetic")
+        flags = train.parse_args(["--model", "tiny", "--device", "cpu", "--runs", args.runs, "--name", "bench"])
+        directory = str(train.tiny_base(flags, task))
+        ours, rows = our_steps(directory, task, args.steps, folder)
+        try:
+            theirs = trl_steps(directory, task, args.steps, folder)
+        except ImportError as error:
+            theirs = []
+            print(f"TRL is not installed ({error}): only our own row\n")
+    middle = {name: statistics.median(times[1:]) for name, times in (("train.py", ours), ("TRL", theirs)) if times}
+    split = {key: sum(row[key] for row in rows) / sum(ours) for key in rows[0] if key in
+             ("sample_seconds", "score_seconds", "update_seconds")}
+    trained = sum(row["completion_length"] * 128 for row in rows) / sum(row["update_seconds"] for row in rows)
+    print(f"\ntiny, 8 problems x 16 completions, {args.steps} steps, 1 CPU thread; median step:")
+    for name, seconds in middle.items():
+        print(f"{name:<10} {seconds:6.2f} s   {1 / seconds:5.2f} steps/s   {seconds / middle['train.py']:5.2f} x")
+    print("of a step of train.py: " + ", ".join(f"{key.removesuffix('_seconds')} {share:.0%}"
+                                                for key, share in split.items())
+          + f"; the update takes {trained:.0f} completion tokens/s")
+    return {"steps_per_second": {name: 1 / seconds for name, seconds in middle.items()}, "split": split}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=["tiny", "0.6B"], default="tiny")
+    parser.add_argument("--rows", type=int, default=1, help="rows of a micro-batch")
+    parser.add_argument("--batch", type=int, default=8, help="rows that are sampled at once")
+    parser.add_argument("--prompt-tokens", type=int, default=128)
+    parser.add_argument("--tokens", type=int, default=1024)
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
+    parser.add_argument("--configs", nargs="*", default=["train.py"], help="of: train.py, activations kept, plain")
+    parser.add_argument("--config", help=argparse.SUPPRESS)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--runs", default="runs", help="where the tiny base model is kept")
+    args = parser.parse_args()
+    if args.config:
+        return measure(args)
+    result = memory_table(args) if args.shape == "0.6B" else speed_table(args)
+    print(json.dumps({"shape": args.shape, "result": result}))
+
+
+if __name__ == "__main__":
+    main()
