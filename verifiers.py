@@ -43,6 +43,7 @@ import signal
 import socket
 import struct
 import subprocess
+import symtable
 import sys
 import tempfile
 import threading
@@ -884,25 +885,35 @@ def _send(channel, message):
 
 
 def _receive(channel):
-    """The next message, JSON behind its length. EOFError: the other side is gone. ValueError: not a message."""
+    """The next message, JSON behind its length. Raises _Gone if there will be none that can be read."""
     def exactly(n):
         data = bytearray()
         while len(data) < n:
             piece = channel.recv(min(n - len(data), 2**20))
             if not piece:
-                raise EOFError
+                raise _Gone("the program ended")
             data += piece
         return data
-    size = int.from_bytes(exactly(4), "big")
-    if size > _MAX_MESSAGE:
-        raise ValueError("a result too large")
-    return json.loads(exactly(size))
+    try:
+        size = int.from_bytes(exactly(4), "big")
+        return json.loads(exactly(size)) if size <= _MAX_MESSAGE else _raise(_Gone("a result too large"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise _Gone("the program broke the line") from error
+
+
+class _Gone(BaseException):
+    """The other end of a channel is lost. Not an Exception: neither a test nor a program should take it for its own."""
+
+
+def _raise(error):
+    raise error
 
 
 # Plain data that JSON does not know: type -> (to simpler data, and back). Neither pickle nor marshal will do: both run
 # code or crash on what a hostile sender can write.
 _PLAIN = {
     tuple: (list, tuple), set: (list, set), frozenset: (list, frozenset),
+    slice: (lambda s: [s.start, s.stop, s.step], lambda parts: slice(*parts)),
     dict: (lambda d: [[key, value] for key, value in d.items()], dict),
     bytes: (lambda b: b.decode("latin-1"), lambda s: s.encode("latin-1")),
     bytearray: (lambda b: b.decode("latin-1"), lambda s: bytearray(s, "latin-1")),
@@ -914,6 +925,7 @@ _PLAIN = {
     decimal.Decimal: (str, decimal.Decimal),
     Fraction: (lambda f: [f.numerator, f.denominator], lambda parts: Fraction(*parts)),
     datetime.date: (str, datetime.date.fromisoformat), datetime.datetime: (str, datetime.datetime.fromisoformat),
+    datetime.time: (str, datetime.time.fromisoformat),
     datetime.timedelta: (lambda d: [d.days, d.seconds, d.microseconds], lambda parts: datetime.timedelta(*parts)),
 }
 
@@ -929,9 +941,11 @@ def _pack(value, export):
         return [_pack(item, export) for item in value]
     if kind in _PLAIN:
         return {kind.__name__: _pack(_PLAIN[kind][0](value), export)}
-    for base in (int, float, str, bytes, tuple):                     # an IntEnum, a namedtuple, class L(int): as data
+    if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        return {"namedtuple": [kind.__name__, list(kind._fields), _pack(list(value), export)]}
+    for base in (int, float, str, bytes, tuple):                     # an IntEnum, class L(int): as data
         if isinstance(value, base):
-            return _pack(base(value), export)
+            return _pack(base.__str__(value) if base is str else base(value), export)
     return export(value)
 
 
@@ -944,10 +958,17 @@ def _unpack(packed, resolve):
     (key, payload), = packed.items()
     if key == "int":
         return int(payload, 16)
+    if key == "namedtuple":
+        return collections.namedtuple(payload[0], payload[1], rename=True)(*_unpack(payload[2], resolve))
     for kind, (_, back) in _PLAIN.items():
         if key == kind.__name__:
             return back(_unpack(payload, resolve))
     return resolve(key, payload)
+
+
+# The types that may cross by name. Not `type`, with which a class that equals everything could be made over there.
+_TYPES = {kind for kind in vars(builtins).values() if isinstance(kind, type) and (
+    issubclass(kind, BaseException) or kind in _PLAIN or kind in (int, float, str, bool, list, object))}
 
 
 class _Wire:
@@ -956,33 +977,40 @@ class _Wire:
 
     def __init__(self, channel, perform):
         self.channel, self.perform = channel, perform
-        self.objects, self.numbers, self.exceptions = [], {}, {}
+        self.objects, self.numbers, self.references, self.exceptions = [], {}, {}, {}
+
+    def number(self, value):
+        if id(value) not in self.numbers:                    # objects keeps it alive, so the id stays its own
+            self.numbers[id(value)] = len(self.objects)
+            self.objects.append(value)
+        return self.numbers[id(value)]
 
     def export(self, value):
         if type(value) is _Ref:
             return {"yours": value._number}
-        if isinstance(value, type) and getattr(builtins, value.__name__, None) is value:
+        if value in _TYPES if isinstance(value, type) else False:
             return {"type": value.__name__}
-        if id(value) not in self.numbers:                    # objects keeps it alive, so the id stays its own
-            self.numbers[id(value)] = len(self.objects)
-            self.objects.append(value)
-        number = self.numbers[id(value)]
         if isinstance(value, type) and issubclass(value, Exception):
-            # The nearest built-in class and no other: class E(ValueError, KeyError, IndexError) is a ValueError.
-            base = next(kind for kind in value.__mro__ if getattr(builtins, kind.__name__, None) is kind)
-            return {"exception": [number, base.__name__]}
-        return {"mine": number}
+            # Its own classes, so that a handler of one catches the others, down to the nearest built-in and no other:
+            # class E(ValueError, KeyError, IndexError) is a ValueError.
+            base = next(kind for kind in value.__mro__ if kind in _TYPES)
+            own = value.__mro__[:value.__mro__.index(base)]
+            return {"exception": [base.__name__, *(self.number(kind) for kind in own if issubclass(kind, Exception))]}
+        return {"coroutine" if isinstance(value, types.CoroutineType) else "mine": self.number(value)}
 
     def resolve(self, key, payload):
         if key == "yours":
             return self.objects[payload]
-        if key == "mine":
-            return _Ref(self, payload)
-        kind = getattr(builtins, payload if key == "type" else payload[1])
-        if not isinstance(kind, type):
-            raise TypeError(f"{kind} is not a type")
-        if key == "exception":
-            kind = self.exceptions.setdefault(payload[0], type("Theirs", (kind,), {}))
+        if key == "mine":                                    # the same reference for the same object: `is` works
+            return self.references.setdefault(payload, _Ref(self, payload))
+        if key == "coroutine":
+            return _awaitable(_Ref(self, payload))
+        name, *own = payload if key == "exception" else [payload]
+        kind = getattr(builtins, name)
+        if kind not in _TYPES:
+            raise TypeError(f"{name} does not cross")
+        for number in reversed(own):
+            kind = self.exceptions.setdefault(number, type("Theirs", (kind,), {}))
         return kind
 
     def pack(self, value):
@@ -992,17 +1020,30 @@ class _Wire:
         return _unpack(packed, self.resolve)
 
     def ask(self, operation, *arguments, **extra):
-        _send(self.channel, {"ask": operation, "arguments": self.pack(list(arguments)), **extra})
-        while "ask" in (message := _receive(self.channel)):
-            self.answer(message)
-        return message
+        packed = self.pack(list(arguments))
+        try:
+            _send(self.channel, {"ask": operation, "arguments": packed, **extra})
+            while type(message := _receive(self.channel)) is dict and "ask" in message:
+                self.answer(message)
+        except OSError as error:
+            raise _Gone("the program ended") from error
+        return message if type(message) is dict else _raise(_Gone("the program broke the line"))
 
     def answer(self, message):
+        output, sys.stdout = sys.stdout, io.StringIO()
         try:
             reply = self.perform(self, message)
-        except Exception as error:
-            reply = {"error": self.pack(type(error)), "text": str(error)[:200]}
-        _send(self.channel, reply)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            with contextlib.suppress(Exception):
+                reply = {"error": self.pack(type(error)), "text": self.pack(list(error.args))}
+        except RecursionError:
+            pass
+        text, sys.stdout = sys.stdout.getvalue(), output
+        _send(self.channel, {"output": text[:10**6], **reply})
+
+
+async def _awaitable(reference):
+    return reference._do("run")
 
 
 # The player's side. It is the program's own process: nothing depends on its honesty.
@@ -1012,6 +1053,7 @@ def _play(channel, program, confinement):
     os.dup2(channel.detach(), 3)
     os.closerange(4, 2**16)
     confinement.give_up(program, "player")
+    threading.stack_size(2**21)                              # of the 8 MB each that memory has to provide otherwise
     channel = socket.socket(fileno=3)
     module = sys.modules["solution"] = types.ModuleType("solution")       # dataclasses look their module up there
     sys.stdout = sys.stderr = io.StringIO()
@@ -1027,28 +1069,45 @@ def _play(channel, program, confinement):
     os._exit(1)
 
 
+_OPERATIONS = {"call": lambda function, args, kwargs: function(*args, **kwargs),
+               "enter": lambda manager: type(manager).__enter__(manager),
+               "exit": lambda manager: type(manager).__exit__(manager, None, None, None),
+               "rmul": lambda value, number: number * value}
+
+
 def _perform(wire, message):
-    """One operation on the program's objects: fetch its global names, call, or a function of operator or builtins."""
+    """One operation on the program's objects: fetch its global names, or a function of _OPERATIONS, operator or
+    builtins."""
     packed, operation = message["arguments"], message["ask"]
     arguments = wire.unpack(packed)
     if operation == "names":
         names = sys.modules["solution"].__dict__
         return {"value": wire.pack({name: names[name] for name in arguments if name in names})}
-    sys.stdin, sys.stdout = io.StringIO(message.get("input", "")), io.StringIO()
+    if operation == "run":
+        import asyncio
+        return {"value": wire.pack(asyncio.run(arguments[0]))}
+    sys.stdin, typed = io.StringIO(message.get("typed", "")), builtins.input
+    if "input" in message:
+        builtins.input = wire.unpack(message["input"])
     try:
-        if operation == "call":
-            function, args, kwargs = arguments
-            value = wire.pack(function(*args, **kwargs))
-            after = {i: wire.pack(arg) for i, arg in enumerate(args) if isinstance(arg, (list, dict, set))}
-            changed = {i: arg for i, arg in after.items() if arg != packed[1][i]}
-        else:
-            value = wire.pack((getattr(operator, operation, None) or getattr(builtins, operation))(*arguments))
-            changed = {}
+        value = wire.pack((_OPERATIONS.get(operation) or getattr(operator, operation, None)
+                           or getattr(builtins, operation))(*arguments))
     except StopIteration:
         if operation != "next":              # it would end a loop of the test, and with it the checks in that loop
             raise RuntimeError("StopIteration") from None
         return {"stop": True}
-    return {"value": value, "changed": changed, "output": sys.stdout.getvalue()[:100_000]}
+    finally:
+        builtins.input = typed
+    changed = {}
+    if operation == "call":                  # what it did to its arguments
+        for key, argument, before in ([*zip(range(len(arguments[1])), arguments[1], packed[1])]
+                                      + [(key, arguments[2][key], old) for key, old in packed[2]["dict"]]):
+            if isinstance(argument, _MUTABLE) and (after := wire.pack(argument)) != before:
+                changed[key] = after
+    return {"value": value, "changed": changed, "read": sys.stdin.tell()}
+
+
+_MUTABLE = (list, dict, set, bytearray, collections.deque)
 
 
 # The judge's side.
@@ -1071,14 +1130,25 @@ class _Ref:
         object.__setattr__(self, "_number", number)
 
     def _do(self, operation, *arguments, **extra):
-        return _value(self._wire, self._wire.ask(operation, self, *arguments, **extra), arguments)
+        answer = self._wire.ask(operation, self, *arguments, **extra)
+        if operation == "next" and answer.get("stop"):
+            raise StopIteration
+        return _value(self._wire, answer, arguments)
 
     def __call__(self, *args, **kwargs):
-        redirected = {"input": sys.stdin.read()} if type(sys.stdin) is io.StringIO else {}
-        return self._do("call", list(args), kwargs, **redirected)
+        extra = {}
+        if type(sys.stdin) is io.StringIO:                   # the test has prepared what will be typed in
+            start = sys.stdin.tell()
+            extra["typed"] = sys.stdin.read()
+        if builtins.input is not _INPUT:
+            extra["input"] = self._wire.pack(builtins.input)
+        answer = self._wire.ask("call", self, list(args), kwargs, **extra)
+        if "typed" in extra and type(answer.get("read")) is int:
+            sys.stdin.seek(start + max(0, answer["read"]))
+        return _value(self._wire, answer, (args, kwargs))
 
     def __getattr__(self, name):
-        if name.startswith("__") or name in _YES_NO:
+        if name.startswith("__") and name not in ("__name__", "__doc__") or name in _YES_NO:
             raise AttributeError(f"an object of the program has no {name} here")
         return self._do("getattr", name)
 
@@ -1086,10 +1156,7 @@ class _Ref:
         self._do("setattr", name, value)
 
     def __eq__(self, other):
-        return type(other) is _Ref and (self._number == other._number or self._do("eq", other) is True)
-
-    def __hash__(self):
-        return hash(self._number)
+        return type(other) is _Ref and (self is other or self._do("eq", other) is True)
 
     def __bool__(self):
         return self._do("truth") is True
@@ -1097,34 +1164,39 @@ class _Ref:
     def __instancecheck__(self, other):
         return type(other) is _Ref and other._do("isinstance", self) is True
 
+    def __exit__(self, *error):
+        self._do("exit")                                     # and never swallow the error: it may be a failed assert
 
-def _forward(names, with_refs_only):
+
+def _forward(names, may_meet=lambda value: True):
     for name in names.split():
         def method(self, *arguments, name=name):
-            if with_refs_only and type(arguments[0]) is not _Ref:
-                return NotImplemented
-            return self._do(name, *arguments)
+            return self._do(name, *arguments) if all(map(may_meet, arguments)) else NotImplemented
         setattr(_Ref, f"__{name.strip('_')}__", method)
 
 
-_forward("len iter next str repr getitem setitem delitem", with_refs_only=False)
-_forward("lt le gt ge add sub mul truediv floordiv mod pow and_ or_ xor matmul", with_refs_only=True)
+_forward("len iter next str repr hash getitem setitem delitem enter neg pos abs invert int float round")
+_forward("lt le gt ge add sub truediv floordiv mod pow and_ or_ xor matmul", lambda value: type(value) is _Ref)
+_forward("mul rmul", lambda value: type(value) in (_Ref, int, float))
 
+_INPUT = builtins.input
 _pending = []                            # (argument, what the program made of it, is the call's result a container)
 
 
 def _value(wire, answer, arguments):
     """The value that the player answered with, or the exception."""
-    if "error" in answer:
-        kind = wire.unpack(answer["error"])
-        raise (kind if issubclass(kind, Exception) and not issubclass(kind, StopIteration) else RuntimeError)(
-            str(answer["text"]))
-    if answer.get("stop"):
-        raise StopIteration
     sys.stdout.write(str(answer.get("output", "")))
+    if "error" in answer:
+        kind, args = wire.unpack(answer["error"]), wire.unpack(answer["text"])
+        usable = issubclass(kind, Exception) and not issubclass(kind, (StopIteration, StopAsyncIteration))
+        error = (kind if usable else RuntimeError).__new__(kind if usable else RuntimeError, *args)
+        error.args = tuple(args)
+        raise error
     value = wire.unpack(answer["value"])
-    for place, packed in answer.get("changed", {}).items():
-        _pending.append((arguments[0][int(place)], wire.unpack(packed), isinstance(value, (list, dict, set, tuple))))
+    for key, packed in answer.get("changed", {}).items():
+        argument = arguments[0][int(key)] if key.isdigit() else arguments[1][key]
+        if isinstance(argument, _MUTABLE):
+            _pending.append((argument, wire.unpack(packed), isinstance(value, (*_MUTABLE, tuple, _Ref))))
     return value
 
 
@@ -1134,47 +1206,64 @@ def _settle(bare):
     for argument, after, container in _pending:
         if bare or not container:
             argument.clear()
-            (argument.extend if isinstance(argument, list) else argument.update)(after)
+            (argument.update if isinstance(argument, (dict, set)) else argument.extend)(after)
     _pending.clear()
 
 
 def _settling(tree):
     """Put a call of _settle behind every statement of a test."""
+    def bare(statement):                                     # f(x): a call, not of what another call gave
+        return isinstance(statement, ast.Expr) and sum(isinstance(n, ast.Call) for n in ast.walk(statement)) == 1
     for node in list(ast.walk(tree)):
         for field in ("body", "orelse", "finalbody"):
             if isinstance(statements := getattr(node, field, None), list):
                 setattr(node, field, [new for old in statements for new in
-                                      (old, ast.parse(f"_settle({isinstance(old, ast.Expr)})").body[0])])
+                                      (old, ast.parse(f"_settle({bare(old)})").body[0])
+                                      if not (new is not old and isinstance(old, ast.ImportFrom))])
     return ast.fix_missing_locations(tree)
 
 
-def _free_names(tree):
+def _free_names(test):
     """The names a test uses but does not define -> (names, those of modules: math in math.isclose(...))."""
-    nodes = list(ast.walk(tree))
-    names = [node for node in nodes if isinstance(node, ast.Name)]
-    bound = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
-    bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    bound |= {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
-    bound |= {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.ExceptHandler))}
-    free = {node.id for node in names} - bound
-    bases = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
+    def globals_of(table):
+        found = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_referenced()
+                 and (symbol.is_global() or table.get_type() == "module")}
+        return found.union(*map(globals_of, table.get_children()))
+    table = symtable.symtable(test, "<test>", "exec")
+    own = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    bases = {node.value.id for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Attribute)
+             and isinstance(node.value, ast.Name)}
+    free = globals_of(table) - own
     modules = free & bases & sys.stdlib_module_names
     return free - modules, modules
 
 
-def _run_test(test, wire):
-    """Run one test; raises whatever makes it fail."""
+def _from_program(test):
+    """The names that a test has from the program, and its modules. They are those that are not built in; if there are
+    none, the program has to be named like a built-in (def sum), which must not be tested in its place."""
+    free, modules = _free_names(test)
+    return {name for name in free if not hasattr(builtins, name)} or free, modules
+
+
+def _run_test(test, common, wire):
+    """Run one test; raises whatever makes it fail. common: names that all tests of the program have from it."""
     _pending.clear()
-    tree = ast.parse(test)
-    free, modules = _free_names(tree)
-    # What a test has from the program are the names that are not built in. If there are none, the program has to be
-    # named like a built-in (def sum), which must not be tested in its place.
-    wanted = {name for name in free if not hasattr(builtins, name)} or free
+    wanted, modules = _from_program(test)
+    if any(hasattr(builtins, name) for name in wanted):      # sum is the program's, the abs of some tests is not
+        wanted = wanted & set(common) or wanted
     theirs = _value(wire, wire.ask("names", *sorted(wanted)), ()) if wanted else {}
+    theirs = {name: theirs[name] for name in wanted if name in theirs}         # and not what else a program may send
     if wanted and not theirs:
         raise NameError(f"the program does not define {' or '.join(sorted(wanted))}")
     names = {name: importlib.import_module(name) for name in modules} | theirs
-    exec(compile(_settling(tree), "<test>", "exec"), {**names, "__name__": "test", "_settle": _settle})
+    module = sys.modules["__main__"] = types.ModuleType("__main__")
+    module.__dict__.update(names, _settle=_settle)
+    tree = ast.parse(test)
+    uses = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    exec(compile(_settling(tree), "<test>", "exec"), module.__dict__)
+    for node in tree.body:                                   # def test_f(): ..., as pytest would
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test") and node.name not in uses:
+            module.__dict__[node.name]()
 
 
 def _is_literal(node):
@@ -1200,26 +1289,37 @@ class _Late(BaseException):
     """The time of a test is over. Not an Exception: a test or program that swallows errors should not swallow it."""
 
 
+_alarms = []
+
+
 def _on_alarm(*_):
+    if _alarms:                                                 # the test has caught the first one and goes on
+        os._exit(1)
+    _alarms.append(True)
     raise _Late
 
 
 def _timed(limit, action):
-    """-> verdict. SIGALRM raises _Late in `action`; if that has no effect, as inside sum(range(10**12)), SIGPROF ends
-    the judge, and the trainer takes that for the verdict."""
+    """-> verdict. SIGALRM raises _Late in `action`, and half a second later ends the judge; if that has no effect, as
+    inside sum(range(10**12)), SIGPROF does. The trainer takes the end of the judge for a verdict."""
     verdict = {"passed": False, "over": True}                   # over: no further test can be run with this player
+    _alarms.clear()
     signal.setitimer(signal.ITIMER_PROF, limit + 0.5)
-    signal.setitimer(signal.ITIMER_REAL, limit)
+    signal.setitimer(signal.ITIMER_REAL, limit, 0.5)
     try:
         action()
         return {"passed": True, "why": "passed"}
     except _Late:
         return {**verdict, "why": "timeout"}
-    except (EOFError, ConnectionError):
-        return {**verdict, "why": "the program ended"}
-    except BaseException as error:                              # str(error) might have to ask the program: not that
+    except _Gone as error:
+        return {**verdict, "why": str(error)}
+    except BaseException as error:
+        if isinstance(error, SystemExit) and not error.code:    # unittest.main() leaves like this
+            return {"passed": True, "why": "passed"}
+        # str(error) might have to ask the program: not that
         text = error.args[0][:200] if error.args and type(error.args[0]) is str else ""
-        return {"passed": False, "why": f"{type(error).__name__}: {text}".removesuffix(": ")}
+        text = f"{type(error).__name__}: {text}".removesuffix(": ")
+        return {"passed": False, "why": text.encode("ascii", "backslashreplace").decode()}
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -1242,12 +1342,12 @@ def _judge(trainer, program, confinement):
     def load():
         if (message := _receive(channel)) != "loaded":
             raise RuntimeError(message)
-    with contextlib.suppress(EOFError, OSError):                # the trainer has no more tests, or is gone
-        verdict = _timed(program["limit"], load)
+    with contextlib.suppress(_Gone, OSError):                   # the trainer has no more tests, or is gone
+        verdict = _timed(max(0.5, program["limit"]), load)
         _send(trainer, verdict)
         while not verdict.get("over"):
             test = _receive(trainer)
-            verdict = _timed(program["limit"], functools.partial(_run_test, test, wire))
+            verdict = _timed(program["limit"], functools.partial(_run_test, test, program["common"], wire))
             _send(trainer, {**verdict, "compared": _is_comparison(test)})
     with contextlib.suppress(OSError):
         kill()
@@ -1255,11 +1355,23 @@ def _judge(trainer, program, confinement):
 
 
 def _call_back(wire, message):
-    """What the player may ask of the judge: to call a function that the test has handed to it."""
-    function, args, kwargs = wire.unpack(message["arguments"])
-    if message["ask"] != "call" or not isinstance(function, (types.FunctionType, types.BuiltinFunctionType)):
-        raise TypeError("only functions can be called back")
-    return {"value": wire.pack(function(*args, **kwargs))}
+    """What the player may ask of the judge: to call a function that the test has handed to it, to go through an
+    iterator, and to use the public attributes and items of objects whose class the test has defined."""
+    operation, (subject, *rest) = message["ask"], wire.unpack(message["arguments"])
+    if operation == "call" and callable(subject) and not isinstance(subject, type):
+        value = subject(*rest[0], **rest[1])
+    elif operation in ("next", "iter") and type(subject).__module__ == "builtins" and hasattr(subject, "__iter__"):
+        try:
+            value = getattr(builtins, operation)(subject)
+        except StopIteration:
+            return {"stop": True}
+    elif type(subject).__module__ == "__main__" and (
+            operation in ("getattr", "setattr") and not rest[0].startswith("_")
+            or operation in ("len", "iter", "getitem", "setitem", "truth", "eq", "lt", "str", "repr")):
+        value = (getattr(operator, operation, None) or getattr(builtins, operation))(subject, *rest)
+    else:
+        raise TypeError(f"{operation} is not for this object")
+    return {"value": wire.pack(value)}
 
 
 def _command(trainer, program, confinement):
@@ -1288,15 +1400,16 @@ def _command(trainer, program, confinement):
 
 # What judge and player may still do, by the number of the system call (x86-64). Not: other processes (fork, exec, kill,
 # ptrace, limits of others), sockets except a pair of its own, what would outlive them (shared memory, queues, keys),
-# and the large surfaces of the kernel (bpf, io_uring, perf, mount, namespaces).
+# what escapes the limits (memfd) or watches others (inotify), and the large surfaces of the kernel (bpf, io_uring,
+# perf, mount, namespaces).
 _ALLOWED = ("0-15 17-28 32-40 44-48 51-52 54-55 60-61 63 73-75 77-89 95-100 102 104 107-108 110-111 115 118 120-121 "
             "124 127-128 130-131 137-138 140 143 145-148 160 186 191-196 201-202 204 213 217-219 221-226 228-233 247 "
-            "253-255 257-258 262-267 269-271 273-274 281-287 289-296 309 316 318-319 324 326-328 332 334 436-437 439 "
-            "441 449")
+            "257-258 262-267 269-271 273-274 281-287 289-293 295-296 309 316 318 324 326-328 332 334 436-437 439 441 "
+            "449")
 _PRETENDED = "90-94 132 188-190 235 260-261 268 280 452"       # chmod, chown, utime, setxattr: succeed and do nothing
 _CONDITIONS = {                                                # number: (index of an argument, mask, allowed values)
     16: (1, -1, [0x5401, 0x541B, 0x5421, 0x5450, 0x5451]),     # ioctl: is it a terminal, blocking; not FIOSETOWN
-    53: (0, -1, [1]),                                          # socketpair: a local one
+    53: (1, 0xF, [1]),                                         # socketpair: streams; a datagram can go elsewhere
     56: (0, 0x10000, [0x10000]),                               # clone: a thread
     72: (1, -1, [*range(8), 1030, 1031, 1032]),                # fcntl: not F_SETOWN, not F_SETSIG
     302: (0, -1, [0])}                                         # prlimit: its own
@@ -1338,9 +1451,11 @@ class _Confinement:
         self.filters = {"judge": _seccomp_filter(_PIDFD_SEND_SIGNAL), "player": _seccomp_filter(),
                         "command": _seccomp_filter(_EXECVE, _ARCH_PRCTL)} if x86 else None
         self.missing = [what for what, there in (
-            ("namespaces (programs share the temporary directory and see other processes)", self.namespaces),
-            ("Landlock (programs can read files, and write where this user may)", self.handled),
-            ("seccomp (programs can signal this user's processes and open sockets)", self.filters)) if not there]
+            ("namespaces (programs can see other processes, and without seccomp leave some behind)", self.namespaces),
+            ("Landlock (programs can read files and, as an ordinary user's, the memory of this process: rewards can "
+             "be forged; without namespaces they can write where this user may)", self.handled),
+            ("seccomp (programs can start processes, and without namespaces signal others, change the modes of files "
+             "and open sockets)", self.filters)) if not there]
         self.room = int(open("/proc/self/statm").read().split()[0]) * 4096 if self.libc else 2**28
 
     def separate(self):
@@ -1408,7 +1523,8 @@ class _Confinement:
                 self.libc.syscall(445, ruleset, 1, rule, 0)
             if self.libc.syscall(446, ruleset, 0):
                 os._exit(1)
-            os.close(ruleset)
+            for file in [ruleset, *(struct.unpack("=Qi", rule)[1] for rule in filter(None, rules))]:
+                os.close(file)
         if self.libc:
             self.libc.capset(struct.pack("Ii", 0x20080522, 0), bytes(24))                  # root, but of nothing
 
@@ -1423,6 +1539,8 @@ class _Confinement:
                 resource.setrlimit(getattr(resource, name), (value, value))
         if self.libc:
             self.libc.prctl(1, signal.SIGKILL, 0, 0, 0)                                    # die with the parent
+            if role == "judge":
+                self.libc.prctl(4, 0, 0, 0, 0)                                             # nobody may read its memory
         if self.filters:
             code = self.filters[role]
             buffer = ctypes.create_string_buffer(code)
@@ -1450,10 +1568,13 @@ def _serve():
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)              # nobody waits for the judges
     gc.freeze()                                                # a collection in a fork would copy every page it visits
     while True:
+        child = None
         data, channels, *_ = socket.recv_fds(control, 1, 1)
         if not data:
             os._exit(0)
-        if os.fork() == 0:
+        with contextlib.suppress(OSError):                     # no memory for a fork: the trainer will try again
+            child = os.fork()
+        if child == 0:
             control.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             try:
@@ -1475,16 +1596,17 @@ class _Server:
     @classmethod
     def connect(cls):
         """A channel to a new judge."""
-        ours, theirs = socket.socketpair()
-        with cls.lock, theirs:
-            if cls.process is None:
-                cls.start()
-            try:
-                socket.send_fds(cls.control, [b"+"], [theirs.fileno()])
-            except OSError:                                    # somebody has killed it
-                cls.start()
-                socket.send_fds(cls.control, [b"+"], [theirs.fileno()])
-        return ours
+        for _ in range(3):
+            with cls.lock:
+                if cls.process is None:
+                    cls.start()
+                ours, theirs = socket.socketpair()
+                with theirs, contextlib.suppress(OSError):
+                    socket.send_fds(cls.control, [b"+"], [theirs.fileno()])
+                    return ours
+            ours.close()                                       # somebody has killed the server
+            cls.stop()
+        raise RuntimeError("verify_code: the server of the sandbox does not stay alive")
 
     @classmethod
     def start(cls):
@@ -1494,12 +1616,13 @@ class _Server:
         cls.control, theirs = socket.socketpair()
         # No environment (it may hold keys) except what a Python may need to start.
         env = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+        env["MALLOC_ARENA_MAX"] = "1"                          # else each thread of a program takes 64 MB of addresses
         cls.process = subprocess.Popen([sys.executable, "-I", "-S", "-c", f"{_SERVER_IMPORTS}\n#{source}\n{cls.entry}"],
                                        stdin=theirs, env=env, cwd="/", start_new_session=True)
         theirs.close()
         try:
             cls.hello = _receive(cls.control)
-        except EOFError:
+        except _Gone:
             raise RuntimeError("verify_code: the server of the sandbox did not start; its error is above") from None
         if cls.hello["missing"]:
             warnings.warn("verify_code: this machine lacks " + ", ".join(cls.hello["missing"]), stacklevel=5)
@@ -1515,6 +1638,8 @@ class _Server:
 
     @classmethod
     def forget(cls):                                           # in a fork, which has its own lock and server
+        if cls.process is not None:
+            cls.control.close()                                # or the server would live as long as the fork
         cls.lock, cls.process = threading.Lock(), None
 
 
@@ -1524,11 +1649,11 @@ if hasattr(os, "register_at_fork"):
 
 _SERVER_IMPORTS = """
 import ast, builtins, collections, contextlib, ctypes, datetime, decimal, functools, gc, importlib, io, json, operator
-import os, resource, signal, socket, struct, sys, types
+import os, resource, signal, socket, struct, symtable, sys, threading, types
 from fractions import Fraction
 from pathlib import Path
 # and what programs usually import, so that it costs them nothing:
-import bisect, copy, dataclasses, enum, heapq, itertools, math, random, re, string, threading, time, typing, warnings
+import bisect, copy, dataclasses, enum, heapq, itertools, math, random, re, string, time, typing, warnings
 """
 MAX_KILLED = 8             # a program that had to be killed so many times is not run again
 
@@ -1537,8 +1662,8 @@ def verify_code(code: str, tests: list[str], timeout: float = 2.0, memory_mb: in
     """Run a program against hidden tests (assert statements, each a string) -> {"tests_passed", "tests_total", "frac",
     "seconds", "compared", "why"}.
 
-    timeout: seconds of wall time for each test and for loading the program. Each time the program had to be killed the
-    time for the rest is halved, so an endless loop costs its own test, and looping everywhere costs little in all.
+    timeout: seconds of wall time for each test and (at least 0.5) for loading the program. Each time the program had to
+    be killed the time for the rest is halved, so an endless loop costs its own test, and many cost little in all.
     memory_mb: beyond what the interpreter takes. compared: in how many tests nothing but plain data, compared by the
     judge, decided (`assert f(3) == 9`); the others ran as they are, in the judge. why: one line for each test.
 
@@ -1546,15 +1671,19 @@ def verify_code(code: str, tests: list[str], timeout: float = 2.0, memory_mb: in
     the standard library, threads, and a directory; no other packages, processes or network. Never raises for anything
     that a program does; safe to call from many threads.
 
-    Open: bugs of the kernel or of CPython; timing; tests that ask the program for its own opinion, such as a boolean
-    method of its own class; weak tests (check_tests). On a machine without Landlock, seccomp or namespaces (macOS, some
+    Open: bugs of the kernel or of CPython; timing; the existence of files and processes (not their contents); tests
+    that ask the program for its own opinion, such as a boolean method of its own class, or evaluate what it wrote; weak
+    tests (check_tests). On a machine without Landlock, seccomp or namespaces (macOS, some
     containers; no seccomp off x86-64), a warning says what programs can do; on Windows nothing runs.
     """
-    if not timeout > 0:
-        raise ValueError(f"timeout is {timeout}, not above 0")
+    if not 0 < timeout < math.inf:
+        raise ValueError(f"timeout is {timeout}, not a number of seconds above 0")
+    if not isinstance(code, str) or not all(isinstance(test, str) for test in tests):
+        raise TypeError("verify_code takes a program and a list of tests, all of them strings")
     began, verdicts, killed = time.monotonic(), [], 0
+    common = set.intersection(*map(_names_for, tests)) if tests else set()
     while len(verdicts) < len(tests) and killed < MAX_KILLED:
-        verdicts += _attempt(code, tests[len(verdicts):], timeout / 2**killed, memory_mb)
+        verdicts += _attempt(code, tests[len(verdicts):], timeout / 2**killed, memory_mb, [*common])
         killed += 1
     if tests and not verdicts:
         raise RuntimeError("verify_code: the sandbox does not work on this machine: no judge could be started")
@@ -1565,14 +1694,22 @@ def verify_code(code: str, tests: list[str], timeout: float = 2.0, memory_mb: in
             "why": [verdict["why"] for verdict in verdicts]}
 
 
-def _attempt(code, tests, limit, memory_mb):
+def _names_for(test):
+    """_from_program for any text."""
+    try:
+        return _from_program(test)[0]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+
+
+def _attempt(code, tests, limit, memory_mb, common):
     """The verdicts on the tests up to the first after which the player is lost."""
     verdicts, verdict = [], None
     with _Server.connect() as channel, _directory() as directory:
         channel.settimeout(4 * limit + 10)
         try:
             _send(channel, {"code": code, "limit": limit, "memory": memory_mb * 2**20, "directory": directory,
-                            "cpu": math.ceil(limit * (len(tests) + 1)) + 1})
+                            "common": common, "cpu": math.ceil(limit * (len(tests) + 1)) + 1})
             if not (verdict := _receive(channel))["passed"]:
                 return [verdict] * len(tests)
             for test in tests:
@@ -1583,18 +1720,28 @@ def _attempt(code, tests, limit, memory_mb):
             channel.shutdown(socket.SHUT_WR)
             while channel.recv(1):                             # returns when the judge, and so the player, is gone
                 pass
-        except (EOFError, OSError) as error:
-            if isinstance(error, TimeoutError):
+        except (_Gone, OSError) as error:
+            if isinstance(error.__cause__, TimeoutError):
                 _Server.stop()
             if verdict and len(verdicts) < len(tests):         # without a first verdict it is not the program's fault
                 verdicts.append({"passed": False, "why": "the judge was lost (time or memory)"})
     return verdicts
 
 
+@contextlib.contextmanager
 def _directory():
     """Where programs work: inside the namespaces an own /tmp, else a new directory."""
-    return contextlib.nullcontext() if _Server.hello["namespaces"] else tempfile.TemporaryDirectory(
-        ignore_cleanup_errors=True)
+    if _Server.hello["namespaces"]:
+        yield None
+        return
+    path = tempfile.mkdtemp()
+    try:
+        yield path
+    finally:
+        try:
+            shutil.rmtree(path, ignore_errors=True)
+        except RecursionError:                                 # a thousand directories in each other
+            subprocess.run(["rm", "-rf", path], check=False)
 
 
 def check_tests(problems: list[dict], timeout: float = 1.0) -> list[dict]:
@@ -1612,11 +1759,9 @@ def check_tests(problems: list[dict], timeout: float = 1.0) -> list[dict]:
 def _check_tests(tests, timeout):
     names, values = set(), collections.Counter(["None", "True", "False", "0", "1", "''", "[]"])
     for test in tests:
+        names |= _names_for(test)
         with contextlib.suppress(SyntaxError, ValueError):
-            tree = ast.parse(test)
-            free, _ = _free_names(tree)
-            names |= {name for name in free if not hasattr(builtins, name)} or free
-            values.update(ast.unparse(side) for node in ast.walk(tree) if isinstance(node, ast.Compare)
+            values.update(ast.unparse(side) for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Compare)
                           for side in (node.left, *node.comparators) if _is_literal(side))
 
     def share(result):
