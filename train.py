@@ -972,7 +972,9 @@ def git_commit():
 def describe(model, tokenizer, task, args):
     print(f"model {args.base}, {sum(p.numel() for p in model.parameters()):,} parameters; on {args.reason}")
     print(f"task {task.name}: {len(task.train)} problems to train on, {len(task.test)} held out ({task.note})")
-    print(f"each step {args.prompts_per_step} problems x {args.num_samples} completions; first prompt "
+    clips = args.loss in ("ppo", "gspo") and args.updates_per_batch == 1
+    print(f"each step {args.prompts_per_step} problems x {args.num_samples} completions, {args.updates_per_batch} "
+          f"update{'s' * (args.updates_per_batch > 1)}{' (so clipping cannot act)' * clips}; first prompt "
           f"({tokenizer.template}):")
     prompt = tokenizer.encode_prompt(task.prompt(Picker(task.train, args).pick(1)[0]))
     print("    " + tokenizer.decode(prompt, skip_special_tokens=False).replace("\n", "\n    "))
