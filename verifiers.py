@@ -921,7 +921,7 @@ _PLAIN = {
     range: (lambda r: [r.start, r.stop, r.step], lambda parts: range(*parts)),
     collections.deque: (list, collections.deque), collections.Counter: (dict, collections.Counter),
     collections.OrderedDict: (dict, collections.OrderedDict),
-    collections.defaultdict: (dict, lambda d: collections.defaultdict(None, d)),
+    collections.defaultdict: (lambda d: [d.default_factory, dict(d)], lambda parts: collections.defaultdict(*parts)),
     decimal.Decimal: (str, decimal.Decimal),
     Fraction: (lambda f: [f.numerator, f.denominator], lambda parts: Fraction(*parts)),
     datetime.date: (str, datetime.date.fromisoformat), datetime.datetime: (str, datetime.datetime.fromisoformat),

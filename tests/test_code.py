@@ -136,6 +136,7 @@ async def later(x): return x * 2
 def name(): return f"{input('who? ')} and {input()}"
 def total(tree): return tree.value + sum(total(child) for child in tree.children)
 def same(x): return x
+def group(d, k, v): d[k].append(v)
 def upper(file): return file.read().upper()
 def logged(f): return lambda *a: (f.__name__, f(*a))
 """
@@ -148,6 +149,7 @@ def logged(f): return lambda *a: (f.__name__, f(*a))
              "class Tree:\n    def __init__(self, value, *children):\n"
              "        self.value, self.children = value, children\n"
              "assert total(Tree(1, Tree(2), Tree(3))) == 6", "import io\nassert upper(io.StringIO('ab')) == 'AB'",
+             "import collections\nd = collections.defaultdict(list)\ngroup(d, 'a', 1)\nassert d == {'a': [1]}",
              "@logged\ndef g(x): return x\nassert g(1) == ('g', 1)", "from solution import same as s\nassert s(4) == 4",
              "import unittest\nclass T(unittest.TestCase):\n    def test_it(self): self.assertEqual(same(2), 2)\n"
              "unittest.main()", "def test_it():\n    assert same(1) == 1", "f = same\nassert f is same",
