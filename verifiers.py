@@ -1514,7 +1514,8 @@ class _Confinement:
         paths += [os.path.join(folder, file) for folder in folders for file in os.listdir(folder)
                   if re.match(r"lib(z|bz2|lzma|sqlite3|crypto|ssl|ffi|expat|mpdec|uuid)\.so|lib(z|crypto|ssl)-", file)]
         self.readable = [rule for path in [*paths, "/dev/urandom", "/usr/share/zoneinfo"]
-                         if (rule := self.rule(path, self.READ_FILE))] + [self.rule("/dev/null", 6)]
+                         if (rule := self.rule(path, self.READ_FILE))]
+        self.readable.append(self.rule("/dev/null", self.READ_FILE | self.WRITE_FILE))
         return 2**(13 + (version >= 2) + (version >= 3) + (version >= 5)) - 1, 3 * (version >= 4), 3 * (version >= 6)
 
     def rule(self, path, access):
@@ -1527,8 +1528,8 @@ class _Confinement:
         if self.namespaces:
             # Killing the first process of a process namespace kills all others in it. The directory is in memory, of
             # bounded size, and vanishes with the last process that sees it.
-            self.libc.unshare(self.NEWNS | self.NEWPID | self.NEWIPC)
-            if self.libc.mount(b"tmpfs", b"/tmp", b"tmpfs", 6, b"size=64m,nr_inodes=4096"):
+            if (self.libc.unshare(self.NEWNS | self.NEWPID | self.NEWIPC)
+                    or self.libc.mount(b"tmpfs", b"/tmp", b"tmpfs", 6, b"size=64m,nr_inodes=4096")):
                 os._exit(1)
         place = "/tmp" if self.namespaces else program["directory"]
         os.chdir(place)
