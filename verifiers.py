@@ -921,7 +921,7 @@ _PLAIN = {
     range: (lambda r: [r.start, r.stop, r.step], lambda parts: range(*parts)),
     collections.deque: (list, collections.deque), collections.Counter: (dict, collections.Counter),
     collections.OrderedDict: (dict, collections.OrderedDict),
-    collections.defaultdict: (dict, lambda d: collections.defaultdict(None, d)),
+    collections.defaultdict: (lambda d: [d.default_factory, dict(d)], lambda parts: collections.defaultdict(*parts)),
     decimal.Decimal: (str, decimal.Decimal),
     Fraction: (lambda f: [f.numerator, f.denominator], lambda parts: Fraction(*parts)),
     datetime.date: (str, datetime.date.fromisoformat), datetime.datetime: (str, datetime.datetime.fromisoformat),
@@ -1148,7 +1148,7 @@ class _Ref:
         return _value(self._wire, answer, (args, kwargs))
 
     def __getattr__(self, name):
-        if name.startswith("__") and name not in ("__name__", "__doc__") or name in _YES_NO:
+        if name.startswith("__") and name != "__name__" or name in _YES_NO:
             raise AttributeError(f"an object of the program has no {name} here")
         return self._do("getattr", name)
 
@@ -1175,12 +1175,13 @@ def _forward(names, may_meet=lambda value: True):
         setattr(_Ref, f"__{name.strip('_')}__", method)
 
 
-_forward("len iter next str repr hash getitem setitem delitem enter neg pos abs invert int float round")
+_forward("len iter next str repr format hash getitem setitem delitem enter neg pos abs invert int float round")
 _forward("lt le gt ge add sub truediv floordiv mod pow and_ or_ xor matmul", lambda value: type(value) is _Ref)
 _forward("mul rmul", lambda value: type(value) in (_Ref, int, float))
 
 _INPUT = builtins.input
 _pending = []                            # (argument, what the program made of it, is the call's result a container)
+_globals = {}                            # the program's global lists, dicts .. that a test uses; how to fetch them anew
 
 
 def _value(wire, answer, arguments):
@@ -1208,18 +1209,25 @@ def _settle(bare):
             argument.clear()
             (argument.update if isinstance(argument, (dict, set)) else argument.extend)(after)
     _pending.clear()
+    for fetch, old in _globals.values():
+        new = fetch()
+        old.clear()
+        (old.update if isinstance(old, (dict, set)) else old.extend)(new)
 
 
 def _settling(tree):
     """Put a call of _settle behind every statement of a test."""
     def bare(statement):                                     # f(x): a call, not of what another call gave
         return isinstance(statement, ast.Expr) and sum(isinstance(n, ast.Call) for n in ast.walk(statement)) == 1
+
+    def text_or_import(statement):                           # nothing may stand before from __future__ import ..
+        return isinstance(statement, ast.ImportFrom) or isinstance(getattr(statement, "value", None), ast.Constant)
     for node in list(ast.walk(tree)):
         for field in ("body", "orelse", "finalbody"):
             if isinstance(statements := getattr(node, field, None), list):
                 setattr(node, field, [new for old in statements for new in
                                       (old, ast.parse(f"_settle({bare(old)})").body[0])
-                                      if not (new is not old and isinstance(old, ast.ImportFrom))])
+                                      if new is old or not text_or_import(old)])
     return ast.fix_missing_locations(tree)
 
 
@@ -1248,13 +1256,19 @@ def _from_program(test):
 def _run_test(test, common, wire):
     """Run one test; raises whatever makes it fail. common: names that all tests of the program have from it."""
     _pending.clear()
+    _globals.clear()
     wanted, modules = _from_program(test)
     if any(hasattr(builtins, name) for name in wanted):      # sum is the program's, the abs of some tests is not
         wanted = wanted & set(common) or wanted
-    theirs = _value(wire, wire.ask("names", *sorted(wanted)), ()) if wanted else {}
-    theirs = {name: theirs[name] for name in wanted if name in theirs}         # and not what else a program may send
+    def fetch(*names):
+        found = _value(wire, wire.ask("names", *names), ())
+        return {name: found[name] for name in names if name in found}          # and not what else a program may send
+    theirs = fetch(*sorted(wanted)) if wanted else {}
     if wanted and not theirs:
         raise NameError(f"the program does not define {' or '.join(sorted(wanted))}")
+    _globals.update({name: (lambda name=name: fetch(name)[name], value) for name, value in theirs.items()
+                     if isinstance(value, _MUTABLE)})
+    sys.modules["solution"].__getattr__ = lambda name: fetch(name).get(name) if name[0] != "_" else None
     names = {name: importlib.import_module(name) for name in modules} | theirs
     module = sys.modules["__main__"] = types.ModuleType("__main__")
     module.__dict__.update(names, _settle=_settle)
@@ -1338,6 +1352,7 @@ def _judge(trainer, program, confinement):
     confinement.give_up(program, "judge")
     signal.signal(signal.SIGALRM, _on_alarm)
     wire = _Wire(channel, _call_back)
+    sys.modules["solution"] = types.ModuleType("solution")      # for tests that import from it
 
     def load():
         if (message := _receive(channel)) != "loaded":
@@ -1360,17 +1375,19 @@ def _call_back(wire, message):
     operation, (subject, *rest) = message["ask"], wire.unpack(message["arguments"])
     if operation == "call" and callable(subject) and not isinstance(subject, type):
         value = subject(*rest[0], **rest[1])
-    elif operation in ("next", "iter") and type(subject).__module__ == "builtins" and hasattr(subject, "__iter__"):
+    elif operation in ("next", "iter") and type(subject).__module__ in ("builtins", "_io"):
         try:
             value = getattr(builtins, operation)(subject)
         except StopIteration:
             return {"stop": True}
-    elif type(subject).__module__ == "__main__" and (
+    elif (type(subject).__module__ == "__main__" or isinstance(subject, io.IOBase)) and (
             operation in ("getattr", "setattr") and not rest[0].startswith("_")
             or operation in ("len", "iter", "getitem", "setitem", "truth", "eq", "lt", "str", "repr")):
         value = (getattr(operator, operation, None) or getattr(builtins, operation))(subject, *rest)
+    elif operation == "getattr" and rest == ["__name__"] and isinstance(subject, types.FunctionType):
+        value = subject.__name__                             # a decorator asks for it
     else:
-        raise TypeError(f"{operation} is not for this object")
+        raise AttributeError(f"{operation} is not for this object")
     return {"value": wire.pack(value)}
 
 
@@ -1492,8 +1509,13 @@ class _Confinement:
                 paths.append(folder)                           # they are covered up: one rule will do
             else:
                 paths += {os.path.join(folder, entry) for entry in entries} - {*hidden}
+        with open("/proc/self/maps") as maps:                  # and the shared libraries of zlib, sqlite3 and the like
+            folders = {os.path.dirname(line.split()[-1]) for line in maps if ".so" in line}
+        paths += [os.path.join(folder, file) for folder in folders for file in os.listdir(folder)
+                  if re.match(r"lib(z|bz2|lzma|sqlite3|crypto|ssl|ffi|expat|mpdec|uuid)\.so|lib(z|crypto|ssl)-", file)]
         self.readable = [rule for path in [*paths, "/dev/urandom", "/usr/share/zoneinfo"]
-                         if (rule := self.rule(path, self.READ_FILE))] + [self.rule("/dev/null", 6)]
+                         if (rule := self.rule(path, self.READ_FILE))]
+        self.readable.append(self.rule("/dev/null", self.READ_FILE | self.WRITE_FILE))
         return 2**(13 + (version >= 2) + (version >= 3) + (version >= 5)) - 1, 3 * (version >= 4), 3 * (version >= 6)
 
     def rule(self, path, access):
@@ -1506,8 +1528,8 @@ class _Confinement:
         if self.namespaces:
             # Killing the first process of a process namespace kills all others in it. The directory is in memory, of
             # bounded size, and vanishes with the last process that sees it.
-            self.libc.unshare(self.NEWNS | self.NEWPID | self.NEWIPC)
-            if self.libc.mount(b"tmpfs", b"/tmp", b"tmpfs", 6, b"size=64m,nr_inodes=4096"):
+            if (self.libc.unshare(self.NEWNS | self.NEWPID | self.NEWIPC)
+                    or self.libc.mount(b"tmpfs", b"/tmp", b"tmpfs", 6, b"size=64m,nr_inodes=4096")):
                 os._exit(1)
         place = "/tmp" if self.namespaces else program["directory"]
         os.chdir(place)

@@ -120,6 +120,45 @@ def test_files_input_and_output_are_there():
     ])["why"] == ["passed"] * 3
 
 
+def test_more_of_what_tests_do():
+    code = """
+import collections, contextlib
+history = []
+Point = collections.namedtuple('Point', 'x y')
+class Low(Exception): pass
+class Broke(Low): pass
+def pay(n):
+    history.append(n)
+    raise Broke('no', n)
+@contextlib.contextmanager
+def opened(x): yield x + 1
+async def later(x): return x * 2
+def name(): return f"{input('who? ')} and {input()}"
+def total(tree): return tree.value + sum(total(child) for child in tree.children)
+def same(x): return x
+def group(d, k, v): d[k].append(v)
+def upper(file): return file.read().upper()
+def logged(f): return lambda *a: (f.__name__, f(*a))
+"""
+    tests = ["try:\n    pay(3)\nexcept Low as error:\n    assert error.args == ('no', 3)\nassert history == [3]",
+             "with opened(1) as two:\n    assert two == 2", "import asyncio\nassert asyncio.run(later(3)) == 6",
+             "p = same(Point(1, 2))\nassert p == (1, 2) and p.x == 1",
+             "import io, sys\nsys.stdin = io.StringIO('a\\nb\\nc\\n')\n"
+             "assert name() == 'a and b' and sys.stdin.read() == 'c\\n'",
+             "import builtins\nbuiltins.input = lambda *prompt: 'x'\nassert name() == 'x and x'",
+             "class Tree:\n    def __init__(self, value, *children):\n"
+             "        self.value, self.children = value, children\n"
+             "assert total(Tree(1, Tree(2), Tree(3))) == 6", "import io\nassert upper(io.StringIO('ab')) == 'AB'",
+             "import collections\nd = collections.defaultdict(list)\ngroup(d, 'a', 1)\nassert d == {'a': [1]}",
+             "@logged\ndef g(x): return x\nassert g(1) == ('g', 1)", "from solution import same as s\nassert s(4) == 4",
+             "import unittest\nclass T(unittest.TestCase):\n    def test_it(self): self.assertEqual(same(2), 2)\n"
+             "unittest.main()", "def test_it():\n    assert same(1) == 1", "f = same\nassert f is same",
+             "def check(same):\n    assert same(1) == 1\ncheck(same)"]
+    result = verify_code(code, tests)
+    assert result["why"] == ["passed"] * len(tests)
+    assert frac("def same(x): return 0", tests[-5:]) == 0.2             # only `f is same` tests nothing
+
+
 def test_a_solution_named_like_a_built_in_is_not_judged_by_the_built_in():
     tests = ["assert sum([1, 2]) == 3", "assert sum([]) == 0"]
     assert frac("def sum(xs):\n    t = 0\n    for x in xs: t += x\n    return t", tests) == 1.0
@@ -195,6 +234,61 @@ def test_forged_success_earns_nothing(name):
     assert frac(FORGERIES[name], SECRET) == 0.0
 
 
+FORGED = """
+import json, os
+def say(message):
+    data = json.dumps(message).encode()
+    os.write(3, len(data).to_bytes(4, 'big') + data)
+"""
+
+
+@pytest.mark.parametrize("code, test", [
+    # a reply to "which of these names do you have" that holds other names: abs is then int, and the distance 0
+    (FORGED + "say('loaded')\nsay({'value': {'dict': [['answer', {'mine': 0}], ['abs', {'type': 'int'}]]}})\n"
+     "say({'value': 2.5})", "assert abs(answer(1) - 2.71828) < 1e-9"),
+    # the end of an iteration as the answer to a call
+    (FORGED + "def answer(n): say({'stop': True})", "for a, b in zip(map(answer, [1, 2]), [5, 6]):\n    assert a == b"),
+    # a class made in the judge by a callback that calls what it is given
+    ("def answer(call):\n    return call(type, 'L', (), {'__eq__': lambda a, b: True})()",
+     "def call(f, *args): return f(*args)\nassert answer(call) == 90210"),
+    # the argument emptied in a statement that only looks like a bare call
+    ("def answer(x):\n    x.clear()\n    return []",
+     "x, r = [3, 1], []\nr.append(answer(x))\nassert r[0] == sorted(x)"),
+    ("def answer(x):\n    x.clear()\n    return iter(())", "x = [3, 1]\ny = list(answer(x))\nassert y == sorted(x)"),
+    # built-ins that only some of the tests use are the real ones
+    ("def sum(x): return 0\ndef abs(x): return 0", "assert abs(sum([1.5]) - 1.5) < 1e-9"),
+    # tests that are defined but not called are called
+    ("def answer(n): return 0", "if __name__ == '__main__':\n    assert answer(1) == 90210"),
+    ("def answer(n): return 0", "def test_answer():\n    assert answer(1) == 90210"),
+])
+def test_hacks_of_a_red_team(code, test):
+    tests = [test, "assert sum([1]) == 1"] if "sum" in test else [test]
+    assert verify_code(code, tests)["why"][0] != "passed"
+
+
+def test_what_swallows_a_time_out_ends_the_judge_and_not_the_server():
+    code = "import time\ndef square(x):\n    time.sleep(60)"
+    process = verifiers._Server.process
+    result = verify_code(code, ["try:\n    square(1)\nexcept BaseException:\n    square(2)"], timeout=0.3)
+    assert result["why"] == ["the judge was lost (time or memory)"] and result["seconds"] < 20
+    assert frac("def square(x): return x * x", SQUARE) == 1.0 and verifiers._Server.process is process is not None
+
+
+def test_an_error_costs_its_own_test_only():
+    code = """
+class Odd(Exception):
+    def __str__(self): raise ValueError
+def f(n):
+    if n == 1: raise SystemExit
+    if n == 2: raise EOFError
+    if n == 3: raise Odd
+    if n == 4: return 'x' * (20 << 20)
+    return n
+"""
+    result = verify_code(code, [f"assert f({n}) == {n}" for n in range(7)])
+    assert [why == "passed" for why in result["why"]] == [True, False, False, False, False, True, True]
+
+
 def test_what_an_object_of_the_program_is_compared_with_does_not_reach_it():
     code = LIAR % "object"
     tests = ["assert answer(1) == 41", "assert abs(answer(1) - 2.5) < 1e-9", "assert answer(1).startswith('zq')",
@@ -241,6 +335,8 @@ def attempt(body, tmp_path=None):
     "os.fork()", "os.system('true') == 0 or 1/0", "os.execv('/bin/true', ['true'])", "os.setsid()",
     "os.sched_setaffinity({pid}, [0])", "__import__('resource').prlimit({pid}, 7, (9, 9))",
     "os.setpriority(0, {pid}, 19)", "__import__('fcntl').fcntl(0, 8, {pid})",
+    "os.memfd_create('x')", "assert ctypes.CDLL(None).inotify_init() >= 0",
+    "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)",
     "socket.socket()", "socket.create_connection(('127.0.0.1', {port}))", "socket.socket(socket.AF_UNIX)",
     "assert ctypes.CDLL(None).ptrace(16, {pid}, 0, 0) == 0",
     "assert ctypes.CDLL(None).shmget(7, 4096, 0o1600) >= 0",
