@@ -643,7 +643,8 @@ def memory_estimate(model, args, rows, width):
                                                                         + 5 * c.num_key_value_heads)
     kept = block + c.hidden_size * c.num_hidden_layers if args.activation_checkpointing else block * c.num_hidden_layers
     sampling = cache + sampled * V * (size + 16)                              # logits and four fp32 tensors like them
-    update = 4 * n + tokens * kept * size + min(CHUNK_ELEMENTS, tokens * V) * (size + 16)
+    embedding = (2 * size + 4) * c.vocab_size * c.hidden_size                  # its gradient, twice, and cast to fp32
+    update = 4 * n + embedding + tokens * kept * size + min(CHUNK_ELEMENTS, tokens * V) * (size + 16)
     return 12 * n + max(sampling, update)                                     # 12 n: weights and moments, see Optimizer
 
 

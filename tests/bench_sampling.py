@@ -2,8 +2,8 @@
 
     python tests/bench_sampling.py [--shape tiny|0.6B] [--rows 16] [--group 8] [--lengths fixed|spread]
 
-All three have the same random weights, prompts, number of rows and length of each completion; they take turns in this
-one process, so that a slow moment of the machine hits all, and the best of --repeats counts. "plain" is the sampler one
+All three have the same random weights, prompts, number of rows and length of each completion; they take turns in one
+process and the best of --repeats counts. On a CPU the seconds are CPU seconds per thread. "plain" is the sampler one
 writes first: prompts repeated for the group, a cache that is concatenated token by token, all rows kept to the end.
 Lengths are either all --max-new-tokens, or spread like those of a policy: an exponential with a third of that as its
 mean, cut off there. The floor is the time to read the weights once a step and each running row's cache, at the
@@ -124,12 +124,15 @@ def bandwidth(device):
 
 
 def timed(function, device):
-    if device == "cuda":
-        torch.cuda.synchronize()
+    """Seconds by the clock; on a CPU those of this process, so that others on the machine do not count."""
+    if device == "cpu":
+        start = time.process_time()
+        function()
+        return (time.process_time() - start) / torch.get_num_threads()
+    torch.cuda.synchronize()
     start = time.perf_counter()
     function()
-    if device == "cuda":
-        torch.cuda.synchronize()
+    torch.cuda.synchronize()
     return time.perf_counter() - start
 
 
