@@ -449,7 +449,7 @@ def load_checkpoint(run, optimizer, picker):
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
             optimizer.load_state(state)
-            picker.state = state["problems"]
+            picker.state = state.get("problems", picker.state)
             return state["step"]
         except Exception as error:                      # cut short, damaged, or of another model
             print(f"{path}: cannot be used ({type(error).__name__}: {str(error)[:100]}); trying the one before")
