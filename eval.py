@@ -1,54 +1,72 @@
-"""eval.py - did it work: accuracy on held-out problems, with an interval, and whether one model beats another.
+"""eval.py - did it work: accuracy on held-out problems, what it is worth, and where a gain comes from.
 
-What you will learn here: what an accuracy of n problems is worth (Wilson interval), what a model could do with k tries
-(pass@k, unbiased), and how two models are compared on the same problems (paired difference, exact sign test).
+What you will learn here: how an accuracy is measured so that others get the same one (1 and 4), what it is worth
+(intervals, pass@k, majority vote: 2), how two models are compared on the same problems and how much of the gain is form
+and how much mathematics (3), and whether the test was in the training data (5). Sections 4 and 6 can be skipped at
+first.
 
     python eval.py runs/NAME                                        the trained model against the model it came from
-    python eval.py Qwen/Qwen3-0.6B --task math500 --max-new-tokens 2048
-    python eval.py runs/NAME/final --task arithmetic --num-samples 16 --k 1 4 16
-
-Left out for now: majority voting, few-shot prompts, several GPUs.
+    python eval.py runs/NAME --few-shot 4 --out runs/NAME/eval.jsonl         ... and the latter with 4 solved examples
+    python eval.py Qwen/Qwen3-0.6B --preset thinking --task aime24 --num-samples 16 --k 1 8 16
+    torchrun --nproc-per-node 8 eval.py runs/NAME --out eval.jsonl           the same numbers, on 8 GPUs
+    python eval.py --regrade eval.jsonl                             judge saved completions again, without a model
+    python eval.py --check-verifier labelled.jsonl                  judge the judge, on answers labelled by people
 """
 
 import argparse
+import contextlib
+import dataclasses
+import datetime
+import hashlib
 import json
 import math
+import os
+import re
+import subprocess
 import sys
+from collections import Counter, defaultdict
 from pathlib import Path
 
+import torch
+import torch.distributed as dist
 from tqdm import tqdm
 
 import verifiers
-from model import ModelError, load, pick_device
+from model import ModelError, _find, load, pick_device
 from rlvr import row_uniforms, sample, score
 
 # ---- 1. Evaluate -----------------------------------------------------------------------------------------------------
 
 
 def evaluate(model, tokenizer, task, problems, num_samples=1, temperature=0.0, max_new_tokens=512, seed=0, top_p=1.0,
-             top_k=0, min_p=0.0, batch_tokens=65536, progress=None):
+             top_k=0, min_p=0.0, batch_tokens=65536, progress=None, rows=None, stops=()):
     """Sample and judge num_samples completions of each problem -> (summary dict, records).
 
     temperature 0 is greedy. Every completion has its own random numbers (row_uniforms), so in fp32 the result does not
-    depend on batch_tokens, the number of prompt and completion tokens that are held in memory at once.
+    depend on batch_tokens, the number of prompt and completion tokens that are held in memory at once. rows: which
+    random numbers (default: 0, 1, ...), for a part of the problems. stops: texts that end a completion, see few_shot.
     Summary: n, accuracy, low, high (95 % interval), reward, length (tokens), truncated and answered (shares).
     Records: one dict per completion, with the text, its length, reward, parts and whether it finished.
     """
     prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
     longest = max(map(len, prompts)) + max_new_tokens
     batch = max(1, batch_tokens // (longest * num_samples))
+    rows = range(len(problems) * num_samples) if rows is None else rows
     records = []
     with tqdm(total=len(problems), desc=progress, leave=False, disable=progress is None or None) as bar:
         for start in range(0, len(problems), batch):
             chunk = problems[start:start + batch]
-            rows = range(start * num_samples, (start + len(chunk)) * num_samples)
+            uniforms = row_uniforms(rows[start * num_samples:(start + len(chunk)) * num_samples], max_new_tokens, seed)
             rollouts = sample(model, prompts[start:start + batch], num_samples, max_new_tokens, temperature, top_p,
-                              top_k, min_p, uniforms=row_uniforms(rows, max_new_tokens, seed))
+                              top_k, min_p, uniforms=uniforms)
             texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
+            for i, text in enumerate(texts):
+                if any(stop in text for stop in stops):                 # its answer was finished: what follows is not it
+                    texts[i] = text[:min(text.find(stop) for stop in stops if stop in text)]
+                    rollouts.finished[i], rollouts.lengths[i] = True, len(tokenizer.encode(texts[i]))
             rewards, parts = score(rollouts, texts, chunk, task.reward)
             for i, (text, reward, part) in enumerate(zip(texts, rewards.flatten().tolist(), parts)):
-                problem = chunk[i // num_samples]
-                records.append({"problem": problem["problem"], "answer": problem["answer"], "completion": text,
+                records.append({**chunk[i // num_samples], "completion": text,
                                 "length": int(rollouts.lengths[i]), "reward": reward, **part,
                                 # what was cut off is not an answer, even if a right box stands in it
                                 "accuracy": part["accuracy"] * (1 - part["truncated"])})
@@ -57,12 +75,16 @@ def evaluate(model, tokenizer, task, problems, num_samples=1, temperature=0.0, m
 
 
 def summarise(records, num_samples):
-    """Means over the completions. The interval is for n problems: samples of one problem are not independent."""
-    n = len(records) // num_samples
+    """Means over the completions, and the interval of the accuracy for n problems with num_samples each."""
     mean = {key: sum(r[key] for r in records) / len(records)
             for key in ("accuracy", "reward", "length", "truncated", "answered")}
-    low, high = wilson_interval(mean["accuracy"], n)
-    return {"n": n, "low": low, "high": high, **mean}
+    low, high = clustered_interval([sum(r["accuracy"] for r in group) / num_samples
+                                    for group in by_problem(records, num_samples)], num_samples)
+    return {"n": len(records) // num_samples, "low": low, "high": high, **mean}
+
+
+def by_problem(records, num_samples):
+    return [records[i:i + num_samples] for i in range(0, len(records), num_samples)]
 
 
 # ---- 2. What a number is worth ---------------------------------------------------------------------------------------
@@ -77,6 +99,32 @@ def wilson_interval(share, n, z=1.96):
     return max(0.0, (centre - spread) / (1 + z * z / n)), min(1.0, (centre + spread) / (1 + z * z / n))
 
 
+def clustered_interval(shares, num_samples):
+    """95 % interval of the mean of `shares`, each measured on num_samples completions of one problem: (low, high).
+
+    Samples of one problem resemble each other, so n problems with k samples are worth less than n k problems, and more
+    than n. How many, n* = p (1 - p) / (s^2 / n), is read off the variance s^2 between problems (the error is clustered
+    by problem: Miller 2024, arXiv 2411.00640, section 2.2), kept within n .. n k, and given to Wilson's interval, which
+    unlike p +- 1.96 s / sqrt(n) is honest near 0 and 1. With k = 1 it is Wilson's.
+    Example: shares 1, 1, 0, 0 of 8 samples each: s^2 1/3, n* 3 -> 4, no more than 4 samples; 1/2 four times: 32.
+    """
+    n, mean = len(shares), sum(shares) / len(shares)
+    variance = sum((share - mean) ** 2 for share in shares) / max(1, n - 1)
+    worth = n if mean in (0, 1) else mean * (1 - mean) * n / variance if variance else math.inf
+    return wilson_interval(mean, max(n, min(worth, n * num_samples)))
+
+
+def between_passes(records, num_samples):
+    """Standard deviation of the accuracy from one pass over the problems to the next: with num_samples 8, of 8 passes.
+
+    The samples of a problem are as independent as those of another seed would be; so k samples are k seeds.
+    """
+    passes = [sum(r["accuracy"] for r in records[i::num_samples]) * num_samples / len(records)
+              for i in range(num_samples)]
+    mean = sum(passes) / num_samples
+    return math.sqrt(sum((share - mean) ** 2 for share in passes) / (num_samples - 1)) if num_samples > 1 else math.nan
+
+
 def pass_at_k(n, c, k):
     """The chance that at least one of k samples is right, estimated without bias from c right ones among n:
     1 - C(n - c, k) / C(n, k) (Codex, arXiv 2107.03374, eq. 1). Example: n 4, c 1, k 2 -> 0.5.
@@ -87,35 +135,305 @@ def pass_at_k(n, c, k):
 
 
 def mean_pass_at_k(records, num_samples, k):
-    groups = [records[i:i + num_samples] for i in range(0, len(records), num_samples)]
+    groups = by_problem(records, num_samples)
     return sum(pass_at_k(num_samples, sum(r["accuracy"] > 0 for r in group), k) for group in groups) / len(groups)
 
 
-def compare(before, after, num_samples=1, z=1.96):
+def majority(records):
+    """Accuracy of the answer that most of these completions give (self-consistency, arXiv 2203.11171), in [0, 1].
+
+    Answers are the same if grade_answer says so: 1/2 and 0.5 vote together. Only finished completions with an answer
+    vote. A tie is drawn by lot, so it counts as the mean over the answers that tie.
+    Example: 1/2, 7, 0.5 with the truth 0.5 -> 1.0; 7, 0.5 -> 0.5; 7, 7, 0.5 -> 0.0.
+    """
+    answers = []                                                        # [answer, votes, is it right]
+    for r in records:
+        if r["answered"] and not r["truncated"]:
+            said = verifiers.extract_boxed_answer(r["completion"]) or r["completion"].strip()
+            same = next((known for known in answers if verifiers.grade_answer(said, known[0])), None)
+            if same is None:
+                answers.append(same := [said, 0, r["accuracy"]])
+            same[1] += 1
+    most = max((votes for _, votes, _ in answers), default=0)
+    winners = [right for _, votes, right in answers if votes == most]
+    return sum(winners) / max(1, len(winners))
+
+
+def majority_at_k(records, num_samples, k):
+    """maj@k: the mean over all problems, and over the disjoint sets of k that num_samples completions hold."""
+    votes = [majority(group[i:i + k]) for group in by_problem(records, num_samples)
+             for i in range(0, num_samples - k + 1, k)]
+    return sum(votes) / len(votes)
+
+
+# ---- 3. Two models on the same problems ------------------------------------------------------------------------------
+
+def paired_interval(changes, z=1.96):
+    """Mean of one change per problem and its 95 % interval: (mean, low, high)."""
+    n, mean = len(changes), sum(changes) / len(changes)
+    error = z * math.sqrt(sum((c - mean) ** 2 for c in changes) / max(1, n - 1) / n)
+    return mean, mean - error, mean + error
+
+
+def compare(before, after, num_samples=1):
     """Two models on the same problems: the paired difference of their accuracies -> dict.
 
     difference, low, high: mean over the problems and its 95 % interval; better, worse: problems that changed, and
     p: the exact two-sided sign test on those, the chance of so uneven a split if nothing had changed.
     """
     def per_problem(records):
-        return [sum(r["accuracy"] for r in records[i:i + num_samples]) / num_samples
-                for i in range(0, len(records), num_samples)]
+        return [sum(r["accuracy"] for r in group) / num_samples for group in by_problem(records, num_samples)]
     changes = [b - a for a, b in zip(per_problem(before), per_problem(after), strict=True)]
-    n, mean = len(changes), sum(changes) / len(changes)
-    error = z * math.sqrt(sum((c - mean) ** 2 for c in changes) / max(1, n - 1) / n)
+    mean, low, high = paired_interval(changes)
     better, worse = sum(c > 0 for c in changes), sum(c < 0 for c in changes)
     tail = sum(math.comb(better + worse, i) for i in range(min(better, worse) + 1)) / 2 ** (better + worse)
-    return {"difference": mean, "low": mean - error, "high": mean + error, "better": better, "worse": worse,
-            "p": min(1.0, 2 * tail)}
+    return {"difference": mean, "low": low, "high": high, "better": better, "worse": worse, "p": min(1.0, 2 * tail)}
 
 
-# ---- 3. The command --------------------------------------------------------------------------------------------------
+def decompose(before, after, num_samples=1):
+    """Where the difference of two accuracies comes from -> {"stopping", "format", "mathematics"}, each (mean, low,
+    high). The three means add up to the difference.
+
+    Every completion of a problem before is paired with every one after. What the pair changed in accuracy goes to
+      stopping      if one of the two was cut off and the other was not,
+      format        else, if one of them has an answer and the other has none,
+      mathematics   else: two answers, one right and one wrong.
+    So the first two are all that better form made visible, which may hide some mathematics: a base that never stops
+    shows none. The last is what cannot be form.
+    Example, 5 problems, before -> after: cut off -> right, no answer -> right, no answer -> wrong, wrong -> right,
+    right -> cut off. The gain of 2/5 is stopping 1/5 - 1/5 = 0, format 1/5 and mathematics 1/5.
+    """
+    parts = {"stopping": [], "format": [], "mathematics": []}
+    for old, new in zip(by_problem(before, num_samples), by_problem(after, num_samples), strict=True):
+        change = dict.fromkeys(parts, 0.0)
+        for a in old:
+            for b in new:
+                part = ("stopping" if a["truncated"] != b["truncated"] else
+                        "format" if a["answered"] != b["answered"] else "mathematics")
+                change[part] += (b["accuracy"] - a["accuracy"]) / num_samples**2
+        for part, value in change.items():
+            parts[part].append(value)
+    return {part: paired_interval(changes) for part, changes in parts.items()}
+
+
+# ---- 4. Records: what was measured, so that it can be judged again, continued and quoted -----------------------------
+
+def git_commit():
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip() or None
+    except OSError:
+        return None
+
+
+def short_hash(*chunks):
+    return hashlib.sha256(b"".join(chunks)).hexdigest()[:12]
+
+
+def grader_version():
+    """A hash of what decides and rewards: sections 1 to 10 of verifiers.py."""
+    return short_hash(Path(verifiers.__file__).read_bytes().partition(b"\n# ---- 11.")[0])
+
+
+def model_hash(name):
+    """A hash of the weights' files."""
+    digests = []
+    for path in sorted(_find(name).glob("*.safetensors")):
+        with open(path, "rb") as file:
+            digests.append(hashlib.file_digest(file, "sha256").digest())
+    return short_hash(*digests)
+
+
+def read_rows(path):
+    """The objects of a .jsonl file; a line that a killed process left unfinished is passed over."""
+    rows = []
+    try:
+        for line in Path(path).read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(json.JSONDecodeError):
+                rows.append(json.loads(line))
+    except (OSError, UnicodeDecodeError) as error:
+        raise verifiers.DataError(f"{path}: cannot be read ({error})") from error
+    return [row for row in rows if isinstance(row, dict)]
+
+
+def append_rows(path, rows):
+    """In one write, so that several processes can share the file."""
+    with open(path, "ab", buffering=0) as file:
+        file.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+
+
+def reopen(path, header):
+    """Begin the part of the file that has this header, or find it -> its records so far.
+
+    A completion is a function of what the header names and of its row, so a continued evaluation equals an
+    uninterrupted one. With another header it would be a mixture, and is refused; only the commit may differ.
+    """
+    rows = read_rows(path) if Path(path).exists() else []
+    known = next((row["header"] for row in rows if row.get("header", {}).get("model") == header["model"]), None)
+    differ = [key for key in header if known and key != "git" and header[key] != known.get(key)]
+    if differ:
+        raise verifiers.DataError(f"{path} holds another evaluation of {header['model']}: {', '.join(differ)} differ. "
+                                  "Choose another --out")
+    partial = Path(f"{path}.partial")
+    partial.unlink(missing_ok=True)
+    append_rows(partial, rows if known else [*rows, {"header": header}])        # without a line that was cut short
+    partial.replace(path)
+    return [row for row in rows if row.get("model") == header["model"]]
+
+
+def whole_problems(records):
+    """Sorted by problem and sample, without problems that lack samples -> (records, num_samples)."""
+    groups = defaultdict(list)
+    for i, record in enumerate(records):
+        groups[record.get("index", i)].append(record)
+    most = max(map(len, groups.values()), default=1)
+    return [record for i in sorted(groups) if len(groups[i]) == most
+            for record in sorted(groups[i], key=lambda r: r.get("sample", 0))], most
+
+
+def regrade(records, reward):
+    """The same completions under another verifier or version of it -> (records, those whose verdict changed)."""
+    again = []
+    for record in records:
+        value, parts = reward(record["completion"], record)
+        parts = {"accuracy": value, "answered": 1.0, **parts}
+        finished = 1.0 - record.get("truncated", 0.0)
+        again.append({"length": 0, "truncated": 0.0, **record, **parts, "reward": value * finished,
+                      "accuracy": parts["accuracy"] * finished})
+    return again, [new for old, new in zip(records, again) if old.get("accuracy") not in (None, new["accuracy"])]
+
+
+def check_verifier(rows, reward):
+    """Verdicts against labels -> (right, wrong ones as (kind, row), number of rows without a label).
+
+    rows: "gold" and "expect" (true, false, or null: debatable), and "pred", an answer for grade_answer, or
+    "completion", a whole text for the reward. A false accept is worse than a false reject: it is what training finds.
+    """
+    right, wrong, unlabelled = 0, [], 0
+    for row in rows:
+        if row.get("expect") is None:
+            unlabelled += 1
+            continue
+        if "pred" in row:
+            said = verifiers.grade_answer(row["pred"], row["gold"])
+        else:
+            value, parts = reward(row["completion"], {"problem": "", "answer": row["gold"], **row})
+            said = parts.get("accuracy", value) > 0.5
+        right += said == row["expect"]
+        if said != row["expect"]:
+            wrong.append(("false accept" if said else "false reject", row))
+    return right, wrong, unlabelled
+
+
+# ---- 5. What it was measured on: solved examples in the prompt, test problems in the training data -------------------
+
+def few_shot(task, count):
+    """The task with `count` solved training problems before every question -> (task, stops).
+
+    A base model is quoted at twice the accuracy with examples that it has without: they show the form of an answer, and
+    where it ends. Only, it then goes on with a question of its own; stops are the texts at which such a one begins.
+    Each example is shown with the first form of its solution that the task's own reward accepts.
+    """
+    def solved(problem):
+        answer, solution = problem["answer"], problem.get("solution", "").strip()
+        box = f"\\boxed{{{answer}}}"
+        for form in (solution, f"{solution} {box}".strip(), f"<think>{solution}</think><answer>{box}</answer>", answer):
+            value, parts = task.reward(form, problem)
+            if parts.get("accuracy", value) == 1:
+                question = task.prompt(problem)
+                return question + " " * question.endswith(":") + form + "\n\n"
+        raise verifiers.DataError(f"--few-shot: task {task.name} has no solution to show that its own reward accepts")
+
+    if len(task.train) < count:
+        raise verifiers.DataError(f"--few-shot {count}: task {task.name} has {len(task.train)} training problems to "
+                                  "show (for MATH-500 use --task math)")
+    shown = "".join(map(solved, task.train[:count]))
+    opening = task.prompt({"problem": "\0"}).partition("\0")[0].split("\n\n")
+    return (dataclasses.replace(task, instruction=shown.replace("{", "{{").replace("}", "}}") + task.instruction),
+            [f"\n\n{line.strip()}" for line in opening if line.strip()])
+
+
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+
+
+def overlap(train, test, n=8):
+    """Test problems that are in the training data: {"exact", "near"}, each a list of (test index, train index).
+
+    exact: the same text but for case and white space. near: at least half of the n-grams of the test problem (words and
+    signs) stand in one training problem, as when only names or numbers were changed. One pass over the training data.
+    """
+    def ngrams(problem):
+        tokens = _TOKEN.findall(problem["problem"].casefold())
+        return {tuple(tokens[i:i + n]) for i in range(max(1, len(tokens) - n + 1))}
+    asked = [ngrams(problem) for problem in test]
+    where, texts, found = defaultdict(list), defaultdict(list), {"exact": {}, "near": {}}
+    for i, problem in enumerate(test):
+        texts["".join(problem["problem"].split()).casefold()].append(i)
+        for gram in asked[i]:
+            where[gram].append(i)
+    for j, problem in enumerate(train):
+        for i in texts.get("".join(problem["problem"].split()).casefold(), ()):
+            found["exact"].setdefault(i, j)
+        shared = Counter(i for gram in ngrams(problem) for i in where.get(gram, ()))
+        for i, count in shared.items():
+            if 2 * count >= len(asked[i]):
+                found["near"].setdefault(i, j)
+    return {"exact": sorted(found["exact"].items()),
+            "near": sorted((i, j) for i, j in found["near"].items() if i not in found["exact"])}
+
+
+def describe_overlap(task):
+    """One line for the start of a run, with the closest pair to look at."""
+    found = overlap(task.train, task.test)
+    line = (f"of {len(task.test)} test problems {len(found['exact'])} are in the training data but for case and white "
+            f"space, and {len(found['near'])} nearly (half of their 8-grams in one training problem)")
+    for i, j in (found["exact"] + found["near"])[:1]:
+        line += f"; test {i} {task.test[i]['problem'][:60]!r} and train {j} {task.train[j]['problem'][:60]!r}"
+    return line
+
+
+# ---- 6. Several processes --------------------------------------------------------------------------------------------
+
+def join_processes():
+    """(rank, number of processes), as torchrun says. Only rank 0 prints."""
+    if "RANK" not in os.environ:
+        return 0, 1
+    # Ranks wait for each other once, at the end of a row of the table, and one may sample for hours longer.
+    dist.init_process_group("gloo", timeout=datetime.timedelta(days=7))
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    if dist.get_rank():
+        sys.stdout = open(os.devnull, "w")
+    return dist.get_rank(), dist.get_world_size()
+
+
+def gather(records, world):
+    """The records of all ranks, on every rank."""
+    if world == 1:
+        return records
+    parts = [None] * world
+    dist.all_gather_object(parts, records)
+    return [record for part in parts for record in part]
+
+
+# ---- 7. The command --------------------------------------------------------------------------------------------------
+
+# What Qwen3's model card recommends; for thinking it warns of greedy decoding, which repeats itself without end.
+PRESETS = {"thinking": dict(template="chat", temperature=0.6, top_p=0.95, top_k=20, max_new_tokens=32768),
+           "non-thinking": dict(template="chat-nothink", temperature=0.7, top_p=0.8, top_k=20, max_new_tokens=16384)}
+
+
+SAVE_EVERY = 64        # completions; what an interrupted evaluation with --out loses at most, for each process
+
 
 def parse_args(argv=None):
     parser = argparse.ArgumentParser(description="Accuracy of a model on held-out problems; see the top of eval.py.",
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="a model directory, a hub id, or runs/NAME: its final model against its base")
+    parser.add_argument("model", nargs="?", help="a model directory, a hub id, or runs/NAME: its final model against "
+                        "its base")
     parser.add_argument("--baseline", help="a second model, evaluated on the same problems and compared")
+    parser.add_argument("--few-shot", type=int, default=0, help="also the baseline (or else the model) with so many "
+                        "solved training problems in the prompt (default: 0)")
     parser.add_argument("--task", help=f"one of {', '.join(verifiers.TASKS)} (default: the run's own, else math500)")
     parser.add_argument("--data", help="a .jsonl file with problem and answer, all of it used, instead of --task")
     parser.add_argument("--reward", help="whose accuracy counts, one of verifiers.REWARDS (default: the run's, else "
@@ -123,18 +441,31 @@ def parse_args(argv=None):
     parser.add_argument("--problems", type=int, default=500, help="how many, from the first (default: 500)")
     parser.add_argument("--template", choices=["plain", "chat", "chat-nothink"],
                         help="how prompts are presented (default: plain for base models, chat for post-trained ones)")
+    parser.add_argument("--preset", choices=PRESETS, help="template, temperature, top-p, top-k and length that Qwen3's "
+                        "model card recommends, and no greedy row; flags beside it win")
     parser.add_argument("--num-samples", type=int, default=1, help="completions per problem, sampled (default: 1)")
-    parser.add_argument("--k", type=int, nargs="*", default=[], help="pass@k for these k, each at most --num-samples")
-    parser.add_argument("--temperature", type=float, default=1.0, help="of the sampled row (default: 1.0)")
+    parser.add_argument("--k", type=int, nargs="*", default=[], help="pass@k and maj@k for these k, each at most "
+                        "--num-samples")
+    parser.add_argument("--temperature", type=float, default=1.0, help="of the sampled row; 0: no such row (default: "
+                        "1.0)")
     parser.add_argument("--top-p", type=float, default=1.0, help="keep the likeliest tokens of this mass (default: 1)")
     parser.add_argument("--top-k", type=int, default=0, help="keep this many likeliest tokens (default: 0, all)")
     parser.add_argument("--min-p", type=float, default=0.0, help="drop tokens below this share of the top (default: 0)")
     parser.add_argument("--max-new-tokens", type=int, help="longest completion (default: the run's own, else 1024)")
     parser.add_argument("--seed", type=int, default=0, help="of the sampled row (default: 0)")
     parser.add_argument("--device", choices=["cpu", "cuda", "mps"], help="(default: the best the machine has)")
-    parser.add_argument("--out", help="write every completion and its verdict to this .jsonl file")
+    parser.add_argument("--batch-tokens", type=int, default=65536, help="tokens in memory at once (default: 65536)")
+    parser.add_argument("--out", help="write every completion and its verdict to this .jsonl file; an interrupted "
+                        "evaluation goes on from it")
+    parser.add_argument("--regrade", nargs="+", metavar="FILE", help="judge the completions of such files again")
+    parser.add_argument("--check-verifier", metavar="FILE", help="judge labelled answers: a .jsonl file with gold, "
+                        "pred (or completion) and expect")
+    chosen, _ = parser.parse_known_args(argv)
+    parser.set_defaults(**PRESETS.get(chosen.preset, {}))
     args = parser.parse_args(argv)
-    if any(not 1 <= k <= args.num_samples for k in args.k):
+    if bool(args.model) + bool(args.regrade) + bool(args.check_verifier) != 1:
+        parser.error("give a model to evaluate, or --regrade, or --check-verifier")
+    if any(not 1 <= k <= args.num_samples for k in args.k) and not args.regrade:
         parser.error(f"--k: each k must be from 1 to --num-samples ({args.num_samples})")
     if args.problems < 1 or args.num_samples < 1:
         parser.error("--problems and --num-samples must be at least 1")
@@ -154,51 +485,161 @@ def read_run(args):
     args.max_new_tokens = args.max_new_tokens or 1024
 
 
-def evaluate_model(name, task, problems, args):
+def evaluate_model(label, name, task, stops, args, rank, world):
     """Print the rows of one model -> {"greedy": records, "sampled": records}."""
     device, dtype, _ = pick_device(args.device)
     model, tokenizer = load(name, device, dtype, args.template)
-    if name == args.model:
-        print(f"first prompt ({tokenizer.template}): "
-              f"{tokenizer.decode(tokenizer.encode_prompt(task.prompt(problems[0])), skip_special_tokens=False)!r}\n")
-        print(f"{'model':40} {'decoding':10} {'accuracy':>8} {'95 % interval':>15} {'length':>7} {'cut off':>8} "
-              f"{'no answer':>9}" + "".join(f"{f'pass@{k}':>9}" for k in args.k))
+    problems, saved = task.test[:args.problems], []
+    prompt = tokenizer.decode(tokenizer.encode_prompt(task.prompt(problems[0])), skip_special_tokens=False)
+    print(f"first prompt of {label} ({tokenizer.template}): {prompt!r}")
+    if args.out:
+        header = {"model": label, "weights": model_hash(name), "template": tokenizer.template, "prompt": prompt,
+                  "stop_ids": list(model.config.eos_token_id), "task": task.name, "problems": len(problems),
+                  "data": short_hash(json.dumps(problems).encode()), "grader": grader_version(),
+                  "reward": next((key for key, value in verifiers.REWARDS.items() if value is task.reward), None),
+                  "dtype": str(dtype), "device": device, "git": git_commit(), "torch": torch.__version__,
+                  **{key: getattr(args, key) for key in ("num_samples", "temperature", "top_p", "top_k", "min_p",
+                                                         "max_new_tokens", "batch_tokens", "seed")}}
+        saved = gather(reopen(args.out, header) if rank == 0 else [], world)
     results = {}
-    for label, samples, temperature in (("greedy", 1, 0.0), ("sampled", args.num_samples, args.temperature)):
-        s, records = evaluate(model, tokenizer, task, problems, samples, temperature, args.max_new_tokens, args.seed,
-                              args.top_p, args.top_k, args.min_p, progress=f"{Path(name).name} {label}")
-        print(f"{name[-40:]:40} {label:10} {s['accuracy']:8.3f} {s['low']:7.3f} - {s['high']:5.3f} {s['length']:7.1f} "
-              f"{s['truncated']:8.1%} {1 - s['answered']:9.1%}"
-              + "".join(f"{mean_pass_at_k(records, samples, k):9.3f}" for k in args.k if samples >= k))
-        results[label] = records
+    for decoding, samples, temperature in (("greedy", 1, 0.0), ("sampled", args.num_samples, args.temperature)):
+        if temperature == 0 and (args.preset or decoding == "sampled"):
+            continue
+        records, count = whole_problems([r for r in saved if r["decoding"] == decoding])
+        records = records if count == samples else []
+        done = {record["index"] for record in records}
+        todo = [i for i in range(len(problems)) if i not in done][rank::world]
+        chunk = max(1, SAVE_EVERY // samples) if args.out else len(problems)
+        fresh = []
+        for start in range(0, len(todo), chunk):
+            part = todo[start:start + chunk]
+            rows = [i * samples + j for i in part for j in range(samples)]
+            _, new = evaluate(model, tokenizer, task, [problems[i] for i in part], samples, temperature,
+                              args.max_new_tokens, args.seed, args.top_p, args.top_k, args.min_p, args.batch_tokens,
+                              f"{Path(name).name} {decoding}, {start + len(done)} of {len(problems)}", rows, stops)
+            new = [{"model": label, "decoding": decoding, "index": row // samples, "sample": row % samples, **record}
+                   for row, record in zip(rows, new)]
+            if args.out:
+                append_rows(args.out, new)
+            fresh += new
+        results[decoding], _ = whole_problems(records + gather(fresh, world))
+        print_row(label, decoding, results[decoding], samples, args.k)
     return results
+
+
+def print_columns(ks):
+    print(f"{'model':36} {'decoding':10} {'accuracy':>8} {'95 % interval':>15} {'n':>5} {'sd':>5} {'length':>7} "
+          f"{'cut off':>8} {'no answer':>9} {'answered':>8}" + "".join(f"{f'pass@{k}':>9}{f'maj@{k}':>9}" for k in ks))
+
+
+def print_row(label, decoding, records, samples, ks):
+    s, sd = summarise(records, samples), between_passes(records, samples)
+    answered = [r["accuracy"] for r in records if r["answered"] and not r["truncated"]]
+    line = (f"{label[-36:]:36} {decoding:10} {s['accuracy']:8.3f} {s['low']:7.3f} - {s['high']:5.3f} {s['n']:5} "
+            f"{'' if samples == 1 else f'{sd:.3f}':>5} {s['length']:7.1f} {s['truncated']:8.1%} "
+            f"{1 - s['answered']:9.1%} {sum(answered) / max(1, len(answered)):8.3f}")
+    for k in ks:
+        if k <= samples:
+            line += f"{mean_pass_at_k(records, samples, k):9.3f}"
+            line += f"{'':9}" if "tests" in records[0] else f"{majority_at_k(records, samples, k):9.3f}"
+    print(line)
+
+
+def print_comparison(results):
+    """The first model against each other one, and accuracies by level and subject where the problems have them."""
+    first, *others = results
+    for other in others:
+        print(f"{first} against {other}:")
+        for decoding in results[first].keys() & results[other].keys():
+            pair = results[other][decoding], results[first][decoding]
+            if [r["problem"] for r in pair[0]] != [r["problem"] for r in pair[1]]:
+                raise verifiers.DataError(f"{first} and {other} were not evaluated on the same problems")
+            samples = whole_problems(pair[0])[1]
+            c = compare(*pair, samples)
+            print(f"{decoding}: difference {c['difference']:+.3f} [{c['low']:+.3f}, {c['high']:+.3f}], {c['better']} "
+                  f"problems better, {c['worse']} worse, sign test p = {c['p']:.2g}")
+            print("    of it " + ", ".join(f"{part} {mean:+.3f} [{low:+.3f}, {high:+.3f}]"
+                                           for part, (mean, low, high) in decompose(*pair, samples).items()))
+    rows = [(f"{label[-20:]} {decoding}", records) for label in results for decoding, records in results[label].items()]
+    for key in ("level", "subject"):
+        kinds = sorted({str(r[key]).removeprefix("Level ") for r in rows[0][1] if key in r})
+        if kinds:
+            print(f"\n{key:24} {'n':>5}" + "".join(f" {name:>30}" for name, _ in rows))
+        for kind in kinds:
+            line = ""
+            for _, records in rows:
+                mine, samples = whole_problems([r for r in records if str(r[key]).removeprefix("Level ") == kind])
+                s = summarise(mine, samples)
+                line += f" {s['accuracy']:14.3f} {s['low']:7.3f} - {s['high']:.3f}"
+            print(f"{kind:24} {s['n']:5}{line}")
+
+
+def print_regrade(args):
+    """Judge saved completions again and print the rows of the files' models."""
+    rows = [row for path in args.regrade for row in read_rows(path)]
+    headers = {row["header"]["model"]: row["header"] for row in rows if "header" in row}
+    results, changed = defaultdict(dict), []
+    for label, decoding in dict.fromkeys((r.get("model", "file"), r.get("decoding", "")) for r in rows
+                                         if "completion" in r):
+        records, _ = whole_problems([r for r in rows if "completion" in r and (r.get("model", "file"), r.get(
+            "decoding", "")) == (label, decoding)])
+        reward = verifiers.get_reward(args.reward or headers.get(label, {}).get("reward") or "boxed")
+        results[label][decoding], new = regrade(records, reward)
+        changed += new
+    if not results:
+        raise verifiers.DataError(f"{', '.join(args.regrade)}: no line has a completion")
+    print_columns(args.k)
+    for label in results:
+        for decoding, records in results[label].items():
+            print_row(label, decoding, records, whole_problems(records)[1], args.k)
+    print_comparison(results)
+    versions = {header["grader"] for header in headers.values()}
+    print(f"{len(changed)} verdicts changed (grader {', '.join(versions) or 'unknown'} -> {grader_version()})")
+    for record in changed[:20]:
+        print(f"    now {'right' if record['accuracy'] else 'wrong'}: truth {record['answer']!r}, completion "
+              f"...{record['completion'][-100:]!r}")
+
+
+def print_check(args):
+    """The verifier's own accuracy on answers that people have labelled (chapter on verifiers, step 5)."""
+    rows = read_rows(args.check_verifier)
+    right, wrong, unlabelled = check_verifier(rows, verifiers.get_reward(args.reward or "boxed"))
+    n = right + len(wrong)
+    if n == 0:
+        raise verifiers.DataError(f'{args.check_verifier}: no line has "gold", "pred" and "expect"')
+    low, high = wilson_interval(right / n, n)
+    kinds = Counter(kind for kind, _ in wrong)
+    print(f"{n} labelled answers ({unlabelled} more without a label): accuracy {right / n:.4f} [{low:.4f}, {high:.4f}], "
+          f"{kinds['false accept']} false accepts, {kinds['false reject']} false rejects; grader {grader_version()}")
+    for kind, row in wrong:
+        print(f"    {kind}: truth {row['gold']!r}, answer {row.get('pred', row.get('completion'))!r}")
 
 
 def main(argv=None):
     args = parse_args(argv)
+    if args.check_verifier:
+        return print_check(args)
+    if args.regrade:
+        return print_regrade(args)
+    rank, world = join_processes()
     read_run(args)
-    if args.data and not args.task:
-        problems = verifiers.read_problems(args.data)
-        task = verifiers.Task(Path(args.data).stem, [], problems, verifiers.BOXED, verifiers.boxed_reward)
-    else:
-        task = verifiers.get_task(args.task or "math500", args.data)
+    task = (verifiers.from_file(args.data, hold_out=False) if args.data and not args.task else
+            verifiers.get_task(args.task or "math500", args.data))
     if args.reward:
         task.reward = verifiers.get_reward(args.reward)
-    problems = task.test[:args.problems]
-    print(f"task {task.name}: {len(problems)} problems, at most {args.max_new_tokens} tokens each")
-    runs = {name: evaluate_model(name, task, problems, args) for name in (args.model, args.baseline) if name}
-    if args.baseline:
-        for label, samples in (("greedy", 1), ("sampled", args.num_samples)):
-            c = compare(runs[args.baseline][label], runs[args.model][label], samples)
-            print(f"{label}: difference {c['difference']:+.3f} [{c['low']:+.3f}, {c['high']:+.3f}], {c['better']} "
-                  f"problems better, {c['worse']} worse, sign test p = {c['p']:.2g}")
+    print(f"task {task.name}: {len(task.test[:args.problems])} problems, at most {args.max_new_tokens} tokens each"
+          + (f"\n{describe_overlap(task)}" if task.train else ""))
+    entrants = [(name, name, task, ()) for name in dict.fromkeys((args.model, args.baseline)) if name]
+    if args.few_shot:
+        name = entrants[-1][0]
+        entrants.append((f"{name} {args.few_shot}-shot", name, *few_shot(task, args.few_shot)))
+    print_columns(args.k)
+    results = {label: evaluate_model(label, *entrant, args, rank, world) for label, *entrant in entrants}
+    print_comparison(results)
     if args.out:
-        with open(args.out, "w", encoding="utf-8") as file:
-            for name, results in runs.items():
-                for label, records in results.items():
-                    for record in records:
-                        file.write(json.dumps({"model": name, "decoding": label, **record}, ensure_ascii=False) + "\n")
         print(f"completions in {args.out}")
+    if world > 1:
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def test_the_command_on_a_run(tmp_path, capsys):
     evaluation.main([str(tmp_path / "r"), "--problems", "20", "--num-samples", "4", "--k", "1", "4", "--out", str(out)])
     text = capsys.readouterr().out
     assert text.count("greedy") == 3 and text.count("sampled") == 3 and "pass@4" in text and "sign test p" in text
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    rows = [json.loads(line) for line in out.read_text().splitlines() if '"header"' not in line]
     assert len(rows) == 2 * (20 + 20 * 4) and {r["decoding"] for r in rows} == {"greedy", "sampled"}
     model, tokenizer = load(tmp_path / "r" / "final")
     summary, _ = evaluate(model, tokenizer, verifiers.one_digit(), verifiers.one_digit().test[:20], 1, 0.0, 4)
