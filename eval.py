@@ -22,6 +22,7 @@ import json
 import math
 import os
 import re
+import statistics
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -61,8 +62,8 @@ def evaluate(model, tokenizer, task, problems, num_samples=1, temperature=0.0, m
                               top_k, min_p, uniforms=uniforms)
             texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
             for i, text in enumerate(texts):
-                if any(stop in text for stop in stops):                 # its answer was finished: what follows is not it
-                    texts[i] = text[:min(text.find(stop) for stop in stops if stop in text)]
+                texts[i] = min((text.partition(stop)[0] for stop in stops), key=len, default=text)
+                if texts[i] != text:                                    # finished: what follows is not the answer
                     rollouts.finished[i], rollouts.lengths[i] = True, len(tokenizer.encode(texts[i]))
             rewards, parts = score(rollouts, texts, chunk, task.reward)
             for i, (text, reward, part) in enumerate(zip(texts, rewards.flatten().tolist(), parts)):
@@ -78,13 +79,16 @@ def summarise(records, num_samples):
     """Means over the completions, and the interval of the accuracy for n problems with num_samples each."""
     mean = {key: sum(r[key] for r in records) / len(records)
             for key in ("accuracy", "reward", "length", "truncated", "answered")}
-    low, high = clustered_interval([sum(r["accuracy"] for r in group) / num_samples
-                                    for group in by_problem(records, num_samples)], num_samples)
+    low, high = clustered_interval(accuracies(records, num_samples), num_samples)
     return {"n": len(records) // num_samples, "low": low, "high": high, **mean}
 
 
 def by_problem(records, num_samples):
     return [records[i:i + num_samples] for i in range(0, len(records), num_samples)]
+
+
+def accuracies(records, num_samples):
+    return [sum(r["accuracy"] for r in group) / num_samples for group in by_problem(records, num_samples)]
 
 
 # ---- 2. What a number is worth ---------------------------------------------------------------------------------------
@@ -109,7 +113,7 @@ def clustered_interval(shares, num_samples):
     Example: shares 1, 1, 0, 0 of 8 samples each: s^2 1/3, n* 3 -> 4, no more than 4 samples; 1/2 four times: 32.
     """
     n, mean = len(shares), sum(shares) / len(shares)
-    variance = sum((share - mean) ** 2 for share in shares) / max(1, n - 1)
+    variance = statistics.variance(shares) if n > 1 else 0.0
     worth = n if mean in (0, 1) else mean * (1 - mean) * n / variance if variance else math.inf
     return wilson_interval(mean, max(n, min(worth, n * num_samples)))
 
@@ -119,10 +123,7 @@ def between_passes(records, num_samples):
 
     The samples of a problem are as independent as those of another seed would be; so k samples are k seeds.
     """
-    passes = [sum(r["accuracy"] for r in records[i::num_samples]) * num_samples / len(records)
-              for i in range(num_samples)]
-    mean = sum(passes) / num_samples
-    return math.sqrt(sum((share - mean) ** 2 for share in passes) / (num_samples - 1)) if num_samples > 1 else math.nan
+    return statistics.stdev(statistics.mean(r["accuracy"] for r in records[i::num_samples]) for i in range(num_samples))
 
 
 def pass_at_k(n, c, k):
@@ -181,9 +182,7 @@ def compare(before, after, num_samples=1):
     difference, low, high: mean over the problems and its 95 % interval; better, worse: problems that changed, and
     p: the exact two-sided sign test on those, the chance of so uneven a split if nothing had changed.
     """
-    def per_problem(records):
-        return [sum(r["accuracy"] for r in group) / num_samples for group in by_problem(records, num_samples)]
-    changes = [b - a for a, b in zip(per_problem(before), per_problem(after), strict=True)]
+    changes = [b - a for a, b in zip(accuracies(before, num_samples), accuracies(after, num_samples), strict=True)]
     mean, low, high = paired_interval(changes)
     better, worse = sum(c > 0 for c in changes), sum(c < 0 for c in changes)
     tail = sum(math.comb(better + worse, i) for i in range(min(better, worse) + 1)) / 2 ** (better + worse)
@@ -226,8 +225,8 @@ def git_commit():
         return None
 
 
-def short_hash(*chunks):
-    return hashlib.sha256(b"".join(chunks)).hexdigest()[:12]
+def short_hash(data):
+    return hashlib.sha256(data).hexdigest()[:12]
 
 
 def grader_version():
@@ -236,12 +235,9 @@ def grader_version():
 
 
 def model_hash(name):
-    """A hash of the weights' files."""
-    digests = []
-    for path in sorted(_find(name).glob("*.safetensors")):
-        with open(path, "rb") as file:
-            digests.append(hashlib.file_digest(file, "sha256").digest())
-    return short_hash(*digests)
+    """A hash of the files of the weights."""
+    files = sorted(_find(name).glob("*.safetensors"))
+    return short_hash(b"".join(hashlib.file_digest(path.open("rb"), "sha256").digest() for path in files))
 
 
 def read_rows(path):
@@ -253,7 +249,7 @@ def read_rows(path):
                 rows.append(json.loads(line))
     except (OSError, UnicodeDecodeError) as error:
         raise verifiers.DataError(f"{path}: cannot be read ({error})") from error
-    return [row for row in rows if isinstance(row, dict)]
+    return rows
 
 
 def append_rows(path, rows):
@@ -281,48 +277,36 @@ def reopen(path, header):
     return [row for row in rows if row.get("model") == header["model"]]
 
 
-def whole_problems(records):
-    """Sorted by problem and sample, without problems that lack samples -> (records, num_samples)."""
-    groups = defaultdict(list)
-    for i, record in enumerate(records):
-        groups[record.get("index", i)].append(record)
-    most = max(map(len, groups.values()), default=1)
-    return [record for i in sorted(groups) if len(groups[i]) == most
-            for record in sorted(groups[i], key=lambda r: r.get("sample", 0))], most
+def complete(records, num_samples):
+    """Sorted by problem and sample, without the problems of which samples are missing."""
+    there = Counter(r["index"] for r in records)
+    return sorted((r for r in records if there[r["index"]] == num_samples), key=lambda r: (r["index"], r["sample"]))
 
 
 def regrade(records, reward):
-    """The same completions under another verifier or version of it -> (records, those whose verdict changed)."""
+    """The same completions under another verifier, or another version of it."""
     again = []
     for record in records:
         value, parts = reward(record["completion"], record)
-        parts = {"accuracy": value, "answered": 1.0, **parts}
-        finished = 1.0 - record.get("truncated", 0.0)
-        again.append({"length": 0, "truncated": 0.0, **record, **parts, "reward": value * finished,
-                      "accuracy": parts["accuracy"] * finished})
-    return again, [new for old, new in zip(records, again) if old.get("accuracy") not in (None, new["accuracy"])]
+        parts, finished = {"accuracy": value, "answered": 1.0, **parts}, 1.0 - record.get("truncated", 0.0)
+        again.append({**record, **parts, "reward": value * finished, "accuracy": parts["accuracy"] * finished})
+    return again
 
 
 def check_verifier(rows, reward):
-    """Verdicts against labels -> (right, wrong ones as (kind, row), number of rows without a label).
+    """Verdicts against labels -> (number of right verdicts, the wrong ones as (kind, row)).
 
-    rows: "gold" and "expect" (true, false, or null: debatable), and "pred", an answer for grade_answer, or
-    "completion", a whole text for the reward. A false accept is worse than a false reject: it is what training finds.
+    rows: "gold" and "expect" (true, false, or null: debatable, not counted), and "pred", an answer for grade_answer,
+    or "completion", a text for the reward. False accepts are the worse ones: they are what training finds.
     """
-    right, wrong, unlabelled = 0, [], 0
+    right, wrong = 0, []
     for row in rows:
-        if row.get("expect") is None:
-            unlabelled += 1
-            continue
-        if "pred" in row:
-            said = verifiers.grade_answer(row["pred"], row["gold"])
-        else:
-            value, parts = reward(row["completion"], {"problem": "", "answer": row["gold"], **row})
-            said = parts.get("accuracy", value) > 0.5
-        right += said == row["expect"]
-        if said != row["expect"]:
-            wrong.append(("false accept" if said else "false reject", row))
-    return right, wrong, unlabelled
+        if row.get("expect") is not None:
+            said = (verifiers.grade_answer(row["pred"], row["gold"]) if "pred" in row else
+                    regrade([{"answer": row["gold"], **row}], reward)[0]["accuracy"] == 1)
+            right += said == row["expect"]
+            wrong += [("false accept" if said else "false reject", row)] * (said != row["expect"])
+    return right, wrong
 
 
 # ---- 5. What it was measured on: solved examples in the prompt, test problems in the training data -------------------
@@ -357,39 +341,31 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 def overlap(train, test, n=8):
-    """Test problems that are in the training data: {"exact", "near"}, each a list of (test index, train index).
+    """Test problems that are in the training data: {"exact", "near"}, each {test index: train index}.
 
     exact: the same text but for case and white space. near: at least half of the n-grams of the test problem (words and
     signs) stand in one training problem, as when only names or numbers were changed. One pass over the training data.
     """
-    def ngrams(problem):
-        tokens = _TOKEN.findall(problem["problem"].casefold())
+    def ngrams(text):
+        tokens = re.findall(r"\w+|[^\w\s]", text)
         return {tuple(tokens[i:i + n]) for i in range(max(1, len(tokens) - n + 1))}
-    asked = [ngrams(problem) for problem in test]
-    where, texts, found = defaultdict(list), defaultdict(list), {"exact": {}, "near": {}}
-    for i, problem in enumerate(test):
-        texts["".join(problem["problem"].split()).casefold()].append(i)
-        for gram in asked[i]:
+    texts = [" ".join(problem["problem"].casefold().split()) for problem in test]
+    grams, where, found = [ngrams(text) for text in texts], defaultdict(list), {"exact": {}, "near": {}}
+    for i, text in enumerate(texts):
+        for gram in (text, *grams[i]):
             where[gram].append(i)
     for j, problem in enumerate(train):
-        for i in texts.get("".join(problem["problem"].split()).casefold(), ()):
-            found["exact"].setdefault(i, j)
-        shared = Counter(i for gram in ngrams(problem) for i in where.get(gram, ()))
-        for i, count in shared.items():
-            if 2 * count >= len(asked[i]):
-                found["near"].setdefault(i, j)
-    return {"exact": sorted(found["exact"].items()),
-            "near": sorted((i, j) for i, j in found["near"].items() if i not in found["exact"])}
+        text = " ".join(problem["problem"].casefold().split())
+        found["exact"].update(dict.fromkeys(where.get(text, ()), j))
+        shared = Counter(i for gram in ngrams(text) for i in where.get(gram, ()))
+        found["near"].update({i: j for i, count in shared.items() if 2 * count >= len(grams[i])})
+    return {"exact": found["exact"], "near": {i: j for i, j in found["near"].items() if i not in found["exact"]}}
 
 
 def describe_overlap(task):
-    """One line for the start of a run, with the closest pair to look at."""
     found = overlap(task.train, task.test)
-    line = (f"of {len(task.test)} test problems {len(found['exact'])} are in the training data but for case and white "
-            f"space, and {len(found['near'])} nearly (half of their 8-grams in one training problem)")
-    for i, j in (found["exact"] + found["near"])[:1]:
-        line += f"; test {i} {task.test[i]['problem'][:60]!r} and train {j} {task.train[j]['problem'][:60]!r}"
-    return line
+    return (f"of {len(task.test)} test problems {len(found['exact'])} are in the training data but for case and white "
+            f"space, and {len(found['near'])} nearly (half of their 8-grams in one problem)")
 
 
 # ---- 6. Several processes --------------------------------------------------------------------------------------------
@@ -489,41 +465,37 @@ def evaluate_model(label, name, task, stops, args, rank, world):
     """Print the rows of one model -> {"greedy": records, "sampled": records}."""
     device, dtype, _ = pick_device(args.device)
     model, tokenizer = load(name, device, dtype, args.template)
-    problems, saved = task.test[:args.problems], []
+    problems = task.test[:args.problems]
     prompt = tokenizer.decode(tokenizer.encode_prompt(task.prompt(problems[0])), skip_special_tokens=False)
     print(f"first prompt of {label} ({tokenizer.template}): {prompt!r}")
-    if args.out:
-        header = {"model": label, "weights": model_hash(name), "template": tokenizer.template, "prompt": prompt,
-                  "stop_ids": list(model.config.eos_token_id), "task": task.name, "problems": len(problems),
-                  "data": short_hash(json.dumps(problems).encode()), "grader": grader_version(),
-                  "reward": next((key for key, value in verifiers.REWARDS.items() if value is task.reward), None),
-                  "dtype": str(dtype), "device": device, "git": git_commit(), "torch": torch.__version__,
-                  **{key: getattr(args, key) for key in ("num_samples", "temperature", "top_p", "top_k", "min_p",
-                                                         "max_new_tokens", "batch_tokens", "seed")}}
-        saved = gather(reopen(args.out, header) if rank == 0 else [], world)
+    flags = ("num_samples", "temperature", "top_p", "top_k", "min_p", "max_new_tokens", "seed", "batch_tokens")
+    header = {"model": label, "weights": model_hash(name), "template": tokenizer.template, "prompt": prompt,
+              "stop_ids": list(model.config.eos_token_id), "task": task.name, "problems": len(problems),
+              "data": short_hash(json.dumps(problems).encode()), "grader": grader_version(),
+              "reward": next((key for key, value in verifiers.REWARDS.items() if value is task.reward), None),
+              "dtype": str(dtype), "device": device, "git": git_commit(),
+              **{flag: getattr(args, flag) for flag in flags}}
+    saved = gather(reopen(args.out, header) if args.out and rank == 0 else [], world)
     results = {}
     for decoding, samples, temperature in (("greedy", 1, 0.0), ("sampled", args.num_samples, args.temperature)):
-        if temperature == 0 and (args.preset or decoding == "sampled"):
+        if decoding == "greedy" and args.preset or decoding == "sampled" and temperature == 0:
             continue
-        records, count = whole_problems([r for r in saved if r["decoding"] == decoding])
-        records = records if count == samples else []
-        done = {record["index"] for record in records}
-        todo = [i for i in range(len(problems)) if i not in done][rank::world]
-        chunk = max(1, SAVE_EVERY // samples) if args.out else len(problems)
-        fresh = []
-        for start in range(0, len(todo), chunk):
-            part = todo[start:start + chunk]
+        records = complete([r for r in saved if r["decoding"] == decoding], samples)
+        todo = sorted(set(range(len(problems))) - {r["index"] for r in records})
+        fresh, mine = [], todo[rank::world]
+        step = max(1, SAVE_EVERY // samples) if args.out else len(problems)
+        for part in (mine[i:i + step] for i in range(0, len(mine), step)):
             rows = [i * samples + j for i in part for j in range(samples)]
             _, new = evaluate(model, tokenizer, task, [problems[i] for i in part], samples, temperature,
                               args.max_new_tokens, args.seed, args.top_p, args.top_k, args.min_p, args.batch_tokens,
-                              f"{Path(name).name} {decoding}, {start + len(done)} of {len(problems)}", rows, stops)
+                              f"{Path(name).name} {decoding}, from problem {part[0]}", rows, stops)
             new = [{"model": label, "decoding": decoding, "index": row // samples, "sample": row % samples, **record}
                    for row, record in zip(rows, new)]
             if args.out:
                 append_rows(args.out, new)
             fresh += new
-        results[decoding], _ = whole_problems(records + gather(fresh, world))
-        print_row(label, decoding, results[decoding], samples, args.k)
+        results[decoding] = complete(records + gather(fresh, world), samples)
+        print_row(results[decoding], args.k)
     return results
 
 
@@ -532,95 +504,87 @@ def print_columns(ks):
           f"{'cut off':>8} {'no answer':>9} {'answered':>8}" + "".join(f"{f'pass@{k}':>9}{f'maj@{k}':>9}" for k in ks))
 
 
-def print_row(label, decoding, records, samples, ks):
-    s, sd = summarise(records, samples), between_passes(records, samples)
-    answered = [r["accuracy"] for r in records if r["answered"] and not r["truncated"]]
-    line = (f"{label[-36:]:36} {decoding:10} {s['accuracy']:8.3f} {s['low']:7.3f} - {s['high']:5.3f} {s['n']:5} "
-            f"{'' if samples == 1 else f'{sd:.3f}':>5} {s['length']:7.1f} {s['truncated']:8.1%} "
-            f"{1 - s['answered']:9.1%} {sum(answered) / max(1, len(answered)):8.3f}")
+def print_row(records, ks):
+    samples = records[-1]["sample"] + 1
+    s, answered = summarise(records, samples), [r["accuracy"] for r in records if r["answered"] and not r["truncated"]]
+    line = (f"{records[0]['model'][-36:]:36} {records[0]['decoding']:10} {s['accuracy']:8.3f} {s['low']:7.3f} - "
+            f"{s['high']:5.3f} {s['n']:5} {f'{between_passes(records, samples):.3f}' if samples > 1 else '':>5} "
+            f"{s['length']:7.1f} {s['truncated']:8.1%} {1 - s['answered']:9.1%} "
+            f"{sum(answered) / max(1, len(answered)):8.3f}")
     for k in ks:
-        if k <= samples:
-            line += f"{mean_pass_at_k(records, samples, k):9.3f}"
-            line += f"{'':9}" if "tests" in records[0] else f"{majority_at_k(records, samples, k):9.3f}"
+        if k <= samples:                                # programs are not counted as votes: no two are spelt the same
+            vote = "" if "tests" in records[0] else f"{majority_at_k(records, samples, k):.3f}"
+            line += f"{mean_pass_at_k(records, samples, k):9.3f}{vote:>9}"
     print(line)
 
 
 def print_comparison(results):
-    """The first model against each other one, and accuracies by level and subject where the problems have them."""
+    """The first model against every other: what it gained, how surely, and whence."""
     first, *others = results
-    for other in others:
-        print(f"{first} against {other}:")
-        for decoding in results[first].keys() & results[other].keys():
-            pair = results[other][decoding], results[first][decoding]
-            if [r["problem"] for r in pair[0]] != [r["problem"] for r in pair[1]]:
-                raise verifiers.DataError(f"{first} and {other} were not evaluated on the same problems")
-            samples = whole_problems(pair[0])[1]
-            c = compare(*pair, samples)
-            print(f"{decoding}: difference {c['difference']:+.3f} [{c['low']:+.3f}, {c['high']:+.3f}], {c['better']} "
-                  f"problems better, {c['worse']} worse, sign test p = {c['p']:.2g}")
-            print("    of it " + ", ".join(f"{part} {mean:+.3f} [{low:+.3f}, {high:+.3f}]"
-                                           for part, (mean, low, high) in decompose(*pair, samples).items()))
-    rows = [(f"{label[-20:]} {decoding}", records) for label in results for decoding, records in results[label].items()]
+    for other, decoding in ((o, d) for o in others for d in results[o] if d in results[first]):
+        before, after = results[other][decoding], results[first][decoding]
+        if [(r["problem"], r["sample"]) for r in before] != [(r["problem"], r["sample"]) for r in after]:
+            raise verifiers.DataError(f"{first} and {other} were not evaluated on the same problems")
+        c, parts = (f(before, after, before[-1]["sample"] + 1) for f in (compare, decompose))
+        print(f"{decoding}: difference {c['difference']:+.3f} [{c['low']:+.3f}, {c['high']:+.3f}] to {other}, "
+              f"{c['better']} problems better, {c['worse']} worse, sign test p = {c['p']:.2g}\n    of it " + ", ".join(
+                  f"{part} {mean:+.3f} [{low:+.3f}, {high:+.3f}]" for part, (mean, low, high) in parts.items()))
+
+
+def print_kinds(results):
+    """Accuracy by level and by subject, where the problems have them."""
+    rows = {f"{label[-20:]} {decoding}": records for label in results for decoding, records in results[label].items()}
     for key in ("level", "subject"):
-        kinds = sorted({str(r[key]).removeprefix("Level ") for r in rows[0][1] if key in r})
+        kinds = sorted({str(r[key]) for records in rows.values() for r in records if key in r})
         if kinds:
-            print(f"\n{key:24} {'n':>5}" + "".join(f" {name:>30}" for name, _ in rows))
+            print(f"\n{key:24} {'n':>5}" + "".join(f"{name:>32}" for name in rows))
         for kind in kinds:
-            line = ""
-            for _, records in rows:
-                mine, samples = whole_problems([r for r in records if str(r[key]).removeprefix("Level ") == kind])
-                s = summarise(mine, samples)
-                line += f" {s['accuracy']:14.3f} {s['low']:7.3f} - {s['high']:.3f}"
-            print(f"{kind:24} {s['n']:5}{line}")
+            cells = [summarise([r for r in records if str(r.get(key)) == kind], records[-1]["sample"] + 1)
+                     for records in rows.values()]
+            print(f"{kind:24} {cells[0]['n']:5}" + "".join(
+                f"{s['accuracy']:16.3f} {s['low']:7.3f} - {s['high']:5.3f}" for s in cells))
 
 
-def print_regrade(args):
-    """Judge saved completions again and print the rows of the files' models."""
+def judge_saved(args):
+    """--regrade: judge saved completions again. A line needs "completion" and "answer"."""
     rows = [row for path in args.regrade for row in read_rows(path)]
     headers = {row["header"]["model"]: row["header"] for row in rows if "header" in row}
-    results, changed = defaultdict(dict), []
-    for label, decoding in dict.fromkeys((r.get("model", "file"), r.get("decoding", "")) for r in rows
-                                         if "completion" in r):
-        records, _ = whole_problems([r for r in rows if "completion" in r and (r.get("model", "file"), r.get(
-            "decoding", "")) == (label, decoding)])
-        reward = verifiers.get_reward(args.reward or headers.get(label, {}).get("reward") or "boxed")
-        results[label][decoding], new = regrade(records, reward)
-        changed += new
-    if not results:
-        raise verifiers.DataError(f"{', '.join(args.regrade)}: no line has a completion")
+    lacking = {"model": "file", "decoding": "", "sample": 0, "problem": "", "truncated": 0.0, "length": 0}
+    saved, results, changed = defaultdict(list), defaultdict(dict), []
+    for i, row in enumerate(row for row in rows if "completion" in row):
+        saved[row.get("model", "file"), row.get("decoding", "")].append({**lacking, "index": i, **row})
     print_columns(args.k)
-    for label in results:
-        for decoding, records in results[label].items():
-            print_row(label, decoding, records, whole_problems(records)[1], args.k)
+    for (label, decoding), records in saved.items():
+        records = complete(records, 1 + max(r["sample"] for r in records))
+        reward = verifiers.get_reward(args.reward or headers.get(label, {}).get("reward") or "boxed")
+        results[label][decoding] = again = regrade(records, reward)
+        changed += [new for old, new in zip(records, again) if old.get("accuracy", new["accuracy"]) != new["accuracy"]]
+        print_row(again, args.k)
     print_comparison(results)
-    versions = {header["grader"] for header in headers.values()}
-    print(f"{len(changed)} verdicts changed (grader {', '.join(versions) or 'unknown'} -> {grader_version()})")
-    for record in changed[:20]:
-        print(f"    now {'right' if record['accuracy'] else 'wrong'}: truth {record['answer']!r}, completion "
-              f"...{record['completion'][-100:]!r}")
+    print_kinds(results)
+    print(f"{len(changed)} verdicts changed (grader {', '.join({h['grader'] for h in headers.values()}) or 'unknown'} "
+          f"-> {grader_version()})")
+    for r in changed[:20]:
+        print(f"    now {'right' if r['accuracy'] else 'wrong'}: truth {r['answer']!r}, said {r['completion'][-80:]!r}")
 
 
-def print_check(args):
-    """The verifier's own accuracy on answers that people have labelled (chapter on verifiers, step 5)."""
-    rows = read_rows(args.check_verifier)
-    right, wrong, unlabelled = check_verifier(rows, verifiers.get_reward(args.reward or "boxed"))
-    n = right + len(wrong)
+def judge_verifier(args):
+    """--check-verifier: its accuracy on answers that people have labelled, and the disagreements to read."""
+    right, wrong = check_verifier(read_rows(args.check_verifier), verifiers.get_reward(args.reward or "boxed"))
+    n, kinds = right + len(wrong), Counter(kind for kind, _ in wrong)
     if n == 0:
         raise verifiers.DataError(f'{args.check_verifier}: no line has "gold", "pred" and "expect"')
     low, high = wilson_interval(right / n, n)
-    kinds = Counter(kind for kind, _ in wrong)
-    print(f"{n} labelled answers ({unlabelled} more without a label): accuracy {right / n:.4f} [{low:.4f}, {high:.4f}], "
-          f"{kinds['false accept']} false accepts, {kinds['false reject']} false rejects; grader {grader_version()}")
+    print(f"{n} labelled answers: {right / n:.2%} judged right [{low:.2%}, {high:.2%}], {kinds['false accept']} false "
+          f"accepts, {kinds['false reject']} false rejects (grader {grader_version()})")
     for kind, row in wrong:
         print(f"    {kind}: truth {row['gold']!r}, answer {row.get('pred', row.get('completion'))!r}")
 
 
 def main(argv=None):
     args = parse_args(argv)
-    if args.check_verifier:
-        return print_check(args)
-    if args.regrade:
-        return print_regrade(args)
+    if args.regrade or args.check_verifier:
+        return judge_saved(args) if args.regrade else judge_verifier(args)
     rank, world = join_processes()
     read_run(args)
     task = (verifiers.from_file(args.data, hold_out=False) if args.data and not args.task else
@@ -629,13 +593,14 @@ def main(argv=None):
         task.reward = verifiers.get_reward(args.reward)
     print(f"task {task.name}: {len(task.test[:args.problems])} problems, at most {args.max_new_tokens} tokens each"
           + (f"\n{describe_overlap(task)}" if task.train else ""))
-    entrants = [(name, name, task, ()) for name in dict.fromkeys((args.model, args.baseline)) if name]
+    entrants = {name: (name, task, ()) for name in (args.model, args.baseline) if name}
     if args.few_shot:
-        name = entrants[-1][0]
-        entrants.append((f"{name} {args.few_shot}-shot", name, *few_shot(task, args.few_shot)))
+        name = args.baseline or args.model
+        entrants[f"{name} {args.few_shot}-shot"] = (name, *few_shot(task, args.few_shot))
     print_columns(args.k)
-    results = {label: evaluate_model(label, *entrant, args, rank, world) for label, *entrant in entrants}
+    results = {label: evaluate_model(label, *entrant, args, rank, world) for label, entrant in entrants.items()}
     print_comparison(results)
+    print_kinds(results)
     if args.out:
         print(f"completions in {args.out}")
     if world > 1:

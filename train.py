@@ -22,7 +22,6 @@ import os
 import random
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -32,7 +31,7 @@ import torch.nn.functional as F
 from tqdm import tqdm
 
 import verifiers
-from eval import evaluate
+from eval import describe_overlap, evaluate, git_commit
 from model import Config, ModelError, Qwen3, load, pick_device, save, symbol_tokenizer
 from rlvr import group_advantages, row_uniforms, sample, score, update_gradients
 
@@ -588,17 +587,11 @@ def start_run(args):
     return model, tokenizer, task, run
 
 
-def git_commit():
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip() or None
-    except OSError:
-        return None
-
-
 def describe(model, tokenizer, task, args):
     print(f"model {args.base}, {sum(p.numel() for p in model.parameters()):,} parameters; on {args.reason}")
     print(f"task {task.name}: {len(task.train)} problems to train on, {len(task.test)} held out ({task.note})")
+    if args.data or task.name == "math":
+        print(describe_overlap(task))
     print(f"each step {args.prompts_per_step} problems x {args.num_samples} completions; first prompt "
           f"({tokenizer.template}):")
     prompt = tokenizer.encode_prompt(task.prompt(pick_problems(task.train, 1, 1, args.seed)[0]))
