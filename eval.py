@@ -278,9 +278,10 @@ def reopen(path, header):
 
 
 def complete(records, num_samples):
-    """Sorted by problem and sample, without the problems of which samples are missing."""
-    there = Counter(r["index"] for r in records)
-    return sorted((r for r in records if there[r["index"]] == num_samples), key=lambda r: (r["index"], r["sample"]))
+    """Sorted by problem and sample, each once, without the problems of which samples are missing."""
+    places = {(r["index"], r["sample"]): r for r in records}
+    there = Counter(index for index, _ in places)
+    return [places[place] for place in sorted(places) if there[place[0]] == num_samples]
 
 
 def regrade(records, reward):
@@ -501,7 +502,7 @@ def evaluate_model(label, name, task, stops, args, rank, world):
 
 def print_columns(ks):
     print(f"{'model':36} {'decoding':10} {'accuracy':>8} {'95 % interval':>15} {'n':>5} {'sd':>5} {'length':>7} "
-          f"{'cut off':>8} {'no answer':>9} {'answered':>8}" + "".join(f"{f'pass@{k}':>9}{f'maj@{k}':>9}" for k in ks))
+          f"{'cut off':>8} {'no answer':>9} {'answered':>8}" + "".join(f"{f'pass@{k}':>9}" + f"{f'maj@{k}':>9}" * (k > 1) for k in ks))
 
 
 def print_row(records, ks):
@@ -514,7 +515,7 @@ def print_row(records, ks):
     for k in ks:
         if k <= samples:                                # programs are not counted as votes: no two are spelt the same
             vote = "" if "tests" in records[0] else f"{majority_at_k(records, samples, k):.3f}"
-            line += f"{mean_pass_at_k(records, samples, k):9.3f}{vote:>9}"
+            line += f"{mean_pass_at_k(records, samples, k):9.3f}" + f"{vote:>9}" * (k > 1)
     print(line)
 
 
