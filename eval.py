@@ -244,9 +244,10 @@ def read_rows(path):
     """The objects of a .jsonl file; a line that a killed process left unfinished is passed over."""
     rows = []
     try:
-        for line in Path(path).read_text(encoding="utf-8").splitlines():
-            with contextlib.suppress(json.JSONDecodeError):
-                rows.append(json.loads(line))
+        with open(path, encoding="utf-8") as file:                      # str.splitlines would also split at U+2028
+            for line in file:
+                with contextlib.suppress(json.JSONDecodeError):
+                    rows.append(json.loads(line))
     except (OSError, UnicodeDecodeError) as error:
         raise verifiers.DataError(f"{path}: cannot be read ({error})") from error
     return rows
@@ -490,7 +491,7 @@ def evaluate_model(label, name, task, stops, args, rank, world):
             _, new = evaluate(model, tokenizer, task, [problems[i] for i in part], samples, temperature,
                               args.max_new_tokens, args.seed, args.top_p, args.top_k, args.min_p, args.batch_tokens,
                               f"{Path(name).name} {decoding}, from problem {part[0]}", rows, stops)
-            new = [{"model": label, "decoding": decoding, "index": row // samples, "sample": row % samples, **record}
+            new = [record | {"model": label, "decoding": decoding, "index": row // samples, "sample": row % samples}
                    for row, record in zip(rows, new)]
             if args.out:
                 append_rows(args.out, new)
@@ -502,7 +503,8 @@ def evaluate_model(label, name, task, stops, args, rank, world):
 
 def print_columns(ks):
     print(f"{'model':36} {'decoding':10} {'accuracy':>8} {'95 % interval':>15} {'n':>5} {'sd':>5} {'length':>7} "
-          f"{'cut off':>8} {'no answer':>9} {'answered':>8}" + "".join(f"{f'pass@{k}':>9}" + f"{f'maj@{k}':>9}" * (k > 1) for k in ks))
+          f"{'cut off':>8} {'no answer':>9} {'answered':>8}"
+          + "".join(f"{f'pass@{k}':>9}" + f"{f'maj@{k}':>9}" * (k > 1) for k in ks))
 
 
 def print_row(records, ks):

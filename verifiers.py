@@ -2160,7 +2160,7 @@ def read_problems(path) -> list[dict]:
 
 
 def _json_lines(text):
-    for n, line in enumerate(text.splitlines(), 1):
+    for n, line in enumerate(text.split("\n"), 1):            # splitlines would also split at U+2028, within a text
         if line.strip():
             try:
                 yield n, json.loads(line)

@@ -221,9 +221,9 @@ def test_saved_completions_are_judged_again_digit_for_digit(tmp_path, capsys):
     """Two models, two problems, two samples each; the truth is 0.5 and the file's own verdict on 1/2 is wrong."""
     path = tmp_path / "saved.jsonl"
     rows = saved_rows("new", "1/2", "0.5", "0.5", "7") + saved_rows("old", "7", None, "7", "0.5")
-    rows[0]["accuracy"] = 0.0
+    rows[0] |= {"accuracy": 0.0, "completion": "a line\u2028and another: " + rows[0]["completion"]}
     rows.insert(0, {"header": {"model": "new", "grader": "abc", "reward": "boxed"}})
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    evaluation.append_rows(path, rows)
     evaluation.main(["--regrade", str(path), "--k", "1", "2"])
     lines = capsys.readouterr().out.splitlines()
     # new: 3 of 4 right, shares 1 and 1/2: s^2 1/8, n* = 3/16 / (1/16) = 3; old: 1 of 4, shares 0 and 1/2

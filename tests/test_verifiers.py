@@ -127,6 +127,8 @@ def test_problems_in_the_columns_of_other_sets(tmp_path):
     assert [(p["problem"], p["answer"]) for p in problems] == [("a?", "3"), ("b?", "27.0"), ("c?", "4")]
     assert (problems[0]["solution"], problems[2]["solution"]) == ("So 3.", "2+2=<<2+2=4>>4")
     assert grade_answer("27", problems[1]["answer"])
+    (tmp_path / "u.jsonl").write_text('{"problem": "a\u2028b", "answer": 1}\n', encoding="utf-8")
+    assert read_problems(tmp_path / "u.jsonl")[0]["problem"] == "a\u2028b"
     (tmp_path / "cut.jsonl.gz").write_bytes((tmp_path / "a.jsonl.gz").read_bytes()[:-20])
     with pytest.raises(DataError, match="cannot be read"):
         read_problems(tmp_path / "cut.jsonl.gz")
