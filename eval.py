@@ -106,11 +106,12 @@ def wilson_interval(share, n, z=1.96):
 def clustered_interval(shares, num_samples):
     """95 % interval of the mean of `shares`, each measured on num_samples completions of one problem: (low, high).
 
-    Samples of one problem resemble each other, so n problems with k samples are worth less than n k problems, and more
-    than n. How many, n* = p (1 - p) / (s^2 / n), is read off the variance s^2 between problems (the error is clustered
-    by problem: Miller 2024, arXiv 2411.00640, section 2.2), kept within n .. n k, and given to Wilson's interval, which
+    Samples of one problem resemble each other, so n problems with k samples are worth more than n samples, but less
+    than n k. How many, n* = p (1 - p) / (s^2 / n), is read off the variance s^2 between problems (the error is
+    clustered by problem: Miller 2024, arXiv 2411.00640), kept within n .. n k, and given to Wilson's interval, which
     unlike p +- 1.96 s / sqrt(n) is honest near 0 and 1. With k = 1 it is Wilson's.
-    Example: shares 1, 1, 0, 0 of 8 samples each: s^2 1/3, n* 3 -> 4, no more than 4 samples; 1/2 four times: 32.
+    Example, 8 samples each: shares 1, 1, 0, 0 have s^2 1/3, n* 3 -> 4: no more is known than from 4 samples. Shares
+    1/2, 1/2, 1/2, 1/2 have s^2 0: all 32 count.
     """
     n, mean = len(shares), sum(shares) / len(shares)
     variance = statistics.variance(shares) if n > 1 else 0.0
@@ -316,9 +317,9 @@ def check_verifier(rows, reward):
 def few_shot(task, count):
     """The task with `count` solved training problems before every question -> (task, stops).
 
-    A base model is quoted at twice the accuracy with examples that it has without: they show the form of an answer, and
-    where it ends. Only, it then goes on with a question of its own; stops are the texts at which such a one begins.
-    Each example is shown with the first form of its solution that the task's own reward accepts.
+    Examples show a base model the form of an answer and where it ends, so they are the fair thing to compare with.
+    Only, it then goes on with a question of its own: stops are the texts at which such a one begins. (It is sampled on
+    to --max-new-tokens all the same.) Each example is shown in the first form that the task's own reward accepts.
     """
     def solved(problem):
         answer, solution = problem["answer"], problem.get("solution", "").strip()
@@ -441,6 +442,8 @@ def parse_args(argv=None):
     chosen, _ = parser.parse_known_args(argv)
     parser.set_defaults(**PRESETS.get(chosen.preset, {}))
     args = parser.parse_args(argv)
+    if args.preset and args.temperature == 0:
+        parser.error("--preset: it has no greedy row, so --temperature must be above 0")
     if bool(args.model) + bool(args.regrade) + bool(args.check_verifier) != 1:
         parser.error("give a model to evaluate, or --regrade, or --check-verifier")
     if any(not 1 <= k <= args.num_samples for k in args.k) and not args.regrade:
