@@ -21,7 +21,6 @@ import os
 import random
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -31,7 +30,7 @@ import torch.nn.functional as F
 from tqdm import tqdm
 
 import verifiers
-from eval import evaluate, verifying
+from eval import describe_overlap, evaluate, git_commit, verifying
 from model import Config, ModelError, Qwen3, load, pick_device, save, symbol_tokenizer
 from rlvr import (
     CHUNK_ELEMENTS,
@@ -753,7 +752,7 @@ def roll_out(model, tokenizer, task, problems, args, first_row, label):
     """G completions of each problem, judged -> (rollouts, texts, rewards (P, G), parts)."""
     prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
     rows = range(first_row, first_row + len(problems) * args.num_samples)
-    with verifying(tokenizer, task, problems, args.num_samples, label) as (on_finished, verdicts):
+    with verifying(tokenizer.decode, task, problems, args.num_samples, label) as (on_finished, verdicts):
         rollouts = sample(model, prompts, args.num_samples, args.max_new_tokens, args.temperature,
                           uniforms=row_uniforms(rows, args.max_new_tokens, args.seed), cache_tokens=args.cache_tokens,
                           on_finished=on_finished, compiled=args.compile)
@@ -962,17 +961,11 @@ def write_config(args, run):
     (run / "config.json").write_text(json.dumps({"flags": vars(args), "versions": versions}, indent=2))
 
 
-def git_commit():
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip() or None
-    except OSError:
-        return None
-
-
 def describe(model, tokenizer, task, args):
     print(f"model {args.base}, {sum(p.numel() for p in model.parameters()):,} parameters; on {args.reason}")
     print(f"task {task.name}: {len(task.train)} problems to train on, {len(task.test)} held out ({task.note})")
+    if args.data or task.name == "math":
+        print(describe_overlap(task))
     clips = args.loss in ("ppo", "gspo") and args.updates_per_batch == 1
     print(f"each step {args.prompts_per_step} problems x {args.num_samples} completions, {args.updates_per_batch} "
           f"update{'s' * (args.updates_per_batch > 1)}{' (so clipping cannot act)' * clips}; first prompt "

@@ -29,6 +29,7 @@ import datetime
 import decimal
 import functools
 import gc
+import gzip
 import importlib
 import io
 import itertools
@@ -1069,14 +1070,14 @@ def _play(channel, program, confinement):
     os._exit(1)
 
 
-_OPERATIONS = {"call": lambda function, args, kwargs: function(*args, **kwargs),
+_ON_OBJECTS = {"call": lambda function, args, kwargs: function(*args, **kwargs),
                "enter": lambda manager: type(manager).__enter__(manager),
                "exit": lambda manager: type(manager).__exit__(manager, None, None, None),
                "rmul": lambda value, number: number * value}
 
 
 def _perform(wire, message):
-    """One operation on the program's objects: fetch its global names, or a function of _OPERATIONS, operator or
+    """One operation on the program's objects: fetch its global names, or a function of _ON_OBJECTS, operator or
     builtins."""
     packed, operation = message["arguments"], message["ask"]
     arguments = wire.unpack(packed)
@@ -1090,7 +1091,7 @@ def _perform(wire, message):
     if "input" in message:
         builtins.input = wire.unpack(message["input"])
     try:
-        value = wire.pack((_OPERATIONS.get(operation) or getattr(operator, operation, None)
+        value = wire.pack((_ON_OBJECTS.get(operation) or getattr(operator, operation, None)
                            or getattr(builtins, operation))(*arguments))
     except StopIteration:
         if operation != "next":              # it would end a loop of the test, and with it the checks in that loop
@@ -2051,13 +2052,14 @@ def code_reward(response, problem, all_or_nothing=False):
     """0.1 syntax + 0.7 tests + 0.1 speed + 0.1 safety, for the last program of the response (seed chapter 4, 4.1).
 
     problem: "tests", a list of asserts; "baseline" (optional, from check_tests), the share of them that nothing earns:
-    tests is how far the share passed is above it, or with all_or_nothing 1 if all pass; "seconds", the time after
-    which speed is 0.5 (default 5). Departure: speed and safety count only where tests does; in the chapter `pass` is
+    tests is how far the share passed is above it, or with all_or_nothing 1 if all pass; "before" (optional), what runs
+    ahead of the program: imports and helpers that were given; "seconds", the time after which speed is 0.5 (default 5).
+    Departure: speed and safety count only where tests does; in the chapter `pass` is
     fast and safe, and so worth 0.3.
     """
     code = extract_code(response)
     syntax, safe = read_program(code) if code else (False, False)
-    out = verify_code(code, problem["tests"]) if syntax else {"frac": 0.0}
+    out = verify_code(problem.get("before", "") + code, problem["tests"]) if syntax else {"frac": 0.0}
     least = 1 - 1e-9 if all_or_nothing else min(problem.get("baseline", 0.0), 1 - 1e-9)
     tests = max(0.0, (out["frac"] - least) / (1 - least))
     works = float(tests > 0)
@@ -2263,16 +2265,41 @@ def gsm8k() -> Task:
     return Task("gsm8k", train, test, BOXED, boxed_reward, "the original split of GSM8K")
 
 
-def from_file(path) -> Task:
+def aime24() -> Task:
+    """The 30 problems of AIME 2024 I and II: one of them is 3 %, so draw many samples of each."""
+    return Task("aime24", [], _hub_rows(MATH_TASKS, "data/aime24/*.jsonl"), BOXED, boxed_reward, "for evaluation only")
+
+
+def amc23() -> Task:
+    """The 40 problems of AMC 12 2023 whose answer is a number, in Qwen2.5-Math's wording, without the choices."""
+    return Task("amc23", [], _hub_rows(MATH_TASKS, "data/amc23/*.jsonl"), BOXED, boxed_reward, "for evaluation only")
+
+
+MATH_TASKS = "HuggingFaceTB/math_tasks"            # the better known copies of both sets are parquet
+HUMANEVAL = ("https://raw.githubusercontent.com/openai/human-eval/463c980b59e818ace59f6f9803cd92c749ceae61/data/"
+             "HumanEval.jsonl.gz")
+
+
+def humaneval() -> Task:
+    """164 Python functions to complete (Codex, arXiv 2107.03374), judged by verify_code."""
+    path = _download(HUMANEVAL, "HumanEval.jsonl.gz", "b796127e635a67f9")
+    return Task("humaneval", [], read_problems(path), PROGRAM, code_reward, "for evaluation only")
+
+
+def from_file(path, hold_out=True) -> Task:
+    """A task out of a file: one problem in ten is held out, or all of them are the test."""
     problems = read_problems(path)
-    train, test = [p for p in problems if not held_out(p)], [p for p in problems if held_out(p)]
-    if not train or not test:
-        raise DataError(f"{path}: {len(problems)} problems are too few to hold one in ten out")
+    train, test = ([p for p in problems if hold_out and not held_out(p)],
+                   [p for p in problems if not hold_out or held_out(p)])
+    if hold_out and not train or not test:
+        raise DataError(f"{path}: {len(problems)} problems are too few" + " to hold one in ten out" * hold_out)
     instruction, reward = (PROGRAM, code_reward) if "tests" in problems[0] else (BOXED, boxed_reward)
-    return Task(Path(path).stem, train, test, instruction, reward, f"{path}; one problem in ten held out by a hash")
+    note = "one problem in ten held out by a hash" if hold_out else "for evaluation only"
+    return Task(Path(path).stem, train, test, instruction, reward, f"{path}; {note}")
 
 
-TASKS = {"arithmetic": arithmetic, "one-digit": one_digit, "math": math_task, "math500": math500, "gsm8k": gsm8k}
+TASKS = {"arithmetic": arithmetic, "one-digit": one_digit, "math": math_task, "math500": math500, "gsm8k": gsm8k,
+         "aime24": aime24, "amc23": amc23, "humaneval": humaneval}
 
 
 def get_task(name: str, data=None) -> Task:
@@ -2285,11 +2312,12 @@ def get_task(name: str, data=None) -> Task:
 
 
 def read_problems(path) -> list[dict]:
-    """The problems of a .jsonl file (one object a line) or of a .json file (one list). "question" is accepted for
-    "problem", and of a GSM8K solution the part behind #### is the answer. Raises DataError with the line."""
+    """The problems of a .jsonl file (one object a line) or of a .json file (one list), also gzipped; _problem says
+    which columns are read. Raises DataError with the line."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with (gzip.open if str(path).endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, EOFError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read ({error})") from error
     try:
         rows = enumerate(json.loads(text), 1) if text.lstrip().startswith("[") else _json_lines(text)
@@ -2299,7 +2327,7 @@ def read_problems(path) -> list[dict]:
 
 
 def _json_lines(text):
-    for n, line in enumerate(text.splitlines(), 1):
+    for n, line in enumerate(text.split("\n"), 1):            # splitlines would also split at U+2028, within a text
         if line.strip():
             try:
                 yield n, json.loads(line)
@@ -2309,26 +2337,53 @@ def _json_lines(text):
 
 
 def _problem(row, where):
-    problem = (row.get("problem") or row.get("question")) if isinstance(row, dict) else None
-    tests = row.get("tests") if problem else None
+    """A row in the columns that are used here. The names of columns may be capitalised (AIME), "question" is accepted
+    for "problem", an answer may be a list of one (AMC), and a GSM8K answer is a solution, #### and the answer."""
+    row = {name.lower(): value for name, value in row.items()} if isinstance(row, dict) else {}
+    if {"prompt", "test", "entry_point"} <= row.keys():
+        row = _humaneval_problem(row)
+    problem, answer, tests = row.get("problem") or row.get("question"), row.get("answer"), row.get("tests")
     tests = tests if isinstance(tests, list) and tests and all(isinstance(test, str) for test in tests) else None
-    answer = row.get("answer", tests and "\n".join(tests)) if problem else None
+    answer = "\n".join(tests) if answer is None and tests else answer
+    answer = answer[0] if isinstance(answer, list) and len(answer) == 1 else answer
     if not isinstance(problem, str) or not isinstance(answer, (str, int, float)) or str(answer).strip() == "":
         raise DataError(f'{where}: needs "problem" (text) and "answer" (text or a number), like '
                         '{"problem": "1+1=?", "answer": "2"}, or "tests" (a list of asserts) for a program')
-    return {**row, "problem": problem, "answer": str(answer).rpartition("####")[2].strip()}
+    solution, mark, last = str(answer).rpartition("####")
+    return {**row, "problem": problem, "answer": last.strip()} | ({"solution": solution.strip()} if mark else {})
 
 
-def _hub_rows(name) -> list[dict]:
+def _humaneval_problem(row):
+    """HumanEval's check(candidate) as tests: its asserts one by one, or whole where it has loops or names of its own.
+
+    What the prompt gives (imports, helpers, and the function, which is a docstring still) runs before the answer: a
+    program that does not repeat it is not wrong.
+    """
+    tree = ast.parse(row["test"])
+    check, = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check")
+    for name in ast.walk(check):
+        if isinstance(name, ast.Name) and name.id == "candidate":
+            name.id = row["entry_point"]
+    if all(isinstance(line, ast.Assert) for line in check.body):       # some are `assert True`: those test nothing
+        tests = [test for test in map(ast.unparse, check.body) if f"{row['entry_point']}(" in test]
+    else:
+        tests = [f"{row['test']}\ncheck({row['entry_point']})"]
+    return {"problem": f"Complete this program:\n\n```python\n{row['prompt']}```", "before": row["prompt"] + "\n",
+            "tests": tests, "task_id": row.get("task_id")}
+
+
+def _hub_rows(name, *patterns) -> list[dict]:
     from huggingface_hub import snapshot_download          # only here: verifying needs no network
     try:
-        directory = Path(snapshot_download(name, repo_type="dataset", allow_patterns=["*.json", "*.jsonl"]))
+        directory = Path(snapshot_download(name, repo_type="dataset", allow_patterns=patterns or ("*.json", "*.jsonl")))
     except Exception as error:
         raise DataError(f"{name}: cannot be fetched from the hub ({str(error).strip().splitlines()[0][:200]}). Check "
                         "the network, HF_ENDPOINT and HF_HUB_OFFLINE, or pass a local file with --data") from error
-    files = sorted(directory.rglob("*.json*"), key=lambda file: file.stat().st_size)
+    files = sorted((file for pattern in patterns or ("**/*.json*",) for file in directory.glob(pattern)),
+                   key=lambda file: file.stat().st_size)
     if not files:
-        raise DataError(f"{name}: holds no .json or .jsonl file; convert it and pass it with --data")
+        raise DataError(f"{name}: holds no {' or '.join(patterns or ('.json or .jsonl file',))}; convert what it holds "
+                        "and pass it with --data")
     return read_problems(files[-1])                        # the largest: the others describe the data set
 
 

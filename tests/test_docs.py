@@ -1,5 +1,6 @@
 """The README agrees with the code: its commands, flags, files, names and columns exist."""
 
+import ast
 import json
 import re
 
@@ -96,3 +97,15 @@ def test_notebooks_run_and_print_what_is_saved_in_them(path, monkeypatch, capsys
             assert re.sub(r"-?\d+\.\d+", "#", printed) == re.sub(r"-?\d+\.\d+", "#", saved)       # the same words
             numbers = [[float(x) for x in re.findall(r"-?\d+\.\d+", text)] for text in (printed, saved)]
             assert numbers[0] == pytest.approx(numbers[1], abs=0.011)
+
+
+@pytest.mark.parametrize("script", ["verifiers", "model", "rlvr", "eval", "train"])
+def test_no_name_is_defined_twice_in_a_script(script):
+    """A later section must not take a name away from an earlier one."""
+    names = []
+    for node in ast.parse((ROOT / f"{script}.py").read_text()).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.append(node.name)
+        elif isinstance(node, ast.Assign):
+            names += [target.id for target in node.targets if isinstance(target, ast.Name)]
+    assert sorted(set(names)) == sorted(names)

@@ -1,5 +1,6 @@
 """verifiers.py: what is read out of a completion, what it is worth, and where problems come from."""
 
+import gzip
 import hashlib
 import json
 import os
@@ -13,8 +14,8 @@ import hub
 import verifiers
 from conftest import ROOT
 from verifiers import (DataError, FORMAT_RULES, MATH_RULES, RuleSpec, aggregate, arithmetic, exact_reward,
-                       from_file, get_task, held_out, one_digit, read_problems, reward_rlvr, split_tags, tagged_reward,
-                       verify_format, verify_math)
+                       from_file, get_task, grade_answer, held_out, one_digit, read_problems, reward_rlvr, split_tags,
+                       tagged_reward, verify_format, verify_math)
 
 GOOD = "<think>factor (x-2)(x-3)</think><answer>\\boxed{2}</answer>"
 
@@ -114,6 +115,72 @@ def test_problems_from_jsonl_json_and_gsm8k(tmp_path):
         problems = read_problems(tmp_path / name)
         assert [(p["problem"], p["answer"]) for p in problems] == [("1+1", "2"), ("2+2?", "4")]
         assert problems[0]["level"] == 3
+
+
+def test_problems_in_the_columns_of_other_sets(tmp_path):
+    """AIME's capitals, AMC's lists and floats; gzipped; a GSM8K solution is kept for few-shot prompts."""
+    rows = [{"ID": "I-1", "Problem": "a?", "Solution": "So 3.", "Answer": 3}, {"question": "b?", "answer": ["27.0"]},
+            {"question": "c?", "answer": "2+2=<<2+2=4>>4\n#### 4"}]
+    with gzip.open(tmp_path / "a.jsonl.gz", "wt") as file:
+        file.write("".join(json.dumps(row) + "\n" for row in rows))
+    problems = read_problems(tmp_path / "a.jsonl.gz")
+    assert [(p["problem"], p["answer"]) for p in problems] == [("a?", "3"), ("b?", "27.0"), ("c?", "4")]
+    assert (problems[0]["solution"], problems[2]["solution"]) == ("So 3.", "2+2=<<2+2=4>>4")
+    assert grade_answer("27", problems[1]["answer"])
+    (tmp_path / "u.jsonl").write_text('{"problem": "a\u2028b", "answer": 1}\n', encoding="utf-8")
+    assert read_problems(tmp_path / "u.jsonl")[0]["problem"] == "a\u2028b"
+    (tmp_path / "cut.jsonl.gz").write_bytes((tmp_path / "a.jsonl.gz").read_bytes()[:-20])
+    with pytest.raises(DataError, match="cannot be read"):
+        read_problems(tmp_path / "cut.jsonl.gz")
+
+
+CHECK = """
+METADATA = {}
+def check(candidate):
+    assert candidate(2) == 4, "a message"
+    assert candidate(half(6)) == 9
+    assert True
+"""
+
+
+def test_humaneval_is_split_into_asserts(tmp_path):
+    prompt = 'def half(x):\n    return x // 2\n\ndef square(x: int):\n    """ x * x """\n'
+    row = {"task_id": "HumanEval/0", "prompt": prompt, "entry_point": "square", "test": CHECK}
+    loop = {**row, "test": "def check(candidate):\n    for i in range(3):\n        assert candidate(i) == i * i"}
+    (tmp_path / "h.jsonl").write_text(json.dumps(row) + "\n" + json.dumps(loop))
+    task = from_file(tmp_path / "h.jsonl", hold_out=False)
+    first, second = task.test
+    assert first["tests"] == ["assert square(2) == 4, 'a message'", "assert square(half(6)) == 9"] and not task.train
+    assert len(second["tests"]) == 1 and second["tests"][0].endswith("check(square)")
+    assert prompt in task.prompt(first) and "```python block" in task.prompt(first)
+    for body, right in (("x * x", 1.0), ("x + 2", 0.0), ("None", 0.0)):              # half() need not be repeated
+        answer = f"```python\ndef square(x):\n    return {body}\n```"
+        assert [task.reward(answer, problem)[1]["accuracy"] for problem in task.test] == [right, right]
+    assert task.reward("```python\npass\n```", first)[1]["accuracy"] == 0.0
+
+
+@pytest.mark.skipif(not (ROOT.parent / "shared" / "data").exists(), reason="the real data is not here")
+def test_humaneval_reads_and_its_solutions_pass():
+    path = ROOT.parent / "shared" / "data" / "HumanEval.jsonl.gz"
+    assert hashlib.sha256(path.read_bytes()).hexdigest().startswith("b796127e635a67f9")
+    problems = read_problems(path)
+    assert len(problems) == 164 and sum(len(problem["tests"]) for problem in problems) == 1106
+    with gzip.open(path, "rt") as file:
+        solutions = [json.loads(line) for line in file]
+    for i in (0, 32, 38, 53, 87):                                                    # split, helpers, loops
+        code = f"```python\n{solutions[i]['prompt']}{solutions[i]['canonical_solution']}\n```"
+        assert verifiers.code_reward(code, problems[i])[1]["accuracy"] == 1.0
+
+
+def test_the_file_of_a_set_among_many(tmp_path, monkeypatch):
+    for name in ("aime24", "amc23"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        (tmp_path / "data" / name / "test.jsonl").write_text(json.dumps({"problem": f"of {name}", "answer": 204}))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **kwargs: tmp_path)
+    assert get_task("aime24").test[0]["problem"] == "of aime24" and get_task("amc23").test[0]["answer"] == "204"
+    (tmp_path / "data" / "amc23" / "test.jsonl").unlink()
+    with pytest.raises(DataError, match="holds no data/amc23"):
+        get_task("amc23")
 
 
 @pytest.mark.parametrize("text, message", [
