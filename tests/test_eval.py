@@ -107,7 +107,8 @@ def test_the_gain_is_decomposed_by_hand():
     parts = decompose(before, after)
     assert {part: mean for part, (mean, _, _) in parts.items()} == {"stopping": 0.0, "format": 0.2, "mathematics": 0.2}
     assert compare(before, after)["difference"] == 0.4
-    assert decompose(before[:1], after[:1])["stopping"][0] == 1 and decompose(before[4:], after[4:])["stopping"][0] == -1
+    assert decompose(before[:1], after[:1])["stopping"][0] == 1
+    assert decompose(before[4:], after[4:])["stopping"][0] == -1
     low, high = parts["format"][1:]                                        # 0, 1, 0, 0, 0: sd sqrt(0.2), n 5
     assert (low, high) == pytest.approx((0.2 - 1.96 * 0.2, 0.2 + 1.96 * 0.2))
 
