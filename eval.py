@@ -11,6 +11,7 @@ first.
     torchrun --nproc-per-node 8 eval.py runs/NAME --out eval.jsonl           the same numbers, on 8 GPUs
     python eval.py --regrade eval.jsonl                             judge saved completions again, without a model
     python eval.py --check-verifier labelled.jsonl                  judge the judge, on answers labelled by people
+    python eval.py --show runs/NAME --step 30                       what a group of step 30 said and earned
 """
 
 import argparse
@@ -409,7 +410,43 @@ def gather(records, world):
     return [record for part in parts for record in part]
 
 
-# ---- 7. The command --------------------------------------------------------------------------------------------------
+# ---- 7. Look at a run ------------------------------------------------------------------------------------------------
+
+def show(run, step=None, groups=1, best_first=False):
+    """Print completions of a training step as the policy gradient saw them: reward, parts, advantage, how they ended,
+    what was extracted, and the tokens that the policy was most and least sure of.
+
+    step: default the last. Printed are whole groups, first those with unequal rewards; with best_first as many
+    completions of the step by falling reward, to be read for hacks (seed chapter 4, 8.3).
+    """
+    config = Path(run) / "config.json"
+    if not config.exists():
+        raise verifiers.DataError(f"{run}: no run, it has no config.json; give the folder that train.py wrote")
+    G = json.loads(config.read_text())["flags"]["num_samples"]
+    with open(Path(run) / "samples.jsonl", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines if step is None or line.startswith(f'{{"step": {step},')]
+    if not rows:
+        raise verifiers.DataError(f"{run}/samples.jsonl holds nothing of step {step}")
+    rows = [row for row in rows if row["step"] == rows[-1]["step"]]
+    chosen = [rows[i:i + G] for i in range(0, len(rows), G)]
+    if best_first:
+        chosen = [[row] for row in sorted(rows, key=lambda row: -row["reward"])[:groups * G]]
+    else:
+        chosen = sorted(chosen, key=lambda group: len({row["reward"] for row in group}) == 1)[:groups]
+    for group in chosen:
+        print(f"step {group[0]['step']}: {group[0]['problem']!r}, truth {group[0]['answer']!r}")
+        for row in group:
+            parts = ", ".join(f"{name} {value:g}" for name, value in row["parts"].items())
+            print(f"\n  reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}; {row['length']} tokens, "
+                  f"{'ended' if row['finished'] else 'cut off'}; boxed "
+                  f"{verifiers.extract_boxed_answer(row['completion'])}; {parts}")
+            print("    " + row["completion"].replace("\n", "\n    "))
+            for label, name in (("most likely ", "likely"), ("least likely", "unlikely")):
+                print(f"    {label}: " + ", ".join(f"{text!r} {chance:.3f}" for text, chance in row[name]))
+        print()
+
+
+# ---- 8. The command --------------------------------------------------------------------------------------------------
 
 # What Qwen3's model card recommends; for thinking it warns of greedy decoding, which repeats itself without end.
 PRESETS = {"thinking": dict(template="chat", temperature=0.6, top_p=0.95, top_k=20, max_new_tokens=32768),
@@ -451,6 +488,11 @@ def parse_args(argv=None):
     parser.add_argument("--out", help="write every completion and its verdict to this .jsonl file; an interrupted "
                         "evaluation goes on from it")
     parser.add_argument("--regrade", nargs="+", metavar="FILE", help="judge the completions of such files again")
+    parser.add_argument("--show", metavar="RUN", help="print a group of completions of a training run")
+    parser.add_argument("--step", type=int, help="of --show (default: the last)")
+    parser.add_argument("--groups", type=int, default=1, help="of --show (default: 1)")
+    parser.add_argument("--best-first", action="store_true", help="with --show: the completions of the step with the "
+                        "highest rewards, instead of groups")
     parser.add_argument("--check-verifier", metavar="FILE", help="judge labelled answers: a .jsonl file with gold, "
                         "pred (or completion) and expect")
     chosen, _ = parser.parse_known_args(argv)
@@ -458,8 +500,8 @@ def parse_args(argv=None):
     args = parser.parse_args(argv)
     if args.preset and args.temperature == 0:
         parser.error("--preset: it has no greedy row, so --temperature must be above 0")
-    if bool(args.model) + bool(args.regrade) + bool(args.check_verifier) != 1:
-        parser.error("give a model to evaluate, or --regrade, or --check-verifier")
+    if sum(map(bool, (args.model, args.regrade, args.check_verifier, args.show))) != 1:
+        parser.error("give a model to evaluate, or --regrade, or --check-verifier, or --show")
     if any(not 1 <= k <= args.num_samples for k in args.k) and not args.regrade:
         parser.error(f"--k: each k must be from 1 to --num-samples ({args.num_samples})")
     if args.problems < 1 or args.num_samples < 1:
@@ -603,6 +645,8 @@ def judge_verifier(args):
 
 def main(argv=None):
     args = parse_args(argv)
+    if args.show:
+        return show(args.show, args.step, args.groups, args.best_first)
     if args.regrade or args.check_verifier:
         return judge_saved(args) if args.regrade else judge_verifier(args)
     rank, world = join_processes()

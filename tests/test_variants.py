@@ -2,11 +2,13 @@
 
 import json
 import math
+import re
 from argparse import Namespace
 
 import pytest
 import torch
 
+import eval as evaluation
 import train
 import verifiers
 from rlvr import (batch_logprobs, clipped_share, decoupled_advantages, group_advantages, join, kl_penalty, loss_weights,
@@ -373,3 +375,20 @@ def test_samples_tell_the_likeliest_and_the_least_likely_tokens(tmp_path):
     for row in samples(folder, 1):
         (_, least), (_, most) = row["unlikely"][0], row["likely"][0]
         assert 0 < least <= most <= 1 and len(row["likely"]) == min(3, row["length"]) and "accuracy" in row["parts"]
+
+
+def test_the_viewer_shows_a_group_and_the_best_completions(tmp_path, lively, capsys):
+    folder = run(tmp_path, "--steps", "2", *lively)
+    capsys.readouterr()
+    evaluation.main(["--show", str(folder), "--step", "1"])
+    shown, rows = capsys.readouterr().out, samples(folder, 1)
+    group = next(rows[i:i + 4] for i in range(0, 16, 4) if len({row["reward"] for row in rows[i:i + 4]}) > 1)
+    assert shown.startswith(f"step 1: {group[0]['problem']!r}, truth") and shown.count("advantage") == 4
+    for row in group:
+        assert f"reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}; {row['length']} tokens" in shown
+        assert f"most likely : {row['likely'][0][0]!r} {row['likely'][0][1]:.3f}" in shown
+    evaluation.main(["--show", str(folder), "--best-first"])
+    best = [float(value) for value in re.findall(r"reward ([-0-9.]+),", capsys.readouterr().out)]
+    assert best == sorted((row["reward"] for row in samples(folder, 2)), reverse=True)[:4]
+    with pytest.raises(verifiers.DataError, match="nothing of step 9"):
+        evaluation.main(["--show", str(folder), "--step", "9"])
