@@ -453,7 +453,7 @@ PRESETS = {"thinking": dict(template="chat", temperature=0.6, top_p=0.95, top_k=
            "non-thinking": dict(template="chat-nothink", temperature=0.7, top_p=0.8, top_k=20, max_new_tokens=16384)}
 
 
-SAVE_EVERY = 64        # completions; what an interrupted evaluation with --out loses at most, for each process
+SAVE_EVERY = 256        # completions; what an interrupted evaluation with --out loses at most, for each process
 
 
 def parse_args(argv=None):

@@ -495,7 +495,7 @@ def cut_logs(run, step):
             return False
     for path in (run / "metrics.jsonl", run / "samples.jsonl"):
         if path.exists():
-            kept = filter(keep, path.read_text(encoding="utf-8").splitlines())
+            kept = filter(keep, path.read_text(encoding="utf-8").split("\n"))      # splitlines() splits at U+2028 too
             partial = path.with_suffix(".partial")
             partial.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
             partial.replace(path)
@@ -544,7 +544,7 @@ def canary(rows):
 
 def read_metrics(run):
     path = run / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line] if path.exists() else []
 
 
 # ---- 6. Preflight ----------------------------------------------------------------------------------------------------
