@@ -989,7 +989,7 @@ class _Wire:
     def export(self, value):
         if type(value) is _Ref:
             return {"yours": value._number}
-        if value in _TYPES if isinstance(value, type) else False:
+        if isinstance(value, type) and value in _TYPES:
             return {"type": value.__name__}
         if isinstance(value, type) and issubclass(value, Exception):
             # Its own classes, so that a handler of one catches the others, down to the nearest built-in and no other:
@@ -1032,13 +1032,12 @@ class _Wire:
 
     def answer(self, message):
         output, sys.stdout = sys.stdout, io.StringIO()
+        reply = {"error": {"type": "RuntimeError"}, "text": []}
         try:
             reply = self.perform(self, message)
         except (Exception, SystemExit, KeyboardInterrupt) as error:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):                 # its arguments may be anything
                 reply = {"error": self.pack(type(error)), "text": self.pack(list(error.args))}
-        except RecursionError:
-            pass
         text, sys.stdout = sys.stdout.getvalue(), output
         _send(self.channel, {"output": text[:10**6], **reply})
 
@@ -1261,6 +1260,7 @@ def _run_test(test, common, wire):
     wanted, modules = _from_program(test)
     if any(hasattr(builtins, name) for name in wanted):      # sum is the program's, the abs of some tests is not
         wanted = wanted & set(common) or wanted
+
     def fetch(*names):
         found = _value(wire, wire.ask("names", *names), ())
         return {name: found[name] for name in names if name in found}          # and not what else a program may send
