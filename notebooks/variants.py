@@ -1,6 +1,6 @@
 """Compare the members of GRPO's family on the tiny model: same problems, completions and learning rate, several seeds.
 
-    python notebooks/variants.py [--seeds 0 1 2] [--steps 100] [--only dapo gspo] [-o notebooks/variants.svg]
+    python notebooks/variants.py [--seeds 0 1 2] [--steps 100] [--lr 4e-4] [--only dapo grpo] [-o variants.svg]
 
 Runs that exist are not repeated, so it can be stopped and started again. All take as many completions a step, except
 dapo, whose dynamic sampling may take up to three times as many.
@@ -34,18 +34,18 @@ VARIANTS = {
 }
 
 
-def name(variant, seed):
-    return f"variant-{variant.replace(' ', '')}-seed{seed}"
+def name(variant, seed, args):
+    return f"variant-{variant.replace(' ', '')}-lr{args.lr:g}-seed{seed}"
 
 
 def train(variant, seed, args):
-    if (Path(args.runs) / name(variant, seed) / "final").exists():
+    if (Path(args.runs) / name(variant, seed, args) / "final").exists():
         return
     command = [sys.executable, str(Path(__file__).parent.parent / "train.py"), "--model", "tiny", "--seed", str(seed),
-               "--steps", str(args.steps), "--eval-every", "20", "--eval-problems", "200", "--save-every", "1000",
-               "--runs", args.runs, "--name", name(variant, seed), *VARIANTS[variant]]
-    if (Path(args.runs) / name(variant, seed)).exists():
-        command = [*command[:2], "--resume", "--runs", args.runs, "--name", name(variant, seed)]
+               "--lr", str(args.lr), "--steps", str(args.steps), "--eval-every", "20", "--eval-problems", "200",
+               "--save-every", "1000", "--runs", args.runs, "--name", name(variant, seed, args), *VARIANTS[variant]]
+    if (Path(args.runs) / name(variant, seed, args)).exists():
+        command = [*command[:2], "--resume", "--runs", args.runs, "--name", name(variant, seed, args)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
@@ -53,6 +53,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--lr", type=float, default=4e-4)
     parser.add_argument("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--runs", default="runs")
     parser.add_argument("-o", "--out", default="notebooks/variants.svg")
@@ -66,7 +67,7 @@ def main():
     for variant, axis in zip(args.only, axes.flat):
         for seed in args.seeds:
             train(variant, seed, args)
-        runs = [Path(args.runs) / name(variant, seed) for seed in args.seeds]
+        runs = [Path(args.runs) / name(variant, seed, args) for seed in args.seeds]
         accuracy = [read(run, "eval_sampled_accuracy") for run in runs]
         last = max(accuracy[0])
 
@@ -81,7 +82,8 @@ def main():
               f"{mean('clipped'):8.3f} {mean('eval_sampled_length'):7.1f}", flush=True)
         band(axis, runs, "eval_sampled_accuracy", variant, "tab:orange")
         axis.set(title=variant, ylim=(0, 1.02))
-    figure.suptitle(f"held-out accuracy, sampled at T = 1, over {args.steps} steps; {len(args.seeds)} seeds")
+    figure.suptitle(f"held-out accuracy, sampled at T = 1, over {args.steps} steps; {len(args.seeds)} seeds, learning "
+                    f"rate {args.lr:g}")
     figure.savefig(args.out, metadata={"Date": None})
     print(f"figure in {args.out}")
 
