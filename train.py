@@ -522,14 +522,13 @@ def canary(rows):
     """Has what is rewarded come apart from what is wanted? -> a warning or None; rows: the log so far.
 
     At every evaluation the mean training reward since the one before is compared with that of the best evaluation so
-    far: if the reward is no lower but the held-out accuracy is, with intervals that do not touch, the policy is being
+    far, step 0 among them: if the reward is no lower but the held-out accuracy is, with intervals that do not touch, the policy is being
     paid for something else (seed chapter 15: the alarm against reward hacking).
     """
     points, rewards = [], []
     for row in rows:
-        if row["step"]:
-            rewards.append(row["reward"])
-        if rewards and "eval_accuracy" in row:
+        rewards.append(row["reward"])
+        if "eval_accuracy" in row:
             points.append((sum(rewards) / len(rewards), row))
             rewards = []
     if len(points) < 2:
@@ -539,7 +538,7 @@ def canary(rows):
         return None
     return (f"warning: the training reward went from {then:.3f} (step {best['step']}) to {now:.3f}, but held-out "
             f"accuracy from {best['eval_sampled_accuracy']:.3f} to {last['eval_sampled_accuracy']:.3f}: read "
-            "samples.jsonl for a hack; the better model is in best/")
+            "samples.jsonl for a hack")
 
 
 def read_metrics(run):

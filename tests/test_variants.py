@@ -339,10 +339,11 @@ def test_every_variant_trains(tmp_path, lively, flags):
 # ---- Alarm, best model, samples --------------------------------------------------------------------------------------
 
 def log(*points):
-    return [{"step": 0, "reward": .2, "eval_accuracy": .3}] + [
+    points = [(.2, .3), *points]                             # step 0: the reward and accuracy of the base
+    return [
         {"step": 10 * i, "reward": reward, "eval_accuracy": 0, "eval_sampled_accuracy": accuracy,
          "eval_sampled_low": accuracy - .04, "eval_sampled_high": accuracy + .04}
-        for i, (reward, accuracy) in enumerate(points, 1)]
+        for i, (reward, accuracy) in enumerate(points)]
 
 
 def test_the_canary_sings_when_reward_and_accuracy_part():
@@ -351,6 +352,7 @@ def test_the_canary_sings_when_reward_and_accuracy_part():
     assert train.canary(log((.5, .5), (.4, .3))) is None                             # both fell: no hack, only worse
     warning = train.canary(log((.5, .5), (.9, .3), (.9, .3)))
     assert "reward went from 0.500 (step 10) to 0.900" in warning and "0.500 to 0.300" in warning
+    assert "from 0.200 (step 0) to 0.980" in train.canary(log((.9, .25), (.98, .15)))        # worse than the base
 
 
 def test_the_best_model_is_kept_apart_from_the_last(tmp_path, monkeypatch):
