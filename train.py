@@ -522,8 +522,8 @@ def canary(rows):
     """Has what is rewarded come apart from what is wanted? -> a warning or None; rows: the log so far.
 
     At every evaluation the mean training reward since the one before is compared with that of the best evaluation so
-    far, step 0 among them: if the reward is no lower but the held-out accuracy is, with intervals that do not touch, the policy is being
-    paid for something else (seed chapter 15: the alarm against reward hacking).
+    far, step 0 among them: if the reward is no lower but the held-out accuracy is, with intervals that do not touch,
+    the policy is being paid for something else (seed chapter 15: the alarm against reward hacking).
     """
     points, rewards = [], []
     for row in rows:
