@@ -12,11 +12,12 @@ compute_grpo_loss runs all five for one prompt, as the chapter writes it; train.
 Sources: GRPO (DeepSeekMath, arXiv 2402.03300, eq. 3), DeepSeek-R1 (2501.12948), DAPO (2503.14476), Dr. GRPO
 (2503.20783).
 
-Departures from the textbook algorithm, each on purpose:
+Departures from the textbook algorithm, each on purpose; the first, third and fourth can be undone by an argument:
   - No KL term, hence no reference model in memory: a verifiable reward cannot be fooled by drifting from the base
-    model as a learnt reward model can, and DAPO and Dr. GRPO found the term to hurt.
+    model as a learnt reward model can, and DAPO and Dr. GRPO found the term to hurt (kl_penalty).
   - No critic: the mean reward of the group is the baseline.
-  - One update per batch of completions, so pi = pi_old: the ratio is 1 (its gradient is not) and clipping cannot act.
+  - One update per batch of completions, so pi = pi_old: the ratio is 1 (its gradient is not) and clipping cannot act
+    (old_logp).
   - The loss is a token mean over the whole batch (DAPO), not a mean of per-completion means (GRPO), which lets long
     wrong answers off lightly; the other normalisations are one argument away (loss_weights).
   - A completion cut off before its stop token earns nothing, whatever it says: otherwise never stopping is free.

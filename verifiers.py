@@ -14,8 +14,9 @@ The grader is a ladder, cheapest rung first: equal strings, equal decimals, equa
 exists because right answers fall off the one below. The last one reads both answers by precedence climbing, computes
 values while it reads, and compares values, never text.
 
-A completion is hostile text and only data: nothing is evaluated by Python or sympy, and every size is checked *before*
-the number, power or factorial is formed, so that no signal, subprocess or timeout is needed and any thread may call it.
+An answer is hostile text and only data: nothing is evaluated by Python or sympy, and every size is checked *before* the
+number, power or factorial is formed, so that no signal, subprocess or timeout is needed and any thread may call it.
+Programs have to be run; they are run elsewhere, with nothing to reach and nothing to report on (section 8).
 Sources: DeepSeek-R1 (arXiv 2501.12948), MATH (2103.03874), GSM8K (2110.14168).
 """
 

@@ -157,6 +157,8 @@ def main():
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], help="(default: as train.py chooses)")
     parser.add_argument("--threads", type=int, help="of the CPU")
     args = parser.parse_args()
+    if args.rows % args.group:
+        parser.error("--rows must be a multiple of --group")
     if args.threads:
         torch.set_num_threads(args.threads)
     device, dtype, reason = pick_device()

@@ -122,8 +122,8 @@ def our_steps(directory, task, steps, folder):
                              "ours", "--eval-every", "1000", "--eval-problems", "1", "--save-every", "1000"])
     model, tokenizer = load(directory)
     train.write_config(args, train.Path(folder, "ours"))
-    train.train_rlvr(model, tokenizer, task, args, train.Optimizer(model, args), train.Path(folder, "ours"),
-                     SimpleNamespace(requested=False))
+    train.train_rlvr(model, tokenizer, task, args, train.Optimizer(model, args), train.Picker(task.train, args),
+                     train.Path(folder, "ours"), SimpleNamespace(requested=False))
     rows = [json.loads(line) for line in train.Path(folder, "ours", "metrics.jsonl").read_text().splitlines()]
     return [row["seconds"] - row.get("eval_seconds", 0) for row in rows], rows
 
@@ -169,8 +169,7 @@ def speed_table(args):
             theirs = []
             print(f"TRL is not installed ({error}): only our own row\n")
     middle = {name: statistics.median(times[1:]) for name, times in (("train.py", ours), ("TRL", theirs)) if times}
-    split = {key: sum(row[key] for row in rows) / sum(ours) for key in rows[0] if key in
-             ("sample_seconds", "score_seconds", "update_seconds")}
+    split = {key: sum(row[key] for row in rows) / sum(ours) for key in ("sample_seconds", "update_seconds")}
     trained = sum(row["completion_length"] * 128 for row in rows) / sum(row["update_seconds"] for row in rows)
     print(f"\ntiny, 8 problems x 16 completions, {args.steps} steps, 1 CPU thread; median step:")
     for name, seconds in middle.items():
