@@ -506,7 +506,7 @@ def batch_metrics(rewards, parts, rollouts):
 
     A group with unequal rewards is mixed; of the others, which teach nothing, those that are right are solved.
     """
-    right = accuracies(parts, len(rewards))
+    right = right_answers(parts, len(rewards))
     mixed = rewards.amax(1) > rewards.amin(1)
     names = sorted({name for part in parts for name in part} - {"accuracy"})
     return {"reward": rewards.mean().item(), "accuracy": right.mean().item(),
@@ -771,7 +771,7 @@ def gather(model, tokenizer, task, picker, args, step):
         problems = picker.pick(step, attempt)
         first_row = (step + attempt * 10_000_000) * P * args.num_samples
         rounds.append((problems, *roll_out(model, tokenizer, task, problems, args, first_row, f"step {step}")))
-        picker.update([group.mean().item() for group in accuracies(rounds[-1][4], P)])
+        picker.update([group.mean().item() for group in right_answers(rounds[-1][4], P)])
         rewards = torch.cat([r[3] for r in rounds])                                                           # (P', G)
         mixed = (rewards.amax(1) > rewards.amin(1)).tolist()
         if sum(mixed) >= P:
@@ -782,7 +782,8 @@ def gather(model, tokenizer, task, picker, args, step):
     return sum(problems, []), rollouts, sum(texts, []), rewards, sum(parts, []), groups
 
 
-def accuracies(parts, groups):
+def right_answers(parts, groups):
+    """Parts of B rows -> (groups, B / groups), 1.0 where the completion is right and was not cut off."""
     return torch.tensor([part["accuracy"] * (1 - part["truncated"]) for part in parts]).view(groups, -1)
 
 
