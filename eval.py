@@ -18,6 +18,7 @@ import argparse
 import contextlib
 import dataclasses
 import datetime
+import functools
 import hashlib
 import json
 import math
@@ -44,7 +45,7 @@ from rlvr import row_uniforms, sample, score, verdict_threads
 def verifying(text_of, task, problems, num_samples, label):
     """Judge completions while others are still being sampled -> (on_finished for sample, verdicts for score).
     text_of: from token ids to what is judged."""
-    verdicts, threads = {}, os.cpu_count() or 1
+    verdicts, threads = {}, max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
     begin = verdict_threads(task.reward, threads)
     with tqdm(total=len(problems) * num_samples, desc=label, unit="row", leave=False, delay=2, disable=None) as bar:
         def on_finished(row, ids):
@@ -355,9 +356,6 @@ def few_shot(task, count):
             [f"\n\n{line.strip()}" for line in opening if line.strip()])
 
 
-_TOKEN = re.compile(r"\w+|[^\w\s]")
-
-
 def overlap(train, test, n=8):
     """Test problems that are in the training data: {"exact", "near"}, each {test index: train index}.
 
@@ -388,26 +386,37 @@ def describe_overlap(task):
 
 # ---- 6. Several processes --------------------------------------------------------------------------------------------
 
-def join_processes():
-    """(rank, number of processes), as torchrun says. Only rank 0 prints."""
+def join_processes(minutes):
+    """Join the processes that torchrun started, if it did. Only rank 0 prints. minutes: one waits for another."""
     if "RANK" not in os.environ:
-        return 0, 1
-    # Ranks wait for each other once, at the end of a row of the table, and one may sample for hours longer.
-    dist.init_process_group("gloo", timeout=datetime.timedelta(days=7))
-    if torch.cuda.is_available():
+        return
+    gpu = torch.cuda.is_available()
+    if gpu:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=datetime.timedelta(minutes=minutes))
     if dist.get_rank():
         sys.stdout = open(os.devnull, "w")
-    return dist.get_rank(), dist.get_world_size()
+        tqdm.__init__ = functools.partialmethod(tqdm.__init__, disable=True)
 
 
-def gather(records, world):
-    """The records of all ranks, on every rank."""
-    if world == 1:
-        return records
-    parts = [None] * world
-    dist.all_gather_object(parts, records)
-    return [record for part in parts for record in part]
+def processes():
+    """(rank, number of processes); (0, 1) for a single one."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+def share(items):
+    """The part of a list or range that falls to this rank."""
+    rank, world = processes()
+    return items[len(items) * rank // world:len(items) * (rank + 1) // world]
+
+
+def gather(items):
+    """The lists of all ranks as one list, on every rank."""
+    if not dist.is_initialized():
+        return items
+    parts = [None] * dist.get_world_size()
+    dist.all_gather_object(parts, items)
+    return [item for part in parts for item in part]
 
 
 # ---- 7. Look at a run ------------------------------------------------------------------------------------------------
@@ -522,7 +531,7 @@ def read_run(args):
     args.max_new_tokens = args.max_new_tokens or 1024
 
 
-def evaluate_model(label, name, task, stops, args, rank, world):
+def evaluate_model(label, name, task, stops, args):
     """Print the rows of one model -> {"greedy": records, "sampled": records}."""
     device, dtype, _ = pick_device(args.device)
     model, tokenizer = load(name, device, dtype, args.template)
@@ -536,14 +545,14 @@ def evaluate_model(label, name, task, stops, args, rank, world):
               "reward": next((key for key, value in verifiers.REWARDS.items() if value is task.reward), None),
               "dtype": str(dtype), "device": device, "git": git_commit(),
               **{flag: getattr(args, flag) for flag in flags}}
-    saved = gather(reopen(args.out, header) if args.out and rank == 0 else [], world)
+    saved = gather(reopen(args.out, header) if args.out and processes()[0] == 0 else [])
     results = {}
     for decoding, samples, temperature in (("greedy", 1, 0.0), ("sampled", args.num_samples, args.temperature)):
         if decoding == "greedy" and args.preset or decoding == "sampled" and temperature == 0:
             continue
         records = complete([r for r in saved if r["decoding"] == decoding], samples)
         todo = sorted(set(range(len(problems))) - {r["index"] for r in records})
-        fresh, mine = [], todo[rank::world]
+        fresh, mine = [], share(todo)
         step = max(1, SAVE_EVERY // samples) if args.out else len(problems)
         for part in (mine[i:i + step] for i in range(0, len(mine), step)):
             rows = [i * samples + j for i in part for j in range(samples)]
@@ -555,7 +564,7 @@ def evaluate_model(label, name, task, stops, args, rank, world):
             if args.out:
                 append_rows(args.out, new)
             fresh += new
-        results[decoding] = complete(records + gather(fresh, world), samples)
+        results[decoding] = complete(records + gather(fresh), samples)
         print_row(results[decoding], args.k)
     return results
 
@@ -649,7 +658,8 @@ def main(argv=None):
         return show(args.show, args.step, args.groups, args.best_first)
     if args.regrade or args.check_verifier:
         return judge_saved(args) if args.regrade else judge_verifier(args)
-    rank, world = join_processes()
+    # Ranks wait for each other once, at the end of a row of the table, and one may sample for hours longer.
+    join_processes(minutes=7 * 24 * 60)
     read_run(args)
     task = (verifiers.from_file(args.data, hold_out=False) if args.data and not args.task else
             verifiers.get_task(args.task or "math500", args.data))
@@ -662,12 +672,12 @@ def main(argv=None):
         name = args.baseline or args.model
         entrants[f"{name} {args.few_shot}-shot"] = (name, *few_shot(task, args.few_shot))
     print_columns(args.k)
-    results = {label: evaluate_model(label, *entrant, args, rank, world) for label, entrant in entrants.items()}
+    results = {label: evaluate_model(label, *entrant, args) for label, entrant in entrants.items()}
     print_comparison(results)
     print_kinds(results)
     if args.out:
         print(f"completions in {args.out}")
-    if world > 1:
+    if dist.is_initialized():
         dist.destroy_process_group()
 
 

@@ -331,11 +331,13 @@ FILES = ["config.json", "generation_config.json", "model.safetensors.index.json"
          "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]
 
 
-def load(name_or_dir, device="cpu", dtype=torch.float32, template=None):
+def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, shard=None):
     """A Qwen3 and its tokenizer from a local directory or a Hugging Face hub id -> (model, tokenizer).
 
     A hub id is downloaded once into huggingface_hub's cache; HF_ENDPOINT, HF_HUB_OFFLINE and HF_TOKEN are respected.
     template: see Tokenizer; by default a base model gets the plain prompt and a post-trained one Qwen3's chat markup.
+    shard:    called with the model before it has weights -> a function (tensor, the parameter it is for) -> the tensor
+              to keep of it; so a model need never be whole in memory.
     Raises ModelError, with the file or tensor and the remedy, for whatever is missing, damaged or of another shape.
     """
     directory = _find(str(name_or_dir))
@@ -347,7 +349,8 @@ def load(name_or_dir, device="cpu", dtype=torch.float32, template=None):
     config.num_tokens = tokenizer.num_tokens
     with torch.device("meta"):                      # no memory and no time for weights that are replaced at once
         model = Qwen3(config)
-    model.load_state_dict(_read_weights(directory, model.state_dict(), device, dtype), assign=True)
+    keep = shard(model) if shard else lambda tensor, parameter: tensor
+    model.load_state_dict(_read_weights(directory, model.state_dict(), device, dtype, keep), assign=True)
     return model, tokenizer
 
 
@@ -375,7 +378,7 @@ def _last(error):
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
-def _read_weights(directory, wanted, device, dtype):
+def _read_weights(directory, wanted, device, dtype, keep):
     """All tensors of the checkpoint on `device`, checked by name and shape against `wanted`, a state dict."""
     index = directory / "model.safetensors.index.json"
     if index.exists():
@@ -392,13 +395,14 @@ def _read_weights(directory, wanted, device, dtype):
                     if name == "lm_head.weight" and name not in wanted:
                         continue                                # a copy of the embedding; a tied model does without
                     tensor = reader.get_tensor(name)
-                    if name in wanted and tensor.shape != wanted[name].shape:
+                    if name not in wanted:
+                        problems.append(f"{name} is not part of the model in config.json")
+                    elif tensor.shape != wanted[name].shape:
                         problems.append(f"{name} has shape {tuple(tensor.shape)}, not {tuple(wanted[name].shape)}")
-                    tensors[name] = tensor.to(device=device, dtype=dtype)
+                    tensors[name] = None if problems else keep(tensor.to(device=device, dtype=dtype), wanted[name])
         except SafetensorError as error:
             raise ModelError(f"{file}: damaged or cut short ({error}); delete it and fetch it again") from error
     problems += [f"{name} is missing" for name in wanted if name not in tensors]
-    problems += [f"{name} is not part of the model in config.json" for name in tensors if name not in wanted]
     if problems:
         more = f" (and {len(problems) - 4} more)" if len(problems) > 4 else ""
         raise ModelError(f"{directory}: {'; '.join(problems[:4])}{more}. config.json and the weights do not belong "
@@ -406,12 +410,13 @@ def _read_weights(directory, wanted, device, dtype):
     return tensors
 
 
-def save(model, tokenizer, directory):
+def save(model, tokenizer, directory, weights=None):
     """Write a Hugging Face model directory that `load`, transformers and vLLM read as it is. A tied head is not stored.
-    It is written under another name first and then renamed, so that a full disk never leaves half a model behind."""
+    It is written under another name first and then renamed, so that a full disk never leaves half a model behind.
+    weights: a state dict to write in place of the model's own."""
     directory = Path(directory)
     partial = directory.with_name(directory.name + ".partial")
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in (weights or model.state_dict()).items()}
     stop = list(model.config.eos_token_id)
     try:
         shutil.rmtree(partial, ignore_errors=True)

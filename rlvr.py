@@ -73,6 +73,9 @@ class Rollouts:
         return Rollouts(*(getattr(self, name)[rows] for name in (
             "ids", "prompt_lengths", "lengths", "finished", "logp")), G)
 
+    def to(self, device):
+        return Rollouts(**{name: x.to(device) if torch.is_tensor(x) else x for name, x in vars(self).items()})
+
     def completions(self):
         """The completions as B lists of token ids, stop token included."""
         spans = zip(self.ids.tolist(), self.prompt_lengths.tolist(), self.lengths.tolist())
@@ -479,39 +482,54 @@ def kl_penalty(logp, ref_logp, weights, estimator="k3"):
     return (weights * k).sum()
 
 
-def microbatches(rollouts, keep, max_tokens):
-    """Split the rows where keep (B,) is True into index tensors of at most max_tokens padded tokens each, longest rows
-    first: rows of similar length share a batch (little padding), and if memory is short it shows at once."""
+def microbatches(rollouts, keep, max_tokens, rank=0, world=1):
+    """Split the rows where keep (B,) is True into micro-batches of at most max_tokens padded tokens each -> a list of
+    (index tensor, 1.0). Longest rows first: rows of similar length share a batch (little padding), and if memory
+    is short it shows at once.
+
+    With `world` processes, those of process `rank`: every world-th of at least so many. All get equally many, since each
+    forward and backward pass of a sharded model waits for the others: the shortest row fills up, with 0.0 for 1.0.
+    """
     totals = rollouts.prompt_lengths + rollouts.lengths
     order = totals.masked_fill(~keep, 0).argsort(descending=True, stable=True)[:int(keep.sum())]
-    start = 0
+    batches, start = [], 0
     while start < len(order):
-        rows = order[start:start + max(1, max_tokens // int(totals[order[start]]))]
-        yield rows
-        start += len(rows)
+        count = max(1, min(max_tokens // int(totals[order[start]]), -(-len(order) // world)))
+        rows = order[start:start + count]
+        batches.append((rows, 1.0))
+        start += count
+    batches += [(order[-1:], 0.0)] * (-len(batches) % world)
+    return batches[rank::world]
+
+
+def alone(tensor):
+    """The sum of a tensor over all processes, when there is one. train.py passes torch.distributed's."""
+    return tensor
 
 
 @torch.no_grad()
-def batch_logprobs(model, rollouts, temperature=1.0, micro_batch_tokens=16384):
+def batch_logprobs(model, rollouts, temperature=1.0, micro_batch_tokens=16384, rank=0, world=1, add_up=alone):
     """The log-probs of all completions under a model, without gradients: (B, T-1). For a reference model, and for the
     policy before the first of several updates."""
     logp, everything = torch.zeros_like(rollouts.logp), torch.ones_like(rollouts.finished)
-    for rows in microbatches(rollouts, everything, micro_batch_tokens):
+    for rows, real in microbatches(rollouts, everything, micro_batch_tokens, rank, world):
         width = int((rollouts.prompt_lengths + rollouts.lengths)[rows].max())
-        logp[rows, :width - 1] = token_logprobs(model, rollouts.ids[rows, :width], temperature,
-                                                rollouts.mask[rows, :width - 1])
-    return logp
+        logp[rows, :width - 1] += real * token_logprobs(model, rollouts.ids[rows, :width], temperature,
+                                                        rollouts.mask[rows, :width - 1])
+    return add_up(logp)
 
 
 def update_gradients(model, rollouts, advantages, temperature=1.0, norm="token", max_new_tokens=None,
                      micro_batch_tokens=16384, old_logp=None, clip=(0.2, 0.2), loss="ppo", ref_logp=None, kl_coef=0.0,
-                     kl_estimator="k3"):
+                     kl_estimator="k3", rank=0, world=1, add_up=alone):
     """Add the gradient of policy_loss over all rollouts to the model's .grad -> statistics of the batch.
 
     advantages: (P, G). Rows with advantage 0 contribute exactly nothing to the gradient and are not computed, but
     their tokens count in the normaliser, so a batch with little signal makes a small step.
     old_logp: (B, T-1) log-probs before the first update of this batch; None: this is the first, so they are the
     current ones. ref_logp (B, T-1) and kl_coef: add kl_coef * kl_penalty; then rows without advantage count too.
+    rank, world, add_up: of `world` processes that hold the same rollouts, each adds the gradient of its share of the
+    micro-batches, weighted within the whole batch, so the sum of their gradients is the gradient of one process.
     Returns floats: loss, entropy (nats per token), mismatch (mean |log pi_sampler - log pi_trainer|: anything far above
     rounding means that sampling and training do not see the same model, mask or temperature), ratio (mean of
     pi_trainer / pi_sampler, which says the same as a factor of the gradient; both of a first update), clipped (share of
@@ -521,7 +539,7 @@ def update_gradients(model, rollouts, advantages, temperature=1.0, norm="token",
     weights = loss_weights(mask, norm, max_new_tokens)
     keep = torch.ones_like(advantages, dtype=torch.bool) if kl_coef else advantages != 0
     sums = torch.zeros(7, device=mask.device, dtype=torch.float32)
-    for rows in microbatches(rollouts, keep, micro_batch_tokens):
+    for rows, real in microbatches(rollouts, keep, micro_batch_tokens, rank, world):
         width = int((rollouts.prompt_lengths + rollouts.lengths)[rows].max())
         cut = rows, slice(width - 1)
         logp, entropy = token_logprobs(model, rollouts.ids[rows, :width], temperature, mask[cut], return_entropy=True)
@@ -530,15 +548,15 @@ def update_gradients(model, rollouts, advantages, temperature=1.0, norm="token",
         value = policy_loss(logp, old, advantages[rows], weights[cut], clip, loss)
         if kl_coef:
             value = value + kl_coef * kl_penalty(logp, ref_logp[cut], weights[cut], kl_estimator)
-        value.backward()
+        (real * value).backward()
         now = logp.detach()
         drift = now - rollouts.logp[cut]
-        sums += torch.stack([
+        sums += real * torch.stack([
             value.detach(), entropy.sum(), (drift.abs() * mask[cut]).sum(), (drift.exp() * mask[cut]).sum(),
             clipped_share(now, old, advantages[rows], mask[cut], clip, loss) * mask[cut].sum(),
             torch.zeros_like(entropy.sum()) if ref_logp is None else kl_penalty(now, ref_logp[cut], mask[cut]),
             mask[cut].sum()])
-    total, *means, tokens = sums.tolist()
+    total, *means, tokens = add_up(sums).tolist()
     entropy, mismatch, ratio, clipped, kl = (mean / max(tokens, 1) for mean in means)
     return {"loss": total, "entropy": entropy, "mismatch": mismatch, "ratio": ratio, "clipped": clipped, "kl": kl,
             "trained": int((advantages != 0).sum())}

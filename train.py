@@ -4,33 +4,54 @@
                                                      on a CUDA GPU: Qwen3-0.6B-Base on MATH
     python train.py --model Qwen/Qwen3-1.7B-Base --task gsm8k --name gsm8k-1.7b
     python train.py --resume                         continue the newest run where it stopped
+    torchrun --nproc_per_node 8 train.py --fsdp      the same on 8 GPUs, each holding an eighth of the model
 
 What you will learn here: how the five steps of rlvr.py become a training run. The loop itself is section 7 and fits one
-screen; sections 2 to 6 are what it takes to run it in practice (a base model for the laptop, fp32 master weights,
-checkpoints, a log, checks before the first step), and each can be skipped on a first reading. Left out for now:
-several GPUs.
+screen; sections 2 to 6 and 8 are what it takes to run it in practice (a base model for the laptop, fp32 master weights,
+checkpoints, a log, checks before the first step, many GPUs), and each can be skipped on a first reading. Left out:
+tensor and pipeline parallelism, a separate inference engine.
 """
 
 import argparse
+import contextlib
 import functools
 import hashlib
 import inspect
+import io
 import json
 import math
 import os
 import random
 import re
+import shutil
 import signal
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 import torch.nn.functional as F
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
 from tqdm import tqdm
 
 import verifiers
-from eval import describe_overlap, evaluate, git_commit, verifying
+from eval import (
+    describe_overlap,
+    evaluate,
+    gather,
+    git_commit,
+    join_processes,
+    processes,
+    share,
+    summarise,
+    verifying,
+)
 from model import Config, ModelError, Qwen3, load, pick_device, save, symbol_tokenizer
 from rlvr import (
     CHUNK_ELEMENTS,
@@ -73,6 +94,8 @@ def parse_args(argv=None):
                        "with a CUDA device, tiny without)")
     group.add_argument("--task", help=f"one of {', '.join(verifiers.TASKS)} (default: arithmetic for tiny, else math)")
     group.add_argument("--data", help="a .jsonl file with problem and answer on each line, instead of --task")
+    group.add_argument("--skip-broken-lines", action="store_true", help="go on without the lines of --data that cannot "
+                       "be read; their numbers are printed (default: off)")
     group.add_argument("--reward", help=f"one of {', '.join(verifiers.REWARDS)} (default: the task's own)")
     group.add_argument("--template", choices=["plain", "chat", "chat-nothink"], help="how prompts are presented "
                        "(default: plain for base models, chat for post-trained ones)")
@@ -130,6 +153,13 @@ def parse_args(argv=None):
                        f"less takes less memory and gives the same gradient ({preset('micro_batch_tokens')})")
     group.add_argument("--activation-checkpointing", action=argparse.BooleanOptionalAction, help="keep only each "
                        "block's input, compute the rest twice: less memory, same gradient (default: on, tiny off)")
+    group = parser.add_argument_group("many GPUs (torchrun --nproc_per_node N train.py ...)")
+    group.add_argument("--fsdp", action="store_true", help="each process holds 1/N of the weights, gradients and "
+                       "optimiser, instead of all (default: off)")
+    group.add_argument("--cpu-offload", action="store_true", help="with --fsdp: keep them in the host's memory "
+                       "(default: off)")
+    group.add_argument("--timeout", type=float, default=10.0, help="minutes that a process waits for another before it "
+                       "stops and says which one is missing (default: 10)")
     group = parser.add_argument_group("run")
     group.add_argument("--steps", type=int, default=100, help="updates in all (default: 100)")
     group.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
@@ -139,7 +169,7 @@ def parse_args(argv=None):
     group.add_argument("--runs", default="runs", help="folder of all runs (default: runs)")
     group.add_argument("--name", help="this run's folder in it (default: task, date and time)")
     group.add_argument("--resume", action="store_true", help="continue run --name, or the newest, with its own flags; "
-                       "only --steps may be given anew")
+                       "only --steps and those for many GPUs may be given anew")
     group.add_argument("--preflight", action="store_true", help="stop after the checks that come before step 1: "
                        "memory, and what a few completions earn (default: off)")
     group.add_argument("--device", choices=["cpu", "cuda", "mps"], help="(default: the best the machine has)")
@@ -157,8 +187,9 @@ def resolve_args(parser, args):
         flags = json.loads((run / "config.json").read_text())["flags"]
         given = parser.parse_args([])                       # --steps may differ; it counts from the run's beginning
         steps = args.steps if args.steps != given.steps else flags["steps"]
-        return argparse.Namespace(**{**vars(given), **flags, "steps": steps, "name": run.name, "runs": args.runs,
-                                     "resume": True, "preflight": args.preflight})
+        anew = {name: getattr(args, name) for name in ("runs", "preflight", "fsdp", "cpu_offload", "timeout")}
+        return check_processes(parser, argparse.Namespace(**{**vars(given), **flags, **anew, "steps": steps,
+                                                             "name": run.name, "resume": True}))
     device, dtype, reason = pick_device(args.device)
     args.device, args.dtype = device, args.dtype or str(dtype).removeprefix("torch.")
     args.reason = f"{device} in {args.dtype} ({reason})"
@@ -192,6 +223,20 @@ def resolve_args(parser, args):
     args.name = args.name or f"{Path(args.data).stem if args.data else args.task}-{time.strftime('%Y%m%d-%H%M%S')}"
     if Path(args.runs, args.name).exists():
         parser.error(f"{Path(args.runs, args.name)} exists: continue it with --resume, or choose another --name")
+    return check_processes(parser, args)
+
+
+def check_processes(parser, args):
+    world = int(os.environ.get("WORLD_SIZE", 1))
+    if args.fsdp and "RANK" not in os.environ:
+        parser.error("--fsdp shards over the processes of torchrun: torchrun --nproc_per_node 8 train.py --fsdp ...")
+    if args.cpu_offload and not args.fsdp:
+        parser.error("--cpu-offload is for --fsdp")
+    if args.compile and args.fsdp:
+        parser.error("--compile and --fsdp do not go together yet: leave one of them out")
+    if world > args.prompts_per_step:
+        parser.error(f"{world} processes share out the problems of a step, so --prompts-per-step must be at least "
+                     f"{world}")
     return args
 
 
@@ -332,6 +377,7 @@ class Optimizer:
     number, exactly, and that takes the step. Gradients of micro-batches are summed in fp32 too.
 
     Bytes for each parameter in bf16: weight 2, lacking bits 2, Adam's moments 4 + 4, gradient 4 during the update.
+    Of a sharded model (section 8) each process updates its part, in fp32.
     """
 
     def __init__(self, model, args):
@@ -339,8 +385,10 @@ class Optimizer:
         self.params = dict(model.named_parameters())
         self.rest, self.m, self.v = {}, {}, {}
         for name, param in self.params.items():
-            param.grad_dtype = torch.float32
-            self.rest[name] = None if param.dtype == torch.float32 else torch.zeros_like(param, dtype=torch.int16)
+            self.rest[name] = None
+            if param.dtype != torch.float32:
+                param.grad_dtype = torch.float32
+                self.rest[name] = torch.zeros_like(param, dtype=torch.int16)
             self.m[name], self.v[name] = (torch.zeros_like(param, dtype=torch.float32) for _ in range(2))
 
     def learning_rate(self, step):
@@ -353,7 +401,8 @@ class Optimizer:
 
     def clip(self):
         """Clip the gradient -> its norm before."""
-        return torch.nn.utils.clip_grad_norm_(self.params.values(), self.args.max_grad_norm).item()
+        norm = torch.nn.utils.clip_grad_norm_(self.params.values(), self.args.max_grad_norm)
+        return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
 
     def discard(self):
         for param in self.params.values():
@@ -365,7 +414,7 @@ class Optimizer:
         for name, param in self.params.items():
             tensors = [param.data, param.grad, self.m[name], self.v[name], self.rest[name]]
             # In slices, so that temporary fp32 copies of an embedding of 151,936 rows stay small.
-            slices = [tensor.view(-1).split(2**24) for tensor in tensors if tensor is not None]
+            slices = [local(tensor).view(-1).split(2**24) for tensor in tensors if tensor is not None]
             for weight, grad, m, v, *rest in zip(*slices):
                 master = join_fp32(weight, *rest) if rest else weight
                 adamw_step(master, grad, m, v, self.updates, self.learning_rate(step))
@@ -374,21 +423,18 @@ class Optimizer:
         self.discard()
 
     def state(self):
+        """What a checkpoint holds. The tensors are the optimiser's own, but for bf16 weights, joined to fp32."""
         weights = {name: param.data if self.rest[name] is None else join_fp32(param.data, self.rest[name]).cpu()
                    for name, param in self.params.items()}
-        return {"updates": self.updates, "weights": weights, "m": self.m, "v": self.v}
+        return {"weights": weights, "m": self.m, "v": self.v}
 
     @torch.no_grad()
-    def load_state(self, state):
-        self.updates = state["updates"]
+    def load_state(self, state, updates):
+        """Take over a state() into which a checkpoint was read."""
+        self.updates = updates
         for name, param in self.params.items():
-            master = state["weights"][name].to(param.device)
-            if self.rest[name] is None:
-                param.copy_(master)
-            else:
-                split_fp32(master, param.data, self.rest[name])
-            self.m[name].copy_(state["m"][name])
-            self.v[name].copy_(state["v"][name])
+            if self.rest[name] is not None:
+                split_fp32(state["weights"][name].to(param.device), param.data, self.rest[name])
 
 
 def adamw_step(weight, grad, m, v, t, lr, beta1=0.9, beta2=0.95, eps=1e-8):
@@ -414,47 +460,66 @@ def join_fp32(weight, rest):
 
 
 # ---- 4. Checkpoints --------------------------------------------------------------------------------------------------
-# No random state is saved: random numbers are functions of (seed, step), so weights, Adam's moments, the step and what
-# is known of the problems say all. A resumed run equals an uninterrupted one bit for bit (on the same machine and
-# number of threads).
+# No random state is saved: random numbers are functions of (seed, step, row), so weights, Adam's moments, the step and
+# what is known of the problems say all. A resumed run equals an uninterrupted one bit for bit (on the same machine and
+# number of threads and processes; on other numbers up to rounding). torch.distributed.checkpoint writes a file for each
+# process and reads it back into any number of them. It unpickles what it reads: resume only what you trust.
 
 KEEP = 2                    # checkpoints of a run
+warnings.filterwarnings("ignore", "torch.distributed is disabled")         # it warns of every run with one process
 
 
 def save_checkpoint(run, step, optimizer, picker):
     """Write under another name, flush to disk, rename: a crash at any moment leaves the last good one."""
     folder = run / "checkpoints"
-    folder.mkdir(exist_ok=True)
-    path, partial = folder / f"step_{step:06d}.pt", folder / "partial"
-    try:
-        with open(partial, "wb") as file:
-            torch.save({"step": step, "problems": picker.state, **optimizer.state()}, file)
+    path, partial = folder / f"step_{step:06d}", folder / "partial"
+    progress = {"step": step, "updates": optimizer.updates, "problems": picker.state}
+
+    def commit():
+        with open(partial / "progress.json", "w") as file:
+            json.dump(progress, file)
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(path)
-    except (OSError, RuntimeError) as error:            # torch reports a full disk as RuntimeError
-        partial.unlink(missing_ok=True)
-        raise ModelError(f"{path}: cannot write the checkpoint ({error}). Free some space, then continue with "
-                         f"--resume --name {run.name}") from error
-    for old in sorted(folder.glob("step_*.pt"))[:-KEEP]:
-        old.unlink()
+        shutil.rmtree(path, ignore_errors=True)         # one of the same step, which could not be read
+        partial.rename(path)
+        for old in sorted(folder.glob("step_*"))[:-KEEP]:
+            shutil.rmtree(old)
+    try:
+        first(shutil.rmtree, partial, ignore_errors=True)
+        dcp.save(optimizer.state(), checkpoint_id=partial, no_dist=not dist.is_initialized())
+        first(commit)
+    except Exception as error:                          # a full disk has many names
+        shutil.rmtree(partial, ignore_errors=True)
+        raise ModelError(f"{path}: cannot write the checkpoint ({reason_of(error)}). Free some space, then continue "
+                         f"with --resume --name {run.name}") from error
 
 
 def load_checkpoint(run, optimizer, picker):
     """Restore the newest checkpoint that can be read -> its step, 0 if there is none. Raises ModelError if there are
     some but none can be used: starting over would throw away what they and the logs hold."""
-    paths = sorted(run.glob("checkpoints/step_*.pt"), reverse=True)
+    paths = first(lambda: sorted(run.glob("checkpoints/step_*"), reverse=True))
     for path in paths:
         try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-            optimizer.load_state(state)
-            picker.state = state.get("problems", picker.state)
-            return state["step"]
+            progress = first(lambda path=path: json.loads((path / "progress.json").read_text()))
+            state = optimizer.state()
+            dcp.load(state, checkpoint_id=path, no_dist=not dist.is_initialized())
         except Exception as error:                      # cut short, damaged, or of another model
-            print(f"{path}: cannot be used ({type(error).__name__}: {str(error)[:100]}); trying the one before")
+            print(f"{path}: cannot be used ({type(error).__name__}: {reason_of(error)}); trying the one before")
+            continue
+        optimizer.load_state(state, progress["updates"])
+        visits = {int(index): means for index, means in progress["problems"]["visits"].items()}     # JSON has no ints
+        picker.state = {**progress["problems"], "visits": visits}
+        return progress["step"]
     if paths:
         raise ModelError(f"{run / 'checkpoints'}: no checkpoint can be used; start a new run with another --name")
     return 0
+
+
+def reason_of(error):
+    """What a process says went wrong; torch.distributed.checkpoint reports it for each of them."""
+    failures = getattr(error, "failures", {})
+    error = next(iter(failures.values()))[0] if failures else error
+    return str(error).strip()[:150]
 
 
 def newest_run(runs):
@@ -482,6 +547,8 @@ def print_row(row):
 
 
 def append_jsonl(path, *rows):
+    if processes()[0]:                                  # all processes hold the same rows; the first writes them
+        return
     with open(path, "a", encoding="utf-8") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
@@ -564,18 +631,17 @@ def preflight(model, tokenizer, task, args, optimizer):
     longest = max(task.train, key=lambda problem: len(problem["problem"]))
     prompt = len(tokenizer.encode_prompt(task.prompt(longest)))
     width = prompt + args.max_new_tokens
-    rows = min(args.prompts_per_step * args.num_samples, max(1, args.micro_batch_tokens // width))
+    rows = min(-(-args.prompts_per_step * args.num_samples // processes()[1]), max(1, args.micro_batch_tokens // width))
     needed, there = memory_estimate(model, args, rows, width), memory_of(args.device)
     remedy = "less --micro-batch-tokens, --cache-tokens, --num-samples or --max-new-tokens, or a smaller model"
-    if there and needed > there:
+    if anywhere(there and needed > there):
         raise PreflightError(f"{args.device} has {there / 1e9:.1f} GB, about {needed / 1e9:.1f} are needed: {remedy}")
     clock, records = Clock(), []
     try:
         for step in (1, 2, 3):                          # one batch will do, unless it teaches nothing: then ask again
             problems = Picker(task.train, args).pick(step)
-            records += evaluate(model, tokenizer, task, problems, args.num_samples, args.temperature,
-                                args.max_new_tokens, seed=-1 - step, cache_tokens=args.cache_tokens, label="preflight",
-                                compiled=args.compile)[1]
+            records += evaluate_shared(model, tokenizer, task, problems, args, args.num_samples, args.temperature,
+                                       seed=-1 - step, label="preflight")[1]
             if mixed_groups(records, args.num_samples):
                 break
         clock.lap("sample")
@@ -630,20 +696,29 @@ def audit(tokenizer, task, records, args):
     print(f"preflight: warning: {trouble} ({n} completions prove little, so the run goes on)")
 
 
-def memory_estimate(model, args, rows, width):
-    """Bytes at the worst moment, roughly: what sampling holds or what the largest micro-batch holds."""
-    c, V = model.config, model.config.num_tokens
-    n, size = sum(p.numel() for p in model.parameters()), model.model.embed_tokens.weight.element_size()
-    tokens = rows * width
-    sampled = min(max(args.prompts_per_step * args.num_samples, args.eval_problems), max(1, args.cache_tokens // width))
+def memory_estimate(model, args, rows, width, world=None):
+    """Bytes of a process at the worst moment, roughly: what sampling holds or what the largest micro-batch holds.
+
+    Of `world` processes (default: those there are) each samples its share. With --fsdp weights, moments and gradients
+    are shared too, but sampling holds the whole model in the dtype of the computation, and an update the largest piece
+    of it: the embedding and a block.
+    """
+    c, V, world = model.config, model.config.num_tokens, world or processes()[1]
+    n, size = sum(p.numel() for p in model.parameters()), getattr(torch, args.dtype).itemsize
+    tokens, parts = rows * width, world if args.fsdp else 1
+    asked = -(-max(args.prompts_per_step * args.num_samples, args.eval_problems) // world)
+    sampled = min(asked, max(1, args.cache_tokens // width))
     cache = 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim * size * sampled * width
     block = 5 * c.hidden_size + 4 * c.intermediate_size + c.head_dim * (5 * c.num_attention_heads
                                                                         + 5 * c.num_key_value_heads)
     kept = block + c.hidden_size * c.num_hidden_layers if args.activation_checkpointing else block * c.num_hidden_layers
     sampling = cache + sampled * V * (size + 16)                              # logits and four fp32 tensors like them
     embedding = (2 * size + 4) * c.vocab_size * c.hidden_size                  # its gradient, twice, and cast to fp32
-    update = 4 * n + embedding + tokens * kept * size + min(CHUNK_ELEMENTS, tokens * V) * (size + 16)
-    return 12 * n + max(sampling, update)                                     # 12 n: weights and moments, see Optimizer
+    update = 4 * n / parts + embedding + tokens * kept * size + min(CHUNK_ELEMENTS, tokens * V) * (size + 16)
+    if args.fsdp:
+        sampling += size * n
+        update += size * (c.vocab_size * c.hidden_size + 2 * n / c.num_hidden_layers)   # the next block comes early
+    return (0 if args.cpu_offload else 12 * n / parts) + max(sampling, update)      # 12 n: weights and moments
 
 
 def memory_of(device):
@@ -741,26 +816,44 @@ def evaluate_both(model, tokenizer, task, args):
     """Greedy and sampled accuracy on held-out problems -> the columns of the log."""
     problems, columns = task.test[:args.eval_problems], {}
     for label, prefix, temperature in (("greedy", "eval_", 0.0), ("sampled", "eval_sampled_", args.temperature)):
-        summary, _ = evaluate(model, tokenizer, task, problems, 1, temperature, args.max_new_tokens, seed=-1,
-                              cache_tokens=args.cache_tokens, label=f"evaluating, {label}", compiled=args.compile)
+        summary, _ = evaluate_shared(model, tokenizer, task, problems, args, 1, temperature, seed=-1,
+                                     label=f"evaluating, {label}")
         columns |= {prefix + key: value for key, value in summary.items()}
     return columns
 
 
+def evaluate_shared(model, tokenizer, task, problems, args, num_samples, temperature, seed, label):
+    """evaluate, shared out among the processes by problems -> (summary, records) of all of them."""
+    mine, records = share(range(len(problems))), []
+    if mine:
+        with whole(model):
+            records = evaluate(model, tokenizer, task, problems[mine.start:mine.stop], num_samples, temperature,
+                               args.max_new_tokens, seed, cache_tokens=args.cache_tokens, label=label,
+                               compiled=args.compile, rows=range(mine.start * num_samples, mine.stop * num_samples))[1]
+    records = gather(records)
+    return summarise(records, num_samples), records
+
+
 def roll_out(model, tokenizer, task, problems, args, first_row, label):
-    """G completions of each problem, judged -> (rollouts, texts, rewards (P, G), parts)."""
+    """G completions of each problem, judged -> (rollouts, texts, rewards (P, G), parts). Each process samples its share
+    of the problems, and gets what came of all of them."""
+    mine, G = share(range(len(problems))), args.num_samples
+    problems = problems[mine.start:mine.stop]
     prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
-    rows = range(first_row, first_row + len(problems) * args.num_samples)
-    with verifying(tokenizer.decode, task, problems, args.num_samples, label) as (on_finished, verdicts):
-        rollouts = sample(model, prompts, args.num_samples, args.max_new_tokens, args.temperature,
+    rows = range(first_row + mine.start * G, first_row + mine.stop * G)
+    with whole(model), verifying(tokenizer.decode, task, problems, G, label) as (on_finished, verdicts):
+        rollouts = sample(model, prompts, G, args.max_new_tokens, args.temperature,
                           uniforms=row_uniforms(rows, args.max_new_tokens, args.seed), cache_tokens=args.cache_tokens,
                           on_finished=on_finished, compiled=args.compile)
     texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
     rewards, parts = score(rollouts, texts, problems, task.reward, verdicts)
-    return rollouts, texts, rewards, parts
+    if processes()[1] == 1:
+        return rollouts, texts, rewards, parts
+    rollouts, texts, rewards, parts = zip(*gather([(rollouts.to("cpu"), texts, rewards, parts)]))
+    return join(rollouts).to(args.device), sum(texts, []), torch.cat(rewards), sum(parts, [])
 
 
-def gather(model, tokenizer, task, picker, args, step):
+def collect(model, tokenizer, task, picker, args, step):
     """The completions of a step -> (problems, rollouts, texts, rewards (P', G), parts, the groups to train on).
 
     P' is P, and all are trained on. With --dynamic-sampling N other problems are tried until P groups have unequal
@@ -804,15 +897,21 @@ def advantages_of(rewards, parts, rollouts, args):
 def update(model, reference, optimizer, rollouts, advantages, args, step):
     """--updates-per-batch steps of the optimiser on the same completions -> statistics, those of the first update
     except clipped, which is the mean of all."""
+    split = dict(zip(("rank", "world"), processes()), add_up=add_up)
+
     def logprobs(of):
-        return batch_logprobs(of, rollouts, args.temperature, args.micro_batch_tokens)
+        logp = batch_logprobs(of, rollouts, args.temperature, args.micro_batch_tokens, **split)
+        for module in sharded(of):                      # without a backward pass the root would stay whole
+            module.reshard()
+        return logp
     ref_logp = logprobs(reference) if reference is not None else None
     old_logp = logprobs(model) if args.updates_per_batch > 1 else None
     history = []
     for _ in range(args.updates_per_batch):
         stats = update_gradients(model, rollouts, advantages, args.temperature, args.loss_norm, args.max_new_tokens,
                                  args.micro_batch_tokens, old_logp, args.clip, args.loss, ref_logp, args.kl_coef,
-                                 args.kl_estimator)
+                                 args.kl_estimator, **split)
+        add_up_gradients(model)
         anything = stats["trained"] > 0 or args.kl_coef > 0
         stats["grad_norm"] = optimizer.clip() if anything else 0.0
         if not math.isfinite(stats["loss"] + stats["grad_norm"]):
@@ -829,11 +928,13 @@ def train_rlvr(model, tokenizer, task, args, optimizer, picker, run, stop, start
     stop: a StopSignal; when it is requested the step is finished and saved, and KeyboardInterrupt(step) is raised.
     Raises NonFinite before a loss or gradient that is not a number can reach the weights, and Drifted for --kl-cap.
     """
+    best = max((row["eval_sampled_accuracy"] for row in first(read_metrics, run) if row["step"] and "eval_accuracy"
+                in row), default=-1)
     for step in range(start + 1, args.steps + 1):
         clock = Clock()
         if hasattr(task.reward, "step"):        # a curriculum; set anew at every step, so a resumed run is in its phase
             task.reward.step = step
-        problems, rollouts, texts, rewards, parts, groups = gather(model, tokenizer, task, picker, args, step)
+        problems, rollouts, texts, rewards, parts, groups = collect(model, tokenizer, task, picker, args, step)
         clock.lap("sample_seconds")
 
         advantages = advantages_of(rewards, parts, rollouts, args)                                             # (P', G)
@@ -844,7 +945,9 @@ def train_rlvr(model, tokenizer, task, args, optimizer, picker, run, stop, start
         row = {"step": step, **batch_metrics(rewards, parts, rollouts), **stats, "lr": optimizer.learning_rate(step)}
         if step % args.eval_every == 0 or step == args.steps:
             row |= evaluate_both(model, tokenizer, task, args)
-            keep_best(model, tokenizer, run, row)
+            if row["eval_sampled_accuracy"] > best:         # the last model is not always the best
+                best = row["eval_sampled_accuracy"]
+                export(model, tokenizer, run / "best", args)
             clock.lap("eval_seconds")
         row |= clock.laps | {"seconds": clock.total(), "tokens_per_second":
                              rollouts.lengths.sum().item() / clock.laps["sample_seconds"]}
@@ -852,21 +955,15 @@ def train_rlvr(model, tokenizer, task, args, optimizer, picker, run, stop, start
         append_jsonl(run / "metrics.jsonl", row)
         append_jsonl(run / "samples.jsonl", *sample_rows(step, problems, texts, rewards, advantages, rollouts, parts,
                                                          tokenizer))
-        if "eval_accuracy" in row and (warning := canary(read_metrics(run))):
+        if "eval_accuracy" in row and (warning := first(lambda: canary(read_metrics(run)))):
             tqdm.write(warning)
-        if step % args.save_every == 0 or step == args.steps or stop.requested:
+        stopping = anywhere(stop.requested)
+        if step % args.save_every == 0 or step == args.steps or stopping:
             save_checkpoint(run, step, optimizer, picker)
         if args.kl_cap and stats["kl"] * row["completion_length"] > args.kl_cap:
             raise Drifted(step, stats["kl"] * row["completion_length"])
-        if stop.requested:
+        if stopping:
             raise KeyboardInterrupt(step)
-
-
-def keep_best(model, tokenizer, run, row):
-    """Keep the model with the best held-out accuracy so far in best/: the last is not always it."""
-    before = [r["eval_sampled_accuracy"] for r in read_metrics(run) if r["step"] and "eval_accuracy" in r]
-    if row["eval_sampled_accuracy"] > max(before, default=-1):
-        save(model, tokenizer, run / "best")
 
 
 def sample_rows(step, problems, texts, rewards, advantages, rollouts, parts, tokenizer):
@@ -899,7 +996,7 @@ class StopSignal:
     """Ctrl-C (or SIGTERM) asks for a stop after the running step; a second Ctrl-C stops at once."""
 
     def __enter__(self):
-        self.requested = False
+        self.requested, self.since = False, 0.0
         self.before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 
@@ -908,9 +1005,10 @@ class StopSignal:
             signal.signal(number, handler)
 
     def _on_signal(self, number, frame):
-        if self.requested:
+        # torchrun passes on to its processes the Ctrl-C that they have seen themselves: within a second it is the same.
+        if self.requested and time.monotonic() - self.since > (1 if dist.is_initialized() else 0):
             raise KeyboardInterrupt
-        self.requested = True
+        self.requested, self.since = True, self.since or time.monotonic()
         tqdm.write("stopping after this step; press Ctrl-C again to stop at once")
 
 
@@ -929,11 +1027,126 @@ class Clock:
         return time.perf_counter() - self.start
 
 
-# ---- 8. Start and end ------------------------------------------------------------------------------------------------
+# ---- 8. Many GPUs (skip it when you have one) ------------------------------------------------------------------------
+# torchrun starts N processes of this script. Sampling and evaluation are shared out by problems, and what came of them
+# is gathered: every process holds the whole batch and decides everything alike (rewards, advantages, which groups to
+# keep, when to stop), so sections 1 to 7 need not know which process they are in. The update is shared out by
+# micro-batches of the whole batch, with weights of the whole batch; the sum of the gradients is that of one process.
+#
+# No process can wait for one that does something else:
+#   - the weights of a sharded model are brought together once before sampling (whole), so the token loop has no
+#     collective and processes may sample for different times;
+#   - all make equally many forward and backward passes (rlvr.microbatches fills up with weight 0);
+#   - token counts, "is there any signal", what is not finite and "stop now" are sums or decisions over all;
+#   - a verifier's error is caught where it happens (rlvr.score).
+
+def first(function, *args, **kwargs):
+    """What the first process's call returns, or raises, in every process. For files, and for choices like a name."""
+    if not dist.is_initialized():
+        return function(*args, **kwargs)
+    box = [None, None]
+    if dist.get_rank() == 0:
+        try:
+            box = [function(*args, **kwargs), None]
+        except (Exception, SystemExit) as error:
+            box = [None, error]
+    dist.broadcast_object_list(box)
+    if box[1] is not None:
+        raise box[1]
+    return box[0]
+
+
+def anywhere(flag):
+    """Whether the flag is up in any process."""
+    return any(gather([bool(flag)]))
+
+
+def add_up(tensor):
+    """Sum a tensor over all processes, in place."""
+    if dist.is_initialized():
+        dist.all_reduce(tensor)
+    return tensor
+
+
+def add_up_gradients(model):
+    """Replicas: every process gets the sum of all gradients. Sharded gradients were summed on the way back."""
+    for param in model.parameters():
+        if param.grad is not None and not isinstance(param.grad, DTensor):
+            add_up(param.grad)
+
+
+def shard(model, args):
+    """Shard a model that has no weights yet (FSDP2, arXiv 2304.11277): each block, and the rest with the tied embedding
+    as the root. Weights are kept in fp32, gathered and used in args.dtype; gradients are summed, not averaged, in fp32.
+    Returns a function that cuts a process's part out of a whole weight, see model.load."""
+    mesh = init_device_mesh(args.device, (dist.get_world_size(),))
+    # A KV cache that is cast would be a copy, and what is written to it lost.
+    precision = MixedPrecisionPolicy(param_dtype=getattr(torch, args.dtype), reduce_dtype=torch.float32,
+                                     cast_forward_inputs=False)
+    offload = CPUOffloadPolicy(pin_memory=args.device == "cuda") if args.cpu_offload else OffloadPolicy()
+    for module in (*model.model.layers, model):
+        fully_shard(module, mesh=mesh, mp_policy=precision, offload_policy=offload)
+    for module in sharded(model):
+        module.set_gradient_divide_factor(1.0)
+        module.set_force_sum_reduction_for_comms(True)                   # gloo has no other
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")      # none is changed in place
+    return lambda tensor, param: distribute_tensor(tensor, mesh, param.placements, src_data_rank=None)
+
+
+def sharded(model):
+    return [module for module in model.modules() if isinstance(module, FSDPModule)]
+
+
+@contextlib.contextmanager
+def whole(model):
+    """Within, every process holds all weights of a sharded model, and no forward pass communicates."""
+    for module in sharded(model):
+        module.unshard()
+        module.set_reshard_after_forward(False, recurse=False)
+    try:
+        yield
+    finally:
+        for module in sharded(model):
+            module.set_reshard_after_forward(module is not model, recurse=False)
+            module.reshard()
+
+
+def local(tensor):
+    """This process's part of a sharded tensor; any other tensor itself."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def export(model, tokenizer, directory, args):
+    """Write the whole model, gathered tensor by tensor into the first process's host memory."""
+    weights = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=bool(
+        sharded(model)))) if dist.is_initialized() else model.state_dict()
+    weights = {name: weight.to(getattr(torch, args.dtype)) for name, weight in weights.items()}
+    first(save, model, tokenizer, directory, weights)
+
+
+def missing_processes(seconds=5):
+    """Which processes do not answer a roll call within some seconds: they are gone, or stuck."""
+    store, (rank, world) = dist.distributed_c10d._get_default_store(), processes()
+    store.set(f"here {rank}", "")
+    for _ in range(10 * seconds):
+        if not (missing := [other for other in range(world) if not store.check([f"here {other}"])]):
+            break
+        time.sleep(0.1)
+    return missing
+
+
+# ---- 9. Start and end ------------------------------------------------------------------------------------------------
+
+def load_model(args):
+    """The model that the run starts from -> (model, tokenizer)."""
+    if args.fsdp:
+        return load(args.base, args.device, torch.float32, args.template, shard=lambda model: shard(model, args))
+    return load(args.base, args.device, getattr(torch, args.dtype), args.template)
+
 
 def load_all(args):
     """Load what the flags name -> (model, tokenizer, task)."""
-    task = verifiers.get_task(args.task, args.data)
+    task = verifiers.get_task(args.task, args.data, args.skip_broken_lines)
     if not task.train:
         raise verifiers.DataError(f"task {args.task} is for evaluation only: train on another one")
     if args.reward:
@@ -943,8 +1156,8 @@ def load_all(args):
     if args.device == "cpu" and args.model == "tiny":
         torch.set_num_threads(1)            # its tensors are so small that more threads mostly wait for each other
     if not args.resume:
-        args.base = str(tiny_base(args, task)) if args.model == "tiny" else args.model
-    model, tokenizer = load(args.base, args.device, getattr(torch, args.dtype), args.template)
+        args.base = str(first(tiny_base, args, task)) if args.model == "tiny" else args.model
+    model, tokenizer = load_model(args)
     model.checkpoint_blocks = args.activation_checkpointing
     if args.compile:
         try:
@@ -975,8 +1188,10 @@ def describe(model, tokenizer, task, args):
 
 
 def main(argv=None):
-    args = parse_args(argv)
-    began = time.perf_counter()
+    with contextlib.redirect_stderr(io.StringIO() if int(os.environ.get("RANK", 0)) else sys.stderr):
+        args = parse_args(argv)                         # one complaint about the flags is enough
+    join_processes(args.timeout)
+    args.name, began = first(lambda: args.name), time.perf_counter()        # it may hold the time of day
     model, tokenizer, task = load_all(args)
     describe(model, tokenizer, task, args)
     run, optimizer, picker = Path(args.runs, args.name), Optimizer(model, args), Picker(task.train, args)
@@ -985,14 +1200,12 @@ def main(argv=None):
         preflight(model, tokenizer, task, args, optimizer)
         if args.preflight:
             return
-    reference = None
-    if args.kl_coef or args.kl_cap:
-        reference = load(args.base, args.device, getattr(torch, args.dtype), args.template)[0].requires_grad_(False)
-    write_config(args, run)
+    reference = load_model(args)[0].requires_grad_(False) if args.kl_coef or args.kl_cap else None
+    first(write_config, args, run)
     if start > args.steps:
         raise ModelError(f"{run} has already made {start} steps: give --steps a larger number")
     if args.resume:
-        cut_logs(run, start)
+        first(cut_logs, run, start)
         print(f"continuing {run} after step {start} of {args.steps}")
     print(COLUMNS)
     if start == 0:
@@ -1002,27 +1215,43 @@ def main(argv=None):
             ("truncated", "truncated"))}
         print_row(row)
         append_jsonl(run / "metrics.jsonl", row)
-    try:
-        with StopSignal() as stop:
+    with StopSignal() as stop:
+        try:
             train_rlvr(model, tokenizer, task, args, optimizer, picker, run, stop, start, reference)
-    except KeyboardInterrupt as stop:
-        done = f"a checkpoint of step {stop.args[0]} is saved" if stop.args else "nothing more was saved"
-        sys.exit(f"stopped; {done}. Continue with: python train.py --resume --name {args.name}")
-    except NonFinite as error:
+        except (KeyboardInterrupt, NonFinite, Drifted, RuntimeError, ModelError) as error:
+            leave(error, args, run, optimizer, picker)
+    export(model, tokenizer, run / "final", args)
+    before, *_, after = (row for row in first(read_metrics, run) if "eval_accuracy" in row)
+    print(f"held-out accuracy {before['eval_accuracy']:.3f} -> {after['eval_accuracy']:.3f} (greedy, "
+          f"n={after['eval_n']}) in {time.perf_counter() - began:.0f} s; model in {run / 'final'}")
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def leave(error, args, run, optimizer, picker):
+    """End a run before its last step: save what can be saved, and say what happened and how to go on."""
+    again = f"Continue with: python train.py --resume --name {args.name}"
+    if isinstance(error, KeyboardInterrupt):
+        done = f"a checkpoint of step {error.args[0]} is saved" if error.args else "nothing more was saved"
+        message = f"stopped; {done}. {again}"
+    elif isinstance(error, NonFinite):
         step, loss, grad_norm, rollouts, advantages = error.args
-        torch.save({"step": step, "rollouts": vars(rollouts), "advantages": advantages}, run / "bad_batch.pt")
+        batch = {"step": step, "rollouts": vars(rollouts), "advantages": advantages}
+        first(torch.save, batch, run / "bad_batch.pt")
         save_checkpoint(run, step - 1, optimizer, picker)               # the update was not made: still the last good
-        sys.exit(f"error: step {step} has loss {loss} and gradient norm {grad_norm}. The batch is in "
-                 f"{run / 'bad_batch.pt'}, the weights before it in {run / 'checkpoints'}. Try a lower --lr")
-    except Drifted as error:
+        message = (f"error: step {step} has loss {loss} and gradient norm {grad_norm}. The batch is in "
+                   f"{run / 'bad_batch.pt'}, the weights before it in {run / 'checkpoints'}. Try a lower --lr")
+    elif isinstance(error, Drifted):
         step, kl = error.args
         save_checkpoint(run, step, optimizer, picker)
-        sys.exit(f"stopped after step {step}: the KL from the start is {kl:.1f} nats per completion, above --kl-cap "
-                 f"{args.kl_cap}. The weights are in {run / 'checkpoints'}")
-    save(model, tokenizer, run / "final")
-    first, *_, last = (row for row in read_metrics(run) if "eval_accuracy" in row)
-    print(f"held-out accuracy {first['eval_accuracy']:.3f} -> {last['eval_accuracy']:.3f} (greedy, n={last['eval_n']}) "
-          f"in {time.perf_counter() - began:.0f} s; model in {run / 'final'}")
+        message = (f"stopped after step {step}: the KL from the start is {kl:.1f} nats per completion, above --kl-cap "
+                   f"{args.kl_cap}. The weights are in {run / 'checkpoints'}")
+    elif dist.is_initialized() and (missing := missing_processes()):
+        message = (f"error: no answer from process {', '.join(map(str, missing))} of {processes()[1]}: it has ended or "
+                   f"hangs. Saved is the last checkpoint. {again}")
+    else:
+        raise error
+    sys.exit(message if processes()[0] == 0 or "no answer" in message else 1)
 
 
 if __name__ == "__main__":

@@ -2287,9 +2287,9 @@ def humaneval() -> Task:
     return Task("humaneval", [], read_problems(path), PROGRAM, code_reward, "for evaluation only")
 
 
-def from_file(path, hold_out=True) -> Task:
+def from_file(path, hold_out=True, skip_broken=False) -> Task:
     """A task out of a file: one problem in ten is held out, or all of them are the test."""
-    problems = read_problems(path)
+    problems = read_problems(path, skip_broken)
     train, test = ([p for p in problems if hold_out and not held_out(p)],
                    [p for p in problems if not hold_out or held_out(p)])
     if hold_out and not train or not test:
@@ -2303,38 +2303,41 @@ TASKS = {"arithmetic": arithmetic, "one-digit": one_digit, "math": math_task, "m
          "aime24": aime24, "amc23": amc23, "humaneval": humaneval}
 
 
-def get_task(name: str, data=None) -> Task:
+def get_task(name: str, data=None, skip_broken=False) -> Task:
     """The task of that name, or the one made from a file of problems."""
     if data is not None:
-        return from_file(data)
+        return from_file(data, skip_broken=skip_broken)
     if name not in TASKS:
         raise DataError(f"there is no task {name!r}: choose one of {', '.join(TASKS)}, or pass a file with --data")
     return TASKS[name]()
 
 
-def read_problems(path) -> list[dict]:
+def read_problems(path, skip_broken=False) -> list[dict]:
     """The problems of a .jsonl file (one object a line) or of a .json file (one list), also gzipped; _problem says
-    which columns are read. Raises DataError with the line."""
+    which columns are read. Raises DataError with the first broken line, or prints the numbers of those it skipped."""
     try:
         with (gzip.open if str(path).endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
             text = file.read()
+        listed = text.lstrip().startswith("[")
+        rows = json.loads(text) if listed else text.split("\n")     # splitlines would also split at U+2028, in a text
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read ({error})") from error
-    try:
-        rows = enumerate(json.loads(text), 1) if text.lstrip().startswith("[") else _json_lines(text)
-        return [_problem(row, f"{path}, {'entry' if text.lstrip().startswith('[') else 'line'} {n}") for n, row in rows]
     except json.JSONDecodeError as error:
-        raise DataError(f"{path}, line {getattr(error, 'row', error.lineno)}: not valid JSON ({error.msg})") from None
-
-
-def _json_lines(text):
-    for n, line in enumerate(text.split("\n"), 1):            # splitlines would also split at U+2028, within a text
-        if line.strip():
-            try:
-                yield n, json.loads(line)
-            except json.JSONDecodeError as error:
-                error.row = n
-                raise
+        raise DataError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
+    problems, broken = [], []
+    for n, row in enumerate(rows, 1):
+        where = f"{path}, {'entry' if listed else 'line'} {n}"
+        try:
+            if listed or row.strip():
+                problems.append(_problem(row if listed else json.loads(row), where))
+        except (json.JSONDecodeError, DataError) as error:
+            trouble = str(error) if isinstance(error, DataError) else f"{where}: not valid JSON ({error.msg})"
+            if not skip_broken:
+                raise DataError(f"{trouble} (--skip-broken-lines goes on without such lines)") from None
+            broken.append(n)
+    if broken:
+        print(f"{path}: skipped {len(broken)} of {len(rows)} lines, which are broken: {', '.join(map(str, broken))}")
+    return problems
 
 
 def _problem(row, where):
