@@ -488,7 +488,7 @@ def save_checkpoint(run, step, optimizer, picker):
         first(shutil.rmtree, partial, ignore_errors=True)
         dcp.save(optimizer.state(), checkpoint_id=partial, no_dist=not dist.is_initialized())
         first(commit)
-    except Exception as error:                          # a full disk has many names
+    except (Exception, dcp.api.CheckpointException) as error:          # a full disk has many names
         shutil.rmtree(partial, ignore_errors=True)
         raise ModelError(f"{path}: cannot write the checkpoint ({reason_of(error)}). Free some space, then continue "
                          f"with --resume --name {run.name}") from error
@@ -503,7 +503,7 @@ def load_checkpoint(run, optimizer, picker):
             progress = first(lambda path=path: json.loads((path / "progress.json").read_text()))
             state = optimizer.state()
             dcp.load(state, checkpoint_id=path, no_dist=not dist.is_initialized())
-        except Exception as error:                      # cut short, damaged, or of another model
+        except (Exception, dcp.api.CheckpointException) as error:      # cut short, damaged, or of another model
             print(f"{path}: cannot be used ({type(error).__name__}: {reason_of(error)}); trying the one before")
             continue
         optimizer.load_state(state, progress["updates"])

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -53,7 +54,7 @@ def test_a_run_and_its_files(tmp_path, capsys):
     assert sum(s["reward"] for s in samples if s["step"] == 2) / 16 == pytest.approx(rows[2]["reward"])
     flags = json.loads((folder / "config.json").read_text())["flags"]
     assert flags["steps"] == 5 and flags["lr"] == train.PRESETS["one-digit"]["lr"] and flags["model"] == "tiny"
-    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["step_000004.pt", "step_000005.pt"]
+    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["step_000004", "step_000005"]
     assert {"config.json", "model.safetensors", "tokenizer.json", "generation_config.json"} <= {
         path.name for path in (folder / "final").iterdir()}
     model, tokenizer = load(folder / "final")
@@ -103,10 +104,10 @@ def test_ctrl_c_then_resume_equals_an_uninterrupted_run(tmp_path):
 
 def test_resume_goes_on_to_more_steps_and_skips_a_damaged_checkpoint(tmp_path, capsys):
     folder = run(tmp_path, "--steps", "4")
-    os.truncate(folder / "checkpoints" / "step_000004.pt", 1000)
+    os.truncate(folder / "checkpoints" / "step_000004" / "__0_0.distcp", 1000)
     train.main(["--resume", "--runs", str(tmp_path), "--steps", "6"])
     out = capsys.readouterr().out
-    assert "step_000004.pt: cannot be used" in out and "after step 2 of 6" in out
+    assert "step_000004: cannot be used" in out and "after step 2 of 6" in out
     assert [row["step"] for row in metrics(folder)] == [0, 1, 2, 3, 4, 5, 6]
     with pytest.raises(train.ModelError, match="already made 6 steps"):
         train.main(["--resume", "--runs", str(tmp_path), "--steps", "3"])
@@ -115,7 +116,7 @@ def test_resume_goes_on_to_more_steps_and_skips_a_damaged_checkpoint(tmp_path, c
 def test_resume_does_not_start_over_when_all_checkpoints_are_damaged(tmp_path):
     folder = run(tmp_path, "--steps", "2")
     before = (folder / "metrics.jsonl").read_text()
-    os.truncate(folder / "checkpoints" / "step_000002.pt", 1000)
+    (folder / "checkpoints" / "step_000002" / "progress.json").unlink()
     with pytest.raises(train.ModelError, match="no checkpoint can be used"):
         train.main(["--resume", "--runs", str(tmp_path), "--steps", "4"])
     assert (folder / "metrics.jsonl").read_text() == before
@@ -124,7 +125,7 @@ def test_resume_does_not_start_over_when_all_checkpoints_are_damaged(tmp_path):
 def test_resume_of_a_run_that_saved_nothing_starts_over(tmp_path):
     folder = run(tmp_path, "--steps", "3", "--save-every", "100")
     for checkpoint in (folder / "checkpoints").iterdir():
-        checkpoint.unlink()
+        shutil.rmtree(checkpoint)
     first = without_clock(metrics(folder))
     train.main(["--resume", "--runs", str(tmp_path)])
     assert without_clock(metrics(folder)) == first
@@ -151,8 +152,9 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_loses_nothing(tmp_path, m
     folder = tmp_path / "run"
     bad = torch.load(folder / "bad_batch.pt", weights_only=True)
     assert bad["step"] == 3 and bad["advantages"].isnan().any() and bad["rollouts"]["ids"].shape[0] == 16
-    state = torch.load(folder / "checkpoints" / "step_000002.pt", weights_only=True)
-    assert state["step"] == 2 and all(w.isfinite().all() for w in state["weights"].values())
+    optimizer = train.Optimizer(load(next((tmp_path / "base").iterdir()))[0], None)
+    assert train.load_checkpoint(folder, optimizer, Namespace()) == 2
+    assert all(w.isfinite().all() for w in optimizer.state()["weights"].values())
     assert [row["step"] for row in metrics(folder)] == [0, 1, 2]
 
 
@@ -243,7 +245,7 @@ def test_fp32_masters_keep_the_small_steps_that_bf16_weights_lose():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_optimizer_is_torchs_adamw_on_fp32_weights_bit_for_bit(dtype):
+def test_the_optimizer_is_torchs_adamw_on_fp32_weights_bit_for_bit(tmp_path, dtype):
     args = Namespace(lr=3e-6, lr_warmup=2, lr_final=0.1, steps=9, max_grad_norm=1.0)
     model = Qwen3(Config.tiny(20, 0)).init_weights(torch.Generator().manual_seed(0)).to(dtype)
     optimizer, twin = train.Optimizer(model, args), [p.detach().float().clone() for p in model.parameters()]
@@ -259,8 +261,10 @@ def test_the_optimizer_is_torchs_adamw_on_fp32_weights_bit_for_bit(dtype):
         reference.step()
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(masters(optimizer), twin))
     assert all((p.float() - m).abs().le(m.abs() * 2**-8).all() for p, m in zip(model.parameters(), twin))
-    again = train.Optimizer(Qwen3(model.config).to(dtype), args)               # and it survives a checkpoint
-    again.load_state(optimizer.state())
+    again, problems = train.Optimizer(Qwen3(model.config).to(dtype), args), {"next": 7, "visits": {3: [0.5]}}
+    train.save_checkpoint(tmp_path, 9, optimizer, Namespace(state=problems))   # and it survives a checkpoint
+    picker = Namespace()
+    assert train.load_checkpoint(tmp_path, again, picker) == 9 and picker.state == problems and again.updates == 9
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(masters(again), twin))
     assert all(torch.equal(again.params[name], p) for name, p in model.named_parameters())
 
