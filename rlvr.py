@@ -487,8 +487,8 @@ def microbatches(rollouts, keep, max_tokens, rank=0, world=1):
     (index tensor, 1.0). Longest rows first: rows of similar length share a batch (little padding), and if memory
     is short it shows at once.
 
-    With `world` processes, those of process `rank`: every world-th of at least so many. All get equally many, since each
-    forward and backward pass of a sharded model waits for the others: the shortest row fills up, with 0.0 for 1.0.
+    With `world` processes, those of process `rank`: every world-th of at least so many. All get equally many, since
+    each forward and backward pass of a sharded model waits for the others: the shortest row fills up, with 0.0 for 1.0.
     """
     totals = rollouts.prompt_lengths + rollouts.lengths
     order = totals.masked_fill(~keep, 0).argsort(descending=True, stable=True)[:int(keep.sum())]

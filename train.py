@@ -722,12 +722,14 @@ def memory_estimate(model, args, rows, width, world=None):
 
 
 def memory_of(device):
-    """Bytes of memory of the device, None if unknown."""
+    """Bytes of memory for this process, None if unknown."""
     if device == "cuda":
         return torch.cuda.get_device_properties(0).total_memory
     if device == "mps":
         return torch.mps.recommended_max_memory()
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
+    if not hasattr(os, "sysconf"):
+        return None
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
 
 def memory_used(device):

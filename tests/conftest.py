@@ -20,6 +20,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: needs minutes or gigabytes; runs with --slow")
+    config.addinivalue_line("filterwarnings", "ignore:torch.distributed is disabled")
 
 
 def pytest_collection_modifyitems(config, items):

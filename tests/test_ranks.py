@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 
 import numpy
@@ -11,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import ranks
 import train
@@ -102,9 +105,8 @@ def test_every_process_makes_equally_many_passes_over_parts_of_the_same_rows(mod
 # ---- Whole runs ------------------------------------------------------------------------------------------------------
 
 # A reward by chance: from random weights on nothing else is ever paid.
-FLAGS = ["--task", "one-digit", "--reward", "random", "--device", "cpu", "--prompts-per-step", "8",
-         "--num-samples", "8", "--eval-every", "2", "--eval-problems", "9", "--save-every", "2", "--lr", "1e-3", "--lr-final",
-         "1"]
+FLAGS = ["--task", "one-digit", "--reward", "random", "--device", "cpu", "--prompts-per-step", "8", "--num-samples", "8",
+         "--eval-every", "2", "--eval-problems", "9", "--save-every", "2", "--lr", "1e-3", "--lr-final", "1"]
 
 
 def main(*flags):
@@ -161,6 +163,21 @@ def test_a_run_goes_on_in_any_number_of_processes(runs):
         assert said == [None] * world and agree(runs / name, runs / "whole", exactly=name == "again")
 
 
+def test_torchrun_starts_it_and_bf16_is_for_computing_only(runs):
+    """With a learning rate at which weights kept in bf16 would not move, those of a sharded run do."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone", "train.py",
+               *FLAGS, "--runs", str(runs), "--name", "bf16", "--steps", "2", "--fsdp", "--dtype", "bfloat16", "--lr",
+               "1e-6"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert said.stdout.splitlines()[-1].startswith("held-out accuracy 0.") and said.returncode == 0, said.stderr
+    checkpoint, = (runs / "bf16" / "checkpoints").iterdir()
+    base = load_file(next((runs / "base").iterdir()) / "model.safetensors")
+    now = {name: torch.zeros_like(weight) for name, weight in base.items()}
+    train.dcp.load({"weights": now}, checkpoint_id=checkpoint, no_dist=True)
+    assert all(0 < (now[name] - base[name]).abs().max() < 3e-6 for name in base)
+    assert weights(runs / "bf16").dtype == torch.bfloat16
+
+
 def test_a_damaged_part_of_a_checkpoint_is_refused_and_the_one_before_is_taken(runs, capfd):
     ranks.run(2, main, *FLAGS, "--runs", str(runs), "--name", "cut", "--steps", "4", "--fsdp")
     part = runs / "cut" / "checkpoints" / "step_000004" / "__1_0.distcp"
@@ -185,8 +202,8 @@ def slow_main(seconds, *flags):
 
 def begin(folder, world, name, *flags):
     """Start an endless run, and wait for its second step -> (processes, queue)."""
-    processes, queue = ranks.start(world, slow_main, 0.3, *FLAGS, "--runs", str(folder), "--name", name, "--steps", "999",
-                                   *flags)
+    processes, queue = ranks.start(world, slow_main, 0.3, *FLAGS, "--runs", str(folder), "--name", name, "--steps",
+                                   "999", *flags)
     path, deadline = folder / name / "metrics.jsonl", time.time() + 60
     while not (path.exists() and path.read_text().count("\n") > 2) and time.time() < deadline:
         time.sleep(0.05)
@@ -236,6 +253,33 @@ def test_flags_that_need_torchrun(flags, message, capsys):
     with pytest.raises(SystemExit):
         train.parse_args(flags)
     assert message in capsys.readouterr().err
+
+
+class Collectives(TorchDispatchMode):
+    """Counts what torch.distributed does."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += function.namespace == "c10d"
+        return function(*args, **kwargs or {})
+
+
+def collectives_while_sampling(folder):
+    join_processes(minutes=1)
+    args = train.parse_args(["--task", "one-digit", "--device", "cpu", "--num-samples", "4", "--fsdp"])
+    args.base, rank = str(folder / "base"), dist.get_rank()
+    model = train.load_model(args)[0]
+    with train.whole(model), Collectives() as inside:
+        sample(model, [[2, 3, 4]], 4, 10 + 10 * rank)                       # one samples for longer than the other
+    with Collectives() as outside:
+        model(torch.zeros(1, 1, dtype=torch.long))
+    return inside.count, outside.count
+
+
+def test_the_token_loop_of_a_sharded_model_has_no_collective(alone):
+    """Outside of `whole` each forward pass gathers the two blocks and the root."""
+    assert ranks.run(2, collectives_while_sampling, alone[0]) == [(0, 3), (0, 3)]
 
 
 # ---- Memory ----------------------------------------------------------------------------------------------------------
