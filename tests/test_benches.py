@@ -14,6 +14,7 @@ from model import Config, Qwen3, save, symbol_tokenizer
 
 @pytest.mark.parametrize("command, key", [
     (["bench_verifiers.py", "--seconds", "0.01"], "per_second"),
+    (["bench_ranks.py", "--table"], "gigabytes"),
     (["bench_sampling.py", "--rows", "8", "--max-new-tokens", "4", "--repeats", "1"], None),
 ])
 def test_a_benchmark_ends_with_a_json_object(command, key):
