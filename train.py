@@ -18,6 +18,7 @@ import functools
 import hashlib
 import inspect
 import io
+import itertools
 import json
 import math
 import os
@@ -26,6 +27,7 @@ import re
 import shutil
 import signal
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -827,8 +829,8 @@ def evaluate_both(model, tokenizer, task, args):
 def evaluate_shared(model, tokenizer, task, problems, args, num_samples, temperature, seed, label):
     """evaluate, shared out among the processes by problems -> (summary, records) of all of them."""
     mine, records = share(range(len(problems))), []
-    if mine:
-        with whole(model):
+    with whole(model):
+        if mine:                                                        # there may be more processes than problems
             records = evaluate(model, tokenizer, task, problems[mine.start:mine.stop], num_samples, temperature,
                                args.max_new_tokens, seed, cache_tokens=args.cache_tokens, label=label,
                                compiled=args.compile, rows=range(mine.start * num_samples, mine.stop * num_samples))[1]
@@ -1126,15 +1128,33 @@ def export(model, tokenizer, directory, args):
     first(save, model, tokenizer, directory, weights)
 
 
+def show_pulse():
+    """Count in the store of torchrun, for missing_processes, as long as this process lives and is not stopped."""
+    store, rank = dist.distributed_c10d._get_default_store(), dist.get_rank()
+
+    def beat():
+        with contextlib.suppress(RuntimeError):                         # the store is gone: so is the run
+            for count in itertools.count():
+                store.set(f"pulse {rank}", str(count))
+                time.sleep(0.5)
+    threading.Thread(target=beat, daemon=True).start()
+
+
 def missing_processes(seconds=5):
-    """Which processes do not answer a roll call within some seconds: they are gone, or stuck."""
+    """Which processes have ended or were stopped: those without a pulse. If all have one, those that do not answer a
+    roll call: they hang in something. Ends all communication, so that whoever waits for this process gets to know."""
     store, (rank, world) = dist.distributed_c10d._get_default_store(), processes()
     store.set(f"here {rank}", "")
+    threading.Thread(target=dist.destroy_process_group, daemon=True).start()        # it may hang itself
+
+    def pulses():
+        return [store.get(f"pulse {other}") for other in range(world)]
+    before = pulses()
     for _ in range(10 * seconds):
-        if not (missing := [other for other in range(world) if not store.check([f"here {other}"])]):
-            break
+        if not (silent := [other for other in range(world) if not store.check([f"here {other}"])]):
+            return []
         time.sleep(0.1)
-    return missing
+    return [other for other, (old, new) in enumerate(zip(before, pulses())) if old == new] or silent
 
 
 # ---- 9. Start and end ------------------------------------------------------------------------------------------------
@@ -1193,6 +1213,8 @@ def main(argv=None):
     with contextlib.redirect_stderr(io.StringIO() if int(os.environ.get("RANK", 0)) else sys.stderr):
         args = parse_args(argv)                         # one complaint about the flags is enough
     join_processes(args.timeout)
+    if dist.is_initialized():
+        show_pulse()
     args.name, began = first(lambda: args.name), time.perf_counter()        # it may hold the time of day
     model, tokenizer, task = load_all(args)
     describe(model, tokenizer, task, args)
@@ -1220,7 +1242,7 @@ def main(argv=None):
     with StopSignal() as stop:
         try:
             train_rlvr(model, tokenizer, task, args, optimizer, picker, run, stop, start, reference)
-        except (KeyboardInterrupt, NonFinite, Drifted, RuntimeError, ModelError) as error:
+        except (KeyboardInterrupt, NonFinite, Drifted, RuntimeError, OSError, ModelError) as error:
             leave(error, args, run, optimizer, picker)
     export(model, tokenizer, run / "final", args)
     before, *_, after = (row for row in first(read_metrics, run) if "eval_accuracy" in row)
@@ -1232,7 +1254,7 @@ def main(argv=None):
 
 def leave(error, args, run, optimizer, picker):
     """End a run before its last step: save what can be saved, and say what happened and how to go on."""
-    again = f"Continue with: python train.py --resume --name {args.name}"
+    again, (rank, world) = f"Continue with: python train.py --resume --name {args.name}", processes()
     if isinstance(error, KeyboardInterrupt):
         done = f"a checkpoint of step {error.args[0]} is saved" if error.args else "nothing more was saved"
         message = f"stopped; {done}. {again}"
@@ -1249,11 +1271,13 @@ def leave(error, args, run, optimizer, picker):
         message = (f"stopped after step {step}: the KL from the start is {kl:.1f} nats per completion, above --kl-cap "
                    f"{args.kl_cap}. The weights are in {run / 'checkpoints'}")
     elif dist.is_initialized() and (missing := missing_processes()):
-        message = (f"error: no answer from process {', '.join(map(str, missing))} of {processes()[1]}: it has ended or "
+        message = (f"error: no answer from process {', '.join(map(str, missing))} of {world}: it has ended or "
                    f"hangs. Saved is the last checkpoint. {again}")
+    elif isinstance(error, OSError):                        # a log that could not be written, as on a full disk
+        message = f"error: {error}. Saved is the last checkpoint. {again}"
     else:
         raise error
-    sys.exit(message if processes()[0] == 0 or "no answer" in message else 1)
+    sys.exit(message if rank == 0 or "no answer" in message else 1)
 
 
 if __name__ == "__main__":

@@ -154,6 +154,26 @@ def test_a_full_disk_while_saving_keeps_the_last_checkpoint_and_says_what_to_do(
     assert same_as(whole, whole.with_name("full"))
 
 
+def full_log(*flags):
+    """The log cannot take the row of step 7."""
+    ordinary = train.append_jsonl
+
+    def append(path, *rows):
+        if rows[0]["step"] == 7:
+            raise OSError(28, "No space left on device", str(path))
+        ordinary(path, *rows)
+    train.append_jsonl = append
+    return main(*flags)
+
+
+def test_a_full_disk_while_logging_says_how_to_go_on(whole):
+    flags = "--runs", str(whole.parent), "--name", "log"
+    said, = ranks.run(1, full_log, *FLAGS, *flags)
+    assert "No space left on device" in said and "metrics.jsonl" in said and "--resume --name log" in said
+    assert ranks.run(1, main, "--resume", *flags) == [None]
+    assert same_as(whole, whole.with_name("log"))
+
+
 def test_a_truncated_checkpoint_costs_only_the_steps_since_the_one_before(whole):
     folder = shutil.copytree(whole, whole.with_name("truncated"))
     last = folder / "checkpoints" / f"step_{saved(folder):06d}" / "__0_0.distcp"

@@ -1,5 +1,6 @@
 """Many processes: whatever their number, the answer is that of one. Two and four of them, on the CPU (gloo)."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -32,6 +33,7 @@ VARIANTS = {
     "ppo twice": ["--updates-per-batch", "2"],
     "gspo twice": ["--updates-per-batch", "2", "--loss", "gspo", "--loss-norm", "sequence", "--clip", "3e-4", "4e-4"],
     "cispo twice": ["--updates-per-batch", "2", "--loss", "cispo"],
+    "untied": [],
     "kl twice": ["--kl-coef", "0.1", "--updates-per-batch", "2"],
 }
 
@@ -42,6 +44,8 @@ def base_and_batches(folder):
     tokenizer = symbol_tokenizer([*"0123456789+="])
     model = Qwen3(Config.tiny(tokenizer.num_tokens, 0)).init_weights(torch.Generator().manual_seed(0))
     save(model, tokenizer, folder / "base")
+    untied = Qwen3(dataclasses.replace(model.config, tie_word_embeddings=False))
+    save(untied.init_weights(torch.Generator().manual_seed(1)), tokenizer, folder / "untied")
     torch.manual_seed(0)
     advantages = torch.randn(3, 4, 4)
     advantages[0, 2:] = 0
@@ -58,7 +62,7 @@ def three_updates(folder, fsdp, variants):
     for name in variants:
         args = train.parse_args(["--task", "one-digit", "--device", "cpu", "--lr", "1e-4", "--micro-batch-tokens", "99",
                                  "--num-samples", "4", *["--fsdp"] * fsdp, *VARIANTS[name]])
-        args.base, args.max_new_tokens = str(folder / "base"), 16
+        args.base, args.max_new_tokens = str(folder / ("untied" if name == "untied" else "base")), 16
         model = train.load_model(args)[0]
         reference = train.load_model(args)[0].requires_grad_(False) if args.kl_coef else None
         optimizer, numbers = train.Optimizer(model, args), []
@@ -88,7 +92,7 @@ def test_an_update_is_that_of_one_process_for_every_loss(alone, world, fsdp):
     for result in ranks.run(world, three_updates, folder, fsdp, VARIANTS):
         for name, (numbers, weights) in expected.items():
             assert numpy.allclose(result[name][0], numbers, rtol=1e-5, atol=1e-6), name
-            assert abs(weights - start).max() > 1e-4                                     # it did move
+            assert name == "untied" or abs(weights - start).max() > 1e-4                 # it did move
             assert abs(result[name][1] - weights).max() < 1e-5, name
 
 
@@ -105,8 +109,8 @@ def test_every_process_makes_equally_many_passes_over_parts_of_the_same_rows(mod
 # ---- Whole runs ------------------------------------------------------------------------------------------------------
 
 # A reward by chance: from random weights on nothing else is ever paid.
-FLAGS = ["--task", "one-digit", "--reward", "random", "--device", "cpu", "--prompts-per-step", "8", "--num-samples", "8",
-         "--eval-every", "2", "--eval-problems", "9", "--save-every", "2", "--lr", "1e-3", "--lr-final", "1"]
+FLAGS = ["--task", "one-digit", "--reward", "random", "--device", "cpu", "--prompts-per-step", "8", "--num-samples",
+         "8", "--eval-every", "2", "--eval-problems", "9", "--save-every", "2", "--lr", "1e-3", "--lr-final", "1"]
 
 
 def main(*flags):
@@ -157,8 +161,10 @@ def test_a_run_goes_on_in_any_number_of_processes(runs):
     depends on --steps only through its decay, which is off here."""
     ranks.run(2, main, *FLAGS, "--runs", str(runs), "--name", "whole", "--steps", "4", "--fsdp")
     ranks.run(2, main, *FLAGS, "--runs", str(runs), "--name", "half", "--steps", "2", "--fsdp")
-    for name, world, flags in (("again", 2, ["--fsdp"]), ("alone", 1, []), ("shards", 4, ["--fsdp"])):
-        shutil.copytree(runs / "half", runs / name)
+    ranks.run(2, main, *FLAGS, "--runs", str(runs), "--name", "replicas", "--steps", "2")
+    for name, before, world, flags in (("again", "half", 2, ["--fsdp"]), ("alone", "half", 1, []),
+                                       ("shards", "half", 4, ["--fsdp"]), ("one of two", "replicas", 1, [])):
+        shutil.copytree(runs / before, runs / name)
         said = ranks.run(world, main, "--resume", "--runs", str(runs), "--name", name, "--steps", "4", *flags)
         assert said == [None] * world and agree(runs / name, runs / "whole", exactly=name == "again")
 
@@ -176,6 +182,11 @@ def test_torchrun_starts_it_and_bf16_is_for_computing_only(runs):
     train.dcp.load({"weights": now}, checkpoint_id=checkpoint, no_dist=True)
     assert all(0 < (now[name] - base[name]).abs().max() < 3e-6 for name in base)
     assert weights(runs / "bf16").dtype == torch.bfloat16
+
+
+def test_more_processes_than_problems_to_evaluate(runs):
+    flags = [*FLAGS, "--runs", str(runs), "--name", "few", "--steps", "2", "--eval-problems", "1", "--fsdp"]
+    assert ranks.run(2, main, *flags) == [None, None]
 
 
 def test_a_damaged_part_of_a_checkpoint_is_refused_and_the_one_before_is_taken(runs, capfd):
@@ -216,8 +227,29 @@ def test_when_a_process_dies_or_hangs_the_others_stop_and_name_it(tmp_path, how,
     os.kill(processes[1].pid, how)
     said = dict(queue.get(timeout=60)[:2] for _ in range(2))
     assert sorted(said) == [0, 2]
-    assert all("no answer from process 1 of 3" in message and "--resume --name run" in message
-               for message in said.values())
+    for message in said.values():
+        assert "no answer from process 1 of 3" in message and "--resume --name run" in message
+    processes[1].kill()
+
+
+def hanging_main(*flags):
+    """The second process never ends the sampling of step 2."""
+    calls, ordinary = [0], train.row_uniforms
+
+    def uniforms(*args):
+        calls[0] += 1
+        while calls[0] == 2 and int(os.environ["RANK"]) == 1:
+            time.sleep(0.1)
+        return ordinary(*args)
+    train.row_uniforms = uniforms                                       # called by roll_out only
+    return main(*flags)
+
+
+def test_a_process_that_hangs_in_python_is_named_too(tmp_path):
+    processes, queue = ranks.start(3, hanging_main, *FLAGS, "--runs", str(tmp_path), "--name", "run", "--steps", "9",
+                                   "--timeout", "0.05")
+    said = dict(queue.get(timeout=60)[:2] for _ in range(2))
+    assert sorted(said) == [0, 2] and all("no answer from process 1 of 3" in message for message in said.values())
     processes[1].kill()
 
 
