@@ -17,7 +17,6 @@ import contextlib
 import functools
 import hashlib
 import inspect
-import io
 import itertools
 import json
 import math
@@ -177,6 +176,8 @@ def parse_args(argv=None):
     group.add_argument("--device", choices=["cpu", "cuda", "mps"], help="(default: the best the machine has)")
     group.add_argument("--dtype", choices=["float32", "bfloat16"], help="of the computation; the optimiser keeps fp32 "
                        "weights either way (default: bfloat16 on a GPU that has it, else float32)")
+    if int(os.environ.get("RANK", 0)):                  # of N processes the first complains, and then torchrun ends all
+        parser.error = lambda message: time.sleep(30)
     return resolve_args(parser, parser.parse_args(argv))
 
 
@@ -1210,8 +1211,7 @@ def describe(model, tokenizer, task, args):
 
 
 def main(argv=None):
-    with contextlib.redirect_stderr(io.StringIO() if int(os.environ.get("RANK", 0)) else sys.stderr):
-        args = parse_args(argv)                         # one complaint about the flags is enough
+    args = parse_args(argv)
     join_processes(args.timeout)
     if dist.is_initialized():
         show_pulse()
@@ -1248,8 +1248,6 @@ def main(argv=None):
     before, *_, after = (row for row in first(read_metrics, run) if "eval_accuracy" in row)
     print(f"held-out accuracy {before['eval_accuracy']:.3f} -> {after['eval_accuracy']:.3f} (greedy, "
           f"n={after['eval_n']}) in {time.perf_counter() - began:.0f} s; model in {run / 'final'}")
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 def leave(error, args, run, optimizer, picker):
@@ -1283,6 +1281,8 @@ def leave(error, args, run, optimizer, picker):
 if __name__ == "__main__":
     try:
         main()
+        if dist.is_initialized():
+            dist.destroy_process_group()
     except (ModelError, PreflightError, verifiers.DataError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
