@@ -108,9 +108,9 @@ SIX = {"short": tagged(thought(18)), "long": tagged(thought(142)), "rambling": t
 
 
 def compose(my):
-    """`reward`: a verifiers.ReasoningReward under which, of the six rollouts of notebook 3, *long* alone has the highest
-    advantage, *wrong* the lowest, *rambling* and *bilingual* are pushed down, and *short* and *no tags* are not.
-    verifiers.check_weights must not warn. (The chapter's Design B leaves *rambling* above zero.)"""
+    """`reward`: a verifiers.ReasoningReward under which, of the six rollouts of notebook 3, *long* alone has the
+    highest advantage, *wrong* the lowest, *rambling* and *bilingual* are pushed down, and *short* and *no tags* are
+    not. verifiers.check_weights must not warn. (The chapter's Design B leaves *rambling* above zero.)"""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         my["reward"].__post_init__()
@@ -145,9 +145,9 @@ def same_to_sympy(a, b):
 
 def break_the_grader(my):
     """`truth` and `answer`: two sympy objects that grade_answer judges wrongly when it reads their LaTeX. They may be
-    made of integers, fractions, + - * / and powers, pi, sin, cos, tan, intervals, finite sets, unions and tuples; all of
-    that it claims to read. sympy decides who is right. Hint: the grader is numeric, and it compares sets piece by piece;
-    evaluate=False keeps sympy from tidying up."""
+    made of integers, fractions, + - * / and powers, pi, sin, cos, tan, intervals, finite sets, unions and tuples; all
+    of that it claims to read. sympy decides who is right. Hint: the grader is numeric, and it compares sets piece by
+    piece; evaluate=False keeps sympy from tidying up."""
     truth, answer = my["truth"], my["answer"]
     for expression in (truth, answer):
         want(isinstance(expression, sympy.Basic), f"{expression!r} is no sympy object")
@@ -220,7 +220,8 @@ def off_policy(my):
 
 
 def pretend_log(kind, seed, turn=100):
-    """A log like metrics.jsonl. The held-out problems are always the same, so accuracies vary less than intervals say."""
+    """A log like metrics.jsonl. The held-out problems are always the same, so accuracies vary less than intervals
+    say."""
     rng, rows = random.Random(f"{kind} {seed}"), []
     for step in range(201):
         late = max(0, step - turn)
@@ -239,9 +240,9 @@ def pretend_log(kind, seed, turn=100):
 
 def alarm(my):
     """`alarm(rows)`: the rows of a metrics.jsonl -> the step at which reward and held-out accuracy come apart, or None.
-    Rows have step and reward; every tenth also eval_sampled_accuracy, eval_sampled_low and eval_sampled_high. On 25 logs
-    it must be silent where accuracy grows, stays, wobbles, or crashes *together with* the reward, and must ring within 50
-    steps of the step at which a policy begins to be paid for something else."""
+    Rows have step and reward; every tenth also eval_sampled_accuracy, eval_sampled_low and eval_sampled_high. On 25
+    logs it must be silent where accuracy grows, stays, wobbles, or crashes *together with* the reward, and must ring
+    within 50 steps of the step at which a policy begins to be paid for something else."""
     for kind in ("grows", "stays", "wobbles", "crashes", "hacked"):
         for seed in range(5):
             turn = 60 + 20 * seed
@@ -284,8 +285,8 @@ ONE_DIGIT = ["--task", "one-digit", "--prompts-per-step", "32", "--eval-every", 
 
 
 def collapse(my):
-    """`reward(completion)`, which sees no truth: trained on it for 30 steps, the model of --task one-digit (a+b modulo 10,
-    answered by one digit) must end happy and useless: mean reward at least 0.9, form right in at least 90 % of the
+    """`reward(completion)`, which sees no truth: trained on it for 30 steps, the model of --task one-digit (a+b modulo
+    10, answered by one digit) must end happy and useless: mean reward at least 0.9, form right in at least 90 % of the
     completions, but no more than 20 % of the answers right. That is the collapse to the form."""
     def paid(completion, problem):
         return float(my["reward"](completion)), verifiers.exact_reward(completion, problem)[1]
@@ -300,9 +301,10 @@ def collapse(my):
 
 
 def deadly_rate(my, seeds=(0, 1, 2)):
-    """`lives` and `dies`: two learning rates, dies at most 10 times lives, between which GRPO on --task one-digit breaks.
-    After 30 steps (32 problems x 16 completions, constant rate) training at `lives` must have got 20 % of the held-out
-    answers right with every seed, and at `dies` no more than 15 % with any (10 % is luck). Look at the entropy."""
+    """`lives` and `dies`: two learning rates, dies at most 10 times lives, between which GRPO on --task one-digit
+    breaks. After 30 steps (32 problems x 16 completions, constant rate) training at `lives` must have got 20 % of the
+    held-out answers right with every seed, and at `dies` no more than 15 % with any (10 % is luck). Look at the
+    entropy."""
     lives, dies = float(my["lives"]), float(my["dies"])
     want(0 < lives < dies <= 10 * lives, f"lives {lives} and dies {dies} are not 0 < lives < dies <= 10 * lives")
     report = []
@@ -316,13 +318,13 @@ def deadly_rate(my, seeds=(0, 1, 2)):
     return "\n".join(report)
 
 
-BUDGET, DEFAULT = 1280, 0.62        # completions, and what the default recipe has learnt from them (see README: step 10)
+BUDGET = 1280                       # completions
 
 
-def beat_the_default(my, seeds=(0, 1, 2), setting=("--model", "tiny", "--task", "arithmetic"), goal=DEFAULT + 0.1):
+def beat_the_default(my, seeds=(0, 1, 2), setting=("--model", "tiny", "--task", "arithmetic"), goal=0.75):
     """`flags`: a list of train.py's flags with which --task arithmetic learns more from 1,280 completions than by
-    default. After 10 of 100 steps of 128 completions the default recipe answers 62 % of the held-out problems right, sampled
-    (mean of five seeds; 52 to 73 %). Reach 72 % on the mean of seeds 0, 1 and 2 from at most 1,280 completions each.
+    default. After 10 of 100 steps of 128 completions the default recipe answers 62 % of the held-out problems right,
+    sampled (five seeds: 52 to 73 %). Reach 75 % on the mean of seeds 0, 1 and 2 from at most 1,280 completions each.
     Anything but the base, the task, the reward and the seed may be changed."""
     flags, got = [str(flag) for flag in my["flags"]], []
     fixed = {"--model", "--task", "--data", "--reward", "--seed", "--warmup-steps", "--eval-problems", "--temperature"}

@@ -50,6 +50,28 @@ def test_every_name_in_the_file_table_exists():
                 thing = getattr(thing, part)
 
 
+def test_everything_in_the_chapter_map_exists(capsys):
+    """Its columns: chapter | names in the scripts, or flags | tests | N: heading in notebook N, or an exercise."""
+    tests = "".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
+    flags = known_flags(train.parse_args, capsys)
+    section, = re.findall(r"^## Chapter map\n.*?(?=^## )", README, flags=re.M | re.S)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if line[:1] == "|"][2:]
+    assert len(rows) > 30
+    for chapter, code, named, place in rows:
+        for name in re.findall(r"`([\w.-]+)`", code):
+            scripts = (verifiers, model, rlvr, evaluation, train)
+            assert name in flags or any(hasattr(script, name.partition(".")[0]) for script in scripts), (chapter, name)
+        for name in re.findall(r"`(\w+)`", named):
+            assert re.search(rf"^def {name}\(", tests, flags=re.M), (chapter, name)
+        assert named or "not here" in code, chapter
+        if place and not re.fullmatch(r"exercise ([1-9]|10)", place):
+            number, heading = place.split(": ", 1)
+            path, = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
+            cells = json.loads(path.read_text())["cells"]
+            text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+            assert re.search(rf"^## (\d+\. )?{re.escape(heading)}$", text, flags=re.M), (chapter, place)
+
+
 def test_the_readme_explains_every_column_of_the_log(tmp_path):
     train.main(["--task", "one-digit", "--device", "cpu", "--steps", "1", "--prompts-per-step", "2",
                 "--num-samples", "2", "--eval-problems", "3", "--runs", str(tmp_path), "--name", "r"])

@@ -69,7 +69,7 @@ NEARLY = [
     (1, "def advantages(r): return [x - sum(r) / len(r) for x in r]", "should be"),            # not without itself
     (1, "def advantages(r): return [x - (sum(r) - x) / (len(r) - 1) for x in r]", "teaches nothing"),
     (2, SOLUTIONS[2].replace("min(a, b) > 1 and ", ""), r"1\*91"),
-    (2, "def reward(c, p):\n    n = eval(c.split('{')[1][:-1])\n    return float(n == int(p['answer'])), {}", "raise|accuracy"),
+    (2, "def reward(c, p): return float(eval(c.split('{')[1][:-1]) == int(p['answer'])), {}", "accuracy"),
     (2, SOLUTIONS[2].replace("    right =", "\n".join(["    pass"] * 9) + "\n    right ="), "14 lines"),
     (2, SOLUTIONS[2].replace("{1,9}", "+"), "ValueError"),                                     # too many digits for int
     (3, "from verifiers import *\nreward = ReasoningReward(needs_tags=False)", "long is not alone"),
