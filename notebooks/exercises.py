@@ -5,8 +5,8 @@
     python notebooks/exercises.py 3 mine.py        is it solved? If not, why
 
 Your file defines the names that the exercise asks for; it may import the project's scripts. A check says "solved" or
-what is still wrong, with the case that shows it. The last three train a tiny model: seconds for 8 and 9, minutes for
-10. All of them have a solution (tests/test_exercises.py proves it, so do not look there yet).
+what is still wrong, with the case that shows it. The last three train a tiny model: up to a minute for 8 and 9, some
+minutes for 10. All have a solution (tests/test_exercises.py proves it, so do not look there yet).
 """
 
 import contextlib
@@ -216,7 +216,7 @@ def off_policy(my):
     drawn = drawn.gather(1, rollouts.ids[:, 1:].reshape(-1, 1)).view_as(rollouts.mask)[rollouts.mask.bool()]
     want(drawn.isfinite().all(), "a token that was drawn has probability 0")
     gap = (drawn - rollouts.logp[rollouts.mask.bool()]).mean()
-    return f"each token was {gap.exp():.1f} times likelier to be drawn than the log-probs say; `mismatch` shows 1e-7"
+    return f"a token was {gap.exp():.1f} times likelier to be drawn than its log-prob says, and `mismatch` shows 1e-7"
 
 
 def pretend_log(kind, seed, turn=100):
@@ -356,14 +356,17 @@ def check(number, path):
 
 
 def main(argv):
+    numbers = [str(number) for number in range(1, len(EXERCISES) + 1)]
+    if len(argv) > 2 or argv and argv[0] not in numbers:
+        print(f"give the number of an exercise, 1 to {len(EXERCISES)}, and your file")
+        return 2
     if not argv:
         print(__doc__)
-    for number, exercise in enumerate(EXERCISES, 1):
-        if not argv or argv == [str(number)]:
-            print(f"{number:2d}  {exercise.__name__.replace('_', ' ')}")
-        if argv == [str(number)]:
-            print(inspect.getdoc(exercise))
-    if len(argv) == 2:
+        for number, exercise in zip(numbers, EXERCISES):
+            print(f"{number:>2}  {exercise.__name__.replace('_', ' ')}")
+    elif len(argv) == 1:
+        print(inspect.getdoc(EXERCISES[int(argv[0]) - 1]))
+    else:
         solved, said = check(int(argv[0]), argv[1])
         print(said)
         return not solved
