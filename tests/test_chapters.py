@@ -12,6 +12,8 @@ chapter 14
     5/5, 3/5, 0/5 tests                                   test_the_reward_is_the_share_of_tests_passed
     80 us against 8 s, 10^5; two models less, 3 TB        test_the_cost_of_verifying
     seven orders of magnitude             INCONSISTENT    test_the_cost_of_verifying
+    50 prompts a second on one GPU        INCONSISTENT    with its 4 x 2 s for one prompt, 0.125 a second
+    30 % time out, "the median rollout"   INCONSISTENT    a median takes 50 %
     returns 0, 0.1, 0.2, 1.1              INCONSISTENT    test_the_listing_has_no_reward_of_0_2
     std in Python and in PyTorch          INCONSISTENT    test_the_two_listings_divide_by_different_stds
     7 of 8 right: "tiny std"              INCONSISTENT    test_solved_mixed_and_hopeless_groups
