@@ -92,18 +92,20 @@ def test_a_notebook_is_saved_as_it_ran(path):
 
 @each_notebook
 def test_cells_are_short_and_import_the_scripts(path):
-    """A cell that defines what a script defines would show something else than the reader will run."""
-    defined = {}
-    for script in ("verifiers", "model", "rlvr", "eval", "train"):
-        for node in ast.parse((ROOT / f"{script}.py").read_text()).body:
-            defined |= dict.fromkeys(assigned(node) if isinstance(node, ast.Assign) else [getattr(node, "name", None)],
-                                     script)
+    """What a script defines is imported, and neither defined again nor written over: the reader sees what will run."""
+    scripts = {script: ast.parse((ROOT / f"{script}.py").read_text()) for script in (
+        "verifiers", "model", "rlvr", "eval", "train")}
+    theirs = {node.name for tree in scripts.values() for node in tree.body if hasattr(node, "name")}
+    imported = set()
     for cell in code_cells(path):
         source = "".join(cell["source"])
-        assert len(source.splitlines()) < 15, source
-        assert all(len(line) <= 120 for line in source.splitlines()), source
-        names = {*assigned(ast.parse(source))} & defined.keys()
-        assert not names, f"{names} are in {[defined[name] for name in names]}: {source}"
+        assert len(source.splitlines()) < 15 and all(len(line) <= 120 for line in source.splitlines()), source
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ImportFrom) and node.module in scripts:
+                imported |= {alias.asname or alias.name for alias in node.names}
+            elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                assert node.name not in theirs, f"a script defines {node.name}: {source}"
+        assert not imported & {*assigned(ast.parse(source))}, source
 
 
 def test_the_short_values_belong_to_notebooks():
