@@ -73,8 +73,8 @@ def test_a_notebook_runs_and_prints_what_is_saved_in_it(path, tmp_path, monkeypa
     same = shorten(notebook, SHORT.get(path.stem[0], {}), tmp_path)
     try:
         execute(notebook, path.parent)
-    except (CellTimeoutError, DeadKernelError, RuntimeError):     # once in some thirty runs, on a busy machine, a kernel
-        execute(notebook, path.parent)                            # stood still and never said that it had finished
+    except (CellTimeoutError, DeadKernelError, RuntimeError):    # once in some thirty runs, on a busy machine, a kernel
+        execute(notebook, path.parent)                           # stood still and never said that it had finished
     now = printed(notebook.cells, tmp_path)
     if same:
         assert now[0] == saved[0] and now[1] == pytest.approx(saved[1], abs=0.011)
