@@ -1,0 +1,377 @@
+"""exercises.py - ten exercises, easy to hard, each with a check that runs your code.
+
+    python notebooks/exercises.py                  the list
+    python notebooks/exercises.py 3                what is asked
+    python notebooks/exercises.py 3 mine.py        is it solved? If not, why
+
+Your file defines the names that the exercise asks for; it may import the project's scripts. A check says "solved" or
+what is still wrong, with the case that shows it. The last three train a tiny model: up to a minute for 8 and 9, some
+minutes for 10. All have a solution (tests/test_exercises.py proves it, so do not look there yet).
+"""
+
+import contextlib
+import inspect
+import io
+import math
+import random
+import runpy
+import sys
+import tempfile
+import warnings
+from fractions import Fraction
+from pathlib import Path
+
+import sympy
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import train  # noqa: E402
+import verifiers  # noqa: E402
+from model import Config, Qwen3  # noqa: E402
+from rlvr import group_advantages, next_token_probs, row_uniforms, sample  # noqa: E402
+
+
+class Unsolved(Exception):
+    """Why a solution is not one yet."""
+
+
+class Solution(dict):
+    """The names that a file defines."""
+
+    def __missing__(self, name):
+        raise Unsolved(f"your file must define {name}")
+
+
+def want(holds, reason):
+    if not holds:
+        raise Unsolved(reason)
+
+
+# ---- By hand ---------------------------------------------------------------------------------------------------------
+
+def leave_one_out(my):
+    """`advantages(rewards)`: a list of G floats -> the list of R_i less the mean of the *other* rewards (RLOO). Not
+    divided by anything. Where all rewards are equal each advantage must be 0, exactly, not 1e-17."""
+    rng = random.Random(1)
+    groups = [[1.1, 0.1, 0.0, 1.1], [1.0, 0.0]] + [[rng.choice([0.0, 0.1, 1.0, 1.1]) for _ in range(G)]
+                                                   for G in (2, 3, 5, 8, 16) for _ in range(20)]
+    for group in groups:
+        right = [float(Fraction(R) - (sum(map(Fraction, group)) - Fraction(R)) / (len(group) - 1)) for R in group]
+        found = [*my["advantages"]([*group])]
+        same = len(found) == len(right) and all(abs(a - b) < 1e-9 for a, b in zip(found, right))
+        want(same, f"for {group} it should be {[round(a, 4) for a in right]}, yours: {found}")
+    for value, G in ((0.1, 16), (1.1, 7), (1 / 3, 12)):
+        found = [*my["advantages"]([value] * G)]
+        want(found == [0.0] * G, f"{G} times {value} teaches nothing, but you give {found[0]!r}")
+
+
+FACTORS = [  # completion, to be factored, reward
+    ("\\boxed{7*13}", "91", 1), ("so it is \\boxed{ 13 * 7 }.", "91", 1), ("\\boxed{7*13}", "77", 0),
+    ("\\boxed{9*11}? no: \\boxed{7*13}", "91", 1), ("\\boxed{7*13} or \\boxed{9*11}", "91", 0),
+    ("\\boxed{1*91}", "91", 0), ("\\boxed{91*1}", "91", 0), ("\\boxed{91}", "91", 0), ("\\boxed{-7*-13}", "91", 0),
+    ("\\boxed{7*13*1}", "91", 0), ("\\boxed{2*45.5}", "91", 0), ("7*13", "91", 0), ("", "91", 0),
+    ("\\boxed{}", "91", 0), ("\\boxed{7*}", "91", 0), ("\\boxed{a*b}", "91", 0), ("\\boxed{2*3}", "6", 1),
+    ("\\boxed{6*6}", "36", 1), ("\\boxed{2*18}", "36", 1), ("\\boxed{__import__('sys').exit()*7}", "91", 0),
+    ("\\boxed{9**9**9**9*7}", "91", 0), ("\\boxed{" + "9" * 5000 + "*2}", "91", 0), ("\\boxed{7*13", "91", 0)]
+
+
+def verifier_in_ten_lines(my):
+    """`reward(completion, problem)` for the task "write {answer} as a product of two integers, both above 1, in a box":
+    \\boxed{7*13} and \\boxed{13*7} are both right for problem["answer"] == "91". -> (1.0 or 0.0, a dict of named parts,
+    among them "accuracy"), as every reward in verifiers.py. At most ten lines. The last box counts; hostile text must
+    neither be run nor raise."""
+    reward = my["reward"]
+    lines = [line for line in inspect.getsource(reward).splitlines() if line.strip()]
+    want(len(lines) <= 10, f"it has {len(lines)} lines")
+    for completion, number, right in FACTORS:
+        try:
+            value, parts = reward(completion, {"problem": f"Factor {number}", "answer": number})
+        except BaseException as error:
+            raise Unsolved(f"{completion[:60]!r} makes it raise {error!r}") from None
+        want(value == right, f"{completion[:60]!r} for {number} should earn {right}, not {value}")
+        want("accuracy" in parts, "the parts need an accuracy, for the log")
+
+
+def thought(n):
+    return " ".join(f"word{i}" for i in range(n))
+
+
+def tagged(think, answer="\\boxed{2}"):
+    return f"<think>{think}</think><answer>{answer}</answer>"
+
+
+SIX = {"short": tagged(thought(18)), "long": tagged(thought(142)), "rambling": tagged(thought(612)),
+       "no tags": "The smaller root is \\boxed{2}.", "wrong": tagged(thought(84), "\\boxed{3}"),
+       "bilingual": tagged("let me factor 先因式分解 (x-2)(x-3)=0 then 所以较小的根是 2 and we are ok")}
+
+
+def compose(my):
+    """`reward`: a verifiers.ReasoningReward under which, of the six rollouts of notebook 3, *long* alone has the
+    highest advantage, *wrong* the lowest, *rambling* and *bilingual* are pushed down, and *short* and *no tags* are
+    not. verifiers.check_weights must not warn. (The chapter's Design B leaves *rambling* above zero.)"""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        my["reward"].__post_init__()
+    want(not caught, f"check_weights warns: {caught[0].message if caught else ''}")
+    A = dict(zip(SIX, group_advantages([my["reward"](text, "2")["R"] for text in SIX.values()])))
+    shown = ", ".join(f"{name} {a:+.2f}" for name, a in A.items())
+    first, second = sorted(A.values(), reverse=True)[:2]
+    want(A["long"] == first > second + 1e-9, f"long is not alone on top: {shown}")
+    want(A["wrong"] == min(A.values()), f"wrong is not at the bottom: {shown}")
+    want(max(A["rambling"], A["bilingual"]) < 0, f"rambling or bilingual is made more likely: {shown}")
+    want(min(A["short"], A["no tags"]) > 0, f"short or no tags is made less likely: {shown}")
+
+
+# ---- Against the verifiers -------------------------------------------------------------------------------------------
+
+READABLE = (sympy.Integer, sympy.Rational, sympy.Add, sympy.Mul, sympy.Pow, type(sympy.pi), sympy.sin, sympy.cos,
+            sympy.tan, sympy.Interval, sympy.FiniteSet, sympy.Union, sympy.Tuple, type(sympy.true), type(sympy.false))
+
+
+def rebuilt(expression):
+    """The same with everything evaluated that evaluate=False had left standing."""
+    return expression.func(*map(rebuilt, expression.args)) if expression.args else expression
+
+
+def same_to_sympy(a, b):
+    if isinstance(a, sympy.Expr) and isinstance(b, sympy.Expr):
+        return bool(sympy.simplify(a - b) == 0) or (a - b).equals(0)
+    want(type(rebuilt(a)) is type(rebuilt(b)) or isinstance(a, sympy.Set) and isinstance(b, sympy.Set),
+         f"{a} and {b} are of different kinds, and may look alike in LaTeX: compare two numbers or two sets")
+    return rebuilt(a) == rebuilt(b)
+
+
+def break_the_grader(my):
+    """`truth` and `answer`: two sympy objects that grade_answer judges wrongly when it reads their LaTeX. They may be
+    made of integers, fractions, + - * / and powers, pi, sin, cos, tan, intervals, finite sets, unions and tuples; all
+    of that it claims to read. sympy decides who is right. Hint: the grader is numeric, and it compares sets piece by
+    piece; evaluate=False keeps sympy from tidying up."""
+    truth, answer = my["truth"], my["answer"]
+    for expression in (truth, answer):
+        want(isinstance(expression, sympy.Basic), f"{expression!r} is no sympy object")
+        for node in sympy.preorder_traversal(expression):
+            want(isinstance(node, READABLE), f"{node} ({type(node).__name__}) is not among what may be used")
+    shown = [sympy.latex(expression) for expression in (truth, answer)]
+    want(max(map(len, shown)) <= 500, "at most 500 characters of LaTeX: beyond, anybody would give up")
+    same = same_to_sympy(truth, answer)
+    want(same is not None, "sympy cannot tell either: choose a clearer case")
+    judged = verifiers.grade_answer(shown[1], shown[0])
+    want(judged != same, f"truth {shown[0]}, answer {shown[1]}: the grader says {judged}, and so does sympy")
+
+
+HONEST = ["def is_leap(y): return y % 4 == 0 and (y % 100 != 0 or y % 400 == 0)",
+          "import calendar\ndef is_leap(y): return calendar.isleap(y)"]
+WRONG = {
+    "every fourth year": "def is_leap(y): return y % 4 == 0",
+    "no century ever": "def is_leap(y): return y % 4 == 0 and y % 100 != 0",
+    "only each 400 years": "def is_leap(y): return y % 400 == 0",
+    "remembers 2000": "def is_leap(y): return y % 4 == 0 and y % 100 != 0 or y == 2000",
+    "always": "def is_leap(y): return True", "never": "def is_leap(y): return False",
+    "echo": "def is_leap(y): return y", "a list, which is true": "def is_leap(y): return [y] if y % 4 == 0 else []",
+    "memory": "def is_leap(y): return {1900: False, 2000: True, 2023: False, 2024: True}.get(y, False)"}
+
+
+def tests_that_hold(my):
+    """`tests`: at most six assert statements (strings) for is_leap(year), the Gregorian rule, that two honest programs
+    pass and nine wrong ones do not, and by check_tests no constant answer passes more than half of them. One of the
+    wrong ones has memorised 1900, 2000, 2023 and 2024."""
+    tests = my["tests"]
+    want(0 < len(tests) <= 6 and all(isinstance(test, str) for test in tests), "one to six tests, each a string")
+    for program in HONEST:
+        out = verifiers.verify_code(program, tests)
+        want(out["frac"] == 1.0, f"an honest program fails: {out['why']}\n{program}")
+    for name, program in WRONG.items():
+        want(verifiers.verify_code(program, tests)["frac"] < 1.0, f"{name!r} passes all of your tests:\n{program}")
+    weak, = verifiers.check_tests([{"tests": tests}])
+    want(weak["empty"] == weak["echo"] == 0, f"the empty program or the echo passes some tests: {weak}")
+    want(weak["constant"] <= 0.5, f"a function that always returns {weak['value']} passes {weak['constant']:.0%}")
+
+
+# ---- The machine -----------------------------------------------------------------------------------------------------
+
+def off_policy(my):
+    """`sampler_logprobs(logits, temperature, top_k)`: logits (R, V) -> the log-probs (R, V) of the distribution that
+    rlvr.sample really draws from, -inf where it never draws. With it the check shows what `mismatch` does not (end of
+    notebook 4): sampling from the top 5 is another policy than the one that is trained."""
+    torch.manual_seed(0)
+    logits = 3 * torch.randn(50, 30)
+    for temperature, top_k in ((1.0, 5), (0.7, 3), (2.0, 30), (1.0, 1)):
+        found = my["sampler_logprobs"](logits.clone(), temperature, top_k)
+        want(torch.is_tensor(found) and found.shape == logits.shape, "it must return a tensor of the shape of logits")
+        total, probs = found.exp().sum(-1), next_token_probs(logits, temperature, top_k=top_k)[1]
+        want(torch.allclose(total, torch.ones(50), atol=1e-4), f"the probabilities of a row add up to {total[0]:.3f}, "
+             f"not 1 (temperature {temperature}, top_k {top_k})")
+        want(torch.equal(found > -math.inf, probs > 0), f"with top_k {top_k}, {(found[0] > -math.inf).sum()} tokens of "
+             "the first row can be drawn")
+        right = (probs / probs.sum(-1, keepdim=True)).log()
+        drift = (found.exp() - right.exp()).abs().max()
+        want(drift < 1e-4, f"probabilities are off by {drift:.3f} at temperature {temperature}, top_k {top_k}: is the "
+             "temperature applied, and before the filter?")
+    model = Qwen3(Config.tiny(30, 0)).init_weights(torch.Generator().manual_seed(0))
+    rollouts = sample(model, [[5, 6]], 8, 20, uniforms=row_uniforms(range(8), 20, 0), top_k=5)
+    with torch.no_grad():
+        drawn = my["sampler_logprobs"](model(rollouts.ids[:, :-1]).flatten(0, 1), 1.0, 5)
+    drawn = drawn.gather(1, rollouts.ids[:, 1:].reshape(-1, 1)).view_as(rollouts.mask)[rollouts.mask.bool()]
+    want(drawn.isfinite().all(), "a token that was drawn has probability 0")
+    gap = (drawn - rollouts.logp[rollouts.mask.bool()]).mean()
+    return f"a token was {gap.exp():.1f} times likelier to be drawn than its log-prob says, and `mismatch` shows 1e-7"
+
+
+def pretend_log(kind, seed, turn=100):
+    """A log like metrics.jsonl. The held-out problems are always the same, so accuracies vary less than intervals
+    say."""
+    rng, rows = random.Random(f"{kind} {seed}"), []
+    for step in range(201):
+        late = max(0, step - turn)
+        accuracy = {"grows": 0.25 + 0.7 * (1 - math.exp(-step / 30)), "stays": 0.6, "hacked": 0.6 - 0.006 * late,
+                    "crashes": 0.7 - 0.65 * (late > 20), "wobbles": 0.6 + 0.03 * math.sin(step / 9)}[kind]
+        accuracy = min(0.98, max(0.05, accuracy))
+        wages = accuracy + 0.012 * late if kind == "hacked" else accuracy
+        row = {"step": step, "reward": min(1.1, wages + 0.1) + rng.gauss(0, 0.02)}
+        if step % 10 == 0:
+            seen, half = accuracy + rng.gauss(0, 0.01), 1.96 * math.sqrt(accuracy * (1 - accuracy) / 500)
+            row |= {"eval_accuracy": seen, "eval_sampled_accuracy": seen, "eval_sampled_low": seen - half,
+                    "eval_sampled_high": seen + half}
+        rows.append(row)
+    return rows
+
+
+def alarm(my):
+    """`alarm(rows)`: the rows of a metrics.jsonl -> the step at which reward and held-out accuracy come apart, or None.
+    Rows have step and reward; every tenth also eval_sampled_accuracy, eval_sampled_low and eval_sampled_high. On 25
+    logs it must be silent where accuracy grows, stays, wobbles, or crashes *together with* the reward, and must ring
+    within 50 steps of the step at which a policy begins to be paid for something else."""
+    for kind in ("grows", "stays", "wobbles", "crashes", "hacked"):
+        for seed in range(5):
+            turn = 60 + 20 * seed
+            rang = my["alarm"](pretend_log(kind, seed, turn))
+            if kind == "hacked":
+                want(rang is not None, f"silent in a log that is hacked from step {turn} on")
+                want(turn < rang <= turn + 50, f"rings at {rang} in a log that is hacked from step {turn} on")
+            else:
+                want(rang is None, f"false alarm at {rang} in a log whose accuracy {kind}")
+
+
+# ---- Training --------------------------------------------------------------------------------------------------------
+
+BASES = ROOT / "runs" / "base"      # the tiny bases that train.py has made already
+
+
+def trained(flags, reward=None, seed=0):
+    """Train a tiny model with these flags -> (the rows of its log, the number of completions)."""
+    said, preflight = io.StringIO(), train.preflight
+    BASES.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        Path(folder, "base").symlink_to(BASES)
+        flags = [*flags, "--device", "cpu", "--seed", str(seed), "--runs", folder, "--name", "run"]
+        try:
+            train.preflight = lambda *args, **kwargs: None      # a hopeless run is a result here, not an error
+            if reward is not None:
+                verifiers.REWARDS["mine"] = reward
+                flags += ["--reward", "mine"]
+            train.main(flags)
+        except SystemExit as error:
+            raise Unsolved(f"the run ended with: {error}\n{said.getvalue()[-500:]}") from None
+        finally:
+            train.preflight = preflight
+            verifiers.REWARDS.pop("mine", None)
+        with open(Path(folder, "run", "samples.jsonl"), encoding="utf-8") as samples:
+            return train.read_metrics(Path(folder, "run")), sum(1 for _ in samples)
+
+
+ONE_DIGIT = ["--task", "one-digit", "--prompts-per-step", "32", "--eval-every", "1000", "--lr-final", "1"]
+
+
+def collapse(my):
+    """`reward(completion)`, which sees no truth: trained on it for 30 steps, the model of --task one-digit (a+b modulo
+    10, answered by one digit) must end happy and useless: mean reward at least 0.9, form right in at least 90 % of the
+    completions, but no more than 20 % of the answers right. That is the collapse to the form."""
+    def paid(completion, problem):
+        return float(my["reward"](completion)), verifiers.exact_reward(completion, problem)[1]
+    paid("7", {"problem": "3+4=", "answer": "7"})
+    rows, _ = trained([*ONE_DIGIT, "--prompts-per-step", "16", "--lr", "2e-3", "--steps", "30"], paid)
+    reward, form, right = (sum(row[key] for row in rows[-3:]) / 3 for key in ("reward", "format", "accuracy"))
+    shown = f"at the end reward {reward:.2f}, form {form:.2f}, right {right:.2f}"
+    want(reward >= 0.9, f"it is not happy: {shown}")
+    want(form >= 0.9, f"the form is not right: {shown}")
+    want(right <= 0.2, f"it is not useless: {shown}")
+    return shown
+
+
+def deadly_rate(my, seeds=(0, 1, 2)):
+    """`lives` and `dies`: two learning rates, dies at most 10 times lives, between which GRPO on --task one-digit
+    breaks. After 30 steps (32 problems x 16 completions, constant rate) training at `lives` must have got 20 % of the
+    held-out answers right with every seed, and at `dies` no more than 15 % with any (10 % is luck). Look at the
+    entropy."""
+    lives, dies = float(my["lives"]), float(my["dies"])
+    want(0 < lives < dies <= 10 * lives, f"lives {lives} and dies {dies} are not 0 < lives < dies <= 10 * lives")
+    report = []
+    for rate, name in ((lives, "lives"), (dies, "dies")):
+        for seed in seeds:
+            last = trained([*ONE_DIGIT, "--lr", str(rate), "--steps", "30"], seed=seed)[0][-1]
+            got = last["eval_sampled_accuracy"]
+            report.append(f"{name} at {rate:g}, seed {seed}: {got:.0%} right, entropy {last['entropy']:.2f}, cut off "
+                          f"{last['truncated']:.0%}")
+            want(got >= 0.2 if name == "lives" else got <= 0.15, report[-1])
+    return "\n".join(report)
+
+
+BUDGET = 1280                       # completions
+
+
+def beat_the_default(my, seeds=(0, 1, 2), setting=("--model", "tiny", "--task", "arithmetic"), goal=0.8):
+    """`flags`: a list of train.py's flags with which --task arithmetic learns more from 1,280 completions than by
+    default. After 10 of 100 steps of 128 completions the default recipe answers 62 % of the held-out problems right,
+    sampled (five seeds: 52 to 73 %). Reach 80 % on the mean of seeds 0, 1 and 2 from at most 1,280 completions each.
+    Anything but the base, the task, the reward and the seed may be changed."""
+    flags, got = [str(flag) for flag in my["flags"]], []
+    fixed = {"--model", "--task", "--data", "--reward", "--seed", "--warmup-steps", "--eval-problems", "--temperature"}
+    names = {flag.partition("=")[0] for flag in flags if flag.startswith("--")}
+    want(not any(name.startswith(flag) for flag in names for name in fixed),       # argparse takes --rew for --reward
+         f"these stay as they are: {sorted(fixed)}")
+    for seed in seeds:
+        rows, count = trained([*setting, "--eval-every", "1000", *flags], seed=seed)
+        want(count <= BUDGET, f"{count} completions, {BUDGET} are allowed: fewer --steps or smaller batches")
+        got.append(rows[-1]["eval_sampled_accuracy"])
+    shown = f"{sum(got) / len(got):.3f}, by seed {[round(g, 3) for g in got]}"
+    want(sum(got) / len(got) >= goal, f"held-out accuracy {shown}; the goal is {goal:.2f}")
+    return shown
+
+
+EXERCISES = [leave_one_out, verifier_in_ten_lines, compose, break_the_grader, tests_that_hold, off_policy, alarm,
+             collapse, deadly_rate, beat_the_default]
+
+
+def check(number, path):
+    """Run the file and the check -> (solved, what there is to say)."""
+    try:
+        said = EXERCISES[number - 1](Solution(runpy.run_path(str(path))))
+        return True, "solved" + (f": {said}" if said else "")
+    except Unsolved as reason:
+        return False, f"not yet: {reason}"
+    except Exception as error:
+        return False, f"not yet: your code raised {type(error).__name__}: {error}"
+
+
+def main(argv):
+    numbers = [str(number) for number in range(1, len(EXERCISES) + 1)]
+    if len(argv) > 2 or argv and argv[0] not in numbers:
+        print(f"give the number of an exercise, 1 to {len(EXERCISES)}, and your file")
+        return 2
+    if not argv:
+        print(__doc__)
+        for number, exercise in zip(numbers, EXERCISES):
+            print(f"{number:>2}  {exercise.__name__.replace('_', ' ')}")
+    elif len(argv) == 1:
+        print(inspect.getdoc(EXERCISES[int(argv[0]) - 1]))
+    else:
+        solved, said = check(int(argv[0]), argv[1])
+        print(said)
+        return not solved
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,133 @@
+"""Every worked number of the chapters on rule-based rewards (seed 000, chapter 14) and on reasoning rewards (seed 001,
+chapter 15): where it is tested, and where the source does not agree with itself. Quoted figures (R1's 86.7 %, costs in
+dollars, hours of others) are not worked and not listed.
+
+chapter 14
+    R_max = 1.0 + 0.1                                     test_aggregate_is_the_weighted_sum
+    think_length from 8 characters                        test_verify_format_wants_some_thinking
+    four rollouts, R 1.10 0.10 0.00 1.10, A .998 ..       test_the_chapters_group_from_rollouts_to_advantages
+    squares, variance 0.2769, std 0.526                   test_the_variance_of_the_chapters_group
+    all wrong, all right                                  test_equal_rewards_give_exactly_zero
+    the lab: 1.10 to 0.10, +1 and -1, 0 and 0             test_two_rollouts_side_by_side
+    5/5, 3/5, 0/5 tests                                   test_the_reward_is_the_share_of_tests_passed
+    80 us against 8 s, 10^5; two models less, 3 TB        test_the_cost_of_verifying
+    seven orders of magnitude             INCONSISTENT    test_the_cost_of_verifying
+    50 prompts a second on one GPU        INCONSISTENT    with its 4 x 2 s for one prompt, 0.125 a second
+    30 % time out, "the median rollout"   INCONSISTENT    a median takes 50 %
+    returns 0, 0.1, 0.2, 1.1              INCONSISTENT    test_the_listing_has_no_reward_of_0_2
+    std in Python and in PyTorch          INCONSISTENT    test_the_two_listings_divide_by_different_stds
+    7 of 8 right: "tiny std"              INCONSISTENT    test_solved_mixed_and_hopeless_groups
+
+chapter 15
+    ramp to the cap of 256, -0.3 for rambling             test_length_saturates_or_is_linear
+    a tenth of another script                             test_language_consistency
+    lengths 18 142 612 0 84 22                            test_the_lengths_are_the_chapters
+    Design A, exercise 1                  INCONSISTENT    test_design_a (std 0.345, is 0.367)
+    Design B, exercise 2, -0.16           INCONSISTENT    test_design_b (std 0.339, is 0.358)
+    "actively discourages" rambling       INCONSISTENT    test_design_b_does_not_discourage_rambling
+    exercise 3, format only               INCONSISTENT    test_exercise_3_format_only (the wrong one ties)
+    exercise 4, length bonus                              test_exercise_4_a_length_bonus_needs_a_penalty
+    no tags: 1.00 or 0                    INCONSISTENT    test_without_tags_the_chapters_code_and_its_table_differ
+    G = 6, five texts, 183 words          INCONSISTENT    test_the_texts_of_the_chapters_code
+    R in (-w_lang, w_acc + w_fmt + w_len] INCONSISTENT    test_the_range_of_the_reasoning_reward
+    14 of 16, 1 of 16 right               INCONSISTENT    test_solved_mixed_and_hopeless_groups
+    the recipes; all others "below 0.5"   INCONSISTENT    test_the_presets_are_the_chapters_tables
+    filter at 0.95, 0.05                   test_the_filter_passes_by_what_teaches_nothing_and_comes_back_to_it
+    fourteen hacks: tests/test_hacks.py, test_hack_print_the_unit_tests_then_pass, test_hack_open_the_ground_truth_file
+"""
+
+import math
+import re
+
+import pytest
+import torch
+
+from conftest import ROOT
+from rlvr import group_advantages
+from test_rewards import judge, tagged
+from verifiers import ReasoningReward, tagged_reward
+
+GROUP = [1.10, 0.10, 0.00, 1.10]
+TRUTH = {"problem": "", "answer": "2"}
+
+
+def test_every_test_named_above_exists():
+    there = set(re.findall(r"^def (test_\w+)", "".join(path.read_text() for path in (ROOT / "tests").glob("*.py")),
+                           flags=re.M))
+    assert set(re.findall(r"\btest_\w+", __doc__)) - {"test_hacks"} <= there
+
+
+# ---- Chapter 14 ------------------------------------------------------------------------------------------------------
+
+def test_the_variance_of_the_chapters_group():
+    """(0.525^2 + 0.475^2 + 0.575^2 + 0.525^2) / 4 = (0.2756 + 0.2256 + 0.3306 + 0.2756) / 4 = 0.2769 = 0.526^2."""
+    mean = sum(GROUP) / 4
+    squares = [(R - mean) ** 2 for R in GROUP]
+    assert mean == pytest.approx(0.575) and [round(R - mean, 3) for R in GROUP] == [0.525, -0.475, -0.575, 0.525]
+    assert [round(s, 4) for s in squares] == [0.2756, 0.2256, 0.3306, 0.2756]
+    assert round(sum(squares) / 4, 4) == 0.2769 and round(math.sqrt(sum(squares) / 4), 3) == 0.526
+
+
+def test_two_rollouts_side_by_side():
+    right, wrong = (tagged_reward(tagged("x*x=4", f"\\boxed{{{n}}}"), TRUTH)[0] for n in (2, 3))
+    assert (right, wrong) == pytest.approx((1.1, 0.1)) and group_advantages([right, right]) == [0.0, 0.0]
+    assert group_advantages([right, wrong]) == pytest.approx([1, -1], abs=1e-5)
+
+
+def test_the_cost_of_verifying():
+    """Four calls of 20 us are 80 us, four completions of 2 s (100 tokens at 50 a second) 8 s: a ratio of 10^5. Two
+    models of 671 B in bf16 less are 2.7 TB, the chapter says about 3. But from a regex of 10 us to a proof of 10 s it
+    is 10^6, six orders of magnitude, where the chapter counts seven."""
+    assert 4 * 2.0 / (4 * 20e-6) == pytest.approx(1e5) and round(2 * 671e9 * 2 / 1e12, 1) == 2.7
+    assert round(math.log10(10 / 10e-6)) == 6
+
+
+def test_the_listing_has_no_reward_of_0_2():
+    """The text beside math_reward says 0.2 for the right form with a wrong answer; the listing returns 0.1 there, as
+    for a missing box, and its walkthrough has 0.10 too. Ours: 0, 0.1, 0.1, 1.1."""
+    texts = ["2", tagged("x", "2"), tagged("x", "\\boxed{3}"), tagged("x", "\\boxed{2}")]
+    assert [tagged_reward(text, TRUTH)[0] for text in texts] == pytest.approx([0, 0.1, 0.1, 1.1])
+
+
+def test_the_two_listings_divide_by_different_stds():
+    """The plain Python uses pstdev (divided by G), the PyTorch step rewards.std() (by G - 1): with that the
+    walkthrough's +0.998 -0.903 -1.093 would be +0.864 -0.782 -0.946. Ours is the formula's, G."""
+    rewards = torch.tensor(GROUP)
+    other = (rewards - rewards.mean()) / (rewards.std() + 1e-6)
+    assert [round(a, 3) for a in other.tolist()] == [0.864, -0.782, -0.946, 0.864]
+    assert [round(a, 3) for a in group_advantages(GROUP)] == [0.998, -0.903, -1.093, 0.998]
+
+
+@pytest.mark.parametrize("right, G, std, up, down", [
+    (7, 8, 0.331, 0.378, -2.646), (14, 16, 0.331, 0.378, -2.646), (1, 16, 0.242, 3.873, -0.258),
+    (8, 16, 0.5, 1.0, -1.0), (0, 8, 0.0, 0.0, 0.0), (16, 16, 0.0, 0.0, 0.0)])
+def test_solved_mixed_and_hopeless_groups(right, G, std, up, down):
+    """k of G right: std = sqrt(k (G - k)) / G, A = sqrt((G - k) / k) and -sqrt(k / (G - k)). 7 of 8 and 14 of 16 are
+    the same case. Chapter 14 says that its std is tiny and each advantage large, chapter 15 that std and advantages are
+    about 0: it is 0.331, and +0.378, -2.646. Chapter 15 gives 1 of 16 a high std: it is 0.242, below that of 14 of 16;
+    the success is loud, +3.873, because the std divides."""
+    group = [1.0] * right + [0.0] * (G - right)
+    advantages = group_advantages(group)
+    assert torch.tensor(group).std(correction=0).item() == pytest.approx(std, abs=5e-4)
+    assert (max(advantages), min(advantages)) == pytest.approx((up, down), abs=5e-4)
+
+
+# ---- Chapter 15 ------------------------------------------------------------------------------------------------------
+
+def test_design_b_does_not_discourage_rambling():
+    """"The gradient now actively discourages them", of rollouts 3 and 6. 0.94 is above the mean of 0.807, so rollout 3
+    has a positive advantage, in the chapter's own table too (+0.39): it is made more likely, only less than the
+    ideal."""
+    rewards, advantages = judge(ReasoningReward(needs_tags=False))
+    assert round(advantages[2], 2) == 0.37 and round(advantages[5], 2) == -0.58 and advantages[2] < advantages[0]
+
+
+def test_the_range_of_the_reasoning_reward():
+    """The chapter: above -w_lang. But off goes the rambling too: wrong, bilingual and 800 words is 0.1 - 0.3 - 0.5 =
+    -0.7. And as broken tags earn 0, the form is worth less than nothing to a wrong, bilingual rollout: -0.4."""
+    mixed = "let me think about it 让我再想一想这个问题 "
+    assert ReasoningReward()(tagged(mixed * 60, "\\boxed{3}"), "2")["R"] == pytest.approx(-0.7)
+    assert ReasoningReward()(tagged(mixed, "\\boxed{3}"), "2")["R"] == pytest.approx(-0.4)
+    assert ReasoningReward()(mixed + "\\boxed{3}", "2")["R"] == 0.0
+    best = ReasoningReward(w_len=0.2)(tagged(" ".join(f"step{i}" for i in range(300))), "2")["R"]
+    assert best == pytest.approx(1.0 + 0.1 + 0.2)
