@@ -273,7 +273,9 @@ class Qwen3(nn.Module):
         self.config = config
         self.checkpoint_blocks = False      # keep only each block's input and compute the rest again on the way back
         self.model = nn.ModuleDict(dict(
-            embed_tokens=nn.Embedding(config.vocab_size, config.hidden_size),
+            # the weight that nn.Embedding itself would make; but on the meta device it imports the compiler first (3 s)
+            embed_tokens=nn.Embedding(config.vocab_size, config.hidden_size,
+                                      _weight=torch.randn(config.vocab_size, config.hidden_size)),
             layers=nn.ModuleList(Block(config, layer) for layer in range(config.num_hidden_layers)),
             norm=RMSNorm(config.hidden_size, config.rms_norm_eps)))
         self.lm_head = None if config.tie_word_embeddings else nn.Linear(config.hidden_size, config.vocab_size, False)
