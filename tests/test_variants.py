@@ -366,8 +366,8 @@ def test_the_best_model_is_kept_apart_from_the_last(tmp_path, monkeypatch):
     monkeypatch.setattr(train, "evaluate_both", evaluate_both)
     saved = []
     save = train.save
-    monkeypatch.setattr(train, "save", lambda model, tokenizer, folder: (saved.append(folder.name),
-                                                                         save(model, tokenizer, folder)))
+    monkeypatch.setattr(train, "save", lambda model, tokenizer, folder, weights=None: (
+        saved.append(folder.name), save(model, tokenizer, folder, weights)))
     run(tmp_path, "--steps", "6", "--eval-every", "2")
     assert saved[1:] == ["best", "best", "final"]                # after steps 2 and 4, not 6
 
