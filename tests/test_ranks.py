@@ -184,6 +184,19 @@ def test_torchrun_starts_it_and_bf16_is_for_computing_only(runs):
     assert weights(runs / "bf16").dtype == torch.bfloat16
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [
+    "--dynamic-sampling 2", "--pick filter --train-problems 20", "--pick stratified", "--pick curriculum",
+    "--truncated soft", "--truncated mask", "--advantage-scale gdpo", "--advantage-scale batch",
+    "--kl-coef 0.05 --updates-per-batch 3 --dynamic-sampling 1", "--cache-tokens 64 --micro-batch-tokens 20",
+    "--prompts-per-step 5"])
+def test_every_choice_of_problems_and_advantages_gives_the_run_of_one_process(tmp_path, flags):
+    for name, world, shards in (("one", 1, []), ("shards", 3, ["--fsdp"]), ("replicas", 2, [])):
+        said = ranks.run(world, main, *FLAGS, "--runs", str(tmp_path), "--name", name, "--steps", "4", *flags.split(),
+                         *shards)
+        assert said == [None] * world and agree(tmp_path / name, tmp_path / "one")
+
+
 def test_more_processes_than_problems_to_evaluate(runs):
     flags = [*FLAGS, "--runs", str(runs), "--name", "few", "--steps", "2", "--eval-problems", "1", "--fsdp"]
     assert ranks.run(2, main, *flags) == [None, None]
