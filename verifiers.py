@@ -353,6 +353,7 @@ Relation = namedtuple("Relation", "sides ops is_name")   # 0 < x \le 5: 0, x, 5;
 Relation.kind = "relation"
 
 _FLIPPED = {">": "<", r"\ge": r"\le"}
+_SET_OPERATORS = {r"\cup": operator.or_, r"\cap": operator.and_, r"\setminus": operator.sub}
 _RELATIONS = {"=", r"\ne", r"\in", r"\equiv", r"\to", "<", r"\le", *_FLIPPED}
 _SIGNS = ("+", "-", r"\pm", r"\mp")
 _LEVEL = {r"\cup": 1, r"\cap": 1, r"\setminus": 1, ":": 2, **dict.fromkeys(_SIGNS, 3), "*": 4, "/": 4, "!": 5, "^": 6}
@@ -567,6 +568,8 @@ def same(gold, pred):
             return False
     gold, pred = _object(gold), _object(pred)
     kinds = {gold.kind, pred.kind}
+    if kinds & _SET_OPERATORS.keys() and _same_region(gold, pred):
+        return True
     if "{" in kinds or kinds == {r"\cup"}:                           # unordered, repetitions ignored
         golds, preds = (x.items if x.kind in ("{", *kinds & {r"\cup"}) else (x,) for x in (gold, pred))
         table = [[same(g, p) for p in preds] for g in golds]         # once a pair: nesting must not double the work
@@ -575,6 +578,41 @@ def same(gold, pred):
         return _same_number(gold, pred)
     return len(kinds) == 1 and gold.closer == pred.closer and len(gold.items) == len(pred.items) and (
         all(map(same, gold.items, pred.items)))
+
+
+def _same_region(gold, pred):
+    r"""Sets of real numbers are the same if they cover the same pieces of the line, cut at each number that occurs in
+    them: [0,1] \cup [1,2] is [0,2], and \mathbb{R} \setminus \{3\} is (-\infty, 3) \cup (3, \infty)."""
+    try:
+        numbers = {_key(x): _here.float(x.values[0]) for node in (gold, pred) for x in _ends(node)}
+    except _Undecided:
+        return False
+    cuts = sorted((key for key in numbers if abs(numbers[key]) < _here.mp.inf), key=numbers.get)
+    place = {"-inf": -1, "+inf": 2 * len(cuts) + 1, **{key: 2 * i + 1 for i, key in enumerate(cuts)}}   # even: between
+
+    def pieces(node):
+        if node.kind in _SET_OPERATORS:
+            return functools.reduce(_SET_OPERATORS[node.kind], map(pieces, node.items))
+        places = [place[_key(x)] for x in _ends(node)]
+        if node.kind in ("{", "number"):
+            return set(places)
+        return set(range(places[0] + (node.kind == "("), places[1] + (node.closer == "]")))
+    return len(cuts) < 50 and pieces(gold) == pieces(pred)
+
+
+def _ends(node):
+    """The numbers that a set of reals is made of: those of its intervals and lists."""
+    if node.kind == "number" and not node.letters and isinstance(node.values[0], (Fraction, _here.mp.mpf)):
+        return [node]
+    if node.kind not in ("{", *_SET_OPERATORS) and not (node.kind in ("(", "[") and len(node.items) == 2):
+        raise _Undecided(node.kind)
+    if node.kind in ("(", "[", "{") and any(item.kind != "number" for item in node.items):
+        raise _Undecided("a set of other things")
+    return [x for item in node.items for x in _ends(item)]
+
+
+def _key(x):
+    return _here.mp.nstr(_here.float(x.values[0]), 40)               # 1/3 has one, however it was computed
 
 
 def _same_number(gold, pred):

@@ -146,8 +146,7 @@ def same_to_sympy(a, b):
 def break_the_grader(my):
     """`truth` and `answer`: two sympy objects that grade_answer judges wrongly when it reads their LaTeX. They may be
     made of integers, fractions, + - * / and powers, pi, sin, cos, tan, intervals, finite sets, unions and tuples; all
-    of that it claims to read. sympy decides who is right. Hint: the grader is numeric, and it compares sets piece by
-    piece; evaluate=False keeps sympy from tidying up."""
+    of that it claims to read. sympy decides who is right. Hint: the grader is numeric (verifiers.py, section 3)."""
     truth, answer = my["truth"], my["answer"]
     for expression in (truth, answer):
         want(isinstance(expression, sympy.Basic), f"{expression!r} is no sympy object")

@@ -36,8 +36,8 @@ from verifiers import ReasoningReward
 reward = ReasoningReward(w_len=0.1, w_ramble=1.0, needs_tags=False)
 """,
     4: """
-from sympy import Interval, Union
-truth, answer = Interval(0, 3), Union(Interval(0, 2), Interval(1, 3), evaluate=False)
+from sympy import Rational, sqrt
+truth, answer = sqrt(2), (1 + Rational(1, 10**50)) * sqrt(2)
 """,
     5: """
 tests = ["assert is_leap(2400) is True", "assert is_leap(1996) is True", "assert is_leap(2000) == True",
