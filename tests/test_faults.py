@@ -121,6 +121,7 @@ def test_sigterm_saves_and_leaves_and_a_second_ctrl_c_leaves_at_once(whole, sign
     deadline = time.time() + 60
     while len(metrics_so_far(whole.with_name(name))) < 6 and time.time() < deadline:
         time.sleep(0.02)
+    time.sleep(0.2)                                                     # into the sampling of the next step
     for number in signals:
         os.kill(process.pid, number)
         time.sleep(0.1)
