@@ -19,6 +19,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import matplotlib
 import numpy as np
@@ -37,8 +38,7 @@ from eval import wilson_interval  # noqa: E402
 
 BASES = {"usual": train.PHASES,
          "guessing": [{"direct": 1.0}, {"direct": .70, "several boxes": .20, "no box": .10}],
-         "bilingual": [{"bilingual": .60, "worked": .30, "direct": .10},
-                       train.PHASES[1] | {"bilingual": .14, "worked": .07}]}
+         "bilingual": [train.PHASES[0], train.PHASES[1] | {"bilingual": .14, "worked": .07}]}
 
 
 def length_bonus(rate, cap=np.inf):
@@ -52,9 +52,8 @@ def length_bonus(rate, cap=np.inf):
 
 # Design B's threshold of 400 words can never act within 80 tokens. Here it is 6: a worked answer has 2 or 3 words of
 # thinking, a rambling one 10 or more. The cap of 31 tokens is the longest worked answer.
-verifiers.REWARDS |= {"r1-short": verifiers.ReasoningReward(ramble_threshold=6).reward,
-                      "bonus-0.01": length_bonus(0.01), "bonus-0.1": length_bonus(0.1),
-                      "bonus-capped": length_bonus(0.1, cap=31)}
+REWARDS = {"r1-short": verifiers.ReasoningReward(ramble_threshold=6).reward, "bonus-0.01": length_bonus(0.01),
+           "bonus-0.1": length_bonus(0.1), "bonus-capped": length_bonus(0.1, cap=31)}
 
 GRPO = {"default": "", "grpo": "--loss-norm sequence", "dr-grpo": "--loss-norm constant --advantage-scale none",
         "dapo": "--clip 0.2 0.28 --dynamic-sampling 2 --truncated soft", "textbook": "--loss reinforce --loss-norm sum",
@@ -83,9 +82,6 @@ ARMS |= {f"{rule} box, guessing": ("guessing", f"--reward {reward} --lr 1e-3 --e
 
 # ---- 2. Train --------------------------------------------------------------------------------------------------------
 
-arithmetic = functools.cache(verifiers.arithmetic)
-verifiers.TASKS["arithmetic"] = lambda: dataclasses.replace(arithmetic())              # 10,000 problems, drawn once
-
 def folder(arm, seed, steps, runs):
     return (ROOT / runs).resolve() / f"{re.sub('[^a-z0-9]+', '-', arm.lower())}-{steps}-seed{seed}"
 
@@ -100,17 +96,18 @@ def flags_of(arm, seed, steps, runs):
     return flags
 
 
+arithmetic = functools.cache(verifiers.arithmetic)                                     # 10,000 problems, drawn once
+
+
 @contextlib.contextmanager
-def base_model(base):
-    """train.py makes and keeps its base by train.PHASES, and refuses one that cannot work problems out."""
-    before = train.PHASES, train.worked_accuracy
-    train.PHASES = BASES[base]
-    if base == "guessing":
-        train.worked_accuracy = lambda *_: float("nan")                 # not below 0.9, so nothing is refused
-    try:
+def setting(base):
+    """What an arm needs beside flags, for a while: train.py makes its base by PHASES, and refuses one that cannot work
+    problems out unless it is no number how well it does."""
+    gate = (lambda *_: float("nan")) if base == "guessing" else train.worked_accuracy
+    with (patch.object(train, "PHASES", BASES[base]), patch.dict(verifiers.REWARDS, REWARDS),
+          patch.dict(verifiers.TASKS, arithmetic=lambda: dataclasses.replace(arithmetic())),
+          patch.object(train, "worked_accuracy", gate)):
         yield
-    finally:
-        train.PHASES, train.worked_accuracy = before
 
 
 def run_arm(arm, seed, steps, runs):
@@ -121,7 +118,7 @@ def run_arm(arm, seed, steps, runs):
         run.parent.mkdir(parents=True, exist_ok=True)
         if run.exists():
             flags = ["--resume", *flags[flags.index("--runs"):flags.index("--name") + 2]]
-        with base_model(ARMS[arm][0]), open(f"{run}.log", "a") as log, contextlib.redirect_stdout(log):
+        with setting(ARMS[arm][0]), open(f"{run}.log", "a") as log, contextlib.redirect_stdout(log):
             train.main(flags)
     return run
 
@@ -355,6 +352,11 @@ def report(name, steps, seeds, runs):
     return verdict(results.values())
 
 
+TITLES = {"right": "held-out accuracy, sampled", "reward": "training reward", "works": "share that works it out",
+          "completion_length": "tokens per completion", "accuracy": "accuracy on the problems trained on",
+          "paid": "held-out reward", "boxes": "boxes per completion"}
+
+
 def draw(name, steps, seeds, runs):
     """Columns over the steps, a band over the seeds for each arm; with many arms a panel for each -> Figure."""
     _, arms, _, keys, _ = EXPERIMENTS[name]
@@ -366,7 +368,7 @@ def draw(name, steps, seeds, runs):
         for i, arm in enumerate(shown):
             rows = [history(folder(arm, seed, steps, runs)) for seed in seeds]
             band(axis, [{step: row[key] for step, row in run.items() if key in row} for run in rows], arm, f"C{i}")
-        axis.set_title(title, fontsize=9)
+        axis.set_title(TITLES.get(title, title), fontsize=9)
         axis.set_ylim(0, None)
     if len(panels) == len(keys):
         figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=8)
