@@ -34,11 +34,11 @@ from eval import wilson_interval  # noqa: E402
 
 # ---- 1. Bases, rewards, arms -----------------------------------------------------------------------------------------
 # A base is what train.PHASES says. "guessing" has never seen a step worked out, and is made without the check that
-# stops a base which cannot work. Where "bilingual" works a problem out it mostly does so in Chinese.
+# stops a base which cannot work. Where "bilingual" works a problem out it does so in Chinese six times out of seven.
 
 BASES = {"usual": train.PHASES,
          "guessing": [{"direct": 1.0}, {"direct": .70, "several boxes": .20, "no box": .10}],
-         "bilingual": [train.PHASES[0], train.PHASES[1] | {"bilingual": .14, "worked": .07}]}
+         "bilingual": [train.PHASES[0], train.PHASES[1] | {"bilingual": .18, "worked": .03}]}
 
 
 def length_bonus(rate, cap=np.inf):
@@ -68,7 +68,7 @@ ARMS = {name: ("usual", flags) for name, flags in {                      # name 
     "random": "--reward random", "inverted": "--reward inverted", "format only": "--reward format-only",
     "design A": "--reward r1-zero", "design B": "--reward r1-short",
     "bonus 0.01": "--reward bonus-0.01", "bonus 0.1": "--reward bonus-0.1", "0.1, capped": "--reward bonus-capped",
-    "last box": "--reward boxed", "first box": "--reward first-box", "any box": "--reward any-box",
+    "last box": "--reward boxed", "any box": "--reward any-box",
     "1 problem": "--one-shot", "64 problems": "--train-problems 64",
     "64, filter": "--train-problems 64 --pick filter", "64, dynamic": "--train-problems 64 --dynamic-sampling 2",
 }.items()}
@@ -243,7 +243,7 @@ EXPERIMENTS = {
     "boxes": (
         "A verifier that takes the first box or any box is hacked by spamming guesses; one that takes the last box is "
         "not (seed chapter 15, reasoning-specific hacks).",
-        [f"{rule} box{base}" for base in (", guessing", "") for rule in ("any", "first", "last")],
+        ["any box, guessing", "first box, guessing", "last box, guessing", "any box", "last box"],
         ["paid@0", "paid", "right@0", "right", "boxes@start", "boxes@max", "boxes"], ["reward", "right", "boxes"], {
             **{f"{arm}: half as much again is paid, and less is right": lambda x, arm=arm: [
                 x(arm, "paid") > 1.5 * x(arm, "paid@0"), x(arm, "right") < x(arm, "right@0")]

@@ -147,3 +147,12 @@ def test_a_trial_trains_once_and_goes_on_after_an_interruption(tmp_path, capsys)
     lab.run_arm("guessing", 0, 2, tmp_path)
     assert (run / "final").exists() and (run / "metrics.jsonl").read_text() == before
     assert "continuing" in Path(f"{run}.log").read_text()
+
+
+def test_few_training_problems_have_the_base_of_all(tmp_path):
+    """The tiny base practises on all problems; --train-problems is about what comes after."""
+    bases = [json.loads((lab.run_arm(arm, 0, 2, tmp_path) / "config.json").read_text())["flags"]["base"]
+             for arm in ("default", "1 problem")]
+    assert bases[0] == bases[1]
+    asked = {json.loads(line)["problem"] for line in open(lab.folder("1 problem", 0, 2, tmp_path) / "samples.jsonl")}
+    assert len(asked) == 1
