@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import dataclasses
 import functools
-import io
 import json
 import re
 import sys
@@ -101,8 +100,8 @@ arithmetic = functools.cache(verifiers.arithmetic)                              
 
 @contextlib.contextmanager
 def setting(base):
-    """What an arm needs beside flags, for a while: train.py makes its base by PHASES, and refuses one that cannot work
-    problems out unless it is no number how well it does."""
+    """What an arm needs beside flags, for a while. train.py refuses a base that works out less than 90 % of its problems;
+    NaN is not less."""
     gate = (lambda *_: float("nan")) if base == "guessing" else train.worked_accuracy
     with (patch.object(train, "PHASES", BASES[base]), patch.dict(verifiers.REWARDS, REWARDS),
           patch.dict(verifiers.TASKS, arithmetic=lambda: dataclasses.replace(arithmetic())),
@@ -373,13 +372,6 @@ def draw(name, steps, seeds, runs):
     if len(panels) == len(keys):
         figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=8)
     return figure
-
-
-def first_lines(function, *args, lines, **kwargs):
-    """Call a function that prints, and show only so many lines of it."""
-    with contextlib.redirect_stdout(io.StringIO()) as text:
-        function(*args, **kwargs)
-    print(*text.getvalue().splitlines()[:lines], "...", sep="\n")
 
 
 def main(argv=None):
