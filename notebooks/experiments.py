@@ -100,8 +100,8 @@ arithmetic = functools.cache(verifiers.arithmetic)                              
 
 @contextlib.contextmanager
 def setting(base):
-    """What an arm needs beside flags, for a while. train.py refuses a base that works out less than 90 % of its problems;
-    NaN is not less."""
+    """What an arm needs beside flags, for a while. train.py refuses a base that is less than 90 % right when it works
+    problems out; NaN is not less."""
     gate = (lambda *_: float("nan")) if base == "guessing" else train.worked_accuracy
     with (patch.object(train, "PHASES", BASES[base]), patch.dict(verifiers.REWARDS, REWARDS),
           patch.dict(verifiers.TASKS, arithmetic=lambda: dataclasses.replace(arithmetic())),
