@@ -90,8 +90,8 @@ def flags_of(arm, seed, steps, runs):
     flags = ["--model", "tiny", "--seed", str(seed), "--steps", str(steps), "--eval-every", "10", "--eval-problems",
              "200", "--save-every", "1000", "--runs", str(run.parent), "--name", run.name, *ARMS[arm][1].split()]
     if steps < 10:
-        flags += ["--warmup-steps", "0", "--prompts-per-step", "2", "--num-samples", "4", "--eval-problems", "4",
-                  "--max-new-tokens", "8"]
+        flags += ["--warmup-steps", "0", "--prompts-per-step", "1", "--num-samples", "2", "--eval-problems", "2",
+                  "--max-new-tokens", "4"]
     return flags
 
 
@@ -380,7 +380,7 @@ def main(argv=None):
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--runs", default="runs/lab", help="folder of the runs (default: runs/lab)")
-    parser.add_argument("-o", "--out", default="notebooks/experiments", help="folder of the figures")
+    parser.add_argument("-o", "--out", help="folder of the figures (default: that of the runs)")
     args = parser.parse_args(argv)
     names = list(EXPERIMENTS) if "all" in args.names else args.names
     if not names or set(names) - set(EXPERIMENTS):
@@ -389,9 +389,8 @@ def main(argv=None):
     found = {}
     for name in names:
         found[name] = report(name, args.steps, args.seeds, args.runs)
-        (ROOT / args.out).mkdir(parents=True, exist_ok=True)
         figure = draw(name, args.steps, args.seeds, args.runs)
-        figure.savefig(ROOT / args.out / f"{name}.svg", metadata={"Date": None})
+        figure.savefig(ROOT / (args.out or args.runs) / f"{name}.svg", metadata={"Date": None})
     print("\n".join(f"{name:10} {result}" for name, result in found.items()))
 
 
