@@ -321,7 +321,7 @@ EXPERIMENTS = {
 def spread(values, one_by_one=False):
     """mean [lowest-highest], or all values."""
     if one_by_one or np.isinf(values).any():
-        return " ".join("never" if np.isinf(value) else f"{value:.0f}" for value in values)
+        return ", ".join("never" if np.isinf(value) else f"{value:.0f}" for value in values)
     digits = 3 if np.nanmax([*values, 0]) <= 1.2 else 1
     mean, low, high = (f"{value:.{digits}f}".removeprefix("0") for value in (values.mean(), values.min(), values.max()))
     return f"{mean} [{low}-{high}]"
@@ -361,16 +361,18 @@ def draw(name, steps, seeds, runs):
     _, arms, _, keys, _ = EXPERIMENTS[name]
     panels = [(key, key, arms) for key in keys] if len(arms) <= 8 else [(arm, keys[0], [arm]) for arm in arms]
     lines = -(-len(panels) // 6)
-    figure = Figure(figsize=(11, 1 + 1.6 * lines), layout="constrained", dpi=72)
-    axes = figure.subplots(lines, -(-len(panels) // lines), sharex=True, sharey=lines > 1, squeeze=False).flat
+    figure = Figure(figsize=(11, 1 + 1.7 * lines), layout="constrained", dpi=80)
+    axes = figure.subplots(lines, -(-len(panels) // lines), sharex=True, sharey=lines > 1, squeeze=False).ravel()
     for axis, (title, key, shown) in zip(axes, panels):
         for i, arm in enumerate(shown):
             rows = [history(folder(arm, seed, steps, runs)) for seed in seeds]
             band(axis, [{step: row[key] for step, row in run.items() if key in row} for run in rows], arm, f"C{i}")
         axis.set_title(TITLES.get(title, title), fontsize=9)
         axis.set_ylim(0, None)
+    for axis in axes[len(panels):]:
+        axis.remove()
     if len(panels) == len(keys):
-        figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=8)
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=8)
     return figure
 
 

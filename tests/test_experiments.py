@@ -129,7 +129,7 @@ def test_verdicts_on_made_up_numbers():
 def test_spread():
     assert lab.spread(np.array([0.1, 0.2, 0.3])) == ".200 [.100-.300]"
     assert lab.spread(np.array([1.0])) == "1.000 [1.000-1.000]"
-    assert lab.spread(np.array([20.0, np.inf])) == "20 never" and lab.spread(np.array([20.0, 30.0]), True) == "20 30"
+    assert lab.spread(np.array([20.0, np.inf])) == "20, never" and lab.spread(np.array([20.0, 30.0]), True) == "20, 30"
     assert lab.spread(np.array([10.0, 32.0])) == "21.0 [10.0-32.0]"
 
 
