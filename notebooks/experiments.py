@@ -328,7 +328,9 @@ def spread(values, one_by_one=False):
 
 
 def verdict(results):
-    return "reproduced" if all(results) else "partly" if any(results) else "not reproduced"
+    results = [*results]
+    partly = f"partly ({sum(results)} of {len(results)} checks)"
+    return "reproduced" if all(results) else partly if any(results) else "not reproduced"
 
 
 def report(name, steps, seeds, runs):

@@ -123,7 +123,8 @@ def test_verdicts_on_made_up_numbers():
     assert results("boxes", hacked) == [True, True, False, False]
     assert results("boxes", hacked | {("first box, guessing", "paid"): .2, ("last box, guessing", "boxes"): 1.3,
                                       ("last box", "right"): .2}) == [True, False, True, True]
-    assert [lab.verdict(r) for r in ([True], [True, False], [False])] == ["reproduced", "partly", "not reproduced"]
+    assert lab.verdict([True, True]) == "reproduced" and lab.verdict([False, False]) == "not reproduced"
+    assert lab.verdict([True, False, True]) == "partly (2 of 3 checks)"
 
 
 def test_spread():
