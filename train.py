@@ -1174,12 +1174,12 @@ def load_all(args):
         raise verifiers.DataError(f"task {args.task} is for evaluation only: train on another one")
     if args.reward:
         task.reward = verifiers.get_reward(args.reward)
-    if args.train_problems:
-        task.train = random.Random(f"train {args.seed}").sample(task.train, min(args.train_problems, len(task.train)))
     if args.device == "cpu" and args.model == "tiny":
         torch.set_num_threads(1)            # its tensors are so small that more threads mostly wait for each other
     if not args.resume:
         args.base = str(first(tiny_base, args, task)) if args.model == "tiny" else args.model
+    if args.train_problems:                     # only now: the tiny base has practised on all of them
+        task.train = random.Random(f"train {args.seed}").sample(task.train, min(args.train_problems, len(task.train)))
     model, tokenizer = load_model(args)
     model.checkpoint_blocks = args.activation_checkpointing
     if args.compile:

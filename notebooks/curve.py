@@ -8,9 +8,7 @@ import json
 from pathlib import Path
 
 import matplotlib
-
-matplotlib.use("svg")
-import matplotlib.pyplot as plt  # noqa: E402
+from matplotlib.figure import Figure
 
 
 def read(run, key):
@@ -19,9 +17,8 @@ def read(run, key):
     return {row["step"]: row[key] for row in rows if key in row}
 
 
-def band(axis, runs, key, label, color):
-    """Mean over the runs as a line, lowest to highest as a band."""
-    curves = [read(run, key) for run in runs]
+def band(axis, curves, label, color):
+    """curves: {step: value} of each run. Their mean as a line, lowest to highest as a band."""
     steps = sorted(set.intersection(*map(set, curves)))
     values = [[curve[step] for curve in curves] for step in steps]
     axis.fill_between(steps, [*map(min, values)], [*map(max, values)], color=color, alpha=0.2, linewidth=0)
@@ -33,13 +30,14 @@ def main():
     parser.add_argument("runs", nargs="+")
     parser.add_argument("-o", "--out", default="notebooks/curve.svg")
     args = parser.parse_args()
-    plt.rcParams["svg.hashsalt"] = "rlvr"                                    # the same file for the same runs
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-    band(left, args.runs, "eval_accuracy", "greedy", "tab:blue")
-    band(left, args.runs, "eval_sampled_accuracy", "sampled at T = 1", "tab:orange")
+    matplotlib.rcParams["svg.hashsalt"] = "rlvr"                             # the same file for the same runs
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    band(left, [read(run, "eval_accuracy") for run in args.runs], "greedy", "tab:blue")
+    band(left, [read(run, "eval_sampled_accuracy") for run in args.runs], "sampled at T = 1", "tab:orange")
     left.set(xlabel="step", ylabel="held-out accuracy", ylim=(0, 1.02))
     left.legend(loc="lower right")
-    band(right, args.runs, "eval_sampled_length", "sampled at T = 1", "tab:orange")
+    band(right, [read(run, "eval_sampled_length") for run in args.runs], "sampled at T = 1", "tab:orange")
     right.set(xlabel="step", ylabel="tokens per completion", ylim=(0, None))
     figure.suptitle(f"{len(args.runs)} seeds: mean, lowest and highest", fontsize=10)
     figure.savefig(args.out, metadata={"Date": None})

@@ -21,6 +21,8 @@ SECONDS = 60                        # for a cell; none takes more than a few, bu
 SHORT = {                           # by the number of the notebook; RUNS, where there is one, is a temporary folder
     "2": {"WARMUP_STEPS": 0, "PROBLEMS": 1},
     "4": {"WARMUP_STEPS": 0},
+    "5": {"STEPS": 2, "SEEDS": [0]},
+    "6": {"STEPS": 2, "SEEDS": [0]},
 }
 
 
