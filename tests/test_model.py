@@ -1,5 +1,6 @@
 """model.py against transformers, both ways, and what it says when a checkpoint is not what it should be."""
 
+import functools
 import json
 import os
 import shutil
@@ -274,8 +275,14 @@ def test_symbols_round_trip(tokenizer):
     assert tokenizer.decode([0], skip_special_tokens=False) == "<|endoftext|>" and tokenizer.decode([0]) == ""
 
 
+@functools.cache
 def qwen_tokenizer(eos=(151645, 151643), template=None):
     return Tokenizer.from_dir(QWEN_TOKENIZER, eos, template)
+
+
+@functools.cache
+def published_tokenizer():
+    return transformers.AutoTokenizer.from_pretrained(QWEN_TOKENIZER)
 
 
 TEXTS = ["Solve $x^2 - 5x + 6 = 0$.\n\nPut it in \\boxed{}.", "1234567890 + 42", "  two  spaces\t\ttab", "因式分解 (x-2)",
@@ -285,7 +292,7 @@ TEXTS = ["Solve $x^2 - 5x + 6 = 0$.\n\nPut it in \\boxed{}.", "1234567890 + 42",
 
 @needs_qwen_tokenizer
 def test_qwen3_ids_equal_transformers():
-    theirs = transformers.AutoTokenizer.from_pretrained(QWEN_TOKENIZER)
+    theirs = published_tokenizer()
     ours = qwen_tokenizer()
     assert ours.num_tokens == 151669
     for text in TEXTS:
@@ -297,7 +304,7 @@ def test_qwen3_ids_equal_transformers():
 @pytest.mark.parametrize("thinking", [True, False])
 @pytest.mark.parametrize("system", [None, "You are terse."])
 def test_qwen3_chat_template_equals_the_published_one(thinking, system):
-    theirs = transformers.AutoTokenizer.from_pretrained(QWEN_TOKENIZER)
+    theirs = published_tokenizer()
     for text in TEXTS[:5]:
         messages = ([{"role": "system", "content": system}] if system else []) + [{"role": "user", "content": text}]
         expected = theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=True,
