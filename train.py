@@ -1035,8 +1035,9 @@ class Clock:
 # ---- 8. Many GPUs (skip it when you have one) ------------------------------------------------------------------------
 # torchrun starts N processes of this script. Sampling and evaluation are shared out by problems, and what came of them
 # is gathered: every process holds the whole batch and decides everything alike (rewards, advantages, which groups to
-# keep, when to stop), so sections 1 to 7 need not know which process they are in. The update is shared out by
-# micro-batches of the whole batch, with weights of the whole batch; the sum of the gradients is that of one process.
+# keep, when to stop), so sections 1 to 7 ask which process they are in only to share work out and to write files once.
+# The update is shared out by micro-batches of the whole batch, with weights of the whole batch; the gradients add up to
+# that of one process.
 #
 # No process can wait for one that does something else:
 #   - the weights of a sharded model are brought together once before sampling (whole), so the token loop has no

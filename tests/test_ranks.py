@@ -237,7 +237,7 @@ def begin(folder, world, name, *flags):
     return processes, queue
 
 
-@pytest.mark.parametrize("how, flags", [(signal.SIGKILL, ["--fsdp"]), (signal.SIGSTOP, ["--timeout", "0.05"])])
+@pytest.mark.parametrize("how, flags", [(signal.SIGKILL, ["--fsdp"]), (signal.SIGSTOP, ["--timeout", "0.1"])])
 def test_when_a_process_dies_or_hangs_the_others_stop_and_name_it(tmp_path, how, flags):
     processes, queue = begin(tmp_path, 3, "run", *flags)
     os.kill(processes[1].pid, how)
@@ -263,7 +263,7 @@ def hanging_main(*flags):
 
 def test_a_process_that_hangs_in_python_is_named_too(tmp_path):
     processes, queue = ranks.start(3, hanging_main, *FLAGS, "--runs", str(tmp_path), "--name", "run", "--steps", "9",
-                                   "--timeout", "0.05")
+                                   "--timeout", "0.1")
     said = dict(queue.get(timeout=60)[:2] for _ in range(2))
     assert sorted(said) == [0, 2] and all("no answer from process 1 of 3" in message for message in said.values())
     processes[1].kill()
