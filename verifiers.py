@@ -583,17 +583,23 @@ def same(gold, pred):
 def _same_region(gold, pred):
     r"""Sets of real numbers are the same if they cover the same pieces of the line, cut at each number that occurs in
     them: [0,1] \cup [1,2] is [0,2], and \mathbb{R} \setminus \{3\} is (-\infty, 3) \cup (3, \infty)."""
+    cuts = []                                                        # piece 2i + 1 is cut i, the even ones lie between
     try:
-        numbers = {_key(x): _here.float(x.values[0]) for node in (gold, pred) for x in _ends(node)}
+        for x in sorted((x for node in (gold, pred) for x in _ends(node)), key=_here.float):
+            if not _here.mp.isinf(_here.float(x)) and not (cuts and _close(cuts[-1], x)):
+                cuts.append(x)
     except _Undecided:
         return False
-    cuts = sorted((key for key in numbers if abs(numbers[key]) < _here.mp.inf), key=numbers.get)
-    place = {"-inf": -1, "+inf": 2 * len(cuts) + 1, **{key: 2 * i + 1 for i, key in enumerate(cuts)}}   # even: between
+
+    def place(x):
+        if _here.mp.isinf(_here.float(x)):
+            return -1 if x < 0 else 2 * len(cuts) + 1
+        return next(2 * i + 1 for i, cut in enumerate(cuts) if _close(cut, x))
 
     def pieces(node):
         if node.kind in _SET_OPERATORS:
             return functools.reduce(_SET_OPERATORS[node.kind], map(pieces, node.items))
-        places = [place[_key(x)] for x in _ends(node)]
+        places = [place(x) for x in _ends(node)]
         if node.kind in ("{", "number"):
             return set(places)
         return set(range(places[0] + (node.kind == "("), places[1] + (node.closer == "]")))
@@ -601,18 +607,17 @@ def _same_region(gold, pred):
 
 
 def _ends(node):
-    """The numbers that a set of reals is made of: those of its intervals and lists."""
+    """The numbers that a set of reals is made of: those of its intervals and lists. critical: (3, 1) is no empty
+    interval but a point, or else whatever is empty would be right where a point is asked for."""
     if node.kind == "number" and not node.letters and isinstance(node.values[0], (Fraction, _here.mp.mpf)):
-        return [node]
-    if node.kind not in ("{", *_SET_OPERATORS) and not (node.kind in ("(", "[") and len(node.items) == 2):
-        raise _Undecided(node.kind)
-    if node.kind in ("(", "[", "{") and any(item.kind != "number" for item in node.items):
-        raise _Undecided("a set of other things")
-    return [x for item in node.items for x in _ends(item)]
-
-
-def _key(x):
-    return _here.mp.nstr(_here.float(x.values[0]), 40)               # 1/3 has one, however it was computed
+        return [node.values[0]]
+    inside = node.kind in ("(", "[", "{")
+    if not inside and node.kind not in _SET_OPERATORS or inside and any(x.kind != "number" for x in node.items):
+        raise _Undecided("no set of numbers")
+    ends = [x for item in node.items for x in _ends(item)]
+    if node.kind in ("(", "[") and not (len(ends) == 2 and _here.float(ends[0]) < _here.float(ends[1])):
+        raise _Undecided("no interval")
+    return ends
 
 
 def _same_number(gold, pred):
@@ -2374,7 +2379,7 @@ def read_problems(path, skip_broken=False) -> list[dict]:
                 raise DataError(f"{trouble} (--skip-broken-lines goes on without such lines)") from None
             broken.append(n)
     if broken:
-        print(f"{path}: skipped {len(broken)} of {len(rows)} lines, which are broken: {', '.join(map(str, broken))}")
+        print(f"{path}: skipped {len(broken)} broken lines, read {len(problems)}: {', '.join(map(str, broken))}")
     return problems
 
 

@@ -1,22 +1,26 @@
 """Several processes on one CPU, as torchrun would start them on several GPUs: forked from a server that has imported
 torch already, so that a start costs a tenth of a second and not three."""
 
+import json
 import multiprocessing
 import os
 import sys
 import traceback
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
+from safetensors.torch import load_file
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import train  # noqa: E402
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["train", "torch._dynamo"])             # FSDP imports the latter when it is first used
 
 
 def _process(queue, rank, environment, function, args):
-    import torch
     torch.set_num_threads(1)
     os.environ.update(environment)
     try:
@@ -53,3 +57,24 @@ def run(world, function, *args, timeout=120):
             process.join(5 if len(results) == world else 0)
             process.kill()
     return [results[rank] for rank in range(world)]
+
+
+# ---- A run of train.py in such a process, and what it left behind ----------------------------------------------------
+
+def main(*flags):
+    """train.main -> what it says when it ends early."""
+    try:
+        train.main(flags)
+    except (SystemExit, train.ModelError) as error:
+        return str(error)
+
+
+def metrics(folder):
+    """The log without what depends on the clock."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in row.items() if "second" not in key} for row in rows]
+
+
+def weights(folder):
+    """All weights of the final model as one vector."""
+    return torch.cat([weight.flatten() for weight in load_file(folder / "final" / "model.safetensors").values()])

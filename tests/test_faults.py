@@ -13,31 +13,15 @@ import time
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import ranks
 import train
 from conftest import ROOT
+from ranks import main, metrics, weights
 
 FLAGS = ["--task", "one-digit", "--reward", "random", "--device", "cpu", "--prompts-per-step", "4",
          "--num-samples", "8", "--eval-every", "5", "--eval-problems", "9", "--save-every", "3", "--steps", "40",
          "--lr", "1e-3"]
-
-
-def main(*flags):
-    try:
-        train.main(flags)
-    except (SystemExit, train.ModelError) as error:
-        return str(error)
-
-
-def metrics(folder):
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in row.items() if "second" not in key} for row in rows]
-
-
-def weights(folder):
-    return torch.cat([weight.flatten() for weight in load_file(folder / "final" / "model.safetensors").values()])
 
 
 def saved(folder):
@@ -203,7 +187,7 @@ def test_broken_lines_are_named_and_skipped_only_when_asked(tmp_path, capsys):
         train.verifiers.from_file(path)
     task = train.verifiers.from_file(path, skip_broken=True)
     assert len(task.train) + len(task.test) == 48
-    assert "skipped 2 of 50 lines, which are broken: 7, 21" in capsys.readouterr().out
+    assert "skipped 2 broken lines, read 48: 7, 21" in capsys.readouterr().out
 
 
 def test_the_command_says_so_too(tmp_path):

@@ -1,7 +1,6 @@
 """Many processes: whatever their number, the answer is that of one. Two and four of them, on the CPU (gloo)."""
 
 import dataclasses
-import json
 import os
 import shutil
 import signal
@@ -21,6 +20,7 @@ import train
 from conftest import ROOT
 from eval import join_processes
 from model import Config, Qwen3, save, symbol_tokenizer
+from ranks import main, metrics, weights
 from rlvr import Rollouts, microbatches, sample
 
 # ---- The update ------------------------------------------------------------------------------------------------------
@@ -114,23 +114,6 @@ def test_every_process_makes_equally_many_passes_over_parts_of_the_same_rows(mod
 # A reward by chance: from random weights on nothing else is ever paid.
 FLAGS = ["--task", "one-digit", "--reward", "random", "--device", "cpu", "--prompts-per-step", "8", "--num-samples",
          "8", "--eval-every", "2", "--eval-problems", "9", "--save-every", "2", "--lr", "1e-3", "--lr-final", "1"]
-
-
-def main(*flags):
-    """train.main -> what it says when it ends early."""
-    try:
-        train.main(flags)
-    except (SystemExit, train.ModelError) as error:
-        return str(error)
-
-
-def metrics(folder):
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in row.items() if "second" not in key} for row in rows]
-
-
-def weights(folder):
-    return torch.cat([weight.flatten() for weight in load_file(folder / "final" / "model.safetensors").values()])
 
 
 def agree(folder, other, exactly=False):
