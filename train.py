@@ -1156,7 +1156,8 @@ def missing_processes(seconds=5):
         if not (silent := [other for other in range(world) if not store.check([f"here {other}"])]):
             return []
         time.sleep(0.1)
-    return [other for other, (old, new) in enumerate(zip(before, pulses())) if old == new] or silent
+    after = pulses()                                    # who has answered may have left since: that is no missing pulse
+    return [other for other in silent if before[other] == after[other]] or silent
 
 
 # ---- 9. Start and end ------------------------------------------------------------------------------------------------
