@@ -327,7 +327,9 @@ def bytes_held(folder, offload):
     train.update_gradients(model, Rollouts(**batch), advantages)
     tensors = [*optimizer.params.values(), *optimizer.m.values(), *optimizer.v.values(),
                *[param.grad for param in optimizer.params.values()]]
-    return sum(train.local(tensor).numel() * 4 for tensor in tensors), sum(p.numel() for p in model.parameters())
+    # storages, not sizes: a part that is a view would keep the whole weight alive
+    storages = {store.data_ptr(): store.nbytes() for store in (train.local(x).untyped_storage() for x in tensors)}
+    return sum(storages.values()), sum(p.numel() for p in model.parameters())
 
 
 @pytest.mark.parametrize("world, offload", [(2, False), (4, True)])
