@@ -12,7 +12,9 @@ Sources: Qwen3 Technical Report (arXiv 2505.09388); RoPE (2104.09864); GQA (2305
 (2002.05202). Left out: mixture of experts, sliding windows, YaRN, quantisation, any attention kernel but PyTorch's own.
 """
 
+import functools
 import json
+import math
 import os
 import shutil
 import sys
@@ -123,18 +125,20 @@ class RMSNorm(nn.Module):
 
 
 def rope_tables(positions, config, dtype):
-    """cos and sin of position * theta^(-2i/D), i = 0 .. D/2-1, each twice over: (..., T) -> two of (..., 1, T, D)."""
+    """(cos a, cos a) and (-sin a, sin a) of the angles a = position * theta^(-2i/D), i = 0 .. D/2-1:
+    (..., T) -> two of (..., 1, T, D)."""
     exponents = torch.arange(0, config.head_dim, 2, device=positions.device).float() / config.head_dim
     angles = positions[..., None].float() * config.rope_theta ** -exponents           # fp32: bf16 cannot count past 256
-    angles = torch.cat((angles, angles), dim=-1).unsqueeze(-3)                        # (..., 1, T, D), 1 for the heads
-    return angles.cos().to(dtype), angles.sin().to(dtype)
+    angles = angles.unsqueeze(-3)                                                     # (..., 1, T, D/2), 1 for the heads
+    cos, sin = torch.cat((angles, angles), dim=-1).cos(), torch.cat((-angles, angles), dim=-1).sin()
+    return cos.to(dtype), sin.to(dtype)
 
 
 def apply_rope(x, cos, sin):
     """Rotate each pair (x_i, x_{i+D/2}) by its position's angle. The published weights expect this half-split pairing;
     the RoPE paper pairs neighbours (x_2i, x_2i+1): the same rotation with the dimensions in another order."""
     left, right = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-right, left), dim=-1) * sin
+    return x * cos + torch.cat((right, left), dim=-1) * sin                           # sin is negative on the left
 
 
 class KVCache:
@@ -145,17 +149,19 @@ class KVCache:
     k, v: a list over layers of (B, K, S, D). lengths: (B,) tokens that each row holds. used: no row holds more; a plain
     int, so that no step has to ask the device for it, and attention reads no slot beyond. Of a static cache attention
     reads (and masks) all slots, so that no shape changes from step to step, as torch.compile likes it.
+    rope: the tables of all slots, (1, S, D) each, so that no step computes its angles again.
     """
 
     def __init__(self, config, rows, slots, device, dtype, static=False):
         shape = (rows, config.num_key_value_heads, slots, config.head_dim)
+        self.config = config
         # zeros, not empty: a masked slot has weight 0, but 0 * NaN would still be NaN
         self.k, self.v = ([torch.zeros(shape, device=device, dtype=dtype) for _ in range(config.num_hidden_layers)]
                           for _ in range(2))
         self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
         self.rows = torch.arange(rows, device=device)[:, None]
         self.static, self.used = static, 0
-        self._pin()
+        self._new_slots()
 
     @property
     def slots(self):
@@ -171,9 +177,9 @@ class KVCache:
 
     def write(self, layer, k, v, positions):
         """Store k, v (B, K, T, D) at positions (B, T); returns all keys and values so far, (B, K, end, D)."""
+        end = self.end(k.size(2))
         self.k[layer][self.rows, :, positions] = k.transpose(1, 2)
         self.v[layer][self.rows, :, positions] = v.transpose(1, 2)
-        end = self.end(k.size(2))
         return self.k[layer][:, :, :end], self.v[layer][:, :, :end]
 
     def put(self, places, other, rows):
@@ -192,14 +198,15 @@ class KVCache:
     def grow(self, slots):
         """Make room for so many tokens in each row."""
         self._change(lambda old: F.pad(old, (0, 0, 0, slots - old.size(2))))
-        self._pin()
+        self._new_slots()
 
     def _change(self, function):
         for side in (self.k, self.v):
             for layer, old in enumerate(side):                # layer by layer, so that two whole caches never coexist
                 side[layer] = function(old)
 
-    def _pin(self):
+    def _new_slots(self):
+        self.rope = rope_tables(torch.arange(self.slots, device=self.k[0].device), self.config, self.k[0].dtype)
         if self.static:                 # a CUDA graph that writes to a tensor must know that it stays where it is
             for layer in self.k + self.v:
                 torch._dynamo.mark_static_address(layer, guard=False)
@@ -263,6 +270,12 @@ class Block(nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
+@functools.cache
+def _compiled_block():
+    """One compilation for all blocks and all shapes."""
+    return torch.compile(lambda block, *inputs: block(*inputs), dynamic=True)
+
+
 # ---- 3. Qwen3 --------------------------------------------------------------------------------------------------------
 
 class Qwen3(nn.Module):
@@ -272,6 +285,7 @@ class Qwen3(nn.Module):
         super().__init__()
         self.config = config
         self.checkpoint_blocks = False      # keep only each block's input and compute the rest again on the way back
+        self.compile_blocks = False         # torch.compile them for training, where there is no cache
         self.model = nn.ModuleDict(dict(
             # the weight that nn.Embedding itself would make; but on the meta device it imports the compiler first (3 s)
             embed_tokens=nn.Embedding(config.vocab_size, config.hidden_size,
@@ -293,11 +307,14 @@ class Qwen3(nn.Module):
         mask, end = None, None if cache is None else cache.end(T)
         if cache is not None and (cache.static or cache.used > 0):
             positions = positions + cache.lengths[:, None]                                       # (B, T)
-            slots = torch.arange(end, device=ids.device)
-            mask = slots <= positions[:, None, :, None]                                          # (B, 1, T, S)
+            later = torch.arange(end, device=ids.device) > positions[:, None, :, None]           # (B, 1, T, S)
+            mask = torch.zeros_like(later, dtype=cache.k[0].dtype).masked_fill(later, -math.inf)
         x = self.model.embed_tokens(ids)                                                         # (B, T, C)
-        rope = rope_tables(positions, self.config, x.dtype)
+        rope = (rope_tables(positions, self.config, x.dtype) if cache is None
+                else [table[0, positions].unsqueeze(1) for table in cache.rope])                 # two of (B, 1, T, D)
         for block in self.model.layers:
+            if self.compile_blocks and cache is None:
+                block = functools.partial(_compiled_block(), block)
             if self.checkpoint_blocks and torch.is_grad_enabled():
                 x = checkpoint(block, x, rope, positions, mask, cache, use_reentrant=False, preserve_rng_state=False)
             else:

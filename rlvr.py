@@ -150,9 +150,23 @@ def decode(model, token, cache):
                  head=lambda hidden, weight: F.linear(hidden[:, -1], weight[:model.config.num_tokens]))
 
 
+def choose(logits, uniforms, temperature=1.0, top_p=1.0, top_k=0, min_p=0.0):
+    """logits (R, V), uniforms (R,) -> (a token for each row (R,), its log-prob (R,)); see sample."""
+    logp, probs = next_token_probs(logits, temperature or 1.0, top_p, top_k, min_p)                        # (R, V)
+    token = draw(probs, uniforms) if temperature else logp.argmax(-1)
+    return token, logp.gather(1, token[:, None]).squeeze(1)
+
+
+def advance(model, token, cache, uniforms, settings):
+    """Read the newest token of R rows and choose the next one -> (it (R,), its log-prob (R,))."""
+    return choose(decode(model, token, cache), uniforms, *settings)
+
+
 @functools.cache
-def _compiled_decode():
-    return torch.compile(decode, mode="reduce-overhead", dynamic=False)    # with CUDA graphs where there is CUDA
+def _compiled_advance():
+    """One compilation for all shapes; on CUDA each shape then becomes a CUDA graph of its own."""
+    torch._dynamo.config.specialize_float = True        # the temperature: a graph takes no number from the CPU
+    return torch.compile(advance, mode="reduce-overhead", dynamic=True)
 
 
 CACHE_BUCKET = 64           # slots; the cache starts with a multiple of this and doubles when it is full
@@ -170,7 +184,8 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
     cache_tokens: at most so many tokens, prompts included, are in the cache; rows that find no room wait for others to
                   finish. It bounds the memory and changes no completion (in fp32).
     on_finished:  called with (row, its token ids) as soon as a row is seen to have finished.
-    compiled:     decode with torch.compile: shapes then stay, and finished rows too until a waiting one replaces them.
+    compiled:     decode with torch.compile, on CUDA in few shapes: there finished rows stay until waiting ones replace
+                  them.
 
     What makes it fast: each prompt is read once and its cache handed to the rows of its group; finished rows leave the
     batch or are replaced; the cache grows with the text, and attention reads only what is in use; on a GPU nothing in
@@ -181,7 +196,7 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
     device, longest = model.device, max(map(len, prompts))
     B, patience = len(prompts) * num_samples, PATIENCE.get(device.type, 8)
     stop_ids = model.config.eos_token_id if stop_ids is None else stop_ids
-    stop = torch.tensor(list(stop_ids), dtype=torch.long, device=device)
+    stop, static = torch.tensor(list(stop_ids), dtype=torch.long, device=device), compiled and device.type == "cuda"
     uniforms = torch.rand(B, max_new_tokens) if uniforms is None else uniforms
     prompt_lengths = torch.tensor([len(prompt) for prompt in prompts], device=device).repeat_interleave(num_samples)
     # What has been said, by row. The column after the last token is for rows at their limit that nobody has replaced.
@@ -189,17 +204,19 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
     token_logps = torch.zeros(B, max_new_tokens + 1, device=device)
     uniforms = F.pad(uniforms.to(device), (0, 1))
     lengths = torch.zeros(B, dtype=torch.long, device=device)
-    finished = torch.zeros(B, dtype=torch.bool, device=device)
 
-    # R places, all of them free: place r holds row rows[r], if it is running[r].
+    # R places, all of them free. Place r holds row rows[r], if it is running[r], which has said said[r] tokens; the last
+    # of them is token[r].
     limit = longest + max_new_tokens
-    limit += -limit % CACHE_BUCKET if compiled else 0                    # few different shapes, few compilations
-    R = min(B, max(1, cache_tokens // limit))
+    slots = limit + 1                          # one is always left: a step that reads all slots would be compiled twice
+    slots += -slots % CACHE_BUCKET if static else 0                                                # few different graphs
+    R = min(B, max(1, cache_tokens // (slots - 1)))
     rows, running = torch.arange(R, device=device), torch.zeros(R, dtype=torch.bool, device=device)
-    cache = model.new_cache(R, min(limit, longest + CACHE_BUCKET - longest % CACHE_BUCKET), static=compiled)
-    logits = torch.empty(R, model.config.num_tokens, dtype=cache.k[0].dtype, device=device)
-    step, started, left, turn, told = _compiled_decode() if compiled else decode, 0, 0, 0, set()
-    while left or started < B:
+    said, token, logp = torch.zeros_like(rows), torch.zeros_like(rows), torch.zeros(R, device=device)
+    cache = model.new_cache(R, min(slots, longest + CACHE_BUCKET - longest % CACHE_BUCKET), static=static)
+    settings = temperature, top_p, top_k, min_p
+    step, started, left, turn, told = _compiled_advance() if compiled else advance, 0, 0, 0, set()
+    while True:
         # Waiting rows take the places of finished ones.
         if started < B and left <= 0.8 * R:
             places = (~running).nonzero().squeeze(1)[:B - started]
@@ -208,21 +225,16 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
             prompt_cache, prompt_logits = prefill(model, prompts[first:last + 1])
             group = new // num_samples - first                           # which of these prompts each new row answers
             cache.put(places, prompt_cache, group)
-            logits[places] = prompt_logits[group]
-            rows[places], running[places] = new, True
+            rows[places], running[places], said[places] = new, True, 0
+            token[places], logp[places] = choose(prompt_logits[group], uniforms[new, 0], *settings)
             started, left = started + len(new), left + len(new)
-            used = int((prompt_lengths + lengths)[rows].max())           # slots in use; from here on counted, not asked
+            used = int((prompt_lengths[rows] + said).max())              # slots in use; from here on counted, not asked
 
-        # One token for every place. lengths does not count those of finished rows, so nobody will see them.
-        logp, probs = next_token_probs(logits, temperature or 1.0, top_p, top_k, min_p)                    # (R, V)
-        t = lengths[rows]                                                                                  # (R,)
-        token = draw(probs, uniforms[rows, t]) if temperature else logp.argmax(-1)                         # (R,)
-        tokens[rows, t] = token
-        token_logps[rows, t] = logp.gather(1, token[:, None]).squeeze(1)
-        lengths[rows] += running
-        stopped = torch.isin(token, stop)
-        finished[rows] |= stopped & running
-        running = running & ~stopped & (lengths[rows] < max_new_tokens)
+        # Write down what each place has just said. said does not count what finished rows say, so nobody will see it.
+        tokens[rows, said], token_logps[rows, said] = token, logp
+        said += running
+        lengths[rows] = said
+        running &= ~torch.isin(token, stop) & (said < max_new_tokens)
 
         # Finished rows are handed out and, when nobody waits for their places, leave the batch.
         turn += 1
@@ -232,20 +244,24 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
                 for row in sorted(set(rows[~running].tolist()) - told):
                     on_finished(row, tokens[row, :lengths[row]].tolist())
                     told.add(row)
-            # Copying the cache costs about a step; let a few rows gather first.
-            if started == B and 0 < left <= 0.8 * len(rows) and not compiled:
-                keep = running.nonzero().squeeze(1)
+            if not left and started == B:
+                break
+            # Copying the cache costs about a step; let a few rows gather first. Two stay: one would be compiled again.
+            if started == B and left <= 0.8 * len(rows) and not static and len(rows) > 2:
+                keep = running.long().argsort(descending=True, stable=True)[:max(left, 2)]
                 cache.take(keep)
-                rows, token, running = rows[keep], token[keep], running[keep]
-
+                rows, token, running, said = rows[keep], token[keep], running[keep], said[keep]
         if left:
             used = min(used + 1, limit)
-            if used > cache.slots:
-                cache.grow(min(limit, 2 * cache.slots))
-            cache.lengths, cache.used = (prompt_lengths + lengths)[rows] - 1, used - 1    # a finished row stands still
-            logits = step(model, token, cache)                                                             # (R, V)
+            if used >= cache.slots:
+                cache.grow(min(slots, 2 * cache.slots))
+            cache.lengths, cache.used = prompt_lengths[rows] + said - 1, used - 1         # a finished row stands still
+            token, logp = step(model, token, cache, uniforms[rows, said], settings)                       # (R,), (R,)
+            if static:                                            # what a CUDA graph returns is overwritten by its next run
+                token, logp = token.clone(), logp.clone()
 
     padded = torch.tensor([prompt + [0] * (longest - len(prompt)) for prompt in prompts], device=device)
+    finished = torch.isin(tokens.gather(1, lengths[:, None] - 1), stop).squeeze(1)
     return _assemble(padded.repeat_interleave(num_samples, 0), prompt_lengths, tokens, token_logps, lengths, finished,
                      num_samples)
 

@@ -73,7 +73,7 @@ from rlvr import (
 # Defaults that differ: for tiny by its task, and "text" for every other model, whatever its task.
 PRESETS = {
     "arithmetic": dict(prompts_per_step=8, num_samples=16, max_new_tokens=80, lr=4e-4, lr_warmup=0,
-                       cache_tokens=65536, micro_batch_tokens=16384, eval_every=25, eval_problems=500, save_every=50),
+                       cache_tokens=65536, micro_batch_tokens=2048, eval_every=25, eval_problems=500, save_every=50),
     "one-digit": dict(prompts_per_step=64, num_samples=16, max_new_tokens=4, lr=5e-4, lr_warmup=0,
                       cache_tokens=65536, micro_batch_tokens=16384, eval_every=50, eval_problems=100, save_every=200),
     "text": dict(prompts_per_step=8, num_samples=8, max_new_tokens=512, lr=3e-6, lr_warmup=5,
@@ -111,8 +111,8 @@ def parse_args(argv=None):
                        "(default: 1.0)")
     group.add_argument("--cache-tokens", type=int, help="prompt and completion tokens in the KV cache at once; rows "
                        f"beyond them wait until others finish ({preset('cache_tokens')})")
-    group.add_argument("--compile", action="store_true", help="decode with torch.compile, on CUDA with CUDA graphs; "
-                       "starts slowly (default: off)")
+    group.add_argument("--compile", action="store_true", help="torch.compile the decoding, on CUDA with CUDA graphs, and "
+                       "the blocks in training; starts slowly (default: off)")
     group = parser.add_argument_group("problems")
     group.add_argument("--train-problems", type=int, help="train only on so many problems, the first of a random order "
                        "(default: all)")
@@ -1187,6 +1187,7 @@ def load_all(args):
     if args.compile:
         try:
             torch.compile(lambda x: 2 * x)(torch.ones(3, device=args.device))
+            model.compile_blocks = True
         except Exception as error:                      # no C++ compiler, or no Triton for this GPU
             args.compile = False
             print(f"--compile: torch.compile does not work here ({str(error)[:200]}); going on without")

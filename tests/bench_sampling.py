@@ -22,7 +22,7 @@ import torch.nn.functional as F
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import rlvr  # noqa: E402
-from model import Config, Qwen3, pick_device  # noqa: E402
+from model import Config, KVCache, Qwen3, pick_device  # noqa: E402
 
 SAMPLERS = {}
 
@@ -40,12 +40,20 @@ def row_lengths(rows, longest, kind):
 
 # ---- The three samplers: (model, prompts, group, lengths, stop id) ---------------------------------------------------
 
+draw = rlvr.draw
+
+
+def draw_to_length(probs, u):
+    """The stop id, which is the last, where u is 2, and any other token elsewhere."""
+    stop = probs.size(-1) - 1
+    return draw(probs, u.clamp(max=0.999)).clamp(max=stop - 1).masked_fill(u > 1, stop)
+
+
 @sampler("rlvr.sample")
 def ours(model, prompts, group, lengths, stop, **options):
-    """A uniform of 2 tells the patched draw that the row is to stop here; the stop id has no other chance."""
-    uniforms, draw = rlvr.row_uniforms(range(len(lengths)), max(lengths), seed=0), rlvr.draw
+    uniforms = rlvr.row_uniforms(range(len(lengths)), max(lengths), seed=0)
     uniforms[range(len(lengths)), [length - 1 for length in lengths]] = 2.0
-    rlvr.draw = lambda probs, u: draw(probs, u.clamp(max=0.999)).clamp(max=stop - 1).masked_fill(u > 1, stop)
+    rlvr.draw = draw_to_length
     try:
         rollouts = rlvr.sample(model, prompts, group, max(lengths), stop_ids=[stop], uniforms=uniforms, **options)
     finally:
@@ -82,19 +90,13 @@ def transformers_generate(model, prompts, group, lengths, stop):
     assert out.size(1) == len(prompts[0]) + max(lengths)
 
 
-class ConcatenatedCache:
-    static = False
-
-    def __init__(self, layers, rows, device):
-        self.k, self.v, self.used = [None] * layers, [None] * layers, 0
-        self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
-
+class ConcatenatedCache(KVCache):
     def end(self, T):
         return self.used + T
 
     def write(self, layer, k, v, positions):
         for side, new in ((self.k, k), (self.v, v)):
-            side[layer] = new if side[layer] is None else torch.cat((side[layer], new), dim=2)
+            side[layer] = torch.cat((side[layer][:, :, :self.used], new), dim=2)
         return self.k[layer], self.v[layer]
 
 
@@ -102,8 +104,9 @@ class ConcatenatedCache:
 @torch.no_grad()
 def plain(model, prompts, group, lengths, stop):
     ids = torch.tensor(prompts, device=model.device).repeat_interleave(group, 0)
-    cache, ends = ConcatenatedCache(model.config.num_hidden_layers, len(ids), model.device), torch.tensor(lengths)
-    ends = ends.to(model.device)
+    cache = ConcatenatedCache(model.config, len(ids), len(prompts[0]) + max(lengths), model.device,
+                              model.model.embed_tokens.weight.dtype)
+    ends = torch.tensor(lengths, device=model.device)
     finished = torch.zeros(len(ids), dtype=torch.bool, device=model.device)
     for t in range(1, max(lengths) + 1):
         logits = model(ids, cache, head=lambda h, w: F.linear(h[:, -1], w[:model.config.num_tokens]))

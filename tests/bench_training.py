@@ -116,15 +116,17 @@ def memory_table(args):
 
 # ---- Speed: whole steps of the tiny model ----------------------------------------------------------------------------
 
-def our_steps(directory, task, steps, folder):
+def our_steps(directory, task, steps, folder, *flags):
     """The loop of train.py as it is, with its log -> seconds of each step and its split."""
+    run = train.Path(folder, "ours" + "".join(flags))
     args = train.parse_args(["--model", "tiny", "--device", "cpu", "--steps", str(steps), "--runs", folder, "--name",
-                             "ours", "--eval-every", "1000", "--eval-problems", "1", "--save-every", "1000"])
+                             run.name, "--eval-every", "1000", "--eval-problems", "1", "--save-every", "1000", *flags])
     model, tokenizer = load(directory)
-    train.write_config(args, train.Path(folder, "ours"))
+    model.compile_blocks = args.compile
+    train.write_config(args, run)
     train.train_rlvr(model, tokenizer, task, args, train.Optimizer(model, args), train.Picker(task.train, args),
-                     train.Path(folder, "ours"), SimpleNamespace(requested=False))
-    rows = [json.loads(line) for line in train.Path(folder, "ours", "metrics.jsonl").read_text().splitlines()]
+                     run, SimpleNamespace(requested=False))
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [row["seconds"] - row.get("eval_seconds", 0) for row in rows], rows
 
 
@@ -163,17 +165,19 @@ def speed_table(args):
         flags = train.parse_args(["--model", "tiny", "--device", "cpu", "--runs", args.runs, "--name", "bench"])
         directory = str(train.tiny_base(flags, task))
         ours, rows = our_steps(directory, task, args.steps, folder)
+        compiled = our_steps(directory, task, args.steps, folder, "--compile")[0] if args.compile else []
         try:
             theirs = trl_steps(directory, task, args.steps, folder)
         except ImportError as error:
             theirs = []
             print(f"TRL is not installed ({error}): only our own row\n")
-    middle = {name: statistics.median(times[1:]) for name, times in (("train.py", ours), ("TRL", theirs)) if times}
+    middle = {name: statistics.median(times[1:]) for name, times in (
+        ("train.py", ours), ("train.py --compile", compiled), ("TRL", theirs)) if times}
     split = {key: sum(row[key] for row in rows) / sum(ours) for key in ("sample_seconds", "update_seconds")}
     trained = sum(row["completion_length"] * 128 for row in rows) / sum(row["update_seconds"] for row in rows)
     print(f"\ntiny, 8 problems x 16 completions, {args.steps} steps, 1 CPU thread; median step:")
     for name, seconds in middle.items():
-        print(f"{name:<10} {seconds:6.2f} s   {1 / seconds:5.2f} steps/s   {seconds / middle['train.py']:5.2f} x")
+        print(f"{name:<18} {seconds:6.2f} s   {1 / seconds:5.2f} steps/s   {seconds / middle['train.py']:5.2f} x")
     print("of a step of train.py: " + ", ".join(f"{key.removesuffix('_seconds')} {share:.0%}"
                                                 for key, share in split.items())
           + f"; the update takes {trained:.0f} completion tokens/s")
@@ -191,6 +195,7 @@ def main():
     parser.add_argument("--configs", nargs="*", default=["train.py"], help="of: train.py, activations kept, plain")
     parser.add_argument("--config", help=argparse.SUPPRESS)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--compile", action="store_true", help="adds a row; the first step, which compiles, is left out")
     parser.add_argument("--runs", default="runs", help="where the tiny base model is kept")
     args = parser.parse_args()
     if args.config:

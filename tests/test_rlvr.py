@@ -159,7 +159,7 @@ def test_a_cache_that_grows_equals_one_that_need_not(model, prompts, monkeypatch
     monkeypatch.setattr(rlvr, "CACHE_BUCKET", 4)
     monkeypatch.setattr(KVCache, "grow", lambda cache, slots: grown.append(slots) or grow(cache, slots))
     assert sample(model, prompts, 2, 60, uniforms=uniforms, stop_ids=()).completions() == whole.completions()
-    assert grown == [24, 48, len(prompts[2]) + 60]                           # 12 doubled, and again, then the limit
+    assert grown == [24, 48, len(prompts[2]) + 61]              # 12 doubled, and again, then the limit and one to spare
 
 
 def test_a_completion_is_handed_out_as_soon_as_it_has_finished(model, prompts):
@@ -171,16 +171,41 @@ def test_a_completion_is_handed_out_as_soon_as_it_has_finished(model, prompts):
     assert sorted(told) == list(enumerate(rollouts.completions()))
 
 
-@pytest.mark.slow
-def test_compiled_decoding_equals_the_plain_one(model, prompts):
-    uniforms = row_uniforms(range(12), 70, seed=1)
-    plain = sample(model, prompts, 4, 70, uniforms=uniforms)
+@pytest.fixture
+def compiler():
     try:
-        compiled = sample(model, prompts, 4, 70, uniforms=uniforms, compiled=True, cache_tokens=640)
-    except torch._dynamo.exc.BackendCompilerFailed as error:
+        torch.compile(lambda x: 2 * x)(torch.ones(3))
+    except Exception as error:
         pytest.skip(f"no working compiler here: {error}")
-    assert compiled.completions() == plain.completions()
-    torch.testing.assert_close(compiled.logp, plain.logp, atol=1e-5, rtol=0)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    return torch._dynamo.utils.counters["stats"]
+
+
+@pytest.mark.slow
+def test_compiled_decoding_equals_the_plain_one(model, prompts, compiler):
+    """And is compiled once: rows that wait, rows that leave, other prompts and a growing cache fit as well."""
+    for seed, some, cache_tokens in ((1, prompts, 10**6), (2, prompts[:2], 10**6), (3, prompts, 640)):
+        uniforms = row_uniforms(range(4 * len(some)), 70, seed)
+        plain = sample(model, some, 4, 70, uniforms=uniforms, cache_tokens=cache_tokens)
+        compiled = sample(model, some, 4, 70, uniforms=uniforms, cache_tokens=cache_tokens, compiled=True)
+        assert compiled.completions() == plain.completions()
+        torch.testing.assert_close(compiled.logp, plain.logp, atol=1e-5, rtol=0)
+    assert compiler["unique_graphs"] == 1
+
+
+@pytest.mark.slow
+def test_a_compiled_update_equals_the_plain_one(model, prompts, compiler):
+    """All blocks share one compilation, whatever the lengths."""
+    for tokens in (20, 33):
+        rollouts = sample(model, prompts, 4, tokens, uniforms=row_uniforms(range(12), tokens, seed=1))
+        advantages, gradients = torch.linspace(-1, 1, 12).view(3, 4), []
+        for model.compile_blocks in (False, True):
+            model.zero_grad()
+            update_gradients(model, rollouts, advantages, micro_batch_tokens=100)
+            gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+        torch.testing.assert_close(gradients[1], gradients[0], atol=1e-6, rtol=1e-4)
+    assert compiler["unique_graphs"] == 1
 
 
 def test_what_rollouts_hold(model, prompts):
