@@ -148,7 +148,7 @@ class KVCache:
 
     k, v: a list over layers of (B, K, S, D). lengths: (B,) tokens that each row holds. used: no row holds more; a plain
     int, so that no step has to ask the device for it, and attention reads no slot beyond. Of a static cache attention
-    reads (and masks) all slots, so that no shape changes from step to step, as torch.compile likes it.
+    reads (and masks) all slots, so that one CUDA graph serves all steps.
     rope: the tables of all slots, (1, S, D) each, so that no step computes its angles again.
     """
 
@@ -161,7 +161,10 @@ class KVCache:
         self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
         self.rows = torch.arange(rows, device=device)[:, None]
         self.static, self.used = static, 0
-        self._new_slots()
+        self._make_rope()
+        if static:                      # a CUDA graph that writes to a tensor must know that it stays where it is
+            for layer in self.k + self.v:
+                torch._dynamo.mark_static_address(layer, guard=False)
 
     @property
     def slots(self):
@@ -198,18 +201,15 @@ class KVCache:
     def grow(self, slots):
         """Make room for so many tokens in each row."""
         self._change(lambda old: F.pad(old, (0, 0, 0, slots - old.size(2))))
-        self._new_slots()
+        self._make_rope()
 
     def _change(self, function):
         for side in (self.k, self.v):
             for layer, old in enumerate(side):                # layer by layer, so that two whole caches never coexist
                 side[layer] = function(old)
 
-    def _new_slots(self):
+    def _make_rope(self):
         self.rope = rope_tables(torch.arange(self.slots, device=self.k[0].device), self.config, self.k[0].dtype)
-        if self.static:                 # a CUDA graph that writes to a tensor must know that it stays where it is
-            for layer in self.k + self.v:
-                torch._dynamo.mark_static_address(layer, guard=False)
 
 
 class Attention(nn.Module):
@@ -286,6 +286,7 @@ class Qwen3(nn.Module):
         self.config = config
         self.checkpoint_blocks = False      # keep only each block's input and compute the rest again on the way back
         self.compile_blocks = False         # torch.compile them for training, where there is no cache
+        self.static_cache = None
         self.model = nn.ModuleDict(dict(
             # the weight that nn.Embedding itself would make; but on the meta device it imports the compiler first (3 s)
             embed_tokens=nn.Embedding(config.vocab_size, config.hidden_size,
@@ -330,7 +331,15 @@ class Qwen3(nn.Module):
         return self.model.embed_tokens.weight.device
 
     def new_cache(self, rows, slots, static=False):
-        return KVCache(self.config, rows, slots, self.device, self.model.embed_tokens.weight.dtype, static)
+        """A KVCache. A static one is handed out again and again: a CUDA graph knows its tensors by their addresses."""
+        def make():
+            return KVCache(self.config, rows, slots, self.device, self.model.embed_tokens.weight.dtype, static)
+        if not static:
+            return make()
+        if self.static_cache is None or self.static_cache.k[0].size()[::2] != (rows, slots):
+            self.static_cache = None                                        # first make room
+            self.static_cache = make()
+        return self.static_cache
 
     @torch.no_grad()
     def init_weights(self, generator):

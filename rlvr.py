@@ -170,6 +170,7 @@ def _compiled_advance():
 
 
 CACHE_BUCKET = 64           # slots; the cache starts with a multiple of this and doubles when it is full
+CUDA_GRAPHS = {"cuda"}      # devices where the compiled step is recorded, for fixed shapes and addresses
 PATIENCE = {"cpu": 1}       # steps between two looks for finished rows, by device; 8 where a look waits for the device
 
 
@@ -184,8 +185,8 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
     cache_tokens: at most so many tokens, prompts included, are in the cache; rows that find no room wait for others to
                   finish. It bounds the memory and changes no completion (in fp32).
     on_finished:  called with (row, its token ids) as soon as a row is seen to have finished.
-    compiled:     decode with torch.compile, on CUDA in few shapes: there finished rows stay until waiting ones replace
-                  them.
+    compiled:     decode with torch.compile, on CUDA as a CUDA graph: of a fixed shape, so finished rows stay until
+                  waiting ones replace them, and with a cache that is kept for the next call.
 
     What makes it fast: each prompt is read once and its cache handed to the rows of its group; finished rows leave the
     batch or are replaced; the cache grows with the text, and attention reads only what is in use; on a GPU nothing in
@@ -196,7 +197,8 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
     device, longest = model.device, max(map(len, prompts))
     B, patience = len(prompts) * num_samples, PATIENCE.get(device.type, 8)
     stop_ids = model.config.eos_token_id if stop_ids is None else stop_ids
-    stop, static = torch.tensor(list(stop_ids), dtype=torch.long, device=device), compiled and device.type == "cuda"
+    stop = torch.tensor(list(stop_ids), dtype=torch.long, device=device)
+    static = compiled and device.type in CUDA_GRAPHS
     uniforms = torch.rand(B, max_new_tokens) if uniforms is None else uniforms
     prompt_lengths = torch.tensor([len(prompt) for prompt in prompts], device=device).repeat_interleave(num_samples)
     # What has been said, by row. The column after the last token is for rows at their limit that nobody has replaced.
@@ -209,11 +211,11 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
     # of them is token[r].
     limit = longest + max_new_tokens
     slots = limit + 1                          # one is always left: a step that reads all slots would be compiled twice
-    slots += -slots % CACHE_BUCKET if static else 0                                                # few different graphs
+    slots += -slots % (4 * CACHE_BUCKET) if static else 0                                          # few different graphs
     R = min(B, max(1, cache_tokens // (slots - 1)))
     rows, running = torch.arange(R, device=device), torch.zeros(R, dtype=torch.bool, device=device)
     said, token, logp = torch.zeros_like(rows), torch.zeros_like(rows), torch.zeros(R, device=device)
-    cache = model.new_cache(R, min(slots, longest + CACHE_BUCKET - longest % CACHE_BUCKET), static=static)
+    cache = model.new_cache(R, slots if static else min(slots, longest + CACHE_BUCKET - longest % CACHE_BUCKET), static)
     settings = temperature, top_p, top_k, min_p
     step, started, left, turn, told = _compiled_advance() if compiled else advance, 0, 0, 0, set()
     while True:
@@ -253,7 +255,7 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
                 rows, token, running, said = rows[keep], token[keep], running[keep], said[keep]
         if left:
             used = min(used + 1, limit)
-            if used >= cache.slots:
+            if used >= cache.slots and not static:
                 cache.grow(min(slots, 2 * cache.slots))
             cache.lengths, cache.used = prompt_lengths[rows] + said - 1, used - 1         # a finished row stands still
             token, logp = step(model, token, cache, uniforms[rows, said], settings)                       # (R,), (R,)

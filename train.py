@@ -71,7 +71,7 @@ from rlvr import (
 # ---- 1. Flags --------------------------------------------------------------------------------------------------------
 
 # Defaults that differ: for tiny by its task, and "text" for every other model, whatever its task.
-PRESETS = {
+PRESETS = {     # arithmetic: rows of like length share a micro-batch; were all in one, half of it would be padding
     "arithmetic": dict(prompts_per_step=8, num_samples=16, max_new_tokens=80, lr=4e-4, lr_warmup=0,
                        cache_tokens=65536, micro_batch_tokens=2048, eval_every=25, eval_problems=500, save_every=50),
     "one-digit": dict(prompts_per_step=64, num_samples=16, max_new_tokens=4, lr=5e-4, lr_warmup=0,
@@ -718,6 +718,8 @@ def memory_estimate(model, args, rows, width, world=None):
     sampling = cache + sampled * V * (size + 16)                              # logits and four fp32 tensors like them
     embedding = (2 * size + 4) * c.vocab_size * c.hidden_size                  # its gradient, twice, and cast to fp32
     update = 4 * n / parts + embedding + tokens * kept * size + min(CHUNK_ELEMENTS, tokens * V) * (size + 16)
+    if args.compile and args.device == "cuda":
+        update += cache                                                        # is kept, see Qwen3.new_cache
     if args.fsdp:
         sampling += size * n
         update += size * (c.vocab_size * c.hidden_size + 2 * n / c.num_hidden_layers)   # the next block comes early

@@ -171,6 +171,23 @@ def test_a_completion_is_handed_out_as_soon_as_it_has_finished(model, prompts):
     assert sorted(told) == list(enumerate(rollouts.completions()))
 
 
+def test_a_cache_of_fixed_shape_is_used_again_and_changes_nothing(model, prompts, monkeypatch):
+    """As a CUDA graph wants it: rows stay when they have finished, and what they wrote is no matter to the next."""
+    monkeypatch.setattr(rlvr, "CUDA_GRAPHS", {"cpu"})
+    monkeypatch.setattr(rlvr, "_compiled_advance", lambda: rlvr.advance)
+    addresses = []
+    for seed, patience in ((1, 1), (2, 8)):
+        monkeypatch.setattr(rlvr, "PATIENCE", {"cpu": patience})
+        uniforms = row_uniforms(range(12), 40, seed)
+        plain = sample(model, prompts, 4, 40, uniforms=uniforms)
+        fixed = sample(model, prompts, 4, 40, uniforms=uniforms, compiled=True, cache_tokens=5 * 255)
+        assert fixed.completions() == plain.completions()
+        torch.testing.assert_close(fixed.logp, plain.logp, atol=1e-5, rtol=0)
+        addresses.append(model.static_cache.k[1].data_ptr())
+        assert model.static_cache.k[1].shape == (5, 2, 256, 16)
+    assert addresses[0] == addresses[1]
+
+
 @pytest.fixture
 def compiler():
     try:
