@@ -129,7 +129,7 @@ def rope_tables(positions, config, dtype):
     (..., T) -> two of (..., 1, T, D)."""
     exponents = torch.arange(0, config.head_dim, 2, device=positions.device).float() / config.head_dim
     angles = positions[..., None].float() * config.rope_theta ** -exponents           # fp32: bf16 cannot count past 256
-    angles = angles.unsqueeze(-3)                                                     # (..., 1, T, D/2), 1 for the heads
+    angles = angles.unsqueeze(-3)                                                     # (..., 1, T, D/2), 1: all heads
     cos, sin = torch.cat((angles, angles), dim=-1).cos(), torch.cat((-angles, angles), dim=-1).sin()
     return cos.to(dtype), sin.to(dtype)
 

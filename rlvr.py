@@ -207,11 +207,11 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
     uniforms = F.pad(uniforms.to(device), (0, 1))
     lengths = torch.zeros(B, dtype=torch.long, device=device)
 
-    # R places, all of them free. Place r holds row rows[r], if it is running[r], which has said said[r] tokens; the last
-    # of them is token[r].
+    # R places, all of them free. Place r holds row rows[r], if it is running[r]; that row has said said[r] tokens, the
+    # last of which is token[r].
     limit = longest + max_new_tokens
     slots = limit + 1                          # one is always left: a step that reads all slots would be compiled twice
-    slots += -slots % (4 * CACHE_BUCKET) if static else 0                                          # few different graphs
+    slots += -slots % (4 * CACHE_BUCKET) if static else 0                                         # few different graphs
     R = min(B, max(1, cache_tokens // (slots - 1)))
     rows, running = torch.arange(R, device=device), torch.zeros(R, dtype=torch.bool, device=device)
     said, token, logp = torch.zeros_like(rows), torch.zeros_like(rows), torch.zeros(R, device=device)
@@ -259,7 +259,7 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
                 cache.grow(min(slots, 2 * cache.slots))
             cache.lengths, cache.used = prompt_lengths[rows] + said - 1, used - 1         # a finished row stands still
             token, logp = step(model, token, cache, uniforms[rows, said], settings)                       # (R,), (R,)
-            if static:                                            # what a CUDA graph returns is overwritten by its next run
+            if static:                                          # what a CUDA graph returns is overwritten by its next run
                 token, logp = token.clone(), logp.clone()
 
     padded = torch.tensor([prompt + [0] * (longest - len(prompt)) for prompt in prompts], device=device)

@@ -111,7 +111,7 @@ def parse_args(argv=None):
                        "(default: 1.0)")
     group.add_argument("--cache-tokens", type=int, help="prompt and completion tokens in the KV cache at once; rows "
                        f"beyond them wait until others finish ({preset('cache_tokens')})")
-    group.add_argument("--compile", action="store_true", help="torch.compile the decoding, on CUDA with CUDA graphs, and "
+    group.add_argument("--compile", action="store_true", help="torch.compile decoding, on CUDA with CUDA graphs, and "
                        "the blocks in training; starts slowly (default: off)")
     group = parser.add_argument_group("problems")
     group.add_argument("--train-problems", type=int, help="train only on so many problems, the first of a random order "

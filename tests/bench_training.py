@@ -10,6 +10,7 @@ difference). Every configuration runs in a process of its own, and the peak is t
 AdamW. Last line: a JSON object.
 """
 import argparse
+import importlib.util
 import json
 import os
 import statistics
@@ -116,8 +117,8 @@ def memory_table(args):
 
 # ---- Speed: whole steps of the tiny model ----------------------------------------------------------------------------
 
-def our_steps(directory, task, steps, folder, *flags):
-    """The loop of train.py as it is, with its log -> seconds of each step and its split."""
+def our_steps(directory, task, steps, folder, log, *flags):
+    """The loop of train.py as it is -> seconds of each step; its metrics are added to the list `log`."""
     run = train.Path(folder, "ours" + "".join(flags))
     args = train.parse_args(["--model", "tiny", "--device", "cpu", "--steps", str(steps), "--runs", folder, "--name",
                              run.name, "--eval-every", "1000", "--eval-problems", "1", "--save-every", "1000", *flags])
@@ -127,7 +128,8 @@ def our_steps(directory, task, steps, folder, *flags):
     train.train_rlvr(model, tokenizer, task, args, train.Optimizer(model, args), train.Picker(task.train, args),
                      run, SimpleNamespace(requested=False))
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [row["seconds"] - row.get("eval_seconds", 0) for row in rows], rows
+    log += rows
+    return [row["seconds"] - row.get("eval_seconds", 0) for row in rows]
 
 
 def trl_steps(directory, task, steps, folder):
@@ -164,24 +166,33 @@ def speed_table(args):
         task = verifiers.get_task("arithmetic")
         flags = train.parse_args(["--model", "tiny", "--device", "cpu", "--runs", args.runs, "--name", "bench"])
         directory = str(train.tiny_base(flags, task))
-        ours, rows = our_steps(directory, task, args.steps, folder)
-        compiled = our_steps(directory, task, args.steps, folder, "--compile")[0] if args.compile else []
-        try:
-            theirs = trl_steps(directory, task, args.steps, folder)
-        except ImportError as error:
-            theirs = []
-            print(f"TRL is not installed ({error}): only our own row\n")
-    middle = {name: statistics.median(times[1:]) for name, times in (
-        ("train.py", ours), ("train.py --compile", compiled), ("TRL", theirs)) if times}
-    split = {key: sum(row[key] for row in rows) / sum(ours) for key in ("sample_seconds", "update_seconds")}
+        trainers = {"train.py": lambda out: our_steps(directory, task, args.steps, out, rows)}
+        if args.compile:
+            trainers["train.py --compile"] = lambda out: our_steps(directory, task, args.steps, out, [], "--compile")
+        if importlib.util.find_spec("trl"):
+            trainers["TRL"] = lambda out: trl_steps(directory, task, args.steps, out)
+        else:
+            print("TRL is not installed: only our own rows\n")
+        rows, seconds = [], {name: [] for name in trainers}
+        for turn in range(args.repeats):
+            for name, trainer in trainers.items():                      # the first step warms up, and compiles
+                seconds[name].append(statistics.median(trainer(f"{folder}/{turn}")[1:]))
+    middle = {name: statistics.median(times) for name, times in seconds.items()}
+    split = {key: sum(row[key] for row in rows) / sum(row["seconds"] - row.get("eval_seconds", 0) for row in rows)
+             for key in ("sample_seconds", "update_seconds")}
     trained = sum(row["completion_length"] * 128 for row in rows) / sum(row["update_seconds"] for row in rows)
-    print(f"\ntiny, 8 problems x 16 completions, {args.steps} steps, 1 CPU thread; median step:")
-    for name, seconds in middle.items():
-        print(f"{name:<18} {seconds:6.2f} s   {1 / seconds:5.2f} steps/s   {seconds / middle['train.py']:5.2f} x")
+    print(f"\ntiny, 8 problems x 16 completions, {args.repeats} turns of {args.steps} steps, 1 CPU thread; median:")
+    for name, value in middle.items():
+        ratios = [time / other for time, other in zip(seconds[name], seconds["train.py"])]
+        print(f"{name:<18} {value:6.2f} s   {1 / value:5.2f} steps/s   {statistics.median(ratios):5.2f} x "
+              f"[{min(ratios):.2f} - {max(ratios):.2f}]")
+    if "TRL" in middle and args.compile:
+        ratios = [time / other for time, other in zip(seconds["TRL"], seconds["train.py --compile"])]
+        print(f"TRL to train.py --compile: {statistics.median(ratios):.2f} x [{min(ratios):.2f} - {max(ratios):.2f}]")
     print("of a step of train.py: " + ", ".join(f"{key.removesuffix('_seconds')} {share:.0%}"
                                                 for key, share in split.items())
           + f"; the update takes {trained:.0f} completion tokens/s")
-    return {"steps_per_second": {name: 1 / seconds for name, seconds in middle.items()}, "split": split}
+    return {"steps_per_second": {name: 1 / value for name, value in middle.items()}, "seconds": seconds, "split": split}
 
 
 def main():
@@ -194,8 +205,9 @@ def main():
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
     parser.add_argument("--configs", nargs="*", default=["train.py"], help="of: train.py, activations kept, plain")
     parser.add_argument("--config", help=argparse.SUPPRESS)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--compile", action="store_true", help="adds a row; the first step, which compiles, is left out")
+    parser.add_argument("--steps", type=int, default=20, help="of a turn")
+    parser.add_argument("--repeats", type=int, default=3, help="turns that each trainer takes")
+    parser.add_argument("--compile", action="store_true", help="adds a row, without its first step, which compiles")
     parser.add_argument("--runs", default="runs", help="where the tiny base model is kept")
     args = parser.parse_args()
     if args.config:

@@ -30,5 +30,6 @@ def test_the_training_benchmark_times_the_loop_of_train(tmp_path):
     tokenizer = symbol_tokenizer(train.SYMBOLS["arithmetic"])
     config = Config.tiny(tokenizer.num_tokens, eos_token_id=0)
     save(Qwen3(config), tokenizer, tmp_path / "base")
-    times, rows = our_steps(str(tmp_path / "base"), verifiers.get_task("arithmetic"), 1, str(tmp_path / "runs"))
+    rows = []
+    times = our_steps(str(tmp_path / "base"), verifiers.get_task("arithmetic"), 1, str(tmp_path / "runs"), rows)
     assert len(times) == len(rows) == 1 and {"sample_seconds", "update_seconds"} <= rows[0].keys()
