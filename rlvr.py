@@ -259,7 +259,7 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
                 cache.grow(min(slots, 2 * cache.slots))
             cache.lengths, cache.used = prompt_lengths[rows] + said - 1, used - 1         # a finished row stands still
             token, logp = step(model, token, cache, uniforms[rows, said], settings)                       # (R,), (R,)
-            if static:                                         # what a CUDA graph returns is overwritten by its next run
+            if static:                                        # what a CUDA graph returns is overwritten by its next run
                 token, logp = token.clone(), logp.clone()
 
     padded = torch.tensor([prompt + [0] * (longest - len(prompt)) for prompt in prompts], device=device)
