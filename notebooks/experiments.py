@@ -88,7 +88,9 @@ def folder(arm, seed, steps, runs):
 def flags_of(arm, seed, steps, runs):
     run = folder(arm, seed, steps, runs)
     flags = ["--model", "tiny", "--seed", str(seed), "--steps", str(steps), "--eval-every", "10", "--eval-problems",
-             "200", "--save-every", "1000", "--runs", str(run.parent), "--name", run.name, *ARMS[arm][1].split()]
+             "200", "--save-every", "1000", "--runs", str(run.parent), "--name", run.name, *ARMS[arm][1].split(),
+             # with which all results were made: micro-batches of another size sum in another order
+             "--micro-batch-tokens", "16384"]
     if steps < 10:
         flags += ["--warmup-steps", "0", "--prompts-per-step", "1", "--num-samples", "2", "--eval-problems", "2",
                   "--max-new-tokens", "4"]
