@@ -1965,11 +1965,11 @@ def find(spec: str, known: dict, what: str):
     names = {key: value for key, value in vars(_load(path)).items() if callable(value)} if colon else known
     if name in names:
         return names[name]
-    near = difflib.get_close_matches(name, names)
-    hint = f"did you mean {' or '.join(near)}?" if near else ""
-    if not colon:
-        hint = f"{hint} Choose one of {', '.join(known)}, or file.py:name".strip()
-    raise DataError(f"there is no {what} {name!r}{f' in {path}' if colon else ''}" + f": {hint}" * (hint != ""))
+    hint = " or ".join(difflib.get_close_matches(name, names))
+    hint = f"; did you mean {hint}?" if hint else ""
+    if colon:
+        raise DataError(f"there is no {what} {name!r} in {path}{hint}")
+    raise DataError(f"there is no {what} {name!r}: choose one of {', '.join(known)}, or file.py:name{hint}")
 
 
 def _load(path):

@@ -396,7 +396,7 @@ def test_repetition_and_derivation():
 
 
 def test_repetition_is_a_term_of_its_own():
-    """400 times the same: of 403 4-grams... the whole text repeats by r, and w_rep (r - 0.3) / 0.7 is taken off."""
+    """Repetition r = 0.98, say: 0.3 * (0.98 - 0.3) / 0.7 = 0.29 is taken off. And what is broken earns 0 as before."""
     said = tagged("one more time " * 100)
     plain, less = ReasoningReward()(said, "2"), RepetitionReward(w_rep=0.3)(said, "2")
     assert less["R"] == pytest.approx(plain["R"] - 0.3 * (repetition(said) - 0.3) / 0.7) and less["rep"] < -0.25
