@@ -8,8 +8,9 @@ policies cheat, are in notebooks/rewards.py.
 
     python verifiers.py      a table: completions, what is read out of them, and the rung that decided
 
-A completion is hostile text and only data: nothing in it is evaluated, and every size is checked
-before it is paid for. Sources: MATH (arXiv 2103.03874), DeepSeek-R1 (2501.12948).
+A completion is hostile text: no answer is ever evaluated by Python or sympy, every size is checked
+before it is paid for, and programs run where there is nothing to reach and nothing to report on.
+Sources: MATH (arXiv 2103.03874), DeepSeek-R1 (2501.12948).
 """
 
 import ast
@@ -173,9 +174,10 @@ def verify_code(code: str, tests: list[str], timeout: float = 2.0, memory_mb: in
 
 
 # ---- 4. Rewards: scores in, one number out ---------------------------------------------------------------------------
-# A reward is a function (completion, problem) -> (number, parts). Two parts have a meaning: "accuracy",
-# 0 to 1, is what evaluations count, and "answered"; the others are logged. A completion that was cut
-# off earns 0 whatever is said here.
+# A reward is a function (completion, problem) -> (number, parts). problem has "problem", "answer", the
+# other columns of the data and, in training, "step". Of the parts, "accuracy" (0 to 1) is what an
+# evaluation counts and "answered" says that there was an answer; all are logged as means. A completion
+# that was cut off earns 0 whatever is said here.
 
 @dataclass
 class RuleSpec:
@@ -310,7 +312,8 @@ def read_program(code: str) -> tuple[bool, bool]:
         nodes = list(ast.walk(ast.parse(code[:MAX_CODE], "<completion>")))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False, False
-    names = {getattr(node, field, None) for node in nodes for field in ("id", "attr", "name", "module")}
+    named = [node for node in nodes if not isinstance(node, ast.FunctionDef)]        # def open(self) is harmless
+    names = {getattr(node, field, None) for node in named for field in ("id", "attr", "name", "module")}
     safe = not any(str(name).partition(".")[0] in _DANGEROUS for name in names)
     return len(code) <= MAX_CODE, safe and len(code) <= MAX_CODE
 
