@@ -21,14 +21,16 @@ def flags_of(script):
     if script == "train.py":
         return {f"--{name.replace('_', '-')}" for name in train.Flags.__dataclass_fields__} | {"--help"}
     flags = set(re.findall(rf'"({FLAG})"', (ROOT / script).read_text())) | {"--help"}
-    return flags | flags_of("eval.py") if script == "notebooks/evaluation.py" else flags
+    more = {"notebooks/evaluation.py": ["notebooks/measure.py"], "notebooks/measure.py": ["eval.py"]}
+    return flags.union(*map(flags_of, more.get(script, [])))
 
 
 def commands(readme):
     """Each command in a readme that runs a script of ours -> (the script, what stands behind it)."""
     code = "\n".join(re.findall(r"```(?:bash)?\n(.*?)```", readme, flags=re.S) + re.findall(r"`([^`\n]+)`", readme))
     for line in code.replace("\\\n", " ").splitlines():
-        found = re.match(r"\s*(?:\$ |.*&& )?(?:\w+=\S+ )*(?:python|torchrun) (?:-+\S+ (?:[^-]\S* )?)*?([\w/]+\.py)(.*)", line)
+        start = r"\s*(?:\$ |.*&& )?(?:\w+=\S+ )*(?:python|torchrun) (?:-+\S+ (?:[^-]\S* )?)*?"
+        found = re.match(start + r"([\w/]+\.py)(.*)", line)
         if found:
             yield found[1], found[2].partition("#")[0]
 
@@ -74,12 +76,13 @@ BENCHES = [f"tests/{path.name}" for path in (ROOT / "tests").glob("bench_*.py")]
 @each_readme
 def test_links_lead_somewhere(folder):
     text = READMES[folder]
-    headings = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.*)$", text, re.M)}
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.M)
+    places = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
     links = re.findall(r"\]\(([^)]+)\)", text)
     assert links
     for target in links:
         if target.startswith("#"):
-            assert target[1:] in headings, target
+            assert target[1:] in places, target
         else:
             assert target.startswith("http") or (ROOT / folder / target.partition("#")[0]).exists(), target
 
@@ -103,12 +106,12 @@ def test_functions_named_with_their_file_exist(folder):
 
 def test_what_fork_it_shows_can_be_named_on_the_command_line(tmp_path):
     """Every function in a python block of the README, saved as a file, is found as file.py:name."""
-    blocks = [block for block in re.findall(r"```python\n(.*?)```", FRONT, flags=re.S) if re.search(r"^def ", block, re.M)]
-    assert blocks
+    blocks = re.findall(r"```python\n(.*?)```", FRONT, flags=re.S)
+    assert any("\ndef " in "\n" + block for block in blocks)
     for number, block in enumerate(blocks):
         path = tmp_path / f"mine{number}.py"
-        path.write_text(block)
-        for name in re.findall(r"^def (\w+)", block, flags=re.M):
+        path.write_text(block if (names := re.findall(r"^def (\w+)", block, flags=re.M)) else "")
+        for name in names:
             assert verifiers.find(f"{path}:{name}", {}, "function").__name__ == name
 
 
@@ -117,8 +120,8 @@ def test_every_row_of_the_chapter_map_exists():
     tests = "".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
     names = names_in("") | names_in("notebooks")
     section = re.search(r"^## Chapter map\n.*?(?=^## |\Z)", LAB, flags=re.M | re.S)[0]
-    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in section.splitlines() if line[:2] == "| "]
-    rows = [row for row in rows if row[0] not in ("section", "---")]
+    lines = [line for line in section.splitlines() if line[:2] == "| " and line[:5] not in ("| sec", "| ---")]
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
     assert len(rows) > 30 and section.count("\n### ") == 5             # five chapters
     for chapter, code, named, places in rows:
         for name in re.findall(r"`([^`]+)`", code):
@@ -127,7 +130,8 @@ def test_every_row_of_the_chapter_map_exists():
         for name in re.findall(r"`(\w+)`", named):
             assert re.search(rf"^def {name}\(", tests, flags=re.M), (chapter, name)
         for place in filter(None, places.strip(" |").split("; ")):
-            assert re.fullmatch(r"exercise ([1-9]|10)", place) or place.split(": ", 1)[1] in headings_of(place[0]), place
+            number, _, heading = place.partition(": ")
+            assert re.fullmatch(r"exercise ([1-9]|10)", place) or heading in headings_of(number), place
 
 
 def headings_of(number):
@@ -138,8 +142,8 @@ def headings_of(number):
 
 
 def test_the_glossary_explains_every_column_of_the_log(tmp_path):
-    train.main(["--task", "arithmetic", "--device", "cpu", "--steps", "1", "--prompts-per-step", "2", "--num-samples", "2",
-                "--eval-problems", "2", "--max-new-tokens", "8", "--runs", str(tmp_path), "--name", "r"])
+    train.main(["--task", "arithmetic", "--device", "cpu", "--steps", "1", "--prompts-per-step", "2", "--num-samples",
+                "2", "--eval-problems", "2", "--max-new-tokens", "8", "--runs", str(tmp_path), "--name", "r"])
     rows = map(json.loads, (tmp_path / "r" / "metrics.jsonl").read_text().splitlines())
     columns = {re.sub(r"^eval_(?!seconds).*", "eval_...", column) for row in rows for column in row}
     glossary = LAB[LAB.index("## What a run writes"):LAB.index("## Evaluating")]

@@ -24,7 +24,7 @@ SHORT = {                           # by the number of the notebook; RUNS, where
     "5": {"STEPS": 2, "SEEDS": [0]},
     "6": {"STEPS": 2, "SEEDS": [0]},
 }
-SAMPLED = {"0", "2", "4", "5", "6", "7"}    # hold sampled texts, which another machine, rounding otherwise, draws otherwise
+SAMPLED = {"0", "2", "4", "5", "6", "7"}    # hold sampled texts, and other machines round and so draw otherwise
 OWN = {"0": {"train_rlvr"}}             # what a notebook may define although a script does: the chapter's version of it
 
 
