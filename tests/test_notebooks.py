@@ -18,11 +18,11 @@ from conftest import ROOT
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 each_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 SECONDS = 60                        # for a cell; none takes more than a few, but machines are busy at times
-SHORT = {                           # by the number of the notebook; RUNS, where there is one, is a temporary folder
+SHORT = {                           # by the number of the notebook; RUNS is a temporary folder
     "0": {"STEPS": 5, "ROLLOUTS": 8, "PROBLEMS": 4},
     "2": {"PROBLEMS": 2},
-    "5": {"STEPS": 2, "SEEDS": [0]},
-    "6": {"STEPS": 2, "SEEDS": [0]},
+    "5": {"STEPS": 2, "SEEDS": [0], "WARMUP": 0},
+    "6": {"NAMES": ["selection"], "STEPS": 2, "SEEDS": [0]},
 }
 SAMPLED = {"0", "2", "4", "5", "6", "7"}    # hold sampled texts, and other machines round and so draw otherwise
 OWN = {"0": {"train_rlvr"}}             # what a notebook may define although a script does: the chapter's version of it
