@@ -7,7 +7,6 @@
     torchrun --nproc-per-node 8 train.py --fsdp     the same on 8 GPUs, each with an eighth of the model
 
 The loop is section 5, one function from pick to step; the rest can be skipped on a first reading.
-Left out: tensor and pipeline parallelism, an inference engine of its own.
 """
 
 import argparse
@@ -98,9 +97,7 @@ ANEW = {"steps", "device", "fsdp", "runs", "name", "resume"}       # what may di
 PATHS = ("model", "task", "reward", "pick", "advantage", "loss")   # may name files of the user's
 CHOICES = {"template": ["plain", "chat", "chat-nothink"], "device": ["cpu", "cuda", "mps"],
            "loss_norm": ["token", "sequence", "constant", "sum"]}
-LEAST = dict(train_problems=1, prompts_per_step=1, num_samples=2, max_new_tokens=1, updates_per_batch=1, steps=1,
-             micro_batch_tokens=1, eval_every=1, eval_problems=1, save_every=1, temperature=1e-3, lr=1e-12, kl_coef=0,
-             kl_cap=1e-9)
+LEAST = {"num_samples": 2, "kl_coef": 0, "seed": -math.inf}         # of other whole numbers 1, of others above 0
 
 
 def parse_args(argv=None):
@@ -114,8 +111,6 @@ def parse_args(argv=None):
         default = f" (default: {default})" if default else ""
         options = kinds.get(field.type, {"type": field.type, "choices": CHOICES.get(field.name)})
         parser.add_argument(f"--{field.name.replace('_', '-')}", help=comments[field.name] + default, **options)
-    if int(os.environ.get("RANK", 0)):                  # of N processes the first complains; then torchrun ends all
-        parser.error = lambda message: time.sleep(30)
     given = vars(parser.parse_args(argv))
     flags = Flags(**{**(saved_flags(parser, given) if "resume" in given else {}), **given})
     flags.device = pick_device(flags.device)[0]
@@ -128,9 +123,11 @@ def parse_args(argv=None):
         setattr(flags, name, value if getattr(flags, name) is None else getattr(flags, name))
     if flags.name and not flags.resume and Path(flags.runs, flags.name).exists():
         parser.error(f"{Path(flags.runs, flags.name)} exists: go on with it by --resume, or choose another --name")
-    wrong = [f"--{name.replace('_', '-')} is {getattr(flags, name)}: it must be a number from {least} on"
-             for name, least in LEAST.items()
-             if getattr(flags, name) is not None and not least <= getattr(flags, name) < math.inf]
+    wrong = []
+    for field in fields(Flags):
+        value, least = getattr(flags, field.name), LEAST.get(field.name, 1 if field.type is int else 1e-12)
+        if field.type in (int, float) and value is not None and not least <= value < math.inf:
+            wrong.append(f"--{field.name.replace('_', '-')} is {value}: it must be a number from {least} on")
     if not 0 <= flags.clip[0] < 1 or not 0 <= flags.clip[1] < math.inf:
         wrong.append("--clip: LOW is from 0 to below 1, HIGH 0 or more")
     if flags.fsdp and ("RANK" not in os.environ or flags.compile):
@@ -149,8 +146,9 @@ def saved_flags(parser, given):
     if refused := given.keys() - ANEW:
         names = ", --".join(sorted(refused)).replace("_", "-")
         parser.error(f"--resume goes on with the run's own flags: leave out --{names}")
+    run = found[-1].parent
     try:
-        run, saved = found[-1].parent, json.loads(found[-1].read_text(encoding="utf-8"))["flags"]
+        saved = json.loads(found[-1].read_text(encoding="utf-8"))["flags"]
         flags = {field.name: saved[field.name] for field in fields(Flags)}
     except (ValueError, KeyError, TypeError) as error:
         parser.error(f"{found[-1]} is damaged or of another version ({error!r}): this run cannot go on")
@@ -166,13 +164,8 @@ def saved_flags(parser, given):
 # uninterrupted one bit for bit, on the same machine and number of processes; on others up to rounding.
 # torch.distributed.checkpoint reads into any number of processes. It unpickles: resume what you trust.
 
-KEEP = 2                    # checkpoints of a run
 DAMAGE = (Exception, dcp.api.CheckpointException)       # the latter is none of the former
 warnings.filterwarnings("ignore", "torch.distributed is disabled")         # it warns of every run with one process
-
-
-def state_of(model, optimizer):
-    return dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
 
 
 def save_checkpoint(run, step, model, optimizer, memory):
@@ -182,13 +175,14 @@ def save_checkpoint(run, step, model, optimizer, memory):
     try:
         if first:
             shutil.rmtree(partial, ignore_errors=True)
-        dcp.save(state_of(model, optimizer), checkpoint_id=partial, no_dist=not dist.is_initialized())
+        state = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
+        dcp.save(state, checkpoint_id=partial, no_dist=not dist.is_initialized())
         if first:
             parts = {file.name: hash_of(file) for file in partial.iterdir()}
-            write_json(partial / "progress.json", {"step": step, "memory": memory, "parts": parts})
+            (partial / "progress.json").write_text(json.dumps({"step": step, "memory": memory, "parts": parts}))
             shutil.rmtree(path, ignore_errors=True)     # one of the same step, which could not be read
             partial.rename(path)
-            for old in sorted(folder.glob("step_*"))[:-KEEP]:
+            for old in sorted(folder.glob("step_*"))[:-2]:               # two are kept
                 shutil.rmtree(old)
     except DAMAGE as error:                             # a full disk has many names
         shutil.rmtree(partial, ignore_errors=True)
@@ -202,7 +196,7 @@ def load_checkpoint(run, model, optimizer):
             progress = json.loads((path / "progress.json").read_text())
             if changed := [name for name, digest in progress["parts"].items() if hash_of(path / name) != digest]:
                 raise ValueError(f"{changed[0]} is not what was written")
-            state = state_of(model, optimizer)
+            state = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
             dcp.load(state, checkpoint_id=path, no_dist=not dist.is_initialized())
         except DAMAGE as error:                         # cut short, damaged, or of another model
             print(f"{path} cannot be used ({type(error).__name__}: {str(error)[:150]}); trying the one before")
@@ -210,15 +204,6 @@ def load_checkpoint(run, model, optimizer):
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         return progress["step"], progress["memory"]
     return 0, {}
-
-
-def write_json(path, value):
-    """In one piece or not at all."""
-    with open(path.with_suffix(".partial"), "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
-    path.with_suffix(".partial").replace(path)
 
 
 # ---- 3. Log ----------------------------------------------------------------------------------------
@@ -268,16 +253,6 @@ def read_metrics(run):
     return read_rows(run / "metrics.jsonl", ("step", "reward")) if (run / "metrics.jsonl").exists() else []
 
 
-def cut_logs(run, log):
-    """Forget what was logged after the checkpoint that is resumed; without one, everything."""
-    (run / "metrics.partial").unlink(missing_ok=True)
-    append_rows(run / "metrics.partial", log)
-    (run / "metrics.partial").replace(run / "metrics.jsonl")
-    for path in (run / "samples").glob("step_*.jsonl.gz"):
-        if int(path.name[5:11]) > (log[-1]["step"] if log else 0):
-            path.unlink()
-
-
 # ---- 4. Preflight ----------------------------------------------------------------------------------
 # What goes wrong most often goes wrong at once: memory, a prompt the model does not understand, a verifier
 # that never pays, completions that never end. All of it is tried before step 1, and not felt afterwards.
@@ -287,9 +262,8 @@ class PreflightError(Exception):
 
 
 def preflight(model, tokenizer, task, flags):
-    """Show the first prompt and what a batch of completions earns; run a micro-batch of the largest size. Raises
-    PreflightError if the verifier fails and, if 64 completions say so (fewer prove little: it warns), if nearly all is
-    cut off or no group has unequal rewards."""
+    """Show the first prompt and what a batch of completions earns. Raises PreflightError if the verifier fails and, if
+    64 completions say so (fewer prove little: it warns), if nearly all is cut off or no group has unequal rewards."""
     prompt = tokenizer.decode(tokenizer.encode_prompt(task.prompt(task.train[0])), skip_special_tokens=False)
     print(f"model {flags.model}, {sum(p.numel() for p in model.parameters()):,} parameters, on {flags.device} "
           f"({pick_device(flags.device)[2]})\ntask {task.name}: {len(task.train)} problems to train on, {len(task.test)} "
@@ -299,12 +273,6 @@ def preflight(model, tokenizer, task, flags):
     rollouts, texts, rewards, parts = shared_roll_out(
         model, tokenizer, task, problems, G, flags.temperature, flags.max_new_tokens, flags.seed,
         rows=[f"preflight {i}" for i in range(len(problems) * G)], label="preflight")
-    width = int(rollouts.prompt_lengths.max()) + flags.max_new_tokens
-    ids = torch.zeros(max(1, min(flags.micro_batch_tokens // width, len(texts))), width, device=model.device).long()
-    largest = Rollouts(ids, ids[:, 0] + 1, ids[:, 0] + width - 1, ids[:, 0] == 0, ids[:, 1:].float(), len(ids))
-    with model.autocast():
-        update_gradients(model, largest, torch.ones(len(ids)), flags.temperature, micro_batch_tokens=ids.numel())
-    model.zero_grad()
     means, _ = batch_metrics(rewards, parts, rollouts)
     print(f"preflight: of {len(texts)} completions {means['accuracy']:.0%} are right, {means['truncated']:.0%} cut off; "
           f"rewards differ in {means['mixed']:.0%} of the groups. Two of one group, with reward R and advantage A:")
@@ -423,8 +391,8 @@ STOP_ASKED = []             # when Ctrl-C was pressed in this run
 
 
 def on_signal(number, frame):
-    """Ctrl-C or SIGTERM asks for a stop after the running step; a second one stops at once. subtle: torchrun and
-    `timeout` send theirs twice in a moment; that is one wish."""
+    """The first asks for a stop after the running step, a second one stops at once. subtle: torchrun and `timeout`
+    send theirs twice in a moment; that is one wish."""
     if STOP_ASKED and time.monotonic() - STOP_ASKED[0] > 1:
         raise KeyboardInterrupt
     STOP_ASKED.append(time.monotonic())
@@ -561,8 +529,7 @@ def load_all(flags):
     for split, problems in (("train", task.train), ("test", task.test)):
         fit = [problem for problem in problems if len(tokenizer.encode_prompt(task.prompt(problem))) <= room]
         if len(fit) < len(problems):
-            print(f"{len(problems) - len(fit)} of {len(problems)} problems to {split} on are left out: with --max-new-tokens "
-                  f"they are longer than the model's {model.config.max_position_embeddings} positions")
+            print(f"{len(problems) - len(fit)} problems to {split} on are left out: longer than {room} tokens")
         if not fit:
             raise verifiers.DataError(f"--task {flags.task} has no problem to {split} on")
         setattr(task, split, fit)
@@ -595,13 +562,13 @@ def write_config(flags, run, task, start):
             config["flags"][name] = os.path.relpath(file + colon[:3], run) + colon[3:] + function
     config["versions"] = {"python": sys.version.split()[0], "torch": torch.__version__, "git": git_commit()}
     config["starts"].append({"step": start, "process": os.getpid(), "host": os.uname().nodename, **config["versions"]})
-    write_json(run / "config.json", config)
+    (run / "config.partial").write_text(json.dumps(config, indent=2), encoding="utf-8")
+    (run / "config.partial").replace(run / "config.json")
 
 
 def how_to_go_on(flags):
-    world = processes()[1]
-    command = "python train.py" if world == 1 else f"torchrun --nproc-per-node {world} train.py" + " --fsdp" * flags.fsdp
-    return f"Go on with: {command} --resume --name {flags.name}" + f" --runs {flags.runs}" * (flags.runs != "runs")
+    program = "python" if processes()[1] == 1 else f"torchrun --nproc-per-node {processes()[1]}"
+    return f"Go on with: {program} train.py{' --fsdp' * flags.fsdp} --resume --runs {flags.runs} --name {flags.name}"
 
 
 def main(argv=None):
@@ -620,7 +587,7 @@ def main(argv=None):
         preflight(model, tokenizer, task, flags)
     name = f"{Path(flags.task.partition('.py:')[0]).stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     flags.name = gather([flags.name or name])[0]
-    run, handlers = Path(flags.runs, flags.name), [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)]
+    run = Path(flags.runs, flags.name)
     try:
         if first:
             run.mkdir(parents=True, exist_ok=flags.resume)              # not one that somebody has just made
@@ -631,9 +598,6 @@ def main(argv=None):
         raise ModelError(f"{run} is in use by process {last['process']} on {last['host']}: stop that one first") from None
     except Stopped as error:
         sys.exit(str(error) if first else 1)
-    finally:
-        signal.signal(signal.SIGINT, handlers[0])
-        signal.signal(signal.SIGTERM, handlers[1])
     before, *_, after = [row for row in log if "eval_accuracy" in row] * 2
     print(f"held-out accuracy {before['eval_accuracy']:.3f} -> {after['eval_accuracy']:.3f} (greedy, n={after['eval_n']}) "
           f"in {time.perf_counter() - began:.0f} s; model in {run / 'final'}")
@@ -649,7 +613,12 @@ def start_and_train(model, tokenizer, task, functions, flags, optimizer, run, fi
     log = [row for row in log if 0 < start >= row["step"]]
     if first:
         write_config(flags, run, task, start)
-        cut_logs(run, log)
+        (run / "metrics.partial").unlink(missing_ok=True)               # forget what was logged after the checkpoint
+        append_rows(run / "metrics.partial", log)
+        (run / "metrics.partial").replace(run / "metrics.jsonl")
+        for path in (run / "samples").glob("step_*.jsonl.gz"):
+            if int(path.name[5:11]) > start:
+                path.unlink()
     reference = load_model(flags)[0].requires_grad_(False) if flags.kl_coef or flags.kl_cap else None
     if start == 0:
         row = {"step": 0, **evaluate_both(model, tokenizer, task, flags)}
@@ -660,8 +629,7 @@ def start_and_train(model, tokenizer, task, functions, flags, optimizer, run, fi
         print(f"going on with {run} after step {start} of {flags.steps}")
     print_row(log[-1], titles=True)
     STOP_ASKED.clear()
-    signal.signal(signal.SIGINT, on_signal)
-    signal.signal(signal.SIGTERM, on_signal)
+    before = [signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)]
     try:
         train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run, log, reference)
         export(model, tokenizer, run / "final", flags)
@@ -669,6 +637,9 @@ def start_and_train(model, tokenizer, task, functions, flags, optimizer, run, fi
         if isinstance(error, RuntimeError) and not dist.is_initialized():
             raise
         raise Stopped(f"error: {str(error)[:500] or 'stopped'}. The last checkpoint is saved. {how_to_go_on(flags)}")
+    finally:
+        signal.signal(signal.SIGINT, before[0])
+        signal.signal(signal.SIGTERM, before[1])
     return log
 
 
