@@ -2,11 +2,10 @@
 
     python train.py --steps 100                     on a laptop: a tiny model learns to work sums out;
                                                     with a CUDA GPU: Qwen3-0.6B-Base on MATH
-    python train.py --task mine.jsonl --reward mine.py:terse
-    python train.py --resume                        go on with the newest run where it stopped
     torchrun --nproc-per-node 8 train.py --fsdp     the same on 8 GPUs, each with an eighth of the model
 
-The loop is section 5, one function from pick to step; the rest can be skipped on a first reading.
+The loop is section 5, one function from pick to step; the rest can be skipped at first. Left out: tensor and
+pipeline parallelism, another sampling engine.
 """
 
 import argparse
@@ -137,8 +136,7 @@ def saved_flags(parser, given):
     if not found:
         parser.error(f"--resume: there is no run {name} to go on with in {runs}")
     if refused := given.keys() - ANEW:
-        names = ", --".join(sorted(refused)).replace("_", "-")
-        parser.error(f"--resume goes on with the run's own flags: leave out --{names}")
+        parser.error(f"--resume keeps the run's own flags: leave out {', '.join(sorted(refused)).replace('_', '-')}")
     run = found[-1].parent
     try:
         saved = json.loads(found[-1].read_text(encoding="utf-8"))["flags"]
