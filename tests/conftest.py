@@ -7,8 +7,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
-sys.path.insert(0, str(ROOT / "notebooks"))
+sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 
 from make_tiny import init_weights, symbol_tokenizer, tiny_config  # noqa: E402
 from model import Qwen3  # noqa: E402
