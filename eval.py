@@ -1,17 +1,16 @@
 """eval.py - did it work: accuracy on held-out problems, what it is worth, where a gain comes from.
 
-What you will learn here: how completions are judged while others are still being sampled (1), what
-an accuracy is worth (2), how two models are compared on the same problems, and how much of a gain is
-form and how much mathematics (3). Sections 4 and 5 can be skipped: records on disk, the command.
+What you will learn here: how completions are judged while others are being sampled (1), what an
+accuracy is worth (2), how two models are compared, and how much of a gain is form and how much
+mathematics (3). Sections 4 and 5 can be skipped: records on disk, the command.
 
     python eval.py runs/NAME                          the trained model against the one it came from
     python eval.py Qwen/Qwen3-0.6B --task math500 --num-samples 8 --k 1 8 --out eval.jsonl
-    python notebooks/evaluation.py --help             many GPUs, few-shot rows, regrading, reading a run
+    python notebooks/evaluation.py --help             many GPUs, few-shot rows, regrading, runs
 """
 
 import argparse
 import hashlib
-import itertools
 import json
 import math
 import os
@@ -31,9 +30,10 @@ from rlvr import decode, row_uniforms, sample, score
 
 def roll_out(model, tokenizer, task, problems, num_samples=1, temperature=1.0, max_new_tokens=512, seed=0,
              top_p=1.0, top_k=0, rows=None, cache_tokens=65536, label="sampling", step=decode):
-    """Sample num_samples completions of each problem -> (rollouts, texts, rewards (P, G), parts): the one
-    way from problems to judged completions, in training and evaluation. Judging goes on beside the
-    sampling. rows: names of the completions' random numbers (default 0, 1, ..), see row_uniforms."""
+    """Sample num_samples completions of each problem -> (rollouts, texts, rewards (P, G), parts).
+
+    The one way from problems to judged completions; rows: see row_uniforms (default 0, 1, ..).
+    """
     G, texts, verdicts = num_samples, {}, {}
     pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
     with tqdm(total=len(problems) * G, desc=label, unit="row", leave=False, delay=2, disable=None) as bar:
@@ -67,22 +67,22 @@ def stop_after(tokenizer, stops, ids):
 
 def evaluate(model, tokenizer, task, problems, num_samples=1, temperature=0.0, max_new_tokens=512, seed=0,
              top_p=1.0, top_k=0, cache_tokens=65536, label="evaluating", rows=None, step=decode, roll_out=roll_out):
-    """Sample and judge num_samples completions of each problem; temperature 0 is greedy -> (summary,
-    see summarise; records: a dict for each completion with the problem's columns, completion, length in
-    tokens, reward and its parts). In fp32 neither cache_tokens nor the number of processes matters."""
+    """Judge num_samples completions of each problem; temperature 0 is greedy -> (summary, records: a dict
+    for each completion with the problem's columns, completion, length in tokens, reward and its parts).
+    In fp32 neither cache_tokens nor the number of processes matters."""
     rollouts, texts, rewards, parts = roll_out(
         model, tokenizer, task, problems, num_samples, temperature, max_new_tokens, seed, top_p, top_k,
         rows=rows, cache_tokens=cache_tokens, label=label, step=step)
-    columns = zip(texts, rollouts.lengths.tolist(), rewards.flatten().tolist(), parts)
     records = [{**problems[i // num_samples], "completion": text, "length": length, "reward": reward, **part,
                 # what was cut off is not an answer, even if a right box stands in it
                 "accuracy": part["accuracy"] * (1 - part["truncated"])}
-               for i, (text, length, reward, part) in enumerate(columns)]
+               for i, (text, length, reward, part) in enumerate(zip(
+                   texts, rollouts.lengths.tolist(), rewards.flatten().tolist(), parts))]
     return summarise(records, num_samples), records
 
 
 def summarise(records, num_samples):
-    """n problems; means over the completions; and the 95 % interval of the accuracy, low and high."""
+    """n problems; means over the completions; low and high: the accuracy's 95 % interval."""
     means = {key: statistics.fmean(record[key] for record in records)
              for key in ("accuracy", "reward", "length", "truncated", "answered")}
     low, high = clustered_interval(accuracies(records, num_samples), num_samples)
@@ -90,9 +90,8 @@ def summarise(records, num_samples):
 
 
 def use_reward(task, spec):
-    """Judge by another reward than the task's own, which still gives the accuracy if the other has none."""
+    """Judge by another reward. If it has no accuracy, the task's own is asked for that."""
     own, other = task.reward, verifiers.get_reward(spec)
-
     def judged(completion, problem):
         reward, parts = other(completion, problem)
         return reward, parts if "accuracy" in parts else {"accuracy": own(completion, problem)[1]["accuracy"], **parts}
@@ -118,12 +117,11 @@ def wilson_interval(share, n, z=1.96):
 
 
 def clustered_interval(shares, num_samples):
-    """95 % interval of the mean of `shares`, each measured on num_samples completions of one problem.
+    """95 % interval of the mean of `shares`, each measured on num_samples completions of a problem.
 
-    Samples of one problem resemble each other: n problems with k samples are worth more than n samples,
-    less than n k. How many, n* = p (1 - p) / (s^2 / n), is read off the variance s^2 between problems
-    (Miller 2024, arXiv 2411.00640). subtle: where few problems differ from the rest, s^2 is mostly too
-    small; so half a problem that is always right and half a one that never is are added to it.
+    Samples of one problem resemble each other: n problems with k samples are worth n* of n to n k single
+    ones; s^2 between the problems tells, n* = p (1 - p) / (s^2 / n) (Miller 2024, arXiv 2411.00640).
+    subtle: where few differ, s^2 is mostly too small; half a problem always right, half a one never is added.
     """
     n, mean = len(shares), statistics.fmean(shares)
     p = (sum(shares) + 0.5) / (n + 1)
@@ -132,8 +130,8 @@ def clustered_interval(shares, num_samples):
 
 
 def pass_at_k(n, c, k):
-    """The chance that one of k samples is right, without bias, from c right ones among n: 1 - C(n - c, k) /
-    C(n, k) (Codex, arXiv 2107.03374, eq. 1). Example: n 4, c 1, k 2 -> 0.5."""
+    """The chance that one of k samples is right, without bias, from c right ones among n:
+    1 - C(n - c, k) / C(n, k) (Codex, arXiv 2107.03374, eq. 1). Example: n 4, c 1, k 2 -> 0.5."""
     if not 0 <= c <= n or not 1 <= k <= n:
         raise ValueError(f"pass@k needs 1 <= k <= n, 0 <= c <= n, got n {n}, c {c}, k {k}; draw at least k samples")
     return 1.0 - math.comb(n - c, k) / math.comb(n, k)
@@ -148,7 +146,7 @@ def mean_pass_at_k(records, num_samples, k):
 
 def paired_interval(changes, z=1.96):
     """Mean of one change per problem, each from -1 to 1, and its 95 % interval: (mean, low, high).
-    As if two more problems had got better and two worse (the plus-four rule, Agresti and Coull 1998):
+    As if two more problems had got better and two worse (plus-four rule, Agresti and Coull 1998):
     where few problems changed, or none, the plain interval is far too short."""
     n, mean = len(changes) + 4, statistics.fmean(changes)
     centre = sum(changes) / n
@@ -158,9 +156,8 @@ def paired_interval(changes, z=1.96):
 
 
 def compare(before, after, num_samples=1):
-    """The paired difference of two accuracies -> dict: difference, its 95 % interval low and high, how many
-    problems got better and worse, and p, the chance of so uneven a split if nothing had changed (the
-    exact two-sided sign test)."""
+    """The paired difference of two accuracies -> dict: difference, its 95 % interval low, high, how many
+    problems got better, worse, and p, the chance of so uneven a split by luck (two-sided sign test)."""
     changes = [b - a for a, b in zip(accuracies(before, num_samples), accuracies(after, num_samples), strict=True)]
     mean, low, high = paired_interval(changes)
     better, worse = sum(c > 0 for c in changes), sum(c < 0 for c in changes)
@@ -171,21 +168,20 @@ def compare(before, after, num_samples=1):
 def decompose(before, after, num_samples=1):
     """Whence the difference of two accuracies -> {part: (mean, low, high)}; the means add up to it.
 
-    Each completion of a problem before is paired with each one after. What changed in accuracy goes to
+    Each completion of a problem before is paired with each after. A change in accuracy goes to
       stopping      if one of the two was cut off and the other was not,
       format        else, if one of them has an answer and the other has none,
       mathematics   else: two answers, one right and one wrong.
     Example, 5 problems, before -> after: cut off -> right, no answer -> right, no answer -> wrong,
     wrong -> right, right -> cut off. The gain of 2/5 is stopping 0, format 1/5 and mathematics 1/5.
     """
-    parts = {"stopping": [], "format": [], "mathematics": []}
-    for old, new in zip(by_problem(before, num_samples), by_problem(after, num_samples), strict=True):
-        for changes in parts.values():
-            changes.append(0.0)
-        for a, b in itertools.product(old, new):
+    pairs = [*zip(by_problem(before, num_samples), by_problem(after, num_samples), strict=True)]
+    parts = {part: [0.0] * len(pairs) for part in ("stopping", "format", "mathematics")}
+    for i, (old, new) in enumerate(pairs):
+        for a, b in ((a, b) for a in old for b in new):
             part = ("stopping" if a["truncated"] != b["truncated"] else
                     "format" if a["answered"] != b["answered"] else "mathematics")
-            parts[part][-1] += (b["accuracy"] - a["accuracy"]) / num_samples**2
+            parts[part][i] += (b["accuracy"] - a["accuracy"]) / num_samples**2
     return {part: paired_interval(changes) for part, changes in parts.items()}
 
 
@@ -209,11 +205,10 @@ def hash_of(*paths):
 
 
 def read_rows(path, needed=()):
-    """The objects of a .jsonl file, with the keys that are needed in each; a last line that a killed
-    process left unfinished is passed over."""
+    """The objects of a .jsonl file, each with the needed keys; an unfinished last line is passed over."""
     rows, lines, number = [], [], 0
     try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")     # splitlines would split at U+2028 too
+        lines = Path(path).read_text(encoding="utf-8").split("\n")     # splitlines: at U+2028, too
         for number, line in enumerate(lines, 1):
             rows += [json.loads(line)] if line.strip() else []
             if rows and not (isinstance(rows[-1], dict) and rows[-1].keys() >= {*needed}):
@@ -226,7 +221,7 @@ def read_rows(path, needed=()):
 
 
 def located(run, spec):
-    """What a run's config.json names, where that is now: paths in it are relative to the run's folder."""
+    """What a run's config.json names, where that is now: its paths are relative to the run."""
     file = run / spec.partition(".py:")[0] if spec else None
     return str(run / spec) if spec and (file.exists() or file.with_suffix(".py").exists()) else spec
 
@@ -239,8 +234,8 @@ def append_rows(path, rows):
 # ---- 5. The command ------------------------------------------------------------------------------
 
 def parse_args(argv=None):
-    parser = argparse.ArgumentParser(description="Accuracy of a model on held-out problems; see the top of eval.py.",
-                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter, allow_abbrev=False)
+    parser = argparse.ArgumentParser(description="Accuracy on held-out problems.", allow_abbrev=False,
+                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     add = parser.add_argument
     add("model", help="a model directory, a hub id, or runs/NAME: its final model against its base")
     add("--baseline", help="a second model, on the same problems, compared")
@@ -263,7 +258,7 @@ def parse_args(argv=None):
     if any(not 1 <= k <= args.num_samples for k in args.k) or args.problems < 1 or args.num_samples < 1:
         parser.error("--problems and --num-samples are at least 1, and each --k is from 1 to --num-samples")
     if not 0 <= args.temperature < math.inf or not 0 < args.top_p <= 1 or args.top_k < 0:
-        parser.error("--temperature and --top-k cannot be negative, and --top-p is above 0 and at most 1")
+        parser.error("--temperature and --top-k are 0 or more, and --top-p is above 0 and at most 1")
     return args
 
 
@@ -273,8 +268,7 @@ def read_run(args):
     flags = _read_json(config).get("flags") if config.exists() else None
     if flags:                                           # a model's config.json has no flags
         if not (run / "final").is_dir():
-            best = f"; `python eval.py {run / 'best'}`" if (run / "best").is_dir() else ""
-            raise ModelError(f"{run} has no final/ yet{best}")
+            raise ModelError(f"{run} has no final/ yet" + f"; `python eval.py {run}/best`" * (run / "best").is_dir())
         args.model, args.baseline = str(run / "final"), args.baseline or located(run, flags["model"])
         for name in ("task", "reward", "prompt", "stop", "template", "max_new_tokens"):
             if getattr(args, name) is None:
@@ -290,12 +284,12 @@ def evaluate_model(name, task, args):
     problems = task.test[:args.problems]
     prompt = tokenizer.decode(tokenizer.encode_prompt(task.prompt(problems[0])), skip_special_tokens=False)
     print(f"first prompt of {name} ({tokenizer.template}): {prompt!r}")
-    reward = next((known for known, reward in verifiers.REWARDS.items() if reward == task.reward), None)
+    names = {reward: known for known, reward in verifiers.REWARDS.items()}
     header = {
         **vars(args), "model": name, "weights": hash_of(*find(name).glob("*.safetensors")),
         "prompt": prompt, "stop_ids": list(model.config.eos_token_id), "task": task.name,
         "problems": len(problems), "data": hashlib.sha256(json.dumps(problems).encode()).hexdigest()[:12],
-        "grader": hash_of(verifiers.__file__), "reward": args.reward or reward,
+        "grader": hash_of(verifiers.__file__), "reward": args.reward or names.get(task.reward),
         "dtype": str(dtype), "device": device, "git": git_commit()}
     out = args.out or os.devnull
     append_rows(out, [{"header": header}])
