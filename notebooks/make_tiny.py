@@ -134,19 +134,21 @@ def demonstration_batch(tokenizer, problems, shares, rng, rows=32):
 def worked_accuracy(model, tokenizer, problems):
     """How often the worked mode is right: each answer is begun with <think> and a digit, then continued greedily."""
     begun = [f"<think>{problem['problem'][0]}" for problem in problems]
-    prompts = [tokenizer.encode(problem["problem"]) + tokenizer.encode(start) for problem, start in zip(problems, begun)]
+    prompts = [tokenizer.encode(problem["problem"] + start) for problem, start in zip(problems, begun)]
     completions = sample(model, prompts, max_new_tokens=60, temperature=0).completions()
     right = [verifiers.tagged_reward(start + tokenizer.decode(ids), problem)[1]["accuracy"]
              for start, ids, problem in zip(begun, completions, problems)]
     return sum(right) / len(right)
 
 
-def warm_up(model, tokenizer, task, seed, phases=PHASES, first_steps=500, second_steps=500, lr=5e-3, gate=0.9):
+def warm_up(model, tokenizer, task, seed, phases=PHASES, first_steps=500, second_steps=500, lr=5e-3, gate=0.9,
+            chunk=50):
     """Supervised training on demonstrations, in two phases -> (the accuracy of the worked mode, first-phase steps).
 
     The first phase goes on until worked answers are right as often as the gate says: a base that cannot work gives RLVR
     nothing to select, and no reward makes up for that. A gate of 0 is for bases that are not to work anything out.
-    The loss is divided by a constant: a mean over the batch's tokens would count those of short completions more.
+    It is asked every `chunk` steps. The loss is divided by a constant: a mean over the batch's tokens would count those
+    of short completions more.
     Raises ModelError where ten times the steps are not enough.
     """
     rng = random.Random(seed)
@@ -166,8 +168,8 @@ def warm_up(model, tokenizer, task, seed, phases=PHASES, first_steps=500, second
     with tqdm(total=first_steps + second_steps, desc="warm-up", leave=False, disable=None) as bar:
         done, right = 0, 0.0
         while done < first_steps or (right < gate and done < 10 * first_steps):
-            train(phases[0], range(done, done + 50), rate=lambda step: min(1, (step + 1) / 50))
-            done, right = done + 50, worked_accuracy(model, tokenizer, task.train[:200])
+            train(phases[0], range(done, done + chunk), rate=lambda step: min(1, (step + 1) / 50))
+            done, right = done + chunk, worked_accuracy(model, tokenizer, task.train[:200])
             bar.total = max(bar.total, done + second_steps)
             bar.set_postfix_str(f"worked answers {right:.0%} right")
         train(phases[1], range(second_steps),
@@ -199,8 +201,9 @@ def make(seed, out, task="arithmetic", phases=PHASES, steps=500, gate=0.9):
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", default=str(Path(__file__).resolve().parent / "tiny"), help="(default: notebooks/tiny)")
-    parser.add_argument("--task", choices=list(SYMBOLS), default="arithmetic", help="whose symbols and problems it knows")
+    parser.add_argument("--out", default=str(Path(__file__).resolve().parent / "tiny"),
+                        help="(default: notebooks/tiny)")
+    parser.add_argument("--task", choices=list(SYMBOLS), default="arithmetic", help="whose symbols it knows")
     parser.add_argument("--steps", type=int, default=500, help="of the first phase; 0: random weights")
     parser.add_argument("--random", action="store_const", const=0, dest="steps", help="the same as --steps 0")
     args = parser.parse_args(argv)
