@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import random
+import re
 import subprocess
 import sys
 
@@ -93,7 +94,7 @@ def test_random_weights_of_a_seed(tmp_path):
 
 
 def test_other_mixtures_make_other_bases(tmp_path):
-    """What the laboratory does: here a base that has only ever seen guesses, after 50 + 500 short steps."""
+    """What the laboratory does: here a base that has only ever seen guesses, after 50 + 60 steps."""
     torch.manual_seed(0)
     tokenizer = make_tiny.symbol_tokenizer(make_tiny.SYMBOLS["arithmetic"])
     model = make_tiny.Qwen3(make_tiny.tiny_config(tokenizer.num_tokens, 0))
@@ -124,8 +125,7 @@ def test_the_command(tmp_path):
 
 @pytest.mark.slow
 def test_a_base_made_anew_is_as_good_as_the_committed_one(tmp_path):
-    """Bits depend on the machine, accuracies do not: all lie within what three seeds gave (greedy .03 to .15, sampled
-    .20 to .30)."""
+    """Bits depend on the machine, accuracies hardly: seeds 0, 1, 2 gave .09, .11, .09 greedy, .24, .29, .28 sampled."""
     greedy, sampled = accuracies(make_tiny.make(0, tmp_path / "tiny"), problems=500)
     there = accuracies(TINY, problems=500)
     assert abs(greedy - there[0]) < 0.12 and abs(sampled - there[1]) < 0.10
@@ -208,4 +208,4 @@ def test_smollm2_adds_in_the_form_of_its_examples(smollm2):
     prompt = "2 + 3 = \\boxed{5}\n4 + 1 = \\boxed{5}\n6 + 2 = \\boxed{8}\n3 + 4 ="
     rollouts = sample(model, [tokenizer.encode_prompt(prompt)], 32, 10, stop_ids=tokenizer.encode("\n"))
     texts = [*map(tokenizer.decode, rollouts.completions())]
-    assert sum(verifiers.verify_math(text, "7")["extracted"] is not None for text in texts) > 0.8 * 32
+    assert sum(re.search(r"\\boxed\{\d+\}", text) is not None for text in texts) > 0.8 * 32
