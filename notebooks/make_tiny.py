@@ -8,8 +8,9 @@ supervised warm-up, so that RLVR has what it needs: something to select. RLVR th
     python notebooks/make_tiny.py --seed 1 --out runs/tiny-1     another base, about a minute and a half on one core
     python notebooks/make_tiny.py --random --task one-digit --out runs/nothing     random weights, to start from nothing
 
-The warm-up sees the task's training problems and never its held-out ones. What seed 0 gives is the same again on the
-same machine and version of PyTorch only; elsewhere the accuracies are alike but the bits are not.
+The warm-up sees the task's training problems and never its held-out ones. The committed one was made
+by the first command (950 + 500 steps, 70 s on one CPU core, torch 2.13, OMP_NUM_THREADS=1): held out,
+0.086 right greedily and 0.244 sampled. On another machine the accuracies are alike, the bits are not.
 """
 
 import argparse
@@ -47,8 +48,8 @@ def tiny_config(vocab_size, eos_token_id):
 
 
 def symbol_tokenizer(symbols, end="<|endoftext|>"):
-    """A tokenizer with one token per symbol (tags such as <think> are single symbols); id 0 is the end token. It is an
-    ordinary tokenizer.json, so that the tiny model is saved and loaded like any other."""
+    """A tokenizer with one token per symbol (a tag such as <think> is one symbol); id 0 is the end
+    token. It is an ordinary tokenizer.json: the tiny model is saved and loaded like any other."""
     vocabulary = {symbol: i for i, symbol in enumerate(dict.fromkeys([end, "?", *symbols]))}   # "?": anything else
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="?"))
     longest_first = sorted((s for s in symbols if len(s) > 1), key=len, reverse=True)
@@ -64,7 +65,7 @@ def symbol_tokenizer(symbols, end="<|endoftext|>"):
 
 @torch.no_grad()
 def init_weights(model, generator):
-    """Random weights for training from nothing: std C^-1/2, smaller where a layer writes to the residual stream."""
+    """Random weights to start from: std C^-1/2, smaller where a layer writes to the residual stream."""
     for name, weight in model.named_parameters():
         if weight.ndim == 2:
             std = model.config.hidden_size ** -0.5
@@ -117,7 +118,7 @@ def demonstrate(problem, behaviour, rng):
 
 
 def demonstration_batch(tokenizer, problems, shares, rng, rows=32):
-    """ids (rows, T), right-padded, and the mask (rows, T-1) of what is taught: the completion with its end token."""
+    """ids (rows, T), right-padded, and the mask (rows, T-1) of what is taught: completion and end."""
     asked, behaviours = rng.choices(problems, k=rows), rng.choices([*shares], [*shares.values()], k=rows)
     texts = [demonstrate(problem, behaviour, rng) for problem, behaviour in zip(asked, behaviours)]
     prompts = [tokenizer.encode(problem["problem"]) for problem in asked]
@@ -132,7 +133,7 @@ def demonstration_batch(tokenizer, problems, shares, rng, rows=32):
 # ---- 3. Warm-up ------------------------------------------------------------------------------------------------------
 
 def worked_accuracy(model, tokenizer, problems):
-    """How often the worked mode is right: each answer is begun with <think> and a digit, then continued greedily."""
+    """How often the worked mode is right: begun with <think> and a digit, then continued greedily."""
     begun = [f"<think>{problem['problem'][0]}" for problem in problems]
     prompts = [tokenizer.encode(problem["problem"] + start) for problem, start in zip(problems, begun)]
     completions = sample(model, prompts, max_new_tokens=60, temperature=0).completions()
@@ -184,7 +185,7 @@ def warm_up(model, tokenizer, task, seed, phases=PHASES, first_steps=500, second
 # ---- 4. Make one -----------------------------------------------------------------------------------------------------
 
 def make(seed, out, task="arithmetic", phases=PHASES, steps=500, gate=0.9):
-    """Write a tiny base to the directory `out` -> its path. steps=0: random weights. Same arguments, same weights."""
+    """Write a tiny base to the directory `out` -> its path. steps=0: random weights."""
     problems, out = TASKS[task](), Path(out)
     tokenizer = symbol_tokenizer(SYMBOLS[task])
     model = Qwen3(tiny_config(tokenizer.num_tokens, eos_token_id=0))

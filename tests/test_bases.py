@@ -139,14 +139,14 @@ def test_names_of_gguf_tensors():
 
 
 def test_rope_pairs_go_from_neighbours_to_halves():
-    """One head of size 6: the rows 0 1 2 3 4 5 hold the pairs (0, 1), (2, 3), (4, 5); as halves they are 0 2 4 1 3 5."""
+    """Size 6: the rows 0 1 2 3 4 5 hold the pairs (0, 1), (2, 3), (4, 5); as halves 0 2 4 1 3 5."""
     rows = torch.arange(6.)[:, None]
     assert get_smollm2.half_split(rows, heads=1).flatten().tolist() == [0, 2, 4, 1, 3, 5]
     assert get_smollm2.half_split(torch.arange(8.)[:, None], heads=2).flatten().tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
 
 
 def test_digits_stand_alone():
-    """The merge of 1 and 2 exists, but is never made: digits are set apart first. Markup in a text stays text."""
+    """The merge of 1 and 2 is never made: digits are set apart first. Markup in a text stays text."""
     tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "1", "2", "12", "Ġ", "a", "Ġa", *"<|im_end>"]
     tokens = [*dict.fromkeys(tokens)]
     fields = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": [3, 3, 3] + [1] * (len(tokens) - 3),
