@@ -41,7 +41,7 @@ TASKS = {"arithmetic": verifiers.arithmetic, "one-digit": verifiers.one_digit}
 
 
 def tiny_config(vocab_size, eos_token_id):
-    """Qwen3's architecture, small enough to be quick on any CPU: 125,632 parameters with the 37 arithmetic tokens."""
+    """Qwen3, small enough to be quick on any CPU: 125,632 parameters with the 37 arithmetic tokens."""
     return Config(vocab_size=vocab_size, hidden_size=64, intermediate_size=256, num_hidden_layers=2,
                   num_attention_heads=4, num_key_value_heads=2, head_dim=16, rope_theta=1e4,
                   max_position_embeddings=1024, eos_token_id=eos_token_id)
@@ -146,10 +146,10 @@ def warm_up(model, tokenizer, task, seed, phases=PHASES, first_steps=500, second
             chunk=50):
     """Supervised training on demonstrations, in two phases -> (the accuracy of the worked mode, first-phase steps).
 
-    The first phase goes on until worked answers are right as often as the gate says: a base that cannot work gives RLVR
-    nothing to select, and no reward makes up for that. A gate of 0 is for bases that are not to work anything out.
-    It is asked every `chunk` steps. The loss is divided by a constant: a mean over the batch's tokens would count those
-    of short completions more.
+    The first phase goes on until worked answers are right as often as the gate says, which is asked
+    every `chunk` steps: a base that cannot work gives RLVR nothing to select, and no reward makes up
+    for that. A gate of 0 is for bases that are not to work anything out. The loss is divided by a
+    constant: a mean over the batch's tokens would count those of short completions more.
     Raises ModelError where ten times the steps are not enough.
     """
     rng = random.Random(seed)

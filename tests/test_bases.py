@@ -125,9 +125,10 @@ def test_the_command(tmp_path):
 
 @pytest.mark.slow
 def test_a_base_made_anew_is_as_good_as_the_committed_one(tmp_path):
-    """Bits depend on the machine, accuracies hardly: seeds 0, 1, 2 gave .09, .11, .09 greedy, .24, .29, .28 sampled."""
-    greedy, sampled = accuracies(make_tiny.make(0, tmp_path / "tiny"), problems=500)
-    there = accuracies(TINY, problems=500)
+    """Bits depend on the machine, accuracies hardly: seeds 0, 1, 2 gave .09, .11, .09 greedily and
+    .24, .29, .28 sampled."""
+    greedy, sampled = accuracies(make_tiny.make(0, tmp_path / "tiny"), problems=200)
+    there = accuracies(TINY, problems=200)
     assert abs(greedy - there[0]) < 0.12 and abs(sampled - there[1]) < 0.10
 
 
