@@ -425,7 +425,7 @@ class Tokenizer:
         return self.backend.encode(text, add_special_tokens=True).ids
 
     def chat(self, user, system=None, thinking=True):
-        """The chat template for one user turn, with the assistant's turn opened -> ids."""
+        """One user turn in ChatML, with the assistant's turn opened -> ids; a system turn only if it is given."""
         start, end = (self.backend.token_to_id(token) for token in ("<|im_start|>", "<|im_end|>"))
         if start is None or end is None:
             raise ModelError("this tokenizer has no <|im_start|> and <|im_end|>: use --template plain")
