@@ -275,8 +275,7 @@ class Qwen3(nn.Module):
         return self.model.embed_tokens.weight.device
 
     def new_cache(self, rows, slots):
-        weight = self.model.embed_tokens.weight
-        kind = weight.device.type
+        weight, kind = self.model.embed_tokens.weight, self.model.embed_tokens.weight.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
         return KVCache(self.config, rows, slots, weight.device, dtype)
 

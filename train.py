@@ -4,8 +4,7 @@
                                                     with a CUDA GPU: Qwen3-0.6B-Base on MATH
     torchrun --nproc-per-node 8 train.py --fsdp     the same on 8 GPUs, each with an eighth of the model
 
-The loop is section 5, one function from pick to step; the rest can be skipped at first. Left out: tensor and
-pipeline parallelism, another sampling engine.
+The loop is section 5, one function from pick to step; the rest can be skipped on a first reading.
 """
 
 import argparse
@@ -284,10 +283,9 @@ def every_problem(problems, step, memory, flags):
     return [orders[epoch][place] for epoch, place in places]
 
 
-# What --advantage, --loss and --pick may name. A function of your own has the same signature.
 ADVANTAGES = {"std": group_advantages, "none": functools.partial(group_advantages, scale="none")}
 LOSSES = {"ppo": policy_loss}
-PICKERS = {"all": every_problem}
+PICKERS = {"all": every_problem}                        # a function of your own has the same signature
 STOP_ASKED = []             # when Ctrl-C was pressed
 
 
@@ -297,10 +295,11 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
     functions: of --pick, --advantage, --loss. memory: {"visits": {index: a problem's last 3 mean accuracies}} and what
     a picker keeps there. Raises Stopped: after Ctrl-C, for --kl-cap, before what is no number can reach the weights.
     """
-    pick, advantage_of, loss = functions
+    (pick, advantage_of, loss), G = functions, flags.num_samples
+    (rank, world), visits = processes(), memory.setdefault("visits", {})
     decoding = torch.compile(decode, dynamic=True) if flags.compile else decode
-    G, (rank, world), visits = flags.num_samples, processes(), memory.setdefault("visits", {})
     add_up = (lambda tensor: dist.all_reduce(tensor) or tensor) if world > 1 else lambda tensor: tensor
+    sample_and_judge = shared_roll_out if world > 1 else roll_out
 
     for step in range(log[-1]["step"] + 1, flags.steps + 1):
         if log[-1].get("drift", 0.0) > (flags.kl_cap or math.inf):
@@ -309,9 +308,10 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
         began = time.perf_counter()
         indices = pick(task.train, step, memory, flags)
         problems = [{**task.train[i], "step": step} for i in indices]
-        rollouts, texts, rewards, parts = shared_roll_out(
-            model, tokenizer, task, problems, G, flags.temperature, flags.max_new_tokens, flags.seed,
-            rows=[f"{step} {i}" for i in range(len(problems) * G)], label=f"step {step}", step=decoding)
+        with model.autocast():
+            rollouts, texts, rewards, parts = sample_and_judge(
+                model, tokenizer, task, problems, G, flags.temperature, flags.max_new_tokens, flags.seed,
+                rows=[f"{step} {i}" for i in range(len(problems) * G)], label=f"step {step}", step=decoding)
         sampled = time.perf_counter()
 
         # How much better than its group each of them is.
@@ -360,7 +360,7 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
         if rank == 0:
             append_rows(run / "metrics.jsonl", [row])
             write_samples(run, step, problems, texts, rewards, advantages, rollouts, parts)
-        stopping = any(gather(STOP_ASKED[:1]))
+        stopping = any(gather(STOP_ASKED[:1]) if world > 1 else STOP_ASKED)
         drifted = row.get("drift", 0.0) > (flags.kl_cap or math.inf)
         if step % flags.save_every == 0 or step == flags.steps or stopping or drifted:
             save_checkpoint(run, step, model, optimizer, memory)

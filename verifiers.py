@@ -24,11 +24,8 @@ _BRACE = re.compile(r"\\.|[{}]", re.S)                      # \\. swallows \{ an
 
 
 def extract_boxed_answer(text: str) -> str | None:
-    r"""The content of the last \boxed{...} or \fbox{...} or None. Linear in len(text).
-
-    A malformed *last* box is no answer even when an earlier one was right: `\boxed{5} ... \boxed{7` gives None.
-    Falling back to the earlier box would reward a policy for boxing every candidate on its way.
-    """
+    r"""The content of the last \boxed{...} or \fbox{...} or None. Linear in len(text). A malformed *last* box is no
+    answer even if an earlier one was right: to fall back to that would pay a policy for boxing all it tries."""
     last = None
     for last in _BOX.finditer(text if isinstance(text, str) else ""):
         pass
@@ -49,19 +46,18 @@ _NAN = re.compile(r"(?<![a-z])nan(?![a-z])", re.I).search
 _RUNGS = {"{": "list or set", "(": "tuple or interval", "[": "interval", r"\cup": "union"}
 
 
-def grade_answer(predicted: str, ground_truth: str) -> bool:
-    r"""Is `predicted` the same answer as `ground_truth`?  Never raises, never hangs, always the same verdict.
+# Two answers are equal when a mathematician who reads only the two strings would say that they denote the same object:
+#   decimals            0.5 is 1/2; 0.33 is not 1/3, which takes 12 digits or more
+#   percent, money,     dropped with every other unit: 50\% is 50 (and so not 0.5), 90^\circ is 90, 5\text{ cm} is 5;
+#   degrees, units      but 5 cm is not 5 km, nor 2 thirds 2; a degree counts only inside a function: \sin 30^\circ
+#   x = 5               is 5; but x + y = 5 is not, and a free letter never equals a number
+#   order               (1, 2) has one, lists and \{1, 2\} have none; (0, 1) is not [0, 1]; x > 2 is (2, \infty)
+#   2\frac13            is a mixed number; \frac123 is (1/2)3, as in TeX; x^10 and \sqrt10 are what was meant
+#   \log                has base 10; 52_8 is a number in base 8; letters and roots stand for real numbers
+#   \angle ABC, \pmod   what is not understood is compared as a name, letter by letter
 
-    Equal when a mathematician who reads only the two strings would say that they denote the same object. Debatable:
-    decimals            0.5 is 1/2; 0.33 is not 1/3, which takes 12 digits or more
-    percent, money,     dropped with every other unit: 50\% is 50 (and so not 0.5), 90^\circ is 90, 5\text{ cm} is 5;
-    degrees, units      but 5 cm is not 5 km, nor 2 thirds 2; a degree counts only inside a function: \sin 30^\circ
-    x = 5               is 5; but x + y = 5 is not, and a free letter never equals a number
-    order               (1, 2) has one, lists and \{1, 2\} have none; (0, 1) is not [0, 1]; x > 2 is (2, \infty)
-    2\frac13            is a mixed number; \frac123 is (1/2)3, as in TeX; x^10 and \sqrt10 are what was meant
-    \log                has base 10; 52_8 is a number in base 8; letters and roots stand for real numbers
-    \angle ABC, \pmod   what is not understood is compared as a name, letter by letter
-    """
+def grade_answer(predicted: str, ground_truth: str) -> bool:
+    """Is `predicted` the same answer as `ground_truth`?  Never raises, never hangs, always the same verdict."""
     try:
         return explain_grade(predicted, ground_truth)[0]
     except Exception:                # a last net, say for a caller whose stack is nearly full: rewards must not raise
@@ -69,11 +65,8 @@ def grade_answer(predicted: str, ground_truth: str) -> bool:
 
 
 def explain_grade(predicted: str, ground_truth: str) -> tuple[bool, str, str, str]:
-    """-> (verdict, the rung that decided, normalised prediction, normalised ground truth). The only code path.
-
-    Cheapest rung first: each exists because right answers fall off the one above. Where values were compared, the rung
-    is the kind of the ground truth: "number", "list or set", "matrix" ...
-    """
+    """-> (verdict, the rung that decided, normalised prediction, normalised ground truth). The only code path. Cheapest
+    rung first: each exists because right answers fall off the one above."""
     if not (isinstance(predicted, str) and isinstance(ground_truth, str)):
         return False, "no answer", "", ""
     pred, gold = predicted.strip(), ground_truth.strip()
