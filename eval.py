@@ -227,21 +227,26 @@ def hash_of(*paths):
     return whole.hexdigest()[:12]
 
 
-def read_rows(path):
-    """The objects of a .jsonl file; a last line that a killed process left unfinished is passed over."""
+def read_rows(path, needed=()):
+    """The objects of a .jsonl file, with the keys that are needed in each; a last line that a killed process left
+    unfinished is passed over."""
+    rows, number, lines = [], 0, []
     try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")          # splitlines would split at U+2028 too
-    except (OSError, UnicodeDecodeError) as error:
-        raise verifiers.DataError(f"{path}: cannot be read ({error})") from error
-    rows = []
-    for number, line in enumerate(lines, 1):
-        try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")         # splitlines would split at U+2028 too
+        for number, line in enumerate(lines, 1):
             rows += [json.loads(line)] if line.strip() else []
-        except json.JSONDecodeError as error:
-            if number < len(lines):
-                raise verifiers.DataError(f"{path}, line {number}: not valid JSON ({error.msg}); is the file damaged? "
-                                          "Take the line out, or start with another file") from None
+            if rows and not (isinstance(rows[-1], dict) and rows[-1].keys() >= {*needed}):
+                raise ValueError(f"an object with {', '.join(needed) or 'names'} should stand there")
+    except (OSError, ValueError) as error:
+        if number == 0 or number < len(lines):
+            raise verifiers.DataError(f"{path}, line {number}: cannot be read ({error}); is the file damaged?") from None
     return rows
+
+
+def located(run, spec):
+    """What a run's config.json names, where that is now: paths in it are relative to the run's folder."""
+    file = run / spec.partition(".py:")[0] if spec else None
+    return str(run / spec) if spec and (file.exists() or file.with_suffix(".py").exists()) else spec
 
 
 def append_rows(path, rows):
@@ -286,10 +291,11 @@ def read_run(args):
     config = Path(args.model) / "config.json"
     flags = json.loads(config.read_text(encoding="utf-8")).get("flags") if config.exists() else None
     if flags:                                          # a model's config.json has no flags
-        args.baseline = args.baseline or flags["model"]
+        args.baseline = args.baseline or located(config.parent, flags["model"])
         for name in ("task", "reward", "prompt", "stop", "template", "max_new_tokens"):
             if getattr(args, name) is None:
-                setattr(args, name, flags.get(name))
+                value = flags.get(name)
+                setattr(args, name, located(config.parent, value) if name in ("task", "reward") else value)
         args.model = str(Path(args.model) / "final")
     args.max_new_tokens = args.max_new_tokens or 1024
 

@@ -220,7 +220,7 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
                     cache.take(keep)
                     rows, token, running = rows[keep], token[keep], running[keep]
                 if started < B:
-                    places = torch.arange(left, len(rows), device=device)
+                    places = (~running).nonzero().squeeze(1)
                     rows[places] = new = torch.arange(started, started + len(places), device=device)
                     asked = slice(started // G, (started + len(places) - 1) // G + 1)
                     prompt_cache, logits = prefill(model, padded[asked, :starts[asked].max()], starts[asked])
@@ -386,7 +386,7 @@ def microbatches(lengths, keep, max_tokens, rank=0, world=1):
         count = max(1, min(max_tokens // int(lengths[order[0]]), -(-int(keep.sum()) // world)))
         batches.append((order[:count], 1.0))
         order = order[count:]
-    batches += [(batches[-1][0][-1:], 0.0)] * (-len(batches) % world)
+    batches += [(rows[-1:], 0.0) for rows, _ in batches[-1:]] * (-len(batches) % world)
     return batches[rank::world]
 
 
