@@ -2,6 +2,7 @@
 
     python notebooks/evaluation.py show runs/NAME --step 30         what a group said and earned
     python notebooks/evaluation.py show runs/NAME --best-first      what is paid most, to find hacks
+    python notebooks/evaluation.py canary runs/NAME                 did reward and accuracy part?
     python notebooks/evaluation.py regrade eval.jsonl --k 1 8       judge again, without a model
     python notebooks/evaluation.py check-verifier labelled.jsonl    judge the judge
     python notebooks/evaluation.py kinds eval.jsonl                 accuracy by level and subject
@@ -10,8 +11,7 @@
     torchrun --nproc-per-node 8 notebooks/evaluation.py measure Qwen/Qwen3-0.6B --preset thinking \\
         --task math500 --num-samples 8 --k 1 8 --out eval.jsonl     on 8 GPUs; goes on where it stopped
 
-The last two take all flags of eval.py and are in measure.py. What you will learn: how a run is read (1), how
-verdicts are checked (2), how answers vote (3), whether a model has seen the test (4).
+The last two take all flags of eval.py and are in measure.py.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import gzip
 import heapq
 import itertools
 import json
+import math
 import re
 import statistics
 import sys
@@ -28,7 +29,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -43,8 +43,8 @@ from verifiers import DataError, extract_boxed_answer, grade_answer  # noqa: E40
 
 def show(run, step=None, groups=1, best_first=False):
     """Print completions of a training step (default: the last) as the policy gradient saw them: whole
-    groups, first those with unequal rewards; with best_first as many by falling reward, to be read for
-    hacks. The file is read as a stream: only what is printed is kept in memory."""
+    groups, first those with unequal rewards; with best_first as many by falling reward. The file is read as
+    a stream. How likely a token was is the geometric mean: near 100 % nothing is explored any more."""
     files = sorted(Path(run, "samples").glob("step_*.jsonl.gz"))
     path = Path(run, "samples", f"step_{step:06d}.jsonl.gz") if step is not None else (files or [None])[-1]
     if path not in files or path is None:
@@ -61,11 +61,9 @@ def show(run, step=None, groups=1, best_first=False):
         for row in group:
             parts = ", ".join(f"{name} {value:g}" for name, value in row["parts"].items())
             print(f"\n  reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}; {row['length']} tokens, "
-                  f"{'ended' if row['finished'] else 'cut off'}; boxed "
-                  f"{extract_boxed_answer(row['completion'])}; {parts}")
+                  f"{'ended' if row['finished'] else 'cut off'}, a token {math.exp(row['logp'] / row['length']):.0%} "
+                  f"likely; boxed {extract_boxed_answer(row['completion'])}; {parts}")
             print("    " + row["completion"].replace("\n", "\n    "))
-            for label, name in (("most likely ", "likely"), ("least likely", "unlikely")):
-                print(f"    {label}: " + ", ".join(f"{text!r} {chance:.3f}" for text, chance in row[name]))
         print()
 
 
@@ -80,6 +78,27 @@ def samples_of(path):
         raise DataError(f"{path}, after line {number}: cannot be read ({error}); is the file damaged?") from None
 
 
+def canary(rows):
+    """Has what is rewarded come apart from what is wanted? -> a warning or None; rows: of metrics.jsonl so far.
+
+    The mean training reward since the last evaluation is compared with that of the best evaluation: if it is no
+    lower but the held-out accuracy is, and the intervals do not touch, something else is being paid for.
+    """
+    points, rewards = [], []
+    for row in rows:
+        rewards.append(row["reward"])
+        if "eval_accuracy" in row:
+            points.append((statistics.fmean(rewards), row))
+            rewards = []
+    (now, last), earlier = points[-1], points[:-1] or points
+    then, best = max(earlier, key=lambda point: point[1]["eval_sampled_accuracy"])
+    if now < then or last["eval_sampled_high"] >= best["eval_sampled_low"]:
+        return None
+    return (f"warning: the training reward went from {then:.3f} (step {best['step']}) to {now:.3f}, but held-out "
+            f"accuracy from {best['eval_sampled_accuracy']:.3f} to {last['eval_sampled_accuracy']:.3f} (step "
+            f"{last['step']}): read samples/ for a hack")
+
+
 # ---- 2. Judge again --------------------------------------------------------------------------------
 
 KINDS = {"completion": str, "answer": str, "problem": str, "model": str, "decoding": str, "index": int, "sample": int,
@@ -87,7 +106,7 @@ KINDS = {"completion": str, "answer": str, "problem": str, "model": str, "decodi
 
 
 def read_saved(paths):
-    """Saved evaluations -> (headers by model, {model: {decoding: records, sorted and complete}})."""
+    """Saved evaluations -> (headers by model, {model: {decoding: records, sorted, complete}})."""
     headers, saved = {}, defaultdict(lambda: defaultdict(list))
     for path in paths:
         for number, row in enumerate(core.read_rows(path), 1):
@@ -121,13 +140,13 @@ def complete(records, num_samples):
 def regrade(records, reward):
     """The same completions under another verifier, or another version of it."""
     finished = torch.tensor([not record.get("truncated") for record in records])
-    texts = [record["completion"] for record in records]
-    rewards, parts = score(SimpleNamespace(finished=finished, num_samples=1), texts, records, reward)
+    rewards, parts = score(SimpleNamespace(finished=finished, num_samples=1),
+                           [record["completion"] for record in records], records, reward)
     return [{**record, **part, "reward": value, "accuracy": part["accuracy"] * (1 - part["truncated"])}
             for record, value, part in zip(records, rewards.flatten().tolist(), parts)]
 
 
-def judge_saved(paths, spec=None, ks=()):
+def judge_saved(paths, spec, ks):
     """The command regrade: the table again, and which verdicts changed."""
     headers, saved = read_saved(paths)
     results, changed = defaultdict(dict), []
@@ -150,8 +169,7 @@ def check_verifier(rows, reward):
     """Verdicts against labels -> (number of right verdicts, the wrong ones as (kind, row)).
 
     rows: "gold" and "expect" (true, false, or null: debatable, not counted), and "pred", an answer for
-    grade_answer, or "completion", a text for the reward. False accepts are the worse ones: they are what
-    training finds.
+    grade_answer, or "completion", a text for the reward. False accepts are worse: training finds them.
     """
     right, wrong = 0, []
     for row in rows:
@@ -163,28 +181,27 @@ def check_verifier(rows, reward):
     return right, wrong
 
 
-def judge_verifier(path, spec=None):
+def judge_verifier(path, spec):
     """The command check-verifier: its accuracy on labelled answers, and the disagreements to read."""
     rows = core.read_rows(path, ("gold", "expect"))
     for number, row in enumerate(rows, 1):
         if not isinstance(row["gold"], str) or not isinstance(row.get("pred", row.get("completion")), str):
             raise DataError(f'{path}, entry {number}: "gold" and "pred" (or "completion") must be text')
-    right, wrong = check_verifier(rows, verifiers.get_reward(spec or "boxed"))
+    right, wrong = check_verifier(rows, verifiers.get_reward(spec))
     n, kinds = right + len(wrong), Counter(kind for kind, _ in wrong)
     low, high = core.wilson_interval(right / max(1, n), max(1, n))
     print(f"{n} labelled answers: {right / max(1, n):.2%} judged right [{low:.2%}, {high:.2%}], "
-          f"{kinds['false accept']} false accepts, {kinds['false reject']} false rejects (grader {core.hash_of(verifiers.__file__)})")
+          f"{kinds['false accept']} false accepts, {kinds['false reject']} false rejects")
     for kind, row in wrong:
         print(f"    {kind}: truth {row['gold']!r}, answer {row.get('pred', row.get('completion'))!r}")
 
 
 # ---- 3. Votes and kinds ----------------------------------------------------------------------------
-
 def majority(records):
     """Accuracy of the answer that most of these completions give (self-consistency, arXiv 2203.11171).
 
-    Answers are the same if grade_answer says so: 1/2 and 0.5 vote together. Only finished completions
-    with an answer vote. A tie is drawn by lot, so it counts as the mean over those that tie.
+    Answers are the same if grade_answer says so. Only finished completions with an answer vote. A tie is
+    drawn by lot, so it counts as the mean over those that tie.
     Example: 1/2, 7, 0.5 with the truth 0.5 -> 1.0; 7, 0.5 -> 0.5; 7, 7, 0.5 -> 0.0.
     """
     answers = []                                                        # [answer, votes, is it right]
@@ -266,24 +283,18 @@ def overlap(training, test, n=8):
     return {"exact": exact, "near": {i: j for i, j in near.items() if i not in exact}}
 
 
-def describe_overlap(task):
-    found = overlap(task.train, task.test)
-    return (f"of {len(task.test)} test problems {len(found['exact'])} are in the training data but for case and white "
-            f"space, and {len(found['near'])} nearly (half of their 8-grams in one problem)")
-
-
 # ---- 5. The command --------------------------------------------------------------------------------
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
                                      allow_abbrev=False)
     add = parser.add_argument
-    add("command", choices=["show", "regrade", "check-verifier", "kinds", "overlap", "few-shot", "measure"])
+    add("command", choices=["show", "canary", "regrade", "check-verifier", "kinds", "overlap", "few-shot", "measure"])
     add("names", nargs="+", metavar="name", help="a run, files, a task or a model")
     add("--step", type=int, help="of show (default: the last)")
     add("--groups", type=int, default=1, help="of show")
     add("--best-first", action="store_true", help="with show: the highest rewards instead of groups")
-    add("--preset", choices=["thinking", "non-thinking"], help="of measure: the sampling that Qwen3's model card recommends")
+    add("--preset", choices=["thinking", "non-thinking"], help="of measure: the sampling that Qwen3's card recommends")
     add("--shots", type=int, help="of measure and few-shot: solved examples in the baseline's prompt (few-shot: 4)")
     add("--reward", help="whose verdict counts")
     add("--k", type=int, nargs="*", default=[], help="pass@k and maj@k")
@@ -296,20 +307,24 @@ def main(argv=None):
         parser.error(f"{args.command} does not know {' '.join(rest)}")
     elif args.command == "show":
         show(args.names[0], args.step, args.groups, args.best_first)
+    elif args.command == "canary":
+        rows = core.read_rows(Path(args.names[0], "metrics.jsonl"), ("step", "reward"))
+        print(next((found for i in range(len(rows)) if (found := canary(rows[:i + 1]))), "no warning"))
     elif args.command == "regrade":
         judge_saved(args.names, args.reward, args.k)
     elif args.command == "check-verifier":
-        judge_verifier(args.names[0], args.reward)
+        judge_verifier(args.names[0], args.reward or "boxed")
     elif args.command == "kinds":
         print_kinds(read_saved(args.names)[1])
     else:
-        print(describe_overlap(verifiers.get_task(args.names[0])))
+        task = verifiers.get_task(args.names[0])
+        exact, near = map(len, overlap(task.train, task.test).values())
+        print(f"of {len(task.test)} test problems {exact} are in the training data but for case and white space, and "
+              f"{near} nearly (half of their 8-grams in one problem)")
 
 
 if __name__ == "__main__":
     try:
         main()
-        if dist.is_initialized():
-            dist.destroy_process_group()
     except (ModelError, DataError, ValueError, OSError) as error:
         sys.exit(f"error: {error}")

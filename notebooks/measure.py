@@ -8,10 +8,17 @@ changes a digit. It takes the flags of eval.py, --preset and --shots.
 """
 
 import dataclasses
+import datetime
+import functools
 import hashlib
 import json
+import os
 import sys
 from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -109,12 +116,24 @@ def measure_model(label, name, task, args):
     return results
 
 
+def join_processes():
+    """Join the processes that torchrun started, if it did. Only the first prints."""
+    train.MINUTES = 7 * 24 * 60                         # one may sample for hours longer than another
+    if "RANK" in os.environ:
+        if gpu := torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        limit = datetime.timedelta(minutes=train.MINUTES)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=limit)
+        if dist.get_rank():
+            sys.stdout = open(os.devnull, "w")
+            tqdm.__init__ = functools.partialmethod(tqdm.__init__, disable=True)
+
+
 def measure(argv, preset, shots):
     """The commands measure and few-shot: eval.py's table, with the flags of eval.py."""
     args = core.parse_args([*PRESETS.get(preset, "").split(), *argv])              # what is given wins
     args.preset = preset
-    train.MINUTES = 7 * 24 * 60                         # one process may sample for hours longer than another
-    train.join_processes()
+    join_processes()
     core.read_run(args)
     task = verifiers.get_task(args.task or "math500", args.prompt, args.stop or ())
     if args.reward:
@@ -128,3 +147,5 @@ def measure(argv, preset, shots):
     results = {label: measure_model(label, *entrant, args) for label, entrant in entrants.items()}
     print_comparisons(results)
     print_kinds(results)
+    if dist.is_initialized():
+        dist.destroy_process_group()

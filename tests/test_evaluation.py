@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import re
 import subprocess
 import sys
@@ -285,7 +286,7 @@ def test_the_viewer_shows_a_mixed_group(run, capsys):
     assert shown.startswith(f"step 1: {group[0]['problem']!r}, truth") and shown.count("advantage") == 4
     for row in group:
         assert f"reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}; {row['length']} tokens" in shown
-        assert f"most likely : {row['likely'][0][0]!r} {row['likely'][0][1]:.3f}" in shown
+        assert f"a token {math.exp(row['logp'] / row['length']):.0%} likely" in shown
 
 
 def test_the_viewer_shows_what_is_paid_most(run, capsys):
@@ -310,3 +311,33 @@ def test_a_step_is_read_as_a_stream(tmp_path):
     path = tmp_path / "step.jsonl.gz"
     path.write_bytes(gzip.compress(b'{"step": 1}\n' + b"x" * 10**6))
     assert next(evaluation.samples_of(path)) == {"step": 1}
+
+
+# ---- The canary ------------------------------------------------------------------------------------
+
+def log(*points):
+    points = [(.2, .3), *points]                              # step 0: the reward and accuracy of the base
+    return [
+        {"step": 10 * i, "reward": reward, "eval_accuracy": 0, "eval_sampled_accuracy": accuracy,
+         "eval_sampled_low": accuracy - .04, "eval_sampled_high": accuracy + .04}
+        for i, (reward, accuracy) in enumerate(points)]
+
+
+def test_the_canary_sings_when_reward_and_accuracy_part():
+    assert evaluation.canary(log((.5, .5), (.6, .6))) is None and evaluation.canary(log((.5, .5))) is None
+    assert evaluation.canary(log((.5, .5), (.6, .45))) is None                 # within the intervals
+    assert evaluation.canary(log((.5, .5), (.4, .3))) is None                  # both fell: no hack, only worse
+    warning = evaluation.canary(log((.5, .5), (.9, .3), (.9, .3)))
+    assert "reward went from 0.500 (step 10) to 0.900" in warning and "0.500 to 0.300" in warning
+    assert "from 0.200 (step 0) to 0.980" in evaluation.canary(log((.9, .25), (.98, .15)))     # worse than the base
+
+
+def test_the_canary_on_a_run(tmp_path, capsys):
+    """The first warning counts, and what came after it is not needed."""
+    write(tmp_path / "metrics.jsonl", log((.5, .5), (.9, .3), (.9, .9)))
+    evaluation.main(["canary", str(tmp_path)])
+    assert "0.500 to 0.300 (step 20)" in capsys.readouterr().out
+    (tmp_path / "metrics.jsonl").unlink()
+    write(tmp_path / "metrics.jsonl", log((.5, .5), (.9, .9)))
+    evaluation.main(["canary", str(tmp_path)])
+    assert capsys.readouterr().out == "no warning\n"

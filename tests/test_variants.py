@@ -496,29 +496,12 @@ def test_kl_holds_the_policy_near_its_start_and_the_cap_stops_a_run_that_left(tm
     free = metrics(run(tmp_path, base, *flags, "--kl-cap", "1e9", name="free"))
     held = metrics(run(tmp_path, base, *flags, "--kl-coef", "3", name="held"))
     assert free[1]["kl"] == held[1]["kl"] == 0 and 0 <= held[-1]["kl"] < free[-1]["kl"]
-    with pytest.raises(SystemExit, match="stopped after step .*: the KL from the start is .* above --kl-cap"):
+    with pytest.raises(SystemExit, match="stopped.*KL from the start is .*above --kl-cap"):
         run(tmp_path, base, *flags, "--kl-cap", "0.001", name="capped")
     assert list((tmp_path / "capped" / "checkpoints").glob("step_*"))
 
 
-# ---- Alarm, best model, samples --------------------------------------------------------------------
-
-def log(*points):
-    points = [(.2, .3), *points]                              # step 0: the reward and accuracy of the base
-    return [
-        {"step": 10 * i, "reward": reward, "eval_accuracy": 0, "eval_sampled_accuracy": accuracy,
-         "eval_sampled_low": accuracy - .04, "eval_sampled_high": accuracy + .04}
-        for i, (reward, accuracy) in enumerate(points)]
-
-
-def test_the_canary_sings_when_reward_and_accuracy_part():
-    assert train.canary(log((.5, .5), (.6, .6))) is None and train.canary(log((.5, .5))) is None
-    assert train.canary(log((.5, .5), (.6, .45))) is None                 # within the intervals
-    assert train.canary(log((.5, .5), (.4, .3))) is None                  # both fell: no hack, only worse
-    warning = train.canary(log((.5, .5), (.9, .3), (.9, .3)))
-    assert "reward went from 0.500 (step 10) to 0.900" in warning and "0.500 to 0.300" in warning
-    assert "from 0.200 (step 0) to 0.980" in train.canary(log((.9, .25), (.98, .15)))     # worse than the base
-
+# ---- Best model ------------------------------------------------------------------------------------
 
 def test_the_best_model_is_kept_apart_from_the_last(tmp_path, base, monkeypatch):
     scores, saved, save = iter([.1, .5, .8, .6]), [], train.save
@@ -533,11 +516,3 @@ def test_the_best_model_is_kept_apart_from_the_last(tmp_path, base, monkeypatch)
         saved.append(folder.name), save(model, tokenizer, folder, weights)))
     run(tmp_path, base, "--steps", "6", "--eval-every", "2")
     assert saved == ["best", "best", "final"]                 # after steps 2 and 4, not 6
-
-
-def test_samples_tell_the_likeliest_and_the_least_likely_tokens(tmp_path, base):
-    folder = run(tmp_path, base, "--steps", "1", "--max-new-tokens", "6")
-    for row in samples(folder, 1):
-        (_, least), (_, most) = row["unlikely"][0], row["likely"][0]
-        assert 0 < least <= most <= 1 and len(row["likely"]) == min(3, row["length"])
-        assert "accuracy" in row["parts"]
