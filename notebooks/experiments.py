@@ -388,8 +388,8 @@ EXPERIMENTS = {
                     x(arm, "boxes") - x(arm, "boxes@start"), 1.0, 0.1) for arm in BOXED_TWICE)], [
             Check("last box, guessing: no more boxes (one would refute it)", lambda x:
                   x("last box, guessing", "boxes") - x("last box, guessing", "boxes@start"), 1.0, 0.1, same=True),
-            behind("any box", "last box", 0.1, "a base that can work is as right with any box (10 points would refute it)",
-                   same=True)]),
+            behind("any box", "last box", 0.1, "a base that can work is as right with any box (10 points "
+                   "would refute it)", same=True)]),
     "problems": (
         "One problem suffices to start the training; to finish takes more (9.5 RLVR, 1-shot RLVR).",
         ["1 problem", "64 problems", "default"], ["right@0", "right", "greedy@0", "greedy", "accuracy", "mixed"],

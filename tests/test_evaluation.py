@@ -238,9 +238,9 @@ def test_two_processes_give_the_same_numbers(tmp_path, base):
     texts = []
     for launch in ([], ["-m", "torch.distributed.run", "--nproc-per-node", "2"]):
         out = tmp_path / f"{len(launch)}.jsonl"
-        ran = subprocess.run([sys.executable, *launch, str(ROOT / "notebooks" / "evaluation.py"), "measure", base, "--task",
-                              "one-digit", "--problems", "31", "--num-samples", "3", "--max-new-tokens", "4", "--k",
-                              "1", "3", "--out", str(out)], capture_output=True, text=True)
+        script, flags = str(ROOT / "notebooks" / "evaluation.py"), ["--num-samples", "3", "--max-new-tokens", "4"]
+        ran = subprocess.run([sys.executable, *launch, script, "measure", base, "--task", "one-digit", "--problems",
+                              "31", *flags, "--k", "1", "3", "--out", str(out)], capture_output=True, text=True)
         assert ran.returncode == 0, ran.stderr
         texts.append((ran.stdout, out.read_text()))
     assert texts[0] == texts[1] and texts[0][1].count("\n") == 1 + 31 * 4
