@@ -40,7 +40,7 @@ import train  # noqa: E402
 import variants  # noqa: E402
 import verifiers  # noqa: E402
 from curve import band  # noqa: E402
-from eval import wilson_interval  # noqa: E402
+from eval import read_rows, wilson_interval  # noqa: E402
 from evaluation import canary, samples_of  # noqa: E402
 
 # ---- 1. Bases, rewards, tasks, arms ----------------------------------------------------------------
@@ -176,7 +176,7 @@ def history(run):
     greedy fell                   greedy is below its best so far, with intervals that do not touch
     more boxes                    a reader of samples/ finds half as many boxes again as at step 1
     """
-    rows, seen = {row["step"]: row for row in train.read_metrics(run)}, {}
+    rows, seen = {row["step"]: row for row in read_rows(run / "metrics.jsonl")}, {}
     for path in sorted((run / "samples").glob("step_*.jsonl.gz")):
         for sample in samples_of(path):
             for key, value in look(sample).items():
