@@ -5,8 +5,8 @@
     python notebooks/exercises.py 3 mine.py        is it solved? If not, why
 
 Your file defines the names that the exercise asks for; it may import the project's scripts. A check says "solved" or
-what is still wrong, with the case that shows it. The last three train a tiny model: up to a minute for 8 and 9, some
-minutes for 10. All have a solution (tests/test_exercises.py proves it, so do not look there yet).
+what is still wrong, with the case that shows it. The last three train a tiny model, for up to a minute each. All have a
+solution (tests/test_exercises.py proves it, so do not look there yet).
 """
 
 import contextlib

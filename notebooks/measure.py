@@ -7,6 +7,7 @@ Every completion has random numbers of its own, so in fp32 neither the number of
 changes a digit. It takes the flags of eval.py, --preset and --shots.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -85,6 +86,7 @@ def measure_model(label, name, task, args):
     """Print the rows of one model -> {"greedy": records, "sampled": records}."""
     (device, dtype, _), (rank, world) = pick_device(args.device), train.processes()
     model, tokenizer = load(name, device, dtype, args.template)
+    model.autocast = contextlib.nullcontext             # unlike in training its weights are in that dtype
     problems = task.test[:args.problems]
     own = next((key for key, reward in verifiers.REWARDS.items() if reward == task.reward), None)
     settings = ("num_samples", "temperature", "top_p", "top_k", "max_new_tokens", "seed")
