@@ -149,13 +149,11 @@ class KVCache:
         self.lengths[places] = other.lengths[rows]
 
     def take(self, rows):
-        """Keep only the given rows, a LongTensor."""
         for layer in range(len(self.k)):            # layer by layer: two whole caches never coexist
             self.k[layer], self.v[layer] = self.k[layer][rows], self.v[layer][rows]
         self.lengths, self.rows = self.lengths[rows], self.rows[:len(rows)]
 
     def grow(self, slots):
-        """Make room for so many tokens in each row."""
         more = (0, 0, 0, slots - self.slots)
         for layer in range(len(self.k)):
             self.k[layer], self.v[layer] = F.pad(self.k[layer], more), F.pad(self.v[layer], more)
@@ -277,9 +275,10 @@ class Qwen3(nn.Module):
         return self.model.embed_tokens.weight.device
 
     def new_cache(self, rows, slots):
-        kind, dtype = self.device.type, self.model.embed_tokens.weight.dtype
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else dtype
-        return KVCache(self.config, rows, slots, self.device, dtype)
+        weight = self.model.embed_tokens.weight
+        kind = weight.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+        return KVCache(self.config, rows, slots, weight.device, dtype)
 
 
 # ---- 3. Load and save ------------------------------------------------------------------------------------------------
@@ -426,7 +425,7 @@ class Tokenizer:
         return self.backend.encode(text, add_special_tokens=True).ids
 
     def chat(self, user, system=None, thinking=True):
-        """The chat template for one user turn, with the assistant's turn opened -> ids."""
+        """One user turn in ChatML, with the assistant's turn opened -> ids; a system turn only if it is given."""
         start, end = (self.backend.token_to_id(token) for token in ("<|im_start|>", "<|im_end|>"))
         if start is None or end is None:
             raise ModelError("this tokenizer has no <|im_start|> and <|im_end|>: use --template plain")

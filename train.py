@@ -300,7 +300,7 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
     pick, advantage_of, loss = functions
     decoding = torch.compile(decode, dynamic=True) if flags.compile else decode
     G, (rank, world), visits = flags.num_samples, processes(), memory.setdefault("visits", {})
-    add_up = dist.all_reduce if world > 1 else lambda tensor: tensor
+    add_up = (lambda tensor: dist.all_reduce(tensor) or tensor) if world > 1 else lambda tensor: tensor
 
     for step in range(log[-1]["step"] + 1, flags.steps + 1):
         if log[-1].get("drift", 0.0) > (flags.kl_cap or math.inf):
