@@ -6,7 +6,7 @@
     python train.py --resume                        go on with the newest run where it stopped
     torchrun --nproc-per-node 8 train.py --fsdp     the same on 8 GPUs, each with an eighth of the model
 
-The loop is section 6, one function from pick to step; the rest can be skipped on a first reading.
+The loop is section 5, one function from pick to step; the rest can be skipped on a first reading.
 Left out: tensor and pipeline parallelism, an inference engine of its own.
 """
 
@@ -36,6 +36,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.nn.functional as F
 from filelock import FileLock, Timeout          # comes with huggingface_hub
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -48,16 +49,11 @@ from rlvr import Rollouts, decode, group_advantages, policy_loss, update_gradien
 
 # ---- 1. Flags --------------------------------------------------------------------------------------
 
-TINY = str(Path(__file__).resolve().parent / "notebooks" / "tiny")
-
-# Defaults of a tiny model (a file of less than 16 MB) by its task; of all others: "text".
-PRESETS = {
-    "arithmetic": dict(prompts_per_step=8, num_samples=16, max_new_tokens=80, lr=4e-4, micro_batch_tokens=2048,
-                       eval_every=25, eval_problems=500, save_every=50),
-    "one-digit": dict(prompts_per_step=64, num_samples=16, max_new_tokens=4, lr=5e-4, micro_batch_tokens=16384,
-                      eval_every=50, eval_problems=100, save_every=200),
-    "text": dict(prompts_per_step=8, num_samples=8, max_new_tokens=512, lr=3e-6, micro_batch_tokens=4096,
-                 eval_every=50, eval_problems=500, save_every=50)}
+# What is not given: of a tiny model (a file of less than 16 MB), and of any other.
+TINY = dict(prompts_per_step=8, num_samples=16, max_new_tokens=80, lr=4e-4, micro_batch_tokens=2048, eval_every=25,
+            eval_problems=500, save_every=50)
+LARGE = dict(prompts_per_step=8, num_samples=8, max_new_tokens=512, lr=3e-6, micro_batch_tokens=4096, eval_every=50,
+             eval_problems=500, save_every=50)
 
 
 @dataclass
@@ -114,8 +110,8 @@ def parse_args(argv=None):
     comments = dict(re.findall(r"^    (\w+): .*?  # (.*)$", inspect.getsource(Flags), re.M))
     kinds = {bool: {"action": "store_true"}, tuple: {"nargs": 2, "type": float}, list: {"nargs": "+"}}
     for field in fields(Flags):
-        presets = [f"{values[field.name]} for {key}" for key, values in PRESETS.items() if field.name in values]
-        default = f" (default: {', '.join(presets) or field.default})" if presets or field.default else ""
+        default = f"{LARGE[field.name]}; tiny {TINY[field.name]}" if field.name in TINY else field.default
+        default = f" (default: {default})" if default else ""
         options = kinds.get(field.type, {"type": field.type, "choices": CHOICES.get(field.name)})
         parser.add_argument(f"--{field.name.replace('_', '-')}", help=comments[field.name] + default, **options)
     if int(os.environ.get("RANK", 0)):                  # of N processes the first complains; then torchrun ends all
@@ -124,12 +120,14 @@ def parse_args(argv=None):
     flags = Flags(**{**(saved_flags(parser, given) if "resume" in given else {}), **given})
     flags.device = pick_device(flags.device)[0]
     if flags.model is None:
-        tiny = flags.task in PRESETS or flags.task is None and flags.device != "cuda"
-        flags.model = TINY if tiny else "Qwen/Qwen3-0.6B-Base"
-    small = 0 < sum(file.stat().st_size for file in Path(flags.model).glob("*.safetensors")) < 2**24
-    flags.task = flags.task or ("arithmetic" if small else "math")
-    for name, value in PRESETS[flags.task if small and flags.task in PRESETS else "text"].items():
+        laptop = flags.task == "arithmetic" or flags.task is None and flags.device != "cuda"
+        flags.model = str(Path(__file__).parent / "notebooks" / "tiny") if laptop else "Qwen/Qwen3-0.6B-Base"
+    tiny = 0 < sum(file.stat().st_size for file in Path(flags.model).glob("*.safetensors")) < 2**24
+    flags.task = flags.task or ("arithmetic" if tiny else "math")
+    for name, value in (TINY if tiny else LARGE).items():
         setattr(flags, name, value if getattr(flags, name) is None else getattr(flags, name))
+    if flags.name and not flags.resume and Path(flags.runs, flags.name).exists():
+        parser.error(f"{Path(flags.runs, flags.name)} exists: go on with it by --resume, or choose another --name")
     wrong = [f"--{name.replace('_', '-')} is {getattr(flags, name)}: it must be a number from {least} on"
              for name, least in LEAST.items()
              if getattr(flags, name) is not None and not least <= getattr(flags, name) < math.inf]
@@ -149,10 +147,11 @@ def saved_flags(parser, given):
     if not found:
         parser.error(f"--resume: there is no run {name} to go on with in {runs}")
     if refused := given.keys() - ANEW:
-        parser.error(f"--resume goes on with the run's own flags: leave out --{', --'.join(sorted(refused))}")
+        names = ", --".join(sorted(refused)).replace("_", "-")
+        parser.error(f"--resume goes on with the run's own flags: leave out --{names}")
     try:
-        run, flags = found[-1].parent, json.loads(found[-1].read_text(encoding="utf-8"))["flags"]
-        flags = {field.name: flags[field.name] for field in fields(Flags)}
+        run, saved = found[-1].parent, json.loads(found[-1].read_text(encoding="utf-8"))["flags"]
+        flags = {field.name: saved[field.name] for field in fields(Flags)}
     except (ValueError, KeyError, TypeError) as error:
         parser.error(f"{found[-1]} is damaged or of another version ({error!r}): this run cannot go on")
     done = max((row["step"] for row in read_metrics(run)), default=0)
@@ -162,44 +161,7 @@ def saved_flags(parser, given):
     return {**flags, **here, "runs": runs, "name": run.name, "fsdp": False, "device": None}
 
 
-# ---- 2. Optimiser ----------------------------------------------------------------------------------
-
-class Optimizer:
-    """AdamW (arXiv 1711.05101) on fp32 weights, whatever precision the model computes in.
-
-    At lr 1e-6 a step changes a weight by about 1e-6, and bf16 keeps 8 bits: added to a bf16 weight of 0.02 nearly
-    all such steps round to nothing. So a bf16 model has fp32 masters, which take the step and are rounded into it.
-    Bytes a parameter in bf16: weight 2, master 4, moments 4 + 4, fp32 gradient 4 during the update.
-    """
-
-    def __init__(self, model):
-        self.params, self.updates = list(model.parameters()), 0
-        self.weights = [param if param.dtype == torch.float32 else param.detach().float() for param in self.params]
-        self.adam = torch.optim.AdamW(self.weights, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
-        self.state = {}                                 # what a checkpoint holds, by name
-        for (name, param), weight in zip(model.named_parameters(), self.weights):
-            param.grad_dtype = torch.float32
-            moments = {"exp_avg": torch.zeros_like(weight), "exp_avg_sq": torch.zeros_like(weight)}
-            # Made here, not in the first step: so memory that is short shows at once.
-            self.adam.state[weight] = {"step": torch.zeros((), device=weight.device), **moments}
-            self.state |= {f"{kind} {name}": tensor.detach() for kind, tensor in {"weight": weight, **moments}.items()}
-
-    @torch.no_grad()
-    def step(self, lr=None):
-        """Step with the gradient and forget it; without lr only forget it. Round the weights into the model."""
-        if lr is not None:
-            self.updates += 1
-            self.adam.param_groups[0]["lr"] = lr
-            for param, weight in zip(self.params, self.weights):
-                weight.grad = param.grad
-            self.adam.step()
-        for param, weight in zip(self.params, self.weights):
-            param.grad = weight.grad = None
-            if weight is not param:
-                param.data.copy_(weight)
-
-
-# ---- 3. Checkpoints --------------------------------------------------------------------------------
+# ---- 2. Checkpoints --------------------------------------------------------------------------------
 # No random state is saved: random numbers are functions of (seed, step, row). A resumed run equals an
 # uninterrupted one bit for bit, on the same machine and number of processes; on others up to rounding.
 # torch.distributed.checkpoint reads into any number of processes. It unpickles: resume what you trust.
@@ -209,18 +171,21 @@ DAMAGE = (Exception, dcp.api.CheckpointException)       # the latter is none of 
 warnings.filterwarnings("ignore", "torch.distributed is disabled")         # it warns of every run with one process
 
 
-def save_checkpoint(run, step, optimizer, memory):
+def state_of(model, optimizer):
+    return dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
+
+
+def save_checkpoint(run, step, model, optimizer, memory):
     """Write under another name, then rename: a crash at any moment leaves the last good one."""
     folder, first = run / "checkpoints", processes()[0] == 0
     path, partial = folder / f"step_{step:06d}", folder / "partial"
     try:
         if first:
             shutil.rmtree(partial, ignore_errors=True)
-        dcp.save(optimizer.state, checkpoint_id=partial, no_dist=not dist.is_initialized())
+        dcp.save(state_of(model, optimizer), checkpoint_id=partial, no_dist=not dist.is_initialized())
         if first:
             parts = {file.name: hash_of(file) for file in partial.iterdir()}
-            write_json(partial / "progress.json", {"step": step, "updates": optimizer.updates, "memory": memory,
-                                                   "parts": parts})
+            write_json(partial / "progress.json", {"step": step, "memory": memory, "parts": parts})
             shutil.rmtree(path, ignore_errors=True)     # one of the same step, which could not be read
             partial.rename(path)
             for old in sorted(folder.glob("step_*"))[:-KEEP]:
@@ -230,21 +195,19 @@ def save_checkpoint(run, step, optimizer, memory):
         raise ModelError(f"{path}: cannot write the checkpoint ({error}); free some space") from error
 
 
-def load_checkpoint(run, optimizer):
+def load_checkpoint(run, model, optimizer):
     """Restore the newest checkpoint that is whole -> (its step, memory); (0, {}) if there is none."""
     for path in sorted(run.glob("checkpoints/step_*"), reverse=True):
         try:
             progress = json.loads((path / "progress.json").read_text())
             if changed := [name for name, digest in progress["parts"].items() if hash_of(path / name) != digest]:
                 raise ValueError(f"{changed[0]} is not what was written")
-            dcp.load(optimizer.state, checkpoint_id=path, no_dist=not dist.is_initialized())
+            state = state_of(model, optimizer)
+            dcp.load(state, checkpoint_id=path, no_dist=not dist.is_initialized())
         except DAMAGE as error:                         # cut short, damaged, or of another model
             print(f"{path} cannot be used ({type(error).__name__}: {str(error)[:150]}); trying the one before")
             continue
-        optimizer.updates = progress["updates"]
-        for state in optimizer.adam.state.values():
-            state["step"].fill_(optimizer.updates)
-        optimizer.step()                                # without a rate: rounds the weights into the model
+        set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         return progress["step"], progress["memory"]
     return 0, {}
 
@@ -258,7 +221,7 @@ def write_json(path, value):
     path.with_suffix(".partial").replace(path)
 
 
-# ---- 4. Log ----------------------------------------------------------------------------------------
+# ---- 3. Log ----------------------------------------------------------------------------------------
 
 COLUMNS = [("step", "step", "5d"), ("reward", "reward", "6.3f"), ("acc", "accuracy", "5.2f"),
            ("solved", "solved", "6.2f"), ("mixed", "mixed", "5.2f"), ("length", "completion_length", "6.1f"),
@@ -302,8 +265,7 @@ def write_samples(run, step, problems, texts, rewards, advantages, rollouts, par
 
 
 def read_metrics(run):
-    path = run / "metrics.jsonl"
-    return read_rows(path, ("step", "reward")) if path.exists() else []
+    return read_rows(run / "metrics.jsonl", ("step", "reward")) if (run / "metrics.jsonl").exists() else []
 
 
 def cut_logs(run, log):
@@ -316,7 +278,7 @@ def cut_logs(run, log):
             path.unlink()
 
 
-# ---- 5. Preflight ----------------------------------------------------------------------------------
+# ---- 4. Preflight ----------------------------------------------------------------------------------
 # What goes wrong most often goes wrong at once: memory, a prompt the model does not understand, a verifier
 # that never pays, completions that never end. All of it is tried before step 1, and not felt afterwards.
 
@@ -324,9 +286,15 @@ class PreflightError(Exception):
     """The run would fail or learn nothing: the message says why and what to do."""
 
 
-def preflight(model, tokenizer, task, flags, optimizer):
-    """Sample a batch, show what it earns, run a micro-batch of the largest size. Raises PreflightError if the verifier
-    fails and, if 64 completions say so (fewer prove little: it warns), if all is cut off or no group is mixed."""
+def preflight(model, tokenizer, task, flags):
+    """Show the first prompt and what a batch of completions earns; run a micro-batch of the largest size. Raises
+    PreflightError if the verifier fails and, if 64 completions say so (fewer prove little: it warns), if nearly all is
+    cut off or no group has unequal rewards."""
+    prompt = tokenizer.decode(tokenizer.encode_prompt(task.prompt(task.train[0])), skip_special_tokens=False)
+    print(f"model {flags.model}, {sum(p.numel() for p in model.parameters()):,} parameters, on {flags.device} "
+          f"({pick_device(flags.device)[2]})\ntask {task.name}: {len(task.train)} problems to train on, {len(task.test)} "
+          f"held out ({task.note})\neach step {flags.prompts_per_step} problems x {flags.num_samples} completions; first "
+          f"prompt ({tokenizer.template}):\n    " + prompt.replace("\n", "\n    "))
     problems, G = task.train[:flags.prompts_per_step], flags.num_samples
     rollouts, texts, rewards, parts = shared_roll_out(
         model, tokenizer, task, problems, G, flags.temperature, flags.max_new_tokens, flags.seed,
@@ -334,8 +302,9 @@ def preflight(model, tokenizer, task, flags, optimizer):
     width = int(rollouts.prompt_lengths.max()) + flags.max_new_tokens
     ids = torch.zeros(max(1, min(flags.micro_batch_tokens // width, len(texts))), width, device=model.device).long()
     largest = Rollouts(ids, ids[:, 0] + 1, ids[:, 0] + width - 1, ids[:, 0] == 0, ids[:, 1:].float(), len(ids))
-    update_gradients(model, largest, torch.ones(len(ids)), flags.temperature, micro_batch_tokens=ids.numel())
-    optimizer.step()                                    # without a rate: forgets the gradient
+    with model.autocast():
+        update_gradients(model, largest, torch.ones(len(ids)), flags.temperature, micro_batch_tokens=ids.numel())
+    model.zero_grad()
     means, _ = batch_metrics(rewards, parts, rollouts)
     print(f"preflight: of {len(texts)} completions {means['accuracy']:.0%} are right, {means['truncated']:.0%} cut off; "
           f"rewards differ in {means['mixed']:.0%} of the groups. Two of one group, with reward R and advantage A:")
@@ -355,7 +324,7 @@ def preflight(model, tokenizer, task, flags, optimizer):
         print(f"preflight: warning: {troubles[0]} ({len(texts)} completions prove little, so the run goes on)")
 
 
-# ---- 6. The loop -----------------------------------------------------------------------------------
+# ---- 5. The loop -----------------------------------------------------------------------------------
 
 def every_problem(problems, step, memory, flags):
     """Which problems a step sees: a walk through a new random order of them in every epoch -> their indices."""
@@ -379,7 +348,6 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
     and before a loss or gradient that is no number can reach the weights.
     """
     pick, advantage_of, loss = functions
-    sample_and_judge = shared_roll_out if dist.is_initialized() else roll_out
     decoding = torch.compile(decode, dynamic=True) if flags.compile else decode
     G, (rank, world), visits = flags.num_samples, processes(), memory.setdefault("visits", {})
 
@@ -388,7 +356,7 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
         began = time.perf_counter()
         indices = pick(task.train, step, memory, flags)
         problems = [{**task.train[i], "step": step} for i in indices]
-        rollouts, texts, rewards, parts = sample_and_judge(
+        rollouts, texts, rewards, parts = shared_roll_out(
             model, tokenizer, task, problems, G, flags.temperature, flags.max_new_tokens, flags.seed,
             rows=[f"{step} {i}" for i in range(len(problems) * G)], label=f"step {step}", step=decoding)
         sampled = time.perf_counter()
@@ -398,21 +366,24 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
 
         # One update, or several on the same completions: then the first one's log-probs are pi_old.
         lr = flags.lr * min(1.0, step / 5) * (0.55 + 0.45 * math.cos(math.pi * step / flags.steps))
+        optimizer.param_groups[0]["lr"] = lr
         old_logp, updates = None, []
         for _ in range(flags.updates_per_batch):
-            stats, logp = update_gradients(
-                model, rollouts, advantages, flags.temperature, flags.loss_norm, flags.max_new_tokens,
-                flags.micro_batch_tokens, old_logp, flags.clip, loss, reference, flags.kl_coef, rank, world, add_up)
+            with model.autocast():
+                stats, logp = update_gradients(
+                    model, rollouts, advantages, flags.temperature, flags.loss_norm, flags.max_new_tokens,
+                    flags.micro_batch_tokens, old_logp, flags.clip, loss, reference, flags.kl_coef, rank, world, add_up)
             old_logp = logp if old_logp is None else old_logp
             signal_there = stats["trained"] > 0 or flags.kl_coef > 0
             stats["grad_norm"] = clip_gradients(model) if signal_there else 0.0
             if not math.isfinite(stats["loss"] + stats["grad_norm"]):
-                save_checkpoint(run, step - 1, optimizer, memory)        # the last good weights
+                save_checkpoint(run, step - 1, model, optimizer, memory)        # the last good weights
                 torch.save({"rollouts": vars(rollouts), "advantages": advantages}, run / f"bad_batch_{rank}.pt")
                 raise Stopped(f"error: step {step} has loss {stats['loss']} and gradient norm {stats['grad_norm']}. The "
                               f"batch is in {run}, the weights before it in its checkpoints. Try a lower --lr")
             if signal_there:                    # subtle: else Adam's momentum would move the weights all the same
-                optimizer.step(lr)
+                optimizer.step()
+            optimizer.zero_grad()
             updates.append(stats)
         updated = time.perf_counter()
 
@@ -438,7 +409,7 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
         stopping = any(gather(STOP_ASKED[:1]))
         drifted = row.get("kl", 0.0) * row["completion_length"] > (flags.kl_cap or math.inf)
         if step % flags.save_every == 0 or step == flags.steps or stopping or drifted:
-            save_checkpoint(run, step, optimizer, memory)
+            save_checkpoint(run, step, model, optimizer, memory)
         if stopping or drifted:
             why = f"the KL from the start is above --kl-cap {flags.kl_cap}" if drifted else how_to_go_on(flags)
             raise Stopped(f"stopped; step {step} is saved in {run}/checkpoints. {why}")
@@ -471,7 +442,7 @@ def evaluate_both(model, tokenizer, task, flags, step=decode):
     return columns
 
 
-# ---- 7. Many GPUs (skip it when you have one) ------------------------------------------------------
+# ---- 6. Many GPUs (skip it when you have one) ------------------------------------------------------
 # torchrun starts N processes of this script. Sampling and evaluation are shared out by problems and gathered: all
 # hold the whole batch and decide everything alike, and the first one writes. The update is shared out by micro-batches,
 # whose gradients add up to those of one process. critical: nobody may wait for one that does something else. So a
@@ -517,7 +488,7 @@ def shared_roll_out(model, tokenizer, task, problems, num_samples, *args, rows, 
     """eval.roll_out, each process for its share of the problems; all get everything."""
     rank, world = processes()
     mine, done = slice(len(problems) * rank // world, len(problems) * (rank + 1) // world), []
-    with whole_weights(model):
+    with whole_weights(model), model.autocast():
         if problems[mine]:                              # there may be more processes than problems
             rows = rows[mine.start * num_samples:mine.stop * num_samples]
             done = [roll_out(model, tokenizer, task, problems[mine], num_samples, *args, rows=rows, **kwargs)]
@@ -561,16 +532,16 @@ def whole_weights(model):
 
 
 def export(model, tokenizer, directory, flags):
-    """Write the whole model, gathered tensor by tensor into the first process's host memory."""
-    weights, dtype = {}, pick_device(flags.device)[1]
-    for name, weight in model.state_dict().items():
-        weight = weight.full_tensor() if isinstance(weight, DTensor) else weight
-        weights |= {name: weight.to("cpu", dtype)} if processes()[0] == 0 else {}
-    if weights:
-        save(model, tokenizer, directory, weights)
+    """Write the whole model, gathered into the first process's host memory."""
+    weights = model.state_dict()
+    if dist.is_initialized():
+        weights = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    if processes()[0] == 0:
+        dtype = pick_device(flags.device)[1]
+        save(model, tokenizer, directory, {name: weight.to(dtype) for name, weight in weights.items()})
 
 
-# ---- 8. Start and end ------------------------------------------------------------------------------
+# ---- 7. Start and end ------------------------------------------------------------------------------
 
 def load_all(flags):
     """Load what the flags name -> (model, tokenizer, task, functions of --pick, --advantage, --loss)."""
@@ -588,8 +559,7 @@ def load_all(flags):
     model.checkpoint_blocks, model.compile_blocks = not small, flags.compile
     room = model.config.max_position_embeddings - flags.max_new_tokens
     for split, problems in (("train", task.train), ("test", task.test)):
-        fit = [problem for problem in problems if len(task.prompt(problem).encode()) < room - 20     # bytes >= tokens
-               or len(tokenizer.encode_prompt(task.prompt(problem))) <= room]
+        fit = [problem for problem in problems if len(tokenizer.encode_prompt(task.prompt(problem))) <= room]
         if len(fit) < len(problems):
             print(f"{len(problems) - len(fit)} of {len(problems)} problems to {split} on are left out: with --max-new-tokens "
                   f"they are longer than the model's {model.config.max_position_embeddings} positions")
@@ -600,10 +570,15 @@ def load_all(flags):
 
 
 def load_model(flags):
-    """The model that the run starts from -> (model, tokenizer)."""
+    """The model that the run starts from -> (model, tokenizer). AdamW at lr 1e-6 changes a weight by about 1e-6, and
+    nearly all such changes of a bf16 weight, which has 8 bits, round to nothing. So the weights are kept in fp32, and
+    only computed with in bf16 where the GPU can."""
     dtype = pick_device(flags.device)[1]
-    return load(flags.model, flags.device, torch.float32 if flags.fsdp else dtype, flags.template,
-                shard=functools.partial(shard, device=flags.device, dtype=dtype) if flags.fsdp else None)
+    model, tokenizer = load(flags.model, flags.device, torch.float32, flags.template,
+                            shard=functools.partial(shard, device=flags.device, dtype=dtype) if flags.fsdp else None)
+    model.autocast = functools.partial(torch.autocast, flags.device, dtype, enabled=dtype != torch.float32
+                                       and not flags.fsdp)                    # a sharded model does it by itself
+    return model, tokenizer
 
 
 def write_config(flags, run, task, start):
@@ -638,17 +613,19 @@ def main(argv=None):
         if dist.get_rank():                             # only the first prints
             sys.stdout = open(os.devnull, "w")
             tqdm.__init__ = functools.partialmethod(tqdm.__init__, disable=True)
-    loaded, first = load_all(flags), processes()[0] == 0
+    model, tokenizer, task, functions = load_all(flags)
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+    first = processes()[0] == 0
+    if not flags.resume:
+        preflight(model, tokenizer, task, flags)
     name = f"{Path(flags.task.partition('.py:')[0]).stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     flags.name = gather([flags.name or name])[0]
     run, handlers = Path(flags.runs, flags.name), [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)]
     try:
         if first:
-            run.mkdir(parents=True, exist_ok=flags.resume)
+            run.mkdir(parents=True, exist_ok=flags.resume)              # not one that somebody has just made
         with FileLock(run / "lock", timeout=0) if first else contextlib.nullcontext():      # ends with the process
-            log = start_and_train(*loaded, flags, run, first)
-    except FileExistsError:
-        raise ModelError(f"{run} exists: go on with it by --resume, or choose another --name") from None
+            log = start_and_train(model, tokenizer, task, functions, flags, optimizer, run, first)
     except Timeout:
         last = json.loads((run / "config.json").read_text())["starts"][-1]
         raise ModelError(f"{run} is in use by process {last['process']} on {last['host']}: stop that one first") from None
@@ -662,30 +639,18 @@ def main(argv=None):
           f"in {time.perf_counter() - began:.0f} s; model in {run / 'final'}")
 
 
-def start_and_train(model, tokenizer, task, functions, flags, run, first):
-    """From the first look at everything to the last step -> the rows of the log."""
-    prompt = tokenizer.decode(tokenizer.encode_prompt(task.prompt(task.train[0])), skip_special_tokens=False)
-    print(f"model {flags.model}, {sum(p.numel() for p in model.parameters()):,} parameters, on {flags.device} "
-          f"({pick_device(flags.device)[2]})\ntask {task.name}: {len(task.train)} problems to train on, {len(task.test)} "
-          f"held out ({task.note})\neach step {flags.prompts_per_step} problems x {flags.num_samples} completions; first "
-          f"prompt ({tokenizer.template}):\n    " + prompt.replace("\n", "\n    "))
-    optimizer, log = Optimizer(model), read_metrics(run)
-    start, memory = load_checkpoint(run, optimizer)
+def start_and_train(model, tokenizer, task, functions, flags, optimizer, run, first):
+    """From the checkpoint, or the untrained model, to the last step -> the rows of the log."""
+    start, memory = load_checkpoint(run, model, optimizer)
+    log = read_metrics(run)
     if start == 0 and log and log[-1]["step"] >= flags.save_every:
         raise ModelError(f"{run} has logged {log[-1]['step']} steps, but no checkpoint is there or can be used: to start "
                          "over would throw away its logs. Put checkpoints/ back, or start a new run")
-    reference = load_model(flags)[0].requires_grad_(False) if flags.kl_coef or flags.kl_cap else None
-    try:
-        if start == 0:
-            preflight(model, tokenizer, task, flags, optimizer)
-    except PreflightError:
-        if first and not flags.resume:
-            shutil.rmtree(run)                          # there is nothing in it yet
-        raise
     log = [row for row in log if 0 < start >= row["step"]]
     if first:
         write_config(flags, run, task, start)
         cut_logs(run, log)
+    reference = load_model(flags)[0].requires_grad_(False) if flags.kl_coef or flags.kl_cap else None
     if start == 0:
         row = {"step": 0, **evaluate_both(model, tokenizer, task, flags)}
         log = [{**row, "reward": row["eval_sampled_reward"], "accuracy": row["eval_sampled_accuracy"],
