@@ -7,7 +7,6 @@
     torchrun --nproc-per-node 8 train.py --fsdp     the same on 8 GPUs, each with an eighth of the model
 
 The loop is section 5, one function from pick to step; the rest can be skipped on a first reading.
-Left out: tensor and pipeline parallelism, an inference engine of its own.
 """
 
 import argparse
@@ -16,7 +15,6 @@ import datetime
 import functools
 import gzip
 import hashlib
-import inspect
 import json
 import math
 import os
@@ -98,24 +96,20 @@ ANEW = {"steps", "device", "fsdp", "runs", "name", "resume"}       # what may di
 PATHS = ("model", "task", "reward", "pick", "advantage", "loss")   # may name files of the user's
 CHOICES = {"template": ["plain", "chat", "chat-nothink"], "device": ["cpu", "cuda", "mps"],
            "loss_norm": ["token", "sequence", "constant", "sum"]}
-LEAST = dict(train_problems=1, prompts_per_step=1, num_samples=2, max_new_tokens=1, updates_per_batch=1, steps=1,
-             micro_batch_tokens=1, eval_every=1, eval_problems=1, save_every=1, temperature=1e-3, lr=1e-12, kl_coef=0,
-             kl_cap=1e-9)
+LEAST = {"num_samples": 2, "kl_coef": 0, "seed": -math.inf}         # of other whole numbers 1, of others above 0
 
 
 def parse_args(argv=None):
     """Preset < config.json of the run to resume < command line -> Flags. All is checked before anything is written."""
     parser = argparse.ArgumentParser(description="Train a language model with verifiable rewards (GRPO).",
                                      allow_abbrev=False, argument_default=argparse.SUPPRESS)
-    comments = dict(re.findall(r"^    (\w+): .*?  # (.*)$", inspect.getsource(Flags), re.M))
+    comments = dict(re.findall(r"^    (\w+): .*?  # (.*)$", Path(__file__).read_text(encoding="utf-8"), re.M))
     kinds = {bool: {"action": "store_true"}, tuple: {"nargs": 2, "type": float}, list: {"nargs": "+"}}
     for field in fields(Flags):
         default = f"{LARGE[field.name]}; tiny {TINY[field.name]}" if field.name in TINY else field.default
         default = f" (default: {default})" if default else ""
         options = kinds.get(field.type, {"type": field.type, "choices": CHOICES.get(field.name)})
         parser.add_argument(f"--{field.name.replace('_', '-')}", help=comments[field.name] + default, **options)
-    if int(os.environ.get("RANK", 0)):                  # of N processes the first complains; then torchrun ends all
-        parser.error = lambda message: time.sleep(30)
     given = vars(parser.parse_args(argv))
     flags = Flags(**{**(saved_flags(parser, given) if "resume" in given else {}), **given})
     flags.device = pick_device(flags.device)[0]
@@ -128,15 +122,15 @@ def parse_args(argv=None):
         setattr(flags, name, value if getattr(flags, name) is None else getattr(flags, name))
     if flags.name and not flags.resume and Path(flags.runs, flags.name).exists():
         parser.error(f"{Path(flags.runs, flags.name)} exists: go on with it by --resume, or choose another --name")
-    wrong = [f"--{name.replace('_', '-')} is {getattr(flags, name)}: it must be a number from {least} on"
-             for name, least in LEAST.items()
-             if getattr(flags, name) is not None and not least <= getattr(flags, name) < math.inf]
+    wrong = []
+    for field in fields(Flags):
+        value, least = getattr(flags, field.name), LEAST.get(field.name, 1 if field.type is int else 1e-12)
+        if field.type in (int, float) and value is not None and not least <= value < math.inf:
+            wrong.append(f"--{field.name.replace('_', '-')} is {value}: it must be a number from {least} on")
     if not 0 <= flags.clip[0] < 1 or not 0 <= flags.clip[1] < math.inf:
         wrong.append("--clip: LOW is from 0 to below 1, HIGH 0 or more")
     if flags.fsdp and ("RANK" not in os.environ or flags.compile):
         wrong.append("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp .., without --compile")
-    if (world := int(os.environ.get("WORLD_SIZE", 1))) > flags.prompts_per_step:
-        wrong.append(f"--prompts-per-step: {world} processes share out the problems of a step")
     return parser.error(wrong[0]) if wrong else flags
 
 
@@ -149,12 +143,13 @@ def saved_flags(parser, given):
     if refused := given.keys() - ANEW:
         names = ", --".join(sorted(refused)).replace("_", "-")
         parser.error(f"--resume goes on with the run's own flags: leave out --{names}")
+    run = found[-1].parent
     try:
-        run, saved = found[-1].parent, json.loads(found[-1].read_text(encoding="utf-8"))["flags"]
+        saved = json.loads(found[-1].read_text(encoding="utf-8"))["flags"]
         flags = {field.name: saved[field.name] for field in fields(Flags)}
     except (ValueError, KeyError, TypeError) as error:
         parser.error(f"{found[-1]} is damaged or of another version ({error!r}): this run cannot go on")
-    done = max((row["step"] for row in read_metrics(run)), default=0)
+    done = max((row["step"] for row in read_rows(run / "metrics.jsonl", ("step", "reward"))), default=0)
     if given.get("steps", flags["steps"]) < done:
         parser.error(f"{run} has already made {done} steps: give --steps a larger number")
     here = {name: located(run, flags[name]) for name in PATHS}
@@ -162,17 +157,11 @@ def saved_flags(parser, given):
 
 
 # ---- 2. Checkpoints --------------------------------------------------------------------------------
-# No random state is saved: random numbers are functions of (seed, step, row). A resumed run equals an
-# uninterrupted one bit for bit, on the same machine and number of processes; on others up to rounding.
-# torch.distributed.checkpoint reads into any number of processes. It unpickles: resume what you trust.
+# No random state is saved: random numbers are functions of (seed, step, row). So a resumed run equals an uninterrupted
+# one bit for bit; on another number of processes, up to rounding. It unpickles: resume only what you trust.
 
-KEEP = 2                    # checkpoints of a run
 DAMAGE = (Exception, dcp.api.CheckpointException)       # the latter is none of the former
 warnings.filterwarnings("ignore", "torch.distributed is disabled")         # it warns of every run with one process
-
-
-def state_of(model, optimizer):
-    return dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
 
 
 def save_checkpoint(run, step, model, optimizer, memory):
@@ -182,13 +171,14 @@ def save_checkpoint(run, step, model, optimizer, memory):
     try:
         if first:
             shutil.rmtree(partial, ignore_errors=True)
-        dcp.save(state_of(model, optimizer), checkpoint_id=partial, no_dist=not dist.is_initialized())
+        state = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
+        dcp.save(state, checkpoint_id=partial, no_dist=not dist.is_initialized())
         if first:
             parts = {file.name: hash_of(file) for file in partial.iterdir()}
-            write_json(partial / "progress.json", {"step": step, "memory": memory, "parts": parts})
+            (partial / "progress.json").write_text(json.dumps({"step": step, "memory": memory, "parts": parts}))
             shutil.rmtree(path, ignore_errors=True)     # one of the same step, which could not be read
             partial.rename(path)
-            for old in sorted(folder.glob("step_*"))[:-KEEP]:
+            for old in sorted(folder.glob("step_*"))[:-2]:               # two are kept
                 shutil.rmtree(old)
     except DAMAGE as error:                             # a full disk has many names
         shutil.rmtree(partial, ignore_errors=True)
@@ -202,7 +192,7 @@ def load_checkpoint(run, model, optimizer):
             progress = json.loads((path / "progress.json").read_text())
             if changed := [name for name, digest in progress["parts"].items() if hash_of(path / name) != digest]:
                 raise ValueError(f"{changed[0]} is not what was written")
-            state = state_of(model, optimizer)
+            state = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
             dcp.load(state, checkpoint_id=path, no_dist=not dist.is_initialized())
         except DAMAGE as error:                         # cut short, damaged, or of another model
             print(f"{path} cannot be used ({type(error).__name__}: {str(error)[:150]}); trying the one before")
@@ -210,15 +200,6 @@ def load_checkpoint(run, model, optimizer):
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         return progress["step"], progress["memory"]
     return 0, {}
-
-
-def write_json(path, value):
-    """In one piece or not at all."""
-    with open(path.with_suffix(".partial"), "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
-    path.with_suffix(".partial").replace(path)
 
 
 # ---- 3. Log ----------------------------------------------------------------------------------------
@@ -264,47 +245,24 @@ def write_samples(run, step, problems, texts, rewards, advantages, rollouts, par
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def read_metrics(run):
-    return read_rows(run / "metrics.jsonl", ("step", "reward")) if (run / "metrics.jsonl").exists() else []
-
-
-def cut_logs(run, log):
-    """Forget what was logged after the checkpoint that is resumed; without one, everything."""
-    (run / "metrics.partial").unlink(missing_ok=True)
-    append_rows(run / "metrics.partial", log)
-    (run / "metrics.partial").replace(run / "metrics.jsonl")
-    for path in (run / "samples").glob("step_*.jsonl.gz"):
-        if int(path.name[5:11]) > (log[-1]["step"] if log else 0):
-            path.unlink()
-
-
 # ---- 4. Preflight ----------------------------------------------------------------------------------
-# What goes wrong most often goes wrong at once: memory, a prompt the model does not understand, a verifier
-# that never pays, completions that never end. All of it is tried before step 1, and not felt afterwards.
 
-class PreflightError(Exception):
-    """The run would fail or learn nothing: the message says why and what to do."""
+class Stopped(Exception):
+    """The run ends before its last step: the message says why, what is saved and how to go on."""
 
 
 def preflight(model, tokenizer, task, flags):
-    """Show the first prompt and what a batch of completions earns; run a micro-batch of the largest size. Raises
-    PreflightError if the verifier fails and, if 64 completions say so (fewer prove little: it warns), if nearly all is
-    cut off or no group has unequal rewards."""
-    prompt = tokenizer.decode(tokenizer.encode_prompt(task.prompt(task.train[0])), skip_special_tokens=False)
-    print(f"model {flags.model}, {sum(p.numel() for p in model.parameters()):,} parameters, on {flags.device} "
-          f"({pick_device(flags.device)[2]})\ntask {task.name}: {len(task.train)} problems to train on, {len(task.test)} "
-          f"held out ({task.note})\neach step {flags.prompts_per_step} problems x {flags.num_samples} completions; first "
-          f"prompt ({tokenizer.template}):\n    " + prompt.replace("\n", "\n    "))
+    """What goes wrong most often goes wrong at once: a prompt the model does not understand, a verifier that never pays,
+    completions that never end. Show the first prompt and what a batch earns; raise Stopped if the verifier fails and, if
+    64 completions say so (fewer prove little: then warn), if nearly all is cut off or no group has unequal rewards."""
     problems, G = task.train[:flags.prompts_per_step], flags.num_samples
+    prompt = tokenizer.decode(tokenizer.encode_prompt(task.prompt(problems[0])), skip_special_tokens=False)
+    print(f"model {flags.model}, {sum(p.numel() for p in model.parameters()):,} parameters, on {flags.device}\n"
+          f"task {task.name}: {len(task.train)} problems to train on, {len(task.test)} held out ({task.note})\n"
+          f"first prompt ({tokenizer.template}):\n    " + prompt.replace("\n", "\n    "))
     rollouts, texts, rewards, parts = shared_roll_out(
         model, tokenizer, task, problems, G, flags.temperature, flags.max_new_tokens, flags.seed,
         rows=[f"preflight {i}" for i in range(len(problems) * G)], label="preflight")
-    width = int(rollouts.prompt_lengths.max()) + flags.max_new_tokens
-    ids = torch.zeros(max(1, min(flags.micro_batch_tokens // width, len(texts))), width, device=model.device).long()
-    largest = Rollouts(ids, ids[:, 0] + 1, ids[:, 0] + width - 1, ids[:, 0] == 0, ids[:, 1:].float(), len(ids))
-    with model.autocast():
-        update_gradients(model, largest, torch.ones(len(ids)), flags.temperature, micro_batch_tokens=ids.numel())
-    model.zero_grad()
     means, _ = batch_metrics(rewards, parts, rollouts)
     print(f"preflight: of {len(texts)} completions {means['accuracy']:.0%} are right, {means['truncated']:.0%} cut off; "
           f"rewards differ in {means['mixed']:.0%} of the groups. Two of one group, with reward R and advantage A:")
@@ -312,16 +270,19 @@ def preflight(model, tokenizer, task, flags):
     for i in (int(rewards[group].argmax()), int(rewards[group].argmin())):
         A = group_advantages(rewards)[group, i]
         print(f"    R {rewards[group, i]:.2f}  A {A:+.2f}  {texts[group * G + i][-200:]!r}")
-    troubles = [trouble for there, trouble in (
-        (means["failed"] > 0.5, f"the verifier fails on {means['failed']:.0%} of the completions, see the warnings above"),
-        (means["truncated"] >= 0.9, "nearly all completions are cut off and earn nothing: try more --max-new-tokens, a "
-         "--stop text, or the --template that the model was trained with"),
-        (means["mixed"] == 0, "in every group all rewards are equal, so there is nothing to learn: try an easier or a "
-         "harder task, more --num-samples, another --template")) if there]
-    if troubles and (means["failed"] == 1 or len(texts) >= 64):
-        raise PreflightError(troubles[0])
-    if troubles:
-        print(f"preflight: warning: {troubles[0]} ({len(texts)} completions prove little, so the run goes on)")
+    if means["failed"] > 0.5:
+        trouble = f"the verifier fails on {means['failed']:.0%} of the completions, see the warnings above"
+    elif means["truncated"] >= 0.9:
+        trouble = ("nearly all completions are cut off and earn nothing: try more --max-new-tokens, a --stop text, or the "
+                   "--template that the model was trained with")
+    elif means["mixed"] == 0:
+        trouble = ("in every group all rewards are equal, so there is nothing to learn: try an easier or a harder task, "
+                   "more --num-samples, another --template")
+    else:
+        return
+    if means["failed"] == 1 or len(texts) >= 64:
+        raise Stopped(f"error: {trouble}")
+    print(f"preflight: warning: {trouble} ({len(texts)} completions prove little, so the run goes on)")
 
 
 # ---- 5. The loop -----------------------------------------------------------------------------------
@@ -343,15 +304,16 @@ PICKERS = {"all": every_problem}
 def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run, log, reference=None):
     """The training loop: from the last step of `log`, the rows so far, to flags.steps. Trains the model in place.
 
-    functions: of --pick, --advantage and --loss. memory: {"visits": {index: mean accuracies of a problem's last 3
-    visits}} and what a picker keeps there. Raises Stopped after Ctrl-C (the step is finished and saved), for --kl-cap
-    and before a loss or gradient that is no number can reach the weights.
+    functions: of --pick, --advantage, --loss. memory: {"visits": {index: a problem's last 3 mean accuracies}} and what
+    a picker keeps there. Raises Stopped: after Ctrl-C, for --kl-cap, before what is no number can reach the weights.
     """
     pick, advantage_of, loss = functions
     decoding = torch.compile(decode, dynamic=True) if flags.compile else decode
     G, (rank, world), visits = flags.num_samples, processes(), memory.setdefault("visits", {})
 
     for step in range(log[-1]["step"] + 1, flags.steps + 1):
+        if log[-1].get("drift", 0.0) > (flags.kl_cap or math.inf):
+            raise Stopped(f"stopped at step {step - 1}: the KL from the start is above --kl-cap {flags.kl_cap}")
         # Problems, and G completions of each, judged.
         began = time.perf_counter()
         indices = pick(task.train, step, memory, flags)
@@ -379,8 +341,8 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
             if not math.isfinite(stats["loss"] + stats["grad_norm"]):
                 save_checkpoint(run, step - 1, model, optimizer, memory)        # the last good weights
                 torch.save({"rollouts": vars(rollouts), "advantages": advantages}, run / f"bad_batch_{rank}.pt")
-                raise Stopped(f"error: step {step} has loss {stats['loss']} and gradient norm {stats['grad_norm']}. The "
-                              f"batch is in {run}, the weights before it in its checkpoints. Try a lower --lr")
+                raise Stopped(f"error: step {step} has loss {stats['loss']}, gradient norm {stats['grad_norm']}. The batch, "
+                              f"and the weights before it, are saved in {run}. Try a lower --lr")
             if signal_there:                    # subtle: else Adam's momentum would move the weights all the same
                 optimizer.step()
             optimizer.zero_grad()
@@ -400,6 +362,7 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
             if row["eval_sampled_accuracy"] > best:             # the last model is not always the best
                 export(model, tokenizer, run / "best", flags)
             row["eval_seconds"] = time.perf_counter() - updated
+        row["drift"] = row.get("kl", 0.0) * row["completion_length"]           # nats a completion, if it was measured
         row["seconds"] = time.perf_counter() - began
         log.append(row)
         print_row(row)
@@ -407,24 +370,18 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
             append_rows(run / "metrics.jsonl", [row])
             write_samples(run, step, problems, texts, rewards, advantages, rollouts, parts)
         stopping = any(gather(STOP_ASKED[:1]))
-        drifted = row.get("kl", 0.0) * row["completion_length"] > (flags.kl_cap or math.inf)
-        if step % flags.save_every == 0 or step == flags.steps or stopping or drifted:
+        if step % flags.save_every == 0 or step == flags.steps or stopping or row["drift"] > (flags.kl_cap or math.inf):
             save_checkpoint(run, step, model, optimizer, memory)
-        if stopping or drifted:
-            why = f"the KL from the start is above --kl-cap {flags.kl_cap}" if drifted else how_to_go_on(flags)
-            raise Stopped(f"stopped; step {step} is saved in {run}/checkpoints. {why}")
+        if stopping:
+            raise Stopped(f"stopped; step {step} is saved. {how_to_go_on(flags)}")
 
 
-class Stopped(Exception):
-    """The run ends before its last step: the message says why, what is saved and how to go on."""
-
-
-STOP_ASKED = []             # when Ctrl-C was pressed in this run
+STOP_ASKED = []             # when Ctrl-C was pressed
 
 
 def on_signal(number, frame):
-    """Ctrl-C or SIGTERM asks for a stop after the running step; a second one stops at once. subtle: torchrun and
-    `timeout` send theirs twice in a moment; that is one wish."""
+    """The first asks for a stop after the running step, a second one stops at once. subtle: torchrun and `timeout`
+    send theirs twice in a moment; that is one wish."""
     if STOP_ASKED and time.monotonic() - STOP_ASKED[0] > 1:
         raise KeyboardInterrupt
     STOP_ASKED.append(time.monotonic())
@@ -434,10 +391,9 @@ def on_signal(number, frame):
 def evaluate_both(model, tokenizer, task, flags, step=decode):
     """Greedy and sampled accuracy on held-out problems -> the columns of the log."""
     problems, columns = task.test[:flags.eval_problems], {}
-    for label, prefix, temperature in (("greedy", "eval_", 0.0), ("sampled", "eval_sampled_", flags.temperature)):
-        summary, _ = evaluate(model, tokenizer, task, problems, 1, temperature, flags.max_new_tokens, flags.seed,
-                              rows=[f"held out {i}" for i in range(len(problems))], label=f"evaluating, {label}",
-                              step=step, roll_out=shared_roll_out)
+    for prefix, temperature in (("eval_", 0.0), ("eval_sampled_", flags.temperature)):
+        summary, _ = evaluate(model, tokenizer, task, problems, 1, temperature, flags.max_new_tokens, flags.seed, step=step,
+                              rows=[f"held out {i}" for i in range(len(problems))], roll_out=shared_roll_out)
         columns |= {prefix + key: value for key, value in summary.items()}
     return columns
 
@@ -504,9 +460,9 @@ def shared_roll_out(model, tokenizer, task, problems, num_samples, *args, rows, 
 
 
 def shard(model, device, dtype):
-    """Shard a model that has no weights yet (FSDP2, arXiv 2304.11277): each block, and the rest with the tied embedding
-    as the root. Weights are kept in fp32, gathered and used in dtype; gradients are summed, not averaged, in fp32.
-    Returns a function that cuts a process's part out of a whole weight, see model.load."""
+    """Shard a model that has no weights yet (FSDP2, arXiv 2304.11277): each block, and the rest as the root. Weights are
+    kept in fp32 and used in dtype; gradients are summed, not averaged, in fp32. -> what cuts out a process's part of a
+    weight, see model.load."""
     mesh = init_device_mesh(device, (dist.get_world_size(),))
     # subtle: a KV cache that is cast would be a copy, and what is written to it lost.
     precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
@@ -533,9 +489,8 @@ def whole_weights(model):
 
 def export(model, tokenizer, directory, flags):
     """Write the whole model, gathered into the first process's host memory."""
-    weights = model.state_dict()
-    if dist.is_initialized():
-        weights = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    weights = get_model_state_dict(model, options=options)
     if processes()[0] == 0:
         dtype = pick_device(flags.device)[1]
         save(model, tokenizer, directory, {name: weight.to(dtype) for name, weight in weights.items()})
@@ -561,8 +516,7 @@ def load_all(flags):
     for split, problems in (("train", task.train), ("test", task.test)):
         fit = [problem for problem in problems if len(tokenizer.encode_prompt(task.prompt(problem))) <= room]
         if len(fit) < len(problems):
-            print(f"{len(problems) - len(fit)} of {len(problems)} problems to {split} on are left out: with --max-new-tokens "
-                  f"they are longer than the model's {model.config.max_position_embeddings} positions")
+            print(f"{len(problems) - len(fit)} problems to {split} on are left out: longer than {room} tokens")
         if not fit:
             raise verifiers.DataError(f"--task {flags.task} has no problem to {split} on")
         setattr(task, split, fit)
@@ -595,13 +549,13 @@ def write_config(flags, run, task, start):
             config["flags"][name] = os.path.relpath(file + colon[:3], run) + colon[3:] + function
     config["versions"] = {"python": sys.version.split()[0], "torch": torch.__version__, "git": git_commit()}
     config["starts"].append({"step": start, "process": os.getpid(), "host": os.uname().nodename, **config["versions"]})
-    write_json(run / "config.json", config)
+    (run / "config.partial").write_text(json.dumps(config, indent=2), encoding="utf-8")
+    (run / "config.partial").replace(run / "config.json")
 
 
 def how_to_go_on(flags):
-    world = processes()[1]
-    command = "python train.py" if world == 1 else f"torchrun --nproc-per-node {world} train.py" + " --fsdp" * flags.fsdp
-    return f"Go on with: {command} --resume --name {flags.name}" + f" --runs {flags.runs}" * (flags.runs != "runs")
+    program = "python" if processes()[1] == 1 else f"torchrun --nproc-per-node {processes()[1]}"
+    return f"Go on with: {program} train.py{' --fsdp' * flags.fsdp} --resume --runs {flags.runs} --name {flags.name}"
 
 
 def main(argv=None):
@@ -613,43 +567,45 @@ def main(argv=None):
         if dist.get_rank():                             # only the first prints
             sys.stdout = open(os.devnull, "w")
             tqdm.__init__ = functools.partialmethod(tqdm.__init__, disable=True)
-    model, tokenizer, task, functions = load_all(flags)
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     first = processes()[0] == 0
-    if not flags.resume:
-        preflight(model, tokenizer, task, flags)
     name = f"{Path(flags.task.partition('.py:')[0]).stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     flags.name = gather([flags.name or name])[0]
-    run, handlers = Path(flags.runs, flags.name), [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)]
+    run = Path(flags.runs, flags.name)
     try:
+        loaded = load_all(flags)
+        if not flags.resume:
+            preflight(*loaded[:3], flags)
         if first:
             run.mkdir(parents=True, exist_ok=flags.resume)              # not one that somebody has just made
         with FileLock(run / "lock", timeout=0) if first else contextlib.nullcontext():      # ends with the process
-            log = start_and_train(model, tokenizer, task, functions, flags, optimizer, run, first)
+            log = start_and_train(*loaded, flags, run, first)
     except Timeout:
         last = json.loads((run / "config.json").read_text())["starts"][-1]
         raise ModelError(f"{run} is in use by process {last['process']} on {last['host']}: stop that one first") from None
     except Stopped as error:
         sys.exit(str(error) if first else 1)
-    finally:
-        signal.signal(signal.SIGINT, handlers[0])
-        signal.signal(signal.SIGTERM, handlers[1])
     before, *_, after = [row for row in log if "eval_accuracy" in row] * 2
     print(f"held-out accuracy {before['eval_accuracy']:.3f} -> {after['eval_accuracy']:.3f} (greedy, n={after['eval_n']}) "
           f"in {time.perf_counter() - began:.0f} s; model in {run / 'final'}")
 
 
-def start_and_train(model, tokenizer, task, functions, flags, optimizer, run, first):
+def start_and_train(model, tokenizer, task, functions, flags, run, first):
     """From the checkpoint, or the untrained model, to the last step -> the rows of the log."""
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     start, memory = load_checkpoint(run, model, optimizer)
-    log = read_metrics(run)
-    if start == 0 and log and log[-1]["step"] >= flags.save_every:
+    log = read_rows(run / "metrics.jsonl", ("step", "reward")) if flags.resume else []
+    if start == 0 and log and log[-1]["step"] > flags.save_every:
         raise ModelError(f"{run} has logged {log[-1]['step']} steps, but no checkpoint is there or can be used: to start "
                          "over would throw away its logs. Put checkpoints/ back, or start a new run")
-    log = [row for row in log if 0 < start >= row["step"]]
+    log = [row for row in log if row["step"] <= start] if start else []
     if first:
         write_config(flags, run, task, start)
-        cut_logs(run, log)
+        # What was logged after the checkpoint is forgotten.
+        (run / "metrics.partial").write_text("".join(json.dumps(row) + "\n" for row in log))
+        (run / "metrics.partial").replace(run / "metrics.jsonl")
+        for path in (run / "samples").glob("step_*.jsonl.gz"):
+            if int(path.name[5:11]) > start:
+                path.unlink()
     reference = load_model(flags)[0].requires_grad_(False) if flags.kl_coef or flags.kl_cap else None
     if start == 0:
         row = {"step": 0, **evaluate_both(model, tokenizer, task, flags)}
@@ -660,8 +616,7 @@ def start_and_train(model, tokenizer, task, functions, flags, optimizer, run, fi
         print(f"going on with {run} after step {start} of {flags.steps}")
     print_row(log[-1], titles=True)
     STOP_ASKED.clear()
-    signal.signal(signal.SIGINT, on_signal)
-    signal.signal(signal.SIGTERM, on_signal)
+    handlers = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run, log, reference)
         export(model, tokenizer, run / "final", flags)
@@ -669,6 +624,9 @@ def start_and_train(model, tokenizer, task, functions, flags, optimizer, run, fi
         if isinstance(error, RuntimeError) and not dist.is_initialized():
             raise
         raise Stopped(f"error: {str(error)[:500] or 'stopped'}. The last checkpoint is saved. {how_to_go_on(flags)}")
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     return log
 
 
@@ -679,7 +637,7 @@ if __name__ == "__main__":
             dist.destroy_process_group()
     except torch.OutOfMemoryError as error:
         sys.exit(f"error: {error}\nTry less --micro-batch-tokens, --max-new-tokens, --num-samples, or a smaller model")
-    except (ModelError, PreflightError, verifiers.DataError, OSError) as error:
+    except (ModelError, verifiers.DataError, OSError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit("stopped before the first step; nothing was saved yet")
