@@ -425,7 +425,8 @@ def update_gradients(model, rollouts, advantages, temperature=1.0, norm="token",
             value.detach(), entropy.sum(), (drift.abs() * inside).sum(), (drift.exp() * inside).sum(),
             (outside * inside).sum(), sums.new_zeros(()) if ref is None else kl_penalty(now, ref, inside),
             inside.sum()])
-    total, *means, tokens = add_up(sums).tolist()
+    add_up(sums)
+    total, *means, tokens = sums.tolist()
     names = ["entropy", "mismatch", "ratio", "clipped"] + ["kl"] * (reference is not None)
     stats = {name: mean / max(tokens, 1) for name, mean in zip(names, means)}
     return {"loss": total, **stats, "trained": int((advantages != 0).sum())}, all_logp
