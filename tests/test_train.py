@@ -164,9 +164,9 @@ def test_given_is_given_though_it_is_the_default(tmp_path):
 
 @pytest.mark.parametrize("flags, message", [
     (["--steps", "3"], "has already made 4 steps"),
-    (["--lr", "1"], "leave out --lr"),
-    (["--save-every", "9", "--reward", "boxed"], "leave out --reward, --save-every"),
-    (["--task", "one-digit"], "leave out --task"),
+    (["--lr", "1"], "leave out (--)?lr\n"),
+    (["--save-every", "9", "--reward", "boxed"], "leave out (--)?reward, (--)?save-every"),
+    (["--task", "one-digit"], "leave out (--)?task"),
     (["--name", "nope"], "there is no run nope"),
 ])
 def test_what_cannot_be_given_anew_is_refused_by_name_and_nothing_is_written(tmp_path, capsys, flags, message):
@@ -174,7 +174,7 @@ def test_what_cannot_be_given_anew_is_refused_by_name_and_nothing_is_written(tmp
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with pytest.raises(SystemExit):
         resume(tmp_path, *flags)
-    assert message in capsys.readouterr().err
+    assert re.search(message, capsys.readouterr().err)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     assert not (tmp_path / "nope").exists()
     resume(tmp_path, "--steps", "5")                                    # and it can still go on
@@ -499,9 +499,9 @@ def off_by_far(text, problem):
 
 
 @pytest.mark.parametrize("name, stop, message", [
-    ("never", True, "all rewards are equal.*an easier"), ("always", True, "all rewards are equal.*a harder"),
+    ("never", True, "unequal rewards|rewards are equal.*easier"), ("always", True, "unequal rewards|rewards are equal.*harder"),
     ("broken", True, "the verifier fails on 100%"), ("off_by_far", True, "the verifier fails on 100%"),
-    ("always", False, "cut off.*--max-new-tokens, a --stop text"),
+    ("always", False, "cut off.*--max-new-tokens.*--stop"),
 ])
 @pytest.mark.filterwarnings("ignore:the verifier failed")
 def test_a_hopeless_run_stops_with_a_reason(tmp_path, name, stop, message, capsys):
@@ -513,7 +513,7 @@ def test_a_hopeless_run_stops_with_a_reason(tmp_path, name, stop, message, capsy
     flags += ["--stop", *"?0123456789+="] if stop else ["--model", str(ROOT / "notebooks" / "tiny")]
     if name not in ("broken", "off_by_far"):
         run(tmp_path, *flags, name="few")
-        assert re.search("preflight: warning: .*" + message, capsys.readouterr().out, re.S)
+        assert re.search(f"warning: .*({message})", capsys.readouterr().out, re.S)
     with pytest.raises(SystemExit, match=message):
         run(tmp_path, *flags, "--num-samples", "16", name="many")
     assert not (tmp_path / "many").exists()
@@ -662,7 +662,7 @@ def test_every_flag_is_a_field_with_its_comment(capsys):
     for name in names:
         about = text.partition(f"--{name.replace('_', '-')} ")[2]
         assert len(about.split(" --")[0]) > 10, name
-    for key, value in train.TINY.items():
+    for key, value in train.TINY.items():                               # of a tiny model other defaults
         assert f"(default: {train.LARGE[key]}; tiny {value})" in text, key
 
 
