@@ -2,12 +2,9 @@
 
     python train.py --steps 100                     on a laptop: a tiny model learns to work sums out;
                                                     with a CUDA GPU: Qwen3-0.6B-Base on MATH
-    python train.py --task mine.jsonl --reward mine.py:terse
-    python train.py --resume                        go on with the newest run where it stopped
     torchrun --nproc-per-node 8 train.py --fsdp     the same on 8 GPUs, each with an eighth of the model
 
-The loop is section 6, one function from pick to step; the rest can be skipped on a first reading.
-Left out: tensor and pipeline parallelism, an inference engine of its own.
+The loop is section 5, one function from pick to step; the rest can be skipped on a first reading.
 """
 
 import argparse
@@ -16,7 +13,6 @@ import datetime
 import functools
 import gzip
 import hashlib
-import inspect
 import json
 import math
 import os
@@ -24,7 +20,6 @@ import random
 import re
 import shutil
 import signal
-import statistics
 import sys
 import time
 import warnings
@@ -34,8 +29,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-import torch.nn.functional as F
 from filelock import FileLock, Timeout          # comes with huggingface_hub
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -46,18 +41,11 @@ from eval import append_rows, evaluate, git_commit, hash_of, located, read_rows,
 from model import ModelError, load, pick_device, save
 from rlvr import Rollouts, decode, group_advantages, policy_loss, update_gradients
 
-# ---- 1. Flags --------------------------------------------------------------------------------------
+# ---- 1. Flags ------------------------------------------------------------------------------------
 
-TINY = str(Path(__file__).resolve().parent / "notebooks" / "tiny")
-
-# Defaults of a tiny model (a file of less than 16 MB) by its task; of all others: "text".
-PRESETS = {
-    "arithmetic": dict(prompts_per_step=8, num_samples=16, max_new_tokens=80, lr=4e-4, micro_batch_tokens=2048,
-                       eval_every=25, eval_problems=500, save_every=50),
-    "one-digit": dict(prompts_per_step=64, num_samples=16, max_new_tokens=4, lr=5e-4, micro_batch_tokens=16384,
-                      eval_every=50, eval_problems=100, save_every=200),
-    "text": dict(prompts_per_step=8, num_samples=8, max_new_tokens=512, lr=3e-6, micro_batch_tokens=4096,
-                 eval_every=50, eval_problems=500, save_every=50)}
+# What is not given: of a tiny model (a file of less than 16 MB), and of any other.
+TINY = dict(num_samples=16, max_new_tokens=80, lr=4e-4, micro_batch_tokens=2048, eval_every=25)
+LARGE = dict(num_samples=8, max_new_tokens=512, lr=3e-6, micro_batch_tokens=4096, eval_every=50)
 
 
 @dataclass
@@ -72,7 +60,7 @@ class Flags:
     template: str = None            # plain, chat or chat-nothink (default: plain for base models, else chat)
     train_problems: int = None      # train only on so many, the first of a random order (default: all)
     pick: str = "all"               # NAME of what picks the problems of a step
-    prompts_per_step: int = None    # P, problems a step
+    prompts_per_step: int = 8       # P, problems a step
     num_samples: int = None         # G, completions of each
     max_new_tokens: int = None      # longest completion
     temperature: float = 1.0        # of sampling, and of the log-probs that are trained
@@ -90,55 +78,53 @@ class Flags:
     steps: int = 100                # in all
     seed: int = 0                   # of everything random
     eval_every: int = None          # steps between evaluations
-    eval_problems: int = None       # held-out problems each time
-    save_every: int = None          # steps between checkpoints
+    eval_problems: int = 500        # held-out problems each time
+    save_every: int = 50            # steps between checkpoints
     runs: str = "runs"              # folder of all runs
     name: str = None                # of this run's folder in it (default: task, date and time)
     resume: bool = False            # go on with run --name, or the newest; --steps, --device, --fsdp may be new
     device: str = None              # cpu, cuda or mps (default: the best there is)
 
 
-ANEW = {"steps", "device", "fsdp", "runs", "name", "resume"}       # what may differ when a run goes on
+ANEW = {"steps", "device", "fsdp", "runs", "name", "resume"}    # what may differ when a run goes on
 PATHS = ("model", "task", "reward", "pick", "advantage", "loss")   # may name files of the user's
 CHOICES = {"template": ["plain", "chat", "chat-nothink"], "device": ["cpu", "cuda", "mps"],
            "loss_norm": ["token", "sequence", "constant", "sum"]}
-LEAST = dict(train_problems=1, prompts_per_step=1, num_samples=2, max_new_tokens=1, updates_per_batch=1, steps=1,
-             micro_batch_tokens=1, eval_every=1, eval_problems=1, save_every=1, temperature=1e-3, lr=1e-12, kl_coef=0,
-             kl_cap=1e-9)
+LEAST = {"num_samples": 2, "kl_coef": 0, "seed": -math.inf}         # of other whole numbers 1, of others above 0
 
 
 def parse_args(argv=None):
     """Preset < config.json of the run to resume < command line -> Flags. All is checked before anything is written."""
     parser = argparse.ArgumentParser(description="Train a language model with verifiable rewards (GRPO).",
                                      allow_abbrev=False, argument_default=argparse.SUPPRESS)
-    comments = dict(re.findall(r"^    (\w+): .*?  # (.*)$", inspect.getsource(Flags), re.M))
+    comments = dict(re.findall(r"^    (\w+): .*?  # (.*)$", Path(__file__).read_text(encoding="utf-8"), re.M))
     kinds = {bool: {"action": "store_true"}, tuple: {"nargs": 2, "type": float}, list: {"nargs": "+"}}
     for field in fields(Flags):
-        presets = [f"{values[field.name]} for {key}" for key, values in PRESETS.items() if field.name in values]
-        default = f" (default: {', '.join(presets) or field.default})" if presets or field.default else ""
+        default = f"{LARGE[field.name]}; tiny {TINY[field.name]}" if field.name in TINY else field.default
+        default = f" (default: {default})" if default else ""
         options = kinds.get(field.type, {"type": field.type, "choices": CHOICES.get(field.name)})
         parser.add_argument(f"--{field.name.replace('_', '-')}", help=comments[field.name] + default, **options)
-    if int(os.environ.get("RANK", 0)):                  # of N processes the first complains; then torchrun ends all
-        parser.error = lambda message: time.sleep(30)
     given = vars(parser.parse_args(argv))
     flags = Flags(**{**(saved_flags(parser, given) if "resume" in given else {}), **given})
     flags.device = pick_device(flags.device)[0]
     if flags.model is None:
-        tiny = flags.task in PRESETS or flags.task is None and flags.device != "cuda"
-        flags.model = TINY if tiny else "Qwen/Qwen3-0.6B-Base"
-    small = 0 < sum(file.stat().st_size for file in Path(flags.model).glob("*.safetensors")) < 2**24
-    flags.task = flags.task or ("arithmetic" if small else "math")
-    for name, value in PRESETS[flags.task if small and flags.task in PRESETS else "text"].items():
+        laptop = flags.task == "arithmetic" or flags.task is None and flags.device != "cuda"
+        flags.model = str(Path(__file__).parent / "notebooks" / "tiny") if laptop else "Qwen/Qwen3-0.6B-Base"
+    tiny = 0 < sum(file.stat().st_size for file in Path(flags.model).glob("*.safetensors")) < 2**24
+    flags.task = flags.task or ("arithmetic" if tiny else "math")
+    for name, value in (TINY if tiny else LARGE).items():
         setattr(flags, name, value if getattr(flags, name) is None else getattr(flags, name))
-    wrong = [f"--{name.replace('_', '-')} is {getattr(flags, name)}: it must be a number from {least} on"
-             for name, least in LEAST.items()
-             if getattr(flags, name) is not None and not least <= getattr(flags, name) < math.inf]
+    if flags.name and not flags.resume and Path(flags.runs, flags.name).exists():
+        parser.error(f"{Path(flags.runs, flags.name)} exists: go on with it by --resume, or choose another --name")
+    wrong = []
+    for field in fields(Flags):
+        value, least = getattr(flags, field.name), LEAST.get(field.name, 1 if field.type is int else 1e-12)
+        if field.type in (int, float) and value is not None and not least <= value < math.inf:
+            wrong.append(f"--{field.name.replace('_', '-')} is {value}: it must be a number from {least} on")
     if not 0 <= flags.clip[0] < 1 or not 0 <= flags.clip[1] < math.inf:
         wrong.append("--clip: LOW is from 0 to below 1, HIGH 0 or more")
     if flags.fsdp and ("RANK" not in os.environ or flags.compile):
         wrong.append("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp .., without --compile")
-    if (world := int(os.environ.get("WORLD_SIZE", 1))) > flags.prompts_per_step:
-        wrong.append(f"--prompts-per-step: {world} processes share out the problems of a step")
     return parser.error(wrong[0]) if wrong else flags
 
 
@@ -149,116 +135,67 @@ def saved_flags(parser, given):
     if not found:
         parser.error(f"--resume: there is no run {name} to go on with in {runs}")
     if refused := given.keys() - ANEW:
-        parser.error(f"--resume goes on with the run's own flags: leave out --{', --'.join(sorted(refused))}")
+        parser.error(f"--resume keeps the run's own flags: leave out {', '.join(sorted(refused)).replace('_', '-')}")
+    run = found[-1].parent
     try:
-        run, flags = found[-1].parent, json.loads(found[-1].read_text(encoding="utf-8"))["flags"]
-        flags = {field.name: flags[field.name] for field in fields(Flags)}
+        saved = json.loads(found[-1].read_text(encoding="utf-8"))["flags"]
+        flags = {field.name: saved[field.name] for field in fields(Flags)}
     except (ValueError, KeyError, TypeError) as error:
         parser.error(f"{found[-1]} is damaged or of another version ({error!r}): this run cannot go on")
-    done = max((row["step"] for row in read_metrics(run)), default=0)
+    done = max((row["step"] for row in read_rows(run / "metrics.jsonl", ("step", "reward"))), default=0)
     if given.get("steps", flags["steps"]) < done:
         parser.error(f"{run} has already made {done} steps: give --steps a larger number")
     here = {name: located(run, flags[name]) for name in PATHS}
     return {**flags, **here, "runs": runs, "name": run.name, "fsdp": False, "device": None}
 
 
-# ---- 2. Optimiser ----------------------------------------------------------------------------------
+# ---- 2. Checkpoints ------------------------------------------------------------------------------
+# No random state is saved: random numbers are functions of (seed, step, row). So a resumed run equals an uninterrupted
+# one bit for bit; on another number of processes, up to rounding. It unpickles: resume only what you trust.
 
-class Optimizer:
-    """AdamW (arXiv 1711.05101) on fp32 weights, whatever precision the model computes in.
-
-    At lr 1e-6 a step changes a weight by about 1e-6, and bf16 keeps 8 bits: added to a bf16 weight of 0.02 nearly
-    all such steps round to nothing. So a bf16 model has fp32 masters, which take the step and are rounded into it.
-    Bytes a parameter in bf16: weight 2, master 4, moments 4 + 4, fp32 gradient 4 during the update.
-    """
-
-    def __init__(self, model):
-        self.params, self.updates = list(model.parameters()), 0
-        self.weights = [param if param.dtype == torch.float32 else param.detach().float() for param in self.params]
-        self.adam = torch.optim.AdamW(self.weights, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
-        self.state = {}                                 # what a checkpoint holds, by name
-        for (name, param), weight in zip(model.named_parameters(), self.weights):
-            param.grad_dtype = torch.float32
-            moments = {"exp_avg": torch.zeros_like(weight), "exp_avg_sq": torch.zeros_like(weight)}
-            # Made here, not in the first step: so memory that is short shows at once.
-            self.adam.state[weight] = {"step": torch.zeros((), device=weight.device), **moments}
-            self.state |= {f"{kind} {name}": tensor.detach() for kind, tensor in {"weight": weight, **moments}.items()}
-
-    @torch.no_grad()
-    def step(self, lr=None):
-        """Step with the gradient and forget it; without lr only forget it. Round the weights into the model."""
-        if lr is not None:
-            self.updates += 1
-            self.adam.param_groups[0]["lr"] = lr
-            for param, weight in zip(self.params, self.weights):
-                weight.grad = param.grad
-            self.adam.step()
-        for param, weight in zip(self.params, self.weights):
-            param.grad = weight.grad = None
-            if weight is not param:
-                param.data.copy_(weight)
-
-
-# ---- 3. Checkpoints --------------------------------------------------------------------------------
-# No random state is saved: random numbers are functions of (seed, step, row). A resumed run equals an
-# uninterrupted one bit for bit, on the same machine and number of processes; on others up to rounding.
-# torch.distributed.checkpoint reads into any number of processes. It unpickles: resume what you trust.
-
-KEEP = 2                    # checkpoints of a run
 DAMAGE = (Exception, dcp.api.CheckpointException)       # the latter is none of the former
 warnings.filterwarnings("ignore", "torch.distributed is disabled")         # it warns of every run with one process
 
 
-def save_checkpoint(run, step, optimizer, memory):
+def save_checkpoint(run, step, model, optimizer, memory):
     """Write under another name, then rename: a crash at any moment leaves the last good one."""
     folder, first = run / "checkpoints", processes()[0] == 0
     path, partial = folder / f"step_{step:06d}", folder / "partial"
     try:
         if first:
             shutil.rmtree(partial, ignore_errors=True)
-        dcp.save(optimizer.state, checkpoint_id=partial, no_dist=not dist.is_initialized())
+        state = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
+        dcp.save(state, checkpoint_id=partial, no_dist=not dist.is_initialized())
         if first:
             parts = {file.name: hash_of(file) for file in partial.iterdir()}
-            write_json(partial / "progress.json", {"step": step, "updates": optimizer.updates, "memory": memory,
-                                                   "parts": parts})
-            shutil.rmtree(path, ignore_errors=True)     # one of the same step, which could not be read
+            (partial / "progress.json").write_text(json.dumps({"step": step, "memory": memory, "parts": parts}))
+            shutil.rmtree(path, ignore_errors=True)  # one of the same step, which could not be read
             partial.rename(path)
-            for old in sorted(folder.glob("step_*"))[:-KEEP]:
+            for old in sorted(folder.glob("step_*"))[:-2]:               # two are kept
                 shutil.rmtree(old)
     except DAMAGE as error:                             # a full disk has many names
         shutil.rmtree(partial, ignore_errors=True)
         raise ModelError(f"{path}: cannot write the checkpoint ({error}); free some space") from error
 
 
-def load_checkpoint(run, optimizer):
+def load_checkpoint(run, model, optimizer):
     """Restore the newest checkpoint that is whole -> (its step, memory); (0, {}) if there is none."""
     for path in sorted(run.glob("checkpoints/step_*"), reverse=True):
         try:
             progress = json.loads((path / "progress.json").read_text())
             if changed := [name for name, digest in progress["parts"].items() if hash_of(path / name) != digest]:
                 raise ValueError(f"{changed[0]} is not what was written")
-            dcp.load(optimizer.state, checkpoint_id=path, no_dist=not dist.is_initialized())
+            state = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
+            dcp.load(state, checkpoint_id=path, no_dist=not dist.is_initialized())
         except DAMAGE as error:                         # cut short, damaged, or of another model
             print(f"{path} cannot be used ({type(error).__name__}: {str(error)[:150]}); trying the one before")
             continue
-        optimizer.updates = progress["updates"]
-        for state in optimizer.adam.state.values():
-            state["step"].fill_(optimizer.updates)
-        optimizer.step()                                # without a rate: rounds the weights into the model
+        set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         return progress["step"], progress["memory"]
     return 0, {}
 
 
-def write_json(path, value):
-    """In one piece or not at all."""
-    with open(path.with_suffix(".partial"), "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
-    path.with_suffix(".partial").replace(path)
-
-
-# ---- 4. Log ----------------------------------------------------------------------------------------
+# ---- 3. Log --------------------------------------------------------------------------------------
 
 COLUMNS = [("step", "step", "5d"), ("reward", "reward", "6.3f"), ("acc", "accuracy", "5.2f"),
            ("solved", "solved", "6.2f"), ("mixed", "mixed", "5.2f"), ("length", "completion_length", "6.1f"),
@@ -267,11 +204,9 @@ COLUMNS = [("step", "step", "5d"), ("reward", "reward", "6.3f"), ("acc", "accura
            ("greedy", "eval_accuracy", "6.3f"), ("sampled", "eval_sampled_accuracy", "7.3f")]
 
 
-def print_row(row, titles=False):
-    """Every fifth step, or all of them in a wide terminal; titles: above it the names of the columns."""
-    if titles:
-        tqdm.write(" ".join(f"{title:>{form[0]}}" for title, _, form in COLUMNS))
-    if titles or row["step"] % 5 == 0 or "eval_accuracy" in row or shutil.get_terminal_size()[0] > 120:
+def print_row(row):
+    """Every fifth step, or all of them in a wide terminal."""
+    if row["step"] % 5 == 0 or "eval_accuracy" in row or shutil.get_terminal_size()[0] > 120:
         tqdm.write(" ".join(f"{row[key]:{form}}" if key in row else " " * int(form[0]) for _, key, form in COLUMNS))
 
 
@@ -283,7 +218,7 @@ def batch_metrics(rewards, parts, rollouts):
     return {"reward": rewards.mean().item(), "accuracy": right.mean().item(),
             "completion_length": rollouts.lengths.float().mean().item(),
             "finished_length": rollouts.lengths[rollouts.finished].float().mean().nan_to_num().item(),
-            **{name: statistics.fmean(part.get(name, 0.0) for part in parts) for name in names},
+            **{name: sum(part.get(name, 0.0) for part in parts) / len(parts) for name in names},
             "mixed": mixed.float().mean().item(), "solved": (~mixed & (right > 0.5)).float().mean().item(),
             "hopeless": (~mixed & (right <= 0.5)).float().mean().item()}, right.tolist()
 
@@ -301,41 +236,23 @@ def write_samples(run, step, problems, texts, rewards, advantages, rollouts, par
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def read_metrics(run):
-    path = run / "metrics.jsonl"
-    return read_rows(path, ("step", "reward")) if path.exists() else []
+# ---- 4. Preflight --------------------------------------------------------------------------------
+
+class Stopped(Exception):
+    """The run ends before its last step: the message says why, what is saved and how to go on."""
 
 
-def cut_logs(run, log):
-    """Forget what was logged after the checkpoint that is resumed; without one, everything."""
-    (run / "metrics.partial").unlink(missing_ok=True)
-    append_rows(run / "metrics.partial", log)
-    (run / "metrics.partial").replace(run / "metrics.jsonl")
-    for path in (run / "samples").glob("step_*.jsonl.gz"):
-        if int(path.name[5:11]) > (log[-1]["step"] if log else 0):
-            path.unlink()
-
-
-# ---- 5. Preflight ----------------------------------------------------------------------------------
-# What goes wrong most often goes wrong at once: memory, a prompt the model does not understand, a verifier
-# that never pays, completions that never end. All of it is tried before step 1, and not felt afterwards.
-
-class PreflightError(Exception):
-    """The run would fail or learn nothing: the message says why and what to do."""
-
-
-def preflight(model, tokenizer, task, flags, optimizer):
-    """Sample a batch, show what it earns, run a micro-batch of the largest size. Raises PreflightError if the verifier
-    fails and, if 64 completions say so (fewer prove little: it warns), if all is cut off or no group is mixed."""
+def preflight(model, tokenizer, task, flags):
+    """Show the first prompt and what a batch earns: what goes wrong most often goes wrong at once. Raises Stopped if the
+    verifier fails and, if 64 completions say so (fewer prove little), if all is cut off or no group is mixed."""
     problems, G = task.train[:flags.prompts_per_step], flags.num_samples
+    prompt = tokenizer.decode(tokenizer.encode_prompt(task.prompt(problems[0])), skip_special_tokens=False)
+    print(f"model {flags.model}, {sum(p.numel() for p in model.parameters()):,} parameters, on {flags.device}\n"
+          f"task {task.name}: {len(task.train)} problems to train on, {len(task.test)} held out ({task.note})\n"
+          f"first prompt ({tokenizer.template}):\n    " + prompt.replace("\n", "\n    "))
     rollouts, texts, rewards, parts = shared_roll_out(
         model, tokenizer, task, problems, G, flags.temperature, flags.max_new_tokens, flags.seed,
         rows=[f"preflight {i}" for i in range(len(problems) * G)], label="preflight")
-    width = int(rollouts.prompt_lengths.max()) + flags.max_new_tokens
-    ids = torch.zeros(max(1, min(flags.micro_batch_tokens // width, len(texts))), width, device=model.device).long()
-    largest = Rollouts(ids, ids[:, 0] + 1, ids[:, 0] + width - 1, ids[:, 0] == 0, ids[:, 1:].float(), len(ids))
-    update_gradients(model, largest, torch.ones(len(ids)), flags.temperature, micro_batch_tokens=ids.numel())
-    optimizer.step()                                    # without a rate: forgets the gradient
     means, _ = batch_metrics(rewards, parts, rollouts)
     print(f"preflight: of {len(texts)} completions {means['accuracy']:.0%} are right, {means['truncated']:.0%} cut off; "
           f"rewards differ in {means['mixed']:.0%} of the groups. Two of one group, with reward R and advantage A:")
@@ -343,76 +260,83 @@ def preflight(model, tokenizer, task, flags, optimizer):
     for i in (int(rewards[group].argmax()), int(rewards[group].argmin())):
         A = group_advantages(rewards)[group, i]
         print(f"    R {rewards[group, i]:.2f}  A {A:+.2f}  {texts[group * G + i][-200:]!r}")
-    troubles = [trouble for there, trouble in (
-        (means["failed"] > 0.5, f"the verifier fails on {means['failed']:.0%} of the completions, see the warnings above"),
-        (means["truncated"] >= 0.9, "nearly all completions are cut off and earn nothing: try more --max-new-tokens, a "
-         "--stop text, or the --template that the model was trained with"),
-        (means["mixed"] == 0, "in every group all rewards are equal, so there is nothing to learn: try an easier or a "
-         "harder task, more --num-samples, another --template")) if there]
-    if troubles and (means["failed"] == 1 or len(texts) >= 64):
-        raise PreflightError(troubles[0])
-    if troubles:
-        print(f"preflight: warning: {troubles[0]} ({len(texts)} completions prove little, so the run goes on)")
+    if means["failed"] > 0.5:
+        trouble = f"the verifier fails on {means['failed']:.0%} of the completions, see the warnings above"
+    elif means["truncated"] >= 0.9:
+        trouble = "nearly all completions are cut off: try more --max-new-tokens, a --stop text, another --template"
+    elif means["mixed"] == 0:
+        trouble = "no group has unequal rewards, so none teaches: try an easier or harder task, more --num-samples"
+    else:
+        return
+    if means["failed"] == 1 or len(texts) >= 64:
+        raise Stopped(f"error: {trouble}")
+    print(f"preflight: warning: {trouble} ({len(texts)} completions prove little, so the run goes on)")
 
 
-# ---- 6. The loop -----------------------------------------------------------------------------------
+# ---- 5. The loop ---------------------------------------------------------------------------------
 
 def every_problem(problems, step, memory, flags):
     """Which problems a step sees: a walk through a new random order of them in every epoch -> their indices."""
     P, N = flags.prompts_per_step, len(problems)
-    places = [divmod(i, N) for i in range((step - 1) * P, step * P)]               # (epoch, place in its order)
+    places = [divmod(i, N) for i in range((step - 1) * P, step * P)]   # (epoch, place in its order)
     orders = {epoch: random.Random(f"order {flags.seed} {epoch}").sample(range(N), N) for epoch, _ in places}
     return [orders[epoch][place] for epoch, place in places]
 
 
-# What --advantage, --loss and --pick may name. A function of your own has the same signature.
 ADVANTAGES = {"std": group_advantages, "none": functools.partial(group_advantages, scale="none")}
 LOSSES = {"ppo": policy_loss}
-PICKERS = {"all": every_problem}
+PICKERS = {"all": every_problem}                     # a function of your own has the same signature
+STOP_ASKED = []             # when Ctrl-C was pressed
 
 
 def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run, log, reference=None):
     """The training loop: from the last step of `log`, the rows so far, to flags.steps. Trains the model in place.
 
-    functions: of --pick, --advantage and --loss. memory: {"visits": {index: mean accuracies of a problem's last 3
-    visits}} and what a picker keeps there. Raises Stopped after Ctrl-C (the step is finished and saved), for --kl-cap
-    and before a loss or gradient that is no number can reach the weights.
+    functions: of --pick, --advantage, --loss. memory: {"visits": {index: a problem's last 3 mean accuracies}} and what
+    a picker keeps there. Raises Stopped: after Ctrl-C, for --kl-cap, before what is no number can reach the weights.
     """
-    pick, advantage_of, loss = functions
-    sample_and_judge = shared_roll_out if dist.is_initialized() else roll_out
+    (pick, advantage_of, loss), G = functions, flags.num_samples
+    (rank, world), visits = processes(), memory.setdefault("visits", {})
     decoding = torch.compile(decode, dynamic=True) if flags.compile else decode
-    G, (rank, world), visits = flags.num_samples, processes(), memory.setdefault("visits", {})
+    add_up = (lambda tensor: dist.all_reduce(tensor) or tensor) if world > 1 else lambda tensor: tensor
+    sample_and_judge = shared_roll_out if world > 1 else roll_out
 
     for step in range(log[-1]["step"] + 1, flags.steps + 1):
+        if log[-1].get("drift", 0.0) > (flags.kl_cap or math.inf):
+            raise Stopped(f"stopped at step {step - 1}: the KL from the start is above --kl-cap {flags.kl_cap}")
         # Problems, and G completions of each, judged.
         began = time.perf_counter()
         indices = pick(task.train, step, memory, flags)
         problems = [{**task.train[i], "step": step} for i in indices]
-        rollouts, texts, rewards, parts = sample_and_judge(
-            model, tokenizer, task, problems, G, flags.temperature, flags.max_new_tokens, flags.seed,
-            rows=[f"{step} {i}" for i in range(len(problems) * G)], label=f"step {step}", step=decoding)
+        with model.autocast():
+            rollouts, texts, rewards, parts = sample_and_judge(
+                model, tokenizer, task, problems, G, flags.temperature, flags.max_new_tokens, flags.seed,
+                rows=[f"{step} {i}" for i in range(len(problems) * G)], label=f"step {step}", step=decoding)
         sampled = time.perf_counter()
 
         # How much better than its group each of them is.
-        advantages = advantage_of(rewards, rollouts=rollouts, parts=parts, flags=flags)          # (P, G)
+        advantages = advantage_of(rewards, rollouts=rollouts, parts=parts, flags=flags)     # (P, G)
 
         # One update, or several on the same completions: then the first one's log-probs are pi_old.
         lr = flags.lr * min(1.0, step / 5) * (0.55 + 0.45 * math.cos(math.pi * step / flags.steps))
+        optimizer.param_groups[0]["lr"] = lr
         old_logp, updates = None, []
         for _ in range(flags.updates_per_batch):
-            stats, logp = update_gradients(
-                model, rollouts, advantages, flags.temperature, flags.loss_norm, flags.max_new_tokens,
-                flags.micro_batch_tokens, old_logp, flags.clip, loss, reference, flags.kl_coef, rank, world, add_up)
+            with model.autocast():
+                stats, logp = update_gradients(
+                    model, rollouts, advantages, flags.temperature, flags.loss_norm, flags.max_new_tokens,
+                    flags.micro_batch_tokens, old_logp, flags.clip, loss, reference, flags.kl_coef, rank, world, add_up)
             old_logp = logp if old_logp is None else old_logp
             signal_there = stats["trained"] > 0 or flags.kl_coef > 0
             stats["grad_norm"] = clip_gradients(model) if signal_there else 0.0
             if not math.isfinite(stats["loss"] + stats["grad_norm"]):
-                save_checkpoint(run, step - 1, optimizer, memory)        # the last good weights
+                save_checkpoint(run, step - 1, model, optimizer, memory)     # the last good weights
                 torch.save({"rollouts": vars(rollouts), "advantages": advantages}, run / f"bad_batch_{rank}.pt")
-                raise Stopped(f"error: step {step} has loss {stats['loss']} and gradient norm {stats['grad_norm']}. The "
-                              f"batch is in {run}, the weights before it in its checkpoints. Try a lower --lr")
-            if signal_there:                    # subtle: else Adam's momentum would move the weights all the same
-                optimizer.step(lr)
+                raise Stopped(f"error: step {step} has loss {stats['loss']}, gradient norm {stats['grad_norm']}. The batch, "
+                              f"and the weights before it, are saved in {run}. Try a lower --lr")
+            if signal_there:      # subtle: else Adam's momentum would move the weights all the same
+                optimizer.step()
+            optimizer.zero_grad()
             updates.append(stats)
         updated = time.perf_counter()
 
@@ -420,40 +344,32 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
         means, right = batch_metrics(rewards, parts, rollouts)
         for index, share in zip(map(str, indices), right):
             visits[index] = [*visits.get(index, []), share][-3:]
-        row = {"step": step, **means, **updates[0], "clipped": statistics.fmean(stats["clipped"] for stats in updates),
+        row = {"step": step, **means, **updates[0], "clipped": sum(stats["clipped"] for stats in updates) / len(updates),
                "lr": lr, "sample_seconds": sampled - began, "update_seconds": updated - sampled,
                "tokens_per_second": rollouts.lengths.sum().item() / (sampled - began)}
         if step % flags.eval_every == 0 or step == flags.steps:
             row |= evaluate_both(model, tokenizer, task, flags, decoding)
             best = max((r["eval_sampled_accuracy"] for r in log[1:] if "eval_accuracy" in r), default=-1)
-            if row["eval_sampled_accuracy"] > best:             # the last model is not always the best
+            if row["eval_sampled_accuracy"] > best:          # the last model is not always the best
                 export(model, tokenizer, run / "best", flags)
             row["eval_seconds"] = time.perf_counter() - updated
+        row |= {"drift": row["kl"] * row["completion_length"]} if "kl" in row else {}      # KL in nats a completion
         row["seconds"] = time.perf_counter() - began
         log.append(row)
         print_row(row)
         if rank == 0:
             append_rows(run / "metrics.jsonl", [row])
             write_samples(run, step, problems, texts, rewards, advantages, rollouts, parts)
-        stopping = any(gather(STOP_ASKED[:1]))
-        drifted = row.get("kl", 0.0) * row["completion_length"] > (flags.kl_cap or math.inf)
+        stopping = any(gather(STOP_ASKED[:1]) if world > 1 else STOP_ASKED)
+        drifted = row.get("drift", 0.0) > (flags.kl_cap or math.inf)
         if step % flags.save_every == 0 or step == flags.steps or stopping or drifted:
-            save_checkpoint(run, step, optimizer, memory)
-        if stopping or drifted:
-            why = f"the KL from the start is above --kl-cap {flags.kl_cap}" if drifted else how_to_go_on(flags)
-            raise Stopped(f"stopped; step {step} is saved in {run}/checkpoints. {why}")
-
-
-class Stopped(Exception):
-    """The run ends before its last step: the message says why, what is saved and how to go on."""
-
-
-STOP_ASKED = []             # when Ctrl-C was pressed in this run
+            save_checkpoint(run, step, model, optimizer, memory)
+        if stopping:
+            raise Stopped(f"stopped; step {step} is saved. {how_to_go_on(flags)}")
 
 
 def on_signal(number, frame):
-    """Ctrl-C or SIGTERM asks for a stop after the running step; a second one stops at once. subtle: torchrun and
-    `timeout` send theirs twice in a moment; that is one wish."""
+    """Stop after this step, at a second one at once. subtle: torchrun and `timeout` send one wish twice in a moment."""
     if STOP_ASKED and time.monotonic() - STOP_ASKED[0] > 1:
         raise KeyboardInterrupt
     STOP_ASKED.append(time.monotonic())
@@ -463,21 +379,19 @@ def on_signal(number, frame):
 def evaluate_both(model, tokenizer, task, flags, step=decode):
     """Greedy and sampled accuracy on held-out problems -> the columns of the log."""
     problems, columns = task.test[:flags.eval_problems], {}
-    for label, prefix, temperature in (("greedy", "eval_", 0.0), ("sampled", "eval_sampled_", flags.temperature)):
-        summary, _ = evaluate(model, tokenizer, task, problems, 1, temperature, flags.max_new_tokens, flags.seed,
-                              rows=[f"held out {i}" for i in range(len(problems))], label=f"evaluating, {label}",
-                              step=step, roll_out=shared_roll_out)
+    for prefix, temperature in (("eval_", 0.0), ("eval_sampled_", flags.temperature)):
+        summary, _ = evaluate(model, tokenizer, task, problems, 1, temperature, flags.max_new_tokens, flags.seed, step=step,
+                              rows=[f"held out {i}" for i in range(len(problems))], roll_out=shared_roll_out)
         columns |= {prefix + key: value for key, value in summary.items()}
     return columns
 
 
-# ---- 7. Many GPUs (skip it when you have one) ------------------------------------------------------
-# torchrun starts N processes of this script. Sampling and evaluation are shared out by problems and gathered: all
-# hold the whole batch and decide everything alike, and the first one writes. The update is shared out by micro-batches,
-# whose gradients add up to those of one process. critical: nobody may wait for one that does something else. So a
-# sharded model is brought together once before sampling, and all make equally many passes.
+# ---- 6. Many GPUs (skip it when you have one) ----------------------------------------------------
+# torchrun starts N processes. Sampling and evaluation are shared out by problems and gathered: all hold the whole batch
+# and decide alike, and the first writes. The update is shared out by micro-batches. critical: nobody may wait for one that
+# does something else, so a sharded model is brought together before sampling, and all make equally many passes.
 
-MINUTES = 10.0              # that one process waits for another before it stops and says who is missing
+MINUTES = 10.0          # that one process waits for another before it stops and says who is missing
 
 
 def processes():
@@ -489,7 +403,7 @@ def gather(items):
     """The lists of all processes as one list, in every process."""
     if not dist.is_initialized():
         return items
-    if not hasattr(gather, "group"):                    # monitored_barrier, which names who is missing, needs gloo
+    if not hasattr(gather, "group"):     # monitored_barrier, which names who is missing, needs gloo
         gather.group = dist.new_group(backend="gloo")
     dist.monitored_barrier(gather.group, datetime.timedelta(minutes=MINUTES), wait_all_ranks=True)
     parts = [None] * dist.get_world_size()
@@ -497,18 +411,11 @@ def gather(items):
     return [item for part in parts for item in part]
 
 
-def add_up(tensor):
-    """Sum a tensor over all processes, in place."""
-    if dist.is_initialized():
-        dist.all_reduce(tensor)
-    return tensor
-
-
 def clip_gradients(model):
     """Clip the gradient to norm 1 -> its norm before. Replicas first sum theirs; shards were summed on the way back."""
     for param in model.parameters() if dist.is_initialized() else ():
         if param.grad is not None and not isinstance(param.grad, DTensor):
-            add_up(param.grad)
+            dist.all_reduce(param.grad)
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
 
@@ -517,7 +424,7 @@ def shared_roll_out(model, tokenizer, task, problems, num_samples, *args, rows, 
     """eval.roll_out, each process for its share of the problems; all get everything."""
     rank, world = processes()
     mine, done = slice(len(problems) * rank // world, len(problems) * (rank + 1) // world), []
-    with whole_weights(model):
+    with whole_weights(model), model.autocast():
         if problems[mine]:                              # there may be more processes than problems
             rows = rows[mine.start * num_samples:mine.stop * num_samples]
             done = [roll_out(model, tokenizer, task, problems[mine], num_samples, *args, rows=rows, **kwargs)]
@@ -526,16 +433,15 @@ def shared_roll_out(model, tokenizer, task, problems, num_samples, *args, rows, 
     done = [([x.cpu() for x in list(vars(rollouts).values())[:-1]], *rest) for rollouts, *rest in done]
     tensors, texts, rewards, parts = zip(*gather(done))
     width = max(ids.size(1) for ids, *_ in tensors)     # rows one below the other, padded to the widest
-    columns = zip(*([F.pad(x, (0, width - ids.size(1))) if x.ndim == 2 else x for x in (ids, *others)]
-                    for ids, *others in tensors))
+    columns = zip(*([torch.nn.functional.pad(x, (0, width - ids.size(1))) if x.ndim == 2 else x for x in (ids, *rest)]
+                    for ids, *rest in tensors))
     rollouts = Rollouts(*(torch.cat(column).to(model.device) for column in columns), num_samples)
     return rollouts, sum(texts, []), torch.cat(rewards), sum(parts, [])
 
 
 def shard(model, device, dtype):
-    """Shard a model that has no weights yet (FSDP2, arXiv 2304.11277): each block, and the rest with the tied embedding
-    as the root. Weights are kept in fp32, gathered and used in dtype; gradients are summed, not averaged, in fp32.
-    Returns a function that cuts a process's part out of a whole weight, see model.load."""
+    """Shard a model that has no weights yet (FSDP2, arXiv 2304.11277); weights are kept in fp32 and used in dtype,
+    gradients summed, not averaged, in fp32. -> what cuts a process's part out of a weight, see model.load."""
     mesh = init_device_mesh(device, (dist.get_world_size(),))
     # subtle: a KV cache that is cast would be a copy, and what is written to it lost.
     precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
@@ -561,16 +467,15 @@ def whole_weights(model):
 
 
 def export(model, tokenizer, directory, flags):
-    """Write the whole model, gathered tensor by tensor into the first process's host memory."""
-    weights, dtype = {}, pick_device(flags.device)[1]
-    for name, weight in model.state_dict().items():
-        weight = weight.full_tensor() if isinstance(weight, DTensor) else weight
-        weights |= {name: weight.to("cpu", dtype)} if processes()[0] == 0 else {}
-    if weights:
-        save(model, tokenizer, directory, weights)
+    """Write the whole model, gathered into the first process's host memory."""
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    weights = get_model_state_dict(model, options=options)
+    if processes()[0] == 0:
+        dtype = pick_device(flags.device)[1]
+        save(model, tokenizer, directory, {name: weight.to(dtype) for name, weight in weights.items()})
 
 
-# ---- 8. Start and end ------------------------------------------------------------------------------
+# ---- 7. Start and end ----------------------------------------------------------------------------
 
 def load_all(flags):
     """Load what the flags name -> (model, tokenizer, task, functions of --pick, --advantage, --loss)."""
@@ -588,11 +493,9 @@ def load_all(flags):
     model.checkpoint_blocks, model.compile_blocks = not small, flags.compile
     room = model.config.max_position_embeddings - flags.max_new_tokens
     for split, problems in (("train", task.train), ("test", task.test)):
-        fit = [problem for problem in problems if len(task.prompt(problem).encode()) < room - 20     # bytes >= tokens
-               or len(tokenizer.encode_prompt(task.prompt(problem))) <= room]
+        fit = [problem for problem in problems if len(tokenizer.encode_prompt(task.prompt(problem))) <= room]
         if len(fit) < len(problems):
-            print(f"{len(problems) - len(fit)} of {len(problems)} problems to {split} on are left out: with --max-new-tokens "
-                  f"they are longer than the model's {model.config.max_position_embeddings} positions")
+            print(f"{len(problems) - len(fit)} problems to {split} on are left out: longer than {room} tokens")
         if not fit:
             raise verifiers.DataError(f"--task {flags.task} has no problem to {split} on")
         setattr(task, split, fit)
@@ -600,10 +503,14 @@ def load_all(flags):
 
 
 def load_model(flags):
-    """The model that the run starts from -> (model, tokenizer)."""
+    """The model that the run starts from -> (model, tokenizer). In fp32, for at lr 1e-6 nearly all changes of a bf16
+    weight, which has 8 bits, round to nothing; what computes in bf16 on a GPU is model.autocast."""
     dtype = pick_device(flags.device)[1]
-    return load(flags.model, flags.device, torch.float32 if flags.fsdp else dtype, flags.template,
-                shard=functools.partial(shard, device=flags.device, dtype=dtype) if flags.fsdp else None)
+    model, tokenizer = load(flags.model, flags.device, torch.float32, flags.template,
+                            shard=functools.partial(shard, device=flags.device, dtype=dtype) if flags.fsdp else None)
+    model.autocast = functools.partial(torch.autocast, flags.device, dtype, enabled=dtype != torch.float32
+                                       and not flags.fsdp)       # a sharded model does it by itself
+    return model, tokenizer
 
 
 def write_config(flags, run, task, start):
@@ -611,8 +518,7 @@ def write_config(flags, run, task, start):
     data = hashlib.sha256(json.dumps([task.train, task.test], sort_keys=True).encode()).hexdigest()
     config = json.loads((run / "config.json").read_text()) if flags.resume else {"starts": [], "data": data}
     if config["data"] != data:
-        raise verifiers.DataError(f"--task {flags.task}: its problems have changed since {run} began. Put the old ones "
-                                  "back, or start a new run")
+        raise verifiers.DataError(f"--task {flags.task}: its problems have changed since {run} began; start a new run")
     config["flags"] = {**vars(flags), "resume": False}
     for name in PATHS:
         file, colon, function = (getattr(flags, name) or "").partition(".py:")
@@ -620,13 +526,13 @@ def write_config(flags, run, task, start):
             config["flags"][name] = os.path.relpath(file + colon[:3], run) + colon[3:] + function
     config["versions"] = {"python": sys.version.split()[0], "torch": torch.__version__, "git": git_commit()}
     config["starts"].append({"step": start, "process": os.getpid(), "host": os.uname().nodename, **config["versions"]})
-    write_json(run / "config.json", config)
+    (run / "config.partial").write_text(json.dumps(config, indent=2), encoding="utf-8")
+    (run / "config.partial").replace(run / "config.json")
 
 
 def how_to_go_on(flags):
-    world = processes()[1]
-    command = "python train.py" if world == 1 else f"torchrun --nproc-per-node {world} train.py" + " --fsdp" * flags.fsdp
-    return f"Go on with: {command} --resume --name {flags.name}" + f" --runs {flags.runs}" * (flags.runs != "runs")
+    program = "python" if processes()[1] == 1 else f"torchrun --nproc-per-node {processes()[1]}"
+    return f"Go on with: {program} train.py{' --fsdp' * flags.fsdp} --resume --runs {flags.runs} --name {flags.name}"
 
 
 def main(argv=None):
@@ -638,54 +544,45 @@ def main(argv=None):
         if dist.get_rank():                             # only the first prints
             sys.stdout = open(os.devnull, "w")
             tqdm.__init__ = functools.partialmethod(tqdm.__init__, disable=True)
-    loaded, first = load_all(flags), processes()[0] == 0
+    first = processes()[0] == 0
     name = f"{Path(flags.task.partition('.py:')[0]).stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     flags.name = gather([flags.name or name])[0]
-    run, handlers = Path(flags.runs, flags.name), [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)]
+    run = Path(flags.runs, flags.name)
     try:
+        loaded = load_all(flags)
+        if not flags.resume:
+            preflight(*loaded[:3], flags)
         if first:
-            run.mkdir(parents=True, exist_ok=flags.resume)
+            run.mkdir(parents=True, exist_ok=flags.resume)     # not one that somebody has just made
         with FileLock(run / "lock", timeout=0) if first else contextlib.nullcontext():      # ends with the process
             log = start_and_train(*loaded, flags, run, first)
-    except FileExistsError:
-        raise ModelError(f"{run} exists: go on with it by --resume, or choose another --name") from None
     except Timeout:
         last = json.loads((run / "config.json").read_text())["starts"][-1]
         raise ModelError(f"{run} is in use by process {last['process']} on {last['host']}: stop that one first") from None
     except Stopped as error:
         sys.exit(str(error) if first else 1)
-    finally:
-        signal.signal(signal.SIGINT, handlers[0])
-        signal.signal(signal.SIGTERM, handlers[1])
     before, *_, after = [row for row in log if "eval_accuracy" in row] * 2
     print(f"held-out accuracy {before['eval_accuracy']:.3f} -> {after['eval_accuracy']:.3f} (greedy, n={after['eval_n']}) "
           f"in {time.perf_counter() - began:.0f} s; model in {run / 'final'}")
 
 
 def start_and_train(model, tokenizer, task, functions, flags, run, first):
-    """From the first look at everything to the last step -> the rows of the log."""
-    prompt = tokenizer.decode(tokenizer.encode_prompt(task.prompt(task.train[0])), skip_special_tokens=False)
-    print(f"model {flags.model}, {sum(p.numel() for p in model.parameters()):,} parameters, on {flags.device} "
-          f"({pick_device(flags.device)[2]})\ntask {task.name}: {len(task.train)} problems to train on, {len(task.test)} "
-          f"held out ({task.note})\neach step {flags.prompts_per_step} problems x {flags.num_samples} completions; first "
-          f"prompt ({tokenizer.template}):\n    " + prompt.replace("\n", "\n    "))
-    optimizer, log = Optimizer(model), read_metrics(run)
-    start, memory = load_checkpoint(run, optimizer)
-    if start == 0 and log and log[-1]["step"] >= flags.save_every:
+    """From the checkpoint, or the untrained model, to the last step -> the rows of the log."""
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+    start, memory = load_checkpoint(run, model, optimizer)
+    log = read_rows(run / "metrics.jsonl", ("step", "reward")) if flags.resume else []
+    if start == 0 and log and log[-1]["step"] > flags.save_every:
         raise ModelError(f"{run} has logged {log[-1]['step']} steps, but no checkpoint is there or can be used: to start "
                          "over would throw away its logs. Put checkpoints/ back, or start a new run")
-    reference = load_model(flags)[0].requires_grad_(False) if flags.kl_coef or flags.kl_cap else None
-    try:
-        if start == 0:
-            preflight(model, tokenizer, task, flags, optimizer)
-    except PreflightError:
-        if first and not flags.resume:
-            shutil.rmtree(run)                          # there is nothing in it yet
-        raise
-    log = [row for row in log if 0 < start >= row["step"]]
+    log = [row for row in log if row["step"] <= start] if start else []
     if first:
         write_config(flags, run, task, start)
-        cut_logs(run, log)
+        (run / "metrics.partial").write_text("".join(json.dumps(row) + "\n" for row in log))     # forget what came later
+        (run / "metrics.partial").replace(run / "metrics.jsonl")
+        for path in (run / "samples").glob("step_*.jsonl.gz"):
+            if int(path.name[5:11]) > start:
+                path.unlink()
+    reference = load_model(flags)[0].requires_grad_(False) if flags.kl_coef or flags.kl_cap else None
     if start == 0:
         row = {"step": 0, **evaluate_both(model, tokenizer, task, flags)}
         log = [{**row, "reward": row["eval_sampled_reward"], "accuracy": row["eval_sampled_accuracy"],
@@ -693,10 +590,10 @@ def start_and_train(model, tokenizer, task, functions, flags, run, first):
         append_rows(run / "metrics.jsonl", log if first else [])
     else:
         print(f"going on with {run} after step {start} of {flags.steps}")
-    print_row(log[-1], titles=True)
+    tqdm.write(" ".join(f"{title:>{form[0]}}" for title, _, form in COLUMNS))
+    print_row(log[-1])
     STOP_ASKED.clear()
-    signal.signal(signal.SIGINT, on_signal)
-    signal.signal(signal.SIGTERM, on_signal)
+    handlers = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run, log, reference)
         export(model, tokenizer, run / "final", flags)
@@ -704,6 +601,9 @@ def start_and_train(model, tokenizer, task, functions, flags, run, first):
         if isinstance(error, RuntimeError) and not dist.is_initialized():
             raise
         raise Stopped(f"error: {str(error)[:500] or 'stopped'}. The last checkpoint is saved. {how_to_go_on(flags)}")
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     return log
 
 
@@ -714,7 +614,7 @@ if __name__ == "__main__":
             dist.destroy_process_group()
     except torch.OutOfMemoryError as error:
         sys.exit(f"error: {error}\nTry less --micro-batch-tokens, --max-new-tokens, --num-samples, or a smaller model")
-    except (ModelError, PreflightError, verifiers.DataError, OSError) as error:
+    except (ModelError, verifiers.DataError, OSError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit("stopped before the first step; nothing was saved yet")
