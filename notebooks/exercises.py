@@ -33,7 +33,7 @@ import train  # noqa: E402
 import verifiers  # noqa: E402
 from eval import read_rows  # noqa: E402
 from model import Qwen3  # noqa: E402
-from rewards import check_weights, earnable  # noqa: E402
+from rewards import check_tests, check_weights, earnable, exact_reward  # noqa: E402
 from rlvr import choose, group_advantages, row_uniforms, sample  # noqa: E402
 
 
@@ -187,7 +187,7 @@ def tests_that_hold(my):
         want(out["frac"] == 1.0, f"an honest program fails: {out['why']}\n{program}")
     for name, program in WRONG.items():
         want(verifiers.verify_code(program, tests)["frac"] < 1.0, f"{name!r} passes all of your tests:\n{program}")
-    weak, = verifiers.check_tests([{"tests": tests}])
+    weak, = check_tests([{"tests": tests}])
     want(weak["empty"] == weak["echo"] == 0, f"the empty program or the echo passes some tests: {weak}")
     want(weak["constant"] <= 0.5, f"a function that always returns {weak['value']} passes {weak['constant']:.0%}")
 
@@ -266,9 +266,12 @@ def alarm(my):
 
 # ---- Training --------------------------------------------------------------------------------------------------------
 
+DIGITS = str(ROOT / "notebooks" / "rewards.py") + ":one_digit"
+
+
 def trained(flags, reward=None, seed=0):
-    """Train a tiny model with these flags -> (the rows of its log, the number of completions). For --task one-digit it
-    starts from random weights."""
+    """Train a tiny model with these flags -> (the rows of its log, the number of completions). Without --model it starts
+    from random weights that know digits."""
     said, preflight = io.StringIO(), train.preflight
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         if "--model" not in flags:
@@ -290,16 +293,16 @@ def trained(flags, reward=None, seed=0):
         return read_rows(Path(folder, "run", "metrics.jsonl")), count
 
 
-ONE_DIGIT = ["--task", "one-digit", "--prompts-per-step", "32", "--num-samples", "16", "--max-new-tokens", "4",
+ONE_DIGIT = ["--task", DIGITS, "--prompts-per-step", "32", "--num-samples", "16", "--max-new-tokens", "4",
              "--micro-batch-tokens", "16384", "--eval-problems", "100", "--eval-every", "1000"]
 
 
 def collapse(my):
-    """`reward(completion)`, which sees no truth: trained on it for 30 steps, the model of --task one-digit (a+b modulo
+    """`reward(completion)`, which sees no truth: trained on it for 30 steps, the model of rewards.py:one_digit (a+b modulo
     10, answered by one digit) must end happy and useless: mean reward at least 0.9, form right in at least 90 % of the
     completions, but no more than 20 % of the answers right. That is the collapse to the form."""
     def paid(completion, problem):
-        return float(my["reward"](completion)), verifiers.exact_reward(completion, problem)[1]
+        return float(my["reward"](completion)), exact_reward(completion, problem)[1]
     paid("7", {"problem": "3+4=", "answer": "7"})
     rows, _ = trained([*ONE_DIGIT, "--prompts-per-step", "16", "--lr", "2e-3", "--steps", "30"], paid)
     reward, form, right = (sum(row[key] for row in rows[-3:]) / 3 for key in ("reward", "format", "accuracy"))
@@ -311,7 +314,7 @@ def collapse(my):
 
 
 def deadly_rate(my, seeds=(0, 1, 2)):
-    """`lives` and `dies`: two learning rates, dies at most 20 times lives, between which GRPO on --task one-digit
+    """`lives` and `dies`: two learning rates, dies at most 20 times lives, between which GRPO on the same task
     breaks. After 30 steps (32 problems x 16 completions; 5 steps of warm-up, then a cosine down to a tenth) training at
     `lives` must have got 18 % of the held-out answers right with every seed, and at `dies` no more than 15 % with any
     (10 % is luck). Look at the entropy."""
