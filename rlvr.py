@@ -55,7 +55,7 @@ def compute_grpo_loss(model, tokenizer, prompt, ground_truth, device=None, num_r
         return {"loss": 0.0, "loss_tensor": None, **group}
 
     # Log-prob of each completion: the sum over its tokens. Token t+1 is predicted at t.
-    logp = model(rollouts.ids[:, :-1]).float().log_softmax(-1)                            # (G, T-1, V)
+    logp = model(rollouts.ids[:, :-1]).float().log_softmax(-1)                         # (G, T-1, V)
     logp = logp.gather(2, rollouts.ids[:, 1:, None]).squeeze(2) * rollouts.mask           # (G, T-1)
 
     # Policy gradient: what is above the mean becomes likelier, what is below it less likely.
@@ -118,7 +118,7 @@ def choose(logits, uniforms, temperature=1.0, top_p=1.0, top_k=0):
         probs = logp.exp()
         if top_k or top_p < 1.0:
             ranked, order = probs.sort(-1, descending=True)
-            drop = ranked.cumsum(-1) - ranked >= top_p       # mass before this token; the first stays
+            drop = ranked.cumsum(-1) - ranked >= top_p     # mass before this token; the first stays
             drop[:, top_k or drop.size(1):] = True
             probs = probs.masked_fill(drop.gather(-1, order.argsort(-1)), 0.0)
         cdf = probs.cumsum(-1)                               # the first token with cdf > u
@@ -137,7 +137,7 @@ def decode(model, token, cache, uniforms, settings):
 
 
 CACHE_BUCKET = 64           # slots; the cache starts with a multiple and doubles when it is full
-PATIENCE = {"cpu": 1}       # steps between looks for finished rows; 8 where one waits for the device
+PATIENCE = {"cpu": 1}      # steps between looks for finished rows; 8 where one waits for the device
 
 
 @torch.no_grad()
@@ -289,17 +289,17 @@ def token_logprobs(model, ids, temperature=1.0, mask=None, return_entropy=False,
     mask: where it is 0 nothing is computed, and the result is 0. return_entropy: also the entropies,
     without gradient. In chunks, made again on the way back: 8 x 1024 rows of Qwen3's logits are 5 GB.
     """
-    targets = ids[:, 1:]                                            # (B, T-1) token t+1 is predicted at t
+    targets = ids[:, 1:]                                      # (B, T-1) token t+1 is predicted at t
     chosen = torch.ones_like(targets, dtype=torch.bool) if mask is None else mask.bool()
     V = model.config.num_tokens
 
-    def chunk_logprobs(hidden, weight, target):                     # (N, C), (V, C), (N,) -> (N,), (N,)
+    def chunk_logprobs(hidden, weight, target):                 # (N, C), (V, C), (N,) -> (N,), (N,)
         logp = (F.linear(hidden, weight).float() / temperature).log_softmax(-1)
         with torch.no_grad():
             entropy = -(logp.exp() * logp).sum(-1)
         return logp.gather(1, target[:, None]).squeeze(1), entropy
 
-    def head(hidden, weight):                                       # (B, T-1, C), (V, C) -> (N,), (N,)
+    def head(hidden, weight):                                    # (B, T-1, C), (V, C) -> (N,), (N,)
         size = max(1, chunk_elements // V)
         chunks = [checkpoint(chunk_logprobs, part, weight[:V], target, use_reentrant=False)
                   for part, target in zip(hidden[chosen].split(size), targets[chosen].split(size))]

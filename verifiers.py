@@ -18,17 +18,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-# ---- 1. Extract: the last box of a completion ------------------------------------------------------------------------
+# ---- 1. Extract: the last box of a completion ----------------------------------------------------
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
-_BRACE = re.compile(r"\\.|[{}]", re.S)                      # \\. swallows \{ and \}: they are content, not braces
+_BRACE = re.compile(r"\\.|[{}]", re.S)        # \\. swallows \{ and \}: they are content, not braces
 
 
 def extract_boxed_answer(text: str) -> str | None:
-    r"""The content of the last \boxed{...} or \fbox{...} or None. Linear in len(text).
-
-    A malformed *last* box is no answer even when an earlier one was right: `\boxed{5} ... \boxed{7` gives None.
-    Falling back to the earlier box would reward a policy for boxing every candidate on its way.
-    """
+    r"""The content of the last \boxed{...} or \fbox{...} or None. Linear in len(text). A malformed *last* box is no
+    answer even if an earlier one was right: to fall back to that would pay a policy for boxing all it tries."""
     last = None
     for last in _BOX.finditer(text if isinstance(text, str) else ""):
         pass
@@ -42,26 +39,25 @@ def extract_boxed_answer(text: str) -> str | None:
     return None
 
 
-# ---- 2. The ladder ---------------------------------------------------------------------------------------------------
+# ---- 2. The ladder -------------------------------------------------------------------------------
 MAX_CHARS = 1500          # longer answers are compared as strings only
 _DECIMAL = re.compile(r"-?(?:[0-9]{1,1000}(?:\.[0-9]{1,1000})?|\.[0-9]{1,1000})").fullmatch
 _NAN = re.compile(r"(?<![a-z])nan(?![a-z])", re.I).search
 _RUNGS = {"{": "list or set", "(": "tuple or interval", "[": "interval", r"\cup": "union"}
 
 
-def grade_answer(predicted: str, ground_truth: str) -> bool:
-    r"""Is `predicted` the same answer as `ground_truth`?  Never raises, never hangs, always the same verdict.
+# Two answers are equal when a mathematician who reads only the two strings would say that they denote the same object:
+#   decimals            0.5 is 1/2; 0.33 is not 1/3, which takes 12 digits or more
+#   percent, money,     dropped with every other unit: 50\% is 50 (and so not 0.5), 90^\circ is 90, 5\text{ cm} is 5;
+#   degrees, units      but 5 cm is not 5 km, nor 2 thirds 2; a degree counts only inside a function: \sin 30^\circ
+#   x = 5               is 5; but x + y = 5 is not, and a free letter never equals a number
+#   order               (1, 2) has one, lists and \{1, 2\} have none; (0, 1) is not [0, 1]; x > 2 is (2, \infty)
+#   2\frac13            is a mixed number; \frac123 is (1/2)3, as in TeX; x^10 and \sqrt10 are what was meant
+#   \log                has base 10; 52_8 is a number in base 8; letters and roots stand for real numbers
+#   \angle ABC, \pmod   what is not understood is compared as a name, letter by letter
 
-    Equal when a mathematician who reads only the two strings would say that they denote the same object. Debatable:
-    decimals            0.5 is 1/2; 0.33 is not 1/3, which takes 12 digits or more
-    percent, money,     dropped with every other unit: 50\% is 50 (and so not 0.5), 90^\circ is 90, 5\text{ cm} is 5;
-    degrees, units      but 5 cm is not 5 km, nor 2 thirds 2; a degree counts only inside a function: \sin 30^\circ
-    x = 5               is 5; but x + y = 5 is not, and a free letter never equals a number
-    order               (1, 2) has one, lists and \{1, 2\} have none; (0, 1) is not [0, 1]; x > 2 is (2, \infty)
-    2\frac13            is a mixed number; \frac123 is (1/2)3, as in TeX; x^10 and \sqrt10 are what was meant
-    \log                has base 10; 52_8 is a number in base 8; letters and roots stand for real numbers
-    \angle ABC, \pmod   what is not understood is compared as a name, letter by letter
-    """
+def grade_answer(predicted: str, ground_truth: str) -> bool:
+    """Is `predicted` the same answer as `ground_truth`?  Never raises, never hangs, always the same verdict."""
     try:
         return explain_grade(predicted, ground_truth)[0]
     except Exception:                # a last net, say for a caller whose stack is nearly full: rewards must not raise
@@ -69,11 +65,8 @@ def grade_answer(predicted: str, ground_truth: str) -> bool:
 
 
 def explain_grade(predicted: str, ground_truth: str) -> tuple[bool, str, str, str]:
-    """-> (verdict, the rung that decided, normalised prediction, normalised ground truth). The only code path.
-
-    Cheapest rung first: each exists because right answers fall off the one above. Where values were compared, the rung
-    is the kind of the ground truth: "number", "list or set", "matrix" ...
-    """
+    """-> (verdict, the rung that decided, normalised prediction, normalised ground truth). The only code path. Cheapest
+    rung first: each exists because right answers fall off the one above."""
     if not (isinstance(predicted, str) and isinstance(ground_truth, str)):
         return False, "no answer", "", ""
     pred, gold = predicted.strip(), ground_truth.strip()
@@ -81,7 +74,7 @@ def explain_grade(predicted: str, ground_truth: str) -> tuple[bool, str, str, st
         return False, "no answer", pred, gold
     if pred == gold:                                                 # the textbook's rung
         return True, "string", pred, gold
-    if _DECIMAL(pred) and _DECIMAL(gold):                            # 0.50 and .5; as floats 2^53 + 1 would be 2^53
+    if _DECIMAL(pred) and _DECIMAL(gold):            # 0.50 and .5; as floats 2^53 + 1 would be 2^53
         return Fraction(pred) == Fraction(gold), "decimal", pred, gold
     if max(len(pred), len(gold)) > MAX_CHARS:
         return False, "too long", pred, gold
@@ -96,7 +89,7 @@ def explain_grade(predicted: str, ground_truth: str) -> tuple[bool, str, str, st
         return False, "unreadable", *shown
 
 
-# ---- 3. Verifiers: completion and truth in, named scores out ---------------------------------------------------------
+# ---- 3. Verifiers: completion and truth in, named scores out -------------------------------------
 
 def reward_rlvr(response: str, ground_truth: str) -> float:
     """The chapter's whole reward: 1.0 if the last boxed answer is right, 0.0 if wrong or missing."""
@@ -116,11 +109,8 @@ def split_tags(rollout: str) -> tuple[str, str] | None:
 
 
 def verify_math(rollout: str, truth: str) -> dict:
-    r"""format: 1.0 if the tags are in order; answer: 1.0 if the last box inside <answer> is right.
-
-    "<think>2+2=4</think><answer>\boxed{4}</answer>" with "4": format 1.0, answer 1.0, extracted "4".
-    Without the tags nothing is extracted, so a bare right answer earns nothing.
-    """
+    r"""format: 1.0 if the tags are in order; answer: 1.0 if the last box inside <answer> is right. Without
+    the tags nothing is extracted. <think>2+2=4</think><answer>\boxed{4}</answer> with 4: 1.0, 1.0, "4"."""
     tags = split_tags(rollout)
     extracted = extract_boxed_answer(tags[1]) if tags else None
     right = extracted is not None and grade_answer(extracted, truth)
@@ -155,7 +145,7 @@ def verify_code(code: str, tests: list[str], timeout: float = 2.0, memory_mb: in
             "why": [verdict["why"] for verdict in verdicts]}
 
 
-# ---- 4. Rewards: scores in, one number out ---------------------------------------------------------------------------
+# ---- 4. Rewards: scores in, one number out -------------------------------------------------------
 # A reward is a function (completion, problem) -> (number, parts). problem has the columns of the data
 # and, in training, "step". Of the parts, "accuracy" (0 to 1) is what an evaluation counts, "answered"
 # says that there was an answer; all are logged as means. What was cut off earns 0, whatever it is.
@@ -194,9 +184,16 @@ def tagged_reward(completion, problem):
     return aggregate(out, MATH_RULES), parts
 
 
+def exact_reward(completion, problem):
+    """1 if the whole completion is the answer, for a model too small for markup; format: its digits."""
+    text, answer = completion.strip(), problem["answer"]
+    right, form = float(text == answer), float(text.isdigit() and len(text) == len(answer))
+    return right, {"accuracy": right, "answered": float(text != ""), "format": form}
+
+
 # By white space, as the chapter; but a Chinese character is one, and so are 16 characters on end.
 WORD = re.compile(r"[\u3040-\u9fff]|[^\s\u3040-\u9fff]{1,16}")
-_SCRIPTS = [re.compile(letters) for letters in (            # Latin without x and \frac; Han and kana; ..
+_SCRIPTS = [re.compile(letters) for letters in (       # Latin without x and \frac; Han and kana; ..
     r"(?<![A-Za-z\\])[A-Za-z]{2,}", "[\u3040-\u30ff\u3400-\u9fff]", "[\uac00-\ud7af]", "[\u0400-\u04ff]",
     "[\u0600-\u06ff]")]                                     # .. Hangul, Cyrillic, Arabic
 _ANNOUNCING = set("the so thus hence therefore final answer result value is are equals must be it "
@@ -281,7 +278,7 @@ def code_reward(response, problem):
     return aggregate({"frac": max(0.0, (out["frac"] - least) / (1 - least))}, CODE_RULES), parts
 
 
-REWARDS = {"boxed": boxed_reward, "tagged": tagged_reward, "code": code_reward,
+REWARDS = {"boxed": boxed_reward, "tagged": tagged_reward, "exact": exact_reward, "code": code_reward,
            "r1-zero": ReasoningReward(w_lang=0.0, w_ramble=0.0).reward, "r1": ReasoningReward().reward}
 
 
@@ -289,7 +286,7 @@ def get_reward(spec: str):
     return find(spec, REWARDS, "reward")
 
 
-# ---- 5. Tasks: problems, the sentence that asks for the answer, and the reward that reads it -------------------------
+# ---- 5. Tasks: problems, the sentence that asks for the answer, and the reward that reads it -----
 
 @dataclass
 class Task:
@@ -298,7 +295,7 @@ class Task:
     name: str
     train: list[dict]
     test: list[dict]               # never trained on
-    instruction: str               # a format string with {problem}; it asks for what the reward reads
+    instruction: str             # a format string with {problem}; it asks for what the reward reads
     reward: Callable[[str, dict], tuple[float, dict]]
     note: str = ""                 # where the problems come from, printed at the start
     stops: tuple = ()              # texts that end a completion, for base models
@@ -335,8 +332,14 @@ def arithmetic(train_size=10_000, test_size=500, seed=0) -> Task:
         split, size = (test, test_size) if held_out(problem) else (train, train_size)
         if len(split) < size:
             split[problem["problem"]] = problem              # drawn again, it is no new problem
-    note = "synthetic; train and test split by a hash"
-    return Task("arithmetic", [*train.values()], [*test.values()], "{problem}", tagged_reward, note)
+    return Task("arithmetic", [*train.values()], [*test.values()], "{problem}", tagged_reward, "split by a hash")
+
+
+def one_digit() -> Task:
+    """a+b modulo 10, tested on what it trains on: not to generalise, but to see that selection alone
+    can find, from random weights, first the form of an answer and then the answers."""
+    problems = [{"problem": f"{a}+{b}=", "answer": str((a + b) % 10)} for a in range(10) for b in range(10)]
+    return Task("one-digit", problems, problems, "{problem}", exact_reward, "a+b modulo 10; tested on the same")
 
 
 def math500() -> Task:
@@ -352,7 +355,7 @@ def math_task() -> Task:
     return Task("math", train, test, BOXED, boxed_reward, "MATH without MATH-500; tested on MATH-500")
 
 
-TASKS = {"arithmetic": arithmetic, "math": math_task, "math500": math500}
+TASKS = {"arithmetic": arithmetic, "one-digit": one_digit, "math": math_task, "math500": math500}
 
 
 def _file_task(path):
@@ -378,12 +381,12 @@ def get_task(spec: str, prompt: str | None = None, stops=()) -> Task:
         raise DataError(f"task {spec}: the function returns {type(task).__name__}, not verifiers.Task")
     if prompt is not None and "{problem}" not in prompt:
         raise DataError("a prompt needs {problem} where the problem goes, as in 'Question: {problem}\\nAnswer:'")
-    if prompt is not None:                                   # other braces, as of \boxed{}, stay braces
+    if prompt is not None:                               # other braces, as of \boxed{}, stay braces
         prompt = prompt.replace("{", "{{").replace("}", "}}").replace("{{problem}}", "{problem}")
     return replace(task, instruction=prompt or task.instruction, stops=tuple(stops) or task.stops)
 
 
-# ---- Appendix A. Equal by value --------------------------------------------------------------------------------------
+# ---- Appendix A. Equal by value ------------------------------------------------------------------
 # What is graded equal is paid, so a policy looks for two different things that meet here. Three rules keep it out: what
 # cannot be read for certain equals nothing; what is not known is a name, with all that follows it; what digits cannot
 # hold has no value. Nothing of an answer is evaluated by Python or sympy; sizes are checked before numbers are formed.
@@ -535,7 +538,7 @@ def _float(x, limit=LONG):  # Fraction + mpf would silently drop to 53 bits
         raise OverflowError("too long to be rounded: \\pi(1 + 10^{-250})")
     return _mp.mpf(x.numerator) / x.denominator if isinstance(x, Fraction) else x
 
-def _power(base, exponent):                              # \sqrt[3]{-8} is -2; sizes are checked before
+def _power(base, exponent):                           # \sqrt[3]{-8} is -2; sizes are checked before
     if base == 0:
         return Fraction(0) if exponent > 0 else None
     if not isinstance(exponent, Fraction) or _bits(exponent) > 17:
@@ -815,10 +818,10 @@ class _Parser:
         if exponent == constant(-1) and name in _TRIG:
             name, exponent = "arc" + name, None
         start = self.i
-        value = self.expression(_LEVEL["^" if self.next in ("(", "[", "{") else "*"])       # \sin(2x) y
+        value = self.expression(_LEVEL["^" if self.next in ("(", "[", "{") else "*"])   # \sin(2x) y
         while self.tokens[start] not in ("(", "[", "{") and self.operator() == "*" and (
                 self.next[0] not in '*([|"' and self.next[1:] not in _FUNCTIONS):
-            value = self.combine("*", value, self.expression(_LEVEL["*"]))                  # \sin 2x \cos x
+            value = self.combine("*", value, self.expression(_LEVEL["*"]))          # \sin 2x \cos x
         if value.kind == "number" and value.unit == "deg":  # only here a degree is a number
             value = self.do("/", self.do("*", value, letter(r"\pi")), constant(180))._replace(unit="")
         value = self.do("ln" if base else name, value)
@@ -940,7 +943,7 @@ def _region(node):
     return Interval(*ends, node.kind == "(", node.closer == ")") if proper else None
 
 
-# ---- Appendix B. Running programs ------------------------------------------------------------------------------------
+# ---- Appendix B. Running programs ----------------------------------------------------------------
 # A model's program has to be run, and it will try everything that pays. Three questions, each asked by a hack:
 #     B.1  Who reports?          print("passed"); exit(0)             who reports on himself reports success
 #     B.2  What may cross?       an object that equals everything     and so does who is asked what he is equal to
@@ -971,7 +974,7 @@ import warnings
 from decimal import Decimal
 from fractions import Fraction
 
-# ---- B.1 Who reports? ------------------------------------------------------------------------------------------------
+# ---- B.1 Who reports? ----------------------------------------------------------------------------
 # The work is divided, and no process is told more than it needs:
 #     trainer  -- code, then test by test -->  judge  -- f, 3 -->  player           (and back: 9, then the verdict)
 # The player runs the program. For `assert f(3) == 9` the judge, which runs the test, sends it the call f(3), gets plain
@@ -999,7 +1002,7 @@ def _run_tests(code, tests, timeout, memory):
                     verdicts.append(_receive(judge))
                     if verdicts[-1]["over"] or time.monotonic() - began > left:
                         break
-                channel.shutdown(socket.SHUT_RDWR)       # to close is not enough if a fork has it, too
+                channel.shutdown(socket.SHUT_RDWR)    # to close is not enough if a fork has it, too
         except (_Gone, ConnectionError): # SIGALRM has ended the judge, as the time was over. Or somebody
             time.sleep(0.05)             # has killed the server, as poll can tell by now
             if began and _server.poll() is None:
@@ -1019,7 +1022,7 @@ def _connect():
     """A channel to a new judge, from the server, which is started where there is none."""
     global _server, _control
     ours, theirs = socket.socketpair()
-    with _locks[os.getpid()], theirs:                        # a fork finds that the server is not its child
+    with _locks[os.getpid()], theirs:                # a fork finds that the server is not its child
         if _server is None or _server.poll() is not None:
             with open(__file__, encoding="utf-8") as file:
                 text = file.read().partition("\n# ---- Appendix B")[2].partition("\n# ---- Appendix C")[0]
@@ -1077,7 +1080,7 @@ def _judge(trainer):
     # subtle: NotImplemented is true: who returns a string would pass `assert f(1).__lt__(41)`.
     warnings.filterwarnings("error", message="NotImplemented should not be used")
     set_timer = signal.setitimer
-    signal.setitimer = signal.alarm = signal.signal = lambda *_: None            # no test stops our clock
+    signal.setitimer = signal.alarm = signal.signal = lambda *_: None      # no test stops our clock
     test, seconds = None, max(0.5, program["limit"])
     while True:                                          # until the trainer is gone
         verdict = {"passed": False, "over": False}       # over: no other test can have this player
@@ -1100,7 +1103,7 @@ def _run_test(test, line):
     line.asked.clear()
     scope = _Scope(__name__="__main__")
     scope.test, scope.line = test, line
-    sys.modules["solution"] = solution = types.ModuleType("solution")            # from solution import f
+    sys.modules["solution"] = solution = types.ModuleType("solution")       # from solution import f
     solution.__getattr__ = lambda name: line.ask("look_up", name) if name[:2] != "__" else getattr(None, name)
     exec(compile(test["text"], "<test>", "exec"), scope)
     for name, value in list(scope.items()):              # as pytest does; not if the test calls it
@@ -1127,7 +1130,7 @@ def _play(channel, program):
     os.dup2(channel.fileno(), 0)
     os.closerange(3, 2**16)                              # 1 and 2 are /dev/null
     sys.stdin = None
-    sys.modules["solution"] = types.ModuleType("solution")       # where dataclasses look their module up
+    sys.modules["solution"] = types.ModuleType("solution")  # where dataclasses look their module up
     line = _Line(socket.socket(fileno=0).makefile("rwb"), _OPERATIONS)
     _confine(program["memory"], program["left"])
     while True:
@@ -1170,7 +1173,7 @@ def _read_tests(tests):
     return [{**test, "own": [*own], "missing": [*{*test["free"]} - asked]} for test in todo]
 
 
-# ---- B.2 What may cross? ---------------------------------------------------------------------------------------------
+# ---- B.2 What may cross? -------------------------------------------------------------------------
 # An object that equals everything passes every comparison. So objects stay where they are: plain data crosses, as JSON
 # (pickle and marshal run code where they are read); of the rest the other end gets a reference that equals nothing.
 
@@ -1230,7 +1233,7 @@ class _Line:
                 own = value.__mro__[:value.__mro__.index(base)]
                 self.objects |= {id(kind): kind for kind in own}
                 return {"type": [base.__name__, *map(id, own)]}
-        self.objects[id(value)] = value                  # it lives as long as the line, so the id stays its own
+        self.objects[id(value)] = value      # it lives as long as the line, so the id stays its own
         return {"mine": id(value)}
 
     def unpack(self, data):
@@ -1323,7 +1326,7 @@ _OPERATIONS = {**_LENT, "eq": operator.eq, "getattr": getattr, "isinstance": isi
                **{name: _forward(name) for name in _ALONE + _AMONG_THEM}}
 
 
-# ---- B.3 What may it touch? ------------------------------------------------------------------------------------------
+# ---- B.3 What may it touch? ----------------------------------------------------------------------
 # os.kill(trainer, 9), open(dataset): a program that cannot forge the verdict may end the run, or read the answers. So
 # judge and player give up, for good, everything but computing, threads, time and asyncio: the kernel refuses all other
 # system calls. Three remain in one form only: threads, no processes or namespaces; pairs of streams, as a datagram can
@@ -1348,7 +1351,7 @@ def _filter():
     seccomp = ctypes.CDLL("libseccomp.so.2")
     seccomp.seccomp_init.restype = ctypes.c_void_p
     rules = ctypes.c_void_p(seccomp.seccomp_init(not_permitted))
-    for name in [*_ALLOWED, *_CONDITIONS, "clone3"]:     # clone3 hides its flags: clone will be used
+    for name in [*_ALLOWED, *_CONDITIONS, "clone3"]:    # clone3 hides its flags: clone will be used
         argument, mask, value = _CONDITIONS.get(name, (0, 0, 0))
         condition = struct.pack("IiQQ", argument, masked_equal, mask, value)
         number = seccomp.seccomp_syscall_resolve_name(name.encode())
@@ -1365,7 +1368,7 @@ def _confine(memory, seconds):
     with contextlib.suppress(OSError):
         memory += int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)      # PR_SET_PDEATHSIG: end with the parent
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG: end with the parent
         seccomp, rules = _filter()
         return seccomp.seccomp_load(rules) == 0
     return False
@@ -1377,13 +1380,13 @@ def _take_core():
     import fcntl
     with contextlib.suppress(OSError):                   # no place for files: no turns
         file = os.open(f"/tmp/rlvr-cores-{os.getuid()}", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
-        for again in range(_CORES + 1):                  # look for a free one, then queue for the first
+        for again in range(_CORES + 1):              # look for a free one, then queue for the first
             with contextlib.suppress(BlockingIOError, PermissionError):
                 how = fcntl.LOCK_EX | fcntl.LOCK_NB * (again < _CORES)
                 return fcntl.lockf(file, how, 1, (os.getpid() + again) % _CORES)
 
 
-# ---- Appendix C. Files: of problems, and of your own functions -------------------------------------
+# ---- Appendix C. Files: of problems, and of your own functions -----------------------------------
 import difflib
 import gzip
 import importlib
@@ -1469,9 +1472,8 @@ def hub_problems(name: str, *patterns) -> list[dict]:
     try:
         folder = Path(snapshot_download(name, repo_type="dataset", allow_patterns=patterns))
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0][:200]
-        raise DataError(f"{name}: cannot be fetched from the hub ({reason}). Check the network, HF_ENDPOINT and "
-                        "HF_HUB_OFFLINE, or pass a file as --task") from error
+        raise DataError(f"{name}: cannot be fetched from the hub ({str(error).strip()[:200]}). Check the network, "
+                        "HF_ENDPOINT and HF_HUB_OFFLINE, or pass a file as --task") from error
     files = [file for pattern in patterns for file in folder.rglob(pattern) if file.is_file()]
     if not files:
         raise DataError(f"{name}: holds no {' or '.join(patterns)}; convert what it holds and pass it as --task")

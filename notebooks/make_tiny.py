@@ -27,8 +27,7 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
-import rewards  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import verifiers  # noqa: E402
 from model import Config, ModelError, Qwen3, Tokenizer, save  # noqa: E402
 from rlvr import sample  # noqa: E402
@@ -38,7 +37,7 @@ from rlvr import sample  # noqa: E402
 SYMBOLS = {"arithmetic": [*"0123456789+-*=;,. ", "<think>", "</think>", "<answer>", "</answer>", "\\boxed{", "}",
                           "let ", "me ", "think ", "wait ", "hmm ", "so ", *"加减得先再"],
            "one-digit": [*"0123456789+="]}
-TASKS = {"arithmetic": verifiers.arithmetic, "one-digit": rewards.one_digit}
+TASKS = {"arithmetic": verifiers.arithmetic, "one-digit": verifiers.one_digit}
 
 
 def tiny_config(vocab_size, eos_token_id):

@@ -46,6 +46,7 @@ from verifiers import (  # noqa: E402
     boxed_reward,
     code_reward,
     derivation,
+    exact_reward,
     explain_grade,
     extract_boxed_answer,
     extract_code,
@@ -353,13 +354,6 @@ def check_tests(problems: list[dict], timeout: float = 1.0) -> list[dict]:
     return [check(problem["tests"]) for problem in problems]
 
 
-def exact_reward(completion, problem):
-    """1 if the whole completion is the answer, for a model too small for markup; format: its digits."""
-    text, answer = completion.strip(), problem["answer"]
-    right, form = float(text == answer), float(text.isdigit() and len(text) == len(answer))
-    return right, {"accuracy": right, "answered": float(text != ""), "format": form}
-
-
 _MAIN, _FORMAL = {"accuracy", "answer", "correctness", "tests", "frac"}, {"format", "structure", "think_length"}
 
 
@@ -652,10 +646,3 @@ def _download(url, name, sha256) -> Path:
         except (OSError, RuntimeError) as error:           # RuntimeError: the hash is not the expected one
             raise DataError(f"{url}: cannot be fetched ({error}). Fetch it yourself and pass it as --task") from error
     return path
-
-
-def one_digit() -> Task:
-    """a+b modulo 10, tested on what it trains on: not to generalise, but to see that selection alone
-    can find, from random weights, first the form of an answer and then the answers."""
-    problems = [{"problem": f"{a}+{b}=", "answer": str((a + b) % 10)} for a in range(10) for b in range(10)]
-    return Task("one-digit", problems, problems, "{problem}", exact_reward, "a+b modulo 10; tested on the same")
