@@ -33,7 +33,7 @@ import train  # noqa: E402
 import verifiers  # noqa: E402
 from eval import read_rows  # noqa: E402
 from model import Qwen3  # noqa: E402
-from rewards import check_tests, check_weights, earnable, exact_reward  # noqa: E402
+from rewards import check_tests, check_weights, earnable  # noqa: E402
 from rlvr import choose, group_advantages, row_uniforms, sample  # noqa: E402
 
 
@@ -266,9 +266,6 @@ def alarm(my):
 
 # ---- Training --------------------------------------------------------------------------------------------------------
 
-DIGITS = str(ROOT / "notebooks" / "rewards.py") + ":one_digit"
-
-
 def trained(flags, reward=None, seed=0):
     """Train a tiny model with these flags -> (the rows of its log, the number of completions). Without --model it starts
     from random weights that know digits."""
@@ -293,16 +290,16 @@ def trained(flags, reward=None, seed=0):
         return read_rows(Path(folder, "run", "metrics.jsonl")), count
 
 
-ONE_DIGIT = ["--task", DIGITS, "--prompts-per-step", "32", "--num-samples", "16", "--max-new-tokens", "4",
+ONE_DIGIT = ["--task", "one-digit", "--prompts-per-step", "32", "--num-samples", "16", "--max-new-tokens", "4",
              "--micro-batch-tokens", "16384", "--eval-problems", "100", "--eval-every", "1000"]
 
 
 def collapse(my):
-    """`reward(completion)`, which sees no truth: trained on it for 30 steps, the model of rewards.py:one_digit (a+b modulo
+    """`reward(completion)`, which sees no truth: trained on it for 30 steps, the model of --task one-digit (a+b modulo
     10, answered by one digit) must end happy and useless: mean reward at least 0.9, form right in at least 90 % of the
     completions, but no more than 20 % of the answers right. That is the collapse to the form."""
     def paid(completion, problem):
-        return float(my["reward"](completion)), exact_reward(completion, problem)[1]
+        return float(my["reward"](completion)), verifiers.exact_reward(completion, problem)[1]
     paid("7", {"problem": "3+4=", "answer": "7"})
     rows, _ = trained([*ONE_DIGIT, "--prompts-per-step", "16", "--lr", "2e-3", "--steps", "30"], paid)
     reward, form, right = (sum(row[key] for row in rows[-3:]) / 3 for key in ("reward", "format", "accuracy"))

@@ -20,9 +20,6 @@ from eval import evaluate, wilson_interval
 from evaluation import check_verifier, majority, majority_at_k, overlap, regrade
 from measure import few_shot
 
-DIGITS = str(ROOT / "notebooks" / "rewards.py") + ":one_digit"
-
-
 def said(answer, truth="0.5", **parts):
     """A record of a completion that boxes `answer`; None: no box."""
     completion = "I do not know" if answer is None else f"so \\boxed{{{answer}}}"
@@ -184,7 +181,7 @@ def test_overlap_finds_copies_and_variants(capsys):
              {"problem": "1+12"}]
     assert overlap(there, asked) == {"exact": {0: 1}, "near": {2: 2}}
     assert overlap(there[:1], asked) == {"exact": {}, "near": {}}
-    evaluation.main(["overlap", DIGITS])
+    evaluation.main(["overlap", "one-digit"])
     assert capsys.readouterr().out.startswith("of 100 test problems 100 are in the training data")
 
 
@@ -200,7 +197,7 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path, base, caps
     """Killed while it wrote the second sample of problem 10: that problem is made anew, 20 remain."""
     monkeypatch.setattr(measure, "SAVE_EVERY", 8)
     out = tmp_path / "e.jsonl"
-    flags = ["measure", base, "--task", DIGITS, "--problems", "30", "--num-samples", "2",
+    flags = ["measure", base, "--task", "one-digit", "--problems", "30", "--num-samples", "2",
              "--max-new-tokens", "4", "--k", "1", "2", "--out", str(out)]
     evaluation.main(flags)
     whole, table = out.read_text(), capsys.readouterr().out
@@ -216,12 +213,12 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path, base, caps
     with pytest.raises(verifiers.DataError, match="another evaluation of .*: seed differ"):
         evaluation.main([*flags, "--seed", "1"])
     header = json.loads(lines[0])["header"]
-    assert header["reward"] == "notebooks/rewards.py:exact_reward" and header.keys() >= {
+    assert header["reward"] == "exact" and header.keys() >= {
         "weights", "git", "dtype", "device", "template", "grader", "seed", "task", "temperature", "max_new_tokens"}
 
 
 def test_it_says_what_eval_says(base, capsys):
-    flags = [base, "--task", DIGITS, "--problems", "20", "--num-samples", "2", "--max-new-tokens", "4"]
+    flags = [base, "--task", "one-digit", "--problems", "20", "--num-samples", "2", "--max-new-tokens", "4"]
     core.main(flags)
     expected = [line for line in capsys.readouterr().out.splitlines() if " greedy " in line or " sampled " in line]
     evaluation.main(["measure", *flags])
@@ -230,7 +227,7 @@ def test_it_says_what_eval_says(base, capsys):
 
 
 def test_few_shot_adds_a_row_and_a_comparison(base, capsys):
-    evaluation.main(["few-shot", base, "--task", DIGITS, "--problems", "5", "--max-new-tokens", "4",
+    evaluation.main(["few-shot", base, "--task", "one-digit", "--problems", "5", "--max-new-tokens", "4",
                      "--shots", "2"])
     table = capsys.readouterr().out
     assert "base 2-shot" in table and table.count("difference") == 2
@@ -241,7 +238,7 @@ def test_two_processes_give_the_same_numbers(tmp_path, base):
     for launch in ([], ["-m", "torch.distributed.run", "--nproc-per-node", "2"]):
         out = tmp_path / f"{len(launch)}.jsonl"
         script, flags = str(ROOT / "notebooks" / "evaluation.py"), ["--num-samples", "3", "--max-new-tokens", "4"]
-        ran = subprocess.run([sys.executable, *launch, script, "measure", base, "--task", DIGITS, "--problems",
+        ran = subprocess.run([sys.executable, *launch, script, "measure", base, "--task", "one-digit", "--problems",
                               "31", *flags, "--k", "1", "3", "--out", str(out)], capture_output=True, text=True)
         assert ran.returncode == 0, ran.stderr
         texts.append((ran.stdout, out.read_text()))
@@ -257,7 +254,7 @@ def test_presets_are_those_of_the_model_card():
 
 def test_a_preset_has_no_greedy_row(base, capsys, monkeypatch):
     monkeypatch.setitem(measure.PRESETS, "thinking", "--temperature 0.6 --max-new-tokens 4")
-    evaluation.main(["measure", base, "--task", DIGITS, "--problems", "5", "--preset", "thinking"])
+    evaluation.main(["measure", base, "--task", "one-digit", "--problems", "5", "--preset", "thinking"])
     table = capsys.readouterr().out
     assert " sampled " in table and " greedy " not in table
 
@@ -270,7 +267,7 @@ def run(tmp_path_factory, base):
     folder = tmp_path_factory.mktemp("runs")
     (folder / "even_reward.py").write_text("def even(completion, problem):\n"
                                            "    return float(len(completion) % 2), {}\n")
-    train.main(["--model", base, "--task", DIGITS, "--device", "cpu", "--prompts-per-step", "4", "--num-samples",
+    train.main(["--model", base, "--task", "one-digit", "--device", "cpu", "--prompts-per-step", "4", "--num-samples",
                 "4", "--steps", "2", "--max-new-tokens", "20", "--eval-problems", "5", "--runs", str(folder), "--name",
                 "r", "--reward", f"{folder / 'even_reward.py'}:even"])
     return folder / "r"

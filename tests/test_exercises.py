@@ -92,7 +92,7 @@ NEARLY = [
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """One seed for the training exercises, and one-digit in place of arithmetic, which takes longer."""
-    digits = ("--task", exercises.DIGITS, "--prompts-per-step", "16", "--num-samples", "16", "--max-new-tokens", "4")
+    digits = ("--task", "one-digit", "--prompts-per-step", "16", "--num-samples", "16", "--max-new-tokens", "4")
     monkeypatch.setattr(exercises.deadly_rate, "__defaults__", ((0,),))
     monkeypatch.setattr(exercises.beat_the_default, "__defaults__", ((0,), digits, 0.05))
     monkeypatch.setattr(exercises, "BUDGET", 5120)

@@ -17,7 +17,6 @@ from conftest import ROOT
 from rlvr import (Rollouts, group_advantages, kl_penalty, loss_weights, policy_loss, sample, token_logprobs,
                   update_gradients)
 
-DIGITS = str(ROOT / "notebooks" / "rewards.py") + ":one_digit"
 V = f"{ROOT / 'notebooks' / 'variants.py'}:"
 LOSSES = {"ppo": policy_loss, "gspo": variants.gspo, "cispo": variants.cispo,
           "reinforce": variants.reinforce}
@@ -402,7 +401,7 @@ def base(tmp_path_factory):
     (folder / "odd_rewards.py").write_text(OWN)
     make_tiny.make(0, folder / "base", "one-digit", steps=0)
     own = f"{folder / 'odd_rewards.py'}:"
-    return ["--model", str(folder / "base"), "--task", DIGITS, "--device", "cpu", "--prompts-per-step", "4",
+    return ["--model", str(folder / "base"), "--task", "one-digit", "--device", "cpu", "--prompts-per-step", "4",
             "--num-samples", "4", "--max-new-tokens", "20", "--eval-problems", "10", "--eval-every", "100"], own
 
 
