@@ -32,8 +32,8 @@ from verifiers import ReasoningReward
 reward = ReasoningReward(w_len=0.1, w_ramble=1.0, needs_tags=False)
 """,
     4: """
-from sympy import Rational, sqrt
-truth, answer = sqrt(2), (1 + Rational(1, 10**50)) * sqrt(2)
+from sympy import Add, pi
+truth, answer = 10**60 * pi, Add((10**60 - 1) * pi, pi, evaluate=False)
 """,
     5: """
 tests = ["assert is_leap(2400) is True", "assert is_leap(1996) is True", "assert is_leap(2000) == True",
