@@ -100,7 +100,8 @@ def measure_model(label, name, task, args):
     settings = ("num_samples", "temperature", "top_p", "top_k", "max_new_tokens", "seed")
     header = {"model": label, "weights": core.hash_of(*find(name).glob("*.safetensors")), "task": task.name,
               "data": hashlib.sha256(json.dumps(problems).encode()).hexdigest()[:12], "template": tokenizer.template,
-              "prompt": task.prompt(problems[0]), "stops": list(task.stops), "reward": args.reward or name_of(task.reward),
+              "prompt": task.prompt(problems[0]), "stops": list(task.stops),
+              "reward": args.reward or name_of(task.reward),
               "grader": core.hash_of(verifiers.__file__), "dtype": str(dtype), "device": device,
               "git": core.git_commit(), **{name: getattr(args, name) for name in settings}}
     saved, results = train.gather(reopen(args.out, header) if args.out and rank == 0 else []), {}
