@@ -4,8 +4,7 @@
                                                     with a CUDA GPU: Qwen3-0.6B-Base on MATH
     torchrun --nproc-per-node 8 train.py --fsdp     the same on 8 GPUs, each with an eighth of the model
 
-The loop is section 5, one function from pick to step; the rest can be skipped at first. Left out: tensor and
-pipeline parallelism, another sampling engine.
+The loop is section 5, one function from pick to step; the rest can be skipped on a first reading.
 """
 
 import argparse
@@ -42,7 +41,7 @@ from eval import append_rows, evaluate, git_commit, hash_of, located, read_rows,
 from model import ModelError, load, pick_device, save
 from rlvr import Rollouts, decode, group_advantages, policy_loss, update_gradients
 
-# ---- 1. Flags --------------------------------------------------------------------------------------
+# ---- 1. Flags ------------------------------------------------------------------------------------
 
 # What is not given: of a tiny model (a file of less than 16 MB), and of any other.
 TINY = dict(num_samples=16, max_new_tokens=80, lr=4e-4, micro_batch_tokens=2048, eval_every=25)
@@ -87,7 +86,7 @@ class Flags:
     device: str = None              # cpu, cuda or mps (default: the best there is)
 
 
-ANEW = {"steps", "device", "fsdp", "runs", "name", "resume"}       # what may differ when a run goes on
+ANEW = {"steps", "device", "fsdp", "runs", "name", "resume"}    # what may differ when a run goes on
 PATHS = ("model", "task", "reward", "pick", "advantage", "loss")   # may name files of the user's
 CHOICES = {"template": ["plain", "chat", "chat-nothink"], "device": ["cpu", "cuda", "mps"],
            "loss_norm": ["token", "sequence", "constant", "sum"]}
@@ -150,7 +149,7 @@ def saved_flags(parser, given):
     return {**flags, **here, "runs": runs, "name": run.name, "fsdp": False, "device": None}
 
 
-# ---- 2. Checkpoints --------------------------------------------------------------------------------
+# ---- 2. Checkpoints ------------------------------------------------------------------------------
 # No random state is saved: random numbers are functions of (seed, step, row). So a resumed run equals an uninterrupted
 # one bit for bit; on another number of processes, up to rounding. It unpickles: resume only what you trust.
 
@@ -170,7 +169,7 @@ def save_checkpoint(run, step, model, optimizer, memory):
         if first:
             parts = {file.name: hash_of(file) for file in partial.iterdir()}
             (partial / "progress.json").write_text(json.dumps({"step": step, "memory": memory, "parts": parts}))
-            shutil.rmtree(path, ignore_errors=True)     # one of the same step, which could not be read
+            shutil.rmtree(path, ignore_errors=True)  # one of the same step, which could not be read
             partial.rename(path)
             for old in sorted(folder.glob("step_*"))[:-2]:               # two are kept
                 shutil.rmtree(old)
@@ -196,7 +195,7 @@ def load_checkpoint(run, model, optimizer):
     return 0, {}
 
 
-# ---- 3. Log ----------------------------------------------------------------------------------------
+# ---- 3. Log --------------------------------------------------------------------------------------
 
 COLUMNS = [("step", "step", "5d"), ("reward", "reward", "6.3f"), ("acc", "accuracy", "5.2f"),
            ("solved", "solved", "6.2f"), ("mixed", "mixed", "5.2f"), ("length", "completion_length", "6.1f"),
@@ -237,7 +236,7 @@ def write_samples(run, step, problems, texts, rewards, advantages, rollouts, par
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-# ---- 4. Preflight ----------------------------------------------------------------------------------
+# ---- 4. Preflight --------------------------------------------------------------------------------
 
 class Stopped(Exception):
     """The run ends before its last step: the message says why, what is saved and how to go on."""
@@ -274,20 +273,19 @@ def preflight(model, tokenizer, task, flags):
     print(f"preflight: warning: {trouble} ({len(texts)} completions prove little, so the run goes on)")
 
 
-# ---- 5. The loop -----------------------------------------------------------------------------------
+# ---- 5. The loop ---------------------------------------------------------------------------------
 
 def every_problem(problems, step, memory, flags):
     """Which problems a step sees: a walk through a new random order of them in every epoch -> their indices."""
     P, N = flags.prompts_per_step, len(problems)
-    places = [divmod(i, N) for i in range((step - 1) * P, step * P)]               # (epoch, place in its order)
+    places = [divmod(i, N) for i in range((step - 1) * P, step * P)]   # (epoch, place in its order)
     orders = {epoch: random.Random(f"order {flags.seed} {epoch}").sample(range(N), N) for epoch, _ in places}
     return [orders[epoch][place] for epoch, place in places]
 
 
-# What --advantage, --loss and --pick may name. A function of your own has the same signature.
 ADVANTAGES = {"std": group_advantages, "none": functools.partial(group_advantages, scale="none")}
 LOSSES = {"ppo": policy_loss}
-PICKERS = {"all": every_problem}
+PICKERS = {"all": every_problem}                     # a function of your own has the same signature
 STOP_ASKED = []             # when Ctrl-C was pressed
 
 
@@ -297,10 +295,11 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
     functions: of --pick, --advantage, --loss. memory: {"visits": {index: a problem's last 3 mean accuracies}} and what
     a picker keeps there. Raises Stopped: after Ctrl-C, for --kl-cap, before what is no number can reach the weights.
     """
-    pick, advantage_of, loss = functions
+    (pick, advantage_of, loss), G = functions, flags.num_samples
+    (rank, world), visits = processes(), memory.setdefault("visits", {})
     decoding = torch.compile(decode, dynamic=True) if flags.compile else decode
-    G, (rank, world), visits = flags.num_samples, processes(), memory.setdefault("visits", {})
-    add_up = dist.all_reduce if world > 1 else lambda tensor: tensor
+    add_up = (lambda tensor: dist.all_reduce(tensor) or tensor) if world > 1 else lambda tensor: tensor
+    sample_and_judge = shared_roll_out if world > 1 else roll_out
 
     for step in range(log[-1]["step"] + 1, flags.steps + 1):
         if log[-1].get("drift", 0.0) > (flags.kl_cap or math.inf):
@@ -309,13 +308,14 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
         began = time.perf_counter()
         indices = pick(task.train, step, memory, flags)
         problems = [{**task.train[i], "step": step} for i in indices]
-        rollouts, texts, rewards, parts = shared_roll_out(
-            model, tokenizer, task, problems, G, flags.temperature, flags.max_new_tokens, flags.seed,
-            rows=[f"{step} {i}" for i in range(len(problems) * G)], label=f"step {step}", step=decoding)
+        with model.autocast():
+            rollouts, texts, rewards, parts = sample_and_judge(
+                model, tokenizer, task, problems, G, flags.temperature, flags.max_new_tokens, flags.seed,
+                rows=[f"{step} {i}" for i in range(len(problems) * G)], label=f"step {step}", step=decoding)
         sampled = time.perf_counter()
 
         # How much better than its group each of them is.
-        advantages = advantage_of(rewards, rollouts=rollouts, parts=parts, flags=flags)          # (P, G)
+        advantages = advantage_of(rewards, rollouts=rollouts, parts=parts, flags=flags)     # (P, G)
 
         # One update, or several on the same completions: then the first one's log-probs are pi_old.
         lr = flags.lr * min(1.0, step / 5) * (0.55 + 0.45 * math.cos(math.pi * step / flags.steps))
@@ -330,11 +330,11 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
             signal_there = stats["trained"] > 0 or flags.kl_coef > 0
             stats["grad_norm"] = clip_gradients(model) if signal_there else 0.0
             if not math.isfinite(stats["loss"] + stats["grad_norm"]):
-                save_checkpoint(run, step - 1, model, optimizer, memory)        # the last good weights
+                save_checkpoint(run, step - 1, model, optimizer, memory)     # the last good weights
                 torch.save({"rollouts": vars(rollouts), "advantages": advantages}, run / f"bad_batch_{rank}.pt")
                 raise Stopped(f"error: step {step} has loss {stats['loss']}, gradient norm {stats['grad_norm']}. The batch, "
                               f"and the weights before it, are saved in {run}. Try a lower --lr")
-            if signal_there:                    # subtle: else Adam's momentum would move the weights all the same
+            if signal_there:      # subtle: else Adam's momentum would move the weights all the same
                 optimizer.step()
             optimizer.zero_grad()
             updates.append(stats)
@@ -350,7 +350,7 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
         if step % flags.eval_every == 0 or step == flags.steps:
             row |= evaluate_both(model, tokenizer, task, flags, decoding)
             best = max((r["eval_sampled_accuracy"] for r in log[1:] if "eval_accuracy" in r), default=-1)
-            if row["eval_sampled_accuracy"] > best:             # the last model is not always the best
+            if row["eval_sampled_accuracy"] > best:          # the last model is not always the best
                 export(model, tokenizer, run / "best", flags)
             row["eval_seconds"] = time.perf_counter() - updated
         row |= {"drift": row["kl"] * row["completion_length"]} if "kl" in row else {}      # KL in nats a completion
@@ -360,7 +360,7 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
         if rank == 0:
             append_rows(run / "metrics.jsonl", [row])
             write_samples(run, step, problems, texts, rewards, advantages, rollouts, parts)
-        stopping = any(gather(STOP_ASKED[:1]))
+        stopping = any(gather(STOP_ASKED[:1]) if world > 1 else STOP_ASKED)
         drifted = row.get("drift", 0.0) > (flags.kl_cap or math.inf)
         if step % flags.save_every == 0 or step == flags.steps or stopping or drifted:
             save_checkpoint(run, step, model, optimizer, memory)
@@ -386,12 +386,12 @@ def evaluate_both(model, tokenizer, task, flags, step=decode):
     return columns
 
 
-# ---- 6. Many GPUs (skip it when you have one) ------------------------------------------------------
+# ---- 6. Many GPUs (skip it when you have one) ----------------------------------------------------
 # torchrun starts N processes. Sampling and evaluation are shared out by problems and gathered: all hold the whole batch
 # and decide alike, and the first writes. The update is shared out by micro-batches. critical: nobody may wait for one that
 # does something else, so a sharded model is brought together before sampling, and all make equally many passes.
 
-MINUTES = 10.0              # that one process waits for another before it stops and says who is missing
+MINUTES = 10.0          # that one process waits for another before it stops and says who is missing
 
 
 def processes():
@@ -403,7 +403,7 @@ def gather(items):
     """The lists of all processes as one list, in every process."""
     if not dist.is_initialized():
         return items
-    if not hasattr(gather, "group"):                    # monitored_barrier, which names who is missing, needs gloo
+    if not hasattr(gather, "group"):     # monitored_barrier, which names who is missing, needs gloo
         gather.group = dist.new_group(backend="gloo")
     dist.monitored_barrier(gather.group, datetime.timedelta(minutes=MINUTES), wait_all_ranks=True)
     parts = [None] * dist.get_world_size()
@@ -475,7 +475,7 @@ def export(model, tokenizer, directory, flags):
         save(model, tokenizer, directory, {name: weight.to(dtype) for name, weight in weights.items()})
 
 
-# ---- 7. Start and end ------------------------------------------------------------------------------
+# ---- 7. Start and end ----------------------------------------------------------------------------
 
 def load_all(flags):
     """Load what the flags name -> (model, tokenizer, task, functions of --pick, --advantage, --loss)."""
@@ -509,7 +509,7 @@ def load_model(flags):
     model, tokenizer = load(flags.model, flags.device, torch.float32, flags.template,
                             shard=functools.partial(shard, device=flags.device, dtype=dtype) if flags.fsdp else None)
     model.autocast = functools.partial(torch.autocast, flags.device, dtype, enabled=dtype != torch.float32
-                                       and not flags.fsdp)                    # a sharded model does it by itself
+                                       and not flags.fsdp)       # a sharded model does it by itself
     return model, tokenizer
 
 
@@ -553,7 +553,7 @@ def main(argv=None):
         if not flags.resume:
             preflight(*loaded[:3], flags)
         if first:
-            run.mkdir(parents=True, exist_ok=flags.resume)              # not one that somebody has just made
+            run.mkdir(parents=True, exist_ok=flags.resume)     # not one that somebody has just made
         with FileLock(run / "lock", timeout=0) if first else contextlib.nullcontext():      # ends with the process
             log = start_and_train(*loaded, flags, run, first)
     except Timeout:

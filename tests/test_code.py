@@ -4,9 +4,11 @@ import contextlib
 import gzip
 import json
 import os
-import shutil
+import signal
 import socket
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +17,11 @@ from pathlib import Path
 import pytest
 
 import verifiers
-from verifiers import check_tests, code_reward, verify_code, verify_proof
+from rewards import check_tests
+from verifiers import code_reward, verify_code
 
 ROOT = Path(__file__).parent.parent
+SHARED = ROOT.parent / "shared"
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="programs are run only where there is fork")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs the protections of Linux")
 
@@ -26,10 +30,21 @@ PALINDROME = ['assert is_palindrome("racecar") == True', 'assert is_palindrome("
               'assert is_palindrome("abba") == True']
 SQUARE = [f"assert square({n}) == {n * n}" for n in (2, -3, 0, 7, 10)]
 SECRET = ["assert answer(17) == 90210", "assert answer(4) == -311", "assert answer(58) == 77713"]
+ASKS_NOTHING = "AssertionError: the test asks nothing of the program"
 
 
 def frac(code, tests, **limits):
     return verify_code(code, tests, **limits)["frac"]
+
+
+def passes(code, *tests):
+    """All tests pass; shows why not."""
+    assert verify_code(code, list(tests))["why"] == ["passed"] * len(tests)
+
+
+def fails(code, *tests):
+    """Not one test passes."""
+    assert "passed" not in verify_code(code, list(tests))["why"]
 
 
 # ---- What honest programs get ----------------------------------------------------------------------------------------
@@ -45,7 +60,7 @@ def test_the_reward_is_the_share_of_tests_passed():
 
 
 @pytest.mark.parametrize("code", ["", "def square(x):\n  return x*x\n oops(", "x = '\ud800'", "raise SystemExit",
-                                  "while True: pass", "import numpy", "a\0b"])
+                                  "import sys\nsys.exit(0)", "while True: pass", "import numpy", "a\0b", "#" * 2**24])
 def test_a_program_that_cannot_be_loaded_passes_nothing(code):
     result = verify_code(code, SQUARE, timeout=0.5)
     assert result["frac"] == 0.0 and all(result["why"])
@@ -53,26 +68,29 @@ def test_a_program_that_cannot_be_loaded_passes_nothing(code):
 
 @pytest.mark.parametrize("expression", [
     "(1, [2, (3,)])", "{1, 2}", "frozenset({1})", "{'a': [None, True], 2: {}}", "b'xy'", "2.5", "float('inf')", "1+2j",
-    "2**20000", "-2**63", "'h\\u00e9 \\ud800 \\n'", "range(3)", "collections.deque([1])", "collections.Counter('aab')",
-    "decimal.Decimal('0.10')", "fractions.Fraction(1, 3)", "datetime.date(2024, 2, 29)", "int", "...", "object()"])
+    "2**20000", "-2**63", "'h\\u00e9 \\ud800 \\n'", "range(3)", "slice(1, 2)", "collections.deque([1])",
+    "collections.Counter('aab')", "collections.OrderedDict(a=1)", "decimal.Decimal('0.10')", "fractions.Fraction(1, 3)",
+    "datetime.date(2024, 2, 29)", "datetime.datetime(2024, 2, 29, 1, 2, 3, 4)", "datetime.timedelta(1, 2, 3)", "int",
+    "...", "object()"])
 def test_plain_values_cross_with_their_types(expression):
     imports = "import collections, decimal, fractions, datetime\n"
     code = f"{imports}def f(x): return {expression}\ndef back(x): return [x] == [f(0)]"
     test = f"{imports}value = {expression}\nassert f(0) == value and type(f(0)) == type(value)"
     if expression not in ("...", "object()"):
-        assert verify_code(code, [test, "assert back(f(0))"])["why"] == ["passed", "passed"]
+        passes(code, test, "assert [back(f(0))] == [True]")
     else:                                                    # an object that is not plain data equals nothing
-        assert frac(code, [test]) == 0.0
+        fails(code, test)
 
 
 def test_lists_are_not_tuples_and_subclasses_count_as_their_base():
     code = ("import enum, collections\nclass K(enum.IntEnum):\n    A = 4\nP = collections.namedtuple('P', 'x y')\n"
             "def f(x): return [(1, 2), K.A, P(1, 2)][x]")
-    assert frac(code, ["assert f(0) != [1, 2]", "assert f(1) == 4", "assert f(2) == (1, 2)"]) == 1.0
+    passes(code, "assert f(0) != [1, 2]", "assert f(1) == 4", "assert f(2) == (1, 2)")
 
 
 def test_objects_closures_generators_and_callbacks_work():
     code = """
+from dataclasses import dataclass
 class Stack:
     def __init__(self, items=()): self.items = list(items)
     def push(self, x): self.items.append(x)
@@ -81,104 +99,123 @@ class Stack:
     def __len__(self): return len(self.items)
     def __eq__(self, other): return self.items == other.items
 class Empty(Exception): pass
+class VeryEmpty(Empty): pass
+@dataclass(order=True)
+class Vector:
+    x: int
+    y: 'int'
+    def __add__(self, other): return Vector(self.x + other.x, self.y + other.y)
+    def __getitem__(self, i): return [self.x, self.y][i]
 def adder(n): return lambda x: x + n
 def count(n):
     for i in range(n): yield i
 def twice(f, x): return f(f(x))
-def fail(): raise Empty('nothing here')
+def fail(): raise VeryEmpty('nothing', 'here')
 """
-    tests = ["s = Stack()\ns.push(1)\ns.push(2)\nassert s.pop() == 2 and len(s) == 1 and not s.is_empty()",
-             "try:\n    Stack().pop()\n    assert False\nexcept IndexError:\n    pass",
-             "try:\n    fail()\n    assert False\nexcept Empty as error:\n    assert str(error) == 'nothing here'",
-             "assert adder(3)(4) == 7", "assert list(count(3)) == [0, 1, 2]", "assert twice(lambda x: x + 3, 1) == 7",
-             "assert twice(str, 5) == '5'", "assert twice(lambda x: twice(lambda y: y + 1, x), 0) == 4",
-             "assert Stack([1]) == Stack([1]) and Stack([1]) != Stack([2])",
-             "s = Stack()\ns.items = [5]\nassert s.pop() == 5",
-             "assert isinstance(Stack(), Stack)"]
-    assert verify_code(code, tests)["why"] == ["passed"] * len(tests)
+    passes(code, "s = Stack()\ns.push(1)\ns.push(2)\nassert s.pop() == 2 and len(s) == 1 and not s.is_empty()",
+           "try:\n    Stack().pop()\n    assert False\nexcept IndexError:\n    pass",
+           "try:\n    fail()\n    assert False\nexcept Empty as error:\n    assert error.args == ('nothing', 'here')",
+           "assert adder(3)(4) == 7", "assert list(count(3)) == [0, 1, 2]", "assert twice(lambda x: x + 3, 1) == 7",
+           "assert twice(str, 5) == '5'", "assert twice(lambda x: twice(lambda y: y + 1, x), 0) == 4",
+           "assert Stack([1]) == Stack([1]) and Stack([1]) != Stack([2])", "assert isinstance(Stack(), Stack)",
+           "s = Stack()\ns.items = [5]\nassert s.pop() == 5", "v = Vector(1, 2) + Vector(3, 4)\nassert v.x == v[0] == 4",
+           "assert Vector(1, 2) < Vector(1, 3) and str(Vector(1, 2)) == 'Vector(x=1, y=2)'")
 
 
-def test_changes_of_arguments_are_seen_after_the_statement():
+def test_arguments_changed_in_place_are_seen_if_nothing_is_returned():
     code = "def rotate(m):\n    m[:] = [list(r) for r in zip(*m[::-1])]\ndef drop(x):\n    x.clear()\n    return []"
-    assert frac(code, ["m = [[1, 2], [3, 4]]\nrotate(m)\nassert m == [[3, 1], [4, 2]]",
-                       "def check(f):\n    m = [[1]]\n    f(m)\n    assert m == [[1]]\ncheck(rotate)"]) == 1.0
-    # but not while the test compares, nor when the result is what was asked for
-    assert frac(code, ["x = [3, 1]\nassert drop(x) == sorted(x)",
-                       "x = [3, 1]\ny = drop(x)\nassert y == sorted(x)"]) == 0.0
-
-
-def test_files_input_and_output_are_there():
-    code = ("def save(path, text):\n    open(path, 'w').write(text)\n"
-            "def words(path):\n    return len(open(path).read().split())\n"
-            "def hello():\n    print('hello', input())")
-    assert verify_code(code, [
-        "save('a.txt', 'x y')\nassert open('a.txt').read() == 'x y'",
-        "import tempfile, os\npath = os.path.join(tempfile.mkdtemp(), 'b')\nopen(path, 'w').write('1 2 3')\n"
-        "assert words(path) == 3",
-        "import io, sys, contextlib\nsys.stdin = io.StringIO('you\\n')\nout = io.StringIO()\n"
-        "with contextlib.redirect_stdout(out):\n    hello()\nassert out.getvalue() == 'hello you\\n'"
-    ])["why"] == ["passed"] * 3
+    passes(code, "m = [[1, 2], [3, 4]]\nrotate(m)\nassert m == [[3, 1], [4, 2]]",
+           "def check(f):\n    m = [[1]]\n    f(m)\n    assert m == [[1]]\ncheck(rotate)")
+    fails(code, "x = [3, 1]\nassert drop(x) == sorted(x)", "x = [3, 1]\ny = drop(x)\nassert y == sorted(x)")
 
 
 def test_more_of_what_tests_do():
-    code = """
-import collections, contextlib
-history = []
-Point = collections.namedtuple('Point', 'x y')
-class Low(Exception): pass
-class Broke(Low): pass
-def pay(n):
-    history.append(n)
-    raise Broke('no', n)
-@contextlib.contextmanager
-def opened(x): yield x + 1
-async def later(x): return x * 2
-def name(): return f"{input('who? ')} and {input()}"
-def total(tree): return tree.value + sum(total(child) for child in tree.children)
-def same(x): return x
-def group(d, k, v): d[k].append(v)
-def upper(file): return file.read().upper()
-def logged(f): return lambda *a: (f.__name__, f(*a))
-"""
-    tests = ["try:\n    pay(3)\nexcept Low as error:\n    assert error.args == ('no', 3)\nassert history == [3]",
-             "with opened(1) as two:\n    assert two == 2", "import asyncio\nassert asyncio.run(later(3)) == 6",
-             "p = same(Point(1, 2))\nassert p == (1, 2) and p.x == 1",
-             "import io, sys\nsys.stdin = io.StringIO('a\\nb\\nc\\n')\n"
-             "assert name() == 'a and b' and sys.stdin.read() == 'c\\n'",
-             "import builtins\nbuiltins.input = lambda *prompt: 'x'\nassert name() == 'x and x'",
-             "class Tree:\n    def __init__(self, value, *children):\n"
-             "        self.value, self.children = value, children\n"
-             "assert total(Tree(1, Tree(2), Tree(3))) == 6", "import io\nassert upper(io.StringIO('ab')) == 'AB'",
-             "import collections\nd = collections.defaultdict(list)\ngroup(d, 'a', 1)\nassert d == {'a': [1]}",
-             "@logged\ndef g(x): return x\nassert g(1) == ('g', 1)", "from solution import same as s\nassert s(4) == 4",
-             "import unittest\nclass T(unittest.TestCase):\n    def test_it(self): self.assertEqual(same(2), 2)\n"
-             "unittest.main()", "def test_it():\n    assert same(1) == 1", "f = same\nassert f is same",
-             "def check(same):\n    assert same(1) == 1\ncheck(same)"]
-    result = verify_code(code, tests)
-    assert result["why"] == ["passed"] * len(tests)
-    assert frac("def same(x): return 0", tests[-5:]) == 0.2             # only `f is same` tests nothing
+    code = ("history = []\ndef note(x): history.append(x)\ndef same(x): return x\n"
+            "import asyncio\nasync def later(x): return x * 2\ndef run(x): return asyncio.run(later(x))\n"
+            "from concurrent.futures import ThreadPoolExecutor\n"
+            "def threads(n):\n    with ThreadPoolExecutor(8) as pool: return list(pool.map(same, range(n)))")
+    passes(code, "note(3)\nassert history == [3]", "assert run(3) == 6", "assert threads(20) == list(range(20))",
+           "from solution import same as s\nassert s(4) == 4", "import solution\nassert solution.same(4) == 4",
+           "def test_it():\n    assert same(1) == 1", "def test_it():\n    assert same(1) == 1\ntest_it()",
+           "if __name__ == '__main__':\n    assert same(1) == 1", "x: int = same(3)\nassert math.isclose(x, 3)")
+    fails("def same(x): return 0", "def test_it():\n    assert same(1) == 1", "assert math.isclose(same(1), 1)",
+          "if __name__ == '__main__':\n    assert same(1) == 1")
 
 
 def test_a_solution_named_like_a_built_in_is_not_judged_by_the_built_in():
     tests = ["assert sum([1, 2]) == 3", "assert sum([]) == 0"]
-    assert frac("def sum(xs):\n    t = 0\n    for x in xs: t += x\n    return t", tests) == 1.0
-    assert frac("def sum(xs): return 7", tests) == 0.0
-    assert frac("", tests) == 0.0
+    passes("def sum(xs):\n    t = 0\n    for x in xs: t += x\n    return t", *tests)
+    fails("def sum(xs): return 7", *tests)
+    assert verify_code("", tests)["frac"] == 0.0
     # and a program cannot replace the built-ins that a test of another name uses
-    assert frac("def f(x): return [1]\ndef len(x): return 5\ndef all(x): return True", ["assert len(f(0)) == 5"]) == 0.0
+    fails("def f(x): return [1]\ndef len(x): return 5\ndef all(x): return True", "assert len(f(0)) == 5")
 
 
-@pytest.mark.skipif(not (ROOT.parent / "shared" / "data").exists(), reason="the real data is not here")
+@pytest.mark.skipif(not (SHARED / "data").exists(), reason="the real data is not here")
 def test_all_canonical_solutions_of_humaneval_pass():
-    with gzip.open(ROOT.parent / "shared" / "data" / "HumanEval.jsonl.gz", "rt") as file:
+    with gzip.open(SHARED / "data" / "HumanEval.jsonl.gz", "rt") as file:
         rows = [json.loads(line) for line in file]
-    with ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(lambda row: verify_code(row["prompt"] + row["canonical_solution"], [
-            f"{row['test']}\ncheck({row['entry_point']})"], timeout=10)["frac"], rows))
+    results = [frac(row["prompt"] + row["canonical_solution"], [f"{row['test']}\ncheck({row['entry_point']})"],
+                    timeout=10) for row in rows]
     assert len(results) == 164 and set(results) == {1.0}
 
 
-# ---- What hostile programs get ---------------------------------------------------------------------------------------
+# ---- Tests that are none ---------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("test", [
+    "def check(f):\n    assert f(2) == 4", "class TestSquare:\n    def test_it(self):\n        assert square(2) == 4",
+    "async def test_it():\n    assert square(2) == 4", "def test_it():\n    yield square(2) == 4", "assert len('ab') == 2",
+    "f = square", "assert callable(square)", "from solution import square", "assert square is square",
+    "try:\n    missing(2)\nexcept AttributeError:\n    pass"])
+def test_a_test_that_asks_nothing_is_no_pass(test):
+    """The first was passed by every program, the empty one too: check is never called. The others are of its kind."""
+    assert frac("", [test]) == 0.0
+    assert verify_code("def square(x): return x * x", [test, *SQUARE])["why"][:2] == [ASKS_NOTHING, "passed"]
+
+
+def test_what_cannot_ask_is_passed_by_who_passes_all_the_others():
+    """HumanEval has `assert True` among its tests: 2 of 2 is right, but a wrong or empty program gets nothing for it."""
+    tests = ["assert True, 'fine'", "assert square(2) == 4"]
+    assert frac("def square(x): return x * x", tests) == 1.0
+    assert frac("def square(x): return x + 1", tests) == frac("", tests) == 0.0
+
+
+def test_a_helper_that_the_test_forgot_is_not_the_program_s():
+    code = ("def f(x): return 0\ndef close(*a): return True\ncheck = close\nclass array:\n"
+            "    __eq__ = lambda *a: True\nclass np:\n    array = lambda *a: array()\n    allclose = close")
+    tests = ["assert close(f(1), 2.5)", "r = f(1)\nassert close(r, 2.5)", "def c(g):\n    assert close(g(1), 2.5)\nc(f)",
+             "assert all(close(f(x), 2.5) for x in [1])", "assert close(f(1), 2.5) is True", "check(f)",
+             "assert np.allclose(f(1), [2.5])", "assert np.array([2]) == f(1)"]
+    for test in tests:
+        assert verify_code(code, [test])["why"][0].startswith("NameError: the test does not define")
+    passes("def f(x): return 2.5\ndef close(a, b): return abs(a - b) < 1", "assert close(1, 9) == False", tests[0])
+
+
+def test_several_names_of_a_program_are_no_helpers():
+    code = ("class Tree:\n    def __init__(self, *kids): self.kids = kids\n"
+            "def depth(t): return 1 + max(map(depth, t.kids), default=0)\ndef leaf(t): return not t.kids\n"
+            "def encode(s): return s[::-1]\ndecode = encode\ndef twice(f, x): return f(f(x))\ndef inc(x): return x + 1\n"
+            "def queue(): return []\ndef push(q, x): q.append(x)\ndef pop(q): return q.pop()")
+    passes(code, "assert depth(Tree(Tree())) == 2", "assert leaf(Tree())", "assert decode(encode('ab')) == 'ab'",
+           "assert twice(inc, 1) == 3", "assert leaf(Tree()) and depth(Tree()) == 1")
+
+
+def test_weak_tests_are_found_before_training():
+    """f(x) == x is passed by an echo; of 5, 8, 5, 13 the constant 5 passes half; and some tests nobody passes."""
+    echo, good, broken = check_tests([
+        {"tests": ["assert f(1) == 1", "assert f(2) == 2"]},
+        {"tests": ["assert f(1) == 5", "assert f(2) == 8", "assert f(3) == 5", "assert f(4) == 13"]},
+        {"tests": ["assert f(1) == 2", "def check(f):\n    assert f(1) == 2", "assert near(f(1), 2)", "assert f(2 == 2"]}])
+    assert echo["echo"] == 1.0 and echo["broken"] == {}
+    assert good == {"empty": 0.0, "echo": 0.0, "constant": 0.5, "value": "5", "broken": {}}
+    assert (broken["empty"], broken["constant"], broken["value"]) == (0.0, 0.25, "2")
+    assert broken["broken"] == {
+        "def check(f):\n    assert f(1) == 2": ASKS_NOTHING,
+        "assert near(f(1), 2)": "NameError: the test does not define near",
+        "assert f(2 == 2": "SyntaxError: '(' was never closed"}
+
+
+# ---- B.1 Who reports? ------------------------------------------------------------------------------------------------
 
 LIAR = """
 class Liar(%s):
@@ -194,6 +231,7 @@ FORGERIES = {
     "prints the tests, then pass": "print('assert answer(17) == 90210\\n3 passed')\nprint({'frac': 1.0})",
     "exits with success": "import os\ndef answer(n): os._exit(0)",
     "exits at the top": "import sys\nsys.exit(0)",
+    "raises SystemExit(0)": "def answer(n): raise SystemExit(0)",
     "says yes to every comparison": LIAR % "object",
     "a number that says yes": LIAR % "int",
     "a list that says yes": LIAR % "list",
@@ -207,14 +245,15 @@ def answer(n): return 0""",
 import os
 def answer(n):
     for fd in range(64):
-        try: os.write(fd, b'\0\0\0\x0f{"passed":true}' * 9)
+        try: os.write(fd, b'{"passed": true, "over": false, "why": "passed"}\n' * 9)
         except OSError: pass
     return 0""",
-    "answers with frames of its own": """
+    "answers with lines of its own": """
 import os
 def answer(n):
-    for m in (b'{"value":{"yours":0}}', b'{"stop":true}', b'[]', b'[' * 5000, b'{"error":{"type":"SystemExit"}}'):
-        os.write(3, len(m).to_bytes(4, 'big') + m)""",
+    for m in ('["value", {"yours": [0]}]', '{"stop": true}', '[]', '[' * 5000, '["error", ["SystemExit"], []]', '7',
+              '["value", {"type": ["object"]}]', '["call", [{"type": ["type"]}, [], {}]]', '["value", {"mine": [1]}]'):
+        os.write(0, m.encode() + b'\\n')""",
     "looks for the test in the stack": r"""
 import sys, re
 def answer(n):
@@ -225,53 +264,13 @@ def answer(n):
             if m: return int(m[1])
         f = f.f_back""",
     "raises what the test may expect": "class E(AssertionError, StopIteration): pass\ndef answer(n): raise E",
-    "names of the judge": "_settle = _perform = AssertionError = print\ndef answer(n): return None\n__builtins__ = {}",
+    "names of the judge": "AssertionError = print\ndef answer(n): return None\n__builtins__ = {}",
 }
 
 
 @pytest.mark.parametrize("name", FORGERIES)
 def test_forged_success_earns_nothing(name):
     assert frac(FORGERIES[name], SECRET) == 0.0
-
-
-FORGED = """
-import json, os
-def say(message):
-    data = json.dumps(message).encode()
-    os.write(3, len(data).to_bytes(4, 'big') + data)
-"""
-
-
-@pytest.mark.parametrize("code, test", [
-    # a reply to "which of these names do you have" that holds other names: abs is then int, and the distance 0
-    (FORGED + "say('loaded')\nsay({'value': {'dict': [['answer', {'mine': 0}], ['abs', {'type': 'int'}]]}})\n"
-     "say({'value': 2.5})", "assert abs(answer(1) - 2.71828) < 1e-9"),
-    # the end of an iteration as the answer to a call
-    (FORGED + "def answer(n): say({'stop': True})", "for a, b in zip(map(answer, [1, 2]), [5, 6]):\n    assert a == b"),
-    # a class made in the judge by a callback that calls what it is given
-    ("def answer(call):\n    return call(type, 'L', (), {'__eq__': lambda a, b: True})()",
-     "def call(f, *args): return f(*args)\nassert answer(call) == 90210"),
-    # the argument emptied in a statement that only looks like a bare call
-    ("def answer(x):\n    x.clear()\n    return []",
-     "x, r = [3, 1], []\nr.append(answer(x))\nassert r[0] == sorted(x)"),
-    ("def answer(x):\n    x.clear()\n    return iter(())", "x = [3, 1]\ny = list(answer(x))\nassert y == sorted(x)"),
-    # built-ins that only some of the tests use are the real ones
-    ("def sum(x): return 0\ndef abs(x): return 0", "assert abs(sum([1.5]) - 1.5) < 1e-9"),
-    # tests that are defined but not called are called
-    ("def answer(n): return 0", "if __name__ == '__main__':\n    assert answer(1) == 90210"),
-    ("def answer(n): return 0", "def test_answer():\n    assert answer(1) == 90210"),
-])
-def test_hacks_of_a_red_team(code, test):
-    tests = [test, "assert sum([1]) == 1"] if "sum" in test else [test]
-    assert verify_code(code, tests)["why"][0] != "passed"
-
-
-def test_what_swallows_a_time_out_ends_the_judge_and_not_the_server():
-    code = "import time\ndef square(x):\n    time.sleep(60)"
-    process = verifiers._Server.process
-    result = verify_code(code, ["try:\n    square(1)\nexcept BaseException:\n    square(2)"], timeout=0.3)
-    assert result["why"] == ["the judge was lost (time or memory)"] and result["seconds"] < 20
-    assert frac("def square(x): return x * x", SQUARE) == 1.0 and verifiers._Server.process is process is not None
 
 
 def test_an_error_costs_its_own_test_only():
@@ -283,20 +282,11 @@ def f(n):
     if n == 2: raise EOFError
     if n == 3: raise Odd
     if n == 4: return 'x' * (20 << 20)
+    if n == 5: raise KeyboardInterrupt
     return n
 """
-    result = verify_code(code, [f"assert f({n}) == {n}" for n in range(7)])
-    assert [why == "passed" for why in result["why"]] == [True, False, False, False, False, True, True]
-
-
-def test_what_an_object_of_the_program_is_compared_with_does_not_reach_it():
-    code = LIAR % "object"
-    tests = ["assert answer(1) == 41", "assert abs(answer(1) - 2.5) < 1e-9", "assert answer(1).startswith('zq')",
-             "assert {5, 6} <= answer(2)", "assert 7 in answer(2)", "assert 4 < answer(2) < 6",
-             "assert answer(3) in [1, 2]", "assert {'a': answer(9)} == {'a': 1}", "assert answer(1) is True",
-             "import math\nassert math.isclose(answer(1), 2.7)", "assert sorted(answer(1)) == [1]",
-             "assert isinstance(answer(1), str)", "assert answer(1).__eq__(41)"]
-    assert verify_code(code, tests)["tests_passed"] == 0
+    result = verify_code(code, [f"assert f({n}) == {n}" for n in range(8)])
+    assert [why == "passed" for why in result["why"]] == [True, False, False, False, False, False, True, True]
 
 
 def test_the_program_never_meets_an_expected_value():
@@ -310,17 +300,66 @@ def found(before):
         if any(wanted in str(v)[:500] for v in list(values) if isinstance(v, (str, bytes, int))):
             return True
 """
-    assert frac(code, ["expected = 31415926535897932384\nassert found(expected - 1) is None"]) == 1.0
-    assert frac("here = [31415926535897932384]" + code, ["assert found(31415926535897932383) is None"]) == 0.0
+    passes(code, "expected = 31415926535897932384\nassert found(expected - 1) is None")
+    fails("here = [31415926535897932384]" + code, "assert found(31415926535897932383) is None")
 
 
-# ---- What programs can do to others ----------------------------------------------------------------------------------
+# ---- B.2 What may cross? ---------------------------------------------------------------------------------------------
 
-def attempt(body, tmp_path=None):
+def test_what_an_object_of_the_program_is_compared_with_does_not_reach_it():
+    fails(LIAR % "object",
+          "assert answer(1) == 41", "assert abs(answer(1) - 2.5) < 1e-9", "assert answer(1).startswith('zq')",
+          "assert {5, 6} <= answer(2)", "assert 7 in answer(2)", "assert 4 < answer(2) < 6", "assert answer(1) is True",
+          "assert answer(3) in [1, 2]", "assert {'a': answer(9)} == {'a': 1}", "assert isinstance(answer(1), str)",
+          "import math\nassert math.isclose(answer(1), 2.7)", "assert sorted(answer(1)) == [1]",
+          "assert answer(1).__eq__(41)", "assert {answer(1): 2} == {0: 2}", "assert 0 in {answer(1)}")
+
+
+def test_not_implemented_is_not_true():
+    """("").__lt__(41) is NotImplemented, and bool(NotImplemented) is True: a string would be below every number."""
+    fails("def f(x): return ''", "assert f(1).__lt__(41)", "assert not f(1).__eq__(41)", "assert any([f(1).__lt__(3)])")
+    passes("def f(x): return 40", "assert f(1).__lt__(41)")
+
+
+FORGED = "import json, os\ndef say(*message): os.write(0, json.dumps(message).encode() + b'\\n')\n"
+
+
+@pytest.mark.parametrize("code, test", [
+    # a class made in the judge by a callback that calls what it is given
+    ("def answer(call):\n    return call(type, 'L', (), {'__eq__': lambda a, b: True})()",
+     "def call(f, *args): return f(*args)\nassert answer(call) == 90210"),
+    # the end of an iteration as the answer to a call, as an error and as a line
+    ("def answer(n): raise StopIteration", "for a, b in zip(map(answer, [1, 2]), [5, 6]):\n    assert a == b"),
+    (FORGED + "def answer(n): say('error', ['StopIteration'], [])\n",
+     "for a, b in zip(map(answer, [1, 2]), [5, 6]):\n    assert a == b"),
+    # `except Empty` that catches the assert of the test
+    ("Empty = Exception\ndef answer(): pass", "try:\n    answer()\n    assert False\nexcept Empty:\n    pass"),
+    ("Empty = (AssertionError,)\ndef answer(): pass", "try:\n    answer()\n    assert False\nexcept Empty:\n    pass"),
+    ("class Empty(AssertionError): pass\ndef answer(): pass",
+     "try:\n    answer()\n    assert False\nexcept Empty:\n    pass"),
+    # the argument emptied while the test compares it
+    ("def answer(x):\n    x.clear()\n    return []", "x, r = [3, 1], []\nr.append(answer(x))\nassert r[0] == sorted(x)"),
+    ("def answer(x):\n    x.clear()\n    return iter(())", "x = [3, 1]\ny = list(answer(x))\nassert y == sorted(x)"),
+    # an object of the test, answered in place of a value
+    ("def answer(x): return x", "class Any:\n    def __eq__(self, other): return other == 5\nassert answer(Any()) == 7"),
+    # the module of the test's helper, replaced
+    ("import sys, types\nmath = sys.modules['math'] = types.ModuleType('math')\nmath.isclose = lambda *a: True\n"
+     "def answer(n): return 0.5", "assert math.isclose(answer(1), 2.718281828)"),
+    # built-ins that only some of the tests use are the real ones
+    ("def sum(x): return 0\ndef abs(x): return 0", "assert abs(sum([1.5]) - 2.5) < 1e-9"),
+])
+def test_hacks_of_a_red_team(code, test):
+    tests = [test, "assert sum([1]) == 1"] if "sum" in test else [test]
+    assert verify_code(code, tests)["why"][0] != "passed"
+
+
+# ---- B.3 What may it touch? ------------------------------------------------------------------------------------------
+
+def attempt(body):
     """Run statements that try something; True if they went through without an error."""
     lines = "".join(f"    {line}\n" for line in body.splitlines())
-    code = f"import os, socket, signal, ctypes\ndef attack():\n{lines}    return True"
-    return frac(code, ["assert attack() is True"]) == 1.0
+    return frac(f"import os, socket, signal, ctypes\ndef attempt():\n{lines}    return True",
+                ["assert attempt() is True"]) == 1.0
 
 
 @linux
@@ -328,162 +367,251 @@ def attempt(body, tmp_path=None):
     "open('{canary}/new', 'w')", "open('{canary}/secret').read()", "os.remove('{canary}/secret')",
     "os.listdir('{canary}')", "os.rename('{canary}/secret', '/tmp/x')", "os.truncate('{canary}/secret', 0)",
     "os.link('{canary}/secret', 'x')", "os.mkdir('{canary}/new')", "open('/etc/passwd').read()",
-    "open('/proc/{pid}/environ').read()", "open('/proc/self/mem')",
-    "os.listdir(os.path.dirname(os.__file__) + '/site-packages')[0]",
-    "os.kill({pid}, 9)", "os.kill(os.getppid(), 9)", "os.kill(-1, 9)",
-    "signal.pidfd_send_signal(os.pidfd_open({pid}), 9)",
-    "os.fork()", "os.system('true') == 0 or 1/0", "os.execv('/bin/true', ['true'])", "os.setsid()",
-    "os.sched_setaffinity({pid}, [0])", "__import__('resource').prlimit({pid}, 7, (9, 9))",
-    "os.setpriority(0, {pid}, 19)", "__import__('fcntl').fcntl(0, 8, {pid})",
-    "os.memfd_create('x')", "assert ctypes.CDLL(None).inotify_init() >= 0",
-    "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)",
+    "os.chmod('{canary}/secret', 0)", "os.utime('{canary}/secret', (1, 1))", "os.stat('{canary}/secret')",
+    "open('/proc/{pid}/environ').read()", "open('/proc/self/mem')", "os.kill({pid}, 9)", "os.kill(os.getppid(), 9)",
+    "os.kill(-1, 9)", "os.killpg(0, 9)", "signal.pidfd_send_signal(os.pidfd_open({pid}), 9)",
+    "signal.raise_signal(9)\nsignal.pthread_kill(1, 9)", "os.fork()", "os.system('true') == 0 or 1/0",
+    "os.execv('/bin/true', ['true'])", "os.setsid()", "os.sched_setaffinity({pid}, [0])", "os.nice(1)",
+    "__import__('resource').prlimit({pid}, 7, (9, 9))", "__import__('fcntl').fcntl(0, 8, {pid})",
+    "__import__('fcntl').ioctl(0, 0x8901, b'1234')", "os.memfd_create('x')", "os.pipe()", "os.dup(0)",
+    "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)", "socket.socketpair()[0].sendmsg([b'x'])",
     "socket.socket()", "socket.create_connection(('127.0.0.1', {port}))", "socket.socket(socket.AF_UNIX)",
-    "assert ctypes.CDLL(None).ptrace(16, {pid}, 0, 0) == 0",
-    "assert ctypes.CDLL(None).shmget(7, 4096, 0o1600) >= 0",
+    "assert ctypes.CDLL(None).ptrace(16, {pid}, 0, 0) == 0", "assert ctypes.CDLL(None).prctl(1, 0, 0, 0, 0) == 0",
+    "assert ctypes.CDLL(None).shmget(7, 4096, 0o1600) >= 0", "assert ctypes.CDLL(None).inotify_init() >= 0",
     "assert ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(256)) >= 0",
+    "assert ctypes.CDLL(None).syscall(56, 17, 0, 0, 0, 0) >= 0", "assert ctypes.CDLL(None).vfork() >= 0",
+    "assert ctypes.CDLL(None).unshare(0x10000000) == 0",
     "assert ctypes.CDLL(None).mount(b'x', b'/tmp', b'tmpfs', 0, None) == 0",
 ])
 def test_a_program_cannot(body, tmp_path):
     (tmp_path / "secret").write_text("canary")
     tmp_path.chmod(0o777)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        body = body.format(canary=tmp_path, pid=os.getpid(), port=server.getsockname()[1])
-        assert not attempt(body)
+        assert not attempt(body.format(canary=tmp_path, pid=os.getpid(), port=server.getsockname()[1]))
     assert [path.name for path in tmp_path.iterdir()] == ["secret"] and (tmp_path / "secret").read_text() == "canary"
 
 
-@linux
-def test_permissions_and_times_only_seem_to_change(tmp_path):
-    """chmod and utime report success, because honest programs copy files in their directory, and do nothing."""
-    (tmp_path / "file").write_text("")
-    before = (tmp_path / "file").stat()
-    attempt(f"os.chmod('{tmp_path}/file', 0)\nos.utime('{tmp_path}/file', (1, 1))")
-    after = (tmp_path / "file").stat()
-    assert (before.st_mode, before.st_mtime) == (after.st_mode, after.st_mtime)
+def test_what_it_may_do():
+    """The same function says yes, so the noes above are not for want of a working sandbox."""
+    assert attempt("a, b = socket.socketpair()\na.send(b'x')\nassert b.recv(1) and os.urandom(3) and os.write(1, b'x')")
 
 
 @linux
-def test_environment_and_directory_are_empty(monkeypatch):
+def test_the_environment_is_empty(monkeypatch):
     monkeypatch.setenv("API_KEY", "secret")
-    verifiers._Server.stop()                                 # a new server would inherit it
-    assert frac("import os\ndef f(): return 'API_KEY' in os.environ or os.listdir('.')", ["assert f() == []"]) == 1.0
+    stop_server()                                            # a new server would inherit it
+    passes("import os\ndef f(): return 'API_KEY' in os.environ", "assert f() == False")
 
 
 @linux
-@pytest.mark.parametrize("body", [
-    "b = bytearray(900 << 20)", "[os.dup(0) for _ in range(2000)]", "return 'x' * (100 << 20)",
-    "for i in range(9): open(f'f{i}', 'wb').write(b'x' * (15 << 20))", "open('f', 'wb').write(b'x' * (20 << 20))"])
+@pytest.mark.parametrize("body", ["b = bytearray(900 << 20)", "return 'x' * (100 << 20)", "return [0] * 10**7",
+                                  "[socket.socketpair() for _ in range(100)]"])
 def test_memory_files_and_results_are_bounded(body):
     assert not attempt(body)
 
 
+# ---- Time ------------------------------------------------------------------------------------------------------------
+
 def test_a_loop_costs_its_own_test():
-    began = time.monotonic()
     result = verify_code("def square(x):\n    while x == 7:\n        try:\n            while True: pass\n"
                          "        except BaseException: pass\n    return x * x", SQUARE, timeout=0.5)
     assert result["frac"] == 0.8 and result["why"][3] == "timeout"
-    result = verify_code("def square(x):\n    while True: pass", SQUARE * 20, timeout=0.5)
-    assert result["frac"] == 0.0 and result["why"].count("not run: killed too often") == 92
-    assert time.monotonic() - began < 30                     # 100 time-outs of 0.5 s would be 50 s
+
+
+@pytest.mark.parametrize("wait", ["while True: pass", "import time; time.sleep(0.45)"])
+def test_a_program_has_a_budget(wait):
+    """100 tests of 0.5 s at most: but for all together there are 4 x 0.5 s, whether each runs into its limit or not."""
+    began = time.monotonic()
+    result = verify_code(f"def square(x):\n    {wait}\n    return x * x", SQUARE * 20, timeout=0.5)
+    assert result["tests_passed"] <= 5 and result["why"][-1] == "no time is left"
+    assert result["seconds"] < 4 and time.monotonic() - began < 20
+
+
+def test_nothing_swallows_a_time_out():
+    frac("", SQUARE)
+    process = verifiers._server
+    result = verify_code("import time\ndef square(x):\n    time.sleep(60)", [
+        "try:\n    square(1)\nexcept BaseException:\n    square(2)",
+        "import signal\nsignal.alarm(0)\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nsquare(1)"], timeout=0.3)
+    assert result["why"] == ["timeout", "timeout"] and result["seconds"] < 10
+    passes("def square(x): return x * x", *SQUARE)
+    assert verifiers._server is process and process.poll() is None
 
 
 def test_a_result_cannot_make_the_judge_run_away():
     """The judge computes with what the program returns: it is bounded like the program."""
     tests = ["assert sum(range(f(2))) == 4", "assert [0] * f(0) == [1]", "assert sum(1 for _ in range(f(2))) == 5",
              "assert f(3) == 3"]
-    code = "def f(n): return 10**12 if n != 3 else 3"
-    assert verify_code(code, tests, timeout=0.5)["tests_passed"] == 1
+    assert verify_code("def f(n): return 10**12 if n != 3 else 3", tests, timeout=0.5)["tests_passed"] == 1
 
 
-@linux
-def test_nothing_outlives_the_call():
-    """With seccomp nothing can be started at all; here it lets everything pass, and the process namespace has to do."""
-    daemon = ("import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(60)\n"
-              "    os._exit(0)\ndef f(): return 1")
-    assert frac(daemon, ["assert f() == 1"]) == 0.0
-    mark = f"# {os.getpid()} {time.time()}".encode()
-
-    def processes():
-        count = 0
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):               # it may have ended since
-                count += mark in path.read_bytes()
-        return count
-    with server_that("_seccomp_filter = lambda *_: struct.pack('HBBI', 6, 0, 0, 0x7FFF0000)  " + mark.decode()):
-        assert frac("def f(): return 1", ["assert f() == 1"]) == 1.0
-        before = processes()
-        assert frac(daemon, ["assert f() == 1"]) == 1.0 and processes() == before
+BUSY = "import time\ndef f(x):\n    end = time.process_time() + {}\n    while time.process_time() < end: pass\n    return x"
 
 
-class server_that:
-    """A server started with other code in front, for instance without one of its protections."""
-
-    def __init__(self, code):
-        self.code = code
-
-    def __enter__(self):
-        verifiers._Server.stop()
-        verifiers._Server.entry = f"{self.code}\n_serve()"
-
-    def __exit__(self, *error):
-        verifiers._Server.stop()
-        verifiers._Server.entry = "_serve()"
+def test_programs_wait_for_a_core():
+    """8 threads on at most 2 cores: with all at once, programs of 0.2 s would take 0.8 s and fail at 0.6."""
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda _: verify_code(BUSY.format(0.2), ["assert f(1) == 1"], timeout=2), range(8)))
+    assert [result["frac"] for result in results] == [1.0] * 8
+    if verifiers._CORES <= 2 and os.getloadavg()[0] < 1:
+        assert max(result["seconds"] for result in results) < 0.6
 
 
-@linux
-@pytest.mark.parametrize("protection,code", [
-    ("namespaces", "_Confinement.separate = lambda self: False"),
-    ("Landlock", "_Confinement.landlock = lambda self: None"),
-    ("seccomp", "os.uname = lambda: types.SimpleNamespace(machine='aarch64')")])
-def test_what_the_machine_lacks_is_said_and_the_verdicts_stay(protection, code):
-    with server_that(code), pytest.warns(UserWarning, match=f"this machine lacks {protection}"):
-        assert frac("def square(x): return x * x", SQUARE) == 1.0
-        assert frac(LIAR % "int", SECRET) == 0.0
-        assert frac("def square(x):\n    while x == 7: pass\n    return x * x", SQUARE, timeout=0.5) == 0.8
+def test_processes_take_turns_too(tmp_path, monkeypatch):
+    """A place on a core is a lock on one byte of a file; while another process holds it, programs wait."""
+    monkeypatch.setattr(verifiers, "_CORES", 1)
+    changed_server(monkeypatch, tmp_path, "os.cpu_count() or 1\n", "os.cpu_count() or 1\n_CORES = 1\n")
+    holder = subprocess.Popen([sys.executable, "-c", (
+        f"import fcntl, time\nfile = open('/tmp/rlvr-cores-{os.getuid()}', 'r+')\n"
+        "fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)\nprint(flush=True)\ntime.sleep(60)")], stdout=subprocess.PIPE)
+    with holder, ThreadPoolExecutor(1) as pool:
+        holder.stdout.readline()
+        result = pool.submit(verify_code, "def square(x): return x * x", SQUARE)
+        time.sleep(0.5)
+        assert not result.done()
+        holder.kill()                                        # and its lock is gone with it
+        assert result.result()["frac"] == 1.0 and result.result()["seconds"] < 0.5
 
 
 # ---- Use -------------------------------------------------------------------------------------------------------------
 
+def stop_server():
+    if verifiers._server is not None:
+        verifiers._server.kill()
+        verifiers._server.wait()
+
+
+def changed_server(monkeypatch, tmp_path, old, new):
+    """The next server runs a copy of verifiers.py in which `old` is `new`."""
+    source = Path(verifiers.__file__).read_text()
+    assert old in source
+    (tmp_path / "changed.py").write_text(source.replace(old, new))
+    monkeypatch.setattr(verifiers, "__file__", str(tmp_path / "changed.py"))
+    stop_server()
+
+
+@pytest.fixture(autouse=True)
+def the_real_server():
+    """Tests that change the server's text leave a server behind that the next test must not meet."""
+    file = verifiers.__file__
+    yield
+    if verifiers._server is not None and "changed" in verifiers.__file__ or file != verifiers.__file__:
+        stop_server()
+
+
+@linux
+@pytest.mark.parametrize("there, not_there", [("libseccomp.so.2\")", "no-such-library\")"),
+                                              ("/proc/self/statm", "/no/such/file")])
+def test_what_the_machine_lacks_is_said_and_the_verdicts_stay(there, not_there, tmp_path, monkeypatch):
+    changed_server(monkeypatch, tmp_path, there, not_there)
+    with pytest.warns(UserWarning, match="not confined"):
+        assert frac("def square(x): return x * x", SQUARE) == 1.0
+    assert frac(LIAR % "int", SECRET) == 0.0
+    assert frac("def square(x):\n    while x == 7: pass\n    return x * x", SQUARE, timeout=0.5) == 0.8
+    stop_server()
+
+
+@linux
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can become somebody else")
+def test_an_ordinary_user_is_protected_too():
+    """In an own process, which becomes nobody once everything is imported; -W error: no warning, all is in place."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        (Path(folder) / "copy.py").write_text(Path(verifiers.__file__).read_text())
+        code = "import os\ndef f(x):\n    try: os.kill(os.getppid(), 9)\n    except OSError: return x"
+        script = (f"import os, sys\nsys.path.insert(0, {str(ROOT)!r})\nimport verifiers\n"
+                  f"verifiers.__file__ = {folder + '/copy.py'!r}\nos.setgroups([])\nos.setgid(65534)\n"
+                  f"os.setuid(65534)\nprint(verifiers.verify_code({code!r}, ['assert f(1) == 1'])['why'])")
+        done = subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", script], capture_output=True, text=True,
+                              cwd="/")
+    if "PermissionError" in done.stderr:
+        pytest.skip("this Python is closed to others")
+    assert done.stdout == "['passed']\n", done.stderr
+
+
 def test_many_programs_at_once():
-    programs = [(f"def f(x): return x + {i % 3}", float(i % 3 == 1)) for i in range(60)]
+    programs = [(f"def f(x): return x + {i % 3}", float(i % 3 == 1)) for i in range(40)]
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(lambda program: frac(program[0], ["assert f(1) == 2"]), programs))
     assert results == [expected for _, expected in programs]
 
 
+def children(pid):
+    """All processes below one: (pid, state)."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == pid:
+                found += [int(path.parent.name), *children(int(path.parent.name))]
+    return found
+
+
 @linux
-def test_no_files_threads_or_descriptors_are_left(tmp_path, monkeypatch):
+def test_no_files_threads_descriptors_or_processes_are_left(tmp_path, monkeypatch):
     frac("", SQUARE)
     before = len(os.listdir("/proc/self/fd")), threading.active_count()
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    for code in ("def square(x): return x * x", "import os\nos._exit(1)", "while True: pass"):
+    daemon = "import os\nif os.fork() == 0:\n    os.setsid()\n    import time\n    time.sleep(60)\n"
+    threads = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\ndef square(x): return x * x"
+    for code in ("def square(x): return x * x", "import os\nos._exit(1)", "while True: pass", daemon, threads):
         frac(code, SQUARE[:2], timeout=0.2)
     assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before and not list(tmp_path.iterdir())
+    for _ in range(50):
+        if not (left := children(verifiers._server.pid)):
+            break
+        time.sleep(0.1)
+    assert left == []
+
+
+@linux
+def test_all_end_with_the_trainer(tmp_path):
+    """A trainer is killed while its programs run and wait for a core: nothing stays behind."""
+    script = (f"import sys, threading\nsys.path.insert(0, {str(ROOT)!r})\nfrom verifiers import verify_code\n"
+              "loop = 'def f():\\n    while True: pass'\n"
+              "for _ in range(6): threading.Thread(target=verify_code, args=(loop, ['f()'], 30)).start()")
+    trainer = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path)
+    for _ in range(100):
+        if len(below := children(trainer.pid)) > 6:
+            break
+        time.sleep(0.1)
+    assert len(below) > 6
+    trainer.kill()
+    trainer.wait()
+    for _ in range(100):
+        if not (left := [pid for pid in below if os.path.exists(f"/proc/{pid}")]):
+            break
+        time.sleep(0.1)
+    assert left == []
 
 
 def test_a_lost_server_is_started_again():
-    assert frac("def square(x): return x * x", SQUARE) == 1.0
-    verifiers._Server.process.kill()
-    verifiers._Server.process.wait()
-    assert frac("def square(x): return x * x", SQUARE) == 1.0
+    passes("def square(x): return x * x", *SQUARE)
+    stop_server()
+    passes("def square(x): return x * x", *SQUARE)
+    timer = threading.Timer(0.3, verifiers._server.send_signal, [signal.SIGKILL])
+    timer.start()                                            # while a program runs: that is not its fault
+    passes("import time\ndef square(x):\n    time.sleep(0.2)\n    return x * x", *SQUARE)
 
 
 def test_it_works_in_a_fork_of_the_trainer():
     frac("", SQUARE)
+    process = verifiers._server
     pid = os.fork()
     if pid == 0:
-        os._exit(0 if frac("def square(x): return x * x", SQUARE) == 1.0 else 1)
+        with verifiers._locks[os.getppid()]:                 # as if another thread had held it at that moment
+            os._exit(0 if frac("def square(x): return x * x", SQUARE) == 1.0 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert frac("def square(x): return x * x", SQUARE) == 1.0
+    passes("def square(x): return x * x", *SQUARE)
+    assert verifiers._server is process
 
 
-def test_weak_tests_are_found_before_training():
-    """assert True tests nothing; f(x) == x is passed by an echo, and a constant passes the more common answer."""
-    weak, echo, good = check_tests([
-        {"tests": ["assert True", "assert f(1) == 2"]}, {"tests": ["assert f(1) == 1", "assert f(2) == 2"]},
-        {"tests": ["assert f(1) == 5", "assert f(2) == 8", "assert f(3) == 5", "assert f(4) == 13"]}])
-    assert weak["empty"] == 0.5 and echo["echo"] == 1.0
-    assert good == {"empty": 0.0, "echo": 0.0, "constant": 0.5, "value": "5"}
+@pytest.mark.parametrize("arguments, error", [(("", [], 0), ValueError), (("", [], float("inf")), ValueError),
+                                              ((None, []), TypeError), (("", [None]), TypeError)])
+def test_bad_arguments_are_named(arguments, error):
+    with pytest.raises(error, match="timeout is|takes a program"):
+        verify_code(*arguments)
+    assert verify_code("", [])["frac"] == 0.0
 
 
 def test_code_reward_runs_the_last_program_of_the_response():
@@ -493,13 +621,12 @@ def test_code_reward_runs_the_last_program_of_the_response():
     assert code_reward(fence("def square(x): return x * x"), problem)[0] == pytest.approx(1.0)
     assert code_reward(fence("def square(x): return 4"), problem)[0] == pytest.approx(0.1 + 0.7 * 0.2 + 0.2)
     assert code_reward(fence("def square(x): return 4"), {**problem, "baseline": 0.2})[0] == pytest.approx(0.1)
-    assert code_reward(fence("def square(x): return abs(x) * x"), problem, all_or_nothing=True)[0] == pytest.approx(0.1)
 
 
 def test_hack_print_the_unit_tests_then_pass():
     """Seed chapter 14: with an exit code as the verdict this is a pass; here no test ran to its end."""
     hack = "print('''assert square(2) == 4\nassert square(-3) == 9''')\npass"
-    assert verify_code(hack, SQUARE)["why"][0] == "NameError: the program does not define square"
+    assert verify_code(hack, SQUARE)["why"][0] == "AttributeError: module 'solution' has no attribute 'square'"
 
 
 @linux
@@ -511,32 +638,3 @@ def test_hack_open_the_ground_truth_file(tmp_path):
     assert verify_code(hack, SECRET)["tests_passed"] == 0
     exec(hack, names := {})                                  # out here it works
     assert names["answer"](17) == 90210
-
-
-def test_programs_can_be_a_task(tmp_path):
-    """--data with "tests" in place of "answer"; the instruction asks for what the reward reads."""
-    rows = [{"problem": f"Return {n}.", "tests": [f"assert f() == {n}"]} for n in range(30)]
-    (tmp_path / "programs.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    task = verifiers.from_file(tmp_path / "programs.jsonl")
-    assert "```python" in task.prompt(task.train[0]) and task.reward is code_reward
-    number = task.train[0]["tests"][0].rpartition(" ")[2]
-    assert task.reward(f"```python\ndef f(): return {number}\n```", task.train[0])[1]["accuracy"] == 1.0
-    (tmp_path / "bad.jsonl").write_text('{"problem": "x", "tests": []}')
-    with pytest.raises(verifiers.DataError, match='line 1: needs "problem"'):
-        verifiers.read_problems(tmp_path / "bad.jsonl")
-
-
-# ---- Proofs ----------------------------------------------------------------------------------------------------------
-
-@pytest.mark.skipif(shutil.which("coqc") is None, reason="Coq is not installed")
-@pytest.mark.parametrize("statement,proof,proved", [
-    ("forall n : nat, n + 0 = n", "induction n. reflexivity. simpl. rewrite IHn. reflexivity.", True),
-    ("forall n : nat, n + 0 = n", "Proof. intros. apply eq_sym, plus_n_O. Qed.", True),
-    ("forall n : nat, n + 0 = n", "reflexivity.", False),
-    ("1 = 2", "Admitted.", False), ("1 = 2", "Proof. Admitted. (* Qed. *)", False),
-    ("1 = 2", "Proof. Abort. Axiom goal : 1 = 2. Lemma l : True. Proof. exact I. Qed.", False),
-    ("1 = 2", 'Abort. Notation "x = y" := (x <= y). Theorem goal : 1 = 2. Proof. repeat constructor. Qed.', False),
-    ("1 = 1", "Proof. Fail Qed. Quit.", False), ("1 = 1", "let rec f x := f x in f 1.", False),
-])
-def test_a_proof_is_believed_only_if_a_second_file_can_use_it(statement, proof, proved):
-    assert verify_proof(statement, proof, timeout=3)["proved"] is proved

@@ -325,7 +325,7 @@ def test_bad_flags(capsys):
             evaluation.parse_args(["x", *flags])
         assert message in capsys.readouterr().err
     with pytest.raises(verifiers.DataError, match="there is no task 'maths'"):
-        evaluation.main(["x", "--task", "maths"])
+        evaluation.main([ranks.base(), "--task", "maths"])
 
 
 def test_a_mistyped_run_is_named_before_anything_is_fetched(tmp_path):
@@ -333,7 +333,7 @@ def test_a_mistyped_run_is_named_before_anything_is_fetched(tmp_path):
     (tmp_path / "good" / "final").mkdir(parents=True)
     (tmp_path / "half" / "best").mkdir(parents=True)
     (tmp_path / "half" / "config.json").write_text(json.dumps({"flags": {"model": "x", "task": "one-digit"}}))
-    with pytest.raises(ModelError, match=r"goood: no such directory; in .*/ there is good, half"):
+    with pytest.raises(ModelError, match=r"goood: no such directory; there is good, half in"):
         evaluation.main([str(tmp_path / "goood")])
     with pytest.raises(ModelError, match=r"half.*best"):
         evaluation.main([str(tmp_path / "half")])

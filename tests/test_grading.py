@@ -1,10 +1,16 @@
 r"""What the math grader accepts, what it refuses, and why.  Run: pytest tests/test_grading.py
 
 Every false accept pays the policy for a wrong answer; every false reject punishes a right one.  The tables below are
-the policy in examples: (ground truth, prediction, reason).
+the policy in examples: (ground truth, prediction, reason). The last part plays the policy: it changes one token of a
+right answer, computes by other means whether the value has changed, and tries to be paid for it.
 """
+import cmath
 import faulthandler
+import json
+import random
+import re
 import threading
+from pathlib import Path
 
 import pytest
 from verifiers import explain_grade, extract_boxed_answer, grade_answer
@@ -95,6 +101,13 @@ ACCEPTS = [
     ("40", r"40^{\circ}", "degrees"),
     ("40%", r"40\%", "percent"),
     (r"\$1,500", "1500 dollars", "money"),
+    ("15", "15 km/h", "also with a slash"),
+    (r"24\pi", r"24\pi cm^3", r"or behind \pi"),
+    ("18250", "USD 18250", "or in front"),
+    ("12", r"12^{\mathrm{th}}", "ordinals"),
+    (r"3 \text{ hours } 20 \text{ minutes}", "3 hr and 20 min", "one quantity of two units, whatever they are called"),
+    (r"3:30 \text{ p.m.}", "3:30 PM", "times of day"),
+    ("12", r"\text{Answer: }12", "a label"),
     # algebra: equal at random points
     ("(x-1)(x+1)", "x^2-1", "a product and its expansion"),
     (r"\frac{x^2-1}{x-1}", "x + 1", "equal wherever both are defined"),
@@ -102,6 +115,9 @@ ACCEPTS = [
     (r"\sin 2x", r"2 \cos(x) \sin(x)", "identities"),
     (r"\frac{1}{\cosh x}", r"\frac{2}{e^x+e^{-x}}", "hyperbolic functions"),
     (r"\log_4 8", r"\frac32", "logarithm with a base"),
+    (r"\log_{5}2", r"\log_52", r"TeX takes one digit for \log_, too"),
+    (r"\frac{7}{12}", r"{7 \over 12}", r"\over divides all that stands before it"),
+    ("10", r"{5 \choose 2}", "and so chooses \\choose"),
     (r"\cos\frac{\pi}{3}", r"\sin 30^\circ", "degrees count inside a function"),
     (r"|x-1|", r"\left|1-x\right|", "absolute value"),
     (r"(1+i)^2", "2i", "complex numbers"),
@@ -124,6 +140,15 @@ ACCEPTS = [
     (r"-1 \le x < 4", "4 > x \\ge -1", "an inequality read backwards"),
     (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"\begin{bmatrix} 1 & 2 \\ 3 & 4 \end{bmatrix}", "brackets"),
     (r"\begin{pmatrix} 2 \\ 4 \end{pmatrix}", r"2 \begin{pmatrix} 1 \\ 2 \end{pmatrix}", "a scalar times a matrix"),
+    (r"(0,\infty)", r"\mathbb{R}^+", "the positive numbers"),
+    (r"(0,\infty)", r"\{x \in \mathbb{R} : x > 0\}", "by their condition"),
+    (r"x > 0", r"0 < x < \infty", "both ends written"),
+    (r"(-\infty,2] \cup [3,4)", r"]-\infty,2] \cup [3,4[", "French brackets"),
+    (r"\{3\}", "[3,3]", "an interval of one point"),
+    (r"(-3,2) \cup (2,5]", r"-3 < x \le 5 \text{ and } x \ne 2", "and: both hold"),
+    (r"(p,q)=(5,2),(7,2)", "p=5,q=2;p=7,q=2", "a semicolon between solutions"),
+    ("7:45", "7{:}45", "a colon in braces"),
+    (r"\sum_{k=1}^{n} k^2", r"\sum_{k=1}^n k^2", "names are compared without needless braces"),
     # equations
     ("5", "x = 5", "a lone name in front"),
     ("x^2", "f(x) = x^2", "f(x) in front"),
@@ -138,7 +163,15 @@ ACCEPTS = [
     (r"\text{Monday}", "monday", "no case in words"),
     ("(B)", r"\textbf{B}", "choices"),
     ("no solution", r"\text{No solution}", "sentences"),
-    (r"\text{red, blue}", r"\text{red, blue}", "the same string"),
+    (r"\text{red, blue}", r"\text{blue, red}", "lists of words"),
+    ("B, D", r"\text{B and D}", "choices in one text"),
+    (r"\text{no solution}", r"\text{no}\ \text{solution}", "one phrase in two texts"),
+    (r"A3_{16}", r"\text{A3}_{16}", "digits that are letters"),
+    (r"30^\circ", r"\angle ABC = 30", "an angle is a lone name"),
+    ("12", "|AB| = 12", "and so is a length"),
+    (r"\frac13", r"x = \frac13 \approx 0.333", "what follows an approximation sign is a remark"),
+    ("5", r"\frac{10}{2} = 5", "equal numbers in a row"),
+    ("(1,2)", r"\mathbf{v} = \langle 1, 2 \rangle", "a vector and its name"),
 ]
 
 # ---- Refused ---------------------------------------------------------------------------------------------------------
@@ -147,6 +180,81 @@ REJECTS = [
     (r"\frac13", "0.3333", "four digits are not a third"),
     ("5", "5 million", "a number word is no unit"),
     ("5", r"5\text{ dozen}", "in text neither"),
+    # words that change a number are no units
+    ("2", "2 thirds", "two thirds"),
+    ("2", "2 hundredths", "nor smaller parts"),
+    ("2", "2 squared", "4"),
+    ("2", r"2\text{ factorial}", "nor in text"),
+    ("2", "2 zillion", "a number word nobody knows"),
+    ("0.3", r"0.3\text{ repeating}", "a third"),
+    ("101", r"101\text{ in binary}", "5"),
+    ("5", "5 degrees below zero", "-5"),
+    ("5", r"5 \text{ is wrong}", "a sentence"),
+    ("1", r"\text{apples}", "a word alone is not one of its kind"),
+    ("-1", r"-\text{apples}", "nor minus one"),
+    # units do not multiply, what follows them belongs to them
+    ("60", "3 hours 20 minutes", "3 times 20"),
+    ("3 hours 20 minutes", "2 hours 30 minutes", "the same product"),
+    ("30", "5 feet 6 inches", "5 times 6"),
+    ("11", r"5 \text{ feet} + 6 \text{ inches}", "nor a sum of two units"),
+    ("35", r"5\text{ to }7", "a range"),
+    ("35", r"7\text{ out of }5", "a share"),
+    ("4 R 2", "2 R 4", "quotient and remainder"),
+    ("5", r"5\text{ cm} \cdot x", "a factor behind the unit"),
+    ("5", r"5 (x \text{ dollars})", "or before it"),
+    (r"5\text{ cm}", r"5\text{ km}", "known units differ"),
+    ("236 adult, 342 child", "342 adult, 236 child", "in lists unknown ones too"),
+    (r"n \text{ is odd}", r"n \text{ is even}", "of a letter it is a statement"),
+    (r"3:30 \text{ p.m.}", r"3:30 \text{ a.m.}", "twelve hours apart"),
+    ("24", "24 abc", "letters are no word"),
+    # what is not known is a name, in order
+    (r"3 \pmod 7", r"7 \pmod 3", "modulus and residue"),
+    (r"{7 \over 12}", r"{12 \over 7}", "above and below"),
+    (r"\overrightarrow{AB}", r"\overrightarrow{BA}", "a vector and its opposite"),
+    (r"\overline{z}w", r"\overline{zw}", "an accent ends with its group"),
+    (r"\angle ABC", r"\angle BCA", "another vertex"),
+    (r"f \circ g", r"g \circ f", "composition"),
+    ("f(g(x))", "g(f(x))", "composition"),
+    ("P(Q(x))", "Q(P(x))", "of polynomials"),
+    (r"A \subset B", r"B \subset A", "inclusion"),
+    (r"p \Rightarrow q", r"q \Rightarrow p", "implication"),
+    (r"A \setminus B", r"B \setminus A", "difference"),
+    (r"\vec{a} \times \vec{b}", r"\vec{b} \times \vec{a}", "the cross product"),
+    (r"A \times B", r"B \times A", "pairs"),
+    (r"\frac{dy}{dx}", r"\frac{y}{x}", "d is no factor"),
+    (r"\int_0^1 f", r"\int_1^0 f", "limits"),
+    # names and bases
+    ("6", "x(x+1)=6", "an equation, no name"),
+    ("12", "x + y = 12", "in two unknowns"),
+    ("12", "x = 12 = 13", "a contradiction"),
+    ("5", r"x = 5 \approx 7", "two answers"),
+    ("(1,2)", "(y,x) = (1,2)", "x is 2"),
+    ("x > 1, y < 2", "y > 1, x < 2", "names exchanged"),
+    ("x=1, y=2", "x=2, y=1", "names exchanged"),
+    ("x > 0", "y > 0", "another name"),
+    ("1A3_{16}", "1A3_{15}", "another base"),
+    ("ABC_{16}", "BAC_{16}", "digits do not commute"),
+    (r"\text{B+}", r"\text{B-}", "another mark"),
+    ("IV", "VI", "nor do these"),
+    ("DNE", "END", "nor letters of a word"),
+    (r"\text{Team 5}", r"\text{Team 6}", "numbers in a text"),
+    (r"\text{version 1.5}", r"\text{version 15}", "and their points"),
+    ("1, 1, 2", "1, 2, 2", "lists of one length"),
+    (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"\begin{vmatrix} 1 & 2 \\ 3 & 4 \end{vmatrix}",
+     "a determinant is a number"),
+    (r"\begin{cases} x = 1 \\ y = 2 \end{cases}", r"\begin{cases} x = 2 \\ y = 1 \end{cases}", "a system"),
+    (r"\mathbb{R}", r"\mathbb{Q}", "other numbers"),
+    (r"(0,\infty)", r"\{x \in \mathbb{Z} : x > 0\}", "whole numbers only"),
+    (r"-3 < x \le 5 \text{ and } x \ne 2", r"-3 < x \le 5 \text{ or } x \ne 2", "and is not or"),
+    # where digits do not reach
+    (r"\pi", r"\pi + 10^{-250}", "lost beside a float"),
+    (r"\pi", r"\pi(1 + 10^{-120})", "lost in a factor"),
+    (r"10^{40}\pi", r"10^{40}\pi + 10^{-29}", "small beside large"),
+    (r"\pi", r"0.9999999999999\pi", "12 digits make a decimal, not a factor"),
+    (r"\ln(2^{1000})", r"\ln(2^{1000}+1)", "too long to be rounded"),
+    ("0", r"\frac{1}{\infty}", "no number"),
+    (r"\infty", r"\infty + 1", "neither"),
+    (r"\frac13", r"\frac13 \ldots 8", "a tail"),
     (r"\sqrt2", "1.41421", "nor six the root of two"),
     ("0.123456789012", "0.123456789013", "a terminating decimal has only its own digits"),
     ("10^{40}", "10^{40}+1", "off by one"),
@@ -248,9 +356,9 @@ def reprint_failures(golds, rewrites, expected):
 
 def test_perturbations():
     golds = [g.strip() for line in GOLDS.splitlines() for g in line.split("|")]
-    words = {r"\text{Evelyn}", r"\text{(C)}"}                        # these take no unit, no brackets
+    no_unit = {r"\text{Evelyn}", r"50\%"}                            # a word, and what has a unit already
     failures = reprint_failures(golds, REPRINTS, True)
-    assert [f for f in failures if f[0] not in words or f[1] not in ("with a unit", "wide brackets")] == []
+    assert [f for f in failures if f[0] not in no_unit or f[1] != "with a unit"] == []
     assert reprint_failures(golds, ALTERATIONS, False) == []
 
 
@@ -363,3 +471,162 @@ def test_the_rung_that_decided():
     assert explain_grade("5", "5")[:2] == (True, "string")
     assert explain_grade("0.50", ".5")[:2] == (True, "decimal")
     assert explain_grade(r"\dfrac12", r"\tfrac12")[:2] == (True, "spelling")
+
+
+def test_units_of_one_item_are_not_compared_when_one_is_unknown():
+    """People may be students: only what is known to differ differs."""
+    assert grade_answer("15 people", "15 students") and not grade_answer("15 kg", "15 cm")
+
+
+# ---- The policy's own test: mutants ----------------------------------------------------------------------------------
+MUTABLE = r"""3 | -17 | 0.25 | 10080 | 1,234 | 58,500 | \frac{3}{4} | -\frac{11}{36} | \dfrac{17}{50} | 2\frac{3}{4} | 3\sqrt{13}
+\frac{3\sqrt{3}}{4} | 6-5i | 2k+2 | x^3+3x-6 | 6r^2-4r-24 | (-2,1) | \left(3, \frac{\pi}{2}\right) | 2^{10} | 9\pi
+[2,5) | \left[-\frac12, \infty\right) | 3, 5, 7 | \{1, 2, 4\} | e^{2x} | p-q | 8n^2+4n+1 | \frac{x+2}{7} | x^{12}
+\frac{\pi r}{h+r} | 5\text{ cm} | 30\text{ minutes} | 7\text{ feet} | 12\text{ hours} | \frac{a-b}{c} | 3-4i | (1,2,3)
+\overline{AB} | \overrightarrow{PQ} | \angle ABC | \triangle DEF | \vec{uv} | \overline{zw} | \angle PQR | \widehat{AC}
+\frac{1}{2x} | (x-1)(x+3) | 2(a-3b) | \sqrt{x+1} | \frac{5}{\sqrt{7}} | 100-25\pi | 4-2\sqrt{3} | 1-\frac{1}{x}
+\binom{8}{3} | 3:5 | 12:30 | 1011_2 | 204_5 | 5! | 10^{-3} | 6.02 \times 10^{23} | \frac{2x+3}{x^2-1} | a^2b-c
+y^2-4x | \frac{m}{n} | \frac{1}{2}(a-b)h | -2x+\frac{1}{3} | (x+1)^2-5 | \frac{\sqrt{5}-1}{2} | 17-8\sqrt{2} | m^2-n^2
+3\text{ km} | 45\text{ kg} | 8\text{ days} | 9\text{ inches} | \frac{3}{4}\text{ miles} | t^3-2t | \frac{x-y}{x+y}"""
+UNITS = "cm km minutes feet hours kg days inches miles".split()
+
+
+class Plain:
+    """A second way from an answer to its value, for plain answers: floats, letters as fixed numbers, no exact anything.
+    Whatever else it meets is a ValueError, so that a mutant it cannot read is not used."""
+    TOKEN = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+|\\[a-z]+|[a-zA-Z]|\S")
+
+    def __init__(self, text):
+        self.tokens = [*self.TOKEN.findall(text.replace(r"\cdot", "*").replace(r"\times", "*")), ""]
+
+    def take(self, expected=None):
+        if expected and self.tokens[0] != expected:
+            raise ValueError(self.tokens[0])
+        return self.tokens.pop(0)
+
+    def sum(self):
+        value = -self.product() if self.tokens[0] == "-" and self.take() else self.product()
+        while self.tokens[0] in ("+", "-"):
+            value = value + self.product() if self.take() == "+" else value - self.product()
+        return value
+
+    def product(self):
+        value = self.power()
+        while self.tokens[0] not in ("", "+", "-", ")", "}", ",", "]", "^", "!"):
+            value = value / self.power() if self.tokens[0] == "/" and self.take() else value * self.power(
+                self.tokens[0] == "*" and self.take())
+        return value
+
+    def power(self, _=None):
+        value = self.atom()
+        if self.tokens[0] == "^":
+            self.take()
+            value **= self.atom()
+        return value
+
+    def atom(self):
+        token = self.take()
+        if token[:1].isdigit() or token[:1] == "." and token[1:]:
+            if self.tokens[:2] == [r"\frac", "{"] and token.isdigit():
+                raise ValueError("a mixed number")
+            return float(token)
+        if token in ("(", "{"):
+            value = self.sum()
+            self.take(")" if token == "(" else "}")
+            return value
+        if token == r"\frac":
+            top = self.atom()
+            return top / self.atom()
+        if token in (r"\sqrt", r"\pi", "e", "i"):
+            return cmath.sqrt(self.atom()) if token == r"\sqrt" else {r"\pi": cmath.pi, "e": cmath.e, "i": 1j}[token]
+        if len(token) == 1 and token.isalpha():
+            return 0.31 + random.Random(token).random()
+        raise ValueError(token)
+
+    @classmethod
+    def value(cls, text):
+        """A number; ("(", numbers, ")") of a tuple or interval; a sorted list of numbers."""
+        text = re.sub(r"\\left|\\right|\\[,!; ]|\\?\$", "", text).replace(r"\dfrac", r"\frac").strip()
+        if re.fullmatch(r"[0-9]{1,3}(,[0-9]{3})+", text):
+            text = text.replace(",", "")
+        ends = text[:1], text[-1:]
+        if ends[0] in ("(", "[") and ends[1] in (")", "]") and "," in text and text.count(ends[0]) == 1:
+            return ends[0], tuple(map(cls.value, text[1:-1].split(","))), ends[1]
+        if "," in text:
+            if re.search(r"[(\[]", text):
+                raise ValueError("brackets in a list")
+            return sorted((cls.value(item) for item in text.removeprefix(r"\{").removesuffix(r"\}").split(",")), key=str)
+        plain = cls(text)
+        value = plain.sum()
+        plain.take("") if plain.tokens[0] else None
+        return complex(value)
+
+
+def differ(a, b):
+    if isinstance(a, complex) and isinstance(b, complex):
+        return abs(a - b) > 1e-9 * max(abs(a), abs(b))
+    if type(a) is not type(b) or len(a) != len(b):
+        return True
+    return a != b if isinstance(a, str) else any(map(differ, a, b))
+
+
+def mutants(gold):
+    """(what was done, mutant, is the value certainly another one?); None for `certainly`: to be computed."""
+    for match in re.finditer("[0-9]", gold):
+        digit = str((int(match[0]) + 1) % 10)
+        yield "digit", gold[:match.start()] + digit + gold[match.end():], None
+    for match in re.finditer("-", gold):
+        yield "sign", gold[:match.start()] + gold[match.end():], None
+        yield "sign", gold[:match.start()] + "+" + gold[match.end():], None
+    for match in re.finditer(r"(?<![\w^_{}\\.])(\w+)\s*([-/:^,])\s*(\w+)(?![\w^{(.])", gold):
+        yield "swap", gold[:match.start()] + match[3] + match[2] + match[1] + gold[match.end():], None
+    for match in re.finditer(r"\\(frac|binom)\{([^{}]*)\}\{([^{}]*)\}", gold):
+        yield "swap", gold[:match.start()] + rf"\{match[1]}{{{match[3]}}}{{{match[2]}}}" + gold[match.end():], None
+    for unit in UNITS:
+        if re.search(rf"\\text\{{ {unit}\}}", gold):
+            for other in {*UNITS} - {unit}:
+                yield "unit", gold.replace(unit, other), True
+    for match in re.finditer(r"\\(?:overline|overrightarrow|angle|triangle|vec|widehat)[ {]*([A-Za-z]{2,3})", gold):
+        letters = match[1]
+        for other in {letters[::-1], letters[1:] + letters[:1]} - {letters}:
+            yield "letters", gold[:match.start(1)] + other + gold[match.end(1):], True
+
+
+def attack(golds):
+    """-> (mutants of another value, those that were accepted)"""
+    tried, accepted = 0, []
+    for gold in golds:
+        for what, mutant, different in mutants(gold):
+            if different is None:
+                try:
+                    different = differ(Plain.value(gold), Plain.value(mutant))
+                except (ValueError, ArithmeticError, RecursionError):
+                    continue
+            if different:
+                tried += 1
+                if grade_answer(mutant, gold):
+                    accepted.append((what, gold, mutant))
+    return tried, accepted
+
+
+def test_the_second_way_computes():
+    assert Plain.value(r"\frac{1}{2}+3\sqrt{4}") == 6.5 and Plain.value("(1, 2^3)") == ("(", (1, 8), ")")
+    assert differ(Plain.value("a-b"), Plain.value("b-a")) and not differ(Plain.value("2, 1"), Plain.value("1, 2"))
+
+
+def test_no_mutant_is_paid():
+    golds = [gold.strip() for line in MUTABLE.splitlines() for gold in line.split("|")]
+    tried, accepted = attack(golds)
+    print(f"{tried} mutants of {len(golds)} answers, {len(accepted)} accepted")
+    assert accepted == [] and tried > 200
+
+
+def test_no_mutant_of_the_data_sets_is_paid():
+    files = [folder / "shared" / "cases" / "golds.jsonl" for folder in Path(__file__).resolve().parents]
+    path = next((file for file in files if file.exists()), None)
+    if path is None:
+        pytest.skip("needs ../shared/cases/golds.jsonl")
+    golds = sorted({json.loads(line)["answer"] for line in path.read_text().splitlines()})
+    tried, accepted = attack([gold for gold in golds if len(gold) < 80])
+    print(f"{tried} mutants of {len(golds)} answers, {len(accepted)} accepted")
+    assert accepted == [] and tried > 3000

@@ -9,13 +9,14 @@ import pytest
 
 import rewards
 import verifiers
+from rewards import (code_parts_reward, read_program)
 from rewards import (REASONING_PRESETS, SEARCH_RULES, Curriculum, RepetitionReward, any_box, check_weights, code_strict,
                      coin, earnable, first_box, format_only, gated, gated_reward, inverted, repetition, reward_from,
                      robust_reward, search_agent_reward, steps_reward, verify_json, verify_proof, verify_steps,
                      verify_tool_call, verify_translation, weights)
 from rlvr import group_advantages
 from verifiers import (CODE_RULES, MATH_RULES, REWARDS, ReasoningReward, aggregate, boxed_reward, code_reward,
-                       derivation, extract_code, mixed_scripts, read_program, verify_math)
+                       derivation, extract_code, mixed_scripts, verify_math)
 
 TWO = {"problem": "Solve x^2-5x+6=0. Smaller root in \\boxed{}.", "answer": "2"}
 
@@ -208,6 +209,7 @@ def three_of_four(monkeypatch):
         passed = 0 if code.strip() == "pass" else 3
         return {"tests_passed": passed, "tests_total": 4, "frac": passed / 4, "seconds": 9.0 if "slow" in code else 0.1}
     monkeypatch.setattr(verifiers, "verify_code", verify_code)
+    monkeypatch.setattr(rewards, "verify_code", verify_code)
 
 
 @pytest.mark.parametrize("response, reward", [
@@ -218,9 +220,9 @@ def three_of_four(monkeypatch):
     (fence("pass"), 0.1),                                                    # the chapter's listing: 0.3
     ("def f(): return 1", 0.0),                                              # no block
 ])
-def test_code_reward(three_of_four, response, reward):
+def test_code_parts_reward(three_of_four, response, reward):
     problem = {"answer": "", "tests": ["assert f() == 1"] * 4}
-    value, parts = code_reward(response, problem)
+    value, parts = code_parts_reward(response, problem)
     assert value == pytest.approx(reward) and parts["accuracy"] == 0.0       # accuracy: all tests
     assert code_strict(response, problem)[0] == pytest.approx(0.1 * parts["syntax"])       # three of four are none
 
@@ -229,7 +231,16 @@ def test_a_baseline_is_what_nothing_earns(three_of_four):
     """A program that always says 0 passes half of the tests; 3 of 4 is then half of the way: 0.1 +
     0.7 / 2 + 0.2."""
     problem = {"answer": "", "tests": ["assert f() == 1"] * 4, "baseline": 0.5}
-    assert code_reward(fence("def f(): return 1"), problem)[0] == pytest.approx(0.1 + 0.7 * 0.5 + 0.2)
+    assert code_parts_reward(fence("def f(): return 1"), problem)[0] == pytest.approx(0.1 + 0.7 * 0.5 + 0.2)
+    assert code_reward(fence("def f(): return 1"), problem)[0] == pytest.approx(0.5)
+
+
+def test_code_reward_is_the_share_of_the_tests(three_of_four):
+    """The chapter's CODE_RULES: frac with weight 1. Three of four tests pass: 0.75, and no full accuracy."""
+    problem = {"answer": "", "tests": ["assert f() == 1"] * 4}
+    assert code_reward(fence("def f(): return 1"), problem) == (
+        0.75, {"accuracy": 0.0, "answered": 1.0, "tests": 0.75})
+    assert code_reward("def f(): return 1", problem)[1]["answered"] == 0.0                    # no block
 
 
 def test_the_last_block_behind_the_thinking_is_the_program():
