@@ -154,7 +154,7 @@ def saved_flags(parser, given):
 # one bit for bit; on another number of processes, up to rounding. It unpickles: resume only what you trust.
 
 DAMAGE = (Exception, dcp.api.CheckpointException)       # the latter is none of the former
-warnings.filterwarnings("ignore", "torch.distributed is disabled")         # it warns of every run with one process
+warnings.filterwarnings("ignore", "torch.distributed is disabled|FSDP2-wrapped module .* returned a view|Mismatch dtype")
 
 
 def save_checkpoint(run, step, model, optimizer, memory):
@@ -175,7 +175,8 @@ def save_checkpoint(run, step, model, optimizer, memory):
                 shutil.rmtree(old)
     except DAMAGE as error:                             # a full disk has many names
         shutil.rmtree(partial, ignore_errors=True)
-        raise ModelError(f"{path}: cannot write the checkpoint ({error}); free some space") from error
+        reason = (str(error).strip() or repr(error)).splitlines()[-1][:200]        # below a traceback of its own
+        raise ModelError(f"{path}: cannot write the checkpoint ({reason}); free some space") from error
 
 
 def load_checkpoint(run, model, optimizer):
@@ -404,7 +405,7 @@ def gather(items):
     if not dist.is_initialized():
         return items
     if not hasattr(gather, "group"):     # monitored_barrier, which names who is missing, needs gloo
-        gather.group = dist.new_group(backend="gloo")
+        gather.group = dist.new_group(backend="gloo", timeout=datetime.timedelta(minutes=MINUTES))
     dist.monitored_barrier(gather.group, datetime.timedelta(minutes=MINUTES), wait_all_ranks=True)
     parts = [None] * dist.get_world_size()
     dist.all_gather_object(parts, items, gather.group)
@@ -449,7 +450,6 @@ def shard(model, device, dtype):
         fully_shard(module, mesh=mesh, mp_policy=precision)
         module.set_gradient_divide_factor(1.0)
         module.set_force_sum_reduction_for_comms(True)                   # gloo has no other
-    warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")      # none is changed in place
     return lambda tensor, param: distribute_tensor(tensor, mesh, param.placements, src_data_rank=None)
 
 
