@@ -27,8 +27,9 @@ def flags_of(script):
 
 def commands(readme):
     """Each command in a readme that runs a script of ours -> (the script, what stands behind it)."""
-    code = "\n".join(re.findall(r"```(?:bash)?\n(.*?)```", readme, flags=re.S) + re.findall(r"`([^`\n]+)`", readme))
-    for line in code.replace("\\\n", " ").splitlines():
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", readme, flags=re.M | re.S)
+    code = [block for language, block in blocks if language != "python"] + re.findall(r"`([^`\n]+)`", readme)
+    for line in "\n".join(code).replace("\\\n", " ").splitlines():
         start = r"\s*(?:\$ |.*&& )?(?:\w+=\S+ )*(?:python|torchrun) (?:-+\S+ (?:[^-]\S* )?)*?"
         found = re.match(start + r"([\w/]+\.py)(.*)", line)
         if found:
