@@ -1,0 +1,204 @@
+"""asking.py - a model to ask: one function from prompts to answers, for autorule.py.
+
+    teacher = open_model("Qwen/Qwen3-8B", cache="answers.jsonl")          a model directory or a hub id, run here
+    teacher = open_model("http://localhost:8000/v1#Qwen/Qwen3-8B")        an OpenAI-compatible server, URL#MODEL
+    answers = teacher(["Why is the sky blue?"])                           [{"text", "reasoning", "tokens_in", ...}]
+
+An answer that came is kept in the cache file at once, so that an interruption costs nothing twice. A server may fail, be
+slow or send garbage: it is asked again, a few times, and then there is None in place of the answer. The key stands in
+$OPENAI_API_KEY; it goes into one header and nowhere else. Left out: proxies, redirects, streaming.
+"""
+
+import collections
+import contextlib
+import hashlib
+import http.client
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import urllib.parse
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from model import load, pick_device  # noqa: E402
+from rlvr import row_uniforms, sample  # noqa: E402
+
+
+class AskError(Exception):
+    """It makes no sense to go on asking. The message never holds a key."""
+
+
+def split_reasoning(text):
+    """(chain of thought, what was said after it); a chain that never ends has nothing after it."""
+    before, end, after = text.partition("</think>")
+    if end or "<think>" in text:
+        return before.replace("<think>", "", 1).strip(), after.strip()
+    return "", text.strip()
+
+
+# A backend has an identity (what its answers depend on, besides prompt and seed) and is called with {key: prompt}, a
+# function keep(key, answer) to call as each answer comes, a seed, and a deadline on time.monotonic's clock.
+
+class Local:
+    """A model sampled here. Its answer depends on the seed and the prompt, not on what else is asked."""
+
+    def __init__(self, name, temperature=0.6, max_new_tokens=4096):
+        device, dtype, _ = pick_device()
+        self.model, self.tokenizer = load(name, device, dtype)
+        self.temperature, self.max_new_tokens = temperature, max_new_tokens
+        self.identity = [str(name), temperature, max_new_tokens]
+
+    def __call__(self, prompts, keep, seed, deadline):
+        asked = [(key, self.tokenizer.encode_prompt(prompt)) for key, prompt in prompts.items()]
+        room = self.model.config.max_position_embeddings - self.max_new_tokens
+        asked = [(key, ids) for key, ids in asked if 0 < len(ids) <= room]             # the others get no answer
+        if not asked:
+            return
+
+        def finished(row, ids):
+            key, prompt = asked[row]
+            reasoning, text = split_reasoning(self.tokenizer.decode(ids))
+            keep(key, {"text": text, "reasoning": reasoning, "tokens_in": len(prompt), "tokens_out": len(ids)})
+        uniforms = row_uniforms([int(key[:8], 16) for key, _ in asked], self.max_new_tokens, seed)
+        sample(self.model, [ids for _, ids in asked], 1, self.max_new_tokens, self.temperature,
+               uniforms=uniforms, on_finished=finished)
+
+
+class Server:
+    """An OpenAI-compatible server, named URL#MODEL; several requests at once. subtle: messages of servers and libraries
+    may repeat the key, so ours quote none of them."""
+
+    def __init__(self, url, temperature=0.6, max_new_tokens=4096, time_limit=120.0, retries=4, at_once=8, pause=0.5):
+        self.url = urllib.parse.urlsplit(url)
+        if self.url.scheme not in ("http", "https") or not self.url.hostname or "@" in url or self.url.query:
+            raise AskError("a server is named http(s)://HOST/PATH#MODEL, and a key belongs into $OPENAI_API_KEY")
+        self.body = {"model": self.url.fragment, "temperature": temperature, "max_tokens": max_new_tokens}
+        self.time_limit, self.retries, self.at_once, self.pause = time_limit, retries, at_once, pause
+        self.identity = [url, temperature, max_new_tokens]
+
+    def __call__(self, prompts, keep, seed, deadline):
+        pool = ThreadPoolExecutor(self.at_once)
+        try:
+            list(pool.map(lambda item: self.ask(*item, keep, seed, deadline), prompts.items()))
+        finally:
+            pool.shutdown(cancel_futures=True)            # after an error or Ctrl-C nothing more is asked, or paid
+
+    def ask(self, key, prompt, keep, seed, deadline):
+        """Ask until there is an answer, the time or the retries are used up, or the server refuses."""
+        body = json.dumps(self.body | {"seed": seed, "messages": [{"role": "user", "content": prompt}]})
+        for attempt in range(self.retries + 1):
+            limit = min(self.time_limit, deadline - time.monotonic())
+            if limit <= 0:
+                return
+            status = answer = None
+            with contextlib.suppress(Exception):          # lost connections and garbage come as many types
+                status, reply = self.post(body, limit)
+                answer = read_reply(reply) if status == 200 else None
+            if answer:
+                return keep(key, answer)
+            if status in (401, 403, 404):
+                raise AskError(f"{self.url.geturl()} answers with status {status}: is there a model of that name, and "
+                               "is the key in $OPENAI_API_KEY right?")
+            if status in (400, 413, 422):                 # it will not have this prompt, for its length perhaps
+                return
+            if attempt < self.retries:
+                time.sleep(max(0, min(30, self.pause * 2 ** attempt, deadline - time.monotonic())))
+
+    def post(self, body, limit):
+        """(status, reply) of one request. subtle: the timeout of a socket begins anew with each byte, so a server that
+        drips would hold us for ever; the alarm hangs up after so many seconds in all."""
+        kind = http.client.HTTPSConnection if self.url.scheme == "https" else http.client.HTTPConnection
+        connection, headers = kind(self.url.netloc, timeout=limit), {"Content-Type": "application/json"}
+        if key := os.environ.get("OPENAI_API_KEY", "").strip():
+            headers["Authorization"] = f"Bearer {key}"
+        connection.connect()
+        alarm = threading.Timer(limit, hang_up, [connection.sock])
+        alarm.start()
+        try:
+            connection.request("POST", self.url.path.rstrip("/") + "/chat/completions", body, headers)
+            response = connection.getresponse()
+            return response.status, response.read(8_000_000)
+        finally:
+            alarm.cancel()
+            connection.close()
+
+
+def hang_up(connected):
+    with contextlib.suppress(OSError):
+        connected.shutdown(socket.SHUT_RDWR)
+
+
+def read_reply(reply):
+    """The answer in a server's reply; raises one thing or another if there is none. The chain of thought has a field of
+    its own (vLLM and DeepSeek: reasoning_content, others: reasoning) or stands in the text, in think tags."""
+    reply = json.loads(reply)
+    message, usage = reply["choices"][0]["message"], reply.get("usage") or {}
+    reasoning, text = split_reasoning(message["content"] or "")
+    reasoning = message.get("reasoning_content") or message.get("reasoning") or reasoning
+    return {"text": text, "reasoning": reasoning + "", "tokens_in": int(usage.get("prompt_tokens") or 0),
+            "tokens_out": int(usage.get("completion_tokens") or 0)}
+
+
+class Asked:
+    """asked(prompts) -> an answer for each, or None where the backend failed.
+
+    cache:  a file of JSON lines, {"key", "answer"}; the key is a hash of identity, seed and prompt.
+    counts: prompts new, known and failed; tokens_in, tokens_out of all answers (the paper's Table 2), those that were
+            known included, so that a resumed extraction counts what a whole one does.
+    """
+
+    REMEMBER = 100_000                                    # answers in memory when there is no file: a judge runs long
+
+    def __init__(self, backend, cache=None):
+        self.backend, self.known, self.lock, self.file = backend, {}, threading.Lock(), None
+        self.counts = collections.Counter(new=0, known=0, failed=0, tokens_in=0, tokens_out=0)
+        if cache:
+            self.file = open(cache, "a+b")
+            self.file.seek(0)
+            self.read(self.file.read().splitlines(keepends=True))
+
+    def read(self, lines):
+        for line in lines:
+            with contextlib.suppress(ValueError, TypeError, LookupError):               # half a line, after a crash
+                record = json.loads(line)
+                self.known[record["key"]] = dict(record["answer"])
+        if lines and not lines[-1].endswith(b"\n"):
+            self.file.write(b"\n")                        # subtle: or the next answer would be lost in that line too
+
+    def __call__(self, prompts, seed=0, patience=float("inf")):
+        """prompts: K texts; those seen before, in this run or an earlier one, are not asked again. patience: seconds
+        for all of them (a local model takes the time it takes)."""
+        keys = [hashlib.sha256(json.dumps([self.backend.identity, seed, prompt]).encode()).hexdigest()
+                for prompt in prompts]
+        found = {key: self.known.get(key) for key in keys}
+        new = {key: prompt for key, prompt in zip(keys, prompts) if found[key] is None}
+
+        def keep(key, answer):
+            found[key] = answer
+            self.keep(key, answer)
+        if new:
+            self.backend(new, keep, seed, time.monotonic() + patience)
+        answers = [found[key] for key in keys]
+        with self.lock:
+            self.counts.update(new=len(new), known=len(keys) - len(new), failed=answers.count(None))
+            for answer in filter(None, answers):
+                self.counts.update(tokens_in=answer["tokens_in"], tokens_out=answer["tokens_out"])
+        return answers
+
+    def keep(self, key, answer):
+        with self.lock:
+            if self.file:
+                self.file.write(json.dumps({"key": key, "answer": answer}).encode() + b"\n")
+                self.file.flush()
+            elif len(self.known) >= self.REMEMBER:
+                self.known.clear()
+            self.known[key] = answer
+
+
+def open_model(name, cache=None, **settings):
+    """The Asked of a model directory, a hub id or URL#MODEL; settings: what Local or Server takes."""
+    return Asked((Server if "://" in name else Local)(name, **settings), cache)
