@@ -50,12 +50,14 @@ def read_preferences(path):
     {"prompt", "chosen", "rejected"} of texts, with "score_chosen" and "score_rejected" where the file has them."""
     pairs = []
     for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
+        if not line.strip():
+            continue
         try:
             row = json.loads(line)
             chosen, rejected = row["chosen"], row["rejected"]
             if isinstance(chosen, list) and (len(chosen) > 2 or "prompt" not in row):
                 row["prompt"] = chosen[:-1]                         # UltraFeedback's "prompt" is the first turn only
-            sides = [side if isinstance(side, str) else side[-1:] for side in (chosen, rejected)]
+            sides = [side if isinstance(side, str) else [side[-1]] for side in (chosen, rejected)]
             pair = dict(zip(("prompt", "chosen", "rejected"), map(as_text, [row["prompt"], *sides])))
             pairs.append(pair | {key: float(row[key]) for key in ("score_chosen", "score_rejected") if key in row})
         except (ValueError, TypeError, LookupError, RecursionError) as error:
@@ -191,8 +193,8 @@ def yes_probabilities(model, tokenizer, texts):
     rows = [tokenizer.encode_prompt(text) for text in texts]
     words = [tokenizer.encode(word)[0] for word in ("Yes", "No")]
     longest = max(map(len, rows))
-    if words[0] == words[1] or longest > model.config.max_position_embeddings:
-        raise AutoRuleError("the judge cannot tell Yes from No, or cannot read so long a conversation")
+    if longest > model.config.max_position_embeddings:
+        raise AutoRuleError(f"{longest} tokens are more than this judge can read")
     shared = min(len(os.path.commonprefix(rows)), min(map(len, rows)) - 1)      # each row keeps a token of its own
     rests = [row[shared:] + [0] * (longest - len(row)) for row in rows]
     last = [len(row) - shared - 1 for row in rows]
@@ -227,6 +229,8 @@ def open_judge(name):
     if "://" in name:
         return server_judge(open_model(name, temperature=0.0, max_new_tokens=16, time_limit=10.0, retries=2))
     model, tokenizer = load(name, *pick_device()[:2])
+    if tokenizer.encode("Yes")[0] == tokenizer.encode("No")[0]:
+        raise AutoRuleError(f"{name}: a judge must know the words Yes and No")
     tokenizer.template = "plain" if tokenizer.template == "plain" else "chat-nothink"
     return lambda texts: [p > 0.5 for p in yes_probabilities(model, tokenizer, texts)]
 
