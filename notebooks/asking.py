@@ -4,9 +4,9 @@
     teacher = open_model("http://localhost:8000/v1#Qwen/Qwen3-8B")        an OpenAI-compatible server, URL#MODEL
     answers = teacher(["Why is the sky blue?"])                           [{"text", "reasoning", "tokens_in", ...}]
 
-An answer that came is kept in the cache file at once, so that an interruption costs nothing twice. A server may fail, be
-slow or send garbage: it is asked again, a few times, and then there is None in place of the answer. The key stands in
-$OPENAI_API_KEY; it goes into one header and nowhere else. Left out: proxies, redirects, streaming.
+An answer that came is kept in the cache file at once, so that an interruption costs nothing twice. A server
+may fail, be slow or send garbage: it is asked again a few times, and then there is None in place of the answer.
+The key stands in $OPENAI_API_KEY and goes into one header, nowhere else. Left out: proxies, redirects, streaming.
 """
 
 import collections
@@ -26,10 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from model import load, pick_device  # noqa: E402
 from rlvr import row_uniforms, sample  # noqa: E402
-
-
-class AskError(Exception):
-    """It makes no sense to go on asking. The message never holds a key."""
+from verifiers import DataError  # noqa: E402
 
 
 def split_reasoning(text):
@@ -75,7 +72,7 @@ class Server:
     def __init__(self, url, temperature=0.6, max_new_tokens=4096, time_limit=120.0, retries=4, at_once=8, pause=0.5):
         self.url = urllib.parse.urlsplit(url)
         if self.url.scheme not in ("http", "https") or not self.url.hostname or "@" in url or self.url.query:
-            raise AskError("a server is named http(s)://HOST/PATH#MODEL, and a key belongs into $OPENAI_API_KEY")
+            raise DataError("a server is named http(s)://HOST/PATH#MODEL, and a key belongs into $OPENAI_API_KEY")
         self.body = {"model": self.url.fragment, "temperature": temperature, "max_tokens": max_new_tokens}
         self.time_limit, self.retries, self.at_once, self.pause = time_limit, retries, at_once, pause
         self.identity = [url, temperature, max_new_tokens]
@@ -101,7 +98,7 @@ class Server:
             if answer:
                 return keep(key, answer)
             if status in (401, 403, 404):
-                raise AskError(f"{self.url.geturl()} answers with status {status}: is there a model of that name, and "
+                raise DataError(f"{self.url.geturl()} answers with status {status}: is there a model of that name, and "
                                "is the key in $OPENAI_API_KEY right?")
             if status in (400, 413, 422):                 # it will not have this prompt, for its length perhaps
                 return
@@ -147,13 +144,16 @@ class Asked:
     """asked(prompts) -> an answer for each, or None where the backend failed.
 
     cache:  a file of JSON lines, {"key", "answer"}; the key is a hash of identity, seed and prompt.
+    patience: seconds for all prompts of a call (a local model takes the time it takes). When they pass without any
+            answer the next call gets half of them, so that a server that is down costs minutes, not the run.
     counts: prompts new, known and failed; tokens_in, tokens_out of all answers (the paper's Table 2), those that were
             known included, so that a resumed extraction counts what a whole one does.
     """
 
     REMEMBER = 100_000                                    # answers in memory when there is no file: a judge runs long
 
-    def __init__(self, backend, cache=None):
+    def __init__(self, backend, cache=None, patience=float("inf")):
+        self.patience = self.left = patience
         self.backend, self.known, self.lock, self.file = backend, {}, threading.Lock(), None
         self.counts = collections.Counter(new=0, known=0, failed=0, tokens_in=0, tokens_out=0)
         if cache:
@@ -169,9 +169,8 @@ class Asked:
         if lines and not lines[-1].endswith(b"\n"):
             self.file.write(b"\n")                        # subtle: or the next answer would be lost in that line too
 
-    def __call__(self, prompts, seed=0, patience=float("inf")):
-        """prompts: K texts; those seen before, in this run or an earlier one, are not asked again. patience: seconds
-        for all of them (a local model takes the time it takes)."""
+    def __call__(self, prompts, seed=0):
+        """prompts: K texts; those seen before, in this run or an earlier one, are not asked again."""
         keys = [hashlib.sha256(json.dumps([self.backend.identity, seed, prompt]).encode()).hexdigest()
                 for prompt in prompts]
         found = {key: self.known.get(key) for key in keys}
@@ -181,8 +180,9 @@ class Asked:
             found[key] = answer
             self.keep(key, answer)
         if new:
-            self.backend(new, keep, seed, time.monotonic() + patience)
+            self.backend(new, keep, seed, time.monotonic() + self.left)
         answers = [found[key] for key in keys]
+        self.left = self.patience if any(answers) else self.left / 2
         with self.lock:
             self.counts.update(new=len(new), known=len(keys) - len(new), failed=answers.count(None))
             for answer in filter(None, answers):
@@ -199,6 +199,6 @@ class Asked:
             self.known[key] = answer
 
 
-def open_model(name, cache=None, **settings):
+def open_model(name, cache=None, patience=float("inf"), **settings):
     """The Asked of a model directory, a hub id or URL#MODEL; settings: what Local or Server takes."""
-    return Asked((Server if "://" in name else Local)(name, **settings), cache)
+    return Asked((Server if "://" in name else Local)(name, **settings), cache, patience)

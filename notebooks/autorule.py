@@ -3,19 +3,19 @@
     python notebooks/autorule.py pairs.jsonl --teacher Qwen/Qwen3-8B --judge Qwen/Qwen3-8B --out rules.json
     AUTORULE=rules.json python train.py --reward notebooks/autorule.py:rules_reward --kl-coef 0.001 ...
 
-What you will learn here: how "this answer was preferred to that" becomes sentences that anybody can read (3.1: reason,
-extract, merge), and those a number (3.2: Yes or No to each rule, r = alpha * mean + beta), which is added to a learned
-reward model (Table 9). Numbers in brackets are the paper's; the prompts are our own. One departure: the judge reads the
-conversation before the rule, so that all rules share its keys and values. Left out: rubrics for each prompt (RaR, RLCF).
-asking.py has the models to ask; autorule_world.py has diagnostics, baselines and the experiments.
-Letters: K rules, B rows, T tokens, C hidden size.
+What you will learn here: how "this answer was preferred to that" becomes sentences that anybody can
+read (3.1: reason, extract, merge), and those a number (3.2: Yes or No to each), which is added to a
+learned reward model (Table 9). Numbers in brackets are the paper's, the prompts our own. Departure: the
+judge reads the conversation before the rule, so that all rules share its keys and values. Left out:
+rubrics for each prompt (RaR, RLCF). asking.py has the models to ask, autorule_world.py diagnostics,
+baselines and experiments. Letters: K rules, B rows, C hidden size.
 """
 
 import argparse
 import collections
 import contextlib
-import functools
 import json
+import math
 import os
 import random
 import re
@@ -27,28 +27,25 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
-from asking import AskError, open_model  # noqa: E402
+from asking import open_model  # noqa: E402
 from model import load, pick_device, save  # noqa: E402
-
-
-class AutoRuleError(Exception):
-    """Something that the user can mend; the message names the file, line or setting."""
-
+from verifiers import DataError  # noqa: E402
 
 # ---- 1. Preferences --------------------------------------------------------------------------------------------------
 
 def as_text(value):
-    """A string as it is; a list of {"role", "content"}: one message's content, or a line for each of several."""
+    """A string, or a list of {"role", "content"}: one message's content, a line for each of several."""
     if isinstance(value, str):
         return value
-    turns = [(turn["role"], turn["content"]) for turn in value]
-    return turns[0][1] + "" if len(turns) == 1 else "\n".join(role + ": " + content for role, content in turns)
+    if len(value) == 1:
+        return value[0]["content"] + ""
+    return "\n".join(turn["role"] + ": " + turn["content"] for turn in value)
 
 
 def read_preferences(path):
-    """JSON lines with prompt, chosen and rejected, texts or lists of messages whose last is the response -> a list of
-    {"prompt", "chosen", "rejected"} of texts, with "score_chosen" and "score_rejected" where the file has them."""
-    pairs = []
+    """JSON lines with prompt, chosen and rejected, texts or messages of which the last is the response
+    -> dicts of these three texts, and of score_chosen and score_rejected where the file has them."""
+    pairs, scores = [], ("score_chosen", "score_rejected")
     for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
         if not line.strip():
             continue
@@ -56,30 +53,30 @@ def read_preferences(path):
             row = json.loads(line)
             chosen, rejected = row["chosen"], row["rejected"]
             if isinstance(chosen, list) and (len(chosen) > 2 or "prompt" not in row):
-                row["prompt"] = chosen[:-1]                         # UltraFeedback's "prompt" is the first turn only
+                row["prompt"] = chosen[:-1]               # UltraFeedback's "prompt" is the first turn only
             sides = [side if isinstance(side, str) else [side[-1]] for side in (chosen, rejected)]
-            pair = dict(zip(("prompt", "chosen", "rejected"), map(as_text, [row["prompt"], *sides])))
-            pairs.append(pair | {key: float(row[key]) for key in ("score_chosen", "score_rejected") if key in row})
+            pair = {"prompt": as_text(row["prompt"]), "chosen": as_text(sides[0]), "rejected": as_text(sides[1])}
+            pairs.append(pair | {name: float(row[name]) for name in scores if name in row})
         except (ValueError, TypeError, LookupError, RecursionError) as error:
-            raise AutoRuleError(f"{path}, line {number}: not a preference ({type(error).__name__}: {error}); wanted is "
-                                "an object with prompt, chosen, rejected: texts or lists of messages") from None
+            raise DataError(f"{path}, line {number}: not a preference ({error!r}); wanted is an object "
+                                "with prompt, chosen, rejected: texts or lists of messages") from None
     return pairs
 
 
 def filter_preferences(pairs, count_tokens, max_tokens=512, banned="confidence"):
-    """The paper's filter (B.6): both responses below max_tokens, the chosen one scored higher (where there are scores),
-    the banned word in neither -> (those that stay, {reason: how many went})."""
+    """The paper's filter (B.6): both responses below max_tokens, the chosen one scored higher (where there
+    are scores), the banned word in neither -> (those that stay, {reason: how many went})."""
     kept, gone = [], collections.Counter()
     for pair in pairs:
         sides = pair["chosen"], pair["rejected"]
-        reasons = {"too long": max(map(count_tokens, sides)) >= max_tokens,
-                   "not scored higher": pair.get("score_chosen", 1.0) <= pair.get("score_rejected", 0.0),
-                   f"says {banned}": bool(banned) and banned in " ".join(sides).lower()}
-        reason = next((name for name, holds in reasons.items() if holds), None)
-        if reason is None:
-            kept.append(pair)
+        if max(map(count_tokens, sides)) >= max_tokens:
+            gone["too long"] += 1
+        elif pair.get("score_chosen", math.inf) <= pair.get("score_rejected", -math.inf):
+            gone["not scored higher"] += 1
+        elif banned and banned in " ".join(sides).lower():
+            gone[f"says {banned}"] += 1
         else:
-            gone[reason] += 1
+            kept.append(pair)
     return kept, dict(gone)
 
 
@@ -93,21 +90,19 @@ JUSTIFY = """Two assistants answered the same user, and a reader preferred answe
 {a}
 [Answer B]
 {b}
-[End of the answers]
 
-Explain point by point, with reference to the text, why a reader may have preferred answer {winner}:
-think of correctness, completeness, clarity, form, tone and length."""
+Explain point by point why: think of correctness, completeness, clarity, form, tone and length."""
 
 EXTRACT = """Below somebody thinks about why answer {winner} was preferred to another.
-Write down the rules for good answers that this implies. A rule is one sentence about any answer of an assistant, to be
-checked with yes or no on that answer alone, such as "The answer names the unit of each quantity."
+Write down the rules for good answers that this implies. A rule is one sentence about any answer, to
+be checked with yes or no on it alone, such as "The answer names the unit of each quantity."
 Reply with a JSON array of strings and nothing else.
 
 [Reasoning]
 {reasoning}"""
 
 MERGE = """These rules were collected from many readers, and many say the same.
-Merge those of the same or nearly the same meaning, drop what hardly anybody says, begin with what most say.{limit}
+Merge those that mean the same or nearly so, drop what hardly anybody says, begin with what most say.{limit}
 Reply with a JSON array of strings and nothing else.
 
 [Rules]
@@ -115,8 +110,8 @@ Reply with a JSON array of strings and nothing else.
 
 
 def parse_rules(text):
-    """The first JSON array with strings in a text (or an empty one) -> its rules, without repetitions. None if there is
-    none. Bounded, since a model wrote it: 200,000 characters, 20 places to begin, 500 rules of 300 characters."""
+    """The first JSON array with strings in a text, or an empty one -> its rules; None if there is none.
+    Bounded, since a model wrote it: 200,000 characters, 20 tries, 500 rules of 300 characters."""
     for match in list(re.finditer(r"\[", text[:200_000]))[:20]:
         with contextlib.suppress(ValueError, RecursionError):
             found, _ = json.JSONDecoder().raw_decode(text[:200_000], match.start())
@@ -131,39 +126,38 @@ def ask_for_rules(teacher, prompts, seed):
 
 
 def extract_rules(pairs, teacher, seed=0, source="reasoning", at_most=None, merge_size=400):
-    """Rules out of preferences -> what rules.json holds: the rules, and all that it takes to make them again.
-
-    The preferred response is answer A or B by a seeded coin. source: "reasoning" reads the rules out of the teacher's
-    chain of thought, "text" out of what it says after that (Table 3). More than merge_size rules are merged in parts,
-    then their merged rules again. Answers that cannot be read are counted and skipped."""
-    rng, counts = random.Random(seed), collections.Counter(pairs=len(pairs))
-    winners = [rng.choice("AB") for _ in pairs]
-    prompts = [JUSTIFY.format(winner=winner, prompt=pair["prompt"], a=pair["chosen" if winner == "A" else "rejected"],
-                              b=pair["chosen" if winner == "B" else "rejected"])
-               for pair, winner in zip(pairs, winners)]
-    chains = [(winner, answer[source]) for winner, answer in zip(winners, teacher(prompts, seed))
-              if answer and answer[source]]
-    prompts = [EXTRACT.format(winner=winner, reasoning=chain) for winner, chain in chains]
-    found = ask_for_rules(teacher, prompts, seed)
+    """Rules out of preferences -> what rules.json holds: rules, and all it takes to make them again. The
+    preferred response is answer A or B by a seeded coin. source: read the rules out of the teacher's chain
+    of thought ("reasoning") or what it says after it ("text", Table 3). More than merge_size rules are
+    merged in parts, then again. Answers that cannot be read are counted and skipped."""
+    winners = random.Random(seed).choices("AB", k=len(pairs))
+    sides = {"A": ("chosen", "rejected"), "B": ("rejected", "chosen")}
+    reasons = teacher([JUSTIFY.format(winner=winner, prompt=pair["prompt"],
+                                      a=pair[sides[winner][0]], b=pair[sides[winner][1]])
+                       for pair, winner in zip(pairs, winners)], seed)
+    chains = [EXTRACT.format(winner=winner, reasoning=answer[source])
+              for winner, answer in zip(winners, reasons) if answer and answer[source]]
+    found = ask_for_rules(teacher, chains, seed)
     rules = [rule for each in found for rule in each or []]
-    counts.update(chains=len(chains), unreadable=found.count(None), extracted=len(rules))
+    unreadable = found.count(None)
     if not rules:
-        raise AutoRuleError(f"no rules: of {len(pairs)} answers {len(chains)} have a {source}, {found.count(None)} lists "
-                            "could not be read. A teacher that does not think aloud needs --source text")
+        raise DataError(f"no rules: of {len(pairs)} answers {len(chains)} have a {source}, and of those "
+                        f"{unreadable} gave no list; source='text' is for a teacher without thoughts")
+    counts = collections.Counter(pairs=len(pairs), chains=len(chains), extracted=len(rules), unreadable=unreadable)
     rules = merge_rules(rules, teacher, seed, at_most, merge_size, counts)
-    return {"rules": rules, "seed": seed, "source": source, "at_most": at_most, "merge_size": merge_size,
-            "teacher": teacher.backend.identity, "prompts": [JUSTIFY, EXTRACT, MERGE], "counts": dict(counts),
-            "tokens": {name: teacher.counts[name] for name in ("tokens_in", "tokens_out")}, "pairs": pairs}
+    return {"rules": rules, "counts": dict(counts), "asked": dict(teacher.counts), "pairs": pairs, "seed": seed,
+            "source": source, "at_most": at_most, "merge_size": merge_size, "teacher": teacher.backend.identity,
+            "prompts": [JUSTIFY, EXTRACT, MERGE]}
 
 
 def merge_rules(rules, teacher, seed, at_most, merge_size, counts):
-    """Ask until the merged rules come out of one prompt; what cannot be read leaves its part as it was, up to eight
-    times, so that a teacher who never merges does not hold us for ever."""
+    """Ask until the rules come out of one prompt, at most eight times: a teacher may never merge. An
+    answer that cannot be read leaves its part as it was."""
     limit = f" Keep at most {at_most}." if at_most else ""
     for level in range(8):
         parts = [rules[start:start + merge_size] for start in range(0, len(rules), merge_size)]
-        prompts = [MERGE.format(limit=limit, rules="\n".join(f"- {rule}" for rule in part)) for part in parts]
-        merged = ask_for_rules(teacher, prompts, seed + level)
+        lists = ["\n".join(f"- {rule}" for rule in part) for part in parts]
+        merged = ask_for_rules(teacher, [MERGE.format(limit=limit, rules=text) for text in lists], seed + level)
         counts.update(merges=len(parts), unreadable=merged.count(None))
         rules = list(dict.fromkeys(rule for part, less in zip(parts, merged) for rule in less or part))
         if len(parts) == 1 and merged[0]:
@@ -188,13 +182,13 @@ CONDITIONS = {True: "Say Yes only if the answer satisfies the rule below and is 
 
 @torch.inference_mode()
 def yes_probabilities(model, tokenizer, texts):
-    """p(Yes) / (p(Yes) + p(No)) of the token after each text -> K floats. What the texts have in common, the
-    conversation, is read once; then each row reads its own rest. Nothing is drawn, so it is deterministic."""
+    """p(Yes) / (p(Yes) + p(No)) of the token after each text -> K floats. What the texts have in common,
+    the conversation, is read once. Nothing is drawn, so it is deterministic."""
     rows = [tokenizer.encode_prompt(text) for text in texts]
     words = [tokenizer.encode(word)[0] for word in ("Yes", "No")]
     longest = max(map(len, rows))
     if longest > model.config.max_position_embeddings:
-        raise AutoRuleError(f"{longest} tokens are more than this judge can read")
+        raise DataError(f"{longest} tokens are more than this judge can read")
     shared = min(len(os.path.commonprefix(rows)), min(map(len, rows)) - 1)      # each row keeps a token of its own
     rests = [row[shared:] + [0] * (longest - len(row)) for row in rows]
     last = [len(row) - shared - 1 for row in rows]
@@ -212,35 +206,25 @@ def read_verdict(text):
     return match and match[1] == "yes"
 
 
-def server_judge(asked, patience=30.0):
-    """judge(texts) -> True, False or None for each, as the server says within so many seconds. When nothing comes at
-    all it gets half of the time at the next call, so that a server that is down costs a minute, not the run."""
-    left = [patience]
-
-    def judge(texts):
-        answers = asked(texts, patience=left[0])
-        left[0] = patience if any(answers) else left[0] / 2
-        return [answer and read_verdict(answer["text"]) for answer in answers]
-    return judge
-
-
 def open_judge(name):
-    """judge(texts) of a model: of one that runs here the likelier of two tokens, without thinking."""
+    """judge(texts) -> True, False or None for each: the likelier of two tokens of a model that runs here
+    and does not think; or what a server says in half a minute."""
     if "://" in name:
-        return server_judge(open_model(name, temperature=0.0, max_new_tokens=16, time_limit=10.0, retries=2))
+        asked = open_model(name, temperature=0.0, max_new_tokens=16, time_limit=10.0, retries=2, patience=30.0)
+        return lambda texts: [answer and read_verdict(answer["text"]) for answer in asked(texts)]
     model, tokenizer = load(name, *pick_device()[:2])
     if tokenizer.encode("Yes")[0] == tokenizer.encode("No")[0]:
-        raise AutoRuleError(f"{name}: a judge must know the words Yes and No")
+        raise DataError(f"{name}: a judge must know the words Yes and No")
     tokenizer.template = "plain" if tokenizer.template == "plain" else "chat-nothink"
     return lambda texts: [p > 0.5 for p in yes_probabilities(model, tokenizer, texts)]
 
 
 class RulesReward:
-    """r = alpha * (share of rules with Yes) + beta + r_model (3.2), and each rule as a part of its own for the log. A
-    judge that fails, is slow or says something else says No. The part "accuracy" is the share of Yes.
+    """r = alpha * (share of rules with Yes) + beta + r_model (3.2); each rule is a part of the log, and
+    "accuracy" is the share. A judge that fails, is slow or says something else says No.
 
-    critical: the core pays 0 for a completion that was cut off, a prize beside a beta of -7.5. So `lift` is added to
-    all that are judged; a constant changes no advantage between them."""
+    critical: the core pays 0 for a completion that was cut off, a prize beside a beta of -7.5. So `lift`
+    is added to all that are judged; a constant changes no advantage between them."""
 
     def __init__(self, rules, judge, alpha=10.0, beta=-7.5, concise=True, reward_model=None, lift=10.0):
         self.rules, self.judge, self.alpha, self.beta, self.concise = rules, judge, alpha, beta, concise
@@ -252,35 +236,35 @@ class RulesReward:
         mean = sum(yes) / len(yes)
         r_rules = self.alpha * mean + self.beta
         r_model = self.reward_model.score(problem["problem"], completion) if self.reward_model else 0.0
-        parts = {"accuracy": mean, "r_rules": r_rules, "r_model": r_model, "judge_failed": verdicts.count(None)}
-        return r_rules + r_model + self.lift, parts | {f"rule_{k:02}": value for k, value in enumerate(yes)}
+        parts = {f"rule_{k:02}": value for k, value in enumerate(yes)}
+        parts |= {"accuracy": mean, "r_rules": r_rules, "r_model": r_model, "judge_failed": verdicts.count(None)}
+        return r_rules + r_model + self.lift, parts
 
 
 def judge_rules(judge, rules, prompt, completion, concise=True):
     """A verdict for each rule, True, False or None; of a judge that raises all are None."""
+    questions = [VERIFY.format(prompt=prompt, completion=completion, rule=rule, condition=CONDITIONS[concise])
+                 for rule in rules]
     with contextlib.suppress(Exception):
-        return judge([VERIFY.format(prompt=prompt, completion=completion, rule=rule, condition=CONDITIONS[concise])
-                      for rule in rules])
+        return judge(questions)
     return [None] * len(rules)
 
 
-@functools.cache
-def from_settings(path):
-    """The RulesReward that a rules.json describes: its "rules"; under "reward" the judge's name and what the class
-    takes, reward_model being a directory (see RewardModel.save)."""
+def __getattr__(name):
+    """rules_reward of --reward notebooks/autorule.py:rules_reward is made when it is asked for, so that wrong
+    settings are told before a run begins. $AUTORULE names them (default: rules.json): the "rules", and under
+    "reward" the name of the judge and what RulesReward takes, reward_model being a directory."""
+    if name != "rules_reward":
+        raise AttributeError(name)
+    path = os.environ.get("AUTORULE", "rules.json")
     try:
         settings = json.loads(Path(path).read_text(encoding="utf-8"))
         rules, reward = settings["rules"], dict(settings["reward"])
         judge, learned = open_judge(reward.pop("judge")), reward.pop("reward_model", None)
-        return RulesReward(rules, judge, reward_model=RewardModel.load(learned) if learned else None, **reward)
+        return RulesReward(rules, judge, reward_model=learned and RewardModel.load(learned), **reward)
     except (OSError, ValueError, TypeError, LookupError) as error:
-        raise AutoRuleError(f"$AUTORULE: {path} does not describe a reward ({type(error).__name__}: {error}); make it "
-                            "with: python notebooks/autorule.py pairs.jsonl --teacher NAME --judge NAME") from None
-
-
-def rules_reward(completion, problem):
-    """For --reward notebooks/autorule.py:rules_reward; $AUTORULE names the settings (default: rules.json)."""
-    return from_settings(os.environ.get("AUTORULE", "rules.json"))(completion, problem)
+        raise DataError(f"$AUTORULE: {path} does not describe a reward ({error!r}); make it with "
+                        "python notebooks/autorule.py pairs.jsonl --teacher NAME --judge NAME") from None
 
 
 # ---- 4. A learned reward model to add to it (Table 9) ----------------------------------------------------------------
@@ -292,17 +276,17 @@ class RewardModel(torch.nn.Module):
         super().__init__()
         self.model, self.tokenizer = model, tokenizer
         self.head = torch.nn.Linear(model.config.hidden_size, 1, bias=False, device=model.device)
-        torch.nn.init.zeros_(self.head.weight)                      # at first all are worth the same
+        torch.nn.init.zeros_(self.head.weight)            # at first all are worth the same
 
     def forward(self, rows):
         longest, last = max(map(len, rows)), [len(row) - 1 for row in rows]
         ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=self.model.device)
-        hidden = self.model(ids, head=lambda hidden, weight: hidden[range(len(rows)), last])    # (B, C)
+        hidden = self.model(ids, head=lambda hidden, weight: hidden[range(len(rows)), last])     # (B, C)
         return self.head(hidden.float()).squeeze(-1)
 
     def encode(self, prompt, completion):
-        end = self.model.config.eos_token_id[0]
-        return [*self.tokenizer.encode_prompt(prompt), *self.tokenizer.encode(completion), end]
+        asked, said = self.tokenizer.encode_prompt(prompt), self.tokenizer.encode(completion)
+        return [*asked, *said, self.model.config.eos_token_id[0]]
 
     @torch.inference_mode()
     def score(self, prompt, completion):
@@ -320,50 +304,49 @@ class RewardModel(torch.nn.Module):
 
 
 def pairwise_loss(chosen, rejected):
-    """-log sigmoid(r_chosen - r_rejected), the mean over (B,) pairs; log 2 where the scores are equal."""
+    """-log sigmoid(r_chosen - r_rejected), (B,) and (B,) -> their mean; log 2 for equal scores."""
     return -F.logsigmoid(chosen - rejected).mean()
 
 
-def train_reward_model(made, pairs, epochs=1, batch_size=256, micro=16, lr=5e-6, warmup=0.1, max_norm=5.0, seed=42):
-    """AdamW, a constant rate after a linear warm-up, the gradient clipped; defaults: Table 9 -> each step's loss."""
-    optimizer = torch.optim.AdamW(made.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.0)
+def train_reward_model(made, pairs, epochs=1, batch_size=256, micro=16, lr=5e-6, warmup=0.1, seed=42):
+    """AdamW, a constant rate after a warm-up, gradients clipped to norm 5 -> the loss of each step."""
+    optimizer, losses = torch.optim.AdamW(made.parameters(), lr, betas=(0.9, 0.95), weight_decay=0.0), []
     order = [pair for epoch in range(epochs) for pair in random.Random(seed + epoch).sample(pairs, len(pairs))]
-    batches, losses = [order[start:start + batch_size] for start in range(0, len(order), batch_size)], []
-    for step, batch in enumerate(batches):
+    steps = range(0, len(order), batch_size)
+    for step, start in enumerate(steps, 1):
+        batch = order[start:start + batch_size]
         losses.append(0.0)
-        for part in (batch[start:start + micro] for start in range(0, len(batch), micro)):
-            sides = [[made.encode(pair["prompt"], pair[side]) for pair in part] for side in ("chosen", "rejected")]
-            loss = pairwise_loss(*map(made, sides)) * len(part) / len(batch)
+        for part in (batch[i:i + micro] for i in range(0, len(batch), micro)):
+            rows = [made.encode(pair["prompt"], pair[side]) for side in ("chosen", "rejected") for pair in part]
+            loss = pairwise_loss(*made(rows).chunk(2)) * len(part) / len(batch)
             loss.backward()
             losses[-1] += loss.item()
-        torch.nn.utils.clip_grad_norm_(made.parameters(), max_norm)
-        optimizer.param_groups[0]["lr"] = lr * min(1.0, (step + 1) / max(1.0, warmup * len(batches)))
+        torch.nn.utils.clip_grad_norm_(made.parameters(), 5.0)
+        optimizer.param_groups[0]["lr"] = lr * min(1.0, step / max(1.0, warmup * len(steps)))
         optimizer.step()
         optimizer.zero_grad()
     return losses
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description="Rules out of preferences: see the head of this file.")
-    parser.add_argument("pairs", help="JSON lines with prompt, chosen, rejected")
+    parser = argparse.ArgumentParser(description="Rules out of preferences")
+    parser.add_argument("pairs", help="a file of JSON lines")
     parser.add_argument("--teacher", required=True, help="a directory, a hub id or URL#MODEL")
     parser.add_argument("--judge", help="the same, for the training (default: the teacher)")
-    parser.add_argument("--source", choices=["reasoning", "text"], default="reasoning", help="of the rules")
     parser.add_argument("--num-pairs", type=int, default=256, help="drawn at random (default: 256)")
-    parser.add_argument("--at-most", type=int, help="so many rules (default: what the teacher leaves)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", default="rules.json", help="its answers are kept beside it (default: rules.json)")
+    parser.add_argument("--at-most", type=int, help="rules (default: what the teacher leaves)")
+    parser.add_argument("--out", default="rules.json", help="answers are kept in OUT.cache (default: rules.json)")
     args = parser.parse_args(argv)
     pairs, gone = filter_preferences(read_preferences(args.pairs), lambda text: len(text.split()))
-    pairs = random.Random(args.seed).sample(pairs, min(args.num_pairs, len(pairs)))
-    found = extract_rules(pairs, open_model(args.teacher, f"{args.out}.cache"), args.seed, args.source, args.at_most)
-    found |= {"reward": {"judge": args.judge or args.teacher, "alpha": 10.0, "beta": -7.5}, "filtered": gone}
+    pairs = random.Random(0).sample(pairs, min(args.num_pairs, len(pairs)))
+    found = extract_rules(pairs, open_model(args.teacher, f"{args.out}.cache"), at_most=args.at_most)
+    found["reward"] = {"judge": args.judge or args.teacher, "alpha": 10.0, "beta": -7.5}
     Path(args.out).write_text(json.dumps(found, indent=1), encoding="utf-8")
-    print(*found["rules"], f"{len(found['rules'])} rules in {args.out}: {found['counts']}, {found['tokens']}", sep="\n")
+    print(*found["rules"], f"{len(found['rules'])} rules in {args.out}; left out: {gone}; {found['counts']}", sep="\n")
 
 
 if __name__ == "__main__":
     try:
         main()
-    except (AutoRuleError, AskError, OSError) as error:
+    except (DataError, OSError) as error:
         sys.exit(f"error: {error}")
