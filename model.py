@@ -2,20 +2,24 @@
 
 What you will learn here: what happens between a list of token ids and the logits of the next token. Qwen3 is a pre-norm
 decoder with RMSNorm, rotary positions (RoPE), grouped-query attention (GQA) with a norm on each query and key head,
-a SwiGLU MLP and, in the small sizes, an output head tied to the embedding. Modules carry the names of the published
+a SwiGLU MLP and, in the small sizes, an output head tied to the embedding. Its relatives load as well: Qwen2 has biases
+on queries, keys and values in place of those norms, Llama neither. Modules carry the names of the published
 checkpoints, so loading is a check of names and shapes and needs no mapping table.
 
     python model.py Qwen/Qwen3-0.6B-Base "The capital of France is"
 
 Letters: B rows, T tokens, S cache slots, V vocabulary, C hidden size, H query heads, K key/value heads, D head size.
 Sources: Qwen3 Technical Report (arXiv 2505.09388); RoPE (2104.09864); GQA (2305.13245); RMSNorm (1910.07467); SwiGLU
-(2002.05202). Left out: mixture of experts, sliding windows, YaRN, quantisation, any attention kernel but PyTorch's own.
+(2002.05202). Left out: mixture of experts, sliding windows, rope scaling (YaRN, Llama 3.1), quantisation, any attention
+kernel but PyTorch's own.
 """
 
+import ast
+import difflib
 import functools
 import json
 import math
-import os
+import re
 import shutil
 import sys
 from dataclasses import asdict, dataclass
@@ -25,10 +29,10 @@ import huggingface_hub
 import tokenizers
 import torch
 import torch.nn.functional as F
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
+from torch.nn import RMSNorm                    # x * weight / sqrt(mean(x^2) + eps), the mean taken in fp32
 from torch.utils.checkpoint import checkpoint
 
 
@@ -38,23 +42,29 @@ class ModelError(Exception):
 
 # ---- 1. Config -------------------------------------------------------------------------------------------------------
 
+ARCHITECTURES = {"qwen3": "Qwen3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}
+PLAIN = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "use_sliding_window": False,
+         "layer_types": ["full_attention"], "rope_type": "default"}       # other values are not implemented
+
+
 @dataclass
 class Config:
     """The numbers that fix the architecture, named as in config.json. The defaults are Qwen3-0.6B-Base."""
 
+    model_type: str = "qwen3"            # or a relative, see ARCHITECTURES
     vocab_size: int = 151936
     hidden_size: int = 1024
     intermediate_size: int = 3072
     num_hidden_layers: int = 28
     num_attention_heads: int = 16
     num_key_value_heads: int = 8
-    head_dim: int = 128                  # not hidden_size / num_attention_heads: Qwen3-0.6B has 16 * 128 != 1024
+    head_dim: int = 128                  # not hidden_size / num_attention_heads: 16 * 128 != 1024
     rope_theta: float = 1e6
     rms_norm_eps: float = 1e-6
     max_position_embeddings: int = 32768
     tie_word_embeddings: bool = True
     eos_token_id: tuple = (151643,)      # every token that ends a completion
-    num_tokens: int = 0                  # ids below this have a token; Qwen3 pads the embedding beyond (0: no padding)
+    num_tokens: int = 0                  # ids below have a token; Qwen3 pads the embedding beyond (0: no padding)
 
     def __post_init__(self):
         eos = self.eos_token_id
@@ -62,74 +72,61 @@ class Config:
         self.num_tokens = self.num_tokens or self.vocab_size
 
     @classmethod
-    def tiny(cls, vocab_size, eos_token_id):
-        """The embedded laboratory model: the same architecture with about 150,000 parameters, quick on any CPU."""
-        return cls(vocab_size=vocab_size, hidden_size=64, intermediate_size=256, num_hidden_layers=2,
-                   num_attention_heads=4, num_key_value_heads=2, head_dim=16, rope_theta=1e4,
-                   max_position_embeddings=1024, eos_token_id=eos_token_id)
-
-    @classmethod
     def from_dir(cls, directory):
         """Read config.json, and the stop tokens from generation_config.json: a post-trained Qwen3 lists both of its
-        stop tokens only there. Raises ModelError for another architecture than the dense Qwen3."""
+        stop tokens only there. Raises ModelError for an architecture that is not implemented here."""
         path = Path(directory) / "config.json"
-        raw = _read_json(path)
+        raw = {"tie_word_embeddings": False, **_read_json(path)}
+        family = raw.get("model_type")
         rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}   # transformers 5 writes the former
-        wants = {"model_type": "qwen3", "hidden_act": "silu", "attention_bias": False, "use_sliding_window": False}
-        found = {key: raw.get(key, None if key == "model_type" else value) for key, value in wants.items()}
-        found["rope_type"], wants["rope_type"] = rope.get("rope_type", rope.get("type", "default")), "default"
-        for key, value in wants.items():
-            if found[key] != value:
-                raise ModelError(f"{path}: {key} is {found[key]!r}, but only the dense Qwen3 models ({key} {value!r}) "
-                                 "are implemented here; choose Qwen/Qwen3-0.6B to Qwen3-32B or a model of that shape")
+        raw["rope_type"] = rope.get("rope_type", rope.get("type", "default"))
+        raw["layer_types"] = sorted(set(raw.get("layer_types") or PLAIN["layer_types"]))
+        if family not in ARCHITECTURES:
+            raise ModelError(f"{path}: model_type is {family!r}, but only the dense models of the families "
+                             f"{', '.join(ARCHITECTURES)} are implemented here; Qwen/Qwen3-0.6B-Base is one")
+        for key, value in PLAIN.items():
+            if raw.get(key, value) != value:
+                raise ModelError(f"{path}: {key} is {raw[key]!r}, but only {value!r} is implemented here; "
+                                 "choose another model, such as Qwen/Qwen3-0.6B-Base")
         raw["rope_theta"] = raw.get("rope_theta") or rope.get("rope_theta")
+        if family != "qwen3":                           # what the configs of the relatives may leave out
+            heads = raw.get("num_attention_heads") or 1
+            raw["head_dim"] = raw.get("head_dim") or raw.get("hidden_size", 0) // heads
+            raw["rope_theta"] = raw["rope_theta"] or 1e4
         generation = path.with_name("generation_config.json")
         if generation.exists():
             raw["eos_token_id"] = _read_json(generation).get("eos_token_id") or raw.get("eos_token_id")
-        names = [f for f in cls.__dataclass_fields__ if f != "num_tokens"]
-        missing = [f for f in names if raw.get(f) is None and f != "tie_word_embeddings"]
+        names = [name for name in cls.__dataclass_fields__ if name != "num_tokens"]
+        missing = [name for name in names if raw.get(name) is None]
         if missing:
             raise ModelError(f"{path}: no value for {', '.join(missing)}; is the file complete?")
-        return cls(**{f: raw[f] for f in names if raw.get(f) is not None})
+        return cls(**{name: raw[name] for name in names})
 
     def to_json(self, dtype):
         fields = {key: value for key, value in asdict(self).items() if key != "num_tokens"}
-        fields["eos_token_id"] = self.eos_token_id[0] if len(self.eos_token_id) == 1 else list(self.eos_token_id)
-        return {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_act": "silu",
-                "attention_bias": False, "attention_dropout": 0.0, "use_sliding_window": False, **fields,
-                "torch_dtype": str(dtype).removeprefix("torch.")}
+        eos = self.eos_token_id[0] if len(self.eos_token_id) == 1 else list(self.eos_token_id)
+        return {"architectures": [ARCHITECTURES[self.model_type]], **fields, "eos_token_id": eos,
+                "hidden_act": "silu", "torch_dtype": str(dtype).removeprefix("torch.")}
 
 
 def _read_json(path):
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ModelError(f"{path}: no such file; a model directory holds config.json, tokenizer.json and "
-                         "model.safetensors") from None
+        raise ModelError(f"{path}: no such file; a model directory holds config.json, tokenizer.json "
+                         "and model.safetensors") from None
     except ValueError as error:
         raise ModelError(f"{path}: not valid JSON ({error}); fetch the file again") from None
 
 
 # ---- 2. The blocks ---------------------------------------------------------------------------------------------------
 
-class RMSNorm(nn.Module):
-    """x * weight / sqrt(mean(x^2) + eps) over the last dimension; the mean is taken in fp32 whatever x is."""
-
-    def __init__(self, dim, eps):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(dim))
-        self.eps = eps
-
-    def forward(self, x):
-        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
-
-
 def rope_tables(positions, config, dtype):
     """(cos a, cos a) and (-sin a, sin a) of the angles a = position * theta^(-2i/D), i = 0 .. D/2-1:
     (..., T) -> two of (..., 1, T, D)."""
     exponents = torch.arange(0, config.head_dim, 2, device=positions.device).float() / config.head_dim
-    angles = positions[..., None].float() * config.rope_theta ** -exponents           # fp32: bf16 cannot count past 256
-    angles = angles.unsqueeze(-3)                                                     # (..., 1, T, D/2), 1: all heads
+    angles = positions[..., None].float() * config.rope_theta ** -exponents   # fp32: bf16 cannot count past 256
+    angles = angles.unsqueeze(-3)                                             # (..., 1, T, D/2), 1: all heads
     cos, sin = torch.cat((angles, angles), dim=-1).cos(), torch.cat((-angles, angles), dim=-1).sin()
     return cos.to(dtype), sin.to(dtype)
 
@@ -138,7 +135,7 @@ def apply_rope(x, cos, sin):
     """Rotate each pair (x_i, x_{i+D/2}) by its position's angle. The published weights expect this half-split pairing;
     the RoPE paper pairs neighbours (x_2i, x_2i+1): the same rotation with the dimensions in another order."""
     left, right = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((right, left), dim=-1) * sin                           # sin is negative on the left
+    return x * cos + torch.cat((right, left), dim=-1) * sin                   # sin is negative on the left
 
 
 class KVCache:
@@ -147,24 +144,20 @@ class KVCache:
     whatever stands in later slots (the right padding of a shorter prompt) invisible until it is overwritten.
 
     k, v: a list over layers of (B, K, S, D). lengths: (B,) tokens that each row holds. used: no row holds more; a plain
-    int, so that no step has to ask the device for it, and attention reads no slot beyond. Of a static cache attention
-    reads (and masks) all slots, so that one CUDA graph serves all steps.
+    int, so that no step has to ask the device for it, and attention reads no slot beyond.
     rope: the tables of all slots, (1, S, D) each, so that no step computes its angles again.
     """
 
-    def __init__(self, config, rows, slots, device, dtype, static=False):
+    def __init__(self, config, rows, slots, device, dtype):
         shape = (rows, config.num_key_value_heads, slots, config.head_dim)
-        self.config = config
+        layers = range(config.num_hidden_layers)
         # zeros, not empty: a masked slot has weight 0, but 0 * NaN would still be NaN
-        self.k, self.v = ([torch.zeros(shape, device=device, dtype=dtype) for _ in range(config.num_hidden_layers)]
-                          for _ in range(2))
+        self.k = [torch.zeros(shape, device=device, dtype=dtype) for _ in layers]
+        self.v = [torch.zeros(shape, device=device, dtype=dtype) for _ in layers]
         self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
         self.rows = torch.arange(rows, device=device)[:, None]
-        self.static, self.used = static, 0
+        self.config, self.used = config, 0
         self._make_rope()
-        if static:                      # a CUDA graph that writes to a tensor must know that it stays where it is
-            for layer in self.k + self.v:
-                torch._dynamo.mark_static_address(layer, guard=False)
 
     @property
     def slots(self):
@@ -172,8 +165,6 @@ class KVCache:
 
     def end(self, T):
         """Attention over T more tokens reads the slots before this one."""
-        if self.static:
-            return self.slots
         if self.used + T > self.slots:
             raise ValueError(f"the cache has {self.slots} slots, too few for {self.used} + {T} tokens")
         return self.used + T
@@ -205,11 +196,12 @@ class KVCache:
 
     def _change(self, function):
         for side in (self.k, self.v):
-            for layer, old in enumerate(side):                # layer by layer, so that two whole caches never coexist
+            for layer, old in enumerate(side):        # layer by layer: two whole caches never coexist
                 side[layer] = function(old)
 
     def _make_rope(self):
-        self.rope = rope_tables(torch.arange(self.slots, device=self.k[0].device), self.config, self.k[0].dtype)
+        slots = torch.arange(self.slots, device=self.k[0].device)
+        self.rope = rope_tables(slots, self.config, self.k[0].dtype)
 
 
 class Attention(nn.Module):
@@ -218,13 +210,15 @@ class Attention(nn.Module):
     def __init__(self, config, layer):
         super().__init__()
         C, H, K, D = config.hidden_size, config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        bias = config.model_type == "qwen2"
         self.H, self.K, self.D, self.layer = H, K, D, layer
-        self.q_proj = nn.Linear(C, H * D, bias=False)
-        self.k_proj = nn.Linear(C, K * D, bias=False)
-        self.v_proj = nn.Linear(C, K * D, bias=False)
+        self.q_proj = nn.Linear(C, H * D, bias=bias)
+        self.k_proj = nn.Linear(C, K * D, bias=bias)
+        self.v_proj = nn.Linear(C, K * D, bias=bias)
         self.o_proj = nn.Linear(H * D, C, bias=False)
-        self.q_norm = RMSNorm(D, config.rms_norm_eps)
-        self.k_norm = RMSNorm(D, config.rms_norm_eps)
+        for name in ("q_norm", "k_norm"):
+            norm = RMSNorm(D, config.rms_norm_eps) if config.model_type == "qwen3" else nn.Identity()
+            self.add_module(name, norm)
 
     def forward(self, x, rope, positions, mask, cache):
         B, T, _ = x.shape
@@ -240,7 +234,7 @@ class Attention(nn.Module):
             q = q.reshape(B, self.K, self.H // self.K, self.D)
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         else:
-            y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=True)
+            y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None, enable_gqa=True)
         return self.o_proj(y.reshape(B, self.H, T, self.D).transpose(1, 2).reshape(B, T, self.H * self.D))
 
 
@@ -284,16 +278,15 @@ class Qwen3(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.config = config
-        self.checkpoint_blocks = False      # keep only each block's input and compute the rest again on the way back
+        self.checkpoint_blocks = False      # keep only each block's input; compute the rest again on the way back
         self.compile_blocks = False         # torch.compile them for training, where there is no cache
-        self.static_cache = None
+        V, C = config.vocab_size, config.hidden_size
         self.model = nn.ModuleDict(dict(
             # the weight that nn.Embedding itself would make; but on the meta device it imports the compiler first (3 s)
-            embed_tokens=nn.Embedding(config.vocab_size, config.hidden_size,
-                                      _weight=torch.randn(config.vocab_size, config.hidden_size)),
+            embed_tokens=nn.Embedding(V, C, _weight=torch.randn(V, C)),
             layers=nn.ModuleList(Block(config, layer) for layer in range(config.num_hidden_layers)),
-            norm=RMSNorm(config.hidden_size, config.rms_norm_eps)))
-        self.lm_head = None if config.tie_word_embeddings else nn.Linear(config.hidden_size, config.vocab_size, False)
+            norm=RMSNorm(C, config.rms_norm_eps)))
+        self.lm_head = None if config.tie_word_embeddings else nn.Linear(C, V, bias=False)
 
     def forward(self, ids, cache=None, head=None):
         """ids (B, T) -> logits (B, T, V).
@@ -306,20 +299,19 @@ class Qwen3(nn.Module):
         B, T = ids.shape
         positions = torch.arange(T, device=ids.device).expand(B, T)
         mask, end = None, None if cache is None else cache.end(T)
-        if cache is not None and (cache.static or cache.used > 0):
-            positions = positions + cache.lengths[:, None]                                       # (B, T)
-            later = torch.arange(end, device=ids.device) > positions[:, None, :, None]           # (B, 1, T, S)
+        if cache is not None and cache.used > 0:
+            positions = positions + cache.lengths[:, None]                              # (B, T)
+            later = torch.arange(end, device=ids.device) > positions[:, None, :, None]  # (B, 1, T, S)
             mask = torch.zeros_like(later, dtype=cache.k[0].dtype).masked_fill(later, -math.inf)
-        x = self.model.embed_tokens(ids)                                                         # (B, T, C)
+        x = self.model.embed_tokens(ids)                                                # (B, T, C)
         rope = (rope_tables(positions, self.config, x.dtype) if cache is None
-                else [table[0, positions].unsqueeze(1) for table in cache.rope])                 # two of (B, 1, T, D)
+                else [table[0, positions].unsqueeze(1) for table in cache.rope])        # two of (B, 1, T, D)
         for block in self.model.layers:
             if self.compile_blocks and cache is None:
                 block = functools.partial(_compiled_block(), block)
             if self.checkpoint_blocks and torch.is_grad_enabled():
-                x = checkpoint(block, x, rope, positions, mask, cache, use_reentrant=False, preserve_rng_state=False)
-            else:
-                x = block(x, rope, positions, mask, cache)
+                block = functools.partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False)
+            x = block(x, rope, positions, mask, cache)
         if cache is not None:
             cache.lengths, cache.used = cache.lengths + T, end
         x = self.model.norm(x)
@@ -330,27 +322,8 @@ class Qwen3(nn.Module):
     def device(self):
         return self.model.embed_tokens.weight.device
 
-    def new_cache(self, rows, slots, static=False):
-        """A KVCache. A static one is handed out again and again: a CUDA graph knows its tensors by their addresses."""
-        def make():
-            return KVCache(self.config, rows, slots, self.device, self.model.embed_tokens.weight.dtype, static)
-        if not static:
-            return make()
-        if self.static_cache is None or self.static_cache.k[0].size()[::2] != (rows, slots):
-            self.static_cache = None                                        # first make room
-            self.static_cache = make()
-        return self.static_cache
-
-    @torch.no_grad()
-    def init_weights(self, generator):
-        """Random weights for training from nothing: std C^-1/2, smaller where a layer writes to the residual stream."""
-        for name, weight in self.named_parameters():
-            if weight.ndim == 2:
-                std = self.config.hidden_size ** -0.5
-                if name.endswith(("o_proj.weight", "down_proj.weight")):
-                    std /= (2 * self.config.num_hidden_layers) ** 0.5
-                weight.normal_(0, std, generator=generator)
-        return self
+    def new_cache(self, rows, slots):
+        return KVCache(self.config, rows, slots, self.device, self.model.embed_tokens.weight.dtype)
 
 
 # ---- 4. Load and save ------------------------------------------------------------------------------------------------
@@ -360,15 +333,15 @@ FILES = ["config.json", "generation_config.json", "model.safetensors.index.json"
 
 
 def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, shard=None):
-    """A Qwen3 and its tokenizer from a local directory or a Hugging Face hub id -> (model, tokenizer).
+    """A model and its tokenizer from a local directory or a Hugging Face hub id -> (model, tokenizer).
 
     A hub id is downloaded once into huggingface_hub's cache; HF_ENDPOINT, HF_HUB_OFFLINE and HF_TOKEN are respected.
-    template: see Tokenizer; by default a base model gets the plain prompt and a post-trained one Qwen3's chat markup.
+    template: see Tokenizer; by default a base model gets the plain prompt and a post-trained one the chat markup.
     shard:    called with the model before it has weights -> a function (tensor, the parameter it is for) -> the tensor
               to keep of it; so a model need never be whole in memory.
     Raises ModelError, with the file or tensor and the remedy, for whatever is missing, damaged or of another shape.
     """
-    directory = _find(str(name_or_dir))
+    directory = find(str(name_or_dir))
     config = Config.from_dir(directory)
     tokenizer = Tokenizer.from_dir(directory, config.eos_token_id, template)
     if tokenizer.num_tokens > config.vocab_size:
@@ -378,59 +351,55 @@ def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, shard=No
     with torch.device("meta"):                      # no memory and no time for weights that are replaced at once
         model = Qwen3(config)
     keep = shard(model) if shard else lambda tensor, parameter: tensor
-    model.load_state_dict(_read_weights(directory, model.state_dict(), device, dtype, keep), assign=True)
+    weights = _read_weights(directory, model.state_dict(), device, dtype, keep)
+    model.load_state_dict(weights, assign=True)
     return model, tokenizer
 
 
-def _find(name):
-    """The directory of a model, downloaded if `name` is a hub id."""
-    if os.path.isdir(name):
-        return Path(name)
-    if name.count("/") != 1 or name.startswith(("/", ".", "~")):
-        raise ModelError(f"{name}: no such directory (and not a hub id of the form owner/name)")
+def find(name):
+    """The directory of a model: a local one, or that of a hub id (owner/name), downloaded if need be."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path
+    if name.count("/") != 1 or name.startswith(("/", ".", "~")) or path.parent.is_dir():
+        parent = next(folder for folder in path.parents if folder.is_dir())
+        beside = [entry.name for entry in parent.iterdir() if entry.is_dir()]
+        near = ", ".join(difflib.get_close_matches(path.name, beside, n=5, cutoff=0)) or "no directory at all"
+        raise ModelError(f"{name}: no such directory; in {parent}/ there is {near}. (A hub id has the form "
+                         "owner/name, and there must be no folder of the owner's name here.)")
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=FILES))
-    except LocalEntryNotFoundError as error:        # offline, or the hub cannot be reached, and nothing in the cache
-        raise ModelError(f"{name}: not in the local cache and the hub cannot be reached ({_last(error)}). Check the "
-                         "network, HF_ENDPOINT and HF_HUB_OFFLINE, or pass a directory that holds the files") from error
-    except HfHubHTTPError as error:                 # no such model, no access, server error
-        raise ModelError(f"{name}: the hub refused ({_last(error)}). Check the spelling; a private model needs "
-                         "HF_TOKEN") from error
-    except Exception as error:                      # a connection that breaks off shows as one of many types
-        raise ModelError(f"{name}: the download failed ({type(error).__name__}: {_last(error)}). Run the same command "
-                         "again: it continues where it stopped") from error
-
-
-def _last(error):
-    error = error.__cause__ or error
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    except Exception as error:                      # no such model, no network, a broken connection: of many types
+        cause = error.__cause__ or error
+        reason = str(cause).strip().partition("\n")[0][:200]
+        raise ModelError(f"{name}: not here, and the hub did not send it ({type(cause).__name__}: {reason}). Check the "
+                         "spelling, the network, HF_ENDPOINT, HF_HUB_OFFLINE and, for a private model, HF_TOKEN; the "
+                         "same command goes on where a download stopped; or pass a model directory") from error
 
 
 def _read_weights(directory, wanted, device, dtype, keep):
     """All tensors of the checkpoint on `device`, checked by name and shape against `wanted`, a state dict."""
     index = directory / "model.safetensors.index.json"
-    if index.exists():
-        files = sorted({directory / file for file in _read_json(index)["weight_map"].values()})
-    else:
-        files = [directory / "model.safetensors"]
+    names = set(_read_json(index)["weight_map"].values()) if index.exists() else {"model.safetensors"}
     tensors, problems = {}, []
-    for file in files:
+    for file in sorted(directory / name for name in names):
         if not file.exists():
             raise ModelError(f"{file}: no such file; the checkpoint is incomplete, fetch it again")
         try:
             with safe_open(file, framework="pt") as reader:
                 for name in reader.keys():
                     if name == "lm_head.weight" and name not in wanted:
-                        continue                                # a copy of the embedding; a tied model does without
+                        continue                    # a copy of the embedding; a tied model does without
                     tensor = reader.get_tensor(name)
                     if name not in wanted:
                         problems.append(f"{name} is not part of the model in config.json")
                     elif tensor.shape != wanted[name].shape:
                         problems.append(f"{name} has shape {tuple(tensor.shape)}, not {tuple(wanted[name].shape)}")
-                    tensors[name] = None if problems else keep(tensor.to(device=device, dtype=dtype), wanted[name])
+                    elif not problems:
+                        tensors[name] = keep(tensor.to(device=device, dtype=dtype), wanted[name])
         except SafetensorError as error:
             raise ModelError(f"{file}: damaged or cut short ({error}); delete it and fetch it again") from error
-    problems += [f"{name} is missing" for name in wanted if name not in tensors]
+    problems = problems or [f"{name} is missing" for name in wanted if name not in tensors]
     if problems:
         more = f" (and {len(problems) - 4} more)" if len(problems) > 4 else ""
         raise ModelError(f"{directory}: {'; '.join(problems[:4])}{more}. config.json and the weights do not belong "
@@ -445,11 +414,10 @@ def save(model, tokenizer, directory, weights=None):
     directory = Path(directory)
     partial = directory.with_name(directory.name + ".partial")
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in (weights or model.state_dict()).items()}
-    stop = list(model.config.eos_token_id)
+    dtype, stop = next(iter(weights.values())).dtype, list(model.config.eos_token_id)
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        dtype = next(iter(weights.values())).dtype
         (partial / "config.json").write_text(json.dumps(model.config.to_json(dtype), indent=2))
         (partial / "generation_config.json").write_text(json.dumps({"eos_token_id": stop, "pad_token_id": stop[0]}))
         tokenizer.save(partial)
@@ -458,18 +426,18 @@ def save(model, tokenizer, directory, weights=None):
         partial.rename(directory)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
-        size = sum(w.numel() * w.element_size() for w in weights.values()) / 1e9
-        raise ModelError(f"{directory}: cannot write the model ({error}). It needs {size:.2f} GB: free some space or "
-                         "choose another place") from error
+        size = sum(weight.nbytes for weight in weights.values()) / 1e9
+        raise ModelError(f"{directory}: cannot write the model ({error}). It needs {size:.2f} GB: free some space "
+                         "or choose another place") from error
 
 
 # ---- 5. Tokenizer ----------------------------------------------------------------------------------------------------
 
 class Tokenizer:
-    """Text to token ids and back, on the `tokenizers` library, with Qwen3's chat markup written out by hand.
+    """Text to token ids and back, on the `tokenizers` library, with the chat markup (ChatML) written out by hand.
 
     template: how `encode_prompt` presents a question. "plain": as it stands, for base models, which were never trained
-    on chat markup; "chat": one user turn, the model writes its own <think>; "chat-nothink": an empty think block is
+    on chat markup; "chat": one user turn, and a Qwen3 writes its own <think>; "chat-nothink": an empty think block is
     already there, so the model answers at once.
     """
 
@@ -484,12 +452,12 @@ class Tokenizer:
         path = Path(directory) / "tokenizer.json"
         try:
             backend = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:                              # the library raises plain Exception
+        except Exception as error:                  # the library raises plain Exception
             raise ModelError(f"{path}: cannot be read ({error}); fetch the file again") from None
         if template is None:
-            # Qwen3's base and post-trained models share a tokenizer file; only their stop tokens tell them apart.
+            # Base and post-trained models share a tokenizer file; only their stop tokens tell them apart.
             template = "chat" if backend.token_to_id("<|im_end|>") in eos_token_id else "plain"
-        others = [Path(directory) / name for name in ("tokenizer_config.json", "chat_template.jinja")]
+        others = [path.with_name(name) for name in ("tokenizer_config.json", "chat_template.jinja")]
         return cls(backend, template, {file.name: file.read_text(encoding="utf-8") for file in others if file.exists()})
 
     def encode(self, text):
@@ -499,11 +467,13 @@ class Tokenizer:
         return self.backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
     def encode_prompt(self, text):
-        """The ids that the policy continues, under this tokenizer's template."""
-        return self.encode(text) if self.template == "plain" else self.chat(text, thinking=self.template == "chat")
+        """The ids that the policy continues, under this tokenizer's template; Llama's begin with its BOS token."""
+        if self.template != "plain":
+            return self.chat(text, thinking=self.template == "chat")
+        return self.backend.encode(text, add_special_tokens=True).ids
 
     def chat(self, user, system=None, thinking=True):
-        """Qwen3's chat template for one user turn, with the assistant's turn opened -> ids."""
+        """The chat template for one user turn, with the assistant's turn opened -> ids."""
         start, end = (self.backend.token_to_id(token) for token in ("<|im_start|>", "<|im_end|>"))
         if start is None or end is None:
             raise ModelError("this tokenizer has no <|im_start|> and <|im_end|>: use template='plain'")
@@ -519,22 +489,6 @@ class Tokenizer:
         self.backend.encode_special_tokens = True
         for name, text in self.extra_files.items():
             (Path(directory) / name).write_text(text, encoding="utf-8")
-
-
-def symbol_tokenizer(symbols, end="<|endoftext|>"):
-    """A tokenizer with one token per symbol (tags such as <think> are single symbols), for the tiny model; id 0 is the
-    end token. It is an ordinary tokenizer.json, so the tiny model is saved and loaded like any other Qwen3."""
-    vocabulary = {symbol: i for i, symbol in enumerate(dict.fromkeys([end, "?", *symbols]))}     # "?": anything else
-    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="?"))
-    longest_first = sorted((s for s in symbols if len(s) > 1), key=len, reverse=True)
-    escaped = ["".join("\\" + c if not c.isalnum() else c for c in s) for s in longest_first]
-    pattern = tokenizers.Regex("|".join([*escaped, r"[\s\S]"]))
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.Split(pattern, behavior="isolated")
-    backend.decoder = tokenizers.decoders.Fuse()
-    backend.add_special_tokens([end])
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end, "pad_token": end, "unk_token": "?",
-              "clean_up_tokenization_spaces": False}
-    return Tokenizer(backend, extra_files={"tokenizer_config.json": json.dumps(config)})
 
 
 # ---- 6. Try it -------------------------------------------------------------------------------------------------------

@@ -1,80 +1,30 @@
 r"""verifiers.py - what counts as right: from a completion to a reward, with rules and no model.
 
-What you will learn here: how the answer is found in a text and compared with the truth (sections 1 to 6), what else
-can be checked by rules (7) and by running it (8 and 9), how verdicts become one number and how policies cheat (10), and
-how problems, the sentence that asks for the answer and the reward that reads it belong together (11). A fork that needs
-another task adds one function and one entry of TASKS; another reward, one of REWARDS. Section 8 can be skipped.
+What you will learn: how the answer is found in a text (section 1) and compared with the truth (2),
+what else can be checked (3), how verdicts become one number (4), and how problems, the sentence
+that asks for the answer and the reward that reads it belong together (5). The appendices can wait:
+A compares answers by value, B runs programs, C reads files. More verifiers and rewards, and how
+policies cheat, are in notebooks/rewards.py.
 
-    python verifiers.py            a table: completions, what is read out of them, and the rung that decided
+    python verifiers.py      a table: completions, what is read out of them, and the rung that decided
 
-    extract_boxed_answer(r"... so it is \boxed{\frac12}")  ->  r"\frac12"
-    grade_answer("0.5", r"\frac12")                        ->  True
-
-The grader is a ladder, cheapest rung first: equal strings, equal decimals, equal spelling, equal meaning. Each rung
-exists because right answers fall off the one below. The last one reads both answers by precedence climbing, computes
-values while it reads, and compares values, never text.
-
-An answer is hostile text and only data: nothing is evaluated by Python or sympy, and every size is checked *before* the
-number, power or factorial is formed, so that no signal, subprocess or timeout is needed and any thread may call it.
-Programs have to be run; they are run elsewhere, with nothing to reach and nothing to report on (section 8).
-Sources: DeepSeek-R1 (arXiv 2501.12948), MATH (2103.03874), GSM8K (2110.14168).
+A completion is hostile text and only data: nothing in it is evaluated, and every size is checked
+before it is paid for. Sources: MATH (arXiv 2103.03874), DeepSeek-R1 (2501.12948).
 """
 
 import ast
-import atexit
-import builtins
-import collections
-import contextlib
-import ctypes
-import datetime
-import decimal
-import functools
-import gc
-import gzip
-import importlib
-import io
-import itertools
-import json
 import math
 import operator
-import os
 import random
 import re
-import shutil
-import signal
-import socket
-import struct
-import subprocess
-import symtable
-import sys
-import tempfile
-import threading
 import time
-import types
-import unicodedata
 import warnings
 import zlib
-from collections import Counter, namedtuple
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
-
-from mpmath.ctx_mp import MPContext
-
-try:
-    import resource
-except ImportError:       # Windows
-    resource = None
 
 MAX_CHARS = 1500          # longer answers are compared as strings only
-MAX_DEPTH = 50            # nested brackets, fractions, exponents
-MAX_BITS = 2**14          # an exact number larger than this becomes a 60-digit float
-MAX_WORK = 1000           # units of work to evaluate one answer (see _WORK)
-MAX_STEPS = 60            # equations read in one completion
-MAX_JSON = 20_000         # characters of one JSON value
-MAX_CODE = 20_000         # characters of one program
 
 
 # ---- 1. Extract: the last box of a completion ------------------------------------------------------------------------
@@ -101,7 +51,406 @@ def extract_boxed_answer(text: str) -> str | None:
     return None
 
 
-# ---- 2. Normalise: one spelling for what looks the same --------------------------------------------------------------
+# ---- 2. The ladder: equal strings, decimals, spelling, meaning -------------------------------------------------------
+_DECIMAL = re.compile(r"-?(?:[0-9]{1,1000}(?:\.[0-9]{1,1000})?|\.[0-9]{1,1000})").fullmatch
+_RUNGS = {"{": "list or set", "(": "tuple or interval", "[": "interval", r"\cup": "union"}
+_NAN = re.compile(r"(?<![a-z])nan(?![a-z])", re.I).search
+
+
+def explain_grade(predicted: str, ground_truth: str) -> tuple[bool, str, str, str]:
+    """-> (verdict, the rung that decided, normalised prediction, normalised ground truth). The only code path.
+
+    Where values were compared, the rung is the kind of the ground truth: "number", "list or set", "matrix" ...
+    """
+    if not (isinstance(predicted, str) and isinstance(ground_truth, str)):
+        return False, "no answer", "", ""
+    pred, gold = predicted.strip(), ground_truth.strip()
+    if not pred or not gold or _NAN(pred[:MAX_CHARS]) or _NAN(gold[:MAX_CHARS]):
+        return False, "no answer", pred, gold
+    if pred == gold:                                                 # rungs 1 and 2, the textbook's: the same string ..
+        return True, "string", pred, gold
+    if _DECIMAL(pred) and _DECIMAL(gold):                            # .. or the same number (exactly: as a float
+        return Fraction(pred) == Fraction(gold), "decimal", pred, gold   # 2^53 + 1 is 2^53)
+    if max(len(pred), len(gold)) > MAX_CHARS:
+        return False, "too long", pred, gold
+    p, g = normalise(pred), normalise(gold)
+    shown = " ".join(p), " ".join(g)
+    if p == g:
+        return bool(p), "spelling", *shown
+    if _word(p) and _word(p) == _word(g) and '"' in "".join(p + g):
+        return True, "words", *shown
+    try:
+        p, g = parse(p), parse(g)
+        return same(g, p), _RUNGS.get(g.kind, g.kind), *shown
+    except (ArithmeticError, ValueError):
+        return False, "unreadable", *shown
+
+
+def _word(tokens):                       # (C) -> c, "no" "solution" -> nosolution, x + 1 -> ""
+    word = re.sub('[()" ]', "", "".join(tokens))
+    return word.casefold() if word.isalpha() else ""
+
+
+def grade_answer(predicted: str, ground_truth: str) -> bool:
+    r"""Is `predicted` the same answer as `ground_truth`?  Never raises, never hangs, always the same verdict.
+
+    Equal when a mathematician who reads only the two strings would say that they denote the same object. Debatable:
+    decimals            0.5 is 1/2; 0.33 is not 1/3, which takes 12 digits or more
+    percent, money,     dropped with every other unit: 50\% is 50 (and so not 0.5), 90^\circ is 90, 5\text{ cm} is 5;
+    degrees, units      a degree sign counts only inside a function: \sin 30^\circ is 1/2
+    x = 5               is 5; but x + y = 5 is not, and a free letter never equals a number
+    order               (1, 2) has one, lists and \{1, 2\} have none; (0, 1) is not [0, 1]; x > 2 is (2, \infty)
+    2\frac13            is a mixed number; \frac123 is (1/2)3, as in TeX; x^10 and \sqrt10 are what was meant
+    \log                has base 10; 52_8 is a number in base 8; letters and roots stand for real numbers
+    """
+    try:
+        return explain_grade(predicted, ground_truth)[0]
+    except Exception:                # a last net, say for a caller whose stack is nearly full: rewards must not raise
+        return False
+
+
+# ---- 3. Verifiers: completion and truth in, named scores out ---------------------------------------------------------
+
+def reward_rlvr(response: str, ground_truth: str) -> float:
+    """The chapter's whole reward: 1.0 if the last boxed answer is right, 0.0 if wrong or missing."""
+    predicted = extract_boxed_answer(response)
+    return 0.0 if predicted is None else float(grade_answer(predicted, ground_truth))
+
+
+_UNTAGGED = r"((?:(?!</?(?:think|answer)>).)*)"
+_TAGGED = re.compile(rf"\s*<think>{_UNTAGGED}</think>\s*<answer>{_UNTAGGED}</answer>\s*", re.S)
+
+
+def split_tags(rollout: str) -> tuple[str, str] | None:
+    """(think, answer) of <think>...</think><answer>...</answer>, else None (DeepSeek-R1, section 2.2.2).
+
+    Each tag once, in this order, and only white space outside: no answer before the thinking, no
+    second answer to choose from.
+    """
+    form = _TAGGED.fullmatch(rollout)
+    return form and form.groups()
+
+
+def verify_math(rollout: str, truth: str) -> dict:
+    r"""format: 1.0 if the tags are in order; answer: 1.0 if the last box inside <answer> is right.
+
+    "<think>2+2=4</think><answer>\boxed{4}</answer>" with "4": format 1.0, answer 1.0, extracted "4".
+    Without the tags nothing is extracted, so a bare right answer earns nothing.
+    """
+    tags = split_tags(rollout)
+    extracted = extract_boxed_answer(tags[1]) if tags else None
+    right = extracted is not None and grade_answer(extracted, truth)
+    return {"format": float(tags is not None), "answer": float(right), "extracted": extracted}
+
+
+def verify_format(rollout: str) -> dict:
+    """structure: 1.0 if the tags are in order; think_length: 1.0 for 8 characters of thinking or more,
+    so that an empty <think></think> does not collect the whole format reward."""
+    tags = split_tags(rollout)
+    thought = tags is not None and len(tags[0].strip()) >= 8
+    return {"structure": float(tags is not None), "think_length": float(thought)}
+
+
+def verify_code(code: str, tests: list[str], timeout: float = 2.0, memory_mb: int = 256) -> dict:
+    """Run a program against hidden tests, each a string with an assert -> {"tests_passed",
+    "tests_total", "frac", "seconds", "compared", "why"}. Appendix B says how.
+
+    timeout: seconds for each test; memory_mb: beyond what the interpreter takes; compared: in how many
+    tests nothing but plain data decided (`assert f(3) == 9`); why: one line for each test. Programs have
+    the standard library, threads and a directory; no other packages, processes or network. Never
+    raises for anything that a program does; safe to call from many threads.
+    """
+    if not 0 < timeout < math.inf:
+        raise ValueError(f"timeout is {timeout}, not a number of seconds above 0")
+    if not isinstance(code, str) or not all(isinstance(test, str) for test in tests):
+        raise TypeError("verify_code takes a program and a list of tests, all of them strings")
+    began = time.monotonic()
+    verdicts = run_tests(code, tests, timeout, memory_mb)
+    passed = sum(verdict["passed"] for verdict in verdicts)
+    compared = sum(bool(verdict.get("compared")) for verdict in verdicts)
+    return {"tests_passed": passed, "tests_total": len(tests), "frac": passed / max(1, len(tests)),
+            "seconds": time.monotonic() - began, "compared": compared, "why": [v["why"] for v in verdicts]}
+
+
+# ---- 4. Rewards: scores in, one number out ---------------------------------------------------------------------------
+# A reward is a function (completion, problem) -> (number, parts). Two parts have a meaning: "accuracy",
+# 0 to 1, is what evaluations count, and "answered"; the others are logged. A completion that was cut
+# off earns 0 whatever is said here.
+
+@dataclass
+class RuleSpec:
+    """One term of a reward: what counts (a verifier's output -> 0 to 1) and how much."""
+
+    name: str
+    weight: float
+    score_fn: Callable[[dict], float]
+
+
+def aggregate(verifier_out: dict, rules: list[RuleSpec]) -> float:
+    """R = sum_i w_i r_i. A sum, not a product: the right form with a wrong answer must stand above
+    neither of them, or there is nothing to climb at the start."""
+    return sum(rule.weight * rule.score_fn(verifier_out) for rule in rules)
+
+
+MATH_RULES = [RuleSpec("format", 0.1, lambda v: v["format"]), RuleSpec("answer", 1.0, lambda v: v["answer"])]
+FORMAT_RULES = [RuleSpec("structure", 1.0, lambda v: v["structure"]),
+                RuleSpec("think_length", 0.2, lambda v: v["think_length"])]
+CODE_RULES = [RuleSpec(name, weight, operator.itemgetter(name))
+              for name, weight in (("syntax", 0.1), ("tests", 0.7), ("speed", 0.1), ("safety", 0.1))]
+
+
+def boxed_reward(completion, problem):
+    """1 for a right last box, else 0: the chapter's reward, for models that know no tags."""
+    right = reward_rlvr(completion, problem["answer"])
+    return right, {"accuracy": right, "answered": float(extract_boxed_answer(completion) is not None)}
+
+
+def tagged_reward(completion, problem):
+    """DeepSeek-R1-Zero's reward: accuracy + 0.1 * format, both on the tagged form."""
+    out = verify_math(completion, problem["answer"])
+    parts = {"accuracy": out["answer"], "format": out["format"], "answered": float(out["extracted"] is not None)}
+    return aggregate(out, MATH_RULES), parts
+
+
+def exact_reward(completion, problem):
+    """1 if the whole completion is the answer, for a model too small for markup; format: its digits."""
+    text, answer = completion.strip(), problem["answer"]
+    right, form = float(text == answer), float(text.isdigit() and len(text) == len(answer))
+    return right, {"accuracy": right, "answered": float(text != ""), "format": form}
+
+
+# Words as the chapter counts them, by white space; but a Chinese character is one, and so are 16
+# characters on end, or leaving out the spaces would hide the length.
+WORD = re.compile(r"[\u3040-\u9fff]|[^\s\u3040-\u9fff]{1,16}")
+_SCRIPTS = [re.compile(letters) for letters in (            # Latin without x and \frac; Han and kana; ..
+    r"(?<![A-Za-z\\])[A-Za-z]{2,}", "[\u3040-\u30ff\u3400-\u9fff]", "[\uac00-\ud7af]", "[\u0400-\u04ff]",
+    "[\u0600-\u06ff]")]                                     # .. Hangul, Cyrillic, Arabic
+_ANNOUNCING = set("the so thus hence therefore final answer result value is are equals must be it "
+                  "clearly obviously based on above a an =".split())
+
+
+def mixed_scripts(text: str, threshold=0.10) -> bool:
+    """Do more than a tenth of the letters not belong to the main script? Chinese with an x is Chinese."""
+    counts = [sum(map(len, script.findall(text))) for script in _SCRIPTS]
+    return sum(counts) - max(counts) > threshold * sum(counts)
+
+
+def derivation(think: str, answer: str | None) -> int:
+    """Characters of thinking that do more than announce: "The answer is 42." has 0, "6*7=42" has 6."""
+    text = re.sub(r"答案|显然|是|\\(?:boxed|fbox)\{[^{}]*\}", " ", think.lower())
+    words = [word.strip(".,;:!?$()*") for word in text.split()]
+    return sum(len(word) for word in words if word not in _ANNOUNCING | {(answer or "").lower()})
+
+
+@dataclass
+class ReasoningReward:
+    """R = w_acc acc + w_fmt fmt + len + lang (chapter "Reward Design for Reasoning"), n words of thinking:
+
+    acc    1 if the last box of the answer is right
+    fmt    1 for the tagged form with min_think characters of derivation in the think block
+    len    w_len min(n, len_cap) / len_cap, without the min unless it saturates; above the threshold
+           -w_ramble min(1, n / ramble_threshold - 1): 612 words, right, earn 1.1 - 0.3 * 0.53 = 0.94
+    lang   -w_lang if the thinking mixes scripts: a cliff, as a slope would pay 9 % more than 11 %
+
+    Cut off or with broken tags, all is 0; so it is without any tags (the chapter's code) unless
+    needs_tags is False (its table): then a right box earns w_acc.
+    """
+
+    w_acc: float = 1.0
+    w_fmt: float = 0.1
+    w_len: float = 0.0
+    w_lang: float = 0.5
+    w_ramble: float = 0.3
+    len_cap: int = 256
+    ramble_threshold: int = 400
+    min_think: int = 8
+    saturates: bool = True
+    needs_tags: bool = True
+
+    def __call__(self, rollout: str, truth: str, truncated=False) -> dict:
+        tags = split_tags(rollout)
+        if truncated or tags is None and (self.needs_tags or re.search("</?(?:think|answer)>", rollout)):
+            return dict.fromkeys(("R", "acc", "fmt", "len", "lang", "think_tokens"), 0.0) | {"extracted": None}
+        think, answer = tags or ("", rollout)
+        n, extracted = len(WORD.findall(think)), extract_boxed_answer(answer)
+        acc = float(extracted is not None and grade_answer(extracted, truth))
+        fmt = float(tags is not None and derivation(think, extracted) >= self.min_think)
+        length = self.w_len * (min(n, self.len_cap) if self.saturates else n) / self.len_cap
+        length -= self.w_ramble * min(1.0, max(0.0, n / self.ramble_threshold - 1))
+        lang = -self.w_lang * mixed_scripts(think)
+        total = self.w_acc * acc + self.w_fmt * fmt + length + lang
+        return {"R": total, "acc": acc, "fmt": fmt, "len": length, "lang": lang, "think_tokens": n,
+                "extracted": extracted}
+
+    def reward(self, completion, problem):
+        out = self(completion, problem["answer"])
+        names = {"acc": "accuracy", "fmt": "format", "len": "brevity", "lang": "language", "think_tokens": "thinking"}
+        parts = {name: out[key] for key, name in names.items()}
+        return out["R"], parts | {"answered": float(out["extracted"] is not None)}
+
+
+def extract_code(response: str) -> str | None:
+    """The last ```python block behind the thinking; None if there is none or it is not closed."""
+    parts = response.rpartition("</think>")[2].split("```")
+    blocks = [part.partition("\n") for part in parts[1::2]]
+    programs = [body for mark, _, body in blocks if mark.strip().lower() in ("python", "py", "python3")]
+    return programs[-1] if programs and len(parts) % 2 else None
+
+
+_DANGEROUS = set("os subprocess socket shutil ctypes signal multiprocessing importlib builtins gc inspect posix pty "
+                 "urllib http requests pickle eval exec open modules _getframe __import__ __builtins__ __globals__ "
+                 "__subclasses__".split())
+MAX_CODE = 20_000                                                # characters of one program
+warnings.filterwarnings("ignore", module="<completion>")         # "\d" in a model's string is no news
+
+
+def read_program(code: str) -> tuple[bool, bool]:
+    """(is it Python, does it name nothing dangerous), unrun: a signal for training, no protection."""
+    try:
+        nodes = list(ast.walk(ast.parse(code[:MAX_CODE], "<completion>")))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False, False
+    names = {getattr(node, field, None) for node in nodes for field in ("id", "attr", "name", "module")}
+    safe = not any(str(name).partition(".")[0] in _DANGEROUS for name in names)
+    return len(code) <= MAX_CODE, safe and len(code) <= MAX_CODE
+
+
+def code_reward(response, problem):
+    """0.1 syntax + 0.7 tests + 0.1 speed + 0.1 safety, for the last program of the completion.
+
+    problem: "tests", a list of asserts; and optionally "before", what runs ahead of the program;
+    "baseline", the share of the tests that nothing earns (check_tests), so that tests is how far the
+    share passed is above it; "seconds", after which speed is 0.5 (5). Departure: speed and safety
+    count only where tests does; in the chapter `pass` is fast and safe, and so worth 0.3.
+    """
+    code = extract_code(response)
+    syntax, safe = read_program(code) if code else (False, False)
+    out = {"frac": 0.0, "seconds": 0.0}
+    if syntax:
+        out = verify_code(problem.get("before", "") + code, problem["tests"])
+    least = min(problem.get("baseline", 0.0), 1 - 1e-9)
+    tests = max(0.0, (out["frac"] - least) / (1 - least))
+    speed = 0.5 if out["seconds"] > problem.get("seconds", 5.0) else 1.0
+    works = float(tests > 0)
+    scores = {"syntax": float(syntax), "tests": tests, "speed": works * speed, "safety": works * safe}
+    parts = {"accuracy": float(out["frac"] == 1.0), "answered": float(code is not None), **scores}
+    return aggregate(scores, CODE_RULES), parts
+
+
+REWARDS = {"boxed": boxed_reward, "tagged": tagged_reward, "exact": exact_reward, "code": code_reward,
+           "r1-zero": ReasoningReward(w_lang=0.0, w_ramble=0.0).reward, "r1": ReasoningReward().reward}
+
+
+def get_reward(spec: str):
+    """The reward of that name, or `file.py:name`."""
+    return find(spec, REWARDS, "reward")
+
+
+# ---- 5. Tasks: problems, the sentence that asks for the answer, and the reward that reads it -------------------------
+
+@dataclass
+class Task:
+    """A problem is a dict with at least "problem" and "answer", both text."""
+
+    name: str
+    train: list[dict]
+    test: list[dict]               # never trained on
+    instruction: str               # a format string with {problem}; it asks for what the reward reads
+    reward: Callable[[str, dict], tuple[float, dict]]
+    note: str = ""                 # where the problems come from, printed at the start
+    stops: tuple = ()              # texts that end a completion, for base models
+
+    def prompt(self, problem):
+        return self.instruction.format(problem=problem["problem"])
+
+
+BOXED = "Solve the following problem. Put your final answer within \\boxed{{}}.\n\nProblem: {problem}\n\nSolution:"
+PROGRAM = "{problem}\n\nWrite the whole program in one ```python block at the end of your answer.\n\n"
+
+
+def held_out(problem: dict) -> bool:
+    """One problem in ten, by its text alone: no seed, order or later addition moves one across."""
+    return zlib.crc32(problem["problem"].encode()) % 10 == 0
+
+
+def arithmetic_problem(rng: random.Random) -> dict:
+    """A two-digit start and 2 to 4 steps of one digit, every running value in 10 .. 99, such as
+    25+7+9-4= -> 37. The constant width matters: a tiny model learns the worked form at once with it."""
+    value = rng.randint(10, 99)
+    text = str(value)
+    for _ in range(rng.randint(2, 4)):
+        change = rng.choice([d for d in range(-9, 10) if d and 10 <= value + d <= 99])
+        value, text = value + change, f"{text}{change:+d}"
+    return {"problem": text + "=", "answer": str(value)}
+
+
+def arithmetic(train_size=10_000, test_size=500, seed=0) -> Task:
+    """The laptop's task, in the tagged form."""
+    rng, train, test = random.Random(seed), {}, {}
+    while len(train) < train_size or len(test) < test_size:
+        problem = arithmetic_problem(rng)
+        split, size = (test, test_size) if held_out(problem) else (train, train_size)
+        if len(split) < size:
+            split[problem["problem"]] = problem              # drawn again, it is no new problem
+    note = "synthetic; train and test split by a hash"
+    return Task("arithmetic", [*train.values()], [*test.values()], "{problem}", tagged_reward, note)
+
+
+def one_digit() -> Task:
+    """a+b modulo 10, tested on what it trains on: not to generalise, but to see that selection alone
+    can find, from random weights, first the form of an answer and then the answers."""
+    problems = [{"problem": f"{a}+{b}=", "answer": str((a + b) % 10)} for a in range(10) for b in range(10)]
+    return Task("one-digit", problems, problems, "{problem}", exact_reward, "a+b modulo 10; tested on the same")
+
+
+def math500() -> Task:
+    test = hub_problems("HuggingFaceH4/MATH-500")
+    return Task("math500", [], test, BOXED, boxed_reward, "MATH-500, for evaluation only")
+
+
+def math_task() -> Task:
+    """The 12,000 problems of MATH that are not in MATH-500, and MATH-500 as the test."""
+    test = math500().test
+    asked = {problem["problem"] for problem in test}
+    train = [p for p in hub_problems("rasbt/math_full_minus_math500") if p["problem"] not in asked]
+    return Task("math", train, test, BOXED, boxed_reward, "MATH without MATH-500; tested on MATH-500")
+
+
+TASKS = {"arithmetic": arithmetic, "one-digit": one_digit, "math": math_task, "math500": math500}
+
+
+def get_task(spec: str, prompt: str | None = None, stops=()) -> Task:
+    """The task of that name, of a function `file.py:name`, or of a file of problems (read_problems).
+
+    prompt: another instruction, with {problem} in it; stops: other texts that end a completion.
+    """
+    is_file = str(spec).endswith((".jsonl", ".json", ".gz"))
+    task = _file_task(spec) if is_file else find(spec, TASKS, "task")()
+    if not isinstance(task, Task):
+        raise DataError(f"task {spec}: the function returns {type(task).__name__}, not verifiers.Task")
+    if prompt is not None and "{problem}" not in prompt:
+        raise DataError("a prompt needs {problem} where the problem goes, as in 'Question: {problem}\\nAnswer:'")
+    if prompt is not None:                                   # other braces, as of \boxed{}, stay braces
+        prompt = prompt.replace("{", "{{").replace("}", "}}").replace("{{problem}}", "{problem}")
+    return replace(task, instruction=prompt or task.instruction, stops=tuple(stops) or task.stops)
+
+
+# ---- Appendix A. Equal by value --------------------------------------------------------------------------------------
+import decimal
+import functools
+import itertools
+import threading
+import unicodedata
+from collections import namedtuple
+
+from mpmath.ctx_mp import MPContext
+
+MAX_DEPTH = 50            # nested brackets, fractions, exponents
+MAX_BITS = 2**14          # an exact number larger than this becomes a 60-digit float
+MAX_WORK = 1000           # units of work to evaluate one answer (see _WORK)
+
+
+# ---- A1. Normalise: one spelling for what looks the same -------------------------------------------------------------
 _GREEK = "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi pi rho sigma tau phi chi psi omega"
 _CHARACTERS = str.maketrans({
     **{char: f"\\{name} " for char, name in zip("αβγδεζηθκλμνξπρστφχψω", _GREEK.split())},               # π -> \pi
@@ -213,7 +562,7 @@ def normalise(text):
     return [token for token in tokens if token]
 
 
-# ---- 3. Values: an exact number, or 60 digits at fixed points --------------------------------------------------------
+# ---- A2. Values: an exact number, or 60 digits at fixed points -------------------------------------------------------
 _TINY, _ABSORBED = 1e-45, 1e-40   # relative to the terms: zero below the first; between the two nothing may fall
 _WORK = {"+": 1, "*": 1, "/": 1, "abs": 1, "^": 40, "!": 60, "binom": 180, "item": 15}          # others: 15
 
@@ -347,7 +696,7 @@ def is_unit(x):
     return x.kind == "number" and x.letters and all(name[0] == '"' for name in x.letters)
 
 
-# ---- 4. Parse: precedence climbing, every operation carried out as soon as its operands are read ---------------------
+# ---- A3. Parse: precedence climbing, every operation carried out as soon as its operands are read --------------------
 Group = namedtuple("Group", "kind closer items")         # kind: ( a tuple, { a list or set, matrix, row, \cup, : ..
 Relation = namedtuple("Relation", "sides ops is_name")   # 0 < x \le 5: 0, x, 5; <, \le; the second is a lone name
 Relation.kind = "relation"
@@ -558,7 +907,7 @@ class _Parser:
         return Group("matrix", "", tuple(Group("row", "", tuple(row)) for row in rows if row))
 
 
-# ---- 5. Compare ------------------------------------------------------------------------------------------------------
+# ---- A4. Compare -----------------------------------------------------------------------------------------------------
 def same(gold, pred):
     """Do two answers denote the same object?"""
     if gold.kind == pred.kind == "relation":
@@ -671,242 +1020,40 @@ def _same_relation(gold, pred):
             and (symmetric or gold.ops[0] in ("<", r"\le") and _here.mp.re(_here.float(ratios[0])) > 0))
 
 
-# ---- 6. The ladder ---------------------------------------------------------------------------------------------------
-_DECIMAL = re.compile(r"-?(?:[0-9]{1,1000}(?:\.[0-9]{1,1000})?|\.[0-9]{1,1000})").fullmatch
-_RUNGS = {"{": "list or set", "(": "tuple or interval", "[": "interval", r"\cup": "union"}
-_NAN = re.compile(r"(?<![a-z])nan(?![a-z])", re.I).search
+# ---- Appendix B. Running programs ------------------------------------------------------------------------------------
+import atexit
+import builtins
+import collections
+import contextlib
+import ctypes
+import datetime
+import decimal
+import functools
+import gc
+import importlib
+import io
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import symtable
+import sys
+import tempfile
+import threading
+import types
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+try:
+    import resource
+except ImportError:       # Windows
+    resource = None
 
 
-def explain_grade(predicted: str, ground_truth: str) -> tuple[bool, str, str, str]:
-    """-> (verdict, the rung that decided, normalised prediction, normalised ground truth). The only code path.
-
-    Where values were compared, the rung is the kind of the ground truth: "number", "list or set", "matrix" ...
-    """
-    if not (isinstance(predicted, str) and isinstance(ground_truth, str)):
-        return False, "no answer", "", ""
-    pred, gold = predicted.strip(), ground_truth.strip()
-    if not pred or not gold or _NAN(pred[:MAX_CHARS]) or _NAN(gold[:MAX_CHARS]):
-        return False, "no answer", pred, gold
-    if pred == gold:                                                 # rungs 1 and 2, the textbook's: the same string ..
-        return True, "string", pred, gold
-    if _DECIMAL(pred) and _DECIMAL(gold):                            # .. or the same number (exactly: as a float
-        return Fraction(pred) == Fraction(gold), "decimal", pred, gold   # 2^53 + 1 is 2^53)
-    if max(len(pred), len(gold)) > MAX_CHARS:
-        return False, "too long", pred, gold
-    p, g = normalise(pred), normalise(gold)
-    shown = " ".join(p), " ".join(g)
-    if p == g:
-        return bool(p), "spelling", *shown
-    if _word(p) and _word(p) == _word(g) and '"' in "".join(p + g):
-        return True, "words", *shown
-    try:
-        p, g = parse(p), parse(g)
-        return same(g, p), _RUNGS.get(g.kind, g.kind), *shown
-    except (ArithmeticError, ValueError):
-        return False, "unreadable", *shown
-
-
-def _word(tokens):                       # (C) -> c, "no" "solution" -> nosolution, x + 1 -> ""
-    word = re.sub('[()" ]', "", "".join(tokens))
-    return word.casefold() if word.isalpha() else ""
-
-
-def grade_answer(predicted: str, ground_truth: str) -> bool:
-    r"""Is `predicted` the same answer as `ground_truth`?  Never raises, never hangs, always the same verdict.
-
-    Equal when a mathematician who reads only the two strings would say that they denote the same object. Debatable:
-    decimals            0.5 is 1/2; 0.33 is not 1/3, which takes 12 digits or more
-    percent, money,     dropped with every other unit: 50\% is 50 (and so not 0.5), 90^\circ is 90, 5\text{ cm} is 5;
-    degrees, units      a degree sign counts only inside a function: \sin 30^\circ is 1/2
-    x = 5               is 5; but x + y = 5 is not, and a free letter never equals a number
-    order               (1, 2) has one, lists and \{1, 2\} have none; (0, 1) is not [0, 1]; x > 2 is (2, \infty)
-    2\frac13            is a mixed number; \frac123 is (1/2)3, as in TeX; x^10 and \sqrt10 are what was meant
-    \log                has base 10; 52_8 is a number in base 8; letters and roots stand for real numbers
-    """
-    try:
-        return explain_grade(predicted, ground_truth)[0]
-    except Exception:                # a last net, say for a caller whose stack is nearly full: rewards must not raise
-        return False
-
-
-# ---- 7. Verifiers: completion and truth in, named scores out ---------------------------------------------------------
-
-def reward_rlvr(response: str, ground_truth: str) -> float:
-    """The chapter's whole reward: 1.0 if the last boxed answer is right, 0.0 if it is wrong or missing."""
-    predicted = extract_boxed_answer(response)
-    return 0.0 if predicted is None else float(grade_answer(predicted, ground_truth))
-
-
-def split_tags(rollout: str) -> tuple[str, str] | None:
-    """(think, answer) of a rollout of the form <think>...</think><answer>...</answer>, else None.
-
-    Each tag exactly once and in this order, and only white space outside of them: an answer before the thinking, a
-    second answer to choose from, or text smuggled between the blocks is not the form (DeepSeek-R1, section 2.2.2).
-    """
-    parts, rest = [], rollout.strip()
-    for tag in ("<think>", "</think>", "<answer>", "</answer>"):
-        if rest.count(tag) != 1:
-            return None
-        before, rest = rest.split(tag)
-        parts.append(before)
-    outside_start, think, between, answer = parts
-    return None if outside_start.strip() or between.strip() or rest.strip() else (think, answer)
-
-
-def verify_math(rollout: str, truth: str) -> dict:
-    """format: 1.0 if the tags are in order; answer: 1.0 if the last box inside <answer> is right (seed chapter 14).
-
-    Example: "<think>2+2=4</think><answer>\\boxed{4}</answer>" against "4" -> format 1.0, answer 1.0, extracted "4".
-    Without the tags nothing is extracted, so a bare right answer earns nothing.
-    """
-    tags = split_tags(rollout)
-    if tags is None:
-        return {"format": 0.0, "answer": 0.0, "extracted": None}
-    extracted = extract_boxed_answer(tags[1])
-    right = extracted is not None and grade_answer(extracted, truth)
-    return {"format": 1.0, "answer": float(right), "extracted": extracted}
-
-
-def verify_format(rollout: str) -> dict:
-    """structure: 1.0 if the tags are in order; think_length: 1.0 if there are at least 8 characters of thinking, so
-    that an empty <think></think> does not collect the whole format reward."""
-    tags = split_tags(rollout)
-    if tags is None:
-        return {"structure": 0.0, "think_length": 0.0}
-    return {"structure": 1.0, "think_length": float(len(tags[0].strip()) >= 8)}
-
-
-def verify_json(text: str, schema: dict) -> dict:
-    """parses: 1.0 for JSON; valid: 1.0 if it also conforms to the schema; value: what was read, else None.
-
-    Refused although Python's reader takes them: NaN, and a key given twice, which would leave the choice to us.
-    Example: '{"n": 3}' is valid against {"type": "object", "properties": {"n": {"type": "integer", "enum": [3, 4]}}}.
-    """
-    try:
-        value = json.loads(text[:MAX_JSON + 1], object_pairs_hook=_strict, parse_constant=_strict)
-        return {"parses": 1.0, "valid": float(len(text) <= MAX_JSON and conforms(value, schema)), "value": value}
-    except (ValueError, RecursionError):                    # RecursionError: a thousand opening brackets
-        return {"parses": 0.0, "valid": 0.0, "value": None}
-
-
-def _strict(found):
-    if isinstance(found, str) or len(dict(found)) < len(found):      # "NaN", or the pairs of an object
-        raise ValueError(found)
-    return dict(found)
-
-
-_JSON_TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool,
-               "null": type(None)}
-
-
-def conforms(value, schema: dict) -> bool:
-    """The part of JSON Schema that function calls use: type, enum, required, properties, additionalProperties, items.
-    subtle: in Python True is an int and equals 1; in JSON it is neither."""
-    kind = schema.get("type")
-    if kind and not (isinstance(value, _JSON_TYPES[kind]) and (kind == "boolean") == isinstance(value, bool)):
-        return False
-    if "enum" in schema and not any(type(value) is type(item) and value == item for item in schema["enum"]):
-        return False
-    if isinstance(value, list):
-        return all(conforms(item, schema.get("items", {})) for item in value)
-    if not isinstance(value, dict):
-        return True
-    known = schema.get("properties", {})
-    return (all(name in value for name in schema.get("required", ()))
-            and (schema.get("additionalProperties", True) or value.keys() <= known.keys())
-            and all(conforms(value[name], known[name]) for name in value if name in known))
-
-
-def verify_tool_call(text: str, tools: dict) -> dict:
-    """calls, valid: how many tool calls there are and how many are well-formed; frac: valid / calls, 0.0 without any.
-
-    A call is what Qwen3 is trained to write, <tool_call>{"name": "search", "arguments": {"query": "..."}}</tool_call>.
-    tools: {name: JSON schema of its arguments}. A call in the thinking is only a thought.
-    """
-    schema = {"type": "object", "required": ["name", "arguments"], "additionalProperties": False,
-              "properties": {"name": {"type": "string", "enum": [*tools]}, "arguments": {"type": "object"}}}
-    bodies = [part.partition("</tool_call>") for part in text.rpartition("</think>")[2].split("<tool_call>")[1:]]
-    read = [verify_json(body, schema) for body, closed, _ in bodies if closed]
-    calls = [out["value"] for out in read if out["valid"]]
-    valid = sum(conforms(call["arguments"], tools[call["name"]]) for call in calls)
-    return {"calls": len(bodies), "valid": valid, "frac": valid / max(1, len(bodies))}
-
-
-_BREAK = re.compile(r"[;\n≈→。；，：]|\\\\|=>|->|[.,:](?=\s|$)")
-_PROSE = re.compile(rf"(?<![A-Za-z\\])(?!(?:{'|'.join(sorted(_FUNCTIONS))}|sqrt|pi)(?![A-Za-z]))[A-Za-z]{{2,}}"
-                    r"|[<>!]=|==|[^\x00-\x7f×÷−·√π²³]+")
-_SPOKEN = re.compile(r"%|\b(?:of|plus|minus|times|over|by|half|twice|double|squared|cubed|mod)\b", re.I)
-
-
-def verify_steps(rollout: str) -> dict:
-    """frac: the share of the equations in the thinking that hold, a process reward in code; 0.0 without equations.
-
-    Of 66+3=69;69+2=72 one of two holds; a chain a=b=c is two. Neither for nor against counts what has a free variable
-    (2x=6) or cannot be read, an equation said before, and 1=1: repeating is no work. Two limits: each equation is read
-    alone, so 2x=10+4=14 passes after 2x+4=10; and easy equations dilute a wrong one, so keep the weight small.
-    Read are about MAX_STEPS equations of the think block, or of the whole text if it has not the tagged form.
-    """
-    tags, verdicts = split_tags(rollout), {}
-    for line in _BREAK.split(tags[0] if tags else rollout):
-        if "=" not in line or len(verdicts) >= MAX_STEPS or _SPOKEN.search(line):
-            continue
-        sides = _PROSE.sub("\0", line.replace("&", "")).split("=", MAX_STEPS)            # \0 is where words were
-        for pair in map(_beside, sides, sides[1:]):
-            if pair not in verdicts:
-                verdicts[pair] = _holds(*pair)
-    counted = [holds for holds in verdicts.values() if holds is not None]
-    return {"equations": len(counted), "hold": sum(counted), "frac": sum(counted) / max(1, len(counted))}
-
-
-def _beside(left, right):
-    """The sides of an equals sign up to the next words: "so 2+3", "5 and" -> "2+3", "5"; but of cost - 3 = 5 or
-    floor(7/2) = 3, where a word is part of a side, nothing."""
-    (_, word, left), (right, _, rest) = left.rpartition("\0"), right.partition("\0")
-    torn = word and (left[:1] == "(" or left.strip()[:1] in [*"+-*/^"]) or rest.strip()[:1] in [*"+-*/^"]
-    return ("", "") if torn else ("".join(left.split()), "".join(right.split()))
-
-
-def _holds(left, right):
-    """True or False for a statement about numbers, None for anything else."""
-    trivial = left == right or _DECIMAL(left) and _DECIMAL(right) and grade_answer(left, right)
-    if trivial or max(len(left), len(right)) > 60:
-        return None
-    try:
-        left, right = parse(normalise(left)), parse(normalise(right))
-        known = left.kind == right.kind == "number" and not left.letters | right.letters
-        return same(left, right) if known else None
-    except Exception:                # unreadable; and the last net of grade_answer
-        return None
-
-
-def verify_translation(candidate: str, references) -> dict:
-    """bleu: BLEU-4 of one sentence, BP (p_1 p_2 p_3 p_4)^(1/4) (Papineni et al. 2002), with its precisions and brevity.
-
-    p_n: the share of the candidate's n-grams that a reference has, each counted at most as often as the reference that
-    has it most. For n > 1 one is added above and below (Lin and Och 2004), or most single sentences would get 0.
-    BP = min(1, exp(1 - r/c)), for c words against a reference of r, the closest in length.
-    Example (Papineni): seven times "the" against "the cat is on the mat" has p_1 = 2/7.
-    """
-    references = [references] if isinstance(references, str) else references
-    words, *golds = (_BLEU_WORD.findall(text.lower()) for text in (candidate, *references))
-    precisions = []
-    for n in range(1, 5):
-        said, smooth = _ngrams(words, n), float(n > 1)
-        allowed = functools.reduce(operator.or_, (_ngrams(gold, n) for gold in golds))    # | takes the larger count
-        precisions.append(((said & allowed).total() + smooth) / max(1.0, said.total() + smooth))
-    closest = min(map(len, golds), key=lambda length: (abs(length - len(words)), length))
-    brevity = min(1.0, math.exp(1 - closest / max(1, len(words))))
-    return {"bleu": brevity * math.prod(precisions) ** 0.25, "precisions": precisions, "brevity": brevity}
-
-
-_BLEU_WORD = re.compile(r"[\u3040-\u9fff]|[^\W\u3040-\u9fff]+|[^\w\s]")       # a Chinese character is a word
-
-
-def _ngrams(words, n):
-    return Counter(zip(*(words[i:] for i in range(n))))
-
-
-# ---- 8. Programs: how hostile code is run ----------------------------------------------------------------------------
+# ---- B1. How hostile code is run -------------------------------------------------------------------------------------
 # A model's program has to be run, and it will try everything that pays. Isolation alone does not stop it: a program
 # that may report on itself reports success. So the work is divided, and no process is told more than it needs:
 #
@@ -1436,30 +1583,6 @@ def _call_back(wire, message):
     return {"value": wire.pack(value)}
 
 
-def _command(trainer, program, confinement):
-    """A program that is not Python: write its files, run it, send back how it ended and what it wrote."""
-    confinement.enter(program)
-    for name, text in program["files"].items():
-        Path(name).write_text(text, encoding="latin-1")
-    child = os.fork()
-    if child == 0:
-        output = os.open("output", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        os.closerange(3, 2**16)
-        confinement.give_up(program, "command")
-        os.execve(program["command"][0], program["command"], dict(os.environ))
-    kill = confinement.killer(child)
-    signal.signal(signal.SIGALRM, lambda *_: kill())
-    signal.setitimer(signal.ITIMER_REAL, program["limit"])
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-    def read(name):
-        with contextlib.suppress(OSError), open(name, "rb") as file:
-            return file.read(2**24).decode("latin-1")
-    _send(trainer, {"status": status, "output": read("output"), "file": read(program["wanted"])})
-
-
 # What judge and player may still do, by the number of the system call (x86-64). Not: other processes (fork, exec, kill,
 # ptrace, limits of others), sockets except a pair of its own, what would outlive them (shared memory, queues, keys),
 # what escapes the limits (memfd) or watches others (inotify), and the large surfaces of the kernel (bpf, io_uring,
@@ -1475,7 +1598,7 @@ _CONDITIONS = {                                                # number: (index 
     56: (0, 0x10000, [0x10000]),                               # clone: a thread
     72: (1, -1, [*range(8), 1030, 1031, 1032]),                # fcntl: not F_SETOWN, not F_SETSIG
     302: (0, -1, [0])}                                         # prlimit: its own
-_EXECVE, _ARCH_PRCTL, _PIDFD_SEND_SIGNAL = 59, 158, 424
+_PIDFD_SEND_SIGNAL = 424
 
 
 def _seccomp_filter(*more):
@@ -1510,8 +1633,7 @@ class _Confinement:
         self.namespaces = self.libc is not None and self.separate()
         self.handled = self.landlock()
         x86 = self.libc is not None and os.uname().machine == "x86_64" and self.libc.prctl(21, 0, 0, 0, 0) == 0
-        self.filters = {"judge": _seccomp_filter(_PIDFD_SEND_SIGNAL), "player": _seccomp_filter(),
-                        "command": _seccomp_filter(_EXECVE, _ARCH_PRCTL)} if x86 else None
+        self.filters = {"judge": _seccomp_filter(_PIDFD_SEND_SIGNAL), "player": _seccomp_filter()} if x86 else None
         self.missing = [what for what, there in (
             ("namespaces (programs can see other processes, and without seccomp leave some behind)", self.namespaces),
             ("Landlock (programs can read files and, as an ordinary user's, the memory of this process: rewards can "
@@ -1584,8 +1706,7 @@ class _Confinement:
         if self.handled:
             attributes = struct.pack("QQQ", *self.handled)
             ruleset = self.libc.syscall(444, attributes, len(attributes), 0)
-            rules = [self.rule(path, self.READ_FILE | self.EXECUTE) for path in program.get("commands_in", [])]
-            rules += [*self.readable, self.rule(place, self.handled[0] & ~self.NO_PLACE_RIGHTS)]
+            rules = [*self.readable, self.rule(place, self.handled[0] & ~self.NO_PLACE_RIGHTS)]
             for rule in filter(None, rules):
                 self.libc.syscall(445, ruleset, 1, rule, 0)
             if self.libc.syscall(446, ruleset, 0):
@@ -1647,13 +1768,13 @@ def _serve():
             try:
                 trainer = socket.socket(fileno=channels[0])
                 program = _receive(trainer)
-                (_command if "command" in program else _judge)(trainer, program, confinement)
+                _judge(trainer, program, confinement)
             finally:
                 os._exit(0)
         os.close(channels[0])
 
 
-# ---- 9. Programs: the verdict ----------------------------------------------------------------------------------------
+# ---- B2. The verdict -------------------------------------------------------------------------------------------------
 
 class _Server:
     """The server's process: started at the first use, again when it was lost, and ended with this process."""
@@ -1679,7 +1800,7 @@ class _Server:
     def start(cls):
         if not hasattr(os, "fork"):
             raise NotImplementedError("programs are run only where there is fork: on Windows use WSL")
-        source = Path(__file__).read_text(encoding="utf-8").partition("\n# ---- 8.")[2].partition("\n# ---- 9.")[0]
+        source = Path(__file__).read_text(encoding="utf-8").partition("\n# ---- B1.")[2].partition("\n# ---- B2.")[0]
         cls.control, theirs = socket.socketpair()
         # No environment (it may hold keys) except what a Python may need to start.
         env = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
@@ -1725,40 +1846,25 @@ import bisect, copy, dataclasses, enum, heapq, itertools, math, random, re, stri
 MAX_KILLED = 8             # a program that had to be killed so many times is not run again
 
 
-def verify_code(code: str, tests: list[str], timeout: float = 2.0, memory_mb: int = 256) -> dict:
-    """Run a program against hidden tests (assert statements, each a string) -> {"tests_passed", "tests_total", "frac",
-    "seconds", "compared", "why"}.
+def run_tests(code, tests, timeout, memory_mb):
+    """The verdicts of verify_code, one for each test.
 
-    timeout: seconds of wall time for each test and (at least 0.5) for loading the program. Each time the program had to
-    be killed the time for the rest is halved, so an endless loop costs its own test, and many cost little in all.
-    memory_mb: beyond what the interpreter takes. compared: in how many tests nothing but plain data, compared by the
-    judge, decided (`assert f(3) == 9`); the others ran as they are, in the judge. why: one line for each test.
-
-    Tests do not share the changes they make to arguments, but they share the program's global variables. Programs have
-    the standard library, threads, and a directory; no other packages, processes or network. Never raises for anything
-    that a program does; safe to call from many threads.
+    Each time the program had to be killed the time for the rest is halved, so an endless loop costs its own test, and
+    many cost little in all.
 
     Open: bugs of the kernel or of CPython; timing; the existence of files and processes (not their contents); tests
     that ask the program for its own opinion, such as a boolean method of its own class, or evaluate what it wrote; weak
     tests (check_tests). On a machine without Landlock, seccomp or namespaces (macOS, some
     containers; no seccomp off x86-64), a warning says what programs can do; on Windows nothing runs.
     """
-    if not 0 < timeout < math.inf:
-        raise ValueError(f"timeout is {timeout}, not a number of seconds above 0")
-    if not isinstance(code, str) or not all(isinstance(test, str) for test in tests):
-        raise TypeError("verify_code takes a program and a list of tests, all of them strings")
-    began, verdicts, killed = time.monotonic(), [], 0
+    verdicts, killed = [], 0
     common = set.intersection(*map(_names_for, tests)) if tests else set()
     while len(verdicts) < len(tests) and killed < MAX_KILLED:
         verdicts += _attempt(code, tests[len(verdicts):], timeout / 2**killed, memory_mb, [*common])
         killed += 1
     if tests and not verdicts:
         raise RuntimeError("verify_code: the sandbox does not work on this machine: no judge could be started")
-    verdicts += [{"passed": False, "why": "not run: killed too often"}] * (len(tests) - len(verdicts))
-    passed = sum(verdict["passed"] for verdict in verdicts)
-    return {"tests_passed": passed, "tests_total": len(tests), "frac": passed / max(1, len(tests)),
-            "seconds": time.monotonic() - began, "compared": sum(bool(v.get("compared")) for v in verdicts),
-            "why": [verdict["why"] for verdict in verdicts]}
+    return verdicts + [{"passed": False, "why": "not run: killed too often"}] * (len(tests) - len(verdicts))
 
 
 def _names_for(test):
@@ -1839,617 +1945,127 @@ def _check_tests(tests, timeout):
     return {"empty": share(""), "echo": share("args[0] if args else None"), "constant": constants[best], "value": best}
 
 
-def verify_proof(statement: str, proof: str, header: str = "", timeout: float = 30.0, memory_mb: int = 2048) -> dict:
-    """Does the model's Coq proof prove the statement? -> {"proved": bool, "why": str}. Needs coqc on the PATH.
+# ---- Appendix C. Files: of problems, and of your own functions -------------------------------------------------------
+import difflib
+import gzip
+import importlib
+import json
+import sys
+import traceback
+from pathlib import Path
 
-    statement: a proposition, `forall n : nat, n + 0 = n`; proof: `Proof. ... Qed.` or the tactics alone; header: what
-    both need, such as `Require Import Arith.`. The exit code of a file that the model has written proves nothing: so
-    the file is compiled, and then a second one that it cannot write to states the theorem again, is proved by the
-    first, and asks Coq what it assumes. Admitted, axioms and switched-off checks show there. Both run like any other
-    hostile program. Lean is not supported: its proofs are programs that can change what Lean prints.
-    """
-    coqc = shutil.which("coqc")
-    if coqc is None:
-        raise FileNotFoundError("verify_proof needs Coq: install it (apt install coq) so that coqc is on the PATH")
-    proof = proof if "Qed." in proof else f"Proof.\n{proof}\nQed."
-    theorem = f"{header}\nTheorem goal : {statement}.\n"
-    first = _coqc(coqc, {"Proof.v": f"{theorem}{proof}\n"}, "Proof.vo", timeout, memory_mb)
-    if first["status"] != 0 or first["file"] is None:
-        return {"proved": False, "why": first["output"].strip()[-500:] or "timeout"}
-    check = f"Require Proof.\n{theorem}exact Proof.goal.\nQed.\nPrint Assumptions goal.\n"
-    second = _coqc(coqc, {"Proof.vo": first["file"], "Check.v": check}, "Check.vo", timeout, memory_mb)
-    proved = second["status"] == 0 and second["output"].strip() == "Closed under the global context"
-    return {"proved": proved, "why": "proved" if proved else second["output"].strip()[-500:] or "timeout"}
-
-
-def _coqc(coqc, files, wanted, timeout, memory_mb):
-    with _Server.connect() as channel, _directory() as directory:
-        channel.settimeout(timeout + 10)
-        _send(channel, {"command": [coqc, "-q", "-R", ".", "", wanted.removesuffix("o")], "files": files,
-                        "wanted": wanted, "directory": directory, "limit": timeout, "cpu": math.ceil(timeout),
-                        "memory": memory_mb * 2**20,
-                        "commands_in": ["/usr", "/lib", "/lib64", "/etc", str(Path(coqc).resolve().parents[1])]})
-        return _receive(channel)
-
-
-# ---- 10. Rewards: scores in, one number out --------------------------------------------------------------------------
-
-@dataclass
-class RuleSpec:
-    """One term of a reward: what counts (score_fn, from a verifier's output to [0, 1]) and how much (weight)."""
-
-    name: str
-    weight: float
-    score_fn: Callable[[dict], float]
-
-
-def aggregate(verifier_out: dict, rules: list[RuleSpec]) -> float:
-    """R = sum_i w_i r_i. A sum, not a product: a rollout that gets the form but not the answer must still stand above
-    one that gets neither, or there is nothing to climb at the start."""
-    return sum(rule.weight * rule.score_fn(verifier_out) for rule in rules)
-
-
-def gated(verifier_out: dict, rules: list[RuleSpec]) -> float:
-    """R = prod_i r_i: any rule at 0 makes it 0, weights do not matter. Strict, and mostly silent at the start."""
-    return math.prod(rule.score_fn(verifier_out) for rule in rules)
-
-
-_MAIN, _FORMAL = {"accuracy", "answer", "correctness", "tests", "frac"}, {"format", "structure", "think_length"}
-
-
-def check_weights(rules: list[RuleSpec]) -> list[RuleSpec]:
-    """The same rules, with a warning where a policy could live without being right: correctness should have at least
-    60 % of the weight and the form less than 10 % (seed chapter 4, 6.2). 1.0 and 0.1 are 90.9 and 9.1 %."""
-    total = sum(rule.weight for rule in rules) or 1.0
-    main, form = (sum(rule.weight for rule in rules if rule.name in names) / total for names in (_MAIN, _FORMAL))
-    if main < 0.6:
-        warnings.warn(f"correctness has {main:.0%} of the weight: below 60 % other terms may drown it", stacklevel=2)
-    if form >= 0.1:
-        warnings.warn(f"the form has {form:.0%} of the weight: from 10 % on it invites empty forms", stacklevel=2)
-    return rules
-
-
-def weights(**of) -> list[RuleSpec]:
-    """weights(answer=1.0, format=0.1): rules that read the scores of the same names."""
-    return [RuleSpec(name, weight, operator.itemgetter(name)) for name, weight in of.items()]
-
-
-def reward_from(verifier, rules: list[RuleSpec], combine=aggregate):
-    """A reward out of a verifier (completion, truth) -> scores, and rules; combine is aggregate or gated."""
-    names = ["accuracy" if rule.name in _MAIN else rule.name for rule in check_weights(rules)]
-
-    def reward(completion, problem):
-        out = verifier(completion, problem["answer"])
-        return combine(out, rules), {name: rule.score_fn(out) for name, rule in zip(names, rules)}
-    return reward
-
-
-MATH_RULES = [RuleSpec("format", 0.1, lambda v: v["format"]), RuleSpec("answer", 1.0, lambda v: v["answer"])]
-FORMAT_RULES = [RuleSpec("structure", 1.0, lambda v: v["structure"]),
-                RuleSpec("think_length", 0.2, lambda v: v["think_length"])]
-CODE_RULES = weights(syntax=0.1, tests=0.7, speed=0.1, safety=0.1)
-SEARCH_RULES = weights(accuracy=0.7, format=0.05, call_success=0.1, cost=0.1, brevity=0.05)
-
-# A reward is a function (completion, problem) -> (float, parts). The parts are logged; rlvr.score says which have a
-# meaning of their own. "length" is not free as a name of a part: evaluation counts tokens under it.
-
-
-def boxed_reward(completion, problem):
-    """1 for a right last box, 0 otherwise: the chapter's reward, for models that know no think and answer tags."""
-    right = reward_rlvr(completion, problem["answer"])
-    return right, {"accuracy": right, "answered": float(extract_boxed_answer(completion) is not None)}
-
-
-def tagged_reward(completion, problem):
-    """DeepSeek-R1-Zero's reward: accuracy + 0.1 * format, both on the tagged form."""
-    out = verify_math(completion, problem["answer"])
-    parts = {"accuracy": out["answer"], "format": out["format"], "answered": float(out["extracted"] is not None)}
-    return aggregate(out, MATH_RULES), parts
-
-
-def exact_reward(completion, problem):
-    """1 if the whole completion is the answer, for a model too small for any markup. format: a number of its length."""
-    text, answer = completion.strip(), problem["answer"]
-    right = float(text == answer)
-    return right, {"accuracy": right, "answered": float(text != ""),
-                   "format": float(text.isdigit() and len(text) == len(answer))}
-
-
-def steps_reward(completion, problem):
-    """tagged_reward + 0.05 times the share of equations that hold: below 0.1, so that easy equations cannot pay."""
-    reward, parts = tagged_reward(completion, problem)
-    steps = verify_steps(completion)["frac"] if parts["format"] else 0.0
-    return reward + 0.05 * steps, parts | {"steps": steps}
-
-
-def bleu_reward(completion, problem):
-    bleu = verify_translation(completion.rpartition("</think>")[2], problem["answer"])["bleu"]
-    return bleu, {"accuracy": bleu, "answered": float(completion.strip() != "")}
-
-
-# Words as the chapter counts them, by white space; but a Chinese character is one, and so are 16 characters on end, or
-# leaving out the spaces would hide the length.
-_WORD = re.compile(r"[\u3040-\u9fff]|[^\s\u3040-\u9fff]{1,16}")
-_SCRIPTS = [re.compile(letters) for letters in (             # Latin, but no x and \frac; Han and kana; Hangul; ..
-    r"(?<![A-Za-z\\])[A-Za-z]{2,}", "[\u3040-\u30ff\u3400-\u9fff]+", "[\uac00-\ud7af]+", "[\u0400-\u04ff]+",
-    "[\u0600-\u06ff]+")]                                     # .. Cyrillic, Arabic
-_ANNOUNCING = {*"the so thus hence therefore final answer result value is are equals must be it".split(),
-               *"clearly obviously based on above a an =".split()}
-
-
-def mixed_scripts(text: str, threshold=0.10) -> bool:
-    """Does more than a tenth of the letters belong to other scripts than the main one? Chinese with an x is Chinese."""
-    counts = [sum(map(len, script.findall(text))) for script in _SCRIPTS]
-    return sum(counts) - max(counts) > threshold * sum(counts)
-
-
-def repetition(text: str, n=4) -> float:
-    """The share of n-grams that were there before: near 0 for honest text, near 1 for one phrase over and over."""
-    grams = _ngrams(_WORD.findall(text), n)
-    return 1 - len(grams) / grams.total() if grams else 0.0
-
-
-def derivation(think: str, answer: str | None) -> int:
-    """Characters of thinking that do more than announce the answer: "The answer is 42." has 0, "6*7=42" has 6."""
-    text = re.sub(r"答案|显然|是|\\(?:boxed|fbox)\{[^{}]*\}", " ", think.lower())
-    words = (word.strip(".,;:!?$()*") for word in text.split())
-    return sum(len(word) for word in words if word not in _ANNOUNCING and word != (answer or "").lower())
-
-
-@dataclass
-class ReasoningReward:
-    """R = w_acc acc + w_fmt fmt + len + lang + rep of n words of thinking (seed chapter 15):
-
-    acc    1 if the last box of the answer is right
-    fmt    1 for the tagged form with min_think characters of derivation in the think block
-    len    w_len min(n, len_cap) / len_cap, without the min unless it saturates; and above the threshold
-           -w_ramble min(1, n / ramble_threshold - 1): 612 words, right and tagged, earn 1.1 - 0.3 * 0.53 = 0.94
-    lang   -w_lang if the thinking mixes scripts: a cliff, because a slope would pay 9 % more than 11 %
-    rep    -w_rep times how far the repetition of the whole text is on its way from rep_threshold to 1
-
-    Cut off or with broken tags, all is 0. Without any tags too (the chapter's code) unless needs_tags is False: then a
-    right box earns w_acc (the chapter's table).
-    """
-
-    w_acc: float = 1.0
-    w_fmt: float = 0.1
-    w_len: float = 0.0
-    w_lang: float = 0.5
-    w_ramble: float = 0.3
-    w_rep: float = 0.0
-    len_cap: int = 256
-    ramble_threshold: int = 400
-    rep_threshold: float = 0.3
-    min_think: int = 8
-    saturates: bool = True
-    needs_tags: bool = True
-
-    def __post_init__(self):         # a penalty cannot be earned, so only these three compete
-        check_weights(weights(accuracy=self.w_acc, format=self.w_fmt, length=self.w_len))
-
-    def __call__(self, rollout: str, truth: str, truncated=False) -> dict:
-        tags = split_tags(rollout)
-        if truncated or tags is None and (self.needs_tags or re.search("</?(?:think|answer)>", rollout)):
-            return dict.fromkeys("R acc fmt len lang rep think_tokens".split(), 0.0) | {"extracted": None}
-        think, answer = tags or ("", rollout)
-        n, extracted = len(_WORD.findall(think)), extract_boxed_answer(answer)
-        acc = float(extracted is not None and grade_answer(extracted, truth))
-        fmt = float(tags is not None and derivation(think, extracted) >= self.min_think)
-        length = self.w_len * (min(n, self.len_cap) if self.saturates else n) / self.len_cap
-        length -= self.w_ramble * min(1.0, max(0.0, n / self.ramble_threshold - 1))
-        lang = -self.w_lang * mixed_scripts(think)
-        rep = -self.w_rep * max(0.0, repetition(rollout) - self.rep_threshold) / (1 - self.rep_threshold)
-        return {"R": self.w_acc * acc + self.w_fmt * fmt + length + lang + rep, "acc": acc, "fmt": fmt, "len": length,
-                "lang": lang, "rep": rep, "think_tokens": n, "extracted": extracted}
-
-    def reward(self, completion, problem):
-        out = self(completion, problem["answer"])
-        return out["R"], {"accuracy": out["acc"], "format": out["fmt"], "answered": float(out["extracted"] is not None),
-                          "thinking": out["think_tokens"], "brevity": out["len"], "language": out["lang"],
-                          "repetition": out["rep"]}
-
-
-# The four recipes as the chapter gives them; its tables are simpler than the reports. DeepSeek-R1 (2501.12948) pays the
-# share of words in the right language. Kimi k1.5 (2501.12599) has no process model and a length penalty relative to the
-# group; the chapter's 5 % of prompts with a process model are left out, its "small" bonus and "cap" are our numbers. A
-# bonus that never saturates outgrows accuracy in the end, here after 26 caps: --max-new-tokens must stay below.
-REASONING_PRESETS = {
-    "r1-zero": ReasoningReward(w_lang=0.0, w_ramble=0.0),
-    "r1": ReasoningReward(),
-    "kimi-k1.5": ReasoningReward(w_fmt=0.05, w_len=0.05, w_lang=0.0, len_cap=4096, saturates=False,
-                                 ramble_threshold=4096),
-    "olmo-3": ReasoningReward(w_len=0.2, w_rep=0.3, w_ramble=0.0, len_cap=1024),             # Olmo 3: 2512.13961
-}
-
-
-def extract_code(response: str) -> str | None:
-    """The last ```python block behind the thinking or None; as with boxes, one that is not closed is no answer."""
-    parts = response.rpartition("</think>")[2].split("```")
-    blocks = [body for language, _, body in (part.partition("\n") for part in parts[1::2])
-              if language.strip().lower() in ("python", "py", "python3")]
-    return blocks[-1] if blocks and len(parts) % 2 else None
-
-
-_DANGEROUS = {*"os subprocess socket shutil ctypes signal multiprocessing importlib builtins gc inspect posix".split(),
-              *"pty urllib http requests pickle eval exec open compile modules _getframe".split(),
-              *"__import__ __builtins__ __globals__ __subclasses__".split()}
-warnings.filterwarnings("ignore", module="<completion>")         # "\d" in a model's string is no news
-
-
-def read_program(code: str) -> tuple[bool, bool]:
-    """(is it Python, does it keep away from what is dangerous), without running it. The second is a signal for training
-    and no protection: that is the work of verify_code's isolation."""
-    try:
-        nodes = [*ast.walk(ast.parse(code, "<completion>"))] if len(code) <= MAX_CODE else []
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        nodes = []
-    names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)} - {"compile", "open"}      # re.compile
-    for node in nodes:
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            paths = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-            names |= {path.partition(".")[0] for path in paths}
-    return nodes != [], nodes != [] and not names & _DANGEROUS
-
-
-def code_reward(response, problem, all_or_nothing=False):
-    """0.1 syntax + 0.7 tests + 0.1 speed + 0.1 safety, for the last program of the response (seed chapter 4, 4.1).
-
-    problem: "tests", a list of asserts; "baseline" (optional, from check_tests), the share of them that nothing earns:
-    tests is how far the share passed is above it, or with all_or_nothing 1 if all pass; "before" (optional), what runs
-    ahead of the program: imports and helpers that were given; "seconds", the time after which speed is 0.5 (default 5).
-    Departure: speed and safety count only where tests does; in the chapter `pass` is
-    fast and safe, and so worth 0.3.
-    """
-    code = extract_code(response)
-    syntax, safe = read_program(code) if code else (False, False)
-    out = verify_code(problem.get("before", "") + code, problem["tests"]) if syntax else {"frac": 0.0}
-    least = 1 - 1e-9 if all_or_nothing else min(problem.get("baseline", 0.0), 1 - 1e-9)
-    tests = max(0.0, (out["frac"] - least) / (1 - least))
-    works = float(tests > 0)
-    scores = {"syntax": float(syntax), "tests": tests, "safety": works * safe,
-              "speed": works * (0.5 if out.get("seconds", 0.0) > problem.get("seconds", 5.0) else 1.0)}
-    parts = {"accuracy": float(out["frac"] == 1.0), "answered": float(code is not None), **scores}
-    return aggregate(scores, CODE_RULES), parts
-
-
-def search_agent_reward(trajectory, problem):
-    """0.7 accuracy + 0.05 format + 0.1 call_success + 0.1 cost + 0.05 brevity (seed chapter 4, 5.1: "length").
-
-    trajectory: the messages of an episode, {"role": "assistant", "content": text with <tool_call>s} and, from the
-    environment, {"role": "tool", "content": text, "error": bool}. problem: "answer" and "tools" (verify_tool_call).
-    Cost is 1 up to 3 calls, 0.7 up to 6, 0.3 up to 10, then 0; brevity 0.5 above 8000 words. Without calls format and
-    success are 0, as in the chapter: were they 1, silence would earn 0.30 and a failed try only 0.20.
-    """
-    said = [message["content"] for message in trajectory if message["role"] == "assistant"] or [""]
-    results = [message for message in trajectory if message["role"] == "tool"]
-    checks = [verify_tool_call(text, problem.get("tools", {})) for text in said]
-    calls, valid = (sum(check[key] for check in checks) for key in ("calls", "valid"))
-    succeeded = min(valid, sum(not result.get("error") for result in results))
-    final = said[-1].rpartition("</think>")[2]
-    answer = extract_boxed_answer(final) or final.rpartition("<answer>")[2].partition("</answer>")[0]
-    scores = {"accuracy": float(grade_answer(answer, problem["answer"])), "format": valid / max(1, calls),
-              "call_success": succeeded / max(1, calls),
-              "cost": next(left for most, left in ((3, 1.0), (6, 0.7), (10, 0.3), (math.inf, 0.0)) if calls <= most),
-              "brevity": 1.0 if len(_WORD.findall("\n".join(said))) <= 8000 else 0.5}
-    return aggregate(scores, SEARCH_RULES), scores | {"calls": calls, "answered": float(answer.strip() != "")}
-
-
-def robust_reward(response, problem, verifiers, needed=2):
-    """1 if at least `needed` of the verifiers, themselves rewards, pay more than a half. It helps against flaws they do
-    not share; as a reward: functools.partial(robust_reward, verifiers=[...])."""
-    votes = sum(verifier(response, problem)[0] > 0.5 for verifier in verifiers)
-    right = float(votes >= needed)
-    return right, {"accuracy": right, "votes": float(votes)}
-
-
-@dataclass
-class Curriculum:
-    """Phases [(first step, reward), ...]; the training loop sets `step`. Seed chapter 4, 6.3: correctness from
-    0, + 0.1 format from 1000, + 0.1 cost from 3000: a cost discourages exploring."""
-
-    phases: list
-    step: int = 0
-
-    def __call__(self, completion, problem):
-        return [reward for first, reward in self.phases if first <= self.step][-1](completion, problem)
-
-
-def is_hacking(response: str) -> bool:
-    r"""Does it look like an answer without being one: no derivation before it, or the thinking after it?
-
-    In place of the patterns of seed chapter 4, 8.4: </think>.*\\boxed, meant for a box without thinking, fires on every
-    answer in R1's form, and "based on the above, ... 4" on honest conclusions.
-    """
-    answer = re.search(r"<answer>|\\(?:boxed|fbox)\b|$", response).start()
-    think = response.partition("</think>")[0] if "</think>" in response else response[:answer]
-    return response.rfind("<think>") > answer or (
-        derivation(think.replace("<think>", " "), extract_boxed_answer(response)) < 8)
-
-
-def quotas(response: str) -> float:
-    """Off for excess: 0.5 above 20 tool calls, 0.3 above 16000 words, 0.5 above 10 <think> (seed chapter 4, 8.5)."""
-    return (0.5 * (response.count("<tool_call>") > 20) + 0.3 * (len(_WORD.findall(response)) > 16000)
-            + 0.5 * (response.count("<think>") > 10))
-
-
-def guarded(reward_fn):
-    """The reward less 0.5 for what is_hacking finds and less the quotas."""
-    def reward(completion, problem):
-        value, parts = reward_fn(completion, problem)
-        hacking, excess = float(is_hacking(completion)), quotas(completion)
-        return value - 0.5 * hacking - excess, parts | {"hacking": hacking, "excess": excess}
-    return reward
-
-
-def control(judge):
-    """A negative control: pays what judge(completion, problem) says, logs boxed_reward's accuracy. A real reward must
-    beat it; Qwen2.5-Math improves even under some of these (Shao et al. 2025, arXiv 2506.10947)."""
-    return lambda completion, problem: (float(judge(completion, problem)), boxed_reward(completion, problem)[1])
-
-
-def first_box(completion, problem):
-    """The textbook's re.search: the first box counts. Pays for boxing one guess after another."""
-    boxes = [*itertools.islice(_BOX.finditer(completion), 2)]
-    return reward_rlvr(completion[:boxes[1].start()] if len(boxes) > 1 else completion, problem["answer"])
-
-
-def any_box(completion, problem):
-    """Any box that is right counts (of the first 100): pays for boxing every number there is."""
-    starts = [box.start() for box in itertools.islice(_BOX.finditer(completion), 100)]
-    return max((reward_rlvr(completion[start:end], problem["answer"])
-                for start, end in itertools.zip_longest(starts, starts[1:])), default=0.0)
-
-
-def coin(completion, problem):
-    """Heads or tails by a hash: the same in every process and after a resume."""
-    return zlib.crc32(f"{problem['problem']}\0{completion}".encode("utf-8", "replace")) & 1
-
-
-REWARDS = {
-    "boxed": boxed_reward, "tagged": tagged_reward, "exact": exact_reward, "steps": steps_reward, "bleu": bleu_reward,
-    "code": code_reward, "code-strict": functools.partial(code_reward, all_or_nothing=True),
-    **{name: preset.reward for name, preset in REASONING_PRESETS.items()},
-    "guarded": guarded(boxed_reward), "gated": reward_from(verify_math, MATH_RULES, gated),
-    "curriculum": Curriculum([(0, reward_from(verify_math, weights(answer=1.0))), (1000, tagged_reward)]),
-    "random": control(coin), "first-box": control(first_box),
-    "any-box": control(any_box),
-    "inverted": control(lambda text, problem: extract_boxed_answer(text) is not None
-                        and not reward_rlvr(text, problem["answer"])),
-    "format-only": control(lambda text, problem: verify_format(text)["structure"]),
-}
-
-
-def get_reward(name: str):
-    if name not in REWARDS:
-        raise DataError(f"there is no reward {name!r}: choose one of {', '.join(REWARDS)}")
-    return REWARDS[name]
-
-
-# ---- 11. Tasks: problems, the sentence that asks for the answer, and the reward that reads it ------------------------
 
 class DataError(Exception):
-    """A data set that cannot be had or read: the message names the file and line and says what to do."""
+    """Something that was asked for cannot be had or read: the message says where and what to do."""
 
 
-@dataclass
-class Task:
-    """A problem is a dict with at least "problem" and "answer", both text."""
-
-    name: str
-    train: list[dict]
-    test: list[dict]               # never trained on
-    instruction: str               # a format string with {problem}; it must ask for what the reward looks for
-    reward: Callable[[str, dict], tuple[float, dict]]
-    note: str = ""                 # where the problems come from and how they were split, printed at the start
-
-    def prompt(self, problem):
-        return self.instruction.format(problem=problem["problem"])
+def find(spec: str, known: dict, what: str):
+    """What is called spec: one of `known`, or `file.py:name`, a function or callable in your own file."""
+    path, colon, name = spec.rpartition(":")
+    names = {key: value for key, value in vars(_load(path)).items() if callable(value)} if colon else known
+    if name in names:
+        return names[name]
+    hint = " or ".join(difflib.get_close_matches(name, names))
+    hint = f"; did you mean {hint}?" if hint else ""
+    if colon:
+        raise DataError(f"there is no {what} {name!r} in {path}{hint}")
+    raise DataError(f"there is no {what} {name!r}: choose one of {', '.join(known)}, or file.py:name{hint}")
 
 
-PROGRAM = "{problem}\n\nWrite the whole program in one ```python block at the end of your answer.\n\n"
-BOXED = "Solve the following problem. Put your final answer within \\boxed{{}}.\n\nProblem: {problem}\n\nSolution:"
-
-
-def held_out(problem: dict) -> bool:
-    """One problem in ten, chosen by its text alone: no seed, order or later addition moves a problem across."""
-    return zlib.crc32(problem["problem"].encode()) % 10 == 0
-
-
-def arithmetic_problem(rng: random.Random) -> dict:
-    """A two-digit start and 2 to 4 additions or subtractions of one digit, every running value in 10 .. 99, such as
-    25+7+9-4= -> 37. The constant width of the values matters: a tiny model learns the worked form at once with it."""
-    value = rng.randint(10, 99)
-    text = str(value)
-    for _ in range(rng.randint(2, 4)):
-        change = rng.choice([d for d in range(-9, 10) if d and 10 <= value + d <= 99])
-        value, text = value + change, f"{text}{change:+d}"
-    return {"problem": text + "=", "answer": str(value)}
-
-
-def arithmetic(train_size=10_000, test_size=500, seed=0) -> Task:
-    rng = random.Random(seed)
-    train, test, seen = [], [], set()
-    while len(train) < train_size or len(test) < test_size:
-        problem = arithmetic_problem(rng)
-        split, size = (test, test_size) if held_out(problem) else (train, train_size)
-        if len(split) < size and problem["problem"] not in seen:
-            seen.add(problem["problem"])
-            split.append(problem)
-    return Task("arithmetic", train, test, "{problem}", tagged_reward, "synthetic; train and test split by a hash")
-
-
-def one_digit() -> Task:
-    """a+b modulo 10, all hundred of them, for training and for testing: here the point is not to generalise but to see
-    that selection alone can find, from random weights, first the form of an answer and then the answers."""
-    problems = [{"problem": f"{a}+{b}=", "answer": str((a + b) % 10)} for a in range(10) for b in range(10)]
-    return Task("one-digit", problems, problems, "{problem}", exact_reward, "a+b modulo 10; tested on the same")
-
-
-def math_task() -> Task:
-    """The 12,000 MATH problems that are not in MATH-500, and MATH-500 as the test."""
-    train, test = _hub_rows("rasbt/math_full_minus_math500"), math500().test
-    asked = {problem["problem"] for problem in test}
-    train = [problem for problem in train if problem["problem"] not in asked]
-    return Task("math", train, test, BOXED, boxed_reward, "MATH without MATH-500; tested on MATH-500")
-
-
-def math500() -> Task:
-    return Task("math500", [], _hub_rows("HuggingFaceH4/MATH-500"), BOXED, boxed_reward, "for evaluation only")
-
-
-GSM8K = "https://raw.githubusercontent.com/openai/grade-school-math/3101c7d5072418e28b9008a6636bde82a006892c/"
-GSM8K_FILES = {"train": "17f347dc51477c50", "test": "3730d312f6e34405"}            # the first digits of their SHA-256
-
-
-def gsm8k() -> Task:
-    """Cobbe et al. 2021 in its original form (the hub holds it as parquet, which needs another package to read)."""
-    train, test = (read_problems(_download(f"{GSM8K}grade_school_math/data/{split}.jsonl", f"gsm8k_{split}.jsonl", sha))
-                   for split, sha in GSM8K_FILES.items())
-    return Task("gsm8k", train, test, BOXED, boxed_reward, "the original split of GSM8K")
-
-
-def aime24() -> Task:
-    """The 30 problems of AIME 2024 I and II: one of them is 3 %, so draw many samples of each."""
-    return Task("aime24", [], _hub_rows(MATH_TASKS, "data/aime24/*.jsonl"), BOXED, boxed_reward, "for evaluation only")
-
-
-def amc23() -> Task:
-    """The 40 problems of AMC 12 2023 whose answer is a number, in Qwen2.5-Math's wording, without the choices."""
-    return Task("amc23", [], _hub_rows(MATH_TASKS, "data/amc23/*.jsonl"), BOXED, boxed_reward, "for evaluation only")
-
-
-MATH_TASKS = "HuggingFaceTB/math_tasks"            # the better known copies of both sets are parquet
-HUMANEVAL = ("https://raw.githubusercontent.com/openai/human-eval/463c980b59e818ace59f6f9803cd92c749ceae61/data/"
-             "HumanEval.jsonl.gz")
-
-
-def humaneval() -> Task:
-    """164 Python functions to complete (Codex, arXiv 2107.03374), judged by verify_code."""
-    path = _download(HUMANEVAL, "HumanEval.jsonl.gz", "b796127e635a67f9")
-    return Task("humaneval", [], read_problems(path), PROGRAM, code_reward, "for evaluation only")
-
-
-def from_file(path, hold_out=True, skip_broken=False) -> Task:
-    """A task out of a file: one problem in ten is held out, or all of them are the test."""
-    problems = read_problems(path, skip_broken)
-    train, test = ([p for p in problems if hold_out and not held_out(p)],
-                   [p for p in problems if not hold_out or held_out(p)])
-    if hold_out and not train or not test:
-        raise DataError(f"{path}: {len(problems)} problems are too few" + " to hold one in ten out" * hold_out)
-    instruction, reward = (PROGRAM, code_reward) if "tests" in problems[0] else (BOXED, boxed_reward)
-    note = "one problem in ten held out by a hash" if hold_out else "for evaluation only"
-    return Task(Path(path).stem, train, test, instruction, reward, f"{path}; {note}")
-
-
-TASKS = {"arithmetic": arithmetic, "one-digit": one_digit, "math": math_task, "math500": math500, "gsm8k": gsm8k,
-         "aime24": aime24, "amc23": amc23, "humaneval": humaneval}
-
-
-def get_task(name: str, data=None, skip_broken=False) -> Task:
-    """The task of that name, or the one made from a file of problems."""
-    if data is not None:
-        return from_file(data, skip_broken=skip_broken)
-    if name not in TASKS:
-        raise DataError(f"there is no task {name!r}: choose one of {', '.join(TASKS)}, or pass a file with --data")
-    return TASKS[name]()
-
-
-def read_problems(path, skip_broken=False) -> list[dict]:
-    """The problems of a .jsonl file (one object a line) or of a .json file (one list), also gzipped; _problem says
-    which columns are read. Raises DataError with the first broken line, or prints the numbers of those it skipped."""
+def _load(path):
+    """The module in that file. Python imports a file once, so two flags may name the same one."""
+    path = Path(path).resolve()
+    if path.suffix != ".py" or not path.is_file():
+        raise DataError(f"{path}: there is no such Python file")
+    sys.path.insert(0, str(path.parent))
     try:
-        with (gzip.open if str(path).endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
+        module = importlib.import_module(path.stem)
+    except (Exception, SystemExit) as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        line = lines[-1] if lines else getattr(error, "lineno", "?")
+        raise DataError(f"{path}, line {line}: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(str(path.parent))
+    if Path(getattr(module, "__file__", None) or "").resolve() != path:
+        raise DataError(f"{path}: another module is called {path.stem!r}: give your file another name")
+    return module
+
+
+def _file_task(path):
+    """A task out of a file, with one problem in ten held out."""
+    problems = read_problems(path)
+    test = [problem for problem in problems if held_out(problem)]
+    train = [problem for problem in problems if not held_out(problem)]
+    if not train or not test:
+        raise DataError(f"{path}: {len(problems)} problems are too few to hold one in ten out")
+    note = f"{path}: {len(problems)} problems, {len(test)} held out by a hash"
+    note += ": accuracy will be coarse" if len(test) < 50 else ""
+    form = (PROGRAM, code_reward) if "tests" in problems[0] else (BOXED, boxed_reward)
+    return Task(Path(path).name.partition(".")[0], train, test, *form, note)
+
+
+def read_problems(path) -> list[dict]:
+    """The problems of a .jsonl file (one object a line) or a .json file (one list), also gzipped.
+
+    Columns: "problem" or "question"; "answer" (text, a number, or GSM8K's solution #### answer) or
+    "tests" (a list of asserts); others are kept. DataError with the first line that cannot be used.
+    """
+    try:
+        with (gzip.open if str(path).endswith(".gz") else open)(
+                path, "rt", encoding="utf-8-sig", errors="surrogateescape") as file:
             text = file.read()
-        listed = text.lstrip().startswith("[")
-        rows = json.loads(text) if listed else text.split("\n")     # splitlines would also split at U+2028, in a text
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read ({error})") from error
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
-    problems, broken = [], []
-    for n, row in enumerate(rows, 1):
-        where = f"{path}, {'entry' if listed else 'line'} {n}"
-        try:
-            if listed or row.strip():
-                problems.append(_problem(row if listed else json.loads(row), where))
-        except (json.JSONDecodeError, DataError) as error:
-            trouble = str(error) if isinstance(error, DataError) else f"{where}: not valid JSON ({error.msg})"
-            if not skip_broken:
-                raise DataError(f"{trouble} (--skip-broken-lines goes on without such lines)") from None
-            broken.append(n)
-    if broken:
-        print(f"{path}: skipped {len(broken)} broken lines, read {len(problems)}: {', '.join(map(str, broken))}")
-    return problems
+    if text.lstrip().startswith("["):
+        return [_problem(row, f"{path}, entry {n}") for n, row in enumerate(_json(text, path), 1)]
+    lines = [(f"{path}, line {n}", line) for n, line in enumerate(text.split("\n"), 1)]
+    return [_problem(_json(line, where), where) for where, line in lines if line.strip()]
+
+
+def _json(text, where):
+    try:
+        value = json.loads(text)
+        json.dumps(value, ensure_ascii=False).encode()       # half a character would only fail much later
+        return value
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: not valid JSON in UTF-8 ({error})") from None
 
 
 def _problem(row, where):
-    """A row in the columns that are used here. The names of columns may be capitalised (AIME), "question" is accepted
-    for "problem", an answer may be a list of one (AMC), and a GSM8K answer is a solution, #### and the answer."""
     row = {name.lower(): value for name, value in row.items()} if isinstance(row, dict) else {}
-    if {"prompt", "test", "entry_point"} <= row.keys():
-        row = _humaneval_problem(row)
     problem, answer, tests = row.get("problem") or row.get("question"), row.get("answer"), row.get("tests")
-    tests = tests if isinstance(tests, list) and tests and all(isinstance(test, str) for test in tests) else None
-    answer = "\n".join(tests) if answer is None and tests else answer
-    answer = answer[0] if isinstance(answer, list) and len(answer) == 1 else answer
-    if not isinstance(problem, str) or not isinstance(answer, (str, int, float)) or str(answer).strip() == "":
+    if answer is None and isinstance(tests, list) and all(isinstance(test, str) for test in tests):
+        answer = "\n".join(tests)
+    if isinstance(answer, list) and len(answer) == 1:
+        answer, = answer
+    if not isinstance(problem, str) or not isinstance(answer, (str, int, float)) or not str(answer).strip():
         raise DataError(f'{where}: needs "problem" (text) and "answer" (text or a number), like '
                         '{"problem": "1+1=?", "answer": "2"}, or "tests" (a list of asserts) for a program')
     solution, mark, last = str(answer).rpartition("####")
-    return {**row, "problem": problem, "answer": last.strip()} | ({"solution": solution.strip()} if mark else {})
+    extra = {"solution": solution.strip()} if mark else {}   # for prompts with examples
+    return {**row, "problem": problem, "answer": last.strip(), **extra}
 
 
-def _humaneval_problem(row):
-    """HumanEval's check(candidate) as tests: its asserts one by one, or whole where it has loops or names of its own.
-
-    What the prompt gives (imports, helpers, and the function, which is a docstring still) runs before the answer: a
-    program that does not repeat it is not wrong.
-    """
-    tree = ast.parse(row["test"])
-    check, = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check")
-    for name in ast.walk(check):
-        if isinstance(name, ast.Name) and name.id == "candidate":
-            name.id = row["entry_point"]
-    if all(isinstance(line, ast.Assert) for line in check.body):       # some are `assert True`: those test nothing
-        tests = [test for test in map(ast.unparse, check.body) if f"{row['entry_point']}(" in test]
-    else:
-        tests = [f"{row['test']}\ncheck({row['entry_point']})"]
-    return {"problem": f"Complete this program:\n\n```python\n{row['prompt']}```", "before": row["prompt"] + "\n",
-            "tests": tests, "task_id": row.get("task_id")}
-
-
-def _hub_rows(name, *patterns) -> list[dict]:
-    from huggingface_hub import snapshot_download          # only here: verifying needs no network
+def hub_problems(name: str, *patterns) -> list[dict]:
+    """The problems of a data set on the Hugging Face hub: of its largest file, as others describe it."""
+    from huggingface_hub import snapshot_download            # only here: verifying needs no network
+    patterns = patterns or ("*.json", "*.jsonl")
     try:
-        directory = Path(snapshot_download(name, repo_type="dataset", allow_patterns=patterns or ("*.json", "*.jsonl")))
+        folder = Path(snapshot_download(name, repo_type="dataset", allow_patterns=patterns))
     except Exception as error:
-        raise DataError(f"{name}: cannot be fetched from the hub ({str(error).strip().splitlines()[0][:200]}). Check "
-                        "the network, HF_ENDPOINT and HF_HUB_OFFLINE, or pass a local file with --data") from error
-    files = sorted((file for pattern in patterns or ("**/*.json*",) for file in directory.glob(pattern)),
-                   key=lambda file: file.stat().st_size)
+        reason = str(error).strip().partition("\n")[0][:200]
+        raise DataError(f"{name}: cannot be fetched from the hub ({reason}). Check the network, HF_ENDPOINT and "
+                        "HF_HUB_OFFLINE, or pass a file as --task") from error
+    files = [file for pattern in patterns for file in folder.rglob(pattern) if file.is_file()]
     if not files:
-        raise DataError(f"{name}: holds no {' or '.join(patterns or ('.json or .jsonl file',))}; convert what it holds "
-                        "and pass it with --data")
-    return read_problems(files[-1])                        # the largest: the others describe the data set
+        raise DataError(f"{name}: holds no {' or '.join(patterns)}; convert what it holds and pass it as --task")
+    return read_problems(max(files, key=lambda file: file.stat().st_size))
 
 
-def _download(url, name, sha256) -> Path:
-    from torch.hub import download_url_to_file             # shows a progress bar; a broken transfer leaves no file
-    path = Path.home() / ".cache" / "rlvr" / name
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            download_url_to_file(url, str(path), hash_prefix=sha256)
-        except (OSError, RuntimeError) as error:           # RuntimeError: the hash is not the expected one
-            raise DataError(f"{url}: cannot be fetched ({error}). Fetch it yourself and pass it with --data") from error
-    return path
-
-
-# ---- 12. Try it -----------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------------------------------------------
 
 def main():
-    """A table: completion, what is extracted, how it is read, the verdict and the rung of the ladder that decided."""
+    """A table: completion, what is extracted, how it is read, the verdict and the rung that decided."""
     cases = [(r"x = \boxed{4}", "4"), (r"\boxed{4.0}", "4"), (r"first \boxed{4}, no, \boxed{5}", "4"),
              (r"\boxed{4} or \boxed{4", "4"), ("it is 4", "4"), (r"\boxed{\dfrac12}", r"\frac{1}{2}"),
              (r"\boxed{0.5}", r"\frac12"), (r"\boxed{0.33}", r"\frac13"), (r"\boxed{(x+1)(x-2)}", "x^2-x-2"),

@@ -8,6 +8,7 @@ import torch
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(ROOT / "notebooks"))
 
 from model import Config, Qwen3, symbol_tokenizer  # noqa: E402
 

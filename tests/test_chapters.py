@@ -1,5 +1,5 @@
-"""Every worked number of the chapters on rule-based rewards (seed 000, chapter 14) and on reasoning rewards (seed 001,
-chapter 15): where it is tested, and where the source does not agree with itself. Quoted figures (R1's 86.7 %, costs in
+"""Every worked number of the chapters "Rule-Based Rewards for Verifiable Tasks" (chapter 14) and "Reward Design for
+Reasoning" (chapter 15): where it is tested, and where the source does not agree with itself. Quoted figures (R1's 86.7 %, costs in
 dollars, hours of others) are not worked and not listed.
 
 chapter 14

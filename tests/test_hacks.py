@@ -1,7 +1,7 @@
 """Reward hacks, each named after what it tries: the rollout must earn no more than an honest one.
 
-Fourteen rows stand in the chapters' tables: six in chapter 14, eight in chapter 15, three of them the same. Chapter 4
-adds quotas, patterns and votes. The two rows about programs, printing the unit tests and reading the truth from a file,
+Fourteen rows stand in the chapters' tables: six in "Rule-Based Rewards for Verifiable Tasks", eight in "Reward Design
+for Reasoning", three of them the same. The chapter on verifier-based RL adds quotas, patterns and votes. The two rows about programs, printing the unit tests and reading the truth from a file,
 are hacks of verify_code and tested there.
 """
 
@@ -9,14 +9,15 @@ import functools
 
 import pytest
 
-from verifiers import (REASONING_PRESETS, REWARDS, ReasoningReward, boxed_reward, exact_reward, guarded, is_hacking,
-                       quotas, robust_reward, search_agent_reward, tagged_reward, verify_format, verify_math,
-                       verify_steps)
+from rewards import (REASONING_PRESETS, RepetitionReward, first_box, guarded, is_hacking, kimi, olmo, quotas,
+                     robust_reward, search_agent_reward, steps_reward, verify_steps)
+from verifiers import (ReasoningReward, boxed_reward, exact_reward, get_reward, tagged_reward, verify_format,
+                       verify_math)
 
 PROBLEM = {"problem": "What is 6*7?", "answer": "42"}
 HONEST = "<think>6*7 is 6*5 plus 6*2, and 30+12=42</think><answer>\\boxed{42}</answer>"
 WRONG = HONEST.replace("\\boxed{42}", "\\boxed{41}")
-STRICT = ReasoningReward(w_len=0.2, w_rep=0.3)
+STRICT = RepetitionReward(w_len=0.2, w_rep=0.3)
 FILLER = "let me think about it once more, hmm, wait, "
 
 
@@ -30,13 +31,16 @@ def boxes(*values):
 
 # ---- The tables ------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("reward", ["boxed", "tagged", "r1-zero", "r1", "kimi-k1.5", "olmo-3", "steps"])
+R1_ZERO, R1 = get_reward("r1-zero"), get_reward("r1")
+
+
+@pytest.mark.parametrize("reward", [boxed_reward, tagged_reward, R1_ZERO, R1, kimi, olmo, steps_reward])
 def test_many_boxes_with_different_values(reward):
     """Hedging. The last one counts; and one that is not closed is no answer, not a way back to the one before."""
     for rollout in (boxes(42, 41), boxes(40, 42, 41), boxes(42).replace("}</", "}\\boxed{4</")):
-        assert REWARDS[reward](rollout, PROBLEM)[1]["accuracy"] == 0.0
-        assert REWARDS[reward](rollout, PROBLEM)[0] <= REWARDS[reward](WRONG, PROBLEM)[0]
-    assert REWARDS["first-box"](boxes(42, 41), PROBLEM)[0] == 1.0            # the textbook's search would have paid
+        assert reward(rollout, PROBLEM)[1]["accuracy"] == 0.0
+        assert reward(rollout, PROBLEM)[0] <= reward(WRONG, PROBLEM)[0]
+    assert first_box(boxes(42, 41), PROBLEM)[0] == 1.0            # the textbook's search would have paid
 
 
 @pytest.mark.parametrize("think", ["", "   \n", "hm", "......."])
@@ -72,8 +76,8 @@ def test_look_alike_digits(digits):
 
 def test_bilingual_thinking():
     rollout = HONEST.replace("and 30+12=42", "所以三十加十二得四十二")
-    assert REWARDS["r1-zero"](rollout, PROBLEM)[0] == REWARDS["r1-zero"](HONEST, PROBLEM)[0]         # nothing noticed
-    assert REWARDS["r1"](rollout, PROBLEM)[0] == REWARDS["r1"](HONEST, PROBLEM)[0] - 0.5
+    assert R1_ZERO(rollout, PROBLEM)[0] == R1_ZERO(HONEST, PROBLEM)[0]         # nothing noticed
+    assert R1(rollout, PROBLEM)[0] == R1(HONEST, PROBLEM)[0] - 0.5
 
 
 @pytest.mark.parametrize("filler", [FILLER, FILLER.replace(" ", "_"), "嗯让我再想想", "6*7=42;"])
@@ -98,7 +102,7 @@ def test_think_after_the_answer(rollout):
     assert is_hacking(rollout)
 
 
-# ---- Quotas, patterns, votes (chapter 4, section 8) ------------------------------------------------------------------
+# ---- Quotas, patterns, votes (verifier-based RL, section 8) ----------------------------------------------------------
 
 def test_think_spam():
     rollout = HONEST.replace("<think>", "<think>" * 11)
@@ -152,12 +156,12 @@ def test_please_one_verifier_only():
 def test_pad_with_trivial_equations():
     rollout = HONEST.replace("and 30+12=42", "1=1;" * 500 + "2+2=5;" + "0=0.0;" * 500 + "7=7;" * 9)
     assert verify_steps(rollout)["frac"] == 0.0
-    assert REWARDS["steps"](rollout, PROBLEM)[0] < REWARDS["steps"](HONEST, PROBLEM)[0]
+    assert steps_reward(rollout, PROBLEM)[0] < steps_reward(HONEST, PROBLEM)[0]
 
 
 def test_true_equations_do_not_make_up_for_a_wrong_answer():
     lecture = ";".join(f"{n}+1={n + 1}" for n in range(2, 40))
-    assert REWARDS["steps"](WRONG.replace("6*7", lecture), PROBLEM)[0] < 0.16 < REWARDS["steps"](HONEST, PROBLEM)[0]
+    assert steps_reward(WRONG.replace("6*7", lecture), PROBLEM)[0] < 0.16 < steps_reward(HONEST, PROBLEM)[0]
 
 
 @pytest.mark.parametrize("name", REASONING_PRESETS)

@@ -1,20 +1,21 @@
-"""verifiers.py, sections 7 and 8: what else can be verified, and how verdicts become a reward."""
+"""notebooks/rewards.py, and how verdicts become a reward (verifiers.py, section 4)."""
 
-import functools
-import json
 import math
+import shutil
+import subprocess
 import warnings
 
 import pytest
 
-import train
+import rewards
 import verifiers
+from rewards import (REASONING_PRESETS, SEARCH_RULES, Curriculum, RepetitionReward, any_box, check_weights, code_strict,
+                     coin, earnable, first_box, format_only, gated, gated_reward, inverted, repetition, reward_from,
+                     robust_reward, search_agent_reward, steps_reward, verify_json, verify_proof, verify_steps,
+                     verify_tool_call, verify_translation, weights)
 from rlvr import group_advantages
-from verifiers import (CODE_RULES, MATH_RULES, REASONING_PRESETS, REWARDS, SEARCH_RULES, Curriculum, DataError,
-                       ReasoningReward, aggregate, boxed_reward, check_weights, code_reward, derivation, exact_reward,
-                       extract_code, gated, get_reward, mixed_scripts, read_program, repetition, reward_from,
-                       robust_reward, search_agent_reward, tagged_reward, verify_json, verify_math, verify_steps,
-                       verify_tool_call, verify_translation, weights)
+from verifiers import (CODE_RULES, MATH_RULES, REWARDS, ReasoningReward, aggregate, boxed_reward, code_reward,
+                       derivation, extract_code, mixed_scripts, read_program, verify_math)
 
 TWO = {"problem": "Solve x^2-5x+6=0. Smaller root in \\boxed{}.", "answer": "2"}
 
@@ -94,7 +95,7 @@ def test_verify_steps_counts_the_equations_that_hold(think, hold, equations):
 
 
 def test_verify_steps_on_the_chapters_example():
-    """Chapter 4, section 7.2: 2x + 4 = 10. A process model gives 1, 1 to the first solution and 0, 0 to the second.
+    """Verifier-based RL, section 7.2: 2x + 4 = 10. A process model gives 1, 1 to the first solution and 0, 0 to the second.
     Code that only computes finds 10 - 4 = 6 true, but 10 + 4 = 14 as well: it does not see that 2x = 10 + 4 does not
     follow from the question. It is no process model, and the outcome must decide."""
     right = "Step 1: 移项 → 2x = 10 - 4 = 6\nStep 2: 除 2 → x = 3"
@@ -104,8 +105,8 @@ def test_verify_steps_on_the_chapters_example():
 
 
 def test_steps_are_a_small_part_of_a_reward():
-    assert REWARDS["steps"](tagged("1+1=2;2+0=3"), TWO)[0] == pytest.approx(1.1 + 0.05 / 2)
-    assert REWARDS["steps"]("1+1=2", TWO)[0] == 0.0                          # not in the form
+    assert steps_reward(tagged("1+1=2;2+0=3"), TWO)[0] == pytest.approx(1.1 + 0.05 / 2)
+    assert steps_reward("1+1=2", TWO)[0] == 0.0                          # not in the form
 
 
 # ---- Translation -----------------------------------------------------------------------------------------------------
@@ -141,6 +142,11 @@ def test_a_gate_is_a_product():
     assert gated(verify_math(tagged("a"), "2"), MATH_RULES) == 1.0
 
 
+def test_gated_reward_pays_for_both_or_nothing():
+    paid = [gated_reward(text, TWO)[0] for text in (tagged("a"), tagged("a", "\\boxed{3}"), "\\boxed{2}")]
+    assert paid == [1.0, 0.0, 0.0]
+
+
 def test_a_reward_from_a_verifier_and_rules():
     reward = reward_from(verify_math, weights(answer=0.95, format=0.05))
     assert reward(tagged("a", "\\boxed{3}"), TWO) == (pytest.approx(0.05), {"accuracy": 0, "format": 1})
@@ -161,26 +167,27 @@ def test_the_weights_of_the_chapters_pass():
         for rules in (MATH_RULES, CODE_RULES, SEARCH_RULES):                 # format: 0.1 of 1.1 is 9.1 %
             check_weights(rules)
         for preset in REASONING_PRESETS.values():
-            preset.__post_init__()
+            check_weights(earnable(preset))                                  # a penalty cannot be earned
 
 
 def test_the_curriculum_of_the_chapter():
-    """Chapter 4, section 6.3: correctness; from step 1000 + 0.1 format; from step 3000 + 0.1 cost."""
+    """Verifier-based RL, section 6.3: correctness; from step 1000 + 0.1 format; from step 3000 + 0.1 cost. The training
+    loop sets problem["step"]; an evaluation has none, and asks for everything."""
     def verify(completion, truth):
         return verify_math(completion, truth) | {"cost": 0.5}
     phases = [weights(answer=1.0), weights(answer=1.0, format=0.1), weights(answer=1.0, format=0.1, cost=0.1)]
     reward = Curriculum([(first, reward_from(verify, rules)) for first, rules in zip((0, 1000, 3000), phases)])
-    seen = {}
-    for reward.step in (0, 999, 1000, 2999, 3000, 9999):
-        seen[reward.step] = round(reward(tagged("a"), TWO)[0], 6)
-    assert seen == {0: 1.0, 999: 1.0, 1000: 1.1, 2999: 1.1, 3000: 1.15, 9999: 1.15}
+    steps = (0, 999, 1000, 2999, 3000, 9999)
+    seen = [round(reward(tagged("a"), TWO | {"step": step})[0], 6) for step in steps]
+    assert seen == [1.0, 1.0, 1.1, 1.1, 1.15, 1.15]
+    assert reward(tagged("a"), TWO)[0] == pytest.approx(1.15)
 
 
 def test_two_of_three_verifiers():
-    vote = functools.partial(robust_reward, verifiers=[boxed_reward, tagged_reward, exact_reward])
-    assert vote(tagged("a"), TWO) == (1.0, {"accuracy": 1.0, "votes": 2.0})
-    assert vote("\\boxed{2}", TWO) == (0.0, {"accuracy": 0.0, "votes": 1.0})
-    assert vote("\\boxed{2}", TWO, needed=1)[0] == 1.0
+    """Of boxed, tagged and exact, the default."""
+    assert robust_reward(tagged("a"), TWO) == (1.0, {"accuracy": 1.0, "votes": 2.0})
+    assert robust_reward("\\boxed{2}", TWO) == (0.0, {"accuracy": 0.0, "votes": 1.0})
+    assert robust_reward("\\boxed{2}", TWO, needed=1)[0] == 1.0
 
 
 # ---- Code ------------------------------------------------------------------------------------------------------------
@@ -207,8 +214,16 @@ def three_of_four(monkeypatch):
     ("def f(): return 1", 0.0),                                              # no block
 ])
 def test_code_reward(three_of_four, response, reward):
-    value, parts = code_reward(response, {"answer": "", "tests": ["assert f() == 1"] * 4})
+    problem = {"answer": "", "tests": ["assert f() == 1"] * 4}
+    value, parts = code_reward(response, problem)
     assert value == pytest.approx(reward) and parts["accuracy"] == 0.0       # accuracy: all tests
+    assert code_strict(response, problem)[0] == pytest.approx(0.1 * parts["syntax"])       # three of four are none
+
+
+def test_a_baseline_is_what_nothing_earns(three_of_four):
+    """A program that always says 0 passes half of the tests; 3 of 4 is then half of the way: 0.1 + 0.7 / 2 + 0.2."""
+    problem = {"answer": "", "tests": ["assert f() == 1"] * 4, "baseline": 0.5}
+    assert code_reward(fence("def f(): return 1"), problem)[0] == pytest.approx(0.1 + 0.7 * 0.5 + 0.2)
 
 
 def test_the_last_block_behind_the_thinking_is_the_program():
@@ -254,7 +269,7 @@ def test_search_agent_reward(trajectory, reward):
     assert search_agent_reward(trajectory, {"answer": "Paris", "tools": TOOLS})[0] == pytest.approx(reward)
 
 
-# ---- Reasoning: the tables of chapter 15 -----------------------------------------------------------------------------
+# ---- Reasoning: the tables of the chapter ----------------------------------------------------------------------------
 
 def thought(n, words="because the roots multiply to six and add up to five".split()):
     return " ".join(f"{words[i % len(words)]}{i}" for i in range(n))
@@ -331,8 +346,9 @@ def test_the_texts_of_the_chapters_code():
 def test_exercise_3_format_only():
     """w_acc = 0, w_fmt = 1. The chapter: rollout 5, well-formed and wrong, gets the highest advantage. It does, but not
     alone: 1, 2, 3 and 6 are well-formed too and tie with it at +0.45, rollout 4 has -2.24."""
+    reward = ReasoningReward(w_acc=0.0, w_fmt=1.0, w_lang=0.0, w_ramble=0.0, needs_tags=False)
     with pytest.warns(UserWarning, match="correctness has 0%"):
-        reward = ReasoningReward(w_acc=0.0, w_fmt=1.0, w_lang=0.0, w_ramble=0.0, needs_tags=False)
+        check_weights(earnable(reward))
     advantages = judge(reward)[1]
     assert [round(a, 2) for a in advantages] == [0.45, 0.45, 0.45, -2.24, 0.45, 0.45]
 
@@ -360,7 +376,8 @@ def test_the_presets_are_the_chapters_tables():
     language weight is 0.5; and by its other rule (accuracy at least 60 %) Olmo 3 would fail if penalties were counted:
     1.0 / (1.0 + 0.1 + 0.2 + 0.3 + 0.5) = 48 %. Of what can be earned it is 1.0 / 1.3 = 77 %."""
     columns = ("w_acc", "w_fmt", "w_len", "w_lang", "w_rep", "len_cap")
-    table = {name: tuple(getattr(preset, column) for column in columns) for name, preset in REASONING_PRESETS.items()}
+    table = {name: tuple(getattr(preset, column, 0.0) for column in columns)
+             for name, preset in REASONING_PRESETS.items()}
     assert table == {"r1-zero": (1.0, 0.1, 0.0, 0.0, 0.0, 256), "r1": (1.0, 0.1, 0.0, 0.5, 0.0, 256),
                      "kimi-k1.5": (1.0, 0.05, 0.05, 0.0, 0.0, 4096), "olmo-3": (1.0, 0.1, 0.2, 0.5, 0.3, 1024)}
 
@@ -378,9 +395,17 @@ def test_repetition_and_derivation():
     assert derivation("The answer is 42.", "42") == 0 and derivation("6*7=42", "42") == 6
 
 
-@pytest.mark.parametrize("name", ["r1-zero", "r1", "kimi-k1.5", "olmo-3"])
-def test_a_preset_is_a_reward(name):
-    value, parts = REWARDS[name](SIX[0], TWO)
+def test_repetition_is_a_term_of_its_own():
+    """Repetition r = 0.98, say: 0.3 * (0.98 - 0.3) / 0.7 = 0.29 is taken off. And what is broken earns 0 as before."""
+    said = tagged("one more time " * 100)
+    plain, less = ReasoningReward()(said, "2"), RepetitionReward(w_rep=0.3)(said, "2")
+    assert less["R"] == pytest.approx(plain["R"] - 0.3 * (repetition(said) - 0.3) / 0.7) and less["rep"] < -0.25
+    assert RepetitionReward()("again " * 500, "2") == ReasoningReward()("again", "2") | {"rep": 0.0}       # broken: 0
+
+
+@pytest.mark.parametrize("reward", [REWARDS["r1-zero"], REWARDS["r1"], rewards.kimi, rewards.olmo])
+def test_a_preset_is_a_reward(reward):
+    value, parts = reward(SIX[0], TWO)
     assert value > 1.0 and parts["accuracy"] == parts["format"] == parts["answered"] == 1.0
     assert all(isinstance(part, (int, float)) for part in parts.values())    # the log takes means
 
@@ -391,53 +416,89 @@ RIGHT, WRONG, HEDGED, LATE, NOTHING = ("\\boxed{2}", "\\boxed{3}", "\\boxed{2} o
                                        "\\boxed{1} or \\boxed{2} or \\boxed{3}", "2")
 
 
-@pytest.mark.parametrize("name, paid", [("boxed", (1, 0, 0, 0, 0)), ("inverted", (0, 1, 1, 1, 0)),
-                                        ("any-box", (1, 0, 1, 1, 0)), ("first-box", (1, 0, 1, 0, 0)),
-                                        ("format-only", (0, 0, 0, 0, 0))])
-def test_controls_pay_for_something_else_and_log_the_truth(name, paid):
-    out = [REWARDS[name](text, TWO) for text in (RIGHT, WRONG, HEDGED, LATE, NOTHING)]
+@pytest.mark.parametrize("reward, paid", [(boxed_reward, (1, 0, 0, 0, 0)), (inverted, (0, 1, 1, 1, 0)),
+                                          (any_box, (1, 0, 1, 1, 0)), (first_box, (1, 0, 1, 0, 0)),
+                                          (format_only, (0, 0, 0, 0, 0))])
+def test_controls_pay_for_something_else_and_log_the_truth(reward, paid):
+    out = [reward(text, TWO) for text in (RIGHT, WRONG, HEDGED, LATE, NOTHING)]
     assert tuple(value for value, _ in out) == paid
     assert [parts["accuracy"] for _, parts in out] == [1, 0, 0, 0, 0]
 
 
 def test_format_only_pays_for_the_form():
-    assert REWARDS["format-only"](tagged("", "nothing"), TWO)[0] == 1.0
+    assert format_only(tagged("", "nothing"), TWO)[0] == 1.0
 
 
 def test_the_coin_is_fair_and_always_falls_the_same_way():
     texts = [f"\\boxed{{{i}}}" for i in range(1000)]
-    flips = [REWARDS["random"](text, TWO)[0] for text in texts]
-    assert flips == [REWARDS["random"](text, TWO)[0] for text in texts] and 450 < sum(flips) < 550
-    assert flips != [REWARDS["random"](text, TWO | {"problem": "another"})[0] for text in texts]
-    REWARDS["random"]("\ud800", TWO)                                         # half a surrogate pair
+    flips = [coin(text, TWO)[0] for text in texts]
+    assert flips == [coin(text, TWO)[0] for text in texts] and 450 < sum(flips) < 550
+    assert flips != [coin(text, TWO | {"problem": "another"})[0] for text in texts]
+    coin("\ud800", TWO)                                         # half a surrogate pair
 
 
-@pytest.mark.parametrize("name", REWARDS)
+LABORATORY = ("steps_reward bleu_reward gated_reward guarded_reward robust_reward kimi olmo curriculum code_strict coin "
+              "inverted any_box first_box format_only").split()
+
+
+@pytest.mark.parametrize("name", [*REWARDS, *(f"{rewards.__file__}:{name}" for name in LABORATORY)],
+                         ids=[*REWARDS, *LABORATORY])
 def test_every_reward_takes_anything(name):
-    for text in ("", "\0", SIX[0], "<think>" * 50, "\\boxed{" * 50, "```python\n" * 3, "=" * 50):
-        value, parts = REWARDS[name](text, TWO | {"tests": []})
+    reward = verifiers.get_reward(name)
+    for text in ("", "\0", SIX[0], "<think>" * 50, "\\boxed{" * 50, "```python\n" * 3, "=" * 50, "\ud800"):
+        value, parts = reward(text, TWO | {"tests": []})
         assert math.isfinite(value) and 0.0 <= parts["accuracy"] <= 1.0
         assert not parts.keys() & {"problem", "answer", "completion", "length", "reward", "step"}    # the log's own
 
 
-def test_an_unknown_reward_is_refused():
-    with pytest.raises(DataError, match="there is no reward 'box': choose one of boxed, tagged"):
-        get_reward("box")
+# ---- Proofs ----------------------------------------------------------------------------------------------------------
+
+CAN_PROVE = pytest.mark.skipif(not (shutil.which("coqc") and shutil.which("bwrap")), reason="needs coqc and bwrap")
+ADD_0 = "forall n : nat, n + 0 = n"
+NEVER = "Fixpoint f (n : nat) : False := f n."
+BAD = "Inductive bad := C (f : bad -> False). Definition no (b : bad) : False := match b with C f => f b end."
 
 
-def test_the_flag_is_recorded_and_a_resumed_run_is_in_its_phase(tmp_path, monkeypatch):
-    seen = []
+@CAN_PROVE
+@pytest.mark.parametrize("statement, proof, proved, why", [
+    (ADD_0, "induction n. reflexivity. simpl. rewrite IHn. reflexivity.", True, "proved"),
+    (ADD_0, "Proof. intros. apply eq_sym, plus_n_O. Qed.", True, "proved"),
+    (ADD_0, "reflexivity.", False, "Unable to unify"),
+    ("1 = 2", "Admitted.", False, "No focused proof"),
+    ("1 = 2", "Proof. Admitted. (* Qed. *)", False, "Axioms:\nSolution.goal : 1 = 2"),
+    ("1 = 2", "Abort. Axiom goal : 1 = 2. Lemma l : True. Proof. exact I. Qed.", False, "Axioms:"),
+    ("1 = 2", 'Abort. Notation "x = y" := (x <= y). Theorem goal : 1 = 2. Proof. repeat constructor. Qed.', False, ""),
+    ("1 = 2", f"Abort. Unset Guard Checking. {NEVER} Theorem goal : 1 = 2. Proof. destruct (f 0). Qed.", False,
+     "assumed to be guarded"),
+    ("1 = 2", f"Abort. Unset Positivity Checking. {BAD} Theorem goal : 1 = 2. Proof. destruct (no (C no)). Qed.", False,
+     "assumed to be positive"),
+    ("1 = 1", "Proof. Fail Qed. Quit.", False, "Quit was not found"),
+    ("1 = 1", "let rec f x := f x in f 1.", False, "timeout"),
+])
+def test_a_proof_is_believed_only_if_a_second_file_can_use_it(statement, proof, proved, why):
+    out = verify_proof(statement, proof, timeout=3)
+    assert out["proved"] is proved and why in out["why"]
 
-    def note(phase):
-        return lambda completion, problem: (seen.append((reward.step, phase)), exact_reward(completion, problem))[1]
-    reward = Curriculum([(0, note("first")), (2, note("second"))])
-    monkeypatch.setitem(REWARDS, "mine", reward)
-    flags = ["--task", "one-digit", "--device", "cpu", "--prompts-per-step", "2", "--num-samples", "2",
-             "--eval-problems", "2", "--eval-every", "9", "--runs", str(tmp_path), "--name", "r"]
-    train.main([*flags, "--reward", "mine", "--steps", "1"])
-    assert json.loads((tmp_path / "r" / "config.json").read_text())["flags"]["reward"] == "mine"
-    assert set(seen) == {(0, "first"), (1, "first")}
-    reward.step = 0
-    seen.clear()
-    train.main(["--resume", "--runs", str(tmp_path), "--name", "r", "--steps", "2"])
-    assert set(seen) == {(2, "second")}
+
+@CAN_PROVE
+def test_nothing_of_an_endless_proof_is_left(tmp_path):
+    """It prints without end, and would fill a disk; inside it has 256 MB of memory, and it ends with bwrap."""
+    before = subprocess.run(["ps", "ax"], capture_output=True, text=True).stdout.count("coqc")
+    out = verify_proof("1 = 2", 'repeat (idtac "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"; pose 1).', timeout=2)
+    assert out == {"proved": False, "why": "timeout"}
+    assert subprocess.run(["ps", "ax"], capture_output=True, text=True).stdout.count("coqc") == before
+
+
+def test_without_coq_or_bubblewrap_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "bwrap" else "/usr/bin/coqc")
+    with pytest.raises(FileNotFoundError, match=r"does not find bwrap \(apt install bubblewrap\) on the PATH"):
+        verify_proof("1 = 1", "reflexivity.")
+
+
+def test_a_bubblewrap_that_may_not_start_is_no_verdict(monkeypatch, tmp_path):
+    """As in a container without user namespaces: an error of the machine, not of the proof."""
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho bwrap: No permissions to create new namespace >&2\nexit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setattr(shutil, "which", lambda name: str(tmp_path / name))
+    with pytest.raises(RuntimeError, match="bubblewrap cannot start here: bwrap: No permissions"):
+        verify_proof("1 = 1", "reflexivity.")

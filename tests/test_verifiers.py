@@ -1,7 +1,8 @@
-"""verifiers.py: what is read out of a completion, what it is worth, and where problems come from."""
+"""verifiers.py: what is read out of a completion, what it is worth, where problems come from, and how others plug in."""
 
 import gzip
 import hashlib
+import itertools
 import json
 import os
 import subprocess
@@ -11,10 +12,11 @@ from pathlib import Path
 import pytest
 
 import hub
+import rewards
 import verifiers
 from conftest import ROOT
-from verifiers import (DataError, FORMAT_RULES, MATH_RULES, RuleSpec, aggregate, arithmetic, exact_reward,
-                       from_file, get_task, grade_answer, held_out, one_digit, read_problems, reward_rlvr, split_tags,
+from verifiers import (DataError, FORMAT_RULES, MATH_RULES, RuleSpec, Task, aggregate, arithmetic, exact_reward, find,
+                       get_reward, get_task, grade_answer, held_out, one_digit, read_problems, reward_rlvr, split_tags,
                        tagged_reward, verify_format, verify_math)
 
 GOOD = "<think>factor (x-2)(x-3)</think><answer>\\boxed{2}</answer>"
@@ -100,10 +102,10 @@ def test_one_digit_is_all_hundred_sums():
 def test_the_instruction_asks_for_what_the_reward_reads(tmp_path):
     data = tmp_path / "d.jsonl"
     data.write_text("".join(json.dumps({"problem": f"{{{i}}} + 1?", "answer": i + 1}) + "\n" for i in range(40)))
-    task = get_task("any", data)
+    task = get_task(str(data))
     prompt = task.prompt(task.train[0])
     assert "\\boxed{}" in prompt and task.train[0]["problem"] in prompt      # braces of a problem stay as they are
-    assert len(task.train) + len(task.test) == 40 and task.test
+    assert len(task.train) + len(task.test) == 40 and all(map(held_out, task.test)) and task.name == "d"
     assert task.reward("\\boxed{%s}" % task.train[0]["answer"], task.train[0])[0] == 1.0
 
 
@@ -147,8 +149,9 @@ def test_humaneval_is_split_into_asserts(tmp_path):
     prompt = 'def half(x):\n    return x // 2\n\ndef square(x: int):\n    """ x * x """\n'
     row = {"task_id": "HumanEval/0", "prompt": prompt, "entry_point": "square", "test": CHECK}
     loop = {**row, "test": "def check(candidate):\n    for i in range(3):\n        assert candidate(i) == i * i"}
-    (tmp_path / "h.jsonl").write_text(json.dumps(row) + "\n" + json.dumps(loop))
-    task = from_file(tmp_path / "h.jsonl", hold_out=False)
+    with gzip.open(tmp_path / "h.jsonl.gz", "wt") as file:
+        file.write(json.dumps(row) + "\n" + json.dumps(loop))
+    task = rewards.humaneval(tmp_path / "h.jsonl.gz")
     first, second = task.test
     assert first["tests"] == ["assert square(2) == 4, 'a message'", "assert square(half(6)) == 9"] and not task.train
     assert len(second["tests"]) == 1 and second["tests"][0].endswith("check(square)")
@@ -162,8 +165,8 @@ def test_humaneval_is_split_into_asserts(tmp_path):
 @pytest.mark.skipif(not (ROOT.parent / "shared" / "data").exists(), reason="the real data is not here")
 def test_humaneval_reads_and_its_solutions_pass():
     path = ROOT.parent / "shared" / "data" / "HumanEval.jsonl.gz"
-    assert hashlib.sha256(path.read_bytes()).hexdigest().startswith("b796127e635a67f9")
-    problems = read_problems(path)
+    assert hashlib.sha256(path.read_bytes()).hexdigest().startswith(rewards.HUMANEVAL_SHA)
+    problems = rewards.humaneval(path).test
     assert len(problems) == 164 and sum(len(problem["tests"]) for problem in problems) == 1106
     with gzip.open(path, "rt") as file:
         solutions = [json.loads(line) for line in file]
@@ -177,33 +180,165 @@ def test_the_file_of_a_set_among_many(tmp_path, monkeypatch):
         (tmp_path / "data" / name).mkdir(parents=True)
         (tmp_path / "data" / name / "test.jsonl").write_text(json.dumps({"problem": f"of {name}", "answer": 204}))
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **kwargs: tmp_path)
-    assert get_task("aime24").test[0]["problem"] == "of aime24" and get_task("amc23").test[0]["answer"] == "204"
+    assert rewards.aime24().test[0]["problem"] == "of aime24" and rewards.amc23().test[0]["answer"] == "204"
     (tmp_path / "data" / "amc23" / "test.jsonl").unlink()
     with pytest.raises(DataError, match="holds no data/amc23"):
-        get_task("amc23")
+        rewards.amc23()
+
+
+GOOD_LINE = '{"problem": "1", "answer": "1"}\n'
 
 
 @pytest.mark.parametrize("text, message", [
-    ('{"problem": "1", "answer": "1"}\n{"problem": "2"\n', "line 2: not valid JSON"),
-    ('{"problem": "1", "answer": "1"}\n{"problem": "2"}\n', 'line 2: needs "problem"'),
+    (GOOD_LINE + '{"problem": "2"\n', "line 2: not valid JSON .*delimiter"),
+    (GOOD_LINE + '\n\n{"problem": "2"}\n', 'line 4: needs "problem"'),
     ('{"problem": "1", "answer": ""}\n', "line 1: needs"),
     ('{"problem": 5, "answer": "1"}\n', "line 1: needs"),
+    ('{"problem": "x", "tests": []}', "line 1: needs"),
     ('[{"problem": "1", "answer": "1"}, 3]', "entry 2: needs"),
+    ('[{"problem": "1", "answer": "1"},\n oops]', "bad.jsonl: not valid JSON .*line 2 column 2"),
+    (GOOD_LINE + '{"problem": "half \\ud83d", "answer": "1"}', "line 2: not valid JSON in UTF-8 .*surrogates"),
+    (GOOD_LINE + '{"problem": "caf\udce9", "answer": "1"}', "line 2: not valid JSON in UTF-8"),       # Latin-1
+    (GOOD_LINE + "[" * 100_000, "line 2: not valid JSON"),                          # too deep
+    (GOOD_LINE + '{"problem": "1", "answer": ' + "9" * 5000 + "}", "line 2: not valid JSON"),         # too long for int
     ("", "0 problems are too few"),
 ])
 def test_bad_data_is_refused_with_its_line(tmp_path, text, message):
     path = tmp_path / "bad.jsonl"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(DataError, match=message):
-        from_file(path)
+        get_task(str(path))
+
+
+def write_sums(path, n, encoding="utf-8", **more):
+    path.write_text("".join(json.dumps({"problem": f"{i}+1?", "answer": i + 1, **more}) + "\n" for i in range(n)),
+                    encoding=encoding)
+    return str(path)
+
+
+def test_a_byte_order_mark_does_not_cost_the_first_problem(tmp_path):
+    problems = read_problems(write_sums(tmp_path / "windows.jsonl", 3, encoding="utf-8-sig"))
+    assert [problem["problem"] for problem in problems] == ["0+1?", "1+1?", "2+1?"]
+
+
+def test_few_held_out_problems_are_said(tmp_path):
+    """One in ten by a hash: of these 80 problems it is 10, and 1 more or less right is 10 points of accuracy."""
+    few, many = (get_task(write_sums(tmp_path / f"{n}.jsonl", n)) for n in (80, 800))
+    assert few.note.endswith(f"80 problems, {len(few.test)} held out by a hash: accuracy will be coarse")
+    assert many.note.endswith("held out by a hash") and len(many.test) >= 50
+
+
+def test_a_column_may_have_any_name(tmp_path):
+    """Nothing of a row is interpreted but what the README names; what a column is called is the user's business."""
+    names = {"header": {"model": "x"}, "name": "n", "step": 7, "reward": 1, "completion": "c", "parts": {}}
+    problem = read_problems(write_sums(tmp_path / "d.jsonl", 20, **names))[0]
+    assert problem == {"problem": "0+1?", "answer": "1", **names}
+
+
+def test_another_instruction_and_where_a_completion_ends():
+    """For base models: a prompt with examples, and the texts after which a completion is over. Braces stay braces."""
+    task = get_task("one-digit", prompt="1+1=\\boxed{2}\n{problem}", stops=("\n", "Problem:"))
+    assert task.prompt(task.test[0]) == "1+1=\\boxed{2}\n0+0=" and task.stops == ("\n", "Problem:")
+    assert get_task("one-digit").prompt(task.test[0]) == "0+0=" and get_task("one-digit").stops == ()
+    with pytest.raises(DataError, match=r"a prompt needs \{problem\}"):
+        get_task("one-digit", prompt="Solve it.")
 
 
 def test_what_cannot_be_found_says_so(tmp_path):
-    with pytest.raises(DataError, match="there is no task 'maths': choose one of arithmetic"):
+    with pytest.raises(DataError, match="there is no task 'maths': choose one of arithmetic.*; did you mean math or math500\\?"):
         get_task("maths")
+    with pytest.raises(DataError, match="there is no reward 'zzz': choose one of boxed, tagged, .*, or file.py:name"):
+        get_reward("zzz")
     with pytest.raises(DataError, match="none.jsonl: cannot be read"):
-        get_task("x", tmp_path / "none.jsonl")
+        get_task(str(tmp_path / "none.jsonl"))
 
+
+# ---- The plug-in device: file.py:name --------------------------------------------------------------------------------
+
+PLUGIN = """
+import my_words_{n}
+print("executed")
+
+def terse(completion, problem):
+    return len(completion) < my_words_{n}.LIMIT, {{"accuracy": 1.0}}
+
+class Stubborn:
+    def __call__(self, completion, problem):
+        return 0.5, {{}}
+
+stubborn, LEVEL = Stubborn(), 3
+
+def countdown():
+    from verifiers import Task, one_digit
+    return Task("countdown", one_digit().train, one_digit().test, "Count down: {{problem}}", terse)
+
+def not_a_task():
+    return []
+"""
+
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    """A file of a user's, and a second that it imports from its own folder. Its own name in each test, as in life."""
+    n = next(NUMBERS)
+    (tmp_path / f"my_words_{n}.py").write_text("LIMIT = 5")
+    (tmp_path / f"mine_{n}.py").write_text(PLUGIN.format(n=n))
+    return str(tmp_path / f"mine_{n}.py")
+
+
+def test_a_reward_of_a_file_of_mine(plugin, capsys):
+    before = list(sys.path)
+    assert get_reward(f"{plugin}:terse")("four", {}) == (True, {"accuracy": 1.0})
+    assert get_reward(f"{plugin}:stubborn")("four", {})[0] == 0.5                     # any object that can be called
+    assert get_reward(f"{plugin}:terse") is get_reward(f"{plugin}:terse") and sys.path == before
+    assert capsys.readouterr().out == "executed\n"                                    # once, for all names and flags
+
+
+def test_a_task_of_a_file_of_mine(plugin):
+    task = get_task(f"{plugin}:countdown")
+    assert task.prompt(task.test[0]) == "Count down: 0+0=" and isinstance(task, Task)
+    with pytest.raises(DataError, match="not_a_task: the function returns list, not verifiers.Task"):
+        get_task(f"{plugin}:not_a_task")
+
+
+def test_the_same_helper_serves_every_flag(plugin):
+    """train.py: --advantage, --loss and --pick."""
+    known = {"std": max, "none": min}
+    assert find("std", known, "advantage") is max
+    assert find(f"{plugin}:terse", known, "advantage").__name__ == "terse"
+    with pytest.raises(DataError, match="there is no advantage 'sdt': choose one of std, none, or file.py:name; did you mean std\\?"):
+        find("sdt", known, "advantage")
+
+
+def test_what_is_wrong_with_a_file_of_mine(plugin, tmp_path):
+    with pytest.raises(DataError, match=r"there is no reward 'tersse' in .*mine_\d+.py; did you mean terse\?"):
+        get_reward(f"{plugin}:tersse")
+    with pytest.raises(DataError, match="there is no reward 'LEVEL' in"):             # a number is no reward
+        get_reward(f"{plugin}:LEVEL")
+    with pytest.raises(DataError, match="nowhere.py: there is no such Python file"):
+        get_reward("nowhere.py:f")
+    for name, text, message in [("breaks", "x = 1\ny = 1 / 0\n", "line 2: ZeroDivisionError: division by zero"),
+                                ("garbled", "def f(:\n", "line 1: SyntaxError"),
+                                ("lacks", "\n\nimport no_such_module\n", "line 3: ModuleNotFoundError: No module named"),
+                                ("leaves", "import sys\nsys.exit(3)\n", "line 2: SystemExit: 3"),
+                                ("random", "def f(): pass\n", "another module is called 'random'")]:
+        (tmp_path / f"{name}.py").write_text(text)
+        with pytest.raises(DataError, match=f"{name}.py.*{message}"):
+            get_reward(f"{tmp_path}/{name}.py:f")
+
+
+def test_the_laboratory_is_reached_as_the_readme_says():
+    reward = get_reward(str(ROOT / "notebooks" / "rewards.py") + ":first_box")
+    assert reward is rewards.first_box                                                # one module, however it is named
+    script = "import verifiers; print(verifiers.get_reward('notebooks/rewards.py:coin').__doc__)"
+    out = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert out.stdout.startswith("Heads or tails")
+
+
+# ---- Tasks from elsewhere --------------------------------------------------------------------------------------------
 
 def test_math500_comes_from_the_hub(tmp_path):
     """Through HF_ENDPOINT, from a local stand-in; then once more without the network."""
@@ -228,21 +363,21 @@ def test_gsm8k_is_checked_by_its_hash(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
     url = (tmp_path / "train.jsonl").as_uri()
     with pytest.raises(DataError, match="invalid hash"):
-        verifiers._download(url, "x.jsonl", "00000000")
+        rewards._download(url, "x.jsonl", "00000000")
     assert not list((tmp_path / "home").rglob("*.jsonl"))
-    path = verifiers._download(url, "x.jsonl", hashlib.sha256(content).hexdigest()[:8])
+    path = rewards._download(url, "x.jsonl", hashlib.sha256(content).hexdigest()[:8])
     assert read_problems(path)[0]["answer"] == "4"
     with pytest.raises(DataError, match="cannot be fetched"):
-        verifiers._download((tmp_path / "none").as_uri(), "y.jsonl", "00")
+        rewards._download((tmp_path / "none").as_uri(), "y.jsonl", "00")
 
 
 @pytest.mark.skipif(not (ROOT.parent / "shared" / "data").exists(), reason="the real data is not here")
 def test_the_real_data_reads():
     data = ROOT.parent / "shared" / "data"
-    for split, sha in verifiers.GSM8K_FILES.items():
+    for split, sha in rewards.GSM8K_FILES.items():
         path = data / f"gsm8k_{split}.jsonl"
         assert hashlib.sha256(path.read_bytes()).hexdigest().startswith(sha)
         assert all("####" not in p["answer"] for p in read_problems(path))
     assert len(read_problems(data / "math500.jsonl")) == 500
-    task = from_file(data / "math_train_4500.jsonl")
+    task = get_task(str(data / "math_train_4500.jsonl"))
     assert len(task.train) + len(task.test) == 4500 and 400 < len(task.test) < 500
