@@ -14,12 +14,14 @@ baselines and experiments. Letters: K rules, B rows, C hidden size.
 import argparse
 import collections
 import contextlib
+import functools
 import json
 import math
 import os
 import random
 import re
 import sys
+import threading
 from pathlib import Path
 
 import torch
@@ -220,8 +222,8 @@ def open_judge(name):
 
 
 class RulesReward:
-    """r = alpha * (share of rules with Yes) + beta + r_model (3.2); each rule is a part of the log, and
-    "accuracy" is the share. A judge that fails, is slow or says something else says No.
+    """r = alpha * (share of rules with Yes) + beta + r_model (3.2); each rule is a part of the log, and where
+    a problem has no answer the share is its accuracy. A judge that fails or is slow says No.
 
     critical: the core pays 0 for a completion that was cut off, a prize beside a beta of -7.5. So `lift`
     is added to all that are judged; a constant changes no advantage between them."""
@@ -233,11 +235,12 @@ class RulesReward:
     def __call__(self, completion, problem):
         verdicts = judge_rules(self.judge, self.rules, problem["problem"], completion, self.concise)
         yes = [float(verdict is True) for verdict in verdicts]
-        mean = sum(yes) / len(yes)
+        mean = sum(yes) / max(1, len(yes))
         r_rules = self.alpha * mean + self.beta
         r_model = self.reward_model.score(problem["problem"], completion) if self.reward_model else 0.0
         parts = {f"rule_{k:02}": value for k, value in enumerate(yes)}
-        parts |= {"accuracy": mean, "r_rules": r_rules, "r_model": r_model, "judge_failed": verdicts.count(None)}
+        parts |= {"r_rules": r_rules, "r_model": r_model, "judge_failed": verdicts.count(None)}
+        parts |= {} if problem.get("answer") else {"accuracy": mean}
         return r_rules + r_model + self.lift, parts
 
 
@@ -250,13 +253,11 @@ def judge_rules(judge, rules, prompt, completion, concise=True):
     return [None] * len(rules)
 
 
-def __getattr__(name):
-    """rules_reward of --reward notebooks/autorule.py:rules_reward is made when it is asked for, so that wrong
-    settings are told before a run begins. $AUTORULE names them (default: rules.json): the "rules", and under
-    "reward" the name of the judge and what RulesReward takes, reward_model being a directory."""
-    if name != "rules_reward":
-        raise AttributeError(name)
-    path = os.environ.get("AUTORULE", "rules.json")
+LOADING = threading.Lock()      # completions are judged by several threads, which all would load the judge
+
+
+@functools.cache
+def from_settings(path):
     try:
         settings = json.loads(Path(path).read_text(encoding="utf-8"))
         rules, reward = settings["rules"], dict(settings["reward"])
@@ -265,6 +266,14 @@ def __getattr__(name):
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise DataError(f"$AUTORULE: {path} does not describe a reward ({error!r}); make it with "
                         "python notebooks/autorule.py pairs.jsonl --teacher NAME --judge NAME") from None
+
+
+def rules_reward(completion, problem):
+    """For --reward notebooks/autorule.py:rules_reward. $AUTORULE names a file (default: rules.json) with the
+    "rules", and under "reward" the name of the judge and what RulesReward takes, reward_model as a directory."""
+    with LOADING:
+        reward = from_settings(os.environ.get("AUTORULE", "rules.json"))
+    return reward(completion, problem)
 
 
 # ---- 4. A learned reward model to add to it (Table 9) ----------------------------------------------------------------

@@ -296,6 +296,7 @@ def letters():
 
 @pytest.fixture
 def small():
+    torch.manual_seed(0)
     tokenizer = letters()
     config = Config(vocab_size=tokenizer.num_tokens, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
                     num_attention_heads=4, num_key_value_heads=2, head_dim=8, rope_theta=1e4,
@@ -487,10 +488,11 @@ def test_the_reward_by_hand():
         return ["rule 2" not in text for text in texts]
     rules = [f"rule {k}" for k in range(4)]
     value, parts = autorule.RulesReward(rules, judge)("2", {"problem": "1+1?", "answer": "2"})
-    assert value == 10.0 and parts == {"accuracy": 0.75, "r_rules": 0.0, "r_model": 0.0, "judge_failed": 0,
+    assert value == 10.0 and parts == {"r_rules": 0.0, "r_model": 0.0, "judge_failed": 0,
                                        "rule_00": 1.0, "rule_01": 1.0, "rule_02": 0.0, "rule_03": 1.0}
     value, parts = autorule.RulesReward(rules, judge, 5.0, -3.0, reward_model=Learned())("2", {"problem": "1+1?"})
     assert (value, parts["r_rules"], parts["r_model"]) == (12.25, 0.75, 1.5)
+    assert parts["accuracy"] == 0.75                                 # where nothing is right or wrong
 
 
 def test_conciseness_is_asked_for_or_not():
@@ -529,8 +531,7 @@ def test_rules_reward_reads_its_settings_from_the_environment(sick, tmp_path, mo
     path = tmp_path / "rules.json"
     path.write_text(json.dumps({"rules": RULES, "reward": {"judge": server.url, "alpha": 5.0, "beta": -3.0}}))
     monkeypatch.setenv("AUTORULE", str(path))
-    rules_reward = autorule.rules_reward
-    value, parts = rules_reward("2", {"problem": "1+1?"})
+    value, parts = autorule.rules_reward("2", {"problem": "1+1?"})
     assert (value, parts["accuracy"], len(server.asked)) == (12.0, 1.0, 3)
     assert "1+1?" in server.asked[0]["messages"][0]["content"] and server.asked[0]["temperature"] == 0.0
 
@@ -543,7 +544,7 @@ def test_settings_that_describe_no_reward_say_so(tmp_path, monkeypatch, content)
         path.write_text(content)
     monkeypatch.setenv("AUTORULE", str(path))
     with pytest.raises(DataError, match="rules.json does not describe a reward.*autorule.py pairs.jsonl"):
-        print(autorule.rules_reward)
+        autorule.rules_reward("2", {"problem": "1+1?"})
 
 
 def test_the_command_extracts_rules_and_leaves_settings_for_the_training(sick, tmp_path, capsys, monkeypatch):
