@@ -18,7 +18,6 @@ import os
 import statistics
 import subprocess
 import sys
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -96,6 +95,16 @@ def summarise(records, num_samples):
              for key in ("accuracy", "reward", "length", "truncated", "answered")}
     low, high = clustered_interval(accuracies(records, num_samples), num_samples)
     return {"n": len(records) // num_samples, "low": low, "high": high, **means}
+
+
+def use_reward(task, spec):
+    """Judge by another reward than the task's own, which is still asked for the accuracy if the other has none."""
+    own, other = task.reward, verifiers.get_reward(spec)
+
+    def judged(completion, problem):
+        reward, parts = other(completion, problem)
+        return reward, parts if "accuracy" in parts else {"accuracy": own(completion, problem)[1]["accuracy"], **parts}
+    task.reward = judged
 
 
 def by_problem(records, num_samples):
@@ -240,34 +249,7 @@ def append_rows(path, rows):
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def reopen(path, header):
-    """Begin the part of the file that has this header, or find it -> its records so far. A completion is a function
-    of what the header names and of its row, so a continued evaluation equals an uninterrupted one. With another
-    header it would be a mixture, and is refused; only the commit may differ."""
-    rows = read_rows(path) if Path(path).exists() else []
-    known = next((r["header"] for r in rows if set(r) == {"header"} and r["header"]["model"] == header["model"]), None)
-    differ = [key for key in header if known and key != "git" and header[key] != known.get(key)]
-    if differ:
-        raise verifiers.DataError(f"{path} holds another evaluation of {header['model']}: {', '.join(differ)} differ. "
-                                  "Choose another --out")
-    partial = Path(f"{path}.partial")
-    partial.unlink(missing_ok=True)
-    append_rows(partial, rows if known else [*rows, {"header": header}])        # without a line that was cut short
-    partial.replace(path)
-    return [row for row in rows if row.get("model") == header["model"]]
-
-
-def complete(records, num_samples):
-    """Sorted by problem and sample, each once, without the problems of which samples are missing."""
-    places = {(r["index"], r["sample"]): r for r in records}
-    there = Counter(index for index, _ in places)
-    return [places[place] for place in sorted(places) if there[place[0]] == num_samples]
-
-
 # ---- 5. The command --------------------------------------------------------------------------------
-
-CHUNK = 256             # completions; what an interrupted evaluation with --out loses at most
-
 
 def parse_args(argv=None):
     parser = argparse.ArgumentParser(description="Accuracy of a model on held-out problems; see the top of eval.py.",
@@ -290,7 +272,7 @@ def parse_args(argv=None):
     add("--max-new-tokens", type=int, help="longest completion (default: the run's, or 1024)")
     add("--seed", type=int, default=0, help="of the sampled row")
     add("--device", choices=["cpu", "cuda", "mps"], help="(default: the best the machine has)")
-    add("--out", help="write every completion to this .jsonl file; an interrupted evaluation goes on from it")
+    add("--out", help="add a header for each model and every completion to this .jsonl file")
     args = parser.parse_args(argv)
     if any(not 1 <= k <= args.num_samples for k in args.k) or args.problems < 1 or args.num_samples < 1:
         parser.error("--problems and --num-samples are at least 1, and each --k is from 1 to --num-samples")
@@ -325,26 +307,18 @@ def evaluate_model(name, task, args):
               "grader": hash_of(verifiers.__file__), "dtype": str(dtype), "device": device, "git": git_commit(),
               **{flag: getattr(args, flag) for flag in ("num_samples", "temperature", "top_p", "top_k", "seed", "reward",
                                                          "max_new_tokens", "template", "stop")}}
-    saved = reopen(args.out, header) if args.out else []
+    if args.out:
+        append_rows(args.out, [{"header": header}])
     results = {}
     for decoding, samples, temperature in (("greedy", 1, 0.0), ("sampled", args.num_samples, args.temperature)):
-        if decoding == "sampled" and temperature == 0:
-            continue
-        records = complete([r for r in saved if r["decoding"] == decoding], samples)
-        todo = sorted(set(range(len(problems))) - {r["index"] for r in records})
-        size = max(1, CHUNK // samples) if args.out else len(problems)
-        for part in (todo[i:i + size] for i in range(0, len(todo), size)):
-            rows = [i * samples + j for i in part for j in range(samples)]
-            _, fresh = evaluate(model, tokenizer, task, [problems[i] for i in part], samples, temperature,
-                                args.max_new_tokens, args.seed, args.top_p, args.top_k, rows=rows,
-                                label=f"{Path(name).name} {decoding}, from problem {part[0]}")
-            fresh = [{**record, "model": name, "decoding": decoding, "index": row // samples, "sample": row % samples}
-                     for row, record in zip(rows, fresh)]
+        if decoding == "greedy" or temperature > 0:
+            _, records = evaluate(model, tokenizer, task, problems, samples, temperature, args.max_new_tokens,
+                                  args.seed, args.top_p, args.top_k, label=f"{Path(name).name} {decoding}")
+            results[decoding] = [{**record, "model": name, "decoding": decoding, "index": i // samples,
+                                  "sample": i % samples} for i, record in enumerate(records)]
             if args.out:
-                append_rows(args.out, fresh)
-            records += fresh
-        results[decoding] = complete(records, samples)
-        print_row(results[decoding], args.k)
+                append_rows(args.out, results[decoding])
+            print_row(results[decoding], args.k)
     return results
 
 
@@ -371,9 +345,9 @@ def print_comparison(results):
 def main(argv=None):
     args = parse_args(argv)
     read_run(args)
-    task = verifiers.get_task(args.task or "math500", args.prompt, args.stop)
+    task = verifiers.get_task(args.task or "math500", args.prompt, args.stop or ())
     if args.reward:
-        task.reward = verifiers.get_reward(args.reward)
+        use_reward(task, args.reward)
     print(f"task {task.name}: {len(task.test[:args.problems])} problems, at most {args.max_new_tokens} tokens each\n"
           f"{'model':36} {'decoding':8} {'accuracy':>8} {'95 % interval':>15} {'n':>5} {'length':>7} {'cut off':>8} "
           f"{'no answer':>9} {'answered':>8}" + "".join(f"{f'pass@{k}':>8}" for k in args.k))

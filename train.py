@@ -50,7 +50,7 @@ except ImportError:             # Windows
     fcntl = None
 
 import verifiers
-from eval import append_rows, evaluate, git_commit, hash_of, read_rows, roll_out
+from eval import append_rows, evaluate, git_commit, hash_of, read_rows, roll_out, use_reward
 from model import ModelError, load, pick_device, save
 from rlvr import Rollouts, decode, group_advantages, policy_loss, update_gradients
 
@@ -838,11 +838,11 @@ def unlock():
 
 def load_all(flags):
     """Load what the flags name -> (model, tokenizer, task)."""
-    task = verifiers.get_task(flags.task, flags.prompt, flags.stop)
+    task = verifiers.get_task(flags.task, flags.prompt, flags.stop or ())
     if not task.train:
         raise verifiers.DataError(f"--task {flags.task} is for evaluation only: train on another one")
     if flags.reward:
-        task.reward = with_accuracy(verifiers.get_reward(flags.reward), task.reward)
+        use_reward(task, flags.reward)
     for spec, known, flag in ((flags.pick, PICKERS, "--pick"), (flags.advantage, ADVANTAGES, "--advantage"),
                               (flags.loss, LOSSES, "--loss")):
         verifiers.find(spec, known, flag)               # now, not after the model is loaded
@@ -874,17 +874,6 @@ def load_model(flags):
     if flags.fsdp:
         return load(flags.model, flags.device, torch.float32, flags.template, shard=lambda m: shard(m, flags, dtype))
     return load(flags.model, flags.device, dtype, flags.template)
-
-
-def with_accuracy(reward, own):
-    """A reward whose parts lack "accuracy" gets it from the task's own verifier."""
-    def judged(completion, problem):
-        value, parts = reward(completion, problem)
-        if "accuracy" not in parts:
-            parts = {**{key: part for key, part in own(completion, problem)[1].items() if key in ("accuracy", "answered")},
-                     **parts}
-        return value, parts
-    return judged
 
 
 def write_config(flags, run, task, start):
