@@ -7,8 +7,8 @@ What you will learn here: how "this answer was preferred to that" becomes senten
 read (3.1: reason, extract, merge), and those a number (3.2: Yes or No to each), which is added to a
 learned reward model (Table 9). Numbers in brackets are the paper's, the prompts our own. Departure: the
 judge reads the conversation before the rule, so that all rules share its keys and values. Left out:
-rubrics for each prompt (RaR, RLCF). asking.py has the models to ask, autorule_world.py diagnostics,
-baselines and experiments. Letters: K rules, B rows, C hidden size.
+rubrics for each prompt (RaR, RLCF). autorule_tools.py has preferences, models to ask and baselines,
+autorule_world.py experiments. Letters: K and L rules, N responses or pairs, B rows, C hidden size.
 """
 
 import argparse
@@ -16,7 +16,6 @@ import collections
 import contextlib
 import functools
 import json
-import math
 import os
 import random
 import re
@@ -24,65 +23,17 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
-from asking import open_model  # noqa: E402
+from autorule_tools import filter_preferences, open_model, read_preferences  # noqa: E402
 from model import load, pick_device, save  # noqa: E402
 from verifiers import DataError  # noqa: E402
 
-# ---- 1. Preferences --------------------------------------------------------------------------------------------------
-
-def as_text(value):
-    """A string, or a list of {"role", "content"}: one message's content, a line for each of several."""
-    if isinstance(value, str):
-        return value
-    if len(value) == 1:
-        return value[0]["content"] + ""
-    return "\n".join(turn["role"] + ": " + turn["content"] for turn in value)
-
-
-def read_preferences(path):
-    """JSON lines with prompt, chosen and rejected, texts or messages of which the last is the response
-    -> dicts of these three texts, and of score_chosen and score_rejected where the file has them."""
-    pairs, scores = [], ("score_chosen", "score_rejected")
-    for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            chosen, rejected = row["chosen"], row["rejected"]
-            if isinstance(chosen, list) and (len(chosen) > 2 or "prompt" not in row):
-                row["prompt"] = chosen[:-1]               # UltraFeedback's "prompt" is the first turn only
-            sides = [side if isinstance(side, str) else [side[-1]] for side in (chosen, rejected)]
-            pair = {"prompt": as_text(row["prompt"]), "chosen": as_text(sides[0]), "rejected": as_text(sides[1])}
-            pairs.append(pair | {name: float(row[name]) for name in scores if name in row})
-        except (ValueError, TypeError, LookupError, RecursionError) as error:
-            raise DataError(f"{path}, line {number}: not a preference ({error!r}); wanted is an object "
-                                "with prompt, chosen, rejected: texts or lists of messages") from None
-    return pairs
-
-
-def filter_preferences(pairs, count_tokens, max_tokens=512, banned="confidence"):
-    """The paper's filter (B.6): both responses below max_tokens, the chosen one scored higher (where there
-    are scores), the banned word in neither -> (those that stay, {reason: how many went})."""
-    kept, gone = [], collections.Counter()
-    for pair in pairs:
-        sides = pair["chosen"], pair["rejected"]
-        if max(map(count_tokens, sides)) >= max_tokens:
-            gone["too long"] += 1
-        elif pair.get("score_chosen", math.inf) <= pair.get("score_rejected", -math.inf):
-            gone["not scored higher"] += 1
-        elif banned and banned in " ".join(sides).lower():
-            gone[f"says {banned}"] += 1
-        else:
-            kept.append(pair)
-    return kept, dict(gone)
-
-
-# ---- 2. Reason, extract, merge (3.1) ---------------------------------------------------------------------------------
+# ---- 1. Reason, extract, merge (3.1) ---------------------------------------------------------------------------------
 
 JUSTIFY = """Two assistants answered the same user, and a reader preferred answer {winner}.
 
@@ -167,7 +118,7 @@ def merge_rules(rules, teacher, seed, at_most, merge_size, counts):
     return rules[:at_most]
 
 
-# ---- 3. Judge (3.2) --------------------------------------------------------------------------------------------------
+# ---- 2. Judge (3.2) --------------------------------------------------------------------------------------------------
 
 VERIFY = """You judge an assistant's last answer by one rule and by nothing else.
 
@@ -276,7 +227,7 @@ def rules_reward(completion, problem):
     return reward(completion, problem)
 
 
-# ---- 4. A learned reward model to add to it (Table 9) ----------------------------------------------------------------
+# ---- 3. A learned reward model to add to it (Table 9) ----------------------------------------------------------------
 
 class RewardModel(torch.nn.Module):
     """A Qwen3 with a scalar head on the last token: B lists of ids -> (B,) scores."""
@@ -335,6 +286,39 @@ def train_reward_model(made, pairs, epochs=1, batch_size=256, micro=16, lr=5e-6,
         optimizer.step()
         optimizer.zero_grad()
     return losses
+
+
+# ---- 4. Diagnostics, of verdicts as arrays of 0 and 1, (N, K) ----------------------------------------------------
+
+def alignment(chosen, rejected):
+    """Of the pairs that a rule tells apart, the share in which the chosen response has the Yes (5.3):
+    two (N, K) -> (K,), NaN where no pair is told apart."""
+    apart = (chosen != rejected).sum(0)
+    return np.where(apart > 0, (chosen > rejected).sum(0) / np.maximum(apart, 1), np.nan)
+
+
+def agreement(verdicts, others):
+    """1 - the normalised Hamming distance of two rules over N responses; the rules of two sets are matched by
+    the Hungarian algorithm (5.3): (N, K), (N, L) -> (min(K, L),)."""
+    from scipy.optimize import linear_sum_assignment              # here only: training does without scipy
+    same = (verdicts[:, :, None] == others[:, None, :]).mean(0)   # (K, L)
+    return same[linear_sum_assignment(same, maximize=True)]
+
+
+def determinism(yes, no):
+    """max(yes, no) / (yes + no), counts of repeated judgements at T = 1 (appendix E)."""
+    return np.maximum(yes, no) / (yes + no)
+
+
+def margins(chosen, rejected):
+    """The shares of pairs whose rule score is > 0, = 0, < 0 for the chosen response (Table 7)."""
+    sign = np.sign(chosen.sum(1) - rejected.sum(1))
+    return [float((sign == side).mean()) for side in (1, 0, -1)]
+
+
+def correlation(verdicts, others):
+    """Pearson's r of the total scores that two rule sets give the same responses (Figure 2d)."""
+    return float(np.corrcoef(verdicts.mean(1), others.mean(1))[0, 1])
 
 
 def main(argv=None):

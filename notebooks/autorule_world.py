@@ -1,13 +1,13 @@
-"""autorule_world.py - the laboratory of AutoRule: diagnostics, baselines, and six experiments in a simulated world.
+"""autorule_world.py - the laboratory of AutoRule: seven experiments in a simulated world.
 
-    python notebooks/autorule_world.py                 train what is missing, print tables and verdicts (25 minutes)
+    python notebooks/autorule_world.py all             train what is missing, print tables and verdicts (25 minutes)
     python notebooks/autorule_world.py hacking --seeds 0
 
-No teacher of the paper's size runs on a laptop, so the world is *simulated*: completions and training are those of the
-tiny base, but the user who prefers, the teacher who gives reasons and the judge are the programs of section 3, with
-error rates that we chose. They know the same list of concepts, as people share a language. What is real is the rest:
-prompts, parsing, merging, caching, judging, the reward model, GRPO. So this shows what the method does *if* teacher and
-judge are as good as stated, not that a language model is. Letters: N responses or pairs, K and L rules.
+No teacher of the paper's size runs on a laptop, so the world is *simulated*: completions and training are those of
+the tiny base, but the user who prefers, the teacher who gives reasons and the judge are programs (section 1) with
+error rates that we chose, and they share a list of concepts. Prompts, parsing, merging, judging, reward model and
+GRPO are real. So this shows what the method does *if* teacher and judge are as good as stated, not that a language
+model is. N responses or pairs, K rules.
 """
 
 import argparse
@@ -27,128 +27,44 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 import autorule  # noqa: E402
 import train  # noqa: E402
-import verifiers  # noqa: E402
-from asking import Asked  # noqa: E402
+from autorule import agreement, alignment, correlation, determinism, margins  # noqa: E402
+from autorule_tools import CONCISE_RULE, DIMENSIONS, Asked, length_penalty  # noqa: E402
 from model import load  # noqa: E402
 from rlvr import row_uniforms, sample  # noqa: E402
+from verifiers import arithmetic  # noqa: E402
 
-# ---- 1. Diagnostics: verdicts are arrays of 0 and 1, (N, K) --------------------------------------------------------
-
-
-def alignment(chosen, rejected):
-    """Of the pairs that a rule tells apart, the share in which the chosen response has the Yes (5.3):
-    two (N, K) -> (K,), NaN where no pair is told apart."""
-    apart = (chosen != rejected).sum(0)
-    return np.where(apart > 0, (chosen > rejected).sum(0) / np.maximum(apart, 1), np.nan)
-
-
-def agreement(verdicts, others):
-    """Behavioural agreement (5.3): 1 - the normalised Hamming distance of two rules over N responses; the
-    rules of two sets are matched by the Hungarian algorithm: (N, K), (N, L) -> (min(K, L),)."""
-    from scipy.optimize import linear_sum_assignment             # here only: the core does without scipy
-    same = (verdicts[:, :, None] == others[:, None, :]).mean(0)  # (K, L)
-    return same[linear_sum_assignment(same, maximize=True)]
-
-
-def determinism(yes, no):
-    """max(yes, no) / (yes + no), counts of repeated judgements at T = 1 (appendix E)."""
-    return np.maximum(yes, no) / (yes + no)
-
-
-def margins(chosen, rejected):
-    """The shares of pairs whose rule score is > 0, = 0, < 0 for the chosen response (Table 7)."""
-    sign = np.sign(chosen.sum(1) - rejected.sum(1))
-    return [float((sign == side).mean()) for side in (1, 0, -1)]
-
-
-def correlation(verdicts, others):
-    """Pearson's r of the total scores that two rule sets give the same responses (Figure 2d)."""
-    return float(np.corrcoef(verdicts.mean(1), others.mean(1))[0, 1])
-
-
-def judge_all(judge, rules, responses, concise=True):
-    """N pairs (prompt, response) -> verdicts (N, K)."""
-    return np.array([[verdict is True for verdict in autorule.judge_rules(judge, rules, *response, concise)]
-                     for response in responses], dtype=int)
-
-
-# ---- 2. Baselines ----------------------------------------------------------------------------------------------------
-
-CONCISE_RULE = ["The assistant's answer is concise."]                                             # B.7
-DIMENSIONS = ["The assistant does what it is asked to do and nothing else.",                      # after UltraFeedback's
-              "The assistant's answer is useful and correct.",                                    # four dimensions
-              "The assistant's answer agrees with the world and with itself.",                    # (Table 4)
-              "The assistant says where it is not certain."]
-
-
-def length_penalty(length, target=300):
-    """What B.4 takes off the reward: length / (2 L) - 1/2; 0 at the target, 0.5 at twice the target."""
-    return 0.5 * length / target - 0.5
-
-
-GUIDES = {"long": "First think at length: restate the task, check each statement, weigh what is good against what is "
-                  "bad, compare with an ideal answer, and reconsider.", "short": "First think in a few sentences."}
-RATE = """Rate the assistant's last answer as a whole from 1 (worthless) to 10 (perfect).
-{guide}
-
-[Conversation]
-user: {prompt}
-assistant: {completion}
-[End of the conversation]
-
-End with a line "Score: n"."""
-
-
-def single_judge(asked, kind="long", calls=1):
-    """Table 6: the mean score of one long judgement, or of three short ones, on the scale of the rules, 0 to 1; what
-    cannot be read counts 1, the worst -> a function (prompt, completion) -> (score, how many could not be read)."""
-    def judge(prompt, completion):
-        question = RATE.format(guide=GUIDES[kind], prompt=prompt, completion=completion)
-        texts = [(asked([question], seed)[0] or {"text": ""})["text"] for seed in range(calls)]
-        found = [re.findall(r"Score: *(10|[1-9])\b", text[-1000:]) for text in texts]
-        return sum(int(each[-1]) - 1 if each else 0 for each in found) / (9 * calls), found.count([])
-    return judge
-
-
-# ---- 3. The simulated world ------------------------------------------------------------------------------------------
+# ---- 1. The simulated world --------------------------------------------------------------------------------------
 
 def right(prompt, text):
     boxes = re.findall(r"\\boxed\{(\d+)\}", text)
     return bool(boxes) and int(boxes[-1]) == sum(map(int, re.findall(r"[+-]?\d+", prompt)))
 
 
-def fillers(text):
-    return len(re.findall("(?:let|me|think|wait|hmm) ", text))
+def has(pattern, least=1, most=99):
+    """Does a response have the pattern so many times?"""
+    return lambda prompt, text: least <= len(re.findall(pattern, text)) <= most
 
 
-def has(pattern):
-    return lambda prompt, text: re.search(pattern, text) is not None
-
-
-# What the user cares about: does a response have it, how much it weighs, and how a teacher may put it.
+# What the user cares about: does a response have it, what it weighs, and how a teacher may put it.
 CONCEPTS = {
     "right": (right, 3, ["The number in the last box is the right result.", "The final result must be correct."]),
     "worked": (has("[=得]"), 1, ["Each step of the calculation is shown.", "Intermediate results are written down."]),
-    "form": (has("^<think>.*</think><answer>.*</answer>$"), 1, [
-        "Thinking and answer stand in their tags.", "The tags that were asked for are kept."]),
-    "one box": (lambda prompt, text: text.count("\\boxed{") == 1, 1, [
-        "Exactly one result is put into a box.", "The answer commits itself to a single boxed result."]),
-    "one script": (lambda prompt, text: not re.search("[加减得先再]", text), 1, [
-        "The answer keeps to one language.", "No foreign script is mixed in."]),
-    "no filler": (lambda prompt, text: fillers(text) < 3, 1, [
-        "The answer does without filler words.", "There are no empty phrases."])}
-# What weighs nothing, but may be named by a teacher in error, or when the label is wrong and no good reason is there.
+    "form": (has("^<think>.*</think><answer>.*</answer>$"), 1, ["Thinking and answer stand in their tags.",
+                                                                "The tags that were asked for are kept."]),
+    "one box": (has("boxed", 1, 1), 1, ["Exactly one result is put into a box.", "The answer commits itself once."]),
+    "one script": (has("[加减得先再]", 0, 0), 1, ["The answer keeps to one language.", "No other script is used."]),
+    "no filler": (has("(?:let|me|think|wait|hmm) ", 0, 2), 1, ["There are no filler words.", "No phrase is empty."])}
+# What weighs nothing, but is named in error, or where a preference has no good reason, being noise perhaps.
 CLEAR = "The answer is clear."
 IDLE = {rule: (check, 0, [rule]) for rule, check in {
-    CLEAR: lambda prompt, text: True, "The answer is long.": lambda prompt, text: len(text) > 60, "The assistant says hmm.": has("hmm "),
+    CLEAR: has(""), "The answer is long.": has("^.{60}"), "The assistant says hmm.": has("hmm "),
     "The thinking begins with let.": has("<think>let "), "The boxed number is even.": has(r"[02468]\}"),
     **{f"The digit {digit} occurs.": has(str(digit)) for digit in range(10)}}.items()}
-# How the judge takes the hand-written rules: they are vague, so that nearly all satisfies three of them (Table 4).
-VAGUE = dict(zip(DIMENSIONS + CONCISE_RULE, [
-    has("boxed|answer"), has("boxed"), lambda prompt, text: text.count("boxed") < 3, has("hmm |wait "),
-    lambda prompt, text: True]))
-CHECKS = VAGUE | {rule: check for check, _, rules in [*CONCEPTS.values(), *IDLE.values()] for rule in rules}
-CONCEPT_OF = {rule: name for name, (_, _, rules) in (CONCEPTS | IDLE).items() for rule in rules}
+KNOWN = CONCEPTS | IDLE
+CONCEPT_OF = {rule: name for name, (_, _, rules) in KNOWN.items() for rule in rules}
+# The judge takes hand-written rules as vaguely as they are put: nearly all satisfies three of them, as in Table 4.
+VAGUE = dict(zip(DIMENSIONS + CONCISE_RULE, [has("boxed|answer"), has("boxed"), has("boxed", 0, 2), has("hmm |wait "),
+                                             has("")]))
 
 
 def utility(prompt, text):
@@ -164,7 +80,7 @@ def fields_of(template, prompt):
 
 
 class Simulated:
-    """A backend (see asking.py) whose answers come from a method `say`; its chance depends on seed and prompt."""
+    """A backend (see asking.py) whose answers come from `say`; its chance depends on seed and prompt alone."""
 
     def __init__(self, error):
         self.error, self.identity = error, [type(self).__name__, "simulated", error]
@@ -173,49 +89,46 @@ class Simulated:
         for key, prompt in prompts.items():
             reasoning, text = self.say(prompt, random.Random(f"{seed} {prompt}"))
             keep(key, {"text": text, "reasoning": reasoning, "tokens_in": len(prompt.split()),
-                       "tokens_out": len((reasoning + text).split())})
+                       "tokens_out": len(f"{reasoning} {text}".split())})
 
 
 class Teacher(Simulated):
-    """Names what only the preferred response has; where that is nothing (perhaps a wrong label), something idle or that
-    it is clear. In error, with the stated rate, it names something else, and a quarter as often gives no list."""
+    """Names what only the preferred response has; where that is nothing, something idle, or that it is clear. In
+    error, with the stated rate, it names something else, and a quarter as often gives no list."""
 
     def say(self, prompt, rng):
         if given := fields_of(autorule.JUSTIFY, prompt):
-            return self.reason(rng, given["winner"], given["prompt"], *(given[x] for x in sorted("ab")))
+            sides = given["a"], given["b"]
+            return self.reason(rng, given["winner"], given["prompt"], *sides[::1 if given["winner"] == "A" else -1])
         if given := fields_of(autorule.EXTRACT, prompt):
-            rules = re.findall(r"^- (.*)$", given["reasoning"], re.M)
-            return "", "I see no rules." if rng.random() < self.error / 4 else f"The rules:\n{json.dumps(rules)}"
+            rules = re.findall("^- (.*)$", given["reasoning"], re.M)
+            return "", "I see none." if rng.random() < self.error / 4 else f"The rules:\n{json.dumps(rules)}"
         given = fields_of(autorule.MERGE, prompt)
-        return "", json.dumps(self.merge(rng, given["rules"], re.search(r"\d+", given["limit"])))
+        names = [CONCEPT_OF[rule[2:]] for rule in given["rules"].split("\n")]
+        often = sorted(dict.fromkeys(names), key=names.count, reverse=True)
+        limit = re.search(r"\d+", given["limit"])
+        often = often[:int(limit[0])] if limit else [name for name in often if names.count(name) > 0.02 * len(names)]
+        return "", json.dumps([rng.choice(KNOWN[name][2]) for name in often])
 
-    def reason(self, rng, winner, prompt, a, b):
-        better, worse = (a, b) if winner == "A" else (b, a)
-        only = [name for name, (check, *_) in (CONCEPTS | IDLE).items()
-                if check(prompt, better) and not check(prompt, worse)]
+    def reason(self, rng, winner, prompt, better, worse):
+        only = [name for name, (check, *_) in KNOWN.items() if check(prompt, better) and not check(prompt, worse)]
         named = [name for name in only if name in CONCEPTS] or [rng.choice([CLEAR, *only])]
-        named = [rng.choice([*CONCEPTS, *IDLE]) if rng.random() < self.error else name for name in named]
-        said = [rng.choice((CONCEPTS | IDLE)[name][2]) for name in named]
-        return (f"Only answer {winner}, which says {better!r}, has these:\n" + "".join(f"- {rule}\n" for rule in said),
-                f"Answer {winner} is better.\n- {rng.choice(said)}")
-
-    def merge(self, rng, rules, limit):
-        names = [CONCEPT_OF[rule[2:]] for rule in rules.split("\n")]
-        ranked = sorted(dict.fromkeys(names), key=names.count, reverse=True)
-        often = [name for name in ranked if limit or names.count(name) > 0.02 * len(names)]
-        return [rng.choice((CONCEPTS | IDLE)[name][2]) for name in often[:int(limit[0]) if limit else None]]
+        named = [rng.choice([*KNOWN]) if rng.random() < self.error else name for name in named]
+        said = [f"- {rng.choice(KNOWN[name][2])}\n" for name in named]
+        return f"Only answer {winner} has these:\n" + "".join(said), f"Answer {winner} is better.\n{rng.choice(said)}"
 
 
 class Judge(Simulated):
-    """Says Yes or No to a rule it knows, in error with the stated rate, and a tenth as often neither."""
+    """Says Yes or No to a rule, in error with the stated rate, and a tenth as often neither. Concise: 90 characters."""
 
     def say(self, prompt, rng):
-        for concise, condition in autorule.CONDITIONS.items():
-            if given := fields_of(autorule.VERIFY.replace("{condition}", condition), prompt):
-                completion = given["completion"]
-                yes = CHECKS[given["rule"]](given["prompt"], completion) and (not concise or len(completion) <= 90)
-                yes ^= rng.random() < self.error
-                return "", "It depends." if rng.random() < self.error / 10 else f"[{'Yes' if yes else 'No'}]"
+        concise = autorule.CONDITIONS[True] in prompt
+        given = fields_of(autorule.VERIFY.replace("{condition}", autorule.CONDITIONS[concise]), prompt)
+        rule, said = given["rule"], given["completion"]
+        check = VAGUE[rule] if rule in VAGUE else KNOWN[CONCEPT_OF[rule]][0]
+        yes = check(given["prompt"], said) and (len(said) <= 90 or not concise)
+        yes ^= rng.random() < self.error
+        return "", "It depends." if rng.random() < self.error / 10 else f"[{'Yes' if yes else 'No'}]"
 
 
 def judge_of(error, seed=0):
@@ -224,84 +137,76 @@ def judge_of(error, seed=0):
 
 
 @functools.cache
-def base():
-    return load(ROOT / "notebooks" / "tiny")
+def world():
+    """The tiny base and its problems -> (model, tokenizer, task)."""
+    return *load(ROOT / "notebooks" / "tiny"), arithmetic()
 
 
-def preferences(count, seed, shuffled=False, sharpness=2.0, length_bias=0.4):
-    """Pairs of different completions of the tiny base. The user prefers by 8 x utility, with noise, sigmoid(sharpness x
-    difference), and, as in the paper's data, likes length for its own sake, length_bias for ten tokens more. shuffled:
-    a coin says which is chosen."""
-    model, tokenizer = base()
-    problems = random.Random(f"pairs {seed}").sample(arithmetic().train, count)
+@functools.cache
+def preferences(count, seed, sharpness=2.0, length_bias=0.4):
+    """Pairs of different completions. The user prefers by 8 * utility, with noise: sigmoid(sharpness * difference);
+    and, as in much human data, likes length for its own sake: length_bias for ten tokens more."""
+    model, tokenizer, task = world()
+    problems, rng = random.Random(f"pairs {seed}").sample(task.train, count), random.Random(f"labels {seed}")
     prompts = [tokenizer.encode(problem["problem"]) for problem in problems]
     rollouts = sample(model, prompts, 2, 80, uniforms=row_uniforms(range(2 * count), 80, f"pairs {seed}"))
-    texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
-    worth = [8 * utility(problems[row // 2]["problem"], text) + length_bias * rollouts.lengths[row].item() / 10
-             for row, text in enumerate(texts)]
-    rng, pairs = random.Random(f"labels {seed}"), []
+    texts, pairs = [tokenizer.decode(ids) for ids in rollouts.completions()], []
     for i, problem in enumerate(problems):
-        p = 0.5 if shuffled else 1 / (1 + math.exp(sharpness * (worth[2 * i + 1] - worth[2 * i])))
-        chosen, rejected = texts[2 * i:2 * i + 2][::1 if rng.random() < p else -1]
+        a, b = (8 * utility(problem["problem"], texts[j]) + length_bias * rollouts.lengths[j].item() / 10
+                for j in (2 * i, 2 * i + 1))
+        first = rng.random() < 1 / (1 + math.exp(sharpness * (b - a)))
+        chosen, rejected = texts[2 * i:2 * i + 2][::1 if first else -1]
         if chosen != rejected:
             pairs.append({"prompt": problem["problem"], "chosen": chosen, "rejected": rejected})
     return pairs
 
 
-arithmetic = functools.cache(verifiers.arithmetic)
+# ---- 2. Arms -----------------------------------------------------------------------------------------------------
+# What an arm changes of GRPO on the reward model with six extracted rules and (alpha, beta) = (10, -7.5).
 
-
-# ---- 4. Train --------------------------------------------------------------------------------------------------------
-# An arm is what it changes of GRPO on the reward model with six extracted rules and (alpha, beta) = (10, -7.5).
-
-USUAL = {"rules": 6, "alpha": 10.0, "beta": -7.5, "concise": True, "error": 0.1, "model": True, "penalty": 0.0}
+USUAL = {"rules": 6, "alpha": 10.0, "beta": -7.5, "concise": True, "error": 0.1, "learned": True, "penalty": 0.0}
 MODEL = {"rules": [], "alpha": 0.0, "beta": 0.0}
-ARMS = {"reward model": MODEL, "rules": {}, "rules alone": {"model": False},
-        "idle rules": {"rules": [rule for rule in IDLE if rule.startswith("The digit")][:6]},
-        "no rule on the result": {"rules": "no result"}, "length penalty": MODEL | {"penalty": 1.0},
-        "concise rule": {"rules": CONCISE_RULE}, "dimensions": {"rules": DIMENSIONS},
-        "2 rules": {"rules": 2}, "20 rules": {"rules": 20}, "no conciseness": {"concise": False},
-        "no scale": {"alpha": 1.0, "beta": 0.0, "concise": False},
-        "error 0.3": {"error": 0.3}, "error 0.4": {"error": 0.4}, "error 0.5": {"error": 0.5}}
+ARMS = {"reward model": MODEL, "rules": {}, "rules alone": {"learned": False}, "no rule on the result": {"rules": None},
+        "idle rules": {"rules": [f"The digit {digit} occurs." for digit in range(6)]},
+        "length penalty": MODEL | {"penalty": 1.0}, "concise rule": {"rules": CONCISE_RULE},
+        "dimensions": {"rules": DIMENSIONS}, "2 rules": {"rules": 2}, "20 rules": {"rules": 20},
+        "no conciseness": {"concise": False}, "no scale": {"alpha": 1.0, "beta": 0.0, "concise": False},
+        **{f"error {error}": {"error": error} for error in (0.3, 0.4, 0.5)}}
 
 
 @functools.cache
 def prepared(seed, runs):
-    """What all arms of a seed share, made once: 2,000 pairs, the reward model, 20 rules out of 256 pairs."""
+    """What the arms of a seed share, made once: the reward model of 2,000 pairs and 20 rules, the most frequent first."""
     folder = Path(runs) / f"world-seed{seed}"
-    pairs = preferences(2000, seed)
     if not (folder / "rules.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
         made = autorule.RewardModel(*load(ROOT / "notebooks" / "tiny"))
-        autorule.train_reward_model(made, pairs, epochs=2, batch_size=32, micro=32, lr=1e-3, seed=seed)
+        autorule.train_reward_model(made, preferences(2000, seed), 2, batch_size=32, micro=32, lr=1e-3, seed=seed)
         made.save(folder / "reward_model")
-        found = autorule.extract_rules(pairs[:256], Asked(Teacher(0.1)), seed, at_most=20)
+        found = autorule.extract_rules(preferences(2000, seed)[:256], Asked(Teacher(0.1)), seed, at_most=20)
         (folder / "rules.json").write_text(json.dumps(found, indent=1))
-    rules = json.loads((folder / "rules.json").read_text())["rules"]
-    return pairs, rules, autorule.RewardModel.load(folder / "reward_model")
+    return json.loads((folder / "rules.json").read_text())["rules"], autorule.RewardModel.load(folder / "reward_model")
 
 
 @functools.cache
 def reward_of(arm, seed, runs):
-    arm = USUAL | ARMS[arm]
-    _, rules, learned = prepared(seed, runs)
-    if arm["rules"] == "no result":
+    arm, (rules, learned) = USUAL | ARMS[arm], prepared(seed, runs)
+    if arm["rules"] is None:
         rules = [rule for rule in rules[:6] if CONCEPT_OF[rule] != "right"]
     else:
         rules = rules[:arm["rules"]] if isinstance(arm["rules"], int) else arm["rules"]
     judged = autorule.RulesReward(rules, judge_of(arm["error"], seed), arm["alpha"], arm["beta"], arm["concise"],
-                                  learned if arm["model"] else None)
+                                  learned if arm["learned"] else None)
 
     def reward(completion, problem):
         value, parts = judged(completion, problem)
-        length = len(base()[1].encode(completion))
-        value -= arm["penalty"] * length_penalty(length, target=32)
+        value -= arm["penalty"] * length_penalty(len(world()[1].encode(completion)), target=32)
         return value, parts | {"gold": utility(problem["problem"], completion)}
     return reward
 
 
 def reward(completion, problem):
-    """For --reward notebooks/autorule_world.py:reward; $AUTORULE_ARM is a JSON list of arm, seed and folder."""
+    """For --reward; $AUTORULE_ARM is a JSON list: arm, seed, folder."""
     with autorule.LOADING:
         function = reward_of(*json.loads(os.environ["AUTORULE_ARM"]))
     return function(completion, problem)
@@ -315,11 +220,173 @@ def run_arm(arm, seed, steps, runs):
         print(f"training {run.name}", file=sys.stderr, flush=True)
         prepared(seed, runs)
         os.environ["AUTORULE_ARM"] = json.dumps([arm, seed, str(runs)])
-        flags = ["--model", str(ROOT / "notebooks" / "tiny"), "--task", "arithmetic", "--reward", f"{__file__}:reward",
-                 "--prompts-per-step", "8", "--num-samples", "8", "--max-new-tokens", "80", "--lr", "1e-3",
-                 "--kl-coef", "0.001", "--eval-every", "10", "--eval-problems", "200", "--save-every", "1000",
-                 "--micro-batch-tokens", "4096", "--steps", str(steps), "--seed", str(seed)]
-        flags = ["--resume"] if run.exists() else flags
+        flags = ["--resume"] if run.exists() else [
+            "--model", str(ROOT / "notebooks" / "tiny"), "--task", "arithmetic", "--reward", f"{__file__}:reward",
+            "--kl-coef", "0.001", "--prompts-per-step", "8", "--num-samples", "8", "--max-new-tokens", "80",
+            "--micro-batch-tokens", "4096", "--lr", "1e-3", "--steps", str(steps), "--seed", str(seed),
+            "--eval-every", "10", "--eval-problems", "200", "--save-every", "1000"]
         with open(f"{run}.log", "a") as log, contextlib.redirect_stdout(log):
             train.main([*flags, "--runs", str(runs), "--name", run.name])
     return run
+
+
+# ---- 3. Experiments ------------------------------------------------------------------------------------------------
+# A table is {row: {column: its values, one a seed}}; a check is a sentence and a function of x("row", "column").
+
+def numbers(run):
+    """right: held-out accuracy, sampled, at the start, at its best, at the end; paid: what the reward model gave
+    around that best step and in the last ten steps; gold (utility) and length: in the last ten steps."""
+    rows = train.read_metrics(run)
+    tested = [row for row in rows if "eval_sampled_accuracy" in row]
+    right = [row["eval_sampled_accuracy"] for row in tested]
+    best = tested[int(np.argmax(right))]["step"]
+    near = [row["r_model"] for row in rows if row["step"] and abs(row["step"] - best) < 5]
+    last = {name: np.mean([row[name] for row in rows[-10:]]) for name in ("r_model", "gold", "completion_length")}
+    return {"right@0": right[0], "right@best": max(right), "right": right[-1], "paid@best": np.mean(near),
+            "paid": last["r_model"], "gold": last["gold"], "length": last["completion_length"]}
+
+
+def table_of(rows):
+    """{row: one dict of numbers a seed} -> a table."""
+    return {row: {key: np.array([each[key] for each in dicts]) for key in dicts[0]} for row, dicts in rows.items()}
+
+
+def trained(*arms):
+    return lambda seeds, steps, runs: table_of({
+        arm: [numbers(run_arm(arm, seed, steps, runs)) for seed in seeds] for arm in arms})
+
+
+def extracted(seed, num_pairs=256, run=0, **settings):
+    return autorule.extract_rules(preferences(2000, seed)[:num_pairs], Asked(Teacher(0.1)), run, **settings)["rules"]
+
+
+def verdicts(seed, error, rules, num_pairs=250, draw=0):
+    """On pairs that no rule was read out of -> (chosen (N, K), rejected (N, K))."""
+    pairs, judge = preferences(600, seed + 1000)[:num_pairs], judge_of(error, draw)
+    return [np.array([[verdict is True for verdict in autorule.judge_rules(judge, rules, pair["prompt"], pair[side])]
+                      for pair in pairs], dtype=int) for side in ("chosen", "rejected")]
+
+
+def consistency(seeds, steps, runs):
+    def row(seed, error, sets):
+        first, *others = [np.concatenate(verdicts(seed, error, rules)) for rules in sets]
+        return {"agreement": np.mean([agreement(first, other).mean() for other in others]),
+                "correlation": np.mean([correlation(first, other) for other in others]), "rules": len(sets[-1])}
+    five = {seed: [extracted(seed, run=run) for run in range(5)] for seed in seeds}
+    return table_of({
+        **{f"5 runs, error {error}": [row(seed, error, five[seed]) for seed in seeds] for error in (0, 0.1)},
+        **{f"{count} pairs for 256": [row(seed, 0, [five[seed][0], extracted(seed, count, 1)]) for seed in seeds]
+           for count in (128, 64, 32)}})
+
+
+def aligned(seeds, steps, runs):
+    def row(seed, rules, shuffled=False):
+        sides = verdicts(seed, 0.1, rules, 500)
+        swap = np.random.default_rng(seed).random((len(sides[0]), 1)) < 0.5 * shuffled
+        each = alignment(np.where(swap, *sides[::-1]), np.where(swap, *sides))
+        yes = sum(verdicts(seed, 0.1, rules, 20, draw)[0] for draw in range(20))
+        return {"alignment": np.nanmean(each), "lowest": np.nanmin(each), "highest": np.nanmax(each),
+                "satisfied": np.mean(sides), "determinism": determinism(yes, 20 - yes).mean()}
+    sets = {seed: extracted(seed, at_most=6) for seed in seeds}
+    return table_of({
+        "extracted": [row(seed, sets[seed]) for seed in seeds],
+        "labels shuffled": [row(seed, sets[seed], True) for seed in seeds],
+        "from justifications": [row(seed, extracted(seed, at_most=6, source="text")) for seed in seeds],
+        "dimensions": [row(seed, DIMENSIONS) for seed in seeds]})
+
+
+def counted(seeds, steps, runs):
+    table = trained("2 rules", "rules", "20 rules")(seeds, steps, runs)
+    for arm, count in (("2 rules", 2), ("rules", 6), ("20 rules", 20)):
+        shares = [margins(*verdicts(seed, 0.1, extracted(seed, at_most=20)[:count], 500)) for seed in seeds]
+        table[arm] |= dict(zip(("> 0", "= 0", "< 0"), np.array(shares).T))
+    return table
+
+
+def less(arm, than, column, by=0.0):
+    """The mean of an arm is lower than that of another, by so much."""
+    return lambda x: x(arm, column).mean() < x(than, column).mean() - by
+
+
+def falls(arm):
+    return lambda x: x(arm, "right") <= 0.5 * x(arm, "right@best")
+
+
+EXPERIMENTS = {
+    "hacking": ("GRPO on the reward model alone is hacked, with the rules it is not (5.4).", trained(
+        "reward model", "rules", "idle rules", "no rule on the result", "length penalty"), {
+        "reward model alone: accuracy rises by 10 points":
+            lambda x: x("reward model", "right@best") > x("reward model", "right@0") + 0.1,
+        "then falls to half of its best": falls("reward model"),
+        "while the reward model pays more":
+            lambda x: x("reward model", "paid") > x("reward model", "paid@best"),
+        "rules: accuracy ends within 5 points of its best":
+            lambda x: x("rules", "right") > x("rules", "right@best") - 0.05,
+        "control: with idle rules it falls": falls("idle rules"),
+        "control: without the rule on the result it falls": falls("no rule on the result"),
+        "control: with the length penalty it falls": falls("length penalty")}),
+    "consistency": ("Rules of five runs, and of fewer pairs, agree above 0.9 (5.3).", consistency, {
+        "five runs, a judge without error": lambda x: x("5 runs, error 0", "agreement") > 0.9,
+        "five runs, the usual judge": lambda x: x("5 runs, error 0.1", "agreement") > 0.9,
+        "32 pairs for 256": lambda x: x("32 pairs for 256", "agreement") > 0.9,
+        "total scores correlate above 0.95": lambda x: x("5 runs, error 0", "correlation") > 0.95}),
+    "alignment": ("Extracted rules align better than hand-written ones and than chance.", aligned, {
+        "than the dimensions": lambda x: x("extracted", "alignment") > x("dimensions", "alignment"),
+        "than with shuffled labels":
+            lambda x: x("extracted", "alignment") > x("labels shuffled", "alignment") + 0.05,
+        "than rules from justifications (means)": less("from justifications", "extracted", "alignment")}),
+    "count": ("Too few rules and too many are worse (Tables 5 and 7).", counted, {
+        "2 rules: less gold": less("2 rules", "rules", "gold"),
+        "20 rules: less gold": less("20 rules", "rules", "gold"),
+        "the more rules, the fewer pairs undecided": less("20 rules", "2 rules", "= 0"),
+        "the more pairs against the preference": less("2 rules", "20 rules", "< 0")}),
+    "construction": ("Without conciseness, and without scaling too, it is worse (Table 5).", trained(
+        "rules", "no conciseness", "no scale"), {
+        "no conciseness: less gold": less("no conciseness", "rules", "gold"),
+        "no conciseness: 3 tokens longer": less("rules", "no conciseness", "length", 3),
+        "no scale: less gold": less("no scale", "rules", "gold"),
+        "no scale: 5 points less accurate": less("no scale", "rules", "right", 0.05)}),
+    "baselines": ("One rule, or four hand-written ones, do less than the extracted ones (Tables 1, 3).", trained(
+        "rules", "rules alone", "concise rule", "dimensions", "length penalty"), {
+        f"{arm}: 5 points less accurate": less(arm, "rules", "right", 0.05)
+        for arm in ("concise rule", "dimensions", "length penalty")}),
+    "noise": ("At which error rate of the judge do rules stop to help? (ours)", trained(
+        "reward model", "rules", "error 0.3", "error 0.4", "error 0.5"), {
+        **{f"{arm}: 10 points more accurate than the reward model alone": less("reward model", arm, "right", 0.1)
+           for arm in ("rules", "error 0.3", "error 0.4")},
+        "control: not so with a coin": lambda x: not less("reward model", "error 0.5", "right", 0.1)(x)})}
+
+
+def report(name, seeds=(0, 1, 2), steps=50, runs="runs/autorule"):
+    """Train what is missing; print the claim, the table, the checks and the verdict -> {sentence: does it hold?}."""
+    claim, measure, checks = EXPERIMENTS[name]
+    table = measure(seeds, steps, runs)
+    rows = [["", *next(iter(table.values()))]]
+    for row, columns in table.items():
+        rows.append([row, *(f"{v.mean():.2f} [{v.min():.2f}-{v.max():.2f}]" for v in columns.values())])
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    print(f"{name}: {claim}\n{len(seeds)} seeds: mean [lowest-highest]")
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+    results = {check: bool(np.all(holds(lambda row, column: table[row][column]))) for check, holds in checks.items()}
+    for check, holds in results.items():
+        print(f"  {'yes' if holds else 'NO '}  {check}")
+    claims = [holds for check, holds in results.items() if not check.startswith("control")]
+    partly = f"partly ({sum(claims)} of {len(claims)} checks)"
+    print("verdict:", "reproduced" if all(claims) else partly if any(claims) else "not reproduced", "\n")
+    return results
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="+", choices=["all", *EXPERIMENTS])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--runs", default="runs/autorule")
+    args = parser.parse_args(argv)
+    for name in EXPERIMENTS if "all" in args.names else args.names:
+        report(name, args.seeds, args.steps, args.runs)
+
+
+if __name__ == "__main__":
+    main()

@@ -10,13 +10,14 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tokenizers
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "notebooks"))
-import asking  # noqa: E402
 import autorule  # noqa: E402
+import autorule_tools as tools  # noqa: E402
 
 from model import Config, Qwen3, Tokenizer, save  # noqa: E402
 from verifiers import DataError  # noqa: E402
@@ -42,7 +43,7 @@ def test_preferences_as_texts_and_as_ultrafeedback_has_them(tmp_path):
     talk = {"chosen": [says("user", "Hi"), says("assistant", "Hello"), says("user", "1+1?"), says("assistant", "2")],
             "rejected": [says("assistant", "3")], "prompt": "Hi"}
     path = write_lines(tmp_path / "pairs.jsonl", {"prompt": "1+1?", "chosen": "2", "rejected": "3"}, "", messages, talk)
-    plain, scored, long = autorule.read_preferences(path)
+    plain, scored, long = tools.read_preferences(path)
     assert plain == {"prompt": "1+1?", "chosen": "2", "rejected": "3"}
     assert scored == plain | {"score_chosen": 8.0, "score_rejected": 2.5}
     assert long == plain | {"prompt": "user: Hi\nassistant: Hello\nuser: 1+1?"}
@@ -55,7 +56,7 @@ def test_preferences_as_texts_and_as_ultrafeedback_has_them(tmp_path):
 def test_a_line_that_is_no_preference_is_named(tmp_path, line):
     path = write_lines(tmp_path / "pairs.jsonl", {"prompt": "p", "chosen": "a", "rejected": "b"}, line)
     with pytest.raises(DataError, match="pairs.jsonl, line 2: not a preference"):
-        autorule.read_preferences(path)
+        tools.read_preferences(path)
 
 
 def test_the_filter_by_hand():
@@ -64,10 +65,10 @@ def test_the_filter_by_hand():
         return {"prompt": "p", "chosen": chosen, "rejected": rejected, **scores}
     pairs = [pair(), pair("a b c d"), pair(rejected="a b c d e"), pair(score_chosen=5.0, score_rejected=5.0),
              pair(score_chosen=6.0, score_rejected=5.0), pair("my Confidence")]
-    kept, gone = autorule.filter_preferences(pairs, lambda text: len(text.split()), max_tokens=4)
+    kept, gone = tools.filter_preferences(pairs, lambda text: len(text.split()), max_tokens=4)
     assert kept == [pairs[0], pairs[4]]
     assert gone == {"too long": 2, "not scored higher": 1, "says confidence": 1}
-    assert len(autorule.filter_preferences(pairs, len, 512, banned=None)[0]) == 5
+    assert len(tools.filter_preferences(pairs, len, 512, banned=None)[0]) == 5
 
 
 # ---- 2. A model to ask -----------------------------------------------------------------------------------------------
@@ -144,7 +145,7 @@ def key(monkeypatch):
 
 
 def open_server(server, cache=None, **settings):
-    return asking.open_model(server.url, cache, pause=0.01, **{"time_limit": 5.0, "retries": 3, **settings})
+    return tools.open_model(server.url, cache, pause=0.01, **{"time_limit": 5.0, "retries": 3, **settings})
 
 
 def test_a_server_is_asked_as_openai_has_it(sick):
@@ -176,7 +177,7 @@ def test_what_fails_for_a_while_is_asked_again(sick, trouble):
 def test_what_fails_for_good_is_none_after_the_retries_and_waits_longer_each_time(sick, monkeypatch):
     """Pauses of 1, 2 and 4 hundredths."""
     pauses = []
-    monkeypatch.setattr(asking.time, "sleep", pauses.append)
+    monkeypatch.setattr(tools.time, "sleep", pauses.append)
     server = sick(fails(500))
     asked = open_server(server)
     assert asked(["?"]) == [None] and len(server.asked) == 4 and asked.counts["failed"] == 1
@@ -231,7 +232,7 @@ def test_no_redirect_carries_the_key_elsewhere(sick):
                                   "http://"])
 def test_addresses_that_hold_a_secret_or_no_host_are_refused_without_quoting_them(name):
     with pytest.raises(DataError, match="HOST/PATH#MODEL") as error:
-        asking.open_model(name)
+        tools.open_model(name)
     assert "secret" not in str(error.value)
 
 
@@ -271,7 +272,7 @@ def test_another_seed_temperature_or_model_is_another_question(sick, tmp_path):
 
 
 def test_without_a_file_the_memory_is_bounded(sick, monkeypatch):
-    monkeypatch.setattr(asking.Asked, "REMEMBER", 3)
+    monkeypatch.setattr(tools.Asked, "REMEMBER", 3)
     asked = open_server(sick(says_back(None)))
     assert [answer["text"] for answer in asked([*"abcdefgh"])] == [*"abcdefgh"] and len(asked.known) <= 3
 
@@ -280,7 +281,7 @@ def test_without_a_file_the_memory_is_bounded(sick, monkeypatch):
     ("<think>why</think>so", ("why", "so")), ("why</think> so ", ("why", "so")), ("so", ("", "so")),
     ("<think>never ends", ("never ends", "")), ("", ("", ""))])
 def test_split_reasoning(text, parts):
-    assert asking.split_reasoning(text) == parts
+    assert tools.split_reasoning(text) == parts
 
 
 # ---- A small model with letters for tokens ---------------------------------------------------------------------------
@@ -310,15 +311,15 @@ def small():
 
 def test_a_local_model_answers_the_same_whatever_else_is_asked(small, tmp_path):
     save(*small, tmp_path / "model")
-    asked = asking.open_model(str(tmp_path / "model"), tmp_path / "cache", max_new_tokens=8)
+    asked = tools.open_model(str(tmp_path / "model"), tmp_path / "cache", max_new_tokens=8)
     one, = asked(["why?"], seed=1)
-    assert asking.open_model(str(tmp_path / "model"), max_new_tokens=8)(["x", "why?", "yy"], seed=1)[1] == one
+    assert tools.open_model(str(tmp_path / "model"), max_new_tokens=8)(["x", "why?", "yy"], seed=1)[1] == one
     assert asked.counts["new"] == 1 and (one["tokens_in"], one["tokens_out"] <= 8) == (4, True)
     assert asked(["why?"], seed=2) != [one]
-    fresh = asking.open_model(str(tmp_path / "model"), tmp_path / "cache", max_new_tokens=8)
+    fresh = tools.open_model(str(tmp_path / "model"), tmp_path / "cache", max_new_tokens=8)
     assert fresh(["why?"], seed=1) == [one] and fresh.counts["known"] == 1
     assert fresh(["x" * 2041, ""]) == [None, None]                   # longer than the model can read with 8 to come
-    greedy = asking.open_model(str(tmp_path / "model"), temperature=0.0, max_new_tokens=8)
+    greedy = tools.open_model(str(tmp_path / "model"), temperature=0.0, max_new_tokens=8)
     assert greedy(["why?"], seed=1) == greedy(["why?"], seed=2)
 
 
@@ -336,7 +337,7 @@ class Script:
         for key, prompt in prompts.items():
             self.prompts.append(prompt)
             if (said := self.function(prompt)) is not None:
-                reasoning, text = asking.split_reasoning(said)
+                reasoning, text = tools.split_reasoning(said)
                 keep(key, {"text": text, "reasoning": reasoning, "tokens_in": 10, "tokens_out": 1})
 
 
@@ -354,22 +355,22 @@ def pairs_of(n):
 
 
 def test_rules_come_out_of_the_chain_of_thought_or_out_of_what_follows():
-    found = autorule.extract_rules(pairs_of(5), asking.Asked(Script(teacher)))
+    found = autorule.extract_rules(pairs_of(5), tools.Asked(Script(teacher)))
     assert found["rules"] == ["Be short.", "Be true."]
     assert found["counts"] == {"pairs": 5, "chains": 5, "extracted": 10, "unreadable": 0, "merges": 1}
-    assert autorule.extract_rules(pairs_of(5), asking.Asked(Script(teacher)), source="text")["rules"] == ["Be clear."]
+    assert autorule.extract_rules(pairs_of(5), tools.Asked(Script(teacher)), source="text")["rules"] == ["Be clear."]
 
 
 def test_tokens_are_those_of_table_2():
     """Two chains, one extraction prompt for each winner and a merge, of 10 + 1 tokens each, repetitions included."""
-    found = autorule.extract_rules(pairs_of(2), asking.Asked(Script(teacher)))
+    found = autorule.extract_rules(pairs_of(2), tools.Asked(Script(teacher)))
     assert (found["asked"]["tokens_in"], found["asked"]["tokens_out"]) == (50, 5)
 
 
 def test_the_chosen_answer_stands_first_or_second_by_a_seeded_coin():
     def orders(seed):
         script = Script(teacher)
-        autorule.extract_rules(pairs_of(40), asking.Asked(script), seed)
+        autorule.extract_rules(pairs_of(40), tools.Asked(script), seed)
         reasons = script.prompts[:40]
         for i, prompt in enumerate(reasons):                         # whoever is said to be preferred is the chosen one
             winner = prompt.split("preferred answer ")[1][0]
@@ -386,30 +387,30 @@ def test_what_cannot_be_read_is_counted_and_skipped():
             return {"p0": None, "p1": "no thoughts", "p2": "<think>2</think>", "p3": "<think>3</think>"}[
                 prompt.split("[User]\n")[1][:2]]
         return teacher(prompt) if prompt.startswith("These") else ("sorry" if prompt.endswith("2") else '["Be kind."]')
-    found = autorule.extract_rules(pairs_of(4), asking.Asked(Script(sloppy)))
+    found = autorule.extract_rules(pairs_of(4), tools.Asked(Script(sloppy)))
     assert found["rules"] == ["Be kind."]
     assert found["counts"] == {"pairs": 4, "chains": 2, "extracted": 1, "unreadable": 1, "merges": 1}
 
 
 def test_no_rules_at_all_is_an_error_that_says_what_to_do():
     with pytest.raises(DataError, match="of 3 answers 0 have a reasoning.*source=.text"):
-        autorule.extract_rules(pairs_of(3), asking.Asked(Script(lambda prompt: "no thoughts")))
+        autorule.extract_rules(pairs_of(3), tools.Asked(Script(lambda prompt: "no thoughts")))
 
 
 def test_many_rules_are_merged_in_parts_and_a_teacher_that_cannot_merge_does_not_hold_us():
     """10 chains with 2 rules each in parts of 8: 8 + 8 + 4 merge to 2 + 2 + 2 (2 different), then to 2."""
-    found = autorule.extract_rules(pairs_of(10), asking.Asked(Script(teacher)), merge_size=8)
+    found = autorule.extract_rules(pairs_of(10), tools.Asked(Script(teacher)), merge_size=8)
     assert found["rules"] == ["Be short.", "Be true."] and found["counts"]["merges"] == 4
-    lazy = asking.Asked(Script(lambda prompt: "no" if prompt.startswith("These") else teacher(prompt)))
+    lazy = tools.Asked(Script(lambda prompt: "no" if prompt.startswith("These") else teacher(prompt)))
     found = autorule.extract_rules(pairs_of(10), lazy, merge_size=8, at_most=1)
     assert found["rules"] == ["Be short."] and found["counts"]["unreadable"] == 3 + 7
     assert "Keep at most 1." in lazy.backend.prompts[-1]
 
 
 def test_rules_json_is_enough_to_make_the_rules_again():
-    found = json.loads(json.dumps(autorule.extract_rules(pairs_of(6), asking.Asked(Script(teacher)), 3, at_most=2)))
+    found = json.loads(json.dumps(autorule.extract_rules(pairs_of(6), tools.Asked(Script(teacher)), 3, at_most=2)))
     settings = {name: found[name] for name in ("pairs", "seed", "source", "at_most", "merge_size")}
-    assert autorule.extract_rules(teacher=asking.Asked(Script(teacher)), **settings) == found
+    assert autorule.extract_rules(teacher=tools.Asked(Script(teacher)), **settings) == found
     assert found["prompts"] == [autorule.JUSTIFY, autorule.EXTRACT, autorule.MERGE] and found["teacher"] == "script"
 
 
@@ -549,7 +550,7 @@ def test_settings_that_describe_no_reward_say_so(tmp_path, monkeypatch, content)
 
 def test_the_command_extracts_rules_and_leaves_settings_for_the_training(sick, tmp_path, capsys, monkeypatch):
     def think(handler, prompt):
-        reasoning, text = asking.split_reasoning(teacher(prompt))
+        reasoning, text = tools.split_reasoning(teacher(prompt))
         says_back(text, reasoning=reasoning)(handler, prompt)
     server, out = sick(think), tmp_path / "rules.json"
     path = write_lines(tmp_path / "pairs.jsonl", *pairs_of(4), {"prompt": "p", "chosen": "confidence", "rejected": "x"})
@@ -609,3 +610,54 @@ def test_micro_batches_do_not_change_the_training(small):
         losses.append(autorule.train_reward_model(autorule.RewardModel(model, small[1]), pairs, epochs=3, batch_size=8,
                                                   micro=micro, lr=1e-3))
     assert losses[0] == pytest.approx(losses[1], abs=1e-4) and losses[0][2] < losses[0][0]
+
+
+# ---- 6. Baselines and diagnostics ------------------------------------------------------------------------------------
+
+def test_the_length_penalty_by_hand():
+    """B.4: 300 tokens cost nothing, 600 cost a half, 0 earn a half."""
+    assert [tools.length_penalty(length) for length in (300, 600, 0)] == [0.0, 0.5, -0.5]
+    assert tools.length_penalty(48, target=32) == 0.25
+
+
+def test_single_judges_by_hand():
+    """Scores 10, 1 and none are 9/9, 0/9 and 0: a third in the mean of three; one long judgement of 7 is 6/9."""
+    said = iter(["Good. Score: 10", "Score: 7 no, bad. Score: 1", "I like it"])
+    judge = tools.single_judge(tools.Asked(Script(lambda prompt: next(said))), "short", 3)
+    assert judge("1+1?", "2") == (pytest.approx(1 / 3), 1)
+    script = Script(lambda prompt: "<think>Score: 2</think>Score: 7" if "at length" in prompt else None)
+    assert tools.single_judge(tools.Asked(script))("1+1?", "2") == (pytest.approx(6 / 9), 0)
+    assert tools.single_judge(tools.Asked(script), "short")("1+1?", "2") == (0, 1)       # no answer at all
+
+
+def test_alignment_by_hand():
+    """Rule 1 tells three of four pairs apart and is right in two of them; rule 2 none."""
+    chosen = np.array([[1, 1], [1, 1], [0, 0], [1, 0]])
+    rejected = np.array([[0, 1], [0, 1], [1, 0], [1, 0]])
+    aligned = autorule.alignment(chosen, rejected)
+    assert aligned[0] == pytest.approx(2 / 3) and np.isnan(aligned[1])
+
+
+def test_agreement_by_hand():
+    """The second set is the first in another order, with one of four verdicts turned: 1 and 3/4. Were rules matched
+    one after the other, the first would take its best, and the second get what is left."""
+    pytest.importorskip("scipy")
+    first = np.array([[1, 0], [1, 0], [0, 1], [0, 0]])
+    assert sorted(autorule.agreement(first, first[:, ::-1])) == [1, 1]
+    second = first[:, ::-1].copy()
+    second[0, 0] = 1
+    assert sorted(autorule.agreement(first, second)) == [0.75, 1]
+    assert autorule.agreement(first, second[:, :1]).shape == (1,)
+    # agreements 3/4 and 2/4 of the first rule, 3/4 and 0 of the second: the best sum is 2/4 + 3/4
+    a, b = np.array([[0, 1, 1, 1], [1, 0, 1, 1]]).T, np.array([[1, 1, 1, 1], [0, 1, 0, 0]]).T
+    assert autorule.agreement(a, b).tolist() == [0.5, 0.75]
+
+
+def test_determinism_margins_and_correlation_by_hand():
+    """84 Yes of 100 and 16 of 100 are equally determined; scores 2:1, 1:1, 0:2 and 0:1 are a quarter > 0, a quarter
+    = 0 and half < 0; a rule set has correlation 1 with itself, -1 with its negation."""
+    assert autorule.determinism(np.array([84, 16, 50]), np.array([16, 84, 50])).tolist() == [0.84, 0.84, 0.5]
+    chosen, rejected = np.array([[1, 1], [1, 0], [0, 0], [0, 0]]), np.array([[1, 0], [0, 1], [1, 1], [0, 1]])
+    assert autorule.margins(chosen, rejected) == [0.25, 0.25, 0.5]
+    assert autorule.correlation(chosen, chosen) == pytest.approx(1)
+    assert autorule.correlation(chosen, 1 - chosen) == pytest.approx(-1)

@@ -1,12 +1,12 @@
-"""asking.py - a model to ask: one function from prompts to answers, for autorule.py.
+"""autorule_tools.py - what AutoRule needs besides its method: preferences, models to ask, baselines to beat.
 
     teacher = open_model("Qwen/Qwen3-8B", cache="answers.jsonl")          a model directory or a hub id, run here
     teacher = open_model("http://localhost:8000/v1#Qwen/Qwen3-8B")        an OpenAI-compatible server, URL#MODEL
-    answers = teacher(["Why is the sky blue?"])                           [{"text", "reasoning", "tokens_in", ...}]
+    answers = teacher(["Why is the sky blue?"])                           [{"text", "reasoning", "tokens_in", ..}]
 
-An answer that came is kept in the cache file at once, so that an interruption costs nothing twice. A server
-may fail, be slow or send garbage: it is asked again a few times, and then there is None in place of the answer.
-The key stands in $OPENAI_API_KEY and goes into one header, nowhere else. Left out: proxies, redirects, streaming.
+An answer that came is kept in the cache file at once, so that an interruption costs nothing twice. A server may
+fail, be slow or send garbage: it is asked again a few times, and then there is None in place of the answer. The
+key stands in $OPENAI_API_KEY and goes into one header, nowhere else. Left out: proxies, redirects, streaming.
 """
 
 import collections
@@ -14,7 +14,9 @@ import contextlib
 import hashlib
 import http.client
 import json
+import math
 import os
+import re
 import socket
 import sys
 import threading
@@ -28,6 +30,56 @@ from model import load, pick_device  # noqa: E402
 from rlvr import row_uniforms, sample  # noqa: E402
 from verifiers import DataError  # noqa: E402
 
+# ---- 1. Preferences --------------------------------------------------------------------------------------------------
+
+def as_text(value):
+    """A string, or a list of {"role", "content"}: one message's content, a line for each of several."""
+    if isinstance(value, str):
+        return value
+    if len(value) == 1:
+        return value[0]["content"] + ""
+    return "\n".join(turn["role"] + ": " + turn["content"] for turn in value)
+
+
+def read_preferences(path):
+    """JSON lines with prompt, chosen and rejected, texts or messages of which the last is the response
+    -> dicts of these three texts, and of score_chosen and score_rejected where the file has them."""
+    pairs, scores = [], ("score_chosen", "score_rejected")
+    for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            chosen, rejected = row["chosen"], row["rejected"]
+            if isinstance(chosen, list) and (len(chosen) > 2 or "prompt" not in row):
+                row["prompt"] = chosen[:-1]               # UltraFeedback's "prompt" is the first turn only
+            sides = [side if isinstance(side, str) else [side[-1]] for side in (chosen, rejected)]
+            pair = {"prompt": as_text(row["prompt"]), "chosen": as_text(sides[0]), "rejected": as_text(sides[1])}
+            pairs.append(pair | {name: float(row[name]) for name in scores if name in row})
+        except (ValueError, TypeError, LookupError, RecursionError) as error:
+            raise DataError(f"{path}, line {number}: not a preference ({error!r}); wanted is an object "
+                                "with prompt, chosen, rejected: texts or lists of messages") from None
+    return pairs
+
+
+def filter_preferences(pairs, count_tokens, max_tokens=512, banned="confidence"):
+    """The paper's filter (B.6): both responses below max_tokens, the chosen one scored higher (where there
+    are scores), the banned word in neither -> (those that stay, {reason: how many went})."""
+    kept, gone = [], collections.Counter()
+    for pair in pairs:
+        sides = pair["chosen"], pair["rejected"]
+        if max(map(count_tokens, sides)) >= max_tokens:
+            gone["too long"] += 1
+        elif pair.get("score_chosen", math.inf) <= pair.get("score_rejected", -math.inf):
+            gone["not scored higher"] += 1
+        elif banned and banned in " ".join(sides).lower():
+            gone[f"says {banned}"] += 1
+        else:
+            kept.append(pair)
+    return kept, dict(gone)
+
+
+# ---- 2. A model to ask -----------------------------------------------------------------------------------------------
 
 def split_reasoning(text):
     """(chain of thought, what was said after it); a chain that never ends has nothing after it."""
@@ -202,3 +254,41 @@ class Asked:
 def open_model(name, cache=None, patience=float("inf"), **settings):
     """The Asked of a model directory, a hub id or URL#MODEL; settings: what Local or Server takes."""
     return Asked((Server if "://" in name else Local)(name, **settings), cache, patience)
+
+
+# ---- 3. Baselines ----------------------------------------------------------------------------------------------------
+
+CONCISE_RULE = ["The assistant's answer is concise."]                                  # B.7
+DIMENSIONS = ["The assistant does what it is asked to do and nothing else.",           # after UltraFeedback's four
+              "The assistant's answer is useful and correct.",                         # dimensions (Table 4)
+              "The assistant's answer agrees with the world and with itself.",
+              "The assistant says where it is not certain."]
+
+
+def length_penalty(length, target=300):
+    """What B.4 takes off the reward: length / (2 L) - 1/2; 0 at the target, 0.5 at twice the target."""
+    return 0.5 * length / target - 0.5
+
+
+RATE = """Rate the assistant's last answer as a whole from 1 (worthless) to 10 (perfect).
+{guide}
+
+[Conversation]
+user: {prompt}
+assistant: {completion}
+[End of the conversation]
+
+End with a line "Score: n"."""
+GUIDES = {"long": "First think at length: restate the task, check each statement, weigh what is good against what is "
+                  "bad, compare with an ideal answer, and reconsider.", "short": "First think in a few sentences."}
+
+
+def single_judge(asked, kind="long", calls=1):
+    """Judges of Table 6: the mean score of one long judgement, or of three short ones, from 0 to 1; what cannot be
+    read counts as the worst -> a function (prompt, completion) -> (score, how many could not be read)."""
+    def judge(prompt, completion):
+        question = RATE.format(guide=GUIDES[kind], prompt=prompt, completion=completion)
+        answers = [asked([question], seed)[0] for seed in range(calls)]
+        found = [re.findall(r"Score: *(10|[1-9])\b", answer["text"][-1000:]) if answer else [] for answer in answers]
+        return sum(int(scores[-1]) - 1 for scores in found if scores) / (9 * calls), found.count([])
+    return judge
