@@ -241,7 +241,7 @@ def numbers(run):
     right = [row["eval_sampled_accuracy"] for row in tested]
     best = tested[int(np.argmax(right))]["step"]
     near = [row["r_model"] for row in rows if row["step"] and abs(row["step"] - best) < 5]
-    last = {name: np.mean([row[name] for row in rows[-10:]]) for name in ("r_model", "gold", "completion_length")}
+    last = {name: np.mean([row[name] for row in rows[1:][-10:]]) for name in ("r_model", "gold", "completion_length")}
     return {"right@0": right[0], "right@best": max(right), "right": right[-1], "paid@best": np.mean(near),
             "paid": last["r_model"], "gold": last["gold"], "length": last["completion_length"]}
 
