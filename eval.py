@@ -244,6 +244,12 @@ def read_rows(path):
     return rows
 
 
+def located(run, spec):
+    """What a run's config.json names, where that is now: paths in it are relative to the run's folder."""
+    file = run / spec.partition(".py:")[0] if spec else None
+    return str(run / spec) if spec and (file.exists() or file.with_suffix(".py").exists()) else spec
+
+
 def append_rows(path, rows):
     with open(path, "a", encoding="utf-8", errors="replace") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
@@ -286,10 +292,11 @@ def read_run(args):
     config = Path(args.model) / "config.json"
     flags = json.loads(config.read_text(encoding="utf-8")).get("flags") if config.exists() else None
     if flags:                                          # a model's config.json has no flags
-        args.baseline = args.baseline or flags["model"]
+        args.baseline = args.baseline or located(config.parent, flags["model"])
         for name in ("task", "reward", "prompt", "stop", "template", "max_new_tokens"):
             if getattr(args, name) is None:
-                setattr(args, name, flags.get(name))
+                value = flags.get(name)
+                setattr(args, name, located(config.parent, value) if name in ("task", "reward") else value)
         args.model = str(Path(args.model) / "final")
     args.max_new_tokens = args.max_new_tokens or 1024
 

@@ -220,7 +220,7 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
                     cache.take(keep)
                     rows, token, running = rows[keep], token[keep], running[keep]
                 if started < B:
-                    places = torch.arange(left, len(rows), device=device)
+                    places = (~running).nonzero().squeeze(1)
                     rows[places] = new = torch.arange(started, started + len(places), device=device)
                     asked = slice(started // G, (started + len(places) - 1) // G + 1)
                     prompt_cache, logits = prefill(model, padded[asked, :starts[asked].max()], starts[asked])

@@ -8,8 +8,9 @@ policies cheat, are in notebooks/rewards.py.
 
     python verifiers.py      a table: completions, what is read out of them, and the rung that decided
 
-A completion is hostile text and only data: nothing in it is evaluated, and every size is checked
-before it is paid for. Sources: MATH (arXiv 2103.03874), DeepSeek-R1 (2501.12948).
+A completion is hostile text: no answer is ever evaluated by Python or sympy, every size is checked
+before it is paid for, and programs run where there is nothing to reach and nothing to report on.
+Sources: MATH (arXiv 2103.03874), DeepSeek-R1 (2501.12948).
 """
 
 import ast
@@ -173,9 +174,10 @@ def verify_code(code: str, tests: list[str], timeout: float = 2.0, memory_mb: in
 
 
 # ---- 4. Rewards: scores in, one number out ---------------------------------------------------------------------------
-# A reward is a function (completion, problem) -> (number, parts). Two parts have a meaning: "accuracy",
-# 0 to 1, is what evaluations count, and "answered"; the others are logged. A completion that was cut
-# off earns 0 whatever is said here.
+# A reward is a function (completion, problem) -> (number, parts). problem has "problem", "answer", the
+# other columns of the data and, in training, "step". Of the parts, "accuracy" (0 to 1) is what an
+# evaluation counts and "answered" says that there was an answer; all are logged as means. A completion
+# that was cut off earns 0 whatever is said here.
 
 @dataclass
 class RuleSpec:
@@ -310,7 +312,8 @@ def read_program(code: str) -> tuple[bool, bool]:
         nodes = list(ast.walk(ast.parse(code[:MAX_CODE], "<completion>")))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False, False
-    names = {getattr(node, field, None) for node in nodes for field in ("id", "attr", "name", "module")}
+    named = [node for node in nodes if not isinstance(node, ast.FunctionDef)]        # def open(self) is harmless
+    names = {getattr(node, field, None) for node in named for field in ("id", "attr", "name", "module")}
     safe = not any(str(name).partition(".")[0] in _DANGEROUS for name in names)
     return len(code) <= MAX_CODE, safe and len(code) <= MAX_CODE
 
@@ -1962,7 +1965,7 @@ class DataError(Exception):
 def find(spec: str, known: dict, what: str):
     """What is called spec: one of `known`, or `file.py:name`, a function or callable in your own file."""
     path, colon, name = spec.rpartition(":")
-    names = {key: value for key, value in vars(_load(path)).items() if callable(value)} if colon else known
+    names = {key: value for key, value in vars(_import_file(path)).items() if callable(value)} if colon else known
     if name in names:
         return names[name]
     hint = " or ".join(difflib.get_close_matches(name, names))
@@ -1972,7 +1975,7 @@ def find(spec: str, known: dict, what: str):
     raise DataError(f"there is no {what} {name!r}: choose one of {', '.join(known)}, or file.py:name{hint}")
 
 
-def _load(path):
+def _import_file(path):
     """The module in that file. Python imports a file once, so two flags may name the same one."""
     path = Path(path).resolve()
     if path.suffix != ".py" or not path.is_file():
@@ -2000,7 +2003,8 @@ def _file_task(path):
         raise DataError(f"{path}: {len(problems)} problems are too few to hold one in ten out")
     note = f"{path}: {len(problems)} problems, {len(test)} held out by a hash"
     note += ": accuracy will be coarse" if len(test) < 50 else ""
-    form = (PROGRAM, code_reward) if "tests" in problems[0] else (BOXED, boxed_reward)
+    programs = all(isinstance(problem.get("tests"), list) for problem in problems)
+    form = (PROGRAM, code_reward) if programs else (BOXED, boxed_reward)
     return Task(Path(path).name.partition(".")[0], train, test, *form, note)
 
 
@@ -2017,12 +2021,12 @@ def read_problems(path) -> list[dict]:
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read ({error})") from error
     if text.lstrip().startswith("["):
-        return [_problem(row, f"{path}, entry {n}") for n, row in enumerate(_json(text, path), 1)]
+        return [_problem(row, f"{path}, entry {n}") for n, row in enumerate(_read_json(text, path), 1)]
     lines = [(f"{path}, line {n}", line) for n, line in enumerate(text.split("\n"), 1)]
-    return [_problem(_json(line, where), where) for where, line in lines if line.strip()]
+    return [_problem(_read_json(line, where), where) for where, line in lines if line.strip()]
 
 
-def _json(text, where):
+def _read_json(text, where):
     try:
         value = json.loads(text)
         json.dumps(value, ensure_ascii=False).encode()       # half a character would only fail much later
@@ -2047,7 +2051,7 @@ def _problem(row, where):
 
 
 def hub_problems(name: str, *patterns) -> list[dict]:
-    """The problems of a data set on the Hugging Face hub: of its largest file, as others describe it."""
+    """The problems of a data set on the Hugging Face hub: of its largest file; the others only describe it."""
     from huggingface_hub import snapshot_download            # only here: verifying needs no network
     patterns = patterns or ("*.json", "*.jsonl")
     try:
@@ -2062,7 +2066,7 @@ def hub_problems(name: str, *patterns) -> list[dict]:
     return read_problems(max(files, key=lambda file: file.stat().st_size))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- Try it ----------------------------------------------------------------------------------------------------------
 
 def main():
     """A table: completion, what is extracted, how it is read, the verdict and the rung that decided."""

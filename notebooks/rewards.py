@@ -242,8 +242,9 @@ def _coqc(files, timeout, memory_mb):
     """
     coqc, bwrap = shutil.which("coqc"), shutil.which("bwrap")
     if not coqc or not bwrap:
-        missing = " and ".join(["coqc (apt install coq)"] * (not coqc) + ["bwrap (apt install bubblewrap)"] * (not bwrap))
-        raise FileNotFoundError(f"verify_proof runs Coq inside bubblewrap and does not find {missing} on the PATH")
+        missing = ["coqc (apt install coq)"] * (not coqc) + ["bwrap (apt install bubblewrap)"] * (not bwrap)
+        raise FileNotFoundError("verify_proof runs Coq inside bubblewrap and does not find "
+                                f"{' and '.join(missing)} on the PATH")
     name = [*files][-1].removesuffix(".v")
     script = _COMPILE.format(name=name, memory=memory_mb * 1024, seconds=math.ceil(timeout) + 1, most=MAX_PROOF)
     home = Path(coqc).resolve().parents[1]                   # /usr, or where opam has put Coq

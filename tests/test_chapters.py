@@ -1,6 +1,6 @@
 """Every worked number of the chapters "Rule-Based Rewards for Verifiable Tasks" (chapter 14) and "Reward Design for
-Reasoning" (chapter 15): where it is tested, and where the source does not agree with itself. Quoted figures (R1's 86.7 %, costs in
-dollars, hours of others) are not worked and not listed.
+Reasoning" (chapter 15): where it is tested, and where the source does not agree with itself. Quoted figures (R1's
+86.7 %, costs in dollars, hours of others) are not worked and not listed.
 
 chapter 14
     R_max = 1.0 + 0.1                                     test_aggregate_is_the_weighted_sum
@@ -60,7 +60,8 @@ def test_every_test_named_above_exists():
 # ---- Chapter 14 ------------------------------------------------------------------------------------------------------
 
 def test_the_variance_of_the_chapters_group():
-    """(0.525^2 + 0.475^2 + 0.575^2 + 0.525^2) / 4 = (0.2756 + 0.2256 + 0.3306 + 0.2756) / 4 = 0.2769 = 0.526^2."""
+    """(0.525^2 + 0.475^2 + 0.575^2 + 0.525^2) / 4 = (0.2756 + 0.2256 + 0.3306 + 0.2756) / 4 =
+    0.2769 = 0.526^2."""
     mean = sum(GROUP) / 4
     squares = [(R - mean) ** 2 for R in GROUP]
     assert mean == pytest.approx(0.575) and [round(R - mean, 3) for R in GROUP] == [0.525, -0.475, -0.575, 0.525]
@@ -75,23 +76,26 @@ def test_two_rollouts_side_by_side():
 
 
 def test_the_cost_of_verifying():
-    """Four calls of 20 us are 80 us, four completions of 2 s (100 tokens at 50 a second) 8 s: a ratio of 10^5. Two
-    models of 671 B in bf16 less are 2.7 TB, the chapter says about 3. But from a regex of 10 us to a proof of 10 s it
-    is 10^6, six orders of magnitude, where the chapter counts seven."""
+    """Four calls of 20 us are 80 us, four completions of 2 s (100 tokens at 50 a second) 8 s: a
+    ratio of 10^5. Two models of 671 B in bf16 less are 2.7 TB, the chapter says about 3. But from a
+    regex of 10 us to a proof of 10 s it is 10^6, six orders of magnitude, where the chapter counts
+    seven."""
     assert 4 * 2.0 / (4 * 20e-6) == pytest.approx(1e5) and round(2 * 671e9 * 2 / 1e12, 1) == 2.7
     assert round(math.log10(10 / 10e-6)) == 6
 
 
 def test_the_listing_has_no_reward_of_0_2():
-    """The text beside math_reward says 0.2 for the right form with a wrong answer; the listing returns 0.1 there, as
-    for a missing box, and its walkthrough has 0.10 too. Ours: 0, 0.1, 0.1, 1.1."""
+    """The text beside math_reward says 0.2 for the right form with a wrong answer; the listing
+    returns 0.1 there, as for a missing box, and its walkthrough has 0.10 too. Ours: 0, 0.1, 0.1,
+    1.1."""
     texts = ["2", tagged("x", "2"), tagged("x", "\\boxed{3}"), tagged("x", "\\boxed{2}")]
     assert [tagged_reward(text, TRUTH)[0] for text in texts] == pytest.approx([0, 0.1, 0.1, 1.1])
 
 
 def test_the_two_listings_divide_by_different_stds():
-    """The plain Python uses pstdev (divided by G), the PyTorch step rewards.std() (by G - 1): with that the
-    walkthrough's +0.998 -0.903 -1.093 would be +0.864 -0.782 -0.946. Ours is the formula's, G."""
+    """The plain Python uses pstdev (divided by G), the PyTorch step rewards.std() (by G - 1): with
+    that the walkthrough's +0.998 -0.903 -1.093 would be +0.864 -0.782 -0.946. Ours is the
+    formula's, G."""
     rewards = torch.tensor(GROUP)
     other = (rewards - rewards.mean()) / (rewards.std() + 1e-6)
     assert [round(a, 3) for a in other.tolist()] == [0.864, -0.782, -0.946, 0.864]
@@ -102,10 +106,11 @@ def test_the_two_listings_divide_by_different_stds():
     (7, 8, 0.331, 0.378, -2.646), (14, 16, 0.331, 0.378, -2.646), (1, 16, 0.242, 3.873, -0.258),
     (8, 16, 0.5, 1.0, -1.0), (0, 8, 0.0, 0.0, 0.0), (16, 16, 0.0, 0.0, 0.0)])
 def test_solved_mixed_and_hopeless_groups(right, G, std, up, down):
-    """k of G right: std = sqrt(k (G - k)) / G, A = sqrt((G - k) / k) and -sqrt(k / (G - k)). 7 of 8 and 14 of 16 are
-    the same case. Chapter 14 says that its std is tiny and each advantage large, chapter 15 that std and advantages are
-    about 0: it is 0.331, and +0.378, -2.646. Chapter 15 gives 1 of 16 a high std: it is 0.242, below that of 14 of 16;
-    the success is loud, +3.873, because the std divides."""
+    """k of G right: std = sqrt(k (G - k)) / G, A = sqrt((G - k) / k) and -sqrt(k / (G - k)). 7 of 8
+    and 14 of 16 are the same case. Chapter 14 says that its std is tiny and each advantage large,
+    chapter 15 that std and advantages are about 0: it is 0.331, and +0.378, -2.646. Chapter 15
+    gives 1 of 16 a high std: it is 0.242, below that of 14 of 16; the success is loud, +3.873,
+    because the std divides."""
     group = [1.0] * right + [0.0] * (G - right)
     advantages = group_advantages(group)
     assert torch.tensor(group).std(correction=0).item() == pytest.approx(std, abs=5e-4)
@@ -115,16 +120,17 @@ def test_solved_mixed_and_hopeless_groups(right, G, std, up, down):
 # ---- Chapter 15 ------------------------------------------------------------------------------------------------------
 
 def test_design_b_does_not_discourage_rambling():
-    """"The gradient now actively discourages them", of rollouts 3 and 6. 0.94 is above the mean of 0.807, so rollout 3
-    has a positive advantage, in the chapter's own table too (+0.39): it is made more likely, only less than the
-    ideal."""
+    """"The gradient now actively discourages them", of rollouts 3 and 6. 0.94 is above the mean of
+    0.807, so rollout 3 has a positive advantage, in the chapter's own table too (+0.39): it is made
+    more likely, only less than the ideal."""
     rewards, advantages = judge(ReasoningReward(needs_tags=False))
     assert round(advantages[2], 2) == 0.37 and round(advantages[5], 2) == -0.58 and advantages[2] < advantages[0]
 
 
 def test_the_range_of_the_reasoning_reward():
-    """The chapter: above -w_lang. But off goes the rambling too: wrong, bilingual and 800 words is 0.1 - 0.3 - 0.5 =
-    -0.7. And as broken tags earn 0, the form is worth less than nothing to a wrong, bilingual rollout: -0.4."""
+    """The chapter: above -w_lang. But off goes the rambling too: wrong, bilingual and 800 words is
+    0.1 - 0.3 - 0.5 = -0.7. And as broken tags earn 0, the form is worth less than nothing to a
+    wrong, bilingual rollout: -0.4."""
     mixed = "let me think about it 让我再想一想这个问题 "
     assert ReasoningReward()(tagged(mixed * 60, "\\boxed{3}"), "2")["R"] == pytest.approx(-0.7)
     assert ReasoningReward()(tagged(mixed, "\\boxed{3}"), "2")["R"] == pytest.approx(-0.4)

@@ -1,8 +1,9 @@
 """Reward hacks, each named after what it tries: the rollout must earn no more than an honest one.
 
-Fourteen rows stand in the chapters' tables: six in "Rule-Based Rewards for Verifiable Tasks", eight in "Reward Design
-for Reasoning", three of them the same. The chapter on verifier-based RL adds quotas, patterns and votes. The two rows about programs, printing the unit tests and reading the truth from a file,
-are hacks of verify_code and tested there.
+Fourteen rows stand in the chapters' tables: six in "Rule-Based Rewards for Verifiable Tasks", eight
+in "Reward Design for Reasoning", three of them the same. The chapter on verifier-based RL adds
+quotas, patterns and votes. The two rows about programs, printing the unit tests and reading the
+truth from a file, are hacks of verify_code and tested there.
 """
 
 import functools
@@ -36,7 +37,8 @@ R1_ZERO, R1 = get_reward("r1-zero"), get_reward("r1")
 
 @pytest.mark.parametrize("reward", [boxed_reward, tagged_reward, R1_ZERO, R1, kimi, olmo, steps_reward])
 def test_many_boxes_with_different_values(reward):
-    """Hedging. The last one counts; and one that is not closed is no answer, not a way back to the one before."""
+    """Hedging. The last one counts; and one that is not closed is no answer, not a way back to the
+    one before."""
     for rollout in (boxes(42, 41), boxes(40, 42, 41), boxes(42).replace("}</", "}\\boxed{4</")):
         assert reward(rollout, PROBLEM)[1]["accuracy"] == 0.0
         assert reward(rollout, PROBLEM)[0] <= reward(WRONG, PROBLEM)[0]
@@ -54,9 +56,9 @@ def test_empty_think(think):
 @pytest.mark.parametrize("think", ["The answer is 42", "So it is obviously 42.", "\\boxed{42}",
                                    "42 42 42 42 42 42", "答案显然是42,答案是42", "based on the above, it is 42"])
 def test_copy_the_answer_into_think(think):
-    """The chapter's patch, no box in the thinking, misses its own example, "The answer is 42"; its other one, 8 words,
-    would refuse its ideal rollout, "Factor: (x-2)(x-3)=0. Smaller is 2.", which has 5. So: what is left without the
-    answer and the words that announce it."""
+    """The chapter's patch, no box in the thinking, misses its own example, "The answer is 42"; its
+    other one, 8 words, would refuse its ideal rollout, "Factor: (x-2)(x-3)=0. Smaller is 2.", which
+    has 5. So: what is left without the answer and the words that announce it."""
     rollout = f"<think>{think}</think><answer>\\boxed{{42}}</answer>"
     assert STRICT(rollout, "42")["fmt"] == 0.0 and earned(rollout) < earned(HONEST) and is_hacking(rollout)
 
@@ -68,8 +70,9 @@ def test_repeat_the_answer_a_thousand_times():
 
 @pytest.mark.parametrize("digits", ["４２", "𝟒𝟐", "4\u200b2"])
 def test_look_alike_digits(digits):
-    """Both sides are normalised (NFKC). That a look-alike earns what the digits earn is no hack but the repair of one:
-    an unnoticed rejection of right answers. Letters that only look alike stay different."""
+    """Both sides are normalised (NFKC). That a look-alike earns what the digits earn is no hack but
+    the repair of one: an unnoticed rejection of right answers. Letters that only look alike stay
+    different."""
     assert earned(boxes(digits)) == earned(HONEST)
     assert verify_math(boxes("4Z"), "42")["answer"] == verify_math(boxes("Ꮞ2"), "42")["answer"] == 0.0   # Cherokee
 
@@ -89,7 +92,8 @@ def test_rambling_to_inflate_the_length_bonus(filler):
 
 
 def test_never_close_the_thinking():
-    """End-of-sequence suppression: a completion that was cut off earns nothing, whatever it holds so far."""
+    """End-of-sequence suppression: a completion that was cut off earns nothing, whatever it holds
+    so far."""
     assert earned(HONEST.partition("</think>")[0]) == 0.0
     assert earned(HONEST, truncated=True) == 0.0                             # rlvr.score does the same for all rewards
     assert ReasoningReward(needs_tags=False)("<think>it is \\boxed{42}", "42")["R"] == 0.0
@@ -139,9 +143,10 @@ def test_forge_the_results_of_tools():
     ("\\boxed{42}", True), ("The answer is \\boxed{42}", True), ("", True),
 ])
 def test_adversarial_patterns(rollout, hacking):
-    """The chapter's three: a bare assertion (答案显然是 42), a template ("based on the above, 42"), a box right behind
-    </think>. The third, </think>.*\\boxed, matches HONEST, like every answer in the form; the second an honest last
-    sentence; and two are strings in a list on whose items .search is called. is_hacking asks for a derivation."""
+    """The chapter's three: a bare assertion (答案显然是 42), a template ("based on the above, 42"), a
+    box right behind </think>. The third, </think>.*\\boxed, matches HONEST, like every answer in
+    the form; the second an honest last sentence; and two are strings in a list on whose items
+    .search is called. is_hacking asks for a derivation."""
     assert is_hacking(rollout) == hacking
 
 

@@ -95,9 +95,10 @@ def test_verify_steps_counts_the_equations_that_hold(think, hold, equations):
 
 
 def test_verify_steps_on_the_chapters_example():
-    """Verifier-based RL, section 7.2: 2x + 4 = 10. A process model gives 1, 1 to the first solution and 0, 0 to the second.
-    Code that only computes finds 10 - 4 = 6 true, but 10 + 4 = 14 as well: it does not see that 2x = 10 + 4 does not
-    follow from the question. It is no process model, and the outcome must decide."""
+    """Verifier-based RL, section 7.2: 2x + 4 = 10. A process model gives 1, 1 to the first solution
+    and 0, 0 to the second. Code that only computes finds 10 - 4 = 6 true, but 10 + 4 = 14 as well:
+    it does not see that 2x = 10 + 4 does not follow from the question. It is no process model, and
+    the outcome must decide."""
     right = "Step 1: 移项 → 2x = 10 - 4 = 6\nStep 2: 除 2 → x = 3"
     wrong = "Step 1: 移项 → 2x = 10 + 4 = 14\nStep 2: 除 2 → x = 7"
     assert verify_steps(right) == verify_steps(wrong) == {"equations": 1, "hold": 1, "frac": 1.0}
@@ -112,15 +113,17 @@ def test_steps_are_a_small_part_of_a_reward():
 # ---- Translation -----------------------------------------------------------------------------------------------------
 
 def test_bleu_by_hand():
-    """the cat sat on the mat / the cat is on the mat: 5 of 6 words; pairs 3 of 5, triples 1 of 4 and fours 0 of 3, each
-    plus one above and below: 4/6, 2/5, 1/4. (5/6 * 4/6 * 2/5 * 1/4)^(1/4) = 0.4855, and the lengths are equal."""
+    """the cat sat on the mat / the cat is on the mat: 5 of 6 words; pairs 3 of 5, triples 1 of 4
+    and fours 0 of 3, each plus one above and below: 4/6, 2/5, 1/4. (5/6 * 4/6 * 2/5 * 1/4)^(1/4) =
+    0.4855, and the lengths are equal."""
     out = verify_translation("The cat sat on the mat", "the cat is on the mat")
     assert out["precisions"] == pytest.approx([5 / 6, 4 / 6, 2 / 5, 1 / 4]) and out["brevity"] == 1.0
     assert out["bleu"] == pytest.approx(0.4855, abs=5e-5)
 
 
 def test_bleu_clips_counts():
-    """Papineni et al. 2002, section 2.1: seven times "the" is found seven times, but "the" is there only twice."""
+    """Papineni et al. 2002, section 2.1: seven times "the" is found seven times, but "the" is there
+    only twice."""
     assert verify_translation("the " * 7, "the cat is on the mat")["precisions"][0] == pytest.approx(2 / 7)
     assert verify_translation("the " * 7, ["the cat is on the mat", "the the the"])["precisions"][0] == 3 / 7
 
@@ -171,8 +174,9 @@ def test_the_weights_of_the_chapters_pass():
 
 
 def test_the_curriculum_of_the_chapter():
-    """Verifier-based RL, section 6.3: correctness; from step 1000 + 0.1 format; from step 3000 + 0.1 cost. The training
-    loop sets problem["step"]; an evaluation has none, and asks for everything."""
+    """Verifier-based RL, section 6.3: correctness; from step 1000 + 0.1 format; from step 3000 +
+    0.1 cost. The training loop sets problem["step"]; an evaluation has none, and asks for
+    everything."""
     def verify(completion, truth):
         return verify_math(completion, truth) | {"cost": 0.5}
     phases = [weights(answer=1.0), weights(answer=1.0, format=0.1), weights(answer=1.0, format=0.1, cost=0.1)]
@@ -198,7 +202,8 @@ def fence(code):
 
 @pytest.fixture
 def three_of_four(monkeypatch):
-    """A stand-in for the isolation: three of four tests pass, in as many seconds as the program says."""
+    """A stand-in for the isolation: three of four tests pass, in as many seconds as the program
+    says."""
     def verify_code(code, tests, timeout=2.0):
         passed = 0 if code.strip() == "pass" else 3
         return {"tests_passed": passed, "tests_total": 4, "frac": passed / 4, "seconds": 9.0 if "slow" in code else 0.1}
@@ -221,7 +226,8 @@ def test_code_reward(three_of_four, response, reward):
 
 
 def test_a_baseline_is_what_nothing_earns(three_of_four):
-    """A program that always says 0 passes half of the tests; 3 of 4 is then half of the way: 0.1 + 0.7 / 2 + 0.2."""
+    """A program that always says 0 passes half of the tests; 3 of 4 is then half of the way: 0.1 +
+    0.7 / 2 + 0.2."""
     problem = {"answer": "", "tests": ["assert f() == 1"] * 4, "baseline": 0.5}
     assert code_reward(fence("def f(): return 1"), problem)[0] == pytest.approx(0.1 + 0.7 * 0.5 + 0.2)
 
@@ -292,13 +298,14 @@ def test_the_lengths_are_the_chapters():
 
 
 def test_design_a():
-    """R1-Zero: accuracy + 0.1 format. Rewards, mean and differences are the chapter's to the digit, but not the rest:
+    """R1-Zero: accuracy + 0.1 format. Rewards, mean and differences are the chapter's to the digit,
+    but not the rest:
 
-    variance = (4 * 0.1833^2 + 0.0833^2 + 0.8167^2) / 6 = 0.8083 / 6 = 0.1347, so std = 0.367, where the chapter says
-    0.345 (with G - 1 it is 0.402). Its advantages +0.53, +0.24, -2.37 follow from 0.345; right are +0.50, +0.23, -2.22.
-    Two more points: its code always subtracts for rambling (rollout 3 would have 0.94), so the preset must not; and it
-    gives 0 to rollout 4, which has no tags, where this table has 1.00: needs_tags=False.
-    """
+    variance = (4 * 0.1833^2 + 0.0833^2 + 0.8167^2) / 6 = 0.8083 / 6 = 0.1347, so std = 0.367, where
+    the chapter says 0.345 (with G - 1 it is 0.402). Its advantages +0.53, +0.24, -2.37 follow from
+    0.345; right are +0.50, +0.23, -2.22. Two more points: its code always subtracts for rambling
+    (rollout 3 would have 0.94), so the preset must not; and it gives 0 to rollout 4, which has no
+    tags, where this table has 1.00: needs_tags=False. """
     rewards, advantages = judge(ReasoningReward(w_lang=0.0, w_ramble=0.0, needs_tags=False))
     mean = sum(rewards) / 6
     assert rewards == pytest.approx([1.1, 1.1, 1.1, 1.0, 0.1, 1.1]) and round(mean, 3) == 0.917
@@ -308,13 +315,13 @@ def test_design_a():
 
 
 def test_design_b():
-    """R1 with the penalties: rollout 3 has 612 words, -0.3 * (612 - 400) / 400 = -0.16, rollout 6 two scripts, -0.5.
+    """R1 with the penalties: rollout 3 has 612 words, -0.3 * (612 - 400) / 400 = -0.16, rollout 6
+    two scripts, -0.5.
 
-    Rewards, mean and differences are the chapter's. variance = (2 * 0.2932^2 + 0.1342^2 + 0.1932^2 + 0.7068^2 +
-    0.2068^2) / 6 = 0.1283, so std = 0.358, where the chapter says 0.339: its +0.86 +0.86 +0.39 +0.57 -2.08 -0.61 (they
-    follow from 0.3393 and rewards of two decimals) should be +0.82 +0.82 +0.37 +0.54 -1.97 -0.58. Order and signs are
-    the same.
-    """
+    Rewards, mean and differences are the chapter's. variance = (2 * 0.2932^2 + 0.1342^2 + 0.1932^2
+    + 0.7068^2 + 0.2068^2) / 6 = 0.1283, so std = 0.358, where the chapter says 0.339: its +0.86
+    +0.86 +0.39 +0.57 -2.08 -0.61 (they follow from 0.3393 and rewards of two decimals) should be
+    +0.82 +0.82 +0.37 +0.54 -1.97 -0.58. Order and signs are the same. """
     rewards, advantages = judge(ReasoningReward(needs_tags=False))
     assert [round(r, 2) for r in rewards] == [1.1, 1.1, 0.94, 1.0, 0.1, 0.6]
     mean, shown = sum(rewards) / 6, [round(r, 2) for r in rewards]
@@ -325,16 +332,17 @@ def test_design_b():
 
 
 def test_without_tags_the_chapters_code_and_its_table_differ():
-    """0.0 in the listing, 1.00 in the walkthrough. A parameter: with 0.0 the mean of Design A is 4.5 / 6 = 0.75."""
+    """0.0 in the listing, 1.00 in the walkthrough. A parameter: with 0.0 the mean of Design A is
+    4.5 / 6 = 0.75."""
     assert ReasoningReward()(SIX[3], "2")["R"] == 0.0
     assert ReasoningReward(needs_tags=False)(SIX[3], "2")["R"] == 1.0
     assert ReasoningReward(needs_tags=False)("<think>\\boxed{2}", "2")["R"] == 0.0       # broken tags are not no tags
 
 
 def test_the_texts_of_the_chapters_code():
-    """Its comment says G = 6, but there are five texts, and not the table's: the "rambler" has 183 words, below the
-    threshold. With the listing's settings: 1.1, 1.1, 0, 0.1, 0.6. (As printed, its patterns match nothing: in
-    r"[\\\\s\\\\S]" the class holds a backslash, s and S.)"""
+    """Its comment says G = 6, but there are five texts, and not the table's: the "rambler" has 183
+    words, below the threshold. With the listing's settings: 1.1, 1.1, 0, 0.1, 0.6. (As printed, its
+    patterns match nothing: in r"[\\\\s\\\\S]" the class holds a backslash, s and S.)"""
     five = [tagged("Factor: (x-2)(x-3)=0. Smaller is 2."), tagged("Let me think... " * 60 + "answer is 2."),
             "The smaller root is 2.", tagged("Tried things, guessing 3.", "\\boxed{3}"),
             tagged("因式分解 (x-2)(x-3)=0, smaller是2")]
@@ -344,8 +352,9 @@ def test_the_texts_of_the_chapters_code():
 
 @pytest.mark.filterwarnings("ignore:the form has 100%")
 def test_exercise_3_format_only():
-    """w_acc = 0, w_fmt = 1. The chapter: rollout 5, well-formed and wrong, gets the highest advantage. It does, but not
-    alone: 1, 2, 3 and 6 are well-formed too and tie with it at +0.45, rollout 4 has -2.24."""
+    """w_acc = 0, w_fmt = 1. The chapter: rollout 5, well-formed and wrong, gets the highest
+    advantage. It does, but not alone: 1, 2, 3 and 6 are well-formed too and tie with it at +0.45,
+    rollout 4 has -2.24."""
     reward = ReasoningReward(w_acc=0.0, w_fmt=1.0, w_lang=0.0, w_ramble=0.0, needs_tags=False)
     with pytest.warns(UserWarning, match="correctness has 0%"):
         check_weights(earnable(reward))
@@ -354,8 +363,8 @@ def test_exercise_3_format_only():
 
 
 def test_exercise_4_a_length_bonus_needs_a_penalty():
-    """w_len = 0.3. Off: the rambler has 1.1 + 0.3 = 1.40 against 1.1 + 0.3 * 142 / 256 = 1.27. On: 1.40 - 0.16 = 1.24,
-    so the purposeful long rollout wins, by 0.03."""
+    """w_len = 0.3. Off: the rambler has 1.1 + 0.3 = 1.40 against 1.1 + 0.3 * 142 / 256 = 1.27. On:
+    1.40 - 0.16 = 1.24, so the purposeful long rollout wins, by 0.03."""
     on = ReasoningReward(w_len=0.3, needs_tags=False)
     off = ReasoningReward(w_len=0.3, w_ramble=0.0, needs_tags=False)
     assert [round(r, 2) for r in judge(off)[0][:3]] == [1.12, 1.27, 1.40]
@@ -372,9 +381,10 @@ def test_length_saturates_or_is_linear():
 
 
 def test_the_presets_are_the_chapters_tables():
-    """R1-Zero and R1 differ in the penalties alone. The chapter says that all but accuracy is "below 0.5", but its own
-    language weight is 0.5; and by its other rule (accuracy at least 60 %) Olmo 3 would fail if penalties were counted:
-    1.0 / (1.0 + 0.1 + 0.2 + 0.3 + 0.5) = 48 %. Of what can be earned it is 1.0 / 1.3 = 77 %."""
+    """R1-Zero and R1 differ in the penalties alone. The chapter says that all but accuracy is
+    "below 0.5", but its own language weight is 0.5; and by its other rule (accuracy at least 60 %)
+    Olmo 3 would fail if penalties were counted: 1.0 / (1.0 + 0.1 + 0.2 + 0.3 + 0.5) = 48 %. Of what
+    can be earned it is 1.0 / 1.3 = 77 %."""
     columns = ("w_acc", "w_fmt", "w_len", "w_lang", "w_rep", "len_cap")
     table = {name: tuple(getattr(preset, column, 0.0) for column in columns)
              for name, preset in REASONING_PRESETS.items()}
@@ -396,7 +406,8 @@ def test_repetition_and_derivation():
 
 
 def test_repetition_is_a_term_of_its_own():
-    """Repetition r = 0.98, say: 0.3 * (0.98 - 0.3) / 0.7 = 0.29 is taken off. And what is broken earns 0 as before."""
+    """Repetition r = 0.98, say: 0.3 * (0.98 - 0.3) / 0.7 = 0.29 is taken off. And what is broken
+    earns 0 as before."""
     said = tagged("one more time " * 100)
     plain, less = ReasoningReward()(said, "2"), RepetitionReward(w_rep=0.3)(said, "2")
     assert less["R"] == pytest.approx(plain["R"] - 0.3 * (repetition(said) - 0.3) / 0.7) and less["rep"] < -0.25
@@ -437,8 +448,8 @@ def test_the_coin_is_fair_and_always_falls_the_same_way():
     coin("\ud800", TWO)                                         # half a surrogate pair
 
 
-LABORATORY = ("steps_reward bleu_reward gated_reward guarded_reward robust_reward kimi olmo curriculum code_strict coin "
-              "inverted any_box first_box format_only").split()
+LABORATORY = ("steps_reward bleu_reward gated_reward guarded_reward robust_reward kimi olmo curriculum "
+              "code_strict coin inverted any_box first_box format_only").split()
 
 
 @pytest.mark.parametrize("name", [*REWARDS, *(f"{rewards.__file__}:{name}" for name in LABORATORY)],
@@ -482,7 +493,8 @@ def test_a_proof_is_believed_only_if_a_second_file_can_use_it(statement, proof, 
 
 @CAN_PROVE
 def test_nothing_of_an_endless_proof_is_left(tmp_path):
-    """It prints without end, and would fill a disk; inside it has 256 MB of memory, and it ends with bwrap."""
+    """It prints without end, and would fill a disk; inside it has 256 MB of memory, and it ends
+    with bwrap."""
     before = subprocess.run(["ps", "ax"], capture_output=True, text=True).stdout.count("coqc")
     out = verify_proof("1 = 2", 'repeat (idtac "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"; pose 1).', timeout=2)
     assert out == {"proved": False, "why": "timeout"}

@@ -1,4 +1,4 @@
-"""verifiers.py: what is read out of a completion, what it is worth, where problems come from, and how others plug in."""
+"""verifiers.py: what a completion is worth, where problems come from, and how others plug in."""
 
 import gzip
 import hashlib
@@ -120,7 +120,8 @@ def test_problems_from_jsonl_json_and_gsm8k(tmp_path):
 
 
 def test_problems_in_the_columns_of_other_sets(tmp_path):
-    """AIME's capitals, AMC's lists and floats; gzipped; a GSM8K solution is kept for few-shot prompts."""
+    """AIME's capitals, AMC's lists and floats; gzipped; a GSM8K solution is kept for few-shot
+    prompts."""
     rows = [{"ID": "I-1", "Problem": "a?", "Solution": "So 3.", "Answer": 3}, {"question": "b?", "answer": ["27.0"]},
             {"question": "c?", "answer": "2+2=<<2+2=4>>4\n#### 4"}]
     with gzip.open(tmp_path / "a.jsonl.gz", "wt") as file:
@@ -222,21 +223,24 @@ def test_a_byte_order_mark_does_not_cost_the_first_problem(tmp_path):
 
 
 def test_few_held_out_problems_are_said(tmp_path):
-    """One in ten by a hash: of these 80 problems it is 10, and 1 more or less right is 10 points of accuracy."""
+    """One in ten by a hash: of these 80 problems it is 10, and 1 more or less right is 10 points of
+    accuracy."""
     few, many = (get_task(write_sums(tmp_path / f"{n}.jsonl", n)) for n in (80, 800))
     assert few.note.endswith(f"80 problems, {len(few.test)} held out by a hash: accuracy will be coarse")
     assert many.note.endswith("held out by a hash") and len(many.test) >= 50
 
 
 def test_a_column_may_have_any_name(tmp_path):
-    """Nothing of a row is interpreted but what the README names; what a column is called is the user's business."""
+    """Nothing of a row is interpreted but what the README names; what a column is called is the
+    user's business."""
     names = {"header": {"model": "x"}, "name": "n", "step": 7, "reward": 1, "completion": "c", "parts": {}}
     problem = read_problems(write_sums(tmp_path / "d.jsonl", 20, **names))[0]
     assert problem == {"problem": "0+1?", "answer": "1", **names}
 
 
 def test_another_instruction_and_where_a_completion_ends():
-    """For base models: a prompt with examples, and the texts after which a completion is over. Braces stay braces."""
+    """For base models: a prompt with examples, and the texts after which a completion is over.
+    Braces stay braces."""
     task = get_task("one-digit", prompt="1+1=\\boxed{2}\n{problem}", stops=("\n", "Problem:"))
     assert task.prompt(task.test[0]) == "1+1=\\boxed{2}\n0+0=" and task.stops == ("\n", "Problem:")
     assert get_task("one-digit").prompt(task.test[0]) == "0+0=" and get_task("one-digit").stops == ()
@@ -245,7 +249,7 @@ def test_another_instruction_and_where_a_completion_ends():
 
 
 def test_what_cannot_be_found_says_so(tmp_path):
-    with pytest.raises(DataError, match="there is no task 'maths': choose one of arithmetic.*; did you mean math or math500\\?"):
+    with pytest.raises(DataError, match="no task 'maths': choose one of arithmetic.*; did you mean math or math500\\?"):
         get_task("maths")
     with pytest.raises(DataError, match="there is no reward 'zzz': choose one of boxed, tagged, .*, or file.py:name"):
         get_reward("zzz")
@@ -282,7 +286,8 @@ NUMBERS = itertools.count()
 
 @pytest.fixture
 def plugin(tmp_path):
-    """A file of a user's, and a second that it imports from its own folder. Its own name in each test, as in life."""
+    """A file of a user's, and a second that it imports from its own folder. Its own name in each
+    test, as in life."""
     n = next(NUMBERS)
     (tmp_path / f"my_words_{n}.py").write_text("LIMIT = 5")
     (tmp_path / f"mine_{n}.py").write_text(PLUGIN.format(n=n))
@@ -309,7 +314,7 @@ def test_the_same_helper_serves_every_flag(plugin):
     known = {"std": max, "none": min}
     assert find("std", known, "advantage") is max
     assert find(f"{plugin}:terse", known, "advantage").__name__ == "terse"
-    with pytest.raises(DataError, match="there is no advantage 'sdt': choose one of std, none, or file.py:name; did you mean std\\?"):
+    with pytest.raises(DataError, match="no advantage 'sdt': choose one of std, none, or file.py:name; did you mean std\\?"):
         find("sdt", known, "advantage")
 
 
@@ -322,7 +327,7 @@ def test_what_is_wrong_with_a_file_of_mine(plugin, tmp_path):
         get_reward("nowhere.py:f")
     for name, text, message in [("breaks", "x = 1\ny = 1 / 0\n", "line 2: ZeroDivisionError: division by zero"),
                                 ("garbled", "def f(:\n", "line 1: SyntaxError"),
-                                ("lacks", "\n\nimport no_such_module\n", "line 3: ModuleNotFoundError: No module named"),
+                                ("lacks", "\n\nimport no_such_module\n", "line 3: ModuleNotFoundError: No module"),
                                 ("leaves", "import sys\nsys.exit(3)\n", "line 2: SystemExit: 3"),
                                 ("random", "def f(): pass\n", "another module is called 'random'")]:
         (tmp_path / f"{name}.py").write_text(text)
