@@ -33,7 +33,7 @@ from autorule_tools import filter_preferences, open_model, read_preferences  # n
 from model import load, pick_device, save  # noqa: E402
 from verifiers import DataError  # noqa: E402
 
-# ---- 1. Reason, extract, merge (3.1) ---------------------------------------------------------------------------------
+# ---- 1. Reason, extract, merge (3.1) -------------------------------------------------------------
 
 JUSTIFY = """Two assistants answered the same user, and a reader preferred answer {winner}.
 
@@ -118,7 +118,7 @@ def merge_rules(rules, teacher, seed, at_most, merge_size, counts):
     return rules[:at_most]
 
 
-# ---- 2. Judge (3.2) --------------------------------------------------------------------------------------------------
+# ---- 2. Judge (3.2) ------------------------------------------------------------------------------
 
 VERIFY = """You judge an assistant's last answer by one rule and by nothing else.
 
@@ -227,7 +227,7 @@ def rules_reward(completion, problem):
     return reward(completion, problem)
 
 
-# ---- 3. A learned reward model to add to it (Table 9) ----------------------------------------------------------------
+# ---- 3. A learned reward model to add to it (Table 9) --------------------------------------------
 
 class RewardModel(torch.nn.Module):
     """A Qwen3 with a scalar head on the last token: B lists of ids -> (B,) scores."""
@@ -288,7 +288,7 @@ def train_reward_model(made, pairs, epochs=1, batch_size=256, micro=16, lr=5e-6,
     return losses
 
 
-# ---- 4. Diagnostics, of verdicts as arrays of 0 and 1, (N, K) ----------------------------------------------------
+# ---- 4. Diagnostics, of verdicts as arrays of 0 and 1, (N, K) ------------------------------------
 
 def alignment(chosen, rejected):
     """Of the pairs that a rule tells apart, the share in which the chosen response has the Yes (5.3):
