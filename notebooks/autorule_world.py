@@ -1,13 +1,13 @@
 """autorule_world.py - the laboratory of AutoRule: seven experiments in a simulated world.
 
-    python notebooks/autorule_world.py all             train what is missing, print tables and verdicts (25 minutes)
+    python notebooks/autorule_world.py all        train what is missing, print tables and verdicts (25 minutes)
     python notebooks/autorule_world.py hacking --seeds 0
 
-No teacher of the paper's size runs on a laptop, so the world is *simulated*: completions and training are those of
-the tiny base, but the user who prefers, the teacher who gives reasons and the judge are programs (section 1) with
-error rates that we chose, and they share a list of concepts. Prompts, parsing, merging, judging, reward model and
-GRPO are real. So this shows what the method does *if* teacher and judge are as good as stated, not that a language
-model is. N responses or pairs, K rules.
+No teacher of the paper's size runs on a laptop, so the world is *simulated*: completions and training are
+those of the tiny base, but the user who prefers, the teacher who gives reasons and the judge are programs
+(section 1) with error rates that we chose, and they share a list of concepts. Prompts, parsing, merging,
+judging, reward model and GRPO are real. So this shows what the method does *if* teacher and judge are as
+good as stated, not that a language model is. N responses or pairs, K rules.
 """
 
 import argparse
@@ -33,28 +33,27 @@ from model import load  # noqa: E402
 from rlvr import row_uniforms, sample  # noqa: E402
 from verifiers import arithmetic  # noqa: E402
 
-# ---- 1. The simulated world --------------------------------------------------------------------------------------
+# ---- 1. The simulated world ----------------------------------------------------------------------
 
 def right(prompt, text):
     boxes = re.findall(r"\\boxed\{(\d+)\}", text)
     return bool(boxes) and int(boxes[-1]) == sum(map(int, re.findall(r"[+-]?\d+", prompt)))
 
 
-def has(pattern, least=1, most=99):
+def has(pattern, least=1, most=math.inf):
     """Does a response have the pattern so many times?"""
     return lambda prompt, text: least <= len(re.findall(pattern, text)) <= most
 
 
-# What the user cares about: does a response have it, what it weighs, and how a teacher may put it.
+# What the user cares about: does a response have it, its weight, and how a teacher may put it.
 CONCEPTS = {
-    "right": (right, 3, ["The number in the last box is the right result.", "The final result must be correct."]),
-    "worked": (has("[=得]"), 1, ["Each step of the calculation is shown.", "Intermediate results are written down."]),
-    "form": (has("^<think>.*</think><answer>.*</answer>$"), 1, ["Thinking and answer stand in their tags.",
-                                                                "The tags that were asked for are kept."]),
-    "one box": (has("boxed", 1, 1), 1, ["Exactly one result is put into a box.", "The answer commits itself once."]),
-    "one script": (has("[加减得先再]", 0, 0), 1, ["The answer keeps to one language.", "No other script is used."]),
-    "no filler": (has("(?:let|me|think|wait|hmm) ", 0, 2), 1, ["There are no filler words.", "No phrase is empty."])}
-# What weighs nothing, but is named in error, or where a preference has no good reason, being noise perhaps.
+    "right": (right, 3, ["The number in the last box is right.", "The result must be correct."]),
+    "worked": (has("[=得]"), 1, ["Each step is shown.", "Intermediate results are written down."]),
+    "form": (has("^<think>.*</think><answer>.*</answer>$"), 1, ["The tags are kept.", "The form is right."]),
+    "one box": (has("boxed", 1, 1), 1, ["One result is put into a box.", "The answer commits itself once."]),
+    "one script": (has("[加减得先再]", 0, 0), 1, ["There is one language.", "No other script is used."]),
+    "no filler": (has("(?:let|me|think|wait|hmm) ", 0, 2), 1, ["No filler words.", "No phrase is empty."])}
+# What weighs nothing, but is named in error, or where a preference has no good reason.
 CLEAR = "The answer is clear."
 IDLE = {rule: (check, 0, [rule]) for rule, check in {
     CLEAR: has(""), "The answer is long.": has("^.{60}"), "The assistant says hmm.": has("hmm "),
@@ -62,9 +61,9 @@ IDLE = {rule: (check, 0, [rule]) for rule, check in {
     **{f"The digit {digit} occurs.": has(str(digit)) for digit in range(10)}}.items()}
 KNOWN = CONCEPTS | IDLE
 CONCEPT_OF = {rule: name for name, (_, _, rules) in KNOWN.items() for rule in rules}
-# The judge takes hand-written rules as vaguely as they are put: nearly all satisfies three of them, as in Table 4.
-VAGUE = dict(zip(DIMENSIONS + CONCISE_RULE, [has("boxed|answer"), has("boxed"), has("boxed", 0, 2), has("hmm |wait "),
-                                             has("")]))
+# The judge takes hand-written rules as vaguely as they are put: nearly all satisfies three of them (Table 4).
+VAGUE = dict(zip(DIMENSIONS + CONCISE_RULE, [
+    has("boxed|answer"), has("boxed"), has("boxed", 0, 2), has("hmm |wait "), has("")]))
 
 
 def utility(prompt, text):
@@ -80,7 +79,7 @@ def fields_of(template, prompt):
 
 
 class Simulated:
-    """A backend (see asking.py) whose answers come from `say`; its chance depends on seed and prompt alone."""
+    """A backend (see autorule_tools.py) that answers with `say`; its chance depends on seed and prompt alone."""
 
     def __init__(self, error):
         self.error, self.identity = error, [type(self).__name__, "simulated", error]
@@ -93,33 +92,33 @@ class Simulated:
 
 
 class Teacher(Simulated):
-    """Names what only the preferred response has; where that is nothing, something idle, or that it is clear. In
-    error, with the stated rate, it names something else, and a quarter as often gives no list."""
+    """Names what only the preferred response has; where that is nothing, something idle, or that it is clear.
+    In error, with the stated rate, it names something else, and a quarter as often gives no list."""
 
     def say(self, prompt, rng):
         if given := fields_of(autorule.JUSTIFY, prompt):
-            sides = given["a"], given["b"]
-            return self.reason(rng, given["winner"], given["prompt"], *sides[::1 if given["winner"] == "A" else -1])
+            sides = (given["a"], given["b"])[::1 if given["winner"] == "A" else -1]
+            return self.reason(rng, given["winner"], given["prompt"], *sides)
         if given := fields_of(autorule.EXTRACT, prompt):
             rules = re.findall("^- (.*)$", given["reasoning"], re.M)
-            return "", "I see none." if rng.random() < self.error / 4 else f"The rules:\n{json.dumps(rules)}"
+            return "", "I see none." if rng.random() < self.error / 4 else f"Rules:\n{json.dumps(rules)}"
         given = fields_of(autorule.MERGE, prompt)
         names = [CONCEPT_OF[rule[2:]] for rule in given["rules"].split("\n")]
         often = sorted(dict.fromkeys(names), key=names.count, reverse=True)
         limit = re.search(r"\d+", given["limit"])
-        often = often[:int(limit[0])] if limit else [name for name in often if names.count(name) > 0.02 * len(names)]
-        return "", json.dumps([rng.choice(KNOWN[name][2]) for name in often])
+        kept = often[:int(limit[0])] if limit else [n for n in often if names.count(n) > 0.02 * len(names)]
+        return "", json.dumps([rng.choice(KNOWN[name][2]) for name in kept])
 
     def reason(self, rng, winner, prompt, better, worse):
         only = [name for name, (check, *_) in KNOWN.items() if check(prompt, better) and not check(prompt, worse)]
         named = [name for name in only if name in CONCEPTS] or [rng.choice([CLEAR, *only])]
         named = [rng.choice([*KNOWN]) if rng.random() < self.error else name for name in named]
         said = [f"- {rng.choice(KNOWN[name][2])}\n" for name in named]
-        return f"Only answer {winner} has these:\n" + "".join(said), f"Answer {winner} is better.\n{rng.choice(said)}"
+        return f"Only {winner} has these:\n" + "".join(said), f"Answer {winner} is better.\n{rng.choice(said)}"
 
 
 class Judge(Simulated):
-    """Says Yes or No to a rule, in error with the stated rate, and a tenth as often neither. Concise: 90 characters."""
+    """Says Yes or No, in error with the stated rate, a tenth as often neither. Concise is up to 90 characters."""
 
     def say(self, prompt, rng):
         concise = autorule.CONDITIONS[True] in prompt
@@ -144,59 +143,61 @@ def world():
 
 @functools.cache
 def preferences(count, seed, sharpness=2.0, length_bias=0.4):
-    """Pairs of different completions. The user prefers by 8 * utility, with noise: sigmoid(sharpness * difference);
+    """Pairs of different completions. The user prefers by 8 * utility, with noise, sigmoid(sharpness * difference),
     and, as in much human data, likes length for its own sake: length_bias for ten tokens more."""
     model, tokenizer, task = world()
-    problems, rng = random.Random(f"pairs {seed}").sample(task.train, count), random.Random(f"labels {seed}")
-    prompts = [tokenizer.encode(problem["problem"]) for problem in problems]
-    rollouts = sample(model, prompts, 2, 80, uniforms=row_uniforms(range(2 * count), 80, f"pairs {seed}"))
-    texts, pairs = [tokenizer.decode(ids) for ids in rollouts.completions()], []
-    for i, problem in enumerate(problems):
-        a, b = (8 * utility(problem["problem"], texts[j]) + length_bias * rollouts.lengths[j].item() / 10
-                for j in (2 * i, 2 * i + 1))
-        first = rng.random() < 1 / (1 + math.exp(sharpness * (b - a)))
-        chosen, rejected = texts[2 * i:2 * i + 2][::1 if first else -1]
+    rng, pairs = random.Random(f"pairs {seed}"), []
+    asked = [problem["problem"] for problem in rng.sample(task.train, count)]
+    rollouts = sample(model, [tokenizer.encode(prompt) for prompt in asked], 2, 80,
+                      uniforms=row_uniforms(range(2 * count), 80, f"pairs {seed}"))
+    texts, lengths = [tokenizer.decode(ids) for ids in rollouts.completions()], rollouts.lengths.tolist()
+    for row, prompt in enumerate(asked):
+        sides = texts[2 * row:2 * row + 2]
+        a, b = (8 * utility(prompt, text) + length_bias * length / 10
+                for text, length in zip(sides, lengths[2 * row:]))
+        chosen, rejected = sides[::1 if rng.random() < 1 / (1 + math.exp(sharpness * (b - a))) else -1]
         if chosen != rejected:
-            pairs.append({"prompt": problem["problem"], "chosen": chosen, "rejected": rejected})
+            pairs.append({"prompt": prompt, "chosen": chosen, "rejected": rejected})
     return pairs
 
 
-# ---- 2. Arms -----------------------------------------------------------------------------------------------------
-# What an arm changes of GRPO on the reward model with six extracted rules and (alpha, beta) = (10, -7.5).
+def extracted(seed, num_pairs=256, run=0, **settings):
+    pairs = preferences(2000, seed)[:num_pairs]
+    return autorule.extract_rules(pairs, Asked(Teacher(0.1)), run, **settings)["rules"]
 
-USUAL = {"rules": 6, "alpha": 10.0, "beta": -7.5, "concise": True, "error": 0.1, "learned": True, "penalty": 0.0}
-MODEL = {"rules": [], "alpha": 0.0, "beta": 0.0}
-ARMS = {"reward model": MODEL, "rules": {}, "rules alone": {"learned": False}, "no rule on the result": {"rules": None},
-        "idle rules": {"rules": [f"The digit {digit} occurs." for digit in range(6)]},
-        "length penalty": MODEL | {"penalty": 1.0}, "concise rule": {"rules": CONCISE_RULE},
-        "dimensions": {"rules": DIMENSIONS}, "2 rules": {"rules": 2}, "20 rules": {"rules": 20},
-        "no conciseness": {"concise": False}, "no scale": {"alpha": 1.0, "beta": 0.0, "concise": False},
-        **{f"error {error}": {"error": error} for error in (0.3, 0.4, 0.5)}}
+
+# ---- 2. Arms: what is changed of GRPO on the reward model with six extracted rules -----------------
+
+USUAL = {"rules": lambda rules: rules[:6], "alpha": 10.0, "beta": -7.5, "concise": True, "error": 0.1,
+         "learned": True, "penalty": 0.0}
+MODEL = {"rules": lambda rules: [], "alpha": 0.0, "beta": 0.0}
+ARMS = {
+    "reward model": MODEL, "length penalty": MODEL | {"penalty": 1.0}, "rules": {}, "rules alone": {"learned": False},
+    "idle rules": {"rules": lambda rules: [f"The digit {digit} occurs." for digit in range(6)]},
+    "no rule on the result": {"rules": lambda rules: [rule for rule in rules[:6] if CONCEPT_OF[rule] != "right"]},
+    "concise rule": {"rules": lambda rules: CONCISE_RULE}, "dimensions": {"rules": lambda rules: DIMENSIONS},
+    "2 rules": {"rules": lambda rules: rules[:2]}, "20 rules": {"rules": lambda rules: rules},
+    "no conciseness": {"concise": False}, "no scale": {"alpha": 1.0, "beta": 0.0, "concise": False},
+    "error 0.3": {"error": 0.3}, "error 0.4": {"error": 0.4}, "error 0.5": {"error": 0.5}}
 
 
 @functools.cache
-def prepared(seed, runs):
-    """What the arms of a seed share, made once: the reward model of 2,000 pairs and 20 rules, the most frequent first."""
-    folder = Path(runs) / f"world-seed{seed}"
-    if not (folder / "rules.json").exists():
-        folder.mkdir(parents=True, exist_ok=True)
+def learned_reward(seed, runs):
+    """The reward model that the arms of a seed share, made once, of 2,000 pairs."""
+    folder = Path(runs) / f"reward-model-seed{seed}"
+    if not folder.exists():
         made = autorule.RewardModel(*load(ROOT / "notebooks" / "tiny"))
-        autorule.train_reward_model(made, preferences(2000, seed), 2, batch_size=32, micro=32, lr=1e-3, seed=seed)
-        made.save(folder / "reward_model")
-        found = autorule.extract_rules(preferences(2000, seed)[:256], Asked(Teacher(0.1)), seed, at_most=20)
-        (folder / "rules.json").write_text(json.dumps(found, indent=1))
-    return json.loads((folder / "rules.json").read_text())["rules"], autorule.RewardModel.load(folder / "reward_model")
+        autorule.train_reward_model(made, preferences(2000, seed), 2, batch_size=32, lr=1e-3, seed=seed)
+        made.save(folder)
+    return autorule.RewardModel.load(folder)
 
 
 @functools.cache
 def reward_of(arm, seed, runs):
-    arm, (rules, learned) = USUAL | ARMS[arm], prepared(seed, runs)
-    if arm["rules"] is None:
-        rules = [rule for rule in rules[:6] if CONCEPT_OF[rule] != "right"]
-    else:
-        rules = rules[:arm["rules"]] if isinstance(arm["rules"], int) else arm["rules"]
-    judged = autorule.RulesReward(rules, judge_of(arm["error"], seed), arm["alpha"], arm["beta"], arm["concise"],
-                                  learned if arm["learned"] else None)
+    arm = USUAL | ARMS[arm]
+    judged = autorule.RulesReward(arm["rules"](extracted(seed, at_most=20)), judge_of(arm["error"], seed),
+                                  arm["alpha"], arm["beta"], arm["concise"],
+                                  learned_reward(seed, runs) if arm["learned"] else None)
 
     def reward(completion, problem):
         value, parts = judged(completion, problem)
@@ -218,7 +219,7 @@ def run_arm(arm, seed, steps, runs):
     run = runs / f"{arm.replace(' ', '-').replace('.', '')}-{steps}-seed{seed}"
     if not (run / "final").exists():
         print(f"training {run.name}", file=sys.stderr, flush=True)
-        prepared(seed, runs)
+        learned_reward(seed, runs)
         os.environ["AUTORULE_ARM"] = json.dumps([arm, seed, str(runs)])
         flags = ["--resume"] if run.exists() else [
             "--model", str(ROOT / "notebooks" / "tiny"), "--task", "arithmetic", "--reward", f"{__file__}:reward",
@@ -230,20 +231,20 @@ def run_arm(arm, seed, steps, runs):
     return run
 
 
-# ---- 3. Experiments ------------------------------------------------------------------------------------------------
-# A table is {row: {column: its values, one a seed}}; a check is a sentence and a function of x("row", "column").
+# ---- 3. Experiments --------------------------------------------------------------------------------
+# A table is {row: {column: values, one a seed}}; a check is a sentence and a function of x(row, column).
 
 def numbers(run):
     """right: held-out accuracy, sampled, at the start, at its best, at the end; paid: what the reward model gave
     around that best step and in the last ten steps; gold (utility) and length: in the last ten steps."""
     rows = train.read_metrics(run)
-    tested = [row for row in rows if "eval_sampled_accuracy" in row]
-    right = [row["eval_sampled_accuracy"] for row in tested]
-    best = tested[int(np.argmax(right))]["step"]
-    near = [row["r_model"] for row in rows if row["step"] and abs(row["step"] - best) < 5]
-    last = {name: np.mean([row[name] for row in rows[1:][-10:]]) for name in ("r_model", "gold", "completion_length")}
-    return {"right@0": right[0], "right@best": max(right), "right": right[-1], "paid@best": np.mean(near),
-            "paid": last["r_model"], "gold": last["gold"], "length": last["completion_length"]}
+    right = {row["step"]: row["eval_sampled_accuracy"] for row in rows if "eval_sampled_accuracy" in row}
+    best = max(right, key=right.get)
+    near = [row["r_model"] for row in rows[1:] if abs(row["step"] - best) < 5]
+    paid, gold, length = (np.mean([row[name] for row in rows[1:][-10:]])
+                          for name in ("r_model", "gold", "completion_length"))
+    return {"right@0": right[0], "right@best": right[best], "right": right[max(right)],
+            "paid@best": np.mean(near), "paid": paid, "gold": gold, "length": length}
 
 
 def table_of(rows):
@@ -256,15 +257,11 @@ def trained(*arms):
         arm: [numbers(run_arm(arm, seed, steps, runs)) for seed in seeds] for arm in arms})
 
 
-def extracted(seed, num_pairs=256, run=0, **settings):
-    return autorule.extract_rules(preferences(2000, seed)[:num_pairs], Asked(Teacher(0.1)), run, **settings)["rules"]
-
-
 def verdicts(seed, error, rules, num_pairs=250, draw=0):
-    """On pairs that no rule was read out of -> (chosen (N, K), rejected (N, K))."""
+    """On pairs that no rule was read out of -> [chosen (N, K), rejected (N, K)]."""
     pairs, judge = preferences(600, seed + 1000)[:num_pairs], judge_of(error, draw)
     return [np.array([[verdict is True for verdict in autorule.judge_rules(judge, rules, pair["prompt"], pair[side])]
-                      for pair in pairs], dtype=int) for side in ("chosen", "rejected")]
+                      for pair in pairs]) for side in ("chosen", "rejected")]
 
 
 def consistency(seeds, steps, runs):
@@ -273,10 +270,10 @@ def consistency(seeds, steps, runs):
         return {"agreement": np.mean([agreement(first, other).mean() for other in others]),
                 "correlation": np.mean([correlation(first, other) for other in others]), "rules": len(sets[-1])}
     five = {seed: [extracted(seed, run=run) for run in range(5)] for seed in seeds}
-    return table_of({
-        **{f"5 runs, error {error}": [row(seed, error, five[seed]) for seed in seeds] for error in (0, 0.1)},
-        **{f"{count} pairs for 256": [row(seed, 0, [five[seed][0], extracted(seed, count, 1)]) for seed in seeds]
-           for count in (128, 64, 32)}})
+    rows = {f"5 runs, error {error}": [row(seed, error, five[seed]) for seed in seeds] for error in (0, 0.1)}
+    for count in (128, 64, 32):
+        rows[f"{count} pairs for 256"] = [row(seed, 0, [five[seed][0], extracted(seed, count, 1)]) for seed in seeds]
+    return table_of(rows)
 
 
 def aligned(seeds, steps, runs):
@@ -284,21 +281,20 @@ def aligned(seeds, steps, runs):
         sides = verdicts(seed, 0.1, rules, 500)
         swap = np.random.default_rng(seed).random((len(sides[0]), 1)) < 0.5 * shuffled
         each = alignment(np.where(swap, *sides[::-1]), np.where(swap, *sides))
-        yes = sum(verdicts(seed, 0.1, rules, 20, draw)[0] for draw in range(20))
+        yes = sum(verdicts(seed, 0.1, rules, 20, draw)[0].astype(int) for draw in range(20))
         return {"alignment": np.nanmean(each), "lowest": np.nanmin(each), "highest": np.nanmax(each),
                 "satisfied": np.mean(sides), "determinism": determinism(yes, 20 - yes).mean()}
-    sets = {seed: extracted(seed, at_most=6) for seed in seeds}
-    return table_of({
-        "extracted": [row(seed, sets[seed]) for seed in seeds],
-        "labels shuffled": [row(seed, sets[seed], True) for seed in seeds],
-        "from justifications": [row(seed, extracted(seed, at_most=6, source="text")) for seed in seeds],
-        "dimensions": [row(seed, DIMENSIONS) for seed in seeds]})
+    sets = {"extracted": lambda seed: extracted(seed, at_most=6), "dimensions": lambda seed: DIMENSIONS,
+            "from justifications": lambda seed: extracted(seed, at_most=6, source="text")}
+    rows = {name: [row(seed, rules(seed)) for seed in seeds] for name, rules in sets.items()}
+    return table_of(rows | {"labels shuffled": [row(seed, extracted(seed, at_most=6), True) for seed in seeds]})
 
 
 def counted(seeds, steps, runs):
     table = trained("2 rules", "rules", "20 rules")(seeds, steps, runs)
-    for arm, count in (("2 rules", 2), ("rules", 6), ("20 rules", 20)):
-        shares = [margins(*verdicts(seed, 0.1, extracted(seed, at_most=20)[:count], 500)) for seed in seeds]
+    for arm in table:
+        rules = [(USUAL | ARMS[arm])["rules"](extracted(seed, at_most=20)) for seed in seeds]
+        shares = [margins(*verdicts(seed, 0.1, each, 500)) for seed, each in zip(seeds, rules)]
         table[arm] |= dict(zip(("> 0", "= 0", "< 0"), np.array(shares).T))
     return table
 
@@ -315,11 +311,10 @@ def falls(arm):
 EXPERIMENTS = {
     "hacking": ("GRPO on the reward model alone is hacked, with the rules it is not (5.4).", trained(
         "reward model", "rules", "idle rules", "no rule on the result", "length penalty"), {
-        "reward model alone: accuracy rises by 10 points":
+        "reward model: accuracy rises by 10 points":
             lambda x: x("reward model", "right@best") > x("reward model", "right@0") + 0.1,
         "then falls to half of its best": falls("reward model"),
-        "while the reward model pays more":
-            lambda x: x("reward model", "paid") > x("reward model", "paid@best"),
+        "while more is paid": lambda x: x("reward model", "paid") > x("reward model", "paid@best"),
         "rules: accuracy ends within 5 points of its best":
             lambda x: x("rules", "right") > x("rules", "right@best") - 0.05,
         "control: with idle rules it falls": falls("idle rules"),
@@ -332,9 +327,8 @@ EXPERIMENTS = {
         "total scores correlate above 0.95": lambda x: x("5 runs, error 0", "correlation") > 0.95}),
     "alignment": ("Extracted rules align better than hand-written ones and than chance.", aligned, {
         "than the dimensions": lambda x: x("extracted", "alignment") > x("dimensions", "alignment"),
-        "than with shuffled labels":
-            lambda x: x("extracted", "alignment") > x("labels shuffled", "alignment") + 0.05,
-        "than rules from justifications (means)": less("from justifications", "extracted", "alignment")}),
+        "than shuffled labels": lambda x: x("extracted", "alignment") > x("labels shuffled", "alignment") + 0.05,
+        "than rules from justifications": less("from justifications", "extracted", "alignment")}),
     "count": ("Too few rules and too many are worse (Tables 5 and 7).", counted, {
         "2 rules: less gold": less("2 rules", "rules", "gold"),
         "20 rules: less gold": less("20 rules", "rules", "gold"),
@@ -346,19 +340,19 @@ EXPERIMENTS = {
         "no conciseness: 3 tokens longer": less("rules", "no conciseness", "length", 3),
         "no scale: less gold": less("no scale", "rules", "gold"),
         "no scale: 5 points less accurate": less("no scale", "rules", "right", 0.05)}),
-    "baselines": ("One rule, or four hand-written ones, do less than the extracted ones (Tables 1, 3).", trained(
+    "baselines": ("One rule, or four hand-written ones, do less (Tables 1 and 3).", trained(
         "rules", "rules alone", "concise rule", "dimensions", "length penalty"), {
         f"{arm}: 5 points less accurate": less(arm, "rules", "right", 0.05)
         for arm in ("concise rule", "dimensions", "length penalty")}),
     "noise": ("At which error rate of the judge do rules stop to help? (ours)", trained(
         "reward model", "rules", "error 0.3", "error 0.4", "error 0.5"), {
-        **{f"{arm}: 10 points more accurate than the reward model alone": less("reward model", arm, "right", 0.1)
+        **{f"{arm}: 10 points above the reward model": less("reward model", arm, "right", 0.1)
            for arm in ("rules", "error 0.3", "error 0.4")},
         "control: not so with a coin": lambda x: not less("reward model", "error 0.5", "right", 0.1)(x)})}
 
 
 def report(name, seeds=(0, 1, 2), steps=50, runs="runs/autorule"):
-    """Train what is missing; print the claim, the table, the checks and the verdict -> {sentence: does it hold?}."""
+    """Train what is missing; print claim, table, checks and verdict -> {check: does it hold in each seed?}."""
     claim, measure, checks = EXPERIMENTS[name]
     table = measure(seeds, steps, runs)
     rows = [["", *next(iter(table.values()))]]
@@ -381,11 +375,9 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="+", choices=["all", *EXPERIMENTS])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--runs", default="runs/autorule")
     args = parser.parse_args(argv)
     for name in EXPERIMENTS if "all" in args.names else args.names:
-        report(name, args.seeds, args.steps, args.runs)
+        report(name, args.seeds)
 
 
 if __name__ == "__main__":
