@@ -227,20 +227,19 @@ def hash_of(*paths):
     return whole.hexdigest()[:12]
 
 
-def read_rows(path):
-    """The objects of a .jsonl file; a last line that a killed process left unfinished is passed over."""
+def read_rows(path, needed=()):
+    """The objects of a .jsonl file, with the keys that are needed in each; a last line that a killed process left
+    unfinished is passed over."""
+    rows, number, lines = [], 0, []
     try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")          # splitlines would split at U+2028 too
-    except (OSError, UnicodeDecodeError) as error:
-        raise verifiers.DataError(f"{path}: cannot be read ({error})") from error
-    rows = []
-    for number, line in enumerate(lines, 1):
-        try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")         # splitlines would split at U+2028 too
+        for number, line in enumerate(lines, 1):
             rows += [json.loads(line)] if line.strip() else []
-        except json.JSONDecodeError as error:
-            if number < len(lines):
-                raise verifiers.DataError(f"{path}, line {number}: not valid JSON ({error.msg}); is the file damaged? "
-                                          "Take the line out, or start with another file") from None
+            if rows and not (isinstance(rows[-1], dict) and rows[-1].keys() >= {*needed}):
+                raise ValueError(f"an object with {', '.join(needed) or 'names'} should stand there")
+    except (OSError, ValueError) as error:
+        if number == 0 or number < len(lines):
+            raise verifiers.DataError(f"{path}, line {number}: cannot be read ({error}); is the file damaged?") from None
     return rows
 
 

@@ -386,7 +386,7 @@ def microbatches(lengths, keep, max_tokens, rank=0, world=1):
         count = max(1, min(max_tokens // int(lengths[order[0]]), -(-int(keep.sum()) // world)))
         batches.append((order[:count], 1.0))
         order = order[count:]
-    batches += [(batches[-1][0][-1:], 0.0)] * (-len(batches) % world)
+    batches += [(rows[-1:], 0.0) for rows, _ in batches[-1:]] * (-len(batches) % world)
     return batches[rank::world]
 
 

@@ -2,13 +2,12 @@
 
     python train.py --steps 100                     on a laptop: a tiny model learns to work sums out;
                                                     with a CUDA GPU: Qwen3-0.6B-Base on MATH
-    python train.py --model Qwen/Qwen3-1.7B-Base --task gsm8k --name gsm8k-1.7b
     python train.py --task mine.jsonl --reward mine.py:terse
     python train.py --resume                        go on with the newest run where it stopped
     torchrun --nproc-per-node 8 train.py --fsdp     the same on 8 GPUs, each with an eighth of the model
 
-What you will learn here: how the five steps of rlvr.py become a training run. The loop is section 6, one function
-from pick to step; the rest can be skipped at first. Left out: tensor and pipeline parallelism, another sampling engine.
+The loop is section 6, one function from pick to step; the rest can be skipped on a first reading. Left out: tensor and
+pipeline parallelism, an inference engine of its own.
 """
 
 import argparse
@@ -52,15 +51,14 @@ from rlvr import Rollouts, decode, group_advantages, policy_loss, update_gradien
 
 TINY = str(Path(__file__).resolve().parent / "notebooks" / "tiny")
 
-# What is not given depends on the model: a tiny one (a file of less than 16 MB) by its task, else "text".
+# Defaults of a tiny model (a file of less than 16 MB) by its task; of all others: "text".
 PRESETS = {
     "arithmetic": dict(prompts_per_step=8, num_samples=16, max_new_tokens=80, lr=4e-4, micro_batch_tokens=2048,
                        eval_every=25, eval_problems=500, save_every=50),
     "one-digit": dict(prompts_per_step=64, num_samples=16, max_new_tokens=4, lr=5e-4, micro_batch_tokens=16384,
                       eval_every=50, eval_problems=100, save_every=200),
     "text": dict(prompts_per_step=8, num_samples=8, max_new_tokens=512, lr=3e-6, micro_batch_tokens=4096,
-                 eval_every=50, eval_problems=500, save_every=50),
-}
+                 eval_every=50, eval_problems=500, save_every=50)}
 
 
 @dataclass
@@ -134,23 +132,25 @@ def parse_args(argv=None):
     for name, value in PRESETS[flags.task if small and flags.task in PRESETS else "text"].items():
         setattr(flags, name, value if getattr(flags, name) is None else getattr(flags, name))
     for name, least in LEAST.items():
-        value = getattr(flags, name)
-        if value is not None and not least <= value < math.inf:
+        if (value := getattr(flags, name)) is not None and not least <= value < math.inf:
             parser.error(f"--{name.replace('_', '-')} is {value}: it must be a number from {least} on")
-    if not 0 <= flags.clip[0] < 1 or not 0 <= flags.clip[1] < math.inf:
-        parser.error("--clip: LOW is from 0 to below 1, HIGH is 0 or more")
-    if flags.fsdp and ("RANK" not in os.environ or flags.compile):
-        parser.error("--fsdp needs torchrun --nproc-per-node 8 train.py --fsdp .., and no --compile")
-    if flags.prompts_per_step < (world := int(os.environ.get("WORLD_SIZE", 1))):
-        parser.error(f"{world} processes share out the problems of a step: --prompts-per-step must be at least {world}")
+    world = int(os.environ.get("WORLD_SIZE", 1))
+    for fine, message in (
+            (0 <= flags.clip[0] < 1 and 0 <= flags.clip[1] < math.inf, "--clip: LOW is from 0 to below 1, HIGH 0 or more"),
+            (not flags.fsdp or "RANK" in os.environ, "--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp .."),
+            (not (flags.fsdp and flags.compile), "--compile and --fsdp do not go together yet"),
+            (world <= flags.prompts_per_step, f"--prompts-per-step: {world} processes share out the problems of a step")):
+        if not fine:
+            parser.error(message)
     return flags
 
 
 def saved_flags(parser, given):
     """The flags of the run to resume."""
-    found = sorted(Path(given.get("runs", "runs")).glob(f"{given.get('name', '*')}/config.json"), key=os.path.getmtime)
+    runs = given.get("runs", "runs")
+    found = sorted(Path(runs).glob(f"{given.get('name', '*')}/config.json"), key=os.path.getmtime)
     if not found:
-        parser.error(f"--resume: there is no run {given.get('name', '')} to go on with in {given.get('runs', 'runs')}")
+        parser.error(f"--resume: there is no run {given.get('name', '')} to go on with in {runs}")
     if refused := given.keys() - ANEW:
         parser.error(f"--resume goes on with the run's own flags: leave out --{', --'.join(sorted(refused))}")
     try:
@@ -158,11 +158,11 @@ def saved_flags(parser, given):
         flags = {field.name: flags[field.name] for field in fields(Flags)}
     except (ValueError, KeyError, TypeError) as error:
         parser.error(f"{found[-1]} is damaged or of another version ({error!r}): this run cannot go on")
-    done = max((row["step"] for row in read_metrics(run)), default=0)
-    if given.get("steps", flags["steps"]) < done:
-        parser.error(f"{run} has already made {done} steps: give --steps a larger number")
+    done = read_metrics(run)[-1:] or [{"step": 0}]
+    if given.get("steps", flags["steps"]) < done[0]["step"]:
+        parser.error(f"{run} has already made {done[0]['step']} steps: give --steps a larger number")
     here = {name: located(run, flags[name]) for name in PATHS}
-    return {**flags, **here, "runs": str(run.parent), "name": run.name, "fsdp": False, "device": None}
+    return {**flags, **here, "runs": runs, "name": run.name, "fsdp": False, "device": None}
 
 
 # ---- 2. Optimiser ----------------------------------------------------------------------------------
@@ -188,25 +188,18 @@ class Optimizer:
             self.state |= {f"{kind} {name}": tensor.detach() for kind, tensor in {"weight": weight, **moments}.items()}
 
     @torch.no_grad()
-    def step(self, lr):
-        self.updates += 1
-        self.adam.param_groups[0]["lr"] = lr
+    def step(self, lr=None):
+        """Step with the gradient, and forget it; without lr only forget it. Round the weights into the model."""
+        if lr is not None:
+            self.updates += 1
+            self.adam.param_groups[0]["lr"] = lr
+            for param, weight in zip(self.params, self.weights):
+                weight.grad = param.grad
+            self.adam.step()
         for param, weight in zip(self.params, self.weights):
-            weight.grad = param.grad
-        self.adam.step()
-        self.round()
-
-    def round(self):
-        """Round the weights into the model, and forget the gradients."""
-        for param, weight in zip(self.params, self.weights):
+            param.grad = weight.grad = None
             if weight is not param:
                 param.data.copy_(weight)
-            param.grad = weight.grad = None
-
-
-def learning_rate(step, flags):
-    """5 steps of linear warm-up to --lr, on a cosine that goes down to a tenth of it at the last step."""
-    return flags.lr * min(1.0, step / 5) * (0.55 + 0.45 * math.cos(math.pi * min(1.0, step / flags.steps)))
 
 
 # ---- 3. Checkpoints --------------------------------------------------------------------------------
@@ -244,33 +237,29 @@ def save_checkpoint(run, step, optimizer, memory, flags):
 
 
 def load_checkpoint(run, optimizer):
-    """Restore the newest checkpoint that is whole -> (its step, memory); (0, {}) if there is none."""
+    """Restore the newest checkpoint that is whole -> (its step, memory); (0, {}) if there is none. Its files hold the
+    processes' parts of each tensor, one after the other along the first dimension."""
     for path in sorted(run.glob("checkpoints/step_*"), reverse=True):
         try:
             progress = json.loads((path / "progress.json").read_text())
             if changed := [name for name, digest in progress["parts"].items() if hash_of(path / name) != digest]:
                 raise ValueError(f"{changed[0]} is not what was written")
-            read_parts([path / name for name in progress["parts"]], optimizer.state)
+            with contextlib.ExitStack() as stack:
+                files = [stack.enter_context(safe_open(path / name, "pt")) for name in sorted(progress["parts"])]
+                for name, tensor in optimizer.state.items():
+                    whole = torch.cat([file.get_tensor(name) for file in files])
+                    if isinstance(tensor, DTensor):
+                        whole = distribute_tensor(whole, tensor.device_mesh, tensor.placements, src_data_rank=None)
+                    own_part(tensor).copy_(own_part(whole))
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
             print(f"{path} cannot be used ({type(error).__name__}: {str(error)[:150]}); trying the one before")
             continue
         optimizer.updates = progress["updates"]
         for state in optimizer.adam.state.values():
             state["step"].fill_(optimizer.updates)
-        optimizer.round()
+        optimizer.step()                                # without a rate: rounds the weights into the model
         return progress["step"], progress["memory"]
     return 0, {}
-
-
-def read_parts(paths, state):
-    """Fill the tensors of `state`. The files hold parts of them, one after the other along the first dimension."""
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(safe_open(path, framework="pt")) for path in sorted(paths)]
-        for name, tensor in state.items():
-            whole, own = torch.cat([file.get_tensor(name) for file in files]), own_part(tensor)
-            rank, world = processes() if isinstance(tensor, DTensor) else (0, 1)
-            start = min(len(whole), rank * -(-len(whole) // world))          # as FSDP2 divides, by torch.chunk
-            own.copy_(whole[start:start + len(own)])
 
 
 def own_part(tensor):
@@ -297,31 +286,27 @@ COLUMNS = [("step", "step", 5, "d"), ("reward", "reward", 6, ".3f"), ("acc", "ac
            ("greedy", "eval_accuracy", 6, ".3f"), ("sampled", "eval_sampled_accuracy", 7, ".3f")]
 
 
-def print_row(row):
-    """The header above row 0; then every fifth step, or all of them in a wide terminal."""
-    if row["step"] == 0:
+def print_row(row, above=False):
+    """Every fifth step, or all of them in a wide terminal; `above`: the titles first."""
+    if above:
         tqdm.write(" ".join(f"{title:>{width}}" for title, _, width, _ in COLUMNS))
-    if row["step"] < 2 or row["step"] % 5 == 0 or "eval_accuracy" in row or shutil.get_terminal_size((80, 0))[0] > 120:
+    if above or row["step"] == 1 or row["step"] % 5 == 0 or "eval_accuracy" in row or shutil.get_terminal_size()[0] > 120:
         tqdm.write(" ".join(f"{row[key]:{width}{form}}" if key in row else " " * width
                             for _, key, width, form in COLUMNS))
 
 
 def batch_metrics(rewards, parts, rollouts):
-    """What a batch of completions was worth: rewards (P, G), parts of B rows -> means and shares. A group with unequal
-    rewards is mixed; of the others, which teach nothing, those that are right are solved."""
-    right, mixed = right_answers(parts, len(rewards)).mean(1), rewards.amax(1) > rewards.amin(1)
-    names = sorted({name for part in parts for name in part} - {"accuracy"})
+    """What a batch of completions was worth: rewards (P, G), parts of B rows -> (means and shares, for each problem the
+    share of right completions). A group with unequal rewards is mixed; of the others, which teach nothing, those that
+    are right are solved."""
+    right = torch.tensor([part["accuracy"] * (1 - part["truncated"]) for part in parts]).view(rewards.shape).mean(1)
+    mixed, names = rewards.amax(1) > rewards.amin(1), sorted({name for part in parts for name in part} - {"accuracy"})
     return {"reward": rewards.mean().item(), "accuracy": right.mean().item(),
             "completion_length": rollouts.lengths.float().mean().item(),
             "finished_length": rollouts.lengths[rollouts.finished].float().mean().nan_to_num().item(),
             **{name: statistics.fmean(part.get(name, 0.0) for part in parts) for name in names},
             "mixed": mixed.float().mean().item(), "solved": (~mixed & (right > 0.5)).float().mean().item(),
-            "hopeless": (~mixed & (right <= 0.5)).float().mean().item()}
-
-
-def right_answers(parts, groups):
-    """Parts of B rows -> (groups, B / groups): accuracy where the completion was not cut off."""
-    return torch.tensor([part["accuracy"] * (1 - part["truncated"]) for part in parts]).view(groups, -1)
+            "hopeless": (~mixed & (right <= 0.5)).float().mean().item()}, right.tolist()
 
 
 def write_samples(run, step, problems, texts, rewards, advantages, rollouts, parts):
@@ -338,40 +323,19 @@ def write_samples(run, step, problems, texts, rewards, advantages, rollouts, par
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def canary(rows):
-    """Has what is rewarded come apart from what is wanted? -> a warning or None; rows: the log so far. If the mean
-    training reward since the last evaluation is no lower than before the best one, but the held-out accuracy is, with
-    intervals that do not touch, something else is paid for ("Reward design for reasoning", the alarm against hacks)."""
-    points, rewards = [], []
-    for row in rows:
-        rewards.append(row["reward"])
-        if "eval_accuracy" in row:
-            points.append((statistics.fmean(rewards), row))
-            rewards = []
-    (now, last), (then, best) = points[-1], max(points, key=lambda point: point[1]["eval_sampled_accuracy"])
-    if now >= then and last["eval_sampled_high"] < best["eval_sampled_low"]:
-        return (f"warning: the training reward went from {then:.3f} (step {best['step']}) to {now:.3f}, but held-out "
-                f"accuracy from {best['eval_sampled_accuracy']:.3f} to {last['eval_sampled_accuracy']:.3f}: look for a "
-                "hack in samples/")
-
-
 def read_metrics(run):
-    """The rows of metrics.jsonl; a line that a killed process left unfinished is passed over."""
+    """The rows of metrics.jsonl so far."""
     path = run / "metrics.jsonl"
-    rows = read_rows(path) if path.exists() else []
-    if not all(isinstance(row, dict) and {"step", "reward"} <= row.keys() for row in rows):
-        raise verifiers.DataError(f"{path} holds a line that is no row of a run: is the file damaged?")
-    return rows
+    return read_rows(path, ("step", "reward")) if path.exists() else []
 
 
-def cut_logs(run, step, log):
+def cut_logs(run, log):
     """Forget what was logged after the checkpoint that is resumed; without one, everything."""
-    partial = run / "metrics.partial"
-    partial.unlink(missing_ok=True)
-    append_rows(partial, log)
-    partial.replace(run / "metrics.jsonl")
-    for path in (run / "samples").glob("*.gz"):
-        if path.name > f"step_{step:06d}.jsonl.gz":
+    (run / "metrics.partial").unlink(missing_ok=True)
+    append_rows(run / "metrics.partial", log)
+    (run / "metrics.partial").replace(run / "metrics.jsonl")
+    for path in (run / "samples").glob("step_*.jsonl.gz"):
+        if int(path.name[5:11]) > (log[-1]["step"] if log else 0):
             path.unlink()
 
 
@@ -384,11 +348,9 @@ class PreflightError(Exception):
 
 
 def preflight(model, tokenizer, task, flags, optimizer):
-    """Sample a batch, show what it earns, and run the largest possible micro-batch.
-
-    Raises PreflightError if memory will not do, if the verifier fails, and, if 64 completions or more say so (fewer
-    prove little: then it warns), when nearly all is cut off or no group has unequal rewards.
-    """
+    """Sample a batch, show what it earns, run the largest possible micro-batch. Raises PreflightError if memory will
+    not do, if the verifier fails and, if 64 completions say so (fewer prove little: then it warns), if nearly all is cut
+    off or no group has unequal rewards."""
     problems, G = task.train[:flags.prompts_per_step], flags.num_samples
     longest = max(task.train, key=lambda problem: len(problem["problem"]))
     prompt = len(tokenizer.encode_prompt(task.prompt(longest)))
@@ -398,33 +360,30 @@ def preflight(model, tokenizer, task, flags, optimizer):
         rollouts, texts, rewards, parts = shared_roll_out(
             model, tokenizer, task, problems, G, flags.temperature, flags.max_new_tokens, flags.seed,
             rows=[f"preflight {i}" for i in range(len(problems) * G)], label="preflight")
-        ids, ones = torch.zeros(rows, width, dtype=torch.long), torch.ones(rows)
-        largest = Rollouts(*(x.to(model.device) for x in (
-            ids, ones.long() * prompt, ones.long() * flags.max_new_tokens, ones > 0, ids[:, 1:].float())), rows)
-        update_gradients(model, largest, ones[None], flags.temperature, flags.loss_norm, flags.max_new_tokens,
-                         flags.micro_batch_tokens)
-        optimizer.round()                               # forgets the gradients
+        ids, ones = torch.zeros(rows, width, dtype=torch.long), torch.ones(rows, dtype=torch.long)
+        largest = [ids, ones * prompt, ones * flags.max_new_tokens, ones > 0, ids[:, 1:].float()]
+        update_gradients(model, Rollouts(*(x.to(model.device) for x in largest), rows), ones[None].float(),
+                         flags.temperature, flags.loss_norm, flags.max_new_tokens, flags.micro_batch_tokens)
+        optimizer.step()                                # without a rate: forgets the gradient
     except torch.OutOfMemoryError as error:
         raise PreflightError(f"out of memory ({str(error)[:150]}): try less --micro-batch-tokens, --max-new-tokens, "
                              "--num-samples or --prompts-per-step, or a smaller model") from error
-    mixed, right = rewards.amax(1) > rewards.amin(1), right_answers(parts, len(rewards)).mean().item()
-    cut, failed = (statistics.fmean(part[key] for part in parts) for key in ("truncated", "failed"))
-    print(f"preflight: of {len(texts)} completions {right:.0%} are right and {cut:.0%} cut off; rewards differ within "
-          f"{int(mixed.sum())} of {len(rewards)} groups.\nTwo completions of one problem, with reward R and advantage A:")
-    group = int(mixed.float().argmax())
+    means, _ = batch_metrics(rewards, parts, rollouts)
+    print(f"preflight: of {len(texts)} completions {means['accuracy']:.0%} are right, {means['truncated']:.0%} cut off; "
+          f"{means['mixed']:.0%} of the groups have unequal rewards. Two of one group, with reward R and advantage A:")
+    group = int((rewards.amax(1) > rewards.amin(1)).float().argmax())
     for i in (int(rewards[group].argmax()), int(rewards[group].argmin())):
         A = group_advantages(rewards)[group, i]
         print(f"    R {rewards[group, i]:.2f}  A {A:+.2f}  {texts[group * G + i][-200:]!r}")
-    trouble = None
-    if failed > 0.5:
-        trouble = f"the verifier fails on {failed:.0%} of the completions (its errors are in the warnings above)"
-    elif cut >= 0.9:
-        trouble = (f"{cut:.0%} of the completions are cut off at {flags.max_new_tokens} tokens and earn nothing: try "
-                   "more --max-new-tokens, a --stop text, or the --template this model was trained with")
-    elif not mixed.any():
-        trouble = "in every group all rewards are equal, so there is nothing to learn: try " + (
-            "a harder task" if right > 0.5 else "an easier task, more --num-samples or another --template or --prompt")
-    if trouble and (failed == 1 or len(texts) >= 64):
+    trouble = (f"the verifier fails on {means['failed']:.0%} of the completions, see the warnings above"
+               if means["failed"] > 0.5 else
+               f"nearly all completions are cut off at {flags.max_new_tokens} tokens and earn nothing: try more "
+               "--max-new-tokens, a --stop text, or the --template that the model was trained with"
+               if means["truncated"] >= 0.9 else
+               "in every group all rewards are equal, so there is nothing to learn: try "
+               f"{'a harder' if means['accuracy'] > 0.5 else 'an easier'} task, more --num-samples, another --template"
+               if means["mixed"] == 0 else None)
+    if trouble and (means["failed"] == 1 or len(texts) >= 64):
         raise PreflightError(trouble)
     if trouble:
         print(f"preflight: warning: {trouble} ({len(texts)} completions prove little, so the run goes on)")
@@ -435,13 +394,9 @@ def preflight(model, tokenizer, task, flags, optimizer):
 def every_problem(problems, step, memory, flags):
     """Which problems a step sees: a walk through a new random order of them in every epoch -> their indices."""
     P, N = flags.prompts_per_step, len(problems)
-    places = (divmod(i, N) for i in range((step - 1) * P, step * P))
-    return [epoch_order(N, epoch, flags.seed)[place] for epoch, place in places]
-
-
-@functools.lru_cache(maxsize=4)
-def epoch_order(n, epoch, seed):
-    return random.Random(f"order {seed} {epoch}").sample(range(n), n)
+    places = [divmod(i, N) for i in range((step - 1) * P, step * P)]               # (epoch, place in its order)
+    orders = {epoch: random.Random(f"order {flags.seed} {epoch}").sample(range(N), N) for epoch, _ in places}
+    return [orders[epoch][place] for epoch, place in places]
 
 
 # What --advantage, --loss and --pick may name. A function of your own has the same signature.
@@ -450,16 +405,15 @@ LOSSES = {"ppo": policy_loss}
 PICKERS = {"all": every_problem}
 
 
-def train_rlvr(model, tokenizer, task, flags, optimizer, memory, run, log, stop_asked, reference=None):
+def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run, log, reference=None):
     """The training loop: from the last step of `log`, the rows so far, to flags.steps. Trains the model in place.
 
-    memory: {"visits": {index: mean accuracies of a problem's last 3 visits}} and what a picker keeps there.
-    stop_asked: a list; once it is not empty, the step is finished and saved and KeyboardInterrupt(step) raised.
-    Raises NonFinite before a loss or gradient that is no number can reach the weights, Drifted for --kl-cap.
+    functions: of --pick, --advantage and --loss. memory: {"visits": {index: mean accuracies of a problem's last 3
+    visits}} and what a picker keeps there. Raises Stopped after Ctrl-C (the step is finished and saved), for --kl-cap
+    and before a loss or gradient that is no number can reach the weights.
     """
-    pick = verifiers.find(flags.pick, PICKERS, "--pick")
-    advantage_of = verifiers.find(flags.advantage, ADVANTAGES, "--advantage")
-    loss = verifiers.find(flags.loss, LOSSES, "--loss")
+    pick, advantage_of, loss = functions
+    sample_and_judge = shared_roll_out if dist.is_initialized() else roll_out
     decoding = torch.compile(decode, dynamic=True) if flags.compile else decode
     G, (rank, world), visits = flags.num_samples, processes(), memory.setdefault("visits", {})
 
@@ -468,7 +422,7 @@ def train_rlvr(model, tokenizer, task, flags, optimizer, memory, run, log, stop_
         began = time.perf_counter()
         indices = pick(task.train, step, memory, flags)
         problems = [{**task.train[i], "step": step} for i in indices]
-        rollouts, texts, rewards, parts = shared_roll_out(
+        rollouts, texts, rewards, parts = sample_and_judge(
             model, tokenizer, task, problems, G, flags.temperature, flags.max_new_tokens, flags.seed,
             rows=[f"{step} {i}" for i in range(len(problems) * G)], label=f"step {step}", step=decoding)
         sampled = time.perf_counter()
@@ -476,8 +430,10 @@ def train_rlvr(model, tokenizer, task, flags, optimizer, memory, run, log, stop_
         # How much better than its group each of them is.
         advantages = advantage_of(rewards, rollouts=rollouts, parts=parts, flags=flags)          # (P, G)
 
-        # One update, or several on the same completions: then the first one's log-probs are pi_old.
-        old_logp, lr, updates = None, learning_rate(step, flags), []
+        # One update, or several on the same completions: then the first one's log-probs are pi_old. The rate rises
+        # for 5 steps, on a cosine that goes down to a tenth at the last.
+        lr = flags.lr * min(1.0, step / 5) * (0.55 + 0.45 * math.cos(math.pi * step / flags.steps))
+        old_logp, updates = None, []
         for _ in range(flags.updates_per_batch):
             stats, logp = update_gradients(
                 model, rollouts, advantages, flags.temperature, flags.loss_norm, flags.max_new_tokens,
@@ -486,18 +442,21 @@ def train_rlvr(model, tokenizer, task, flags, optimizer, memory, run, log, stop_
             signal_there = stats["trained"] > 0 or flags.kl_coef > 0
             stats["grad_norm"] = clip_gradients(model) if signal_there else 0.0
             if not math.isfinite(stats["loss"] + stats["grad_norm"]):
-                raise NonFinite(step, stats["loss"], stats["grad_norm"], rollouts, advantages)
+                save_checkpoint(run, step - 1, optimizer, memory, flags)        # the last good weights
+                torch.save({"rollouts": vars(rollouts), "advantages": advantages}, run / f"bad_batch_{rank}.pt")
+                raise Stopped(f"error: step {step} has loss {stats['loss']} and gradient norm {stats['grad_norm']}. The "
+                              f"batch is in {run}, the weights before it in its checkpoints. Try a lower --lr")
             if signal_there:                    # subtle: else Adam's momentum would move the weights all the same
                 optimizer.step(lr)
             updates.append(stats)
         updated = time.perf_counter()
 
         # What was seen of the problems; the log; from time to time held-out problems, and a checkpoint.
-        for index, right in zip(indices, right_answers(parts, len(problems)).mean(1).tolist()):
-            visits[str(index)] = [*visits.get(str(index), []), right][-3:]
-        row = {"step": step, **batch_metrics(rewards, parts, rollouts), **updates[0], "lr": lr,
-               "clipped": statistics.fmean(stats["clipped"] for stats in updates),
-               "sample_seconds": sampled - began, "update_seconds": updated - sampled,
+        means, right = batch_metrics(rewards, parts, rollouts)
+        for index, share in zip(map(str, indices), right):
+            visits[index] = [*visits.get(index, []), share][-3:]
+        row = {"step": step, **means, **updates[0], "clipped": statistics.fmean(stats["clipped"] for stats in updates),
+               "lr": lr, "sample_seconds": sampled - began, "update_seconds": updated - sampled,
                "tokens_per_second": rollouts.lengths.sum().item() / (sampled - began)}
         if step % flags.eval_every == 0 or step == flags.steps:
             row |= evaluate_both(model, tokenizer, task, flags, decoding)
@@ -505,25 +464,41 @@ def train_rlvr(model, tokenizer, task, flags, optimizer, memory, run, log, stop_
             if row["eval_sampled_accuracy"] > best:             # the last model is not always the best
                 export(model, tokenizer, run / "best", flags)
             row["eval_seconds"] = time.perf_counter() - updated
-            if warning := canary([*log, row]):
-                tqdm.write(warning)
         row["seconds"] = time.perf_counter() - began
         log.append(row)
         print_row(row)
         if rank == 0:
             append_rows(run / "metrics.jsonl", [row])
             write_samples(run, step, problems, texts, rewards, advantages, rollouts, parts)
-        stopping = any(gather(stop_asked[:1]))
-        if step % flags.save_every == 0 or step == flags.steps or stopping:
+        stopping, drifted = any(gather(STOP_ASKED[:1])), drift(row) > (flags.kl_cap or math.inf)
+        if step % flags.save_every == 0 or step == flags.steps or stopping or drifted:
             save_checkpoint(run, step, optimizer, memory, flags)
-        check_drift(row, flags)
+        if drifted:
+            raise Stopped(f"stopped after step {step}: the KL from the start is {drift(row):.1f} nats a completion, above "
+                          f"--kl-cap {flags.kl_cap}. The weights are in {run}/checkpoints")
         if stopping:
-            raise KeyboardInterrupt(step)
+            raise Stopped(f"stopped; step {step} is saved. {how_to_go_on(flags)}")
 
 
-def check_drift(row, flags):
-    if flags.kl_cap and row.get("kl", 0.0) * row["completion_length"] > flags.kl_cap:
-        raise Drifted(row["step"], row["kl"] * row["completion_length"])
+STOP_ASKED = []             # when Ctrl-C was pressed in this run
+
+
+def on_signal(number, frame):
+    """Ctrl-C or SIGTERM asks for a stop after the running step; a second one stops at once. subtle: torchrun and
+    `timeout` send theirs twice in a moment; that is one wish."""
+    if STOP_ASKED and time.monotonic() - STOP_ASKED[0] > 1:
+        raise KeyboardInterrupt
+    STOP_ASKED.append(time.monotonic())
+    tqdm.write("stopping after this step; press Ctrl-C again to stop at once")
+
+
+class Stopped(Exception):
+    """The run ends before its last step: the message says why, what is saved and how to go on."""
+
+
+def drift(row):
+    """The KL from the start, in nats a completion, if it was measured."""
+    return row.get("kl", 0.0) * row["completion_length"]
 
 
 def evaluate_both(model, tokenizer, task, flags, step=decode):
@@ -535,33 +510,6 @@ def evaluate_both(model, tokenizer, task, flags, step=decode):
                               step=step, roll_out=shared_roll_out)
         columns |= {prefix + key: value for key, value in summary.items()}
     return columns
-
-
-class Drifted(Exception):
-    """The policy is further from its start than --kl-cap allows: (step, KL in nats per completion)."""
-
-
-class NonFinite(Exception):
-    """The loss or the gradient of a step is no number: (step, loss, grad_norm, rollouts, advantages)."""
-
-
-@contextlib.contextmanager
-def stop_signals():
-    """Ctrl-C (or SIGTERM) asks for a stop after the running step -> a list with the times at which it was asked; a
-    second one stops at once. subtle: torchrun and `timeout` send theirs twice in a moment; that is one wish."""
-    asked = []
-
-    def on_signal(number, frame):
-        if asked and time.monotonic() - asked[0] > 1:
-            raise KeyboardInterrupt
-        asked.append(time.monotonic())
-        tqdm.write("stopping after this step; press Ctrl-C again to stop at once")
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 # ---- 7. Many GPUs (skip it when you have one) ------------------------------------------------------
@@ -613,7 +561,7 @@ def add_up(tensor):
 def clip_gradients(model):
     """Clip the gradient to norm 1 -> its norm before. Replicas first sum theirs; shards were summed on the way back."""
     for param in model.parameters():
-        if param.grad is not None and not isinstance(param.grad, DTensor):
+        if dist.is_initialized() and param.grad is not None and not isinstance(param.grad, DTensor):
             add_up(param.grad)
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
@@ -680,26 +628,13 @@ def export(model, tokenizer, directory, flags):
 
 # ---- 8. Start and end ------------------------------------------------------------------------------
 
-def make_folder(flags):
-    """The run's folder: made here and now, so that nobody else has it, or found -> its name."""
-    task = Path(flags.task.partition(".py:")[0]).stem
-    name = flags.name or f"{task}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    if not flags.resume:
-        try:
-            Path(flags.runs, name).mkdir(parents=True)
-        except FileExistsError:
-            raise ModelError(f"{Path(flags.runs, name)} exists: go on with it by --resume, or choose another --name") from None
-    return name
-
-
 def load_all(flags):
-    """Load what the flags name -> (model, tokenizer, task)."""
+    """Load what the flags name -> (model, tokenizer, task, functions of --pick, --advantage, --loss)."""
     task = verifiers.get_task(flags.task, flags.prompt, flags.stop or ())
     if flags.reward:
         use_reward(task, flags.reward)
-    for spec, known, flag in ((flags.pick, PICKERS, "--pick"), (flags.advantage, ADVANTAGES, "--advantage"),
-                              (flags.loss, LOSSES, "--loss")):
-        verifiers.find(spec, known, flag)               # now, before the model is loaded
+    functions = [verifiers.find(getattr(flags, name), known, f"--{name}")
+                 for name, known in (("pick", PICKERS), ("advantage", ADVANTAGES), ("loss", LOSSES))]
     if flags.train_problems:
         task.train = random.Random(f"train {flags.seed}").sample(task.train, len(task.train))[:flags.train_problems]
     model, tokenizer = load_model(flags)
@@ -712,27 +647,38 @@ def load_all(flags):
         fit = [problem for problem in problems if len(task.prompt(problem).encode()) < room - 20     # bytes >= tokens
                or len(tokenizer.encode_prompt(task.prompt(problem))) <= room]
         if len(fit) < len(problems):
-            print(f"{len(problems) - len(fit)} of {len(problems)} problems to {split} on are left out: with --max-new-tokens "
-                  f"{flags.max_new_tokens} they are longer than the model's {room + flags.max_new_tokens} positions")
+            print(f"{len(problems) - len(fit)} of {len(problems)} problems to {split} on are left out: they and "
+                  f"--max-new-tokens are more than the model's {model.config.max_position_embeddings} positions")
+        if not fit:
+            raise verifiers.DataError(f"--task {flags.task} has no problem to {split} on")
         setattr(task, split, fit)
-    if not task.train or not task.test:
-        raise verifiers.DataError(f"--task {flags.task} has no problem to {'test' if task.train else 'train'} on")
-    return model, tokenizer, task
+    return model, tokenizer, task, functions
 
 
 def load_model(flags):
     """The model that the run starts from -> (model, tokenizer)."""
     dtype = pick_device(flags.device)[1]
-    if flags.fsdp:
-        return load(flags.model, flags.device, torch.float32, flags.template,
-                    shard=lambda model: shard(model, flags.device, dtype))
-    return load(flags.model, flags.device, dtype, flags.template)
+    return load(flags.model, flags.device, torch.float32 if flags.fsdp else dtype, flags.template,
+                shard=functools.partial(shard, device=flags.device, dtype=dtype) if flags.fsdp else None)
+
+
+def make_folder(flags):
+    """The run's folder: made here and now, so that nobody else has it, or found -> its name."""
+    name = flags.name or f"{Path(flags.task.partition('.py:')[0]).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    for name in [name] if flags.name else [name, *(f"{name}-{number}" for number in range(2, 99))]:
+        with contextlib.suppress(FileExistsError):
+            Path(flags.runs, name).mkdir(parents=True, exist_ok=flags.resume)
+            return name
+    raise ModelError(f"{Path(flags.runs, name)} exists: go on with it by --resume, or choose another --name")
 
 
 def write_config(flags, run, task, start):
     """config.json: flags, with paths relative to the run; versions and commit of every start; a hash of the problems."""
-    path, data = run / "config.json", json.dumps([task.train, task.test], sort_keys=True).encode()
-    config = json.loads(path.read_text(encoding="utf-8")) if flags.resume else {"starts": []}
+    data = hashlib.sha256(json.dumps([task.train, task.test], sort_keys=True).encode()).hexdigest()
+    config = json.loads((run / "config.json").read_text(encoding="utf-8")) if flags.resume else {"starts": [], "data": data}
+    if config["data"] != data:
+        raise verifiers.DataError(f"--task {flags.task}: its problems have changed since {run} began. Put the old ones "
+                                  "back, or start a new run")
     config["flags"] = {**vars(flags), "resume": False}
     for name in PATHS:
         file, colon, function = (getattr(flags, name) or "").partition(".py:")
@@ -740,41 +686,46 @@ def write_config(flags, run, task, start):
             config["flags"][name] = os.path.relpath(file + colon[:3], run) + colon[3:] + function
     config["versions"] = {"python": sys.version.split()[0], "torch": torch.__version__, "git": git_commit()}
     config["starts"].append({"step": start, "process": os.getpid(), "host": os.uname().nodename, **config["versions"]})
-    if config.setdefault("data", hashlib.sha256(data).hexdigest()) != hashlib.sha256(data).hexdigest():
-        raise verifiers.DataError(f"--task {flags.task}: its problems have changed since {run} began. Put the old ones "
-                                  "back, or start a new run")
-    write_json(path, config)
+    write_json(run / "config.json", config)
+
+
+def how_to_go_on(flags):
+    world = processes()[1]
+    command = "python train.py" if world == 1 else f"torchrun --nproc-per-node {world} train.py" + " --fsdp" * flags.fsdp
+    return f"Go on with: {command} --resume --name {flags.name}" + f" --runs {flags.runs}" * (flags.runs != "runs")
 
 
 def main(argv=None):
     flags, began = parse_args(argv), time.perf_counter()
     join_processes()
-    model, tokenizer, task = load_all(flags)
-    rank = processes()[0]
+    loaded, rank = load_all(flags), processes()[0]
     flags.name = gather([make_folder(flags)] if rank == 0 else [])[0]
     run = Path(flags.runs, flags.name)
-    lock = FileLock(run / "lock")                       # the system takes it back when the process ends
-    try:
-        lock.acquire(timeout=0) if rank == 0 else None
-        log = go(model, tokenizer, task, flags, run, rank)
+    STOP_ASKED.clear()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:                                                # the system takes the lock back when the process ends
+        with FileLock(run / "lock", timeout=0) if rank == 0 else contextlib.nullcontext():
+            log = start_and_train(*loaded, flags, run, rank)
     except Timeout:
         last = json.loads((run / "config.json").read_text())["starts"][-1]
         raise ModelError(f"{run} is in use by process {last['process']} on {last['host']}: stop that one first") from None
+    except Stopped as error:
+        sys.exit(str(error) if rank == 0 else 1)
     finally:
-        lock.release()
+        for number, handler in before.items():
+            signal.signal(number, handler)
     first, *_, last = [row for row in log if "eval_accuracy" in row] * 2
     print(f"held-out accuracy {first['eval_accuracy']:.3f} -> {last['eval_accuracy']:.3f} (greedy, n={last['eval_n']}) in "
           f"{time.perf_counter() - began:.0f} s; model in {run / 'final'}")
 
 
-def go(model, tokenizer, task, flags, run, rank):
+def start_and_train(model, tokenizer, task, functions, flags, run, rank):
     """From the first look at everything to the last step -> the rows of the log."""
+    prompt = tokenizer.decode(tokenizer.encode_prompt(task.prompt(task.train[0])), skip_special_tokens=False)
     print(f"model {flags.model}, {sum(p.numel() for p in model.parameters()):,} parameters, on {flags.device} "
           f"({pick_device(flags.device)[2]})\ntask {task.name}: {len(task.train)} problems to train on, {len(task.test)} "
           f"held out ({task.note})\neach step {flags.prompts_per_step} problems x {flags.num_samples} completions; first "
-          f"prompt ({tokenizer.template}):")
-    prompt = tokenizer.encode_prompt(task.prompt(task.train[0]))
-    print("    " + tokenizer.decode(prompt, skip_special_tokens=False).replace("\n", "\n    "))
+          f"prompt ({tokenizer.template}):\n    " + prompt.replace("\n", "\n    "))
     optimizer, log = Optimizer(model), read_metrics(run)
     start, memory = load_checkpoint(run, optimizer)
     if start == 0 and log and log[-1]["step"] >= flags.save_every:
@@ -791,49 +742,28 @@ def go(model, tokenizer, task, flags, run, rank):
     log = [row for row in log if 0 < start >= row["step"]]
     if rank == 0:
         write_config(flags, run, task, start)
-        cut_logs(run, start, log)
+        cut_logs(run, log)
     if start:
         print(f"going on with {run} after step {start} of {flags.steps}")
     else:
         row = {"step": 0, **evaluate_both(model, tokenizer, task, flags)}
-        log = [{**row, **{name: row[f"eval_sampled_{key}"] for name, key in (
-            ("reward", "reward"), ("accuracy", "accuracy"), ("completion_length", "length"), ("truncated", "truncated"))}}]
-        append_rows(run / "metrics.jsonl", log) if rank == 0 else None
-    print_row({**log[-1], "step": 0} if start else log[0])
-    with stop_signals() as stop_asked:
-        try:
-            check_drift(log[-1], flags)
-            train_rlvr(model, tokenizer, task, flags, optimizer, memory, run, log, stop_asked, reference)
-            export(model, tokenizer, run / "final", flags)
-        except (KeyboardInterrupt, NonFinite, Drifted, RuntimeError, OSError, ModelError) as error:
-            leave(error, flags, run, optimizer, memory)
-    return log
-
-
-def leave(error, flags, run, optimizer, memory):
-    """End a run before its last step: save what can be saved, say what happened and how to go on."""
-    rank, world = processes()
-    again = "python train.py" if world == 1 else f"torchrun --nproc-per-node {world} train.py" + " --fsdp" * flags.fsdp
-    again = f"Go on with: {again} --resume --name {run.name}" + f" --runs {flags.runs}" * (flags.runs != "runs")
-    if isinstance(error, KeyboardInterrupt):
-        message = f"stopped; {'a checkpoint of this step' if error.args else 'the last checkpoint'} is saved. {again}"
-    elif isinstance(error, NonFinite):
-        step, loss, grad_norm, rollouts, advantages = error.args
+        log = [{**row, "reward": row["eval_sampled_reward"], "accuracy": row["eval_sampled_accuracy"],
+                "completion_length": row["eval_sampled_length"], "truncated": row["eval_sampled_truncated"]}]
         if rank == 0:
-            torch.save({"rollouts": vars(rollouts), "advantages": advantages}, run / "bad_batch.pt")
-        save_checkpoint(run, step - 1, optimizer, memory, flags)        # the update was not made: the last good weights
-        message = (f"error: step {step} has loss {loss} and gradient norm {grad_norm}. The batch is in {run}/bad_batch.pt, "
-                   f"the weights before it in {run}/checkpoints. Try a lower --lr")
-    elif isinstance(error, Drifted):
-        step, kl = error.args
-        save_checkpoint(run, step, optimizer, memory, flags)
-        message = (f"stopped after step {step}: the KL from the start is {kl:.1f} nats a completion, above --kl-cap "
-                   f"{flags.kl_cap}. The weights are in {run}/checkpoints")
-    elif isinstance(error, (OSError, ModelError)) or world > 1:
-        message = f"error: {str(error)[:500]}. The last checkpoint is saved. {again}"
-    else:
-        raise error
-    sys.exit(message if rank == 0 or "monitoredBarrier" in message else 1)
+            append_rows(run / "metrics.jsonl", log)
+    print_row(log[-1], above=True)
+    if drift(log[-1]) > (flags.kl_cap or math.inf):
+        raise Stopped(f"{run} has stopped at --kl-cap {flags.kl_cap}, and goes no further")
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, on_signal)
+        train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run, log, reference)
+        export(model, tokenizer, run / "final", flags)
+    except (KeyboardInterrupt, RuntimeError, OSError, ModelError) as error:
+        if isinstance(error, RuntimeError) and not dist.is_initialized():
+            raise
+        raise Stopped(f"error: {str(error)[:500] or 'stopped'}. The last checkpoint is saved. {how_to_go_on(flags)}")
+    return log
 
 
 if __name__ == "__main__":

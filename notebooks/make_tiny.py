@@ -40,7 +40,7 @@ TASKS = {"arithmetic": verifiers.arithmetic, "one-digit": verifiers.one_digit}
 
 
 def tiny_config(vocab_size, eos_token_id):
-    """Qwen3's architecture, small enough to be quick on any CPU: 125,632 parameters with the 43 arithmetic tokens."""
+    """Qwen3's architecture, small enough to be quick on any CPU: 125,632 parameters with the 37 arithmetic tokens."""
     return Config(vocab_size=vocab_size, hidden_size=64, intermediate_size=256, num_hidden_layers=2,
                   num_attention_heads=4, num_key_value_heads=2, head_dim=16, rope_theta=1e4,
                   max_position_embeddings=1024, eos_token_id=eos_token_id)

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
-sys.path.insert(0, str(ROOT / "notebooks"))
+sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 
-from model import Config, Qwen3, symbol_tokenizer  # noqa: E402
+from make_tiny import init_weights, symbol_tokenizer, tiny_config  # noqa: E402
+from model import Qwen3  # noqa: E402
 
 torch.set_num_threads(2)
 
@@ -45,8 +45,8 @@ def tokenizer():
 @pytest.fixture
 def model(tokenizer):
     """A tiny Qwen3 with random weights; token 0 ends a completion."""
-    config = Config.tiny(tokenizer.num_tokens, eos_token_id=0)
-    return Qwen3(config).init_weights(torch.Generator().manual_seed(0))
+    config = tiny_config(tokenizer.num_tokens, eos_token_id=0)
+    return init_weights(Qwen3(config), torch.Generator().manual_seed(0))
 
 
 @pytest.fixture
