@@ -145,9 +145,10 @@ def yes_probabilities(model, tokenizer, texts):
     shared = min(len(os.path.commonprefix(rows)), min(map(len, rows)) - 1)      # each row keeps a token of its own
     rests = [row[shared:] + [0] * (longest - len(row)) for row in rows]
     last = [len(row) - shared - 1 for row in rows]
-    cache = model.new_cache(1, longest)
-    model(torch.tensor([rows[0][:shared]], device=model.device), cache, head=lambda hidden, weight: None)
-    cache.take(torch.zeros(len(rows), dtype=torch.long, device=model.device))   # one row becomes K
+    read, cache = model.new_cache(1, shared), model.new_cache(len(rows), longest)
+    model(torch.tensor([rows[0][:shared]], device=model.device), read, head=lambda hidden, weight: None)
+    cache.put(range(len(rows)), read, [0] * len(rows))                          # one row becomes K
+    cache.used = read.used
     logits = model(torch.tensor(rests, device=model.device), cache,             # (K, 2)
                    head=lambda hidden, weight: F.linear(hidden[range(len(rows)), last], weight[words]))
     return logits.float().softmax(-1)[:, 0].tolist()
@@ -168,7 +169,8 @@ def open_judge(name):
     model, tokenizer = load(name, *pick_device()[:2])
     if tokenizer.encode("Yes")[0] == tokenizer.encode("No")[0]:
         raise DataError(f"{name}: a judge must know the words Yes and No")
-    tokenizer.template = "plain" if tokenizer.template == "plain" else "chat-nothink"
+    if model.config.model_type == "qwen3" and tokenizer.template == "chat":
+        tokenizer.template = "chat-nothink"
     return lambda texts: [p > 0.5 for p in yes_probabilities(model, tokenizer, texts)]
 
 
