@@ -17,6 +17,7 @@ import http.client
 import json
 import math
 import os
+import random
 import re
 import socket
 import sys
@@ -200,6 +201,27 @@ def read_reply(reply):
     return {"text": text, "reasoning": reasoning + "", "tokens_in": tokens_in, "tokens_out": tokens_out}
 
 
+def fields_of(template, prompt):
+    """The values that were formatted into a template, or None if the prompt was not made from it."""
+    pattern = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.*?)", re.escape(template))
+    match = re.fullmatch(pattern, prompt, re.DOTALL)
+    return match and match.groupdict()
+
+
+class Simulated:
+    """A program in place of a model, for laboratory and tests: a subclass has say(prompt, rng) -> (chain of
+    thought, text), and None where it fails. Its chance depends on seed and prompt; words count as tokens."""
+
+    def __init__(self, error=0.0):
+        self.error, self.identity = error, [type(self).__name__, "simulated", error]
+
+    def __call__(self, prompts, keep, seed, deadline):
+        for key, prompt in prompts.items():
+            if said := self.say(prompt, random.Random(f"{seed} {prompt}")):
+                keep(key, {"text": said[1], "reasoning": said[0], "tokens_in": len(prompt.split()),
+                           "tokens_out": len(" ".join(said).split())})
+
+
 class Asked:
     """asked(prompts) -> an answer for each, or None where the backend failed.
 
@@ -246,7 +268,7 @@ class Asked:
         self.left = self.patience if any(answers) else self.left / 2
         with self.lock:
             self.counts.update(new=len(new), known=len(keys) - len(new), failed=answers.count(None))
-            for answer in filter(None, answers):
+            for answer in filter(None, found.values()):
                 self.counts.update(tokens_in=answer["tokens_in"], tokens_out=answer["tokens_out"])
         return answers
 

@@ -5,9 +5,9 @@
 
 No teacher of the paper's size runs on a laptop, so the world is *simulated*: completions and training are
 those of the tiny base, but the user who prefers, the teacher who gives reasons and the judge are programs
-(section 1) with error rates that we chose, and they share a list of concepts. Prompts, parsing, merging,
-judging, reward model and GRPO are real. So this shows what the method does *if* teacher and judge are as
-good as stated, not that a language model is. N responses or pairs, K rules.
+(section 1) with error rates that we chose, who share a list of concepts. Prompts, parsing, merging, reward
+model and GRPO are real. So this shows what the method does *if* teacher and judge are as good as stated,
+not that a language model is. N responses or pairs, K rules.
 """
 
 import argparse
@@ -22,13 +22,15 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import torch
 
 ROOT = Path(__file__).resolve().parent.parent
+TINY = str(ROOT / "notebooks" / "tiny")
 sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 import autorule  # noqa: E402
 import train  # noqa: E402
-from autorule import agreement, alignment, correlation, determinism, margins  # noqa: E402
-from autorule_tools import CONCISE_RULE, DIMENSIONS, Asked, length_penalty  # noqa: E402
+from autorule import agreement, alignment, correlation, margins  # noqa: E402
+from autorule_tools import CONCISE_RULE, DIMENSIONS, Asked, Simulated, fields_of, length_penalty  # noqa: E402
 from model import load  # noqa: E402
 from rlvr import row_uniforms, sample  # noqa: E402
 from verifiers import arithmetic  # noqa: E402
@@ -69,26 +71,6 @@ VAGUE = dict(zip(DIMENSIONS + CONCISE_RULE, [
 def utility(prompt, text):
     """What a response is worth to the user, from 0 to 1: the gold that no reward sees."""
     return sum(weight * check(prompt, text) for check, weight, _ in CONCEPTS.values()) / 8
-
-
-def fields_of(template, prompt):
-    """The values that were formatted into a template, or None if the prompt was not made from it."""
-    pattern = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.*?)", re.escape(template))
-    match = re.fullmatch(pattern, prompt, re.DOTALL)
-    return match and match.groupdict()
-
-
-class Simulated:
-    """A backend (see autorule_tools.py) that answers with `say`; its chance depends on seed and prompt alone."""
-
-    def __init__(self, error):
-        self.error, self.identity = error, [type(self).__name__, "simulated", error]
-
-    def __call__(self, prompts, keep, seed, deadline):
-        for key, prompt in prompts.items():
-            reasoning, text = self.say(prompt, random.Random(f"{seed} {prompt}"))
-            keep(key, {"text": text, "reasoning": reasoning, "tokens_in": len(prompt.split()),
-                       "tokens_out": len(f"{reasoning} {text}".split())})
 
 
 class Teacher(Simulated):
@@ -138,7 +120,8 @@ def judge_of(error, seed=0):
 @functools.cache
 def world():
     """The tiny base and its problems -> (model, tokenizer, task)."""
-    return *load(ROOT / "notebooks" / "tiny"), arithmetic()
+    torch.set_num_threads(1)            # its tensors are so small that threads wait for each other
+    return *load(TINY), arithmetic()
 
 
 @functools.cache
@@ -168,17 +151,17 @@ def extracted(seed, num_pairs=256, run=0, **settings):
 
 # ---- 2. Arms: what is changed of GRPO on the reward model with six extracted rules -----------------
 
-USUAL = {"rules": lambda rules: rules[:6], "alpha": 10.0, "beta": -7.5, "concise": True, "error": 0.1,
-         "learned": True, "penalty": 0.0}
+USUAL = dict(rules=lambda rules: rules[:6], alpha=10.0, beta=-7.5, concise=True, error=0.1, learned=True, penalty=0.0)
 MODEL = {"rules": lambda rules: [], "alpha": 0.0, "beta": 0.0}
 ARMS = {
-    "reward model": MODEL, "length penalty": MODEL | {"penalty": 1.0}, "rules": {}, "rules alone": {"learned": False},
+    "reward model": MODEL, "length penalty": MODEL | {"penalty": 1.0},
+    "rules": {}, "rules alone": {"learned": False},
     "idle rules": {"rules": lambda rules: [f"The digit {digit} occurs." for digit in range(6)]},
     "no rule on the result": {"rules": lambda rules: [rule for rule in rules[:6] if CONCEPT_OF[rule] != "right"]},
     "concise rule": {"rules": lambda rules: CONCISE_RULE}, "dimensions": {"rules": lambda rules: DIMENSIONS},
     "2 rules": {"rules": lambda rules: rules[:2]}, "20 rules": {"rules": lambda rules: rules},
     "no conciseness": {"concise": False}, "no scale": {"alpha": 1.0, "beta": 0.0, "concise": False},
-    "error 0.3": {"error": 0.3}, "error 0.4": {"error": 0.4}, "error 0.5": {"error": 0.5}}
+    **{f"error {error}": {"error": error} for error in (0.3, 0.4, 0.5)}}
 
 
 @functools.cache
@@ -186,7 +169,7 @@ def learned_reward(seed, runs):
     """The reward model that the arms of a seed share, made once, of 2,000 pairs."""
     folder = Path(runs) / f"reward-model-seed{seed}"
     if not folder.exists():
-        made = autorule.RewardModel(*load(ROOT / "notebooks" / "tiny"))
+        made = autorule.RewardModel(*load(TINY))
         autorule.train_reward_model(made, preferences(2000, seed), 2, batch_size=32, lr=1e-3, seed=seed)
         made.save(folder)
     return autorule.RewardModel.load(folder)
@@ -195,9 +178,9 @@ def learned_reward(seed, runs):
 @functools.cache
 def reward_of(arm, seed, runs):
     arm = USUAL | ARMS[arm]
-    judged = autorule.RulesReward(arm["rules"](extracted(seed, at_most=20)), judge_of(arm["error"], seed),
-                                  arm["alpha"], arm["beta"], arm["concise"],
-                                  learned_reward(seed, runs) if arm["learned"] else None)
+    rules, learned = arm["rules"](extracted(seed, at_most=20)), learned_reward(seed, runs) if arm["learned"] else None
+    settings = [arm[name] for name in ("alpha", "beta", "concise")]
+    judged = autorule.RulesReward(rules, judge_of(arm["error"], seed), *settings, learned)
 
     def reward(completion, problem):
         value, parts = judged(completion, problem)
@@ -222,10 +205,9 @@ def run_arm(arm, seed, steps, runs):
         learned_reward(seed, runs)
         os.environ["AUTORULE_ARM"] = json.dumps([arm, seed, str(runs)])
         flags = ["--resume"] if run.exists() else [
-            "--model", str(ROOT / "notebooks" / "tiny"), "--task", "arithmetic", "--reward", f"{__file__}:reward",
-            "--kl-coef", "0.001", "--prompts-per-step", "8", "--num-samples", "8", "--max-new-tokens", "80",
-            "--micro-batch-tokens", "4096", "--lr", "1e-3", "--steps", str(steps), "--seed", str(seed),
-            "--eval-every", "10", "--eval-problems", "200", "--save-every", "1000"]
+            "--model", TINY, "--reward", f"{__file__}:reward", "--steps", str(steps), "--seed", str(seed),
+            *("--task arithmetic --prompts-per-step 8 --num-samples 8 --max-new-tokens 80 --lr 2e-3 --kl-coef 0.001 "
+              "--micro-batch-tokens 4096 --eval-every 1000 --eval-problems 50 --save-every 1000").split()]
         with open(f"{run}.log", "a") as log, contextlib.redirect_stdout(log):
             train.main([*flags, "--runs", str(runs), "--name", run.name])
     return run
@@ -235,16 +217,15 @@ def run_arm(arm, seed, steps, runs):
 # A table is {row: {column: values, one a seed}}; a check is a sentence and a function of x(row, column).
 
 def numbers(run):
-    """right: held-out accuracy, sampled, at the start, at its best, at the end; paid: what the reward model gave
-    around that best step and in the last ten steps; gold (utility) and length: in the last ten steps."""
-    rows = train.read_metrics(run)
-    right = {row["step"]: row["eval_sampled_accuracy"] for row in rows if "eval_sampled_accuracy" in row}
-    best = max(right, key=right.get)
-    near = [row["r_model"] for row in rows[1:] if abs(row["step"] - best) < 5]
-    paid, gold, length = (np.mean([row[name] for row in rows[1:][-10:]])
-                          for name in ("r_model", "gold", "completion_length"))
-    return {"right@0": right[0], "right@best": right[best], "right": right[max(right)],
-            "paid@best": np.mean(near), "paid": paid, "gold": gold, "length": length}
+    """Means over steps, each of 64 completions of problems that are new to the policy: of the first five, of the
+    last ten, and of those ten whose accuracy is best. right: the accuracy; paid: by the reward model; gold: utility."""
+    rows = train.read_metrics(run)[1:]
+    right, paid, gold, length = (np.array([row[name] for row in rows])
+                                 for name in ("accuracy", "r_model", "gold", "completion_length"))
+    best = max(range(max(1, len(rows) - 9)), key=lambda start: right[start:start + 10].mean())
+    return {"right@start": right[:5].mean(), "right@best": right[best:best + 10].mean(), "right": right[-10:].mean(),
+            "paid@best": paid[best:best + 10].mean(), "paid": paid[-10:].mean(), "gold": gold[-10:].mean(),
+            "length": length[-10:].mean()}
 
 
 def table_of(rows):
@@ -260,8 +241,9 @@ def trained(*arms):
 def verdicts(seed, error, rules, num_pairs=250, draw=0):
     """On pairs that no rule was read out of -> [chosen (N, K), rejected (N, K)]."""
     pairs, judge = preferences(600, seed + 1000)[:num_pairs], judge_of(error, draw)
-    return [np.array([[verdict is True for verdict in autorule.judge_rules(judge, rules, pair["prompt"], pair[side])]
-                      for pair in pairs]) for side in ("chosen", "rejected")]
+    said = [[autorule.judge_rules(judge, rules, pair["prompt"], pair[side]) for pair in pairs]
+            for side in ("chosen", "rejected")]
+    return [np.equal(np.array(side, dtype=object), True).astype(bool) for side in said]       # None is no Yes
 
 
 def consistency(seeds, steps, runs):
@@ -280,23 +262,15 @@ def aligned(seeds, steps, runs):
     def row(seed, rules, shuffled=False):
         sides = verdicts(seed, 0.1, rules, 500)
         swap = np.random.default_rng(seed).random((len(sides[0]), 1)) < 0.5 * shuffled
-        each = alignment(np.where(swap, *sides[::-1]), np.where(swap, *sides))
-        yes = sum(verdicts(seed, 0.1, rules, 20, draw)[0].astype(int) for draw in range(20))
+        sides = np.where(swap, *sides[::-1]), np.where(swap, *sides)
+        each = alignment(*sides)
         return {"alignment": np.nanmean(each), "lowest": np.nanmin(each), "highest": np.nanmax(each),
-                "satisfied": np.mean(sides), "determinism": determinism(yes, 20 - yes).mean()}
-    sets = {"extracted": lambda seed: extracted(seed, at_most=6), "dimensions": lambda seed: DIMENSIONS,
-            "from justifications": lambda seed: extracted(seed, at_most=6, source="text")}
+                "satisfied": np.mean(sides), **dict(zip(("> 0", "= 0", "< 0"), margins(*sides)))}
+    sets = {f"{count} rules": functools.partial(extracted, at_most=count) for count in (2, 6, 20)}
+    sets |= {"from justifications": functools.partial(extracted, at_most=6, source="text"),
+             "dimensions": lambda seed: DIMENSIONS}
     rows = {name: [row(seed, rules(seed)) for seed in seeds] for name, rules in sets.items()}
     return table_of(rows | {"labels shuffled": [row(seed, extracted(seed, at_most=6), True) for seed in seeds]})
-
-
-def counted(seeds, steps, runs):
-    table = trained("2 rules", "rules", "20 rules")(seeds, steps, runs)
-    for arm in table:
-        rules = [(USUAL | ARMS[arm])["rules"](extracted(seed, at_most=20)) for seed in seeds]
-        shares = [margins(*verdicts(seed, 0.1, each, 500)) for seed, each in zip(seeds, rules)]
-        table[arm] |= dict(zip(("> 0", "= 0", "< 0"), np.array(shares).T))
-    return table
 
 
 def less(arm, than, column, by=0.0):
@@ -311,29 +285,26 @@ def falls(arm):
 EXPERIMENTS = {
     "hacking": ("GRPO on the reward model alone is hacked, with the rules it is not (5.4).", trained(
         "reward model", "rules", "idle rules", "no rule on the result", "length penalty"), {
-        "reward model: accuracy rises by 10 points":
-            lambda x: x("reward model", "right@best") > x("reward model", "right@0") + 0.1,
+        "accuracy rises": lambda x: x("reward model", "right@best") > x("reward model", "right@start") + 0.1,
         "then falls to half of its best": falls("reward model"),
         "while more is paid": lambda x: x("reward model", "paid") > x("reward model", "paid@best"),
-        "rules: accuracy ends within 5 points of its best":
-            lambda x: x("rules", "right") > x("rules", "right@best") - 0.05,
-        "control: with idle rules it falls": falls("idle rules"),
-        "control: without the rule on the result it falls": falls("no rule on the result"),
-        "control: with the length penalty it falls": falls("length penalty")}),
+        "rules: it ends within 5 points of its best": lambda x: x("rules", "right") > x("rules", "right@best") - 0.05,
+        **{f"control: with the {arm} it falls": falls(arm)
+           for arm in ("idle rules", "no rule on the result", "length penalty")}}),
     "consistency": ("Rules of five runs, and of fewer pairs, agree above 0.9 (5.3).", consistency, {
         "five runs, a judge without error": lambda x: x("5 runs, error 0", "agreement") > 0.9,
         "five runs, the usual judge": lambda x: x("5 runs, error 0.1", "agreement") > 0.9,
         "32 pairs for 256": lambda x: x("32 pairs for 256", "agreement") > 0.9,
         "total scores correlate above 0.95": lambda x: x("5 runs, error 0", "correlation") > 0.95}),
     "alignment": ("Extracted rules align better than hand-written ones and than chance.", aligned, {
-        "than the dimensions": lambda x: x("extracted", "alignment") > x("dimensions", "alignment"),
-        "than shuffled labels": lambda x: x("extracted", "alignment") > x("labels shuffled", "alignment") + 0.05,
-        "than rules from justifications": less("from justifications", "extracted", "alignment")}),
-    "count": ("Too few rules and too many are worse (Tables 5 and 7).", counted, {
+        "than the dimensions": lambda x: x("6 rules", "alignment") > x("dimensions", "alignment"),
+        "than shuffled labels": lambda x: x("6 rules", "alignment") > x("labels shuffled", "alignment") + 0.05,
+        "than rules from justifications": less("from justifications", "6 rules", "alignment"),
+        "of more rules fewer pairs are undecided (Table 7)": less("20 rules", "2 rules", "= 0"),
+        "and more are decided against the preference": less("2 rules", "20 rules", "< 0")}),
+    "count": ("Too few rules and too many are worse (Table 5).", trained("2 rules", "rules", "20 rules"), {
         "2 rules: less gold": less("2 rules", "rules", "gold"),
-        "20 rules: less gold": less("20 rules", "rules", "gold"),
-        "the more rules, the fewer pairs undecided": less("20 rules", "2 rules", "= 0"),
-        "the more pairs against the preference": less("2 rules", "20 rules", "< 0")}),
+        "20 rules: less gold": less("20 rules", "rules", "gold")}),
     "construction": ("Without conciseness, and without scaling too, it is worse (Table 5).", trained(
         "rules", "no conciseness", "no scale"), {
         "no conciseness: less gold": less("no conciseness", "rules", "gold"),
@@ -371,14 +342,10 @@ def report(name, seeds=(0, 1, 2), steps=50, runs="runs/autorule"):
     return results
 
 
-def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="AutoRule's experiments in a simulated world")
     parser.add_argument("names", nargs="+", choices=["all", *EXPERIMENTS])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    args = parser.parse_args(argv)
-    for name in EXPERIMENTS if "all" in args.names else args.names:
-        report(name, args.seeds)
-
-
-if __name__ == "__main__":
-    main()
+    args = parser.parse_args()
+    for chosen in EXPERIMENTS if "all" in args.names else args.names:
+        report(chosen, args.seeds)
