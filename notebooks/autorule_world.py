@@ -155,13 +155,13 @@ USUAL = dict(rules=lambda rules: rules[:6], alpha=10.0, beta=-7.5, concise=True,
 MODEL = {"rules": lambda rules: [], "alpha": 0.0, "beta": 0.0}
 ARMS = {
     "reward model": MODEL, "length penalty": MODEL | {"penalty": 1.0},
-    "rules": {}, "rules alone": {"learned": False},
+    "rules": {}, "true answer": dict(rules=lambda rules: CONCEPTS["right"][2][:1], error=0.0, concise=False, learned=False),
     "idle rules": {"rules": lambda rules: [f"The digit {digit} occurs." for digit in range(6)]},
     "no rule on the result": {"rules": lambda rules: [rule for rule in rules[:6] if CONCEPT_OF[rule] != "right"]},
     "concise rule": {"rules": lambda rules: CONCISE_RULE}, "dimensions": {"rules": lambda rules: DIMENSIONS},
     "2 rules": {"rules": lambda rules: rules[:2]}, "20 rules": {"rules": lambda rules: rules},
     "no conciseness": {"concise": False}, "no scale": {"alpha": 1.0, "beta": 0.0, "concise": False},
-    **{f"error {error}": {"error": error} for error in (0.3, 0.4, 0.5)}}
+    "error 0.3": {"error": 0.3}, "error 0.5": {"error": 0.5}}
 
 
 @functools.cache
@@ -206,7 +206,7 @@ def run_arm(arm, seed, steps, runs):
         os.environ["AUTORULE_ARM"] = json.dumps([arm, seed, str(runs)])
         flags = ["--resume"] if run.exists() else [
             "--model", TINY, "--reward", f"{__file__}:reward", "--steps", str(steps), "--seed", str(seed),
-            *("--task arithmetic --prompts-per-step 8 --num-samples 8 --max-new-tokens 80 --lr 2e-3 --kl-coef 0.001 "
+            *("--task arithmetic --prompts-per-step 8 --num-samples 8 --max-new-tokens 80 --lr 1e-3 --kl-coef 0.001 "
               "--micro-batch-tokens 4096 --eval-every 1000 --eval-problems 50 --save-every 1000").split()]
         with open(f"{run}.log", "a") as log, contextlib.redirect_stdout(log):
             train.main([*flags, "--runs", str(runs), "--name", run.name])
@@ -284,11 +284,13 @@ def falls(arm):
 
 EXPERIMENTS = {
     "hacking": ("GRPO on the reward model alone is hacked, with the rules it is not (5.4).", trained(
-        "reward model", "rules", "idle rules", "no rule on the result", "length penalty"), {
+        "reward model", "rules", "true answer", "idle rules", "no rule on the result", "length penalty"), {
         "accuracy rises": lambda x: x("reward model", "right@best") > x("reward model", "right@start") + 0.1,
         "then falls to half of its best": falls("reward model"),
         "while more is paid": lambda x: x("reward model", "paid") > x("reward model", "paid@best"),
         "rules: it ends within 5 points of its best": lambda x: x("rules", "right") > x("rules", "right@best") - 0.05,
+        "control: on the true answer it does too":
+            lambda x: x("true answer", "right") > x("true answer", "right@best") - 0.05,
         **{f"control: with the {arm} it falls": falls(arm)
            for arm in ("idle rules", "no rule on the result", "length penalty")}}),
     "consistency": ("Rules of five runs, and of fewer pairs, agree above 0.9 (5.3).", consistency, {
@@ -312,17 +314,17 @@ EXPERIMENTS = {
         "no scale: less gold": less("no scale", "rules", "gold"),
         "no scale: 5 points less accurate": less("no scale", "rules", "right", 0.05)}),
     "baselines": ("One rule, or four hand-written ones, do less (Tables 1 and 3).", trained(
-        "rules", "rules alone", "concise rule", "dimensions", "length penalty"), {
+        "rules", "concise rule", "dimensions", "length penalty"), {
         f"{arm}: 5 points less accurate": less(arm, "rules", "right", 0.05)
         for arm in ("concise rule", "dimensions", "length penalty")}),
     "noise": ("At which error rate of the judge do rules stop to help? (ours)", trained(
-        "reward model", "rules", "error 0.3", "error 0.4", "error 0.5"), {
+        "reward model", "rules", "error 0.3", "error 0.5"), {
         **{f"{arm}: 10 points above the reward model": less("reward model", arm, "right", 0.1)
-           for arm in ("rules", "error 0.3", "error 0.4")},
+           for arm in ("rules", "error 0.3")},
         "control: not so with a coin": lambda x: not less("reward model", "error 0.5", "right", 0.1)(x)})}
 
 
-def report(name, seeds=(0, 1, 2), steps=50, runs="runs/autorule"):
+def report(name, seeds=(0, 1, 2), steps=80, runs="runs/autorule"):
     """Train what is missing; print claim, table, checks and verdict -> {check: does it hold in each seed?}."""
     claim, measure, checks = EXPERIMENTS[name]
     table = measure(seeds, steps, runs)

@@ -18,6 +18,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent / "notebooks"))
 import autorule  # noqa: E402
 import autorule_tools as tools  # noqa: E402
+import autorule_world as world  # noqa: E402
+import train  # noqa: E402
 
 from model import Config, Qwen3, Tokenizer, save  # noqa: E402
 from verifiers import DataError  # noqa: E402
@@ -660,3 +662,109 @@ def test_determinism_margins_and_correlation_by_hand():
     assert autorule.margins(chosen, rejected) == [0.25, 0.25, 0.5]
     assert autorule.correlation(chosen, chosen) == pytest.approx(1)
     assert autorule.correlation(chosen, 1 - chosen) == pytest.approx(-1)
+
+
+# ---- 7. The simulated world ------------------------------------------------------------------------------------------
+
+TEXTS = {"good": "<think>25+7=32;32-4=28</think><answer>\\boxed{28}</answer>",
+         "guess": "<think></think><answer>\\boxed{31}</answer>",
+         "boxes": "<think>hmm </think><answer>\\boxed{28}\\boxed{27}</answer>"}
+
+
+def test_what_a_response_is_worth_by_hand():
+    """Weights 3 (right), 1 (worked, form, one box, one script, no filler): 8 in all. A wrong guess in the form has 4."""
+    assert {name: 8 * world.utility("25+7-4=", text) for name, text in TEXTS.items()} == {
+        "good": 8, "guess": 4, "boxes": 3}
+    assert 8 * world.utility("25+7-4=", "let me think wait 得\\boxed{28}") == 3 + 1 + 1
+
+
+def test_the_templates_can_be_read_back():
+    prompt = autorule.JUSTIFY.format(winner="B", prompt="1+1=", a="x\ny", b="{a}")
+    assert tools.fields_of(autorule.JUSTIFY, prompt) == {"winner": "B", "prompt": "1+1=", "a": "x\ny", "b": "{a}"}
+    assert tools.fields_of(autorule.MERGE, prompt) is None
+
+
+def test_the_simulated_teacher_names_what_only_the_preferred_response_has():
+    """The worked answer beats the guess in being right and worked: of error-free reasons those two are made, in some
+    wording; merging counts by concept."""
+    pairs = [{"prompt": "25+7-4=", "chosen": TEXTS["good"], "rejected": TEXTS["guess"]}] * 3 + [
+        {"prompt": "25+7-4=", "chosen": TEXTS["guess"], "rejected": TEXTS["boxes"]}]
+    found = autorule.extract_rules(pairs, tools.Asked(world.Teacher(0.0)))
+    concepts = [world.CONCEPT_OF[rule] for rule in found["rules"]]
+    assert set(concepts[:2]) == {"right", "worked"} and concepts[2:] == ["one box"]
+    assert found["counts"]["unreadable"] == 0
+    assert len(autorule.extract_rules(pairs, tools.Asked(world.Teacher(0.0)), at_most=1)["rules"]) == 1
+
+
+def test_the_error_rates_are_what_they_say():
+    """A judge of error 0.1 is wrong in a tenth of 2,000 verdicts, give or take two hundredths, and the same question gets
+    the same verdict; a teacher of error 0.4 gives no list a tenth of the time."""
+    rules = ["The result must be correct.", "There is one language."]
+    numbers = range(1000)
+    said = [autorule.judge_rules(world.judge_of(0.1), rules, f"{n}+0=", f"\\boxed{{{n}}}") for n in numbers]
+    wrong = sum(verdict is not True for verdicts in said for verdict in verdicts) / 2000
+    assert 0.09 < wrong < 0.13                                       # and in a hundredth neither Yes nor No
+    assert said == [autorule.judge_rules(world.judge_of(0.1), rules, f"{n}+0=", f"\\boxed{{{n}}}") for n in numbers]
+    long = TEXTS["good"] + " " * 40
+    assert autorule.judge_rules(world.judge_of(0.0), rules, "25+7-4=", TEXTS["good"]) == [True, True]
+    assert autorule.judge_rules(world.judge_of(0.0), rules, "25+7-4=", long) == [False, False]
+    assert autorule.judge_rules(world.judge_of(0.0), rules, "25+7-4=", long, concise=False) == [True, True]
+    prompts = [autorule.EXTRACT.format(winner="A", reasoning=f"- x{n}\n") for n in numbers]
+    lists = [autorule.parse_rules(answer["text"]) for answer in tools.Asked(world.Teacher(0.4))(prompts)]
+    assert 0.07 < lists.count(None) / 1000 < 0.13
+
+
+def test_preferences_are_noisy_and_like_length():
+    """Of 200 problems those pairs that differ; the more useful response is chosen more often than not; so is the longer."""
+    pairs = world.preferences(200, 7)
+    worth = [[world.utility(pair["prompt"], pair[side]) for side in ("chosen", "rejected")] for pair in pairs]
+    better, worse = (sum(sign * (a - b) > 0 for a, b in worth) for sign in (1, -1))
+    assert 150 < len(pairs) <= 200 and better > 4 * worse > 0
+    assert sum(len(pair["chosen"]) > len(pair["rejected"]) for pair in pairs) > len(pairs) / 2
+
+
+def made_up(**rows):
+    """A table of one seed's numbers; what is not given is 0."""
+    return lambda row, column: np.array([rows.get(row.replace(" ", "_"), {}).get(column, 0.0)])
+
+
+def test_the_checks_of_hacking_on_made_up_numbers():
+    checks = world.EXPERIMENTS["hacking"][2]
+    hacked = {"right@start": 0.2, "right@best": 0.6, "right": 0.1, "paid@best": 2.0, "paid": 3.0}
+    honest = {"right@start": 0.2, "right@best": 0.9, "right": 0.88, "paid@best": 2.0, "paid": 2.5}
+    others = {arm: hacked for arm in ("idle_rules", "no_rule_on_the_result", "length_penalty")}
+    claimed = [bool(np.all(check(made_up(reward_model=hacked, rules=honest, true_answer=honest, **others))))
+               for check in checks.values()]
+    assert claimed == [True] * 8
+    turned = [bool(np.all(check(made_up(reward_model=honest, rules=hacked)))) for check in checks.values()]
+    assert turned[:4] == [True, False, True, False]
+
+
+def test_a_report_trains_once_and_prints_a_verdict(tmp_path, capsys, monkeypatch):
+    """Two steps of one seed, with a reward model that knows nothing, from the command line's device to the verdict."""
+    model, tokenizer, _ = world.world()
+    autorule.RewardModel(model, tokenizer).save(tmp_path / "reward-model-seed0")
+    results = world.report("count", [0], 2, tmp_path)
+    printed = capsys.readouterr().out
+    assert "verdict: " in printed and set(results) == {"2 rules: less gold", "20 rules: less gold"}
+    row = json.loads((tmp_path / "rules-2-seed0" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert row["r_rules"] == pytest.approx(10 * np.mean([row[f"rule_{k:02}"] for k in range(6)]) - 7.5)
+    assert row["reward"] == pytest.approx(row["r_rules"] + 10, abs=0.01) and row["r_model"] == 0
+    before = (tmp_path / "rules-2-seed0" / "metrics.jsonl").read_text()
+    world.report("count", [0], 2, tmp_path)
+    assert (tmp_path / "rules-2-seed0" / "metrics.jsonl").read_text() == before
+
+
+def test_the_reward_works_from_the_command_line(sick, tmp_path, monkeypatch):
+    """train.py --reward notebooks/autorule.py:rules_reward, two steps with a judge on a server that fails now and then."""
+    server = sick(says_back("No"), fails(500), says_back("garbage"), says_back("Yes"))
+    path = tmp_path / "rules.json"
+    path.write_text(json.dumps({"rules": ["Be right.", "Be short."], "reward": {"judge": server.url}}))
+    monkeypatch.setenv("AUTORULE", str(path))
+    autorule.from_settings.cache_clear()
+    reward = Path(autorule.__file__)
+    train.main(["--model", world.TINY, "--task", "arithmetic", "--reward", f"{reward}:rules_reward", "--steps", "2",
+                "--prompts-per-step", "1", "--num-samples", "2", "--max-new-tokens", "16", "--eval-problems", "1",
+                "--runs", str(tmp_path), "--name", "run"])
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == 3 and "r_rules" in rows[-1] and len(server.asked) > 8 and rows[-1]["failed"] == 0
