@@ -138,8 +138,8 @@ class KVCache:
     def write(self, layer, k, v, positions):
         """Store k, v (B, K, T, D) at positions (B, T) -> all so far, two of (B, K, used + T, D)."""
         end = self.used + k.size(2)
-        self.k[layer][self.rows, :, positions] = k.transpose(1, 2)
-        self.v[layer][self.rows, :, positions] = v.transpose(1, 2)
+        for cached, new in ((self.k[layer], k), (self.v[layer], v)):
+            cached[self.rows, :, positions] = new.transpose(1, 2).to(cached.dtype)         # under autocast they differ
         return self.k[layer][:, :, :end], self.v[layer][:, :, :end]
 
     def put(self, places, other, rows):
@@ -277,7 +277,9 @@ class Qwen3(nn.Module):
         return self.model.embed_tokens.weight.device
 
     def new_cache(self, rows, slots):
-        return KVCache(self.config, rows, slots, self.device, self.model.embed_tokens.weight.dtype)
+        kind, dtype = self.device.type, self.model.embed_tokens.weight.dtype
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else dtype
+        return KVCache(self.config, rows, slots, self.device, dtype)
 
 
 # ---- 3. Load and save ------------------------------------------------------------------------------------------------
