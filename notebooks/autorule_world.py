@@ -1,13 +1,12 @@
 """autorule_world.py - the laboratory of AutoRule: seven experiments in a simulated world.
 
-    python notebooks/autorule_world.py all        train what is missing, print tables and verdicts (25 minutes)
-    python notebooks/autorule_world.py hacking --seeds 0
+    python notebooks/autorule_world.py all       train what is missing, print tables and verdicts
 
-No teacher of the paper's size runs on a laptop, so the world is *simulated*: completions and training are
-those of the tiny base, but the user who prefers, the teacher who gives reasons and the judge are programs
-(section 1) with error rates that we chose, who share a list of concepts. Prompts, parsing, merging, reward
-model and GRPO are real. So this shows what the method does *if* teacher and judge are as good as stated,
-not that a language model is. N responses or pairs, K rules.
+No teacher of the paper's size runs on a laptop, so the world is *simulated*: completions and training
+are those of the tiny base, but the user who prefers, the teacher who gives reasons and the judge are
+programs (section 1) with error rates that we chose, who share a list of concepts. Prompts, parsing,
+merging, reward model and GRPO are real. So this shows what the method does *if* teacher and judge are
+as good as stated, not that a language model is. N responses or pairs, K rules.
 """
 
 import argparse
@@ -63,7 +62,7 @@ IDLE = {rule: (check, 0, [rule]) for rule, check in {
     **{f"The digit {digit} occurs.": has(str(digit)) for digit in range(10)}}.items()}
 KNOWN = CONCEPTS | IDLE
 CONCEPT_OF = {rule: name for name, (_, _, rules) in KNOWN.items() for rule in rules}
-# The judge takes hand-written rules as vaguely as they are put: nearly all satisfies three of them (Table 4).
+# The judge takes hand-written rules as vaguely as they are put: three are met by nearly all (Table 4).
 VAGUE = dict(zip(DIMENSIONS + CONCISE_RULE, [
     has("boxed|answer"), has("boxed"), has("boxed", 0, 2), has("hmm |wait "), has("")]))
 
@@ -74,8 +73,8 @@ def utility(prompt, text):
 
 
 class Teacher(Simulated):
-    """Names what only the preferred response has; where that is nothing, something idle, or that it is clear.
-    In error, with the stated rate, it names something else, and a quarter as often gives no list."""
+    """Names what only the preferred response has; if that is nothing, something idle or that it is clear.
+    In error, at the stated rate, it names something else, and a quarter as often gives no list."""
 
     def say(self, prompt, rng):
         if given := fields_of(autorule.JUSTIFY, prompt):
@@ -100,7 +99,7 @@ class Teacher(Simulated):
 
 
 class Judge(Simulated):
-    """Says Yes or No, in error with the stated rate, a tenth as often neither. Concise is up to 90 characters."""
+    """Yes or No, in error at the stated rate, a tenth as often neither. Concise: up to 90 characters."""
 
     def say(self, prompt, rng):
         concise = autorule.CONDITIONS[True] in prompt
@@ -126,8 +125,8 @@ def world():
 
 @functools.cache
 def preferences(count, seed, sharpness=2.0, length_bias=0.4):
-    """Pairs of different completions. The user prefers by 8 * utility, with noise, sigmoid(sharpness * difference),
-    and, as in much human data, likes length for its own sake: length_bias for ten tokens more."""
+    """Pairs of different completions. The user prefers by 8 * utility, with the noise of sigmoid(sharpness *
+    difference), and, as many do, likes length for its own sake: length_bias for ten tokens more."""
     model, tokenizer, task = world()
     rng, pairs = random.Random(f"pairs {seed}"), []
     asked = [problem["problem"] for problem in rng.sample(task.train, count)]
@@ -145,17 +144,16 @@ def preferences(count, seed, sharpness=2.0, length_bias=0.4):
 
 
 def extracted(seed, num_pairs=256, run=0, **settings):
-    pairs = preferences(2000, seed)[:num_pairs]
-    return autorule.extract_rules(pairs, Asked(Teacher(0.1)), run, **settings)["rules"]
+    return autorule.extract_rules(preferences(2000, seed)[:num_pairs], Asked(Teacher(0.1)), run, **settings)["rules"]
 
 
-# ---- 2. Arms: what is changed of GRPO on the reward model with six extracted rules -----------------
+# ---- 2. Arms: what is changed of GRPO on the reward model with six extracted rules ---------------
 
 USUAL = dict(rules=lambda rules: rules[:6], alpha=10.0, beta=-7.5, concise=True, error=0.1, learned=True, penalty=0.0)
 MODEL = {"rules": lambda rules: [], "alpha": 0.0, "beta": 0.0}
 ARMS = {
     "reward model": MODEL, "length penalty": MODEL | {"penalty": 1.0},
-    "rules": {}, "true answer": dict(rules=lambda rules: CONCEPTS["right"][2][:1], error=0.0, concise=False, learned=False),
+    "rules": {}, "true answer": dict(rules=lambda rules: CONCEPTS["right"][2], error=0.0, concise=False, learned=False),
     "idle rules": {"rules": lambda rules: [f"The digit {digit} occurs." for digit in range(6)]},
     "no rule on the result": {"rules": lambda rules: [rule for rule in rules[:6] if CONCEPT_OF[rule] != "right"]},
     "concise rule": {"rules": lambda rules: CONCISE_RULE}, "dimensions": {"rules": lambda rules: DIMENSIONS},
@@ -179,11 +177,10 @@ def learned_reward(seed, runs):
 def reward_of(arm, seed, runs):
     arm = USUAL | ARMS[arm]
     rules, learned = arm["rules"](extracted(seed, at_most=20)), learned_reward(seed, runs) if arm["learned"] else None
-    settings = [arm[name] for name in ("alpha", "beta", "concise")]
-    judged = autorule.RulesReward(rules, judge_of(arm["error"], seed), *settings, learned)
+    rated = autorule.RulesReward(rules, judge_of(arm["error"], seed), arm["alpha"], arm["beta"], arm["concise"], learned)
 
     def reward(completion, problem):
-        value, parts = judged(completion, problem)
+        value, parts = rated(completion, problem)
         value -= arm["penalty"] * length_penalty(len(world()[1].encode(completion)), target=32)
         return value, parts | {"gold": utility(problem["problem"], completion)}
     return reward
@@ -197,7 +194,7 @@ def reward(completion, problem):
 
 
 def run_arm(arm, seed, steps, runs):
-    """Train an arm, unless that is done already -> its folder. What train.py prints goes to FOLDER.log."""
+    """Train an arm, unless that is done -> its folder. What train.py prints goes to FOLDER.log."""
     runs = (ROOT / runs).resolve()
     run = runs / f"{arm.replace(' ', '-').replace('.', '')}-{steps}-seed{seed}"
     if not (run / "final").exists():
@@ -213,13 +210,13 @@ def run_arm(arm, seed, steps, runs):
     return run
 
 
-# ---- 3. Experiments --------------------------------------------------------------------------------
-# A table is {row: {column: values, one a seed}}; a check is a sentence and a function of x(row, column).
+# ---- 3. Experiments ------------------------------------------------------------------------------
+# A table is {row: {column: a value for each seed}}; a check is a function of x(row, column).
 
 def numbers(run):
-    """Means over steps, each of 64 completions of problems that are new to the policy: of the first five, of the
-    last ten, and of those ten whose accuracy is best. right: the accuracy; paid: by the reward model; gold: utility."""
-    rows = train.read_metrics(run)[1:]
+    """Means over the first five steps, the last ten, and the ten of best accuracy; a step has 64 completions
+    of problems that are new to the policy. right: accuracy; paid: by the reward model; gold: utility."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()[1:]]
     right, paid, gold, length = (np.array([row[name] for row in rows])
                                  for name in ("accuracy", "r_model", "gold", "completion_length"))
     best = max(range(max(1, len(rows) - 9)), key=lambda start: right[start:start + 10].mean())
@@ -325,7 +322,7 @@ EXPERIMENTS = {
 
 
 def report(name, seeds=(0, 1, 2), steps=80, runs="runs/autorule"):
-    """Train what is missing; print claim, table, checks and verdict -> {check: does it hold in each seed?}."""
+    """Train what is missing; print claim, table, checks and verdict -> {check: does it hold?}."""
     claim, measure, checks = EXPERIMENTS[name]
     table = measure(seeds, steps, runs)
     rows = [["", *next(iter(table.values()))]]

@@ -412,7 +412,8 @@ def test_rules_json_is_enough_to_make_the_rules_again():
     found = json.loads(json.dumps(autorule.extract_rules(pairs_of(6), tools.Asked(Script(teacher)), 3, at_most=2)))
     settings = {name: found[name] for name in ("pairs", "seed", "source", "at_most", "merge_size")}
     assert autorule.extract_rules(teacher=tools.Asked(Script(teacher)), **settings) == found
-    assert found["prompts"] == [autorule.JUSTIFY, autorule.EXTRACT, autorule.MERGE] and found["teacher"] == ["Script", "simulated", 0.0]
+    assert found["prompts"] == [autorule.JUSTIFY, autorule.EXTRACT, autorule.MERGE]
+    assert found["teacher"] == ["Script", "simulated", 0.0]
 
 
 @pytest.mark.parametrize("text, rules", [
@@ -672,7 +673,7 @@ TEXTS = {"good": "<think>25+7=32;32-4=28</think><answer>\\boxed{28}</answer>",
 
 
 def test_what_a_response_is_worth_by_hand():
-    """Weights 3 (right), 1 (worked, form, one box, one script, no filler): 8 in all. A wrong guess in the form has 4."""
+    """Weights 3 (right), 1 (worked, form, one box, one script, no filler): 8 in all. A guess has 4."""
     assert {name: 8 * world.utility("25+7-4=", text) for name, text in TEXTS.items()} == {
         "good": 8, "guess": 4, "boxes": 3}
     assert 8 * world.utility("25+7-4=", "let me think wait 得\\boxed{28}") == 3 + 1 + 1
@@ -697,8 +698,8 @@ def test_the_simulated_teacher_names_what_only_the_preferred_response_has():
 
 
 def test_the_error_rates_are_what_they_say():
-    """A judge of error 0.1 is wrong in a tenth of 2,000 verdicts, give or take two hundredths, and the same question gets
-    the same verdict; a teacher of error 0.4 gives no list a tenth of the time."""
+    """A judge of error 0.1 is wrong in a tenth of 2,000 verdicts, or so, and the same question gets the
+    same verdict; a teacher of error 0.4 gives no list a tenth of the time."""
     rules = ["The result must be correct.", "There is one language."]
     numbers = range(1000)
     said = [autorule.judge_rules(world.judge_of(0.1), rules, f"{n}+0=", f"\\boxed{{{n}}}") for n in numbers]
@@ -715,7 +716,7 @@ def test_the_error_rates_are_what_they_say():
 
 
 def test_preferences_are_noisy_and_like_length():
-    """Of 200 problems those pairs that differ; the more useful response is chosen more often than not; so is the longer."""
+    """Of 200 problems those pairs that differ; the more useful response is chosen more often, and the longer too."""
     pairs = world.preferences(200, 7)
     worth = [[world.utility(pair["prompt"], pair[side]) for side in ("chosen", "rejected")] for pair in pairs]
     better, worse = (sum(sign * (a - b) > 0 for a, b in worth) for sign in (1, -1))
@@ -756,7 +757,7 @@ def test_a_report_trains_once_and_prints_a_verdict(tmp_path, capsys, monkeypatch
 
 
 def test_the_reward_works_from_the_command_line(sick, tmp_path, monkeypatch):
-    """train.py --reward notebooks/autorule.py:rules_reward, two steps with a judge on a server that fails now and then."""
+    """train.py --reward notebooks/autorule.py:rules_reward, with a judge on a server that fails now and then."""
     server = sick(says_back("No"), fails(500), says_back("garbage"), says_back("Yes"))
     path = tmp_path / "rules.json"
     path.write_text(json.dumps({"rules": ["Be right.", "Be short."], "reward": {"judge": server.url}}))
