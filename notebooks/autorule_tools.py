@@ -153,7 +153,8 @@ class Server:
             status = answer = None
             with contextlib.suppress(Exception):          # lost connections and garbage have many types
                 status, reply = self.post(body, limit)
-                answer = read_reply(reply) if status == 200 else None
+                leaks = secret() and secret().encode() in reply       # it would stand in the cache file
+                answer = read_reply(reply) if status == 200 and not leaks else None
             if answer:
                 return keep(key, answer)
             if status in (401, 403, 404):
@@ -170,8 +171,8 @@ class Server:
         kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
         connection = kinds[self.url.scheme](self.url.netloc, timeout=limit)
         headers = {"Content-Type": "application/json"}
-        if key := os.environ.get("OPENAI_API_KEY", "").strip():
-            headers["Authorization"] = f"Bearer {key}"
+        if secret():
+            headers["Authorization"] = f"Bearer {secret()}"
         connection.connect()
         alarm = threading.Timer(limit, hang_up, [connection.sock])
         alarm.start()
@@ -183,6 +184,10 @@ class Server:
         finally:
             alarm.cancel()
             connection.close()
+
+
+def secret():
+    return os.environ.get("OPENAI_API_KEY", "").strip()
 
 
 def hang_up(connected):

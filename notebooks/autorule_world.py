@@ -177,10 +177,10 @@ def learned_reward(seed, runs):
 def reward_of(arm, seed, runs):
     arm = USUAL | ARMS[arm]
     rules, learned = arm["rules"](extracted(seed, at_most=20)), learned_reward(seed, runs) if arm["learned"] else None
-    rated = autorule.RulesReward(rules, judge_of(arm["error"], seed), arm["alpha"], arm["beta"], arm["concise"], learned)
+    rate = autorule.RulesReward(rules, judge_of(arm["error"], seed), arm["alpha"], arm["beta"], arm["concise"], learned)
 
     def reward(completion, problem):
-        value, parts = rated(completion, problem)
+        value, parts = rate(completion, problem)
         value -= arm["penalty"] * length_penalty(len(world()[1].encode(completion)), target=32)
         return value, parts | {"gold": utility(problem["problem"], completion)}
     return reward
@@ -281,7 +281,7 @@ def falls(arm):
 
 EXPERIMENTS = {
     "hacking": ("GRPO on the reward model alone is hacked, with the rules it is not (5.4).", trained(
-        "reward model", "rules", "true answer", "idle rules", "no rule on the result", "length penalty"), {
+        "reward model", "rules", "true answer", "idle rules", "no rule on the result"), {
         "accuracy rises": lambda x: x("reward model", "right@best") > x("reward model", "right@start") + 0.1,
         "then falls to half of its best": falls("reward model"),
         "while more is paid": lambda x: x("reward model", "paid") > x("reward model", "paid@best"),
@@ -289,7 +289,7 @@ EXPERIMENTS = {
         "control: on the true answer it does too":
             lambda x: x("true answer", "right") > x("true answer", "right@best") - 0.05,
         **{f"control: with the {arm} it falls": falls(arm)
-           for arm in ("idle rules", "no rule on the result", "length penalty")}}),
+           for arm in ("idle rules", "no rule on the result")}}),
     "consistency": ("Rules of five runs, and of fewer pairs, agree above 0.9 (5.3).", consistency, {
         "five runs, a judge without error": lambda x: x("5 runs, error 0", "agreement") > 0.9,
         "five runs, the usual judge": lambda x: x("5 runs, error 0.1", "agreement") > 0.9,

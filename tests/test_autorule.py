@@ -224,6 +224,12 @@ def test_a_key_that_no_header_can_hold_is_told_nobody_either(sick, monkeypatch, 
     assert (answers != [None]) == (strange == " ")
 
 
+def test_an_answer_that_repeats_the_key_is_not_kept(sick, tmp_path):
+    server = sick(says_back(f"You sent me {KEY}."), says_back())
+    answer, = open_server(server, tmp_path / "cache")(["?"])
+    assert answer["text"] == "Yes" and KEY not in (tmp_path / "cache").read_text()
+
+
 def test_no_redirect_carries_the_key_elsewhere(sick):
     thief = sick(says_back())
     server = sick(fails(302, Location=thief.url), fails(307, Location=thief.url))
@@ -733,10 +739,10 @@ def test_the_checks_of_hacking_on_made_up_numbers():
     checks = world.EXPERIMENTS["hacking"][2]
     hacked = {"right@start": 0.2, "right@best": 0.6, "right": 0.1, "paid@best": 2.0, "paid": 3.0}
     honest = {"right@start": 0.2, "right@best": 0.9, "right": 0.88, "paid@best": 2.0, "paid": 2.5}
-    others = {arm: hacked for arm in ("idle_rules", "no_rule_on_the_result", "length_penalty")}
+    others = {arm: hacked for arm in ("idle_rules", "no_rule_on_the_result")}
     claimed = [bool(np.all(check(made_up(reward_model=hacked, rules=honest, true_answer=honest, **others))))
                for check in checks.values()]
-    assert claimed == [True] * 8
+    assert claimed == [True] * 7
     turned = [bool(np.all(check(made_up(reward_model=honest, rules=hacked)))) for check in checks.values()]
     assert turned[:4] == [True, False, True, False]
 
