@@ -1,16 +1,15 @@
 """eval.py - did it work: accuracy on held-out problems, what it is worth, where a gain comes from.
 
-What you will learn here: how completions are judged while others are still being sampled (1), what an accuracy is
-worth (2), how two models are compared on the same problems, and how much of a gain is form and how much
+What you will learn here: how completions are judged while others are being sampled (1), what an
+accuracy is worth (2), how two models are compared, and how much of a gain is form and how much
 mathematics (3). Sections 4 and 5 can be skipped: records on disk, the command.
 
     python eval.py runs/NAME                          the trained model against the one it came from
     python eval.py Qwen/Qwen3-0.6B --task math500 --num-samples 8 --k 1 8 --out eval.jsonl
-    python notebooks/evaluation.py --help             more: many GPUs, few-shot rows, regrading, reading a run
+    python notebooks/evaluation.py --help             many GPUs, few-shot rows, regrading, runs
 """
 
 import argparse
-import functools
 import hashlib
 import json
 import math
@@ -24,31 +23,30 @@ from pathlib import Path
 from tqdm import tqdm
 
 import verifiers
-from model import ModelError, find, load, pick_device
+from model import ModelError, _read_json, find, load, pick_device
 from rlvr import decode, row_uniforms, sample, score
 
-# ---- 1. From problems to judged completions --------------------------------------------------------
-
+# ---- 1. From problems to judged completions ------------------------------------------------------
 
 def roll_out(model, tokenizer, task, problems, num_samples=1, temperature=1.0, max_new_tokens=512, seed=0,
              top_p=1.0, top_k=0, rows=None, cache_tokens=65536, label="sampling", step=decode):
-    """Sample num_samples completions of each problem and judge them -> (rollouts, texts, rewards (P, G), parts).
+    """Sample num_samples completions of each problem -> (rollouts, texts, rewards (P, G), parts).
 
-    rows: the names of the random numbers of each completion (default 0, 1, ..), see rlvr.row_uniforms. Judging
-    goes on beside the sampling. The one way from problems to judged completions, in training and evaluation.
+    The one way from problems to judged completions; rows: see row_uniforms (default 0, 1, ..).
     """
-    G, verdicts = num_samples, {}
+    G, texts, verdicts = num_samples, {}, {}
     pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
     with tqdm(total=len(problems) * G, desc=label, unit="row", leave=False, delay=2, disable=None) as bar:
         def on_finished(row, ids):
-            verdicts[row] = pool.submit(task.reward, text_of(tokenizer, ids, task.stops), problems[row // G])
+            texts[row] = text_of(tokenizer, ids, task.stops)
+            verdicts[row] = pool.submit(task.reward, texts[row], problems[row // G])
             bar.update()
         prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
         uniforms = row_uniforms(range(len(problems) * G) if rows is None else rows, max_new_tokens, seed)
-        ends = functools.partial(stop_after, tokenizer, task.stops) if task.stops else None
+        ends = (lambda ids: stop_after(tokenizer, task.stops, ids)) if task.stops else None
         rollouts = sample(model, prompts, G, max_new_tokens, temperature, top_p, top_k, uniforms=uniforms,
                           cache_tokens=cache_tokens, on_finished=on_finished, stop_after=ends, step=step)
-    texts = [text_of(tokenizer, ids, task.stops) for ids in rollouts.completions()]
+    texts = [texts[row] for row in sorted(texts)]
     rewards, parts = score(rollouts, texts, problems, task.reward, verdicts)
     pool.shutdown(wait=False, cancel_futures=True)
     return rollouts, texts, rewards, parts
@@ -68,29 +66,23 @@ def stop_after(tokenizer, stops, ids):
 
 
 def evaluate(model, tokenizer, task, problems, num_samples=1, temperature=0.0, max_new_tokens=512, seed=0,
-             top_p=1.0, top_k=0, cache_tokens=65536, label="evaluating", rows=None, step=decode,
-             roll_out=roll_out):
-    """Sample and judge num_samples completions of each problem -> (summary, records).
-
-    temperature 0 is greedy. In fp32 the result depends neither on cache_tokens nor on the number of processes.
-    Summary: see summarise. Records: a dict for each completion: the problem's columns, completion, length
-    (tokens), reward and its parts, finished or truncated.
-    """
-    rows = range(len(problems) * num_samples) if rows is None else rows
+             top_p=1.0, top_k=0, cache_tokens=65536, label="evaluating", rows=None, step=decode, roll_out=roll_out):
+    """Judge num_samples completions of each problem; temperature 0 is greedy -> (summary, records: a dict
+    for each completion with the problem's columns, completion, length in tokens, reward and its parts).
+    In fp32 neither cache_tokens nor the number of processes matters."""
     rollouts, texts, rewards, parts = roll_out(
-        model, tokenizer, task, problems, num_samples, temperature, max_new_tokens, seed, top_p, top_k, rows=rows,
-        cache_tokens=cache_tokens, label=label, step=step)
-    columns = zip(texts, rollouts.lengths.tolist(), rewards.flatten().tolist(), parts)
+        model, tokenizer, task, problems, num_samples, temperature, max_new_tokens, seed, top_p, top_k,
+        rows=rows, cache_tokens=cache_tokens, label=label, step=step)
     records = [{**problems[i // num_samples], "completion": text, "length": length, "reward": reward, **part,
                 # what was cut off is not an answer, even if a right box stands in it
                 "accuracy": part["accuracy"] * (1 - part["truncated"])}
-               for i, (text, length, reward, part) in enumerate(columns)]
+               for i, (text, length, reward, part) in enumerate(zip(
+                   texts, rollouts.lengths.tolist(), rewards.flatten().tolist(), parts))]
     return summarise(records, num_samples), records
 
 
 def summarise(records, num_samples):
-    """n problems; means over the completions of accuracy, reward, length (tokens), truncated, answered; and the
-    95 % interval of the accuracy, low and high."""
+    """n problems; means over the completions; low and high: the accuracy's 95 % interval."""
     means = {key: statistics.fmean(record[key] for record in records)
              for key in ("accuracy", "reward", "length", "truncated", "answered")}
     low, high = clustered_interval(accuracies(records, num_samples), num_samples)
@@ -98,9 +90,8 @@ def summarise(records, num_samples):
 
 
 def use_reward(task, spec):
-    """Judge by another reward than the task's own, which is still asked for the accuracy if the other has none."""
+    """Judge by another reward. If it has no accuracy, the task's own is asked for that."""
     own, other = task.reward, verifiers.get_reward(spec)
-
     def judged(completion, problem):
         reward, parts = other(completion, problem)
         return reward, parts if "accuracy" in parts else {"accuracy": own(completion, problem)[1]["accuracy"], **parts}
@@ -116,26 +107,21 @@ def accuracies(records, num_samples):
     return [statistics.fmean(r["accuracy"] for r in group) for group in by_problem(records, num_samples)]
 
 
-# ---- 2. What a number is worth ---------------------------------------------------------------------
+# ---- 2. What a number is worth -------------------------------------------------------------------
 
 def wilson_interval(share, n, z=1.96):
-    """95 % interval of a share measured on n problems (Wilson 1927): (low, high).
-
-    It stays inside [0, 1] and is honest near both ends, where share +- z sqrt(share (1 - share) / n) is not.
-    Example: 8 of 10 right -> (0.490, 0.943); 0 of 10 -> (0, 0.278).
-    """
+    """95 % interval of a share measured on n problems (Wilson 1927): (low, high). Honest near both
+    ends. Example: 8 of 10 right -> (0.490, 0.943); 0 of 10 -> (0, 0.278)."""
     centre, spread = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return max(0.0, (centre - spread) / (1 + z * z / n)), min(1.0, (centre + spread) / (1 + z * z / n))
 
 
 def clustered_interval(shares, num_samples):
-    """95 % interval of the mean of `shares`, each measured on num_samples completions of one problem.
+    """95 % interval of the mean of `shares`, each measured on num_samples completions of a problem.
 
-    Samples of one problem resemble each other, so n problems with k samples are worth more than n samples and
-    less than n k. How many, n* = p (1 - p) / (s^2 / n), is read off the variance s^2 between problems (Miller
-    2024, arXiv 2411.00640) and given to Wilson's interval. subtle: where few problems differ from the rest, s^2
-    is mostly too small; so half a problem that is always right and half a one that never is are added to it.
-    It holds (tests/test_eval.py simulates it), and with k = 1 it is Wilson's.
+    Samples of one problem resemble each other: n problems with k samples are worth n* of n to n k single
+    ones; s^2 between the problems tells, n* = p (1 - p) / (s^2 / n) (Miller 2024, arXiv 2411.00640).
+    subtle: where few differ, s^2 is mostly too small; half a problem always right, half a one never is added.
     """
     n, mean = len(shares), statistics.fmean(shares)
     p = (sum(shares) + 0.5) / (n + 1)
@@ -144,10 +130,10 @@ def clustered_interval(shares, num_samples):
 
 
 def pass_at_k(n, c, k):
-    """The chance that at least one of k samples is right, estimated without bias from c right ones among n:
+    """The chance that one of k samples is right, without bias, from c right ones among n:
     1 - C(n - c, k) / C(n, k) (Codex, arXiv 2107.03374, eq. 1). Example: n 4, c 1, k 2 -> 0.5."""
     if not 0 <= c <= n or not 1 <= k <= n:
-        raise ValueError(f"pass@k needs 1 <= k <= n and 0 <= c <= n, got n {n}, c {c}, k {k}; draw at least k samples")
+        raise ValueError(f"pass@k needs 1 <= k <= n, 0 <= c <= n, got n {n}, c {c}, k {k}; draw at least k samples")
     return 1.0 - math.comb(n - c, k) / math.comb(n, k)
 
 
@@ -156,14 +142,12 @@ def mean_pass_at_k(records, num_samples, k):
                             for group in by_problem(records, num_samples))
 
 
-# ---- 3. Two models on the same problems ------------------------------------------------------------
+# ---- 3. Two models on the same problems ----------------------------------------------------------
 
 def paired_interval(changes, z=1.96):
     """Mean of one change per problem, each from -1 to 1, and its 95 % interval: (mean, low, high).
-
-    As if two more problems had got better and two worse (the plus-four rule, Agresti and Coull 1998): where few
-    problems changed, or none, the plain interval is far too short.
-    """
+    As if two more problems had got better and two worse (plus-four rule, Agresti and Coull 1998):
+    where few problems changed, or none, the plain interval is far too short."""
     n, mean = len(changes) + 4, statistics.fmean(changes)
     centre = sum(changes) / n
     variance = (sum((c - centre) ** 2 for c in changes) + 2 * (1 - centre) ** 2 + 2 * (1 + centre) ** 2) / (n - 1)
@@ -172,11 +156,8 @@ def paired_interval(changes, z=1.96):
 
 
 def compare(before, after, num_samples=1):
-    """Two models on the same problems: the paired difference of their accuracies -> dict.
-
-    difference, low, high: mean over the problems and its 95 % interval; better, worse: problems that changed;
-    p: the exact two-sided sign test on those, the chance of so uneven a split if nothing had changed.
-    """
+    """The paired difference of two accuracies -> dict: difference, its 95 % interval low, high, how many
+    problems got better, worse, and p, the chance of so uneven a split by luck (two-sided sign test)."""
     changes = [b - a for a, b in zip(accuracies(before, num_samples), accuracies(after, num_samples), strict=True)]
     mean, low, high = paired_interval(changes)
     better, worse = sum(c > 0 for c in changes), sum(c < 0 for c in changes)
@@ -185,30 +166,26 @@ def compare(before, after, num_samples=1):
 
 
 def decompose(before, after, num_samples=1):
-    """Whence the difference of two accuracies -> {"stopping", "format", "mathematics"}, each (mean, low, high).
-    The three means add up to the difference.
+    """Whence the difference of two accuracies -> {part: (mean, low, high)}; the means add up to it.
 
-    Every completion of a problem before is paired with every one after. What the pair changed in accuracy goes to
+    Each completion of a problem before is paired with each after. A change in accuracy goes to
       stopping      if one of the two was cut off and the other was not,
       format        else, if one of them has an answer and the other has none,
       mathematics   else: two answers, one right and one wrong.
-    Example, 5 problems, before -> after: cut off -> right, no answer -> right, no answer -> wrong, wrong ->
-    right, right -> cut off. The gain of 2/5 is stopping 1/5 - 1/5 = 0, format 1/5 and mathematics 1/5.
+    Example, 5 problems, before -> after: cut off -> right, no answer -> right, no answer -> wrong,
+    wrong -> right, right -> cut off. The gain of 2/5 is stopping 0, format 1/5 and mathematics 1/5.
     """
-    parts = {"stopping": [], "format": [], "mathematics": []}
-    for old, new in zip(by_problem(before, num_samples), by_problem(after, num_samples), strict=True):
-        change = dict.fromkeys(parts, 0.0)
-        for a in old:
-            for b in new:
-                part = ("stopping" if a["truncated"] != b["truncated"] else
-                        "format" if a["answered"] != b["answered"] else "mathematics")
-                change[part] += (b["accuracy"] - a["accuracy"]) / num_samples**2
-        for part, value in change.items():
-            parts[part].append(value)
+    pairs = [*zip(by_problem(before, num_samples), by_problem(after, num_samples), strict=True)]
+    parts = {part: [0.0] * len(pairs) for part in ("stopping", "format", "mathematics")}
+    for i, (old, new) in enumerate(pairs):
+        for a, b in ((a, b) for a in old for b in new):
+            part = ("stopping" if a["truncated"] != b["truncated"] else
+                    "format" if a["answered"] != b["answered"] else "mathematics")
+            parts[part][i] += (b["accuracy"] - a["accuracy"]) / num_samples**2
     return {part: paired_interval(changes) for part, changes in parts.items()}
 
 
-# ---- 4. Records: what was measured, to be continued, judged again and quoted -----------------------
+# ---- 4. Records: what was measured, to be continued, judged again and quoted ---------------------
 
 def git_commit():
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
@@ -228,23 +205,23 @@ def hash_of(*paths):
 
 
 def read_rows(path, needed=()):
-    """The objects of a .jsonl file, with the keys that are needed in each; a last line that a killed process left
-    unfinished is passed over."""
-    rows, number, lines = [], 0, []
+    """The objects of a .jsonl file, each with the needed keys; an unfinished last line is passed over."""
+    rows, lines, number = [], [], 0
     try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")         # splitlines would split at U+2028 too
+        lines = Path(path).read_text(encoding="utf-8").split("\n")     # splitlines: at U+2028, too
         for number, line in enumerate(lines, 1):
             rows += [json.loads(line)] if line.strip() else []
             if rows and not (isinstance(rows[-1], dict) and rows[-1].keys() >= {*needed}):
-                raise ValueError(f"an object with {', '.join(needed) or 'names'} should stand there")
+                raise ValueError(f"there should be an object with {', '.join(needed) or 'names'}")
     except (OSError, ValueError) as error:
+        where, what = (f"{path}, line {number}", "not valid JSON") if number else (path, "cannot be read")
         if number == 0 or number < len(lines):
-            raise verifiers.DataError(f"{path}, line {number}: cannot be read ({error}); is the file damaged?") from None
+            raise verifiers.DataError(f"{where}: {what} ({error}); is the file damaged?") from None
     return rows
 
 
 def located(run, spec):
-    """What a run's config.json names, where that is now: paths in it are relative to the run's folder."""
+    """What a run's config.json names, where that is now: its paths are relative to the run."""
     file = run / spec.partition(".py:")[0] if spec else None
     return str(run / spec) if spec and (file.exists() or file.with_suffix(".py").exists()) else spec
 
@@ -254,20 +231,19 @@ def append_rows(path, rows):
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-# ---- 5. The command --------------------------------------------------------------------------------
+# ---- 5. The command ------------------------------------------------------------------------------
 
 def parse_args(argv=None):
-    parser = argparse.ArgumentParser(description="Accuracy of a model on held-out problems; see the top of eval.py.",
-                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter, allow_abbrev=False)
+    parser = argparse.ArgumentParser(description="Accuracy on held-out problems.", allow_abbrev=False,
+                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     add = parser.add_argument
     add("model", help="a model directory, a hub id, or runs/NAME: its final model against its base")
     add("--baseline", help="a second model, on the same problems, compared")
-    add("--task", help=f"one of {', '.join(verifiers.TASKS)}, a data file or file.py:name (default: the run's or math500)")
+    add("--task", help=f"{', '.join(verifiers.TASKS)}, a data file or file.py:name (default: the run's, or math500)")
     add("--prompt", help='the sentence that asks, with {problem} in it (default: the task\'s)')
     add("--stop", nargs="*", help="texts that end a completion (default: the task's)")
     add("--reward", help="whose accuracy counts (default: the run's, or the task's)")
-    add("--template", choices=["plain", "chat", "chat-nothink"], help="how prompts are presented (default: plain for "
-        "base models, chat for post-trained ones)")
+    add("--template", choices=["plain", "chat", "chat-nothink"], help="(default: plain for base models, else chat)")
     add("--problems", type=int, default=500, help="how many, from the first")
     add("--num-samples", type=int, default=1, help="completions of each problem in the sampled row")
     add("--k", type=int, nargs="*", default=[], help="pass@k for these k, each at most --num-samples")
@@ -282,21 +258,22 @@ def parse_args(argv=None):
     if any(not 1 <= k <= args.num_samples for k in args.k) or args.problems < 1 or args.num_samples < 1:
         parser.error("--problems and --num-samples are at least 1, and each --k is from 1 to --num-samples")
     if not 0 <= args.temperature < math.inf or not 0 < args.top_p <= 1 or args.top_k < 0:
-        parser.error("--temperature and --top-k cannot be negative, and --top-p is above 0 and at most 1")
+        parser.error("--temperature and --top-k are 0 or more, and --top-p is above 0 and at most 1")
     return args
 
 
 def read_run(args):
     """If args.model is a run directory, fill in from its config.json what the flags leave open."""
-    config = Path(args.model) / "config.json"
-    flags = json.loads(config.read_text(encoding="utf-8")).get("flags") if config.exists() else None
-    if flags:                                          # a model's config.json has no flags
-        args.baseline = args.baseline or located(config.parent, flags["model"])
+    run, config = Path(args.model), Path(args.model) / "config.json"
+    flags = _read_json(config).get("flags") if config.exists() else None
+    if flags:                                           # a model's config.json has no flags
+        if not (run / "final").is_dir():
+            raise ModelError(f"{run} has no final/ yet" + f"; `python eval.py {run}/best`" * (run / "best").is_dir())
+        args.model, args.baseline = str(run / "final"), args.baseline or located(run, flags["model"])
         for name in ("task", "reward", "prompt", "stop", "template", "max_new_tokens"):
             if getattr(args, name) is None:
                 value = flags.get(name)
-                setattr(args, name, located(config.parent, value) if name in ("task", "reward") else value)
-        args.model = str(Path(args.model) / "final")
+                setattr(args, name, located(run, value) if name in ("task", "reward") else value)
     args.max_new_tokens = args.max_new_tokens or 1024
 
 
@@ -307,14 +284,15 @@ def evaluate_model(name, task, args):
     problems = task.test[:args.problems]
     prompt = tokenizer.decode(tokenizer.encode_prompt(task.prompt(problems[0])), skip_special_tokens=False)
     print(f"first prompt of {name} ({tokenizer.template}): {prompt!r}")
-    header = {"model": name, "weights": hash_of(*find(name).glob("*.safetensors")), "prompt": prompt,
-              "stop_ids": list(model.config.eos_token_id), "task": task.name, "problems": len(problems),
-              "data": hashlib.sha256(json.dumps(problems).encode()).hexdigest()[:12],
-              "grader": hash_of(verifiers.__file__), "dtype": str(dtype), "device": device, "git": git_commit(),
-              **{flag: getattr(args, flag) for flag in ("num_samples", "temperature", "top_p", "top_k", "seed", "reward",
-                                                         "max_new_tokens", "template", "stop")}}
-    if args.out:
-        append_rows(args.out, [{"header": header}])
+    names = {reward: known for known, reward in verifiers.REWARDS.items()}
+    header = {
+        **vars(args), "model": name, "weights": hash_of(*find(name).glob("*.safetensors")),
+        "prompt": prompt, "stop_ids": list(model.config.eos_token_id), "task": task.name,
+        "problems": len(problems), "data": hashlib.sha256(json.dumps(problems).encode()).hexdigest()[:12],
+        "grader": hash_of(verifiers.__file__), "reward": args.reward or names.get(task.reward),
+        "dtype": str(dtype), "device": device, "git": git_commit()}
+    out = args.out or os.devnull
+    append_rows(out, [{"header": header}])
     results = {}
     for decoding, samples, temperature in (("greedy", 1, 0.0), ("sampled", args.num_samples, args.temperature)):
         if decoding == "greedy" or temperature > 0:
@@ -322,8 +300,7 @@ def evaluate_model(name, task, args):
                                   args.seed, args.top_p, args.top_k, label=f"{Path(name).name} {decoding}")
             results[decoding] = [{**record, "model": name, "decoding": decoding, "index": i // samples,
                                   "sample": i % samples} for i, record in enumerate(records)]
-            if args.out:
-                append_rows(args.out, results[decoding])
+            append_rows(out, results[decoding])
             print_row(results[decoding], args.k)
     return results
 
@@ -351,13 +328,15 @@ def print_comparison(results):
 def main(argv=None):
     args = parse_args(argv)
     read_run(args)
+    # find: a mistyped model is named before a task's data is fetched
+    models = [name for name in (args.model, args.baseline) if name and find(name)]
     task = verifiers.get_task(args.task or "math500", args.prompt, args.stop or ())
     if args.reward:
         use_reward(task, args.reward)
     print(f"task {task.name}: {len(task.test[:args.problems])} problems, at most {args.max_new_tokens} tokens each\n"
           f"{'model':36} {'decoding':8} {'accuracy':>8} {'95 % interval':>15} {'n':>5} {'length':>7} {'cut off':>8} "
           f"{'no answer':>9} {'answered':>8}" + "".join(f"{f'pass@{k}':>8}" for k in args.k))
-    results = {name: evaluate_model(name, task, args) for name in (args.model, args.baseline) if name}
+    results = {name: evaluate_model(name, task, args) for name in models}
     if len(results) == 2:
         print_comparison(results)
     if args.out:

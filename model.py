@@ -35,7 +35,7 @@ class ModelError(Exception):
     """A model that cannot be loaded or saved: the message names the file and says what to do."""
 
 
-# ---- 1. Config -------------------------------------------------------------------------------------------------------
+# ---- 1. Config -----------------------------------------------------------------------------------
 
 IMPLEMENTED = {"model_type": ["qwen3", "qwen2", "llama"], "hidden_act": ["silu"], "rope_type": ["default"],
                "attention_bias": [False], "mlp_bias": [False], "use_sliding_window": [False],
@@ -100,7 +100,7 @@ def _read_json(path):
         raise ModelError(f"{path}: cannot be read ({error}); fetch the directory again") from None
 
 
-# ---- 2. The network --------------------------------------------------------------------------------------------------
+# ---- 2. The network ------------------------------------------------------------------------------
 
 def rope_tables(positions, config, dtype):
     """(cos a, cos a) and (-sin a, sin a) of the angles a = position * theta^(-2i/D), i = 0 .. D/2-1,
@@ -149,13 +149,11 @@ class KVCache:
         self.lengths[places] = other.lengths[rows]
 
     def take(self, rows):
-        """Keep only the given rows, a LongTensor."""
         for layer in range(len(self.k)):            # layer by layer: two whole caches never coexist
             self.k[layer], self.v[layer] = self.k[layer][rows], self.v[layer][rows]
         self.lengths, self.rows = self.lengths[rows], self.rows[:len(rows)]
 
     def grow(self, slots):
-        """Make room for so many tokens in each row."""
         more = (0, 0, 0, slots - self.slots)
         for layer in range(len(self.k)):
             self.k[layer], self.v[layer] = F.pad(self.k[layer], more), F.pad(self.v[layer], more)
@@ -234,7 +232,7 @@ class Qwen3(nn.Module):
         super().__init__()
         self.config = config
         self.checkpoint_blocks = False      # keep only each block's input, compute the rest again
-        self.compile_blocks = False         # torch.compile them where there is no cache: in training
+        self.compile_blocks = False        # torch.compile them where there is no cache: in training
         V, C = config.vocab_size, config.hidden_size
         self.model = nn.ModuleDict(dict(
             embed_tokens=nn.Embedding(V, C, _weight=torch.randn(V, C)),     # its own way imports the compiler on meta
@@ -277,12 +275,12 @@ class Qwen3(nn.Module):
         return self.model.embed_tokens.weight.device
 
     def new_cache(self, rows, slots):
-        kind, dtype = self.device.type, self.model.embed_tokens.weight.dtype
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else dtype
-        return KVCache(self.config, rows, slots, self.device, dtype)
+        weight, kind = self.model.embed_tokens.weight, self.model.embed_tokens.weight.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+        return KVCache(self.config, rows, slots, weight.device, dtype)
 
 
-# ---- 3. Load and save ------------------------------------------------------------------------------------------------
+# ---- 3. Load and save ----------------------------------------------------------------------------
 
 def pick_device(wanted=None):
     """(device, compute dtype, its name): CUDA with bf16 where the GPU has it; otherwise fp32, which runs everywhere."""
@@ -309,7 +307,7 @@ def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, shard=No
         raise ModelError(f"{directory}: tokenizer.json has {tokenizer.num_tokens} tokens, config.json "
                          f"only {config.vocab_size}: the files belong to different models")
     config.num_tokens = tokenizer.num_tokens
-    with torch.device("meta"):              # no memory, no time for weights that are replaced at once
+    with torch.device("meta"):            # no memory, no time for weights that are replaced at once
         model = Qwen3(config)
     keep = shard(model) if shard else lambda tensor, parameter: tensor
     model.load_state_dict(_read_weights(directory, model.state_dict(), device, dtype, keep), assign=True)
@@ -329,7 +327,7 @@ def find(name):
     files = ["*config.json", "tokenizer.json", "chat_template.jinja", "*.safetensors", "*.safetensors.index.json"]
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=files))
-    except Exception as error:              # no such model, no network, a broken connection: all types
+    except Exception as error:           # no such model, no network, a broken connection: all types
         reason = str(error.__cause__ or error).strip()[:200]
         raise ModelError(f"{name}: not here, and the hub did not send it: {reason}\nCheck the spelling, network, "
                          "HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN; a download goes on where it stopped") from error
@@ -385,7 +383,7 @@ def save(model, tokenizer, directory, weights=None):
                          "space or choose another place") from error
 
 
-# ---- 4. Tokenizer ----------------------------------------------------------------------------------------------------
+# ---- 4. Tokenizer --------------------------------------------------------------------------------
 
 class Tokenizer:
     """Text to token ids and back, on the `tokenizers` library, with the chat markup (ChatML) written out by hand.
@@ -426,7 +424,7 @@ class Tokenizer:
         return self.backend.encode(text, add_special_tokens=True).ids
 
     def chat(self, user, system=None, thinking=True):
-        """The chat template for one user turn, with the assistant's turn opened -> ids."""
+        """One user turn in ChatML, with the assistant's turn opened -> ids; a system turn only if it is given."""
         start, end = (self.backend.token_to_id(token) for token in ("<|im_start|>", "<|im_end|>"))
         if start is None or end is None:
             raise ModelError("this tokenizer has no <|im_start|> and <|im_end|>: use --template plain")

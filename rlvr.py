@@ -19,12 +19,13 @@ compute_grpo_loss is the chapter's page, for one prompt; the rest does it for ba
   7 The std of a group divides by G, not G - 1: the group is all there is, not a sample of it.
   8 Log-probs are at the temperature of the sampling; the chapter samples at 0.8, trains at 1.
 
-Sources: GRPO (DeepSeekMath, arXiv 2402.03300), DAPO (2503.14476), Dr. GRPO (2503.20783). No flags, files
-or processes here: tensors and lists in, tensors out. Letters: P prompts, G completions of each (the
-group), B = P*G rows, R rows still being sampled, T tokens, V tokens in the vocabulary, C hidden size.
+Sources: GRPO (DeepSeekMath, arXiv 2402.03300), DAPO (2503.14476), Dr. GRPO (2503.20783). No flags,
+files or processes here: tensors and lists in, tensors out. Letters: P prompts, G completions of each
+(the group), B = P*G rows, R rows being sampled, T tokens, V vocabulary, C hidden size.
 """
 
 import hashlib
+import itertools
 import math
 import time
 import warnings
@@ -38,33 +39,28 @@ from verifiers import reward_rlvr
 
 # ---- 1. The chapter's page -----------------------------------------------------------------------
 
-
 def compute_grpo_loss(model, tokenizer, prompt, ground_truth, device=None, num_rollouts=4,
                       max_new_tokens=512, temperature=0.8, reward_fn=reward_rlvr):
     """One step for one prompt, up to the loss: the function of this name in "9.5 RLVR", to its formula.
-
-    Returns {"loss", "loss_tensor", "rewards", "advantages", "rollouts"}; loss_tensor is None when all
-    rewards are equal, for then there is nothing to learn.
-    """
+    loss_tensor is None when all rewards are equal, for then there is nothing to learn."""
     # Rollout: G completions, and what each is worth.
     rollouts = sample(model, [tokenizer.encode(prompt)], num_rollouts, max_new_tokens, temperature)
     rewards = [reward_fn(tokenizer.decode(ids), ground_truth) for ids in rollouts.completions()]
 
     # Advantage: how much better than its group.
-    R = torch.tensor(rewards, device=device or model.device)                                     # (G,)
-    advantages = (R - R.mean()) / (R.std() + 1e-8)                                               # (G,)
-    result = {"loss": 0.0, "loss_tensor": None, "rewards": rewards, "advantages": advantages.tolist(),
-              "rollouts": rollouts}
+    R = torch.tensor(rewards, device=device or model.device)                              # (G,)
+    advantages = (R - R.mean()) / (R.std() + 1e-8)                                        # (G,)
+    group = {"rewards": rewards, "advantages": advantages.tolist(), "rollouts": rollouts}
     if torch.allclose(advantages, torch.zeros_like(advantages), atol=1e-8):
-        return result
+        return {"loss": 0.0, "loss_tensor": None, **group}
 
     # Log-prob of each completion: the sum over its tokens. Token t+1 is predicted at t.
-    logp = model(rollouts.ids[:, :-1]).float().log_softmax(-1)                                   # (G, T-1, V)
-    logp = logp.gather(2, rollouts.ids[:, 1:, None]).squeeze(2) * rollouts.mask                  # (G, T-1)
+    logp = model(rollouts.ids[:, :-1]).float().log_softmax(-1)                         # (G, T-1, V)
+    logp = logp.gather(2, rollouts.ids[:, 1:, None]).squeeze(2) * rollouts.mask           # (G, T-1)
 
     # Policy gradient: what is above the mean becomes likelier, what is below it less likely.
     loss = -(advantages * logp.sum(1)).mean()
-    return {**result, "loss": loss.item(), "loss_tensor": loss}
+    return {"loss": loss.item(), "loss_tensor": loss, **group}
 
 
 # ---- 2. Completions ------------------------------------------------------------------------------
@@ -73,9 +69,8 @@ def compute_grpo_loss(model, tokenizer, prompt, ground_truth, device=None, num_r
 class Rollouts:
     """B = P*G completions; rows b*G .. b*G+G-1 are the group of prompt b.
 
-    subtle: lengths alone tell what a completion is, never a comparison with a pad or stop id. The stop
-    token belongs to it and is trained (a policy not rewarded for stopping forgets how to), and Qwen3-Base
-    pads with the very token it stops with.
+    subtle: lengths alone tell what a completion is, never a comparison with a pad or stop id. The
+    stop token belongs to it and is trained (else a policy forgets how to stop); Qwen3-Base pads with it.
     """
 
     ids: torch.Tensor             # (B, T)    prompt, completion, padding on the right
@@ -87,7 +82,7 @@ class Rollouts:
 
     @property
     def mask(self):
-        """(B, T-1) 1.0 on completion tokens. As in logp, column t speaks of ids[:, t+1], predicted at t."""
+        """(B, T-1) 1.0 on completion tokens. As in logp, column t speaks of ids[:, t+1]."""
         column = torch.arange(1, self.ids.size(1), device=self.ids.device)
         start = self.prompt_lengths[:, None]
         return ((column >= start) & (column < start + self.lengths[:, None])).float()
@@ -99,21 +94,22 @@ class Rollouts:
 
 
 def row_uniforms(rows, steps, seed):
-    """(len(rows), steps) numbers in [0, 1), the randomness of `sample`: functions of seed and row alone, so
-    that what a row says depends neither on the rows beside it nor on the number of processes, and a resumed
-    run needs no saved random state. A row is named by anything; hashing keeps seeds 0 and 1 apart."""
-    def generator(row):
+    """(len(rows), steps) numbers in [0, 1), the randomness of `sample`, each row's from its name and the
+    seed alone: what it says depends neither on the rows beside it nor on the number of processes, and a
+    resumed run needs no saved random state. Hashing keeps seeds 0 and 1 apart."""
+    table = torch.empty(len(rows), steps)
+    for row, uniforms in zip(rows, table):
         digest = hashlib.blake2b(f"{seed} {row}".encode(), digest_size=7).digest()
-        return torch.Generator().manual_seed(int.from_bytes(digest, "big"))
-    return torch.stack([torch.rand(steps, generator=generator(row)) for row in rows])
+        uniforms.uniform_(generator=torch.Generator().manual_seed(int.from_bytes(digest, "big")))
+    return table
 
 
 def choose(logits, uniforms, temperature=1.0, top_p=1.0, top_k=0):
     """logits (R, V), uniforms (R,) -> (a token for each row (R,), its log-prob (R,)).
 
-    The log-prob is of softmax(logits / temperature), which token_logprobs trains; temperature 0 is greedy,
-    with log-probs at 1. For evaluation, since training on what they leave would be off-policy: top_k keeps
-    the k likeliest tokens, top_p the smallest set of probability p (arXiv 1904.09751).
+    The log-prob is of softmax(logits / temperature), which token_logprobs trains; temperature 0 is
+    greedy, with log-probs at 1. top_k keeps the k likeliest tokens, top_p the smallest set of that
+    probability (arXiv 1904.09751); for evaluation, since training on what they leave is off-policy.
     """
     logp = (logits.float() / (temperature or 1.0)).log_softmax(-1)
     if temperature == 0:
@@ -122,97 +118,81 @@ def choose(logits, uniforms, temperature=1.0, top_p=1.0, top_k=0):
         probs = logp.exp()
         if top_k or top_p < 1.0:
             ranked, order = probs.sort(-1, descending=True)
-            drop = ranked.cumsum(-1) - ranked >= top_p           # mass before this token; the first stays
-            if top_k:
-                drop[:, top_k:] = True
+            drop = ranked.cumsum(-1) - ranked >= top_p     # mass before this token; the first stays
+            drop[:, top_k or drop.size(1):] = True
             probs = probs.masked_fill(drop.gather(-1, order.argsort(-1)), 0.0)
-        cdf = probs.cumsum(-1)                                   # the first token with cdf > u
-        total = cdf[:, -1:].contiguous()                         # not 1: rounding, and what was dropped
+        cdf = probs.cumsum(-1)                               # the first token with cdf > u
+        total = cdf[:, -1:].contiguous()                     # not 1: rounding, and what was dropped
         token = torch.searchsorted(cdf, uniforms[:, None] * total, right=True)
         # u * total may round up to total: then the last token with any probability at all.
         token = torch.minimum(token, torch.searchsorted(cdf, total)).squeeze(1)
     return token, logp.gather(1, token[:, None]).squeeze(1)
 
 
-def prefill(model, ids, lengths):
-    """Read prompts ids (P, T), padded -> (their cache, the logits of the token after each (P, V))."""
-    cache, V = model.new_cache(*ids.shape), model.config.num_tokens
-    last = torch.arange(len(ids), device=ids.device), lengths - 1
-    logits = model(ids, cache, head=lambda hidden, weight: F.linear(hidden[last], weight[:V]))
-    cache.lengths = lengths
-    return cache, logits
-
-
 def decode(model, token, cache, uniforms, settings):
-    """Read the newest token of R rows (R,), choose the next one -> (it (R,), its log-prob (R,)).
-    subtle: ids from num_tokens on have an embedding row but no token, and are never sampled."""
-    V = model.config.num_tokens
-    logits = model(token[:, None], cache, head=lambda hidden, weight: F.linear(hidden[:, -1], weight[:V]))
+    """Read the newest token of R rows (R,), choose the next one -> (it (R,), its log-prob (R,))."""
+    V = model.config.num_tokens     # subtle: ids from here on have an embedding, but are no tokens
+    logits = model(token[:, None], cache, head=lambda x, weight: F.linear(x[:, -1], weight[:V]))
     return choose(logits, uniforms, *settings)
 
 
-CACHE_BUCKET = 64           # slots; the cache starts with a multiple of this and doubles when it is full
-PATIENCE = {"cpu": 1}       # steps between two looks for finished rows; 8 where a look waits for the device
+CACHE_BUCKET = 64           # slots; the cache starts with a multiple and doubles when it is full
+PATIENCE = {"cpu": 1}      # steps between looks for finished rows; 8 where one waits for the device
 
 
 @torch.no_grad()
 def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, top_p=1.0, top_k=0,
            stop_ids=None, uniforms=None, cache_tokens=65536, on_finished=None, stop_after=None, step=decode):
-    """G completions of each prompt, many rows at once, with a KV cache -> Rollouts.
+    """G completions of each of P prompts (lists of token ids), with a KV cache -> Rollouts.
 
-    prompts:      P lists of token ids, of any lengths.   temperature, top_p, top_k: see choose.
-    stop_ids:     tokens that end a completion; by default the model's own.
+    temperature, top_p, top_k: see choose.   stop_ids: end a completion; by default the model's own.
     stop_after:   for texts that end one: from its ids to how many of them it keeps, 0 to go on.
     uniforms:     (P*G, max_new_tokens) random numbers, see row_uniforms; default torch's generator.
-    cache_tokens: at most so many in the cache, prompts included; other rows wait until some have finished.
-                  It bounds the memory and, in fp32, changes no completion.
+    cache_tokens: at most so many at once, other rows wait; in fp32 it changes no completion.
     on_finished:  called with (row, its token ids) when rows that have finished leave the batch.
     step:         decode, or torch.compile(decode, dynamic=True).
     """
     if not prompts or min(map(len, prompts)) == 0:
         raise ValueError("sample needs at least one prompt, and each prompt at least one token")
-    device, G, B, longest = model.device, num_samples, len(prompts) * num_samples, max(map(len, prompts))
-    stop = torch.tensor([*(model.config.eos_token_id if stop_ids is None else stop_ids)], device=device).long()
-    uniforms = torch.rand(B, max_new_tokens) if uniforms is None else uniforms
-    uniforms = F.pad(uniforms.to(device), (0, 1))
-    # The prompts, and behind each what its row says; rows that have finished write one token further.
+    G, B, longest, V = num_samples, len(prompts) * num_samples, max(map(len, prompts)), model.config.num_tokens
+    # R places. Place r holds row rows[r], whose newest token is token[r], if it is running[r].
     limit = longest + max_new_tokens
+    R = min(B, max(1, cache_tokens // limit))
+    cache = model.new_cache(R, min(limit + 1, longest + CACHE_BUCKET - longest % CACHE_BUCKET))
+    device = cache.lengths.device
+    rows = torch.arange(R, device=device)
+    token, running = torch.zeros_like(rows), torch.zeros_like(rows, dtype=torch.bool)
+
+    # The prompts, and behind each what its row says; rows that have finished write one token further.
     padded = torch.tensor([prompt + [0] * (limit + 1 - len(prompt)) for prompt in prompts], device=device)
     ids, starts = padded.repeat_interleave(G, 0), torch.tensor([*map(len, prompts)], device=device)
     prompt_lengths = starts.repeat_interleave(G)
     logps, lengths = torch.zeros(B, limit, device=device), torch.zeros_like(prompt_lengths)
-    stopped = torch.zeros_like(prompt_lengths, dtype=torch.bool)
-
-    # R places. Place r holds row rows[r], whose newest token is token[r], if it is running[r].
-    R = min(B, max(1, cache_tokens // limit))
-    rows, running = torch.arange(R, device=device), torch.zeros(R, dtype=torch.bool, device=device)
-    token = torch.zeros_like(rows)
-    cache = model.new_cache(R, min(limit + 1, longest + CACHE_BUCKET - longest % CACHE_BUCKET))
-    settings, patience, started, turn = (temperature, top_p, top_k), PATIENCE.get(device.type, 8), 0, 0
+    uniforms = F.pad((torch.rand(B, max_new_tokens) if uniforms is None else uniforms).to(device), (0, 1))
+    stop_ids = model.config.eos_token_id if stop_ids is None else stop_ids
+    stop, stopped = torch.tensor([*stop_ids], device=device).long(), torch.zeros_like(lengths, dtype=torch.bool)
+    settings, patience, started = (temperature, top_p, top_k), PATIENCE.get(device.type, 8), 0
 
     def say(places, new, logp):
         """The rows at these places say one more token each, if they are running."""
         row, said = rows[places], lengths[rows[places]]
         place = prompt_lengths[row] + said
-        ids[row, place], logps[row, place - 1] = new, logp              # column t of logp speaks of ids[:, t+1]
+        ids[row, place], logps[row, place - 1] = new, logp          # column t of logp: ids[:, t+1]
         lengths[row] = said + running[places]
         token[places] = new
         running[places] &= ~torch.isin(new, stop) & (said + 1 < max_new_tokens)
 
-    def said_by(row):
-        return ids[row, prompt_lengths[row]:prompt_lengths[row] + lengths[row]].tolist()
-
-    while True:
+    for turn in itertools.count():
         # Look for rows that have finished. Once a fifth has, they leave, and waiting rows take their places.
         if turn % patience == 0:
             for row in rows.tolist() if stop_after and started else ():
-                if keep := stop_after(said_by(row)):
+                if keep := stop_after(ids[row, prompt_lengths[row]:][:lengths[row]].tolist()):
                     stopped[row], lengths[row] = True, keep
             running &= ~stopped[rows]
             left = int(running.sum())
             if left <= 0.8 * len(rows):
                 for row in rows[~running].tolist() if on_finished and started else ():
-                    on_finished(row, said_by(row))
+                    on_finished(row, ids[row, prompt_lengths[row]:][:lengths[row]].tolist())
                 keep = running.long().argsort(descending=True, stable=True)[:left + B - started]
                 if len(keep) == 0:
                     break
@@ -222,14 +202,17 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
                 if started < B:
                     places = (~running).nonzero().squeeze(1)
                     rows[places] = new = torch.arange(started, started + len(places), device=device)
+                    # Read each prompt once, up to the logits of the token after it.
                     asked = slice(started // G, (started + len(places) - 1) // G + 1)
-                    prompt_cache, logits = prefill(model, padded[asked, :starts[asked].max()], starts[asked])
-                    prompt = new // G - asked.start                     # of each new row, among those asked
+                    asked_ids = padded[asked, :starts[asked].max()]
+                    last = torch.arange(len(asked_ids), device=device), starts[asked] - 1
+                    prompt_cache = model.new_cache(*asked_ids.shape)
+                    logits = model(asked_ids, prompt_cache, head=lambda x, weight: F.linear(x[last], weight[:V]))
+                    prompt = new // G - asked.start             # of each new row, among those asked
                     cache.put(places, prompt_cache, prompt)
                     running[places], started = True, started + len(places)
                     say(places, *choose(logits[prompt], uniforms[new, 0], *settings))
-                used = int((prompt_lengths + lengths)[rows].max())      # from here on counted, not asked
-        turn += 1
+                used = int((prompt_lengths + lengths)[rows].max())  # from here on counted, not asked
 
         # One more token for every place; a finished row stands still.
         if used >= cache.slots:
@@ -246,31 +229,29 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
     return Rollouts(ids[:, :width], prompt_lengths, lengths, finished, logps[:, :width - 1], G)
 
 
-# ---- 3. Rewards ------------------------------------------------------------------------------------
+# ---- 3. Rewards ----------------------------------------------------------------------------------
 
 def score(rollouts, texts, problems, reward_fn, verdicts=None, patience=60.0):
-    """Judge every completion -> (rewards (P, G), for each of B rows a dict of named parts for the log).
+    """Judge every completion -> (rewards (P, G), for each of B rows a dict of named parts).
 
-    reward_fn(completion, problem) -> (number, parts); the part "accuracy" is what evaluation counts (by
-    default the reward, kept within 0 and 1), "answered" whether there was an answer. verdicts: Futures by row
-    of what was judged while sampling went on; they get `patience` more seconds. A verifier that raises, is
-    late or returns nonsense costs its completion the reward (part "failed"), not the run.
+    reward_fn(completion, problem) -> (number, parts); "accuracy" is what evaluation counts (default: the
+    reward within 0 and 1). verdicts: by row, Futures of what was judged during sampling; they get
+    `patience` more seconds. A verifier that raises, is late or returns nonsense costs its completion the
+    reward (part "failed"), not the run.
     """
     rewards, parts, deadline = [], [], time.monotonic() + patience
     for row, (text, finished) in enumerate(zip(texts, rollouts.finished.tolist(), strict=True)):
         try:
-            if verdicts is not None:
-                verdict = verdicts[row].result(max(0.0, deadline - time.monotonic()))
-            else:
-                verdict = reward_fn(text, problems[row // rollouts.num_samples])
+            verdict = (verdicts[row].result(max(0.0, deadline - time.monotonic())) if verdicts is not None
+                       else reward_fn(text, problems[row // rollouts.num_samples]))
             reward, detail = float(verdict[0]), {name: float(part) for name, part in verdict[1].items()}
             if not all(map(math.isfinite, [reward, *detail.values()])) or not 0 <= detail.get("accuracy", 0) <= 1:
                 raise ValueError(f"it returned {verdict}")
         except Exception as error:                        # Python shows the same warning only once
-            warnings.warn(f"the verifier failed ({type(error).__name__}: {str(error)[:200]}). A reward returns (number, "
-                          '{name: number}), finite, with "accuracy" from 0 to 1 or none', stacklevel=2)
+            warnings.warn(f"the verifier failed ({type(error).__name__}: {str(error)[:200]}). A reward returns "
+                          '(number, {name: number}), finite, with "accuracy" from 0 to 1 or none', stacklevel=2)
             reward, detail = 0.0, {"answered": 0.0, "failed": 1.0}
-        rewards.append(reward if finished else 0.0)       # cut off: or a policy could only lose by stopping
+        rewards.append(reward if finished else 0.0)     # cut off: or a policy could only lose by stopping
         parts.append({"accuracy": min(1.0, max(0.0, reward)), "answered": 1.0, "failed": 0.0, **detail,
                       "truncated": float(not finished)})
     return torch.tensor(rewards).view(len(problems), rollouts.num_samples), parts
@@ -281,11 +262,9 @@ def score(rollouts, texts, problems, reward_fn, verdicts=None, patience=60.0):
 def group_advantages(rewards, scale="std", eps=1e-6, **batch):
     """How much better than its group: A_i = (R_i - mean) / (std + eps).
 
-    rewards: (P, G), one group a row, or the chapter's list of G floats -> advantages of the same kind.
+    rewards: (P, G), or the chapter's list of G floats -> advantages of the same kind. batch: see train.py.
     scale: "std" (GRPO, 4.1.2), or "none", for the std overweights very easy and hard prompts (Dr. GRPO).
-    batch: what train.py tells every advantage function (rollouts, parts, flags); not needed here.
-
-    Example (chapter, one group): 1.10, 0.10, 0.00, 1.10 -> 0.998, -0.903, -1.093, 0.998.
+    Example of the chapter, one group: 1.10, 0.10, 0.00, 1.10 -> 0.998, -0.903, -1.093, 0.998.
     """
     if not isinstance(rewards, torch.Tensor):
         return group_advantages(torch.tensor(rewards, dtype=torch.float64), scale, eps).tolist()
@@ -295,7 +274,7 @@ def group_advantages(rewards, scale="std", eps=1e-6, **batch):
     advantages = exact - exact.mean(-1, keepdim=True)
     if scale == "std":
         advantages /= exact.std(-1, correction=0, keepdim=True) + eps
-    # subtle: the mean of equal rewards may be off by a rounding error, which eps would blow up to a signal.
+    # subtle: the mean of equal rewards may be off by a rounding error, and eps would make that a signal.
     advantages[exact.amax(-1) == exact.amin(-1)] = 0.0
     return advantages.to(rewards.dtype if rewards.is_floating_point() else torch.float32)
 
@@ -305,25 +284,22 @@ def group_advantages(rewards, scale="std", eps=1e-6, **batch):
 CHUNK_ELEMENTS = 2**25      # logits in memory at once: 221 positions of Qwen3, 134 MB in fp32
 
 
-def token_logprobs(model, ids, temperature=1.0, mask=None, return_entropy=False,
-                   chunk_elements=CHUNK_ELEMENTS):
+def token_logprobs(model, ids, temperature=1.0, mask=None, return_entropy=False, chunk_elements=CHUNK_ELEMENTS):
     """log pi(ids[:, t+1] | ids[:, :t+1]) for every t: (B, T) -> (B, T-1), at the sampling's temperature.
-
-    mask (B, T-1): where it is 0 nothing is computed, and the result is 0. return_entropy: also the entropy
-    of each distribution, (B, T-1), without gradient. The logits of 8 x 1024 tokens of Qwen3 would take 5 GB
-    until the backward pass; so the projection runs in chunks, each computed again on the way back.
+    mask: where it is 0 nothing is computed, and the result is 0. return_entropy: also the entropies,
+    without gradient. In chunks, made again on the way back: 8 x 1024 rows of Qwen3's logits are 5 GB.
     """
-    targets = ids[:, 1:]                                             # (B, T-1) token t+1 is predicted at t
+    targets = ids[:, 1:]                                      # (B, T-1) token t+1 is predicted at t
     chosen = torch.ones_like(targets, dtype=torch.bool) if mask is None else mask.bool()
     V = model.config.num_tokens
 
-    def chunk_logprobs(hidden, weight, target):                      # (N, C), (V, C), (N,) -> (N,), (N,)
+    def chunk_logprobs(hidden, weight, target):                 # (N, C), (V, C), (N,) -> (N,), (N,)
         logp = (F.linear(hidden, weight).float() / temperature).log_softmax(-1)
         with torch.no_grad():
             entropy = -(logp.exp() * logp).sum(-1)
         return logp.gather(1, target[:, None]).squeeze(1), entropy
 
-    def head(hidden, weight):                                        # (B, T-1, C), (V, C) -> (N,), (N,)
+    def head(hidden, weight):                                    # (B, T-1, C), (V, C) -> (N,), (N,)
         size = max(1, chunk_elements // V)
         chunks = [checkpoint(chunk_logprobs, part, weight[:V], target, use_reentrant=False)
                   for part, target in zip(hidden[chosen].split(size), targets[chosen].split(size))]
@@ -337,32 +313,26 @@ def token_logprobs(model, ids, temperature=1.0, mask=None, return_entropy=False,
 # ---- 6. Loss -------------------------------------------------------------------------------------
 
 def loss_weights(mask, norm="token", max_new_tokens=None):
-    """What each token counts: mask (B, T-1) -> (B, T-1). critical: of the whole batch, so that splitting it
-    into micro-batches changes nothing.
-
-    "token"     1 / tokens in the batch: every token counts the same (DAPO)
-    "sequence"  1 / (B * length of the row): every completion counts the same (GRPO)
-    "constant"  1 / (B * max_new_tokens): no length in it at all (Dr. GRPO)
-    "sum"       1 / B: the chapter's -(advantage * sum of log-probs).mean()
-    """
+    """What each token counts: mask (B, T-1) -> (B, T-1). critical: the whole batch's mask, so that
+    splitting it into micro-batches changes nothing."""
     B, lengths = len(mask), mask.sum(1, keepdim=True)
-    divisors = {"token": lengths.sum().clamp(min=1), "sequence": B * lengths.clamp(min=1),
-                "constant": B * (max_new_tokens or 1), "sum": B}
+    divisors = {"token": lengths.sum().clamp(min=1),    # every token counts the same (DAPO)
+                "sequence": B * lengths.clamp(min=1),   # every completion counts the same (GRPO)
+                "constant": B * (max_new_tokens or 1),  # no length in it at all (Dr. GRPO)
+                "sum": B}                               # the chapter's: the log-probs are summed
     if norm not in divisors:
         raise ValueError(f"norm is {norm!r}, not one of {', '.join(divisors)}")
     return mask / divisors[norm]
 
 
-def policy_loss(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=None, ref_logp=None,
-                kl_coef=0.0):
+def policy_loss(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=None, ref_logp=None, kl_coef=0.0):
     """-sum_it w_it min(r_it A_i, clip(r_it, 1 - low, 1 + high) A_i) + kl_coef * KL,  r_it = pi / pi_old.
 
     PPO (1707.06347, eq. 7) with a group's advantages: GRPO (eq. 3); with high > low DAPO's clip-higher.
-    logp, old_logp, weights: (B, T-1); advantages: (B,) -> scalar. sampled_logp, ref_logp: (B, T-1), of the
-    sampler and of the reference model; this loss needs the latter with kl_coef, another may need both.
+    advantages: (B,); all others (B, T-1) -> scalar. sampled_logp, of the sampler, is for other losses.
     On-policy the value is minus the weighted mean of the advantages, whatever was learnt.
     """
-    ratio, advantages = (logp - old_logp).exp(), advantages[:, None]             # (B, T-1), (B, 1)
+    ratio, advantages = (logp - old_logp).exp(), advantages[:, None]            # (B, T-1), (B, 1)
     clipped = ratio.clamp(1 - clip[0], 1 + clip[1])
     loss = -(weights * torch.minimum(ratio * advantages, clipped * advantages)).sum()
     return loss + kl_coef * kl_penalty(logp, ref_logp, weights) if kl_coef else loss
@@ -376,10 +346,10 @@ def kl_penalty(logp, ref_logp, weights):
 
 
 def microbatches(lengths, keep, max_tokens, rank=0, world=1):
-    """The rows where keep (B,) is True in micro-batches of at most max_tokens padded tokens, of which process
-    `rank` of `world` gets its own -> a list of (indices, 1.0). Longest first: rows of like length need little
-    padding, and short memory shows at once. critical: every process gets equally many, for each pass through
-    a sharded model waits for the others; the shortest row fills up, counted 0.0 times."""
+    """The rows to keep (B,), in micro-batches of at most max_tokens padded tokens -> those of process
+    `rank`, a list of (indices, 1.0). Longest first: rows of like length need little padding, and short
+    memory shows at once. critical: all processes get equally many, for each pass through a sharded model
+    waits for the others; the shortest row fills up, counted 0.0 times."""
     order = lengths.masked_fill(~keep, 0).argsort(descending=True, stable=True)[:int(keep.sum())]
     batches = []
     while len(order):
@@ -395,13 +365,12 @@ def update_gradients(model, rollouts, advantages, temperature=1.0, norm="token",
                      kl_coef=0.0, rank=0, world=1, add_up=lambda tensor: tensor):
     """Add the gradient of the loss over all rollouts to .grad -> (statistics, log-probs (B, T-1)).
 
-    advantages: (P, G). Rows with advantage 0 have no gradient and are not computed (except for a KL), but
-    their tokens count in the normaliser, so a batch with little signal makes a small step.
-    old_logp: the log-probs that the first update of this batch returned; None: this is the first.
-    rank, world, add_up: processes with the same rollouts share the micro-batches; add_up sums over them.
+    advantages: (P, G). Rows with advantage 0 have no gradient and are not computed (except for a KL),
+    but count in the normaliser, so a batch with little signal makes a small step. old_logp: what the
+    first update of this batch returned, if this is a later one. add_up sums over `world` processes.
     Statistics: loss, trained (rows) and, as means over trained tokens, entropy (nats), mismatch (|log
-    pi_sampler - log pi_trainer|: above rounding they see different models, masks or temperatures), ratio
-    (pi_trainer / pi_sampler), clipped (is the ratio outside of clip), kl (k3, from `reference`).
+    pi_sampler - log pi_trainer|: above rounding they see different models, masks or temperatures),
+    ratio (pi_trainer / pi_sampler), clipped (pi / pi_old outside of clip), kl (k3, from `reference`).
     """
     advantages, mask = advantages.reshape(-1).to(rollouts.ids.device), rollouts.mask
     weights, lengths = loss_weights(mask, norm, max_new_tokens), rollouts.prompt_lengths + rollouts.lengths
@@ -416,8 +385,8 @@ def update_gradients(model, rollouts, advantages, temperature=1.0, norm="token",
         # The first update's own log-probs are the old ones; the sampler's equal them up to rounding.
         all_logp[cut] = now = logp.detach()
         old = now if old_logp is None else old_logp[cut]
-        value = loss(logp, old, advantages[rows], weights[cut], clip, sampled_logp=sampled, ref_logp=ref,
-                     kl_coef=kl_coef)
+        value = loss(logp, old, advantages[rows], weights[cut], clip,
+                     sampled_logp=sampled, ref_logp=ref, kl_coef=kl_coef)
         (real * value).backward()
         drift, ratio = now - sampled, (now - old).exp()
         outside = (ratio < 1 - clip[0]) | (ratio > 1 + clip[1])

@@ -2,8 +2,6 @@
 
     python train.py --steps 100                     on a laptop: a tiny model learns to work sums out;
                                                     with a CUDA GPU: Qwen3-0.6B-Base on MATH
-    python train.py --task mine.jsonl --reward mine.py:terse
-    python train.py --resume                        go on with the newest run where it stopped
     torchrun --nproc-per-node 8 train.py --fsdp     the same on 8 GPUs, each with an eighth of the model
 
 The loop is section 5, one function from pick to step; the rest can be skipped on a first reading.
@@ -22,7 +20,6 @@ import random
 import re
 import shutil
 import signal
-import statistics
 import sys
 import time
 import warnings
@@ -32,7 +29,6 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-import torch.nn.functional as F
 from filelock import FileLock, Timeout          # comes with huggingface_hub
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -45,13 +41,11 @@ from eval import append_rows, evaluate, git_commit, hash_of, located, read_rows,
 from model import ModelError, load, pick_device, save
 from rlvr import Rollouts, decode, group_advantages, policy_loss, update_gradients
 
-# ---- 1. Flags --------------------------------------------------------------------------------------
+# ---- 1. Flags ------------------------------------------------------------------------------------
 
 # What is not given: of a tiny model (a file of less than 16 MB), and of any other.
-TINY = dict(prompts_per_step=8, num_samples=16, max_new_tokens=80, lr=4e-4, micro_batch_tokens=2048, eval_every=25,
-            eval_problems=500, save_every=50)
-LARGE = dict(prompts_per_step=8, num_samples=8, max_new_tokens=512, lr=3e-6, micro_batch_tokens=4096, eval_every=50,
-             eval_problems=500, save_every=50)
+TINY = dict(num_samples=16, max_new_tokens=80, lr=4e-4, micro_batch_tokens=2048, eval_every=25)
+LARGE = dict(num_samples=8, max_new_tokens=512, lr=3e-6, micro_batch_tokens=4096, eval_every=50)
 
 
 @dataclass
@@ -66,7 +60,7 @@ class Flags:
     template: str = None            # plain, chat or chat-nothink (default: plain for base models, else chat)
     train_problems: int = None      # train only on so many, the first of a random order (default: all)
     pick: str = "all"               # NAME of what picks the problems of a step
-    prompts_per_step: int = None    # P, problems a step
+    prompts_per_step: int = 8       # P, problems a step
     num_samples: int = None         # G, completions of each
     max_new_tokens: int = None      # longest completion
     temperature: float = 1.0        # of sampling, and of the log-probs that are trained
@@ -84,15 +78,15 @@ class Flags:
     steps: int = 100                # in all
     seed: int = 0                   # of everything random
     eval_every: int = None          # steps between evaluations
-    eval_problems: int = None       # held-out problems each time
-    save_every: int = None          # steps between checkpoints
+    eval_problems: int = 500        # held-out problems each time
+    save_every: int = 50            # steps between checkpoints
     runs: str = "runs"              # folder of all runs
     name: str = None                # of this run's folder in it (default: task, date and time)
     resume: bool = False            # go on with run --name, or the newest; --steps, --device, --fsdp may be new
     device: str = None              # cpu, cuda or mps (default: the best there is)
 
 
-ANEW = {"steps", "device", "fsdp", "runs", "name", "resume"}       # what may differ when a run goes on
+ANEW = {"steps", "device", "fsdp", "runs", "name", "resume"}    # what may differ when a run goes on
 PATHS = ("model", "task", "reward", "pick", "advantage", "loss")   # may name files of the user's
 CHOICES = {"template": ["plain", "chat", "chat-nothink"], "device": ["cpu", "cuda", "mps"],
            "loss_norm": ["token", "sequence", "constant", "sum"]}
@@ -141,8 +135,7 @@ def saved_flags(parser, given):
     if not found:
         parser.error(f"--resume: there is no run {name} to go on with in {runs}")
     if refused := given.keys() - ANEW:
-        names = ", --".join(sorted(refused)).replace("_", "-")
-        parser.error(f"--resume goes on with the run's own flags: leave out --{names}")
+        parser.error(f"--resume keeps the run's own flags: leave out {', '.join(sorted(refused)).replace('_', '-')}")
     run = found[-1].parent
     try:
         saved = json.loads(found[-1].read_text(encoding="utf-8"))["flags"]
@@ -156,7 +149,7 @@ def saved_flags(parser, given):
     return {**flags, **here, "runs": runs, "name": run.name, "fsdp": False, "device": None}
 
 
-# ---- 2. Checkpoints --------------------------------------------------------------------------------
+# ---- 2. Checkpoints ------------------------------------------------------------------------------
 # No random state is saved: random numbers are functions of (seed, step, row). So a resumed run equals an uninterrupted
 # one bit for bit; on another number of processes, up to rounding. It unpickles: resume only what you trust.
 
@@ -176,7 +169,7 @@ def save_checkpoint(run, step, model, optimizer, memory):
         if first:
             parts = {file.name: hash_of(file) for file in partial.iterdir()}
             (partial / "progress.json").write_text(json.dumps({"step": step, "memory": memory, "parts": parts}))
-            shutil.rmtree(path, ignore_errors=True)     # one of the same step, which could not be read
+            shutil.rmtree(path, ignore_errors=True)  # one of the same step, which could not be read
             partial.rename(path)
             for old in sorted(folder.glob("step_*"))[:-2]:               # two are kept
                 shutil.rmtree(old)
@@ -202,7 +195,7 @@ def load_checkpoint(run, model, optimizer):
     return 0, {}
 
 
-# ---- 3. Log ----------------------------------------------------------------------------------------
+# ---- 3. Log --------------------------------------------------------------------------------------
 
 COLUMNS = [("step", "step", "5d"), ("reward", "reward", "6.3f"), ("acc", "accuracy", "5.2f"),
            ("solved", "solved", "6.2f"), ("mixed", "mixed", "5.2f"), ("length", "completion_length", "6.1f"),
@@ -211,11 +204,9 @@ COLUMNS = [("step", "step", "5d"), ("reward", "reward", "6.3f"), ("acc", "accura
            ("greedy", "eval_accuracy", "6.3f"), ("sampled", "eval_sampled_accuracy", "7.3f")]
 
 
-def print_row(row, titles=False):
-    """Every fifth step, or all of them in a wide terminal; titles: above it the names of the columns."""
-    if titles:
-        tqdm.write(" ".join(f"{title:>{form[0]}}" for title, _, form in COLUMNS))
-    if titles or row["step"] % 5 == 0 or "eval_accuracy" in row or shutil.get_terminal_size()[0] > 120:
+def print_row(row):
+    """Every fifth step, or all of them in a wide terminal."""
+    if row["step"] % 5 == 0 or "eval_accuracy" in row or shutil.get_terminal_size()[0] > 120:
         tqdm.write(" ".join(f"{row[key]:{form}}" if key in row else " " * int(form[0]) for _, key, form in COLUMNS))
 
 
@@ -227,7 +218,7 @@ def batch_metrics(rewards, parts, rollouts):
     return {"reward": rewards.mean().item(), "accuracy": right.mean().item(),
             "completion_length": rollouts.lengths.float().mean().item(),
             "finished_length": rollouts.lengths[rollouts.finished].float().mean().nan_to_num().item(),
-            **{name: statistics.fmean(part.get(name, 0.0) for part in parts) for name in names},
+            **{name: sum(part.get(name, 0.0) for part in parts) / len(parts) for name in names},
             "mixed": mixed.float().mean().item(), "solved": (~mixed & (right > 0.5)).float().mean().item(),
             "hopeless": (~mixed & (right <= 0.5)).float().mean().item()}, right.tolist()
 
@@ -245,16 +236,15 @@ def write_samples(run, step, problems, texts, rewards, advantages, rollouts, par
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-# ---- 4. Preflight ----------------------------------------------------------------------------------
+# ---- 4. Preflight --------------------------------------------------------------------------------
 
 class Stopped(Exception):
     """The run ends before its last step: the message says why, what is saved and how to go on."""
 
 
 def preflight(model, tokenizer, task, flags):
-    """What goes wrong most often goes wrong at once: a prompt the model does not understand, a verifier that never pays,
-    completions that never end. Show the first prompt and what a batch earns; raise Stopped if the verifier fails and, if
-    64 completions say so (fewer prove little: then warn), if nearly all is cut off or no group has unequal rewards."""
+    """Show the first prompt and what a batch earns: what goes wrong most often goes wrong at once. Raises Stopped if the
+    verifier fails and, if 64 completions say so (fewer prove little), if all is cut off or no group is mixed."""
     problems, G = task.train[:flags.prompts_per_step], flags.num_samples
     prompt = tokenizer.decode(tokenizer.encode_prompt(task.prompt(problems[0])), skip_special_tokens=False)
     print(f"model {flags.model}, {sum(p.numel() for p in model.parameters()):,} parameters, on {flags.device}\n"
@@ -273,11 +263,9 @@ def preflight(model, tokenizer, task, flags):
     if means["failed"] > 0.5:
         trouble = f"the verifier fails on {means['failed']:.0%} of the completions, see the warnings above"
     elif means["truncated"] >= 0.9:
-        trouble = ("nearly all completions are cut off and earn nothing: try more --max-new-tokens, a --stop text, or the "
-                   "--template that the model was trained with")
+        trouble = "nearly all completions are cut off: try more --max-new-tokens, a --stop text, another --template"
     elif means["mixed"] == 0:
-        trouble = ("in every group all rewards are equal, so there is nothing to learn: try an easier or a harder task, "
-                   "more --num-samples, another --template")
+        trouble = "no group has unequal rewards, so none teaches: try an easier or harder task, more --num-samples"
     else:
         return
     if means["failed"] == 1 or len(texts) >= 64:
@@ -285,20 +273,20 @@ def preflight(model, tokenizer, task, flags):
     print(f"preflight: warning: {trouble} ({len(texts)} completions prove little, so the run goes on)")
 
 
-# ---- 5. The loop -----------------------------------------------------------------------------------
+# ---- 5. The loop ---------------------------------------------------------------------------------
 
 def every_problem(problems, step, memory, flags):
     """Which problems a step sees: a walk through a new random order of them in every epoch -> their indices."""
     P, N = flags.prompts_per_step, len(problems)
-    places = [divmod(i, N) for i in range((step - 1) * P, step * P)]               # (epoch, place in its order)
+    places = [divmod(i, N) for i in range((step - 1) * P, step * P)]   # (epoch, place in its order)
     orders = {epoch: random.Random(f"order {flags.seed} {epoch}").sample(range(N), N) for epoch, _ in places}
     return [orders[epoch][place] for epoch, place in places]
 
 
-# What --advantage, --loss and --pick may name. A function of your own has the same signature.
 ADVANTAGES = {"std": group_advantages, "none": functools.partial(group_advantages, scale="none")}
 LOSSES = {"ppo": policy_loss}
-PICKERS = {"all": every_problem}
+PICKERS = {"all": every_problem}                     # a function of your own has the same signature
+STOP_ASKED = []             # when Ctrl-C was pressed
 
 
 def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run, log, reference=None):
@@ -307,9 +295,11 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
     functions: of --pick, --advantage, --loss. memory: {"visits": {index: a problem's last 3 mean accuracies}} and what
     a picker keeps there. Raises Stopped: after Ctrl-C, for --kl-cap, before what is no number can reach the weights.
     """
-    pick, advantage_of, loss = functions
+    (pick, advantage_of, loss), G = functions, flags.num_samples
+    (rank, world), visits = processes(), memory.setdefault("visits", {})
     decoding = torch.compile(decode, dynamic=True) if flags.compile else decode
-    G, (rank, world), visits = flags.num_samples, processes(), memory.setdefault("visits", {})
+    add_up = (lambda tensor: dist.all_reduce(tensor) or tensor) if world > 1 else lambda tensor: tensor
+    sample_and_judge = shared_roll_out if world > 1 else roll_out
 
     for step in range(log[-1]["step"] + 1, flags.steps + 1):
         if log[-1].get("drift", 0.0) > (flags.kl_cap or math.inf):
@@ -318,13 +308,14 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
         began = time.perf_counter()
         indices = pick(task.train, step, memory, flags)
         problems = [{**task.train[i], "step": step} for i in indices]
-        rollouts, texts, rewards, parts = shared_roll_out(
-            model, tokenizer, task, problems, G, flags.temperature, flags.max_new_tokens, flags.seed,
-            rows=[f"{step} {i}" for i in range(len(problems) * G)], label=f"step {step}", step=decoding)
+        with model.autocast():
+            rollouts, texts, rewards, parts = sample_and_judge(
+                model, tokenizer, task, problems, G, flags.temperature, flags.max_new_tokens, flags.seed,
+                rows=[f"{step} {i}" for i in range(len(problems) * G)], label=f"step {step}", step=decoding)
         sampled = time.perf_counter()
 
         # How much better than its group each of them is.
-        advantages = advantage_of(rewards, rollouts=rollouts, parts=parts, flags=flags)          # (P, G)
+        advantages = advantage_of(rewards, rollouts=rollouts, parts=parts, flags=flags)     # (P, G)
 
         # One update, or several on the same completions: then the first one's log-probs are pi_old.
         lr = flags.lr * min(1.0, step / 5) * (0.55 + 0.45 * math.cos(math.pi * step / flags.steps))
@@ -339,11 +330,11 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
             signal_there = stats["trained"] > 0 or flags.kl_coef > 0
             stats["grad_norm"] = clip_gradients(model) if signal_there else 0.0
             if not math.isfinite(stats["loss"] + stats["grad_norm"]):
-                save_checkpoint(run, step - 1, model, optimizer, memory)        # the last good weights
+                save_checkpoint(run, step - 1, model, optimizer, memory)     # the last good weights
                 torch.save({"rollouts": vars(rollouts), "advantages": advantages}, run / f"bad_batch_{rank}.pt")
                 raise Stopped(f"error: step {step} has loss {stats['loss']}, gradient norm {stats['grad_norm']}. The batch, "
                               f"and the weights before it, are saved in {run}. Try a lower --lr")
-            if signal_there:                    # subtle: else Adam's momentum would move the weights all the same
+            if signal_there:      # subtle: else Adam's momentum would move the weights all the same
                 optimizer.step()
             optimizer.zero_grad()
             updates.append(stats)
@@ -353,35 +344,32 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
         means, right = batch_metrics(rewards, parts, rollouts)
         for index, share in zip(map(str, indices), right):
             visits[index] = [*visits.get(index, []), share][-3:]
-        row = {"step": step, **means, **updates[0], "clipped": statistics.fmean(stats["clipped"] for stats in updates),
+        row = {"step": step, **means, **updates[0], "clipped": sum(stats["clipped"] for stats in updates) / len(updates),
                "lr": lr, "sample_seconds": sampled - began, "update_seconds": updated - sampled,
                "tokens_per_second": rollouts.lengths.sum().item() / (sampled - began)}
         if step % flags.eval_every == 0 or step == flags.steps:
             row |= evaluate_both(model, tokenizer, task, flags, decoding)
             best = max((r["eval_sampled_accuracy"] for r in log[1:] if "eval_accuracy" in r), default=-1)
-            if row["eval_sampled_accuracy"] > best:             # the last model is not always the best
+            if row["eval_sampled_accuracy"] > best:          # the last model is not always the best
                 export(model, tokenizer, run / "best", flags)
             row["eval_seconds"] = time.perf_counter() - updated
-        row["drift"] = row.get("kl", 0.0) * row["completion_length"]           # nats a completion, if it was measured
+        row |= {"drift": row["kl"] * row["completion_length"]} if "kl" in row else {}      # KL in nats a completion
         row["seconds"] = time.perf_counter() - began
         log.append(row)
         print_row(row)
         if rank == 0:
             append_rows(run / "metrics.jsonl", [row])
             write_samples(run, step, problems, texts, rewards, advantages, rollouts, parts)
-        stopping = any(gather(STOP_ASKED[:1]))
-        if step % flags.save_every == 0 or step == flags.steps or stopping or row["drift"] > (flags.kl_cap or math.inf):
+        stopping = any(gather(STOP_ASKED[:1]) if world > 1 else STOP_ASKED)
+        drifted = row.get("drift", 0.0) > (flags.kl_cap or math.inf)
+        if step % flags.save_every == 0 or step == flags.steps or stopping or drifted:
             save_checkpoint(run, step, model, optimizer, memory)
         if stopping:
             raise Stopped(f"stopped; step {step} is saved. {how_to_go_on(flags)}")
 
 
-STOP_ASKED = []             # when Ctrl-C was pressed
-
-
 def on_signal(number, frame):
-    """The first asks for a stop after the running step, a second one stops at once. subtle: torchrun and `timeout`
-    send theirs twice in a moment; that is one wish."""
+    """Stop after this step, at a second one at once. subtle: torchrun and `timeout` send one wish twice in a moment."""
     if STOP_ASKED and time.monotonic() - STOP_ASKED[0] > 1:
         raise KeyboardInterrupt
     STOP_ASKED.append(time.monotonic())
@@ -398,13 +386,12 @@ def evaluate_both(model, tokenizer, task, flags, step=decode):
     return columns
 
 
-# ---- 6. Many GPUs (skip it when you have one) ------------------------------------------------------
-# torchrun starts N processes of this script. Sampling and evaluation are shared out by problems and gathered: all
-# hold the whole batch and decide everything alike, and the first one writes. The update is shared out by micro-batches,
-# whose gradients add up to those of one process. critical: nobody may wait for one that does something else. So a
-# sharded model is brought together once before sampling, and all make equally many passes.
+# ---- 6. Many GPUs (skip it when you have one) ----------------------------------------------------
+# torchrun starts N processes. Sampling and evaluation are shared out by problems and gathered: all hold the whole batch
+# and decide alike, and the first writes. The update is shared out by micro-batches. critical: nobody may wait for one that
+# does something else, so a sharded model is brought together before sampling, and all make equally many passes.
 
-MINUTES = 10.0              # that one process waits for another before it stops and says who is missing
+MINUTES = 10.0          # that one process waits for another before it stops and says who is missing
 
 
 def processes():
@@ -416,7 +403,7 @@ def gather(items):
     """The lists of all processes as one list, in every process."""
     if not dist.is_initialized():
         return items
-    if not hasattr(gather, "group"):                    # monitored_barrier, which names who is missing, needs gloo
+    if not hasattr(gather, "group"):     # monitored_barrier, which names who is missing, needs gloo
         gather.group = dist.new_group(backend="gloo")
     dist.monitored_barrier(gather.group, datetime.timedelta(minutes=MINUTES), wait_all_ranks=True)
     parts = [None] * dist.get_world_size()
@@ -424,18 +411,11 @@ def gather(items):
     return [item for part in parts for item in part]
 
 
-def add_up(tensor):
-    """Sum a tensor over all processes, in place."""
-    if dist.is_initialized():
-        dist.all_reduce(tensor)
-    return tensor
-
-
 def clip_gradients(model):
     """Clip the gradient to norm 1 -> its norm before. Replicas first sum theirs; shards were summed on the way back."""
     for param in model.parameters() if dist.is_initialized() else ():
         if param.grad is not None and not isinstance(param.grad, DTensor):
-            add_up(param.grad)
+            dist.all_reduce(param.grad)
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
 
@@ -453,16 +433,15 @@ def shared_roll_out(model, tokenizer, task, problems, num_samples, *args, rows, 
     done = [([x.cpu() for x in list(vars(rollouts).values())[:-1]], *rest) for rollouts, *rest in done]
     tensors, texts, rewards, parts = zip(*gather(done))
     width = max(ids.size(1) for ids, *_ in tensors)     # rows one below the other, padded to the widest
-    columns = zip(*([F.pad(x, (0, width - ids.size(1))) if x.ndim == 2 else x for x in (ids, *others)]
-                    for ids, *others in tensors))
+    columns = zip(*([torch.nn.functional.pad(x, (0, width - ids.size(1))) if x.ndim == 2 else x for x in (ids, *rest)]
+                    for ids, *rest in tensors))
     rollouts = Rollouts(*(torch.cat(column).to(model.device) for column in columns), num_samples)
     return rollouts, sum(texts, []), torch.cat(rewards), sum(parts, [])
 
 
 def shard(model, device, dtype):
-    """Shard a model that has no weights yet (FSDP2, arXiv 2304.11277): each block, and the rest as the root. Weights are
-    kept in fp32 and used in dtype; gradients are summed, not averaged, in fp32. -> what cuts out a process's part of a
-    weight, see model.load."""
+    """Shard a model that has no weights yet (FSDP2, arXiv 2304.11277); weights are kept in fp32 and used in dtype,
+    gradients summed, not averaged, in fp32. -> what cuts a process's part out of a weight, see model.load."""
     mesh = init_device_mesh(device, (dist.get_world_size(),))
     # subtle: a KV cache that is cast would be a copy, and what is written to it lost.
     precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
@@ -496,7 +475,7 @@ def export(model, tokenizer, directory, flags):
         save(model, tokenizer, directory, {name: weight.to(dtype) for name, weight in weights.items()})
 
 
-# ---- 7. Start and end ------------------------------------------------------------------------------
+# ---- 7. Start and end ----------------------------------------------------------------------------
 
 def load_all(flags):
     """Load what the flags name -> (model, tokenizer, task, functions of --pick, --advantage, --loss)."""
@@ -524,14 +503,13 @@ def load_all(flags):
 
 
 def load_model(flags):
-    """The model that the run starts from -> (model, tokenizer). AdamW at lr 1e-6 changes a weight by about 1e-6, and
-    nearly all such changes of a bf16 weight, which has 8 bits, round to nothing. So the weights are kept in fp32, and
-    only computed with in bf16 where the GPU can."""
+    """The model that the run starts from -> (model, tokenizer). In fp32, for at lr 1e-6 nearly all changes of a bf16
+    weight, which has 8 bits, round to nothing; what computes in bf16 on a GPU is model.autocast."""
     dtype = pick_device(flags.device)[1]
     model, tokenizer = load(flags.model, flags.device, torch.float32, flags.template,
                             shard=functools.partial(shard, device=flags.device, dtype=dtype) if flags.fsdp else None)
     model.autocast = functools.partial(torch.autocast, flags.device, dtype, enabled=dtype != torch.float32
-                                       and not flags.fsdp)                    # a sharded model does it by itself
+                                       and not flags.fsdp)       # a sharded model does it by itself
     return model, tokenizer
 
 
@@ -540,8 +518,7 @@ def write_config(flags, run, task, start):
     data = hashlib.sha256(json.dumps([task.train, task.test], sort_keys=True).encode()).hexdigest()
     config = json.loads((run / "config.json").read_text()) if flags.resume else {"starts": [], "data": data}
     if config["data"] != data:
-        raise verifiers.DataError(f"--task {flags.task}: its problems have changed since {run} began. Put the old ones "
-                                  "back, or start a new run")
+        raise verifiers.DataError(f"--task {flags.task}: its problems have changed since {run} began; start a new run")
     config["flags"] = {**vars(flags), "resume": False}
     for name in PATHS:
         file, colon, function = (getattr(flags, name) or "").partition(".py:")
@@ -576,7 +553,7 @@ def main(argv=None):
         if not flags.resume:
             preflight(*loaded[:3], flags)
         if first:
-            run.mkdir(parents=True, exist_ok=flags.resume)              # not one that somebody has just made
+            run.mkdir(parents=True, exist_ok=flags.resume)     # not one that somebody has just made
         with FileLock(run / "lock", timeout=0) if first else contextlib.nullcontext():      # ends with the process
             log = start_and_train(*loaded, flags, run, first)
     except Timeout:
@@ -600,8 +577,7 @@ def start_and_train(model, tokenizer, task, functions, flags, run, first):
     log = [row for row in log if row["step"] <= start] if start else []
     if first:
         write_config(flags, run, task, start)
-        # What was logged after the checkpoint is forgotten.
-        (run / "metrics.partial").write_text("".join(json.dumps(row) + "\n" for row in log))
+        (run / "metrics.partial").write_text("".join(json.dumps(row) + "\n" for row in log))     # forget what came later
         (run / "metrics.partial").replace(run / "metrics.jsonl")
         for path in (run / "samples").glob("step_*.jsonl.gz"):
             if int(path.name[5:11]) > start:
@@ -614,7 +590,8 @@ def start_and_train(model, tokenizer, task, functions, flags, run, first):
         append_rows(run / "metrics.jsonl", log if first else [])
     else:
         print(f"going on with {run} after step {start} of {flags.steps}")
-    print_row(log[-1], titles=True)
+    tqdm.write(" ".join(f"{title:>{form[0]}}" for title, _, form in COLUMNS))
+    print_row(log[-1])
     STOP_ASKED.clear()
     handlers = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -5,11 +5,12 @@
     python notebooks/exercises.py 3 mine.py        is it solved? If not, why
 
 Your file defines the names that the exercise asks for; it may import the project's scripts. A check says "solved" or
-what is still wrong, with the case that shows it. The last three train a tiny model: up to a minute for 8 and 9, some
-minutes for 10. All have a solution (tests/test_exercises.py proves it, so do not look there yet).
+what is still wrong, with the case that shows it. The last three train a tiny model, for up to a minute each. All have a
+solution (tests/test_exercises.py proves it, so do not look there yet).
 """
 
 import contextlib
+import gzip
 import inspect
 import io
 import math
@@ -25,12 +26,15 @@ import sympy
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 
+import make_tiny  # noqa: E402
 import train  # noqa: E402
 import verifiers  # noqa: E402
-from model import Config, Qwen3  # noqa: E402
-from rlvr import group_advantages, next_token_probs, row_uniforms, sample  # noqa: E402
+from eval import read_rows  # noqa: E402
+from model import Qwen3  # noqa: E402
+from rewards import check_weights, earnable  # noqa: E402
+from rlvr import choose, group_advantages, row_uniforms, sample  # noqa: E402
 
 
 class Unsolved(Exception):
@@ -108,12 +112,12 @@ SIX = {"short": tagged(thought(18)), "long": tagged(thought(142)), "rambling": t
 
 
 def compose(my):
-    """`reward`: a verifiers.ReasoningReward under which, of the six rollouts of notebook 3, *long* alone has the
+    """`reward`: a verifiers.ReasoningReward under which, of the six completions of notebook 3, *long* alone has the
     highest advantage, *wrong* the lowest, *rambling* and *bilingual* are pushed down, and *short* and *no tags* are
-    not. verifiers.check_weights must not warn. (The chapter's Design B leaves *rambling* above zero.)"""
+    not. rewards.check_weights must not warn. (The chapter's Design B leaves *rambling* above zero.)"""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        my["reward"].__post_init__()
+        check_weights(earnable(my["reward"]))
     want(not caught, f"check_weights warns: {caught[0].message if caught else ''}")
     A = dict(zip(SIX, group_advantages([my["reward"](text, "2")["R"] for text in SIX.values()])))
     shown = ", ".join(f"{name} {a:+.2f}" for name, a in A.items())
@@ -146,7 +150,7 @@ def same_to_sympy(a, b):
 def break_the_grader(my):
     """`truth` and `answer`: two sympy objects that grade_answer judges wrongly when it reads their LaTeX. They may be
     made of integers, fractions, + - * / and powers, pi, sin, cos, tan, intervals, finite sets, unions and tuples; all
-    of that it claims to read. sympy decides who is right. Hint: the grader is numeric (verifiers.py, section 3)."""
+    of that it claims to read. sympy decides who is right. Hint: the grader is numeric (verifiers.py, appendix A)."""
     truth, answer = my["truth"], my["answer"]
     for expression in (truth, answer):
         want(isinstance(expression, sympy.Basic), f"{expression!r} is no sympy object")
@@ -190,6 +194,13 @@ def tests_that_hold(my):
 
 # ---- The machine -----------------------------------------------------------------------------------------------------
 
+def drawn_shares(logits, temperature, top_k, draws=4000):
+    """How often rlvr.choose takes each token: logits (R, V) -> (R, V), over an even grid of random numbers."""
+    grid = (torch.arange(draws) + 0.5) / draws
+    tokens = [choose(row.expand(draws, -1), grid, temperature, top_k=top_k)[0] for row in logits]
+    return torch.stack([token.bincount(minlength=logits.size(1)) / draws for token in tokens])
+
+
 def off_policy(my):
     """`sampler_logprobs(logits, temperature, top_k)`: logits (R, V) -> the log-probs (R, V) of the distribution that
     rlvr.sample really draws from, -inf where it never draws. With it the check shows what `mismatch` does not (end of
@@ -199,16 +210,16 @@ def off_policy(my):
     for temperature, top_k in ((1.0, 5), (0.7, 3), (2.0, 30), (1.0, 1)):
         found = my["sampler_logprobs"](logits.clone(), temperature, top_k)
         want(torch.is_tensor(found) and found.shape == logits.shape, "it must return a tensor of the shape of logits")
-        total, probs = found.exp().sum(-1), next_token_probs(logits, temperature, top_k=top_k)[1]
+        total, shares = found.exp().sum(-1), drawn_shares(logits, temperature, top_k)
         want(torch.allclose(total, torch.ones(50), atol=1e-4), f"the probabilities of a row add up to {total[0]:.3f}, "
              f"not 1 (temperature {temperature}, top_k {top_k})")
-        want(torch.equal(found > -math.inf, probs > 0), f"with top_k {top_k}, {(found[0] > -math.inf).sum()} tokens of "
-             "the first row can be drawn")
-        right = (probs / probs.sum(-1, keepdim=True)).log()
-        drift = (found.exp() - right.exp()).abs().max()
-        want(drift < 1e-4, f"probabilities are off by {drift:.3f} at temperature {temperature}, top_k {top_k}: is the "
+        possible = found > -math.inf
+        want((possible.sum(-1) == top_k).all() and possible[shares > 0].all(),
+             f"with top_k {top_k}, {top_k} tokens of a row can be drawn, and by yours {possible[0].sum()} of the first")
+        drift = (found.exp() - shares).abs().max()
+        want(drift < 1e-3, f"probabilities are off by {drift:.3f} at temperature {temperature}, top_k {top_k}: is the "
              "temperature applied, and before the filter?")
-    model = Qwen3(Config.tiny(30, 0)).init_weights(torch.Generator().manual_seed(0))
+    model = make_tiny.init_weights(Qwen3(make_tiny.tiny_config(30, 0)), torch.Generator().manual_seed(0))
     rollouts = sample(model, [[5, 6]], 8, 20, uniforms=row_uniforms(range(8), 20, 0), top_k=5)
     with torch.no_grad():
         drawn = my["sampler_logprobs"](model(rollouts.ids[:, :-1]).flatten(0, 1), 1.0, 5)
@@ -255,15 +266,13 @@ def alarm(my):
 
 # ---- Training --------------------------------------------------------------------------------------------------------
 
-BASES = ROOT / "runs" / "base"      # the tiny bases that train.py has made already
-
-
 def trained(flags, reward=None, seed=0):
-    """Train a tiny model with these flags -> (the rows of its log, the number of completions)."""
+    """Train a tiny model with these flags -> (the rows of its log, the number of completions). For --task one-digit it
+    starts from random weights."""
     said, preflight = io.StringIO(), train.preflight
-    BASES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        Path(folder, "base").symlink_to(BASES)
+        if "--model" not in flags:
+            flags = ["--model", str(make_tiny.make(seed, Path(folder, "base"), "one-digit", steps=0)), *flags]
         flags = [*flags, "--device", "cpu", "--seed", str(seed), "--runs", folder, "--name", "run"]
         try:
             train.preflight = lambda *args, **kwargs: None      # a hopeless run is a result here, not an error
@@ -276,11 +285,13 @@ def trained(flags, reward=None, seed=0):
         finally:
             train.preflight = preflight
             verifiers.REWARDS.pop("mine", None)
-        with open(Path(folder, "run", "samples.jsonl"), encoding="utf-8") as samples:
-            return train.read_metrics(Path(folder, "run")), sum(1 for _ in samples)
+        files = Path(folder, "run", "samples").glob("*.gz")
+        count = sum(gzip.decompress(file.read_bytes()).count(b"\n") for file in files)
+        return read_rows(Path(folder, "run", "metrics.jsonl")), count
 
 
-ONE_DIGIT = ["--task", "one-digit", "--prompts-per-step", "32", "--eval-every", "1000", "--lr-final", "1"]
+ONE_DIGIT = ["--task", "one-digit", "--prompts-per-step", "32", "--num-samples", "16", "--max-new-tokens", "4",
+             "--micro-batch-tokens", "16384", "--eval-problems", "100", "--eval-every", "1000"]
 
 
 def collapse(my):
@@ -300,12 +311,12 @@ def collapse(my):
 
 
 def deadly_rate(my, seeds=(0, 1, 2)):
-    """`lives` and `dies`: two learning rates, dies at most 10 times lives, between which GRPO on --task one-digit
-    breaks. After 30 steps (32 problems x 16 completions, constant rate) training at `lives` must have got 20 % of the
-    held-out answers right with every seed, and at `dies` no more than 15 % with any (10 % is luck). Look at the
-    entropy."""
+    """`lives` and `dies`: two learning rates, dies at most 20 times lives, between which GRPO on --task one-digit
+    breaks. After 30 steps (32 problems x 16 completions; 5 steps of warm-up, then a cosine down to a tenth) training at
+    `lives` must have got 18 % of the held-out answers right with every seed, and at `dies` no more than 15 % with any
+    (10 % is luck). Look at the entropy."""
     lives, dies = float(my["lives"]), float(my["dies"])
-    want(0 < lives < dies <= 10 * lives, f"lives {lives} and dies {dies} are not 0 < lives < dies <= 10 * lives")
+    want(0 < lives < dies <= 20 * lives, f"lives {lives} and dies {dies} are not 0 < lives < dies <= 20 * lives")
     report = []
     for rate, name in ((lives, "lives"), (dies, "dies")):
         for seed in seeds:
@@ -313,23 +324,24 @@ def deadly_rate(my, seeds=(0, 1, 2)):
             got = last["eval_sampled_accuracy"]
             report.append(f"{name} at {rate:g}, seed {seed}: {got:.0%} right, entropy {last['entropy']:.2f}, cut off "
                           f"{last['truncated']:.0%}")
-            want(got >= 0.2 if name == "lives" else got <= 0.15, report[-1])
+            want(got >= 0.18 if name == "lives" else got <= 0.15, report[-1])
     return "\n".join(report)
 
 
 BUDGET = 1280                       # completions
+TINY = str(ROOT / "notebooks" / "tiny")
 
 
-def beat_the_default(my, seeds=(0, 1, 2), setting=("--model", "tiny", "--task", "arithmetic"), goal=0.8):
+def beat_the_default(my, seeds=(0, 1, 2), setting=("--model", TINY, "--task", "arithmetic"), goal=0.8):
     """`flags`: a list of train.py's flags with which --task arithmetic learns more from 1,280 completions than by
-    default. After 10 of 100 steps of 128 completions the default recipe answers 62 % of the held-out problems right,
-    sampled (five seeds: 52 to 73 %). Reach 80 % on the mean of seeds 0, 1 and 2 from at most 1,280 completions each.
+    default. With --steps 10, each of 128 completions, the default recipe answers 30 % of the held-out problems right,
+    sampled (seeds 0 to 2: 29 to 32 %). Reach 80 % on the mean of seeds 0, 1 and 2 from at most 1,280 completions each.
     Anything but the base, the task, the reward and the seed may be changed."""
     flags, got = [str(flag) for flag in my["flags"]], []
-    fixed = {"--model", "--task", "--data", "--reward", "--seed", "--warmup-steps", "--eval-problems", "--temperature"}
+    fixed = {"--model", "--task", "--prompt", "--stop", "--template", "--reward", "--seed", "--eval-problems",
+             "--temperature", "--runs", "--name", "--resume"}
     names = {flag.partition("=")[0] for flag in flags if flag.startswith("--")}
-    want(not any(name.startswith(flag) for flag in names for name in fixed),       # argparse takes --rew for --reward
-         f"these stay as they are: {sorted(fixed)}")
+    want(not names & fixed, f"these stay as they are: {sorted(fixed)}")
     for seed in seeds:
         rows, count = trained([*setting, "--eval-every", "1000", *flags], seed=seed)
         want(count <= BUDGET, f"{count} completions, {BUDGET} are allowed: fewer --steps or smaller batches")

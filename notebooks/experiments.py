@@ -1,43 +1,55 @@
-"""The laboratory: eleven claims of the chapters, tried on the tiny model, each with a control and a verdict.
+"""The laboratory: twelve claims of the chapters, tried on the tiny model, each with controls and
+two verdicts.
 
     python notebooks/experiments.py                          what there is
     python notebooks/experiments.py growth canary            train what is missing, print tables and verdicts, draw
     python notebooks/experiments.py all --seeds 0 1 2 --steps 60
 
-An experiment is data: a claim, the runs it compares, the numbers to print, and checks which those numbers pass or not.
-A verdict is no opinion: "reproduced" if all checks hold, "not reproduced" if none does, else "partly". Runs are shared
-between experiments, finished ones are not repeated and interrupted ones go on. Below 10 steps the code is tried rather
-than the claim: random weights, few and short completions.
+An experiment is data: a claim, the runs it compares, the numbers to print, checks of the claim and
+checks of its controls. A check names the size of the effect that it looks for, and the verdict is
+the nearer of "it is there" and "nothing is there"; how often so small a trial would give the wrong
+one is printed beside it, and above 10 % the verdict is "cannot tell". Runs are shared between
+experiments, finished ones are not repeated and interrupted ones go on. Seed 0 starts from
+notebooks/tiny, the others from bases made in the runs' folder (make_tiny.py, 90 s each).
+
+Every result has to be made again: those in README were made with other bases, evaluation points,
+arms and checks. Below 10 steps the code is tried rather than a claim: random weights, few and short
+completions.
 """
 
 import argparse
 import contextlib
-import dataclasses
 import functools
-import json
+import math
 import re
+import shutil
+import statistics
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
-from unittest.mock import patch
+from typing import Callable
 
 import matplotlib
 import numpy as np
-from curve import band
 from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
+import make_tiny  # noqa: E402
 import train  # noqa: E402
+import variants  # noqa: E402
 import verifiers  # noqa: E402
-from eval import wilson_interval  # noqa: E402
+from curve import band  # noqa: E402
+from eval import read_rows, wilson_interval  # noqa: E402
+from evaluation import canary, samples_of  # noqa: E402
 
-# ---- 1. Bases, rewards, arms -----------------------------------------------------------------------------------------
-# A base is what train.PHASES says. "guessing" has never seen a step worked out, and is made without the check that
-# stops a base which cannot work. Where "bilingual" works a problem out it does so in Chinese six times out of seven.
+# ---- 1. Bases, rewards, tasks, arms ----------------------------------------------------------------
+# A base is what make_tiny.PHASES says. "guessing" has never seen a step worked out. Where
+# "bilingual" works a problem out it does so in Chinese six times out of seven.
 
-BASES = {"usual": train.PHASES,
+BASES = {"usual": make_tiny.PHASES,
          "guessing": [{"direct": 1.0}, {"direct": .70, "several boxes": .20, "no box": .10}],
-         "bilingual": [train.PHASES[0], train.PHASES[1] | {"bilingual": .18, "worked": .03}]}
+         "bilingual": [make_tiny.PHASES[0], make_tiny.PHASES[1] | {"bilingual": .18, "worked": .03}]}
 
 
 def length_bonus(rate, cap=np.inf):
@@ -49,85 +61,102 @@ def length_bonus(rate, cap=np.inf):
     return reward
 
 
-# Design B's threshold of 400 words can never act within 80 tokens. Here it is 6: a worked answer has 2 or 3 words of
-# thinking, a rambling one 10 or more. The cap of 31 tokens is the longest worked answer.
-REWARDS = {"r1-short": verifiers.ReasoningReward(ramble_threshold=6).reward, "bonus-0.01": length_bonus(0.01),
-           "bonus-0.1": length_bonus(0.1), "bonus-capped": length_bonus(0.1, cap=31)}
+# Design B's threshold of 400 words can never act within 80 tokens. Here it is 6: a worked answer
+# has 2 or 3 words of thinking, a rambling one 10 or more. The cap of 31 tokens is the longest
+# worked answer.
+r1_short = verifiers.ReasoningReward(ramble_threshold=6).reward
+bonus_small, bonus_large, bonus_capped = length_bonus(0.01), length_bonus(0.1), length_bonus(0.1, cap=31)
 
-GRPO = {"default": "", "grpo": "--loss-norm sequence", "dr-grpo": "--loss-norm constant --advantage-scale none",
-        "dapo": "--clip 0.2 0.28 --dynamic-sampling 2 --truncated soft", "textbook": "--loss reinforce --loss-norm sum",
-        "rloo": "--loss-norm sequence --advantage-scale loo", "ppo x 4": "--updates-per-batch 4",
-        "gspo x 4": "--updates-per-batch 4 --loss gspo --loss-norm sequence --clip 3e-4 4e-4",
-        "cispo x 4": "--updates-per-batch 4 --loss cispo", "reinforce x 4": "--updates-per-batch 4 --loss reinforce"}
-FOUR = ["grpo", "dr-grpo", "dapo", "textbook"]
-FAST = ["default", *FOUR, "ppo x 4", "cispo x 4"]
+
+def mostly_hopeless():
+    """Arithmetic with 64 training problems, 48 of which have a truth that nobody can give; the test
+    is the usual."""
+    task = verifiers.arithmetic()
+    hopeless = [{**problem, "answer": "100000"} for problem in task.train[16:64]]
+    return replace(task, train=task.train[:16] + hopeless, note="48 of 64 training problems are hopeless")
+
+
+# V: notebooks/variants.py, R: notebooks/rewards.py, E: this file.
+HERE = {"V:": ROOT / "notebooks" / "variants.py", "R:": ROOT / "notebooks" / "rewards.py", "E:": Path(__file__)}
+FOUR = {"grpo": "--loss-norm sequence", "dr-grpo": "--loss-norm constant --advantage none",
+        "dapo": "--clip 0.2 0.28 --pick V:twice --advantage V:dapo", "textbook": "--loss V:reinforce --loss-norm sum"}
+OFTEN = {"ppo x 4": "", "gspo x 4": "--loss V:gspo --loss-norm sequence --clip 3e-4 4e-4",
+         "cispo x 4": "--loss V:cispo", "reinforce x 4": "--loss V:reinforce"}
+MOST = "--task E:mostly_hopeless --prompts-per-step 16 --num-samples 16 --max-new-tokens 80 --lr 4e-4"
 
 ARMS = {name: ("usual", flags) for name, flags in {                      # name -> (base, flags of train.py)
-    **GRPO, **{f"{name}, fast": f"{GRPO[name]} --lr 2e-3" for name in FAST},
-    "random": "--reward random", "inverted": "--reward inverted", "format only": "--reward format-only",
-    "design A": "--reward r1-zero", "design B": "--reward r1-short",
-    "bonus 0.01": "--reward bonus-0.01", "bonus 0.1": "--reward bonus-0.1", "0.1, capped": "--reward bonus-capped",
-    "last box": "--reward boxed", "any box": "--reward any-box",
-    "1 problem": "--one-shot", "64 problems": "--train-problems 64",
-    "64, filter": "--train-problems 64 --pick filter", "64, dynamic": "--train-problems 64 --dynamic-sampling 2",
+    "default": "", **FOUR, **{f"{name}, fast": f"{flags} --lr 2e-3" for name, flags in FOUR.items()},
+    **{name: f"{flags} --updates-per-batch 4" for name, flags in OFTEN.items()},
+    **{f"{name}, fast": f"{OFTEN[name]} --updates-per-batch 4 --lr 2e-3" for name in ("ppo x 4", "cispo x 4")},
+    "random": "--reward R:coin", "inverted": "--reward R:inverted", "format only": "--reward R:format_only",
+    "design A": "--reward r1-zero", "design B": "--reward E:r1_short",
+    "bonus 0.01": "--reward E:bonus_small", "bonus 0.1": "--reward E:bonus_large",
+    "0.1, capped": "--reward E:bonus_capped",
+    "last box": "--reward boxed", "any box": "--reward R:any_box",
+    "1 problem": "--train-problems 1", "64 problems": "--train-problems 64",
+    "hopeless": MOST, "hopeless, filter": f"{MOST} --pick V:filter",
+    "hopeless, twice": f"{MOST} --pick V:twice --advantage V:mixed_only",
 }.items()}
 ARMS |= {"A, bilingual base": ("bilingual", "--reward r1-zero"),
-         "B, bilingual base": ("bilingual", "--reward r1-short"),
+         "B, bilingual base": ("bilingual", "--reward E:r1_short"),
          "guessing": ("guessing", "")}
-# Where little is right, few completions earn anything: these arms get a higher learning rate and a larger evaluation.
+# Where little is right, few completions earn anything: these arms get a higher learning rate and a
+# larger evaluation.
 ARMS |= {f"{rule} box, guessing": ("guessing", f"--reward {reward} --lr 1e-3 --eval-problems 500")
-         for rule, reward in (("last", "boxed"), ("first", "first-box"), ("any", "any-box"))}
+         for rule, reward in (("last", "boxed"), ("first", "R:first_box"), ("any", "R:any_box"))}
 
 
-# ---- 2. Train --------------------------------------------------------------------------------------------------------
+# ---- 2. Train --------------------------------------------------------------------------------------
 
 def folder(arm, seed, steps, runs):
     return (ROOT / runs).resolve() / f"{re.sub('[^a-z0-9]+', '-', arm.lower())}-{steps}-seed{seed}"
 
 
+def base_of(name, seed, steps, runs):
+    """The folder of a base, which is made first if need be."""
+    if name == "usual" and seed == 0 and steps >= 10:
+        return ROOT / "notebooks" / "tiny"
+    base = (ROOT / runs).resolve() / "bases" / (f"{name}-seed{seed}" if steps >= 10 else f"random-seed{seed}")
+    if not base.exists():
+        partial = base.with_suffix(".partial")
+        gate = 0.0 if name == "guessing" else 0.9           # it is not to work anything out
+        make_tiny.make(seed, partial, phases=BASES[name], steps=500 if steps >= 10 else 0, gate=gate)
+        partial.rename(base)
+    return base
+
+
 def flags_of(arm, seed, steps, runs):
     run = folder(arm, seed, steps, runs)
-    flags = ["--model", "tiny", "--seed", str(seed), "--steps", str(steps), "--eval-every", "10", "--eval-problems",
-             "200", "--save-every", "1000", "--runs", str(run.parent), "--name", run.name, *ARMS[arm][1].split(),
-             # with which all results were made: micro-batches of another size sum in another order
-             "--micro-batch-tokens", "16384"]
+    given = [str(HERE[flag[:2]]) + flag[1:] if flag[:2] in HERE else flag for flag in ARMS[arm][1].split()]
+    flags = ["--device", "cpu", "--seed", str(seed), "--steps", str(steps), "--eval-every", "5",
+             "--eval-problems", "200", "--save-every", "20", "--runs", str(run.parent), "--name", run.name, *given]
     if steps < 10:
-        flags += ["--warmup-steps", "0", "--prompts-per-step", "1", "--num-samples", "2", "--eval-problems", "2",
-                  "--max-new-tokens", "4"]
+        flags += ["--prompts-per-step", "1", "--num-samples", "2", "--eval-problems", "2", "--max-new-tokens", "4"]
     return flags
 
 
-arithmetic = functools.cache(verifiers.arithmetic)                                     # 10,000 problems, drawn once
-
-
-@contextlib.contextmanager
-def setting(base):
-    """What an arm needs beside flags, for a while. train.py refuses a base that is less than 90 % right when it works
-    problems out; NaN is not less."""
-    gate = (lambda *_: float("nan")) if base == "guessing" else train.worked_accuracy
-    with (patch.object(train, "PHASES", BASES[base]), patch.dict(verifiers.REWARDS, REWARDS),
-          patch.dict(verifiers.TASKS, arithmetic=lambda: dataclasses.replace(arithmetic())),
-          patch.object(train, "worked_accuracy", gate)):
-        yield
-
-
 def run_arm(arm, seed, steps, runs):
-    """Train one arm, unless that is done already -> its folder. What train.py prints goes to FOLDER.log."""
+    """Train one arm, unless that is done already -> its folder. What train.py prints goes to
+    FOLDER.log."""
     run, flags = folder(arm, seed, steps, runs), flags_of(arm, seed, steps, runs)
     if not (run / "final").exists():
         print(f"training {run.name}", file=sys.stderr, flush=True)
         run.parent.mkdir(parents=True, exist_ok=True)
-        if run.exists():
-            flags = ["--resume", *flags[flags.index("--runs"):flags.index("--name") + 2]]
-        with setting(ARMS[arm][0]), open(f"{run}.log", "a") as log, contextlib.redirect_stdout(log):
+        with open(f"{run}.log", "a") as log, contextlib.redirect_stdout(log):
+            if (run / "config.json").exists():
+                flags = ["--resume", "--runs", str(run.parent), "--name", run.name]
+            else:
+                shutil.rmtree(run, ignore_errors=True)      # it was stopped before there was anything in it
+                flags = ["--model", str(base_of(ARMS[arm][0], seed, steps, runs)), *flags]
             train.main(flags)
     return run
 
 
-# ---- 3. Measure ------------------------------------------------------------------------------------------------------
+# ---- 3. Measure ------------------------------------------------------------------------------------
 
 def look(sample):
-    """What kind of completion is it? Read off the text; averaged over the completions of a step, None left out."""
+    """What kind of completion is it? Read off the text; averaged over the completions of a step,
+    None left out."""
     text = sample["completion"]
     works, chinese = re.search("[=得]", text) is not None, re.search("[加减得]", text) is not None
     rambles = len(re.findall("(?:let|me|think|wait|hmm) ", text)) >= 8
@@ -138,17 +167,18 @@ def look(sample):
 
 @functools.cache
 def history(run):
-    """{step: columns} of a finished run: those of metrics.jsonl, what samples.jsonl shows (see look), and
+    """{step: columns} of a finished run: those of metrics.jsonl, what samples/ shows (see look),
+    and
 
     right, greedy, paid, length   on held-out problems: accuracy sampled and greedy, reward and tokens sampled
     used                          thousands of tokens sampled in training so far; reached: right is 80 % or more
     warned                        the canary warns; deceived: it would, if it judged held-out answers as the reward does
     greedy fell                   greedy is below its best so far, with intervals that do not touch
-    more boxes                    a reader of samples.jsonl finds half as many boxes again as at step 1
+    more boxes                    a reader of samples/ finds half as many boxes again as at step 1
     """
-    rows, seen = {row["step"]: row for row in train.read_metrics(run)}, {}
-    with open(run / "samples.jsonl", encoding="utf-8") as lines:
-        for sample in map(json.loads, lines):
+    rows, seen = {row["step"]: row for row in read_rows(run / "metrics.jsonl")}, {}
+    for path in sorted((run / "samples").glob("step_*.jsonl.gz")):
+        for sample in samples_of(path):
             for key, value in look(sample).items():
                 if value is not None:
                     seen.setdefault((sample["step"], key), []).append(value)
@@ -166,15 +196,16 @@ def history(run):
                     "reached": row["eval_sampled_accuracy"] >= 0.8, "greedy fell": row["eval_high"] < best}
             low, high = wilson_interval(min(1, row["paid"]), row["eval_sampled_n"])
             deceived[-1] |= {"eval_sampled_accuracy": row["paid"], "eval_sampled_low": low, "eval_sampled_high": high}
-            row |= {"warned": train.canary(past) is not None, "deceived": train.canary(deceived) is not None}
+            row |= {"warned": canary(past) is not None, "deceived": canary(deceived) is not None}
             best = max(best, row["eval_low"])
     return rows
 
 
 def number(run, column):
-    """A column of the history as one number: "right" is its mean over the last ten steps, "right@20" at step 20,
-    "works@start" over steps 1 to 3, "mixed@mean" and "boxes@max" over all steps, "used@reached" at the first evaluation
-    with 80 % right, "warned@first" the first step at which it holds. What never happens is infinite."""
+    """A column of the history as one number: "right" is its mean over the last ten steps,
+    "right@20" at step 20, "works@start" over steps 1 to 3, "mixed@mean" and "boxes@max" over all
+    steps, "used@reached" at the first evaluation with 80 % right, "warned@first" the first step at
+    which it holds. What never happens is infinite."""
     key, _, at = column.partition("@")
     rows = history(run)
     values = {step: row[key] for step, row in rows.items() if key in row}
@@ -187,138 +218,256 @@ def number(run, column):
     return float(np.max(values) if at == "max" else np.mean(values))
 
 
-# ---- 4. The experiments ----------------------------------------------------------------------------------------------
-# name -> (claim and where the chapters make it, arms, columns of the table, what is drawn over the steps, checks).
-# A check is a sentence and a function of x(arm, column): the numbers of the seeds, as an array. It must hold for each.
+# ---- 4. Checks -------------------------------------------------------------------------------------
+
+@dataclass
+class Check:
+    """One sentence and how it is decided.
+
+    change: from x(arm, column), the numbers of the seeds as an array, to one number a seed that is
+    at least `effect` if the sentence is true and 0 if nothing changed; with same=True the sentence
+    is that nothing changed, and effect is what would refute it. noise: the standard deviation of
+    such a number from evaluation alone. The line is drawn in the middle, at effect / 2. among: of
+    how many (pairs, signs) this one was picked as the largest.
+    """
+
+    sentence: str
+    change: Callable
+    effect: float
+    noise: float
+    same: bool = False
+    among: int = 1
+
+    def judge(self, x):
+        """-> (True, False or None for "cannot tell", the mean change, the chance of a wrong
+        verdict)."""
+        values = np.asarray(self.change(x), dtype=float)
+        spread = statistics.stdev(values) if len(values) > 1 and np.isfinite(values).all() else 0.0
+        wrong = wrong_verdicts(self.effect, max(spread, self.noise), len(values), self.among * (1 + self.same))
+        mean, line = float(values.mean()), self.effect / 2
+        holds = abs(mean) < line if self.same else mean > line
+        return (holds if wrong <= 0.1 and math.isfinite(mean) else None), mean, wrong
+
+
+def wrong_verdicts(effect, deviation, seeds, among=1):
+    """How often the mean over the seeds lies on the wrong side of effect / 2, when nothing is there
+    or all of it is: Phi(-effect sqrt(seeds) / (2 deviation)). Example: 10 points, 200 problems
+    evaluated twice (deviation sqrt(2 * 0.25 / 200) = 0.05), 3 seeds: Phi(-1.73) = 4.2 %; for 5
+    points it would be 19 %."""
+    return min(1.0, among * statistics.NormalDist().cdf(-effect * math.sqrt(seeds) / (2 * deviation)))
+
+
+def smallest_effect(deviation, seeds, among=1):
+    """The effect below which a verdict is wrong in more than 10 %: what a trial of this size could
+    have missed."""
+    return -2 * deviation / math.sqrt(seeds) * statistics.NormalDist().inv_cdf(0.1 / among)
+
+
+POINTS = 0.05           # noise of a difference of two accuracies on 200 problems: sqrt(2 * 0.25 / 200)
+SHARE = 0.03            # of a share of the 1,280 completions of ten steps that are alike within their groups
+LENGTH = 0.05           # of a ratio of mean lengths
+
+
+def rises(arm, column="right", by=0.1, what="accuracy rises by 10 points"):
+    return Check(f"{arm}: {what}", lambda x: x(arm, column) - x(arm, column + "@0"), by, POINTS)
+
+
+def stays(arm, column="right", by=0.1, what="accuracy stays within 5 points"):
+    return replace(rises(arm, column, by, what), same=True)
+
+
+def grows(arm, column, since, by, what, same=False):
+    """The ratio of two mean lengths, less 1."""
+    return Check(what, lambda x: x(arm, column) / x(*since) - 1, by, LENGTH, same)
+
+
+def parts_company(arm):
+    return Check(f"{arm}: what is paid grows by 10 points more than what is right", lambda x:
+                 x(arm, "paid") - x(arm, "paid@0") - x(arm, "right") + x(arm, "right@0"), 0.1, POINTS)
+
+
+def behind(arm, other, by, what, column="right", same=False):
+    """How much less right (or whatever the column is) the first arm is than the second."""
+    return Check(what, lambda x: x(other, column) - x(arm, column), by, POINTS, same)
+
+
+def largest_difference(x, arms, column="right"):
+    """Of all pairs of arms the one whose means differ most -> its differences by seed, the sign
+    made positive."""
+    pairs = [x(a, column) - x(b, column) for i, a in enumerate(arms) for b in arms[:i]]
+    largest = max(pairs, key=lambda pair: abs(pair.mean()))
+    return largest * np.sign(largest.mean())
+
+
+def hits_less_false_alarms(x, alarm, hacked, honest):
+    """For each seed the share of hacked runs in which the alarm rings, less that of honest runs
+    (Youden's J): 1 for a perfect alarm, 0 for one that never rings, for one that always does and
+    for a coin."""
+    def rang(arms):
+        return np.mean([np.isfinite(x(arm, f"{alarm}@first")) for arm in arms], axis=0)
+    return rang(hacked) - rang(honest)
+
+
+def filter_gain(problems=64, hopeless=48, per_step=16, steps=60):
+    """How many more mixed groups --pick V:filter meets than a plain walk, if all others are always
+    mixed and nothing is ever solved: a simulation with variants.filter itself. Where it is 1 the
+    filter cannot act at this size."""
+    flags, memory, met = train.Flags(prompts_per_step=per_step, steps=steps), {}, 0
+    for step in range(1, steps + 1):
+        for index in variants.filter(range(problems), step, memory, flags):
+            visits, right = memory.setdefault("visits", {}), 0.0 if index < hopeless else 0.5
+            visits[str(index)] = [*visits.get(str(index), []), right][-3:]
+            met += index >= hopeless
+    return met / (steps * per_step * (1 - hopeless / problems))
+
+
+# ---- 5. The experiments ----------------------------------------------------------------------------
+# name -> (claim and where the chapters make it, arms, columns of the table, what is drawn, checks
+# of the claim, checks of its controls). "Reward design" is the chapter "Reward Design for
+# Reasoning".
+
+BOXED_TWICE = ["any box, guessing", "first box, guessing"]
+HACKED, HONEST = ["any box, guessing", "bonus 0.1", "format only"], ["default", "last box, guessing", "last box"]
+FAST = [f"{name}, fast" for name in FOUR]
 
 EXPERIMENTS = {
     "growth": (
-        "Under a reward for accuracy alone thinking grows by itself (seed chapter 15, length dynamics).",
+        "Under a reward for accuracy alone thinking grows by itself (reward design, length dynamics).",
         ["default", "random"], ["right@0", "right", "length@0", "length@30", "length", "works@start", "works",
-                                "plain length@start", "plain length"], ["right", "completion_length", "works"], {
-            "completions grow by half or more": lambda x: x("default", "length") > 1.5 * x("default", "length@0"),
-            "under random rewards by a tenth at most": lambda x: x("random", "length") < 1.1 * x("random", "length@0"),
-            "they still grow after step 30, by 5 % or more": lambda x:
-                x("default", "length") > 1.05 * x("default", "length@30"),
-            "those that work it out plainly grow too, by 5 % or more (means)": lambda x:
-                x("default", "plain length").mean() > 1.05 * x("default", "plain length@start").mean()}),
+                                "plain length@start", "plain length"], ["right", "completion_length", "works"], [
+            grows("default", "length", ("default", "length@0"), 0.5, "completions grow by half"),
+            grows("default", "length", ("default", "length@30"), 0.2, "they still do after step 30, by a fifth"),
+            grows("default", "plain length", ("default", "plain length@start"), 0.2,
+                  "those that work it out plainly grow by a fifth too")], [
+            grows("random", "length", ("random", "length@0"), 0.2,
+                  "under a coin's rewards they do not grow (a fifth would refute it)", same=True),
+            rises("default", by=0.3, what="accuracy rises by 30 points")]),
     "design": (
         "Design A (accuracy and form) leaves bilingual and rambling thinking; design B (penalties too) removes both at "
-        "equal accuracy (seed chapter 15, language consistency; walkthrough).",
+        "equal accuracy (reward design, language consistency).",
         ["design A", "design B", "A, bilingual base", "B, bilingual base"],
         ["right@0", "right", "bilingual@start", "bilingual", "rambling@start", "rambling"],
-        ["right", "bilingual", "rambling"], {
-            "A: half or more of the bilingual thinking stays": lambda x:
-                x("design A", "bilingual") > 0.5 * x("design A", "bilingual@start"),
-            "A: half or more of the rambling stays": lambda x:
-                x("design A", "rambling") > 0.5 * x("design A", "rambling@start"),
-            "A, bilingual base: bilingual thinking grows": lambda x:
-                x("A, bilingual base", "bilingual") > x("A, bilingual base", "bilingual@start"),
-            "B leaves less than 1 % of either, with both bases": lambda x:
-                [x(arm, kind) < 0.01 for arm in ("design B", "B, bilingual base")
-                 for kind in ("bilingual", "rambling")],
-            "B is as accurate as A (means within 3 points)": lambda x:
-                [abs(x(a, "right").mean() - x(b, "right").mean()) < 0.03
-                 for a, b in (("design A", "design B"), ("A, bilingual base", "B, bilingual base"))]}),
+        ["right", "bilingual", "rambling"], [
+            Check("A leaves more bilingual thinking than B, by a tenth of all completions (bilingual base)",
+                  lambda x: x("A, bilingual base", "bilingual") - x("B, bilingual base", "bilingual"), 0.1, SHARE),
+            Check("A leaves more rambling than B, by a tenth of all completions (usual base)",
+                  lambda x: x("design A", "rambling") - x("design B", "rambling"), 0.1, SHARE),
+            behind("design B", "design A", 0.1, "B is as accurate as A (10 points would refute it)", same=True),
+            behind("B, bilingual base", "A, bilingual base", 0.1, "and so with the bilingual base", same=True)], [
+            Check("the bilingual base is bilingual at the start (a tenth of its completions)",
+                  lambda x: x("A, bilingual base", "bilingual@start"), 0.1, SHARE),
+            rises("design A"), rises("design B")]),
     "format": (
-        "Paid only for the form, the reward saturates and accuracy collapses (seed chapter 15, reward components).",
+        "Paid only for the form, the reward saturates and accuracy collapses (reward design, reward components).",
         ["format only", "default"], ["paid@0", "paid", "right@0", "right", "length@0", "length"],
-        ["reward", "right", "completion_length"], {
-            "the reward saturates (above 0.97)": lambda x: x("format only", "paid") > 0.97,
-            "accuracy falls to half or less": lambda x: x("format only", "right") <= 0.5 * x("format only", "right@0"),
-            "the control's rises": lambda x: x("default", "right") > x("default", "right@0")}),
+        ["reward", "right", "completion_length"], [
+            Check("less than 5 % of the reward is missing in the end",
+                  lambda x: 0.1 - (1 - x("format only", "paid")), 0.1, 0.02),
+            Check("accuracy falls by 15 points", lambda x: x("format only", "right@0") - x("format only", "right"),
+                  0.15, POINTS)], [
+            rises("default", by=0.3, what="paid for answers, accuracy rises by 30 points")]),
     "length": (
-        "Any length bonus needs a cap, or the policy learns to pad before it learns to think (seed chapter 15, length "
+        "Any length bonus needs a cap, or the policy learns to pad before it learns to think (reward design, length "
         "dynamics).",
         ["default", "bonus 0.01", "bonus 0.1", "0.1, capped"], ["right", "length@0", "length", "rambling@start",
                                                                "rambling", "truncated"],
-        ["right", "completion_length", "rambling"], {
-            "0.01 a token: half as long again as without a bonus": lambda x:
-                x("bonus 0.01", "length") > 1.5 * x("default", "length"),
-            "0.1 a token: half as long again": lambda x: x("bonus 0.1", "length") > 1.5 * x("default", "length"),
-            "and 5 points or more less accurate": lambda x: x("bonus 0.1", "right") < x("default", "right") - 0.05,
-            "0.1, capped: within a fifth of the default's length": lambda x:
-                x("0.1, capped", "length") < 1.2 * x("default", "length"),
-            "and within 3 points of its accuracy (means)": lambda x:
-                abs(x("0.1, capped", "right").mean() - x("default", "right").mean()) < 0.03}),
+        ["right", "completion_length", "rambling"], [
+            *(grows(arm, "length", ("default", "length"), 0.5, f"{arm} a token: half as long again as without")
+              for arm in ("bonus 0.01", "bonus 0.1")),
+            behind("bonus 0.1", "default", 0.2, "bonus 0.1: 20 points less accurate")], [
+            grows("0.1, capped", "length", ("default", "length"), 0.5,
+                  "with a cap no longer than without a bonus (half as long again would refute it)", same=True),
+            behind("0.1, capped", "default", 0.2, "with a cap as accurate (20 points would refute it)", same=True)]),
     "boxes": (
         "A verifier that takes the first box or any box is hacked by spamming guesses; one that takes the last box is "
-        "not (seed chapter 15, reasoning-specific hacks).",
-        ["any box, guessing", "first box, guessing", "last box, guessing", "any box", "last box"],
-        ["paid@0", "paid", "right@0", "right", "boxes@start", "boxes@max", "boxes"], ["reward", "right", "boxes"], {
-            **{f"{arm}: half as much again is paid, and less is right": lambda x, arm=arm: [
-                x(arm, "paid") > 1.5 * x(arm, "paid@0"), x(arm, "right") < x(arm, "right@0")]
-               for arm in ("any box, guessing", "first box, guessing")},
-            "last box, guessing: boxes do not multiply": lambda x:
-                x("last box, guessing", "boxes") < 1.5 * x("last box, guessing", "boxes@start"),
-            "any box, a base that can work: 5 points less right than with the last box (means)": lambda x:
-                x("any box", "right").mean() < x("last box", "right").mean() - 0.05}),
+        "not (reward design, reasoning-specific hacks).",
+        [*BOXED_TWICE, "last box, guessing", "any box", "last box"],
+        ["paid@0", "paid", "right@0", "right", "boxes@start", "boxes@max", "boxes"], ["reward", "right", "boxes"], [
+            *map(parts_company, BOXED_TWICE),
+            *(Check(f"{arm}: one more box in a completion", lambda x, arm=arm:
+                    x(arm, "boxes") - x(arm, "boxes@start"), 1.0, 0.1) for arm in BOXED_TWICE)], [
+            Check("last box, guessing: no more boxes (one would refute it)", lambda x:
+                  x("last box, guessing", "boxes") - x("last box, guessing", "boxes@start"), 1.0, 0.1, same=True),
+            behind("any box", "last box", 0.1, "a base that can work is as right with any box (10 points "
+                   "would refute it)", same=True)]),
     "problems": (
-        "One problem suffices to start the training; to finish takes more (seed chapter 9.5, 1-shot RLVR).",
+        "One problem suffices to start the training; to finish takes more (9.5 RLVR, 1-shot RLVR).",
         ["1 problem", "64 problems", "default"], ["right@0", "right", "greedy@0", "greedy", "accuracy", "mixed"],
-        ["right", "accuracy", "mixed"], {
-            "one problem gives half of the gain or more (means)": lambda x:
-                (x("1 problem", "right") - x("1 problem", "right@0")).mean()
-                > 0.5 * (x("default", "right") - x("default", "right@0")).mean(),
-            "it stays 10 points or more behind all problems": lambda x:
-                x("1 problem", "right") < x("default", "right") - 0.1,
-            "64 problems are as good as all (means within 3 points)": lambda x:
-                abs(x("64 problems", "right").mean() - x("default", "right").mean()) < 0.03}),
+        ["right", "accuracy", "mixed"], [
+            rises("1 problem", by=0.2, what="accuracy on others rises by 20 points"),
+            behind("1 problem", "default", 0.2, "it stays 20 points behind all problems")], [
+            rises("default", by=0.3, what="accuracy rises by 30 points"),
+            behind("64 problems", "default", 0.1, "64 problems are as good as all (10 points would refute it)",
+                   same=True)]),
     "groups": (
-        "Solved and hopeless groups teach nothing; passing them by doubles what a sample is worth (seed chapter 15, "
-        "difficulty-aware shaping).",
-        ["default", "64 problems", "64, filter", "64, dynamic"],
-        ["solved@start", "hopeless@start", "solved", "hopeless", "mixed@mean", "right", "used@max", "used@reached"],
-        ["solved", "mixed", "right"], {
-            "in the end half of the groups or more teach nothing (mean)": lambda x:
-                (x("default", "solved") + x("default", "hopeless")).mean() > 0.5,
-            "the filter meets 5 points more mixed groups (means)": lambda x:
-                x("64, filter", "mixed@mean").mean() > x("64 problems", "mixed@mean").mean() + 0.05,
-            **{f"{arm}: two thirds of the tokens or less until 80 % (means)": lambda x, arm=arm:
-                x(arm, "used@reached").mean() < 0.67 * x("64 problems", "used@reached").mean()
-               for arm in ("64, filter", "64, dynamic")}}),
+        "Solved and hopeless groups teach nothing; passing them by raises what a sample is worth (reward design, "
+        "difficulty-aware shaping). 48 of 64 problems are hopeless, 16 a step: from step 13 on the filter can act.",
+        ["hopeless", "hopeless, filter", "hopeless, twice"],
+        ["solved@start", "hopeless@start", "solved", "hopeless", "mixed@mean", "right@0", "right@30", "right",
+         "used@max"],
+        ["mixed", "hopeless", "right"], [
+            Check("the filter meets 8 points more mixed groups", lambda x:
+                  x("hopeless, filter", "mixed@mean") - x("hopeless", "mixed@mean"), 0.08, 0.02),
+            behind("hopeless", "hopeless, filter", 0.1, "and after 30 steps is 10 points more right", "right@30"),
+            behind("hopeless", "hopeless, twice", 0.1, "leaving them out of twice as many: 10 points more right after "
+                   "30 steps", "right@30")], [
+            Check("half of the groups are hopeless at the start", lambda x:
+                  x("hopeless", "hopeless@start"), 0.5, SHARE),
+            rises("hopeless")]),
     "family": (
-        "GRPO, DAPO, Dr. GRPO and the chapter's loss differ in stability (seed chapters 9.5 and 15). Fast: five times "
-        "the default learning rate; x 4: four updates per batch.",
-        [*GRPO, *(f"{name}, fast" for name in FAST)], ["right@20", "right", "greedy", "length"], ["right"], {
-            "default rate: one of the four ends below 80 %": lambda x: min(x(a, "right").min() for a in FOUR) < 0.8,
-            "default rate: the ranges of two of them do not touch": lambda x:
-                max(x(a, "right").min() for a in FOUR) > min(x(a, "right").max() for a in FOUR),
-            "fast: one of the four ends below 80 %": lambda x: min(x(f"{a}, fast", "right").min() for a in FOUR) < 0.8,
-            "fast: four updates per batch end below 50 % (means)": lambda x: max(
-                x(f"{a} x 4, fast", "right").mean() for a in ("ppo", "cispo")) < 0.5}),
+        "GRPO, DAPO, Dr. GRPO and the chapter's loss differ in what they reach (9.5 RLVR; reward design). Fast: five "
+        "times the default learning rate. DAPO samples twice as many completions.",
+        [*FOUR, *FAST], ["right@20", "right", "greedy", "length"], ["right"], [
+            Check("default rate, step 20: two of them differ by 15 points",
+                  lambda x: largest_difference(x, [*FOUR], "right@20"), 0.15, POINTS, among=12),
+            Check("default rate, in the end: two of them differ by 15 points",
+                  lambda x: largest_difference(x, [*FOUR]), 0.15, POINTS, among=12),
+            Check("fast, in the end: two of them differ by 15 points",
+                  lambda x: largest_difference(x, FAST), 0.15, POINTS, among=12)], [
+            *(rises(arm, by=0.3, what="accuracy rises by 30 points") for arm in (*FOUR, *FAST))]),
+    "updates": (
+        "Several updates on the same completions learn faster, and break sooner (9.5 RLVR). x 4: four updates a batch; "
+        "fast: five times the default learning rate.",
+        ["default", *OFTEN, "ppo x 4, fast", "cispo x 4, fast"], ["right@20", "right", "greedy", "clipped@mean"],
+        ["right"], [
+            behind("default", "ppo x 4", 0.1, "ppo x 4: 10 points more right after 20 steps", "right@20"),
+            *(behind(f"{arm}, fast", arm, 0.3, f"{arm}, fast: 30 points less right in the end than at the default rate")
+              for arm in ("ppo x 4", "cispo x 4"))], [
+            *(rises(arm, by=0.3, what="accuracy rises by 30 points") for arm in OFTEN)]),
     "controls": (
         "A reward that knows nothing of the answer teaches nothing, an inverted one harms (the control for all others; "
         "Shao et al. 2025, arXiv 2506.10947, found gains under random rewards).",
         ["random", "inverted", "default"], ["paid@0", "paid", "right@0", "right", "length@0", "length", "works"],
-        ["reward", "right", "works"], {
-            "random: within 5 points of the start": lambda x: abs(x("random", "right") - x("random", "right@0")) < 0.05,
-            "inverted: half of the accuracy or less": lambda x: x("inverted", "right") < 0.5 * x("inverted", "right@0"),
-            "the real reward: 50 points more": lambda x: x("default", "right") > x("default", "right@0") + 0.5}),
+        ["reward", "right", "works"], [
+            stays("random", what="accuracy does not change (10 points would refute it)"),
+            Check("inverted: accuracy falls by 15 points", lambda x: x("inverted", "right@0") - x("inverted", "right"),
+                  0.15, POINTS)], [
+            rises("default", by=0.3, what="under the real reward accuracy rises by 30 points")]),
     "selection": (
-        "RLVR unlocks what is there: a base that has never worked a problem out cannot be helped (seed chapter 9.5, "
-        "1-shot RLVR).",
+        "RLVR unlocks what is there: a base that has never worked a problem out cannot be helped (9.5 RLVR, 1-shot "
+        "RLVR).",
         ["guessing", "default"], ["right@0", "right", "greedy@0", "greedy", "works@start", "works"],
-        ["right", "works", "hopeless"], {
-            "without the worked mode accuracy stays below 25 %": lambda x: x("guessing", "right") < 0.25,
-            "and no steps appear (1 % at most)": lambda x: x("guessing", "works") < 0.01,
-            "with it accuracy reaches 85 %": lambda x: x("default", "right") >= 0.85}),
+        ["right", "works", "hopeless"], [
+            stays("guessing", what="accuracy does not change (10 points would refute it)"),
+            Check("guessing: no steps appear (5 % of completions would refute it)",
+                  lambda x: x("guessing", "works"), 0.05, 0.01, same=True)], [
+            rises("default", by=0.3, what="with the worked mode accuracy rises by 30 points")]),
     "canary": (
-        "An alarm on reward and held-out accuracy that come apart finds a hack early (seed chapter 15, eval-vs-train "
-        "gap). The first step at which each alarm rings, by seed:",
-        ["any box, guessing", "bonus 0.1", "format only", "inverted", "default", "last box, guessing"],
-        ["warned@first", "deceived@first", "greedy fell@first", "more boxes@first"], ["reward", "paid", "right"], {
-            "it warns in every run that spams boxes": lambda x: x("any box, guessing", "warned@first") < np.inf,
-            "it is silent in honest runs": lambda x:
-                [x(arm, "warned@first") == np.inf for arm in ("default", "last box, guessing")],
-            "it warns before the greedy accuracy has visibly fallen": lambda x:
-                x("any box, guessing", "warned@first") < x("any box, guessing", "greedy fell@first"),
-            "it also warns if it judges as the reward does, the chapter's way": lambda x:
-                x("any box, guessing", "deceived@first") < np.inf}),
+        "An alarm on reward and held-out accuracy that come apart finds a hack early (reward design, eval-vs-train "
+        "gap). The first step at which each alarm rings, by seed; the first three arms are hacked, the others honest.",
+        [*HACKED, *HONEST], ["warned@first", "deceived@first", "greedy fell@first", "more boxes@first"],
+        ["reward", "paid", "right"], [
+            Check("it rings in hacked runs and not in honest ones",
+                  lambda x: hits_less_false_alarms(x, "warned", HACKED, HONEST), 1.0, 0.4),
+            Check("so it does if it judges held-out answers as the reward does, the chapter's way",
+                  lambda x: hits_less_false_alarms(x, "deceived", HACKED, HONEST), 1.0, 0.4)], [
+            Check("a reader who counts boxes finds those who spam them", lambda x:
+                  hits_less_false_alarms(x, "more boxes", HACKED[:1], HONEST), 1.0, 0.4),
+            *map(parts_company, HACKED)]),
 }
 
 
-# ---- 5. Report -------------------------------------------------------------------------------------------------------
+# ---- 6. Report -------------------------------------------------------------------------------------
 
 def spread(values, one_by_one=False):
     """mean [lowest-highest], or all values."""
@@ -330,14 +479,29 @@ def spread(values, one_by_one=False):
 
 
 def verdict(results):
+    """All must hold; one that does not hold decides; else one that cannot be told leaves it
+    open."""
     results = [*results]
-    partly = f"partly ({sum(results)} of {len(results)} checks)"
-    return "reproduced" if all(results) else partly if any(results) else "not reproduced"
+    return "does not hold" if False in results else "cannot tell" if None in results else "holds"
+
+
+def report_checks(title, checks, x):
+    """Print each check with its power -> the verdict on all."""
+    print(title)
+    results = []
+    for check in checks:
+        holds, mean, wrong = check.judge(x)
+        results.append(holds)
+        answer = {True: "yes", False: "NO ", None: " ? "}[holds]
+        print(f"  {answer}  {check.sentence}: {mean:+.2f}, the line is at {check.effect / 2:.2f}; at this size "
+              f"{wrong:.1%} of the verdicts are wrong")
+    return verdict(results)
 
 
 def report(name, steps, seeds, runs):
-    """Train what is missing; print the claim, the table, each check and the verdict -> the verdict."""
-    claim, arms, columns, _, checks = EXPERIMENTS[name]
+    """Train what is missing; print the claim, the table, each check and the verdicts -> (claim,
+    controls)."""
+    claim, arms, columns, _, checks, controls = EXPERIMENTS[name]
     folders = {arm: [run_arm(arm, seed, steps, runs) for seed in seeds] for arm in arms}
 
     def x(arm, column):
@@ -348,30 +512,39 @@ def report(name, steps, seeds, runs):
     print(f"{name}: {claim}\n{steps} steps, {len(seeds)} seeds: mean [lowest-highest]")
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
-    results = {sentence: bool(np.all(check(x))) for sentence, check in checks.items()}
-    for sentence, holds in results.items():
-        print(f"  {'yes' if holds else 'NO '}  {sentence}")
-    print(f"verdict: {verdict(results.values())}\n")
-    return verdict(results.values())
+    if name == "groups":
+        print(f"(were only the hopeless groups without signal, the filter would meet {filter_gain(steps=steps):.2f} "
+              "times as many mixed ones)")
+    if name == "family":
+        print(f"(of six pairs, differences below {smallest_effect(POINTS, len(seeds), 12):.2f} could have been missed)")
+    found = report_checks("the claim:", checks, x), report_checks("its controls:", controls, x)
+    print(f"verdicts: the claim {found[0]}; its controls: {found[1]}\n")
+    return found
 
 
 TITLES = {"right": "held-out accuracy, sampled", "reward": "training reward", "works": "share that works it out",
           "completion_length": "tokens per completion", "accuracy": "accuracy on the problems trained on",
-          "paid": "held-out reward", "boxes": "boxes per completion"}
+          "paid": "held-out reward", "boxes": "boxes per completion", "mixed": "share of mixed groups",
+          "hopeless": "share of hopeless groups", "bilingual": "share of bilingual thinking",
+          "rambling": "share that rambles"}
 
 
 def draw(name, steps, seeds, runs):
-    """Columns over the steps, a band over the seeds for each arm; with many arms a panel for each -> Figure."""
-    _, arms, _, keys, _ = EXPERIMENTS[name]
-    panels = [(key, key, arms) for key in keys] if len(arms) <= 8 else [(arm, keys[0], [arm]) for arm in arms]
-    lines = -(-len(panels) // 6)
-    figure = Figure(figsize=(11, 1 + 1.7 * lines), layout="constrained", dpi=80)
+    """Columns over the steps, every fifth, a band over the seeds for each arm; for one column a
+    panel an arm."""
+    _, arms, _, keys, *_ = EXPERIMENTS[name]
+    panels = [(key, key, arms) for key in keys] if len(keys) > 1 else [(arm, keys[0], [arm]) for arm in arms]
+    lines = -(-len(panels) // 4)
+    figure = Figure(figsize=(11, 1 + 2 * lines), layout="constrained", dpi=80)
     axes = figure.subplots(lines, -(-len(panels) // lines), sharex=True, sharey=lines > 1, squeeze=False).ravel()
     for axis, (title, key, shown) in zip(axes, panels):
         for i, arm in enumerate(shown):
             rows = [history(folder(arm, seed, steps, runs)) for seed in seeds]
-            band(axis, [{step: row[key] for step, row in run.items() if key in row} for run in rows], arm, f"C{i}")
+            band(axis, [{step: row[key] for step, row in run.items() if key in row and step % 5 == 0}
+                        for run in rows], arm, f"C{i}")
         axis.set_title(TITLES.get(title, title), fontsize=9)
+        axis.set_xlabel("step", fontsize=8)
+        axis.set_ylabel(TITLES.get(key, key) if title != key else "", fontsize=8)
         axis.set_ylim(0, None)
     for axis in axes[len(panels):]:
         axis.remove()
@@ -397,7 +570,8 @@ def main(argv=None):
         found[name] = report(name, args.steps, args.seeds, args.runs)
         figure = draw(name, args.steps, args.seeds, args.runs)
         figure.savefig(ROOT / (args.out or args.runs) / f"{name}.svg", metadata={"Date": None})
-    print("\n".join(f"{name:10} {result}" for name, result in found.items()))
+    print("\n".join(f"{name:10} the claim {claim:14} its controls: {controls}"
+                    for name, (claim, controls) in found.items()))
 
 
 if __name__ == "__main__":

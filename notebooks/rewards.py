@@ -12,6 +12,8 @@ A reward is a function (completion, problem) -> (number, parts), as in verifiers
 """
 
 import ast
+import collections
+import contextlib
 import functools
 import gzip
 import itertools
@@ -44,18 +46,20 @@ from verifiers import (  # noqa: E402
     boxed_reward,
     code_reward,
     derivation,
-    exact_reward,
     explain_grade,
     extract_boxed_answer,
+    extract_code,
     grade_answer,
     hub_problems,
     read_problems,
     reward_rlvr,
     split_tags,
     tagged_reward,
+    verify_code,
     verify_format,
     verify_math,
 )
+from verifiers import _read_tests, _run_tests  # noqa: E402  (check_tests looks at single verdicts)
 
 MAX_JSON = 20_000         # characters of one JSON value
 MAX_STEPS = 60            # equations read in one completion
@@ -280,6 +284,82 @@ def weights(**of) -> list[RuleSpec]:
     return [RuleSpec(name, weight, operator.itemgetter(name)) for name, weight in of.items()]
 
 
+CODE_PARTS = weights(syntax=0.1, tests=0.7, speed=0.1, safety=0.1)
+
+_DANGEROUS = set("os subprocess socket shutil ctypes signal multiprocessing importlib builtins gc inspect posix pty "
+                 "urllib http requests pickle eval exec open modules _getframe __import__ __builtins__ __globals__ "
+                 "__subclasses__".split())
+MAX_CODE = 20_000                                                # characters of one program
+warnings.filterwarnings("ignore", module="<completion>")         # "\d" in a model's string is no news
+
+
+def read_program(code: str) -> tuple[bool, bool]:
+    """(is it Python, does it name nothing dangerous), unrun: a signal for training, no protection."""
+    try:
+        nodes = list(ast.walk(ast.parse(code[:MAX_CODE], "<completion>")))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False, False
+    named = [node for node in nodes if not isinstance(node, ast.FunctionDef)]        # def open(self) is harmless
+    names = {getattr(node, field, None) for node in named for field in ("id", "attr", "name", "module")}
+    safe = not any(str(name).partition(".")[0] in _DANGEROUS for name in names)
+    return len(code) <= MAX_CODE, safe and len(code) <= MAX_CODE
+
+
+def code_parts_reward(response, problem):
+    """0.1 syntax + 0.7 tests + 0.1 speed + 0.1 safety, for the last program of the completion.
+
+    problem: "tests", a list of asserts; and optionally "before", what runs ahead of the program;
+    "baseline", the share of the tests that nothing earns (check_tests), so that tests is how far the
+    share passed is above it; "seconds", after which speed is 0.5 (5). Departure: speed and safety
+    count only where tests does; in the chapter `pass` is fast and safe, and so worth 0.3.
+    """
+    code = extract_code(response)
+    syntax, safe = read_program(code) if code else (False, False)
+    out = {"frac": 0.0, "seconds": 0.0}
+    if syntax:
+        out = verify_code(problem.get("before", "") + code, problem["tests"])
+    least = min(problem.get("baseline", 0.0), 1 - 1e-9)
+    tests = max(0.0, (out["frac"] - least) / (1 - least))
+    speed = 0.5 if out["seconds"] > problem.get("seconds", 5.0) else 1.0
+    works = float(tests > 0)
+    scores = {"syntax": float(syntax), "tests": tests, "speed": works * speed, "safety": works * safe}
+    parts = {"accuracy": float(out["frac"] == 1.0), "answered": float(code is not None), **scores}
+    return aggregate(scores, CODE_PARTS), parts
+
+
+def check_tests(problems: list[dict], timeout: float = 1.0) -> list[dict]:
+    """What programs that have learnt nothing earn: run this on a data set before training on it.
+
+    problems: dicts with "tests" -> for each {"empty", "echo", "constant", "value", "broken"}: the share of its tests
+    passed by the empty program, by one that returns its first argument, and by the best that returns one constant (its
+    `value`: code_reward's baseline); and {test: why} for those that are not Python, ask nothing or lack a helper."""
+    def check(tests):
+        todo, values = _read_tests(tests), collections.Counter("None True False 0 1 '' []".split())
+        for node in [node for test in todo if test["named"] for node in ast.walk(ast.parse(test["text"]))]:
+            for side in [node.left, *node.comparators] if isinstance(node, ast.Compare) else []:
+                with contextlib.suppress(ValueError, TypeError):
+                    values[repr(ast.literal_eval(side))] += 1
+        echo, runs = "args[0] if args else None", {}
+        constants = [value for value, _ in values.most_common(20)]
+        for result in ["", echo, *constants]:
+            names = {name for test in todo for name in test["free"] + test["own"] if result}
+            code = "".join(f"def {name}(*args, **_): return {result}\n" for name in names)
+            runs[result] = _run_tests(code, tests, timeout, 2**28)[0]
+        share = {result: sum(v["passed"] for v in runs[result]) / len(tests) for result in runs}
+        value = max(constants, key=share.get)
+        broken = {test["text"]: verdict["why"] for test, verdict in zip(todo, runs[echo])
+                  if not verdict["passed"] and ("the test " in verdict["why"] or not test["named"])}
+        return {"empty": share[""], "echo": share[echo], "constant": share[value], "value": value, "broken": broken}
+    return [check(problem["tests"]) for problem in problems]
+
+
+def exact_reward(completion, problem):
+    """1 if the whole completion is the answer, for a model too small for markup; format: its digits."""
+    text, answer = completion.strip(), problem["answer"]
+    right, form = float(text == answer), float(text.isdigit() and len(text) == len(answer))
+    return right, {"accuracy": right, "answered": float(text != ""), "format": form}
+
+
 _MAIN, _FORMAL = {"accuracy", "answer", "correctness", "tests", "frac"}, {"format", "structure", "think_length"}
 
 
@@ -341,8 +421,8 @@ def robust_reward(response, problem, verifiers=(boxed_reward, tagged_reward, exa
 
 
 def code_strict(completion, problem):
-    """code_reward in which only a program that passes all tests has passed any."""
-    return code_reward(completion, problem | {"baseline": 1.0})
+    """code_parts_reward in which only a program that passes all tests has passed any."""
+    return code_parts_reward(completion, problem | {"baseline": 1.0})
 
 
 @dataclass
@@ -572,3 +652,10 @@ def _download(url, name, sha256) -> Path:
         except (OSError, RuntimeError) as error:           # RuntimeError: the hash is not the expected one
             raise DataError(f"{url}: cannot be fetched ({error}). Fetch it yourself and pass it as --task") from error
     return path
+
+
+def one_digit() -> Task:
+    """a+b modulo 10, tested on what it trains on: not to generalise, but to see that selection alone
+    can find, from random weights, first the form of an answer and then the answers."""
+    problems = [{"problem": f"{a}+{b}=", "answer": str((a + b) % 10)} for a in range(10) for b in range(10)]
+    return Task("one-digit", problems, problems, "{problem}", exact_reward, "a+b modulo 10; tested on the same")

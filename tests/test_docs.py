@@ -1,4 +1,4 @@
-"""The README agrees with the code: its commands, flags, files, names and columns exist."""
+"""Both READMEs agree with the code: commands, flags, links, names, columns and the map of the chapters exist."""
 
 import ast
 import json
@@ -6,107 +6,148 @@ import re
 
 import pytest
 
-import eval as evaluation
-import model
-import rlvr
 import train
 import verifiers
 from conftest import ROOT
 
-README = (ROOT / "README.md").read_text()
+FRONT, LAB = (ROOT / "README.md").read_text(), (ROOT / "notebooks" / "README.md").read_text()
+READMES = {"": FRONT, "notebooks": LAB}                  # by the folder that their links start from
+each_readme = pytest.mark.parametrize("folder", READMES, ids=["README.md", "notebooks/README.md"])
+FLAG = r"--[a-z][a-z0-9-]*"
 
 
-def known_flags(parse_args, capsys):
-    with pytest.raises(SystemExit):
-        parse_args(["--help"])
-    return set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))
+def flags_of(script):
+    """The flags that a script takes. train.py's are the fields of Flags, the others' stand in add_argument("--..")."""
+    if script == "train.py":
+        return {f"--{name.replace('_', '-')}" for name in train.Flags.__dataclass_fields__} | {"--help"}
+    flags = set(re.findall(rf'"({FLAG})"', (ROOT / script).read_text())) | {"--help"}
+    more = {"notebooks/evaluation.py": ["notebooks/measure.py"], "notebooks/measure.py": ["eval.py"]}
+    return flags.union(*map(flags_of, more.get(script, [])))
+
+
+def commands(readme):
+    """Each command in a readme that runs a script of ours -> (the script, what stands behind it)."""
+    code = "\n".join(re.findall(r"```(?:bash)?\n(.*?)```", readme, flags=re.S) + re.findall(r"`([^`\n]+)`", readme))
+    for line in code.replace("\\\n", " ").splitlines():
+        start = r"\s*(?:\$ |.*&& )?(?:\w+=\S+ )*(?:python|torchrun) (?:-+\S+ (?:[^-]\S* )?)*?"
+        found = re.match(start + r"([\w/]+\.py)(.*)", line)
+        if found:
+            yield found[1], found[2].partition("#")[0]
+
+
+def names_in(folder):
+    """What the modules of a folder define at their top level."""
+    names = set()
+    for path in (ROOT / folder).glob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            targets = node.targets if isinstance(node, ast.Assign) else [node]
+            names |= {target.name for target in targets if hasattr(target, "name")}
+            names |= {name.id for target in targets for name in ast.walk(target)
+                      if isinstance(target, (ast.Name, ast.Tuple)) and isinstance(name, ast.Name)}
+    return names
 
 
 def test_there_are_exactly_two_commands_and_each_installs():
-    assert len(re.findall(r"^pip install -r requirements\.txt .*&& python", README, flags=re.M)) == 2
+    """One runs, one tests: .ci/run takes them out of the README and runs them in a fresh clone."""
+    found = re.findall(r"^pip install -r requirements\.txt .*&& (python .*)$", FRONT, flags=re.M)
+    assert len(found) == 2 and "train.py" in found[0] and "pytest" in found[1]
 
 
-def test_every_flag_in_the_readme_exists(capsys):
-    for script, parse_args in (("train.py", train.parse_args), ("eval.py", evaluation.parse_args)):
-        flags = known_flags(parse_args, capsys)
-        for line in README.splitlines():
-            if line.startswith("python ") and script in line:
-                assert set(re.findall(r"--[a-z][a-z-]*", line)) <= flags, line
-    prose = set(re.findall(r"`(--[a-z][a-z-]*)", README))
-    assert prose <= known_flags(train.parse_args, capsys) | known_flags(evaluation.parse_args, capsys)
+@each_readme
+def test_commands_run_scripts_that_exist_with_flags_that_exist(folder):
+    found = [*commands(READMES[folder])]
+    assert len(found) >= 5
+    for script, rest in found:
+        assert (ROOT / script).exists(), script
+        assert set(re.findall(rf"(?<!\S){FLAG}", rest)) <= flags_of(script), (script, rest)
 
 
-def test_every_file_the_readme_links_exists():
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert target.startswith("http") or (ROOT / target).exists(), target
+@each_readme
+def test_flags_in_the_text_exist(folder):
+    text = re.sub(r"```.*?```", "", READMES[folder], flags=re.S)
+    named = {flag for span in re.findall(r"`([^`\n]+)`", text) for flag in re.findall(rf"^(?:V:\w+ )?({FLAG})", span)}
+    scripts = ["train.py", "eval.py", *(str(p.relative_to(ROOT)) for p in (ROOT / "notebooks").glob("*.py")), *BENCHES]
+    assert named <= set().union(*map(flags_of, scripts))
 
 
-def test_every_name_in_the_file_table_exists():
-    modules = {"verifiers.py": verifiers, "model.py": model, "rlvr.py": rlvr, "eval.py": evaluation, "train.py": train}
-    for file, names in re.findall(r"^\| \[(\w+\.py)\].*\| ([^|]*) \|$", README, flags=re.M):
-        for name in re.findall(r"`([\w.]+)`", names):
-            thing = modules[file]
-            for part in name.split("."):
-                thing = getattr(thing, part)
+BENCHES = [f"tests/{path.name}" for path in (ROOT / "tests").glob("bench_*.py")]
 
 
-def test_everything_in_the_chapter_map_exists(capsys):
-    """Its columns: chapter | names in the scripts, or flags | tests | N: heading in notebook N, or an exercise."""
+@each_readme
+def test_links_lead_somewhere(folder):
+    text = READMES[folder]
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.M)
+    places = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert links
+    for target in links:
+        if target.startswith("#"):
+            assert target[1:] in places, target
+        else:
+            assert target.startswith("http") or (ROOT / folder / target.partition("#")[0]).exists(), target
+
+
+@each_readme
+def test_functions_named_with_their_file_exist(folder):
+    """`notebooks/rewards.py:coin`, and `V:coin` where V is said to stand for a file."""
+    text = READMES[folder]
+    short = dict(re.findall(r"`(\w+):` stands for\s+`([\w/]+\.py):`", text))
+    for letter, file in short.items():
+        text = re.sub(rf"\b{letter}:(?=\w)", f"{file}:", text)
+    found = set(re.findall(r"\b((?:notebooks|tests)/\w+\.py):([a-z]\w*)", text))
+    assert found or not folder
+    for file, name in found:
+        tree = ast.parse((ROOT / file).read_text())
+        here = {node.name for node in tree.body if hasattr(node, "name")}
+        here |= {leaf.id for node in tree.body if isinstance(node, ast.Assign) for target in node.targets
+                 for leaf in ast.walk(target) if isinstance(leaf, ast.Name)}
+        assert name in here, f"{file}:{name}"
+
+
+def test_what_fork_it_shows_can_be_named_on_the_command_line(tmp_path):
+    """Every function in a python block of the README, saved as a file, is found as file.py:name."""
+    blocks = re.findall(r"```python\n(.*?)```", FRONT, flags=re.S)
+    assert any("\ndef " in "\n" + block for block in blocks)
+    for number, block in enumerate(blocks):
+        path = tmp_path / f"mine{number}.py"
+        path.write_text(block if (names := re.findall(r"^def (\w+)", block, flags=re.M)) else "")
+        for name in names:
+            assert verifiers.find(f"{path}:{name}", {}, "function").__name__ == name
+
+
+def test_every_row_of_the_chapter_map_exists():
+    """Its columns: section | names in scripts and modules, or flags | tests | N: heading in notebook N, or exercise."""
     tests = "".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
-    flags = known_flags(train.parse_args, capsys)
-    section, = re.findall(r"^## Chapter map\n.*?(?=^## )", README, flags=re.M | re.S)
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if line[:1] == "|"][2:]
-    assert len(rows) > 30
+    names = names_in("") | names_in("notebooks")
+    section = re.search(r"^## Chapter map\n.*?(?=^## |\Z)", LAB, flags=re.M | re.S)[0]
+    lines = [line for line in section.splitlines() if line[:2] == "| " and line[:5] not in ("| sec", "| ---")]
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    assert len(rows) > 30 and section.count("\n### ") == 5             # five chapters
     for chapter, code, named, places in rows:
-        for name in re.findall(r"`([\w.-]+)`", code):
-            scripts = (verifiers, model, rlvr, evaluation, train)
-            assert name in flags or any(hasattr(script, name.partition(".")[0]) for script in scripts), (chapter, name)
+        for name in re.findall(r"`([^`]+)`", code):
+            assert name in names or name in flags_of("train.py"), (chapter, name)
+        assert re.findall(r"`test_\w+`", named), chapter
         for name in re.findall(r"`(\w+)`", named):
             assert re.search(rf"^def {name}\(", tests, flags=re.M), (chapter, name)
-        assert named or "not here" in code, chapter
-        for place in filter(None, places.split("; ")):
-            if re.fullmatch(r"exercise ([1-9]|10)", place):
-                continue
-            number, heading = place.split(": ", 1)
-            path, = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
-            cells = json.loads(path.read_text())["cells"]
-            text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-            assert re.search(rf"^## (\d+\. )?{re.escape(heading)}$", text, flags=re.M), (chapter, place)
+        for place in filter(None, places.strip(" |").split("; ")):
+            number, _, heading = place.partition(": ")
+            assert re.fullmatch(r"exercise ([1-9]|10)", place) or heading in headings_of(number), place
 
 
-def test_the_readme_explains_every_column_of_the_log(tmp_path):
-    train.main(["--task", "one-digit", "--device", "cpu", "--steps", "1", "--prompts-per-step", "2",
-                "--num-samples", "2", "--eval-problems", "3", "--runs", str(tmp_path), "--name", "r"])
-    columns = set().union(*(json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()))
-    named = set(re.findall(r"`([a-z_.]+)`", README))
-    missing = {c for c in columns if c not in named and not c.startswith("eval_") and not c.endswith("_seconds")}
-    assert missing <= {"step", "seconds"}
+def headings_of(number):
+    path, = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
+    cells = json.loads(path.read_text())["cells"]
+    text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    return re.findall(r"^## (?:\d+\. )?(.*)$", text, flags=re.M)
 
 
-def test_the_fork_in_the_readme_works(tmp_path, monkeypatch):
-    (tmp_path / "words.txt").write_text(" ".join(f"word{i}" for i in range(200)))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(verifiers, "TASKS", dict(verifiers.TASKS))
-    code, = re.findall(r"```python\n(def shouting.*?)```", README, flags=re.S)
-    exec(code, vars(verifiers).copy())
-    task = verifiers.get_task("shouting")
-    assert task.prompt(task.test[0]) == "Say this louder: word0\n" and len(task.train) == 100
-    assert task.reward("WORD0", task.test[0]) == (1.0, {"letters": 1.0})
-
-
-def test_the_reward_in_the_readme_works(monkeypatch):
-    monkeypatch.setattr(verifiers, "REWARDS", dict(verifiers.REWARDS))
-    code, = re.findall(r"```python\n(def terse.*?)```", README, flags=re.S)
-    assert code.count("\n") < 10
-    exec(code, vars(verifiers).copy())
-    value, parts = verifiers.get_reward("terse")("\\boxed{2}" + " " * 991, {"problem": "1+1", "answer": "2"})
-    assert value == 1.05 and parts["accuracy"] == 1.0
-
-
-def test_the_readme_lists_every_reward():
-    table = re.search(r"\| `--reward` \|.*?\n\n", README, flags=re.S)[0]
-    first_cells = "".join(row.split("|")[1] for row in table.splitlines() if row)
-    assert set(re.findall(r"`([a-z0-9.-]+)`", first_cells)) - {"--reward"} == set(verifiers.REWARDS)
+def test_the_glossary_explains_every_column_of_the_log(tmp_path):
+    train.main(["--task", "arithmetic", "--device", "cpu", "--steps", "1", "--prompts-per-step", "2", "--num-samples",
+                "2", "--eval-problems", "2", "--max-new-tokens", "8", "--runs", str(tmp_path), "--name", "r"])
+    rows = map(json.loads, (tmp_path / "r" / "metrics.jsonl").read_text().splitlines())
+    columns = {re.sub(r"^eval_(?!seconds).*", "eval_...", column) for row in rows for column in row}
+    glossary = LAB[LAB.index("## What a run writes"):LAB.index("## Evaluating")]
+    assert len(columns) > 15 and columns <= set(re.findall(r"`([a-z_.]+)`", glossary))
 
 
 @pytest.mark.parametrize("script", ["verifiers", "model", "rlvr", "eval", "train"])

@@ -4,15 +4,10 @@ Spoilers below. Those that train use one seed here, and exercise 10 a task that 
 """
 
 import runpy
-import sys
 
 import pytest
 
-from conftest import ROOT
-
-sys.path.insert(0, str(ROOT / "notebooks"))
-
-import exercises  # noqa: E402
+import exercises
 
 SOLUTIONS = {
     1: """
@@ -52,7 +47,7 @@ def sampler_logprobs(logits, temperature, top_k):
     return (logits / temperature).masked_fill(logits < least, -math.inf).log_softmax(-1)
 """,
     7: """
-from train import canary
+from evaluation import canary
 
 def alarm(rows):
     return next((rows[i]["step"] for i in range(len(rows)) if canary(rows[:i + 1])), None)
@@ -61,10 +56,10 @@ def alarm(rows):
 def reward(completion):
     return completion.strip().isdigit() and len(completion.strip()) == 1
 """,
-    9: "lives, dies = 2e-3, 1.5e-2",
-    10: "flags = ['--steps', '20', '--lr', '3e-3', '--lr-final', '1']",      # for one-digit, see quick
+    9: "lives, dies = 1.5e-3, 2e-2",
+    10: "flags = ['--steps', '20', '--lr', '3e-3']",      # for one-digit, see quick
 }
-BEATEN = "flags = ['--steps', '10', '--lr', '1.5e-3', '--lr-final', '1']"    # for arithmetic
+BEATEN = "flags = ['--steps', '10', '--lr', '3e-3']"    # for arithmetic
 
 NEARLY = [
     (1, "def advantages(r): return [x - sum(r) / len(r) for x in r]", "should be"),            # not without itself
@@ -89,19 +84,18 @@ NEARLY = [
     (7, "def alarm(rows): return None", "silent"),
     (7, "def alarm(rows): return rows[-1]['step']", "false alarm"),
     (8, "def reward(completion): return 1.0", "the form is not right"),
-    (9, "lives, dies = 1e-3, 1e-1", "10 \\* lives"),
-    (10, "flags = ['--rew', 'random']", "stay as they are"),
+    (9, "lives, dies = 1e-3, 1e-1", "20 \\* lives"),
+    (10, "flags = ['--reward', 'r1']", "stay as they are"),
 ]
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch, tmp_path_factory):
-    """One seed for the training exercises, and one-digit in place of arithmetic, whose bases take a minute each."""
-    digits = ("--task", "one-digit", "--prompts-per-step", "16", "--num-samples", "16")
+def quick(monkeypatch):
+    """One seed for the training exercises, and one-digit in place of arithmetic, which takes longer."""
+    digits = ("--task", "one-digit", "--prompts-per-step", "16", "--num-samples", "16", "--max-new-tokens", "4")
     monkeypatch.setattr(exercises.deadly_rate, "__defaults__", ((0,),))
     monkeypatch.setattr(exercises.beat_the_default, "__defaults__", ((0,), digits, 0.05))
     monkeypatch.setattr(exercises, "BUDGET", 5120)
-    monkeypatch.setattr(exercises, "BASES", tmp_path_factory.getbasetemp() / "bases")
 
 
 def check(number, source, tmp_path):
@@ -141,7 +135,7 @@ def test_the_command(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_default_recipe_can_be_beaten(tmp_path, monkeypatch):
-    """The real thing for the first of its three seeds: a base, which takes a minute, then 10 steps."""
+    """The real thing for the first of its three seeds: 10 steps."""
     monkeypatch.undo()
     (tmp_path / "mine.py").write_text(BEATEN)
     exercises.beat_the_default(exercises.Solution(runpy.run_path(str(tmp_path / "mine.py"))), seeds=(0,))

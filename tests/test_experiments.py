@@ -1,58 +1,73 @@
 """The laboratory: its arms can be run, its bases are what they say, its numbers and verdicts are right."""
 
+import gzip
 import json
+import math
 import random
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
-sys.path.insert(0, str(Path(__file__).parent.parent / "notebooks"))
+import eval as core  # noqa: E402
 import experiments as lab  # noqa: E402
+import make_tiny  # noqa: E402
 import train  # noqa: E402
 import verifiers  # noqa: E402
 
 PROBLEM = {"problem": "25+7-4=", "answer": "28"}
 
 
+# ---- Arms and bases --------------------------------------------------------------------------------
+
 @pytest.mark.parametrize("arm", lab.ARMS)
-def test_flags_and_rewards_of_every_arm_exist(arm, tmp_path):
-    before = set(verifiers.REWARDS)
-    args = train.parse_args(lab.flags_of(arm, 3, 60, tmp_path))
-    assert (args.seed, args.steps, args.model) == (3, 60, "tiny")
-    with lab.setting(lab.ARMS[arm][0]):
-        assert args.reward is None or callable(verifiers.get_reward(args.reward))
-    assert set(verifiers.REWARDS) == before
+def test_flags_and_functions_of_every_arm_exist(arm, tmp_path):
+    flags = train.parse_args(["--model", str(lab.ROOT / "notebooks" / "tiny"), *lab.flags_of(arm, 3, 60, tmp_path)])
+    assert (flags.seed, flags.steps, flags.eval_every) == (3, 60, 5)
+    assert flags.num_samples == 16 and flags.lr >= 4e-4                   # the tiny model's, not a language model's
+    verifiers.find(flags.pick, train.PICKERS, "--pick")
+    verifiers.find(flags.advantage, train.ADVANTAGES, "--advantage")
+    verifiers.find(flags.loss, train.LOSSES, "--loss")
+    assert flags.reward is None or callable(verifiers.get_reward(flags.reward))
 
 
 def test_every_experiment_compares_arms_that_exist_and_every_arm_is_used():
     used = [arm for _, arms, *_ in lab.EXPERIMENTS.values() for arm in arms]
-    assert len(lab.EXPERIMENTS) == 11 and set(used) == set(lab.ARMS)
+    assert len(lab.EXPERIMENTS) == 12 and set(used) == set(lab.ARMS)
     assert len({lab.folder(arm, 0, 60, "runs") for arm in lab.ARMS}) == len(lab.ARMS)      # no two share a folder
+    assert all(len(keys) <= 8 and len(arms) <= 8 for _, arms, _, keys, *_ in lab.EXPERIMENTS.values())
 
 
 def texts(shares, n=40):
     rng = random.Random(0)
-    return [train.demonstrate(PROBLEM, behaviour, rng) for behaviour in shares for _ in range(n)]
+    return [make_tiny.demonstrate(PROBLEM, behaviour, rng) for behaviour in shares for _ in range(n)]
 
 
 def test_the_guessing_base_never_sees_a_step():
     assert not any("=" in text or "得" in text for shares in lab.BASES["guessing"] for text in texts(shares))
-    assert any("=" in text for text in texts(train.PHASES[1]))
+    assert any("=" in text for text in texts(make_tiny.PHASES[1]))
     assert lab.BASES["bilingual"][1]["bilingual"] > lab.BASES["bilingual"][1]["worked"]
     for phases in lab.BASES.values():
         assert [round(sum(shares.values()), 6) for shares in phases] == [1, 1]
 
 
-def test_a_setting_is_put_back():
-    before = train.PHASES, train.worked_accuracy, dict(verifiers.TASKS)
-    with pytest.raises(KeyError), lab.setting("guessing"):
-        assert train.PHASES is lab.BASES["guessing"] and not train.worked_accuracy(0, 0, 0) < 0.9
-        raise KeyError
-    assert (train.PHASES, train.worked_accuracy, verifiers.TASKS) == before
+def test_seed_0_starts_from_the_committed_base_and_others_from_made_ones(tmp_path, monkeypatch):
+    """Making one takes 90 s, so here it only notes what it is asked for. A base is made once."""
+    asked = []
 
+    def make(seed, out, **settings):
+        asked.append((seed, settings["phases"], settings["gate"]))
+        out.mkdir(parents=True)
+    monkeypatch.setattr(make_tiny, "make", make)
+    assert lab.base_of("usual", 0, 60, tmp_path) == lab.ROOT / "notebooks" / "tiny" and not asked
+    for _ in range(2):
+        assert lab.base_of("usual", 1, 60, tmp_path).name == "usual-seed1"
+        assert lab.base_of("guessing", 0, 60, tmp_path).name == "guessing-seed0"
+    assert asked == [(1, make_tiny.PHASES, 0.9), (0, lab.BASES["guessing"], 0.0)]
+
+
+# ---- Rewards and tasks -----------------------------------------------------------------------------
 
 def test_length_bonus_by_hand():
     """let, 2, 5, +, 7, = and 3, 2 are 8 tokens; right and tagged is 1.1."""
@@ -63,33 +78,49 @@ def test_length_bonus_by_hand():
 
 
 def test_design_b_reaches_what_the_tiny_model_writes():
-    rng, rewards = random.Random(0), verifiers.REWARDS | lab.REWARDS
-    reward = {name: {kind: rewards[name](train.demonstrate(PROBLEM, kind, rng), PROBLEM)[0]
+    rng, rewards = random.Random(0), verifiers.REWARDS | {"r1-short": lab.r1_short}
+    reward = {name: {kind: rewards[name](make_tiny.demonstrate(PROBLEM, kind, rng), PROBLEM)[0]
                      for kind in ("worked", "bilingual", "rambling")} for name in ("r1-zero", "r1", "r1-short")}
     assert reward["r1-zero"]["worked"] == reward["r1-zero"]["bilingual"] == reward["r1-zero"]["rambling"]
     assert reward["r1"]["rambling"] == reward["r1"]["worked"] > reward["r1"]["bilingual"]   # 400 words: never
     assert reward["r1-short"]["worked"] > max(reward["r1-short"]["bilingual"], reward["r1-short"]["rambling"])
 
 
+def test_three_quarters_of_the_problems_are_hopeless():
+    task, usual = lab.mostly_hopeless(), verifiers.arithmetic()
+    assert [problem["answer"] == "100000" for problem in task.train] == [False] * 16 + [True] * 48
+    assert task.test == usual.test and task.train[:16] == usual.train[:16]
+
+
+def test_the_filter_can_act_at_the_size_of_the_experiment():
+    """48 of 64 hopeless, 16 a step: three epochs are 12 steps. After them every hopeless problem is passed by in every
+    second epoch: of 16 + 48 visits in two epochs .. 16 + 24, so 40 % in place of 25 % are mixed, 1.6 times. With 64
+    problems, all mixed, there is nothing to gain, and within three epochs there is no time."""
+    assert 1.4 < lab.filter_gain() < 1.6
+    assert lab.filter_gain(hopeless=0) == 1 and lab.filter_gain(steps=12) == 1
+
+
+# ---- Numbers ---------------------------------------------------------------------------------------
+
 def made_up_run(folder, hacked):
     """30 steps, evaluated at 0, 10, 20, 30: the reward rises; the accuracy rises with it, or falls."""
-    folder.mkdir()
-    rows, samples = [], []
+    (folder / "samples").mkdir(parents=True)
+    rows = []
     for step in range(31):
         paid, boxes = 0.2 + step / 50, 1 + step // 5 * hacked
         row = {"step": step, "reward": paid, "accuracy": 0.2}
         if step:
             row |= {"tokens_per_second": 500.0, "sample_seconds": 2.0}
-            samples.append({"step": step, "completion": "<think>1+1=2</think>" + "\\boxed{2}" * boxes, "length": 10,
-                            "parts": {"accuracy": 1.0}})
+            sample = {"step": step, "completion": "<think>1+1=2</think>" + "\\boxed{2}" * boxes, "length": 10,
+                      "parts": {"accuracy": 1.0}}
+            (folder / "samples" / f"step_{step:06d}.jsonl.gz").write_bytes(gzip.compress(json.dumps(sample).encode()))
         if step % 10 == 0:
             right = 0.2 - step / 200 if hacked else paid
             row |= {"eval_accuracy": right, "eval_high": right + 0.02, "eval_low": right - 0.02, "eval_n": 100,
                     "eval_sampled_accuracy": right, "eval_sampled_high": right + 0.02, "eval_sampled_n": 100,
                     "eval_sampled_low": right - 0.02, "eval_sampled_reward": paid, "eval_sampled_length": 10.0}
         rows.append(row)
-    train.append_jsonl(folder / "metrics.jsonl", *rows)
-    train.append_jsonl(folder / "samples.jsonl", *samples)
+    core.append_rows(folder / "metrics.jsonl", rows)
     return folder
 
 
@@ -104,27 +135,79 @@ def test_numbers_and_alarms_of_a_made_up_run(tmp_path):
     assert lab.number(good, "used@reached") == 30 and np.isnan(lab.number(good, "right@7"))
 
 
-def results(name, numbers):
-    """The checks of an experiment on made-up numbers (arm, column) -> one value for both seeds."""
-    return [bool(np.all(check(lambda arm, column: np.full(2, numbers[arm, column]))))
-            for check in lab.EXPERIMENTS[name][-1].values()]
+# ---- Checks and verdicts ---------------------------------------------------------------------------
+
+def judged(values, effect=0.1, noise=0.05, **more):
+    return lab.Check("", lambda x: values, effect, noise, **more).judge(None)
+
+
+def test_the_power_of_a_check_by_hand():
+    """10 points, 0.05 of noise, 3 seeds: 0.1 * 1.732 / 0.1 = 1.732 standard deviations to the line, 4.2 %; for 5
+    points .866, 19 %. The smallest effect that is told in nine of ten: 2 * .0289 * 1.2816 = .074."""
+    assert lab.wrong_verdicts(0.1, 0.05, 3) == pytest.approx(0.0416, abs=1e-4)
+    assert lab.wrong_verdicts(0.05, 0.05, 3) == pytest.approx(0.193, abs=1e-3)
+    assert lab.smallest_effect(0.05, 3) == pytest.approx(0.0740, abs=1e-4)
+    assert lab.wrong_verdicts(lab.smallest_effect(0.05, 3, 12), 0.05, 3, 12) == pytest.approx(0.1)
+
+
+def test_the_power_is_that_of_a_simulation():
+    """Nothing changed: how often does a check of the kind "it rises by 10 points" say yes?"""
+    rng = np.random.default_rng(0)
+    means = rng.normal(0, 0.05, (20000, 3)).mean(1)
+    assert np.mean(means > 0.05) == pytest.approx(lab.wrong_verdicts(0.1, 0.05, 3), abs=0.005)
+    assert np.mean(abs(means) > 0.05) == pytest.approx(judged([0, 0, 0], same=True)[2], abs=0.005)
+
+
+def test_a_check_is_decided_in_the_middle_and_not_where_the_trial_is_too_small():
+    assert judged([0.06, 0.07, 0.05])[0] is True and judged([0.04, 0.03, 0.05])[0] is False
+    assert judged([0.04, -0.03, 0.01], same=True)[0] is True and judged([-0.08, -0.07, -0.06], same=True)[0] is False
+    assert judged([0.06, 0.07, 0.05], effect=0.05)[0] is None              # 19 % would be wrong
+    assert judged([0.3, -0.2, 0.1])[0] is None                             # the seeds differ more than the noise says
+    assert judged([0.06])[0] is None and judged([math.nan] * 3)[0] is None
+
+
+def test_one_verdict_of_several_checks():
+    assert lab.verdict([True, True]) == "holds" and lab.verdict([True, None]) == "cannot tell"
+    assert lab.verdict([True, None, False]) == "does not hold"
+
+
+def verdicts(name, numbers):
+    """Both verdicts of an experiment on made-up numbers (arm, column) -> one value for three seeds."""
+    _, _, _, _, *both = lab.EXPERIMENTS[name]
+    return tuple(lab.verdict(check.judge(lambda arm, column: np.full(3, float(numbers[arm, column])))[0]
+                             for check in checks) for checks in both)
 
 
 def test_verdicts_on_made_up_numbers():
+    """Growth as it was: to 32 tokens at step 30, then no more. Were it to go on, and the coin's length to drift by two
+    fifths, the claim would hold and its control would not."""
     numbers = {("default", "length@0"): 20, ("default", "length@30"): 32, ("default", "length"): 32,
                ("random", "length@0"): 20, ("random", "length"): 21,
+               ("default", "right@0"): .3, ("default", "right"): .9,
                ("default", "plain length@start"): 32, ("default", "plain length"): 32}
-    assert results("growth", numbers) == [True, True, False, False]
-    assert results("growth", numbers | {("random", "length"): 30}) == [True, False, False, False]
-    assert results("growth", numbers | {("default", "length"): 40, ("default", "plain length"): 40}) == [True] * 4
-    hacked = {(f"{rule} box{base}", column): value for rule in ("any", "first", "last") for base in ("", ", guessing")
-              for column, value in (("paid@0", .2), ("paid", .4), ("right@0", .2), ("right", .1), ("boxes@start", 1.3),
-                                    ("boxes", 6.0))}
-    assert results("boxes", hacked) == [True, True, False, False]
-    assert results("boxes", hacked | {("first box, guessing", "paid"): .2, ("last box, guessing", "boxes"): 1.3,
-                                      ("last box", "right"): .2}) == [True, False, True, True]
-    assert lab.verdict([True, True]) == "reproduced" and lab.verdict([False, False]) == "not reproduced"
-    assert lab.verdict([True, False, True]) == "partly (2 of 3 checks)"
+    assert verdicts("growth", numbers) == ("does not hold", "holds")
+    more = {("default", "length"): 45, ("default", "plain length"): 45, ("random", "length"): 28}
+    assert verdicts("growth", numbers | more) == ("holds", "does not hold")
+
+
+def test_an_alarm_that_never_rings_is_no_alarm():
+    """Nor is one that always rings. One hit of three without a false alarm is 1/3: below the line of 1/2."""
+    check, everything = lab.EXPERIMENTS["canary"][4][0], lab.HACKED + lab.HONEST
+    for rings, expected in (([], False), (everything, False), (lab.HACKED, True), (lab.HACKED[:1], False)):
+        assert check.judge(lambda arm, column: np.full(3, 10.0 if arm in rings else np.inf))[0] is expected
+
+
+def test_the_family_is_judged_by_its_largest_difference():
+    """Accuracies .90, .92, .75, .91: the largest of six differences is .17, of seeds that agree."""
+    right = dict(zip(lab.FOUR, (.90, .92, .75, .91)))
+
+    def x(arm, column):
+        return np.full(3, right[arm.removesuffix(", fast")])
+    assert lab.largest_difference(x, [*lab.FOUR]) == pytest.approx([.17] * 3)
+    assert lab.EXPERIMENTS["family"][4][1].judge(x)[0] is True
+    right["dapo"] = .90
+    assert lab.EXPERIMENTS["family"][4][1].judge(x)[0] is False
+    assert 0.13 < lab.smallest_effect(lab.POINTS, 3, 12) < 0.15            # so 15 points would not have been missed
 
 
 def test_spread():
@@ -134,26 +217,34 @@ def test_spread():
     assert lab.spread(np.array([10.0, 32.0])) == "21.0 [10.0-32.0]"
 
 
+# ---- A trial ---------------------------------------------------------------------------------------
+
 def test_a_trial_trains_once_and_goes_on_after_an_interruption(tmp_path, capsys):
-    """Two steps of two arms: a report prints a verdict; a finished run is not repeated, a broken one resumed."""
-    lab.report("selection", 2, [0], tmp_path)
+    """Two steps of three arms: a report prints its verdicts; a finished run is not repeated, a broken one resumed."""
+    lab.report("problems", 2, [0], tmp_path)
     printed = capsys.readouterr().out
-    assert "verdict: " in printed and len(lab.draw("selection", 2, [0], tmp_path).axes) == 3
-    run, other = (lab.folder(arm, 0, 2, tmp_path) for arm in ("guessing", "default"))
-    bases = [json.loads((folder / "config.json").read_text())["flags"]["base"] for folder in (run, other)]
-    assert bases[0] != bases[1]
-    before = (run / "metrics.jsonl").read_text()
-    assert lab.run_arm("guessing", 0, 2, tmp_path) == run and (run / "metrics.jsonl").read_text() == before
-    (run / "final").rename(tmp_path / "gone")
-    lab.run_arm("guessing", 0, 2, tmp_path)
-    assert (run / "final").exists() and (run / "metrics.jsonl").read_text() == before
-    assert "continuing" in Path(f"{run}.log").read_text()
-
-
-def test_few_training_problems_have_the_base_of_all(tmp_path):
-    """The tiny base practises on all problems; --train-problems is about what comes after."""
-    bases = [json.loads((lab.run_arm(arm, 0, 2, tmp_path) / "config.json").read_text())["flags"]["base"]
-             for arm in ("default", "1 problem")]
-    assert bases[0] == bases[1]
-    asked = {json.loads(line)["problem"] for line in open(lab.folder("1 problem", 0, 2, tmp_path) / "samples.jsonl")}
+    assert "of the verdicts are wrong" in printed and "verdicts: the claim" in printed
+    assert len(lab.draw("problems", 2, [0], tmp_path).axes) == 3
+    run = lab.folder("1 problem", 0, 2, tmp_path)
+    asked = {json.loads(line)["problem"] for path in (run / "samples").glob("*.gz")
+             for line in gzip.decompress(path.read_bytes()).splitlines()}
     assert len(asked) == 1
+    before = (run / "metrics.jsonl").read_text()
+    assert lab.run_arm("1 problem", 0, 2, tmp_path) == run and (run / "metrics.jsonl").read_text() == before
+    (run / "final").rename(tmp_path / "gone")
+    lab.run_arm("1 problem", 0, 2, tmp_path)
+    assert (run / "final").exists() and (run / "metrics.jsonl").read_text() == before
+    assert "going on with" in Path(f"{run}.log").read_text()
+
+
+def test_a_run_that_was_stopped_before_it_began_is_started_anew(tmp_path):
+    run = lab.folder("hopeless, twice", 0, 2, tmp_path)
+    run.mkdir(parents=True)
+    assert lab.run_arm("hopeless, twice", 0, 2, tmp_path) == run and (run / "final").exists()
+
+
+def test_the_command_lists_what_there_is(capsys):
+    with pytest.raises(SystemExit):
+        lab.main([])
+    listed = capsys.readouterr().err
+    assert all(name in listed for name in lab.EXPERIMENTS)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,11 +18,12 @@ import torch
 import ranks
 import train
 from conftest import ROOT
+from model import Config, Qwen3
 from ranks import main, metrics, weights
 
-FLAGS = ["--task", "one-digit", "--reward", "random", "--device", "cpu", "--prompts-per-step", "4",
-         "--num-samples", "8", "--eval-every", "5", "--eval-problems", "9", "--save-every", "3", "--steps", "40",
-         "--lr", "1e-3"]
+FLAGS = ["--model", ranks.base(), "--task", "one-digit", "--reward", ranks.COIN, "--device", "cpu",
+         "--prompts-per-step", "4", "--num-samples", "8", "--max-new-tokens", "4", "--eval-every", "5", "--eval-problems",
+         "9", "--save-every", "3", "--steps", "40", "--lr", "1e-3"]
 
 
 def saved(folder):
@@ -64,64 +66,101 @@ def metrics_so_far(folder):
     return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
 
 
-def killed_in(name, call, *flags):
-    """kill -9 this process in the middle of the n-th call of a function that train.py uses."""
-    calls, owner = [0], {"write_data": train.dcp.FileSystemWriter, "rename": train.Path}.get(name, train)
-    ordinary = getattr(owner, name)
+def killed_in(name, when, *flags):
+    """kill -9 this process in the middle of the n-th call of a function that train.py uses; of hash_of and rename in
+    those of a checkpoint: that of step n."""
+    calls, step, owner = [0], [0], Path if name == "rename" else train
+    ordinary, save_checkpoint = getattr(owner, name), train.save_checkpoint
 
     def deadly(*args, **kwargs):
         calls[0] += 1
-        if calls[0] == call:
+        if name == "hash_of" and step[0] == when:
+            os.truncate(args[0], 1000)                          # half of the file is there
+            os.kill(os.getpid(), signal.SIGKILL)
+        if name == "rename" and args[1].name == f"step_{when:06d}":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if name not in ("hash_of", "rename") and calls[0] == when:
             if name == "update_gradients":                      # half of the gradient is there
                 ordinary(*args, **kwargs)
-            if name == "write_data":                            # half of the file is there
-                (args[0].path / "__0_0.distcp").write_bytes(b"half")
             os.kill(os.getpid(), signal.SIGKILL)
         return ordinary(*args, **kwargs)
+
+    def saving(run, number, *rest):
+        step[0] = number
+        save_checkpoint(run, number, *rest)
     setattr(owner, name, deadly)
+    train.save_checkpoint = saving
     main(*flags)
 
 
-@pytest.mark.parametrize("name, call, kept", [("sample", 8, 6), ("update_gradients", 9, 6), ("write_data", 3, 6),
-                                              ("rename", 5, 3)])
-def test_killed_in_the_middle_of_sampling_update_and_save(whole, name, call, kept):
-    """In step 8, in step 8 (the preflight's update is the first), in the third checkpoint, and when the second is whole
-    but not yet in its place (the first renaming of a checkpoint is torch's, and best/ is renamed too)."""
+@pytest.mark.parametrize("name, when, kept", [("roll_out", 13, 6), ("update_gradients", 8, 6), ("hash_of", 9, 6),
+                                              ("rename", 6, 3)])
+def test_killed_in_the_middle_of_sampling_update_and_save(whole, name, when, kept):
+    """In step 8 (before it there are the preflight and two evaluations, of two samplings each), in its update, in the checkpoint of step 9, and when that of step 6 is whole but not yet in its
+    place."""
     folder = whole.with_name(name)
-    (process,), _ = ranks.start(1, killed_in, name, call, *FLAGS, "--runs", str(whole.parent), "--name", name)
+    (process,), _ = ranks.start(1, killed_in, name, when, *FLAGS, "--runs", str(whole.parent), "--name", name)
     process.join(60)
     assert process.exitcode == -signal.SIGKILL and saved(folder) == kept
     assert ranks.run(1, main, "--resume", "--runs", str(whole.parent), "--name", name) == [None]
     assert same_as(whole, folder) and not (folder / "checkpoints" / "partial").exists()
 
 
-# ---- Signals ---------------------------------------------------------------------------------------------------------
+# ---- Signals -----------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("signals, said", [([signal.SIGTERM], "a checkpoint of step"),
-                                           ([signal.SIGINT, signal.SIGINT], "nothing more was saved")])
-def test_sigterm_saves_and_leaves_and_a_second_ctrl_c_leaves_at_once(whole, signals, said):
-    name = f"signal-{signals[0]}"
+def slow_main(*flags):
+    """Step 7 takes three seconds."""
+    ordinary = train.roll_out
+
+    def roll_out(*args, **kwargs):
+        time.sleep(3 if kwargs["label"] == "step 7" else 0)
+        return ordinary(*args, **kwargs)
+    train.roll_out = roll_out
+    return main(*flags)
+
+
+@pytest.mark.parametrize("signals, pause, said, step", [
+    ([signal.SIGTERM], 0, "step 7 is saved", 7),
+    ([signal.SIGTERM, signal.SIGTERM], 0.002, "step 7 is saved", 7),            # as `timeout` sends them
+    ([signal.SIGINT, signal.SIGTERM, signal.SIGINT], 0.3, "step 7 is saved", 7),
+    ([signal.SIGINT, signal.SIGINT], 1.2, "The last checkpoint is saved", 6),
+], ids=["one", "timeout's two", "three within a second", "a second Ctrl-C"])
+def test_a_signal_saves_the_running_step_and_a_second_one_a_second_later_leaves_at_once(whole, signals, pause, said, step):
+    name = f"signal-{len(signals)}-{pause}"
     (process,), queue = ranks.start(1, slow_main, *FLAGS, "--runs", str(whole.parent), "--name", name)
     deadline = time.time() + 60
-    while len(metrics_so_far(whole.with_name(name))) < 6 and time.time() < deadline:
+    while len(metrics_so_far(whole.with_name(name))) < 7 and time.time() < deadline:
         time.sleep(0.02)
-    time.sleep(0.2)                                                     # into the sampling of the next step
+    time.sleep(0.3)                                                     # into the sampling of step 7
     for number in signals:
         os.kill(process.pid, number)
-        time.sleep(0.1)
+        time.sleep(pause)
     message = queue.get(timeout=60)[1]
     assert said in message and f"python train.py --resume --name {name}" in message
+    assert saved(whole.with_name(name)) == step
     assert ranks.run(1, main, "--resume", "--runs", str(whole.parent), "--name", name) == [None]
     assert same_as(whole, whole.with_name(name))
 
 
-def slow_main(*flags):
-    ordinary = train.sample
-    train.sample = lambda *args, **kwargs: (time.sleep(0.5), ordinary(*args, **kwargs))[1]
+def interrupted_at_the_end(*flags):
+    ordinary = train.export
+
+    def export(model, tokenizer, directory, *rest):
+        if directory.name == "final":
+            os.kill(os.getpid(), signal.SIGINT)
+        ordinary(model, tokenizer, directory, *rest)
+    train.export = export
     return main(*flags)
 
 
-# ---- Disks -----------------------------------------------------------------------------------------------------------
+def test_ctrl_c_while_the_final_model_is_written_does_not_lose_it(whole):
+    """No step is left to be finished, so the run simply ends."""
+    flags = [*FLAGS, "--steps", "3", "--eval-every", "9", "--runs", str(whole.parent), "--name", "end"]
+    (process,), queue = ranks.start(1, interrupted_at_the_end, *flags)
+    assert queue.get(timeout=60)[1] is None and (whole.with_name("end") / "final" / "model.safetensors").exists()
+
+
+# ---- Disks -------------------------------------------------------------------------------------------
 
 def on_a_small_disk(size, *flags):
     """No file may grow beyond so many bytes: what a full disk says, without one."""
@@ -130,7 +169,8 @@ def on_a_small_disk(size, *flags):
 
 
 def test_a_full_disk_while_saving_keeps_the_last_checkpoint_and_says_what_to_do(whole):
-    """The model takes 0.5 MB, a checkpoint 1.5 MB: the run gets as far as its first one, then there is more room."""
+    """The model takes 0.5 MB, a checkpoint 1.5 MB: the run gets as far as its first one, then there is more room. (The row of step 3 is
+    in the log by then; it must not keep the run from going on.)"""
     flags = "--runs", str(whole.parent), "--name", "full"
     said, = ranks.run(1, on_a_small_disk, 1_000_000, *FLAGS, *flags)
     assert "cannot write the checkpoint" in said and "File too large" in said and "--resume --name full" in said
@@ -139,15 +179,35 @@ def test_a_full_disk_while_saving_keeps_the_last_checkpoint_and_says_what_to_do(
     assert same_as(whole, whole.with_name("full"))
 
 
+def test_a_full_disk_while_the_model_is_exported_says_so_too(whole):
+    """The best model, at step 5, has no room; the checkpoint of step 3 has (it is written in parts)."""
+    flags = "--runs", str(whole.parent), "--name", "export"
+    said, = ranks.run(1, small_from_step_4, *FLAGS, *flags)
+    assert "best: cannot write the model" in said and "--resume --name export" in said
+    assert saved(whole.with_name("export")) == 3
+    assert ranks.run(1, main, "--resume", *flags) == [None]
+    assert same_as(whole, whole.with_name("export"))
+
+
+def small_from_step_4(*flags):
+    ordinary = train.save
+
+    def save(*args):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        ordinary(*args)
+    train.save = save
+    return main(*flags)
+
+
 def full_log(*flags):
     """The log cannot take the row of step 7."""
-    ordinary = train.append_jsonl
+    ordinary = train.append_rows
 
-    def append(path, *rows):
-        if rows[0]["step"] == 7:
+    def append(path, rows):
+        if any(row["step"] == 7 for row in rows):
             raise OSError(28, "No space left on device", str(path))
-        ordinary(path, *rows)
-    train.append_jsonl = append
+        ordinary(path, rows)
+    train.append_rows = append
     return main(*flags)
 
 
@@ -159,40 +219,47 @@ def test_a_full_disk_while_logging_says_how_to_go_on(whole):
     assert same_as(whole, whole.with_name("log"))
 
 
-def test_a_truncated_checkpoint_costs_only_the_steps_since_the_one_before(whole):
-    folder = shutil.copytree(whole, whole.with_name("truncated"))
-    last = folder / "checkpoints" / f"step_{saved(folder):06d}" / "__0_0.distcp"
-    os.truncate(last, last.stat().st_size - 1000)
-    assert ranks.run(1, main, "--resume", "--runs", str(whole.parent), "--name", "truncated") == [None]
+@pytest.mark.parametrize("damage", ["cut short", "one bit", "no progress", "unreadable progress"])
+def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(whole, damage):
+    folder = shutil.copytree(whole, whole.with_name(damage.replace(" ", "-")))
+    last = folder / "checkpoints" / f"step_{saved(folder):06d}"
+    part, progress = max(last.iterdir(), key=os.path.getsize), last / "progress.json"
+    if damage == "cut short":
+        os.truncate(part, part.stat().st_size - 1000)
+    elif damage == "one bit":
+        data = bytearray(part.read_bytes())
+        data[len(data) // 2] ^= 64
+        part.write_bytes(data)
+    elif damage == "no progress":
+        progress.unlink()
+    else:
+        progress.write_bytes(b"\xff{")
+    assert ranks.run(1, main, "--resume", "--runs", str(whole.parent), "--name", folder.name) == [None]
     assert same_as(whole, folder)
 
 
-def test_a_checkpoint_of_another_model_is_refused(whole, tmp_path, capsys):
-    """The run's base was made anew with other sizes: nothing is loaded in part."""
-    from model import Config, Qwen3
-    other = train.Optimizer(Qwen3(Config(14, 32, 64, 2, 2, 1, 16, max_position_embeddings=64)), None)
-    with pytest.raises(train.ModelError, match="no checkpoint can be used"):
-        train.load_checkpoint(whole, other, None)
-    assert "Size mismatch" in capsys.readouterr().out
+def test_a_checkpoint_of_another_model_is_refused(whole, capsys):
+    """The run's base was made anew with other sizes."""
+    other = Qwen3(Config(vocab_size=14, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+                         num_attention_heads=2, num_key_value_heads=1, head_dim=16))
+    assert train.load_checkpoint(whole, other, torch.optim.AdamW(other.parameters())) == (0, {})
+    assert capsys.readouterr().out.count("cannot be used") == 2
 
 
-# ---- Data ------------------------------------------------------------------------------------------------------------
-
-def test_broken_lines_are_named_and_skipped_only_when_asked(tmp_path, capsys):
-    path = tmp_path / "data.jsonl"
-    lines = [json.dumps({"problem": f"{i}+1=", "answer": str(i + 1)}) for i in range(50)]
-    lines[6], lines[20] = lines[6][:-5], '{"problem": "no answer"}'
-    path.write_text("\n".join(lines))
-    with pytest.raises(train.verifiers.DataError, match=r"data.jsonl, line 7: not valid JSON .*--skip-broken-lines"):
-        train.verifiers.from_file(path)
-    task = train.verifiers.from_file(path, skip_broken=True)
-    assert len(task.train) + len(task.test) == 48
-    assert "skipped 2 broken lines, read 48: 7, 21" in capsys.readouterr().out
+def test_a_disk_that_takes_nothing_is_no_traceback(tmp_path):
+    """--runs below something that is no folder: the command says which path, in one line."""
+    (tmp_path / "file").write_text("")
+    command = [sys.executable, "train.py", *FLAGS, "--runs", str(tmp_path / "file" / "runs")]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert said.returncode == 1 and "Traceback" not in said.stderr
+    assert said.stderr.splitlines()[-1].startswith("error: ") and str(tmp_path / "file") in said.stderr
 
 
-def test_the_command_says_so_too(tmp_path):
+# ---- Data --------------------------------------------------------------------------------------------
+
+def test_the_command_names_a_broken_line(tmp_path):
     (tmp_path / "data.jsonl").write_text('{"problem": "1+1="}\n')
-    command = [sys.executable, "train.py", "--model", str(tmp_path), "--data", str(tmp_path / "data.jsonl"), "--device",
+    command = [sys.executable, "train.py", "--model", str(tmp_path), "--task", str(tmp_path / "data.jsonl"), "--device",
                "cpu", "--runs", str(tmp_path)]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert said.returncode == 1 and said.stderr.startswith("error: ") and "Traceback" not in said.stderr

@@ -210,14 +210,15 @@ def edit_config(directory, **changes):
 
 DAMAGE = {
     "a missing tensor": (lambda d: edit_weights(d, lambda w: w.pop("model.norm.weight")), "norm.weight is missing"),
-    "an extra tensor": (lambda d: edit_weights(d, lambda w: w.update(extra=torch.ones(2))), r"extra has shape \[2\], config.json says no such"),
+    "an extra tensor": (lambda d: edit_weights(d, lambda w: w.update(extra=torch.ones(2))),
+                        r"extra has shape \[2\], .* no such"),
     "another shape": (lambda d: edit_weights(d, lambda w: w.update({"model.norm.weight": torch.ones(7)})),
                       r"model.norm.weight has shape \[7\], config.json says \[48\]"),
-    "a truncated file": (lambda d: os.truncate(d / "model.safetensors", 5000), "model.safetensors: .*damaged or cut short"),
+    "a truncated file": (lambda d: os.truncate(d / "model.safetensors", 5000), "model.safetensors: .*cut short"),
     "no weights": (lambda d: (d / "model.safetensors").unlink(), "model.safetensors: missing"),
     "no config": (lambda d: (d / "config.json").unlink(), "config.json: cannot be read .*No such file"),
     "half a config": (lambda d: os.truncate(d / "config.json", 40), "config.json: cannot be read .*line"),
-    "another architecture": (lambda d: edit_config(d, model_type="gemma3"), "model_type is 'gemma3'.*'qwen3' or 'qwen2'"),
+    "another architecture": (lambda d: edit_config(d, model_type="gemma3"), "'gemma3'.*'qwen3' or 'qwen2'"),
     "no architecture": (lambda d: edit_config(d, model_type=None), "model_type is None"),
     "a mixture of experts": (lambda d: edit_config(d, model_type="qwen3_moe"), "only dense models"),
     "Llama 3.1": (lambda d: edit_config(d, model_type="llama", rope_parameters=None,
@@ -260,7 +261,7 @@ def test_a_mistyped_path_is_not_taken_for_a_hub_id(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("arithmetic-4", "countdown"):
         (tmp_path / "runs" / name).mkdir(parents=True)
-    with pytest.raises(ModelError, match="runs/arithmetic-5: no such directory; there is arithmetic-4, countdown in runs/"):
+    with pytest.raises(ModelError, match="no such directory; there is arithmetic-4, countdown in runs/"):
         find("runs/arithmetic-5")
     with pytest.raises(ModelError, match="run: no such directory; there is runs in ./"):
         find("run")

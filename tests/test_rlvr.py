@@ -2,15 +2,15 @@
 
 import math
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 import rlvr
 from model import Block, KVCache
-from rlvr import (Rollouts, compute_grpo_loss, decode, draw, group_advantages, loss_weights, microbatches,
-                  next_token_probs, policy_loss, row_uniforms, sample, score, token_logprobs, update_gradients,
-                  verdict_threads)
+from rlvr import (Rollouts, choose, compute_grpo_loss, decode, group_advantages, kl_penalty, loss_weights,
+                  microbatches, policy_loss, row_uniforms, sample, score, token_logprobs, update_gradients)
 from verifiers import MATH_RULES, aggregate, reward_rlvr, verify_math
 
 grow = KVCache.grow
@@ -19,7 +19,7 @@ grow = KVCache.grow
 # ---- Advantages ------------------------------------------------------------------------------------------------------
 
 def test_the_chapters_group_from_rollouts_to_advantages():
-    """Seed chapter 14, one GRPO step by hand: rewards 1.10, 0.10, 0.00, 1.10; mean 0.575, std 0.526."""
+    """"RLVR", one GRPO step by hand: rewards 1.10, 0.10, 0.00, 1.10; mean 0.575, std 0.526."""
     rollouts = ["<think>factor (x-2)(x-3)</think><answer>\\boxed{2}</answer>",
                 "<think>quadratic formula</think><answer>\\boxed{3}</answer>",
                 "The smaller root is 2.",
@@ -30,7 +30,7 @@ def test_the_chapters_group_from_rollouts_to_advantages():
 
 
 def test_designs_a_and_b_of_the_reasoning_chapter():
-    """Seed chapter 15, six rollouts under two reward designs; the table gives two decimals.
+    """"Reward design for reasoning", six rollouts under two designs; the table gives two decimals.
 
     Design A's std is printed as 0.345, with which rollout 5 gets -2.37; the exact std is 0.367, which gives -2.22. The
     table's own column then follows from 0.345, so we check the exact values and, scaled, the printed ones.
@@ -58,8 +58,17 @@ def test_equal_rewards_give_exactly_zero(value):
 
 
 def test_an_unknown_scale_is_refused():
-    with pytest.raises(ValueError, match="'std', 'none', 'batch' or 'loo'"):
+    with pytest.raises(ValueError, match="'variance', not 'std' or 'none'"):
         group_advantages(torch.ones(1, 2), scale="variance")
+
+
+@pytest.mark.parametrize("rewards", [[[1, 0, 0, 1]], [[True, False, False, True]]])
+def test_whole_numbers_and_truth_values_are_rewards_too(rewards):
+    """Two right of four: mean 1/2, std 1/2, whatever type the rewards have."""
+    advantages = group_advantages(torch.tensor(rewards))
+    assert advantages.dtype == torch.float32
+    assert advantages[0].tolist() == pytest.approx([1, -1, -1, 1], abs=1e-5)
+    assert group_advantages(rewards[0]) == pytest.approx([1, -1, -1, 1], abs=1e-5)
 
 
 # ---- Loss ------------------------------------------------------------------------------------------------------------
@@ -98,16 +107,25 @@ def test_on_policy_the_gradient_is_the_chapters():
     torch.testing.assert_close(clipped, chapter)
 
 
+def test_the_kl_by_hand():
+    """pi twice as likely as pi_ref: d = log 2, 1/2 - 1 + log 2 = 0.193; equal: 0. Half of it is added."""
+    logp, ref = torch.tensor([[math.log(0.8), 0.3]]), torch.tensor([[math.log(0.4), 0.3]])
+    weights = torch.ones(1, 2)
+    assert kl_penalty(logp, ref, weights).item() == pytest.approx(math.log(2) - 0.5)
+    without = policy_loss(logp, logp, torch.tensor([1.0]), weights)
+    with_it = policy_loss(logp, logp, torch.tensor([1.0]), weights, ref_logp=ref, kl_coef=0.5)
+    assert (with_it - without).item() == pytest.approx((math.log(2) - 0.5) / 2)
+
+
 # ---- Sampling --------------------------------------------------------------------------------------------------------
 
 def naive_sample(model, prompt, uniforms, temperature):
     """One row, no cache, the whole text read again for every token."""
     ids, logps = list(prompt), []
     for u in uniforms:
-        logp, probs = next_token_probs(model(torch.tensor([ids]))[:, -1], temperature)
-        token = draw(probs, u[None]).item()
-        logps.append(logp[0, token].item())
-        ids.append(token)
+        token, logp = choose(model(torch.tensor([ids]))[:, -1], u[None], temperature)
+        logps.append(logp.item())
+        ids.append(token.item())
         if token == 0:
             break
     return ids[len(prompt):], logps
@@ -145,10 +163,13 @@ def test_waiting_rows_take_the_places_of_finished_ones(model, prompts, cache_tok
     torch.testing.assert_close(few.logp, together.logp, atol=1e-5, rtol=0)
 
 
-def test_no_more_rows_at_once_than_the_cache_has_room_for(model, prompts, monkeypatch):
+def test_no_more_rows_at_once_than_the_cache_has_room_for(model, prompts):
     rows = []
-    monkeypatch.setattr(rlvr, "decode", lambda *args: rows.append(len(args[1])) or decode(*args))
-    sample(model, prompts, 4, 25, cache_tokens=5 * (len(prompts[2]) + 25))
+
+    def counted(model, token, *rest):
+        rows.append(len(token))
+        return decode(model, token, *rest)
+    sample(model, prompts, 4, 25, cache_tokens=5 * (len(prompts[2]) + 25), step=counted)
     assert max(rows) == 5 and min(rows) < 5                                  # in the end nobody waits and rows leave
 
 
@@ -162,30 +183,38 @@ def test_a_cache_that_grows_equals_one_that_need_not(model, prompts, monkeypatch
     assert grown == [24, 48, len(prompts[2]) + 61]              # 12 doubled, and again, then the limit and one to spare
 
 
-def test_a_completion_is_handed_out_as_soon_as_it_has_finished(model, prompts):
-    """Once each, in the order in which they end, and what is handed out is what is returned."""
-    told = []
-    rollouts = sample(model, prompts, 4, 25, uniforms=row_uniforms(range(12), 25, seed=1),
-                      on_finished=lambda row, ids: told.append((row, ids)))
-    assert [len(ids) for _, ids in told] == sorted(rollouts.lengths.tolist())
-    assert sorted(told) == list(enumerate(rollouts.completions()))
+def test_completions_are_handed_out_while_others_go_on(model, prompts):
+    """Once each, as they are returned; a verifier can be at work before the longest row has ended."""
+    told, steps = [], []
+
+    def counted(*args):
+        steps.append(1)
+        return decode(*args)
+    rollouts = sample(model, prompts, 4, 25, uniforms=row_uniforms(range(12), 25, seed=1), step=counted,
+                      on_finished=lambda row, ids: told.append((row, ids, len(steps))))
+    assert sorted(pair for *pair, _ in told) == [[*pair] for pair in enumerate(rollouts.completions())]
+    assert all(len(ids) <= step + 1 for _, ids, step in told) and told[0][2] < 10 < len(steps) == 24
 
 
-def test_a_cache_of_fixed_shape_is_used_again_and_changes_nothing(model, prompts, monkeypatch):
-    """As a CUDA graph wants it: rows stay when they have finished, and what they wrote is no matter to the next."""
-    monkeypatch.setattr(rlvr, "CUDA_GRAPHS", {"cpu"})
-    monkeypatch.setattr(rlvr, "_compiled_advance", lambda: rlvr.advance)
-    addresses = []
-    for seed, patience in ((1, 1), (2, 8)):
-        monkeypatch.setattr(rlvr, "PATIENCE", {"cpu": patience})
-        uniforms = row_uniforms(range(12), 40, seed)
-        plain = sample(model, prompts, 4, 40, uniforms=uniforms)
-        fixed = sample(model, prompts, 4, 40, uniforms=uniforms, compiled=True, cache_tokens=5 * 255)
-        assert fixed.completions() == plain.completions()
-        torch.testing.assert_close(fixed.logp, plain.logp, atol=1e-5, rtol=0)
-        addresses.append(model.static_cache.k[1].data_ptr())
-        assert model.static_cache.k[1].shape == (5, 2, 256, 16)
-    assert addresses[0] == addresses[1]
+@pytest.mark.parametrize("patience", [1, 8])
+@pytest.mark.parametrize("cache_tokens", [10**6, 90])
+def test_a_row_stops_right_behind_a_text(model, prompts, patience, cache_tokens, monkeypatch):
+    """Token 5 ends a row here, as a text would: its log-probs and mask end there, it is finished, and neither how
+    often one looks (a few tokens too many are sampled and forgotten) nor the other rows matter."""
+    monkeypatch.setattr(rlvr, "PATIENCE", {"cpu": patience})
+    uniforms, told = row_uniforms(range(12), 25, seed=1), {}
+
+    def until_5(ids):
+        return ids.index(5) + 1 if 5 in ids else 0
+    plain = sample(model, prompts, 4, 25, uniforms=uniforms)
+    cut = sample(model, prompts, 4, 25, uniforms=uniforms, cache_tokens=cache_tokens, stop_after=until_5,
+                 on_finished=told.__setitem__)
+    expected = [ids[:until_5(ids) or len(ids)] for ids in plain.completions()]
+    assert cut.completions() == expected != plain.completions() and told == dict(enumerate(expected))
+    assert cut.mask.sum(1).tolist() == [len(ids) for ids in expected]
+    assert cut.finished.tolist() == [ids[-1] in (0, 5) for ids in expected] and not cut.finished.all()
+    width = cut.logp.size(1)
+    torch.testing.assert_close(cut.logp, plain.logp[:, :width] * cut.mask, atol=1e-5, rtol=0)
 
 
 @pytest.fixture
@@ -205,7 +234,8 @@ def test_compiled_decoding_equals_the_plain_one(model, prompts, compiler):
     for seed, some, cache_tokens in ((1, prompts, 10**6), (2, prompts[:2], 10**6), (3, prompts, 640)):
         uniforms = row_uniforms(range(4 * len(some)), 70, seed)
         plain = sample(model, some, 4, 70, uniforms=uniforms, cache_tokens=cache_tokens)
-        compiled = sample(model, some, 4, 70, uniforms=uniforms, cache_tokens=cache_tokens, compiled=True)
+        compiled = sample(model, some, 4, 70, uniforms=uniforms, cache_tokens=cache_tokens,
+                          step=torch.compile(decode, dynamic=True))
         assert compiled.completions() == plain.completions()
         torch.testing.assert_close(compiled.logp, plain.logp, atol=1e-5, rtol=0)
     assert compiler["unique_graphs"] == 1
@@ -259,28 +289,41 @@ def test_greedy_is_the_most_likely_token_and_needs_no_luck(model, prompts):
     assert first.ids[0, start] == model(torch.tensor([prompts[0]]))[0, -1].argmax()
 
 
-def test_draw_inverts_the_distribution_function():
-    probs = torch.tensor([[0.5, 0.0, 0.3, 0.2]]).expand(6, 4)
-    assert draw(probs, torch.tensor([0.0, 0.49, 0.5, 0.79, 0.8, 0.999999])).tolist() == [0, 0, 2, 2, 3, 3]
-    almost_one = torch.tensor([1 - 2**-24])                                   # times 0.3 it rounds to 0.3
-    assert draw(torch.tensor([[0.1, 0.2, 0.0, 0.0]]), almost_one).item() == 1   # never a token that cannot be
-    counts = torch.bincount(draw(probs[:1].expand(40_000, 4), torch.rand(40_000)), minlength=4) / 40_000
-    torch.testing.assert_close(counts, probs[0], atol=0.01, rtol=0)
+def chosen(probs, *uniforms, **filters):
+    """The token for each of these random numbers, all from the same probabilities."""
+    logits = torch.tensor(probs).log().expand(len(uniforms), -1)
+    return choose(logits, torch.tensor(uniforms), **filters)[0].tolist()
+
+
+def test_choose_inverts_the_distribution_function():
+    probs = [0.5, 0.0, 0.3, 0.2]
+    assert chosen(probs, 0.0, 0.49, 0.5, 0.79, 0.81, 0.999999) == [0, 0, 2, 2, 3, 3]
+    # A number that rounds up to the whole mass never gets a token that cannot be.
+    assert chosen([0.1, 0.9, 0.0, 0.0], 1 - 2**-24) == [1]
+    drawn = choose(torch.tensor(probs).log().expand(40_000, 4), torch.rand(40_000))[0]
+    shares = torch.bincount(drawn, minlength=4) / 40_000
+    torch.testing.assert_close(shares, torch.tensor(probs), atol=0.01, rtol=0)
 
 
 def test_filters_by_hand():
-    """Probabilities .5 .3 .15 .05."""
-    logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
+    """Probabilities .5 .3 .15 .05; of what stays, every token comes within 0 .. 1, the rest never."""
+    probs, numbers = [0.5, 0.3, 0.15, 0.05], [i / 100 for i in range(100)]
 
     def kept(**filters):
-        return (next_token_probs(logits, **filters)[1] > 0)[0].tolist()
-    assert kept(top_k=2) == [True, True, False, False]
-    assert kept(top_p=0.6) == [True, True, False, False]                # .5 is not enough, .5 + .3 is
-    assert kept(top_p=0.4) == [True, False, False, False]               # at least one token stays
-    assert kept(min_p=0.25) == [True, True, True, False]                # .25 * .5 = .125
-    assert kept(top_p=0.9, top_k=1) == [True, False, False, False]
-    logp, _ = next_token_probs(logits, top_k=1)
-    assert logp.exp()[0].tolist() == pytest.approx([0.5, 0.3, 0.15, 0.05])   # still the policy's own log-probs
+        return sorted(set(chosen(probs, *numbers, **filters)))
+    assert kept() == [0, 1, 2, 3]
+    assert kept(top_k=2) == [0, 1] and kept(top_k=9) == [0, 1, 2, 3]
+    assert kept(top_p=0.6) == [0, 1]                                    # .5 is not enough, .5 + .3 is
+    assert kept(top_p=0.4) == [0]                                       # at least one token stays
+    assert kept(top_p=0.9, top_k=1) == [0]
+    assert chosen(probs, 0.62, 0.63, top_k=2) == [0, 1]                 # .5 of .8 is 0.625
+    logp = choose(torch.tensor([probs]).log(), torch.zeros(1), top_k=1)[1]
+    assert logp.exp().item() == pytest.approx(0.5)                      # still the policy's own log-prob
+
+
+def test_temperature_zero_takes_the_likeliest_and_reports_its_probability_at_one():
+    token, logp = choose(torch.tensor([[0.2, 0.5, 0.3]]).log(), torch.tensor([0.999]), temperature=0)
+    assert token.item() == 1 and logp.exp().item() == pytest.approx(0.5)
 
 
 def test_ids_without_a_token_are_never_sampled_nor_counted(model):
@@ -297,7 +340,17 @@ def test_ids_without_a_token_are_never_sampled_nor_counted(model):
 def test_random_numbers_belong_to_rows():
     table = row_uniforms(range(10), 5, seed=0)
     assert torch.equal(table[4:6], row_uniforms([4, 5], 5, seed=0))
+    assert torch.equal(table[:, :3], row_uniforms(range(10), 3, seed=0))       # fewer steps: the same beginning
     assert not torch.equal(table, row_uniforms(range(10), 5, seed=1)) and len(table.unique()) == 50
+
+
+def test_neighbouring_seeds_share_no_random_numbers():
+    """Of 30 seeds, 40 steps and 20 rows no two begin alike; 1,000,003 rows on, seeds 0 and 1 once met again."""
+    firsts = [row_uniforms([f"{step} {row}" for step in range(40) for row in range(20)], 2, seed)
+              for seed in range(30)]
+    assert len(torch.cat(firsts).unique(dim=0)) == 30 * 40 * 20
+    assert not torch.equal(row_uniforms([1_000_003 + 7], 2, 0), row_uniforms([7], 2, 1))
+    assert row_uniforms([0], 3, 10**30).shape == (1, 3)                         # any seed will do
 
 
 def test_empty_prompts_are_refused(model):
@@ -323,8 +376,9 @@ def test_chunked_logprobs_equal_the_naive_ones(model, prompts):
 
 
 def gradient(model, rollouts, advantages, **options):
+    """The gradient as one vector, and the statistics."""
     model.zero_grad()
-    stats = update_gradients(model, rollouts, advantages, **options)
+    stats, _ = update_gradients(model, rollouts, advantages, **options)
     grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
     return torch.cat([grad.flatten() for grad in grads]), stats
 
@@ -368,8 +422,8 @@ def test_groups_without_signal_give_exactly_no_gradient(model, prompts):
 def test_microbatches_cover_each_kept_row_once_longest_first(model, prompts):
     rollouts = sample(model, prompts, 5, 20)
     keep = torch.rand(15) > 0.3
-    batches = [rows for rows, _ in microbatches(rollouts, keep, 60)]
     lengths = rollouts.prompt_lengths + rollouts.lengths
+    batches = [rows for rows, _ in microbatches(lengths, keep, 60)]
     totals = lengths[torch.cat(batches)]
     assert sorted(torch.cat(batches).tolist()) == keep.nonzero().flatten().tolist()
     assert totals.tolist() == sorted(totals.tolist(), reverse=True)
@@ -397,6 +451,53 @@ def test_one_step_raises_the_rewarded_completion(model, prompts):
     assert change[0, 0] > 0 > change[0, 1] and change[2, 1] > 0 > change[2, 0]
 
 
+def test_a_second_update_measures_from_the_first_ones_log_probs(model, prompts):
+    """pi_old is what the first call returned. On-policy all ratios are 1; after a step they are not, and the loss is
+    policy_loss of the two, whose gradient the clip may cut."""
+    rollouts = sample(model, prompts, 4, 20)
+    advantages = group_advantages(torch.rand(3, 4))
+    _, old = update_gradients(model, rollouts, advantages)
+    torch.testing.assert_close(old, rollouts.logp, atol=1e-5, rtol=0)
+    with torch.no_grad():
+        for p in model.parameters():
+            p -= 3 * p.grad
+    stats = gradient(model, rollouts, advantages, old_logp=old)[1]
+    logp = token_logprobs(model, rollouts.ids, mask=rollouts.mask)
+    weights = loss_weights(rollouts.mask)
+    expected = policy_loss(logp, old, advantages.view(-1), weights)
+    assert stats["loss"] == pytest.approx(expected.item(), abs=1e-5)
+    outside = ((logp - old).exp() - 1).abs() > 0.2
+    assert stats["clipped"] == pytest.approx((outside * weights).sum().item(), abs=1e-5) and stats["clipped"] > 0
+
+
+def test_a_loss_of_ones_own_gets_what_the_signature_says(model, prompts):
+    """REINFORCE: the log-probs themselves. On-policy it has the gradient of the ratio, so of the core's loss."""
+    rollouts, seen = sample(model, prompts, 4, 20), []
+
+    def reinforce(logp, old_logp, advantages, weights, clip, sampled_logp, ref_logp, kl_coef):
+        seen.append((logp.shape, old_logp.shape, advantages.shape, sampled_logp.shape, ref_logp, clip, kl_coef))
+        return -(weights * advantages[:, None] * logp).sum()
+    advantages = group_advantages(torch.rand(3, 4))
+    ours, _ = gradient(model, rollouts, advantages, loss=reinforce, clip=(0.1, 0.3))
+    torch.testing.assert_close(ours, gradient(model, rollouts, advantages)[0], atol=1e-6, rtol=1e-4)
+    shape = rollouts.logp.shape
+    assert seen == [(shape, shape, (12,), shape, None, (0.1, 0.3), 0.0)]
+
+
+def test_the_kl_reaches_rows_without_an_advantage_and_is_logged_only_when_asked_for(model, prompts):
+    """All rewards are equal: nothing to learn, but the KL still pulls back to the reference."""
+    rollouts, nothing = sample(model, prompts, 4, 20), torch.zeros(3, 4)
+    assert "kl" not in gradient(model, rollouts, nothing)[1]
+    reference = type(model)(model.config)
+    reference.load_state_dict({name: w + 0.1 * torch.randn(w.shape) for name, w in model.state_dict().items()})
+    pulled, stats = gradient(model, rollouts, nothing, reference=reference, kl_coef=0.5)
+    logp, ref = (token_logprobs(m, rollouts.ids, mask=rollouts.mask) for m in (model, reference))
+    kl = kl_penalty(logp, ref, loss_weights(rollouts.mask))
+    assert stats["kl"] == pytest.approx(kl.item(), rel=1e-4) and stats["loss"] == pytest.approx(kl.item() / 2, rel=1e-4)
+    plain = torch.autograd.grad(kl / 2, model.parameters())
+    torch.testing.assert_close(pulled, torch.cat([g.flatten() for g in plain]), atol=1e-6, rtol=1e-3)
+
+
 # ---- Rewards and the whole -------------------------------------------------------------------------------------------
 
 def test_a_completion_that_was_cut_off_earns_nothing():
@@ -416,8 +517,8 @@ def finished_rollouts(rows):
 def test_a_verifier_that_raises_costs_a_reward_and_not_the_run(early):
     def reward(text, problem):
         return 1 / float(text), {}
-    begin, texts = verdict_threads(reward, 2), ["1", "0", "2", "two"]
-    verdicts = {row: begin(text, {}) for row, text in enumerate(texts)} if early else None
+    pool, texts = ThreadPoolExecutor(2), ["1", "0", "2", "two"]
+    verdicts = {row: pool.submit(reward, text, {}) for row, text in enumerate(texts)} if early else None
     rewards, parts = score(finished_rollouts(4), texts, [{}], reward, verdicts)
     assert rewards.tolist() == [[1.0, 0.0, 0.5, 0.0]] and [part["failed"] for part in parts] == [0, 1, 0, 1]
     assert [part["accuracy"] for part in parts] == [1.0, 0.0, 0.5, 0.0]
@@ -427,35 +528,75 @@ def test_a_verifier_that_raises_costs_a_reward_and_not_the_run(early):
 
 @pytest.mark.filterwarnings("ignore:the verifier failed")
 def test_a_verifier_that_hangs_holds_up_the_step_only_so_long():
-    """One of two threads hangs for good; what the other judges counts, in the order of the rows."""
+    """One of two threads hangs; what the other judges counts, in the order of the rows."""
+    enough = threading.Event()
+
     def reward(text, problem):
         if text == "hang":
-            threading.Event().wait()
+            enough.wait(60)
         return float(text), {}
-    begin, texts = verdict_threads(reward, 2), ["1", "hang", "2", "3"]
-    verdicts = {row: begin(texts[row], {}) for row in (3, 1, 0, 2)}                       # the order of finishing
+    pool, texts = ThreadPoolExecutor(2), ["1", "hang", "2", "3"]
+    verdicts = {row: pool.submit(reward, texts[row], {}) for row in (3, 1, 0, 2)}         # the order of finishing
     rewards, parts = score(finished_rollouts(4), texts, [{}], reward, verdicts, patience=0.5)
+    enough.set()
     assert rewards.tolist() == [[1.0, 0.0, 2.0, 3.0]] and [part["failed"] for part in parts] == [0, 1, 0, 0]
 
 
-def test_compute_grpo_loss_is_the_chapters_formula(model, tokenizer):
-    uniforms = row_uniforms(range(6), 12, seed=6)
+@pytest.mark.parametrize("returned, accuracy", [
+    ((-1.0, {}), 0.0), ((1.0, {}), 1.0), ((7, {"terse": 3}), 1.0),      # a reward of one's own scale
+    ((0.3, {"accuracy": 1}), 1.0), ((True, {}), 1.0),
+])
+def test_rewards_of_any_scale_are_taken_as_they_are(returned, accuracy):
+    rewards, (part,) = score(finished_rollouts(1), [""], [{}], lambda text, problem: returned)
+    assert rewards.item() == pytest.approx(float(returned[0])) and part["accuracy"] == accuracy and part["failed"] == 0
 
+
+@pytest.mark.parametrize("returned", [float("nan"), (float("nan"), {}), (math.inf, {}), (1.0, {"accuracy": 2.0}),
+                                      (1.0, {"accuracy": -1}), (1.0, {"terse": math.nan}), (1.0, None), "1"])
+def test_what_is_no_reward_costs_the_completion_and_says_what_is_expected(returned):
+    """Not a gradient of NaN three functions later, nor an accuracy above 1."""
+    with pytest.warns(UserWarning, match=r'returns \(number, \{name: number\}\), finite, with "accuracy" from 0 to 1'):
+        rewards, (part,) = score(finished_rollouts(1), [""], [{}], lambda text, problem: returned)
+    assert rewards.item() == 0 and part["accuracy"] == 0 and part["failed"] == 1
+
+
+def test_compute_grpo_loss_is_the_chapters_arithmetic(model, tokenizer):
+    """The listing of "9.5 RLVR" line by line on the same completions: one at a time, log-probs of the plain model
+    (temperature 1, though 0.8 was sampled at), R.std() with G - 1, the sum over the tokens of a completion."""
     def reward(text, truth):                             # something a random model gets right now and then
         return float(truth in text)
-    out = compute_grpo_loss(model, tokenizer, "3+4=", "7", reward, num_rollouts=6, max_new_tokens=12, temperature=0.8,
-                            uniforms=uniforms)
-    rollouts = sample(model, [tokenizer.encode("3+4=")], 6, 12, 0.8, uniforms=uniforms)
-    texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
-    assert out["completions"] == texts
-    expected = [float("7" in text) * float(done) for text, done in zip(texts, rollouts.finished)]
-    assert out["rewards"] == expected and 0 < sum(expected) < 6
-    assert out["advantages"] == pytest.approx(group_advantages(expected), abs=1e-5)
-    logps = rollouts.logp.sum(1)
-    assert out["loss"] == pytest.approx(-(torch.tensor(out["advantages"]) * logps).mean().item(), abs=1e-4)
+    out = compute_grpo_loss(model, tokenizer, "3+4=", "7", num_rollouts=6, max_new_tokens=12, reward_fn=reward)
+    prompt, rewards, logps = tokenizer.encode("3+4="), [], []
+    for completion in out["rollouts"].completions():
+        rewards.append(reward(tokenizer.decode(completion), "7"))
+        logprobs = torch.log_softmax(model(torch.tensor([prompt + completion])), dim=-1)[0]
+        logps.append(sum(logprobs[len(prompt) + i - 1, token] for i, token in enumerate(completion)))
+    R = torch.tensor(rewards)
+    assert out["rewards"] == rewards and 0 < sum(rewards) < 6
+    advantages = (R - R.mean()) / (R.std() + 1e-8)
+    assert out["advantages"] == pytest.approx(advantages.tolist())
+    loss = -(advantages * torch.stack(logps)).mean()
+    assert out["loss"] == out["loss_tensor"].item() == pytest.approx(loss.item(), abs=1e-4)
+    theirs = torch.autograd.grad(loss, model.parameters())
     out["loss_tensor"].backward()
-    assert all(p.grad is not None for p in model.parameters())
-    nothing = compute_grpo_loss(model, tokenizer, "3+4=", "7", lambda text, truth: 1.0, 6, 12, uniforms=uniforms)
-    assert nothing["rewards"] == [float(done) for done in rollouts.finished]
-    nothing = compute_grpo_loss(model, tokenizer, "3+4=", "7", lambda text, truth: 0.0, 6, 12, uniforms=uniforms)
-    assert nothing["loss_tensor"] is None and nothing["loss"] == 0.0
+    for p, gradient in zip(model.parameters(), theirs):
+        torch.testing.assert_close(p.grad, gradient, atol=1e-4, rtol=1e-4)
+
+
+def test_compute_grpo_loss_has_nothing_to_say_when_all_rewards_are_equal(model, tokenizer):
+    for value in (0.0, 1.0):
+        out = compute_grpo_loss(model, tokenizer, "3+4=", "7", reward_fn=lambda text, truth: value, max_new_tokens=5)
+        assert out["loss"] == 0.0 and out["loss_tensor"] is None and out["rewards"] == [value] * 4
+
+
+def test_the_chapters_loss_and_ours_differ_by_the_departures_alone(model, tokenizer):
+    """At temperature 1, with norm "sum" and the advantages of the chapter, our gradient is the chapter's."""
+    out = compute_grpo_loss(model, tokenizer, "3+4=", "7", num_rollouts=6, max_new_tokens=12, temperature=1.0,
+                            reward_fn=lambda text, truth: float(truth in text))
+    out["loss_tensor"].backward()
+    theirs = torch.cat([p.grad.flatten() for p in model.parameters()])
+    ours, _ = gradient(model, out["rollouts"], torch.tensor([out["advantages"]]), norm="sum")
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+    # G - 1 in the std: sqrt(6 / 5) between ours and the chapter's advantages
+    scaled = [a * math.sqrt(6 / 5) for a in out["advantages"]]
+    assert group_advantages(out["rewards"]) == pytest.approx(scaled, abs=1e-5)

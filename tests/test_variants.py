@@ -1,58 +1,192 @@
-"""GRPO and its family: every advantage and loss worked by hand, and the choices of train.py around them."""
+"""GRPO and its family: notebooks/variants.py beside the core's own, worked by hand and in a run."""
 
+import gzip
 import json
 import math
-import re
-from argparse import Namespace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-import eval as evaluation
+import make_tiny
+import ranks
 import train
+import variants
 import verifiers
-from rlvr import (batch_logprobs, clipped_share, decoupled_advantages, group_advantages, join, kl_penalty, loss_weights,
-                  policy_loss, sample, soften_cuts, token_logprobs, update_gradients)
-from test_train import metrics, run, without_clock
+from conftest import ROOT
+from rlvr import (Rollouts, group_advantages, kl_penalty, loss_weights, policy_loss, sample, token_logprobs,
+                  update_gradients)
 
-# ---- Advantages ------------------------------------------------------------------------------------------------------
+V = f"{ROOT / 'notebooks' / 'variants.py'}:"
+LOSSES = {"ppo": policy_loss, "gspo": variants.gspo, "cispo": variants.cispo,
+          "reinforce": variants.reinforce}
+
+# ---- Advantages ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scale, expected", [
-    ("none", [[.75, -.25, -.25, -.25], [.5, -.5, .5, -.5]]),
-    ("std", [[1.7320, -.5773, -.5773, -.5773], [1, -1, 1, -1]]),
-    ("loo", [[1, -1 / 3, -1 / 3, -1 / 3], [2 / 3, -2 / 3, 2 / 3, -2 / 3]]),
-    ("batch", [[1.6036, -.5345, -.5345, -.5345], [1.0690, -1.0690, 1.0690, -1.0690]]),
+def batch_of(lengths, limit=100, **flags):
+    """What an advantage function is told besides rewards: completions of these lengths."""
+    lengths = torch.tensor(lengths)
+    flags = {"max_new_tokens": limit, "loss_norm": "token", "prompts_per_step": 2, **flags}
+    return {"rollouts": SimpleNamespace(lengths=lengths, finished=lengths < limit), "parts": None,
+            "flags": SimpleNamespace(**flags)}
+
+
+@pytest.mark.parametrize("advantage, expected", [
+    (group_advantages, [[1.7320, -.5773, -.5773, -.5773], [1, -1, 1, -1]]),
+    (variants.loo, [[1, -1 / 3, -1 / 3, -1 / 3], [2 / 3, -2 / 3, 2 / 3, -2 / 3]]),
+    (variants.batch, [[1.4491, -.4830, -.4830, -.4830], [.9661, -.9661, .9661, -.9661]]),
 ])
-def test_advantages_by_hand(scale, expected):
-    """Rewards 1 0 0 0 (mean 1/4, std sqrt(3)/4 = .4330) and 1 0 1 0 (mean 1/2, std 1/2). Leave-one-out: the first has
-    1 - 0, the others of its group 0 - 1/3. Batch: the squares add up to .75 + 1, and sqrt(1.75 / 8) = .4677."""
+def test_advantages_by_hand(advantage, expected):
+    """Rewards 1 0 0 0 (mean 1/4, std sqrt(3)/4 = .4330) and 1 0 1 0 (mean 1/2, std 1/2). Leave one
+    out: the first has 1 - 0, the others of its group 0 - 1/3. Batch: 3 of 8 are 1, so the squares
+    of what differs from 3/8 add up to 3 * 5/8 = 1.875, and sqrt(1.875 / 7) = .5175."""
     rewards = torch.tensor([[1., 0, 0, 0], [1, 0, 1, 0]])
-    torch.testing.assert_close(group_advantages(rewards, scale), torch.tensor(expected), atol=2e-4, rtol=0)
+    torch.testing.assert_close(advantage(rewards), torch.tensor(expected), atol=2e-4, rtol=0)
 
 
-@pytest.mark.parametrize("scale", ["std", "none", "batch", "loo"])
-def test_equal_rewards_give_exactly_zero(scale):
-    assert group_advantages(torch.tensor([[.1] * 5, [1., 0, 0, 0, 0]]), scale)[0].tolist() == [0.0] * 5
-    assert not group_advantages(torch.full((2, 3), 0.7), scale).any()
+def test_the_std_of_the_batch_holds_what_differs_between_groups():
+    """Two groups, one solved: 1 1 1 1 and 1 0 0 0. Within the groups only the second differs, by
+    3/4 + 3/16 = .75 in squares; the raw rewards have 5 ones of 8: 5 * 3/8 = 1.875, more than twice
+    as much, as in Lite PPO's own code. (Divided by the former the first would be 2.45, not 1.45.)"""
+    advantages = variants.batch(torch.tensor([[1., 1, 1, 1], [1, 0, 0, 0]]))
+    assert advantages[0].tolist() == [0.0] * 4
+    assert advantages[1, 0].item() == pytest.approx(.75 / math.sqrt(1.875 / 7), abs=1e-4)
 
 
-def test_decoupled_advantages_tell_apart_what_a_sum_confuses():
-    """Accuracy 1 0 0 0 and format 1 1 0 1, one group. Apart: 1.732, -.577, -.577, -.577 and .577, .577, -1.732, .577;
-    the sums 2.309, 0, -2.309, 0 have the mean square 2.667, root 1.633: 1.414, 0, -1.414, 0. With accuracy 0 0 1 0 and
-    format 1 1 0 0, three completions have one reward each and the same sum; here the rarer accuracy counts for more."""
-    form = torch.tensor([[1., 1, 0, 1]])
-    both = decoupled_advantages(torch.stack([torch.tensor([[1., 0, 0, 0]]), form]))
+@pytest.mark.parametrize("advantage", [group_advantages, variants.loo, variants.batch, variants.mask,
+                                       variants.mixed_only])
+def test_equal_rewards_give_exactly_zero(advantage):
+    rewards, about = torch.tensor([[.1] * 5, [1., 0, 0, 0, 0]]), batch_of([5] * 10)
+    assert advantage(rewards, **about)[0].tolist() == [0.0] * 5
+    assert not advantage(torch.full((2, 5), 0.7), **about).any()
+
+
+# ---- GDPO ------------------------------------------------------------------------------------------
+
+def taken_apart(weights, *columns, finished=None, names=("accuracy", "format"), more=None):
+    """rewards (1, G) and what GDPO is told, of a reward with these weights and columns of parts."""
+    columns = torch.tensor(columns)
+    finished = torch.ones(columns.size(1), dtype=torch.bool) if finished is None else finished
+    rewards = (torch.tensor(weights) @ columns * finished)[None]
+    parts = [{"accuracy": 0.0, "answered": 1.0, "failed": 0.0, "truncated": 0.0,
+              **dict(zip(names, row.tolist())), **(more or {})} for row in columns.T]
+    return {"rewards": rewards, "rollouts": SimpleNamespace(finished=finished), "parts": parts}
+
+
+def test_gdpo_tells_apart_what_a_sum_confuses():
+    """Accuracy 1 0 0 0 and format 1 1 0 1. Apart: 1.732, -.577, -.577, -.577 and .577, .577,
+    -1.732, .577; the sums 2.309, 0, -2.309, 0 have the mean square 2.667, root 1.633: 1.414, 0,
+    -1.414, 0. With accuracy 0 0 1 0 and format 1 1 0 0 three completions have the same sum; apart
+    the rarer accuracy counts for more."""
+    both = variants.gdpo(**taken_apart([1., 1], [1., 0, 0, 0], [1., 1, 0, 1]))
     torch.testing.assert_close(both, torch.tensor([[1.4142, 0, -1.4142, 0]]), atol=1e-3, rtol=0)
-    apart = decoupled_advantages(torch.stack([torch.tensor([[0., 0, 1, 0]]), form]))
-    assert not group_advantages(torch.tensor([[0., 0, 1, 0]]) + form).any() and apart.abs().max() < 1e-3
-    rarer = decoupled_advantages(torch.stack([torch.tensor([[0., 0, 1, 0]]), torch.tensor([[1., 1, 0, 0]])]))[0]
-    assert rarer[2] > rarer[0] > rarer[3]                    # the sum would say: equal
+    told = taken_apart([1., 1], [0., 0, 1, 0], [1., 1, 0, 0])
+    assert told["rewards"].tolist() == [[1, 1, 1, 0]]
+    rarer = variants.gdpo(**told)[0]
+    assert rarer[2] > rarer[0] > rarer[3]
 
 
-# ---- Losses ----------------------------------------------------------------------------------------------------------
+def test_gdpo_weighs_the_terms_as_the_reward_does():
+    """Accuracy 1 0 0 0 and format 0 1 0 0, R = accuracy + 0.1 format: each term apart is 1.732 for
+    the one that has it and -.577 for the others, so 1.732 - .0577, .1732 - .577, -.635, -.635: the
+    squares add up to 2.803 + .163 + 2 * .403, root of the mean .971."""
+    advantages = variants.gdpo(**taken_apart([1., .1], [1., 0, 0, 0], [0., 1, 0, 0]))[0]
+    raw = torch.tensor([1.6743, -.4041, -.6351, -.6351])
+    torch.testing.assert_close(advantages, raw / raw.square().mean().sqrt(), atol=1e-3, rtol=0)
 
-# Two completions, of 3 tokens (A = 1) and of 2 (A = -1), and their ratios pi / pi_old; column 0 is the prompt.
+
+def test_a_reward_of_one_term_has_the_plain_advantages_over_the_batch():
+    """One group, so the std of the batch is that of the group: GRPO's own advantages."""
+    told = taken_apart([1.], [1., 0, 0, 1], names=("accuracy",))
+    torch.testing.assert_close(variants.gdpo(**told), group_advantages(told["rewards"]))
+
+
+def test_the_terms_are_the_rewards_own_and_those_logged_first():
+    """R = 2 accuracy - 0.5 language; "copy" equals language, and thinking has no part in it."""
+    accuracy, language = [1., 0, 1, 0, 1, 0], [0., 0, 1, 1, 0, 0]
+    names = ("accuracy", "language", "copy", "thinking")
+    told = taken_apart([2., -.5, 0, 0], accuracy, language, language, [3., 1, 4, 1, 5, 9], names=names)
+    (two, first), (minus, second) = variants.terms_of(**told)
+    assert (two, minus) == pytest.approx((2, -.5))
+    assert first.tolist() == [accuracy] and second.tolist() == [language]
+
+
+def test_gdpo_counts_what_was_cut_off_and_what_failed_as_nothing():
+    """The third was cut off with a right answer, on the fourth the verifier failed: both earn 0."""
+    finished = torch.tensor([True, True, False, True])
+    told = taken_apart([1., .1], [1., 0, 1, 0], [0., 1, 1, 0], finished=finished)
+    told["parts"][3] = {"accuracy": 0.0, "answered": 0.0, "failed": 1.0, "truncated": 0.0}
+    same = taken_apart([1., .1], [1., 0, 0, 0], [0., 1, 0, 0])
+    torch.testing.assert_close(variants.gdpo(**told), variants.gdpo(**same))
+
+
+def test_gdpo_refuses_a_reward_that_is_no_sum_of_its_parts():
+    """A coin's reward: as a control it would be void if its logged accuracy were trained on."""
+    told = taken_apart([1., .1], [1., 0, 0, 0] * 4, [0., 1, 0, 0] * 4)
+    told["rewards"] = torch.tensor([[1., 0, 0, 1, 1, 0, 1, 1, 0, 1, 0, 0, 1, 0, 1, 0]])
+    with pytest.raises(ValueError, match=r"no weighted sum of the parts .*\(accuracy, format, answered\)"):
+        variants.gdpo(**told)
+
+
+# ---- Completions that are cut off, groups that teach nothing ----------------------------------------
+
+def test_what_a_completion_that_is_cut_off_costs():
+    """Rewards 1, 0 and, cut off, 0 (what score gives); lengths 50, 90, 100 of 100. Core: the mean is
+    1/3 and the std .4714. Mask: the same, but the third teaches nothing. Soft: off go 0, .5 and 1,
+    so 1, -.5, -1, with the mean -1/6 and the std .8498."""
+    rewards, about = torch.tensor([[1., 0, 0]]), batch_of([50, 90, 100])
+    expected = {group_advantages: [1.4142, -.7071, -.7071], variants.mask: [1.4142, -.7071, 0],
+                variants.soft: [1.3728, -.3922, -.9806]}
+    for advantage, values in expected.items():
+        assert advantage(rewards, **about)[0].tolist() == pytest.approx(values, abs=1e-3)
+    late = variants.soft(torch.ones(1, 3), **batch_of([10, 80, 85]))[0]       # 80 is still free
+    assert late[0] == late[1] > 0 > late[2]
+
+
+def test_mixed_only_keeps_the_first_mixed_groups_and_their_normaliser():
+    """4 groups of 2, P = 2; groups 1 and 3 are mixed, 0 is solved, 2 hopeless. Tokens 10 + 10, 20 +
+    30, 15 + 15, 10 + 20 = 130, in the kept groups 80: the advantages +-1 become +-130/80."""
+    rewards = torch.tensor([[1., 1], [1, 0], [0, 0], [0, 1]])
+    about = batch_of([10, 10, 20, 30, 15, 15, 10, 20])
+    expected = torch.tensor([[0., 0], [1, -1], [0, 0], [-1, 1]])
+    torch.testing.assert_close(variants.mixed_only(rewards, **about), expected * 130 / 80)
+    about["flags"].loss_norm = "sequence"
+    torch.testing.assert_close(variants.mixed_only(rewards, **about), expected * 4 / 2)
+    about["flags"].prompts_per_step = 1                       # the first mixed group alone
+    assert variants.mixed_only(rewards, **about).abs().sum(1).tolist() == pytest.approx([0, 8, 0, 0], abs=1e-4)
+
+
+def test_too_few_mixed_groups_make_a_small_step():
+    """One of three is mixed and P = 2: the first other fills up, in the normaliser (20 + 50 of 100
+    tokens) and not in the gradient. Soft advantages do not bring it back."""
+    rewards, about = torch.tensor([[1., 1], [1, 0], [0, 0]]), batch_of([10, 10, 20, 30, 15, 15], limit=30)
+    torch.testing.assert_close(variants.mixed_only(rewards, **about),
+                               torch.tensor([[0., 0], [1, -1], [0, 0]]) * 100 / 70)
+    assert variants.dapo(rewards, **about)[[0, 2]].eq(0).all()
+
+
+@pytest.mark.parametrize("norm", ["token", "sequence", "constant", "sum"])
+def test_the_gradient_of_mixed_only_is_that_of_the_kept_groups_alone(model, prompts, norm):
+    """Of 3 groups the second is all equal: the gradient of the three is that of a batch of two."""
+    rollouts = sample(model, prompts, 4, 20)
+    rows = [0, 1, 2, 3, 8, 9, 10, 11]
+    kept = Rollouts(*(tensor[rows] for tensor in (
+        rollouts.ids, rollouts.prompt_lengths, rollouts.lengths, rollouts.finished, rollouts.logp)), 4)
+    rewards = torch.tensor([[1., 0, 0, 1], [1, 1, 1, 1], [0, 0, 1, 0]])
+    flags = SimpleNamespace(prompts_per_step=2, loss_norm=norm, max_new_tokens=20)
+    grads = []
+    for batch, advantages in ((kept, group_advantages(rewards[[0, 2]])),
+                              (rollouts, variants.mixed_only(rewards, rollouts, None, flags))):
+        model.zero_grad()
+        update_gradients(model, batch, advantages, norm=norm, max_new_tokens=20)
+        grads.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    torch.testing.assert_close(grads[0], grads[1], atol=1e-6, rtol=1e-4)
+
+
+# ---- Losses ----------------------------------------------------------------------------------------
+
+# Two completions, of 3 tokens (A = 1) and of 2 (A = -1), and their ratios; column 0 is the prompt.
 RATIOS = torch.tensor([[1, 1.5, .5, 1], [1, .5, 1.5, 1]])
 MASK = torch.tensor([[0, 1, 1, 1], [0, 1, 1, 0.]])
 ADVANTAGES = torch.tensor([1., -1])
@@ -61,42 +195,45 @@ OLD = torch.tensor([[0, -1., -2, -3], [0, -1, -2, 0]])
 
 def value(loss, norm, clip=(0.2, 0.2)):
     weights = loss_weights(MASK, norm, max_new_tokens=4)
-    return policy_loss(OLD + RATIOS.log(), OLD, ADVANTAGES, weights, clip, loss).item()
+    return LOSSES[loss](OLD + RATIOS.log(), OLD, ADVANTAGES, weights, clip).item()
 
 
 @pytest.mark.parametrize("norm, expected", [
     ("token", -.4 / 5), ("sequence", .125), ("constant", -.4 / 8), ("sum", -.2)])
 def test_ppo_by_hand(norm, expected):
-    """min(r A, clip(r) A), clip 0.8 to 1.2. First: min(1.5, 1.2) + min(.5, .8) + 1 = 1.2 + .5 + 1 = 2.7; second:
-    min(-.5, -.8) + min(-1.5, -1.2) = -.8 - 1.5 = -2.3. Token mean (2.7 - 2.3) / 5 = .08; mean of means
-    (2.7 / 3 - 2.3 / 2) / 2 = -.125; by a constant of 2 x 4: .05; mean over rows of sums: .2. The loss is minus that."""
+    """min(r A, clip(r) A), clip 0.8 to 1.2. First: min(1.5, 1.2) + min(.5, .8) + 1 = 2.7; second:
+    min(-.5, -.8) + min(-1.5, -1.2) = -2.3. Token mean (2.7 - 2.3) / 5 = .08; mean of means (2.7 / 3
+    - 2.3 / 2) / 2 = -.125; by a constant of 2 x 4: .05; mean over rows of sums: .2. The loss is
+    minus that."""
     assert value("ppo", norm) == pytest.approx(expected)
 
 
 def test_clip_higher_by_hand():
-    """DAPO's 0.2 and 0.28: the first token of the first completion now gives 1.28: 2.78 - 2.3 = .48, by 5 tokens."""
+    """DAPO's 0.2 and 0.28: the first token of the first completion now gives 1.28: 2.78 - 2.3."""
     assert value("ppo", "token", (0.2, 0.28)) == pytest.approx(-.48 / 5)
 
 
 def test_gspo_by_hand():
-    """The geometric means are (1.5 * .5 * 1)^(1/3) = .9086 and (.5 * 1.5)^(1/2) = .8660. With clip 0.1 the second,
-    whose A is negative, is held at .9: mean of rows (.9086 - .9) / 2 = .0043."""
+    """The geometric means are (1.5 * .5 * 1)^(1/3) = .9086 and (.5 * 1.5)^(1/2) = .8660. With clip
+    0.1 the second, whose A is negative, is held at .9: mean of rows (.9086 - .9) / 2 = .0043."""
     assert value("gspo", "sequence", (0.1, 0.1)) == pytest.approx(-(.75 ** (1 / 3) - .9) / 2)
 
 
 def test_cispo_by_hand():
-    """-w clip(r) A log pi. First: 1.2 (ln 1.5 - 1) + .8 (ln .5 - 2) - 3; second, with A = -1: -.8 (ln .5 - 1)
-    - 1.2 (ln 1.5 - 2). Unlike ppo's, the gradient of a clipped token is not 0 but -w clip(r) A."""
+    """-w clip(r) A log pi. First: 1.2 (ln 1.5 - 1) + .8 (ln .5 - 2) - 3; second, with A = -1: -.8
+    (ln .5 - 1) - 1.2 (ln 1.5 - 2). Unlike ppo's, the gradient of a clipped token is not 0 but
+    -w clip(r) A."""
     expected = 1.2 * (math.log(1.5) - 1) + .8 * (math.log(.5) - 2) - 3
     expected -= .8 * (math.log(.5) - 1) + 1.2 * (math.log(1.5) - 2)
     assert value("cispo", "token") == pytest.approx(-expected / 5)
     logp = (OLD + RATIOS.log()).requires_grad_()
-    policy_loss(logp, OLD, ADVANTAGES, MASK / 5, loss="cispo").backward()
+    variants.cispo(logp, OLD, ADVANTAGES, MASK / 5).backward()
     torch.testing.assert_close(logp.grad, torch.tensor([[0, -.24, -.16, -.2], [0, .16, .24, 0]]))
 
 
 def test_reinforce_by_hand():
-    """The chapter's -(adv * logp).mean(), logp summed over a completion: ln 1.5 + ln .5 - 6 and ln .75 - 3."""
+    """The chapter's -(adv * logp).mean(), logp summed over a completion: ln 1.5 + ln .5 - 6 = ln .75
+    - 6 and ln .75 - 3."""
     assert value("reinforce", "sum") == pytest.approx(-(math.log(.75) - 6 - (math.log(.75) - 3)) / 2)
 
 
@@ -116,247 +253,258 @@ def formula(loss, logp, weights, clip):
     return total
 
 
-@pytest.mark.parametrize("loss", ["ppo", "gspo", "cispo", "reinforce"])
+@pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("norm", ["token", "sequence", "constant", "sum"])
 def test_value_and_gradient_are_those_of_the_formula(loss, norm):
     weights = loss_weights(MASK, norm, max_new_tokens=4)
     ours, theirs = ((OLD + RATIOS.log()).requires_grad_() for _ in range(2))
-    a, b = policy_loss(ours, OLD, ADVANTAGES, weights, (.2, .3), loss), formula(loss, theirs, weights, (.2, .3))
+    a = LOSSES[loss](ours, OLD, ADVANTAGES, weights, (.2, .3))
+    b = formula(loss, theirs, weights, (.2, .3))
     a.backward()
     b.backward()
     torch.testing.assert_close(a, b)
     torch.testing.assert_close(ours.grad, theirs.grad)
 
 
-@pytest.mark.parametrize("loss", ["ppo", "gspo", "cispo", "reinforce"])
+@pytest.mark.parametrize("loss", LOSSES)
 def test_on_policy_all_have_the_gradient_of_the_chapter(loss):
     weights = loss_weights(MASK, "sequence")
     logp = OLD.clone().requires_grad_()
-    policy_loss(logp, OLD, ADVANTAGES, weights, loss=loss).backward()
+    LOSSES[loss](logp, OLD, ADVANTAGES, weights).backward()
     torch.testing.assert_close(logp.grad, -weights * ADVANTAGES[:, None])
 
 
-@pytest.mark.parametrize("loss, expected", [("ppo", 2 / 5), ("cispo", 4 / 5), ("gspo", 2 / 5), ("reinforce", 0)])
-def test_clipped_share_by_hand(loss, expected):
-    """ppo: 1.5 with A > 0 and .5 with A < 0; .5 with A > 0 may rise again. cispo bounds all four. gspo, clip .1: .8660
-    with A < 0 and all its two tokens, .9086 is inside."""
-    clip = (.1, .1) if loss == "gspo" else (.2, .2)
-    assert clipped_share(OLD + RATIOS.log(), OLD, ADVANTAGES, MASK, clip, loss).item() == pytest.approx(expected)
-
-
 def test_kl_estimators_by_hand():
-    """d = ln 2: k1 .6931, k2 .2402, k3 .5 - 1 + .6931 = .1931."""
-    logp, weights = torch.tensor([[math.log(.8)]]), torch.ones(1, 1)
-    values = [kl_penalty(logp, torch.tensor([[math.log(.4)]]), weights, name).item() for name in ("k1", "k2", "k3")]
+    """d = ln 2: k1 .6931, k2 .2402, k3 .5 - 1 + .6931 = .1931. Each is what its loss adds: with
+    ratio 1, A = 1 and kl_coef 2 the loss is -1 + 2 k."""
+    logp, ref, one = torch.tensor([[math.log(.8)]]), torch.tensor([[math.log(.4)]]), torch.ones(1, 1)
+    values = [k(logp, ref, one).item() for k in (variants.k1, variants.k2, kl_penalty)]
     assert values == pytest.approx([.6931, .2402, .1931], abs=1e-4)
+    losses = (variants.ppo_k1, variants.ppo_k2, *LOSSES.values())
+    for loss, expected in zip(losses, [*values[:2], *[values[2]] * len(LOSSES)]):
+        with_kl, without = (loss(logp, logp, one[0], one, ref_logp=ref, kl_coef=c).item() for c in (2, 0))
+        assert with_kl - without == pytest.approx(2 * expected)
 
 
 def test_what_the_gradients_of_the_kl_estimators_are_on_average():
-    """Over all tokens of a distribution p, weighted by p: k1's gradient vanishes, k2's is that of KL(p || q), k3's that
-    of KL(q || p). The values of k1 and of k3 average to KL(p || q)."""
+    """Over all tokens of a distribution p, weighted by p: k1's gradient vanishes, k2's is that of
+    KL(p || q), k3's that of KL(q || p). The values of k1 and of k3 average to KL(p || q)."""
     z, q = torch.tensor([.5, -1, .2], requires_grad=True), torch.tensor([.2, .3, .5])
 
     def grad(loss):
         return torch.autograd.grad(loss, z)[0]
     logp = z.log_softmax(0)
     p, kl = logp.exp().detach(), (logp.exp() * (logp - q.log())).sum()
-    means = {name: kl_penalty(z.log_softmax(0)[:, None], q.log()[:, None], p[:, None], name)
-             for name in ("k1", "k2", "k3")}
-    assert means["k1"].item() == pytest.approx(kl.item()) and means["k3"].item() == pytest.approx(kl.item())
-    torch.testing.assert_close(grad(means["k1"]), torch.zeros(3), atol=1e-7, rtol=0)
-    torch.testing.assert_close(grad(means["k2"]), grad(kl))
-    torch.testing.assert_close(grad(means["k3"]), grad((q * (q.log() - z.log_softmax(0))).sum()))
+    k1, k2, k3 = (k(z.log_softmax(0)[:, None], q.log()[:, None], p[:, None])
+                  for k in (variants.k1, variants.k2, kl_penalty))
+    assert k1.item() == pytest.approx(kl.item()) and k3.item() == pytest.approx(kl.item())
+    torch.testing.assert_close(grad(k1), torch.zeros(3), atol=1e-7, rtol=0)
+    torch.testing.assert_close(grad(k2), grad(kl))
+    torch.testing.assert_close(grad(k3), grad((q * (q.log() - z.log_softmax(0))).sum()))
 
 
-@pytest.mark.parametrize("loss", ["ppo", "gspo", "cispo", "reinforce"])
+@pytest.mark.parametrize("loss", [*LOSSES.values(), variants.ppo_k1, variants.ppo_k2])
 def test_the_micro_batch_split_changes_no_loss(model, prompts, loss):
-    rollouts = sample(model, prompts, 4, 20)
-    advantages, results = group_advantages(torch.rand(3, 4)), []
-    old = batch_logprobs(model, rollouts) + 0.3 * torch.randn_like(rollouts.logp) * rollouts.mask
+    rollouts, results = sample(model, prompts, 4, 20), []
+    advantages = group_advantages(torch.rand(3, 4))
+    with torch.no_grad():
+        old = token_logprobs(model, rollouts.ids, mask=rollouts.mask)
+    old = old + 0.3 * torch.randn_like(old) * rollouts.mask
+    reference = make_tiny.init_weights(type(model)(model.config), torch.Generator().manual_seed(1))
     for tokens in (10**9, 60):
         model.zero_grad()
-        stats = update_gradients(model, rollouts, advantages, norm="sequence", micro_batch_tokens=tokens, old_logp=old,
-                                 loss=loss, ref_logp=old, kl_coef=0.1)
+        stats, _ = update_gradients(model, rollouts, advantages, norm="sequence", micro_batch_tokens=tokens,
+                                    old_logp=old, loss=loss, reference=reference, kl_coef=0.1)
         results.append((stats, torch.cat([p.grad.flatten() for p in model.parameters()])))
     assert results[0][0] == pytest.approx(results[1][0], abs=1e-5) and results[0][0]["kl"] > 0
     torch.testing.assert_close(results[0][1], results[1][1], atol=1e-6, rtol=1e-4)
 
 
-def test_batch_logprobs_are_the_samplers(model, prompts):
-    rollouts = sample(model, prompts, 4, 20)
-    torch.testing.assert_close(batch_logprobs(model, rollouts, micro_batch_tokens=50), rollouts.logp, atol=1e-5, rtol=0)
+# ---- Which problems --------------------------------------------------------------------------------
+
+def pick(name, n, step, memory, count=3, **flags):
+    flags = SimpleNamespace(prompts_per_step=count, seed=0, steps=10, **flags)
+    return getattr(variants, name)(list(range(n)), step, memory, flags)
 
 
-def test_join_and_take_are_inverse(model, prompts):
-    short, long = sample(model, prompts, 2, 5), sample(model, prompts[:2], 2, 20)
-    both = join([short, long])
-    assert both.completions() == short.completions() + long.completions()
-    again = both.take([3, 4])
-    assert again.completions() == long.completions() and again.num_samples == 2
-    width = long.ids.size(1)
-    assert torch.equal(again.ids[:, :width], long.ids) and torch.equal(again.logp[:, :width - 1], long.logp)
-    torch.testing.assert_close(token_logprobs(model, again.ids, mask=again.mask), again.logp, atol=1e-5, rtol=0)
-
-
-# ---- Completions that are cut off ------------------------------------------------------------------------------------
-
-def cut(rewards, lengths, how, limit=100):
-    finished = torch.tensor([length < limit for length in lengths])
-    rollouts = Namespace(lengths=torch.tensor(lengths), finished=finished)
-    parts = [{"accuracy": reward} for reward in rewards]
-    args = Namespace(truncated=how, advantage_scale="none", max_new_tokens=limit)
-    return train.advantages_of(torch.tensor([rewards]), parts, rollouts, args)[0].tolist()
-
-
-def test_three_ways_with_completions_that_are_cut_off():
-    """Rewards 1, 0 and, cut off, 0 (what score gives). Zero: the mean is 1/3. Mask: the same, but the third teaches
-    nothing. Soft, lengths 50, 90, 100 of 100: off go 0, .5 and 1, so 1, -.5, -1, with the mean -1/6."""
-    assert cut([1., 0, 0], [50, 90, 100], "zero") == pytest.approx([2 / 3, -1 / 3, -1 / 3])
-    assert cut([1., 0, 0], [50, 90, 100], "mask") == pytest.approx([2 / 3, -1 / 3, 0])
-    assert cut([1., 0, 0], [50, 90, 100], "soft") == pytest.approx([7 / 6, -1 / 3, -5 / 6])
-    softened = soften_cuts(torch.ones(1, 2), Namespace(lengths=torch.tensor([80, 85])), 100)
-    assert softened[0].tolist() == pytest.approx([1, .75])
-
-
-# ---- Which problems --------------------------------------------------------------------------------------------------
-
-def picker(n=12, count=3, **options):
-    return train.Picker(list(range(n)), Namespace(prompts_per_step=count, seed=0, steps=10, **options))
+def visit(memory, index, accuracy):
+    """As the loop does."""
+    visits = memory.setdefault("visits", {})
+    visits[str(index)] = [*visits.get(str(index), []), accuracy][-3:]
 
 
 def test_the_filter_passes_by_what_teaches_nothing_and_comes_back_to_it():
-    """Problem 0 is always solved, 1 never, 2 sometimes, in epochs of three: after LAST = 3 visits, 0 and 1 are passed
-    by once, lose their oldest visit, and are tried again in the next epoch."""
-    p, seen = picker(3, 1, pick="filter"), []
+    """Problem 0 is always solved, 1 never, 2 sometimes, in epochs of three: after 3 visits, 0 and 1
+    are passed by once, lose their oldest visit, and are tried again in the next epoch."""
+    memory, seen = {}, []
     for step in range(1, 16):
-        problem = p.pick(step)[0]
+        problem, = pick("filter", 3, step, memory, count=1)
         seen.append(problem)
-        p.update([{0: 1.0, 1: 0.0, 2: 0.5}[problem]])
+        visit(memory, problem, {0: 1.0, 1: 0.0, 2: 0.5}[problem])
+        memory = json.loads(json.dumps(memory))                           # as a checkpoint keeps it
     assert sorted(seen[:9]) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert seen[9] == 2 and sorted(seen[10:13]) == [0, 1, 2] and seen[13] == 2
 
 
+def test_without_memory_the_filter_walks_as_the_core_does():
+    flags = SimpleNamespace(prompts_per_step=4, seed=3, steps=10)
+    memory, problems = {}, list(range(10))
+    for step in (1, 2, 3):
+        indices = variants.filter(problems, step, memory, flags)
+        assert indices == train.every_problem(problems, step, {}, flags)
+    both = [variants.twice(problems, step, {}, flags) for step in (1, 2)]
+    flags.prompts_per_step = 8
+    assert both == [train.every_problem(problems, step, {}, flags) for step in (1, 2)]
+
+
 def test_strata_are_filled_evenly_as_far_as_there_are_problems():
-    p = picker(pick="stratified", count=6)
-    p.state["visits"] = {0: [0.0], 1: [0.1], 2: [0.2], 3: [0.9], 4: [1.0]}              # the others are unknown
-    chosen = p.pick(1)
+    memory = {"visits": {"0": [0.0], "1": [0.1], "2": [0.2], "3": [0.9], "4": [1.0]}}   # 5 .. 11: unknown
+    chosen = pick("stratified", 12, 1, memory, count=6)
     assert len(chosen) == 6 and len({*chosen} & {0, 1, 2}) == 2 and len({*chosen} & {3, 4}) == 2
 
 
 def test_the_curriculum_moves_from_easy_to_hard():
-    p = picker(200, 20, pick="curriculum")
-    p.state["visits"] = {i: [i / 200] for i in range(200)}
-    early, late = (sum(p.mean(i) for i in p.pick(step)) / 20 for step in (1, 10))
+    memory = {"visits": {str(i): [i / 200] for i in range(200)}}
+    early, late = (sum(pick("curriculum", 200, step, memory, count=20)) / 20 / 200 for step in (1, 10))
     assert early > 0.65 and late < 0.55
 
 
-def test_a_resumed_filter_remembers(tmp_path):
-    """State of the problems is in the checkpoint: 4 steps, stop, 4 more equal 8."""
-    flags = ["--pick", "filter", "--train-problems", "6", "--save-every", "4"]
-    whole = run(tmp_path, *flags, "--steps", "8", name="whole")
-    cut = run(tmp_path, *flags, "--steps", "4", "--lr-final", "1", name="cut")
-    constant = run(tmp_path, *flags, "--steps", "8", "--lr-final", "1", name="constant")
-    train.main(["--resume", "--runs", str(tmp_path), "--name", "cut", "--steps", "8"])
-    assert without_clock(metrics(cut))[-3:] == without_clock(metrics(constant))[-3:]
-    state = json.loads((whole / "checkpoints" / "step_000008" / "progress.json").read_text())["problems"]
-    assert state["next"] >= 32 and len(state["visits"]) == 6
+@pytest.mark.parametrize("name", ["filter", "stratified", "curriculum", "twice"])
+def test_with_fewer_problems_than_a_step_asks_some_come_twice(name):
+    """2 problems, 5 a step: each two or three times (of `twice` each five times)."""
+    chosen = pick(name, 2, 1, {}, count=5)
+    assert sorted(map(chosen.count, (0, 1))) == ([5, 5] if name == "twice" else [2, 3])
 
 
-def samples(folder, step):
-    rows = map(json.loads, (folder / "samples.jsonl").read_text().splitlines())
-    return [row for row in rows if row["step"] == step]
+# ---- Runs ------------------------------------------------------------------------------------------
+
+OWN = '''
+def odd(completion, problem):
+    """What random weights earn every other time, so that a few steps can learn something."""
+    right, form = float(len(completion) % 2), float(completion[:1] in {*"12345"})
+    return right + 0.1 * form, {"accuracy": right, "format": form}
+
+def rare(completion, problem):
+    """Only sums below 5 can earn anything."""
+    return float(len(completion) % 2 and int(problem["answer"]) < 5), {}
+
+def fair(completion, problem):
+    """No sum of what it logs."""
+    return float(len(completion) % 3 == 0), {"accuracy": float(len(completion) % 2)}
+'''
 
 
-def test_one_shot(tmp_path):
-    folder = run(tmp_path, "--one-shot", "--steps", "2")
-    assert len({row["problem"] for step in (1, 2) for row in samples(folder, step)}) == 1
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """Flags with random weights that know digits, and the rewards above -> (flags, their file)."""
+    folder = tmp_path_factory.mktemp("variants")
+    (folder / "odd_rewards.py").write_text(OWN)
+    make_tiny.make(0, folder / "base", "one-digit", steps=0)
+    own = f"{folder / 'odd_rewards.py'}:"
+    return ["--model", str(folder / "base"), "--task", "one-digit", "--device", "cpu", "--prompts-per-step", "4",
+            "--num-samples", "4", "--max-new-tokens", "20", "--eval-problems", "10", "--eval-every", "100"], own
 
 
-def test_dynamic_sampling_replaces_groups_without_signal(tmp_path, monkeypatch):
-    """Only sums below 5 can earn anything: groups of other problems are sampled until 4 are mixed, at most 3 times
-    more. Those without signal are logged and get no advantage; the log's means are over all that was sampled."""
-    task = verifiers.one_digit()
-
-    def reward(completion, problem):
-        return float(len(completion) % 2 and int(problem["answer"]) < 5), {}
-    task.reward = reward
-    monkeypatch.setitem(verifiers.TASKS, "one-digit", lambda: task)
-    monkeypatch.setattr(train, "preflight", lambda *args: None)
-    folder = run(tmp_path, "--steps", "1", "--dynamic-sampling", "3", "--temperature", "2", "--num-samples", "8")
-    rows, (metric,) = samples(folder, 1), metrics(folder)[1:]
-    groups = [rows[i:i + 8] for i in range(0, len(rows), 8)]
-    mixed = [group for group in groups if len({row["reward"] for row in group}) > 1]
-    assert 4 < len(groups) <= 16 and len(groups) % 4 == 0 and len({group[0]["problem"] for group in groups}) > 4
-    assert metric["mixed"] == pytest.approx(len(mixed) / len(groups))
-    assert metric["trained"] == sum(row["advantage"] != 0 for group in mixed[:4] for row in group)
+def run(folder, base, *flags, name="r", reward="odd"):
+    """Train in folder/name -> that folder."""
+    train.main([*base[0], "--reward", base[1] + reward, "--runs", str(folder), "--name", name, *flags])
+    return folder / name
 
 
-@pytest.fixture
-def lively(monkeypatch):
-    """one-digit with a reward that random weights earn every other time, so that a few steps can learn something."""
-    task = verifiers.one_digit()
-
-    def reward(completion, problem):
-        return float(len(completion) % 2), {"format": float(completion[:1] in {*"12345"})}
-    task.reward = reward
-    monkeypatch.setitem(verifiers.TASKS, "one-digit", lambda: task)
-    return ["--max-new-tokens", "20", "--lr-final", "1"]
+def metrics(run):
+    """The log without what depends on the clock."""
+    rows = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [{key: value for key, value in row.items() if "second" not in key} for row in rows]
 
 
-# ---- Several updates, KL ---------------------------------------------------------------------------------------------
-
-def test_with_one_update_clipping_cannot_act_and_with_several_it_does(tmp_path, lively):
-    flags = [*lively, "--steps", "3", "--lr", "1e-2"]
-    once, tight = run(tmp_path, *flags, name="once"), run(tmp_path, *flags, "--clip", "0.01", "0.01", name="tight")
-    assert without_clock(metrics(once)) == without_clock(metrics(tight)) and metrics(once)[-1]["clipped"] == 0
-    often = run(tmp_path, *flags, "--updates-per-batch", "4", name="often")
-    loose = run(tmp_path, *flags, "--updates-per-batch", "4", "--clip", "0.9", "9", name="loose")
-    assert metrics(often)[-1]["clipped"] > metrics(loose)[-1]["clipped"]
-    assert metrics(often)[1]["mismatch"] < 1e-5              # measured in the first update of a batch
-
-
-def test_kl_holds_the_policy_near_its_start_and_the_cap_stops_a_run_that_left(tmp_path, lively):
-    flags = [*lively, "--steps", "6", "--lr", "5e-3"]
-    free = metrics(run(tmp_path, *flags, "--kl-cap", "1e9", name="free"))
-    held = metrics(run(tmp_path, *flags, "--kl-coef", "3", name="held"))
-    assert free[1]["kl"] == held[1]["kl"] == 0 and 0 <= held[-1]["kl"] < free[-1]["kl"]
-    with pytest.raises(SystemExit, match="stopped after step .*: the KL from the start is .* above --kl-cap"):
-        run(tmp_path, *flags, "--kl-cap", "0.001", name="capped")
-    assert list((tmp_path / "capped" / "checkpoints").glob("step_*"))
+def samples(run, step):
+    with gzip.open(run / "samples" / f"step_{step:06d}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
 
 
 @pytest.mark.parametrize("flags", [
-    ["--loss", "gspo", "--loss-norm", "sequence", "--clip", "3e-4", "4e-4", "--updates-per-batch", "2"],
-    ["--loss", "cispo", "--updates-per-batch", "2"], ["--loss", "reinforce", "--loss-norm", "sum"],
-    ["--advantage-scale", "gdpo"], ["--advantage-scale", "loo"], ["--advantage-scale", "batch", "--truncated", "mask"],
-    ["--pick", "stratified"], ["--pick", "curriculum", "--truncated", "soft"],
-    ["--kl-coef", "0.1", "--kl-estimator", "k2"]])
-def test_every_variant_trains(tmp_path, lively, flags):
-    rows = metrics(run(tmp_path, "--steps", "3", *lively, *flags))[1:]
-    assert len(rows) == 3 and all(math.isfinite(row["loss"]) for row in rows) and rows[0]["grad_norm"] > 0
+    ["--loss", V + "gspo", "--loss-norm", "sequence", "--clip", "3e-4", "4e-4", "--updates-per-batch", "2"],
+    ["--loss", V + "cispo", "--updates-per-batch", "2"],
+    ["--loss", V + "reinforce", "--loss-norm", "sum", "--advantage", V + "loo"],
+    ["--loss", V + "ppo_k1", "--kl-coef", "0.1"], ["--loss", V + "ppo_k2", "--kl-coef", "0.1"],
+    ["--advantage", V + "gdpo"], ["--advantage", V + "batch"], ["--advantage", V + "mask"],
+    ["--pick", V + "twice", "--advantage", V + "dapo", "--clip", "0.2", "0.28"],
+    ["--pick", V + "filter", "--advantage", V + "soft"], ["--pick", V + "stratified"],
+    ["--pick", V + "curriculum"]], ids=lambda flags: " ".join(flags).replace(V, ""))
+def test_every_variant_trains(tmp_path, base, flags):
+    rows = metrics(run(tmp_path, base, "--steps", "2", *flags))[1:]
+    assert len(rows) == 2 and all(math.isfinite(row["loss"]) for row in rows) and rows[0]["grad_norm"] > 0
 
 
-# ---- Alarm, best model, samples --------------------------------------------------------------------------------------
-
-def log(*points):
-    points = [(.2, .3), *points]                             # step 0: the reward and accuracy of the base
-    return [
-        {"step": 10 * i, "reward": reward, "eval_accuracy": 0, "eval_sampled_accuracy": accuracy,
-         "eval_sampled_low": accuracy - .04, "eval_sampled_high": accuracy + .04}
-        for i, (reward, accuracy) in enumerate(points)]
+def test_gdpo_stops_a_run_whose_reward_is_no_sum(tmp_path, base):
+    with pytest.raises(verifiers.DataError, match="no weighted sum of the parts that it logs"):
+        run(tmp_path, base, "--steps", "1", "--advantage", V + "gdpo", reward="fair")
 
 
-def test_the_canary_sings_when_reward_and_accuracy_part():
-    assert train.canary(log((.5, .5), (.6, .6))) is None and train.canary(log((.5, .5))) is None
-    assert train.canary(log((.5, .5), (.6, .45))) is None                            # within the intervals
-    assert train.canary(log((.5, .5), (.4, .3))) is None                             # both fell: no hack, only worse
-    warning = train.canary(log((.5, .5), (.9, .3), (.9, .3)))
-    assert "reward went from 0.500 (step 10) to 0.900" in warning and "0.500 to 0.300" in warning
-    assert "from 0.200 (step 0) to 0.980" in train.canary(log((.9, .25), (.98, .15)))        # worse than the base
+def test_dynamic_sampling_trains_on_the_mixed_groups(tmp_path, base):
+    """Only sums below 5 can earn anything, so about half of 8 groups are mixed; at most 4 of them are
+    trained on, the others are logged without advantage."""
+    flags = ["--steps", "1", "--temperature", "2", "--num-samples", "8", "--pick", V + "twice", "--advantage"]
+    folder = run(tmp_path, base, *flags, V + "mixed_only", reward="rare")
+    rows, (metric,) = samples(folder, 1), metrics(folder)[1:]
+    groups = [rows[i:i + 8] for i in range(0, len(rows), 8)]
+    mixed = [group for group in groups if len({row["reward"] for row in group}) > 1]
+    assert len(groups) == 8 and 1 <= len(mixed) < 8 and metric["mixed"] == len(mixed) / 8
+    assert metric["trained"] == sum(row["advantage"] != 0 for group in mixed[:4] for row in group)
+    assert not any(row["advantage"] for group in groups if group not in mixed[:4] for row in group)
 
 
-def test_the_best_model_is_kept_apart_from_the_last(tmp_path, monkeypatch):
-    scores = iter([.1, .5, .8, .6])
+def test_a_resumed_filter_remembers(tmp_path, base):
+    """What is known of the problems is in the checkpoint: 4 of 8 steps, stop, 4 more equal 8."""
+    flags = ["--pick", V + "filter", "--train-problems", "6", "--save-every", "4", "--steps", "8"]
+    whole, cut = run(tmp_path, base, *flags, name="whole"), run(tmp_path, base, *flags, name="cut")
+    for folder in (cut / "final", cut / "checkpoints" / "step_000008"):
+        folder.rename(tmp_path / folder.name)                             # as if it had been killed before
+    train.main(["--resume", "--runs", str(tmp_path), "--name", "cut"])
+    assert metrics(cut) == metrics(whole)
+    progress = [json.loads((run / "checkpoints" / "step_000008" / "progress.json").read_text())
+                for run in (whole, cut)]
+    assert progress[0]["memory"] == progress[1]["memory"]
+    assert progress[0]["memory"]["next"] >= 32 and len(progress[0]["memory"]["visits"]) == 6
+
+
+@pytest.mark.parametrize("name", ["stratified", "curriculum", "filter", "all"])
+def test_three_problems_in_two_processes_are_remembered_as_in_one(tmp_path, base, name):
+    """4 a step are asked for, so some come twice; every process remembers the same of each."""
+    flags = ["--steps", "3", "--train-problems", "3", "--save-every", "3", "--pick", name if name == "all" else V + name]
+    one = run(tmp_path, base, *flags, name="one")
+    two = [*base[0], "--reward", base[1] + "odd", "--runs", str(tmp_path), "--name", "two", *flags]
+    assert ranks.run(2, ranks.main, *two) == [None, None]
+    one, two = (json.loads((tmp_path / run / "checkpoints" / "step_000003" / "progress.json").read_text())["memory"]
+                for run in ("one", "two"))
+    assert one == two and sum(map(len, one["visits"].values())) <= 9 and len(one["visits"]) == 3
+
+
+def test_with_one_update_clipping_cannot_act_and_with_several_it_does(tmp_path, base):
+    flags = ["--steps", "3", "--lr", "1e-2"]
+    once = metrics(run(tmp_path, base, *flags, name="once"))
+    tight = metrics(run(tmp_path, base, *flags, "--clip", "0.01", "0.01", name="tight"))
+    assert once == tight and once[-1]["clipped"] == 0
+    often = metrics(run(tmp_path, base, *flags, "--updates-per-batch", "4", name="often"))
+    loose = metrics(run(tmp_path, base, *flags, "--updates-per-batch", "4", "--clip", "0.9", "9", name="loose"))
+    assert often[-1]["clipped"] > loose[-1]["clipped"]
+    assert often[1]["mismatch"] < 1e-5                        # measured in the first update of a batch
+
+
+def test_kl_holds_the_policy_near_its_start_and_the_cap_stops_a_run_that_left(tmp_path, base):
+    flags = ["--steps", "6", "--lr", "5e-3"]
+    free = metrics(run(tmp_path, base, *flags, "--kl-cap", "1e9", name="free"))
+    held = metrics(run(tmp_path, base, *flags, "--kl-coef", "3", name="held"))
+    assert free[1]["kl"] == held[1]["kl"] == 0 and 0 <= held[-1]["kl"] < free[-1]["kl"]
+    with pytest.raises(SystemExit, match="stopped.*KL from the start is .*above --kl-cap"):
+        run(tmp_path, base, *flags, "--kl-cap", "0.001", name="capped")
+    assert list((tmp_path / "capped" / "checkpoints").glob("step_*"))
+
+
+# ---- Best model ------------------------------------------------------------------------------------
+
+def test_the_best_model_is_kept_apart_from_the_last(tmp_path, base, monkeypatch):
+    scores, saved, save = iter([.1, .5, .8, .6]), [], train.save
 
     def evaluate_both(*args):
         score = next(scores)
@@ -364,33 +512,7 @@ def test_the_best_model_is_kept_apart_from_the_last(tmp_path, monkeypatch):
                 "eval_sampled_length": 1.0, "eval_sampled_truncated": 0.0, "eval_sampled_low": 0,
                 "eval_sampled_high": 1}
     monkeypatch.setattr(train, "evaluate_both", evaluate_both)
-    saved = []
-    save = train.save
     monkeypatch.setattr(train, "save", lambda model, tokenizer, folder, weights=None: (
         saved.append(folder.name), save(model, tokenizer, folder, weights)))
-    run(tmp_path, "--steps", "6", "--eval-every", "2")
-    assert saved[1:] == ["best", "best", "final"]                # after steps 2 and 4, not 6
-
-
-def test_samples_tell_the_likeliest_and_the_least_likely_tokens(tmp_path):
-    folder = run(tmp_path, "--steps", "1", "--max-new-tokens", "6")
-    for row in samples(folder, 1):
-        (_, least), (_, most) = row["unlikely"][0], row["likely"][0]
-        assert 0 < least <= most <= 1 and len(row["likely"]) == min(3, row["length"]) and "accuracy" in row["parts"]
-
-
-def test_the_viewer_shows_a_group_and_the_best_completions(tmp_path, lively, capsys):
-    folder = run(tmp_path, "--steps", "2", *lively)
-    capsys.readouterr()
-    evaluation.main(["--show", str(folder), "--step", "1"])
-    shown, rows = capsys.readouterr().out, samples(folder, 1)
-    group = next(rows[i:i + 4] for i in range(0, 16, 4) if len({row["reward"] for row in rows[i:i + 4]}) > 1)
-    assert shown.startswith(f"step 1: {group[0]['problem']!r}, truth") and shown.count("advantage") == 4
-    for row in group:
-        assert f"reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}; {row['length']} tokens" in shown
-        assert f"most likely : {row['likely'][0][0]!r} {row['likely'][0][1]:.3f}" in shown
-    evaluation.main(["--show", str(folder), "--best-first"])
-    best = [float(value) for value in re.findall(r"reward ([-0-9.]+),", capsys.readouterr().out)]
-    assert best == sorted((row["reward"] for row in samples(folder, 2)), reverse=True)[:4]
-    with pytest.raises(verifiers.DataError, match="nothing of step 9"):
-        evaluation.main(["--show", str(folder), "--step", "9"])
+    run(tmp_path, base, "--steps", "6", "--eval-every", "2")
+    assert saved == ["best", "best", "final"]                 # after steps 2 and 4, not 6
