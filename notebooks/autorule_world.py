@@ -1,6 +1,6 @@
 """autorule_world.py - the laboratory of AutoRule: seven experiments in a simulated world.
 
-    python notebooks/autorule_world.py all       train what is missing, print tables and verdicts
+    python notebooks/autorule_world.py [name]    train what is missing, print tables and verdicts
 
 No teacher of the paper's size runs on a laptop, so the world is *simulated*: completions and training
 are those of the tiny base, but the user who prefers, the teacher who gives reasons and the judge are
@@ -343,7 +343,7 @@ def report(name, seeds=(0, 1, 2), steps=80, runs="runs/autorule"):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="AutoRule's experiments in a simulated world")
-    parser.add_argument("names", nargs="+", choices=["all", *EXPERIMENTS])
+    parser.add_argument("names", nargs="*", choices=["all", *EXPERIMENTS], default="all")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     args = parser.parse_args()
     for chosen in EXPERIMENTS if "all" in args.names else args.names:
