@@ -275,20 +275,16 @@ def less(arm, than, column, by=0.0):
     return lambda x: x(arm, column).mean() < x(than, column).mean() - by
 
 
-def falls(arm):
-    return lambda x: x(arm, "right") <= 0.5 * x(arm, "right@best")
-
-
 EXPERIMENTS = {
     "hacking": ("GRPO on the reward model alone is hacked, with the rules it is not (5.4).", trained(
         "reward model", "rules", "true answer", "idle rules", "no rule on the result"), {
         "accuracy rises": lambda x: x("reward model", "right@best") > x("reward model", "right@start") + 0.1,
-        "then falls to half of its best": falls("reward model"),
+        "then falls to half of its best": lambda x: x("reward model", "right") <= 0.5 * x("reward model", "right@best"),
         "while more is paid": lambda x: x("reward model", "paid") > x("reward model", "paid@best"),
         "rules: it ends within 5 points of its best": lambda x: x("rules", "right") > x("rules", "right@best") - 0.05,
         "control: on the true answer it does too":
             lambda x: x("true answer", "right") > x("true answer", "right@best") - 0.05,
-        **{f"control: with the {arm} it falls": falls(arm)
+        **{f"control: {arm}: it falls": lambda x, arm=arm: x(arm, "right") <= 0.5 * x(arm, "right@best")
            for arm in ("idle rules", "no rule on the result")}}),
     "consistency": ("Rules of five runs, and of fewer pairs, agree above 0.9 (5.3).", consistency, {
         "five runs, a judge without error": lambda x: x("5 runs, error 0", "agreement") > 0.9,
@@ -325,9 +321,9 @@ def report(name, seeds=(0, 1, 2), steps=80, runs="runs/autorule"):
     """Train what is missing; print claim, table, checks and verdict -> {check: does it hold?}."""
     claim, measure, checks = EXPERIMENTS[name]
     table = measure(seeds, steps, runs)
-    rows = [["", *next(iter(table.values()))]]
-    for row, columns in table.items():
-        rows.append([row, *(f"{v.mean():.2f} [{v.min():.2f}-{v.max():.2f}]" for v in columns.values())])
+    rows = [[row, *(f"{v.mean():.2f} [{v.min():.2f}-{v.max():.2f}]" for v in columns.values())]
+            for row, columns in table.items()]
+    rows.insert(0, ["", *next(iter(table.values()))])
     widths = [max(map(len, column)) for column in zip(*rows)]
     print(f"{name}: {claim}\n{len(seeds)} seeds: mean [lowest-highest]")
     for row in rows:
@@ -335,9 +331,11 @@ def report(name, seeds=(0, 1, 2), steps=80, runs="runs/autorule"):
     results = {check: bool(np.all(holds(lambda row, column: table[row][column]))) for check, holds in checks.items()}
     for check, holds in results.items():
         print(f"  {'yes' if holds else 'NO '}  {check}")
-    claims = [holds for check, holds in results.items() if not check.startswith("control")]
+    claims, controls = ([holds for check, holds in results.items() if check.startswith("control") is side]
+                        for side in (False, True))
     partly = f"partly ({sum(claims)} of {len(claims)} checks)"
-    print("verdict:", "reproduced" if all(claims) else partly if any(claims) else "not reproduced", "\n")
+    found = "reproduced" if all(claims) else partly if any(claims) else "not reproduced"
+    print(f"verdict: {found}; controls that hold: {sum(controls)} of {len(controls)}\n")
     return results
 
 
