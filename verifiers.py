@@ -1130,7 +1130,7 @@ def _play(channel, program):
     os.closerange(3, 2**16)                              # 1 and 2 are /dev/null
     sys.stdin = None
     sys.modules["solution"] = types.ModuleType("solution")   # dataclasses look it up there
-    line = _Line(socket.socket(fileno=0).makefile("rwb"), _OPERATIONS)
+    line = _Line(socket.socket(fileno=0).makefile("rwb"), _SERVED)
     if _confine(program["memory"], program["left"]) or not _serve.confined:
         while True:
             line.answer(*_receive(line.channel))
@@ -1252,9 +1252,8 @@ class _Line:
 
     def ask(self, operation, *arguments):
         with self.lock:
-            packed = self.pack(list(arguments))
             with contextlib.suppress(OSError):           # noticed when there is no answer
-                _send(self.channel, [operation, packed])
+                _send(self.channel, [operation, self.pack(list(arguments))])
             while (message := _receive(self.channel))[0] not in ("value", "error"):
                 self.answer(*message)
         value = self.unpack(message[-1])
@@ -1317,7 +1316,7 @@ def _forward(name):
 
 _LENT = {"iter": iter, "next": next, "call": lambda function, args, kwargs: [    # what the player may ask of the judge
     value := function(*args, **kwargs), args if value is None else []]}
-_OPERATIONS = {**_LENT, "eq": operator.eq, "getattr": getattr, "isinstance": isinstance,
+_SERVED = {**_LENT, "eq": operator.eq, "getattr": getattr, "isinstance": isinstance,
                "look_up": lambda name: getattr(sys.modules["solution"], name),
                "load": lambda code: exec(compile(code, "<solution>", "exec"), vars(sys.modules["solution"])),
                **{name: _forward(name) for name in _ALONE + _AMONG_THEM}}
@@ -1336,9 +1335,8 @@ recvfrom""".split()
 _CONDITIONS = {"clone": [(0, 0x7E030000, 0x10000)], "socketpair": [(0, 2**32 - 1, 1), (1, 15, 1)],
                "sendto": [(4, 2**64 - 1, 0)], "ioctl": [(1, 2**32 - 1, 0x5421)], "madvise": [(2, 2**32 - 32, 0)]}
 _MODULES = """__future__ array asyncio bisect calendar cmath collections.abc concurrent.futures.thread csv dataclasses
-difflib fcntl resource encodings.cp1252 encodings.hex_codec encodings.idna encodings.rot_13 encodings.utf_16 graphlib heapq hmac html
-io ipaddress itertools locale logging math numbers pathlib pickle platform pprint queue random re secrets sqlite3 string
-statistics tempfile timeit typing unittest.mock urllib.parse uuid xml.etree.ElementTree zoneinfo _strptime""".split()
+difflib encodings.idna encodings.rot_13 encodings.utf_16 fcntl graphlib html ipaddress pathlib pickle queue resource
+secrets shlex sqlite3 statistics tempfile timeit unittest.mock urllib.parse xml.etree.ElementTree _strptime""".split()
 
 
 @functools.cache
