@@ -428,19 +428,18 @@ _SPACE = r"(?:(?<!\\)\\[,!;: ]|\s|~)"
 
 
 # A2. Words. Without them 15\text{ cm} is no number; done carelessly, 2 thirds is 2 and 5\text{ to }7 is 35.
-# Words become a name in quotes. Behind a number they are a unit, and do not count unless they change it.
+# Words become a name in quotes. Behind a number they are a unit, and do not count.
 _UNITS = {alias: names.split()[0] for names in (
     "m meter metre", "cm centimeter centimetre", "mm millimeter millimetre", "km kilometer kilometre",
-    "in inch inche", "ft foot feet", "yd yard", "mi mile", "s sec second", "min minute", "h hr hour", "day",
+    "in inch inche", "ft foot feet", "yd yard", "mi mile", "s sec second", "min minute", "h hr hour", "day", "people",
     "week", "month", "yr year", "g gram", "kg kilogram", "lb pound", "oz ounce", "l liter litre", "deg degree",
     "rad radian", "percent pct", "dollar usd", "cent", "am", "pm", "celsius", "fahrenheit") for alias in names.split()}
 _SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _CHANGES = _SCALES.keys() | set("""half halves third thirds quarter quarters zero one two three four five six seven
-    eight nine ten eleven twelve twenty thirty forty fifty sixty seventy eighty ninety hundreds thousands dozens gross
-    score double twice triple of squared cubed factorial plus minus times over mod power root not is are or to
-    more less fewer than below negative repeating recurring base binary octal inverse prime remainder but if""".split())
+    eight nine ten hundreds thousands dozens gross plus minus times over mod root of not no is are or to more less than
+    fewer below negative squared cubed repeating recurring base binary octal prime but if""".split())
 _SHORT = set("no on of to is all any odd mod gcd lcm max mph kph".split())
-_WORDLIKE = re.compile("[A-Z]{3,}|[A-Z][a-z]{2,}|[IVXL]{2,}|(?=.*[eio])[a-z]{3}|(?=.*[aeiou])[A-Za-z]{4,}").fullmatch
+_WORDY = re.compile("[A-Z]{3,}|[A-Z][a-z]{2,}|[IVX]{2,}|[a-z][CP][a-z]|(?=.*[eio])[a-z]{3}|(?=.*[aeiou]).{4,}").fullmatch
 _BARE = _FUNCTIONS | set("sqrt infty pi alpha beta gamma theta lambda phi omega".split())
 _SAID = {name: f"\\{name} " for name in _BARE} | {"infinity": r"\infty ", "and": "∧", "or": "∨"}
 
@@ -454,19 +453,19 @@ def _words(match):
     before, words = match.string[:match.start()], match[0].split()
     counted = bool(re.search(rf"(?:[0-9}})°]|\\pi)(?:{_SPACE}|«)*$", before))
     text = before.rfind("«") > before.rfind("»")                     # in \text{...}
-    marks = [text and not re.fullmatch("[ei]" if counted else "[eid]|[A-Z]{1,2}", word)
-             or word.casefold() in _SHORT and word != "NO"
-             or counted and len(word) > 1 and _unit(word.casefold()) in _UNITS
-             or bool(_WORDLIKE(word)) and word not in "abcdefghijklmnopqrstuvwxyz" for word in words]
+    said = [None if word == "sec" and (text or counted) else _SAID.get(word) for word in words]
+    marks = [not plain and (text and not re.fullmatch("[ei]" if counted else "[eidA-Z]", word)
+                            or word.casefold() in _SHORT and word != "NO"
+                            or counted and len(word) > 1 and _unit(word.casefold()) in _UNITS
+                            or bool(_WORDY(word)) and word not in "abcdefghijklmnopqrstuvwxyz")
+             for plain, word in zip(said, words)]
     for i, word in enumerate(words):
-        if word in _SAID and not (word == "sec" and (counted or text)):
-            words[i] = _SAID[word]
-        elif marks[i] or any(marks) and (len(word) > 1 or word in "aA"):  # no solution, a circle
-            words[i] = f'"{word}"'
+        quoted = marks[i] or any(marks) and (len(word) > 1 or word in "aA")  # no solution, a circle
+        words[i] = said[i] or (f'"{word}"' if quoted else word)
     return " ".join(words)
 
 _REWRITES = [(re.compile(pattern), new) for pattern, new in (
-    (r"(?<!\\)\\[()\[\]]|\\(?:left|right|[bB]igg?[lrm]?|displaystyle|limits)(?![A-Za-z])\s*\.?", " "),
+    (r"(?<!\\)\\[()\[\]]|\\(?:left|right|[bB]igg?[lr]?|displaystyle|limits)(?![A-Za-z])\s*\.?", " "),
     (r"(?i)(?<![a-z])([ap])\.\s?m\b\.?", r"\1m"),                    # 7:45 a.m.
     (r"([0-9]{1,20})\.([0-9]{0,20})\\(?:overline|bar|dot)\s*\{?([0-9]{1,20})\}?(?![0-9])",
      lambda m: rf"\frac{{{int(m[1] + m[2] + m[3]) - int(m[1] + m[2])}}}{{{'9' * len(m[3])}{'0' * len(m[2])}}}"),
@@ -475,7 +474,7 @@ _REWRITES = [(re.compile(pattern), new) for pattern, new in (
      r"|(?<![A-Za-z])(?P<run>[A-Za-z]+(?: +[A-Za-z]+)*)(?![A-Za-z]*»?_)", _words),
     ("[«»]", " "), (rf'"(?:\.?{_SPACE})+"', " "), (r'(?i)"all real(?: number)?s"', r"\\R "),
     (r'"(?:USD|Rs)"\.?\s*(?=[0-9])', ""), (r'"\s*/\s*([hs])(?![A-Za-z])', r'"/"\1"'),
-    (r'(?<=[0-9])\s*\^?\s*\{?\s*"?(?:st|nd|rd|th)(?![A-Za-z])\s*"?\s*\}?', " "),     # 12^{th}
+    (r'(?<=[0-9])\s*\^\s*\{?\s*(?:"(?:st|nd|rd|th)"|th(?![A-Za-z]))\s*\}?', " "),
     (rf"(?<![0-9.])(?<![0-9],)[0-9]{{1,3}}(?:(?:(?:\{{,\}}|,\\!|{_SPACE}){_SPACE}*|,)[0-9]{{3}})+(?!,?[0-9])",
      lambda m: m[0] if re.search(r"[(\[]|\\\{", m.string[:m.start()]) and re.search(r"(?<!\{),(?!\\!)", m[0])
      else re.sub("[^0-9]", "", m[0])),  # 10\,000, 2{,}500, 1 000, 1,234; not (12,102)
@@ -484,16 +483,17 @@ _REWRITES = [(re.compile(pattern), new) for pattern, new in (
     (r"\\(?:mathbb|Bbb)\s*(?:\{R\}|R(?![A-Za-z]))", r"\\R "),
     (r"\\R\s*[\^_]\s*\{?\s*(?:\+|>\s*0)\s*\}?", r"(0,\\infty )"),
     (r"\\\{\s*([a-z])\s*(?:\\in\s*\\R\s*)?(?:\\mid|\||:)\s*(?=[^{}]*\1)([^{}:|]*)\\\}", r"(\2)"),
-    (r"\\times(?=\s*\\(?:mathbf|vec|overr|hat|bold))|(?<=[A-Z])\s*\\times(?=\s*[A-Z])", r"\\cross "),
+    (r"\\times(?=\s*\\(?:mathb|vec|overr|hat|bold|bm))|(?<=[A-Z])\s*\\times(?=\s*[A-Z])", r"\\cross "),
     (r"\\(?:mathbf|boldsymbol|bm|mathit)\s*\{([A-Za-z])\}", r" \1"),
     (r"\\begin\s*\{array\}\s*\{[^{}]*\}", r"\\begin{array}"),        # the column format of an array
     (r"(?<=.)\[(?=\s*(?:$|[,;)}∧∨]|\\c[au]p|\\setminus))", ")"),  # [0,1[
     (r"(?:^|(?<=[,;({=∧∨])|(?<=\\c[au]p)|(?<=\\in)|(?<=\\setminus))\s*\]", "("),  # ]0,1]
     (r"\\\{\s*\\\}", r"\\emptyset "), (r"-\s*(?=\\\{)", r"\\setminus "), (r'"\s*:(?!\s*")', '"='),
-    (r',\s*(?=[,∧∨])', ""), (r"\{([,:])\}", r"\1"),                 # 7{:}45
+    (r',\s*(?=[,∧∨])', ""), (r"\\not\s*=", r"\\ne "), (r"\{([,:])\}", r"\1"),
     (r'("(?:hour|hr|minute|feet|foot|yard|pound|dollar|year|week|day)s?")\s*∧(?=\s*[0-9.]+\s*"(?!\1))', r"\1"),
     (r"\\(angle|triangle)\s*\{(\S*)\}", r"\\\1 \2"), (r"\\log_([0-9])", r"\\log_{\1}"),
     (r"\\[dtc]?(frac|binom)\s*([0-9])", r"\\\1{\2}"), (r"(\\(?:frac|binom)\{[0-9]+\})\s*([0-9])", r"\1{\2}"),
+    (r"\\frac\s*\{d([a-z]?)\}\s*\{d([a-z])\}", r"\\derivative{\1}{\2}"),
     (r"(?<![0-9.^_])([0-9]+)\s+([0-9]+)\s*/\s*([0-9]+)", r"\1\\frac{\2}{\3}"),  # 1 1/2
     (r"\s+_", "_"), (r"\(([0-9A-F]+)\)_", r"\1_"), (r"_\s*\{\s*\(?(\w+)\)?\s*\}", r"_{\1}"),  # (1011)_{ 2 }
     (r"(?<![0-9)])_\{(\w)\}", r"_\1 "), (r"\^\s*\{\s*([a-zA-Z])\s*\}", r"^\1 "),
@@ -519,15 +519,14 @@ def normalise(text):
     return [token if token[0] == '"' else re.sub(r"\s", "", token) for token in tokens if token]
 
 
-# A3. Values. Without them (x-1)(x+1) is not x^2-1. Numbers are exact fractions or floats of 200 digits; an expression
-# in letters has a value at each of ten fixed points. An error could hide where no digit shows it: \pi + 10^{-250}.
-# So a float, or a fraction made one, outside of HUGE, TINY and LONG has no value; a sum below ZERO is noise.
-HUGE, TINY, LONG, ZERO, SAME = 1e50, 1e-30, 170, 1e-60, 1e-100       # LONG in bits, SAME relative
+# A3. Values. Without them (x-1)(x+1) is not x^2-1. Fractions, or floats of 200 digits; in letters at ten fixed points.
+# No digit shows that \pi + 10^{-250} is not \pi: what is beyond HUGE, TINY or LONG has no value.
+HUGE, TINY, LONG, ZERO, SAME = 1e50, 1e-30, 140, 1e-95, 1e-100       # LONG in bits, SAME relative
 _WORK = {"+": 1, "*": 1, "/": 1, "abs": 1, "^": 10, "!": 60, "item": 8}       # others: 15
 _LOCK = threading.RLock()  # mpmath functions change the precision of their context while they run
 _mp = MPContext()
 _mp.dps = 200
-# values: one, or one a point, or None; rounded: a decimal of 12 digits or more; unit: the words behind it
+# values: one, or one a point, or None; rounded: a decimal of 12 digits; unit: the words behind it
 Number = namedtuple("Number", "values letters rounded unit kind", defaults=(frozenset(), False, "", "number"))
 
 def _bits(x):
@@ -538,7 +537,7 @@ def _float(x, limit=LONG):  # Fraction + mpf would silently drop to 53 bits
         raise OverflowError("too long to be rounded: \\pi(1 + 10^{-250})")
     return _mp.mpf(x.numerator) / x.denominator if isinstance(x, Fraction) else x
 
-def _power(base, exponent):                           # \sqrt[3]{-8} is -2; sizes are checked before
+def _power(base, exponent):  # \sqrt[3]{-8} is -2
     if base == 0:
         return Fraction(0) if exponent > 0 else None
     if not isinstance(exponent, Fraction) or _bits(exponent) > 17:
@@ -553,8 +552,8 @@ _ARITHMETIC = {"+": operator.add, "*": operator.mul, "/": operator.truediv}
 _OPERATIONS = {"^": _power, "abs": abs,
                "!": lambda n: _mp.gamma(_float(n + 1)) if not _bits(n) or n.denominator > 1 or not 0 <= n <= 2500
                else Fraction(math.factorial(int(n))),
-               "floor": lambda x: Fraction(int(_mp.floor(_float(x) + TINY))),
-               "ceil": lambda x: -Fraction(int(_mp.floor(TINY - _float(x))))}
+               "floor": lambda x: Fraction(math.floor(x) if _bits(x) else int(_mp.floor(x + SAME))),
+               "ceil": lambda x: Fraction(math.ceil(x) if _bits(x) else int(_mp.ceil(x - SAME)))}
 
 def _compute(name, args, with_letters):
     r"""None where undefined, and where letters lead out of the reals: so \ln x^2 = 2\ln x, where both are defined."""
@@ -575,7 +574,8 @@ def _compute(name, args, with_letters):
         return None
     if with_letters and isinstance(value, _mp.mpc) and not any(isinstance(x, _mp.mpc) for x in args):
         return None
-    return Fraction(0) if size < ZERO else value if TINY < size < HUGE else None
+    noise = size < ZERO and (size == 0 or name == "+" or name in _FUNCTIONS)  # e^{-1000} is none
+    return Fraction(0) if noise else value if TINY < size < HUGE else None
 
 def constant(n):
     return Number((Fraction(n),))
@@ -619,11 +619,11 @@ _FENCES = {"|": ("|", "abs"), r"\lfloor": (r"\rfloor", "floor"), r"\lceil": (r"\
 _COMMAS, _CLOSING = {",", ";", "∧", "∨"}, {")", "]", "}", r"\}"}
 _STOPS = {"", "'", "_", "!!", "&", r"\\", r"\rfloor", r"\rceil", *_COMMAS, *_CLOSING, *_LEVEL, *_RELATIONS}
 _ACCENTS = {"\\" + name for name in "overline bar vec hat tilde dot widehat overrightarrow mathbb mathcal pmod".split()}
-_NAME = r"\{?(?!\\infty|\\pi|\"no)(?:[A-Za-z]|[A-Z]{2}|\"[^\"]+\"|\\[A-Za-z]+)\}?'*(?:_(?:\{[^{}]*\}|.))?"
+_NAME = r"\{?(?!\\infty|\\pi|\\no|\\neg|\"no)(?:[A-Za-z]|[A-Z]{2}|\"[^\"]+\"|\\[A-Za-z]+)\}?'*(?:_(?:\{[^{}]*\}|.))?"
 _LONE_NAME = re.compile(  # x, f(x), |AB|, \angle A, (x,y), a:b, \frac{AB}{CD} ..
     rf"{_NAME}|[A-Zf-hp-wyz](?:_\w|_\{{\w+\}}|')?(?:\^\{{-1\}})?\([\w,]*\)|[|[]\"?\w+\"?[]|]|\({_NAME}(?:,{_NAME})*\)"
     rf"|{_NAME}(?::{_NAME})+|m?\\(?:angle|overline|vec|hat|bar|overrightarrow)\{{?\"?\w+\"?\}}?"
-    r"|\\frac(?:\{(?:[A-Z]{2}|d[a-z])\}){2}").fullmatch
+    r"|\\frac(?:\{[A-Z]{2}\}){2}|\\derivative\{.\}\{.\}").fullmatch
 
 def parse(tokens):
     r"""The meaning of an answer. 1 \pm \sqrt2 is a list of two; signs are independent, \mp ties them."""
@@ -679,12 +679,14 @@ class _Parser:
         words = " ".join(sorted(right.letters)).replace('"', "").split()
         while op == "*" and words and words[0].removesuffix("s") in _SCALES:  # 2.5 million dollars
             left = self.do("*", left, constant(_SCALES[words.pop(0).removesuffix("s")]))
-        if any(word in _CHANGES or re.search("(?<!mon)ths?$|teen$|illions?$", word) for word in words):
-            raise ValueError("2 thirds, 2 squared, 2 hundredths")
         unit = " ".join(map(_unit, words))
+        plain = [len(word) < 4 or word[-1] == "s" or _unit(word) in _UNITS for word in words]
+        changes = any(word in _CHANGES or re.search("(?<!mon)ths?$|teen$|illions?$", word) for word in words)
+        if changes or words and not any(plain):
+            raise ValueError("2 thirds, 2 squared, 2 doubled")
         if left.kind == "number" and not left.letters:
             return left._replace(unit=left.unit or unit)
-        return left if unit in _UNITS or "unit" in unit else self.do(op, left, right)
+        return left if unit in _UNITS or unit[-4:] == "unit" else self.do(op, left, right)
 
     def items(self, *closers):                                       # 1, x = 2; 3
         items, commas = [self.relation()], []
@@ -698,8 +700,9 @@ class _Parser:
             if ends and len(ends) < len(commas):                     # p=5,q=2;p=7,q=2
                 items = [Group("(", ")", tuple(items[i:k])) for i, k in zip([0, *ends], [*ends, len(items)])]
             elif len(names) == 1 and ops <= {"<", r"\le", r"\ne"}:   # x < 1 or x > 2
-                both = {*commas} == {"∧"} or "∨" not in commas and r"\ne" in ops
-                items = [Group(r"\cap" if both else r"\cup", "", tuple(items))]
+                both = "∧" in commas or r"\ne" in ops or closers == tuple(")]")
+                kind = r"\cup" if "∨" in commas else r"\cap" if both else ","
+                items = [Group(kind, "", tuple(items))]
         return tuple(items), self.take(*closers)
 
     def relation(self):                                              # 0 < x \le 5,  f(x) = x^2
@@ -736,10 +739,8 @@ class _Parser:
                 self.take()
             elif re.search("[0-9] ([A-Za-z] )?[0-9][^ ]*$", " ".join(self.tokens[max(self.i - 2, 0):self.i + 1])):
                 raise ValueError("5 6, 5 R 6, 5 x 6")
-            if op == "!":
-                left = self.do("!", left)
-            elif op == "°":
-                left = self.measure("*", left, letter('"deg"'))
+            if op in ("!", "°"):
+                left = self.do("!", left) if op == "!" else self.measure("*", left, letter('"deg"'))
             else:
                 right = self.expression(_LEVEL[op] - (op == "^"))    # 2^3^2 = 2^9
                 left = self.combine("+" if op == "-" else op, left, right)
@@ -770,8 +771,6 @@ class _Parser:
             self.bars -= token == "|"
             self.take(closer)
             return self.do(name, inside)
-        if token == r"\frac" and re.match(r"\{d(?:\^.)?[A-Za-z]?\}\{d", ahead):      # \frac{dy}{dx}
-            return letter(self.rest(self.rest(token, group=True), group=True))
         if token in _DIVISIONS:
             return self.combine(token, self.expression(_LEVEL["^"]), self.expression(_LEVEL["^"]))
         if token == r"\sqrt":
@@ -788,9 +787,10 @@ class _Parser:
         if token[0] == '"':  # "cm", but "team" 5 is one name
             word = token.casefold()
             return letter(word if self.operator() != "*" or self.next == "*" else self.rest(_unit(word.strip('"'))))
-        if token[0] == "\\" and name.rstrip("'") not in _LETTERS | _CONSTANTS.keys():
+        known = token[0] != "\\" or name.rstrip("'") in _LETTERS | _CONSTANTS.keys()
+        if not known or token in ("f", "g") and self.next == "^":    # f^{-1}(x)
             return letter(self.rest(token, group=token in _ACCENTS))
-        if self.next == "(" and re.match(r"[fg]'* |[hpqrFGHPQRT] \([fghpqrFGHPQRT]\(", f"{token} {ahead}"[:9]):
+        if token not in _CONSTANTS and re.match(r"[fg]'* \(|\S+ \((?:[^-+()]*\)|[A-Za-z]\()", f"{token} {ahead}"):
             argument = self.combine("+", constant(1), self.expression(_LEVEL["^"]))
             return self.do("cos", self.combine("*", letter(token), argument))  # f(2x) is not 2f(x)
         return letter(token)                                         # x, \theta, a_1, y'
@@ -818,7 +818,7 @@ class _Parser:
         if exponent == constant(-1) and name in _TRIG:
             name, exponent = "arc" + name, None
         start = self.i
-        value = self.expression(_LEVEL["^" if self.next in ("(", "[", "{") else "*"])   # \sin(2x) y
+        value = self.expression(_LEVEL["^" if self.next in ("(", "[", "{") else "*"])
         while self.tokens[start] not in ("(", "[", "{") and self.operator() == "*" and (
                 self.next[0] not in '*([|"' and self.next[1:] not in _FUNCTIONS):
             value = self.combine("*", value, self.expression(_LEVEL["*"]))          # \sin 2x \cos x
@@ -841,7 +841,7 @@ class _Parser:
         return Group(kind, "", tuple(Group("row", "", tuple(row)) for row in rows if row))
 
 
-# A5. The comparison. Without it \{1,2\} is not \{2,1\}; done carelessly, x > 1, y < 2 is y > 1, x < 2.
+# A5. The comparison. Without it \{1,2\} is not \{2,1\}; carelessly, x > 1, y < 2 is y > 1, x < 2.
 def same(gold, pred, listed=False):
     """Do two parsed answers denote the same object? listed: do not take 2 cats, 3 dogs for 3 cats, 2 dogs."""
     if gold.kind == pred.kind == "relation":
@@ -853,8 +853,8 @@ def same(gold, pred, listed=False):
     if kinds & _SETS.keys() or kinds == {"[", "{"}:
         if None not in (regions := (_region(gold), _region(pred))):
             return regions[0] == regions[1]
-    if "{" in kinds or kinds in ({r"\cup"}, {r"\cap"}):
-        return _same_items(*(x.items if x.kind in ("{", r"\cup", r"\cap") else (x,) for x in (gold, pred)))
+    if "{" in kinds and not kinds & _SETS.keys() or "," in kinds or kinds in ({r"\cup"}, {r"\cap"}):
+        return _same_items(*(x.items if x.kind in ("{", ",", *kinds & _SETS.keys()) else (x,) for x in (gold, pred)))
     if kinds == {"number"}:
         with _LOCK:
             return _same_number(gold, pred, listed)
@@ -894,9 +894,10 @@ def _object(node):
         return node
     sides = [side for side, name in zip(node.sides, node.names) if not name] or [node.sides[-1]]
     if {*node.ops} <= {"=", r"\in"}:
-        numbers = all(side.kind == "number" and not side.letters for side in sides)  # 2 + 3 = 5
+        numbers = not any(node.names) and all(side.kind == "number" and not side.letters for side in sides)  # 2 + 3 = 5
         orders = [re.findall("[a-z]", name) for name in node.names if name[:1] == "(" or ":" in name]
-        named = any(node.names) and all(order == sorted(order) for order in orders)
+        named = any(node.names) and all(order == sorted(order) for order in orders) and (
+            r"\in" not in node.ops or not node.names[-1])             # 5 \in A
         return sides[0] if (numbers or named) and all(same(sides[0], side) for side in sides[1:]) else node
     if node.ops == (r"\ne",) and node.lone:                        # x \ne 1 -> \R \setminus \{1\}
         return Group(r"\setminus", "", (Group("(", ")", _REALS), Group("{", "}", (sides[0],))))
@@ -944,7 +945,7 @@ def _region(node):
 
 
 # ---- Appendix B. Running programs ----------------------------------------------------------------
-# A model's program has to be run, and it will try everything that pays. Three questions, each asked by a hack:
+# A model's program has to be run, and it will try everything that pays. Three questions, each opened by a hack:
 #     B.1  Who reports?          print("passed"); exit(0)             who reports on himself reports success
 #     B.2  What may cross?       an object that equals everything     and so does who is asked what he is equal to
 #     B.3  What may it touch?    os.kill(trainer), open(dataset)      and what no verdict shows is done all the same
@@ -958,7 +959,6 @@ import contextlib
 import ctypes
 import datetime
 import functools
-import gc
 import json
 import operator
 import os
@@ -986,15 +986,15 @@ _locks, _server, _control = collections.defaultdict(threading.Lock), None, None
 
 
 def _run_tests(code, tests, timeout, memory):
-    """-> (a verdict {"passed", "why", "compared"} for each test, the seconds that the program had)."""
-    todo, verdicts, spent, failures = _read_tests(tests), [], 0.0, 0
+    """-> (for each test a verdict {"passed", "why", "compared"}, seconds that the program had)."""
+    todo, verdicts, spent, failures = _read_tests(tuple(tests)), [], 0.0, 0
     while len(verdicts) < len(tests) and (left := 4 * timeout - spent) > 0 and failures < 4:
         began = loaded = None
         try:
             with _connect() as channel, channel.makefile("rwb") as judge:
+                _send(judge, {"code": code[:2**20], "limit": timeout, "left": left, "memory": memory})
                 _receive(judge)                          # it has a core
                 began = time.monotonic()
-                _send(judge, {"code": code, "limit": timeout, "left": left, "memory": memory})
                 loaded = _receive(judge)
                 verdicts += [] if loaded["passed"] else [loaded] * (len(tests) - len(verdicts))
                 for test in todo[len(verdicts):]:
@@ -1002,9 +1002,9 @@ def _run_tests(code, tests, timeout, memory):
                     verdicts.append(_receive(judge))
                     if verdicts[-1]["over"] or time.monotonic() - began > left:
                         break
-                channel.shutdown(socket.SHUT_RDWR)    # to close is not enough if a fork has it, too
-        except (_Gone, ConnectionError): # SIGALRM has ended the judge, as the time was over. Or somebody
-            time.sleep(0.05)             # has killed the server, as poll can tell by now
+                channel.shutdown(socket.SHUT_RDWR)   # not just closed: a fork may have it
+        except (_Gone, ConnectionError): # SIGALRM has ended the judge, as time was over; or else
+            time.sleep(0.05)             # somebody the server, as poll can tell by now
             if began and _server.poll() is None:
                 verdicts += [{"passed": False, "why": "timeout"}] * (1 if loaded else len(tests) - len(verdicts))
         spent, failures = spent + (time.monotonic() - began if began else 0), failures + (not began)
@@ -1047,14 +1047,14 @@ def _serve():
         __import__(module)
     with contextlib.suppress(OSError):                   # made once: the forks find it
         _filter()
-    if (trial := os.fork()) == 0:
-        os._exit(0 if _confine(2**30, 9) else 1)
-    control.send(b"+" if os.waitpid(trial, 0)[1] == 0 else b"-")
+    trial = os.fork() or os._exit(0 if _confine(2**30, 9) else 1)
+    _serve.confined = os.waitpid(trial, 0)[1] == 0
+    control.send(b"+" if _serve.confined else b"-")
     os.dup2(1, 2)                                        # errors of the start were to be seen
     sys.set_int_max_str_digits(0)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)        # nobody waits for the judges
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)        # ignored, it would be inherited so
-    gc.freeze()                                          # or a collection would copy every page
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)        # not as it may be inherited
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     while (received := socket.recv_fds(control, 1, 1))[0]:
         if os.fork() == 0:
             try:
@@ -1068,19 +1068,18 @@ def _serve():
 def _judge(trainer):
     """One program: fork the player, then run test after test as the trainer sends them. It sends a test when the one
     before is done, so none is in this process, or on its way here, when the player is forked."""
-    _take_core()
-    _send(trainer, "ready")
     program = _receive(trainer)
+    _take_core()
+    _send(trainer, "ready")                              # fails if the trainer is gone
     ours, theirs = socket.socketpair()
-    if os.fork() == 0:
-        _play(theirs, program)
+    os.fork() or _play(theirs, program)
     theirs.close()
     line = _Line(ours.makefile("rwb"), _LENT)
     _confine(2 * program["memory"], program["left"])     # it computes with what the program returns
     # subtle: NotImplemented is true: who returns a string would pass `assert f(1).__lt__(41)`.
     warnings.filterwarnings("error", message="NotImplemented should not be used")
     set_timer = signal.setitimer
-    signal.setitimer = signal.alarm = signal.signal = lambda *_: None      # no test stops our clock
+    signal.setitimer = signal.alarm = signal.signal = lambda *_: None    # no test stops our clock
     test, seconds = None, max(0.5, program["limit"])
     while True:                                          # until the trainer is gone
         verdict = {"passed": False, "over": False}       # over: no other test can have this player
@@ -1103,7 +1102,7 @@ def _run_test(test, line):
     line.asked.clear()
     scope = _Scope(__name__="__main__")
     scope.test, scope.line = test, line
-    sys.modules["solution"] = solution = types.ModuleType("solution")       # from solution import f
+    sys.modules["solution"] = solution = types.ModuleType("solution")      # from solution import f
     solution.__getattr__ = lambda name: line.ask("look_up", name) if name[:2] != "__" else getattr(None, name)
     exec(compile(test["text"], "<test>", "exec"), scope)
     for name, value in list(scope.items()):              # as pytest does; not if the test calls it
@@ -1130,19 +1129,19 @@ def _play(channel, program):
     os.dup2(channel.fileno(), 0)
     os.closerange(3, 2**16)                              # 1 and 2 are /dev/null
     sys.stdin = None
-    sys.modules["solution"] = types.ModuleType("solution")  # where dataclasses look their module up
-    line = _Line(socket.socket(fileno=0).makefile("rwb"), _OPERATIONS)
-    _confine(program["memory"], program["left"])
-    while True:
-        line.answer(*_receive(line.channel))
+    sys.modules["solution"] = types.ModuleType("solution")   # dataclasses look it up there
+    line = _Line(socket.socket(fileno=0).makefile("rwb"), _SERVED)
+    if _confine(program["memory"], program["left"]) or not _serve.confined:
+        while True:
+            line.answer(*_receive(line.channel))
 
 
+@functools.lru_cache(1024)
 def _read_tests(tests):
     """-> for each test {"text", "named", "free", "own", "missing"}: has it names; which does it not define; which
-    built-in ones are the program's (if there are no others, the task is to write `sum`); and which are helpers that it
-    forgot to define, whose verdict would be the program's: close in `assert close(f(1), 2.5)`. Where two names are free
-    (in lower case, is_empty(Stack()) is fine), one is missing that, in an assert and uncompared, judges a value, or
-    stands before a dot; but not if some test asks for it in another way."""
+    built-in ones are the program's (if there are no others, the task is to write `sum`); which are helpers that it
+    forgot, whose verdict would be the program's: close in `assert close(f(1), 2.5)`. Of two free names (if no class)
+    that is one which in an assert judges values, is compared with the other or stands before a dot, and only so."""
     def under(nodes):
         return {part for node in nodes for part in ast.walk(node)}
     todo, asked, own = [], set(), {*dir(builtins)}
@@ -1157,17 +1156,15 @@ def _read_tests(tests):
         free = {node.id for node in names} - bound
         own = own & free if free <= {*dir(builtins)} else set()
         free -= {*dir(builtins), *sys.stdlib_module_names}
-        if sum(name[0].islower() for name in free) > 1:
-            compared = {node: [node.left, *node.comparators] for node in nodes if isinstance(node, ast.Compare)}
+        if sum(name[0].islower() or name.isupper() for name in free) > 1:
+            sides = {node: [node.left, *node.comparators] for node in nodes if isinstance(node, ast.Compare)}
+            theirs = {name for name in names if name.id in free}
             judging = under(node for node in nodes if isinstance(node, ast.Assert)) or nodes
-            judging -= under(node for node, sides in compared.items() if not any(
-                isinstance(getattr(side, "value", 0), bool) for side in sides))
-            judging = {node.func for node in judging if isinstance(node, ast.Call) and len(names & under([node])) > 1}
-            judging |= {node.value for node in nodes if isinstance(node, ast.Attribute)}
-            own_names = {name for name in names if name.id in free}
-            judging |= under(node for node, sides in compared.items()
-                             if sum(bool(own_names & under([side])) for side in sides) > 1)
-            names -= judging
+            judging -= under(node for node in sides if not any(type(side) is ast.Constant and
+                                                               type(side.value) is bool for side in sides[node]))
+            names -= {node.func for node in judging if isinstance(node, ast.Call) and len(names & under([node])) > 1}
+            names -= {node.value for node in nodes if isinstance(node, ast.Attribute)}
+            names -= under(node for node in sides if sum(bool(theirs & under([side])) for side in sides[node]) > 1)
         asked |= {node.id for node in names}
         todo.append({"text": text, "named": bool(bound - {"", None} or names), "free": [*free]})
     return [{**test, "own": [*own], "missing": [*{*test["free"]} - asked]} for test in todo]
@@ -1178,13 +1175,12 @@ def _read_tests(tests):
 # (pickle and marshal run code where they are read); of the rest the other end gets a reference that equals nothing.
 
 class _Gone(BaseException):
-    """The other end is lost. Not an Exception: a test that expects an error must not take this for it."""
+    """The other end is lost. Not an Exception, or a test that expects one might take it so."""
 
 
 def _send(channel, message):
-    with contextlib.suppress(OSError):                       # noticed when there is no answer
-        channel.write(json.dumps(message).encode() + b"\n")
-        channel.flush()
+    channel.write(json.dumps(message).encode() + b"\n")
+    channel.flush()
 
 
 def _receive(channel):
@@ -1206,7 +1202,7 @@ _PLAIN = {
     **dict.fromkeys([range, slice, Fraction, Decimal, datetime.datetime, datetime.date, datetime.time,
                      datetime.timedelta], lambda x: [*x.__reduce__()[1]])}
 _CONSTRUCTORS = {kind.__name__: kind for kind in _PLAIN}
-# Types cross by name. Not `type`: with it, a class that equals everything could be made in the judge.
+# Types cross by name. Not `type`: with it, the judge could be made to make a class that equals all.
 _TYPES = {name: kind for name, kind in vars(builtins).items() if isinstance(kind, type) and kind is not type}
 
 
@@ -1214,7 +1210,7 @@ class _Line:
     """One end of the line between judge and player. To ask is to wait for the answer and, meanwhile, to do what the
     other end asks: f(g) with a function g of the test calls back into the test. Objects cross as numbers."""
     def __init__(self, channel, operations):
-        self.channel, self.operations = channel, operations
+        self.channel, self.operations, self.lock = channel, operations, threading.RLock()
         self.objects, self.theirs, self.asked = {}, {}, set()
 
     def pack(self, value):
@@ -1234,7 +1230,7 @@ class _Line:
                 self.objects |= {id(kind): kind for kind in own}
                 return {"type": [base.__name__, *map(id, own)]}
         self.objects[id(value)] = value      # it lives as long as the line, so the id stays its own
-        return {"mine": id(value)}
+        return {"mine": [id(value)]}
 
     def unpack(self, data):
         if type(data) is list:
@@ -1242,23 +1238,24 @@ class _Line:
         if type(data) is not dict:
             return data
         (key, content), = data.items()
-        if key == "mine":                                # one reference for one object: `is` works
-            return self.theirs.setdefault(content, _Remote(self, content))
-        make = {"type": self.type_of, "yours": self.objects.get}.get(key) or _CONSTRUCTORS[key]
-        return make(*self.unpack(content))
+        special = {"type": self.type_of, "yours": self.objects.get,      # one object, one reference: `is` works
+                   "mine": lambda number: self.theirs.setdefault(number, _Remote(self, number))}
+        return (special.get(key) or _CONSTRUCTORS[key])(*self.unpack(content))
 
     def type_of(self, name, *numbers):
         kind = _TYPES[name]
         if self.operations is _LENT and issubclass(AssertionError, kind):
-            numbers = *numbers, name     # for the judge a subclass: or `except Empty:` of a test, where the
-        for number in reversed(numbers): # program defines Empty, could catch the test's own `assert False`
+            numbers = *numbers, name     # a subclass: else a test's `except Empty:`, if the program
+        for number in reversed(numbers): # defines Empty, could catch the test's own `assert False`
             kind = self.theirs.setdefault(number, type(name, (kind,), {}))
         return kind
 
     def ask(self, operation, *arguments):
-        _send(self.channel, [operation, self.pack(list(arguments))])
-        while (message := _receive(self.channel))[0] not in ("value", "error"):
-            self.answer(*message)
+        with self.lock:
+            with contextlib.suppress(OSError):           # noticed when there is no answer
+                _send(self.channel, [operation, self.pack(list(arguments))])
+            while (message := _receive(self.channel))[0] not in ("value", "error"):
+                self.answer(*message)
         value = self.unpack(message[-1])
         if operation != "look_up" or message[0] == "value" and type(value) is not _Remote:
             self.asked.add(operation)                        # but a name alone asks nothing
@@ -1291,7 +1288,7 @@ class _Remote:
 
     def __call__(self, *args, **kwargs):
         value, after = self._line.ask("call", self, list(args), kwargs)
-        for old, new in zip(args, after):                # of a function that works in place
+        for old, new in zip(args, after if value is None else []):   # in place, like list.sort
             if type(old) is type(new) and type(old) in (list, dict, set):
                 old.clear()
                 old.__init__(new)
@@ -1317,10 +1314,9 @@ def _forward(name):
     return getattr(builtins, name, None) or getattr(operator, name)
 
 
-# What the player may ask of the judge. A function that returns None may work in place, like list.sort.
-_LENT = {"iter": iter, "next": next, "call": lambda function, args, kwargs: [
+_LENT = {"iter": iter, "next": next, "call": lambda function, args, kwargs: [    # what the player may ask of the judge
     value := function(*args, **kwargs), args if value is None else []]}
-_OPERATIONS = {**_LENT, "eq": operator.eq, "getattr": getattr, "isinstance": isinstance,
+_SERVED = {**_LENT, "eq": operator.eq, "getattr": getattr, "isinstance": isinstance,
                "look_up": lambda name: getattr(sys.modules["solution"], name),
                "load": lambda code: exec(compile(code, "<solution>", "exec"), vars(sys.modules["solution"])),
                **{name: _forward(name) for name in _ALONE + _AMONG_THEM}}
@@ -1329,45 +1325,45 @@ _OPERATIONS = {**_LENT, "eq": operator.eq, "getattr": getattr, "isinstance": isi
 # ---- B.3 What may it touch? ----------------------------------------------------------------------
 # os.kill(trainer, 9), open(dataset): a program that cannot forge the verdict may end the run, or read the answers. So
 # judge and player give up, for good, everything but computing, threads, time and asyncio: the kernel refuses all other
-# system calls. Three remain in one form only: threads, no processes or namespaces; pairs of streams, as a datagram can
-# go elsewhere; FIONBIO. There are no files then, and so no imports: the server has made them before.
+# system calls, files and imports (done before) too, and some but in one form: threads, sockets as a pair of their own.
 
-_ALLOWED = """read write close fstat lseek mmap munmap mremap mprotect madvise brk futex exit exit_group getrandom
+_ALLOWED = """read write close fstat lseek mmap munmap mremap mprotect brk futex exit exit_group getrandom
 rt_sigaction rt_sigprocmask rt_sigreturn restart_syscall sigaltstack set_robust_list rseq sched_yield sched_getaffinity
 getpid getppid gettid uname getcwd getrusage times time gettimeofday clock_gettime clock_getres clock_nanosleep
-nanosleep alarm getitimer setitimer poll ppoll select pselect6 epoll_create1 epoll_ctl epoll_wait epoll_pwait sendto
+nanosleep alarm getitimer setitimer poll ppoll select pselect6 epoll_create1 epoll_ctl epoll_wait epoll_pwait
 recvfrom""".split()
-_CONDITIONS = {"clone": (0, 0x7E030000, 0x10000), "socketpair": (1, 15, 1), "ioctl": (1, 2**32 - 1, 0x5421)}
+_CONDITIONS = {"clone": [(0, 0x7E030000, 0x10000)], "socketpair": [(0, 2**32 - 1, 1), (1, 15, 1)],
+               "sendto": [(4, 2**64 - 1, 0)], "ioctl": [(1, 2**32 - 1, 0x5421)], "madvise": [(2, 2**32 - 32, 0)]}
 _MODULES = """__future__ array asyncio bisect calendar cmath collections.abc concurrent.futures.thread csv dataclasses
-difflib encodings.cp1252 encodings.hex_codec encodings.idna encodings.rot_13 encodings.utf_16 graphlib heapq hmac html
-io ipaddress itertools locale logging math numbers pathlib pickle platform pprint queue random re secrets sqlite3 string
-statistics tempfile timeit typing unittest.mock urllib.parse uuid xml.etree.ElementTree zoneinfo _strptime""".split()
+difflib encodings.idna encodings.rot_13 encodings.utf_16 fcntl graphlib html ipaddress pathlib pickle queue resource
+secrets shlex sqlite3 statistics tempfile timeit unittest.mock urllib.parse xml.etree.ElementTree _strptime""".split()
 
 
 @functools.cache
 def _filter():
-    """These rules (man 3 seccomp_init) -> (libseccomp, rules). OSError: no Linux, or it is not installed."""
+    """These rules (man 3 seccomp_init) -> (libseccomp, rules). OSError where it is missing."""
     allow, not_permitted, no_such_call, masked_equal = 0x7FFF0000, 0x5000D, 0x50026, 7
     seccomp = ctypes.CDLL("libseccomp.so.2")
     seccomp.seccomp_init.restype = ctypes.c_void_p
     rules = ctypes.c_void_p(seccomp.seccomp_init(not_permitted))
-    for name in [*_ALLOWED, *_CONDITIONS, "clone3"]:    # clone3 hides its flags: clone will be used
-        argument, mask, value = _CONDITIONS.get(name, (0, 0, 0))
-        condition = struct.pack("IiQQ", argument, masked_equal, mask, value)
-        number = seccomp.seccomp_syscall_resolve_name(name.encode())
+    for name in [*_ALLOWED, *_CONDITIONS, "clone3"]:     # clone3 hides its flags: clone will do
+        conditions = [struct.pack("IiQQ", i, masked_equal, *rest) for i, *rest in _CONDITIONS.get(name, [])]
         verdict = no_such_call if name == "clone3" else allow
-        seccomp.seccomp_rule_add_array(rules, verdict, number, mask > 0, condition)
+        number = seccomp.seccomp_syscall_resolve_name(name.encode())
+        seccomp.seccomp_rule_add_array(rules, verdict, number, len(conditions), b"".join(conditions))
     return seccomp, rules
 
 
 def _confine(memory, seconds):
     """Give it up -> whether the kernel agrees. memory: bytes beyond what the interpreter has."""
     import resource                      # Windows lacks it, and fcntl
-    for name, value in (("CPU", int(seconds) + 2), ("NOFILE", 64), ("CORE", 0)):
-        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
+    limits = {"CPU": int(seconds) + 2, "NOFILE": 64, "CORE": 0}
     with contextlib.suppress(OSError):
-        memory += int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        limits["AS"] = memory + int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    for name, value in limits.items():
+        what = getattr(resource, f"RLIMIT_{name}")
+        resource.setrlimit(what, [min(value, resource.getrlimit(what)[1] % 2**64)] * 2)
+    with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG: end with the parent
         seccomp, rules = _filter()
         return seccomp.seccomp_load(rules) == 0
@@ -1380,10 +1376,9 @@ def _take_core():
     import fcntl
     with contextlib.suppress(OSError):                   # no place for files: no turns
         file = os.open(f"/tmp/rlvr-cores-{os.getuid()}", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
-        for again in range(_CORES + 1):              # look for a free one, then queue for the first
+        for n in range(_CORES + 1):              # look for a free one, then queue for the first
             with contextlib.suppress(BlockingIOError, PermissionError):
-                how = fcntl.LOCK_EX | fcntl.LOCK_NB * (again < _CORES)
-                return fcntl.lockf(file, how, 1, (os.getpid() + again) % _CORES)
+                return fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB * (n < _CORES), 1, (os.getpid() + n) % _CORES)
 
 
 # ---- Appendix C. Files: of problems, and of your own functions -----------------------------------

@@ -4,9 +4,10 @@
     python notebooks/exercises.py 3                what is asked
     python notebooks/exercises.py 3 mine.py        is it solved? If not, why
 
-Your file defines the names that the exercise asks for; it may import the project's scripts. A check says "solved" or
-what is still wrong, with the case that shows it. The last three train a tiny model, for up to a minute each. All have a
-solution (tests/test_exercises.py proves it, so do not look there yet).
+Your file defines the names that the exercise asks for; it may import the project's scripts. A check
+says "solved" or what is still wrong, with the case that shows it. The last three train a tiny
+model, for up to a minute each. All have a solution (tests/test_exercises.py proves it, so do not
+look there yet).
 """
 
 import contextlib
@@ -33,7 +34,7 @@ import train  # noqa: E402
 import verifiers  # noqa: E402
 from eval import read_rows  # noqa: E402
 from model import Qwen3  # noqa: E402
-from rewards import check_weights, earnable  # noqa: E402
+from rewards import check_tests, check_weights, earnable  # noqa: E402
 from rlvr import choose, group_advantages, row_uniforms, sample  # noqa: E402
 
 
@@ -56,8 +57,9 @@ def want(holds, reason):
 # ---- By hand ---------------------------------------------------------------------------------------------------------
 
 def leave_one_out(my):
-    """`advantages(rewards)`: a list of G floats -> the list of R_i less the mean of the *other* rewards (RLOO). Not
-    divided by anything. Where all rewards are equal each advantage must be 0, exactly, not 1e-17."""
+    """`advantages(rewards)`: a list of G floats -> the list of R_i less the mean of the *other*
+    rewards (RLOO). Not divided by anything. Where all rewards are equal each advantage must be 0,
+    exactly, not 1e-17."""
     rng = random.Random(1)
     groups = [[1.1, 0.1, 0.0, 1.1], [1.0, 0.0]] + [[rng.choice([0.0, 0.1, 1.0, 1.1]) for _ in range(G)]
                                                    for G in (2, 3, 5, 8, 16) for _ in range(20)]
@@ -82,10 +84,11 @@ FACTORS = [  # completion, to be factored, reward
 
 
 def verifier_in_ten_lines(my):
-    """`reward(completion, problem)` for the task "write {answer} as a product of two integers, both above 1, in a box":
-    \\boxed{7*13} and \\boxed{13*7} are both right for problem["answer"] == "91". -> (1.0 or 0.0, a dict of named parts,
-    among them "accuracy"), as every reward in verifiers.py. At most ten lines. The last box counts; hostile text must
-    neither be run nor raise."""
+    """`reward(completion, problem)` for the task "write {answer} as a product of two integers, both
+    above 1, in a box": \\boxed{7*13} and \\boxed{13*7} are both right for problem["answer"] ==
+    "91". -> (1.0 or 0.0, a dict of named parts, among them "accuracy"), as every reward in
+    verifiers.py. At most ten lines. The last box counts; hostile text must neither be run nor
+    raise."""
     reward = my["reward"]
     lines = [line for line in inspect.getsource(reward).splitlines() if line.strip()]
     want(len(lines) <= 10, f"it has {len(lines)} lines")
@@ -112,9 +115,10 @@ SIX = {"short": tagged(thought(18)), "long": tagged(thought(142)), "rambling": t
 
 
 def compose(my):
-    """`reward`: a verifiers.ReasoningReward under which, of the six completions of notebook 3, *long* alone has the
-    highest advantage, *wrong* the lowest, *rambling* and *bilingual* are pushed down, and *short* and *no tags* are
-    not. rewards.check_weights must not warn. (The chapter's Design B leaves *rambling* above zero.)"""
+    """`reward`: a verifiers.ReasoningReward under which, of the six completions of notebook 3,
+    *long* alone has the highest advantage, *wrong* the lowest, *rambling* and *bilingual* are
+    pushed down, and *short* and *no tags* are not. rewards.check_weights must not warn. (The
+    chapter's Design B leaves *rambling* above zero.)"""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         check_weights(earnable(my["reward"]))
@@ -148,9 +152,10 @@ def same_to_sympy(a, b):
 
 
 def break_the_grader(my):
-    """`truth` and `answer`: two sympy objects that grade_answer judges wrongly when it reads their LaTeX. They may be
-    made of integers, fractions, + - * / and powers, pi, sin, cos, tan, intervals, finite sets, unions and tuples; all
-    of that it claims to read. sympy decides who is right. Hint: the grader is numeric (verifiers.py, appendix A)."""
+    """`truth` and `answer`: two sympy objects that grade_answer judges wrongly when it reads their
+    LaTeX. They may be made of integers, fractions, + - * / and powers, pi, sin, cos, tan,
+    intervals, finite sets, unions and tuples; all of that it claims to read. sympy decides who is
+    right. Hint: the grader is numeric (verifiers.py, appendix A)."""
     truth, answer = my["truth"], my["answer"]
     for expression in (truth, answer):
         want(isinstance(expression, sympy.Basic), f"{expression!r} is no sympy object")
@@ -177,9 +182,9 @@ WRONG = {
 
 
 def tests_that_hold(my):
-    """`tests`: at most six assert statements (strings) for is_leap(year), the Gregorian rule, that two honest programs
-    pass and nine wrong ones do not, and by check_tests no constant answer passes more than half of them. One of the
-    wrong ones has memorised 1900, 2000, 2023 and 2024."""
+    """`tests`: at most six assert statements (strings) for is_leap(year), the Gregorian rule, that
+    two honest programs pass and nine wrong ones do not, and by check_tests no constant answer
+    passes more than half of them. One of the wrong ones has memorised 1900, 2000, 2023 and 2024."""
     tests = my["tests"]
     want(0 < len(tests) <= 6 and all(isinstance(test, str) for test in tests), "one to six tests, each a string")
     for program in HONEST:
@@ -187,7 +192,7 @@ def tests_that_hold(my):
         want(out["frac"] == 1.0, f"an honest program fails: {out['why']}\n{program}")
     for name, program in WRONG.items():
         want(verifiers.verify_code(program, tests)["frac"] < 1.0, f"{name!r} passes all of your tests:\n{program}")
-    weak, = verifiers.check_tests([{"tests": tests}])
+    weak, = check_tests([{"tests": tests}])
     want(weak["empty"] == weak["echo"] == 0, f"the empty program or the echo passes some tests: {weak}")
     want(weak["constant"] <= 0.5, f"a function that always returns {weak['value']} passes {weak['constant']:.0%}")
 
@@ -195,16 +200,18 @@ def tests_that_hold(my):
 # ---- The machine -----------------------------------------------------------------------------------------------------
 
 def drawn_shares(logits, temperature, top_k, draws=4000):
-    """How often rlvr.choose takes each token: logits (R, V) -> (R, V), over an even grid of random numbers."""
+    """How often rlvr.choose takes each token: logits (R, V) -> (R, V), over an even grid of random
+    numbers."""
     grid = (torch.arange(draws) + 0.5) / draws
     tokens = [choose(row.expand(draws, -1), grid, temperature, top_k=top_k)[0] for row in logits]
     return torch.stack([token.bincount(minlength=logits.size(1)) / draws for token in tokens])
 
 
 def off_policy(my):
-    """`sampler_logprobs(logits, temperature, top_k)`: logits (R, V) -> the log-probs (R, V) of the distribution that
-    rlvr.sample really draws from, -inf where it never draws. With it the check shows what `mismatch` does not (end of
-    notebook 4): sampling from the top 5 is another policy than the one that is trained."""
+    """`sampler_logprobs(logits, temperature, top_k)`: logits (R, V) -> the log-probs (R, V) of the
+    distribution that rlvr.sample really draws from, -inf where it never draws. With it the check
+    shows what `mismatch` does not (end of notebook 4): sampling from the top 5 is another policy
+    than the one that is trained."""
     torch.manual_seed(0)
     logits = 3 * torch.randn(50, 30)
     for temperature, top_k in ((1.0, 5), (0.7, 3), (2.0, 30), (1.0, 1)):
@@ -230,8 +237,8 @@ def off_policy(my):
 
 
 def pretend_log(kind, seed, turn=100):
-    """A log like metrics.jsonl. The held-out problems are always the same, so accuracies vary less than intervals
-    say."""
+    """A log like metrics.jsonl. The held-out problems are always the same, so accuracies vary less
+    than intervals say."""
     rng, rows = random.Random(f"{kind} {seed}"), []
     for step in range(201):
         late = max(0, step - turn)
@@ -249,10 +256,11 @@ def pretend_log(kind, seed, turn=100):
 
 
 def alarm(my):
-    """`alarm(rows)`: the rows of a metrics.jsonl -> the step at which reward and held-out accuracy come apart, or None.
-    Rows have step and reward; every tenth also eval_sampled_accuracy, eval_sampled_low and eval_sampled_high. On 25
-    logs it must be silent where accuracy grows, stays, wobbles, or crashes *together with* the reward, and must ring
-    within 50 steps of the step at which a policy begins to be paid for something else."""
+    """`alarm(rows)`: the rows of a metrics.jsonl -> the step at which reward and held-out accuracy
+    come apart, or None. Rows have step and reward; every tenth also eval_sampled_accuracy,
+    eval_sampled_low and eval_sampled_high. On 25 logs it must be silent where accuracy grows,
+    stays, wobbles, or crashes *together with* the reward, and must ring within 50 steps of the step
+    at which a policy begins to be paid for something else."""
     for kind in ("grows", "stays", "wobbles", "crashes", "hacked"):
         for seed in range(5):
             turn = 60 + 20 * seed
@@ -267,8 +275,8 @@ def alarm(my):
 # ---- Training --------------------------------------------------------------------------------------------------------
 
 def trained(flags, reward=None, seed=0):
-    """Train a tiny model with these flags -> (the rows of its log, the number of completions). For --task one-digit it
-    starts from random weights."""
+    """Train a tiny model with these flags -> (the rows of its log, the number of completions).
+    Without --model it starts from random weights that know digits."""
     said, preflight = io.StringIO(), train.preflight
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         if "--model" not in flags:
@@ -295,9 +303,10 @@ ONE_DIGIT = ["--task", "one-digit", "--prompts-per-step", "32", "--num-samples",
 
 
 def collapse(my):
-    """`reward(completion)`, which sees no truth: trained on it for 30 steps, the model of --task one-digit (a+b modulo
-    10, answered by one digit) must end happy and useless: mean reward at least 0.9, form right in at least 90 % of the
-    completions, but no more than 20 % of the answers right. That is the collapse to the form."""
+    """`reward(completion)`, which sees no truth: trained on it for 30 steps, the model of --task
+    one-digit (a+b modulo 10, answered by one digit) must end happy and useless: mean reward at
+    least 0.9, form right in at least 90 % of the completions, but no more than 20 % of the answers
+    right. That is the collapse to the form."""
     def paid(completion, problem):
         return float(my["reward"](completion)), verifiers.exact_reward(completion, problem)[1]
     paid("7", {"problem": "3+4=", "answer": "7"})
@@ -311,10 +320,11 @@ def collapse(my):
 
 
 def deadly_rate(my, seeds=(0, 1, 2)):
-    """`lives` and `dies`: two learning rates, dies at most 20 times lives, between which GRPO on --task one-digit
-    breaks. After 30 steps (32 problems x 16 completions; 5 steps of warm-up, then a cosine down to a tenth) training at
-    `lives` must have got 18 % of the held-out answers right with every seed, and at `dies` no more than 15 % with any
-    (10 % is luck). Look at the entropy."""
+    """`lives` and `dies`: two learning rates, dies at most 20 times lives, between which GRPO on
+    the same task breaks. After 30 steps (32 problems x 16 completions; 5 steps of warm-up, then a
+    cosine down to a tenth) training at `lives` must have got 18 % of the held-out answers right
+    with every seed, and at `dies` no more than 15 % with any (10 % is luck). Look at the
+    entropy."""
     lives, dies = float(my["lives"]), float(my["dies"])
     want(0 < lives < dies <= 20 * lives, f"lives {lives} and dies {dies} are not 0 < lives < dies <= 20 * lives")
     report = []
@@ -333,10 +343,11 @@ TINY = str(ROOT / "notebooks" / "tiny")
 
 
 def beat_the_default(my, seeds=(0, 1, 2), setting=("--model", TINY, "--task", "arithmetic"), goal=0.8):
-    """`flags`: a list of train.py's flags with which --task arithmetic learns more from 1,280 completions than by
-    default. With --steps 10, each of 128 completions, the default recipe answers 30 % of the held-out problems right,
-    sampled (seeds 0 to 2: 29 to 32 %). Reach 80 % on the mean of seeds 0, 1 and 2 from at most 1,280 completions each.
-    Anything but the base, the task, the reward and the seed may be changed."""
+    """`flags`: a list of train.py's flags with which --task arithmetic learns more from 1,280
+    completions than by default. With --steps 10, each of 128 completions, the default recipe
+    answers 30 % of the held-out problems right, sampled (seeds 0 to 2: 29 to 32 %). Reach 80 % on
+    the mean of seeds 0, 1 and 2 from at most 1,280 completions each. Anything but the base, the
+    task, the reward and the seed may be changed."""
     flags, got = [str(flag) for flag in my["flags"]], []
     fixed = {"--model", "--task", "--prompt", "--stop", "--template", "--reward", "--seed", "--eval-problems",
              "--temperature", "--runs", "--name", "--resume"}

@@ -12,6 +12,7 @@ import dataclasses
 import datetime
 import functools
 import hashlib
+import inspect
 import json
 import os
 import sys
@@ -82,17 +83,25 @@ def reopen(path, header):
     return [row for row in rows if "completion" in row and row.get("model") == header["model"]]
 
 
+def name_of(reward):
+    """What --reward would call it: a name of the core, or file.py:name; None if it has none."""
+    known = next((name for name, function in verifiers.REWARDS.items() if function == reward), None)
+    if known or not inspect.isfunction(reward) or "<" in reward.__qualname__:
+        return known
+    return f"{os.path.relpath(inspect.getfile(reward), Path(verifiers.__file__).parent)}:{reward.__name__}"
+
+
 def measure_model(label, name, task, args):
     """Print the rows of one model -> {"greedy": records, "sampled": records}."""
     (device, dtype, _), (rank, world) = pick_device(args.device), train.processes()
     model, tokenizer = load(name, device, dtype, args.template)
     model.autocast = contextlib.nullcontext             # unlike in training its weights are in that dtype
     problems = task.test[:args.problems]
-    own = next((key for key, reward in verifiers.REWARDS.items() if reward == task.reward), None)
     settings = ("num_samples", "temperature", "top_p", "top_k", "max_new_tokens", "seed")
     header = {"model": label, "weights": core.hash_of(*find(name).glob("*.safetensors")), "task": task.name,
               "data": hashlib.sha256(json.dumps(problems).encode()).hexdigest()[:12], "template": tokenizer.template,
-              "prompt": task.prompt(problems[0]), "stops": list(task.stops), "reward": args.reward or own,
+              "prompt": task.prompt(problems[0]), "stops": list(task.stops),
+              "reward": args.reward or name_of(task.reward),
               "grader": core.hash_of(verifiers.__file__), "dtype": str(dtype), "device": device,
               "git": core.git_commit(), **{name: getattr(args, name) for name in settings}}
     saved, results = train.gather(reopen(args.out, header) if args.out and rank == 0 else []), {}

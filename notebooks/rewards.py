@@ -329,22 +329,21 @@ def code_parts_reward(response, problem):
 
 
 def check_tests(problems: list[dict], timeout: float = 1.0) -> list[dict]:
-    """What programs that have learnt nothing earn: run this on a data set before training on it.
-
-    problems: dicts with "tests" -> for each {"empty", "echo", "constant", "value", "broken"}: the share of its tests
-    passed by the empty program, by one that returns its first argument, and by the best that returns one constant (its
-    `value`: code_reward's baseline); and {test: why} for those that are not Python, ask nothing or lack a helper."""
+    """What programs that have learnt nothing earn: run this on a data set before training on it. problems: dicts with
+    "tests" -> for each {"empty", "echo", "constant", "value", "broken"}: the share of its tests that is passed by the
+    empty program, by one that returns its first argument, and by the best that returns one constant (its `value`:
+    code_reward's baseline); and {test: why} for those that are not Python, ask nothing or lack a helper."""
     def check(tests):
-        todo, values = _read_tests(tests), collections.Counter("None True False 0 1 '' []".split())
-        for node in [node for test in todo if test["named"] for node in ast.walk(ast.parse(test["text"]))]:
-            for side in [node.left, *node.comparators] if isinstance(node, ast.Compare) else []:
+        todo, values = _read_tests(tuple(tests)), collections.Counter("None True False 0 1 '' []".split())
+        nodes = [node for test in todo if test["named"] for node in ast.walk(ast.parse(test["text"]))]
+        for node in [node for node in nodes if isinstance(node, ast.Compare)]:
+            for side in [node.left, *node.comparators]:
                 with contextlib.suppress(ValueError, TypeError):
                     values[repr(ast.literal_eval(side))] += 1
-        echo, runs = "args[0] if args else None", {}
-        constants = [value for value, _ in values.most_common(20)]
+        echo, runs, constants = "args[0] if args else None", {}, [value for value, _ in values.most_common(20)]
+        names = {name for test in todo for name in test["free"] + test["own"]}
         for result in ["", echo, *constants]:
-            names = {name for test in todo for name in test["free"] + test["own"] if result}
-            code = "".join(f"def {name}(*args, **_): return {result}\n" for name in names)
+            code = "".join(f"def {name}(*args, **_): return {result}\n" for name in names if result)
             runs[result] = _run_tests(code, tests, timeout, 2**28)[0]
         share = {result: sum(v["passed"] for v in runs[result]) / len(tests) for result in runs}
         value = max(constants, key=share.get)

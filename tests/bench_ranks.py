@@ -1,7 +1,7 @@
-"""Memory by number of processes: measured with --fsdp on this machine's CPU, and computed for Qwen3's sizes.
+"""Memory by number of processes, measured with --fsdp on this machine's CPU.
 
     python tests/bench_ranks.py              a random model of 100 million parameters in 1, 2 and 4 processes
-    python tests/bench_ranks.py --table      what the preflight would estimate for Qwen3-0.6B to 32B, no model needed
+    python tests/bench_ranks.py --layers 1 --worlds 1 2        a few seconds, to see that it runs
 
 Not a test: prints a table for people and one JSON object as the last line. In gigabytes, for each process: what it
 holds after an update (weights, moments, gradients); how much anonymous memory (RssAnon) it had at most while loading,
@@ -12,30 +12,29 @@ short, so that logits and activations, which do not shrink with more processes, 
 import argparse
 import ctypes
 import json
+import os
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT), str(ROOT / "notebooks")]
 
 import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import ranks  # noqa: E402
 import train  # noqa: E402
-from eval import join_processes, processes  # noqa: E402
-from model import Config, Qwen3, save, symbol_tokenizer  # noqa: E402
+from make_tiny import init_weights, symbol_tokenizer  # noqa: E402
+from model import Config, Qwen3, save  # noqa: E402
 from rlvr import sample, update_gradients  # noqa: E402
 
 CONFIG = dict(vocab_size=4096, hidden_size=512, intermediate_size=2048, num_hidden_layers=24, num_attention_heads=8,
               num_key_value_heads=4, head_dim=64, max_position_embeddings=512, eos_token_id=0)
-SIZES = {          # hidden, MLP, layers, heads, key/value heads, tied head (from the published config.json)
-    "0.6B": (1024, 3072, 28, 16, 8, True), "1.7B": (2048, 6144, 28, 16, 8, True), "4B": (2560, 9728, 36, 32, 8, True),
-    "8B": (4096, 12288, 36, 32, 8, False), "14B": (5120, 17408, 40, 40, 8, False),
-    "32B": (5120, 25600, 64, 64, 8, False)}
 COLUMNS = ["held", "loading", "sampling", "updating", "received to sample", "to update"]
 
 
@@ -71,7 +70,7 @@ class Traffic(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if function.namespace == "c10d":
-            name, world = function.__name__, processes()[1]
+            name, world = function.__name__, train.processes()[1]
             tensors = [x for x in pytree.tree_leaves(args) if isinstance(x, torch.Tensor)]
             size = max((x.numel() * x.element_size() for x in tensors), default=0)            # the whole, not the part
             self.received += (2 if "allreduce" in name else 1) * size * (world - 1) / world
@@ -81,58 +80,36 @@ class Traffic(TorchDispatchMode):
 def measure(folder, fsdp):
     """-> the COLUMNS; the update is one micro-batch."""
     ctypes.CDLL(None).mallopt(-3, 65536)            # M_MMAP_THRESHOLD: what is freed goes back to the system at once
-    join_processes(minutes=5)
-    args = train.parse_args(["--task", "one-digit", "--device", "cpu", "--num-samples", "4", *["--fsdp"] * fsdp])
-    args.base = str(folder)
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    flags = train.parse_args(["--model", str(folder), "--task", "arithmetic", "--device", "cpu", *["--fsdp"] * fsdp])
     peak = Peak()
-    model = train.load_model(args)[0]
+    model = train.load_model(flags)[0]
     loading = peak.gigabytes()
-    optimizer = train.Optimizer(model, args)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
     model.checkpoint_blocks = True
-    with Traffic() as to_sample, train.whole(model):
+    with Traffic() as to_sample, train.whole_weights(model):
         rollouts = sample(model, [[2, 3, 4]], 4, 8)
     sampling = peak.gigabytes()
     with Traffic() as to_update:
         update_gradients(model, rollouts, torch.tensor([[1.0, -1.0, 1.0, -1.0]]))
-        train.add_up_gradients(model)
-    tensors = [*optimizer.params.values(), *optimizer.m.values(), *optimizer.v.values(),
-               *[param.grad for param in optimizer.params.values()]]
-    held = sum(train.local(tensor).numel() * 4 for tensor in tensors) / 1e9
-    optimizer.step(1)
+        train.clip_gradients(model)
+    optimizer.step()
+    tensors = [tensor for p in model.parameters()
+               for tensor in (p, p.grad, optimizer.state[p]["exp_avg"], optimizer.state[p]["exp_avg_sq"])]
+    held = sum((x.to_local() if fsdp else x).numel() * 4 for x in tensors) / 1e9
     return held, loading, sampling, peak.gigabytes(), to_sample.received / 1e9, to_update.received / 1e9
-
-
-def table(args):
-    """Gigabytes a process, for the flags' defaults, in bf16."""
-    counts, result = [1, 2, 4, 8, 16, 32], {}
-    print("| GB a GPU, with --fsdp | " + " | ".join(map(str, counts)) + " |\n| --- |" + " --- |" * len(counts))
-    for name, (hidden, mlp, layers, heads, kv, tied) in SIZES.items():
-        with torch.device("meta"):
-            model = Qwen3(Config(hidden_size=hidden, intermediate_size=mlp, num_hidden_layers=layers,
-                                 num_attention_heads=heads, num_key_value_heads=kv, tie_word_embeddings=tied))
-        flags = train.parse_args(["--model", "x", "--device", "cpu", "--dtype", "bfloat16", "--prompts-per-step",
-                                  str(args.prompts_per_step)])
-        flags.fsdp, flags.device, width, row = True, "cuda", args.width, []
-        for world in counts:
-            share = -(-flags.prompts_per_step * flags.num_samples // world)
-            rows = min(share, max(1, flags.micro_batch_tokens // width))
-            row.append(train.memory_estimate(model, flags, rows, width, world) / 1e9)
-        result[name] = row
-        print(f"| Qwen3-{name} | " + " | ".join(f"{gb:.1f}" for gb in row) + " |")
-    print(json.dumps({"gigabytes": result, "processes": counts}))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", action="store_true")
-    parser.add_argument("--width", type=int, default=1024, help="tokens of prompt and completion (default: 1024)")
-    parser.add_argument("--prompts-per-step", type=int, default=64)
+    parser.add_argument("--layers", type=int, default=CONFIG["num_hidden_layers"])
+    parser.add_argument("--worlds", type=int, nargs="*", default=[1, 2, 4], help="numbers of processes")
     args = parser.parse_args()
-    if args.table:
-        return table(args)
     result = {}
     with tempfile.TemporaryDirectory() as folder:
-        model = Qwen3(Config(**CONFIG)).init_weights(torch.Generator().manual_seed(0))
+        model = Qwen3(Config(**{**CONFIG, "num_hidden_layers": args.layers}))
+        init_weights(model, torch.Generator().manual_seed(0))
         tokenizer = symbol_tokenizer([chr(0x4e00 + i) for i in range(4094)])
         save(model, tokenizer, Path(folder) / "model")
         n = sum(p.numel() for p in model.parameters())
@@ -140,6 +117,8 @@ def main():
               f"{'processes':14}" + "".join(f"{column:>20}" for column in COLUMNS))
         for label, world, fsdp in (("1", 1, False), ("2 replicas", 2, False), ("2 with --fsdp", 2, True),
                                    ("4 with --fsdp", 4, True)):
+            if world not in args.worlds:
+                continue
             each = ranks.run(world, measure, Path(folder) / "model", fsdp, timeout=600)
             result[label] = [max(column) for column in zip(*each)]
             print(f"{label:14}" + "".join(f"{gigabytes:20.2f}" for gigabytes in result[label]), flush=True)

@@ -20,8 +20,10 @@ import time
 import torch
 import torch.nn.functional as F
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+sys.path[:0] = [ROOT, os.path.join(ROOT, "notebooks")]
 import rlvr  # noqa: E402
+from make_tiny import tiny_config  # noqa: E402
 from model import Config, KVCache, Qwen3, pick_device  # noqa: E402
 
 SAMPLERS = {}
@@ -40,24 +42,25 @@ def row_lengths(rows, longest, kind):
 
 # ---- The three samplers: (model, prompts, group, lengths, stop id) ---------------------------------------------------
 
-draw = rlvr.draw
+choose = rlvr.choose
 
 
-def draw_to_length(probs, u):
+def choose_to_length(logits, u, *settings):
     """The stop id, which is the last, where u is 2, and any other token elsewhere."""
-    stop = probs.size(-1) - 1
-    return draw(probs, u.clamp(max=0.999)).clamp(max=stop - 1).masked_fill(u > 1, stop)
+    token, logp = choose(logits, u.clamp(max=0.999), *settings)
+    stop = logits.size(-1) - 1
+    return token.clamp(max=stop - 1).masked_fill(u > 1, stop), logp
 
 
 @sampler("rlvr.sample")
 def ours(model, prompts, group, lengths, stop, **options):
     uniforms = rlvr.row_uniforms(range(len(lengths)), max(lengths), seed=0)
     uniforms[range(len(lengths)), [length - 1 for length in lengths]] = 2.0
-    rlvr.draw = draw_to_length
+    rlvr.choose = choose_to_length
     try:
         rollouts = rlvr.sample(model, prompts, group, max(lengths), stop_ids=[stop], uniforms=uniforms, **options)
     finally:
-        rlvr.draw = draw
+        rlvr.choose = choose
     assert rollouts.lengths.tolist() == lengths
     return rollouts
 
@@ -75,7 +78,8 @@ def transformers_generate(model, prompts, group, lengths, stop):
             scores[ends, stop] = 0.0
             return scores
     if not hasattr(model, "twin"):
-        config = transformers.Qwen3Config(**model.config.to_json(torch.float32))
+        numbers = {key: value for key, value in vars(model.config).items() if key != "num_tokens"}
+        config = transformers.Qwen3Config(**{**numbers, "eos_token_id": list(model.config.eos_token_id)})
         with torch.device("meta"):
             model.__dict__["twin"] = transformers.Qwen3ForCausalLM(config)
         weights = dict(model.state_dict())
@@ -91,9 +95,6 @@ def transformers_generate(model, prompts, group, lengths, stop):
 
 
 class ConcatenatedCache(KVCache):
-    def end(self, T):
-        return self.used + T
-
     def write(self, layer, k, v, positions):
         for side, new in ((self.k, k), (self.v, v)):
             side[layer] = torch.cat((side[layer][:, :, :self.used], new), dim=2)
@@ -166,7 +167,7 @@ def main():
         torch.set_num_threads(args.threads)
     device, dtype, reason = pick_device()
     dtype = getattr(torch, args.dtype) if args.dtype else dtype
-    config = Config.tiny(64, eos_token_id=63) if args.shape == "tiny" else Config()
+    config = tiny_config(64, eos_token_id=63) if args.shape == "tiny" else Config()
     stop = config.vocab_size - 1                                               # drawn only where a row is to end
     with torch.device("meta"):
         model = Qwen3(config).to(dtype)
@@ -179,7 +180,8 @@ def main():
     lengths = row_lengths(args.rows, args.max_new_tokens, args.lengths)
     samplers = dict(SAMPLERS)
     if args.compile:
-        samplers["rlvr.sample, compiled"] = lambda *a: ours(*a, compiled=True)
+        compiled = torch.compile(rlvr.decode, dynamic=True)
+        samplers["rlvr.sample, compiled"] = lambda *a: ours(*a, step=compiled)
     try:
         import transformers
         transformers.logging.set_verbosity_error()

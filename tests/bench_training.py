@@ -6,36 +6,45 @@
 The peaks are those of the two worst moments of a step: sampling, with a full cache of all --batch rows, and the update,
 with a micro-batch of --rows rows at full length while the gradients of earlier ones wait (their number makes no
 difference). Every configuration runs in a process of its own, and the peak is that process's (on CUDA the allocator's).
-"plain" is the update one writes first: full logits, all activations kept, fp32 copies of weights and gradients, torch's
-AdamW. Last line: a JSON object.
+"plain" is the update one writes first: full logits and all activations kept. All have fp32 weights and torch's AdamW, and
+compute in --dtype. Last line: a JSON object.
 """
 import argparse
 import importlib.util
 import json
 import os
+import re
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from types import SimpleNamespace
+from pathlib import Path
 
 import torch
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 import train  # noqa: E402
 import verifiers  # noqa: E402
-from model import Config, Qwen3, load, pick_device  # noqa: E402
+from make_tiny import tiny_config  # noqa: E402
+from model import Config, Qwen3, pick_device  # noqa: E402
 from rlvr import Rollouts, decode, loss_weights, update_gradients  # noqa: E402
-
-FLAGS = SimpleNamespace(lr=1e-6, lr_warmup=0, lr_final=1.0, steps=100, max_grad_norm=1.0)
 
 
 # ---- Memory: one configuration in this process -----------------------------------------------------------------------
 
-def random_model(shape, device, dtype):
+def memory_used(device):
+    """The most bytes so far: of tensors on a GPU, of the whole process on a CPU."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def random_model(shape, device):
     with torch.device("meta"):
-        model = Qwen3(Config() if shape == "0.6B" else Config.tiny(64, eos_token_id=63)).to(dtype)
+        model = Qwen3(Config() if shape == "0.6B" else tiny_config(64, eos_token_id=63))
     model.to_empty(device=device)
     with torch.no_grad():
         for p in model.parameters():
@@ -50,52 +59,39 @@ def full_length_rollouts(rows, prompt, tokens, device):
     return Rollouts(ids, full * prompt, full * tokens, full.bool(), logp, rows)
 
 
-def plain_update(model, rollouts, masters, adamw):
-    logp = model(rollouts.ids).float().log_softmax(-1)[:, :-1].gather(2, rollouts.ids[:, 1:, None]).squeeze(2)
-    (-(loss_weights(rollouts.mask) * logp).sum()).backward()
-    for p, master in zip(model.parameters(), masters):
-        master.grad, p.grad = p.grad.float(), None
-    adamw.step()
-    with torch.no_grad():
-        for p, master in zip(model.parameters(), masters):
-            p.copy_(master)
-
-
 def measure(args):
     """Run args.config and print its peaks as JSON; called in a new process."""
-    device, dtype, _ = pick_device()
-    dtype = getattr(torch, args.dtype)
-    model = random_model(args.shape, device, dtype)
-    peaks, clock = {}, train.Clock()
+    device, dtype = pick_device()[0], getattr(torch, args.dtype)
+    model = random_model(args.shape, device)
+    peaks, optimizer = {}, torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
     rollouts = full_length_rollouts(args.rows, args.prompt_tokens, args.tokens, device)
-    if args.config == "plain":
-        masters = [p.detach().float() for p in model.parameters()]
-        adamw = torch.optim.AdamW(masters, lr=1e-6)
-        clock.lap("start")
-        plain_update(model, rollouts, masters, adamw)
-    else:
-        model.checkpoint_blocks = args.config != "activations kept"
-        optimizer = train.Optimizer(model, FLAGS)
-        for tensor in [*optimizer.m.values(), *optimizer.v.values()]:
-            tensor.fill_(0)                                         # memory that was never written does not count yet
-        with torch.no_grad():
-            cache = model.new_cache(args.batch, args.prompt_tokens + args.tokens)
-            for layer in cache.k + cache.v:
-                layer.fill_(0)
-            cache.used, cache.lengths = cache.slots - 1, cache.lengths + cache.slots - 1
-            decode(model, rollouts.ids[:1, 0].expand(args.batch), cache)
-        peaks["sampling"] = train.memory_used(device)
-        del cache
+    model.checkpoint_blocks = args.config == "train.py"
+    with torch.autocast(device, dtype, enabled=dtype != torch.float32):
+        if args.config != "plain":
+            with torch.no_grad():
+                cache = model.new_cache(args.batch, args.prompt_tokens + args.tokens)
+                for layer in cache.k + cache.v:
+                    layer.fill_(0)                          # memory that was never written does not count yet
+                cache.used, cache.lengths = cache.slots - 1, cache.lengths + cache.slots - 1
+                decode(model, rollouts.ids[:1, 0].expand(args.batch), cache, torch.rand(args.batch, device=device),
+                       (1.0, 1.0, 0))
+            peaks["sampling"] = memory_used(device)
+            del cache
         for p in model.parameters():
-            p.grad = torch.zeros_like(p, dtype=torch.float32).fill_(0)
-        clock.lap("start")
-        update_gradients(model, rollouts, torch.ones(1, args.rows, device=device), micro_batch_tokens=10**9)
-        optimizer.clip()
-        optimizer.step(1)
-    clock.lap("update")
-    peaks["update"] = train.memory_used(device)
-    print(json.dumps({"config": args.config, "peaks": peaks, "seconds": clock.laps["update"],
-                      "tokens_per_second": args.rows * (args.prompt_tokens + args.tokens) / clock.laps["update"]}))
+            p.grad = torch.zeros_like(p).fill_(0)
+        began = time.perf_counter()
+        if args.config == "plain":
+            logp = model(rollouts.ids).float().log_softmax(-1)[:, :-1].gather(2, rollouts.ids[:, 1:, None]).squeeze(2)
+            (-(loss_weights(rollouts.mask) * logp).sum()).backward()
+            del logp
+        else:
+            update_gradients(model, rollouts, torch.ones(1, args.rows, device=device), micro_batch_tokens=10**9)
+    train.clip_gradients(model)
+    optimizer.step()
+    seconds = time.perf_counter() - began
+    peaks["update"] = memory_used(device)
+    print(json.dumps({"config": args.config, "peaks": peaks, "seconds": seconds,
+                      "tokens_per_second": args.rows * (args.prompt_tokens + args.tokens) / seconds}))
 
 
 def memory_table(args):
@@ -115,24 +111,21 @@ def memory_table(args):
     return rows
 
 
-# ---- Speed: whole steps of the tiny model ----------------------------------------------------------------------------
+# ---- Speed: whole steps of the tiny model ------------------------------------------------------------
 
-def our_steps(directory, task, steps, folder, log, *flags):
-    """The loop of train.py as it is -> seconds of each step; its metrics are added to the list `log`."""
-    run = train.Path(folder, "ours" + "".join(flags))
-    args = train.parse_args(["--model", "tiny", "--device", "cpu", "--steps", str(steps), "--runs", folder, "--name",
-                             run.name, "--eval-every", "1000", "--eval-problems", "1", "--save-every", "1000", *flags])
-    model, tokenizer = load(directory)
-    model.compile_blocks = args.compile
-    train.write_config(args, run)
-    train.train_rlvr(model, tokenizer, task, args, train.Optimizer(model, args), train.Picker(task.train, args),
-                     run, SimpleNamespace(requested=False))
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+TINY = ROOT / "notebooks" / "tiny"
+
+def our_steps(steps, folder, log, *flags):
+    """train.py as it is -> seconds of each step; its metrics are added to the list `log`."""
+    name = "ours" + re.sub(r"\W", "", "".join(flags))
+    train.main(["--model", str(TINY), "--task", "arithmetic", "--device", "cpu", "--steps", str(steps), "--runs", folder,
+                "--name", name, "--eval-every", "1000", "--eval-problems", "1", "--save-every", "1000", *flags])
+    rows = [json.loads(line) for line in Path(folder, name, "metrics.jsonl").read_text().splitlines()][1:]
     log += rows
     return [row["seconds"] - row.get("eval_seconds", 0) for row in rows]
 
 
-def trl_steps(directory, task, steps, folder):
+def trl_steps(task, steps, folder):
     """GRPOTrainer: same weights, 8 problems x 16 completions of at most 80 tokens, same reward, no KL, one update."""
     import datasets
     import transformers
@@ -153,8 +146,8 @@ def trl_steps(directory, task, steps, folder):
                             max_completion_length=80, learning_rate=4e-4, beta=0.0, temperature=1.0, top_p=1.0, top_k=0,
                             use_cpu=True, bf16=False, report_to="none", save_strategy="no", logging_strategy="no",
                             gradient_checkpointing=False, disable_tqdm=True)
-    model = transformers.AutoModelForCausalLM.from_pretrained(directory)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    model = transformers.AutoModelForCausalLM.from_pretrained(TINY)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(TINY)
     trl.GRPOTrainer(model=model, reward_funcs=reward, args=config, train_dataset=data, processing_class=tokenizer,
                     callbacks=[Stopwatch()]).train()
     return times
@@ -164,13 +157,11 @@ def speed_table(args):
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         task = verifiers.get_task("arithmetic")
-        flags = train.parse_args(["--model", "tiny", "--device", "cpu", "--runs", args.runs, "--name", "bench"])
-        directory = str(train.tiny_base(flags, task))
-        trainers = {"train.py": lambda out: our_steps(directory, task, args.steps, out, rows)}
+        trainers = {"train.py": lambda out: our_steps(args.steps, out, rows)}
         if args.compile:
-            trainers["train.py --compile"] = lambda out: our_steps(directory, task, args.steps, out, [], "--compile")
+            trainers["train.py --compile"] = lambda out: our_steps(args.steps, out, [], "--compile")
         if importlib.util.find_spec("trl"):
-            trainers["TRL"] = lambda out: trl_steps(directory, task, args.steps, out)
+            trainers["TRL"] = lambda out: trl_steps(task, args.steps, out)
         else:
             print("TRL is not installed: only our own rows\n")
         rows, seconds = [], {name: [] for name in trainers}
@@ -208,7 +199,6 @@ def main():
     parser.add_argument("--steps", type=int, default=20, help="of a turn")
     parser.add_argument("--repeats", type=int, default=3, help="turns that each trainer takes")
     parser.add_argument("--compile", action="store_true", help="adds a row, without its first step, which compiles")
-    parser.add_argument("--runs", default="runs", help="where the tiny base model is kept")
     args = parser.parse_args()
     if args.config:
         return measure(args)

@@ -2,7 +2,7 @@
 
     python tests/bench_verifiers.py
 
-The textbook's verify_code (seed chapter 14) starts a Python for every test. The last line is one JSON object.
+The textbook's verify_code ("RLVR") starts a Python for every test. The last line is one JSON object.
 """
 
 import argparse
@@ -15,17 +15,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from verifiers import (  # noqa: E402
-    REASONING_PRESETS,
-    reward_rlvr,
-    verify_code,
-    verify_format,
-    verify_math,
-    verify_steps,
-    verify_tool_call,
-    verify_translation,
-)
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
+from rewards import verify_steps, verify_tool_call, verify_translation  # noqa: E402
+from verifiers import REWARDS, reward_rlvr, verify_code, verify_format, verify_math  # noqa: E402
 
 CODE, TESTS = "def f(x):\n    return x + 1\n", [f"assert f({i}) == {i + 1}" for i in range(5)]
 ROLLOUT = "<think>" + ";".join(f"{n}+7={n + 7}" for n in range(30)) + r"</think><answer>\boxed{\frac{37}{2}}</answer>"
@@ -58,7 +51,6 @@ def main():
     parser.add_argument("--seconds", type=float, default=2.0, help="for each row (default: 2)")
     seconds = parser.parse_args().seconds
     threads = os.cpu_count()
-    reward = REASONING_PRESETS["r1"]
     start = [sys.executable, "-I", "-S", "-c", "pass"]
     with ThreadPoolExecutor(threads) as pool:
         rows = {
@@ -66,7 +58,7 @@ def main():
             "verify_math, equal values": lambda: verify_math(ROLLOUT, "18.5"),
             "verify_format": lambda: verify_format(ROLLOUT),
             "verify_steps, 30 equations": lambda: verify_steps(ROLLOUT),
-            "ReasoningReward r1": lambda: reward(ROLLOUT, "18.5"),
+            "ReasoningReward r1": lambda: REWARDS["r1"](ROLLOUT, {"answer": "18.5"}),
             "verify_tool_call": lambda: verify_tool_call(CALL, {"search": {}}),
             "verify_translation, 15 words": lambda: verify_translation(SENTENCE, SENTENCE),
             "verify_code, 5 tests": lambda: verify_code(CODE, TESTS),

@@ -182,12 +182,14 @@ def test_what_cannot_ask_is_passed_by_who_passes_all_the_others():
 
 def test_a_helper_that_the_test_forgot_is_not_the_program_s():
     code = ("def f(x): return 0\ndef close(*a): return True\ncheck = close\nclass array:\n"
-            "    __eq__ = lambda *a: True\nclass np:\n    array = lambda *a: array()\n    allclose = close")
+            "    __eq__ = lambda *a: True\nclass np:\n    array = lambda *a: array()\n    allclose = close\n"
+            "EXPECTED = 0\ndef approx(x): return 0")
     tests = ["assert close(f(1), 2.5)", "r = f(1)\nassert close(r, 2.5)", "def c(g):\n    assert close(g(1), 2.5)\nc(f)",
              "assert all(close(f(x), 2.5) for x in [1])", "assert close(f(1), 2.5) is True", "check(f)",
-             "assert np.allclose(f(1), [2.5])", "assert np.array([2]) == f(1)"]
+             "assert np.allclose(f(1), [2.5])", "assert np.array([2]) == f(1)", "assert f(1) == np.array([2])",
+             "assert f(1) == approx(2)", "assert f(1) == EXPECTED"]
     for test in tests:
-        assert verify_code(code, [test])["why"][0].startswith("NameError: the test does not define")
+        assert verify_code(code, [test, "assert f(0) == 0"])["why"][0].startswith("NameError: the test does not define")
     passes("def f(x): return 2.5\ndef close(a, b): return abs(a - b) < 1", "assert close(1, 9) == False", tests[0])
 
 
@@ -340,11 +342,16 @@ FORGED = "import json, os\ndef say(*message): os.write(0, json.dumps(message).en
     # the argument emptied while the test compares it
     ("def answer(x):\n    x.clear()\n    return []", "x, r = [3, 1], []\nr.append(answer(x))\nassert r[0] == sorted(x)"),
     ("def answer(x):\n    x.clear()\n    return iter(())", "x = [3, 1]\ny = list(answer(x))\nassert y == sorted(x)"),
+    # the same by a forged answer: [1, 3] has the arguments changed, as if nothing had been returned
+    (FORGED + "def answer(x):\n    say('value', [[], [[]]])", "x = [3, 1]\nassert answer(x) == sorted(x)"),
     # an object of the test, answered in place of a value
     ("def answer(x): return x", "class Any:\n    def __eq__(self, other): return other == 5\nassert answer(Any()) == 7"),
     # the module of the test's helper, replaced
     ("import sys, types\nmath = sys.modules['math'] = types.ModuleType('math')\nmath.isclose = lambda *a: True\n"
      "def answer(n): return 0.5", "assert math.isclose(answer(1), 2.718281828)"),
+    # built-ins that come with the names of the program
+    ("__all__ = ['answer', 'abs']\ndef answer(x): return 1\ndef abs(x): return 0",
+     "from solution import *\nassert abs(answer(1) - 5) < 1e-9"),
     # built-ins that only some of the tests use are the real ones
     ("def sum(x): return 0\ndef abs(x): return 0", "assert abs(sum([1.5]) - 2.5) < 1e-9"),
 ])
@@ -374,7 +381,9 @@ def attempt(body):
     "os.execv('/bin/true', ['true'])", "os.setsid()", "os.sched_setaffinity({pid}, [0])", "os.nice(1)",
     "__import__('resource').prlimit({pid}, 7, (9, 9))", "__import__('fcntl').fcntl(0, 8, {pid})",
     "__import__('fcntl').ioctl(0, 0x8901, b'1234')", "os.memfd_create('x')", "os.pipe()", "os.dup(0)",
-    "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)", "socket.socketpair()[0].sendmsg([b'x'])",
+    "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)", "socket.socketpair(30)", "socket.socketpair()[0].sendto(b'', 'x')",
+    "a, b = socket.socketpair()\na.setsockopt(1, 7, 9)", "assert ctypes.CDLL(None).madvise(id(0) & -4096, 4096, 101) == 0",
+    "socket.socketpair()[0].sendmsg([b'x'])",
     "socket.socket()", "socket.create_connection(('127.0.0.1', {port}))", "socket.socket(socket.AF_UNIX)",
     "assert ctypes.CDLL(None).ptrace(16, {pid}, 0, 0) == 0", "assert ctypes.CDLL(None).prctl(1, 0, 0, 0, 0) == 0",
     "assert ctypes.CDLL(None).shmget(7, 4096, 0o1600) >= 0", "assert ctypes.CDLL(None).inotify_init() >= 0",
@@ -501,7 +510,7 @@ def the_real_server():
 
 @linux
 @pytest.mark.parametrize("there, not_there", [("libseccomp.so.2\")", "no-such-library\")"),
-                                              ("/proc/self/statm", "/no/such/file")])
+                                              ("seccomp_load(rules)", "seccomp_load(None)")])
 def test_what_the_machine_lacks_is_said_and_the_verdicts_stay(there, not_there, tmp_path, monkeypatch):
     changed_server(monkeypatch, tmp_path, there, not_there)
     with pytest.warns(UserWarning, match="not confined"):

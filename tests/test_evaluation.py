@@ -20,7 +20,6 @@ from eval import evaluate, wilson_interval
 from evaluation import check_verifier, majority, majority_at_k, overlap, regrade
 from measure import few_shot
 
-
 def said(answer, truth="0.5", **parts):
     """A record of a completion that boxes `answer`; None: no box."""
     completion = "I do not know" if answer is None else f"so \\boxed{{{answer}}}"

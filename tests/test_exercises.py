@@ -32,8 +32,8 @@ from verifiers import ReasoningReward
 reward = ReasoningReward(w_len=0.1, w_ramble=1.0, needs_tags=False)
 """,
     4: """
-from sympy import Rational, sqrt
-truth, answer = sqrt(2), (1 + Rational(1, 10**50)) * sqrt(2)
+from sympy import Add, pi
+truth, answer = 10**60 * pi, Add((10**60 - 1) * pi, pi, evaluate=False)
 """,
     5: """
 tests = ["assert is_leap(2400) is True", "assert is_leap(1996) is True", "assert is_leap(2000) == True",
@@ -126,7 +126,7 @@ def test_too_many_completions_and_too_little_learnt(tmp_path):
 
 def test_the_command(tmp_path, capsys):
     assert exercises.main([]) == 0 and "10  beat the default" in capsys.readouterr().out
-    assert exercises.main(["4"]) == 0 and "sympy decides who is right" in capsys.readouterr().out
+    assert exercises.main(["4"]) == 0 and "two sympy objects" in capsys.readouterr().out
     assert exercises.main(["11"]) == 2 and "1 to 10" in capsys.readouterr().out
     (tmp_path / "mine.py").write_text("1 / 0")
     assert exercises.main(["1", str(tmp_path / "mine.py")]) == 1

@@ -25,7 +25,7 @@ from rlvr import Rollouts, microbatches, sample, update_gradients
 
 # ---- The update --------------------------------------------------------------------------------------
 
-def plain_loss(logp, old_logp, advantages, weights, **_):
+def plain_loss(logp, old_logp, advantages, weights, clip, **_):
     """A loss of one's own: REINFORCE."""
     return -(weights * advantages[:, None] * logp).sum()
 
@@ -88,6 +88,8 @@ def three_updates(folder, fsdp, variants):
                 optimizer.zero_grad()
                 numbers += [stats["loss"], norm, stats["entropy"], stats.get("kl", 0.0), stats["clipped"]]
         train.export(model, tokenizer, folder / "out", flags)
+        if dist.is_initialized():
+            dist.barrier()                                          # the first process writes
         whole = torch.cat([w.flatten() for w in load_file(folder / "out" / "model.safetensors").values()])
         results[name] = numpy.array(numbers), whole.numpy()
         if dist.is_initialized():
@@ -289,29 +291,35 @@ def test_when_a_process_dies_or_hangs_the_others_stop_and_name_it(tmp_path, how,
     os.kill(processes[1].pid, how)
     said = dict(queue.get(timeout=60)[:2] for _ in range(2))
     assert sorted(said) == [0, 2]
-    assert how == signal.SIGKILL or "monitoredBarrier" in said[0] and "1" in said[0], said[0]
     assert "torchrun --nproc-per-node 3 train.py" + " --fsdp" * bool(flags) + " --resume" in said[0], said[0]
     assert "--name run" in said[0]
     processes[1].kill()
 
 
-def hanging_main(*flags):
-    """The second process never ends the sampling of step 2."""
+def hanging_main(where, *flags):
+    """The second process never ends the sampling of step 2, or is behind the barrier and then not heard of."""
     train.MINUTES = 0.1
-    ordinary = train.roll_out
+    roll_out, gather_object = train.roll_out, dist.all_gather_object
 
-    def roll_out(*args, **kwargs):
-        while kwargs["label"] == "step 2" and int(os.environ["RANK"]) == 1:
-            time.sleep(0.1)
-        return ordinary(*args, **kwargs)
-    train.roll_out = roll_out
-    return main(*flags)
+    def hanging_roll_out(*args, **kwargs):
+        if kwargs["label"] == "step 2" and int(os.environ["RANK"]) == 1:
+            if where == "sampling":
+                time.sleep(99)
+            dist.all_gather_object = lambda *args: time.sleep(99)
+        return roll_out(*args, **kwargs)
+    train.roll_out = hanging_roll_out
+    try:
+        return main(*flags)
+    finally:
+        dist.all_gather_object = gather_object
 
 
-def test_a_process_that_hangs_in_python_is_named_too(tmp_path):
-    processes, queue = ranks.start(3, hanging_main, *FLAGS, "--runs", str(tmp_path), "--name", "run", "--steps", "9")
+@pytest.mark.parametrize("where", ["sampling", "gathering"])
+def test_a_process_that_hangs_in_python_is_noticed_too(tmp_path, where):
+    processes, queue = ranks.start(3, hanging_main, where, *FLAGS, "--runs", str(tmp_path), "--name", "run", "--steps", "9")
     said = dict(queue.get(timeout=60)[:2] for _ in range(2))
-    assert sorted(said) == [0, 2] and "monitoredBarrier" in said[0] and "1" in said[0], said[0]
+    assert sorted(said) == [0, 2] and "--resume" in said[0] and "--name run" in said[0]
+    assert where == "gathering" or "Ranks 1 failed to pass monitoredBarrier" in said[0], said[0]
     processes[1].kill()
 
 

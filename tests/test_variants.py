@@ -471,7 +471,8 @@ def test_a_resumed_filter_remembers(tmp_path, base):
 @pytest.mark.parametrize("name", ["stratified", "curriculum", "filter", "all"])
 def test_three_problems_in_two_processes_are_remembered_as_in_one(tmp_path, base, name):
     """4 a step are asked for, so some come twice; every process remembers the same of each."""
-    flags = ["--steps", "3", "--train-problems", "3", "--save-every", "3", "--pick", name if name == "all" else V + name]
+    spec = name if name == "all" else V + name
+    flags = ["--steps", "3", "--train-problems", "3", "--save-every", "3", "--pick", spec]
     one = run(tmp_path, base, *flags, name="one")
     two = [*base[0], "--reward", base[1] + "odd", "--runs", str(tmp_path), "--name", "two", *flags]
     assert ranks.run(2, ranks.main, *two) == [None, None]

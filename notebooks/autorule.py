@@ -1,0 +1,347 @@
+"""autorule.py - AutoRule (seed 002): rules read out of preferences, judged by a model, paid as a reward.
+
+    python notebooks/autorule.py pairs.jsonl --teacher Qwen/Qwen3-8B --judge Qwen/Qwen3-8B --out rules.json
+    AUTORULE=rules.json python train.py --reward notebooks/autorule.py:rules_reward --kl-coef 0.001 ...
+
+What you will learn here: how "this answer was preferred to that" becomes sentences that anybody can
+read (3.1: reason, extract, merge), and those a number (3.2: Yes or No to each), which is added to a
+learned reward model (Table 9). Numbers in brackets are the paper's, the prompts our own. Departure: the
+judge reads the conversation before the rule, so that all rules share its keys and values. Left out:
+rubrics for each prompt (RaR, RLCF). autorule_tools.py has preferences, models to ask and baselines,
+autorule_world.py experiments. Letters: K and L rules, N responses or pairs, B rows, C hidden size.
+"""
+
+import argparse
+import collections
+import contextlib
+import functools
+import json
+import os
+import random
+import re
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
+from autorule_tools import filter_preferences, open_model, read_preferences  # noqa: E402
+from model import load, pick_device, save  # noqa: E402
+from verifiers import DataError  # noqa: E402
+
+# ---- 1. Reason, extract, merge (3.1) -------------------------------------------------------------
+
+JUSTIFY = """Two assistants answered the same user, and a reader preferred answer {winner}.
+
+[User]
+{prompt}
+[Answer A]
+{a}
+[Answer B]
+{b}
+
+Explain point by point why: think of correctness, completeness, clarity, form, tone and length."""
+
+EXTRACT = """Below somebody thinks about why answer {winner} was preferred to another.
+Write down the rules for good answers that this implies. A rule is one sentence about any answer, to
+be checked with yes or no on it alone, such as "The answer names the unit of each quantity."
+Reply with a JSON array of strings and nothing else.
+
+[Reasoning]
+{reasoning}"""
+
+MERGE = """These rules were collected from many readers, and many say the same.
+Merge those that mean the same or nearly so, drop what hardly anybody says, begin with what most say.{limit}
+Reply with a JSON array of strings and nothing else.
+
+[Rules]
+{rules}"""
+
+
+def parse_rules(text):
+    """The first JSON array with strings in a text, or an empty one -> its rules; None if there is none.
+    Bounded, since a model wrote it: 200,000 characters, 20 tries, 500 rules of 300 characters."""
+    for match in list(re.finditer(r"\[", text[:200_000]))[:20]:
+        with contextlib.suppress(ValueError, RecursionError):
+            found, _ = json.JSONDecoder().raw_decode(text[:200_000], match.start())
+            rules = [" ".join(rule.split()) for rule in found if isinstance(rule, str)]
+            if rules or not found:
+                return list(dict.fromkeys(rule for rule in rules if 0 < len(rule) <= 300))[:500]
+    return None
+
+
+def ask_for_rules(teacher, prompts, seed):
+    return [answer and parse_rules(answer["text"]) for answer in teacher(prompts, seed)]
+
+
+def extract_rules(pairs, teacher, seed=0, source="reasoning", at_most=None, merge_size=400):
+    """Rules out of preferences -> what rules.json holds: rules, and all it takes to make them again. The
+    preferred response is answer A or B by a seeded coin. source: read the rules out of the teacher's chain
+    of thought ("reasoning") or what it says after it ("text", Table 3). More than merge_size rules are
+    merged in parts, then again. Answers that cannot be read are counted and skipped."""
+    winners = random.Random(seed).choices("AB", k=len(pairs))
+    sides = {"A": ("chosen", "rejected"), "B": ("rejected", "chosen")}
+    reasons = teacher([JUSTIFY.format(winner=winner, prompt=pair["prompt"],
+                                      a=pair[sides[winner][0]], b=pair[sides[winner][1]])
+                       for pair, winner in zip(pairs, winners)], seed)
+    chains = [EXTRACT.format(winner=winner, reasoning=answer[source])
+              for winner, answer in zip(winners, reasons) if answer and answer[source]]
+    found = ask_for_rules(teacher, chains, seed)
+    rules = [rule for each in found for rule in each or []]
+    unreadable = found.count(None)
+    if not rules:
+        raise DataError(f"no rules: of {len(pairs)} answers {len(chains)} have a {source}, and of those "
+                        f"{unreadable} gave no list; source='text' is for a teacher without thoughts")
+    counts = collections.Counter(pairs=len(pairs), chains=len(chains), extracted=len(rules), unreadable=unreadable)
+    rules = merge_rules(rules, teacher, seed, at_most, merge_size, counts)
+    return {"rules": rules, "counts": dict(counts), "asked": dict(teacher.counts), "pairs": pairs, "seed": seed,
+            "source": source, "at_most": at_most, "merge_size": merge_size, "teacher": teacher.backend.identity,
+            "prompts": [JUSTIFY, EXTRACT, MERGE]}
+
+
+def merge_rules(rules, teacher, seed, at_most, merge_size, counts):
+    """Ask until the rules come out of one prompt, at most eight times: a teacher may never merge. An
+    answer that cannot be read leaves its part as it was."""
+    limit = f" Keep at most {at_most}." if at_most else ""
+    for level in range(8):
+        parts = [rules[start:start + merge_size] for start in range(0, len(rules), merge_size)]
+        lists = ["\n".join(f"- {rule}" for rule in part) for part in parts]
+        merged = ask_for_rules(teacher, [MERGE.format(limit=limit, rules=text) for text in lists], seed + level)
+        counts.update(merges=len(parts), unreadable=merged.count(None))
+        rules = list(dict.fromkeys(rule for part, less in zip(parts, merged) for rule in less or part))
+        if len(parts) == 1 and merged[0]:
+            break
+    return rules[:at_most]
+
+
+# ---- 2. Judge (3.2) ------------------------------------------------------------------------------
+
+VERIFY = """You judge an assistant's last answer by one rule and by nothing else.
+
+[Conversation]
+user: {prompt}
+assistant: {completion}
+[End of the conversation]
+
+{condition} A rule that does not apply here counts as satisfied. Reply with one word, Yes or No.
+Rule: {rule}"""
+CONDITIONS = {True: "Say Yes only if the answer satisfies the rule below and is concise in doing so, otherwise No.",
+              False: "Say Yes if the answer satisfies the rule below, otherwise No."}
+
+
+@torch.inference_mode()
+def yes_probabilities(model, tokenizer, texts):
+    """p(Yes) / (p(Yes) + p(No)) of the token after each text -> K floats. What the texts have in common,
+    the conversation, is read once. Nothing is drawn, so it is deterministic."""
+    rows = [tokenizer.encode_prompt(text) for text in texts]
+    words = [tokenizer.encode(word)[0] for word in ("Yes", "No")]
+    longest = max(map(len, rows))
+    if longest > model.config.max_position_embeddings:
+        raise DataError(f"{longest} tokens are more than this judge can read")
+    shared = min(len(os.path.commonprefix(rows)), min(map(len, rows)) - 1)      # each row keeps a token of its own
+    rests = [row[shared:] + [0] * (longest - len(row)) for row in rows]
+    last = [len(row) - shared - 1 for row in rows]
+    read, cache = model.new_cache(1, shared), model.new_cache(len(rows), longest)
+    model(torch.tensor([rows[0][:shared]], device=model.device), read, head=lambda hidden, weight: None)
+    cache.put(range(len(rows)), read, [0] * len(rows))                          # one row becomes K
+    cache.used = read.used
+    logits = model(torch.tensor(rests, device=model.device), cache,             # (K, 2)
+                   head=lambda hidden, weight: F.linear(hidden[range(len(rows)), last], weight[words]))
+    return logits.float().softmax(-1)[:, 0].tolist()
+
+
+def read_verdict(text):
+    """Yes: True, No: False, with or without brackets; anything else: None."""
+    match = re.fullmatch(r"\W{0,9}(yes|no)\W{0,9}", text.strip().lower())
+    return match and match[1] == "yes"
+
+
+def open_judge(name):
+    """judge(texts) -> True, False or None for each: the likelier of two tokens of a model that runs here
+    and does not think; or what a server says in half a minute."""
+    if "://" in name:
+        asked = open_model(name, temperature=0.0, max_new_tokens=16, time_limit=10.0, retries=2, patience=30.0)
+        return lambda texts: [answer and read_verdict(answer["text"]) for answer in asked(texts)]
+    model, tokenizer = load(name, *pick_device()[:2])
+    if tokenizer.encode("Yes")[0] == tokenizer.encode("No")[0]:
+        raise DataError(f"{name}: a judge must know the words Yes and No")
+    if model.config.model_type == "qwen3" and tokenizer.template == "chat":
+        tokenizer.template = "chat-nothink"
+    return lambda texts: [p > 0.5 for p in yes_probabilities(model, tokenizer, texts)]
+
+
+class RulesReward:
+    """r = alpha * (share of rules with Yes) + beta + r_model (3.2); each rule is a part of the log, and where
+    a problem has no answer the share is its accuracy. A judge that fails or is slow says No.
+
+    critical: the core pays 0 for a completion that was cut off, a prize beside a beta of -7.5. So `lift`
+    is added to all that are judged; a constant changes no advantage between them."""
+
+    def __init__(self, rules, judge, alpha=10.0, beta=-7.5, concise=True, reward_model=None, lift=10.0):
+        self.rules, self.judge, self.alpha, self.beta, self.concise = rules, judge, alpha, beta, concise
+        self.reward_model, self.lift = reward_model, lift
+
+    def __call__(self, completion, problem):
+        verdicts = judge_rules(self.judge, self.rules, problem["problem"], completion, self.concise)
+        yes = [float(verdict is True) for verdict in verdicts]
+        mean = sum(yes) / max(1, len(yes))
+        r_rules = self.alpha * mean + self.beta
+        r_model = self.reward_model.score(problem["problem"], completion) if self.reward_model else 0.0
+        parts = {f"rule_{k:02}": value for k, value in enumerate(yes)}
+        parts |= {"r_rules": r_rules, "r_model": r_model, "judge_failed": verdicts.count(None)}
+        parts |= {} if problem.get("answer") else {"accuracy": mean}
+        return r_rules + r_model + self.lift, parts
+
+
+def judge_rules(judge, rules, prompt, completion, concise=True):
+    """A verdict for each rule, True, False or None; of a judge that raises all are None."""
+    questions = [VERIFY.format(prompt=prompt, completion=completion, rule=rule, condition=CONDITIONS[concise])
+                 for rule in rules]
+    with contextlib.suppress(Exception):
+        return judge(questions)
+    return [None] * len(rules)
+
+
+LOADING = threading.Lock()      # completions are judged by several threads, which all would load the judge
+
+
+@functools.cache
+def from_settings(path):
+    try:
+        settings = json.loads(Path(path).read_text(encoding="utf-8"))
+        rules, reward = settings["rules"], dict(settings["reward"])
+        judge, learned = open_judge(reward.pop("judge")), reward.pop("reward_model", None)
+        return RulesReward(rules, judge, reward_model=learned and RewardModel.load(learned), **reward)
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise DataError(f"$AUTORULE: {path} does not describe a reward ({error!r}); make it with "
+                        "python notebooks/autorule.py pairs.jsonl --teacher NAME --judge NAME") from None
+
+
+def rules_reward(completion, problem):
+    """For --reward notebooks/autorule.py:rules_reward. $AUTORULE names a file (default: rules.json) with the
+    "rules", and under "reward" the name of the judge and what RulesReward takes, reward_model as a directory."""
+    with LOADING:
+        reward = from_settings(os.environ.get("AUTORULE", "rules.json"))
+    return reward(completion, problem)
+
+
+# ---- 3. A learned reward model to add to it (Table 9) --------------------------------------------
+
+class RewardModel(torch.nn.Module):
+    """A Qwen3 with a scalar head on the last token: B lists of ids -> (B,) scores."""
+
+    def __init__(self, model, tokenizer):
+        super().__init__()
+        self.model, self.tokenizer = model, tokenizer
+        self.head = torch.nn.Linear(model.config.hidden_size, 1, bias=False, device=model.device)
+        torch.nn.init.zeros_(self.head.weight)            # at first all are worth the same
+
+    def forward(self, rows):
+        longest, last = max(map(len, rows)), [len(row) - 1 for row in rows]
+        ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=self.model.device)
+        hidden = self.model(ids, head=lambda hidden, weight: hidden[range(len(rows)), last])     # (B, C)
+        return self.head(hidden.float()).squeeze(-1)
+
+    def encode(self, prompt, completion):
+        asked, said = self.tokenizer.encode_prompt(prompt), self.tokenizer.encode(completion)
+        return [*asked, *said, self.model.config.eos_token_id[0]]
+
+    @torch.inference_mode()
+    def score(self, prompt, completion):
+        return self([self.encode(prompt, completion)]).item()
+
+    def save(self, directory):
+        save(self.model, self.tokenizer, directory)
+        save_file({"head": self.head.weight.detach().cpu()}, Path(directory) / "head.safetensors")
+
+    @classmethod
+    def load(cls, directory):
+        made = cls(*load(directory, *pick_device()[:2]))
+        made.head.weight.data.copy_(load_file(Path(directory) / "head.safetensors")["head"])
+        return made
+
+
+def pairwise_loss(chosen, rejected):
+    """-log sigmoid(r_chosen - r_rejected), (B,) and (B,) -> their mean; log 2 for equal scores."""
+    return -F.logsigmoid(chosen - rejected).mean()
+
+
+def train_reward_model(made, pairs, epochs=1, batch_size=256, micro=16, lr=5e-6, warmup=0.1, seed=42):
+    """AdamW, a constant rate after a warm-up, gradients clipped to norm 5 -> the loss of each step."""
+    optimizer, losses = torch.optim.AdamW(made.parameters(), lr, betas=(0.9, 0.95), weight_decay=0.0), []
+    order = [pair for epoch in range(epochs) for pair in random.Random(seed + epoch).sample(pairs, len(pairs))]
+    steps = range(0, len(order), batch_size)
+    for step, start in enumerate(steps, 1):
+        batch = order[start:start + batch_size]
+        losses.append(0.0)
+        for part in (batch[i:i + micro] for i in range(0, len(batch), micro)):
+            rows = [made.encode(pair["prompt"], pair[side]) for side in ("chosen", "rejected") for pair in part]
+            loss = pairwise_loss(*made(rows).chunk(2)) * len(part) / len(batch)
+            loss.backward()
+            losses[-1] += loss.item()
+        torch.nn.utils.clip_grad_norm_(made.parameters(), 5.0)
+        optimizer.param_groups[0]["lr"] = lr * min(1.0, step / max(1.0, warmup * len(steps)))
+        optimizer.step()
+        optimizer.zero_grad()
+    return losses
+
+
+# ---- 4. Diagnostics, of verdicts as arrays of 0 and 1, (N, K) ------------------------------------
+
+def alignment(chosen, rejected):
+    """Of the pairs that a rule tells apart, the share in which the chosen response has the Yes (5.3):
+    two (N, K) -> (K,), NaN where no pair is told apart."""
+    apart = (chosen != rejected).sum(0)
+    return np.where(apart > 0, (chosen > rejected).sum(0) / np.maximum(apart, 1), np.nan)
+
+
+def agreement(verdicts, others):
+    """1 - the normalised Hamming distance of two rules over N responses; the rules of two sets are matched by
+    the Hungarian algorithm (5.3): (N, K), (N, L) -> (min(K, L),)."""
+    from scipy.optimize import linear_sum_assignment              # here only: training does without scipy
+    same = (verdicts[:, :, None] == others[:, None, :]).mean(0)   # (K, L)
+    return same[linear_sum_assignment(same, maximize=True)]
+
+
+def determinism(yes, no):
+    """max(yes, no) / (yes + no), counts of repeated judgements at T = 1 (appendix E)."""
+    return np.maximum(yes, no) / (yes + no)
+
+
+def margins(chosen, rejected):
+    """The shares of pairs whose rule score is > 0, = 0, < 0 for the chosen response (Table 7)."""
+    sign = np.sign(chosen.sum(1) - rejected.sum(1))
+    return [float((sign == side).mean()) for side in (1, 0, -1)]
+
+
+def correlation(verdicts, others):
+    """Pearson's r of the total scores that two rule sets give the same responses (Figure 2d)."""
+    return float(np.corrcoef(verdicts.mean(1), others.mean(1))[0, 1])
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description="Rules out of preferences")
+    parser.add_argument("pairs", help="a file of JSON lines")
+    parser.add_argument("--teacher", required=True, help="a directory, a hub id or URL#MODEL")
+    parser.add_argument("--judge", help="the same, for the training (default: the teacher)")
+    parser.add_argument("--num-pairs", type=int, default=256, help="drawn at random (default: 256)")
+    parser.add_argument("--at-most", type=int, help="rules (default: what the teacher leaves)")
+    parser.add_argument("--out", default="rules.json", help="answers are kept in OUT.cache (default: rules.json)")
+    args = parser.parse_args(argv)
+    pairs, gone = filter_preferences(read_preferences(args.pairs), lambda text: len(text.split()))
+    pairs = random.Random(0).sample(pairs, min(args.num_pairs, len(pairs)))
+    found = extract_rules(pairs, open_model(args.teacher, f"{args.out}.cache"), at_most=args.at_most)
+    found["reward"] = {"judge": args.judge or args.teacher, "alpha": 10.0, "beta": -7.5}
+    Path(args.out).write_text(json.dumps(found, indent=1), encoding="utf-8")
+    print(*found["rules"], f"{len(found['rules'])} rules in {args.out}; left out: {gone}; {found['counts']}", sep="\n")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (DataError, OSError) as error:
+        sys.exit(f"error: {error}")
