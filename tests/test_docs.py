@@ -135,11 +135,22 @@ def test_every_row_of_the_chapter_map_exists():
             assert re.fullmatch(r"exercise ([1-9]|10)", place) or heading in headings_of(number), place
 
 
-def headings_of(number):
+def prose_of(number):
     path, = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
     cells = json.loads(path.read_text())["cells"]
-    text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-    return re.findall(r"^## (?:\d+\. )?(.*)$", text, flags=re.M)
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+
+
+def headings_of(number):
+    return re.findall(r"^## (?:\d+\. )?(.*)$", prose_of(number), flags=re.M)
+
+
+def test_what_notebook_0_says_is_added_to_each_line_exists():
+    names, rows = names_in("") | names_in("notebooks"), re.findall(r"^\|.*\| (.*) \|$", prose_of("0"), flags=re.M)[2:]
+    assert len(rows) >= 15
+    for row in rows:
+        for name in re.findall(r"`([^`]+)`", row):
+            assert name in names or name in flags_of("train.py"), name
 
 
 def test_the_glossary_explains_every_column_of_the_log(tmp_path):
