@@ -12,7 +12,6 @@ compute in --dtype. Last line: a JSON object.
 import argparse
 import importlib.util
 import json
-import os
 import re
 import resource
 import statistics

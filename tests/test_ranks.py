@@ -68,7 +68,11 @@ def three_updates(folder, fsdp, variants):
     """-> for each variant the losses and gradient norms of three updates, and the weights after them."""
     join()
     results, (rank, world) = {}, train.processes()
-    add_up = dist.all_reduce if world > 1 else lambda tensor: tensor
+
+    def add_up(tensor):
+        if world > 1:
+            dist.all_reduce(tensor)
+        return tensor
     for name in variants:
         options = dict(VARIANTS[name])
         flags, updates = flags_for(folder / ("untied" if name == "untied" else "base"), fsdp), options.pop("updates", 1)

@@ -138,7 +138,7 @@ def test_ctrl_c_then_resume_equals_an_uninterrupted_run(tmp_path):
     output = process.communicate(timeout=60)[0]
     stopped = len(metrics(tmp_path / "cut")) - 1
     assert 3 < stopped < 40 and f"step {stopped} is saved" in output
-    assert "python train.py --resume --name cut" in output and process.returncode != 0
+    assert re.search("python train.py --resume .*--name cut", output) and process.returncode != 0
     with open(path, "a") as file:                               # as if it had been killed while a later row was written
         file.write(json.dumps({"step": stopped + 1, "reward": -1}) + "\n" + '{"step": 9, "rewa')
     resume(tmp_path, "--name", "cut")
@@ -221,7 +221,6 @@ def test_resume_of_a_run_that_was_killed_before_its_first_checkpoint_starts_over
 
 
 def test_resume_of_a_run_that_is_complete_says_its_last_line_again(tmp_path, capsys):
-    """Also when its only evaluation after the start has been cut off the log."""
     folder = run(tmp_path, "--steps", "2")
     last = capsys.readouterr().out.strip().splitlines()[-1].partition(" in ")[0]
     shutil.rmtree(folder / "final")
@@ -438,10 +437,10 @@ def test_visits_are_those_of_each_problem_even_when_a_step_sees_one_twice(tmp_pa
 
 
 def test_what_cannot_be_found_or_does_not_fit_is_said_before_the_model_is_loaded(tmp_path, plugins):
-    for flag, name, message in (("--loss", "pp0", "there is no --loss 'pp0'.*did you mean ppo"),
-                                ("--pick", f"{plugins}:climbb", "there is no --pick 'climbb' in .*did you mean climb"),
+    for flag, name, message in (("--loss", "pp0", "there is no --loss 'pp0'.*choose"),
+                                ("--pick", f"{plugins}:climbb", "there is no --pick 'climbb' in"),
                                 ("--advantage", "nofile.py:f", "there is no such Python file"),
-                                ("--reward", "bxoed", "there is no reward 'bxoed'.*did you mean boxed")):
+                                ("--reward", "bxoed", "there is no reward 'bxoed'.*boxed")):
         with pytest.raises(verifiers.DataError, match=message):
             run(tmp_path, "--steps", "1", flag, name, "--model", "no/model", name="r")
         assert not (tmp_path / "r").exists()
