@@ -22,8 +22,8 @@ from model import Config, Qwen3
 from ranks import main, metrics, weights
 
 FLAGS = ["--model", ranks.base(), "--task", "one-digit", "--reward", ranks.COIN, "--device", "cpu",
-         "--prompts-per-step", "4", "--num-samples", "8", "--max-new-tokens", "4", "--eval-every", "5", "--eval-problems",
-         "9", "--save-every", "3", "--steps", "40", "--lr", "1e-3"]
+         "--prompts-per-step", "4", "--num-samples", "8", "--max-new-tokens", "4", "--eval-every", "5",
+         "--eval-problems", "9", "--save-every", "3", "--steps", "40", "--lr", "1e-3"]
 
 
 def saved(folder):
@@ -96,8 +96,8 @@ def killed_in(name, when, *flags):
 @pytest.mark.parametrize("name, when, kept", [("roll_out", 13, 6), ("update_gradients", 8, 6), ("hash_of", 9, 6),
                                               ("rename", 6, 3)])
 def test_killed_in_the_middle_of_sampling_update_and_save(whole, name, when, kept):
-    """In step 8 (before it there are the preflight and two evaluations, of two samplings each), in its update, in the checkpoint of step 9, and when that of step 6 is whole but not yet in its
-    place."""
+    """In step 8 (before it are the preflight and two evaluations, of two samplings each), in its update, in the
+    checkpoint of step 9, and when that of step 6 is whole but not yet in its place."""
     folder = whole.with_name(name)
     (process,), _ = ranks.start(1, killed_in, name, when, *FLAGS, "--runs", str(whole.parent), "--name", name)
     process.join(60)
@@ -169,11 +169,12 @@ def on_a_small_disk(size, *flags):
 
 
 def test_a_full_disk_while_saving_keeps_the_last_checkpoint_and_says_what_to_do(whole):
-    """The model takes 0.5 MB, a checkpoint 1.5 MB: the run gets as far as its first one, then there is more room. (The row of step 3 is
-    in the log by then; it must not keep the run from going on.)"""
+    """The model takes 0.5 MB, a checkpoint 1.5 MB: the run gets as far as its first one, then there is more room. (The
+    row of step 3 is in the log by then; it must not keep the run from going on.)"""
     flags = "--runs", str(whole.parent), "--name", "full"
     said, = ranks.run(1, on_a_small_disk, 1_000_000, *FLAGS, *flags)
-    assert "cannot write the checkpoint" in said and "File too large" in said and "--resume" in said and "--name full" in said
+    assert "cannot write the checkpoint" in said and "--resume" in said and "--name full" in said
+    assert "free some space" in said                       # torch words the reason itself, in one of several ways
     assert saved(whole.with_name("full")) == 0 and not any(whole.with_name("full").glob("checkpoints/*"))
     assert ranks.run(1, main, "--resume", *flags) == [None]
     assert same_as(whole, whole.with_name("full"))
