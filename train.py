@@ -532,7 +532,7 @@ def write_config(flags, run, task, start):
 
 def how_to_go_on(flags):
     program = "python" if processes()[1] == 1 else f"torchrun --nproc-per-node {processes()[1]}"
-    return f"Go on with: {program} train.py{' --fsdp' * flags.fsdp} --resume --runs {flags.runs} --name {flags.name}"
+    return f"Go on with: {program} train.py{' --fsdp' * flags.fsdp} --resume --name {flags.name} --runs {flags.runs}"
 
 
 def main(argv=None):

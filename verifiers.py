@@ -415,12 +415,12 @@ _CHARACTERS = str.maketrans({
 _SMALL = [(re.compile("[⁰¹²³⁴-⁹⁺⁻ⁿ]+"), r"^{\g<0>}"), (re.compile("[₀-₉ₙ]+"), r"_{\g<0>}"),  # x¹²
           (re.compile("[¼½¾⅐-⅞]"), r"\\frac{\g<0>}")]  # 3½: NFKC makes 1⁄2 of ½
 _SYNONYMS = {old: new for new, olds in {
-    r"\frac": r"\dfrac \tfrac \cfrac", r"\binom": r"\dbinom \tbinom", r"\le": r"\leq \leqslant <=",
-    r"\ge": r"\geq \geqslant >=", r"\ne": r"\neq !=", "<": r"\lt", ">": r"\gt", "=": "== :=", ":": r"\colon",
-    "*": r"\cdot \times \ast", "/": r"\div", r"\{": r"\lbrace", r"\}": r"\rbrace", "(": r"\langle",
+    r"\frac": r"\dfrac \tfrac \cfrac", r"\binom": r"\dbinom \tbinom", r"\le": r"\leq \leqslant <=", "<": r"\lt",
+    r"\ge": r"\geq \geqslant >=", r"\ne": r"\neq !=", r"\setminus": r"\backslash", ">": r"\gt", "=": "== :=",
+    ":": r"\colon", "*": r"\cdot \times \ast", "/": r"\div", r"\{": r"\lbrace", r"\}": r"\rbrace", "(": r"\langle",
     ")": r"\rangle", "|": r"\lvert \rvert \vert \mid \|", "^": "**", r"\infty": r"\infinity", r"\log": r"\lg",
     r"\epsilon": r"\varepsilon", r"\phi": r"\varphi", r"\emptyset": r"\varnothing", '"percent"': r"\% %",
-    "": r"\$ $ \quad \qquad \, \: \; \! ~ . \textstyle \boxed \fbox \mathbf \boldsymbol \bm \mathit \large",
+    "": r"\$ $ \quad \qquad \, \: \; \! ~ . \boxed \fbox \mathbf \boldsymbol \bm \mathit",
 }.items() for old in olds.split()} | {"\\ ": "", "\\": ""}
 _TRIG = "sin cos tan cot sec csc".split()
 _FUNCTIONS = {*_TRIG, *("arc" + name for name in _TRIG), "sinh", "cosh", "tanh", "ln", "log", "exp"}
@@ -430,16 +430,16 @@ _SPACE = r"(?:(?<!\\)\\[,!;: ]|\s|~)"
 # A2. Words. Without them 15\text{ cm} is no number; done carelessly, 2 thirds is 2 and 5\text{ to }7 is 35.
 # Words become a name in quotes. Behind a number they are a unit, and do not count.
 _UNITS = {alias: names.split()[0] for names in (
-    "m meter metre", "cm centimeter centimetre", "mm millimeter millimetre", "km kilometer kilometre",
+    "m meter", "cm centimeter", "mm millimeter", "km kilometer", "hz", "mol", "ev", "kj", "kw", "kpa", "children",
     "in inch inche", "ft foot feet", "yd yard", "mi mile", "s sec second", "min minute", "h hr hour", "day", "people",
     "week", "month", "yr year", "g gram", "kg kilogram", "lb pound", "oz ounce", "l liter litre", "deg degree",
     "rad radian", "percent pct", "dollar usd", "cent", "am", "pm", "celsius", "fahrenheit") for alias in names.split()}
 _SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _CHANGES = _SCALES.keys() | set("""half halves third thirds quarter quarters zero one two three four five six seven
     eight nine ten hundreds thousands dozens gross plus minus times over mod root of not no is are or to more less than
-    fewer below negative squared cubed repeating recurring base binary octal prime but if""".split())
+    fewer below negative squared cubed repeating recurring base binary octal prime if""".split())
 _SHORT = set("no on of to is all any odd mod gcd lcm max mph kph".split())
-_WORDY = re.compile("[A-Z]{3,}|[A-Z][a-z]{2,}|[IVX]{2,}|[a-z][CP][a-z]|(?=.*[eio])[a-z]{3}|(?=.*[aeiou]).{4,}").fullmatch
+_TEXT = re.compile("[A-Z]{3,}|[A-Z][a-z]{2,}|[IVX]{2,}|[a-z][CP][a-z]|(?=.*[eio])[a-z]{3}|(?=.*[aeiou]).{4,}").fullmatch
 _BARE = _FUNCTIONS | set("sqrt infty pi alpha beta gamma theta lambda phi omega".split())
 _SAID = {name: f"\\{name} " for name in _BARE} | {"infinity": r"\infty ", "and": "∧", "or": "∨"}
 
@@ -451,13 +451,13 @@ def _words(match):
     if not match["run"]:                                             # a command, the end of 1A3
         return match[0]
     before, words = match.string[:match.start()], match[0].split()
-    counted = bool(re.search(rf"(?:[0-9}})°]|\\pi)(?:{_SPACE}|«)*$", before))
+    counted = bool(re.search(rf"(?:[0-9}})°]|\\pi)(?:{_SPACE}|«)*$|[a-z]«$", before))
     text = before.rfind("«") > before.rfind("»")                     # in \text{...}
     said = [None if word == "sec" and (text or counted) else _SAID.get(word) for word in words]
-    marks = [not plain and (text and not re.fullmatch("[ei]" if counted else "[eidA-Z]", word)
+    marks = [not plain and (text and not re.fullmatch("[a-fi-kn-rt-z]" if counted else "[eidA-Z]", word)
                             or word.casefold() in _SHORT and word != "NO"
                             or counted and len(word) > 1 and _unit(word.casefold()) in _UNITS
-                            or bool(_WORDY(word)) and word not in "abcdefghijklmnopqrstuvwxyz")
+                            or bool(_TEXT(word)) and word not in "abcdefghijklmnopqrstuvwxyz")
              for plain, word in zip(said, words)]
     for i, word in enumerate(words):
         quoted = marks[i] or any(marks) and (len(word) > 1 or word in "aA")  # no solution, a circle
@@ -522,7 +522,7 @@ def normalise(text):
 # A3. Values. Without them (x-1)(x+1) is not x^2-1. Fractions, or floats of 200 digits; in letters at ten fixed points.
 # No digit shows that \pi + 10^{-250} is not \pi: what is beyond HUGE, TINY or LONG has no value.
 HUGE, TINY, LONG, ZERO, SAME = 1e50, 1e-30, 140, 1e-95, 1e-100       # LONG in bits, SAME relative
-_WORK = {"+": 1, "*": 1, "/": 1, "abs": 1, "^": 10, "!": 60, "item": 8}       # others: 15
+_WORK = {"+": 1, "*": 1, "/": 1, "abs": 1, "!": 60, "item": 10}       # others: 15
 _LOCK = threading.RLock()  # mpmath functions change the precision of their context while they run
 _mp = MPContext()
 _mp.dps = 200
@@ -596,8 +596,8 @@ def letter(name):
 
 def apply(name, *args):                                  # point by point
     units = {arg.unit for arg in args if arg.kind == "number"} - {""}
-    if any(arg.kind != "number" for arg in args) or len(units) > 1:
-        raise ValueError("a structure, or 5 feet + 6 inches")
+    if any(arg.kind != "number" for arg in args) or len(units) > 1 or name == "*" and args[0].unit:
+        raise ValueError("a structure, 5 feet + 6 inches, 4 feet * 12")
     letters = frozenset().union(*(arg.letters for arg in args))
     rows = [*zip(*(arg.values if arg.letters or not letters else arg.values * len(_SIZES) for arg in args))]
     rounded = any(arg.rounded for arg in args) and all(isinstance(x, Fraction) for x in rows[0])
@@ -680,9 +680,9 @@ class _Parser:
         while op == "*" and words and words[0].removesuffix("s") in _SCALES:  # 2.5 million dollars
             left = self.do("*", left, constant(_SCALES[words.pop(0).removesuffix("s")]))
         unit = " ".join(map(_unit, words))
-        plain = [len(word) < 4 or word[-1] == "s" or _unit(word) in _UNITS for word in words]
-        changes = any(word in _CHANGES or re.search("(?<!mon)ths?$|teen$|illions?$", word) for word in words)
-        if changes or words and not any(plain):
+        plain = [re.search("...s$|^.$", word) or _unit(word) in _SHORT | {*_UNITS} for word in words]
+        changes = any(word in _CHANGES or re.search("(?<!mon)ths?$|teen$|illions?$|ed$", word) for word in words)
+        if changes or words and not any(plain) and left not in (constant(1), constant(-1)):        # 1 apple
             raise ValueError("2 thirds, 2 squared, 2 doubled")
         if left.kind == "number" and not left.letters:
             return left._replace(unit=left.unit or unit)
@@ -823,7 +823,7 @@ class _Parser:
                 self.next[0] not in '*([|"' and self.next[1:] not in _FUNCTIONS):
             value = self.combine("*", value, self.expression(_LEVEL["*"]))          # \sin 2x \cos x
         if value.kind == "number" and value.unit == "deg":  # only here a degree is a number
-            value = self.do("/", self.do("*", value, letter(r"\pi")), constant(180))._replace(unit="")
+            value = self.do("/", self.do("*", letter(r"\pi"), value), constant(180))._replace(unit="")
         value = self.do("ln" if base else name, value)
         value = self.do("/", value, self.do("ln", base)) if base else value
         return self.do("^", value, exponent) if exponent else value
@@ -930,8 +930,8 @@ def _region(node):
     """A set of reals for sympy, or None. critical: (3,1) is a point, or all that is empty would be right for one."""
     node = _object(node)
     if node.kind in _SETS:
-        parts = [_region(item) for item in node.items[:10]]
-        return None if None in parts or len(node.items) > 10 else reduce(_SETS[node.kind], parts)
+        parts = [_region(item) for item in node.items[:8]]
+        return None if None in parts or len(node.items) > 8 else reduce(_SETS[node.kind], parts)
     items = node.items if node.kind in ("(", "[", "{") else [node]
     values = [x.values[0] for x in items if x.kind == "number" and not x.letters]
     if len(values) < len(items) or not all(isinstance(x, (Fraction, _mp.mpf)) for x in values):
@@ -1028,14 +1028,14 @@ def _connect():
                 text = file.read().partition("\n# ---- Appendix B")[2].partition("\n# ---- Appendix C")[0]
             # Our environment may hold keys. One arena for all threads, or each would take 64 MB.
             env = {"MALLOC_ARENA_MAX": "1", "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")}
-            command = [sys.executable, "-I", "-S", "-c", f"#{text}\n_serve()"]
+            command = [sys.executable, "-I", "-S", "-c", f"#{text}\n_serve()\nos._exit(0)"]
             _control, its_end = socket.socketpair()
             with its_end:
                 _server = subprocess.Popen(command, env=env, cwd="/", stdin=its_end, stdout=subprocess.DEVNULL,
                                            start_new_session=True)
             if _control.recv(1) != b"+":
                 warnings.warn("verify_code: without Linux and libseccomp.so.2 programs are not confined: they can read "
-                              "and write files, use the network and end processes as this user can", stacklevel=5)
+                              "and write files, use the network and end processes as this user can", stacklevel=4)
         socket.send_fds(_control, [b"+"], [theirs.fileno()])
     return ours
 
@@ -1156,7 +1156,7 @@ def _read_tests(tests):
         free = {node.id for node in names} - bound
         own = own & free if free <= {*dir(builtins)} else set()
         free -= {*dir(builtins), *sys.stdlib_module_names}
-        if sum(name[0].islower() or name.isupper() for name in free) > 1:
+        if sum(name[0].islower() or name[1:].isupper() for name in free) > 1:
             sides = {node: [node.left, *node.comparators] for node in nodes if isinstance(node, ast.Compare)}
             theirs = {name for name in names if name.id in free}
             judging = under(node for node in nodes if isinstance(node, ast.Assert)) or nodes
@@ -1261,7 +1261,7 @@ class _Line:
             self.asked.add(operation)                        # but a name alone asks nothing
         if message[0] == "value":
             return value
-        kind = self.type_of(*message[1])
+        kind = NameError if operation == "look_up" else self.type_of(*message[1])    # KeyError means: look at builtins
         # subtle: StopIteration would end a loop of the test, silently: zip(map(f, xs), expected)
         ends = issubclass(kind, (StopIteration, StopAsyncIteration)) and operation != "next"
         raise RuntimeError(*value) if ends or not issubclass(kind, (Exception, SystemExit)) else kind(*value)
@@ -1335,7 +1335,7 @@ recvfrom""".split()
 _CONDITIONS = {"clone": [(0, 0x7E030000, 0x10000)], "socketpair": [(0, 2**32 - 1, 1), (1, 15, 1)],
                "sendto": [(4, 2**64 - 1, 0)], "ioctl": [(1, 2**32 - 1, 0x5421)], "madvise": [(2, 2**32 - 32, 0)]}
 _MODULES = """__future__ array asyncio bisect calendar cmath collections.abc concurrent.futures.thread csv dataclasses
-difflib encodings.idna encodings.rot_13 encodings.utf_16 fcntl graphlib html ipaddress pathlib pickle queue resource
+difflib encodings.cp1252 encodings.rot_13 encodings.utf_16 fcntl graphlib html ipaddress pathlib pickle queue resource
 secrets shlex sqlite3 statistics tempfile timeit unittest.mock urllib.parse xml.etree.ElementTree _strptime""".split()
 
 

@@ -10,6 +10,7 @@ mean, cut off there. The floor is the time to read the weights once a step and e
 bandwidth measured here. Last line: a JSON object. --compile adds a row.
 """
 import argparse
+import functools
 import json
 import math
 import os
@@ -193,7 +194,8 @@ def main():
     seconds = {name: [] for name in samplers}
     for _ in range(args.repeats):
         for name, function in samplers.items():
-            seconds[name].append(timed(lambda: function(model, prompts, args.group, lengths, stop), device))  # noqa: B023
+            work = functools.partial(function, model, prompts, args.group, lengths, stop)
+            seconds[name].append(timed(work, device))
     speed = bandwidth(device)
     floor, tokens = floor_seconds(model, args.prompt_tokens, lengths, speed), sum(lengths)
     print(f"{args.shape}, {str(dtype).removeprefix('torch.')} on {device} ({reason}, {torch.get_num_threads()} CPU "

@@ -6,13 +6,12 @@
 The peaks are those of the two worst moments of a step: sampling, with a full cache of all --batch rows, and the update,
 with a micro-batch of --rows rows at full length while the gradients of earlier ones wait (their number makes no
 difference). Every configuration runs in a process of its own, and the peak is that process's (on CUDA the allocator's).
-"plain" is the update one writes first: full logits and all activations kept. All have fp32 weights and torch's AdamW, and
-compute in --dtype. Last line: a JSON object.
+"plain" is the update one writes first: full logits and all activations kept. All have fp32 weights and torch's AdamW,
+and compute in --dtype. Last line: a JSON object.
 """
 import argparse
 import importlib.util
 import json
-import os
 import re
 import resource
 import statistics
@@ -118,8 +117,8 @@ TINY = ROOT / "notebooks" / "tiny"
 def our_steps(steps, folder, log, *flags):
     """train.py as it is -> seconds of each step; its metrics are added to the list `log`."""
     name = "ours" + re.sub(r"\W", "", "".join(flags))
-    train.main(["--model", str(TINY), "--task", "arithmetic", "--device", "cpu", "--steps", str(steps), "--runs", folder,
-                "--name", name, "--eval-every", "1000", "--eval-problems", "1", "--save-every", "1000", *flags])
+    train.main(["--model", str(TINY), "--task", "arithmetic", "--device", "cpu", "--steps", str(steps), "--runs",
+                folder, "--name", name, "--eval-every", "1000", "--eval-problems", "1", "--save-every", "1000", *flags])
     rows = [json.loads(line) for line in Path(folder, name, "metrics.jsonl").read_text().splitlines()][1:]
     log += rows
     return [row["seconds"] - row.get("eval_seconds", 0) for row in rows]

@@ -13,8 +13,8 @@ from conftest import ROOT
     (["bench_verifiers.py", "--seconds", "0.01"], "per_second"),
     (["bench_ranks.py", "--layers", "1", "--worlds", "1", "2"], "2 with --fsdp"),
     (["bench_sampling.py", "--rows", "8", "--max-new-tokens", "4", "--repeats", "1"], "ratios"),
-    (["bench_training.py", "--shape", "tiny", "--config", "train.py", "--tokens", "8", "--prompt-tokens", "4"], "peaks"),
-    (["bench_training.py", "--shape", "tiny", "--config", "plain", "--tokens", "8", "--prompt-tokens", "4"], "peaks"),
+    (["bench_training.py", "--config", "train.py", "--tokens", "8", "--prompt-tokens", "4"], "peaks"),
+    (["bench_training.py", "--config", "plain", "--tokens", "8", "--prompt-tokens", "4"], "peaks"),
 ], ids=["verifiers", "ranks", "sampling", "memory", "memory, plain"])
 def test_a_benchmark_ends_with_a_json_object(command, key):
     run = subprocess.run([sys.executable, ROOT / "tests" / command[0], *command[1:]], cwd=ROOT, capture_output=True,

@@ -50,7 +50,7 @@ def fails(code, *tests):
 # ---- What honest programs get ----------------------------------------------------------------------------------------
 
 def test_the_reward_is_the_share_of_tests_passed():
-    """Seed chapter 14: 5 of 5 is 1.0, 3 of 5 is 0.6, none is 0.0; always saying True passes 3 of 5 palindromes."""
+    """"Rule-based rewards": 5 of 5 is 1.0, 3 of 5 is 0.6, none is 0.0; always saying True passes 3 of 5 palindromes."""
     result = verify_code("def is_palindrome(s):\n    return s == s[::-1]", PALINDROME)
     assert (result["tests_passed"], result["tests_total"], result["frac"]) == (5, 5, 1.0)
     assert result["compared"] == 5 and result["why"] == ["passed"] * 5
@@ -60,17 +60,22 @@ def test_the_reward_is_the_share_of_tests_passed():
 
 
 @pytest.mark.parametrize("code", ["", "def square(x):\n  return x*x\n oops(", "x = '\ud800'", "raise SystemExit",
-                                  "import sys\nsys.exit(0)", "while True: pass", "import numpy", "a\0b", "#" * 2**24])
+                                  "import sys\nsys.exit(0)", "while True: pass", "import numpy",
+                                  "a\0b", "#" * 2**24])
 def test_a_program_that_cannot_be_loaded_passes_nothing(code):
     result = verify_code(code, SQUARE, timeout=0.5)
     assert result["frac"] == 0.0 and all(result["why"])
 
 
 @pytest.mark.parametrize("expression", [
-    "(1, [2, (3,)])", "{1, 2}", "frozenset({1})", "{'a': [None, True], 2: {}}", "b'xy'", "2.5", "float('inf')", "1+2j",
-    "2**20000", "-2**63", "'h\\u00e9 \\ud800 \\n'", "range(3)", "slice(1, 2)", "collections.deque([1])",
-    "collections.Counter('aab')", "collections.OrderedDict(a=1)", "decimal.Decimal('0.10')", "fractions.Fraction(1, 3)",
-    "datetime.date(2024, 2, 29)", "datetime.datetime(2024, 2, 29, 1, 2, 3, 4)", "datetime.timedelta(1, 2, 3)", "int",
+    "(1, [2, (3,)])", "{1, 2}", "frozenset({1})", "{'a': [None, True], 2: {}}", "b'xy'", "2.5",
+    "float('inf')", "1+2j",
+    "2**20000", "-2**63", "'h\\u00e9 \\ud800 \\n'", "range(3)", "slice(1, 2)",
+    "collections.deque([1])",
+    "collections.Counter('aab')", "collections.OrderedDict(a=1)", "decimal.Decimal('0.10')",
+    "fractions.Fraction(1, 3)",
+    "datetime.date(2024, 2, 29)", "datetime.datetime(2024, 2, 29, 1, 2, 3, 4)",
+    "datetime.timedelta(1, 2, 3)", "int",
     "...", "object()"])
 def test_plain_values_cross_with_their_types(expression):
     imports = "import collections, decimal, fractions, datetime\n"
@@ -115,10 +120,14 @@ def fail(): raise VeryEmpty('nothing', 'here')
     passes(code, "s = Stack()\ns.push(1)\ns.push(2)\nassert s.pop() == 2 and len(s) == 1 and not s.is_empty()",
            "try:\n    Stack().pop()\n    assert False\nexcept IndexError:\n    pass",
            "try:\n    fail()\n    assert False\nexcept Empty as error:\n    assert error.args == ('nothing', 'here')",
-           "assert adder(3)(4) == 7", "assert list(count(3)) == [0, 1, 2]", "assert twice(lambda x: x + 3, 1) == 7",
-           "assert twice(str, 5) == '5'", "assert twice(lambda x: twice(lambda y: y + 1, x), 0) == 4",
-           "assert Stack([1]) == Stack([1]) and Stack([1]) != Stack([2])", "assert isinstance(Stack(), Stack)",
-           "s = Stack()\ns.items = [5]\nassert s.pop() == 5", "v = Vector(1, 2) + Vector(3, 4)\nassert v.x == v[0] == 4",
+           "assert adder(3)(4) == 7", "assert list(count(3)) == [0, 1, 2]",
+           "assert twice(lambda x: x + 3, 1) == 7",
+           "assert twice(str, 5) == '5'",
+           "assert twice(lambda x: twice(lambda y: y + 1, x), 0) == 4",
+           "assert Stack([1]) == Stack([1]) and Stack([1]) != Stack([2])",
+           "assert isinstance(Stack(), Stack)",
+           "s = Stack()\ns.items = [5]\nassert s.pop() == 5",
+           "v = Vector(1, 2) + Vector(3, 4)\nassert v.x == v[0] == 4",
            "assert Vector(1, 2) < Vector(1, 3) and str(Vector(1, 2)) == 'Vector(x=1, y=2)'")
 
 
@@ -135,9 +144,12 @@ def test_more_of_what_tests_do():
             "from concurrent.futures import ThreadPoolExecutor\n"
             "def threads(n):\n    with ThreadPoolExecutor(8) as pool: return list(pool.map(same, range(n)))")
     passes(code, "note(3)\nassert history == [3]", "assert run(3) == 6", "assert threads(20) == list(range(20))",
-           "from solution import same as s\nassert s(4) == 4", "import solution\nassert solution.same(4) == 4",
-           "def test_it():\n    assert same(1) == 1", "def test_it():\n    assert same(1) == 1\ntest_it()",
-           "if __name__ == '__main__':\n    assert same(1) == 1", "x: int = same(3)\nassert math.isclose(x, 3)")
+           "from solution import same as s\nassert s(4) == 4",
+           "import solution\nassert solution.same(4) == 4",
+           "def test_it():\n    assert same(1) == 1",
+           "def test_it():\n    assert same(1) == 1\ntest_it()",
+           "if __name__ == '__main__':\n    assert same(1) == 1",
+           "x: int = same(3)\nassert math.isclose(x, 3)")
     fails("def same(x): return 0", "def test_it():\n    assert same(1) == 1", "assert math.isclose(same(1), 1)",
           "if __name__ == '__main__':\n    assert same(1) == 1")
 
@@ -163,10 +175,13 @@ def test_all_canonical_solutions_of_humaneval_pass():
 # ---- Tests that are none ---------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("test", [
-    "def check(f):\n    assert f(2) == 4", "class TestSquare:\n    def test_it(self):\n        assert square(2) == 4",
-    "async def test_it():\n    assert square(2) == 4", "def test_it():\n    yield square(2) == 4", "assert len('ab') == 2",
-    "f = square", "assert callable(square)", "from solution import square", "assert square is square",
-    "try:\n    missing(2)\nexcept AttributeError:\n    pass"])
+    "def check(f):\n    assert f(2) == 4",
+    "class TestSquare:\n    def test_it(self):\n        assert square(2) == 4",
+    "async def test_it():\n    assert square(2) == 4",
+    "def test_it():\n    yield square(2) == 4", "assert len('ab') == 2",
+    "f = square", "assert callable(square)", "from solution import square",
+    "assert square is square",
+    "try:\n    missing(2)\nexcept NameError:\n    pass"])
 def test_a_test_that_asks_nothing_is_no_pass(test):
     """The first was passed by every program, the empty one too: check is never called. The others are of its kind."""
     assert frac("", [test]) == 0.0
@@ -174,7 +189,7 @@ def test_a_test_that_asks_nothing_is_no_pass(test):
 
 
 def test_what_cannot_ask_is_passed_by_who_passes_all_the_others():
-    """HumanEval has `assert True` among its tests: 2 of 2 is right, but a wrong or empty program gets nothing for it."""
+    """HumanEval has `assert True` among its tests: right is 2 of 2, but wrong or empty is nothing for it."""
     tests = ["assert True, 'fine'", "assert square(2) == 4"]
     assert frac("def square(x): return x * x", tests) == 1.0
     assert frac("def square(x): return x + 1", tests) == frac("", tests) == 0.0
@@ -184,9 +199,12 @@ def test_a_helper_that_the_test_forgot_is_not_the_program_s():
     code = ("def f(x): return 0\ndef close(*a): return True\ncheck = close\nclass array:\n"
             "    __eq__ = lambda *a: True\nclass np:\n    array = lambda *a: array()\n    allclose = close\n"
             "EXPECTED = 0\ndef approx(x): return 0")
-    tests = ["assert close(f(1), 2.5)", "r = f(1)\nassert close(r, 2.5)", "def c(g):\n    assert close(g(1), 2.5)\nc(f)",
-             "assert all(close(f(x), 2.5) for x in [1])", "assert close(f(1), 2.5) is True", "check(f)",
-             "assert np.allclose(f(1), [2.5])", "assert np.array([2]) == f(1)", "assert f(1) == np.array([2])",
+    tests = ["assert close(f(1), 2.5)", "r = f(1)\nassert close(r, 2.5)",
+             "def c(g):\n    assert close(g(1), 2.5)\nc(f)",
+             "assert all(close(f(x), 2.5) for x in [1])", "assert close(f(1), 2.5) is True",
+             "check(f)",
+             "assert np.allclose(f(1), [2.5])", "assert np.array([2]) == f(1)",
+             "assert f(1) == np.array([2])",
              "assert f(1) == approx(2)", "assert f(1) == EXPECTED"]
     for test in tests:
         assert verify_code(code, [test, "assert f(0) == 0"])["why"][0].startswith("NameError: the test does not define")
@@ -196,8 +214,8 @@ def test_a_helper_that_the_test_forgot_is_not_the_program_s():
 def test_several_names_of_a_program_are_no_helpers():
     code = ("class Tree:\n    def __init__(self, *kids): self.kids = kids\n"
             "def depth(t): return 1 + max(map(depth, t.kids), default=0)\ndef leaf(t): return not t.kids\n"
-            "def encode(s): return s[::-1]\ndecode = encode\ndef twice(f, x): return f(f(x))\ndef inc(x): return x + 1\n"
-            "def queue(): return []\ndef push(q, x): q.append(x)\ndef pop(q): return q.pop()")
+            "def encode(s): return s[::-1]\ndecode = encode\ndef twice(f, x): return f(f(x))\n"
+            "def inc(x): return x + 1\ndef queue(): return []\ndef push(q, x): q.append(x)\ndef pop(q): return q.pop()")
     passes(code, "assert depth(Tree(Tree())) == 2", "assert leaf(Tree())", "assert decode(encode('ab')) == 'ab'",
            "assert twice(inc, 1) == 3", "assert leaf(Tree()) and depth(Tree()) == 1")
 
@@ -207,7 +225,8 @@ def test_weak_tests_are_found_before_training():
     echo, good, broken = check_tests([
         {"tests": ["assert f(1) == 1", "assert f(2) == 2"]},
         {"tests": ["assert f(1) == 5", "assert f(2) == 8", "assert f(3) == 5", "assert f(4) == 13"]},
-        {"tests": ["assert f(1) == 2", "def check(f):\n    assert f(1) == 2", "assert near(f(1), 2)", "assert f(2 == 2"]}])
+        {"tests": ["assert f(1) == 2", "def check(f):\n    assert f(1) == 2", "assert near(f(1), 2)",
+                   "assert f(2 == 2"]}])
     assert echo["echo"] == 1.0 and echo["broken"] == {}
     assert good == {"empty": 0.0, "echo": 0.0, "constant": 0.5, "value": "5", "broken": {}}
     assert (broken["empty"], broken["constant"], broken["value"]) == (0.0, 0.25, "2")
@@ -310,11 +329,15 @@ def found(before):
 
 def test_what_an_object_of_the_program_is_compared_with_does_not_reach_it():
     fails(LIAR % "object",
-          "assert answer(1) == 41", "assert abs(answer(1) - 2.5) < 1e-9", "assert answer(1).startswith('zq')",
-          "assert {5, 6} <= answer(2)", "assert 7 in answer(2)", "assert 4 < answer(2) < 6", "assert answer(1) is True",
-          "assert answer(3) in [1, 2]", "assert {'a': answer(9)} == {'a': 1}", "assert isinstance(answer(1), str)",
+          "assert answer(1) == 41", "assert abs(answer(1) - 2.5) < 1e-9",
+          "assert answer(1).startswith('zq')",
+          "assert {5, 6} <= answer(2)", "assert 7 in answer(2)", "assert 4 < answer(2) < 6",
+          "assert answer(1) is True",
+          "assert answer(3) in [1, 2]", "assert {'a': answer(9)} == {'a': 1}",
+          "assert isinstance(answer(1), str)",
           "import math\nassert math.isclose(answer(1), 2.7)", "assert sorted(answer(1)) == [1]",
-          "assert answer(1).__eq__(41)", "assert {answer(1): 2} == {0: 2}", "assert 0 in {answer(1)}")
+          "assert answer(1).__eq__(41)", "assert {answer(1): 2} == {0: 2}",
+          "assert 0 in {answer(1)}")
 
 
 def test_not_implemented_is_not_true():
@@ -340,23 +363,29 @@ FORGED = "import json, os\ndef say(*message): os.write(0, json.dumps(message).en
     ("class Empty(AssertionError): pass\ndef answer(): pass",
      "try:\n    answer()\n    assert False\nexcept Empty:\n    pass"),
     # the argument emptied while the test compares it
-    ("def answer(x):\n    x.clear()\n    return []", "x, r = [3, 1], []\nr.append(answer(x))\nassert r[0] == sorted(x)"),
+    ("def answer(x):\n    x.clear()\n    return []",
+     "x, r = [3, 1], []\nr.append(answer(x))\nassert r[0] == sorted(x)"),
     ("def answer(x):\n    x.clear()\n    return iter(())", "x = [3, 1]\ny = list(answer(x))\nassert y == sorted(x)"),
     # the same by a forged answer: [1, 3] has the arguments changed, as if nothing had been returned
     (FORGED + "def answer(x):\n    say('value', [[], [[]]])", "x = [3, 1]\nassert answer(x) == sorted(x)"),
     # an object of the test, answered in place of a value
-    ("def answer(x): return x", "class Any:\n    def __eq__(self, other): return other == 5\nassert answer(Any()) == 7"),
+    ("def answer(x): return x",
+     "class Any:\n    def __eq__(self, other): return other == 5\nassert answer(Any()) == 7"),
     # the module of the test's helper, replaced
     ("import sys, types\nmath = sys.modules['math'] = types.ModuleType('math')\nmath.isclose = lambda *a: True\n"
      "def answer(n): return 0.5", "assert math.isclose(answer(1), 2.718281828)"),
     # built-ins that come with the names of the program
     ("__all__ = ['answer', 'abs']\ndef answer(x): return 1\ndef abs(x): return 0",
      "from solution import *\nassert abs(answer(1) - 5) < 1e-9"),
+    # a built-in that is asked of the program, which has list, and lacks sum in a way that lets Python take its own
+    ("list = list\ndef __getattr__(name): raise KeyError(name)", "assert sum(list([1, 2])) == 3"),
+    ("def __getattr__(name): raise StopIteration",
+     "for a, b in zip(map(lambda x: f(x), [1]), [5]):\n    assert a == b"),
     # built-ins that only some of the tests use are the real ones
     ("def sum(x): return 0\ndef abs(x): return 0", "assert abs(sum([1.5]) - 2.5) < 1e-9"),
 ])
 def test_hacks_of_a_red_team(code, test):
-    tests = [test, "assert sum([1]) == 1"] if "sum" in test else [test]
+    tests = [test, "assert sum([1]) == 1"] if "abs(sum" in test else [test]
     assert verify_code(code, tests)["why"][0] != "passed"
 
 
@@ -372,23 +401,35 @@ def attempt(body):
 @linux
 @pytest.mark.parametrize("body", [
     "open('{canary}/new', 'w')", "open('{canary}/secret').read()", "os.remove('{canary}/secret')",
-    "os.listdir('{canary}')", "os.rename('{canary}/secret', '/tmp/x')", "os.truncate('{canary}/secret', 0)",
+    "os.listdir('{canary}')", "os.rename('{canary}/secret', '/tmp/x')",
+    "os.truncate('{canary}/secret', 0)",
     "os.link('{canary}/secret', 'x')", "os.mkdir('{canary}/new')", "open('/etc/passwd').read()",
-    "os.chmod('{canary}/secret', 0)", "os.utime('{canary}/secret', (1, 1))", "os.stat('{canary}/secret')",
-    "open('/proc/{pid}/environ').read()", "open('/proc/self/mem')", "os.kill({pid}, 9)", "os.kill(os.getppid(), 9)",
+    "os.chmod('{canary}/secret', 0)", "os.utime('{canary}/secret', (1, 1))",
+    "os.stat('{canary}/secret')",
+    "open('/proc/{pid}/environ').read()", "open('/proc/self/mem')", "os.kill({pid}, 9)",
+    "os.kill(os.getppid(), 9)",
     "os.kill(-1, 9)", "os.killpg(0, 9)", "signal.pidfd_send_signal(os.pidfd_open({pid}), 9)",
-    "signal.raise_signal(9)\nsignal.pthread_kill(1, 9)", "os.fork()", "os.system('true') == 0 or 1/0",
-    "os.execv('/bin/true', ['true'])", "os.setsid()", "os.sched_setaffinity({pid}, [0])", "os.nice(1)",
+    "signal.raise_signal(9)\nsignal.pthread_kill(1, 9)", "os.fork()",
+    "os.system('true') == 0 or 1/0",
+    "os.execv('/bin/true', ['true'])", "os.setsid()", "os.sched_setaffinity({pid}, [0])",
+    "os.nice(1)",
     "__import__('resource').prlimit({pid}, 7, (9, 9))", "__import__('fcntl').fcntl(0, 8, {pid})",
-    "__import__('fcntl').ioctl(0, 0x8901, b'1234')", "os.memfd_create('x')", "os.pipe()", "os.dup(0)",
-    "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)", "socket.socketpair(30)", "socket.socketpair()[0].sendto(b'', 'x')",
-    "a, b = socket.socketpair()\na.setsockopt(1, 7, 9)", "assert ctypes.CDLL(None).madvise(id(0) & -4096, 4096, 101) == 0",
+    "__import__('fcntl').ioctl(0, 0x8901, b'1234')", "os.memfd_create('x')", "os.pipe()",
+    "os.dup(0)",
+    "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)", "socket.socketpair(30)",
+    "socket.socketpair()[0].sendto(b'', 'x')",
+    "a, b = socket.socketpair()\na.setsockopt(1, 7, 9)",
+    "assert ctypes.CDLL(None).madvise(id(0) & -4096, 4096, 101) == 0",
     "socket.socketpair()[0].sendmsg([b'x'])",
-    "socket.socket()", "socket.create_connection(('127.0.0.1', {port}))", "socket.socket(socket.AF_UNIX)",
-    "assert ctypes.CDLL(None).ptrace(16, {pid}, 0, 0) == 0", "assert ctypes.CDLL(None).prctl(1, 0, 0, 0, 0) == 0",
-    "assert ctypes.CDLL(None).shmget(7, 4096, 0o1600) >= 0", "assert ctypes.CDLL(None).inotify_init() >= 0",
+    "socket.socket()", "socket.create_connection(('127.0.0.1', {port}))",
+    "socket.socket(socket.AF_UNIX)",
+    "assert ctypes.CDLL(None).ptrace(16, {pid}, 0, 0) == 0",
+    "assert ctypes.CDLL(None).prctl(1, 0, 0, 0, 0) == 0",
+    "assert ctypes.CDLL(None).shmget(7, 4096, 0o1600) >= 0",
+    "assert ctypes.CDLL(None).inotify_init() >= 0",
     "assert ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(256)) >= 0",
-    "assert ctypes.CDLL(None).syscall(56, 17, 0, 0, 0, 0) >= 0", "assert ctypes.CDLL(None).vfork() >= 0",
+    "assert ctypes.CDLL(None).syscall(56, 17, 0, 0, 0, 0) >= 0",
+    "assert ctypes.CDLL(None).vfork() >= 0",
     "assert ctypes.CDLL(None).unshare(0x10000000) == 0",
     "assert ctypes.CDLL(None).mount(b'x', b'/tmp', b'tmpfs', 0, None) == 0",
 ])
@@ -454,7 +495,8 @@ def test_a_result_cannot_make_the_judge_run_away():
     assert verify_code("def f(n): return 10**12 if n != 3 else 3", tests, timeout=0.5)["tests_passed"] == 1
 
 
-BUSY = "import time\ndef f(x):\n    end = time.process_time() + {}\n    while time.process_time() < end: pass\n    return x"
+BUSY = ("import time\ndef f(x):\n    end = time.process_time() + {}\n"
+        "    while time.process_time() < end: pass\n    return x")
 
 
 def test_programs_wait_for_a_core():
@@ -501,7 +543,7 @@ def changed_server(monkeypatch, tmp_path, old, new):
 
 @pytest.fixture(autouse=True)
 def the_real_server():
-    """Tests that change the server's text leave a server behind that the next test must not meet."""
+    """A test that changes the server's text leaves a server that the next test must not meet."""
     file = verifiers.__file__
     yield
     if verifiers._server is not None and "changed" in verifiers.__file__ or file != verifiers.__file__:
@@ -531,8 +573,8 @@ def test_an_ordinary_user_is_protected_too():
         script = (f"import os, sys\nsys.path.insert(0, {str(ROOT)!r})\nimport verifiers\n"
                   f"verifiers.__file__ = {folder + '/copy.py'!r}\nos.setgroups([])\nos.setgid(65534)\n"
                   f"os.setuid(65534)\nprint(verifiers.verify_code({code!r}, ['assert f(1) == 1'])['why'])")
-        done = subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", script], capture_output=True, text=True,
-                              cwd="/")
+        command = [sys.executable, "-W", "error::UserWarning", "-c", script]
+        done = subprocess.run(command, capture_output=True, text=True, cwd="/")
     if "PermissionError" in done.stderr:
         pytest.skip("this Python is closed to others")
     assert done.stdout == "['passed']\n", done.stderr
@@ -562,7 +604,8 @@ def test_no_files_threads_descriptors_or_processes_are_left(tmp_path, monkeypatc
     before = len(os.listdir("/proc/self/fd")), threading.active_count()
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     daemon = "import os\nif os.fork() == 0:\n    os.setsid()\n    import time\n    time.sleep(60)\n"
-    threads = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\ndef square(x): return x * x"
+    threads = ("import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
+               "def square(x): return x * x")
     for code in ("def square(x): return x * x", "import os\nos._exit(1)", "while True: pass", daemon, threads):
         frac(code, SQUARE[:2], timeout=0.2)
     assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before and not list(tmp_path.iterdir())
@@ -624,23 +667,23 @@ def test_bad_arguments_are_named(arguments, error):
 
 
 def test_code_reward_runs_the_last_program_of_the_response():
-    """0.1 syntax + 0.7 tests + 0.1 speed + 0.1 safety (seed chapter 4); a baseline takes off what a constant earns."""
+    """The share of the tests; a baseline takes off what a constant earns: of five tests 4 passes one."""
     problem = {"problem": "Square a number.", "answer": "", "tests": SQUARE}
     fence = "<think>easy</think>```python\n{}\n```".format
     assert code_reward(fence("def square(x): return x * x"), problem)[0] == pytest.approx(1.0)
-    assert code_reward(fence("def square(x): return 4"), problem)[0] == pytest.approx(0.1 + 0.7 * 0.2 + 0.2)
-    assert code_reward(fence("def square(x): return 4"), {**problem, "baseline": 0.2})[0] == pytest.approx(0.1)
+    assert code_reward(fence("def square(x): return 4"), problem)[0] == pytest.approx(0.2)
+    assert code_reward(fence("def square(x): return 4"), {**problem, "baseline": 0.2})[0] == pytest.approx(0.0)
 
 
 def test_hack_print_the_unit_tests_then_pass():
-    """Seed chapter 14: with an exit code as the verdict this is a pass; here no test ran to its end."""
+    """"Rule-based rewards": with an exit code as the verdict this is a pass; here no test ran through."""
     hack = "print('''assert square(2) == 4\nassert square(-3) == 9''')\npass"
-    assert verify_code(hack, SQUARE)["why"][0] == "AttributeError: module 'solution' has no attribute 'square'"
+    assert verify_code(hack, SQUARE)["why"][0] == "NameError: module 'solution' has no attribute 'square'"
 
 
 @linux
 def test_hack_open_the_ground_truth_file(tmp_path):
-    """Seed chapter 14: the data set lies on a path that the trainer can read, and the program cannot."""
+    """"Rule-based rewards": the data set lies on a path that the trainer can read; the program cannot."""
     (tmp_path / "tests.jsonl").write_text("\n".join(SECRET))
     hack = (f"import re\ndef answer(n):\n    text = open('{tmp_path}/tests.jsonl').read()\n"
             r"    return int(re.search(rf'answer\({n}\) == (-?\d+)', text)[1])")

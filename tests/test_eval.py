@@ -267,7 +267,7 @@ def test_the_command_on_a_run(tmp_path, capsys, monkeypatch):
     (tmp_path / "lucky.py").write_text("def even(completion, problem):\n    return len(completion) % 2, {}\n")
     train.main(["--task", "one-digit", "--device", "cpu", "--steps", "2", "--prompts-per-step", "4", "--num-samples",
                 "4", "--eval-problems", "10", "--runs", "r", "--name", "r", "--model", ranks.base(),
-                "--reward", "../lucky.py:even"])
+                "--max-new-tokens", "4", "--reward", "../lucky.py:even"])
     monkeypatch.chdir(ROOT)
     capsys.readouterr()
     out, run = tmp_path / "completions.jsonl", tmp_path / "there" / "r" / "r"

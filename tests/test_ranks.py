@@ -68,7 +68,11 @@ def three_updates(folder, fsdp, variants):
     """-> for each variant the losses and gradient norms of three updates, and the weights after them."""
     join()
     results, (rank, world) = {}, train.processes()
-    add_up = dist.all_reduce if world > 1 else lambda tensor: tensor
+
+    def add_up(tensor):
+        if world > 1:
+            dist.all_reduce(tensor)
+        return tensor
     for name in variants:
         options = dict(VARIANTS[name])
         flags, updates = flags_for(folder / ("untied" if name == "untied" else "base"), fsdp), options.pop("updates", 1)
@@ -133,8 +137,8 @@ def test_every_process_makes_equally_many_passes_over_parts_of_the_same_rows(mod
 # ---- Whole runs ------------------------------------------------------------------------------------------------------
 
 FLAGS = ["--model", ranks.base(), "--task", "one-digit", "--reward", ranks.COIN, "--device", "cpu",
-         "--prompts-per-step", "8", "--num-samples", "8", "--max-new-tokens", "4", "--eval-every", "2", "--eval-problems",
-         "9", "--save-every", "2", "--lr", "1e-3"]
+         "--prompts-per-step", "8", "--num-samples", "8", "--max-new-tokens", "4", "--eval-every", "2",
+         "--eval-problems", "9", "--save-every", "2", "--lr", "1e-3"]
 
 
 def agree(folder, other, exactly=False):
@@ -285,8 +289,8 @@ def begin(folder, world, name, *flags):
 
 @pytest.mark.parametrize("how, flags", [(signal.SIGKILL, ["--fsdp"]), (signal.SIGSTOP, [])])
 def test_when_a_process_dies_or_hangs_the_others_stop_and_name_it(tmp_path, how, flags):
-    """After MINUTES at most the first says how to go on: of one that hangs, which it is; that one has died, at once (and
-    torchrun, which ends the rest, says which)."""
+    """After MINUTES at most the first says how to go on: of one that hangs, which it is; that one has died, at
+    once (and torchrun, which ends the rest, says which)."""
     processes, queue = begin(tmp_path, 3, "run", "--save-every", "1000", *flags)
     os.kill(processes[1].pid, how)
     said = dict(queue.get(timeout=60)[:2] for _ in range(2))
@@ -316,7 +320,8 @@ def hanging_main(where, *flags):
 
 @pytest.mark.parametrize("where", ["sampling", "gathering"])
 def test_a_process_that_hangs_in_python_is_noticed_too(tmp_path, where):
-    processes, queue = ranks.start(3, hanging_main, where, *FLAGS, "--runs", str(tmp_path), "--name", "run", "--steps", "9")
+    flags = ["--runs", str(tmp_path), "--name", "run", "--steps", "9"]
+    processes, queue = ranks.start(3, hanging_main, where, *FLAGS, *flags)
     said = dict(queue.get(timeout=60)[:2] for _ in range(2))
     assert sorted(said) == [0, 2] and "--resume" in said[0] and "--name run" in said[0]
     assert where == "gathering" or "Ranks 1 failed to pass monitoredBarrier" in said[0], said[0]

@@ -24,7 +24,8 @@ from conftest import ROOT
 from model import ModelError, load
 
 FAST = ["--task", "one-digit", "--device", "cpu", "--prompts-per-step", "4", "--num-samples", "4",
-        "--max-new-tokens", "4", "--eval-every", "3", "--eval-problems", "20", "--save-every", "2", "--model", ranks.base()]
+        "--max-new-tokens", "4", "--eval-every", "3", "--eval-problems", "20", "--save-every", "2",
+        "--model", ranks.base()]
 LUCK = ["--reward", ranks.COIN]                 # from random weights on hardly anything else is ever paid
 
 
@@ -138,7 +139,7 @@ def test_ctrl_c_then_resume_equals_an_uninterrupted_run(tmp_path):
     output = process.communicate(timeout=60)[0]
     stopped = len(metrics(tmp_path / "cut")) - 1
     assert 3 < stopped < 40 and f"step {stopped} is saved" in output
-    assert "python train.py --resume --name cut" in output and process.returncode != 0
+    assert re.search("python train.py --resume .*--name cut", output) and process.returncode != 0
     with open(path, "a") as file:                               # as if it had been killed while a later row was written
         file.write(json.dumps({"step": stopped + 1, "reward": -1}) + "\n" + '{"step": 9, "rewa')
     resume(tmp_path, "--name", "cut")
@@ -221,7 +222,6 @@ def test_resume_of_a_run_that_was_killed_before_its_first_checkpoint_starts_over
 
 
 def test_resume_of_a_run_that_is_complete_says_its_last_line_again(tmp_path, capsys):
-    """Also when its only evaluation after the start has been cut off the log."""
     folder = run(tmp_path, "--steps", "2")
     last = capsys.readouterr().out.strip().splitlines()[-1].partition(" in ")[0]
     shutil.rmtree(folder / "final")
@@ -438,10 +438,10 @@ def test_visits_are_those_of_each_problem_even_when_a_step_sees_one_twice(tmp_pa
 
 
 def test_what_cannot_be_found_or_does_not_fit_is_said_before_the_model_is_loaded(tmp_path, plugins):
-    for flag, name, message in (("--loss", "pp0", "there is no --loss 'pp0'.*did you mean ppo"),
-                                ("--pick", f"{plugins}:climbb", "there is no --pick 'climbb' in .*did you mean climb"),
+    for flag, name, message in (("--loss", "pp0", "there is no --loss 'pp0'.*choose"),
+                                ("--pick", f"{plugins}:climbb", "there is no --pick 'climbb' in"),
                                 ("--advantage", "nofile.py:f", "there is no such Python file"),
-                                ("--reward", "bxoed", "there is no reward 'bxoed'.*did you mean boxed")):
+                                ("--reward", "bxoed", "there is no reward 'bxoed'.*boxed")):
         with pytest.raises(verifiers.DataError, match=message):
             run(tmp_path, "--steps", "1", flag, name, "--model", "no/model", name="r")
         assert not (tmp_path / "r").exists()
@@ -499,7 +499,7 @@ def off_by_far(text, problem):
 
 
 @pytest.mark.parametrize("name, stop, message", [
-    ("never", True, "unequal rewards|rewards are equal.*easier"), ("always", True, "unequal rewards|rewards are equal.*harder"),
+    ("never", True, "unequal rewards.*easier"), ("always", True, "unequal rewards.*harder"),
     ("broken", True, "the verifier fails on 100%"), ("off_by_far", True, "the verifier fails on 100%"),
     ("always", False, "cut off.*--max-new-tokens.*--stop"),
 ])
@@ -570,8 +570,8 @@ def test_two_checkpoints_are_kept(tmp_path):
 
 
 def test_bf16_is_for_computing_only(tmp_path, monkeypatch):
-    """What a GPU does, on the CPU. At --lr 1e-6 nearly every change of a bf16 weight of 0.02 rounds to nothing; the fp32
-    weights move. Sampler and trainer agree to bf16's rounding, and final/ is in bf16."""
+    """What a GPU does, on the CPU. At --lr 1e-6 nearly every change of a bf16 weight of 0.02 rounds to nothing; the
+    fp32 weights move. Sampler and trainer agree to bf16's rounding, and final/ is in bf16."""
     monkeypatch.setattr(train, "pick_device", lambda wanted=None: ("cpu", torch.bfloat16, "as on a GPU"))
     folder = run(tmp_path, *LUCK, "--steps", "2", "--lr", "1e-6")
     base, model = (load(ranks.base())[0] for _ in range(2))

@@ -251,7 +251,7 @@ def test_another_instruction_and_where_a_completion_ends():
 def test_what_cannot_be_found_says_so(tmp_path):
     with pytest.raises(DataError, match="no task 'maths': choose math, math500, or file.py:name"):
         get_task("maths")
-    with pytest.raises(DataError, match="there is no reward 'zzz': choose one of boxed, tagged, .*, or file.py:name"):
+    with pytest.raises(DataError, match="there is no reward 'zzz': choose boxed, tagged, .*, or file.py:name"):
         get_reward("zzz")
     with pytest.raises(DataError, match="none.jsonl: cannot be read"):
         get_task(str(tmp_path / "none.jsonl"))
@@ -314,12 +314,12 @@ def test_the_same_helper_serves_every_flag(plugin):
     known = {"std": max, "none": min}
     assert find("std", known, "advantage") is max
     assert find(f"{plugin}:terse", known, "advantage").__name__ == "terse"
-    with pytest.raises(DataError, match="no advantage 'sdt': choose one of std, none, or file.py:name; did you mean std\\?"):
+    with pytest.raises(DataError, match="no advantage 'sdt': choose std, or file.py:name"):
         find("sdt", known, "advantage")
 
 
 def test_what_is_wrong_with_a_file_of_mine(plugin, tmp_path):
-    with pytest.raises(DataError, match=r"there is no reward 'tersse' in .*mine_\d+.py; did you mean terse\?"):
+    with pytest.raises(DataError, match=r"there is no reward 'tersse' in .*mine_\d+.py: choose terse"):
         get_reward(f"{plugin}:tersse")
     with pytest.raises(DataError, match="there is no reward 'LEVEL' in"):             # a number is no reward
         get_reward(f"{plugin}:LEVEL")
