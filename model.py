@@ -151,7 +151,7 @@ class KVCache:
     def take(self, rows):
         for layer in range(len(self.k)):            # layer by layer: two whole caches never coexist
             self.k[layer], self.v[layer] = self.k[layer][rows], self.v[layer][rows]
-        self.lengths, self.rows = self.lengths[rows], self.rows[:len(rows)]
+        self.lengths, self.rows = self.lengths[rows], torch.arange(len(rows), device=rows.device)[:, None]
 
     def grow(self, slots):
         more = (0, 0, 0, slots - self.slots)
@@ -189,10 +189,10 @@ class Attention(nn.Module):
             # One query per row: the H/K query heads that share a key head can stand where queries stand, and no key
             # has to be repeated. is_causal would be wrong here: SDPA aligns it to the first key, not to the last.
             q = q.reshape(B, self.K, self.H // self.K, self.D)
-        causal = mask is None and T > 1
-        y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, enable_gqa=T > 1)
-        y = y.reshape(B, self.H, T, self.D).transpose(1, 2).reshape(B, T, self.H * self.D)
-        return self.o_proj(y)
+            y = F.scaled_dot_product_attention(q, k, v, mask)
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None, enable_gqa=True)
+        return self.o_proj(y.reshape(B, self.H, T, self.D).transpose(1, 2).reshape(B, T, self.H * self.D))
 
 
 class MLP(nn.Module):

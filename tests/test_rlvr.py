@@ -230,20 +230,21 @@ def compiler():
 
 @pytest.mark.slow
 def test_compiled_decoding_equals_the_plain_one(model, prompts, compiler):
-    """And is compiled once: rows that wait, rows that leave, other prompts and a growing cache fit as well."""
+    """And is compiled once for all shapes, and once more for a last row that is alone: rows that wait, rows that leave,
+    other prompts and a growing cache fit as well."""
+    step = torch.compile(decode, dynamic=True)
     for seed, some, cache_tokens in ((1, prompts, 10**6), (2, prompts[:2], 10**6), (3, prompts, 640)):
         uniforms = row_uniforms(range(4 * len(some)), 70, seed)
         plain = sample(model, some, 4, 70, uniforms=uniforms, cache_tokens=cache_tokens)
-        compiled = sample(model, some, 4, 70, uniforms=uniforms, cache_tokens=cache_tokens,
-                          step=torch.compile(decode, dynamic=True))
+        compiled = sample(model, some, 4, 70, uniforms=uniforms, cache_tokens=cache_tokens, step=step)
         assert compiled.completions() == plain.completions()
         torch.testing.assert_close(compiled.logp, plain.logp, atol=1e-5, rtol=0)
-    assert compiler["unique_graphs"] == 1
+    assert compiler["unique_graphs"] <= 2
 
 
 @pytest.mark.slow
 def test_a_compiled_update_equals_the_plain_one(model, prompts, compiler):
-    """All blocks share one compilation, whatever the lengths."""
+    """All blocks share one compilation, whatever the lengths, and a second one for micro-batches of a single row."""
     for tokens in (20, 33):
         rollouts = sample(model, prompts, 4, tokens, uniforms=row_uniforms(range(12), tokens, seed=1))
         advantages, gradients = torch.linspace(-1, 1, 12).view(3, 4), []
@@ -252,7 +253,7 @@ def test_a_compiled_update_equals_the_plain_one(model, prompts, compiler):
             update_gradients(model, rollouts, advantages, micro_batch_tokens=100)
             gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
         torch.testing.assert_close(gradients[1], gradients[0], atol=1e-6, rtol=1e-4)
-    assert compiler["unique_graphs"] == 1
+    assert compiler["unique_graphs"] <= 2
 
 
 def test_what_rollouts_hold(model, prompts):
