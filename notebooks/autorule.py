@@ -1,4 +1,4 @@
-"""autorule.py - AutoRule (seed 002): rules read out of preferences, judged by a model, paid as a reward.
+"""autorule.py - AutoRule (the paper of that name): rules read out of preferences, judged by a model, paid as a reward.
 
     python notebooks/autorule.py pairs.jsonl --teacher Qwen/Qwen3-8B --judge Qwen/Qwen3-8B --out rules.json
     AUTORULE=rules.json python train.py --reward notebooks/autorule.py:rules_reward --kl-coef 0.001 ...

@@ -76,17 +76,21 @@ def measure(args):
                        (1.0, 1.0, 0))
             peaks["sampling"] = memory_used(device)
             del cache
+    for _ in range(2):                                  # in the second update AdamW's moments are there
         for p in model.parameters():
             p.grad = torch.zeros_like(p).fill_(0)
         began = time.perf_counter()
-        if args.config == "plain":
-            logp = model(rollouts.ids).float().log_softmax(-1)[:, :-1].gather(2, rollouts.ids[:, 1:, None]).squeeze(2)
-            (-(loss_weights(rollouts.mask) * logp).sum()).backward()
-            del logp
-        else:
-            update_gradients(model, rollouts, torch.ones(1, args.rows, device=device), micro_batch_tokens=10**9)
-    train.clip_gradients(model)
-    optimizer.step()
+        with torch.autocast(device, dtype, enabled=dtype != torch.float32):
+            if args.config == "plain":
+                logp = model(rollouts.ids).float().log_softmax(-1)[:, :-1]
+                logp = logp.gather(2, rollouts.ids[:, 1:, None]).squeeze(2)
+                (-(loss_weights(rollouts.mask) * logp).sum()).backward()
+                del logp
+            else:
+                update_gradients(model, rollouts, torch.ones(1, args.rows, device=device), micro_batch_tokens=10**9)
+        train.clip_gradients(model)
+        optimizer.step()
+        optimizer.zero_grad()
     seconds = time.perf_counter() - began
     peaks["update"] = memory_used(device)
     print(json.dumps({"config": args.config, "peaks": peaks, "seconds": seconds,
