@@ -34,6 +34,14 @@ chapter 15
     the recipes; all others "below 0.5"   INCONSISTENT    test_the_presets_are_the_chapters_tables
     filter at 0.95, 0.05                   test_the_filter_passes_by_what_teaches_nothing_and_comes_back_to_it
     fourteen hacks: tests/test_hacks.py, test_hack_print_the_unit_tests_then_pass, test_hack_open_the_ground_truth_file
+
+"9.5 RLVR"
+    [^}]* in \\boxed{\\frac{1}{2}}         DOES NOT HOLD   test_the_listing_of_9_5_and_nested_braces
+    re.search finds the first box         DOES NOT HOLD   test_the_listing_of_9_5_pays_for_the_first_box
+    "22/7" against 3.1428.. by float      DOES NOT HOLD   test_the_listing_of_9_5_cannot_read_a_fraction
+    nan < 1e-6 and equal strings          DOES NOT HOLD   test_in_the_listing_of_9_5_nan_equals_nan
+    sampled at 0.8, log-probs at 1        DOES NOT HOLD   test_the_listing_of_9_5_differentiates_another_policy_than_it_samples
+    the loss, to its formula                              test_compute_grpo_loss_is_the_chapters_formula
 """
 
 import math
@@ -45,7 +53,7 @@ import torch
 from conftest import ROOT
 from rlvr import group_advantages
 from test_rewards import judge, tagged
-from verifiers import ReasoningReward, tagged_reward
+from verifiers import ReasoningReward, extract_boxed_answer, grade_answer, tagged_reward
 
 GROUP = [1.10, 0.10, 0.00, 1.10]
 TRUTH = {"problem": "", "answer": "2"}
@@ -137,3 +145,49 @@ def test_the_range_of_the_reasoning_reward():
     assert ReasoningReward()(mixed + "\\boxed{3}", "2")["R"] == 0.0
     best = ReasoningReward(w_len=0.2)(tagged(" ".join(f"step{i}" for i in range(300))), "2")["R"]
     assert best == pytest.approx(1.0 + 0.1 + 0.2)
+
+
+# ---- 9.5 RLVR: what its listings read, and what they do not ------------------------------------------------------------
+
+def chapters_extract(text):
+    """The listing's extraction: the first box, up to the first brace."""
+    match = re.search(r"\\boxed\{([^}]*)\}", text)
+    return match.group(1).strip() if match else None
+
+
+def chapters_grade(predicted, truth):
+    """The listing's comparison: equal strings, or floats within 1e-6."""
+    try:
+        return predicted == truth or abs(float(predicted) - float(truth)) < 1e-6
+    except ValueError:
+        return False
+
+
+def test_the_listing_of_9_5_and_nested_braces():
+    text = r"so \boxed{\frac{1}{2}}"
+    assert chapters_extract(text) == r"\frac{1" and extract_boxed_answer(text) == r"\frac{1}{2}"
+
+
+def test_the_listing_of_9_5_pays_for_the_first_box():
+    text = r"\boxed{4}? No: \boxed{5}"
+    assert chapters_extract(text) == "4" and extract_boxed_answer(text) == "5"
+
+
+def test_the_listing_of_9_5_cannot_read_a_fraction():
+    """float("22/7") raises, so its own example is graded wrong; and 3.1428 is not 22/7 at any number of digits."""
+    with pytest.raises(ValueError):
+        float("22/7")
+    assert not chapters_grade("22/7", "44/14") and grade_answer("22/7", "44/14")
+    assert not grade_answer("3.1428", "22/7")
+
+
+def test_in_the_listing_of_9_5_nan_equals_nan():
+    assert chapters_grade("nan", "nan") and not grade_answer("nan", "nan")
+
+
+def test_the_listing_of_9_5_differentiates_another_policy_than_it_samples():
+    """At T = 0.8 logits (1, 0) are sampled with odds e^1.25; log_softmax of the raw logits says e^1."""
+    logits = torch.tensor([[1.0, 0.0]])
+    sampled, trained = (logits / 0.8).log_softmax(-1), logits.log_softmax(-1)
+    assert (sampled[0, 0] - sampled[0, 1]).item() == pytest.approx(1.25)
+    assert (trained[0, 0] - trained[0, 1]).item() == pytest.approx(1.0)
