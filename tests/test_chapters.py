@@ -41,7 +41,7 @@ chapter 15
     "22/7" against 3.1428.. by float      DOES NOT HOLD   test_the_listing_of_9_5_cannot_read_a_fraction
     nan < 1e-6 and equal strings          DOES NOT HOLD   test_in_the_listing_of_9_5_nan_equals_nan
     sampled at 0.8, log-probs at 1        DOES NOT HOLD   test_the_listing_of_9_5_differentiates_another_policy_than_it_samples
-    the loss, to its formula                              test_compute_grpo_loss_is_the_chapters_formula
+    the loss, to its formula                              test_compute_grpo_loss_is_the_chapters_arithmetic
 """
 
 import math
