@@ -18,6 +18,7 @@ import math
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -31,9 +32,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from filelock import FileLock, Timeout          # comes with huggingface_hub
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_state_dict, set_state_dict
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 from tqdm import tqdm
 
 import verifiers
@@ -51,7 +50,6 @@ LARGE = dict(num_samples=8, max_new_tokens=512, lr=3e-6, micro_batch_tokens=4096
 @dataclass
 class Flags:
     """A field is a flag, its comment its help. NAME: of the core, or file.py:name (README, "Fork it")."""
-
     model: str = None               # a hub id or a directory (default: Qwen/Qwen3-0.6B-Base; notebooks/tiny without CUDA)
     task: str = None                # NAME, or a .jsonl file with problem and answer (default: math; tiny arithmetic)
     reward: str = None              # NAME (default: the task's own)
@@ -66,6 +64,7 @@ class Flags:
     temperature: float = 1.0        # of sampling, and of the log-probs that are trained
     advantage: str = "std"          # NAME: std (GRPO), none (Dr. GRPO)
     loss: str = "ppo"               # NAME
+    log: str = "file"               # NAME of what else is given each row of metrics.jsonl
     loss_norm: str = "token"        # token (DAPO), sequence (GRPO), constant (Dr. GRPO), sum (the chapter)
     clip: tuple = (0.2, 0.2)        # LOW HIGH: ratios stay between 1 - LOW and 1 + HIGH; DAPO has 0.2 0.28
     updates_per_batch: int = 1      # on the same completions; from the second on clipping can act
@@ -86,8 +85,8 @@ class Flags:
     device: str = None              # cpu, cuda or mps (default: the best there is)
 
 
-ANEW = {"steps", "device", "fsdp", "runs", "name", "resume"}    # what may differ when a run goes on
-PATHS = ("model", "task", "reward", "pick", "advantage", "loss")   # may name files of the user's
+ANEW = {"steps", "device", "fsdp", "log", "runs", "name", "resume"}    # what may differ when a run goes on
+PATHS = ("model", "task", "reward", "pick", "advantage", "loss", "log")    # may name files of the user's
 CHOICES = {"template": ["plain", "chat", "chat-nothink"], "device": ["cpu", "cuda", "mps"],
            "loss_norm": ["token", "sequence", "constant", "sum"]}
 LEAST = {"num_samples": 2, "kl_coef": 0, "seed": -math.inf}         # of other whole numbers 1, of others above 0
@@ -95,8 +94,10 @@ LEAST = {"num_samples": 2, "kl_coef": 0, "seed": -math.inf}         # of other w
 
 def parse_args(argv=None):
     """Preset < config.json of the run to resume < command line -> Flags. All is checked before anything is written."""
-    parser = argparse.ArgumentParser(description="Train a language model with verifiable rewards (GRPO).",
+    parser = argparse.ArgumentParser(description="Train a language model with verifiable rewards (GRPO). @FILE: "
+                                     "more flags, from a file such as notebooks/recipes/dapo.txt", fromfile_prefix_chars="@",
                                      allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    parser.convert_arg_line_to_args = functools.partial(shlex.split, comments=True)
     comments = dict(re.findall(r"^    (\w+): .*?  # (.*)$", Path(__file__).read_text(encoding="utf-8"), re.M))
     kinds = {bool: {"action": "store_true"}, tuple: {"nargs": 2, "type": float}, list: {"nargs": "+"}}
     for field in fields(Flags):
@@ -116,16 +117,15 @@ def parse_args(argv=None):
         setattr(flags, name, value if getattr(flags, name) is None else getattr(flags, name))
     if flags.name and not flags.resume and Path(flags.runs, flags.name).exists():
         parser.error(f"{Path(flags.runs, flags.name)} exists: go on with it by --resume, or choose another --name")
-    wrong = []
     for field in fields(Flags):
         value, least = getattr(flags, field.name), LEAST.get(field.name, 1 if field.type is int else 1e-12)
         if field.type in (int, float) and value is not None and not least <= value < math.inf:
-            wrong.append(f"--{field.name.replace('_', '-')} is {value}: it must be a number from {least} on")
+            parser.error(f"--{field.name.replace('_', '-')} is {value}: it must be a number from {least} on")
     if not 0 <= flags.clip[0] < 1 or not 0 <= flags.clip[1] < math.inf:
-        wrong.append("--clip: LOW is from 0 to below 1, HIGH 0 or more")
+        parser.error("--clip: LOW is from 0 to below 1, HIGH 0 or more")
     if flags.fsdp and ("RANK" not in os.environ or flags.compile):
-        wrong.append("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp .., without --compile")
-    return parser.error(wrong[0]) if wrong else flags
+        parser.error("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp .., without --compile")
+    return flags
 
 
 def saved_flags(parser, given):
@@ -206,8 +206,7 @@ COLUMNS = [("step", "step", "5d"), ("reward", "reward", "6.3f"), ("acc", "accura
 
 
 def print_row(row):
-    """Every fifth step, or all of them in a wide terminal."""
-    if row["step"] % 5 == 0 or "eval_accuracy" in row or shutil.get_terminal_size()[0] > 120:
+    if row["step"] % 5 == 0 or "eval_accuracy" in row or shutil.get_terminal_size()[0] > 120:    # a wide one shows all
         tqdm.write(" ".join(f"{row[key]:{form}}" if key in row else " " * int(form[0]) for _, key, form in COLUMNS))
 
 
@@ -227,13 +226,15 @@ def batch_metrics(rewards, parts, rollouts):
 def write_samples(run, step, problems, texts, rewards, advantages, rollouts, parts):
     """samples/step_000001.jsonl.gz: a line for each completion."""
     (run / "samples").mkdir(exist_ok=True)
-    names = ("completion", "reward", "advantage", "length", "finished", "logp", "parts")
-    columns = zip(texts, rewards.flatten().tolist(), advantages.flatten().tolist(), rollouts.lengths.tolist(),
-                  rollouts.finished.tolist(), rollouts.logp.sum(1).tolist(), parts)
+    said, B = rollouts.mask.bool(), range(len(texts))
+    columns = {"completion": texts, "reward": rewards.flatten().tolist(), "advantage": advantages.flatten().tolist(),
+               "length": rollouts.lengths.tolist(), "finished": rollouts.finished.tolist(), "parts": parts,
+               "ids": [rollouts.ids[i, 1:][said[i]].tolist() for i in B],
+               "logps": [[round(logp, 3) for logp in rollouts.logp[i][said[i]].tolist()] for i in B]}
     with gzip.open(run / "samples" / f"step_{step:06d}.jsonl.gz", "wt", encoding="utf-8", errors="replace") as file:
-        for i, values in enumerate(columns):
+        for i, values in enumerate(zip(*columns.values())):
             problem = problems[i // rollouts.num_samples]
-            row = {"step": step, "problem": problem["problem"], "answer": problem["answer"], **dict(zip(names, values))}
+            row = {"step": step, "problem": problem["problem"], "answer": problem["answer"], **dict(zip(columns, values))}
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
@@ -244,8 +245,7 @@ class Stopped(Exception):
 
 
 def preflight(model, tokenizer, task, flags):
-    """Show the first prompt and what a batch earns: what goes wrong most often goes wrong at once. Raises Stopped if the
-    verifier fails and, if 64 completions say so (fewer prove little), if all is cut off or no group is mixed."""
+    """Show the first prompt and what a batch earns; stop if nothing can be learnt from it (64 completions prove that)."""
     problems, G = task.train[:flags.prompts_per_step], flags.num_samples
     prompt = tokenizer.decode(tokenizer.encode_prompt(task.prompt(problems[0])), skip_special_tokens=False)
     print(f"model {flags.model}, {sum(p.numel() for p in model.parameters()):,} parameters, on {flags.device}\n"
@@ -259,8 +259,7 @@ def preflight(model, tokenizer, task, flags):
           f"rewards differ in {means['mixed']:.0%} of the groups. Two of one group, with reward R and advantage A:")
     group = int((rewards.amax(1) > rewards.amin(1)).float().argmax())
     for i in (int(rewards[group].argmax()), int(rewards[group].argmin())):
-        A = group_advantages(rewards)[group, i]
-        print(f"    R {rewards[group, i]:.2f}  A {A:+.2f}  {texts[group * G + i][-200:]!r}")
+        print(f"    R {rewards[group, i]:.2f}  A {group_advantages(rewards)[group, i]:+.2f}  {texts[group * G + i][-200:]!r}")
     if means["failed"] > 0.5:
         trouble = f"the verifier fails on {means['failed']:.0%} of the completions, see the warnings above"
     elif means["truncated"] >= 0.9:
@@ -286,6 +285,7 @@ def every_problem(problems, step, memory, flags):
 
 ADVANTAGES = {"std": group_advantages, "none": functools.partial(group_advantages, scale="none")}
 LOSSES = {"ppo": policy_loss}
+LOGS = {"file": lambda row, run, flags: None}        # metrics.jsonl is written in any case
 PICKERS = {"all": every_problem}                     # a function of your own has the same signature
 STOP_ASKED = []             # when Ctrl-C was pressed
 
@@ -293,10 +293,10 @@ STOP_ASKED = []             # when Ctrl-C was pressed
 def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run, log, reference=None):
     """The training loop: from the last step of `log`, the rows so far, to flags.steps. Trains the model in place.
 
-    functions: of --pick, --advantage, --loss. memory: {"visits": {index: a problem's last 3 mean accuracies}} and what
+    functions: of --pick, --advantage, --loss, --log. memory: {"visits": {index: a problem's last 3 mean accuracies}} and what
     a picker keeps there. Raises Stopped: after Ctrl-C, for --kl-cap, before what is no number can reach the weights.
     """
-    (pick, advantage_of, loss), G = functions, flags.num_samples
+    (pick, advantage_of, loss, also_log), G = functions, flags.num_samples
     (rank, world), visits = processes(), memory.setdefault("visits", {})
     decoding = torch.compile(decode, dynamic=True) if flags.compile else decode
     add_up = (lambda tensor: dist.all_reduce(tensor) or tensor) if world > 1 else lambda tensor: tensor
@@ -353,17 +353,17 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
             best = max((r["eval_sampled_accuracy"] for r in log[1:] if "eval_accuracy" in r), default=-1)
             if row["eval_sampled_accuracy"] > best:          # the last model is not always the best
                 export(model, tokenizer, run / "best", flags)
-            row["eval_seconds"] = time.perf_counter() - updated
         row |= {"drift": row["kl"] * row["completion_length"]} if "kl" in row else {}      # KL in nats a completion
         row["seconds"] = time.perf_counter() - began
         log.append(row)
         print_row(row)
         if rank == 0:
             append_rows(run / "metrics.jsonl", [row])
+            also_log(row, run, flags)
             write_samples(run, step, problems, texts, rewards, advantages, rollouts, parts)
         stopping = any(gather(STOP_ASKED[:1]) if world > 1 else STOP_ASKED)
-        drifted = row.get("drift", 0.0) > (flags.kl_cap or math.inf)
-        if step % flags.save_every == 0 or step == flags.steps or stopping or drifted:
+        last = step == flags.steps or stopping or row.get("drift", 0.0) > (flags.kl_cap or math.inf)
+        if step % flags.save_every == 0 or last:
             save_checkpoint(run, step, model, optimizer, memory)
         if stopping:
             raise Stopped(f"stopped; step {step} is saved. {how_to_go_on(flags)}")
@@ -388,9 +388,9 @@ def evaluate_both(model, tokenizer, task, flags, step=decode):
 
 
 # ---- 6. Many GPUs (skip it when you have one) ----------------------------------------------------
-# torchrun starts N processes. Sampling and evaluation are shared out by problems and gathered: all hold the whole batch
-# and decide alike, and the first writes. The update is shared out by micro-batches. critical: nobody may wait for one that
-# does something else, so a sharded model is brought together before sampling, and all make equally many passes.
+# Sampling and evaluation are shared out by problems, the update by micro-batches; all processes hold the whole batch and
+# decide alike, and the first writes. critical: nobody may wait for one that does something else, so a sharded model is
+# brought together before sampling, and all make equally many passes.
 
 MINUTES = 10.0          # that one process waits for another before it stops and says who is missing
 
@@ -415,10 +415,10 @@ def gather(items):
 def clip_gradients(model):
     """Clip the gradient to norm 1 -> its norm before. Replicas first sum theirs; shards were summed on the way back."""
     for param in model.parameters() if dist.is_initialized() else ():
-        if param.grad is not None and not isinstance(param.grad, DTensor):
+        if param.grad is not None and not isinstance(param.grad, dist.tensor.DTensor):
             dist.all_reduce(param.grad)
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
+    return (norm.full_tensor() if isinstance(norm, dist.tensor.DTensor) else norm).item()
 
 
 def shared_roll_out(model, tokenizer, task, problems, num_samples, *args, rows, **kwargs):
@@ -443,14 +443,14 @@ def shared_roll_out(model, tokenizer, task, problems, num_samples, *args, rows, 
 def shard(model, device, dtype):
     """Shard a model that has no weights yet (FSDP2, arXiv 2304.11277); weights are kept in fp32 and used in dtype,
     gradients summed, not averaged, in fp32. -> what cuts a process's part out of a weight, see model.load."""
-    mesh = init_device_mesh(device, (dist.get_world_size(),))
+    mesh = dist.init_device_mesh(device, (dist.get_world_size(),))
     # subtle: a KV cache that is cast would be a copy, and what is written to it lost.
     precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
     for module in (*model.model.layers, model):
         fully_shard(module, mesh=mesh, mp_policy=precision)
         module.set_gradient_divide_factor(1.0)
         module.set_force_sum_reduction_for_comms(True)                   # gloo has no other
-    return lambda tensor, param: distribute_tensor(tensor, mesh, param.placements, src_data_rank=None)
+    return lambda tensor, param: dist.tensor.distribute_tensor(tensor, mesh, param.placements, src_data_rank=None)
 
 
 @contextlib.contextmanager
@@ -468,8 +468,7 @@ def whole_weights(model):
 
 def export(model, tokenizer, directory, flags):
     """Write the whole model, gathered into the first process's host memory."""
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    weights = get_model_state_dict(model, options=options)
+    weights = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
     if processes()[0] == 0:
         dtype = pick_device(flags.device)[1]
         save(model, tokenizer, directory, {name: weight.to(dtype) for name, weight in weights.items()})
@@ -478,12 +477,12 @@ def export(model, tokenizer, directory, flags):
 # ---- 7. Start and end ----------------------------------------------------------------------------
 
 def load_all(flags):
-    """Load what the flags name -> (model, tokenizer, task, functions of --pick, --advantage, --loss)."""
+    """Load what the flags name -> (model, tokenizer, task, functions of --pick, --advantage, --loss, --log)."""
     task = verifiers.get_task(flags.task, flags.prompt, flags.stop or ())
     if flags.reward:
         use_reward(task, flags.reward)
     functions = [verifiers.find(getattr(flags, name), known, f"--{name}")
-                 for name, known in (("pick", PICKERS), ("advantage", ADVANTAGES), ("loss", LOSSES))]
+                 for name, known in (("pick", PICKERS), ("advantage", ADVANTAGES), ("loss", LOSSES), ("log", LOGS))]
     if flags.train_problems:
         task.train = random.Random(f"train {flags.seed}").sample(task.train, len(task.train))[:flags.train_problems]
     model, tokenizer = load_model(flags)
@@ -503,13 +502,12 @@ def load_all(flags):
 
 
 def load_model(flags):
-    """The model that the run starts from -> (model, tokenizer). In fp32, for at lr 1e-6 nearly all changes of a bf16
-    weight, which has 8 bits, round to nothing; what computes in bf16 on a GPU is model.autocast."""
+    """-> (model, tokenizer) to start from, in fp32: at lr 1e-6 most changes of a bf16 weight would round to nothing."""
     dtype = pick_device(flags.device)[1]
     model, tokenizer = load(flags.model, flags.device, torch.float32, flags.template,
                             shard=functools.partial(shard, device=flags.device, dtype=dtype) if flags.fsdp else None)
-    model.autocast = functools.partial(torch.autocast, flags.device, dtype, enabled=dtype != torch.float32
-                                       and not flags.fsdp)       # a sharded model does it by itself
+    half = dtype != torch.float32 and not flags.fsdp             # a sharded model does it by itself
+    model.autocast = functools.partial(torch.autocast, flags.device, dtype, enabled=half)
     return model, tokenizer
 
 
@@ -587,7 +585,9 @@ def start_and_train(model, tokenizer, task, functions, flags, run, first):
         row = {"step": 0, **evaluate_both(model, tokenizer, task, flags)}
         log = [{**row, "reward": row["eval_sampled_reward"], "accuracy": row["eval_sampled_accuracy"],
                 "completion_length": row["eval_sampled_length"], "truncated": row["eval_sampled_truncated"]}]
-        append_rows(run / "metrics.jsonl", log if first else [])
+        if first:
+            append_rows(run / "metrics.jsonl", log)
+            functions[3](log[0], run, flags)
     else:
         print(f"going on with {run} after step {start} of {flags.steps}")
     tqdm.write(" ".join(f"{title:>{form[0]}}" for title, _, form in COLUMNS))

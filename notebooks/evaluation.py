@@ -60,8 +60,9 @@ def show(run, step=None, groups=1, best_first=False):
         print(f"step {group[0]['step']}: {group[0]['problem']!r}, truth {group[0]['answer']!r}")
         for row in group:
             parts = ", ".join(f"{name} {value:g}" for name, value in row["parts"].items())
+            likely = math.exp(sum(row["logps"]) / row["length"])         # a token, in the geometric mean
             print(f"\n  reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}; {row['length']} tokens, "
-                  f"{'ended' if row['finished'] else 'cut off'}, a token {math.exp(row['logp'] / row['length']):.0%} "
+                  f"{'ended' if row['finished'] else 'cut off'}, a token {likely:.0%} "
                   f"likely; boxed {extract_boxed_answer(row['completion'])}; {parts}")
             print("    " + row["completion"].replace("\n", "\n    "))
         print()

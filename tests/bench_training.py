@@ -125,7 +125,7 @@ def our_steps(steps, folder, log, *flags):
                 folder, "--name", name, "--eval-every", "1000", "--eval-problems", "1", "--save-every", "1000", *flags])
     rows = [json.loads(line) for line in Path(folder, name, "metrics.jsonl").read_text().splitlines()][1:]
     log += rows
-    return [row["seconds"] - row.get("eval_seconds", 0) for row in rows]
+    return [row["sample_seconds"] + row["update_seconds"] for row in rows]
 
 
 def trl_steps(task, steps, folder):
@@ -172,7 +172,7 @@ def speed_table(args):
             for name, trainer in trainers.items():                      # the first step warms up, and compiles
                 seconds[name].append(statistics.median(trainer(f"{folder}/{turn}")[1:]))
     middle = {name: statistics.median(times) for name, times in seconds.items()}
-    split = {key: sum(row[key] for row in rows) / sum(row["seconds"] - row.get("eval_seconds", 0) for row in rows)
+    split = {key: sum(row[key] for row in rows) / sum(row["sample_seconds"] + row["update_seconds"] for row in rows)
              for key in ("sample_seconds", "update_seconds")}
     trained = sum(row["completion_length"] * 128 for row in rows) / sum(row["update_seconds"] for row in rows)
     print(f"\ntiny, 8 problems x 16 completions, {args.repeats} turns of {args.steps} steps, 1 CPU thread; median:")

@@ -285,7 +285,7 @@ def test_the_viewer_shows_a_mixed_group(run, capsys):
     assert shown.startswith(f"step 1: {group[0]['problem']!r}, truth") and shown.count("advantage") == 4
     for row in group:
         assert f"reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}; {row['length']} tokens" in shown
-        assert f"a token {math.exp(row['logp'] / row['length']):.0%} likely" in shown
+        assert f"a token {math.exp(sum(row['logps']) / row['length']):.0%} likely" in shown
 
 
 def test_the_viewer_shows_what_is_paid_most(run, capsys):

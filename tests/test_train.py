@@ -78,6 +78,10 @@ def test_a_run_and_its_files(tmp_path, capsys):
     rewards = [row["reward"] for row in samples(folder, 2)]
     assert len(rewards) == 16 and sum(rewards) / 16 == pytest.approx(rows[2]["reward"])
     assert samples(folder, 5)[0].keys() >= {"problem", "completion", "reward", "advantage", "finished", "parts"}
+    _, tokenizer = load(ranks.base())
+    for row in samples(folder, 5):                                                  # every token with its log-prob
+        assert tokenizer.decode(row["ids"]) == row["completion"]
+        assert len(row["logps"]) == len(row["ids"]) == row["length"] and max(row["logps"]) <= 0
     config = json.loads((folder / "config.json").read_text())
     flags = config["flags"]
     assert flags["steps"] == 5 and flags["lr"] == train.TINY["lr"]
@@ -359,6 +363,10 @@ class Climber:
 
 climb = Climber()
 
+def note(row, run, flags):
+    with open(run / "noted", "a") as file:
+        print(json.dumps(row), file=file)
+
 def worthless(rewards, **_):
     return rewards * float("nan")
 '''
@@ -416,6 +424,15 @@ def test_an_advantage_and_a_loss_of_my_own(tmp_path, plugins):
     ours, theirs = weights(folder), weights(other)
     assert all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in ours)
     assert metrics(folder)[1]["loss"] != metrics(other)[1]["loss"]
+
+
+def test_a_log_of_my_own_sees_every_row_once(tmp_path, plugins):
+    """Also the evaluation before the first step; a resumed run may name another, and it sees only what is new."""
+    folder = run(tmp_path, *LUCK, "--steps", "2", "--log", f"{plugins}:note")
+    assert [json.loads(line) for line in (folder / "noted").read_text().splitlines()] == metrics(folder)
+    (folder / "noted").unlink()
+    resume(tmp_path, "--name", "run", "--steps", "4", "--log", f"{plugins}:note")
+    assert (folder / "noted").read_text() == "".join((folder / "metrics.jsonl").read_text().splitlines(True)[3:])
 
 
 def test_a_picker_of_my_own_and_its_memory_survive_a_resume_bit_for_bit(tmp_path, plugins):
@@ -653,17 +670,25 @@ def test_defaults_follow_the_machine(monkeypatch):
 
 
 def test_every_flag_is_a_field_with_its_comment(capsys):
-    """One dataclass: --help prints the comments and the defaults; at most 32 of them."""
+    """One dataclass: --help prints the comments and the defaults; at most 33 of them."""
     with pytest.raises(SystemExit):
         train.parse_args(["--help"])
     text = " ".join(capsys.readouterr().out.partition("options:")[2].split())
     names = [field.name for field in train.fields(train.Flags)]
-    assert len(names) <= 32
+    assert len(names) <= 33
     for name in names:
         about = text.partition(f"--{name.replace('_', '-')} ")[2]
         assert len(about.split(" --")[0]) > 10, name
     for key, value in train.TINY.items():                               # of a tiny model other defaults
         assert f"(default: {train.LARGE[key]}; tiny {value})" in text, key
+
+
+def test_flags_from_a_file(tmp_path):
+    """@FILE: several flags a line, quotes as in a shell, # starts a comment; what comes later on the line wins."""
+    (tmp_path / "recipe.txt").write_text("# DAPO, 2503.14476\n--clip 0.2 0.28   # clip-higher\n\n"
+                                         "--loss-norm token --prompt 'Say {problem} # now'\n--steps 9\n")
+    flags = train.parse_args([f"@{tmp_path}/recipe.txt", "--steps", "7", "--device", "cpu"])
+    assert (flags.clip, flags.prompt, flags.steps) == ([0.2, 0.28], "Say {problem} # now", 7)
 
 
 def test_what_everybody_types_still_means_the_same():
