@@ -1,6 +1,8 @@
 """Draw accuracy and length over training, with the band over several runs (seeds), as an SVG.
 
-    python notebooks/curve.py runs/curve-*  [-o notebooks/curve.svg]
+    python notebooks/curve.py runs/curve-*  [--beside runs/smollm2/sums-*]  [-o notebooks/curve.svg]
+
+--beside: runs of another model, whose accuracy gets a panel of its own.
 """
 
 import argparse
@@ -25,27 +27,42 @@ def band(axis, curves, label, color):
     axis.plot(steps, [sum(v) / len(v) for v in values], color=color, label=label)
 
 
+def accuracy_panel(axis, runs):
+    band(axis, [read(run, "eval_accuracy") for run in runs], "greedy", "tab:blue")
+    band(axis, [read(run, "eval_sampled_accuracy") for run in runs], "sampled at T = 1", "tab:orange")
+    axis.set(xlabel="step", ylabel="held-out accuracy", ylim=(0, 1.02))
+    axis.legend(loc="lower right")
+
+
+def print_table(runs):
+    for key in ("eval_accuracy", "eval_sampled_accuracy", "eval_sampled_length"):
+        for step in sorted(set.intersection(*(set(read(run, key)) for run in runs))):
+            values = [read(run, key)[step] for run in runs]
+            mean = sum(values) / len(values)
+            print(f"{key:22} step {step:4d}  mean {mean:7.3f}  [{min(values):.3f} - {max(values):.3f}]")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+")
+    parser.add_argument("--beside", nargs="+", default=[])
     parser.add_argument("-o", "--out", default="notebooks/curve.svg")
     args = parser.parse_args()
     matplotlib.rcParams["svg.hashsalt"] = "rlvr"                             # the same file for the same runs
-    figure = Figure(figsize=(9, 3.2), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    band(left, [read(run, "eval_accuracy") for run in args.runs], "greedy", "tab:blue")
-    band(left, [read(run, "eval_sampled_accuracy") for run in args.runs], "sampled at T = 1", "tab:orange")
-    left.set(xlabel="step", ylabel="held-out accuracy", ylim=(0, 1.02))
-    left.legend(loc="lower right")
+    figure = Figure(figsize=(9 + 3 * bool(args.beside), 3.2), layout="constrained")
+    left, right, *third = figure.subplots(1, 2 + bool(args.beside))
+    accuracy_panel(left, args.runs)
     band(right, [read(run, "eval_sampled_length") for run in args.runs], "sampled at T = 1", "tab:orange")
     right.set(xlabel="step", ylabel="tokens per completion", ylim=(0, None))
-    figure.suptitle(f"{len(args.runs)} seeds: mean, lowest and highest", fontsize=10)
+    if args.beside:
+        accuracy_panel(*third, args.beside)
+        left.set_title("tiny Qwen3, arithmetic", fontsize=10)
+        third[0].set_title("SmolLM2-135M, sums", fontsize=10)
+    figure.suptitle(", ".join(f"{len(runs)} seeds" for runs in (args.runs, args.beside) if runs)
+                    + ": mean, lowest and highest", fontsize=10)
     figure.savefig(args.out, metadata={"Date": None})
-    for key in ("eval_accuracy", "eval_sampled_accuracy", "eval_sampled_length"):
-        for step in sorted(set.intersection(*(set(read(run, key)) for run in args.runs))):
-            values = [read(run, key)[step] for run in args.runs]
-            mean = sum(values) / len(values)
-            print(f"{key:22} step {step:4d}  mean {mean:7.3f}  [{min(values):.3f} - {max(values):.3f}]")
+    for runs in filter(None, (args.runs, args.beside)):
+        print_table(runs)
     print(f"figure in {args.out}")
 
 

@@ -1,16 +1,130 @@
-"""smollm2.py - tasks for a real, small language model, asked as a base model: solved lines, then the next."""
+"""smollm2.py - tasks, rewards and questions for a real, small language model (notebook 9).
+
+    python notebooks/get_smollm2.py smollm2                        once: 93 MB (pip install gguf)
+    python train.py @notebooks/recipes/smollm2.txt --name real     it learns sums of two numbers
+    python eval.py runs/real --num-samples 64 --k 1 8 64           what it could do before, what it can now
+    python eval.py runs/real --task notebooks/smollm2.py:words     what carries over: see the tasks below
+    python notebooks/smollm2.py smollm2 runs/real/final            and what was lost: plain text, facts
+
+SmolLM2-135M-Instruct is asked as a base model is: three solved lines, then one to finish; a newline
+ends a completion (Task.stops). Its chat mode boxes 5 to 10 % of its answers, none of them right.
+"""
+
+import math
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from model import ModelError, load  # noqa: E402
+from rlvr import sample, token_logprobs  # noqa: E402
 from verifiers import Task, boxed_reward  # noqa: E402
 
-LINES = "7 + 6 = \\boxed{{13}}\n12 + 5 = \\boxed{{17}}\n4 + 4 = \\boxed{{8}}\n{problem}"
+# ---- 1. Tasks --------------------------------------------------------------------------------------
+
+
+def few_shot(*solved):
+    """A prompt of solved lines such as "7 + 6 = 13", answers boxed, and the problem as the next one."""
+    lines = [line.rpartition(" ") for line in solved]
+    return "".join(f"{problem} \\boxed{{{{{answer}}}}}\n" for problem, _, answer in lines) + "{problem}"
+
+
+def task(name, problems, prompt, note, test=72):
+    """The problems {problem: answer} in a random order that is always the same; the last `test` are held out."""
+    rows = [{"problem": problem, "answer": str(answer)} for problem, answer in problems.items()]
+    random.Random("sums").shuffle(rows)
+    return Task(name, rows[:-test], rows[-test:], prompt, boxed_reward, note, stops=("\n",))
+
+
+SOLVED = few_shot("7 + 6 = 13", "12 + 5 = 17", "4 + 4 = 8")
+PAIRS = [(a, b) for a in range(2, 21) for b in range(2, 21)]
 
 
 def sums():
-    """The 361 sums of two numbers from 2 to 20, in a random order; the last 72 are held out."""
-    problems = [{"problem": f"{a} + {b} =", "answer": str(a + b)} for a in range(2, 21) for b in range(2, 21)]
-    random.Random("sums").shuffle(problems)
-    return Task("sums", problems[:-72], problems[-72:], LINES, boxed_reward, "two numbers from 2 to 20", stops=("\n",))
+    """The 361 sums of two numbers from 2 to 20: 289 to train on, 72 held out."""
+    return task("sums", {f"{a} + {b} =": a + b for a, b in PAIRS}, SOLVED, "a + b, 2 to 20")
+
+
+def unstopped():
+    """For timing: a newline ends nothing, so nearly every completion has all the tokens it may have."""
+    return replace(sums(), stops=())
+
+
+# What carries over: never trained on, but for exact words asked as in training.
+
+def larger():
+    """Both numbers from 21 to 40."""
+    return task("larger", {f"{a + 19} + {b + 19} =": a + b + 38 for a, b in PAIRS}, SOLVED, "a + b, 21 to 39")
+
+
+def three_terms():
+    problems = {f"{a} + {b} + {c} =": a + b + c for a, b in PAIRS[::5] for c in (2, 5, 8)}
+    return task("three-terms", problems, few_shot("7 + 6 + 2 = 15", "12 + 5 + 3 = 20", "4 + 4 + 1 = 9"), "a + b + c")
+
+
+def differences():
+    return task("differences", {f"{a + b} - {b} =": a for a, b in PAIRS},
+                few_shot("13 - 6 = 7", "17 - 5 = 12", "8 - 4 = 4"), "a - b >= 2")
+
+
+def words():
+    """The sums of `sums`, its held-out ones held out here too, in a sentence."""
+    problems = {f"Tom has {a} apples and gets {b} more. Now he has": a + b for a, b in PAIRS}
+    lines = ("Tom has 7 apples and gets 6 more. Now he has 13", "Tom has 12 apples and gets 5 more. Now he has 17",
+             "Tom has 4 apples and gets 4 more. Now he has 8")
+    return task("words", problems, few_shot(*lines), "the same sums in words")
+
+
+# ---- 2. Controls -----------------------------------------------------------------------------------
+# With `coin` and `inverted` of rewards.py.
+
+def any_number(completion, problem):
+    """The form alone: 1 for a boxed answer, whatever it is."""
+    right, parts = boxed_reward(completion, problem)
+    return parts["answered"], {**parts, "accuracy": right}
+
+
+# ---- 3. What was lost ------------------------------------------------------------------------------
+
+TEXT = """The river rises in the hills to the north of the town and flows through a wide valley before it reaches the
+sea. In spring, when the snow melts, it floods the meadows on both sides, and the farmers move their animals to higher
+ground. An old stone bridge, built more than three hundred years ago, is the only way across for many miles. People
+say that the man who built it was never paid, and that he comes back on winter nights to look for his money."""
+FACTS = {"The capital of France is": "Paris", "The opposite of hot is": "cold", "The first day of the week after Sunday is":
+         "Monday", "Water is made of hydrogen and": "oxygen", "The largest planet of the solar system is": "Jupiter"}
+
+
+def perplexity(model, tokenizer, text=TEXT):
+    """exp of the mean of -log pi over the tokens of the text."""
+    with torch.no_grad():
+        logp = token_logprobs(model, torch.tensor([tokenizer.encode(text)], device=model.device))
+    return math.exp(-logp.mean().item())
+
+
+def facts_known(model, tokenizer):
+    """How many of the five questions are finished, greedily within 8 tokens, with the word that belongs there."""
+    prompts = [tokenizer.encode(question) for question in FACTS]
+    rollouts = sample(model, prompts, 1, max_new_tokens=8, temperature=0.0)
+    texts = [tokenizer.decode(ids[p:p + n].tolist()) for ids, p, n in
+             zip(rollouts.ids, rollouts.prompt_lengths.tolist(), rollouts.lengths.tolist())]
+    return sum(word.lower() in text.lower() for text, word in zip(texts, FACTS.values()))
+
+
+def main(argv=None):
+    paths = sys.argv[1:] if argv is None else argv
+    if not paths or paths[0].startswith("-"):
+        sys.exit(__doc__)
+    print(f"{'perplexity':>10} {'facts':>6}")
+    for path in paths:
+        model, tokenizer = load(path, template="plain")
+        print(f"{perplexity(model, tokenizer):10.3f} {facts_known(model, tokenizer)} of {len(FACTS)}  {path}", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ModelError as error:
+        sys.exit(f"error: {error}")

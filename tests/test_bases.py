@@ -11,6 +11,7 @@ import get_smollm2
 import make_tiny
 import pytest
 import torch
+import train
 import transformers
 import verifiers
 from conftest import ROOT
@@ -210,3 +211,22 @@ def test_smollm2_adds_in_the_form_of_its_examples(smollm2):
     rollouts = sample(model, [tokenizer.encode_prompt(prompt)], 32, 10, stop_ids=tokenizer.encode("\n"))
     texts = [*map(tokenizer.decode, rollouts.completions())]
     assert sum(re.search(r"\\boxed\{\d+\}", text) is not None for text in texts) > 0.8 * 32
+
+
+@pytest.mark.slow
+def test_smollm2_learns_and_is_still_what_transformers_makes_of_it(smollm2, tmp_path):
+    """Two steps of the recipe of notebook 9: the trainer recomputes the sampler's log-probs to rounding, the weights
+    move, and what is left in final/ has the same logits in transformers."""
+    train.main([f"@{ROOT}/notebooks/recipes/smollm2.txt", "--model", str(smollm2), "--steps", "2", "--prompts-per-step",
+                "4", "--runs", str(tmp_path), "--name", "real", "--eval-problems", "4",
+                "--task", f"{ROOT}/notebooks/smollm2.py:sums"])
+    rows = [json.loads(line) for line in (tmp_path / "real" / "metrics.jsonl").read_text().splitlines()]
+    assert sum(row["trained"] for row in rows[1:]) > 0 and all(row["mismatch"] < 1e-4 for row in rows[1:])
+    assert all(row["finished_length"] < 10 for row in rows[1:])                      # the newline is the end
+    ours, tokenizer = load(tmp_path / "real" / "final", template="plain")
+    base, _ = load(smollm2)
+    assert not torch.equal(ours.model.norm.weight, base.model.norm.weight)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "real" / "final")
+    ids = torch.tensor([tokenizer.encode("7 + 6 = \\boxed{13}\n3 + 4 =")])
+    with torch.no_grad():
+        assert torch.allclose(ours(ids), theirs(ids).logits, atol=1e-4 * theirs(ids).logits.abs().max())

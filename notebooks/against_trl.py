@@ -1,0 +1,135 @@
+"""against_trl.py - the same training by TRL's GRPOTrainer, to compare with: curves, and seconds a step.
+
+    python notebooks/against_trl.py smollm2 --name trl-0 --steps 20      its curve in runs/trl-0/metrics.jsonl
+    python notebooks/against_trl.py smollm2 --time                       steps of both in turn (--tokens 96: long ones)
+
+The same weights, problems in the same order, groups, reward, learning rate step by step, AdamW, clipping of the
+gradient and mean over tokens, without KL; TRL's trainer samples, judges by our reward and updates, and our eval.py
+evaluates its weights. What differs: random numbers; the std of a group is TRL's (G - 1 below the root). Gradient
+checkpointing, which train.py needs for long completions, is off in TRL. Needs: pip install trl
+"""
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
+import train  # noqa: E402
+from eval import append_rows  # noqa: E402
+
+
+def flags_for(args, folder):
+    return ["--model", args.model, "--task", f"{ROOT}/notebooks/smollm2.py:{'sums' if args.tokens == 10 else 'unstopped'}",
+            "--template", "plain", "--lr", "1e-5", "--seed", str(args.seed), "--max-new-tokens", str(args.tokens),
+            "--device", "cpu", "--save-every", "1000", "--eval-every", "10", "--runs", str(folder)]
+
+
+def train_trl(flags, steps, folder, rows=None):
+    """GRPOTrainer for the first steps of a run with these flags -> seconds of each step. rows: gets a row of
+    metrics a step, evaluated every flags.eval_every steps."""
+    import datasets
+    import transformers
+    import trl
+    ours, tokenizer, task, _ = train.load_all(flags)
+    picked = [task.train[i] for step in range(1, steps + 1) for i in train.every_problem(task.train, step, {}, flags)]
+    data = datasets.Dataset.from_list([{"prompt": task.prompt(p), "answer": p["answer"]} for p in picked])
+    model = transformers.AutoModelForCausalLM.from_pretrained(flags.model, dtype=torch.float32)
+    names = transformers.AutoTokenizer.from_pretrained(flags.model)
+    if task.stops:                                      # GRPOTrainer knows one token that ends a completion
+        [newline] = names(task.stops[0])["input_ids"]
+        names.eos_token = names.convert_ids_to_tokens(newline)
+    seconds, rewards = [], []
+
+    def reward(completions, completion_ids, answer, **_):
+        """Ours: what was cut off earns nothing."""
+        return [task.reward(text, {"answer": truth})[0] * (ids[-1] == names.eos_token_id)
+                for text, ids, truth in zip(completions, completion_ids, answer)]
+
+    class Clock(transformers.TrainerCallback):
+        def on_step_begin(self, *_, **__):
+            seconds.append(time.perf_counter())
+
+        def on_step_end(self, arguments, state, control, **_):
+            seconds[-1] = time.perf_counter() - seconds[-1]
+            if rows is not None:
+                rows.append({"step": state.global_step, "reward": rewards[-1], "seconds": seconds[-1]})
+                if state.global_step % flags.eval_every == 0 or state.global_step == steps:
+                    evaluate(rows[-1])
+                print(rows[-1], flush=True)
+
+    def evaluate(row):
+        ours.load_state_dict({name: weight for name, weight in model.state_dict().items() if name in ours.state_dict()})
+        row |= train.evaluate_both(ours, tokenizer, task, flags)
+
+    def noted_reward(**columns):
+        values = reward(**columns)
+        rewards.append(sum(values) / len(values))
+        return values
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=flags.lr, betas=(0.9, 0.95), weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min(1.0, (n + 1) / 5) * (
+        0.55 + 0.45 * math.cos(math.pi * (n + 1) / flags.steps)))
+    config = trl.GRPOConfig(
+        output_dir=str(folder), max_steps=steps, seed=flags.seed, num_generations=flags.num_samples,
+        per_device_train_batch_size=flags.prompts_per_step * flags.num_samples, shuffle_dataset=False,
+        max_completion_length=flags.max_new_tokens, temperature=1.0, top_p=1.0, top_k=0, beta=0.0, loss_type="dapo",
+        max_grad_norm=1.0, gradient_checkpointing=False, use_cpu=True, bf16=False, report_to="none",
+        save_strategy="no", logging_strategy="no", disable_tqdm=True)
+    if rows is not None:
+        rows.append({"step": 0, "reward": 0.0})
+        evaluate(rows[-1])
+    trl.GRPOTrainer(model=model, reward_funcs=noted_reward, args=config, train_dataset=data, processing_class=names,
+                    optimizers=(optimizer, schedule), callbacks=[Clock()]).train()
+    return seconds
+
+
+def train_ours(args, steps, folder):
+    """-> seconds of each step."""
+    train.main([*flags_for(args, folder), "--steps", str(steps), "--eval-problems", "1", "--name", "ours"])
+    rows = [json.loads(line) for line in (Path(folder) / "ours" / "metrics.jsonl").read_text().splitlines()]
+    return [row["sample_seconds"] + row["update_seconds"] for row in rows[1:]]
+
+
+def compare_seconds(args, turns=3, steps=4):
+    """In turn, so that what else the machine does falls on both."""
+    ratios = []
+    for turn in range(turns):
+        with tempfile.TemporaryDirectory() as folder:
+            flags = train.parse_args([*flags_for(args, folder), "--steps", str(steps)])
+            ours = statistics.mean(train_ours(args, steps, folder)[1:])          # the first step warms up
+            theirs = statistics.mean(train_trl(flags, steps, folder)[1:])
+        ratios.append(theirs / ours)
+        print(f"turn {turn}: train.py {ours:.1f} s a step, TRL {theirs:.1f} s: {ratios[-1]:.2f} x", flush=True)
+    print(f"{args.tokens} new tokens, {torch.get_num_threads()} threads: TRL takes {statistics.median(ratios):.2f} times "
+          f"as long [{min(ratios):.2f} - {max(ratios):.2f}]")
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="directory, see get_smollm2.py")
+    parser.add_argument("--time", action="store_true")
+    parser.add_argument("--tokens", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=20, help="how many of the steps of recipes/smollm2.txt")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--runs", default="runs")
+    parser.add_argument("--name", default="trl")
+    args = parser.parse_args(argv)
+    if args.time:
+        return compare_seconds(args)
+    folder, rows = Path(args.runs, args.name), []
+    folder.mkdir(parents=True)
+    flags = train.parse_args([*flags_for(args, args.runs), "--steps", "40"])
+    train_trl(flags, args.steps, folder, rows)
+    append_rows(folder / "metrics.jsonl", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""The tasks, the control and the questions of notebook 9. (Loading and training SmolLM2 itself: test_bases.py.)"""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import smollm2
+import torch
+import train
+import verifiers
+from conftest import ROOT
+
+RECIPE = f"@{ROOT}/notebooks/recipes/smollm2.txt"
+
+
+@pytest.mark.parametrize("name", ["sums", "larger", "three_terms", "differences", "words"])
+def test_every_answer_earns_the_reward_and_no_held_out_problem_is_trained_on(name):
+    task = verifiers.get_task(f"{ROOT}/notebooks/smollm2.py:{name}")
+    trained = {problem["problem"] for problem in task.train}
+    assert len(task.test) == 72 and not trained & {problem["problem"] for problem in task.test}
+    for problem in task.train + task.test:
+        assert task.reward(f" \\boxed{{{problem['answer']}}}\n", problem)[0] == 1
+        assert task.reward(f" \\boxed{{{int(problem['answer']) + 1}}}\n", problem)[0] == 0
+
+
+def test_the_prompt_is_solved_lines_and_an_unfinished_one():
+    task = smollm2.sums()
+    assert task.prompt({"problem": "3 + 9 ="}) == (
+        "7 + 6 = \\boxed{13}\n12 + 5 = \\boxed{17}\n4 + 4 = \\boxed{8}\n3 + 9 =")
+    assert task.stops == ("\n",) and not smollm2.unstopped().stops
+
+
+def test_what_is_held_out_as_a_sum_is_held_out_in_words():
+    """Or the words would ask for sums that were trained on."""
+    numbers = [problem["problem"].rstrip("= ").split(" + ") for problem in smollm2.sums().test]
+    assert [f"Tom has {a} apples and gets {b} more. Now he has" for a, b in numbers] == [
+        problem["problem"] for problem in smollm2.words().test]
+
+
+def test_the_form_alone_is_paid_whatever_the_number():
+    problem = {"problem": "3 + 9 =", "answer": "12"}
+    for text, reward, accuracy in ((" \\boxed{12}", 1, 1), (" \\boxed{11}", 1, 0), (" 12", 0, 0)):
+        value, parts = smollm2.any_number(text, problem)
+        assert (value, parts["accuracy"]) == (reward, accuracy)
+
+
+def test_perplexity_of_a_model_that_knows_nothing(model, tokenizer):
+    """All logits equal: each of the V tokens has probability 1 / V, and the perplexity is V."""
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.zero_()
+    assert smollm2.perplexity(model, tokenizer, "25+7-4=") == pytest.approx(model.config.num_tokens)
+
+
+def test_the_recipe_says_what_notebook_9_says():
+    flags = train.parse_args([RECIPE, "--steps", "7"])
+    assert flags.task.endswith("smollm2.py:sums") and (flags.template, flags.steps) == ("plain", 7)
+
+
+def test_a_step_with_trl_is_a_step_of_ours(tmp_path):
+    """Same problems, same order, same learning rates; only the random numbers differ. (pip install trl)"""
+    pytest.importorskip("trl", reason="pip install trl")
+    import against_trl
+    args = SimpleNamespace(model=str(ROOT / "notebooks" / "tiny"), seed=0, tokens=10)
+    flags = train.parse_args([*against_trl.flags_for(args, tmp_path), "--steps", "2", "--eval-problems", "2"])
+    flags.prompts_per_step, flags.num_samples, rows = 2, 2, []
+    seconds = against_trl.train_trl(flags, 2, tmp_path / "trl", rows)
+    assert len(seconds) == 2 and [row["step"] for row in rows] == [0, 1, 2]
+    assert {"eval_accuracy", "eval_sampled_accuracy"} <= rows[0].keys() & rows[2].keys()
+    assert all(math.isfinite(row["reward"]) for row in rows)
