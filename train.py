@@ -81,7 +81,7 @@ class Flags:
     save_every: int = 50            # steps between checkpoints
     runs: str = "runs"              # folder of all runs
     name: str = None                # of this run's folder in it (default: task, date and time)
-    resume: bool = False            # go on with run --name, or the newest; --steps, --device, --fsdp may be new
+    resume: bool = False            # go on with run --name, or the newest one; steps, device, fsdp and log may be new
     device: str = None              # cpu, cuda or mps (default: the best there is)
 
 
