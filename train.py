@@ -94,9 +94,8 @@ LEAST = {"num_samples": 2, "kl_coef": 0, "seed": -math.inf}         # of other w
 
 def parse_args(argv=None):
     """Preset < config.json of the run to resume < command line -> Flags. All is checked before anything is written."""
-    parser = argparse.ArgumentParser(description="Train a language model with verifiable rewards (GRPO). @FILE: "
-                                     "more flags, from a file such as notebooks/recipes/dapo.txt", fromfile_prefix_chars="@",
-                                     allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    parser = argparse.ArgumentParser(description="Train with verifiable rewards (GRPO). @FILE: flags from a file.",
+                                     allow_abbrev=False, argument_default=argparse.SUPPRESS, fromfile_prefix_chars="@")
     parser.convert_arg_line_to_args = functools.partial(shlex.split, comments=True)
     comments = dict(re.findall(r"^    (\w+): .*?  # (.*)$", Path(__file__).read_text(encoding="utf-8"), re.M))
     kinds = {bool: {"action": "store_true"}, tuple: {"nargs": 2, "type": float}, list: {"nargs": "+"}}
@@ -259,7 +258,8 @@ def preflight(model, tokenizer, task, flags):
           f"rewards differ in {means['mixed']:.0%} of the groups. Two of one group, with reward R and advantage A:")
     group = int((rewards.amax(1) > rewards.amin(1)).float().argmax())
     for i in (int(rewards[group].argmax()), int(rewards[group].argmin())):
-        print(f"    R {rewards[group, i]:.2f}  A {group_advantages(rewards)[group, i]:+.2f}  {texts[group * G + i][-200:]!r}")
+        R, A = rewards[group, i], group_advantages(rewards)[group, i]
+        print(f"    R {R:.2f}  A {A:+.2f}  {texts[group * G + i][-200:]!r}")
     if means["failed"] > 0.5:
         trouble = f"the verifier fails on {means['failed']:.0%} of the completions, see the warnings above"
     elif means["truncated"] >= 0.9:
@@ -293,8 +293,8 @@ STOP_ASKED = []             # when Ctrl-C was pressed
 def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run, log, reference=None):
     """The training loop: from the last step of `log`, the rows so far, to flags.steps. Trains the model in place.
 
-    functions: of --pick, --advantage, --loss, --log. memory: {"visits": {index: a problem's last 3 mean accuracies}} and what
-    a picker keeps there. Raises Stopped: after Ctrl-C, for --kl-cap, before what is no number can reach the weights.
+    functions: of --pick, --advantage, --loss, --log. memory: {"visits": {index: a problem's last 3 mean accuracies}}, and
+    what a picker keeps. Raises Stopped: after Ctrl-C, for --kl-cap, before what is no number can reach the weights.
     """
     (pick, advantage_of, loss, also_log), G = functions, flags.num_samples
     (rank, world), visits = processes(), memory.setdefault("visits", {})
@@ -362,8 +362,8 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
             also_log(row, run, flags)
             write_samples(run, step, problems, texts, rewards, advantages, rollouts, parts)
         stopping = any(gather(STOP_ASKED[:1]) if world > 1 else STOP_ASKED)
-        last = step == flags.steps or stopping or row.get("drift", 0.0) > (flags.kl_cap or math.inf)
-        if step % flags.save_every == 0 or last:
+        drifted = row.get("drift", 0.0) > (flags.kl_cap or math.inf)
+        if step % flags.save_every == 0 or step == flags.steps or stopping or drifted:
             save_checkpoint(run, step, model, optimizer, memory)
         if stopping:
             raise Stopped(f"stopped; step {step} is saved. {how_to_go_on(flags)}")
