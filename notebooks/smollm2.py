@@ -18,8 +18,9 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
 from model import ModelError, load  # noqa: E402
+from rewards import gsm8k  # noqa: E402
 from rlvr import sample, token_logprobs  # noqa: E402
 from verifiers import Task, boxed_reward  # noqa: E402
 
@@ -76,6 +77,15 @@ def words():
     lines = ("Tom has 7 apples and gets 6 more. Now he has 13", "Tom has 12 apples and gets 5 more. Now he has 17",
              "Tom has 4 apples and gets 4 more. Now he has 8")
     return task("words", problems, few_shot(*lines), "the same sums in words")
+
+
+def easiest_gsm8k():
+    """GSM8K's shortest problems, 400 to train on and 100 held out: most take one or two steps. (Needs the net once.)"""
+    whole = gsm8k()
+    train, test = ([*sorted(problems, key=lambda problem: len(problem["problem"]))] for problems in (whole.train, whole.test))
+    lines = ("Ann has 7 pens and buys 6 more. How many pens has she now? 13", "Tom reads 5 pages a day. How many pages "
+             "does he read in 4 days? 20", "A rope of 12 m is cut into 3 equal parts. How long is each part in metres? 4")
+    return Task("easiest-gsm8k", train[:400], test[:100], few_shot(*lines), boxed_reward, "the shortest", stops=("\n",))
 
 
 # ---- 2. Controls -----------------------------------------------------------------------------------

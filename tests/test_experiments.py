@@ -150,6 +150,15 @@ def test_the_power_of_a_check_by_hand():
     assert lab.wrong_verdicts(lab.smallest_effect(0.05, 3, 12), 0.05, 3, 12) == pytest.approx(0.1)
 
 
+def test_seeds_that_differ_may_still_agree_on_the_side_of_the_line():
+    """Differences of .42, .60 and .72, where 10 points were looked for: at such a spread the power is small, but all
+    three lie far beyond .05. With .00, .30 and .60, or around the line, nothing can be told."""
+    assert judged([.42, .60, .72])[0] is True and judged([.42, .60, .72])[2] > 0.1
+    assert judged([.00, .30, .60])[0] is None and judged([-.20, .05, .20])[0] is None
+    assert judged([.42, .60, .72], same=True)[0] is False
+    assert lab.beyond(0.24, 0.15, 3) and not lab.beyond(0.15, 0.15, 3)               # t = 2.77 and 1.73 of 1.89
+
+
 def test_the_power_is_that_of_a_simulation():
     """Nothing changed: how often does a check of the kind "it rises by 10 points" say yes?"""
     rng = np.random.default_rng(0)
