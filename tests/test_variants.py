@@ -24,7 +24,8 @@ from rlvr import (Rollouts, choose, group_advantages, kl_penalty, loss_weights, 
 V = f"{ROOT / 'notebooks' / 'variants.py'}:"
 LOSSES = {"ppo": policy_loss, "gspo": variants.gspo, "cispo": variants.cispo,
           "reinforce": variants.reinforce}
-OTHERS = {name: getattr(variants, name) for name in ("tis", "sequence_mask", "deepseek", "ppo_k1", "ppo_k2", "ppo_k3_ratio")}
+OTHERS = (variants.tis, variants.sequence_mask, variants.deepseek, variants.ppo_k1, variants.ppo_k2,
+          variants.ppo_k3_ratio)
 
 # ---- Advantages ------------------------------------------------------------------------------------
 
@@ -156,6 +157,7 @@ def test_mixed_only_keeps_the_first_mixed_groups_and_their_normaliser():
     about = batch_of([10, 10, 20, 30, 15, 15, 10, 20])
     expected = torch.tensor([[0., 0], [1, -1], [0, 0], [-1, 1]])
     torch.testing.assert_close(variants.mixed_only(rewards, **about), expected * 130 / 80)
+    torch.testing.assert_close(variants.olmo(rewards, **about), expected * 130 / 80 / 2)        # R - mean: +-1/2
     about["flags"].loss_norm = "sequence"
     torch.testing.assert_close(variants.mixed_only(rewards, **about), expected * 4 / 2)
     about["flags"].prompts_per_step = 1                       # the first mixed group alone
@@ -271,7 +273,7 @@ def test_value_and_gradient_are_those_of_the_formula(loss, norm):
     torch.testing.assert_close(ours.grad, theirs.grad)
 
 
-@pytest.mark.parametrize("loss", [*LOSSES.values(), *OTHERS.values()])
+@pytest.mark.parametrize("loss", [*LOSSES.values(), *OTHERS])
 def test_on_policy_all_have_the_gradient_of_the_chapter(loss):
     weights = loss_weights(MASK, "sequence")
     logp = OLD.clone().requires_grad_()
@@ -316,7 +318,7 @@ def test_kl_estimators_by_hand():
     values = [k(logp, ref, one).item() for k in (variants.k1, variants.k2, kl_penalty)]
     assert values == pytest.approx([.6931, .2402, .1931], abs=1e-4)
     losses = {variants.ppo_k1: values[0], variants.ppo_k2: values[1]}
-    for loss in (*LOSSES.values(), *OTHERS.values()):
+    for loss in (*LOSSES.values(), *OTHERS):
         expected = losses.get(loss, values[2])
         with_kl, without = (loss(logp, logp, one[0], one, ref_logp=ref, kl_coef=c).item() for c in (2, 0))
         assert with_kl - without == pytest.approx(2 * expected)
@@ -362,7 +364,7 @@ def test_only_with_the_ratio_is_k3_right_for_what_an_older_policy_sampled():
     assert (wrong - right).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("loss", [*LOSSES.values(), *OTHERS.values()])
+@pytest.mark.parametrize("loss", [*LOSSES.values(), *OTHERS])
 def test_the_micro_batch_split_changes_no_loss(model, prompts, loss):
     rollouts, results = sample(model, prompts, 4, 20), []
     rollouts.logp += 0.6 * torch.randn_like(rollouts.logp) * rollouts.mask    # as if another engine had sampled
@@ -391,10 +393,10 @@ def test_choose_reports_the_whole_softmax_even_where_it_draws_from_a_part():
     assert token.bincount().tolist() == [50, 30] and same.equal(token)
     assert {*zip(token.tolist(), reported.exp().mul(1000).round().tolist())} == {(0, 500), (1, 300)}
     assert {*zip(token.tolist(), really.exp().mul(1000).round().tolist())} == {(0, 625), (1, 375)}
-    assert variants.choose_kept(logits[:1], uniforms[:1], temperature=0, top_p=.1)[0].tolist() == [0]
+    assert variants.choose_kept(logits[:1].flip(1), uniforms[:1], temperature=0, top_p=.1)[0].tolist() == [3]
 
 
-@pytest.mark.parametrize("top_p, top_k", [(1.0, 0), (.9, 0), (.5, 0), (1e-9, 0), (1.0, 3), (.9, 3), (1.0, 1), (1.0, 99)])
+@pytest.mark.parametrize("top_p, top_k", [(1, 0), (.9, 0), (.5, 0), (1e-9, 0), (1, 3), (.9, 3), (1, 1), (1, 99)])
 def test_what_is_kept_is_what_choose_draws(top_p, top_k):
     logits, uniforms = torch.randn(12), torch.rand(20_000)
     drawn, _ = choose(logits.expand(20_000, 12), uniforms, .7, top_p, top_k)
