@@ -31,7 +31,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rlvr import choose, group_advantages, kl_penalty, policy_loss  # noqa: E402
 from verifiers import DataError  # noqa: E402
 
-RECIPES = {path.stem: path for path in sorted((Path(__file__).parent / "recipes").glob("*.txt"))}
+# name -> file. One that names a task is a whole run and no method.
+RECIPES = {path.stem: path for path in sorted((Path(__file__).parent / "recipes").glob("*.txt"))
+           if "--task" not in path.read_text(encoding="utf-8")}
 
 # ---- 1. Losses ---------------------------------------------------------------------------------------
 # logp, old_logp, weights, sampled_logp, ref_logp: (B, T-1); advantages: (B,) -> scalar, as
