@@ -6,15 +6,14 @@ file of flags in recipes/ (RECIPES), with its source, what it changes and what o
 
     python train.py @notebooks/recipes/dapo.txt --steps 100
 
-Of a flag given twice the last counts, so behind the file you may change what it says. Sizes and
-rates are left to the model's presets. Paths in these files are relative to the project's root;
-elsewhere train.py stops with "there is no such Python file".
+A flag behind it overrides the file's. Sizes and rates are left to the model's presets. Its paths are
+relative to the project's root; elsewhere train.py stops with "there is no such Python file".
 
 Numbers such as 2503.14476 are at arxiv.org. With one update a batch the ratio is 1 and all losses
-have the same gradient: gspo, cispo, clipping and sequence_mask need --updates-per-batch 2 or more.
-It repeats the whole batch, where the papers mostly split a larger one. What a method costs beside
-its function is said there. To combine two advantages, write a line like that of `dapo` in a file of
-your own. Letters as in rlvr.py: P groups of G completions, B = P*G rows, T tokens, V vocabulary.
+have the same gradient: gspo, cispo, clipping and sequence_mask need --updates-per-batch 2 or more
+(on the whole batch; the papers mostly split a larger one). To combine two advantages, write a line
+like that of `dapo` in a file of your own. Letters as in rlvr.py: P groups of G completions, B = P*G
+rows, T tokens, V vocabulary.
 """
 
 import functools
@@ -31,9 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rlvr import choose, group_advantages, kl_penalty, policy_loss  # noqa: E402
 from verifiers import DataError  # noqa: E402
 
-# name -> file. One that names a task is a whole run and no method.
 RECIPES = {path.stem: path for path in sorted((Path(__file__).parent / "recipes").glob("*.txt"))
-           if "--task" not in path.read_text(encoding="utf-8")}
+           if "--task" not in path.read_text(encoding="utf-8")}         # with a task it is a run, no method
 
 # ---- 1. Losses ---------------------------------------------------------------------------------------
 # logp, old_logp, weights, sampled_logp, ref_logp: (B, T-1); advantages: (B,) -> scalar, as
@@ -70,8 +68,8 @@ def tis(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=None,
     Where another engine samples, its tokens count as often as the trainer would have said them; the
     cap bounds the variance. Here both agree up to rounding (`mismatch`), so it has little to do."""
     sampler = old_logp if sampled_logp is None else sampled_logp
-    weight = (old_logp - sampler).exp().clamp(max=cap).detach()
-    return policy_loss(logp, old_logp, advantages, weights * weight, clip) + kl_term(logp, ref_logp, weights, kl_coef)
+    loss = policy_loss(logp, old_logp, advantages, weights * (old_logp - sampler).exp().clamp(max=cap).detach(), clip)
+    return loss + kl_term(logp, ref_logp, weights, kl_coef)
 
 
 def sequence_mask(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=None, ref_logp=None, kl_coef=0.0,
@@ -79,8 +77,7 @@ def sequence_mask(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_
     """policy_loss without the completions that have A < 0 and a mean log(pi_sampler / pi) above
     delta: to unlearn what the policy no longer says does harm (off-policy sequence masking,
     DeepSeek-V3.2, 2512.02556, eq. 8 and 9). They still count in the normaliser and in the KL. The
-    sampler's log-probs, so that a mismatch and a late update both count. The paper gives no delta;
-    0.1 is that of *Reasoning from Scratch*, chapter 7."""
+    paper gives no delta; 0.1 is that of *Reasoning from Scratch*, chapter 7."""
     sampler = old_logp if sampled_logp is None else sampled_logp
     kept = (advantages >= 0) | (row_mean(sampler - logp, weights) <= delta)                  # (B,)
     loss = policy_loss(logp, old_logp, advantages, weights * kept[:, None], clip)

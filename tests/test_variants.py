@@ -578,7 +578,7 @@ def flags_of(file):
     return flags
 
 
-@pytest.mark.parametrize("file", (ROOT / "notebooks" / "recipes").iterdir(), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted((ROOT / "notebooks" / "recipes").iterdir()), ids=lambda file: file.stem)
 def test_a_recipe_says_whence_it_is_and_names_only_what_exists(file):
     text, flags = file.read_text(), flags_of(file)
     assert text.startswith("# ") and flags.keys() <= {field.name for field in dataclasses.fields(train.Flags)}
