@@ -130,7 +130,7 @@ def k2(logp, ref_logp, weights):
 def k3_ratio(logp, ref_logp, weights, old_logp):
     """sum w r (exp(-d) - 1 + d), r = pi / pi_old: k3 of what pi_old sampled, weighted so that value
     and gradient are those of KL(pi || pi_ref) (DeepSeek-V3.2, 2512.02556, eq. 7). k3's own gradient
-    grows without bound where pi << pi_ref; here r takes that back. On-policy it is k2's."""
+    grows without bound where pi << pi_ref; here r takes that back. On-policy the gradient is k2's."""
     d = logp - ref_logp
     return (weights * (logp - old_logp).exp() * (torch.exp(-d) - 1 + d)).sum()
 
