@@ -1,29 +1,19 @@
 """variants.py - GRPO's family: what is not in the core, as functions for --advantage, --loss and
 --pick.
 
-What you will learn: how small the differences between the named methods are. Each line below is a
-method, as flags of train.py; `V:` stands for notebooks/variants.py: and a name without it is one of
-the core.
+What you will learn: how small the differences between the named methods are. A whole method is a
+file of flags in recipes/ (RECIPES), with its source, what it changes and what of it is missing here:
 
-    flags                                                 method                               source
-    --loss-norm sequence                                  GRPO: a mean of completions' means   2402.03300
-    --loss-norm constant --advantage none                 Dr. GRPO: neither length nor std     2503.20783
-    --clip 0.2 0.28 --pick V:twice --advantage V:dapo     DAPO                                 2503.14476
-    --advantage V:soft, V:mask, V:mixed_only              parts of DAPO, one by one            2503.14476
-    --loss V:reinforce --loss-norm sum --advantage V:loo  RLOO: each against the others        2402.14740
-    --loss V:gspo --loss-norm sequence --clip 3e-4 4e-4   GSPO: one ratio a completion         2507.18071
-    --loss V:cispo                                        CISPO: what is clipped still learns  2506.13585
-    --advantage V:gdpo                                    GDPO: each term of a reward apart    2601.05242
-    --advantage V:batch                                   Lite PPO: the std of the batch       2508.08221
-    --loss V:reinforce --loss-norm sum                    the textbook's loss                  chapter 9.5
-    --loss V:ppo_k1, V:ppo_k2 (--kl-coef 0.01)            other estimates of the KL            2505.17508
-    --pick V:filter, V:stratified, V:curriculum           which problems, by difficulty        [reward]
+    python train.py @notebooks/recipes/dapo.txt --steps 100
 
-Four digits, a point and five are a number at arxiv.org; [reward] is the chapter "Reward Design for
-Reasoning". With one update a batch the ratio is 1 and all losses have the same gradient: gspo,
-cispo and clipping need --updates-per-batch 2 or more. What a method costs beside its function is
-said there. To combine two advantages, write the line in a file of your own, like `dapo` below.
-Letters as in rlvr.py: P groups of G completions, B = P*G rows, T tokens.
+A flag behind it overrides the file's. Sizes and rates are left to the model's presets. Its paths are
+relative to the project's root; elsewhere train.py stops with "there is no such Python file".
+
+Numbers such as 2503.14476 are at arxiv.org. With one update a batch the ratio is 1 and all losses
+have the same gradient: gspo, cispo, clipping and sequence_mask need --updates-per-batch 2 or more
+(on the whole batch; the papers mostly split a larger one). To combine two advantages, write a line
+like that of `dapo` in a file of your own. Letters as in rlvr.py: P groups of G completions, B = P*G
+rows, T tokens, V vocabulary.
 """
 
 import functools
@@ -37,8 +27,11 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from rlvr import group_advantages, kl_penalty, policy_loss  # noqa: E402
+from rlvr import choose, group_advantages, kl_penalty, policy_loss  # noqa: E402
 from verifiers import DataError  # noqa: E402
+
+RECIPES = {path.stem: path for path in sorted((Path(__file__).parent / "recipes").glob("*.txt"))
+           if "--task" not in path.read_text(encoding="utf-8")}         # with a task it is a run, no method
 
 # ---- 1. Losses ---------------------------------------------------------------------------------------
 # logp, old_logp, weights, sampled_logp, ref_logp: (B, T-1); advantages: (B,) -> scalar, as
@@ -50,8 +43,7 @@ def gspo(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=None
     """-sum w min(s_i A, clip(s_i) A), s_i = (pi(o_i) / pi_old(o_i))^(1 / length): the geometric
     mean of the ratios of a completion in place of each (GSPO, 2507.18071, eq. 5 and 7). It varies
     far less, hence the narrow clip."""
-    inside = (weights > 0).float()
-    mean = ((logp - old_logp) * inside).sum(1, keepdim=True) / inside.sum(1, keepdim=True).clamp(min=1)
+    mean = row_mean(logp - old_logp, weights)[:, None]
     loss = policy_loss(mean.expand_as(logp), torch.zeros_like(logp), advantages, weights, clip)
     return loss + kl_term(logp, ref_logp, weights, kl_coef)
 
@@ -70,6 +62,40 @@ def reinforce(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp
     return -(weights * advantages[:, None] * logp).sum() + kl_term(logp, ref_logp, weights, kl_coef)
 
 
+def tis(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=None, ref_logp=None, kl_coef=0.0, cap=2.0):
+    """policy_loss, each token's term times sg(min(pi_old / pi_sampler, cap)): truncated importance
+    sampling (Yao et al. 2025, fengyao.notion.site/off-policy-rl; Olmo 3, 2512.13961; cap: its code).
+    Where another engine samples, its tokens count as often as the trainer would have said them; the
+    cap bounds the variance. Here both agree up to rounding (`mismatch`), so it has little to do."""
+    sampler = old_logp if sampled_logp is None else sampled_logp
+    loss = policy_loss(logp, old_logp, advantages, weights * (old_logp - sampler).exp().clamp(max=cap).detach(), clip)
+    return loss + kl_term(logp, ref_logp, weights, kl_coef)
+
+
+def sequence_mask(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=None, ref_logp=None, kl_coef=0.0,
+                  delta=0.1, estimate=kl_penalty):
+    """policy_loss without the completions that have A < 0 and a mean log(pi_sampler / pi) above
+    delta: to unlearn what the policy no longer says does harm (off-policy sequence masking,
+    DeepSeek-V3.2, 2512.02556, eq. 8 and 9). They still count in the normaliser and in the KL. The
+    paper gives no delta; 0.1 is that of *Reasoning from Scratch*, chapter 7."""
+    sampler = old_logp if sampled_logp is None else sampled_logp
+    kept = (advantages >= 0) | (row_mean(sampler - logp, weights) <= delta)                  # (B,)
+    loss = policy_loss(logp, old_logp, advantages, weights * kept[:, None], clip)
+    return loss + kl_term(logp, ref_logp, weights, kl_coef, estimate)
+
+
+def deepseek(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=None, ref_logp=None, kl_coef=0.0):
+    """DeepSeek-V3.2's (3.1): sequence_mask, with the KL of k3_ratio."""
+    return sequence_mask(logp, old_logp, advantages, weights, clip, sampled_logp, ref_logp, kl_coef,
+                         estimate=functools.partial(k3_ratio, old_logp=old_logp))
+
+
+def row_mean(values, weights):
+    """The mean over the tokens of each completion: (B, T-1) -> (B,)."""
+    inside = (weights > 0).float()
+    return (values * inside).sum(1) / inside.sum(1).clamp(min=1)
+
+
 def ppo_k1(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=None, ref_logp=None, kl_coef=0.0):
     """policy_loss with the KL's plainest estimate as its penalty: see k1, and why not to."""
     loss = policy_loss(logp, old_logp, advantages, weights, clip)
@@ -80,6 +106,12 @@ def ppo_k2(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=No
     """policy_loss with the penalty whose gradient is that of KL(pi || pi_ref): see k2."""
     loss = policy_loss(logp, old_logp, advantages, weights, clip)
     return loss + kl_term(logp, ref_logp, weights, kl_coef, k2)
+
+
+def ppo_k3_ratio(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=None, ref_logp=None, kl_coef=0.0):
+    """policy_loss with the penalty that is unbiased off-policy, too: see k3_ratio."""
+    estimate = functools.partial(k3_ratio, old_logp=old_logp)
+    return policy_loss(logp, old_logp, advantages, weights, clip) + kl_term(logp, ref_logp, weights, kl_coef, estimate)
 
 
 def k1(logp, ref_logp, weights):
@@ -93,6 +125,14 @@ def k2(logp, ref_logp, weights):
     (rlvr.kl_penalty) is the gradient of the other one, KL(pi_ref || pi). Schulman, "Approximating
     KL divergence"; the gradients: 2505.17508, 2.2."""
     return (weights * (logp - ref_logp).square() / 2).sum()
+
+
+def k3_ratio(logp, ref_logp, weights, old_logp):
+    """sum w r (exp(-d) - 1 + d), r = pi / pi_old: k3 of what pi_old sampled, weighted so that value
+    and gradient are those of KL(pi || pi_ref) (DeepSeek-V3.2, 2512.02556, eq. 7). k3's own gradient
+    grows without bound where pi << pi_ref; here r takes that back. On-policy the gradient is k2's."""
+    d = logp - ref_logp
+    return (weights * (logp - old_logp).exp() * (torch.exp(-d) - 1 + d)).sum()
 
 
 def kl_term(logp, ref_logp, weights, kl_coef, estimate=kl_penalty):
@@ -208,6 +248,9 @@ def mixed_only(rewards, rollouts, parts=None, flags=None, advantage=group_advant
 # DAPO: of the groups whose answers differ in what they earn, the advantages with length punished.
 dapo = functools.partial(mixed_only, advantage=soft)
 
+# Olmo 3: of those groups R - mean, without the std.
+olmo = functools.partial(mixed_only, advantage=functools.partial(group_advantages, scale="none"))
+
 
 # ---- 3. Which problems ---------------------------------------------------------------------------------
 # f(problems, step, memory, flags) -> the indices of a step. memory["visits"]: {str(index): mean
@@ -277,3 +320,46 @@ def mean_accuracy(memory, index):
     """Of the last visits to a problem; 1/2 if there was none."""
     last = memory.get("visits", {}).get(str(index))
     return sum(last) / len(last) if last else 0.5
+
+
+# ---- 4. Sampling from a part of the vocabulary ---------------------------------------------------------
+# With top_p or top_k a kept token is said with probability p / (mass kept). subtle: rlvr.choose and
+# token_logprobs both report p of the whole softmax, so `mismatch` is blind to it. DeepSeek-V3.2
+# ("Keep Sampling Mask", 3.1) applies the sets that pi_old kept to pi as well: two softmaxes over the
+# same tokens, and filtered samples are on-policy again. train.py never filters. To train so, pass
+# roll_out a top_p, and put the two below in the places of rlvr's choose and token_logprobs.
+
+
+def kept_tokens(logits, temperature=1.0, top_p=1.0, top_k=0):
+    """logits (.., V) -> (.., V) bool: what rlvr.choose draws from, at a temperature above 0."""
+    if not top_k and top_p >= 1.0:
+        return torch.ones_like(logits, dtype=torch.bool)
+    ranked, order = (logits.float() / temperature).log_softmax(-1).exp().sort(-1, descending=True)
+    kept = ranked.cumsum(-1) - ranked < top_p                     # mass before this token; the first stays
+    kept[..., top_k or kept.size(-1):] = False
+    return kept.gather(-1, order.argsort(-1))
+
+
+def choose_kept(logits, uniforms, temperature=1.0, top_p=1.0, top_k=0):
+    """rlvr.choose, with the log-prob of what it really drew from: the softmax over kept_tokens."""
+    if temperature:
+        logits = logits.masked_fill(~kept_tokens(logits, temperature, top_p, top_k), -math.inf)
+    return choose(logits, uniforms, temperature)
+
+
+def kept_logprobs(model, ids, temperature=1.0, mask=None, return_entropy=False, top_p=1.0, top_k=0, sampler=None):
+    """rlvr.token_logprobs with softmaxes over kept_tokens: (B, T) -> (B, T-1), entropies too if asked.
+
+    sampler: the model whose sets are kept, as it was when it sampled (default: this one, which is
+    right for one update a batch). All logits at once, (B, T-1, V): for small vocabularies.
+    """
+    targets, V = ids[:, 1:, None], model.config.num_tokens
+    logits = model(ids[:, :-1])[..., :V].float()
+    with torch.no_grad():
+        kept = kept_tokens(logits if sampler is None else sampler(ids[:, :-1])[..., :V], temperature, top_p, top_k)
+    # subtle: without a cache sums are rounded differently, which may put what was sampled just outside.
+    kept = kept.scatter(2, targets, True)
+    logp = (logits / temperature).masked_fill(~kept, -math.inf).log_softmax(-1)
+    inside = 1.0 if mask is None else mask
+    chosen, entropy = logp.gather(2, targets).squeeze(2), torch.special.entr(logp.detach().exp()).sum(-1)
+    return (chosen * inside, entropy * inside) if return_entropy else chosen * inside

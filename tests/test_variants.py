@@ -1,8 +1,11 @@
 """GRPO and its family: notebooks/variants.py beside the core's own, worked by hand and in a run."""
 
+import dataclasses
 import gzip
 import json
 import math
+import re
+import shlex
 from types import SimpleNamespace
 
 import pytest
@@ -10,16 +13,19 @@ import torch
 
 import make_tiny
 import ranks
+import rlvr
 import train
 import variants
 import verifiers
 from conftest import ROOT
-from rlvr import (Rollouts, group_advantages, kl_penalty, loss_weights, policy_loss, sample, token_logprobs,
+from rlvr import (Rollouts, choose, group_advantages, kl_penalty, loss_weights, policy_loss, sample, token_logprobs,
                   update_gradients)
 
 V = f"{ROOT / 'notebooks' / 'variants.py'}:"
 LOSSES = {"ppo": policy_loss, "gspo": variants.gspo, "cispo": variants.cispo,
           "reinforce": variants.reinforce}
+OTHERS = (variants.tis, variants.sequence_mask, variants.deepseek, variants.ppo_k1, variants.ppo_k2,
+          variants.ppo_k3_ratio)
 
 # ---- Advantages ------------------------------------------------------------------------------------
 
@@ -151,6 +157,7 @@ def test_mixed_only_keeps_the_first_mixed_groups_and_their_normaliser():
     about = batch_of([10, 10, 20, 30, 15, 15, 10, 20])
     expected = torch.tensor([[0., 0], [1, -1], [0, 0], [-1, 1]])
     torch.testing.assert_close(variants.mixed_only(rewards, **about), expected * 130 / 80)
+    torch.testing.assert_close(variants.olmo(rewards, **about), expected * 130 / 80 / 2)        # R - mean: +-1/2
     about["flags"].loss_norm = "sequence"
     torch.testing.assert_close(variants.mixed_only(rewards, **about), expected * 4 / 2)
     about["flags"].prompts_per_step = 1                       # the first mixed group alone
@@ -266,12 +273,42 @@ def test_value_and_gradient_are_those_of_the_formula(loss, norm):
     torch.testing.assert_close(ours.grad, theirs.grad)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", [*LOSSES.values(), *OTHERS])
 def test_on_policy_all_have_the_gradient_of_the_chapter(loss):
     weights = loss_weights(MASK, "sequence")
     logp = OLD.clone().requires_grad_()
-    LOSSES[loss](logp, OLD, ADVANTAGES, weights).backward()
+    loss(logp, OLD, ADVANTAGES, weights).backward()
     torch.testing.assert_close(logp.grad, -weights * ADVANTAGES[:, None])
+
+
+def test_truncated_importance_sampling_by_hand():
+    """pi_old / pi_sampler is .5, 4, 1 in the first completion (A = 1), 1, 1.6 in the second (-1); the
+    4 is cut to 2. With pi = pi_old: (.5 + 2 + 1 - 1 - 1.6) / 5 = .18, and each token's gradient is
+    its weight's share. Off-policy the terms are those of test_ppo_by_hand, weighted: .5 * 1.2 + 2 *
+    .5 + 1 - .8 - 1.6 * 1.5 = -.6."""
+    sampler = OLD - torch.tensor([[1, .5, 4, 1], [1, 1, 1.6, 1]]).log()
+    logp = OLD.clone().requires_grad_()
+    loss = variants.tis(logp, OLD, ADVANTAGES, MASK / 5, sampled_logp=sampler)
+    loss.backward()
+    assert loss.item() == pytest.approx(-.18)
+    torch.testing.assert_close(logp.grad, torch.tensor([[0, -.1, -.4, -.2], [0, .2, .32, 0]]))
+    loss = variants.tis(OLD + RATIOS.log(), OLD, ADVANTAGES, MASK / 5, sampled_logp=sampler)
+    assert loss.item() == pytest.approx(.6 / 5)
+
+
+def test_sequences_that_the_policy_has_left_are_masked_by_hand():
+    """The second completion (A = -1) has ratios .5 and 1.5, so log(pi_old / pi) is on average -ln(.75)
+    / 2 = .144, above .1: it is masked, and 2.7 of test_ppo_by_hand is left, over all five tokens. A
+    delta of .2 keeps it, and so does a sampler that said its tokens with e^-.05 of the probability:
+    .144 - .05. The first has .096, above .05, but A = 1. A masked completion has no gradient."""
+    def masked(sampler=OLD, logp=OLD + RATIOS.log(), **more):
+        return variants.sequence_mask(logp, OLD, ADVANTAGES, MASK / 5, sampled_logp=sampler, **more)
+    assert masked().item() == pytest.approx(-2.7 / 5)
+    assert masked(delta=.2).item() == masked(OLD - .05).item() == pytest.approx(-.4 / 5)
+    assert masked(delta=.05).item() == pytest.approx(-2.7 / 5)
+    logp = (OLD + RATIOS.log()).requires_grad_()
+    masked(logp=logp).backward()
+    assert logp.grad[0].any() and not logp.grad[1].any()
 
 
 def test_kl_estimators_by_hand():
@@ -280,8 +317,9 @@ def test_kl_estimators_by_hand():
     logp, ref, one = torch.tensor([[math.log(.8)]]), torch.tensor([[math.log(.4)]]), torch.ones(1, 1)
     values = [k(logp, ref, one).item() for k in (variants.k1, variants.k2, kl_penalty)]
     assert values == pytest.approx([.6931, .2402, .1931], abs=1e-4)
-    losses = (variants.ppo_k1, variants.ppo_k2, *LOSSES.values())
-    for loss, expected in zip(losses, [*values[:2], *[values[2]] * len(LOSSES)]):
+    losses = {variants.ppo_k1: values[0], variants.ppo_k2: values[1]}
+    for loss in (*LOSSES.values(), *OTHERS):
+        expected = losses.get(loss, values[2])
         with_kl, without = (loss(logp, logp, one[0], one, ref_logp=ref, kl_coef=c).item() for c in (2, 0))
         assert with_kl - without == pytest.approx(2 * expected)
 
@@ -303,9 +341,33 @@ def test_what_the_gradients_of_the_kl_estimators_are_on_average():
     torch.testing.assert_close(grad(k3), grad((q * (q.log() - z.log_softmax(0))).sum()))
 
 
-@pytest.mark.parametrize("loss", [*LOSSES.values(), variants.ppo_k1, variants.ppo_k2])
+def test_k3_with_the_ratio_by_hand():
+    """pi = .8, pi_old = .4, pi_ref = .2: d = ln 4, k3 = .25 - 1 + 1.3863 = .6363, times .8 / .4. It
+    is what its losses add: with one token, A = 1 and a clip of .2 the loss without is -1.2."""
+    logp, old, ref, one = (torch.tensor([[p]]).log() for p in (.8, .4, .2, math.e))
+    assert variants.k3_ratio(logp, ref, one, old).item() == pytest.approx(1.2726, abs=1e-4)
+    for loss in (variants.ppo_k3_ratio, variants.deepseek):
+        assert loss(logp, old, one[0], one, ref_logp=ref, kl_coef=2).item() == pytest.approx(-1.2 + 2.5452, abs=1e-4)
+
+
+def test_only_with_the_ratio_is_k3_right_for_what_an_older_policy_sampled():
+    """Over all tokens, weighted by the probabilities of pi_old that sampled them: with the ratio the
+    value and the gradient are those of KL(pi || ref), without it neither is."""
+    z, old, ref = torch.tensor([.5, -1, .2], requires_grad=True), torch.tensor([.6, .3, .1]), torch.tensor([.2, .3, .5])
+    logp = z.log_softmax(0)
+    exact = (logp.exp() * (logp - ref.log())).sum()
+    ours = variants.k3_ratio(logp[:, None], ref.log()[:, None], old[:, None], old.log()[:, None])
+    plain = kl_penalty(logp[:, None], ref.log()[:, None], old[:, None])
+    (right,), (grad,), (wrong,) = (torch.autograd.grad(value, z, retain_graph=True) for value in (exact, ours, plain))
+    assert ours.item() == pytest.approx(exact.item()) and abs(plain.item() - exact.item()) > 0.1
+    torch.testing.assert_close(grad, right)
+    assert (wrong - right).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("loss", [*LOSSES.values(), *OTHERS])
 def test_the_micro_batch_split_changes_no_loss(model, prompts, loss):
     rollouts, results = sample(model, prompts, 4, 20), []
+    rollouts.logp += 0.6 * torch.randn_like(rollouts.logp) * rollouts.mask    # as if another engine had sampled
     advantages = group_advantages(torch.rand(3, 4))
     with torch.no_grad():
         old = token_logprobs(model, rollouts.ids, mask=rollouts.mask)
@@ -318,6 +380,78 @@ def test_the_micro_batch_split_changes_no_loss(model, prompts, loss):
         results.append((stats, torch.cat([p.grad.flatten() for p in model.parameters()])))
     assert results[0][0] == pytest.approx(results[1][0], abs=1e-5) and results[0][0]["kl"] > 0
     torch.testing.assert_close(results[0][1], results[1][1], atol=1e-6, rtol=1e-4)
+
+
+# ---- Sampling from a part of the vocabulary -----------------------------------------------------------
+
+def test_choose_reports_the_whole_softmax_even_where_it_draws_from_a_part():
+    """.5 .3 .15 .05 and top-p .75: two tokens are kept, and 80 evenly spread numbers choose them 50
+    and 30 times. So they are said with .625 and .375; choose reports .5 and .3."""
+    logits, uniforms = torch.tensor([[.5, .3, .15, .05]]).log().expand(80, 4), (torch.arange(80) + .5) / 80
+    token, reported = choose(logits, uniforms, top_p=.75)
+    same, really = variants.choose_kept(logits, uniforms, top_p=.75)
+    assert token.bincount().tolist() == [50, 30] and same.equal(token)
+    assert {*zip(token.tolist(), reported.exp().mul(1000).round().tolist())} == {(0, 500), (1, 300)}
+    assert {*zip(token.tolist(), really.exp().mul(1000).round().tolist())} == {(0, 625), (1, 375)}
+    assert variants.choose_kept(logits[:1].flip(1), uniforms[:1], temperature=0, top_p=.1)[0].tolist() == [3]
+
+
+@pytest.mark.parametrize("top_p, top_k", [(1, 0), (.9, 0), (.5, 0), (1e-9, 0), (1, 3), (.9, 3), (1, 1), (1, 99)])
+def test_what_is_kept_is_what_choose_draws(top_p, top_k):
+    logits, uniforms = torch.randn(12), torch.rand(20_000)
+    drawn, _ = choose(logits.expand(20_000, 12), uniforms, .7, top_p, top_k)
+    assert [*drawn.unique()] == [*variants.kept_tokens(logits, .7, top_p, top_k).nonzero().squeeze(1)]
+
+
+def gradients(model, rollouts):
+    """The log's statistics of an update on these completions."""
+    model.zero_grad()
+    return update_gradients(model, rollouts, torch.tensor([[1., -1, 1, -1]] * 3), .8)[0]
+
+
+def test_filtered_sampling_is_on_policy_only_under_the_kept_mask(model, prompts, monkeypatch):
+    """`mismatch`, three times. As the core is, it is 0 and wrong: sampler and trainer both speak of
+    the whole softmax, which nobody drew from. If the sampler is honest the trainer differs, by -log
+    of the mass kept. If the trainer keeps the mask both agree, and the ratio is 1 again."""
+    def drawn():
+        return sample(model, prompts, 4, 20, .8, top_p=.7, uniforms=uniforms)
+    uniforms = torch.rand(12, 20)
+    blind = drawn()
+    assert gradients(model, blind)["mismatch"] < 1e-5
+    monkeypatch.setattr(rlvr, "choose", variants.choose_kept)
+    honest = drawn()
+    without = gradients(model, honest)
+    assert honest.ids.equal(blind.ids) and without["mismatch"] > 0.1
+    assert .69 < without["ratio"] < .95                  # pi / pi_sampler: the mass kept, at least top-p
+    monkeypatch.setattr(rlvr, "token_logprobs", lambda *args, **more: variants.kept_logprobs(*args, **more, top_p=.7))
+    kept = gradients(model, honest)
+    assert kept["mismatch"] < 1e-5 and kept["ratio"] == pytest.approx(1, abs=1e-5)
+    assert kept["entropy"] < without["entropy"]          # of fewer tokens
+
+
+def test_without_a_filter_the_kept_logprobs_are_the_plain_ones(model, prompts):
+    rollouts = sample(model, prompts, 2, 10, .8)
+    ours, theirs = (f(model, rollouts.ids, .8, rollouts.mask, return_entropy=True)
+                    for f in (variants.kept_logprobs, token_logprobs))
+    for a, b in zip(ours, theirs):
+        torch.testing.assert_close(a, b)
+
+
+def test_after_an_update_the_mask_stays_that_of_the_sampler():
+    """pi_old .5 .3 .15 .05 kept two tokens, pi is .3 .3 .3 .1. Under the same mask pi is .5 .5, and
+    the ratios .5 / .625 and .5 / .375 are 1 on average over what was sampled; pi's own mask would
+    keep three (.333 each), and two thirds of the probability are missing: 1 is not reached."""
+    def fixed(*probs):
+        """A model whose next token never depends on anything."""
+        model = lambda ids: torch.tensor(probs).log().expand(*ids.shape, 4)
+        model.config = SimpleNamespace(num_tokens=4)
+        return model
+    old, now, ids, said = fixed(.5, .3, .15, .05), fixed(.3, .3, .3, .1), torch.tensor([[0, 0], [0, 1]]), (.625, .375)
+    before, after, wrong = (variants.kept_logprobs(model, ids, top_p=.75, sampler=sampler).exp().squeeze(1)
+                            for model, sampler in ((old, None), (now, old), (now, None)))
+    assert before.tolist() == pytest.approx(said) and after.tolist() == pytest.approx([.5, .5])
+    assert sum(p * ratio for p, ratio in zip(said, (after / before).tolist())) == pytest.approx(1)
+    assert sum(p * ratio for p, ratio in zip(said, (wrong / before).tolist())) == pytest.approx(2 / 3)
 
 
 # ---- Which problems --------------------------------------------------------------------------------
@@ -423,17 +557,65 @@ def samples(run, step):
 
 
 @pytest.mark.parametrize("flags", [
-    ["--loss", V + "gspo", "--loss-norm", "sequence", "--clip", "3e-4", "4e-4", "--updates-per-batch", "2"],
-    ["--loss", V + "cispo", "--updates-per-batch", "2"],
-    ["--loss", V + "reinforce", "--loss-norm", "sum", "--advantage", V + "loo"],
     ["--loss", V + "ppo_k1", "--kl-coef", "0.1"], ["--loss", V + "ppo_k2", "--kl-coef", "0.1"],
-    ["--advantage", V + "gdpo"], ["--advantage", V + "batch"], ["--advantage", V + "mask"],
-    ["--pick", V + "twice", "--advantage", V + "dapo", "--clip", "0.2", "0.28"],
+    ["--loss", V + "ppo_k3_ratio", "--kl-coef", "0.1"], ["--loss", V + "sequence_mask"], ["--advantage", V + "mask"],
     ["--pick", V + "filter", "--advantage", V + "soft"], ["--pick", V + "stratified"],
     ["--pick", V + "curriculum"]], ids=lambda flags: " ".join(flags).replace(V, ""))
 def test_every_variant_trains(tmp_path, base, flags):
+    """Those that are in no recipe."""
     rows = metrics(run(tmp_path, base, "--steps", "2", *flags))[1:]
     assert len(rows) == 2 and all(math.isfinite(row["loss"]) for row in rows) and rows[0]["grad_norm"] > 0
+
+
+def flags_of(file):
+    """What a file of flags says: {flag: its values}, every one a text."""
+    flags = {}
+    for word in shlex.split(file.read_text(), comments=True):
+        if word.startswith("--"):
+            values = flags[word[2:].replace("-", "_")] = []
+        else:
+            values.append(word)
+    return flags
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "notebooks" / "recipes").iterdir()), ids=lambda file: file.stem)
+def test_a_recipe_says_whence_it_is_and_names_only_what_exists(file):
+    text, flags = file.read_text(), flags_of(file)
+    assert text.startswith("# ") and flags.keys() <= {field.name for field in dataclasses.fields(train.Flags)}
+    if file.stem in variants.RECIPES:
+        assert all(f"# {part}: " in text for part in ("source", "changes", "missing")) and len(text.splitlines()) <= 12
+        assert re.search(r"\b2\d{3}\.\d{5}\b|chapter \"", text)             # of arxiv.org, or a chapter
+        plugins = [value.split(":") for value, *_ in flags.values() if ".py:" in value]
+        assert all(path == "notebooks/variants.py" and callable(getattr(variants, name)) for path, name in plugins)
+
+
+def test_the_recipes_are_those_of_the_chapters():
+    assert variants.RECIPES.keys() >= {"chapter", "grpo", "dapo", "dr-grpo", "rloo", "gspo", "cispo", "gdpo", "olmo-3",
+                                       "deepseek-v3.2", "lite-ppo", "r1-zero", "r1"}
+
+
+@pytest.mark.parametrize("recipe", variants.RECIPES)
+def test_every_recipe_trains_and_config_json_holds_what_it_says(tmp_path, monkeypatch, recipe):
+    """Two steps of the tiny model. The recipe comes last, so nothing before it overrides it."""
+    monkeypatch.chdir(ROOT)                                   # its paths are relative to the root
+    train.main(["--device", "cpu", "--runs", str(tmp_path), "--name", "r", "--steps", "2", "--prompts-per-step", "2",
+                "--num-samples", "8", "--max-new-tokens", "40", "--eval-problems", "2", f"@{variants.RECIPES[recipe]}"])
+    saved = json.loads((tmp_path / "r" / "config.json").read_text())["flags"]
+    for flag, values in flags_of(variants.RECIPES[recipe]).items():
+        for value, kept in zip(values, saved[flag] if isinstance(saved[flag], list) else [saved[flag]], strict=True):
+            if isinstance(kept, str) and ".py:" in kept:      # relative to the run
+                value, kept = str(ROOT / value), str((tmp_path / "r" / kept).resolve())
+            assert kept == value or float(value) == kept
+    rows = metrics(tmp_path / "r")[1:]
+    assert len(rows) == 2 and all(math.isfinite(row["loss"]) for row in rows) and rows[0]["grad_norm"] > 0
+
+
+def test_what_stands_behind_a_recipe_overrides_it_and_elsewhere_its_paths_fail(tmp_path, monkeypatch):
+    flags = ["--device", "cpu", "--runs", str(tmp_path), "--name", "r", f"@{variants.RECIPES['gspo']}"]
+    assert train.parse_args([*flags, "--clip", "0.1", "0.1"]).clip == [.1, .1]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(verifiers.DataError, match="variants.py: there is no such Python file"):
+        train.main(flags)
 
 
 def test_gdpo_stops_a_run_whose_reward_is_no_sum(tmp_path, base):
