@@ -1,4 +1,4 @@
-"""The laboratory: twelve claims of the chapters, tried on the tiny model, each with controls and
+"""The laboratory: thirteen claims of the chapters, tried on the tiny model, each with controls and
 two verdicts.
 
     python notebooks/experiments.py                          what there is
@@ -21,6 +21,7 @@ import contextlib
 import functools
 import math
 import re
+import shlex
 import shutil
 import statistics
 import sys
@@ -100,6 +101,10 @@ ARMS = {name: ("usual", flags) for name, flags in {                      # name 
 ARMS |= {"A, bilingual base": ("bilingual", "--reward r1-zero"),
          "B, bilingual base": ("bilingual", "--reward E:r1_short"),
          "guessing": ("guessing", "")}
+# Whole recipes, as "V:" flags: what `train.py @FILE` reads.
+RECIPES = [f"recipe {name}" for name in variants.RECIPES]
+ARMS |= {arm: ("usual", " ".join(shlex.split(path.read_text().replace("notebooks/variants.py:", "V:"), comments=True)))
+         for arm, path in zip(RECIPES, variants.RECIPES.values())}
 # Where little is right, few completions earn anything: these arms get a higher learning rate and a
 # larger evaluation.
 ARMS |= {f"{rule} box, guessing": ("guessing", f"--reward {reward} --lr 1e-3 --eval-problems 500")
@@ -171,7 +176,8 @@ def history(run):
     and
 
     right, greedy, paid, length   on held-out problems: accuracy sampled and greedy, reward and tokens sampled
-    used                          thousands of tokens sampled in training so far; reached: right is 80 % or more
+    used, spent                   thousands of tokens sampled so far, seconds of sampling and updates; reached: right is
+                                  80 % or more
     warned                        the canary warns; deceived: it would, if it judged held-out answers as the reward does
     greedy fell                   greedy is below its best so far, with intervals that do not touch
     more boxes                    a reader of samples/ finds half as many boxes again as at step 1
@@ -184,10 +190,11 @@ def history(run):
                     seen.setdefault((sample["step"], key), []).append(value)
     for (step, key), values in seen.items():
         rows[step][key] = float(np.mean(values))
-    used, best, past, deceived = 0.0, 0.0, [], []
+    used, spent, best, past, deceived = 0.0, 0.0, 0.0, [], []
     for row in rows.values():
         used += row.get("tokens_per_second", 0) * row.get("sample_seconds", 0) / 1000
-        row |= {"used": used, "more boxes": row.get("boxes", 0) > 1.5 * rows[1]["boxes"]}
+        spent += row.get("sample_seconds", 0) + row.get("update_seconds", 0)
+        row |= {"used": used, "spent": spent, "more boxes": row.get("boxes", 0) > 1.5 * rows[1]["boxes"]}
         past.append(row)
         deceived.append(dict(row))
         if "eval_accuracy" in row:
@@ -337,6 +344,7 @@ def filter_gain(problems=64, hopeless=48, per_step=16, steps=60):
 BOXED_TWICE = ["any box, guessing", "first box, guessing"]
 HACKED, HONEST = ["any box, guessing", "bonus 0.1", "format only"], ["default", "last box, guessing", "last box"]
 FAST = [f"{name}, fast" for name in FOUR]
+AT_ONE = [arm for arm in RECIPES if "--temperature" not in ARMS[arm][1]]     # the temperature "right" is measured at
 
 EXPERIMENTS = {
     "growth": (
@@ -433,6 +441,14 @@ EXPERIMENTS = {
             Check("fast, in the end: two of them differ by 15 points",
                   lambda x: largest_difference(x, FAST), 0.15, POINTS, among=12)], [
             *(rises(arm, by=0.3, what="accuracy rises by 30 points") for arm in (*FOUR, *FAST))]),
+    "recipes": (
+        "Published recipes differ in what they reach (9.5 RLVR, GRPO variants). Same rate and steps; some draw twice "
+        "as many completions (used, thousands of tokens), some update four times (spent, seconds).",
+        [*RECIPES], ["right@20", "right", "greedy", "used@max", "spent@max"], [], [
+            Check(f"{when}: two of those at temperature 1 differ by 20 points", lambda x, column=column:
+                  largest_difference(x, AT_ONE, column), 0.2, POINTS, among=len(AT_ONE) * (len(AT_ONE) - 1))
+            for when, column in (("step 20", "right@20"), ("in the end", "right"))], [
+            *(rises(arm, by=0.3, what="accuracy rises by 30 points") for arm in RECIPES)]),
     "updates": (
         "Several updates on the same completions learn faster, and break sooner (9.5 RLVR). x 4: four updates a batch; "
         "fast: five times the default learning rate.",
@@ -576,8 +592,9 @@ def main(argv=None):
     found = {}
     for name in names:
         found[name] = report(name, args.steps, args.seeds, args.runs)
-        figure = draw(name, args.steps, args.seeds, args.runs)
-        figure.savefig(ROOT / (args.out or args.runs) / f"{name}.svg", metadata={"Date": None})
+        if EXPERIMENTS[name][3]:                                # thirteen recipes are a table, and no figure
+            figure = draw(name, args.steps, args.seeds, args.runs)
+            figure.savefig(ROOT / (args.out or args.runs) / f"{name}.svg", metadata={"Date": None})
     print("\n".join(f"{name:10} the claim {claim:14} its controls: {controls}"
                     for name, (claim, controls) in found.items()))
 
