@@ -1,11 +1,11 @@
 """kl_cap.py - a run that hits its --kl-cap need not end there: go back, or go on more slowly.
 
-    python notebooks/kl_cap.py --then back -- --name far --kl-cap 15 --steps 300          behind --: train.py's flags
+    python notebooks/kl_cap.py --then back -- --name far --kl-cap 15      behind --: train.py's
 
-back    Run far-2 takes far's best weights, or its first if none was better, and makes the steps that remain. Its
-        warm-up, cosine and KL begin anew: the leash is tied to where it starts. (Verifier-based RL, 8.2.)
-slower  Run far goes on at half the rate and with twice the cap, both as often as it takes for the cap to be above the
-        KL, or train.py would make no step. Its flags are in config.json alone, so that is edited, with a note.
+back    Run far-2 takes far's best weights, or its first if none was better, for the steps that
+        remain. Its warm-up, cosine and KL begin anew there. (Verifier-based RL, 8.2.)
+slower  Run far goes on at half the rate with twice the cap, as often as it takes until the cap is
+        above the KL, or no step would be made. Its flags are in config.json alone: that is edited.
 """
 import argparse
 import json
@@ -20,9 +20,9 @@ def back(run, config, rows, flags):
     """-> the flags of the run that starts again."""
     best = max((row for row in rows if "eval_accuracy" in row), key=lambda row: row["eval_sampled_accuracy"])
     model = run / "best" if best["step"] else train.located(run, config["flags"]["model"])
-    # subtle: another seed, or from the first weights the same problems and numbers would lead to the same place.
-    return [*flags, "--model", str(model), "--name", f"{run.name}-2", "--seed", str(config["flags"]["seed"] + 1),
-            "--steps", str(config["flags"]["steps"] - rows[-1]["step"])]
+    # subtle: with the same seed the first weights would be led to the same place again.
+    steps, seed = config["flags"]["steps"] - rows[-1]["step"], config["flags"]["seed"] + 1
+    return [*flags, "--model", str(model), "--name", f"{run.name}-2", "--steps", str(steps), "--seed", str(seed)]
 
 
 def slower(run, config, rows, flags):

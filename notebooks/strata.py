@@ -24,8 +24,8 @@ from verifiers import BOXED, MAX_CHARS, Task, boxed_reward, math_task, normalise
 
 # ---- 1. Pickers: f(problems, step, memory, flags) -> the indices of a step, see variants.py ------
 
-_TYPES = {"integer": re.compile(r"-?[0-9]+"), "decimal": re.compile(r"-?[0-9]*\.[0-9]+"),
-          "fraction": re.compile(r"-?(?:[0-9]*\\frac\{-?[0-9]+\}\{[0-9]+\}|[0-9]+/[0-9]+)")}
+_TYPES = {"integer": re.compile(r"[+-]?[0-9]+"), "decimal": re.compile(r"[+-]?[0-9]*\.[0-9]+"),
+          "fraction": re.compile(r"[+-]?(?:[0-9]*\\frac\{-?[0-9]+\}\{[0-9]+\}|[0-9]+/[0-9]+)")}
 
 
 @functools.lru_cache(maxsize=2**16)
@@ -129,22 +129,23 @@ def math_wordings() -> Worded:
 
 
 # ---- 3. Does either matter? Sums for SmolLM2-135M ------------------------------------------------
-# Asked as base models are asked: two solved lines, then the next one. The two are left out of the problems.
+# Asked as base models are asked: two solved lines, then the next one. The two are left out of the problems. How often
+# the base is right at temperature 1 in these words: .12, .09, .09, .07; in the unseen ones .04 (432 completions each).
 
 SHOWN = ("7 + 6", "12 + 5")
 LINES = "7 + 6 = \\boxed{{13}}\n12 + 5 = \\boxed{{17}}\n{problem} ="
 WORDINGS = (
     LINES,
-    "What is 7 + 6? \\boxed{{13}}\nWhat is 12 + 5? \\boxed{{17}}\nWhat is {problem}?",
-    "Add 7 + 6. Answer: \\boxed{{13}}\nAdd 12 + 5. Answer: \\boxed{{17}}\nAdd {problem}. Answer:",
-    "The sum 7 + 6 is \\boxed{{13}}\nThe sum 12 + 5 is \\boxed{{17}}\nThe sum {problem} is")
+    "The sum 7 + 6 is \\boxed{{13}}\nThe sum 12 + 5 is \\boxed{{17}}\nThe sum {problem} is",
+    "7 + 6 makes \\boxed{{13}}\n12 + 5 makes \\boxed{{17}}\n{problem} makes",
+    "Add 7 + 6. Answer: \\boxed{{13}}\nAdd 12 + 5. Answer: \\boxed{{17}}\nAdd {problem}. Answer:")
 UNSEEN = "Q: 7 + 6 A: \\boxed{{13}}\nQ: 12 + 5 A: \\boxed{{17}}\nQ: {problem} A:"
 
 
 def sums():
     """The 359 sums of two numbers from 2 to 20 that are not in the prompts, in a random order."""
-    sums = {f"{a} + {b}": a + b for a, b in itertools.product(range(2, 21), repeat=2)}
-    problems = [{"problem": text, "answer": str(value)} for text, value in sums.items() if text not in SHOWN]
+    values = {f"{a} + {b}": a + b for a, b in itertools.product(range(2, 21), repeat=2)}
+    problems = [{"problem": text, "answer": str(value)} for text, value in values.items() if text not in SHOWN]
     return random.Random("strata").sample(problems, len(problems))
 
 
@@ -152,22 +153,26 @@ def line_task(name, train, test, note):
     return Task(name, train, test, LINES, boxed_reward, note, stops=("\n",))
 
 
-def small_answers(large=0):
-    """Trained on sums below 16 (and so many others), tested on 72 larger ones: does it learn to guess small ones?"""
-    small, others = ([p for p in sums() if (int(p["answer"]) < 16) == side] for side in (True, False))
-    return line_task("small-answers", small + others[72:72 + large], others[:72],
-                     f"trained on {len(small)} sums below 16 and {large} others, tested on others")
+def sized(name, num_small, num_large):
+    """Trained on so many sums below 16 and above, tested on 72 others from 16 on."""
+    small, large = ([p for p in sums() if (int(p["answer"]) < 16) == side] for side in (True, False))
+    train = small[:num_small] + large[72:72 + num_large]
+    return line_task(name, train, large[:72], f"{num_small} answers below 16, {num_large} others; tested on others")
+
+
+def small_answers():
+    """Does training on small answers teach to guess small ones?"""
+    return sized("small-answers", 77, 0)
 
 
 def mostly_small():
-    """Nine in ten of the training answers are small. With --pick notebooks/strata.py:by_size every other one is not."""
-    return small_answers(large=9)
+    """Nine in ten are small. With --pick notebooks/strata.py:by_size every other problem that is seen is not."""
+    return sized("mostly-small", 77, 9)
 
 
 def all_sizes():
-    """The control: as many training problems as mostly_small, of which 68 in 87 are large, as of all sums."""
-    task, (*small, ) = small_answers(large=200), small_answers().train
-    return line_task("all-sizes", small[:19] + task.train[len(small):][:68], task.test, "trained on sums of all sizes")
+    """The control: as many problems, a fifth of them small, as of all the sums."""
+    return sized("all-sizes", 18, 68)
 
 
 def one_wording():
