@@ -391,23 +391,19 @@ def reward_from(verifier, rules: list[RuleSpec], combine=aggregate):
 
 @dataclass
 class RewardFn:
-    """One term of a reward and its name: fn(prompt, completion, meta) -> float, the signature of the chapter."""
+    """A named term of a reward, with the chapter's signature: fn(prompt, completion, meta) -> float."""
 
     name: str
     fn: Callable[[str, str, dict], float]
 
 
 def make_reward(*fns: RewardFn):
-    """Addition is composition: combined(prompt, completion, meta) -> the sum of the terms.
-
-    combined.reward is the same for --reward: meta is the problem, and each term a part of the log.
-    """
+    """Addition is composition: combined(prompt, completion, meta) -> the sum of the terms. combined.reward is the same
+    for --reward: meta is the problem, and each term a part of the log."""
     if len({rf.name for rf in fns}) < len(fns):
         raise ValueError(f"make_reward: two terms share a name: {', '.join(rf.name for rf in fns)}")
-
     def combined(prompt, completion, meta):
         return sum(rf.fn(prompt, completion, meta) for rf in fns)
-
     def reward(completion, problem):
         terms = {rf.name: rf.fn(problem["problem"], completion, problem) for rf in fns}
         return sum(terms.values()), terms
@@ -512,11 +508,8 @@ kimi, olmo = REASONING_PRESETS["kimi-k1.5"].reward, REASONING_PRESETS["olmo-3"].
 
 
 def with_term(reward, name, score, weight, when=lambda problem: True):
-    """reward + weight * score(completion, problem), for any score from 0 to 1: a reward model, a judge, a rule.
-
-    when(problem): where the term counts. subtle: it does not see the completion, so all of a group have the term or
-    none has; drawn for each completion, luck would look like merit.
-    """
+    """reward + weight * score(completion, problem): a slot for any score from 0 to 1, of a model or a rule. when(problem):
+    where it counts. subtle: for all of a group or none; drawn for each completion, luck would look like merit."""
     def extended(completion, problem):
         value, parts = reward(completion, problem)
         more = float(score(completion, problem)) if when(problem) else 0.0
@@ -532,15 +525,15 @@ def steps_score(completion, problem):
 
 
 def rules_score(completion, problem):
-    """The share of AutoRule's rules to which its judge says Yes: $AUTORULE names the file, see autorule.py."""
+    """The share of AutoRule's rules to which its judge says Yes ($AUTORULE, see autorule.py)."""
     parts = get_reward(f"{Path(__file__).parent / 'autorule.py'}:rules_reward")(completion, problem)[1]
     yes = [value for name, value in parts.items() if re.fullmatch("rule_[0-9]+", name)]
     return sum(yes) / max(1, len(yes))
 
 
 def one_in(n):
-    """Every n-th problem. subtle: not by the hash that holds one in ten out, or it would be none or all of those."""
-    return lambda problem: zlib.crc32(f"term {problem['problem']}".encode("utf-8", "replace")) % n == 0
+    """Every n-th problem. subtle: without the last digit of the hash, for those with a 0 there are held out."""
+    return lambda problem: zlib.crc32(problem["problem"].encode("utf-8", "replace")) // 10 % n == 0
 
 
 # What the chapter's tables add: R1's 0.2 for helpful and harmless in its last phase, a run of its own or a phase of a

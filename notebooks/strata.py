@@ -13,7 +13,6 @@ import itertools
 import random
 import re
 import sys
-import zlib
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -93,7 +92,7 @@ def to_histogram(problems, step, memory, flags, target=TARGET):
 class Worded(Task):
     """A task whose training problems are asked in one of several wordings, and the others in `instruction`.
 
-    A hash of the problem and the step chooses: all completions of a group have the same prompt, and a problem comes
+    The problem and the step choose: all completions of a group have the same prompt, and a problem comes
     in other words next time. critical: problems to test on are marked, or the training would be told by its "step"
     alone, and the preflight, which has none, would look at the wrong prompts.
     """
@@ -103,8 +102,8 @@ class Worded(Task):
     def prompt(self, problem):
         if problem.get("to_test") or not self.wordings:
             return super().prompt(problem)
-        chance = zlib.crc32(f"{problem['problem']}\0{problem.get('step', 0)}".encode())
-        return self.wordings[chance % len(self.wordings)].format(problem=problem["problem"])
+        rng = random.Random(f"wording {problem['problem']} {problem.get('step', 0)}")
+        return rng.choice(self.wordings).format(problem=problem["problem"])
 
 
 def in_wordings(task: Task, wordings, unseen=None) -> Worded:
