@@ -81,12 +81,12 @@ def main(argv=None):
         raise DataError(f"{args.model}: a judge must know the words Yes and No")
     cases = cases_of(args.samples, args.count) if args.samples else own_cases(args.count)
     right = torch.tensor([verdict for *_, verdict in cases])
-    print(f"{len(cases)} completions, by the rule {right.double().mean():.0%} right\nwording     T   agrees with the rule"
-          f"   {args.repeats} judgements differ   P(right) of right ones   of wrong ones")
+    print(f"{len(cases)} completions, by the rule {right.double().mean():.0%} right\n"
+          f"wording     T   agrees with the rule   {args.repeats} judgements differ   P(right): right ones  wrong ones")
     said = {wording: called_right(model, tokenizer, cases, wording) for wording in WORDINGS}
     for wording, p in said.items():
         for T in args.temperatures:
-            print("{:9}{:4.1f}{:23.1%}{:23.1%}{:25.3f}{:16.3f}".format(
+            print("{:9}{:4.1f}{:23.1%}{:23.1%}{:23.3f}{:12.3f}".format(
                 wording, T, *measure(at_temperature(p, T), right, args.repeats)))
     votes = torch.stack([p > 0.5 for p in said.values()])
     torn = (votes.any(0) & ~votes.all(0)).double().mean()

@@ -508,8 +508,8 @@ kimi, olmo = REASONING_PRESETS["kimi-k1.5"].reward, REASONING_PRESETS["olmo-3"].
 
 
 def with_term(reward, name, score, weight, when=lambda problem: True):
-    """reward + weight * score(completion, problem): a slot for any score from 0 to 1, of a model or a rule. when(problem):
-    where it counts. subtle: for all of a group or none; drawn for each completion, luck would look like merit."""
+    """reward + weight * score(completion, problem): a slot for any score from 0 to 1, of a model or a rule.
+    when(problem): where it counts. subtle: for a whole group or not at all, or luck would look like merit."""
     def extended(completion, problem):
         value, parts = reward(completion, problem)
         more = float(score(completion, problem)) if when(problem) else 0.0

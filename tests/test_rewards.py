@@ -14,8 +14,8 @@ from rewards import (code_parts_reward, read_program)
 from rewards import (REASONING_PRESETS, SEARCH_RULES, Curriculum, RepetitionReward, RewardFn, any_box, check_weights,
                      code_strict, coin, earnable, first_box, format_only, gated, gated_reward, inverted, make_reward,
                      one_in, repetition, reward_from, robust_reward, score_group, search_agent_reward, steps_reward,
-                     steps_score, verify_json, verify_proof, verify_steps, verify_tool_call, verify_translation, weights,
-                     with_term)
+                     steps_score, verify_json, verify_proof, verify_steps, verify_tool_call, verify_translation,
+                     weights, with_term)
 from rlvr import group_advantages
 from verifiers import (CODE_RULES, MATH_RULES, REWARDS, ReasoningReward, aggregate, boxed_reward, code_reward,
                        derivation, extract_code, mixed_scripts, verify_math)
@@ -490,7 +490,7 @@ def test_a_preset_is_a_reward(reward):
 # ---- Slots: a term that any scoring function fills -------------------------------------------------------------------
 
 def test_a_slot_adds_what_a_scoring_function_says():
-    """R1's last phase: 0.2 for helpful and harmless beside 1.1 for a right answer in the right form; a judge says .5."""
+    """R1's last phase: 0.2 for helpful and harmless beside 1.1 for a right answer in the right form; a judge: .5."""
     said = tagged("the roots multiply to six")
     reward = with_term(REWARDS["r1"], "helpful", lambda completion, problem: 0.5, 0.2)
     (plain, parts), (value, more) = REWARDS["r1"](said, TWO), reward(said, TWO)
@@ -505,8 +505,8 @@ def test_a_score_beyond_0_and_1_is_refused(score):
 
 
 def test_kimis_process_term_is_for_one_problem_in_twenty():
-    """One of two equations holds, 0.5 of 0.05; on other problems the term is 0 for a whole group. Those that are held
-    out (one in ten) are as likely among them as any."""
+    """One of two equations holds, 0.5 of 0.05; on other problems the term is 0, for a whole group. One in ten of the
+    chosen is held out, as of all."""
     problems = [{"problem": f"number {i}", "answer": "2"} for i in range(4000)]
     paid = [problem for problem in problems if one_in(20)(problem)]
     assert 160 < len(paid) < 240 and 10 < sum(map(verifiers.held_out, paid)) < 32

@@ -33,8 +33,8 @@ def steps_of(pick, problems, count, steps, memory=None, **more):
     ("integer", ["12", "-7", "10,080", "10,\\!080", "90^\\circ", "5\\text{ cm}", "50\\%", "\\$18", "+3"]),
     ("fraction", ["\\frac{1}{2}", "\\dfrac12", "-\\frac{3}{4}", "3/4", "2\\frac13", "0.\\overline{3}"]),
     ("decimal", ["0.5", ".50", "-1.25", "\\$5.20", "2.0"]),
-    ("expression", ["x + 1", "\\frac{\\pi}{2}", "\\frac{x}{2}", "11\\sqrt2", "(1, 2)", "3:2", "\\text{even}", "x = 5", "",
-                    "9" * 2000, "\\frac" * 700]),
+    ("expression", ["x + 1", "\\frac{\\pi}{2}", "\\frac{x}{2}", "11\\sqrt2", "(1, 2)", "3:2", "\\text{even}", "x = 5",
+                    "", "9" * 2000, "\\frac" * 700]),
 ])
 def test_the_type_of_an_answer_is_that_of_its_spelling(kind, answers):
     """2.0 is 2, but who writes it was asked for a decimal; 0.333.. is written as a fraction by the grader."""
