@@ -21,16 +21,16 @@ from evaluation import samples_of  # noqa: E402
 from model import ModelError, load, pick_device  # noqa: E402
 from verifiers import DataError, boxed_reward  # noqa: E402
 
-CASE = "[Problem]\n{problem}\n[Answer]\n{completion}\n[End]\n\n%s Reply with one word, Yes or No."
-WORDINGS = {"right?": "Is the answer right?", "wrong?": "Is the answer wrong?",
-            "teacher": "You are a strict teacher who works every problem out. Does this deserve full marks?",
-            "friend": "A friend has sent you this and hopes that it is correct. Is it?"}
+CASE = "%s Reply with one word, Yes or No.\n\n[Problem]\n{problem}\n[Answer]\n{completion}"
+WORDINGS = {"right?": "Is the answer below right?", "wrong?": "Is the answer below wrong?",
+            "teacher": "You are a strict teacher who works every problem out. Does the answer below deserve full marks?",
+            "friend": "A friend hopes that the answer below is correct. Is it?"}
 MAX_CHARS = 4000                # of a problem and of a completion are read, the last ones
 
 
 def own_cases(count, seed=0):
-    """Sums of two numbers from 10 to 99, every other one wrong by 1, 2, 9, 10 or 11 -> [(problem, completion, right)],
-    right by the rule."""
+    """Sums of two numbers from 10 to 99, every other one wrong by 1, 2, 9, 10 or 11 -> [(problem,
+    completion, right by the rule)]."""
     rng, cases = random.Random(seed), []
     for i in range(count):
         a, b = rng.randint(10, 99), rng.randint(10, 99)
