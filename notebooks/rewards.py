@@ -28,6 +28,7 @@ import tempfile
 import warnings
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +51,7 @@ from verifiers import (  # noqa: E402
     explain_grade,
     extract_boxed_answer,
     extract_code,
+    get_reward,
     grade_answer,
     hub_problems,
     read_problems,
@@ -387,6 +389,35 @@ def reward_from(verifier, rules: list[RuleSpec], combine=aggregate):
     return reward
 
 
+@dataclass
+class RewardFn:
+    """A named term of a reward, with the chapter's signature: fn(prompt, completion, meta) -> float."""
+
+    name: str
+    fn: Callable[[str, str, dict], float]
+
+
+def make_reward(*fns: RewardFn):
+    """Addition is composition: combined(prompt, completion, meta) -> the sum of the terms. combined.reward is the same
+    for --reward: meta is the problem, and each term a part of the log."""
+    if len({rf.name for rf in fns}) < len(fns):
+        raise ValueError(f"make_reward: two terms share a name: {', '.join(rf.name for rf in fns)}")
+    def combined(prompt, completion, meta):
+        return sum(rf.fn(prompt, completion, meta) for rf in fns)
+    def reward(completion, problem):
+        terms = {rf.name: rf.fn(problem["problem"], completion, problem) for rf in fns}
+        return sum(terms.values()), terms
+    combined.reward = reward
+    return combined
+
+
+def score_group(rollouts: list[str], truth: str) -> dict:
+    """The chapter's inner loop, G rollouts of one problem -> {"rewards", "advantages"}, G floats each."""
+    from rlvr import group_advantages                      # here only: no other reward needs torch
+    paid = [aggregate(verify_math(rollout, truth), MATH_RULES) for rollout in rollouts]
+    return {"rewards": paid, "advantages": group_advantages(paid)}
+
+
 def gated_reward(completion, problem):
     """The right answer in the right form or nothing: the product of the terms of tagged_reward."""
     return reward_from(verify_math, MATH_RULES, gated)(completion, problem)
@@ -463,8 +494,8 @@ class RepetitionReward(ReasoningReward):
 
 # The four recipes as the chapter "Reward Design for Reasoning" gives them; its tables are simpler than the reports.
 # DeepSeek-R1 (2501.12948) pays the share of words in the right language. Kimi k1.5 (2501.12599) has no process model
-# and a length penalty relative to the group; the chapter's 5 % of prompts with a process model are left out, its
-# "small" bonus and "cap" are our numbers. A bonus that never saturates outgrows accuracy in the end, here after 26
+# and a length penalty relative to the group; the chapter's terms for helpfulness and process are below, its "small"
+# bonus and "cap" are our numbers. A bonus that never saturates outgrows accuracy in the end, here after 26
 # caps: --max-new-tokens must stay below. Olmo 3: 2512.13961.
 REASONING_PRESETS = {
     "r1-zero": ReasoningReward(w_lang=0.0, w_ramble=0.0),
@@ -474,6 +505,41 @@ REASONING_PRESETS = {
     "olmo-3": RepetitionReward(w_len=0.2, w_rep=0.3, w_ramble=0.0, len_cap=1024),
 }
 kimi, olmo = REASONING_PRESETS["kimi-k1.5"].reward, REASONING_PRESETS["olmo-3"].reward
+
+
+def with_term(reward, name, score, weight, when=lambda problem: True):
+    """reward + weight * score(completion, problem): a slot for any score from 0 to 1, of a model or a rule.
+    when(problem): where it counts. subtle: for a whole group or not at all, or luck would look like merit."""
+    def extended(completion, problem):
+        value, parts = reward(completion, problem)
+        more = float(score(completion, problem)) if when(problem) else 0.0
+        if not 0.0 <= more <= 1.0:
+            raise ValueError(f"the score {name!r} is {more}, not from 0 to 1")
+        return value + weight * more, parts | {name: more}
+    return extended
+
+
+def steps_score(completion, problem):
+    """The share of equations that hold, in the tagged form."""
+    return verify_steps(completion)["frac"] if split_tags(completion) else 0.0
+
+
+def rules_score(completion, problem):
+    """The share of AutoRule's rules to which its judge says Yes ($AUTORULE, see autorule.py)."""
+    parts = get_reward(f"{Path(__file__).parent / 'autorule.py'}:rules_reward")(completion, problem)[1]
+    yes = [value for name, value in parts.items() if re.fullmatch("rule_[0-9]+", name)]
+    return sum(yes) / max(1, len(yes))
+
+
+def one_in(n):
+    """Every n-th problem. subtle: without the last digit of the hash, for those with a 0 there are held out."""
+    return lambda problem: zlib.crc32(problem["problem"].encode("utf-8", "replace")) // 10 % n == 0
+
+
+# What the chapter's tables add: R1's 0.2 for helpful and harmless in its last phase, a run of its own or a phase of a
+# Curriculum; Kimi's 0.05 for the process on 5 % of the problems (the hardest, it says: pass a `when` that knows them).
+r1_helpful = with_term(REASONING_PRESETS["r1"].reward, "helpful", rules_score, 0.2)
+kimi_process = with_term(kimi, "process", steps_score, 0.05, one_in(20))
 
 
 # ---- 3. Tool use -----------------------------------------------------------------------------------------------------

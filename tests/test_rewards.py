@@ -11,10 +11,11 @@ import pytest
 import rewards
 import verifiers
 from rewards import (code_parts_reward, read_program)
-from rewards import (REASONING_PRESETS, SEARCH_RULES, Curriculum, RepetitionReward, any_box, check_weights, code_strict,
-                     coin, earnable, first_box, format_only, gated, gated_reward, inverted, repetition, reward_from,
-                     robust_reward, search_agent_reward, steps_reward, verify_json, verify_proof, verify_steps,
-                     verify_tool_call, verify_translation, weights)
+from rewards import (REASONING_PRESETS, SEARCH_RULES, Curriculum, RepetitionReward, RewardFn, any_box, check_weights,
+                     code_strict, coin, earnable, first_box, format_only, gated, gated_reward, inverted, make_reward,
+                     one_in, repetition, reward_from, robust_reward, score_group, search_agent_reward, steps_reward,
+                     steps_score, verify_json, verify_proof, verify_steps, verify_tool_call, verify_translation,
+                     weights, with_term)
 from rlvr import group_advantages
 from verifiers import (CODE_RULES, MATH_RULES, REWARDS, ReasoningReward, aggregate, boxed_reward, code_reward,
                        derivation, extract_code, mixed_scripts, verify_math)
@@ -196,6 +197,50 @@ def test_two_of_three_verifiers():
     assert robust_reward("\\boxed{2}", TWO, needed=1)[0] == 1.0
 
 
+# ---- The chapter's own names -----------------------------------------------------------------------------------------
+
+def test_score_group_is_the_chapters_example():
+    """Right, wrong, no tags, right: 1.10, 0.10, 0.00, 1.10, with mean 0.575 and std 0.526."""
+    out = score_group([tagged("x = 2"), tagged("x = 3", "\\boxed{3}"), "\\boxed{2}", tagged("again 2")], "2")
+    assert out["rewards"] == pytest.approx([1.10, 0.10, 0.00, 1.10])
+    assert out["advantages"] == pytest.approx([0.998, -0.903, -1.093, 0.998], abs=1e-3)
+    assert score_group([tagged("a")] * 3, "2")["advantages"] == [0.0] * 3          # the chapter: nothing to learn
+
+
+def math_reward(prompt, completion, meta):
+    """The chapter's, with our verifier: 0, 0.1 or 1.1."""
+    return aggregate(verify_math(completion, meta["truth"]), MATH_RULES)
+
+
+def brevity(prompt, completion, meta):
+    return -0.01 * len(completion.split()) * (prompt != "At length:")
+
+
+def test_addition_is_composition():
+    """1.1 for the answer, -0.03 for three words; a term that reads the prompt or the meta data is told of both."""
+    said = tagged("x = 2")
+    combined = make_reward(RewardFn("math", math_reward), RewardFn("brevity", brevity))
+    assert combined("Solve.", said, {"truth": "2"}) == pytest.approx(1.1 - 0.03)
+    assert combined("At length:", said, {"truth": "3"}) == pytest.approx(0.1)
+    assert make_reward(RewardFn("math", math_reward))("", said, {"truth": "2"}) == pytest.approx(1.1)
+
+
+def test_what_is_composed_is_a_reward_with_its_terms_in_the_log(tmp_path):
+    """As --reward FILE:mine: the problem is the meta data. The task's own verifier says what is right."""
+    combined = make_reward(RewardFn("math", math_reward), RewardFn("brevity", brevity))
+    value, parts = combined.reward(tagged("x = 2"), TWO | {"truth": "2"})
+    assert value == pytest.approx(1.07) and parts == pytest.approx({"math": 1.1, "brevity": -0.03})
+    path = tmp_path / "composed.py"
+    path.write_text("from rewards import RewardFn, make_reward\n"
+                    "mine = make_reward(RewardFn('length', lambda prompt, completion, meta: len(completion))).reward\n")
+    assert verifiers.get_reward(f"{path}:mine")("four", TWO) == (4, {"length": 4})
+
+
+def test_two_terms_of_one_name_would_hide_each_other():
+    with pytest.raises(ValueError, match="share a name: math, math"):
+        make_reward(RewardFn("math", math_reward), RewardFn("math", brevity))
+
+
 # ---- Code ------------------------------------------------------------------------------------------------------------
 
 def fence(code):
@@ -242,6 +287,15 @@ def test_code_reward_is_the_share_of_the_tests(three_of_four):
     assert code_reward(fence("def f(): return 1"), problem) == (
         0.75, {"accuracy": 0.0, "answered": 1.0, "tests": 0.75})
     assert code_reward("def f(): return 1", problem)[1]["answered"] == 0.0                    # no block
+
+
+def test_the_share_of_the_tests_beside_the_four_parts(three_of_four):
+    """For a program that imports os, is slow and passes three of four: CODE_RULES see only that, 0.75; of the four
+    parts safety is lost and half of speed, 0.1 + 0.7 * 0.75 + 0.05."""
+    said, problem = fence("import os\ndef slow(): return 1"), {"answer": "", "tests": ["assert slow() == 1"] * 4}
+    assert aggregate(verifiers.verify_code(extract_code(said), problem["tests"]), CODE_RULES) == 0.75
+    assert code_reward(said, problem)[0] == 0.75
+    assert code_parts_reward(said, problem)[0] == pytest.approx(0.1 + 0.7 * 0.75 + 0.05)
 
 
 def test_the_last_block_behind_the_thinking_is_the_program():
@@ -433,6 +487,47 @@ def test_a_preset_is_a_reward(reward):
     assert all(isinstance(part, (int, float)) for part in parts.values())    # the log takes means
 
 
+# ---- Slots: a term that any scoring function fills -------------------------------------------------------------------
+
+def test_a_slot_adds_what_a_scoring_function_says():
+    """R1's last phase: 0.2 for helpful and harmless beside 1.1 for a right answer in the right form; a judge: .5."""
+    said = tagged("the roots multiply to six")
+    reward = with_term(REWARDS["r1"], "helpful", lambda completion, problem: 0.5, 0.2)
+    (plain, parts), (value, more) = REWARDS["r1"](said, TWO), reward(said, TWO)
+    assert plain == pytest.approx(1.1) and value == pytest.approx(1.1 + 0.2 * 0.5) and more == parts | {"helpful": 0.5}
+
+
+@pytest.mark.parametrize("score", [1.5, -1, math.nan, math.inf])
+def test_a_score_beyond_0_and_1_is_refused(score):
+    """A reward model's logit, say, which could outgrow accuracy."""
+    with pytest.raises(ValueError, match="the score 'helpful' is .*, not from 0 to 1"):
+        with_term(boxed_reward, "helpful", lambda completion, problem: score, 0.2)(RIGHT, TWO)
+
+
+def test_kimis_process_term_is_for_one_problem_in_twenty():
+    """One of two equations holds, 0.5 of 0.05; on other problems the term is 0, for a whole group. One in ten of the
+    chosen is held out, as of all."""
+    problems = [{"problem": f"number {i}", "answer": "2"} for i in range(4000)]
+    paid = [problem for problem in problems if one_in(20)(problem)]
+    assert 160 < len(paid) < 240 and 10 < sum(map(verifiers.held_out, paid)) < 32
+    said = tagged("2+2=4 and 2+3=6")
+    for problem, process in ((paid[0], 0.5), (next(p for p in problems if p not in paid), 0.0)):
+        value, parts = rewards.kimi_process(said, problem)
+        assert value == pytest.approx(rewards.kimi(said, problem)[0] + 0.05 * process) and parts["process"] == process
+    assert steps_score("2+2=4", TWO) == 0.0                                      # no tags: all is 0, this too
+    assert rewards.kimi_process("\ud800", {"problem": "\ud800", "answer": "2"})[0] == 0.0
+
+
+def test_autorules_judge_fills_the_slot_of_r1(monkeypatch, tmp_path):
+    """Three of four rules get a Yes: 1.1 + 0.2 * 0.75. What AutoRule itself would pay, 10 times as much, does not
+    count."""
+    import autorule
+    judged = autorule.RulesReward([f"rule {k}" for k in range(4)], lambda texts: ["rule 2" not in t for t in texts])
+    monkeypatch.setattr(autorule, "from_settings", lambda path: judged)
+    value, parts = rewards.r1_helpful(tagged("the roots multiply to six"), TWO)
+    assert value == pytest.approx(1.1 + 0.2 * 0.75) and parts["helpful"] == 0.75 and parts["accuracy"] == 1
+
+
 # ---- Controls and the registry ---------------------------------------------------------------------------------------
 
 RIGHT, WRONG, HEDGED, LATE, NOTHING = ("\\boxed{2}", "\\boxed{3}", "\\boxed{2} or \\boxed{3}",
@@ -461,7 +556,7 @@ def test_the_coin_is_fair_and_always_falls_the_same_way():
 
 
 LABORATORY = ("steps_reward bleu_reward gated_reward guarded_reward robust_reward kimi olmo curriculum "
-              "code_strict coin inverted any_box first_box format_only").split()
+              "kimi_process code_strict coin inverted any_box first_box format_only").split()
 
 
 @pytest.mark.parametrize("name", [*REWARDS, *(f"{rewards.__file__}:{name}" for name in LABORATORY)],
