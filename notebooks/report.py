@@ -1,10 +1,10 @@
-"""report.py - a run as one page to look at: curves, histograms of what was paid, and the completions themselves.
+"""report.py - a run as one page to look at: curves, histograms of what was paid, and the completions.
 
     python notebooks/report.py runs/NAME                          writes report.html; open it in any browser
     python notebooks/report.py runs/NAME runs/OTHER -o two.html   two runs, and where their verdicts differ
 
-The page is one file that loads nothing. What a model said is in it as JSON and is only ever shown as text; besides, its
-content security policy lets no script run but its own. What it leaves out of a long run it says.
+The page is one file that loads nothing. What a model said is in it as JSON and is only ever shown as text;
+besides, its content security policy lets no script run but its own. What it leaves out of a long run it says.
 """
 
 import argparse
@@ -30,11 +30,11 @@ STEPS = 60              # of so many steps it shows completions
 CHARACTERS = 4000       # of a completion; halved, as then STEPS is, until the page is small enough
 ROWS = 2000             # rows of metrics.jsonl that are drawn
 COLUMNS = re.compile("step|(reward|completion_length)(_low|_high)?|entropy|solved|mixed|hopeless|eval_.*")
-KINDS = {"problem": str, "completion": str, "reward": (int, float), "advantage": (int, float), "length": int,
-         "finished": int, "parts": dict}
+NUMBER = (int, float)
+KINDS = {"problem": str, "completion": str, "reward": NUMBER, "advantage": NUMBER, "length": int, "finished": int,
+         "parts": dict}
 
-# ---- 1. Less of it -----------------------------------------------------------------------------------
-
+# ---- 1. Less of it -------------------------------------------------------------------------------
 
 def thin(items, most):
     """At most so many (two or more) of the items, evenly spaced, the first and the last among them."""
@@ -55,8 +55,8 @@ def between(pieces, start, end):
 
 
 def shorten(pieces, most):
-    """[(text, logp), ..] longer than so many characters -> three quarters from the start and one from the end, where
-    the answer stands, and between them (how many characters are left out, None)."""
+    """[(text, logp), ..] longer than so many characters -> three quarters from the start and one from the
+    end, where the answer stands, and between them (how many characters are left out, None)."""
     total = sum(len(text) for text, _ in pieces)
     if total <= most:
         return pieces
@@ -67,10 +67,10 @@ def shorten(pieces, most):
 def numbers(row):
     """What is a finite number in it, to five digits; JSON has no NaN."""
     return {name: int(value) if isinstance(value, int) else float(f"{value:.5g}") for name, value in row.items()
-            if isinstance(value, (int, float)) and math.isfinite(value)}
+            if isinstance(value, NUMBER) and math.isfinite(value)}
 
 
-# ---- 2. What a run holds -----------------------------------------------------------------------------
+# ---- 2. What a run holds -------------------------------------------------------------------------
 
 def read_log(run):
     """(flags, rows of metrics.jsonl, {step: file of its samples}). Raises DataError, saying what is missing."""
@@ -91,7 +91,7 @@ def read_log(run):
 
 
 def tokenizer_of(run, flags):
-    """That of the run, or of the model it started from; None if neither is here (a run from the hub, before best/)."""
+    """That of the run, or of the model it started from; None if neither is here (from the hub, before best/)."""
     for directory in (run / "final", run / "best", Path(located(run, str(flags.get("model"))))):
         if (directory / "tokenizer.json").is_file():
             try:
@@ -103,8 +103,9 @@ def tokenizer_of(run, flags):
 def pieces_of(row, tokenizer):
     """What each token added to the completion -> [(text, log-prob), ..]; if that is not known [(completion, None)].
 
-    subtle: a byte-level token can be a part of a character, and what a token adds depends on the one before it. So the
-    last piece is decoded again with what follows, and tokens that only together are a character make one piece."""
+    subtle: a byte-level token can be a part of a character, and what a token adds depends on the one before.
+    So the last piece is decoded again with what follows, and tokens that only together are a character make
+    one piece."""
     ids, logps, completion = row.get("ids"), row.get("logps"), row["completion"]
     pieces, last, done, before = [], 0, 0, ""               # `before` is the last piece, ids[last:done]
     try:
@@ -124,32 +125,33 @@ def pieces_of(row, tokenizer):
 def for_page(row, tokenizer, most):
     """A line of samples/ as the page wants it. A number among the pieces: so many characters are left out."""
     pieces, parts = shorten(pieces_of(row, tokenizer), most), numbers(row["parts"])
-    percent = [None if logp is None else round(100 * math.exp(min(0, logp))) for _, logp in pieces]
-    return {**numbers({name: row[name] for name in ("reward", "advantage", "length")}), "parts": parts,
-            "right": parts.get("accuracy", 0) * (1 - parts.get("truncated", 0)) > 0.5, "finished": bool(row["finished"]),
-            "pieces": [text for text, _ in pieces], **({"percent": percent} if any(p is not None for p in percent) else {})}
+    shown = {**numbers({name: row[name] for name in ("reward", "advantage", "length")}), "parts": parts,
+             "finished": bool(row["finished"]), "pieces": [text for text, _ in pieces],
+             "right": parts.get("accuracy", 0) * (1 - parts.get("truncated", 0)) > 0.5}
+    if any(logp is not None for _, logp in pieces):
+        shown["percent"] = [None if logp is None else round(100 * math.exp(min(0, logp))) for _, logp in pieces]
+    return shown
 
 
 def read_groups(step, path, num_samples, tokenizer, most):
     """The groups of a step, each with its problem and its completions. Raises DataError naming the line."""
     rows, groups = list(samples_of(path)), []
     for number, row in enumerate(rows, 1):
-        wrong = [name for name, kind in KINDS.items() if not isinstance(row, dict) or not isinstance(row.get(name), kind)]
-        if wrong:
-            raise DataError(f"{path}, line {number}: {', '.join(wrong)} missing or of a wrong kind; is the file damaged? "
-                            "Move it away, and the report is made without it")
+        found = row if isinstance(row, dict) else {}
+        if wrong := [name for name, kind in KINDS.items() if not isinstance(found.get(name), kind)]:
+            raise DataError(f"{path}, line {number}: {', '.join(wrong)} missing or of a wrong kind; is the file "
+                            "damaged? Move it away, and the report is made without it")
     for number, start in enumerate(range(0, len(rows), num_samples), 1):
         group = rows[start:start + num_samples]
-        problem, answer = (shorten([(str(group[0].get(name, "")), None)], most) for name in ("problem", "answer"))
-        groups.append({"step": step, "number": number, "problem": [text for text, _ in problem],
-                       "answer": [text for text, _ in answer],
-                       "completions": [for_page(row, tokenizer, most) for row in group]})
+        asked = {name: shorten([(str(group[0].get(name, "")), None)], most) for name in ("problem", "answer")}
+        groups.append({"step": step, "number": number, "completions": [for_page(row, tokenizer, most) for row in group],
+                       **{name: [text for text, _ in pieces] for name, pieces in asked.items()}})
     return groups
 
 
 def interval(groups, name):
-    """Mean -+ two standard errors of a step's completions -> (low, high). Those of one problem resemble each other, so
-    the means of the groups are what varies freely: 0.5, 0.7, 0.9 -> 0.7 -+ 2 x 0.2 / sqrt(3)."""
+    """Mean -+ two standard errors of a step's completions -> (low, high). Those of one problem resemble each
+    other, so the means of the groups are what varies freely: 0.5, 0.7, 0.9 -> 0.7 -+ 2 x 0.2 / sqrt(3)."""
     means = [statistics.fmean(row.get(name, math.nan) for row in group["completions"]) for group in groups]
     error = statistics.stdev(means) / math.sqrt(len(means)) if len(means) > 1 else math.nan
     return statistics.fmean(means) - 2 * error, statistics.fmean(means) + 2 * error
@@ -158,14 +160,15 @@ def interval(groups, name):
 def read_run(run, steps, most):
     """All that the page shows of a run: its numbers, and the completions of these steps, up to `most` characters."""
     flags, rows, files = read_log(run)
-    tokenizer, by_step, groups, notes = tokenizer_of(run, flags), {row["step"]: row for row in rows}, [], []
+    tokenizer, by_step = tokenizer_of(run, flags), {row["step"]: row for row in rows}
+    groups, notes = [], []
     for step in sorted(steps & files.keys()):
         try:
             here = read_groups(step, files[step], flags["num_samples"], tokenizer, most)
         except DataError:
             if step != max(files):
                 raise
-            notes.append(f"Step {step} is left out: its file is not whole. A run that still goes on is writing it.")
+            notes.append(f"Step {step} is left out: its file is not whole. A run that goes on is still writing it.")
             continue
         groups += here
         for column, name in (("reward", "reward"), ("completion_length", "length")) if here else ():
@@ -173,20 +176,19 @@ def read_run(run, steps, most):
             by_step.get(step, {}).update(numbers({f"{column}_low": low, f"{column}_high": high}))
     shown = [row for group in groups for row in group["completions"]]
     cut = sum(any(isinstance(piece, int) for piece in row["pieces"]) for row in shown)
-    coloured = sum("percent" in row for row in shown)
-    notes.append(f"{len(shown):,} completions, those of {len({group['step'] for group in groups})} of {len(files)} steps, "
-                 f"are here; {cut:,} were longer than {most:,} characters and lack their middle.")
-    if coloured < len(shown):
-        why = "the log has no token ids, or they do not spell them" if tokenizer else "there is no tokenizer here"
-        notes.append(f"Tokens are not coloured in {len(shown) - coloured:,} completions: {why}.")
+    notes.append(f"{len(shown):,} completions, those of {len({group['step'] for group in groups})} of {len(files)} "
+                 f"steps, are here; {cut:,} were longer than {most:,} characters and lack their middle.")
+    if bare := sum("percent" not in row for row in shown):
+        why = "the log has no token ids, or they spell something else" if tokenizer else "there is no tokenizer here"
+        notes.append(f"Tokens are not coloured in {bare:,} completions: {why}.")
     if len(rows) > ROWS:
         notes.append(f"The curves are drawn through {ROWS:,} of {len(rows):,} steps.")
-    rows = [{name: value for name, value in row.items() if COLUMNS.fullmatch(name)} for row in thin(rows, ROWS)]
-    return {"name": run.resolve().name, "flags": {name: str(value) for name, value in flags.items()}, "rows": rows,
+    rows = [{name: row[name] for name in row if COLUMNS.fullmatch(name)} for row in thin(rows, ROWS)]
+    return {"name": run.resolve().name, "flags": {name: str(flags[name]) for name in flags}, "rows": rows,
             "groups": groups, "notes": notes}
 
 
-# ---- 3. Two runs -------------------------------------------------------------------------------------
+# ---- 3. Two runs ---------------------------------------------------------------------------------
 
 def places(run):
     """A run's completions by step, problem and which of that problem's completions it is."""
@@ -198,8 +200,8 @@ def places(run):
 
 
 def compare(one, other):
-    """Give each completion that was judged unlike the other run's at the same place that one's text, as "other" -> what
-    the page says of it. With the same --seed both runs drew the same random numbers there."""
+    """Give each completion that was judged unlike the other run's at the same place that one's text, as
+    "other" -> what the page says of it. With one --seed both runs drew the same random numbers there."""
     ours, theirs = dict(places(one)), dict(places(other))
     pairs = [(ours[place], theirs[place]) for place in ours if place in theirs]
     changed = [(mine, yours) for mine, yours in pairs if mine["right"] != yours["right"]]
@@ -208,15 +210,15 @@ def compare(one, other):
     if not pairs:
         return "No verdicts can be compared: the runs share no problem of a step. Give both the same --task and --seed."
     won = sum(mine["right"] for mine, _ in changed)
-    return (f"Of {len(pairs):,} completions that both runs gave to the same problem at the same step, {won:,} are right "
-            f"only in {one['name']}, {len(changed) - won:,} only in {other['name']}.")
+    return (f"Of {len(pairs):,} completions that both runs gave to the same problem at the same step, {won:,} are "
+            f"right only in {one['name']}, {len(changed) - won:,} only in {other['name']}.")
 
 
-# ---- 4. The page -------------------------------------------------------------------------------------
+# ---- 4. The page ---------------------------------------------------------------------------------
 
 def fill(template, data):
-    """The page. critical: nothing of the data is markup. As JSON in ASCII without a "<" it can neither end its element
-    nor begin another, and only scripts and styles with these hashes count."""
+    """The page. critical: nothing of the data is markup. As JSON in ASCII without a "<" it can neither end its
+    element nor begin another, and only scripts and styles with these hashes count."""
     for tag in ("script", "style"):
         code = re.search(rf"<{tag}>(.*?)</{tag}>", template, re.DOTALL)[1]
         digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()

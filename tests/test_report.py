@@ -27,8 +27,9 @@ HOSTILE = ["</script><script>document.title = 'broken'</script>", "<img src=x on
 
 def completion(text, reward=0.0, **more):
     """A line of samples/."""
-    return {"step": 1, "problem": "1+1=", "answer": "2", "completion": text, "reward": reward, "advantage": reward - 0.5,
-            "length": 3, "finished": True, "logp": -1.0, "parts": {"accuracy": float(reward == 1), "truncated": 0.0}, **more}
+    return {"step": 1, "problem": "1+1=", "answer": "2", "completion": text, "reward": reward,
+            "advantage": reward - 0.5, "length": 3, "finished": True, "logp": -1.0,
+            "parts": {"accuracy": float(reward == 1), "truncated": 0.0}, **more}
 
 
 def write_run(run, samples, num_samples=2, steps=None):
@@ -121,7 +122,8 @@ def test_changed_verdicts(tmp_path):
     one = write_run(tmp_path / "one", {1: [completion("2", 1.0), completion("3"), *[other_problem] * 2]})
     two = write_run(tmp_path / "two", {1: [completion("2", 1.0), completion("is 2", 1.0)], 2: [completion("2", 1.0)]})
     ours, theirs = (report.read_run(run, {1, 2}, 100) for run in (one, two))
-    assert "Of 2 completions" in (said := report.compare(ours, theirs)) and "0 are right only in one, 1 only in two" in said
+    said = report.compare(ours, theirs)
+    assert "Of 2 completions" in said and "0 are right only in one, 1 only in two" in said
     others = [row.get("other") for group in ours["groups"] for row in group["completions"]]
     assert others == [None, ["is 2"], None, None]
     assert theirs["groups"][0]["completions"][1]["other"] == ["3"]
@@ -136,6 +138,7 @@ def test_nothing_in_the_data_is_markup(tmp_path):
     page, _ = report.report([run])
     held = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1]
     assert held.isascii() and "<" not in held and page.count("</script>") == 2
+    assert "script-src 'sha256-" in page and "unsafe-" not in page
     rows = [row for group in json.loads(held)["runs"][0]["groups"] for row in group["completions"]]
     assert [row["pieces"] for row in rows[:6]] == [[text] for text in HOSTILE[:6]]
     head, left_out, tail = rows[6]["pieces"]
@@ -202,7 +205,8 @@ class Browser:
         (self.read_end, theirs_out), (theirs_in, self.write_end) = os.pipe(), os.pipe()
         # The browser reads from descriptor 3 and writes to 4; copies above 9 so that neither is in the way.
         fds = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (theirs_in, theirs_out)]
-        start = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
+        start = ("import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); "
+                 "os.execv(sys.argv[3], sys.argv[3:])")
         flags = ["--headless", "--remote-debugging-pipe", "--disable-gpu", f"--user-data-dir={profile}"]
         flags += ["--no-sandbox"] * (os.geteuid() == 0)
         self.process = subprocess.Popen([sys.executable, "-c", start, *map(str, fds), BROWSER, *flags], pass_fds=fds,
