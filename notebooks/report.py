@@ -1,10 +1,10 @@
-"""report.py - a run as one page to look at: curves, histograms of what was paid, and the completions.
+"""report.py - a run as one page to look at: curves, histograms of what was paid, the completions.
 
-    python notebooks/report.py runs/NAME                          writes report.html; open it in any browser
-    python notebooks/report.py runs/NAME runs/OTHER -o two.html   two runs, and where their verdicts differ
+    python notebooks/report.py runs/NAME                   writes report.html, for any browser
+    python notebooks/report.py runs/NAME runs/OTHER        two runs, and where their verdicts differ
 
-The page is one file that loads nothing. What a model said is in it as JSON and is only ever shown as text;
-besides, its content security policy lets no script run but its own. What it leaves out of a long run it says.
+The page is one file that loads nothing. What a model said is in it as JSON and is only ever shown as
+text; besides, its content security policy lets no script run but its own. What it leaves out it says.
 """
 
 import argparse
@@ -37,26 +37,26 @@ KINDS = {"problem": str, "completion": str, "reward": NUMBER, "advantage": NUMBE
 # ---- 1. Less of it -------------------------------------------------------------------------------
 
 def thin(items, most):
-    """At most so many (two or more) of the items, evenly spaced, the first and the last among them."""
+    """At most so many (two or more) of the items, evenly spaced, with the first and the last."""
     if len(items) <= most:
         return items
     return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
 
 
 def between(pieces, start, end):
-    """The pieces, or parts of them, from character `start` to `end` of the text that they spell together."""
+    """The pieces, or parts of them, from character `start` to `end` of the text that they spell."""
     found, place = [], 0
     for text, logp in pieces:
         part = text[max(0, start - place):max(0, end - place)]
-        if part or not text and start <= place <= end:      # the token that ends a completion has no text
+        if part or not text and start <= place <= end:      # the end token has no text
             found.append((part, logp))
         place += len(text)
     return found
 
 
 def shorten(pieces, most):
-    """[(text, logp), ..] longer than so many characters -> three quarters from the start and one from the
-    end, where the answer stands, and between them (how many characters are left out, None)."""
+    """[(text, logp), ..] longer than so many characters -> three quarters of them from the start, one from
+    the end, where the answer stands, and between them (how many characters are left out, None)."""
     total = sum(len(text) for text, _ in pieces)
     if total <= most:
         return pieces
@@ -73,10 +73,10 @@ def numbers(row):
 # ---- 2. What a run holds -------------------------------------------------------------------------
 
 def read_log(run):
-    """(flags, rows of metrics.jsonl, {step: file of its samples}). Raises DataError, saying what is missing."""
+    """(flags, rows of metrics.jsonl, {step: file of its samples}). Raises DataError for what is missing."""
     path = run / "config.json"
     if not path.is_file():
-        raise DataError(f"there is no {path}: give the folder of a run, as train.py made it (runs/NAME)")
+        raise DataError(f"there is no {path}: give the folder of a run, runs/NAME")
     try:
         flags = json.loads(path.read_text(encoding="utf-8"))["flags"]
         flags["num_samples"] + 0
@@ -85,13 +85,13 @@ def read_log(run):
     path = run / "metrics.jsonl"
     rows = [numbers(row) for row in read_rows(path, ("step", "reward"))]
     if not rows or not all("step" in row for row in rows):
-        raise DataError(f"{path} holds no step yet, or one without a number: wait for the run's first evaluation")
+        raise DataError(f"{path} holds no step yet, or one without a number: wait for the first evaluation")
     files = {int(file.name[5:11]): file for file in sorted(run.glob("samples/step_*.jsonl.gz"))}
     return flags, rows, files
 
 
 def tokenizer_of(run, flags):
-    """That of the run, or of the model it started from; None if neither is here (from the hub, before best/)."""
+    """That of the run, or of the model it started from; None if neither is on this disk."""
     for directory in (run / "final", run / "best", Path(located(run, str(flags.get("model"))))):
         if (directory / "tokenizer.json").is_file():
             try:
@@ -101,29 +101,28 @@ def tokenizer_of(run, flags):
 
 
 def pieces_of(row, tokenizer):
-    """What each token added to the completion -> [(text, log-prob), ..]; if that is not known [(completion, None)].
+    """What each token added to the completion -> [(text, log-prob), ..]; not known: [(completion, None)].
 
-    subtle: a byte-level token can be a part of a character, and what a token adds depends on the one before.
-    So the last piece is decoded again with what follows, and tokens that only together are a character make
-    one piece."""
+    subtle: a byte-level token can be a part of a character, and what it adds depends on the one before. So
+    the last piece is decoded again with what follows; tokens that make one character make one piece."""
     ids, logps, completion = row.get("ids"), row.get("logps"), row["completion"]
-    pieces, last, done, before = [], 0, 0, ""               # `before` is the last piece, ids[last:done]
+    pieces, last, done, before = [], 0, 0, ""       # `before` is the last piece, ids[last:done]
     try:
         for i in range(1, len(ids) + 1):
             now = tokenizer.decode(ids[last:i])
             if i == len(ids) or len(now) > len(before) and not now.endswith("\ufffd"):
                 pieces.append((now[len(before):], sum(logps[done:i])))
                 last, done, before = done, i, tokenizer.decode(ids[done:i])
-    except (AttributeError, TypeError, OverflowError):      # no tokenizer; an older run; numbers that are none
+    except (AttributeError, TypeError, OverflowError):      # no tokenizer, an older run, damage
         return [(completion, None)]
     said = "".join(text for text, _ in pieces)
-    if not pieces or len(ids) != len(logps) or not said.startswith(completion):      # the tokenizer is another
-        return [(completion, None)]
-    return pieces if said == completion else between(pieces, 0, len(completion))     # a --stop text came
+    if not pieces or len(ids) != len(logps) or not said.startswith(completion):
+        return [(completion, None)]                 # the tokenizer is another
+    return pieces if said == completion else between(pieces, 0, len(completion))    # cut at a --stop
 
 
 def for_page(row, tokenizer, most):
-    """A line of samples/ as the page wants it. A number among the pieces: so many characters are left out."""
+    """A line of samples/ as the page wants it; a number among the pieces: characters left out."""
     pieces, parts = shorten(pieces_of(row, tokenizer), most), numbers(row["parts"])
     shown = {**numbers({name: row[name] for name in ("reward", "advantage", "length")}), "parts": parts,
              "finished": bool(row["finished"]), "pieces": [text for text, _ in pieces],
@@ -134,7 +133,7 @@ def for_page(row, tokenizer, most):
 
 
 def read_groups(step, path, num_samples, tokenizer, most):
-    """The groups of a step, each with its problem and its completions. Raises DataError naming the line."""
+    """The groups of a step, with problem and completions. Raises DataError naming the line."""
     rows, groups = list(samples_of(path)), []
     for number, row in enumerate(rows, 1):
         found = row if isinstance(row, dict) else {}
@@ -144,7 +143,8 @@ def read_groups(step, path, num_samples, tokenizer, most):
     for number, start in enumerate(range(0, len(rows), num_samples), 1):
         group = rows[start:start + num_samples]
         asked = {name: shorten([(str(group[0].get(name, "")), None)], most) for name in ("problem", "answer")}
-        groups.append({"step": step, "number": number, "completions": [for_page(row, tokenizer, most) for row in group],
+        groups.append({"step": step, "number": number,
+                       "completions": [for_page(row, tokenizer, most) for row in group],
                        **{name: [text for text, _ in pieces] for name, pieces in asked.items()}})
     return groups
 
@@ -158,7 +158,7 @@ def interval(groups, name):
 
 
 def read_run(run, steps, most):
-    """All that the page shows of a run: its numbers, and the completions of these steps, up to `most` characters."""
+    """All that the page shows of a run: its numbers, and of these steps the completions."""
     flags, rows, files = read_log(run)
     tokenizer, by_step = tokenizer_of(run, flags), {row["step"]: row for row in rows}
     groups, notes = [], []
@@ -168,7 +168,7 @@ def read_run(run, steps, most):
         except DataError:
             if step != max(files):
                 raise
-            notes.append(f"Step {step} is left out: its file is not whole. A run that goes on is still writing it.")
+            notes.append(f"Step {step} is left out: its file is not whole (is the run writing it?).")
             continue
         groups += here
         for column, name in (("reward", "reward"), ("completion_length", "length")) if here else ():
@@ -179,7 +179,7 @@ def read_run(run, steps, most):
     notes.append(f"{len(shown):,} completions, those of {len({group['step'] for group in groups})} of {len(files)} "
                  f"steps, are here; {cut:,} were longer than {most:,} characters and lack their middle.")
     if bare := sum("percent" not in row for row in shown):
-        why = "the log has no token ids, or they spell something else" if tokenizer else "there is no tokenizer here"
+        why = "the log has no fitting token ids" if tokenizer else "there is no tokenizer here"
         notes.append(f"Tokens are not coloured in {bare:,} completions: {why}.")
     if len(rows) > ROWS:
         notes.append(f"The curves are drawn through {ROWS:,} of {len(rows):,} steps.")
@@ -208,10 +208,10 @@ def compare(one, other):
     for mine, yours in changed:
         mine["other"], yours["other"] = yours["pieces"], mine["pieces"]
     if not pairs:
-        return "No verdicts can be compared: the runs share no problem of a step. Give both the same --task and --seed."
+        return "No verdicts can be compared: the runs share no problem of a step (same --task and --seed?)."
     won = sum(mine["right"] for mine, _ in changed)
-    return (f"Of {len(pairs):,} completions that both runs gave to the same problem at the same step, {won:,} are "
-            f"right only in {one['name']}, {len(changed) - won:,} only in {other['name']}.")
+    return (f"Of {len(pairs):,} completions that both runs gave to the same problem at the same step, "
+            f"{won:,} are right only in {one['name']}, {len(changed) - won:,} only in {other['name']}.")
 
 
 # ---- 4. The page ---------------------------------------------------------------------------------
@@ -223,36 +223,38 @@ def fill(template, data):
         code = re.search(rf"<{tag}>(.*?)</{tag}>", template, re.DOTALL)[1]
         digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
         template = template.replace(f"HASH-OF-{tag.upper()}", f"sha256-{digest}")
-    return template.replace("DATA", json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"))
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return template.replace("DATA", text.replace("<", "\\u003c"))
 
 
 def report(folders):
-    """One or two runs -> the page as a text of at most BYTES bytes, all of them ASCII but the template's."""
+    """One or two runs -> (the page, at most BYTES long; what read_run found)."""
     template = Path(__file__).with_name("report.template.html").read_text(encoding="utf-8")
     files = [[*read_log(run)[2]] for run in folders]
     most, steps = CHARACTERS, STEPS
     while True:
         chosen = {step for of_run in files for step in thin(of_run, max(2, steps // len(folders)))}
         runs = [read_run(run, chosen, most) for run in folders]
+        if len({run["name"] for run in runs}) < len(runs):
+            runs = [{**run, "name": str(folder)} for run, folder in zip(runs, folders)]
         page = fill(template, {"runs": runs, "compared": compare(*runs) if len(runs) == 2 else ""})
         if len(page.encode()) <= BYTES:
             return page, runs
         if steps < 2:
-            raise DataError(f"{folders[0]}: two steps of it are more than {BYTES:,} bytes; raise BYTES in {__file__}")
+            raise DataError(f"{folders[0]}: two steps are more than {BYTES:,} bytes; raise BYTES in {__file__}")
         most, steps = (most // 2, steps) if most > 250 else (most, steps // 2)
 
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, metavar="run", help="one or two folders of runs")
-    parser.add_argument("-o", "--out", type=Path, default="report.html", help="the page (default: %(default)s)")
+    parser.add_argument("-o", "--out", type=Path, default="report.html", help="(default: %(default)s)")
     args = parser.parse_args(argv)
     if len(args.runs) > 2:
         parser.error("give one run or two")
     page, runs = report(args.runs)
     args.out.write_text(page, encoding="utf-8", newline="\n")
-    for run in runs:
-        print(f"{run['name']}: {' '.join(run['notes'])}")
+    print("\n".join(f"{run['name']}: {' '.join(run['notes'])}" for run in runs))
     print(f"{args.out}: {len(page) / 1e6:.1f} MB; open it in a browser")
 
 

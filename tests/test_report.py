@@ -55,7 +55,7 @@ def test_thinning_keeps_the_first_and_the_last():
 
 
 def test_the_middle_of_a_long_completion_is_left_out():
-    """Of ten characters in pieces of three, eight stay: six from the start, two from the end, and a 2 for the others."""
+    """Of ten characters in pieces of three eight stay: six from the start, two from the end; 2 are left out."""
     pieces = [("abc", -1), ("def", -2), ("ghi", -3), ("j", -4), ("", -5)]
     assert report.shorten(pieces, 8) == [("abc", -1), ("def", -2), (2, None), ("i", -3), ("j", -4), ("", -5)]
     assert report.shorten(pieces, 10) == pieces
@@ -127,7 +127,7 @@ def test_changed_verdicts(tmp_path):
     others = [row.get("other") for group in ours["groups"] for row in group["completions"]]
     assert others == [None, ["is 2"], None, None]
     assert theirs["groups"][0]["completions"][1]["other"] == ["3"]
-    assert "share no problem" in report.compare(ours, report.read_run(two, {2}, 100))
+    assert "share no problem of a step" in report.compare(ours, report.read_run(two, {2}, 100))
 
 
 # ---- 4. The page -----------------------------------------------------------------------------------
@@ -270,7 +270,8 @@ class Browser:
 
     def troubles(self):
         """Errors, warnings and dialogs so far."""
-        kinds = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded", "Page.javascriptDialogOpening")
+        kinds = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded",
+                 "Page.javascriptDialogOpening")
         return [event for event in self.events if event.get("method") in kinds]
 
 
@@ -340,7 +341,8 @@ def test_the_page_refuses_what_it_does_not_need(tmp_path, browser):
     """Were a completion ever taken for markup, the policy would stop it: no innerHTML, no other script, no picture."""
     report.main([str(write_run(tmp_path / "run", {1: [completion("2")]})), "-o", str(tmp_path / "report.html")])
     browser.open(tmp_path / "report.html")
-    tried = ("try { document.body.innerHTML = '<b>x</b>'; } catch (error) { document.body.dataset.caught = error.name; } "
+    tried = ("try { document.body.innerHTML = '<b>x</b>'; } "
+             "catch (error) { document.body.dataset.caught = error.name; } "
              "const script = document.createElement('script'); script.append(\"document.title = 'broken'\"); "
              "document.body.append(script);")
     browser.call("Runtime.evaluate", expression=tried)
