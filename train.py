@@ -285,7 +285,7 @@ def every_problem(problems, step, memory, flags):
 
 ADVANTAGES = {"std": group_advantages, "none": functools.partial(group_advantages, scale="none")}
 LOSSES = {"ppo": policy_loss}
-LOGS = {"file": lambda row, run, flags: None}        # metrics.jsonl is written in any case
+LOGS = {"file": lambda run, flags: lambda row: None}         # metrics.jsonl is written in any case
 PICKERS = {"all": every_problem}                     # a function of your own has the same signature
 STOP_ASKED = []             # when Ctrl-C was pressed
 
@@ -359,7 +359,7 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
         print_row(row)
         if rank == 0:
             append_rows(run / "metrics.jsonl", [row])
-            also_log(row, run, flags)
+            also_log(row)
             write_samples(run, step, problems, texts, rewards, advantages, rollouts, parts)
         stopping = any(gather(STOP_ASKED[:1]) if world > 1 else STOP_ASKED)
         drifted = row.get("drift", 0.0) > (flags.kl_cap or math.inf)
@@ -566,6 +566,7 @@ def main(argv=None):
 
 def start_and_train(model, tokenizer, task, functions, flags, run, first):
     """From the checkpoint, or the untrained model, to the last step -> the rows of the log."""
+    functions[3] = (functions[3] if first else LOGS["file"])(run, flags)
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     start, memory = load_checkpoint(run, model, optimizer)
     log = read_rows(run / "metrics.jsonl", ("step", "reward")) if flags.resume else []
@@ -585,9 +586,8 @@ def start_and_train(model, tokenizer, task, functions, flags, run, first):
         row = {"step": 0, **evaluate_both(model, tokenizer, task, flags)}
         log = [{**row, "reward": row["eval_sampled_reward"], "accuracy": row["eval_sampled_accuracy"],
                 "completion_length": row["eval_sampled_length"], "truncated": row["eval_sampled_truncated"]}]
-        if first:
-            append_rows(run / "metrics.jsonl", log)
-            functions[3](log[0], run, flags)
+        append_rows(run / "metrics.jsonl", log if first else [])
+        functions[3](log[0])
     else:
         print(f"going on with {run} after step {start} of {flags.steps}")
     tqdm.write(" ".join(f"{title:>{form[0]}}" for title, _, form in COLUMNS))

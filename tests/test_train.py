@@ -363,9 +363,11 @@ class Climber:
 
 climb = Climber()
 
-def note(row, run, flags):
-    with open(run / "noted", "a") as file:
-        print(json.dumps(row), file=file)
+def note(run, flags):
+    def write(row):
+        with open(run / "noted", "a") as file:
+            print(json.dumps(row), file=file)
+    return write
 
 def worthless(rewards, **_):
     return rewards * float("nan")
