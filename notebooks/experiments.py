@@ -83,7 +83,8 @@ FOUR = {"grpo": "--loss-norm sequence", "dr-grpo": "--loss-norm constant --advan
         "dapo": "--clip 0.2 0.28 --pick V:twice --advantage V:dapo", "textbook": "--loss V:reinforce --loss-norm sum"}
 OFTEN = {"ppo x 4": "", "gspo x 4": "--loss V:gspo --loss-norm sequence --clip 3e-4 4e-4",
          "cispo x 4": "--loss V:cispo", "reinforce x 4": "--loss V:reinforce"}
-MOST = "--task E:mostly_hopeless --prompts-per-step 16 --num-samples 16 --max-new-tokens 80 --lr 4e-4"
+# Paid for the answer alone: a bonus for the form would leave something to learn in groups without a right answer.
+MOST = "--task E:mostly_hopeless --reward boxed --prompts-per-step 16 --num-samples 16 --max-new-tokens 80 --lr 4e-4"
 
 ARMS = {name: ("usual", flags) for name, flags in {                      # name -> (base, flags of train.py)
     "default": "", **FOUR, **{f"{name}, fast": f"{flags} --lr 2e-3" for name, flags in FOUR.items()},
