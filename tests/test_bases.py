@@ -218,7 +218,7 @@ def test_smollm2_learns_and_is_still_what_transformers_makes_of_it(smollm2, tmp_
     """Two steps of the recipe of notebook 9: the trainer recomputes the sampler's log-probs to rounding, the weights
     move, and what is left in final/ has the same logits in transformers."""
     train.main([f"@{ROOT}/notebooks/recipes/smollm2.txt", "--model", str(smollm2), "--steps", "2", "--prompts-per-step",
-                "4", "--runs", str(tmp_path), "--name", "real", "--eval-problems", "4",
+                "4", "--runs", str(tmp_path), "--name", "real", "--eval-problems", "4", "--device", "cpu",
                 "--task", f"{ROOT}/notebooks/smollm2.py:sums"])
     rows = [json.loads(line) for line in (tmp_path / "real" / "metrics.jsonl").read_text().splitlines()]
     assert sum(row["trained"] for row in rows[1:]) > 0 and all(row["mismatch"] < 1e-4 for row in rows[1:])
