@@ -98,10 +98,10 @@ def train_ours(args, steps, folder):
     return [row["sample_seconds"] + row["update_seconds"] for row in rows[1:]]
 
 
-def compare_seconds(args, turns=3, steps=4):
+def compare_seconds(args, steps=4):
     """In turn, so that what else the machine does falls on both."""
     ratios = []
-    for turn in range(turns):
+    for turn in range(args.turns):
         with tempfile.TemporaryDirectory() as folder:
             flags = train.parse_args([*flags_for(args, folder), "--steps", str(steps)])
             ours = statistics.mean(train_ours(args, steps, folder)[1:])          # the first step warms up
@@ -116,6 +116,7 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="directory, see get_smollm2.py")
     parser.add_argument("--time", action="store_true")
+    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=10)
     parser.add_argument("--steps", type=int, default=20, help="how many of the steps of recipes/smollm2.txt")
     parser.add_argument("--seed", type=int, default=0)
