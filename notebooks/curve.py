@@ -56,10 +56,9 @@ def main():
     right.set(xlabel="step", ylabel="tokens per completion", ylim=(0, None))
     if args.beside:
         accuracy_panel(*third, args.beside)
-        left.set_title("tiny Qwen3, arithmetic", fontsize=10)
-        third[0].set_title("SmolLM2-135M, sums", fontsize=10)
-    figure.suptitle(", ".join(f"{len(runs)} seeds" for runs in (args.runs, args.beside) if runs)
-                    + ": mean, lowest and highest", fontsize=10)
+        left.set_title(f"tiny Qwen3, arithmetic, {len(args.runs)} seeds", fontsize=10)
+        third[0].set_title(f"SmolLM2-135M, sums, {len(args.beside)} seeds", fontsize=10)
+    figure.suptitle(f"{len(args.runs)} seeds: " * (not args.beside) + "mean, lowest and highest", fontsize=10)
     figure.savefig(args.out, metadata={"Date": None})
     for runs in filter(None, (args.runs, args.beside)):
         print_table(runs)
