@@ -566,7 +566,6 @@ def main(argv=None):
 
 def start_and_train(model, tokenizer, task, functions, flags, run, first):
     """From the checkpoint, or the untrained model, to the last step -> the rows of the log."""
-    functions[3] = (functions[3] if first else LOGS["file"])(run, flags)
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     start, memory = load_checkpoint(run, model, optimizer)
     log = read_rows(run / "metrics.jsonl", ("step", "reward")) if flags.resume else []
@@ -581,6 +580,7 @@ def start_and_train(model, tokenizer, task, functions, flags, run, first):
         for path in (run / "samples").glob("step_*.jsonl.gz"):
             if int(path.name[5:11]) > start:
                 path.unlink()
+    functions[3] = (functions[3] if first else LOGS["file"])(run, flags)
     reference = load_model(flags)[0].requires_grad_(False) if flags.kl_coef or flags.kl_cap else None
     if start == 0:
         row = {"step": 0, **evaluate_both(model, tokenizer, task, flags)}

@@ -1,11 +1,13 @@
 """against_trl.py - the same training by TRL's GRPOTrainer, to compare with: curves, and seconds a step.
 
     python notebooks/against_trl.py smollm2 --name trl-0 --steps 20      its curve in runs/trl-0/metrics.jsonl
-    python notebooks/against_trl.py smollm2 --time                       steps of both in turn (--tokens 96: long ones)
+    python notebooks/against_trl.py smollm2 --time                       steps of both in turn
 
 The same weights, problems in the same order, groups, reward, learning rate step by step, AdamW, clipping of the
 gradient and mean over tokens, without KL; TRL's trainer samples, judges by our reward and updates, and our eval.py
-evaluates its weights. What differs: random numbers; the std of a group is TRL's (G - 1 below the root). Gradient
+evaluates its weights. What differs: random numbers; the std of a group is TRL's (G - 1 below the root); TRL pays only
+what ends in a newline (train.py also what ends in <|im_end|>: one completion in a hundred) and steps, on momentum, when
+no group is mixed. In time: train.py computes no gradient of rows without an advantage, TRL of all; gradient
 checkpointing, which train.py needs for long completions, is off in TRL. Needs: pip install trl
 """
 
@@ -24,12 +26,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 import train  # noqa: E402
 from eval import append_rows  # noqa: E402
+from model import ModelError  # noqa: E402
 
 
 def flags_for(args, folder):
-    return ["--model", args.model, "--task", f"{ROOT}/notebooks/smollm2.py:{'sums' if args.tokens == 10 else 'unstopped'}",
-            "--template", "plain", "--lr", "1e-5", "--seed", str(args.seed), "--max-new-tokens", str(args.tokens),
-            "--device", "cpu", "--save-every", "1000", "--eval-every", "10", "--runs", str(folder)]
+    return ["--model", args.model, "--task", f"{ROOT}/notebooks/smollm2.py:sums", "--template", "plain", "--lr", "1e-5",
+            "--seed", str(args.seed), "--max-new-tokens", "10", "--device", "cpu", "--save-every", "1000",
+            "--eval-every", "10", "--runs", str(folder)]
 
 
 def train_trl(flags, steps, folder, rows=None):
@@ -43,9 +46,8 @@ def train_trl(flags, steps, folder, rows=None):
     data = datasets.Dataset.from_list([{"prompt": task.prompt(p), "answer": p["answer"]} for p in picked])
     model = transformers.AutoModelForCausalLM.from_pretrained(flags.model, dtype=torch.float32)
     names = transformers.AutoTokenizer.from_pretrained(flags.model)
-    if task.stops:                                      # GRPOTrainer knows one token that ends a completion
-        [newline] = names(task.stops[0])["input_ids"]
-        names.eos_token = names.convert_ids_to_tokens(newline)
+    [newline] = names(task.stops[0])["input_ids"]
+    names.eos_token = names.convert_ids_to_tokens(newline)      # GRPOTrainer knows one token that ends a completion
     seconds, rewards = [], []
 
     def reward(completions, completion_ids, answer, **_):
@@ -63,6 +65,7 @@ def train_trl(flags, steps, folder, rows=None):
                 rows.append({"step": state.global_step, "reward": rewards[-1], "seconds": seconds[-1]})
                 if state.global_step % flags.eval_every == 0 or state.global_step == steps:
                     evaluate(rows[-1])
+                append_rows(folder / "metrics.jsonl", rows[-1:])
                 print(rows[-1], flush=True)
 
     def evaluate(row):
@@ -74,7 +77,7 @@ def train_trl(flags, steps, folder, rows=None):
         rewards.append(sum(values) / len(values))
         return values
 
-    optimizer = torch.optim.AdamW(model.parameters(), lr=flags.lr, betas=(0.9, 0.95), weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=flags.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min(1.0, (n + 1) / 5) * (
         0.55 + 0.45 * math.cos(math.pi * (n + 1) / flags.steps)))
     config = trl.GRPOConfig(
@@ -84,8 +87,11 @@ def train_trl(flags, steps, folder, rows=None):
         max_grad_norm=1.0, gradient_checkpointing=False, use_cpu=True, bf16=False, report_to="none",
         save_strategy="no", logging_strategy="no", disable_tqdm=True)
     if rows is not None:
-        rows.append({"step": 0, "reward": 0.0})
+        rows.append({"step": 0})
         evaluate(rows[-1])
+        rows[-1]["reward"] = rows[-1]["eval_sampled_reward"]
+        folder.mkdir(parents=True)
+        append_rows(folder / "metrics.jsonl", rows)
     trl.GRPOTrainer(model=model, reward_funcs=noted_reward, args=config, train_dataset=data, processing_class=names,
                     optimizers=(optimizer, schedule), callbacks=[Clock()]).train()
     return seconds
@@ -108,7 +114,7 @@ def compare_seconds(args, steps=4):
             theirs = statistics.mean(train_trl(flags, steps, folder)[1:])
         ratios.append(theirs / ours)
         print(f"turn {turn}: train.py {ours:.1f} s a step, TRL {theirs:.1f} s: {ratios[-1]:.2f} x", flush=True)
-    print(f"{args.tokens} new tokens, {torch.get_num_threads()} threads: TRL takes {statistics.median(ratios):.2f} times "
+    print(f"10 new tokens, {torch.get_num_threads()} threads: TRL takes {statistics.median(ratios):.2f} times "
           f"as long [{min(ratios):.2f} - {max(ratios):.2f}]")
 
 
@@ -117,7 +123,6 @@ def main(argv=None):
     parser.add_argument("model", help="directory, see get_smollm2.py")
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--tokens", type=int, default=10)
     parser.add_argument("--steps", type=int, default=20, help="how many of the steps of recipes/smollm2.txt")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--runs", default="runs")
@@ -125,12 +130,14 @@ def main(argv=None):
     args = parser.parse_args(argv)
     if args.time:
         return compare_seconds(args)
-    folder, rows = Path(args.runs, args.name), []
-    folder.mkdir(parents=True)
+    if args.steps > 40 or Path(args.runs, args.name).exists():
+        parser.error("--steps: at most the recipe's 40; --name: a new one")
     flags = train.parse_args([*flags_for(args, args.runs), "--steps", "40"])
-    train_trl(flags, args.steps, folder, rows)
-    append_rows(folder / "metrics.jsonl", rows)
+    train_trl(flags, args.steps, Path(args.runs, args.name), [])
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except ModelError as error:
+        sys.exit(f"error: {error}")

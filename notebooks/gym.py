@@ -61,7 +61,7 @@ def reward(kind, dataset, entries, completion, problem):
 
 
 def load(name):
-    """The task. Dropped: a problem drawn before (test comes first) or whose answer does not earn 1."""
+    """The task. Dropped: a problem drawn before (test comes first), solved in the prompt, or not paid for its answer."""
     kind, settings, prompt, stops = MINE.get(name, (name, {}, BOXED, ()))
     if kind in REFUSED:
         raise DataError(f"{kind} cannot be verified: {REFUSED[kind]}")
@@ -71,8 +71,8 @@ def load(name):
     for seed, size in zip(SEEDS[::-1], SIZES[kind][::-1]):
         dataset = create_dataset(kind, seed=seed, size=size, **settings)
         judge = functools.partial(reward, kind, dataset, entries)
-        new = [entry for entry in dataset if entries.setdefault(entry["question"], entry) is entry]
-        problems = [{"problem": entry["question"], "answer": entry["answer"]} for entry in new]
+        problems = [{"problem": entry["question"], "answer": entry["answer"]} for entry in dataset
+                    if entry["question"] not in prompt and entries.setdefault(entry["question"], entry) is entry]
         splits.insert(0, [p for p in problems if judge(f"\\boxed{{{p['answer']}}}", p)[0] == 1])
     return Task(name, *splits, prompt, judge, f"{kind} of reasoning-gym, seeds {SEEDS}", stops)
 

@@ -44,6 +44,8 @@ def main(argv=None):
     args = parser.parse_args(argv)
     for left in range(args.times, -1, -1):
         wanted = train.parse_args(args.flags)
+        if wanted.kl_cap is None:
+            parser.error("behind -- the run needs a --kl-cap")
         run = Path(wanted.runs, wanted.name or parser.error("behind -- the run needs a --name"))
         try:
             return train.main(args.flags)
@@ -56,4 +58,7 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (train.ModelError, train.verifiers.DataError, OSError) as error:
+        sys.exit(f"error: {error}")

@@ -399,7 +399,7 @@ class RewardFn:
 
 def make_reward(*fns: RewardFn):
     """Addition is composition: combined(prompt, completion, meta) -> the sum of the terms. combined.reward is the same
-    for --reward: meta is the problem, and each term a part of the log."""
+    for --reward (mine = make_reward(..).reward): meta is the problem, and each term a part of the log."""
     if len({rf.name for rf in fns}) < len(fns):
         raise ValueError(f"make_reward: two terms share a name: {', '.join(rf.name for rf in fns)}")
     def combined(prompt, completion, meta):

@@ -45,19 +45,23 @@ PAIRS = [(a, b) for a in range(2, 21) for b in range(2, 21)]
 
 
 def sums():
-    """The 361 sums of two numbers from 2 to 20: 289 to train on, 72 held out."""
+    """The 361 sums of two numbers from 2 to 20: 289 to train on, 72 held out. Most of the latter have their twin b + a
+    among the former, and one of them, 7 + 6, is solved in the prompt: see `twinless`."""
     return task("sums", {f"{a} + {b} =": a + b for a, b in PAIRS}, SOLVED, "a + b, 2 to 20")
 
 
-def unstopped():
-    """For timing: a newline ends nothing, so nearly every completion has all the tokens it may have."""
-    return replace(sums(), stops=())
+def twinless():
+    """The held-out sums a + b of `sums` for which neither b + a is trained on nor either stands in the prompt."""
+    whole, known = sums(), {("7", "6"), ("6", "7")}
+    known |= {tuple(problem["problem"].rstrip(" =").split(" + ")[::-1]) for problem in whole.train}
+    kept = [problem for problem in whole.test if tuple(problem["problem"].rstrip(" =").split(" + ")) not in known]
+    return replace(whole, name="twinless", test=kept, note="held-out sums without a twin")
 
 
 # What carries over: never trained on, but for exact words asked as in training.
 
 def larger():
-    """Both numbers from 21 to 40."""
+    """Both numbers from 21 to 39."""
     return task("larger", {f"{a + 19} + {b + 19} =": a + b + 38 for a, b in PAIRS}, SOLVED, "a + b, 21 to 39")
 
 

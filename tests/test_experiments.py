@@ -157,6 +157,7 @@ def test_seeds_that_differ_may_still_agree_on_the_side_of_the_line():
     assert judged([.42, .60, .72])[0] is True and judged([.42, .60, .72])[2] > 0.1
     assert judged([.00, .30, .60])[0] is None and judged([-.20, .05, .20])[0] is None
     assert judged([.42, .60, .72], same=True)[0] is False
+    assert judged([-.12, -.05, .02])[0] is False                            # far below +.05, whatever the sign
     assert lab.beyond(0.24, 0.15, 3) and not lab.beyond(0.15, 0.15, 3)               # t = 2.77 and 1.73 of 1.89
 
 

@@ -27,7 +27,7 @@ def test_the_prompt_is_solved_lines_and_an_unfinished_one():
     task = smollm2.sums()
     assert task.prompt({"problem": "3 + 9 ="}) == (
         "7 + 6 = \\boxed{13}\n12 + 5 = \\boxed{17}\n4 + 4 = \\boxed{8}\n3 + 9 =")
-    assert task.stops == ("\n",) and not smollm2.unstopped().stops
+    assert task.stops == ("\n",)
 
 
 def test_what_is_held_out_as_a_sum_is_held_out_in_words():
@@ -35,6 +35,13 @@ def test_what_is_held_out_as_a_sum_is_held_out_in_words():
     numbers = [problem["problem"].rstrip("= ").split(" + ") for problem in smollm2.sums().test]
     assert [f"Tom has {a} apples and gets {b} more. Now he has" for a, b in numbers] == [
         problem["problem"] for problem in smollm2.words().test]
+
+
+def test_a_twin_is_the_same_sum_the_other_way_round():
+    """19 + 13 is held out and 13 + 19 trained on: 57 of the 72 are so. What is left has neither twin nor solution."""
+    trained = {problem["problem"] for problem in smollm2.sums().train}
+    left = [problem["problem"].rstrip(" =").split(" + ") for problem in smollm2.twinless().test]
+    assert len(left) == 15 and not any(f"{b} + {a} =" in trained for a, b in left) and ["7", "6"] not in left
 
 
 def test_the_form_alone_is_paid_whatever_the_number():
@@ -61,7 +68,7 @@ def test_a_step_with_trl_is_a_step_of_ours(tmp_path):
     """Same problems, same order, same learning rates; only the random numbers differ. (pip install trl)"""
     pytest.importorskip("trl", reason="pip install trl")
     import against_trl
-    args = SimpleNamespace(model=str(ROOT / "notebooks" / "tiny"), seed=0, tokens=10)
+    args = SimpleNamespace(model=str(ROOT / "notebooks" / "tiny"), seed=0)
     flags = train.parse_args([*against_trl.flags_for(args, tmp_path), "--steps", "2", "--eval-problems", "2"])
     flags.prompts_per_step, flags.num_samples, rows = 2, 2, []
     seconds = against_trl.train_trl(flags, 2, tmp_path / "trl", rows)
