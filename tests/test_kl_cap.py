@@ -56,8 +56,11 @@ def test_slower_goes_on_at_half_the_rate_and_with_twice_the_cap(tmp_path, capsys
 
 def test_what_it_needs(tmp_path, capsys):
     with pytest.raises(SystemExit):
-        kl_cap.main(["--then", "back", "--", *FAST, "--runs", str(tmp_path)])
+        kl_cap.main(["--then", "back", "--", *FAST, "--runs", str(tmp_path), "--kl-cap", "5"])
     assert "behind -- the run needs a --name" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        kl_cap.main(["--then", "back", "--", *FAST, "--runs", str(tmp_path), "--name", "far"])
+    assert "behind -- the run needs a --kl-cap" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="unequal rewards"):                    # any other end is an end
         run(tmp_path, "slower", "--reward", f"{ROOT}/tests/test_kl_cap.py:nothing", "--num-samples", "16")
     assert not (tmp_path / "far").exists()

@@ -24,8 +24,10 @@ SHORT = {                           # by the number of the notebook; RUNS is a t
     "5": {"STEPS": 2, "SEEDS": [0], "WARMUP": 0},
     "6": {"NAMES": ["selection"], "STEPS": 2, "SEEDS": [0]},
     "8": {"STEPS": 2, "SEEDS": [0]},
+    "9": {"MODEL": "notebooks/tiny", "SEEDS": [0], "STEPS": 1, "SHORT_STEPS": 1, "PROBLEMS": 2, "SAMPLES": 8,
+          "EXTRA": ["--prompts-per-step", "2", "--num-samples", "2", "--eval-problems", "2"]},
 }
-SAMPLED = {"0", "2", "4", "5", "6", "7", "8"} # hold sampled texts, and other machines round and so draw otherwise
+SAMPLED = {"0", "2", "4", "5", "6", "7", "8", "9"} # hold sampled texts, and other machines round and so draw otherwise
 OWN = {"0": {"train_rlvr"}}             # what a notebook may define although a script does: the chapter's version of it
 
 
