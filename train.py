@@ -580,14 +580,14 @@ def start_and_train(model, tokenizer, task, functions, flags, run, first):
         for path in (run / "samples").glob("step_*.jsonl.gz"):
             if int(path.name[5:11]) > start:
                 path.unlink()
-    functions[3] = (functions[3] if first else LOGS["file"])(run, flags)
+    also_log = functions[3] = (functions[3] if first else LOGS["file"])(run, flags)
     reference = load_model(flags)[0].requires_grad_(False) if flags.kl_coef or flags.kl_cap else None
     if start == 0:
         row = {"step": 0, **evaluate_both(model, tokenizer, task, flags)}
         log = [{**row, "reward": row["eval_sampled_reward"], "accuracy": row["eval_sampled_accuracy"],
                 "completion_length": row["eval_sampled_length"], "truncated": row["eval_sampled_truncated"]}]
         append_rows(run / "metrics.jsonl", log if first else [])
-        functions[3](log[0])
+        also_log(log[0])
     else:
         print(f"going on with {run} after step {start} of {flags.steps}")
     tqdm.write(" ".join(f"{title:>{form[0]}}" for title, _, form in COLUMNS))
