@@ -13,7 +13,6 @@ ends a completion (Task.stops). Its chat mode boxes 5 to 10 % of its answers, no
 import math
 import random
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -33,54 +32,54 @@ def few_shot(*solved):
     return "".join(f"{problem} \\boxed{{{{{answer}}}}}\n" for problem, _, answer in lines) + "{problem}"
 
 
-def task(name, problems, prompt, note, test=72):
-    """The problems {problem: answer} in a random order that is always the same; the last `test` are held out."""
-    rows = [{"problem": problem, "answer": str(answer)} for problem, answer in problems.items()]
-    random.Random("sums").shuffle(rows)
-    return Task(name, rows[:-test], rows[-test:], prompt, boxed_reward, note, stops=("\n",))
-
-
+SHOWN = {(7, 6), (12, 5), (4, 4)}
 SOLVED = few_shot("7 + 6 = 13", "12 + 5 = 17", "4 + 4 = 8")
-PAIRS = [(a, b) for a in range(2, 21) for b in range(2, 21)]
+
+
+def split(held_out=72):
+    """The pairs of numbers from 2 to 20 that no prompt shows -> (those to train on, in both orders; those held out, in one).
+    critical: by pairs. Among single sums most of the held-out ones have their twin b + a in training."""
+    pairs = [(a, b) for a in range(2, 21) for b in range(2, a + 1) if (a, b) not in SHOWN]
+    rng = random.Random("sums")
+    rng.shuffle(pairs)
+    both = {order: None for a, b in pairs[held_out:] for order in ((a, b), (b, a))}
+    return [*both], [tuple(rng.sample(pair, 2)) for pair in pairs[:held_out]]
+
+
+def task(name, ask, prompt, note):
+    """ask(a, b) -> (problem, answer), of the pairs to train on and of those held out: 72 in every task."""
+    train, test = ([{"problem": problem, "answer": str(answer)} for problem, answer in (ask(a, b) for a, b in pairs)]
+                   for pairs in split())
+    return Task(name, train, test, prompt, boxed_reward, note, stops=("\n",))
 
 
 def sums():
-    """The 361 sums of two numbers from 2 to 20: 289 to train on, 72 held out. Most of the latter have their twin b + a
-    among the former, and one of them, 7 + 6, is solved in the prompt: see `twinless`."""
-    return task("sums", {f"{a} + {b} =": a + b for a, b in PAIRS}, SOLVED, "a + b, 2 to 20")
+    return task("sums", lambda a, b: (f"{a} + {b} =", a + b), SOLVED, "a + b, 2 to 20, split by pairs")
 
 
-def twinless():
-    """The held-out sums a + b of `sums` for which neither b + a is trained on nor either stands in the prompt."""
-    whole, known = sums(), {("7", "6"), ("6", "7")}
-    known |= {tuple(problem["problem"].rstrip(" =").split(" + ")[::-1]) for problem in whole.train}
-    kept = [problem for problem in whole.test if tuple(problem["problem"].rstrip(" =").split(" + ")) not in known]
-    return replace(whole, name="twinless", test=kept, note="held-out sums without a twin")
-
-
-# What carries over: never trained on, but for exact words asked as in training.
+# What carries over: never trained on, and of the pairs held out above.
 
 def larger():
     """Both numbers from 21 to 39."""
-    return task("larger", {f"{a + 19} + {b + 19} =": a + b + 38 for a, b in PAIRS}, SOLVED, "a + b, 21 to 39")
+    return task("larger", lambda a, b: (f"{a + 19} + {b + 19} =", a + b + 38), SOLVED, "a + b, 21 to 39")
 
 
 def three_terms():
-    problems = {f"{a} + {b} + {c} =": a + b + c for a, b in PAIRS[::5] for c in (2, 5, 8)}
-    return task("three-terms", problems, few_shot("7 + 6 + 2 = 15", "12 + 5 + 3 = 20", "4 + 4 + 1 = 9"), "a + b + c")
+    return task("three-terms", lambda a, b: (f"{a} + {b} + {a % 3 + 2} =", a + b + a % 3 + 2),
+                few_shot("7 + 6 + 2 = 15", "12 + 5 + 3 = 20", "4 + 4 + 1 = 9"), "a + b + c")
 
 
 def differences():
-    return task("differences", {f"{a + b} - {b} =": a for a, b in PAIRS},
+    return task("differences", lambda a, b: (f"{a + b} - {b} =", a),
                 few_shot("13 - 6 = 7", "17 - 5 = 12", "8 - 4 = 4"), "a - b >= 2")
 
 
 def words():
-    """The sums of `sums`, its held-out ones held out here too, in a sentence."""
-    problems = {f"Tom has {a} apples and gets {b} more. Now he has": a + b for a, b in PAIRS}
+    """The same sums in a sentence."""
     lines = ("Tom has 7 apples and gets 6 more. Now he has 13", "Tom has 12 apples and gets 5 more. Now he has 17",
              "Tom has 4 apples and gets 4 more. Now he has 8")
-    return task("words", problems, few_shot(*lines), "the same sums in words")
+    return task("words", lambda a, b: (f"Tom has {a} apples and gets {b} more. Now he has", a + b),
+                few_shot(*lines), "the same sums in words")
 
 
 def easiest_gsm8k():
