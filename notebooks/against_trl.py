@@ -1,7 +1,8 @@
 """against_trl.py - the same training by TRL's GRPOTrainer, to compare with: curves, and seconds a step.
 
     python notebooks/against_trl.py smollm2 --name trl-0 --steps 20      its curve in runs/trl-0/metrics.jsonl
-    python notebooks/against_trl.py smollm2 --time                       steps of both in turn
+    python notebooks/against_trl.py smollm2 --time                       steps of both in turn, on at most 10 new tokens
+    python notebooks/against_trl.py smollm2 --time --task stories        the same on at most 96, 4 problems a step
 
 The same weights, problems in the same order, groups, reward, learning rate step by step, AdamW, clipping of the
 gradient and mean over tokens, without KL; TRL's trainer samples, judges by our reward and updates, and our eval.py
@@ -28,11 +29,14 @@ import train  # noqa: E402
 from eval import append_rows  # noqa: E402
 from model import ModelError  # noqa: E402
 
+TASKS = {"sums": ["--template", "plain", "--max-new-tokens", "10"],
+         "stories": ["--template", "chat", "--max-new-tokens", "96", "--prompts-per-step", "4"]}
+
 
 def flags_for(args, folder):
-    return ["--model", args.model, "--task", f"{ROOT}/notebooks/smollm2.py:sums", "--template", "plain", "--lr", "1e-5",
-            "--seed", str(args.seed), "--max-new-tokens", "10", "--device", "cpu", "--save-every", "1000",
-            "--eval-every", "10", "--runs", str(folder)]
+    return ["--model", args.model, "--task", f"{ROOT}/notebooks/smollm2.py:{args.task}", "--lr", "1e-5", "--seed",
+            str(args.seed), "--device", "cpu", "--save-every", "1000", "--eval-every", "10", "--runs", str(folder),
+            *TASKS[args.task]]
 
 
 def train_trl(flags, steps, folder, rows=None):
@@ -43,17 +47,18 @@ def train_trl(flags, steps, folder, rows=None):
     import trl
     ours, tokenizer, task, _ = train.load_all(flags)
     picked = [task.train[i] for step in range(1, steps + 1) for i in train.every_problem(task.train, step, {}, flags)]
-    data = datasets.Dataset.from_list([{"prompt": task.prompt(p), "answer": p["answer"]} for p in picked])
+    prompts = [tokenizer.decode(tokenizer.encode_prompt(task.prompt(p)), skip_special_tokens=False) for p in picked]
+    data = datasets.Dataset.from_list([{"prompt": prompt, **problem} for prompt, problem in zip(prompts, picked)])
     model = transformers.AutoModelForCausalLM.from_pretrained(flags.model, dtype=torch.float32)
     names = transformers.AutoTokenizer.from_pretrained(flags.model)
     [newline] = names(task.stops[0])["input_ids"]
     names.eos_token = names.convert_ids_to_tokens(newline)      # GRPOTrainer knows one token that ends a completion
     seconds, rewards = [], []
 
-    def reward(completions, completion_ids, answer, **_):
+    def reward(completions, completion_ids, problem, answer, **_):
         """Ours: what was cut off earns nothing."""
-        return [task.reward(text, {"answer": truth})[0] * (ids[-1] == names.eos_token_id)
-                for text, ids, truth in zip(completions, completion_ids, answer)]
+        return [task.reward(text, {"problem": question, "answer": truth})[0] * (ids[-1] == names.eos_token_id)
+                for text, ids, question, truth in zip(completions, completion_ids, problem, answer)]
 
     class Clock(transformers.TrainerCallback):
         def on_step_begin(self, *_, **__):
@@ -104,9 +109,9 @@ def train_ours(args, steps, folder):
     return [row["sample_seconds"] + row["update_seconds"] for row in rows[1:]], [row["trained"] for row in rows[1:]]
 
 
-def compare_seconds(args, steps=4):
+def compare_seconds(args, steps=3):
     """In turn, so that what else the machine does falls on both."""
-    ratios = []
+    ratios, tokens = [], TASKS[args.task][3]
     for turn in range(args.turns):
         with tempfile.TemporaryDirectory() as folder:
             flags = train.parse_args([*flags_for(args, folder), "--steps", str(steps)])
@@ -114,9 +119,10 @@ def compare_seconds(args, steps=4):
             ours = statistics.mean(seconds[1:])                                  # the first step warms up
             theirs = statistics.mean(train_trl(flags, steps, folder)[1:])
         ratios.append(theirs / ours)
-        print(f"turn {turn}: train.py {ours:.1f} s a step (gradient of {statistics.mean(trained[1:]):.0f} of 64 "
-              f"completions), TRL {theirs:.1f} s (of all): {ratios[-1]:.2f} x", flush=True)
-    print(f"10 new tokens, {torch.get_num_threads()} threads: TRL takes {statistics.median(ratios):.2f} times "
+        print(f"turn {turn}: train.py {ours:.1f} s a step (gradient of {statistics.mean(trained[1:]):.0f} of "
+              f"{flags.prompts_per_step * flags.num_samples} completions), TRL {theirs:.1f} s (of all): {ratios[-1]:.2f} x",
+              flush=True)
+    print(f"{tokens} new tokens, {torch.get_num_threads()} threads: TRL takes {statistics.median(ratios):.2f} times "
           f"as long [{min(ratios):.2f} - {max(ratios):.2f}]")
 
 
@@ -124,6 +130,7 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="directory, see get_smollm2.py")
     parser.add_argument("--time", action="store_true")
+    parser.add_argument("--task", choices=TASKS, default="sums", help="of smollm2.py (stories: for --time)")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20, help="how many of the steps of recipes/smollm2.txt")
     parser.add_argument("--seed", type=int, default=0)

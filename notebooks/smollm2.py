@@ -10,6 +10,7 @@ SmolLM2-135M-Instruct is asked as a base model is: three solved lines, then one 
 ends a completion (Task.stops). Its chat mode boxes 5 to 10 % of its answers, none of them right.
 """
 
+import itertools
 import math
 import random
 import sys
@@ -19,7 +20,7 @@ import torch
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
 from model import ModelError, load  # noqa: E402
-from rewards import gsm8k  # noqa: E402
+from rewards import coin, gsm8k  # noqa: E402
 from rlvr import sample, token_logprobs  # noqa: E402
 from verifiers import Task, boxed_reward  # noqa: E402
 
@@ -89,6 +90,13 @@ def easiest_gsm8k():
     lines = ("Ann has 7 pens and buys 6 more. How many pens has she now? 13", "Tom reads 5 pages a day. How many pages "
              "does he read in 4 days? 20", "A rope of 12 m is cut into 3 equal parts. How long is each part in metres? 4")
     return Task("easiest-gsm8k", train[:400], test[:100], few_shot(*lines), boxed_reward, "the shortest", stops=("\n",))
+
+
+def stories():
+    """Nothing to learn, paid at random: completions of up to 96 tokens, to take the time of (against_trl.py)."""
+    who = ("a farmer", "a dog", "a king", "a thief", "a ship", "a bear", "a girl", "a clock", "a baker")
+    rows = [{"problem": f"Tell a story of {a} and {b}.", "answer": "0"} for a, b in itertools.permutations(who, 2)]
+    return Task("stories", rows[:64], rows[64:], "{problem}", coin, "a coin pays", stops=("\n",))
 
 
 # ---- 2. Controls -----------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """notebooks/strata.py: problems by their answers, and in which words they are asked."""
 
-import itertools
 import random
 import statistics
 from collections import Counter
@@ -12,8 +11,8 @@ import ranks
 import strata
 import verifiers
 from conftest import ROOT
-from test_train import FAST, metrics, run
-from verifiers import BOXED, TASKS, Task, boxed_reward
+from test_train import metrics, run
+from verifiers import BOXED, Task, boxed_reward
 
 S = f"{ROOT / 'notebooks' / 'strata.py'}:"
 
