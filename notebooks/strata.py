@@ -9,7 +9,6 @@ Reasoning", the eval-vs-train reward gap): a model that has learnt to guess smal
 """
 
 import functools
-import itertools
 import random
 import re
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
 
+from smollm2 import split  # noqa: E402
 from variants import mean_accuracy, walk  # noqa: E402
 from verifiers import BOXED, MAX_CHARS, Task, boxed_reward, math_task, normalise  # noqa: E402
 
@@ -131,7 +131,6 @@ def math_wordings() -> Worded:
 # Asked as base models are asked: two solved lines, then the next one. The two are left out of the problems. How often
 # the base is right at temperature 1 in these words: .12, .09, .09, .07; in the unseen ones .04 (432 completions each).
 
-SHOWN = ("7 + 6", "12 + 5")
 LINES = "7 + 6 = \\boxed{{13}}\n12 + 5 = \\boxed{{17}}\n{problem} ="
 WORDINGS = (
     LINES,
@@ -142,10 +141,8 @@ UNSEEN = "Q: 7 + 6 A: \\boxed{{13}}\nQ: 12 + 5 A: \\boxed{{17}}\nQ: {problem} A:
 
 
 def sums():
-    """The 359 sums of two numbers from 2 to 20 that are not in the prompts, in a random order."""
-    values = {f"{a} + {b}": a + b for a, b in itertools.product(range(2, 21), repeat=2)}
-    problems = [{"problem": text, "answer": str(value)} for text, value in values.items() if text not in SHOWN]
-    return random.Random("strata").sample(problems, len(problems))
+    """The sums of two numbers from 2 to 20, split by pairs: (to train on, held out)."""
+    return [[{"problem": f"{a} + {b}", "answer": str(a + b)} for a, b in pairs] for pairs in split()]
 
 
 def line_task(name, train, test, note):
@@ -153,31 +150,31 @@ def line_task(name, train, test, note):
 
 
 def sized(name, num_small, num_large):
-    """Trained on so many sums below 16 and above, tested on 72 others from 16 on."""
-    small, large = ([p for p in sums() if (int(p["answer"]) < 16) == side] for side in (True, False))
-    train = small[:num_small] + large[72:72 + num_large]
-    return line_task(name, train, large[:72], f"{num_small} answers below 16, {num_large} others; tested on others")
+    """Trained on so many sums below 16 and above, tested on the held-out ones from 16 on."""
+    train, test = sums()
+    small, large = ([p for p in train if (int(p["answer"]) < 16) == side] for side in (True, False))
+    return line_task(name, small[:num_small] + large[:num_large], [p for p in test if int(p["answer"]) >= 16],
+                     f"{num_small} answers below 16, {num_large} others; tested on others")
 
 
 def small_answers():
     """Does training on small answers teach to guess small ones?"""
-    return sized("small-answers", 77, 0)
+    return sized("small-answers", 48, 0)
 
 
 def mostly_small():
     """Nine in ten are small. With --pick notebooks/strata.py:by_size every other problem that is seen is not."""
-    return sized("mostly-small", 77, 9)
+    return sized("mostly-small", 48, 5)
 
 
 def all_sizes():
-    """The control: as many problems, a fifth of them small, as of all the sums."""
-    return sized("all-sizes", 18, 68)
+    """The control: as many problems, 12 of them small: the shares of all sums."""
+    return sized("all-sizes", 12, 41)
 
 
 def one_wording():
     """Trained in one wording, tested on other sums in another one."""
-    problems = sums()
-    task = line_task("one-wording", problems[72:], problems[:72], "tested in a wording never trained on")
+    task = line_task("one-wording", *sums(), "tested in a wording never trained on")
     return in_wordings(task, WORDINGS[:1], UNSEEN)
 
 
