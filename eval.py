@@ -60,9 +60,9 @@ def text_of(tokenizer, ids, stops=()):
 
 def stop_after(tokenizer, stops, ids):
     """How many of these ids it takes to say one of the stop texts; 0 if they do not."""
-    if not any(stop in tokenizer.decode(ids) for stop in stops):
+    if not any(stop in tokenizer.decode(ids, False) for stop in stops):
         return 0
-    return next(n for n in range(1, len(ids) + 1) if any(stop in tokenizer.decode(ids[:n]) for stop in stops))
+    return next(n for n in range(1, len(ids) + 1) if any(stop in tokenizer.decode(ids[:n], False) for stop in stops))
 
 
 def evaluate(model, tokenizer, task, problems, num_samples=1, temperature=0.0, max_new_tokens=512, seed=0,
@@ -73,7 +73,7 @@ def evaluate(model, tokenizer, task, problems, num_samples=1, temperature=0.0, m
     rollouts, texts, rewards, parts = roll_out(
         model, tokenizer, task, problems, num_samples, temperature, max_new_tokens, seed, top_p, top_k,
         rows=rows, cache_tokens=cache_tokens, label=label, step=step)
-    records = [{**problems[i // num_samples], "completion": text, "length": length, "reward": reward, **part,
+    records = [{**part, **problems[i // num_samples], "completion": text, "length": length, "reward": reward,
                 # what was cut off is not an answer, even if a right box stands in it
                 "accuracy": part["accuracy"] * (1 - part["truncated"])}
                for i, (text, length, reward, part) in enumerate(zip(
@@ -121,7 +121,7 @@ def clustered_interval(shares, num_samples):
 
     Samples of one problem resemble each other: n problems with k samples are worth n* of n to n k single
     ones; s^2 between the problems tells, n* = p (1 - p) / (s^2 / n) (Miller 2024, arXiv 2411.00640).
-    subtle: where few differ, s^2 is mostly too small; half a problem always right, half a one never is added.
+    subtle: where few differ, s^2 is mostly too small: half a problem always right and half a one never are added.
     """
     n, mean = len(shares), statistics.fmean(shares)
     p = (sum(shares) + 0.5) / (n + 1)

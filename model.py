@@ -86,7 +86,7 @@ class Config:
             raw["rope_theta"] = raw["rope_theta"] or 1e4
             raw["head_dim"] = raw.get("head_dim") or raw.get("hidden_size", 0) // (raw.get("num_attention_heads") or 1)
         stops = _read_json(generation).get("eos_token_id") if generation.exists() else None
-        raw["eos_token_id"] = stops or raw.get("eos_token_id")
+        raw["eos_token_id"] = raw.get("eos_token_id") if stops is None else stops
         missing = [name for name in cls.__dataclass_fields__ if raw.get(name) is None]
         if missing:
             raise ModelError(f"{path}: no value for {', '.join(missing)}; is the file complete?")

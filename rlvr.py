@@ -8,7 +8,7 @@ One step of reinforcement learning with verifiable rewards:
     log-probs     log pi(o_it | q, o_i<t)           now with gradients                token_logprobs
     loss          -sum w_it min(r_it A_i, clip(r_it) A_i),   r_it = pi / pi_old       policy_loss
 
-compute_grpo_loss is the chapter's page, for one prompt; the rest does it for batches. Departures:
+compute_grpo_loss is the chapter's page, the rest for batches. Departures, 1 to 3 from PPO and GRPO, 4 to 8 from the page:
   1 No KL term, as in the chapter: no reference model is kept. kl_coef brings it back.
   2 No critic, as there: the mean reward of the group is the baseline.
   3 One update per batch, so pi = pi_old: the ratio is 1 (its gradient is not), clipping cannot act.
@@ -51,7 +51,7 @@ def compute_grpo_loss(model, tokenizer, prompt, ground_truth, device=None, num_r
     R = torch.tensor(rewards, device=device or model.device)                              # (G,)
     advantages = (R - R.mean()) / (R.std() + 1e-8)                                        # (G,)
     group = {"rewards": rewards, "advantages": advantages.tolist(), "rollouts": rollouts}
-    if torch.allclose(advantages, torch.zeros_like(advantages), atol=1e-8):
+    if len(set(rewards)) == 1:
         return {"loss": 0.0, "loss_tensor": None, **group}
 
     # Log-prob of each completion: the sum over its tokens. Token t+1 is predicted at t.
@@ -251,7 +251,7 @@ def score(rollouts, texts, problems, reward_fn, verdicts=None, patience=60.0):
             warnings.warn(f"the verifier failed ({type(error).__name__}: {str(error)[:200]}). A reward returns "
                           '(number, {name: number}), finite, with "accuracy" from 0 to 1 or none', stacklevel=2)
             reward, detail = 0.0, {"answered": 0.0, "failed": 1.0}
-        rewards.append(reward if finished else 0.0)     # cut off: or a policy could only lose by stopping
+        rewards.append(reward if finished else 0.0)     # cut off: 0, or never stopping would be free
         parts.append({"accuracy": min(1.0, max(0.0, reward)), "answered": 1.0, "failed": 0.0, **detail,
                       "truncated": float(not finished)})
     return torch.tensor(rewards).view(len(problems), rollouts.num_samples), parts
@@ -287,7 +287,7 @@ CHUNK_ELEMENTS = 2**25      # logits in memory at once: 221 positions of Qwen3, 
 def token_logprobs(model, ids, temperature=1.0, mask=None, return_entropy=False, chunk_elements=CHUNK_ELEMENTS):
     """log pi(ids[:, t+1] | ids[:, :t+1]) for every t: (B, T) -> (B, T-1), at the sampling's temperature.
     mask: where it is 0 nothing is computed, and the result is 0. return_entropy: also the entropies,
-    without gradient. In chunks, made again on the way back: 8 x 1024 rows of Qwen3's logits are 5 GB.
+    without gradient. In chunks, made again on the way back: Qwen3's logits of 8 x 1024 tokens are 5 GB.
     """
     targets = ids[:, 1:]                                      # (B, T-1) token t+1 is predicted at t
     chosen = torch.ones_like(targets, dtype=torch.bool) if mask is None else mask.bool()
@@ -339,8 +339,8 @@ def policy_loss(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_lo
 
 
 def kl_penalty(logp, ref_logp, weights):
-    """An estimate of KL(pi || pi_ref), unbiased and never negative: sum w (exp(-d) - 1 + d) with
-    d = log pi - log pi_ref (GRPO, eq. 4; "k3" of Schulman, "Approximating KL divergence")."""
+    """sum w (exp(-d) - 1 + d), d = log pi - log pi_ref: on samples of pi unbiased for KL(pi || pi_ref), never
+    negative; its gradient is KL(pi_ref || pi)'s (GRPO, eq. 4; "k3" of Schulman, "Approximating KL divergence")."""
     d = logp - ref_logp
     return (weights * (torch.exp(-d) - 1 + d)).sum()
 

@@ -50,7 +50,7 @@ LARGE = dict(num_samples=8, max_new_tokens=512, lr=3e-6, micro_batch_tokens=4096
 @dataclass
 class Flags:
     """A field is a flag, its comment its help. NAME: of the core, or file.py:name (README, "Fork it")."""
-    model: str = None               # a hub id or a directory (default: Qwen/Qwen3-0.6B-Base; notebooks/tiny without CUDA)
+    model: str = None               # hub id or folder (default: notebooks/tiny; with CUDA or --task Qwen/Qwen3-0.6B-Base)
     task: str = None                # NAME, or a .jsonl file with problem and answer (default: math; tiny arithmetic)
     reward: str = None              # NAME (default: the task's own)
     prompt: str = None              # the sentence that asks, with {problem} in it (default: the task's own)
@@ -66,7 +66,7 @@ class Flags:
     loss: str = "ppo"               # NAME
     log: str = "file"               # NAME of what else is given each row of metrics.jsonl
     loss_norm: str = "token"        # token (DAPO), sequence (GRPO), constant (Dr. GRPO), sum (the chapter)
-    clip: tuple = (0.2, 0.2)        # LOW HIGH: ratios stay between 1 - LOW and 1 + HIGH; DAPO has 0.2 0.28
+    clip: tuple = (0.2, 0.2)        # LOW HIGH: ratios below 1 - LOW or above 1 + HIGH gain nothing; DAPO has 0.2 0.28
     updates_per_batch: int = 1      # on the same completions; from the second on clipping can act
     kl_coef: float = 0.0            # weight of a KL towards the model the run started from, then kept in memory
     kl_cap: float = None            # stop when that KL exceeds so many nats a completion
@@ -213,11 +213,11 @@ def batch_metrics(rewards, parts, rollouts):
     """Rewards (P, G) and parts of B rows -> (means and shares of the batch, the share of right completions of each
     problem). A group with unequal rewards is mixed; of the others, which teach nothing, the right ones are solved."""
     right = torch.tensor([part["accuracy"] * (1 - part["truncated"]) for part in parts]).view(rewards.shape).mean(1)
-    mixed, names = rewards.amax(1) > rewards.amin(1), sorted({name for part in parts for name in part} - {"accuracy"})
-    return {"reward": rewards.mean().item(), "accuracy": right.mean().item(),
+    mixed, names = rewards.amax(1) > rewards.amin(1), sorted({n for part in parts for n in part} - {"accuracy", "step"})
+    return {**{name: sum(part.get(name, 0.0) for part in parts) / len(parts) for name in names},
+            "reward": rewards.mean().item(), "accuracy": right.mean().item(),
             "completion_length": rollouts.lengths.float().mean().item(),
             "finished_length": rollouts.lengths[rollouts.finished].float().mean().nan_to_num().item(),
-            **{name: sum(part.get(name, 0.0) for part in parts) / len(parts) for name in names},
             "mixed": mixed.float().mean().item(), "solved": (~mixed & (right > 0.5)).float().mean().item(),
             "hopeless": (~mixed & (right <= 0.5)).float().mean().item()}, right.tolist()
 
@@ -243,7 +243,7 @@ class Stopped(Exception):
     """The run ends before its last step: the message says why, what is saved and how to go on."""
 
 
-def preflight(model, tokenizer, task, flags):
+def preflight(model, tokenizer, task, functions, flags):
     """Show the first prompt and what a batch earns; stop if nothing can be learnt from it (64 completions prove that)."""
     problems, G = task.train[:flags.prompts_per_step], flags.num_samples
     prompt = tokenizer.decode(tokenizer.encode_prompt(task.prompt(problems[0])), skip_special_tokens=False)
@@ -258,7 +258,7 @@ def preflight(model, tokenizer, task, flags):
           f"rewards differ in {means['mixed']:.0%} of the groups. Two of one group, with reward R and advantage A:")
     group = int((rewards.amax(1) > rewards.amin(1)).float().argmax())
     for i in (int(rewards[group].argmax()), int(rewards[group].argmin())):
-        R, A = rewards[group, i], group_advantages(rewards)[group, i]
+        R, A = rewards[group, i], functions[1](rewards, rollouts=rollouts, parts=parts, flags=flags)[group, i]
         print(f"    R {R:.2f}  A {A:+.2f}  {texts[group * G + i][-200:]!r}")
     if means["failed"] > 0.5:
         trouble = f"the verifier fails on {means['failed']:.0%} of the completions, see the warnings above"
@@ -294,13 +294,13 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
     """The training loop: from the last step of `log`, the rows so far, to flags.steps. Trains the model in place.
 
     functions: of --pick, --advantage, --loss, --log. memory: {"visits": {index: a problem's last 3 mean accuracies}}, and
-    what a picker keeps. Raises Stopped: after Ctrl-C, for --kl-cap, before what is no number can reach the weights.
+    what a picker keeps. Raises Stopped: after Ctrl-C, for --kl-cap, before NaN or infinity can reach the weights.
     """
     (pick, advantage_of, loss, also_log), G = functions, flags.num_samples
     (rank, world), visits = processes(), memory.setdefault("visits", {})
     decoding = torch.compile(decode, dynamic=True) if flags.compile else decode
     add_up = (lambda tensor: dist.all_reduce(tensor) or tensor) if world > 1 else lambda tensor: tensor
-    sample_and_judge = shared_roll_out if world > 1 else roll_out
+    sample_and_judge = shared_roll_out if dist.is_initialized() else roll_out
 
     for step in range(log[-1]["step"] + 1, flags.steps + 1):
         if log[-1].get("drift", 0.0) > (flags.kl_cap or math.inf):
@@ -330,11 +330,11 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
             old_logp = logp if old_logp is None else old_logp
             signal_there = stats["trained"] > 0 or flags.kl_coef > 0
             stats["grad_norm"] = clip_gradients(model) if signal_there else 0.0
-            if not math.isfinite(stats["loss"] + stats["grad_norm"]):
-                save_checkpoint(run, step - 1, model, optimizer, memory)     # the last good weights
+            if not all(map(math.isfinite, numbers := (stats["loss"], stats["grad_norm"]))):
+                if not updates:                                     # else the weights are no longer those of step - 1
+                    save_checkpoint(run, step - 1, model, optimizer, memory)
                 torch.save({"rollouts": vars(rollouts), "advantages": advantages}, run / f"bad_batch_{rank}.pt")
-                raise Stopped(f"error: step {step} has loss {stats['loss']}, gradient norm {stats['grad_norm']}. The batch, "
-                              f"and the weights before it, are saved in {run}. Try a lower --lr")
+                raise Stopped(f"error: step {step} has loss and gradient norm {numbers}; see {run}. Try a lower --lr")
             if signal_there:      # subtle: else Adam's momentum would move the weights all the same
                 optimizer.step()
             optimizer.zero_grad()
@@ -520,7 +520,7 @@ def write_config(flags, run, task, start):
     config["flags"] = {**vars(flags), "resume": False}
     for name in PATHS:
         file, colon, function = (getattr(flags, name) or "").partition(".py:")
-        if os.path.exists(file + colon[:3]):
+        if (name == "model" or colon or "." in file) and os.path.exists(file + colon[:3]):
             config["flags"][name] = os.path.relpath(file + colon[:3], run) + colon[3:] + function
     config["versions"] = {"python": sys.version.split()[0], "torch": torch.__version__, "git": git_commit()}
     config["starts"].append({"step": start, "process": os.getpid(), "host": os.uname().nodename, **config["versions"]})
@@ -549,7 +549,7 @@ def main(argv=None):
     try:
         loaded = load_all(flags)
         if not flags.resume:
-            preflight(*loaded[:3], flags)
+            preflight(*loaded, flags)
         if first:
             run.mkdir(parents=True, exist_ok=flags.resume)     # not one that somebody has just made
         with FileLock(run / "lock", timeout=0) if first else contextlib.nullcontext():      # ends with the process

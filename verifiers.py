@@ -160,8 +160,8 @@ class RuleSpec:
 
 
 def aggregate(verifier_out: dict, rules: list[RuleSpec]) -> float:
-    """R = sum_i w_i r_i. A sum, not a product: the right form with a wrong answer must stand above
-    neither of them, or there is nothing to climb at the start."""
+    """R = sum_i w_i r_i. A sum, not a product: the right form with a wrong answer must earn
+    more than nothing, or there is nothing to climb at the start."""
     return sum(rule.weight * rule.score_fn(verifier_out) for rule in rules)
 
 
@@ -178,7 +178,7 @@ def boxed_reward(completion, problem):
 
 
 def tagged_reward(completion, problem):
-    """DeepSeek-R1-Zero's reward: accuracy + 0.1 * format, both on the tagged form."""
+    """DeepSeek-R1-Zero's reward, accuracy + 0.1 * format (the chapter's weight), both on the tagged form."""
     out = verify_math(completion, problem["answer"])
     parts = {"accuracy": out["answer"], "format": out["format"], "answered": float(out["extracted"] is not None)}
     return aggregate(out, MATH_RULES), parts

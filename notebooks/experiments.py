@@ -606,12 +606,13 @@ def main(argv=None):
     if not names or set(names) - set(EXPERIMENTS):
         parser.error("which one?\n" + "\n".join(f"{name:10} {EXPERIMENTS[name][0]}" for name in EXPERIMENTS))
     matplotlib.rcParams |= {"svg.hashsalt": "rlvr", "svg.fonttype": "none"}         # the same file for the same runs
-    found = {}
+    found, out = {}, ROOT / (args.out or args.runs)
+    out.mkdir(parents=True, exist_ok=True)
     for name in names:
         found[name] = report(name, args.steps, args.seeds, args.runs)
         if EXPERIMENTS[name][3]:                                # thirteen recipes are a table, and no figure
             figure = draw(name, args.steps, args.seeds, args.runs)
-            figure.savefig(ROOT / (args.out or args.runs) / f"{name}.svg", metadata={"Date": None})
+            figure.savefig(out / f"{name}.svg", metadata={"Date": None})
     print("\n".join(f"{name:10} the claim {claim:14} its controls: {controls}"
                     for name, (claim, controls) in found.items()))
 

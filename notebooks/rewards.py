@@ -420,7 +420,8 @@ def score_group(rollouts: list[str], truth: str) -> dict:
 
 def gated_reward(completion, problem):
     """The right answer in the right form or nothing: the product of the terms of tagged_reward."""
-    return reward_from(verify_math, MATH_RULES, gated)(completion, problem)
+    reward, parts = reward_from(verify_math, MATH_RULES, gated)(completion, problem)
+    return reward, parts | {"answered": boxed_reward(completion, problem)[1]["answered"]}
 
 
 def steps_reward(completion, problem):
@@ -441,7 +442,7 @@ def robust_reward(response, problem, verifiers=(boxed_reward, tagged_reward, exa
     helps against flaws that they do not share."""
     votes = sum(verifier(response, problem)[0] > 0.5 for verifier in verifiers)
     right = float(votes >= needed)
-    return right, {"accuracy": right, "votes": float(votes)}
+    return right, {"accuracy": right, "votes": float(votes), "answered": boxed_reward(response, problem)[1]["answered"]}
 
 
 def code_strict(completion, problem):

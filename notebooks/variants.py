@@ -289,10 +289,10 @@ def stratified(problems, step, memory, flags):
 
 def curriculum(problems, step, memory, flags):
     """Problems whose mean is near a target are likelier, and it slides from 0.8 to 0.4: first easy
-    ones, then hard ones. Weights exp(-((mean - target) / 0.2)^2), without replacement (by keys u^(1
-    / weight): Efraimidis and Spirakis 2006)."""
+    ones, then hard ones. Weights exp(-((mean - target) / 0.2)^2), without replacement (by keys
+    log(u) / weight: Efraimidis and Spirakis 2006, whose u^(1 / weight) would be 0 for all far ones)."""
     rng, target = random.Random(f"pick {flags.seed} {step}"), 0.8 - 0.4 * step / flags.steps
-    keys = {index: rng.random() ** math.exp(((mean_accuracy(memory, index) - target) / 0.2) ** 2)
+    keys = {index: math.log(1 - rng.random()) * math.exp(((mean_accuracy(memory, index) - target) / 0.2) ** 2)
             for index in range(len(problems))}
     order = sorted(keys, key=keys.get, reverse=True)
     return [*itertools.islice(itertools.cycle(order), flags.prompts_per_step)]

@@ -244,6 +244,14 @@ def test_a_stop_text_may_begin_in_the_middle_of_a_token(tokenizer):
     assert stop_after(tokenizer, ["swer>"], tags) == 2 and text_of(tokenizer, tags[:2], ["swer>"]) == "1<an"
 
 
+def test_a_stop_text_may_be_a_special_token(model, tokenizer):
+    """Such as <|im_end|> for a base model: it is no part of the text, but it ends it."""
+    end = model.config.eos_token_id[0]
+    name = tokenizer.backend.id_to_token(end)
+    assert tokenizer.decode([end]) == "" and stop_after(tokenizer, [name], [*tokenizer.encode("1+2"), end, end]) == 4
+    assert text_of(tokenizer, [*tokenizer.encode("1+2"), end], [name]) == "1+2"
+
+
 def test_another_reward_asks_the_tasks_own_for_the_accuracy(tmp_path):
     """A reward of +-1 without parts: what evaluation counts is still what the task calls right."""
     (tmp_path / "plus_minus.py").write_text(

@@ -151,6 +151,7 @@ def test_a_gate_is_a_product():
 def test_gated_reward_pays_for_both_or_nothing():
     paid = [gated_reward(text, TWO)[0] for text in (tagged("a"), tagged("a", "\\boxed{3}"), "\\boxed{2}")]
     assert paid == [1.0, 0.0, 0.0]
+    assert [gated_reward(text, TWO)[1]["answered"] for text in ("\\boxed{3}", "nothing here")] == [1, 0]
 
 
 def test_a_reward_from_a_verifier_and_rules():
@@ -192,8 +193,9 @@ def test_the_curriculum_of_the_chapter():
 
 def test_two_of_three_verifiers():
     """Of boxed, tagged and exact, the default."""
-    assert robust_reward(tagged("a"), TWO) == (1.0, {"accuracy": 1.0, "votes": 2.0})
-    assert robust_reward("\\boxed{2}", TWO) == (0.0, {"accuracy": 0.0, "votes": 1.0})
+    assert robust_reward(tagged("a"), TWO) == (1.0, {"accuracy": 1.0, "votes": 2.0, "answered": 1.0})
+    assert robust_reward("\\boxed{2}", TWO) == (0.0, {"accuracy": 0.0, "votes": 1.0, "answered": 1.0})
+    assert robust_reward("nothing here", TWO)[1]["answered"] == 0
     assert robust_reward("\\boxed{2}", TWO, needed=1)[0] == 1.0
 
 

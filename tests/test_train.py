@@ -369,6 +369,14 @@ def note(run, flags):
             print(json.dumps(row), file=file)
     return write
 
+def bursting(logp, old_logp, advantages, weights, clip, sampled_logp, ref_logp, kl_coef):
+    """A number in the first update of a batch, none in the second."""
+    return (weights * logp).sum() * (1 if torch.equal(logp.detach(), old_logp) else float("nan"))
+
+def meddling(completion, problem):
+    """Parts with names that are taken."""
+    return 1.0 * (len(completion) % 2), {"step": 7, "reward": -3, "length": -3, "completion_length": -3, "answer": -3}
+
 def worthless(rewards, **_):
     return rewards * float("nan")
 '''
@@ -472,7 +480,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_loses_nothing(tmp_path, p
     config = json.loads((folder / "config.json").read_text())
     config["flags"]["advantage"] = f"{plugins}:worthless"
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(SystemExit, match="step 3 has loss nan.*Try a lower --lr"):
+    with pytest.raises(SystemExit, match="step 3 has loss and gradient norm .nan.*Try a lower --lr"):
         resume(tmp_path, "--steps", "9")
     batch, = folder.glob("bad_batch*.pt")
     assert torch.load(batch, weights_only=True)["advantages"].isnan().any()
@@ -480,6 +488,36 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_loses_nothing(tmp_path, p
     assert train.load_checkpoint(folder, model, adamw(model))[0] == 2
     assert all(weight.isfinite().all() for weight in model.parameters())
     assert [row["step"] for row in metrics(folder)] == [0, 1, 2]
+
+
+def test_weights_that_a_second_update_has_spoilt_are_not_saved(tmp_path, plugins):
+    """The first of two updates has moved them, the second has no loss: the checkpoint of step 2 stays as it was."""
+    folder = run(tmp_path, *LUCK, "--steps", "2", "--updates-per-batch", "2", "--save-every", "50")
+    config = json.loads((folder / "config.json").read_text())
+    config["flags"]["loss"] = f"{plugins}:bursting"
+    (folder / "config.json").write_text(json.dumps(config))
+    saved, = folder.glob("checkpoints/*/progress.json")
+    before = saved.read_text()                                              # with the hashes of all files
+    with pytest.raises(SystemExit, match="step 3 has loss and gradient norm .nan"):
+        resume(tmp_path, "--steps", "9")
+    assert [*folder.glob("checkpoints/*/progress.json")] == [saved] and saved.read_text() == before
+
+
+def test_parts_of_a_reward_do_not_replace_what_the_core_writes(tmp_path, plugins):
+    folder = run(tmp_path, "--reward", f"{plugins}:meddling", "--steps", "2")
+    rows, said = metrics(folder), samples(folder, 2)
+    assert [row["step"] for row in rows] == [0, 1, 2] and min(row["reward"] for row in rows) >= 0
+    assert rows[2]["completion_length"] == sum(row["length"] for row in said) / 16
+    assert rows[2]["eval_length"] > 0 and said[0]["answer"].isdigit() and said[0]["parts"]["answer"] == -3
+
+
+def test_a_reward_of_the_core_stays_one_beside_a_folder_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "exact").mkdir()
+    folder = run(tmp_path, "--reward", "exact", "--prompts-per-step", "16", "--num-samples", "2", "--steps", "1")
+    assert json.loads((folder / "config.json").read_text())["flags"]["reward"] == "exact"
+    resume(tmp_path, "--steps", "2")
+    assert metrics(folder)[-1]["step"] == 2
 
 
 def test_the_kl_cap_stops_a_run_and_no_resume_goes_a_step_further(tmp_path):

@@ -503,6 +503,12 @@ def test_the_curriculum_moves_from_easy_to_hard():
     assert early > 0.65 and late < 0.55
 
 
+def test_the_curriculum_is_random_among_hopeless_problems_too():
+    """Their weights are e^-16 and less, all alike: which of 64 come is luck, another one at every step."""
+    memory = {"visits": {str(i): [0.0] for i in range(64)}}
+    assert len({index for step in range(1, 10) for index in pick("curriculum", 64, step, memory, count=8)}) > 30
+
+
 @pytest.mark.parametrize("name", ["filter", "stratified", "curriculum", "twice"])
 def test_with_fewer_problems_than_a_step_asks_some_come_twice(name):
     """2 problems, 5 a step: each two or three times (of `twice` each five times)."""
