@@ -216,12 +216,13 @@ def test_a_wrong_key_ends_it_at_once_and_the_key_is_told_nobody(sick, tmp_path, 
 
 
 @pytest.mark.parametrize("strange", ["sk\nInjected: header", "sk\u2603", " "])
-def test_a_key_that_no_header_can_hold_is_told_nobody_either(sick, monkeypatch, strange):
+def test_a_key_that_no_header_can_hold_is_told_nobody_either(sick, monkeypatch, capfd, strange):
     """http.client's error would quote the header."""
     monkeypatch.setenv("OPENAI_API_KEY", strange)
     server = sick(says_back())
     answers = open_server(server)(["?"])
     assert (answers != [None]) == (strange == " ")
+    assert strange == " " or strange not in "".join(capfd.readouterr())
 
 
 def test_an_answer_that_repeats_the_key_is_not_kept(sick, tmp_path):

@@ -391,11 +391,15 @@ def test_hacks_of_a_red_team(code, test):
 
 # ---- B.3 What may it touch? ------------------------------------------------------------------------------------------
 
-def attempt(body):
-    """Run statements that try something; True if they went through without an error."""
+def outcome(body):
+    """Run statements that try something -> "passed", or what went wrong."""
     lines = "".join(f"    {line}\n" for line in body.splitlines())
-    return frac(f"import os, socket, signal, ctypes\ndef attempt():\n{lines}    return True",
-                ["assert attempt() is True"]) == 1.0
+    program = f"import os, socket, signal, ctypes\ndef attempt():\n{lines}    return True"
+    return verify_code(program, ["assert attempt() is True"])["why"][0]
+
+
+def attempt(body):
+    return outcome(body) == "passed"
 
 
 @linux
@@ -421,7 +425,7 @@ def attempt(body):
     "a, b = socket.socketpair()\na.setsockopt(1, 7, 9)",
     "assert ctypes.CDLL(None).madvise(id(0) & -4096, 4096, 101) == 0",
     "socket.socketpair()[0].sendmsg([b'x'])",
-    "socket.socket()", "socket.create_connection(('127.0.0.1', {port}))",
+    "socket.socket()",
     "socket.socket(socket.AF_UNIX)",
     "assert ctypes.CDLL(None).ptrace(16, {pid}, 0, 0) == 0",
     "assert ctypes.CDLL(None).prctl(1, 0, 0, 0, 0) == 0",
@@ -437,7 +441,8 @@ def test_a_program_cannot(body, tmp_path):
     (tmp_path / "secret").write_text("canary")
     tmp_path.chmod(0o777)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        assert not attempt(body.format(canary=tmp_path, pid=os.getpid(), port=server.getsockname()[1]))
+        why = outcome(body.format(canary=tmp_path, pid=os.getpid(), port=server.getsockname()[1]))
+    assert why.startswith(("PermissionError", "AssertionError", "ZeroDivisionError")), why       # and not for a typo
     assert [path.name for path in tmp_path.iterdir()] == ["secret"] and (tmp_path / "secret").read_text() == "canary"
 
 
@@ -495,25 +500,12 @@ def test_a_result_cannot_make_the_judge_run_away():
     assert verify_code("def f(n): return 10**12 if n != 3 else 3", tests, timeout=0.5)["tests_passed"] == 1
 
 
-BUSY = ("import time\ndef f(x):\n    end = time.process_time() + {}\n"
-        "    while time.process_time() < end: pass\n    return x")
-
-
-def test_programs_wait_for_a_core():
-    """8 threads on at most 2 cores: with all at once, programs of 0.2 s would take 0.8 s and fail at 0.6."""
-    with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(lambda _: verify_code(BUSY.format(0.2), ["assert f(1) == 1"], timeout=2), range(8)))
-    assert [result["frac"] for result in results] == [1.0] * 8
-    if verifiers._CORES <= 2 and os.getloadavg()[0] < 1:
-        assert max(result["seconds"] for result in results) < 0.6
-
-
 def test_processes_take_turns_too(tmp_path, monkeypatch):
     """A place on a core is a lock on one byte of a file; while another process holds it, programs wait."""
     monkeypatch.setattr(verifiers, "_CORES", 1)
     changed_server(monkeypatch, tmp_path, "os.cpu_count() or 1\n", "os.cpu_count() or 1\n_CORES = 1\n")
     holder = subprocess.Popen([sys.executable, "-c", (
-        f"import fcntl, time\nfile = open('/tmp/rlvr-cores-{os.getuid()}', 'r+')\n"
+        f"import fcntl, time\nfile = open('/tmp/rlvr-cores-{os.getuid()}', 'a+')\n"
         "fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)\nprint(flush=True)\ntime.sleep(60)")], stdout=subprocess.PIPE)
     with holder, ThreadPoolExecutor(1) as pool:
         holder.stdout.readline()
@@ -542,7 +534,7 @@ def changed_server(monkeypatch, tmp_path, old, new):
 
 
 @pytest.fixture(autouse=True)
-def the_real_server():
+def the_real_server(monkeypatch):           # so that this ends before what is patched is put back
     """A test that changes the server's text leaves a server that the next test must not meet."""
     file = verifiers.__file__
     yield

@@ -37,6 +37,15 @@ def commands(readme):
             yield found[1], found[2].partition("#")[0]
 
 
+def test_a_script_imports_those_before_it_in_reading_order_and_never_the_laboratory():
+    order, laboratory = ["verifiers", "model", "rlvr", "eval", "train"], {path.stem for path in (ROOT / "notebooks").glob("*.py")}
+    for number, script in enumerate(order):
+        tree = ast.parse((ROOT / f"{script}.py").read_text())
+        names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names} | {
+            node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert len(names) > 3 and names & ({*order} | laboratory) <= {*order[:number]}, script
+
+
 def names_in(folder):
     """What the modules of a folder define at their top level."""
     names = set()

@@ -326,6 +326,7 @@ def test_download_takes_only_what_is_needed_and_once(served, tmp_path):
 def test_a_dropped_connection(served):
     served.drop_once = "model.safetensors"                     # the server hangs up after half of the file, once
     out = served.load()
+    assert served.drop_once is None                            # it did
     if "loaded" not in out.stdout:                             # the hub library may resume by itself, or report it
         assert "the hub did not send it" in out.stdout and "goes on where it stopped" in out.stdout, out.stderr
         out = served.load()

@@ -1,6 +1,7 @@
 """Many processes: whatever their number, the answer is that of one. Two and four of them, on the CPU (gloo)."""
 
 import dataclasses
+import json
 import os
 import shutil
 import signal
@@ -150,9 +151,10 @@ def agree(folder, other, exactly=False):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """The folder of all runs: `one` made 4 steps in one process."""
+    """The folder of all runs: `one` made 4 steps in one process, `whole` in two with --fsdp."""
     folder = tmp_path_factory.mktemp("runs")
     ranks.run(1, main, *FLAGS, "--runs", str(folder), "--name", "one", "--steps", "4")
+    ranks.run(2, main, *FLAGS, "--runs", str(folder), "--name", "whole", "--steps", "4", "--fsdp")
     return folder
 
 
@@ -181,7 +183,6 @@ def stopping_main(*flags):
 
 def test_a_run_goes_on_in_any_number_of_processes(runs):
     """2 steps in two processes, then 2 more: in two again bit for bit, in one or four up to rounding."""
-    ranks.run(2, main, *FLAGS, "--runs", str(runs), "--name", "whole", "--steps", "4", "--fsdp")
     for name, flags in (("half", ["--fsdp"]), ("replicas", [])):
         ranks.run(2, stopping_main, *FLAGS, "--runs", str(runs), "--name", name, "--steps", "4", *flags)
         assert [row["step"] for row in metrics(runs / name)] == [0, 1, 2]
@@ -251,6 +252,7 @@ def test_a_damaged_part_of_a_checkpoint_is_refused_and_the_one_before_is_taken(r
     ranks.run(2, main, *FLAGS, "--runs", str(runs), "--name", "cut", "--steps", "4", "--fsdp")
     flip(runs / "cut" / "checkpoints" / "step_000004", "1")
     assert ranks.run(2, main, "--resume", "--runs", str(runs), "--name", "cut", "--fsdp") == [None, None]
+    assert json.loads((runs / "cut" / "config.json").read_text())["starts"][-1]["step"] == 2
     assert [row["step"] for row in metrics(runs / "cut")] == [0, 1, 2, 3, 4]
     assert agree(runs / "cut", runs / "whole", exactly=True)
     for path in (runs / "cut" / "checkpoints").iterdir():

@@ -535,6 +535,7 @@ def test_a_verifier_that_hangs_holds_up_the_step_only_so_long():
     def reward(text, problem):
         if text == "hang":
             enough.wait(60)
+            return 9.0, {}
         return float(text), {}
     pool, texts = ThreadPoolExecutor(2), ["1", "hang", "2", "3"]
     verdicts = {row: pool.submit(reward, texts[row], {}) for row in (3, 1, 0, 2)}         # the order of finishing
