@@ -64,11 +64,12 @@ def test_types_that_do_not_divide_a_step_even_out_over_steps():
     assert turns == {0: 4, 1: 4, 2: 4}
 
 
-def test_of_mostly_small_answers_half_a_step_is_large():
+def test_of_mostly_small_answers_a_third_of_what_is_seen_is_large():
+    """Answers of 3, of 4 and of 5 binary digits take turns, 4 to 7, 8 to 15 and 16 to 31; there are none from 32 on."""
     task = strata.mostly_small()
-    share = [sum(int(task.train[index]["answer"]) >= 16 for index in indices) / 8
-             for indices in steps_of(strata.by_size, task.train, 8, range(1, 11))]
-    assert share == [0.5] * 10 and sum(int(p["answer"]) >= 16 for p in task.train) / len(task.train) < 0.11
+    share = [sum(int(task.train[index]["answer"]) >= 16 for index in indices) / 9
+             for indices in steps_of(strata.by_size, task.train, 9, range(1, 11))]
+    assert share == [1 / 3] * 10 and sum(int(p["answer"]) >= 16 for p in task.train) / len(task.train) < 0.11
 
 
 # ---- A target histogram ----------------------------------------------------------------------------------------------
