@@ -74,8 +74,8 @@ def evaluate(model, tokenizer, task, problems, num_samples=1, temperature=0.0, m
         model, tokenizer, task, problems, num_samples, temperature, max_new_tokens, seed, top_p, top_k,
         rows=rows, cache_tokens=cache_tokens, label=label, step=step)
     records = [{**part, **problems[i // num_samples], "completion": text, "length": length, "reward": reward,
-                # what was cut off is not an answer, even if a right box stands in it
-                "accuracy": part["accuracy"] * (1 - part["truncated"])}
+                "answered": part["answered"], "truncated": part["truncated"],
+                "accuracy": part["accuracy"] * (1 - part["truncated"])}     # cut off: no answer, even if a box is right
                for i, (text, length, reward, part) in enumerate(zip(
                    texts, rollouts.lengths.tolist(), rewards.flatten().tolist(), parts))]
     return summarise(records, num_samples), records

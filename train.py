@@ -50,8 +50,8 @@ LARGE = dict(num_samples=8, max_new_tokens=512, lr=3e-6, micro_batch_tokens=4096
 @dataclass
 class Flags:
     """A field is a flag, its comment its help. NAME: of the core, or file.py:name (README, "Fork it")."""
-    model: str = None               # hub id or folder (default: notebooks/tiny; with CUDA or --task Qwen/Qwen3-0.6B-Base)
-    task: str = None                # NAME, or a .jsonl file with problem and answer (default: math; tiny arithmetic)
+    model: str = None               # hub id or folder (default: notebooks/tiny for arithmetic, else Qwen/Qwen3-0.6B-Base)
+    task: str = None                # NAME or .jsonl file (default: math; for tiny models, or no --model and CUDA, arithmetic)
     reward: str = None              # NAME (default: the task's own)
     prompt: str = None              # the sentence that asks, with {problem} in it (default: the task's own)
     stop: list = None               # texts that end a completion, for models that seldom stop (default: the task's)
@@ -257,9 +257,9 @@ def preflight(model, tokenizer, task, functions, flags):
     print(f"preflight: of {len(texts)} completions {means['accuracy']:.0%} are right, {means['truncated']:.0%} cut off; "
           f"rewards differ in {means['mixed']:.0%} of the groups. Two of one group, with reward R and advantage A:")
     group = int((rewards.amax(1) > rewards.amin(1)).float().argmax())
+    advantages = functions[1](rewards, rollouts=rollouts, parts=parts, flags=flags)         # --advantage
     for i in (int(rewards[group].argmax()), int(rewards[group].argmin())):
-        R, A = rewards[group, i], functions[1](rewards, rollouts=rollouts, parts=parts, flags=flags)[group, i]
-        print(f"    R {R:.2f}  A {A:+.2f}  {texts[group * G + i][-200:]!r}")
+        print(f"    R {rewards[group, i]:.2f}  A {advantages[group, i]:+.2f}  {texts[group * G + i][-200:]!r}")
     if means["failed"] > 0.5:
         trouble = f"the verifier fails on {means['failed']:.0%} of the completions, see the warnings above"
     elif means["truncated"] >= 0.9:
@@ -520,7 +520,7 @@ def write_config(flags, run, task, start):
     config["flags"] = {**vars(flags), "resume": False}
     for name in PATHS:
         file, colon, function = (getattr(flags, name) or "").partition(".py:")
-        if (name == "model" or colon or "." in file) and os.path.exists(file + colon[:3]):
+        if (name == "model" or colon or "." in file) and os.path.exists(file + colon[:3]):     # no NAME of the core
             config["flags"][name] = os.path.relpath(file + colon[:3], run) + colon[3:] + function
     config["versions"] = {"python": sys.version.split()[0], "torch": torch.__version__, "git": git_commit()}
     config["starts"].append({"step": start, "process": os.getpid(), "host": os.uname().nodename, **config["versions"]})

@@ -9,7 +9,7 @@ gradient and mean over tokens, without KL; TRL's trainer samples, judges by our 
 evaluates its weights. What differs: random numbers; the std of a group is TRL's (G - 1 below the root); TRL pays only
 what ends in a newline (train.py also what ends in <|im_end|>: one completion in a hundred) and steps, on momentum, when
 no group is mixed. In time: train.py computes no gradient of rows without an advantage, TRL of all; gradient
-checkpointing, a fifth of train.py's time here, is switched off in TRL, whose default it is as well. Needs: pip install trl
+checkpointing is on in train.py and, against its default, off in TRL. Needs: pip install trl
 """
 
 import argparse

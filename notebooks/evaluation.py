@@ -144,7 +144,8 @@ def regrade(records, reward):
     rewards, parts = score(SimpleNamespace(finished=finished, num_samples=1),
                            [record["completion"] for record in records], records, reward)
     own = ("problem", "answer", "completion", "length")          # a part of that name must not replace them
-    return [{**record, **part, **{name: record[name] for name in own if name in record}, "reward": value, "accuracy": part["accuracy"] * (1 - part["truncated"])}
+    return [{**record, **part, **{name: record[name] for name in own if name in record}, "reward": value,
+             "accuracy": part["accuracy"] * (1 - part["truncated"])}
             for record, value, part in zip(records, rewards.flatten().tolist(), parts)]
 
 
