@@ -244,6 +244,13 @@ def test_a_stop_text_may_begin_in_the_middle_of_a_token(tokenizer):
     assert stop_after(tokenizer, ["swer>"], tags) == 2 and text_of(tokenizer, tags[:2], ["swer>"]) == "1<an"
 
 
+def test_columns_of_the_data_do_not_replace_what_is_counted(model, tokenizer):
+    task, problems = arithmetic_by_symbols()
+    named = [{**problem, "truncated": "no", "answered": "no", "accuracy": "no"} for problem in problems]
+    plain, same = (evaluate(model, tokenizer, task, rows, 1, 0.0, 5)[0] for rows in (problems, named))
+    assert plain == same and plain["truncated"] > 0
+
+
 def test_a_stop_text_may_be_a_special_token(model, tokenizer):
     """Such as <|im_end|> for a base model: it is no part of the text, but it ends it."""
     end = model.config.eos_token_id[0]
