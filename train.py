@@ -51,7 +51,7 @@ LARGE = dict(num_samples=8, max_new_tokens=512, lr=3e-6, micro_batch_tokens=4096
 class Flags:
     """A field is a flag, its comment its help. NAME: of the core, or file.py:name (README, "Fork it")."""
     model: str = None               # hub id or folder (default: notebooks/tiny for arithmetic, else Qwen/Qwen3-0.6B-Base)
-    task: str = None                # NAME or .jsonl (default: math; for tiny models, or no --model and CUDA, arithmetic)
+    task: str = None                # NAME or .jsonl (default: math; arithmetic for tiny models, or without --model and CUDA)
     reward: str = None              # NAME (default: the task's own)
     prompt: str = None              # the sentence that asks, with {problem} in it (default: the task's own)
     stop: list = None               # texts that end a completion, for models that seldom stop (default: the task's)
