@@ -30,10 +30,7 @@ from rlvr import decode, row_uniforms, sample, score
 
 def roll_out(model, tokenizer, task, problems, num_samples=1, temperature=1.0, max_new_tokens=512, seed=0,
              top_p=1.0, top_k=0, rows=None, cache_tokens=65536, label="sampling", step=decode):
-    """Sample num_samples completions of each problem -> (rollouts, texts, rewards (P, G), parts).
-
-    The one way from problems to judged completions; rows: see row_uniforms (default 0, 1, ..).
-    """
+    """num_samples completions of each problem, judged -> (rollouts, texts, rewards (P, G), parts). rows: see row_uniforms."""
     G, texts, verdicts = num_samples, {}, {}
     pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
     with tqdm(total=len(problems) * G, desc=label, unit="row", leave=False, delay=2, disable=None) as bar:

@@ -240,16 +240,16 @@ class Qwen3(nn.Module):
             norm=RMSNorm(C, config.rms_norm_eps)))
         self.lm_head = None if config.tie_word_embeddings else nn.Linear(C, V, bias=False)
 
-    def forward(self, ids, cache=None, head=None):
+    def forward(self, ids, cache=None, head=None, positions=None, mask=None):
         """ids (B, T) -> logits (B, T, V).
 
         cache: a KVCache; the ids then continue its rows, and their keys and values are added to it. Without one, row b
                starts at position 0; shorter rows are padded on the right, where causal attention never looks.
         head:  a function (hidden (B, T, C), weight (V, C)) -> anything, called in place of the full projection by those
                who do not need all of (B, T, V). It runs in here so that the weight it gets is whole even when sharded.
-        """
+        positions (B, T), mask (B, 1, T, T), True where a token sees another: for rows of several texts, without a cache."""
         B, T = ids.shape
-        positions, mask = torch.arange(T, device=ids.device).expand(B, T), None
+        positions = torch.arange(T, device=ids.device).expand(B, T) if positions is None else positions
         if cache is not None and cache.used + T > cache.slots:
             raise ValueError(f"the cache has {cache.slots} slots, too few for {cache.used} + {T} tokens")
         if cache is not None and cache.used > 0:

@@ -1,23 +1,20 @@
 """rlvr.py - how being right changes what is said: sampling, group advantages, the policy-gradient loss.
 
-One step of reinforcement learning with verifiable rewards:
-
     completions   o_1 .. o_G ~ pi(. | q)            G samples for each of P prompts   sample
     rewards       R_i = verifier(o_i, truth of q)   rules, no reward model            score
     advantages    A_i = (R_i - mean R) / std R      within the group of one prompt    group_advantages
     log-probs     log pi(o_it | q, o_i<t)           now with gradients                token_logprobs
     loss          -sum w_it min(r_it A_i, clip(r_it) A_i),   r_it = pi / pi_old       policy_loss
 
-compute_grpo_loss is the chapter's page, the rest for batches. Departures, 1 to 3 from PPO and GRPO, 4 to 8 from the page:
+compute_grpo_loss is the chapter's page, the rest for batches. Departures, 1 to 3 from PPO and GRPO, 4 to 7 from the page:
   1 No KL term, as in the chapter: no reference model is kept. kl_coef brings it back.
   2 No critic, as there: the mean reward of the group is the baseline.
   3 One update per batch, so pi = pi_old: the ratio is 1 (its gradient is not), clipping cannot act.
   4 A token mean over the whole batch (DAPO). In the chapter's sum long completions weigh more, in
     GRPO's mean of means long wrong ones get off lightly. All are an argument of loss_weights.
   5 What was cut off earns nothing, whatever it says: otherwise never stopping is free.
-  6 A group of equal rewards has advantage exactly 0, not rounding noise divided by eps.
-  7 The std of a group divides by G, not G - 1: the group is all there is, not a sample of it.
-  8 Log-probs are at the temperature of the sampling; the chapter samples at 0.8, trains at 1.
+  6 The std of a group divides by G, not G - 1: the group is all there is, not a sample of it.
+  7 Log-probs are at the temperature of the sampling; the chapter samples at 0.8, trains at 1.
 
 Sources: GRPO (DeepSeekMath, arXiv 2402.03300), DAPO (2503.14476), Dr. GRPO (2503.20783). No flags,
 files or processes here: tensors and lists in, tensors out. Letters: P prompts, G completions of each
@@ -94,9 +91,8 @@ class Rollouts:
 
 
 def row_uniforms(rows, steps, seed):
-    """(len(rows), steps) numbers in [0, 1), the randomness of `sample`, each row's from its name and the
-    seed alone: what it says depends neither on the rows beside it nor on the number of processes, and a
-    resumed run needs no saved random state. Hashing keeps seeds 0 and 1 apart."""
+    """(len(rows), steps) numbers in [0, 1), each row's hashed from its name and the seed: what it says depends
+    neither on other rows nor on the number of processes, and a resumed run needs no saved random state."""
     table = torch.empty(len(rows), steps)
     for row, uniforms in zip(rows, table):
         digest = hashlib.blake2b(f"{seed} {row}".encode(), digest_size=7).digest()
@@ -229,7 +225,7 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
     return Rollouts(ids[:, :width], prompt_lengths, lengths, finished, logps[:, :width - 1], G)
 
 
-# ---- 3. Rewards ----------------------------------------------------------------------------------
+# ---- 3. Rewards and advantages -------------------------------------------------------------------
 
 def score(rollouts, texts, problems, reward_fn, verdicts=None, patience=60.0):
     """Judge every completion -> (rewards (P, G), for each of B rows a dict of named parts).
@@ -237,8 +233,7 @@ def score(rollouts, texts, problems, reward_fn, verdicts=None, patience=60.0):
     reward_fn(completion, problem) -> (number, parts); "accuracy" is what evaluation counts (default: the
     reward within 0 and 1). verdicts: by row, Futures of what was judged during sampling; they get
     `patience` more seconds. A verifier that raises, is late or returns nonsense costs its completion the
-    reward (part "failed"), not the run.
-    """
+    reward (part "failed"), not the run."""
     rewards, parts, deadline = [], [], time.monotonic() + patience
     for row, (text, finished) in enumerate(zip(texts, rollouts.finished.tolist(), strict=True)):
         try:
@@ -257,15 +252,12 @@ def score(rollouts, texts, problems, reward_fn, verdicts=None, patience=60.0):
     return torch.tensor(rewards).view(len(problems), rollouts.num_samples), parts
 
 
-# ---- 4. Advantages -------------------------------------------------------------------------------
-
 def group_advantages(rewards, scale="std", eps=1e-6, **batch):
     """How much better than its group: A_i = (R_i - mean) / (std + eps).
 
     rewards: (P, G), or the chapter's list of G floats -> advantages of the same kind. batch: see train.py.
     scale: "std" (GRPO, 4.1.2), or "none", for the std overweights very easy and hard prompts (Dr. GRPO).
-    Example of the chapter, one group: 1.10, 0.10, 0.00, 1.10 -> 0.998, -0.903, -1.093, 0.998.
-    """
+    Example of the chapter, one group: 1.10, 0.10, 0.00, 1.10 -> 0.998, -0.903, -1.093, 0.998."""
     if not isinstance(rewards, torch.Tensor):
         return group_advantages(torch.tensor(rewards, dtype=torch.float64), scale, eps).tolist()
     if scale not in ("std", "none"):
@@ -279,38 +271,42 @@ def group_advantages(rewards, scale="std", eps=1e-6, **batch):
     return advantages.to(rewards.dtype if rewards.is_floating_point() else torch.float32)
 
 
-# ---- 5. Log-probabilities ------------------------------------------------------------------------
+# ---- 4. Log-probabilities and loss ---------------------------------------------------------------
 
 CHUNK_ELEMENTS = 2**25      # logits in memory at once: 221 positions of Qwen3, 134 MB in fp32
 
 
-def token_logprobs(model, ids, temperature=1.0, mask=None, return_entropy=False, chunk_elements=CHUNK_ELEMENTS):
+def token_logprobs(model, ids, temperature=1.0, mask=None, return_entropy=False, index=None):
     """log pi(ids[:, t+1] | ids[:, :t+1]) for every t: (B, T) -> (B, T-1), at the sampling's temperature.
-    mask: where it is 0 nothing is computed, and the result is 0. return_entropy: also the entropies,
-    without gradient. In chunks, made again on the way back: Qwen3's logits of 8 x 1024 tokens are 5 GB.
-    """
-    targets = ids[:, 1:]                                      # (B, T-1) token t+1 is predicted at t
-    chosen = torch.ones_like(targets, dtype=torch.bool) if mask is None else mask.bool()
-    V = model.config.num_tokens
+    mask: where it is 0 nothing is computed, and the result is 0. return_entropy: the entropies as well,
+    without gradient. index: see microbatches; by default each row is a line."""
+    (B, T), tokens, targets = ids.shape, ids[:, :-1].flatten(), ids[:, 1:].flatten()    # t+1 is predicted at t
+    chosen = torch.ones_like(targets, dtype=torch.bool) if mask is None else mask.flatten().bool()
+    index = (torch.arange(len(tokens)).view(B, T - 1) if index is None else index).to(ids.device)
+    wanted, row, positions = (index >= 0) & chosen[index], index // (T - 1), index % (T - 1)        # (N, L)
+    seen, places = None, index[wanted]                          # seen: all before it;  places: (M,)
+    if ((row != row[:, :1]) & (index >= 0)).any():              # rows share lines: their own, and the prompt
+        seen = (row[:, None] == row[:, :, None]) | ((index >= 0) & ~wanted)[:, None]             # (N, L, L)
+        seen = (seen & (positions[:, None] <= positions[:, :, None]))[:, None]
 
-    def chunk_logprobs(hidden, weight, target):                 # (N, C), (V, C), (N,) -> (N,), (N,)
-        logp = (F.linear(hidden, weight).float() / temperature).log_softmax(-1)
-        with torch.no_grad():
-            entropy = -(logp.exp() * logp).sum(-1)
-        return logp.gather(1, target[:, None]).squeeze(1), entropy
-
-    def head(hidden, weight):                                    # (B, T-1, C), (V, C) -> (N,), (N,)
-        size = max(1, chunk_elements // V)
-        chunks = [checkpoint(chunk_logprobs, part, weight[:V], target, use_reentrant=False)
-                  for part, target in zip(hidden[chosen].split(size), targets[chosen].split(size))]
+    def head(hidden, weight):                                        # (N, L, C), (V, C) -> (M,), (M,)
+        # In chunks, made again on the way back: Qwen3's logits of 8 x 1024 tokens are 5 GB.
+        size, weight = max(1, CHUNK_ELEMENTS // model.config.num_tokens), weight[:model.config.num_tokens]
+        chunks = [checkpoint(chunk_logprobs, part, weight, target, temperature, use_reentrant=False)
+                  for part, target in zip(hidden[wanted].split(size), targets[places].split(size))]
         return map(torch.cat, zip(*chunks))
 
-    logp, entropy = (torch.zeros(targets.shape, device=ids.device).masked_scatter(chosen, values)
-                     for values in model(ids[:, :-1], head=head))
+    logp, entropy = (torch.zeros(targets.shape, device=ids.device).scatter(0, places, values).view(B, T - 1)
+                     for values in model(tokens[index], head=head, positions=positions, mask=seen))
     return (logp, entropy) if return_entropy else logp
 
 
-# ---- 6. Loss -------------------------------------------------------------------------------------
+def chunk_logprobs(hidden, weight, target, temperature):            # (M, C), (V, C), (M,) -> (M,), (M,)
+    logp = (F.linear(hidden, weight).float() / temperature).log_softmax(-1)
+    with torch.no_grad():
+        entropy = -(logp.exp() * logp).sum(-1)
+    return logp.gather(1, target[:, None]).squeeze(1), entropy
+
 
 def loss_weights(mask, norm="token", max_new_tokens=None):
     """What each token counts: mask (B, T-1) -> (B, T-1). critical: the whole batch's mask, so that
@@ -329,9 +325,7 @@ def policy_loss(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_lo
     """-sum_it w_it min(r_it A_i, clip(r_it, 1 - low, 1 + high) A_i) + kl_coef * KL,  r_it = pi / pi_old.
 
     PPO (1707.06347, eq. 7) with a group's advantages: GRPO (eq. 3); with high > low DAPO's clip-higher.
-    advantages: (B,); all others (B, T-1) -> scalar. sampled_logp, of the sampler, is for other losses.
-    On-policy the value is minus the weighted mean of the advantages, whatever was learnt.
-    """
+    advantages: (B,); all others (B, T-1) -> scalar. sampled_logp, of the sampler, is for other losses."""
     ratio, advantages = (logp - old_logp).exp(), advantages[:, None]            # (B, T-1), (B, 1)
     clipped = ratio.clamp(1 - clip[0], 1 + clip[1])
     loss = -(weights * torch.minimum(ratio * advantages, clipped * advantages)).sum()
@@ -345,19 +339,29 @@ def kl_penalty(logp, ref_logp, weights):
     return (weights * (torch.exp(-d) - 1 + d)).sum()
 
 
-def microbatches(lengths, keep, max_tokens, rank=0, world=1):
-    """The rows to keep (B,), in micro-batches of at most max_tokens padded tokens -> those of process
-    `rank`, a list of (indices, 1.0). Longest first: rows of like length need little padding, and short
-    memory shows at once. critical: all processes get equally many, for each pass through a sharded model
-    waits for the others; the shortest row fills up, counted 0.0 times."""
-    order = lengths.masked_fill(~keep, 0).argsort(descending=True, stable=True)[:int(keep.sum())]
-    batches = []
-    while len(order):
-        count = max(1, min(max_tokens // int(lengths[order[0]]), -(-int(keep.sum()) // world)))
-        batches.append((order[:count], 1.0))
-        order = order[count:]
-    batches += [(rows[-1:], 0.0) for rows, _ in batches[-1:]] * (-len(batches) % world)
-    return batches[rank::world]
+def microbatches(rollouts, keep, max_tokens, line_tokens=0, rank=0, world=1):
+    """The rows to keep (B,), in micro-batches of at most max_tokens padded tokens -> those of process `rank`:
+    (rows, index, 1.0). index (N, L): which of ids[:, :-1].flatten() stands at each place of N lines, -1: none. In
+    a line of about line_tokens stands the prompt of a group, read once, then what its rows say. Longest first: like
+    lengths need little padding, short memory shows at once. critical: all processes get equally many, as passes
+    through a sharded model wait for the others; the shortest line fills up, counted 0.0 times."""
+    T, G = rollouts.ids.size(1) - 1, rollouts.num_samples
+    starts, lengths, lines = (rollouts.prompt_lengths - 1).tolist(), rollouts.lengths.tolist(), []
+    for group in range(0, len(keep), G):
+        rows = [row for row in range(group, group + G) if keep[row]]
+        count = min(len(rows), -(-sum(lengths[row] for row in rows) // max(1, line_tokens - starts[group])))
+        for some in (rows[i::count] for i in range(count)):
+            said = [torch.arange(lengths[row]) + starts[row] + row * T for row in some]
+            lines.append((some, torch.cat([torch.arange(starts[group]) + some[0] * T, *said])))
+    lines.sort(key=lambda line: -len(line[1]))
+    share, batches = -(-len(lines) // world), []
+    while lines:
+        count = max(1, min(max_tokens // len(lines[0][1]), share))
+        batches.append((lines[:count], 1.0))
+        lines = lines[count:]
+    batches += [(last[-1:], 0.0) for last, _ in batches[-1:]] * (-len(batches) % world)
+    return [(sum((rows for rows, _ in lines), []), torch.nn.utils.rnn.pad_sequence([index for _, index in lines], True, -1), real)
+            for lines, real in batches[rank::world]]
 
 
 def update_gradients(model, rollouts, advantages, temperature=1.0, norm="token", max_new_tokens=None,
@@ -368,25 +372,21 @@ def update_gradients(model, rollouts, advantages, temperature=1.0, norm="token",
     advantages: (P, G). Rows with advantage 0 have no gradient and are not computed (except for a KL),
     but count in the normaliser, so a batch with little signal makes a small step. old_logp: what the
     first update of this batch returned, if this is a later one. add_up sums over `world` processes.
-    Statistics: loss, trained (rows) and, as means over trained tokens, entropy (nats), mismatch (|log
-    pi_sampler - log pi_trainer|: above rounding they see different models, masks or temperatures),
-    ratio (pi_trainer / pi_sampler), clipped (pi / pi_old outside of clip), kl (k3, from `reference`).
-    """
+    Statistics: loss, trained (rows); means over trained tokens: entropy (nats), mismatch (|log pi_sampler -
+    log pi_trainer|: above rounding they see different models, masks or temperatures), ratio (pi_trainer /
+    pi_sampler), clipped (pi / pi_old outside of clip), kl (k3, from `reference`)."""
     advantages, mask = advantages.reshape(-1).to(rollouts.ids.device), rollouts.mask
-    weights, lengths = loss_weights(mask, norm, max_new_tokens), rollouts.prompt_lengths + rollouts.lengths
-    keep = (advantages != 0) | (kl_coef > 0)
+    weights, keep = loss_weights(mask, norm, max_new_tokens), ((advantages != 0) | (kl_coef > 0)).tolist()
     all_logp, sums = torch.zeros_like(mask), torch.zeros(7, device=mask.device)
-    for rows, real in microbatches(lengths, keep, micro_batch_tokens, rank, world):
-        cut = rows, slice(int(lengths[rows].max()) - 1)
-        ids, inside, sampled = rollouts.ids[rows, :int(lengths[rows].max())], mask[cut], rollouts.logp[cut]
-        logp, entropy = token_logprobs(model, ids, temperature, inside, return_entropy=True)
+    # Attention to L places costs 4 L C a token, the rest of a block about 24 C C: lines of L = C are a sixth dearer.
+    for rows, index, real in microbatches(rollouts, keep, micro_batch_tokens, model.config.hidden_size, rank, world):
+        logp, entropy = (x[rows] for x in token_logprobs(model, rollouts.ids, temperature, mask, True, index))
         with torch.no_grad():
-            ref = None if reference is None else token_logprobs(reference, ids, temperature, inside)
+            ref = reference and token_logprobs(reference, rollouts.ids, temperature, mask, index=index)[rows]
         # The first update's own log-probs are the old ones; the sampler's equal them up to rounding.
-        all_logp[cut] = now = logp.detach()
-        old = now if old_logp is None else old_logp[cut]
-        value = loss(logp, old, advantages[rows], weights[cut], clip,
-                     sampled_logp=sampled, ref_logp=ref, kl_coef=kl_coef)
+        all_logp[rows] = now = logp.detach()
+        old, inside, sampled = now if old_logp is None else old_logp[rows], mask[rows], rollouts.logp[rows]
+        value = loss(logp, old, advantages[rows], weights[rows], clip, sampled_logp=sampled, ref_logp=ref, kl_coef=kl_coef)
         (real * value).backward()
         drift, ratio = now - sampled, (now - old).exp()
         outside = (ratio < 1 - clip[0]) | (ratio > 1 + clip[1])

@@ -347,11 +347,13 @@ def choose_kept(logits, uniforms, temperature=1.0, top_p=1.0, top_k=0):
     return choose(logits, uniforms, temperature)
 
 
-def kept_logprobs(model, ids, temperature=1.0, mask=None, return_entropy=False, top_p=1.0, top_k=0, sampler=None):
+def kept_logprobs(model, ids, temperature=1.0, mask=None, return_entropy=False, index=None, top_p=1.0, top_k=0,
+                  sampler=None):
     """rlvr.token_logprobs with softmaxes over kept_tokens: (B, T) -> (B, T-1), entropies too if asked.
 
     sampler: the model whose sets are kept, as it was when it sampled (default: this one, which is
-    right for one update a batch). All logits at once, (B, T-1, V): for small vocabularies.
+    right for one update a batch). All logits of all rows at once, (B, T-1, V), whatever the index: for
+    small vocabularies.
     """
     targets, V = ids[:, 1:, None], model.config.num_tokens
     logits = model(ids[:, :-1])[..., :V].float()

@@ -362,11 +362,11 @@ def test_empty_prompts_are_refused(model):
 
 # ---- Log-probs and gradients -----------------------------------------------------------------------------------------
 
-def test_chunked_logprobs_equal_the_naive_ones(model, prompts):
+def test_chunked_logprobs_equal_the_naive_ones(model, prompts, monkeypatch):
     """Values, entropies and gradients; chunks of 7 positions against one log-softmax over the full logits."""
     rollouts = sample(model, prompts, 3, 20)
-    chunk = dict(mask=rollouts.mask, return_entropy=True, chunk_elements=7 * model.config.num_tokens)
-    logp, entropy = token_logprobs(model, rollouts.ids, 0.9, **chunk)
+    monkeypatch.setattr(rlvr, "CHUNK_ELEMENTS", 7 * model.config.num_tokens)
+    logp, entropy = token_logprobs(model, rollouts.ids, 0.9, rollouts.mask, return_entropy=True)
     grads = torch.autograd.grad(logp.sum(), model.parameters())
     full = (model(rollouts.ids)[:, :-1] / 0.9).log_softmax(-1)                                   # (B, T-1, V)
     naive = full.gather(2, rollouts.ids[:, 1:, None]).squeeze(2) * rollouts.mask
@@ -421,14 +421,45 @@ def test_groups_without_signal_give_exactly_no_gradient(model, prompts):
 
 
 def test_microbatches_cover_each_kept_row_once_longest_first(model, prompts):
-    rollouts = sample(model, prompts, 5, 20)
-    keep = torch.rand(15) > 0.3
+    rollouts, keep = sample(model, prompts, 5, 20), (torch.rand(15) > 0.3).tolist()
     lengths = rollouts.prompt_lengths + rollouts.lengths
-    batches = [rows for rows, _ in microbatches(lengths, keep, 60)]
-    totals = lengths[torch.cat(batches)]
-    assert sorted(torch.cat(batches).tolist()) == keep.nonzero().flatten().tolist()
-    assert totals.tolist() == sorted(totals.tolist(), reverse=True)
-    assert all(len(rows) == 1 or len(rows) * lengths[rows].max() <= 60 for rows in batches)
+    batches = [rows for rows, _, _ in microbatches(rollouts, keep, 60)]                  # a row a line
+    assert sorted(sum(batches, [])) == [row for row in range(15) if keep[row]]
+    assert lengths[sum(batches, [])].tolist() == sorted(lengths[sum(batches, [])].tolist(), reverse=True)
+    assert all(len(rows) == 1 or len(rows) * (lengths[rows[0]] - 1) <= 60 for rows in batches)
+
+
+def lines(rollouts, *args):
+    """The rows in each line of the only micro-batch."""
+    [(rows, index, _)] = microbatches(rollouts, *args)
+    row = torch.where(index < 0, -1, index // (rollouts.ids.size(1) - 1))
+    assert rows == [r for line in row.tolist() for r in dict.fromkeys(line) if r >= 0]
+    return [[r for r in dict.fromkeys(line) if r >= 0] for line in row.tolist()]
+
+
+def test_a_group_shares_lines_as_long_as_asked():
+    """Prompts of 10 and 50 tokens, four completions of 20 each, lines of about 60: two and a half completions fit
+    behind the first prompt, so that it needs two lines; behind the second not one does, and each has its own."""
+    rollouts = Rollouts(torch.zeros(8, 70).long(), torch.tensor([10] * 4 + [50] * 4), torch.tensor([20] * 8), None, None, 4)
+    assert lines(rollouts, [True] * 8, 10**6, 60) == [[4], [5], [6], [7], [0, 2], [1, 3]]
+    assert lines(rollouts, [False] + [True] * 5 + [False] * 2, 10**6, 1000) == [[4, 5], [1, 2, 3]]
+
+
+def test_rows_that_share_a_line_have_the_log_probs_and_gradients_they_have_alone(model, prompts, monkeypatch):
+    """Prompts of different lengths, one of a single token, and not all rows. Each prompt is read once."""
+    rollouts, read, forward = sample(model, [prompts[0], [3], prompts[2]], 4, 20), [], model.forward
+    keep = [row not in (2, 4, 5, 6) for row in range(12)]
+    alone, alone_entropy = token_logprobs(model, rollouts.ids, 0.7, rollouts.mask, True)
+    monkeypatch.setattr(model, "forward", lambda ids, **more: read.append(ids.shape) or forward(ids, **more))
+    [(rows, index, _)] = microbatches(rollouts, keep, 10**6, 1000)
+    shared, entropy = token_logprobs(model, rollouts.ids, 0.7, rollouts.mask, True, index)
+    starts, lengths = (rollouts.prompt_lengths - 1).tolist(), rollouts.lengths.tolist()
+    assert read == [(3, max(starts[4 * i] + sum(lengths[4 * i + j] for j in range(4) if keep[4 * i + j]) for i in range(3)))]
+    torch.testing.assert_close(shared[rows], alone[rows], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(entropy[rows], alone_entropy[rows], atol=1e-5, rtol=1e-5)
+    assert len(rows) == 8 and not shared[[2, 4, 5, 6]].any()
+    for one, other in zip(*(torch.autograd.grad(x[rows].sum(), model.parameters()) for x in (shared, alone))):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
 
 def test_mismatch_is_rounding_when_both_see_the_same_and_large_when_not(model, prompts):
