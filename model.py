@@ -123,8 +123,7 @@ class KVCache:
 
     Slot s of a row holds its token at position s, so a query at position p may see exactly the slots <= p. That one
     rule serves ragged rows: what stands in later slots (a shorter prompt's padding) is invisible until overwritten.
-    lengths: (B,) tokens that each row holds. used: no row holds more; a plain int, so that no step asks the device.
-    """
+    lengths: (B,) tokens that each row holds. used: no row holds more; a plain int, so that no step asks the device."""
 
     def __init__(self, config, rows, slots, device, dtype):
         shape = (rows, config.num_key_value_heads, slots, config.head_dim)
@@ -191,7 +190,8 @@ class Attention(nn.Module):
             q = q.reshape(B, self.K, self.H // self.K, self.D)
             y = F.scaled_dot_product_attention(q, k, v, mask)
         else:
-            y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None, enable_gqa=True)
+            k, v = (x.repeat_interleave(self.H // self.K, 1) for x in (k, v))  # CUDA's fast kernels take groups or a mask
+            y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
         return self.o_proj(y.reshape(B, self.H, T, self.D).transpose(1, 2).reshape(B, T, self.H * self.D))
 
 
@@ -247,7 +247,7 @@ class Qwen3(nn.Module):
                starts at position 0; shorter rows are padded on the right, where causal attention never looks.
         head:  a function (hidden (B, T, C), weight (V, C)) -> anything, called in place of the full projection by those
                who do not need all of (B, T, V). It runs in here so that the weight it gets is whole even when sharded.
-        positions (B, T), mask (B, 1, T, T), True where a token sees another: for rows of several texts, without a cache."""
+        positions (B, T), mask (B, 1, T, T), True where a token sees another: without a cache, for rows of several texts."""
         B, T = ids.shape
         positions = torch.arange(T, device=ids.device).expand(B, T) if positions is None else positions
         if cache is not None and cache.used + T > cache.slots:

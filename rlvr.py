@@ -64,11 +64,10 @@ def compute_grpo_loss(model, tokenizer, prompt, ground_truth, device=None, num_r
 
 @dataclass
 class Rollouts:
-    """B = P*G completions; rows b*G .. b*G+G-1 are the group of prompt b.
+    """B = P*G completions; rows b*G .. b*G+G-1 are the group of prompt b, and begin with it.
 
     subtle: lengths alone tell what a completion is, never a comparison with a pad or stop id. The
-    stop token belongs to it and is trained (else a policy forgets how to stop); Qwen3-Base pads with it.
-    """
+    stop token belongs to it and is trained (else a policy forgets how to stop); Qwen3-Base pads with it."""
 
     ids: torch.Tensor             # (B, T)    prompt, completion, padding on the right
     prompt_lengths: torch.Tensor  # (B,)      tokens of the prompt
@@ -105,8 +104,7 @@ def choose(logits, uniforms, temperature=1.0, top_p=1.0, top_k=0):
 
     The log-prob is of softmax(logits / temperature), which token_logprobs trains; temperature 0 is
     greedy, with log-probs at 1. top_k keeps the k likeliest tokens, top_p the smallest set of that
-    probability (arXiv 1904.09751); for evaluation, since training on what they leave is off-policy.
-    """
+    probability (arXiv 1904.09751); for evaluation, since training on what they leave is off-policy."""
     logp = (logits.float() / (temperature or 1.0)).log_softmax(-1)
     if temperature == 0:
         token = logp.argmax(-1)
@@ -146,8 +144,7 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
     uniforms:     (P*G, max_new_tokens) random numbers, see row_uniforms; default torch's generator.
     cache_tokens: at most so many at once, other rows wait; in fp32 it changes no completion.
     on_finished:  called with (row, its token ids) when rows that have finished leave the batch.
-    step:         decode, or torch.compile(decode, dynamic=True).
-    """
+    step:         decode, or torch.compile(decode, dynamic=True)."""
     if not prompts or min(map(len, prompts)) == 0:
         raise ValueError("sample needs at least one prompt, and each prompt at least one token")
     G, B, longest, V = num_samples, len(prompts) * num_samples, max(map(len, prompts)), model.config.num_tokens
@@ -159,7 +156,7 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
     rows = torch.arange(R, device=device)
     token, running = torch.zeros_like(rows), torch.zeros_like(rows, dtype=torch.bool)
 
-    # The prompts, and behind each what its row says; rows that have finished write one token further.
+    # The prompts, and behind each what its row says; finished rows write one token further.
     padded = torch.tensor([prompt + [0] * (limit + 1 - len(prompt)) for prompt in prompts], device=device)
     ids, starts = padded.repeat_interleave(G, 0), torch.tensor([*map(len, prompts)], device=device)
     prompt_lengths = starts.repeat_interleave(G)
@@ -208,7 +205,7 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
                     cache.put(places, prompt_cache, prompt)
                     running[places], started = True, started + len(places)
                     say(places, *choose(logits[prompt], uniforms[new, 0], *settings))
-                used = int((prompt_lengths + lengths)[rows].max())  # from here on counted, not asked
+                used = int((prompt_lengths + lengths)[rows].max()) # from here on counted, not asked
 
         # One more token for every place; a finished row stands still.
         if used >= cache.slots:
@@ -246,7 +243,7 @@ def score(rollouts, texts, problems, reward_fn, verdicts=None, patience=60.0):
             warnings.warn(f"the verifier failed ({type(error).__name__}: {str(error)[:200]}). A reward returns "
                           '(number, {name: number}), finite, with "accuracy" from 0 to 1 or none', stacklevel=2)
             reward, detail = 0.0, {"answered": 0.0, "failed": 1.0}
-        rewards.append(reward if finished else 0.0)     # cut off: 0, or never stopping would be free
+        rewards.append(reward if finished else 0.0)    # cut off: 0, or never stopping would be free
         parts.append({"accuracy": min(1.0, max(0.0, reward)), "answered": 1.0, "failed": 0.0, **detail,
                       "truncated": float(not finished)})
     return torch.tensor(rewards).view(len(problems), rollouts.num_samples), parts
@@ -279,17 +276,17 @@ CHUNK_ELEMENTS = 2**25      # logits in memory at once: 221 positions of Qwen3, 
 def token_logprobs(model, ids, temperature=1.0, mask=None, return_entropy=False, index=None):
     """log pi(ids[:, t+1] | ids[:, :t+1]) for every t: (B, T) -> (B, T-1), at the sampling's temperature.
     mask: where it is 0 nothing is computed, and the result is 0. return_entropy: the entropies as well,
-    without gradient. index: see microbatches; by default each row is a line."""
+    without gradient. index: see microbatches; wants the rollouts' mask. By default each row is a line."""
     (B, T), tokens, targets = ids.shape, ids[:, :-1].flatten(), ids[:, 1:].flatten()    # t+1 is predicted at t
     chosen = torch.ones_like(targets, dtype=torch.bool) if mask is None else mask.flatten().bool()
     index = (torch.arange(len(tokens)).view(B, T - 1) if index is None else index).to(ids.device)
     wanted, row, positions = (index >= 0) & chosen[index], index // (T - 1), index % (T - 1)        # (N, L)
     seen, places = None, index[wanted]                          # seen: all before it;  places: (M,)
-    if ((row != row[:, :1]) & (index >= 0)).any():              # rows share lines: their own, and the prompt
-        seen = (row[:, None] == row[:, :, None]) | ((index >= 0) & ~wanted)[:, None]             # (N, L, L)
-        seen = (seen & (positions[:, None] <= positions[:, :, None]))[:, None]
+    if ((row != row[:, :1]) & (index >= 0)).any():              # in a line each row sees itself and the prompt
+        seen = (row[:, None] == row[:, :, None]) | (wanted.cumsum(1) == 0)[:, None]              # (N, L, L)
+        seen = seen.tril()[:, None]
 
-    def head(hidden, weight):                                        # (N, L, C), (V, C) -> (M,), (M,)
+    def head(hidden, weight):                                    # (N, L, C), (V, C) -> (M,), (M,)
         # In chunks, made again on the way back: Qwen3's logits of 8 x 1024 tokens are 5 GB.
         size, weight = max(1, CHUNK_ELEMENTS // model.config.num_tokens), weight[:model.config.num_tokens]
         chunks = [checkpoint(chunk_logprobs, part, weight, target, temperature, use_reentrant=False)
@@ -301,7 +298,7 @@ def token_logprobs(model, ids, temperature=1.0, mask=None, return_entropy=False,
     return (logp, entropy) if return_entropy else logp
 
 
-def chunk_logprobs(hidden, weight, target, temperature):            # (M, C), (V, C), (M,) -> (M,), (M,)
+def chunk_logprobs(hidden, weight, target, temperature):     # (M, C), (V, C), (M,) -> (M,), (M,)
     logp = (F.linear(hidden, weight).float() / temperature).log_softmax(-1)
     with torch.no_grad():
         entropy = -(logp.exp() * logp).sum(-1)
@@ -339,29 +336,32 @@ def kl_penalty(logp, ref_logp, weights):
     return (weights * (torch.exp(-d) - 1 + d)).sum()
 
 
-def microbatches(rollouts, keep, max_tokens, line_tokens=0, rank=0, world=1):
-    """The rows to keep (B,), in micro-batches of at most max_tokens padded tokens -> those of process `rank`:
-    (rows, index, 1.0). index (N, L): which of ids[:, :-1].flatten() stands at each place of N lines, -1: none. In
-    a line of about line_tokens stands the prompt of a group, read once, then what its rows say. Longest first: like
-    lengths need little padding, short memory shows at once. critical: all processes get equally many, as passes
-    through a sharded model wait for the others; the shortest line fills up, counted 0.0 times."""
-    T, G = rollouts.ids.size(1) - 1, rollouts.num_samples
-    starts, lengths, lines = (rollouts.prompt_lengths - 1).tolist(), rollouts.lengths.tolist(), []
-    for group in range(0, len(keep), G):
-        rows = [row for row in range(group, group + G) if keep[row]]
-        count = min(len(rows), -(-sum(lengths[row] for row in rows) // max(1, line_tokens - starts[group])))
-        for some in (rows[i::count] for i in range(count)):
-            said = [torch.arange(lengths[row]) + starts[row] + row * T for row in some]
-            lines.append((some, torch.cat([torch.arange(starts[group]) + some[0] * T, *said])))
-    lines.sort(key=lambda line: -len(line[1]))
+def microbatches(rollouts, keep, max_tokens, hidden_size=0, rank=0, world=1):
+    """The rows to keep (B,), in micro-batches of at most max_tokens padded tokens (a row at least) -> those
+    of process `rank`, (index, 1.0). index (N, L): which of ids[:, :-1].flatten() stands at each place of N
+    lines, -1: none. Rows of a group may share a line: their prompt, read once, then what they say. Longest
+    first: like lengths need little padding, short memory shows at once. critical: all processes get equally
+    many, as passes through a sharded model wait; the shortest line fills up, counted 0.0 times."""
+    starts, lengths, width = (rollouts.prompt_lengths - 1).tolist(), rollouts.lengths.tolist(), rollouts.ids.size(1) - 1
+    G, kept, lines = rollouts.num_samples, [row for row, kept in enumerate(keep) if kept], []
+    fair = sum(starts[row] + lengths[row] for row in kept) // world
+    for row in kept:
+        prompt, said = starts[row], torch.arange(lengths[row]) + starts[row] + row * width
+        # A block costs 24 C C a token, and 4 C L to attend to L places. Of k rows behind a prompt of p
+        # each costs least if they say sqrt(p (6 C + p)) together.
+        room = min(max_tokens, fair, prompt + math.isqrt(prompt * (6 * hidden_size + prompt)))
+        if lines and lines[-1][0] // width // G == row // G and len(lines[-1]) + lengths[row] <= room:
+            lines[-1] = torch.cat([lines[-1], said])
+        else:
+            lines.append(torch.cat([torch.arange(prompt) + row * width, said]))
+    lines.sort(key=len, reverse=True)
     share, batches = -(-len(lines) // world), []
     while lines:
-        count = max(1, min(max_tokens // len(lines[0][1]), share))
-        batches.append((lines[:count], 1.0))
+        count = max(1, min(max_tokens // len(lines[0]), share))
+        batches.append((torch.nn.utils.rnn.pad_sequence(lines[:count], True, -1), 1.0))
         lines = lines[count:]
-    batches += [(last[-1:], 0.0) for last, _ in batches[-1:]] * (-len(batches) % world)
-    return [(sum((rows for rows, _ in lines), []), torch.nn.utils.rnn.pad_sequence([index for _, index in lines], True, -1), real)
-            for lines, real in batches[rank::world]]
+    batches += [(index[-1:], 0.0) for index, _ in batches[-1:]] * (-len(batches) % world)
+    return batches[rank::world]
 
 
 def update_gradients(model, rollouts, advantages, temperature=1.0, norm="token", max_new_tokens=None,
@@ -370,20 +370,20 @@ def update_gradients(model, rollouts, advantages, temperature=1.0, norm="token",
     """Add the gradient of the loss over all rollouts to .grad -> (statistics, log-probs (B, T-1)).
 
     advantages: (P, G). Rows with advantage 0 have no gradient and are not computed (except for a KL),
-    but count in the normaliser, so a batch with little signal makes a small step. old_logp: what the
-    first update of this batch returned, if this is a later one. add_up sums over `world` processes.
+    but count in the normaliser, so that a batch with little signal makes a small step. old_logp: what
+    the first update of this batch returned, if this is a later one. add_up sums over `world` processes.
     Statistics: loss, trained (rows); means over trained tokens: entropy (nats), mismatch (|log pi_sampler -
     log pi_trainer|: above rounding they see different models, masks or temperatures), ratio (pi_trainer /
     pi_sampler), clipped (pi / pi_old outside of clip), kl (k3, from `reference`)."""
     advantages, mask = advantages.reshape(-1).to(rollouts.ids.device), rollouts.mask
     weights, keep = loss_weights(mask, norm, max_new_tokens), ((advantages != 0) | (kl_coef > 0)).tolist()
     all_logp, sums = torch.zeros_like(mask), torch.zeros(7, device=mask.device)
-    # Attention to L places costs 4 L C a token, the rest of a block about 24 C C: lines of L = C are a sixth dearer.
-    for rows, index, real in microbatches(rollouts, keep, micro_batch_tokens, model.config.hidden_size, rank, world):
+    for index, real in microbatches(rollouts, keep, micro_batch_tokens, model.config.hidden_size, rank, world):
+        rows = (index[index >= 0] // mask.size(1)).unique()
         logp, entropy = (x[rows] for x in token_logprobs(model, rollouts.ids, temperature, mask, True, index))
         with torch.no_grad():
             ref = reference and token_logprobs(reference, rollouts.ids, temperature, mask, index=index)[rows]
-        # The first update's own log-probs are the old ones; the sampler's equal them up to rounding.
+        # The first update's log-probs are the old ones; the sampler's equal them up to rounding.
         all_logp[rows] = now = logp.detach()
         old, inside, sampled = now if old_logp is None else old_logp[rows], mask[rows], rollouts.logp[rows]
         value = loss(logp, old, advantages[rows], weights[rows], clip, sampled_logp=sampled, ref_logp=ref, kl_coef=kl_coef)

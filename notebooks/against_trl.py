@@ -2,14 +2,16 @@
 
     python notebooks/against_trl.py smollm2 --name trl-0 --steps 20      its curve in runs/trl-0/metrics.jsonl
     python notebooks/against_trl.py smollm2 --time                       steps of both in turn, on at most 10 new tokens
-    python notebooks/against_trl.py smollm2 --time --task stories        the same on at most 96, 4 problems a step
+    python notebooks/against_trl.py smollm2 --time --max-new-tokens 96   on at most 96, of which most rows need 10
+    python notebooks/against_trl.py smollm2 --time --task stories        on 96 in every row, 4 problems a step
 
 The same weights, problems in the same order, groups, reward, learning rate step by step, AdamW, clipping of the
 gradient and mean over tokens, without KL; TRL's trainer samples, judges by our reward and updates, and our eval.py
 evaluates its weights. What differs: random numbers; the std of a group is TRL's (G - 1 below the root); TRL pays only
 what ends in a newline (train.py also what ends in <|im_end|>: one completion in a hundred) and steps, on momentum, when
-no group is mixed. In time: train.py computes no gradient of rows without an advantage, TRL of all; gradient
-checkpointing is on in train.py and, against its default, off in TRL. Needs: pip install trl
+no group is mixed. In time: train.py reads a prompt once for its group and computes no gradient of rows without an
+advantage, TRL reads it for each row and computes all; rows that have ended leave train.py's batch. Both checkpoint
+gradients, as is their default; --no-checkpointing: TRL does not. Needs: pip install trl
 """
 
 import argparse
@@ -29,17 +31,16 @@ import train  # noqa: E402
 from eval import append_rows  # noqa: E402
 from model import ModelError  # noqa: E402
 
-TASKS = {"sums": ["--template", "plain", "--max-new-tokens", "10"],
-         "stories": ["--template", "chat", "--max-new-tokens", "96", "--prompts-per-step", "4"]}
+TASKS = {"sums": (10, ["--template", "plain"]), "stories": (96, ["--template", "chat", "--prompts-per-step", "4"])}
 
 
 def flags_for(args, folder):
     return ["--model", args.model, "--task", f"{ROOT}/notebooks/smollm2.py:{args.task}", "--lr", "1e-5", "--seed",
             str(args.seed), "--device", "cpu", "--save-every", "1000", "--eval-every", "10", "--runs", str(folder),
-            *TASKS[args.task]]
+            "--max-new-tokens", str(args.max_new_tokens or TASKS[args.task][0]), *TASKS[args.task][1]]
 
 
-def train_trl(flags, steps, folder, rows=None):
+def train_trl(flags, steps, folder, rows=None, checkpointing=True):
     """GRPOTrainer for the first steps of a run with these flags -> seconds of each step. rows: gets a row of
     metrics a step, evaluated every flags.eval_every steps."""
     import datasets
@@ -53,7 +54,7 @@ def train_trl(flags, steps, folder, rows=None):
     names = transformers.AutoTokenizer.from_pretrained(flags.model)
     [newline] = names(task.stops[0])["input_ids"]
     names.eos_token = names.convert_ids_to_tokens(newline)      # GRPOTrainer knows one token that ends a completion
-    seconds, rewards = [], []
+    seconds, rewards, rates = [], [], []
 
     def reward(completions, completion_ids, problem, answer, **_):
         """Ours: what was cut off earns nothing."""
@@ -61,13 +62,14 @@ def train_trl(flags, steps, folder, rows=None):
                 for text, ids, question, truth in zip(completions, completion_ids, problem, answer)]
 
     class Clock(transformers.TrainerCallback):
-        def on_step_begin(self, *_, **__):
+        def on_step_begin(self, *_, optimizer, **__):
             seconds.append(time.perf_counter())
+            rates.append(optimizer.param_groups[0]["lr"])
 
         def on_step_end(self, arguments, state, control, **_):
             seconds[-1] = time.perf_counter() - seconds[-1]
             if rows is not None:
-                rows.append({"step": state.global_step, "reward": rewards[-1], "seconds": seconds[-1]})
+                rows.append({"step": state.global_step, "reward": rewards[-1], "lr": rates[-1], "seconds": seconds[-1]})
                 if state.global_step % flags.eval_every == 0 or state.global_step == steps:
                     evaluate(rows[-1])
                 append_rows(folder / "metrics.jsonl", rows[-1:])
@@ -89,7 +91,7 @@ def train_trl(flags, steps, folder, rows=None):
         output_dir=str(folder), max_steps=steps, seed=flags.seed, num_generations=flags.num_samples,
         per_device_train_batch_size=flags.prompts_per_step * flags.num_samples, shuffle_dataset=False,
         max_completion_length=flags.max_new_tokens, temperature=1.0, top_p=1.0, top_k=0, beta=0.0, loss_type="dapo",
-        max_grad_norm=1.0, gradient_checkpointing=False, use_cpu=True, bf16=False, report_to="none",
+        max_grad_norm=1.0, gradient_checkpointing=checkpointing, use_cpu=True, bf16=False, report_to="none",
         save_strategy="no", logging_strategy="no", disable_tqdm=True)
     if rows is not None:
         rows.append({"step": 0})
@@ -111,18 +113,18 @@ def train_ours(args, steps, folder):
 
 def compare_seconds(args, steps=3):
     """In turn, so that what else the machine does falls on both."""
-    ratios, tokens = [], TASKS[args.task][3]
+    ratios = []
     for turn in range(args.turns):
         with tempfile.TemporaryDirectory() as folder:
             flags = train.parse_args([*flags_for(args, folder), "--steps", str(steps)])
             seconds, trained = train_ours(args, steps, folder)
             ours = statistics.mean(seconds[1:])                                  # the first step warms up
-            theirs = statistics.mean(train_trl(flags, steps, folder)[1:])
+            theirs = statistics.mean(train_trl(flags, steps, folder, checkpointing=args.checkpointing)[1:])
         ratios.append(theirs / ours)
         print(f"turn {turn}: train.py {ours:.1f} s a step (gradient of {statistics.mean(trained[1:]):.0f} of "
               f"{flags.prompts_per_step * flags.num_samples} completions), TRL {theirs:.1f} s (of all): {ratios[-1]:.2f} x",
               flush=True)
-    print(f"{tokens} new tokens, {torch.get_num_threads()} threads: TRL takes {statistics.median(ratios):.2f} times "
+    print(f"{flags.max_new_tokens} new tokens, {torch.get_num_threads()} threads: TRL takes {statistics.median(ratios):.2f} times "
           f"as long [{min(ratios):.2f} - {max(ratios):.2f}]")
 
 
@@ -131,6 +133,8 @@ def main(argv=None):
     parser.add_argument("model", help="directory, see get_smollm2.py")
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--task", choices=TASKS, default="sums", help="of smollm2.py (stories: for --time)")
+    parser.add_argument("--max-new-tokens", type=int, help="default: 10, of stories 96")
+    parser.add_argument("--no-checkpointing", dest="checkpointing", action="store_false", help="of TRL's gradient")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20, help="how many of the steps of recipes/smollm2.txt")
     parser.add_argument("--seed", type=int, default=0)

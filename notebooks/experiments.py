@@ -71,12 +71,17 @@ r1_short = verifiers.ReasoningReward(ramble_threshold=6).reward
 bonus_small, bonus_large, bonus_capped = length_bonus(0.01), length_bonus(0.1), length_bonus(0.1, cap=31)
 
 
-def mostly_hopeless():
-    """Arithmetic with 64 training problems, 48 of which have a truth that nobody can give; the test
-    is the usual."""
+def mostly_decided():
+    """Arithmetic with 64 training problems: 16 ordinary ones, 24 hopeless ones, with a truth that nobody can give, and
+    24 solved ones, where whatever is said is paid; the test is the usual."""
     task = verifiers.arithmetic()
-    hopeless = [{**problem, "answer": "100000"} for problem in task.train[16:64]]
-    return replace(task, train=task.train[:16] + hopeless, note="48 of 64 training problems are hopeless")
+    hopeless = [{**problem, "answer": "100000"} for problem in task.train[16:40]]
+    solved = [{**problem, "solved": True} for problem in task.train[40:64]]
+    return replace(task, train=task.train[:16] + hopeless + solved, note="24 of 64 to train on are hopeless, 24 solved")
+
+
+def boxed_or_solved(completion, problem):
+    return (1.0, {"accuracy": 1.0}) if problem.get("solved") else verifiers.boxed_reward(completion, problem)
 
 
 # V: notebooks/variants.py, R: notebooks/rewards.py, E: this file.
@@ -86,7 +91,7 @@ FOUR = {"grpo": "--loss-norm sequence", "dr-grpo": "--loss-norm constant --advan
 OFTEN = {"ppo x 4": "", "gspo x 4": "--loss V:gspo --loss-norm sequence --clip 3e-4 4e-4",
          "cispo x 4": "--loss V:cispo", "reinforce x 4": "--loss V:reinforce"}
 # Paid for the answer alone: a bonus for the form would leave something to learn in groups without a right answer.
-MOST = "--task E:mostly_hopeless --reward boxed --prompts-per-step 16 --num-samples 16 --max-new-tokens 80 --lr 4e-4"
+MOST = "--task E:mostly_decided --reward E:boxed_or_solved --prompts-per-step 16 --num-samples 16 --max-new-tokens 80 --lr 4e-4"
 
 ARMS = {name: ("usual", flags) for name, flags in {                      # name -> (base, flags of train.py)
     "default": "", **FOUR, **{f"{name}, fast": f"{flags} --lr 2e-3" for name, flags in FOUR.items()},
@@ -98,8 +103,8 @@ ARMS = {name: ("usual", flags) for name, flags in {                      # name 
     "0.1, capped": "--reward E:bonus_capped",
     "last box": "--reward boxed", "any box": "--reward R:any_box",
     "1 problem": "--train-problems 1", "64 problems": "--train-problems 64",
-    "hopeless": MOST, "hopeless, filter": f"{MOST} --pick V:filter",
-    "hopeless, twice": f"{MOST} --pick V:twice --advantage V:mixed_only",
+    "decided": MOST, "decided, filter": f"{MOST} --pick V:filter",
+    "decided, twice": f"{MOST} --pick V:twice --advantage V:mixed_only",
 }.items()}
 ARMS |= {"A, bilingual base": ("bilingual", "--reward r1-zero"),
          "B, bilingual base": ("bilingual", "--reward E:r1_short"),
@@ -297,8 +302,8 @@ def smallest_effect(deviation, seeds, among=1):
 
 
 POINTS = 0.05           # noise of a difference of two accuracies on 200 problems: sqrt(2 * 0.25 / 200)
-SHARE = 0.03            # of a share of the 1,280 completions of ten steps that are alike within their groups
-LENGTH = 0.05           # of a ratio of mean lengths
+SHARE = 0.03            # of a share of 1,280 completions: twice sqrt(0.25 / 1280), for those of a group are alike
+LENGTH = 0.05           # of a ratio of mean lengths: twice what they differ by between the seeds of an arm
 
 
 def rises(arm, column="right", by=0.1, what="accuracy rises by 10 points"):
@@ -341,17 +346,17 @@ def hits_less_false_alarms(x, alarm, hacked, honest):
     return rang(hacked) - rang(honest)
 
 
-def filter_gain(problems=64, hopeless=48, per_step=16, steps=60):
+def filter_gain(problems=64, hopeless=24, solved=24, per_step=16, steps=60):
     """How many more mixed groups --pick V:filter meets than a plain walk, if all others are always
-    mixed and nothing is ever solved: a simulation with variants.filter itself. Where it is 1 the
-    filter cannot act at this size."""
+    mixed: a simulation with variants.filter itself. Where it is 1 the filter cannot act at this size."""
     flags, memory, met = train.Flags(prompts_per_step=per_step, steps=steps), {}, 0
     for step in range(1, steps + 1):
         for index in variants.filter(range(problems), step, memory, flags):
-            visits, right = memory.setdefault("visits", {}), 0.0 if index < hopeless else 0.5
+            right = 0.0 if index < hopeless else 1.0 if index < hopeless + solved else 0.5
+            visits = memory.setdefault("visits", {})
             visits[str(index)] = [*visits.get(str(index), []), right][-3:]
-            met += index >= hopeless
-    return met / (steps * per_step * (1 - hopeless / problems))
+            met += right == 0.5
+    return met / (steps * per_step * (1 - (hopeless + solved) / problems))
 
 
 # ---- 5. The experiments ----------------------------------------------------------------------------
@@ -435,18 +440,19 @@ EXPERIMENTS = {
                    same=True)]),
     "groups": (
         "Solved and hopeless groups teach nothing; passing them by raises what a sample is worth (reward design, "
-        "difficulty-aware shaping). 48 of 64 problems are hopeless, 16 a step: from step 13 on the filter can act.",
-        ["hopeless", "hopeless, filter", "hopeless, twice"],
-        ["hopeless@start", "solved", "hopeless", "mixed@mean", "right@0", "right@15", "right@30", "right", "used@max"],
-        ["mixed", "hopeless", "right"], [
+        "difficulty-aware shaping). Of 64 problems 24 are solved and 24 hopeless, 16 a step: from step 13 on the filter can "
+        "act.",
+        ["decided", "decided, filter", "decided, twice"],
+        ["solved@start", "hopeless@start", "solved", "hopeless", "mixed@mean", "right@0", "right@15", "right@30", "right",
+         "used@max"], ["mixed", "solved", "hopeless", "right"], [
             Check("the filter meets 8 points more mixed groups", lambda x:
-                  x("hopeless, filter", "mixed@mean") - x("hopeless", "mixed@mean"), 0.08, 0.02),
-            behind("hopeless", "hopeless, filter", 0.1, "and after 30 steps is 10 points more right", "right@30"),
+                  x("decided, filter", "mixed@mean") - x("decided", "mixed@mean"), 0.08, 0.02),
+            behind("decided", "decided, filter", 0.1, "and after 30 steps is 10 points more right", "right@30"),
             Check("twice as many, without them: 10 points more right after 15 steps than the others after 30", lambda x:
-                  x("hopeless, twice", "right@15") - x("hopeless", "right@30"), 0.1, POINTS)], [
-            Check("half of the groups are hopeless at the start", lambda x:
-                  x("hopeless", "hopeless@start"), 0.5, SHARE),
-            rises("hopeless")]),
+                  x("decided, twice", "right@15") - x("decided", "right@30"), 0.1, POINTS)], [
+            *(Check(f"a third of the groups are {kind} at the start", lambda x, kind=kind:
+                    x("decided", f"{kind}@start"), 0.33, SHARE) for kind in ("solved", "hopeless")),
+            rises("decided")]),
     "family": (
         "GRPO, DAPO, Dr. GRPO and the chapter's loss differ in what they reach (9.5 RLVR; reward design). Fast: five "
         "times the default learning rate. DAPO samples twice as many completions.",
@@ -455,6 +461,8 @@ EXPERIMENTS = {
                   lambda x: largest_difference(x, [*FOUR], "right@20"), 0.15, POINTS, among=12),
             Check("default rate, in the end: two of them differ by 15 points",
                   lambda x: largest_difference(x, [*FOUR]), 0.15, POINTS, among=12),
+            Check("fast, step 20: two of them differ by 15 points",
+                  lambda x: largest_difference(x, FAST, "right@20"), 0.15, POINTS, among=12),
             Check("fast, in the end: two of them differ by 15 points",
                   lambda x: largest_difference(x, FAST), 0.15, POINTS, among=12)], [
             *(rises(arm, by=0.3, what="accuracy rises by 30 points") for arm in (*FOUR, *FAST))]),
@@ -535,7 +543,7 @@ def report_checks(title, checks, x):
         results.append(holds)
         answer = {True: "yes", False: "NO ", None: " ? "}[holds]
         print(f"  {answer}  {check.sentence}: {mean:+.2f}, the line is at {check.effect / 2:.2f}; at this size "
-              f"{wrong:.1%} of the verdicts are wrong")
+              f"at most {wrong:.1%} of the verdicts are wrong")
     return verdict(results)
 
 
@@ -554,8 +562,7 @@ def report(name, steps, seeds, runs):
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
     if name == "groups":
-        print(f"(were only the hopeless groups without signal, the filter would meet {filter_gain(steps=steps):.2f} "
-              "times as many mixed ones)")
+        print(f"(were all others mixed, the filter would meet {filter_gain(steps=steps):.2f} times as many mixed groups)")
     if name == "family":
         print(f"(of six pairs, differences below {smallest_effect(POINTS, len(seeds), 12):.2f} could have been missed)")
     found = report_checks("the claim:", checks, x), report_checks("its controls:", controls, x)
@@ -566,7 +573,7 @@ def report(name, steps, seeds, runs):
 TITLES = {"right": "held-out accuracy, sampled", "reward": "training reward", "works": "share that works it out",
           "completion_length": "tokens per completion", "accuracy": "accuracy on the problems trained on",
           "paid": "held-out reward", "boxes": "boxes per completion", "mixed": "share of mixed groups",
-          "hopeless": "share of hopeless groups", "bilingual": "share of bilingual thinking",
+          "solved": "share of solved groups", "hopeless": "share of hopeless groups", "bilingual": "share of bilingual thinking",
           "rambling": "share that rambles"}
 
 

@@ -2,11 +2,8 @@ r"""gym.py - a hundred kinds of problems that nobody here wrote: reasoning-gym's
 
     python train.py --task notebooks/gym.py:chain_sum        any of its names, or one of MINE
 
-Paid is its score of the last \boxed{..}. Some kinds pay a part of 1 for what is nearly right, or for
-any answer: "accuracy" counts scores of 1. `--reward boxed` pays for equality by our grader instead.
-Answers are hostile: scorers that evaluate them, or let them choose how long it takes, are replaced or
-refused (by reading 0.1.25). The others run in this process, bounded by the length of an answer.
-"""
+Paid is its score of the last \boxed{..}, for some kinds also a part of 1: "accuracy" counts scores of 1. Hostile:
+scorers that evaluate answers, or let them choose how long it takes, are replaced or refused (by reading 0.1.25)."""
 import contextlib
 import functools
 import re
@@ -28,6 +25,7 @@ ASK = "State the final answer to the following arithmetic problem: "
 LINES = f"{ASK}4 + 3 = \\boxed{{{{7}}}}\n{ASK}19 - 7 = \\boxed{{{{12}}}}\n{{problem}}"
 MINE = {"digit_sums": ("chain_sum", {"max_terms": 2, "max_digits": 1}, LINES, ("\n",)),    # and prompt, stops
         "small_sums": ("chain_sum", {"max_terms": 2, "max_digits": 2}, LINES, ("\n",))}
+SIZES |= dict.fromkeys(MINE, (1000, 100))
 
 # Not by the scorer: TEXT (it evals, or pays for anything) is compared as text, VALUE (Fraction("1e999999999") does
 # not end) by our grader, NUMBERS (it evals) by this and by the numbers used.
@@ -61,19 +59,21 @@ def reward(kind, dataset, entries, completion, problem):
 
 
 def load(name):
-    """The task. Dropped: a problem drawn before (test comes first), solved in the prompt, or not paid for its answer."""
+    """The task. Dropped: drawn before (test first), solved in the prompt, not paid; of MINE twins of test: 3 + 4 of 4 + 3."""
     kind, settings, prompt, stops = MINE.get(name, (name, {}, BOXED, ()))
     if kind in REFUSED:
         raise DataError(f"{kind} cannot be verified: {REFUSED[kind]}")
     if kind in UNSTABLE.split() and sys.flags.hash_randomization:
         raise DataError(f"{kind} varies from process to process: write PYTHONHASHSEED=0 python ..")
-    entries, splits = {}, []
-    for seed, size in zip(SEEDS[::-1], SIZES[kind][::-1]):
+    entries, splits, held_out = {}, [], []
+    for seed, size in zip(SEEDS[::-1], SIZES[name][::-1]):
         dataset = create_dataset(kind, seed=seed, size=size, **settings)
         judge = functools.partial(reward, kind, dataset, entries)
         problems = [{"problem": entry["question"], "answer": entry["answer"]} for entry in dataset
                     if entry["question"] not in prompt and entries.setdefault(entry["question"], entry) is entry]
-        splits.insert(0, [p for p in problems if judge(f"\\boxed{{{p['answer']}}}", p)[0] == 1])
+        splits.insert(0, [p for p in problems if judge(f"\\boxed{{{p['answer']}}}", p)[0] == 1
+                          and (name not in MINE or sorted(p["problem"].split()) not in held_out)])
+        held_out = [sorted(p["problem"].split()) for p in problems]
     return Task(name, *splits, prompt, judge, f"{kind} of reasoning-gym, seeds {SEEDS}", stops)
 
 

@@ -141,7 +141,7 @@ def kl_term(logp, ref_logp, weights, kl_coef, estimate=kl_penalty):
 
 # ---- 2. Advantages -------------------------------------------------------------------------------------
 # rewards (P, G) -> (P, G). rollouts: rlvr.Rollouts; parts: what the verifier logged, a dict for
-# each of B rows; flags: train.Flags. A group of equal rewards has advantage exactly 0 (departure 6
+# each of B rows; flags: train.Flags. A group of equal rewards has advantage exactly 0 (see group_advantages
 # in rlvr.py), except in soft and gdpo, which see more than the reward.
 
 
@@ -352,9 +352,14 @@ def kept_logprobs(model, ids, temperature=1.0, mask=None, return_entropy=False, 
     """rlvr.token_logprobs with softmaxes over kept_tokens: (B, T) -> (B, T-1), entropies too if asked.
 
     sampler: the model whose sets are kept, as it was when it sampled (default: this one, which is
-    right for one update a batch). All logits of all rows at once, (B, T-1, V), whatever the index: for
-    small vocabularies.
+    right for one update a batch). index: only its rows are read, each alone. All their logits at once,
+    (rows, T-1, V): for small vocabularies.
     """
+    if index is not None:
+        rows, whole = (index[index >= 0] // (ids.size(1) - 1)).unique(), torch.zeros(2, *ids[:, 1:].shape, device=ids.device)
+        inside = None if mask is None else mask[rows]
+        whole[:, rows] = torch.stack(kept_logprobs(model, ids[rows], temperature, inside, True, None, top_p, top_k, sampler))
+        return tuple(whole) if return_entropy else whole[0]
     targets, V = ids[:, 1:, None], model.config.num_tokens
     logits = model(ids[:, :-1])[..., :V].float()
     with torch.no_grad():

@@ -131,7 +131,8 @@ def test_what_fork_it_shows_can_be_named_on_the_command_line(tmp_path):
 
 
 def test_every_row_of_the_chapter_map_exists():
-    """Its columns: section | names in scripts and modules, or flags | tests | N: heading in notebook N, or exercise."""
+    """Its columns: section | names in scripts and modules, or flags | tests | N: heading in notebook N, or exercise, or
+    "-". A notebook that a row leads to speaks of at least one of the row's names."""
     tests = "".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
     names = names_in("") | names_in("notebooks")
     section = re.search(r"^## Chapter map\n.*?(?=^## |\Z)", LAB, flags=re.M | re.S)[0]
@@ -139,20 +140,32 @@ def test_every_row_of_the_chapter_map_exists():
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
     assert len(rows) > 30 and section.count("\n### ") == 5             # five chapters
     for chapter, code, named, places in rows:
-        for name in re.findall(r"`([^`]+)`", code):
+        here = re.findall(r"`([^`]+)`", code)
+        for name in here:
             assert name in names or name in flags_of("train.py"), (chapter, name)
         assert re.findall(r"`test_\w+`", named), chapter
         for name in re.findall(r"`(\w+)`", named):
             assert re.search(rf"^def {name}\(", tests, flags=re.M), (chapter, name)
-        for place in filter(None, places.strip(" |").split("; ")):
+        for place in places.split("; ") if places != "-" else []:
             number, _, heading = place.partition(": ")
-            assert re.fullmatch(r"exercise ([1-9]|10)", place) or heading in headings_of(number), place
+            if not re.fullmatch(r"exercise ([1-9]|10)", place):
+                assert heading in headings_of(number), place
+                assert words_of(number) & {*here}, f"{chapter}: notebook {number} speaks of none of {here}"
+
+
+def cells_of(number, kind):
+    path, = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
+    return ["".join(cell["source"]) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == kind]
+
+
+def words_of(number):
+    """The names and flags in a notebook's code, and between backticks in its text."""
+    spans = re.findall(r"`([^`\n]+)`", "\n".join(cells_of(number, "markdown")))
+    return set(re.findall(rf"{FLAG}|\w+", "\n".join(cells_of(number, "code") + spans)))
 
 
 def prose_of(number):
-    path, = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
-    cells = json.loads(path.read_text())["cells"]
-    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    return "\n".join(cells_of(number, "markdown"))
 
 
 def headings_of(number):

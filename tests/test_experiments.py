@@ -87,18 +87,21 @@ def test_design_b_reaches_what_the_tiny_model_writes():
     assert reward["r1-short"]["worked"] > max(reward["r1-short"]["bilingual"], reward["r1-short"]["rambling"])
 
 
-def test_three_quarters_of_the_problems_are_hopeless():
-    task, usual = lab.mostly_hopeless(), verifiers.arithmetic()
-    assert [problem["answer"] == "100000" for problem in task.train] == [False] * 16 + [True] * 48
-    assert task.test == usual.test and task.train[:16] == usual.train[:16]
+def test_three_quarters_of_the_problems_are_solved_or_hopeless():
+    task, usual = lab.mostly_decided(), verifiers.arithmetic()
+    assert task.test == usual.test and task.train[:16] == usual.train[:16] and len(task.train) == 64
+    right = [[lab.boxed_or_solved(f"\\boxed{{{answer}}}", problem)[0] for answer in (truth["answer"], "7 dogs")]
+             for problem, truth in zip(task.train, usual.train)]
+    assert right == [[1, 0]] * 16 + [[0, 0]] * 24 + [[1, 1]] * 24
+    assert lab.boxed_or_solved("\\boxed{7 dogs}", task.test[0])[0] == 0
 
 
 def test_the_filter_can_act_at_the_size_of_the_experiment():
-    """48 of 64 hopeless, 16 a step: three epochs are 12 steps. After them every hopeless problem is passed by in every
+    """48 of 64 solved or hopeless, 16 a step: three epochs are 12 steps. After them each of these is passed by in every
     second epoch: of 16 + 48 visits in two epochs .. 16 + 24, so 40 % in place of 25 % are mixed, 1.6 times. With 64
     problems, all mixed, there is nothing to gain, and within three epochs there is no time."""
     assert 1.4 < lab.filter_gain() < 1.6
-    assert lab.filter_gain(hopeless=0) == 1 and lab.filter_gain(steps=12) == 1
+    assert lab.filter_gain(hopeless=0, solved=0) == 1 and lab.filter_gain(steps=12) == 1
 
 
 # ---- Numbers ---------------------------------------------------------------------------------------
@@ -249,9 +252,9 @@ def test_a_trial_trains_once_and_goes_on_after_an_interruption(tmp_path, capsys)
 
 
 def test_a_run_that_was_stopped_before_it_began_is_started_anew(tmp_path):
-    run = lab.folder("hopeless, twice", 0, 2, tmp_path)
+    run = lab.folder("decided, twice", 0, 2, tmp_path)
     run.mkdir(parents=True)
-    assert lab.run_arm("hopeless, twice", 0, 2, tmp_path) == run and (run / "final").exists()
+    assert lab.run_arm("decided, twice", 0, 2, tmp_path) == run and (run / "final").exists()
 
 
 def test_the_command_lists_what_there_is(capsys):

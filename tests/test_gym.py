@@ -163,12 +163,14 @@ def test_a_score_outside_of_0_to_1_is_not_believed(gym, score):
 # ---- The problems ----------------------------------------------------------------------------------
 
 def test_train_and_test_are_disjoint_and_drawn_again_the_same(gym):
-    """One digit and two terms: 200 problems, of which 200 draws find 200 (1 - (1 - 1/200)^200) = 127. Of 1,000
-    draws for training 200 (1 - (1 - 1/200)^1000) = 199 are different ones, of which those 127 are not trained on."""
+    """One digit and two terms: 200 problems, of which 100 draws find 200 (1 - (1 - 1/200)^100) = 79. Of 1,000 draws for
+    training 200 (1 - (1 - 1/200)^1000) = 199 are different ones. Trained on are those whose twin (4 + 3 of 3 + 4) was
+    not drawn either, 180 (1 - 2/200)^100 = 66, and 20 (1 - 1/200)^100 = 12 that are their own twins."""
     task, again = gym.load("digit_sums"), gym.load("digit_sums")
     train, test = ({problem["problem"] for problem in problems} for problems in (task.train, task.test))
     assert not train & test and (task.train, task.test) == (again.train, again.test)
-    assert 110 < len(test) == len(task.test) < 144 and 55 < len(train) == len(task.train) < 90
+    assert 65 < len(test) == len(task.test) < 93 and 60 < len(train) == len(task.train) < 96
+    assert not {tuple(sorted(problem.split())) for problem in train} & {tuple(sorted(problem.split())) for problem in test}
 
 
 def test_neighbouring_seeds_share_their_problems(gym):
@@ -215,6 +217,16 @@ def test_a_missing_package_is_named(monkeypatch):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(verifiers.DataError, match="gym.py, line [0-9]+: ImportError: .*: pip install reasoning-gym"):
         verifiers.get_task(FILE + "chain_sum")
+
+
+@pytest.mark.slow
+def test_every_kind_draws_all_its_problems_within_two_minutes(gym, monkeypatch):
+    """CPU time, as many problems as a run gets (at most 40 s here, of knight_swap)."""
+    monkeypatch.setattr(gym, "UNSTABLE", "")
+    for name in {*gym.DATASETS, *gym.MINE} - {*gym.REFUSED}:
+        began = time.process_time()
+        task = gym.load(name)
+        assert len(task.train) >= 50 and len(task.test) >= 30 and time.process_time() - began < 120, name
 
 
 @pytest.mark.slow

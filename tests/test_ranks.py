@@ -124,15 +124,16 @@ def test_an_update_is_that_of_one_process_for_every_loss(alone, world, fsdp, var
             assert abs(result[name][1] - weights).max() < 1e-5, name
 
 
-@pytest.mark.parametrize("line_tokens", [0, 60])
-def test_every_process_makes_equally_many_passes_over_parts_of_the_same_rows(model, prompts, line_tokens):
+@pytest.mark.parametrize("hidden_size", [0, 4096])
+def test_every_process_makes_equally_many_passes_over_parts_of_the_same_rows(model, prompts, hidden_size):
     rollouts, keep = sample(model, prompts, 5, 20), (torch.rand(15) > 0.3).tolist()
     for world in (2, 3, 4, 20):
-        shares = [microbatches(rollouts, keep, 60, line_tokens, rank, world) for rank in range(world)]
+        shares = [microbatches(rollouts, keep, 60, hidden_size, rank, world) for rank in range(world)]
         assert len({len(share) for share in shares}) == 1
-        rows = [row for share in shares for some, _, real in share if real for row in some]
-        assert sorted(rows) == [row for row in range(15) if keep[row]]
-    assert microbatches(rollouts, [False] * 15, 60, line_tokens, 1, 2) == []                # no signal: nobody moves
+        rows = [(index[index >= 0] // (rollouts.ids.size(1) - 1)).unique().tolist() for share in shares for index, real in share
+                if real]
+        assert sorted(sum(rows, [])) == [row for row in range(15) if keep[row]]
+    assert microbatches(rollouts, [False] * 15, 60, hidden_size, 1, 2) == []                # no signal: nobody moves
 
 
 # ---- Whole runs ------------------------------------------------------------------------------------------------------

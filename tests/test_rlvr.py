@@ -420,29 +420,34 @@ def test_groups_without_signal_give_exactly_no_gradient(model, prompts):
     assert some.any() and stats["trained"] == 4
 
 
-def test_microbatches_cover_each_kept_row_once_longest_first(model, prompts):
-    rollouts, keep = sample(model, prompts, 5, 20), (torch.rand(15) > 0.3).tolist()
-    lengths = rollouts.prompt_lengths + rollouts.lengths
-    batches = [rows for rows, _, _ in microbatches(rollouts, keep, 60)]                  # a row a line
-    assert sorted(sum(batches, [])) == [row for row in range(15) if keep[row]]
-    assert lengths[sum(batches, [])].tolist() == sorted(lengths[sum(batches, [])].tolist(), reverse=True)
-    assert all(len(rows) == 1 or len(rows) * (lengths[rows[0]] - 1) <= 60 for rows in batches)
-
-
 def lines(rollouts, *args):
-    """The rows in each line of the only micro-batch."""
-    [(rows, index, _)] = microbatches(rollouts, *args)
-    row = torch.where(index < 0, -1, index // (rollouts.ids.size(1) - 1))
-    assert rows == [r for line in row.tolist() for r in dict.fromkeys(line) if r >= 0]
-    return [[r for r in dict.fromkeys(line) if r >= 0] for line in row.tolist()]
+    """The rows in each line of each micro-batch."""
+    width = rollouts.ids.size(1) - 1
+    return [[[*dict.fromkeys(i // width for i in line if i >= 0)] for line in index.tolist()]
+            for index, _ in microbatches(rollouts, *args)]
 
 
-def test_a_group_shares_lines_as_long_as_asked():
-    """Prompts of 10 and 50 tokens, four completions of 20 each, lines of about 60: two and a half completions fit
-    behind the first prompt, so that it needs two lines; behind the second not one does, and each has its own."""
-    rollouts = Rollouts(torch.zeros(8, 70).long(), torch.tensor([10] * 4 + [50] * 4), torch.tensor([20] * 8), None, None, 4)
-    assert lines(rollouts, [True] * 8, 10**6, 60) == [[4], [5], [6], [7], [0, 2], [1, 3]]
-    assert lines(rollouts, [False] + [True] * 5 + [False] * 2, 10**6, 1000) == [[4, 5], [1, 2, 3]]
+@pytest.mark.parametrize("hidden_size", [0, 64, 4096])
+@pytest.mark.parametrize("tokens", [1, 40, 100, 10**6])
+def test_microbatches_hold_each_kept_token_once_longest_first_and_no_more_than_asked(model, prompts, hidden_size, tokens):
+    rollouts, keep = sample(model, prompts, 5, 20), (torch.rand(15) > 0.3).tolist()
+    batches = [index for index, _ in microbatches(rollouts, keep, tokens, hidden_size)]
+    asked = torch.tensor(keep)[:, None] & rollouts.mask.bool()
+    found = torch.cat([index[index >= 0] for index in batches])
+    assert torch.equal(found[asked.flatten()[found]].sort()[0], asked.flatten().nonzero().squeeze(1))
+    sizes = [n for index in batches for n in (index >= 0).sum(1).tolist()]
+    assert sizes == sorted(sizes, reverse=True)
+    for index, rows in zip(batches, lines(rollouts, keep, tokens, hidden_size)):
+        assert index.numel() <= tokens or len(index) == 1 and len(rows[0]) == 1                  # a row at least
+
+
+def test_a_group_shares_lines_while_that_is_cheaper():
+    """Rows of 20 tokens behind prompts of 11 and of 51, hidden size 64: best is a line where they say sqrt(10 (6 * 64 +
+    10)) = 62 together, three rows, and sqrt(50 (6 * 64 + 50)) = 147, so all four. Nothing is shared of one token."""
+    rollouts = Rollouts(torch.zeros(12, 72).long(), torch.tensor([11] * 4 + [51] * 4 + [1] * 4), torch.tensor([20] * 12), None, None, 4)
+    assert lines(rollouts, [True] * 12, 10**6, 64) == [[[4, 5, 6, 7], [0, 1, 2], [3], [8], [9], [10], [11]]]
+    assert lines(rollouts, [False] + [True] * 5 + [False] * 6, 10**6, 64) == [[[4, 5], [1, 2, 3]]]
+    assert lines(rollouts, [True] * 8 + [False] * 4, 100, 64) == [[[4, 5]], [[6, 7]], [[0, 1, 2]], [[3]]]  # of at most 100
 
 
 def test_rows_that_share_a_line_have_the_log_probs_and_gradients_they_have_alone(model, prompts, monkeypatch):
@@ -451,7 +456,8 @@ def test_rows_that_share_a_line_have_the_log_probs_and_gradients_they_have_alone
     keep = [row not in (2, 4, 5, 6) for row in range(12)]
     alone, alone_entropy = token_logprobs(model, rollouts.ids, 0.7, rollouts.mask, True)
     monkeypatch.setattr(model, "forward", lambda ids, **more: read.append(ids.shape) or forward(ids, **more))
-    [(rows, index, _)] = microbatches(rollouts, keep, 10**6, 1000)
+    [(index, _)] = microbatches(rollouts, keep, 10**6, 1000)
+    rows = [row for row in range(12) if keep[row]]
     shared, entropy = token_logprobs(model, rollouts.ids, 0.7, rollouts.mask, True, index)
     starts, lengths = (rollouts.prompt_lengths - 1).tolist(), rollouts.lengths.tolist()
     assert read == [(3, max(starts[4 * i] + sum(lengths[4 * i + j] for j in range(4) if keep[4 * i + j]) for i in range(3)))]

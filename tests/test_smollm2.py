@@ -1,6 +1,8 @@
 """The tasks, the control and the questions of notebook 9. (Loading and training SmolLM2 itself: test_bases.py.)"""
 
-import math
+import dataclasses
+import gzip
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -58,14 +60,28 @@ def test_the_recipe_says_what_notebook_9_says():
     assert flags.task.endswith("smollm2.py:sums") and (flags.template, flags.steps) == ("plain", 7)
 
 
-def test_a_step_with_trl_is_a_step_of_ours(tmp_path):
-    """Same problems, same order, same learning rates; only the random numbers differ. (pip install trl)"""
+def test_trl_is_given_our_problems_in_our_order_at_our_learning_rates(tmp_path, monkeypatch):
+    """Only the random numbers differ. Two steps of two problems, two completions each; what is judged for an evaluation
+    is no problem to train on. (pip install trl)"""
     pytest.importorskip("trl", reason="pip install trl")
     import against_trl
-    args = SimpleNamespace(model=str(ROOT / "notebooks" / "tiny"), seed=0, task="sums")
-    flags = train.parse_args([*against_trl.flags_for(args, tmp_path), "--steps", "2", "--eval-problems", "2"])
-    flags.prompts_per_step, flags.num_samples, rows = 2, 2, []
-    seconds = against_trl.train_trl(flags, 2, tmp_path / "trl", rows)
+    args = SimpleNamespace(model=str(ROOT / "notebooks" / "tiny"), seed=0, task="sums", max_new_tokens=4)
+    asked, get_task = [], verifiers.get_task
+
+    def noting(*name):
+        task = get_task(*name)
+        return dataclasses.replace(task, reward=lambda text, problem: asked.append(problem["problem"]) or task.reward(text, problem))
+    monkeypatch.setattr(verifiers, "get_task", noting)
+    flags = [*against_trl.flags_for(args, tmp_path), "--steps", "2", "--eval-problems", "2", "--prompts-per-step", "2",
+             "--num-samples", "2"]
+    train.main([*flags, "--name", "ours"])
+    ours = [json.loads(line) for line in (tmp_path / "ours" / "metrics.jsonl").read_text().splitlines()]
+    samples = [json.loads(line) for path in sorted((tmp_path / "ours" / "samples").iterdir())
+               for line in gzip.decompress(path.read_bytes()).splitlines()]
+    asked.clear()
+    rows, trained = [], {problem["problem"] for problem in smollm2.sums().train}
+    seconds = against_trl.train_trl(train.parse_args(flags), 2, tmp_path / "trl", rows)
+    assert [problem for problem in asked if problem in trained] == [sample["problem"] for sample in samples]
+    assert [row["lr"] for row in rows[1:]] == pytest.approx([row["lr"] for row in ours[1:]])
     assert len(seconds) == 2 and [row["step"] for row in rows] == [0, 1, 2]
-    assert {"eval_accuracy", "eval_sampled_accuracy"} <= rows[0].keys() & rows[2].keys()
-    assert all(math.isfinite(row["reward"]) for row in rows)
+    assert rows[0]["eval_accuracy"] == ours[0]["eval_accuracy"] and "eval_sampled_accuracy" in rows[2]
