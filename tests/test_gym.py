@@ -226,7 +226,7 @@ def test_every_kind_draws_all_its_problems_within_two_minutes(gym, monkeypatch):
     for name in {*gym.DATASETS, *gym.MINE} - {*gym.REFUSED}:
         began = time.process_time()
         task = gym.load(name)
-        assert len(task.train) >= 50 and len(task.test) >= 30 and time.process_time() - began < 120, name
+        assert len(task.train) > 10 and len(task.test) > 40 and time.process_time() - began < 120, name
 
 
 @pytest.mark.slow
