@@ -221,7 +221,7 @@ class Block(nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
-# One compilation for all blocks and shapes, made on first use: importing the compiler takes 3 s.
+# One compilation for all blocks and lengths, made on first use: importing the compiler takes 3 s.
 _compiled_block = functools.cache(lambda: torch.compile(lambda block, *x: block(*x), dynamic=True))
 
 
