@@ -593,7 +593,9 @@ def draw(name, steps, seeds, runs):
         axis.set_title(TITLES.get(title, title), fontsize=9)
         axis.set_xlabel("step", fontsize=8)
         axis.set_ylabel(TITLES.get(key, key) if title != key else "", fontsize=8)
-        axis.set_ylim(0, None)
+        axis.tick_params(labelbottom=True)
+    for axis in axes[:len(panels)]:
+        axis.set_ylim(0, None)          # subtle: after all lines are there, for panels may share their y axis
     for axis in axes[len(panels):]:
         axis.remove()
     if len(panels) == len(keys):

@@ -176,7 +176,7 @@ def read_run(run, steps, most):
             by_step.get(step, {}).update(numbers({f"{column}_low": low, f"{column}_high": high}))
     shown = [row for group in groups for row in group["completions"]]
     cut = sum(any(isinstance(piece, int) for piece in row["pieces"]) for row in shown)
-    notes.append(f"{len(shown):,} completions, those of {len({group['step'] for group in groups})} of {len(files)} "
+    notes.append(f"{len(shown):,} completions, those of {len({group['step'] for group in groups})} of {len(files):,} "
                  f"steps, are here; {cut:,} were longer than {most:,} characters and lack their middle.")
     if bare := sum("percent" not in row for row in shown):
         why = "the log has no fitting token ids" if tokenizer else "there is no tokenizer here"

@@ -106,7 +106,7 @@ def test_the_filter_can_act_at_the_size_of_the_experiment():
 
 # ---- Numbers ---------------------------------------------------------------------------------------
 
-def made_up_run(folder, hacked):
+def made_up_run(folder, hacked, eval_every=10):
     """30 steps, evaluated at 0, 10, 20, 30: the reward rises; the accuracy rises with it, or falls."""
     (folder / "samples").mkdir(parents=True)
     rows = []
@@ -118,7 +118,7 @@ def made_up_run(folder, hacked):
             sample = {"step": step, "completion": "<think>1+1=2</think>" + "\\boxed{2}" * boxes, "length": 10,
                       "parts": {"accuracy": 1.0}}
             (folder / "samples" / f"step_{step:06d}.jsonl.gz").write_bytes(gzip.compress(json.dumps(sample).encode()))
-        if step % 10 == 0:
+        if step % eval_every == 0:
             right = 0.2 - step / 200 if hacked else paid
             row |= {"eval_accuracy": right, "eval_high": right + 0.02, "eval_low": right - 0.02, "eval_n": 100,
                     "eval_sampled_accuracy": right, "eval_sampled_high": right + 0.02, "eval_sampled_n": 100,
@@ -137,6 +137,56 @@ def test_numbers_and_alarms_of_a_made_up_run(tmp_path):
     assert {key: lab.number(bad, key) for key in expected} == pytest.approx(expected)
     assert lab.number(good, "warned@first") == lab.number(good, "more boxes@first") == np.inf
     assert lab.number(good, "used@reached") == 30 and np.isnan(lab.number(good, "right@7"))
+
+
+# ---- Figures ---------------------------------------------------------------------------------------
+
+def drawn(name, folder):
+    """The figure of an experiment out of made-up runs of each of its arms: hacked with seed 0, honest with seed 1."""
+    for arm in lab.EXPERIMENTS[name][1]:
+        for seed in (0, 1):
+            made_up_run(lab.folder(arm, seed, 30, folder), hacked=seed == 0, eval_every=5)
+    return lab.draw(name, 30, [0, 1], folder)
+
+
+def test_lines_have_a_point_every_fifth_step_and_bands_the_seeds(tmp_path):
+    """A panel a column, a line an arm. Paid: .20, .30 .. .80 in both runs. Right: that in the honest run, .20, .175 ..
+    .05 in the hacked one: .20, .2375 .. .425 on average, and the band at step 30 from .05 to .80."""
+    figure, arms = drawn("canary", tmp_path), lab.HACKED + lab.HONEST
+    axes = {axis.get_title(): axis for axis in figure.axes}
+    assert [*axes] == ["training reward", "held-out reward", "held-out accuracy, sampled"] and len(arms) == 6
+    mean = {"training reward": 0.1, "held-out reward": 0.1, "held-out accuracy, sampled": 0.0375}       # a point more
+    for title, axis in axes.items():
+        assert axis.get_xlabel() == "step" and axis.get_ylim()[0] == 0
+        assert [line.get_label() for line in axis.lines] == arms and len(axis.collections) == 6
+        for line in axis.lines:
+            assert list(line.get_xdata()) == [0, 5, 10, 15, 20, 25, 30]
+            assert line.get_ydata() == pytest.approx([0.2 + mean[title] * i for i in range(7)])
+    corners = axes["held-out accuracy, sampled"].collections[0].get_paths()[0].vertices
+    assert {round(y, 6) for x, y in corners if x == 30} == {0.05, 0.8}
+    legend, = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == arms
+    colours = [line.get_color() for line in axes["held-out reward"].lines]
+    assert [handle.get_color() for handle in legend.legend_handles] == colours and len(set(colours)) == 6
+
+
+def test_one_column_has_a_panel_an_arm_that_names_it(tmp_path):
+    """Seven arms in two rows of four: the eighth panel is not there, and no legend is needed."""
+    figure, arms = drawn("updates", tmp_path), lab.EXPERIMENTS["updates"][1]
+    assert [axis.get_title() for axis in figure.axes] == arms and len(arms) == 7 and not figure.legends
+    for axis in figure.axes:
+        line, = axis.lines
+        assert list(line.get_xdata()) == [0, 5, 10, 15, 20, 25, 30] and line.get_ydata()[-1] == pytest.approx(0.425)
+        assert (axis.get_xlabel(), axis.get_ylabel()) == ("step", "held-out accuracy, sampled")
+
+
+def test_no_line_leaves_its_panel(tmp_path):
+    """The first arm falls to .05, the others rise to .80: panels that share an axis have room for all."""
+    arms = lab.EXPERIMENTS["updates"][1]
+    for arm in arms:
+        made_up_run(lab.folder(arm, 0, 30, tmp_path), hacked=arm == arms[0], eval_every=5)
+    for axis in lab.draw("updates", 30, [0], tmp_path).axes:
+        assert max(axis.lines[0].get_ydata()) <= axis.get_ylim()[1] and axis.get_ylim()[0] == 0
 
 
 # ---- Checks and verdicts ---------------------------------------------------------------------------

@@ -449,6 +449,23 @@ def test_a_log_of_my_own_sees_every_row_once(tmp_path, plugins):
     assert (folder / "noted").read_text() == "".join((folder / "metrics.jsonl").read_text().splitlines(True)[3:])
 
 
+def test_tensorboard_is_sent_every_number_of_every_row(tmp_path):
+    """What its own reader finds in the event files are the numbers of metrics.jsonl, to six digits: it keeps floats."""
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    sink = ["--log", f"{ROOT}/notebooks/sinks.py:tensorboard"]
+    folder = run(tmp_path, *LUCK, *sink, "--steps", "2", "--train-problems", "10")
+    resume(tmp_path, "--name", "run", "--steps", "3", *sink)                # a second event file beside the first
+    events, logged = EventAccumulator(str(folder / "tensorboard")).Reload(), {}
+    for row in metrics(folder):
+        for name in [name for name, value in row.items() if isinstance(value, (int, float))]:
+            logged.setdefault(name, []).append((row["step"], pytest.approx(row[name], rel=1e-6, nan_ok=True)))
+    found = {name: [(event.step, event.value) for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
+    assert found == logged
+    assert [step for step, _ in found["reward"]] == [0, 1, 2, 3] == [step for step, _ in found["step"]]
+    assert [step for step, _ in found["eval_accuracy"]] == [0, 2, 3] and [step for step, _ in found["lr"]] == [1, 2, 3]
+
+
 def test_a_picker_of_my_own_and_its_memory_survive_a_resume_bit_for_bit(tmp_path, plugins):
     flags = [*LUCK, "--pick", f"{plugins}:climb"]
     whole = run(tmp_path, "--steps", "6", *flags, name="whole")
