@@ -53,7 +53,7 @@ def random_model(shape, device):
 
 def full_length_rollouts(rows, prompt, tokens, device):
     ids = torch.randint(63, (rows, prompt + tokens), device=device)
-    ids[:, :prompt] = ids[0, :prompt]                       # one group
+    ids[1:, :prompt] = ids[0, :prompt]                      # one group
     full = torch.full((rows,), 1, device=device)
     logp = torch.zeros(rows, prompt + tokens - 1, device=device)
     return Rollouts(ids, full * prompt, full * tokens, full.bool(), logp, rows)
