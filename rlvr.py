@@ -336,7 +336,7 @@ def kl_penalty(logp, ref_logp, weights):
     return (weights * (torch.exp(-d) - 1 + d)).sum()
 
 
-def microbatches(rollouts, keep, max_tokens, hidden_size=0, rank=0, world=1):
+def microbatches(rollouts, keep, max_tokens, hidden_size, rank=0, world=1):
     """The rows to keep (B,), in micro-batches of at most max_tokens padded tokens (a row at least) -> those
     of process `rank`, (index, 1.0). index (N, L): which of ids[:, :-1].flatten() stands at each place of N
     lines, -1: none. Rows of a group may share a line: their prompt, read once, then what they say. Longest

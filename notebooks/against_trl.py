@@ -11,7 +11,7 @@ evaluates its weights. What differs: random numbers; the std of a group is TRL's
 what ends in a newline (train.py also what ends in <|im_end|>: one completion in a hundred) and steps, on momentum, when
 no group is mixed. In time: train.py reads a prompt once for its group and computes no gradient of rows without an
 advantage, TRL reads it for each row and computes all; rows that have ended leave train.py's batch. Both checkpoint
-gradients, as is their default; --no-checkpointing: TRL does not. Needs: pip install trl
+gradients, as is their default. Needs: pip install trl
 """
 
 import argparse
@@ -40,7 +40,7 @@ def flags_for(args, folder):
             "--max-new-tokens", str(args.max_new_tokens or TASKS[args.task][0]), *TASKS[args.task][1]]
 
 
-def train_trl(flags, steps, folder, rows=None, checkpointing=True):
+def train_trl(flags, steps, folder, rows=None):
     """GRPOTrainer for the first steps of a run with these flags -> seconds of each step. rows: gets a row of
     metrics a step, evaluated every flags.eval_every steps."""
     import datasets
@@ -91,7 +91,7 @@ def train_trl(flags, steps, folder, rows=None, checkpointing=True):
         output_dir=str(folder), max_steps=steps, seed=flags.seed, num_generations=flags.num_samples,
         per_device_train_batch_size=flags.prompts_per_step * flags.num_samples, shuffle_dataset=False,
         max_completion_length=flags.max_new_tokens, temperature=1.0, top_p=1.0, top_k=0, beta=0.0, loss_type="dapo",
-        max_grad_norm=1.0, gradient_checkpointing=checkpointing, use_cpu=True, bf16=False, report_to="none",
+        max_grad_norm=1.0, gradient_checkpointing=True, use_cpu=True, bf16=False, report_to="none",
         save_strategy="no", logging_strategy="no", disable_tqdm=True)
     if rows is not None:
         rows.append({"step": 0})
@@ -119,7 +119,7 @@ def compare_seconds(args, steps=3):
             flags = train.parse_args([*flags_for(args, folder), "--steps", str(steps)])
             seconds, trained = train_ours(args, steps, folder)
             ours = statistics.mean(seconds[1:])                                  # the first step warms up
-            theirs = statistics.mean(train_trl(flags, steps, folder, checkpointing=args.checkpointing)[1:])
+            theirs = statistics.mean(train_trl(flags, steps, folder)[1:])
         ratios.append(theirs / ours)
         print(f"turn {turn}: train.py {ours:.1f} s a step (gradient of {statistics.mean(trained[1:]):.0f} of "
               f"{flags.prompts_per_step * flags.num_samples} completions), TRL {theirs:.1f} s (of all): {ratios[-1]:.2f} x",
@@ -134,7 +134,6 @@ def main(argv=None):
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--task", choices=TASKS, default="sums", help="of smollm2.py (stories: for --time)")
     parser.add_argument("--max-new-tokens", type=int, help="default: 10, of stories 96")
-    parser.add_argument("--no-checkpointing", dest="checkpointing", action="store_false", help="of TRL's gradient")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20, help="how many of the steps of recipes/smollm2.txt")
     parser.add_argument("--seed", type=int, default=0)
