@@ -99,5 +99,6 @@ def metrics(folder):
 
 
 def weights(folder):
-    """All weights of the final model as one vector."""
-    return torch.cat([weight.flatten() for weight in load_file(folder / "final" / "model.safetensors").values()])
+    """All weights of the run's final model, or of a model directory, as one vector."""
+    folder = folder / "final" if (folder / "final").exists() else folder
+    return torch.cat([weight.flatten() for weight in load_file(folder / "model.safetensors").values()])
