@@ -66,7 +66,7 @@ def evaluate(model, tokenizer, task, problems, num_samples=1, temperature=0.0, m
              top_p=1.0, top_k=0, cache_tokens=65536, label="evaluating", rows=None, step=decode, roll_out=roll_out):
     """Judge num_samples completions of each problem; temperature 0 is greedy -> (summary, records: a dict
     for each completion with the problem's columns, completion, length in tokens, reward and its parts).
-    In fp32 neither cache_tokens nor the number of processes matters."""
+    In fp32 cache_tokens and the number of processes matter by rounding only."""
     rollouts, texts, rewards, parts = roll_out(
         model, tokenizer, task, problems, num_samples, temperature, max_new_tokens, seed, top_p, top_k,
         rows=rows, cache_tokens=cache_tokens, label=label, step=step)
@@ -91,7 +91,10 @@ def use_reward(task, spec):
     own, other = task.reward, verifiers.get_reward(spec)
     def judged(completion, problem):
         reward, parts = other(completion, problem)
-        return reward, parts if "accuracy" in parts else {"accuracy": own(completion, problem)[1]["accuracy"], **parts}
+        if "accuracy" not in parts:
+            number, known = own(completion, problem)
+            parts = {"accuracy": known.get("accuracy", min(1.0, max(0.0, number))), **parts}
+        return reward, parts
     task.reward = judged
 
 
@@ -116,8 +119,8 @@ def wilson_interval(share, n, z=1.96):
 def clustered_interval(shares, num_samples):
     """95 % interval of the mean of `shares`, each measured on num_samples completions of a problem.
 
-    Samples of one problem resemble each other: n problems with k samples are worth n* of n to n k single
-    ones; s^2 between the problems tells, n* = p (1 - p) / (s^2 / n) (Miller 2024, arXiv 2411.00640).
+    Samples of one problem resemble each other: n problems with k samples are worth n* independent
+    ones, n to n k; s^2 between the problems tells, n* = p (1 - p) / (s^2 / n) (Miller 2024, arXiv 2411.00640).
     subtle: where few differ, s^2 is mostly too small: half a problem always right and half a one never are added.
     """
     n, mean = len(shares), statistics.fmean(shares)
@@ -135,7 +138,7 @@ def pass_at_k(n, c, k):
 
 
 def mean_pass_at_k(records, num_samples, k):
-    return statistics.fmean(pass_at_k(num_samples, sum(r["accuracy"] > 0 for r in group), k)
+    return statistics.fmean(pass_at_k(num_samples, sum(r["accuracy"] == 1 for r in group), k)
                             for group in by_problem(records, num_samples))
 
 
@@ -238,9 +241,9 @@ def parse_args(argv=None):
     add("--baseline", help="a second model, on the same problems, compared")
     add("--task", help=f"{', '.join(verifiers.TASKS)}, a data file or file.py:name (default: the run's, or math500)")
     add("--prompt", help='the sentence that asks, with {problem} in it (default: the task\'s)')
-    add("--stop", nargs="*", help="texts that end a completion (default: the task's)")
+    add("--stop", nargs="+", help="texts that end a completion (default: the task's)")
     add("--reward", help="whose accuracy counts (default: the run's, or the task's)")
-    add("--template", choices=["plain", "chat", "chat-nothink"], help="(default: plain for base models, else chat)")
+    add("--template", choices=["plain", "chat", "chat-nothink"], help="(default: chat if <|im_end|> is a stop, else plain)")
     add("--problems", type=int, default=500, help="how many, from the first")
     add("--num-samples", type=int, default=1, help="completions of each problem in the sampled row")
     add("--k", type=int, nargs="*", default=[], help="pass@k for these k, each at most --num-samples")

@@ -235,7 +235,7 @@ class Qwen3(nn.Module):
         self.compile_blocks = False        # torch.compile them where there is no cache: in training
         V, C = config.vocab_size, config.hidden_size
         self.model = nn.ModuleDict(dict(
-            embed_tokens=nn.Embedding(V, C, _weight=torch.randn(V, C)),     # its own way imports the compiler on meta
+            embed_tokens=nn.Embedding(V, C, _weight=torch.randn(V, C)),     # nn's own init imports the compiler on meta
             layers=nn.ModuleList(Block(config, layer) for layer in range(config.num_hidden_layers)),
             norm=RMSNorm(C, config.rms_norm_eps)))
         self.lm_head = None if config.tie_word_embeddings else nn.Linear(C, V, bias=False)
@@ -296,7 +296,7 @@ def pick_device(wanted=None):
 def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, shard=None):
     """A model and its tokenizer from a local directory or a hub id -> (model, tokenizer), or a ModelError.
 
-    template: see Tokenizer; by default a base model gets the plain prompt and a post-trained one the chat markup.
+    template: see Tokenizer; by default a model that stops at <|im_end|> gets the chat markup, others the plain prompt.
     shard:    called with the model before it has weights -> a function (tensor, the parameter it is for) -> the tensor
               to keep of it; so a model need never be whole in memory.
     """
@@ -397,7 +397,7 @@ class Tokenizer:
         # A problem that spells out "<|im_end|>" must not end the user's turn: its text stays text.
         backend.encode_special_tokens = True
         self.backend, self.template, self.extra_files = backend, template, extra_files or {}
-        self.num_tokens = backend.get_vocab_size(with_added_tokens=True)
+        self.num_tokens = max(backend.get_vocab(with_added_tokens=True).values()) + 1
 
     @classmethod
     def from_dir(cls, directory, eos_token_id, template=None):

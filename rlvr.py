@@ -9,16 +9,16 @@
 compute_grpo_loss is the chapter's page, the rest for batches. Departures, 1 to 3 from PPO and GRPO, 4 to 7 from the page:
   1 No KL term, as in the chapter: no reference model is kept. kl_coef brings it back.
   2 No critic, as there: the mean reward of the group is the baseline.
-  3 One update per batch, so pi = pi_old: the ratio is 1 (its gradient is not), clipping cannot act.
+  3 One update per batch, so pi = pi_old: the ratio is 1 (its gradient not 0), clipping cannot act.
   4 A token mean over the whole batch (DAPO). In the chapter's sum long completions weigh more, in
     GRPO's mean of means long wrong ones get off lightly. All are an argument of loss_weights.
-  5 What was cut off earns nothing, whatever it says: otherwise never stopping is free.
+  5 What was cut off earns at most nothing, whatever it says: otherwise never stopping is free.
   6 The std of a group divides by G, not G - 1: the group is all there is, not a sample of it.
   7 Log-probs are at the temperature of the sampling; the chapter samples at 0.8, trains at 1.
 
-Sources: GRPO (DeepSeekMath, arXiv 2402.03300), DAPO (2503.14476), Dr. GRPO (2503.20783). No flags,
-files or processes here: tensors and lists in, tensors out. Letters: P prompts, G completions of each
-(the group), B = P*G rows, R rows being sampled, T tokens, V vocabulary, C hidden size.
+Sources: GRPO (DeepSeekMath, arXiv 2402.03300), DAPO (2503.14476), Dr. GRPO (2503.20783). No flags
+or files, of processes only their number: tensors and lists in, tensors out. Letters: P prompts, G
+completions of each (a group), B = P*G rows, R being sampled, T tokens, V vocabulary, C hidden size.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ def compute_grpo_loss(model, tokenizer, prompt, ground_truth, device=None, num_r
     rewards = [reward_fn(tokenizer.decode(ids), ground_truth) for ids in rollouts.completions()]
 
     # Advantage: how much better than its group.
-    R = torch.tensor(rewards, device=device or model.device)                              # (G,)
+    R = torch.tensor(rewards, device=device or model.device).float()                      # (G,)
     advantages = (R - R.mean()) / (R.std() + 1e-8)                                        # (G,)
     group = {"rewards": rewards, "advantages": advantages.tolist(), "rollouts": rollouts}
     if len(set(rewards)) == 1:
@@ -142,7 +142,7 @@ def sample(model, prompts, num_samples=1, max_new_tokens=256, temperature=1.0, t
     temperature, top_p, top_k: see choose.   stop_ids: end a completion; by default the model's own.
     stop_after:   for texts that end one: from its ids to how many of them it keeps, 0 to go on.
     uniforms:     (P*G, max_new_tokens) random numbers, see row_uniforms; default torch's generator.
-    cache_tokens: at most so many at once, other rows wait; in fp32 it changes no completion.
+    cache_tokens: at most so many at once, other rows wait; in fp32 that changes rounding only.
     on_finished:  called with (row, its token ids) when rows that have finished leave the batch.
     step:         decode, or torch.compile(decode, dynamic=True)."""
     if not prompts or min(map(len, prompts)) == 0:
@@ -243,7 +243,7 @@ def score(rollouts, texts, problems, reward_fn, verdicts=None, patience=60.0):
             warnings.warn(f"the verifier failed ({type(error).__name__}: {str(error)[:200]}). A reward returns "
                           '(number, {name: number}), finite, with "accuracy" from 0 to 1 or none', stacklevel=2)
             reward, detail = 0.0, {"answered": 0.0, "failed": 1.0}
-        rewards.append(reward if finished else 0.0)    # cut off: 0, or never stopping would be free
+        rewards.append(reward if finished else min(reward, 0.0))    # cut off: never stopping must not pay
         parts.append({"accuracy": min(1.0, max(0.0, reward)), "answered": 1.0, "failed": 0.0, **detail,
                       "truncated": float(not finished)})
     return torch.tensor(rewards).view(len(problems), rollouts.num_samples), parts
@@ -388,8 +388,8 @@ def update_gradients(model, rollouts, advantages, temperature=1.0, norm="token",
         old, inside, sampled = now if old_logp is None else old_logp[rows], mask[rows], rollouts.logp[rows]
         value = loss(logp, old, advantages[rows], weights[rows], clip, sampled_logp=sampled, ref_logp=ref, kl_coef=kl_coef)
         (real * value).backward()
-        drift, ratio = now - sampled, (now - old).exp()
-        outside = (ratio < 1 - clip[0]) | (ratio > 1 + clip[1])
+        drift, moved = now - sampled, (now - old).exp()
+        outside = (moved < 1 - clip[0]) | (moved > 1 + clip[1])
         sums += real * torch.stack([
             value.detach(), entropy.sum(), (drift.abs() * inside).sum(), (drift.exp() * inside).sum(),
             (outside * inside).sum(), sums.new_zeros(()) if ref is None else kl_penalty(now, ref, inside),

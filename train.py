@@ -55,7 +55,7 @@ class Flags:
     reward: str = None              # NAME (default: the task's own)
     prompt: str = None              # the sentence that asks, with {problem} in it (default: the task's own)
     stop: list = None               # texts that end a completion, for models that seldom stop (default: the task's)
-    template: str = None            # plain, chat or chat-nothink (default: plain for base models, else chat)
+    template: str = None            # plain, chat or chat-nothink (default: chat if <|im_end|> is a stop, else plain)
     train_problems: int = None      # train only on so many, the first of a random order (default: all)
     pick: str = "all"               # NAME of what picks the problems of a step
     prompts_per_step: int = 8       # P, problems a step
@@ -69,7 +69,7 @@ class Flags:
     clip: tuple = (0.2, 0.2)        # LOW HIGH: ratios below 1 - LOW or above 1 + HIGH gain nothing; DAPO has 0.2 0.28
     updates_per_batch: int = 1      # on the same completions; from the second on clipping can act
     kl_coef: float = 0.0            # weight of a KL towards the model the run started from, then kept in memory
-    kl_cap: float = None            # stop when that KL exceeds so many nats a completion
+    kl_cap: float = None            # stop when that KL exceeds so many nats a completion, of those trained on
     lr: float = None                # highest rate: 5 steps of warm-up, on a cosine down to a tenth
     micro_batch_tokens: int = None  # tokens in a forward pass; fewer take less memory and give the same gradient
     compile: bool = False           # torch.compile decoding, and the blocks in training; slow to start
@@ -145,7 +145,7 @@ def saved_flags(parser, given):
     if given.get("steps", flags["steps"]) < done:
         parser.error(f"{run} has already made {done} steps: give --steps a larger number")
     here = {name: located(run, flags[name]) for name in PATHS}
-    return {**flags, **here, "runs": runs, "name": run.name, "fsdp": False, "device": None}
+    return {**flags, **here, "runs": runs, "name": run.name, "fsdp": False}
 
 
 # ---- 2. Checkpoints ------------------------------------------------------------------------------
@@ -293,8 +293,8 @@ STOP_ASKED = []             # when Ctrl-C was pressed
 def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run, log, reference=None):
     """The training loop: from the last step of `log`, the rows so far, to flags.steps. Trains the model in place.
 
-    functions: of --pick, --advantage, --loss, --log. memory: {"visits": {index: a problem's last 3 mean accuracies}}, and
-    what a picker keeps. Raises Stopped: after Ctrl-C, for --kl-cap, before NaN or infinity can reach the weights.
+    functions: of --pick, --advantage, --loss, --log. memory, kept as JSON: {"visits": {str(index): last 3
+    mean accuracies}}, a picker's own. Raises Stopped: after Ctrl-C, for --kl-cap, before NaN or infinity reach the weights.
     """
     (pick, advantage_of, loss, also_log), G = functions, flags.num_samples
     (rank, world), visits = processes(), memory.setdefault("visits", {})
@@ -331,7 +331,7 @@ def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run,
             signal_there = stats["trained"] > 0 or flags.kl_coef > 0
             stats["grad_norm"] = clip_gradients(model) if signal_there else 0.0
             if not all(map(math.isfinite, numbers := (stats["loss"], stats["grad_norm"]))):
-                if not updates:                                     # else the weights are no longer those of step - 1
+                if not updates and (step - 1) % flags.save_every:     # else saved, or no longer the weights of step - 1
                     save_checkpoint(run, step - 1, model, optimizer, memory)
                 torch.save({"rollouts": vars(rollouts), "advantages": advantages}, run / f"bad_batch_{rank}.pt")
                 raise Stopped(f"error: step {step} has loss and gradient norm {numbers}; see {run}. Try a lower --lr")
@@ -600,7 +600,7 @@ def start_and_train(model, tokenizer, task, functions, flags, run, first):
     except (KeyboardInterrupt, RuntimeError, OSError, ModelError) as error:
         if isinstance(error, RuntimeError) and not dist.is_initialized():
             raise
-        raise Stopped(f"error: {str(error)[:500] or 'stopped'}. The last checkpoint is saved. {how_to_go_on(flags)}")
+        raise Stopped(f"error: {str(error)[:500] or 'stopped'}. The last checkpoint is kept. {how_to_go_on(flags)}")
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -148,7 +148,7 @@ def verify_code(code: str, tests: list[str], timeout: float = 2.0, memory_mb: in
 # ---- 4. Rewards: scores in, one number out -------------------------------------------------------
 # A reward is a function (completion, problem) -> (number, parts). problem has the columns of the data
 # and, in training, "step". Of the parts, "accuracy" (0 to 1) is what an evaluation counts, "answered"
-# says that there was an answer; all are logged as means. What was cut off earns 0, whatever it is.
+# says that there was an answer; all are logged as means. What was cut off earns at most 0.
 
 @dataclass
 class RuleSpec:
@@ -221,7 +221,7 @@ class ReasoningReward:
     fmt    1 for the tagged form with min_think characters of derivation in the think block
     len    w_len min(n, len_cap) / len_cap, without the min unless it saturates; above the threshold
            -w_ramble min(1, n / ramble_threshold - 1): 612 words, right, earn 1.1 - 0.3 * 0.53 = 0.94
-    lang   -w_lang if the thinking mixes scripts: a cliff, as a slope would pay 9 % more than 11 %
+    lang   -w_lang if the thinking mixes scripts: a cliff: a slope would pay for mixing a little less
     All is 0 if it was cut off, has broken tags or none; with needs_tags False a bare right box earns w_acc.
     """
 
@@ -273,7 +273,7 @@ def code_reward(response, problem):
     share that programs earn which have learnt nothing (check_tests): only what is above it counts.
     """
     code, least = extract_code(response), min(problem.get("baseline", 0.0), 1 - 1e-9)
-    out = verify_code(problem.get("before", "") + code, problem["tests"]) if code else {"frac": 0.0}
+    out = verify_code(problem.get("before", "") + "\n" + code, problem["tests"]) if code else {"frac": 0.0}
     parts = {"accuracy": float(out["frac"] == 1.0), "answered": float(code is not None), "tests": out["frac"]}
     return aggregate({"frac": max(0.0, (out["frac"] - least) / (1 - least))}, CODE_RULES), parts
 

@@ -4,7 +4,7 @@
     torchrun --nproc-per-node 8 notebooks/evaluation.py measure runs/NAME --num-samples 8 --out eval.jsonl
 
 Every completion has random numbers of its own, so in fp32 neither the number of processes nor an interruption
-changes a digit. It takes the flags of eval.py, --preset and --shots.
+changes more than the rounding. It takes the flags of eval.py, --preset and --shots.
 """
 
 import contextlib

@@ -320,7 +320,7 @@ def code_parts_reward(response, problem):
     syntax, safe = read_program(code) if code else (False, False)
     out = {"frac": 0.0, "seconds": 0.0}
     if syntax:
-        out = verify_code(problem.get("before", "") + code, problem["tests"])
+        out = verify_code(problem.get("before", "") + "\n" + code, problem["tests"])
     least = min(problem.get("baseline", 0.0), 1 - 1e-9)
     tests = max(0.0, (out["frac"] - least) / (1 - least))
     speed = 0.5 if out["seconds"] > problem.get("seconds", 5.0) else 1.0

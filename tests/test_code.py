@@ -663,6 +663,8 @@ def test_code_reward_runs_the_last_program_of_the_response():
     assert code_reward(fence("def square(x): return x * x"), problem)[0] == pytest.approx(1.0)
     assert code_reward(fence("def square(x): return 4"), problem)[0] == pytest.approx(0.2)
     assert code_reward(fence("def square(x): return 4"), {**problem, "baseline": 0.2})[0] == pytest.approx(0.0)
+    needs_math = fence("def square(x): return round(math.pow(x, 2))"), {**problem, "before": "import math"}
+    assert code_reward(*needs_math)[0] == pytest.approx(1.0)
 
 
 def test_hack_print_the_unit_tests_then_pass():

@@ -113,6 +113,7 @@ def records(*flags):
 
 def test_mean_pass_at_k_groups_by_problem():
     assert mean_pass_at_k(records(1, 0, 0, 0, 0, 0, 0, 0), 4, 2) == 0.25
+    assert mean_pass_at_k(records(0.1, 0.9), 2, 2) == 0                     # half right is not right
 
 
 # ---- Two models on the same problems -----------------------------------------------------------------
@@ -271,6 +272,9 @@ def test_another_reward_asks_the_tasks_own_for_the_accuracy(tmp_path):
     assert task.reward("4", {"problem": "3+4=", "answer": "7"}) == (-1, {"accuracy": 0.0})
     evaluation.use_reward(task, f"{tmp_path}/plus_minus.py:own")
     assert task.reward("7", {"problem": "3+4=", "answer": "7"}) == (0.2, {"accuracy": 0.5, "terse": 3.0})
+    task.reward = lambda completion, problem: (3, {})                       # nor has the task's own any parts
+    evaluation.use_reward(task, f"{tmp_path}/plus_minus.py:sign")
+    assert task.reward("4", {"problem": "3+4=", "answer": "7"}) == (-1, {"accuracy": 1.0})
 
 
 # ---- The command -------------------------------------------------------------------------------------

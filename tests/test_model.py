@@ -356,6 +356,12 @@ def test_symbols_round_trip(tokenizer):
     assert tokenizer.decode([0], skip_special_tokens=False) == "<|endoftext|>" and tokenizer.decode([0]) == ""
 
 
+def test_ids_of_a_tokenizer_may_have_gaps():
+    """The largest one counts: a stop token behind a gap can be said."""
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1, "<eos>": 9}, unk_token="a"))
+    assert Tokenizer(backend).num_tokens == 10
+
+
 @functools.cache
 def qwen_tokenizer(eos=(151645, 151643), template=None):
     return Tokenizer.from_dir(QWEN_TOKENIZER, eos, template)

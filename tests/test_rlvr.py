@@ -539,12 +539,15 @@ def test_the_kl_reaches_rows_without_an_advantage_and_is_logged_only_when_asked_
 
 # ---- Rewards and the whole -------------------------------------------------------------------------------------------
 
-def test_a_completion_that_was_cut_off_earns_nothing():
-    finished = torch.tensor([True, False])
-    rollouts = Rollouts(torch.zeros(2, 3), torch.ones(2), torch.ones(2), finished, None, num_samples=2)
-    rewards, parts = score(rollouts, ["\\boxed{4}", "\\boxed{4} and so on and"], [{"answer": "4"}],
-                           lambda text, problem: (reward_rlvr(text, problem["answer"]), {}))
-    assert rewards.tolist() == [[1.0, 0.0]] and [part["truncated"] for part in parts] == [0.0, 1.0]
+def test_a_completion_that_was_cut_off_earns_at_most_nothing():
+    """A right answer that goes on is worth 0. Where a wrong one costs 1, it also does so if it never stops: else that
+    would be the way out."""
+    finished = torch.tensor([True, False, True, False])
+    rollouts = Rollouts(torch.zeros(4, 3), torch.ones(4), torch.ones(4), finished, None, num_samples=4)
+    texts = ["\\boxed{4}", "\\boxed{4} and so on and", "\\boxed{5}", "\\boxed{5} and so on and"]
+    rewards, parts = score(rollouts, texts, [{"answer": "4"}],
+                           lambda text, problem: (2 * reward_rlvr(text, problem["answer"]) - 1, {}))
+    assert rewards.tolist() == [[1.0, 0.0, -1.0, -1.0]] and [part["truncated"] for part in parts] == [0, 1, 0, 1]
 
 
 def finished_rollouts(rows):
@@ -624,7 +627,7 @@ def test_compute_grpo_loss_is_the_chapters_arithmetic(model, tokenizer):
 
 
 def test_compute_grpo_loss_has_nothing_to_say_when_all_rewards_are_equal(model, tokenizer):
-    for value in (0.0, 1.0):
+    for value in (0.0, 1.0, True):                          # a rule may also answer with yes or no
         out = compute_grpo_loss(model, tokenizer, "3+4=", "7", reward_fn=lambda text, truth: value, max_new_tokens=5)
         assert out["loss"] == 0.0 and out["loss_tensor"] is None and out["rewards"] == [value] * 4
 
