@@ -131,7 +131,7 @@ def slow_main(*flags):
     ([signal.SIGTERM], 0, "step 7 is saved", 7),
     ([signal.SIGTERM, signal.SIGTERM], 0.002, "step 7 is saved", 7),            # as `timeout` sends them
     ([signal.SIGINT, signal.SIGTERM, signal.SIGINT], 0.3, "step 7 is saved", 7),
-    ([signal.SIGINT, signal.SIGINT], 1.2, "The last checkpoint is saved", 6),
+    ([signal.SIGINT, signal.SIGINT], 1.2, "The last checkpoint is kept", 6),
 ], ids=["one", "timeout's two", "three within a second", "a second Ctrl-C"])
 def test_a_signal_saves_the_running_step_and_a_later_one_leaves_at_once(whole, signals, pause, said, step):
     name = f"signal-{len(signals)}-{pause}"
