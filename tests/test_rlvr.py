@@ -451,6 +451,14 @@ def test_a_group_shares_lines_while_that_is_cheaper():
     assert lines(rollouts, [True] * 8 + [False] * 4, 100, 64) == [[[4, 5]], [[6, 7]], [[0, 1, 2]], [[3]]]  # of at most 100
 
 
+def test_no_process_gets_more_of_a_group_than_its_share():
+    """8 rows of 40 tokens behind a prompt of 10, hidden size 1024: alone a process takes 5 and 3 to a line. Of four each
+    has a line of 2; otherwise two of them would do nothing."""
+    rollouts = Rollouts(torch.zeros(8, 50).long(), torch.tensor([10] * 8), torch.tensor([40] * 8), None, None, 8)
+    assert lines(rollouts, [True] * 8, 10**6, 1024) == [[[0, 1, 2, 3, 4], [5, 6, 7]]]
+    assert [lines(rollouts, [True] * 8, 10**6, 1024, rank, 4) for rank in range(4)] == [[[[0, 1]]], [[[2, 3]]], [[[4, 5]]], [[[6, 7]]]]
+
+
 def test_rows_that_share_a_line_have_the_log_probs_and_gradients_they_have_alone(model, prompts, monkeypatch):
     """Prompts of different lengths, one of a single token, and not all rows. Each prompt is read once."""
     rollouts, read, forward = sample(model, [prompts[0], [3], prompts[2]], 4, 20), [], model.forward
@@ -476,6 +484,9 @@ def test_mismatch_is_rounding_when_both_see_the_same_and_large_when_not(model, p
     assert stats["mismatch"] < 1e-5 and abs(stats["ratio"] - 1) < 1e-5
     stats = gradient(model, rollouts, advantages, temperature=0.8)[1]
     assert stats["mismatch"] > 1e-2 and abs(stats["ratio"] - 1) > 1e-4
+    rollouts.logp -= 1.0                            # a sampler that is far off: what clips is pi / pi_old all the same
+    stats = gradient(model, rollouts, advantages)[1]
+    assert stats["mismatch"] == pytest.approx(1, abs=1e-4) and stats["clipped"] == 0
 
 
 def test_one_step_raises_the_rewarded_completion(model, prompts):
@@ -535,6 +546,8 @@ def test_the_kl_reaches_rows_without_an_advantage_and_is_logged_only_when_asked_
     assert stats["kl"] == pytest.approx(kl.item(), rel=1e-4) and stats["loss"] == pytest.approx(kl.item() / 2, rel=1e-4)
     plain = torch.autograd.grad(kl / 2, model.parameters())
     torch.testing.assert_close(pulled, torch.cat([g.flatten() for g in plain]), atol=1e-6, rtol=1e-3)
+    # Both at the temperature of the sampling: from itself no model is away.
+    assert abs(gradient(model, rollouts, nothing, temperature=0.7, reference=model, kl_coef=0.5)[1]["kl"]) < 1e-9
 
 
 # ---- Rewards and the whole -------------------------------------------------------------------------------------------
