@@ -221,7 +221,7 @@ class ReasoningReward:
     fmt    1 for the tagged form with min_think characters of derivation in the think block
     len    w_len min(n, len_cap) / len_cap, without the min unless it saturates; above the threshold
            -w_ramble min(1, n / ramble_threshold - 1): 612 words, right, earn 1.1 - 0.3 * 0.53 = 0.94
-    lang   -w_lang if the thinking mixes scripts: a cliff: a slope would pay for mixing a little less
+    lang   -w_lang if the thinking mixes scripts; a cliff, for a slope would pay for mixing less
     All is 0 if it was cut off, has broken tags or none; with needs_tags False a bare right box earns w_acc.
     """
 
