@@ -16,8 +16,7 @@ compute_grpo_loss is the chapter's page, the rest for batches. Departures, 1 to 
   6 The std of a group divides by G, not G - 1: the group is all there is, not a sample of it.
   7 Log-probs are at the temperature of the sampling; the chapter samples at 0.8, trains at 1.
 
-Sources: GRPO (DeepSeekMath, arXiv 2402.03300), DAPO (2503.14476), Dr. GRPO (2503.20783). No flags
-or files, of processes only their number: tensors and lists in, tensors out. Letters: P prompts, G
+Sources: GRPO (arXiv 2402.03300), DAPO (2503.14476), Dr. GRPO (2503.20783). Letters: P prompts, G
 completions of each (a group), B = P*G rows, R being sampled, T tokens, V vocabulary, C hidden size.
 """
 
@@ -228,9 +227,8 @@ def score(rollouts, texts, problems, reward_fn, verdicts=None, patience=60.0):
     """Judge every completion -> (rewards (P, G), for each of B rows a dict of named parts).
 
     reward_fn(completion, problem) -> (number, parts); "accuracy" is what evaluation counts (default: the
-    reward within 0 and 1). verdicts: by row, Futures of what was judged during sampling; they get
-    `patience` more seconds. A verifier that raises, is late or returns nonsense costs its completion the
-    reward (part "failed"), not the run."""
+    reward within 0 and 1). verdicts: by row, Futures, begun while sampling, which get `patience` seconds.
+    A verifier that raises, is late or returns nonsense (part "failed") gives the worst of the group, at most 0."""
     rewards, parts, deadline = [], [], time.monotonic() + patience
     for row, (text, finished) in enumerate(zip(texts, rollouts.finished.tolist(), strict=True)):
         try:
@@ -242,11 +240,12 @@ def score(rollouts, texts, problems, reward_fn, verdicts=None, patience=60.0):
         except Exception as error:                        # Python shows the same warning only once
             warnings.warn(f"the verifier failed ({type(error).__name__}: {str(error)[:200]}). A reward returns "
                           '(number, {name: number}), finite, with "accuracy" from 0 to 1 or none', stacklevel=2)
-            reward, detail = 0.0, {"answered": 0.0, "failed": 1.0}
+            reward, detail = math.nan, {"accuracy": 0.0, "answered": 0.0, "failed": 1.0}    # must not pay either
         rewards.append(reward if finished else min(reward, 0.0))    # cut off: never stopping must not pay
         parts.append({"accuracy": min(1.0, max(0.0, reward)), "answered": 1.0, "failed": 0.0, **detail,
                       "truncated": float(not finished)})
-    return torch.tensor(rewards).view(len(problems), rollouts.num_samples), parts
+    rewards = torch.tensor(rewards).view(len(problems), rollouts.num_samples)
+    return torch.where(rewards.isnan(), rewards.nan_to_num().amin(1, keepdim=True), rewards), parts
 
 
 def group_advantages(rewards, scale="std", eps=1e-6, **batch):

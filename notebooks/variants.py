@@ -186,14 +186,14 @@ def terms_of(rewards, rollouts, parts):
 
     The weights are found by least squares from this batch, and must give every reward. Where
     several sums do, the parts logged first are taken: a later one leaves as long as the sum stays
-    exact. Completions that were cut off or on which the verifier failed earned 0 whatever they
-    logged, so all their terms are 0.
+    exact. Where the verifier failed, and where what was cut off earned 0, all terms are 0.
     """
     names = list(dict.fromkeys(name for part in parts for name in part if name not in ("truncated", "failed")))
     names.sort(key=lambda name: name == "answered")              # the last resort: seldom a term of a reward
-    counted = rollouts.finished.cpu() & torch.tensor([not part.get("failed") for part in parts])
+    judged = torch.tensor([not part.get("failed") for part in parts])
+    target = rewards.flatten().cpu().double() * judged
+    counted = judged & (rollouts.finished.cpu() | (target < 0))
     columns = torch.tensor([[part.get(name, 0.0) for name in names] for part in parts]).double() * counted[:, None]
-    target = rewards.flatten().cpu().double()
 
     def fit(chosen):
         weights = torch.linalg.lstsq(columns[:, chosen], target, driver="gelsd").solution

@@ -582,6 +582,13 @@ def test_a_verifier_that_raises_costs_a_reward_and_not_the_run(early):
 
 
 @pytest.mark.filterwarnings("ignore:the verifier failed")
+def test_to_make_the_verifier_fail_earns_no_more_than_the_worst_of_the_group():
+    """How far from 7? Words cannot be compared, and must not be the nearest that way."""
+    rewards, _ = score(finished_rollouts(3), ["5", "seven", "8"], [{}], lambda text, problem: (-abs(float(text) - 7), {}))
+    assert rewards.tolist() == [[-2.0, -2.0, -1.0]]
+
+
+@pytest.mark.filterwarnings("ignore:the verifier failed")
 def test_a_verifier_that_hangs_holds_up_the_step_only_so_long():
     """One of two threads hangs; what the other judges counts, in the order of the rows."""
     enough = threading.Event()

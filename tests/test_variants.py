@@ -127,6 +127,18 @@ def test_gdpo_counts_what_was_cut_off_and_what_failed_as_nothing():
     torch.testing.assert_close(variants.gdpo(**told), variants.gdpo(**same))
 
 
+def test_gdpo_keeps_the_terms_of_a_punishment_that_was_cut_off():
+    """R = accuracy - 0.5 language: cut off, the third has lost 0.5 and the fourth earned nothing. The verifier failed on
+    the last, which has the worst reward of the group and no terms."""
+    finished = torch.tensor([True, True, False, False, True])
+    told = taken_apart([1., -.5], [1., 0, 0, 1, 0], [0., 0, 1, 1, 0], names=("accuracy", "language"))
+    told["rollouts"].finished, told["rewards"] = finished, torch.tensor([[1., 0, -.5, 0, -.5]])
+    told["parts"][4] = {"accuracy": 0.0, "answered": 0.0, "failed": 1.0, "truncated": 0.0}
+    (one, accuracy), (minus, language) = variants.terms_of(**told)
+    assert (one, minus) == pytest.approx((1, -.5))
+    assert accuracy.tolist() == [[1, 0, 0, 0, 0]] and language.tolist() == [[0, 0, 1, 0, 0]]
+
+
 def test_gdpo_refuses_a_reward_that_is_no_sum_of_its_parts():
     """A coin's reward: as a control it would be void if its logged accuracy were trained on."""
     told = taken_apart([1., .1], [1., 0, 0, 0] * 4, [0., 1, 0, 0] * 4)
