@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
-from torch.nn import RMSNorm        # x * weight / sqrt(mean(x^2) + eps); the mean is taken in fp32
+from torch.nn import RMSNorm  # x * weight / sqrt(mean(x^2) + eps); the mean is taken in fp32
 from torch.utils.checkpoint import checkpoint
 
 
@@ -37,9 +37,15 @@ class ModelError(Exception):
 
 # ---- 1. Config -----------------------------------------------------------------------------------
 
-IMPLEMENTED = {"model_type": ["qwen3", "qwen2", "llama"], "hidden_act": ["silu"], "rope_type": ["default"],
-               "attention_bias": [False], "mlp_bias": [False], "use_sliding_window": [False],
-               "layer_types": ["full_attention"]}
+IMPLEMENTED = {
+    "model_type": ["qwen3", "qwen2", "llama"],
+    "hidden_act": ["silu"],
+    "rope_type": ["default"],
+    "attention_bias": [False],
+    "mlp_bias": [False],
+    "use_sliding_window": [False],
+    "layer_types": ["full_attention"],
+}
 
 
 @dataclass
@@ -53,59 +59,83 @@ class Config:
     num_hidden_layers: int = 28
     num_attention_heads: int = 16
     num_key_value_heads: int = 8
-    head_dim: int = 128                  # not hidden_size / num_attention_heads: 16 * 128 != 1024
+    head_dim: int = 128  # not hidden_size / num_attention_heads: 16 * 128 != 1024
     rope_theta: float = 1e6
     rms_norm_eps: float = 1e-6
     max_position_embeddings: int = 32768
     tie_word_embeddings: bool = True
-    eos_token_id: tuple = (151643,)      # every token that ends a completion
+    eos_token_id: tuple = (151643,)  # every token that ends a completion
 
     def __post_init__(self):
         eos = self.eos_token_id
         self.eos_token_id = (eos,) if isinstance(eos, int) else tuple(eos or ())
-        self.num_tokens = self.vocab_size   # ids below have a token; Qwen3's embedding is longer
+        self.num_tokens = self.vocab_size  # ids below have a token; Qwen3's embedding is longer
 
     @classmethod
     def from_dir(cls, directory):
-        """Read config.json, and the stop tokens from generation_config.json: a post-trained Qwen3 lists
-        both only there. Raises ModelError for an architecture that is not implemented."""
-        path, generation = (Path(directory) / name for name in ("config.json", "generation_config.json"))
-        raw = {"model_type": None, "tie_word_embeddings": False, **_read_json(path)}
+        """Read config.json, and the stop tokens from generation_config.json: a post-trained Qwen3
+        lists both only there. Raises ModelError for an architecture that is not implemented."""
+        path = Path(directory) / "config.json"
+        raw = _read_json(path)
         if "flags" in raw:
-            models = [str(path.with_name(name)) for name in ("final", "best") if path.with_name(name).is_dir()]
-            raise ModelError(f"{directory} is a training run: give {' or '.join(models) or 'a finished one'}")
-        rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-        raw["rope_type"] = rope.get("rope_type", rope.get("type", "default"))
-        raw["layer_types"] = ", ".join(sorted(set(raw.get("layer_types") or ["full_attention"])))
-        for key, values in IMPLEMENTED.items():
-            if raw.get(key, values[0]) not in values:
-                raise ModelError(f"{path}: {key} is {raw[key]!r}, but only dense models with {key} "
-                                 f"{' or '.join(map(repr, values))} are implemented; take Qwen/Qwen3-0.6B")
-        raw["rope_theta"] = raw.get("rope_theta") or rope.get("rope_theta")
-        if raw["model_type"] != "qwen3":                # what its relatives leave out
-            raw["rope_theta"] = raw["rope_theta"] or 1e4
-            raw["head_dim"] = raw.get("head_dim") or raw.get("hidden_size", 0) // (raw.get("num_attention_heads") or 1)
+            raise ModelError(
+                f"{directory} is a training run: give {directory}/final, its last model"
+            )
+        values = _with_defaults(raw)
+        _check_implemented(values, path)
+        generation = path.with_name("generation_config.json")
         stops = _read_json(generation).get("eos_token_id") if generation.exists() else None
-        raw["eos_token_id"] = raw.get("eos_token_id") if stops is None else stops
-        missing = [name for name in cls.__dataclass_fields__ if raw.get(name) is None]
+        if stops is not None:
+            values["eos_token_id"] = stops
+        names = cls.__dataclass_fields__
+        missing = [name for name in names if values.get(name) is None]
         if missing:
             raise ModelError(f"{path}: no value for {', '.join(missing)}; is the file complete?")
-        return cls(**{name: raw[name] for name in cls.__dataclass_fields__})
+        return cls(**{name: values[name] for name in names})
+
+
+def _with_defaults(raw):
+    """config.json with what each family leaves out, and its different spellings as one."""
+    values = {"model_type": None, "tie_word_embeddings": False, **raw}
+    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}  # new name, old name
+    values["rope_type"] = rope.get("rope_type", rope.get("type", "default"))
+    values["rope_theta"] = raw.get("rope_theta") or rope.get("rope_theta")
+    kinds = raw.get("layer_types") or ["full_attention"]
+    values["layer_types"] = ", ".join(sorted(set(kinds)))
+    if values["model_type"] != "qwen3":  # Qwen2 and Llama leave these two out
+        values["rope_theta"] = values["rope_theta"] or 1e4
+        heads = raw.get("num_attention_heads") or 1
+        values["head_dim"] = raw.get("head_dim") or raw.get("hidden_size", 0) // heads
+    return values
+
+
+def _check_implemented(values, path):
+    for key, known in IMPLEMENTED.items():
+        value = values.get(key, known[0])
+        if value not in known:
+            raise ModelError(
+                f"{path}: {key} is {value!r}, but only dense models with {key} "
+                f"{' or '.join(map(repr, known))} are implemented; take Qwen/Qwen3-0.6B"
+            )
 
 
 def _read_json(path):
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: cannot be read ({error}); fetch the directory again") from None
+        reason = f"cannot be read ({error}); fetch the directory again"
+        raise ModelError(f"{path}: {reason}") from None
 
 
 # ---- 2. The network ------------------------------------------------------------------------------
 
+
 def rope_tables(positions, config, dtype):
     """(cos a, cos a) and (-sin a, sin a) of the angles a = position * theta^(-2i/D), i = 0 .. D/2-1,
     in fp32, since bf16 cannot count past 256: (..., T) -> two of (..., 1, T, D), 1: all heads."""
-    frequencies = config.rope_theta ** -(torch.arange(0, config.head_dim, 2, device=positions.device) / config.head_dim)
+    frequencies = config.rope_theta ** -(
+        torch.arange(0, config.head_dim, 2, device=positions.device) / config.head_dim
+    )
     angles = positions[..., None, :, None].float() * frequencies
     cos, sin = angles.cos(), angles.sin()
     return torch.cat((cos, cos), dim=-1).to(dtype), torch.cat((-sin, sin), dim=-1).to(dtype)
@@ -115,48 +145,45 @@ def apply_rope(x, cos, sin):
     """Rotate each pair (x_i, x_{i+D/2}) by its position's angle. The published weights expect this half-split pairing;
     the RoPE paper pairs neighbours (x_2i, x_2i+1): the same rotation with the dimensions in another order."""
     left, right = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((right, left), dim=-1) * sin     # sin is negative on the left
+    return x * cos + torch.cat((right, left), dim=-1) * sin  # sin is negative on the left
 
 
 class KVCache:
     """Keys and values of the tokens seen so far: k, v are lists over layers of (B, K, S, D).
 
-    Slot s of a row holds its token at position s, so a query at position p may see exactly the slots <= p. That one
-    rule serves ragged rows: what stands in later slots (a shorter prompt's padding) is invisible until overwritten.
-    lengths: (B,) tokens that each row holds. used: no row holds more; a plain int, so that no step asks the device."""
+    Slot s of a row holds its token at position s, so a query at position p may see exactly the slots
+    <= p. That one rule serves rows of different lengths: what stands in later slots (the padding of a
+    shorter prompt) is invisible until it is overwritten.
+
+    lengths: (B,) tokens that each row holds.
+    used:    the longest row's length, as a Python int, so that decoding never waits for the GPU."""
 
     def __init__(self, config, rows, slots, device, dtype):
         shape = (rows, config.num_key_value_heads, slots, config.head_dim)
+        layers = range(config.num_hidden_layers)
         # zeros, not empty: a masked slot has weight 0, but 0 * NaN would still be NaN
-        self.k = [torch.zeros(shape, device=device, dtype=dtype) for _ in range(config.num_hidden_layers)]
-        self.v = [torch.zeros_like(layer) for layer in self.k]
+        self.k = [torch.zeros(shape, device=device, dtype=dtype) for _ in layers]
+        self.v = [torch.zeros(shape, device=device, dtype=dtype) for _ in layers]
         self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
-        self.rows = torch.arange(rows, device=device)[:, None]
-        self.slots, self.used = slots, 0
+        self.slots = slots
+        self.used = 0
 
     def write(self, layer, k, v, positions):
         """Store k, v (B, K, T, D) at positions (B, T) -> all so far, two of (B, K, used + T, D)."""
+        rows = torch.arange(len(positions), device=positions.device)[:, None]  # (B, 1)
         end = self.used + k.size(2)
         for cached, new in ((self.k[layer], k), (self.v[layer], v)):
-            cached[self.rows, :, positions] = new.transpose(1, 2).to(cached.dtype)         # under autocast they differ
+            new = new.to(cached.dtype)  # under autocast they differ
+            cached[rows, :, positions] = new.transpose(1, 2)
         return self.k[layer][:, :, :end], self.v[layer][:, :, :end]
 
-    def put(self, places, other, rows):
-        """Put rows of another cache (one may be named several times) into places of this one."""
-        for ours, theirs in zip(self.k + self.v, other.k + other.v):
-            ours[places, :, :other.slots] = theirs[rows]
-        self.lengths[places] = other.lengths[rows]
-
     def take(self, rows):
-        for layer in range(len(self.k)):            # layer by layer: two whole caches never coexist
-            self.k[layer], self.v[layer] = self.k[layer][rows], self.v[layer][rows]
-        self.lengths, self.rows = self.lengths[rows], torch.arange(len(rows), device=rows.device)[:, None]
-
-    def grow(self, slots):
-        more = (0, 0, 0, slots - self.slots)
-        for layer in range(len(self.k)):
-            self.k[layer], self.v[layer] = F.pad(self.k[layer], more), F.pad(self.v[layer], more)
-        self.slots = slots
+        """Keep these rows, in this order; one may be named several times."""
+        for layer in range(len(self.k)):  # layer by layer: two whole caches never coexist
+            self.k[layer] = self.k[layer][rows]
+            self.v[layer] = self.v[layer][rows]
+        self.lengths = self.lengths[rows]
+        self.used = int(self.lengths.max())
 
 
 class Attention(nn.Module):
@@ -168,7 +195,7 @@ class Attention(nn.Module):
         H, K = config.num_attention_heads, config.num_key_value_heads
         self.H, self.K, self.D, self.layer = H, K, D, layer
         bias = config.model_type == "qwen2"
-        norm = RMSNorm if config.model_type == "qwen3" else nn.Identity     # ignores D and eps
+        norm = RMSNorm if config.model_type == "qwen3" else nn.Identity  # ignores D and eps
         self.q_proj = nn.Linear(C, H * D, bias=bias)
         self.k_proj = nn.Linear(C, K * D, bias=bias)
         self.v_proj = nn.Linear(C, K * D, bias=bias)
@@ -178,21 +205,25 @@ class Attention(nn.Module):
 
     def forward(self, x, rope, positions, mask, cache):
         B, T, _ = x.shape
-        q = self.q_norm(self.q_proj(x).view(B, T, self.H, self.D)).transpose(1, 2)   # (B, H, T, D)
-        k = self.k_norm(self.k_proj(x).view(B, T, self.K, self.D)).transpose(1, 2)   # (B, K, T, D)
-        v = self.v_proj(x).view(B, T, self.K, self.D).transpose(1, 2)                # (B, K, T, D)
+        q = self.q_norm(self.q_proj(x).view(B, T, self.H, self.D)).transpose(1, 2)  # (B, H, T, D)
+        k = self.k_norm(self.k_proj(x).view(B, T, self.K, self.D)).transpose(1, 2)  # (B, K, T, D)
+        v = self.v_proj(x).view(B, T, self.K, self.D).transpose(1, 2)  # (B, K, T, D)
         q, k = apply_rope(q, *rope), apply_rope(k, *rope)
         if cache is not None:
-            k, v = cache.write(self.layer, k, v, positions)                          # (B, K, S, D)
+            k, v = cache.write(self.layer, k, v, positions)  # (B, K, S, D)
         if T == 1:
             # One query per row: the H/K query heads that share a key head can stand where queries stand, and no key
             # has to be repeated. is_causal would be wrong here: SDPA aligns it to the first key, not to the last.
             q = q.reshape(B, self.K, self.H // self.K, self.D)
             y = F.scaled_dot_product_attention(q, k, v, mask)
         else:
-            k, v = (x.repeat_interleave(self.H // self.K, 1) for x in (k, v))  # CUDA's fast kernels take groups or a mask
+            k, v = (
+                x.repeat_interleave(self.H // self.K, 1) for x in (k, v)
+            )  # CUDA's fast kernels take groups or a mask
             y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
-        return self.o_proj(y.reshape(B, self.H, T, self.D).transpose(1, 2).reshape(B, T, self.H * self.D))
+        return self.o_proj(
+            y.reshape(B, self.H, T, self.D).transpose(1, 2).reshape(B, T, self.H * self.D)
+        )
 
 
 class MLP(nn.Module):
@@ -221,23 +252,25 @@ class Block(nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
-# One compilation for all blocks and lengths, made on first use: importing the compiler takes 3 s.
-_compiled_block = functools.cache(lambda: torch.compile(lambda block, *x: block(*x), dynamic=True))
-
-
 class Qwen3(nn.Module):
     """The language model: `model(ids)` maps ids (B, T) to logits (B, T, V)."""
 
     def __init__(self, config):
         super().__init__()
         self.config = config
-        self.checkpoint_blocks = False      # keep only each block's input, compute the rest again
-        self.compile_blocks = False        # torch.compile them where there is no cache: in training
+        self.checkpoint_blocks = False  # keep only each block's input, compute the rest again
         V, C = config.vocab_size, config.hidden_size
-        self.model = nn.ModuleDict(dict(
-            embed_tokens=nn.Embedding(V, C, _weight=torch.randn(V, C)),     # nn's own init imports the compiler on meta
-            layers=nn.ModuleList(Block(config, layer) for layer in range(config.num_hidden_layers)),
-            norm=RMSNorm(C, config.rms_norm_eps)))
+        self.model = nn.ModuleDict(
+            dict(
+                embed_tokens=nn.Embedding(
+                    V, C, _weight=torch.randn(V, C)
+                ),  # nn's own init imports the compiler on meta
+                layers=nn.ModuleList(
+                    Block(config, layer) for layer in range(config.num_hidden_layers)
+                ),
+                norm=RMSNorm(C, config.rms_norm_eps),
+            )
+        )
         self.lm_head = None if config.tie_word_embeddings else nn.Linear(C, V, bias=False)
 
     def forward(self, ids, cache=None, head=None, positions=None, mask=None):
@@ -249,20 +282,24 @@ class Qwen3(nn.Module):
                who do not need all of (B, T, V). It runs in here so that the weight it gets is whole even when sharded.
         positions (B, T), mask (B, 1, T, T), True where a token sees another: without a cache, for rows of several texts."""
         B, T = ids.shape
-        positions = torch.arange(T, device=ids.device).expand(B, T) if positions is None else positions
+        positions = (
+            torch.arange(T, device=ids.device).expand(B, T) if positions is None else positions
+        )
         if cache is not None and cache.used + T > cache.slots:
-            raise ValueError(f"the cache has {cache.slots} slots, too few for {cache.used} + {T} tokens")
+            raise ValueError(
+                f"the cache has {cache.slots} slots, too few for {cache.used} + {T} tokens"
+            )
         if cache is not None and cache.used > 0:
-            positions = positions + cache.lengths[:, None]                              # (B, T)
+            positions = positions + cache.lengths[:, None]  # (B, T)
             later = torch.arange(cache.used + T, device=ids.device) > positions[:, None, :, None]
             mask = torch.zeros_like(later, dtype=cache.k[0].dtype).masked_fill(later, -torch.inf)
-        x = self.model.embed_tokens(ids)                                                # (B, T, C)
-        rope = rope_tables(positions, self.config, x.dtype)                 # two of (B, 1, T, D)
+        x = self.model.embed_tokens(ids)  # (B, T, C)
+        rope = rope_tables(positions, self.config, x.dtype)  # two of (B, 1, T, D)
         for block in self.model.layers:
-            if self.compile_blocks and cache is None:
-                block = functools.partial(_compiled_block(), block)
             if self.checkpoint_blocks and torch.is_grad_enabled():
-                block = functools.partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False)
+                block = functools.partial(
+                    checkpoint, block, use_reentrant=False, preserve_rng_state=False
+                )
             x = block(x, rope, positions, mask, cache)
         if cache is not None:
             cache.lengths, cache.used = cache.lengths + T, cache.used + T
@@ -282,15 +319,26 @@ class Qwen3(nn.Module):
 
 # ---- 3. Load and save ----------------------------------------------------------------------------
 
+
 def pick_device(wanted=None):
     """(device, compute dtype, its name): CUDA with bf16 where the GPU has it; otherwise fp32, which runs everywhere."""
-    found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    found = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
     device = wanted or next(name for name in found if found[name])
     if not found[device]:
-        raise ModelError(f"this PyTorch ({torch.__version__}) finds no {device}; choose another device")
+        raise ModelError(
+            f"this PyTorch ({torch.__version__}) finds no {device}; choose another device"
+        )
     if device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
         return device, torch.bfloat16, f"{torch.cuda.get_device_name()}, which has bf16"
-    return device, torch.float32, {"cuda": "a GPU without bf16", "mps": "an Apple GPU", "cpu": "a CPU"}[device]
+    return (
+        device,
+        torch.float32,
+        {"cuda": "a GPU without bf16", "mps": "an Apple GPU", "cpu": "a CPU"}[device],
+    )
 
 
 def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, shard=None):
@@ -304,13 +352,17 @@ def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, shard=No
     config = Config.from_dir(directory)
     tokenizer = Tokenizer.from_dir(directory, config.eos_token_id, template)
     if tokenizer.num_tokens > config.vocab_size:
-        raise ModelError(f"{directory}: tokenizer.json has {tokenizer.num_tokens} tokens, config.json "
-                         f"only {config.vocab_size}: the files belong to different models")
+        raise ModelError(
+            f"{directory}: tokenizer.json has {tokenizer.num_tokens} tokens, config.json "
+            f"only {config.vocab_size}: the files belong to different models"
+        )
     config.num_tokens = tokenizer.num_tokens
-    with torch.device("meta"):            # no memory, no time for weights that are replaced at once
+    with torch.device("meta"):  # no memory, no time for weights that are replaced at once
         model = Qwen3(config)
     keep = shard(model) if shard else lambda tensor, parameter: tensor
-    model.load_state_dict(_read_weights(directory, model.state_dict(), device, dtype, keep), assign=True)
+    model.load_state_dict(
+        _read_weights(directory, model.state_dict(), device, dtype, keep), assign=True
+    )
     return model, tokenizer
 
 
@@ -322,22 +374,32 @@ def find(name):
     if name.count("/") != 1 or name.startswith(("/", ".", "~")) or path.parent.is_dir():
         folders = [folder.name for folder in path.parent.glob("*/")]
         near = ", ".join(difflib.get_close_matches(path.name, folders, n=5, cutoff=0)) or "none"
-        raise ModelError(f"{name}: no such directory; there is {near} in {path.parent}/. (A hub id is "
-                         "owner/name, and here must be no folder with the owner's name.)")
-    files = ["*config.json", "tokenizer.json", "chat_template.jinja", "*.safetensors", "*.safetensors.index.json"]
+        raise ModelError(
+            f"{name}: no such directory; there is {near} in {path.parent}/. (A hub id is "
+            "owner/name, and here must be no folder with the owner's name.)"
+        )
+    files = [
+        "*config.json",
+        "tokenizer.json",
+        "chat_template.jinja",
+        "*.safetensors",
+        "*.safetensors.index.json",
+    ]
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=files))
-    except Exception as error:           # no such model, no network, a broken connection: all types
+    except Exception as error:  # no such model, no network, a broken connection: all types
         reason = str(error.__cause__ or error).strip()[:200]
-        raise ModelError(f"{name}: not here, and the hub did not send it: {reason}\nCheck the spelling, network, "
-                         "HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN; a download goes on where it stopped") from error
+        raise ModelError(
+            f"{name}: not here, and the hub did not send it: {reason}\nCheck the spelling, network, "
+            "HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN; a download goes on where it stopped"
+        ) from error
 
 
 def _read_weights(directory, wanted, device, dtype, keep):
     """All tensors of the checkpoint, checked by name and shape against `wanted`, a state dict."""
     index = directory / "model.safetensors.index.json"
     names = _read_json(index)["weight_map"].values() if index.exists() else ["model.safetensors"]
-    copies = {"lm_head.weight"} - set(wanted)       # of the embedding; a tied model does without
+    copies = {"lm_head.weight"} - set(wanted)  # of the embedding; a tied model does without
     shapes = {name: [*tensor.shape] for name, tensor in wanted.items()}
     tensors, problems = {}, []
     for path in sorted({directory / name for name in names}):
@@ -346,15 +408,21 @@ def _read_weights(directory, wanted, device, dtype, keep):
                 for name in sorted(set(reader.keys()) - copies):
                     tensor, shape = reader.get_tensor(name), shapes.get(name, "no such tensor")
                     if [*tensor.shape] != shape:
-                        problems.append(f"{name} has shape {[*tensor.shape]}, config.json says {shape}")
+                        problems.append(
+                            f"{name} has shape {[*tensor.shape]}, config.json says {shape}"
+                        )
                     elif not problems:
                         tensors[name] = keep(tensor.to(device=device, dtype=dtype), wanted[name])
         except (OSError, SafetensorError) as error:
-            raise ModelError(f"{path}: missing, damaged or cut short ({error}); fetch it again") from error
+            raise ModelError(
+                f"{path}: missing, damaged or cut short ({error}); fetch it again"
+            ) from error
     problems = problems or [f"{name} is missing" for name in wanted if name not in tensors]
     if problems:
-        raise ModelError(f"{directory}: {'; '.join(problems[:4])} ({len(problems)} tensors). Weights and "
-                         "config.json do not belong together or are incomplete: fetch them again")
+        raise ModelError(
+            f"{directory}: {'; '.join(problems[:4])} ({len(problems)} tensors). Weights and "
+            "config.json do not belong together or are incomplete: fetch them again"
+        )
     return tensors
 
 
@@ -362,10 +430,17 @@ def save(model, tokenizer, directory, weights=None):
     """Write a Hugging Face model directory that `load`, transformers and vLLM read; a tied head is not stored.
     weights: a state dict to write in place of the model's own."""
     directory, config = Path(directory), model.config
-    partial = directory.with_name(directory.name + ".partial")      # renamed when it is whole
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in (weights or model.state_dict()).items()}
-    fields = {**asdict(config), "architectures": [f"{config.model_type.capitalize()}ForCausalLM"],
-              "hidden_act": "silu", "torch_dtype": str(next(iter(weights.values())).dtype)[len("torch."):]}
+    partial = directory.with_name(directory.name + ".partial")  # renamed when it is whole
+    weights = {
+        name: tensor.detach().cpu().contiguous()
+        for name, tensor in (weights or model.state_dict()).items()
+    }
+    fields = {
+        **asdict(config),
+        "architectures": [f"{config.model_type.capitalize()}ForCausalLM"],
+        "hidden_act": "silu",
+        "torch_dtype": str(next(iter(weights.values())).dtype)[len("torch.") :],
+    }
     generation = {"eos_token_id": config.eos_token_id, "pad_token_id": config.eos_token_id[0]}
     try:
         shutil.rmtree(partial, ignore_errors=True)
@@ -379,11 +454,14 @@ def save(model, tokenizer, directory, weights=None):
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         size = sum(tensor.nbytes for tensor in weights.values()) / 1e9
-        raise ModelError(f"{directory}: cannot write the model ({error}). It needs {size:.2f} GB: free some "
-                         "space or choose another place") from error
+        raise ModelError(
+            f"{directory}: cannot write the model ({error}). It needs {size:.2f} GB: free some "
+            "space or choose another place"
+        ) from error
 
 
 # ---- 4. Tokenizer --------------------------------------------------------------------------------
+
 
 class Tokenizer:
     """Text to token ids and back, on the `tokenizers` library, with the chat markup (ChatML) written out by hand.
@@ -404,12 +482,18 @@ class Tokenizer:
         path = Path(directory) / "tokenizer.json"
         try:
             backend = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:          # the library raises plain Exception
+        except Exception as error:  # the library raises plain Exception
             raise ModelError(f"{path}: cannot be read ({error}); fetch the file again") from None
-        if template is None:                # base and post-trained models may share a tokenizer, but not the stops
+        if (
+            template is None
+        ):  # base and post-trained models may share a tokenizer, but not the stops
             template = "chat" if backend.token_to_id("<|im_end|>") in eos_token_id else "plain"
         others = [path.with_name(name) for name in ("tokenizer_config.json", "chat_template.jinja")]
-        return cls(backend, template, {file.name: file.read_text(encoding="utf-8") for file in others if file.exists()})
+        return cls(
+            backend,
+            template,
+            {file.name: file.read_text(encoding="utf-8") for file in others if file.exists()},
+        )
 
     def encode(self, text):
         return self.backend.encode(text, add_special_tokens=False).ids
@@ -427,12 +511,17 @@ class Tokenizer:
         """One user turn in ChatML, with the assistant's turn opened -> ids; a system turn only if it is given."""
         start, end = (self.backend.token_to_id(token) for token in ("<|im_start|>", "<|im_end|>"))
         if start is None or end is None:
-            raise ModelError("this tokenizer has no <|im_start|> and <|im_end|>: use --template plain")
+            raise ModelError(
+                "this tokenizer has no <|im_start|> and <|im_end|>: use --template plain"
+            )
         ids = []
         for role, content in (("system", system), ("user", user)):
             if content is not None:
                 ids += [start, *self.encode(f"{role}\n{content}"), end, *self.encode("\n")]
-        return ids + [start, *self.encode("assistant\n" + ("" if thinking else "<think>\n\n</think>\n\n"))]
+        return ids + [
+            start,
+            *self.encode("assistant\n" + ("" if thinking else "<think>\n\n</think>\n\n")),
+        ]
 
     def save(self, directory):
         self.backend.save(str(Path(directory) / "tokenizer.json"))
@@ -446,5 +535,7 @@ if __name__ == "__main__":
     policy, speller = load(sys.argv[1])
     ids = speller.encode_prompt(sys.argv[2])
     while len(ids) < 200 and ids[-1] not in policy.config.eos_token_id:
-        ids.append(policy(torch.tensor([ids]))[0, -1].argmax().item())      # greedy; for more see rlvr.sample
+        ids.append(
+            policy(torch.tensor([ids]))[0, -1].argmax().item()
+        )  # greedy; for more see rlvr.sample
     print(speller.decode(ids))
