@@ -1,229 +1,301 @@
-"""eval.py - did it work: accuracy on held-out problems, what it is worth, where a gain comes from.
+"""eval.py - did it work: accuracy on held-out problems, and what it is worth.
 
-What you will learn here: how completions are judged while others are being sampled (1), what an
-accuracy is worth (2), how two models are compared, and how much of a gain is form and how much
-mathematics (3). Sections 4 and 5 can be skipped: records on disk, the command.
+What you will learn here: how completions are sampled and judged (section 1), and what an accuracy
+measured on so many problems is worth (2). Sections 3 and 4, files and the command, can wait.
 
-    python eval.py runs/NAME                          the trained model against the one it came from
+    python eval.py runs/NAME                          the trained model, and the one it came from
     python eval.py Qwen/Qwen3-0.6B --task math500 --num-samples 8 --k 1 8 --out eval.jsonl
-    python notebooks/evaluation.py --help             many GPUs, few-shot rows, regrading, runs
+    python notebooks/evaluation.py --help             compare two models, regrade, show completions
 """
 
 import argparse
-import hashlib
 import json
 import math
 import os
 import statistics
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+import warnings
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import fields
 from pathlib import Path
 
+import torch
 from tqdm import tqdm
 
 import verifiers
 from model import ModelError, _read_json, find, load, pick_device
-from rlvr import decode, row_uniforms, sample, score
+from rlvr import GRPO, Rollouts, Step, row_uniforms
 
 # ---- 1. From problems to judged completions ------------------------------------------------------
 
-def roll_out(model, tokenizer, task, problems, num_samples=1, temperature=1.0, max_new_tokens=512, seed=0,
-             top_p=1.0, top_k=0, rows=None, cache_tokens=65536, label="sampling", step=decode):
-    """num_samples completions of each problem, judged -> (rollouts, texts, rewards (P, G), parts). rows: see row_uniforms."""
-    G, texts, verdicts = num_samples, {}, {}
-    pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
-    with tqdm(total=len(problems) * G, desc=label, unit="row", leave=False, delay=2, disable=None) as bar:
-        def on_finished(row, ids):
-            texts[row] = text_of(tokenizer, ids, task.stops)
-            verdicts[row] = pool.submit(task.reward, texts[row], problems[row // G])
-            bar.update()
-        prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
-        uniforms = row_uniforms(range(len(problems) * G) if rows is None else rows, max_new_tokens, seed)
-        ends = (lambda ids: stop_after(tokenizer, task.stops, ids)) if task.stops else None
-        rollouts = sample(model, prompts, G, max_new_tokens, temperature, top_p, top_k, uniforms=uniforms,
-                          cache_tokens=cache_tokens, on_finished=on_finished, stop_after=ends, step=step)
-    texts = [texts[row] for row in sorted(texts)]
-    rewards, parts = score(rollouts, texts, problems, task.reward, verdicts)
+
+def roll_out(
+    method,
+    model,
+    tokenizer,
+    task,
+    problems,
+    num_samples=1,
+    temperature=1.0,
+    max_new_tokens=512,
+    seed=0,
+    rows=None,
+    tokens_at_once=65536,
+    label="sampling",
+):
+    """num_samples completions of each problem, sampled by the method and judged by the task -> Step.
+
+    rows: names of the completions, see row_uniforms. tokens_at_once: bounds the KV cache; more
+    problems than fit are sampled in batches, which in fp32 changes nothing but rounding."""
+    G = num_samples
+    rows = range(len(problems) * G) if rows is None else rows
+    prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
+    stop_ids = {*model.config.eos_token_id, *stop_tokens(tokenizer, task.stops)}
+    widest = max(len(prompt) for prompt in prompts) + max_new_tokens
+    size = max(1, tokens_at_once // (widest * G))  # problems in a batch
+    batches = []
+    starts = range(0, len(prompts), size)
+    for start in tqdm(starts, desc=label, unit="batch", leave=False, delay=2, disable=None):
+        end = start + size
+        uniforms = row_uniforms(rows[start * G : end * G], max_new_tokens, seed)
+        batch = (prompts[start:end], G, temperature, max_new_tokens, stop_ids, uniforms)
+        batches.append(method.roll_out(model, tokenizer, *batch))
+    rollouts = Rollouts.join(batches)
+    cut_at_stops(rollouts, tokenizer, task.stops)
+    texts = [until_stop(tokenizer.decode(ids), task.stops) for ids in rollouts.completions()]
+    rewards, parts = score(rollouts, texts, problems, task.reward)
+    return Step(problems, rollouts, texts, rewards, parts)
+
+
+def stop_tokens(tokenizer, stops):
+    """The tokens whose own text contains one of the stop texts."""
+    if not stops:
+        return []
+    texts = [tokenizer.decode([token], False) for token in range(tokenizer.num_tokens)]
+    return [token for token, text in enumerate(texts) if any(stop in text for stop in stops)]
+
+
+def cut_at_stops(rollouts, tokenizer, stops):
+    """End each completion at the token that completes a stop text; what follows is not trained."""
+    for row, ids in enumerate(rollouts.completions() if stops else []):
+        for length in range(1, len(ids) + 1):
+            text = tokenizer.decode(ids[:length], False)
+            if any(stop in text for stop in stops):
+                rollouts.lengths[row] = length
+                rollouts.finished[row] = True
+                rollouts.mask[row, rollouts.prompt_lengths[row] + length - 1 :] = 0.0
+                break
+
+
+def until_stop(text, stops):
+    """What is judged: the text before the first stop text."""
+    for stop in stops:
+        text = text.partition(stop)[0]
+    return text
+
+
+PROCESSES = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # on this machine, by torchrun
+PATIENCE = 60.0  # seconds without any verdict after which the verifiers still at work have failed
+
+
+def score(rollouts, texts, problems, reward_fn):
+    """Judge every completion -> (rewards (P, G), for each of the B rows a dict of named parts).
+
+    reward_fn(completion, problem) -> (number, {name: number}), called from several threads. The part
+    "accuracy" is what evaluation counts (default: the reward, within 0 and 1). If it raises, hangs
+    or returns something else (part "failed"), the completion gets the lowest reward of its group,
+    and at most 0: to make the verifier fail must never pay."""
+    G = rollouts.num_samples
+    pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // PROCESSES))
+    verdicts = [pool.submit(reward_fn, text, problems[row // G]) for row, text in enumerate(texts)]
+    waiting = set(verdicts)
+    while waiting:
+        done, waiting = wait(waiting, timeout=PATIENCE)
+        if not done:
+            break
     pool.shutdown(wait=False, cancel_futures=True)
-    return rollouts, texts, rewards, parts
+
+    rewards, parts = [], []
+    for verdict, finished in zip(verdicts, rollouts.finished.tolist(), strict=True):
+        reward, detail = read_verdict(verdict)
+        if reward is not None and not finished:
+            reward = min(0.0, reward)  # departure 5
+        rewards.append(reward)
+        parts.append({**detail, "truncated": float(not finished)})
+    for row, reward in enumerate(rewards):
+        if reward is None:
+            group = rewards[row - row % G :][:G]
+            rewards[row] = min([0.0, *(other for other in group if other is not None)])
+    return torch.tensor(rewards).view(len(problems), G), parts
 
 
-def text_of(tokenizer, ids, stops=()):
-    """What is judged: the text up to the first of the stop texts."""
-    text = tokenizer.decode(ids)
-    return min((text.partition(stop)[0] for stop in stops), key=len, default=text)
+def read_verdict(verdict):
+    """A call of a reward function -> (reward, or None if it failed; its parts)."""
+    try:
+        reward, own = verdict.result(timeout=0)
+        accuracy = min(1.0, max(0.0, float(reward)))
+        parts = {"accuracy": accuracy, "answered": 1.0, "failed": 0.0, **own}
+        parts = {name: float(part) for name, part in parts.items()}
+        numbers = [float(reward), *parts.values()]
+        if not all(map(math.isfinite, numbers)) or not 0 <= parts["accuracy"] <= 1:
+            raise ValueError(f"it returned {reward}, {own}")
+    except Exception as error:
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        warnings.warn(  # Python shows the same warning only once
+            f"the verifier failed ({reason}). A reward returns (number, {{name: number}}), finite, "
+            'with "accuracy" from 0 to 1 or none, within a minute',
+            stacklevel=3,
+        )
+        return None, {"accuracy": 0.0, "answered": 0.0, "failed": 1.0}
+    return float(reward), parts
 
 
-def stop_after(tokenizer, stops, ids):
-    """How many of these ids it takes to say one of the stop texts; 0 if they do not."""
-    if not any(stop in tokenizer.decode(ids, False) for stop in stops):
-        return 0
-    return next(n for n in range(1, len(ids) + 1) if any(stop in tokenizer.decode(ids[:n], False) for stop in stops))
-
-
-def evaluate(model, tokenizer, task, problems, num_samples=1, temperature=0.0, max_new_tokens=512, seed=0,
-             top_p=1.0, top_k=0, cache_tokens=65536, label="evaluating", rows=None, step=decode, roll_out=roll_out):
-    """Judge num_samples completions of each problem; temperature 0 is greedy -> (summary, records: a dict
-    for each completion with the problem's columns, completion, length in tokens, reward and its parts).
-    In fp32 cache_tokens and the number of processes matter by rounding only."""
-    rollouts, texts, rewards, parts = roll_out(
-        model, tokenizer, task, problems, num_samples, temperature, max_new_tokens, seed, top_p, top_k,
-        rows=rows, cache_tokens=cache_tokens, label=label, step=step)
-    records = [{**part, **problems[i // num_samples], "completion": text, "length": length, "reward": reward,
-                "answered": part["answered"], "truncated": part["truncated"],
-                "accuracy": part["accuracy"] * (1 - part["truncated"])}     # cut off: no answer, even if a box is right
-               for i, (text, length, reward, part) in enumerate(zip(
-                   texts, rollouts.lengths.tolist(), rewards.flatten().tolist(), parts))]
+def evaluate(
+    model,
+    tokenizer,
+    task,
+    problems,
+    num_samples=1,
+    temperature=0.0,
+    max_new_tokens=512,
+    seed=0,
+    method=None,
+    **options,
+):
+    """Judge num_samples completions of each problem; temperature 0 is greedy -> (summary, records).
+    method: whose roll_out samples (default: GRPO's). options: see roll_out."""
+    sizes = (num_samples, temperature, max_new_tokens, seed)
+    step = roll_out(method or GRPO(), model, tokenizer, task, problems, *sizes, **options)
+    records = records_of(step)
     return summarise(records, num_samples), records
 
 
+def records_of(step):
+    """A dict for each completion: the problem's columns, completion, length in tokens, reward, parts.
+    One that was cut off has no answer, even if a box in it is right: its accuracy is 0."""
+    G = step.rollouts.num_samples
+    lengths = step.rollouts.mask.sum(1).int().tolist()
+    rewards = step.rewards.flatten().tolist()
+    records = []
+    for i, (text, part) in enumerate(zip(step.texts, step.parts)):
+        record = {**step.problems[i // G], **part}
+        record |= {"completion": text, "length": lengths[i], "reward": rewards[i]}
+        record["accuracy"] = part["accuracy"] * (1 - part["truncated"])
+        records.append(record)
+    return records
+
+
 def summarise(records, num_samples):
-    """n problems; means over the completions; low and high: the accuracy's 95 % interval."""
-    means = {key: statistics.fmean(record[key] for record in records)
-             for key in ("accuracy", "reward", "length", "truncated", "answered")}
+    """n problems; means over the completions; low, high: the 95 % interval of the accuracy."""
+    names = ("accuracy", "reward", "length", "truncated", "answered", "failed")
+    means = {name: statistics.fmean(record[name] for record in records) for name in names}
     low, high = clustered_interval(accuracies(records, num_samples), num_samples)
     return {"n": len(records) // num_samples, "low": low, "high": high, **means}
 
 
 def use_reward(task, spec):
-    """Judge by another reward. If it has no accuracy, the task's own is asked for that."""
-    own, other = task.reward, verifiers.get_reward(spec)
+    """Judge by another reward. If it returns no "accuracy", the task's own reward is asked for it."""
+    own = task.reward
+    other = verifiers.get_reward(spec)
+
     def judged(completion, problem):
         reward, parts = other(completion, problem)
         if "accuracy" not in parts:
             number, known = own(completion, problem)
-            parts = {"accuracy": known.get("accuracy", min(1.0, max(0.0, number))), **parts}
+            accuracy = known.get("accuracy", min(1.0, max(0.0, number)))
+            parts = {"accuracy": accuracy, **parts}
         return reward, parts
+
     task.reward = judged
 
 
 def by_problem(records, num_samples):
-    return [records[i:i + num_samples] for i in range(0, len(records), num_samples)]
+    return [records[i : i + num_samples] for i in range(0, len(records), num_samples)]
 
 
 def accuracies(records, num_samples):
     """The share of right completions of each problem."""
-    return [statistics.fmean(r["accuracy"] for r in group) for group in by_problem(records, num_samples)]
+    groups = by_problem(records, num_samples)
+    return [statistics.fmean(record["accuracy"] for record in group) for group in groups]
 
 
 # ---- 2. What a number is worth -------------------------------------------------------------------
 
+
 def wilson_interval(share, n, z=1.96):
     """95 % interval of a share measured on n problems (Wilson 1927): (low, high). Honest near both
     ends. Example: 8 of 10 right -> (0.490, 0.943); 0 of 10 -> (0, 0.278)."""
-    centre, spread = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return max(0.0, (centre - spread) / (1 + z * z / n)), min(1.0, (centre + spread) / (1 + z * z / n))
+    centre = share + z * z / (2 * n)
+    spread = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    scale = 1 + z * z / n
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
 
 
 def clustered_interval(shares, num_samples):
     """95 % interval of the mean of `shares`, each measured on num_samples completions of a problem.
 
     Samples of one problem resemble each other: n problems with k samples are worth n* independent
-    ones, n to n k; s^2 between the problems tells, n* = p (1 - p) / (s^2 / n) (Miller 2024, arXiv 2411.00640).
-    subtle: where few differ, s^2 is mostly too small: half a problem always right and half a one never are added.
-    """
-    n, mean = len(shares), statistics.fmean(shares)
+    ones, from n to n k. The variance s^2 between the problems tells: n* = p (1 - p) / (s^2 / n)
+    (Miller 2024, arXiv 2411.00640).
+    subtle: where few problems differ, s^2 is mostly too small, so half a problem that is always
+    right and half a one that never is are added."""
+    n = len(shares)
     p = (sum(shares) + 0.5) / (n + 1)
-    variance = (sum((share - p) ** 2 for share in shares) + 0.5 * (1 - p) ** 2 + 0.5 * p ** 2) / n
-    return wilson_interval(mean, min(n * num_samples, max(n, p * (1 - p) * n / variance)))
+    squares = sum((share - p) ** 2 for share in shares) + 0.5 * (1 - p) ** 2 + 0.5 * p**2
+    independent = p * (1 - p) * n / (squares / n)
+    worth = min(n * num_samples, max(n, independent))
+    return wilson_interval(statistics.fmean(shares), worth)
 
 
 def pass_at_k(n, c, k):
-    """The chance that one of k samples is right, without bias, from c right ones among n:
+    """The chance that at least one of k samples is right, without bias, from c right ones among n:
     1 - C(n - c, k) / C(n, k) (Codex, arXiv 2107.03374, eq. 1). Example: n 4, c 1, k 2 -> 0.5."""
     if not 0 <= c <= n or not 1 <= k <= n:
-        raise ValueError(f"pass@k needs 1 <= k <= n, 0 <= c <= n, got n {n}, c {c}, k {k}; draw at least k samples")
+        raise ValueError(
+            f"pass@{k} of {c} right among {n}: needs 0 <= c <= n and 1 <= k <= n samples"
+        )
     return 1.0 - math.comb(n - c, k) / math.comb(n, k)
 
 
 def mean_pass_at_k(records, num_samples, k):
-    return statistics.fmean(pass_at_k(num_samples, sum(r["accuracy"] == 1 for r in group), k)
-                            for group in by_problem(records, num_samples))
+    groups = by_problem(records, num_samples)
+    right = [sum(record["accuracy"] == 1 for record in group) for group in groups]
+    return statistics.fmean(pass_at_k(num_samples, c, k) for c in right)
 
 
-# ---- 3. Two models on the same problems ----------------------------------------------------------
+# ---- 3. Files ------------------------------------------------------------------------------------
 
-def paired_interval(changes, z=1.96):
-    """Mean of one change per problem, each from -1 to 1, and its 95 % interval: (mean, low, high).
-    As if two more problems had got better and two worse (plus-four rule, Agresti and Coull 1998):
-    where few problems changed, or none, the plain interval is far too short."""
-    n, mean = len(changes) + 4, statistics.fmean(changes)
-    centre = sum(changes) / n
-    variance = (sum((c - centre) ** 2 for c in changes) + 2 * (1 - centre) ** 2 + 2 * (1 + centre) ** 2) / (n - 1)
-    error = z * math.sqrt(variance / n)
-    return mean, max(-1.0, min(mean, centre - error)), min(1.0, max(mean, centre + error))
-
-
-def compare(before, after, num_samples=1):
-    """The paired difference of two accuracies -> dict: difference, its 95 % interval low, high, how many
-    problems got better, worse, and p, the chance of so uneven a split by luck (two-sided sign test)."""
-    changes = [b - a for a, b in zip(accuracies(before, num_samples), accuracies(after, num_samples), strict=True)]
-    mean, low, high = paired_interval(changes)
-    better, worse = sum(c > 0 for c in changes), sum(c < 0 for c in changes)
-    tail = sum(math.comb(better + worse, i) for i in range(min(better, worse) + 1)) / 2 ** (better + worse)
-    return {"difference": mean, "low": low, "high": high, "better": better, "worse": worse, "p": min(1.0, 2 * tail)}
-
-
-def decompose(before, after, num_samples=1):
-    """Whence the difference of two accuracies -> {part: (mean, low, high)}; the means add up to it.
-
-    Each completion of a problem before is paired with each after. A change in accuracy goes to
-      stopping      if one of the two was cut off and the other was not,
-      format        else, if one of them has an answer and the other has none,
-      mathematics   else: two answers, one right and one wrong.
-    Example, 5 problems, before -> after: cut off -> right, no answer -> right, no answer -> wrong,
-    wrong -> right, right -> cut off. The gain of 2/5 is stopping 0, format 1/5 and mathematics 1/5.
-    """
-    pairs = [*zip(by_problem(before, num_samples), by_problem(after, num_samples), strict=True)]
-    parts = {part: [0.0] * len(pairs) for part in ("stopping", "format", "mathematics")}
-    for i, (old, new) in enumerate(pairs):
-        for a, b in ((a, b) for a in old for b in new):
-            part = ("stopping" if a["truncated"] != b["truncated"] else
-                    "format" if a["answered"] != b["answered"] else "mathematics")
-            parts[part][i] += (b["accuracy"] - a["accuracy"]) / num_samples**2
-    return {part: paired_interval(changes) for part, changes in parts.items()}
-
-
-# ---- 4. Records: what was measured, to be continued, judged again and quoted ---------------------
 
 def git_commit():
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    folder = str(Path(__file__).parent)
+    command = ["git", "-C", folder, "describe", "--always", "--dirty", "--abbrev=12"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip() or None
+        result = subprocess.run(command, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return None
-
-
-def hash_of(*paths):
-    """The first digits of the SHA-256 of these files."""
-    whole = hashlib.sha256()
-    for path in sorted(paths):
-        with open(path, "rb") as file:
-            whole.update(hashlib.file_digest(file, "sha256").digest())
-    return whole.hexdigest()[:12]
+    return result.stdout.strip() or None
 
 
 def read_rows(path, needed=()):
-    """The objects of a .jsonl file, each with the needed keys; an unfinished last line is passed over."""
-    rows, lines, number = [], [], 0
+    """The objects of a .jsonl file, each with the needed keys; an unfinished last line is left out.
+    Raises verifiers.DataError."""
     try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")     # splitlines: at U+2028, too
-        for number, line in enumerate(lines, 1):
-            rows += [json.loads(line)] if line.strip() else []
-            if rows and not (isinstance(rows[-1], dict) and rows[-1].keys() >= {*needed}):
-                raise ValueError(f"there should be an object with {', '.join(needed) or 'names'}")
+        text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        where, what = (f"{path}, line {number}", "not valid JSON") if number else (path, "cannot be read")
-        if number == 0 or number < len(lines):
-            raise verifiers.DataError(f"{where}: {what} ({error}); is the file damaged?") from None
+        raise verifiers.DataError(f"{path}: cannot be read ({error})") from None
+    rows = []
+    lines = text.split("\n")  # not splitlines, which also splits at U+2028
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line or "null")
+            if row is not None:
+                rows.append({**row, **{name: row[name] for name in needed}})
+        except (ValueError, TypeError, KeyError) as error:
+            if number < len(lines):  # the last one may be unfinished
+                where = f"{path}, line {number}"
+                raise verifiers.DataError(f"{where}: {error!r}; is the file damaged?") from None
     return rows
-
-
-def located(run, spec):
-    """What a run's config.json names, where that is now: its paths are relative to the run."""
-    file = run / spec.partition(".py:")[0] if spec else None
-    return str(run / spec) if spec and (file.exists() or file.with_suffix(".py").exists()) else spec
 
 
 def append_rows(path, rows):
@@ -231,114 +303,168 @@ def append_rows(path, rows):
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-# ---- 5. The command ------------------------------------------------------------------------------
+def get_method(spec, given):
+    """ "grpo", or the subclass of GRPO in a file.py or file.py:Class -> an object with its settings.
+    given: values by name, where they are text as on the command line."""
+    if spec == "grpo":
+        kind = GRPO
+    else:
+        kind = verifiers.find_class(spec, GRPO)
+    kinds = {field.name: field.type for field in fields(kind.Settings)}
+    settings = {}
+    for name, value in given.items():
+        if name not in kinds:
+            raise verifiers.DataError(
+                f"{spec} has no setting {name!r}: there is {', '.join(kinds)}"
+            )
+        settings[name] = read_setting(name, kinds[name], value)
+    return kind(**settings)
+
+
+def read_setting(name, kind, value):
+    try:
+        if kind is tuple:
+            parts = value.split(",") if isinstance(value, str) else value
+            return tuple(float(part) for part in parts)
+        if kind is bool and isinstance(value, str):
+            return {"true": True, "false": False}[value.lower()]
+        return kind(value)
+    except (ValueError, TypeError, KeyError):
+        raise verifiers.DataError(f"--set {name}={value}: it must be a {kind.__name__}") from None
+
+
+# ---- 4. The command ------------------------------------------------------------------------------
+
 
 def parse_args(argv=None):
-    parser = argparse.ArgumentParser(description="Accuracy on held-out problems.", allow_abbrev=False,
-                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description="Accuracy on held-out problems.",
+        allow_abbrev=False,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
     add = parser.add_argument
-    add("model", help="a model directory, a hub id, or runs/NAME: its final model against its base")
-    add("--baseline", help="a second model, on the same problems, compared")
-    add("--task", help=f"{', '.join(verifiers.TASKS)}, a data file or file.py:name (default: the run's, or math500)")
-    add("--prompt", help='the sentence that asks, with {problem} in it (default: the task\'s)')
+    add("model", help="a model directory, a hub id, or runs/NAME: its last model and its base")
+    add("--baseline", help="a second model, on the same problems")
+    add("--task", help="NAME, data file or file.py:name (default: the run's, or math500)")
+    add("--prompt", help="the sentence that asks, with {problem} in it (default: the task's)")
     add("--stop", nargs="+", help="texts that end a completion (default: the task's)")
     add("--reward", help="whose accuracy counts (default: the run's, or the task's)")
-    add("--template", choices=["plain", "chat", "chat-nothink"], help="(default: chat if <|im_end|> is a stop, else plain)")
+    add("--template", choices=["plain", "chat", "chat-nothink"], help="(default: see train.py)")
+    add("--method", help="whose roll_out samples (default: the run's, or grpo)")
+    add("--set", nargs="+", default=[], help="NAME=VALUE, settings of the method")
     add("--problems", type=int, default=500, help="how many, from the first")
-    add("--num-samples", type=int, default=1, help="completions of each problem in the sampled row")
-    add("--k", type=int, nargs="*", default=[], help="pass@k for these k, each at most --num-samples")
+    add("--num-samples", type=int, default=1, help="completions of each problem, sampled row")
+    add("--k", type=int, nargs="*", default=[], help="pass@k for these, each <= --num-samples")
     add("--temperature", type=float, default=1.0, help="of the sampled row; 0: no such row")
-    add("--top-p", type=float, default=1.0, help="keep the likeliest tokens of this mass")
-    add("--top-k", type=int, default=0, help="keep this many of the likeliest tokens; 0: all")
     add("--max-new-tokens", type=int, help="longest completion (default: the run's, or 1024)")
     add("--seed", type=int, default=0, help="of the sampled row")
+    add("--sample-tokens", type=int, default=65536, help="sampled at once: bounds the KV cache")
     add("--device", choices=["cpu", "cuda", "mps"], help="(default: the best the machine has)")
     add("--out", help="add a header for each model and every completion to this .jsonl file")
     args = parser.parse_args(argv)
-    if any(not 1 <= k <= args.num_samples for k in args.k) or args.problems < 1 or args.num_samples < 1:
-        parser.error("--problems and --num-samples are at least 1, and each --k is from 1 to --num-samples")
-    if not 0 <= args.temperature < math.inf or not 0 < args.top_p <= 1 or args.top_k < 0:
-        parser.error("--temperature and --top-k are 0 or more, and --top-p is above 0 and at most 1")
+    for name in ("problems", "num_samples", "max_new_tokens", "sample_tokens"):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1")
+    if any(not 1 <= k <= args.num_samples for k in args.k):
+        parser.error("each --k is from 1 to --num-samples")
+    if not 0 <= args.temperature < math.inf:
+        parser.error("--temperature is 0 or more")
+    if args.out and not Path(args.out).absolute().parent.is_dir():
+        parser.error(f"--out {args.out}: there is no such folder")
     return args
 
 
 def read_run(args):
-    """If args.model is a run directory, fill in from its config.json what the flags leave open."""
-    run, config = Path(args.model), Path(args.model) / "config.json"
-    flags = _read_json(config).get("flags") if config.exists() else None
-    if flags:                                           # a model's config.json has no flags
+    """If args.model is a run directory, take from its config.json what the flags leave open."""
+    run = Path(args.model)
+    path = run / "config.json"
+    config = _read_json(path) if path.exists() else {}
+    settings = {}
+    if "flags" in config:  # a model's config.json has none
         if not (run / "final").is_dir():
-            raise ModelError(f"{run} has no final/ yet" + f"; `python eval.py {run}/best`" * (run / "best").is_dir())
-        args.model, args.baseline = str(run / "final"), args.baseline or located(run, flags["model"])
-        for name in ("task", "reward", "prompt", "stop", "template", "max_new_tokens"):
+            finish = f"python train.py --resume --runs {run.parent} --name {run.name}"
+            raise ModelError(f"{run} has no final/ yet: finish it with `{finish}`")
+        flags = config["flags"]
+        settings = config["settings"]
+        args.model = str(run / "final")
+        args.baseline = args.baseline or flags["model"]
+        for name in ("task", "reward", "prompt", "stop", "template", "method"):
             if getattr(args, name) is None:
-                value = flags.get(name)
-                setattr(args, name, located(run, value) if name in ("task", "reward") else value)
-    args.max_new_tokens = args.max_new_tokens or 1024
+                setattr(args, name, flags[name])
+    for text in args.set:
+        name, _, value = text.partition("=")
+        settings[name] = value
+    args.method = get_method(args.method or "grpo", settings)
+    args.max_new_tokens = args.max_new_tokens or settings.get("max_new_tokens", 1024)
 
 
 def evaluate_model(name, task, args):
-    """Print the rows of one model -> {"greedy": records, "sampled": records}."""
+    """Print the rows of one model, and write its completions to --out."""
     device, dtype, _ = pick_device(args.device)
     model, tokenizer = load(name, device, dtype, args.template)
-    problems = task.test[:args.problems]
-    prompt = tokenizer.decode(tokenizer.encode_prompt(task.prompt(problems[0])), skip_special_tokens=False)
+    problems = task.test[: args.problems]
+    first = tokenizer.encode_prompt(task.prompt(problems[0]))
+    prompt = tokenizer.decode(first, skip_special_tokens=False)
     print(f"first prompt of {name} ({tokenizer.template}): {prompt!r}")
-    names = {reward: known for known, reward in verifiers.REWARDS.items()}
     header = {
-        **vars(args), "model": name, "weights": hash_of(*find(name).glob("*.safetensors")),
-        "prompt": prompt, "stop_ids": list(model.config.eos_token_id), "task": task.name,
-        "problems": len(problems), "data": hashlib.sha256(json.dumps(problems).encode()).hexdigest()[:12],
-        "grader": hash_of(verifiers.__file__), "reward": args.reward or names.get(task.reward),
-        "dtype": str(dtype), "device": device, "git": git_commit()}
+        **vars(args),
+        "method": type(args.method).__name__,
+        "model": name,
+        "prompt": prompt,
+        "stop_ids": list(model.config.eos_token_id),
+        "dtype": str(dtype),
+        "device": device,
+        "git": git_commit(),
+    }
     out = args.out or os.devnull
     append_rows(out, [{"header": header}])
-    results = {}
-    for decoding, samples, temperature in (("greedy", 1, 0.0), ("sampled", args.num_samples, args.temperature)):
-        if decoding == "greedy" or temperature > 0:
-            _, records = evaluate(model, tokenizer, task, problems, samples, temperature, args.max_new_tokens,
-                                  args.seed, args.top_p, args.top_k, label=f"{Path(name).name} {decoding}")
-            results[decoding] = [{**record, "model": name, "decoding": decoding, "index": i // samples,
-                                  "sample": i % samples} for i, record in enumerate(records)]
-            append_rows(out, results[decoding])
-            print_row(results[decoding], args.k)
-    return results
+    for decoding, samples, temperature in (
+        ("greedy", 1, 0.0),
+        ("sampled", args.num_samples, args.temperature),
+    ):
+        if decoding == "sampled" and temperature == 0:
+            continue
+        sizes = (samples, temperature, args.max_new_tokens, args.seed, args.method)
+        options = {"tokens_at_once": args.sample_tokens, "label": f"{name} {decoding}"}
+        summary, records = evaluate(model, tokenizer, task, problems, *sizes, **options)
+        for i, record in enumerate(records):
+            place = {"index": i // samples, "sample": i % samples}
+            record |= {"model": name, "decoding": decoding, **place}
+        append_rows(out, records)
+        print_row(name, decoding, summary, records, samples, args.k)
 
 
-def print_row(records, ks):
-    samples = records[-1]["sample"] + 1
-    s, answered = summarise(records, samples), [r["accuracy"] for r in records if r["answered"] and not r["truncated"]]
-    print(f"{records[0]['model'][-36:]:36} {records[0]['decoding']:8} {s['accuracy']:8.3f} {s['low']:7.3f} - "
-          f"{s['high']:5.3f} {s['n']:5} {s['length']:7.1f} {s['truncated']:8.1%} {1 - s['answered']:9.1%} "
-          f"{sum(answered) / max(1, len(answered)):8.3f}"
-          + "".join(f"{mean_pass_at_k(records, samples, k):8.3f}" for k in ks if k <= samples))
-
-
-def print_comparison(results):
-    """The first model against the second: what it gained, how surely, and whence."""
-    (_, after), (other, before) = results.items()
-    for decoding in after:
-        num_samples = after[decoding][-1]["sample"] + 1
-        c, parts = (f(before[decoding], after[decoding], num_samples) for f in (compare, decompose))
-        print(f"{decoding}: difference {c['difference']:+.3f} [{c['low']:+.3f}, {c['high']:+.3f}] to {other}, "
-              f"{c['better']} problems better, {c['worse']} worse, sign test p = {c['p']:.2g}\n    of it " + ", ".join(
-                  f"{part} {mean:+.3f} [{low:+.3f}, {high:+.3f}]" for part, (mean, low, high) in parts.items()))
+def print_row(name, decoding, summary, records, samples, ks):
+    answered = [r["accuracy"] for r in records if r["answered"] and not r["truncated"]]
+    columns = [
+        f"{name[-36:]:36} {decoding:8} {summary['accuracy']:8.3f}",
+        f"{summary['low']:7.3f} - {summary['high']:5.3f} {summary['n']:5}",
+        f"{summary['length']:7.1f} {summary['truncated']:8.1%} {1 - summary['answered']:9.1%}",
+        f"{sum(answered) / max(1, len(answered)):8.3f}",
+    ]
+    columns += [f"{mean_pass_at_k(records, samples, k):7.3f}" for k in ks if k <= samples]
+    if summary["failed"]:
+        columns.append(f"the verifier failed on {summary['failed']:.1%}")
+    print(" ".join(columns))
 
 
 def main(argv=None):
     args = parse_args(argv)
     read_run(args)
-    # find: a mistyped model is named before a task's data is fetched
-    models = [name for name in (args.model, args.baseline) if name and find(name)]
+    models = [name for name in (args.model, args.baseline) if name]
+    for name in models:
+        find(name)  # a mistyped model is named before a task's data is fetched
     task = verifiers.get_task(args.task or "math500", args.prompt, args.stop or ())
     if args.reward:
         use_reward(task, args.reward)
-    print(f"task {task.name}: {len(task.test[:args.problems])} problems, at most {args.max_new_tokens} tokens each\n"
-          f"{'model':36} {'decoding':8} {'accuracy':>8} {'95 % interval':>15} {'n':>5} {'length':>7} {'cut off':>8} "
-          f"{'no answer':>9} {'answered':>8}" + "".join(f"{f'pass@{k}':>8}" for k in args.k))
-    results = {name: evaluate_model(name, task, args) for name in models}
-    if len(results) == 2:
-        print_comparison(results)
+    count = min(args.problems, len(task.test))
+    print(f"task {task.name}: {count} problems, at most {args.max_new_tokens} tokens each")
+    titles = (
+        f"{'model':36} decoding accuracy   95 % interval     n  length  cut off no answer answered"
+    )
+    print(titles + "".join(f"{f'pass@{k}':>8}" for k in args.k))
+    for name in models:
+        evaluate_model(name, task, args)
     if args.out:
         print(f"completions in {args.out}")
 
@@ -346,5 +472,5 @@ def main(argv=None):
 if __name__ == "__main__":
     try:
         main()
-    except (ModelError, verifiers.DataError, ValueError) as error:
+    except (ModelError, verifiers.DataError) as error:
         sys.exit(f"error: {error}")

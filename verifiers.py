@@ -468,6 +468,26 @@ def find(spec: str, known: dict, what: str):
     )
 
 
+def find_class(spec: str, base: type):
+    """The subclass of `base` in `file.py`, or the one called Class in `file.py:Class`."""
+    path, _, name = spec.partition(".py:")
+    module = _import_file(path + ".py" if name else spec)
+    found = {}
+    for key, value in vars(module).items():
+        if (
+            isinstance(value, type)
+            and issubclass(value, base)
+            and value.__module__ == module.__name__
+        ):
+            found[key] = value
+    if name in found:
+        return found[name]
+    if not name and len(found) == 1:
+        return next(iter(found.values()))
+    choices = ", ".join(found) or "none"
+    raise DataError(f"{spec}: name one class as file.py:Class; of {base.__name__} it has {choices}")
+
+
 def _import_file(path):
     """The module in that file. Python imports a file once, so two flags may name the same one."""
     path = Path(path).resolve()
