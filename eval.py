@@ -194,22 +194,6 @@ def summarise(records, num_samples):
     return {"n": len(records) // num_samples, "low": low, "high": high, **means}
 
 
-def use_reward(task, spec):
-    """Judge by another reward. If it returns no "accuracy", the task's own reward is asked for it."""
-    own = task.reward
-    other = verifiers.get_reward(spec)
-
-    def judged(completion, problem):
-        reward, parts = other(completion, problem)
-        if "accuracy" not in parts:
-            number, known = own(completion, problem)
-            accuracy = known.get("accuracy", min(1.0, max(0.0, number)))
-            parts = {"accuracy": accuracy, **parts}
-        return reward, parts
-
-    task.reward = judged
-
-
 def by_problem(records, num_samples):
     return [records[i : i + num_samples] for i in range(0, len(records), num_samples)]
 
@@ -454,9 +438,7 @@ def main(argv=None):
     models = [name for name in (args.model, args.baseline) if name]
     for name in models:
         find(name)  # a mistyped model is named before a task's data is fetched
-    task = verifiers.get_task(args.task or "math500", args.prompt, args.stop or ())
-    if args.reward:
-        use_reward(task, args.reward)
+    task = verifiers.get_task(args.task or "math500", args.prompt, args.stop or (), args.reward)
     count = min(args.problems, len(task.test))
     print(f"task {task.name}: {count} problems, at most {args.max_new_tokens} tokens each")
     titles = (

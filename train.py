@@ -10,452 +10,764 @@ The loop is section 5, one function from pick to step; the rest can be skipped o
 import argparse
 import contextlib
 import datetime
-import functools
 import gzip
-import hashlib
 import json
 import math
 import os
 import random
-import re
 import shlex
 import shutil
 import signal
 import sys
 import time
 import warnings
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from filelock import FileLock, Timeout          # comes with huggingface_hub
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_state_dict, set_state_dict
+from filelock import FileLock, Timeout  # comes with huggingface_hub
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_state_dict,
+    set_state_dict,
+)
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
 from tqdm import tqdm
 
 import verifiers
-from eval import append_rows, evaluate, git_commit, hash_of, located, read_rows, roll_out, use_reward
+from eval import append_rows, get_method, git_commit, read_rows, records_of, roll_out, summarise
 from model import ModelError, load, pick_device, save
-from rlvr import Rollouts, decode, group_advantages, policy_loss, update_gradients
+from rlvr import GRPO, Rollouts, Step, Stopped, spread, update_gradients
 
 # ---- 1. Flags ------------------------------------------------------------------------------------
 
-# What is not given: of a tiny model (a file of less than 16 MB), and of any other.
-TINY = dict(num_samples=16, max_new_tokens=80, lr=4e-4, micro_batch_tokens=2048, eval_every=25)
-LARGE = dict(num_samples=8, max_new_tokens=512, lr=3e-6, micro_batch_tokens=4096, eval_every=50)
+# Defaults that depend on the size of the model: tiny is a file of less than 16 MB.
+TINY_SETTINGS = {"num_samples": 16, "max_new_tokens": 80}  # where the method leaves GRPO's
+TINY = {"lr": 4e-4, "micro_batch_tokens": 2048, "eval_every": 25}
+LARGE = {"lr": 3e-6, "micro_batch_tokens": 4096, "eval_every": 50}
+
+
+def flag(default, help, **options):
+    """A field of Flags: its default, its help, and what else argparse should know."""
+    return field(default=default, metadata={"help": help, **options})
 
 
 @dataclass
 class Flags:
-    """A field is a flag, its comment its help. NAME: of the core, or file.py:name (README, "Fork it")."""
-    model: str = None               # hub id or folder (default: notebooks/tiny for arithmetic, else Qwen/Qwen3-0.6B-Base)
-    task: str = None                # NAME or .jsonl (default: math; arithmetic for tiny models, or without --model and CUDA)
-    reward: str = None              # NAME (default: the task's own)
-    prompt: str = None              # the sentence that asks, with {problem} in it (default: the task's own)
-    stop: list = None               # texts that end a completion, for models that seldom stop (default: the task's)
-    template: str = None            # plain, chat or chat-nothink (default: chat if <|im_end|> is a stop, else plain)
-    train_problems: int = None      # train only on so many, the first of a random order (default: all)
-    pick: str = "all"               # NAME of what picks the problems of a step
-    prompts_per_step: int = 8       # P, problems a step
-    num_samples: int = None         # G, completions of each
-    max_new_tokens: int = None      # longest completion
-    temperature: float = 1.0        # of sampling, and of the log-probs that are trained
-    advantage: str = "std"          # NAME: std (GRPO), none (Dr. GRPO)
-    loss: str = "ppo"               # NAME
-    log: str = "file"               # NAME of what else is given each row of metrics.jsonl
-    loss_norm: str = "token"        # token (DAPO), sequence (GRPO), constant (Dr. GRPO), sum (the chapter)
-    clip: tuple = (0.2, 0.2)        # LOW HIGH: ratios below 1 - LOW or above 1 + HIGH gain nothing; DAPO has 0.2 0.28
-    updates_per_batch: int = 1      # on the same completions; from the second on clipping can act
-    kl_coef: float = 0.0            # weight of a KL towards the model the run started from, then kept in memory
-    kl_cap: float = None            # stop when that KL exceeds so many nats a completion, of those trained on
-    lr: float = None                # highest rate: 5 steps of warm-up, on a cosine down to a tenth
-    micro_batch_tokens: int = None  # tokens in a forward pass; fewer take less memory and give the same gradient
-    compile: bool = False           # torch.compile decoding, and the blocks in training; slow to start
-    fsdp: bool = False              # with torchrun: each process holds its share of weights, gradients, moments
-    steps: int = 100                # in all
-    seed: int = 0                   # of everything random
-    eval_every: int = None          # steps between evaluations
-    eval_problems: int = 500        # held-out problems each time
-    save_every: int = 50            # steps between checkpoints
-    runs: str = "runs"              # folder of all runs
-    name: str = None                # of this run's folder in it (default: task, date and time)
-    resume: bool = False            # go on with run --name, or the newest one; steps, device, fsdp and log may be new
-    device: str = None              # cpu, cuda or mps (default: the best there is)
+    model: str = flag(None, "hub id or folder (default: notebooks/tiny; on CUDA Qwen3-0.6B-Base)")
+    task: str = flag(None, "NAME, .jsonl or file.py:name (default: arithmetic for tiny, else math)")
+    reward: str = flag(None, "NAME or file.py:name (default: the task's own)")
+    prompt: str = flag(None, "the sentence that asks, with {problem} in it (default: the task's)")
+    stop: list = flag(None, "texts that end a completion (default: the task's)", nargs="+")
+    template: str = flag(
+        None,
+        "how a problem is shown (default: chat if the model stops at <|im_end|>, else plain)",
+        choices=["plain", "chat", "chat-nothink"],
+    )
+    train_problems: int = flag(None, "train on so many only, the first of a random order")
+    method: str = flag("grpo", "grpo, or a file.py with a class like GRPO (notebooks/methods)")
+    set: list = flag(None, "NAME=VALUE: other settings of the method, as clip=0.2,0.28", nargs="+")
+    prompts_per_step: int = flag(None, "P, problems a step (default: the method's, 8)", least=1)
+    num_samples: int = flag(None, "G, completions of each (default: 8; tiny 16)", least=2)
+    max_new_tokens: int = flag(None, "longest completion (default: 512; tiny 80)", least=1)
+    temperature: float = flag(None, "of sampling, and of the log-probs that are trained (1.0)")
+    updates_per_batch: int = flag(None, "on the same completions (default: 1)", least=1)
+    kl_coef: float = flag(None, "weight of a KL to the first model, then kept (0.0)", least=0.0)
+    seed: int = flag(None, "of everything random (default: 0)", least=-math.inf)
+    log: str = flag(None, "file.py:name that makes a function of (run folder, flags) of rows")
+    lr: float = flag(
+        None, "highest rate: 5 steps of warm-up, then a cosine to a tenth (3e-6; 4e-4)"
+    )
+    micro_batch_tokens: int = flag(None, "in a forward pass: less memory, same gradient", least=1)
+    sample_tokens: int = flag(65536, "sampled at once: bounds the KV cache", least=1)
+    fsdp: bool = flag(False, "with torchrun: shard weights and moments", action="store_true")
+    steps: int = flag(100, "in all", least=1)
+    eval_every: int = flag(None, "steps between evaluations (default: 50; tiny 25)", least=1)
+    eval_problems: int = flag(500, "held-out problems each time", least=1)
+    save_every: int = flag(50, "steps between checkpoints", least=1)
+    runs: str = flag("runs", "folder of all runs")
+    name: str = flag(None, "of this run's folder (default: task, date and time)")
+    resume: bool = flag(False, "go on with --name, or the newest run", action="store_true")
+    device: str = flag(None, "(default: the best there is)", choices=["cpu", "cuda", "mps"])
 
 
-ANEW = {"steps", "device", "fsdp", "log", "runs", "name", "resume"}    # what may differ when a run goes on
-PATHS = ("model", "task", "reward", "pick", "advantage", "loss", "log")    # may name files of the user's
-CHOICES = {"template": ["plain", "chat", "chat-nothink"], "device": ["cpu", "cuda", "mps"],
-           "loss_norm": ["token", "sequence", "constant", "sum"]}
-LEAST = {"num_samples": 2, "kl_coef": 0, "seed": -math.inf}         # of other whole numbers 1, of others above 0
+ANEW = {"model", "steps", "device", "fsdp", "log", "runs", "name", "resume"}  # allowed on --resume
+GONE = {
+    "advantage": "--method FILE (notebooks/methods), or --set scale=none",
+    "loss": "--method FILE (notebooks/methods)",
+    "pick": "--method FILE (notebooks/methods)",
+    "loss_norm": "--set norm=NAME",
+    "clip": "--set clip=LOW,HIGH",
+    "kl_cap": "--method notebooks/methods/kl_cap.py",
+    "compile": "nothing",
+}
 
 
 def parse_args(argv=None):
-    """Preset < config.json of the run to resume < command line -> Flags. All is checked before anything is written."""
-    parser = argparse.ArgumentParser(description="Train with verifiable rewards (GRPO). @FILE: flags from a file.",
-                                     allow_abbrev=False, argument_default=argparse.SUPPRESS, fromfile_prefix_chars="@")
-    parser.convert_arg_line_to_args = functools.partial(shlex.split, comments=True)
-    comments = dict(re.findall(r"^    (\w+): .*?  # (.*)$", Path(__file__).read_text(encoding="utf-8"), re.M))
-    kinds = {bool: {"action": "store_true"}, tuple: {"nargs": 2, "type": float}, list: {"nargs": "+"}}
-    for field in fields(Flags):
-        default = f"{LARGE[field.name]}; tiny {TINY[field.name]}" if field.name in TINY else field.default
-        default = f" (default: {default})" if default else ""
-        options = kinds.get(field.type, {"type": field.type, "choices": CHOICES.get(field.name)})
-        parser.add_argument(f"--{field.name.replace('_', '-')}", help=comments[field.name] + default, **options)
-    given = vars(parser.parse_args(argv))
-    flags = Flags(**{**(saved_flags(parser, given) if "resume" in given else {}), **given})
-    flags.device = pick_device(flags.device)[0]
-    if flags.model is None:
-        laptop = flags.task == "arithmetic" or flags.task is None and flags.device != "cuda"
-        flags.model = str(Path(__file__).parent / "notebooks" / "tiny") if laptop else "Qwen/Qwen3-0.6B-Base"
-    tiny = 0 < sum(file.stat().st_size for file in Path(flags.model).glob("*.safetensors")) < 2**24
-    flags.task = flags.task or ("arithmetic" if tiny else "math")
-    for name, value in (TINY if tiny else LARGE).items():
-        setattr(flags, name, value if getattr(flags, name) is None else getattr(flags, name))
-    if flags.name and not flags.resume and Path(flags.runs, flags.name).exists():
-        parser.error(f"{Path(flags.runs, flags.name)} exists: go on with it by --resume, or choose another --name")
-    for field in fields(Flags):
-        value, least = getattr(flags, field.name), LEAST.get(field.name, 1 if field.type is int else 1e-12)
-        if field.type in (int, float) and value is not None and not least <= value < math.inf:
-            parser.error(f"--{field.name.replace('_', '-')} is {value}: it must be a number from {least} on")
-    if not 0 <= flags.clip[0] < 1 or not 0 <= flags.clip[1] < math.inf:
-        parser.error("--clip: LOW is from 0 to below 1, HIGH 0 or more")
-    if flags.fsdp and ("RANK" not in os.environ or flags.compile):
-        parser.error("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp .., without --compile")
+    """Size of the model < the method's settings < config.json of the run to resume < command line
+    -> Flags. Everything is checked before anything is written."""
+    parser = argparse.ArgumentParser(
+        description="Train with verifiable rewards (GRPO). @FILE reads flags from a file.",
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+        fromfile_prefix_chars="@",
+    )
+    parser.convert_arg_line_to_args = lambda line: shlex.split(line, comments=True)
+    for f in fields(Flags):
+        options = {key: value for key, value in f.metadata.items() if key != "least"}
+        if "action" not in options:
+            options["type"] = str if f.type is list else f.type
+        parser.add_argument("--" + f.name.replace("_", "-"), **options)
+    try:
+        given, unknown = parser.parse_known_args(argv)
+        refuse_gone([text.strip("-").replace("-", "_") for text in unknown])
+        if unknown:
+            parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        given = vars(given)
+        saved = saved_flags(given) if "resume" in given else {}
+        flags = Flags(**{**saved, **given})
+        fill_defaults(flags)
+        check(flags)
+    except (ValueError, verifiers.DataError) as error:
+        parser.error(str(error))
     return flags
 
 
-def saved_flags(parser, given):
+def refuse_gone(names):
+    for name in names:
+        if name in GONE:
+            raise ValueError(f"--{name.replace('_', '-')} is gone; instead of it: {GONE[name]}")
+
+
+def saved_flags(given):
     """The flags of the run to resume."""
-    runs, name = given.get("runs", "runs"), given.get("name", "*")
-    found = sorted(Path(runs).glob(f"{name}/config.json"), key=os.path.getmtime)
+    runs = Path(given.get("runs", "runs"))
+    found = [runs / given["name"]] if "name" in given else list(runs.glob("*"))
+    found = [folder for folder in found if (folder / "config.json").is_file()]
     if not found:
-        parser.error(f"--resume: there is no run {name} to go on with in {runs}")
-    if refused := given.keys() - ANEW:
-        parser.error(f"--resume keeps the run's own flags: leave out {', '.join(sorted(refused)).replace('_', '-')}")
-    run = found[-1].parent
+        raise ValueError(f"--resume: there is no run {given.get('name', '')} in {runs}")
+    folder = max(found, key=lambda folder: (folder / "config.json").stat().st_mtime)
+    refused = sorted(given.keys() - ANEW)
+    if refused:
+        raise ValueError(f"--resume keeps the run's own flags: leave out --{refused[0]}")
     try:
-        saved = json.loads(found[-1].read_text(encoding="utf-8"))["flags"]
-        flags = {field.name: saved[field.name] for field in fields(Flags)}
-    except (ValueError, KeyError, TypeError) as error:
-        parser.error(f"{found[-1]} is damaged or of another version ({error!r}): this run cannot go on")
-    done = max((row["step"] for row in read_rows(run / "metrics.jsonl", ("step", "reward"))), default=0)
-    if given.get("steps", flags["steps"]) < done:
-        parser.error(f"{run} has already made {done} steps: give --steps a larger number")
-    here = {name: located(run, flags[name]) for name in PATHS}
-    return {**flags, **here, "runs": runs, "name": run.name, "fsdp": False}
+        saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))["flags"]
+        refuse_gone(saved)
+        saved = {f.name: saved[f.name] for f in fields(Flags)}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{folder} is damaged or of another version: {error}") from None
+    done = max(read_log(folder), default=0)
+    if given.get("steps", saved["steps"]) < done:
+        raise ValueError(f"{folder} has made {done} steps already: give --steps a larger number")
+    return {**saved, "runs": str(runs), "name": folder.name, "fsdp": False}
 
 
-# ---- 2. Checkpoints ------------------------------------------------------------------------------
-# No random state is saved: random numbers are functions of (seed, step, row). So a resumed run equals an uninterrupted
-# one bit for bit; on another number of processes, up to rounding. It unpickles: resume only what you trust.
+def fill_defaults(flags):
+    """Replace every None by what fits the machine, the model and the method."""
+    flags.device = pick_device(flags.device)[0]
+    if flags.model is None:
+        laptop = flags.task == "arithmetic" or flags.task is None and flags.device != "cuda"
+        tiny_folder = str(Path(__file__).parent / "notebooks" / "tiny")
+        flags.model = tiny_folder if laptop else "Qwen/Qwen3-0.6B-Base"
+    size = sum(file.stat().st_size for file in Path(flags.model).glob("*.safetensors"))
+    tiny = 0 < size < 2**24
+    flags.task = flags.task or ("arithmetic" if tiny else "math")
+    for name, value in (TINY if tiny else LARGE).items():
+        if getattr(flags, name) is None:
+            setattr(flags, name, value)
 
-DAMAGE = (Exception, dcp.api.CheckpointException)       # the latter is none of the former
-warnings.filterwarnings("ignore", "torch.distributed is disabled|FSDP2-wrapped module .* returned a view|Mismatch dtype")
+    given = dict(text.split("=", 1) for text in flags.set or [] if "=" in text)
+    own = get_method(flags.method, {}).settings
+    for name, value in TINY_SETTINGS.items() if tiny else ():
+        if getattr(own, name) == getattr(GRPO.Settings, name):
+            given.setdefault(name, value)
+    names = [f.name for f in fields(GRPO.Settings) if hasattr(flags, f.name)]
+    given |= {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
+    settings = get_method(flags.method, given).settings
+    for name in names:
+        setattr(flags, name, getattr(settings, name))
+    flags.settings = asdict(settings)
+    for name in ("model", "task", "reward", "method", "log"):
+        setattr(flags, name, absolute(getattr(flags, name)))
 
 
-def save_checkpoint(run, step, model, optimizer, memory):
+def absolute(spec):
+    """A folder, a data file or file.py:name with its whole path; a NAME stays as it is."""
+    if not spec or os.sep not in spec and "." not in spec:
+        return spec
+    file, mark, name = spec.partition(".py:")
+    return os.path.abspath(file) + mark + name if os.path.exists(file + mark[:3]) else spec
+
+
+def check(flags):
+    """Refuse what would only fail later."""
+    for f in fields(Flags):
+        value = getattr(flags, f.name)
+        least = f.metadata.get("least", 1e-12)
+        if f.type in (int, float) and value is not None and not least <= value < math.inf:
+            raise ValueError(
+                f"--{f.name.replace('_', '-')} is {value}, and must be at least {least}"
+            )
+    if any("=" not in text for text in flags.set or []):
+        raise ValueError(f"--set {' '.join(flags.set)}: each must be NAME=VALUE")
+    low, high = flags.settings["clip"]
+    if not 0 <= low < 1 or not 0 <= high < math.inf:
+        raise ValueError("--set clip=LOW,HIGH: LOW is from 0 to below 1, HIGH 0 or more")
+    if flags.fsdp and "RANK" not in os.environ:
+        raise ValueError("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp ..")
+    if flags.name and not flags.resume and Path(flags.runs, flags.name).exists():
+        folder = Path(flags.runs, flags.name)
+        raise ValueError(f"{folder} exists: go on with it by --resume, or choose another --name")
+
+
+# ---- 2. A run ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Run:
+    """Everything the loop works with."""
+
+    flags: Flags
+    folder: Path
+    method: GRPO
+    model: torch.nn.Module
+    tokenizer: object
+    task: verifiers.Task
+    parameters: list  # those that are trained
+    optimizer: torch.optim.Optimizer
+    reference: torch.nn.Module = None  # for a KL: the model that the run started from
+    memory: dict = field(default_factory=lambda: {"visits": {}})  # of pick, kept in checkpoints
+    step: int = 0  # the last one made
+    log: object = lambda row: None  # what --log names
+    signals: list = field(default_factory=list)  # when Ctrl-C was pressed
+
+    def autocast(self):
+        """Compute in bf16 where the GPU can, on fp32 weights: at lr 1e-6 nearly every change of a bf16
+        weight would round to nothing. Sharded models do this by themselves."""
+        _, dtype, _ = pick_device(self.flags.device)
+        half = dtype != torch.float32 and not self.flags.fsdp
+        return torch.autocast(self.flags.device, dtype, enabled=half)
+
+
+def load_run(flags):
+    """Load what the flags name -> Run."""
+    task = verifiers.get_task(flags.task, flags.prompt, flags.stop or (), flags.reward)
+    if flags.train_problems:
+        rng = random.Random(f"train {flags.seed}")
+        task.train = rng.sample(task.train, len(task.train))[: flags.train_problems]
+    method = get_method(flags.method, flags.settings)
+    model, tokenizer = load_model(flags)
+    small = sum(param.numel() for param in model.parameters()) < 4e6
+    model.checkpoint_blocks = not small
+    if flags.device == "cpu" and small:
+        torch.set_num_threads(1)  # tensors so small that more threads mostly wait for each other
+    room = model.config.max_position_embeddings - flags.max_new_tokens
+    task.train = that_fit(task, tokenizer, task.train, room, "train")
+    task.test = that_fit(task, tokenizer, task.test, room, "test")
+    parameters = method.setup(model, tokenizer)
+    optimizer = torch.optim.AdamW(parameters, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+    folder = Path(flags.runs, flags.name)
+    run = Run(flags, folder, method, model, tokenizer, task, parameters, optimizer)
+    if flags.kl_coef:
+        run.reference = load_model(flags)[0].requires_grad_(False)
+    return run
+
+
+def load_model(flags):
+    _, dtype, _ = pick_device(flags.device)
+    sharder = shard(flags.device, dtype) if flags.fsdp else None
+    return load(flags.model, flags.device, torch.float32, flags.template, sharder)
+
+
+def that_fit(task, tokenizer, problems, room, split):
+    """The problems whose prompt leaves room for a completion."""
+    lengths = [len(tokenizer.encode_prompt(task.prompt(problem))) for problem in problems]
+    fit = [problem for problem, length in zip(problems, lengths) if length <= room]
+    if len(fit) < len(problems):
+        print(f"{len(problems) - len(fit)} {split} problems are left out: over {room} tokens")
+    if not fit:
+        raise verifiers.DataError(f"--task {task.name} has no problem to {split} on")
+    return fit
+
+
+def write_config(run):
+    """config.json: flags, settings, and the versions and process of each start."""
+    path = run.folder / "config.json"
+    config = json.loads(path.read_text()) if path.exists() else {"starts": []}
+    config["flags"] = {**asdict(run.flags), "resume": False}
+    config["settings"] = run.flags.settings
+    versions = {"python": sys.version.split()[0], "torch": torch.__version__, "git": git_commit()}
+    config["starts"].append({"step": run.step, "process": os.getpid(), **versions})
+    partial = run.folder / "config.partial"
+    partial.write_text(json.dumps(config, indent=2), encoding="utf-8")
+    partial.replace(path)
+
+
+# ---- 3. Checkpoints ------------------------------------------------------------------------------
+# No random state is saved: random numbers are functions of (seed, step, row). So a resumed run equals
+# an uninterrupted one bit for bit; on another number of processes, up to rounding.
+# Loading runs pickle: resume only runs you trust.
+
+DAMAGE = (Exception, dcp.api.CheckpointException)  # the latter is none of the former
+NOISE = "torch.distributed is disabled|FSDP2-wrapped module .* returned a view|Mismatch dtype"
+warnings.filterwarnings("ignore", NOISE)
+
+
+def save_checkpoint(run):
     """Write under another name, then rename: a crash at any moment leaves the last good one."""
-    folder, first = run / "checkpoints", processes()[0] == 0
-    path, partial = folder / f"step_{step:06d}", folder / "partial"
+    folder = run.folder / "checkpoints"
+    path = folder / f"step_{run.step:06d}"
+    partial = folder / "partial"
+    progress = {"step": run.step, "memory": run.memory, "method": run.method.state()}
+    text = json.dumps(progress)
     try:
-        if first:
+        if rank() == 0:
             shutil.rmtree(partial, ignore_errors=True)
-        state = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
-        dcp.save(state, checkpoint_id=partial, no_dist=not dist.is_initialized())
-        if first:
-            parts = {file.name: hash_of(file) for file in partial.iterdir()}
-            (partial / "progress.json").write_text(json.dumps({"step": step, "memory": memory, "parts": parts}))
-            shutil.rmtree(path, ignore_errors=True)  # one of the same step, which could not be read
+        model, optimizer = get_state_dict(run.model, run.optimizer)
+        state = {"model": model, "optimizer": optimizer}
+        dcp.save(state, checkpoint_id=partial, no_dist=world() == 1)
+        if rank() == 0:
+            (partial / "progress.json").write_text(text)
+            shutil.rmtree(path, ignore_errors=True)  # one of the same step that could not be read
             partial.rename(path)
-            for old in sorted(folder.glob("step_*"))[:-2]:               # two are kept
+            for old in sorted(folder.glob("step_*"))[:-2]:  # two are kept
                 shutil.rmtree(old)
-    except DAMAGE as error:                             # a full disk has many names
+    except DAMAGE as error:  # a full disk has many names
         shutil.rmtree(partial, ignore_errors=True)
-        reason = (str(error).strip() or repr(error)).splitlines()[-1][:200]        # below a traceback of its own
-        raise ModelError(f"{path}: cannot write the checkpoint ({reason}); free some space") from error
+        reason = (str(error).strip() or repr(error)).splitlines()[-1][:200]
+        raise ModelError(f"{path}: cannot write it ({reason}); free some space") from error
 
 
-def load_checkpoint(run, model, optimizer):
-    """Restore the newest checkpoint that is whole -> (its step, memory); (0, {}) if there is none."""
-    for path in sorted(run.glob("checkpoints/step_*"), reverse=True):
+def load_checkpoint(run):
+    """Restore the newest checkpoint that is whole; there may be none."""
+    for path in sorted(run.folder.glob("checkpoints/step_*"), reverse=True):
         try:
             progress = json.loads((path / "progress.json").read_text())
-            if changed := [name for name, digest in progress["parts"].items() if hash_of(path / name) != digest]:
-                raise ValueError(f"{changed[0]} is not what was written")
-            state = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
-            dcp.load(state, checkpoint_id=path, no_dist=not dist.is_initialized())
-        except DAMAGE as error:                         # cut short, damaged, or of another model
-            print(f"{path} cannot be used ({type(error).__name__}: {str(error)[:150]}); trying the one before")
+            model, optimizer = get_state_dict(run.model, run.optimizer)
+            state = {"model": model, "optimizer": optimizer}
+            dcp.load(state, checkpoint_id=path, no_dist=world() == 1)
+        except DAMAGE as error:  # cut short, damaged, or of another model
+            print(f"{path} cannot be used ({error!r:.150}); trying the one before")
             continue
-        set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
-        return progress["step"], progress["memory"]
-    return 0, {}
+        set_state_dict(
+            run.model,
+            run.optimizer,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+        )
+        run.step = progress["step"]
+        run.memory = progress["memory"]
+        run.method.load_state(progress["method"])
+        return
+    logged = max(read_log(run.folder), default=0)
+    if logged > run.flags.save_every:
+        raise ModelError(f"{run.folder} has logged {logged} steps, but has no usable checkpoint")
 
 
-# ---- 3. Log --------------------------------------------------------------------------------------
+# ---- 4. Log and preflight ------------------------------------------------------------------------
 
-COLUMNS = [("step", "step", "5d"), ("reward", "reward", "6.3f"), ("acc", "accuracy", "5.2f"),
-           ("solved", "solved", "6.2f"), ("mixed", "mixed", "5.2f"), ("length", "completion_length", "6.1f"),
-           ("cut", "truncated", "4.2f"), ("entropy", "entropy", "7.3f"), ("grad", "grad_norm", "5.2f"),
-           ("mismatch", "mismatch", "8.0e"), ("tok/s", "tokens_per_second", "6.0f"), ("sec", "seconds", "5.1f"),
-           ("greedy", "eval_accuracy", "6.3f"), ("sampled", "eval_sampled_accuracy", "7.3f")]
+COLUMNS = [
+    ("step", "step", "5d"),
+    ("reward", "reward", "6.3f"),
+    ("acc", "accuracy", "5.2f"),
+    ("solved", "solved", "6.2f"),
+    ("mixed", "mixed", "5.2f"),
+    ("length", "completion_length", "6.1f"),
+    ("cut", "truncated", "4.2f"),
+    ("entropy", "entropy", "7.3f"),
+    ("grad", "grad_norm", "5.2f"),
+    ("mismatch", "mismatch", "8.0e"),
+    ("tok/s", "tokens_per_second", "6.0f"),
+    ("sec", "seconds", "5.1f"),
+    ("greedy", "eval_accuracy", "6.3f"),
+    ("sampled", "eval_sampled_accuracy", "7.3f"),
+]
 
 
 def print_row(row):
-    if row["step"] % 5 == 0 or "eval_accuracy" in row or shutil.get_terminal_size()[0] > 120:    # a wide one shows all
-        tqdm.write(" ".join(f"{row[key]:{form}}" if key in row else " " * int(form[0]) for _, key, form in COLUMNS))
+    if row["step"] % 5 and "eval_accuracy" not in row:
+        return
+    cells = [f"{row[key]:{form}}" if key in row else " " * int(form[0]) for _, key, form in COLUMNS]
+    if row.get("failed"):
+        cells.append(f"the verifier failed on {row['failed']:.1%}")
+    tqdm.write(" ".join(cells))
 
 
-def batch_metrics(rewards, parts, rollouts):
-    """Rewards (P, G) and parts of B rows -> (means and shares of the batch, the share of right completions of each
-    problem). A group with unequal rewards is mixed; of the others, which teach nothing, the right ones are solved."""
-    right = torch.tensor([part["accuracy"] * (1 - part["truncated"]) for part in parts]).view(rewards.shape).mean(1)
-    mixed, names = rewards.amax(1) > rewards.amin(1), sorted({n for part in parts for n in part} - {"accuracy", "step"})
-    return {**{name: sum(part.get(name, 0.0) for part in parts) / len(parts) for name in names},
-            "reward": rewards.mean().item(), "accuracy": right.mean().item(),
-            "completion_length": rollouts.lengths.float().mean().item(),
-            "finished_length": rollouts.lengths[rollouts.finished].float().mean().nan_to_num().item(),
-            "mixed": mixed.float().mean().item(), "solved": (~mixed & (right > 0.5)).float().mean().item(),
-            "hopeless": (~mixed & (right <= 0.5)).float().mean().item()}, right.tolist()
+def read_log(folder):
+    """metrics.jsonl -> {step: row}. Of two rows of one step, as after a crash, the last counts."""
+    path = folder / "metrics.jsonl"
+    rows = read_rows(path, ("step", "reward")) if path.exists() else []
+    return {row["step"]: row for row in rows}
 
 
-def write_samples(run, step, problems, texts, rewards, advantages, rollouts, parts):
+def batch_metrics(step):
+    """-> (means and shares of the batch, the share of right completions of each problem).
+
+    A group with unequal rewards is mixed. The others teach nothing: they are solved, or hopeless."""
+    B = len(step.parts)
+    names = {name for part in step.parts for name in part}
+    row = {name: sum(part.get(name, 0.0) for part in step.parts) / B for name in sorted(names)}
+    right = [part["accuracy"] * (1 - part["truncated"]) for part in step.parts]
+    right = torch.tensor(right).view(step.rewards.shape).mean(1)  # (P,)
+    mixed = step.rewards.amax(1) > step.rewards.amin(1)  # (P,)
+    row |= {
+        "reward": step.rewards.mean().item(),
+        "accuracy": right.mean().item(),
+        "completion_length": step.rollouts.mask.sum(1).mean().item(),
+        "mixed": mixed.float().mean().item(),
+        "solved": (~mixed & (right > 0.5)).float().mean().item(),
+        "hopeless": (~mixed & (right <= 0.5)).float().mean().item(),
+    }
+    return row, right.tolist()
+
+
+def write_samples(run, step, advantages):
     """samples/step_000001.jsonl.gz: a line for each completion."""
-    (run / "samples").mkdir(exist_ok=True)
-    said, B = rollouts.mask.bool(), range(len(texts))
-    columns = {"completion": texts, "reward": rewards.flatten().tolist(), "advantage": advantages.flatten().tolist(),
-               "length": rollouts.lengths.tolist(), "finished": rollouts.finished.tolist(), "parts": parts,
-               "ids": [rollouts.ids[i, 1:][said[i]].tolist() for i in B],
-               "logps": [[round(logp, 3) for logp in rollouts.logp[i][said[i]].tolist()] for i in B]}
-    with gzip.open(run / "samples" / f"step_{step:06d}.jsonl.gz", "wt", encoding="utf-8", errors="replace") as file:
-        for i, values in enumerate(zip(*columns.values())):
-            problem = problems[i // rollouts.num_samples]
-            row = {"step": step, "problem": problem["problem"], "answer": problem["answer"], **dict(zip(columns, values))}
+    folder = run.folder / "samples"
+    folder.mkdir(exist_ok=True)
+    rollouts = step.rollouts
+    own = rollouts.mask > 0
+    mean_advantages = advantages.sum(1) / rollouts.mask.sum(1).clamp(min=1)  # (B,)
+    path = folder / f"step_{step.number:06d}.jsonl.gz"
+    with gzip.open(path, "wt", encoding="utf-8", errors="replace") as file:
+        for i, text in enumerate(step.texts):
+            problem = step.problems[i // rollouts.num_samples]
+            row = {
+                "step": step.number,
+                "problem": problem["problem"],
+                "answer": problem["answer"],
+                "completion": text,
+                "reward": step.rewards.flatten()[i].item(),
+                "advantage": mean_advantages[i].item(),
+                "length": int(own[i].sum()),
+                "finished": bool(rollouts.finished[i]),
+                "parts": step.parts[i],
+                "ids": rollouts.ids[i, 1:][own[i]].tolist(),
+                "logps": [round(logp, 3) for logp in rollouts.logp[i][own[i]].tolist()],
+            }
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-# ---- 4. Preflight --------------------------------------------------------------------------------
-
-class Stopped(Exception):
-    """The run ends before its last step: the message says why, what is saved and how to go on."""
-
-
-def preflight(model, tokenizer, task, functions, flags):
-    """Show the first prompt and what a batch earns; stop if nothing can be learnt from it (64 completions prove that)."""
-    problems, G = task.train[:flags.prompts_per_step], flags.num_samples
-    prompt = tokenizer.decode(tokenizer.encode_prompt(task.prompt(problems[0])), skip_special_tokens=False)
-    print(f"model {flags.model}, {sum(p.numel() for p in model.parameters()):,} parameters, on {flags.device}\n"
-          f"task {task.name}: {len(task.train)} problems to train on, {len(task.test)} held out ({task.note})\n"
-          f"first prompt ({tokenizer.template}):\n    " + prompt.replace("\n", "\n    "))
-    rollouts, texts, rewards, parts = shared_roll_out(
-        model, tokenizer, task, problems, G, flags.temperature, flags.max_new_tokens, flags.seed,
-        rows=[f"preflight {i}" for i in range(len(problems) * G)], label="preflight")
-    means, _ = batch_metrics(rewards, parts, rollouts)
-    print(f"preflight: of {len(texts)} completions {means['accuracy']:.0%} are right, {means['truncated']:.0%} cut off; "
-          f"rewards differ in {means['mixed']:.0%} of the groups. Two of one group, with reward R and advantage A:")
-    group = int((rewards.amax(1) > rewards.amin(1)).float().argmax())
-    advantages = functions[1](rewards, rollouts=rollouts, parts=parts, flags=flags)         # --advantage
-    for i in (int(rewards[group].argmax()), int(rewards[group].argmin())):
-        print(f"    R {rewards[group, i]:.2f}  A {advantages[group, i]:+.2f}  {texts[group * G + i][-200:]!r}")
-    if means["failed"] > 0.5:
-        trouble = f"the verifier fails on {means['failed']:.0%} of the completions, see the warnings above"
-    elif means["truncated"] >= 0.9:
-        trouble = "nearly all completions are cut off: try more --max-new-tokens, a --stop text, another --template"
-    elif means["mixed"] == 0:
-        trouble = "no group has unequal rewards, so none teaches: try an easier or harder task, more --num-samples"
-    else:
-        return
-    if means["failed"] == 1 or len(texts) >= 64:
+def preflight(run):
+    """Show the first prompt and what a batch earns; stop if nothing can be learnt from it."""
+    flags, task = run.flags, run.task
+    problems = task.train[: flags.prompts_per_step]
+    ids = run.tokenizer.encode_prompt(task.prompt(problems[0]))
+    prompt = run.tokenizer.decode(ids, skip_special_tokens=False).replace("\n", "\n    ")
+    size = sum(param.numel() for param in run.model.parameters())
+    print(f"model {flags.model}, {size:,} parameters, on {flags.device}")
+    print(
+        f"task {task.name}: {len(task.train)} problems to train on, {len(task.test)} held out",
+        end="",
+    )
+    print(f" ({task.note})\nfirst prompt ({run.tokenizer.template}):\n    {prompt}")
+    step = judge(run, problems, flags.num_samples, flags.temperature, "preflight")
+    means, _ = batch_metrics(step)
+    print(
+        f"preflight: of {len(step.texts)} completions {means['accuracy']:.0%} are right,", end=" "
+    )
+    print(
+        f"{means['truncated']:.0%} cut off; rewards differ in {means['mixed']:.0%} of the groups."
+    )
+    print("Two completions of one group, with reward R and advantage A:")
+    advantages = spread(run.method.advantages(step), step.rollouts.mask).sum(1)
+    advantages = (advantages / step.rollouts.mask.sum(1).clamp(min=1)).view(step.rewards.shape)
+    group = int((step.rewards.amax(1) - step.rewards.amin(1)).argmax())
+    rewards = step.rewards[group]
+    for i in (int(rewards.argmax()), int(rewards.argmin())):
+        text = step.texts[group * flags.num_samples + i][-200:]
+        print(f"    R {rewards[i]:.2f}  A {advantages[group, i]:+.2f}  {text!r}")
+    trouble = what_is_wrong(means)
+    if trouble and (means["failed"] == 1 or len(step.texts) >= 64):  # so many prove it
         raise Stopped(f"error: {trouble}")
-    print(f"preflight: warning: {trouble} ({len(texts)} completions prove little, so the run goes on)")
+    if trouble:
+        print(f"preflight: warning: {trouble} ({len(step.texts)} completions prove little)")
+
+
+def what_is_wrong(means):
+    """Why nothing can be learnt from such a batch, or None."""
+    if means["failed"] > 0.5:
+        return f"the verifier fails on {means['failed']:.0%} of the completions, see the warnings"
+    if means["truncated"] >= 0.9:
+        return "nearly all completions are cut off: try --max-new-tokens, --stop or --template"
+    if means["mixed"] == 0:
+        return "no group has unequal rewards: try an easier or harder task, or more --num-samples"
+    return None
 
 
 # ---- 5. The loop ---------------------------------------------------------------------------------
 
-def every_problem(problems, step, memory, flags):
-    """Which problems a step sees: a walk through a new random order of them in every epoch -> their indices."""
-    P, N = flags.prompts_per_step, len(problems)
-    places = [divmod(i, N) for i in range((step - 1) * P, step * P)]   # (epoch, place in its order)
-    orders = {epoch: random.Random(f"order {flags.seed} {epoch}").sample(range(N), N) for epoch, _ in places}
-    return [orders[epoch][place] for epoch, place in places]
+
+def learning_rate(step, flags):
+    warm_up = min(1.0, step / 5)
+    cosine = 0.55 + 0.45 * math.cos(math.pi * step / flags.steps)  # from 1 to 0.1
+    return flags.lr * warm_up * cosine
 
 
-ADVANTAGES = {"std": group_advantages, "none": functools.partial(group_advantages, scale="none")}
-LOSSES = {"ppo": policy_loss}
-LOGS = {"file": lambda run, flags: lambda row: None}         # metrics.jsonl is written in any case
-PICKERS = {"all": every_problem}                     # a function of your own has the same signature
-STOP_ASKED = []             # when Ctrl-C was pressed
+def train_rlvr(run):
+    """The training loop, from the last step that was made to flags.steps.
 
-
-def train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run, log, reference=None):
-    """The training loop: from the last step of `log`, the rows so far, to flags.steps. Trains the model in place.
-
-    functions: of --pick, --advantage, --loss, --log. memory, kept as JSON: {"visits": {str(index): last 3
-    mean accuracies}}, a picker's own. Raises Stopped: after Ctrl-C, for --kl-cap, before NaN or infinity reach the weights.
-    """
-    (pick, advantage_of, loss, also_log), G = functions, flags.num_samples
-    (rank, world), visits = processes(), memory.setdefault("visits", {})
-    decoding = torch.compile(decode, dynamic=True) if flags.compile else decode
-    add_up = (lambda tensor: dist.all_reduce(tensor) or tensor) if world > 1 else lambda tensor: tensor
-    sample_and_judge = shared_roll_out if dist.is_initialized() else roll_out
-
-    for step in range(log[-1]["step"] + 1, flags.steps + 1):
-        if log[-1].get("drift", 0.0) > (flags.kl_cap or math.inf):
-            raise Stopped(f"stopped at step {step - 1}: the KL from the start is above --kl-cap {flags.kl_cap}")
-        # Problems, and G completions of each, judged.
+    Raises Stopped: after Ctrl-C, by the method, before NaN or infinity reach the weights, or when the
+    verifier fails on everything."""
+    flags = run.flags
+    for number in range(run.step + 1, flags.steps + 1):
+        # Problems, G completions of each, and their rewards.
         began = time.perf_counter()
-        indices = pick(task.train, step, memory, flags)
-        problems = [{**task.train[i], "step": step} for i in indices]
-        with model.autocast():
-            rollouts, texts, rewards, parts = sample_and_judge(
-                model, tokenizer, task, problems, G, flags.temperature, flags.max_new_tokens, flags.seed,
-                rows=[f"{step} {i}" for i in range(len(problems) * G)], label=f"step {step}", step=decoding)
+        indices = [int(index) for index in run.method.pick(run.task.train, number, run.memory)]
+        problems = [{**run.task.train[index], "step": number} for index in indices]
+        step = judge(run, problems, flags.num_samples, flags.temperature, str(number))
+        step.number = number
         sampled = time.perf_counter()
 
-        # How much better than its group each of them is.
-        advantages = advantage_of(rewards, rollouts=rollouts, parts=parts, flags=flags)     # (P, G)
+        # How much better than its group each completion is, token by token.
+        advantages = spread(run.method.advantages(step), step.rollouts.mask)  # (B, T-1)
 
         # One update, or several on the same completions: then the first one's log-probs are pi_old.
-        lr = flags.lr * min(1.0, step / 5) * (0.55 + 0.45 * math.cos(math.pi * step / flags.steps))
-        optimizer.param_groups[0]["lr"] = lr
-        old_logp, updates = None, []
+        for param_group in run.optimizer.param_groups:
+            param_group["lr"] = learning_rate(number, flags)
+        old_logp = None
+        updates = []
         for _ in range(flags.updates_per_batch):
-            with model.autocast():
-                stats, logp = update_gradients(
-                    model, rollouts, advantages, flags.temperature, flags.loss_norm, flags.max_new_tokens,
-                    flags.micro_batch_tokens, old_logp, flags.clip, loss, reference, flags.kl_coef, rank, world, add_up)
+            stats, logp = update(run, step, advantages, old_logp)
             old_logp = logp if old_logp is None else old_logp
-            signal_there = stats["trained"] > 0 or flags.kl_coef > 0
-            stats["grad_norm"] = clip_gradients(model) if signal_there else 0.0
-            if not all(map(math.isfinite, numbers := (stats["loss"], stats["grad_norm"]))):
-                if not updates and (step - 1) % flags.save_every:     # else saved, or no longer the weights of step - 1
-                    save_checkpoint(run, step - 1, model, optimizer, memory)
-                torch.save({"rollouts": vars(rollouts), "advantages": advantages}, run / f"bad_batch_{rank}.pt")
-                raise Stopped(f"error: step {step} has loss and gradient norm {numbers}; see {run}. Try a lower --lr")
-            if signal_there:      # subtle: else Adam's momentum would move the weights all the same
-                optimizer.step()
-            optimizer.zero_grad()
             updates.append(stats)
-        updated = time.perf_counter()
+        run.step = number
 
-        # What was seen of the problems; the log; from time to time held-out problems, and a checkpoint.
-        means, right = batch_metrics(rewards, parts, rollouts)
-        for index, share in zip(map(str, indices), right):
-            visits[index] = [*visits.get(index, []), share][-3:]
-        row = {"step": step, **means, **updates[0], "clipped": sum(stats["clipped"] for stats in updates) / len(updates),
-               "lr": lr, "sample_seconds": sampled - began, "update_seconds": updated - sampled,
-               "tokens_per_second": rollouts.lengths.sum().item() / (sampled - began)}
-        if step % flags.eval_every == 0 or step == flags.steps:
-            row |= evaluate_both(model, tokenizer, task, flags, decoding)
-            best = max((r["eval_sampled_accuracy"] for r in log[1:] if "eval_accuracy" in r), default=-1)
-            if row["eval_sampled_accuracy"] > best:          # the last model is not always the best
-                export(model, tokenizer, run / "best", flags)
-        row |= {"drift": row["kl"] * row["completion_length"]} if "kl" in row else {}      # KL in nats a completion
+        # The log; from time to time held-out problems, and a checkpoint.
+        means, right = batch_metrics(step)
+        for index, share in zip(indices, right):
+            visits = run.memory["visits"].get(str(index), [])
+            run.memory["visits"][str(index)] = [*visits, share][-3:]
+        row = {"step": number, **means, **updates[0], "lr": learning_rate(number, flags)}
+        row["clipped"] = sum(stats["clipped"] for stats in updates) / len(updates)
+        row["sample_seconds"] = sampled - began
+        row["update_seconds"] = time.perf_counter() - sampled
+        row["tokens_per_second"] = step.rollouts.mask.sum().item() / row["sample_seconds"]
+        if number % flags.eval_every == 0 or number == flags.steps:
+            row |= evaluate_both(run)
         row["seconds"] = time.perf_counter() - began
-        log.append(row)
         print_row(row)
-        if rank == 0:
-            append_rows(run / "metrics.jsonl", [row])
-            also_log(row)
-            write_samples(run, step, problems, texts, rewards, advantages, rollouts, parts)
-        stopping = any(gather(STOP_ASKED[:1]) if world > 1 else STOP_ASKED)
-        drifted = row.get("drift", 0.0) > (flags.kl_cap or math.inf)
-        if step % flags.save_every == 0 or step == flags.steps or stopping or drifted:
-            save_checkpoint(run, step, model, optimizer, memory)
-        if stopping:
-            raise Stopped(f"stopped; step {step} is saved. {how_to_go_on(flags)}")
+        if rank() == 0:
+            append_rows(run.folder / "metrics.jsonl", [row])
+            run.log(row)
+            write_samples(run, step, advantages)
+        finish_step(run, row)
 
 
-def on_signal(number, frame):
-    """Stop after this step, at a second one at once. subtle: torchrun and `timeout` send one wish twice in a moment."""
-    if STOP_ASKED and time.monotonic() - STOP_ASKED[0] > 1:
-        raise KeyboardInterrupt
-    STOP_ASKED.append(time.monotonic())
-    tqdm.write("stopping after this step; press Ctrl-C again to stop at once")
+def finish_step(run, row):
+    """Checkpoint when it is time, or when the run stops here."""
+    stop = None
+    try:
+        run.method.after_step(row, run.model)
+    except Stopped as error:
+        stop = error
+    if any(gather(run.signals[:1])):
+        stop = Stopped("stopped")
+    if row.get("failed") == 1:
+        stop = Stopped("error: the verifier failed on every completion, see the warnings above")
+    if stop or run.step % run.flags.save_every == 0 or run.step == run.flags.steps:
+        save_checkpoint(run)
+    if stop:
+        raise Stopped(f"{stop}; step {run.step} is saved. {how_to_go_on(run.flags)}")
 
 
-def evaluate_both(model, tokenizer, task, flags, step=decode):
-    """Greedy and sampled accuracy on held-out problems -> the columns of the log."""
-    problems, columns = task.test[:flags.eval_problems], {}
-    for prefix, temperature in (("eval_", 0.0), ("eval_sampled_", flags.temperature)):
-        summary, _ = evaluate(model, tokenizer, task, problems, 1, temperature, flags.max_new_tokens, flags.seed, step=step,
-                              rows=[f"held out {i}" for i in range(len(problems))], roll_out=shared_roll_out)
-        columns |= {prefix + key: value for key, value in summary.items()}
+def update(run, step, advantages, old_logp):
+    """One update of the weights -> (statistics, log-probs (B, T-1))."""
+    flags, rollouts = run.flags, step.rollouts
+    keep = (advantages != 0).any(1)  # (B,) without an advantage there is no gradient
+    trained = int(keep.sum())
+    if flags.kl_coef:
+        keep = rollouts.mask.any(1)
+    room = fair_tokens(rollouts, keep, flags.micro_batch_tokens)
+    micros = equal_share(run.method.layout(rollouts, keep, room))
+    with run.autocast():
+        sums, logp = update_gradients(
+            run.model, rollouts, advantages, run.method, micros, old_logp, run.reference
+        )
+    sums = {name: float(all_sum(value)) for name, value in sums.items()}
+    tokens = max(1.0, sums.pop("tokens"))
+    stats = {name: value / tokens for name, value in sums.items()}
+    stats |= {"loss": sums["loss"], "trained": trained, "grad_norm": 0.0}
+    if keep.any():  # subtle: else Adam's momentum would move the weights all the same
+        stats["grad_norm"] = clip_gradients(run.parameters)
+        if not math.isfinite(stats["loss"] + stats["grad_norm"]):
+            found = f"loss {stats['loss']} and gradient norm {stats['grad_norm']}"
+            raise Stopped(f"error: step {step.number} has {found}: try a lower --lr")
+        run.optimizer.step()
+    run.optimizer.zero_grad()
+    return stats, logp
+
+
+def evaluate_both(run):
+    """Greedy and sampled accuracy on held-out problems -> columns of the log."""
+    problems = run.task.test[: run.flags.eval_problems]
+    columns = {}
+    for prefix, temperature in (("eval_", 0.0), ("eval_sampled_", run.flags.temperature)):
+        step = judge(run, problems, 1, temperature, "held out")
+        for name, value in summarise(records_of(step), 1).items():
+            columns[prefix + name] = value
     return columns
 
 
+def judge(run, problems, num_samples, temperature, label):
+    """eval.roll_out, on several processes each for its share of the problems -> Step, whole in all."""
+    flags = run.flags
+    steps = []
+    mine = my_share(range(len(problems)))
+    rows = [f"{label} {i * num_samples + g}" for i in mine for g in range(num_samples)]
+    with whole_weights(run.model), run.autocast():
+        if mine:  # there may be more processes than problems
+            steps = [
+                roll_out(
+                    run.method,
+                    run.model,
+                    run.tokenizer,
+                    run.task,
+                    [problems[i] for i in mine],
+                    num_samples,
+                    temperature,
+                    flags.max_new_tokens,
+                    flags.seed,
+                    rows,
+                    flags.sample_tokens,
+                    label,
+                )
+            ]
+    return gather_steps(steps, run.model.device)
+
+
 # ---- 6. Many GPUs (skip it when you have one) ----------------------------------------------------
-# Sampling and evaluation are shared out by problems, the update by micro-batches; all processes hold the whole batch and
-# decide alike, and the first writes. critical: nobody may wait for one that does something else, so a sharded model is
-# brought together before sampling, and all make equally many passes.
+# Sampling and evaluation are shared out by problems, the update by micro-batches. Every process holds
+# the whole batch and makes the same decisions; the first one writes.
+# critical: all ranks must issue the same collectives in the same order. So sharded weights are gathered
+# before sampling, and every rank makes the same number of forward passes.
+# Alone each function is an identity: rank 0 of 1; all_sum(x), my_share(x), equal_share(x), gather(x): x;
+# gather_steps(steps, device): steps[0]; fair_tokens(.., n): n; clip_gradients: clip_grad_norm_.
 
-MINUTES = 10.0          # that one process waits for another before it stops and says who is missing
+MINUTES = 10.0  # that one process waits for another before it stops and names who is missing
 
 
-def processes():
-    """(rank, number of processes); (0, 1) for a single one."""
-    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+def start_processes():
+    """Under torchrun: join the others; only the first one prints."""
+    if "RANK" not in os.environ:
+        return
+    backend = "gloo"
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, timeout=datetime.timedelta(minutes=MINUTES))
+    if rank() > 0:
+        sys.stdout = open(os.devnull, "w")
+
+
+def rank():
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def world():
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def all_sum(tensor):
+    """The sum over all processes, in every process; shards of a gradient are summed already."""
+    if world() > 1 and not isinstance(tensor, DTensor):
+        dist.all_reduce(tensor)
+    return tensor
 
 
 def gather(items):
     """The lists of all processes as one list, in every process."""
-    if not dist.is_initialized():
+    if world() == 1:
         return items
-    if not hasattr(gather, "group"):     # monitored_barrier, which names who is missing, needs gloo
-        gather.group = dist.new_group(backend="gloo", timeout=datetime.timedelta(minutes=MINUTES))
-    dist.monitored_barrier(gather.group, datetime.timedelta(minutes=MINUTES), wait_all_ranks=True)
-    parts = [None] * dist.get_world_size()
+    if not hasattr(gather, "group"):  # monitored_barrier, which names who is missing, needs gloo
+        wait = datetime.timedelta(minutes=MINUTES)
+        gather.group = dist.new_group(backend="gloo", timeout=wait)
+    dist.monitored_barrier(gather.group, wait_all_ranks=True)
+    parts = [None] * world()
     dist.all_gather_object(parts, items, gather.group)
     return [item for part in parts for item in part]
 
 
-def clip_gradients(model):
-    """Clip the gradient to norm 1 -> its norm before. Replicas first sum theirs; shards were summed on the way back."""
-    for param in model.parameters() if dist.is_initialized() else ():
-        if param.grad is not None and not isinstance(param.grad, dist.tensor.DTensor):
-            dist.all_reduce(param.grad)
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    return (norm.full_tensor() if isinstance(norm, dist.tensor.DTensor) else norm).item()
+def gather_steps(steps, device):
+    """The Steps of all processes as one."""
+    if world() == 1:
+        return steps[0]
+    for step in steps:
+        step.rollouts = on_device(step.rollouts, "cpu")
+    steps = gather(steps)
+    return Step(
+        [problem for step in steps for problem in step.problems],
+        on_device(Rollouts.join([step.rollouts for step in steps]), device),
+        [text for step in steps for text in step.texts],
+        torch.cat([step.rewards for step in steps]),
+        [part for step in steps for part in step.parts],
+    )
 
 
-def shared_roll_out(model, tokenizer, task, problems, num_samples, *args, rows, **kwargs):
-    """eval.roll_out, each process for its share of the problems; all get everything."""
-    rank, world = processes()
-    mine, done = slice(len(problems) * rank // world, len(problems) * (rank + 1) // world), []
-    with whole_weights(model), model.autocast():
-        if problems[mine]:                              # there may be more processes than problems
-            rows = rows[mine.start * num_samples:mine.stop * num_samples]
-            done = [roll_out(model, tokenizer, task, problems[mine], num_samples, *args, rows=rows, **kwargs)]
-    if world == 1:
-        return done[0]
-    done = [([x.cpu() for x in list(vars(rollouts).values())[:-1]], *rest) for rollouts, *rest in done]
-    tensors, texts, rewards, parts = zip(*gather(done))
-    width = max(ids.size(1) for ids, *_ in tensors)     # rows one below the other, padded to the widest
-    columns = zip(*([torch.nn.functional.pad(x, (0, width - ids.size(1))) if x.ndim == 2 else x for x in (ids, *rest)]
-                    for ids, *rest in tensors))
-    rollouts = Rollouts(*(torch.cat(column).to(model.device) for column in columns), num_samples)
-    return rollouts, sum(texts, []), torch.cat(rewards), sum(parts, [])
+def on_device(rollouts, device):
+    tensors = {k: v.to(device) for k, v in vars(rollouts).items() if isinstance(v, torch.Tensor)}
+    return replace(rollouts, **tensors)
 
 
-def shard(model, device, dtype):
-    """Shard a model that has no weights yet (FSDP2, arXiv 2304.11277); weights are kept in fp32 and used in dtype,
-    gradients summed, not averaged, in fp32. -> what cuts a process's part out of a weight, see model.load."""
-    mesh = dist.init_device_mesh(device, (dist.get_world_size(),))
+def my_share(items):
+    """This process's part of a list."""
+    return items[len(items) * rank() // world() : len(items) * (rank() + 1) // world()]
+
+
+def fair_tokens(rollouts, keep, max_tokens):
+    """Tokens in a micro-batch, so few that every process gets some of the rows."""
+    if world() == 1 or not keep.any():
+        return max_tokens
+    longest = (rollouts.prompt_lengths + rollouts.lengths)[keep].max()
+    rows = -(-int(keep.sum()) // world())
+    return min(max_tokens, int(longest) * rows)
+
+
+def equal_share(micros):
+    """This process's micro-batches: as many in every process, some of them again, counting nothing."""
+    micros = list(micros)
+    while len(micros) % world():
+        micros.append(replace(micros[-1], scale=0.0))
+    return micros[rank() :: world()]
+
+
+def clip_gradients(parameters):
+    """Sum the gradients of all processes and clip them to norm 1 -> their norm before."""
+    for param in parameters:
+        if param.grad is not None:
+            all_sum(param.grad)
+    norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+    return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
+
+
+def shard(device, dtype):
+    """-> a function for model.load that shards a model which has no weights yet (FSDP2, arXiv
+    2304.11277). Weights are kept in fp32 and used in dtype; gradients are summed, in fp32."""
+    mesh = dist.init_device_mesh(device, (world(),))
     # subtle: a KV cache that is cast would be a copy, and what is written to it lost.
-    precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
-    for module in (*model.model.layers, model):
-        fully_shard(module, mesh=mesh, mp_policy=precision)
-        module.set_gradient_divide_factor(1.0)
-        module.set_force_sum_reduction_for_comms(True)                   # gloo has no other
-    return lambda tensor, param: dist.tensor.distribute_tensor(tensor, mesh, param.placements, src_data_rank=None)
+    options = {"reduce_dtype": torch.float32, "cast_forward_inputs": False}
+    precision = MixedPrecisionPolicy(param_dtype=dtype, **options)
+
+    def cut(tensor, param):
+        return distribute_tensor(tensor, mesh, param.placements, src_data_rank=None)
+
+    def shard_model(model):
+        for module in (*model.model.layers, model):
+            fully_shard(module, mesh=mesh, mp_policy=precision)
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)  # gloo has no other
+        return cut
+
+    return shard_model
 
 
 @contextlib.contextmanager
 def whole_weights(model):
-    """Within, every process holds all weights of a sharded model, and no forward pass communicates."""
+    """Within, every process holds all weights of a sharded model: no forward pass communicates."""
     sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
     for module in sharded:
         module.unshard()
@@ -466,145 +778,101 @@ def whole_weights(model):
         module.reshard()
 
 
-def export(model, tokenizer, directory, flags):
-    """Write the whole model, gathered into the first process's host memory."""
-    weights = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
-    if processes()[0] == 0:
-        dtype = pick_device(flags.device)[1]
-        save(model, tokenizer, directory, {name: weight.to(dtype) for name, weight in weights.items()})
-
-
 # ---- 7. Start and end ----------------------------------------------------------------------------
-
-def load_all(flags):
-    """Load what the flags name -> (model, tokenizer, task, functions of --pick, --advantage, --loss, --log)."""
-    task = verifiers.get_task(flags.task, flags.prompt, flags.stop or ())
-    if flags.reward:
-        use_reward(task, flags.reward)
-    functions = [verifiers.find(getattr(flags, name), known, f"--{name}")
-                 for name, known in (("pick", PICKERS), ("advantage", ADVANTAGES), ("loss", LOSSES), ("log", LOGS))]
-    if flags.train_problems:
-        task.train = random.Random(f"train {flags.seed}").sample(task.train, len(task.train))[:flags.train_problems]
-    model, tokenizer = load_model(flags)
-    small = sum(param.numel() for param in model.parameters()) < 4e6
-    if flags.device == "cpu" and small:
-        torch.set_num_threads(1)            # its tensors are so small that more threads mostly wait for each other
-    model.checkpoint_blocks, model.compile_blocks = not small, flags.compile
-    room = model.config.max_position_embeddings - flags.max_new_tokens
-    for split, problems in (("train", task.train), ("test", task.test)):
-        fit = [problem for problem in problems if len(tokenizer.encode_prompt(task.prompt(problem))) <= room]
-        if len(fit) < len(problems):
-            print(f"{len(problems) - len(fit)} problems to {split} on are left out: longer than {room} tokens")
-        if not fit:
-            raise verifiers.DataError(f"--task {flags.task} has no problem to {split} on")
-        setattr(task, split, fit)
-    return model, tokenizer, task, functions
-
-
-def load_model(flags):
-    """-> (model, tokenizer) to start from, in fp32: at lr 1e-6 most changes of a bf16 weight would round to nothing."""
-    dtype = pick_device(flags.device)[1]
-    model, tokenizer = load(flags.model, flags.device, torch.float32, flags.template,
-                            shard=functools.partial(shard, device=flags.device, dtype=dtype) if flags.fsdp else None)
-    half = dtype != torch.float32 and not flags.fsdp             # a sharded model does it by itself
-    model.autocast = functools.partial(torch.autocast, flags.device, dtype, enabled=half)
-    return model, tokenizer
-
-
-def write_config(flags, run, task, start):
-    """config.json: flags, with paths relative to the run; versions and commit of every start; a hash of the problems."""
-    data = hashlib.sha256(json.dumps([task.train, task.test], sort_keys=True).encode()).hexdigest()
-    config = json.loads((run / "config.json").read_text()) if flags.resume else {"starts": [], "data": data}
-    if config["data"] != data:
-        raise verifiers.DataError(f"--task {flags.task}: its problems have changed since {run} began; start a new run")
-    config["flags"] = {**vars(flags), "resume": False}
-    for name in PATHS:
-        file, colon, function = (getattr(flags, name) or "").partition(".py:")
-        if (name == "model" or colon or "." in file) and os.path.exists(file + colon[:3]):     # no NAME of the core
-            config["flags"][name] = os.path.relpath(file + colon[:3], run) + colon[3:] + function
-    config["versions"] = {"python": sys.version.split()[0], "torch": torch.__version__, "git": git_commit()}
-    config["starts"].append({"step": start, "process": os.getpid(), "host": os.uname().nodename, **config["versions"]})
-    (run / "config.partial").write_text(json.dumps(config, indent=2), encoding="utf-8")
-    (run / "config.partial").replace(run / "config.json")
 
 
 def how_to_go_on(flags):
-    program = "python" if processes()[1] == 1 else f"torchrun --nproc-per-node {processes()[1]}"
-    return f"Go on with: {program} train.py{' --fsdp' * flags.fsdp} --resume --name {flags.name} --runs {flags.runs}"
+    program = "python" if world() == 1 else f"torchrun --nproc-per-node {world()}"
+    fsdp = " --fsdp" if flags.fsdp else ""
+    place = f"--name {shlex.quote(flags.name)} --runs {shlex.quote(flags.runs)}"
+    return f"Go on with: {program} train.py{fsdp} --resume {place}"
 
 
 def main(argv=None):
-    flags, began = parse_args(argv), time.perf_counter()
-    if "RANK" in os.environ:                            # torchrun
-        if gpu := torch.cuda.is_available():
-            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=datetime.timedelta(minutes=MINUTES))
-        if dist.get_rank():                             # only the first prints
-            sys.stdout = open(os.devnull, "w")
-            tqdm.__init__ = functools.partialmethod(tqdm.__init__, disable=True)
-    first = processes()[0] == 0
-    name = f"{Path(flags.task.partition('.py:')[0]).stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    flags.name = gather([flags.name or name])[0]
-    run = Path(flags.runs, flags.name)
+    began = time.perf_counter()
+    flags = parse_args(argv)
+    start_processes()
+    task = Path(flags.task.partition(".py:")[0]).stem
+    name = flags.name or f"{task}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    flags.name = gather([name])[0]
     try:
-        loaded = load_all(flags)
+        run = load_run(flags)
         if not flags.resume:
-            preflight(*loaded, flags)
-        if first:
-            run.mkdir(parents=True, exist_ok=flags.resume)     # not one that somebody has just made
-        with FileLock(run / "lock", timeout=0) if first else contextlib.nullcontext():      # ends with the process
-            log = start_and_train(*loaded, flags, run, first)
+            preflight(run)
+        if rank() == 0:
+            run.folder.mkdir(parents=True, exist_ok=flags.resume)
+        with FileLock(run.folder / "lock", timeout=0) if rank() == 0 else contextlib.nullcontext():
+            start(run)
+            train_until_the_end(run)
     except Timeout:
-        last = json.loads((run / "config.json").read_text())["starts"][-1]
-        raise ModelError(f"{run} is in use by process {last['process']} on {last['host']}: stop that one first") from None
+        raise ModelError(
+            f"{run.folder} is in use by another process: stop that one first"
+        ) from None
     except Stopped as error:
-        sys.exit(str(error) if first else 1)
-    before, *_, after = [row for row in log if "eval_accuracy" in row] * 2
-    print(f"held-out accuracy {before['eval_accuracy']:.3f} -> {after['eval_accuracy']:.3f} (greedy, n={after['eval_n']}) "
-          f"in {time.perf_counter() - began:.0f} s; model in {run / 'final'}")
+        sys.exit(str(error) if rank() == 0 else 1)
+    rows = read_log(run.folder).values()
+    scores = [row["eval_accuracy"] for row in rows if "eval_accuracy" in row]
+    n = min(flags.eval_problems, len(run.task.test))
+    print(f"held-out accuracy {scores[0]:.3f} -> {scores[-1]:.3f} (greedy, n={n})", end=" ")
+    print(f"in {time.perf_counter() - began:.0f} s; model in {run.folder / 'final'}")
 
 
-def start_and_train(model, tokenizer, task, functions, flags, run, first):
-    """From the checkpoint, or the untrained model, to the last step -> the rows of the log."""
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.0, fused=True)
-    start, memory = load_checkpoint(run, model, optimizer)
-    log = read_rows(run / "metrics.jsonl", ("step", "reward")) if flags.resume else []
-    if start == 0 and log and log[-1]["step"] > flags.save_every:
-        raise ModelError(f"{run} has logged {log[-1]['step']} steps, but no checkpoint is there or can be used: to start "
-                         "over would throw away its logs. Put checkpoints/ back, or start a new run")
-    log = [row for row in log if row["step"] <= start] if start else []
-    if first:
-        write_config(flags, run, task, start)
-        (run / "metrics.partial").write_text("".join(json.dumps(row) + "\n" for row in log))     # forget what came later
-        (run / "metrics.partial").replace(run / "metrics.jsonl")
-        for path in (run / "samples").glob("step_*.jsonl.gz"):
-            if int(path.name[5:11]) > start:
-                path.unlink()
-    also_log = functions[3] = (functions[3] if first else LOGS["file"])(run, flags)
-    reference = load_model(flags)[0].requires_grad_(False) if flags.kl_coef or flags.kl_cap else None
-    if start == 0:
-        row = {"step": 0, **evaluate_both(model, tokenizer, task, flags)}
-        log = [{**row, "reward": row["eval_sampled_reward"], "accuracy": row["eval_sampled_accuracy"],
-                "completion_length": row["eval_sampled_length"], "truncated": row["eval_sampled_truncated"]}]
-        append_rows(run / "metrics.jsonl", log if first else [])
-        also_log(log[0])
-    else:
-        print(f"going on with {run} after step {start} of {flags.steps}")
+def start(run):
+    """From the checkpoint, or with the evaluation of the untrained model as step 0."""
+    flags = run.flags
+    load_checkpoint(run)
+    if rank() == 0:
+        write_config(run)
+        if flags.log:
+            run.log = verifiers.find(flags.log, {}, "--log")(run.folder, flags)
     tqdm.write(" ".join(f"{title:>{form[0]}}" for title, _, form in COLUMNS))
-    print_row(log[-1])
-    STOP_ASKED.clear()
-    handlers = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    if run.step == 0:
+        row = {"step": 0, **evaluate_both(run)}
+        for name in ("reward", "accuracy", "truncated"):
+            row[name] = row["eval_sampled_" + name]
+        row["completion_length"] = row["eval_sampled_length"]
+        print_row(row)
+        if rank() == 0:
+            append_rows(run.folder / "metrics.jsonl", [row])
+            run.log(row)
+    else:
+        print(f"going on with {run.folder} after step {run.step} of {flags.steps}")
+
+
+def train_until_the_end(run):
+    """train_rlvr, with Ctrl-C and SIGTERM as the wish to stop after the running step; then final/."""
+
+    def on_signal(number, frame):
+        # subtle: torchrun and `timeout` deliver the same signal twice.
+        if run.signals and time.monotonic() - run.signals[0] > 1:
+            raise KeyboardInterrupt
+        run.signals.append(time.monotonic())
+        tqdm.write("stopping after this step; press Ctrl-C again to stop at once")
+
+    handlers = {n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
-        train_rlvr(model, tokenizer, task, functions, flags, optimizer, memory, run, log, reference)
-        export(model, tokenizer, run / "final", flags)
+        train_rlvr(run)
+        save_final(run)
     except (KeyboardInterrupt, RuntimeError, OSError, ModelError) as error:
-        if isinstance(error, RuntimeError) and not dist.is_initialized():
+        if isinstance(error, RuntimeError) and world() == 1:
             raise
-        raise Stopped(f"error: {str(error)[:500] or 'stopped'}. The last checkpoint is kept. {how_to_go_on(flags)}")
+        reason = str(error)[:500] or "stopped"
+        kept = f"The last checkpoint is kept. {how_to_go_on(run.flags)}"
+        raise Stopped(f"error: {reason}. {kept}") from error
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    return log
+
+
+def save_final(run):
+    """Write the whole model, gathered into the first process's host memory."""
+    model = run.method.export(run.model)
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    weights = get_model_state_dict(model, options=options)
+    if rank() == 0:
+        _, dtype, _ = pick_device(run.flags.device)
+        weights = {name: weight.to(dtype) for name, weight in weights.items()}
+        save(model, run.tokenizer, run.folder / "final", weights)
 
 
 if __name__ == "__main__":
@@ -613,7 +881,8 @@ if __name__ == "__main__":
         if dist.is_initialized():
             dist.destroy_process_group()
     except torch.OutOfMemoryError as error:
-        sys.exit(f"error: {error}\nTry less --micro-batch-tokens, --max-new-tokens, --num-samples, or a smaller model")
+        smaller = "--micro-batch-tokens, --sample-tokens, --max-new-tokens or --num-samples"
+        sys.exit(f"error: {error}\nTry less {smaller}, or a smaller model")
     except (ModelError, verifiers.DataError, OSError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:

@@ -428,7 +428,21 @@ def _file_task(path):
     return Task(Path(path).name.partition(".")[0], train, test, *form, note)
 
 
-def get_task(spec: str, prompt: str | None = None, stops=()) -> Task:
+def judged_by(own, other):
+    """The reward `other`; if it returns no "accuracy", the task's own reward is asked for it."""
+
+    def reward_fn(completion, problem):
+        reward, parts = other(completion, problem)
+        if "accuracy" not in parts:
+            number, known = own(completion, problem)
+            accuracy = known.get("accuracy", min(1.0, max(0.0, number)))
+            parts = {"accuracy": accuracy, **parts}
+        return reward, parts
+
+    return reward_fn
+
+
+def get_task(spec: str, prompt: str | None = None, stops=(), reward: str | None = None) -> Task:
     """The task of that name, of a function `file.py:name`, or of a file of problems (read_problems); with another
     instruction that has {problem} in it, and other texts that end a completion."""
     is_file = str(spec).endswith((".jsonl", ".json", ".gz"))
@@ -443,7 +457,10 @@ def get_task(spec: str, prompt: str | None = None, stops=()) -> Task:
         )
     if prompt is not None:  # other braces, as of \boxed{}, stay braces
         prompt = prompt.replace("{", "{{").replace("}", "}}").replace("{{problem}}", "{problem}")
-    return replace(task, instruction=prompt or task.instruction, stops=tuple(stops) or task.stops)
+    task = replace(task, instruction=prompt or task.instruction, stops=tuple(stops) or task.stops)
+    if reward:
+        task.reward = judged_by(task.reward, get_reward(reward))
+    return task
 
 
 # ---- 6. Files: of problems, and of your own functions -----------------------------------
