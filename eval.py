@@ -38,8 +38,6 @@ def roll_out(
     problems,
     num_samples=1,
     temperature=1.0,
-    max_new_tokens=512,
-    seed=0,
     rows=None,
     tokens_at_once=65536,
     label="sampling",
@@ -49,6 +47,7 @@ def roll_out(
     rows: names of the completions, see row_uniforms. tokens_at_once: bounds the KV cache; more
     problems than fit are sampled in batches, which in fp32 changes nothing but rounding."""
     G = num_samples
+    seed, max_new_tokens = method.settings.seed, method.settings.max_new_tokens
     rows = range(len(problems) * G) if rows is None else rows
     prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
     stop_ids = {*model.config.eos_token_id, *stop_tokens(tokenizer, task.stops)}
@@ -165,9 +164,11 @@ def evaluate(
 ):
     """Judge num_samples completions of each problem; temperature 0 is greedy -> (summary, records).
     method: whose roll_out samples (default: GRPO's). options: see roll_out."""
-    sizes = (num_samples, temperature, max_new_tokens, seed)
-    step = roll_out(method or GRPO(), model, tokenizer, task, problems, *sizes, **options)
-    records = records_of(step)
+    method = method or GRPO()
+    method.settings.max_new_tokens = max_new_tokens
+    method.settings.seed = seed
+    parts = (method, model, tokenizer, task, problems)
+    records = records_of(roll_out(*parts, num_samples, temperature, **options))
     return summarise(records, num_samples), records
 
 

@@ -111,12 +111,13 @@ class Rollouts:
         return [ids[start : start + length] for ids, start, length in rows]
 
     @staticmethod
-    def join(parts):
+    def join(parts, device=None):
         """The rows of several Rollouts, one below the other, padded to the widest."""
         columns = {}
         for name in ("ids", "prompt_lengths", "lengths", "finished", "logp", "mask"):
             rows = [row for part in parts for row in getattr(part, name)]
-            columns[name] = pad_sequence(rows, True) if rows[0].ndim else torch.stack(rows)
+            joined = pad_sequence(rows, True) if rows[0].ndim else torch.stack(rows)
+            columns[name] = joined.to(device or joined.device)
         return Rollouts(num_samples=parts[0].num_samples, **columns)
 
 
@@ -449,6 +450,13 @@ class Settings:
     clip: tuple = (0.2, 0.2)  # ratios below 1 - low or above 1 + high gain nothing
     kl_coef: float = 0.0  # weight of a KL to the model that the run started from
     seed: int = 0  # of everything random
+
+    def __post_init__(self):
+        sizes = (self.prompts_per_step, self.num_samples, self.max_new_tokens)
+        if min(*sizes, self.updates_per_batch) < 1 or not 0 < self.temperature or self.kl_coef < 0:
+            raise ValueError(f"{self}: sizes are at least 1, the temperature is above 0")
+        if not 0 <= self.clip[0] < 1 or not 0 <= self.clip[1]:
+            raise ValueError(f"clip is {self.clip}: low is from 0 to below 1, high 0 or more")
 
 
 @dataclass

@@ -46,9 +46,18 @@ from rlvr import GRPO, Rollouts, Step, Stopped, spread, update_gradients
 # ---- 1. Flags ------------------------------------------------------------------------------------
 
 # Defaults that depend on the size of the model: tiny is a file of less than 16 MB.
-TINY_SETTINGS = {"num_samples": 16, "max_new_tokens": 80}  # where the method leaves GRPO's
 TINY = {"lr": 4e-4, "micro_batch_tokens": 2048, "eval_every": 25}
 LARGE = {"lr": 3e-6, "micro_batch_tokens": 4096, "eval_every": 50}
+TINY_SETTINGS = {"num_samples": 16, "max_new_tokens": 80}  # where the method leaves GRPO's
+SETTINGS = {  # flags that set one of the method's settings
+    "prompts_per_step": "P, problems a step",
+    "num_samples": "G, completions of each",
+    "max_new_tokens": "longest completion",
+    "temperature": "of sampling, and of the log-probs that are trained",
+    "updates_per_batch": "on the same completions; from the second on clipping can act",
+    "kl_coef": "weight of a KL to the first model, which is then kept in memory",
+    "seed": "of everything random",
+}
 
 
 def flag(default, help, **options):
@@ -70,36 +79,37 @@ class Flags:
     )
     train_problems: int = flag(None, "train on so many only, the first of a random order")
     method: str = flag("grpo", "grpo, or a file.py with a class like GRPO (notebooks/methods)")
-    set: list = flag(None, "NAME=VALUE: other settings of the method, as clip=0.2,0.28", nargs="+")
-    prompts_per_step: int = flag(None, "P, problems a step (default: the method's, 8)", least=1)
-    num_samples: int = flag(None, "G, completions of each (default: 8; tiny 16)", least=2)
-    max_new_tokens: int = flag(None, "longest completion (default: 512; tiny 80)", least=1)
-    temperature: float = flag(None, "of sampling, and of the log-probs that are trained (1.0)")
-    updates_per_batch: int = flag(None, "on the same completions (default: 1)", least=1)
-    kl_coef: float = flag(None, "weight of a KL to the first model, then kept (0.0)", least=0.0)
-    seed: int = flag(None, "of everything random (default: 0)", least=-math.inf)
     log: str = flag(None, "file.py:name that makes a function of (run folder, flags) of rows")
     lr: float = flag(
         None, "highest rate: 5 steps of warm-up, then a cosine to a tenth (3e-6; 4e-4)"
     )
-    micro_batch_tokens: int = flag(None, "in a forward pass: less memory, same gradient", least=1)
-    sample_tokens: int = flag(65536, "sampled at once: bounds the KV cache", least=1)
+    micro_batch_tokens: int = flag(None, "in a forward pass: less memory, same gradient")
+    sample_tokens: int = flag(65536, "sampled at once: bounds the KV cache")
     fsdp: bool = flag(False, "with torchrun: shard weights and moments", action="store_true")
-    steps: int = flag(100, "in all", least=1)
-    eval_every: int = flag(None, "steps between evaluations (default: 50; tiny 25)", least=1)
-    eval_problems: int = flag(500, "held-out problems each time", least=1)
-    save_every: int = flag(50, "steps between checkpoints", least=1)
+    steps: int = flag(100, "in all")
+    eval_every: int = flag(None, "steps between evaluations (default: 50; tiny 25)")
+    eval_problems: int = flag(500, "held-out problems each time")
+    save_every: int = flag(50, "steps between checkpoints")
     runs: str = flag("runs", "folder of all runs")
     name: str = flag(None, "of this run's folder (default: task, date and time)")
     resume: bool = flag(False, "go on with --name, or the newest run", action="store_true")
     device: str = flag(None, "(default: the best there is)", choices=["cpu", "cuda", "mps"])
 
 
-ANEW = {"model", "steps", "device", "fsdp", "log", "runs", "name", "resume"}  # allowed on --resume
+ANEW = {
+    "model",
+    "steps",
+    "device",
+    "fsdp",
+    "log",
+    "runs",
+    "name",
+    "resume",
+}  # may change on --resume
 GONE = {
-    "advantage": "--method FILE (notebooks/methods), or --set scale=none",
-    "loss": "--method FILE (notebooks/methods)",
-    "pick": "--method FILE (notebooks/methods)",
+    "advantage": "--method FILE, or --set scale=none",
+    "loss": "--method FILE",
+    "pick": "--method FILE",
     "loss_norm": "--set norm=NAME",
     "clip": "--set clip=LOW,HIGH",
     "kl_cap": "--method notebooks/methods/kl_cap.py",
@@ -110,6 +120,24 @@ GONE = {
 def parse_args(argv=None):
     """Size of the model < the method's settings < config.json of the run to resume < command line
     -> Flags. Everything is checked before anything is written."""
+    parser = make_parser()
+    try:
+        given = vars(parser.parse_args(argv))
+        refuse_gone(given)
+        config = read_config(given) if "resume" in given else {"flags": {}, "settings": {}}
+        texts = given.pop("set", [])
+        settings = {name: given.pop(name) for name in SETTINGS if name in given}
+        settings |= {text.partition("=")[0]: text.partition("=")[2] for text in texts}
+        flags = Flags(**{**config["flags"], **given})
+        fill_defaults(flags)
+        flags.settings = all_settings(flags, {**config["settings"], **settings})
+        check(flags)
+    except (ValueError, verifiers.DataError) as error:
+        parser.error(str(error))
+    return flags
+
+
+def make_parser():
     parser = argparse.ArgumentParser(
         description="Train with verifiable rewards (GRPO). @FILE reads flags from a file.",
         allow_abbrev=False,
@@ -117,24 +145,20 @@ def parse_args(argv=None):
         fromfile_prefix_chars="@",
     )
     parser.convert_arg_line_to_args = lambda line: shlex.split(line, comments=True)
+
+    def add(name, **options):
+        parser.add_argument("--" + name.replace("_", "-"), **options)
+
     for f in fields(Flags):
-        options = {key: value for key, value in f.metadata.items() if key != "least"}
-        if "action" not in options:
-            options["type"] = str if f.type is list else f.type
-        parser.add_argument("--" + f.name.replace("_", "-"), **options)
-    try:
-        given, unknown = parser.parse_known_args(argv)
-        refuse_gone([text.strip("-").replace("-", "_") for text in unknown])
-        if unknown:
-            parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-        given = vars(given)
-        saved = saved_flags(given) if "resume" in given else {}
-        flags = Flags(**{**saved, **given})
-        fill_defaults(flags)
-        check(flags)
-    except (ValueError, verifiers.DataError) as error:
-        parser.error(str(error))
-    return flags
+        kind = {} if "action" in f.metadata else {"type": str if f.type is list else f.type}
+        add(f.name, **kind, **f.metadata)
+    for name, help in SETTINGS.items():
+        default = getattr(GRPO.Settings, name)
+        add(name, type=type(default), help=f"{help} (default: {default}; tiny and methods differ)")
+    add("set", nargs="+", help="NAME=VALUE: other settings of the method, as clip=0.2,0.28")
+    for name in GONE:
+        add(name, nargs="*", help=argparse.SUPPRESS)
+    return parser
 
 
 def refuse_gone(names):
@@ -143,84 +167,76 @@ def refuse_gone(names):
             raise ValueError(f"--{name.replace('_', '-')} is gone; instead of it: {GONE[name]}")
 
 
-def saved_flags(given):
-    """The flags of the run to resume."""
+def read_config(given):
+    """The config.json of the run to resume, its flags changed by where and how it goes on."""
     runs = Path(given.get("runs", "runs"))
-    found = [runs / given["name"]] if "name" in given else list(runs.glob("*"))
-    found = [folder for folder in found if (folder / "config.json").is_file()]
+    folders = [runs / given["name"]] if "name" in given else list(runs.glob("*"))
+    found = [folder / "config.json" for folder in folders if (folder / "config.json").is_file()]
     if not found:
         raise ValueError(f"--resume: there is no run {given.get('name', '')} in {runs}")
-    folder = max(found, key=lambda folder: (folder / "config.json").stat().st_mtime)
+    path = max(found, key=os.path.getmtime)
     refused = sorted(given.keys() - ANEW)
     if refused:
         raise ValueError(f"--resume keeps the run's own flags: leave out --{refused[0]}")
     try:
-        saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))["flags"]
-        refuse_gone(saved)
-        saved = {f.name: saved[f.name] for f in fields(Flags)}
+        config = json.loads(path.read_text(encoding="utf-8"))
+        refuse_gone(config["flags"])
+        config["flags"] |= {"runs": str(runs), "name": path.parent.name, "fsdp": False}
+        Flags(**config["flags"])
+        config["settings"].keys()
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder} is damaged or of another version: {error}") from None
-    done = max(read_log(folder), default=0)
-    if given.get("steps", saved["steps"]) < done:
-        raise ValueError(f"{folder} has made {done} steps already: give --steps a larger number")
-    return {**saved, "runs": str(runs), "name": folder.name, "fsdp": False}
+        raise ValueError(f"{path} is damaged or of another version: {error}") from None
+    done = max(read_log(path.parent), default=0)
+    if given.get("steps", config["flags"]["steps"]) < done:
+        raise ValueError(f"{path.parent} has made {done} steps: give --steps a larger number")
+    return config
 
 
 def fill_defaults(flags):
-    """Replace every None by what fits the machine, the model and the method."""
+    """Replace every None by what fits the machine and the model."""
     flags.device = pick_device(flags.device)[0]
     if flags.model is None:
         laptop = flags.task == "arithmetic" or flags.task is None and flags.device != "cuda"
-        tiny_folder = str(Path(__file__).parent / "notebooks" / "tiny")
-        flags.model = tiny_folder if laptop else "Qwen/Qwen3-0.6B-Base"
-    size = sum(file.stat().st_size for file in Path(flags.model).glob("*.safetensors"))
-    tiny = 0 < size < 2**24
-    flags.task = flags.task or ("arithmetic" if tiny else "math")
-    for name, value in (TINY if tiny else LARGE).items():
+        tiny = str(Path(__file__).parent / "notebooks" / "tiny")
+        flags.model = tiny if laptop else "Qwen/Qwen3-0.6B-Base"
+    flags.task = flags.task or ("arithmetic" if is_tiny(flags.model) else "math")
+    for name, value in (TINY if is_tiny(flags.model) else LARGE).items():
         if getattr(flags, name) is None:
             setattr(flags, name, value)
-
-    given = dict(text.split("=", 1) for text in flags.set or [] if "=" in text)
-    own = get_method(flags.method, {}).settings
-    for name, value in TINY_SETTINGS.items() if tiny else ():
-        if getattr(own, name) == getattr(GRPO.Settings, name):
-            given.setdefault(name, value)
-    names = [f.name for f in fields(GRPO.Settings) if hasattr(flags, f.name)]
-    given |= {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
-    settings = get_method(flags.method, given).settings
-    for name in names:
-        setattr(flags, name, getattr(settings, name))
-    flags.settings = asdict(settings)
     for name in ("model", "task", "reward", "method", "log"):
         setattr(flags, name, absolute(getattr(flags, name)))
 
 
+def is_tiny(model):
+    return 0 < sum(file.stat().st_size for file in Path(model).glob("*.safetensors")) < 2**24
+
+
 def absolute(spec):
     """A folder, a data file or file.py:name with its whole path; a NAME stays as it is."""
-    if not spec or os.sep not in spec and "." not in spec:
-        return spec
-    file, mark, name = spec.partition(".py:")
-    return os.path.abspath(file) + mark + name if os.path.exists(file + mark[:3]) else spec
+    file, mark, name = (spec or "").partition(".py:")
+    file += mark[:3]
+    is_path = os.path.exists(file) and (os.sep in file or "." in file)
+    return os.path.abspath(file) + mark[3:] + name if is_path else spec
+
+
+def all_settings(flags, given):
+    """All settings of the method by name: those given, its own, and for the others the size's."""
+    own = get_method(flags.method, {}).settings
+    sizes = TINY_SETTINGS if is_tiny(flags.model) else {}
+    left = {k: v for k, v in sizes.items() if getattr(own, k) == getattr(GRPO.Settings, k)}
+    return asdict(get_method(flags.method, {**left, **given}).settings)
 
 
 def check(flags):
     """Refuse what would only fail later."""
     for f in fields(Flags):
         value = getattr(flags, f.name)
-        least = f.metadata.get("least", 1e-12)
-        if f.type in (int, float) and value is not None and not least <= value < math.inf:
-            raise ValueError(
-                f"--{f.name.replace('_', '-')} is {value}, and must be at least {least}"
-            )
-    if any("=" not in text for text in flags.set or []):
-        raise ValueError(f"--set {' '.join(flags.set)}: each must be NAME=VALUE")
-    low, high = flags.settings["clip"]
-    if not 0 <= low < 1 or not 0 <= high < math.inf:
-        raise ValueError("--set clip=LOW,HIGH: LOW is from 0 to below 1, HIGH 0 or more")
+        if f.type in (int, float) and value is not None and not 0 < value < math.inf:
+            raise ValueError(f"--{f.name.replace('_', '-')} is {value}, and must be above 0")
     if flags.fsdp and "RANK" not in os.environ:
         raise ValueError("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp ..")
-    if flags.name and not flags.resume and Path(flags.runs, flags.name).exists():
-        folder = Path(flags.runs, flags.name)
+    folder = Path(flags.runs, flags.name or "")
+    if flags.name and not flags.resume and folder.exists():
         raise ValueError(f"{folder} exists: go on with it by --resume, or choose another --name")
 
 
@@ -257,7 +273,7 @@ def load_run(flags):
     """Load what the flags name -> Run."""
     task = verifiers.get_task(flags.task, flags.prompt, flags.stop or (), flags.reward)
     if flags.train_problems:
-        rng = random.Random(f"train {flags.seed}")
+        rng = random.Random(f"train {flags.settings['seed']}")
         task.train = rng.sample(task.train, len(task.train))[: flags.train_problems]
     method = get_method(flags.method, flags.settings)
     model, tokenizer = load_model(flags)
@@ -265,14 +281,14 @@ def load_run(flags):
     model.checkpoint_blocks = not small
     if flags.device == "cpu" and small:
         torch.set_num_threads(1)  # tensors so small that more threads mostly wait for each other
-    room = model.config.max_position_embeddings - flags.max_new_tokens
+    room = model.config.max_position_embeddings - method.settings.max_new_tokens
     task.train = that_fit(task, tokenizer, task.train, room, "train")
     task.test = that_fit(task, tokenizer, task.test, room, "test")
     parameters = method.setup(model, tokenizer)
     optimizer = torch.optim.AdamW(parameters, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     folder = Path(flags.runs, flags.name)
     run = Run(flags, folder, method, model, tokenizer, task, parameters, optimizer)
-    if flags.kl_coef:
+    if method.settings.kl_coef:
         run.reference = load_model(flags)[0].requires_grad_(False)
     return run
 
@@ -295,16 +311,13 @@ def that_fit(task, tokenizer, problems, room, split):
 
 
 def write_config(run):
-    """config.json: flags, settings, and the versions and process of each start."""
-    path = run.folder / "config.json"
-    config = json.loads(path.read_text()) if path.exists() else {"starts": []}
-    config["flags"] = {**asdict(run.flags), "resume": False}
-    config["settings"] = run.flags.settings
+    """config.json: flags, settings, versions and commit."""
     versions = {"python": sys.version.split()[0], "torch": torch.__version__, "git": git_commit()}
-    config["starts"].append({"step": run.step, "process": os.getpid(), **versions})
+    flags = {**asdict(run.flags), "resume": False}
+    config = {"flags": flags, "settings": run.flags.settings, "versions": versions}
     partial = run.folder / "config.partial"
     partial.write_text(json.dumps(config, indent=2), encoding="utf-8")
-    partial.replace(path)
+    partial.replace(run.folder / "config.json")
 
 
 # ---- 3. Checkpoints ------------------------------------------------------------------------------
@@ -317,6 +330,11 @@ NOISE = "torch.distributed is disabled|FSDP2-wrapped module .* returned a view|M
 warnings.filterwarnings("ignore", NOISE)
 
 
+def state_of(run):
+    model, optimizer = get_state_dict(run.model, run.optimizer)
+    return {"model_state_dict": model, "optim_state_dict": optimizer}
+
+
 def save_checkpoint(run):
     """Write under another name, then rename: a crash at any moment leaves the last good one."""
     folder = run.folder / "checkpoints"
@@ -327,9 +345,7 @@ def save_checkpoint(run):
     try:
         if rank() == 0:
             shutil.rmtree(partial, ignore_errors=True)
-        model, optimizer = get_state_dict(run.model, run.optimizer)
-        state = {"model": model, "optimizer": optimizer}
-        dcp.save(state, checkpoint_id=partial, no_dist=world() == 1)
+        dcp.save(state_of(run), checkpoint_id=partial, no_dist=world() == 1)
         if rank() == 0:
             (partial / "progress.json").write_text(text)
             shutil.rmtree(path, ignore_errors=True)  # one of the same step that could not be read
@@ -347,18 +363,12 @@ def load_checkpoint(run):
     for path in sorted(run.folder.glob("checkpoints/step_*"), reverse=True):
         try:
             progress = json.loads((path / "progress.json").read_text())
-            model, optimizer = get_state_dict(run.model, run.optimizer)
-            state = {"model": model, "optimizer": optimizer}
+            state = state_of(run)
             dcp.load(state, checkpoint_id=path, no_dist=world() == 1)
         except DAMAGE as error:  # cut short, damaged, or of another model
             print(f"{path} cannot be used ({error!r:.150}); trying the one before")
             continue
-        set_state_dict(
-            run.model,
-            run.optimizer,
-            model_state_dict=state["model"],
-            optim_state_dict=state["optimizer"],
-        )
+        set_state_dict(run.model, run.optimizer, **state)
         run.step = progress["step"]
         run.memory = progress["memory"]
         run.method.load_state(progress["method"])
@@ -381,7 +391,6 @@ COLUMNS = [
     ("entropy", "entropy", "7.3f"),
     ("grad", "grad_norm", "5.2f"),
     ("mismatch", "mismatch", "8.0e"),
-    ("tok/s", "tokens_per_second", "6.0f"),
     ("sec", "seconds", "5.1f"),
     ("greedy", "eval_accuracy", "6.3f"),
     ("sampled", "eval_sampled_accuracy", "7.3f"),
@@ -454,33 +463,26 @@ def write_samples(run, step, advantages):
 
 def preflight(run):
     """Show the first prompt and what a batch earns; stop if nothing can be learnt from it."""
-    flags, task = run.flags, run.task
-    problems = task.train[: flags.prompts_per_step]
+    flags, task, settings = run.flags, run.task, run.method.settings
+    problems = task.train[: settings.prompts_per_step]
     ids = run.tokenizer.encode_prompt(task.prompt(problems[0]))
     prompt = run.tokenizer.decode(ids, skip_special_tokens=False).replace("\n", "\n    ")
     size = sum(param.numel() for param in run.model.parameters())
+    splits = f"{len(task.train)} problems to train on, {len(task.test)} held out ({task.note})"
     print(f"model {flags.model}, {size:,} parameters, on {flags.device}")
-    print(
-        f"task {task.name}: {len(task.train)} problems to train on, {len(task.test)} held out",
-        end="",
-    )
-    print(f" ({task.note})\nfirst prompt ({run.tokenizer.template}):\n    {prompt}")
-    step = judge(run, problems, flags.num_samples, flags.temperature, "preflight")
+    print(f"task {task.name}: {splits}")
+    print(f"first prompt ({run.tokenizer.template}):\n    {prompt}")
+    step = judge(run, problems, settings.num_samples, settings.temperature, "preflight")
     means, _ = batch_metrics(step)
-    print(
-        f"preflight: of {len(step.texts)} completions {means['accuracy']:.0%} are right,", end=" "
-    )
-    print(
-        f"{means['truncated']:.0%} cut off; rewards differ in {means['mixed']:.0%} of the groups."
-    )
-    print("Two completions of one group, with reward R and advantage A:")
-    advantages = spread(run.method.advantages(step), step.rollouts.mask).sum(1)
-    advantages = (advantages / step.rollouts.mask.sum(1).clamp(min=1)).view(step.rewards.shape)
-    group = int((step.rewards.amax(1) - step.rewards.amin(1)).argmax())
+    shares = f"{means['accuracy']:.0%} are right, {means['truncated']:.0%} cut off"
+    print(f"preflight: of {len(step.texts)} completions {shares};", end=" ")
+    print(f"rewards differ in {means['mixed']:.0%} of the groups. Two of one group:")
+    spreads = step.rewards.amax(1) - step.rewards.amin(1)  # (P,)
+    group = int(spreads.argmax())
     rewards = step.rewards[group]
     for i in (int(rewards.argmax()), int(rewards.argmin())):
-        text = step.texts[group * flags.num_samples + i][-200:]
-        print(f"    R {rewards[i]:.2f}  A {advantages[group, i]:+.2f}  {text!r}")
+        text = step.texts[group * settings.num_samples + i]
+        print(f"    reward {rewards[i]:.2f}: {text[-200:]!r}")
     trouble = what_is_wrong(means)
     if trouble and (means["failed"] == 1 or len(step.texts) >= 64):  # so many prove it
         raise Stopped(f"error: {trouble}")
@@ -514,12 +516,13 @@ def train_rlvr(run):
     Raises Stopped: after Ctrl-C, by the method, before NaN or infinity reach the weights, or when the
     verifier fails on everything."""
     flags = run.flags
+    settings = run.method.settings
     for number in range(run.step + 1, flags.steps + 1):
         # Problems, G completions of each, and their rewards.
         began = time.perf_counter()
         indices = [int(index) for index in run.method.pick(run.task.train, number, run.memory)]
         problems = [{**run.task.train[index], "step": number} for index in indices]
-        step = judge(run, problems, flags.num_samples, flags.temperature, str(number))
+        step = judge(run, problems, settings.num_samples, settings.temperature, number)
         step.number = number
         sampled = time.perf_counter()
 
@@ -531,7 +534,7 @@ def train_rlvr(run):
             param_group["lr"] = learning_rate(number, flags)
         old_logp = None
         updates = []
-        for _ in range(flags.updates_per_batch):
+        for _ in range(settings.updates_per_batch):
             stats, logp = update(run, step, advantages, old_logp)
             old_logp = logp if old_logp is None else old_logp
             updates.append(stats)
@@ -543,7 +546,7 @@ def train_rlvr(run):
             visits = run.memory["visits"].get(str(index), [])
             run.memory["visits"][str(index)] = [*visits, share][-3:]
         row = {"step": number, **means, **updates[0], "lr": learning_rate(number, flags)}
-        row["clipped"] = sum(stats["clipped"] for stats in updates) / len(updates)
+        row["clipped"] = updates[-1]["clipped"]  # nothing clips in the first update
         row["sample_seconds"] = sampled - began
         row["update_seconds"] = time.perf_counter() - sampled
         row["tokens_per_second"] = step.rollouts.mask.sum().item() / row["sample_seconds"]
@@ -577,12 +580,12 @@ def finish_step(run, row):
 
 def update(run, step, advantages, old_logp):
     """One update of the weights -> (statistics, log-probs (B, T-1))."""
-    flags, rollouts = run.flags, step.rollouts
+    rollouts = step.rollouts
     keep = (advantages != 0).any(1)  # (B,) without an advantage there is no gradient
     trained = int(keep.sum())
-    if flags.kl_coef:
+    if run.reference is not None:
         keep = rollouts.mask.any(1)
-    room = fair_tokens(rollouts, keep, flags.micro_batch_tokens)
+    room = fair_tokens(rollouts, keep, run.flags.micro_batch_tokens)
     micros = equal_share(run.method.layout(rollouts, keep, room))
     with run.autocast():
         sums, logp = update_gradients(
@@ -606,7 +609,7 @@ def evaluate_both(run):
     """Greedy and sampled accuracy on held-out problems -> columns of the log."""
     problems = run.task.test[: run.flags.eval_problems]
     columns = {}
-    for prefix, temperature in (("eval_", 0.0), ("eval_sampled_", run.flags.temperature)):
+    for prefix, temperature in (("eval_", 0.0), ("eval_sampled_", run.method.settings.temperature)):
         step = judge(run, problems, 1, temperature, "held out")
         for name, value in summarise(records_of(step), 1).items():
             columns[prefix + name] = value
@@ -615,28 +618,14 @@ def evaluate_both(run):
 
 def judge(run, problems, num_samples, temperature, label):
     """eval.roll_out, on several processes each for its share of the problems -> Step, whole in all."""
-    flags = run.flags
-    steps = []
+    parts = (run.method, run.model, run.tokenizer, run.task)
     mine = my_share(range(len(problems)))
     rows = [f"{label} {i * num_samples + g}" for i in mine for g in range(num_samples)]
+    sizes = (num_samples, temperature, rows, run.flags.sample_tokens)
+    steps = []
     with whole_weights(run.model), run.autocast():
         if mine:  # there may be more processes than problems
-            steps = [
-                roll_out(
-                    run.method,
-                    run.model,
-                    run.tokenizer,
-                    run.task,
-                    [problems[i] for i in mine],
-                    num_samples,
-                    temperature,
-                    flags.max_new_tokens,
-                    flags.seed,
-                    rows,
-                    flags.sample_tokens,
-                    label,
-                )
-            ]
+            steps = [roll_out(*parts, [problems[i] for i in mine], *sizes, f"{label}")]
     return gather_steps(steps, run.model.device)
 
 
@@ -648,7 +637,7 @@ def judge(run, problems, num_samples, temperature, label):
 # Alone each function is an identity: rank 0 of 1; all_sum(x), my_share(x), equal_share(x), gather(x): x;
 # gather_steps(steps, device): steps[0]; fair_tokens(.., n): n; clip_gradients: clip_grad_norm_.
 
-MINUTES = 10.0  # that one process waits for another before it stops and names who is missing
+MINUTES = 10.0  # that one process waits for another
 
 
 def start_processes():
@@ -683,12 +672,8 @@ def gather(items):
     """The lists of all processes as one list, in every process."""
     if world() == 1:
         return items
-    if not hasattr(gather, "group"):  # monitored_barrier, which names who is missing, needs gloo
-        wait = datetime.timedelta(minutes=MINUTES)
-        gather.group = dist.new_group(backend="gloo", timeout=wait)
-    dist.monitored_barrier(gather.group, wait_all_ranks=True)
     parts = [None] * world()
-    dist.all_gather_object(parts, items, gather.group)
+    dist.all_gather_object(parts, items)
     return [item for part in parts for item in part]
 
 
@@ -697,20 +682,15 @@ def gather_steps(steps, device):
     if world() == 1:
         return steps[0]
     for step in steps:
-        step.rollouts = on_device(step.rollouts, "cpu")
+        step.rollouts = Rollouts.join([step.rollouts], "cpu")
     steps = gather(steps)
     return Step(
         [problem for step in steps for problem in step.problems],
-        on_device(Rollouts.join([step.rollouts for step in steps]), device),
+        Rollouts.join([step.rollouts for step in steps], device),
         [text for step in steps for text in step.texts],
         torch.cat([step.rewards for step in steps]),
         [part for step in steps for part in step.parts],
     )
-
-
-def on_device(rollouts, device):
-    tensors = {k: v.to(device) for k, v in vars(rollouts).items() if isinstance(v, torch.Tensor)}
-    return replace(rollouts, **tensors)
 
 
 def my_share(items):
