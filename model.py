@@ -341,6 +341,13 @@ def pick_device(wanted=None):
     )
 
 
+def autocast(device, enabled=True):
+    """Within, compute in the device's dtype. Weights stay in fp32: at a learning rate of 1e-6 nearly
+    every change of a bf16 weight would round to nothing."""
+    _, dtype, _ = pick_device(device)
+    return torch.autocast(device, dtype, enabled=enabled and dtype != torch.float32)
+
+
 def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, shard=None):
     """A model and its tokenizer from a local directory or a hub id -> (model, tokenizer), or a ModelError.
 

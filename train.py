@@ -40,7 +40,7 @@ from tqdm import tqdm
 
 import verifiers
 from eval import append_rows, get_method, git_commit, read_rows, records_of, roll_out, summarise
-from model import ModelError, load, pick_device, save
+from model import ModelError, autocast, load, pick_device, save
 from rlvr import GRPO, Rollouts, Step, Stopped, spread, update_gradients
 
 # ---- 1. Flags ------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class Flags:
     save_every: int = flag(50, "steps between checkpoints")
     runs: str = flag("runs", "folder of all runs")
     name: str = flag(None, "of this run's folder (default: task, date and time)")
-    resume: bool = flag(False, "go on with --name, or the newest run", action="store_true")
+    resume: bool = flag(False, "go on with the run --name", action="store_true")
     device: str = flag(None, "(default: the best there is)", choices=["cpu", "cuda", "mps"])
 
 
@@ -154,7 +154,7 @@ def make_parser():
         add(f.name, **kind, **f.metadata)
     for name, help in SETTINGS.items():
         default = getattr(GRPO.Settings, name)
-        add(name, type=type(default), help=f"{help} (default: {default}; tiny and methods differ)")
+        add(name, type=type(default), help=f"{help} (default: {default}, or the method's)")
     add("set", nargs="+", help="NAME=VALUE: other settings of the method, as clip=0.2,0.28")
     for name in GONE:
         add(name, nargs="*", help=argparse.SUPPRESS)
@@ -168,27 +168,20 @@ def refuse_gone(names):
 
 
 def read_config(given):
-    """The config.json of the run to resume, its flags changed by where and how it goes on."""
-    runs = Path(given.get("runs", "runs"))
-    folders = [runs / given["name"]] if "name" in given else list(runs.glob("*"))
-    found = [folder / "config.json" for folder in folders if (folder / "config.json").is_file()]
-    if not found:
-        raise ValueError(f"--resume: there is no run {given.get('name', '')} in {runs}")
-    path = max(found, key=os.path.getmtime)
-    refused = sorted(given.keys() - ANEW)
-    if refused:
-        raise ValueError(f"--resume keeps the run's own flags: leave out --{refused[0]}")
+    """The config.json of the run to resume."""
+    refused = given.keys() - ANEW
+    if refused or "name" not in given:
+        raise ValueError(f"--resume needs --name, and not {', '.join(refused) or 'the newest'}")
+    folder = Path(given.get("runs", "runs"), given["name"])
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         refuse_gone(config["flags"])
-        config["flags"] |= {"runs": str(runs), "name": path.parent.name, "fsdp": False}
-        Flags(**config["flags"])
-        config["settings"].keys()
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is damaged or of another version: {error}") from None
-    done = max(read_log(path.parent), default=0)
-    if given.get("steps", config["flags"]["steps"]) < done:
-        raise ValueError(f"{path.parent} has made {done} steps: give --steps a larger number")
+        steps = given.get("steps", Flags(**config["flags"]).steps)
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{folder}: there is no run to go on with ({error})") from None
+    done = max(read_log(folder), default=0)
+    if steps < done:
+        raise ValueError(f"{folder} has made {done} steps: give --steps a larger number")
     return config
 
 
@@ -203,20 +196,12 @@ def fill_defaults(flags):
     for name, value in (TINY if is_tiny(flags.model) else LARGE).items():
         if getattr(flags, name) is None:
             setattr(flags, name, value)
-    for name in ("model", "task", "reward", "method", "log"):
-        setattr(flags, name, absolute(getattr(flags, name)))
+    if Path(flags.model).is_dir():
+        flags.model = os.path.abspath(flags.model)
 
 
 def is_tiny(model):
     return 0 < sum(file.stat().st_size for file in Path(model).glob("*.safetensors")) < 2**24
-
-
-def absolute(spec):
-    """A folder, a data file or file.py:name with its whole path; a NAME stays as it is."""
-    file, mark, name = (spec or "").partition(".py:")
-    file += mark[:3]
-    is_path = os.path.exists(file) and (os.sep in file or "." in file)
-    return os.path.abspath(file) + mark[3:] + name if is_path else spec
 
 
 def all_settings(flags, given):
@@ -262,11 +247,7 @@ class Run:
     signals: list = field(default_factory=list)  # when Ctrl-C was pressed
 
     def autocast(self):
-        """Compute in bf16 where the GPU can, on fp32 weights: at lr 1e-6 nearly every change of a bf16
-        weight would round to nothing. Sharded models do this by themselves."""
-        _, dtype, _ = pick_device(self.flags.device)
-        half = dtype != torch.float32 and not self.flags.fsdp
-        return torch.autocast(self.flags.device, dtype, enabled=half)
+        return autocast(self.flags.device, enabled=not self.flags.fsdp)  # FSDP casts by itself
 
 
 def load_run(flags):
@@ -282,8 +263,9 @@ def load_run(flags):
     if flags.device == "cpu" and small:
         torch.set_num_threads(1)  # tensors so small that more threads mostly wait for each other
     room = model.config.max_position_embeddings - method.settings.max_new_tokens
-    task.train = that_fit(task, tokenizer, task.train, room, "train")
-    task.test = that_fit(task, tokenizer, task.test, room, "test")
+    for problem in task.train + task.test:
+        if len(tokenizer.encode_prompt(task.prompt(problem))) > room:
+            raise verifiers.DataError(f"longer than {room} tokens: {problem['problem'][:200]!r}")
     parameters = method.setup(model, tokenizer)
     optimizer = torch.optim.AdamW(parameters, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     folder = Path(flags.runs, flags.name)
@@ -294,20 +276,8 @@ def load_run(flags):
 
 
 def load_model(flags):
-    _, dtype, _ = pick_device(flags.device)
-    sharder = shard(flags.device, dtype) if flags.fsdp else None
+    sharder = shard(flags.device) if flags.fsdp else None
     return load(flags.model, flags.device, torch.float32, flags.template, sharder)
-
-
-def that_fit(task, tokenizer, problems, room, split):
-    """The problems whose prompt leaves room for a completion."""
-    lengths = [len(tokenizer.encode_prompt(task.prompt(problem))) for problem in problems]
-    fit = [problem for problem, length in zip(problems, lengths) if length <= room]
-    if len(fit) < len(problems):
-        print(f"{len(problems) - len(fit)} {split} problems are left out: over {room} tokens")
-    if not fit:
-        raise verifiers.DataError(f"--task {task.name} has no problem to {split} on")
-    return fit
 
 
 def write_config(run):
@@ -380,30 +350,14 @@ def load_checkpoint(run):
 
 # ---- 4. Log and preflight ------------------------------------------------------------------------
 
-COLUMNS = [
-    ("step", "step", "5d"),
-    ("reward", "reward", "6.3f"),
-    ("acc", "accuracy", "5.2f"),
-    ("solved", "solved", "6.2f"),
-    ("mixed", "mixed", "5.2f"),
-    ("length", "completion_length", "6.1f"),
-    ("cut", "truncated", "4.2f"),
-    ("entropy", "entropy", "7.3f"),
-    ("grad", "grad_norm", "5.2f"),
-    ("mismatch", "mismatch", "8.0e"),
-    ("sec", "seconds", "5.1f"),
-    ("greedy", "eval_accuracy", "6.3f"),
-    ("sampled", "eval_sampled_accuracy", "7.3f"),
-]
+COLUMNS = ["reward", "accuracy", "mixed", "completion_length", "truncated", "entropy", "grad_norm"]
+COLUMNS += ["mismatch", "seconds", "eval_accuracy", "eval_sampled_accuracy", "failed"]
 
 
 def print_row(row):
-    if row["step"] % 5 and "eval_accuracy" not in row:
-        return
-    cells = [f"{row[key]:{form}}" if key in row else " " * int(form[0]) for _, key, form in COLUMNS]
-    if row.get("failed"):
-        cells.append(f"the verifier failed on {row['failed']:.1%}")
-    tqdm.write(" ".join(cells))
+    if row["step"] % 5 == 0 or "eval_accuracy" in row:
+        cells = [f"{row[name]:8.3g}" if name in row else " " * 8 for name in COLUMNS]
+        tqdm.write(f"{row['step']:5d}" + " ".join(cells))
 
 
 def read_log(folder):
@@ -420,17 +374,18 @@ def batch_metrics(step):
     B = len(step.parts)
     names = {name for part in step.parts for name in part}
     row = {name: sum(part.get(name, 0.0) for part in step.parts) / B for name in sorted(names)}
-    right = [part["accuracy"] * (1 - part["truncated"]) for part in step.parts]
-    right = torch.tensor(right).view(step.rewards.shape).mean(1)  # (P,)
+    right = torch.tensor([part["accuracy"] * (1 - part["truncated"]) for part in step.parts])
+    right = right.view(step.rewards.shape).mean(1)  # (P,)
     mixed = step.rewards.amax(1) > step.rewards.amin(1)  # (P,)
-    row |= {
-        "reward": step.rewards.mean().item(),
-        "accuracy": right.mean().item(),
-        "completion_length": step.rollouts.mask.sum(1).mean().item(),
-        "mixed": mixed.float().mean().item(),
-        "solved": (~mixed & (right > 0.5)).float().mean().item(),
-        "hopeless": (~mixed & (right <= 0.5)).float().mean().item(),
+    values = {
+        "reward": step.rewards,
+        "accuracy": right,
+        "completion_length": step.rollouts.mask.sum(1),
+        "mixed": mixed,
+        "solved": ~mixed & (right > 0.5),
+        "hopeless": ~mixed & (right <= 0.5),
     }
+    row |= {name: value.float().mean().item() for name, value in values.items()}
     return row, right.tolist()
 
 
@@ -439,8 +394,9 @@ def write_samples(run, step, advantages):
     folder = run.folder / "samples"
     folder.mkdir(exist_ok=True)
     rollouts = step.rollouts
-    own = rollouts.mask > 0
-    mean_advantages = advantages.sum(1) / rollouts.mask.sum(1).clamp(min=1)  # (B,)
+    own = rollouts.mask > 0  # (B, T-1)
+    advantages = (advantages.sum(1) / own.sum(1).clamp(min=1)).tolist()
+    rewards = step.rewards.flatten().tolist()
     path = folder / f"step_{step.number:06d}.jsonl.gz"
     with gzip.open(path, "wt", encoding="utf-8", errors="replace") as file:
         for i, text in enumerate(step.texts):
@@ -450,13 +406,11 @@ def write_samples(run, step, advantages):
                 "problem": problem["problem"],
                 "answer": problem["answer"],
                 "completion": text,
-                "reward": step.rewards.flatten()[i].item(),
-                "advantage": mean_advantages[i].item(),
-                "length": int(own[i].sum()),
-                "finished": bool(rollouts.finished[i]),
+                "reward": rewards[i],
+                "advantage": advantages[i],
                 "parts": step.parts[i],
                 "ids": rollouts.ids[i, 1:][own[i]].tolist(),
-                "logps": [round(logp, 3) for logp in rollouts.logp[i][own[i]].tolist()],
+                "logps": rollouts.logp[i][own[i]].tolist(),
             }
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
@@ -549,7 +503,6 @@ def train_rlvr(run):
         row["clipped"] = updates[-1]["clipped"]  # nothing clips in the first update
         row["sample_seconds"] = sampled - began
         row["update_seconds"] = time.perf_counter() - sampled
-        row["tokens_per_second"] = step.rollouts.mask.sum().item() / row["sample_seconds"]
         if number % flags.eval_every == 0 or number == flags.steps:
             row |= evaluate_both(run)
         row["seconds"] = time.perf_counter() - began
@@ -563,29 +516,28 @@ def train_rlvr(run):
 
 def finish_step(run, row):
     """Checkpoint when it is time, or when the run stops here."""
-    stop = None
+    reasons = ["stopped"] if any(gather(run.signals[:1])) else []
+    if row["failed"] == 1:
+        reasons.append("error: the verifier failed on every completion, see the warnings above")
     try:
         run.method.after_step(row, run.model)
     except Stopped as error:
-        stop = error
-    if any(gather(run.signals[:1])):
-        stop = Stopped("stopped")
-    if row.get("failed") == 1:
-        stop = Stopped("error: the verifier failed on every completion, see the warnings above")
-    if stop or run.step % run.flags.save_every == 0 or run.step == run.flags.steps:
+        reasons.append(str(error))
+    if reasons or run.step % run.flags.save_every == 0 or run.step == run.flags.steps:
         save_checkpoint(run)
-    if stop:
-        raise Stopped(f"{stop}; step {run.step} is saved. {how_to_go_on(run.flags)}")
+    if reasons:
+        raise Stopped(f"{reasons[0]}; step {run.step} is saved. {how_to_go_on(run.flags)}")
 
 
 def update(run, step, advantages, old_logp):
     """One update of the weights -> (statistics, log-probs (B, T-1))."""
     rollouts = step.rollouts
     keep = (advantages != 0).any(1)  # (B,) without an advantage there is no gradient
-    trained = int(keep.sum())
     if run.reference is not None:
         keep = rollouts.mask.any(1)
-    room = fair_tokens(rollouts, keep, run.flags.micro_batch_tokens)
+    trained = int(keep.sum())
+    fair = rollouts.ids.size(1) * -(-trained // world())  # tokens, so few that all get some
+    room = min(run.flags.micro_batch_tokens, fair)
     micros = equal_share(run.method.layout(rollouts, keep, room))
     with run.autocast():
         sums, logp = update_gradients(
@@ -595,7 +547,7 @@ def update(run, step, advantages, old_logp):
     tokens = max(1.0, sums.pop("tokens"))
     stats = {name: value / tokens for name, value in sums.items()}
     stats |= {"loss": sums["loss"], "trained": trained, "grad_norm": 0.0}
-    if keep.any():  # subtle: else Adam's momentum would move the weights all the same
+    if trained:  # subtle: else Adam's momentum would move the weights all the same
         stats["grad_norm"] = clip_gradients(run.parameters)
         if not math.isfinite(stats["loss"] + stats["grad_norm"]):
             found = f"loss {stats['loss']} and gradient norm {stats['grad_norm']}"
@@ -635,7 +587,7 @@ def judge(run, problems, num_samples, temperature, label):
 # critical: all ranks must issue the same collectives in the same order. So sharded weights are gathered
 # before sampling, and every rank makes the same number of forward passes.
 # Alone each function is an identity: rank 0 of 1; all_sum(x), my_share(x), equal_share(x), gather(x): x;
-# gather_steps(steps, device): steps[0]; fair_tokens(.., n): n; clip_gradients: clip_grad_norm_.
+# gather_steps(steps, device): steps[0]; clip_gradients: clip_grad_norm_.
 
 MINUTES = 10.0  # that one process waits for another
 
@@ -698,15 +650,6 @@ def my_share(items):
     return items[len(items) * rank() // world() : len(items) * (rank() + 1) // world()]
 
 
-def fair_tokens(rollouts, keep, max_tokens):
-    """Tokens in a micro-batch, so few that every process gets some of the rows."""
-    if world() == 1 or not keep.any():
-        return max_tokens
-    longest = (rollouts.prompt_lengths + rollouts.lengths)[keep].max()
-    rows = -(-int(keep.sum()) // world())
-    return min(max_tokens, int(longest) * rows)
-
-
 def equal_share(micros):
     """This process's micro-batches: as many in every process, some of them again, counting nothing."""
     micros = list(micros)
@@ -724,9 +667,10 @@ def clip_gradients(parameters):
     return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
 
 
-def shard(device, dtype):
+def shard(device):
     """-> a function for model.load that shards a model which has no weights yet (FSDP2, arXiv
     2304.11277). Weights are kept in fp32 and used in dtype; gradients are summed, in fp32."""
+    _, dtype, _ = pick_device(device)
     mesh = dist.init_device_mesh(device, (world(),))
     # subtle: a KV cache that is cast would be a copy, and what is written to it lost.
     options = {"reduce_dtype": torch.float32, "cast_forward_inputs": False}
@@ -805,7 +749,7 @@ def start(run):
         write_config(run)
         if flags.log:
             run.log = verifiers.find(flags.log, {}, "--log")(run.folder, flags)
-    tqdm.write(" ".join(f"{title:>{form[0]}}" for title, _, form in COLUMNS))
+    tqdm.write(" step" + " ".join(f"{name.removeprefix('eval_')[:8]:>8}" for name in COLUMNS))
     if run.step == 0:
         row = {"step": 0, **evaluate_both(run)}
         for name in ("reward", "accuracy", "truncated"):
