@@ -9,6 +9,8 @@ measured on so many problems is worth (2). Sections 3 and 4, files and the comma
 """
 
 import argparse
+import ast
+import contextlib
 import json
 import math
 import os
@@ -17,7 +19,7 @@ import subprocess
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import torch
@@ -50,7 +52,7 @@ def roll_out(
     seed, max_new_tokens = method.settings.seed, method.settings.max_new_tokens
     rows = range(len(problems) * G) if rows is None else rows
     prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
-    stop_ids = {*model.config.eos_token_id, *stop_tokens(tokenizer, task.stops)}
+    stop_ids = [*model.config.eos_token_id, *stop_tokens(tokenizer, task.stops)]
     widest = max(len(prompt) for prompt in prompts) + max_new_tokens
     size = max(1, tokens_at_once // (widest * G))  # problems in a batch
     batches = []
@@ -62,17 +64,18 @@ def roll_out(
         batches.append(method.roll_out(model, tokenizer, *batch))
     rollouts = Rollouts.join(batches)
     cut_at_stops(rollouts, tokenizer, task.stops)
-    texts = [until_stop(tokenizer.decode(ids), task.stops) for ids in rollouts.completions()]
+    texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
+    for stop in task.stops:  # what is judged is the text before it
+        texts = [text.partition(stop)[0] for text in texts]
     rewards, parts = score(rollouts, texts, problems, task.reward)
     return Step(problems, rollouts, texts, rewards, parts)
 
 
 def stop_tokens(tokenizer, stops):
     """The tokens whose own text contains one of the stop texts."""
-    if not stops:
-        return []
-    texts = [tokenizer.decode([token], False) for token in range(tokenizer.num_tokens)]
-    return [token for token, text in enumerate(texts) if any(stop in text for stop in stops)]
+    tokens = range(tokenizer.num_tokens if stops else 0)
+    texts = [tokenizer.decode([token], False) for token in tokens]
+    return [token for token in tokens if any(stop in texts[token] for stop in stops)]
 
 
 def cut_at_stops(rollouts, tokenizer, stops):
@@ -85,13 +88,6 @@ def cut_at_stops(rollouts, tokenizer, stops):
                 rollouts.finished[row] = True
                 rollouts.mask[row, rollouts.prompt_lengths[row] + length - 1 :] = 0.0
                 break
-
-
-def until_stop(text, stops):
-    """What is judged: the text before the first stop text."""
-    for stop in stops:
-        text = text.partition(stop)[0]
-    return text
 
 
 PROCESSES = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # on this machine, by torchrun
@@ -117,37 +113,33 @@ def score(rollouts, texts, problems, reward_fn):
 
     rewards, parts = [], []
     for verdict, finished in zip(verdicts, rollouts.finished.tolist(), strict=True):
-        reward, detail = read_verdict(verdict)
-        if reward is not None and not finished:
-            reward = min(0.0, reward)  # departure 5
-        rewards.append(reward)
-        parts.append({**detail, "truncated": float(not finished)})
-    for row, reward in enumerate(rewards):
-        if reward is None:
-            group = rewards[row - row % G :][:G]
-            rewards[row] = min([0.0, *(other for other in group if other is not None)])
+        reward, own = read_verdict(verdict)
+        rewards.append(reward if finished else min(0.0, reward))  # departure 5
+        parts.append({**own, "truncated": float(not finished)})
+    for row, part in enumerate(parts):
+        if part["failed"]:
+            start = row - row % G
+            rewards[row] = min(rewards[start : start + G])
     return torch.tensor(rewards).view(len(problems), G), parts
 
 
 def read_verdict(verdict):
-    """A call of a reward function -> (reward, or None if it failed; its parts)."""
+    """A call of a reward function -> (reward, parts); 0 and the part "failed" if it failed."""
     try:
         reward, own = verdict.result(timeout=0)
-        accuracy = min(1.0, max(0.0, float(reward)))
-        parts = {"accuracy": accuracy, "answered": 1.0, "failed": 0.0, **own}
+        reward = float(reward)
+        parts = {"accuracy": min(1.0, max(0.0, reward)), "answered": 1.0, "failed": 0.0, **own}
         parts = {name: float(part) for name, part in parts.items()}
-        numbers = [float(reward), *parts.values()]
-        if not all(map(math.isfinite, numbers)) or not 0 <= parts["accuracy"] <= 1:
+        if not math.isfinite(reward + sum(parts.values())) or not 0 <= parts["accuracy"] <= 1:
             raise ValueError(f"it returned {reward}, {own}")
+        return reward, parts
     except Exception as error:
-        reason = f"{type(error).__name__}: {str(error)[:200]}"
         warnings.warn(  # Python shows the same warning only once
-            f"the verifier failed ({reason}). A reward returns (number, {{name: number}}), finite, "
-            'with "accuracy" from 0 to 1 or none, within a minute',
+            f"the verifier failed ({type(error).__name__}: {str(error)[:200]}). A reward returns "
+            '(number, {name: number}), finite, with "accuracy" from 0 to 1 or none, in a minute',
             stacklevel=3,
         )
-        return None, {"accuracy": 0.0, "answered": 0.0, "failed": 1.0}
-    return float(reward), parts
+        return 0.0, {"accuracy": 0.0, "answered": 0.0, "failed": 1.0}
 
 
 def evaluate(
@@ -175,15 +167,13 @@ def evaluate(
 def records_of(step):
     """A dict for each completion: the problem's columns, completion, length in tokens, reward, parts.
     One that was cut off has no answer, even if a box in it is right: its accuracy is 0."""
-    G = step.rollouts.num_samples
     lengths = step.rollouts.mask.sum(1).int().tolist()
     rewards = step.rewards.flatten().tolist()
     records = []
-    for i, (text, part) in enumerate(zip(step.texts, step.parts)):
-        record = {**step.problems[i // G], **part}
-        record |= {"completion": text, "length": lengths[i], "reward": rewards[i]}
-        record["accuracy"] = part["accuracy"] * (1 - part["truncated"])
-        records.append(record)
+    for i, part in enumerate(step.parts):
+        found = {"completion": step.texts[i], "length": lengths[i], "reward": rewards[i]}
+        found["accuracy"] = part["accuracy"] * (1 - part["truncated"])
+        records.append({**step.problems[i // step.rollouts.num_samples], **part, **found})
     return records
 
 
@@ -253,13 +243,10 @@ def mean_pass_at_k(records, num_samples, k):
 
 
 def git_commit():
-    folder = str(Path(__file__).parent)
-    command = ["git", "-C", folder, "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return result.stdout.strip() or None
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    folder = Path(__file__).parent
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.check_output(command, cwd=folder, text=True, stderr=-3).strip()
 
 
 def read_rows(path, needed=()):
@@ -273,9 +260,9 @@ def read_rows(path, needed=()):
     lines = text.split("\n")  # not splitlines, which also splits at U+2028
     for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(line or "null")
-            if row is not None:
-                rows.append({**row, **{name: row[name] for name in needed}})
+            if line:
+                rows.append(json.loads(line))
+                [rows[-1][name] for name in needed]
         except (ValueError, TypeError, KeyError) as error:
             if number < len(lines):  # the last one may be unfinished
                 where = f"{path}, line {number}"
@@ -290,32 +277,22 @@ def append_rows(path, rows):
 
 def get_method(spec, given):
     """ "grpo", or the subclass of GRPO in a file.py or file.py:Class -> an object with its settings.
-    given: values by name, where they are text as on the command line."""
-    if spec == "grpo":
-        kind = GRPO
-    else:
-        kind = verifiers.find_class(spec, GRPO)
-    kinds = {field.name: field.type for field in fields(kind.Settings)}
+    given: values by name; they may be text, as on the command line."""
+    kind = GRPO if spec == "grpo" else verifiers.find_class(spec, GRPO)
+    types = {field.name: field.type for field in fields(kind.Settings)}
     settings = {}
     for name, value in given.items():
-        if name not in kinds:
+        if name not in types:
             raise verifiers.DataError(
-                f"{spec} has no setting {name!r}: there is {', '.join(kinds)}"
+                f"{spec} has no setting {name!r}: there is {', '.join(types)}"
             )
-        settings[name] = read_setting(name, kinds[name], value)
+        with contextlib.suppress(ValueError, SyntaxError, TypeError):
+            value = ast.literal_eval(value)  # other values are text
+        value = tuple(value) if isinstance(value, list) else value  # from config.json
+        if not isinstance(value, (types[name], int)):
+            raise verifiers.DataError(f"--set {name}={value}: it must be {types[name].__name__}")
+        settings[name] = value
     return kind(**settings)
-
-
-def read_setting(name, kind, value):
-    try:
-        if kind is tuple:
-            parts = value.split(",") if isinstance(value, str) else value
-            return tuple(float(part) for part in parts)
-        if kind is bool and isinstance(value, str):
-            return {"true": True, "false": False}[value.lower()]
-        return kind(value)
-    except (ValueError, TypeError, KeyError):
-        raise verifiers.DataError(f"--set {name}={value}: it must be a {kind.__name__}") from None
 
 
 # ---- 4. The command ------------------------------------------------------------------------------
@@ -347,11 +324,9 @@ def parse_args(argv=None):
     add("--device", choices=["cpu", "cuda", "mps"], help="(default: the best the machine has)")
     add("--out", help="add a header for each model and every completion to this .jsonl file")
     args = parser.parse_args(argv)
-    for name in ("problems", "num_samples", "max_new_tokens", "sample_tokens"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1")
-    if any(not 1 <= k <= args.num_samples for k in args.k):
-        parser.error("each --k is from 1 to --num-samples")
+    sizes = (args.problems, args.num_samples, args.max_new_tokens or 1, args.sample_tokens)
+    if min(sizes) < 1 or any(not 1 <= k <= args.num_samples for k in args.k):
+        parser.error("sizes are at least 1, and each --k is at most --num-samples")
     if not 0 <= args.temperature < math.inf:
         parser.error("--temperature is 0 or more")
     if args.out and not Path(args.out).absolute().parent.is_dir():
@@ -361,29 +336,24 @@ def parse_args(argv=None):
 
 def read_run(args):
     """If args.model is a run directory, take from its config.json what the flags leave open."""
-    run = Path(args.model)
-    path = run / "config.json"
+    path = Path(args.model) / "config.json"
     config = _read_json(path) if path.exists() else {}
-    settings = {}
-    if "flags" in config:  # a model's config.json has none
-        if not (run / "final").is_dir():
-            finish = f"python train.py --resume --runs {run.parent} --name {run.name}"
-            raise ModelError(f"{run} has no final/ yet: finish it with `{finish}`")
-        flags = config["flags"]
-        settings = config["settings"]
-        args.model = str(run / "final")
-        args.baseline = args.baseline or flags["model"]
-        for name in ("task", "reward", "prompt", "stop", "template", "method"):
-            if getattr(args, name) is None:
-                setattr(args, name, flags[name])
-    for text in args.set:
-        name, _, value = text.partition("=")
-        settings[name] = value
-    args.method = get_method(args.method or "grpo", settings)
-    args.max_new_tokens = args.max_new_tokens or settings.get("max_new_tokens", 1024)
+    settings = config.get("settings", {})  # a model's config.json has none
+    if settings:
+        if not path.with_name("final").is_dir():
+            finish = f"python train.py --resume --name {path.parent.name}"
+            raise ModelError(f"{args.model} has no final/ yet: finish it with `{finish}`")
+        args.model = str(path.with_name("final"))
+        config["flags"]["baseline"] = config["flags"]["model"]
+        for name in ("baseline", "task", "reward", "prompt", "stop", "template", "method"):
+            setattr(args, name, getattr(args, name) or config["flags"][name])
+    settings |= {text.partition("=")[0]: text.partition("=")[2] for text in args.set}
+    settings["max_new_tokens"] = args.max_new_tokens or settings.get("max_new_tokens", 1024)
+    settings["seed"] = args.seed
+    return get_method(args.method or "grpo", settings)
 
 
-def evaluate_model(name, task, args):
+def evaluate_model(name, task, method, args):
     """Print the rows of one model, and write its completions to --out."""
     device, dtype, _ = pick_device(args.device)
     model, tokenizer = load(name, device, dtype, args.template)
@@ -391,63 +361,46 @@ def evaluate_model(name, task, args):
     first = tokenizer.encode_prompt(task.prompt(problems[0]))
     prompt = tokenizer.decode(first, skip_special_tokens=False)
     print(f"first prompt of {name} ({tokenizer.template}): {prompt!r}")
-    header = {
-        **vars(args),
-        "method": type(args.method).__name__,
-        "model": name,
-        "prompt": prompt,
-        "stop_ids": list(model.config.eos_token_id),
-        "dtype": str(dtype),
-        "device": device,
-        "git": git_commit(),
-    }
+    header = {**vars(args), "model": name, "prompt": prompt, "settings": asdict(method.settings)}
+    header |= {"task": task.name, "dtype": str(dtype), "device": device, "git": git_commit()}
     out = args.out or os.devnull
     append_rows(out, [{"header": header}])
-    for decoding, samples, temperature in (
-        ("greedy", 1, 0.0),
-        ("sampled", args.num_samples, args.temperature),
-    ):
-        if decoding == "sampled" and temperature == 0:
-            continue
-        sizes = (samples, temperature, args.max_new_tokens, args.seed, args.method)
-        options = {"tokens_at_once": args.sample_tokens, "label": f"{name} {decoding}"}
-        summary, records = evaluate(model, tokenizer, task, problems, *sizes, **options)
+    rows = {"greedy": (1, 0.0), "sampled": (args.num_samples, args.temperature)}
+    if args.temperature == 0:
+        del rows["sampled"]
+    for decoding, (samples, temperature) in rows.items():
+        names = range(len(problems) * samples)
+        sizes = (samples, temperature, names, args.sample_tokens, f"{name} {decoding}")
+        records = records_of(roll_out(method, model, tokenizer, task, problems, *sizes))
         for i, record in enumerate(records):
-            place = {"index": i // samples, "sample": i % samples}
-            record |= {"model": name, "decoding": decoding, **place}
+            record |= {"model": name, "decoding": decoding}
+            record |= {"index": i // samples, "sample": i % samples}
         append_rows(out, records)
-        print_row(name, decoding, summary, records, samples, args.k)
+        print_row(f"{name[-36:]:36} {decoding:8}", records, samples, args.k)
 
 
-def print_row(name, decoding, summary, records, samples, ks):
+def print_row(title, records, samples, ks):
+    s = summarise(records, samples)
     answered = [r["accuracy"] for r in records if r["answered"] and not r["truncated"]]
-    columns = [
-        f"{name[-36:]:36} {decoding:8} {summary['accuracy']:8.3f}",
-        f"{summary['low']:7.3f} - {summary['high']:5.3f} {summary['n']:5}",
-        f"{summary['length']:7.1f} {summary['truncated']:8.1%} {1 - summary['answered']:9.1%}",
-        f"{sum(answered) / max(1, len(answered)):8.3f}",
-    ]
-    columns += [f"{mean_pass_at_k(records, samples, k):7.3f}" for k in ks if k <= samples]
-    if summary["failed"]:
-        columns.append(f"the verifier failed on {summary['failed']:.1%}")
-    print(" ".join(columns))
+    numbers = [s["accuracy"], s["low"], s["high"], s["length"], s["truncated"], 1 - s["answered"]]
+    numbers += [sum(answered) / max(1, len(answered)), s["failed"]]
+    numbers += [mean_pass_at_k(records, samples, k) for k in ks if k <= samples]
+    print(title, f"{s['n']:5}", *(f"{number:9.3f}" for number in numbers))
 
 
 def main(argv=None):
     args = parse_args(argv)
-    read_run(args)
+    method = read_run(args)
     models = [name for name in (args.model, args.baseline) if name]
     for name in models:
         find(name)  # a mistyped model is named before a task's data is fetched
     task = verifiers.get_task(args.task or "math500", args.prompt, args.stop or (), args.reward)
-    count = min(args.problems, len(task.test))
-    print(f"task {task.name}: {count} problems, at most {args.max_new_tokens} tokens each")
-    titles = (
-        f"{'model':36} decoding accuracy   95 % interval     n  length  cut off no answer answered"
-    )
-    print(titles + "".join(f"{f'pass@{k}':>8}" for k in args.k))
+    print(f"task {task.name}, at most {method.settings.max_new_tokens} tokens each")
+    titles = ["accuracy", "low", "high", "length", "cut off", "no answer", "answered", "failed"]
+    titles += [f"pass@{k}" for k in args.k]
+    print(f"{'model':36} decoding     n", *(f"{title:>9}" for title in titles))
     for name in models:
-        evaluate_model(name, task, args)
+        evaluate_model(name, task, method, args)
     if args.out:
         print(f"completions in {args.out}")
 
