@@ -191,17 +191,20 @@ class Attention(nn.Module):
 
     def __init__(self, config, layer):
         super().__init__()
-        C, D, eps = config.hidden_size, config.head_dim, config.rms_norm_eps
-        H, K = config.num_attention_heads, config.num_key_value_heads
-        self.H, self.K, self.D, self.layer = H, K, D, layer
+        C = config.hidden_size
+        H = config.num_attention_heads
+        K = config.num_key_value_heads
+        D = config.head_dim
+        self.H, self.K, self.D = H, K, D
+        self.layer = layer
         bias = config.model_type == "qwen2"
         norm = RMSNorm if config.model_type == "qwen3" else nn.Identity  # ignores D and eps
         self.q_proj = nn.Linear(C, H * D, bias=bias)
         self.k_proj = nn.Linear(C, K * D, bias=bias)
         self.v_proj = nn.Linear(C, K * D, bias=bias)
         self.o_proj = nn.Linear(H * D, C, bias=False)
-        self.q_norm = norm(D, eps)
-        self.k_norm = norm(D, eps)
+        self.q_norm = norm(D, config.rms_norm_eps)
+        self.k_norm = norm(D, config.rms_norm_eps)
 
     def forward(self, x, rope, positions, mask, cache):
         B, T, _ = x.shape
@@ -302,7 +305,8 @@ class Qwen3(nn.Module):
                 )
             x = block(x, rope, positions, mask, cache)
         if cache is not None:
-            cache.lengths, cache.used = cache.lengths + T, cache.used + T
+            cache.lengths = cache.lengths + T
+            cache.used += T
         x = self.model.norm(x)
         weight = self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
         return F.linear(x, weight) if head is None else head(x, weight)
@@ -312,8 +316,10 @@ class Qwen3(nn.Module):
         return self.model.embed_tokens.weight.device
 
     def new_cache(self, rows, slots):
-        weight, kind = self.model.embed_tokens.weight, self.model.embed_tokens.weight.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+        weight = self.model.embed_tokens.weight
+        kind = weight.device.type
+        half = torch.is_autocast_enabled(kind)
+        dtype = torch.get_autocast_dtype(kind) if half else weight.dtype
         return KVCache(self.config, rows, slots, weight.device, dtype)
 
 
@@ -413,7 +419,8 @@ def _read_weights(directory, wanted, device, dtype, keep):
         try:
             with safe_open(path, framework="pt") as reader:
                 for name in sorted(set(reader.keys()) - copies):
-                    tensor, shape = reader.get_tensor(name), shapes.get(name, "no such tensor")
+                    tensor = reader.get_tensor(name)
+                    shape = shapes.get(name, "no such tensor")
                     if [*tensor.shape] != shape:
                         problems.append(
                             f"{name} has shape {[*tensor.shape]}, config.json says {shape}"
@@ -436,7 +443,8 @@ def _read_weights(directory, wanted, device, dtype, keep):
 def save(model, tokenizer, directory, weights=None):
     """Write a Hugging Face model directory that `load`, transformers and vLLM read; a tied head is not stored.
     weights: a state dict to write in place of the model's own."""
-    directory, config = Path(directory), model.config
+    directory = Path(directory)
+    config = model.config
     partial = directory.with_name(directory.name + ".partial")  # renamed when it is whole
     weights = {
         name: tensor.detach().cpu().contiguous()
@@ -481,7 +489,9 @@ class Tokenizer:
     def __init__(self, backend, template="plain", extra_files=None):
         # A problem that spells out "<|im_end|>" must not end the user's turn: its text stays text.
         backend.encode_special_tokens = True
-        self.backend, self.template, self.extra_files = backend, template, extra_files or {}
+        self.backend = backend
+        self.template = template
+        self.extra_files = extra_files or {}
         self.num_tokens = max(backend.get_vocab(with_added_tokens=True).values()) + 1
 
     @classmethod

@@ -184,7 +184,6 @@ def sample(
     cache = model.new_cache(P, longest + max_new_tokens)
     last = torch.arange(P, device=device), prompt_lengths - 1
     logits = model(ids[:, :longest], cache, head=lambda x, weight: F.linear(x[last], weight))
-
     cache.lengths = prompt_lengths  # subtle: the padding is overwritten, token by token
 
     # Every completion of a group starts from a copy of its prompt.
@@ -289,7 +288,7 @@ CHUNK_ELEMENTS = 2**25  # logits in memory at once: 221 positions of Qwen3, 134 
 
 
 def trained_logprobs(model, micro, targets, temperature=1.0):
-    """log pi(target) / of the M trained tokens, and the entropies (nats) there -> (M,), (M,).
+    """log pi of the M trained tokens of a MicroBatch, and the entropies (nats) there -> (M,), (M,).
 
     At the temperature of the sampling (departure 7). Entropies have no gradient."""
     V = model.config.num_tokens
