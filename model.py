@@ -263,35 +263,30 @@ class Qwen3(nn.Module):
         self.config = config
         self.checkpoint_blocks = False  # keep only each block's input, compute the rest again
         V, C = config.vocab_size, config.hidden_size
-        self.model = nn.ModuleDict(
-            dict(
-                embed_tokens=nn.Embedding(
-                    V, C, _weight=torch.randn(V, C)
-                ),  # nn's own init imports the compiler on meta
-                layers=nn.ModuleList(
-                    Block(config, layer) for layer in range(config.num_hidden_layers)
-                ),
-                norm=RMSNorm(C, config.rms_norm_eps),
-            )
-        )
+        # _weight: nn.Embedding's own initialisation would import the compiler on the meta device.
+        embed_tokens = nn.Embedding(V, C, _weight=torch.randn(V, C))
+        layers = nn.ModuleList(Block(config, i) for i in range(config.num_hidden_layers))
+        norm = RMSNorm(C, config.rms_norm_eps)
+        self.model = nn.ModuleDict(dict(embed_tokens=embed_tokens, layers=layers, norm=norm))
         self.lm_head = None if config.tie_word_embeddings else nn.Linear(C, V, bias=False)
 
     def forward(self, ids, cache=None, head=None, positions=None, mask=None):
         """ids (B, T) -> logits (B, T, V).
 
-        cache: a KVCache; the ids then continue its rows, and their keys and values are added to it. Without one, row b
-               starts at position 0; shorter rows are padded on the right, where causal attention never looks.
-        head:  a function (hidden (B, T, C), weight (V, C)) -> anything, called in place of the full projection by those
-               who do not need all of (B, T, V). It runs in here so that the weight it gets is whole even when sharded.
-        positions (B, T), mask (B, 1, T, T), True where a token sees another: without a cache, for rows of several texts."""
+        cache: a KVCache. The ids continue its rows, and their keys and values are added to it.
+            Without one, rows start at position 0; shorter rows are padded on the right, where causal
+            attention never looks.
+        head: a function (hidden (B, T, C), weight (V, C)) -> anything, called in place of the full
+            projection by those who do not need all of (B, T, V). It runs in here, where the weight is
+            whole even when the model is sharded.
+        positions (B, T), mask (B, 1, T, T), True where a token sees another: without a cache, for
+            rows that hold several texts."""
         B, T = ids.shape
-        positions = (
-            torch.arange(T, device=ids.device).expand(B, T) if positions is None else positions
-        )
+        if positions is None:
+            positions = torch.arange(T, device=ids.device).expand(B, T)
         if cache is not None and cache.used + T > cache.slots:
-            raise ValueError(
-                f"the cache has {cache.slots} slots, too few for {cache.used} + {T} tokens"
-            )
+            slots = f"the cache has {cache.slots} slots, too few for {cache.used} + {T} tokens"
+            raise ValueError(slots)
         if cache is not None and cache.used > 0:
             positions = positions + cache.lengths[:, None]  # (B, T)
             later = torch.arange(cache.used + T, device=ids.device) > positions[:, None, :, None]
@@ -300,9 +295,8 @@ class Qwen3(nn.Module):
         rope = rope_tables(positions, self.config, x.dtype)  # two of (B, 1, T, D)
         for block in self.model.layers:
             if self.checkpoint_blocks and torch.is_grad_enabled():
-                block = functools.partial(
-                    checkpoint, block, use_reentrant=False, preserve_rng_state=False
-                )
+                options = {"use_reentrant": False, "preserve_rng_state": False}
+                block = functools.partial(checkpoint, block, **options)
             x = block(x, rope, positions, mask, cache)
         if cache is not None:
             cache.lengths = cache.lengths + T
