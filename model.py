@@ -12,11 +12,14 @@ Sources: Qwen3 Technical Report (arXiv 2505.09388); RoPE (2104.09864); GQA (2305
 (2002.05202). Left out: mixture of experts, sliding windows, YaRN and other scaling of RoPE, quantisation.
 """
 
+import contextlib
 import difflib
 import functools
 import json
+import re
 import shutil
 import sys
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,6 +27,8 @@ import huggingface_hub
 import tokenizers
 import torch
 import torch.nn.functional as F
+from jinja2 import TemplateError  # comes with torch
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
@@ -472,21 +477,35 @@ def save(model, tokenizer, directory, weights=None):
 # ---- 4. Tokenizer --------------------------------------------------------------------------------
 
 
-class Tokenizer:
-    """Text to token ids and back, on the `tokenizers` library, with the chat markup (ChatML) written out by hand.
+# ChatML, Qwen's and SmolLM2's markup, for a model whose files hold no template of their own.
+CHATML = """{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endfor %}<|im_start|>assistant
+{% if not enable_thinking %}<think>
 
-    template: how `encode_prompt` presents a question. "plain": as it stands, for base models, which were never trained
-    on chat markup; "chat": one user turn (a Qwen3 then writes its own <think>); "chat-nothink": an empty think block
-    is already there, so that a Qwen3 answers at once.
-    """
+</think>
+
+{% endif %}"""
+GUARD = "\ue000"  # a private character; it keeps a user's "<|im_end|>" from being a special token
+
+
+class Tokenizer:
+    """Text to token ids and back, on the `tokenizers` library.
+
+    template: how `encode_prompt` presents a problem. "plain": as it stands, for base models, which
+    were never trained on chat markup; "chat": as one user turn in the model's own chat template;
+    "chat-nothink": the same with enable_thinking=False, so that a Qwen3 answers at once. By default a
+    model gets the chat if a user turn of its template ends with one of its stop tokens: a base and a
+    post-trained model may share all files of the tokenizer, but not the stops."""
 
     def __init__(self, backend, template="plain", extra_files=None):
-        # A problem that spells out "<|im_end|>" must not end the user's turn: its text stays text.
-        backend.encode_special_tokens = True
+        backend.encode_special_tokens = True  # a problem that spells out "<|im_end|>" stays text
         self.backend = backend
         self.template = template
         self.extra_files = extra_files or {}
         self.num_tokens = max(backend.get_vocab(with_added_tokens=True).values()) + 1
+        added = backend.get_added_tokens_decoder()
+        self.special = {token.content: i for i, token in added.items() if token.special}
 
     @classmethod
     def from_dir(cls, directory, eos_token_id, template=None):
@@ -495,16 +514,14 @@ class Tokenizer:
             backend = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises plain Exception
             raise ModelError(f"{path}: cannot be read ({error}); fetch the file again") from None
-        if (
-            template is None
-        ):  # base and post-trained models may share a tokenizer, but not the stops
-            template = "chat" if backend.token_to_id("<|im_end|>") in eos_token_id else "plain"
         others = [path.with_name(name) for name in ("tokenizer_config.json", "chat_template.jinja")]
-        return cls(
-            backend,
-            template,
-            {file.name: file.read_text(encoding="utf-8") for file in others if file.exists()},
-        )
+        texts = {file.name: file.read_text(encoding="utf-8") for file in others if file.exists()}
+        tokenizer = cls(backend, template or "plain", texts)
+        if template is None:
+            with contextlib.suppress(ModelError):  # it has no template
+                if set(tokenizer.chat("?")) & set(eos_token_id):
+                    tokenizer.template = "chat"
+        return tokenizer
 
     def encode(self, text):
         return self.backend.encode(text, add_special_tokens=False).ids
@@ -513,26 +530,42 @@ class Tokenizer:
         return self.backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
     def encode_prompt(self, text):
-        """The ids that the policy continues. A plain prompt begins with a BOS token where the tokenizer adds one."""
+        """The ids that the policy continues. A plain prompt begins with a BOS token where the
+        tokenizer adds one."""
         if self.template != "plain":
             return self.chat(text, thinking=self.template == "chat")
         return self.backend.encode(text, add_special_tokens=True).ids
 
     def chat(self, user, system=None, thinking=True):
-        """One user turn in ChatML, with the assistant's turn opened -> ids; a system turn only if it is given."""
-        start, end = (self.backend.token_to_id(token) for token in ("<|im_start|>", "<|im_end|>"))
-        if start is None or end is None:
-            raise ModelError(
-                "this tokenizer has no <|im_start|> and <|im_end|>: use --template plain"
+        """One user turn (after a system turn, if given), with the assistant's turn opened -> ids, as
+        transformers' apply_chat_template gives them. Raises ModelError."""
+        config = json.loads(self.extra_files.get("tokenizer_config.json", "{}"))
+        source = self.extra_files.get("chat_template.jinja") or config.get("chat_template")
+        if source is None and "<|im_start|>" not in self.special:
+            raise ModelError("this model has no chat template: use --template plain")
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        )
+        turns = [("system", system), ("user", user)]
+        for token in self.special:
+            guarded = token[0] + GUARD + token[1:]
+            turns = [(role, text and text.replace(token, guarded)) for role, text in turns]
+        bos = config.get("bos_token") or ""
+        try:
+            text = environment.from_string(source or CHATML).render(
+                messages=[{"role": role, "content": text} for role, text in turns if text],
+                bos_token=bos if isinstance(bos, str) else bos["content"],
+                add_generation_prompt=True,
+                enable_thinking=thinking,
+                strftime_now=time.strftime,
             )
+        except TemplateError as error:
+            raise ModelError(f"the model's chat template fails: {error}") from None
         ids = []
-        for role, content in (("system", system), ("user", user)):
-            if content is not None:
-                ids += [start, *self.encode(f"{role}\n{content}"), end, *self.encode("\n")]
-        return ids + [
-            start,
-            *self.encode("assistant\n" + ("" if thinking else "<think>\n\n</think>\n\n")),
-        ]
+        for piece in re.split("(" + "|".join(map(re.escape, self.special)) + ")", text):
+            special = self.special.get(piece)
+            ids += self.encode(piece.replace(GUARD, "")) if special is None else [special]
+        return ids
 
     def save(self, directory):
         self.backend.save(str(Path(directory) / "tokenizer.json"))
@@ -546,7 +579,6 @@ if __name__ == "__main__":
     policy, speller = load(sys.argv[1])
     ids = speller.encode_prompt(sys.argv[2])
     while len(ids) < 200 and ids[-1] not in policy.config.eos_token_id:
-        ids.append(
-            policy(torch.tensor([ids]))[0, -1].argmax().item()
-        )  # greedy; for more see rlvr.sample
+        logits = policy(torch.tensor([ids]))
+        ids.append(logits[0, -1].argmax().item())  # greedy; for more see rlvr.sample
     print(speller.decode(ids))
