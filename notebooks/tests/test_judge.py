@@ -22,8 +22,12 @@ def directory(tmp_path):
     letters = [*map(chr, range(32, 127)), "\n"]
     words = {word: i for i, word in enumerate(["<end>", "<unknown>", "Yes", "No", *letters])}
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unknown>"))
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(r"Yes|No|[\s\S]"), behavior="isolated")
-    model = init_weights(Qwen3(tiny_config(len(words), eos_token_id=0)), torch.Generator().manual_seed(0))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Split(
+        tokenizers.Regex(r"Yes|No|[\s\S]"), behavior="isolated"
+    )
+    model = init_weights(
+        Qwen3(tiny_config(len(words), eos_token_id=0)), torch.Generator().manual_seed(0)
+    )
     save(model, Tokenizer(backend), tmp_path / "judge")
     return str(tmp_path / "judge")
 
@@ -42,7 +46,7 @@ def test_what_is_measured_by_hand():
     judgements differ with 2 p (1 - p): (.18 + .5 + .5 + 0) / 4; the means are .7 and .25."""
     p, right = torch.tensor([0.9, 0.5, 0.5, 0.0]), torch.tensor([True, True, False, False])
     assert judge.measure(p, right, 2) == pytest.approx([0.725, 0.295, 0.7, 0.25])
-    assert judge.measure(p, right, 1)[1] == pytest.approx(0)                     # one judgement cannot differ
+    assert judge.measure(p, right, 1)[1] == pytest.approx(0)  # one judgement cannot differ
 
 
 def test_that_is_what_drawing_comes_to():
@@ -69,7 +73,9 @@ def test_the_table(directory, capsys):
     judge.main(["--model", directory, "--count", "20", "--repeats", "3"])
     out = capsys.readouterr().out
     rows = [line.split() for line in out.splitlines()[2:-1]]
-    assert [row[:2] for row in rows] == [[wording, T] for wording in judge.WORDINGS for T in ("0.0", "0.5", "1.0")]
+    assert [row[:2] for row in rows] == [
+        [wording, T] for wording in judge.WORDINGS for T in ("0.0", "0.5", "1.0")
+    ]
     assert "20 completions, by the rule 50% right" in out and "3 judgements differ" in out
     differs = [float(row[3].rstrip("%")) for row in rows]
     assert differs[::3] == [0] * 4 and all(b > a > 0 for a, b in zip(differs[1::3], differs[2::3]))
@@ -77,7 +83,9 @@ def test_the_table(directory, capsys):
 
 
 def test_wrong_turned_round_is_right(monkeypatch):
-    monkeypatch.setattr(judge, "yes_probabilities", lambda model, tokenizer, texts: [0.9] * len(texts))
+    monkeypatch.setattr(
+        judge, "yes_probabilities", lambda model, tokenizer, texts: [0.9] * len(texts)
+    )
     cases = judge.own_cases(20)
     assert judge.called_right(None, None, cases, "right?").tolist() == pytest.approx([0.9] * 20)
     assert judge.called_right(None, None, cases, "wrong?").tolist() == pytest.approx([0.1] * 20)
@@ -86,13 +94,26 @@ def test_wrong_turned_round_is_right(monkeypatch):
 def test_samples_of_a_run_are_judged_by_the_runs_own_rule(directory, tmp_path, capsys):
     """Of three the first is right; the last is too, but was cut off. A completion may hold anything."""
     path = tmp_path / "step_000001.jsonl.gz"
-    rows = [{"problem": "1 + 1 =", "completion": text, "finished": finished, "parts": {"accuracy": accuracy}}
-            for text, finished, accuracy in (("2 %s {0} {", True, 1.0), ("3" * 9000, True, 0.0), ("2", False, 1.0))]
+    rows = [
+        {
+            "problem": "1 + 1 =",
+            "completion": text,
+            "finished": finished,
+            "parts": {"accuracy": accuracy},
+        }
+        for text, finished, accuracy in (
+            ("2 %s {0} {", True, 1.0),
+            ("3" * 9000, True, 0.0),
+            ("2", False, 1.0),
+        )
+    ]
     with gzip.open(path, "wt") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
     assert sorted(right for *_, right in judge.cases_of(path, 9)) == [False, False, True]
     assert len(judge.cases_of(path, 2)) == 2
-    with pytest.raises(DataError, match="more than this judge can read"):        # the random judge: 1,024 tokens
+    with pytest.raises(
+        DataError, match="more than this judge can read"
+    ):  # the random judge: 1,024 tokens
         judge.main(["--model", directory, "--samples", str(path)])
     rows[1]["completion"] = "3"
     with gzip.open(path, "wt") as file:
