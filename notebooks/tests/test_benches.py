@@ -9,18 +9,19 @@ import pytest
 from conftest import ROOT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command, key",
     [
         (["bench_verifiers.py", "--seconds", "0.01"], "per_second"),
-        (["bench_ranks.py", "--layers", "1", "--worlds", "1", "2"], "2 with --fsdp"),
-        (["bench_sampling.py", "--rows", "8", "--max-new-tokens", "4", "--repeats", "1"], "ratios"),
+        ("bench_ranks.py --layers 1 --worlds 1 2".split(), "2 with --fsdp"),
+        ("bench_sampling.py --rows 8 --max-new-tokens 4 --repeats 1".split(), "ratios"),
         (
-            ["bench_training.py", "--config", "train.py", "--tokens", "8", "--prompt-tokens", "4"],
+            "bench_training.py --config train.py --tokens 8 --prompt-tokens 4".split(),
             "peaks",
         ),
         (
-            ["bench_training.py", "--config", "plain", "--tokens", "8", "--prompt-tokens", "4"],
+            "bench_training.py --config plain --tokens 8 --prompt-tokens 4".split(),
             "peaks",
         ),
     ],

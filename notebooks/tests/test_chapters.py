@@ -33,7 +33,7 @@ chapter 15
     14 of 16, 1 of 16 right               INCONSISTENT    test_solved_mixed_and_hopeless_groups
     the recipes; all others "below 0.5"   INCONSISTENT    test_the_presets_are_the_chapters_tables
     filter at 0.95, 0.05                   test_the_filter_passes_by_what_teaches_nothing_and_comes_back_to_it
-    fourteen hacks: tests/test_hacks.py, test_hack_print_the_unit_tests_then_pass, test_hack_open_the_ground_truth_file
+    fourteen hacks: test_hacks.py, test_hack_print_the_unit_tests_then_pass, test_hack_open_the_ground_truth_file
 
 "9.5 RLVR"
     [^}]* in \\boxed{\\frac{1}{2}}         DOES NOT HOLD   test_the_listing_of_9_5_and_nested_braces
@@ -59,14 +59,10 @@ TRUTH = {"problem": "", "answer": "2"}
 
 
 def test_every_test_named_above_exists():
-    there = set(
-        re.findall(
-            r"^def (test_\w+)",
-            "".join(path.read_text() for path in (ROOT / "tests").glob("*.py")),
-            flags=re.M,
-        )
-    )
-    assert set(re.findall(r"\btest_\w+", __doc__)) - {"test_hacks"} <= there
+    folders = (ROOT / "tests", ROOT / "notebooks" / "tests")
+    tests = "".join(path.read_text() for folder in folders for path in folder.glob("test_*.py"))
+    named = set(re.findall(r"\btest_\w+", __doc__)) - {"test_hacks"}
+    assert named <= set(re.findall(r"^def (test_\w+)", tests, flags=re.M))
 
 
 # ---- Chapter 14 ------------------------------------------------------------------------------------------------------

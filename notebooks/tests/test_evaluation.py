@@ -147,40 +147,6 @@ def test_regrade_keeps_what_was_cut_off_wrong_and_survives_a_verifier_that_fails
     assert (again["accuracy"], again["reward"], again["failed"]) == (0.0, 0.0, 1.0)
 
 
-def test_a_column_called_header_is_a_column(tmp_path, capsys):
-    rows = [{**row, "header": {"model": "mine"}} for row in saved_rows("new", "0.5", "7")]
-    evaluation.main(["regrade", write(tmp_path / "saved.jsonl", rows)])
-    assert "0.500" in capsys.readouterr().out.splitlines()[1]
-
-
-@pytest.mark.parametrize(
-    "row, message",
-    [
-        ({"completion": "so"}, "entry 2: answer is missing or of a wrong kind"),
-        (
-            {"completion": ["so"], "answer": "1"},
-            "entry 2: completion is missing or of a wrong kind",
-        ),
-        ({"completion": "so", "answer": "1", "sample": "first"}, "entry 2: sample is"),
-        ({"half": 1}, "entry 2: completion, answer is"),
-        ([1, 2], "line 2"),
-    ],
-)
-def test_a_damaged_line_is_named(tmp_path, row, message):
-    rows = saved_rows("new", "0.5")
-    path = write(tmp_path / "saved.jsonl", [rows[0], row, rows[0]])
-    with pytest.raises(verifiers.DataError, match=re.escape(str(path)) + ".*" + message):
-        evaluation.main(["regrade", path])
-
-
-def test_files_that_are_not_there_or_hold_nothing(tmp_path):
-    with pytest.raises(verifiers.DataError, match="nope.jsonl"):
-        evaluation.main(["regrade", str(tmp_path / "nope.jsonl")])
-    (tmp_path / "empty.jsonl").write_text("")
-    with pytest.raises(verifiers.DataError, match="there is no completion in it"):
-        evaluation.main(["kinds", str(tmp_path / "empty.jsonl")])
-
-
 # ---- The judge of judges ---------------------------------------------------------------------------
 
 
@@ -303,23 +269,12 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path, base, caps
     monkeypatch.setattr(measure, "SAVE_EVERY", 8)
     out = tmp_path / "e.jsonl"
     flags = [
-        "measure",
         base,
-        "--task",
-        "one-digit",
-        "--problems",
-        "30",
-        "--num-samples",
-        "2",
-        "--max-new-tokens",
-        "4",
-        "--k",
-        "1",
-        "2",
+        *"--task one-digit --problems 30 --num-samples 2 --max-new-tokens 4 --k 1 2".split(),
         "--out",
         str(out),
     ]
-    evaluation.main(flags)
+    measure.main(flags)
     whole, table = out.read_text(), capsys.readouterr().out
     lines = whole.splitlines(keepends=True)
     out.write_text("".join(lines[:52]) + lines[52][:30])
@@ -327,13 +282,13 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path, base, caps
     monkeypatch.setattr(
         core, "evaluate", lambda *args, **more: asked.extend(args[3]) or evaluate(*args, **more)
     )
-    evaluation.main(flags)
+    measure.main(flags)
     assert sorted(out.read_text().splitlines()) == sorted([*whole.splitlines(), lines[51].strip()])
     assert capsys.readouterr().out == table and len(asked) == 30 - 10
     evaluation.main(["regrade", str(out), "--k", "1", "2"])  # what is there twice counts once
     assert capsys.readouterr().out.splitlines()[1:4] == table.splitlines()[2:5]
     with pytest.raises(verifiers.DataError, match="another evaluation of .*: seed differ"):
-        evaluation.main([*flags, "--seed", "1"])
+        measure.main([*flags, "--seed", "1"])
     header = json.loads(lines[0])["header"]
     assert header["reward"] == "exact" and header.keys() >= {
         "weights",
@@ -349,72 +304,30 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path, base, caps
     }
 
 
-def test_it_says_what_eval_says(base, capsys):
-    flags = [
-        base,
-        "--task",
-        "one-digit",
-        "--problems",
-        "20",
-        "--num-samples",
-        "2",
-        "--max-new-tokens",
-        "4",
-    ]
-    core.main(flags)
-    expected = [
-        line
-        for line in capsys.readouterr().out.splitlines()
-        if " greedy " in line or " sampled " in line
-    ]
-    evaluation.main(["measure", *flags])
-    table = capsys.readouterr().out.splitlines()
-    assert len(expected) == 2 and [line for line in table if line in expected] == expected
-
-
 def test_few_shot_adds_a_row_and_a_comparison(base, capsys):
-    evaluation.main(
-        [
-            "few-shot",
-            base,
-            "--task",
-            "one-digit",
-            "--problems",
-            "5",
-            "--max-new-tokens",
-            "4",
-            "--shots",
-            "2",
-        ]
-    )
+    measure.main([base, *"--task one-digit --problems 5 --max-new-tokens 4 --shots 2".split()])
     table = capsys.readouterr().out
     assert "base 2-shot" in table and table.count("difference") == 2
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_numbers(tmp_path, base):
     texts = []
-    for launch in ([], ["-m", "torch.distributed.run", "--nproc-per-node", "2"]):
+    for launch in ([], "-m torch.distributed.run --nproc-per-node 2".split()):
         out = tmp_path / f"{len(launch)}.jsonl"
         script, flags = (
-            str(ROOT / "notebooks" / "evaluation.py"),
-            ["--num-samples", "3", "--max-new-tokens", "4"],
+            str(ROOT / "notebooks" / "measure.py"),
+            "--num-samples 3 --max-new-tokens 4".split(),
         )
         ran = subprocess.run(
             [
                 sys.executable,
                 *launch,
                 script,
-                "measure",
                 base,
-                "--task",
-                "one-digit",
-                "--problems",
-                "31",
+                *"--task one-digit --problems 31".split(),
                 *flags,
-                "--k",
-                "1",
-                "3",
-                "--out",
+                *"--k 1 3 --out".split(),
                 str(out),
             ],
             capture_output=True,
@@ -437,15 +350,6 @@ def test_presets_are_those_of_the_model_card():
     )
 
 
-def test_a_preset_has_no_greedy_row(base, capsys, monkeypatch):
-    monkeypatch.setitem(measure.PRESETS, "thinking", "--temperature 0.6 --max-new-tokens 4")
-    evaluation.main(
-        ["measure", base, "--task", "one-digit", "--problems", "5", "--preset", "thinking"]
-    )
-    table = capsys.readouterr().out
-    assert " sampled " in table and " greedy " not in table
-
-
 # ---- Show ------------------------------------------------------------------------------------------
 
 
@@ -460,21 +364,8 @@ def run(tmp_path_factory, base):
         [
             "--model",
             base,
-            "--task",
-            "one-digit",
-            "--device",
-            "cpu",
-            "--prompts-per-step",
-            "4",
-            "--num-samples",
-            "4",
-            "--steps",
-            "2",
-            "--max-new-tokens",
-            "20",
-            "--eval-problems",
-            "5",
-            "--runs",
+            *"--task one-digit --device cpu --prompts-per-step 4 --num-samples 4 --steps 2".split(),
+            *"--max-new-tokens 20 --eval-problems 5 --runs".split(),
             str(folder),
             "--name",
             "r",
@@ -514,26 +405,6 @@ def test_the_viewer_shows_what_is_paid_most(run, capsys):
     evaluation.main(["show", str(run), "--best-first"])
     best = [float(value) for value in re.findall(r"reward ([-0-9.]+),", capsys.readouterr().out)]
     assert best == sorted((row["reward"] for row in samples(run, 2)), reverse=True)[:4]
-
-
-def test_what_cannot_be_shown_is_said(run, tmp_path):
-    with pytest.raises(verifiers.DataError, match="holds nothing of step 9"):
-        evaluation.main(["show", str(run), "--step", "9"])
-    with pytest.raises(verifiers.DataError, match="give a run's folder"):
-        evaluation.main(["show", str(tmp_path)])
-    damaged = tmp_path / "damaged.jsonl.gz"
-    damaged.write_bytes(gzip.compress(b'{"step": 1}\n' * 1000)[:-9])
-    with pytest.raises(
-        verifiers.DataError, match=r"damaged.jsonl.gz, after line \d+: cannot be read"
-    ):
-        list(evaluation.samples_of(damaged))
-
-
-def test_a_step_is_read_as_a_stream(tmp_path):
-    """Of a thousand lines only the first is read, and nothing after it has to be there."""
-    path = tmp_path / "step.jsonl.gz"
-    path.write_bytes(gzip.compress(b'{"step": 1}\n' + b"x" * 10**6))
-    assert next(evaluation.samples_of(path)) == {"step": 1}
 
 
 # ---- The canary ------------------------------------------------------------------------------------

@@ -120,15 +120,8 @@ NEARLY = [
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """One seed for the training exercises, and one-digit in place of arithmetic, which takes longer."""
-    digits = (
-        "--task",
-        "one-digit",
-        "--prompts-per-step",
-        "16",
-        "--num-samples",
-        "16",
-        "--max-new-tokens",
-        "4",
+    digits = tuple(
+        "--task one-digit --prompts-per-step 16 --num-samples 16 --max-new-tokens 4".split()
     )
     monkeypatch.setattr(exercises.deadly_rate, "__defaults__", ((0,),))
     monkeypatch.setattr(exercises.beat_the_default, "__defaults__", ((0,), digits, 0.05))
@@ -140,7 +133,9 @@ def check(number, source, tmp_path):
     return exercises.check(number, tmp_path / "mine.py")
 
 
-@pytest.mark.parametrize("number", SOLUTIONS)
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=pytest.mark.slow) if n == 9 else n for n in SOLUTIONS]
+)
 def test_the_empty_answer_is_not_enough_and_a_solution_is(number, tmp_path):
     solved, said = check(number, "", tmp_path)
     assert not solved and "your file must define" in said

@@ -3,7 +3,6 @@
 import gzip
 import json
 import math
-import random
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 pytest.importorskip("matplotlib")
 import eval as core  # noqa: E402
 import experiments as lab  # noqa: E402
-import make_tiny  # noqa: E402
 import train  # noqa: E402
 import verifiers  # noqa: E402
 
@@ -45,39 +43,6 @@ def test_every_experiment_compares_arms_that_exist_and_every_arm_is_used():
         assert len(keys) <= 8 and (len(arms) <= 8 or not keys), name
 
 
-def texts(shares, n=40):
-    rng = random.Random(0)
-    return [
-        make_tiny.demonstrate(PROBLEM, behaviour, rng) for behaviour in shares for _ in range(n)
-    ]
-
-
-def test_the_guessing_base_never_sees_a_step():
-    assert not any(
-        "=" in text or "得" in text for shares in lab.BASES["guessing"] for text in texts(shares)
-    )
-    assert any("=" in text for text in texts(make_tiny.PHASES[1]))
-    assert lab.BASES["bilingual"][1]["bilingual"] > lab.BASES["bilingual"][1]["worked"]
-    for phases in lab.BASES.values():
-        assert [round(sum(shares.values()), 6) for shares in phases] == [1, 1]
-
-
-def test_seed_0_starts_from_the_committed_base_and_others_from_made_ones(tmp_path, monkeypatch):
-    """Making one takes 90 s, so here it only notes what it is asked for. A base is made once."""
-    asked = []
-
-    def make(seed, out, **settings):
-        asked.append((seed, settings["phases"], settings["gate"]))
-        out.mkdir(parents=True)
-
-    monkeypatch.setattr(make_tiny, "make", make)
-    assert lab.base_of("usual", 0, 60, tmp_path) == lab.ROOT / "notebooks" / "tiny" and not asked
-    for _ in range(2):
-        assert lab.base_of("usual", 1, 60, tmp_path).name == "usual-seed1"
-        assert lab.base_of("guessing", 0, 60, tmp_path).name == "guessing-seed0"
-    assert asked == [(1, make_tiny.PHASES, 0.9), (0, lab.BASES["guessing"], 0.0)]
-
-
 # ---- Rewards and tasks -----------------------------------------------------------------------------
 
 
@@ -87,50 +52,6 @@ def test_length_bonus_by_hand():
     assert lab.length_bonus(0.1)(text, PROBLEM)[0] == pytest.approx(1.9)
     assert lab.length_bonus(0.1, cap=5)(text, PROBLEM)[0] == pytest.approx(1.6)
     assert lab.length_bonus(0.1)("25+7=32 \\boxed{28}", PROBLEM)[0] == 0  # no tags, no thinking
-
-
-def test_design_b_reaches_what_the_tiny_model_writes():
-    rng, rewards = random.Random(0), verifiers.REWARDS | {"r1-short": lab.r1_short}
-    reward = {
-        name: {
-            kind: rewards[name](make_tiny.demonstrate(PROBLEM, kind, rng), PROBLEM)[0]
-            for kind in ("worked", "bilingual", "rambling")
-        }
-        for name in ("r1-zero", "r1", "r1-short")
-    }
-    assert (
-        reward["r1-zero"]["worked"]
-        == reward["r1-zero"]["bilingual"]
-        == reward["r1-zero"]["rambling"]
-    )
-    assert (
-        reward["r1"]["rambling"] == reward["r1"]["worked"] > reward["r1"]["bilingual"]
-    )  # 400 words: never
-    assert reward["r1-short"]["worked"] > max(
-        reward["r1-short"]["bilingual"], reward["r1-short"]["rambling"]
-    )
-
-
-def test_three_quarters_of_the_problems_are_solved_or_hopeless():
-    task, usual = lab.mostly_decided(), verifiers.arithmetic()
-    assert task.test == usual.test and task.train[:16] == usual.train[:16] and len(task.train) == 64
-    right = [
-        [
-            lab.boxed_or_solved(f"\\boxed{{{answer}}}", problem)[0]
-            for answer in (truth["answer"], "7 dogs")
-        ]
-        for problem, truth in zip(task.train, usual.train)
-    ]
-    assert right == [[1, 0]] * 16 + [[0, 0]] * 24 + [[1, 1]] * 24
-    assert lab.boxed_or_solved("\\boxed{7 dogs}", task.test[0])[0] == 0
-
-
-def test_the_filter_can_act_at_the_size_of_the_experiment():
-    """48 of 64 solved or hopeless, 16 a step: three epochs are 12 steps. After them each of these is passed by in every
-    second epoch: of 16 + 48 visits in two epochs .. 16 + 24, so 40 % in place of 25 % are mixed, 1.6 times. With 64
-    problems, all mixed, there is nothing to gain, and within three epochs there is no time."""
-    assert 1.4 < lab.filter_gain() < 1.6
-    assert lab.filter_gain(hopeless=0, solved=0) == 1 and lab.filter_gain(steps=12) == 1
 
 
 # ---- Numbers ---------------------------------------------------------------------------------------
@@ -200,66 +121,6 @@ def test_numbers_and_alarms_of_a_made_up_run(tmp_path):
 # ---- Figures ---------------------------------------------------------------------------------------
 
 
-def drawn(name, folder):
-    """The figure of an experiment out of made-up runs of each of its arms: hacked with seed 0, honest with seed 1."""
-    for arm in lab.EXPERIMENTS[name][1]:
-        for seed in (0, 1):
-            made_up_run(lab.folder(arm, seed, 30, folder), hacked=seed == 0, eval_every=5)
-    return lab.draw(name, 30, [0, 1], folder)
-
-
-def test_lines_have_a_point_every_fifth_step_and_bands_the_seeds(tmp_path):
-    """A panel a column, a line an arm. Paid: .20, .30 .. .80 in both runs. Right: that in the honest run, .20, .175 ..
-    .05 in the hacked one: .20, .2375 .. .425 on average, and the band at step 30 from .05 to .80."""
-    figure, arms = drawn("canary", tmp_path), lab.HACKED + lab.HONEST
-    axes = {axis.get_title(): axis for axis in figure.axes}
-    assert [*axes] == ["training reward", "held-out reward", "held-out accuracy, sampled"] and len(
-        arms
-    ) == 6
-    mean = {
-        "training reward": 0.1,
-        "held-out reward": 0.1,
-        "held-out accuracy, sampled": 0.0375,
-    }  # a point more
-    for title, axis in axes.items():
-        assert axis.get_xlabel() == "step" and axis.get_ylim()[0] == 0
-        assert [line.get_label() for line in axis.lines] == arms and len(axis.collections) == 6
-        for line in axis.lines:
-            assert list(line.get_xdata()) == [0, 5, 10, 15, 20, 25, 30]
-            assert line.get_ydata() == pytest.approx([0.2 + mean[title] * i for i in range(7)])
-    corners = axes["held-out accuracy, sampled"].collections[0].get_paths()[0].vertices
-    assert {round(y, 6) for x, y in corners if x == 30} == {0.05, 0.8}
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == arms
-    colours = [line.get_color() for line in axes["held-out reward"].lines]
-    assert [handle.get_color() for handle in legend.legend_handles] == colours and len(
-        set(colours)
-    ) == 6
-
-
-def test_one_column_has_a_panel_an_arm_that_names_it(tmp_path):
-    """Seven arms in two rows of four: the eighth panel is not there, and no legend is needed."""
-    figure, arms = drawn("updates", tmp_path), lab.EXPERIMENTS["updates"][1]
-    assert (
-        [axis.get_title() for axis in figure.axes] == arms and len(arms) == 7 and not figure.legends
-    )
-    for axis in figure.axes:
-        (line,) = axis.lines
-        assert list(line.get_xdata()) == [0, 5, 10, 15, 20, 25, 30] and line.get_ydata()[
-            -1
-        ] == pytest.approx(0.425)
-        assert (axis.get_xlabel(), axis.get_ylabel()) == ("step", "held-out accuracy, sampled")
-
-
-def test_no_line_leaves_its_panel(tmp_path):
-    """The first arm falls to .05, the others rise to .80: panels that share an axis have room for all."""
-    arms = lab.EXPERIMENTS["updates"][1]
-    for arm in arms:
-        made_up_run(lab.folder(arm, 0, 30, tmp_path), hacked=arm == arms[0], eval_every=5)
-    for axis in lab.draw("updates", 30, [0], tmp_path).axes:
-        assert max(axis.lines[0].get_ydata()) <= axis.get_ylim()[1] and axis.get_ylim()[0] == 0
-
-
 # ---- Checks and verdicts ---------------------------------------------------------------------------
 
 
@@ -274,16 +135,6 @@ def test_the_power_of_a_check_by_hand():
     assert lab.wrong_verdicts(0.05, 0.05, 3) == pytest.approx(0.193, abs=1e-3)
     assert lab.smallest_effect(0.05, 3) == pytest.approx(0.0740, abs=1e-4)
     assert lab.wrong_verdicts(lab.smallest_effect(0.05, 3, 12), 0.05, 3, 12) == pytest.approx(0.1)
-
-
-def test_seeds_that_differ_may_still_agree_on_the_side_of_the_line():
-    """Differences of .42, .60 and .72, where 10 points were looked for: at such a spread the power is small, but all
-    three lie far beyond .05. With .00, .30 and .60, or around the line, nothing can be told."""
-    assert judged([0.42, 0.60, 0.72])[0] is True and judged([0.42, 0.60, 0.72])[2] > 0.1
-    assert judged([0.00, 0.30, 0.60])[0] is None and judged([-0.20, 0.05, 0.20])[0] is None
-    assert judged([0.42, 0.60, 0.72], same=True)[0] is False
-    assert judged([-0.12, -0.05, 0.02])[0] is False  # far below +.05, whatever the sign
-    assert lab.beyond(0.24, 0.15, 3) and not lab.beyond(0.15, 0.15, 3)  # t = 2.77 and 1.73 of 1.89
 
 
 def test_the_power_is_that_of_a_simulation():
@@ -405,12 +256,6 @@ def test_a_trial_trains_once_and_goes_on_after_an_interruption(tmp_path, capsys)
     lab.run_arm("1 problem", 0, 2, tmp_path)
     assert (run / "final").exists() and (run / "metrics.jsonl").read_text() == before
     assert "going on with" in Path(f"{run}.log").read_text()
-
-
-def test_a_run_that_was_stopped_before_it_began_is_started_anew(tmp_path):
-    run = lab.folder("decided, twice", 0, 2, tmp_path)
-    run.mkdir(parents=True)
-    assert lab.run_arm("decided, twice", 0, 2, tmp_path) == run and (run / "final").exists()
 
 
 def test_the_command_lists_what_there_is(capsys):

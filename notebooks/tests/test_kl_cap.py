@@ -8,7 +8,6 @@ import pytest
 import kl_cap
 import ranks
 import train
-from conftest import ROOT
 from test_train import FAST, LUCK, metrics
 
 
@@ -24,11 +23,7 @@ def run(tmp_path, then, *flags, cap="1e-6", lr="1e-2", times="1"):
             *LUCK,
             "--runs",
             str(tmp_path),
-            "--name",
-            "far",
-            "--steps",
-            "9",
-            "--lr",
+            *"--name far --steps 9 --lr".split(),
             lr,
             "--kl-cap",
             cap,
@@ -97,7 +92,7 @@ def test_what_it_needs(tmp_path, capsys):
             tmp_path,
             "slower",
             "--reward",
-            f"{ROOT}/tests/test_kl_cap.py:nothing",
+            f"{__file__}:nothing",
             "--num-samples",
             "16",
         )

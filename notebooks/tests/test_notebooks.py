@@ -31,9 +31,10 @@ SHORT = {  # by the number of the notebook; RUNS is a temporary folder
         "SHORT_STEPS": 1,
         "PROBLEMS": 2,
         "SAMPLES": 8,
-        "EXTRA": ["--prompts-per-step", "2", "--num-samples", "2", "--eval-problems", "2"],
+        "EXTRA": "--prompts-per-step 2 --num-samples 2 --eval-problems 2".split(),
     },
 }
+QUICK = {"1", "3"}  # run with every change, in three or four seconds; the others with --slow
 SAMPLED = {
     "0",
     "2",
@@ -105,7 +106,14 @@ def execute(notebook, folder):
     ).execute()
 
 
-@each_notebook
+@pytest.mark.parametrize(
+    "path",
+    [
+        path if path.stem[0] in QUICK else pytest.param(path, marks=pytest.mark.slow)
+        for path in PATHS
+    ],
+    ids=lambda path: path.stem,
+)
 def test_a_notebook_runs_and_prints_what_is_saved_in_it(path, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     notebook = nbformat.read(path, as_version=4)
@@ -137,7 +145,7 @@ def test_a_notebook_is_saved_as_it_ran(path):
 @each_notebook
 def test_cells_are_short_and_import_the_scripts(path):
     """What a script defines is imported, and neither defined again nor written over: the reader sees what will run."""
-    modules = [*ROOT.glob("*.py"), *(ROOT / "notebooks").glob("*.py")]
+    modules = [*ROOT.glob("*.py"), *(ROOT / "notebooks").rglob("*.py")]
     scripts = {module.stem: ast.parse(module.read_text()) for module in modules}
     theirs = {
         node.name

@@ -15,7 +15,6 @@ import types
 import pytest
 import tokenizers
 
-import ranks
 import report
 import sinks
 from model import Tokenizer
@@ -78,12 +77,6 @@ def write_run(run, samples, num_samples=2, steps=None):
 
 
 # ---- 1. Less of it ---------------------------------------------------------------------------------
-
-
-def test_thinning_keeps_the_first_and_the_last():
-    """Four of 1 .. 10: 0, 3, 6, 9 places from the start."""
-    assert report.thin([*range(1, 11)], 4) == [1, 4, 7, 10]
-    assert report.thin([3, 5], 4) == [3, 5] and report.thin([*range(1000)], 2) == [0, 999]
 
 
 def test_the_middle_of_a_long_completion_is_left_out():
@@ -158,12 +151,6 @@ def test_without_ids_or_with_another_tokenizer_there_are_no_colours(bytes_tokeni
     assert report.pieces_of({**row, "ids": bytes_tokenizer.encode("hello")}, None) == plain
     assert report.pieces_of({**row, "ids": ["a"], "logps": None}, bytes_tokenizer) == plain
     assert "percent" not in report.for_page(completion("hello"), bytes_tokenizer, 100)
-
-
-def test_percent_of_a_token(bytes_tokenizer):
-    """exp(-0.693) = 0.5; a log-prob above 0, by rounding, is certain."""
-    row = completion("ab", ids=bytes_tokenizer.encode("ab"), logps=[-0.693, 0.001])
-    assert report.for_page(row, bytes_tokenizer, 100)["percent"] == [50, 100]
 
 
 # ---- 3. Two runs -----------------------------------------------------------------------------------
@@ -246,35 +233,6 @@ def test_a_run_that_goes_on_and_one_that_is_damaged(tmp_path):
         DataError, match="step_000002.jsonl.gz, line 1: completion, reward, .* Move it away"
     ):
         report.report([run])
-
-
-@pytest.mark.parametrize(
-    "break_it, message",
-    [
-        (lambda run: shutil.rmtree(run), "there is no .*config.json: give the folder of a run"),
-        (lambda run: (run / "config.json").write_text("{"), "config.json is damaged"),
-        (
-            lambda run: (run / "config.json").write_text('{"flags": {"num_samples": null}}'),
-            "config.json is damaged",
-        ),
-        (lambda run: (run / "metrics.jsonl").unlink(), "metrics.jsonl: cannot be read"),
-        (lambda run: (run / "metrics.jsonl").write_text(""), "metrics.jsonl holds no step yet"),
-        (
-            lambda run: (run / "metrics.jsonl").write_text('{"step": "x", "reward": 1}\n'),
-            "one without a number",
-        ),
-        (
-            lambda run: (run / "metrics.jsonl").write_text('{"step": 1\n{"step": 2}\n'),
-            "metrics.jsonl, line 1: not valid",
-        ),
-    ],
-)
-def test_what_is_not_a_run(tmp_path, break_it, message):
-    run = write_run(tmp_path / "run", {1: [completion("2", 1.0)] * 2})
-    break_it(run)
-    with pytest.raises(DataError, match=message):
-        report.main([str(run), "-o", str(tmp_path / "report.html")])
-    assert not (tmp_path / "report.html").exists()
 
 
 # ---- 5. In a browser -------------------------------------------------------------------------------
@@ -405,12 +363,6 @@ def browser(tmp_path_factory):
 
 COUNT = "document.getElementById('count').textContent"
 CARDS = "document.querySelectorAll('#list .card').length"
-MORE, STEP = (
-    "document.querySelector('#list + button')",
-    "document.querySelector('select[name=step]')",
-)
-TEXTS = "[...document.querySelectorAll('#list .card .text')].map((node) => node.textContent)"
-HEADINGS = "[...document.querySelectorAll('#list h3')].map((node) => node.textContent)"
 
 
 def radio(value):
@@ -464,173 +416,6 @@ def test_filters_and_search_change_what_is_shown(tmp_path, browser):
     assert browser.troubles() == []
 
 
-def test_all_of_a_problem_is_that_problem_and_no_other(tmp_path, browser):
-    """5+3= is a part of 25+3=, and a search field would drop the line break of the third. Words typed into the field are
-    searched for again. A run may be named as the choice of all runs nearly is."""
-    texts = [
-        completion(text, problem=problem)
-        for problem in ("25+3=", "5+3=", "Let\nx = 1")
-        for text in ("a", "b")
-    ]
-    runs = [write_run(tmp_path / name, {1: texts}) for name in ("both", "other")]
-    report.main([*map(str, runs), "-o", str(tmp_path / "report.html")])
-    browser.open(tmp_path / "report.html")
-    browser.click(radio("both"))
-    assert browser.value(COUNT) == "6 of 12 completions"
-    for number, problem in ((1, "5+3="), (2, "Let")):
-        browser.click(f"document.querySelectorAll('#list button')[{number}]")
-        assert browser.value(COUNT) == "2 of 12 completions"
-        assert browser.value("document.querySelector('#list .text').textContent").startswith(
-            problem
-        )
-        browser.click("document.querySelector('input[type=search]')")
-        browser.press("End")
-        browser.call("Input.insertText", text="?")
-        assert browser.value(COUNT) == "0 of 12 completions"
-        browser.value(
-            "(document.querySelector('input[type=search]').value = '') || "
-            "document.querySelector('input[type=search]').dispatchEvent(new Event('input', {bubbles: true}))"
-        )
-    assert browser.troubles() == []
-
-
-def test_a_step_can_be_chosen_and_more_shows_the_next_forty(tmp_path, browser):
-    """Groups of three: 27 at step 2, 13 at step 20, so 120 completions: 40, 80, 120 of all, 40, 80, 81 of step 2, 39 of
-    step 20. The 14th group and the 27th are cut by the end of a page, and each has one heading all the same."""
-    lines = [completion(f"no. {i}", float(i in (5, 90))) for i in range(120)]
-    run = write_run(tmp_path / "run", {2: lines[:81], 20: lines[81:]}, num_samples=3)
-    report.main([str(run), "-o", str(tmp_path / "report.html")])
-    browser.events.clear()
-    browser.open(tmp_path / "report.html")
-    assert browser.value(f"[...{STEP}.options].map((option) => option.text)") == ["all", "2", "20"]
-
-    def shows(number, of, start=0):
-        """So many cards of `of` completions, from that one on, with their headings; the button if there are more."""
-        assert browser.value(COUNT) == f"{of} of 120 completions"
-        assert browser.value(TEXTS) == [f"no. {i}" for i in range(start, start + number)]
-        groups = [
-            re.match("step (2|20), group ([0-9]+): ", heading).groups()
-            for heading in browser.value(HEADINGS)
-        ]
-        numbers = range(start // 3, (start + number - 1) // 3 + 1)
-        assert groups == [("2", str(i + 1)) if i < 27 else ("20", str(i - 26)) for i in numbers]
-        assert browser.value(f"{MORE}.checkVisibility()") == (number < of)
-
-    for of in (120, 81):  # all, then step 2
-        shows(40, of)
-        for number in (80, of):
-            browser.click(MORE)
-            shows(number, of)
-        browser.value(f"{STEP}.focus()")
-        browser.press("ArrowDown")
-    shows(39, of=39, start=81)  # step 20
-    browser.click(radio("right"))
-    shows(1, of=1, start=90)
-    browser.click(
-        "document.querySelector('#list button')"
-    )  # all of this problem, at whichever step
-    assert browser.value(COUNT) == "2 of 120 completions" and browser.value(f"{STEP}.value") == ""
-    assert browser.troubles() == []
-
-
-HISTOGRAM = """[...document.querySelectorAll('svg[aria-label="rule"]')[%d].querySelectorAll('rect')].map((node) => {
-    const box = node.getBoundingClientRect();
-    return [box.y, box.x, node.textContent, Number(node.getAttribute('fill-opacity'))]; })"""
-
-
-def bars(browser, columns, number=0):
-    """What the cells of a histogram of the part "rule" say to who points at them, as they lie on the screen."""
-    cells = sorted(browser.value(HISTOGRAM % number))
-    for _, _, told, darkness in cells:
-        assert darkness == pytest.approx(0.04 + 0.96 * float(told.split()[2]) / 100, abs=1e-3)
-    assert len({y for y, *_ in cells}) * len({x for _, x, *_ in cells}) == len(
-        cells
-    )  # none lies upon another
-    told = [told for _, _, told, _ in cells]
-    return [told[i : i + columns] for i in range(0, len(told), columns)]
-
-
-def ruled(*values):
-    """Completions to which a rule gave these values; None: it did not judge."""
-    return [
-        completion("2", parts={"accuracy": 1.0} | ({} if value is None else {"rule": value}))
-        for value in values
-    ]
-
-
-def test_the_histogram_of_a_rule(tmp_path, browser):
-    """Three values at three steps: nine cells, the highest value on top. Of step 5 the rule judged three completions:
-    one half and two ones, 33.3 % and 66.7 %. The mean of all: (0.5 + 2 + 2.5) / 11 = 0.455."""
-    run = write_run(
-        tmp_path / "run",
-        {1: ruled(0, 0, 0.5, 0), 2: ruled(0.5, 1, 0, 0.5), 5: ruled(1, 0.5, None, 1)},
-    )
-    report.main([str(run), "-o", str(tmp_path / "report.html")])
-    browser.events.clear()
-    browser.open(tmp_path / "report.html")
-    assert bars(browser, 3) == [
-        ["step 1: 0 % at 1", "step 2: 25 % at 1", "step 5: 66.7 % at 1"],
-        ["step 1: 25 % at 0.5", "step 2: 50 % at 0.5", "step 5: 33.3 % at 0.5"],
-        ["step 1: 75 % at 0", "step 2: 25 % at 0", "step 5: 0 % at 0"],
-    ]
-    figures = browser.value(
-        "[...document.querySelectorAll('figure')].map((figure) => "
-        "[...figure.querySelectorAll('h3, svg text, p')].map((node) => node.textContent))"
-    )
-    assert ["rule: mean 0.455", "0", "0.5", "1", "step 1", "step 5"] in figures
-    assert ["accuracy: mean 1", "the same in all completions"] in figures
-    assert browser.troubles() == []
-
-
-def test_a_histogram_of_many_values_has_six_ranges_and_each_run_its_own(tmp_path, browser):
-    """Seven values, 0 .. 6: ranges that begin at 0, 1, .. 5; the last holds 5 and both 6: three of eight are 37.5 %."""
-    one = write_run(tmp_path / "one", {1: ruled(0, 1, 2, 3, 4, 5, 6, 6)})
-    two = write_run(tmp_path / "two", {1: ruled(0, 0, 0, 9)})
-    report.main([str(one), str(two), "-o", str(tmp_path / "report.html")])
-    browser.open(tmp_path / "report.html")
-    assert bars(browser, 1) == [
-        ["step 1: 37.5 % from 5"],
-        *([f"step 1: 12.5 % from {i}"] for i in (4, 3, 2, 1, 0)),
-    ]
-    assert bars(browser, 1, number=1) == [["step 1: 25 % at 9"], ["step 1: 75 % at 0"]]
-
-
-def test_a_run_of_64000_completions_makes_a_page_that_opens(tmp_path, browser, capsys):
-    """1,000 steps of 64 completions of 5,000 characters. Of 60 steps there are 3,840 completions; 4,000 characters of
-    each are 15 MB, so it is 2,000. All steps have the same file: which step it is, its name says."""
-    lines = [completion(f"no. {i}: ".ljust(5000, "."), float(i % 2)) for i in range(64)]
-    run = write_run(tmp_path / "run", {1000: lines}, num_samples=8)
-    file = run / "samples" / "step_001000.jsonl.gz"
-    for step in range(1, 1000):
-        (run / "samples" / f"step_{step:06d}.jsonl.gz").write_bytes(file.read_bytes())
-    report.main([str(run), "-o", str(tmp_path / "report.html")])
-    note = "3,840 completions, those of 60 of 1,000 steps, are here; 3,840 were longer than 2,000 characters"
-    assert note in capsys.readouterr().out
-    assert 3840 * 2000 < (tmp_path / "report.html").stat().st_size <= report.BYTES == 10_000_000
-    browser.events.clear()
-    browser.open(tmp_path / "report.html")
-    assert note in browser.value("document.getElementById('page').textContent")
-    assert (browser.value(COUNT), browser.value(CARDS)) == ("3,840 of 3,840 completions", 40)
-    assert (
-        browser.value(
-            "document.querySelector('svg[aria-label=Reward] polyline').points.numberOfItems"
-        )
-        == 1001
-    )
-    browser.value(f"{STEP}.focus()")
-    browser.press("End")
-    assert (browser.value(f"{STEP}.value"), browser.value(COUNT)) == (
-        "1000",
-        "64 of 3,840 completions",
-    )
-    browser.press("ArrowUp")  # round(58 / 59 * 999) steps after the first
-    assert (browser.value(f"{STEP}.value"), browser.value(COUNT)) == (
-        "983",
-        "64 of 3,840 completions",
-    )
-    assert browser.troubles() == []
-
-
 def test_a_hostile_completion_is_shown_as_text_and_nothing_runs(tmp_path, browser):
     lines = [
         completion(
@@ -650,49 +435,6 @@ def test_a_hostile_completion_is_shown_as_text_and_nothing_runs(tmp_path, browse
     assert browser.value("document.title") == "run"
     assert browser.value("document.querySelectorAll('main script, main img').length") == 0
     assert browser.troubles() == []
-
-
-def test_the_page_refuses_what_it_does_not_need(tmp_path, browser):
-    """Were a completion ever taken for markup, the policy would stop it: no innerHTML, no other script, no picture."""
-    report.main(
-        [
-            str(write_run(tmp_path / "run", {1: [completion("2")]})),
-            "-o",
-            str(tmp_path / "report.html"),
-        ]
-    )
-    browser.open(tmp_path / "report.html")
-    tried = (
-        "try { document.body.innerHTML = '<b>x</b>'; } "
-        "catch (error) { document.body.dataset.caught = error.name; } "
-        "const script = document.createElement('script'); script.append(\"document.title = 'broken'\"); "
-        "document.body.append(script);"
-    )
-    browser.call("Runtime.evaluate", expression=tried)
-    assert (
-        browser.value("document.title") == "run"
-        and browser.value("document.body.dataset.caught") == "TypeError"
-    )
-
-
-def test_tokens_are_coloured_by_their_probability(tmp_path, browser, bytes_tokenizer):
-    """Certain, 50 % and 1 %, then the end: levels 0, 1, 3; without the box that asks for colours none is seen."""
-    line = completion(
-        "abc", ids=bytes_tokenizer.encode("abc") + [256], logps=[0, -0.693, -4.605, -0.01]
-    )
-    run = write_run(tmp_path / "run", {1: [line]})
-    (run / "final").mkdir()
-    bytes_tokenizer.save(run / "final")
-    report.main([str(run), "-o", str(tmp_path / "report.html")])
-    browser.open(tmp_path / "report.html")
-    spans = "[...document.querySelectorAll('.card .text span')]"
-    assert browser.value(
-        f"{spans}.map((node) => node.className + node.textContent + node.title)"
-    ) == ["p0a100 %", "p1b50 %", "p3c1 %", "p0 end99 %"]
-    clear = "rgba(0, 0, 0, 0)"
-    assert browser.value(f"getComputedStyle({spans}[2]).backgroundColor") != clear
-    browser.click("document.querySelector('input[type=checkbox]')")
-    assert browser.value(f"getComputedStyle({spans}[2]).backgroundColor") == clear
 
 
 # ---- 6. Sinks --------------------------------------------------------------------------------------
@@ -716,23 +458,6 @@ def test_tensorboard_reads_back_what_was_logged(tmp_path):
         (1, 0.5),
     ]
     assert sorted(events.Tags()["scalars"]) == ["entropy", "reward", "step"]
-
-
-def log_and_die(folder):
-    sinks.tensorboard(folder, None)(ROWS[0])
-    os._exit(1)
-
-
-def test_tensorboard_has_what_was_logged_before_a_run_is_killed(tmp_path):
-    pytest.importorskip(
-        "tensorboard", reason="tensorboard is not installed: pip install tensorboard"
-    )
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    (process,), _ = ranks.start(1, log_and_die, tmp_path)
-    process.join(60)
-    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert process.exitcode == 1 and [event.value for event in events.Scalars("reward")] == [0.25]
 
 
 def test_wandb_is_given_the_flags_and_the_numbers(tmp_path, monkeypatch):

@@ -2,8 +2,6 @@
 
 import math
 import shutil
-import subprocess
-import time
 import warnings
 
 import pytest
@@ -100,13 +98,6 @@ SCHEMA = {
 def test_verify_json(text, parses, valid):
     out = verify_json(text, SCHEMA)
     assert (out["parses"], out["valid"]) == (parses, valid)
-
-
-def test_an_enum_compares_as_json_does():
-    assert (
-        verify_json("1", {"enum": [1]})["valid"] == 1
-        and verify_json("true", {"enum": [1]})["valid"] == 0
-    )
 
 
 TOOLS = {
@@ -360,11 +351,6 @@ def test_what_is_composed_is_a_reward_with_its_terms_in_the_log(tmp_path):
         "mine = make_reward(RewardFn('length', lambda prompt, completion, meta: len(completion))).reward\n"
     )
     assert verifiers.get_reward(f"{path}:mine")("four", TWO) == (4, {"length": 4})
-
-
-def test_two_terms_of_one_name_would_hide_each_other():
-    with pytest.raises(ValueError, match="share a name: math, math"):
-        make_reward(RewardFn("math", math_reward), RewardFn("math", brevity))
 
 
 # ---- Code ------------------------------------------------------------------------------------------------------------
@@ -748,13 +734,6 @@ def test_a_slot_adds_what_a_scoring_function_says():
     )
 
 
-@pytest.mark.parametrize("score", [1.5, -1, math.nan, math.inf])
-def test_a_score_beyond_0_and_1_is_refused(score):
-    """A reward model's logit, say, which could outgrow accuracy."""
-    with pytest.raises(ValueError, match="the score 'helpful' is .*, not from 0 to 1"):
-        with_term(boxed_reward, "helpful", lambda completion, problem: score, 0.2)(RIGHT, TWO)
-
-
 def test_kimis_process_term_is_for_one_problem_in_twenty():
     """One of two equations holds, 0.5 of 0.05; on other problems the term is 0, for a whole group. One in ten of the
     chosen is held out, as of all."""
@@ -915,37 +894,9 @@ def test_a_proof_is_believed_only_if_a_second_file_can_use_it(statement, proof, 
     assert out["proved"] is proved and why in out["why"]
 
 
-@CAN_PROVE
-def test_nothing_of_an_endless_proof_is_left(tmp_path):
-    """It prints without end, and would fill a disk; inside it has 256 MB of memory, and it ends
-    with bwrap."""
-    before = subprocess.run(["ps", "ax"], capture_output=True, text=True).stdout.count("coqc")
-    out = verify_proof(
-        "1 = 2", 'repeat (idtac "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"; pose 1).', timeout=2
-    )
-    assert out == {"proved": False, "why": "timeout"}
-    for _ in range(50):  # the kernel takes a moment to bury it
-        left = subprocess.run(["ps", "ax"], capture_output=True, text=True).stdout.count("coqc")
-        if left <= before:
-            break
-        time.sleep(0.1)
-    assert left <= before
-
-
 def test_without_coq_or_bubblewrap_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None if name == "bwrap" else "/usr/bin/coqc")
     with pytest.raises(
         FileNotFoundError, match=r"does not find bwrap \(apt install bubblewrap\) on the PATH"
     ):
-        verify_proof("1 = 1", "reflexivity.")
-
-
-def test_a_bubblewrap_that_may_not_start_is_no_verdict(monkeypatch, tmp_path):
-    """As in a container without user namespaces: an error of the machine, not of the proof."""
-    (tmp_path / "bwrap").write_text(
-        "#!/bin/sh\necho bwrap: No permissions to create new namespace >&2\nexit 1\n"
-    )
-    (tmp_path / "bwrap").chmod(0o755)
-    monkeypatch.setattr(shutil, "which", lambda name: str(tmp_path / name))
-    with pytest.raises(RuntimeError, match="bubblewrap cannot start here: bwrap: No permissions"):
         verify_proof("1 = 1", "reflexivity.")

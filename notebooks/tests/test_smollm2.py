@@ -87,14 +87,7 @@ def test_trl_is_given_our_problems_in_our_order_at_our_learning_rates(tmp_path, 
     monkeypatch.setattr(verifiers, "get_task", noting)
     flags = [
         *against_trl.flags_for(args, tmp_path),
-        "--steps",
-        "2",
-        "--eval-problems",
-        "2",
-        "--prompts-per-step",
-        "2",
-        "--num-samples",
-        "2",
+        *"--steps 2 --eval-problems 2 --prompts-per-step 2 --num-samples 2".split(),
     ]
     train.main([*flags, "--name", "ours"])
     ours = [

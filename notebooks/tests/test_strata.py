@@ -273,7 +273,7 @@ def test_what_the_arms_of_each_comparison_share():
         ["--pick", S + "by_type"],
         ["--pick", S + "by_size"],
         ["--pick", S + "to_histogram"],
-        ["--task", f"{ROOT}/tests/test_strata.py:worded"],
+        ["--task", f"{__file__}:worded"],
     ],
     ids=lambda flags: flags[1][-12:],
 )

@@ -711,20 +711,8 @@ def base(tmp_path_factory):
     return [
         "--model",
         str(folder / "base"),
-        "--task",
-        "one-digit",
-        "--device",
-        "cpu",
-        "--prompts-per-step",
-        "4",
-        "--num-samples",
-        "4",
-        "--max-new-tokens",
-        "20",
-        "--eval-problems",
-        "10",
-        "--eval-every",
-        "100",
+        *"--task one-digit --device cpu --prompts-per-step 4 --num-samples 4".split(),
+        *"--max-new-tokens 20 --eval-problems 10 --eval-every 100".split(),
     ], own
 
 
@@ -831,18 +819,8 @@ def test_every_recipe_trains_and_config_json_holds_what_it_says(tmp_path, monkey
             "cpu",
             "--runs",
             str(tmp_path),
-            "--name",
-            "r",
-            "--steps",
-            "2",
-            "--prompts-per-step",
-            "2",
-            "--num-samples",
-            "8",
-            "--max-new-tokens",
-            "40",
-            "--eval-problems",
-            "2",
+            *"--name r --steps 2 --prompts-per-step 2 --num-samples 8 --max-new-tokens 40".split(),
+            *"--eval-problems 2".split(),
             f"@{variants.RECIPES[recipe]}",
         ]
     )
@@ -889,13 +867,7 @@ def test_dynamic_sampling_trains_on_the_mixed_groups(tmp_path, base):
     """Only sums below 5 can earn anything, so about half of 8 groups are mixed; at most 4 of them are
     trained on, the others are logged without advantage."""
     flags = [
-        "--steps",
-        "1",
-        "--temperature",
-        "2",
-        "--num-samples",
-        "8",
-        "--pick",
+        *"--steps 1 --temperature 2 --num-samples 8 --pick".split(),
         V + "twice",
         "--advantage",
     ]
@@ -910,7 +882,7 @@ def test_dynamic_sampling_trains_on_the_mixed_groups(tmp_path, base):
 
 def test_a_resumed_filter_remembers(tmp_path, base):
     """What is known of the problems is in the checkpoint: 4 of 8 steps, stop, 4 more equal 8."""
-    flags = ["--pick", V + "filter", "--train-problems", "6", "--save-every", "4", "--steps", "8"]
+    flags = ["--pick", V + "filter", *"--train-problems 6 --save-every 4 --steps 8".split()]
     whole, cut = run(tmp_path, base, *flags, name="whole"), run(tmp_path, base, *flags, name="cut")
     for folder in (cut / "final", cut / "checkpoints" / "step_000008"):
         folder.rename(tmp_path / folder.name)  # as if it had been killed before
@@ -928,7 +900,7 @@ def test_a_resumed_filter_remembers(tmp_path, base):
 def test_three_problems_in_two_processes_are_remembered_as_in_one(tmp_path, base, name):
     """4 a step are asked for, so some come twice; every process remembers the same of each."""
     spec = name if name == "all" else V + name
-    flags = ["--steps", "3", "--train-problems", "3", "--save-every", "3", "--pick", spec]
+    flags = [*"--steps 3 --train-problems 3 --save-every 3 --pick".split(), spec]
     one = run(tmp_path, base, *flags, name="one")
     two = [*base[0], "--reward", base[1] + "odd", "--runs", str(tmp_path), "--name", "two", *flags]
     assert ranks.run(2, ranks.main, *two) == [None, None]
@@ -942,20 +914,20 @@ def test_three_problems_in_two_processes_are_remembered_as_in_one(tmp_path, base
 
 
 def test_with_one_update_clipping_cannot_act_and_with_several_it_does(tmp_path, base):
-    flags = ["--steps", "3", "--lr", "1e-2"]
+    flags = "--steps 3 --lr 1e-2".split()
     once = metrics(run(tmp_path, base, *flags, name="once"))
     tight = metrics(run(tmp_path, base, *flags, "--clip", "0.01", "0.01", name="tight"))
     assert once == tight and once[-1]["clipped"] == 0
     often = metrics(run(tmp_path, base, *flags, "--updates-per-batch", "4", name="often"))
     loose = metrics(
-        run(tmp_path, base, *flags, "--updates-per-batch", "4", "--clip", "0.9", "9", name="loose")
+        run(tmp_path, base, *flags, *"--updates-per-batch 4 --clip 0.9 9".split(), name="loose")
     )
     assert often[-1]["clipped"] > loose[-1]["clipped"]
     assert often[1]["mismatch"] < 1e-5  # measured in the first update of a batch
 
 
 def test_kl_holds_the_policy_near_its_start_and_the_cap_stops_a_run_that_left(tmp_path, base):
-    flags = ["--steps", "6", "--lr", "5e-3"]
+    flags = "--steps 6 --lr 5e-3".split()
     free = metrics(run(tmp_path, base, *flags, "--kl-cap", "1e9", name="free"))
     held = metrics(run(tmp_path, base, *flags, "--kl-coef", "3", name="held"))
     assert free[1]["kl"] == held[1]["kl"] == 0 and 0 <= held[-1]["kl"] < free[-1]["kl"]
@@ -992,5 +964,5 @@ def test_the_best_model_is_kept_apart_from_the_last(tmp_path, base, monkeypatch)
             save(model, tokenizer, folder, weights),
         ),
     )
-    run(tmp_path, base, "--steps", "6", "--eval-every", "2")
+    run(tmp_path, base, *"--steps 6 --eval-every 2".split())
     assert saved == ["best", "best", "final"]  # after steps 2 and 4, not 6
