@@ -1,4 +1,4 @@
-"""evaluation.py - second looks at runs and records, and evaluations that eval.py is too small for.
+"""evaluation.py - second looks at runs and at the records of evaluations.
 
     python notebooks/evaluation.py show runs/NAME --step 30         what a group said and earned
     python notebooks/evaluation.py show runs/NAME --best-first      what is paid most, to find hacks
@@ -9,6 +9,25 @@
     python notebooks/evaluation.py overlap math                     is the test in the training data?
 
 What samples from a model (many GPUs, examples in the prompt) is in measure.py.
+
+The columns that are printed, by eval.py and here:
+
+    accuracy, 95 % interval, n   of n problems; what was cut off is wrong. With one sample it is Wilson's
+                                 interval; with several, samples of one problem resemble each other, and
+                                 the interval knows (eval.clustered_interval)
+    sd                           from one pass over the problems to the next. --num-samples 8 is 8 passes
+                                 with other random numbers, what others call 8 seeds; other seeds of
+                                 *training* are other runs
+    length, cut off, no answer   mean tokens; share that did not stop by itself; without anything to grade
+    answered                     accuracy among those that stopped and have an answer
+    pass@k                       one of k is right (unbiased)
+    maj@k                        the answer that most of k give is right: 1/2 and 0.5 vote together, a tie
+                                 counts as drawn by lot
+
+The lines below the table compare two models on the same problems, and say where the difference comes
+from. Each completion of the one is paired with each of the other: if only one of the two stopped, what
+was gained or lost is *stopping*; else if only one has an answer, *format*; else *mathematics*. The three
+add up.
 """
 
 import argparse

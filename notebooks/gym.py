@@ -1,9 +1,10 @@
-r"""gym.py - a hundred kinds of problems that nobody here wrote: reasoning-gym's, with its scores.
+r"""gym.py - a hundred kinds of problems that nobody here wrote: reasoning-gym's.
 
     python train.py --task notebooks/gym.py:chain_sum        any of its names, or one of MINE
 
 Paid is its score of the last \boxed{..}, for some kinds also a part of 1: "accuracy" counts scores of 1. Hostile:
-scorers that evaluate answers, or let them choose how long it takes, are replaced or refused (by reading 0.1.25)."""
+scorers that evaluate answers, or let them choose how long it takes, are replaced or refused (by reading 0.1.25).
+Those replaced (TEXT, VALUE, NUMBERS) say right or wrong: where reasoning-gym paid a part, they pay nothing."""
 
 import contextlib
 import functools

@@ -46,7 +46,6 @@ from verifiers import (
     boxed_reward,
     code_reward,
     derivation,
-    exact_reward,
     explain_grade,
     extract_boxed_answer,
     extract_code,
@@ -562,11 +561,24 @@ def bleu_reward(completion, problem):
     return bleu, {"accuracy": bleu, "answered": float(completion.strip() != "")}
 
 
-def robust_reward(
-    response, problem, verifiers=(boxed_reward, tagged_reward, exact_reward), needed=2
-):
-    """1 if at least `needed` of the verifiers, themselves rewards, pay more than a half: a vote, which
-    helps against flaws that they do not share."""
+_NUMBER = re.compile(r"-?\d+(?:[./]\d+)?")
+
+
+def last_number(completion, problem):
+    """1 if the last number of the completion, in a box or not, is the answer: one more way to read it."""
+    numbers = _NUMBER.findall(completion)
+    right = float(bool(numbers) and grade_answer(numbers[-1], problem["answer"]))
+    return right, {"accuracy": right, "answered": float(bool(numbers))}
+
+
+def robust_reward(response, problem, verifiers=None, needed=2):
+    """1 if at least `needed` of the verifiers, themselves rewards, pay more than a half.
+
+    A vote helps only against flaws that the verifiers do not share. The default ones read the answer in
+    three places: the last box, the first box, the last number. None of them implies another, so that no
+    single one decides. The chapter's three are an exact match, sympy and a model: give them as `verifiers`.
+    """
+    verifiers = verifiers or (boxed_reward, first_box, last_number)
     votes = sum(verifier(response, problem)[0] > 0.5 for verifier in verifiers)
     right = float(votes >= needed)
     return right, {

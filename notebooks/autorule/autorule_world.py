@@ -537,6 +537,8 @@ def report(name, seeds=(0, 1, 2), steps=80, runs="runs/autorule"):
     )
     partly = f"partly ({sum(claims)} of {len(claims)} checks)"
     found = "reproduced" if all(claims) else partly if any(claims) else "not reproduced"
+    if not all(controls):
+        found = f"cannot tell, for a control fails (without controls: {found})"
     print(f"verdict: {found}; controls that hold: {sum(controls)} of {len(controls)}\n")
     return results
 

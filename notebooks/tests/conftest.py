@@ -14,16 +14,10 @@ spec = importlib.util.spec_from_file_location("core_conftest", ROOT / "tests" / 
 core = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(core)
 
+pytest_addoption = core.pytest_addoption
 pytest_configure = core.pytest_configure
 pytest_collection_modifyitems = core.pytest_collection_modifyitems
 seeded = core.seeded
 tokenizer = core.tokenizer
 model = core.model
 prompts = core.prompts
-
-
-def pytest_addoption(parser):
-    try:
-        core.pytest_addoption(parser)
-    except ValueError:  # the core's tests run in the same command, and have added --slow
-        pass

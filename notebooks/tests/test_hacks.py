@@ -6,8 +6,6 @@ quotas, patterns and votes. The two rows about programs, printing the unit tests
 truth from a file, are hacks of verify_code and tested there.
 """
 
-import functools
-
 import pytest
 
 from rewards import (
@@ -27,7 +25,6 @@ from rewards import (
 from verifiers import (
     ReasoningReward,
     boxed_reward,
-    exact_reward,
     get_reward,
     tagged_reward,
     verify_format,
@@ -226,9 +223,10 @@ def test_adversarial_patterns(rollout, hacking):
 
 
 def test_please_one_verifier_only():
-    """A vote: the box is right, but it is not the whole text, and not in the form."""
-    vote = functools.partial(robust_reward, verifiers=[boxed_reward, exact_reward, tagged_reward])
-    assert vote("anything \\boxed{42}", PROBLEM)[0] == 0.0 and vote(HONEST, PROBLEM)[0] == 1.0
+    """A vote: the last box is right, but it is neither the first one nor the last number."""
+    spam = "".join(rf"\boxed{{{n}}} " for n in (7, 41, 42)) + "one of 3"
+    assert boxed_reward(spam, PROBLEM)[0] == 1.0
+    assert robust_reward(spam, PROBLEM)[0] == 0.0 and robust_reward(HONEST, PROBLEM)[0] == 1.0
 
 
 # ---- Hacks of the terms that this project adds -----------------------------------------------------------------------

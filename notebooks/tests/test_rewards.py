@@ -52,8 +52,10 @@ from verifiers import (
     boxed_reward,
     code_reward,
     derivation,
+    exact_reward,
     extract_code,
     mixed_scripts,
+    tagged_reward,
     verify_math,
 )
 
@@ -291,18 +293,30 @@ def test_the_curriculum_of_the_chapter():
     assert reward(tagged("a"), TWO)[0] == pytest.approx(1.15)
 
 
-def test_two_of_three_verifiers():
-    """Of boxed, tagged and exact, the default."""
-    assert robust_reward(tagged("a"), TWO) == (
-        1.0,
-        {"accuracy": 1.0, "votes": 2.0, "answered": 1.0},
-    )
-    assert robust_reward("\\boxed{2}", TWO) == (
-        0.0,
-        {"accuracy": 0.0, "votes": 1.0, "answered": 1.0},
-    )
-    assert robust_reward("nothing here", TWO)[1]["answered"] == 0
-    assert robust_reward("\\boxed{2}", TWO, needed=1)[0] == 1.0
+@pytest.mark.parametrize(
+    "text, votes",
+    [
+        (r"\boxed{2}", 3),
+        (r"\boxed{2}, checked 3 times", 2),  # the last number is another
+        (r"\boxed{3}, no: \boxed{2}", 2),  # the first box is
+        (r"\boxed{2}, or \boxed{3}, no: 2", 2),  # the last box is
+        (r"\boxed{3}, \boxed{2}, 7 more guesses", 1),  # the last box alone would have paid this
+        (r"\boxed{2}, or \boxed{3}", 1),
+        ("so it is 2", 1),
+        ("nothing here", 0),
+    ],
+)
+def test_two_of_three_verifiers(text, votes):
+    """Of the last box, the first box and the last number: each is overruled by the two others in a row above."""
+    reward, parts = robust_reward(text, TWO)
+    assert (reward, parts["votes"]) == (float(votes >= 2), votes)
+    assert parts["answered"] == float("boxed" in text)
+
+
+def test_the_verifiers_of_a_vote_can_be_chosen():
+    three = (boxed_reward, tagged_reward, exact_reward)
+    assert robust_reward("2", TWO, verifiers=three)[1]["votes"] == 1
+    assert robust_reward("2", TWO, verifiers=three, needed=1)[0] == 1.0
 
 
 # ---- The chapter's own names -----------------------------------------------------------------------------------------
