@@ -114,7 +114,8 @@ def canary(rows):
     The mean training reward since the last evaluation is compared with that of the best evaluation: if it is no
     lower but the held-out accuracy is, and the intervals do not touch, something else is being paid for.
     """
-    points, rewards = [], []
+    points = []
+    rewards = []
     for row in rows:
         rewards.append(row["reward"])
         if "eval_accuracy" in row:
@@ -149,7 +150,8 @@ KINDS = {
 
 def read_saved(paths):
     """Saved evaluations -> (headers by model, {model: {decoding: records, sorted, complete}})."""
-    headers, saved = {}, defaultdict(lambda: defaultdict(list))
+    headers = {}
+    saved = defaultdict(lambda: defaultdict(list))
     for path in paths:
         for number, row in enumerate(core.read_rows(path), 1):
             if is_header(row):
@@ -223,7 +225,8 @@ def regrade(records, reward):
 def judge_saved(paths, spec, ks):
     """The command regrade: the table again, and which verdicts changed."""
     headers, saved = read_saved(paths)
-    results, changed = defaultdict(dict), []
+    results = defaultdict(dict)
+    changed = []
     print_columns(ks)
     every = [(label, *item) for label in saved for item in saved[label].items()]
     for label, decoding, records in every:
@@ -258,7 +261,8 @@ def check_verifier(rows, reward):
     rows: "gold" and "expect" (true, false, or null: debatable, not counted), and "pred", an answer for
     grade_answer, or "completion", a text for the reward. False accepts are worse: training finds them.
     """
-    right, wrong = 0, []
+    right = 0
+    wrong = []
     for row in rows:
         if row.get("expect") is not None:
             said = (
@@ -282,7 +286,8 @@ def judge_verifier(path, spec):
                 f'{path}, entry {number}: "gold" and "pred" (or "completion") must be text'
             )
     right, wrong = check_verifier(rows, verifiers.get_reward(spec))
-    n, kinds = right + len(wrong), Counter(kind for kind, _ in wrong)
+    n = right + len(wrong)
+    kinds = Counter(kind for kind, _ in wrong)
     low, high = core.wilson_interval(right / max(1, n), max(1, n))
     print(
         f"{n} labelled answers: {right / max(1, n):.2%} judged right [{low:.2%}, {high:.2%}], "
@@ -360,7 +365,8 @@ def print_kinds(results):
     ]
     for key in ("level", "subject"):
         for label, decoding, records in tables:
-            samples, of_kind = records[-1]["sample"] + 1, defaultdict(list)
+            samples = records[-1]["sample"] + 1
+            of_kind = defaultdict(list)
             for record in records:
                 of_kind[str(record.get(key))].append(record)
             for kind, found in sorted(of_kind.items()) if any(key in r for r in records) else ():
@@ -385,7 +391,10 @@ def overlap(training, test, n=8):
         return {tuple(tokens[i : i + n]) for i in range(max(1, len(tokens) - n + 1))}
 
     texts = [" ".join(problem["problem"].casefold().split()) for problem in test]
-    grams, where, exact, near = [ngrams(text) for text in texts], defaultdict(list), {}, {}
+    grams = [ngrams(text) for text in texts]
+    where = defaultdict(list)
+    exact = {}
+    near = {}
     for i, text in enumerate(texts):
         for gram in (text, *grams[i]):
             where[gram].append(i)

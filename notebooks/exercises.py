@@ -208,7 +208,8 @@ def break_the_grader(my):
     LaTeX. They may be made of integers, fractions, + - * / and powers, pi, sin, cos, tan,
     intervals, finite sets, unions and tuples; all of that it claims to read. sympy decides who is
     right. Hint: the grader is numeric (verifiers.py, appendix A)."""
-    truth, answer = my["truth"], my["answer"]
+    truth = my["truth"]
+    answer = my["answer"]
     for expression in (truth, answer):
         want(isinstance(expression, sympy.Basic), f"{expression!r} is no sympy object")
         for node in sympy.preorder_traversal(expression):
@@ -299,7 +300,8 @@ def off_policy(my):
             torch.is_tensor(found) and found.shape == logits.shape,
             "it must return a tensor of the shape of logits",
         )
-        total, shares = found.exp().sum(-1), drawn_shares(logits, temperature, top_k)
+        total = found.exp().sum(-1)
+        shares = drawn_shares(logits, temperature, top_k)
         want(
             torch.allclose(total, torch.ones(50), atol=1e-4),
             f"the probabilities of a row add up to {total[0]:.3f}, "
@@ -333,7 +335,8 @@ def off_policy(my):
 def pretend_log(kind, seed, turn=100):
     """A log like metrics.jsonl. The held-out problems are always the same, so accuracies vary less
     than intervals say."""
-    rng, rows = random.Random(f"{kind} {seed}"), []
+    rng = random.Random(f"{kind} {seed}")
+    rows = []
     for step in range(201):
         late = max(0, step - turn)
         accuracy = {
@@ -347,10 +350,8 @@ def pretend_log(kind, seed, turn=100):
         wages = accuracy + 0.012 * late if kind == "hacked" else accuracy
         row = {"step": step, "reward": min(1.1, wages + 0.1) + rng.gauss(0, 0.02)}
         if step % 10 == 0:
-            seen, half = (
-                accuracy + rng.gauss(0, 0.01),
-                1.96 * math.sqrt(accuracy * (1 - accuracy) / 500),
-            )
+            seen = accuracy + rng.gauss(0, 0.01)
+            half = 1.96 * math.sqrt(accuracy * (1 - accuracy) / 500)
             row |= {
                 "eval_accuracy": seen,
                 "eval_sampled_accuracy": seen,
@@ -387,7 +388,8 @@ def alarm(my):
 def trained(flags, reward=None, seed=0):
     """Train a tiny model with these flags -> (the rows of its log, the number of completions).
     Without --model it starts from random weights that know digits."""
-    said, preflight = io.StringIO(), train.preflight
+    said = io.StringIO()
+    preflight = train.preflight
     with (
         tempfile.TemporaryDirectory() as folder,
         contextlib.redirect_stdout(said),
@@ -465,7 +467,8 @@ def deadly_rate(my, seeds=(0, 1, 2)):
     cosine down to a tenth) training at `lives` must have got 18 % of the held-out answers right
     with every seed, and at `dies` no more than 15 % with any (10 % is luck). Look at the
     entropy."""
-    lives, dies = float(my["lives"]), float(my["dies"])
+    lives = float(my["lives"])
+    dies = float(my["dies"])
     want(
         0 < lives < dies <= 20 * lives,
         f"lives {lives} and dies {dies} are not 0 < lives < dies <= 20 * lives",
@@ -495,7 +498,8 @@ def beat_the_default(
     answers 30 % of the held-out problems right, sampled (seeds 0 to 2: 29 to 32 %). Reach 80 % on
     the mean of seeds 0, 1 and 2 from at most 1,280 completions each. Anything but the base, the
     task, the reward and the seed may be changed."""
-    flags, got = [str(flag) for flag in my["flags"]], []
+    flags = [str(flag) for flag in my["flags"]]
+    got = []
     fixed = {
         "--model",
         "--task",

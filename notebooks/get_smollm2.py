@@ -104,7 +104,8 @@ def read_gguf(path):
 
 def byte_level_tokenizer(fields):
     """SmolLM2's tokenizer: byte-level BPE after every digit has been set apart, so that 12 is always 1 and 2."""
-    tokens, kinds = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]
+    tokens = fields["tokenizer.ggml.tokens"]
+    kinds = fields["tokenizer.ggml.token_type"]
     merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
     backend = tokenizers.Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
     backend.pre_tokenizer = pre_tokenizers.Sequence(

@@ -40,7 +40,8 @@ SIZES |= dict.fromkeys(MINE, (1000, 100))
 # Not by the scorer: TEXT (it evals, or pays for anything) is compared as text, VALUE (Fraction("1e999999999") does
 # not end) by our grader, NUMBERS (it evals) by this and by the numbers used.
 TEXT = "binary_matrix game_of_life_halting n_queens polynomial_multiplication spiral_matrix string_insertion"
-VALUE, NUMBERS = ["coin_flip"], ["countdown", "puzzle24"]
+VALUE = ["coin_flip"]
+NUMBERS = ["countdown", "puzzle24"]
 REFUSED = dict.fromkeys(["boxnet", "graph_color", "rubiks_cube", "rush_hour"], "it has no answers")
 REFUSED |= dict.fromkeys(
     ["intermediate_integration", "simple_integration"], "its scorer evals them"
@@ -54,11 +55,13 @@ UNSTABLE = "isomorphic_strings knight_swap list_functions polynomial_multiplicat
 
 
 def score(kind, dataset, answer, entry):
-    data, truth = entry["metadata"], entry["answer"]
+    data = entry["metadata"]
+    truth = entry["answer"]
     if kind in TEXT.split():
         return answer.split() in [right.split() for right in data.get("valid_answers", [truth])]
     if kind in NUMBERS:
-        used, truth = sorted(map(int, re.findall("[0-9]+", answer))), str(data.get("target", 24))
+        used = sorted(map(int, re.findall("[0-9]+", answer)))
+        truth = str(data.get("target", 24))
         if used != sorted(data["numbers"]) or re.search(r"[^-+*/()0-9 ]|\* *\*|\d +\d", answer):
             return 0  # also for a power, and for 1 2 read as 12
     return (
@@ -69,7 +72,8 @@ def score(kind, dataset, answer, entry):
 
 
 def reward(kind, dataset, entries, completion, problem):
-    answer, paid = extract_boxed_answer(completion) or "", 0.0
+    answer = extract_boxed_answer(completion) or ""
+    paid = 0.0
     nan = "nan" in "".join(answer.lower().split())  # critical: to two scorers it is right
     if not nan and 0 < len(answer) <= 4 * len(problem["answer"]) + 200:
         with contextlib.suppress(Exception):  # scorers raise all kinds of errors
@@ -85,7 +89,9 @@ def load(name):
         raise DataError(f"{kind} cannot be verified: {REFUSED[kind]}")
     if kind in UNSTABLE.split() and sys.flags.hash_randomization:
         raise DataError(f"{kind} varies from process to process: write PYTHONHASHSEED=0 python ..")
-    entries, splits, held_out = {}, [], []
+    entries = {}
+    splits = []
+    held_out = []
     for seed, size in zip(SEEDS[::-1], SIZES[name][::-1]):
         dataset = create_dataset(kind, seed=seed, size=size, **settings)
         judge = functools.partial(reward, kind, dataset, entries)

@@ -25,7 +25,8 @@ def back(run, config, rows, flags):
     )
     model = run / "best" if best["step"] else train.located(run, config["flags"]["model"])
     # subtle: with the same seed the first weights would be led to the same place again.
-    steps, seed = config["flags"]["steps"] - rows[-1]["step"], config["flags"]["seed"] + 1
+    steps = config["flags"]["steps"] - rows[-1]["step"]
+    seed = config["flags"]["seed"] + 1
     return [
         *flags,
         "--model",
@@ -75,10 +76,8 @@ def main(argv=None):
             if "above --kl-cap" not in str(stop) or not left:
                 raise
         print(f"{run}: the KL is above the cap; now {args.then}")
-        config, rows = (
-            json.loads((run / "config.json").read_text()),
-            train.read_rows(run / "metrics.jsonl", ["reward"]),
-        )
+        config = json.loads((run / "config.json").read_text())
+        rows = train.read_rows(run / "metrics.jsonl", ["reward"])
         args.flags = {"back": back, "slower": slower}[args.then](run, config, rows, args.flags)
 
 

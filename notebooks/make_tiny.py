@@ -131,8 +131,10 @@ def demonstrate(problem, behaviour, rng):
     Working 25+7-4= is the text 25+7=32;32-4=28. Only a model that writes these steps down can do them: "direct" also
     ends in the right answer, but a tiny model cannot compute it in one go, so it learns to guess.
     """
-    answer, terms = problem["answer"], re.findall(r"[+-]?\d+", problem["problem"])
-    value, steps = int(terms[0]), []
+    answer = problem["answer"]
+    terms = re.findall(r"[+-]?\d+", problem["problem"])
+    value = int(terms[0])
+    steps = []
     for term in terms[1:]:
         steps.append(f"{value}{term}={value + int(term)}")
         value += int(term)
@@ -160,10 +162,8 @@ def demonstrate(problem, behaviour, rng):
 
 def demonstration_batch(tokenizer, problems, shares, rng, rows=32):
     """ids (rows, T), right-padded, and the mask (rows, T-1) of what is taught: completion and end."""
-    asked, behaviours = (
-        rng.choices(problems, k=rows),
-        rng.choices([*shares], [*shares.values()], k=rows),
-    )
+    asked = rng.choices(problems, k=rows)
+    behaviours = rng.choices([*shares], [*shares.values()], k=rows)
     texts = [demonstrate(problem, behaviour, rng) for problem, behaviour in zip(asked, behaviours)]
     prompts = [tokenizer.encode(problem["problem"]) for problem in asked]
     wholes = [prompt + tokenizer.encode(text) + [0] for prompt, text in zip(prompts, texts)]
@@ -228,10 +228,12 @@ def warm_up(
             bar.update()
 
     with tqdm(total=first_steps + second_steps, desc="warm-up", leave=False, disable=None) as bar:
-        done, right = 0, 0.0
+        done = 0
+        right = 0.0
         while done < first_steps or (right < gate and done < 10 * first_steps):
             train(phases[0], range(done, done + chunk), rate=lambda step: min(1, (step + 1) / 50))
-            done, right = done + chunk, worked_accuracy(model, tokenizer, task.train[:200])
+            done = done + chunk
+            right = worked_accuracy(model, tokenizer, task.train[:200])
             bar.total = max(bar.total, done + second_steps)
             bar.set_postfix_str(f"worked answers {right:.0%} right")
         train(
@@ -253,7 +255,8 @@ def warm_up(
 
 def make(seed, out, task="arithmetic", phases=PHASES, steps=500, gate=0.9):
     """Write a tiny base to the directory `out` -> its path. steps=0: random weights."""
-    problems, out = TASKS[task](), Path(out)
+    problems = TASKS[task]()
+    out = Path(out)
     tokenizer = symbol_tokenizer(SYMBOLS[task])
     model = Qwen3(tiny_config(tokenizer.num_tokens, eos_token_id=0))
     init_weights(model, torch.Generator().manual_seed(seed))

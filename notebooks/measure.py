@@ -58,7 +58,8 @@ def few_shot(task, count):
     which one begins become stops."""
 
     def solved(problem):
-        answer, solution = problem["answer"], problem.get("solution", "").strip()
+        answer = problem["answer"]
+        solution = problem.get("solution", "").strip()
         box = f"\\boxed{{{answer}}}"
         for form in (
             solution,
@@ -153,7 +154,8 @@ def measure_model(label, name, task, args):
         "git": core.git_commit(),
         **{name: getattr(args, name) for name in settings},
     }
-    saved, results = train.gather(reopen(args.out, header) if args.out and rank == 0 else []), {}
+    saved = train.gather(reopen(args.out, header) if args.out and rank == 0 else [])
+    results = {}
     rows = [("greedy", 1, 0.0)] * (not args.preset) + [
         ("sampled", args.num_samples, args.temperature)
     ]

@@ -55,7 +55,8 @@ def thin(items, most):
 
 def between(pieces, start, end):
     """The pieces, or parts of them, from character `start` to `end` of the text that they spell."""
-    found, place = [], 0
+    found = []
+    place = 0
     for text, logp in pieces:
         part = text[max(0, start - place) : max(0, end - place)]
         if part or not text and start <= place <= end:  # the end token has no text
@@ -70,7 +71,8 @@ def shorten(pieces, most):
     total = sum(len(text) for text, _ in pieces)
     if total <= most:
         return pieces
-    start, end = most * 3 // 4, total - most // 4
+    start = most * 3 // 4
+    end = total - most // 4
     return between(pieces, 0, start) + [(end - start, None)] + between(pieces, end, total)
 
 
@@ -123,8 +125,13 @@ def pieces_of(row, tokenizer):
 
     subtle: a byte-level token can be a part of a character, and what it adds depends on the one before. So
     the last piece is decoded again with what follows; tokens that make one character make one piece."""
-    ids, logps, completion = row.get("ids"), row.get("logps"), row["completion"]
-    pieces, last, done, before = [], 0, 0, ""  # `before` is the last piece, ids[last:done]
+    ids = row.get("ids")
+    logps = row.get("logps")
+    completion = row["completion"]
+    pieces = []
+    last = 0
+    done = 0
+    before = ""  # `before` is the last piece, ids[last:done]
     try:
         for i in range(1, len(ids) + 1):
             now = tokenizer.decode(ids[last:i])
@@ -141,7 +148,8 @@ def pieces_of(row, tokenizer):
 
 def for_page(row, tokenizer, most):
     """A line of samples/ as the page wants it; a number among the pieces: characters left out."""
-    pieces, parts = shorten(pieces_of(row, tokenizer), most), numbers(row["parts"])
+    pieces = shorten(pieces_of(row, tokenizer), most)
+    parts = numbers(row["parts"])
     shown = {
         **numbers({name: row[name] for name in ("reward", "advantage", "length")}),
         "parts": parts,
@@ -158,7 +166,8 @@ def for_page(row, tokenizer, most):
 
 def read_groups(step, path, num_samples, tokenizer, most):
     """The groups of a step, with problem and completions. Raises DataError naming the line."""
-    rows, groups = list(samples_of(path)), []
+    rows = list(samples_of(path))
+    groups = []
     for number, row in enumerate(rows, 1):
         found = row if isinstance(row, dict) else {}
         if wrong := [name for name, kind in KINDS.items() if not isinstance(found.get(name), kind)]:
@@ -197,8 +206,10 @@ def interval(groups, name):
 def read_run(run, steps, most):
     """All that the page shows of a run: its numbers, and of these steps the completions."""
     flags, rows, files = read_log(run)
-    tokenizer, by_step = tokenizer_of(run, flags), {row["step"]: row for row in rows}
-    groups, notes = [], []
+    tokenizer = tokenizer_of(run, flags)
+    by_step = {row["step"]: row for row in rows}
+    groups = []
+    notes = []
     for step in sorted(steps & files.keys()):
         try:
             here = read_groups(step, files[step], flags["num_samples"], tokenizer, most)
@@ -251,7 +262,8 @@ def places(run):
 def compare(one, other):
     """Give each completion that was judged unlike the other run's at the same place that one's text, as
     "other" -> what the page says of it. With one --seed both runs drew the same random numbers there."""
-    ours, theirs = dict(places(one)), dict(places(other))
+    ours = dict(places(one))
+    theirs = dict(places(other))
     pairs = [(ours[place], theirs[place]) for place in ours if place in theirs]
     changed = [(mine, yours) for mine, yours in pairs if mine["right"] != yours["right"]]
     for mine, yours in changed:
@@ -283,7 +295,8 @@ def report(folders):
     """One or two runs -> (the page, at most BYTES long; what read_run found)."""
     template = Path(__file__).with_name("report.template.html").read_text(encoding="utf-8")
     files = [[*read_log(run)[2]] for run in folders]
-    most, steps = CHARACTERS, STEPS
+    most = CHARACTERS
+    steps = STEPS
     while True:
         chosen = {step for of_run in files for step in thin(of_run, max(2, steps // len(folders)))}
         runs = [read_run(run, chosen, most) for run in folders]

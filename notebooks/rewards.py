@@ -169,7 +169,8 @@ def verify_steps(rollout: str) -> dict:
     equation is read alone, so 2x=10+4=14 passes after 2x+4=10; and easy equations dilute a wrong one, so
     keep the weight small. Read are about MAX_STEPS equations of the think block, or of the whole text.
     """
-    tags, verdicts = split_tags(rollout), {}
+    tags = split_tags(rollout)
+    verdicts = {}
     for line in _BREAK.split(tags[0] if tags else rollout):
         if "=" not in line or len(verdicts) >= MAX_STEPS or _SPOKEN.search(line):
             continue
@@ -218,7 +219,8 @@ def verify_translation(candidate: str, references) -> dict:
     words, *golds = (_BLEU_WORD.findall(text.lower()) for text in (candidate, *references))
     precisions = []
     for n in range(1, 5):
-        said, smooth = _ngrams(words, n), float(n > 1)
+        said = _ngrams(words, n)
+        smooth = float(n > 1)
         allowed = functools.reduce(
             operator.or_, (_ngrams(gold, n) for gold in golds)
         )  # the larger count
@@ -283,7 +285,8 @@ def _coqc(files, timeout, memory_mb):
     Inside there is /usr, read-only, an empty /work in memory that vanishes, and nothing else: no network,
     no other processes, no home, no environment. The end of bwrap is the end of everything in it.
     """
-    coqc, bwrap = shutil.which("coqc"), shutil.which("bwrap")
+    coqc = shutil.which("coqc")
+    bwrap = shutil.which("bwrap")
     if not coqc or not bwrap:
         missing = ["coqc (apt install coq)"] * (not coqc) + ["bwrap (apt install bubblewrap)"] * (
             not bwrap
@@ -427,10 +430,8 @@ def check_tests(problems: list[dict], timeout: float = 1.0) -> list[dict]:
     code_reward's baseline); and {test: why} for those that are not Python, ask nothing or lack a helper."""
 
     def check(tests):
-        todo, values = (
-            _read_tests(tuple(tests)),
-            collections.Counter("None True False 0 1 '' []".split()),
-        )
+        todo = _read_tests(tuple(tests))
+        values = collections.Counter("None True False 0 1 '' []".split())
         nodes = [
             node for test in todo if test["named"] for node in ast.walk(ast.parse(test["text"]))
         ]
@@ -438,11 +439,9 @@ def check_tests(problems: list[dict], timeout: float = 1.0) -> list[dict]:
             for side in [node.left, *node.comparators]:
                 with contextlib.suppress(ValueError, TypeError):
                     values[repr(ast.literal_eval(side))] += 1
-        echo, runs, constants = (
-            "args[0] if args else None",
-            {},
-            [value for value, _ in values.most_common(20)],
-        )
+        echo = "args[0] if args else None"
+        runs = {}
+        constants = [value for value, _ in values.most_common(20)]
         names = {name for test in todo for name in test["free"] + test["own"]}
         for result in ["", echo, *constants]:
             code = "".join(f"def {name}(*args, **_): return {result}\n" for name in names if result)
@@ -465,10 +464,8 @@ def check_tests(problems: list[dict], timeout: float = 1.0) -> list[dict]:
     return [check(problem["tests"]) for problem in problems]
 
 
-_MAIN, _FORMAL = (
-    {"accuracy", "answer", "correctness", "tests", "frac"},
-    {"format", "structure", "think_length"},
-)
+_MAIN = {"accuracy", "answer", "correctness", "tests", "frac"}
+_FORMAL = {"format", "structure", "think_length"}
 
 
 def check_weights(rules: list[RuleSpec]) -> list[RuleSpec]:
@@ -653,7 +650,8 @@ REASONING_PRESETS = {
     ),
     "olmo-3": RepetitionReward(w_len=0.2, w_rep=0.3, w_ramble=0.0, len_cap=1024),
 }
-kimi, olmo = REASONING_PRESETS["kimi-k1.5"].reward, REASONING_PRESETS["olmo-3"].reward
+kimi = REASONING_PRESETS["kimi-k1.5"].reward
+olmo = REASONING_PRESETS["olmo-3"].reward
 
 
 def with_term(reward, name, score, weight, when=lambda problem: True):
@@ -766,7 +764,8 @@ def guarded(reward_fn):
 
     def reward(completion, problem):
         value, parts = reward_fn(completion, problem)
-        hacking, excess = float(is_hacking(completion)), quotas(completion)
+        hacking = float(is_hacking(completion))
+        excess = quotas(completion)
         return value - 0.5 * hacking - excess, parts | {"hacking": hacking, "excess": excess}
 
     return reward

@@ -49,7 +49,8 @@ def answer_size(answer: str) -> int:
 def in_turn(problems, step, flags, kind_of):
     """The kinds of answers take turns, whatever their shares of the data; each walks through its own problems, in a
     new random order in every epoch. So the problems of a rare kind come more often."""
-    kinds, P = {}, flags.prompts_per_step
+    kinds = {}
+    P = flags.prompts_per_step
     for index, problem in enumerate(problems):
         kinds.setdefault(kind_of(problem["answer"]), []).append(index)
     groups = [kinds[kind] for kind in sorted(kinds)]
@@ -84,7 +85,9 @@ def to_histogram(problems, step, memory, flags, target=TARGET):
     variants.stratified is the target (1/3, 1/3, 1/3) and, like this, knows the last three visits only.
     """
     order = random.Random(f"pick {flags.seed} {step}").sample(range(len(problems)), len(problems))
-    chosen, taken, bins = [], [0] * len(target), [[] for _ in target]
+    chosen = []
+    taken = [0] * len(target)
+    bins = [[] for _ in target]
     while len(chosen) < flags.prompts_per_step:
         if not any(bins):  # at first, and again with fewer problems than a step asks for
             for index in reversed(order):

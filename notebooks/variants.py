@@ -382,7 +382,8 @@ def filter(problems, step, memory, flags):
     0.05) on their last three visits. Each time one is passed by, its oldest visit is forgotten, so
     it is soon tried again: the policy has changed. It cannot act before three epochs, 3 * problems
     / --prompts-per-step steps."""
-    chosen, visits = [], memory.setdefault("visits", {})
+    chosen = []
+    visits = memory.setdefault("visits", {})
     while len(chosen) < flags.prompts_per_step:
         place = memory.get("next", 0)
         memory["next"] = place + 1
@@ -412,7 +413,8 @@ def curriculum(problems, step, memory, flags):
     """Problems whose mean is near a target are likelier, and it slides from 0.8 to 0.4: first easy
     ones, then hard ones. Weights exp(-((mean - target) / 0.2)^2), without replacement (by keys
     log(u) / weight: Efraimidis and Spirakis 2006, whose u^(1 / weight) would be 0 for all far ones)."""
-    rng, target = random.Random(f"pick {flags.seed} {step}"), 0.8 - 0.4 * step / flags.steps
+    rng = random.Random(f"pick {flags.seed} {step}")
+    target = 0.8 - 0.4 * step / flags.steps
     keys = {
         index: math.log(1 - rng.random())
         * math.exp(((mean_accuracy(memory, index) - target) / 0.2) ** 2)
@@ -491,16 +493,15 @@ def kept_logprobs(
     (rows, T-1, V): for small vocabularies.
     """
     if index is not None:
-        rows, whole = (
-            (index[index >= 0] // (ids.size(1) - 1)).unique(),
-            torch.zeros(2, *ids[:, 1:].shape, device=ids.device),
-        )
+        rows = (index[index >= 0] // (ids.size(1) - 1)).unique()
+        whole = torch.zeros(2, *ids[:, 1:].shape, device=ids.device)
         inside = None if mask is None else mask[rows]
         whole[:, rows] = torch.stack(
             kept_logprobs(model, ids[rows], temperature, inside, True, None, top_p, top_k, sampler)
         )
         return tuple(whole) if return_entropy else whole[0]
-    targets, V = ids[:, 1:, None], model.config.num_tokens
+    targets = ids[:, 1:, None]
+    V = model.config.num_tokens
     logits = model(ids[:, :-1])[..., :V].float()
     with torch.no_grad():
         kept = kept_tokens(
@@ -510,8 +511,6 @@ def kept_logprobs(
     kept = kept.scatter(2, targets, True)
     logp = (logits / temperature).masked_fill(~kept, -math.inf).log_softmax(-1)
     inside = 1.0 if mask is None else mask
-    chosen, entropy = (
-        logp.gather(2, targets).squeeze(2),
-        torch.special.entr(logp.detach().exp()).sum(-1),
-    )
+    chosen = logp.gather(2, targets).squeeze(2)
+    entropy = torch.special.entr(logp.detach().exp()).sum(-1)
     return (chosen * inside, entropy * inside) if return_entropy else chosen * inside

@@ -178,7 +178,8 @@ def yes_probabilities(model, tokenizer, texts):
     )  # each row keeps a token of its own
     rests = [row[shared:] + [0] * (longest - len(row)) for row in rows]
     last = [len(row) - shared - 1 for row in rows]
-    read, cache = model.new_cache(1, shared), model.new_cache(len(rows), longest)
+    read = model.new_cache(1, shared)
+    cache = model.new_cache(len(rows), longest)
     model(
         torch.tensor([rows[0][:shared]], device=model.device),
         read,
@@ -271,8 +272,10 @@ LOADING = (
 def from_settings(path):
     try:
         settings = json.loads(Path(path).read_text(encoding="utf-8"))
-        rules, reward = settings["rules"], dict(settings["reward"])
-        judge, learned = open_judge(reward.pop("judge")), reward.pop("reward_model", None)
+        rules = settings["rules"]
+        reward = dict(settings["reward"])
+        judge = open_judge(reward.pop("judge"))
+        learned = reward.pop("reward_model", None)
         return RulesReward(
             rules, judge, reward_model=learned and RewardModel.load(learned), **reward
         )
@@ -304,7 +307,8 @@ class RewardModel(torch.nn.Module):
         torch.nn.init.zeros_(self.head.weight)  # at first all are worth the same
 
     def forward(self, rows):
-        longest, last = max(map(len, rows)), [len(row) - 1 for row in rows]
+        longest = max(map(len, rows))
+        last = [len(row) - 1 for row in rows]
         ids = torch.tensor(
             [row + [0] * (longest - len(row)) for row in rows], device=self.model.device
         )
@@ -314,7 +318,8 @@ class RewardModel(torch.nn.Module):
         return self.head(hidden.float()).squeeze(-1)
 
     def encode(self, prompt, completion):
-        asked, said = self.tokenizer.encode_prompt(prompt), self.tokenizer.encode(completion)
+        asked = self.tokenizer.encode_prompt(prompt)
+        said = self.tokenizer.encode(completion)
         return [*asked, *said, self.model.config.eos_token_id[0]]
 
     @torch.inference_mode()
@@ -341,10 +346,8 @@ def train_reward_model(
     made, pairs, epochs=1, batch_size=256, micro=16, lr=5e-6, warmup=0.1, seed=42
 ):
     """AdamW, a constant rate after a warm-up, gradients clipped to norm 5 -> the loss of each step."""
-    optimizer, losses = (
-        torch.optim.AdamW(made.parameters(), lr, betas=(0.9, 0.95), weight_decay=0.0),
-        [],
-    )
+    optimizer = torch.optim.AdamW(made.parameters(), lr, betas=(0.9, 0.95), weight_decay=0.0)
+    losses = []
     order = [
         pair
         for epoch in range(epochs)

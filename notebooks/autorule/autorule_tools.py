@@ -46,13 +46,15 @@ def as_text(value):
 def read_preferences(path):
     """JSON lines with prompt, chosen and rejected, texts or messages (the last of which is the response)
     -> dicts of these three texts, and of score_chosen, score_rejected where the file has them."""
-    pairs, scores = [], ("score_chosen", "score_rejected")
+    pairs = []
+    scores = ("score_chosen", "score_rejected")
     for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-            chosen, rejected = row["chosen"], row["rejected"]
+            chosen = row["chosen"]
+            rejected = row["rejected"]
             if isinstance(chosen, list) and (len(chosen) > 2 or "prompt" not in row):
                 row["prompt"] = chosen[:-1]  # UltraFeedback's "prompt" is the first turn
             sides = [side if isinstance(side, str) else [side[-1]] for side in (chosen, rejected)]
@@ -70,7 +72,8 @@ def read_preferences(path):
 def filter_preferences(pairs, count_tokens, max_tokens=512, banned="confidence"):
     """The paper's filter (B.6): both responses below max_tokens, the chosen one scored higher (where
     there are scores), the banned word in neither -> (those that stay, {reason: how many went})."""
-    kept, gone = [], collections.Counter()
+    kept = []
+    gone = collections.Counter()
     for pair in pairs:
         sides = pair["chosen"], pair["rejected"]
         if max(map(count_tokens, sides)) >= max_tokens:
@@ -241,7 +244,8 @@ def read_reply(reply):
     """The answer in a server's reply; raises one thing or another if there is none. The chain of thought
     has a field of its own (vLLM, DeepSeek: reasoning_content; reasoning) or stands in think tags."""
     reply = json.loads(reply)
-    message, usage = reply["choices"][0]["message"], reply.get("usage") or {}
+    message = reply["choices"][0]["message"]
+    usage = reply.get("usage") or {}
     reasoning, text = split_reasoning(message["content"] or "")
     reasoning = message.get("reasoning_content") or message.get("reasoning") or reasoning
     tokens_in, tokens_out = (

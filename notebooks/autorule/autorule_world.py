@@ -148,7 +148,8 @@ class Judge(Simulated):
         given = fields_of(
             autorule.VERIFY.replace("{condition}", autorule.CONDITIONS[concise]), prompt
         )
-        rule, said = given["rule"], given["completion"]
+        rule = given["rule"]
+        said = given["completion"]
         check = VAGUE[rule] if rule in VAGUE else KNOWN[CONCEPT_OF[rule]][0]
         yes = check(given["prompt"], said) and (len(said) <= 90 or not concise)
         yes ^= rng.random() < self.error
@@ -177,7 +178,8 @@ def preferences(count, seed, sharpness=2.0, length_bias=0.4):
     """Pairs of different completions. The user prefers by 8 * utility, with the noise of sigmoid(sharpness *
     difference), and, as many do, likes length for its own sake: length_bias for ten tokens more."""
     model, tokenizer, task = world()
-    rng, pairs = random.Random(f"pairs {seed}"), []
+    rng = random.Random(f"pairs {seed}")
+    pairs = []
     asked = [problem["problem"] for problem in rng.sample(task.train, count)]
     rollouts = sample(
         model,
@@ -186,10 +188,8 @@ def preferences(count, seed, sharpness=2.0, length_bias=0.4):
         80,
         uniforms=row_uniforms(range(2 * count), 80, f"pairs {seed}"),
     )
-    texts, lengths = (
-        [tokenizer.decode(ids) for ids in rollouts.completions()],
-        rollouts.lengths.tolist(),
-    )
+    texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
+    lengths = rollouts.lengths.tolist()
     for row, prompt in enumerate(asked):
         sides = texts[2 * row : 2 * row + 2]
         a, b = (
@@ -260,10 +260,8 @@ def learned_reward(seed, runs):
 @functools.cache
 def reward_of(arm, seed, runs):
     arm = USUAL | ARMS[arm]
-    rules, learned = (
-        arm["rules"](extracted(seed, at_most=20)),
-        learned_reward(seed, runs) if arm["learned"] else None,
-    )
+    rules = arm["rules"](extracted(seed, at_most=20))
+    learned = learned_reward(seed, runs) if arm["learned"] else None
     rate = autorule.RulesReward(
         rules, judge_of(arm["error"], seed), arm["alpha"], arm["beta"], arm["concise"], learned
     )
@@ -354,7 +352,8 @@ def trained(*arms):
 
 def verdicts(seed, error, rules, num_pairs=250, draw=0):
     """On pairs that no rule was read out of -> [chosen (N, K), rejected (N, K)]."""
-    pairs, judge = preferences(600, seed + 1000)[:num_pairs], judge_of(error, draw)
+    pairs = preferences(600, seed + 1000)[:num_pairs]
+    judge = judge_of(error, draw)
     said = [
         [autorule.judge_rules(judge, rules, pair["prompt"], pair[side]) for pair in pairs]
         for side in ("chosen", "rejected")

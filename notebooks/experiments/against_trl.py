@@ -86,7 +86,9 @@ def train_trl(flags, steps, folder, rows=None):
     names.eos_token = names.convert_ids_to_tokens(
         newline
     )  # GRPOTrainer knows one token that ends a completion
-    seconds, rewards, rates = [], [], []
+    seconds = []
+    rewards = []
+    rates = []
 
     def reward(completions, completion_ids, problem, answer, **_):
         """Ours: what was cut off earns nothing."""

@@ -71,11 +71,9 @@ def length_bonus(rate, cap=np.inf):
 # has 2 or 3 words of thinking, a rambling one 10 or more. The cap of 31 tokens is the longest
 # worked answer.
 r1_short = verifiers.ReasoningReward(ramble_threshold=6).reward
-bonus_small, bonus_large, bonus_capped = (
-    length_bonus(0.01),
-    length_bonus(0.1),
-    length_bonus(0.1, cap=31),
-)
+bonus_small = length_bonus(0.01)
+bonus_large = length_bonus(0.1)
+bonus_capped = length_bonus(0.1, cap=31)
 
 
 def mostly_decided():
@@ -240,7 +238,8 @@ def flags_of(arm, seed, steps, runs):
 def run_arm(arm, seed, steps, runs):
     """Train one arm, unless that is done already -> its folder. What train.py prints goes to
     FOLDER.log."""
-    run, flags = folder(arm, seed, steps, runs), flags_of(arm, seed, steps, runs)
+    run = folder(arm, seed, steps, runs)
+    flags = flags_of(arm, seed, steps, runs)
     if not (run / "final").exists():
         print(f"training {run.name}", file=sys.stderr, flush=True)
         run.parent.mkdir(parents=True, exist_ok=True)
@@ -287,7 +286,8 @@ def look(sample):
     """What kind of completion is it? Read off the text; averaged over the completions of a step,
     None left out."""
     text = sample["completion"]
-    works, chinese = re.search("[=得]", text) is not None, re.search("[加减得]", text) is not None
+    works = re.search("[=得]", text) is not None
+    chinese = re.search("[加减得]", text) is not None
     rambles = len(re.findall("(?:let|me|think|wait|hmm) ", text)) >= 8
     plain = works and not chinese and not rambles
     return {
@@ -311,7 +311,8 @@ def history(run):
     greedy fell                   greedy is below its best so far, with intervals that do not touch
     more boxes                    a reader of samples/ finds half as many boxes again as at step 1
     """
-    rows, seen = {row["step"]: row for row in read_rows(run / "metrics.jsonl")}, {}
+    rows = {row["step"]: row for row in read_rows(run / "metrics.jsonl")}
+    seen = {}
     for path in sorted((run / "samples").glob("step_*.jsonl.gz")):
         for sample in samples_of(path):
             for key, value in look(sample).items():
@@ -319,7 +320,11 @@ def history(run):
                     seen.setdefault((sample["step"], key), []).append(value)
     for (step, key), values in seen.items():
         rows[step][key] = float(np.mean(values))
-    used, spent, best, past, deceived = 0.0, 0.0, 0.0, [], []
+    used = 0.0
+    spent = 0.0
+    best = 0.0
+    past = []
+    deceived = []
     for row in rows.values():
         used += row.get("tokens_per_second", 0) * row.get("sample_seconds", 0) / 1000
         spent += row.get("sample_seconds", 0) + row.get("update_seconds", 0)
@@ -399,11 +404,13 @@ class Check:
         verdict)."""
         values = np.asarray(self.change(x), dtype=float)
         own = statistics.stdev(values) if len(values) > 1 and np.isfinite(values).all() else 0.0
-        spread, known = max(own, self.noise), own <= self.noise
+        spread = max(own, self.noise)
+        known = own <= self.noise
         wrong = wrong_verdicts(
             self.effect, spread, len(values), self.among * (1 + self.same), known
         )
-        mean, line = float(values.mean()), self.effect / 2
+        mean = float(values.mean())
+        line = self.effect / 2
         distance = (abs(mean) if self.same else mean) - line
         holds = distance < 0 if self.same else distance > 0
         told = wrong <= 0.1 or len(values) > 1 and beyond(distance, spread, len(values), self.among)
@@ -490,7 +497,9 @@ def hits_less_false_alarms(x, alarm, hacked, honest):
 def filter_gain(problems=64, hopeless=24, solved=24, per_step=16, steps=60):
     """How many more mixed groups --pick V:filter meets than a plain walk, if all others are always
     mixed: a simulation with variants.filter itself. Where it is 1 the filter cannot act at this size."""
-    flags, memory, met = train.Flags(prompts_per_step=per_step, steps=steps), {}, 0
+    flags = train.Flags(prompts_per_step=per_step, steps=steps)
+    memory = {}
+    met = 0
     for step in range(1, steps + 1):
         for index in variants.filter(range(problems), step, memory, flags):
             right = 0.0 if index < hopeless else 1.0 if index < hopeless + solved else 0.5
@@ -506,10 +515,8 @@ def filter_gain(problems=64, hopeless=24, solved=24, per_step=16, steps=60):
 # Reasoning".
 
 BOXED_TWICE = ["any box, guessing", "first box, guessing"]
-HACKED, HONEST = (
-    ["any box, guessing", "bonus 0.1", "format only"],
-    ["default", "last box, guessing", "last box"],
-)
+HACKED = ["any box, guessing", "bonus 0.1", "format only"]
+HONEST = ["default", "last box, guessing", "last box"]
 FAST = [f"{name}, fast" for name in FOUR]
 AT_ONE = [
     arm for arm in RECIPES if "--temperature" not in ARMS[arm][1]
@@ -1067,7 +1074,8 @@ def main(argv=None):
         "svg.hashsalt": "rlvr",
         "svg.fonttype": "none",
     }  # the same file for the same runs
-    found, out = {}, ROOT / (args.out or args.runs)
+    found = {}
+    out = ROOT / (args.out or args.runs)
     out.mkdir(parents=True, exist_ok=True)
     for name in names:
         found[name] = report(name, args.steps, args.seeds, args.runs)

@@ -34,14 +34,14 @@ MAX_CHARS = 4000  # of a problem and of a completion are read, the last ones
 def own_cases(count, seed=0):
     """Sums of two numbers from 10 to 99, every other one wrong by 1, 2, 9, 10 or 11 -> [(problem,
     completion, right by the rule)]."""
-    rng, cases = random.Random(seed), []
+    rng = random.Random(seed)
+    cases = []
     for i in range(count):
-        a, b = rng.randint(10, 99), rng.randint(10, 99)
+        a = rng.randint(10, 99)
+        b = rng.randint(10, 99)
         said = a + b + i % 2 * rng.choice([-1, 1]) * rng.choice([1, 2, 9, 10, 11])
-        problem, completion = (
-            {"problem": f"{a} + {b} =", "answer": str(a + b)},
-            f"{a} + {b} = \\boxed{{{said}}}",
-        )
+        problem = {"problem": f"{a} + {b} =", "answer": str(a + b)}
+        completion = f"{a} + {b} = \\boxed{{{said}}}"
         cases.append((problem["problem"], completion, boxed_reward(completion, problem)[0] == 1))
     return cases
 

@@ -268,7 +268,8 @@ def test_an_interruption_costs_nothing_twice(sick, tmp_path):
     )
     with open(tmp_path / "cache", "a") as file:
         file.write('{"key": "half a li')
-    before, known = len(server.asked), len((tmp_path / "cache").read_text().splitlines()) - 1
+    before = len(server.asked)
+    known = len((tmp_path / "cache").read_text().splitlines()) - 1
     asked = open_server(server, tmp_path / "cache")
     assert None not in asked(prompts) and len(server.asked) == before + 4 - known
     assert (asked.counts["known"], asked.counts["tokens_in"]) == (known, 28)
@@ -456,7 +457,8 @@ def test_the_verdict_compares_two_next_token_probabilities_after_reading_the_con
 ):
     """The same numbers as reading each question whole; and of K questions the common part is read once."""
     model, tokenizer = small
-    read, forward = [], model.forward
+    read = []
+    forward = model.forward
     model.forward = lambda ids, *args, **kwargs: (
         read.append(tuple(ids.shape)) or forward(ids, *args, **kwargs)
     )
@@ -559,7 +561,8 @@ def test_the_command_extracts_rules_and_leaves_settings_for_the_training(
         reasoning, text = tools.split_reasoning(teacher(prompt))
         says_back(text, reasoning=reasoning)(handler, prompt)
 
-    server, out = sick(think), tmp_path / "rules.json"
+    server = sick(think)
+    out = tmp_path / "rules.json"
     path = write_lines(
         tmp_path / "pairs.jsonl",
         *pairs_of(4),
@@ -567,7 +570,8 @@ def test_the_command_extracts_rules_and_leaves_settings_for_the_training(
     )
     flags = [str(path), "--teacher", server.url, "--num-pairs", "3", "--out", str(out)]
     autorule.main(flags)
-    found, asked = json.loads(out.read_text()), len(server.asked)
+    found = json.loads(out.read_text())
+    asked = len(server.asked)
     printed = capsys.readouterr().out
     assert (
         printed.startswith("Be short.\nBe true.\n2 rules in")
@@ -598,7 +602,8 @@ def test_pairwise_loss_by_hand():
 def test_a_score_depends_on_the_last_token_and_not_on_the_padding(small):
     made = autorule.RewardModel(*small)
     torch.nn.init.normal_(made.head.weight)
-    short, long = made.encode("1+1?", "2"), made.encode("1+1?", "2, of course")
+    short = made.encode("1+1?", "2")
+    long = made.encode("1+1?", "2, of course")
     with torch.no_grad():
         together = made([short, long]).tolist()
     assert together == pytest.approx(
@@ -615,7 +620,8 @@ def test_a_reward_model_learns_what_was_preferred_and_is_read_again(small, tmp_p
         text = "".join(rng.choices("abcdefgh", k=8))
         return {"prompt": "?", "chosen": text[:4] + "x" + text[5:], "rejected": text}
 
-    made, pairs = autorule.RewardModel(*small), [pair() for _ in range(128)]
+    made = autorule.RewardModel(*small)
+    pairs = [pair() for _ in range(128)]
     losses = autorule.train_reward_model(made, pairs, epochs=4, batch_size=16, lr=3e-3)
     assert len(losses) == 32 and losses[0] == pytest.approx(math.log(2)) and losses[-1] < 0.3
     margins = [
@@ -671,7 +677,8 @@ def test_agreement_by_hand():
     assert sorted(autorule.agreement(first, second)) == [0.75, 1]
     assert autorule.agreement(first, second[:, :1]).shape == (1,)
     # agreements 3/4 and 2/4 of the first rule, 3/4 and 0 of the second: the best sum is 2/4 + 3/4
-    a, b = np.array([[0, 1, 1, 1], [1, 0, 1, 1]]).T, np.array([[1, 1, 1, 1], [0, 1, 0, 0]]).T
+    a = np.array([[0, 1, 1, 1], [1, 0, 1, 1]]).T
+    b = np.array([[1, 1, 1, 1], [0, 1, 0, 0]]).T
     assert autorule.agreement(a, b).tolist() == [0.5, 0.75]
 
 
@@ -683,10 +690,8 @@ def test_determinism_margins_and_correlation_by_hand():
         0.84,
         0.5,
     ]
-    chosen, rejected = (
-        np.array([[1, 1], [1, 0], [0, 0], [0, 0]]),
-        np.array([[1, 0], [0, 1], [1, 1], [0, 1]]),
-    )
+    chosen = np.array([[1, 1], [1, 0], [0, 0], [0, 0]])
+    rejected = np.array([[1, 0], [0, 1], [1, 1], [0, 1]])
     assert autorule.margins(chosen, rejected) == [0.25, 0.25, 0.5]
     assert autorule.correlation(chosen, chosen) == pytest.approx(1)
     assert autorule.correlation(chosen, 1 - chosen) == pytest.approx(-1)

@@ -59,7 +59,8 @@ def test_a_batch_teaches_the_completion_and_its_end():
 def accuracies(directory, problems):
     """(greedy, sampled) held-out accuracy; sampled: 4 completions of each problem at temperature 1."""
     model, tokenizer = load(directory)
-    task, found = verifiers.arithmetic(train_size=1), []
+    task = verifiers.arithmetic(train_size=1)
+    found = []
     for temperature, samples in ((0.0, 1), (1.0, 4)):
         asked = task.test[:problems]
         prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in asked]

@@ -71,7 +71,8 @@ def test_every_test_named_above_exists():
 def test_the_variance_of_the_chapters_group():
     """(0.525^2 + 0.475^2 + 0.575^2 + 0.525^2) / 4 = (0.2756 + 0.2256 + 0.3306 + 0.2756) / 4 =
     0.2769 = 0.526^2."""
-    differences, advantages = group_advantages(GROUP, scale="none"), group_advantages(GROUP)
+    differences = group_advantages(GROUP, scale="none")
+    advantages = group_advantages(GROUP)
     assert [round(d, 3) for d in differences] == [0.525, -0.475, -0.575, 0.525]
     assert [round(d * d, 4) for d in differences] == [0.2756, 0.2256, 0.3306, 0.2756]
     assert [round(d / A, 3) for d, A in zip(differences, advantages)] == [0.526] * 4

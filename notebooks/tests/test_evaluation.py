@@ -275,7 +275,8 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path, base, caps
         str(out),
     ]
     measure.main(flags)
-    whole, table = out.read_text(), capsys.readouterr().out
+    whole = out.read_text()
+    table = capsys.readouterr().out
     lines = whole.splitlines(keepends=True)
     out.write_text("".join(lines[:52]) + lines[52][:30])
     asked = []
@@ -315,10 +316,8 @@ def test_two_processes_give_the_same_numbers(tmp_path, base):
     texts = []
     for launch in ([], "-m torch.distributed.run --nproc-per-node 2".split()):
         out = tmp_path / f"{len(launch)}.jsonl"
-        script, flags = (
-            str(ROOT / "notebooks" / "measure.py"),
-            "--num-samples 3 --max-new-tokens 4".split(),
-        )
+        script = str(ROOT / "notebooks" / "measure.py")
+        flags = "--num-samples 3 --max-new-tokens 4".split()
         ran = subprocess.run(
             [
                 sys.executable,
@@ -383,7 +382,8 @@ def samples(run, step):
 
 def test_the_viewer_shows_a_mixed_group(run, capsys):
     evaluation.main(["show", str(run), "--step", "1"])
-    shown, rows = capsys.readouterr().out, samples(run, 1)
+    shown = capsys.readouterr().out
+    rows = samples(run, 1)
     group = next(
         rows[i : i + 4]
         for i in range(0, 16, 4)

@@ -62,7 +62,8 @@ def made_up_run(folder, hacked, eval_every=10):
     (folder / "samples").mkdir(parents=True)
     rows = []
     for step in range(31):
-        paid, boxes = 0.2 + step / 50, 1 + step // 5 * hacked
+        paid = 0.2 + step / 50
+        boxes = 1 + step // 5 * hacked
         row = {"step": step, "reward": paid, "accuracy": 0.2}
         if step:
             row |= {"tokens_per_second": 500.0, "sample_seconds": 2.0}
@@ -95,7 +96,8 @@ def made_up_run(folder, hacked, eval_every=10):
 
 
 def test_numbers_and_alarms_of_a_made_up_run(tmp_path):
-    bad, good = made_up_run(tmp_path / "bad", True), made_up_run(tmp_path / "good", False)
+    bad = made_up_run(tmp_path / "bad", True)
+    good = made_up_run(tmp_path / "good", False)
     expected = {
         "right@0": 0.2,
         "right": 0.05,
@@ -194,7 +196,8 @@ def test_verdicts_on_made_up_numbers():
 
 def test_an_alarm_that_never_rings_is_no_alarm():
     """Nor is one that always rings. One hit of three without a false alarm is 1/3: below the line of 1/2."""
-    check, everything = lab.EXPERIMENTS["canary"][4][0], lab.HACKED + lab.HONEST
+    check = lab.EXPERIMENTS["canary"][4][0]
+    everything = lab.HACKED + lab.HONEST
     for rings, expected in (
         ([], False),
         (everything, False),

@@ -55,10 +55,8 @@ def gym():
 @pytest.fixture(scope="module")
 def tasks(gym):
     """name -> (its task, 8 and 4 problems drawn for it, seconds), or the reason why there is none."""
-    loaded, sizes = (
-        {},
-        {name: (8, 4) if size[0] == 1000 else (3, 2) for name, size in gym.SIZES.items()},
-    )
+    loaded = {}
+    sizes = {name: (8, 4) if size[0] == 1000 else (3, 2) for name, size in gym.SIZES.items()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gym, "SIZES", sizes)
         patch.setattr(gym, "UNSTABLE", "")  # within one process they are the same
@@ -90,7 +88,8 @@ def test_every_kind(gym, tasks):
     for name, (task, drawn, seconds) in (
         (name, task) for name, task in tasks.items() if name not in reasons
     ):
-        problems, right = task.train + task.test, {"accuracy": 1.0, "answered": 1.0}
+        problems = task.train + task.test
+        right = {"accuracy": 1.0, "answered": 1.0}
         assert seconds < SLOW and len(problems) >= 0.75 * drawn, (name, seconds, len(problems))
         assert task.train and task.test and bool(task.stops) == (name in gym.MINE)
         assert json.loads(json.dumps(problems)) == problems, name
@@ -165,7 +164,8 @@ def test_answers_that_the_scorer_believes(gym, tasks, name, answer):
 def test_a_scorer_that_evaluates_the_answer_is_not_asked(gym, tasks, name, tmp_path):
     """The answer writes a file when it is evaluated: asked directly, the scorer of reasoning-gym does so."""
     task, *_ = tasks[name]
-    problem, file = task.test[0], tmp_path / "file"
+    problem = task.test[0]
+    file = tmp_path / "file"
     answer = f"open({str(file)!r}, 'w')"
     assert task.reward(boxed(answer), problem)[0] == 0 and not file.exists()
     gym.create_dataset(name, seed=0, size=1).score_answer(
@@ -233,7 +233,8 @@ def test_train_and_test_are_disjoint_and_drawn_again_the_same(gym):
     """One digit and two terms: 200 problems, of which 100 draws find 200 (1 - (1 - 1/200)^100) = 79. Of 1,000 draws for
     training 200 (1 - (1 - 1/200)^1000) = 199 are different ones. Trained on are those whose twin (4 + 3 of 3 + 4) was
     not drawn either, 180 (1 - 2/200)^100 = 66, and 20 (1 - 1/200)^100 = 12 that are their own twins."""
-    task, again = gym.load("digit_sums"), gym.load("digit_sums")
+    task = gym.load("digit_sums")
+    again = gym.load("digit_sums")
     train, test = (
         {problem["problem"] for problem in problems} for problems in (task.train, task.test)
     )

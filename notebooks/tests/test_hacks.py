@@ -48,7 +48,8 @@ def boxes(*values):
 
 # ---- The tables ------------------------------------------------------------------------------------------------------
 
-R1_ZERO, R1 = get_reward("r1-zero"), get_reward("r1")
+R1_ZERO = get_reward("r1-zero")
+R1 = get_reward("r1")
 
 
 @pytest.mark.parametrize(

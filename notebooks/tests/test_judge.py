@@ -42,14 +42,16 @@ def test_temperature_sharpens_and_flattens_odds():
 def test_what_is_measured_by_hand():
     """Two right cases called right with .9 and .5, two wrong ones with .5 and 0. Agreement (.9 + .5 + .5 + 1) / 4; two
     judgements differ with 2 p (1 - p): (.18 + .5 + .5 + 0) / 4; the means are .7 and .25."""
-    p, right = torch.tensor([0.9, 0.5, 0.5, 0.0]), torch.tensor([True, True, False, False])
+    p = torch.tensor([0.9, 0.5, 0.5, 0.0])
+    right = torch.tensor([True, True, False, False])
     assert judge.measure(p, right, 2) == pytest.approx([0.725, 0.295, 0.7, 0.25])
     assert judge.measure(p, right, 1)[1] == pytest.approx(0)  # one judgement cannot differ
 
 
 def test_that_is_what_drawing_comes_to():
     """10,000 times 4 draws of the wording's verdict at .8: not all the same 1 - .8^4 - .2^4 = .589."""
-    p, right = torch.full((10_000,), 0.8), torch.ones(10_000, dtype=torch.bool)
+    p = torch.full((10_000,), 0.8)
+    right = torch.ones(10_000, dtype=torch.bool)
     said = torch.rand(10_000, 4, generator=torch.Generator().manual_seed(0)) < p[:, None]
     differ = (said.any(1) & ~said.all(1)).float().mean().item()
     agrees, differs, *_ = judge.measure(p, right, 4)

@@ -52,7 +52,8 @@ def test_back_is_a_new_run_from_the_best_weights_for_the_steps_that_remain(
     monkeypatch.setattr(train, "evaluate_both", evaluate_both)
     with pytest.raises(SystemExit, match="above --kl-cap"):
         run(tmp_path, "back", "--eval-every", "1")
-    far, again = tmp_path / "far", tmp_path / "far-2"
+    far = tmp_path / "far"
+    again = tmp_path / "far-2"
     assert metrics(far)[-1]["drift"] > 1e-6
     assert flags_of(again)["steps"] == 9 - metrics(far)[-1]["step"]
     assert (
@@ -71,7 +72,8 @@ def test_slower_goes_on_at_half_the_rate_and_with_twice_the_cap(tmp_path, capsys
     assert [row["step"] for row in metrics(far)] == [*range(10)] and (far / "final").is_dir()
     config = json.loads((far / "config.json").read_text())
     for change in config["slower"]:
-        before, after = metrics(far)[change["step"]], metrics(far)[change["step"] + 1]
+        before = metrics(far)[change["step"]]
+        after = metrics(far)[change["step"] + 1]
         assert before["drift"] <= change["kl_cap"] and change["lr"] * change[
             "kl_cap"
         ] == pytest.approx(1e-9)

@@ -153,7 +153,8 @@ def test_cells_are_short_and_import_the_scripts(path):
         for node in scripts[script].body
         if hasattr(node, "name")
     }
-    imported, own = set(), OWN.get(path.stem[0], set())
+    imported = set()
+    own = OWN.get(path.stem[0], set())
     for cell in code_cells(path):
         source = "".join(cell["source"])
         assert len(source.splitlines()) < 15 and all(

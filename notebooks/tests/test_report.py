@@ -461,7 +461,8 @@ def test_tensorboard_reads_back_what_was_logged(tmp_path):
 
 
 def test_wandb_is_given_the_flags_and_the_numbers(tmp_path, monkeypatch):
-    begun, logged = [], []
+    begun = []
+    logged = []
     module = types.ModuleType("wandb")
     module.__spec__ = types.SimpleNamespace()
     module.init = lambda **given: (

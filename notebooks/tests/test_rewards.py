@@ -435,10 +435,8 @@ def test_code_reward_is_the_share_of_the_tests(three_of_four):
 def test_the_share_of_the_tests_beside_the_four_parts(three_of_four):
     """For a program that imports os, is slow and passes three of four: CODE_RULES see only that, 0.75; of the four
     parts safety is lost and half of speed, 0.1 + 0.7 * 0.75 + 0.05."""
-    said, problem = (
-        fence("import os\ndef slow(): return 1"),
-        {"answer": "", "tests": ["assert slow() == 1"] * 4},
-    )
+    said = fence("import os\ndef slow(): return 1")
+    problem = {"answer": "", "tests": ["assert slow() == 1"] * 4}
     assert (
         aggregate(verifiers.verify_code(extract_code(said), problem["tests"]), CODE_RULES) == 0.75
     )
@@ -591,7 +589,8 @@ def test_design_b():
     +0.82 +0.82 +0.37 +0.54 -1.97 -0.58. Order and signs are the same."""
     rewards, advantages = judge(ReasoningReward(needs_tags=False))
     assert [round(r, 2) for r in rewards] == [1.1, 1.1, 0.94, 1.0, 0.1, 0.6]
-    mean, shown = sum(rewards) / 6, [round(r, 2) for r in rewards]
+    mean = sum(rewards) / 6
+    shown = [round(r, 2) for r in rewards]
     assert round(mean, 3) == 0.807
     assert [round(r - sum(shown) / 6, 3) for r in shown] == [
         0.293,
@@ -716,7 +715,8 @@ def test_repetition_is_a_term_of_its_own():
     """Repetition r = 0.98, say: 0.3 * (0.98 - 0.3) / 0.7 = 0.29 is taken off. And what is broken
     earns 0 as before."""
     said = tagged("one more time " * 100)
-    plain, less = ReasoningReward()(said, "2"), RepetitionReward(w_rep=0.3)(said, "2")
+    plain = ReasoningReward()(said, "2")
+    less = RepetitionReward(w_rep=0.3)(said, "2")
     assert (
         less["R"] == pytest.approx(plain["R"] - 0.3 * (repetition(said) - 0.3) / 0.7)
         and less["rep"] < -0.25
@@ -784,13 +784,11 @@ def test_autorules_judge_fills_the_slot_of_r1(monkeypatch, tmp_path):
 
 # ---- Controls and the registry ---------------------------------------------------------------------------------------
 
-RIGHT, WRONG, HEDGED, LATE, NOTHING = (
-    "\\boxed{2}",
-    "\\boxed{3}",
-    "\\boxed{2} or \\boxed{3}",
-    "\\boxed{1} or \\boxed{2} or \\boxed{3}",
-    "2",
-)
+RIGHT = "\\boxed{2}"
+WRONG = "\\boxed{3}"
+HEDGED = "\\boxed{2} or \\boxed{3}"
+LATE = "\\boxed{1} or \\boxed{2} or \\boxed{3}"
+NOTHING = "2"
 
 
 @pytest.mark.parametrize(

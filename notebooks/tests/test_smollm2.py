@@ -73,7 +73,8 @@ def test_trl_is_given_our_problems_in_our_order_at_our_learning_rates(tmp_path, 
     args = SimpleNamespace(
         model=str(ROOT / "notebooks" / "tiny"), seed=0, task="sums", max_new_tokens=4
     )
-    asked, get_task = [], verifiers.get_task
+    asked = []
+    get_task = verifiers.get_task
 
     def noting(*name):
         task = get_task(*name)
@@ -99,7 +100,8 @@ def test_trl_is_given_our_problems_in_our_order_at_our_learning_rates(tmp_path, 
         for line in gzip.decompress(path.read_bytes()).splitlines()
     ]
     asked.clear()
-    rows, trained = [], {problem["problem"] for problem in smollm2.sums().train}
+    rows = []
+    trained = {problem["problem"] for problem in smollm2.sums().train}
     seconds = against_trl.train_trl(train.parse_args(flags), 2, tmp_path / "trl", rows)
     assert [problem for problem in asked if problem in trained] == [
         sample["problem"] for sample in samples

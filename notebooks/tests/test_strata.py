@@ -158,7 +158,8 @@ def test_the_std_within_groups_is_steadier_from_step_to_step():
     rng = random.Random(0)
     chance = [rng.betavariate(0.4, 0.4) for _ in range(400)]
     memory = {"visits": {str(i): [p] for i, p in enumerate(chance)}}
-    problems, steps = problems_with(*["1"] * 400), range(1, 61)
+    problems = problems_with(*["1"] * 400)
+    steps = range(1, 61)
 
     def spread(pick, **more):
         means = [
@@ -190,7 +191,8 @@ def test_a_problem_comes_in_other_words_each_time_and_the_test_in_words_never_tr
     task = strata.in_wordings(
         ADD, ("Say {problem}", "Box {{}} {problem}", "{problem}:"), "What is {problem}?"
     )
-    problem, held_out = task.train[0], task.test[0]
+    problem = task.train[0]
+    held_out = task.test[0]
     asked = Counter(task.prompt({**problem, "step": step}) for step in range(300))
     assert {*asked} == {"Say number 0", "Box {} number 0", "number 0:"} and min(asked.values()) > 70
     assert task.prompt(problem) == task.prompt(
@@ -247,13 +249,16 @@ def test_the_tasks_pay_their_own_answers_and_hold_others_out(name, train, test):
 
 def test_what_the_arms_of_each_comparison_share():
     """The sizes: the same 57 to test on, all of 16 and more; the wordings: the same problems, four wordings or one."""
-    few, most, all_sizes = strata.small_answers(), strata.mostly_small(), strata.all_sizes()
+    few = strata.small_answers()
+    most = strata.mostly_small()
+    all_sizes = strata.all_sizes()
     assert few.test == most.test == all_sizes.test and min(int(p["answer"]) for p in few.test) == 16
     assert (
         max(int(p["answer"]) for p in few.train) == 15 and most.train[: len(few.train)] == few.train
     )
     assert len(all_sizes.train) == len(most.train)
-    one, many = strata.one_wording(), strata.many_wordings()
+    one = strata.one_wording()
+    many = strata.many_wordings()
     assert one.train == many.train and one.test == many.test
     asked = [
         {task.prompt({**p, "step": 3}).splitlines()[0] for p in task.train} for task in (one, many)

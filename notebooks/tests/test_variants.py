@@ -90,7 +90,8 @@ def test_the_std_of_the_batch_holds_what_differs_between_groups():
     [group_advantages, variants.loo, variants.batch, variants.mask, variants.mixed_only],
 )
 def test_equal_rewards_give_exactly_zero(advantage):
-    rewards, about = torch.tensor([[0.1] * 5, [1.0, 0, 0, 0, 0]]), batch_of([5] * 10)
+    rewards = torch.tensor([[0.1] * 5, [1.0, 0, 0, 0, 0]])
+    about = batch_of([5] * 10)
     assert advantage(rewards, **about)[0].tolist() == [0.0] * 5
     assert not advantage(torch.full((2, 5), 0.7), **about).any()
 
@@ -147,7 +148,8 @@ def test_a_reward_of_one_term_has_the_plain_advantages_over_the_batch():
 
 def test_the_terms_are_the_rewards_own_and_those_logged_first():
     """R = 2 accuracy - 0.5 language; "copy" equals language, and thinking has no part in it."""
-    accuracy, language = [1.0, 0, 1, 0, 1, 0], [0.0, 0, 1, 1, 0, 0]
+    accuracy = [1.0, 0, 1, 0, 1, 0]
+    language = [0.0, 0, 1, 1, 0, 0]
     names = ("accuracy", "language", "copy", "thinking")
     told = taken_apart(
         [2.0, -0.5, 0, 0], accuracy, language, language, [3.0, 1, 4, 1, 5, 9], names=names
@@ -197,7 +199,8 @@ def test_what_a_completion_that_is_cut_off_costs():
     """Rewards 1, 0 and, cut off, 0 (what score gives); lengths 50, 90, 100 of 100. Core: the mean is
     1/3 and the std .4714. Mask: the same, but the third teaches nothing. Soft: off go 0, .5 and 1,
     so 1, -.5, -1, with the mean -1/6 and the std .8498."""
-    rewards, about = torch.tensor([[1.0, 0, 0]]), batch_of([50, 90, 100])
+    rewards = torch.tensor([[1.0, 0, 0]])
+    about = batch_of([50, 90, 100])
     expected = {
         group_advantages: [1.4142, -0.7071, -0.7071],
         variants.mask: [1.4142, -0.7071, 0],
@@ -230,10 +233,8 @@ def test_mixed_only_keeps_the_first_mixed_groups_and_their_normaliser():
 def test_too_few_mixed_groups_make_a_small_step():
     """One of three is mixed and P = 2: the first other fills up, in the normaliser (20 + 50 of 100
     tokens) and not in the gradient. Soft advantages do not bring it back."""
-    rewards, about = (
-        torch.tensor([[1.0, 1], [1, 0], [0, 0]]),
-        batch_of([10, 10, 20, 30, 15, 15], limit=30),
-    )
+    rewards = torch.tensor([[1.0, 1], [1, 0], [0, 0]])
+    about = batch_of([10, 10, 20, 30, 15, 15], limit=30)
     torch.testing.assert_close(
         variants.mixed_only(rewards, **about), torch.tensor([[0.0, 0], [1, -1], [0, 0]]) * 100 / 70
     )
@@ -407,11 +408,9 @@ def test_sequences_that_the_policy_has_left_are_masked_by_hand():
 def test_kl_estimators_by_hand():
     """d = ln 2: k1 .6931, k2 .2402, k3 .5 - 1 + .6931 = .1931. Each is what its loss adds: with
     ratio 1, A = 1 and kl_coef 2 the loss is -1 + 2 k."""
-    logp, ref, one = (
-        torch.tensor([[math.log(0.8)]]),
-        torch.tensor([[math.log(0.4)]]),
-        torch.ones(1, 1),
-    )
+    logp = torch.tensor([[math.log(0.8)]])
+    ref = torch.tensor([[math.log(0.4)]])
+    one = torch.ones(1, 1)
     values = [k(logp, ref, one).item() for k in (variants.k1, variants.k2, kl_penalty)]
     assert values == pytest.approx([0.6931, 0.2402, 0.1931], abs=1e-4)
     losses = {variants.ppo_k1: values[0], variants.ppo_k2: values[1]}
@@ -426,13 +425,15 @@ def test_kl_estimators_by_hand():
 def test_what_the_gradients_of_the_kl_estimators_are_on_average():
     """Over all tokens of a distribution p, weighted by p: k1's gradient vanishes, k2's is that of
     KL(p || q), k3's that of KL(q || p). The values of k1 and of k3 average to KL(p || q)."""
-    z, q = torch.tensor([0.5, -1, 0.2], requires_grad=True), torch.tensor([0.2, 0.3, 0.5])
+    z = torch.tensor([0.5, -1, 0.2], requires_grad=True)
+    q = torch.tensor([0.2, 0.3, 0.5])
 
     def grad(loss):
         return torch.autograd.grad(loss, z)[0]
 
     logp = z.log_softmax(0)
-    p, kl = logp.exp().detach(), (logp.exp() * (logp - q.log())).sum()
+    p = logp.exp().detach()
+    kl = (logp.exp() * (logp - q.log())).sum()
     k1, k2, k3 = (
         k(z.log_softmax(0)[:, None], q.log()[:, None], p[:, None])
         for k in (variants.k1, variants.k2, kl_penalty)
@@ -457,11 +458,9 @@ def test_k3_with_the_ratio_by_hand():
 def test_only_with_the_ratio_is_k3_right_for_what_an_older_policy_sampled():
     """Over all tokens, weighted by the probabilities of pi_old that sampled them: with the ratio the
     value and the gradient are those of KL(pi || ref), without it neither is."""
-    z, old, ref = (
-        torch.tensor([0.5, -1, 0.2], requires_grad=True),
-        torch.tensor([0.6, 0.3, 0.1]),
-        torch.tensor([0.2, 0.3, 0.5]),
-    )
+    z = torch.tensor([0.5, -1, 0.2], requires_grad=True)
+    old = torch.tensor([0.6, 0.3, 0.1])
+    ref = torch.tensor([0.2, 0.3, 0.5])
     logp = z.log_softmax(0)
     exact = (logp.exp() * (logp - ref.log())).sum()
     ours = variants.k3_ratio(logp[:, None], ref.log()[:, None], old[:, None], old.log()[:, None])
@@ -476,7 +475,8 @@ def test_only_with_the_ratio_is_k3_right_for_what_an_older_policy_sampled():
 
 @pytest.mark.parametrize("loss", [*LOSSES.values(), *OTHERS])
 def test_the_micro_batch_split_changes_no_loss(model, prompts, loss):
-    rollouts, results = sample(model, prompts, 4, 20), []
+    rollouts = sample(model, prompts, 4, 20)
+    results = []
     rollouts.logp += (
         0.6 * torch.randn_like(rollouts.logp) * rollouts.mask
     )  # as if another engine had sampled
@@ -509,10 +509,8 @@ def test_the_micro_batch_split_changes_no_loss(model, prompts, loss):
 def test_choose_reports_the_whole_softmax_even_where_it_draws_from_a_part():
     """.5 .3 .15 .05 and top-p .75: two tokens are kept, and 80 evenly spread numbers choose them 50
     and 30 times. So they are said with .625 and .375; choose reports .5 and .3."""
-    logits, uniforms = (
-        torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log().expand(80, 4),
-        (torch.arange(80) + 0.5) / 80,
-    )
+    logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log().expand(80, 4)
+    uniforms = (torch.arange(80) + 0.5) / 80
     token, reported = choose(logits, uniforms, top_p=0.75)
     same, really = variants.choose_kept(logits, uniforms, top_p=0.75)
     assert token.bincount().tolist() == [50, 30] and same.equal(token)
@@ -527,7 +525,8 @@ def test_choose_reports_the_whole_softmax_even_where_it_draws_from_a_part():
     "top_p, top_k", [(1, 0), (0.9, 0), (0.5, 0), (1e-9, 0), (1, 3), (0.9, 3), (1, 1), (1, 99)]
 )
 def test_what_is_kept_is_what_choose_draws(top_p, top_k):
-    logits, uniforms = torch.randn(12), torch.rand(20_000)
+    logits = torch.randn(12)
+    uniforms = torch.rand(20_000)
     drawn, _ = choose(logits.expand(20_000, 12), uniforms, 0.7, top_p, top_k)
     assert [*drawn.unique()] == [
         *variants.kept_tokens(logits, 0.7, top_p, top_k).nonzero().squeeze(1)
@@ -590,12 +589,10 @@ def test_after_an_update_the_mask_stays_that_of_the_sampler():
         model.config = SimpleNamespace(num_tokens=4)
         return model
 
-    old, now, ids, said = (
-        fixed(0.5, 0.3, 0.15, 0.05),
-        fixed(0.3, 0.3, 0.3, 0.1),
-        torch.tensor([[0, 0], [0, 1]]),
-        (0.625, 0.375),
-    )
+    old = fixed(0.5, 0.3, 0.15, 0.05)
+    now = fixed(0.3, 0.3, 0.3, 0.1)
+    ids = torch.tensor([[0, 0], [0, 1]])
+    said = (0.625, 0.375)
     before, after, wrong = (
         variants.kept_logprobs(model, ids, top_p=0.75, sampler=sampler).exp().squeeze(1)
         for model, sampler in ((old, None), (now, old), (now, None))
@@ -624,7 +621,8 @@ def visit(memory, index, accuracy):
 def test_the_filter_passes_by_what_teaches_nothing_and_comes_back_to_it():
     """Problem 0 is always solved, 1 never, 2 sometimes, in epochs of three: after 3 visits, 0 and 1
     are passed by once, lose their oldest visit, and are tried again in the next epoch."""
-    memory, seen = {}, []
+    memory = {}
+    seen = []
     for step in range(1, 16):
         (problem,) = pick("filter", 3, step, memory, count=1)
         seen.append(problem)
@@ -636,7 +634,8 @@ def test_the_filter_passes_by_what_teaches_nothing_and_comes_back_to_it():
 
 def test_without_memory_the_filter_walks_as_the_core_does():
     flags = SimpleNamespace(prompts_per_step=4, seed=3, steps=10)
-    memory, problems = {}, list(range(10))
+    memory = {}
+    problems = list(range(10))
     for step in (1, 2, 3):
         indices = variants.filter(problems, step, memory, flags)
         assert indices == train.every_problem(problems, step, {}, flags)
@@ -774,7 +773,8 @@ def flags_of(file):
     "file", sorted((ROOT / "notebooks" / "recipes").iterdir()), ids=lambda file: file.stem
 )
 def test_a_recipe_says_whence_it_is_and_names_only_what_exists(file):
-    text, flags = file.read_text(), flags_of(file)
+    text = file.read_text()
+    flags = flags_of(file)
     assert text.startswith("# ") and flags.keys() <= {
         field.name for field in dataclasses.fields(train.Flags)
     }
@@ -830,7 +830,8 @@ def test_every_recipe_trains_and_config_json_holds_what_it_says(tmp_path, monkey
             values, saved[flag] if isinstance(saved[flag], list) else [saved[flag]], strict=True
         ):
             if isinstance(kept, str) and ".py:" in kept:  # relative to the run
-                value, kept = str(ROOT / value), str((tmp_path / "r" / kept).resolve())
+                value = str(ROOT / value)
+                kept = str((tmp_path / "r" / kept).resolve())
             assert kept == value or float(value) == kept
     rows = metrics(tmp_path / "r")[1:]
     assert (
@@ -883,7 +884,8 @@ def test_dynamic_sampling_trains_on_the_mixed_groups(tmp_path, base):
 def test_a_resumed_filter_remembers(tmp_path, base):
     """What is known of the problems is in the checkpoint: 4 of 8 steps, stop, 4 more equal 8."""
     flags = ["--pick", V + "filter", *"--train-problems 6 --save-every 4 --steps 8".split()]
-    whole, cut = run(tmp_path, base, *flags, name="whole"), run(tmp_path, base, *flags, name="cut")
+    whole = run(tmp_path, base, *flags, name="whole")
+    cut = run(tmp_path, base, *flags, name="cut")
     for folder in (cut / "final", cut / "checkpoints" / "step_000008"):
         folder.rename(tmp_path / folder.name)  # as if it had been killed before
     train.main(["--resume", "--runs", str(tmp_path), "--name", "cut"])
@@ -940,7 +942,9 @@ def test_kl_holds_the_policy_near_its_start_and_the_cap_stops_a_run_that_left(tm
 
 
 def test_the_best_model_is_kept_apart_from_the_last(tmp_path, base, monkeypatch):
-    scores, saved, save = iter([0.1, 0.5, 0.8, 0.6]), [], train.save
+    scores = iter([0.1, 0.5, 0.8, 0.6])
+    saved = []
+    save = train.save
 
     def evaluate_both(*args):
         score = next(scores)
