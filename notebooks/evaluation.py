@@ -1,4 +1,4 @@
-"""evaluation.py - second looks at runs and records, and evaluations that eval.py is too small for.
+"""evaluation.py - second looks at runs and at the records of evaluations.
 
     python notebooks/evaluation.py show runs/NAME --step 30         what a group said and earned
     python notebooks/evaluation.py show runs/NAME --best-first      what is paid most, to find hacks
@@ -7,11 +7,27 @@
     python notebooks/evaluation.py check-verifier labelled.jsonl    judge the judge
     python notebooks/evaluation.py kinds eval.jsonl                 accuracy by level and subject
     python notebooks/evaluation.py overlap math                     is the test in the training data?
-    python notebooks/evaluation.py few-shot runs/NAME --shots 4     ... and its base with 4 examples
-    torchrun --nproc-per-node 8 notebooks/evaluation.py measure Qwen/Qwen3-0.6B --preset thinking \\
-        --task math500 --num-samples 8 --k 1 8 --out eval.jsonl     on 8 GPUs; goes on where it stopped
 
-The last two take all flags of eval.py and are in measure.py.
+What samples from a model (many GPUs, examples in the prompt) is in measure.py.
+
+The columns that are printed, by eval.py and here:
+
+    accuracy, 95 % interval, n   of n problems; what was cut off is wrong. With one sample it is Wilson's
+                                 interval; with several, samples of one problem resemble each other, and
+                                 the interval knows (eval.clustered_interval)
+    sd                           from one pass over the problems to the next. --num-samples 8 is 8 passes
+                                 with other random numbers, what others call 8 seeds; other seeds of
+                                 *training* are other runs
+    length, cut off, no answer   mean tokens; share that did not stop by itself; without anything to grade
+    answered                     accuracy among those that stopped and have an answer
+    pass@k                       one of k is right (unbiased)
+    maj@k                        the answer that most of k give is right: 1/2 and 0.5 vote together, a tie
+                                 counts as drawn by lot
+
+The lines below the table compare two models on the same problems, and say where the difference comes
+from. Each completion of the one is paired with each of the other: if only one of the two stopped, what
+was gained or lost is *stopping*; else if only one has an answer, *format*; else *mathematics*. The three
+add up.
 """
 
 import argparse
@@ -30,13 +46,13 @@ from types import SimpleNamespace
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import _root
 
-import eval as core  # noqa: E402
-import verifiers  # noqa: E402
-from model import ModelError  # noqa: E402
-from rlvr import score  # noqa: E402
-from verifiers import DataError, extract_boxed_answer, grade_answer  # noqa: E402
+import eval as core
+import verifiers
+from model import ModelError
+from rlvr import score
+from verifiers import DataError, extract_boxed_answer, grade_answer
 
 # ---- 1. Look at a run ------------------------------------------------------------------------------
 
@@ -46,24 +62,34 @@ def show(run, step=None, groups=1, best_first=False):
     groups, first those with unequal rewards; with best_first as many by falling reward. The file is read as
     a stream. How likely a token was is the geometric mean: near 100 % nothing is explored any more."""
     files = sorted(Path(run, "samples").glob("step_*.jsonl.gz"))
-    path = Path(run, "samples", f"step_{step:06d}.jsonl.gz") if step is not None else (files or [None])[-1]
+    path = (
+        Path(run, "samples", f"step_{step:06d}.jsonl.gz")
+        if step is not None
+        else (files or [None])[-1]
+    )
     if path not in files or path is None:
-        raise DataError(f"{run}/samples holds nothing of step {step}; give a run's folder and a step that it made")
+        raise DataError(
+            f"{run}/samples holds nothing of step {step}; give a run's folder and a step that it made"
+        )
     G = json.loads(Path(run, "config.json").read_text(encoding="utf-8"))["flags"]["num_samples"]
     rows = samples_of(path)
     if best_first:
         chosen = [[row] for row in heapq.nlargest(groups * G, rows, key=lambda row: row["reward"])]
     else:
         in_groups = iter(lambda: list(itertools.islice(rows, G)), [])
-        chosen = heapq.nlargest(groups, in_groups, key=lambda group: len({row["reward"] for row in group}) > 1)
+        chosen = heapq.nlargest(
+            groups, in_groups, key=lambda group: len({row["reward"] for row in group}) > 1
+        )
     for group in chosen:
         print(f"step {group[0]['step']}: {group[0]['problem']!r}, truth {group[0]['answer']!r}")
         for row in group:
             parts = ", ".join(f"{name} {value:g}" for name, value in row["parts"].items())
-            likely = math.exp(sum(row["logps"]) / row["length"])         # a token, in the geometric mean
-            print(f"\n  reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}; {row['length']} tokens, "
-                  f"{'ended' if row['finished'] else 'cut off'}, a token {likely:.0%} "
-                  f"likely; boxed {extract_boxed_answer(row['completion'])}; {parts}")
+            likely = math.exp(sum(row["logps"]) / row["length"])  # a token, in the geometric mean
+            print(
+                f"\n  reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}; {row['length']} tokens, "
+                f"{'ended' if row['finished'] else 'cut off'}, a token {likely:.0%} "
+                f"likely; boxed {extract_boxed_answer(row['completion'])}; {parts}"
+            )
             print("    " + row["completion"].replace("\n", "\n    "))
         print()
 
@@ -73,10 +99,13 @@ def samples_of(path):
     number = 0
     try:
         with gzip.open(path, "rt", encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
+            for line in lines:
+                number += 1
                 yield json.loads(line)
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise DataError(f"{path}, after line {number}: cannot be read ({error}); is the file damaged?") from None
+        raise DataError(
+            f"{path}, after line {number}: cannot be read ({error}); is the file damaged?"
+        ) from None
 
 
 def canary(rows):
@@ -85,7 +114,8 @@ def canary(rows):
     The mean training reward since the last evaluation is compared with that of the best evaluation: if it is no
     lower but the held-out accuracy is, and the intervals do not touch, something else is being paid for.
     """
-    points, rewards = [], []
+    points = []
+    rewards = []
     for row in rows:
         rewards.append(row["reward"])
         if "eval_accuracy" in row:
@@ -95,40 +125,72 @@ def canary(rows):
     then, best = max(earlier, key=lambda point: point[1]["eval_sampled_accuracy"])
     if now < then or last["eval_sampled_high"] >= best["eval_sampled_low"]:
         return None
-    return (f"warning: the training reward went from {then:.3f} (step {best['step']}) to {now:.3f}, but held-out "
-            f"accuracy from {best['eval_sampled_accuracy']:.3f} to {last['eval_sampled_accuracy']:.3f} (step "
-            f"{last['step']}): read samples/ for a hack")
+    return (
+        f"warning: the training reward went from {then:.3f} (step {best['step']}) to {now:.3f}, but held-out "
+        f"accuracy from {best['eval_sampled_accuracy']:.3f} to {last['eval_sampled_accuracy']:.3f} (step "
+        f"{last['step']}): read samples/ for a hack"
+    )
 
 
 # ---- 2. Judge again --------------------------------------------------------------------------------
 
-KINDS = {"completion": str, "answer": str, "problem": str, "model": str, "decoding": str, "index": int, "sample": int,
-         "truncated": (int, float), "accuracy": (int, float), "length": (int, float)}
+KINDS = {
+    "completion": str,
+    "answer": str,
+    "problem": str,
+    "model": str,
+    "decoding": str,
+    "index": int,
+    "sample": int,
+    "truncated": (int, float),
+    "accuracy": (int, float),
+    "length": (int, float),
+}
 
 
 def read_saved(paths):
     """Saved evaluations -> (headers by model, {model: {decoding: records, sorted, complete}})."""
-    headers, saved = {}, defaultdict(lambda: defaultdict(list))
+    headers = {}
+    saved = defaultdict(lambda: defaultdict(list))
     for path in paths:
         for number, row in enumerate(core.read_rows(path), 1):
             if is_header(row):
                 headers[row["header"]["model"]] = row["header"]
                 continue
-            row = {"model": "file", "decoding": "", "index": number, "sample": 0, "problem": "", "truncated": 0.0,
-                   "length": 0, **row}
-            if wrong := [key for key, kind in KINDS.items() if not isinstance(row.get(key, 0.0), kind)]:
-                raise DataError(f"{path}, entry {number}: {', '.join(wrong)} is missing or of a wrong kind. A record "
-                                'needs "completion" and "answer", both text')
+            row = {
+                "model": "file",
+                "decoding": "",
+                "index": number,
+                "sample": 0,
+                "problem": "",
+                "truncated": 0.0,
+                "length": 0,
+                **row,
+            }
+            if wrong := [
+                key for key, kind in KINDS.items() if not isinstance(row.get(key, 0.0), kind)
+            ]:
+                raise DataError(
+                    f"{path}, entry {number}: {', '.join(wrong)} is missing or of a wrong kind. A record "
+                    'needs "completion" and "answer", both text'
+                )
             saved[row["model"]][row["decoding"]].append(row)
     if not saved:
         raise DataError(f"{', '.join(map(str, paths))}: there is no completion in it")
-    return headers, {model: {decoding: complete(rows, 1 + max(row["sample"] for row in rows))
-                             for decoding, rows in of_model.items()} for model, of_model in saved.items()}
+    return headers, {
+        model: {
+            decoding: complete(rows, 1 + max(row["sample"] for row in rows))
+            for decoding, rows in of_model.items()
+        }
+        for model, of_model in saved.items()
+    }
 
 
 def is_header(row):
     """A line that says how a model was evaluated; a column of the data may be called header too."""
-    return "completion" not in row and isinstance(row.get("header"), dict) and "model" in row["header"]
+    return (
+        "completion" not in row and isinstance(row.get("header"), dict) and "model" in row["header"]
+    )
 
 
 def complete(records, num_samples):
@@ -141,31 +203,56 @@ def complete(records, num_samples):
 def regrade(records, reward):
     """The same completions under another verifier, or another version of it."""
     finished = torch.tensor([not record.get("truncated") for record in records])
-    rewards, parts = score(SimpleNamespace(finished=finished, num_samples=1),
-                           [record["completion"] for record in records], records, reward)
-    own = ("problem", "answer", "completion", "length")          # a part of that name must not replace them
-    return [{**record, **part, **{name: record[name] for name in own if name in record}, "reward": value,
-             "accuracy": part["accuracy"] * (1 - part["truncated"])}
-            for record, value, part in zip(records, rewards.flatten().tolist(), parts)]
+    rewards, parts = score(
+        SimpleNamespace(finished=finished, num_samples=1),
+        [record["completion"] for record in records],
+        records,
+        reward,
+    )
+    own = ("problem", "answer", "completion", "length")  # a part of that name must not replace them
+    return [
+        {
+            **record,
+            **part,
+            **{name: record[name] for name in own if name in record},
+            "reward": value,
+            "accuracy": part["accuracy"] * (1 - part["truncated"]),
+        }
+        for record, value, part in zip(records, rewards.flatten().tolist(), parts)
+    ]
 
 
 def judge_saved(paths, spec, ks):
     """The command regrade: the table again, and which verdicts changed."""
     headers, saved = read_saved(paths)
-    results, changed = defaultdict(dict), []
+    results = defaultdict(dict)
+    changed = []
     print_columns(ks)
-    for label, decoding, records in ((label, *item) for label in saved for item in saved[label].items()):
-        name = spec or headers.get(label, {}).get("reward") or ("code" if "tests" in records[0] else "boxed")
+    every = [(label, *item) for label in saved for item in saved[label].items()]
+    for label, decoding, records in every:
+        name = (
+            spec
+            or headers.get(label, {}).get("reward")
+            or ("code" if "tests" in records[0] else "boxed")
+        )
         results[label][decoding] = again = regrade(records, verifiers.get_reward(name))
-        changed += [new for old, new in zip(records, again) if old.get("accuracy", new["accuracy"]) != new["accuracy"]]
+        changed += [
+            new
+            for old, new in zip(records, again)
+            if old.get("accuracy", new["accuracy"]) != new["accuracy"]
+        ]
         core.print_row(again, ks)
         print_votes(again, ks)
     print_comparisons(results)
     print_kinds(results)
     before = ", ".join({header.get("grader", "?") for header in headers.values()}) or "unknown"
-    print(f"{len(changed)} verdicts changed (grader {before} -> {core.hash_of(verifiers.__file__)}, reward {name})")
+    print(
+        f"{len(changed)} verdicts changed (grader {before} -> {core.hash_of(verifiers.__file__)}, reward {name})"
+    )
     for r in changed[:20]:
-        print(f"    now {'right' if r['accuracy'] else 'wrong'}: truth {r['answer']!r}, said {r['completion'][-80:]!r}")
+        print(
+            f"    now {'right' if r['accuracy'] else 'wrong'}: truth {r['answer']!r}, said {r['completion'][-80:]!r}"
+        )
 
 
 def check_verifier(rows, reward):
@@ -174,11 +261,15 @@ def check_verifier(rows, reward):
     rows: "gold" and "expect" (true, false, or null: debatable, not counted), and "pred", an answer for
     grade_answer, or "completion", a text for the reward. False accepts are worse: training finds them.
     """
-    right, wrong = 0, []
+    right = 0
+    wrong = []
     for row in rows:
         if row.get("expect") is not None:
-            said = (grade_answer(row["pred"], row["gold"]) if "pred" in row else
-                    regrade([{"answer": row["gold"], **row}], reward)[0]["accuracy"] == 1)
+            said = (
+                grade_answer(row["pred"], row["gold"])
+                if "pred" in row
+                else regrade([{"answer": row["gold"], **row}], reward)[0]["accuracy"] == 1
+            )
             right += said == row["expect"]
             wrong += [("false accept" if said else "false reject", row)] * (said != row["expect"])
     return right, wrong
@@ -188,15 +279,24 @@ def judge_verifier(path, spec):
     """The command check-verifier: its accuracy on labelled answers, and the disagreements to read."""
     rows = core.read_rows(path, ("gold", "expect"))
     for number, row in enumerate(rows, 1):
-        if not isinstance(row["gold"], str) or not isinstance(row.get("pred", row.get("completion")), str):
-            raise DataError(f'{path}, entry {number}: "gold" and "pred" (or "completion") must be text')
+        if not isinstance(row["gold"], str) or not isinstance(
+            row.get("pred", row.get("completion")), str
+        ):
+            raise DataError(
+                f'{path}, entry {number}: "gold" and "pred" (or "completion") must be text'
+            )
     right, wrong = check_verifier(rows, verifiers.get_reward(spec))
-    n, kinds = right + len(wrong), Counter(kind for kind, _ in wrong)
+    n = right + len(wrong)
+    kinds = Counter(kind for kind, _ in wrong)
     low, high = core.wilson_interval(right / max(1, n), max(1, n))
-    print(f"{n} labelled answers: {right / max(1, n):.2%} judged right [{low:.2%}, {high:.2%}], "
-          f"{kinds['false accept']} false accepts, {kinds['false reject']} false rejects")
+    print(
+        f"{n} labelled answers: {right / max(1, n):.2%} judged right [{low:.2%}, {high:.2%}], "
+        f"{kinds['false accept']} false accepts, {kinds['false reject']} false rejects"
+    )
     for kind, row in wrong:
-        print(f"    {kind}: truth {row['gold']!r}, answer {row.get('pred', row.get('completion'))!r}")
+        print(
+            f"    {kind}: truth {row['gold']!r}, answer {row.get('pred', row.get('completion'))!r}"
+        )
 
 
 # ---- 3. Votes and kinds ----------------------------------------------------------------------------
@@ -207,7 +307,7 @@ def majority(records):
     drawn by lot, so it counts as the mean over those that tie.
     Example: 1/2, 7, 0.5 with the truth 0.5 -> 1.0; 7, 0.5 -> 0.5; 7, 7, 0.5 -> 0.0.
     """
-    answers = []                                                        # [answer, votes, is it right]
+    answers = []  # [answer, votes, is it right]
     for r in records:
         if r["answered"] and not r["truncated"]:
             said = extract_boxed_answer(r["completion"]) or r["completion"].strip()
@@ -222,26 +322,33 @@ def majority(records):
 
 def majority_at_k(records, num_samples, k):
     """maj@k: the mean over problems and over the disjoint sets of k that their samples hold."""
-    return statistics.fmean(majority(group[i:i + k]) for group in core.by_problem(records, num_samples)
-                            for i in range(0, num_samples - k + 1, k))
+    return statistics.fmean(
+        majority(group[i : i + k])
+        for group in core.by_problem(records, num_samples)
+        for i in range(0, num_samples - k + 1, k)
+    )
 
 
 def print_votes(records, ks):
     samples = records[-1]["sample"] + 1
     votes = [f"maj@{k} {majority_at_k(records, samples, k):.3f}" for k in ks if 1 < k <= samples]
-    if votes and "tests" not in records[0]:             # programs do not vote: no two are spelt the same
+    if votes and "tests" not in records[0]:  # programs do not vote: no two are spelt the same
         print("    " + ", ".join(votes))
 
 
 def print_columns(ks):
-    print(f"{'model':36} {'decoding':8} {'accuracy':>8} {'95 % interval':>15} {'n':>5} {'length':>7} {'cut off':>8} "
-          f"{'no answer':>9} {'answered':>8}" + "".join(f"{f'pass@{k}':>8}" for k in ks))
+    print(
+        f"{'model':36} {'decoding':8} {'accuracy':>8} {'95 % interval':>15} {'n':>5} {'length':>7} {'cut off':>8} "
+        f"{'no answer':>9} {'answered':>8}" + "".join(f"{f'pass@{k}':>8}" for k in ks)
+    )
 
 
 def print_comparisons(results):
     """The first model against every other, where they answered the same problems."""
     first, *others = results
-    for other, decoding in ((other, d) for other in others for d in results[first] if d in results[other]):
+    for other, decoding in (
+        (other, d) for other in others for d in results[first] if d in results[other]
+    ):
         pair = {name: {decoding: results[name][decoding]} for name in (first, other)}
         ours, theirs = ([(r["problem"], r["sample"]) for r in of[decoding]] for of in pair.values())
         if ours != theirs:
@@ -251,30 +358,43 @@ def print_comparisons(results):
 
 def print_kinds(results):
     """Accuracy, interval and number of problems by level and by subject, where the problems have them."""
-    tables = [(label, decoding, records) for label in results for decoding, records in results[label].items()]
+    tables = [
+        (label, decoding, records)
+        for label in results
+        for decoding, records in results[label].items()
+    ]
     for key in ("level", "subject"):
         for label, decoding, records in tables:
-            samples, of_kind = records[-1]["sample"] + 1, defaultdict(list)
+            samples = records[-1]["sample"] + 1
+            of_kind = defaultdict(list)
             for record in records:
                 of_kind[str(record.get(key))].append(record)
             for kind, found in sorted(of_kind.items()) if any(key in r for r in records) else ():
                 shares = core.accuracies(found, samples)
                 low, high = core.clustered_interval(shares, samples)
-                print(f"{label[-36:]:36} {decoding:8} {statistics.fmean(shares):8.3f} {low:7.3f} - {high:5.3f} "
-                      f"{len(shares):5}  {key} {kind}")
+                print(
+                    f"{label[-36:]:36} {decoding:8} {statistics.fmean(shares):8.3f} {low:7.3f} - {high:5.3f} "
+                    f"{len(shares):5}  {key} {kind}"
+                )
 
 
 # ---- 4. Tests in the training data -----------------------------------------------------------------
+
 
 def overlap(training, test, n=8):
     """Test problems that are in the training data: {"exact", "near"}, each {test index: train index}.
     exact: the same text but for case and white space. near: at least half of the n-grams of the test problem
     (words and signs) stand in one training problem, as when only numbers were changed."""
+
     def ngrams(text):
         tokens = re.findall(r"\w+|[^\w\s]", text)
-        return {tuple(tokens[i:i + n]) for i in range(max(1, len(tokens) - n + 1))}
+        return {tuple(tokens[i : i + n]) for i in range(max(1, len(tokens) - n + 1))}
+
     texts = [" ".join(problem["problem"].casefold().split()) for problem in test]
-    grams, where, exact, near = [ngrams(text) for text in texts], defaultdict(list), {}, {}
+    grams = [ngrams(text) for text in texts]
+    where = defaultdict(list)
+    exact = {}
+    near = {}
     for i, text in enumerate(texts):
         for gram in (text, *grams[i]):
             where[gram].append(i)
@@ -288,31 +408,33 @@ def overlap(training, test, n=8):
 
 # ---- 5. The command --------------------------------------------------------------------------------
 
+
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-                                     allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     add = parser.add_argument
-    add("command", choices=["show", "canary", "regrade", "check-verifier", "kinds", "overlap", "few-shot", "measure"])
-    add("names", nargs="+", metavar="name", help="a run, files, a task or a model")
+    add("command", choices=["show", "canary", "regrade", "check-verifier", "kinds", "overlap"])
+    add("names", nargs="+", metavar="name", help="a run, files or a task")
     add("--step", type=int, help="of show (default: the last)")
     add("--groups", type=int, default=1, help="of show")
-    add("--best-first", action="store_true", help="with show: the highest rewards instead of groups")
-    add("--preset", choices=["thinking", "non-thinking"], help="of measure: the sampling that Qwen3's card recommends")
-    add("--shots", type=int, help="of measure and few-shot: solved examples in the baseline's prompt (few-shot: 4)")
+    add(
+        "--best-first", action="store_true", help="with show: the highest rewards instead of groups"
+    )
     add("--reward", help="whose verdict counts")
     add("--k", type=int, nargs="*", default=[], help="pass@k and maj@k")
-    args, rest = parser.parse_known_args(argv)
-    if args.command in ("few-shot", "measure"):
-        rest += ["--reward", args.reward] * bool(args.reward) + ["--k", *map(str, args.k)]
-        from measure import measure                     # here, for it imports this file and all of training
-        measure([*args.names, *rest], args.preset, args.shots or 4 * (args.command == "few-shot"))
-    elif rest:
-        parser.error(f"{args.command} does not know {' '.join(rest)}")
-    elif args.command == "show":
+    args = parser.parse_args(argv)
+    if args.command == "show":
         show(args.names[0], args.step, args.groups, args.best_first)
     elif args.command == "canary":
         rows = core.read_rows(Path(args.names[0], "metrics.jsonl"), ("step", "reward"))
-        print(next((found for i in range(len(rows)) if (found := canary(rows[:i + 1]))), "no warning"))
+        print(
+            next(
+                (found for i in range(len(rows)) if (found := canary(rows[: i + 1]))), "no warning"
+            )
+        )
     elif args.command == "regrade":
         judge_saved(args.names, args.reward, args.k)
     elif args.command == "check-verifier":
@@ -322,8 +444,10 @@ def main(argv=None):
     else:
         task = verifiers.get_task(args.names[0])
         exact, near = map(len, overlap(task.train, task.test).values())
-        print(f"of {len(task.test)} test problems {exact} are in the training data but for case and white space, and "
-              f"{near} nearly (half of their 8-grams in one problem)")
+        print(
+            f"of {len(task.test)} test problems {exact} are in the training data but for case and white space, and "
+            f"{near} nearly (half of their 8-grams in one problem)"
+        )
 
 
 if __name__ == "__main__":

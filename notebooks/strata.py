@@ -11,20 +11,22 @@ Reasoning", the eval-vs-train reward gap): a model that has learnt to guess smal
 import functools
 import random
 import re
-import sys
 from dataclasses import dataclass, fields
-from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
+import _root
 
-from smollm2 import split  # noqa: E402
-from variants import mean_accuracy, walk  # noqa: E402
-from verifiers import BOXED, MAX_CHARS, Task, boxed_reward, math_task, normalise  # noqa: E402
+from smollm2 import split
+from variants import mean_accuracy, walk
+from grading import MAX_CHARS, normalise
+from verifiers import BOXED, Task, boxed_reward, math_task
 
 # ---- 1. Pickers: f(problems, step, memory, flags) -> the indices of a step, see variants.py ------
 
-_TYPES = {"integer": re.compile(r"[+-]?[0-9]+"), "decimal": re.compile(r"[+-]?[0-9]*\.[0-9]+"),
-          "fraction": re.compile(r"[+-]?(?:[0-9]*\\frac\{-?[0-9]+\}\{[0-9]+\}|[0-9]+/[0-9]+)")}
+_TYPES = {
+    "integer": re.compile(r"[+-]?[0-9]+"),
+    "decimal": re.compile(r"[+-]?[0-9]*\.[0-9]+"),
+    "fraction": re.compile(r"[+-]?(?:[0-9]*\\frac\{-?[0-9]+\}\{[0-9]+\}|[0-9]+/[0-9]+)"),
+}
 
 
 @functools.lru_cache(maxsize=2**16)
@@ -33,7 +35,9 @@ def answer_type(answer: str) -> str:
     are integers, 2\frac13 is a fraction; \frac{\pi}{2}, (1, 2) and a word are expressions."""
     if len(answer) > MAX_CHARS:
         return "expression"
-    spelling = "".join(token for token in normalise(answer) if token != "°" and not token.startswith('"'))
+    spelling = "".join(
+        token for token in normalise(answer) if token != "°" and not token.startswith('"')
+    )
     return next((kind for kind, form in _TYPES.items() if form.fullmatch(spelling)), "expression")
 
 
@@ -45,7 +49,8 @@ def answer_size(answer: str) -> int:
 def in_turn(problems, step, flags, kind_of):
     """The kinds of answers take turns, whatever their shares of the data; each walks through its own problems, in a
     new random order in every epoch. So the problems of a rare kind come more often."""
-    kinds, P = {}, flags.prompts_per_step
+    kinds = {}
+    P = flags.prompts_per_step
     for index, problem in enumerate(problems):
         kinds.setdefault(kind_of(problem["answer"]), []).append(index)
     groups = [kinds[kind] for kind in sorted(kinds)]
@@ -63,7 +68,13 @@ def by_size(problems, step, memory, flags):
     return in_turn(problems, step, flags, answer_size)
 
 
-TARGET = (0.1, 0.2, 0.4, 0.2, 0.1)      # of a step's problems with a mean from 0 to .2, to .4, to .6, to .8, to 1
+TARGET = (
+    0.1,
+    0.2,
+    0.4,
+    0.2,
+    0.1,
+)  # of a step's problems with a mean from 0 to .2, to .4, to .6, to .8, to 1
 
 
 def to_histogram(problems, step, memory, flags, target=TARGET):
@@ -74,12 +85,19 @@ def to_histogram(problems, step, memory, flags, target=TARGET):
     variants.stratified is the target (1/3, 1/3, 1/3) and, like this, knows the last three visits only.
     """
     order = random.Random(f"pick {flags.seed} {step}").sample(range(len(problems)), len(problems))
-    chosen, taken, bins = [], [0] * len(target), [[] for _ in target]
+    chosen = []
+    taken = [0] * len(target)
+    bins = [[] for _ in target]
     while len(chosen) < flags.prompts_per_step:
-        if not any(bins):                               # at first, and again with fewer problems than a step asks for
+        if not any(bins):  # at first, and again with fewer problems than a step asks for
             for index in reversed(order):
-                bins[min(len(target) - 1, int(len(target) * mean_accuracy(memory, index)))].append(index)
-        behind = [target[i] * (len(chosen) + 1) - taken[i] if bins[i] else -float("inf") for i in range(len(target))]
+                bins[min(len(target) - 1, int(len(target) * mean_accuracy(memory, index)))].append(
+                    index
+                )
+        behind = [
+            target[i] * (len(chosen) + 1) - taken[i] if bins[i] else -float("inf")
+            for i in range(len(target))
+        ]
         turn = behind.index(max(behind))
         taken[turn] += 1
         chosen.append(bins[turn].pop())
@@ -87,6 +105,7 @@ def to_histogram(problems, step, memory, flags, target=TARGET):
 
 
 # ---- 2. Wordings ---------------------------------------------------------------------------------
+
 
 @dataclass
 class Worded(Task):
@@ -111,7 +130,10 @@ def in_wordings(task: Task, wordings, unseen=None) -> Worded:
     in another one that is never trained on (default: the task's own, so it should be none of them)."""
     values = {field.name: getattr(task, field.name) for field in fields(Task)}
     test = [{**problem, "to_test": True} for problem in task.test]
-    return Worded(**values | {"test": test, "instruction": unseen or task.instruction}, wordings=tuple(wordings))
+    return Worded(
+        **values | {"test": test, "instruction": unseen or task.instruction},
+        wordings=tuple(wordings),
+    )
 
 
 MATH_WORDINGS = (
@@ -119,7 +141,8 @@ MATH_WORDINGS = (
     "{problem}\n\nShow your work. The last line must hold the result in \\boxed{{}}.\n\n",
     "Question: {problem}\n\nReason first. Your result belongs into \\boxed{{}}.\n\nAnswer:",
     "You are a careful mathematician; box your final result (\\boxed{{}}).\n\n{problem}\n\nWorked solution:",
-    "Find the answer and put a LaTeX box, \\boxed{{}}, around it: {problem}\n\n")
+    "Find the answer and put a LaTeX box, \\boxed{{}}, around it: {problem}\n\n",
+)
 
 
 def math_wordings() -> Worded:
@@ -136,13 +159,16 @@ WORDINGS = (
     LINES,
     "The sum 7 + 6 is \\boxed{{13}}\nThe sum 12 + 5 is \\boxed{{17}}\nThe sum {problem} is",
     "7 + 6 makes \\boxed{{13}}\n12 + 5 makes \\boxed{{17}}\n{problem} makes",
-    "Add 7 + 6. Answer: \\boxed{{13}}\nAdd 12 + 5. Answer: \\boxed{{17}}\nAdd {problem}. Answer:")
+    "Add 7 + 6. Answer: \\boxed{{13}}\nAdd 12 + 5. Answer: \\boxed{{17}}\nAdd {problem}. Answer:",
+)
 UNSEEN = "Q: 7 + 6 A: \\boxed{{13}}\nQ: 12 + 5 A: \\boxed{{17}}\nQ: {problem} A:"
 
 
 def sums():
     """The sums of two numbers from 2 to 20, split by pairs: (to train on, held out)."""
-    return [[{"problem": f"{a} + {b}", "answer": str(a + b)} for a, b in pairs] for pairs in split()]
+    return [
+        [{"problem": f"{a} + {b}", "answer": str(a + b)} for a, b in pairs] for pairs in split()
+    ]
 
 
 def line_task(name, train, test, note):
@@ -153,8 +179,12 @@ def sized(name, num_small, num_large):
     """Trained on so many sums below 16 and above, tested on the held-out ones from 16 on."""
     train, test = sums()
     small, large = ([p for p in train if (int(p["answer"]) < 16) == side] for side in (True, False))
-    return line_task(name, small[:num_small] + large[:num_large], [p for p in test if int(p["answer"]) >= 16],
-                     f"{num_small} answers below 16, {num_large} others; tested on others")
+    return line_task(
+        name,
+        small[:num_small] + large[:num_large],
+        [p for p in test if int(p["answer"]) >= 16],
+        f"{num_small} answers below 16, {num_large} others; tested on others",
+    )
 
 
 def small_answers():

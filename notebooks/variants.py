@@ -20,18 +20,20 @@ import functools
 import itertools
 import math
 import random
-import sys
 from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import _root
 
-from rlvr import choose, group_advantages, kl_penalty, policy_loss  # noqa: E402
-from verifiers import DataError  # noqa: E402
+from rlvr import choose, group_advantages, kl_penalty, policy_loss
+from verifiers import DataError
 
-RECIPES = {path.stem: path for path in sorted((Path(__file__).parent / "recipes").glob("*.txt"))
-           if "--task" not in path.read_text(encoding="utf-8")}         # with a task it is a run, no method
+RECIPES = {
+    path.stem: path
+    for path in sorted((Path(__file__).parent / "recipes").glob("*.txt"))
+    if "--task" not in path.read_text(encoding="utf-8")
+}  # with a task it is a run, no method
 
 # ---- 1. Losses ---------------------------------------------------------------------------------------
 # logp, old_logp, weights, sampled_logp, ref_logp: (B, T-1); advantages: (B,) -> scalar, as
@@ -39,7 +41,16 @@ RECIPES = {path.stem: path for path in sorted((Path(__file__).parent / "recipes"
 # GRPO's) if there is a reference.
 
 
-def gspo(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=None, ref_logp=None, kl_coef=0.0):
+def gspo(
+    logp,
+    old_logp,
+    advantages,
+    weights,
+    clip=(0.2, 0.2),
+    sampled_logp=None,
+    ref_logp=None,
+    kl_coef=0.0,
+):
     """-sum w min(s_i A, clip(s_i) A), s_i = (pi(o_i) / pi_old(o_i))^(1 / length): the geometric
     mean of the ratios of a completion in place of each (GSPO, 2507.18071, eq. 5 and 7). It varies
     far less, hence the narrow clip."""
@@ -48,7 +59,16 @@ def gspo(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=None
     return loss + kl_term(logp, ref_logp, weights, kl_coef)
 
 
-def cispo(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=None, ref_logp=None, kl_coef=0.0):
+def cispo(
+    logp,
+    old_logp,
+    advantages,
+    weights,
+    clip=(0.2, 0.2),
+    sampled_logp=None,
+    ref_logp=None,
+    kl_coef=0.0,
+):
     """-sum w sg(clip(r)) A log pi, sg: no gradient (MiniMax-M1, 2506.13585). A ratio out of bounds
     is bounded and its token still learns, where ppo's would have no gradient."""
     bounded = (logp - old_logp).exp().clamp(1 - clip[0], 1 + clip[1]).detach()
@@ -56,38 +76,91 @@ def cispo(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=Non
     return loss + kl_term(logp, ref_logp, weights, kl_coef)
 
 
-def reinforce(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=None, ref_logp=None, kl_coef=0.0):
+def reinforce(
+    logp,
+    old_logp,
+    advantages,
+    weights,
+    clip=(0.2, 0.2),
+    sampled_logp=None,
+    ref_logp=None,
+    kl_coef=0.0,
+):
     """-sum w A log pi: no ratio, so no clipping (Williams 1992). With --loss-norm sum the -(adv *
     logp).mean() of the chapter "9.5 RLVR"."""
     return -(weights * advantages[:, None] * logp).sum() + kl_term(logp, ref_logp, weights, kl_coef)
 
 
-def tis(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=None, ref_logp=None, kl_coef=0.0, cap=2.0):
+def tis(
+    logp,
+    old_logp,
+    advantages,
+    weights,
+    clip=(0.2, 0.2),
+    sampled_logp=None,
+    ref_logp=None,
+    kl_coef=0.0,
+    cap=2.0,
+):
     """policy_loss, each token's term times sg(min(pi_old / pi_sampler, cap)): truncated importance
     sampling (Yao et al. 2025, fengyao.notion.site/off-policy-rl; Olmo 3, 2512.13961; cap: its code).
     Where another engine samples, its tokens count as often as the trainer would have said them; the
     cap bounds the variance. Here both agree up to rounding (`mismatch`), so it has little to do."""
     sampler = old_logp if sampled_logp is None else sampled_logp
-    loss = policy_loss(logp, old_logp, advantages, weights * (old_logp - sampler).exp().clamp(max=cap).detach(), clip)
+    loss = policy_loss(
+        logp,
+        old_logp,
+        advantages,
+        weights * (old_logp - sampler).exp().clamp(max=cap).detach(),
+        clip,
+    )
     return loss + kl_term(logp, ref_logp, weights, kl_coef)
 
 
-def sequence_mask(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=None, ref_logp=None, kl_coef=0.0,
-                  delta=0.1, estimate=kl_penalty):
+def sequence_mask(
+    logp,
+    old_logp,
+    advantages,
+    weights,
+    clip=(0.2, 0.2),
+    sampled_logp=None,
+    ref_logp=None,
+    kl_coef=0.0,
+    delta=0.1,
+    estimate=kl_penalty,
+):
     """policy_loss without the completions that have A < 0 and a mean log(pi_sampler / pi) above
     delta: to unlearn what the policy no longer says does harm (off-policy sequence masking,
     DeepSeek-V3.2, 2512.02556, eq. 8 and 9). They still count in the normaliser and in the KL. The
     paper gives no delta; 0.1 is that of *Reasoning from Scratch*, chapter 7."""
     sampler = old_logp if sampled_logp is None else sampled_logp
-    kept = (advantages >= 0) | (row_mean(sampler - logp, weights) <= delta)                  # (B,)
+    kept = (advantages >= 0) | (row_mean(sampler - logp, weights) <= delta)  # (B,)
     loss = policy_loss(logp, old_logp, advantages, weights * kept[:, None], clip)
     return loss + kl_term(logp, ref_logp, weights, kl_coef, estimate)
 
 
-def deepseek(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=None, ref_logp=None, kl_coef=0.0):
+def deepseek(
+    logp,
+    old_logp,
+    advantages,
+    weights,
+    clip=(0.2, 0.2),
+    sampled_logp=None,
+    ref_logp=None,
+    kl_coef=0.0,
+):
     """DeepSeek-V3.2's (3.1): sequence_mask, with the KL of k3_ratio."""
-    return sequence_mask(logp, old_logp, advantages, weights, clip, sampled_logp, ref_logp, kl_coef,
-                         estimate=functools.partial(k3_ratio, old_logp=old_logp))
+    return sequence_mask(
+        logp,
+        old_logp,
+        advantages,
+        weights,
+        clip,
+        sampled_logp,
+        ref_logp,
+        kl_coef,
+        estimate=functools.partial(k3_ratio, old_logp=old_logp),
+    )
 
 
 def row_mean(values, weights):
@@ -96,22 +169,51 @@ def row_mean(values, weights):
     return (values * inside).sum(1) / inside.sum(1).clamp(min=1)
 
 
-def ppo_k1(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=None, ref_logp=None, kl_coef=0.0):
+def ppo_k1(
+    logp,
+    old_logp,
+    advantages,
+    weights,
+    clip=(0.2, 0.2),
+    sampled_logp=None,
+    ref_logp=None,
+    kl_coef=0.0,
+):
     """policy_loss with the KL's plainest estimate as its penalty: see k1, and why not to."""
     loss = policy_loss(logp, old_logp, advantages, weights, clip)
     return loss + kl_term(logp, ref_logp, weights, kl_coef, k1)
 
 
-def ppo_k2(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=None, ref_logp=None, kl_coef=0.0):
+def ppo_k2(
+    logp,
+    old_logp,
+    advantages,
+    weights,
+    clip=(0.2, 0.2),
+    sampled_logp=None,
+    ref_logp=None,
+    kl_coef=0.0,
+):
     """policy_loss with the penalty whose gradient is that of KL(pi || pi_ref): see k2."""
     loss = policy_loss(logp, old_logp, advantages, weights, clip)
     return loss + kl_term(logp, ref_logp, weights, kl_coef, k2)
 
 
-def ppo_k3_ratio(logp, old_logp, advantages, weights, clip=(0.2, 0.2), sampled_logp=None, ref_logp=None, kl_coef=0.0):
+def ppo_k3_ratio(
+    logp,
+    old_logp,
+    advantages,
+    weights,
+    clip=(0.2, 0.2),
+    sampled_logp=None,
+    ref_logp=None,
+    kl_coef=0.0,
+):
     """policy_loss with the penalty that is unbiased off-policy, too: see k3_ratio."""
     estimate = functools.partial(k3_ratio, old_logp=old_logp)
-    return policy_loss(logp, old_logp, advantages, weights, clip) + kl_term(logp, ref_logp, weights, kl_coef, estimate)
+    return policy_loss(logp, old_logp, advantages, weights, clip) + kl_term(
+        logp, ref_logp, weights, kl_coef, estimate
+    )
 
 
 def k1(logp, ref_logp, weights):
@@ -172,7 +274,10 @@ def gdpo(rewards, rollouts, parts, flags=None, eps=1e-6):
     The terms are the reward's own: see terms_of. Raises NoSum where it is no weighted sum of what
     it logs.
     """
-    total = sum(weight * group_advantages(term, "std", eps) for weight, term in terms_of(rewards, rollouts, parts))
+    total = sum(
+        weight * group_advantages(term, "std", eps)
+        for weight, term in terms_of(rewards, rollouts, parts)
+    )
     return (total / (total.square().mean().sqrt() + eps)).to(rewards.dtype)
 
 
@@ -188,27 +293,40 @@ def terms_of(rewards, rollouts, parts):
     several sums do, the parts logged first are taken: a later one leaves as long as the sum stays
     exact. Where the verifier failed, and where what was cut off earned 0, all terms are 0.
     """
-    names = list(dict.fromkeys(name for part in parts for name in part if name not in ("truncated", "failed")))
-    names.sort(key=lambda name: name == "answered")              # the last resort: seldom a term of a reward
+    names = list(
+        dict.fromkeys(
+            name for part in parts for name in part if name not in ("truncated", "failed")
+        )
+    )
+    names.sort(key=lambda name: name == "answered")  # the last resort: seldom a term of a reward
     judged = torch.tensor([not part.get("failed") for part in parts])
     target = rewards.flatten().cpu().double() * judged
     counted = judged & (rollouts.finished.cpu() | (target < 0))
-    columns = torch.tensor([[part.get(name, 0.0) for name in names] for part in parts]).double() * counted[:, None]
+    columns = (
+        torch.tensor([[part.get(name, 0.0) for name in names] for part in parts]).double()
+        * counted[:, None]
+    )
 
     def fit(chosen):
         weights = torch.linalg.lstsq(columns[:, chosen], target, driver="gelsd").solution
         error = (columns[:, chosen] @ weights - target).abs().max().item()
         return weights, error <= 1e-5 * max(1.0, target.abs().max().item())
+
     chosen = list(range(len(names)))
     if not chosen or not fit(chosen)[1]:
-        raise NoSum(f"gdpo: this reward is no weighted sum of the parts that it logs ({', '.join(names)}), "
-                    "so there is nothing to normalise apart. Log its terms, or use --advantage std")
+        raise NoSum(
+            f"gdpo: this reward is no weighted sum of the parts that it logs ({', '.join(names)}), "
+            "so there is nothing to normalise apart. Log its terms, or use --advantage std"
+        )
     for column in reversed(range(len(names))):
         fewer = [other for other in chosen if other != column]
         if fewer and fit(fewer)[1]:
             chosen = fewer
     weights = fit(chosen)[0].tolist()
-    return [(weight, columns[:, column].view_as(rewards).to(rewards.device)) for weight, column in zip(weights, chosen)]
+    return [
+        (weight, columns[:, column].view_as(rewards).to(rewards.device))
+        for weight, column in zip(weights, chosen)
+    ]
 
 
 def soft(rewards, rollouts, parts=None, flags=None, share=0.2):
@@ -236,9 +354,9 @@ def mixed_only(rewards, rollouts, parts=None, flags=None, advantage=group_advant
     multiplied by what it is too large: tokens of all over tokens of the kept ones for --loss-norm
     token, groups over groups for the others. A KL is still that of all groups.
     """
-    mixed = rewards.amax(1) > rewards.amin(1)                                     # (P',)
-    kept = (~mixed).long().argsort(stable=True)[:flags.prompts_per_step]
-    tokens = rollouts.lengths.view_as(rewards).sum(1).to(rewards.device).float()           # (P',)
+    mixed = rewards.amax(1) > rewards.amin(1)  # (P',)
+    kept = (~mixed).long().argsort(stable=True)[: flags.prompts_per_step]
+    tokens = rollouts.lengths.view_as(rewards).sum(1).to(rewards.device).float()  # (P',)
     sizes = tokens if flags.loss_norm == "token" else torch.ones_like(tokens)
     counted = torch.zeros_like(tokens).index_fill(0, kept, 1.0) * mixed
     advantages = advantage(rewards, rollouts=rollouts, parts=parts, flags=flags)
@@ -264,12 +382,16 @@ def filter(problems, step, memory, flags):
     0.05) on their last three visits. Each time one is passed by, its oldest visit is forgotten, so
     it is soon tried again: the policy has changed. It cannot act before three epochs, 3 * problems
     / --prompts-per-step steps."""
-    chosen, visits = [], memory.setdefault("visits", {})
+    chosen = []
+    visits = memory.setdefault("visits", {})
     while len(chosen) < flags.prompts_per_step:
         place = memory.get("next", 0)
         memory["next"] = place + 1
         index = walk(len(problems), place, flags.seed)
-        if len(visits.get(str(index), [])) == 3 and not 0.05 <= mean_accuracy(memory, index) <= 0.95:
+        if (
+            len(visits.get(str(index), [])) == 3
+            and not 0.05 <= mean_accuracy(memory, index) <= 0.95
+        ):
             visits[str(index)] = visits[str(index)][1:]
         else:
             chosen.append(index)
@@ -291,9 +413,13 @@ def curriculum(problems, step, memory, flags):
     """Problems whose mean is near a target are likelier, and it slides from 0.8 to 0.4: first easy
     ones, then hard ones. Weights exp(-((mean - target) / 0.2)^2), without replacement (by keys
     log(u) / weight: Efraimidis and Spirakis 2006, whose u^(1 / weight) would be 0 for all far ones)."""
-    rng, target = random.Random(f"pick {flags.seed} {step}"), 0.8 - 0.4 * step / flags.steps
-    keys = {index: math.log(1 - rng.random()) * math.exp(((mean_accuracy(memory, index) - target) / 0.2) ** 2)
-            for index in range(len(problems))}
+    rng = random.Random(f"pick {flags.seed} {step}")
+    target = 0.8 - 0.4 * step / flags.steps
+    keys = {
+        index: math.log(1 - rng.random())
+        * math.exp(((mean_accuracy(memory, index) - target) / 0.2) ** 2)
+        for index in range(len(problems))
+    }
     order = sorted(keys, key=keys.get, reverse=True)
     return [*itertools.islice(itertools.cycle(order), flags.prompts_per_step)]
 
@@ -301,7 +427,9 @@ def curriculum(problems, step, memory, flags):
 def twice(problems, step, memory, flags):
     """Twice --prompts-per-step problems of the same walk as --pick all: for mixed_only and dapo."""
     count = 2 * flags.prompts_per_step
-    return [walk(len(problems), place, flags.seed) for place in range((step - 1) * count, step * count)]
+    return [
+        walk(len(problems), place, flags.seed) for place in range((step - 1) * count, step * count)
+    ]
 
 
 def walk(n, place, seed):
@@ -335,8 +463,8 @@ def kept_tokens(logits, temperature=1.0, top_p=1.0, top_k=0):
     if not top_k and top_p >= 1.0:
         return torch.ones_like(logits, dtype=torch.bool)
     ranked, order = (logits.float() / temperature).log_softmax(-1).exp().sort(-1, descending=True)
-    kept = ranked.cumsum(-1) - ranked < top_p                     # mass before this token; the first stays
-    kept[..., top_k or kept.size(-1):] = False
+    kept = ranked.cumsum(-1) - ranked < top_p  # mass before this token; the first stays
+    kept[..., top_k or kept.size(-1) :] = False
     return kept.gather(-1, order.argsort(-1))
 
 
@@ -347,8 +475,17 @@ def choose_kept(logits, uniforms, temperature=1.0, top_p=1.0, top_k=0):
     return choose(logits, uniforms, temperature)
 
 
-def kept_logprobs(model, ids, temperature=1.0, mask=None, return_entropy=False, index=None, top_p=1.0, top_k=0,
-                  sampler=None):
+def kept_logprobs(
+    model,
+    ids,
+    temperature=1.0,
+    mask=None,
+    return_entropy=False,
+    index=None,
+    top_p=1.0,
+    top_k=0,
+    sampler=None,
+):
     """rlvr.token_logprobs with softmaxes over kept_tokens: (B, T) -> (B, T-1), entropies too if asked.
 
     sampler: the model whose sets are kept, as it was when it sampled (default: this one, which is
@@ -356,17 +493,24 @@ def kept_logprobs(model, ids, temperature=1.0, mask=None, return_entropy=False, 
     (rows, T-1, V): for small vocabularies.
     """
     if index is not None:
-        rows, whole = (index[index >= 0] // (ids.size(1) - 1)).unique(), torch.zeros(2, *ids[:, 1:].shape, device=ids.device)
+        rows = (index[index >= 0] // (ids.size(1) - 1)).unique()
+        whole = torch.zeros(2, *ids[:, 1:].shape, device=ids.device)
         inside = None if mask is None else mask[rows]
-        whole[:, rows] = torch.stack(kept_logprobs(model, ids[rows], temperature, inside, True, None, top_p, top_k, sampler))
+        whole[:, rows] = torch.stack(
+            kept_logprobs(model, ids[rows], temperature, inside, True, None, top_p, top_k, sampler)
+        )
         return tuple(whole) if return_entropy else whole[0]
-    targets, V = ids[:, 1:, None], model.config.num_tokens
+    targets = ids[:, 1:, None]
+    V = model.config.num_tokens
     logits = model(ids[:, :-1])[..., :V].float()
     with torch.no_grad():
-        kept = kept_tokens(logits if sampler is None else sampler(ids[:, :-1])[..., :V], temperature, top_p, top_k)
+        kept = kept_tokens(
+            logits if sampler is None else sampler(ids[:, :-1])[..., :V], temperature, top_p, top_k
+        )
     # subtle: without a cache sums are rounded differently, which may put what was sampled just outside.
     kept = kept.scatter(2, targets, True)
     logp = (logits / temperature).masked_fill(~kept, -math.inf).log_softmax(-1)
     inside = 1.0 if mask is None else mask
-    chosen, entropy = logp.gather(2, targets).squeeze(2), torch.special.entr(logp.detach().exp()).sum(-1)
+    chosen = logp.gather(2, targets).squeeze(2)
+    entropy = torch.special.entr(logp.detach().exp()).sum(-1)
     return (chosen * inside, entropy * inside) if return_entropy else chosen * inside

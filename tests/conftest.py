@@ -16,7 +16,10 @@ torch.set_num_threads(1)                # for tensors so small more of them most
 
 
 def pytest_addoption(parser):
-    parser.addoption("--slow", action="store_true", help="also run the tests that need minutes or gigabytes")
+    try:
+        parser.addoption("--slow", action="store_true", help="also run the tests that need minutes or gigabytes")
+    except ValueError:                  # notebooks/tests runs in the same command: its conftest.py has added it
+        pass
 
 
 def pytest_configure(config):

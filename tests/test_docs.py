@@ -1,4 +1,5 @@
-"""Both READMEs agree with the code: commands, flags, links, names, columns and the map of the chapters exist."""
+"""Both READMEs agree with the code: commands, flags, links, names and columns exist. (What else the laboratory's
+pages say is tested in notebooks/tests/test_house.py.)"""
 
 import ast
 import json
@@ -21,8 +22,7 @@ def flags_of(script):
     if script == "train.py":
         return {f"--{name.replace('_', '-')}" for name in train.Flags.__dataclass_fields__} | {"--help"}
     flags = set(re.findall(rf'"({FLAG})"', (ROOT / script).read_text())) | {"--help"}
-    more = {"notebooks/evaluation.py": ["notebooks/measure.py"], "notebooks/measure.py": ["eval.py"],
-            "notebooks/kl_cap.py": ["train.py"]}
+    more = {"notebooks/measure.py": ["eval.py"], "notebooks/kl_cap.py": ["train.py"]}
     return flags.union(*map(flags_of, more.get(script, [])))
 
 
@@ -38,24 +38,12 @@ def commands(readme):
 
 
 def test_a_script_imports_those_before_it_in_reading_order_and_never_the_laboratory():
-    order, laboratory = ["verifiers", "model", "rlvr", "eval", "train"], {path.stem for path in (ROOT / "notebooks").glob("*.py")}
+    order, laboratory = ["verifiers", "model", "rlvr", "eval", "train"], {path.stem for path in (ROOT / "notebooks").rglob("*.py")}
     for number, script in enumerate(order):
         tree = ast.parse((ROOT / f"{script}.py").read_text())
         names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names} | {
             node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         assert len(names) > 3 and names & ({*order} | laboratory) <= {*order[:number]}, script
-
-
-def names_in(folder):
-    """What the modules of a folder define at their top level."""
-    names = set()
-    for path in (ROOT / folder).glob("*.py"):
-        for node in ast.parse(path.read_text()).body:
-            targets = node.targets if isinstance(node, ast.Assign) else [node]
-            names |= {target.name for target in targets if hasattr(target, "name")}
-            names |= {name.id for target in targets for name in ast.walk(target)
-                      if isinstance(target, (ast.Name, ast.Tuple)) and isinstance(name, ast.Name)}
-    return names
 
 
 def test_there_are_exactly_two_commands_and_each_installs():
@@ -77,7 +65,7 @@ def test_commands_run_scripts_that_exist_with_flags_that_exist(folder):
 def test_flags_in_the_text_exist(folder):
     text = re.sub(r"```.*?```", "", READMES[folder], flags=re.S)
     named = {flag for span in re.findall(r"`([^`\n]+)`", text) for flag in re.findall(rf"^(?:V:\w+ )?({FLAG})", span)}
-    scripts = ["train.py", "eval.py", *(str(p.relative_to(ROOT)) for p in (ROOT / "notebooks").glob("*.py")), *BENCHES]
+    scripts = ["train.py", "eval.py", *(str(p.relative_to(ROOT)) for p in (ROOT / "notebooks").rglob("*.py")), *BENCHES]
     assert named <= set().union(*map(flags_of, scripts))
 
 
@@ -105,7 +93,7 @@ def test_functions_named_with_their_file_exist(folder):
     short = dict(re.findall(r"`(\w+):` stands for\s+`([\w/]+\.py):`", text))
     for letter, file in short.items():
         text = re.sub(rf"\b{letter}:(?=\w)", f"{file}:", text)
-    found = set(re.findall(r"\b((?:notebooks|tests)/\w+\.py):([a-z]\w*)", text))
+    found = set(re.findall(r"\b((?:notebooks|tests)/[\w/]+\.py):([a-z]\w*)", text))
     assert found or not folder
     for file, name in found:
         if file == "notebooks/gym.py":                                      # its names are reasoning-gym's
@@ -128,56 +116,6 @@ def test_what_fork_it_shows_can_be_named_on_the_command_line(tmp_path):
         path.write_text(block if (names := re.findall(r"^def (\w+)", block, flags=re.M)) else "")
         for name in names:
             assert verifiers.find(f"{path}:{name}", {}, "function").__name__ == name
-
-
-def test_every_row_of_the_chapter_map_exists():
-    """Its columns: section | names in scripts and modules, or flags | tests | N: heading in notebook N, or exercise, or
-    "-". A notebook that a row leads to speaks of at least one of the row's names."""
-    tests = "".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
-    names = names_in("") | names_in("notebooks")
-    section = re.search(r"^## Chapter map\n.*?(?=^## |\Z)", LAB, flags=re.M | re.S)[0]
-    lines = [line for line in section.splitlines() if line[:2] == "| " and line[:5] not in ("| sec", "| ---")]
-    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
-    assert len(rows) > 30 and section.count("\n### ") == 5             # five chapters
-    for chapter, code, named, places in rows:
-        here = re.findall(r"`([^`]+)`", code)
-        for name in here:
-            assert name in names or name in flags_of("train.py"), (chapter, name)
-        assert re.findall(r"`test_\w+`", named), chapter
-        for name in re.findall(r"`(\w+)`", named):
-            assert re.search(rf"^def {name}\(", tests, flags=re.M), (chapter, name)
-        for place in places.split("; ") if places != "-" else []:
-            number, _, heading = place.partition(": ")
-            if not re.fullmatch(r"exercise ([1-9]|10)", place):
-                assert heading in headings_of(number), place
-                assert words_of(number) & {*here}, f"{chapter}: notebook {number} speaks of none of {here}"
-
-
-def cells_of(number, kind):
-    path, = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
-    return ["".join(cell["source"]) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == kind]
-
-
-def words_of(number):
-    """The names and flags in a notebook's code, and between backticks in its text."""
-    spans = re.findall(r"`([^`\n]+)`", "\n".join(cells_of(number, "markdown")))
-    return set(re.findall(rf"{FLAG}|\w+", "\n".join(cells_of(number, "code") + spans)))
-
-
-def prose_of(number):
-    return "\n".join(cells_of(number, "markdown"))
-
-
-def headings_of(number):
-    return re.findall(r"^## (?:\d+\. )?(.*)$", prose_of(number), flags=re.M)
-
-
-def test_what_notebook_0_says_is_added_to_each_line_exists():
-    names, rows = names_in("") | names_in("notebooks"), re.findall(r"^\|.*\| (.*) \|$", prose_of("0"), flags=re.M)[2:]
-    assert len(rows) >= 15
-    for row in rows:
-        for name in re.findall(r"`([^`]+)`", row):
-            assert name in names or name in flags_of("train.py"), name
 
 
 def test_the_glossary_explains_every_column_of_the_log(tmp_path):

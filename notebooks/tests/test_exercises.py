@@ -57,22 +57,50 @@ def reward(completion):
     return completion.strip().isdigit() and len(completion.strip()) == 1
 """,
     9: "lives, dies = 1.5e-3, 2e-2",
-    10: "flags = ['--steps', '20', '--lr', '3e-3']",      # for one-digit, see quick
+    10: "flags = ['--steps', '20', '--lr', '3e-3']",  # for one-digit, see quick
 }
-BEATEN = "flags = ['--steps', '10', '--lr', '3e-3']"    # for arithmetic
+BEATEN = "flags = ['--steps', '10', '--lr', '3e-3']"  # for arithmetic
 
 NEARLY = [
-    (1, "def advantages(r): return [x - sum(r) / len(r) for x in r]", "should be"),            # not without itself
-    (1, "def advantages(r): return [x - (sum(r) - x) / (len(r) - 1) for x in r]", "teaches nothing"),
+    (
+        1,
+        "def advantages(r): return [x - sum(r) / len(r) for x in r]",
+        "should be",
+    ),  # not without itself
+    (
+        1,
+        "def advantages(r): return [x - (sum(r) - x) / (len(r) - 1) for x in r]",
+        "teaches nothing",
+    ),
     (2, SOLUTIONS[2].replace("min(a, b) > 1 and ", ""), r"1\*91"),
-    (2, "def reward(c, p): return float(eval(c.split('{')[1][:-1]) == int(p['answer'])), {}", "accuracy"),
-    (2, SOLUTIONS[2].replace("    right =", "\n".join(["    pass"] * 9) + "\n    right ="), "14 lines"),
-    (2, SOLUTIONS[2].replace("{1,9}", "+"), "ValueError"),                                     # too many digits for int
+    (
+        2,
+        "def reward(c, p): return float(eval(c.split('{')[1][:-1]) == int(p['answer'])), {}",
+        "accuracy",
+    ),
+    (
+        2,
+        SOLUTIONS[2].replace("    right =", "\n".join(["    pass"] * 9) + "\n    right ="),
+        "14 lines",
+    ),
+    (2, SOLUTIONS[2].replace("{1,9}", "+"), "ValueError"),  # too many digits for int
     (3, "from verifiers import *\nreward = ReasoningReward(needs_tags=False)", "long is not alone"),
-    (3, "from verifiers import *\nreward = ReasoningReward(w_len=0.1, needs_tags=False)", "rambling .* more likely"),
+    (
+        3,
+        "from verifiers import *\nreward = ReasoningReward(w_len=0.1, needs_tags=False)",
+        "rambling .* more likely",
+    ),
     (3, SOLUTIONS[3].replace("0.1, ", "0.8, "), "check_weights warns"),
-    (4, "from sympy import *\ntruth, answer = Interval(0, 1), Interval(0, 2)", "says False, and so does sympy"),
-    (4, "from sympy import *\ntruth, answer = log(100), Integer(2)", "log"),                   # notation, not an error
+    (
+        4,
+        "from sympy import *\ntruth, answer = Interval(0, 1), Interval(0, 2)",
+        "says False, and so does sympy",
+    ),
+    (
+        4,
+        "from sympy import *\ntruth, answer = log(100), Integer(2)",
+        "log",
+    ),  # notation, not an error
     (4, "from sympy import *\ntruth, answer = Interval.open(0, 1), Tuple(0, 1)", "different kinds"),
     (5, "tests = ['assert is_leap(2000)', 'assert not is_leap(2023)']", "passes all"),
     (5, "tests = ['assert is_leap(2100)']", "an honest program fails"),
@@ -92,7 +120,9 @@ NEARLY = [
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """One seed for the training exercises, and one-digit in place of arithmetic, which takes longer."""
-    digits = ("--task", "one-digit", "--prompts-per-step", "16", "--num-samples", "16", "--max-new-tokens", "4")
+    digits = tuple(
+        "--task one-digit --prompts-per-step 16 --num-samples 16 --max-new-tokens 4".split()
+    )
     monkeypatch.setattr(exercises.deadly_rate, "__defaults__", ((0,),))
     monkeypatch.setattr(exercises.beat_the_default, "__defaults__", ((0,), digits, 0.05))
     monkeypatch.setattr(exercises, "BUDGET", 5120)
@@ -103,7 +133,9 @@ def check(number, source, tmp_path):
     return exercises.check(number, tmp_path / "mine.py")
 
 
-@pytest.mark.parametrize("number", SOLUTIONS)
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=pytest.mark.slow) if n == 9 else n for n in SOLUTIONS]
+)
 def test_the_empty_answer_is_not_enough_and_a_solution_is(number, tmp_path):
     solved, said = check(number, "", tmp_path)
     assert not solved and "your file must define" in said
@@ -120,7 +152,10 @@ def test_what_is_nearly_right_is_refused_with_its_reason(number, source, reason,
 
 
 def test_too_many_completions_and_too_little_learnt(tmp_path):
-    assert "5376 completions" in check(10, "flags = ['--steps', '1', '--prompts-per-step', '336']", tmp_path)[1]
+    assert (
+        "5376 completions"
+        in check(10, "flags = ['--steps', '1', '--prompts-per-step', '336']", tmp_path)[1]
+    )
     assert "the goal is" in check(10, "flags = ['--steps', '1']", tmp_path)[1]
 
 
@@ -138,4 +173,6 @@ def test_the_default_recipe_can_be_beaten(tmp_path, monkeypatch):
     """The real thing for the first of its three seeds: 10 steps."""
     monkeypatch.undo()
     (tmp_path / "mine.py").write_text(BEATEN)
-    exercises.beat_the_default(exercises.Solution(runpy.run_path(str(tmp_path / "mine.py"))), seeds=(0,))
+    exercises.beat_the_default(
+        exercises.Solution(runpy.run_path(str(tmp_path / "mine.py"))), seeds=(0,)
+    )

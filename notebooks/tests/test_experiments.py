@@ -3,7 +3,6 @@
 import gzip
 import json
 import math
-import random
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 pytest.importorskip("matplotlib")
 import eval as core  # noqa: E402
 import experiments as lab  # noqa: E402
-import make_tiny  # noqa: E402
 import train  # noqa: E402
 import verifiers  # noqa: E402
 
@@ -21,11 +19,14 @@ PROBLEM = {"problem": "25+7-4=", "answer": "28"}
 
 # ---- Arms and bases --------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("arm", lab.ARMS)
 def test_flags_and_functions_of_every_arm_exist(arm, tmp_path):
-    flags = train.parse_args(["--model", str(lab.ROOT / "notebooks" / "tiny"), *lab.flags_of(arm, 3, 60, tmp_path)])
+    flags = train.parse_args(
+        ["--model", str(lab.ROOT / "notebooks" / "tiny"), *lab.flags_of(arm, 3, 60, tmp_path)]
+    )
     assert (flags.seed, flags.steps, flags.eval_every) == (3, 60, 5)
-    assert flags.num_samples == 16 and flags.lr >= 4e-4                   # the tiny model's, not a language model's
+    assert flags.num_samples == 16 and flags.lr >= 4e-4  # the tiny model's, not a language model's
     verifiers.find(flags.pick, train.PICKERS, "--pick")
     verifiers.find(flags.advantage, train.ADVANTAGES, "--advantage")
     verifiers.find(flags.loss, train.LOSSES, "--loss")
@@ -35,105 +36,85 @@ def test_flags_and_functions_of_every_arm_exist(arm, tmp_path):
 def test_every_experiment_compares_arms_that_exist_and_every_arm_is_used():
     used = [arm for _, arms, *_ in lab.EXPERIMENTS.values() for arm in arms]
     assert len(lab.EXPERIMENTS) == 13 and set(used) == set(lab.ARMS)
-    assert len({lab.folder(arm, 0, 60, "runs") for arm in lab.ARMS}) == len(lab.ARMS)      # no two share a folder
-    for name, (_, arms, _, keys, *_) in lab.EXPERIMENTS.items():                          # or a figure cannot be read
+    assert len({lab.folder(arm, 0, 60, "runs") for arm in lab.ARMS}) == len(
+        lab.ARMS
+    )  # no two share a folder
+    for name, (_, arms, _, keys, *_) in lab.EXPERIMENTS.items():  # or a figure cannot be read
         assert len(keys) <= 8 and (len(arms) <= 8 or not keys), name
 
 
-def texts(shares, n=40):
-    rng = random.Random(0)
-    return [make_tiny.demonstrate(PROBLEM, behaviour, rng) for behaviour in shares for _ in range(n)]
-
-
-def test_the_guessing_base_never_sees_a_step():
-    assert not any("=" in text or "得" in text for shares in lab.BASES["guessing"] for text in texts(shares))
-    assert any("=" in text for text in texts(make_tiny.PHASES[1]))
-    assert lab.BASES["bilingual"][1]["bilingual"] > lab.BASES["bilingual"][1]["worked"]
-    for phases in lab.BASES.values():
-        assert [round(sum(shares.values()), 6) for shares in phases] == [1, 1]
-
-
-def test_seed_0_starts_from_the_committed_base_and_others_from_made_ones(tmp_path, monkeypatch):
-    """Making one takes 90 s, so here it only notes what it is asked for. A base is made once."""
-    asked = []
-
-    def make(seed, out, **settings):
-        asked.append((seed, settings["phases"], settings["gate"]))
-        out.mkdir(parents=True)
-    monkeypatch.setattr(make_tiny, "make", make)
-    assert lab.base_of("usual", 0, 60, tmp_path) == lab.ROOT / "notebooks" / "tiny" and not asked
-    for _ in range(2):
-        assert lab.base_of("usual", 1, 60, tmp_path).name == "usual-seed1"
-        assert lab.base_of("guessing", 0, 60, tmp_path).name == "guessing-seed0"
-    assert asked == [(1, make_tiny.PHASES, 0.9), (0, lab.BASES["guessing"], 0.0)]
-
-
 # ---- Rewards and tasks -----------------------------------------------------------------------------
+
 
 def test_length_bonus_by_hand():
     """let, 2, 5, +, 7, = and 3, 2 are 8 tokens; right and tagged is 1.1."""
     text = "<think>let 25+7=32</think><answer>\\boxed{28}</answer>"
     assert lab.length_bonus(0.1)(text, PROBLEM)[0] == pytest.approx(1.9)
     assert lab.length_bonus(0.1, cap=5)(text, PROBLEM)[0] == pytest.approx(1.6)
-    assert lab.length_bonus(0.1)("25+7=32 \\boxed{28}", PROBLEM)[0] == 0                   # no tags, no thinking
-
-
-def test_design_b_reaches_what_the_tiny_model_writes():
-    rng, rewards = random.Random(0), verifiers.REWARDS | {"r1-short": lab.r1_short}
-    reward = {name: {kind: rewards[name](make_tiny.demonstrate(PROBLEM, kind, rng), PROBLEM)[0]
-                     for kind in ("worked", "bilingual", "rambling")} for name in ("r1-zero", "r1", "r1-short")}
-    assert reward["r1-zero"]["worked"] == reward["r1-zero"]["bilingual"] == reward["r1-zero"]["rambling"]
-    assert reward["r1"]["rambling"] == reward["r1"]["worked"] > reward["r1"]["bilingual"]   # 400 words: never
-    assert reward["r1-short"]["worked"] > max(reward["r1-short"]["bilingual"], reward["r1-short"]["rambling"])
-
-
-def test_three_quarters_of_the_problems_are_solved_or_hopeless():
-    task, usual = lab.mostly_decided(), verifiers.arithmetic()
-    assert task.test == usual.test and task.train[:16] == usual.train[:16] and len(task.train) == 64
-    right = [[lab.boxed_or_solved(f"\\boxed{{{answer}}}", problem)[0] for answer in (truth["answer"], "7 dogs")]
-             for problem, truth in zip(task.train, usual.train)]
-    assert right == [[1, 0]] * 16 + [[0, 0]] * 24 + [[1, 1]] * 24
-    assert lab.boxed_or_solved("\\boxed{7 dogs}", task.test[0])[0] == 0
-
-
-def test_the_filter_can_act_at_the_size_of_the_experiment():
-    """48 of 64 solved or hopeless, 16 a step: three epochs are 12 steps. After them each of these is passed by in every
-    second epoch: of 16 + 48 visits in two epochs .. 16 + 24, so 40 % in place of 25 % are mixed, 1.6 times. With 64
-    problems, all mixed, there is nothing to gain, and within three epochs there is no time."""
-    assert 1.4 < lab.filter_gain() < 1.6
-    assert lab.filter_gain(hopeless=0, solved=0) == 1 and lab.filter_gain(steps=12) == 1
+    assert lab.length_bonus(0.1)("25+7=32 \\boxed{28}", PROBLEM)[0] == 0  # no tags, no thinking
 
 
 # ---- Numbers ---------------------------------------------------------------------------------------
+
 
 def made_up_run(folder, hacked, eval_every=10):
     """30 steps, evaluated at 0, 10, 20, 30: the reward rises; the accuracy rises with it, or falls."""
     (folder / "samples").mkdir(parents=True)
     rows = []
     for step in range(31):
-        paid, boxes = 0.2 + step / 50, 1 + step // 5 * hacked
+        paid = 0.2 + step / 50
+        boxes = 1 + step // 5 * hacked
         row = {"step": step, "reward": paid, "accuracy": 0.2}
         if step:
             row |= {"tokens_per_second": 500.0, "sample_seconds": 2.0}
-            sample = {"step": step, "completion": "<think>1+1=2</think>" + "\\boxed{2}" * boxes, "length": 10,
-                      "parts": {"accuracy": 1.0}}
-            (folder / "samples" / f"step_{step:06d}.jsonl.gz").write_bytes(gzip.compress(json.dumps(sample).encode()))
+            sample = {
+                "step": step,
+                "completion": "<think>1+1=2</think>" + "\\boxed{2}" * boxes,
+                "length": 10,
+                "parts": {"accuracy": 1.0},
+            }
+            (folder / "samples" / f"step_{step:06d}.jsonl.gz").write_bytes(
+                gzip.compress(json.dumps(sample).encode())
+            )
         if step % eval_every == 0:
             right = 0.2 - step / 200 if hacked else paid
-            row |= {"eval_accuracy": right, "eval_high": right + 0.02, "eval_low": right - 0.02, "eval_n": 100,
-                    "eval_sampled_accuracy": right, "eval_sampled_high": right + 0.02, "eval_sampled_n": 100,
-                    "eval_sampled_low": right - 0.02, "eval_sampled_reward": paid, "eval_sampled_length": 10.0}
+            row |= {
+                "eval_accuracy": right,
+                "eval_high": right + 0.02,
+                "eval_low": right - 0.02,
+                "eval_n": 100,
+                "eval_sampled_accuracy": right,
+                "eval_sampled_high": right + 0.02,
+                "eval_sampled_n": 100,
+                "eval_sampled_low": right - 0.02,
+                "eval_sampled_reward": paid,
+                "eval_sampled_length": 10.0,
+            }
         rows.append(row)
     core.append_rows(folder / "metrics.jsonl", rows)
     return folder
 
 
 def test_numbers_and_alarms_of_a_made_up_run(tmp_path):
-    bad, good = made_up_run(tmp_path / "bad", True), made_up_run(tmp_path / "good", False)
-    expected = {"right@0": 0.2, "right": 0.05, "right@10": 0.15, "paid": 0.8, "reward": 0.2 + 25.5 / 50,
-                "boxes@start": 1, "boxes@max": 7, "plain length": 10, "used@max": 30, "works@mean": 1,
-                "warned@first": 10, "greedy fell@first": 10, "more boxes@first": 5, "deceived@first": np.inf,
-                "used@reached": np.inf}
+    bad = made_up_run(tmp_path / "bad", True)
+    good = made_up_run(tmp_path / "good", False)
+    expected = {
+        "right@0": 0.2,
+        "right": 0.05,
+        "right@10": 0.15,
+        "paid": 0.8,
+        "reward": 0.2 + 25.5 / 50,
+        "boxes@start": 1,
+        "boxes@max": 7,
+        "plain length": 10,
+        "used@max": 30,
+        "works@mean": 1,
+        "warned@first": 10,
+        "greedy fell@first": 10,
+        "more boxes@first": 5,
+        "deceived@first": np.inf,
+        "used@reached": np.inf,
+    }
     assert {key: lab.number(bad, key) for key in expected} == pytest.approx(expected)
     assert lab.number(good, "warned@first") == lab.number(good, "more boxes@first") == np.inf
     assert lab.number(good, "used@reached") == 30 and np.isnan(lab.number(good, "right@7"))
@@ -141,55 +122,9 @@ def test_numbers_and_alarms_of_a_made_up_run(tmp_path):
 
 # ---- Figures ---------------------------------------------------------------------------------------
 
-def drawn(name, folder):
-    """The figure of an experiment out of made-up runs of each of its arms: hacked with seed 0, honest with seed 1."""
-    for arm in lab.EXPERIMENTS[name][1]:
-        for seed in (0, 1):
-            made_up_run(lab.folder(arm, seed, 30, folder), hacked=seed == 0, eval_every=5)
-    return lab.draw(name, 30, [0, 1], folder)
-
-
-def test_lines_have_a_point_every_fifth_step_and_bands_the_seeds(tmp_path):
-    """A panel a column, a line an arm. Paid: .20, .30 .. .80 in both runs. Right: that in the honest run, .20, .175 ..
-    .05 in the hacked one: .20, .2375 .. .425 on average, and the band at step 30 from .05 to .80."""
-    figure, arms = drawn("canary", tmp_path), lab.HACKED + lab.HONEST
-    axes = {axis.get_title(): axis for axis in figure.axes}
-    assert [*axes] == ["training reward", "held-out reward", "held-out accuracy, sampled"] and len(arms) == 6
-    mean = {"training reward": 0.1, "held-out reward": 0.1, "held-out accuracy, sampled": 0.0375}       # a point more
-    for title, axis in axes.items():
-        assert axis.get_xlabel() == "step" and axis.get_ylim()[0] == 0
-        assert [line.get_label() for line in axis.lines] == arms and len(axis.collections) == 6
-        for line in axis.lines:
-            assert list(line.get_xdata()) == [0, 5, 10, 15, 20, 25, 30]
-            assert line.get_ydata() == pytest.approx([0.2 + mean[title] * i for i in range(7)])
-    corners = axes["held-out accuracy, sampled"].collections[0].get_paths()[0].vertices
-    assert {round(y, 6) for x, y in corners if x == 30} == {0.05, 0.8}
-    legend, = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == arms
-    colours = [line.get_color() for line in axes["held-out reward"].lines]
-    assert [handle.get_color() for handle in legend.legend_handles] == colours and len(set(colours)) == 6
-
-
-def test_one_column_has_a_panel_an_arm_that_names_it(tmp_path):
-    """Seven arms in two rows of four: the eighth panel is not there, and no legend is needed."""
-    figure, arms = drawn("updates", tmp_path), lab.EXPERIMENTS["updates"][1]
-    assert [axis.get_title() for axis in figure.axes] == arms and len(arms) == 7 and not figure.legends
-    for axis in figure.axes:
-        line, = axis.lines
-        assert list(line.get_xdata()) == [0, 5, 10, 15, 20, 25, 30] and line.get_ydata()[-1] == pytest.approx(0.425)
-        assert (axis.get_xlabel(), axis.get_ylabel()) == ("step", "held-out accuracy, sampled")
-
-
-def test_no_line_leaves_its_panel(tmp_path):
-    """The first arm falls to .05, the others rise to .80: panels that share an axis have room for all."""
-    arms = lab.EXPERIMENTS["updates"][1]
-    for arm in arms:
-        made_up_run(lab.folder(arm, 0, 30, tmp_path), hacked=arm == arms[0], eval_every=5)
-    for axis in lab.draw("updates", 30, [0], tmp_path).axes:
-        assert max(axis.lines[0].get_ydata()) <= axis.get_ylim()[1] and axis.get_ylim()[0] == 0
-
 
 # ---- Checks and verdicts ---------------------------------------------------------------------------
+
 
 def judged(values, effect=0.1, noise=0.05, **more):
     return lab.Check("", lambda x: values, effect, noise, **more).judge(None)
@@ -204,16 +139,6 @@ def test_the_power_of_a_check_by_hand():
     assert lab.wrong_verdicts(lab.smallest_effect(0.05, 3, 12), 0.05, 3, 12) == pytest.approx(0.1)
 
 
-def test_seeds_that_differ_may_still_agree_on_the_side_of_the_line():
-    """Differences of .42, .60 and .72, where 10 points were looked for: at such a spread the power is small, but all
-    three lie far beyond .05. With .00, .30 and .60, or around the line, nothing can be told."""
-    assert judged([.42, .60, .72])[0] is True and judged([.42, .60, .72])[2] > 0.1
-    assert judged([.00, .30, .60])[0] is None and judged([-.20, .05, .20])[0] is None
-    assert judged([.42, .60, .72], same=True)[0] is False
-    assert judged([-.12, -.05, .02])[0] is False                            # far below +.05, whatever the sign
-    assert lab.beyond(0.24, 0.15, 3) and not lab.beyond(0.15, 0.15, 3)               # t = 2.77 and 1.73 of 1.89
-
-
 def test_the_power_is_that_of_a_simulation():
     """Nothing changed: how often does a check of the kind "it rises by 10 points" say yes?"""
     rng = np.random.default_rng(0)
@@ -224,9 +149,12 @@ def test_the_power_is_that_of_a_simulation():
 
 def test_a_check_is_decided_in_the_middle_and_not_where_the_trial_is_too_small():
     assert judged([0.06, 0.07, 0.05])[0] is True and judged([0.04, 0.03, 0.05])[0] is False
-    assert judged([0.04, -0.03, 0.01], same=True)[0] is True and judged([-0.08, -0.07, -0.06], same=True)[0] is False
-    assert judged([0.06, 0.07, 0.05], effect=0.05)[0] is None              # 19 % would be wrong
-    assert judged([0.3, -0.2, 0.1])[0] is None                             # the seeds differ more than the noise says
+    assert (
+        judged([0.04, -0.03, 0.01], same=True)[0] is True
+        and judged([-0.08, -0.07, -0.06], same=True)[0] is False
+    )
+    assert judged([0.06, 0.07, 0.05], effect=0.05)[0] is None  # 19 % would be wrong
+    assert judged([0.3, -0.2, 0.1])[0] is None  # the seeds differ more than the noise says
     assert judged([0.06])[0] is None and judged([math.nan] * 3)[0] is None
 
 
@@ -238,17 +166,29 @@ def test_one_verdict_of_several_checks():
 def verdicts(name, numbers):
     """Both verdicts of an experiment on made-up numbers (arm, column) -> one value for three seeds."""
     _, _, _, _, *both = lab.EXPERIMENTS[name]
-    return tuple(lab.verdict(check.judge(lambda arm, column: np.full(3, float(numbers[arm, column])))[0]
-                             for check in checks) for checks in both)
+    return tuple(
+        lab.verdict(
+            check.judge(lambda arm, column: np.full(3, float(numbers[arm, column])))[0]
+            for check in checks
+        )
+        for checks in both
+    )
 
 
 def test_verdicts_on_made_up_numbers():
     """Growth as it was: to 32 tokens at step 30, then no more. Were it to go on, and the coin's length to drift by two
     fifths, the claim would hold and its control would not."""
-    numbers = {("default", "length@0"): 20, ("default", "length@30"): 32, ("default", "length"): 32,
-               ("random", "length@0"): 20, ("random", "length"): 21,
-               ("default", "right@0"): .3, ("default", "right"): .9,
-               ("default", "plain length@start"): 32, ("default", "plain length"): 32}
+    numbers = {
+        ("default", "length@0"): 20,
+        ("default", "length@30"): 32,
+        ("default", "length"): 32,
+        ("random", "length@0"): 20,
+        ("random", "length"): 21,
+        ("default", "right@0"): 0.3,
+        ("default", "right"): 0.9,
+        ("default", "plain length@start"): 32,
+        ("default", "plain length"): 32,
+    }
     assert verdicts("growth", numbers) == ("does not hold", "holds")
     more = {("default", "length"): 45, ("default", "plain length"): 45, ("random", "length"): 28}
     assert verdicts("growth", numbers | more) == ("holds", "does not hold")
@@ -256,32 +196,46 @@ def test_verdicts_on_made_up_numbers():
 
 def test_an_alarm_that_never_rings_is_no_alarm():
     """Nor is one that always rings. One hit of three without a false alarm is 1/3: below the line of 1/2."""
-    check, everything = lab.EXPERIMENTS["canary"][4][0], lab.HACKED + lab.HONEST
-    for rings, expected in (([], False), (everything, False), (lab.HACKED, True), (lab.HACKED[:1], False)):
-        assert check.judge(lambda arm, column: np.full(3, 10.0 if arm in rings else np.inf))[0] is expected
+    check = lab.EXPERIMENTS["canary"][4][0]
+    everything = lab.HACKED + lab.HONEST
+    for rings, expected in (
+        ([], False),
+        (everything, False),
+        (lab.HACKED, True),
+        (lab.HACKED[:1], False),
+    ):
+        steps = {arm: 10.0 if arm in rings else np.inf for arm in everything}
+        assert check.judge(lambda arm, column: np.full(3, steps[arm]))[0] is expected  # noqa: B023
 
 
 def test_the_family_is_judged_by_its_largest_difference():
     """Accuracies .90, .92, .75, .91: the largest of six differences is .17, of seeds that agree."""
-    right = dict(zip(lab.FOUR, (.90, .92, .75, .91)))
+    right = dict(zip(lab.FOUR, (0.90, 0.92, 0.75, 0.91)))
 
     def x(arm, column):
         return np.full(3, right[arm.removesuffix(", fast")])
-    assert lab.largest_difference(x, [*lab.FOUR]) == pytest.approx([.17] * 3)
+
+    assert lab.largest_difference(x, [*lab.FOUR]) == pytest.approx([0.17] * 3)
     assert lab.EXPERIMENTS["family"][4][1].judge(x)[0] is True
-    right["dapo"] = .90
+    right["dapo"] = 0.90
     assert lab.EXPERIMENTS["family"][4][1].judge(x)[0] is False
-    assert 0.13 < lab.smallest_effect(lab.POINTS, 3, 12) < 0.15            # so 15 points would not have been missed
+    assert (
+        0.13 < lab.smallest_effect(lab.POINTS, 3, 12) < 0.15
+    )  # so 15 points would not have been missed
 
 
 def test_spread():
     assert lab.spread(np.array([0.1, 0.2, 0.3])) == ".200 [.100-.300]"
     assert lab.spread(np.array([1.0])) == "1.000 [1.000-1.000]"
-    assert lab.spread(np.array([20.0, np.inf])) == "20, never" and lab.spread(np.array([20.0, 30.0]), True) == "20, 30"
+    assert (
+        lab.spread(np.array([20.0, np.inf])) == "20, never"
+        and lab.spread(np.array([20.0, 30.0]), True) == "20, 30"
+    )
     assert lab.spread(np.array([10.0, 32.0])) == "21.0 [10.0-32.0]"
 
 
 # ---- A trial ---------------------------------------------------------------------------------------
+
 
 def test_a_trial_trains_once_and_goes_on_after_an_interruption(tmp_path, capsys):
     """Two steps of three arms: a report prints its verdicts; a finished run is not repeated, a broken one resumed."""
@@ -290,21 +244,21 @@ def test_a_trial_trains_once_and_goes_on_after_an_interruption(tmp_path, capsys)
     assert "of the verdicts are wrong" in printed and "verdicts: the claim" in printed
     assert len(lab.draw("problems", 2, [0], tmp_path).axes) == 3
     run = lab.folder("1 problem", 0, 2, tmp_path)
-    asked = {json.loads(line)["problem"] for path in (run / "samples").glob("*.gz")
-             for line in gzip.decompress(path.read_bytes()).splitlines()}
+    asked = {
+        json.loads(line)["problem"]
+        for path in (run / "samples").glob("*.gz")
+        for line in gzip.decompress(path.read_bytes()).splitlines()
+    }
     assert len(asked) == 1
     before = (run / "metrics.jsonl").read_text()
-    assert lab.run_arm("1 problem", 0, 2, tmp_path) == run and (run / "metrics.jsonl").read_text() == before
+    assert (
+        lab.run_arm("1 problem", 0, 2, tmp_path) == run
+        and (run / "metrics.jsonl").read_text() == before
+    )
     (run / "final").rename(tmp_path / "gone")
     lab.run_arm("1 problem", 0, 2, tmp_path)
     assert (run / "final").exists() and (run / "metrics.jsonl").read_text() == before
     assert "going on with" in Path(f"{run}.log").read_text()
-
-
-def test_a_run_that_was_stopped_before_it_began_is_started_anew(tmp_path):
-    run = lab.folder("decided, twice", 0, 2, tmp_path)
-    run.mkdir(parents=True)
-    assert lab.run_arm("decided, twice", 0, 2, tmp_path) == run and (run / "final").exists()
 
 
 def test_the_command_lists_what_there_is(capsys):

@@ -9,8 +9,6 @@ import tokenizers
 import torch
 
 import judge
-import ranks
-from conftest import ROOT
 from make_tiny import init_weights, tiny_config
 from model import Qwen3, Tokenizer, save
 from verifiers import DataError
@@ -22,8 +20,12 @@ def directory(tmp_path):
     letters = [*map(chr, range(32, 127)), "\n"]
     words = {word: i for i, word in enumerate(["<end>", "<unknown>", "Yes", "No", *letters])}
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unknown>"))
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(r"Yes|No|[\s\S]"), behavior="isolated")
-    model = init_weights(Qwen3(tiny_config(len(words), eos_token_id=0)), torch.Generator().manual_seed(0))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Split(
+        tokenizers.Regex(r"Yes|No|[\s\S]"), behavior="isolated"
+    )
+    model = init_weights(
+        Qwen3(tiny_config(len(words), eos_token_id=0)), torch.Generator().manual_seed(0)
+    )
     save(model, Tokenizer(backend), tmp_path / "judge")
     return str(tmp_path / "judge")
 
@@ -40,14 +42,16 @@ def test_temperature_sharpens_and_flattens_odds():
 def test_what_is_measured_by_hand():
     """Two right cases called right with .9 and .5, two wrong ones with .5 and 0. Agreement (.9 + .5 + .5 + 1) / 4; two
     judgements differ with 2 p (1 - p): (.18 + .5 + .5 + 0) / 4; the means are .7 and .25."""
-    p, right = torch.tensor([0.9, 0.5, 0.5, 0.0]), torch.tensor([True, True, False, False])
+    p = torch.tensor([0.9, 0.5, 0.5, 0.0])
+    right = torch.tensor([True, True, False, False])
     assert judge.measure(p, right, 2) == pytest.approx([0.725, 0.295, 0.7, 0.25])
-    assert judge.measure(p, right, 1)[1] == pytest.approx(0)                     # one judgement cannot differ
+    assert judge.measure(p, right, 1)[1] == pytest.approx(0)  # one judgement cannot differ
 
 
 def test_that_is_what_drawing_comes_to():
     """10,000 times 4 draws of the wording's verdict at .8: not all the same 1 - .8^4 - .2^4 = .589."""
-    p, right = torch.full((10_000,), 0.8), torch.ones(10_000, dtype=torch.bool)
+    p = torch.full((10_000,), 0.8)
+    right = torch.ones(10_000, dtype=torch.bool)
     said = torch.rand(10_000, 4, generator=torch.Generator().manual_seed(0)) < p[:, None]
     differ = (said.any(1) & ~said.all(1)).float().mean().item()
     agrees, differs, *_ = judge.measure(p, right, 4)
@@ -66,10 +70,12 @@ def test_every_other_sum_of_its_own_is_wrong_by_the_rule():
 def test_the_table(directory, capsys):
     """Four wordings at three temperatures; the question turned round counts a No as "right". Between 0 and 1 a judge of
     random weights contradicts itself, at 0 never."""
-    judge.main(["--model", directory, "--count", "20", "--repeats", "3"])
+    judge.main(["--model", directory, *"--count 20 --repeats 3".split()])
     out = capsys.readouterr().out
     rows = [line.split() for line in out.splitlines()[2:-1]]
-    assert [row[:2] for row in rows] == [[wording, T] for wording in judge.WORDINGS for T in ("0.0", "0.5", "1.0")]
+    assert [row[:2] for row in rows] == [
+        [wording, T] for wording in judge.WORDINGS for T in ("0.0", "0.5", "1.0")
+    ]
     assert "20 completions, by the rule 50% right" in out and "3 judgements differ" in out
     differs = [float(row[3].rstrip("%")) for row in rows]
     assert differs[::3] == [0] * 4 and all(b > a > 0 for a, b in zip(differs[1::3], differs[2::3]))
@@ -77,7 +83,9 @@ def test_the_table(directory, capsys):
 
 
 def test_wrong_turned_round_is_right(monkeypatch):
-    monkeypatch.setattr(judge, "yes_probabilities", lambda model, tokenizer, texts: [0.9] * len(texts))
+    monkeypatch.setattr(
+        judge, "yes_probabilities", lambda model, tokenizer, texts: [0.9] * len(texts)
+    )
     cases = judge.own_cases(20)
     assert judge.called_right(None, None, cases, "right?").tolist() == pytest.approx([0.9] * 20)
     assert judge.called_right(None, None, cases, "wrong?").tolist() == pytest.approx([0.1] * 20)
@@ -86,23 +94,29 @@ def test_wrong_turned_round_is_right(monkeypatch):
 def test_samples_of_a_run_are_judged_by_the_runs_own_rule(directory, tmp_path, capsys):
     """Of three the first is right; the last is too, but was cut off. A completion may hold anything."""
     path = tmp_path / "step_000001.jsonl.gz"
-    rows = [{"problem": "1 + 1 =", "completion": text, "finished": finished, "parts": {"accuracy": accuracy}}
-            for text, finished, accuracy in (("2 %s {0} {", True, 1.0), ("3" * 9000, True, 0.0), ("2", False, 1.0))]
+    rows = [
+        {
+            "problem": "1 + 1 =",
+            "completion": text,
+            "finished": finished,
+            "parts": {"accuracy": accuracy},
+        }
+        for text, finished, accuracy in (
+            ("2 %s {0} {", True, 1.0),
+            ("3" * 9000, True, 0.0),
+            ("2", False, 1.0),
+        )
+    ]
     with gzip.open(path, "wt") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
     assert sorted(right for *_, right in judge.cases_of(path, 9)) == [False, False, True]
     assert len(judge.cases_of(path, 2)) == 2
-    with pytest.raises(DataError, match="more than this judge can read"):        # the random judge: 1,024 tokens
+    with pytest.raises(
+        DataError, match="more than this judge can read"
+    ):  # the random judge: 1,024 tokens
         judge.main(["--model", directory, "--samples", str(path)])
     rows[1]["completion"] = "3"
     with gzip.open(path, "wt") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
     judge.main(["--model", directory, "--samples", str(path), "--temperatures", "0"])
     assert "3 completions, by the rule 33% right" in capsys.readouterr().out
-
-
-def test_a_model_without_the_words_is_no_judge():
-    with pytest.raises(DataError, match="must know the words Yes and No"):
-        judge.main(["--model", ranks.base()])
-    with pytest.raises(DataError, match="is the file damaged"):
-        judge.cases_of(ROOT / "README.md", 3)

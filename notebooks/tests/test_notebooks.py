@@ -17,18 +17,37 @@ from conftest import ROOT
 
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 each_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-SECONDS = 60                        # for a cell; none takes more than a few, but machines are busy at times
-SHORT = {                           # by the number of the notebook; RUNS is a temporary folder
+SECONDS = 60  # for a cell; none takes more than a few, but machines are busy at times
+SHORT = {  # by the number of the notebook; RUNS is a temporary folder
     "0": {"STEPS": 5, "ROLLOUTS": 8, "PROBLEMS": 4},
     "2": {"PROBLEMS": 2},
     "5": {"STEPS": 2, "SEEDS": [0], "WARMUP": 0},
     "6": {"NAMES": ["selection"], "STEPS": 2, "SEEDS": [0]},
     "8": {"STEPS": 2, "SEEDS": [0]},
-    "9": {"MODEL": "notebooks/tiny", "SEEDS": [0], "STEPS": 1, "SHORT_STEPS": 1, "PROBLEMS": 2, "SAMPLES": 8,
-          "EXTRA": ["--prompts-per-step", "2", "--num-samples", "2", "--eval-problems", "2"]},
+    "9": {
+        "MODEL": "notebooks/tiny",
+        "SEEDS": [0],
+        "STEPS": 1,
+        "SHORT_STEPS": 1,
+        "PROBLEMS": 2,
+        "SAMPLES": 8,
+        "EXTRA": "--prompts-per-step 2 --num-samples 2 --eval-problems 2".split(),
+    },
 }
-SAMPLED = {"0", "2", "4", "5", "6", "7", "8", "9"} # hold sampled texts, and other machines round and so draw otherwise
-OWN = {"0": {"train_rlvr"}}             # what a notebook may define although a script does: the chapter's version of it
+QUICK = {"1", "3"}  # run with every change, in three or four seconds; the others with --slow
+SAMPLED = {
+    "0",
+    "2",
+    "4",
+    "5",
+    "6",
+    "7",
+    "8",
+    "9",
+}  # hold sampled texts, and other machines round and so draw otherwise
+OWN = {
+    "0": {"train_rlvr"}
+}  # what a notebook may define although a script does: the chapter's version of it
 
 
 def code_cells(path):
@@ -41,7 +60,12 @@ def assigned(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             yield node.name
         elif isinstance(node, ast.Assign):
-            yield from (name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name))
+            yield from (
+                name.id
+                for target in node.targets
+                for name in ast.walk(target)
+                if isinstance(name, ast.Name)
+            )
 
 
 def shorten(notebook, values, runs):
@@ -51,26 +75,45 @@ def shorten(notebook, values, runs):
             names = {*assigned(ast.parse(cell.source))}
             assert values.keys() <= names, f"{values} are not all in: {cell.source}"
             values = values | ({"RUNS": str(runs)} if "RUNS" in names else {})
-            new = nbformat.v4.new_code_cell("\n".join(f"{name} = {value!r}" for name, value in values.items()))
+            new = nbformat.v4.new_code_cell(
+                "\n".join(f"{name} = {value!r}" for name, value in values.items())
+            )
             return notebook.cells.insert(i + 1, new)
     assert not values, "there is no cell with the tag parameters"
 
 
 def printed(cells, runs):
     """What the cells print, without numbers, and the numbers. Figures and widgets are not compared."""
-    text = "".join("".join(output["text"]) for cell in cells if cell["cell_type"] == "code"
-                   for output in cell["outputs"] if output["output_type"] == "stream")
+    text = "".join(
+        "".join(output["text"])
+        for cell in cells
+        if cell["cell_type"] == "code"
+        for output in cell["outputs"]
+        if output["output_type"] == "stream"
+    )
     number = r"-?\d+\.\d+(?:e-?\d+)?|\b\d+e-\d+"
     text = text.replace(str(runs), "runs")
     return re.sub(number, "#", text), [float(n) for n in re.findall(number, text)]
 
 
 def execute(notebook, folder):
-    NotebookClient(notebook, timeout=SECONDS, startup_timeout=30, kernel_name="python3",
-                   resources={"metadata": {"path": str(folder)}}).execute()
+    NotebookClient(
+        notebook,
+        timeout=SECONDS,
+        startup_timeout=30,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(folder)}},
+    ).execute()
 
 
-@each_notebook
+@pytest.mark.parametrize(
+    "path",
+    [
+        path if path.stem[0] in QUICK else pytest.param(path, marks=pytest.mark.slow)
+        for path in PATHS
+    ],
+    ids=lambda path: path.stem,
+)
 def test_a_notebook_runs_and_prints_what_is_saved_in_it(path, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     notebook = nbformat.read(path, as_version=4)
@@ -78,8 +121,12 @@ def test_a_notebook_runs_and_prints_what_is_saved_in_it(path, tmp_path, monkeypa
     shorten(notebook, SHORT.get(path.stem[0], {}), tmp_path)
     try:
         execute(notebook, path.parent)
-    except (CellTimeoutError, DeadKernelError, RuntimeError):    # once in some thirty runs, on a busy machine, a kernel
-        execute(notebook, path.parent)                           # stood still and never said that it had finished
+    except (
+        CellTimeoutError,
+        DeadKernelError,
+        RuntimeError,
+    ):  # once in some thirty runs, on a busy machine, a kernel
+        execute(notebook, path.parent)  # stood still and never said that it had finished
     now = printed(notebook.cells, tmp_path)
     if path.stem[0] not in SAMPLED:
         assert now[0] == saved[0] and now[1] == pytest.approx(saved[1], abs=0.011)
@@ -98,14 +145,21 @@ def test_a_notebook_is_saved_as_it_ran(path):
 @each_notebook
 def test_cells_are_short_and_import_the_scripts(path):
     """What a script defines is imported, and neither defined again nor written over: the reader sees what will run."""
-    modules = [*ROOT.glob("*.py"), *(ROOT / "notebooks").glob("*.py")]
+    modules = [*ROOT.glob("*.py"), *(ROOT / "notebooks").rglob("*.py")]
     scripts = {module.stem: ast.parse(module.read_text()) for module in modules}
-    theirs = {node.name for script in ("verifiers", "model", "rlvr", "eval", "train") for node in scripts[script].body
-              if hasattr(node, "name")}
-    imported, own = set(), OWN.get(path.stem[0], set())
+    theirs = {
+        node.name
+        for script in ("verifiers", "model", "rlvr", "eval", "train")
+        for node in scripts[script].body
+        if hasattr(node, "name")
+    }
+    imported = set()
+    own = OWN.get(path.stem[0], set())
     for cell in code_cells(path):
         source = "".join(cell["source"])
-        assert len(source.splitlines()) < 15 and all(len(line) <= 120 for line in source.splitlines()), source
+        assert len(source.splitlines()) < 15 and all(
+            len(line) <= 120 for line in source.splitlines()
+        ), source
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.ImportFrom) and node.module in scripts:
                 imported |= {alias.asname or alias.name for alias in node.names}

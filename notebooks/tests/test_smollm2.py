@@ -28,7 +28,8 @@ def test_every_answer_earns_the_reward_and_no_held_out_problem_is_trained_on(nam
 def test_the_prompt_is_solved_lines_and_an_unfinished_one():
     task = smollm2.sums()
     assert task.prompt({"problem": "3 + 9 ="}) == (
-        "7 + 6 = \\boxed{13}\n12 + 5 = \\boxed{17}\n4 + 4 = \\boxed{8}\n3 + 9 =")
+        "7 + 6 = \\boxed{13}\n12 + 5 = \\boxed{17}\n4 + 4 = \\boxed{8}\n3 + 9 ="
+    )
     assert task.stops == ("\n",)
 
 
@@ -36,7 +37,10 @@ def test_no_held_out_sum_has_its_twin_in_training_or_stands_in_a_prompt():
     """13 + 18 is held out: neither it nor 18 + 13 is trained on. (Split by single sums, 57 of 72 had their twin there.)"""
     train, test = smollm2.split()
     known = {frozenset(pair) for pair in [*train, *smollm2.SHOWN]}
-    assert not known & {frozenset(pair) for pair in test} and len({frozenset(pair) for pair in test}) == 72
+    assert (
+        not known & {frozenset(pair) for pair in test}
+        and len({frozenset(pair) for pair in test}) == 72
+    )
     assert {(b, a) for a, b in train} == {*train} and len(train) + len(test) == 293
 
 
@@ -65,23 +69,45 @@ def test_trl_is_given_our_problems_in_our_order_at_our_learning_rates(tmp_path, 
     is no problem to train on. (pip install trl)"""
     pytest.importorskip("trl", reason="pip install trl")
     import against_trl
-    args = SimpleNamespace(model=str(ROOT / "notebooks" / "tiny"), seed=0, task="sums", max_new_tokens=4)
-    asked, get_task = [], verifiers.get_task
+
+    args = SimpleNamespace(
+        model=str(ROOT / "notebooks" / "tiny"), seed=0, task="sums", max_new_tokens=4
+    )
+    asked = []
+    get_task = verifiers.get_task
 
     def noting(*name):
         task = get_task(*name)
-        return dataclasses.replace(task, reward=lambda text, problem: asked.append(problem["problem"]) or task.reward(text, problem))
+        return dataclasses.replace(
+            task,
+            reward=lambda text, problem: (
+                asked.append(problem["problem"]) or task.reward(text, problem)
+            ),
+        )
+
     monkeypatch.setattr(verifiers, "get_task", noting)
-    flags = [*against_trl.flags_for(args, tmp_path), "--steps", "2", "--eval-problems", "2", "--prompts-per-step", "2",
-             "--num-samples", "2"]
+    flags = [
+        *against_trl.flags_for(args, tmp_path),
+        *"--steps 2 --eval-problems 2 --prompts-per-step 2 --num-samples 2".split(),
+    ]
     train.main([*flags, "--name", "ours"])
-    ours = [json.loads(line) for line in (tmp_path / "ours" / "metrics.jsonl").read_text().splitlines()]
-    samples = [json.loads(line) for path in sorted((tmp_path / "ours" / "samples").iterdir())
-               for line in gzip.decompress(path.read_bytes()).splitlines()]
+    ours = [
+        json.loads(line) for line in (tmp_path / "ours" / "metrics.jsonl").read_text().splitlines()
+    ]
+    samples = [
+        json.loads(line)
+        for path in sorted((tmp_path / "ours" / "samples").iterdir())
+        for line in gzip.decompress(path.read_bytes()).splitlines()
+    ]
     asked.clear()
-    rows, trained = [], {problem["problem"] for problem in smollm2.sums().train}
+    rows = []
+    trained = {problem["problem"] for problem in smollm2.sums().train}
     seconds = against_trl.train_trl(train.parse_args(flags), 2, tmp_path / "trl", rows)
-    assert [problem for problem in asked if problem in trained] == [sample["problem"] for sample in samples]
+    assert [problem for problem in asked if problem in trained] == [
+        sample["problem"] for sample in samples
+    ]
     assert [row["lr"] for row in rows[1:]] == pytest.approx([row["lr"] for row in ours[1:]])
     assert len(seconds) == 2 and [row["step"] for row in rows] == [0, 1, 2]
-    assert rows[0]["eval_accuracy"] == ours[0]["eval_accuracy"] and "eval_sampled_accuracy" in rows[2]
+    assert (
+        rows[0]["eval_accuracy"] == ours[0]["eval_accuracy"] and "eval_sampled_accuracy" in rows[2]
+    )

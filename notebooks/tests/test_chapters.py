@@ -33,7 +33,7 @@ chapter 15
     14 of 16, 1 of 16 right               INCONSISTENT    test_solved_mixed_and_hopeless_groups
     the recipes; all others "below 0.5"   INCONSISTENT    test_the_presets_are_the_chapters_tables
     filter at 0.95, 0.05                   test_the_filter_passes_by_what_teaches_nothing_and_comes_back_to_it
-    fourteen hacks: tests/test_hacks.py, test_hack_print_the_unit_tests_then_pass, test_hack_open_the_ground_truth_file
+    fourteen hacks: test_hacks.py, test_hack_print_the_unit_tests_then_pass, test_hack_open_the_ground_truth_file
 
 "9.5 RLVR"
     [^}]* in \\boxed{\\frac{1}{2}}         DOES NOT HOLD   test_the_listing_of_9_5_and_nested_braces
@@ -59,17 +59,20 @@ TRUTH = {"problem": "", "answer": "2"}
 
 
 def test_every_test_named_above_exists():
-    there = set(re.findall(r"^def (test_\w+)", "".join(path.read_text() for path in (ROOT / "tests").glob("*.py")),
-                           flags=re.M))
-    assert set(re.findall(r"\btest_\w+", __doc__)) - {"test_hacks"} <= there
+    folders = (ROOT / "tests", ROOT / "notebooks" / "tests")
+    tests = "".join(path.read_text() for folder in folders for path in folder.glob("test_*.py"))
+    named = set(re.findall(r"\btest_\w+", __doc__)) - {"test_hacks"}
+    assert named <= set(re.findall(r"^def (test_\w+)", tests, flags=re.M))
 
 
 # ---- Chapter 14 ------------------------------------------------------------------------------------------------------
 
+
 def test_the_variance_of_the_chapters_group():
     """(0.525^2 + 0.475^2 + 0.575^2 + 0.525^2) / 4 = (0.2756 + 0.2256 + 0.3306 + 0.2756) / 4 =
     0.2769 = 0.526^2."""
-    differences, advantages = group_advantages(GROUP, scale="none"), group_advantages(GROUP)
+    differences = group_advantages(GROUP, scale="none")
+    advantages = group_advantages(GROUP)
     assert [round(d, 3) for d in differences] == [0.525, -0.475, -0.575, 0.525]
     assert [round(d * d, 4) for d in differences] == [0.2756, 0.2256, 0.3306, 0.2756]
     assert [round(d / A, 3) for d, A in zip(differences, advantages)] == [0.526] * 4
@@ -77,7 +80,10 @@ def test_the_variance_of_the_chapters_group():
 
 def test_two_rollouts_side_by_side():
     right, wrong = (tagged_reward(tagged("x*x=4", f"\\boxed{{{n}}}"), TRUTH)[0] for n in (2, 3))
-    assert (right, wrong) == pytest.approx((1.1, 0.1)) and group_advantages([right, right]) == [0.0, 0.0]
+    assert (right, wrong) == pytest.approx((1.1, 0.1)) and group_advantages([right, right]) == [
+        0.0,
+        0.0,
+    ]
     assert group_advantages([right, wrong]) == pytest.approx([1, -1], abs=1e-5)
 
 
@@ -99,9 +105,17 @@ def test_the_two_listings_divide_by_different_stds():
     assert [round(a, 3) for a in group_advantages(GROUP)] == [0.998, -0.903, -1.093, 0.998]
 
 
-@pytest.mark.parametrize("right, G, std, up, down", [
-    (7, 8, 0.331, 0.378, -2.646), (14, 16, 0.331, 0.378, -2.646), (1, 16, 0.242, 3.873, -0.258),
-    (8, 16, 0.5, 1.0, -1.0), (0, 8, 0.0, 0.0, 0.0), (16, 16, 0.0, 0.0, 0.0)])
+@pytest.mark.parametrize(
+    "right, G, std, up, down",
+    [
+        (7, 8, 0.331, 0.378, -2.646),
+        (14, 16, 0.331, 0.378, -2.646),
+        (1, 16, 0.242, 3.873, -0.258),
+        (8, 16, 0.5, 1.0, -1.0),
+        (0, 8, 0.0, 0.0, 0.0),
+        (16, 16, 0.0, 0.0, 0.0),
+    ],
+)
 def test_solved_mixed_and_hopeless_groups(right, G, std, up, down):
     """k of G right: std = sqrt(k (G - k)) / G, A = sqrt((G - k) / k) and -sqrt(k / (G - k)). 7 of 8
     and 14 of 16 are the same case. Chapter 14 says that its std is tiny and each advantage large,
@@ -116,12 +130,17 @@ def test_solved_mixed_and_hopeless_groups(right, G, std, up, down):
 
 # ---- Chapter 15 ------------------------------------------------------------------------------------------------------
 
+
 def test_design_b_does_not_discourage_rambling():
-    """"The gradient now actively discourages them", of rollouts 3 and 6. 0.94 is above the mean of
+    """ "The gradient now actively discourages them", of rollouts 3 and 6. 0.94 is above the mean of
     0.807, so rollout 3 has a positive advantage, in the chapter's own table too (+0.39): it is made
     more likely, only less than the ideal."""
     rewards, advantages = judge(ReasoningReward(needs_tags=False))
-    assert round(advantages[2], 2) == 0.37 and round(advantages[5], 2) == -0.58 and advantages[2] < advantages[0]
+    assert (
+        round(advantages[2], 2) == 0.37
+        and round(advantages[5], 2) == -0.58
+        and advantages[2] < advantages[0]
+    )
 
 
 def test_the_range_of_the_reasoning_reward():
@@ -137,6 +156,7 @@ def test_the_range_of_the_reasoning_reward():
 
 
 # ---- 9.5 RLVR: what its listings read, and what they do not ------------------------------------------------------------
+
 
 def chapters_extract(text):
     """The listing's extraction: the first box, up to the first brace."""

@@ -20,19 +20,19 @@ import os
 import random
 import re
 import socket
-import sys
 import threading
 import time
 import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from model import load, pick_device  # noqa: E402
-from rlvr import row_uniforms, sample  # noqa: E402
-from verifiers import DataError  # noqa: E402
+import _root
+from model import load, pick_device
+from rlvr import row_uniforms, sample
+from verifiers import DataError
 
 # ---- 1. Preferences ------------------------------------------------------------------------------
+
 
 def as_text(value):
     """A string, or a list of {"role", "content"}: one message's content, or a line for each."""
@@ -46,29 +46,34 @@ def as_text(value):
 def read_preferences(path):
     """JSON lines with prompt, chosen and rejected, texts or messages (the last of which is the response)
     -> dicts of these three texts, and of score_chosen, score_rejected where the file has them."""
-    pairs, scores = [], ("score_chosen", "score_rejected")
+    pairs = []
+    scores = ("score_chosen", "score_rejected")
     for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-            chosen, rejected = row["chosen"], row["rejected"]
+            chosen = row["chosen"]
+            rejected = row["rejected"]
             if isinstance(chosen, list) and (len(chosen) > 2 or "prompt" not in row):
-                row["prompt"] = chosen[:-1]              # UltraFeedback's "prompt" is the first turn
+                row["prompt"] = chosen[:-1]  # UltraFeedback's "prompt" is the first turn
             sides = [side if isinstance(side, str) else [side[-1]] for side in (chosen, rejected)]
             texts = [as_text(value) for value in (row["prompt"], *sides)]
             pair = dict(zip(("prompt", "chosen", "rejected"), texts))
             pairs.append(pair | {name: float(row[name]) for name in scores if name in row})
         except (ValueError, TypeError, LookupError, RecursionError) as error:
-            raise DataError(f"{path}, line {number}: not a preference ({error!r}); wanted is an object "
-                                "with prompt, chosen, rejected: texts or lists of messages") from None
+            raise DataError(
+                f"{path}, line {number}: not a preference ({error!r}); wanted is an object "
+                "with prompt, chosen, rejected: texts or lists of messages"
+            ) from None
     return pairs
 
 
 def filter_preferences(pairs, count_tokens, max_tokens=512, banned="confidence"):
     """The paper's filter (B.6): both responses below max_tokens, the chosen one scored higher (where
     there are scores), the banned word in neither -> (those that stay, {reason: how many went})."""
-    kept, gone = [], collections.Counter()
+    kept = []
+    gone = collections.Counter()
     for pair in pairs:
         sides = pair["chosen"], pair["rejected"]
         if max(map(count_tokens, sides)) >= max_tokens:
@@ -84,6 +89,7 @@ def filter_preferences(pairs, count_tokens, max_tokens=512, banned="confidence")
 
 # ---- 2. A model to ask ---------------------------------------------------------------------------
 
+
 def split_reasoning(text):
     """(chain of thought, what was said after it); a chain that never ends has nothing after it."""
     before, end, after = text.partition("</think>")
@@ -95,6 +101,7 @@ def split_reasoning(text):
 # A backend has an identity (what its answers depend on, besides prompt and seed), and is called with
 # {key: prompt}, a function keep(key, answer) for each answer as it comes, a seed, and a deadline on the
 # clock of time.monotonic.
+
 
 class Local:
     """A model sampled here. Its answer depends on seed and prompt, not on what else is asked."""
@@ -108,32 +115,66 @@ class Local:
     def __call__(self, prompts, keep, seed, deadline):
         asked = [(key, self.tokenizer.encode_prompt(prompt)) for key, prompt in prompts.items()]
         room = self.model.config.max_position_embeddings - self.max_new_tokens
-        asked = [(key, ids) for key, ids in asked if 0 < len(ids) <= room]    # others: no answer
+        asked = [(key, ids) for key, ids in asked if 0 < len(ids) <= room]  # others: no answer
         if not asked:
             return
 
         def finished(row, ids):
             key, prompt = asked[row]
             reasoning, text = split_reasoning(self.tokenizer.decode(ids))
-            keep(key, {"text": text, "reasoning": reasoning,
-                       "tokens_in": len(prompt), "tokens_out": len(ids)})
+            keep(
+                key,
+                {
+                    "text": text,
+                    "reasoning": reasoning,
+                    "tokens_in": len(prompt),
+                    "tokens_out": len(ids),
+                },
+            )
+
         uniforms = row_uniforms([int(key[:8], 16) for key, _ in asked], self.max_new_tokens, seed)
-        sample(self.model, [ids for _, ids in asked], 1, self.max_new_tokens, self.temperature,
-               uniforms=uniforms, on_finished=finished)
+        sample(
+            self.model,
+            [ids for _, ids in asked],
+            1,
+            self.max_new_tokens,
+            self.temperature,
+            uniforms=uniforms,
+            on_finished=finished,
+        )
 
 
 class Server:
     """An OpenAI-compatible server, named URL#MODEL; several requests at once. subtle: messages of servers
     and libraries may repeat the key, so ours quote none of them."""
 
-    def __init__(self, url, temperature=0.6, max_new_tokens=4096, time_limit=120.0, retries=4, at_once=8,
-                 pause=0.5):
+    def __init__(
+        self,
+        url,
+        temperature=0.6,
+        max_new_tokens=4096,
+        time_limit=120.0,
+        retries=4,
+        at_once=8,
+        pause=0.5,
+    ):
         self.url = urllib.parse.urlsplit(url)
-        unsafe = "@" in self.url.netloc or self.url.query        # may be a key, and we repeat the address
+        unsafe = "@" in self.url.netloc or self.url.query  # may be a key, and we repeat the address
         if self.url.scheme not in ("http", "https") or not self.url.hostname or unsafe:
-            raise DataError("a server is named http(s)://HOST/PATH#MODEL; the key stands in $OPENAI_API_KEY")
-        self.body = {"model": self.url.fragment, "temperature": temperature, "max_tokens": max_new_tokens}
-        self.time_limit, self.retries, self.at_once, self.pause = time_limit, retries, at_once, pause
+            raise DataError(
+                "a server is named http(s)://HOST/PATH#MODEL; the key stands in $OPENAI_API_KEY"
+            )
+        self.body = {
+            "model": self.url.fragment,
+            "temperature": temperature,
+            "max_tokens": max_new_tokens,
+        }
+        self.time_limit, self.retries, self.at_once, self.pause = (
+            time_limit,
+            retries,
+            at_once,
+            pause,
+        )
         self.identity = [url, temperature, max_new_tokens]
 
     def __call__(self, prompts, keep, seed, deadline):
@@ -141,29 +182,33 @@ class Server:
         try:
             list(pool.map(lambda item: self.ask(*item, keep, seed, deadline), prompts.items()))
         finally:
-            pool.shutdown(cancel_futures=True)            # after Ctrl-C nothing more is asked, or paid
+            pool.shutdown(cancel_futures=True)  # after Ctrl-C nothing more is asked, or paid
 
     def ask(self, key, prompt, keep, seed, deadline):
         """Ask until there is an answer, the time or the retries are used up, or the server refuses."""
-        body = json.dumps(self.body | {"seed": seed, "messages": [{"role": "user", "content": prompt}]})
+        body = json.dumps(
+            self.body | {"seed": seed, "messages": [{"role": "user", "content": prompt}]}
+        )
         for attempt in range(self.retries + 1):
             limit = min(self.time_limit, deadline - time.monotonic())
             if limit <= 0:
                 return
             status = answer = None
-            with contextlib.suppress(Exception):          # lost connections and garbage have many types
+            with contextlib.suppress(Exception):  # lost connections and garbage have many types
                 status, reply = self.post(body, limit)
-                leaks = secret() and secret().encode() in reply       # it would stand in the cache file
+                leaks = secret() and secret().encode() in reply  # it would stand in the cache file
                 answer = read_reply(reply) if status == 200 and not leaks else None
             if answer:
                 return keep(key, answer)
             if status in (401, 403, 404):
-                raise DataError(f"{self.url.geturl()} answers with status {status}: is there a model of that "
-                                "name, and is the key in $OPENAI_API_KEY right?")
-            if status in (400, 413, 422):                 # this prompt, for its length perhaps
+                raise DataError(
+                    f"{self.url.geturl()} answers with status {status}: is there a model of that "
+                    "name, and is the key in $OPENAI_API_KEY right?"
+                )
+            if status in (400, 413, 422):  # this prompt, for its length perhaps
                 return
             if attempt < self.retries:
-                time.sleep(max(0, min(30, self.pause * 2 ** attempt, deadline - time.monotonic())))
+                time.sleep(max(0, min(30, self.pause * 2**attempt, deadline - time.monotonic())))
 
     def post(self, body, limit):
         """(status, reply) of one request. subtle: the timeout of a socket begins anew with each byte, so a
@@ -199,11 +244,19 @@ def read_reply(reply):
     """The answer in a server's reply; raises one thing or another if there is none. The chain of thought
     has a field of its own (vLLM, DeepSeek: reasoning_content; reasoning) or stands in think tags."""
     reply = json.loads(reply)
-    message, usage = reply["choices"][0]["message"], reply.get("usage") or {}
+    message = reply["choices"][0]["message"]
+    usage = reply.get("usage") or {}
     reasoning, text = split_reasoning(message["content"] or "")
     reasoning = message.get("reasoning_content") or message.get("reasoning") or reasoning
-    tokens_in, tokens_out = (int(usage.get(f"{kind}_tokens") or 0) for kind in ("prompt", "completion"))
-    return {"text": text, "reasoning": reasoning + "", "tokens_in": tokens_in, "tokens_out": tokens_out}
+    tokens_in, tokens_out = (
+        int(usage.get(f"{kind}_tokens") or 0) for kind in ("prompt", "completion")
+    )
+    return {
+        "text": text,
+        "reasoning": reasoning + "",
+        "tokens_in": tokens_in,
+        "tokens_out": tokens_out,
+    }
 
 
 def fields_of(template, prompt):
@@ -223,8 +276,15 @@ class Simulated:
     def __call__(self, prompts, keep, seed, deadline):
         for key, prompt in prompts.items():
             if said := self.say(prompt, random.Random(f"{seed} {prompt}")):
-                keep(key, {"text": said[1], "reasoning": said[0], "tokens_in": len(prompt.split()),
-                           "tokens_out": len(" ".join(said).split())})
+                keep(
+                    key,
+                    {
+                        "text": said[1],
+                        "reasoning": said[0],
+                        "tokens_in": len(prompt.split()),
+                        "tokens_out": len(" ".join(said).split()),
+                    },
+                )
 
 
 class Asked:
@@ -238,7 +298,7 @@ class Asked:
               were known included, so that a resumed extraction counts what a whole one does.
     """
 
-    REMEMBER = 100_000                     # answers in memory when there is no file: a judge runs long
+    REMEMBER = 100_000  # answers in memory when there is no file: a judge runs long
 
     def __init__(self, backend, cache=None, patience=float("inf")):
         self.patience = self.left = patience
@@ -251,22 +311,27 @@ class Asked:
 
     def read(self, lines):
         for line in lines:
-            with contextlib.suppress(ValueError, TypeError, LookupError):    # half a line, after a crash
+            with contextlib.suppress(
+                ValueError, TypeError, LookupError
+            ):  # half a line, after a crash
                 record = json.loads(line)
                 self.known[record["key"]] = dict(record["answer"])
         if lines and not lines[-1].endswith(b"\n"):
-            self.file.write(b"\n")         # subtle: or the next answer would be lost in that line too
+            self.file.write(b"\n")  # subtle: or the next answer would be lost in that line too
 
     def __call__(self, prompts, seed=0):
         """Prompts that were answered before, in this run or an earlier one, are not asked again."""
-        keys = [hashlib.sha256(json.dumps([self.backend.identity, seed, prompt]).encode()).hexdigest()
-                for prompt in prompts]
+        keys = [
+            hashlib.sha256(json.dumps([self.backend.identity, seed, prompt]).encode()).hexdigest()
+            for prompt in prompts
+        ]
         found = {key: self.known.get(key) for key in keys}
         new = {key: prompt for key, prompt in zip(keys, prompts) if found[key] is None}
 
         def keep(key, answer):
             found[key] = answer
             self.keep(key, answer)
+
         if new:
             self.backend(new, keep, seed, time.monotonic() + self.left)
         answers = [found[key] for key in keys]
@@ -294,12 +359,13 @@ def open_model(name, cache=None, patience=float("inf"), **settings):
 
 # ---- 3. Baselines --------------------------------------------------------------------------------
 
-CONCISE_RULE = ["The assistant's answer is concise."]      # B.7
-DIMENSIONS = [                                             # after UltraFeedback's four (Table 4)
+CONCISE_RULE = ["The assistant's answer is concise."]  # B.7
+DIMENSIONS = [  # after UltraFeedback's four (Table 4)
     "The assistant does what it is asked to do and nothing else.",
     "The assistant's answer is useful and correct.",
     "The assistant's answer agrees with the world and with itself.",
-    "The assistant says where it is not certain."]
+    "The assistant says where it is not certain.",
+]
 
 
 def length_penalty(length, target=300):
@@ -316,18 +382,22 @@ assistant: {completion}
 [End of the conversation]
 
 End with a line "Score: n"."""
-GUIDES = {"long": "First think at length: restate the task, check each statement, weigh what is good against "
-                  "what is bad, compare with an ideal answer, and reconsider.",
-          "short": "First think in a few sentences."}
+GUIDES = {
+    "long": "First think at length: restate the task, check each statement, weigh what is good against "
+    "what is bad, compare with an ideal answer, and reconsider.",
+    "short": "First think in a few sentences.",
+}
 
 
 def single_judge(asked, kind="long", calls=1):
     """Judges of Table 6: the mean score of one long judgement, or of three short ones, from 0 to 1; what
     cannot be read counts as the worst
     -> a function (prompt, completion) -> (score, how many could not be read)."""
+
     def judge(prompt, completion):
         question = RATE.format(guide=GUIDES[kind], prompt=prompt, completion=completion)
         answers = [asked([question], seed)[0] or {"text": ""} for seed in range(calls)]
         found = [re.findall(r"Score: *(10|[1-9])\b", answer["text"][-1000:]) for answer in answers]
         return sum(int(scores[-1]) - 1 for scores in found if scores) / (9 * calls), found.count([])
+
     return judge

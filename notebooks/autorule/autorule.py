@@ -1,7 +1,7 @@
 """autorule.py - AutoRule (the paper of that name): rules read out of preferences, judged by a model, paid as a reward.
 
-    python notebooks/autorule.py pairs.jsonl --teacher Qwen/Qwen3-8B --judge Qwen/Qwen3-8B --out rules.json
-    AUTORULE=rules.json python train.py --reward notebooks/autorule.py:rules_reward --kl-coef 0.001 ...
+    python notebooks/autorule/autorule.py pairs.jsonl --teacher Qwen/Qwen3-8B --judge Qwen/Qwen3-8B --out rules.json
+    AUTORULE=rules.json python train.py --reward notebooks/autorule/autorule.py:rules_reward --kl-coef 0.001 ...
 
 What you will learn here: how "this answer was preferred to that" becomes sentences that anybody can
 read (3.1: reason, extract, merge), and those a number (3.2: Yes or No to each), which is added to a
@@ -28,10 +28,10 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
-from autorule_tools import filter_preferences, open_model, read_preferences  # noqa: E402
-from model import load, pick_device, save  # noqa: E402
-from verifiers import DataError  # noqa: E402
+import _root
+from autorule_tools import filter_preferences, open_model, read_preferences
+from model import load, pick_device, save
+from verifiers import DataError
 
 # ---- 1. Reason, extract, merge (3.1) -------------------------------------------------------------
 
@@ -85,22 +85,47 @@ def extract_rules(pairs, teacher, seed=0, source="reasoning", at_most=None, merg
     merged in parts, then again. Answers that cannot be read are counted and skipped."""
     winners = random.Random(seed).choices("AB", k=len(pairs))
     sides = {"A": ("chosen", "rejected"), "B": ("rejected", "chosen")}
-    reasons = teacher([JUSTIFY.format(winner=winner, prompt=pair["prompt"],
-                                      a=pair[sides[winner][0]], b=pair[sides[winner][1]])
-                       for pair, winner in zip(pairs, winners)], seed)
-    chains = [EXTRACT.format(winner=winner, reasoning=answer[source])
-              for winner, answer in zip(winners, reasons) if answer and answer[source]]
+    reasons = teacher(
+        [
+            JUSTIFY.format(
+                winner=winner,
+                prompt=pair["prompt"],
+                a=pair[sides[winner][0]],
+                b=pair[sides[winner][1]],
+            )
+            for pair, winner in zip(pairs, winners)
+        ],
+        seed,
+    )
+    chains = [
+        EXTRACT.format(winner=winner, reasoning=answer[source])
+        for winner, answer in zip(winners, reasons)
+        if answer and answer[source]
+    ]
     found = ask_for_rules(teacher, chains, seed)
     rules = [rule for each in found for rule in each or []]
     unreadable = found.count(None)
     if not rules:
-        raise DataError(f"no rules: of {len(pairs)} answers {len(chains)} have a {source}, and of those "
-                        f"{unreadable} gave no list; source='text' is for a teacher without thoughts")
-    counts = collections.Counter(pairs=len(pairs), chains=len(chains), extracted=len(rules), unreadable=unreadable)
+        raise DataError(
+            f"no rules: of {len(pairs)} answers {len(chains)} have a {source}, and of those "
+            f"{unreadable} gave no list; source='text' is for a teacher without thoughts"
+        )
+    counts = collections.Counter(
+        pairs=len(pairs), chains=len(chains), extracted=len(rules), unreadable=unreadable
+    )
     rules = merge_rules(rules, teacher, seed, at_most, merge_size, counts)
-    return {"rules": rules, "counts": dict(counts), "asked": dict(teacher.counts), "pairs": pairs, "seed": seed,
-            "source": source, "at_most": at_most, "merge_size": merge_size, "teacher": teacher.backend.identity,
-            "prompts": [JUSTIFY, EXTRACT, MERGE]}
+    return {
+        "rules": rules,
+        "counts": dict(counts),
+        "asked": dict(teacher.counts),
+        "pairs": pairs,
+        "seed": seed,
+        "source": source,
+        "at_most": at_most,
+        "merge_size": merge_size,
+        "teacher": teacher.backend.identity,
+        "prompts": [JUSTIFY, EXTRACT, MERGE],
+    }
 
 
 def merge_rules(rules, teacher, seed, at_most, merge_size, counts):
@@ -108,11 +133,15 @@ def merge_rules(rules, teacher, seed, at_most, merge_size, counts):
     answer that cannot be read leaves its part as it was."""
     limit = f" Keep at most {at_most}." if at_most else ""
     for level in range(8):
-        parts = [rules[start:start + merge_size] for start in range(0, len(rules), merge_size)]
+        parts = [rules[start : start + merge_size] for start in range(0, len(rules), merge_size)]
         lists = ["\n".join(f"- {rule}" for rule in part) for part in parts]
-        merged = ask_for_rules(teacher, [MERGE.format(limit=limit, rules=text) for text in lists], seed + level)
+        merged = ask_for_rules(
+            teacher, [MERGE.format(limit=limit, rules=text) for text in lists], seed + level
+        )
         counts.update(merges=len(parts), unreadable=merged.count(None))
-        rules = list(dict.fromkeys(rule for part, less in zip(parts, merged) for rule in less or part))
+        rules = list(
+            dict.fromkeys(rule for part, less in zip(parts, merged) for rule in less or part)
+        )
         if len(parts) == 1 and merged[0]:
             break
     return rules[:at_most]
@@ -129,8 +158,10 @@ assistant: {completion}
 
 {condition} A rule that does not apply here counts as satisfied. Reply with one word, Yes or No.
 Rule: {rule}"""
-CONDITIONS = {True: "Say Yes only if the answer satisfies the rule below and is concise in doing so, otherwise No.",
-              False: "Say Yes if the answer satisfies the rule below, otherwise No."}
+CONDITIONS = {
+    True: "Say Yes only if the answer satisfies the rule below and is concise in doing so, otherwise No.",
+    False: "Say Yes if the answer satisfies the rule below, otherwise No.",
+}
 
 
 @torch.inference_mode()
@@ -142,15 +173,25 @@ def yes_probabilities(model, tokenizer, texts):
     longest = max(map(len, rows))
     if longest > model.config.max_position_embeddings:
         raise DataError(f"{longest} tokens are more than this judge can read")
-    shared = min(len(os.path.commonprefix(rows)), min(map(len, rows)) - 1)      # each row keeps a token of its own
+    shared = min(
+        len(os.path.commonprefix(rows)), min(map(len, rows)) - 1
+    )  # each row keeps a token of its own
     rests = [row[shared:] + [0] * (longest - len(row)) for row in rows]
     last = [len(row) - shared - 1 for row in rows]
-    read, cache = model.new_cache(1, shared), model.new_cache(len(rows), longest)
-    model(torch.tensor([rows[0][:shared]], device=model.device), read, head=lambda hidden, weight: None)
-    cache.put(range(len(rows)), read, [0] * len(rows))                          # one row becomes K
+    read = model.new_cache(1, shared)
+    cache = model.new_cache(len(rows), longest)
+    model(
+        torch.tensor([rows[0][:shared]], device=model.device),
+        read,
+        head=lambda hidden, weight: None,
+    )
+    cache.put(range(len(rows)), read, [0] * len(rows))  # one row becomes K
     cache.used = read.used
-    logits = model(torch.tensor(rests, device=model.device), cache,             # (K, 2)
-                   head=lambda hidden, weight: F.linear(hidden[range(len(rows)), last], weight[words]))
+    logits = model(
+        torch.tensor(rests, device=model.device),
+        cache,  # (K, 2)
+        head=lambda hidden, weight: F.linear(hidden[range(len(rows)), last], weight[words]),
+    )
     return logits.float().softmax(-1)[:, 0].tolist()
 
 
@@ -164,7 +205,9 @@ def open_judge(name):
     """judge(texts) -> True, False or None for each: the likelier of two tokens of a model that runs here
     and does not think; or what a server says in half a minute."""
     if "://" in name:
-        asked = open_model(name, temperature=0.0, max_new_tokens=16, time_limit=10.0, retries=2, patience=30.0)
+        asked = open_model(
+            name, temperature=0.0, max_new_tokens=16, time_limit=10.0, retries=2, patience=30.0
+        )
         return lambda texts: [answer and read_verdict(answer["text"]) for answer in asked(texts)]
     model, tokenizer = load(name, *pick_device()[:2])
     if tokenizer.encode("Yes")[0] == tokenizer.encode("No")[0]:
@@ -181,8 +224,16 @@ class RulesReward:
     critical: the core pays 0 for a completion that was cut off, a prize beside a beta of -7.5. So `lift`
     is added to all that are judged; a constant changes no advantage between them."""
 
-    def __init__(self, rules, judge, alpha=10.0, beta=-7.5, concise=True, reward_model=None, lift=10.0):
-        self.rules, self.judge, self.alpha, self.beta, self.concise = rules, judge, alpha, beta, concise
+    def __init__(
+        self, rules, judge, alpha=10.0, beta=-7.5, concise=True, reward_model=None, lift=10.0
+    ):
+        self.rules, self.judge, self.alpha, self.beta, self.concise = (
+            rules,
+            judge,
+            alpha,
+            beta,
+            concise,
+        )
         self.reward_model, self.lift = reward_model, lift
 
     def __call__(self, completion, problem):
@@ -190,7 +241,9 @@ class RulesReward:
         yes = [float(verdict is True) for verdict in verdicts]
         mean = sum(yes) / max(1, len(yes))
         r_rules = self.alpha * mean + self.beta
-        r_model = self.reward_model.score(problem["problem"], completion) if self.reward_model else 0.0
+        r_model = (
+            self.reward_model.score(problem["problem"], completion) if self.reward_model else 0.0
+        )
         parts = {f"rule_{k:02}": value for k, value in enumerate(yes)}
         parts |= {"r_rules": r_rules, "r_model": r_model, "judge_failed": verdicts.count(None)}
         parts |= {} if problem.get("answer") else {"accuracy": mean}
@@ -199,30 +252,42 @@ class RulesReward:
 
 def judge_rules(judge, rules, prompt, completion, concise=True):
     """A verdict for each rule, True, False or None; of a judge that raises all are None."""
-    questions = [VERIFY.format(prompt=prompt, completion=completion, rule=rule, condition=CONDITIONS[concise])
-                 for rule in rules]
+    questions = [
+        VERIFY.format(
+            prompt=prompt, completion=completion, rule=rule, condition=CONDITIONS[concise]
+        )
+        for rule in rules
+    ]
     with contextlib.suppress(Exception):
         return judge(questions)
     return [None] * len(rules)
 
 
-LOADING = threading.Lock()      # completions are judged by several threads, which all would load the judge
+LOADING = (
+    threading.Lock()
+)  # completions are judged by several threads, which all would load the judge
 
 
 @functools.cache
 def from_settings(path):
     try:
         settings = json.loads(Path(path).read_text(encoding="utf-8"))
-        rules, reward = settings["rules"], dict(settings["reward"])
-        judge, learned = open_judge(reward.pop("judge")), reward.pop("reward_model", None)
-        return RulesReward(rules, judge, reward_model=learned and RewardModel.load(learned), **reward)
+        rules = settings["rules"]
+        reward = dict(settings["reward"])
+        judge = open_judge(reward.pop("judge"))
+        learned = reward.pop("reward_model", None)
+        return RulesReward(
+            rules, judge, reward_model=learned and RewardModel.load(learned), **reward
+        )
     except (OSError, ValueError, TypeError, LookupError) as error:
-        raise DataError(f"$AUTORULE: {path} does not describe a reward ({error!r}); make it with "
-                        "python notebooks/autorule.py pairs.jsonl --teacher NAME --judge NAME") from None
+        raise DataError(
+            f"$AUTORULE: {path} does not describe a reward ({error!r}); make it with "
+            "python notebooks/autorule/autorule.py pairs.jsonl --teacher NAME --judge NAME"
+        ) from None
 
 
 def rules_reward(completion, problem):
-    """For --reward notebooks/autorule.py:rules_reward. $AUTORULE names a file (default: rules.json) with the
+    """For --reward notebooks/autorule/autorule.py:rules_reward. $AUTORULE names a file (default: rules.json) with the
     "rules", and under "reward" the name of the judge and what RulesReward takes, reward_model as a directory."""
     with LOADING:
         reward = from_settings(os.environ.get("AUTORULE", "rules.json"))
@@ -231,6 +296,7 @@ def rules_reward(completion, problem):
 
 # ---- 3. A learned reward model to add to it (Table 9) --------------------------------------------
 
+
 class RewardModel(torch.nn.Module):
     """A Qwen3 with a scalar head on the last token: B lists of ids -> (B,) scores."""
 
@@ -238,16 +304,22 @@ class RewardModel(torch.nn.Module):
         super().__init__()
         self.model, self.tokenizer = model, tokenizer
         self.head = torch.nn.Linear(model.config.hidden_size, 1, bias=False, device=model.device)
-        torch.nn.init.zeros_(self.head.weight)            # at first all are worth the same
+        torch.nn.init.zeros_(self.head.weight)  # at first all are worth the same
 
     def forward(self, rows):
-        longest, last = max(map(len, rows)), [len(row) - 1 for row in rows]
-        ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=self.model.device)
-        hidden = self.model(ids, head=lambda hidden, weight: hidden[range(len(rows)), last])     # (B, C)
+        longest = max(map(len, rows))
+        last = [len(row) - 1 for row in rows]
+        ids = torch.tensor(
+            [row + [0] * (longest - len(row)) for row in rows], device=self.model.device
+        )
+        hidden = self.model(
+            ids, head=lambda hidden, weight: hidden[range(len(rows)), last]
+        )  # (B, C)
         return self.head(hidden.float()).squeeze(-1)
 
     def encode(self, prompt, completion):
-        asked, said = self.tokenizer.encode_prompt(prompt), self.tokenizer.encode(completion)
+        asked = self.tokenizer.encode_prompt(prompt)
+        said = self.tokenizer.encode(completion)
         return [*asked, *said, self.model.config.eos_token_id[0]]
 
     @torch.inference_mode()
@@ -270,16 +342,27 @@ def pairwise_loss(chosen, rejected):
     return -F.logsigmoid(chosen - rejected).mean()
 
 
-def train_reward_model(made, pairs, epochs=1, batch_size=256, micro=16, lr=5e-6, warmup=0.1, seed=42):
+def train_reward_model(
+    made, pairs, epochs=1, batch_size=256, micro=16, lr=5e-6, warmup=0.1, seed=42
+):
     """AdamW, a constant rate after a warm-up, gradients clipped to norm 5 -> the loss of each step."""
-    optimizer, losses = torch.optim.AdamW(made.parameters(), lr, betas=(0.9, 0.95), weight_decay=0.0), []
-    order = [pair for epoch in range(epochs) for pair in random.Random(seed + epoch).sample(pairs, len(pairs))]
+    optimizer = torch.optim.AdamW(made.parameters(), lr, betas=(0.9, 0.95), weight_decay=0.0)
+    losses = []
+    order = [
+        pair
+        for epoch in range(epochs)
+        for pair in random.Random(seed + epoch).sample(pairs, len(pairs))
+    ]
     steps = range(0, len(order), batch_size)
     for step, start in enumerate(steps, 1):
-        batch = order[start:start + batch_size]
+        batch = order[start : start + batch_size]
         losses.append(0.0)
-        for part in (batch[i:i + micro] for i in range(0, len(batch), micro)):
-            rows = [made.encode(pair["prompt"], pair[side]) for side in ("chosen", "rejected") for pair in part]
+        for part in (batch[i : i + micro] for i in range(0, len(batch), micro)):
+            rows = [
+                made.encode(pair["prompt"], pair[side])
+                for side in ("chosen", "rejected")
+                for pair in part
+            ]
             loss = pairwise_loss(*made(rows).chunk(2)) * len(part) / len(batch)
             loss.backward()
             losses[-1] += loss.item()
@@ -292,6 +375,7 @@ def train_reward_model(made, pairs, epochs=1, batch_size=256, micro=16, lr=5e-6,
 
 # ---- 4. Diagnostics, of verdicts as arrays of 0 and 1, (N, K) ------------------------------------
 
+
 def alignment(chosen, rejected):
     """Of the pairs that a rule tells apart, the share in which the chosen response has the Yes (5.3):
     two (N, K) -> (K,), NaN where no pair is told apart."""
@@ -302,8 +386,9 @@ def alignment(chosen, rejected):
 def agreement(verdicts, others):
     """1 - the normalised Hamming distance of two rules over N responses; the rules of two sets are matched by
     the Hungarian algorithm (5.3): (N, K), (N, L) -> (min(K, L),)."""
-    from scipy.optimize import linear_sum_assignment              # here only: training does without scipy
-    same = (verdicts[:, :, None] == others[:, None, :]).mean(0)   # (K, L)
+    from scipy.optimize import linear_sum_assignment  # here only: training does without scipy
+
+    same = (verdicts[:, :, None] == others[:, None, :]).mean(0)  # (K, L)
     return same[linear_sum_assignment(same, maximize=True)]
 
 
@@ -330,14 +415,22 @@ def main(argv=None):
     parser.add_argument("--judge", help="the same, for the training (default: the teacher)")
     parser.add_argument("--num-pairs", type=int, default=256, help="drawn at random (default: 256)")
     parser.add_argument("--at-most", type=int, help="rules (default: what the teacher leaves)")
-    parser.add_argument("--out", default="rules.json", help="answers are kept in OUT.cache (default: rules.json)")
+    parser.add_argument(
+        "--out", default="rules.json", help="answers are kept in OUT.cache (default: rules.json)"
+    )
     args = parser.parse_args(argv)
     pairs, gone = filter_preferences(read_preferences(args.pairs), lambda text: len(text.split()))
     pairs = random.Random(0).sample(pairs, min(args.num_pairs, len(pairs)))
-    found = extract_rules(pairs, open_model(args.teacher, f"{args.out}.cache"), at_most=args.at_most)
+    found = extract_rules(
+        pairs, open_model(args.teacher, f"{args.out}.cache"), at_most=args.at_most
+    )
     found["reward"] = {"judge": args.judge or args.teacher, "alpha": 10.0, "beta": -7.5}
     Path(args.out).write_text(json.dumps(found, indent=1), encoding="utf-8")
-    print(*found["rules"], f"{len(found['rules'])} rules in {args.out}; left out: {gone}; {found['counts']}", sep="\n")
+    print(
+        *found["rules"],
+        f"{len(found['rules'])} rules in {args.out}; left out: {gone}; {found['counts']}",
+        sep="\n",
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,249 @@
+"""against_trl.py - the same training by TRL's GRPOTrainer, to compare with: curves, and seconds a step.
+
+    python notebooks/experiments/against_trl.py smollm2 --name trl-0 --steps 20      its curve in runs/trl-0/metrics.jsonl
+    python notebooks/experiments/against_trl.py smollm2 --time                       steps of both in turn, on at most 10 new tokens
+    python notebooks/experiments/against_trl.py smollm2 --time --max-new-tokens 96   on at most 96, of which most rows need 10
+    python notebooks/experiments/against_trl.py smollm2 --time --task stories        on 96 in every row, 4 problems a step
+
+The same weights, problems in the same order, groups, reward, learning rate step by step, AdamW, clipping of the
+gradient and mean over tokens, without KL; TRL's trainer samples, judges by our reward and updates, and our eval.py
+evaluates its weights. What differs: random numbers; the std of a group is TRL's (G - 1 below the root); TRL pays only
+what ends in a newline (train.py also what ends in <|im_end|>: one completion in a hundred) and steps, on momentum, when
+no group is mixed. In time: train.py reads a prompt once for its group and computes no gradient of rows without an
+advantage, TRL reads it for each row and computes all; rows that have ended leave train.py's batch. Both checkpoint
+gradients, as is their default. Needs: pip install trl
+"""
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from _root import ROOT
+import train
+from eval import append_rows
+from model import ModelError
+
+TASKS = {
+    "sums": (10, ["--template", "plain"]),
+    "stories": (96, ["--template", "chat", "--prompts-per-step", "4"]),
+}
+
+
+def flags_for(args, folder):
+    return [
+        "--model",
+        args.model,
+        "--task",
+        f"{ROOT}/notebooks/smollm2.py:{args.task}",
+        "--lr",
+        "1e-5",
+        "--seed",
+        str(args.seed),
+        "--device",
+        "cpu",
+        "--save-every",
+        "1000",
+        "--eval-every",
+        "10",
+        "--runs",
+        str(folder),
+        "--max-new-tokens",
+        str(args.max_new_tokens or TASKS[args.task][0]),
+        *TASKS[args.task][1],
+    ]
+
+
+def train_trl(flags, steps, folder, rows=None):
+    """GRPOTrainer for the first steps of a run with these flags -> seconds of each step. rows: gets a row of
+    metrics a step, evaluated every flags.eval_every steps."""
+    import datasets
+    import transformers
+    import trl
+
+    ours, tokenizer, task, _ = train.load_all(flags)
+    picked = [
+        task.train[i]
+        for step in range(1, steps + 1)
+        for i in train.every_problem(task.train, step, {}, flags)
+    ]
+    prompts = [
+        tokenizer.decode(tokenizer.encode_prompt(task.prompt(p)), skip_special_tokens=False)
+        for p in picked
+    ]
+    data = datasets.Dataset.from_list(
+        [{"prompt": prompt, **problem} for prompt, problem in zip(prompts, picked)]
+    )
+    model = transformers.AutoModelForCausalLM.from_pretrained(flags.model, dtype=torch.float32)
+    names = transformers.AutoTokenizer.from_pretrained(flags.model)
+    [newline] = names(task.stops[0])["input_ids"]
+    names.eos_token = names.convert_ids_to_tokens(
+        newline
+    )  # GRPOTrainer knows one token that ends a completion
+    seconds = []
+    rewards = []
+    rates = []
+
+    def reward(completions, completion_ids, problem, answer, **_):
+        """Ours: what was cut off earns nothing."""
+        return [
+            task.reward(text, {"problem": question, "answer": truth})[0]
+            * (ids[-1] == names.eos_token_id)
+            for text, ids, question, truth in zip(completions, completion_ids, problem, answer)
+        ]
+
+    class Clock(transformers.TrainerCallback):
+        def on_step_begin(self, *_, optimizer, **__):
+            seconds.append(time.perf_counter())
+            rates.append(optimizer.param_groups[0]["lr"])
+
+        def on_step_end(self, arguments, state, control, **_):
+            seconds[-1] = time.perf_counter() - seconds[-1]
+            if rows is not None:
+                rows.append(
+                    {
+                        "step": state.global_step,
+                        "reward": rewards[-1],
+                        "lr": rates[-1],
+                        "seconds": seconds[-1],
+                    }
+                )
+                if state.global_step % flags.eval_every == 0 or state.global_step == steps:
+                    evaluate(rows[-1])
+                append_rows(folder / "metrics.jsonl", rows[-1:])
+                print(rows[-1], flush=True)
+
+    def evaluate(row):
+        ours.load_state_dict(
+            {
+                name: weight
+                for name, weight in model.state_dict().items()
+                if name in ours.state_dict()
+            }
+        )
+        row |= train.evaluate_both(ours, tokenizer, task, flags)
+
+    def noted_reward(**columns):
+        values = reward(**columns)
+        rewards.append(sum(values) / len(values))
+        return values
+
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=flags.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer,
+        lambda n: min(1.0, (n + 1) / 5) * (0.55 + 0.45 * math.cos(math.pi * (n + 1) / flags.steps)),
+    )
+    config = trl.GRPOConfig(
+        output_dir=str(folder),
+        max_steps=steps,
+        seed=flags.seed,
+        num_generations=flags.num_samples,
+        per_device_train_batch_size=flags.prompts_per_step * flags.num_samples,
+        shuffle_dataset=False,
+        max_completion_length=flags.max_new_tokens,
+        temperature=1.0,
+        top_p=1.0,
+        top_k=0,
+        beta=0.0,
+        loss_type="dapo",
+        max_grad_norm=1.0,
+        gradient_checkpointing=True,
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+    )
+    if rows is not None:
+        rows.append({"step": 0})
+        evaluate(rows[-1])
+        rows[-1]["reward"] = rows[-1]["eval_sampled_reward"]
+        folder.mkdir(parents=True)
+        append_rows(folder / "metrics.jsonl", rows)
+    trl.GRPOTrainer(
+        model=model,
+        reward_funcs=noted_reward,
+        args=config,
+        train_dataset=data,
+        processing_class=names,
+        optimizers=(optimizer, schedule),
+        callbacks=[Clock()],
+    ).train()
+    return seconds
+
+
+def train_ours(args, steps, folder):
+    """-> seconds of each step, and of how many completions the gradient was computed."""
+    train.main(
+        [*flags_for(args, folder), "--steps", str(steps), "--eval-problems", "1", "--name", "ours"]
+    )
+    rows = [
+        json.loads(line)
+        for line in (Path(folder) / "ours" / "metrics.jsonl").read_text().splitlines()
+    ]
+    return [row["sample_seconds"] + row["update_seconds"] for row in rows[1:]], [
+        row["trained"] for row in rows[1:]
+    ]
+
+
+def compare_seconds(args, steps=3):
+    """In turn, so that what else the machine does falls on both."""
+    ratios = []
+    for turn in range(args.turns):
+        with tempfile.TemporaryDirectory() as folder:
+            flags = train.parse_args([*flags_for(args, folder), "--steps", str(steps)])
+            seconds, trained = train_ours(args, steps, folder)
+            ours = statistics.mean(seconds[1:])  # the first step warms up
+            theirs = statistics.mean(train_trl(flags, steps, folder)[1:])
+        ratios.append(theirs / ours)
+        print(
+            f"turn {turn}: train.py {ours:.1f} s a step (gradient of {statistics.mean(trained[1:]):.0f} of "
+            f"{flags.prompts_per_step * flags.num_samples} completions), TRL {theirs:.1f} s (of all): {ratios[-1]:.2f} x",
+            flush=True,
+        )
+    print(
+        f"{flags.max_new_tokens} new tokens, {torch.get_num_threads()} threads: TRL takes {statistics.median(ratios):.2f} times "
+        f"as long [{min(ratios):.2f} - {max(ratios):.2f}]"
+    )
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", help="directory, see get_smollm2.py")
+    parser.add_argument("--time", action="store_true")
+    parser.add_argument(
+        "--task", choices=TASKS, default="sums", help="of smollm2.py (stories: for --time)"
+    )
+    parser.add_argument("--max-new-tokens", type=int, help="default: 10, of stories 96")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument(
+        "--steps", type=int, default=20, help="how many of the steps of recipes/smollm2.txt"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--runs", default="runs")
+    parser.add_argument("--name", default="trl")
+    args = parser.parse_args(argv)
+    if args.time:
+        return compare_seconds(args)
+    if args.steps > 40 or Path(args.runs, args.name).exists():
+        parser.error("--steps: at most the recipe's 40; --name: a new one")
+    flags = train.parse_args([*flags_for(args, args.runs), "--steps", "40"])
+    train_trl(flags, args.steps, Path(args.runs, args.name), [])
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ModelError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,164 @@
+"""The laboratory's house: what its pages and notebooks name exists, and its files find each other."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from test_docs import FLAG, commands, flags_of
+
+import verifiers
+from conftest import ROOT
+
+LAB = ROOT / "notebooks"
+MODULES = [path for path in LAB.rglob("*.py") if LAB / "tests" not in path.parents]
+CHAPTERS = (LAB / "CHAPTERS.md").read_text()
+
+
+def names_in(files):
+    """What these files define at their top level, also by import .. as."""
+    names = set()
+    for path in files:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Assign):
+                leaves = [leaf for target in node.targets for leaf in ast.walk(target)]
+                names |= {leaf.id for leaf in leaves if isinstance(leaf, ast.Name)}
+            elif isinstance(node, ast.ImportFrom):
+                names |= {alias.asname for alias in node.names if alias.asname}
+            elif hasattr(node, "name"):
+                names.add(node.name)
+    return names
+
+
+NAMES = names_in([*ROOT.glob("*.py"), *MODULES])
+
+
+# ---- Files ---------------------------------------------------------------------------------------------
+
+
+def test_each_folder_has_the_same_root_file():
+    """So that it does not matter whose is imported first."""
+    files = [path.read_text() for path in LAB.rglob("_root.py")]
+    assert len(files) == 3 and len(set(files)) == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rewards.py:steps_reward",
+        "smollm2.py:any_number",
+        "strata.py:small_answers",
+        "experiments/experiments.py:r1_short",
+        "autorule/autorule.py:rules_reward",
+    ],
+)
+def test_a_plug_in_is_found_in_whatever_folder_it_lies(name, tmp_path):
+    """As train.py finds it: started elsewhere, in a Python that knows nothing of the laboratory."""
+    code = "import sys, verifiers; print(callable(verifiers.find(sys.argv[1], {}, 'reward')))"
+    command = [sys.executable, "-c", code, f"{LAB / name}"]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": ""}
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ran.stdout == "True\n", ran.stderr
+
+
+def imported_by(path):
+    """The modules that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    files = {path.stem: path for path in MODULES if path.stem != "_root"}
+    imports = {name: {*imported_by(path)} & files.keys() for name, path in files.items()}
+    done = set()
+    while ready := [name for name in imports if name not in done and imports[name] <= done]:
+        done.update(ready)
+    assert done == imports.keys(), f"in a circle: {imports.keys() - done}"
+
+
+# ---- Pages ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", ["MEASURED.md", "CHAPTERS.md", "README.md"])
+def test_links_and_commands_of_a_page_lead_somewhere(page):
+    text = (LAB / page).read_text()
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.M)
+    places = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        file = target.partition("#")[0]
+        known = target[1:] in places if target.startswith("#") else (LAB / file).exists()
+        assert known or target.startswith("http"), target
+    for script, rest in commands(text):
+        assert set(re.findall(rf"(?<!\S){FLAG}", rest)) <= flags_of(script), (script, rest)
+
+
+def test_every_row_of_the_chapter_map_exists():
+    """Its columns: section | names in scripts and modules, or flags | tests | N: heading in notebook N, or exercise, or
+    "-". A notebook that a row leads to speaks of at least one of the row's names."""
+    folders = (ROOT / "tests", LAB / "tests")
+    tests = "".join(path.read_text() for folder in folders for path in folder.glob("test_*.py"))
+    lines = re.findall(r"^\| (?!section|---)(.*) \|$", CHAPTERS, flags=re.M)
+    rows = [[cell.strip() for cell in line.split(" | ")] for line in lines]
+    assert len(rows) > 30 and CHAPTERS.count("\n## ") == 5  # five chapters
+    missing = []
+    for chapter, code, named, places in rows:
+        here = re.findall(r"`([^`]+)`", code)
+        missing += [name for name in here if name not in NAMES | flags_of("train.py")]
+        assert re.findall(r"`test_\w+`", named), chapter
+        named = re.findall(r"`(\w+)`", named)
+        missing += [name for name in named if not re.search(rf"^def {name}\(", tests, flags=re.M)]
+        for place in places.split("; ") if places != "-" else []:
+            number, _, heading = place.partition(": ")
+            if not re.fullmatch(r"exercise ([1-9]|10)", place):
+                assert heading in headings_of(number), place
+                assert words_of(number) & {*here}, (
+                    f"{chapter}: notebook {number} speaks of none of {here}"
+                )
+    assert not missing
+
+
+def cells_of(number, kind):
+    (path,) = LAB.glob(f"{number}_*.ipynb")
+    cells = json.loads(path.read_text())["cells"]
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == kind]
+
+
+def prose_of(number):
+    return "\n".join(cells_of(number, "markdown"))
+
+
+def words_of(number):
+    """The names and flags in a notebook's code, and between backticks in its text."""
+    spans = re.findall(r"`([^`\n]+)`", prose_of(number))
+    return set(re.findall(rf"{FLAG}|\w+", "\n".join(cells_of(number, "code") + spans)))
+
+
+def headings_of(number):
+    return re.findall(r"^## (?:\d+\. )?(.*)$", prose_of(number), flags=re.M)
+
+
+def test_what_notebook_0_says_is_added_to_each_line_exists():
+    rows = re.findall(r"^\|.*\| (.*) \|$", prose_of("0"), flags=re.M)[2:]
+    assert len(rows) >= 15
+    for row in rows:
+        for name in re.findall(r"`([^`]+)`", row):
+            assert name in NAMES or name in flags_of("train.py"), name
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_files_that_a_notebook_names_exist(number):
+    text = prose_of(number) + "\n".join(cells_of(number, "code"))
+    for file in re.findall(r"\bnotebooks/[\w/]+\.py\b", text):
+        assert (ROOT / file).exists(), file
+    for target in re.findall(r"\]\(([\w/]+\.\w+)\)", text):
+        assert (LAB / target).exists(), target
+
+
+def test_a_plug_in_that_the_loader_does_not_find_is_named():
+    with pytest.raises(verifiers.DataError, match="there is no such Python file"):
+        verifiers.find(f"{LAB}/autorule.py:rules_reward", {}, "reward")
