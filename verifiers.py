@@ -443,24 +443,38 @@ def judged_by(own, other):
 
 
 def get_task(spec: str, prompt: str | None = None, stops=(), reward: str | None = None) -> Task:
-    """The task of that name, of a function `file.py:name`, or of a file of problems (read_problems); with another
-    instruction that has {problem} in it, and other texts that end a completion."""
+    """The task of that name, of a function `file.py:name`, or of a file of problems (read_problems);
+    with another instruction that has {problem} in it, other texts that end a completion (\\n is a
+    line break), or another reward. Raises DataError."""
     is_file = str(spec).endswith((".jsonl", ".json", ".gz"))
     task = _file_task(spec) if is_file else find(spec, TASKS, "task")()
     if not isinstance(task, Task):
-        raise DataError(
-            f"task {spec}: the function returns {type(task).__name__}, not verifiers.Task"
-        )
-    if prompt is not None and "{problem}" not in prompt:
-        raise DataError(
-            "a prompt needs {problem} where the problem goes, as in 'Question: {problem}\\nAnswer:'"
-        )
+        raise DataError(f"task {spec}: it returns {type(task).__name__}, not verifiers.Task")
     if prompt is not None:  # other braces, as of \boxed{}, stay braces
         prompt = prompt.replace("{", "{{").replace("}", "}}").replace("{{problem}}", "{problem}")
-    task = replace(task, instruction=prompt or task.instruction, stops=tuple(stops) or task.stops)
+    stops = tuple(stop.replace("\\n", "\n") for stop in stops)
+    task = replace(task, instruction=prompt or task.instruction, stops=stops or task.stops)
+    check_task(task)
     if reward:
         task.reward = judged_by(task.reward, get_reward(reward))
     return task
+
+
+def check_task(task):
+    """Raise DataError for what would fail later, or never be right: an answer that is no text."""
+    for n, problem in enumerate(task.train + task.test, 1):
+        texts = [problem.get("problem"), problem.get("answer")]
+        if not all(isinstance(text, (str, list)) and text for text in texts):
+            raise DataError(f'task {task.name}, problem {n}: "problem" and "answer" must be text')
+    try:
+        asks = "PROBLEM" in task.prompt({"problem": "PROBLEM"})
+    except (LookupError, ValueError):
+        asks = False
+    if not asks:
+        form = "'Question: {problem}\\nAnswer:'; a Task doubles its other braces: \\boxed{{}}"
+        raise DataError(f"task {task.name}: its prompt needs {{problem}} in it, as in {form}")
+    if "" in task.stops:
+        raise DataError(f"task {task.name}: a stop must not be empty")
 
 
 # ---- 6. Files: of problems, and of your own functions -----------------------------------
@@ -469,20 +483,17 @@ class DataError(Exception):
 
 
 def find(spec: str, known: dict, what: str):
-    """What is called spec: one of `known`, or `file.py:name`, a function or callable in your own file."""
+    """What is called spec: one of `known`, or a function or class of yours, `file.py:name`."""
     path, colon, name = spec.rpartition(":")
-    names = (
-        {key: value for key, value in vars(_import_file(path)).items() if callable(value)}
-        if colon
-        else known
-    )
+    names = known
+    if colon:
+        module = vars(_import_file(path))
+        names = {key: value for key, value in module.items() if callable(value)}
     if name in names:
         return names[name]
-    near = difflib.get_close_matches(name, names) or names
-    raise DataError(
-        f"there is no {what} {name!r}{f' in {path}' * bool(colon)}: choose {', '.join(near)}"
-        + ", or file.py:name" * (not colon)
-    )
+    near = ", ".join(difflib.get_close_matches(name, names) or names)
+    where = f" in {path}: choose {near}" if colon else f": choose {near}, or file.py:name"
+    raise DataError(f"there is no {what} {name!r}{where}")
 
 
 def find_class(spec: str, base: type):
@@ -491,11 +502,8 @@ def find_class(spec: str, base: type):
     module = _import_file(path + ".py" if name else spec)
     found = {}
     for key, value in vars(module).items():
-        if (
-            isinstance(value, type)
-            and issubclass(value, base)
-            and value.__module__ == module.__name__
-        ):
+        own = isinstance(value, type) and value.__module__ == module.__name__
+        if own and issubclass(value, base):
             found[key] = value
     if name in found:
         return found[name]
@@ -508,8 +516,8 @@ def find_class(spec: str, base: type):
 def _import_file(path):
     """The module in that file. Python imports a file once, so two flags may name the same one."""
     path = Path(path).resolve()
-    if path.suffix != ".py" or not path.is_file():
-        raise DataError(f"{path}: there is no such Python file")
+    if path.suffix != ".py" or not path.is_file() or not path.stem.isidentifier():
+        raise DataError(f"{path}: there is no such Python file, or its name is no module's")
     sys.path.insert(0, str(path.parent))
     try:
         module = importlib.import_module(path.stem)
