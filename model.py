@@ -1,15 +1,18 @@
 """model.py - the policy: a Qwen3 that fits on a few pages, how to load it and how to talk to it.
 
-What you will learn here: what happens between a list of token ids and the logits of the next token. Qwen3 is a pre-norm
-decoder with RMSNorm, rotary positions (RoPE), grouped-query attention (GQA) with a norm on each query and key head,
-a SwiGLU MLP and, in the small sizes, an output head tied to the embedding. Its relatives load as well: Qwen2, with
-biases on q, k and v in place of those norms, and Llama, with neither. Modules bear the names of the checkpoints.
+What you will learn here: what happens between a list of token ids and the logits of the next token.
+Qwen3 is a pre-norm decoder with RMSNorm, rotary positions (RoPE), grouped-query attention (GQA)
+with a norm on each query and key head, a SwiGLU MLP and, in the small sizes, an output head tied to
+the embedding. Its relatives load as well: Qwen2, with biases on q, k and v in place of those norms,
+and Llama, with neither. Modules bear the names of the checkpoints.
 
     python model.py Qwen/Qwen3-0.6B-Base "The capital of France is"
 
-Letters: B rows, T tokens, S cache slots, V vocabulary, C hidden size, H query heads, K key/value heads, D head size.
-Sources: Qwen3 Technical Report (arXiv 2505.09388); RoPE (2104.09864); GQA (2305.13245); RMSNorm (1910.07467); SwiGLU
-(2002.05202). Left out: mixture of experts, sliding windows, YaRN and other scaling of RoPE, quantisation.
+Letters: B rows, T tokens, S cache slots, V vocabulary, C hidden size, H query heads, K key/value
+heads, D head size.
+Sources: Qwen3 Technical Report (arXiv 2505.09388); RoPE (2104.09864); GQA (2305.13245); RMSNorm
+(1910.07467); SwiGLU (2002.05202). Left out: mixture of experts, sliding windows, YaRN and other
+scaling of RoPE, quantisation.
 """
 
 import contextlib
@@ -136,8 +139,8 @@ def _read_json(path):
 
 
 def rope_tables(positions, config, dtype):
-    """(cos a, cos a) and (-sin a, sin a) of the angles a = position * theta^(-2i/D), i = 0 .. D/2-1,
-    in fp32, since bf16 cannot count past 256: (..., T) -> two of (..., 1, T, D), 1: all heads."""
+    """(cos a, cos a) and (-sin a, sin a) of the angles a = position * theta^(-2i/D) for i = 0 to
+    D/2 - 1, in fp32, since bf16 cannot count past 256: (..., T) -> two of (..., 1, T, D)."""
     frequencies = config.rope_theta ** -(
         torch.arange(0, config.head_dim, 2, device=positions.device) / config.head_dim
     )
@@ -147,8 +150,9 @@ def rope_tables(positions, config, dtype):
 
 
 def apply_rope(x, cos, sin):
-    """Rotate each pair (x_i, x_{i+D/2}) by its position's angle. The published weights expect this half-split pairing;
-    the RoPE paper pairs neighbours (x_2i, x_2i+1): the same rotation with the dimensions in another order."""
+    """Rotate each pair (x_i, x_{i+D/2}) by its position's angle. The published weights expect this
+    half-split pairing; the RoPE paper pairs neighbours (x_2i, x_2i+1): the same rotation with the
+    dimensions in another order."""
     left, right = x.chunk(2, dim=-1)
     return x * cos + torch.cat((right, left), dim=-1) * sin  # sin is negative on the left
 
@@ -156,9 +160,9 @@ def apply_rope(x, cos, sin):
 class KVCache:
     """Keys and values of the tokens seen so far: k, v are lists over layers of (B, K, S, D).
 
-    Slot s of a row holds its token at position s, so a query at position p may see exactly the slots
-    <= p. That one rule serves rows of different lengths: what stands in later slots (the padding of a
-    shorter prompt) is invisible until it is overwritten.
+    Slot s of a row holds its token at position s, so a query at position p may see exactly the
+    slots <= p. That one rule serves rows of different lengths: what stands in later slots (the
+    padding of a shorter prompt) is invisible until it is overwritten.
 
     lengths: (B,) tokens that each row holds.
     used:    the longest row's length, as a Python int, so that decoding never waits for the GPU."""
@@ -220,8 +224,9 @@ class Attention(nn.Module):
         if cache is not None:
             k, v = cache.write(self.layer, k, v, positions)  # (B, K, S, D)
         if T == 1:
-            # One query per row: the H/K query heads that share a key head can stand where queries stand, and no key
-            # has to be repeated. is_causal would be wrong here: SDPA aligns it to the first key, not to the last.
+            # One query per row: the H/K query heads that share a key head can stand where queries
+            # stand, and no key has to be repeated. is_causal would be wrong here: SDPA aligns it to
+            # the first key, not to the last.
             q = q.reshape(B, self.K, self.H // self.K, self.D)
             y = F.scaled_dot_product_attention(q, k, v, mask)
         else:
@@ -279,11 +284,11 @@ class Qwen3(nn.Module):
         """ids (B, T) -> logits (B, T, V).
 
         cache: a KVCache. The ids continue its rows, and their keys and values are added to it.
-            Without one, rows start at position 0; shorter rows are padded on the right, where causal
-            attention never looks.
+            Without one, rows start at position 0; shorter rows are padded on the right, where
+            causal attention never looks.
         head: a function (hidden (B, T, C), weight (V, C)) -> anything, called in place of the full
-            projection by those who do not need all of (B, T, V). It runs in here, where the weight is
-            whole even when the model is sharded.
+            projection by those who do not need all of (B, T, V). It runs in here, where the weight
+            is whole even when the model is sharded.
         positions (B, T), mask (B, 1, T, T), True where a token sees another: without a cache, for
             rows that hold several texts."""
         B, T = ids.shape
@@ -326,7 +331,8 @@ class Qwen3(nn.Module):
 
 
 def pick_device(wanted=None):
-    """(device, compute dtype, its name): CUDA with bf16 where the GPU has it; otherwise fp32, which runs everywhere."""
+    """(device, compute dtype, its name): CUDA with bf16 where the GPU has it; otherwise fp32, which
+    runs everywhere."""
     found = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
@@ -347,19 +353,19 @@ def pick_device(wanted=None):
 
 
 def autocast(device, enabled=True):
-    """Within, compute in the device's dtype. Weights stay in fp32: at a learning rate of 1e-6 nearly
-    every change of a bf16 weight would round to nothing."""
+    """Within, compute in the device's dtype. Weights stay in fp32: at a learning rate of 1e-6
+    nearly every change of a bf16 weight would round to nothing."""
     _, dtype, _ = pick_device(device)
     return torch.autocast(device, dtype, enabled=enabled and dtype != torch.float32)
 
 
 def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, shard=None):
-    """A model and its tokenizer from a local directory or a hub id -> (model, tokenizer), or a ModelError.
+    """A model and its tokenizer from a local directory or a hub id -> (model, tokenizer). Raises
+    ModelError.
 
-    template: see Tokenizer; by default a model that stops at <|im_end|> gets the chat markup, others the plain prompt.
-    shard:    called with the model before it has weights -> a function (tensor, the parameter it is for) -> the tensor
-              to keep of it; so a model need never be whole in memory.
-    """
+    template: see Tokenizer.
+    shard:    called with the model before it has weights -> a function (tensor, its parameter)
+              -> the part of it to keep; so a model need never be whole in memory."""
     directory = find(str(name_or_dir))
     config = Config.from_dir(directory)
     tokenizer = Tokenizer.from_dir(directory, config.eos_token_id, template)
@@ -379,7 +385,8 @@ def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, shard=No
 
 
 def find(name):
-    """The directory of a model: a local one, or that of a hub id (owner/name), downloaded once into the hub's cache."""
+    """The directory of a model: a local one, or that of a hub id (owner/name), downloaded once into
+    the hub's cache."""
     path = Path(name).expanduser()
     if path.is_dir():
         return path
@@ -402,8 +409,8 @@ def find(name):
     except Exception as error:  # no such model, no network, a broken connection: all types
         reason = str(error.__cause__ or error).strip()[:200]
         raise ModelError(
-            f"{name}: not here, and the hub did not send it: {reason}\nCheck the spelling, network, "
-            "HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN; a download goes on where it stopped"
+            f"{name}: not here, and the hub did not send it: {reason}\nCheck the spelling, the "
+            "network, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN; a download goes on where it stopped"
         ) from error
 
 
@@ -440,7 +447,8 @@ def _read_weights(directory, wanted, device, dtype, keep):
 
 
 def save(model, tokenizer, directory, weights=None):
-    """Write a Hugging Face model directory that `load`, transformers and vLLM read; a tied head is not stored.
+    """Write a Hugging Face model directory that `load`, transformers and vLLM read; a tied head is
+    not stored.
     weights: a state dict to write in place of the model's own."""
     directory = Path(directory)
     config = model.config
@@ -494,9 +502,9 @@ class Tokenizer:
 
     template: how `encode_prompt` presents a problem. "plain": as it stands, for base models, which
     were never trained on chat markup; "chat": as one user turn in the model's own chat template;
-    "chat-nothink": the same with enable_thinking=False, so that a Qwen3 answers at once. By default a
-    model gets the chat if a user turn of its template ends with one of its stop tokens: a base and a
-    post-trained model may share all files of the tokenizer, but not the stops."""
+    "chat-nothink": the same with enable_thinking=False, so that a Qwen3 answers at once. By default
+    a model gets the chat if a user turn of its template ends with one of its stop tokens: a base
+    and a post-trained model may share all files of the tokenizer, but not the stops."""
 
     def __init__(self, backend, template="plain", extra_files=None):
         backend.encode_special_tokens = True  # a problem that spells out "<|im_end|>" stays text
@@ -537,8 +545,8 @@ class Tokenizer:
         return self.backend.encode(text, add_special_tokens=True).ids
 
     def chat(self, user, system=None, thinking=True):
-        """One user turn (after a system turn, if given), with the assistant's turn opened -> ids, as
-        transformers' apply_chat_template gives them. Raises ModelError."""
+        """One user turn (after a system turn, if given), with the assistant's turn opened -> ids,
+        as transformers' apply_chat_template gives them. Raises ModelError."""
         config = json.loads(self.extra_files.get("tokenizer_config.json", "{}"))
         source = self.extra_files.get("chat_template.jinja") or config.get("chat_template")
         if source is None and "<|im_start|>" not in self.special:

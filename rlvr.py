@@ -1,31 +1,33 @@
-"""rlvr.py - GRPO: sample groups of completions, turn rewards into advantages, and those into a loss.
+"""rlvr.py - GRPO: sample groups of completions, and turn their rewards into advantages and a loss.
 
-    completions   o_1 .. o_G ~ pi(. | q)            G samples for each of P prompts   sample
-    rewards       R_i = verifier(o_i, truth of q)   rules, no reward model            eval.score
-    advantages    A_i = (R_i - mean R) / std R      within the group of one prompt    group_advantages
-    log-probs     log pi(o_it | q, o_i<t)           now with gradients                token_logprobs
-    loss          -sum w_it min(r_it A_i, clip(r_it) A_i),   r_it = pi / pi_old       policy_loss
+    completions   o_1 .. o_G ~ pi(. | q)           G samples for each of P prompts  sample
+    rewards       R_i = verifier(o_i, truth of q)  rules, no reward model           eval.score
+    advantages    A_i = (R_i - mean R) / std R     within the group of one prompt   group_advantages
+    log-probs     log pi(o_it | q, o_i<t)          now with gradients               token_logprobs
+    loss          -sum w_it min(r_it A_i, clip(r_it) A_i),   r_it = pi / pi_old     policy_loss
 
-Section 1 is the page of chapter 9.5; sections 2 to 4 are the same five steps for many prompts at
-once; section 5, class GRPO, is what a method of your own overrides. Departures: 1 to 3 from PPO and
-GRPO, the others from the chapter's page. Each is named again where it happens.
+Section 1 is the page of chapter 9.5; sections 2 to 4 are the same steps for many prompts at once;
+section 5, class GRPO, is what a method of your own overrides. Departures, 1 to 3 from PPO and GRPO,
+the others from the chapter's page; each is named again where it happens:
 
   1  No KL term, as in the chapter, so no reference model is kept. The setting kl_coef adds one.
   2  No critic, as in the chapter: the mean reward of the group is the baseline.
-  3  One update per batch, so pi = pi_old: the ratio is 1 (its gradient is not 0) and nothing clips.
+  3  One update per batch, so pi = pi_old: the ratio is 1 (its gradient is not 0), nothing clips.
   4  The loss is a mean over all tokens of the batch (DAPO). In the chapter's sum a long completion
      weighs more; in GRPO's mean of means each token of a long wrong one is punished less.
   5  A completion that was cut off earns at most 0: else never stopping would be free.
   6  The std of a group divides by G, not G - 1: the group is all there is, not a sample of it.
-  7  Log-probs are taken at the temperature of the sampling. The chapter samples at 0.8, trains at 1.
+  7  Log-probs are at the temperature of the sampling. The chapter samples at 0.8, trains at 1.
   8  The last \\boxed{..} of a completion is its answer, not the first (verifiers.py).
   9  Answers are compared by value, exactly: there is no tolerance of 1e-6 (grading.py).
  10  8 problems a step, not 1. Groups of equal rewards are skipped, not whole steps.
  11  The model is the Base one, the learning rate 3e-6 after a warm-up and on a cosine (train.py).
+ 12  A truth that is one number is paid only to an answer that is worked out: to copy the question
+     into the box is equal by value, and earns nothing (verifiers.py).
 
 Sources: GRPO (arXiv 2402.03300), DAPO (2503.14476), Dr. GRPO (2503.20783).
 Letters: P prompts, G completions of each (a group), B = P*G rows, T tokens, V vocabulary,
-C hidden size; M tokens that are trained in a micro-batch of N lines of L tokens and b rows.
+C hidden size; in a micro-batch: N lines of L tokens, M of them trained, of b rows.
 """
 
 import hashlib
@@ -134,7 +136,7 @@ def row_uniforms(rows, steps, seed):
 
 
 def choose(logits, uniforms, temperature=1.0):
-    """Sample from softmax(logits / temperature): logits (R, V), uniforms (R,) -> (tokens (R,), their
+    """Sample from softmax(logits / temperature): logits (R, V), uniforms (R,) -> (tokens (R,),
     log-probs (R,)). Temperature 0 is greedy, with log-probs at 1."""
     logp = (logits.float() / (temperature or 1.0)).log_softmax(-1)
     if temperature == 0:
@@ -229,15 +231,15 @@ def group_advantages(rewards, scale="std", eps=1e-6):
     """How much better than its group: A_i = (R_i - mean) / (std + eps).
 
     rewards: (P, G), or the chapter's list of G floats -> advantages of the same kind.
-    scale:   "std" (GRPO, section 4.1.2), or "none": dividing by the std overweights the very easy and
-             the very hard prompts (Dr. GRPO).
+    scale:   "std" (GRPO, section 4.1.2), or "none": dividing by the std overweights very easy and
+             very hard prompts (Dr. GRPO).
     The chapter's group 1.10, 0.10, 0.00, 1.10 gives 0.998, -0.903, -1.093, 0.998."""
     if not isinstance(rewards, torch.Tensor):
         return group_advantages(torch.tensor(rewards, dtype=torch.float64), scale, eps).tolist()
     if scale not in ("std", "none"):
         raise ValueError(f"scale is {scale!r}, not 'std' or 'none'")
     exact = rewards.double()
-    advantages = exact - exact.mean(-1, keepdim=True)
+    advantages = exact - exact.mean(-1, keepdim=True)  # departure 2: no critic
     if scale == "std":
         advantages /= exact.std(-1, correction=0, keepdim=True) + eps  # departure 6
     # subtle: the mean of equal rewards may be off by a rounding error: eps would make it a signal.
@@ -271,7 +273,7 @@ class MicroBatch:
 def padded_rows(rollouts, keep, max_tokens):
     """The rows to keep, (B,) bool, in MicroBatches of at most max_tokens (one row at least).
 
-    Longest first: rows of similar length need little padding, and a lack of memory shows at once."""
+    Longest first: rows of similar length need little padding, and a lack of memory shows early."""
     ends = rollouts.prompt_lengths + rollouts.lengths
     rows = keep.to(ends.device).nonzero().flatten()
     rows = rows[ends[rows].argsort(descending=True, stable=True)]
@@ -294,7 +296,7 @@ def trained_logprobs(model, micro, targets, temperature=1.0):
     V = model.config.num_tokens
 
     def head(hidden, weight):  # (N, L, C), (V, C)
-        # In chunks, recomputed in the backward pass: the logits of 8 x 1024 tokens of Qwen3 take 5 GB.
+        # In chunks, recomputed in the backward pass: logits of 8 x 1024 tokens of Qwen3 take 5 GB.
         size = max(1, CHUNK_ELEMENTS // V)
         done = [
             checkpoint(chunk_logprobs, states, weight[:V], ids, temperature, use_reentrant=False)
@@ -344,7 +346,7 @@ def policy_loss(logp, old_logp, advantages, weights, clip=(0.2, 0.2)):
     """-sum_it w_it min(r_it A_it, clip(r_it, 1 - low, 1 + high) A_it),   r_it = pi / pi_old.
 
     PPO (arXiv 1707.06347, eq. 7) with a group's advantages is GRPO (eq. 3); high > low is DAPO's
-    clip-higher. All (B, T-1) -> scalar; advantages may be (B,), the same for all tokens of a row."""
+    clip-higher. All (B, T-1) -> scalar; advantages may be (B,), one for all tokens of a row."""
     if advantages.ndim == 1:
         advantages = advantages[:, None]
     ratio = (logp - old_logp).exp()  # (B, T-1)
@@ -372,8 +374,8 @@ def spread(advantages, mask):
 def update_gradients(model, rollouts, advantages, method, micros, old_logp=None, reference=None):
     """Add the gradient of the method's loss over these MicroBatches to .grad -> (sums, log-probs).
 
-    advantages: (P, G) or (B, T-1). Rows without any have no gradient, so that a layout may leave them
-    out, but they count in the normaliser: a batch with little signal makes a small step.
+    advantages: (P, G) or (B, T-1). Rows without any have no gradient, so a layout may leave
+        them out, but they count in the normaliser: a batch with little signal makes a small step.
     old_logp: (B, T-1) what the first update of this batch returned, if this is a later one.
     sums: the loss; sums of entropies (nats) and of what statistics() says."""
     settings = method.settings
@@ -413,9 +415,9 @@ STATISTICS = ("loss", "tokens", "entropy", "mismatch", "clipped", "kl")
 
 
 def statistics(logp, micro, mask, clip):
-    """Sums over the trained tokens of a MicroBatch: tokens; mismatch (|log pi now - log pi as sampled|:
-    rounding, or a bug: another model, mask or temperature); clipped (where pi / pi_old is outside of
-    the clip range); kl (to the reference)."""
+    """Sums over the trained tokens of a MicroBatch: tokens; mismatch (|log pi now - log pi as
+    sampled|: rounding, or a bug: another model, mask or temperature); clipped (where pi / pi_old is
+    outside of the clip range); kl (to the reference)."""
     ratio = (logp - micro.old_logp).exp()
     outside = (ratio < 1 - clip[0]) | (ratio > 1 + clip[1])
     found = {
@@ -439,15 +441,15 @@ class Stopped(Exception):
 class Settings:
     """What a method may choose. --set NAME=VALUE changes any of it for one run."""
 
-    prompts_per_step: int = 8  # P
+    prompts_per_step: int = 8  # P (departure 10)
     num_samples: int = 8  # G (16 for a tiny model)
     max_new_tokens: int = 512  # longest completion (80 for a tiny model)
     temperature: float = 1.0  # of the sampling, and of the log-probs that are trained
-    updates_per_batch: int = 1  # on the same completions; from the second on clipping can act
+    updates_per_batch: int = 1  # on the same completions; clipping acts from 2 on (departure 3)
     scale: str = "std"  # of the advantages: std (GRPO), none (Dr. GRPO)
     norm: str = "token"  # token (DAPO), sequence (GRPO), constant (Dr. GRPO), sum (the chapter)
     clip: tuple = (0.2, 0.2)  # ratios below 1 - low or above 1 + high gain nothing
-    kl_coef: float = 0.0  # weight of a KL to the model that the run started from
+    kl_coef: float = 0.0  # weight of a KL to the model that the run started from (departure 1)
     seed: int = 0  # of everything random
 
     def __post_init__(self):
