@@ -299,7 +299,7 @@ def trained_logprobs(model, micro, targets, temperature=1.0):
         # In chunks, recomputed in the backward pass: logits of 8 x 1024 tokens of Qwen3 take 5 GB.
         size = max(1, CHUNK_ELEMENTS // V)
         done = [
-            checkpoint(chunk_logprobs, states, weight[:V], ids, temperature, use_reentrant=False)
+            checkpoint(chunk_logprobs, states, weight, ids, V, temperature, use_reentrant=False)
             for states, ids in zip(hidden[micro.trained].split(size), targets.split(size))
         ]
         logps, entropies = zip(*done)
@@ -308,8 +308,10 @@ def trained_logprobs(model, micro, targets, temperature=1.0):
     return model(micro.ids, head=head, positions=micro.positions, mask=micro.mask)
 
 
-def chunk_logprobs(hidden, weight, targets, temperature):  # (M, C), (V, C), (M,) -> (M,), (M,)
-    logp = (F.linear(hidden, weight).float() / temperature).log_softmax(-1)  # (M, V)
+def chunk_logprobs(hidden, weight, targets, V, temperature):
+    """(M, C), (vocabulary, C), (M,) -> log-probs (M,), entropies (M,)."""
+    logits = F.linear(hidden, weight)[:, :V]  # not weight[:V], which autocast would cast each time
+    logp = (logits.float() / temperature).log_softmax(-1)  # (M, V)
     with torch.no_grad():
         entropy = -(logp.exp() * logp).sum(-1)
     return logp.gather(1, targets[:, None]).squeeze(1), entropy
