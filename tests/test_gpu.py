@@ -1,0 +1,151 @@
+"""What would stop on a GPU, or wait for it, found without one: the scripts on a device that pretends
+to be CUDA (pretend_gpu.py). Nothing here says how fast a real one is."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import eval as evaluation
+import train
+from model import load
+from pretend_gpu import OnGPU, PretendGPU
+from rlvr import compute_grpo_loss, row_uniforms, sample
+
+TINY = str(Path(train.__file__).parent / "notebooks" / "tiny")
+SMALL = ["--device", "cuda", "--model", TINY, "--eval-problems", "4", "--num-samples", "8"]
+SMALL += ["--prompts-per-step", "4", "--max-new-tokens", "24", "--save-every", "1"]
+
+
+@pytest.mark.parametrize(
+    "flags", [[], ["--kl-coef", "0.1", "--updates-per-batch", "2", "--stop", "zzz"]]
+)
+def test_a_run_its_resumption_and_its_evaluation_stay_on_the_device(tmp_path, flags):
+    run = tmp_path / "x"
+    where = ["--runs", str(tmp_path), "--name", "x"]
+    with PretendGPU() as gpu:
+        train.main([*SMALL, *flags, *where, "--steps", "1"])
+        train.main(["--resume", *where, "--steps", "2"])
+        evaluation.main([str(run), "--problems", "4", "--num-samples", "2"])
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [0, 1, 2]
+    assert rows[1]["grad_norm"] > 0
+    assert rows[1]["mismatch"] < 0.05  # bf16 rounds
+    dtypes = {args[0].dtype for args, _ in gpu.attention}
+    assert dtypes == {torch.bfloat16}, "CUDA's fast attention needs 16 bits"
+
+
+def test_decoding_waits_for_the_device_at_most_once_in_8_tokens():
+    with PretendGPU() as gpu:
+        model, tokenizer = load(TINY, "cuda", torch.bfloat16)
+        prompts = [tokenizer.encode("1+2=")] * 2
+        counts = []
+        for tokens in (32, 96):
+            gpu.waits.clear()
+            gpu.uploads.clear()
+            uniforms = row_uniforms(range(8), tokens, 0)
+            rollouts = sample(model, prompts, 4, tokens, stop_ids=(), uniforms=uniforms)
+            assert rollouts.lengths.tolist() == [tokens] * 8
+            counts.append((gpu.waits.total(), gpu.uploads.total()))
+    (few, sent), (many, sent_later) = counts
+    assert many - few <= (96 - 32) // 8
+    assert sent_later == sent
+
+
+def test_a_step_waits_for_the_device_a_bounded_number_of_times(tmp_path):
+    """Not once for each completion: 16 and 64 of them wait equally often, but for a micro-batch."""
+    waits = []
+    for samples in (4, 16):
+        flags = [*SMALL, "--num-samples", str(samples), "--runs", str(tmp_path)]
+        flags += ["--name", str(samples), "--steps", "1", "--micro-batch-tokens", "100000"]
+        with PretendGPU() as gpu:
+            run = train.load_run(train.parse_args(flags))
+            step = train.judge(run, run.task.train[:4], samples, 1.0, "1")
+            advantages = train.spread(run.method.advantages(step), step.rollouts.mask)
+            gpu.waits.clear()
+            train.update(run, step, advantages, None)
+            waits.append(gpu.waits.total())
+    assert waits[0] == waits[1] <= 40, gpu.waits
+
+
+def test_the_chapters_page_runs_on_the_device():
+    def reward(text, truth):
+        return float(len(text))
+
+    with PretendGPU():
+        model, tokenizer = load(TINY, "cuda", torch.bfloat16)
+        out = compute_grpo_loss(model, tokenizer, "1+2=", "3", max_new_tokens=8, reward_fn=reward)
+        out["loss_tensor"].backward()
+        assert isinstance(model.model.embed_tokens.weight.grad, OnGPU)
+
+
+def on_the_cpu(x, w):
+    return x + torch.ones(3)
+
+
+def to_numpy(x, w):
+    return x.numpy()
+
+
+def a_cpu_generator(x, w):
+    return x.uniform_(generator=torch.Generator())
+
+
+def joined(x, w):
+    return torch.cat([x, torch.ones(3, 3)])
+
+
+def gpu_indices_of_a_cpu_tensor(x, w):
+    return torch.ones(3)[x[0].long()]
+
+
+def another_dtype(x, w):
+    return x.index_put_((torch.tensor([0]),), (x @ w)[:1])
+
+
+MISTAKES = [
+    on_the_cpu,
+    to_numpy,
+    a_cpu_generator,
+    joined,
+    gpu_indices_of_a_cpu_tensor,
+    another_dtype,
+]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_it_raises_what_cuda_raises(mistake):
+    with PretendGPU(), torch.autocast("cuda", torch.bfloat16):
+        x = torch.ones(3, 3, device="cuda")
+        w = torch.nn.Parameter(torch.ones(3, 3).cuda())
+        with pytest.raises((RuntimeError, TypeError)):
+            mistake(x, w)
+
+
+def test_it_computes_and_casts_as_cuda_does():
+    with PretendGPU(), torch.autocast("cuda", torch.bfloat16):
+        x = torch.ones(3, 3, device="cuda")
+        product = x @ torch.ones(3, 3).cuda()
+        assert x.device.type == "cuda"
+        assert product.dtype == torch.bfloat16
+        assert product.cumsum(0).dtype == torch.float32
+        mixed = x[torch.tensor([0])] * torch.tensor(2.0)  # CPU indices and CPU numbers are allowed
+        assert mixed.tolist() == [[2.0] * 3]
+
+
+@pytest.mark.parametrize("name", ["searchsorted", "isin"])
+def test_a_mistake_put_into_the_sampler_is_found(name, monkeypatch):
+    """Were the random numbers, or the stop tokens, left on the CPU, sampling would stop here."""
+    real = getattr(torch, name)
+
+    def left_on_the_cpu(first, second, **options):
+        if name == "isin":
+            return real(first.cpu(), second.cpu(), **options)
+        return real(first, second.cpu(), **options)
+
+    with PretendGPU():
+        model, tokenizer = load(TINY, "cuda", torch.bfloat16)
+        monkeypatch.setattr(torch, name, left_on_the_cpu)
+        with pytest.raises(RuntimeError, match="same device"):
+            sample(model, [tokenizer.encode("1+2=")], 2, 4)
