@@ -33,8 +33,17 @@ from make_tiny import init_weights, symbol_tokenizer  # noqa: E402
 from model import Config, Qwen3, save  # noqa: E402
 from rlvr import sample, update_gradients  # noqa: E402
 
-CONFIG = dict(vocab_size=4096, hidden_size=512, intermediate_size=2048, num_hidden_layers=24, num_attention_heads=8,
-              num_key_value_heads=4, head_dim=64, max_position_embeddings=512, eos_token_id=0)
+CONFIG = dict(
+    vocab_size=4096,
+    hidden_size=512,
+    intermediate_size=2048,
+    num_hidden_layers=24,
+    num_attention_heads=8,
+    num_key_value_heads=4,
+    head_dim=64,
+    max_position_embeddings=512,
+    eos_token_id=0,
+)
 COLUMNS = ["held", "loading", "sampling", "updating", "received to sample", "to update"]
 
 
@@ -55,7 +64,7 @@ class Peak(threading.Thread):
 
     def run(self):
         while True:
-            self.most = max(anonymous(), self.most)                    # in this order: gigabytes() may come between
+            self.most = max(anonymous(), self.most)  # in this order: gigabytes() may come between
             time.sleep(0.001)
 
     def gigabytes(self):
@@ -72,17 +81,23 @@ class Traffic(TorchDispatchMode):
         if function.namespace == "c10d":
             name, world = function.__name__, train.processes()[1]
             tensors = [x for x in pytree.tree_leaves(args) if isinstance(x, torch.Tensor)]
-            size = max((x.numel() * x.element_size() for x in tensors), default=0)            # the whole, not the part
+            size = max(
+                (x.numel() * x.element_size() for x in tensors), default=0
+            )  # the whole, not the part
             self.received += (2 if "allreduce" in name else 1) * size * (world - 1) / world
         return function(*args, **kwargs or {})
 
 
 def measure(folder, fsdp):
     """-> the COLUMNS; the update is one micro-batch."""
-    ctypes.CDLL(None).mallopt(-3, 65536)            # M_MMAP_THRESHOLD: what is freed goes back to the system at once
+    ctypes.CDLL(None).mallopt(
+        -3, 65536
+    )  # M_MMAP_THRESHOLD: what is freed goes back to the system at once
     if "RANK" in os.environ:
         dist.init_process_group("gloo")
-    flags = train.parse_args(["--model", str(folder), "--task", "arithmetic", "--device", "cpu", *["--fsdp"] * fsdp])
+    flags = train.parse_args(
+        ["--model", str(folder), "--task", "arithmetic", "--device", "cpu", *["--fsdp"] * fsdp]
+    )
     peak = Peak()
     model = train.load_model(flags)[0]
     loading = peak.gigabytes()
@@ -95,33 +110,56 @@ def measure(folder, fsdp):
         update_gradients(model, rollouts, torch.tensor([[1.0, -1.0, 1.0, -1.0]]))
         train.clip_gradients(model)
     optimizer.step()
-    tensors = [tensor for p in model.parameters()
-               for tensor in (p, p.grad, optimizer.state[p]["exp_avg"], optimizer.state[p]["exp_avg_sq"])]
+    tensors = [
+        tensor
+        for p in model.parameters()
+        for tensor in (p, p.grad, optimizer.state[p]["exp_avg"], optimizer.state[p]["exp_avg_sq"])
+    ]
     held = sum((x.to_local() if fsdp else x).numel() * 4 for x in tensors) / 1e9
-    return held, loading, sampling, peak.gigabytes(), to_sample.received / 1e9, to_update.received / 1e9
+    return (
+        held,
+        loading,
+        sampling,
+        peak.gigabytes(),
+        to_sample.received / 1e9,
+        to_update.received / 1e9,
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--layers", type=int, default=CONFIG["num_hidden_layers"])
-    parser.add_argument("--worlds", type=int, nargs="*", default=[1, 2, 4], help="numbers of processes")
+    parser.add_argument(
+        "--worlds", type=int, nargs="*", default=[1, 2, 4], help="numbers of processes"
+    )
     args = parser.parse_args()
     result = {}
     with tempfile.TemporaryDirectory() as folder:
         model = Qwen3(Config(**{**CONFIG, "num_hidden_layers": args.layers}))
         init_weights(model, torch.Generator().manual_seed(0))
-        tokenizer = symbol_tokenizer([chr(0x4e00 + i) for i in range(4094)])
+        tokenizer = symbol_tokenizer([chr(0x4E00 + i) for i in range(4094)])
         save(model, tokenizer, Path(folder) / "model")
         n = sum(p.numel() for p in model.parameters())
-        print(f"{n:,} parameters in fp32: 16 bytes each are {16 * n / 1e9:.2f} GB (weights, moments, gradients)\n"
-              f"{'processes':14}" + "".join(f"{column:>20}" for column in COLUMNS))
-        for label, world, fsdp in (("1", 1, False), ("2 replicas", 2, False), ("2 with --fsdp", 2, True),
-                                   ("4 with --fsdp", 4, True)):
+        print(
+            f"{n:,} parameters in fp32: 16 bytes each are {16 * n / 1e9:.2f} GB (weights, moments, gradients)\n"
+            f"{'processes':14}" + "".join(f"{column:>20}" for column in COLUMNS)
+        )
+        for label, world, fsdp in (
+            ("1", 1, False),
+            ("2 replicas", 2, False),
+            ("2 with --fsdp", 2, True),
+            ("4 with --fsdp", 4, True),
+        ):
             if world not in args.worlds:
                 continue
             each = ranks.run(world, measure, Path(folder) / "model", fsdp, timeout=600)
             result[label] = [max(column) for column in zip(*each)]
-            print(f"{label:14}" + "".join(f"{gigabytes:20.2f}" for gigabytes in result[label]), flush=True)
+            print(
+                f"{label:14}" + "".join(f"{gigabytes:20.2f}" for gigabytes in result[label]),
+                flush=True,
+            )
     print(json.dumps(result))
 
 

@@ -9,6 +9,7 @@ Lengths are either all --max-new-tokens, or spread like those of a policy: an ex
 mean, cut off there. The floor is the time to read the weights once a step and each running row's cache, at the
 bandwidth measured here. Last line: a JSON object. --compile adds a row.
 """
+
 import argparse
 import functools
 import json
@@ -37,7 +38,10 @@ def sampler(name):
 def row_lengths(rows, longest, kind):
     if kind == "fixed":
         return [longest] * rows
-    quantiles = [(i + 0.5) / rows for i in torch.randperm(rows, generator=torch.Generator().manual_seed(1)).tolist()]
+    quantiles = [
+        (i + 0.5) / rows
+        for i in torch.randperm(rows, generator=torch.Generator().manual_seed(1)).tolist()
+    ]
     return [max(1, min(longest, round(-longest / 3 * math.log(1 - q)))) for q in quantiles]
 
 
@@ -59,7 +63,9 @@ def ours(model, prompts, group, lengths, stop, **options):
     uniforms[range(len(lengths)), [length - 1 for length in lengths]] = 2.0
     rlvr.choose = choose_to_length
     try:
-        rollouts = rlvr.sample(model, prompts, group, max(lengths), stop_ids=[stop], uniforms=uniforms, **options)
+        rollouts = rlvr.sample(
+            model, prompts, group, max(lengths), stop_ids=[stop], uniforms=uniforms, **options
+        )
     finally:
         rlvr.choose = choose
     assert rollouts.lengths.tolist() == lengths
@@ -78,27 +84,40 @@ def transformers_generate(model, prompts, group, lengths, stop):
             scores[ends] = -math.inf
             scores[ends, stop] = 0.0
             return scores
+
     if not hasattr(model, "twin"):
         numbers = {key: value for key, value in vars(model.config).items() if key != "num_tokens"}
-        config = transformers.Qwen3Config(**{**numbers, "eos_token_id": list(model.config.eos_token_id)})
+        config = transformers.Qwen3Config(
+            **{**numbers, "eos_token_id": list(model.config.eos_token_id)}
+        )
         with torch.device("meta"):
             model.__dict__["twin"] = transformers.Qwen3ForCausalLM(config)
         weights = dict(model.state_dict())
         weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
-        model.twin.load_state_dict(weights, assign=True)                       # the same tensors, not a copy
+        model.twin.load_state_dict(weights, assign=True)  # the same tensors, not a copy
         model.twin.model.rotary_emb = type(model.twin.model.rotary_emb)(config).to(model.device)
         model.twin.eval()
     ids = torch.tensor(prompts, device=model.device)
-    out = model.twin.generate(ids, attention_mask=torch.ones_like(ids), num_return_sequences=group, do_sample=True,
-                              top_k=0, top_p=1.0, temperature=1.0, max_new_tokens=max(lengths), eos_token_id=stop,
-                              pad_token_id=stop, logits_processor=transformers.LogitsProcessorList([StopAt()]))
+    out = model.twin.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        num_return_sequences=group,
+        do_sample=True,
+        top_k=0,
+        top_p=1.0,
+        temperature=1.0,
+        max_new_tokens=max(lengths),
+        eos_token_id=stop,
+        pad_token_id=stop,
+        logits_processor=transformers.LogitsProcessorList([StopAt()]),
+    )
     assert out.size(1) == len(prompts[0]) + max(lengths)
 
 
 class ConcatenatedCache(KVCache):
     def write(self, layer, k, v, positions):
         for side, new in ((self.k, k), (self.v, v)):
-            side[layer] = torch.cat((side[layer][:, :, :self.used], new), dim=2)
+            side[layer] = torch.cat((side[layer][:, :, : self.used], new), dim=2)
         return self.k[layer], self.v[layer]
 
 
@@ -106,12 +125,19 @@ class ConcatenatedCache(KVCache):
 @torch.no_grad()
 def plain(model, prompts, group, lengths, stop):
     ids = torch.tensor(prompts, device=model.device).repeat_interleave(group, 0)
-    cache = ConcatenatedCache(model.config, len(ids), len(prompts[0]) + max(lengths), model.device,
-                              model.model.embed_tokens.weight.dtype)
+    cache = ConcatenatedCache(
+        model.config,
+        len(ids),
+        len(prompts[0]) + max(lengths),
+        model.device,
+        model.model.embed_tokens.weight.dtype,
+    )
     ends = torch.tensor(lengths, device=model.device)
     finished = torch.zeros(len(ids), dtype=torch.bool, device=model.device)
     for t in range(1, max(lengths) + 1):
-        logits = model(ids, cache, head=lambda h, w: F.linear(h[:, -1], w[:model.config.num_tokens]))
+        logits = model(
+            ids, cache, head=lambda h, w: F.linear(h[:, -1], w[: model.config.num_tokens])
+        )
         token = torch.multinomial(logits.float().softmax(-1), 1).squeeze(1)
         finished |= ends == t
         ids = token.masked_fill(finished, stop)[:, None]
@@ -120,6 +146,7 @@ def plain(model, prompts, group, lengths, stop):
 
 
 # ---- Measuring -------------------------------------------------------------------------------------------------------
+
 
 def bandwidth(device):
     """Bytes per second of reading memory."""
@@ -145,12 +172,16 @@ def floor_seconds(model, prompt, lengths, bytes_per_second):
     c, size = model.config, model.model.embed_tokens.weight.element_size()
     weights = sum(p.numel() for p in model.parameters()) * size
     token = 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim * size
-    moved = sum(weights + token * sum(prompt + t for n in lengths if n > t) for t in range(max(lengths)))
+    moved = sum(
+        weights + token * sum(prompt + t for n in lengths if n > t) for t in range(max(lengths))
+    )
     return moved / bytes_per_second
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shape", choices=["tiny", "0.6B"], default="tiny")
     parser.add_argument("--rows", type=int, default=128)
     parser.add_argument("--group", type=int, default=8)
@@ -159,7 +190,9 @@ def main():
     parser.add_argument("--lengths", choices=["fixed", "spread"], default="spread")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--dtype", choices=["float32", "bfloat16"], help="(default: as train.py chooses)")
+    parser.add_argument(
+        "--dtype", choices=["float32", "bfloat16"], help="(default: as train.py chooses)"
+    )
     parser.add_argument("--threads", type=int, help="of the CPU")
     args = parser.parse_args()
     if args.rows % args.group:
@@ -169,7 +202,7 @@ def main():
     device, dtype, reason = pick_device()
     dtype = getattr(torch, args.dtype) if args.dtype else dtype
     config = tiny_config(64, eos_token_id=63) if args.shape == "tiny" else Config()
-    stop = config.vocab_size - 1                                               # drawn only where a row is to end
+    stop = config.vocab_size - 1  # drawn only where a row is to end
     with torch.device("meta"):
         model = Qwen3(config).to(dtype)
     model.to_empty(device=device)
@@ -185,12 +218,15 @@ def main():
         samplers["rlvr.sample, compiled"] = lambda *a: ours(*a, step=compiled)
     try:
         import transformers
+
         transformers.logging.set_verbosity_error()
     except ImportError:
         print("transformers is not installed: without its row\n")
         del samplers["transformers"]
-    for name, function in samplers.items():                                   # imports and first calls are not timed
-        function(model, prompts, args.group, lengths if "compiled" in name else [2] * args.rows, stop)
+    for name, function in samplers.items():  # imports and first calls are not timed
+        function(
+            model, prompts, args.group, lengths if "compiled" in name else [2] * args.rows, stop
+        )
     seconds = {name: [] for name in samplers}
     for _ in range(args.repeats):
         for name, function in samplers.items():
@@ -198,18 +234,39 @@ def main():
             seconds[name].append(timed(work, device))
     speed = bandwidth(device)
     floor, tokens = floor_seconds(model, args.prompt_tokens, lengths, speed), sum(lengths)
-    print(f"{args.shape}, {str(dtype).removeprefix('torch.')} on {device} ({reason}, {torch.get_num_threads()} CPU "
-          f"threads), {args.rows} rows in groups of {args.group}, prompts of {args.prompt_tokens} tokens, completions "
-          f"{args.lengths}: {min(lengths)} to {max(lengths)}, mean {tokens / args.rows:.0f}\n")
+    print(
+        f"{args.shape}, {str(dtype).removeprefix('torch.')} on {device} ({reason}, {torch.get_num_threads()} CPU "
+        f"threads), {args.rows} rows in groups of {args.group}, prompts of {args.prompt_tokens} tokens, completions "
+        f"{args.lengths}: {min(lengths)} to {max(lengths)}, mean {tokens / args.rows:.0f}\n"
+    )
     print(f"{'sampler':<24} {'seconds':>8} {'tokens/s':>9} {'rlvr.sample is':>15}")
     best = {name: min(times) for name, times in seconds.items()}
     for name, value in best.items():
-        ratio = statistics.median(other / mine for other, mine in zip(seconds[name], seconds["rlvr.sample"]))
+        ratio = statistics.median(
+            other / mine for other, mine in zip(seconds[name], seconds["rlvr.sample"])
+        )
         print(f"{name:<24} {value:>8.2f} {tokens / value:>9.0f} {ratio:>13.2f} x")
-    print(f"{'floor':<24} {floor:>8.2f} {tokens / floor:>9.0f}   reading memory at {speed / 1e9:.1f} GB/s")
-    ratios = {name: statistics.median(other / mine for other, mine in zip(seconds[name], seconds["rlvr.sample"]))
-              for name in seconds if name != "rlvr.sample"}
-    print(json.dumps({**vars(args), "tokens": tokens, "seconds": best, "floor_seconds": floor, "ratios": ratios}))
+    print(
+        f"{'floor':<24} {floor:>8.2f} {tokens / floor:>9.0f}   reading memory at {speed / 1e9:.1f} GB/s"
+    )
+    ratios = {
+        name: statistics.median(
+            other / mine for other, mine in zip(seconds[name], seconds["rlvr.sample"])
+        )
+        for name in seconds
+        if name != "rlvr.sample"
+    }
+    print(
+        json.dumps(
+            {
+                **vars(args),
+                "tokens": tokens,
+                "seconds": best,
+                "floor_seconds": floor,
+                "ratios": ratios,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ difference). Every configuration runs in a process of its own, and the peak is t
 "plain" is the update one writes first: full logits and all activations kept. All have fp32 weights and torch's AdamW,
 and compute in --dtype. Last line: a JSON object.
 """
+
 import argparse
 import importlib.util
 import json
@@ -34,11 +35,14 @@ from rlvr import Rollouts, decode, loss_weights, update_gradients  # noqa: E402
 
 # ---- Memory: one configuration in this process -----------------------------------------------------------------------
 
+
 def memory_used(device):
     """The most bytes so far: of tensors on a GPU, of the whole process on a CPU."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
 
 
 def random_model(shape, device):
@@ -53,7 +57,7 @@ def random_model(shape, device):
 
 def full_length_rollouts(rows, prompt, tokens, device):
     ids = torch.randint(63, (rows, prompt + tokens), device=device)
-    ids[1:, :prompt] = ids[0, :prompt]                      # one group
+    ids[1:, :prompt] = ids[0, :prompt]  # one group
     full = torch.full((rows,), 1, device=device)
     logp = torch.zeros(rows, prompt + tokens - 1, device=device)
     return Rollouts(ids, full * prompt, full * tokens, full.bool(), logp, rows)
@@ -71,13 +75,18 @@ def measure(args):
             with torch.no_grad():
                 cache = model.new_cache(args.batch, args.prompt_tokens + args.tokens)
                 for layer in cache.k + cache.v:
-                    layer.fill_(0)                          # memory that was never written does not count yet
+                    layer.fill_(0)  # memory that was never written does not count yet
                 cache.used, cache.lengths = cache.slots - 1, cache.lengths + cache.slots - 1
-                decode(model, rollouts.ids[:1, 0].expand(args.batch), cache, torch.rand(args.batch, device=device),
-                       (1.0, 1.0, 0))
+                decode(
+                    model,
+                    rollouts.ids[:1, 0].expand(args.batch),
+                    cache,
+                    torch.rand(args.batch, device=device),
+                    (1.0, 1.0, 0),
+                )
             peaks["sampling"] = memory_used(device)
             del cache
-    for _ in range(2):                                  # in the second update AdamW's moments are there
+    for _ in range(2):  # in the second update AdamW's moments are there
         for p in model.parameters():
             p.grad = torch.zeros_like(p).fill_(0)
         began = time.perf_counter()
@@ -88,29 +97,51 @@ def measure(args):
                 (-(loss_weights(rollouts.mask) * logp).sum()).backward()
                 del logp
             else:
-                update_gradients(model, rollouts, torch.ones(1, args.rows, device=device), micro_batch_tokens=10**9)
+                update_gradients(
+                    model,
+                    rollouts,
+                    torch.ones(1, args.rows, device=device),
+                    micro_batch_tokens=10**9,
+                )
         train.clip_gradients(model)
         optimizer.step()
         optimizer.zero_grad()
     seconds = time.perf_counter() - began
     peaks["update"] = memory_used(device)
-    print(json.dumps({"config": args.config, "peaks": peaks, "seconds": seconds,
-                      "tokens_per_second": args.rows * (args.prompt_tokens + args.tokens) / seconds}))
+    print(
+        json.dumps(
+            {
+                "config": args.config,
+                "peaks": peaks,
+                "seconds": seconds,
+                "tokens_per_second": args.rows * (args.prompt_tokens + args.tokens) / seconds,
+            }
+        )
+    )
 
 
 def memory_table(args):
-    print(f"{args.shape} in {args.dtype}: {args.batch} rollouts of {args.prompt_tokens} + {args.tokens} tokens, "
-          f"micro-batches of {args.rows}\n")
+    print(
+        f"{args.shape} in {args.dtype}: {args.batch} rollouts of {args.prompt_tokens} + {args.tokens} tokens, "
+        f"micro-batches of {args.rows}\n"
+    )
     print(f"{'configuration':<18} {'sampling GB':>12} {'update GB':>10} {'tokens/s':>9}")
     rows = []
     for config in args.configs:
         command = [sys.executable, __file__, "--config", config] + [
             f"--{name.replace('_', '-')}={getattr(args, name)}"
-            for name in ("shape", "rows", "batch", "prompt_tokens", "tokens", "dtype")]
-        row = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[-1])
+            for name in ("shape", "rows", "batch", "prompt_tokens", "tokens", "dtype")
+        ]
+        row = json.loads(
+            subprocess.run(
+                command, stdout=subprocess.PIPE, text=True, check=True
+            ).stdout.splitlines()[-1]
+        )
         sampling = f"{row['peaks']['sampling'] / 1e9:.2f}" if "sampling" in row["peaks"] else "-"
-        print(f"{config:<18} {sampling:>12} {row['peaks']['update'] / 1e9:>10.2f} {row['tokens_per_second']:>9.0f}",
-              flush=True)
+        print(
+            f"{config:<18} {sampling:>12} {row['peaks']['update'] / 1e9:>10.2f} {row['tokens_per_second']:>9.0f}",
+            flush=True,
+        )
         rows.append(row)
     return rows
 
@@ -119,12 +150,36 @@ def memory_table(args):
 
 TINY = ROOT / "notebooks" / "tiny"
 
+
 def our_steps(steps, folder, log, *flags):
     """train.py as it is -> seconds of each step; its metrics are added to the list `log`."""
     name = "ours" + re.sub(r"\W", "", "".join(flags))
-    train.main(["--model", str(TINY), "--task", "arithmetic", "--device", "cpu", "--steps", str(steps), "--runs",
-                folder, "--name", name, "--eval-every", "1000", "--eval-problems", "1", "--save-every", "1000", *flags])
-    rows = [json.loads(line) for line in Path(folder, name, "metrics.jsonl").read_text().splitlines()][1:]
+    train.main(
+        [
+            "--model",
+            str(TINY),
+            "--task",
+            "arithmetic",
+            "--device",
+            "cpu",
+            "--steps",
+            str(steps),
+            "--runs",
+            folder,
+            "--name",
+            name,
+            "--eval-every",
+            "1000",
+            "--eval-problems",
+            "1",
+            "--save-every",
+            "1000",
+            *flags,
+        ]
+    )
+    rows = [
+        json.loads(line) for line in Path(folder, name, "metrics.jsonl").read_text().splitlines()
+    ][1:]
     log += rows
     return [row["sample_seconds"] + row["update_seconds"] for row in rows]
 
@@ -143,17 +198,44 @@ def trl_steps(task, steps, folder):
             times[-1] = time.perf_counter() - times[-1]
 
     def reward(prompts, completions, answer, **kwargs):
-        return [verifiers.tagged_reward(text, {"answer": truth})[0] for text, truth in zip(completions, answer)]
-    times, problems = [], task.train[:8 * steps]
-    data = datasets.Dataset.from_list([{"prompt": p["problem"], "answer": p["answer"]} for p in problems])
-    config = trl.GRPOConfig(output_dir=folder, max_steps=steps, per_device_train_batch_size=128, num_generations=16,
-                            max_completion_length=80, learning_rate=4e-4, beta=0.0, temperature=1.0, top_p=1.0, top_k=0,
-                            use_cpu=True, bf16=False, report_to="none", save_strategy="no", logging_strategy="no",
-                            gradient_checkpointing=False, disable_tqdm=True)
+        return [
+            verifiers.tagged_reward(text, {"answer": truth})[0]
+            for text, truth in zip(completions, answer)
+        ]
+
+    times, problems = [], task.train[: 8 * steps]
+    data = datasets.Dataset.from_list(
+        [{"prompt": p["problem"], "answer": p["answer"]} for p in problems]
+    )
+    config = trl.GRPOConfig(
+        output_dir=folder,
+        max_steps=steps,
+        per_device_train_batch_size=128,
+        num_generations=16,
+        max_completion_length=80,
+        learning_rate=4e-4,
+        beta=0.0,
+        temperature=1.0,
+        top_p=1.0,
+        top_k=0,
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
+        save_strategy="no",
+        logging_strategy="no",
+        gradient_checkpointing=False,
+        disable_tqdm=True,
+    )
     model = transformers.AutoModelForCausalLM.from_pretrained(TINY)
     tokenizer = transformers.AutoTokenizer.from_pretrained(TINY)
-    trl.GRPOTrainer(model=model, reward_funcs=reward, args=config, train_dataset=data, processing_class=tokenizer,
-                    callbacks=[Stopwatch()]).train()
+    trl.GRPOTrainer(
+        model=model,
+        reward_funcs=reward,
+        args=config,
+        train_dataset=data,
+        processing_class=tokenizer,
+        callbacks=[Stopwatch()],
+    ).train()
     return times
 
 
@@ -170,39 +252,64 @@ def speed_table(args):
             print("TRL is not installed: only our own rows\n")
         rows, seconds = [], {name: [] for name in trainers}
         for turn in range(args.repeats):
-            for name, trainer in trainers.items():                      # the first step warms up, and compiles
+            for name, trainer in trainers.items():  # the first step warms up, and compiles
                 seconds[name].append(statistics.median(trainer(f"{folder}/{turn}")[1:]))
     middle = {name: statistics.median(times) for name, times in seconds.items()}
-    split = {key: sum(row[key] for row in rows) / sum(row["sample_seconds"] + row["update_seconds"] for row in rows)
-             for key in ("sample_seconds", "update_seconds")}
-    trained = sum(row["completion_length"] * 128 for row in rows) / sum(row["update_seconds"] for row in rows)
-    print(f"\ntiny, 8 problems x 16 completions, {args.repeats} turns of {args.steps} steps, 1 CPU thread; median:")
+    split = {
+        key: sum(row[key] for row in rows)
+        / sum(row["sample_seconds"] + row["update_seconds"] for row in rows)
+        for key in ("sample_seconds", "update_seconds")
+    }
+    trained = sum(row["completion_length"] * 128 for row in rows) / sum(
+        row["update_seconds"] for row in rows
+    )
+    print(
+        f"\ntiny, 8 problems x 16 completions, {args.repeats} turns of {args.steps} steps, 1 CPU thread; median:"
+    )
     for name, value in middle.items():
         ratios = [time / other for time, other in zip(seconds[name], seconds["train.py"])]
-        print(f"{name:<18} {value:6.2f} s   {1 / value:5.2f} steps/s   {statistics.median(ratios):5.2f} x "
-              f"[{min(ratios):.2f} - {max(ratios):.2f}]")
+        print(
+            f"{name:<18} {value:6.2f} s   {1 / value:5.2f} steps/s   {statistics.median(ratios):5.2f} x "
+            f"[{min(ratios):.2f} - {max(ratios):.2f}]"
+        )
     if "TRL" in middle and args.compile:
-        ratios = [time / other for time, other in zip(seconds["TRL"], seconds["train.py --compile"])]
-        print(f"TRL to train.py --compile: {statistics.median(ratios):.2f} x [{min(ratios):.2f} - {max(ratios):.2f}]")
-    print("of a step of train.py: " + ", ".join(f"{key.removesuffix('_seconds')} {share:.0%}"
-                                                for key, share in split.items())
-          + f"; the update takes {trained:.0f} completion tokens/s")
-    return {"steps_per_second": {name: 1 / value for name, value in middle.items()}, "seconds": seconds, "split": split}
+        ratios = [
+            time / other for time, other in zip(seconds["TRL"], seconds["train.py --compile"])
+        ]
+        print(
+            f"TRL to train.py --compile: {statistics.median(ratios):.2f} x [{min(ratios):.2f} - {max(ratios):.2f}]"
+        )
+    print(
+        "of a step of train.py: "
+        + ", ".join(f"{key.removesuffix('_seconds')} {share:.0%}" for key, share in split.items())
+        + f"; the update takes {trained:.0f} completion tokens/s"
+    )
+    return {
+        "steps_per_second": {name: 1 / value for name, value in middle.items()},
+        "seconds": seconds,
+        "split": split,
+    }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shape", choices=["tiny", "0.6B"], default="tiny")
     parser.add_argument("--rows", type=int, default=1, help="rows of a micro-batch")
     parser.add_argument("--batch", type=int, default=8, help="rows that are sampled at once")
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--tokens", type=int, default=1024)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
-    parser.add_argument("--configs", nargs="*", default=["train.py"], help="of: train.py, activations kept, plain")
+    parser.add_argument(
+        "--configs", nargs="*", default=["train.py"], help="of: train.py, activations kept, plain"
+    )
     parser.add_argument("--config", help=argparse.SUPPRESS)
     parser.add_argument("--steps", type=int, default=20, help="of a turn")
     parser.add_argument("--repeats", type=int, default=3, help="turns that each trainer takes")
-    parser.add_argument("--compile", action="store_true", help="adds a row, without its first step, which compiles")
+    parser.add_argument(
+        "--compile", action="store_true", help="adds a row, without its first step, which compiles"
+    )
     args = parser.parse_args()
     if args.config:
         return measure(args)

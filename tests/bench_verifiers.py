@@ -21,7 +21,11 @@ from rewards import verify_steps, verify_tool_call, verify_translation  # noqa: 
 from verifiers import REWARDS, reward_rlvr, verify_code, verify_format, verify_math  # noqa: E402
 
 CODE, TESTS = "def f(x):\n    return x + 1\n", [f"assert f({i}) == {i + 1}" for i in range(5)]
-ROLLOUT = "<think>" + ";".join(f"{n}+7={n + 7}" for n in range(30)) + r"</think><answer>\boxed{\frac{37}{2}}</answer>"
+ROLLOUT = (
+    "<think>"
+    + ";".join(f"{n}+7={n + 7}" for n in range(30))
+    + r"</think><answer>\boxed{\frac{37}{2}}</answer>"
+)
 CALL = '<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>'
 SENTENCE = "the quick brown fox jumps over the lazy dog and runs away from the old hunter"
 
@@ -33,7 +37,12 @@ def textbook():
         with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
             file.write(f"{CODE}\n{test}\n")
             file.flush()
-            passed += subprocess.run([sys.executable, file.name], capture_output=True, timeout=2).returncode == 0
+            passed += (
+                subprocess.run(
+                    [sys.executable, file.name], capture_output=True, timeout=2
+                ).returncode
+                == 0
+            )
     return passed / len(TESTS)
 
 
@@ -47,14 +56,18 @@ def rate(action, seconds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=2.0, help="for each row (default: 2)")
     seconds = parser.parse_args().seconds
     threads = os.cpu_count()
     start = [sys.executable, "-I", "-S", "-c", "pass"]
     with ThreadPoolExecutor(threads) as pool:
         rows = {
-            "reward_rlvr, equal strings": lambda: reward_rlvr(r"\boxed{\frac{37}{2}}", r"\frac{37}{2}"),
+            "reward_rlvr, equal strings": lambda: reward_rlvr(
+                r"\boxed{\frac{37}{2}}", r"\frac{37}{2}"
+            ),
             "verify_math, equal values": lambda: verify_math(ROLLOUT, "18.5"),
             "verify_format": lambda: verify_format(ROLLOUT),
             "verify_steps, 30 equations": lambda: verify_steps(ROLLOUT),
@@ -62,17 +75,32 @@ def main():
             "verify_tool_call": lambda: verify_tool_call(CALL, {"search": {}}),
             "verify_translation, 15 words": lambda: verify_translation(SENTENCE, SENTENCE),
             "verify_code, 5 tests": lambda: verify_code(CODE, TESTS),
-            f"verify_code, 5 tests, {threads} threads": lambda: list(pool.map(
-                lambda _: verify_code(CODE, TESTS), range(threads))),
+            f"verify_code, 5 tests, {threads} threads": lambda: list(
+                pool.map(lambda _: verify_code(CODE, TESTS), range(threads))
+            ),
             "python -I -S -c pass": lambda: subprocess.run(start, stdin=subprocess.DEVNULL),
-            "the textbook's, 5 tests": textbook}
-        rates = {name: rate(action, seconds) * (threads if "threads" in name else 1) for name, action in rows.items()}
+            "the textbook's, 5 tests": textbook,
+        }
+        rates = {
+            name: rate(action, seconds) * (threads if "threads" in name else 1)
+            for name, action in rows.items()
+        }
     for name, value in rates.items():
         print(f"{name:36} {value:12,.0f} / s")
     bare, ours = rates["python -I -S -c pass"], rates["verify_code, 5 tests"]
-    ratios = {"verify_code / python": ours / bare, "verify_code / textbook": ours / rates["the textbook's, 5 tests"]}
-    print(json.dumps({"per_second": {name: round(value, 1) for name, value in rates.items()}, "threads": threads,
-                      **{name: round(value, 2) for name, value in ratios.items()}}))
+    ratios = {
+        "verify_code / python": ours / bare,
+        "verify_code / textbook": ours / rates["the textbook's, 5 tests"],
+    }
+    print(
+        json.dumps(
+            {
+                "per_second": {name: round(value, 1) for name, value in rates.items()},
+                "threads": threads,
+                **{name: round(value, 2) for name, value in ratios.items()},
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -12,13 +12,15 @@ sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 from make_tiny import init_weights, symbol_tokenizer, tiny_config  # noqa: E402
 from model import Qwen3  # noqa: E402
 
-torch.set_num_threads(1)                # for tensors so small more of them mostly wait for each other
+torch.set_num_threads(1)  # for tensors so small more of them mostly wait for each other
 
 
 def pytest_addoption(parser):
     try:
-        parser.addoption("--slow", action="store_true", help="also run the tests that need minutes or gigabytes")
-    except ValueError:                  # notebooks/tests runs in the same command: its conftest.py has added it
+        parser.addoption(
+            "--slow", action="store_true", help="also run the tests that need minutes or gigabytes"
+        )
+    except ValueError:  # notebooks/tests runs in the same command: its conftest.py has added it
         pass
 
 
@@ -42,7 +44,9 @@ def seeded():
 
 @pytest.fixture
 def tokenizer():
-    return symbol_tokenizer([*"0123456789+-=;", "<think>", "</think>", "<answer>", "</answer>", "\\boxed{", "}"])
+    return symbol_tokenizer(
+        [*"0123456789+-=;", "<think>", "</think>", "<answer>", "</answer>", "\\boxed{", "}"]
+    )
 
 
 @pytest.fixture

@@ -31,30 +31,58 @@ def serve(directory, repo="owner/name", kind="models"):
         def do_GET(self):
             path = urlparse(self.path).path.strip("/")
             if path.startswith(f"api/{kind}/{repo}/tree"):
-                files = [{"type": "file", "path": file.name, "size": file.stat().st_size, "oid": file.name}
-                         for file in sorted(directory.iterdir()) if file.is_file()]
+                files = [
+                    {
+                        "type": "file",
+                        "path": file.name,
+                        "size": file.stat().st_size,
+                        "oid": file.name,
+                    }
+                    for file in sorted(directory.iterdir())
+                    if file.is_file()
+                ]
                 return self.reply(200, json.dumps(files).encode(), Content_Type="application/json")
             if path.startswith(f"api/{kind}/{repo}"):
-                files = [{"rfilename": file.name} for file in sorted(directory.iterdir()) if file.is_file()]
-                return self.reply(200, json.dumps({"id": repo, "sha": SHA, "siblings": files}).encode(),
-                                  Content_Type="application/json")
+                files = [
+                    {"rfilename": file.name}
+                    for file in sorted(directory.iterdir())
+                    if file.is_file()
+                ]
+                return self.reply(
+                    200,
+                    json.dumps({"id": repo, "sha": SHA, "siblings": files}).encode(),
+                    Content_Type="application/json",
+                )
             name = path.rpartition("/")[2]
-            if not path.startswith(f"{prefix}/resolve/") or name == server.missing or not (directory / name).is_file():
+            if (
+                not path.startswith(f"{prefix}/resolve/")
+                or name == server.missing
+                or not (directory / name).is_file()
+            ):
                 code = "EntryNotFound" if path.startswith(prefix) else "RepoNotFound"
                 return self.reply(404, X_Error_Code=code)
             body = (directory / name).read_bytes()
-            headers = {"ETag": f'"{hashlib.sha1(body).hexdigest()}"', "X_Repo_Commit": SHA, "Accept_Ranges": "bytes"}
+            headers = {
+                "ETag": f'"{hashlib.sha1(body).hexdigest()}"',
+                "X_Repo_Commit": SHA,
+                "Accept_Ranges": "bytes",
+            }
             if self.command == "HEAD":
                 return self.reply(200, **{**headers, "Content-Length": len(body)})
             server.sent.add(name)
             if name == server.drop_once:
                 server.drop_once = None
-                self.reply(200, body[:len(body) // 2], **{**headers, "Content-Length": len(body)})
+                self.reply(200, body[: len(body) // 2], **{**headers, "Content-Length": len(body)})
                 self.wfile.flush()
                 return self.connection.close()
             start = int(self.headers.get("Range", "bytes=0-").split("=")[1].split("-")[0])
             status = 206 if "Range" in self.headers else 200
-            self.reply(status, body[start:], Content_Range=f"bytes {start}-{len(body) - 1}/{len(body)}", **headers)
+            self.reply(
+                status,
+                body[start:],
+                Content_Range=f"bytes {start}-{len(body) - 1}/{len(body)}",
+                **headers,
+            )
 
         do_HEAD = do_GET
 

@@ -24,7 +24,9 @@ from make_tiny import init_weights, symbol_tokenizer, tiny_config  # noqa: E402
 from model import Qwen3, save  # noqa: E402
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["train", "torch._dynamo"])             # FSDP imports the latter when it is first used
+CONTEXT.set_forkserver_preload(
+    ["train", "torch._dynamo"]
+)  # FSDP imports the latter when it is first used
 
 
 def _process(queue, rank, environment, function, args):
@@ -38,15 +40,30 @@ def _process(queue, rank, environment, function, args):
 
 def start(world, function, *args, environment=None):
     """Start `world` processes that call function(*args) -> (processes, queue of (rank, result, error or None))."""
-    queue, store = CONTEXT.Queue(), dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True",
-              "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world), **(environment or {})}
+    queue, store = (
+        CONTEXT.Queue(),
+        dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False),
+    )
+    common = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(world),
+        **(environment or {}),
+    }
     processes = []
     for rank in range(world):
-        ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), **common} if world > 1 else (environment or {})
-        processes.append(CONTEXT.Process(target=_process, args=(queue, rank, ranks, function, args), daemon=True))
+        ranks = (
+            {"RANK": str(rank), "LOCAL_RANK": str(rank), **common}
+            if world > 1
+            else (environment or {})
+        )
+        processes.append(
+            CONTEXT.Process(target=_process, args=(queue, rank, ranks, function, args), daemon=True)
+        )
         processes[-1].start()
-    queue.store = store                                     # as long as the queue is in use
+    queue.store = store  # as long as the queue is in use
     return processes, queue
 
 
@@ -68,7 +85,7 @@ def run(world, function, *args, timeout=120):
 
 # ---- A model to start from, and the reward that any model can earn ------------------------------------
 
-COIN = f"{ROOT}/notebooks/rewards.py:coin"      # by chance: from random weights on nothing else is ever paid
+COIN = f"{ROOT}/notebooks/rewards.py:coin"  # by chance: from random weights on nothing else is ever paid
 
 
 @functools.cache
@@ -83,6 +100,7 @@ def base():
 
 
 # ---- A run of train.py in such a process, and what it left behind ----------------------------------------------------
+
 
 def main(*flags):
     """train.main -> what it says when it ends early."""
@@ -101,4 +119,6 @@ def metrics(folder):
 def weights(folder):
     """All weights of the run's final model, or of a model directory, as one vector."""
     folder = folder / "final" if (folder / "final").exists() else folder
-    return torch.cat([weight.flatten() for weight in load_file(folder / "model.safetensors").values()])
+    return torch.cat(
+        [weight.flatten() for weight in load_file(folder / "model.safetensors").values()]
+    )

@@ -21,12 +21,18 @@ from verifiers import code_reward, verify_code
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="programs are run only where there is fork")
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="programs are run only where there is fork"
+)
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs the protections of Linux")
 
-PALINDROME = ['assert is_palindrome("racecar") == True', 'assert is_palindrome("hello") == False',
-              'assert is_palindrome("") == True', 'assert is_palindrome("ab") == False',
-              'assert is_palindrome("abba") == True']
+PALINDROME = [
+    'assert is_palindrome("racecar") == True',
+    'assert is_palindrome("hello") == False',
+    'assert is_palindrome("") == True',
+    'assert is_palindrome("ab") == False',
+    'assert is_palindrome("abba") == True',
+]
 SQUARE = [f"assert square({n}) == {n * n}" for n in (2, -3, 0, 7, 10)]
 SECRET = ["assert answer(17) == 90210", "assert answer(4) == -311", "assert answer(58) == 77713"]
 ASKS_NOTHING = "AssertionError: the test asks nothing of the program"
@@ -48,8 +54,9 @@ def fails(code, *tests):
 
 # ---- What honest programs get ----------------------------------------------------------------------------------------
 
+
 def test_the_reward_is_the_share_of_tests_passed():
-    """"Rule-based rewards": 5 of 5 is 1.0, 3 of 5 is 0.6, none is 0.0; always saying True passes 3 of 5 palindromes."""
+    """ "Rule-based rewards": 5 of 5 is 1.0, 3 of 5 is 0.6, none is 0.0; always saying True passes 3 of 5 palindromes."""
     result = verify_code("def is_palindrome(s):\n    return s == s[::-1]", PALINDROME)
     assert (result["tests_passed"], result["tests_total"], result["frac"]) == (5, 5, 1.0)
     assert result["compared"] == 5 and result["why"] == ["passed"] * 5
@@ -58,37 +65,69 @@ def test_the_reward_is_the_share_of_tests_passed():
     assert result["frac"] == 0.0 and result["why"][0] == "IndexError: string index out of range"
 
 
-@pytest.mark.parametrize("code", ["", "def square(x):\n  return x*x\n oops(", "x = '\ud800'", "raise SystemExit",
-                                  "import sys\nsys.exit(0)", "while True: pass", "import numpy",
-                                  "a\0b", "#" * 2**24])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "",
+        "def square(x):\n  return x*x\n oops(",
+        "x = '\ud800'",
+        "raise SystemExit",
+        "import sys\nsys.exit(0)",
+        "while True: pass",
+        "import numpy",
+        "a\0b",
+        "#" * 2**24,
+    ],
+)
 def test_a_program_that_cannot_be_loaded_passes_nothing(code):
     result = verify_code(code, SQUARE, timeout=0.5)
     assert result["frac"] == 0.0 and all(result["why"])
 
 
-@pytest.mark.parametrize("expression", [
-    "(1, [2, (3,)])", "{1, 2}", "frozenset({1})", "{'a': [None, True], 2: {}}", "b'xy'", "2.5",
-    "float('inf')", "1+2j",
-    "2**20000", "-2**63", "'h\\u00e9 \\ud800 \\n'", "range(3)", "slice(1, 2)",
-    "collections.deque([1])",
-    "collections.Counter('aab')", "collections.OrderedDict(a=1)", "decimal.Decimal('0.10')",
-    "fractions.Fraction(1, 3)",
-    "datetime.date(2024, 2, 29)", "datetime.datetime(2024, 2, 29, 1, 2, 3, 4)",
-    "datetime.timedelta(1, 2, 3)", "int",
-    "...", "object()"])
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "(1, [2, (3,)])",
+        "{1, 2}",
+        "frozenset({1})",
+        "{'a': [None, True], 2: {}}",
+        "b'xy'",
+        "2.5",
+        "float('inf')",
+        "1+2j",
+        "2**20000",
+        "-2**63",
+        "'h\\u00e9 \\ud800 \\n'",
+        "range(3)",
+        "slice(1, 2)",
+        "collections.deque([1])",
+        "collections.Counter('aab')",
+        "collections.OrderedDict(a=1)",
+        "decimal.Decimal('0.10')",
+        "fractions.Fraction(1, 3)",
+        "datetime.date(2024, 2, 29)",
+        "datetime.datetime(2024, 2, 29, 1, 2, 3, 4)",
+        "datetime.timedelta(1, 2, 3)",
+        "int",
+        "...",
+        "object()",
+    ],
+)
 def test_plain_values_cross_with_their_types(expression):
     imports = "import collections, decimal, fractions, datetime\n"
     code = f"{imports}def f(x): return {expression}\ndef back(x): return [x] == [f(0)]"
     test = f"{imports}value = {expression}\nassert f(0) == value and type(f(0)) == type(value)"
     if expression not in ("...", "object()"):
         passes(code, test, "assert [back(f(0))] == [True]")
-    else:                                                    # an object that is not plain data equals nothing
+    else:  # an object that is not plain data equals nothing
         fails(code, test)
 
 
 def test_lists_are_not_tuples_and_subclasses_count_as_their_base():
-    code = ("import enum, collections\nclass K(enum.IntEnum):\n    A = 4\nP = collections.namedtuple('P', 'x y')\n"
-            "def f(x): return [(1, 2), K.A, P(1, 2)][x]")
+    code = (
+        "import enum, collections\nclass K(enum.IntEnum):\n    A = 4\nP = collections.namedtuple('P', 'x y')\n"
+        "def f(x): return [(1, 2), K.A, P(1, 2)][x]"
+    )
     passes(code, "assert f(0) != [1, 2]", "assert f(1) == 4", "assert f(2) == (1, 2)")
 
 
@@ -116,41 +155,63 @@ def count(n):
 def twice(f, x): return f(f(x))
 def fail(): raise VeryEmpty('nothing', 'here')
 """
-    passes(code, "s = Stack()\ns.push(1)\ns.push(2)\nassert s.pop() == 2 and len(s) == 1 and not s.is_empty()",
-           "try:\n    Stack().pop()\n    assert False\nexcept IndexError:\n    pass",
-           "try:\n    fail()\n    assert False\nexcept Empty as error:\n    assert error.args == ('nothing', 'here')",
-           "assert adder(3)(4) == 7", "assert list(count(3)) == [0, 1, 2]",
-           "assert twice(lambda x: x + 3, 1) == 7",
-           "assert twice(str, 5) == '5'",
-           "assert twice(lambda x: twice(lambda y: y + 1, x), 0) == 4",
-           "assert Stack([1]) == Stack([1]) and Stack([1]) != Stack([2])",
-           "assert isinstance(Stack(), Stack)",
-           "s = Stack()\ns.items = [5]\nassert s.pop() == 5",
-           "v = Vector(1, 2) + Vector(3, 4)\nassert v.x == v[0] == 4",
-           "assert Vector(1, 2) < Vector(1, 3) and str(Vector(1, 2)) == 'Vector(x=1, y=2)'")
+    passes(
+        code,
+        "s = Stack()\ns.push(1)\ns.push(2)\nassert s.pop() == 2 and len(s) == 1 and not s.is_empty()",
+        "try:\n    Stack().pop()\n    assert False\nexcept IndexError:\n    pass",
+        "try:\n    fail()\n    assert False\nexcept Empty as error:\n    assert error.args == ('nothing', 'here')",
+        "assert adder(3)(4) == 7",
+        "assert list(count(3)) == [0, 1, 2]",
+        "assert twice(lambda x: x + 3, 1) == 7",
+        "assert twice(str, 5) == '5'",
+        "assert twice(lambda x: twice(lambda y: y + 1, x), 0) == 4",
+        "assert Stack([1]) == Stack([1]) and Stack([1]) != Stack([2])",
+        "assert isinstance(Stack(), Stack)",
+        "s = Stack()\ns.items = [5]\nassert s.pop() == 5",
+        "v = Vector(1, 2) + Vector(3, 4)\nassert v.x == v[0] == 4",
+        "assert Vector(1, 2) < Vector(1, 3) and str(Vector(1, 2)) == 'Vector(x=1, y=2)'",
+    )
 
 
 def test_arguments_changed_in_place_are_seen_if_nothing_is_returned():
     code = "def rotate(m):\n    m[:] = [list(r) for r in zip(*m[::-1])]\ndef drop(x):\n    x.clear()\n    return []"
-    passes(code, "m = [[1, 2], [3, 4]]\nrotate(m)\nassert m == [[3, 1], [4, 2]]",
-           "def check(f):\n    m = [[1]]\n    f(m)\n    assert m == [[1]]\ncheck(rotate)")
-    fails(code, "x = [3, 1]\nassert drop(x) == sorted(x)", "x = [3, 1]\ny = drop(x)\nassert y == sorted(x)")
+    passes(
+        code,
+        "m = [[1, 2], [3, 4]]\nrotate(m)\nassert m == [[3, 1], [4, 2]]",
+        "def check(f):\n    m = [[1]]\n    f(m)\n    assert m == [[1]]\ncheck(rotate)",
+    )
+    fails(
+        code,
+        "x = [3, 1]\nassert drop(x) == sorted(x)",
+        "x = [3, 1]\ny = drop(x)\nassert y == sorted(x)",
+    )
 
 
 def test_more_of_what_tests_do():
-    code = ("history = []\ndef note(x): history.append(x)\ndef same(x): return x\n"
-            "import asyncio\nasync def later(x): return x * 2\ndef run(x): return asyncio.run(later(x))\n"
-            "from concurrent.futures import ThreadPoolExecutor\n"
-            "def threads(n):\n    with ThreadPoolExecutor(8) as pool: return list(pool.map(same, range(n)))")
-    passes(code, "note(3)\nassert history == [3]", "assert run(3) == 6", "assert threads(20) == list(range(20))",
-           "from solution import same as s\nassert s(4) == 4",
-           "import solution\nassert solution.same(4) == 4",
-           "def test_it():\n    assert same(1) == 1",
-           "def test_it():\n    assert same(1) == 1\ntest_it()",
-           "if __name__ == '__main__':\n    assert same(1) == 1",
-           "x: int = same(3)\nassert math.isclose(x, 3)")
-    fails("def same(x): return 0", "def test_it():\n    assert same(1) == 1", "assert math.isclose(same(1), 1)",
-          "if __name__ == '__main__':\n    assert same(1) == 1")
+    code = (
+        "history = []\ndef note(x): history.append(x)\ndef same(x): return x\n"
+        "import asyncio\nasync def later(x): return x * 2\ndef run(x): return asyncio.run(later(x))\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "def threads(n):\n    with ThreadPoolExecutor(8) as pool: return list(pool.map(same, range(n)))"
+    )
+    passes(
+        code,
+        "note(3)\nassert history == [3]",
+        "assert run(3) == 6",
+        "assert threads(20) == list(range(20))",
+        "from solution import same as s\nassert s(4) == 4",
+        "import solution\nassert solution.same(4) == 4",
+        "def test_it():\n    assert same(1) == 1",
+        "def test_it():\n    assert same(1) == 1\ntest_it()",
+        "if __name__ == '__main__':\n    assert same(1) == 1",
+        "x: int = same(3)\nassert math.isclose(x, 3)",
+    )
+    fails(
+        "def same(x): return 0",
+        "def test_it():\n    assert same(1) == 1",
+        "assert math.isclose(same(1), 1)",
+        "if __name__ == '__main__':\n    assert same(1) == 1",
+    )
 
 
 def test_a_solution_named_like_a_built_in_is_not_judged_by_the_built_in():
@@ -159,32 +220,52 @@ def test_a_solution_named_like_a_built_in_is_not_judged_by_the_built_in():
     fails("def sum(xs): return 7", *tests)
     assert verify_code("", tests)["frac"] == 0.0
     # and a program cannot replace the built-ins that a test of another name uses
-    fails("def f(x): return [1]\ndef len(x): return 5\ndef all(x): return True", "assert len(f(0)) == 5")
+    fails(
+        "def f(x): return [1]\ndef len(x): return 5\ndef all(x): return True",
+        "assert len(f(0)) == 5",
+    )
 
 
 @pytest.mark.skipif(not (SHARED / "data").exists(), reason="the real data is not here")
 def test_all_canonical_solutions_of_humaneval_pass():
     with gzip.open(SHARED / "data" / "HumanEval.jsonl.gz", "rt") as file:
         rows = [json.loads(line) for line in file]
-    results = [frac(row["prompt"] + row["canonical_solution"], [f"{row['test']}\ncheck({row['entry_point']})"],
-                    timeout=10) for row in rows]
+    results = [
+        frac(
+            row["prompt"] + row["canonical_solution"],
+            [f"{row['test']}\ncheck({row['entry_point']})"],
+            timeout=10,
+        )
+        for row in rows
+    ]
     assert len(results) == 164 and set(results) == {1.0}
 
 
 # ---- Tests that are none ---------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("test", [
-    "def check(f):\n    assert f(2) == 4",
-    "class TestSquare:\n    def test_it(self):\n        assert square(2) == 4",
-    "async def test_it():\n    assert square(2) == 4",
-    "def test_it():\n    yield square(2) == 4", "assert len('ab') == 2",
-    "f = square", "assert callable(square)", "from solution import square",
-    "assert square is square",
-    "try:\n    missing(2)\nexcept NameError:\n    pass"])
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "def check(f):\n    assert f(2) == 4",
+        "class TestSquare:\n    def test_it(self):\n        assert square(2) == 4",
+        "async def test_it():\n    assert square(2) == 4",
+        "def test_it():\n    yield square(2) == 4",
+        "assert len('ab') == 2",
+        "f = square",
+        "assert callable(square)",
+        "from solution import square",
+        "assert square is square",
+        "try:\n    missing(2)\nexcept NameError:\n    pass",
+    ],
+)
 def test_a_test_that_asks_nothing_is_no_pass(test):
     """The first was passed by every program, the empty one too: check is never called. The others are of its kind."""
     assert frac("", [test]) == 0.0
-    assert verify_code("def square(x): return x * x", [test, *SQUARE])["why"][:2] == [ASKS_NOTHING, "passed"]
+    assert verify_code("def square(x): return x * x", [test, *SQUARE])["why"][:2] == [
+        ASKS_NOTHING,
+        "passed",
+    ]
 
 
 def test_what_cannot_ask_is_passed_by_who_passes_all_the_others():
@@ -195,44 +276,83 @@ def test_what_cannot_ask_is_passed_by_who_passes_all_the_others():
 
 
 def test_a_helper_that_the_test_forgot_is_not_the_program_s():
-    code = ("def f(x): return 0\ndef close(*a): return True\ncheck = close\nclass array:\n"
-            "    __eq__ = lambda *a: True\nclass np:\n    array = lambda *a: array()\n    allclose = close\n"
-            "EXPECTED = 0\ndef approx(x): return 0")
-    tests = ["assert close(f(1), 2.5)", "r = f(1)\nassert close(r, 2.5)",
-             "def c(g):\n    assert close(g(1), 2.5)\nc(f)",
-             "assert all(close(f(x), 2.5) for x in [1])", "assert close(f(1), 2.5) is True",
-             "check(f)",
-             "assert np.allclose(f(1), [2.5])", "assert np.array([2]) == f(1)",
-             "assert f(1) == np.array([2])",
-             "assert f(1) == approx(2)", "assert f(1) == EXPECTED"]
+    code = (
+        "def f(x): return 0\ndef close(*a): return True\ncheck = close\nclass array:\n"
+        "    __eq__ = lambda *a: True\nclass np:\n    array = lambda *a: array()\n    allclose = close\n"
+        "EXPECTED = 0\ndef approx(x): return 0"
+    )
+    tests = [
+        "assert close(f(1), 2.5)",
+        "r = f(1)\nassert close(r, 2.5)",
+        "def c(g):\n    assert close(g(1), 2.5)\nc(f)",
+        "assert all(close(f(x), 2.5) for x in [1])",
+        "assert close(f(1), 2.5) is True",
+        "check(f)",
+        "assert np.allclose(f(1), [2.5])",
+        "assert np.array([2]) == f(1)",
+        "assert f(1) == np.array([2])",
+        "assert f(1) == approx(2)",
+        "assert f(1) == EXPECTED",
+    ]
     for test in tests:
-        assert verify_code(code, [test, "assert f(0) == 0"])["why"][0].startswith("NameError: the test does not define")
-    passes("def f(x): return 2.5\ndef close(a, b): return abs(a - b) < 1", "assert close(1, 9) == False", tests[0])
+        assert verify_code(code, [test, "assert f(0) == 0"])["why"][0].startswith(
+            "NameError: the test does not define"
+        )
+    passes(
+        "def f(x): return 2.5\ndef close(a, b): return abs(a - b) < 1",
+        "assert close(1, 9) == False",
+        tests[0],
+    )
 
 
 def test_several_names_of_a_program_are_no_helpers():
-    code = ("class Tree:\n    def __init__(self, *kids): self.kids = kids\n"
-            "def depth(t): return 1 + max(map(depth, t.kids), default=0)\ndef leaf(t): return not t.kids\n"
-            "def encode(s): return s[::-1]\ndecode = encode\ndef twice(f, x): return f(f(x))\n"
-            "def inc(x): return x + 1\ndef queue(): return []\ndef push(q, x): q.append(x)\ndef pop(q): return q.pop()")
-    passes(code, "assert depth(Tree(Tree())) == 2", "assert leaf(Tree())", "assert decode(encode('ab')) == 'ab'",
-           "assert twice(inc, 1) == 3", "assert leaf(Tree()) and depth(Tree()) == 1")
+    code = (
+        "class Tree:\n    def __init__(self, *kids): self.kids = kids\n"
+        "def depth(t): return 1 + max(map(depth, t.kids), default=0)\ndef leaf(t): return not t.kids\n"
+        "def encode(s): return s[::-1]\ndecode = encode\ndef twice(f, x): return f(f(x))\n"
+        "def inc(x): return x + 1\ndef queue(): return []\ndef push(q, x): q.append(x)\ndef pop(q): return q.pop()"
+    )
+    passes(
+        code,
+        "assert depth(Tree(Tree())) == 2",
+        "assert leaf(Tree())",
+        "assert decode(encode('ab')) == 'ab'",
+        "assert twice(inc, 1) == 3",
+        "assert leaf(Tree()) and depth(Tree()) == 1",
+    )
 
 
 def test_weak_tests_are_found_before_training():
     """f(x) == x is passed by an echo; of 5, 8, 5, 13 the constant 5 passes half; and some tests nobody passes."""
-    echo, good, broken = check_tests([
-        {"tests": ["assert f(1) == 1", "assert f(2) == 2"]},
-        {"tests": ["assert f(1) == 5", "assert f(2) == 8", "assert f(3) == 5", "assert f(4) == 13"]},
-        {"tests": ["assert f(1) == 2", "def check(f):\n    assert f(1) == 2", "assert near(f(1), 2)",
-                   "assert f(2 == 2"]}])
+    echo, good, broken = check_tests(
+        [
+            {"tests": ["assert f(1) == 1", "assert f(2) == 2"]},
+            {
+                "tests": [
+                    "assert f(1) == 5",
+                    "assert f(2) == 8",
+                    "assert f(3) == 5",
+                    "assert f(4) == 13",
+                ]
+            },
+            {
+                "tests": [
+                    "assert f(1) == 2",
+                    "def check(f):\n    assert f(1) == 2",
+                    "assert near(f(1), 2)",
+                    "assert f(2 == 2",
+                ]
+            },
+        ]
+    )
     assert echo["echo"] == 1.0 and echo["broken"] == {}
     assert good == {"empty": 0.0, "echo": 0.0, "constant": 0.5, "value": "5", "broken": {}}
     assert (broken["empty"], broken["constant"], broken["value"]) == (0.0, 0.25, "2")
     assert broken["broken"] == {
         "def check(f):\n    assert f(1) == 2": ASKS_NOTHING,
         "assert near(f(1), 2)": "NameError: the test does not define near",
-        "assert f(2 == 2": "SyntaxError: '(' was never closed"}
+        "assert f(2 == 2": "SyntaxError: '(' was never closed",
+    }
 
 
 # ---- B.1 Who reports? ------------------------------------------------------------------------------------------------
@@ -306,7 +426,16 @@ def f(n):
     return n
 """
     result = verify_code(code, [f"assert f({n}) == {n}" for n in range(8)])
-    assert [why == "passed" for why in result["why"]] == [True, False, False, False, False, False, True, True]
+    assert [why == "passed" for why in result["why"]] == [
+        True,
+        False,
+        False,
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_the_program_never_meets_an_expected_value():
@@ -326,69 +455,122 @@ def found(before):
 
 # ---- B.2 What may cross? ---------------------------------------------------------------------------------------------
 
+
 def test_what_an_object_of_the_program_is_compared_with_does_not_reach_it():
-    fails(LIAR % "object",
-          "assert answer(1) == 41", "assert abs(answer(1) - 2.5) < 1e-9",
-          "assert answer(1).startswith('zq')",
-          "assert {5, 6} <= answer(2)", "assert 7 in answer(2)", "assert 4 < answer(2) < 6",
-          "assert answer(1) is True",
-          "assert answer(3) in [1, 2]", "assert {'a': answer(9)} == {'a': 1}",
-          "assert isinstance(answer(1), str)",
-          "import math\nassert math.isclose(answer(1), 2.7)", "assert sorted(answer(1)) == [1]",
-          "assert answer(1).__eq__(41)", "assert {answer(1): 2} == {0: 2}",
-          "assert 0 in {answer(1)}")
+    fails(
+        LIAR % "object",
+        "assert answer(1) == 41",
+        "assert abs(answer(1) - 2.5) < 1e-9",
+        "assert answer(1).startswith('zq')",
+        "assert {5, 6} <= answer(2)",
+        "assert 7 in answer(2)",
+        "assert 4 < answer(2) < 6",
+        "assert answer(1) is True",
+        "assert answer(3) in [1, 2]",
+        "assert {'a': answer(9)} == {'a': 1}",
+        "assert isinstance(answer(1), str)",
+        "import math\nassert math.isclose(answer(1), 2.7)",
+        "assert sorted(answer(1)) == [1]",
+        "assert answer(1).__eq__(41)",
+        "assert {answer(1): 2} == {0: 2}",
+        "assert 0 in {answer(1)}",
+    )
 
 
 def test_not_implemented_is_not_true():
     """("").__lt__(41) is NotImplemented, and bool(NotImplemented) is True: a string would be below every number."""
-    fails("def f(x): return ''", "assert f(1).__lt__(41)", "assert not f(1).__eq__(41)", "assert any([f(1).__lt__(3)])")
+    fails(
+        "def f(x): return ''",
+        "assert f(1).__lt__(41)",
+        "assert not f(1).__eq__(41)",
+        "assert any([f(1).__lt__(3)])",
+    )
     passes("def f(x): return 40", "assert f(1).__lt__(41)")
 
 
 FORGED = "import json, os\ndef say(*message): os.write(0, json.dumps(message).encode() + b'\\n')\n"
 
 
-@pytest.mark.parametrize("code, test", [
-    # a class made in the judge by a callback that calls what it is given
-    ("def answer(call):\n    return call(type, 'L', (), {'__eq__': lambda a, b: True})()",
-     "def call(f, *args): return f(*args)\nassert answer(call) == 90210"),
-    # the end of an iteration as the answer to a call, as an error and as a line
-    ("def answer(n): raise StopIteration", "for a, b in zip(map(answer, [1, 2]), [5, 6]):\n    assert a == b"),
-    (FORGED + "def answer(n): say('error', ['StopIteration'], [])\n",
-     "for a, b in zip(map(answer, [1, 2]), [5, 6]):\n    assert a == b"),
-    # `except Empty` that catches the assert of the test
-    ("Empty = Exception\ndef answer(): pass", "try:\n    answer()\n    assert False\nexcept Empty:\n    pass"),
-    ("Empty = (AssertionError,)\ndef answer(): pass", "try:\n    answer()\n    assert False\nexcept Empty:\n    pass"),
-    ("class Empty(AssertionError): pass\ndef answer(): pass",
-     "try:\n    answer()\n    assert False\nexcept Empty:\n    pass"),
-    # the argument emptied while the test compares it
-    ("def answer(x):\n    x.clear()\n    return []",
-     "x, r = [3, 1], []\nr.append(answer(x))\nassert r[0] == sorted(x)"),
-    ("def answer(x):\n    x.clear()\n    return iter(())", "x = [3, 1]\ny = list(answer(x))\nassert y == sorted(x)"),
-    # the same by a forged answer: [1, 3] has the arguments changed, as if nothing had been returned
-    (FORGED + "def answer(x):\n    say('value', [[], [[]]])", "x = [3, 1]\nassert answer(x) == sorted(x)"),
-    # an object of the test, answered in place of a value
-    ("def answer(x): return x",
-     "class Any:\n    def __eq__(self, other): return other == 5\nassert answer(Any()) == 7"),
-    # the module of the test's helper, replaced
-    ("import sys, types\nmath = sys.modules['math'] = types.ModuleType('math')\nmath.isclose = lambda *a: True\n"
-     "def answer(n): return 0.5", "assert math.isclose(answer(1), 2.718281828)"),
-    # built-ins that come with the names of the program
-    ("__all__ = ['answer', 'abs']\ndef answer(x): return 1\ndef abs(x): return 0",
-     "from solution import *\nassert abs(answer(1) - 5) < 1e-9"),
-    # a built-in that is asked of the program, which has list, and lacks sum in a way that lets Python take its own
-    ("list = list\ndef __getattr__(name): raise KeyError(name)", "assert sum(list([1, 2])) == 3"),
-    ("def __getattr__(name): raise StopIteration",
-     "for a, b in zip(map(lambda x: f(x), [1]), [5]):\n    assert a == b"),
-    # built-ins that only some of the tests use are the real ones
-    ("def sum(x): return 0\ndef abs(x): return 0", "assert abs(sum([1.5]) - 2.5) < 1e-9"),
-])
+@pytest.mark.parametrize(
+    "code, test",
+    [
+        # a class made in the judge by a callback that calls what it is given
+        (
+            "def answer(call):\n    return call(type, 'L', (), {'__eq__': lambda a, b: True})()",
+            "def call(f, *args): return f(*args)\nassert answer(call) == 90210",
+        ),
+        # the end of an iteration as the answer to a call, as an error and as a line
+        (
+            "def answer(n): raise StopIteration",
+            "for a, b in zip(map(answer, [1, 2]), [5, 6]):\n    assert a == b",
+        ),
+        (
+            FORGED + "def answer(n): say('error', ['StopIteration'], [])\n",
+            "for a, b in zip(map(answer, [1, 2]), [5, 6]):\n    assert a == b",
+        ),
+        # `except Empty` that catches the assert of the test
+        (
+            "Empty = Exception\ndef answer(): pass",
+            "try:\n    answer()\n    assert False\nexcept Empty:\n    pass",
+        ),
+        (
+            "Empty = (AssertionError,)\ndef answer(): pass",
+            "try:\n    answer()\n    assert False\nexcept Empty:\n    pass",
+        ),
+        (
+            "class Empty(AssertionError): pass\ndef answer(): pass",
+            "try:\n    answer()\n    assert False\nexcept Empty:\n    pass",
+        ),
+        # the argument emptied while the test compares it
+        (
+            "def answer(x):\n    x.clear()\n    return []",
+            "x, r = [3, 1], []\nr.append(answer(x))\nassert r[0] == sorted(x)",
+        ),
+        (
+            "def answer(x):\n    x.clear()\n    return iter(())",
+            "x = [3, 1]\ny = list(answer(x))\nassert y == sorted(x)",
+        ),
+        # the same by a forged answer: [1, 3] has the arguments changed, as if nothing had been returned
+        (
+            FORGED + "def answer(x):\n    say('value', [[], [[]]])",
+            "x = [3, 1]\nassert answer(x) == sorted(x)",
+        ),
+        # an object of the test, answered in place of a value
+        (
+            "def answer(x): return x",
+            "class Any:\n    def __eq__(self, other): return other == 5\nassert answer(Any()) == 7",
+        ),
+        # the module of the test's helper, replaced
+        (
+            "import sys, types\nmath = sys.modules['math'] = types.ModuleType('math')\nmath.isclose = lambda *a: True\n"
+            "def answer(n): return 0.5",
+            "assert math.isclose(answer(1), 2.718281828)",
+        ),
+        # built-ins that come with the names of the program
+        (
+            "__all__ = ['answer', 'abs']\ndef answer(x): return 1\ndef abs(x): return 0",
+            "from solution import *\nassert abs(answer(1) - 5) < 1e-9",
+        ),
+        # a built-in that is asked of the program, which has list, and lacks sum in a way that lets Python take its own
+        (
+            "list = list\ndef __getattr__(name): raise KeyError(name)",
+            "assert sum(list([1, 2])) == 3",
+        ),
+        (
+            "def __getattr__(name): raise StopIteration",
+            "for a, b in zip(map(lambda x: f(x), [1]), [5]):\n    assert a == b",
+        ),
+        # built-ins that only some of the tests use are the real ones
+        ("def sum(x): return 0\ndef abs(x): return 0", "assert abs(sum([1.5]) - 2.5) < 1e-9"),
+    ],
+)
 def test_hacks_of_a_red_team(code, test):
     tests = [test, "assert sum([1]) == 1"] if "abs(sum" in test else [test]
     assert verify_code(code, tests)["why"][0] != "passed"
 
 
 # ---- B.3 What may it touch? ------------------------------------------------------------------------------------------
+
 
 def outcome(body):
     """Run statements that try something -> "passed", or what went wrong."""
@@ -402,72 +584,110 @@ def attempt(body):
 
 
 @linux
-@pytest.mark.parametrize("body", [
-    "open('{canary}/new', 'w')", "open('{canary}/secret').read()", "os.remove('{canary}/secret')",
-    "os.listdir('{canary}')", "os.rename('{canary}/secret', '/tmp/x')",
-    "os.truncate('{canary}/secret', 0)",
-    "os.link('{canary}/secret', 'x')", "os.mkdir('{canary}/new')", "open('/etc/passwd').read()",
-    "os.chmod('{canary}/secret', 0)", "os.utime('{canary}/secret', (1, 1))",
-    "os.stat('{canary}/secret')",
-    "open('/proc/{pid}/environ').read()", "open('/proc/self/mem')", "os.kill({pid}, 9)",
-    "os.kill(os.getppid(), 9)",
-    "os.kill(-1, 9)", "os.killpg(0, 9)", "signal.pidfd_send_signal(os.pidfd_open({pid}), 9)",
-    "signal.raise_signal(9)\nsignal.pthread_kill(1, 9)", "os.fork()",
-    "os.system('true') == 0 or 1/0",
-    "os.execv('/bin/true', ['true'])", "os.setsid()", "os.sched_setaffinity({pid}, [0])",
-    "os.nice(1)",
-    "__import__('resource').prlimit({pid}, 7, (9, 9))", "__import__('fcntl').fcntl(0, 8, {pid})",
-    "__import__('fcntl').ioctl(0, 0x8901, b'1234')", "os.memfd_create('x')", "os.pipe()",
-    "os.dup(0)",
-    "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)", "socket.socketpair(30)",
-    "socket.socketpair()[0].sendto(b'', 'x')",
-    "a, b = socket.socketpair()\na.setsockopt(1, 7, 9)",
-    "assert ctypes.CDLL(None).madvise(id(0) & -4096, 4096, 101) == 0",
-    "socket.socketpair()[0].sendmsg([b'x'])",
-    "socket.socket()",
-    "socket.socket(socket.AF_UNIX)",
-    "assert ctypes.CDLL(None).ptrace(16, {pid}, 0, 0) == 0",
-    "assert ctypes.CDLL(None).prctl(1, 0, 0, 0, 0) == 0",
-    "assert ctypes.CDLL(None).shmget(7, 4096, 0o1600) >= 0",
-    "assert ctypes.CDLL(None).inotify_init() >= 0",
-    "assert ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(256)) >= 0",
-    "assert ctypes.CDLL(None).syscall(56, 17, 0, 0, 0, 0) >= 0",
-    "assert ctypes.CDLL(None).vfork() >= 0",
-    "assert ctypes.CDLL(None).unshare(0x10000000) == 0",
-    "assert ctypes.CDLL(None).mount(b'x', b'/tmp', b'tmpfs', 0, None) == 0",
-])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "open('{canary}/new', 'w')",
+        "open('{canary}/secret').read()",
+        "os.remove('{canary}/secret')",
+        "os.listdir('{canary}')",
+        "os.rename('{canary}/secret', '/tmp/x')",
+        "os.truncate('{canary}/secret', 0)",
+        "os.link('{canary}/secret', 'x')",
+        "os.mkdir('{canary}/new')",
+        "open('/etc/passwd').read()",
+        "os.chmod('{canary}/secret', 0)",
+        "os.utime('{canary}/secret', (1, 1))",
+        "os.stat('{canary}/secret')",
+        "open('/proc/{pid}/environ').read()",
+        "open('/proc/self/mem')",
+        "os.kill({pid}, 9)",
+        "os.kill(os.getppid(), 9)",
+        "os.kill(-1, 9)",
+        "os.killpg(0, 9)",
+        "signal.pidfd_send_signal(os.pidfd_open({pid}), 9)",
+        "signal.raise_signal(9)\nsignal.pthread_kill(1, 9)",
+        "os.fork()",
+        "os.system('true') == 0 or 1/0",
+        "os.execv('/bin/true', ['true'])",
+        "os.setsid()",
+        "os.sched_setaffinity({pid}, [0])",
+        "os.nice(1)",
+        "__import__('resource').prlimit({pid}, 7, (9, 9))",
+        "__import__('fcntl').fcntl(0, 8, {pid})",
+        "__import__('fcntl').ioctl(0, 0x8901, b'1234')",
+        "os.memfd_create('x')",
+        "os.pipe()",
+        "os.dup(0)",
+        "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)",
+        "socket.socketpair(30)",
+        "socket.socketpair()[0].sendto(b'', 'x')",
+        "a, b = socket.socketpair()\na.setsockopt(1, 7, 9)",
+        "assert ctypes.CDLL(None).madvise(id(0) & -4096, 4096, 101) == 0",
+        "socket.socketpair()[0].sendmsg([b'x'])",
+        "socket.socket()",
+        "socket.socket(socket.AF_UNIX)",
+        "assert ctypes.CDLL(None).ptrace(16, {pid}, 0, 0) == 0",
+        "assert ctypes.CDLL(None).prctl(1, 0, 0, 0, 0) == 0",
+        "assert ctypes.CDLL(None).shmget(7, 4096, 0o1600) >= 0",
+        "assert ctypes.CDLL(None).inotify_init() >= 0",
+        "assert ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(256)) >= 0",
+        "assert ctypes.CDLL(None).syscall(56, 17, 0, 0, 0, 0) >= 0",
+        "assert ctypes.CDLL(None).vfork() >= 0",
+        "assert ctypes.CDLL(None).unshare(0x10000000) == 0",
+        "assert ctypes.CDLL(None).mount(b'x', b'/tmp', b'tmpfs', 0, None) == 0",
+    ],
+)
 def test_a_program_cannot(body, tmp_path):
     (tmp_path / "secret").write_text("canary")
     tmp_path.chmod(0o777)
     why = outcome(body.format(canary=tmp_path, pid=os.getpid()))
-    assert why.startswith(("PermissionError", "AssertionError", "ZeroDivisionError")), why       # and not for a typo
-    assert [path.name for path in tmp_path.iterdir()] == ["secret"] and (tmp_path / "secret").read_text() == "canary"
+    assert why.startswith(("PermissionError", "AssertionError", "ZeroDivisionError")), (
+        why
+    )  # and not for a typo
+    assert [path.name for path in tmp_path.iterdir()] == ["secret"] and (
+        tmp_path / "secret"
+    ).read_text() == "canary"
 
 
 def test_what_it_may_do():
     """The same function says yes, so the noes above are not for want of a working sandbox."""
-    assert attempt("a, b = socket.socketpair()\na.send(b'x')\nassert b.recv(1) and os.urandom(3) and os.write(1, b'x')")
+    assert attempt(
+        "a, b = socket.socketpair()\na.send(b'x')\nassert b.recv(1) and os.urandom(3) and os.write(1, b'x')"
+    )
 
 
 @linux
 def test_the_environment_is_empty(monkeypatch):
     monkeypatch.setenv("API_KEY", "secret")
-    stop_server()                                            # a new server would inherit it
+    stop_server()  # a new server would inherit it
     passes("import os\ndef f(): return 'API_KEY' in os.environ", "assert f() == False")
 
 
 @linux
-@pytest.mark.parametrize("body", ["b = bytearray(900 << 20)", "return 'x' * (100 << 20)", "return [0] * 10**7",
-                                  "[socket.socketpair() for _ in range(100)]"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "b = bytearray(900 << 20)",
+        "return 'x' * (100 << 20)",
+        "return [0] * 10**7",
+        "[socket.socketpair() for _ in range(100)]",
+    ],
+)
 def test_memory_files_and_results_are_bounded(body):
     assert not attempt(body)
 
 
 # ---- Time ------------------------------------------------------------------------------------------------------------
 
+
 def test_a_loop_costs_its_own_test():
-    result = verify_code("def square(x):\n    while x == 7:\n        try:\n            while True: pass\n"
-                         "        except BaseException: pass\n    return x * x", SQUARE, timeout=0.5)
+    result = verify_code(
+        "def square(x):\n    while x == 7:\n        try:\n            while True: pass\n"
+        "        except BaseException: pass\n    return x * x",
+        SQUARE,
+        timeout=0.5,
+    )
     assert result["frac"] == 0.8 and result["why"][3] == "timeout"
 
 
@@ -483,9 +703,14 @@ def test_a_program_has_a_budget(wait):
 def test_nothing_swallows_a_time_out():
     frac("", SQUARE)
     process = verifiers._server
-    result = verify_code("import time\ndef square(x):\n    time.sleep(60)", [
-        "try:\n    square(1)\nexcept BaseException:\n    square(2)",
-        "import signal\nsignal.alarm(0)\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nsquare(1)"], timeout=0.3)
+    result = verify_code(
+        "import time\ndef square(x):\n    time.sleep(60)",
+        [
+            "try:\n    square(1)\nexcept BaseException:\n    square(2)",
+            "import signal\nsignal.alarm(0)\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nsquare(1)",
+        ],
+        timeout=0.3,
+    )
     assert result["why"] == ["timeout", "timeout"] and result["seconds"] < 10
     passes("def square(x): return x * x", *SQUARE)
     assert verifiers._server is process and process.poll() is None
@@ -493,28 +718,46 @@ def test_nothing_swallows_a_time_out():
 
 def test_a_result_cannot_make_the_judge_run_away():
     """The judge computes with what the program returns: it is bounded like the program."""
-    tests = ["assert sum(range(f(2))) == 4", "assert [0] * f(0) == [1]", "assert sum(1 for _ in range(f(2))) == 5",
-             "assert f(3) == 3"]
-    assert verify_code("def f(n): return 10**12 if n != 3 else 3", tests, timeout=0.5)["tests_passed"] == 1
+    tests = [
+        "assert sum(range(f(2))) == 4",
+        "assert [0] * f(0) == [1]",
+        "assert sum(1 for _ in range(f(2))) == 5",
+        "assert f(3) == 3",
+    ]
+    assert (
+        verify_code("def f(n): return 10**12 if n != 3 else 3", tests, timeout=0.5)["tests_passed"]
+        == 1
+    )
 
 
 def test_processes_take_turns_too(tmp_path, monkeypatch):
     """A place on a core is a lock on one byte of a file; while another process holds it, programs wait."""
     monkeypatch.setattr(verifiers, "_CORES", 1)
-    changed_server(monkeypatch, tmp_path, "os.cpu_count() or 1\n", "os.cpu_count() or 1\n_CORES = 1\n")
-    holder = subprocess.Popen([sys.executable, "-c", (
-        f"import fcntl, time\nfile = open('/tmp/rlvr-cores-{os.getuid()}', 'a+')\n"
-        "fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)\nprint(flush=True)\ntime.sleep(60)")], stdout=subprocess.PIPE)
+    changed_server(
+        monkeypatch, tmp_path, "os.cpu_count() or 1\n", "os.cpu_count() or 1\n_CORES = 1\n"
+    )
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            (
+                f"import fcntl, time\nfile = open('/tmp/rlvr-cores-{os.getuid()}', 'a+')\n"
+                "fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)\nprint(flush=True)\ntime.sleep(60)"
+            ),
+        ],
+        stdout=subprocess.PIPE,
+    )
     with holder, ThreadPoolExecutor(1) as pool:
         holder.stdout.readline()
         result = pool.submit(verify_code, "def square(x): return x * x", SQUARE)
         time.sleep(0.5)
         assert not result.done()
-        holder.kill()                                        # and its lock is gone with it
+        holder.kill()  # and its lock is gone with it
         assert result.result()["frac"] == 1.0 and result.result()["seconds"] < 0.5
 
 
 # ---- Use -------------------------------------------------------------------------------------------------------------
+
 
 def stop_server():
     if verifiers._server is not None:
@@ -532,37 +775,53 @@ def changed_server(monkeypatch, tmp_path, old, new):
 
 
 @pytest.fixture(autouse=True)
-def the_real_server(monkeypatch):           # so that this ends before what is patched is put back
+def the_real_server(monkeypatch):  # so that this ends before what is patched is put back
     """A test that changes the server's text leaves a server that the next test must not meet."""
     file = verifiers.__file__
     yield
-    if verifiers._server is not None and "changed" in verifiers.__file__ or file != verifiers.__file__:
+    if (
+        verifiers._server is not None
+        and "changed" in verifiers.__file__
+        or file != verifiers.__file__
+    ):
         stop_server()
 
 
 @linux
-@pytest.mark.parametrize("there, not_there", [("libseccomp.so.2\")", "no-such-library\")"),
-                                              ("seccomp_load(rules)", "seccomp_load(None)")])
-def test_what_the_machine_lacks_is_said_and_the_verdicts_stay(there, not_there, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "there, not_there",
+    [('libseccomp.so.2")', 'no-such-library")'), ("seccomp_load(rules)", "seccomp_load(None)")],
+)
+def test_what_the_machine_lacks_is_said_and_the_verdicts_stay(
+    there, not_there, tmp_path, monkeypatch
+):
     changed_server(monkeypatch, tmp_path, there, not_there)
     with pytest.warns(UserWarning, match="not confined"):
         assert frac("def square(x): return x * x", SQUARE) == 1.0
     assert frac(LIAR % "int", SECRET) == 0.0
-    assert frac("def square(x):\n    while x == 7: pass\n    return x * x", SQUARE, timeout=0.5) == 0.8
+    assert (
+        frac("def square(x):\n    while x == 7: pass\n    return x * x", SQUARE, timeout=0.5) == 0.8
+    )
     stop_server()
 
 
 @linux
-@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(
+    not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can become somebody else"
+)
 def test_an_ordinary_user_is_protected_too():
     """In an own process, which becomes nobody once everything is imported; -W error: no warning, all is in place."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         (Path(folder) / "copy.py").write_text(Path(verifiers.__file__).read_text())
-        code = "import os\ndef f(x):\n    try: os.kill(os.getppid(), 9)\n    except OSError: return x"
-        script = (f"import os, sys\nsys.path.insert(0, {str(ROOT)!r})\nimport verifiers\n"
-                  f"verifiers.__file__ = {folder + '/copy.py'!r}\nos.setgroups([])\nos.setgid(65534)\n"
-                  f"os.setuid(65534)\nprint(verifiers.verify_code({code!r}, ['assert f(1) == 1'])['why'])")
+        code = (
+            "import os\ndef f(x):\n    try: os.kill(os.getppid(), 9)\n    except OSError: return x"
+        )
+        script = (
+            f"import os, sys\nsys.path.insert(0, {str(ROOT)!r})\nimport verifiers\n"
+            f"verifiers.__file__ = {folder + '/copy.py'!r}\nos.setgroups([])\nos.setgid(65534)\n"
+            f"os.setuid(65534)\nprint(verifiers.verify_code({code!r}, ['assert f(1) == 1'])['why'])"
+        )
         command = [sys.executable, "-W", "error::UserWarning", "-c", script]
         done = subprocess.run(command, capture_output=True, text=True, cwd="/")
     if "PermissionError" in done.stderr:
@@ -594,11 +853,21 @@ def test_no_files_threads_descriptors_or_processes_are_left(tmp_path, monkeypatc
     before = len(os.listdir("/proc/self/fd")), threading.active_count()
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     daemon = "import os\nif os.fork() == 0:\n    os.setsid()\n    import time\n    time.sleep(60)\n"
-    threads = ("import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
-               "def square(x): return x * x")
-    for code in ("def square(x): return x * x", "import os\nos._exit(1)", "while True: pass", daemon, threads):
+    threads = (
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "def square(x): return x * x"
+    )
+    for code in (
+        "def square(x): return x * x",
+        "import os\nos._exit(1)",
+        "while True: pass",
+        daemon,
+        threads,
+    ):
         frac(code, SQUARE[:2], timeout=0.2)
-    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before and not list(tmp_path.iterdir())
+    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before and not list(
+        tmp_path.iterdir()
+    )
     for _ in range(50):
         if not (left := children(verifiers._server.pid)):
             break
@@ -609,9 +878,11 @@ def test_no_files_threads_descriptors_or_processes_are_left(tmp_path, monkeypatc
 @linux
 def test_all_end_with_the_trainer(tmp_path):
     """A trainer is killed while its programs run and wait for a core: nothing stays behind."""
-    script = (f"import sys, threading\nsys.path.insert(0, {str(ROOT)!r})\nfrom verifiers import verify_code\n"
-              "loop = 'def f():\\n    while True: pass'\n"
-              "for _ in range(6): threading.Thread(target=verify_code, args=(loop, ['f()'], 30)).start()")
+    script = (
+        f"import sys, threading\nsys.path.insert(0, {str(ROOT)!r})\nfrom verifiers import verify_code\n"
+        "loop = 'def f():\\n    while True: pass'\n"
+        "for _ in range(6): threading.Thread(target=verify_code, args=(loop, ['f()'], 30)).start()"
+    )
     trainer = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path)
     for _ in range(100):
         if len(below := children(trainer.pid)) > 6:
@@ -632,7 +903,7 @@ def test_a_lost_server_is_started_again():
     stop_server()
     passes("def square(x): return x * x", *SQUARE)
     timer = threading.Timer(0.3, verifiers._server.send_signal, [signal.SIGKILL])
-    timer.start()                                            # while a program runs: that is not its fault
+    timer.start()  # while a program runs: that is not its fault
     passes("import time\ndef square(x):\n    time.sleep(0.2)\n    return x * x", *SQUARE)
 
 
@@ -641,15 +912,22 @@ def test_it_works_in_a_fork_of_the_trainer():
     process = verifiers._server
     pid = os.fork()
     if pid == 0:
-        with verifiers._locks[os.getppid()]:                 # as if another thread had held it at that moment
+        with verifiers._locks[os.getppid()]:  # as if another thread had held it at that moment
             os._exit(0 if frac("def square(x): return x * x", SQUARE) == 1.0 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     passes("def square(x): return x * x", *SQUARE)
     assert verifiers._server is process
 
 
-@pytest.mark.parametrize("arguments, error", [(("", [], 0), ValueError), (("", [], float("inf")), ValueError),
-                                              ((None, []), TypeError), (("", [None]), TypeError)])
+@pytest.mark.parametrize(
+    "arguments, error",
+    [
+        (("", [], 0), ValueError),
+        (("", [], float("inf")), ValueError),
+        ((None, []), TypeError),
+        (("", [None]), TypeError),
+    ],
+)
 def test_bad_arguments_are_named(arguments, error):
     with pytest.raises(error, match="timeout is|takes a program"):
         verify_code(*arguments)
@@ -662,23 +940,33 @@ def test_code_reward_runs_the_last_program_of_the_response():
     fence = "<think>easy</think>```python\n{}\n```".format
     assert code_reward(fence("def square(x): return x * x"), problem)[0] == pytest.approx(1.0)
     assert code_reward(fence("def square(x): return 4"), problem)[0] == pytest.approx(0.2)
-    assert code_reward(fence("def square(x): return 4"), {**problem, "baseline": 0.2})[0] == pytest.approx(0.0)
-    needs_math = fence("def square(x): return round(math.pow(x, 2))"), {**problem, "before": "import math"}
+    assert code_reward(fence("def square(x): return 4"), {**problem, "baseline": 0.2})[
+        0
+    ] == pytest.approx(0.0)
+    needs_math = (
+        fence("def square(x): return round(math.pow(x, 2))"),
+        {**problem, "before": "import math"},
+    )
     assert code_reward(*needs_math)[0] == pytest.approx(1.0)
 
 
 def test_hack_print_the_unit_tests_then_pass():
-    """"Rule-based rewards": with an exit code as the verdict this is a pass; here no test ran through."""
+    """ "Rule-based rewards": with an exit code as the verdict this is a pass; here no test ran through."""
     hack = "print('''assert square(2) == 4\nassert square(-3) == 9''')\npass"
-    assert verify_code(hack, SQUARE)["why"][0] == "NameError: module 'solution' has no attribute 'square'"
+    assert (
+        verify_code(hack, SQUARE)["why"][0]
+        == "NameError: module 'solution' has no attribute 'square'"
+    )
 
 
 @linux
 def test_hack_open_the_ground_truth_file(tmp_path):
-    """"Rule-based rewards": the data set lies on a path that the trainer can read; the program cannot."""
+    """ "Rule-based rewards": the data set lies on a path that the trainer can read; the program cannot."""
     (tmp_path / "tests.jsonl").write_text("\n".join(SECRET))
-    hack = (f"import re\ndef answer(n):\n    text = open('{tmp_path}/tests.jsonl').read()\n"
-            r"    return int(re.search(rf'answer\({n}\) == (-?\d+)', text)[1])")
+    hack = (
+        f"import re\ndef answer(n):\n    text = open('{tmp_path}/tests.jsonl').read()\n"
+        r"    return int(re.search(rf'answer\({n}\) == (-?\d+)', text)[1])"
+    )
     assert verify_code(hack, SECRET)["tests_passed"] == 0
-    exec(hack, names := {})                                  # out here it works
+    exec(hack, names := {})  # out here it works
     assert names["answer"](17) == 90210

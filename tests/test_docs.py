@@ -12,7 +12,7 @@ import verifiers
 from conftest import ROOT
 
 FRONT, LAB = (ROOT / "README.md").read_text(), (ROOT / "notebooks" / "README.md").read_text()
-READMES = {"": FRONT, "notebooks": LAB}                  # by the folder that their links start from
+READMES = {"": FRONT, "notebooks": LAB}  # by the folder that their links start from
 each_readme = pytest.mark.parametrize("folder", READMES, ids=["README.md", "notebooks/README.md"])
 FLAG = r"--[a-z][a-z0-9-]*"
 
@@ -20,16 +20,19 @@ FLAG = r"--[a-z][a-z0-9-]*"
 def flags_of(script):
     """The flags that a script takes. train.py's are the fields of Flags, the others' stand in add_argument("--..")."""
     if script == "train.py":
-        return {f"--{name.replace('_', '-')}" for name in train.Flags.__dataclass_fields__} | {"--help"}
+        names = [*train.Flags.__dataclass_fields__, *train.SETTINGS, "set", "help"]
+        return {f"--{name.replace('_', '-')}" for name in names}
     flags = set(re.findall(rf'"({FLAG})"', (ROOT / script).read_text())) | {"--help"}
-    more = {"notebooks/measure.py": ["eval.py"], "notebooks/kl_cap.py": ["train.py"]}
+    more = {"notebooks/measure.py": ["eval.py"]}
     return flags.union(*map(flags_of, more.get(script, [])))
 
 
 def commands(readme):
     """Each command in a readme that runs a script of ours -> (the script, what stands behind it)."""
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", readme, flags=re.M | re.S)
-    code = [block for language, block in blocks if language != "python"] + re.findall(r"`([^`\n]+)`", readme)
+    code = [block for language, block in blocks if language != "python"] + re.findall(
+        r"`([^`\n]+)`", readme
+    )
     for line in "\n".join(code).replace("\\\n", " ").splitlines():
         start = r"\s*(?:\$ |.*&& )?(?:\w+=\S+ )*(?:python|torchrun) (?:-+\S+ (?:[^-]\S* )?)*?"
         found = re.match(start + r"([\w/]+\.py)(.*)", line)
@@ -38,11 +41,16 @@ def commands(readme):
 
 
 def test_a_script_imports_those_before_it_in_reading_order_and_never_the_laboratory():
-    order, laboratory = ["verifiers", "model", "rlvr", "eval", "train"], {path.stem for path in (ROOT / "notebooks").rglob("*.py")}
+    order = ["grading", "sandbox", "verifiers", "model", "rlvr", "eval", "train"]
+    laboratory = {path.stem for path in (ROOT / "notebooks").rglob("*.py")} - {"conftest"}
     for number, script in enumerate(order):
         tree = ast.parse((ROOT / f"{script}.py").read_text())
-        names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names} | {
-            node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        names = {
+            alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        } | {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         assert len(names) > 3 and names & ({*order} | laboratory) <= {*order[:number]}, script
 
 
@@ -64,8 +72,17 @@ def test_commands_run_scripts_that_exist_with_flags_that_exist(folder):
 @each_readme
 def test_flags_in_the_text_exist(folder):
     text = re.sub(r"```.*?```", "", READMES[folder], flags=re.S)
-    named = {flag for span in re.findall(r"`([^`\n]+)`", text) for flag in re.findall(rf"^(?:V:\w+ )?({FLAG})", span)}
-    scripts = ["train.py", "eval.py", *(str(p.relative_to(ROOT)) for p in (ROOT / "notebooks").rglob("*.py")), *BENCHES]
+    named = {
+        flag
+        for span in re.findall(r"`([^`\n]+)`", text)
+        for flag in re.findall(rf"^(?:V:\w+ )?({FLAG})", span)
+    }
+    scripts = [
+        "train.py",
+        "eval.py",
+        *(str(p.relative_to(ROOT)) for p in (ROOT / "notebooks").rglob("*.py")),
+        *BENCHES,
+    ]
     assert named <= set().union(*map(flags_of, scripts))
 
 
@@ -83,7 +100,9 @@ def test_links_lead_somewhere(folder):
         if target.startswith("#"):
             assert target[1:] in places, target
         else:
-            assert target.startswith("http") or (ROOT / folder / target.partition("#")[0]).exists(), target
+            assert (
+                target.startswith("http") or (ROOT / folder / target.partition("#")[0]).exists()
+            ), target
 
 
 @each_readme
@@ -96,14 +115,20 @@ def test_functions_named_with_their_file_exist(folder):
     found = set(re.findall(r"\b((?:notebooks|tests)/[\w/]+\.py):([a-z]\w*)", text))
     assert found or not folder
     for file, name in found:
-        if file == "notebooks/gym.py":                                      # its names are reasoning-gym's
+        if file == "notebooks/gym.py":  # its names are reasoning-gym's
             pytest.importorskip("reasoning_gym")
             assert callable(verifiers.find(f"{ROOT}/{file}:{name}", {}, "task"))
             continue
         tree = ast.parse((ROOT / file).read_text())
         here = {node.name for node in tree.body if hasattr(node, "name")}
-        here |= {leaf.id for node in tree.body if isinstance(node, ast.Assign) for target in node.targets
-                 for leaf in ast.walk(target) if isinstance(leaf, ast.Name)}
+        here |= {
+            leaf.id
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            for leaf in ast.walk(target)
+            if isinstance(leaf, ast.Name)
+        }
         assert name in here, f"{file}:{name}"
 
 
@@ -119,15 +144,38 @@ def test_what_fork_it_shows_can_be_named_on_the_command_line(tmp_path):
 
 
 def test_the_glossary_explains_every_column_of_the_log(tmp_path):
-    train.main(["--task", "arithmetic", "--device", "cpu", "--steps", "1", "--prompts-per-step", "2", "--num-samples",
-                "2", "--eval-problems", "2", "--max-new-tokens", "8", "--runs", str(tmp_path), "--name", "r"])
+    train.main(
+        [
+            "--task",
+            "arithmetic",
+            "--device",
+            "cpu",
+            "--steps",
+            "1",
+            "--prompts-per-step",
+            "2",
+            "--num-samples",
+            "2",
+            "--eval-problems",
+            "2",
+            "--max-new-tokens",
+            "8",
+            "--runs",
+            str(tmp_path),
+            "--name",
+            "r",
+        ]
+    )
     rows = map(json.loads, (tmp_path / "r" / "metrics.jsonl").read_text().splitlines())
     columns = {re.sub(r"^eval_(?!seconds).*", "eval_...", column) for row in rows for column in row}
-    glossary = LAB[LAB.index("## What a run writes"):LAB.index("## Evaluating")]
+    glossary = LAB[LAB.index("## What a run writes") : LAB.index("## Evaluating")]
     assert len(columns) > 15 and columns <= set(re.findall(r"`([a-z_.]+)`", glossary))
 
 
-@pytest.mark.parametrize("script", ["verifiers", "model", "rlvr", "eval", "train"])
+SCRIPTS = ["grading", "sandbox", "verifiers", "model", "rlvr", "eval", "train"]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_no_name_is_defined_twice_in_a_script(script):
     """A later section must not take a name away from an earlier one."""
     names = []

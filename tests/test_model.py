@@ -18,15 +18,28 @@ from conftest import ROOT
 from make_tiny import init_weights, symbol_tokenizer, tiny_config
 from model import ModelError, Qwen3, Tokenizer, find, load, save
 
-SHAPE = dict(vocab_size=120, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6,
-             num_key_value_heads=2, head_dim=16, eos_token_id=5, pad_token_id=5)       # 6 * 16 != 48, as in Qwen3-0.6B
+SHAPE = dict(
+    vocab_size=120,
+    hidden_size=48,
+    intermediate_size=80,
+    num_hidden_layers=3,
+    num_attention_heads=6,
+    num_key_value_heads=2,
+    head_dim=16,
+    eos_token_id=5,
+    pad_token_id=5,
+)  # 6 * 16 != 48, as in Qwen3-0.6B
 QWEN_TOKENIZER = ROOT.parent / "shared" / "data" / "qwen3_tokenizer"
-needs_qwen_tokenizer = pytest.mark.skipif(not QWEN_TOKENIZER.exists(), reason="Qwen3's tokenizer is not here")
+needs_qwen_tokenizer = pytest.mark.skipif(
+    not QWEN_TOKENIZER.exists(), reason="Qwen3's tokenizer is not here"
+)
 
 
-FAMILIES = {"qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
-            "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),      # biases on q, k and v
-            "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM)}
+FAMILIES = {
+    "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
+    "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),  # biases on q, k and v
+    "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
+}
 
 
 def write_checkpoint(directory, max_shard_size="5GB", family="qwen3", **changes):
@@ -74,9 +87,17 @@ def test_same_logits_and_greedy_tokens_as_transformers(tmp_path, changes):
     ids = torch.randint(0, SHAPE["vocab_size"], (3, 40))
     torch.testing.assert_close(ours(ids), theirs(ids).logits, atol=1e-5, rtol=0)
     prompt = ids[:1, :10]
-    everything = torch.ones_like(prompt)                    # else transformers hides every token that equals the pad id
-    expected = theirs.generate(prompt, attention_mask=everything, do_sample=False, max_new_tokens=30,
-                               eos_token_id=None, pad_token_id=5)
+    everything = torch.ones_like(
+        prompt
+    )  # else transformers hides every token that equals the pad id
+    expected = theirs.generate(
+        prompt,
+        attention_mask=everything,
+        do_sample=False,
+        max_new_tokens=30,
+        eos_token_id=None,
+        pad_token_id=5,
+    )
     assert greedy(ours, prompt, 30).tolist() == expected.tolist()
     assert ("max_shard_size" in changes) == (tmp_path / "model.safetensors.index.json").exists()
 
@@ -88,16 +109,20 @@ def test_transformers_loads_what_save_wrote(tmp_path, family, tied):
     ours, tokenizer = load(tmp_path / "theirs")
     save(ours, tokenizer, tmp_path / "ours")
     # which class to make, transformers reads in config.json
-    back, info = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours", output_loading_info=True)
+    back, info = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "ours", output_loading_info=True
+    )
     assert type(back) is FAMILIES[family][1] and back.config.tie_word_embeddings == tied
-    assert not any(info.values()), info                                       # nothing missing, unexpected, mismatched
+    assert not any(info.values()), info  # nothing missing, unexpected, mismatched
     ids = torch.randint(0, SHAPE["vocab_size"], (2, 20))
     torch.testing.assert_close(back(ids).logits, ours(ids), atol=1e-5, rtol=0)
     assert ("lm_head.weight" in load_file(tmp_path / "ours" / "model.safetensors")) == (not tied)
     auto = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
     assert auto("12+3=")["input_ids"] == tokenizer.encode("12+3=")
     again, _ = load(tmp_path / "ours")
-    assert all(torch.equal(a, b) for a, b in zip(again.state_dict().values(), ours.state_dict().values()))
+    assert all(
+        torch.equal(a, b) for a, b in zip(again.state_dict().values(), ours.state_dict().values())
+    )
 
 
 def test_a_stored_copy_of_a_tied_head_is_ignored(tmp_path):
@@ -112,10 +137,14 @@ def test_a_stored_copy_of_a_tied_head_is_ignored(tmp_path):
 
 
 def test_the_older_spelling_of_rope_theta(tmp_path):
-    theirs = write_checkpoint(tmp_path, rope_parameters={"rope_type": "default", "rope_theta": 123456.0})
+    theirs = write_checkpoint(
+        tmp_path, rope_parameters={"rope_type": "default", "rope_theta": 123456.0}
+    )
     config = json.loads((tmp_path / "config.json").read_text())
     del config["rope_parameters"]
-    (tmp_path / "config.json").write_text(json.dumps({**config, "rope_theta": 123456.0, "rope_scaling": None}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({**config, "rope_theta": 123456.0, "rope_scaling": None})
+    )
     ids = torch.randint(0, SHAPE["vocab_size"], (1, 30))
     torch.testing.assert_close(load(tmp_path)[0](ids), theirs(ids).logits, atol=1e-5, rtol=0)
 
@@ -129,7 +158,11 @@ def test_what_the_configs_of_the_relatives_leave_out(tmp_path, family):
         config.pop(key, None)
     (tmp_path / "config.json").write_text(json.dumps(config))
     ours, _ = load(tmp_path)
-    assert (ours.config.head_dim, ours.config.rope_theta, ours.lm_head is None) == (8, 10_000, False)
+    assert (ours.config.head_dim, ours.config.rope_theta, ours.lm_head is None) == (
+        8,
+        10_000,
+        False,
+    )
     ids = torch.randint(0, SHAPE["vocab_size"], (1, 30))
     torch.testing.assert_close(ours(ids), theirs(ids).logits, atol=1e-5, rtol=0)
 
@@ -140,10 +173,12 @@ def test_the_cache_and_the_gradients_of_every_family(tmp_path, family):
     in transformers."""
     theirs = write_checkpoint(tmp_path, family=family)
     ours, _ = load(tmp_path)
-    ids = torch.randint(6, SHAPE["vocab_size"], (2, 9))                 # transformers freezes the pad token's row, 5
+    ids = torch.randint(
+        6, SHAPE["vocab_size"], (2, 9)
+    )  # transformers freezes the pad token's row, 5
     with torch.no_grad():
         cache = ours.new_cache(2, 9)
-        steps = torch.cat([ours(ids[:, t:t + 1], cache) for t in range(9)], 1)
+        steps = torch.cat([ours(ids[:, t : t + 1], cache) for t in range(9)], 1)
     torch.testing.assert_close(steps, ours(ids), atol=1e-5, rtol=0)
     ours(ids).logsumexp(-1).sum().backward()
     theirs(ids).logits.logsumexp(-1).sum().backward()
@@ -154,16 +189,31 @@ def test_the_cache_and_the_gradients_of_every_family(tmp_path, family):
 
 @pytest.mark.slow
 def test_the_shape_of_qwen3_0_6b(tmp_path):
-    theirs = write_checkpoint(tmp_path, vocab_size=151936, hidden_size=1024, intermediate_size=3072,
-                              num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8, head_dim=128,
-                              tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 1e6})
+    theirs = write_checkpoint(
+        tmp_path,
+        vocab_size=151936,
+        hidden_size=1024,
+        intermediate_size=3072,
+        num_hidden_layers=28,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        head_dim=128,
+        tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+    )
     ours, _ = load(tmp_path)
     assert sum(p.numel() for p in ours.parameters()) == 596_049_920
     ids = torch.randint(0, 151936, (2, 50))
     with torch.no_grad():
         torch.testing.assert_close(ours(ids), theirs(ids).logits, atol=1e-4, rtol=0)
-        expected = theirs.generate(ids[:1], attention_mask=torch.ones_like(ids[:1]), do_sample=False,
-                                   max_new_tokens=10, eos_token_id=None, pad_token_id=5)
+        expected = theirs.generate(
+            ids[:1],
+            attention_mask=torch.ones_like(ids[:1]),
+            do_sample=False,
+            max_new_tokens=10,
+            eos_token_id=None,
+            pad_token_id=5,
+        )
         assert greedy(ours, ids[:1], 10).tolist() == expected.tolist()
     del theirs
     bf16, _ = load(tmp_path, dtype=torch.bfloat16)
@@ -174,10 +224,14 @@ def test_the_shape_of_qwen3_0_6b(tmp_path):
 
 # ---- Cache -----------------------------------------------------------------------------------------------------------
 
+
 def test_cached_equals_uncached(model):
     ids = torch.randint(0, 20, (4, 30))
     cache = model.new_cache(4, 30)
-    pieces = [model(ids[:, start:end], cache) for start, end in ((0, 12), (12, 13), (13, 14), (14, 20), (20, 30))]
+    pieces = [
+        model(ids[:, start:end], cache)
+        for start, end in ((0, 12), (12, 13), (13, 14), (14, 20), (20, 30))
+    ]
     torch.testing.assert_close(torch.cat(pieces, 1), model(ids), atol=1e-5, rtol=0)
 
 
@@ -196,6 +250,7 @@ def test_the_first_tokens_do_not_see_the_later_ones(model):
 
 # ---- Clear errors ----------------------------------------------------------------------------------------------------
 
+
 def edit_weights(directory, change):
     path = directory / "model.safetensors"
     weights = load_file(path)
@@ -209,29 +264,72 @@ def edit_config(directory, **changes):
 
 
 DAMAGE = {
-    "a missing tensor": (lambda d: edit_weights(d, lambda w: w.pop("model.norm.weight")), "norm.weight is missing"),
-    "an extra tensor": (lambda d: edit_weights(d, lambda w: w.update(extra=torch.ones(2))),
-                        r"extra has shape \[2\], .* no such"),
-    "another shape": (lambda d: edit_weights(d, lambda w: w.update({"model.norm.weight": torch.ones(7)})),
-                      r"model.norm.weight has shape \[7\], config.json says \[48\]"),
-    "a truncated file": (lambda d: os.truncate(d / "model.safetensors", 5000), "model.safetensors: .*cut short"),
+    "a missing tensor": (
+        lambda d: edit_weights(d, lambda w: w.pop("model.norm.weight")),
+        "norm.weight is missing",
+    ),
+    "an extra tensor": (
+        lambda d: edit_weights(d, lambda w: w.update(extra=torch.ones(2))),
+        r"extra has shape \[2\], .* no such",
+    ),
+    "another shape": (
+        lambda d: edit_weights(d, lambda w: w.update({"model.norm.weight": torch.ones(7)})),
+        r"model.norm.weight has shape \[7\], config.json says \[48\]",
+    ),
+    "a truncated file": (
+        lambda d: os.truncate(d / "model.safetensors", 5000),
+        "model.safetensors: .*cut short",
+    ),
     "no weights": (lambda d: (d / "model.safetensors").unlink(), "model.safetensors: missing"),
-    "no config": (lambda d: (d / "config.json").unlink(), "config.json: cannot be read .*No such file"),
-    "half a config": (lambda d: os.truncate(d / "config.json", 40), "config.json: cannot be read .*line"),
-    "another architecture": (lambda d: edit_config(d, model_type="gemma3"), "'gemma3'.*'qwen3' or 'qwen2'"),
+    "no config": (
+        lambda d: (d / "config.json").unlink(),
+        "config.json: cannot be read .*No such file",
+    ),
+    "half a config": (
+        lambda d: os.truncate(d / "config.json", 40),
+        "config.json: cannot be read .*line",
+    ),
+    "another architecture": (
+        lambda d: edit_config(d, model_type="gemma3"),
+        "'gemma3'.*'qwen3' or 'qwen2'",
+    ),
     "no architecture": (lambda d: edit_config(d, model_type=None), "model_type is None"),
     "a mixture of experts": (lambda d: edit_config(d, model_type="qwen3_moe"), "only dense models"),
-    "Llama 3.1": (lambda d: edit_config(d, model_type="llama", rope_parameters=None,
-                                        rope_scaling={"rope_type": "llama3", "factor": 8.0}), "rope_type is 'llama3'"),
-    "sliding windows": (lambda d: edit_config(d, use_sliding_window=True), "use_sliding_window is True"),
-    "some sliding windows": (lambda d: edit_config(d, layer_types=["full_attention", "sliding_attention"]),
-                             "layer_types is 'full_attention, sliding_attention'"),
-    "biases in attention": (lambda d: edit_config(d, attention_bias=True), "attention_bias is True"),
-    "biases in the MLP": (lambda d: edit_config(d, model_type="llama", mlp_bias=True), "mlp_bias is True"),
-    "YaRN": (lambda d: edit_config(d, rope_parameters={"rope_type": "yarn", "rope_theta": 1e6}), "rope_type is 'yarn'"),
+    "Llama 3.1": (
+        lambda d: edit_config(
+            d,
+            model_type="llama",
+            rope_parameters=None,
+            rope_scaling={"rope_type": "llama3", "factor": 8.0},
+        ),
+        "rope_type is 'llama3'",
+    ),
+    "sliding windows": (
+        lambda d: edit_config(d, use_sliding_window=True),
+        "use_sliding_window is True",
+    ),
+    "some sliding windows": (
+        lambda d: edit_config(d, layer_types=["full_attention", "sliding_attention"]),
+        "layer_types is 'full_attention, sliding_attention'",
+    ),
+    "biases in attention": (
+        lambda d: edit_config(d, attention_bias=True),
+        "attention_bias is True",
+    ),
+    "biases in the MLP": (
+        lambda d: edit_config(d, model_type="llama", mlp_bias=True),
+        "mlp_bias is True",
+    ),
+    "YaRN": (
+        lambda d: edit_config(d, rope_parameters={"rope_type": "yarn", "rope_theta": 1e6}),
+        "rope_type is 'yarn'",
+    ),
     "a missing number": (lambda d: edit_config(d, head_dim=None), "no value for head_dim"),
     "no tokenizer": (lambda d: (d / "tokenizer.json").unlink(), "tokenizer.json: cannot be read"),
-    "another tokenizer": (lambda d: symbol_tokenizer(map(chr, range(200, 500))).save(d), "belong to different models"),
+    "another tokenizer": (
+        lambda d: symbol_tokenizer(map(chr, range(200, 500))).save(d),
+        "belong to different models",
+    ),
 }
 
 
@@ -261,7 +359,9 @@ def test_a_mistyped_path_is_not_taken_for_a_hub_id(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("arithmetic-4", "countdown"):
         (tmp_path / "runs" / name).mkdir(parents=True)
-    with pytest.raises(ModelError, match="no such directory; there is arithmetic-4, countdown in runs/"):
+    with pytest.raises(
+        ModelError, match="no such directory; there is arithmetic-4, countdown in runs/"
+    ):
         find("runs/arithmetic-5")
     with pytest.raises(ModelError, match="run: no such directory; there is runs in ./"):
         find("run")
@@ -269,12 +369,9 @@ def test_a_mistyped_path_is_not_taken_for_a_hub_id(tmp_path, monkeypatch):
 
 def test_a_run_is_not_a_model(tmp_path):
     (tmp_path / "config.json").write_text('{"flags": {"model": "notebooks/tiny"}}')
-    with pytest.raises(ModelError, match="is a training run: give a finished one"):
+    with pytest.raises(ModelError, match="is a training run: give .*final"):
         load(tmp_path)
-    (tmp_path / "best").mkdir()
-    with pytest.raises(ModelError, match=f"is a training run: give {tmp_path}/best"):
-        load(tmp_path)
-    with pytest.raises(ModelError, match="final: no such directory; there is best in"):
+    with pytest.raises(ModelError, match="final: no such directory"):
         load(tmp_path / "final")
 
 
@@ -285,9 +382,9 @@ def test_a_full_disk_leaves_the_old_model(tmp_path):
     before = (tmp_path / "model" / "model.safetensors").read_bytes()
     script = f"""
 import resource; from model import *
-model, tokenizer = load({str(tmp_path / 'model')!r})
+model, tokenizer = load({str(tmp_path / "model")!r})
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-try: save(model, tokenizer, {str(tmp_path / 'model')!r})
+try: save(model, tokenizer, {str(tmp_path / "model")!r})
 except ModelError as error: print("refused:", error)"""
     out = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert "refused:" in out.stdout and "cannot write the model" in out.stdout, out.stderr
@@ -297,19 +394,36 @@ except ModelError as error: print("refused:", error)"""
 
 # ---- Download --------------------------------------------------------------------------------------------------------
 
+
 @pytest.fixture
 def served(tmp_path):
     """A checkpoint behind a local stand-in for the hub; .load() loads it in a fresh process through HF_ENDPOINT."""
     write_checkpoint(tmp_path / "served")
     (tmp_path / "served" / "README.md").write_text("not needed")
     with hub.serve(tmp_path / "served") as server:
+
         def load_through_hub(name="owner/name", **environment):
-            script = f"m, t = model.load({name!r}); print('loaded', m.model.norm.weight.sum().item())"
-            environment = {**os.environ, "HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "cache"),
-                           "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", **environment}
+            script = (
+                f"m, t = model.load({name!r}); print('loaded', m.model.norm.weight.sum().item())"
+            )
+            environment = {
+                **os.environ,
+                "HF_ENDPOINT": server.url,
+                "HF_HOME": str(tmp_path / "cache"),
+                "HF_HUB_OFFLINE": "0",
+                "HF_HUB_DISABLE_XET": "1",
+                **environment,
+            }
             guarded = f"import model\ntry: {script}\nexcept model.ModelError as error: print('refused:', error)"
-            return subprocess.run([sys.executable, "-c", guarded], cwd=ROOT, env=environment, capture_output=True,
-                                  text=True, timeout=120)
+            return subprocess.run(
+                [sys.executable, "-c", guarded],
+                cwd=ROOT,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+
         server.load = load_through_hub
         yield server
 
@@ -318,17 +432,24 @@ def test_download_takes_only_what_is_needed_and_once(served, tmp_path):
     first = served.load()
     expected = load(tmp_path / "served")[0].model.norm.weight.sum().item()
     assert first.stdout.strip() == f"loaded {expected}", first.stderr
-    assert {"config.json", "model.safetensors", "tokenizer.json"} <= served.sent and "README.md" not in served.sent
+    assert {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    } <= served.sent and "README.md" not in served.sent
     served.sent.clear()
     assert "loaded" in served.load(HF_HUB_OFFLINE="1").stdout and not served.sent
 
 
+@pytest.mark.slow
 def test_a_dropped_connection(served):
-    served.drop_once = "model.safetensors"                     # the server hangs up after half of the file, once
+    served.drop_once = "model.safetensors"  # the server hangs up after half of the file, once
     out = served.load()
-    assert served.drop_once is None                            # it did
-    if "loaded" not in out.stdout:                             # the hub library may resume by itself, or report it
-        assert "the hub did not send it" in out.stdout and "goes on where it stopped" in out.stdout, out.stderr
+    assert served.drop_once is None  # it did
+    if "loaded" not in out.stdout:  # the hub library may resume by itself, or report it
+        assert (
+            "the hub did not send it" in out.stdout and "goes on where it stopped" in out.stdout
+        ), out.stderr
         out = served.load()
     assert "loaded" in out.stdout, out.stdout + out.stderr
 
@@ -339,26 +460,36 @@ def test_a_file_that_the_hub_lost(served):
     assert "refused:" in out.stdout and "Traceback" not in out.stderr, out.stderr
 
 
+@pytest.mark.slow
 def test_no_such_model_and_no_network(served):
     unknown = served.load("owner/other").stdout
     assert "refused:" in unknown and "404" in unknown and "spelling" in unknown
     offline = served.load("owner/unseen", HF_HUB_OFFLINE="1").stdout
     assert "the hub did not send it" in offline and "HF_HUB_OFFLINE" in offline
-    assert "the hub did not send it" in served.load("owner/unseen", HF_ENDPOINT="http://127.0.0.1:9").stdout
+    assert (
+        "the hub did not send it"
+        in served.load("owner/unseen", HF_ENDPOINT="http://127.0.0.1:9").stdout
+    )
 
 
 # ---- Tokenizer -------------------------------------------------------------------------------------------------------
 
+
 def test_symbols_round_trip(tokenizer):
     text = "25+7=32<think>3-1=2</think><answer>\\boxed{32}</answer>"
     assert tokenizer.decode(tokenizer.encode(text)) == text
-    assert len(tokenizer.encode("<think>\\boxed{5}")) == 4                       # tags and the box are one token each
-    assert tokenizer.decode([0], skip_special_tokens=False) == "<|endoftext|>" and tokenizer.decode([0]) == ""
+    assert len(tokenizer.encode("<think>\\boxed{5}")) == 4  # tags and the box are one token each
+    assert (
+        tokenizer.decode([0], skip_special_tokens=False) == "<|endoftext|>"
+        and tokenizer.decode([0]) == ""
+    )
 
 
 def test_ids_of_a_tokenizer_may_have_gaps():
     """The largest one counts: a stop token behind a gap can be said."""
-    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1, "<eos>": 9}, unk_token="a"))
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({"a": 0, "b": 1, "<eos>": 9}, unk_token="a")
+    )
     assert Tokenizer(backend).num_tokens == 10
 
 
@@ -372,9 +503,18 @@ def published_tokenizer():
     return transformers.AutoTokenizer.from_pretrained(QWEN_TOKENIZER)
 
 
-TEXTS = ["Solve $x^2 - 5x + 6 = 0$.\n\nPut it in \\boxed{}.", "1234567890 + 42", "  two  spaces\t\ttab", "因式分解 (x-2)",
-         "naïve café Ω ﬁ", "<think>\nhm\n</think>\n\n<answer>2</answer>", "emoji 👩‍👩‍👧 ok", "",
-         "\n\n\n", "don't WON'T I'll"]
+TEXTS = [
+    "Solve $x^2 - 5x + 6 = 0$.\n\nPut it in \\boxed{}.",
+    "1234567890 + 42",
+    "  two  spaces\t\ttab",
+    "因式分解 (x-2)",
+    "naïve café Ω ﬁ",
+    "<think>\nhm\n</think>\n\n<answer>2</answer>",
+    "emoji 👩‍👩‍👧 ok",
+    "",
+    "\n\n\n",
+    "don't WON'T I'll",
+]
 
 
 @needs_qwen_tokenizer
@@ -384,7 +524,9 @@ def test_qwen3_ids_equal_transformers():
     assert ours.num_tokens == 151669
     for text in TEXTS:
         assert ours.encode(text) == theirs(text)["input_ids"], text
-        assert ours.decode(ours.encode(text)) == theirs.decode(theirs(text)["input_ids"], skip_special_tokens=True)
+        assert ours.decode(ours.encode(text)) == theirs.decode(
+            theirs(text)["input_ids"], skip_special_tokens=True
+        )
 
 
 @needs_qwen_tokenizer
@@ -393,9 +535,12 @@ def test_qwen3_ids_equal_transformers():
 def test_qwen3_chat_template_equals_the_published_one(thinking, system):
     theirs = published_tokenizer()
     for text in TEXTS[:5]:
-        messages = ([{"role": "system", "content": system}] if system else []) + [{"role": "user", "content": text}]
-        expected = theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=True,
-                                              enable_thinking=thinking)
+        messages = ([{"role": "system", "content": system}] if system else []) + [
+            {"role": "user", "content": text}
+        ]
+        expected = theirs.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, enable_thinking=thinking
+        )
         ids = qwen_tokenizer().chat(text, system, thinking)
         assert qwen_tokenizer().decode(ids, skip_special_tokens=False) == expected
         assert ids == theirs(expected)["input_ids"]
@@ -405,21 +550,30 @@ def write_tokenizer(directory, special, bos=None):
     """A tokenizer of single characters with special tokens; bos is put before every text, as Llama's tokenizers do."""
     vocabulary = {token: i for i, token in enumerate([*special, *map(chr, range(32, 127)), "\n"])}
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token=" "))
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), behavior="isolated")
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Split(
+        tokenizers.Regex(r"[\s\S]"), behavior="isolated"
+    )
     backend.decoder = tokenizers.decoders.Fuse()
     backend.add_special_tokens(list(special))
     if bos:
         backend.post_processor = tokenizers.processors.TemplateProcessing(
-            single=f"{bos} $A", pair=f"{bos} $A {bos} $B", special_tokens=[(bos, vocabulary[bos])])
+            single=f"{bos} $A", pair=f"{bos} $A {bos} $B", special_tokens=[(bos, vocabulary[bos])]
+        )
     backend.save(str(directory / "tokenizer.json"))
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": special[-1], "bos_token": bos,
-              "chat_template": CHATML if "<|im_start|>" in special else None}
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": special[-1],
+        "bos_token": bos,
+        "chat_template": CHATML if "<|im_start|>" in special else None,
+    }
     (directory / "tokenizer_config.json").write_text(json.dumps(config))
     return vocabulary
 
 
-CHATML = ("{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>'"
-          " + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
+CHATML = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>'"
+    " + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
 
 
 def test_a_llama_prompt_begins_with_bos_and_its_completion_does_not(tmp_path):
@@ -431,12 +585,12 @@ def test_a_llama_prompt_begins_with_bos_and_its_completion_does_not(tmp_path):
     assert ours.encode_prompt("1+1=") == theirs("1+1=")["input_ids"] == [0, *ours.encode("1+1=")]
     assert theirs("1+1=", add_special_tokens=False)["input_ids"] == ours.encode("1+1=")
     assert ours.decode(ours.encode_prompt("1+1=")) == "1+1="
-    ours.save(tmp_path)                                                       # and after a round trip
+    ours.save(tmp_path)  # and after a round trip
     assert Tokenizer.from_dir(tmp_path, (1,)).encode_prompt("1+1=") == ours.encode_prompt("1+1=")
 
 
 def test_a_tokenizer_without_chat_markup_says_so(tmp_path):
-    write_tokenizer(tmp_path, ["<s>", "</s>"], bos="<s>")                     # as TinyLlama's
+    write_tokenizer(tmp_path, ["<s>", "</s>"], bos="<s>")  # as TinyLlama's
     with pytest.raises(ModelError, match="use --template plain"):
         Tokenizer.from_dir(tmp_path, (1,), "chat").encode_prompt("1+1=")
 
@@ -451,8 +605,64 @@ def test_a_relative_with_chatml_gets_the_template_of_its_stop_token(tmp_path):
     for chosen in (messages, messages[1:]):
         text = theirs.apply_chat_template(chosen, tokenize=False, add_generation_prompt=True)
         ids = ours.chat("1+1=", "Be brief." if len(chosen) == 2 else None)
-        assert ours.decode(ids, skip_special_tokens=False) == text and ids == theirs(text)["input_ids"]
+        assert (
+            ours.decode(ids, skip_special_tokens=False) == text and ids == theirs(text)["input_ids"]
+        )
     assert ours.encode_prompt("1+1=") == ids
+
+
+QWEN25 = """{%- if messages[0]['role'] == 'system' %}
+    {{- '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}
+{%- else %}
+    {{- '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {%- if message.role == 'user' or message.role == 'system' and not loop.first %}
+        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
+LLAMA3 = (
+    "{% set loop_messages = messages %}{% for message in loop_messages %}"
+    "{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'"
+    "+ message['content'] | trim + '<|eot_id|>' %}"
+    "{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}"
+    "{% endfor %}{% if add_generation_prompt %}"
+    "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}"
+)
+HEADERS = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
+CHATML_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+
+
+@pytest.mark.parametrize(
+    "source, special, bos",
+    [(QWEN25, CHATML_TOKENS, None), (LLAMA3, HEADERS, HEADERS[0])],
+    ids=["as Qwen2.5's, with a system turn of its own", "as Llama 3's, which trims"],
+)
+@pytest.mark.parametrize("text", ["1+1=", "  1+1=\n\n", "1<|im_end|>2<|eot_id|>"])
+def test_a_models_own_chat_template_is_rendered_as_transformers_renders_it(
+    tmp_path, source, special, bos, text
+):
+    """Templates of the form that these families publish; the text of a user never becomes a control
+    token, where transformers would let it."""
+    vocabulary = write_tokenizer(tmp_path, special, bos)
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": source}))
+    ours = Tokenizer.from_dir(tmp_path, (vocabulary[special[-1]],))
+    assert ours.template == "chat"
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    messages = [{"role": "user", "content": text}]
+    ids = ours.encode_prompt(text)
+    rendered = theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert ours.decode(ids, skip_special_tokens=False) == rendered
+    if "<|" not in text:
+        assert ids == theirs(rendered, add_special_tokens=False)["input_ids"]
+    plain = ours.encode_prompt("1+1=")
+    for token in special:
+        assert ids.count(vocabulary[token]) == plain.count(vocabulary[token])
 
 
 @needs_qwen_tokenizer
@@ -466,18 +676,29 @@ def test_a_user_cannot_forge_control_tokens():
 @needs_qwen_tokenizer
 def test_base_and_post_trained_models_get_their_own_prompt_and_stop_tokens(tmp_path):
     """The published base has eos 151643 in config.json; the post-trained one lists both in generation_config.json."""
-    write_checkpoint(tmp_path, vocab_size=151936, hidden_size=8, intermediate_size=8, num_attention_heads=2,
-                     num_key_value_heads=1, head_dim=4, num_hidden_layers=1, eos_token_id=151643)
+    write_checkpoint(
+        tmp_path,
+        vocab_size=151936,
+        hidden_size=8,
+        intermediate_size=8,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=4,
+        num_hidden_layers=1,
+        eos_token_id=151643,
+    )
     for file in QWEN_TOKENIZER.iterdir():
         shutil.copy(file, tmp_path)
     (tmp_path / "generation_config.json").unlink(missing_ok=True)
     model, tokenizer = load(tmp_path)
     assert model.config.eos_token_id == (151643,) and tokenizer.template == "plain"
-    assert model.config.num_tokens == 151669                    # the embedding has 267 rows that no token uses
+    assert model.config.num_tokens == 151669  # the embedding has 267 rows that no token uses
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": [151645, 151643]}')
     model, tokenizer = load(tmp_path)
     assert model.config.eos_token_id == (151645, 151643) and tokenizer.template == "chat"
-    assert tokenizer.decode(tokenizer.encode_prompt("hi"), False).startswith("<|im_start|>user\nhi<|im_end|>")
+    assert tokenizer.decode(tokenizer.encode_prompt("hi"), False).startswith(
+        "<|im_start|>user\nhi<|im_end|>"
+    )
     save(model, tokenizer, tmp_path / "saved")
     assert load(tmp_path / "saved")[0].config.eos_token_id == (151645, 151643)
     assert "chat_template" in (tmp_path / "saved" / "tokenizer_config.json").read_text()

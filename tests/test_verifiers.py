@@ -15,18 +15,38 @@ import hub
 import rewards
 import verifiers
 from conftest import ROOT
-from verifiers import (DataError, FORMAT_RULES, MATH_RULES, RuleSpec, Task, aggregate, arithmetic, exact_reward, find,
-                       get_reward, get_task, grade_answer, held_out, one_digit, read_problems, reward_rlvr, split_tags,
-                       tagged_reward, verify_format, verify_math)
+from verifiers import (
+    DataError,
+    FORMAT_RULES,
+    MATH_RULES,
+    RuleSpec,
+    Task,
+    aggregate,
+    arithmetic,
+    exact_reward,
+    find,
+    get_reward,
+    get_task,
+    grade_answer,
+    held_out,
+    one_digit,
+    read_problems,
+    reward_rlvr,
+    split_tags,
+    tagged_reward,
+    verify_format,
+    verify_math,
+)
 
 GOOD = "<think>factor (x-2)(x-3)</think><answer>\\boxed{2}</answer>"
 
 
 # ---- Rewards ---------------------------------------------------------------------------------------------------------
 
+
 def test_reward_rlvr_is_one_for_the_right_last_box():
     assert reward_rlvr("so x is \\boxed{4}.", "4") == 1.0
-    assert reward_rlvr("so x is 4", "4") == 0.0                             # the form is part of the task
+    assert reward_rlvr("so x is 4", "4") == 0.0  # the form is part of the task
     assert reward_rlvr("\\boxed{4}? no, \\boxed{5}", "4") == 0.0
     assert reward_rlvr("", "4") == 0.0
 
@@ -34,8 +54,12 @@ def test_reward_rlvr_is_one_for_the_right_last_box():
 def test_verify_math_returns_the_chapters_parts():
     assert verify_math(GOOD, "2") == {"format": 1.0, "answer": 1.0, "extracted": "2"}
     assert verify_math(GOOD, "3") == {"format": 1.0, "answer": 0.0, "extracted": "2"}
-    assert verify_math("The smaller root is 2.", "2") == {"format": 0.0, "answer": 0.0, "extracted": None}
-    assert verify_math("<think>2</think><answer>2</answer>", "2")["extracted"] is None         # no box
+    assert verify_math("The smaller root is 2.", "2") == {
+        "format": 0.0,
+        "answer": 0.0,
+        "extracted": None,
+    }
+    assert verify_math("<think>2</think><answer>2</answer>", "2")["extracted"] is None  # no box
 
 
 HACKS = {
@@ -62,7 +86,10 @@ def test_white_space_around_the_blocks_is_no_offence():
 
 def test_verify_format_wants_some_thinking():
     assert verify_format(GOOD) == {"structure": 1.0, "think_length": 1.0}
-    assert verify_format("<think></think><answer>\\boxed{2}</answer>") == {"structure": 1.0, "think_length": 0.0}
+    assert verify_format("<think></think><answer>\\boxed{2}</answer>") == {
+        "structure": 1.0,
+        "think_length": 0.0,
+    }
     assert verify_format("<think>       hm      </think><answer>2</answer>")["think_length"] == 0.0
     assert verify_format("2") == {"structure": 0.0, "think_length": 0.0}
 
@@ -71,28 +98,50 @@ def test_aggregate_is_the_weighted_sum():
     assert aggregate(verify_math(GOOD, "2"), MATH_RULES) == pytest.approx(1.1)
     assert aggregate(verify_math(GOOD, "3"), MATH_RULES) == pytest.approx(0.1)
     assert aggregate(verify_format(GOOD), FORMAT_RULES) == pytest.approx(1.2)
-    assert aggregate({"x": 0.5}, [RuleSpec("half", 2.0, lambda v: v["x"]), RuleSpec("one", 1.0, lambda v: 1.0)]) == 2.0
+    assert (
+        aggregate(
+            {"x": 0.5},
+            [RuleSpec("half", 2.0, lambda v: v["x"]), RuleSpec("one", 1.0, lambda v: 1.0)],
+        )
+        == 2.0
+    )
 
 
 def test_rewards_report_their_parts():
-    assert tagged_reward(GOOD, {"answer": "2"}) == (pytest.approx(1.1), {"accuracy": 1, "format": 1, "answered": 1})
-    assert verifiers.boxed_reward("\\boxed{1}", {"answer": "2"}) == (0.0, {"accuracy": 0.0, "answered": 1.0})
-    assert exact_reward("7", {"answer": "7"})[0] == 1.0 and exact_reward("77", {"answer": "7"})[0] == 0.0
+    assert tagged_reward(GOOD, {"answer": "2"}) == (
+        pytest.approx(1.1),
+        {"accuracy": 1, "format": 1, "answered": 1},
+    )
+    assert verifiers.boxed_reward("\\boxed{1}", {"answer": "2"}) == (
+        0.0,
+        {"accuracy": 0.0, "answered": 1.0},
+    )
+    assert (
+        exact_reward("7", {"answer": "7"})[0] == 1.0
+        and exact_reward("77", {"answer": "7"})[0] == 0.0
+    )
 
 
 # ---- Tasks -----------------------------------------------------------------------------------------------------------
 
+
 def test_arithmetic_is_right_seeded_and_split():
     task = arithmetic(train_size=2000, test_size=200)
-    assert task.train == arithmetic(train_size=2000, test_size=200).train != arithmetic(2000, 200, seed=1).train
+    assert (
+        task.train
+        == arithmetic(train_size=2000, test_size=200).train
+        != arithmetic(2000, 200, seed=1).train
+    )
     for problem in task.train + task.test:
         expression = problem["problem"].removesuffix("=")
-        assert eval(expression) == int(problem["answer"])                   # our own text, not a model's
+        assert eval(expression) == int(problem["answer"])  # our own text, not a model's
         assert 10 <= int(problem["answer"]) <= 99
     texts = [problem["problem"] for problem in task.train + task.test]
-    assert len(set(texts)) == 2200                                           # no duplicates: train and test are apart
+    assert len(set(texts)) == 2200  # no duplicates: train and test are apart
     assert all(map(held_out, task.test)) and not any(map(held_out, task.train))
-    assert not {p["problem"] for p in arithmetic(2000, 200, seed=1).train} & {p["problem"] for p in task.test}
+    assert not {p["problem"] for p in arithmetic(2000, 200, seed=1).train} & {
+        p["problem"] for p in task.test
+    }
 
 
 def test_one_digit_is_all_hundred_sums():
@@ -101,16 +150,28 @@ def test_one_digit_is_all_hundred_sums():
 
 def test_the_instruction_asks_for_what_the_reward_reads(tmp_path):
     data = tmp_path / "d.jsonl"
-    data.write_text("".join(json.dumps({"problem": f"{{{i}}} + 1?", "answer": i + 1}) + "\n" for i in range(40)))
+    data.write_text(
+        "".join(json.dumps({"problem": f"{{{i}}} + 1?", "answer": i + 1}) + "\n" for i in range(40))
+    )
     task = get_task(str(data))
     prompt = task.prompt(task.train[0])
-    assert "\\boxed{}" in prompt and task.train[0]["problem"] in prompt      # braces of a problem stay as they are
-    assert len(task.train) + len(task.test) == 40 and all(map(held_out, task.test)) and task.name == "d"
-    assert task.reward("\\boxed{%s}" % task.train[0]["answer"], task.train[0])[0] == 1.0
+    assert (
+        "\\boxed{}" in prompt and task.train[0]["problem"] in prompt
+    )  # braces of a problem stay as they are
+    assert (
+        len(task.train) + len(task.test) == 40
+        and all(map(held_out, task.test))
+        and task.name == "d"
+    )
+    answer = task.train[0]["answer"]
+    assert task.reward(f"\\boxed{{{answer}}}", task.train[0])[0] == 1.0
 
 
 def test_problems_from_jsonl_json_and_gsm8k(tmp_path):
-    rows = [{"problem": "1+1", "answer": "2", "level": 3}, {"question": "2+2?", "answer": "2+2=<<2+2=4>>4\n#### 4"}]
+    rows = [
+        {"problem": "1+1", "answer": "2", "level": 3},
+        {"question": "2+2?", "answer": "2+2=<<2+2=4>>4\n#### 4"},
+    ]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n\n" for row in rows))
     (tmp_path / "a.json").write_text(json.dumps(rows))
     for name in ("a.jsonl", "a.json"):
@@ -122,12 +183,19 @@ def test_problems_from_jsonl_json_and_gsm8k(tmp_path):
 def test_problems_in_the_columns_of_other_sets(tmp_path):
     """AIME's capitals, AMC's lists and floats; gzipped; a GSM8K solution is kept for few-shot
     prompts."""
-    rows = [{"ID": "I-1", "Problem": "a?", "Solution": "So 3.", "Answer": 3}, {"question": "b?", "answer": ["27.0"]},
-            {"question": "c?", "answer": "2+2=<<2+2=4>>4\n#### 4"}]
+    rows = [
+        {"ID": "I-1", "Problem": "a?", "Solution": "So 3.", "Answer": 3},
+        {"question": "b?", "answer": ["27.0"]},
+        {"question": "c?", "answer": "2+2=<<2+2=4>>4\n#### 4"},
+    ]
     with gzip.open(tmp_path / "a.jsonl.gz", "wt") as file:
         file.write("".join(json.dumps(row) + "\n" for row in rows))
     problems = read_problems(tmp_path / "a.jsonl.gz")
-    assert [(p["problem"], p["answer"]) for p in problems] == [("a?", "3"), ("b?", "27.0"), ("c?", "4")]
+    assert [(p["problem"], p["answer"]) for p in problems] == [
+        ("a?", "3"),
+        ("b?", "27.0"),
+        ("c?", "4"),
+    ]
     assert (problems[0]["solution"], problems[2]["solution"]) == ("So 3.", "2+2=<<2+2=4>>4")
     assert grade_answer("27", problems[1]["answer"])
     (tmp_path / "u.jsonl").write_text('{"problem": "a\u2028b", "answer": 1}\n', encoding="utf-8")
@@ -149,21 +217,36 @@ def check(candidate):
 def test_humaneval_is_split_into_asserts(tmp_path):
     prompt = 'def half(x):\n    return x // 2\n\ndef square(x: int):\n    """ x * x """\n'
     row = {"task_id": "HumanEval/0", "prompt": prompt, "entry_point": "square", "test": CHECK}
-    loop = {**row, "test": "def check(candidate):\n    for i in range(3):\n        assert candidate(i) == i * i"}
+    loop = {
+        **row,
+        "test": "def check(candidate):\n    for i in range(3):\n        assert candidate(i) == i * i",
+    }
     with gzip.open(tmp_path / "h.jsonl.gz", "wt") as file:
         file.write(json.dumps(row) + "\n" + json.dumps(loop))
     task = rewards.humaneval(tmp_path / "h.jsonl.gz")
     first, second = task.test
-    assert first["tests"] == ["assert square(2) == 4, 'a message'", "assert square(half(6)) == 9"] and not task.train
+    assert (
+        first["tests"] == ["assert square(2) == 4, 'a message'", "assert square(half(6)) == 9"]
+        and not task.train
+    )
     assert len(second["tests"]) == 1 and second["tests"][0].endswith("check(square)")
     assert prompt in task.prompt(first) and "```python block" in task.prompt(first)
-    for body, right in (("x * x", 1.0), ("x + 2", 0.0), ("None", 0.0)):              # half() need not be repeated
+    for body, right in (
+        ("x * x", 1.0),
+        ("x + 2", 0.0),
+        ("None", 0.0),
+    ):  # half() need not be repeated
         answer = f"```python\ndef square(x):\n    return {body}\n```"
-        assert [task.reward(answer, problem)[1]["accuracy"] for problem in task.test] == [right, right]
+        assert [task.reward(answer, problem)[1]["accuracy"] for problem in task.test] == [
+            right,
+            right,
+        ]
     assert task.reward("```python\npass\n```", first)[1]["accuracy"] == 0.0
 
 
-@pytest.mark.skipif(not (ROOT.parent / "shared" / "data").exists(), reason="the real data is not here")
+@pytest.mark.skipif(
+    not (ROOT.parent / "shared" / "data").exists(), reason="the real data is not here"
+)
 def test_humaneval_reads_and_its_solutions_pass():
     path = ROOT.parent / "shared" / "data" / "HumanEval.jsonl.gz"
     assert hashlib.sha256(path.read_bytes()).hexdigest().startswith(rewards.HUMANEVAL_SHA)
@@ -171,7 +254,7 @@ def test_humaneval_reads_and_its_solutions_pass():
     assert len(problems) == 164 and sum(len(problem["tests"]) for problem in problems) == 1106
     with gzip.open(path, "rt") as file:
         solutions = [json.loads(line) for line in file]
-    for i in (0, 32, 38, 53, 87):                                                    # split, helpers, loops
+    for i in (0, 32, 38, 53, 87):  # split, helpers, loops
         code = f"```python\n{solutions[i]['prompt']}{solutions[i]['canonical_solution']}\n```"
         assert verifiers.code_reward(code, problems[i])[1]["accuracy"] == 1.0
 
@@ -179,9 +262,14 @@ def test_humaneval_reads_and_its_solutions_pass():
 def test_the_file_of_a_set_among_many(tmp_path, monkeypatch):
     for name in ("aime24", "amc23"):
         (tmp_path / "data" / name).mkdir(parents=True)
-        (tmp_path / "data" / name / "test.jsonl").write_text(json.dumps({"problem": f"of {name}", "answer": 204}))
+        (tmp_path / "data" / name / "test.jsonl").write_text(
+            json.dumps({"problem": f"of {name}", "answer": 204})
+        )
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **kwargs: tmp_path)
-    assert rewards.aime24().test[0]["problem"] == "of aime24" and rewards.amc23().test[0]["answer"] == "204"
+    assert (
+        rewards.aime24().test[0]["problem"] == "of aime24"
+        and rewards.amc23().test[0]["answer"] == "204"
+    )
     (tmp_path / "data" / "amc23" / "test.jsonl").unlink()
     with pytest.raises(DataError, match="holds no data/amc23"):
         rewards.amc23()
@@ -190,20 +278,35 @@ def test_the_file_of_a_set_among_many(tmp_path, monkeypatch):
 GOOD_LINE = '{"problem": "1", "answer": "1"}\n'
 
 
-@pytest.mark.parametrize("text, message", [
-    (GOOD_LINE + '{"problem": "2"\n', "line 2: not valid JSON .*delimiter"),
-    (GOOD_LINE + '\n\n{"problem": "2"}\n', 'line 4: needs "problem"'),
-    ('{"problem": "1", "answer": ""}\n', "line 1: needs"),
-    ('{"problem": 5, "answer": "1"}\n', "line 1: needs"),
-    ('{"problem": "x", "tests": []}', "line 1: needs"),
-    ('[{"problem": "1", "answer": "1"}, 3]', "entry 2: needs"),
-    ('[{"problem": "1", "answer": "1"},\n oops]', "bad.jsonl: not valid JSON .*line 2 column 2"),
-    (GOOD_LINE + '{"problem": "half \\ud83d", "answer": "1"}', "line 2: not valid JSON in UTF-8 .*surrogates"),
-    (GOOD_LINE + '{"problem": "caf\udce9", "answer": "1"}', "line 2: not valid JSON in UTF-8"),       # Latin-1
-    (GOOD_LINE + "[" * 100_000, "line 2: not valid JSON"),                          # too deep
-    (GOOD_LINE + '{"problem": "1", "answer": ' + "9" * 5000 + "}", "line 2: not valid JSON"),         # too long for int
-    ("", "0 problems are too few"),
-])
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (GOOD_LINE + '{"problem": "2"\n', "line 2: not valid JSON .*delimiter"),
+        (GOOD_LINE + '\n\n{"problem": "2"}\n', 'line 4: needs "problem"'),
+        ('{"problem": "1", "answer": ""}\n', "line 1: needs"),
+        ('{"problem": 5, "answer": "1"}\n', "line 1: needs"),
+        ('{"problem": "x", "tests": []}', "line 1: needs"),
+        ('[{"problem": "1", "answer": "1"}, 3]', "entry 2: needs"),
+        (
+            '[{"problem": "1", "answer": "1"},\n oops]',
+            "bad.jsonl: not valid JSON .*line 2 column 2",
+        ),
+        (
+            GOOD_LINE + '{"problem": "half \\ud83d", "answer": "1"}',
+            "line 2: not valid JSON in UTF-8 .*surrogates",
+        ),
+        (
+            GOOD_LINE + '{"problem": "caf\udce9", "answer": "1"}',
+            "line 2: not valid JSON in UTF-8",
+        ),  # Latin-1
+        (GOOD_LINE + "[" * 100_000, "line 2: not valid JSON"),  # too deep
+        (
+            GOOD_LINE + '{"problem": "1", "answer": ' + "9" * 5000 + "}",
+            "line 2: not valid JSON",
+        ),  # too long for int
+        ("", "0 problems are too few"),
+    ],
+)
 def test_bad_data_is_refused_with_its_line(tmp_path, text, message):
     path = tmp_path / "bad.jsonl"
     path.write_text(text, encoding="utf-8", errors="surrogateescape")
@@ -212,8 +315,12 @@ def test_bad_data_is_refused_with_its_line(tmp_path, text, message):
 
 
 def write_sums(path, n, encoding="utf-8", **more):
-    path.write_text("".join(json.dumps({"problem": f"{i}+1?", "answer": i + 1, **more}) + "\n" for i in range(n)),
-                    encoding=encoding)
+    path.write_text(
+        "".join(
+            json.dumps({"problem": f"{i}+1?", "answer": i + 1, **more}) + "\n" for i in range(n)
+        ),
+        encoding=encoding,
+    )
     return str(path)
 
 
@@ -226,14 +333,23 @@ def test_few_held_out_problems_are_said(tmp_path):
     """One in ten by a hash: of these 80 problems it is 10, and 1 more or less right is 10 points of
     accuracy."""
     few, many = (get_task(write_sums(tmp_path / f"{n}.jsonl", n)) for n in (80, 800))
-    assert few.note.endswith(f"80 problems, {len(few.test)} held out by a hash: accuracy will be coarse")
+    assert few.note.endswith(
+        f"80 problems, {len(few.test)} held out by a hash: accuracy will be coarse"
+    )
     assert many.note.endswith("held out by a hash") and len(many.test) >= 50
 
 
 def test_a_column_may_have_any_name(tmp_path):
     """Nothing of a row is interpreted but what the README names; what a column is called is the
     user's business."""
-    names = {"header": {"model": "x"}, "name": "n", "step": 7, "reward": 1, "completion": "c", "parts": {}}
+    names = {
+        "header": {"model": "x"},
+        "name": "n",
+        "step": 7,
+        "reward": 1,
+        "completion": "c",
+        "parts": {},
+    }
     problem = read_problems(write_sums(tmp_path / "d.jsonl", 20, **names))[0]
     assert problem == {"problem": "0+1?", "answer": "1", **names}
 
@@ -243,15 +359,19 @@ def test_another_instruction_and_where_a_completion_ends():
     Braces stay braces."""
     task = get_task("one-digit", prompt="1+1=\\boxed{2}\n{problem}", stops=("\n", "Problem:"))
     assert task.prompt(task.test[0]) == "1+1=\\boxed{2}\n0+0=" and task.stops == ("\n", "Problem:")
-    assert get_task("one-digit").prompt(task.test[0]) == "0+0=" and get_task("one-digit").stops == ()
-    with pytest.raises(DataError, match=r"a prompt needs \{problem\}"):
+    assert (
+        get_task("one-digit").prompt(task.test[0]) == "0+0=" and get_task("one-digit").stops == ()
+    )
+    with pytest.raises(DataError, match=r"prompt needs \{problem\}"):
         get_task("one-digit", prompt="Solve it.")
 
 
 def test_what_cannot_be_found_says_so(tmp_path):
     with pytest.raises(DataError, match="no task 'maths': choose math, math500, or file.py:name"):
         get_task("maths")
-    with pytest.raises(DataError, match="there is no reward 'zzz': choose boxed, tagged, .*, or file.py:name"):
+    with pytest.raises(
+        DataError, match="there is no reward 'zzz': choose boxed, tagged, .*, or file.py:name"
+    ):
         get_reward("zzz")
     with pytest.raises(DataError, match="none.jsonl: cannot be read"):
         get_task(str(tmp_path / "none.jsonl"))
@@ -297,15 +417,15 @@ def plugin(tmp_path):
 def test_a_reward_of_a_file_of_mine(plugin, capsys):
     before = list(sys.path)
     assert get_reward(f"{plugin}:terse")("four", {}) == (True, {"accuracy": 1.0})
-    assert get_reward(f"{plugin}:stubborn")("four", {})[0] == 0.5                     # any object that can be called
+    assert get_reward(f"{plugin}:stubborn")("four", {})[0] == 0.5  # any object that can be called
     assert get_reward(f"{plugin}:terse") is get_reward(f"{plugin}:terse") and sys.path == before
-    assert capsys.readouterr().out == "executed\n"                                    # once, for all names and flags
+    assert capsys.readouterr().out == "executed\n"  # once, for all names and flags
 
 
 def test_a_task_of_a_file_of_mine(plugin):
     task = get_task(f"{plugin}:countdown")
     assert task.prompt(task.test[0]) == "Count down: 0+0=" and isinstance(task, Task)
-    with pytest.raises(DataError, match="not_a_task: the function returns list, not verifiers.Task"):
+    with pytest.raises(DataError, match="not_a_task: it returns list, not verifiers.Task"):
         get_task(f"{plugin}:not_a_task")
 
 
@@ -319,17 +439,21 @@ def test_the_same_helper_serves_every_flag(plugin):
 
 
 def test_what_is_wrong_with_a_file_of_mine(plugin, tmp_path):
-    with pytest.raises(DataError, match=r"there is no reward 'tersse' in .*mine_\d+.py: choose terse"):
+    with pytest.raises(
+        DataError, match=r"there is no reward 'tersse' in .*mine_\d+.py: choose terse"
+    ):
         get_reward(f"{plugin}:tersse")
-    with pytest.raises(DataError, match="there is no reward 'LEVEL' in"):             # a number is no reward
+    with pytest.raises(DataError, match="there is no reward 'LEVEL' in"):  # a number is no reward
         get_reward(f"{plugin}:LEVEL")
     with pytest.raises(DataError, match="nowhere.py: there is no such Python file"):
         get_reward("nowhere.py:f")
-    for name, text, message in [("breaks", "x = 1\ny = 1 / 0\n", "line 2: ZeroDivisionError: division by zero"),
-                                ("garbled", "def f(:\n", "line 1: SyntaxError"),
-                                ("lacks", "\n\nimport no_such_module\n", "line 3: ModuleNotFoundError: No module"),
-                                ("leaves", "import sys\nsys.exit(3)\n", "line 2: SystemExit: 3"),
-                                ("random", "def f(): pass\n", "another module is called 'random'")]:
+    for name, text, message in [
+        ("breaks", "x = 1\ny = 1 / 0\n", "line 2: ZeroDivisionError: division by zero"),
+        ("garbled", "def f(:\n", "line 1: SyntaxError"),
+        ("lacks", "\n\nimport no_such_module\n", "line 3: ModuleNotFoundError: No module"),
+        ("leaves", "import sys\nsys.exit(3)\n", "line 2: SystemExit: 3"),
+        ("random", "def f(): pass\n", "another module is called 'random'"),
+    ]:
         (tmp_path / f"{name}.py").write_text(text)
         with pytest.raises(DataError, match=f"{name}.py.*{message}"):
             get_reward(f"{tmp_path}/{name}.py:f")
@@ -337,13 +461,14 @@ def test_what_is_wrong_with_a_file_of_mine(plugin, tmp_path):
 
 def test_the_laboratory_is_reached_as_the_readme_says():
     reward = get_reward(str(ROOT / "notebooks" / "rewards.py") + ":first_box")
-    assert reward is rewards.first_box                                                # one module, however it is named
+    assert reward is rewards.first_box  # one module, however it is named
     script = "import verifiers; print(verifiers.get_reward('notebooks/rewards.py:coin').__doc__)"
     out = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert out.stdout.startswith("Heads or tails")
 
 
 # ---- Tasks from elsewhere --------------------------------------------------------------------------------------------
+
 
 def test_math500_comes_from_the_hub(tmp_path):
     """Through HF_ENDPOINT, from a local stand-in; then once more without the network."""
@@ -353,10 +478,21 @@ def test_math500_comes_from_the_hub(tmp_path):
     (tmp_path / "served" / "info.json").write_text("{}")
 
     def fetch(offline):
-        environment = {**os.environ, "HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "cache"),
-                       "HF_HUB_OFFLINE": offline}
+        environment = {
+            **os.environ,
+            "HF_ENDPOINT": server.url,
+            "HF_HOME": str(tmp_path / "cache"),
+            "HF_HUB_OFFLINE": offline,
+        }
         script = "import verifiers; t = verifiers.get_task('math500'); print(len(t.test), t.test[7]['answer'])"
-        return subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True)
+        return subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+
     with hub.serve(tmp_path / "served", "HuggingFaceH4/MATH-500", kind="datasets") as server:
         assert fetch("0").stdout == "50 8\n"
     assert fetch("1").stdout == "50 8\n"
@@ -376,7 +512,9 @@ def test_gsm8k_is_checked_by_its_hash(tmp_path, monkeypatch):
         rewards._download((tmp_path / "none").as_uri(), "y.jsonl", "00")
 
 
-@pytest.mark.skipif(not (ROOT.parent / "shared" / "data").exists(), reason="the real data is not here")
+@pytest.mark.skipif(
+    not (ROOT.parent / "shared" / "data").exists(), reason="the real data is not here"
+)
 def test_the_real_data_reads():
     data = ROOT.parent / "shared" / "data"
     for split, sha in rewards.GSM8K_FILES.items():
