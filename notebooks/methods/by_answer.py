@@ -2,37 +2,36 @@ r"""by_answer.py - every kind of answer as often, however rare it is in the data
 
 Source:  chapter "Reward Design for Reasoning", the eval-vs-train reward gap: a model that has
          learnt to guess small integers needs other answers as often.
-Formula: the kinds take turns. kind=type: integer, decimal, fraction or expression, in the
-         grader's spelling (10,\!080 and 90^\circ are integers). kind=size: the number of binary
-         digits of an integer (4 to 7 have 3), 0 for all else.
+Formula: the kinds take turns. kind=type: integer, decimal, fraction or expression (10,\!080 and
+         90^\circ are integers, 2\frac13 is a fraction, \frac{\pi}{2} an expression). kind=size: the
+         number of binary digits of an integer (4 to 7 have 3), 0 for all else.
 Changes: which problems a step sees. Each kind walks through its own problems, in a new random
          order in every epoch, so that the problems of a rare kind come more often.
 Missing: nothing of the chapter's.
 """
 
-import functools
 import re
 from dataclasses import dataclass
 
 from rlvr import GRPO
 from skip_solved import walk
-from verifiers import MAX_CHARS, normalise
 
+# Units, dollars, spaces, and the comma of 10,080 or 10,\!080.
+NO_PART = re.compile(
+    r"\\text\{[^{}]*\}|\^\{?\\circ\}?|\\?[%$]|,(?=(?:\\!)?[0-9]{3}(?![0-9]))|\\[!,; ]|\s"
+)
 TYPES = {
     "integer": r"[+-]?[0-9]+",
     "decimal": r"[+-]?[0-9]*\.[0-9]+",
-    "fraction": r"[+-]?(?:[0-9]*\\frac\{-?[0-9]+\}\{[0-9]+\}|[0-9]+/[0-9]+)",
+    "fraction": r"[+-]?[0-9]*\\[dt]?frac(\{-?[0-9]+\}|[0-9]){2}|[+-]?[0-9]+/[0-9]+"
+    r"|[+-]?[0-9]*\.[0-9]*\\overline\{[0-9]+\}",
 }
 
 
-@functools.lru_cache(maxsize=2**16)
 def answer_type(answer):
-    if len(answer) > MAX_CHARS:
-        return "expression"
-    tokens = [token for token in normalise(answer) if token != "°" and not token.startswith('"')]
-    spelling = "".join(tokens)  # without units
+    number = NO_PART.sub("", answer)
     for name, form in TYPES.items():
-        if re.fullmatch(form, spelling):
+        if re.fullmatch(form, number):
             return name
     return "expression"
 

@@ -70,14 +70,8 @@ def table(rollouts, line):
     prompt, k the k-th completion. That begins at the last token of the prompt, which predicts its
     first token."""
     last = int(rollouts.prompt_lengths[line[0]]) - 1
-    blocks = [block(line[0], 0, last, 0)]
+    tokens = [(line[0], column, 0) for column in range(last)]
     for k, row in enumerate(line, 1):
-        blocks.append(block(row, last, last + int(rollouts.lengths[row]), k))
-    return torch.cat(blocks)
-
-
-def block(row, start, end, owner):
-    columns = torch.arange(start, end)
-    rows = torch.full_like(columns, row)
-    owners = torch.full_like(columns, owner)
-    return torch.stack((rows, columns, owners), 1)
+        end = last + int(rollouts.lengths[row])
+        tokens += [(row, column, k) for column in range(last, end)]
+    return torch.tensor(tokens)
