@@ -9,7 +9,7 @@ Changes: the sampling, in training and in evaluation. Greedy decoding is what it
              top_k=20
          The log-prob of a completion is that of the set it was drawn from. Training on it is
          therefore off-policy, and `mismatch` shows by how much: -log of the mass.
-         keep_sampling_mask.py mends that.
+Missing: what makes it on-policy: keep_sampling_mask.py.
 """
 
 import math
