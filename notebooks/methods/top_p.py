@@ -5,8 +5,7 @@ Source:  top-p: "The Curious Case of Neural Text Degeneration" (arXiv 1904.09751
 Formula: the next token is drawn from the smallest set of tokens whose probabilities add up to
          top_p, and of these from the top_k likeliest; each with p / (mass of the set).
 Changes: the sampling, in training and in evaluation. Greedy decoding is what it was.
-             python eval.py runs/NAME --method notebooks/methods/top_p.py --set top_p=0.95
-             top_k=20
+           python eval.py runs/NAME --method notebooks/methods/top_p.py --set top_k=20
          The log-prob of a completion is that of the set it was drawn from. Training on it is
          therefore off-policy, and `mismatch` shows by how much: -log of the mass.
 Missing: what makes it on-policy: keep_sampling_mask.py.

@@ -1,9 +1,6 @@
-"""notebooks/strata.py: problems by their answers, and in which words they are asked."""
+"""notebooks/strata.py: in which words problems are asked, and tasks to try it on."""
 
-import random
-import statistics
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 
@@ -19,106 +16,6 @@ S = f"{ROOT / 'notebooks' / 'strata.py'}:"
 
 def problems_with(*answers):
     return [{"problem": f"number {i}", "answer": answer} for i, answer in enumerate(answers)]
-
-
-def steps_of(pick, problems, count, steps, memory=None, **more):
-    flags = SimpleNamespace(prompts_per_step=count, seed=0, steps=100)
-    return [pick(problems, step, memory or {}, flags, **more) for step in steps]
-
-
-# ---- Kinds of answers ------------------------------------------------------------------------------------------------
-
-@pytest.mark.parametrize("kind, answers", [
-    ("integer", ["12", "-7", "10,080", "10,\\!080", "90^\\circ", "5\\text{ cm}", "50\\%", "\\$18", "+3"]),
-    ("fraction", ["\\frac{1}{2}", "\\dfrac12", "-\\frac{3}{4}", "3/4", "2\\frac13", "0.\\overline{3}"]),
-    ("decimal", ["0.5", ".50", "-1.25", "\\$5.20", "2.0"]),
-    ("expression", ["x + 1", "\\frac{\\pi}{2}", "\\frac{x}{2}", "11\\sqrt2", "(1, 2)", "3:2", "\\text{even}", "x = 5",
-                    "", "9" * 2000, "\\frac" * 700]),
-])
-def test_the_type_of_an_answer_is_that_of_its_spelling(kind, answers):
-    """2.0 is 2, but who writes it was asked for a decimal; 0.333.. is written as a fraction by the grader."""
-    assert {answer: strata.answer_type(answer) for answer in answers} == dict.fromkeys(answers, kind)
-
-
-def test_the_size_of_an_answer():
-    assert [strata.answer_size(answer) for answer in ("0", "1", "7", "8", "-15", "16", "1/2", "x", "9" * 2000)] == [
-        0, 1, 3, 4, 4, 5, 0, 0, 0]
-
-
-def test_as_many_of_each_type_however_rare_it_is():
-    """90 integers, 6 fractions, 3 decimals, 1 expression; 8 problems a step: 2 of each, and no fraction comes a
-    second time before all have come once."""
-    problems = problems_with(*map(str, range(90)), *["1/2"] * 6, *["0.5"] * 3, "x")
-    chosen = steps_of(strata.by_type, problems, 8, range(1, 4))
-    for indices in chosen:
-        types = Counter(strata.answer_type(problems[index]["answer"]) for index in indices)
-        assert types == {"integer": 2, "fraction": 2, "decimal": 2, "expression": 2}
-    assert sorted(index for index in sum(chosen, []) if 90 <= index < 96) == [*range(90, 96)]
-    assert steps_of(strata.by_type, problems, 8, [2]) == [chosen[1]]             # a resumed run picks the same
-
-
-def test_types_that_do_not_divide_a_step_even_out_over_steps():
-    """3 types, 4 a step: 2 + 1 + 1, then another type twice; after 3 steps each has had 4 turns."""
-    problems = problems_with(*["1"] * 9, *["1/2"] * 9, *["x"] * 9)
-    turns = Counter(index // 9 for index in sum(steps_of(strata.by_type, problems, 4, (1, 2, 3)), []))
-    assert turns == {0: 4, 1: 4, 2: 4}
-
-
-def test_of_mostly_small_answers_a_third_of_what_is_seen_is_large():
-    """Answers of 3, of 4 and of 5 binary digits take turns, 4 to 7, 8 to 15 and 16 to 31; there are none from 32 on."""
-    task = strata.mostly_small()
-    share = [sum(int(task.train[index]["answer"]) >= 16 for index in indices) / 9
-             for indices in steps_of(strata.by_size, task.train, 9, range(1, 11))]
-    assert share == [1 / 3] * 10 and sum(int(p["answer"]) >= 16 for p in task.train) / len(task.train) < 0.11
-
-
-# ---- A target histogram ----------------------------------------------------------------------------------------------
-
-def test_a_step_has_the_target_histogram():
-    """Ten problems a step: 1 2 4 2 1 with a mean in the fifths of 0 to 1. 100 problems with means 0, .01 .. .99; what
-    has not been seen counts as 1/2."""
-    memory = {"visits": {str(i): [i / 100] for i in range(100)}}
-    for indices in steps_of(strata.to_histogram, problems_with(*["1"] * 100), 10, range(1, 6), memory):
-        fifths = Counter(index // 20 for index in indices)
-        assert fifths == {0: 1, 1: 2, 2: 4, 3: 2, 4: 1} and len({*indices}) == 10
-    unknown, = steps_of(strata.to_histogram, problems_with(*["1"] * 3), 3, [1])
-    assert sorted(unknown) == [0, 1, 2]
-
-
-def test_an_empty_bin_leaves_its_share_to_the_others():
-    """All are solved or hopeless, 7 of them 0 and 3 of them 1: of 6 three each, as the target is even. With a target of
-    frontier problems only there are none of them, and it does not hang."""
-    memory = {"visits": {str(i): [float(i >= 7)] for i in range(10)}}
-    for target in (strata.TARGET, (0, 1, 0)):
-        chosen, = steps_of(strata.to_histogram, problems_with(*["1"] * 10), 6, [1], memory, target=target)
-        assert len({*chosen}) == 6
-    even, = steps_of(strata.to_histogram, problems_with(*["1"] * 10), 6, [1], memory)
-    assert sum(index >= 7 for index in even) == 3
-
-
-def test_with_fewer_problems_than_a_step_asks_some_come_twice():
-    chosen, = steps_of(strata.to_histogram, problems_with("1", "2"), 5, [1])
-    assert sorted(map(chosen.count, (0, 1))) == [2, 3]
-
-
-def test_the_std_within_groups_is_steadier_from_step_to_step():
-    """What the chapter says it is for. 400 problems, most of them nearly solved or hopeless; the std of a group whose
-    answers are right with probability p is sqrt(p (1 - p)). Over 60 steps of 8 its mean varies less than half as much
-    as with problems at random, and is higher."""
-    rng = random.Random(0)
-    chance = [rng.betavariate(0.4, 0.4) for _ in range(400)]
-    memory = {"visits": {str(i): [p] for i, p in enumerate(chance)}}
-    problems, steps = problems_with(*["1"] * 400), range(1, 61)
-
-    def spread(pick, **more):
-        means = [statistics.fmean((chance[i] * (1 - chance[i])) ** 0.5 for i in indices)
-                 for indices in steps_of(pick, problems, 8, steps, memory, **more)]
-        return statistics.fmean(means), statistics.stdev(means)
-
-    def at_random(problems, step, memory, flags):
-        return random.Random(step).sample(range(400), 8)
-    (mean, std), (mean_random, std_random) = spread(strata.to_histogram), spread(at_random)
-    assert mean > mean_random and std < std_random / 2
 
 
 # ---- Wordings --------------------------------------------------------------------------------------------------------
@@ -183,10 +80,8 @@ def test_what_the_arms_of_each_comparison_share():
 
 # ---- In a run --------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("flags", [["--pick", S + "by_type"], ["--pick", S + "by_size"], ["--pick", S + "to_histogram"],
-                                   ["--task", f"{ROOT}/tests/test_strata.py:worded"]], ids=lambda flags: flags[1][-12:])
-def test_every_one_trains(tmp_path, flags):
-    folder = run(tmp_path, "--reward", ranks.COIN, "--steps", "3", *flags)
+def test_a_task_in_two_wordings_trains(tmp_path):
+    folder = run(tmp_path, "--reward", ranks.COIN, "--steps", "3", "--task", f"{__file__}:worded")
     assert [row["step"] for row in metrics(folder)] == [0, 1, 2, 3]
 
 
