@@ -86,6 +86,23 @@ def test_a_setting_that_cannot_be_is_refused(name):
         method(name, **REFUSED[name])
 
 
+SETTINGS = {
+    "chapter": {"prompts_per_step": 1, "num_samples": 4, "norm": "sum"},
+    "cispo": {"clip": (0.999, 3.0), "updates_per_batch": 4, "norm": "token"},
+    "dapo": {"clip": (0.2, 0.28), "norm": "token", "scale": "std", "kl_coef": 0},
+    "dr_grpo": {"norm": "constant", "scale": "none", "kl_coef": 0},
+    "grpo": {"norm": "sequence", "scale": "std", "kl_coef": 0.04},
+    "gspo": {"clip": (3e-4, 4e-4), "norm": "sequence"},
+    "olmo3": {"clip": (0.2, 0.272), "scale": "none", "overlong": "none"},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_settings_are_those_of_the_paper(name):
+    found = vars(method(name).settings)
+    assert {setting: found[setting] for setting in SETTINGS[name]} == SETTINGS[name]
+
+
 # ---- Advantages ----------------------------------------------------------------------------------
 
 
@@ -226,8 +243,9 @@ def test_dapo_keeps_the_first_mixed_groups_and_their_divisor():
     step = step_of([[1.0, 1], [1, 0], [0, 0], [0, 1]], [10, 10, 20, 30, 15, 15, 10, 20])
     expected = torch.tensor([[0.0, 0], [1, -1], [0, 0], [-1, 1]])
     torch.testing.assert_close(dapo().advantages(step), expected * 130 / 80)
-    few = step_of([[1.0, 1], [1, 0], [0, 0]], [10, 10, 20, 30, 15, 15])  # the first other fills up
-    torch.testing.assert_close(dapo().advantages(few), expected[:3] * 100 / 70)
+    # Two of three are not: the first fills up. The penalty for 90 tokens makes no group mixed.
+    few = step_of([[1.0, 1], [1, 0], [0, 0]], [10, 10, 20, 30, 15, 90])
+    torch.testing.assert_close(dapo().advantages(few), expected[:3] * 175 / 70)
     olmo = method("olmo3", prompts_per_step=2)
     torch.testing.assert_close(olmo.advantages(step), expected * 130 / 80 / 2)
     torch.testing.assert_close(dapo(norm="sequence").advantages(step), expected * 4 / 2)
@@ -311,15 +329,15 @@ def test_gspo_by_hand():
 
 
 def test_cispo_by_hand():
-    """-w clip(r) A log pi. First: 1.2 (ln 1.5 - 1) + .8 (ln .5 - 2) - 3; second, with A = -1: -.8
-    (ln .5 - 1) - 1.2 (ln 1.5 - 2). Unlike GRPO's, the gradient of a clipped token is not 0 but
+    """-w clip(r) A log pi. First: 1.4 (ln 1.5 - 1) + .8 (ln .5 - 2) - 3; second, with A = -1: -.8
+    (ln .5 - 1) - 1.4 (ln 1.5 - 2). Unlike GRPO's, the gradient of a clipped token is not 0 but
     -w clip(r) A."""
-    expected = 1.2 * (math.log(1.5) - 1) + 0.8 * (math.log(0.5) - 2) - 3
-    expected -= 0.8 * (math.log(0.5) - 1) + 1.2 * (math.log(1.5) - 2)
-    assert value("cispo", "token", clip="0.2,0.2") == pytest.approx(-expected / 5)
+    expected = 1.4 * (math.log(1.5) - 1) + 0.8 * (math.log(0.5) - 2) - 3
+    expected -= 0.8 * (math.log(0.5) - 1) + 1.4 * (math.log(1.5) - 2)
+    assert value("cispo", "token", clip="0.2,0.4") == pytest.approx(-expected / 5)
     logp = NOW.clone().requires_grad_()
-    method("cispo", clip="0.2,0.2").loss(logp, micro_of()).backward()
-    expected = torch.tensor([[0, -0.24, -0.16, -0.2], [0, 0.16, 0.24, 0]])
+    method("cispo", clip="0.2,0.4").loss(logp, micro_of()).backward()
+    expected = torch.tensor([[0, -0.28, -0.16, -0.2], [0, 0.16, 0.28, 0]])
     torch.testing.assert_close(logp.grad, expected)
 
 
