@@ -244,8 +244,8 @@ def test_dapo_keeps_the_first_mixed_groups_and_their_divisor():
     expected = torch.tensor([[0.0, 0], [1, -1], [0, 0], [-1, 1]])
     torch.testing.assert_close(dapo().advantages(step), expected * 130 / 80)
     # Two of three are not: the first fills up. The penalty for 90 tokens makes no group mixed.
-    few = step_of([[1.0, 1], [1, 0], [0, 0]], [10, 10, 20, 30, 15, 90])
-    torch.testing.assert_close(dapo().advantages(few), expected[:3] * 175 / 70)
+    few = step_of([[1.0, 1], [1, 0], [0, 0]], [10, 90, 20, 30, 15, 15])
+    torch.testing.assert_close(dapo().advantages(few), expected[:3] * 180 / 150)
     olmo = method("olmo3", prompts_per_step=2)
     torch.testing.assert_close(olmo.advantages(step), expected * 130 / 80 / 2)
     torch.testing.assert_close(dapo(norm="sequence").advantages(step), expected * 4 / 2)
