@@ -1,0 +1,69 @@
+"""dapo.py - DAPO: trains mixed groups only, clips less above than below, and charges for length.
+
+Source:  DAPO (arXiv 2503.14476), sections 3.1 to 3.4, eq. 8, 11 and 13; section 4.1 for the clip.
+Formula: -1/tokens sum_it min(r_it A_i, clip(r_it, 0.8, 1.28) A_i), over the groups whose rewards
+         differ. From R_i goes 0 up to 80 % of max_new_tokens, then linearly more, 1 at the end.
+Changes: - Clip-higher: a rare token may become 1.28 times as likely before it is clipped.
+         - Dynamic sampling: twice as many problems are drawn; the first prompts_per_step groups
+           whose rewards differ are trained.
+         - Overlong completions: a soft penalty. overlong=filter: no advantage for what was cut
+           off (the paper's first remedy); overlong=none: neither.
+         The token mean and the loss without a KL are this project's defaults already.
+Missing: Sampling again until the batch is full (here twice as many, once: the device stays busy);
+         rewards of 1 and -1, beside which the penalty weighs half; 512 problems with 16
+         completions of up to 20,480 tokens, in 16 updates on parts. With one update per batch
+         nothing clips.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from rlvr import GRPO, group_advantages
+
+
+class DAPO(GRPO):
+    @dataclass
+    class Settings(GRPO.Settings):
+        clip: tuple = (0.2, 0.28)
+        overlong: str = "soft"  # or filter, none
+        overlong_share: float = 0.2  # of max_new_tokens, at the end, where the penalty rises
+
+        def __post_init__(self):
+            super().__post_init__()
+            if self.overlong not in ("soft", "filter", "none"):
+                raise ValueError(f"overlong is {self.overlong!r}, not soft, filter or none")
+            if not 0 < self.overlong_share <= 1:
+                raise ValueError(f"overlong_share is {self.overlong_share}, not in (0, 1]")
+
+    def pick(self, problems, step, memory):
+        """Twice prompts_per_step problems: what two steps of the usual walk would see."""
+        first = super().pick(problems, 2 * step - 1, memory)
+        second = super().pick(problems, 2 * step, memory)
+        return first + second
+
+    def advantages(self, step):
+        rewards = step.rewards
+        lengths = step.rollouts.mask.sum(1).to(rewards.device).view_as(rewards)
+        finished = step.rollouts.finished.to(rewards.device).view_as(rewards)
+        share = self.settings.overlong_share
+        if self.settings.overlong == "soft":
+            excess = lengths / self.settings.max_new_tokens - (1 - share)
+            rewards = rewards - (excess / share).clamp(0, 1)
+        advantages = group_advantages(rewards, self.settings.scale)
+        if self.settings.overlong == "filter":
+            advantages = advantages * finished
+        return advantages * self.group_factors(step.rewards, lengths)
+
+    def group_factors(self, rewards, lengths):
+        """(P, 1): 0 for a group that is not trained, else the same number for each.
+
+        critical: the loss is divided by the tokens (norm=token) or rows of all groups. The factor
+        makes that the tokens or rows of the kept groups. Where fewer than prompts_per_step groups
+        are mixed, the first others fill up, and count in the divisor only."""
+        mixed = rewards.amax(1) > rewards.amin(1)  # (P,)
+        first = (~mixed).long().argsort(stable=True)[: self.settings.prompts_per_step]
+        kept = torch.zeros_like(mixed).index_fill(0, first, True)
+        sizes = lengths.sum(1) if self.settings.norm == "token" else torch.ones_like(lengths[:, 0])
+        factor = sizes.sum() / sizes[kept].sum().clamp(min=1)
+        return (factor * (kept & mixed))[:, None]

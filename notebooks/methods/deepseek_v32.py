@@ -1,0 +1,52 @@
+"""deepseek_v32.py - DeepSeek-V3.2's GRPO: what the policy has left is not unlearnt.
+
+Source:  DeepSeek-V3.2 (arXiv 2512.02556), section 3.1, eq. 5 to 9. It gives no numbers: the
+         weight of the KL and delta are those of "Reasoning from Scratch", chapter 7, and 4
+         updates are ours.
+Formula: -1/B sum_i M_i / |o_i| sum_t min(r_it A_i, clip(r_it) A_i)
+         + kl_coef sum_it w_it r_it (exp(-d_it) - 1 + d_it),  d = log pi - log pi_ref;
+         A_i = R_i - mean of its group; M_i = 0 where A_i < 0 and the mean of log(pi_sampler / pi)
+         over o_i is above delta, else 1.
+Changes: - Off-policy sequence masking, M: to unlearn what the policy no longer samples does harm.
+           It still counts in the divisor and in the KL.
+         - An unbiased KL: GRPO's estimate is that of what pi sampled. Times r, value and gradient
+           are right for what pi_old sampled, and bounded where pi << pi_ref.
+         - Keep Sampling Mask: see keep_sampling_mask.py; on with --set top_p=0.95.
+         - No std; every completion counts the same; 4 updates.
+Missing: Keep Routing (our models are dense); updates on parts of a larger batch; rewards for
+         length and language; specialists, agents, judges. With top_p the KL is that of whole
+         softmaxes.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from gspo import row_mean
+from keep_sampling_mask import KeepSamplingMask
+from rlvr import policy_loss
+
+
+class DeepSeekV32(KeepSamplingMask):
+    @dataclass
+    class Settings(KeepSamplingMask.Settings):
+        scale: str = "none"
+        norm: str = "sequence"
+        updates_per_batch: int = 4
+        kl_coef: float = 0.02
+        top_p: float = 1.0
+        delta: float = 0.1  # nats a token
+
+    def loss(self, logp, micro):
+        settings = self.settings
+        whole = logp  # of the whole softmax
+        logp, micro = self.under_mask(logp, micro)
+        left = row_mean(micro.sampled_logp - logp, micro.weights) > settings.delta  # (b, 1)
+        masked = left & (micro.advantages < 0)
+        weights = micro.weights * ~masked
+        loss = policy_loss(logp, micro.old_logp, micro.advantages, weights, settings.clip)
+        if settings.kl_coef:
+            ratio = (logp - micro.old_logp).exp()
+            d = whole - micro.ref_logp
+            estimate = ratio * (torch.expm1(-d) + d)
+            loss = loss + settings.kl_coef * (micro.weights * estimate).sum()
+        return loss

@@ -1,0 +1,64 @@
+"""gdpo.py - GDPO: each term of a reward has advantages of its own.
+
+Source:  GDPO (arXiv 2601.05242), section 3.1.
+Formula: for R = sum_k w_k R_k:  A_i = sum_k w_k (R_ik - mean_k) / (std_k + eps) within the group,
+         then divided by the root of the mean square of all A of the batch.
+Changes: in the plain sum the terms (1, 0) and (0, 1) are the same. Here a term that few of the
+         group earned counts for more, whatever its scale. The terms are the reward's own: the
+         weights are found by least squares from what it logs, and must give every reward. Where
+         several sums do, the parts logged first are taken.
+Missing: the paper's rewards (tool calls, length, code), and a reward that counts only where a
+         harder one is earned (3.2). Needs a --reward that is a sum of logged terms: tagged,
+         r1-zero, r1.
+"""
+
+import torch
+
+from rlvr import GRPO, group_advantages
+from verifiers import DataError
+
+
+def fit(columns, target):
+    """Least squares -> (weights, whether they give every reward)."""
+    weights = torch.linalg.lstsq(columns, target, driver="gelsd").solution
+    error = (columns @ weights - target).abs().max()
+    return weights, bool(error <= 1e-5 * target.abs().max().clamp(min=1))
+
+
+def terms_of(step):
+    """The terms of the reward of a batch -> [(weight, term (P, G))]. Raises DataError."""
+    names = dict.fromkeys(name for part in step.parts for name in part)
+    names = [name for name in names if name not in ("truncated", "failed")]
+    names.sort(key=lambda name: name == "answered")  # the last resort: seldom a term
+    columns = [[part.get(name, 0.0) for name in names] for part in step.parts]
+    columns = torch.tensor(columns, dtype=torch.float64)  # (B, terms)
+    target = step.rewards.flatten().double()
+
+    # Where the verifier failed, and where what was cut off earned 0, all terms are 0.
+    judged = torch.tensor([not part.get("failed") for part in step.parts])
+    target = target * judged
+    counted = judged & (step.rollouts.finished.cpu() | (target < 0))
+    columns = columns * counted[:, None]
+
+    chosen = list(range(len(names)))
+    if not fit(columns, target)[1]:
+        raise DataError(
+            f"gdpo: this reward is no weighted sum of the parts that it logs ({', '.join(names)}), "
+            "so there is nothing to normalise apart. Log its terms, or use another method"
+        )
+    for column in reversed(range(len(names))):  # leave out what the sum does not need
+        fewer = [other for other in chosen if other != column]
+        if fewer and fit(columns[:, fewer], target)[1]:
+            chosen = fewer
+    weights, _ = fit(columns[:, chosen], target)
+    terms = [columns[:, column].view_as(step.rewards) for column in chosen]
+    return list(zip(weights.tolist(), terms))
+
+
+class GDPO(GRPO):
+    def advantages(self, step):
+        total = torch.zeros(step.rewards.shape, dtype=torch.float64)
+        for weight, term in terms_of(step):
+            total += weight * group_advantages(term, "std")
+        root_mean_square = total.square().mean().sqrt()
+        return (total / (root_mean_square + 1e-6)).to(step.rewards.dtype)

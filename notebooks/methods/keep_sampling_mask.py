@@ -1,0 +1,62 @@
+"""keep_sampling_mask.py - training on what top-p and top-k sampled, on-policy.
+
+Source:  DeepSeek-V3.2 (arXiv 2512.02556), section 3.1, "Keep Sampling Mask".
+Formula: log pi of a token = log-softmax over the set S that pi_old sampled it from
+         = log pi(token) - log sum of pi over S, for pi and pi_old alike.
+Changes: after top-p a token was drawn from a part of the vocabulary, and the ratio of two whole
+         softmaxes is not that of the two policies. With the same sets for both it is, and the
+         first ratio is 1.
+Missing: the sets of the sampler itself: they are computed once more, in the first update of a
+         batch, by a second forward pass. They are kept in memory, (tokens, V): for small
+         vocabularies. The log's `mismatch`, `entropy` and `clipped` are those of the whole
+         softmax.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch.nn.functional as F
+from top_p import TopP, kept_tokens
+
+
+class KeepSamplingMask(TopP):
+    @dataclass
+    class Settings(TopP.Settings):
+        pass
+
+    def setup(self, model, tokenizer):
+        self.model = model
+        self.kept = {}
+        return super().setup(model, tokenizer)
+
+    def advantages(self, step):
+        self.kept = {}  # a new batch: the first update finds its sets
+        return super().advantages(step)
+
+    def log_mass(self, micro):
+        """The log of the probability of each trained token's set -> (M,)."""
+        settings = self.settings
+        V = self.model.config.num_tokens
+        name = (int(micro.rows[0]), int(micro.columns[0]))  # each update has the same micro-batches
+
+        def head(hidden, weight):
+            logits = F.linear(hidden[micro.trained], weight[:V]).float() / settings.temperature
+            if name not in self.kept:
+                found = kept_tokens(logits.detach(), 1.0, settings.top_p, settings.top_k)
+                self.kept[name] = found
+            inside = logits.masked_fill(~self.kept[name], -math.inf)
+            return inside.logsumexp(-1) - logits.logsumexp(-1)
+
+        return self.model(micro.ids, head=head, positions=micro.positions, mask=micro.mask)
+
+    def under_mask(self, logp, micro):
+        """logp (b, T-1) and the micro-batch, both of softmaxes over the sets."""
+        if self.settings.top_p == 1 and self.settings.top_k == 0:
+            return logp, micro
+        _, place = micro.rows.unique(return_inverse=True)
+        index = (place, micro.columns)
+        masked = logp.index_put(index, -self.log_mass(micro), accumulate=True)
+        return masked, replace(micro, old_logp=micro.sampled_logp)
+
+    def loss(self, logp, micro):
+        return super().loss(*self.under_mask(logp, micro))

@@ -1,0 +1,65 @@
+"""kl_cap.py - GRPO that stops, or starts again, where the policy is too far from its start.
+
+Source:  chapter "Verifier-based RL", 8.2, KL hard cap: against a reward that is hacked.
+Formula: act when KL(pi || pi_start) > kl_cap, in nats a completion: the mean over tokens of
+         exp(-d) - 1 + d, d = log pi - log pi_start, times the mean length.
+Changes: on_exceed=stop: the run ends there with a checkpoint, and --resume goes no step further.
+         on_exceed=reset: the weights are those of the start again, the moments of Adam are not;
+         what the same row says of held-out problems was measured before.
+Missing: the section's reduce_lr: a method cannot change the rate. Going back to the best weights.
+         kl_coef holds nothing, but a model of the start is kept only where it is above 0.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from rlvr import GRPO, Stopped
+
+
+class KLCap(GRPO):
+    @dataclass
+    class Settings(GRPO.Settings):
+        kl_coef: float = 1e-9
+        kl_cap: float = 15.0  # nats a completion
+        on_exceed: str = "stop"  # or reset
+
+        def __post_init__(self):
+            super().__post_init__()
+            if not self.kl_cap > 0 or not self.kl_coef > 0:
+                raise ValueError(f"kl_cap is {self.kl_cap}, kl_coef {self.kl_coef}: both above 0")
+            if self.on_exceed not in ("stop", "reset"):
+                raise ValueError(f"on_exceed is {self.on_exceed!r}, not stop or reset")
+
+    kl = 0.0  # of the last step, in nats a completion
+
+    def setup(self, model, tokenizer):
+        """Runs before a checkpoint is loaded, so that the weights are always those of the start."""
+        self.parameters = super().setup(model, tokenizer)
+        if self.settings.on_exceed == "reset":
+            self.start = [param.detach().clone() for param in self.parameters]
+        return self.parameters
+
+    def after_step(self, row, model):
+        self.kl = row["kl"] * row["completion_length"]
+        self.act()
+
+    @torch.no_grad()
+    def act(self):
+        if self.kl <= self.settings.kl_cap:
+            return
+        found = f"the KL from the start is {self.kl:.3g}, above kl_cap {self.settings.kl_cap:g}"
+        if self.settings.on_exceed == "stop":
+            raise Stopped(found)
+        print(f"{found}: back to the start")
+        for param, start in zip(self.parameters, self.start):
+            param.copy_(start)
+
+    def state(self):
+        return {"kl": self.kl}
+
+    def load_state(self, state):
+        """A run that was stopped by its cap goes no step further."""
+        self.kl = state["kl"]
+        if self.settings.on_exceed == "stop":
+            self.act()
