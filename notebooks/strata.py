@@ -10,16 +10,14 @@ are in section 2.
 """
 
 import random
-import sys
 from dataclasses import dataclass, fields
-from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
-
-from smollm2 import split  # noqa: E402
-from verifiers import BOXED, Task, boxed_reward, math_task  # noqa: E402
+import _root
+from smollm2 import split
+from verifiers import BOXED, Task, boxed_reward, math_task
 
 # ---- 1. Wordings ---------------------------------------------------------------------------------
+
 
 @dataclass
 class Worded(Task):
@@ -44,7 +42,10 @@ def in_wordings(task: Task, wordings, unseen=None) -> Worded:
     in another one that is never trained on (default: the task's own, so it should be none of them)."""
     values = {field.name: getattr(task, field.name) for field in fields(Task)}
     test = [{**problem, "to_test": True} for problem in task.test]
-    return Worded(**values | {"test": test, "instruction": unseen or task.instruction}, wordings=tuple(wordings))
+    return Worded(
+        **values | {"test": test, "instruction": unseen or task.instruction},
+        wordings=tuple(wordings),
+    )
 
 
 MATH_WORDINGS = (
@@ -52,7 +53,8 @@ MATH_WORDINGS = (
     "{problem}\n\nShow your work. The last line must hold the result in \\boxed{{}}.\n\n",
     "Question: {problem}\n\nReason first. Your result belongs into \\boxed{{}}.\n\nAnswer:",
     "You are a careful mathematician; box your final result (\\boxed{{}}).\n\n{problem}\n\nWorked solution:",
-    "Find the answer and put a LaTeX box, \\boxed{{}}, around it: {problem}\n\n")
+    "Find the answer and put a LaTeX box, \\boxed{{}}, around it: {problem}\n\n",
+)
 
 
 def math_wordings() -> Worded:
@@ -69,13 +71,16 @@ WORDINGS = (
     LINES,
     "The sum 7 + 6 is \\boxed{{13}}\nThe sum 12 + 5 is \\boxed{{17}}\nThe sum {problem} is",
     "7 + 6 makes \\boxed{{13}}\n12 + 5 makes \\boxed{{17}}\n{problem} makes",
-    "Add 7 + 6. Answer: \\boxed{{13}}\nAdd 12 + 5. Answer: \\boxed{{17}}\nAdd {problem}. Answer:")
+    "Add 7 + 6. Answer: \\boxed{{13}}\nAdd 12 + 5. Answer: \\boxed{{17}}\nAdd {problem}. Answer:",
+)
 UNSEEN = "Q: 7 + 6 A: \\boxed{{13}}\nQ: 12 + 5 A: \\boxed{{17}}\nQ: {problem} A:"
 
 
 def sums():
     """The sums of two numbers from 2 to 20, split by pairs: (to train on, held out)."""
-    return [[{"problem": f"{a} + {b}", "answer": str(a + b)} for a, b in pairs] for pairs in split()]
+    return [
+        [{"problem": f"{a} + {b}", "answer": str(a + b)} for a, b in pairs] for pairs in split()
+    ]
 
 
 def line_task(name, train, test, note):
@@ -86,8 +91,12 @@ def sized(name, num_small, num_large):
     """Trained on so many sums below 16 and above, tested on the held-out ones from 16 on."""
     train, test = sums()
     small, large = ([p for p in train if (int(p["answer"]) < 16) == side] for side in (True, False))
-    return line_task(name, small[:num_small] + large[:num_large], [p for p in test if int(p["answer"]) >= 16],
-                     f"{num_small} answers below 16, {num_large} others; tested on others")
+    return line_task(
+        name,
+        small[:num_small] + large[:num_large],
+        [p for p in test if int(p["answer"]) >= 16],
+        f"{num_small} answers below 16, {num_large} others; tested on others",
+    )
 
 
 def small_answers():
