@@ -1,18 +1,23 @@
 r"""grading.py - are two answers equal by value?  One door: equal(predicted, ground_truth).
 
+An answer is rewritten to one spelling in five stages (1), read as numbers, sets and names (2, 3), and
+compared (4, 5). worked_out(..) (6) says whether an equal answer is one that a reward should pay.
+
 What is graded equal is paid, so a policy looks for two different things that meet here. Three rules
 keep it out: what cannot be read for certain equals nothing; what is not known is a name, with all
 that follows it; what digits cannot hold has no value. Nothing of an answer is evaluated by Python
 or sympy; sizes are checked before numbers are formed.
 
-Two answers are equal when a mathematician who reads only the two strings would say that they denote the same object:
+Two answers are equal when a mathematician who reads only the two strings would say that they denote
+the same object:
   decimals            0.5 is 1/2; 0.33 is not 1/3, which takes 12 digits or more
   percent, money,     dropped with every other unit: 50\% is 50 (and so not 0.5), 90^\circ is 90, 5\text{ cm} is 5;
   degrees, units      but 5 cm is not 5 km, nor 2 thirds 2; a degree counts only inside a function: \sin 30^\circ
-  x = 5               is 5; but x + y = 5 is not, and a free letter never equals a number
+  x = 5               is 5, and P(A) = 5 too; but x + y = 5 is not, and a free letter never equals a number
   order               (1, 2) has one, lists and \{1, 2\} have none; (0, 1) is not [0, 1]; x > 2 is (2, \infty)
   2\frac13            is a mixed number; \frac123 is (1/2)3, as in TeX; x^10 and \sqrt10 are what was meant
   \log                has base 10; 52_8 is a number in base 8; letters and roots stand for real numbers
+  C                   of choices A to J is also (C), c and C. 42
   \angle ABC, \pmod   what is not understood is compared as a name, letter by letter
 """
 
@@ -31,122 +36,103 @@ from mpmath.ctx_mp import MPContext
 from sympy import FiniteSet, Interval, Rational, oo
 
 MAX_CHARS = 1500  # longer answers are compared as strings only
-MAX_DEPTH, MAX_BITS, MAX_WORK = 50, 2**15, 1000  # of brackets, of an exact number, of operations
+MAX_DEPTH = 50  # of brackets
+MAX_BITS = 2**15  # of an exact number
+MAX_WORK = 1000  # of operations, as _WORK counts them
+MAX_PIECES = 24  # of a region of the line
 
 
-# A1. One spelling. Without it \tfrac12 is not \frac{1}{2}, 10,\!080 not 10080, and 3½ not 3\frac12.
+# ---- 1. One spelling -----------------------------------------------------------------------------
+# A rewrite is a line: pattern, replacement, example. tests/test_grading.py runs every example, and
+# checks that without the rewrite some labelled pair would be judged otherwise.
+
+# Single characters: a command's name, or what they are drawn like.
+_COMMANDS = """
+    αalpha βbeta γgamma δdelta εepsilon ζzeta ηeta θtheta κkappa λlambda μmu νnu ξxi πpi ρrho σsigma
+    τtau φphi χchi ψpsi ωomega √sqrt ∞infty ≤le ⩽le ≥ge ⩾ge ≠ne ≈approx ±pm ∓mp ∪cup ∩cap ∈in
+    ∖setminus ∅emptyset ℝR ×times ⌊lfloor ⌋rfloor ⌈lceil ⌉rceil ∧wedge ∨vee ⇒Rightarrow"""
+_DRAWN_LIKE = "−- –- —- ‐- ‑- ‒- ·* ⋅* ∙* ∗* ÷/ ⁄/ ∕/ º° ’' ∣| ⟨( ⟩) 、, 。."
+_DROPPED = '«»£€¥"“”\u200b\u200c\u200d\u2060\ufeff'
 _CHARACTERS = str.maketrans(
     {
-        **{
-            pair[0]: f"\\{pair[1:]} "
-            for pair in (
-                "αalpha βbeta γgamma δdelta εepsilon ζzeta ηeta θtheta κkappa λlambda μmu νnu ξxi πpi ρrho σsigma τtau φphi "
-                "χchi ψpsi ωomega √sqrt ∞infty ≤le ⩽le ≥ge ⩾ge ≠ne ≈approx ±pm ∓mp ∪cup ∩cap ∈in ∖setminus ∅emptyset ℝR "
-                "×times ⌊lfloor ⌋rfloor ⌈lceil ⌉rceil ∧wedge ∨vee"
-            ).split()
-        },
-        **dict.fromkeys("−–—‐‑‒", "-"),
-        **dict.fromkeys("·⋅∙∗", "*"),
-        **dict.fromkeys("÷⁄∕", "/"),
-        "º": "°",
-        "’": "'",
-        **dict.fromkeys('«»£€¥"“”\u200b\u200c\u200d\u2060\ufeff'),
-        "∣": "|",
+        **{pair[0]: f"\\{pair[1:]} " for pair in _COMMANDS.split()},
+        **{pair[0]: pair[1] for pair in _DRAWN_LIKE.split()},
+        **dict.fromkeys(_DROPPED),
         "∛": r"\sqrt[3]",
-        "⟨": "(",
-        "⟩": ")",
-        "、": ",",
-        "。": ".",
+        "¢": " cents",
         "或": " or ",
         "和": " and ",
     }
 )
-_SMALL = [
-    (re.compile("[⁰¹²³⁴-⁹⁺⁻ⁿ]+"), r"^{\g<0>}"),
-    (re.compile("[₀-₉ₙ]+"), r"_{\g<0>}"),  # x¹²
-    (re.compile("[¼½¾⅐-⅞]"), r"\\frac{\g<0>}"),
-]  # 3½: NFKC makes 1⁄2 of ½
-_SYNONYMS = {
-    old: new
-    for new, olds in {
-        r"\frac": r"\dfrac \tfrac \cfrac",
-        r"\binom": r"\dbinom \tbinom",
-        r"\le": r"\leq \leqslant <=",
-        "<": r"\lt",
-        r"\ge": r"\geq \geqslant >=",
-        r"\ne": r"\neq !=",
-        r"\setminus": r"\backslash",
-        ">": r"\gt",
-        "=": "== :=",
-        ":": r"\colon",
-        "*": r"\cdot \times \ast",
-        "/": r"\div",
-        r"\{": r"\lbrace",
-        r"\}": r"\rbrace",
-        "(": r"\langle",
-        ")": r"\rangle",
-        "|": r"\lvert \rvert \vert \mid \|",
-        "^": "**",
-        r"\infty": r"\infinity",
-        r"\log": r"\lg",
-        r"\epsilon": r"\varepsilon",
-        r"\phi": r"\varphi",
-        r"\emptyset": r"\varnothing",
-        '"percent"': r"\% %",
-        "": r"\$ $ \quad \qquad \, \: \; \! ~ . \boxed \fbox \mathbf \boldsymbol \bm \mathit",
-    }.items()
-    for old in olds.split()
-} | {"\\ ": "", "\\": ""}
-_TRIG = "sin cos tan cot sec csc".split()
-_FUNCTIONS = {*_TRIG, *("arc" + name for name in _TRIG), "sinh", "cosh", "tanh", "ln", "log", "exp"}
 _SPACE = r"(?:(?<!\\)\\[,!;: ]|\s|~)"
 
 
-# A2. Words. Without them 15\text{ cm} is no number; done carelessly, 2 thirds is 2 and 5\text{ to }7 is 35.
-# Words become a name in quotes. Behind a number they are a unit, and do not count.
-_UNITS = {
-    alias: names.split()[0]
-    for names in (
-        "m meter",
-        "cm centimeter",
-        "mm millimeter",
-        "km kilometer",
-        "hz",
-        "mol",
-        "ev",
-        "kj",
-        "kw",
-        "kpa",
-        "children",
-        "in inch inche",
-        "ft foot feet",
-        "yd yard",
-        "mi mile",
-        "s sec second",
-        "min minute",
-        "h hr hour",
-        "day",
-        "people",
-        "week",
-        "month",
-        "yr year",
-        "g gram",
-        "kg kilogram",
-        "lb pound",
-        "oz ounce",
-        "l liter litre",
-        "deg degree",
-        "rad radian",
-        "percent pct",
-        "dollar usd",
-        "cent",
-        "am",
-        "pm",
-        "celsius",
-        "fahrenheit",
-    )
-    for alias in names.split()
-}
+def _stage(*rewrites):
+    return [(re.compile(pattern), new, example) for pattern, new, example in rewrites]
+
+
+def _open_bracket(text):
+    r"""Is there a bracket that has not been closed? Then 12,102 in it are two numbers."""
+    return len(re.findall(r"[(\[]|\\\{", text)) > len(re.findall(r"[)\]]|\\\}", text))
+
+
+def _thousands(match):
+    plain_comma = re.search(r"(?<!\{),(?!\\!)", match[0])
+    if plain_comma and _open_bracket(match.string[: match.start()]):
+        return match[0]
+    return re.sub("[^0-9]", "", match[0])
+
+
+def _repeating(match):
+    whole, first, again = match.groups()
+    top = int(whole + first + again) - int(whole + first)
+    return rf"\frac{{{top}}}{{{'9' * len(again)}{'0' * len(first)}}}"
+
+
+# Before NFKC makes x2 of x²; of ½ it makes 1⁄2.
+CHARACTERS = _stage(
+    (r"[⁰¹²³⁴-⁹⁺⁻ⁿ]+", r"^{\g<0>}", "x¹² -> x^{¹²}"),
+    (r"[₀-₉ₙ]+", r"_{\g<0>}", "a₁ -> a_{₁}"),
+    (r"[¼½¾⅐-⅞]", r"\\frac{\g<0>}", r"3½ -> 3\frac{½}"),
+)
+MARKUP = _stage(
+    (r"^\s*(\$+)(.*?)\1(?=\W*$)", r"\2", r"$\frac12$. -> \frac12."),
+    (r"\\not\s*=", r"\\ne ", r"x \not= 1 -> x \ne  1"),
+    (r"(?<!\\)\\[()\[\]]", " ", r"\[5\] ->  5 "),
+    (r"\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])\s*\.?", "", r"\left(1, 2\right) -> (1, 2)"),
+    (
+        r"\\(?:displaystyle|limits|large|Large|bf|it|rm|textcolor\s*\{\w+\}|color\s*\{\w+\})"
+        r"(?![A-Za-z])",
+        "",
+        r"{\bf 42} -> { 42}",
+    ),
+    (r"^\s*\\(?:Rightarrow|implies|therefore)(?![A-Za-z])", "", r"\Rightarrow 42 ->  42"),
+    (r"\\(?:mathbf|boldsymbol|bm|mathit|mathbb)\s*\{([A-QS-Yac-z])\}", r" \1", r"\mathbf{v} ->  v"),
+    (r"\.\.\.|\\c?dots[cbm]?(?![A-Za-z])", r"\\ldots ", r"1, ..., n -> 1, \ldots , n"),
+    (r"^\s*<(.*,.*)>\s*$", r"(\1)", "<3,-4> -> (3,-4)"),
+    (r"\\begin\s*\{array\}\s*\{[^{}]*\}", r"\\begin{array}", r"\begin{array}{cc} -> \begin{array}"),
+    (
+        r"\\(?:text[a-z]*|mbox|mathrm|mathsf|operatorname)\s*\{((?:[^{}]|\{[^{}]*\})*)\}",
+        r"«\1»",
+        r"5\text{ cm} -> 5« cm»",
+    ),
+)
+
+
+# Words become names in quotes: 9 red apples -> 9 "red" "apples". Behind a number they are a unit.
+# An alias stands for the first name of its line; the names of these lines are known units.
+_UNIT_LINES = """
+    m meter metre | cm centimeter centimetre | mm millimeter millimetre | km kilometer kilometre | nm nanometer
+    in inch inche | ft foot feet | yd yard | mi mile | s sec second | ms millisecond | min minute | h hr hour
+    day | week | month | yr year | g gram | kg kilogram | mg milligram | lb pound | oz ounce | ton tonne
+    l liter litre | ml milliliter millilitre | gal gallon | cup | pint | quart | deg degree | rad radian
+    hz hertz | khz | mhz | ghz | mol mole | ev | kev | mev | gev | j joule | kj | cal calorie | kcal
+    w watt | kw | mw | kwh | n newton | pa pascal | kpa | mpa | atm | v volt | k kelvin | celsius | fahrenheit
+    kb | mb | gb | tb | db | percent pct | dollar usd buck | cent | am | pm | children child | people person | men | women"""
+_UNITS = {}
+for _line in re.split(r"[|\n]", _UNIT_LINES.strip()):
+    for _alias in _line.split():
+        _UNITS[_alias] = _line.split()[0]
 _SCALES = {
     "dozen": 12,
     "hundred": 100,
@@ -155,127 +141,170 @@ _SCALES = {
     "billion": 10**9,
     "trillion": 10**12,
 }
-_CHANGES = _SCALES.keys() | set(
-    """half halves third thirds quarter quarters zero one two three four five six seven
-    eight nine ten hundreds thousands dozens gross plus minus times over mod root of not no is are or to more less than
-    fewer below negative squared cubed repeating recurring base binary octal prime if""".split()
-)
-_SHORT = set("no on of to is all any odd mod gcd lcm max mph kph".split())
-_TEXT = re.compile(
+# Words behind a number that change it, so that they are no unit: 2 thirds, 2 squared, 5 or less.
+_CHANGING = re.compile(
+    r"""(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen)(?:e?s|th|ths)?
+    |(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|\w*illion)ths?|thirds?|hal(?:f|ves)|quarters?
+    |(?:twen|thir|for|fif|six|seven|eigh|nine)t(?:y|ies|ieths?)|zillions?|lakhs?|crores?|googols?|myriads?|score|gross|grand
+    |doubled?|doubles|tripled?|triples|halved|quadrupled|squared?|cubed?|multiplied|divided|increased|decreased
+    |reduced|raised|rounded|repeated|repeating|recurring|factorials?|inverses?|reciprocals?|root|plus|minus
+    |base|binary|octal|hex\w*|decimal|prime|mod|if|is|are|no|not|never|or|nor|to|than|more|less|fewer|below|negative
+    |opposite|fails?|unless|otherwise|approximately|almost|nearly""",
+    re.X,
+).fullmatch
+_SHORT_WORDS = set("no on of to is all any odd mod gcd lcm max mph kph".split())
+_LOOKS_LIKE_A_WORD = re.compile(
     "[A-Z]{3,}|[A-Z][a-z]{2,}|[IVX]{2,}|[a-z][CP][a-z]|(?=.*[eio])[a-z]{3}|(?=.*[aeiou]).{4,}"
 ).fullmatch
-_BARE = _FUNCTIONS | set("sqrt infty pi alpha beta gamma theta lambda phi omega".split())
-_SAID = {name: f"\\{name} " for name in _BARE} | {"infinity": r"\infty ", "and": "∧", "or": "∨"}
+_TRIG = "sin cos tan cot sec csc".split()
+_INVERTIBLE = [*_TRIG, "sinh", "cosh", "tanh"]
+_FUNCTIONS = {*_INVERTIBLE, *("arc" + name for name in _INVERTIBLE), "ln", "log", "exp"}
+_PLAIN_COMMANDS = _FUNCTIONS | set("sqrt infty pi alpha beta gamma theta lambda phi omega".split())
+_READ_AS = {name: f"\\{name} " for name in _PLAIN_COMMANDS}
+_READ_AS |= {"infinity": r"\infty ", "and": "∧", "or": "∨"}
 
 
-def _unit(word):  # "kilometers" -> "km", "apples" -> "apple"
-    return _UNITS.get(word) or _UNITS.get(word.removesuffix("s"), word.removesuffix("s"))
+def _unit(word):
+    """The name of a unit: kilometers -> km, apples -> apple"""
+    singular = word.removesuffix("s")
+    return _UNITS.get(word) or _UNITS.get(singular, singular)
+
+
+def _is_word(word, in_text, counted):
+    r"""Or are these letters a product, such as xy?  counted: they stand behind a number."""
+    if in_text and not re.fullmatch("[a-fi-kn-rt-z]" if counted else "[eidA-Z]", word):
+        return True  # \text{cm}, 5\text{ g}; but not \text{2x}
+    if word.casefold() in _SHORT_WORDS:
+        return True  # no
+    if counted and len(word) > 1 and _unit(word.casefold()) in _UNITS:
+        return True  # 5 cm
+    return bool(_LOOKS_LIKE_A_WORD(word)) and word not in "abcdefghijklmnopqrstuvwxyz"
 
 
 def _words(match):
-    r"""9 red apples -> 9 "red apples", 1 and 2 -> 1 ∧ 2, 2pi -> 2\pi; xy stays a product, ABC_{16} and 3ABC too."""
+    """9 red apples -> 9 "red" "apples", 1 and 2 -> 1 ∧ 2, 2pi -> 2\\pi; xy stays a product, ABC_{16} and 3ABC too."""
     if not match["run"]:  # a command, the end of 1A3
         return match[0]
-    before, words = match.string[: match.start()], match[0].split()
+    before = match.string[: match.start()]
+    in_text = before.rfind("«") > before.rfind("»")
     counted = bool(re.search(rf"(?:[0-9}})°]|\\pi)(?:{_SPACE}|«)*$|[a-z]«$", before))
-    text = before.rfind("«") > before.rfind("»")  # in \text{...}
-    said = [None if word == "sec" and (text or counted) else _SAID.get(word) for word in words]
-    marks = [
-        not plain
-        and (
-            text
-            and not re.fullmatch("[a-fi-kn-rt-z]" if counted else "[eidA-Z]", word)
-            or word.casefold() in _SHORT
-            and word != "NO"
-            or counted
-            and len(word) > 1
-            and _unit(word.casefold()) in _UNITS
-            or bool(_TEXT(word))
-            and word not in "abcdefghijklmnopqrstuvwxyz"
-        )
-        for plain, word in zip(said, words)
-    ]
-    for i, word in enumerate(words):
-        quoted = marks[i] or any(marks) and (len(word) > 1 or word in "aA")  # no solution, a circle
-        words[i] = said[i] or (f'"{word}"' if quoted else word)
-    return " ".join(words)
+    counted = counted or bool(in_text and re.search(r"[0-9}]\s*«[^»]*$", before))
+    words = match[0].split()
+    read_as = {word: _READ_AS.get(word) for word in words}
+    if in_text or counted:
+        read_as["sec"] = None  # a second
+    marked = {word for word in words if not read_as[word] and _is_word(word, in_text, counted)}
+    if marked:  # "no" x is no solution, a circle
+        marked |= {word for word in words if len(word) > 1 or word in "aA"}
+    return " ".join(read_as[word] or (f'"{word}"' if word in marked else word) for word in words)
 
 
-_REWRITES = [
-    (re.compile(pattern), new)
-    for pattern, new in (
-        (
-            r"(?<!\\)\\[()\[\]]|\\(?:left|right|[bB]igg?[lr]?|displaystyle|limits)(?![A-Za-z])\s*\.?",
-            " ",
-        ),
-        (r"(?i)(?<![a-z])([ap])\.\s?m\b\.?", r"\1m"),  # 7:45 a.m.
-        (
-            r"([0-9]{1,20})\.([0-9]{0,20})\\(?:overline|bar|dot)\s*\{?([0-9]{1,20})\}?(?![0-9])",
-            lambda m: (
-                rf"\frac{{{int(m[1] + m[2] + m[3]) - int(m[1] + m[2])}}}{{{'9' * len(m[3])}{'0' * len(m[2])}}}"
-            ),
-        ),
-        (r"\\(?:text[a-z]*|mbox|mathrm|mathsf|operatorname)\s*\{([^{}]*)\}", r"«\1»"),
-        (
-            r"\\(?:begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+|(?<=[0-9])[A-Z]+(?![A-Za-z])|[A-Z]+(?=[0-9])"
-            r"|(?<![A-Za-z])(?P<run>[A-Za-z]+(?: +[A-Za-z]+)*)(?![A-Za-z]*»?_)",
-            _words,
-        ),
-        ("[«»]", " "),
-        (rf'"(?:\.?{_SPACE})+"', " "),
-        (r'(?i)"all real(?: number)?s"', r"\\R "),
-        (r'"(?:USD|Rs)"\.?\s*(?=[0-9])', ""),
-        (r'"\s*/\s*([hs])(?![A-Za-z])', r'"/"\1"'),
-        (r'(?<=[0-9])\s*\^\s*\{?\s*(?:"(?:st|nd|rd|th)"|th(?![A-Za-z]))\s*\}?', " "),
-        (
-            rf"(?<![0-9.])(?<![0-9],)[0-9]{{1,3}}(?:(?:(?:\{{,\}}|,\\!|{_SPACE}){_SPACE}*|,)[0-9]{{3}})+(?!,?[0-9])",
-            lambda m: (
-                m[0]
-                if re.search(r"[(\[]|\\\{", m.string[: m.start()])
-                and re.search(r"(?<!\{),(?!\\!)", m[0])
-                else re.sub("[^0-9]", "", m[0])
-            ),
-        ),  # 10\,000, 2{,}500, 1 000, 1,234; not (12,102)
-        (r"(?:\{\})?\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])", "°"),
-        (r'°\s*"?C(?![A-Za-z])"?', '"celsius"'),
-        (r'°\s*"?F(?![A-Za-z])"?', '"fahrenheit"'),
-        (r"\\(?:mathbb|Bbb)\s*(?:\{R\}|R(?![A-Za-z]))", r"\\R "),
-        (r"\\R\s*[\^_]\s*\{?\s*(?:\+|>\s*0)\s*\}?", r"(0,\\infty )"),
-        (
-            r"\\\{\s*([a-z])\s*(?:\\in\s*\\R\s*)?(?:\\mid|\||:)\s*(?=[^{}]*\1)([^{}:|]*)\\\}",
-            r"(\2)",
-        ),
-        (
-            r"\\times(?=\s*\\(?:mathb|vec|overr|hat|bold|bm))|(?<=[A-Z])\s*\\times(?=\s*[A-Z])",
-            r"\\cross ",
-        ),
-        (r"\\(?:mathbf|boldsymbol|bm|mathit)\s*\{([A-Za-z])\}", r" \1"),
-        (r"\\begin\s*\{array\}\s*\{[^{}]*\}", r"\\begin{array}"),  # the column format of an array
-        (r"(?<=.)\[(?=\s*(?:$|[,;)}∧∨]|\\c[au]p|\\setminus))", ")"),  # [0,1[
-        (r"(?:^|(?<=[,;({=∧∨])|(?<=\\c[au]p)|(?<=\\in)|(?<=\\setminus))\s*\]", "("),  # ]0,1]
-        (r"\\\{\s*\\\}", r"\\emptyset "),
-        (r"-\s*(?=\\\{)", r"\\setminus "),
-        (r'"\s*:(?!\s*")', '"='),
-        (r",\s*(?=[,∧∨])", ""),
-        (r"\\not\s*=", r"\\ne "),
-        (r"\{([,:])\}", r"\1"),
-        (
-            r'("(?:hour|hr|minute|feet|foot|yard|pound|dollar|year|week|day)s?")\s*∧(?=\s*[0-9.]+\s*"(?!\1))',
-            r"\1",
-        ),
-        (r"\\(angle|triangle)\s*\{(\S*)\}", r"\\\1 \2"),
-        (r"\\log_([0-9])", r"\\log_{\1}"),
-        (r"\\[dtc]?(frac|binom)\s*([0-9])", r"\\\1{\2}"),
-        (r"(\\(?:frac|binom)\{[0-9]+\})\s*([0-9])", r"\1{\2}"),
-        (r"\\frac\s*\{d([a-z]?)\}\s*\{d([a-z])\}", r"\\derivative{\1}{\2}"),
-        (r"(?<![0-9.^_])([0-9]+)\s+([0-9]+)\s*/\s*([0-9]+)", r"\1\\frac{\2}{\3}"),  # 1 1/2
-        (r"\s+_", "_"),
-        (r"\(([0-9A-F]+)\)_", r"\1_"),
-        (r"_\s*\{\s*\(?(\w+)\)?\s*\}", r"_{\1}"),  # (1011)_{ 2 }
-        (r"(?<![0-9)])_\{(\w)\}", r"_\1 "),
-        (r"\^\s*\{\s*([a-zA-Z])\s*\}", r"^\1 "),
-    )
-]
+WORDS = _stage(
+    (r"(?i)(?<![a-z])([ap])\.\s?m\b\.?", r"\1m", "7:45 a.m. -> 7:45 am"),
+    (
+        r"\\(?:begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+|(?<=[0-9])[A-Z]+(?![A-Za-z])|[A-Z]+(?=[0-9])"
+        r"|(?<![A-Za-z])(?P<run>[A-Za-z]+(?: +[A-Za-z]+)*)(?![A-Za-z]*»?_)",
+        _words,
+        '9 red apples or 2xy -> 9 "red" "apples" ∨ 2xy',
+    ),
+    (r"[«»]", " ", '5«"cm"» -> 5 "cm" '),
+    (
+        rf'"(?:\.?{_SPACE})+"|"\.',
+        lambda m: '" "' if m[0][-1] == '"' else '"',
+        '"sq". "ft". -> "sq" "ft"',
+    ),
+    (r'"(?:USD|Rs)"\s*(?=[0-9])', r"\\$", r'"USD" 50 -> \$50'),
+    (r'"(?:square|sq)"\s*("\w+")', r"\1^2", '"square" "feet" -> "feet"^2'),
+    (r'"(?:cubic|cu)"\s*("\w+")', r"\1^3", '"cubic" "cm" -> "cm"^3'),
+    (r'"mph"', '"mi"/"h"', '60 "mph" -> 60 "mi"/"h"'),
+    (r'"per"\s*(?=")|"\s*/\s*(?=[hs](?![A-Za-z]))', "/", '5 "km" "per" "h" -> 5 "km" /"h"'),
+    (r'\\frac\s*\{\s*("[^{}]*)\}\s*\{\s*("[^{}]*)\}', r"\1/\2", r'\frac{"m"}{"s"^2} -> "m"/"s"^2'),
+    (r'"\s*:(?!\s*")', '"=', '"Answer": 12 -> "Answer"= 12'),
+    (r'"(?:is|are|equals)"\s*(?=[-\\0-9(\[$])', "=", '"sum" "is" 12 -> "sum" =12'),
+    (
+        r'("(?:hour|hr|minute|feet|foot|ft|yard|pound|dollar|year|week|day)s?")\s*[∧,]\s*∧?'
+        r'(?=\s*[0-9.]+\s*"(?!\1))',
+        r"\1",
+        '5 "feet", 6 "inches" -> 5 "feet" 6 "inches"',
+    ),
+)
+NUMBERS = _stage(
+    (
+        r"([0-9]{1,20})\.([0-9]{0,20})\\(?:overline|bar|dot)\s*\{?([0-9]{1,20})\}?(?![0-9])",
+        _repeating,
+        r"0.1\overline{6} -> \frac{15}{90}",
+    ),
+    (
+        rf"(?<![0-9.])(?<![0-9],)[1-9][0-9]{{0,2}}"
+        rf"(?:(?:(?:\{{,\}}|,\\!|{_SPACE}){_SPACE}*|,)[0-9]{{3}})+(?!,?[0-9])",
+        _thousands,
+        r"10\,000 + 2{,}500 + (12,102) -> 10000 + 2500 + (12,102)",
+    ),
+    (
+        r"(?:\{\})?\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])",
+        "°",
+        r"90^{\circ} -> 90°",
+    ),
+    (r'°\s*"?C(?![A-Za-z])"?', '"celsius"', '20° "C" -> 20"celsius"'),
+    (r'°\s*"?F(?![A-Za-z])"?', '"fahrenheit"', '20° F -> 20"fahrenheit"'),
+    (
+        r'(?<=[0-9])\s*\^\s*\{?\s*(?:"(?:st|nd|rd|th)"|th(?![A-Za-z]))\s*\}?',
+        " ",
+        '12^{"th"} -> 12 ',
+    ),
+    (r"\\?\$\s*(-?[0-9][0-9.]*)", r'\1 "dollar" ', r'\$2.50 -> 2.50 "dollar" '),
+    (r"(^|[-+*/(=,])\s*\{([0-9.]+)\}", r"\1\2", "{5}6 -> 56"),
+    (
+        r"(?<![0-9.^_])([0-9]+)\s+([0-9]+)\s*/\s*([0-9]+)",
+        r"\1\\frac{\2}{\3}",
+        r"1 1/2 -> 1\frac{1}{2}",
+    ),
+)
+SETS = _stage(
+    (r'(?i)"all" "real(?:s|" "numbers?)"', r"\\R ", r'"all" "real" "numbers" -> \R '),
+    (r"\\(?:mathbb|Bbb)\s*(?:\{R\}|R(?![A-Za-z]))", r"\\R ", r"\mathbb{R} -> \R "),
+    (r"\\R\s*[\^_]\s*\{?\s*(?:\+|>\s*0)\s*\}?", r"(0,\\infty )", r"\R^+ -> (0,\infty )"),
+    (r"([)\]])\s*U\s*([(\[])", r"\1\\cup \2", r"(1,2) U (3,4) -> (1,2)\cup (3,4)"),
+    (r"-\s*(?=\\\{)", r"\\setminus ", r"\R - \{0\} -> \R \setminus \{0\}"),
+    (
+        r"\\times(?=\s*\\(?:mathb|vec|overr|hat|bold|bm))|(?<=[A-Z])\s*\\times(?=\s*[A-Z])",
+        r"\\cross ",
+        r"A \times B -> A\cross  B",
+    ),
+    (
+        r',?\s*"(?:for|where|with)"\s*(?:"(?:any|all|every|some)"\s*)?"integers?"\s*([a-z])',
+        r", \1 \\in \\mathbb{Z}",
+        r'2k\pi "for" "integer" k -> 2k\pi, k \in \mathbb{Z}',
+    ),
+    (
+        r',?\s*(?:\(|"(?:for|where|with)")\s*([a-z]\s*\\in\s*\\mathbb\s*(?:\{Z\}|Z))\s*\)?',
+        r", \1",
+        r"2k\pi \ (k \in \mathbb{Z}) -> 2k\pi \, k \in \mathbb{Z}",
+    ),
+    (r'\\[bp]?mod(?![a-z])|"mod"', r"\\pmod ", r"3 \mod 7 -> 3 \pmod  7"),
+    (r"\(\s*\\pmod\s*(\w+)\s*\)", r"\\pmod \1", r"3 (\pmod  7) -> 3 \pmod 7"),
+    (r",\s*(?=[,∧∨])", "", "1, 2, ∧ 3 -> 1, 2∧ 3"),
+    (r"\{([,:])\}", r"\1", "7{:}45 -> 7:45"),
+)
+SCRIPTS = _stage(
+    (r"m?\\(angle|triangle)\s*\{?([A-Z]+)\}?", r"\\\1 \2", r"m\angle{ABC} -> \angle ABC"),
+    (r"\\log_([0-9])", r"\\log_{\1}", r"\log_52 -> \log_{5}2"),
+    (r"\\[dtc]?(frac|binom)\s*([0-9])", r"\\\1{\2}", r"\dfrac12 -> \frac{1}2"),
+    (r"(\\(?:frac|binom)\{[0-9]+\})\s*([0-9])", r"\1{\2}", r"\frac{1}23 -> \frac{1}{2}3"),
+    (
+        r"\\frac\s*\{d([a-z]?)\}\s*\{d([a-z])\}",
+        r"\\derivative{\1}{\2}",
+        r"\frac{dy}{dx} -> \derivative{y}{x}",
+    ),
+    (r"\s+_", "_", r"1011 _2 -> 1011_2"),
+    (r"\(([0-9A-F]+)\)_", r"\1_", r"(1A)_{16} -> 1A_{16}"),
+    (r"_\s*\{\s*\(?(\w+)\)?\s*\}", r"_{\1}", r"1011_{ 2 } -> 1011_{2}"),
+    (r"([a-zA-Z])\^(\{\w+\}|\w)_(\{\w+\}|\w)", r"\1_\3^\2", "a^2_1 -> a_1^2"),
+    (r"(?<![0-9)])_\{(\w)\}", r"_\1 ", "x_{1} -> x_1 "),
+    (r"\^\s*\{\s*([a-zA-Z])\s*\}", r"^\1 ", "2^{n} -> 2^n "),
+)
+STAGES = {"markup": MARKUP, "words": WORDS, "numbers": NUMBERS, "sets": SETS, "scripts": SCRIPTS}
+
 _TOKEN = re.compile(
     r"[0-9][0-9A-F]*_(?:[0-9]|\{[0-9]+\})|[A-F][0-9A-F]+_\{[0-9]{2}\}"  # 52_8
     r"|(?:[0-9]{1,1000}(?:\.[0-9]{0,1000})?|\.[0-9]{1,1000})(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?"
@@ -283,180 +312,275 @@ _TOKEN = re.compile(
     r"|(?:\\[A-Za-z]+|[A-Za-z])(?:'*(?:_\w|_\{[^{}]*\})?)|\\.|!!|[<>!:=]=|\*\*|\S",
     re.S,
 )
+_SYNONYM_LINES = r"""
+    \frac \dfrac \tfrac \cfrac | \binom \dbinom \tbinom | \le \leq \leqslant <= | < \lt | \ge \geq \geqslant >=
+    \ne \neq != | > \gt | = == := | : \colon | * \cdot \times \ast | / \div | \{ \lbrace | \} \rbrace | ( \langle
+    ) \rangle | ^ ** | \infty \infinity | \log \lg | \epsilon \varepsilon | \phi \varphi
+    \setminus \backslash | \emptyset \varnothing | "percent" \% %"""
+_SYNONYMS = {"\\ ": "", "\\": ""}
+for _line in re.split(r" \| |\n", _SYNONYM_LINES.strip()):
+    for _alias in _line.split():
+        _SYNONYMS[_alias] = _line.split()[0]
+_SYNONYMS |= dict.fromkeys(r"\lvert \rvert \vert \mid \| \lVert \rVert".split(), "|")
+_SYNONYMS |= dict.fromkeys(
+    r"\$ $ \quad \qquad \, \: \; \! ~ \boxed \fbox \mathbf \boldsymbol".split(), ""
+)
 
 
 def normalise(text):
     r"""The tokens of an answer, the same for many spellings: r"2\dfrac{x}3" -> ["2", r"\frac", "{", "x", "}", "3"]"""
-    for pattern, new in _SMALL if not text.isascii() else ():  # before NFKC, which makes x2 of x²
-        text = pattern.sub(new, text)
-    text = (
-        unicodedata.normalize("NFKC", text.translate(_CHARACTERS))
-        .replace("⁄", "}{")
-        .translate(_CHARACTERS)
-    )
+    if not text.isascii():
+        for pattern, new, _ in CHARACTERS:
+            text = pattern.sub(new, text)
+        text = unicodedata.normalize("NFKC", text.translate(_CHARACTERS))
+        text = text.replace("⁄", "}{").translate(_CHARACTERS)
+    else:
+        text = text.replace('"', "")
     if len(text) > 2 * MAX_CHARS:  # one character may become eighteen
         return []
     if r"\begin" not in text:
         text = re.sub(r"\\\\(?=[A-Za-z]|\s*$)", r"\\", text)  # an escaped \\frac
-    for pattern, new in _REWRITES:
-        text = pattern.sub(new, text.strip())
+    for stage in STAGES.values():
+        for pattern, new, _ in stage:
+            text = pattern.sub(new, text.strip())
     text = text.lstrip(" *=").removeprefix(r"\approx ").rstrip(" \n\t*=.,;:\\")
     tokens = (_SYNONYMS.get(token, token) for token in _TOKEN.findall(text))
     return [token if token[0] == '"' else re.sub(r"\s", "", token) for token in tokens if token]
 
 
-# A3. Values. Without them (x-1)(x+1) is not x^2-1. Fractions, or floats of 200 digits; in letters at ten fixed points.
-# No digit shows that \pi + 10^{-250} is not \pi: what is beyond HUGE, TINY or LONG has no value.
-HUGE, TINY, LONG, ZERO, SAME = 1e50, 1e-30, 140, 1e-95, 1e-100  # LONG in bits, SAME relative
+# ---- 2. Values -----------------------------------------------------------------------------------
+# Without them (x-1)(x+1) is not x^2-1. A value is a Fraction, a float of 200 digits, None where it is
+# undefined, or UNKNOWN where digits cannot hold it: none shows that \pi + 10^{-250} is not \pi.
+UNKNOWN = "unknown"
+LONG = 140  # bits that an exact number may have beside one that is not
 _WORK = {"+": 1, "*": 1, "/": 1, "abs": 1, "!": 60, "item": 10}  # others: 15
 _LOCK = threading.RLock()  # mpmath functions change the precision of their context while they run
 _mp = MPContext()
 _mp.dps = 200
-# values: one, or one a point, or None; rounded: a decimal of 12 digits; unit: the words behind it
+HUGE = _mp.mpf(10) ** 5000
+WIDE = _mp.mpf(10) ** 80  # a sum holds no terms further apart
+SAME = _mp.mpf(10) ** -100  # relative
+
+# values: one, or one for each sample point; rounded: a decimal of 12 digits; unit: ((name, power), ..);
+# name: what this is called, if it is a name alone, such as x or f(2)
 Number = namedtuple(
-    "Number", "values letters rounded unit kind", defaults=(frozenset(), False, "", "number")
+    "Number",
+    "values letters rounded unit name kind",
+    defaults=(frozenset(), False, (), "", "number"),
 )
-
-
-def _bits(x):
-    return (
-        max(x.numerator.bit_length(), x.denominator.bit_length()) if isinstance(x, Fraction) else 0
-    )
-
-
-def _float(x, limit=LONG):  # Fraction + mpf would silently drop to 53 bits
-    if _bits(x) > limit:
-        raise OverflowError("too long to be rounded: \\pi(1 + 10^{-250})")
-    return _mp.mpf(x.numerator) / x.denominator if isinstance(x, Fraction) else x
-
-
-def _power(base, exponent):  # \sqrt[3]{-8} is -2
-    if base == 0:
-        return Fraction(0) if exponent > 0 else None
-    if not isinstance(exponent, Fraction) or _bits(exponent) > 17:
-        return _mp.exp(_float(exponent) * _mp.ln(_float(base)))
-    n, degree = exponent.numerator, exponent.denominator
-    if degree > 1 and degree % 2 and not isinstance(base, _mp.mpc) and base < 0:
-        return _power(-base, exponent) * (-1 if n % 2 else 1)
-    base = base if degree == 1 else _mp.root(_float(base), degree)
-    return (base if 0 < _bits(base) * abs(n) <= MAX_BITS else _float(base)) ** n
-
-
-_ARITHMETIC = {"+": operator.add, "*": operator.mul, "/": operator.truediv}
-_OPERATIONS = {
-    "^": _power,
-    "abs": abs,
-    "!": lambda n: (
-        _mp.gamma(_float(n + 1))
-        if not _bits(n) or n.denominator > 1 or not 0 <= n <= 2500
-        else Fraction(math.factorial(int(n)))
-    ),
-    "floor": lambda x: Fraction(math.floor(x) if _bits(x) else int(_mp.floor(x + SAME))),
-    "ceil": lambda x: Fraction(math.ceil(x) if _bits(x) else int(_mp.ceil(x - SAME))),
-}
-
-
-def _compute(name, args, with_letters):
-    r"""None where undefined, and where letters lead out of the reals: so \ln x^2 = 2\ln x, where both are defined."""
-    exact = all(isinstance(x, Fraction) for x in args)
-    try:
-        if not exact and any(map(_mp.isinf, args)):
-            return args[0] * args[1] if name == "*" and {-1, 1} & {*args} else None  # -\infty
-        if name in "+*/":
-            value = _ARITHMETIC[name](*(args if exact else map(_float, args)))
-        elif name in _OPERATIONS:
-            value = _OPERATIONS[name](*args)
-        else:
-            value = getattr(_mp, name.replace("arc", "a"))(_float(*args))
-        if isinstance(value, Fraction):
-            return value if _bits(value) <= MAX_BITS else None
-        size = abs(value)
-    except (ArithmeticError, ValueError, TypeError):  # TypeError: an argument is None
-        return None
-    if (
-        with_letters
-        and isinstance(value, _mp.mpc)
-        and not any(isinstance(x, _mp.mpc) for x in args)
-    ):
-        return None
-    noise = size < ZERO and (size == 0 or name == "+" or name in _FUNCTIONS)  # e^{-1000} is none
-    return Fraction(0) if noise else value if TINY < size < HUGE else None
 
 
 def constant(n):
     return Number((Fraction(n),))
 
 
-_SIZES = (1.5, 0.4, 2, 0.2, 7, 1, 0.5, 4, 12, 30)  # at each point: \ln(x-5) has some
-_CONSTANTS = {r"\pi": "pi", "e": "e", r"\infty": "inf", "i": "j"}
-_LETTERS = {_CHARACTERS[ord(char)].strip() for char in "αβγδεζηθκλμνξρστφχψω"} | {
-    "\\" + name for name in "Gamma Delta Lambda Sigma Phi Psi Omega ell".split()
+def _bits(x):
+    if not isinstance(x, Fraction):
+        return 0
+    return max(x.numerator.bit_length(), x.denominator.bit_length())
+
+
+def _odd_bits(n):
+    """The bits of n without its factors of two, which a float holds exactly: 2^{300} has one."""
+    return (n // (n & -n)).bit_length() if n else 0
+
+
+def _float(x, limit=LONG):
+    """Fraction + mpf would silently drop to 53 bits."""
+    if not isinstance(x, Fraction):
+        return x
+    if _bits(x) > limit and max(_odd_bits(x.numerator), _odd_bits(x.denominator)) > limit:
+        raise OverflowError("too long to be rounded: \\pi(1 + 10^{-250})")
+    return _mp.mpf(x.numerator) / x.denominator
+
+
+def _power(base, exponent):
+    r"""Roots of odd degree are real: \sqrt[3]{-8} is -2."""
+    if base == 0:
+        return Fraction(0) if exponent > 0 else None
+    if not isinstance(exponent, Fraction) or _bits(exponent) > 17:
+        return _mp.exp(_bounded(_float(exponent)) * _mp.ln(_float(base)))
+    n = exponent.numerator
+    degree = exponent.denominator
+    if degree > 1 and degree % 2 and not isinstance(base, _mp.mpc) and base < 0:
+        return _power(-base, exponent) * (-1 if n % 2 else 1)
+    if degree > 1:
+        base = _mp.root(_float(base), degree)
+    if not 0 < _bits(base) * abs(n) <= MAX_BITS:
+        base = _float(base)
+    return base**n
+
+
+def _bounded(x):
+    """The argument of a function, if its value still has 100 right digits there."""
+    if x != 0 and not _mp.mpf("1e-30") < abs(x) < _mp.mpf("1e50"):
+        raise OverflowError("the sine of 10^{60}")
+    return x
+
+
+def _add(a, b):
+    if isinstance(a, Fraction) and isinstance(b, Fraction):
+        return a + b
+    a = _float(a)
+    b = _float(b)
+    small, large = sorted((abs(a), abs(b)))
+    if small and large > small * WIDE:
+        raise OverflowError("a sum that loses a term proves nothing")
+    return a + b if abs(a + b) > large * SAME else Fraction(0)
+
+
+def _factorial(n):
+    if isinstance(n, Fraction) and n.denominator == 1 and 0 <= n <= 2500:
+        return Fraction(math.factorial(int(n)))
+    return _mp.gamma(_bounded(_float(n + 1)))
+
+
+def _double_factorial(n):
+    if n.denominator > 1 or not 0 <= n <= 300:
+        raise OverflowError("only of small whole numbers")
+    return Fraction(math.prod(range(int(n), 0, -2)))
+
+
+def _floor(x):
+    if isinstance(x, Fraction):
+        return Fraction(math.floor(x))
+    return Fraction(int(_mp.floor(_bounded(x) + SAME)))
+
+
+def _binary(operation):
+    """Of two Fractions or of two floats."""
+
+    def apply_to(a, b):
+        exact = isinstance(a, Fraction) and isinstance(b, Fraction)
+        return operation(a, b) if exact else operation(_float(a), _float(b))
+
+    return apply_to
+
+
+_OPERATIONS = {
+    "+": _add,
+    "*": _binary(operator.mul),
+    "/": _binary(operator.truediv),
+    "^": _power,
+    "abs": abs,
+    "!": _factorial,
+    "!!": _double_factorial,
+    "floor": _floor,
+    "ceil": lambda x: -_floor(-x),
 }
+
+
+def _compute(name, args, with_letters):
+    """One value at one point. With letters, what leads out of the reals is undefined."""
+    if UNKNOWN in args:
+        return UNKNOWN
+    if None in args:
+        return None
+    try:
+        if any(not isinstance(x, Fraction) and _mp.isinf(x) for x in args):
+            return args[0] * args[1] if name == "*" and {-1, 1} & {*args} else None  # -\infty
+        if name in _OPERATIONS:
+            value = _OPERATIONS[name](*args)
+        else:
+            value = getattr(_mp, name.replace("arc", "a"))(_bounded(_float(*args)))
+            if name not in ("exp", "ln") and abs(value) < SAME:
+                return Fraction(0)  # \sin\pi
+    except OverflowError:
+        return UNKNOWN
+    except (ArithmeticError, ValueError, TypeError):
+        return None
+    if value is None or isinstance(value, Fraction):
+        return UNKNOWN if _bits(value) > MAX_BITS else value
+    if with_letters and isinstance(value, _mp.mpc):
+        if not any(isinstance(x, _mp.mpc) for x in args):
+            return None
+    if value == 0:
+        return Fraction(0)
+    return value if 1 / HUGE < abs(value) < HUGE else UNKNOWN
+
+
+# The sample points of a letter: real ones of these sizes (\ln(x-5) is defined at some), the first six
+# with either sign, and whole ones, for (-1)^n and \lfloor n/2 \rfloor.
+_SIZES = (1.5, 0.4, 2, 0.2, 7, 1, 0.5, 4, 12, 30)
+_WHOLE = 6
+_POINTS = len(_SIZES) + _WHOLE
+_SIGNS = list(itertools.combinations(range(6), 3))  # |x+y| is not |x|+|y|
+_CONSTANTS = {r"\pi": "pi", "e": "e", r"\infty": "inf", "i": "j"}
+_GREEK = "Gamma Delta Lambda Sigma Phi Psi Omega ell hbar".split()
+_LETTERS = {_CHARACTERS[ord(char)].strip() for char in "αβγδεζηθκλμνξρστφχψω"}
+_LETTERS |= {"\\" + name for name in _GREEK}
 
 
 @lru_cache(1000)
 def letter(name):
-    """Fixed pseudo-random reals. At six of the ten points signs vary from letter to letter: |x+y| is not |x|+|y|."""
+    """A letter or other name: pseudo-random numbers, always the same ones for the same name."""
     if name in _CONSTANTS:
-        return Number((+getattr(_mp, _CONSTANTS[name]),))
-    rng, signs = random.Random(name), sum(map(ord, name)) % 63 + 1  # never 0
-    values = [
-        size * rng.uniform(0.6, 1.4) * (-1 if signs >> point & 1 else 1)
-        for point, size in enumerate(_SIZES)
-    ]
-    return Number(tuple(map(_mp.mpf, values)), frozenset([name]))
-
-
-def apply(name, *args):  # point by point
-    units = {arg.unit for arg in args if arg.kind == "number"} - {""}
-    if any(arg.kind != "number" for arg in args) or len(units) > 1 or name == "*" and args[0].unit:
-        raise ValueError("a structure, 5 feet + 6 inches, 4 feet * 12")
-    letters = frozenset().union(*(arg.letters for arg in args))
-    rows = [
-        *zip(
-            *(
-                arg.values if arg.letters or not letters else arg.values * len(_SIZES)
-                for arg in args
-            )
+        return Number(
+            (+getattr(_mp, _CONSTANTS[name]),), name=name.strip("\\") if len(name) == 1 else ""
         )
-    ]
+    rng = random.Random(name)
+    negative = rng.choice(_SIGNS)
+    values = [_mp.mpf(size * rng.uniform(0.6, 1.4)) for size in _SIZES]
+    for point in negative:
+        values[point] = -values[point]
+    odd = rng.sample([0, 1] * (_WHOLE // 2), _WHOLE)
+    values += [Fraction(2 * rng.randint(1, 6) + rest) for rest in odd]
+    return Number(tuple(values), frozenset([name]), name=name)
+
+
+def _value_of_call(function, x):
+    """f(x) at one point: pseudo-random, so that f(2x) is not 2f(x)."""
+    if x is None or x is UNKNOWN:
+        return x
+    try:
+        digits = _mp.nstr(_mp.mpmathify(_float(x)), 60)
+    except OverflowError:
+        return UNKNOWN
+    return _mp.mpf(random.Random(function + digits).uniform(0.3, 3))
+
+
+def _rows(args, letters):
+    """The arguments point by point."""
+    points = _POINTS if letters else 1
+    return list(zip(*(arg.values * (points // len(arg.values)) for arg in args), strict=True))
+
+
+def apply(name, *args):
+    if any(arg.kind != "number" for arg in args):
+        raise ValueError("a structure is no number")
+    units = {arg.unit for arg in args} - {()}
+    if len(units) > 1 or name == "*" and args[0].unit:
+        raise ValueError("5 feet + 6 inches, 4 feet * 12")
+    letters = frozenset().union(*(arg.letters for arg in args))
+    rows = _rows(args, letters)
     rounded = any(arg.rounded for arg in args) and all(isinstance(x, Fraction) for x in rows[0])
-    return Number(
-        tuple(_compute(name, row, letters) for row in rows), letters, rounded, "".join(units)
-    )
+    values = tuple(_compute(name, row, letters) for row in rows)
+    return Number(values, letters, rounded, units.pop() if units else ())
 
 
-# A4. The parser. Without it \frac{1}{2}x and 0.5x stay two strings. Precedence climbing: what is read is carried out.
+# ---- 3. The parser -------------------------------------------------------------------------------
+# Without it \frac{1}{2}x and 0.5x stay two strings. Precedence climbing: what is read is carried out.
 # But products commute: what is not known is no factor, or \overrightarrow{BA} would be \overrightarrow{AB}.
 Group = namedtuple("Group", "kind closer items")  # kind: ( a tuple, { a set, row, \cup ..
+# names: of the sides that are names alone, else ""; lone: that name, if only one side is one
 Relation = namedtuple("Relation", "sides ops names lone kind", defaults=("relation",))
 _SETS = {r"\cup": operator.or_, r"\cap": operator.and_, r"\setminus": operator.sub}
 _FLIPPED = {">": "<", r"\ge": r"\le"}
 _RELATIONS = {"=", r"\approx", r"\ne", r"\in", "<", r"\le", *_FLIPPED}
-_LEVEL = {
-    r"\cup": 1,
-    r"\cap": 1,
-    r"\setminus": 1,
-    ":": 2,
-    r"\over": 3,
-    r"\choose": 3,
-    "+": 4,
-    "-": 4,
-    "*": 5,
-    "/": 5,
-    "!": 6,
-    "°": 6,
-    "^": 7,
-}
+_LEVEL = {}
+for _level, _operators in enumerate(
+    (r"\cup \cap \setminus", ":", r"\over \choose", "+ -", "* /", "! !! °", "^"), 1
+):
+    _LEVEL |= dict.fromkeys(_operators.split(), _level)
 _DIVISIONS = {r"\frac": "/", r"\binom": "binom", r"\over": "/", r"\choose": "binom"}
-_CLOSERS = {"(": ")]", "[": ")]", "{": "}", r"\{": (r"\}",)}
+_CLOSERS = {"(": ")]", "[": ")][", "]": "])[", "{": "}", r"\{": (r"\}",)}
 _FENCES = {"|": ("|", "abs"), r"\lfloor": (r"\rfloor", "floor"), r"\lceil": (r"\rceil", "ceil")}
-_COMMAS, _CLOSING = {",", ";", "∧", "∨"}, {")", "]", "}", r"\}"}
+_COMMAS = {",", ";", "∧", "∨"}
+_CLOSING = {")", "]", "}", r"\}"}
 _STOPS = {
     "",
     "'",
     "_",
-    "!!",
     "&",
     r"\\",
     r"\rfloor",
@@ -466,42 +590,63 @@ _STOPS = {
     *_LEVEL,
     *_RELATIONS,
 }
+_AFTER_INTERVAL = {"", "}", ")", r"\}", *_COMMAS, *_SETS}
 _ACCENTS = {
     "\\" + name
     for name in "overline bar vec hat tilde dot widehat overrightarrow mathbb mathcal pmod".split()
 }
-_NAME = r"\{?(?!\\infty|\\pi|\\no|\\neg|\"no)(?:[A-Za-z]|[A-Z]{2}|\"[^\"]+\"|\\[A-Za-z]+)\}?'*(?:_(?:\{[^{}]*\}|.))?"
-_LONE_NAME = re.compile(  # x, f(x), |AB|, \angle A, (x,y), a:b, \frac{AB}{CD} ..
-    rf"{_NAME}|[A-Zf-hp-wyz](?:_\w|_\{{\w+\}}|')?(?:\^\{{-1\}})?\([\w,]*\)|[|[]\"?\w+\"?[]|]|\({_NAME}(?:,{_NAME})*\)"
-    rf"|{_NAME}(?::{_NAME})+|m?\\(?:angle|overline|vec|hat|bar|overrightarrow)\{{?\"?\w+\"?\}}?"
-    r"|\\frac(?:\{[A-Z]{2}\}){2}|\\derivative\{.\}\{.\}"
-).fullmatch
+_NO_NAME = ("\\neg", "\\no", '"no')
+_INFINITY = letter(r"\infty")
+_REALS = Group("(", ")", (Number((-_INFINITY.values[0],)), _INFINITY))
 
 
 def parse(tokens):
     r"""The meaning of an answer. 1 \pm \sqrt2 is a list of two; signs are independent, \mp ties them."""
-    count = 1 if r"\mp" in tokens else tokens.count(r"\pm")
+    signs = 1 if r"\mp" in tokens else tokens.count(r"\pm")
     items = []
-    for signs in itertools.product("+-", repeat=count):
-        choice, other = itertools.cycle(signs), "-" if signs[:1] == ("+",) else "+"
-        chosen = [
-            next(choice) if token == r"\pm" else other if token == r"\mp" else token
-            for token in tokens
-        ]
+    for choice in itertools.product("+-", repeat=signs):
+        work = min(MAX_WORK, 2 * MAX_WORK // 2**signs)
         with _LOCK:
-            for item in _Parser(chosen, min(MAX_WORK, 2 * MAX_WORK // 2**count)).items("")[0]:
-                items += item.items if count and item.kind == "{" else [item]
-    return (
-        items[0]
-        if len(items) == 1
-        else Group("{", "}", tuple(dict.fromkeys(items) if count else items))
-    )
+            found, _ = _Parser(_choose_signs(tokens, choice), work).items("")
+        for item in found:
+            items += item.items if signs and item.kind == "{" else [item]
+    if len(items) == 1:
+        return items[0]
+    return Group("{", "}", tuple(dict.fromkeys(items) if signs else items))
+
+
+def _choose_signs(tokens, choice):
+    remaining = itertools.cycle(choice)
+    opposite = {"+": "-", "-": "+"}
+    chosen = []
+    for token in tokens:
+        if token == r"\pm":
+            token = next(remaining)
+        elif token == r"\mp":
+            token = opposite[choice[0]]
+        chosen.append(token)
+    return chosen
+
+
+def _name_of(node):
+    r"""What a side of an equation is called, if it is a name alone: x, f(2), |AB|, (x, y), a:b; else ""."""
+    if node.kind == "number":
+        return "" if node.name.startswith(_NO_NAME) else node.name
+    if node.kind not in ("(", ":"):
+        return ""
+    names = [_name_of(item) for item in node.items]
+    latin = [name for name in names if name[:1].isalpha()]
+    return f"({','.join(names)})" if all(names) and latin == sorted(latin) else ""
 
 
 class _Parser:
     def __init__(self, tokens, work):
-        self.tokens, self.work = [*tokens, ""], work  # "" marks the end
-        self.i, self.next, self.depth, self.bars = 0, self.tokens[0], 0, 0  # bars: open |...|
+        self.tokens = [*tokens, ""]  # "" marks the end
+        self.work = work
+        self.i = 0
+        self.next = self.tokens[0]
+        self.depth = 0
+        self.bars = 0  # open |...|
 
     def take(self, *expected):
         token = self.next
@@ -518,224 +663,344 @@ class _Parser:
         self.work -= _WORK.get(name, 15)
         if self.work < 0:
             raise ValueError("too much work")
-        return apply(name, *args) if args else None
+        if not args:
+            return None
+        result = apply(name, *args)
+        self.work -= sum(map(_bits, result.values)) // 4000
+        return result
+
+    # Lists and relations
+    def items(self, *closers):  # 1, x = 2; 3
+        items = [self.relation()]
+        commas = []
+        while self.next in _COMMAS:
+            commas.append(self.take())
+            items.append(self.relation())
+        closer = self.take(*closers)
+        names = {getattr(item, "lone", "") for item in items}
+        if commas and "" not in names:
+            items = self.conditions(items, commas, names, closer)
+        elif {*commas} == {"∨"} and any(_certain_interval(item) for item in items):
+            items = [Group(r"\cup", "", tuple(items))]
+        return tuple(items), closer
+
+    def conditions(self, items, commas, names, closer):
+        ends = [i + 1 for i, comma in enumerate(commas) if comma == ";"]
+        if ends and len(ends) < len(commas):  # p=5,q=2;p=7,q=2
+            bounds = zip([0, *ends], [*ends, len(items)], strict=True)
+            return [Group("(", ")", tuple(items[start:end])) for start, end in bounds]
+        ops = {op for item in items for op in item.ops}
+        if len(names) > 1 or ops == {"="} or not ops <= {"<", r"\le", r"\ne", "="}:
+            return items
+        if "∨" in commas:  # x < 1 or x = 2
+            return [Group(r"\cup", "", tuple(items))]
+        if "=" in ops:
+            return items
+        both = "∧" in commas or r"\ne" in ops or closer == ")"
+        return [Group(r"\cap" if both else ",", "", tuple(items))]
+
+    def relation(self):  # 0 < x \le 5,  f(x) = x^2
+        self.do("item")  # lists are compared item by item
+        sides = [self.expression()]
+        ops = []
+        while self.next in _RELATIONS:
+            self.do("item")
+            ops.append(self.take())
+            sides.append(self.expression())
+        names = [_name_of(side) for side in sides]
+        while len(ops) > bool(names[0]) and ops[-1] == r"\approx":  # x = \frac13 \approx 0.33
+            if not _roughly(*sides[-2:]):
+                raise ValueError(r"x = 5 \approx 7 answers twice")
+            del sides[-1], names[-1], ops[-1]
+        if not ops:
+            return sides[0]
+        ops = ["=" if op == r"\approx" else op for op in ops]
+        if ops[0] in _FLIPPED:  # 5 > x -> x < 5
+            sides.reverse()
+            names.reverse()
+            ops = [_FLIPPED.get(op, "mixed") for op in reversed(ops)]
+        lone = "".join(names) if sum(map(bool, names)) == 1 else ""
+        return Relation(tuple(sides), tuple(ops), tuple(names), lone)
+
+    # Operators
+    def expression(self, level=0):
+        """What operators that bind tighter than `level` hold together."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise ValueError("too deep")
+        sign = self.accept("+", "-")
+        if sign:  # -x^2 is -(x^2)
+            left = self.expression(max(level, _LEVEL["+"]))
+            if sign == "-":
+                left = self.combine("*", constant(-1), left)
+        else:
+            left = self.atom(level)
+        while _LEVEL.get(self.operator(), 0) > level:
+            left = self.operation(self.operator(), left)
+        self.depth -= 1
+        return left
+
+    def operation(self, op, left):
+        if self.next[:1] == '"' and left.kind != "relation":
+            return self.measure(left)
+        if self.next != op:
+            self.refuse_side_by_side()
+        elif op not in "+-":  # a - b is a + (-b)
+            self.take()
+        if op in ("!", "!!"):
+            return self.do(op, left)
+        if op == "°":
+            return left._replace(unit=(("deg", 1),), name="")
+        right = self.expression(_LEVEL[op] - (op == "^"))  # 2^3^2 = 2^9
+        return self.combine("+" if op == "-" else op, left, right)
+
+    def operator(self):  # "*" for a product without a sign: 2x
+        if self.next in _LEVEL:
+            return self.next
+        french = self.next == "[" and self.tokens[self.i + 1] in _AFTER_INTERVAL  # [0,1[
+        if self.next in _STOPS or self.next[:4] == r"\end" or self.next == "|" and self.bars:
+            return ""
+        return "" if french else "*"
+
+    def refuse_side_by_side(self):
+        """5 6, 5{6}, 5 R 6 and 5 x 6 are not 30."""
+        ahead = self.tokens[self.i] if self.next != "{" else self.tokens[self.i + 1]
+        if re.match(r"\.?[0-9]", ahead):
+            before = self.tokens[max(self.i - 2, 0) : self.i]
+            spelled = "".join(before[-1:] if self.next == "{" else before)
+            if re.search(r"[0-9]\.?[A-Za-z]?$", spelled) and re.match(
+                r"[0-9.]", before[-1] + ahead
+            ):
+                raise ValueError("numbers side by side")
 
     def combine(self, op, left, right):  # also of sets and matrices
         op = _DIVISIONS.get(op, op)
+        if op in _SETS and any(x.kind == "number" and not x.letters for x in (left, right)):
+            raise ValueError(r"8 \setminus 9")
         if op in _SETS or op == ":":  # a \cup b \cup c is one group
             return Group(op, "", (*(left.items if left.kind == op else (left,)), right))
         if op == "binom":
             rest = self.do("!", self.do("+", left, self.do("*", constant(-1), right)))
             return self.do("/", self.do("!", left), self.do("*", self.do("!", right), rest))
-        if right.kind in ("matrix", "row") and (op, left.kind) in (
-            ("*", "number"),
-            ("+", right.kind),
-        ):
-            pairs = zip(
-                left.items if op == "+" else [left] * len(right.items), right.items, strict=True
-            )
-            return right._replace(items=tuple(self.combine(op, *pair) for pair in pairs))
-        quoted = [
-            x.kind == "number" and x.letters and all(name[0] == '"' for name in x.letters)
-            for x in (left, right)
-        ]
-        if op in "*/" and quoted[1] and not quoted[0]:
-            return self.measure(op, left, right)
-        return self.do(op, left, right)
+        if right.kind in ("matrix", "row"):
+            return self.combine_matrices(op, left, right)
+        result = self.do(op, left, right)
+        pair = left.name + right.name
+        if op == "*" and re.fullmatch("[A-Z]{2}", pair):  # a segment AB
+            return result._replace(name=pair)
+        if op == "/" and re.fullmatch("[A-Z]{4}", pair):  # a ratio of two
+            return result._replace(name=pair)
+        return result
 
-    def measure(self, op, left, right):
-        r"""5 "cm", 9.8 "m" / "s"^2 and (2,3) "cm" are their numbers; 2 "thirds" is none; x "odd" is not x."""
-        words = " ".join(sorted(right.letters)).replace('"', "").split()
-        while op == "*" and words and words[0].removesuffix("s") in _SCALES:  # 2.5 million dollars
-            left = self.do("*", left, constant(_SCALES[words.pop(0).removesuffix("s")]))
-        unit = " ".join(map(_unit, words))
-        plain = [
-            re.search("...s$|^.$", word) or _unit(word) in _SHORT | {*_UNITS} for word in words
-        ]
-        changes = any(
-            word in _CHANGES or re.search("(?<!mon)ths?$|teen$|illions?$|ed$", word)
-            for word in words
-        )
-        if (
-            changes or words and not any(plain) and left not in (constant(1), constant(-1))
-        ):  # 1 apple
-            raise ValueError("2 thirds, 2 squared, 2 doubled")
-        if left.kind == "number" and not left.letters:
-            return left._replace(unit=left.unit or unit)
-        return left if unit in _UNITS or unit[-4:] == "unit" else self.do(op, left, right)
+    def combine_matrices(self, op, left, right):
+        if (op, left.kind) not in (("*", "number"), ("+", right.kind)):
+            raise ValueError("only sums of matrices, and a number times a matrix")
+        lefts = left.items if op == "+" else [left] * len(right.items)
+        pairs = zip(lefts, right.items, strict=True)
+        return right._replace(items=tuple(self.combine(op, *pair) for pair in pairs))
 
-    def items(self, *closers):  # 1, x = 2; 3
-        items, commas = [self.relation()], []
-        while self.next in _COMMAS:
-            commas.append(self.take())
-            items.append(self.relation())
-        names = {getattr(item, "lone", "") for item in items}
-        if commas and "" not in names:
-            ops = {op for item in items for op in item.ops}
-            ends = [i + 1 for i, comma in enumerate(commas) if comma == ";"]
-            if ends and len(ends) < len(commas):  # p=5,q=2;p=7,q=2
-                items = [
-                    Group("(", ")", tuple(items[i:k]))
-                    for i, k in zip([0, *ends], [*ends, len(items)])
-                ]
-            elif len(names) == 1 and ops <= {"<", r"\le", r"\ne"}:  # x < 1 or x > 2
-                both = "∧" in commas or r"\ne" in ops or closers == tuple(")]")
-                kind = r"\cup" if "∨" in commas else r"\cap" if both else ","
-                items = [Group(kind, "", tuple(items))]
-        return tuple(items), self.take(*closers)
-
-    def relation(self):  # 0 < x \le 5,  f(x) = x^2
-        sides, ops, names = [], [], []
-        while not sides or self.next in _RELATIONS:
-            self.do("item")  # lists are compared item by item
-            ops += [self.take()] if sides else []
-            start = self.i
-            sides.append(self.expression())
-            source = "".join(self.tokens[start : self.i])
-            names.append(source if _LONE_NAME(source) else "")
-        while len(ops) > bool(names[0]) and ops[-1] == r"\approx":  # x = \frac13 \approx 0.33
-            if not _same_number(*sides[-2:], tolerance=0.1):
-                raise ValueError(r"x = 5 \approx 7 answers twice")
-            del sides[-1], names[-1], ops[-1]
-        ops = ["=" if op == r"\approx" else op for op in ops]
-        if ops and ops[0] in _FLIPPED:  # 5 > x -> x < 5
-            sides, names, ops = (
-                sides[::-1],
-                names[::-1],
-                [_FLIPPED.get(op, "mixed") for op in reversed(ops)],
-            )
-        lone = "".join(names) if sum(map(bool, names)) == 1 else ""
-        return Relation(tuple(sides), tuple(ops), tuple(names), lone) if ops else sides[0]
-
-    def expression(self, level=0):  # of the operators that bind tighter than `level`
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise ValueError("too deep")
-        if sign := self.accept("+", "-"):  # -x^2 is -(x^2)
-            left = self.expression(max(level, _LEVEL["+"]))
-            if sign == "-":  # -"apple" is not -1 with a unit
-                left = (self.do if left.kind == "number" else self.combine)("*", constant(-1), left)
-        else:
-            left = self.atom(level)
-        while _LEVEL.get(op := self.operator(), 0) > level:
-            if self.next == op and op not in "+-":  # a - b is a + (-b)
-                self.take()
-            elif re.search(
-                "[0-9] ([A-Za-z] )?[0-9][^ ]*$",
-                " ".join(self.tokens[max(self.i - 2, 0) : self.i + 1]),
-            ):
-                raise ValueError("5 6, 5 R 6, 5 x 6")
-            if op in ("!", "°"):
-                left = self.do("!", left) if op == "!" else self.measure("*", left, letter('"deg"'))
-            else:
-                right = self.expression(_LEVEL[op] - (op == "^"))  # 2^3^2 = 2^9
-                left = self.combine("+" if op == "-" else op, left, right)
-        self.depth -= 1
+    # Units
+    def measure(self, left):
+        r"""5 "km" / "h" ^ 2: words behind a number are its unit; 2 "thirds" is none; x "is" "odd" is not x."""
+        words = []
+        powers = {}
+        counts = True
+        while self.next[:1] == '"' or self.next in ("*", "/") and self.tokens[self.i + 1][:1] == '"':
+            sign = -1 if self.accept("*", "/") == "/" else 1
+            word = self.take().strip('"').casefold()
+            words.append(word)
+            power = self.expression(_LEVEL["^"]).values[0] if self.accept("^") else 1
+            counts = counts and word != "of"  # 5 kg of rice
+            scale = _SCALES.get(word.removesuffix("s"))
+            if scale and counts and left.kind == "number" and not left.letters:
+                left = self.do("*", constant(scale), left)  # 2.5 million dollars
+            elif counts:
+                powers[_unit(word)] = powers.get(_unit(word), 0) + sign * power
+        known = all(unit in _UNITS or unit == "unit" for unit in powers)
+        if left.kind != "number" or left.letters:
+            return left if known else self.do("*", left, letter(" ".join(['"', *words])))
+        if any(map(_CHANGING, words)) or left.unit and powers:
+            if left.unit != (("dollar", 1),) or not powers.keys() <= {"dollar"}:
+                raise ValueError("2 thirds, 2 squared, 2 doubled")
+        left = left._replace(unit=left.unit or tuple(sorted(powers.items())), name="")
+        if self.next[:1].isdigit():  # 5 feet 6 inches
+            smaller = self.expression(_LEVEL["*"] - 1)
+            if smaller.kind == "number" and not smaller.unit:
+                raise ValueError("5 of 7")
+            return Group("quantity", "", (left, smaller))
         return left
 
-    def operator(self):  # "*" for a product without a sign: 2x
-        stop = self.next in _STOPS or self.next[:4] == r"\end" or self.next == "|" and self.bars
-        return self.next if self.next in _LEVEL else "" if stop else "*"
-
+    # Atoms
     def atom(self, level):
         token = self.take()
-        name, _, index = token.partition("_")
-        if index and (len(name) > 1 and name.isalnum() or name.isdigit()):
-            return constant(int(name, int(index.strip("{}")) or 1))  # int() refuses 9 in base 8
-        ahead = "".join(self.tokens[self.i : self.i + 9])
-        if (
-            token.isdigit()
-            and level <= _LEVEL["*"]
-            and re.match(r"\\frac\{[0-9]+\}\{[0-9]+\}", ahead)
-        ):
-            return self.combine("+", constant(int(token)), self.expression(_LEVEL["^"]))
-        if token[:1].isdigit() or token[:1] == "." and token[1:]:
-            digits = re.sub(r"[eE].*|\.", "", token).lstrip("0")
-            return Number((Fraction(token),), rounded="." in token and len(digits) >= 12)
+        if re.match(r"\.?[0-9]|[0-9A-F]+_", token):
+            return self.number(token, level)
         if token in _CLOSERS:
             return self.bracket(token)
         if token in _FENCES:
-            closer, name = _FENCES[token]
-            self.bars += token == "|"
-            inside = self.expression()
-            self.bars -= token == "|"
-            self.take(closer)
-            return self.do(name, inside)
+            return self.fence(token)
         if token in _DIVISIONS:
-            return self.combine(token, self.expression(_LEVEL["^"]), self.expression(_LEVEL["^"]))
+            top = self.expression(_LEVEL["^"])
+            return self.combine(token, top, self.expression(_LEVEL["^"]))
         if token == r"\sqrt":
-            index = self.bracket("[") if self.accept("[") else constant(2)
-            return self.do("^", self.expression(_LEVEL["^"]), self.do("/", constant(1), index))
+            degree = self.bracket("[") if self.accept("[") else constant(2)
+            return self.do("^", self.expression(_LEVEL["^"]), self.do("/", constant(1), degree))
         if token[1:] in _FUNCTIONS:
             return self.function(token[1:])
         if token in (r"\R", r"\emptyset"):
-            return Group("(", ")", _REALS) if token == r"\R" else Group("{", "}", ())
+            return _REALS if token == r"\R" else Group("{", "}", ())
         if token.startswith(r"\begin"):
             return self.matrix(token)
         if token in _STOPS or not re.match(r'"|\\?[A-Za-z]', token):
             raise ValueError(token)
-        if token[0] == '"':  # "cm", but "team" 5 is one name
-            word = token.casefold()
-            return letter(
-                word
-                if self.operator() != "*" or self.next == "*"
-                else self.rest(_unit(word.strip('"')))
-            )
-        known = token[0] != "\\" or name.rstrip("'") in _LETTERS | _CONSTANTS.keys()
-        if not known or token in ("f", "g") and self.next == "^":  # f^{-1}(x)
-            return letter(self.rest(token, group=token in _ACCENTS))
-        if token not in _CONSTANTS and re.match(
-            r"[fg]'* \(|\S+ \((?:[^-+()]*\)|[A-Za-z]\()", f"{token} {ahead}"
-        ):
-            argument = self.combine("+", constant(1), self.expression(_LEVEL["^"]))
-            return self.do("cos", self.combine("*", letter(token), argument))  # f(2x) is not 2f(x)
-        return letter(token)  # x, \theta, a_1, y'
+        return self.word(token) if token[0] == '"' else self.symbol(token)
 
-    def rest(self, name, group=False):  # a name: all up to the end of this side, or of one group
-        parts, depth = [], 0
+    def number(self, token, level):
+        digits, _, base = token.partition("_")
+        if base and not (len(digits) == 1 and digits.isalpha()):
+            if self.tokens[self.i - 2] == "^":
+                raise ValueError("x^5_8")
+            return constant(int(digits, int(base.strip("{}")) or 1))  # int() refuses 9 in base 8
+        if base:
+            return self.symbol(token)
+        ahead = "".join(self.tokens[self.i : self.i + 7])
+        mixed = token.isdigit() and re.match(r"\\frac\{[0-9]+\}\{[0-9]+\}", ahead)
+        if mixed and level <= _LEVEL["*"]:
+            return self.combine("+", constant(int(token)), self.expression(_LEVEL["^"]))
+        significant = re.sub(r"[eE].*|\.", "", token).lstrip("0")
+        return Number((Fraction(token),), rounded="." in token and len(significant) >= 12)
+
+    def fence(self, token):
+        closer, name = _FENCES[token]
+        self.bars += token == "|"
+        inside = self.expression()
+        self.bars -= token == "|"
+        self.take(closer)
+        result = self.do(name, inside)
+        called = f"|{inside.name}|" if token == "|" and inside.name else ""
+        return result._replace(name=called)
+
+    def word(self, token):  # "cm", but "team" 5 is one name
+        if self.operator() != "*" or self.next == "*":
+            return letter(token.casefold())
+        return letter(self.rest(_unit(token.casefold().strip('"'))))
+
+    def symbol(self, token):  # x, \theta, a_1, y', f(x)
+        stem = token.partition("_")[0].rstrip("'")
+        if token[0] == "\\" and stem not in _LETTERS | _CONSTANTS.keys():
+            return self.opened_name(token)
+        if token in ("f", "g") and self.next == "^":  # f^{-1}(x)
+            return letter(self.rest(token))
+        if self.next == "(" and token not in _CONSTANTS or self.next == "[" and token in ("E", "P"):
+            return self.call(token, stem)
+        return letter(token)
+
+    def opened_name(self, token):
+        r"""\angle ABC: a command that is not known, with all that follows; an accent with its group only."""
+        return letter(self.rest(token, group=token in _ACCENTS))
+
+    def call(self, token, stem):
+        """f(x), P(A \\cap B); or a letter before brackets, as in x(x+1)."""
+        inside = self.enclosed()
+        text = " ".join(inside)
+        if re.search(r'[,;|"[\]]|[<>=∧∨]|\\[lg]e |\\c[au]p |\\in ', text):
+            self.i += len(inside) + 1
+            self.take()
+            return letter(f"{token}({text})")
+        simple = len(inside) == 1 or re.match(r"[A-Za-z] \(", text)
+        if re.match("[A-Zp-w]", stem):
+            simple = simple or not re.search(r"[-+(]", text.removeprefix("- "))
+        if not simple and stem not in ("f", "g", "h"):
+            return letter(token)
+        argument = self.bracket(self.take())
+        self.do("call")
+        if argument.kind != "number":
+            raise ValueError("a function of a structure")
+        values = tuple(_value_of_call(token, x) for x in argument.values)
+        return (
+            Number(values, argument.letters | {token}, name=f"{token}({text})")
+            if len(values) > 1
+            else Number(values * _POINTS, frozenset([token]), name=f"{token}({text})")
+        )
+
+    def enclosed(self):
+        """The tokens between the bracket that comes next and its partner."""
+        depth = 0
+        for end in range(self.i, len(self.tokens)):
+            depth += (self.tokens[end] in _CLOSERS) - (self.tokens[end] in _CLOSING)
+            if depth == 0:
+                return self.tokens[self.i + 1 : end]
+        raise ValueError("a bracket is not closed")
+
+    def rest(self, name, group=False):
+        """A name: all up to the end of this side, or of one group."""
+        parts = [name]
+        depth = 0
         stops = _STOPS - _LEVEL.keys()
-        while (
-            depth
-            and self.next
-            or not (group and parts or self.next in stops or self.next[:4] == r"\end")
-        ):
+        while self.next and (depth or not (group and len(parts) > 1)):
+            if not depth and (self.next in stops or self.next[:4] == r"\end"):
+                break
             token = self.take()
-            depth += (token in _CLOSERS or token[:6] == r"\begin") - (
-                token in _CLOSING or token[:4] == r"\end"
-            )
-            parts.append(
-                _unit(token.strip('"').casefold()) if len(token) > 3 and token[0] == '"' else token
-            )
-        return re.sub(r"\{ (\S+) \}", r"\1", " ".join([name, *parts]))
+            depth += token in _CLOSERS or token[:6] == r"\begin"
+            depth -= token in _CLOSING or token[:4] == r"\end"
+            is_word = len(token) > 3 and token[0] == '"'
+            parts.append(_unit(token.strip('"').casefold()) if is_word else token)
+        return re.sub(r"\{ (\S+) \}", r"\1", " ".join(parts))
 
-    def bracket(self, opener):  # (a) groups, (a, b) is a tuple, {a, b} a set
+    def bracket(self, opener):  # (a) groups, (a, b) is a tuple, {a, b} a set, ]0, 1] an interval
+        if opener == r"\{":
+            self.skip_such_that()
         items, closer = self.items(*_CLOSERS[opener])
         if len(items) == 1 and opener + closer in ("()", "[]", "{}"):
             return items[0]
-        return Group(opener.strip("\\"), closer.strip("\\"), items)
+        opener = "(" if opener == "]" else opener.strip("\\")
+        closer = ")" if closer == "[" else closer.strip("\\")
+        if len(items) == 1 and opener == "{" and items[0].kind in (r"\cup", r"\cap", "relation"):
+            return items[0]  # by its condition
+        return Group(opener, closer, items)
+
+    def skip_such_that(self):
+        r"""\{x \in \R \mid x > 2\} is x > 2."""
+        name = self.tokens[self.i]
+        start = self.i + 1
+        if self.tokens[start : start + 2] == [r"\in", r"\R"]:
+            start += 2
+        if re.fullmatch("[a-z]", name) and self.tokens[start] in ("|", ":"):
+            if name not in self.tokens[start:]:
+                raise ValueError("a condition on another letter")
+            self.i = start
+            self.take()
 
     def function(self, name):  # \sin^2 x, \log_2 8, \ln|x|, \sin 2x
-        scripts = {"_": constant(10)} if name == "log" else {}
-        while op := self.accept("^", "_"):
+        scripts = {}
+        while self.next in ("^", "_"):
+            op = self.take()
             scripts[op] = self.expression(_LEVEL["!" if op == "^" else "^"])
-        base, exponent = scripts.get("_"), scripts.get("^")
-        if exponent == constant(-1) and name in _TRIG:
-            name, exponent = "arc" + name, None
-        start = self.i
-        value = self.expression(_LEVEL["^" if self.next in ("(", "[", "{") else "*"])
-        while (
-            self.tokens[start] not in ("(", "[", "{")
-            and self.operator() == "*"
-            and (self.next[0] not in '*([|"' and self.next[1:] not in _FUNCTIONS)
-        ):
-            value = self.combine("*", value, self.expression(_LEVEL["*"]))  # \sin 2x \cos x
-        if value.kind == "number" and value.unit == "deg":  # only here a degree is a number
-            value = self.do("/", self.do("*", letter(r"\pi"), value), constant(180))._replace(
-                unit=""
-            )
+        base = scripts.get("_", constant(10) if name == "log" else None)
+        exponent = scripts.get("^")
+        if exponent == constant(-1) and name in _INVERTIBLE:
+            name = "arc" + name
+            exponent = None
+        value = self.argument()
+        called = f"{name} {value.name}" if name in _TRIG and value.name and not exponent else ""
+        if value.kind == "number" and value.unit == (("deg", 1),):  # only here a degree is a number
+            value = self.do("/", self.do("*", letter(r"\pi"), value), constant(180))
+            value = value._replace(unit=())
         value = self.do("ln" if base else name, value)
-        value = self.do("/", value, self.do("ln", base)) if base else value
-        return self.do("^", value, exponent) if exponent else value
+        if base:
+            value = self.do("/", value, self.do("ln", base))
+        return self.do("^", value, exponent) if exponent else value._replace(name=called)
+
+    def argument(self):
+        r"""Of a function: one bracket, or a product up to the next function, as in \sin 2x \cos x."""
+        if self.next in ("(", "[", "{"):
+            return self.expression(_LEVEL["^"])
+        value = self.expression(_LEVEL["*"])
+        while self.operator() == "*" and self.next[0] not in '*([|"':
+            if self.next[1:] in _FUNCTIONS:
+                break
+            value = self.combine("*", value, self.expression(_LEVEL["*"]))
+        return value
 
     def matrix(self, token):
         rows = [[]]
@@ -750,196 +1015,274 @@ class _Parser:
         return Group(kind, "", tuple(Group("row", "", tuple(row)) for row in rows if row))
 
 
-# A5. The comparison. Without it \{1,2\} is not \{2,1\}; carelessly, x > 1, y < 2 is y > 1, x < 2.
+# ---- 4. The comparison ---------------------------------------------------------------------------
+# Without it \{1,2\} is not \{2,1\}; carelessly, x > 1, y < 2 is y > 1, x < 2.
 def same(gold, pred, listed=False):
     """Do two parsed answers denote the same object? listed: do not take 2 cats, 3 dogs for 3 cats, 2 dogs."""
     if gold.kind == pred.kind == "relation":
         equal = _same_relation(gold, pred)  # once: nesting must not double the work
         if equal or not gold.lone or gold.lone != pred.lone:
             return equal
-    gold, pred = _object(gold), _object(pred)
+    gold = _object(gold)
+    pred = _object(pred)
     kinds = {gold.kind, pred.kind}
-    if kinds & _SETS.keys() or kinds == {"[", "{"}:
-        if None not in (regions := (_region(gold), _region(pred))):
-            return regions[0] == regions[1]
-    if "{" in kinds and not kinds & _SETS.keys() or "," in kinds or kinds in ({r"\cup"}, {r"\cap"}):
-        return _same_items(
-            *(
-                x.items if x.kind in ("{", ",", *kinds & _SETS.keys()) else (x,)
-                for x in (gold, pred)
-            )
-        )
     if kinds == {"number"}:
         with _LOCK:
             return _same_number(gold, pred, listed)
-    return (
-        len(kinds) == 1
-        and "relation" not in kinds
-        and gold.closer == pred.closer
-        and (len(gold.items) == len(pred.items) and all(map(same, gold.items, pred.items)))
-    )
+    if kinds & _SETS.keys() or kinds == {"[", "{"}:
+        regions = _region(gold), _region(pred)
+        if None not in regions:
+            return regions[0] == regions[1]
+    if listed and kinds == {"{", "number"}:
+        return False  # \{\{5\}\} is not \{5\}
+    lists = {"{", ","} & kinds and not kinds & _SETS.keys()
+    if lists or "," in kinds or kinds in ({r"\cup"}, {r"\cap"}):
+        return _same_items(_members(gold), _members(pred))
+    if len(kinds) > 1 or "relation" in kinds or gold.closer != pred.closer:
+        return False
+    return len(gold.items) == len(pred.items) and all(map(same, gold.items, pred.items))
+
+
+def _members(node):
+    return node.items if node.kind in ("{", ",", *_SETS) else (node,)
 
 
 def _same_items(golds, preds):
+    names = {gold.lone for gold in golds if gold.kind == "relation"} - {""}
     left = list(preds)
     for gold in golds:  # each pair once: nesting must not double the work
-        found = next((i for i, pred in enumerate(left) if same(gold, pred, len(golds) > 1)), None)
-        if found is None:
+        for pred in left:
+            if len(names) > 1 and getattr(gold, "lone", "") != getattr(pred, "lone", ""):
+                continue  # x = 3, y = -1 is no bag of numbers
+            if same(gold, pred, listed=len(golds) > 1 or pred.kind == "{"):
+                left.remove(pred)
+                break
+        else:
             return False
-        del left[found]
     return not left
 
 
-def _same_number(gold, pred, listed=False, tolerance=None):
-    if gold.kind + pred.kind != "number" * 2 or not pred.letters <= gold.letters:  # no free x
+def _other_unit(gold, pred, listed):
+    """5 cm is not 5 km; but 5 people may be 5 students, if they are not in a list."""
+    if not gold.unit or not pred.unit or gold.unit == pred.unit:
         return False
-    units = {gold.unit, pred.unit} - {""}  # 5 cm is not 5 km; 5 people may be 5 students
-    if len(units) > 1 and (listed or units <= _UNITS.keys()):
-        return False
-    n = max(len(gold.values), len(pred.values))
-    pairs = zip(gold.values * (n // len(gold.values)), pred.values * (n // len(pred.values)))
-    pairs = [pair for pair in pairs if None not in pair]
-    return len(pairs) > (n > 1) and all(
-        _close(g, p, gold.rounded != pred.rounded, tolerance) for g, p in pairs
-    )
+    return listed or all(name in _UNITS for name, _ in gold.unit + pred.unit)
 
 
-def _close(
-    a, b, rounded=False, tolerance=None
-):  # 0.333333333333 is 1/3, but no decimal is another one
-    exact = [
-        isinstance(x, Fraction) and (not rounded or pow(10, MAX_BITS, x.denominator) == 0)
-        for x in (a, b)
-    ]
-    size = max(abs(_float(a, MAX_BITS)), abs(_float(b, MAX_BITS)))
-    if (
-        _mp.isinf(size)
-        or not tolerance
-        and (all(exact) or not rounded and max(_bits(a), _bits(b)) > LONG)
-    ):
+def _same_number(gold, pred, listed=False):
+    if not pred.letters <= gold.letters or _other_unit(gold, pred, listed):
+        return False
+    compared = undefined = 0
+    for g, p in _rows((gold, pred), gold.letters):
+        if g is None or UNKNOWN in (g, p):
+            continue
+        if p is None:
+            undefined += 1
+        elif not _close(g, p, gold.rounded != pred.rounded):
+            return False
+        else:
+            compared += 1
+    few = 2 if gold.letters else 0
+    return undefined <= few <= max(compared, 0) and compared > 0
+
+
+def _close(a, b, rounded=False):
+    """Exact numbers are equal or not; of others 100 digits are compared, of a decimal 12."""
+    exact = isinstance(a, Fraction) and isinstance(b, Fraction)
+    if rounded and not (exact and _terminates(a) and _terminates(b)):
+        return _agree(a, b)
+    if exact or _mp.isinf(_float(a, MAX_BITS)) or _mp.isinf(_float(b, MAX_BITS)):
         return a == b
-    return abs(_float(a, MAX_BITS) - _float(b, MAX_BITS)) <= size * (
-        tolerance or (1e-11 if rounded else SAME)
-    )
+    try:
+        a = _float(a)
+        b = _float(b)
+    except OverflowError:
+        return False
+    return abs(a - b) <= max(abs(a), abs(b)) * SAME
+
+
+def _terminates(x):
+    return pow(10, MAX_BITS, x.denominator) == 0
+
+
+def _agree(a, b):
+    """One is a decimal of 12 digits or more: are 12 the other's, or is it the other, rounded?"""
+    if any(isinstance(x, _mp.mpc) for x in (a, b)) or not a or not b:
+        return False
+    decimal, other = (a, b) if isinstance(a, Fraction) and _terminates(a) else (b, a)
+    places = 0
+    while decimal * 10**places % 1 and places < 1000:
+        places += 1
+    decimal = _float(decimal, MAX_BITS)
+    other = _float(other, MAX_BITS)
+    if abs(decimal - other) * 10**places <= 0.5:
+        return True
+    shift = _mp.mpf(10) ** (11 - _mp.floor(_mp.log10(abs(decimal))))
+    return int(decimal * shift) == int(other * shift)
+
+
+def _roughly(a, b):
+    """Of what follows an approximation sign: 0.33 is roughly \\frac13."""
+    if a.kind != "number" or b.kind != "number" or a.letters or b.letters:
+        return False
+    values = a.values + b.values
+    if None in values or UNKNOWN in values:
+        return False
+    a, b = (_float(x, MAX_BITS) for x in values)
+    return abs(a - b) <= max(abs(a), abs(b)) * 0.1
 
 
 def _object(node):
     r"""What a lone name is: x = 5 -> 5;  x \in [0,1] -> [0,1];  x > 2 -> (2, \infty);  x + y = 5 stays."""
     if node.kind != "relation":
         return node
-    sides = [side for side, name in zip(node.sides, node.names) if not name] or [node.sides[-1]]
     if {*node.ops} <= {"=", r"\in"}:
-        numbers = not any(node.names) and all(
-            side.kind == "number" and not side.letters for side in sides
-        )  # 2 + 3 = 5
-        orders = [
-            re.findall("[a-z]", name) for name in node.names if name[:1] == "(" or ":" in name
-        ]
-        named = (
-            any(node.names)
-            and all(order == sorted(order) for order in orders)
-            and (r"\in" not in node.ops or not node.names[-1])
-        )  # 5 \in A
-        return (
-            sides[0]
-            if (numbers or named) and all(same(sides[0], side) for side in sides[1:])
-            else node
-        )
+        return _value_of_equation(node)
     if node.ops == (r"\ne",) and node.lone:  # x \ne 1 -> \R \setminus \{1\}
-        return Group(r"\setminus", "", (Group("(", ")", _REALS), Group("{", "}", (sides[0],))))
-    shape = tuple(map(bool, node.names))
-    if not {*node.ops} <= {"<", r"\le"} or shape not in (
-        (True, False),
-        (False, True),
-        (False, True, False),
-    ):
+        others = [side for side, name in zip(node.sides, node.names, strict=True) if not name]
+        return Group(r"\setminus", "", (_REALS, Group("{", "}", tuple(others))))
+    if {*node.ops} <= {"<", r"\le"}:
+        return _interval_of_inequality(node)
+    return node
+
+
+def _value_of_equation(node):
+    values = [side for side, name in zip(node.sides, node.names, strict=True) if not name]
+    numbers = all(side.kind == "number" and not side.letters for side in values)
+    if not values or not (any(node.names) or numbers):  # 2 + 3 = 5 has no name, and needs none
         return node
-    opener, low = ("(", _REALS[0]) if shape[0] else ("(" if node.ops[0] == "<" else "[", sides[0])
-    closer, high = (
-        (")", _REALS[1]) if shape[-1] else (")" if node.ops[-1] == "<" else "]", sides[-1])
-    )
-    return Group(opener, closer, (low, high))
+    if r"\in" in node.ops and node.names[-1] or r"\in" in node.ops and not node.names[0]:
+        return node  # 5 \in A
+    return values[0] if all(same(values[0], side) for side in values[1:]) else node
+
+
+def _interval_of_inequality(node):
+    named = [bool(name) and name[0] != "|" for name in node.names]  # |x| > 3 is no interval
+    low, high = _REALS.items
+    if named == [False, True]:
+        return Group("(" if node.ops[0] == "<" else "[", ")", (node.sides[0], high))
+    if named == [True, False]:
+        return Group("(", ")" if node.ops[0] == "<" else "]", (low, node.sides[1]))
+    if named == [False, True, False]:
+        opener = "(" if node.ops[0] == "<" else "["
+        closer = ")" if node.ops[1] == "<" else "]"
+        return Group(opener, closer, (node.sides[0], node.sides[2]))
+    return node
 
 
 def _same_relation(gold, pred):
-    symmetric = gold.ops in (("=",), (r"\ne",))
     if gold.ops != pred.ops:
         return False
-    if any(
-        all(map(same, gold.sides, sides)) for sides in [pred.sides] + [pred.sides[::-1]] * symmetric
-    ):
+    symmetric = gold.ops in (("=",), (r"\ne",))
+    if all(map(same, gold.sides, pred.sides)):
+        return True
+    if symmetric and all(map(same, gold.sides, pred.sides[::-1])):
         return True
     if len(gold.ops) > 1 or {side.kind for side in gold.sides + pred.sides} != {"number"}:
         return False
-    with _LOCK:  # left - right, up to a factor (positive for < and \le)
-        differences = [
-            apply("+", left, apply("*", constant(-1), right))
-            for left, right in (pred.sides, gold.sides)
-        ]
-        ratios = [ratio for ratio in apply("/", *differences).values if ratio is not None]
-        return (
-            len(ratios) > 1
-            and ratios[0] != 0
-            and all(_close(ratios[0], ratio) for ratio in ratios)
-            and (symmetric or gold.ops[0] in ("<", r"\le") and _mp.re(_float(ratios[0])) > 0)
+    with _LOCK:  # left - right, up to a factor, which is positive for < and \le
+        golds, preds = (
+            apply("+", s[0], apply("*", constant(-1), s[1])) for s in (gold.sides, pred.sides)
         )
+        ratios = [x for x in apply("/", preds, golds).values if x is not None and x is not UNKNOWN]
+        if len(ratios) < 2 or ratios[0] == 0 or not all(_close(ratios[0], x) for x in ratios):
+            return False
+        return symmetric or gold.ops[0] in ("<", r"\le") and _mp.re(_float(ratios[0])) > 0
 
 
-# A6. Regions of the line, by sympy. Without them x \ne 3 is not (-\infty,3) \cup (3,\infty).
-_REALS = Number((-letter(r"\infty").values[0],)), letter(r"\infty")
+# ---- 5. Regions of the line, by sympy ------------------------------------------------------------
+# Without them x \ne 3 is not (-\infty,3) \cup (3,\infty).
+def _certain_interval(node):
+    """(1, 2) may be a point; [1, 2] and (1, \\infty) are not."""
+    if node.kind not in ("(", "[") or len(node.items) != 2:
+        return False
+    return "[" in node.kind or "]" in node.closer or not {*node.items}.isdisjoint(_REALS.items)
+
+
+def _pieces(node):
+    """At most how many intervals and points a region has: what sympy takes time for."""
+    node = _object(node)
+    if node.kind not in _SETS:
+        return len(node.items) if node.kind == "{" else 1
+    pieces = [_pieces(item) for item in node.items]
+    if node.kind == r"\cup":
+        return sum(pieces)
+    return math.prod(n + (node.kind == r"\setminus") for n in pieces)
 
 
 def _region(node):
     """A set of reals for sympy, or None. critical: (3,1) is a point, or all that is empty would be right for one."""
     node = _object(node)
-    if node.kind in _SETS:
-        parts = [_region(item) for item in node.items[:8]]
-        return None if None in parts or len(node.items) > 8 else reduce(_SETS[node.kind], parts)
-    items = node.items if node.kind in ("(", "[", "{") else [node]
-    values = [x.values[0] for x in items if x.kind == "number" and not x.letters]
-    if len(values) < len(items) or not all(isinstance(x, (Fraction, _mp.mpf)) for x in values):
+    if _pieces(node) > MAX_PIECES:
         return None
-    ends = [
-        Rational(x.numerator, x.denominator)
-        if isinstance(x, Fraction)
-        else oo * int(_mp.sign(x))
-        if _mp.isinf(x)
-        else Rational(_mp.nstr(x, 60))
-        for x in values
-    ]
+    if node.kind in _SETS:
+        parts = [_region(item) for item in node.items]
+        return None if None in parts else reduce(_SETS[node.kind], parts)
+    items = node.items if node.kind in ("(", "[", "{") else [node]
+    ends = [_end(item) for item in items]
+    if None in ends:
+        return None
     if node.kind in ("{", "number"):
         return FiniteSet(*ends)
-    proper = len(ends) == 2 and (
-        ends[0] < ends[1] or ends[0] == ends[1] and node.kind + node.closer == "[]"
-    )
-    return Interval(*ends, node.kind == "(", node.closer == ")") if proper else None
+    if len(ends) != 2 or ends[0] > ends[1]:
+        return None
+    if ends[0] == ends[1] and node.kind + node.closer != "[]":
+        return None
+    return Interval(*ends, node.kind == "(", node.closer == ")")
 
 
-# A7. The door: cheapest rung first; each exists because right answers fall off the one above.
+def _end(item):
+    """A number for sympy, or None."""
+    if item.kind != "number" or item.letters:
+        return None
+    value = item.values[0]
+    if isinstance(value, Fraction):
+        return Rational(value.numerator, value.denominator)
+    if not isinstance(value, _mp.mpf):
+        return None
+    return oo * int(_mp.sign(value)) if _mp.isinf(value) else Rational(_mp.nstr(value, 60))
+
+
+# ---- 6. The door: cheapest rung first; each exists because right answers fall off the one above ----
+Verdict = namedtuple("Verdict", "equal rung prediction truth")  # the two as they were read
 _DECIMAL = re.compile(r"-?(?:[0-9]{1,1000}(?:\.[0-9]{1,1000})?|\.[0-9]{1,1000})").fullmatch
 _NAN = re.compile(r"(?<![a-z])nan(?![a-z])", re.I).search
 _RUNGS = {"{": "list or set", "(": "tuple or interval", "[": "interval", r"\cup": "union"}
+_CHOICE = re.compile(r"(?:\\text(?:bf|rm)?\s*\{\s*)?\(?([A-J])\)?\.?\s*\}?").fullmatch
+_CHOSEN = re.compile(r"\(?([A-Ja-j])(?:\)|\s*[.:]|(?=$))\s*(.*)", re.S).fullmatch
+_OTHER_CHOICE = re.compile(r"(?<![A-Za-z\\])(?:[A-J]|[a-j][).:]|\([a-j]\)|or)(?![A-Za-z])").search
 
 
-def equal(predicted: str, ground_truth: str) -> tuple[bool, str, str, str]:
-    """-> (verdict, the rung that decided, normalised prediction, normalised ground truth)."""
+def _chosen(answer, truth):
+    """Where the truth is one letter: c, (C), C) 42 and c. 42 choose it; c. 42 or d. 43 does not."""
+    choice = _CHOICE(truth)
+    chosen = choice and _CHOSEN(answer)
+    return bool(chosen) and chosen[1].upper() == choice[1] and not _OTHER_CHOICE(chosen[2])
+
+
+def equal(predicted: str, ground_truth: str) -> Verdict:
+    """Are the two equal, and on which rung was that decided?"""
     if not (isinstance(predicted, str) and isinstance(ground_truth, str)):
-        return False, "no answer", "", ""
-    pred, gold = predicted.strip(), ground_truth.strip()
+        return Verdict(False, "no answer", "", "")
+    pred = predicted.strip()
+    gold = ground_truth.strip()
     if not pred or not gold or _NAN(pred[:MAX_CHARS]) or _NAN(gold[:MAX_CHARS]):
-        return False, "no answer", pred, gold
+        return Verdict(False, "no answer", pred, gold)
     if pred == gold:  # the textbook's rung
-        return True, "string", pred, gold
+        return Verdict(True, "string", pred, gold)
     if _DECIMAL(pred) and _DECIMAL(gold):  # 0.50 and .5; as floats 2^53 + 1 would be 2^53
-        return Fraction(pred) == Fraction(gold), "decimal", pred, gold
+        return Verdict(Fraction(pred) == Fraction(gold), "decimal", pred, gold)
     if max(len(pred), len(gold)) > MAX_CHARS:
-        return False, "too long", pred, gold
-    p, g = normalise(pred), normalise(gold)
+        return Verdict(False, "too long", pred, gold)
+    if _chosen(pred, gold):
+        return Verdict(True, "choice", pred, gold)
+    p = normalise(pred)
+    g = normalise(gold)
     shown = " ".join(p), " ".join(g)
     if p == g:  # \dfrac12 and \tfrac{1}2
-        return bool(p), "spelling", *shown
+        return Verdict(bool(p), "spelling", *shown)
     try:
-        p, g = parse(p), parse(g)
-        return same(g, p), _RUNGS.get(g.kind, g.kind), *shown
+        truth = parse(g)
+        return Verdict(same(truth, parse(p)), _RUNGS.get(truth.kind, truth.kind), *shown)
     except (ArithmeticError, ValueError):
-        return False, "unreadable", *shown
+        return Verdict(False, "unreadable", *shown)
