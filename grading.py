@@ -43,8 +43,8 @@ MAX_PIECES = 24  # of a region of the line
 
 
 # ---- 1. One spelling -----------------------------------------------------------------------------
-# A rewrite is a line: pattern, replacement, example. tests/test_grading.py runs every example, and
-# checks that without the rewrite some labelled pair would be judged otherwise.
+# A rewrite is a line: pattern, replacement, example (before -> after). tests/test_grading.py runs every
+# example, and checks that without the rewrite some labelled pair would be judged otherwise.
 
 # Single characters: a command's name, or what they are drawn like.
 _COMMANDS = """
@@ -67,8 +67,22 @@ _CHARACTERS = str.maketrans(
 _SPACE = r"(?:(?<!\\)\\[,!;: ]|\s|~)"
 
 
-def _stage(*rewrites):
-    return [(re.compile(pattern), new, example) for pattern, new, example in rewrites]
+def _aliases(lines):
+    """Of each line or part of one, {alias: the first}"""
+    groups = [line.split() for line in re.split(r" \| |\n", lines.strip())]
+    return {alias: group[0] for group in groups for alias in group}
+
+
+def _stage(*lines, **functions):
+    r"""Each line: pattern, replacement, example. A command that is put in is set off by a space."""
+    rewrites = []
+    for line in lines:
+        pattern, new, example = re.split(" {3,}", line)
+        new = new.replace("(nothing)", "").replace("(space)", " ")
+        new = re.sub(r"(\\\\[A-Za-z]+)$", r"\1 ", new)
+        pattern = re.compile(pattern.replace("<SPACE>", _SPACE))
+        rewrites.append((pattern, functions.get(new, new), example))
+    return rewrites
 
 
 def _open_bracket(text):
@@ -91,31 +105,22 @@ def _repeating(match):
 
 # Before NFKC makes x2 of x²; of ½ it makes 1⁄2.
 CHARACTERS = _stage(
-    (r"[⁰¹²³⁴-⁹⁺⁻ⁿ]+", r"^{\g<0>}", "x¹² -> x^{¹²}"),
-    (r"[₀-₉ₙ]+", r"_{\g<0>}", "a₁ -> a_{₁}"),
-    (r"[¼½¾⅐-⅞]", r"\\frac{\g<0>}", r"3½ -> 3\frac{½}"),
+    r"[⁰¹²³⁴-⁹⁺⁻ⁿ]+   ^{\g<0>}   x¹² -> x^{¹²}",
+    r"[₀-₉ₙ]+   _{\g<0>}   a₁ -> a_{₁}",
+    r"[¼½¾⅐-⅞]   \\frac{\g<0>}   3½ -> 3\frac{½}",
 )
 MARKUP = _stage(
-    (r"^\s*(\$+)(.*?)\1(?=\W*$)", r"\2", r"$\frac12$. -> \frac12."),
-    (r"\\not\s*=", r"\\ne ", r"x \not= 1 -> x \ne  1"),
-    (r"(?<!\\)\\[()\[\]]", " ", r"\[5\] ->  5 "),
-    (r"\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])\s*\.?", "", r"\left(1, 2\right) -> (1, 2)"),
-    (
-        r"\\(?:displaystyle|limits|large|Large|bf|it|rm|textcolor\s*\{\w+\}|color\s*\{\w+\})"
-        r"(?![A-Za-z])",
-        "",
-        r"{\bf 42} -> { 42}",
-    ),
-    (r"^\s*\\(?:Rightarrow|implies|therefore)(?![A-Za-z])", "", r"\Rightarrow 42 ->  42"),
-    (r"\\(?:mathbf|boldsymbol|bm|mathit|mathbb)\s*\{([A-QS-Yac-z])\}", r" \1", r"\mathbf{v} ->  v"),
-    (r"\.\.\.|\\c?dots[cbm]?(?![A-Za-z])", r"\\ldots ", r"1, ..., n -> 1, \ldots , n"),
-    (r"^\s*<(.*,.*)>\s*$", r"(\1)", "<3,-4> -> (3,-4)"),
-    (r"\\begin\s*\{array\}\s*\{[^{}]*\}", r"\\begin{array}", r"\begin{array}{cc} -> \begin{array}"),
-    (
-        r"\\(?:text[a-z]*|mbox|mathrm|mathsf|operatorname)\s*\{((?:[^{}]|\{[^{}]*\})*)\}",
-        r"«\1»",
-        r"5\text{ cm} -> 5« cm»",
-    ),
+    r"^\s*(\$+)(.*?)\1(?=\W*$)   \2   $\frac12$. -> \frac12.",
+    r"\\not\s*=   \\ne   x \not= 1 -> x \ne  1",
+    r"(?<!\\)\\[()\[\]]   (space)   \[5\] ->  5 ",
+    r"\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])\s*\.?   (nothing)   \left(1, 2\right) -> (1, 2)",
+    r"\\(?:displaystyle|limits|large|Large|bf|it|rm|textcolor\s*\{\w+\}|color\s*\{\w+\})(?![A-Za-z])   (nothing)   {\bf 42} -> { 42}",
+    r"^\s*\\(?:Rightarrow|implies|therefore)(?![A-Za-z])   (nothing)   \Rightarrow 42 ->  42",
+    r"\\(?:mathbf|boldsymbol|bm|mathit|mathbb)\s*\{([A-MO-PS-Ya-z])\}   (space)\1   \mathbf{v} ->  v",
+    r"\.\.\.|\\c?dots[cbm]?(?![A-Za-z])   \\ldots   1, ..., n -> 1, \ldots , n",
+    r"^\s*<(.*,.*)>\s*$   (\1)   <3,-4> -> (3,-4)",
+    r"\\begin\s*\{array\}\s*\{[^{}]*\}   \\begin{array}   \begin{array}{cc} -> \begin{array}",
+    r"\\(?:text[a-z]*|mbox|mathrm|mathsf|operatorname)\s*\{((?:[^{}]|\{[^{}]*\})*)\}   «\1»   5\text{ cm} -> 5« cm»",
 )
 
 
@@ -129,10 +134,7 @@ _UNIT_LINES = """
     hz hertz | khz | mhz | ghz | mol mole | ev | kev | mev | gev | j joule | kj | cal calorie | kcal
     w watt | kw | mw | kwh | n newton | pa pascal | kpa | mpa | atm | v volt | k kelvin | celsius | fahrenheit
     kb | mb | gb | tb | db | percent pct | dollar usd buck | cent | am | pm | children child | people person | men | women"""
-_UNITS = {}
-for _line in re.split(r"[|\n]", _UNIT_LINES.strip()):
-    for _alias in _line.split():
-        _UNITS[_alias] = _line.split()[0]
+_UNITS = _aliases(_UNIT_LINES)
 _SCALES = {
     "dozen": 12,
     "hundred": 100,
@@ -144,8 +146,8 @@ _SCALES = {
 # Words behind a number that change it, so that they are no unit: 2 thirds, 2 squared, 5 or less.
 _CHANGING = re.compile(
     r"""(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen)(?:e?s|th|ths)?
-    |(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|\w*illion)ths?|thirds?|hal(?:f|ves)|quarters?
-    |(?:twen|thir|for|fif|six|seven|eigh|nine)t(?:y|ies|ieths?)|zillions?|lakhs?|crores?|googols?|myriads?|score|gross|grand
+    |(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|\w*illion)ths?|thirds?|hal(?:f|ves?)|quarters?
+    |(?:twen|thir|for|fif|six|seven|eigh|nine)t(?:y|ies?|ieths?)|zillions?|lakhs?|crores?|googols?|myriads?|score|gross|grand
     |doubled?|doubles|tripled?|triples|halved|quadrupled|squared?|cubed?|multiplied|divided|increased|decreased
     |reduced|raised|rounded|repeated|repeating|recurring|factorials?|inverses?|reciprocals?|root|plus|minus
     |base|binary|octal|hex\w*|decimal|prime|mod|if|is|are|no|not|never|or|nor|to|than|more|less|fewer|below|negative
@@ -165,18 +167,18 @@ _READ_AS |= {"infinity": r"\infty ", "and": "∧", "or": "∨"}
 
 
 def _unit(word):
-    """The name of a unit: kilometers -> km, apples -> apple"""
-    singular = word.removesuffix("s")
-    return _UNITS.get(word) or _UNITS.get(singular, singular)
+    """The name of a unit: Kilometers -> km, apples -> apple, plus -> plus"""
+    singular = re.sub("(?<=.[^su])s$", "", word.casefold())
+    return _UNITS.get(singular, singular)
 
 
 def _is_word(word, in_text, counted):
     r"""Or are these letters a product, such as xy?  counted: they stand behind a number."""
     if in_text and not re.fullmatch("[a-fi-kn-rt-z]" if counted else "[eidA-Z]", word):
         return True  # \text{cm}, 5\text{ g}; but not \text{2x}
-    if word.casefold() in _SHORT_WORDS:
-        return True  # no
-    if counted and len(word) > 1 and _unit(word.casefold()) in _UNITS:
+    if word.casefold() in _SHORT_WORDS and word != "NO":
+        return True  # no; but a side NO
+    if counted and len(word) > 1 and _unit(word) in _UNITS:
         return True  # 5 cm
     return bool(_LOOKS_LIKE_A_WORD(word)) and word not in "abcdefghijklmnopqrstuvwxyz"
 
@@ -200,108 +202,64 @@ def _words(match):
 
 
 WORDS = _stage(
-    (r"(?i)(?<![a-z])([ap])\.\s?m\b\.?", r"\1m", "7:45 a.m. -> 7:45 am"),
-    (
-        r"\\(?:begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+|(?<=[0-9])[A-Z]+(?![A-Za-z])|[A-Z]+(?=[0-9])"
-        r"|(?<![A-Za-z])(?P<run>[A-Za-z]+(?: +[A-Za-z]+)*)(?![A-Za-z]*»?_)",
-        _words,
-        '9 red apples or 2xy -> 9 "red" "apples" ∨ 2xy',
-    ),
-    (r"[«»]", " ", '5«"cm"» -> 5 "cm" '),
-    (
-        rf'"(?:\.?{_SPACE})+"|"\.',
-        lambda m: '" "' if m[0][-1] == '"' else '"',
-        '"sq". "ft". -> "sq" "ft"',
-    ),
-    (r'"(?:USD|Rs)"\s*(?=[0-9])', r"\\$", r'"USD" 50 -> \$50'),
-    (r'"(?:square|sq)"\s*("\w+")', r"\1^2", '"square" "feet" -> "feet"^2'),
-    (r'"(?:cubic|cu)"\s*("\w+")', r"\1^3", '"cubic" "cm" -> "cm"^3'),
-    (r'"mph"', '"mi"/"h"', '60 "mph" -> 60 "mi"/"h"'),
-    (r'"per"\s*(?=")|"\s*/\s*(?=[hs](?![A-Za-z]))', "/", '5 "km" "per" "h" -> 5 "km" /"h"'),
-    (r'\\frac\s*\{\s*("[^{}]*)\}\s*\{\s*("[^{}]*)\}', r"\1/\2", r'\frac{"m"}{"s"^2} -> "m"/"s"^2'),
-    (r'"\s*:(?!\s*")', '"=', '"Answer": 12 -> "Answer"= 12'),
-    (r'"(?:is|are|equals)"\s*(?=[-\\0-9(\[$])', "=", '"sum" "is" 12 -> "sum" =12'),
-    (
-        r'("(?:hour|hr|minute|feet|foot|ft|yard|pound|dollar|year|week|day)s?")\s*[∧,]\s*∧?'
-        r'(?=\s*[0-9.]+\s*"(?!\1))',
-        r"\1",
-        '5 "feet", 6 "inches" -> 5 "feet" 6 "inches"',
-    ),
+    r"^NO$   no   NO -> no",
+    r"(?i)(?<![a-z])([ap])\.\s?m\b\.?   \1m   7:45 a.m. -> 7:45 am",
+    r'\\(?:begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+|(?<=[0-9])[A-Z]+(?![A-Za-z])|[A-Z]+(?=[0-9])|(?<![A-Za-z])(?P<run>[A-Za-z]+(?: +[A-Za-z]+)*)(?![A-Za-z]*»?_)   words   9 red apples or 2xy -> 9 "red" "apples" ∨ 2xy',
+    r'[«»]   (space)   5«"cm"» -> 5 "cm" ',
+    r'"\.   "   "sq". "ft". -> "sq" "ft"',
+    r'"(?:USD|Rs)"\s*(?=[0-9])   \\$   "USD" 50 -> \$50',
+    r'"(?:square|sq)"\s*("\w+")   \1^2   "square" "feet" -> "feet"^2',
+    r'"(?:cubic|cu)"\s*("\w+")   \1^3   "cubic" "cm" -> "cm"^3',
+    r'"mph"   "mi"/"h"   60 "mph" -> 60 "mi"/"h"',
+    r'"per"\s*(?=")   /   5 "km" "per" "h" -> 5 "km" /"h"',
+    r'"\s*/\s*([hs])(?![A-Za-z])   "/"\1"   5 "km"/h -> 5 "km"/"h"',
+    r'(?<![A-Za-z])\(\s*("\w+")\s*\)   \1   540 ("meters") -> 540 "meters"',
+    r'\\frac\s*\{\s*("[^{}]*)\}\s*\{\s*("[^{}]*)\}   \1/\2   \frac{"m"}{"s"^2} -> "m"/"s"^2',
+    r'"\s*:(?!\s*")   "=   "Answer": 12 -> "Answer"= 12',
+    r'"(?:is|are|equals)"\s*(?=[-\\0-9(\[$])   =   "sum" "is" 12 -> "sum" =12',
+    r'("(?:hour|hr|minute|feet|foot|ft|yard|pound|dollar|year|week|day)s?")\s*[∧,]\s*∧?(?=\s*[0-9.]+\s*"(?!\1))   \1   5 "feet", 6 "inches" -> 5 "feet" 6 "inches"',
+    words=_words,
 )
 NUMBERS = _stage(
-    (
-        r"([0-9]{1,20})\.([0-9]{0,20})\\(?:overline|bar|dot)\s*\{?([0-9]{1,20})\}?(?![0-9])",
-        _repeating,
-        r"0.1\overline{6} -> \frac{15}{90}",
-    ),
-    (
-        rf"(?<![0-9.])(?<![0-9],)[1-9][0-9]{{0,2}}"
-        rf"(?:(?:(?:\{{,\}}|,\\!|{_SPACE}){_SPACE}*|,)[0-9]{{3}})+(?!,?[0-9])",
-        _thousands,
-        r"10\,000 + 2{,}500 + (12,102) -> 10000 + 2500 + (12,102)",
-    ),
-    (
-        r"(?:\{\})?\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])",
-        "°",
-        r"90^{\circ} -> 90°",
-    ),
-    (r'°\s*"?C(?![A-Za-z])"?', '"celsius"', '20° "C" -> 20"celsius"'),
-    (r'°\s*"?F(?![A-Za-z])"?', '"fahrenheit"', '20° F -> 20"fahrenheit"'),
-    (
-        r'(?<=[0-9])\s*\^\s*\{?\s*(?:"(?:st|nd|rd|th)"|th(?![A-Za-z]))\s*\}?',
-        " ",
-        '12^{"th"} -> 12 ',
-    ),
-    (r"\\?\$\s*(-?[0-9][0-9.]*)", r'\1 "dollar" ', r'\$2.50 -> 2.50 "dollar" '),
-    (r"(^|[-+*/(=,])\s*\{([0-9.]+)\}", r"\1\2", "{5}6 -> 56"),
-    (
-        r"(?<![0-9.^_])([0-9]+)\s+([0-9]+)\s*/\s*([0-9]+)",
-        r"\1\\frac{\2}{\3}",
-        r"1 1/2 -> 1\frac{1}{2}",
-    ),
+    r"([0-9]{1,20})\.([0-9]{0,20})\\(?:overline|bar|dot)\s*\{?([0-9]{1,20})\}?(?![0-9])   repeating   0.1\overline{6} -> \frac{15}{90}",
+    r"(?<![0-9.])(?<![0-9],)[1-9][0-9]{0,2}(?:(?:(?:\{,\}|,\\!|<SPACE>)<SPACE>*|,)[0-9]{3})+(?!,?[0-9])   thousands   10\,000 + 2{,}500 + (12,102) -> 10000 + 2500 + (12,102)",
+    r"(?:\{\})?\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])   °   90^{\circ} -> 90°",
+    r'°\s*"?C(?![A-Za-z])"?   "celsius"   20° "C" -> 20"celsius"',
+    r'°\s*"?F(?![A-Za-z])"?   "fahrenheit"   20° F -> 20"fahrenheit"',
+    r'(?<=[0-9])\s*\^\s*\{?\s*(?:"(?:st|nd|rd|th)"|th(?![A-Za-z]))\s*\}?   (space)   12^{"th"} -> 12 ',
+    r'\\?\$\s*(-?[0-9][0-9.]*(?:\s*"(?:thousand|[mb]illion)")?)   \1 "dollar"   \$2.50 -> 2.50 "dollar" ',
+    r"(^|[-+*/(=,])\s*\{([0-9.]+)\}   \1\2   {5}6 -> 56",
+    r"(?<![0-9.^_])([0-9]+)\s+([0-9]+)\s*/\s*([0-9]+)   \1\\frac{\2}{\3}   1 1/2 -> 1\frac{1}{2}",
+    repeating=_repeating,
+    thousands=_thousands,
 )
 SETS = _stage(
-    (r'(?i)"all" "real(?:s|" "numbers?)"', r"\\R ", r'"all" "real" "numbers" -> \R '),
-    (r"\\(?:mathbb|Bbb)\s*(?:\{R\}|R(?![A-Za-z]))", r"\\R ", r"\mathbb{R} -> \R "),
-    (r"\\R\s*[\^_]\s*\{?\s*(?:\+|>\s*0)\s*\}?", r"(0,\\infty )", r"\R^+ -> (0,\infty )"),
-    (r"([)\]])\s*U\s*([(\[])", r"\1\\cup \2", r"(1,2) U (3,4) -> (1,2)\cup (3,4)"),
-    (r"-\s*(?=\\\{)", r"\\setminus ", r"\R - \{0\} -> \R \setminus \{0\}"),
-    (
-        r"\\times(?=\s*\\(?:mathb|vec|overr|hat|bold|bm))|(?<=[A-Z])\s*\\times(?=\s*[A-Z])",
-        r"\\cross ",
-        r"A \times B -> A\cross  B",
-    ),
-    (
-        r',?\s*"(?:for|where|with)"\s*(?:"(?:any|all|every|some)"\s*)?"integers?"\s*([a-z])',
-        r", \1 \\in \\mathbb{Z}",
-        r'2k\pi "for" "integer" k -> 2k\pi, k \in \mathbb{Z}',
-    ),
-    (
-        r',?\s*(?:\(|"(?:for|where|with)")\s*([a-z]\s*\\in\s*\\mathbb\s*(?:\{Z\}|Z))\s*\)?',
-        r", \1",
-        r"2k\pi \ (k \in \mathbb{Z}) -> 2k\pi \, k \in \mathbb{Z}",
-    ),
-    (r'\\[bp]?mod(?![a-z])|"mod"', r"\\pmod ", r"3 \mod 7 -> 3 \pmod  7"),
-    (r"\(\s*\\pmod\s*(\w+)\s*\)", r"\\pmod \1", r"3 (\pmod  7) -> 3 \pmod 7"),
-    (r",\s*(?=[,∧∨])", "", "1, 2, ∧ 3 -> 1, 2∧ 3"),
-    (r"\{([,:])\}", r"\1", "7{:}45 -> 7:45"),
+    r'(?i)"all" "real(?:s|" "numbers?)"   \\R   "all" "real" "numbers" -> \R ',
+    r"\\(?:mathbb|Bbb)\s*(?:\{R\}|R(?![A-Za-z]))   \\R   \mathbb{R} -> \R ",
+    r"\\R\s*[\^_]\s*\{?\s*(?:\+|>\s*0)\s*\}?   (0,\\infty )   \R^+ -> (0,\infty )",
+    r"([)\]])\s*U\s*([(\[])   \1\\cup \2   (1,2) U (3,4) -> (1,2)\cup (3,4)",
+    r"-\s*(?=\\\{)   \\setminus   \R - \{0\} -> \R \setminus \{0\}",
+    r"\\times(?=\s*\\(?:mathb|vec|overr|hat|bold|bm))|(?<=[A-Z])\s*\\times(?=\s*[A-Z])   \\cross   A \times B -> A\cross  B",
+    r',?\s*"(?:for|where|with)"\s*(?:"(?:any|all|every|some)"\s*)?"integers?"\s*([a-z])   , \1 \\in \\mathbb{Z}   2k\pi "for" "integer" k -> 2k\pi, k \in \mathbb{Z}',
+    r',?<SPACE>*(?:\(|"(?:for|where|with)")\s*([a-z]\s*\\in\s*\\mathbb\s*(?:\{Z\}|Z))\s*\)?   , \1   2k\pi (k \in \mathbb{Z}) -> 2k\pi, k \in \mathbb{Z}',
+    r'\\[bp]?mod(?![a-z])|"mod"   \\pmod   3 \mod 7 -> 3 \pmod  7',
+    r"\(\s*\\pmod<SPACE>*(\w+)\s*\)   \\pmod \1   3 (\pmod  7) -> 3 \pmod 7",
+    r",\s*(?=[,∧∨])   (nothing)   1, 2, ∧ 3 -> 1, 2∧ 3",
+    r"\{([,:])\}   \1   7{:}45 -> 7:45",
 )
 SCRIPTS = _stage(
-    (r"m?\\(angle|triangle)\s*\{?([A-Z]+)\}?", r"\\\1 \2", r"m\angle{ABC} -> \angle ABC"),
-    (r"\\log_([0-9])", r"\\log_{\1}", r"\log_52 -> \log_{5}2"),
-    (r"\\[dtc]?(frac|binom)\s*([0-9])", r"\\\1{\2}", r"\dfrac12 -> \frac{1}2"),
-    (r"(\\(?:frac|binom)\{[0-9]+\})\s*([0-9])", r"\1{\2}", r"\frac{1}23 -> \frac{1}{2}3"),
-    (
-        r"\\frac\s*\{d([a-z]?)\}\s*\{d([a-z])\}",
-        r"\\derivative{\1}{\2}",
-        r"\frac{dy}{dx} -> \derivative{y}{x}",
-    ),
-    (r"\s+_", "_", r"1011 _2 -> 1011_2"),
-    (r"\(([0-9A-F]+)\)_", r"\1_", r"(1A)_{16} -> 1A_{16}"),
-    (r"_\s*\{\s*\(?(\w+)\)?\s*\}", r"_{\1}", r"1011_{ 2 } -> 1011_{2}"),
-    (r"([a-zA-Z])\^(\{\w+\}|\w)_(\{\w+\}|\w)", r"\1_\3^\2", "a^2_1 -> a_1^2"),
-    (r"(?<![0-9)])_\{(\w)\}", r"_\1 ", "x_{1} -> x_1 "),
-    (r"\^\s*\{\s*([a-zA-Z])\s*\}", r"^\1 ", "2^{n} -> 2^n "),
+    r"m(?=\\angle)   (nothing)   m\angle ABC -> \angle ABC",
+    r"\\\{\s*([a-z])\s*(?:\\in\s*\\R\s*)?(?:\\mid|\||:)\s*(?=[^{}]*\1)([^{}:|]*)\\\}   (\2)   \{x \in \R \mid x > 2\} -> (x > 2)",
+    r"\\log_([0-9])   \\log_{\1}   \log_52 -> \log_{5}2",
+    r"\\[dtc]?(frac|binom)\s*([0-9])   \\\1{\2}   \dfrac12 -> \frac{1}2",
+    r"(\\(?:frac|binom)\{[0-9]+\})\s*([0-9])   \1{\2}   \frac{1}23 -> \frac{1}{2}3",
+    r"\\frac\s*\{d([a-z]?)\}\s*\{d([a-z])\}   \\derivative{\1}{\2}   \frac{dy}{dx} -> \derivative{y}{x}",
+    r"\s+_   _   1011 _2 -> 1011_2",
+    r"\(([0-9A-F]+)\)_   \1_   (1A)_{16} -> 1A_{16}",
+    r"_\s*\{\s*\(?(\w+)\)?\s*\}   _{\1}   1011_{ 2 } -> 1011_{2}",
+    r"([a-zA-Z])\^(\{\w+\}|\w)_(\{\w+\}|\w)   \1_\3^\2   a^2_1 -> a_1^2",
+    r"(?<![0-9)])_\{(\w)\}   _\1   x_{1} -> x_1",
+    r"\^\s*\{\s*([a-zA-Z])\s*\}   ^\1   2^{n} -> 2^n",
 )
 STAGES = {"markup": MARKUP, "words": WORDS, "numbers": NUMBERS, "sets": SETS, "scripts": SCRIPTS}
 
@@ -317,10 +275,7 @@ _SYNONYM_LINES = r"""
     \ne \neq != | > \gt | = == := | : \colon | * \cdot \times \ast | / \div | \{ \lbrace | \} \rbrace | ( \langle
     ) \rangle | ^ ** | \infty \infinity | \log \lg | \epsilon \varepsilon | \phi \varphi
     \setminus \backslash | \emptyset \varnothing | "percent" \% %"""
-_SYNONYMS = {"\\ ": "", "\\": ""}
-for _line in re.split(r" \| |\n", _SYNONYM_LINES.strip()):
-    for _alias in _line.split():
-        _SYNONYMS[_alias] = _line.split()[0]
+_SYNONYMS = _aliases(_SYNONYM_LINES) | {"\\ ": "", "\\": ""}
 _SYNONYMS |= dict.fromkeys(r"\lvert \rvert \vert \mid \| \lVert \rVert".split(), "|")
 _SYNONYMS |= dict.fromkeys(
     r"\$ $ \quad \qquad \, \: \; \! ~ \boxed \fbox \mathbf \boldsymbol".split(), ""
@@ -329,13 +284,10 @@ _SYNONYMS |= dict.fromkeys(
 
 def normalise(text):
     r"""The tokens of an answer, the same for many spellings: r"2\dfrac{x}3" -> ["2", r"\frac", "{", "x", "}", "3"]"""
-    if not text.isascii():
-        for pattern, new, _ in CHARACTERS:
-            text = pattern.sub(new, text)
-        text = unicodedata.normalize("NFKC", text.translate(_CHARACTERS))
-        text = text.replace("⁄", "}{").translate(_CHARACTERS)
-    else:
-        text = text.replace('"', "")
+    for pattern, new, _ in CHARACTERS:
+        text = pattern.sub(new, text)
+    text = unicodedata.normalize("NFKC", text.translate(_CHARACTERS))
+    text = text.replace("⁄", "}{").translate(_CHARACTERS)
     if len(text) > 2 * MAX_CHARS:  # one character may become eighteen
         return []
     if r"\begin" not in text:
@@ -344,8 +296,16 @@ def normalise(text):
         for pattern, new, _ in stage:
             text = pattern.sub(new, text.strip())
     text = text.lstrip(" *=").removeprefix(r"\approx ").rstrip(" \n\t*=.,;:\\")
-    tokens = (_SYNONYMS.get(token, token) for token in _TOKEN.findall(text))
-    return [token if token[0] == '"' else re.sub(r"\s", "", token) for token in tokens if token]
+    tokens = [_SYNONYMS.get(token, token) for token in _TOKEN.findall(text)]
+    return [
+        _word_token(token) if token[0] == '"' else "".join(token.split())
+        for token in tokens
+        if token
+    ]
+
+
+def _word_token(token):
+    return f'"{_unit(token.strip(chr(34)))}"'
 
 
 # ---- 2. Values -----------------------------------------------------------------------------------
@@ -353,7 +313,7 @@ def normalise(text):
 # undefined, or UNKNOWN where digits cannot hold it: none shows that \pi + 10^{-250} is not \pi.
 UNKNOWN = "unknown"
 LONG = 140  # bits that an exact number may have beside one that is not
-_WORK = {"+": 1, "*": 1, "/": 1, "abs": 1, "!": 60, "item": 10}  # others: 15
+_WORK = {"+": 1, "*": 1, "/": 1, "abs": 1, "!": 60, "binom": 180}  # others: 15
 _LOCK = threading.RLock()  # mpmath functions change the precision of their context while they run
 _mp = MPContext()
 _mp.dps = 200
@@ -374,10 +334,12 @@ def constant(n):
     return Number((Fraction(n),))
 
 
+def _exact(*values):
+    return all(isinstance(x, Fraction) for x in values)
+
+
 def _bits(x):
-    if not isinstance(x, Fraction):
-        return 0
-    return max(x.numerator.bit_length(), x.denominator.bit_length())
+    return max(x.numerator.bit_length(), x.denominator.bit_length()) if _exact(x) else 0
 
 
 def _odd_bits(n):
@@ -387,19 +349,27 @@ def _odd_bits(n):
 
 def _float(x, limit=LONG):
     """Fraction + mpf would silently drop to 53 bits."""
-    if not isinstance(x, Fraction):
+    if not _exact(x):
         return x
-    if _bits(x) > limit and max(_odd_bits(x.numerator), _odd_bits(x.denominator)) > limit:
+    if max(_odd_bits(x.numerator), _odd_bits(x.denominator)) > limit:
         raise OverflowError("too long to be rounded: \\pi(1 + 10^{-250})")
     return _mp.mpf(x.numerator) / x.denominator
+
+
+def _bounded(x):
+    """The argument of a function, as a float, if the value still has 100 right digits there."""
+    x = _float(x)
+    if x != 0 and not 1e-30 < abs(x) < 1e50:
+        raise OverflowError("the sine of 10^{60}")
+    return x
 
 
 def _power(base, exponent):
     r"""Roots of odd degree are real: \sqrt[3]{-8} is -2."""
     if base == 0:
         return Fraction(0) if exponent > 0 else None
-    if not isinstance(exponent, Fraction) or _bits(exponent) > 17:
-        return _mp.exp(_bounded(_float(exponent)) * _mp.ln(_float(base)))
+    if not _exact(exponent) or _bits(exponent) > 17:
+        return _mp.exp(_bounded(exponent) * _mp.ln(_float(base)))
     n = exponent.numerator
     degree = exponent.denominator
     if degree > 1 and degree % 2 and not isinstance(base, _mp.mpc) and base < 0:
@@ -411,63 +381,42 @@ def _power(base, exponent):
     return base**n
 
 
-def _bounded(x):
-    """The argument of a function, if its value still has 100 right digits there."""
-    if x != 0 and not _mp.mpf("1e-30") < abs(x) < _mp.mpf("1e50"):
-        raise OverflowError("the sine of 10^{60}")
-    return x
-
-
 def _add(a, b):
-    if isinstance(a, Fraction) and isinstance(b, Fraction):
+    if _exact(a, b):
         return a + b
-    a = _float(a)
-    b = _float(b)
-    small, large = sorted((abs(a), abs(b)))
+    total = _float(a) + _float(b)
+    small, large = sorted((abs(_float(a)), abs(_float(b))))
     if small and large > small * WIDE:
         raise OverflowError("a sum that loses a term proves nothing")
-    return a + b if abs(a + b) > large * SAME else Fraction(0)
+    return total if abs(total) > large * SAME else Fraction(0)
 
 
 def _factorial(n):
-    if isinstance(n, Fraction) and n.denominator == 1 and 0 <= n <= 2500:
+    if _exact(n) and n.denominator == 1 and 0 <= n <= 2500:
         return Fraction(math.factorial(int(n)))
-    return _mp.gamma(_bounded(_float(n + 1)))
-
-
-def _double_factorial(n):
-    if n.denominator > 1 or not 0 <= n <= 300:
-        raise OverflowError("only of small whole numbers")
-    return Fraction(math.prod(range(int(n), 0, -2)))
+    return _mp.gamma(_bounded(n + 1))
 
 
 def _floor(x):
-    if isinstance(x, Fraction):
-        return Fraction(math.floor(x))
-    return Fraction(int(_mp.floor(_bounded(x) + SAME)))
-
-
-def _binary(operation):
-    """Of two Fractions or of two floats."""
-
-    def apply_to(a, b):
-        exact = isinstance(a, Fraction) and isinstance(b, Fraction)
-        return operation(a, b) if exact else operation(_float(a), _float(b))
-
-    return apply_to
+    return Fraction(math.floor(x) if _exact(x) else int(_mp.floor(_bounded(x) + SAME)))
 
 
 _OPERATIONS = {
     "+": _add,
-    "*": _binary(operator.mul),
-    "/": _binary(operator.truediv),
+    "*": operator.mul,
+    "/": operator.truediv,
     "^": _power,
     "abs": abs,
     "!": _factorial,
-    "!!": _double_factorial,
+    "binom": lambda n, k: _factorial(n) / _factorial(k) / _factorial(n - k),
     "floor": _floor,
     "ceil": lambda x: -_floor(-x),
 }
+
+
+def _function(name, x):
+    value = getattr(_mp, name.replace("arc", "a"))(_bounded(x))
+    return value if name == "exp" or abs(value) > SAME else Fraction(0)  # \sin\pi
 
 
 def _compute(name, args, with_letters):
@@ -476,35 +425,29 @@ def _compute(name, args, with_letters):
         return UNKNOWN
     if None in args:
         return None
+    if {_mp.inf, -_mp.inf} & {*args}:
+        return args[0] * args[1] if name == "*" and {-1, 1} & {*args} else None  # -\infty
     try:
-        if any(not isinstance(x, Fraction) and _mp.isinf(x) for x in args):
-            return args[0] * args[1] if name == "*" and {-1, 1} & {*args} else None  # -\infty
-        if name in _OPERATIONS:
-            value = _OPERATIONS[name](*args)
-        else:
-            value = getattr(_mp, name.replace("arc", "a"))(_bounded(_float(*args)))
-            if name not in ("exp", "ln") and abs(value) < SAME:
-                return Fraction(0)  # \sin\pi
+        if name in ("*", "/", "binom") and not _exact(*args):
+            args = [_float(x) for x in args]
+        value = _OPERATIONS[name](*args) if name in _OPERATIONS else _function(name, *args)
+        if value is None or value == 0:
+            return None if value is None else Fraction(0)
+        if _exact(value):
+            return UNKNOWN if _bits(value) > MAX_BITS else value
+        if with_letters and isinstance(value, _mp.mpc) > any(isinstance(x, _mp.mpc) for x in args):
+            return None
+        return value if 1 / HUGE < abs(value) < HUGE else UNKNOWN
     except OverflowError:
         return UNKNOWN
     except (ArithmeticError, ValueError, TypeError):
         return None
-    if value is None or isinstance(value, Fraction):
-        return UNKNOWN if _bits(value) > MAX_BITS else value
-    if with_letters and isinstance(value, _mp.mpc):
-        if not any(isinstance(x, _mp.mpc) for x in args):
-            return None
-    if value == 0:
-        return Fraction(0)
-    return value if 1 / HUGE < abs(value) < HUGE else UNKNOWN
 
 
 # The sample points of a letter: real ones of these sizes (\ln(x-5) is defined at some), the first six
-# with either sign, and whole ones, for (-1)^n and \lfloor n/2 \rfloor.
+# with either sign, for |x+y| is not |x|+|y|, and whole ones, for (-1)^n and \lfloor n/2 \rfloor.
 _SIZES = (1.5, 0.4, 2, 0.2, 7, 1, 0.5, 4, 12, 30)
-_WHOLE = 6
-_POINTS = len(_SIZES) + _WHOLE
-_SIGNS = list(itertools.combinations(range(6), 3))  # |x+y| is not |x|+|y|
+_POINTS = len(_SIZES) + 6
 _CONSTANTS = {r"\pi": "pi", "e": "e", r"\infty": "inf", "i": "j"}
 _GREEK = "Gamma Delta Lambda Sigma Phi Psi Omega ell hbar".split()
 _LETTERS = {_CHARACTERS[ord(char)].strip() for char in "αβγδεζηθκλμνξρστφχψω"}
@@ -515,16 +458,14 @@ _LETTERS |= {"\\" + name for name in _GREEK}
 def letter(name):
     """A letter or other name: pseudo-random numbers, always the same ones for the same name."""
     if name in _CONSTANTS:
-        return Number(
-            (+getattr(_mp, _CONSTANTS[name]),), name=name.strip("\\") if len(name) == 1 else ""
-        )
+        return Number((+getattr(_mp, _CONSTANTS[name]),), name=name if name.isalpha() else "")
     rng = random.Random(name)
-    negative = rng.choice(_SIGNS)
     values = [_mp.mpf(size * rng.uniform(0.6, 1.4)) for size in _SIZES]
-    for point in negative:
+    for point in rng.sample(range(6), 3):
         values[point] = -values[point]
-    odd = rng.sample([0, 1] * (_WHOLE // 2), _WHOLE)
-    values += [Fraction(2 * rng.randint(1, 6) + rest) for rest in odd]
+    even = [2 * rng.randint(1, 6), 2 * rng.randint(1, 6), rng.choice((4, 16))]
+    odd = [2 * rng.randint(0, 6) + 1, 2 * rng.randint(0, 6) + 1, 9]
+    values += map(Fraction, rng.sample(even + odd, 6))
     return Number(tuple(values), frozenset([name]), name=name)
 
 
@@ -532,17 +473,14 @@ def _value_of_call(function, x):
     """f(x) at one point: pseudo-random, so that f(2x) is not 2f(x)."""
     if x is None or x is UNKNOWN:
         return x
-    try:
-        digits = _mp.nstr(_mp.mpmathify(_float(x)), 60)
-    except OverflowError:
-        return UNKNOWN
+    digits = _mp.nstr(_mp.mpmathify(_float(x, MAX_BITS)), 60)
     return _mp.mpf(random.Random(function + digits).uniform(0.3, 3))
 
 
 def _rows(args, letters):
-    """The arguments point by point."""
+    """The values of several numbers, point by point."""
     points = _POINTS if letters else 1
-    return list(zip(*(arg.values * (points // len(arg.values)) for arg in args), strict=True))
+    return list(zip(*(arg.values * (points // len(arg.values)) for arg in args)))
 
 
 def apply(name, *args):
@@ -553,51 +491,37 @@ def apply(name, *args):
         raise ValueError("5 feet + 6 inches, 4 feet * 12")
     letters = frozenset().union(*(arg.letters for arg in args))
     rows = _rows(args, letters)
-    rounded = any(arg.rounded for arg in args) and all(isinstance(x, Fraction) for x in rows[0])
+    rounded = any(arg.rounded for arg in args) and _exact(*rows[0])
     values = tuple(_compute(name, row, letters) for row in rows)
-    return Number(values, letters, rounded, units.pop() if units else ())
+    return Number(values, letters, rounded, *units)
 
 
 # ---- 3. The parser -------------------------------------------------------------------------------
 # Without it \frac{1}{2}x and 0.5x stay two strings. Precedence climbing: what is read is carried out.
 # But products commute: what is not known is no factor, or \overrightarrow{BA} would be \overrightarrow{AB}.
-Group = namedtuple("Group", "kind closer items")  # kind: ( a tuple, { a set, row, \cup ..
+Group = namedtuple(
+    "Group", "kind closer items lone", defaults=("",)
+)  # kind: ( a tuple, { a set, \cup ..
 # names: of the sides that are names alone, else ""; lone: that name, if only one side is one
-Relation = namedtuple("Relation", "sides ops names lone kind", defaults=("relation",))
+Relation = namedtuple("Relation", "sides ops names values lone kind", defaults=("relation",))
 _SETS = {r"\cup": operator.or_, r"\cap": operator.and_, r"\setminus": operator.sub}
 _FLIPPED = {">": "<", r"\ge": r"\le"}
 _RELATIONS = {"=", r"\approx", r"\ne", r"\in", "<", r"\le", *_FLIPPED}
-_LEVEL = {}
-for _level, _operators in enumerate(
-    (r"\cup \cap \setminus", ":", r"\over \choose", "+ -", "* /", "! !! °", "^"), 1
-):
-    _LEVEL |= dict.fromkeys(_operators.split(), _level)
+_OPERATORS = (r"\cup \cap \setminus", ":", r"\over \choose", "+ -", "* /", "! °", "^")
+_LEVEL = {op: level for level, ops in enumerate(_OPERATORS, 1) for op in ops.split()}
 _DIVISIONS = {r"\frac": "/", r"\binom": "binom", r"\over": "/", r"\choose": "binom"}
+_OPENING = {"(", "[", "{", r"\{"}
 _CLOSERS = {"(": ")]", "[": ")][", "]": "])[", "{": "}", r"\{": (r"\}",)}
 _FENCES = {"|": ("|", "abs"), r"\lfloor": (r"\rfloor", "floor"), r"\lceil": (r"\rceil", "ceil")}
 _COMMAS = {",", ";", "∧", "∨"}
 _CLOSING = {")", "]", "}", r"\}"}
-_STOPS = {
-    "",
-    "'",
-    "_",
-    "&",
-    r"\\",
-    r"\rfloor",
-    r"\rceil",
-    *_COMMAS,
-    *_CLOSING,
-    *_LEVEL,
-    *_RELATIONS,
-}
+_ENDS = {"", "'", "_", "!!", "&", r"\\", r"\rfloor", r"\rceil", *_COMMAS, *_CLOSING, *_RELATIONS}
 _AFTER_INTERVAL = {"", "}", ")", r"\}", *_COMMAS, *_SETS}
-_ACCENTS = {
-    "\\" + name
-    for name in "overline bar vec hat tilde dot widehat overrightarrow mathbb mathcal pmod".split()
-}
-_NO_NAME = ("\\neg", "\\no", '"no')
+_ACCENT_NAMES = "overline bar vec hat tilde dot widehat overrightarrow mathbb mathcal pmod"
+_ACCENTS = {"\\" + name for name in _ACCENT_NAMES.split()}
 _INFINITY = letter(r"\infty")
 _REALS = Group("(", ")", (Number((-_INFINITY.values[0],)), _INFINITY))
+_DEGREES = (("deg", 1),)
 
 
 def parse(tokens):
@@ -605,9 +529,9 @@ def parse(tokens):
     signs = 1 if r"\mp" in tokens else tokens.count(r"\pm")
     items = []
     for choice in itertools.product("+-", repeat=signs):
-        work = min(MAX_WORK, 2 * MAX_WORK // 2**signs)
         with _LOCK:
-            found, _ = _Parser(_choose_signs(tokens, choice), work).items("")
+            parser = _Parser(_choose_signs(tokens, choice), min(MAX_WORK, 2 * MAX_WORK >> signs))
+            found, _ = parser.items("")
         for item in found:
             items += item.items if signs and item.kind == "{" else [item]
     if len(items) == 1:
@@ -617,13 +541,12 @@ def parse(tokens):
 
 def _choose_signs(tokens, choice):
     remaining = itertools.cycle(choice)
-    opposite = {"+": "-", "-": "+"}
     chosen = []
     for token in tokens:
         if token == r"\pm":
             token = next(remaining)
         elif token == r"\mp":
-            token = opposite[choice[0]]
+            token = "-" if choice[0] == "+" else "+"
         chosen.append(token)
     return chosen
 
@@ -631,7 +554,7 @@ def _choose_signs(tokens, choice):
 def _name_of(node):
     r"""What a side of an equation is called, if it is a name alone: x, f(2), |AB|, (x, y), a:b; else ""."""
     if node.kind == "number":
-        return "" if node.name.startswith(_NO_NAME) else node.name
+        return "" if re.match(r'\\neg|\\no|"no', node.name) else node.name
     if node.kind not in ("(", ":"):
         return ""
     names = [_name_of(item) for item in node.items]
@@ -641,33 +564,36 @@ def _name_of(node):
 
 class _Parser:
     def __init__(self, tokens, work):
-        self.tokens = [*tokens, ""]  # "" marks the end
+        self.tokens = [*tokens, "", ""]  # "" marks the end
         self.work = work
         self.i = 0
-        self.next = self.tokens[0]
         self.depth = 0
         self.bars = 0  # open |...|
+
+    @property
+    def next(self):
+        return self.tokens[self.i]
 
     def take(self, *expected):
         token = self.next
         if expected and token not in expected:
             raise ValueError(f"{token!r} instead of {expected}")
         self.i += token != ""
-        self.next = self.tokens[self.i]
         return token
 
     def accept(self, *options):
-        return self.take() if self.next and self.next in options else ""
+        return self.take() if self.next in options else ""
 
     def do(self, name, *args):
-        self.work -= _WORK.get(name, 15)
+        self.spend(_WORK.get(name, 15))
+        result = apply(name, *args)
+        self.spend(sum(map(_bits, result.values)) // 4000)
+        return result
+
+    def spend(self, work):
+        self.work -= work
         if self.work < 0:
             raise ValueError("too much work")
-        if not args:
-            return None
-        result = apply(name, *args)
-        self.work -= sum(map(_bits, result.values)) // 4000
-        return result
 
     # Lists and relations
     def items(self, *closers):  # 1, x = 2; 3
@@ -677,50 +603,53 @@ class _Parser:
             commas.append(self.take())
             items.append(self.relation())
         closer = self.take(*closers)
-        names = {getattr(item, "lone", "") for item in items}
-        if commas and "" not in names:
-            items = self.conditions(items, commas, names, closer)
-        elif {*commas} == {"∨"} and any(_certain_interval(item) for item in items):
+        if commas and all(item.lone for item in items if item.kind != "number"):
+            if all(item.kind == "relation" for item in items):
+                items = self.conditions(items, commas, closer)
+        if {*commas} == {"∨"} and any(map(_certain_interval, items)):
             items = [Group(r"\cup", "", tuple(items))]
         return tuple(items), closer
 
-    def conditions(self, items, commas, names, closer):
+    def conditions(self, items, commas, closer):
         ends = [i + 1 for i, comma in enumerate(commas) if comma == ";"]
         if ends and len(ends) < len(commas):  # p=5,q=2;p=7,q=2
-            bounds = zip([0, *ends], [*ends, len(items)], strict=True)
+            bounds = zip([0, *ends], [*ends, len(items)])
             return [Group("(", ")", tuple(items[start:end])) for start, end in bounds]
         ops = {op for item in items for op in item.ops}
-        if len(names) > 1 or ops == {"="} or not ops <= {"<", r"\le", r"\ne", "="}:
+        one_name = len({item.lone for item in items}) == 1
+        if not one_name or ops == {"="} or not ops <= {"<", r"\le", r"\ne", "="}:
             return items
         if "∨" in commas:  # x < 1 or x = 2
-            return [Group(r"\cup", "", tuple(items))]
-        if "=" in ops:
+            kind = r"\cup"
+        elif "=" in ops:
             return items
-        both = "∧" in commas or r"\ne" in ops or closer == ")"
-        return [Group(r"\cap" if both else ",", "", tuple(items))]
+        else:
+            both = "∧" in commas or r"\ne" in ops or closer == ")"
+            kind = r"\cap" if both else ","
+        return [Group(kind, "", tuple(items))]
 
     def relation(self):  # 0 < x \le 5,  f(x) = x^2
-        self.do("item")  # lists are compared item by item
         sides = [self.expression()]
         ops = []
+        self.spend(10)  # lists are compared item by item
         while self.next in _RELATIONS:
-            self.do("item")
+            self.spend(10)
             ops.append(self.take())
             sides.append(self.expression())
-        names = [_name_of(side) for side in sides]
-        while len(ops) > bool(names[0]) and ops[-1] == r"\approx":  # x = \frac13 \approx 0.33
-            if not _roughly(*sides[-2:]):
+        while len(ops) > bool(_name_of(sides[0])) and ops[-1] == r"\approx":
+            if not _roughly(*sides[-2:]):  # x = \frac13 \approx 0.33
                 raise ValueError(r"x = 5 \approx 7 answers twice")
-            del sides[-1], names[-1], ops[-1]
+            del sides[-1], ops[-1]
         if not ops:
             return sides[0]
         ops = ["=" if op == r"\approx" else op for op in ops]
         if ops[0] in _FLIPPED:  # 5 > x -> x < 5
             sides.reverse()
-            names.reverse()
             ops = [_FLIPPED.get(op, "mixed") for op in reversed(ops)]
-        lone = "".join(names) if sum(map(bool, names)) == 1 else ""
-        return Relation(tuple(sides), tuple(ops), tuple(names), lone)
+        names = [_name_of(side) for side in sides]
+        values = [side for side in sides if not _name_of(side)]
+        lone = "".join(names) if len(values) == len(ops) else ""
+        return Relation(tuple(sides), tuple(ops), tuple(names), tuple(values), lone)
 
     # Operators
     def expression(self, level=0):
@@ -731,142 +660,124 @@ class _Parser:
         sign = self.accept("+", "-")
         if sign:  # -x^2 is -(x^2)
             left = self.expression(max(level, _LEVEL["+"]))
-            if sign == "-":
-                left = self.combine("*", constant(-1), left)
         else:
             left = self.atom(level)
+        if sign == "-":
+            left = self.combine("*", constant(-1), left)
         while _LEVEL.get(self.operator(), 0) > level:
             left = self.operation(self.operator(), left)
         self.depth -= 1
         return left
 
+    def operand(self):
+        return self.expression(_LEVEL["^"])
+
     def operation(self, op, left):
-        if self.next[:1] == '"' and left.kind != "relation":
+        if self.next[:1] == '"':
             return self.measure(left)
         if self.next != op:
             self.refuse_side_by_side()
         elif op not in "+-":  # a - b is a + (-b)
             self.take()
-        if op in ("!", "!!"):
+        if op == "!":
             return self.do(op, left)
         if op == "°":
-            return left._replace(unit=(("deg", 1),), name="")
+            return left._replace(unit=_DEGREES)
         right = self.expression(_LEVEL[op] - (op == "^"))  # 2^3^2 = 2^9
         return self.combine("+" if op == "-" else op, left, right)
 
     def operator(self):  # "*" for a product without a sign: 2x
         if self.next in _LEVEL:
             return self.next
-        french = self.next == "[" and self.tokens[self.i + 1] in _AFTER_INTERVAL  # [0,1[
-        if self.next in _STOPS or self.next[:4] == r"\end" or self.next == "|" and self.bars:
+        if self.next in _ENDS or self.next[:4] == r"\end" or self.next == "|" and self.bars:
             return ""
+        french = self.next == "[" and self.tokens[self.i + 1] in _AFTER_INTERVAL  # [0,1[
         return "" if french else "*"
 
     def refuse_side_by_side(self):
         """5 6, 5{6}, 5 R 6 and 5 x 6 are not 30."""
-        ahead = self.tokens[self.i] if self.next != "{" else self.tokens[self.i + 1]
-        if re.match(r"\.?[0-9]", ahead):
-            before = self.tokens[max(self.i - 2, 0) : self.i]
-            spelled = "".join(before[-1:] if self.next == "{" else before)
-            if re.search(r"[0-9]\.?[A-Za-z]?$", spelled) and re.match(
-                r"[0-9.]", before[-1] + ahead
-            ):
-                raise ValueError("numbers side by side")
+        around = " ".join(self.tokens[max(self.i - 2, 0) : self.i + 2])
+        here = re.escape(self.tokens[self.i - 1] + " " + self.next)
+        if re.search(rf"(?:^|[0-9.] ){here}", around) and re.search(
+            r"[0-9]\.? (?:[A-Za-z] |\{ )?\.?[0-9]", around
+        ):
+            raise ValueError("numbers side by side")
 
     def combine(self, op, left, right):  # also of sets and matrices
         op = _DIVISIONS.get(op, op)
         if op in _SETS and any(x.kind == "number" and not x.letters for x in (left, right)):
             raise ValueError(r"8 \setminus 9")
         if op in _SETS or op == ":":  # a \cup b \cup c is one group
-            return Group(op, "", (*(left.items if left.kind == op else (left,)), right))
-        if op == "binom":
-            rest = self.do("!", self.do("+", left, self.do("*", constant(-1), right)))
-            return self.do("/", self.do("!", left), self.do("*", self.do("!", right), rest))
-        if right.kind in ("matrix", "row"):
-            return self.combine_matrices(op, left, right)
+            return Group(op, "", (*(left.items if left.kind == op else [left]), right))
+        if op in ("+", "*") and right.kind in ("matrix", "row"):
+            lefts = left.items if op == "+" else [left] * len(right.items)
+            pairs = zip(lefts, right.items, strict=True)
+            return right._replace(items=tuple(self.combine(op, *pair) for pair in pairs))
         result = self.do(op, left, right)
-        pair = left.name + right.name
-        if op == "*" and re.fullmatch("[A-Z]{2}", pair):  # a segment AB
-            return result._replace(name=pair)
-        if op == "/" and re.fullmatch("[A-Z]{4}", pair):  # a ratio of two
-            return result._replace(name=pair)
-        return result
-
-    def combine_matrices(self, op, left, right):
-        if (op, left.kind) not in (("*", "number"), ("+", right.kind)):
-            raise ValueError("only sums of matrices, and a number times a matrix")
-        lefts = left.items if op == "+" else [left] * len(right.items)
-        pairs = zip(lefts, right.items, strict=True)
-        return right._replace(items=tuple(self.combine(op, *pair) for pair in pairs))
+        name = left.name + right.name
+        segments = op in "*/" and re.fullmatch("(?:[A-Z]{2}){1,2}", name)  # AB, \frac{AB}{CD}
+        return result._replace(name=name) if segments else result
 
     # Units
     def measure(self, left):
         r"""5 "km" / "h" ^ 2: words behind a number are its unit; 2 "thirds" is none; x "is" "odd" is not x."""
-        words = []
+        while self.next.strip('"') in _SCALES and left.kind == "number":  # 2.5 million dollars
+            left = self.do("*", constant(_SCALES[self.take().strip('"')]), left)
+        start = self.i
         powers = {}
-        counts = True
-        while self.next[:1] == '"' or self.next in ("*", "/") and self.tokens[self.i + 1][:1] == '"':
+        while (
+            self.next[:1] == '"' or self.next in ("*", "/") and self.tokens[self.i + 1][:1] == '"'
+        ):
             sign = -1 if self.accept("*", "/") == "/" else 1
-            word = self.take().strip('"').casefold()
-            words.append(word)
-            power = self.expression(_LEVEL["^"]).values[0] if self.accept("^") else 1
-            counts = counts and word != "of"  # 5 kg of rice
-            scale = _SCALES.get(word.removesuffix("s"))
-            if scale and counts and left.kind == "number" and not left.letters:
-                left = self.do("*", constant(scale), left)  # 2.5 million dollars
-            elif counts:
-                powers[_unit(word)] = powers.get(_unit(word), 0) + sign * power
-        known = all(unit in _UNITS or unit == "unit" for unit in powers)
+            word = self.take().strip('"')
+            power = self.operand().values[0] if self.accept("^") else 1
+            powers[word] = powers.get(word, 0) + sign * power
+        words = [*powers]
+        if "of" in words:  # 5 kg of rice
+            powers = {word: powers[word] for word in words[: words.index("of")]}
+        known = all(word in _UNITS or word == "unit" for word in powers)
         if left.kind != "number" or left.letters:
-            return left if known else self.do("*", left, letter(" ".join(['"', *words])))
-        if any(map(_CHANGING, words)) or left.unit and powers:
-            if left.unit != (("dollar", 1),) or not powers.keys() <= {"dollar"}:
-                raise ValueError("2 thirds, 2 squared, 2 doubled")
-        left = left._replace(unit=left.unit or tuple(sorted(powers.items())), name="")
-        if self.next[:1].isdigit():  # 5 feet 6 inches
-            smaller = self.expression(_LEVEL["*"] - 1)
-            if smaller.kind == "number" and not smaller.unit:
-                raise ValueError("5 of 7")
-            return Group("quantity", "", (left, smaller))
-        return left
+            return (
+                left if known else self.do("*", left, letter(" ".join(self.tokens[start : self.i])))
+            )
+        if any(map(_CHANGING, words)) or left.unit or self.next[:1].isdigit():
+            raise ValueError("2 thirds, 2 squared, 5 of 7")
+        return left._replace(unit=tuple(sorted(powers.items())), name="")
 
     # Atoms
     def atom(self, level):
         token = self.take()
-        if re.match(r"\.?[0-9]|[0-9A-F]+_", token):
+        if re.match(r"\.?[0-9]|[A-F][0-9A-F]+_", token):
             return self.number(token, level)
         if token in _CLOSERS:
             return self.bracket(token)
         if token in _FENCES:
             return self.fence(token)
         if token in _DIVISIONS:
-            top = self.expression(_LEVEL["^"])
-            return self.combine(token, top, self.expression(_LEVEL["^"]))
+            return self.combine(token, self.operand(), self.operand())
         if token == r"\sqrt":
             degree = self.bracket("[") if self.accept("[") else constant(2)
-            return self.do("^", self.expression(_LEVEL["^"]), self.do("/", constant(1), degree))
+            return self.do("^", self.operand(), self.do("/", constant(1), degree))
         if token[1:] in _FUNCTIONS:
             return self.function(token[1:])
         if token in (r"\R", r"\emptyset"):
             return _REALS if token == r"\R" else Group("{", "}", ())
         if token.startswith(r"\begin"):
             return self.matrix(token)
-        if token in _STOPS or not re.match(r'"|\\?[A-Za-z]', token):
+        if token in _ENDS or token in _LEVEL or not re.match(r'"|\\?[A-Za-z]', token):
             raise ValueError(token)
-        return self.word(token) if token[0] == '"' else self.symbol(token)
+        return self.symbol(token)
 
     def number(self, token, level):
         digits, _, base = token.partition("_")
-        if base and not (len(digits) == 1 and digits.isalpha()):
+        if base:
             if self.tokens[self.i - 2] == "^":
                 raise ValueError("x^5_8")
             return constant(int(digits, int(base.strip("{}")) or 1))  # int() refuses 9 in base 8
-        if base:
-            return self.symbol(token)
         ahead = "".join(self.tokens[self.i : self.i + 7])
         mixed = token.isdigit() and re.match(r"\\frac\{[0-9]+\}\{[0-9]+\}", ahead)
         if mixed and level <= _LEVEL["*"]:
-            return self.combine("+", constant(int(token)), self.expression(_LEVEL["^"]))
+            return self.do("+", constant(token), self.operand())
         significant = re.sub(r"[eE].*|\.", "", token).lstrip("0")
         return Number((Fraction(token),), rounded="." in token and len(significant) >= 12)
 
@@ -877,99 +788,68 @@ class _Parser:
         self.bars -= token == "|"
         self.take(closer)
         result = self.do(name, inside)
-        called = f"|{inside.name}|" if token == "|" and inside.name else ""
-        return result._replace(name=called)
+        return result._replace(name=f"|{inside.name}|" if token == "|" and inside.name else "")
 
-    def word(self, token):  # "cm", but "team" 5 is one name
-        if self.operator() != "*" or self.next == "*":
-            return letter(token.casefold())
-        return letter(self.rest(_unit(token.casefold().strip('"'))))
-
-    def symbol(self, token):  # x, \theta, a_1, y', f(x)
+    def symbol(self, token):  # x, \theta, a_1, y', f(x), "cm"
         stem = token.partition("_")[0].rstrip("'")
+        if token[0] == '"':  # but "team" 5 is one name
+            alone = self.operator() != "*" or self.next == "*"
+            return letter(token if alone else self.rest(token))
         if token[0] == "\\" and stem not in _LETTERS | _CONSTANTS.keys():
-            return self.opened_name(token)
+            return letter(self.rest(token, group=token in _ACCENTS))  # \angle ABC, \vec{a}
         if token in ("f", "g") and self.next == "^":  # f^{-1}(x)
             return letter(self.rest(token))
         if self.next == "(" and token not in _CONSTANTS or self.next == "[" and token in ("E", "P"):
             return self.call(token, stem)
         return letter(token)
 
-    def opened_name(self, token):
-        r"""\angle ABC: a command that is not known, with all that follows; an accent with its group only."""
-        return letter(self.rest(token, group=token in _ACCENTS))
-
     def call(self, token, stem):
         """f(x), P(A \\cap B); or a letter before brackets, as in x(x+1)."""
         inside = self.enclosed()
         text = " ".join(inside)
-        if re.search(r'[,;|"[\]]|[<>=∧∨]|\\[lg]e |\\c[au]p |\\in ', text):
-            self.i += len(inside) + 1
-            self.take()
-            return letter(f"{token}({text})")
-        simple = len(inside) == 1 or re.match(r"[A-Za-z] \(", text)
-        if re.match("[A-Zp-w]", stem):
-            simple = simple or not re.search(r"[-+(]", text.removeprefix("- "))
-        if not simple and stem not in ("f", "g", "h"):
+        called = f"{token}({text})"
+        if re.search(r'[,;|"[\]]|[<>=∧∨]|\\[lg]e |\\c[au]p |\\in ', text) or self.next == "[":
+            self.i += len(inside) + 2
+            return letter(called)
+        simple = len(inside) == 1 or re.match(r"[A-Za-z] \(", text) or stem in ("f", "g")
+        if not simple and (re.search(r"(?!^)-|[+(]", text) or not re.match("[A-Zhp-w]", stem)):
             return letter(token)
         argument = self.bracket(self.take())
-        self.do("call")
-        if argument.kind != "number":
-            raise ValueError("a function of a structure")
+        self.spend(15)
         values = tuple(_value_of_call(token, x) for x in argument.values)
-        return (
-            Number(values, argument.letters | {token}, name=f"{token}({text})")
-            if len(values) > 1
-            else Number(values * _POINTS, frozenset([token]), name=f"{token}({text})")
-        )
+        values *= _POINTS // len(values)
+        return Number(values, argument.letters | {token}, name=called)
 
     def enclosed(self):
         """The tokens between the bracket that comes next and its partner."""
         depth = 0
         for end in range(self.i, len(self.tokens)):
-            depth += (self.tokens[end] in _CLOSERS) - (self.tokens[end] in _CLOSING)
+            depth += (self.tokens[end] in _OPENING) - (self.tokens[end] in _CLOSING)
             if depth == 0:
-                return self.tokens[self.i + 1 : end]
-        raise ValueError("a bracket is not closed")
+                break
+        return self.tokens[self.i + 1 : end]
 
     def rest(self, name, group=False):
         """A name: all up to the end of this side, or of one group."""
         parts = [name]
         depth = 0
-        stops = _STOPS - _LEVEL.keys()
         while self.next and (depth or not (group and len(parts) > 1)):
-            if not depth and (self.next in stops or self.next[:4] == r"\end"):
+            if not depth and (self.next in _ENDS or self.next[:4] == r"\end"):
                 break
             token = self.take()
-            depth += token in _CLOSERS or token[:6] == r"\begin"
+            depth += token in _OPENING or token[:6] == r"\begin"
             depth -= token in _CLOSING or token[:4] == r"\end"
-            is_word = len(token) > 3 and token[0] == '"'
-            parts.append(_unit(token.strip('"').casefold()) if is_word else token)
+            parts.append(token)
         return re.sub(r"\{ (\S+) \}", r"\1", " ".join(parts))
 
     def bracket(self, opener):  # (a) groups, (a, b) is a tuple, {a, b} a set, ]0, 1] an interval
-        if opener == r"\{":
-            self.skip_such_that()
+        if opener == r"\{" and self.accept(r"\}"):
+            return Group("{", "}", ())
         items, closer = self.items(*_CLOSERS[opener])
         if len(items) == 1 and opener + closer in ("()", "[]", "{}"):
             return items[0]
-        opener = "(" if opener == "]" else opener.strip("\\")
-        closer = ")" if closer == "[" else closer.strip("\\")
-        if len(items) == 1 and opener == "{" and items[0].kind in (r"\cup", r"\cap", "relation"):
-            return items[0]  # by its condition
-        return Group(opener, closer, items)
-
-    def skip_such_that(self):
-        r"""\{x \in \R \mid x > 2\} is x > 2."""
-        name = self.tokens[self.i]
-        start = self.i + 1
-        if self.tokens[start : start + 2] == [r"\in", r"\R"]:
-            start += 2
-        if re.fullmatch("[a-z]", name) and self.tokens[start] in ("|", ":"):
-            if name not in self.tokens[start:]:
-                raise ValueError("a condition on another letter")
-            self.i = start
-            self.take()
+        opener = opener.replace("]", "(").strip("\\")
+        return Group(opener, closer.replace("[", ")").strip("\\"), items)
 
     def function(self, name):  # \sin^2 x, \log_2 8, \ln|x|, \sin 2x
         scripts = {}
@@ -983,9 +863,10 @@ class _Parser:
             exponent = None
         value = self.argument()
         called = f"{name} {value.name}" if name in _TRIG and value.name and not exponent else ""
-        if value.kind == "number" and value.unit == (("deg", 1),):  # only here a degree is a number
-            value = self.do("/", self.do("*", letter(r"\pi"), value), constant(180))
-            value = value._replace(unit=())
+        if value.unit == _DEGREES:  # only here a degree is a number
+            value = self.do(
+                "*", value._replace(unit=()), self.do("/", letter(r"\pi"), constant(180))
+            )
         value = self.do("ln" if base else name, value)
         if base:
             value = self.do("/", value, self.do("ln", base))
@@ -994,7 +875,7 @@ class _Parser:
     def argument(self):
         r"""Of a function: one bracket, or a product up to the next function, as in \sin 2x \cos x."""
         if self.next in ("(", "[", "{"):
-            return self.expression(_LEVEL["^"])
+            return self.operand()
         value = self.expression(_LEVEL["*"])
         while self.operator() == "*" and self.next[0] not in '*([|"':
             if self.next[1:] in _FUNCTIONS:
@@ -1029,18 +910,17 @@ def same(gold, pred, listed=False):
     if kinds == {"number"}:
         with _LOCK:
             return _same_number(gold, pred, listed)
-    if kinds & _SETS.keys() or kinds == {"[", "{"}:
+    of_sets = bool(kinds & _SETS.keys())
+    if of_sets or kinds == {"[", "{"}:
         regions = _region(gold), _region(pred)
         if None not in regions:
             return regions[0] == regions[1]
     if listed and kinds == {"{", "number"}:
         return False  # \{\{5\}\} is not \{5\}
-    lists = {"{", ","} & kinds and not kinds & _SETS.keys()
-    if lists or "," in kinds or kinds in ({r"\cup"}, {r"\cap"}):
+    if "," in kinds or "{" in kinds and not of_sets or kinds in ({r"\cup"}, {r"\cap"}):
         return _same_items(_members(gold), _members(pred))
-    if len(kinds) > 1 or "relation" in kinds or gold.closer != pred.closer:
-        return False
-    return len(gold.items) == len(pred.items) and all(map(same, gold.items, pred.items))
+    alike = len(kinds) == 1 and "relation" not in kinds and gold.closer == pred.closer
+    return alike and len(gold.items) == len(pred.items) and all(map(same, gold.items, pred.items))
 
 
 def _members(node):
@@ -1049,11 +929,13 @@ def _members(node):
 
 def _same_items(golds, preds):
     names = {gold.lone for gold in golds if gold.kind == "relation"} - {""}
+    if len(names) > 1 and not any(pred.kind == "relation" for pred in preds):
+        return len(golds) == len(preds) and all(map(same, golds, preds))  # x = 3, y = -1 is 3, -1
     left = list(preds)
     for gold in golds:  # each pair once: nesting must not double the work
         for pred in left:
             if len(names) > 1 and getattr(gold, "lone", "") != getattr(pred, "lone", ""):
-                continue  # x = 3, y = -1 is no bag of numbers
+                continue
             if same(gold, pred, listed=len(golds) > 1 or pred.kind == "{"):
                 left.remove(pred)
                 break
@@ -1062,16 +944,12 @@ def _same_items(golds, preds):
     return not left
 
 
-def _other_unit(gold, pred, listed):
-    """5 cm is not 5 km; but 5 people may be 5 students, if they are not in a list."""
-    if not gold.unit or not pred.unit or gold.unit == pred.unit:
-        return False
-    return listed or all(name in _UNITS for name, _ in gold.unit + pred.unit)
-
-
 def _same_number(gold, pred, listed=False):
-    if not pred.letters <= gold.letters or _other_unit(gold, pred, listed):
+    if not pred.letters <= gold.letters:
         return False
+    if gold.unit and pred.unit and gold.unit != pred.unit:  # 5 cm is not 5 km
+        if listed or all(name in _UNITS for name, _ in gold.unit + pred.unit):
+            return False  # but 5 people may be 5 students
     compared = undefined = 0
     for g, p in _rows((gold, pred), gold.letters):
         if g is None or UNKNOWN in (g, p):
@@ -1082,92 +960,71 @@ def _same_number(gold, pred, listed=False):
             return False
         else:
             compared += 1
-    few = 2 if gold.letters else 0
-    return undefined <= few <= max(compared, 0) and compared > 0
+    return compared > bool(gold.letters) and undefined <= 2
 
 
 def _close(a, b, rounded=False):
     """Exact numbers are equal or not; of others 100 digits are compared, of a decimal 12."""
-    exact = isinstance(a, Fraction) and isinstance(b, Fraction)
-    if rounded and not (exact and _terminates(a) and _terminates(b)):
+    if rounded and not all(_exact(x) and pow(10, MAX_BITS, x.denominator) == 0 for x in (a, b)):
         return _agree(a, b)
-    if exact or _mp.isinf(_float(a, MAX_BITS)) or _mp.isinf(_float(b, MAX_BITS)):
+    if _exact(a, b) or a == b or _mp.isinf(a) or _mp.isinf(b):
         return a == b
     try:
-        a = _float(a)
-        b = _float(b)
+        return abs(_float(a) - _float(b)) <= abs(a) * SAME
     except OverflowError:
         return False
-    return abs(a - b) <= max(abs(a), abs(b)) * SAME
-
-
-def _terminates(x):
-    return pow(10, MAX_BITS, x.denominator) == 0
 
 
 def _agree(a, b):
-    """One is a decimal of 12 digits or more: are 12 the other's, or is it the other, rounded?"""
+    """Are the first 12 digits the same, or does rounding to 12 digits make them so?"""
     if any(isinstance(x, _mp.mpc) for x in (a, b)) or not a or not b:
         return False
-    decimal, other = (a, b) if isinstance(a, Fraction) and _terminates(a) else (b, a)
-    places = 0
-    while decimal * 10**places % 1 and places < 1000:
-        places += 1
-    decimal = _float(decimal, MAX_BITS)
-    other = _float(other, MAX_BITS)
-    if abs(decimal - other) * 10**places <= 0.5:
-        return True
-    shift = _mp.mpf(10) ** (11 - _mp.floor(_mp.log10(abs(decimal))))
-    return int(decimal * shift) == int(other * shift)
+    a, b = (_float(x, MAX_BITS) for x in (a, b))
+    scale = _mp.mpf(10) ** (11 - _mp.floor(_mp.log10(abs(a))))
+    return int(a * scale) == int(b * scale) or abs(a - b) * scale <= 0.5
 
 
 def _roughly(a, b):
-    """Of what follows an approximation sign: 0.33 is roughly \\frac13."""
-    if a.kind != "number" or b.kind != "number" or a.letters or b.letters:
-        return False
-    values = a.values + b.values
-    if None in values or UNKNOWN in values:
-        return False
-    a, b = (_float(x, MAX_BITS) for x in values)
-    return abs(a - b) <= max(abs(a), abs(b)) * 0.1
+    r"""Of what follows an approximation sign: 0.33 is roughly \frac13."""
+    ratio = apply("/", a, b).values[0]
+    return isinstance(ratio, Fraction | _mp.mpf) and 0.9 < ratio < 1.1
 
 
 def _object(node):
     r"""What a lone name is: x = 5 -> 5;  x \in [0,1] -> [0,1];  x > 2 -> (2, \infty);  x + y = 5 stays."""
     if node.kind != "relation":
         return node
-    if {*node.ops} <= {"=", r"\in"}:
+    ops = {*node.ops}
+    if ops <= {"=", r"\in"}:
         return _value_of_equation(node)
     if node.ops == (r"\ne",) and node.lone:  # x \ne 1 -> \R \setminus \{1\}
-        others = [side for side, name in zip(node.sides, node.names, strict=True) if not name]
-        return Group(r"\setminus", "", (_REALS, Group("{", "}", tuple(others))))
-    if {*node.ops} <= {"<", r"\le"}:
-        return _interval_of_inequality(node)
-    return node
+        return Group(r"\setminus", "", (_REALS, Group("{", "}", node.values)))
+    return _interval_of_inequality(node) if ops <= {"<", r"\le"} else node
 
 
 def _value_of_equation(node):
-    values = [side for side, name in zip(node.sides, node.names, strict=True) if not name]
-    numbers = all(side.kind == "number" and not side.letters for side in values)
-    if not values or not (any(node.names) or numbers):  # 2 + 3 = 5 has no name, and needs none
+    numbers = all(side.kind == "number" and not side.letters for side in node.values)
+    if not node.values or not any(node.names) and not numbers:  # 2 + 3 = 5 needs no name
         return node
-    if r"\in" in node.ops and node.names[-1] or r"\in" in node.ops and not node.names[0]:
+    if r"\in" in node.ops and (node.names[-1] or not node.names[0]):
         return node  # 5 \in A
-    return values[0] if all(same(values[0], side) for side in values[1:]) else node
+    first = node.values[0]
+    return first if all(same(first, side) for side in node.values[1:]) else node
 
 
 def _interval_of_inequality(node):
     named = [bool(name) and name[0] != "|" for name in node.names]  # |x| > 3 is no interval
+    if named not in ([False, True], [True, False], [False, True, False]):
+        return node
     low, high = _REALS.items
-    if named == [False, True]:
-        return Group("(" if node.ops[0] == "<" else "[", ")", (node.sides[0], high))
-    if named == [True, False]:
-        return Group("(", ")" if node.ops[0] == "<" else "]", (low, node.sides[1]))
-    if named == [False, True, False]:
-        opener = "(" if node.ops[0] == "<" else "["
-        closer = ")" if node.ops[1] == "<" else "]"
-        return Group(opener, closer, (node.sides[0], node.sides[2]))
-    return node
+    opener = closer = "<"
+    if not named[0]:
+        low = node.sides[0]
+        opener = node.ops[0]
+    if not named[-1]:
+        high = node.sides[-1]
+        closer = node.ops[-1]
+    return Group("(" if opener == "<" else "[", ")" if closer == "<" else "]", (low, high))
 
 
 def _same_relation(gold, pred):
@@ -1178,25 +1035,28 @@ def _same_relation(gold, pred):
         return True
     if symmetric and all(map(same, gold.sides, pred.sides[::-1])):
         return True
-    if len(gold.ops) > 1 or {side.kind for side in gold.sides + pred.sides} != {"number"}:
+    if len(gold.ops) > 1 or any(side.kind != "number" for side in gold.sides + pred.sides):
         return False
     with _LOCK:  # left - right, up to a factor, which is positive for < and \le
-        golds, preds = (
-            apply("+", s[0], apply("*", constant(-1), s[1])) for s in (gold.sides, pred.sides)
-        )
-        ratios = [x for x in apply("/", preds, golds).values if x is not None and x is not UNKNOWN]
-        if len(ratios) < 2 or ratios[0] == 0 or not all(_close(ratios[0], x) for x in ratios):
+        ratio = apply("/", _difference(pred), _difference(gold))
+        values = [x for x in ratio.values if x is not None and x is not UNKNOWN]
+        if len(values) < 2 or not values[0] or not all(_close(values[0], x) for x in values):
             return False
-        return symmetric or gold.ops[0] in ("<", r"\le") and _mp.re(_float(ratios[0])) > 0
+        return symmetric or gold.ops[0] in ("<", r"\le") and _mp.re(_float(values[0])) > 0
+
+
+def _difference(equation):
+    left, right = equation.sides
+    return apply("+", left, apply("*", constant(-1), right))
 
 
 # ---- 5. Regions of the line, by sympy ------------------------------------------------------------
 # Without them x \ne 3 is not (-\infty,3) \cup (3,\infty).
 def _certain_interval(node):
     """(1, 2) may be a point; [1, 2] and (1, \\infty) are not."""
-    if node.kind not in ("(", "[") or len(node.items) != 2:
+    if node.kind not in ("(", "["):
         return False
-    return "[" in node.kind or "]" in node.closer or not {*node.items}.isdisjoint(_REALS.items)
+    return node.kind + node.closer != "()" or not {*node.items}.isdisjoint(_REALS.items)
 
 
 def _pieces(node):
@@ -1204,10 +1064,8 @@ def _pieces(node):
     node = _object(node)
     if node.kind not in _SETS:
         return len(node.items) if node.kind == "{" else 1
-    pieces = [_pieces(item) for item in node.items]
-    if node.kind == r"\cup":
-        return sum(pieces)
-    return math.prod(n + (node.kind == r"\setminus") for n in pieces)
+    pieces = [_pieces(item) + (node.kind == r"\setminus") for item in node.items]
+    return sum(pieces) if node.kind == r"\cup" else math.prod(pieces)
 
 
 def _region(node):
@@ -1218,15 +1076,17 @@ def _region(node):
     if node.kind in _SETS:
         parts = [_region(item) for item in node.items]
         return None if None in parts else reduce(_SETS[node.kind], parts)
-    items = node.items if node.kind in ("(", "[", "{") else [node]
-    ends = [_end(item) for item in items]
+    ends = [_end(item) for item in (node.items if node.kind in ("(", "[", "{") else [node])]
     if None in ends:
         return None
     if node.kind in ("{", "number"):
         return FiniteSet(*ends)
-    if len(ends) != 2 or ends[0] > ends[1]:
-        return None
-    if ends[0] == ends[1] and node.kind + node.closer != "[]":
+    if (
+        len(ends) != 2
+        or ends[0] > ends[1]
+        or ends[0] == ends[1]
+        and node.kind + node.closer != "[]"
+    ):
         return None
     return Interval(*ends, node.kind == "(", node.closer == ")")
 
@@ -1236,7 +1096,7 @@ def _end(item):
     if item.kind != "number" or item.letters:
         return None
     value = item.values[0]
-    if isinstance(value, Fraction):
+    if _exact(value):
         return Rational(value.numerator, value.denominator)
     if not isinstance(value, _mp.mpf):
         return None
@@ -1249,7 +1109,7 @@ _DECIMAL = re.compile(r"-?(?:[0-9]{1,1000}(?:\.[0-9]{1,1000})?|\.[0-9]{1,1000})"
 _NAN = re.compile(r"(?<![a-z])nan(?![a-z])", re.I).search
 _RUNGS = {"{": "list or set", "(": "tuple or interval", "[": "interval", r"\cup": "union"}
 _CHOICE = re.compile(r"(?:\\text(?:bf|rm)?\s*\{\s*)?\(?([A-J])\)?\.?\s*\}?").fullmatch
-_CHOSEN = re.compile(r"\(?([A-Ja-j])(?:\)|\s*[.:]|(?=$))\s*(.*)", re.S).fullmatch
+_CHOSEN = re.compile(r"\(?([A-Ja-j])(?:\)|\s*[.:]|$)\s*(.*)", re.S).fullmatch
 _OTHER_CHOICE = re.compile(r"(?<![A-Za-z\\])(?:[A-J]|[a-j][).:]|\([a-j]\)|or)(?![A-Za-z])").search
 
 
@@ -1284,5 +1144,5 @@ def equal(predicted: str, ground_truth: str) -> Verdict:
     try:
         truth = parse(g)
         return Verdict(same(truth, parse(p)), _RUNGS.get(truth.kind, truth.kind), *shown)
-    except (ArithmeticError, ValueError):
+    except (ArithmeticError, ValueError, AttributeError):
         return Verdict(False, "unreadable", *shown)
