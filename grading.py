@@ -1,7 +1,7 @@
 r"""grading.py - are two answers equal by value?  One door: equal(predicted, ground_truth).
 
 An answer is rewritten to one spelling in five stages (1), read as numbers, sets and names (2, 3), and
-compared (4, 5). worked_out(..) (6) says whether an equal answer is one that a reward should pay.
+compared (4, 5, 6). worked_out(..) (7) says whether an equal answer is one that a reward should pay.
 
 What is graded equal is paid, so a policy looks for two different things that meet here. Three rules
 keep it out: what cannot be read for certain equals nothing; what is not known is a name, with all
@@ -17,6 +17,7 @@ the same object:
   order               (1, 2) has one, lists and \{1, 2\} have none; (0, 1) is not [0, 1]; x > 2 is (2, \infty)
   2\frac13            is a mixed number; \frac123 is (1/2)3, as in TeX; x^10 and \sqrt10 are what was meant
   \log                has base 10; 52_8 is a number in base 8; letters and roots stand for real numbers
+  2^{10}, 9 \times 60 are 1024 and 540, but a reward does not pay for them: see worked_out
   C                   of choices A to J is also (C), c and C. 42
   \angle ABC, \pmod   what is not understood is compared as a name, letter by letter
 """
@@ -148,7 +149,7 @@ _CHANGING = re.compile(
     r"""(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen)(?:e?s|th|ths)?
     |(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|\w*illion)ths?|thirds?|hal(?:f|ves?)|quarters?
     |(?:twen|thir|for|fif|six|seven|eigh|nine)t(?:y|ies?|ieths?)|zillions?|lakhs?|crores?|googols?|myriads?|score|gross|grand
-    |doubled?|doubles|tripled?|triples|halved|quadrupled|squared?|cubed?|multiplied|divided|increased|decreased
+    |doubled?|doubles|tripled?|triples|halved|quadrupled|squared|cubed|multiplied|divided|increased|decreased
     |reduced|raised|rounded|repeated|repeating|recurring|factorials?|inverses?|reciprocals?|root|plus|minus
     |base|binary|octal|hex\w*|decimal|prime|mod|if|is|are|no|not|never|or|nor|to|than|more|less|fewer|below|negative
     |opposite|fails?|unless|otherwise|approximately|almost|nearly""",
@@ -463,9 +464,7 @@ def letter(name):
     values = [_mp.mpf(size * rng.uniform(0.6, 1.4)) for size in _SIZES]
     for point in rng.sample(range(6), 3):
         values[point] = -values[point]
-    even = [2 * rng.randint(1, 6), 2 * rng.randint(1, 6), rng.choice((4, 16))]
-    odd = [2 * rng.randint(0, 6) + 1, 2 * rng.randint(0, 6) + 1, 9]
-    values += map(Fraction, rng.sample(even + odd, 6))
+    values += map(Fraction, rng.sample([4, 9, *rng.sample(range(1, 14), 4)], 6))
     return Number(tuple(values), frozenset([name]), name=name)
 
 
@@ -611,10 +610,6 @@ class _Parser:
         return tuple(items), closer
 
     def conditions(self, items, commas, closer):
-        ends = [i + 1 for i, comma in enumerate(commas) if comma == ";"]
-        if ends and len(ends) < len(commas):  # p=5,q=2;p=7,q=2
-            bounds = zip([0, *ends], [*ends, len(items)])
-            return [Group("(", ")", tuple(items[start:end])) for start, end in bounds]
         ops = {op for item in items for op in item.ops}
         one_name = len({item.lone for item in items}) == 1
         if not one_name or ops == {"="} or not ops <= {"<", r"\le", r"\ne", "="}:
@@ -636,13 +631,8 @@ class _Parser:
             self.spend(10)
             ops.append(self.take())
             sides.append(self.expression())
-        while len(ops) > bool(_name_of(sides[0])) and ops[-1] == r"\approx":
-            if not _roughly(*sides[-2:]):  # x = \frac13 \approx 0.33
-                raise ValueError(r"x = 5 \approx 7 answers twice")
-            del sides[-1], ops[-1]
         if not ops:
             return sides[0]
-        ops = ["=" if op == r"\approx" else op for op in ops]
         if ops[0] in _FLIPPED:  # 5 > x -> x < 5
             sides.reverse()
             ops = [_FLIPPED.get(op, "mixed") for op in reversed(ops)]
@@ -986,7 +976,8 @@ def _agree(a, b):
 
 def _roughly(a, b):
     r"""Of what follows an approximation sign: 0.33 is roughly \frac13."""
-    ratio = apply("/", a, b).values[0]
+    with _LOCK:
+        ratio = apply("/", a, b).values[0]
     return isinstance(ratio, Fraction | _mp.mpf) and 0.9 < ratio < 1.1
 
 
@@ -995,7 +986,7 @@ def _object(node):
     if node.kind != "relation":
         return node
     ops = {*node.ops}
-    if ops <= {"=", r"\in"}:
+    if ops <= {"=", r"\approx", r"\in"}:
         return _value_of_equation(node)
     if node.ops == (r"\ne",) and node.lone:  # x \ne 1 -> \R \setminus \{1\}
         return Group(r"\setminus", "", (_REALS, Group("{", "}", node.values)))
@@ -1009,22 +1000,21 @@ def _value_of_equation(node):
     if r"\in" in node.ops and (node.names[-1] or not node.names[0]):
         return node  # 5 \in A
     first = node.values[0]
-    return first if all(same(first, side) for side in node.values[1:]) else node
+    rough = r"\approx" in node.ops  # x = \frac13 \approx 0.33
+    agree = all(same(first, side) or rough and _roughly(first, side) for side in node.values[1:])
+    return first if agree else node
 
 
 def _interval_of_inequality(node):
-    named = [bool(name) and name[0] != "|" for name in node.names]  # |x| > 3 is no interval
-    if named not in ([False, True], [True, False], [False, True, False]):
-        return node
     low, high = _REALS.items
-    opener = closer = "<"
-    if not named[0]:
-        low = node.sides[0]
-        opener = node.ops[0]
-    if not named[-1]:
-        high = node.sides[-1]
-        closer = node.ops[-1]
-    return Group("(" if opener == "<" else "[", ")" if closer == "<" else "]", (low, high))
+    starts = bool(node.names[0])
+    ends = bool(node.names[-1])
+    sides = [low] * starts + [*node.sides] + [high] * ends
+    ops = ["<"] * starts + [*node.ops] + ["<"] * ends
+    if len(sides) != 3 or not node.lone or node.lone[0] == "|":  # |x| > 3 is no interval
+        return node
+    brackets = "(" if ops[0] == "<" else "[", ")" if ops[1] == "<" else "]"
+    return Group(*brackets, (sides[0], sides[2]))
 
 
 def _same_relation(gold, pred):
@@ -1146,3 +1136,46 @@ def equal(predicted: str, ground_truth: str) -> Verdict:
         return Verdict(same(truth, parse(p)), _RUNGS.get(truth.kind, truth.kind), *shown)
     except (ArithmeticError, ValueError, AttributeError):
         return Verdict(False, "unreadable", *shown)
+
+
+# ---- 7. Is it worked out? ------------------------------------------------------------------------
+# By value the question is its own answer, 41+2-7 is 36. A reward must not pay for copying it.
+_NUMERAL = re.compile(
+    r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+|\*10\^\{?-?[0-9]+\}?)?"  # 1.5, 2 \times 10^{3}
+    r"|[-+]?[0-9]+\\frac\{[0-9]+\}\{[0-9]+\}|[0-9A-F]+_\{?[0-9]+\}?"  # 2\frac13, 52_8
+).fullmatch
+_FRACTION = re.compile(r"[-+]?(?:\\frac\{[-+]?[0-9]+\}\{[-+]?[0-9]+\}|[0-9]+/[0-9]+)").fullmatch
+_UNIT = re.compile(r'[*/]?"[^"]*"(?:\^(?:\{-?[0-9]+\}|[0-9]))?|°')
+
+
+def _number_form(tokens):
+    """ "number" or "fraction", if that is what the last side of a chain of equations is, else "" """
+    side = "".join(tokens).partition(r"\approx")[0].rpartition("=")[2]
+    side = re.sub(r"^[({](.*)[)}]$", r"\1", _UNIT.sub("", side))
+    if _NUMERAL(side):
+        return "number"
+    return "fraction" if _FRACTION(side) else ""
+
+
+def copied(answer: str | None, problem: str) -> bool:
+    """Is this an expression of the problem's text? A number, a word and a choice are none."""
+    tokens = normalise(answer or "")
+    parts = [token for token in tokens if token not in "(){}" and token[0] != '"']
+    expression = len(parts) > 1 and _number_form(tokens) != "number"
+    return expression and "".join(answer.split()) in "".join(problem.split())
+
+
+def worked_out(predicted: str, ground_truth: str, problem: str = "") -> bool:
+    r"""Should a reward pay for this answer, which is equal? If the truth is one number, for a number:
+    540, 9 \times 60 = 540, x = 540\text{ km}, and fractions unless the truth is whole; not for 9 \times 60.
+    What stands in the problem is not its answer, unless the truth reads so: \sqrt{50} for 5\sqrt2."""
+    pred = normalise(predicted)
+    gold = normalise(ground_truth)
+    if pred == gold or predicted.strip() == ground_truth.strip() or _DECIMAL(predicted.strip()):
+        return True
+    if copied(predicted, problem):
+        return False
+    wanted = _number_form(gold)
+    given = _number_form(pred)
+    whole = wanted == "number" and "." not in "".join(gold)
+    return not wanted or given == "number" or given == "fraction" and not whole
