@@ -637,7 +637,9 @@ class _Parser:
             sides.reverse()
             ops = [_FLIPPED.get(op, "mixed") for op in reversed(ops)]
         names = [_name_of(side) for side in sides]
-        values = [side for side in sides if not _name_of(side)]
+        if len(names) == 2 and all(names) and '"' in names[0][0] + names[1][0]:
+            names[1] = ""  # x = "red"; "answer" = C; but A = B says nothing
+        values = [side for side, name in zip(sides, names) if not name]
         lone = "".join(names) if len(values) == len(ops) else ""
         return Relation(tuple(sides), tuple(ops), tuple(names), tuple(values), lone)
 
@@ -714,10 +716,8 @@ class _Parser:
         while self.next.strip('"') in _SCALES and left.kind == "number":  # 2.5 million dollars
             left = self.do("*", constant(_SCALES[self.take().strip('"')]), left)
         start = self.i
-        powers = {}
-        while (
-            self.next[:1] == '"' or self.next in ("*", "/") and self.tokens[self.i + 1][:1] == '"'
-        ):
+        powers = dict(getattr(left, "unit", ()))
+        while '"' in (self.next[:1], self.next in ("*", "/") and self.tokens[self.i + 1][:1]):
             sign = -1 if self.accept("*", "/") == "/" else 1
             word = self.take().strip('"')
             power = self.operand().values[0] if self.accept("^") else 1
@@ -726,11 +726,12 @@ class _Parser:
         if "of" in words:  # 5 kg of rice
             powers = {word: powers[word] for word in words[: words.index("of")]}
         known = all(word in _UNITS or word == "unit" for word in powers)
+        if left.kind == "number" and left.letters and not known:  # n "is" "even"
+            self.i = start
+            return self.do("*", left, letter(self.rest(self.take())))
         if left.kind != "number" or left.letters:
-            return (
-                left if known else self.do("*", left, letter(" ".join(self.tokens[start : self.i])))
-            )
-        if any(map(_CHANGING, words)) or left.unit or self.next[:1].isdigit():
+            return left
+        if any(map(_CHANGING, words)) or self.next[:1].isdigit():
             raise ValueError("2 thirds, 2 squared, 5 of 7")
         return left._replace(unit=tuple(sorted(powers.items())), name="")
 

@@ -148,7 +148,6 @@ ACCEPTS = [
     (r"(-\infty,2] \cup [3,4)", r"]-\infty,2] \cup [3,4[", "French brackets"),
     (r"\{3\}", "[3,3]", "an interval of one point"),
     (r"(-3,2) \cup (2,5]", r"-3 < x \le 5 \text{ and } x \ne 2", "and: both hold"),
-    (r"(p,q)=(5,2),(7,2)", "p=5,q=2;p=7,q=2", "a semicolon between solutions"),
     ("7:45", "7{:}45", "a colon in braces"),
     (r"\sum_{k=1}^{n} k^2", r"\sum_{k=1}^n k^2", "names are compared without needless braces"),
     # equations
@@ -376,6 +375,7 @@ def reprint_failures(golds, rewrites, expected):
 def test_perturbations():
     golds = [g.strip() for line in GOLDS.splitlines() for g in line.split("|")]
     no_unit = {r"\text{Evelyn}", r"50\%"}                            # a word, and what has a unit already
+    REPRINTS["with a name"] = lambda g: g if g == r"\text{(C)}" else f"x = {g}"   # A = C says that they are equal
     failures = reprint_failures(golds, REPRINTS, True)
     assert [f for f in failures if f[0] not in no_unit or f[1] != "with a unit"] == []
     assert reprint_failures(golds, ALTERATIONS, False) == []
@@ -566,7 +566,7 @@ class Plain:
     def value(cls, text):
         """A number; ("(", numbers, ")") of a tuple or interval; a sorted list of numbers."""
         text = re.sub(r"\\left|\\right|\\[,!; ]|\\?\$", "", text).replace(r"\dfrac", r"\frac").strip()
-        if re.fullmatch(r"[0-9]{1,3}(,[0-9]{3})+", text):
+        if re.fullmatch(r"[1-9][0-9]{0,2}(,[0-9]{3})+", text):
             text = text.replace(",", "")
         ends = text[:1], text[-1:]
         if ends[0] in ("(", "[") and ends[1] in (")", "]") and "," in text and text.count(ends[0]) == 1:
