@@ -12,6 +12,7 @@ import re
 import threading
 from pathlib import Path
 
+import grading
 import pytest
 from verifiers import explain_grade, extract_boxed_answer, grade_answer
 
@@ -173,6 +174,71 @@ ACCEPTS = [
     (r"\frac13", r"x = \frac13 \approx 0.333", "what follows an approximation sign is a remark"),
     ("5", r"\frac{10}{2} = 5", "equal numbers in a row"),
     ("(1,2)", r"\mathbf{v} = \langle 1, 2 \rangle", "a vector and its name"),
+    # what stands left of an equals sign is decided on what it means
+    ("12", r"f(-1) = 12", "a function's value"),
+    (r"\frac35", r"P(X > 2) = \frac35", "a probability of a condition"),
+    (r"\frac35", r"P(A \cap B) = \frac35", "or of a set"),
+    ("5", "E[X] = 5", "an expectation"),
+    ("5", r"\mathbb{E}[X] = 5", "in double letters"),
+    ("12", r"\gcd(24,36) = 12", "a command nobody knows"),
+    ("12", r"\int_0^2 6x\,dx = 12", "an integral"),
+    (r"\frac35", r"\tan\theta = \frac35", "a function of an angle"),
+    (r"(3,\frac{\pi}{2})", r"(r,\theta) = (3,\frac\pi2)", "names in brackets, in their order"),
+    ("10100", "f(100) = 10,100", "thousands behind a closed bracket"),
+    ("30", r"m\angle ABC = 30", "the measure of an angle"),
+    ("42", r"\text{The final answer is } 42", "a sentence that ends in is"),
+    # units
+    ("20", r"20\text{ ordered pairs}", "a word in -ed is a unit"),
+    ("20", r"20\text{ paths}", "and one in -ths"),
+    ("20", r"20\text{ shaded squares}", "and squares"),
+    ("20", r"20\text{ MeV}", "any word"),
+    ("20", r"20\text{ slices of pizza}", "with what it is made of"),
+    ("540", "540 total", "or what was counted"),
+    ("540", r"540\text{ (meters)}", "in brackets"),
+    ("540", r"540\text{ sq. units}", "cut short"),
+    ("9", r"\text{USD }9", "money in front"),
+    (r"5\text{ cm}", "$5$", "but these dollars are LaTeX's"),
+    (r"60\text{ mph}", r"60\text{ miles per hour}", "a quotient"),
+    (r"20\ \mathrm{m/s}", r"20\ \mathrm{m\,s^{-1}}", "or a negative power"),
+    (r"5\text{ feet }6\text{ inches}", r"5\text{ feet, }6\text{ inches}", "two units, one comma"),
+    # letters at whole numbers
+    (r"(-2)^n", r"(-1)^n 2^n", "powers that only whole numbers have"),
+    (r"(-1)^n", r"\frac{1}{(-1)^n}", "at each of them"),
+    (r"x^{2024}-1", r"-1+x^{2024}", "numbers too large for floats are exact there"),
+    (r"2^{300}\sqrt3", r"\sqrt{3} \cdot 2^{300}", "a power of two is held exactly"),
+    # sets and families
+    (r"(-\infty,0) \cup \{1\}", r"x < 0 \text{ or } x = 1", "a condition and a point"),
+    (r"(-\infty,-3)\cup(3,\infty)", r"(-\infty,-3) U (3,\infty)", "a capital U"),
+    (r"(-\infty,-3)\cup(3,\infty)", r"(-\infty,-3) \text{ or } (3,\infty)", "certainly intervals"),
+    (r"(-\infty,\infty)", r"x \in \mathbb{R}", "all of the line"),
+    (r"(-\infty,\infty)", r"\text{all real numbers}", "in words"),
+    (r"x \ne 0", r"\mathbb{R} - \{0\}", "a difference of sets"),
+    (r"2k\pi, k \in \mathbb{Z}", r"2k\pi \ (k \in \mathbb{Z})", "a family"),
+    (r"2k\pi, k \in \mathbb{Z}", r"2k\pi \text{ for any integer } k", "with its letter in words"),
+    (r"x \equiv 3 \pmod 7", r"x \equiv 3 \ (\text{mod } 7)", "a modulus in brackets"),
+    (r"x \equiv 3 \pmod 7", r"x \equiv 3 \mod 7", "and without"),
+    (r"\{1, 2, \ldots, n\}", r"\{1,2,...,n\}", "dots"),
+    ("(0,0), (1,2), (3,4)", r"(0,0), (1,2), \text{ and } (3,4)", "a comma before and"),
+    # as models write
+    ("42", r"{\bf 42}", "bold"),
+    ("42", r"\textcolor{red}{42}", "coloured"),
+    ("42", r"\Rightarrow 42", "behind an arrow"),
+    (r"\langle 3,-4\rangle", "<3,-4>", "a vector in angle brackets"),
+    (r"\left[\begin{array}{cc}1 & 2\end{array}\right]", r"\begin{pmatrix}1 & 2\end{pmatrix}", "an array"),
+    (r"\text{No}", "NO", "shouted"),
+    (r"\ln(1+\sqrt2)", r"\sinh^{-1}(1)", "an inverse function"),
+    (r"\frac{\ln 2}{\ln 5}", r"\log_52", r"TeX takes one digit for \log_"),
+    (r"a_1^2 + 1", "a^2_1 + 1", "index and power in either order"),
+    ("2012_5", "(2012)_5", "digits in brackets"),
+    ("1011_2", r"1011_{\text{2}}", "a base in a text"),
+    (r"\frac{\hbar\omega}{2}", r"\omega\hbar/2", "a letter of physics"),
+    ("x=1, y=2", "y = 2, x = 1", "named values in any order"),
+    ("x=1, y=2", "1, 2", "or unnamed in theirs"),
+    # choices
+    ("C", "c", "small"),
+    ("C", "(C) 3", "with what was chosen"),
+    ("C", "c. 3", "in any form"),
+    (r"\text{(B)}", "b: 2", "that names one letter"),
 ]
 
 # ---- Refused ---------------------------------------------------------------------------------------------------------
@@ -325,6 +391,50 @@ REJECTS = [
     ("", "", "an empty answer is no answer"),
     ("5", "(5", "unbalanced"),
     ("6", "2 \\cdot", "unfinished"),
+    # number words
+    ("18", r"18\text{ tens}", "180"),
+    ("6", r"6\text{ twenties}", "120"),
+    ("8", r"8\text{ crores}", "80 million"),
+    ("1", r"1\text{ googol}", "a large number"),
+    ("8", r"8\text{ fails}", "a verdict"),
+    # numbers side by side
+    ("30", "5. 6", "a point and a space"),
+    ("0.36", "1.2.3", "two points"),
+    ("30", "5{6}", "prints 56"),
+    ("30", "{5}6", "prints 56"),
+    ("125", "0,125", "a decimal comma"),
+    ("13", r"1 + 2 + \ldots + 10", "what the dots leave out"),
+    # where one side is undefined, it is another function
+    (r"\sqrt{|x|}", r"\sqrt{x}", "half of it"),
+    (r"\ln|x|", r"\ln(-x)", "the other half"),
+    (r"|x-1|", r"\sqrt{x-1}^2", "half of it"),
+    (r"\lceil n/2 \rceil + 1", r"\lfloor n/2 \rfloor + 2", "differs at even numbers"),
+    (r"\lfloor\log_2 n\rfloor + 1", r"\lceil\log_2 n\rceil", "differs at powers of two"),
+    ("f(1)", "f(-3)", "a function is no cosine"),
+    # units
+    (r"\$75", r"75\text{ cents}", "100 times as much"),
+    (r"\$12.50", r"12.5\%", "money and percent"),
+    (r"60\text{ km/h}", r"60\text{ km/s}", "3600 times as fast"),
+    (r"12\text{ cm}^2", r"12\text{ cm}^3", "an area and a volume"),
+    (r"12\text{ square m}", r"12\text{ square cm}", "square is a power"),
+    (r"12\text{ cubic m}", r"12\text{ cubic cm}", "and so is cubic"),
+    (r"60\text{ mph}", r"60\text{ km/h}", "miles and kilometres"),
+    ("40", r"40\text{ of }80", "a share"),
+    # sets, lists and names
+    ("x = 3, y = -1", "-1, 3", "named values in another order"),
+    ("x = 1, y = 2", "x = 1, 2", "one of two named"),
+    ("x = y", "y", "an equation of two names"),
+    ("B", "A = B", "says nothing about B"),
+    ("8", r"8 \setminus 9", "a number is no set"),
+    (r"(3,\infty)", "|x| > 3", "two intervals"),
+    (r"\{5\}", r"\{\{5\}\}", "a set in a set"),
+    ("x^5", "x^5_8", "an index is no base"),
+    ("12", r"\ln x = 12", "a logarithm is no name"),
+    (r"\frac{370370367037}{3}", "123456789013.0", "another twelfth digit"),
+    ("C", "C or D", "two choices"),
+    ("C", "(B) 3", "another choice"),
+    ("C", "(A)(B)(C)(D)", "every choice"),
+    ("C", "c. 3 or d. 4", "two choices, small"),
 ]
 
 
@@ -336,6 +446,38 @@ def test_accepts(truth, answer, reason):
 @pytest.mark.parametrize("truth, answer, reason", REJECTS)
 def test_rejects(truth, answer, reason):
     assert not grade_answer(answer, truth), (reason, explain_grade(answer, truth))
+
+
+# ---- The rewrites: each has an example, and a pair above that needs it -----------------------------------------------
+REWRITES = [
+    (stage, rewrite)
+    for stage in (grading.CHARACTERS, *grading.STAGES.values())
+    for rewrite in stage
+]
+
+
+@pytest.mark.parametrize("stage, rewrite", REWRITES, ids=[rewrite[2] for _, rewrite in REWRITES])
+def test_a_rewrite_does_what_its_example_says(stage, rewrite):
+    pattern, new, example = rewrite
+    before, after = example.split(" -> ")
+    assert pattern.sub(new, before).split() == after.split()
+
+
+def test_without_a_rewrite_a_verdict_would_be_another():
+    pairs = [(truth, answer) for truth, answer, _ in ACCEPTS + REJECTS]
+    texts = {text for pair in pairs for text in pair}
+    tokens = {text: grading.normalise(text) for text in texts}
+    verdicts = {pair: grade_answer(pair[1], pair[0]) for pair in pairs}
+    needless = []
+    for stage, rewrite in REWRITES:
+        place = stage.index(rewrite)
+        del stage[place]
+        changed = {text for text in texts if grading.normalise(text) != tokens[text]}
+        touched = [pair for pair in pairs if not changed.isdisjoint(pair)]
+        if all(grade_answer(pair[1], pair[0]) == verdicts[pair] for pair in touched):
+            needless.append(rewrite[2])
+        stage.insert(place, rewrite)
+    assert needless == []
 
 
 # ---- Perturbations: a gold printed in another way is accepted, an altered one is not ---------------------------------
