@@ -1,18 +1,24 @@
 r"""grading.py - are two answers equal by value?  One door: equal(predicted, ground_truth).
 
+An answer is rewritten to one spelling in five stages (1), read as numbers, sets and names (2, 3), and
+compared (4, 5, 6). worked_out(..) (7) says whether an equal answer is one that a reward should pay.
+
 What is graded equal is paid, so a policy looks for two different things that meet here. Three rules
 keep it out: what cannot be read for certain equals nothing; what is not known is a name, with all
 that follows it; what digits cannot hold has no value. Nothing of an answer is evaluated by Python
 or sympy; sizes are checked before numbers are formed.
 
-Two answers are equal when a mathematician who reads only the two strings would say that they denote the same object:
+Two answers are equal when a mathematician who reads only the two strings would say that they denote
+the same object:
   decimals            0.5 is 1/2; 0.33 is not 1/3, which takes 12 digits or more
   percent, money,     dropped with every other unit: 50\% is 50 (and so not 0.5), 90^\circ is 90, 5\text{ cm} is 5;
   degrees, units      but 5 cm is not 5 km, nor 2 thirds 2; a degree counts only inside a function: \sin 30^\circ
-  x = 5               is 5; but x + y = 5 is not, and a free letter never equals a number
+  x = 5               is 5, and P(A) = 5 too; but x + y = 5 is not, and a free letter never equals a number
   order               (1, 2) has one, lists and \{1, 2\} have none; (0, 1) is not [0, 1]; x > 2 is (2, \infty)
   2\frac13            is a mixed number; \frac123 is (1/2)3, as in TeX; x^10 and \sqrt10 are what was meant
   \log                has base 10; 52_8 is a number in base 8; letters and roots stand for real numbers
+  2^{10}, 9 \times 60 are 1024 and 540, but a reward does not pay for them: see worked_out
+  C                   of choices A to J is also (C), c and C. 42
   \angle ABC, \pmod   what is not understood is compared as a name, letter by letter
 """
 
@@ -31,122 +37,104 @@ from mpmath.ctx_mp import MPContext
 from sympy import FiniteSet, Interval, Rational, oo
 
 MAX_CHARS = 1500  # longer answers are compared as strings only
-MAX_DEPTH, MAX_BITS, MAX_WORK = 50, 2**15, 1000  # of brackets, of an exact number, of operations
+MAX_DEPTH = 50  # of brackets
+MAX_BITS = 2**15  # of an exact number
+MAX_WORK = 1000  # of operations, as _WORK counts them
+MAX_PIECES = 24  # of a region of the line
 
 
-# A1. One spelling. Without it \tfrac12 is not \frac{1}{2}, 10,\!080 not 10080, and 3½ not 3\frac12.
+# ---- 1. One spelling -----------------------------------------------------------------------------
+# A rewrite is a line: pattern, replacement, example (before -> after). tests/test_grading.py runs every
+# example, and checks that without the rewrite some labelled pair would be judged otherwise.
+
+# Single characters: a command's name, or what they are drawn like.
+_COMMANDS = """
+    αalpha βbeta γgamma δdelta εepsilon ζzeta ηeta θtheta κkappa λlambda μmu νnu ξxi πpi ρrho σsigma
+    τtau φphi χchi ψpsi ωomega √sqrt ∞infty ≤le ⩽le ≥ge ⩾ge ≠ne ≈approx ±pm ∓mp ∪cup ∩cap ∈in
+    ∖setminus ∅emptyset ℝR ×times ⌊lfloor ⌋rfloor ⌈lceil ⌉rceil ∧wedge ∨vee ⇒Rightarrow"""
+_DRAWN_LIKE = "−- –- —- ‐- ‑- ‒- ·* ⋅* ∙* ∗* ÷/ ⁄/ ∕/ º° ’' ∣| ⟨( ⟩) 、, 。."
+_DROPPED = '«»£€¥"“”\u200b\u200c\u200d\u2060\ufeff'
 _CHARACTERS = str.maketrans(
     {
-        **{
-            pair[0]: f"\\{pair[1:]} "
-            for pair in (
-                "αalpha βbeta γgamma δdelta εepsilon ζzeta ηeta θtheta κkappa λlambda μmu νnu ξxi πpi ρrho σsigma τtau φphi "
-                "χchi ψpsi ωomega √sqrt ∞infty ≤le ⩽le ≥ge ⩾ge ≠ne ≈approx ±pm ∓mp ∪cup ∩cap ∈in ∖setminus ∅emptyset ℝR "
-                "×times ⌊lfloor ⌋rfloor ⌈lceil ⌉rceil ∧wedge ∨vee"
-            ).split()
-        },
-        **dict.fromkeys("−–—‐‑‒", "-"),
-        **dict.fromkeys("·⋅∙∗", "*"),
-        **dict.fromkeys("÷⁄∕", "/"),
-        "º": "°",
-        "’": "'",
-        **dict.fromkeys('«»£€¥"“”\u200b\u200c\u200d\u2060\ufeff'),
-        "∣": "|",
+        **{pair[0]: f"\\{pair[1:]} " for pair in _COMMANDS.split()},
+        **{pair[0]: pair[1] for pair in _DRAWN_LIKE.split()},
+        **dict.fromkeys(_DROPPED),
         "∛": r"\sqrt[3]",
-        "⟨": "(",
-        "⟩": ")",
-        "、": ",",
-        "。": ".",
+        "¢": " cents",
         "或": " or ",
         "和": " and ",
     }
 )
-_SMALL = [
-    (re.compile("[⁰¹²³⁴-⁹⁺⁻ⁿ]+"), r"^{\g<0>}"),
-    (re.compile("[₀-₉ₙ]+"), r"_{\g<0>}"),  # x¹²
-    (re.compile("[¼½¾⅐-⅞]"), r"\\frac{\g<0>}"),
-]  # 3½: NFKC makes 1⁄2 of ½
-_SYNONYMS = {
-    old: new
-    for new, olds in {
-        r"\frac": r"\dfrac \tfrac \cfrac",
-        r"\binom": r"\dbinom \tbinom",
-        r"\le": r"\leq \leqslant <=",
-        "<": r"\lt",
-        r"\ge": r"\geq \geqslant >=",
-        r"\ne": r"\neq !=",
-        r"\setminus": r"\backslash",
-        ">": r"\gt",
-        "=": "== :=",
-        ":": r"\colon",
-        "*": r"\cdot \times \ast",
-        "/": r"\div",
-        r"\{": r"\lbrace",
-        r"\}": r"\rbrace",
-        "(": r"\langle",
-        ")": r"\rangle",
-        "|": r"\lvert \rvert \vert \mid \|",
-        "^": "**",
-        r"\infty": r"\infinity",
-        r"\log": r"\lg",
-        r"\epsilon": r"\varepsilon",
-        r"\phi": r"\varphi",
-        r"\emptyset": r"\varnothing",
-        '"percent"': r"\% %",
-        "": r"\$ $ \quad \qquad \, \: \; \! ~ . \boxed \fbox \mathbf \boldsymbol \bm \mathit",
-    }.items()
-    for old in olds.split()
-} | {"\\ ": "", "\\": ""}
-_TRIG = "sin cos tan cot sec csc".split()
-_FUNCTIONS = {*_TRIG, *("arc" + name for name in _TRIG), "sinh", "cosh", "tanh", "ln", "log", "exp"}
 _SPACE = r"(?:(?<!\\)\\[,!;: ]|\s|~)"
 
 
-# A2. Words. Without them 15\text{ cm} is no number; done carelessly, 2 thirds is 2 and 5\text{ to }7 is 35.
-# Words become a name in quotes. Behind a number they are a unit, and do not count.
-_UNITS = {
-    alias: names.split()[0]
-    for names in (
-        "m meter",
-        "cm centimeter",
-        "mm millimeter",
-        "km kilometer",
-        "hz",
-        "mol",
-        "ev",
-        "kj",
-        "kw",
-        "kpa",
-        "children",
-        "in inch inche",
-        "ft foot feet",
-        "yd yard",
-        "mi mile",
-        "s sec second",
-        "min minute",
-        "h hr hour",
-        "day",
-        "people",
-        "week",
-        "month",
-        "yr year",
-        "g gram",
-        "kg kilogram",
-        "lb pound",
-        "oz ounce",
-        "l liter litre",
-        "deg degree",
-        "rad radian",
-        "percent pct",
-        "dollar usd",
-        "cent",
-        "am",
-        "pm",
-        "celsius",
-        "fahrenheit",
-    )
-    for alias in names.split()
-}
+def _aliases(lines):
+    """Of each line or part of one, {alias: the first}"""
+    groups = [line.split() for line in re.split(r" \| |\n", lines.strip())]
+    return {alias: group[0] for group in groups for alias in group}
+
+
+def _stage(*lines, **functions):
+    r"""Each line: pattern, replacement, example. A command that is put in is set off by a space."""
+    rewrites = []
+    for line in lines:
+        pattern, new, example = re.split(" {3,}", line)
+        new = new.replace("(nothing)", "").replace("(space)", " ")
+        new = re.sub(r"(\\\\[A-Za-z]+)$", r"\1 ", new)
+        pattern = re.compile(pattern.replace("<SPACE>", _SPACE))
+        rewrites.append((pattern, functions.get(new, new), example))
+    return rewrites
+
+
+def _open_bracket(text):
+    r"""Is there a bracket that has not been closed? Then 12,102 in it are two numbers."""
+    return len(re.findall(r"[(\[]|\\\{", text)) > len(re.findall(r"[)\]]|\\\}", text))
+
+
+def _thousands(match):
+    plain_comma = re.search(r"(?<!\{),(?!\\!)", match[0])
+    if plain_comma and _open_bracket(match.string[: match.start()]):
+        return match[0]
+    return re.sub("[^0-9]", "", match[0])
+
+
+def _repeating(match):
+    whole, first, again = match.groups()
+    top = int(whole + first + again) - int(whole + first)
+    return rf"\frac{{{top}}}{{{'9' * len(again)}{'0' * len(first)}}}"
+
+
+# Before NFKC makes x2 of x²; of ½ it makes 1⁄2.
+CHARACTERS = _stage(
+    r"[⁰¹²³⁴-⁹⁺⁻ⁿ]+   ^{\g<0>}   x¹² -> x^{¹²}",
+    r"[₀-₉ₙ]+   _{\g<0>}   a₁ -> a_{₁}",
+    r"[¼½¾⅐-⅞]   \\frac{\g<0>}   3½ -> 3\frac{½}",
+)
+MARKUP = _stage(
+    r"^\s*(\$+)(.*?)\1(?=\W*$)   \2   $\frac12$. -> \frac12.",
+    r"(?<!\\)\\[()\[\]]   (space)   \[5\] ->  5 ",
+    r"\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])\s*\.?   (nothing)   \left(1, 2\right) -> (1, 2)",
+    r"\\(?:displaystyle|limits|large|Large|bf|it|rm|textcolor\s*\{\w+\}|color\s*\{\w+\})(?![A-Za-z])   (nothing)   {\bf 42} -> { 42}",
+    r"^\s*\\(?:Rightarrow|implies|therefore)(?![A-Za-z])   (nothing)   \Rightarrow 42 ->  42",
+    r"\\(?:mathbf|boldsymbol|bm|mathit|mathbb)\s*\{([A-MO-PS-Ya-z])\}   (space)\1   \mathbf{v} ->  v",
+    r"\.\.\.|\\c?dots[cbm]?(?![A-Za-z])   \\ldots   1, ..., n -> 1, \ldots , n",
+    r"^\s*<(.*,.*)>\s*$   (\1)   <3,-4> -> (3,-4)",
+    r"\\begin\s*\{array\}\s*\{[^{}]*\}   \\begin{array}   \begin{array}{cc} -> \begin{array}",
+    r"\\(?:text[a-z]*|mbox|mathrm|mathsf|operatorname)\s*\{((?:[^{}]|\{[^{}]*\})*)\}   «\1»   5\text{ cm} -> 5« cm»",
+)
+
+
+# Words become names in quotes: 9 red apples -> 9 "red" "apples". Behind a number they are a unit.
+# An alias stands for the first name of its line; the names of these lines are known units.
+_UNIT_LINES = """
+    m meter metre | cm centimeter centimetre | mm millimeter millimetre | km kilometer kilometre | nm nanometer
+    in inch inche | ft foot feet | yd yard | mi mile | s sec second | ms millisecond | min minute | h hr hour
+    day | week | month | yr year | g gram | kg kilogram | mg milligram | lb pound | oz ounce | ton tonne
+    l liter litre | ml milliliter millilitre | gal gallon | cup | pint | quart | deg degree | rad radian
+    hz hertz | khz | mhz | ghz | mol mole | ev | kev | mev | gev | j joule | kj | cal calorie | kcal
+    w watt | kw | mw | kwh | n newton | pa pascal | kpa | mpa | atm | v volt | k kelvin | celsius | fahrenheit
+    kb | mb | gb | tb | db | percent pct | dollar usd buck | cent | am | pm | children child | people person | men | women"""
+_UNITS = _aliases(_UNIT_LINES)
 _SCALES = {
     "dozen": 12,
     "hundred": 100,
@@ -155,127 +143,123 @@ _SCALES = {
     "billion": 10**9,
     "trillion": 10**12,
 }
-_CHANGES = _SCALES.keys() | set(
-    """half halves third thirds quarter quarters zero one two three four five six seven
-    eight nine ten hundreds thousands dozens gross plus minus times over mod root of not no is are or to more less than
-    fewer below negative squared cubed repeating recurring base binary octal prime if""".split()
-)
-_SHORT = set("no on of to is all any odd mod gcd lcm max mph kph".split())
-_TEXT = re.compile(
+# Words behind a number that change it, so that they are no unit: 2 thirds, 2 squared, 5 or less.
+_CHANGING = re.compile(
+    r"""(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen)(?:e?s|th|ths)?
+    |(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|\w*illion)ths?|thirds?|hal(?:f|ves?)|quarters?
+    |(?:twen|thir|for|fif|six|seven|eigh|nine)t(?:y|ies?|ieths?)|zillions?|lakhs?|crores?|googols?|myriads?|score|gross|grand
+    |doubled?|doubles|tripled?|triples|halved|quadrupled|squared|cubed|multiplied|divided|increased|decreased
+    |reduced|raised|rounded|repeated|repeating|recurring|factorials?|inverses?|reciprocals?|root|plus|minus
+    |base|binary|octal|hex\w*|decimal|prime|mod|if|is|are|no|not|never|or|nor|to|than|more|less|fewer|below|negative
+    |opposite|fails?|unless|otherwise|approximately|almost|nearly""",
+    re.X,
+).fullmatch
+_SHORT_WORDS = set("no on of to is all any odd mod gcd lcm max mph kph".split())
+_LOOKS_LIKE_A_WORD = re.compile(
     "[A-Z]{3,}|[A-Z][a-z]{2,}|[IVX]{2,}|[a-z][CP][a-z]|(?=.*[eio])[a-z]{3}|(?=.*[aeiou]).{4,}"
 ).fullmatch
-_BARE = _FUNCTIONS | set("sqrt infty pi alpha beta gamma theta lambda phi omega".split())
-_SAID = {name: f"\\{name} " for name in _BARE} | {"infinity": r"\infty ", "and": "∧", "or": "∨"}
+_TRIG = "sin cos tan cot sec csc".split()
+_INVERTIBLE = [*_TRIG, "sinh", "cosh", "tanh"]
+_FUNCTIONS = {*_INVERTIBLE, *("arc" + name for name in _INVERTIBLE), "ln", "log", "exp"}
+_PLAIN_COMMANDS = _FUNCTIONS | set("sqrt infty pi alpha beta gamma theta lambda phi omega".split())
+_READ_AS = {name: f"\\{name} " for name in _PLAIN_COMMANDS}
+_READ_AS |= {"infinity": r"\infty ", "and": "∧", "or": "∨"}
 
 
-def _unit(word):  # "kilometers" -> "km", "apples" -> "apple"
-    return _UNITS.get(word) or _UNITS.get(word.removesuffix("s"), word.removesuffix("s"))
+def _unit(word):
+    """The name of a unit: Kilometers -> km, apples -> apple, plus -> plus"""
+    singular = re.sub("(?<=.[^su])s$", "", word.casefold())
+    return _UNITS.get(singular, singular)
+
+
+def _is_word(word, in_text, counted):
+    r"""Or are these letters a product, such as xy?  counted: they stand behind a number."""
+    if in_text and not re.fullmatch("[a-fi-kn-rt-z]" if counted else "[eidA-Z]", word):
+        return True  # \text{cm}, 5\text{ g}; but not \text{2x}
+    if word.casefold() in _SHORT_WORDS and word != "NO":
+        return True  # no; but a side NO
+    if counted and len(word) > 1 and _unit(word) in _UNITS:
+        return True  # 5 cm
+    return bool(_LOOKS_LIKE_A_WORD(word)) and word not in "abcdefghijklmnopqrstuvwxyz"
 
 
 def _words(match):
-    r"""9 red apples -> 9 "red apples", 1 and 2 -> 1 ∧ 2, 2pi -> 2\pi; xy stays a product, ABC_{16} and 3ABC too."""
+    """9 red apples -> 9 "red" "apples", 1 and 2 -> 1 ∧ 2, 2pi -> 2\\pi; xy stays a product, ABC_{16} and 3ABC too."""
     if not match["run"]:  # a command, the end of 1A3
         return match[0]
-    before, words = match.string[: match.start()], match[0].split()
+    before = match.string[: match.start()]
+    in_text = before.rfind("«") > before.rfind("»")
     counted = bool(re.search(rf"(?:[0-9}})°]|\\pi)(?:{_SPACE}|«)*$|[a-z]«$", before))
-    text = before.rfind("«") > before.rfind("»")  # in \text{...}
-    said = [None if word == "sec" and (text or counted) else _SAID.get(word) for word in words]
-    marks = [
-        not plain
-        and (
-            text
-            and not re.fullmatch("[a-fi-kn-rt-z]" if counted else "[eidA-Z]", word)
-            or word.casefold() in _SHORT
-            and word != "NO"
-            or counted
-            and len(word) > 1
-            and _unit(word.casefold()) in _UNITS
-            or bool(_TEXT(word))
-            and word not in "abcdefghijklmnopqrstuvwxyz"
-        )
-        for plain, word in zip(said, words)
-    ]
-    for i, word in enumerate(words):
-        quoted = marks[i] or any(marks) and (len(word) > 1 or word in "aA")  # no solution, a circle
-        words[i] = said[i] or (f'"{word}"' if quoted else word)
-    return " ".join(words)
+    counted = counted or bool(in_text and re.search(r"[0-9}]\s*«[^»]*$", before))
+    words = match[0].split()
+    read_as = {word: _READ_AS.get(word) for word in words}
+    if in_text or counted:
+        read_as["sec"] = None  # a second
+    marked = {word for word in words if not read_as[word] and _is_word(word, in_text, counted)}
+    if marked:  # "no" x is no solution, a circle
+        marked |= {word for word in words if len(word) > 1 or word in "aA"}
+    return " ".join(read_as[word] or (f'"{word}"' if word in marked else word) for word in words)
 
 
-_REWRITES = [
-    (re.compile(pattern), new)
-    for pattern, new in (
-        (
-            r"(?<!\\)\\[()\[\]]|\\(?:left|right|[bB]igg?[lr]?|displaystyle|limits)(?![A-Za-z])\s*\.?",
-            " ",
-        ),
-        (r"(?i)(?<![a-z])([ap])\.\s?m\b\.?", r"\1m"),  # 7:45 a.m.
-        (
-            r"([0-9]{1,20})\.([0-9]{0,20})\\(?:overline|bar|dot)\s*\{?([0-9]{1,20})\}?(?![0-9])",
-            lambda m: (
-                rf"\frac{{{int(m[1] + m[2] + m[3]) - int(m[1] + m[2])}}}{{{'9' * len(m[3])}{'0' * len(m[2])}}}"
-            ),
-        ),
-        (r"\\(?:text[a-z]*|mbox|mathrm|mathsf|operatorname)\s*\{([^{}]*)\}", r"«\1»"),
-        (
-            r"\\(?:begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+|(?<=[0-9])[A-Z]+(?![A-Za-z])|[A-Z]+(?=[0-9])"
-            r"|(?<![A-Za-z])(?P<run>[A-Za-z]+(?: +[A-Za-z]+)*)(?![A-Za-z]*»?_)",
-            _words,
-        ),
-        ("[«»]", " "),
-        (rf'"(?:\.?{_SPACE})+"', " "),
-        (r'(?i)"all real(?: number)?s"', r"\\R "),
-        (r'"(?:USD|Rs)"\.?\s*(?=[0-9])', ""),
-        (r'"\s*/\s*([hs])(?![A-Za-z])', r'"/"\1"'),
-        (r'(?<=[0-9])\s*\^\s*\{?\s*(?:"(?:st|nd|rd|th)"|th(?![A-Za-z]))\s*\}?', " "),
-        (
-            rf"(?<![0-9.])(?<![0-9],)[0-9]{{1,3}}(?:(?:(?:\{{,\}}|,\\!|{_SPACE}){_SPACE}*|,)[0-9]{{3}})+(?!,?[0-9])",
-            lambda m: (
-                m[0]
-                if re.search(r"[(\[]|\\\{", m.string[: m.start()])
-                and re.search(r"(?<!\{),(?!\\!)", m[0])
-                else re.sub("[^0-9]", "", m[0])
-            ),
-        ),  # 10\,000, 2{,}500, 1 000, 1,234; not (12,102)
-        (r"(?:\{\})?\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])", "°"),
-        (r'°\s*"?C(?![A-Za-z])"?', '"celsius"'),
-        (r'°\s*"?F(?![A-Za-z])"?', '"fahrenheit"'),
-        (r"\\(?:mathbb|Bbb)\s*(?:\{R\}|R(?![A-Za-z]))", r"\\R "),
-        (r"\\R\s*[\^_]\s*\{?\s*(?:\+|>\s*0)\s*\}?", r"(0,\\infty )"),
-        (
-            r"\\\{\s*([a-z])\s*(?:\\in\s*\\R\s*)?(?:\\mid|\||:)\s*(?=[^{}]*\1)([^{}:|]*)\\\}",
-            r"(\2)",
-        ),
-        (
-            r"\\times(?=\s*\\(?:mathb|vec|overr|hat|bold|bm))|(?<=[A-Z])\s*\\times(?=\s*[A-Z])",
-            r"\\cross ",
-        ),
-        (r"\\(?:mathbf|boldsymbol|bm|mathit)\s*\{([A-Za-z])\}", r" \1"),
-        (r"\\begin\s*\{array\}\s*\{[^{}]*\}", r"\\begin{array}"),  # the column format of an array
-        (r"(?<=.)\[(?=\s*(?:$|[,;)}∧∨]|\\c[au]p|\\setminus))", ")"),  # [0,1[
-        (r"(?:^|(?<=[,;({=∧∨])|(?<=\\c[au]p)|(?<=\\in)|(?<=\\setminus))\s*\]", "("),  # ]0,1]
-        (r"\\\{\s*\\\}", r"\\emptyset "),
-        (r"-\s*(?=\\\{)", r"\\setminus "),
-        (r'"\s*:(?!\s*")', '"='),
-        (r",\s*(?=[,∧∨])", ""),
-        (r"\\not\s*=", r"\\ne "),
-        (r"\{([,:])\}", r"\1"),
-        (
-            r'("(?:hour|hr|minute|feet|foot|yard|pound|dollar|year|week|day)s?")\s*∧(?=\s*[0-9.]+\s*"(?!\1))',
-            r"\1",
-        ),
-        (r"\\(angle|triangle)\s*\{(\S*)\}", r"\\\1 \2"),
-        (r"\\log_([0-9])", r"\\log_{\1}"),
-        (r"\\[dtc]?(frac|binom)\s*([0-9])", r"\\\1{\2}"),
-        (r"(\\(?:frac|binom)\{[0-9]+\})\s*([0-9])", r"\1{\2}"),
-        (r"\\frac\s*\{d([a-z]?)\}\s*\{d([a-z])\}", r"\\derivative{\1}{\2}"),
-        (r"(?<![0-9.^_])([0-9]+)\s+([0-9]+)\s*/\s*([0-9]+)", r"\1\\frac{\2}{\3}"),  # 1 1/2
-        (r"\s+_", "_"),
-        (r"\(([0-9A-F]+)\)_", r"\1_"),
-        (r"_\s*\{\s*\(?(\w+)\)?\s*\}", r"_{\1}"),  # (1011)_{ 2 }
-        (r"(?<![0-9)])_\{(\w)\}", r"_\1 "),
-        (r"\^\s*\{\s*([a-zA-Z])\s*\}", r"^\1 "),
-    )
-]
+WORDS = _stage(
+    r"^NO$   no   NO -> no",
+    r"(?i)(?<![a-z])([ap])\.\s?m\b\.?   \1m   7:45 a.m. -> 7:45 am",
+    r'\\(?:begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+|(?<=[0-9])[A-Z]+(?![A-Za-z])|[A-Z]+(?=[0-9])|(?<![A-Za-z])(?P<run>[A-Za-z]+(?: +[A-Za-z]+)*)(?![A-Za-z]*»?_)   words   9 red apples or 2xy -> 9 "red" "apples" ∨ 2xy',
+    r'[«»]   (space)   5«"cm"» -> 5 "cm" ',
+    r'"\.   "   "sq". "ft". -> "sq" "ft"',
+    r'"(?:USD|Rs)"\s*(?=[0-9])   \\$   "USD" 50 -> \$50',
+    r'"(?:square|sq)"\s*("\w+")   \1^2   "square" "feet" -> "feet"^2',
+    r'"(?:cubic|cu)"\s*("\w+")   \1^3   "cubic" "cm" -> "cm"^3',
+    r'"mph"   "mi"/"h"   60 "mph" -> 60 "mi"/"h"',
+    r'"per"\s*(?=")   /   5 "km" "per" "h" -> 5 "km" /"h"',
+    r'"\s*/\s*([hs])(?![A-Za-z])   "/"\1"   5 "km"/h -> 5 "km"/"h"',
+    r'(?<![A-Za-z])\(\s*("\w+")\s*\)   \1   540 ("meters") -> 540 "meters"',
+    r'\\frac\s*\{\s*("[^{}]*)\}\s*\{\s*("[^{}]*)\}   \1/\2   \frac{"m"}{"s"^2} -> "m"/"s"^2',
+    r'"\s*:(?!\s*")   "=   "Answer": 12 -> "Answer"= 12',
+    r'"(?:is|are|equals)"\s*(?=[-\\0-9(\[$])   =   "sum" "is" 12 -> "sum" =12',
+    r'("(?:hour|hr|minute|feet|foot|ft|yard|pound|dollar|year|week|day)s?")\s*[∧,]\s*∧?(?=\s*[0-9.]+\s*"(?!\1))   \1   5 "feet", 6 "inches" -> 5 "feet"6 "inches"',
+    words=_words,
+)
+NUMBERS = _stage(
+    r"([0-9]{1,20})\.([0-9]{0,20})\\(?:overline|bar|dot)\s*\{?([0-9]{1,20})\}?(?![0-9])   repeating   0.1\overline{6} -> \frac{15}{90}",
+    r"(?<![0-9.])(?<![0-9],)[1-9][0-9]{0,2}(?:(?:(?:\{,\}|,\\!|<SPACE>)<SPACE>*|,)[0-9]{3})+(?!,?[0-9])   thousands   10\,000 + 2{,}500 + (12,102) -> 10000 + 2500 + (12,102)",
+    r"(?:\{\})?\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])   °   90^{\circ} -> 90°",
+    r'(?<=[0-9])\s*\^\s*\{?\s*(?:"(?:st|nd|rd|th)"|th(?![A-Za-z]))\s*\}?   (space)   12^{"th"} -> 12 ',
+    r'\\?\$\s*(-?[0-9][0-9.]*(?:\s*"(?:thousand|[mb]illion)")?)   \1 "dollar"   \$2.50 -> 2.50 "dollar" ',
+    r"(^|[-+*/(=,])\s*\{([0-9.]+)\}   \1\2   {5}6 -> 56",
+    r"(?<![0-9.^_])([0-9]+)\s+([0-9]+)\s*/\s*([0-9]+)   \1\\frac{\2}{\3}   1 1/2 -> 1\frac{1}{2}",
+    repeating=_repeating,
+    thousands=_thousands,
+)
+SETS = _stage(
+    r'(?i)"all" "real(?:s|" "numbers?)"   \\R   "all" "real" "numbers" -> \R ',
+    r"\\(?:mathbb|Bbb)\s*(?:\{R\}|R(?![A-Za-z]))   \\R   \mathbb{R} -> \R ",
+    r"\\R\s*[\^_]\s*\{?\s*(?:\+|>\s*0)\s*\}?   (0,\\infty )   \R^+ -> (0,\infty )",
+    r"([)\]])\s*U\s*([(\[])   \1\\cup \2   (1,2) U (3,4) -> (1,2)\cup (3,4)",
+    r"-\s*(?=\\\{)   \\setminus   \R - \{0\} -> \R \setminus \{0\}",
+    r"\\times(?=\s*\\(?:mathb|vec|overr|hat|bold|bm))|(?<=[A-Z])\s*\\times(?=\s*[A-Z])   \\cross   A \times B -> A\cross  B",
+    r',?\s*"(?:for|where|with)"\s*(?:"(?:any|all|every|some)"\s*)?"integers?"\s*([a-z])   , \1 \\in \\mathbb{Z}   2k\pi "for" "integer" k -> 2k\pi, k \in \mathbb{Z}',
+    r',?<SPACE>*(?:\(|"(?:for|where|with)")\s*([a-z]\s*\\in\s*\\mathbb\s*(?:\{Z\}|Z))\s*\)?   , \1   2k\pi (k \in \mathbb{Z}) -> 2k\pi, k \in \mathbb{Z}',
+    r'\\[bp]?mod(?![a-z])|"mod"   \\pmod   3 \mod 7 -> 3 \pmod  7',
+    r"\(\s*\\pmod<SPACE>*(\w+)\s*\)   \\pmod \1   3 (\pmod  7) -> 3 \pmod 7",
+    r",\s*(?=[,∧∨])   (nothing)   1, 2, ∧ 3 -> 1, 2∧ 3",
+    r"\{([,:])\}   \1   7{:}45 -> 7:45",
+)
+SCRIPTS = _stage(
+    r"m(?=\\angle)   (nothing)   m\angle ABC -> \angle ABC",
+    r"\\\{\s*([a-z])\s*(?:\\in\s*\\R\s*)?(?:\\mid|\||:)\s*(?=[^{}]*\1)([^{}:|]*)\\\}   (\2)   \{x \in \R \mid x > 2\} -> (x > 2)",
+    r"\\log_([0-9])   \\log_{\1}   \log_52 -> \log_{5}2",
+    r"\\[dtc]?(frac|binom)\s*([0-9])   \\\1{\2}   \dfrac12 -> \frac{1}2",
+    r"(\\(?:frac|binom)\{[0-9]+\})\s*([0-9])   \1{\2}   \frac{1}23 -> \frac{1}{2}3",
+    r"\\frac\s*\{d([a-z]?)\}\s*\{d([a-z])\}   \\derivative{\1}{\2}   \frac{dy}{dx} -> \derivative{y}{x}",
+    r"\s+_   _   1011 _2 -> 1011_2",
+    r"\(([0-9A-F]+)\)_   \1_   (1A)_{16} -> 1A_{16}",
+    r"_\s*\{\s*\(?(\w+)\)?\s*\}   _{\1}   1011_{ 2 } -> 1011_{2}",
+    r"([a-zA-Z])\^(\{\w+\}|\w)_(\{\w+\}|\w)   \1_\3^\2   a^2_1 -> a_1^2",
+    r"(?<![0-9)])_\{(\w)\}   _\1(space)   x_{1} -> x_1",
+)
+STAGES = {"markup": MARKUP, "words": WORDS, "numbers": NUMBERS, "sets": SETS, "scripts": SCRIPTS}
+
 _TOKEN = re.compile(
     r"[0-9][0-9A-F]*_(?:[0-9]|\{[0-9]+\})|[A-F][0-9A-F]+_\{[0-9]{2}\}"  # 52_8
     r"|(?:[0-9]{1,1000}(?:\.[0-9]{0,1000})?|\.[0-9]{1,1000})(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?"
@@ -283,459 +267,608 @@ _TOKEN = re.compile(
     r"|(?:\\[A-Za-z]+|[A-Za-z])(?:'*(?:_\w|_\{[^{}]*\})?)|\\.|!!|[<>!:=]=|\*\*|\S",
     re.S,
 )
+_SYNONYM_LINES = r"""
+    \frac \dfrac \tfrac \cfrac | \binom \dbinom \tbinom | \le \leq \leqslant <= | < \lt | \ge \geq \geqslant >=
+    \ne \neq != | > \gt | = == := | : \colon | * \cdot \times \ast | / \div | \{ \lbrace | \} \rbrace | ( \langle
+    ) \rangle | ^ ** | \infty \infinity | \log \lg | \epsilon \varepsilon | \phi \varphi
+    \setminus \backslash | \emptyset \varnothing | "percent" \% %"""
+_SYNONYMS = _aliases(_SYNONYM_LINES) | {"\\ ": "", "\\": ""}
+_SYNONYMS |= dict.fromkeys(r"\lvert \rvert \vert \mid \| \lVert \rVert".split(), "|")
+_SYNONYMS |= dict.fromkeys(
+    r"\$ $ \quad \qquad \, \: \; \! ~ \boxed \fbox \mathbf \boldsymbol".split(), ""
+)
 
 
 def normalise(text):
     r"""The tokens of an answer, the same for many spellings: r"2\dfrac{x}3" -> ["2", r"\frac", "{", "x", "}", "3"]"""
-    for pattern, new in _SMALL if not text.isascii() else ():  # before NFKC, which makes x2 of x²
+    for pattern, new, _ in CHARACTERS:
         text = pattern.sub(new, text)
-    text = (
-        unicodedata.normalize("NFKC", text.translate(_CHARACTERS))
-        .replace("⁄", "}{")
-        .translate(_CHARACTERS)
-    )
+    text = unicodedata.normalize("NFKC", text.translate(_CHARACTERS))
+    text = text.replace("⁄", "}{").translate(_CHARACTERS)
     if len(text) > 2 * MAX_CHARS:  # one character may become eighteen
         return []
     if r"\begin" not in text:
         text = re.sub(r"\\\\(?=[A-Za-z]|\s*$)", r"\\", text)  # an escaped \\frac
-    for pattern, new in _REWRITES:
-        text = pattern.sub(new, text.strip())
+    for stage in STAGES.values():
+        for pattern, new, _ in stage:
+            text = pattern.sub(new, text.strip())
     text = text.lstrip(" *=").removeprefix(r"\approx ").rstrip(" \n\t*=.,;:\\")
-    tokens = (_SYNONYMS.get(token, token) for token in _TOKEN.findall(text))
-    return [token if token[0] == '"' else re.sub(r"\s", "", token) for token in tokens if token]
+    tokens = [_SYNONYMS.get(token, token) for token in _TOKEN.findall(text)]
+    return [
+        _word_token(token) if token[0] == '"' else "".join(token.split())
+        for token in tokens
+        if token
+    ]
 
 
-# A3. Values. Without them (x-1)(x+1) is not x^2-1. Fractions, or floats of 200 digits; in letters at ten fixed points.
-# No digit shows that \pi + 10^{-250} is not \pi: what is beyond HUGE, TINY or LONG has no value.
-HUGE, TINY, LONG, ZERO, SAME = 1e50, 1e-30, 140, 1e-95, 1e-100  # LONG in bits, SAME relative
-_WORK = {"+": 1, "*": 1, "/": 1, "abs": 1, "!": 60, "item": 10}  # others: 15
+def _word_token(token):
+    return f'"{_unit(token.strip(chr(34)))}"'
+
+
+# ---- 2. Values -----------------------------------------------------------------------------------
+# Without them (x-1)(x+1) is not x^2-1. A value is a Fraction, a float of 200 digits, None where it is
+# undefined, or UNKNOWN where digits cannot hold it: none shows that \pi + 10^{-250} is not \pi.
+UNKNOWN = "unknown"
+LONG = 140  # bits that an exact number may have beside one that is not
+_WORK = {"+": 1, "*": 1, "/": 1, "abs": 1, "!": 60, "binom": 180}  # others: 15
 _LOCK = threading.RLock()  # mpmath functions change the precision of their context while they run
 _mp = MPContext()
 _mp.dps = 200
-# values: one, or one a point, or None; rounded: a decimal of 12 digits; unit: the words behind it
+HUGE = _mp.mpf(10) ** 5000
+WIDE = _mp.mpf(10) ** 80  # a sum holds no terms further apart
+SAME = _mp.mpf(10) ** -100  # relative
+
+# values: one, or one for each sample point; rounded: a decimal of 12 digits; unit: ((name, power), ..);
+# name: what this is called, if it is a name alone, such as x or f(2)
 Number = namedtuple(
-    "Number", "values letters rounded unit kind", defaults=(frozenset(), False, "", "number")
+    "Number",
+    "values letters rounded unit name kind",
+    defaults=(frozenset(), False, (), "", "number"),
 )
-
-
-def _bits(x):
-    return (
-        max(x.numerator.bit_length(), x.denominator.bit_length()) if isinstance(x, Fraction) else 0
-    )
-
-
-def _float(x, limit=LONG):  # Fraction + mpf would silently drop to 53 bits
-    if _bits(x) > limit:
-        raise OverflowError("too long to be rounded: \\pi(1 + 10^{-250})")
-    return _mp.mpf(x.numerator) / x.denominator if isinstance(x, Fraction) else x
-
-
-def _power(base, exponent):  # \sqrt[3]{-8} is -2
-    if base == 0:
-        return Fraction(0) if exponent > 0 else None
-    if not isinstance(exponent, Fraction) or _bits(exponent) > 17:
-        return _mp.exp(_float(exponent) * _mp.ln(_float(base)))
-    n, degree = exponent.numerator, exponent.denominator
-    if degree > 1 and degree % 2 and not isinstance(base, _mp.mpc) and base < 0:
-        return _power(-base, exponent) * (-1 if n % 2 else 1)
-    base = base if degree == 1 else _mp.root(_float(base), degree)
-    return (base if 0 < _bits(base) * abs(n) <= MAX_BITS else _float(base)) ** n
-
-
-_ARITHMETIC = {"+": operator.add, "*": operator.mul, "/": operator.truediv}
-_OPERATIONS = {
-    "^": _power,
-    "abs": abs,
-    "!": lambda n: (
-        _mp.gamma(_float(n + 1))
-        if not _bits(n) or n.denominator > 1 or not 0 <= n <= 2500
-        else Fraction(math.factorial(int(n)))
-    ),
-    "floor": lambda x: Fraction(math.floor(x) if _bits(x) else int(_mp.floor(x + SAME))),
-    "ceil": lambda x: Fraction(math.ceil(x) if _bits(x) else int(_mp.ceil(x - SAME))),
-}
-
-
-def _compute(name, args, with_letters):
-    r"""None where undefined, and where letters lead out of the reals: so \ln x^2 = 2\ln x, where both are defined."""
-    exact = all(isinstance(x, Fraction) for x in args)
-    try:
-        if not exact and any(map(_mp.isinf, args)):
-            return args[0] * args[1] if name == "*" and {-1, 1} & {*args} else None  # -\infty
-        if name in "+*/":
-            value = _ARITHMETIC[name](*(args if exact else map(_float, args)))
-        elif name in _OPERATIONS:
-            value = _OPERATIONS[name](*args)
-        else:
-            value = getattr(_mp, name.replace("arc", "a"))(_float(*args))
-        if isinstance(value, Fraction):
-            return value if _bits(value) <= MAX_BITS else None
-        size = abs(value)
-    except (ArithmeticError, ValueError, TypeError):  # TypeError: an argument is None
-        return None
-    if (
-        with_letters
-        and isinstance(value, _mp.mpc)
-        and not any(isinstance(x, _mp.mpc) for x in args)
-    ):
-        return None
-    noise = size < ZERO and (size == 0 or name == "+" or name in _FUNCTIONS)  # e^{-1000} is none
-    return Fraction(0) if noise else value if TINY < size < HUGE else None
 
 
 def constant(n):
     return Number((Fraction(n),))
 
 
-_SIZES = (1.5, 0.4, 2, 0.2, 7, 1, 0.5, 4, 12, 30)  # at each point: \ln(x-5) has some
-_CONSTANTS = {r"\pi": "pi", "e": "e", r"\infty": "inf", "i": "j"}
-_LETTERS = {_CHARACTERS[ord(char)].strip() for char in "αβγδεζηθκλμνξρστφχψω"} | {
-    "\\" + name for name in "Gamma Delta Lambda Sigma Phi Psi Omega ell".split()
+def _exact(*values):
+    return all(isinstance(x, Fraction) for x in values)
+
+
+def _bits(x):
+    return max(x.numerator.bit_length(), x.denominator.bit_length()) if _exact(x) else 0
+
+
+def _odd_bits(n):
+    """The bits of n without its factors of two, which a float holds exactly: 2^{300} has one."""
+    return (n // (n & -n)).bit_length() if n else 0
+
+
+def _float(x, limit=LONG):
+    """Fraction + mpf would silently drop to 53 bits."""
+    if not _exact(x):
+        return x
+    if max(_odd_bits(x.numerator), _odd_bits(x.denominator)) > limit:
+        raise OverflowError("too long to be rounded: \\pi(1 + 10^{-250})")
+    return _mp.mpf(x.numerator) / x.denominator
+
+
+def _bounded(x):
+    """The argument of a function, as a float, if the value still has 100 right digits there."""
+    x = _float(x)
+    if x != 0 and not 1e-30 < abs(x) < 1e50:
+        raise OverflowError("the sine of 10^{60}")
+    return x
+
+
+def _power(base, exponent):
+    r"""Roots of odd degree are real: \sqrt[3]{-8} is -2."""
+    if base == 0:
+        return Fraction(0) if exponent > 0 else None
+    if not _exact(exponent) or _bits(exponent) > 17:
+        return _mp.exp(_bounded(exponent) * _mp.ln(_float(base)))
+    n = exponent.numerator
+    degree = exponent.denominator
+    if degree > 1 and degree % 2 and not isinstance(base, _mp.mpc) and base < 0:
+        return _power(-base, exponent) * (-1 if n % 2 else 1)
+    if degree > 1:
+        base = _mp.root(_float(base), degree)
+    if not 0 < _bits(base) * abs(n) <= MAX_BITS:
+        base = _float(base)
+    return base**n
+
+
+def _add(a, b):
+    if _exact(a, b):
+        return a + b
+    total = _float(a) + _float(b)
+    small, large = sorted((abs(_float(a)), abs(_float(b))))
+    if small and large > small * WIDE:
+        raise OverflowError("a sum that loses a term proves nothing")
+    return total if abs(total) > large * SAME else Fraction(0)
+
+
+def _factorial(n):
+    if _exact(n) and n.denominator == 1 and 0 <= n <= 2500:
+        return Fraction(math.factorial(int(n)))
+    return _mp.gamma(_bounded(n + 1))
+
+
+def _floor(x):
+    return Fraction(math.floor(x) if _exact(x) else int(_mp.floor(_bounded(x) + SAME)))
+
+
+_OPERATIONS = {
+    "+": _add,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "^": _power,
+    "abs": abs,
+    "!": _factorial,
+    "binom": lambda n, k: _factorial(n) / _factorial(k) / _factorial(n - k),
+    "floor": _floor,
+    "ceil": lambda x: -_floor(-x),
 }
+
+
+def _function(name, x):
+    value = getattr(_mp, name.replace("arc", "a"))(_bounded(x))
+    return value if name == "exp" or abs(value) > SAME else Fraction(0)  # \sin\pi
+
+
+def _compute(name, args, with_letters):
+    """One value at one point. With letters, what leads out of the reals is undefined."""
+    if UNKNOWN in args:
+        return UNKNOWN
+    if None in args:
+        return None
+    if {_mp.inf, -_mp.inf} & {*args}:
+        return args[0] * args[1] if name == "*" and {-1, 1} & {*args} else None  # -\infty
+    try:
+        if name in ("*", "/", "binom") and not _exact(*args):
+            args = [_float(x) for x in args]
+        value = _OPERATIONS[name](*args) if name in _OPERATIONS else _function(name, *args)
+        if value is None or value == 0:
+            return None if value is None else Fraction(0)
+        if _exact(value):
+            return UNKNOWN if _bits(value) > MAX_BITS else value
+        if with_letters and isinstance(value, _mp.mpc) > any(isinstance(x, _mp.mpc) for x in args):
+            return None
+        return value if 1 / HUGE < abs(value) < HUGE else UNKNOWN
+    except OverflowError:
+        return UNKNOWN
+    except (ArithmeticError, ValueError, TypeError):
+        return None
+
+
+# The sample points of a letter: real ones of these sizes (\ln(x-5) is defined at some), the first six
+# with either sign, for |x+y| is not |x|+|y|, and whole ones, for (-1)^n and \lfloor n/2 \rfloor.
+_SIZES = (1.5, 0.4, 2, 0.2, 7, 1, 0.5, 4, 12, 30)
+_POINTS = len(_SIZES) + 6
+_CONSTANTS = {r"\pi": "pi", "e": "e", r"\infty": "inf", "i": "j"}
+_GREEK = "Gamma Delta Lambda Sigma Phi Psi Omega ell hbar".split()
+_LETTERS = {_CHARACTERS[ord(char)].strip() for char in "αβγδεζηθκλμνξρστφχψω"}
+_LETTERS |= {"\\" + name for name in _GREEK}
 
 
 @lru_cache(1000)
 def letter(name):
-    """Fixed pseudo-random reals. At six of the ten points signs vary from letter to letter: |x+y| is not |x|+|y|."""
+    """A letter or other name: pseudo-random numbers, always the same ones for the same name."""
     if name in _CONSTANTS:
-        return Number((+getattr(_mp, _CONSTANTS[name]),))
-    rng, signs = random.Random(name), sum(map(ord, name)) % 63 + 1  # never 0
-    values = [
-        size * rng.uniform(0.6, 1.4) * (-1 if signs >> point & 1 else 1)
-        for point, size in enumerate(_SIZES)
-    ]
-    return Number(tuple(map(_mp.mpf, values)), frozenset([name]))
+        return Number((+getattr(_mp, _CONSTANTS[name]),), name=name if name.isalpha() else "")
+    rng = random.Random(name)
+    values = [_mp.mpf(size * rng.uniform(0.6, 1.4)) for size in _SIZES]
+    for point in rng.sample(range(6), 3):
+        values[point] = -values[point]
+    values += map(Fraction, rng.sample([4, 9, *rng.sample(range(1, 14), 4)], 6))
+    return Number(tuple(values), frozenset([name]), name=name)
 
 
-def apply(name, *args):  # point by point
-    units = {arg.unit for arg in args if arg.kind == "number"} - {""}
-    if any(arg.kind != "number" for arg in args) or len(units) > 1 or name == "*" and args[0].unit:
-        raise ValueError("a structure, 5 feet + 6 inches, 4 feet * 12")
+def _value_of_call(function, x):
+    """f(x) at one point: pseudo-random, so that f(2x) is not 2f(x)."""
+    if x is None or x is UNKNOWN:
+        return x
+    digits = _mp.nstr(_mp.mpmathify(_float(x, MAX_BITS)), 60)
+    return _mp.mpf(random.Random(function + digits).uniform(0.3, 3))
+
+
+def _rows(args, letters):
+    """The values of several numbers, point by point."""
+    points = _POINTS if letters else 1
+    return list(zip(*(arg.values * (points // len(arg.values)) for arg in args)))
+
+
+def apply(name, *args):
+    if any(arg.kind != "number" for arg in args):
+        raise ValueError("a structure is no number")
+    units = {arg.unit for arg in args} - {()}
+    if len(units) > 1 or name == "*" and args[0].unit:
+        raise ValueError("5 feet + 6 inches, 4 feet * 12")
     letters = frozenset().union(*(arg.letters for arg in args))
-    rows = [
-        *zip(
-            *(
-                arg.values if arg.letters or not letters else arg.values * len(_SIZES)
-                for arg in args
-            )
-        )
-    ]
-    rounded = any(arg.rounded for arg in args) and all(isinstance(x, Fraction) for x in rows[0])
-    return Number(
-        tuple(_compute(name, row, letters) for row in rows), letters, rounded, "".join(units)
-    )
+    rows = _rows(args, letters)
+    rounded = any(arg.rounded for arg in args) and _exact(*rows[0])
+    values = tuple(_compute(name, row, letters) for row in rows)
+    return Number(values, letters, rounded, *units)
 
 
-# A4. The parser. Without it \frac{1}{2}x and 0.5x stay two strings. Precedence climbing: what is read is carried out.
+# ---- 3. The parser -------------------------------------------------------------------------------
+# Without it \frac{1}{2}x and 0.5x stay two strings. Precedence climbing: what is read is carried out.
 # But products commute: what is not known is no factor, or \overrightarrow{BA} would be \overrightarrow{AB}.
-Group = namedtuple("Group", "kind closer items")  # kind: ( a tuple, { a set, row, \cup ..
-Relation = namedtuple("Relation", "sides ops names lone kind", defaults=("relation",))
+Group = namedtuple(
+    "Group", "kind closer items lone", defaults=("",)
+)  # kind: ( a tuple, { a set, \cup ..
+# names: of the sides that are names alone, else ""; lone: that name, if only one side is one
+Relation = namedtuple("Relation", "sides ops names values lone kind", defaults=("relation",))
 _SETS = {r"\cup": operator.or_, r"\cap": operator.and_, r"\setminus": operator.sub}
 _FLIPPED = {">": "<", r"\ge": r"\le"}
 _RELATIONS = {"=", r"\approx", r"\ne", r"\in", "<", r"\le", *_FLIPPED}
-_LEVEL = {
-    r"\cup": 1,
-    r"\cap": 1,
-    r"\setminus": 1,
-    ":": 2,
-    r"\over": 3,
-    r"\choose": 3,
-    "+": 4,
-    "-": 4,
-    "*": 5,
-    "/": 5,
-    "!": 6,
-    "°": 6,
-    "^": 7,
-}
+_OPERATORS = (r"\cup \cap \setminus", ":", r"\over \choose", "+ -", "* /", "! °", "^")
+_LEVEL = {op: level for level, ops in enumerate(_OPERATORS, 1) for op in ops.split()}
 _DIVISIONS = {r"\frac": "/", r"\binom": "binom", r"\over": "/", r"\choose": "binom"}
-_CLOSERS = {"(": ")]", "[": ")]", "{": "}", r"\{": (r"\}",)}
+_OPENING = {"(", "[", "{", r"\{"}
+_CLOSERS = {"(": ")]", "[": ")][", "]": "])[", "{": "}", r"\{": (r"\}",)}
 _FENCES = {"|": ("|", "abs"), r"\lfloor": (r"\rfloor", "floor"), r"\lceil": (r"\rceil", "ceil")}
-_COMMAS, _CLOSING = {",", ";", "∧", "∨"}, {")", "]", "}", r"\}"}
-_STOPS = {
-    "",
-    "'",
-    "_",
-    "!!",
-    "&",
-    r"\\",
-    r"\rfloor",
-    r"\rceil",
-    *_COMMAS,
-    *_CLOSING,
-    *_LEVEL,
-    *_RELATIONS,
-}
-_ACCENTS = {
-    "\\" + name
-    for name in "overline bar vec hat tilde dot widehat overrightarrow mathbb mathcal pmod".split()
-}
-_NAME = r"\{?(?!\\infty|\\pi|\\no|\\neg|\"no)(?:[A-Za-z]|[A-Z]{2}|\"[^\"]+\"|\\[A-Za-z]+)\}?'*(?:_(?:\{[^{}]*\}|.))?"
-_LONE_NAME = re.compile(  # x, f(x), |AB|, \angle A, (x,y), a:b, \frac{AB}{CD} ..
-    rf"{_NAME}|[A-Zf-hp-wyz](?:_\w|_\{{\w+\}}|')?(?:\^\{{-1\}})?\([\w,]*\)|[|[]\"?\w+\"?[]|]|\({_NAME}(?:,{_NAME})*\)"
-    rf"|{_NAME}(?::{_NAME})+|m?\\(?:angle|overline|vec|hat|bar|overrightarrow)\{{?\"?\w+\"?\}}?"
-    r"|\\frac(?:\{[A-Z]{2}\}){2}|\\derivative\{.\}\{.\}"
-).fullmatch
+_COMMAS = {",", ";", "∧", "∨"}
+_CLOSING = {")", "]", "}", r"\}"}
+_ENDS = {"", "'", "_", "!!", "&", r"\\", r"\rfloor", r"\rceil", *_COMMAS, *_CLOSING, *_RELATIONS}
+_AFTER_INTERVAL = {"", "}", ")", r"\}", *_COMMAS, *_SETS}
+_ACCENT_NAMES = "overline bar vec hat tilde dot widehat overrightarrow mathbb mathcal pmod"
+_ACCENTS = {"\\" + name for name in _ACCENT_NAMES.split()}
+_INFINITY = letter(r"\infty")
+_REALS = Group("(", ")", (Number((-_INFINITY.values[0],)), _INFINITY))
+_DEGREES = (("deg", 1),)
 
 
 def parse(tokens):
     r"""The meaning of an answer. 1 \pm \sqrt2 is a list of two; signs are independent, \mp ties them."""
-    count = 1 if r"\mp" in tokens else tokens.count(r"\pm")
+    signs = 1 if r"\mp" in tokens else tokens.count(r"\pm")
     items = []
-    for signs in itertools.product("+-", repeat=count):
-        choice, other = itertools.cycle(signs), "-" if signs[:1] == ("+",) else "+"
-        chosen = [
-            next(choice) if token == r"\pm" else other if token == r"\mp" else token
-            for token in tokens
-        ]
+    for choice in itertools.product("+-", repeat=signs):
         with _LOCK:
-            for item in _Parser(chosen, min(MAX_WORK, 2 * MAX_WORK // 2**count)).items("")[0]:
-                items += item.items if count and item.kind == "{" else [item]
-    return (
-        items[0]
-        if len(items) == 1
-        else Group("{", "}", tuple(dict.fromkeys(items) if count else items))
-    )
+            parser = _Parser(_choose_signs(tokens, choice), min(MAX_WORK, 2 * MAX_WORK >> signs))
+            found, _ = parser.items("")
+        for item in found:
+            items += item.items if signs and item.kind == "{" else [item]
+    if len(items) == 1:
+        return items[0]
+    return Group("{", "}", tuple(dict.fromkeys(items) if signs else items))
+
+
+def _choose_signs(tokens, choice):
+    remaining = itertools.cycle(choice)
+    chosen = []
+    for token in tokens:
+        if token == r"\pm":
+            token = next(remaining)
+        elif token == r"\mp":
+            token = "-" if choice[0] == "+" else "+"
+        chosen.append(token)
+    return chosen
+
+
+def _name_of(node):
+    r"""What a side of an equation is called, if it is a name alone: x, f(2), |AB|, (x, y), a:b; else ""."""
+    if node.kind == "number":
+        return "" if re.match(r'\\neg|\\no|"no', node.name) else node.name
+    if node.kind not in ("(", ":"):
+        return ""
+    names = [_name_of(item) for item in node.items]
+    latin = [name for name in names if name[:1].isalpha()]
+    return f"({','.join(names)})" if all(names) and latin == sorted(latin) else ""
 
 
 class _Parser:
     def __init__(self, tokens, work):
-        self.tokens, self.work = [*tokens, ""], work  # "" marks the end
-        self.i, self.next, self.depth, self.bars = 0, self.tokens[0], 0, 0  # bars: open |...|
+        self.tokens = [*tokens, "", ""]  # "" marks the end
+        self.work = work
+        self.i = 0
+        self.depth = 0
+        self.bars = 0  # open |...|
+
+    @property
+    def next(self):
+        return self.tokens[self.i]
 
     def take(self, *expected):
         token = self.next
         if expected and token not in expected:
             raise ValueError(f"{token!r} instead of {expected}")
         self.i += token != ""
-        self.next = self.tokens[self.i]
         return token
 
     def accept(self, *options):
-        return self.take() if self.next and self.next in options else ""
+        return self.take() if self.next in options else ""
 
     def do(self, name, *args):
-        self.work -= _WORK.get(name, 15)
+        self.spend(_WORK.get(name, 15))
+        result = apply(name, *args)
+        self.spend(sum(map(_bits, result.values)) // 4000)
+        return result
+
+    def spend(self, work):
+        self.work -= work
         if self.work < 0:
             raise ValueError("too much work")
-        return apply(name, *args) if args else None
 
-    def combine(self, op, left, right):  # also of sets and matrices
-        op = _DIVISIONS.get(op, op)
-        if op in _SETS or op == ":":  # a \cup b \cup c is one group
-            return Group(op, "", (*(left.items if left.kind == op else (left,)), right))
-        if op == "binom":
-            rest = self.do("!", self.do("+", left, self.do("*", constant(-1), right)))
-            return self.do("/", self.do("!", left), self.do("*", self.do("!", right), rest))
-        if right.kind in ("matrix", "row") and (op, left.kind) in (
-            ("*", "number"),
-            ("+", right.kind),
-        ):
-            pairs = zip(
-                left.items if op == "+" else [left] * len(right.items), right.items, strict=True
-            )
-            return right._replace(items=tuple(self.combine(op, *pair) for pair in pairs))
-        quoted = [
-            x.kind == "number" and x.letters and all(name[0] == '"' for name in x.letters)
-            for x in (left, right)
-        ]
-        if op in "*/" and quoted[1] and not quoted[0]:
-            return self.measure(op, left, right)
-        return self.do(op, left, right)
-
-    def measure(self, op, left, right):
-        r"""5 "cm", 9.8 "m" / "s"^2 and (2,3) "cm" are their numbers; 2 "thirds" is none; x "odd" is not x."""
-        words = " ".join(sorted(right.letters)).replace('"', "").split()
-        while op == "*" and words and words[0].removesuffix("s") in _SCALES:  # 2.5 million dollars
-            left = self.do("*", left, constant(_SCALES[words.pop(0).removesuffix("s")]))
-        unit = " ".join(map(_unit, words))
-        plain = [
-            re.search("...s$|^.$", word) or _unit(word) in _SHORT | {*_UNITS} for word in words
-        ]
-        changes = any(
-            word in _CHANGES or re.search("(?<!mon)ths?$|teen$|illions?$|ed$", word)
-            for word in words
-        )
-        if (
-            changes or words and not any(plain) and left not in (constant(1), constant(-1))
-        ):  # 1 apple
-            raise ValueError("2 thirds, 2 squared, 2 doubled")
-        if left.kind == "number" and not left.letters:
-            return left._replace(unit=left.unit or unit)
-        return left if unit in _UNITS or unit[-4:] == "unit" else self.do(op, left, right)
-
+    # Lists and relations
     def items(self, *closers):  # 1, x = 2; 3
-        items, commas = [self.relation()], []
+        items = [self.relation()]
+        commas = []
         while self.next in _COMMAS:
             commas.append(self.take())
             items.append(self.relation())
-        names = {getattr(item, "lone", "") for item in items}
-        if commas and "" not in names:
-            ops = {op for item in items for op in item.ops}
-            ends = [i + 1 for i, comma in enumerate(commas) if comma == ";"]
-            if ends and len(ends) < len(commas):  # p=5,q=2;p=7,q=2
-                items = [
-                    Group("(", ")", tuple(items[i:k]))
-                    for i, k in zip([0, *ends], [*ends, len(items)])
-                ]
-            elif len(names) == 1 and ops <= {"<", r"\le", r"\ne"}:  # x < 1 or x > 2
-                both = "∧" in commas or r"\ne" in ops or closers == tuple(")]")
-                kind = r"\cup" if "∨" in commas else r"\cap" if both else ","
-                items = [Group(kind, "", tuple(items))]
-        return tuple(items), self.take(*closers)
+        closer = self.take(*closers)
+        if commas and all(item.lone for item in items if item.kind != "number"):
+            if all(item.kind == "relation" for item in items):
+                items = self.conditions(items, commas, closer)
+        if {*commas} == {"∨"} and any(map(_certain_interval, items)):
+            items = [Group(r"\cup", "", tuple(items))]
+        return tuple(items), closer
+
+    def conditions(self, items, commas, closer):
+        ops = {op for item in items for op in item.ops}
+        one_name = len({item.lone for item in items}) == 1
+        if not one_name or ops == {"="} or not ops <= {"<", r"\le", r"\ne", "="}:
+            return items
+        if "∨" in commas:  # x < 1 or x = 2
+            kind = r"\cup"
+        elif "=" in ops:
+            return items
+        else:
+            both = "∧" in commas or r"\ne" in ops or closer == ")"
+            kind = r"\cap" if both else ","
+        return [Group(kind, "", tuple(items))]
 
     def relation(self):  # 0 < x \le 5,  f(x) = x^2
-        sides, ops, names = [], [], []
-        while not sides or self.next in _RELATIONS:
-            self.do("item")  # lists are compared item by item
-            ops += [self.take()] if sides else []
-            start = self.i
+        sides = [self.expression()]
+        ops = []
+        self.spend(10)  # lists are compared item by item
+        while self.next in _RELATIONS:
+            self.spend(10)
+            ops.append(self.take())
             sides.append(self.expression())
-            source = "".join(self.tokens[start : self.i])
-            names.append(source if _LONE_NAME(source) else "")
-        while len(ops) > bool(names[0]) and ops[-1] == r"\approx":  # x = \frac13 \approx 0.33
-            if not _same_number(*sides[-2:], tolerance=0.1):
-                raise ValueError(r"x = 5 \approx 7 answers twice")
-            del sides[-1], names[-1], ops[-1]
-        ops = ["=" if op == r"\approx" else op for op in ops]
-        if ops and ops[0] in _FLIPPED:  # 5 > x -> x < 5
-            sides, names, ops = (
-                sides[::-1],
-                names[::-1],
-                [_FLIPPED.get(op, "mixed") for op in reversed(ops)],
-            )
-        lone = "".join(names) if sum(map(bool, names)) == 1 else ""
-        return Relation(tuple(sides), tuple(ops), tuple(names), lone) if ops else sides[0]
+        if not ops:
+            return sides[0]
+        if ops[0] in _FLIPPED:  # 5 > x -> x < 5
+            sides.reverse()
+            ops = [_FLIPPED.get(op, "mixed") for op in reversed(ops)]
+        names = [_name_of(side) for side in sides]
+        if len(names) == 2 and all(names) and '"' in names[0][0] + names[1][0]:
+            names[1] = ""  # x = "red"; "answer" = C; but A = B says nothing
+        values = [side for side, name in zip(sides, names) if not name]
+        lone = "".join(names) if len(values) == len(ops) else ""
+        return Relation(tuple(sides), tuple(ops), tuple(names), tuple(values), lone)
 
-    def expression(self, level=0):  # of the operators that bind tighter than `level`
+    # Operators
+    def expression(self, level=0):
+        """What operators that bind tighter than `level` hold together."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise ValueError("too deep")
-        if sign := self.accept("+", "-"):  # -x^2 is -(x^2)
+        sign = self.accept("+", "-")
+        if sign:  # -x^2 is -(x^2)
             left = self.expression(max(level, _LEVEL["+"]))
-            if sign == "-":  # -"apple" is not -1 with a unit
-                left = (self.do if left.kind == "number" else self.combine)("*", constant(-1), left)
         else:
             left = self.atom(level)
-        while _LEVEL.get(op := self.operator(), 0) > level:
-            if self.next == op and op not in "+-":  # a - b is a + (-b)
-                self.take()
-            elif re.search(
-                "[0-9] ([A-Za-z] )?[0-9][^ ]*$",
-                " ".join(self.tokens[max(self.i - 2, 0) : self.i + 1]),
-            ):
-                raise ValueError("5 6, 5 R 6, 5 x 6")
-            if op in ("!", "°"):
-                left = self.do("!", left) if op == "!" else self.measure("*", left, letter('"deg"'))
-            else:
-                right = self.expression(_LEVEL[op] - (op == "^"))  # 2^3^2 = 2^9
-                left = self.combine("+" if op == "-" else op, left, right)
+        if sign == "-":
+            left = self.combine("*", constant(-1), left)
+        while _LEVEL.get(self.operator(), 0) > level:
+            left = self.operation(self.operator(), left)
         self.depth -= 1
         return left
 
-    def operator(self):  # "*" for a product without a sign: 2x
-        stop = self.next in _STOPS or self.next[:4] == r"\end" or self.next == "|" and self.bars
-        return self.next if self.next in _LEVEL else "" if stop else "*"
+    def operand(self):
+        return self.expression(_LEVEL["^"])
 
+    def operation(self, op, left):
+        if self.next[:1] == '"':
+            return self.measure(left)
+        if self.next != op:
+            self.refuse_side_by_side()
+        elif op not in "+-":  # a - b is a + (-b)
+            self.take()
+        if op == "!":
+            return self.do(op, left)
+        if op == "°":
+            return left._replace(unit=_DEGREES)
+        right = self.expression(_LEVEL[op] - (op == "^"))  # 2^3^2 = 2^9
+        return self.combine("+" if op == "-" else op, left, right)
+
+    def operator(self):  # "*" for a product without a sign: 2x
+        if self.next in _LEVEL:
+            return self.next
+        if self.next in _ENDS or self.next[:4] == r"\end" or self.next == "|" and self.bars:
+            return ""
+        french = self.next == "[" and self.tokens[self.i + 1] in _AFTER_INTERVAL  # [0,1[
+        return "" if french else "*"
+
+    def refuse_side_by_side(self):
+        """5 6, 5{6}, 5 R 6 and 5 x 6 are not 30."""
+        around = " ".join(self.tokens[max(self.i - 2, 0) : self.i + 2])
+        here = re.escape(self.tokens[self.i - 1] + " " + self.next)
+        if re.search(rf"(?:^|[0-9.] ){here}", around) and re.search(
+            r"[0-9]\.? (?:[A-Za-z] |\{ )?\.?[0-9]", around
+        ):
+            raise ValueError("numbers side by side")
+
+    def combine(self, op, left, right):  # also of sets and matrices
+        op = _DIVISIONS.get(op, op)
+        if op in _SETS and any(x.kind == "number" and not x.letters for x in (left, right)):
+            raise ValueError(r"8 \setminus 9")
+        if op in _SETS or op == ":":  # a \cup b \cup c is one group
+            return Group(op, "", (*(left.items if left.kind == op else [left]), right))
+        if op in ("+", "*") and right.kind in ("matrix", "row"):
+            lefts = left.items if op == "+" else [left] * len(right.items)
+            pairs = zip(lefts, right.items, strict=True)
+            return right._replace(items=tuple(self.combine(op, *pair) for pair in pairs))
+        result = self.do(op, left, right)
+        name = left.name + right.name
+        segments = op in "*/" and re.fullmatch("(?:[A-Z]{2}){1,2}", name)  # AB, \frac{AB}{CD}
+        return result._replace(name=name) if segments else result
+
+    # Units
+    def measure(self, left):
+        r"""5 "km" / "h" ^ 2: words behind a number are its unit; 2 "thirds" is none; x "is" "odd" is not x."""
+        while self.next.strip('"') in _SCALES and left.kind == "number":  # 2.5 million dollars
+            left = self.do("*", constant(_SCALES[self.take().strip('"')]), left)
+        start = self.i
+        powers = dict(getattr(left, "unit", ()))
+        while '"' in (self.next[:1], self.next in ("*", "/") and self.tokens[self.i + 1][:1]):
+            sign = -1 if self.accept("*", "/") == "/" else 1
+            word = self.take().strip('"')
+            power = self.operand().values[0] if self.accept("^") else 1
+            powers[word] = powers.get(word, 0) + sign * power
+        words = [*powers]
+        if "of" in words:  # 5 kg of rice
+            powers = {word: powers[word] for word in words[: words.index("of")]}
+        known = all(word in _UNITS or word == "unit" for word in powers)
+        if left.kind == "number" and left.letters and not known:  # n "is" "even"
+            self.i = start
+            return self.do("*", left, letter(self.rest(self.take())))
+        if left.kind != "number" or left.letters:
+            return left
+        if any(map(_CHANGING, words)) or self.next[:1].isdigit():
+            raise ValueError("2 thirds, 2 squared, 5 of 7")
+        return left._replace(unit=tuple(sorted(powers.items())), name="")
+
+    # Atoms
     def atom(self, level):
         token = self.take()
-        name, _, index = token.partition("_")
-        if index and (len(name) > 1 and name.isalnum() or name.isdigit()):
-            return constant(int(name, int(index.strip("{}")) or 1))  # int() refuses 9 in base 8
-        ahead = "".join(self.tokens[self.i : self.i + 9])
-        if (
-            token.isdigit()
-            and level <= _LEVEL["*"]
-            and re.match(r"\\frac\{[0-9]+\}\{[0-9]+\}", ahead)
-        ):
-            return self.combine("+", constant(int(token)), self.expression(_LEVEL["^"]))
-        if token[:1].isdigit() or token[:1] == "." and token[1:]:
-            digits = re.sub(r"[eE].*|\.", "", token).lstrip("0")
-            return Number((Fraction(token),), rounded="." in token and len(digits) >= 12)
+        if re.match(r"\.?[0-9]|[A-F][0-9A-F]+_", token):
+            return self.number(token, level)
         if token in _CLOSERS:
             return self.bracket(token)
         if token in _FENCES:
-            closer, name = _FENCES[token]
-            self.bars += token == "|"
-            inside = self.expression()
-            self.bars -= token == "|"
-            self.take(closer)
-            return self.do(name, inside)
+            return self.fence(token)
         if token in _DIVISIONS:
-            return self.combine(token, self.expression(_LEVEL["^"]), self.expression(_LEVEL["^"]))
+            return self.combine(token, self.operand(), self.operand())
         if token == r"\sqrt":
-            index = self.bracket("[") if self.accept("[") else constant(2)
-            return self.do("^", self.expression(_LEVEL["^"]), self.do("/", constant(1), index))
+            degree = self.bracket("[") if self.accept("[") else constant(2)
+            return self.do("^", self.operand(), self.do("/", constant(1), degree))
         if token[1:] in _FUNCTIONS:
             return self.function(token[1:])
         if token in (r"\R", r"\emptyset"):
-            return Group("(", ")", _REALS) if token == r"\R" else Group("{", "}", ())
+            return _REALS if token == r"\R" else Group("{", "}", ())
         if token.startswith(r"\begin"):
             return self.matrix(token)
-        if token in _STOPS or not re.match(r'"|\\?[A-Za-z]', token):
+        if token in _ENDS or token in _LEVEL or not re.match(r'"|\\?[A-Za-z]', token):
             raise ValueError(token)
-        if token[0] == '"':  # "cm", but "team" 5 is one name
-            word = token.casefold()
-            return letter(
-                word
-                if self.operator() != "*" or self.next == "*"
-                else self.rest(_unit(word.strip('"')))
-            )
-        known = token[0] != "\\" or name.rstrip("'") in _LETTERS | _CONSTANTS.keys()
-        if not known or token in ("f", "g") and self.next == "^":  # f^{-1}(x)
-            return letter(self.rest(token, group=token in _ACCENTS))
-        if token not in _CONSTANTS and re.match(
-            r"[fg]'* \(|\S+ \((?:[^-+()]*\)|[A-Za-z]\()", f"{token} {ahead}"
-        ):
-            argument = self.combine("+", constant(1), self.expression(_LEVEL["^"]))
-            return self.do("cos", self.combine("*", letter(token), argument))  # f(2x) is not 2f(x)
-        return letter(token)  # x, \theta, a_1, y'
+        return self.symbol(token)
 
-    def rest(self, name, group=False):  # a name: all up to the end of this side, or of one group
-        parts, depth = [], 0
-        stops = _STOPS - _LEVEL.keys()
-        while (
-            depth
-            and self.next
-            or not (group and parts or self.next in stops or self.next[:4] == r"\end")
-        ):
+    def number(self, token, level):
+        digits, _, base = token.partition("_")
+        if base:
+            if self.tokens[self.i - 2] == "^":
+                raise ValueError("x^5_8")
+            return constant(int(digits, int(base.strip("{}")) or 1))  # int() refuses 9 in base 8
+        ahead = "".join(self.tokens[self.i : self.i + 7])
+        mixed = token.isdigit() and re.match(r"\\frac\{[0-9]+\}\{[0-9]+\}", ahead)
+        if mixed and level <= _LEVEL["*"]:
+            return self.do("+", constant(token), self.operand())
+        significant = re.sub(r"[eE].*|\.", "", token).lstrip("0")
+        return Number((Fraction(token),), rounded="." in token and len(significant) >= 12)
+
+    def fence(self, token):
+        closer, name = _FENCES[token]
+        self.bars += token == "|"
+        inside = self.expression()
+        self.bars -= token == "|"
+        self.take(closer)
+        result = self.do(name, inside)
+        return result._replace(name=f"|{inside.name}|" if token == "|" and inside.name else "")
+
+    def symbol(self, token):  # x, \theta, a_1, y', f(x), "cm"
+        stem = token.partition("_")[0].rstrip("'")
+        if token[0] == '"':  # but "team" 5 is one name
+            alone = self.operator() != "*" or self.next == "*"
+            return letter(token if alone else self.rest(token))
+        if token[0] == "\\" and stem not in _LETTERS | _CONSTANTS.keys():
+            return letter(self.rest(token, group=token in _ACCENTS))  # \angle ABC, \vec{a}
+        if token in ("f", "g") and self.next == "^":  # f^{-1}(x)
+            return letter(self.rest(token))
+        if self.next == "(" and token not in _CONSTANTS or self.next == "[" and token in ("E", "P"):
+            return self.call(token, stem)
+        return letter(token)
+
+    def call(self, token, stem):
+        """f(x), P(A \\cap B); or a letter before brackets, as in x(x+1)."""
+        inside = self.enclosed()
+        text = " ".join(inside)
+        called = f"{token}({text})"
+        if re.search(r'[,;|"[\]]|[<>=∧∨]|\\[lg]e |\\c[au]p |\\in ', text) or self.next == "[":
+            self.i += len(inside) + 2
+            return letter(called)
+        simple = len(inside) == 1 or re.match(r"[A-Za-z] \(", text) or stem in ("f", "g")
+        if not simple and (re.search(r"(?!^)-|[+(]", text) or not re.match("[A-Zhp-w]", stem)):
+            return letter(token)
+        argument = self.bracket(self.take())
+        self.spend(15)
+        values = tuple(_value_of_call(token, x) for x in argument.values)
+        values *= _POINTS // len(values)
+        return Number(values, argument.letters | {token}, name=called)
+
+    def enclosed(self):
+        """The tokens between the bracket that comes next and its partner."""
+        depth = 0
+        for end in range(self.i, len(self.tokens)):
+            depth += (self.tokens[end] in _OPENING) - (self.tokens[end] in _CLOSING)
+            if depth == 0:
+                break
+        return self.tokens[self.i + 1 : end]
+
+    def rest(self, name, group=False):
+        """A name: all up to the end of this side, or of one group."""
+        parts = [name]
+        depth = 0
+        while self.next and (depth or not (group and len(parts) > 1)):
+            if not depth and (self.next in _ENDS or self.next[:4] == r"\end"):
+                break
             token = self.take()
-            depth += (token in _CLOSERS or token[:6] == r"\begin") - (
-                token in _CLOSING or token[:4] == r"\end"
-            )
-            parts.append(
-                _unit(token.strip('"').casefold()) if len(token) > 3 and token[0] == '"' else token
-            )
-        return re.sub(r"\{ (\S+) \}", r"\1", " ".join([name, *parts]))
+            depth += token in _OPENING or token[:6] == r"\begin"
+            depth -= token in _CLOSING or token[:4] == r"\end"
+            parts.append(token)
+        return re.sub(r"\{ (\S+) \}", r"\1", " ".join(parts))
 
-    def bracket(self, opener):  # (a) groups, (a, b) is a tuple, {a, b} a set
+    def bracket(self, opener):  # (a) groups, (a, b) is a tuple, {a, b} a set, ]0, 1] an interval
+        if opener == r"\{" and self.accept(r"\}"):
+            return Group("{", "}", ())
         items, closer = self.items(*_CLOSERS[opener])
         if len(items) == 1 and opener + closer in ("()", "[]", "{}"):
             return items[0]
-        return Group(opener.strip("\\"), closer.strip("\\"), items)
+        opener = opener.replace("]", "(").strip("\\")
+        return Group(opener, closer.replace("[", ")").strip("\\"), items)
 
     def function(self, name):  # \sin^2 x, \log_2 8, \ln|x|, \sin 2x
-        scripts = {"_": constant(10)} if name == "log" else {}
-        while op := self.accept("^", "_"):
+        scripts = {}
+        while self.next in ("^", "_"):
+            op = self.take()
             scripts[op] = self.expression(_LEVEL["!" if op == "^" else "^"])
-        base, exponent = scripts.get("_"), scripts.get("^")
-        if exponent == constant(-1) and name in _TRIG:
-            name, exponent = "arc" + name, None
-        start = self.i
-        value = self.expression(_LEVEL["^" if self.next in ("(", "[", "{") else "*"])
-        while (
-            self.tokens[start] not in ("(", "[", "{")
-            and self.operator() == "*"
-            and (self.next[0] not in '*([|"' and self.next[1:] not in _FUNCTIONS)
-        ):
-            value = self.combine("*", value, self.expression(_LEVEL["*"]))  # \sin 2x \cos x
-        if value.kind == "number" and value.unit == "deg":  # only here a degree is a number
-            value = self.do("/", self.do("*", letter(r"\pi"), value), constant(180))._replace(
-                unit=""
+        base = scripts.get("_", constant(10) if name == "log" else None)
+        exponent = scripts.get("^")
+        if exponent == constant(-1) and name in _INVERTIBLE:
+            name = "arc" + name
+            exponent = None
+        value = self.argument()
+        called = f"{name} {value.name}" if name in _TRIG and value.name and not exponent else ""
+        if value.unit == _DEGREES:  # only here a degree is a number
+            value = self.do(
+                "*", value._replace(unit=()), self.do("/", letter(r"\pi"), constant(180))
             )
         value = self.do("ln" if base else name, value)
-        value = self.do("/", value, self.do("ln", base)) if base else value
-        return self.do("^", value, exponent) if exponent else value
+        if base:
+            value = self.do("/", value, self.do("ln", base))
+        return self.do("^", value, exponent) if exponent else value._replace(name=called)
+
+    def argument(self):
+        r"""Of a function: one bracket, or a product up to the next function, as in \sin 2x \cos x."""
+        if self.next in ("(", "[", "{"):
+            return self.operand()
+        value = self.expression(_LEVEL["*"])
+        while self.operator() == "*" and self.next[0] not in '*([|"':
+            if self.next[1:] in _FUNCTIONS:
+                break
+            value = self.combine("*", value, self.expression(_LEVEL["*"]))
+        return value
 
     def matrix(self, token):
         rows = [[]]
@@ -750,196 +883,296 @@ class _Parser:
         return Group(kind, "", tuple(Group("row", "", tuple(row)) for row in rows if row))
 
 
-# A5. The comparison. Without it \{1,2\} is not \{2,1\}; carelessly, x > 1, y < 2 is y > 1, x < 2.
+# ---- 4. The comparison ---------------------------------------------------------------------------
+# Without it \{1,2\} is not \{2,1\}; carelessly, x > 1, y < 2 is y > 1, x < 2.
 def same(gold, pred, listed=False):
     """Do two parsed answers denote the same object? listed: do not take 2 cats, 3 dogs for 3 cats, 2 dogs."""
     if gold.kind == pred.kind == "relation":
         equal = _same_relation(gold, pred)  # once: nesting must not double the work
         if equal or not gold.lone or gold.lone != pred.lone:
             return equal
-    gold, pred = _object(gold), _object(pred)
+    gold = _object(gold)
+    pred = _object(pred)
     kinds = {gold.kind, pred.kind}
-    if kinds & _SETS.keys() or kinds == {"[", "{"}:
-        if None not in (regions := (_region(gold), _region(pred))):
-            return regions[0] == regions[1]
-    if "{" in kinds and not kinds & _SETS.keys() or "," in kinds or kinds in ({r"\cup"}, {r"\cap"}):
-        return _same_items(
-            *(
-                x.items if x.kind in ("{", ",", *kinds & _SETS.keys()) else (x,)
-                for x in (gold, pred)
-            )
-        )
     if kinds == {"number"}:
         with _LOCK:
             return _same_number(gold, pred, listed)
-    return (
-        len(kinds) == 1
-        and "relation" not in kinds
-        and gold.closer == pred.closer
-        and (len(gold.items) == len(pred.items) and all(map(same, gold.items, pred.items)))
-    )
+    of_sets = bool(kinds & _SETS.keys())
+    if of_sets or kinds == {"[", "{"}:
+        regions = _region(gold), _region(pred)
+        if None not in regions:
+            return regions[0] == regions[1]
+    if listed and kinds == {"{", "number"}:
+        return False  # \{\{5\}\} is not \{5\}
+    if "," in kinds or "{" in kinds and not of_sets or kinds in ({r"\cup"}, {r"\cap"}):
+        return _same_items(_members(gold), _members(pred))
+    alike = len(kinds) == 1 and "relation" not in kinds and gold.closer == pred.closer
+    return alike and len(gold.items) == len(pred.items) and all(map(same, gold.items, pred.items))
+
+
+def _members(node):
+    return node.items if node.kind in ("{", ",", *_SETS) else (node,)
 
 
 def _same_items(golds, preds):
+    names = {gold.lone for gold in golds if gold.kind == "relation"} - {""}
+    if len(names) > 1 and not any(pred.kind == "relation" for pred in preds):
+        return len(golds) == len(preds) and all(map(same, golds, preds))  # x = 3, y = -1 is 3, -1
     left = list(preds)
     for gold in golds:  # each pair once: nesting must not double the work
-        found = next((i for i, pred in enumerate(left) if same(gold, pred, len(golds) > 1)), None)
-        if found is None:
+        for pred in left:
+            if len(names) > 1 and getattr(gold, "lone", "") != getattr(pred, "lone", ""):
+                continue
+            if same(gold, pred, listed=len(golds) > 1 or pred.kind == "{"):
+                left.remove(pred)
+                break
+        else:
             return False
-        del left[found]
     return not left
 
 
-def _same_number(gold, pred, listed=False, tolerance=None):
-    if gold.kind + pred.kind != "number" * 2 or not pred.letters <= gold.letters:  # no free x
+def _same_number(gold, pred, listed=False):
+    if not pred.letters <= gold.letters:
         return False
-    units = {gold.unit, pred.unit} - {""}  # 5 cm is not 5 km; 5 people may be 5 students
-    if len(units) > 1 and (listed or units <= _UNITS.keys()):
-        return False
-    n = max(len(gold.values), len(pred.values))
-    pairs = zip(gold.values * (n // len(gold.values)), pred.values * (n // len(pred.values)))
-    pairs = [pair for pair in pairs if None not in pair]
-    return len(pairs) > (n > 1) and all(
-        _close(g, p, gold.rounded != pred.rounded, tolerance) for g, p in pairs
-    )
+    if gold.unit and pred.unit and gold.unit != pred.unit:  # 5 cm is not 5 km
+        if listed or all(name in _UNITS for name, _ in gold.unit + pred.unit):
+            return False  # but 5 people may be 5 students
+    compared = undefined = 0
+    for g, p in _rows((gold, pred), gold.letters):
+        if g is None or UNKNOWN in (g, p):
+            continue
+        if p is None:
+            undefined += 1
+        elif not _close(g, p, gold.rounded != pred.rounded):
+            return False
+        else:
+            compared += 1
+    return compared > bool(gold.letters) and undefined <= 2
 
 
-def _close(
-    a, b, rounded=False, tolerance=None
-):  # 0.333333333333 is 1/3, but no decimal is another one
-    exact = [
-        isinstance(x, Fraction) and (not rounded or pow(10, MAX_BITS, x.denominator) == 0)
-        for x in (a, b)
-    ]
-    size = max(abs(_float(a, MAX_BITS)), abs(_float(b, MAX_BITS)))
-    if (
-        _mp.isinf(size)
-        or not tolerance
-        and (all(exact) or not rounded and max(_bits(a), _bits(b)) > LONG)
-    ):
+def _close(a, b, rounded=False):
+    """Exact numbers are equal or not; of others 100 digits are compared, of a decimal 12."""
+    if rounded and not all(_exact(x) and pow(10, MAX_BITS, x.denominator) == 0 for x in (a, b)):
+        return _agree(a, b)
+    if _exact(a, b) or a == b or _mp.isinf(a) or _mp.isinf(b):
         return a == b
-    return abs(_float(a, MAX_BITS) - _float(b, MAX_BITS)) <= size * (
-        tolerance or (1e-11 if rounded else SAME)
-    )
+    try:
+        return abs(_float(a) - _float(b)) <= abs(a) * SAME
+    except OverflowError:
+        return False
+
+
+def _agree(a, b):
+    """Are the first 12 digits the same, or does rounding to 12 digits make them so?"""
+    if any(isinstance(x, _mp.mpc) for x in (a, b)) or not a or not b:
+        return False
+    a, b = (_float(x, MAX_BITS) for x in (a, b))
+    scale = _mp.mpf(10) ** (11 - _mp.floor(_mp.log10(abs(a))))
+    return int(a * scale) == int(b * scale) or abs(a - b) * scale <= 0.5
+
+
+def _roughly(a, b):
+    r"""Of what follows an approximation sign: 0.33 is roughly \frac13."""
+    with _LOCK:
+        ratio = apply("/", a, b).values[0]
+    return isinstance(ratio, Fraction | _mp.mpf) and 0.9 < ratio < 1.1
 
 
 def _object(node):
     r"""What a lone name is: x = 5 -> 5;  x \in [0,1] -> [0,1];  x > 2 -> (2, \infty);  x + y = 5 stays."""
     if node.kind != "relation":
         return node
-    sides = [side for side, name in zip(node.sides, node.names) if not name] or [node.sides[-1]]
-    if {*node.ops} <= {"=", r"\in"}:
-        numbers = not any(node.names) and all(
-            side.kind == "number" and not side.letters for side in sides
-        )  # 2 + 3 = 5
-        orders = [
-            re.findall("[a-z]", name) for name in node.names if name[:1] == "(" or ":" in name
-        ]
-        named = (
-            any(node.names)
-            and all(order == sorted(order) for order in orders)
-            and (r"\in" not in node.ops or not node.names[-1])
-        )  # 5 \in A
-        return (
-            sides[0]
-            if (numbers or named) and all(same(sides[0], side) for side in sides[1:])
-            else node
-        )
+    ops = {*node.ops}
+    if ops <= {"=", r"\approx", r"\in"}:
+        return _value_of_equation(node)
     if node.ops == (r"\ne",) and node.lone:  # x \ne 1 -> \R \setminus \{1\}
-        return Group(r"\setminus", "", (Group("(", ")", _REALS), Group("{", "}", (sides[0],))))
-    shape = tuple(map(bool, node.names))
-    if not {*node.ops} <= {"<", r"\le"} or shape not in (
-        (True, False),
-        (False, True),
-        (False, True, False),
-    ):
+        return Group(r"\setminus", "", (_REALS, Group("{", "}", node.values)))
+    return _interval_of_inequality(node) if ops <= {"<", r"\le"} else node
+
+
+def _value_of_equation(node):
+    numbers = all(side.kind == "number" and not side.letters for side in node.values)
+    if not node.values or not any(node.names) and not numbers:  # 2 + 3 = 5 needs no name
         return node
-    opener, low = ("(", _REALS[0]) if shape[0] else ("(" if node.ops[0] == "<" else "[", sides[0])
-    closer, high = (
-        (")", _REALS[1]) if shape[-1] else (")" if node.ops[-1] == "<" else "]", sides[-1])
-    )
-    return Group(opener, closer, (low, high))
+    if r"\in" in node.ops and (node.names[-1] or not node.names[0]):
+        return node  # 5 \in A
+    first = node.values[0]
+    rough = r"\approx" in node.ops  # x = \frac13 \approx 0.33
+    agree = all(same(first, side) or rough and _roughly(first, side) for side in node.values[1:])
+    return first if agree else node
+
+
+def _interval_of_inequality(node):
+    low, high = _REALS.items
+    starts = bool(node.names[0])
+    ends = bool(node.names[-1])
+    sides = [low] * starts + [*node.sides] + [high] * ends
+    ops = ["<"] * starts + [*node.ops] + ["<"] * ends
+    if len(sides) != 3 or not node.lone or node.lone[0] == "|":  # |x| > 3 is no interval
+        return node
+    brackets = "(" if ops[0] == "<" else "[", ")" if ops[1] == "<" else "]"
+    return Group(*brackets, (sides[0], sides[2]))
 
 
 def _same_relation(gold, pred):
-    symmetric = gold.ops in (("=",), (r"\ne",))
     if gold.ops != pred.ops:
         return False
-    if any(
-        all(map(same, gold.sides, sides)) for sides in [pred.sides] + [pred.sides[::-1]] * symmetric
-    ):
+    symmetric = gold.ops in (("=",), (r"\ne",))
+    if all(map(same, gold.sides, pred.sides)):
         return True
-    if len(gold.ops) > 1 or {side.kind for side in gold.sides + pred.sides} != {"number"}:
+    if symmetric and all(map(same, gold.sides, pred.sides[::-1])):
+        return True
+    if len(gold.ops) > 1 or any(side.kind != "number" for side in gold.sides + pred.sides):
         return False
-    with _LOCK:  # left - right, up to a factor (positive for < and \le)
-        differences = [
-            apply("+", left, apply("*", constant(-1), right))
-            for left, right in (pred.sides, gold.sides)
-        ]
-        ratios = [ratio for ratio in apply("/", *differences).values if ratio is not None]
-        return (
-            len(ratios) > 1
-            and ratios[0] != 0
-            and all(_close(ratios[0], ratio) for ratio in ratios)
-            and (symmetric or gold.ops[0] in ("<", r"\le") and _mp.re(_float(ratios[0])) > 0)
-        )
+    with _LOCK:  # left - right, up to a factor, which is positive for < and \le
+        ratio = apply("/", _difference(pred), _difference(gold))
+        values = [x for x in ratio.values if x is not None and x is not UNKNOWN]
+        if len(values) < 2 or not values[0] or not all(_close(values[0], x) for x in values):
+            return False
+        return symmetric or gold.ops[0] in ("<", r"\le") and _mp.re(_float(values[0])) > 0
 
 
-# A6. Regions of the line, by sympy. Without them x \ne 3 is not (-\infty,3) \cup (3,\infty).
-_REALS = Number((-letter(r"\infty").values[0],)), letter(r"\infty")
+def _difference(equation):
+    left, right = equation.sides
+    return apply("+", left, apply("*", constant(-1), right))
+
+
+# ---- 5. Regions of the line, by sympy ------------------------------------------------------------
+# Without them x \ne 3 is not (-\infty,3) \cup (3,\infty).
+def _certain_interval(node):
+    """(1, 2) may be a point; [1, 2] and (1, \\infty) are not."""
+    if node.kind not in ("(", "["):
+        return False
+    return node.kind + node.closer != "()" or not {*node.items}.isdisjoint(_REALS.items)
+
+
+def _pieces(node):
+    """At most how many intervals and points a region has: what sympy takes time for."""
+    node = _object(node)
+    if node.kind not in _SETS:
+        return len(node.items) if node.kind == "{" else 1
+    pieces = [_pieces(item) + (node.kind == r"\setminus") for item in node.items]
+    return sum(pieces) if node.kind == r"\cup" else math.prod(pieces)
 
 
 def _region(node):
     """A set of reals for sympy, or None. critical: (3,1) is a point, or all that is empty would be right for one."""
     node = _object(node)
-    if node.kind in _SETS:
-        parts = [_region(item) for item in node.items[:8]]
-        return None if None in parts or len(node.items) > 8 else reduce(_SETS[node.kind], parts)
-    items = node.items if node.kind in ("(", "[", "{") else [node]
-    values = [x.values[0] for x in items if x.kind == "number" and not x.letters]
-    if len(values) < len(items) or not all(isinstance(x, (Fraction, _mp.mpf)) for x in values):
+    if _pieces(node) > MAX_PIECES:
         return None
-    ends = [
-        Rational(x.numerator, x.denominator)
-        if isinstance(x, Fraction)
-        else oo * int(_mp.sign(x))
-        if _mp.isinf(x)
-        else Rational(_mp.nstr(x, 60))
-        for x in values
-    ]
+    if node.kind in _SETS:
+        parts = [_region(item) for item in node.items]
+        return None if None in parts else reduce(_SETS[node.kind], parts)
+    ends = [_end(item) for item in (node.items if node.kind in ("(", "[", "{") else [node])]
+    if None in ends:
+        return None
     if node.kind in ("{", "number"):
         return FiniteSet(*ends)
-    proper = len(ends) == 2 and (
-        ends[0] < ends[1] or ends[0] == ends[1] and node.kind + node.closer == "[]"
-    )
-    return Interval(*ends, node.kind == "(", node.closer == ")") if proper else None
+    if (
+        len(ends) != 2
+        or ends[0] > ends[1]
+        or ends[0] == ends[1]
+        and node.kind + node.closer != "[]"
+    ):
+        return None
+    return Interval(*ends, node.kind == "(", node.closer == ")")
 
 
-# A7. The door: cheapest rung first; each exists because right answers fall off the one above.
+def _end(item):
+    """A number for sympy, or None."""
+    if item.kind != "number" or item.letters:
+        return None
+    value = item.values[0]
+    if _exact(value):
+        return Rational(value.numerator, value.denominator)
+    if not isinstance(value, _mp.mpf):
+        return None
+    return oo * int(_mp.sign(value)) if _mp.isinf(value) else Rational(_mp.nstr(value, 60))
+
+
+# ---- 6. The door: cheapest rung first; each exists because right answers fall off the one above ----
+Verdict = namedtuple("Verdict", "equal rung prediction truth")  # the two as they were read
 _DECIMAL = re.compile(r"-?(?:[0-9]{1,1000}(?:\.[0-9]{1,1000})?|\.[0-9]{1,1000})").fullmatch
 _NAN = re.compile(r"(?<![a-z])nan(?![a-z])", re.I).search
 _RUNGS = {"{": "list or set", "(": "tuple or interval", "[": "interval", r"\cup": "union"}
+_CHOICE = re.compile(r"(?:\\text(?:bf|rm)?\s*\{\s*)?\(?([A-J])\)?\.?\s*\}?").fullmatch
+_CHOSEN = re.compile(r"\(?([A-Ja-j])(?:\)|\s*[.:]|$)\s*(.*)", re.S).fullmatch
+_OTHER_CHOICE = re.compile(r"(?<![A-Za-z\\])(?:[A-J]|[a-j][).:]|\([a-j]\)|or)(?![A-Za-z])").search
 
 
-def equal(predicted: str, ground_truth: str) -> tuple[bool, str, str, str]:
-    """-> (verdict, the rung that decided, normalised prediction, normalised ground truth)."""
+def _chosen(answer, truth):
+    """Where the truth is one letter: c, (C), C) 42 and c. 42 choose it; c. 42 or d. 43 does not."""
+    choice = _CHOICE(truth)
+    chosen = choice and _CHOSEN(answer)
+    return bool(chosen) and chosen[1].upper() == choice[1] and not _OTHER_CHOICE(chosen[2])
+
+
+def equal(predicted: str, ground_truth: str) -> Verdict:
+    """Are the two equal, and on which rung was that decided?"""
     if not (isinstance(predicted, str) and isinstance(ground_truth, str)):
-        return False, "no answer", "", ""
-    pred, gold = predicted.strip(), ground_truth.strip()
+        return Verdict(False, "no answer", "", "")
+    pred = predicted.strip()
+    gold = ground_truth.strip()
     if not pred or not gold or _NAN(pred[:MAX_CHARS]) or _NAN(gold[:MAX_CHARS]):
-        return False, "no answer", pred, gold
+        return Verdict(False, "no answer", pred, gold)
     if pred == gold:  # the textbook's rung
-        return True, "string", pred, gold
+        return Verdict(True, "string", pred, gold)
     if _DECIMAL(pred) and _DECIMAL(gold):  # 0.50 and .5; as floats 2^53 + 1 would be 2^53
-        return Fraction(pred) == Fraction(gold), "decimal", pred, gold
+        return Verdict(Fraction(pred) == Fraction(gold), "decimal", pred, gold)
     if max(len(pred), len(gold)) > MAX_CHARS:
-        return False, "too long", pred, gold
-    p, g = normalise(pred), normalise(gold)
+        return Verdict(False, "too long", pred, gold)
+    if _chosen(pred, gold):
+        return Verdict(True, "choice", pred, gold)
+    p = normalise(pred)
+    g = normalise(gold)
     shown = " ".join(p), " ".join(g)
     if p == g:  # \dfrac12 and \tfrac{1}2
-        return bool(p), "spelling", *shown
+        return Verdict(bool(p), "spelling", *shown)
     try:
-        p, g = parse(p), parse(g)
-        return same(g, p), _RUNGS.get(g.kind, g.kind), *shown
-    except (ArithmeticError, ValueError):
-        return False, "unreadable", *shown
+        truth = parse(g)
+        return Verdict(same(truth, parse(p)), _RUNGS.get(truth.kind, truth.kind), *shown)
+    except (ArithmeticError, ValueError, AttributeError):
+        return Verdict(False, "unreadable", *shown)
+
+
+# ---- 7. Is it worked out? ------------------------------------------------------------------------
+# By value the question is its own answer, 41+2-7 is 36. A reward must not pay for copying it.
+_NUMERAL = re.compile(
+    r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+|\*10\^\{?-?[0-9]+\}?)?"  # 1.5, 2 \times 10^{3}
+    r"|[-+]?[0-9]+\\frac\{[0-9]+\}\{[0-9]+\}|[0-9A-F]+_\{?[0-9]+\}?"  # 2\frac13, 52_8
+).fullmatch
+_FRACTION = re.compile(r"[-+]?(?:\\frac\{[-+]?[0-9]+\}\{[-+]?[0-9]+\}|[0-9]+/[0-9]+)").fullmatch
+_UNIT = re.compile(r'[*/]?"[^"]*"(?:\^(?:\{-?[0-9]+\}|[0-9]))?|°')
+
+
+def _number_form(tokens):
+    """ "number" or "fraction", if that is what the last side of a chain of equations is, else "" """
+    side = "".join(tokens).partition(r"\approx")[0].rpartition("=")[2]
+    side = re.sub(r"^[({](.*)[)}]$", r"\1", _UNIT.sub("", side))
+    if _NUMERAL(side):
+        return "number"
+    return "fraction" if _FRACTION(side) else ""
+
+
+def copied(answer: str | None, problem: str) -> bool:
+    """Is this an expression of the problem's text? A number, a word and a choice are none."""
+    tokens = normalise(answer or "")
+    parts = [token for token in tokens if token not in "(){}" and token[0] != '"']
+    expression = len(parts) > 1 and _number_form(tokens) != "number"
+    return expression and "".join(answer.split()) in "".join(problem.split())
+
+
+def worked_out(predicted: str, ground_truth: str, problem: str = "") -> bool:
+    r"""Should a reward pay for this answer, which is equal? If the truth is one number, for a number:
+    540, 9 \times 60 = 540, x = 540\text{ km}, and fractions unless the truth is whole; not for 9 \times 60.
+    What stands in the problem is not its answer, unless the truth reads so: \sqrt{50} for 5\sqrt2."""
+    pred = normalise(predicted)
+    gold = normalise(ground_truth)
+    if pred == gold or predicted.strip() == ground_truth.strip() or _DECIMAL(predicted.strip()):
+        return True
+    if copied(predicted, problem):
+        return False
+    wanted = _number_form(gold)
+    given = _number_form(pred)
+    whole = wanted == "number" and "." not in "".join(gold)
+    return not wanted or given == "number" or given == "fraction" and not whole

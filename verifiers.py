@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from grading import copied, worked_out
 from grading import equal as explain_grade
 from sandbox import run_tests
 
@@ -61,13 +62,19 @@ def grade_answer(predicted: str, ground_truth: str) -> bool:
         return False
 
 
+def pays(predicted: str | None, truth: str | list[str], problem: str = "") -> bool:
+    """Is this an answer that a reward pays for?  It is equal to the truth, or to one of several, and
+    worked out: 41+2-7 has the value of 36, but a policy that copies the question has solved nothing."""
+    truths = [truth] if isinstance(truth, str) else truth
+    return any(grade_answer(predicted, t) and worked_out(predicted, t, problem) for t in truths)
+
+
 # ---- 3. Verifiers: completion and truth in, named scores out -------------------------------------
 
 
-def reward_rlvr(response: str, ground_truth: str) -> float:
+def reward_rlvr(response: str, ground_truth: str | list[str]) -> float:
     """The chapter's whole reward: 1.0 if the last boxed answer is right, 0.0 if wrong or missing."""
-    predicted = extract_boxed_answer(response)
-    return 0.0 if predicted is None else float(grade_answer(predicted, ground_truth))
+    return float(pays(extract_boxed_answer(response), ground_truth))
 
 
 _UNTAGGED = r"((?:(?!</?(?:think|answer)>).)*)"
@@ -81,12 +88,13 @@ def split_tags(rollout: str) -> tuple[str, str] | None:
     return form and form.groups()
 
 
-def verify_math(rollout: str, truth: str) -> dict:
+def verify_math(rollout: str, truth: str | list[str], problem: str = "") -> dict:
     r"""format: 1.0 if the tags are in order; answer: 1.0 if the last box inside <answer> is right. Without
-    the tags nothing is extracted. <think>2+2=4</think><answer>\boxed{4}</answer> with 4: 1.0, 1.0, "4"."""
+    the tags nothing is extracted. <think>2+2=4</think><answer>\boxed{4}</answer> with 4: 1.0, 1.0, "4".
+    problem: its text, if it is known: what is copied from there is no answer."""
     tags = split_tags(rollout)
     extracted = extract_boxed_answer(tags[1]) if tags else None
-    right = extracted is not None and grade_answer(extracted, truth)
+    right = pays(extracted, truth, problem)
     return {"format": float(tags is not None), "answer": float(right), "extracted": extracted}
 
 
@@ -155,24 +163,29 @@ FORMAT_RULES = [
 CODE_RULES = [RuleSpec("frac", 1.0, lambda v: v["frac"])]
 
 
+def truth_of(problem):
+    """The right answer, or all that are accepted."""
+    return problem.get("aliases") or problem["answer"]
+
+
+def box_parts(extracted, problem):
+    """answered: there is a box; copied: it holds an expression of the problem's text."""
+    in_problem = copied(extracted, problem.get("problem", ""))
+    return {"answered": float(extracted is not None), "copied": float(in_problem)}
+
+
 def boxed_reward(completion, problem):
     """1 for a right last box, else 0: the chapter's reward, for models that know no tags."""
-    right = reward_rlvr(completion, problem["answer"])
-    return right, {
-        "accuracy": right,
-        "answered": float(extract_boxed_answer(completion) is not None),
-    }
+    extracted = extract_boxed_answer(completion)
+    right = float(pays(extracted, truth_of(problem), problem.get("problem", "")))
+    return right, {"accuracy": right, **box_parts(extracted, problem)}
 
 
 def tagged_reward(completion, problem):
     """DeepSeek-R1-Zero's reward, accuracy + 0.1 * format (the chapter's weight), both on the tagged form."""
-    out = verify_math(completion, problem["answer"])
-    parts = {
-        "accuracy": out["answer"],
-        "format": out["format"],
-        "answered": float(out["extracted"] is not None),
-    }
-    return aggregate(out, MATH_RULES), parts
+    out = verify_math(completion, truth_of(problem), problem.get("problem", ""))
+    parts = {"accuracy": out["answer"], "format": out["format"]}
+    return aggregate(out, MATH_RULES), parts | box_parts(out["extracted"], problem)
 
 
 def exact_reward(completion, problem):
@@ -236,7 +249,7 @@ class ReasoningReward:
     saturates: bool = True
     needs_tags: bool = True
 
-    def __call__(self, rollout: str, truth: str, truncated=False) -> dict:
+    def __call__(self, rollout: str, truth: str, truncated=False, problem="") -> dict:
         tags = split_tags(rollout)
         if (
             truncated
@@ -248,7 +261,7 @@ class ReasoningReward:
             }
         think, answer = tags or ("", rollout)
         n, extracted = len(WORD.findall(think)), extract_boxed_answer(answer)
-        acc = float(extracted is not None and grade_answer(extracted, truth))
+        acc = float(pays(extracted, truth, problem))
         fmt = float(tags is not None and derivation(think, extracted) >= self.min_think)
         length = self.w_len * (min(n, self.len_cap) if self.saturates else n) / self.len_cap
         length -= self.w_ramble * min(1.0, max(0.0, n / self.ramble_threshold - 1))
@@ -265,7 +278,7 @@ class ReasoningReward:
         }
 
     def reward(self, completion, problem):
-        out = self(completion, problem["answer"])
+        out = self(completion, truth_of(problem), problem=problem.get("problem", ""))
         names = {
             "acc": "accuracy",
             "fmt": "format",
@@ -274,7 +287,7 @@ class ReasoningReward:
             "think_tokens": "thinking",
         }
         parts = {name: out[key] for key, name in names.items()}
-        return out["R"], parts | {"answered": float(out["extracted"] is not None)}
+        return out["R"], parts | box_parts(out["extracted"], problem)
 
 
 def extract_code(response: str) -> str | None:
@@ -535,7 +548,8 @@ def _import_file(path):
 
 def read_problems(path) -> list[dict]:
     """The problems of a .jsonl file (one object a line) or a .json file (one list), also gzipped: "problem" or
-    "question"; "answer" (text, a number, GSM8K's solution #### answer) or "tests" (asserts); what else there is."""
+    "question"; "answer" (text, a number, GSM8K's solution #### answer, a list of texts that are all accepted; with
+    "choices", the place of the right one) or "tests" (asserts); what else there is."""
     opened = gzip.open if str(path).endswith(".gz") else open
     try:
         with opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape") as file:
@@ -563,26 +577,46 @@ def _read_json(text, where):
 
 def _problem(row, where):
     row = {name.lower(): value for name, value in row.items()} if isinstance(row, dict) else {}
-    problem, answer, tests = (
-        row.get("problem") or row.get("question"),
-        row.get("answer"),
-        row.get("tests"),
-    )
+    problem = row.get("problem") or row.get("question")
+    answer = row.get("answer")
+    tests = row.get("tests")
     if answer is None and isinstance(tests, list) and all(isinstance(test, str) for test in tests):
         answer = "\n".join(tests)
-    answer = answer[0] if isinstance(answer, list) and len(answer) == 1 else answer
+    if isinstance(row.get("choices"), list) and isinstance(problem, str):
+        problem, answer = _with_choices(problem, row["choices"], answer)
+    answer, extra = _accepted(answer)
     if (
         not isinstance(problem, str)
         or not isinstance(answer, (str, int, float))
         or not str(answer).strip()
     ):
         raise DataError(
-            f'{where}: needs "problem" (text) and "answer" (text or a number), like '
-            '{"problem": "1+1=?", "answer": "2"}, or "tests" (a list of asserts) for a program'
+            f'{where}: needs "problem" (text) and "answer" (text, a number or a list of accepted texts), '
+            'like {"problem": "1+1=?", "answer": "2"}, or "tests" (a list of asserts) for a program'
         )
     solution, mark, last = str(answer).rpartition("####")
-    extra = {"solution": solution.strip()} if mark else {}  # for prompts with examples
+    if mark:
+        extra["solution"] = solution.strip()  # for prompts with examples
     return {**row, "problem": problem, "answer": last.strip(), **extra}
+
+
+def _accepted(answer):
+    """The answer, and all of them if it is a list."""
+    if not isinstance(answer, list) or not all(
+        isinstance(one, (str, int, float)) for one in answer
+    ):
+        return answer, {}
+    texts = [str(one).strip() for one in answer if str(one).strip()]
+    return "".join(texts[:1]), {"aliases": texts}
+
+
+def _with_choices(problem, choices, answer):
+    """MMLU's form: "choices", and as "answer" the place of the right one, from 0 on, or its letter."""
+    letters = "ABCDEFGHIJ"[: len(choices)]
+    lines = [f"{letter}. {choice}" for letter, choice in zip(letters, choices)]
+    if isinstance(answer, int) and 0 <= answer < len(letters):
+        answer = letters[answer]
+    return "\n".join([problem, *lines]), answer
 
 
 def hub_problems(name: str, *patterns) -> list[dict]:

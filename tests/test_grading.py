@@ -4,7 +4,6 @@ Every false accept pays the policy for a wrong answer; every false reject punish
 the policy in examples: (ground truth, prediction, reason). The last part plays the policy: it changes one token of a
 right answer, computes by other means whether the value has changed, and tries to be paid for it.
 """
-
 import cmath
 import faulthandler
 import json
@@ -13,6 +12,7 @@ import re
 import threading
 from pathlib import Path
 
+import grading
 import pytest
 from verifiers import explain_grade, extract_boxed_answer, grade_answer
 
@@ -26,19 +26,11 @@ BOXES = [
     (r"\boxed {7}", "7", "a space before the brace"),
     (r"\boxed 7", None, "without braces it is malformed"),
     (r"\boxed{\{1, 2\}}", r"\{1, 2\}", "escaped braces are content"),
-    (
-        r"\boxed{\left\{ x : x > 0 \right.}",
-        r"\left\{ x : x > 0 \right.",
-        "an escaped brace needs no partner",
-    ),
+    (r"\boxed{\left\{ x : x > 0 \right.}", r"\left\{ x : x > 0 \right.", "an escaped brace needs no partner"),
     (r"\boxed{a \\{b}}", r"a \\{b}", "after a line break the brace is a real one"),
     (r"\boxed{\boxed{5}}", "5", "the inner box is the last one"),
     (r"\boxed{}", "", "an empty box is an empty answer"),
-    (
-        r"\boxed{5} and then \boxed{7",
-        None,
-        "a malformed last box is no answer, whatever came before",
-    ),
+    (r"\boxed{5} and then \boxed{7", None, "a malformed last box is no answer, whatever came before"),
     (r"\boxed{5} is what I put into \boxed", None, "so is a box without content"),
     (r"the answer is 5", None, "no box"),
     (r"\boxedanswer{5}", None, "another command"),
@@ -114,11 +106,7 @@ ACCEPTS = [
     (r"24\pi", r"24\pi cm^3", r"or behind \pi"),
     ("18250", "USD 18250", "or in front"),
     ("12", r"12^{\mathrm{th}}", "ordinals"),
-    (
-        r"3 \text{ hours } 20 \text{ minutes}",
-        "3 hr and 20 min",
-        "one quantity of two units, whatever they are called",
-    ),
+    (r"3 \text{ hours } 20 \text{ minutes}", "3 hr and 20 min", "one quantity of two units, whatever they are called"),
     (r"3:30 \text{ p.m.}", "3:30 PM", "times of day"),
     ("12", r"\text{Answer: }12", "a label"),
     ("1", r"1\text{ solution}", "one of a kind"),
@@ -149,31 +137,18 @@ ACCEPTS = [
     (r"(-\infty,0)\cup(0,\infty)", r"x \ne 0", "what is left of the line"),
     (r"[0,1) \cup (2,3)", r"(2,3) \cup [0,1)", "a union has no order"),
     (r"[0,2]", r"[0,1] \cup [1,2]", "pieces that meet"),
-    (
-        r"(-\infty,\sqrt2) \cup (\sqrt2,\infty)",
-        r"\mathbb{R} \setminus \{2^{1/2}\}",
-        "all but one number",
-    ),
+    (r"(-\infty,\sqrt2) \cup (\sqrt2,\infty)", r"\mathbb{R} \setminus \{2^{1/2}\}", "all but one number"),
     (r"(0,9) \cup (9,36)", r"(0,36) \setminus \{9\}", "a hole in an interval"),
     (r"(1,2)", r"(0,2) \cap (1,3)", "what intervals share"),
     (r"-1 \le x < 4", "4 > x \\ge -1", "an inequality read backwards"),
-    (
-        r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",
-        r"\begin{bmatrix} 1 & 2 \\ 3 & 4 \end{bmatrix}",
-        "brackets",
-    ),
-    (
-        r"\begin{pmatrix} 2 \\ 4 \end{pmatrix}",
-        r"2 \begin{pmatrix} 1 \\ 2 \end{pmatrix}",
-        "a scalar times a matrix",
-    ),
+    (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"\begin{bmatrix} 1 & 2 \\ 3 & 4 \end{bmatrix}", "brackets"),
+    (r"\begin{pmatrix} 2 \\ 4 \end{pmatrix}", r"2 \begin{pmatrix} 1 \\ 2 \end{pmatrix}", "a scalar times a matrix"),
     (r"(0,\infty)", r"\mathbb{R}^+", "the positive numbers"),
     (r"(0,\infty)", r"\{x \in \mathbb{R} : x > 0\}", "by their condition"),
     (r"x > 0", r"0 < x < \infty", "both ends written"),
     (r"(-\infty,2] \cup [3,4)", r"]-\infty,2] \cup [3,4[", "French brackets"),
     (r"\{3\}", "[3,3]", "an interval of one point"),
     (r"(-3,2) \cup (2,5]", r"-3 < x \le 5 \text{ and } x \ne 2", "and: both hold"),
-    (r"(p,q)=(5,2),(7,2)", "p=5,q=2;p=7,q=2", "a semicolon between solutions"),
     ("7:45", "7{:}45", "a colon in braces"),
     (r"\sum_{k=1}^{n} k^2", r"\sum_{k=1}^n k^2", "names are compared without needless braces"),
     # equations
@@ -199,6 +174,71 @@ ACCEPTS = [
     (r"\frac13", r"x = \frac13 \approx 0.333", "what follows an approximation sign is a remark"),
     ("5", r"\frac{10}{2} = 5", "equal numbers in a row"),
     ("(1,2)", r"\mathbf{v} = \langle 1, 2 \rangle", "a vector and its name"),
+    # what stands left of an equals sign is decided on what it means
+    ("12", r"f(-1) = 12", "a function's value"),
+    (r"\frac35", r"P(X > 2) = \frac35", "a probability of a condition"),
+    (r"\frac35", r"P(A \cap B) = \frac35", "or of a set"),
+    ("5", "E[X] = 5", "an expectation"),
+    ("5", r"\mathbb{E}[X] = 5", "in double letters"),
+    ("12", r"\gcd(24,36) = 12", "a command nobody knows"),
+    ("12", r"\int_0^2 6x\,dx = 12", "an integral"),
+    (r"\frac35", r"\tan\theta = \frac35", "a function of an angle"),
+    (r"(3,\frac{\pi}{2})", r"(r,\theta) = (3,\frac\pi2)", "names in brackets, in their order"),
+    ("10100", "f(100) = 10,100", "thousands behind a closed bracket"),
+    ("30", r"m\angle ABC = 30", "the measure of an angle"),
+    ("42", r"\text{The final answer is } 42", "a sentence that ends in is"),
+    # units
+    ("20", r"20\text{ ordered pairs}", "a word in -ed is a unit"),
+    ("20", r"20\text{ paths}", "and one in -ths"),
+    ("20", r"20\text{ shaded squares}", "and squares"),
+    ("20", r"20\text{ MeV}", "any word"),
+    ("20", r"20\text{ slices of pizza}", "with what it is made of"),
+    ("540", "540 total", "or what was counted"),
+    ("540", r"540\text{ (meters)}", "in brackets"),
+    ("540", r"540\text{ sq. units}", "cut short"),
+    ("9", r"\text{USD }9", "money in front"),
+    (r"5\text{ cm}", "$5$", "but these dollars are LaTeX's"),
+    (r"60\text{ mph}", r"60\text{ miles per hour}", "a quotient"),
+    (r"20\ \mathrm{m/s}", r"20\ \mathrm{m\,s^{-1}}", "or a negative power"),
+    (r"5\text{ feet }6\text{ inches}", r"5\text{ feet, }6\text{ inches}", "two units, one comma"),
+    # letters at whole numbers
+    (r"(-2)^n", r"(-1)^n 2^n", "powers that only whole numbers have"),
+    (r"(-1)^n", r"\frac{1}{(-1)^n}", "at each of them"),
+    (r"x^{2024}-1", r"-1+x^{2024}", "numbers too large for floats are exact there"),
+    (r"2^{300}\sqrt3", r"\sqrt{3} \cdot 2^{300}", "a power of two is held exactly"),
+    # sets and families
+    (r"(-\infty,0) \cup \{1\}", r"x < 0 \text{ or } x = 1", "a condition and a point"),
+    (r"(-\infty,-3)\cup(3,\infty)", r"(-\infty,-3) U (3,\infty)", "a capital U"),
+    (r"(-\infty,-3)\cup(3,\infty)", r"(-\infty,-3) \text{ or } (3,\infty)", "certainly intervals"),
+    (r"(-\infty,\infty)", r"x \in \mathbb{R}", "all of the line"),
+    (r"(-\infty,\infty)", r"\text{all real numbers}", "in words"),
+    (r"x \ne 0", r"\mathbb{R} - \{0\}", "a difference of sets"),
+    (r"2k\pi, k \in \mathbb{Z}", r"2k\pi \ (k \in \mathbb{Z})", "a family"),
+    (r"2k\pi, k \in \mathbb{Z}", r"2k\pi \text{ for any integer } k", "with its letter in words"),
+    (r"x \equiv 3 \pmod 7", r"x \equiv 3 \ (\text{mod } 7)", "a modulus in brackets"),
+    (r"x \equiv 3 \pmod 7", r"x \equiv 3 \mod 7", "and without"),
+    (r"\{1, 2, \ldots, n\}", r"\{1,2,...,n\}", "dots"),
+    ("(0,0), (1,2), (3,4)", r"(0,0), (1,2), \text{ and } (3,4)", "a comma before and"),
+    # as models write
+    ("42", r"{\bf 42}", "bold"),
+    ("42", r"\textcolor{red}{42}", "coloured"),
+    ("42", r"\Rightarrow 42", "behind an arrow"),
+    (r"\langle 3,-4\rangle", "<3,-4>", "a vector in angle brackets"),
+    (r"\left[\begin{array}{cc}1 & 2\end{array}\right]", r"\begin{pmatrix}1 & 2\end{pmatrix}", "an array"),
+    (r"\text{No}", "NO", "shouted"),
+    (r"\ln(1+\sqrt2)", r"\sinh^{-1}(1)", "an inverse function"),
+    (r"\frac{\ln 2}{\ln 5}", r"\log_52", r"TeX takes one digit for \log_"),
+    (r"a_1^2 + 1", "a^2_1 + 1", "index and power in either order"),
+    ("2012_5", "(2012)_5", "digits in brackets"),
+    ("1011_2", r"1011_{\text{2}}", "a base in a text"),
+    (r"\frac{\hbar\omega}{2}", r"\omega\hbar/2", "a letter of physics"),
+    ("x=1, y=2", "y = 2, x = 1", "named values in any order"),
+    ("x=1, y=2", "1, 2", "or unnamed in theirs"),
+    # choices
+    ("C", "c", "small"),
+    ("C", "(C) 3", "with what was chosen"),
+    ("C", "c. 3", "in any form"),
+    (r"\text{(B)}", "b: 2", "that names one letter"),
 ]
 
 # ---- Refused ---------------------------------------------------------------------------------------------------------
@@ -233,11 +273,7 @@ REJECTS = [
     ("236 adult, 342 child", "342 adult, 236 child", "in lists unknown ones too"),
     (r"n \text{ is odd}", r"n \text{ is even}", "of a letter it is a statement"),
     ("2", r"\text{2x}", "a letter in a text is a letter"),
-    (
-        r"4\text{ ft} \times 12\text{ ft}",
-        r"8\text{ ft} \times 6\text{ ft}",
-        "dimensions are no product",
-    ),
+    (r"4\text{ ft} \times 12\text{ ft}", r"8\text{ ft} \times 6\text{ ft}", "dimensions are no product"),
     (r"n\mathrm{C}k", r"k\mathrm{C}n", "a letter between two is an operator"),
     (r"3:30 \text{ p.m.}", r"3:30 \text{ a.m.}", "twelve hours apart"),
     ("24", "24 abc", "letters are no word"),
@@ -282,16 +318,9 @@ REJECTS = [
     (r"\text{Team 5}", r"\text{Team 6}", "numbers in a text"),
     (r"\text{version 1.5}", r"\text{version 15}", "and their points"),
     ("1, 1, 2", "1, 2, 2", "lists of one length"),
-    (
-        r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",
-        r"\begin{vmatrix} 1 & 2 \\ 3 & 4 \end{vmatrix}",
-        "a determinant is a number",
-    ),
-    (
-        r"\begin{cases} x = 1 \\ y = 2 \end{cases}",
-        r"\begin{cases} x = 2 \\ y = 1 \end{cases}",
-        "a system",
-    ),
+    (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"\begin{vmatrix} 1 & 2 \\ 3 & 4 \end{vmatrix}",
+     "a determinant is a number"),
+    (r"\begin{cases} x = 1 \\ y = 2 \end{cases}", r"\begin{cases} x = 2 \\ y = 1 \end{cases}", "a system"),
     (r"\mathbb{R}", r"\mathbb{Q}", "other numbers"),
     (r"(0,\infty)", r"\{x \in \mathbb{Z} : x > 0\}", "whole numbers only"),
     (r"\mathbb{R}", "x > 0, x < 5", "a list of two conditions is not all that meets one of them"),
@@ -319,11 +348,7 @@ REJECTS = [
     ("52_8", "52_9", "another base"),
     (r"2\frac13", r"\frac23", "a mixed number is no product"),
     ("55", "5 5", "two numbers are not one"),
-    (
-        r"(-\infty,2)\cup(3,\infty)",
-        r"(-\infty,2)\cup(3,\infty), 7",
-        "an item too many, though 7 lies inside",
-    ),
+    (r"(-\infty,2)\cup(3,\infty)", r"(-\infty,2)\cup(3,\infty), 7", "an item too many, though 7 lies inside"),
     ("3", r"(3]", "mixed brackets"),
     ("1234", "1, 234", "a space after the comma: a list"),
     (r"\frac{x+1}{2}", "x+1/2", "precedence"),
@@ -358,11 +383,7 @@ REJECTS = [
     ("no", "on", "short ones too"),
     (r"\text{(A)}", r"\text{(B)}", "another choice"),
     ("B", "A, B, C, D", "every choice"),
-    (
-        r"\begin{pmatrix} 1 & 2 \end{pmatrix}",
-        r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}",
-        "row and column",
-    ),
+    (r"\begin{pmatrix} 1 & 2 \end{pmatrix}", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", "row and column"),
     ("3:4", "4:3", "a ratio has an order"),
     ("12:30", "12", "a time"),
     ("1", r"\frac{\infty}{\infty}", "undefined"),
@@ -370,6 +391,50 @@ REJECTS = [
     ("", "", "an empty answer is no answer"),
     ("5", "(5", "unbalanced"),
     ("6", "2 \\cdot", "unfinished"),
+    # number words
+    ("18", r"18\text{ tens}", "180"),
+    ("6", r"6\text{ twenties}", "120"),
+    ("8", r"8\text{ crores}", "80 million"),
+    ("1", r"1\text{ googol}", "a large number"),
+    ("8", r"8\text{ fails}", "a verdict"),
+    # numbers side by side
+    ("30", "5. 6", "a point and a space"),
+    ("0.36", "1.2.3", "two points"),
+    ("30", "5{6}", "prints 56"),
+    ("30", "{5}6", "prints 56"),
+    ("125", "0,125", "a decimal comma"),
+    ("13", r"1 + 2 + \ldots + 10", "what the dots leave out"),
+    # where one side is undefined, it is another function
+    (r"\sqrt{|x|}", r"\sqrt{x}", "half of it"),
+    (r"\ln|x|", r"\ln(-x)", "the other half"),
+    (r"|x-1|", r"\sqrt{x-1}^2", "half of it"),
+    (r"\lceil n/2 \rceil + 1", r"\lfloor n/2 \rfloor + 2", "differs at even numbers"),
+    (r"\lfloor\log_2 n\rfloor + 1", r"\lceil\log_2 n\rceil", "differs at powers of two"),
+    ("f(1)", "f(-3)", "a function is no cosine"),
+    # units
+    (r"\$75", r"75\text{ cents}", "100 times as much"),
+    (r"\$12.50", r"12.5\%", "money and percent"),
+    (r"60\text{ km/h}", r"60\text{ km/s}", "3600 times as fast"),
+    (r"12\text{ cm}^2", r"12\text{ cm}^3", "an area and a volume"),
+    (r"12\text{ square m}", r"12\text{ square cm}", "square is a power"),
+    (r"12\text{ cubic m}", r"12\text{ cubic cm}", "and so is cubic"),
+    (r"60\text{ mph}", r"60\text{ km/h}", "miles and kilometres"),
+    ("40", r"40\text{ of }80", "a share"),
+    # sets, lists and names
+    ("x = 3, y = -1", "-1, 3", "named values in another order"),
+    ("x = 1, y = 2", "x = 1, 2", "one of two named"),
+    ("x = y", "y", "an equation of two names"),
+    ("B", "A = B", "says nothing about B"),
+    ("8", r"8 \setminus 9", "a number is no set"),
+    (r"(3,\infty)", "|x| > 3", "two intervals"),
+    (r"\{5\}", r"\{\{5\}\}", "a set in a set"),
+    ("x^5", "x^5_8", "an index is no base"),
+    ("12", r"\ln x = 12", "a logarithm is no name"),
+    (r"\frac{370370367037}{3}", "123456789013.0", "another twelfth digit"),
+    ("C", "C or D", "two choices"),
+    ("C", "(B) 3", "another choice"),
+    ("C", "(A)(B)(C)(D)", "every choice"),
+    ("C", "c. 3 or d. 4", "two choices, small"),
 ]
 
 
@@ -381,6 +446,38 @@ def test_accepts(truth, answer, reason):
 @pytest.mark.parametrize("truth, answer, reason", REJECTS)
 def test_rejects(truth, answer, reason):
     assert not grade_answer(answer, truth), (reason, explain_grade(answer, truth))
+
+
+# ---- The rewrites: each has an example, and a pair above that needs it -----------------------------------------------
+REWRITES = [
+    (stage, rewrite)
+    for stage in (grading.CHARACTERS, *grading.STAGES.values())
+    for rewrite in stage
+]
+
+
+@pytest.mark.parametrize("stage, rewrite", REWRITES, ids=[rewrite[2] for _, rewrite in REWRITES])
+def test_a_rewrite_does_what_its_example_says(stage, rewrite):
+    pattern, new, example = rewrite
+    before, after = example.split(" -> ")
+    assert pattern.sub(new, before).split() == after.split()
+
+
+def test_without_a_rewrite_a_verdict_would_be_another():
+    pairs = [(truth, answer) for truth, answer, _ in ACCEPTS + REJECTS]
+    texts = {text for pair in pairs for text in pair}
+    tokens = {text: grading.normalise(text) for text in texts}
+    verdicts = {pair: grade_answer(pair[1], pair[0]) for pair in pairs}
+    needless = []
+    for stage, rewrite in REWRITES:
+        place = stage.index(rewrite)
+        del stage[place]
+        changed = {text for text in texts if grading.normalise(text) != tokens[text]}
+        touched = [pair for pair in pairs if not changed.isdisjoint(pair)]
+        if all(grade_answer(pair[1], pair[0]) == verdicts[pair] for pair in touched):
+            needless.append(rewrite[2])
+        stage.insert(place, rewrite)
+    assert needless == []
 
 
 # ---- Perturbations: a gold printed in another way is accepted, an altered one is not ---------------------------------
@@ -397,43 +494,30 @@ REPRINTS = {
     "boxed": lambda g: rf"\boxed{{{g}}}",
     "full stop": lambda g: g + ".",
     "other \\frac": lambda g: g.replace(r"\dfrac", r"\frac").replace(r"\frac", r"\tfrac"),
-    "wide brackets": lambda g: (
-        g.replace(r"\left", "")
-        .replace(r"\right", "")
-        .replace("(", r"\left(")
-        .replace(")", r"\right)")
-    ),
-    "spaces": lambda g: (
-        g.replace("+", " + ").replace("-", " - ").replace("=", " = ").replace(", ", " ,\\, ")
-    ),
+    "wide brackets": lambda g: (g.replace(r"\left", "").replace(r"\right", "")
+                                .replace("(", r"\left(").replace(")", r"\right)")),
+    "spaces": lambda g: g.replace("+", " + ").replace("-", " - ").replace("=", " = ").replace(", ", " ,\\, "),
     "with a name": lambda g: f"x = {g}",
     "with a unit": lambda g: g + r"\text{ units}",
-    "unicode": lambda g: (
-        g.replace("-", "−").replace(r"\pi", "π").replace(r"\cup", "∪").replace(r"\infty", "∞")
-    ),
+    "unicode": lambda g: g.replace("-", "−").replace(r"\pi", "π").replace(r"\cup", "∪").replace(r"\infty", "∞"),
 }
 ALTERATIONS = {
     "plus one": lambda g: f"{g} + 1",
     "one more item": lambda g: f"{g}, 12345",
-    "another digit": lambda g: "".join(
-        chr((ord(c) - 47) % 10 + 48) if c.isascii() and c.isdigit() else c for c in g
-    ),
+    "another digit": lambda g: "".join(chr((ord(c) - 47) % 10 + 48) if c.isascii() and c.isdigit() else c for c in g),
     "not": lambda g: rf"\text{{not }} {g}",
 }
 
 
 def reprint_failures(golds, rewrites, expected):
-    return [
-        (g, name)
-        for g in golds
-        for name, f in rewrites.items()
-        if grade_answer(f(g), g) is not expected and f(g) != g
-    ]
+    return [(g, name) for g in golds for name, f in rewrites.items()
+            if grade_answer(f(g), g) is not expected and f(g) != g]
 
 
 def test_perturbations():
     golds = [g.strip() for line in GOLDS.splitlines() for g in line.split("|")]
-    no_unit = {r"\text{Evelyn}", r"50\%"}  # a word, and what has a unit already
+    no_unit = {r"\text{Evelyn}", r"50\%"}                            # a word, and what has a unit already
+    REPRINTS["with a name"] = lambda g: g if g == r"\text{(C)}" else f"x = {g}"   # A = C says that they are equal
     failures = reprint_failures(golds, REPRINTS, True)
     assert [f for f in failures if f[0] not in no_unit or f[1] != "with a unit"] == []
     assert reprint_failures(golds, ALTERATIONS, False) == []
@@ -487,36 +571,10 @@ HOSTILE = {
     "backslashes": "\\" * 1499,
     "relations": "x<" * 700 + "5",
     "bars": "|" * 1400,
-    **{
-        f"deep {b}": b * (1490 // len(b))
-        for b in (
-            "(",
-            "[",
-            "{",
-            r"\{",
-            r"\frac{",
-            r"\frac1",
-            r"\sqrt{",
-            r"\sqrt[",
-            "x^",
-            "x^{",
-            "x_",
-            "x_{",
-            r"\left(",
-            r"\boxed{",
-            r"\text{",
-            r"\begin{pmatrix}",
-            r"\lfloor ",
-            r"\sin",
-            r"\log_",
-            "f(",
-            r"\sum_",
-            r"\binom{",
-            r"\langle ",
-            "1/",
-            "1-",
-        )
-    },
+    **{f"deep {b}": b * (1490 // len(b)) for b in
+       ("(", "[", "{", r"\{", r"\frac{", r"\frac1", r"\sqrt{", r"\sqrt[", "x^", "x^{", "x_", "x_{", r"\left(",
+        r"\boxed{", r"\text{", r"\begin{pmatrix}", r"\lfloor ", r"\sin", r"\log_", "f(", r"\sum_", r"\binom{",
+        r"\langle ", "1/", "1-")},
     "long": "(" * 10**6,
 }
 
@@ -543,7 +601,6 @@ def test_nested_sets_do_not_double_the_work():
 def test_from_a_deep_stack():
     def dive(n):
         return grade_answer(r"x+\frac12", "x + 0.5") if n == 0 else dive(n - 1)
-
     assert dive(100) is True
     assert all(isinstance(dive(n), bool) for n in (600, 700, 800))
 
@@ -598,7 +655,6 @@ UNITS = "cm km minutes feet hours kg days inches miles".split()
 class Plain:
     """A second way from an answer to its value, for plain answers: floats, letters as fixed numbers, no exact anything.
     Whatever else it meets is a ValueError, so that a mutant it cannot read is not used."""
-
     TOKEN = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+|\\[a-z]+|[a-zA-Z]|\S")
 
     def __init__(self, text):
@@ -618,11 +674,8 @@ class Plain:
     def product(self):
         value = self.power()
         while self.tokens[0] not in ("", "+", "-", ")", "}", ",", "]", "^", "!"):
-            value = (
-                value / self.power()
-                if self.tokens[0] == "/" and self.take()
-                else value * self.power(self.tokens[0] == "*" and self.take())
-            )
+            value = value / self.power() if self.tokens[0] == "/" and self.take() else value * self.power(
+                self.tokens[0] == "*" and self.take())
         return value
 
     def power(self, _=None):
@@ -646,11 +699,7 @@ class Plain:
             top = self.atom()
             return top / self.atom()
         if token in (r"\sqrt", r"\pi", "e", "i"):
-            return (
-                cmath.sqrt(self.atom())
-                if token == r"\sqrt"
-                else {r"\pi": cmath.pi, "e": cmath.e, "i": 1j}[token]
-            )
+            return cmath.sqrt(self.atom()) if token == r"\sqrt" else {r"\pi": cmath.pi, "e": cmath.e, "i": 1j}[token]
         if len(token) == 1 and token.isalpha():
             return 0.31 + random.Random(token).random()
         raise ValueError(token)
@@ -658,29 +707,16 @@ class Plain:
     @classmethod
     def value(cls, text):
         """A number; ("(", numbers, ")") of a tuple or interval; a sorted list of numbers."""
-        text = (
-            re.sub(r"\\left|\\right|\\[,!; ]|\\?\$", "", text).replace(r"\dfrac", r"\frac").strip()
-        )
-        if re.fullmatch(r"[0-9]{1,3}(,[0-9]{3})+", text):
+        text = re.sub(r"\\left|\\right|\\[,!; ]|\\?\$", "", text).replace(r"\dfrac", r"\frac").strip()
+        if re.fullmatch(r"[1-9][0-9]{0,2}(,[0-9]{3})+", text):
             text = text.replace(",", "")
         ends = text[:1], text[-1:]
-        if (
-            ends[0] in ("(", "[")
-            and ends[1] in (")", "]")
-            and "," in text
-            and text.count(ends[0]) == 1
-        ):
+        if ends[0] in ("(", "[") and ends[1] in (")", "]") and "," in text and text.count(ends[0]) == 1:
             return ends[0], tuple(map(cls.value, text[1:-1].split(","))), ends[1]
         if "," in text:
             if re.search(r"[(\[]", text):
                 raise ValueError("brackets in a list")
-            return sorted(
-                (
-                    cls.value(item)
-                    for item in text.removeprefix(r"\{").removesuffix(r"\}").split(",")
-                ),
-                key=str,
-            )
+            return sorted((cls.value(item) for item in text.removeprefix(r"\{").removesuffix(r"\}").split(",")), key=str)
         plain = cls(text)
         value = plain.sum()
         plain.take("") if plain.tokens[0] else None
@@ -699,34 +735,22 @@ def mutants(gold):
     """(what was done, mutant, is the value certainly another one?); None for `certainly`: to be computed."""
     for match in re.finditer("[0-9]", gold):
         digit = str((int(match[0]) + 1) % 10)
-        yield "digit", gold[: match.start()] + digit + gold[match.end() :], None
+        yield "digit", gold[:match.start()] + digit + gold[match.end():], None
     for match in re.finditer("-", gold):
-        yield "sign", gold[: match.start()] + gold[match.end() :], None
-        yield "sign", gold[: match.start()] + "+" + gold[match.end() :], None
+        yield "sign", gold[:match.start()] + gold[match.end():], None
+        yield "sign", gold[:match.start()] + "+" + gold[match.end():], None
     for match in re.finditer(r"(?<![\w^_{}\\.])(\w+)\s*([-/:^,])\s*(\w+)(?![\w^{(.])", gold):
-        yield (
-            "swap",
-            gold[: match.start()] + match[3] + match[2] + match[1] + gold[match.end() :],
-            None,
-        )
+        yield "swap", gold[:match.start()] + match[3] + match[2] + match[1] + gold[match.end():], None
     for match in re.finditer(r"\\(frac|binom)\{([^{}]*)\}\{([^{}]*)\}", gold):
-        yield (
-            "swap",
-            gold[: match.start()]
-            + rf"\{match[1]}{{{match[3]}}}{{{match[2]}}}"
-            + gold[match.end() :],
-            None,
-        )
+        yield "swap", gold[:match.start()] + rf"\{match[1]}{{{match[3]}}}{{{match[2]}}}" + gold[match.end():], None
     for unit in UNITS:
         if re.search(rf"\\text\{{ {unit}\}}", gold):
             for other in {*UNITS} - {unit}:
                 yield "unit", gold.replace(unit, other), True
-    for match in re.finditer(
-        r"\\(?:overline|overrightarrow|angle|triangle|vec|widehat)[ {]*([A-Za-z]{2,3})", gold
-    ):
+    for match in re.finditer(r"\\(?:overline|overrightarrow|angle|triangle|vec|widehat)[ {]*([A-Za-z]{2,3})", gold):
         letters = match[1]
         for other in {letters[::-1], letters[1:] + letters[:1]} - {letters}:
-            yield "letters", gold[: match.start(1)] + other + gold[match.end(1) :], True
+            yield "letters", gold[:match.start(1)] + other + gold[match.end(1):], True
 
 
 def attack(golds):
@@ -747,14 +771,8 @@ def attack(golds):
 
 
 def test_the_second_way_computes():
-    assert Plain.value(r"\frac{1}{2}+3\sqrt{4}") == 6.5 and Plain.value("(1, 2^3)") == (
-        "(",
-        (1, 8),
-        ")",
-    )
-    assert differ(Plain.value("a-b"), Plain.value("b-a")) and not differ(
-        Plain.value("2, 1"), Plain.value("1, 2")
-    )
+    assert Plain.value(r"\frac{1}{2}+3\sqrt{4}") == 6.5 and Plain.value("(1, 2^3)") == ("(", (1, 8), ")")
+    assert differ(Plain.value("a-b"), Plain.value("b-a")) and not differ(Plain.value("2, 1"), Plain.value("1, 2"))
 
 
 def test_no_mutant_is_paid():
@@ -765,9 +783,7 @@ def test_no_mutant_is_paid():
 
 
 def test_no_mutant_of_the_data_sets_is_paid():
-    files = [
-        folder / "shared" / "cases" / "golds.jsonl" for folder in Path(__file__).resolve().parents
-    ]
+    files = [folder / "shared" / "cases" / "golds.jsonl" for folder in Path(__file__).resolve().parents]
     path = next((file for file in files if file.exists()), None)
     if path is None:
         pytest.skip("needs ../shared/cases/golds.jsonl")
