@@ -56,9 +56,7 @@ def grade_answer(predicted: str, ground_truth: str) -> bool:
     """Is `predicted` the same answer as `ground_truth`?  Never raises, never hangs, always the same verdict."""
     try:
         return explain_grade(predicted, ground_truth)[0]
-    except (
-        Exception
-    ):  # a last net, say for a caller whose stack is nearly full: rewards must not raise
+    except Exception:  # a last net, for a caller whose stack is nearly full: rewards do not raise
         return False
 
 
@@ -251,14 +249,10 @@ class ReasoningReward:
 
     def __call__(self, rollout: str, truth: str, truncated=False, problem="") -> dict:
         tags = split_tags(rollout)
-        if (
-            truncated
-            or tags is None
-            and (self.needs_tags or re.search("</?(?:think|answer)>", rollout))
-        ):
-            return dict.fromkeys(("R", "acc", "fmt", "len", "lang", "think_tokens"), 0.0) | {
-                "extracted": None
-            }
+        broken = tags is None and re.search("</?(?:think|answer)>", rollout)
+        if truncated or broken or tags is None and self.needs_tags:
+            nothing = dict.fromkeys(("R", "acc", "fmt", "len", "lang", "think_tokens"), 0.0)
+            return {**nothing, "extracted": None}
         think, answer = tags or ("", rollout)
         n, extracted = len(WORD.findall(think)), extract_boxed_answer(answer)
         acc = float(pays(extracted, truth, problem))
@@ -476,18 +470,18 @@ def get_task(spec: str, prompt: str | None = None, stops=(), reward: str | None 
 def check_task(task):
     """Raise DataError for what would fail later, or never be right: an answer that is no text."""
     for n, problem in enumerate(task.train + task.test, 1):
-        texts = [problem.get("problem"), problem.get("answer")]
-        if not all(isinstance(text, (str, list)) and text for text in texts):
-            raise DataError(f'task {task.name}, problem {n}: "problem" and "answer" must be text')
+        for name in ("problem", "answer"):
+            if not problem.get(name) or not isinstance(problem[name], str):
+                raise DataError(f'task {task.name}, problem {n}: its "{name}" must be text')
     try:
         asks = "PROBLEM" in task.prompt({"problem": "PROBLEM"})
-    except (LookupError, ValueError):
+    except (LookupError, ValueError):  # a brace that is not doubled: \\boxed{{}}
         asks = False
-    if not asks:
-        form = "'Question: {problem}\\nAnswer:'; a Task doubles its other braces: \\boxed{{}}"
-        raise DataError(f"task {task.name}: its prompt needs {{problem}} in it, as in {form}")
-    if "" in task.stops:
-        raise DataError(f"task {task.name}: a stop must not be empty")
+    if not asks or "" in task.stops:
+        form = "'Question: {problem}\\nAnswer:' (other braces are doubled in a Task)"
+        raise DataError(
+            f"task {task.name}: its prompt needs {{problem}}, as in {form}; stops a text"
+        )
 
 
 # ---- 6. Files: of problems, and of your own functions -----------------------------------
@@ -509,21 +503,19 @@ def find(spec: str, known: dict, what: str):
     raise DataError(f"there is no {what} {name!r}{where}")
 
 
-def find_class(spec: str, base: type):
-    """The subclass of `base` in `file.py`, or the one called Class in `file.py:Class`."""
-    path, _, name = spec.partition(".py:")
-    module = _import_file(path + ".py" if name else spec)
-    found = {}
-    for key, value in vars(module).items():
-        own = isinstance(value, type) and value.__module__ == module.__name__
-        if own and issubclass(value, base):
-            found[key] = value
-    if name in found:
-        return found[name]
-    if not name and len(found) == 1:
-        return next(iter(found.values()))
-    choices = ", ".join(found) or "none"
-    raise DataError(f"{spec}: name one class as file.py:Class; of {base.__name__} it has {choices}")
+def find_class(spec: str, base: type) -> type:
+    """The class `file.py:Class`, or of `file.py` the only subclass of `base` that it defines."""
+    if not spec.endswith(".py"):
+        return find(spec, {}, base.__name__)
+    module = _import_file(spec)
+    classes = [value for value in vars(module).values() if isinstance(value, type)]
+    own = [
+        kind for kind in classes if issubclass(kind, base) and kind.__module__ == module.__name__
+    ]
+    if len(own) != 1:
+        names = ", ".join(kind.__name__ for kind in own) or f"no subclass of {base.__name__}"
+        raise DataError(f"{spec}: it holds {names}; name one as {spec}:Class")
+    return own[0]
 
 
 def _import_file(path):

@@ -7,7 +7,7 @@ Changes: GRPO's clipped tokens have no gradient; rare tokens such as "wait" are 
          clipped. Here their weight is bounded and they still learn. 4 updates, else all ratios
          are 1. Groups and length penalty are DAPO's, as in the report.
 Missing: 16 updates on parts of a larger batch; here each of 4 is on the whole batch. Rewards of
-         1, -1.
+         1 and -1.
 """
 
 from dataclasses import dataclass

@@ -9,7 +9,7 @@ Changes: - Clip-higher: a rare token may become 1.28 times as likely before it i
          - Overlong completions: a soft penalty. overlong=filter: no advantage for what was cut
            off (the paper's first remedy); overlong=none: neither.
          The token mean and the loss without a KL are this project's defaults already.
-Missing: Sampling again until the batch is full (here twice as many, once: the device stays busy);
+Missing: sampling again until the batch is full (here twice as many, once: the device stays busy);
          rewards of 1 and -1, beside which the penalty weighs half; 512 problems with 16
          completions of up to 20,480 tokens, in 16 updates on parts. With one update per batch
          nothing clips.

@@ -1,7 +1,6 @@
 """dr_grpo.py - Dr. GRPO: nothing divides the advantages, and no length divides the loss.
 
-Source:  "Understanding R1-Zero-Like Training: A Critical Perspective" (arXiv 2503.20783), section
-         3.
+Source:  "Understanding R1-Zero-Like Training: A Critical Perspective" (arXiv 2503.20783).
 Formula: -1/(B L) sum_i sum_t min(r_it A_i, clip(r_it) A_i), A_i = R_i - mean of its group,
          L = max_new_tokens.
 Changes: dividing by the std of a group overweights the very easy and the very hard prompts;

@@ -5,7 +5,7 @@ Formula: -1/B sum_i min(s_i A_i, clip(s_i) A_i),  s_i = (pi(o_i) / pi_old(o_i))^
 Changes: s_i is the geometric mean of the ratios of a completion. It varies far less than they do,
          hence the narrow clip. A reward judges the whole completion, and so a whole one is
          clipped or not. Every completion counts the same. 4 updates, else all ratios are 1.
-Missing: The paper's 4 updates are on quarters of a larger batch; here each is on the whole batch.
+Missing: the paper's 4 updates are on quarters of a larger batch; here each is on the whole batch.
 """
 
 from dataclasses import dataclass

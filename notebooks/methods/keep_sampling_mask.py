@@ -13,17 +13,13 @@ Missing: the sets of the sampler itself: they are computed once more, in the fir
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch.nn.functional as F
 from top_p import TopP, kept_tokens
 
 
 class KeepSamplingMask(TopP):
-    @dataclass
-    class Settings(TopP.Settings):
-        pass
-
     def setup(self, model, tokenizer):
         self.model = model
         self.kept = {}

@@ -3,8 +3,8 @@
 Source:  Olmo 3 (arXiv 2512.13961), the RL of Think; clip, cap and std from its code
          (open-instruct, 32b_think_rl.sh). Truncated importance sampling: Yao et al. 2025,
          fengyao.notion.site/off-policy-rl.
-Formula: -1/tokens sum_it sg(min(pi_old / pi_sampler, 2)) min(r_it A_i, clip(r_it, 0.8, 1.272)
-         A_i), A_i = R_i - mean of its group, over the groups whose rewards differ.
+Formula: -1/tokens sum_it sg(min(pi_old / pi_sampler, 2)) min(r_it A_i, clip(r_it) A_i), clip
+         from 0.8 to 1.272, A_i = R_i - mean of its group, over the groups whose rewards differ.
 Changes: where another engine samples, or an older policy, each of its tokens counts as often as
          the trainer would have sampled it; the cap bounds the variance. A KL is weighted alike.
          No std; groups as in dapo.py, without a penalty for length.

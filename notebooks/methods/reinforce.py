@@ -3,9 +3,9 @@
 Source:  Williams 1992; Schulman, "Approximating KL divergence" (joschu.net/blog/kl-approx.html);
          for the gradients of the estimates arXiv 2505.17508, section 2.2.
 Formula: -sum_it w_it A_i log pi(o_it) + kl_coef sum_it w_it k(d_it),  d = log pi - log pi_ref
-             k1 = d                  unbiased, but its gradient is 0 on average: it only adds
-             noise k2 = d^2 / 2            biased, but its gradient is that of KL(pi || pi_ref) k3
-             = exp(-d) - 1 + d    unbiased and never negative; its gradient: KL(pi_ref || pi)
+             k1 = d                  unbiased; its gradient is 0 on average: it only adds noise
+             k2 = d^2 / 2            biased; its gradient is that of KL(pi || pi_ref)
+             k3 = exp(-d) - 1 + d    unbiased, never negative; its gradient: KL(pi_ref || pi)
 Changes: no ratio, so no clipping. With one update per batch the gradient is that of GRPO. Which
          estimate: --set kl=k1, k2 or k3.
 Missing: a baseline that is learnt, and rewards that are discounted.

@@ -1,7 +1,6 @@
 """skip_solved.py - GRPO that passes by problems that teach nothing.
 
-Source:  chapter "Reward Design for Reasoning", difficulty-aware shaping; the offline filter of
-         DAPO's dynamic sampling (arXiv 2503.14476, section 3.2).
+Source:  chapter "Reward Design for Reasoning", difficulty-aware shaping.
 Formula: a problem is passed by if its last three visits had a mean accuracy above 0.95 or below
          0.05.
 Changes: which problems a step sees. Each time one is passed by, its oldest visit is forgotten, so
