@@ -12,7 +12,6 @@ short, so that logits and activations, which do not shrink with more processes, 
 import argparse
 import ctypes
 import json
-import os
 import sys
 import tempfile
 import threading
@@ -23,7 +22,6 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT), str(ROOT / "notebooks")]
 
 import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
@@ -31,7 +29,7 @@ import ranks  # noqa: E402
 import train  # noqa: E402
 from make_tiny import init_weights, symbol_tokenizer  # noqa: E402
 from model import Config, Qwen3, save  # noqa: E402
-from rlvr import sample, update_gradients  # noqa: E402
+from rlvr import GRPO, sample, update_gradients  # noqa: E402
 
 CONFIG = dict(
     vocab_size=4096,
@@ -79,7 +77,8 @@ class Traffic(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if function.namespace == "c10d":
-            name, world = function.__name__, train.processes()[1]
+            name = function.__name__
+            world = train.world()
             tensors = [x for x in pytree.tree_leaves(args) if isinstance(x, torch.Tensor)]
             size = max(
                 (x.numel() * x.element_size() for x in tensors), default=0
@@ -93,8 +92,7 @@ def measure(folder, fsdp):
     ctypes.CDLL(None).mallopt(
         -3, 65536
     )  # M_MMAP_THRESHOLD: what is freed goes back to the system at once
-    if "RANK" in os.environ:
-        dist.init_process_group("gloo")
+    train.start_processes()
     flags = train.parse_args(
         ["--model", str(folder), "--task", "arithmetic", "--device", "cpu", *["--fsdp"] * fsdp]
     )
@@ -107,8 +105,11 @@ def measure(folder, fsdp):
         rollouts = sample(model, [[2, 3, 4]], 4, 8)
     sampling = peak.gigabytes()
     with Traffic() as to_update:
-        update_gradients(model, rollouts, torch.tensor([[1.0, -1.0, 1.0, -1.0]]))
-        train.clip_gradients(model)
+        method = GRPO(max_new_tokens=8)
+        micros = train.equal_share(method.layout(rollouts, torch.ones(4).bool(), 10**9))
+        advantages = torch.tensor([[1.0, -1.0, 1.0, -1.0]])
+        update_gradients(model, rollouts, advantages, method, micros)
+        train.clip_gradients(list(model.parameters()))
     optimizer.step()
     tensors = [
         tensor

@@ -7,7 +7,7 @@ process and the best of --repeats counts. On a CPU the seconds are CPU seconds p
 writes first: prompts repeated for the group, a cache that is concatenated token by token, all rows kept to the end.
 Lengths are either all --max-new-tokens, or spread like those of a policy: an exponential with a third of that as its
 mean, cut off there. The floor is the time to read the weights once a step and each running row's cache, at the
-bandwidth measured here. Last line: a JSON object. --compile adds a row.
+bandwidth measured here. Last line: a JSON object.
 """
 
 import argparse
@@ -47,27 +47,20 @@ def row_lengths(rows, longest, kind):
 
 # ---- The three samplers: (model, prompts, group, lengths, stop id) ---------------------------------------------------
 
-choose = rlvr.choose
-
 
 def choose_to_length(logits, u, *settings):
     """The stop id, which is the last, where u is 2, and any other token elsewhere."""
-    token, logp = choose(logits, u.clamp(max=0.999), *settings)
+    token, logp = rlvr.choose(logits, u.clamp(max=0.999), *settings)
     stop = logits.size(-1) - 1
     return token.clamp(max=stop - 1).masked_fill(u > 1, stop), logp
 
 
 @sampler("rlvr.sample")
-def ours(model, prompts, group, lengths, stop, **options):
+def ours(model, prompts, group, lengths, stop):
     uniforms = rlvr.row_uniforms(range(len(lengths)), max(lengths), seed=0)
     uniforms[range(len(lengths)), [length - 1 for length in lengths]] = 2.0
-    rlvr.choose = choose_to_length
-    try:
-        rollouts = rlvr.sample(
-            model, prompts, group, max(lengths), stop_ids=[stop], uniforms=uniforms, **options
-        )
-    finally:
-        rlvr.choose = choose
+    options = {"stop_ids": [stop], "uniforms": uniforms, "choose": choose_to_length}
+    rollouts = rlvr.sample(model, prompts, group, max(lengths), **options)
     assert rollouts.lengths.tolist() == lengths
     return rollouts
 
@@ -189,7 +182,6 @@ def main():
     parser.add_argument("--max-new-tokens", type=int, default=80)
     parser.add_argument("--lengths", choices=["fixed", "spread"], default="spread")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--compile", action="store_true")
     parser.add_argument(
         "--dtype", choices=["float32", "bfloat16"], help="(default: as train.py chooses)"
     )
@@ -213,9 +205,6 @@ def main():
     prompts = torch.randint(stop, (args.rows // args.group, args.prompt_tokens)).tolist()
     lengths = row_lengths(args.rows, args.max_new_tokens, args.lengths)
     samplers = dict(SAMPLERS)
-    if args.compile:
-        compiled = torch.compile(rlvr.decode, dynamic=True)
-        samplers["rlvr.sample, compiled"] = lambda *a: ours(*a, step=compiled)
     try:
         import transformers
 
@@ -223,10 +212,8 @@ def main():
     except ImportError:
         print("transformers is not installed: without its row\n")
         del samplers["transformers"]
-    for name, function in samplers.items():  # imports and first calls are not timed
-        function(
-            model, prompts, args.group, lengths if "compiled" in name else [2] * args.rows, stop
-        )
+    for function in samplers.values():  # imports and first calls are not timed
+        function(model, prompts, args.group, [2] * args.rows, stop)
     seconds = {name: [] for name in samplers}
     for _ in range(args.repeats):
         for name, function in samplers.items():

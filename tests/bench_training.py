@@ -13,7 +13,6 @@ and compute in --dtype. Last line: a JSON object.
 import argparse
 import importlib.util
 import json
-import re
 import resource
 import statistics
 import subprocess
@@ -30,7 +29,7 @@ import train  # noqa: E402
 import verifiers  # noqa: E402
 from make_tiny import tiny_config  # noqa: E402
 from model import Config, Qwen3, pick_device  # noqa: E402
-from rlvr import Rollouts, decode, loss_weights, update_gradients  # noqa: E402
+from rlvr import GRPO, Rollouts, choose, loss_weights, update_gradients  # noqa: E402
 
 
 # ---- Memory: one configuration in this process -----------------------------------------------------------------------
@@ -70,20 +69,17 @@ def measure(args):
     peaks, optimizer = {}, torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
     rollouts = full_length_rollouts(args.rows, args.prompt_tokens, args.tokens, device)
     model.checkpoint_blocks = args.config == "train.py"
+    method = GRPO(max_new_tokens=args.tokens)
     with torch.autocast(device, dtype, enabled=dtype != torch.float32):
         if args.config != "plain":
             with torch.no_grad():
                 cache = model.new_cache(args.batch, args.prompt_tokens + args.tokens)
                 for layer in cache.k + cache.v:
                     layer.fill_(0)  # memory that was never written does not count yet
-                cache.used, cache.lengths = cache.slots - 1, cache.lengths + cache.slots - 1
-                decode(
-                    model,
-                    rollouts.ids[:1, 0].expand(args.batch),
-                    cache,
-                    torch.rand(args.batch, device=device),
-                    (1.0, 1.0, 0),
-                )
+                cache.used = cache.slots - 1
+                cache.lengths += cache.used
+                last = rollouts.ids[:1, :1].expand(args.batch, 1)
+                choose(model(last, cache)[:, -1], torch.rand(args.batch, device=device))
             peaks["sampling"] = memory_used(device)
             del cache
     for _ in range(2):  # in the second update AdamW's moments are there
@@ -97,13 +93,10 @@ def measure(args):
                 (-(loss_weights(rollouts.mask) * logp).sum()).backward()
                 del logp
             else:
-                update_gradients(
-                    model,
-                    rollouts,
-                    torch.ones(1, args.rows, device=device),
-                    micro_batch_tokens=10**9,
-                )
-        train.clip_gradients(model)
+                advantages = torch.ones(1, args.rows, device=device)
+                micros = method.layout(rollouts, rollouts.mask.any(1), 10**9)
+                update_gradients(model, rollouts, advantages, method, micros)
+        train.clip_gradients(list(model.parameters()))
         optimizer.step()
         optimizer.zero_grad()
     seconds = time.perf_counter() - began
@@ -151,9 +144,8 @@ def memory_table(args):
 TINY = ROOT / "notebooks" / "tiny"
 
 
-def our_steps(steps, folder, log, *flags):
+def our_steps(steps, folder, log):
     """train.py as it is -> seconds of each step; its metrics are added to the list `log`."""
-    name = "ours" + re.sub(r"\W", "", "".join(flags))
     train.main(
         [
             "--model",
@@ -167,18 +159,17 @@ def our_steps(steps, folder, log, *flags):
             "--runs",
             folder,
             "--name",
-            name,
+            "ours",
             "--eval-every",
             "1000",
             "--eval-problems",
             "1",
             "--save-every",
             "1000",
-            *flags,
         ]
     )
     rows = [
-        json.loads(line) for line in Path(folder, name, "metrics.jsonl").read_text().splitlines()
+        json.loads(line) for line in Path(folder, "ours", "metrics.jsonl").read_text().splitlines()
     ][1:]
     log += rows
     return [row["sample_seconds"] + row["update_seconds"] for row in rows]
@@ -244,15 +235,13 @@ def speed_table(args):
     with tempfile.TemporaryDirectory() as folder:
         task = verifiers.get_task("arithmetic")
         trainers = {"train.py": lambda out: our_steps(args.steps, out, rows)}
-        if args.compile:
-            trainers["train.py --compile"] = lambda out: our_steps(args.steps, out, [], "--compile")
         if importlib.util.find_spec("trl"):
             trainers["TRL"] = lambda out: trl_steps(task, args.steps, out)
         else:
             print("TRL is not installed: only our own rows\n")
         rows, seconds = [], {name: [] for name in trainers}
         for turn in range(args.repeats):
-            for name, trainer in trainers.items():  # the first step warms up, and compiles
+            for name, trainer in trainers.items():  # the first step warms up
                 seconds[name].append(statistics.median(trainer(f"{folder}/{turn}")[1:]))
     middle = {name: statistics.median(times) for name, times in seconds.items()}
     split = {
@@ -271,13 +260,6 @@ def speed_table(args):
         print(
             f"{name:<18} {value:6.2f} s   {1 / value:5.2f} steps/s   {statistics.median(ratios):5.2f} x "
             f"[{min(ratios):.2f} - {max(ratios):.2f}]"
-        )
-    if "TRL" in middle and args.compile:
-        ratios = [
-            time / other for time, other in zip(seconds["TRL"], seconds["train.py --compile"])
-        ]
-        print(
-            f"TRL to train.py --compile: {statistics.median(ratios):.2f} x [{min(ratios):.2f} - {max(ratios):.2f}]"
         )
     print(
         "of a step of train.py: "
@@ -307,9 +289,6 @@ def main():
     parser.add_argument("--config", help=argparse.SUPPRESS)
     parser.add_argument("--steps", type=int, default=20, help="of a turn")
     parser.add_argument("--repeats", type=int, default=3, help="turns that each trainer takes")
-    parser.add_argument(
-        "--compile", action="store_true", help="adds a row, without its first step, which compiles"
-    )
     args = parser.parse_args()
     if args.config:
         return measure(args)

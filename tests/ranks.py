@@ -1,14 +1,10 @@
-"""Several processes on one CPU, as torchrun would start them on several GPUs: forked from a server that has imported
-torch already, so that a start costs a tenth of a second and not three."""
+"""Several processes on one CPU, as torchrun would start them on several GPUs: forked from a server that
+has imported torch already, so that a start costs a tenth of a second and not three."""
 
-import atexit
-import functools
 import json
 import multiprocessing
 import os
-import shutil
 import sys
-import tempfile
 import traceback
 from pathlib import Path
 
@@ -20,13 +16,17 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 
 import train  # noqa: E402
-from make_tiny import init_weights, symbol_tokenizer, tiny_config  # noqa: E402
-from model import Qwen3, save  # noqa: E402
+import verifiers  # noqa: E402
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     ["train", "torch._dynamo"]
-)  # FSDP imports the latter when it is first used
+)  # FSDP imports the latter at its first use
+
+# Every run of the tests: small, on the CPU, of the tiny model.
+SMALL = ["--device", "cpu", "--model", str(ROOT / "notebooks" / "tiny"), "--task", "arithmetic"]
+SMALL += ["--prompts-per-step", "4", "--num-samples", "4", "--train-problems", "200"]
+SMALL += ["--eval-problems", "16", "--eval-every", "3", "--save-every", "3"]
 
 
 def _process(queue, rank, environment, function, args):
@@ -38,32 +38,26 @@ def _process(queue, rank, environment, function, args):
         queue.put((rank, None, traceback.format_exc()))
 
 
-def start(world, function, *args, environment=None):
-    """Start `world` processes that call function(*args) -> (processes, queue of (rank, result, error or None))."""
-    queue, store = (
-        CONTEXT.Queue(),
-        dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False),
-    )
+def start(world, function, *args):
+    """Start `world` processes that call function(*args) -> (processes, queue of (rank, result, error))."""
+    queue = CONTEXT.Queue()
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    queue.store = store  # it lives as long as the queue is in use
     common = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(store.port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "WORLD_SIZE": str(world),
         "LOCAL_WORLD_SIZE": str(world),
-        **(environment or {}),
     }
     processes = []
     for rank in range(world):
-        ranks = (
-            {"RANK": str(rank), "LOCAL_RANK": str(rank), **common}
-            if world > 1
-            else (environment or {})
-        )
-        processes.append(
-            CONTEXT.Process(target=_process, args=(queue, rank, ranks, function, args), daemon=True)
-        )
-        processes[-1].start()
-    queue.store = store  # as long as the queue is in use
+        alone = world == 1
+        environment = {} if alone else {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        work = (queue, rank, environment, function, args)
+        process = CONTEXT.Process(target=_process, args=work, daemon=True)
+        process.start()
+        processes.append(process)
     return processes, queue
 
 
@@ -83,42 +77,44 @@ def run(world, function, *args, timeout=120):
     return [results[rank] for rank in range(world)]
 
 
-# ---- A model to start from, and the reward that any model can earn ------------------------------------
-
-COIN = f"{ROOT}/notebooks/rewards.py:coin"  # by chance: from random weights on nothing else is ever paid
-
-
-@functools.cache
-def base():
-    """A model directory: random weights, the vocabulary of the task one-digit."""
-    folder = Path(tempfile.mkdtemp(), "base")
-    atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
-    tokenizer = symbol_tokenizer([*"0123456789+="])
-    model = Qwen3(tiny_config(tokenizer.num_tokens, eos_token_id=0))
-    save(init_weights(model, torch.Generator().manual_seed(0)), tokenizer, folder)
-    return str(folder)
-
-
-# ---- A run of train.py in such a process, and what it left behind ----------------------------------------------------
+# ---- A run of train.py, and what it leaves behind ------------------------------------------------
 
 
 def main(*flags):
-    """train.main -> what it says when it ends early."""
+    """train.main -> what it says when it ends early, or None."""
     try:
         train.main(flags)
-    except (SystemExit, train.ModelError) as error:
+    except (SystemExit, train.ModelError, verifiers.DataError, OSError) as error:
         return str(error)
+    return None
+
+
+def rows_of(folder):
+    path = Path(folder) / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def metrics(folder):
-    """The log without what depends on the clock."""
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in row.items() if "second" not in key} for row in rows]
+    """The log without what depends on the clock; of two rows of one step the last, as after a crash."""
+    rows = {row["step"]: row for row in rows_of(folder)}
+    return [
+        {name: value for name, value in row.items() if "seconds" not in name}
+        for row in rows.values()
+    ]
 
 
 def weights(folder):
-    """All weights of the run's final model, or of a model directory, as one vector."""
-    folder = folder / "final" if (folder / "final").exists() else folder
-    return torch.cat(
-        [weight.flatten() for weight in load_file(folder / "model.safetensors").values()]
-    )
+    """All weights of the final model as one vector."""
+    tensors = load_file(Path(folder) / "final" / "model.safetensors")
+    return torch.cat([tensor.flatten() for tensor in tensors.values()])
+
+
+def last_step(folder):
+    """The newest step whose row is whole in the log; 0 if there is none."""
+    path = Path(folder) / "metrics.jsonl"
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []
+    return max([json.loads(line)["step"] for line in lines], default=0)
+
+
+def checkpoints(folder):
+    return sorted(path.name for path in (Path(folder) / "checkpoints").glob("step_*"))
