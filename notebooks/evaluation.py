@@ -259,7 +259,9 @@ def judge_saved(paths, spec, ks):
     print_comparisons(results)
     print_kinds(results)
     before = ", ".join({str(header.get("git")) for header in headers.values()}) or "unknown"
-    print(f"{len(changed)} verdicts changed (commit {before} -> {core.git_commit()}, reward {name})")
+    print(
+        f"{len(changed)} verdicts changed (commit {before} -> {core.git_commit()}, reward {name})"
+    )
     for r in changed[:20]:
         print(
             f"    now {'right' if r['accuracy'] else 'wrong'}: truth {r['answer']!r}, said {r['completion'][-80:]!r}"
@@ -392,8 +394,10 @@ def paired_interval(changes, z=1.96):
     Coull 1998): where few problems changed, or none, the plain interval is far too short."""
     mean = statistics.fmean(changes)
     padded = [*changes, 1.0, 1.0, -1.0, -1.0]
-    centre = statistics.fmean(padded)
-    error = z * statistics.stdev(padded) / math.sqrt(len(padded))
+    n = len(padded)
+    centre = sum(padded) / n
+    variance = sum((change - centre) ** 2 for change in padded) / (n - 1)
+    error = z * math.sqrt(variance / n)
     low = min(mean, centre - error)
     high = max(mean, centre + error)
     return mean, max(-1.0, low), min(1.0, high)

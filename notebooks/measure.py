@@ -190,9 +190,7 @@ def judge_share(method, model, tokenizer, task, indices, samples, temperature, a
         rows = [i * samples + j for i in mine for j in range(samples)]
         label = f"from problem {indices[0]}"
         sizes = (samples, temperature, rows, args.sample_tokens, label)
-        records = core.records_of(
-            core.roll_out(method, model, tokenizer, task, problems, *sizes)
-        )
+        records = core.records_of(core.roll_out(method, model, tokenizer, task, problems, *sizes))
         for row, record in zip(rows, records, strict=True):
             record |= {"index": row // samples, "sample": row % samples}
     return train.gather(records)
@@ -212,7 +210,10 @@ def parse_args(argv=None):
     ours, rest = parser.parse_known_args(argv)
     preset = PRESETS.get(ours.preset, "").split()
     args = core.parse_args([*preset, *rest])
-    args.set = [*core.parse_args([*preset, "MODEL"]).set, *args.set]  # of one setting the last counts
+    args.set = [
+        *core.parse_args([*preset, "MODEL"]).set,
+        *args.set,
+    ]  # of one setting the last counts
     args.preset = ours.preset
     args.shots = ours.shots
     return args

@@ -114,7 +114,9 @@ def test_numbers_and_alarms_of_a_made_up_run(tmp_path):
     }
     assert {key: lab.number(bad, key) for key in expected} == pytest.approx(expected)
     assert lab.number(good, "warned@first") == lab.number(good, "more boxes@first") == np.inf
-    assert lab.number(good, "used@reached") == pytest.approx(0.3) and np.isnan(lab.number(good, "right@7"))
+    assert lab.number(good, "used@reached") == pytest.approx(0.3) and np.isnan(
+        lab.number(good, "right@7")
+    )
 
 
 # ---- Checks and verdicts ---------------------------------------------------------------------------
