@@ -60,42 +60,46 @@ from verifiers import DataError, extract_boxed_answer, grade_answer
 
 
 def show(run, step=None, groups=1, best_first=False):
-    """Print completions of a training step (default: the last) as they were trained on: whole
-    groups, first those with unequal rewards; with best_first as many by falling reward. The file is read as
-    a stream. How likely a token was is the geometric mean: near 100 % nothing is explored any more."""
+    """Print completions of a training step (default: the last) as they were trained on: whole groups,
+    first those with unequal rewards; with best_first as many completions by falling reward."""
     files = sorted(Path(run, "samples").glob("step_*.jsonl.gz"))
-    path = (
-        Path(run, "samples", f"step_{step:06d}.jsonl.gz")
-        if step is not None
-        else (files or [None])[-1]
-    )
-    if path not in files or path is None:
+    if step is not None:
+        files = [path for path in files if path.name == f"step_{step:06d}.jsonl.gz"]
+    if not files:
         raise DataError(
             f"{run}/samples holds nothing of step {step}; give a run's folder and a step that it made"
         )
-    G = json.loads(Path(run, "config.json").read_text(encoding="utf-8"))["settings"]["num_samples"]
-    rows = samples_of(path)
+    config = json.loads(Path(run, "config.json").read_text(encoding="utf-8"))
+    G = config["settings"]["num_samples"]
+    rows = samples_of(files[-1])  # a stream: only what is shown is kept in memory
     if best_first:
-        chosen = [[row] for row in heapq.nlargest(groups * G, rows, key=lambda row: row["reward"])]
+        best = heapq.nlargest(groups * G, rows, key=lambda row: row["reward"])
+        chosen = [[row] for row in best]
     else:
         in_groups = iter(lambda: list(itertools.islice(rows, G)), [])
-        chosen = heapq.nlargest(
-            groups, in_groups, key=lambda group: len({row["reward"] for row in group}) > 1
-        )
+        chosen = heapq.nlargest(groups, in_groups, key=is_mixed)
     for group in chosen:
         print(f"step {group[0]['step']}: {group[0]['problem']!r}, truth {group[0]['answer']!r}")
         for row in group:
-            parts = ", ".join(f"{name} {value:g}" for name, value in row["parts"].items())
-            length = len(row["ids"])
-            likely = math.exp(sum(row["logps"]) / max(1, length))  # a token, in the geometric mean
-            end = "cut off" if row["parts"]["truncated"] else "ended"
-            print(
-                f"\n  reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}; {length} tokens, "
-                f"{end}, a token {likely:.0%} likely; "
-                f"boxed {extract_boxed_answer(row['completion'])}; {parts}"
-            )
-            print("    " + row["completion"].replace("\n", "\n    "))
+            print_completion(row)
         print()
+
+
+def is_mixed(group):
+    return len({row["reward"] for row in group}) > 1
+
+
+def print_completion(row):
+    """How likely a token was is the geometric mean: near 100 % nothing is explored any more."""
+    parts = ", ".join(f"{name} {value:g}" for name, value in row["parts"].items())
+    length = len(row["ids"])
+    likely = math.exp(sum(row["logps"]) / max(1, length))
+    end = "cut off" if row["parts"]["truncated"] else "ended"
+    print(
+        f"\n  reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}; {length} tokens, {end}, "
+        f"a token {likely:.0%} likely; boxed {extract_boxed_answer(row['completion'])}; {parts}"
+    )
+    print("    " + row["completion"].replace("\n", "\n    "))
 
 
 def samples_of(path):
@@ -162,42 +166,42 @@ KINDS = {
 }
 
 
+DEFAULTS = {
+    "model": "file",
+    "decoding": "",
+    "sample": 0,
+    "problem": "",
+    "truncated": 0.0,
+    "length": 0,
+}
+
+
 def read_saved(paths):
     """Saved evaluations -> (headers by model, {model: {decoding: records, sorted, complete}})."""
     headers = {}
-    saved = defaultdict(lambda: defaultdict(list))
+    found = defaultdict(lambda: defaultdict(list))
     for path in paths:
         for number, row in enumerate(core.read_rows(path), 1):
             if is_header(row):
                 headers[row["header"]["model"]] = row["header"]
                 continue
-            row = {
-                "model": "file",
-                "decoding": "",
-                "index": number,
-                "sample": 0,
-                "problem": "",
-                "truncated": 0.0,
-                "length": 0,
-                **row,
-            }
-            if wrong := [
-                key for key, kind in KINDS.items() if not isinstance(row.get(key, 0.0), kind)
-            ]:
+            row = {**DEFAULTS, "index": number, **row}
+            wrong = [key for key, kind in KINDS.items() if not isinstance(row.get(key, 0.0), kind)]
+            if wrong:
                 raise DataError(
                     f"{path}, entry {number}: {', '.join(wrong)} is missing or of a wrong kind. A record "
                     'needs "completion" and "answer", both text'
                 )
-            saved[row["model"]][row["decoding"]].append(row)
-    if not saved:
+            found[row["model"]][row["decoding"]].append(row)
+    if not found:
         raise DataError(f"{', '.join(map(str, paths))}: there is no completion in it")
-    return headers, {
-        model: {
-            decoding: complete(rows, 1 + max(row["sample"] for row in rows))
-            for decoding, rows in of_model.items()
-        }
-        for model, of_model in saved.items()
-    }
+    saved = {}
+    for model, by_decoding in found.items():
+        saved[model] = {}
+        for decoding, rows in by_decoding.items():
+            num_samples = 1 + max(row["sample"] for row in rows)
+            saved[model][decoding] = complete(rows, num_samples)
+    return headers, saved
 
 
 def is_header(row):
@@ -223,17 +227,24 @@ def regrade(records, reward):
         records,
         reward,
     )
-    own = ("problem", "answer", "completion", "length")  # a part of that name must not replace them
-    return [
-        {
-            **record,
-            **part,
-            **{name: record[name] for name in own if name in record},
-            "reward": value,
-            "accuracy": part["accuracy"] * (1 - part["truncated"]),
-        }
-        for record, value, part in zip(records, rewards.flatten().tolist(), parts)
-    ]
+    again = []
+    for record, value, part in zip(records, rewards.flatten().tolist(), parts):
+        new = {**record, **part, "reward": value}
+        for name in ("problem", "answer", "completion", "length"):  # a part must not replace them
+            if name in record:
+                new[name] = record[name]
+        new["accuracy"] = part["accuracy"] * (1 - part["truncated"])
+        again.append(new)
+    return again
+
+
+OF_TASKS = {"arithmetic": "tagged", "one-digit": "exact"}  # where a header names no reward
+
+
+def reward_name(header, records):
+    """What judged these records: as the header says, else the reward of the task's kind."""
+    default = "code" if "tests" in records[0] else "boxed"
+    return header.get("reward") or OF_TASKS.get(header.get("task"), default)
 
 
 def judge_saved(paths, spec, ks):
@@ -242,30 +253,25 @@ def judge_saved(paths, spec, ks):
     results = defaultdict(dict)
     changed = []
     print_columns(ks)
-    every = [(label, *item) for label in saved for item in saved[label].items()]
-    for label, decoding, records in every:
-        name = (
-            spec
-            or headers.get(label, {}).get("reward")
-            or ("code" if "tests" in records[0] else "boxed")
-        )
-        results[label][decoding] = again = regrade(records, verifiers.get_reward(name))
-        changed += [
-            new
-            for old, new in zip(records, again)
-            if old.get("accuracy", new["accuracy"]) != new["accuracy"]
-        ]
-        print_row(label, decoding, again, ks)
+    for label, by_decoding in saved.items():
+        header = headers.get(label, {})
+        for decoding, records in by_decoding.items():
+            name = spec or reward_name(header, records)
+            again = regrade(records, verifiers.get_reward(name))
+            for old, new in zip(records, again):
+                if old.get("accuracy", new["accuracy"]) != new["accuracy"]:
+                    changed.append(new)
+            results[label][decoding] = again
+            print_row(label, decoding, again, ks)
     print_comparisons(results)
     print_kinds(results)
     before = ", ".join({str(header.get("git")) for header in headers.values()}) or "unknown"
-    print(
-        f"{len(changed)} verdicts changed (commit {before} -> {core.git_commit()}, reward {name})"
-    )
-    for r in changed[:20]:
-        print(
-            f"    now {'right' if r['accuracy'] else 'wrong'}: truth {r['answer']!r}, said {r['completion'][-80:]!r}"
-        )
+    now = core.git_commit()
+    print(f"{len(changed)} verdicts changed (commit {before} -> {now}, reward {name})")
+    for record in changed[:20]:
+        verdict = "right" if record["accuracy"] else "wrong"
+        end = record["completion"][-80:]
+        print(f"    now {verdict}: truth {record['answer']!r}, completion {end!r}")
 
 
 def check_verifier(rows, reward):
@@ -277,14 +283,17 @@ def check_verifier(rows, reward):
     right = 0
     wrong = []
     for row in rows:
-        if row.get("expect") is not None:
-            said = (
-                grade_answer(row["pred"], row["gold"])
-                if "pred" in row
-                else regrade([{"answer": row["gold"], **row}], reward)[0]["accuracy"] == 1
-            )
-            right += said == row["expect"]
-            wrong += [("false accept" if said else "false reject", row)] * (said != row["expect"])
+        if row.get("expect") is None:
+            continue
+        if "pred" in row:
+            accepted = grade_answer(row["pred"], row["gold"])
+        else:
+            (record,) = regrade([{"answer": row["gold"], **row}], reward)
+            accepted = record["accuracy"] == 1
+        if accepted == row["expect"]:
+            right += 1
+        else:
+            wrong.append(("false accept" if accepted else "false reject", row))
     return right, wrong
 
 
@@ -320,16 +329,21 @@ def majority(records):
     drawn by lot, so it counts as the mean over those that tie.
     Example: 1/2, 7, 0.5 with the truth 0.5 -> 1.0; 7, 0.5 -> 0.5; 7, 7, 0.5 -> 0.0.
     """
-    answers = []  # [answer, votes, is it right]
-    for r in records:
-        if r["answered"] and not r["truncated"]:
-            said = extract_boxed_answer(r["completion"]) or r["completion"].strip()
-            same = next((known for known in answers if grade_answer(said, known[0])), None)
-            if same is None:
-                answers.append(same := [said, 0, r["accuracy"]])
-            same[1] += 1
-    most = max((votes for _, votes, _ in answers), default=0)
-    winners = [right for _, votes, right in answers if votes == most]
+    answers = []  # the different ones
+    votes = []
+    right = []
+    for record in records:
+        if record["truncated"] or not record["answered"]:
+            continue
+        answer = extract_boxed_answer(record["completion"]) or record["completion"].strip()
+        same = [i for i, known in enumerate(answers) if grade_answer(answer, known)]
+        if same:
+            votes[same[0]] += 1
+        else:
+            answers.append(answer)
+            votes.append(1)
+            right.append(record["accuracy"])
+    winners = [share for share, count in zip(right, votes) if count == max(votes)]
     return sum(winners) / max(1, len(winners))
 
 
