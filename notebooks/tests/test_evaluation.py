@@ -129,6 +129,15 @@ def test_saved_completions_are_judged_again(tmp_path, capsys):
     assert shown == ["0.500", "0.500", "0.000", "0.500"]
 
 
+def test_the_reward_is_that_of_the_header_or_of_its_task():
+    """eval.py writes --reward into the header, or None where the task's own reward was used."""
+    records = [said("0.5")]
+    assert evaluation.reward_name({"task": "arithmetic", "reward": "r1"}, records) == "r1"
+    assert evaluation.reward_name({"task": "arithmetic", "reward": None}, records) == "tagged"
+    assert evaluation.reward_name({"task": "math500"}, records) == "boxed"
+    assert evaluation.reward_name({}, [{"tests": ["assert f() == 1"]}]) == "code"
+
+
 def test_regrade_keeps_what_was_cut_off_wrong_and_survives_a_verifier_that_fails():
     (again,) = regrade([said("0.5", **CUT)], verifiers.boxed_reward)
     assert (again["accuracy"], again["reward"], again["answered"]) == (0.0, 0.0, 1.0)
