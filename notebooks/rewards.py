@@ -621,8 +621,8 @@ class RepetitionReward(ReasoningReward):
     w_rep: float = 0.3
     rep_threshold: float = 0.3
 
-    def __call__(self, rollout: str, truth: str, truncated=False) -> dict:
-        out = super().__call__(rollout, truth, truncated)
+    def __call__(self, rollout: str, truth: str, truncated=False, **more) -> dict:
+        out = super().__call__(rollout, truth, truncated, **more)
         if truncated or self.needs_tags and split_tags(rollout) is None:
             return out | {"rep": 0.0}  # all of it is 0, and stays so
         rep = (
