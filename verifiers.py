@@ -22,10 +22,11 @@ import traceback
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 
 from grading import equal as explain_grade
-from sandbox import run_tests
+from sandbox import run_stdio, run_tests
 
 # ---- 1. Extract: the last box of a completion ----------------------------------------------------
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
@@ -98,27 +99,70 @@ def verify_format(rollout: str) -> dict:
     return {"structure": float(tags is not None), "think_length": float(thought)}
 
 
-def verify_code(code: str, tests: list[str], timeout: float = 2.0, memory_mb: int = 256) -> dict:
+def verify_code(code, tests, timeout=2.0, entry_points=None, before="", memory_mb=256) -> dict:
     """Run a program against hidden tests, each a string with an assert -> {"tests_passed",
-    "tests_total", "frac", "seconds", "compared", "why"}. Appendix B tells how.
+    "tests_total", "frac", "seconds", "compared", "why"}. sandbox.py tells how.
 
     timeout: seconds for each test and for loading; all tests together have four times as many. Waiting
-    for a free core does not count. compared: tests that calls and plain data alone decided; why: a
+    for a free core does not count. entry_points: the names that are the program's, if the data gives
+    them (HumanEval's entry_point); otherwise what the tests call and nobody defines. before: code of
+    the data, ahead of the program. compared: tests that calls and plain data alone decided; why: a
     line for each. A test that asks nothing of the program, or lacks a helper, is no pass. Never raises
     for anything that a program does.
     """
+    _check_limits(code, tests, timeout)
+    if not all(isinstance(test, str) for test in tests):
+        raise TypeError("verify_code takes a list of tests, all of them strings")
+    return _verdict(run_tests(code, tests, timeout, memory_mb * 2**20, entry_points, before))
+
+
+def verify_stdio(code, cases, timeout=2.0, tolerance=0.0, memory_mb=256) -> dict:
+    """Run a program that reads its standard input and prints -> as verify_code.
+
+    cases: pairs (input, expected output), compared line by line without trailing blanks; tolerance:
+    how far a number may be off, absolutely or relatively, where the data set says so.
+    """
+    _check_limits(code, cases, timeout)
+    verdicts, seconds = run_stdio(code, [text for text, _ in cases], timeout, memory_mb * 2**20)
+    for verdict, (_, expected) in zip(verdicts, cases):
+        if verdict["passed"] and not same_output(verdict["output"], expected, tolerance):
+            verdict.update(passed=False, why="another output")
+    return _verdict((verdicts, seconds))
+
+
+def same_output(output: str, expected: str, tolerance: float = 0.0) -> bool:
+    lines, wanted = (
+        [x.rstrip() for x in text.rstrip().splitlines()] for text in (output, expected)
+    )
+    if lines == wanted or not tolerance or len(lines) != len(wanted):
+        return lines == wanted
+    pairs = [pair for line in zip(lines, wanted) for pair in zip_longest(*map(str.split, line))]
+    return all(a == b or _close(a, b, tolerance) for a, b in pairs)
+
+
+def _close(a, b, tolerance):
+    try:
+        return math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=tolerance)
+    except (TypeError, ValueError):
+        return False
+
+
+def _check_limits(code, tests, timeout):
     if not 0 < timeout < math.inf:
         raise ValueError(f"timeout is {timeout}, not a number of seconds above 0")
-    if not isinstance(code, str) or not all(isinstance(test, str) for test in tests):
-        raise TypeError("verify_code takes a program and a list of tests, all of them strings")
-    verdicts, seconds = run_tests(code, tests, timeout, memory_mb * 2**20)
+    if not isinstance(code, str) or isinstance(tests, str):
+        raise TypeError("a program is a string, and its tests are a list")
+
+
+def _verdict(verdicts_and_seconds):
+    verdicts, seconds = verdicts_and_seconds
     passed = sum(verdict["passed"] for verdict in verdicts)
     return {
         "tests_passed": passed,
-        "tests_total": len(tests),
-        "frac": passed / max(1, len(tests)),
+        "tests_total": len(verdicts),
+        "frac": passed / max(1, len(verdicts)),
         "seconds": seconds,
-        "compared": sum(verdict.get("compared", False) for verdict in verdicts),
+        "compared": sum(verdict["compared"] for verdict in verdicts),
         "why": [verdict["why"] for verdict in verdicts],
     }
 
