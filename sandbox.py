@@ -80,17 +80,16 @@ def run_stdio(code, inputs, timeout=2.0, memory=2**28):
 def task_faults(tests, entry_points=None, before="", timeout=1.0):
     """{test: why} for the tests that say nothing about a program: they are not Python, ask nothing, lack a name, or
     are passed by a program that is not there."""
-    names = {name for test in read_tests(tests, entry_points, before) for name in test["asks"]}
-    stubs = "".join(f"def {name}(*args, **_): return args[0] if args else None\n" for name in names)
-    verdicts, _ = run_tests(stubs, tests, timeout, entry_points=entry_points, before=before)
-    nothing, _ = run_tests("", tests, timeout, entry_points=entry_points, before=before)
-    faults = {
-        test: verdict["why"]
-        for test, verdict in zip(tests, verdicts)
-        if not verdict["passed"] and not verdict["asked"]
-    }
-    idle = [test for test, verdict in zip(tests, nothing) if verdict["passed"]]
-    return faults | dict.fromkeys(idle, "the empty program passes it")
+    limits = {"timeout": timeout, "entry_points": entry_points, "before": before}
+    todo = read_tests(tests, entry_points, before)
+    faults = {}
+    for test, verdict in zip(todo, run_tests("", tests, **limits)[0]):
+        if verdict["passed"]:
+            faults[test["text"]] = "the empty program passes it"
+        elif test["missing"] or not verdict["asked"]:
+            names = ", ".join(test["missing"])
+            faults[test["text"]] = f"it does not define {names}" if names else verdict["why"]
+    return faults
 
 
 def _run(program, todo):
@@ -107,7 +106,8 @@ def _run(program, todo):
         channel, server = _connect()
         try:
             with channel, channel.makefile("rwb") as judge:
-                _send(judge, {**program, "left": 4 * program["limit"] - spent})
+                left = 4 * program["limit"] - spent
+                _send(judge, {**program, "code": program["code"][: 2**20], "left": left})
                 began = _receive(judge) == "ready"  # it has a core
                 loaded = _receive(judge)
                 spent += loaded["seconds"]
@@ -838,10 +838,10 @@ class _Line:
             OSError, ValueError, AttributeError
         ):  # it has closed or replaced it
             sys.stdout.flush()
-        os.lseek(1, self.printed, os.SEEK_SET)
-        text = os.read(1, 2**24)
-        self.printed += len(text)
-        return text.decode(errors="replace")
+        begin = self.printed
+        self.printed = os.lseek(1, 0, os.SEEK_END)
+        os.lseek(1, begin, os.SEEK_SET)
+        return os.read(1, self.printed - begin).decode(errors="replace")
 
     def receive(self):
         if self.clock:

@@ -334,21 +334,20 @@ def extract_code(response: str) -> str | None:
 def code_reward(response, problem):
     """The share of the tests that the last program of the completion passes.
 
-    problem: "tests", a list of asserts; "before" (optional), what runs ahead of the program; "baseline" (optional), the
-    share that programs earn which have learnt nothing (check_tests): only what is above it counts.
+    problem: "tests", asserts for verify_code or pairs for verify_stdio; and, optionally, "entry_points" and "before"
+    (verify_code), "tolerance" (verify_stdio), "timeout", "memory_mb", and "baseline", the share that programs earn
+    which have learnt nothing (check_tests): only what is above it counts.
     """
-    code, least = extract_code(response), min(problem.get("baseline", 0.0), 1 - 1e-9)
-    out = (
-        verify_code(problem.get("before", "") + "\n" + code, problem["tests"])
-        if code
-        else {"frac": 0.0}
-    )
-    parts = {
-        "accuracy": float(out["frac"] == 1.0),
-        "answered": float(code is not None),
-        "tests": out["frac"],
-    }
-    return aggregate({"frac": max(0.0, (out["frac"] - least) / (1 - least))}, CODE_RULES), parts
+    code = extract_code(response)
+    least = min(problem.get("baseline", 0.0), 1 - 1e-9)
+    tests = problem["tests"]
+    is_stdio = any(not isinstance(test, str) for test in tests)
+    verify = verify_stdio if is_stdio else verify_code
+    named = ["timeout", "memory_mb"] + (["tolerance"] if is_stdio else ["entry_points", "before"])
+    options = {name: problem[name] for name in named if name in problem}
+    frac = verify(code, tests, **options)["frac"] if code else 0.0
+    parts = {"accuracy": float(frac == 1.0), "answered": float(code is not None), "tests": frac}
+    return aggregate({"frac": max(0.0, (frac - least) / (1 - least))}, CODE_RULES), parts
 
 
 REWARDS = {
