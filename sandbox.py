@@ -86,7 +86,7 @@ def task_faults(tests, entry_points=None, before="", timeout=1.0):
     for test, verdict in zip(todo, run_tests("", tests, **limits)[0]):
         if verdict["passed"]:
             faults[test["text"]] = "the empty program passes it"
-        elif test["missing"] or not verdict["asked"]:
+        elif test["missing"] or verdict["idle"] or not verdict["is_python"]:
             names = ", ".join(test["missing"])
             faults[test["text"]] = f"it does not define {names}" if names else verdict["why"]
     return faults
@@ -138,7 +138,7 @@ def _run(program, todo):
 
 def _failed(why, **more):
     verdict = {"passed": False, "why": why, "compared": False, "asked": False}
-    return {**verdict, "over": False, "idle": False, **more}
+    return {**verdict, "over": False, "idle": False, "is_python": True, **more}
 
 
 def _connect():
@@ -185,6 +185,8 @@ def _serve():
     for module in _MODULES:
         with contextlib.suppress(ImportError):  # not every Python has every one
             __import__(module)
+    sys.modules["pytest"] = _pytest()
+    sys.modules["numpy"] = types.SimpleNamespace(allclose=_close)  # the tests of EvalPlus import it
     with contextlib.suppress(AttributeError, OSError):
         _process_control(36, 1)  # PR_SET_CHILD_SUBREAPER: a player that outlives its judge is ours
     with contextlib.suppress(OSError):  # made once: the forks find it
@@ -232,7 +234,7 @@ def _judge(trainer):
     unittest.main = lambda *_, **__: None  # _run_classes runs them
     test = None
     while True:  # until the trainer is gone
-        verdict = _failed("")
+        verdict = _failed("the test asks nothing of the program", idle=True)
         clock.start()
         line.asked.clear()
         sys.stdout = io.StringIO()
@@ -241,11 +243,17 @@ def _judge(trainer):
                 _run_test(test, line, program)
             elif "stdio" not in program:
                 line.ask("load", program["before"], program["code"])
-            verdict |= {"passed": True, "why": "passed"}
+            if line.asked or "stdio" in program:
+                verdict |= {"passed": True, "why": "passed"}
         except _Gone as error:
-            verdict |= {"over": True, "why": str(error)}  # no other test can have this player
+            verdict |= {
+                "over": True,
+                "idle": False,
+                "why": str(error),
+            }  # no other test can have this player
         except BaseException as error:  # but str(error) might ask the program
-            verdict["idle"] = type(error) is _AsksNothing
+            verdict["idle"] = False
+            verdict["is_python"] = bool(line.asked) or not isinstance(error, SyntaxError)
             text = error.args[0] if error.args and type(error.args[0]) is str else ""
             verdict["why"] = f"{type(error).__name__}: {ascii(text[:200])[1:-1]}".removesuffix(": ")
         plain = line.asked <= {"look_up", "call"}
@@ -303,7 +311,9 @@ def _play(channel, program):
     sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)
     sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)
     sys.modules["solution"] = types.ModuleType("solution")  # dataclasses look it up there
+    del sys.modules["numpy"], sys.modules["pytest"]  # for tests only
     builtins.exit = builtins.quit = sys.exit
+    os.fstat = lambda number: types.SimpleNamespace(st_size=2**16)  # glibc's asks for a path
     stack_size = threading.stack_size  # programs ask for 512 MB, to recurse; Python needs far less
     threading.stack_size = lambda size=0: stack_size(min(size, 2**26))
     line = _Line(socket.socket(fileno=3).makefile("rwb"))
@@ -350,7 +360,7 @@ def _load(line, before, code):
 
 
 # What a test may ask of the program is data (entry points), or is read off the tests: names that they import from the
-# program, or call and nobody defines, if some test calls no other such name. In `assert close(f(1), 2.5)` or
+# program, or call and nobody defines, if some test calls no other such name, or compares one with what it knows. In `assert close(f(1), 2.5)` or
 # `f(2) - ref(2) == 0` only the data could tell the program from its judge: if no other test is about f alone, this is
 # an error of the task, and the remedy is to give entry points.
 
@@ -405,8 +415,38 @@ class _TestNames:
         if len(called) > 1:
             called = {name for name in called if not _in_library(name)}  # Counter, Decimal
         functions = {name for name in called if not name[0].isupper()}
-        decides = any(isinstance(node, (ast.Assert, ast.Try)) for node in nodes)
-        self.sure = called if len(called) == 1 or decides and len(functions) < 2 else set()
+        asserts = [node.test for node in nodes if isinstance(node, ast.Assert)]
+        self.origins = collections.defaultdict(set)
+        for node in nodes * 2:  # from name to name
+            self.follow(node)
+        by_class = len(functions) < 2 and any(
+            isinstance(node, (ast.Assert, ast.Try)) for node in nodes
+        )
+        compares = asserts and all(map(self.compares, asserts))
+        self.sure = called if len(called) == 1 or by_class or compares else set()
+
+    def follow(self, node):
+        """y = f(x), for y in f(x): y comes from f."""
+        targets = getattr(node, "targets", [getattr(node, "target", ast.Pass())])
+        source = getattr(node, "value", getattr(node, "iter", None))
+        for part in [part for target in targets for part in ast.walk(target)]:
+            if isinstance(part, ast.Name) and isinstance(source, ast.AST):
+                self.origins[part.id] = self.origins[part.id] | self.outermost(source)
+
+    def outermost(self, node):
+        """The names that a value comes from: of decode(encode(x)) that is decode."""
+        name = getattr(getattr(node, "func", node), "id", "")
+        if name in self.free or isinstance(node, ast.Name):
+            return {name} if name in self.free else self.origins[name]
+        return set().union(*map(self.outermost, ast.iter_child_nodes(node)))
+
+    def compares(self, node):
+        """Does the test decide? It compares what comes from one function of the program with what it knows."""
+        if isinstance(node, ast.BoolOp):
+            return all(map(self.compares, node.values))
+        flags = [part for part in ast.iter_child_nodes(node) if _is_flag(part)]
+        functions = {name for name in self.outermost(node) if not name[0].isupper()}
+        return isinstance(node, ast.Compare) and not flags and len(functions) < 2
 
     def is_module(self, name):
         used = re.search(rf"\b{name}\.\w", self.text)
@@ -418,6 +458,10 @@ class _TestNames:
             return self.free if names == ["*"] else names
         is_module = isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "solution"
         return [node.attr] if is_module else []
+
+
+def _is_flag(node):
+    return isinstance(node, ast.Constant) and type(node.value) is bool
 
 
 def _in_library(name):
@@ -445,10 +489,6 @@ def _is_announced(node):
 # ---- A test in the judge -------------------------------------------------------------------------
 
 
-class _AsksNothing(AssertionError):
-    pass
-
-
 def _run_test(test, line, program):
     """Run one test; raises whatever makes it fail."""
     if "stdio" in program:
@@ -463,8 +503,6 @@ def _run_test(test, line, program):
     sys.modules["solution"] = solution = types.ModuleType("solution")
     solution.__getattr__ = scope.of_program
     solution.__all__ = test["asks"]  # from solution import *
-    sys.modules["pytest"] = _pytest()
-    sys.modules["numpy"] = types.SimpleNamespace(allclose=_close)  # the tests of EvalPlus import it
     errors = []
     threading.excepthook = lambda error: errors.append(error.exc_value)
     exec(compile(program["before"], "<before>", "exec"), scope)
@@ -476,8 +514,6 @@ def _run_test(test, line, program):
         _run_collected(name, scope[name], name in called)
     if errors:
         raise errors[0]
-    if not line.asked:
-        raise _AsksNothing("the test asks nothing of the program")
 
 
 def _run_collected(name, value, is_called):

@@ -1,0 +1,992 @@
+"""sandbox.py against honest, wrong and hostile programs. What one could gain or spoil is tried for real."""
+
+import contextlib
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import sandbox
+from sandbox import read_tests, task_faults
+from verifiers import code_reward, verify_code, verify_stdio
+
+ROOT = Path(__file__).parent.parent
+SHARED = ROOT.parent / "shared"
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="programs are run only where there is fork"
+)
+linux = pytest.mark.skipif(sys.platform != "linux", reason="needs the protections of Linux")
+
+PALINDROME = [
+    'assert is_palindrome("racecar") == True',
+    'assert is_palindrome("hello") == False',
+    'assert is_palindrome("") == True',
+    'assert is_palindrome("ab") == False',
+    'assert is_palindrome("abba") == True',
+]
+SQUARE = [f"assert square({n}) == {n * n}" for n in (2, -3, 0, 7, 10)]
+SECRET = ["assert answer(17) == 90210", "assert answer(4) == -311", "assert answer(58) == 77713"]
+ASKS_NOTHING = "the test asks nothing of the program"
+
+
+def frac(code, tests, **limits):
+    return verify_code(code, tests, **limits)["frac"]
+
+
+def passes(code, *tests):
+    """All tests pass; shows why not."""
+    assert verify_code(code, list(tests))["why"] == ["passed"] * len(tests)
+
+
+def fails(code, *tests):
+    """Not one test passes."""
+    assert "passed" not in verify_code(code, list(tests))["why"]
+
+
+# ---- What honest programs get ----------------------------------------------------------------------------------------
+
+
+def test_the_reward_is_the_share_of_tests_passed():
+    """ "Rule-based rewards": 5 of 5 is 1.0, 3 of 5 is 0.6, none is 0.0; always saying True passes 3 of 5 palindromes."""
+    result = verify_code("def is_palindrome(s):\n    return s == s[::-1]", PALINDROME)
+    assert (result["tests_passed"], result["tests_total"], result["frac"]) == (5, 5, 1.0)
+    assert result["compared"] == 5 and result["why"] == ["passed"] * 5
+    assert frac("def is_palindrome(s):\n    return True", PALINDROME) == 0.6
+    result = verify_code("def is_palindrome(s):\n    return s[10]", PALINDROME)
+    assert result["frac"] == 0.0 and result["why"][0] == "IndexError: string index out of range"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "",
+        "def square(x):\n  return x*x\n oops(",
+        "x = '\ud800'",
+        "raise SystemExit",
+        "import sys\nsys.exit(0)",
+        "while True: pass",
+        "import numpy",
+        "a\0b",
+        "#" * 2**24,
+    ],
+)
+def test_a_program_that_cannot_be_loaded_passes_nothing(code):
+    result = verify_code(code, SQUARE, timeout=0.5)
+    assert result["frac"] == 0.0 and all(result["why"])
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "(1, [2, (3,)])",
+        "{1, 2}",
+        "frozenset({1})",
+        "{'a': [None, True], 2: {}}",
+        "b'xy'",
+        "2.5",
+        "float('inf')",
+        "1+2j",
+        "2**20000",
+        "-2**63",
+        "'h\\u00e9 \\ud800 \\n'",
+        "range(3)",
+        "slice(1, 2)",
+        "collections.deque([1])",
+        "collections.Counter('aab')",
+        "collections.OrderedDict(a=1)",
+        "decimal.Decimal('0.10')",
+        "fractions.Fraction(1, 3)",
+        "datetime.date(2024, 2, 29)",
+        "datetime.datetime(2024, 2, 29, 1, 2, 3, 4)",
+        "datetime.timedelta(1, 2, 3)",
+        "int",
+        "...",
+        "object()",
+    ],
+)
+def test_plain_values_cross_with_their_types(expression):
+    imports = "import collections, decimal, fractions, datetime\n"
+    code = f"{imports}def f(x): return {expression}\ndef back(x): return [x] == [f(0)]"
+    names = ["f", "back"]
+    test = f"{imports}value = {expression}\nassert f(0) == value and type(f(0)) == type(value)"
+    if expression not in ("...", "object()"):
+        assert frac(code, [test, "assert [back(f(0))] == [True]"], entry_points=names) == 1.0
+    else:  # an object that is not plain data equals nothing
+        fails(code, test)
+
+
+def test_lists_are_not_tuples_and_subclasses_count_as_their_base():
+    code = (
+        "import enum, collections\nclass K(enum.IntEnum):\n    A = 4\nP = collections.namedtuple('P', 'x y')\n"
+        "def f(x): return [(1, 2), K.A, P(1, 2)][x]"
+    )
+    passes(code, "assert f(0) != [1, 2]", "assert f(1) == 4", "assert f(2) == (1, 2)")
+
+
+def test_objects_closures_generators_and_callbacks_work():
+    code = """
+from dataclasses import dataclass
+class Stack:
+    def __init__(self, items=()): self.items = list(items)
+    def push(self, x): self.items.append(x)
+    def pop(self): return self.items.pop()
+    def is_empty(self): return not self.items
+    def __len__(self): return len(self.items)
+    def __eq__(self, other): return self.items == other.items
+class Empty(Exception): pass
+class VeryEmpty(Empty): pass
+@dataclass(order=True)
+class Vector:
+    x: int
+    y: 'int'
+    def __add__(self, other): return Vector(self.x + other.x, self.y + other.y)
+    def __getitem__(self, i): return [self.x, self.y][i]
+def adder(n): return lambda x: x + n
+def count(n):
+    for i in range(n): yield i
+def twice(f, x): return f(f(x))
+def fail(): raise VeryEmpty('nothing', 'here')
+"""
+    passes(
+        code,
+        "s = Stack()\ns.push(1)\ns.push(2)\nassert s.pop() == 2 and len(s) == 1 and not s.is_empty()",
+        "try:\n    Stack().pop()\n    assert False\nexcept IndexError:\n    pass",
+        "try:\n    fail()\n    assert False\nexcept Empty as error:\n    assert error.args == ('nothing', 'here')",
+        "assert adder(3)(4) == 7",
+        "assert list(count(3)) == [0, 1, 2]",
+        "assert twice(lambda x: x + 3, 1) == 7",
+        "assert twice(str, 5) == '5'",
+        "assert twice(lambda x: twice(lambda y: y + 1, x), 0) == 4",
+        "assert Stack([1]) == Stack([1]) and Stack([1]) != Stack([2])",
+        "assert isinstance(Stack(), Stack)",
+        "s = Stack()\ns.items = [5]\nassert s.pop() == 5",
+        "v = Vector(1, 2) + Vector(3, 4)\nassert v.x == v[0] == 4",
+        "assert Vector(1, 2) < Vector(1, 3) and str(Vector(1, 2)) == 'Vector(x=1, y=2)'",
+    )
+
+
+def test_values_are_shared_as_in_one_process():
+    """What the program changes in place, returns twice or keeps shows in the test; copies that are none do not pass."""
+    passes(
+        "def rotate(m):\n    m[:] = [list(r) for r in zip(*m[::-1])]\n"
+        "def unique(x):\n    x[:] = sorted(set(x))\n    return len(x)\ndef same(x): return x",
+        "m = [[1, 2], [3, 4]]\nrotate(m)\nassert m == [[3, 1], [4, 2]]",
+        "m = [[1]]\nrotate(m=m)\nassert m == [[1]]",
+        "x = [3, 1, 3]\nk = unique(x)\nassert x[:k] == [1, 3]",  # LeetCode 26: it returns a number too
+        "x = [1]\nassert same(x) is x",
+        "from collections import deque\nassert same(deque([1], maxlen=3)).maxlen == 3",
+    )
+    fails(
+        "def copy(x): return list(x)", "a = [[1]]\nb = copy(a)\nb[0].append(9)\nassert a == [[1]]"
+    )
+    fails(
+        "def merge(a, b):\n    a.update(b)\n    return a",
+        "a = {1: 2}\nassert merge(a, {3: 4}) == {1: 2, 3: 4}\nassert a == {1: 2}",
+    )
+    fails(
+        "def grid(n): return [[0] * n] * n",
+        "g = grid(2)\ng[0][0] = 1\nassert g == [[1, 0], [0, 0]]",
+    )
+    fails("def keep(x=[]): return x", "a = keep()\na.append(1)\nassert keep() == []")
+    fails("def drop(x):\n    x.clear()\n    return []", "x = [3, 1]\nassert drop(x) == sorted(x)")
+
+
+def test_more_of_what_tests_do():
+    code = (
+        "history = []\ndef note(x): history.append(x)\ndef same(x): return x\n"
+        "import asyncio\nasync def later(x): return x * 2\ndef run(x): return asyncio.run(later(x))\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "def threads(n):\n    with ThreadPoolExecutor(8) as pool: return list(pool.map(same, range(n)))"
+    )
+    passes(
+        code,
+        "from solution import note, history\nnote(3)\nassert history == [3]",
+        "assert run(3) == 6",
+        "assert threads(20) == list(range(20))",
+        "from solution import same as s\nassert s(4) == 4",
+        "import solution\nassert solution.same(4) == 4",
+        "def test_it():\n    assert same(1) == 1",
+        "def test_it():\n    assert same(1) == 1\ntest_it()",
+        "if __name__ == '__main__':\n    assert same(1) == 1",
+        "x: int = same(3)\nassert math.isclose(x, 3)",
+    )
+    fails(
+        "def same(x): return 0",
+        "def test_it():\n    assert same(1) == 1",
+        "assert math.isclose(same(1), 1)",
+        "if __name__ == '__main__':\n    assert same(1) == 1",
+    )
+
+
+def test_a_solution_named_like_a_built_in_is_not_judged_by_the_built_in():
+    tests = ["assert sum([1, 2]) == 3", "assert sum([]) == 0"]
+    passes("def sum(xs):\n    t = 0\n    for x in xs: t += x\n    return t", *tests)
+    fails("def sum(xs): return 7", *tests)
+    assert verify_code("", tests)["frac"] == 0.0
+    # and a program cannot replace the built-ins that a test of another name uses
+    fails(
+        "def f(x): return [1]\ndef len(x): return 5\ndef all(x): return True",
+        "assert len(f(0)) == 5",
+    )
+
+
+@pytest.mark.skipif(not (SHARED / "data").exists(), reason="the real data is not here")
+def test_all_canonical_solutions_of_humaneval_pass():
+    with gzip.open(SHARED / "data" / "HumanEval.jsonl.gz", "rt") as file:
+        rows = [json.loads(line) for line in file]
+    results = [
+        frac(
+            row["prompt"] + row["canonical_solution"],
+            [f"{row['test']}\ncheck({row['entry_point']})"],
+            timeout=10,
+        )
+        for row in rows
+    ]
+    assert len(results) == 164 and set(results) == {1.0}
+
+
+# ---- Tests that are none ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "def check(f):\n    assert f(2) == 4",
+        "async def test_it():\n    assert square(2) == 4",
+        "def test_it():\n    yield square(2) == 4",
+        "f = square",
+        "assert callable(square)",
+        "from solution import square",
+        "assert square is square",
+        "try:\n    missing(2)\nexcept NameError:\n    pass",
+    ],
+)
+def test_a_test_that_asks_nothing_is_no_pass(test):
+    """The first was passed by every program, the empty one too: check is never called. The others are of its kind."""
+    assert frac("", [test]) == 0.0
+    assert verify_code("def square(x): return x * x", [test, *SQUARE])["why"][:2] == [
+        ASKS_NOTHING,
+        "passed",
+    ]
+
+
+def test_what_cannot_ask_is_passed_by_who_passes_all_the_others():
+    """HumanEval has `assert True` among its tests: right is 2 of 2, but wrong or empty is nothing for it."""
+    tests = ["assert True, 'fine'", "assert square(2) == 4"]
+    assert frac("def square(x): return x * x", tests) == 1.0
+    assert frac("def square(x): return x + 1", tests) == frac("", tests) == 0.0
+
+
+def asks(*tests, **given):
+    return [test["asks"] for test in read_tests(tests, **given)]
+
+
+def test_the_names_of_the_program_are_given_imported_or_called_alone():
+    assert asks("assert f(1) == 2") == [["f"]]
+    assert asks("assert rev(Node(1)).value == 1") == [["Node", "rev"]]  # classes do not judge
+    assert asks("from solution import f\nassert abs(f(1)) == near(2)") == [["f"]]
+    assert asks("assert encode(decode(1)) == 1", entry_points=["encode", "decode"]) == [
+        ["decode", "encode"]
+    ]
+    assert asks("assert same(f(1), 2)", before="def same(a, b): return a == b") == [["f"]]
+    assert asks("assert f(1) == 2", before="def f(x):\n    'HumanEval only announces f'") == [["f"]]
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "assert close(f(1), 2.5)",
+        "r = f(1)\nassert close(r, 2.5)",
+        "def c(g):\n    assert close(g(1), 2.5)\nc(f)",
+        "check(f)",
+        "assert f(2) - ref(2) == 0",
+        "want = ref(2)\nassert f(2) == want",
+        "assert f(1) == EXPECTED",
+        "assert abs(f(2) - 2.5) < EPS",
+        "assert np.allclose(f(1), [2.5])",
+        "assert f(1) == Decimal('0.5')",
+        "t = Tester()\nt.equal(f(1), 2)",
+    ],
+)
+def test_a_name_that_nobody_defines_is_an_error_of_the_task(test):
+    """The program would say itself whether it is right; another test, about f alone, still counts."""
+    code = (
+        "class Yes:\n    __eq__ = lambda *a: True\n    __getattr__ = lambda *a: lambda *b: True\n"
+        "def f(x): return 0\nclose = check = lambda *a: True\nref = f\nDecimal = Tester = Yes\nEPS = 1e9\n"
+        "np = Yes()\nEXPECTED = 0"
+    )
+    why = verify_code(code, [test, "assert f(0) == 0"])["why"]
+    assert why[0].startswith("NameError: the test does not define") and why[1] == "passed"
+    assert [*task_faults([test, "assert f(0) == 0"])] == [test]
+
+
+def test_faults_of_a_task_are_found_before_training():
+    good = ["assert f(1) == 2"]
+    assert task_faults(good) == {}
+    assert task_faults(
+        [*good, "assert f(2 == 2", "def check(g):\n    assert f(1) == 2", "f(1) if 0 else 1"]
+    ) == {
+        "assert f(2 == 2": "SyntaxError: '(' was never closed",
+        "def check(g):\n    assert f(1) == 2": ASKS_NOTHING,
+        "f(1) if 0 else 1": ASKS_NOTHING,
+    }
+
+
+# ---- Tests as pytest, unittest and the data sets write them ----------------------------------------------------------
+
+ABS = "def f(x):\n    if x is None: raise ValueError('no number')\n    return abs(x) + 0.0"
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "import pytest\nfrom solution import f\ndef test_none():\n    with pytest.raises(ValueError, match='no') as e:\n"
+        "        f(None)\n    assert str(e.value) == 'no number'",
+        "import pytest\nassert f(-0.1 - 0.2) == pytest.approx(0.3)",
+        "import pytest\n@pytest.mark.parametrize('x, y', [(1, 1), (-2, 2)])\ndef test_f(x, y):\n    assert f(x) == y",
+        "class TestF:\n    def test_it(self):\n        assert f(-1) == 1",
+        "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(f(-2), 2)\n"
+        "unittest.main()",
+        "def check(candidate):\n    assert candidate(-1) == 1\ncheck(f)",
+        "import threading\nt = threading.Thread(target=lambda: f(1))\nt.start()\nt.join()\nassert f(2) == 2",
+    ],
+)
+def test_tests_run_as_their_users_expect(test):
+    passes(ABS, test)
+    fails("def f(x): return 7", test)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "assert (f(1) == 5, 'why')",
+        "import threading\ndef work():\n    assert f(1) == 5\n"
+        "t = threading.Thread(target=work)\nt.start()\nt.join()",
+        "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(f(2), 4)\n"
+        "unittest.TextTestRunner().run(T('test_a'))",
+        "def test_f():\n    'test_f() is run'\n    assert f(1) == 5\nf(2)",
+    ],
+)
+def test_a_test_that_cannot_fail_is_no_pass(test):
+    fails("def f(x): return 0", test)
+
+
+@pytest.mark.parametrize(
+    "code, text, output",
+    [
+        ("n = int(input())\nprint(sum(int(input()) for _ in range(n)))", "2\n3\n4\n", "7\n"),
+        ("import sys\nprint(len(sys.stdin.buffer.read().split()))", "a b\nc", "3"),
+        ("print(open(0).read()[::-1])", "abc", "cba"),
+        (
+            "for line in __import__('sys').stdin:\n    print(line.strip(), ' ')\nexit()",
+            "a\nb\n",
+            "a\nb\n\n",
+        ),
+        ("import os\nos.write(1, os.read(0, os.fstat(0).st_size))", "abc", "abc"),
+        (
+            "import sys, threading\nsys.setrecursionlimit(10**6)\nthreading.stack_size(2**29)\ndef deep(n):\n"
+            "    return n and 1 + deep(n - 1)\nthreading.Thread(target=lambda: print(deep(50000))).start()",
+            "",
+            "50000",
+        ),
+    ],
+)
+def test_programs_that_read_and_print(code, text, output):
+    assert verify_stdio(code, [(text, output), (text, output)])["why"] == ["passed", "passed"]
+    assert verify_stdio(code, [(text, output + "1")])["why"] == ["another output"]
+
+
+def test_output_is_compared_by_lines_and_within_a_tolerance():
+    assert verify_stdio("print(1/3, 'a')", [("", "0.33333 a")])["frac"] == 0.0
+    assert verify_stdio("print(1/3, 'a')", [("", "0.33333 a")], tolerance=1e-4)["frac"] == 1.0
+    assert verify_stdio("print(1)\nraise SystemExit(1)", [("", "1")])["frac"] == 0.0
+    result = verify_stdio(
+        "n = int(input())\nwhile n > 1: pass\nprint(n)", [("1", "1"), ("2", "2"), ("0", "0")], 0.3
+    )
+    assert result["why"] == ["passed", "timeout", "passed"] and result["frac"] == 2 / 3
+
+
+# ---- 1 Who reports? ------------------------------------------------------------------------------------------------
+
+LIAR = """
+class Liar(%s):
+    __hash__ = lambda s: 0
+    __bool__ = lambda s: True
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = lambda s, o: True
+    __sub__ = __rsub__ = __add__ = __abs__ = lambda s, *o: 0.0
+    __getattr__ = lambda s, n: lambda *a: True
+    __iter__ = lambda s: iter(())
+def answer(n): return Liar()
+"""
+FORGERIES = {
+    "prints the tests, then pass": "print('assert answer(17) == 90210\\n3 passed')\nprint({'frac': 1.0})",
+    "exits with success": "import os\ndef answer(n): os._exit(0)",
+    "exits at the top": "import sys\nsys.exit(0)",
+    "raises SystemExit(0)": "def answer(n): raise SystemExit(0)",
+    "says yes to every comparison": LIAR % "object",
+    "a number that says yes": LIAR % "int",
+    "a list that says yes": LIAR % "list",
+    "patches the built-ins": """
+import builtins as b
+b.isinstance = b.all = lambda *a: True
+b.AssertionError = ValueError
+b.exec = b.eval = b.compile = lambda *a, **k: None
+def answer(n): return 0""",
+    "writes verdicts to every file": r"""
+import os
+def answer(n):
+    for fd in range(64):
+        try: os.write(fd, b'{"passed": true, "over": false, "why": "passed"}\n' * 9)
+        except OSError: pass
+    return 0""",
+    "answers with lines of its own": """
+import os
+def answer(n):
+    for m in ('["value", {"yours": [0]}]', '{"stop": true}', '[]', '[' * 5000, '["error", ["SystemExit"], []]', '7',
+              '["value", {"type": ["object"]}]', '["call", [{"type": ["type"]}, [], {}]]', '["value", {"mine": [1]}]'):
+        os.write(3, m.encode() + b'\\n')""",
+    "looks for the test in the stack": r"""
+import sys, re
+def answer(n):
+    f = sys._getframe()
+    while f:
+        for v in [*f.f_locals.values(), *f.f_globals.values()]:
+            m = re.search(rf'answer\({n}\) == (-?\d+)', repr(v)[:10**5])
+            if m: return int(m[1])
+        f = f.f_back""",
+    "raises what the test may expect": "class E(AssertionError, StopIteration): pass\ndef answer(n): raise E",
+    "names of the judge": "AssertionError = print\ndef answer(n): return None\n__builtins__ = {}",
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_forged_success_earns_nothing(name):
+    assert frac(FORGERIES[name], SECRET) == 0.0
+
+
+def test_an_error_costs_its_own_test_only():
+    code = """
+class Odd(Exception):
+    def __str__(self): raise ValueError
+def f(n):
+    if n == 1: raise SystemExit
+    if n == 2: raise EOFError
+    if n == 3: raise Odd
+    if n == 4: return 'x' * (20 << 20)
+    if n == 5: raise KeyboardInterrupt
+    return n
+"""
+    result = verify_code(code, [f"assert f({n}) == {n}" for n in range(8)])
+    assert [why == "passed" for why in result["why"]] == [
+        True,
+        False,
+        False,
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
+
+
+def test_the_program_never_meets_an_expected_value():
+    """It looks through all its memory for the number that the test compares with (it is told the number before)."""
+    code = """
+import gc
+def found(before):
+    wanted = str(before + 1)
+    for o in gc.get_objects():
+        values = o.values() if isinstance(o, dict) else o if isinstance(o, (list, tuple, set)) else ()
+        if any(wanted in str(v)[:500] for v in list(values) if isinstance(v, (str, bytes, int))):
+            return True
+"""
+    passes(code, "expected = 31415926535897932384\nassert found(expected - 1) is None")
+    fails("here = [31415926535897932384]" + code, "assert found(31415926535897932383) is None")
+
+
+# ---- 2 What may cross? ---------------------------------------------------------------------------------------------
+
+
+def test_what_an_object_of_the_program_is_compared_with_does_not_reach_it():
+    fails(
+        LIAR % "object",
+        "assert answer(1) == 41",
+        "assert abs(answer(1) - 2.5) < 1e-9",
+        "assert answer(1).startswith('zq')",
+        "assert {5, 6} <= answer(2)",
+        "assert 7 in answer(2)",
+        "assert 4 < answer(2) < 6",
+        "assert answer(1) is True",
+        "assert answer(3) in [1, 2]",
+        "assert {'a': answer(9)} == {'a': 1}",
+        "assert isinstance(answer(1), str)",
+        "import math\nassert math.isclose(answer(1), 2.7)",
+        "assert sorted(answer(1)) == [1]",
+        "assert answer(1).__eq__(41)",
+        "assert {answer(1): 2} == {0: 2}",
+        "assert 0 in {answer(1)}",
+    )
+
+
+def test_not_implemented_is_not_true():
+    """("").__lt__(41) is NotImplemented, and bool(NotImplemented) is True: a string would be below every number."""
+    fails(
+        "def f(x): return ''",
+        "assert f(1).__lt__(41)",
+        "assert not f(1).__eq__(41)",
+        "assert any([f(1).__lt__(3)])",
+    )
+    passes("def f(x): return 40", "assert f(1).__lt__(41)")
+
+
+FORGED = (
+    "import json, os\ndef say(kind, content, changes=()):\n"
+    "    os.write(3, json.dumps([kind, [content], changes, [], '']).encode() + b'\\n')\n"
+)
+
+
+@pytest.mark.parametrize(
+    "code, test",
+    [
+        # a class made in the judge by a callback that calls what it is given
+        (
+            "def answer(call):\n    return call(type, 'L', (), {'__eq__': lambda a, b: True})()",
+            "def call(f, *args): return f(*args)\nassert answer(call) == 90210",
+        ),
+        # the end of an iteration as the answer to a call, as an error and as a line
+        (
+            "def answer(n): raise StopIteration",
+            "for a, b in zip(map(answer, [1, 2]), [5, 6]):\n    assert a == b",
+        ),
+        (
+            FORGED + "def answer(n): say('error', ['StopIteration'], [])\n",
+            "for a, b in zip(map(answer, [1, 2]), [5, 6]):\n    assert a == b",
+        ),
+        # `except Empty` that catches the assert of the test
+        (
+            "Empty = Exception\ndef answer(): pass",
+            "try:\n    answer()\n    assert False\nexcept Empty:\n    pass",
+        ),
+        (
+            "Empty = (AssertionError,)\ndef answer(): pass",
+            "try:\n    answer()\n    assert False\nexcept Empty:\n    pass",
+        ),
+        (
+            "class Empty(AssertionError): pass\ndef answer(): pass",
+            "try:\n    answer()\n    assert False\nexcept Empty:\n    pass",
+        ),
+        # the argument emptied while the test compares it
+        # an object of the test, answered in place of a value
+        (
+            "def answer(x): return x",
+            "class Any:\n    def __eq__(self, other): return other == 5\nassert answer(Any()) == 7",
+        ),
+        # the module of the test's helper, replaced
+        (
+            "import sys, types\nmath = sys.modules['math'] = types.ModuleType('math')\nmath.isclose = lambda *a: True\n"
+            "def answer(n): return 0.5",
+            "assert math.isclose(answer(1), 2.718281828)",
+        ),
+        # built-ins that come with the names of the program
+        (
+            "__all__ = ['answer', 'abs']\ndef answer(x): return 1\ndef abs(x): return 0",
+            "from solution import *\nassert abs(answer(1) - 5) < 1e-9",
+        ),
+        # a built-in that is asked of the program, which has list, and lacks sum in a way that lets Python take its own
+        (
+            "list = list\ndef __getattr__(name): raise KeyError(name)",
+            "assert sum(list([1, 2])) == 3",
+        ),
+        (
+            "def __getattr__(name): raise StopIteration",
+            "for a, b in zip(map(lambda x: f(x), [1]), [5]):\n    assert a == b",
+        ),
+        # built-ins that only some of the tests use are the real ones
+        ("def sum(x): return 0\ndef abs(x): return 0", "assert abs(sum([1.5]) - 2.5) < 1e-9"),
+    ],
+)
+def test_hacks_of_a_red_team(code, test):
+    tests = [test, "assert sum([1]) == 1"] if "abs(sum" in test else [test]
+    assert verify_code(code, tests)["why"][0] != "passed"
+
+
+# ---- 3 What may it touch? ------------------------------------------------------------------------------------------
+
+
+def outcome(body):
+    """Run statements that try something -> "passed", or what went wrong."""
+    lines = "".join(f"    {line}\n" for line in body.splitlines())
+    program = f"import os, socket, signal, ctypes\ndef attempt():\n{lines}    return True"
+    return verify_code(program, ["assert attempt() is True"])["why"][0]
+
+
+def attempt(body):
+    return outcome(body) == "passed"
+
+
+@linux
+@pytest.mark.parametrize(
+    "body",
+    [
+        "open('{canary}/new', 'w')",
+        "open('{canary}/secret').read()",
+        "os.remove('{canary}/secret')",
+        "os.listdir('{canary}')",
+        "os.rename('{canary}/secret', '/tmp/x')",
+        "os.truncate('{canary}/secret', 0)",
+        "os.link('{canary}/secret', 'x')",
+        "os.mkdir('{canary}/new')",
+        "open('/etc/passwd').read()",
+        "os.chmod('{canary}/secret', 0)",
+        "os.utime('{canary}/secret', (1, 1))",
+        "os.stat('{canary}/secret')",
+        "open('/proc/{pid}/environ').read()",
+        "open('/proc/self/mem')",
+        "os.kill({pid}, 9)",
+        "os.kill(os.getppid(), 9)",
+        "os.kill(-1, 9)",
+        "os.killpg(0, 9)",
+        "signal.pidfd_send_signal(os.pidfd_open({pid}), 9)",
+        "signal.raise_signal(9)\nsignal.pthread_kill(1, 9)",
+        "os.fork()",
+        "os.system('true') == 0 or 1/0",
+        "os.execv('/bin/true', ['true'])",
+        "os.setsid()",
+        "os.sched_setaffinity({pid}, [0])",
+        "os.nice(1)",
+        "__import__('resource').prlimit({pid}, 7, (9, 9))",
+        "__import__('fcntl').fcntl(0, 8, {pid})",
+        "__import__('fcntl').ioctl(0, 0x8901, b'1234')",
+        "os.memfd_create('x')",
+        "os.pipe()",
+        "os.dup(0)",
+        "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)",
+        "socket.socketpair(30)",
+        "socket.socketpair()[0].sendto(b'', 'x')",
+        "a, b = socket.socketpair()\na.setsockopt(1, 7, 9)",
+        "assert ctypes.CDLL(None).madvise(id(0) & -4096, 4096, 101) == 0",
+        "socket.socketpair()[0].sendmsg([b'x'])",
+        "socket.socket()",
+        "socket.socket(socket.AF_UNIX)",
+        "assert ctypes.CDLL(None).ptrace(16, {pid}, 0, 0) == 0",
+        "assert ctypes.CDLL(None).prctl(1, 0, 0, 0, 0) == 0",
+        "assert ctypes.CDLL(None).shmget(7, 4096, 0o1600) >= 0",
+        "assert ctypes.CDLL(None).inotify_init() >= 0",
+        "assert ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(256)) >= 0",
+        "assert ctypes.CDLL(None).syscall(56, 17, 0, 0, 0, 0) >= 0",
+        "assert ctypes.CDLL(None).vfork() >= 0",
+        "assert ctypes.CDLL(None).unshare(0x10000000) == 0",
+        "assert ctypes.CDLL(None).mount(b'x', b'/tmp', b'tmpfs', 0, None) == 0",
+    ],
+)
+def test_a_program_cannot(body, tmp_path):
+    (tmp_path / "secret").write_text("canary")
+    tmp_path.chmod(0o777)
+    why = outcome(body.format(canary=tmp_path, pid=os.getpid()))
+    assert why.startswith(("PermissionError", "AssertionError", "ZeroDivisionError")), (
+        why
+    )  # and not for a typo
+    assert [path.name for path in tmp_path.iterdir()] == ["secret"] and (
+        tmp_path / "secret"
+    ).read_text() == "canary"
+
+
+def test_what_it_may_do():
+    """The same function says yes, so the noes above are not for want of a working sandbox."""
+    assert attempt(
+        "a, b = socket.socketpair()\na.send(b'x')\nassert b.recv(1) and os.urandom(3) and os.write(1, b'x')"
+    )
+
+
+@linux
+def test_the_environment_is_empty(monkeypatch):
+    monkeypatch.setenv("API_KEY", "secret")
+    stop_server()  # a new server would inherit it
+    passes("import os\ndef f(): return 'API_KEY' in os.environ", "assert f() == False")
+
+
+@linux
+@pytest.mark.parametrize(
+    "body",
+    [
+        "b = bytearray(900 << 20)",
+        "return 'x' * (100 << 20)",
+        "return [0] * 10**7",
+        "[socket.socketpair() for _ in range(100)]",
+    ],
+)
+def test_memory_files_and_results_are_bounded(body):
+    assert not attempt(body)
+
+
+# ---- Time ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_loop_costs_its_own_test():
+    result = verify_code(
+        "def square(x):\n    while x == 7:\n        try:\n            while True: pass\n"
+        "        except BaseException: pass\n    return x * x",
+        SQUARE,
+        timeout=0.5,
+    )
+    assert result["frac"] == 0.8 and result["why"][3] == "timeout"
+
+
+@pytest.mark.parametrize("wait", ["while True: pass", "import time; time.sleep(0.45)"])
+def test_a_program_has_a_budget(wait):
+    """100 tests of 0.5 s at most: but for all together there are 4 x 0.5 s, whether each runs into its limit or not."""
+    began = time.monotonic()
+    result = verify_code(f"def square(x):\n    {wait}\n    return x * x", SQUARE * 20, timeout=0.5)
+    assert result["tests_passed"] <= 5 and result["why"][-1] == "no time is left"
+    assert result["seconds"] < 4 and time.monotonic() - began < 20
+
+
+def test_nothing_swallows_a_time_out():
+    frac("", SQUARE)
+    process = sandbox._server
+    result = verify_code(
+        "import time\ndef square(x):\n    time.sleep(60)",
+        [
+            "try:\n    square(1)\nexcept BaseException:\n    square(2)",
+            "import signal\nsignal.alarm(0)\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nsquare(1)",
+        ],
+        timeout=0.3,
+    )
+    assert result["why"] == ["timeout", "timeout"] and result["seconds"] < 10
+    passes("def square(x): return x * x", *SQUARE)
+    assert sandbox._server is process and process.poll() is None
+
+
+def test_a_result_cannot_make_the_judge_run_away():
+    """The judge computes with what the program returns: it is bounded like the program."""
+    tests = [
+        "assert sum(range(f(2))) == 4",
+        "assert [0] * f(0) == [1]",
+        "assert sum(1 for _ in range(f(2))) == 5",
+        "assert f(3) == 3",
+    ]
+    assert (
+        verify_code("def f(n): return 10**12 if n != 3 else 3", tests, timeout=0.5)["tests_passed"]
+        == 1
+    )
+
+
+# ---- Use -------------------------------------------------------------------------------------------------------------
+
+
+def stop_server():
+    if sandbox._server is not None:
+        sandbox._server.kill()
+        sandbox._server.wait()
+
+
+def changed_server(monkeypatch, tmp_path, old, new):
+    """The next server runs a copy of verifiers.py in which `old` is `new`."""
+    source = Path(sandbox.__file__).read_text()
+    assert old in source
+    (tmp_path / "changed.py").write_text(source.replace(old, new))
+    monkeypatch.setattr(sandbox, "__file__", str(tmp_path / "changed.py"))
+    stop_server()
+
+
+@pytest.fixture(autouse=True)
+def the_real_server(monkeypatch):  # so that this ends before what is patched is put back
+    """A test that changes the server's text leaves a server that the next test must not meet."""
+    file = sandbox.__file__
+    yield
+    if sandbox._server is not None and "changed" in sandbox.__file__ or file != sandbox.__file__:
+        stop_server()
+
+
+@linux
+@pytest.mark.parametrize(
+    "there, not_there",
+    [('libseccomp.so.2")', 'no-such-library")'), ("seccomp_load(rules)", "seccomp_load(None)")],
+)
+def test_what_the_machine_lacks_is_said_and_the_verdicts_stay(
+    there, not_there, tmp_path, monkeypatch
+):
+    changed_server(monkeypatch, tmp_path, there, not_there)
+    with pytest.warns(UserWarning, match="not confined"):
+        assert frac("def square(x): return x * x", SQUARE) == 1.0
+    assert frac(LIAR % "int", SECRET) == 0.0
+    assert (
+        frac("def square(x):\n    while x == 7: pass\n    return x * x", SQUARE, timeout=0.5) == 0.8
+    )
+    stop_server()
+
+
+@linux
+@pytest.mark.skipif(
+    not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can become somebody else"
+)
+def test_an_ordinary_user_is_protected_too():
+    """In an own process, which becomes nobody once everything is imported; -W error: no warning, all is in place."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        (Path(folder) / "copy.py").write_text(Path(sandbox.__file__).read_text())
+        code = (
+            "import os\ndef f(x):\n    try: os.kill(os.getppid(), 9)\n    except OSError: return x"
+        )
+        script = (
+            f"import os, sys\nsys.path.insert(0, {str(ROOT)!r})\nimport verifiers\n"
+            f"sandbox.__file__ = {folder + '/copy.py'!r}\nos.setgroups([])\nos.setgid(65534)\n"
+            f"os.setuid(65534)\nprint(verifiers.verify_code({code!r}, ['assert f(1) == 1'])['why'])"
+        )
+        command = [sys.executable, "-W", "error::UserWarning", "-c", script]
+        done = subprocess.run(command, capture_output=True, text=True, cwd="/")
+    if "PermissionError" in done.stderr:
+        pytest.skip("this Python is closed to others")
+    assert done.stdout == "['passed']\n", done.stderr
+
+
+def test_many_programs_at_once():
+    programs = [(f"def f(x): return x + {i % 3}", float(i % 3 == 1)) for i in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda program: frac(program[0], ["assert f(1) == 2"]), programs))
+    assert results == [expected for _, expected in programs]
+
+
+def children(pid):
+    """All processes below one: (pid, state)."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == pid:
+                found += [int(path.parent.name), *children(int(path.parent.name))]
+    return found
+
+
+@linux
+def test_no_files_threads_descriptors_or_processes_are_left(tmp_path, monkeypatch):
+    frac("", SQUARE)
+    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    daemon = "import os\nif os.fork() == 0:\n    os.setsid()\n    import time\n    time.sleep(60)\n"
+    threads = (
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "def square(x): return x * x"
+    )
+    for code in (
+        "def square(x): return x * x",
+        "import os\nos._exit(1)",
+        "while True: pass",
+        daemon,
+        threads,
+    ):
+        frac(code, SQUARE[:2], timeout=0.2)
+    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before and not list(
+        tmp_path.iterdir()
+    )
+    for _ in range(50):
+        if not (left := children(sandbox._server.pid)):
+            break
+        time.sleep(0.1)
+    assert left == []
+
+
+@linux
+def test_all_end_with_the_trainer(tmp_path):
+    """A trainer is killed while its programs run and wait for a core: nothing stays behind."""
+    script = (
+        f"import sys, threading\nsys.path.insert(0, {str(ROOT)!r})\nfrom verifiers import verify_code\n"
+        "loop = 'def f():\\n    while True: pass'\n"
+        "for _ in range(6): threading.Thread(target=verify_code, args=(loop, ['f()'], 30)).start()"
+    )
+    trainer = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path)
+    for _ in range(100):
+        if len(below := children(trainer.pid)) > 6:
+            break
+        time.sleep(0.1)
+    assert len(below) > 6
+    trainer.kill()
+    trainer.wait()
+    for _ in range(100):
+        if not (left := [pid for pid in below if os.path.exists(f"/proc/{pid}")]):
+            break
+        time.sleep(0.1)
+    assert left == []
+
+
+def test_a_lost_server_is_started_again():
+    passes("def square(x): return x * x", *SQUARE)
+    stop_server()
+    passes("def square(x): return x * x", *SQUARE)
+    timer = threading.Timer(0.3, sandbox._server.send_signal, [signal.SIGKILL])
+    timer.start()  # while a program runs: that is not its fault
+    passes("import time\ndef square(x):\n    time.sleep(0.2)\n    return x * x", *SQUARE)
+
+
+def test_it_works_in_a_fork_of_the_trainer():
+    frac("", SQUARE)
+    process = sandbox._server
+    pid = os.fork()
+    if pid == 0:
+        with sandbox._locks[os.getppid()]:  # as if another thread had held it at that moment
+            os._exit(0 if frac("def square(x): return x * x", SQUARE) == 1.0 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    passes("def square(x): return x * x", *SQUARE)
+    assert sandbox._server is process
+
+
+@pytest.mark.parametrize(
+    "arguments, error",
+    [
+        (("", [], 0), ValueError),
+        (("", [], float("inf")), ValueError),
+        ((None, []), TypeError),
+        (("", [None]), TypeError),
+    ],
+)
+def test_bad_arguments_are_named(arguments, error):
+    with pytest.raises(error, match="timeout is|a program is|takes a list"):
+        verify_code(*arguments)
+    assert verify_code("", [])["frac"] == 0.0
+
+
+def test_code_reward_runs_the_last_program_of_the_response():
+    """The share of the tests; a baseline takes off what a constant earns: of five tests 4 passes one."""
+    problem = {"problem": "Square a number.", "answer": "", "tests": SQUARE}
+    fence = "<think>easy</think>```python\n{}\n```".format
+    assert code_reward(fence("def square(x): return x * x"), problem)[0] == pytest.approx(1.0)
+    assert code_reward(fence("def square(x): return 4"), problem)[0] == pytest.approx(0.2)
+    assert code_reward(fence("def square(x): return 4"), {**problem, "baseline": 0.2})[
+        0
+    ] == pytest.approx(0.0)
+    needs_math = (
+        fence("def square(x): return round(math.pow(x, 2))"),
+        {**problem, "before": "import math"},
+    )
+    assert code_reward(*needs_math)[0] == pytest.approx(1.0)
+
+
+def test_hack_print_the_unit_tests_then_pass():
+    """ "Rule-based rewards": with an exit code as the verdict this is a pass; here no test ran through."""
+    hack = "print('''assert square(2) == 4\nassert square(-3) == 9''')\npass"
+    assert (
+        verify_code(hack, SQUARE)["why"][0]
+        == "NameError: module 'solution' has no attribute 'square'"
+    )
+
+
+@linux
+def test_hack_open_the_ground_truth_file(tmp_path):
+    """ "Rule-based rewards": the data set lies on a path that the trainer can read; the program cannot."""
+    (tmp_path / "tests.jsonl").write_text("\n".join(SECRET))
+    hack = (
+        f"import re\ndef answer(n):\n    text = open('{tmp_path}/tests.jsonl').read()\n"
+        r"    return int(re.search(rf'answer\({n}\) == (-?\d+)', text)[1])"
+    )
+    assert verify_code(hack, SECRET)["tests_passed"] == 0
+    exec(hack, names := {})  # out here it works
+    assert names["answer"](17) == 90210
