@@ -64,7 +64,7 @@ def run_tests(code, tests, timeout=2.0, memory=2**28, entry_points=None, before=
     program = {"code": code, "before": before, "limit": timeout, "memory": memory}
     verdicts, seconds = _run(program, todo)
     # `assert True`, of which HumanEval has some, cannot ask: who passes all the others passes it.
-    others = [v["passed"] for v, test in zip(verdicts, todo) if test["asks"] or not v["idle"]]
+    others = [v["passed"] for v, test in zip(verdicts, todo) if test["names"] or not v["idle"]]
     if others and all(others):
         verdicts = [{**verdict, "passed": True, "why": "passed"} for verdict in verdicts]
     return verdicts, seconds
@@ -366,7 +366,7 @@ def _load(line, before, code):
 
 
 def read_tests(tests, entry_points=None, before=""):
-    """-> for each test {"text", "asks": names that are the program's, "missing": names that are nobody's}."""
+    """-> for each test {"text", "names": how many it has, "asks": those that are the program's, "missing": nobody's}."""
     return _read_tests(tuple(tests), tuple(entry_points or ()), before)
 
 
@@ -384,6 +384,7 @@ def _read_tests(tests, entry_points, before):
     return [
         {
             "text": reading.text,
+            "names": reading.names,
             "asks": sorted(asks & (reading.free | reading.functions | reading.imported)),
             "missing": sorted(reading.free - asks),
         }
@@ -406,6 +407,7 @@ class _TestNames:
         for node in nodes:
             self.bound |= {getattr(node, key, None) for key in ("name", "asname", "arg")}
         self.bound -= {node.name for node in nodes if _is_announced(node)}
+        self.names = len(names) + sum(hasattr(node, "name") for node in nodes)
         self.free = {node.id for node in names} - self.bound - {*dir(builtins)}
         self.free = {name for name in self.free if not self.is_module(name)}
         self.imported = {name for node in nodes for name in self.imports(node)}
@@ -696,8 +698,9 @@ def _contents(value):
 def _fill(value, contents):
     """The reverse."""
     if isinstance(value, dict):
-        dict.clear(value)
-        dict.update(value, zip(contents[::2], contents[1::2]))
+        value.clear()
+        for key, item in zip(contents[::2], contents[1::2]):
+            value[key] = item
     else:
         value.clear()
         add = value.update if isinstance(value, set) else value.extend

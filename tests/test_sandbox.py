@@ -209,15 +209,18 @@ def test_more_of_what_tests_do():
     )
     passes(
         code,
-        "from solution import note, history\nnote(3)\nassert history == [3]",
         "assert run(3) == 6",
         "assert threads(20) == list(range(20))",
-        "from solution import same as s\nassert s(4) == 4",
-        "import solution\nassert solution.same(4) == 4",
         "def test_it():\n    assert same(1) == 1",
         "def test_it():\n    assert same(1) == 1\ntest_it()",
         "if __name__ == '__main__':\n    assert same(1) == 1",
         "x: int = same(3)\nassert math.isclose(x, 3)",
+    )
+    passes(
+        code,
+        "from solution import same as s\nassert s(4) == 4",
+        "import solution\nassert solution.same(4) == 4",
+        "from solution import note, history\nnote(3)\nassert history == [3]",
     )
     fails(
         "def same(x): return 0",
@@ -743,10 +746,10 @@ def test_a_loop_costs_its_own_test():
 
 @pytest.mark.parametrize("wait", ["while True: pass", "import time; time.sleep(0.45)"])
 def test_a_program_has_a_budget(wait):
-    """100 tests of 0.5 s at most: but for all together there are 4 x 0.5 s, whether each runs into its limit or not."""
+    """100 tests of 0.5 s at most: but for all together 4 x 0.5 s, of which a sleep counts by half."""
     began = time.monotonic()
     result = verify_code(f"def square(x):\n    {wait}\n    return x * x", SQUARE * 20, timeout=0.5)
-    assert result["tests_passed"] <= 5 and result["why"][-1] == "no time is left"
+    assert result["tests_passed"] <= 10 and result["why"][-1] == "no time is left"
     assert result["seconds"] < 4 and time.monotonic() - began < 20
 
 
@@ -838,7 +841,7 @@ def test_an_ordinary_user_is_protected_too():
             "import os\ndef f(x):\n    try: os.kill(os.getppid(), 9)\n    except OSError: return x"
         )
         script = (
-            f"import os, sys\nsys.path.insert(0, {str(ROOT)!r})\nimport verifiers\n"
+            f"import os, sys\nsys.path.insert(0, {str(ROOT)!r})\nimport sandbox, verifiers\n"
             f"sandbox.__file__ = {folder + '/copy.py'!r}\nos.setgroups([])\nos.setgid(65534)\n"
             f"os.setuid(65534)\nprint(verifiers.verify_code({code!r}, ['assert f(1) == 1'])['why'])"
         )
