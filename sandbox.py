@@ -508,6 +508,8 @@ def _run_test(test, line, program):
     errors = []
     threading.excepthook = lambda error: errors.append(error.exc_value)
     exec(compile(program["before"], "<before>", "exec"), scope)
+    for name in test["asks"]:  # the data may announce them
+        scope.pop(name, None)
     given = {*scope}
     tree = _ExpectedFirst().visit(ast.parse(test["text"]))
     exec(compile(tree, "<test>", "exec"), scope)
