@@ -231,7 +231,7 @@ def _judge(trainer):
         "error", message="assertion is always true"
     )  # assert (f(1) == 5, "why")
     signal.setitimer = signal.alarm = signal.signal = lambda *_: None  # no test stops our clock
-    unittest.main = lambda *_, **__: None  # _run_classes runs them
+    unittest.main = lambda *_, **__: None  # _run_collected runs the classes
     test = None
     while True:  # until the trainer is gone
         verdict = _failed("the test asks nothing of the program", idle=True)
@@ -413,7 +413,10 @@ class _TestNames:
         self.imported = {name for node in nodes for name in self.imports(node)}
         used = {getattr(part, "id", "") for node in nodes for part in _used_parts(node)}
         self.functions = {name for name in used - self.bound if hasattr(builtins, name)}
-        called = used & self.free
+        self.sure = self.find_sure(nodes, used & self.free)
+
+    def find_sure(self, nodes, called):
+        """The called names that are the program's without a doubt."""
         if len(called) > 1:
             called = {name for name in called if not _in_library(name)}  # Counter, Decimal
         functions = {name for name in called if not name[0].isupper()}
@@ -425,7 +428,7 @@ class _TestNames:
             isinstance(node, (ast.Assert, ast.Try)) for node in nodes
         )
         compares = asserts and all(map(self.compares, asserts))
-        self.sure = called if len(called) == 1 or by_class or compares else set()
+        return called if len(called) == 1 or by_class or compares else set()
 
     def follow(self, node):
         """y = f(x), for y in f(x): y comes from f."""
@@ -775,7 +778,8 @@ class _Line:
                 self.objects |= {id(kind): kind for kind in own}
                 return {"type": [base.__name__, value.__name__, *map(id, own)]}
         if isinstance(value, BaseException):
-            state = [type(value), value.args, vars(value), value.__cause__]
+            text = "" if type(value) in vars(builtins).values() else str(value)
+            state = [type(value), value.args, vars(value), value.__cause__, text]
             return {"exception": [id(value), *map(self.pack, state)]}
         if isinstance(value, types.GeneratorType):
             return {"generator": [id(value)]}
@@ -824,7 +828,7 @@ class _Line:
             numbers = *numbers, base  # a subclass: else a test's `except Empty:`, if the program
         for number in reversed(numbers):  # defines Empty, could catch the test's own `assert False`
             if number not in self.stand_ins:
-                self.stand_in(number, type(name, (kind,), {}))
+                self.stand_in(number, type(name, (kind,), {"__str__": _text_of_error}))
             kind = self.stand_ins[number]
         return kind
 
@@ -982,9 +986,6 @@ class _Remote:
     def __eq__(self, other):
         return type(other) is _Remote and self._line.ask("eq", other, self) is True
 
-    def __ne__(self, other):
-        return not self == other
-
     def __instancecheck__(self, other):
         return type(other) is _Remote and self._line.ask("isinstance", other, self) is True
 
@@ -1024,7 +1025,7 @@ _QUERIES = {
     for name in dir(kind)
     if name not in _CHANGES and name not in ("real", "imag", "numerator", "denominator")
 }
-_ALONE = "setattr len iter str repr hash bool abs neg getitem setitem delitem next".split()
+_ALONE = "float int round index reversed format delattr setattr len iter str repr hash bool abs neg getitem setitem delitem next".split()
 _ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and_ or_ xor".split()
 _ORDER = "lt gt le ge".split()
 
@@ -1053,11 +1054,15 @@ for _name in _ARITHMETIC:
     setattr(_Remote, f"__r{_name.strip('_')}__", _forwarded(_name, True, True))
 
 
-def _exception(line, number, kind, args, attributes, cause):
+def _exception(line, number, kind, args, attributes, cause, text):
     error = kind(*args)
-    vars(error).update(attributes)
+    vars(error).update(attributes, _text=text)
     error.__cause__ = cause
     return error
+
+
+def _text_of_error(error):
+    return vars(error).get("_text") or BaseException.__str__(error)
 
 
 def _generator(line, number):

@@ -110,10 +110,8 @@ def verify_code(code, tests, timeout=2.0, entry_points=None, before="", memory_m
     line for each. A test that asks nothing of the program, or lacks a helper, is no pass. Never raises
     for anything that a program does.
     """
-    _check_limits(code, tests, timeout)
-    if not all(isinstance(test, str) for test in tests):
-        raise TypeError("verify_code takes a list of tests, all of them strings")
-    return _verdict(run_tests(code, tests, timeout, memory_mb * 2**20, entry_points, before))
+    _check(code, tests, timeout, str)
+    return _verdict(*run_tests(code, tests, timeout, memory_mb * 2**20, entry_points, before))
 
 
 def verify_stdio(code, cases, timeout=2.0, tolerance=0.0, memory_mb=256) -> dict:
@@ -122,40 +120,38 @@ def verify_stdio(code, cases, timeout=2.0, tolerance=0.0, memory_mb=256) -> dict
     cases: pairs (input, expected output), compared line by line without trailing blanks; tolerance:
     how far a number may be off, absolutely or relatively, where the data set says so.
     """
-    _check_limits(code, cases, timeout)
+    _check(code, cases, timeout, (tuple, list))
     verdicts, seconds = run_stdio(code, [text for text, _ in cases], timeout, memory_mb * 2**20)
     for verdict, (_, expected) in zip(verdicts, cases):
         if verdict["passed"] and not same_output(verdict["output"], expected, tolerance):
             verdict.update(passed=False, why="another output")
-    return _verdict((verdicts, seconds))
+    return _verdict(verdicts, seconds)
 
 
 def same_output(output: str, expected: str, tolerance: float = 0.0) -> bool:
-    lines, wanted = (
-        [x.rstrip() for x in text.rstrip().splitlines()] for text in (output, expected)
-    )
-    if lines == wanted or not tolerance or len(lines) != len(wanted):
-        return lines == wanted
-    pairs = [pair for line in zip(lines, wanted) for pair in zip_longest(*map(str.split, line))]
-    return all(a == b or _close(a, b, tolerance) for a, b in pairs)
+    """Equal line by line without trailing blanks; or, within a tolerance, word by word."""
+    lines = [line.rstrip() for line in output.rstrip().splitlines()]
+    if lines == [line.rstrip() for line in expected.rstrip().splitlines()]:
+        return True
+    pairs = [*zip_longest(output.split(), expected.split())]
+    return tolerance > 0 and all(a == b or _is_near(a, b, tolerance) for a, b in pairs)
 
 
-def _close(a, b, tolerance):
+def _is_near(a, b, tolerance):
     try:
         return math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=tolerance)
     except (TypeError, ValueError):
         return False
 
 
-def _check_limits(code, tests, timeout):
+def _check(code, tests, timeout, kind):
     if not 0 < timeout < math.inf:
         raise ValueError(f"timeout is {timeout}, not a number of seconds above 0")
-    if not isinstance(code, str) or isinstance(tests, str):
-        raise TypeError("a program is a string, and its tests are a list")
+    if not isinstance(code, str) or not all(isinstance(test, kind) for test in tests):
+        raise TypeError("a program is a string, its tests are a list of strings or of pairs")
 
 
-def _verdict(verdicts_and_seconds):
-    verdicts, seconds = verdicts_and_seconds
+def _verdict(verdicts, seconds):
     passed = sum(verdict["passed"] for verdict in verdicts)
     return {
         "tests_passed": passed,

@@ -1,10 +1,11 @@
-"""Programs to be learnt from the hub's data sets, as tasks: each format is one short function from a row to a problem.
+"""Programs from the hub's data sets as tasks: for each format a function from a row to a problem.
 
-    train.py --task notebooks/programs.py:kodcode          (or taco, apps, livecodebench, mbpp, leetcode, ..)
+    train.py --task notebooks/programs.py:kodcode    (or taco, apps, livecodebench, mbpp, leetcode)
 
-A problem has "tests", which are asserts for verify_code or pairs (input, output) for verify_stdio, and what the data
-says of them: "entry_points", the names that are the program's, and "before", code that runs ahead of it. The readers
-are tried on rows of these formats that the tests write (tests/test_programs.py); the addresses of the hub are unverified.
+A problem has "tests", asserts for verify_code or pairs (input, output) for verify_stdio, and what
+the data says of them: "entry_points", the names that are the program's, and "before", code that
+runs ahead of it. The readers are tried on rows that tests/test_programs.py writes in these formats; the
+addresses of the hub are unverified.
 """
 
 import ast
@@ -21,11 +22,11 @@ from sandbox import task_faults  # noqa: E402
 from verifiers import PROGRAM, DataError, Task, code_reward, held_out  # noqa: E402
 
 
-# ---- One row of each format -> a problem ----------------------------------------------------------
+# ---- One row of each format -> a problem ---------------------------------------------------------
 
 
 def read_apps(row):
-    """APPS and TACO: input_output is {"inputs", "outputs"}, and "fn_name" where a function is asked for."""
+    """APPS and TACO: input_output is {"inputs", "outputs"}, and "fn_name" for a function."""
     cases = _json(row["input_output"])
     pairs = [*zip(cases["inputs"], cases["outputs"])]
     name = cases.get("fn_name")
@@ -71,7 +72,7 @@ def read_mbpp(row):
 
 
 def read_evalplus(row):
-    """HumanEval+ (a prompt, an entry point, a check) and MBPP+ (a script that runs a reference's functions)."""
+    """HumanEval+ (a prompt, an entry point, a check) and MBPP+ (a script)."""
     if "entry_point" not in row:
         text = f"{row['prompt']}\nYour code should pass: {row['test_list'][0]}"
         return problem(text, [row["test"]], defined(row["code"]))
@@ -81,7 +82,7 @@ def read_evalplus(row):
 
 
 def read_kodcode(row):
-    """KodCode: a file for pytest that imports from the solution; each of its test functions is a test."""
+    """KodCode: a file for pytest that imports from the solution; each test function is a test."""
     tree = ast.parse(row["test"])
     is_test = [getattr(node, "name", "").startswith("test") for node in tree.body]
     shared = [node for node, test in zip(tree.body, is_test) if not test]
@@ -91,7 +92,7 @@ def read_kodcode(row):
 
 
 def read_leetcode(row):
-    """LeetCodeDataset: prompt holds imports and helpers (ListNode), check(candidate) the asserts."""
+    """LeetCodeDataset: prompt has imports and helpers (ListNode), check(candidate) the asserts."""
     (check,) = (node for node in ast.parse(row["test"]).body if isinstance(node, ast.FunctionDef))
     function = row["entry_point"]
     tests = [f"candidate = {function}\n{ast.unparse(line)}" for line in check.body]
@@ -102,7 +103,7 @@ def read_leetcode(row):
     return problem(text, tests, [name], row["prompt"] + "\n")
 
 
-# ---- What they share ------------------------------------------------------------------------------
+# ---- What they share -----------------------------------------------------------------------------
 
 
 def problem(text, tests, entry_points=None, before=""):

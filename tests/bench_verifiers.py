@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 from rewards import verify_steps, verify_tool_call, verify_translation  # noqa: E402
-from verifiers import REWARDS, reward_rlvr, verify_code, verify_format, verify_math  # noqa: E402
+from verifiers import REWARDS, reward_rlvr, verify_code, verify_format, verify_math, verify_stdio  # noqa: E402
 
 CODE, TESTS = "def f(x):\n    return x + 1\n", [f"assert f({i}) == {i + 1}" for i in range(5)]
 ROLLOUT = "<think>" + ";".join(f"{n}+7={n + 7}" for n in range(30)) + r"</think><answer>\boxed{\frac{37}{2}}</answer>"
@@ -64,6 +64,7 @@ def main():
             "verify_code, 5 tests": lambda: verify_code(CODE, TESTS),
             f"verify_code, 5 tests, {threads} threads": lambda: list(pool.map(
                 lambda _: verify_code(CODE, TESTS), range(threads))),
+            "verify_stdio, 1 case": lambda: verify_stdio("print(int(input()) + 1)", [("1", "2")]),
             "python -I -S -c pass": lambda: subprocess.run(start, stdin=subprocess.DEVNULL),
             "the textbook's, 5 tests": textbook}
         rates = {name: rate(action, seconds) * (threads if "threads" in name else 1) for name, action in rows.items()}

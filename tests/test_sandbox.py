@@ -1,4 +1,6 @@
-"""sandbox.py against honest, wrong and hostile programs. What one could gain or spoil is tried for real."""
+"""sandbox.py against honest, wrong and hostile programs: what one could gain is tried for real."""
+
+# ruff: noqa: E501  (programs and their tests are strings)
 
 import contextlib
 import gzip
@@ -52,7 +54,7 @@ def fails(code, *tests):
     assert "passed" not in verify_code(code, list(tests))["why"]
 
 
-# ---- What honest programs get ----------------------------------------------------------------------------------------
+# ---- What honest programs get --------------------------------------------------------------------
 
 
 def test_the_reward_is_the_share_of_tests_passed():
@@ -257,7 +259,7 @@ def test_all_canonical_solutions_of_humaneval_pass():
     assert len(results) == 164 and set(results) == {1.0}
 
 
-# ---- Tests that are none ---------------------------------------------------------------------------------------------
+# ---- Tests that are none -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -344,7 +346,7 @@ def test_faults_of_a_task_are_found_before_training():
     }
 
 
-# ---- Tests as pytest, unittest and the data sets write them ----------------------------------------------------------
+# ---- Tests as pytest, unittest and the data sets write them --------------------------------------
 
 ABS = "def f(x):\n    if x is None: raise ValueError('no number')\n    return abs(x) + 0.0"
 
@@ -418,7 +420,7 @@ def test_output_is_compared_by_lines_and_within_a_tolerance():
     assert result["why"] == ["passed", "timeout", "passed"] and result["frac"] == 2 / 3
 
 
-# ---- 1 Who reports? ------------------------------------------------------------------------------------------------
+# ---- 1 Who reports? ------------------------------------------------------------------------------
 
 LIAR = """
 class Liar(%s):
@@ -516,7 +518,7 @@ def found(before):
     fails("here = [31415926535897932384]" + code, "assert found(31415926535897932383) is None")
 
 
-# ---- 2 What may cross? ---------------------------------------------------------------------------------------------
+# ---- 2 What may cross? ---------------------------------------------------------------------------
 
 
 def test_what_an_object_of_the_program_is_compared_with_does_not_reach_it():
@@ -622,7 +624,7 @@ def test_hacks_of_a_red_team(code, test):
     assert verify_code(code, tests)["why"][0] != "passed"
 
 
-# ---- 3 What may it touch? ------------------------------------------------------------------------------------------
+# ---- 3 What may it touch? ------------------------------------------------------------------------
 
 
 def outcome(body):
@@ -731,7 +733,7 @@ def test_memory_files_and_results_are_bounded(body):
     assert not attempt(body)
 
 
-# ---- Time ------------------------------------------------------------------------------------------------------------
+# ---- Time ----------------------------------------------------------------------------------------
 
 
 def test_a_loop_costs_its_own_test():
@@ -783,7 +785,7 @@ def test_a_result_cannot_make_the_judge_run_away():
     )
 
 
-# ---- Use -------------------------------------------------------------------------------------------------------------
+# ---- Use -----------------------------------------------------------------------------------------
 
 
 def stop_server():
@@ -952,7 +954,7 @@ def test_it_works_in_a_fork_of_the_trainer():
     ],
 )
 def test_bad_arguments_are_named(arguments, error):
-    with pytest.raises(error, match="timeout is|a program is|takes a list"):
+    with pytest.raises(error, match="timeout is|a program is"):
         verify_code(*arguments)
     assert verify_code("", [])["frac"] == 0.0
 

@@ -1,5 +1,7 @@
 """programs.py: a row of each data set's format, as the hub has it; a right program is paid, a wrong one is not."""
 
+# ruff: noqa: E501  (programs and their tests are strings)
+
 import base64
 import json
 import os
