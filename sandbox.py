@@ -49,7 +49,7 @@ import warnings
 # data back and compares. The player never holds a test, an expected value or the channel of the verdicts. Judges are
 # forked by a server, a fresh interpreter that runs this file alone.
 
-_WALL = 2.0  # seconds on the clock that cost as much as one of the processor
+_WALL = 1.6  # seconds on the clock that cost as much as one of the processor
 _locks = collections.defaultdict(threading.Lock)
 _server = _control = None
 
@@ -266,7 +266,7 @@ def _judge(trainer):
 
 class _Clock:
     """The time of a program: what it and its threads had of the processor, so that a crowded machine costs it nothing;
-    or, of a program that sleeps, the wall clock's time divided by 2. When it is over the judge ends, as nothing can
+    or, of a program that sleeps, the wall clock's time divided by 1.6. When it is over the judge ends, as nothing can
     swallow that; the trainer finds it gone."""
 
     set_timer = getattr(signal, "setitimer", None)
@@ -973,9 +973,12 @@ class _Remote:
         vars(self).update(_line=line, _number=number, _is_class=False, _is_made=not is_judge)
 
     def __getattr__(self, name):
-        if name.startswith("__") or name in _QUERIES and not self._is_made:
+        if name.startswith("__"):
             raise AttributeError(f"an object of the program has no {name} here")
-        return self._line.ask("getattr", self, name)
+        value = self._line.ask("getattr", self, name)
+        if name in _QUERIES and type(value) is _Remote and not self._is_made:
+            raise AttributeError(f"an object of the program is not asked for {name}")
+        return value
 
     def __call__(self, *args, **kwargs):
         value = self._line.ask("call", self, [*args], kwargs)

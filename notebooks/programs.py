@@ -3,8 +3,8 @@
     train.py --task notebooks/programs.py:kodcode    (or taco, apps, livecodebench, mbpp, leetcode)
 
 A problem has "tests", asserts for verify_code or pairs (input, output) for verify_stdio, and what
-the data says of them: "entry_points", the names that are the program's, and "before", code that
-runs ahead of it. The readers are tried on rows that tests/test_programs.py writes in these formats; the
+the data says of them: "entry_points", names that are the program's, and "before", code that runs
+ahead of it. The readers are tried on rows that tests/test_programs.py writes in these formats; the
 addresses of the hub are unverified.
 """
 
