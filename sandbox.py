@@ -1001,7 +1001,8 @@ class _Remote:
     def __exit__(self, kind, error, _):
         swallowed = self._line.ask("exit", self, kind and kind.__name__)
         # critical: a program must not swallow the assert of a test
-        return swallowed is True and not issubclass(kind, (AssertionError, _Refused, _Gone))
+        ours = (AssertionError, _Refused, _Gone)
+        return swallowed is True and kind is not None and not issubclass(kind, ours)
 
     def _with(self, operation, left, right):
         ours = [side for side in (left, right) if type(side) is _Remote]
