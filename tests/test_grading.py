@@ -419,6 +419,7 @@ REJECTS = [
     (r"12\text{ square m}", r"12\text{ square cm}", "square is a power"),
     (r"12\text{ cubic m}", r"12\text{ cubic cm}", "and so is cubic"),
     (r"60\text{ mph}", r"60\text{ km/h}", "miles and kilometres"),
+    (r"60\text{ km per hour}", r"60\text{ km per second}", "3600 times as fast"),
     ("40", r"40\text{ of }80", "a share"),
     # sets, lists and names
     ("x = 3, y = -1", "-1, 3", "named values in another order"),
