@@ -75,8 +75,10 @@ def test_aggregate_is_the_weighted_sum():
 
 
 def test_rewards_report_their_parts():
-    assert tagged_reward(GOOD, {"answer": "2"}) == (pytest.approx(1.1), {"accuracy": 1, "format": 1, "answered": 1})
-    assert verifiers.boxed_reward("\\boxed{1}", {"answer": "2"}) == (0.0, {"accuracy": 0.0, "answered": 1.0})
+    assert tagged_reward(GOOD, {"answer": "2"}) == (
+        pytest.approx(1.1), {"accuracy": 1, "format": 1, "answered": 1, "copied": 0})
+    assert verifiers.boxed_reward("\\boxed{1}", {"answer": "2"}) == (
+        0.0, {"accuracy": 0.0, "answered": 1.0, "copied": 0.0})
     assert exact_reward("7", {"answer": "7"})[0] == 1.0 and exact_reward("77", {"answer": "7"})[0] == 0.0
 
 

@@ -1,8 +1,8 @@
-r"""What a reward pays for is worked out: the question is not its own answer.  Run: pytest tests/test_worked_out.py
+r"""The question is not its own answer: a reward pays for what is worked out.
 
-41+2-7 has the value of 36, so that a grader that compares by value accepts it. A reward that paid for it would teach a
-policy to copy the question: every problem of arithmetic is solved that way. grade_answer still compares by value; what
-is built on reward_rlvr asks for more.
+41+2-7 has the value of 36, so that a grader that compares by value accepts it. A reward that paid
+for it would teach a policy to copy the question: every problem of arithmetic is solved that way.
+grade_answer still compares by value; what is built on reward_rlvr asks for more.
 """
 
 import json
@@ -68,9 +68,10 @@ def test_to_copy_a_problem_of_math_earns_nothing(problem):
 
 # (ground truth, answers that are worked out, answers of the same value that are not)
 WORKED_OUT = [
-    ("540", ["540", "540.0", "x = 540", r"540\text{ km}", r"\$540", r"9 \times 60 = 540", r"5.4 \times 10^2",
-             r"\textbf{540}", "(540)", "{540}", "5.4e2"],
-     [r"9 \times 60", "500+40", "541-1", r"\frac{1080}{2}", "1080/2", r"\sqrt{291600}", r"540 \cdot 1", "540^1"]),
+    ("540", ["540", "540.0", "x = 540", r"540\text{ km}", r"\$540", r"9 \times 60 = 540",
+             r"5.4 \times 10^2", r"\textbf{540}", "(540)", "{540}", "5.4e2"],
+     [r"9 \times 60", "500+40", "541-1", r"\frac{1080}{2}", "1080/2", r"\sqrt{291600}",
+      r"540 \cdot 1", "540^1"]),
     ("120", ["120", r"5! = 120"], ["5!", r"\binom{10}{3}", "120 = 5!"]),
     ("0.75", ["0.75", ".75", r"\frac34", "3/4"], [r"3 \div 4 + 0", "1-0.25", r"0.5 \cdot 1.5"]),
     (r"\frac{3}{2}", [r"\frac32", r"1\frac12", "1.5", "-\\frac{-3}{2}", r"\frac{9}{6}"],
@@ -83,7 +84,9 @@ WORKED_OUT = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("truth, paid, unpaid", WORKED_OUT, ids=[truth for truth, _, _ in WORKED_OUT])
+@pytest.mark.parametrize(
+    "truth, paid, unpaid", WORKED_OUT, ids=[truth for truth, _, _ in WORKED_OUT]
+)
 def test_what_is_worked_out(truth, paid, unpaid):
     for answer in paid:
         assert grade_answer(answer, truth) and worked_out(answer, truth), answer
