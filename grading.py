@@ -189,8 +189,7 @@ def _words(match):
         return match[0]
     before = match.string[: match.start()]
     in_text = before.rfind("«") > before.rfind("»")
-    counted = bool(re.search(rf"(?:[0-9}})°]|\\pi)(?:{_SPACE}|«)*$|[a-z]«$", before))
-    counted = counted or bool(in_text and re.search(r"[0-9}]\s*«[^»]*$", before))
+    counted = re.search(rf"(?:[0-9}})°]|\\pi)(?:{_SPACE}|«)*$|[a-z]«$|[0-9}}]\s*«[^»]*$", before)
     words = match[0].split()
     read_as = {word: _READ_AS.get(word) for word in words}
     if in_text or counted:
@@ -428,10 +427,10 @@ def _compute(name, args, with_letters):
         if name in ("*", "/", "binom") and not _exact(*args):
             args = [_float(x) for x in args]
         value = _OPERATIONS[name](*args) if name in _OPERATIONS else _function(name, *args)
-        if value is None or value == 0:
-            return None if value is None else Fraction(0)
-        if _exact(value):
+        if value is None or _exact(value):
             return UNKNOWN if _bits(value) > MAX_BITS else value
+        if value == 0:
+            return Fraction(0)
         if with_letters and isinstance(value, _mp.mpc) > any(isinstance(x, _mp.mpc) for x in args):
             return None
         return value if 1 / HUGE < abs(value) < HUGE else UNKNOWN
@@ -462,14 +461,6 @@ def letter(name):
         values[point] = -values[point]
     values += map(Fraction, rng.sample([4, 9, *rng.sample(range(1, 14), 4)], 6))
     return Number(tuple(values), frozenset([name]), name=name)
-
-
-def _value_of_call(function, x):
-    """f(x) at one point: pseudo-random, so that f(2x) is not 2f(x)."""
-    if x is None or x is UNKNOWN:
-        return x
-    digits = _mp.nstr(_mp.mpmathify(_float(x, MAX_BITS)), 60)
-    return _mp.mpf(random.Random(function + digits).uniform(0.3, 3))
 
 
 def _rows(args, letters):
@@ -787,34 +778,21 @@ class _Parser:
         if token in ("f", "g") and self.next == "^":  # f^{-1}(x)
             return letter(self.rest(token))
         if self.next == "(" and token not in _CONSTANTS or self.next == "[" and token in ("E", "P"):
-            return self.call(token, stem)
+            return self.call(token)
         return letter(token)
 
-    def call(self, token, stem):
-        """f(x), P(A \\cap B); or a letter before brackets, as in x(x+1)."""
-        inside = self.enclosed()
-        text = " ".join(inside)
-        called = f"{token}({text})"
-        if re.search(r'[,;|"[\]]|[<>=∧∨]|\\[lg]e |\\c[au]p |\\in ', text) or self.next == "[":
-            self.i += len(inside) + 2
-            return letter(called)
-        simple = len(inside) == 1 or re.match(r"[A-Za-z] \(", text) or stem in ("f", "g")
-        if not simple and (re.search(r"(?!^)-|[+(]", text) or not re.match("[A-Zhp-w]", stem)):
-            return letter(token)
-        argument = self.bracket(self.take())
-        self.spend(15)
-        values = tuple(_value_of_call(token, x) for x in argument.values)
-        values *= _POINTS // len(values)
-        return Number(values, argument.letters | {token}, name=called)
-
-    def enclosed(self):
-        """The tokens between the bracket that comes next and its partner."""
-        depth = 0
-        for end in range(self.i, len(self.tokens)):
-            depth += (self.tokens[end] in _OPENING) - (self.tokens[end] in _CLOSING)
-            if depth == 0:
-                break
-        return self.tokens[self.i + 1 : end]
+    def call(self, token):
+        """f(x), P(A \\cap B), all one name; or a letter before brackets, as in x(x+1)."""
+        start = self.i
+        name = self.rest(token, group=True)
+        inside = " ".join(self.tokens[start + 1 : self.i - 1])
+        if re.search(r'[,;|"[\]<>=∧∨]|\\[lg]e |\\c[au]p |\\in |^\S*$|^[A-Za-z] \(', inside):
+            return letter(name)
+        function = re.match("[fg]" if re.search(r"(?!^)-|[+(]", inside) else "[A-Zf-hp-w]", token)
+        if function or self.tokens[start] == "[":
+            return letter(name)
+        self.i = start
+        return letter(token)
 
     def rest(self, name, group=False):
         """A name: all up to the end of this side, or of one group."""
@@ -964,11 +942,9 @@ def _close(a, b, rounded=False):
 
 def _agree(a, b):
     """Are the first 12 digits the same, or does rounding to 12 digits make them so?"""
-    if any(isinstance(x, _mp.mpc) for x in (a, b)) or not a or not b:
-        return False
     a, b = (_float(x, MAX_BITS) for x in (a, b))
-    scale = _mp.mpf(10) ** (11 - _mp.floor(_mp.log10(abs(a))))
-    return int(a * scale) == int(b * scale) or abs(a - b) * scale <= 0.5
+    scale = _mp.mpf(10) ** (11 - _mp.floor(_mp.log10(abs(a) + abs(b))))
+    return _mp.floor(a * scale) == _mp.floor(b * scale) or abs(a - b) * scale <= 0.5
 
 
 def _roughly(a, b):
@@ -1109,28 +1085,25 @@ def _chosen(answer, truth):
 
 def equal(predicted: str, ground_truth: str) -> Verdict:
     """Are the two equal, and on which rung was that decided?"""
-    if not (isinstance(predicted, str) and isinstance(ground_truth, str)):
-        return Verdict(False, "no answer", "", "")
-    pred = predicted.strip()
-    gold = ground_truth.strip()
-    if not pred or not gold or _NAN(pred[:MAX_CHARS]) or _NAN(gold[:MAX_CHARS]):
-        return Verdict(False, "no answer", pred, gold)
+    texts = [text.strip() if isinstance(text, str) else "" for text in (predicted, ground_truth)]
+    pred, gold = texts
+    if not all(texts) or any(_NAN(text[:MAX_CHARS]) for text in texts):
+        return Verdict(False, "no answer", *texts)
     if pred == gold:  # the textbook's rung
-        return Verdict(True, "string", pred, gold)
-    if _DECIMAL(pred) and _DECIMAL(gold):  # 0.50 and .5; as floats 2^53 + 1 would be 2^53
-        return Verdict(Fraction(pred) == Fraction(gold), "decimal", pred, gold)
-    if max(len(pred), len(gold)) > MAX_CHARS:
-        return Verdict(False, "too long", pred, gold)
+        return Verdict(True, "string", *texts)
+    if all(map(_DECIMAL, texts)):  # 0.50 and .5; as floats 2^53 + 1 would be 2^53
+        return Verdict(Fraction(pred) == Fraction(gold), "decimal", *texts)
+    if max(map(len, texts)) > MAX_CHARS:
+        return Verdict(False, "too long", *texts)
     if _chosen(pred, gold):
-        return Verdict(True, "choice", pred, gold)
-    p = normalise(pred)
-    g = normalise(gold)
-    shown = " ".join(p), " ".join(g)
-    if p == g:  # \dfrac12 and \tfrac{1}2
-        return Verdict(bool(p), "spelling", *shown)
+        return Verdict(True, "choice", *texts)
+    tokens = [normalise(text) for text in texts]
+    shown = [" ".join(each) for each in tokens]
+    if shown[0] == shown[1]:  # \dfrac12 and \tfrac{1}2
+        return Verdict(shown[0] != "", "spelling", *shown)
     try:
-        truth = parse(g)
-        return Verdict(same(truth, parse(p)), _RUNGS.get(truth.kind, truth.kind), *shown)
+        answer, truth = map(parse, tokens)
+        return Verdict(same(truth, answer), _RUNGS.get(truth.kind, truth.kind), *shown)
     except (ArithmeticError, ValueError, AttributeError):
         return Verdict(False, "unreadable", *shown)
 
