@@ -111,10 +111,10 @@ CHARACTERS = _stage(
     r"[¼½¾⅐-⅞]   \\frac{\g<0>}   3½ -> 3\frac{½}",
 )
 MARKUP = _stage(
-    r"^\s*(\$+)(.*?)\1(?=\W*$)   \2   $\frac12$. -> \frac12.",
+    r"^(\${1,2})([^$]*)\1[.,]?$   \2   $\frac12$. -> \frac12",
     r"(?<!\\)\\[()\[\]]   (space)   \[5\] ->  5 ",
     r"\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])\s*\.?   (nothing)   \left(1, 2\right) -> (1, 2)",
-    r"\\(?:displaystyle|limits|large|Large|bf|it|rm|textcolor\s*\{\w+\}|color\s*\{\w+\})(?![A-Za-z])   (nothing)   {\bf 42} -> { 42}",
+    r"\\(?:displaystyle|limits|large|Large|underline|bf|it|rm|textcolor\s*\{\w+\}|color\s*\{\w+\})(?![A-Za-z])   (nothing)   {\bf 42} -> { 42}",
     r"^\s*\\(?:Rightarrow|implies|therefore)(?![A-Za-z])   (nothing)   \Rightarrow 42 ->  42",
     r"\\(?:mathbf|boldsymbol|bm|mathit|mathbb)\s*\{([A-MO-PS-Ya-z])\}   (space)\1   \mathbf{v} ->  v",
     r"\.\.\.|\\c?dots[cbm]?(?![A-Za-z])   \\ldots   1, ..., n -> 1, \ldots , n",
@@ -151,7 +151,7 @@ _CHANGING = re.compile(
     |doubled?|doubles|tripled?|triples|halved|quadrupled|squared|cubed|multiplied|divided|increased|decreased
     |reduced|raised|rounded|repeated|repeating|recurring|factorials?|inverses?|reciprocals?|root|plus|minus
     |base|binary|octal|hex\w*|decimal|prime|mod|if|is|are|no|not|never|or|nor|to|than|more|less|fewer|below|negative
-    |opposite|fails?|unless|otherwise|approximately|almost|nearly""",
+    |opposite|least|most|as|fails?|unless|otherwise|approximately|almost|nearly""",
     re.X,
 ).fullmatch
 _SHORT_WORDS = set("no on of to is all any odd mod gcd lcm max mph kph".split())
@@ -183,6 +183,11 @@ def _is_word(word, in_text, counted):
     return bool(_LOOKS_LIKE_A_WORD(word)) and word not in "abcdefghijklmnopqrstuvwxyz"
 
 
+def _known(unit):
+    """Of a unit such as "km" / "h"."""
+    return all(word in _UNITS for word in re.findall('"(.*?)"', unit) if word != "unit")
+
+
 def _words(match):
     """9 red apples -> 9 "red" "apples", 1 and 2 -> 1 ∧ 2, 2pi -> 2\\pi; xy stays a product, ABC_{16} and 3ABC too."""
     if not match["run"]:  # a command, the end of 1A3
@@ -209,6 +214,7 @@ WORDS = _stage(
     r'"(?:USD|Rs)"\s*(?=[0-9])   \\$   "USD" 50 -> \$50',
     r'"(?:square|sq)"\s*("\w+")   \1^2   "square" "feet" -> "feet"^2',
     r'"(?:cubic|cu)"\s*("\w+")   \1^3   "cubic" "cm" -> "cm"^3',
+    r'(?:\\cdot)?\s*("\w+")\s*\^\s*\{-1\}   /\1   "m" "s"^{-1} -> "m"/"s"',
     r'"mph"   "mi"/"h"   60 "mph" -> 60 "mi"/"h"',
     r'"per"\s*(?=")   /   5 "km" "per" "h" -> 5 "km" /"h"',
     r'"\s*/\s*([hs])(?![A-Za-z])   "/"\1"   5 "km"/h -> 5 "km"/"h"',
@@ -237,6 +243,7 @@ SETS = _stage(
     r"([)\]])\s*U\s*([(\[])   \1\\cup \2   (1,2) U (3,4) -> (1,2)\cup (3,4)",
     r"-\s*(?=\\\{)   \\setminus   \R - \{0\} -> \R \setminus \{0\}",
     r"\\times(?=\s*\\(?:mathb|vec|overr|hat|bold|bm))|(?<=[A-Z])\s*\\times(?=\s*[A-Z])   \\cross   A \times B -> A\cross  B",
+    r',?\s*"where"\s*([a-z])\s*"is"\s*"an"\s*"integer"   , \1 \\in \\mathbb{Z}   n\pi "where" n "is" "an" "integer" -> n\pi, n \in \mathbb{Z}',
     r',?\s*"(?:for|where|with)"\s*(?:"(?:any|all|every|some)"\s*)?"integers?"\s*([a-z])   , \1 \\in \\mathbb{Z}   2k\pi "for" "integer" k -> 2k\pi, k \in \mathbb{Z}',
     r',?<SPACE>*(?:\(|"(?:for|where|with)")\s*([a-z]\s*\\in\s*\\mathbb\s*(?:\{Z\}|Z))\s*\)?   , \1   2k\pi (k \in \mathbb{Z}) -> 2k\pi, k \in \mathbb{Z}',
     r'\\[bp]?mod(?![a-z])|"mod"   \\pmod   3 \mod 7 -> 3 \pmod  7',
@@ -317,12 +324,12 @@ HUGE = _mp.mpf(10) ** 5000
 WIDE = _mp.mpf(10) ** 80  # a sum holds no terms further apart
 SAME = _mp.mpf(10) ** -100  # relative
 
-# values: one, or one for each sample point; rounded: a decimal of 12 digits; unit: ((name, power), ..);
+# values: one, or one for each sample point; rounded: a decimal of 12 digits; unit: its words, as in "km" / "h";
 # name: what this is called, if it is a name alone, such as x or f(2)
 Number = namedtuple(
     "Number",
     "values letters rounded unit name kind",
-    defaults=(frozenset(), False, (), "", "number"),
+    defaults=(frozenset(), False, "", "", "number"),
 )
 
 
@@ -472,7 +479,7 @@ def _rows(args, letters):
 def apply(name, *args):
     if any(arg.kind != "number" for arg in args):
         raise ValueError("a structure is no number")
-    units = {arg.unit for arg in args} - {()}
+    units = {arg.unit for arg in args} - {""}
     if len(units) > 1 or name == "*" and args[0].unit:
         raise ValueError("5 feet + 6 inches, 4 feet * 12")
     letters = frozenset().union(*(arg.letters for arg in args))
@@ -507,7 +514,7 @@ _ACCENT_NAMES = "overline bar vec hat tilde dot widehat overrightarrow mathbb ma
 _ACCENTS = {"\\" + name for name in _ACCENT_NAMES.split()}
 _INFINITY = letter(r"\infty")
 _REALS = Group("(", ")", (Number((-_INFINITY.values[0],)), _INFINITY))
-_DEGREES = (("deg", 1),)
+_DEGREES = '"deg"'
 
 
 def parse(tokens):
@@ -703,24 +710,21 @@ class _Parser:
         while self.next.strip('"') in _SCALES and left.kind == "number":  # 2.5 million dollars
             left = self.do("*", constant(_SCALES[self.take().strip('"')]), left)
         start = self.i
-        powers = dict(getattr(left, "unit", ()))
+        words = []
         while '"' in (self.next[:1], self.next in ("*", "/") and self.tokens[self.i + 1][:1]):
-            sign = -1 if self.accept("*", "/") == "/" else 1
-            word = self.take().strip('"')
-            power = self.operand().values[0] if self.accept("^") else 1
-            powers[word] = powers.get(word, 0) + sign * power
-        words = [*powers]
-        if "of" in words:  # 5 kg of rice
-            powers = {word: powers[word] for word in words[: words.index("of")]}
-        known = all(word in _UNITS or word == "unit" for word in powers)
-        if left.kind == "number" and left.letters and not known:  # n "is" "even"
+            self.accept("*", "/")
+            words.append(self.take().strip('"'))
+            if self.accept("^"):
+                self.operand()
+        unit = " ".join(self.tokens[start : self.i]).partition('"of"')[0]  # 5 kg of rice
+        if left.kind == "number" and left.letters and not _known(unit):  # n "is" "even"
             self.i = start
             return self.do("*", left, letter(self.rest(self.take())))
         if left.kind != "number" or left.letters:
             return left
         if any(map(_CHANGING, words)) or self.next[:1].isdigit():
             raise ValueError("2 thirds, 2 squared, 5 of 7")
-        return left._replace(unit=tuple(sorted(powers.items())), name="")
+        return left._replace(unit=left.unit + unit, name="")
 
     # Atoms
     def atom(self, level):
@@ -830,7 +834,7 @@ class _Parser:
         called = f"{name} {value.name}" if name in _TRIG and value.name and not exponent else ""
         if value.unit == _DEGREES:  # only here a degree is a number
             value = self.do(
-                "*", value._replace(unit=()), self.do("/", letter(r"\pi"), constant(180))
+                "*", value._replace(unit=""), self.do("/", letter(r"\pi"), constant(180))
             )
         value = self.do("ln" if base else name, value)
         if base:
@@ -913,7 +917,7 @@ def _same_number(gold, pred, listed=False):
     if not pred.letters <= gold.letters:
         return False
     if gold.unit and pred.unit and gold.unit != pred.unit:  # 5 cm is not 5 km
-        if listed or all(name in _UNITS for name, _ in gold.unit + pred.unit):
+        if listed or _known(gold.unit + pred.unit) and "unit" not in gold.unit + pred.unit:
             return False  # but 5 people may be 5 students
     compared = undefined = 0
     for g, p in _rows((gold, pred), gold.letters):
@@ -994,9 +998,8 @@ def _same_relation(gold, pred):
     if gold.ops != pred.ops:
         return False
     symmetric = gold.ops in (("=",), (r"\ne",))
-    if all(map(same, gold.sides, pred.sides)):
-        return True
-    if symmetric and all(map(same, gold.sides, pred.sides[::-1])):
+    orders = [pred.sides, pred.sides[::-1]] if symmetric else [pred.sides]
+    if any(all(map(same, gold.sides, sides)) for sides in orders):
         return True
     if len(gold.ops) > 1 or any(side.kind != "number" for side in gold.sides + pred.sides):
         return False
@@ -1071,16 +1074,16 @@ Verdict = namedtuple("Verdict", "equal rung prediction truth")  # the two as the
 _DECIMAL = re.compile(r"-?(?:[0-9]{1,1000}(?:\.[0-9]{1,1000})?|\.[0-9]{1,1000})").fullmatch
 _NAN = re.compile(r"(?<![a-z])nan(?![a-z])", re.I).search
 _RUNGS = {"{": "list or set", "(": "tuple or interval", "[": "interval", r"\cup": "union"}
-_CHOICE = re.compile(r"(?:\\text(?:bf|rm)?\s*\{\s*)?\(?([A-J])\)?\.?\s*\}?").fullmatch
+_TEXT = re.compile(r"\\text[a-z]*|[{}]")
 _CHOSEN = re.compile(r"\(?([A-Ja-j])(?:\)|\s*[.:]|$)\s*(.*)", re.S).fullmatch
 _OTHER_CHOICE = re.compile(r"(?<![A-Za-z\\])(?:[A-J]|[a-j][).:]|\([a-j]\)|or)(?![A-Za-z])").search
 
 
 def _chosen(answer, truth):
     """Where the truth is one letter: c, (C), C) 42 and c. 42 choose it; c. 42 or d. 43 does not."""
-    choice = _CHOICE(truth)
-    chosen = choice and _CHOSEN(answer)
-    return bool(chosen) and chosen[1].upper() == choice[1] and not _OTHER_CHOICE(chosen[2])
+    choice = _TEXT.sub("", truth).strip(" ().")
+    chosen = re.fullmatch("[A-J]", choice) and _CHOSEN(_TEXT.sub("", answer).strip())
+    return bool(chosen) and chosen[1].upper() == choice and not _OTHER_CHOICE(chosen[2])
 
 
 def equal(predicted: str, ground_truth: str) -> Verdict:

@@ -218,6 +218,7 @@ ACCEPTS = [
     (r"5\text{ cm}", "$5$", "but these dollars are LaTeX's"),
     (r"60\text{ mph}", r"60\text{ miles per hour}", "a quotient"),
     (r"20\ \mathrm{m/s}", r"20\ \mathrm{m\,s^{-1}}", "or a negative power"),
+    ("24", r"\underline{24}", "underlined"),
     (r"5\text{ feet }6\text{ inches}", r"5\text{ feet, }6\text{ inches}", "two units, one comma"),
     # letters at whole numbers
     (r"(-2)^n", r"(-1)^n 2^n", "powers that only whole numbers have"),
@@ -233,6 +234,7 @@ ACCEPTS = [
     (r"x \ne 0", r"\mathbb{R} - \{0\}", "a difference of sets"),
     (r"2k\pi, k \in \mathbb{Z}", r"2k\pi \ (k \in \mathbb{Z})", "a family"),
     (r"2k\pi, k \in \mathbb{Z}", r"2k\pi \text{ for any integer } k", "with its letter in words"),
+    (r"2k\pi, k \in \mathbb{Z}", r"2k\pi \text{ where } k \text{ is an integer}", "in others"),
     (r"x \equiv 3 \pmod 7", r"x \equiv 3 \ (\text{mod } 7)", "a modulus in brackets"),
     (r"x \equiv 3 \pmod 7", r"x \equiv 3 \mod 7", "and without"),
     (r"\{1, 2, \ldots, n\}", r"\{1,2,...,n\}", "dots"),
@@ -261,6 +263,7 @@ ACCEPTS = [
     ("C", "(C) 3", "with what was chosen"),
     ("C", "c. 3", "in any form"),
     (r"\text{(B)}", "b: 2", "that names one letter"),
+    ("D", r"\text{(D) } 7", "in a text"),
 ]
 
 # ---- Refused -------------------------------------------------------------------------------------
@@ -438,6 +441,8 @@ REJECTS = [
     ("8", r"8\text{ crores}", "80 million"),
     ("1", r"1\text{ googol}", "a large number"),
     ("8", r"8\text{ fails}", "a verdict"),
+    ("24", r"24\text{ at least}", "a bound"),
+    ("24", r"24\text{ times as many}", "a factor"),
     # numbers side by side
     ("30", "5. 6", "a point and a space"),
     ("0.36", "1.2.3", "two points"),
