@@ -321,6 +321,7 @@ _LOCK = threading.RLock()  # mpmath functions change the precision of their cont
 _mp = MPContext()
 _mp.dps = 200
 HUGE = _mp.mpf(10) ** 5000
+TINY = 1 / HUGE
 WIDE = _mp.mpf(10) ** 80  # a sum holds no terms further apart
 SAME = _mp.mpf(10) ** -100  # relative
 
@@ -389,7 +390,7 @@ def _add(a, b):
         return a + b
     total = _float(a) + _float(b)
     small, large = sorted((abs(_float(a)), abs(_float(b))))
-    if small and large > small * WIDE:
+    if not large < HUGE or small and large > small * WIDE:
         raise OverflowError("a sum that loses a term proves nothing")
     return total if abs(total) > large * SAME else Fraction(0)
 
@@ -424,23 +425,21 @@ def _function(name, x):
 
 def _compute(name, args, with_letters):
     """One value at one point. With letters, what leads out of the reals is undefined."""
-    if UNKNOWN in args:
-        return UNKNOWN
-    if None in args:
-        return None
-    if {_mp.inf, -_mp.inf} & {*args}:
-        return args[0] * args[1] if name == "*" and {-1, 1} & {*args} else None  # -\infty
+    for x in args:
+        if x is None or x is UNKNOWN:
+            return x
     try:
         if name in ("*", "/", "binom") and not _exact(*args):
             args = [_float(x) for x in args]
         value = _OPERATIONS[name](*args) if name in _OPERATIONS else _function(name, *args)
         if value is None or _exact(value):
             return UNKNOWN if _bits(value) > MAX_BITS else value
-        if value == 0:
-            return Fraction(0)
         if with_letters and isinstance(value, _mp.mpc) > any(isinstance(x, _mp.mpc) for x in args):
             return None
-        return value if 1 / HUGE < abs(value) < HUGE else UNKNOWN
+        if value == 0:  # not 1 / \infty
+            return Fraction(0) if 0 in args else UNKNOWN
+        minus_infinity = name == "*" and -1 in args and _mp.isinf(value)
+        return value if TINY < abs(value) < HUGE or minus_infinity else UNKNOWN
     except OverflowError:
         return UNKNOWN
     except (ArithmeticError, ValueError, TypeError):
@@ -921,7 +920,7 @@ def _same_number(gold, pred, listed=False):
             return False  # but 5 people may be 5 students
     compared = undefined = 0
     for g, p in _rows((gold, pred), gold.letters):
-        if g is None or UNKNOWN in (g, p):
+        if g is None or g is UNKNOWN or p is UNKNOWN:
             continue
         if p is None:
             undefined += 1
@@ -1075,7 +1074,7 @@ _DECIMAL = re.compile(r"-?(?:[0-9]{1,1000}(?:\.[0-9]{1,1000})?|\.[0-9]{1,1000})"
 _NAN = re.compile(r"(?<![a-z])nan(?![a-z])", re.I).search
 _RUNGS = {"{": "list or set", "(": "tuple or interval", "[": "interval", r"\cup": "union"}
 _TEXT = re.compile(r"\\text[a-z]*|[{}]")
-_CHOSEN = re.compile(r"\(?([A-Ja-j])(?:\)|\s*[.:]|$)\s*(.*)", re.S).fullmatch
+_CHOSEN = re.compile(r"\(?([A-Ja-j])(?:\)(?!\s*[-+*/^=<>,;])|\s*[.:]|$)\s*(.*)", re.S).fullmatch
 _OTHER_CHOICE = re.compile(r"(?<![A-Za-z\\])(?:[A-J]|[a-j][).:]|\([a-j]\)|or)(?![A-Za-z])").search
 
 
