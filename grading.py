@@ -424,7 +424,7 @@ def _function(name, x):
 
 
 def _compute(name, args, with_letters):
-    """One value at one point. With letters, what leads out of the reals is undefined."""
+    """One value at one point."""
     for x in args:
         if x is None or x is UNKNOWN:
             return x
@@ -432,18 +432,23 @@ def _compute(name, args, with_letters):
         if name in ("*", "/", "binom") and not _exact(*args):
             args = [_float(x) for x in args]
         value = _OPERATIONS[name](*args) if name in _OPERATIONS else _function(name, *args)
-        if value is None or _exact(value):
-            return UNKNOWN if _bits(value) > MAX_BITS else value
         if with_letters and isinstance(value, _mp.mpc) > any(isinstance(x, _mp.mpc) for x in args):
-            return None
-        if value == 0:  # not 1 / \infty
-            return Fraction(0) if 0 in args else UNKNOWN
-        minus_infinity = name == "*" and -1 in args and _mp.isinf(value)
-        return value if TINY < abs(value) < HUGE or minus_infinity else UNKNOWN
+            return None  # letters stand for real numbers
+        return value if value is None else _held(value, name, args)
     except OverflowError:
         return UNKNOWN
     except (ArithmeticError, ValueError, TypeError):
         return None
+
+
+def _held(value, name, args):
+    """A value, or UNKNOWN if it is too large or too small to be held."""
+    if _exact(value):
+        return UNKNOWN if _bits(value) > MAX_BITS else value
+    if value == 0:  # not 1 / \infty
+        return Fraction(0) if 0 in args else UNKNOWN
+    minus_infinity = name == "*" and -1 in args and _mp.isinf(value)
+    return value if TINY < abs(value) < HUGE or minus_infinity else UNKNOWN
 
 
 # The sample points of a letter: real ones of these sizes (\ln(x-5) is defined at some), the first six
