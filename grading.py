@@ -1117,11 +1117,13 @@ def equal(predicted: str, ground_truth: str) -> Verdict:
 
 # ---- 7. Is it worked out? ------------------------------------------------------------------------
 # By value the question is its own answer, 41+2-7 is 36. A reward must not pay for copying it.
+# A mixed number counts as a fraction, for 4\frac{27}{1} is a sum; 11111_2 is still to be converted.
 _NUMERAL = re.compile(
-    r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+|\*10\^\{?-?[0-9]+\}?)?"  # 1.5, 2 \times 10^{3}
-    r"|[-+]?[0-9]+\\frac\{[0-9]+\}\{[0-9]+\}|[0-9A-F]+_\{?[0-9]+\}?"  # 2\frac13, 52_8
+    r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+|\*10\^\{?-?[0-9]+\}?)?"  # 2 \times 10^{3}
 ).fullmatch
-_FRACTION = re.compile(r"[-+]?(?:\\frac\{[-+]?[0-9]+\}\{[-+]?[0-9]+\}|[0-9]+/[0-9]+)").fullmatch
+_FRACTION = re.compile(
+    r"[-+]?(?:[0-9]*\\frac\{[-+]?[0-9]+\}\{[-+]?[0-9]+\}|[0-9]+/[0-9]+)"
+).fullmatch
 _UNIT = re.compile(r'[*/]?"[^"]*"(?:\^(?:\{-?[0-9]+\}|[0-9]))?|°')
 
 
