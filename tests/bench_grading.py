@@ -96,7 +96,8 @@ def main():
     for name, row in rows.items():
         print(
             f"{name:<12} {row['accuracy']:>8.1%} {row['false_accepts']:>11} "
-            f"{row['false_rejects']:>11} {row['p50_ms']:>9.3f} {row['p99_ms']:>9.2f} {row['worst_ms']:>9.1f}"
+            f"{row['false_rejects']:>11} {row['p50_ms']:>9.3f} {row['p99_ms']:>9.2f} "
+            f"{row['worst_ms']:>9.1f}"
         )
     if len(rows) > 1:
         ratio = rows["ours"]["p50_ms"] / rows["math-verify"]["p50_ms"]
