@@ -803,7 +803,7 @@ class _Line:
         if key == "type":
             return self.type_of(*content)
         if key == "namedtuple":
-            return _named_tuple(*content[:2])(*content[2:])
+            return _named_tuple(*content)
         if key == "enum":
             return _enum(*content)
         if content[0] not in self.stand_ins:  # one object, one reference: `is` works
@@ -947,8 +947,14 @@ _table = {0: []}
 _HELD_BY_TABLE = sys.getrefcount(_table[0])
 
 
+def _named_tuple(name, fields, *values):
+    if any(callable(value) for field, value in zip(fields.split(), values) if field in _QUERIES):
+        raise ValueError("a function in the place of index or count")
+    return _tuple_type(name, fields)(*values)
+
+
 @functools.lru_cache(1000)
-def _named_tuple(name, fields):
+def _tuple_type(name, fields):
     return collections.namedtuple(name, fields)
 
 
@@ -976,7 +982,7 @@ class _Remote:
         if name.startswith("__"):
             raise AttributeError(f"an object of the program has no {name} here")
         value = self._line.ask("getattr", self, name)
-        if name in _QUERIES and type(value) is _Remote and not self._is_made:
+        if name in _QUERIES and callable(value) and not self._is_made:
             raise AttributeError(f"an object of the program is not asked for {name}")
         return value
 
