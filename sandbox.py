@@ -70,11 +70,31 @@ def run_tests(code, tests, timeout=2.0, memory=2**28, entry_points=None, before=
     return verdicts, seconds
 
 
-def run_stdio(code, inputs, timeout=2.0, memory=2**28):
-    """Run a program once for each text on its standard input -> (verdicts with its "output", seconds). "passed" says
-    only that the program came to its end: who asked compares the output, out of the program's reach."""
+def run_stdio(code, cases, timeout=2.0, memory=2**28, tolerance=0.0):
+    """Run a program anew for each case (input, expected output) -> as run_tests. What it printed is compared here, out
+    of the program's reach."""
     program = {"code": code, "limit": timeout, "memory": memory, "stdio": True}
-    return _run(program, [{"input": text} for text in inputs])
+    verdicts, seconds = _run(program, [{"input": text} for text, _ in cases])
+    for verdict, (_, expected) in zip(verdicts, cases):
+        if verdict["passed"] and not same_output(verdict["output"], expected, tolerance):
+            verdict.update(passed=False, why="another output")
+    return verdicts, seconds
+
+
+def same_output(output: str, expected: str, tolerance: float = 0.0) -> bool:
+    """Equal line by line without trailing blanks; or, within a tolerance, word by word."""
+    lines = [line.rstrip() for line in output.rstrip().splitlines()]
+    if lines == [line.rstrip() for line in expected.rstrip().splitlines()]:
+        return True
+    pairs = [*itertools.zip_longest(output.split(), expected.split())]
+    return tolerance > 0 and all(a == b or _is_near(a, b, tolerance) for a, b in pairs)
+
+
+def _is_near(a, b, tolerance):
+    try:
+        return math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=tolerance)
+    except (TypeError, ValueError):
+        return False
 
 
 def task_faults(tests, entry_points=None, before="", timeout=1.0):
