@@ -70,11 +70,31 @@ def run_tests(code, tests, timeout=2.0, memory=2**28, entry_points=None, before=
     return verdicts, seconds
 
 
-def run_stdio(code, inputs, timeout=2.0, memory=2**28):
-    """Run a program once for each text on its standard input -> (verdicts with its "output", seconds). "passed" says
-    only that the program came to its end: who asked compares the output, out of the program's reach."""
+def run_stdio(code, cases, timeout=2.0, memory=2**28, tolerance=0.0):
+    """Run a program anew for each case (input, expected output) -> as run_tests. What it printed is compared here, out
+    of the program's reach."""
     program = {"code": code, "limit": timeout, "memory": memory, "stdio": True}
-    return _run(program, [{"input": text} for text in inputs])
+    verdicts, seconds = _run(program, [{"input": text} for text, _ in cases])
+    for verdict, (_, expected) in zip(verdicts, cases):
+        if verdict["passed"] and not same_output(verdict["output"], expected, tolerance):
+            verdict.update(passed=False, why="another output")
+    return verdicts, seconds
+
+
+def same_output(output: str, expected: str, tolerance: float = 0.0) -> bool:
+    """Equal line by line without trailing blanks; or, within a tolerance, word by word."""
+    lines = [line.rstrip() for line in output.rstrip().splitlines()]
+    if lines == [line.rstrip() for line in expected.rstrip().splitlines()]:
+        return True
+    pairs = [*itertools.zip_longest(output.split(), expected.split())]
+    return tolerance > 0 and all(a == b or _is_near(a, b, tolerance) for a, b in pairs)
+
+
+def _is_near(a, b, tolerance):
+    try:
+        return math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=tolerance)
+    except (TypeError, ValueError):
+        return False
 
 
 def task_faults(tests, entry_points=None, before="", timeout=1.0):
@@ -803,7 +823,7 @@ class _Line:
         if key == "type":
             return self.type_of(*content)
         if key == "namedtuple":
-            return _named_tuple(*content[:2])(*content[2:])
+            return _named_tuple(*content)
         if key == "enum":
             return _enum(*content)
         if content[0] not in self.stand_ins:  # one object, one reference: `is` works
@@ -947,8 +967,14 @@ _table = {0: []}
 _HELD_BY_TABLE = sys.getrefcount(_table[0])
 
 
+def _named_tuple(name, fields, *values):
+    if any(callable(value) for field, value in zip(fields.split(), values) if field in _QUERIES):
+        raise ValueError("a function in the place of index or count")
+    return _tuple_type(name, fields)(*values)
+
+
 @functools.lru_cache(1000)
-def _named_tuple(name, fields):
+def _tuple_type(name, fields):
     return collections.namedtuple(name, fields)
 
 
@@ -976,7 +1002,7 @@ class _Remote:
         if name.startswith("__"):
             raise AttributeError(f"an object of the program has no {name} here")
         value = self._line.ask("getattr", self, name)
-        if name in _QUERIES and type(value) is _Remote and not self._is_made:
+        if name in _QUERIES and callable(value) and not self._is_made:
             raise AttributeError(f"an object of the program is not asked for {name}")
         return value
 
