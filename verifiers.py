@@ -37,11 +37,10 @@ _BRACE = re.compile(r"\\.|[{}]", re.S)  # \\. swallows \{ and \}: they are conte
 def extract_boxed_answer(text: str) -> str | None:
     r"""The content of the last \boxed{...} or \fbox{...} or None. Linear in len(text). A malformed *last* box is no
     answer even if an earlier one was right: to fall back to that would pay a policy for boxing all it tries."""
-    last = None
-    for last in _BOX.finditer(text if isinstance(text, str) else ""):
-        pass
-    if last is None or not text.startswith("{", last.end()):
+    boxes = list(_BOX.finditer(text if isinstance(text, str) else ""))
+    if not boxes or not text.startswith("{", boxes[-1].end()):
         return None
+    last = boxes[-1]
     depth = 0
     for brace in _BRACE.finditer(text, last.end()):
         depth += {"{": 1, "}": -1}.get(brace.group(), 0)
