@@ -1,7 +1,8 @@
 r"""grading.py - are two answers equal by value?  One door: equal(predicted, ground_truth).
 
-An answer is rewritten to one spelling in five stages (1), read as numbers, sets and names (2, 3), and
-compared (4, 5, 6). worked_out(..) (7) says whether an equal answer is one that a reward should pay.
+An answer is rewritten to one spelling in five stages (1), read as numbers, sets and names (2, 3),
+and compared (4, 5, 6). worked_out(..) (7) says whether an equal answer is one that a reward should
+pay.
 
 What is graded equal is paid, so a policy looks for two different things that meet here. Three rules
 keep it out: what cannot be read for certain equals nothing; what is not known is a name, with all
@@ -11,15 +12,16 @@ or sympy; sizes are checked before numbers are formed.
 Two answers are equal when a mathematician who reads only the two strings would say that they denote
 the same object:
   decimals            0.5 is 1/2; 0.33 is not 1/3, which takes 12 digits or more
-  percent, money,     dropped with every other unit: 50\% is 50 (and so not 0.5), 90^\circ is 90, 5\text{ cm} is 5;
-  degrees, units      but 5 cm is not 5 km, nor 2 thirds 2; a degree counts only inside a function: \sin 30^\circ
-  x = 5               is 5, and P(A) = 5 too; but x + y = 5 is not, and a free letter never equals a number
-  order               (1, 2) has one, lists and \{1, 2\} have none; (0, 1) is not [0, 1]; x > 2 is (2, \infty)
-  2\frac13            is a mixed number; \frac123 is (1/2)3, as in TeX; x^10 and \sqrt10 are what was meant
-  \log                has base 10; 52_8 is a number in base 8; letters and roots stand for real numbers
-  2^{10}, 9 \times 60 are 1024 and 540, but a reward does not pay for them: see worked_out
-  C                   of choices A to J is also (C), c and C. 42
-  \angle ABC, \pmod   what is not understood is compared as a name, letter by letter
+  percent, money,     dropped with every other unit: 50\% is 50 (and so not 0.5), 90^\circ is 90,
+  5\text{ cm} is 5; degrees, units      but 5 cm is not 5 km, nor 2 thirds 2; a degree counts only
+  inside a function: \sin 30^\circ x = 5               is 5, and P(A) = 5 too; but x + y = 5 is not,
+  and a free letter never equals a number order               (1, 2) has one, lists and \{1, 2\}
+  have none; (0, 1) is not [0, 1]; x > 2 is (2, \infty) 2\frac13            is a mixed number;
+  \frac123 is (1/2)3, as in TeX; x^10 and \sqrt10 are what was meant \log                has base
+  10; 52_8 is a number in base 8; letters and roots stand for real numbers 2^{10}, 9 \times 60 are
+  1024 and 540, but a reward does not pay for them: see worked_out C                   of choices A
+  to J is also (C), c and C. 42 \angle ABC, \pmod   what is not understood is compared as a name,
+  letter by letter
 """
 
 import itertools
@@ -44,8 +46,8 @@ MAX_PIECES = 24  # of a region of the line
 
 
 # ---- 1. One spelling -----------------------------------------------------------------------------
-# A rewrite is a line: pattern, replacement, example (before -> after). tests/test_grading.py runs every
-# example, and checks that without the rewrite some labelled pair would be judged otherwise.
+# A rewrite is a line: pattern, replacement, example (before -> after). tests/test_grading.py runs
+# every example, and checks that without the rewrite some labelled pair would be judged otherwise.
 
 # Single characters: a command's name, or what they are drawn like.
 _COMMANDS = """
@@ -189,7 +191,8 @@ def _known(unit):
 
 
 def _words(match):
-    """9 red apples -> 9 "red" "apples", 1 and 2 -> 1 ∧ 2, 2pi -> 2\\pi; xy stays a product, ABC_{16} and 3ABC too."""
+    """9 red apples -> 9 "red" "apples", 1 and 2 -> 1 ∧ 2, 2pi -> 2\\pi; xy stays a product,
+    ABC_{16} and 3ABC too."""
     if not match["run"]:  # a command, the end of 1A3
         return match[0]
     before = match.string[: match.start()]
@@ -286,7 +289,8 @@ _SYNONYMS |= dict.fromkeys(
 
 
 def normalise(text):
-    r"""The tokens of an answer, the same for many spellings: r"2\dfrac{x}3" -> ["2", r"\frac", "{", "x", "}", "3"]"""
+    r"""The tokens of an answer, the same for many spellings: r"2\dfrac{x}3" -> ["2", r"\frac", "{",
+    "x", "}", "3"]"""
     for pattern, new, _ in CHARACTERS:
         text = pattern.sub(new, text)
     text = unicodedata.normalize("NFKC", text.translate(_CHARACTERS))
@@ -312,8 +316,8 @@ def _word_token(token):
 
 
 # ---- 2. Values -----------------------------------------------------------------------------------
-# Without them (x-1)(x+1) is not x^2-1. A value is a Fraction, a float of 200 digits, None where it is
-# undefined, or UNKNOWN where digits cannot hold it: none shows that \pi + 10^{-250} is not \pi.
+# Without them (x-1)(x+1) is not x^2-1. A value is a Fraction, a float of 200 digits, None where it
+# is undefined, or UNKNOWN where digits cannot hold it: none shows that \pi + 10^{-250} is not \pi.
 UNKNOWN = "unknown"
 LONG = 140  # bits that an exact number may have beside one that is not
 _WORK = {"+": 1, "*": 1, "/": 1, "abs": 1, "!": 60, "binom": 180}  # others: 15
@@ -325,7 +329,8 @@ TINY = 1 / HUGE
 WIDE = _mp.mpf(10) ** 80  # a sum holds no terms further apart
 SAME = _mp.mpf(10) ** -100  # relative
 
-# values: one, or one for each sample point; rounded: a decimal of 12 digits; unit: its words, as in "km" / "h";
+# values: one, or one for each sample point; rounded: a decimal of 12 digits; unit: its words, as in
+# "km" / "h";
 # name: what this is called, if it is a name alone, such as x or f(2)
 Number = namedtuple(
     "Number",
@@ -451,8 +456,9 @@ def _held(value, name, args):
     return value if TINY < abs(value) < HUGE or minus_infinity else UNKNOWN
 
 
-# The sample points of a letter: real ones of these sizes (\ln(x-5) is defined at some), the first six
-# with either sign, for |x+y| is not |x|+|y|, and whole ones, for (-1)^n and \lfloor n/2 \rfloor.
+# The sample points of a letter: real ones of these sizes (\ln(x-5) is defined at some), the first
+# six with either sign, for |x+y| is not |x|+|y|, and whole ones, for (-1)^n and \lfloor n/2
+# \rfloor.
 _SIZES = (1.5, 0.4, 2, 0.2, 7, 1, 0.5, 4, 12, 30)
 _POINTS = len(_SIZES) + 6
 _CONSTANTS = {r"\pi": "pi", "e": "e", r"\infty": "inf", "i": "j"}
@@ -494,8 +500,9 @@ def apply(name, *args):
 
 
 # ---- 3. The parser -------------------------------------------------------------------------------
-# Without it \frac{1}{2}x and 0.5x stay two strings. Precedence climbing: what is read is carried out.
-# But products commute: what is not known is no factor, or \overrightarrow{BA} would be \overrightarrow{AB}.
+# Without it \frac{1}{2}x and 0.5x stay two strings. Precedence climbing: what is read is carried
+# out. But products commute: what is not known is no factor, or \overrightarrow{BA} would be
+# \overrightarrow{AB}.
 Group = namedtuple(
     "Group", "kind closer items lone", defaults=("",)
 )  # kind: ( a tuple, { a set, \cup ..
@@ -522,7 +529,8 @@ _DEGREES = '"deg"'
 
 
 def parse(tokens):
-    r"""The meaning of an answer. 1 \pm \sqrt2 is a list of two; signs are independent, \mp ties them."""
+    r"""The meaning of an answer. 1 \pm \sqrt2 is a list of two; signs are independent, \mp ties
+    them."""
     signs = 1 if r"\mp" in tokens else tokens.count(r"\pm")
     items = []
     for choice in itertools.product("+-", repeat=signs):
@@ -549,7 +557,8 @@ def _choose_signs(tokens, choice):
 
 
 def _name_of(node):
-    r"""What a side of an equation is called, if it is a name alone: x, f(2), |AB|, (x, y), a:b; else ""."""
+    r"""What a side of an equation is called, if it is a name alone: x, f(2), |AB|, (x, y), a:b;
+    else ""."""
     if node.kind == "number":
         return "" if re.match(r'\\neg|\\no|"no', node.name) else node.name
     if node.kind not in ("(", ":"):
@@ -710,7 +719,8 @@ class _Parser:
 
     # Units
     def measure(self, left):
-        r"""5 "km" / "h" ^ 2: words behind a number are its unit; 2 "thirds" is none; x "is" "odd" is not x."""
+        r"""5 "km" / "h" ^ 2: words behind a number are its unit; 2 "thirds" is none; x "is" "odd"
+        is not x."""
         while self.next.strip('"') in _SCALES and left.kind == "number":  # 2.5 million dollars
             left = self.do("*", constant(_SCALES[self.take().strip('"')]), left)
         start = self.i
@@ -846,7 +856,8 @@ class _Parser:
         return self.do("^", value, exponent) if exponent else value._replace(name=called)
 
     def argument(self):
-        r"""Of a function: one bracket, or a product up to the next function, as in \sin 2x \cos x."""
+        r"""Of a function: one bracket, or a product up to the next function, as in \sin 2x \cos
+        x."""
         if self.next in ("(", "[", "{"):
             return self.operand()
         value = self.expression(_LEVEL["*"])
@@ -872,7 +883,8 @@ class _Parser:
 # ---- 4. The comparison ---------------------------------------------------------------------------
 # Without it \{1,2\} is not \{2,1\}; carelessly, x > 1, y < 2 is y > 1, x < 2.
 def same(gold, pred, listed=False):
-    """Do two parsed answers denote the same object? listed: do not take 2 cats, 3 dogs for 3 cats, 2 dogs."""
+    """Do two parsed answers denote the same object? listed: do not take 2 cats, 3 dogs for 3 cats,
+    2 dogs."""
     if gold.kind == pred.kind == "relation":
         equal = _same_relation(gold, pred)  # once: nesting must not double the work
         if equal or not gold.lone or gold.lone != pred.lone:
@@ -963,7 +975,8 @@ def _roughly(a, b):
 
 
 def _object(node):
-    r"""What a lone name is: x = 5 -> 5;  x \in [0,1] -> [0,1];  x > 2 -> (2, \infty);  x + y = 5 stays."""
+    r"""What a lone name is: x = 5 -> 5;  x \in [0,1] -> [0,1];  x > 2 -> (2, \infty);  x + y = 5
+    stays."""
     if node.kind != "relation":
         return node
     ops = {*node.ops}
@@ -1039,7 +1052,8 @@ def _pieces(node):
 
 
 def _region(node):
-    """A set of reals for sympy, or None. critical: (3,1) is a point, or all that is empty would be right for one."""
+    """A set of reals for sympy, or None. critical: (3,1) is a point, or all that is empty would be
+    right for one."""
     node = _object(node)
     if _pieces(node) > MAX_PIECES:
         return None
@@ -1073,7 +1087,8 @@ def _end(item):
     return oo * int(_mp.sign(value)) if _mp.isinf(value) else Rational(_mp.nstr(value, 60))
 
 
-# ---- 6. The door: cheapest rung first; each exists because right answers fall off the one above ----
+# ---- 6. The door: cheapest rung first; each exists because right answers fall off the one above
+# ----
 Verdict = namedtuple("Verdict", "equal rung prediction truth")  # the two as they were read
 _DECIMAL = re.compile(r"-?(?:[0-9]{1,1000}(?:\.[0-9]{1,1000})?|\.[0-9]{1,1000})").fullmatch
 _NAN = re.compile(r"(?<![a-z])nan(?![a-z])", re.I).search
@@ -1145,9 +1160,10 @@ def copied(answer: str | None, problem: str) -> bool:
 
 
 def worked_out(predicted: str, ground_truth: str, problem: str = "") -> bool:
-    r"""Should a reward pay for this answer, which is equal? If the truth is one number, for a number:
-    540, 9 \times 60 = 540, x = 540\text{ km}, and fractions unless the truth is whole; not for 9 \times 60.
-    What stands in the problem is not its answer, unless the truth reads so: \sqrt{50} for 5\sqrt2."""
+    r"""Should a reward pay for this answer, which is equal? If the truth is one number, for a
+    number: 540, 9 \times 60 = 540, x = 540\text{ km}, and fractions unless the truth is whole; not
+    for 9 \times 60. What stands in the problem is not its answer, unless the truth reads so:
+    \sqrt{50} for 5\sqrt2."""
     pred = normalise(predicted)
     gold = normalise(ground_truth)
     if pred == gold or predicted.strip() == ground_truth.strip() or _DECIMAL(predicted.strip()):
