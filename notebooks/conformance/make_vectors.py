@@ -220,16 +220,20 @@ def clip_cases():
     yield case(
         "loss: clip-higher",
         "loss",
-        [one_token(1.25, 1.0, (0.2, 0.28)), one_token(0.75, -1.0, (0.2, 0.28))],
-        {"low and high": each([-1.25, 0])},
+        [
+            one_token(1.25, 1.0, (0.2, 0.28)),
+            one_token(0.75, -1.0, (0.2, 0.28)),
+            one_token(1.5, 1.0, (0.2, 0.28)),
+        ],
+        {"low and high": each([-1.25, 0, 0])},
         {
-            "the low one is used for both": each([0, 0]),
-            "low and high are exchanged": each([0, 0.75]),
-            "the high one is used for both": each([-1.25, 0.75]),
-            "not clipped": each([-1.25, 0.75]),
+            "the low one is used for both": each([0, 0, 0]),
+            "low and high are exchanged": each([0, 0.75, 0]),
+            "the high one is used for both": each([-1.25, 0.75, 0]),
+            "not clipped": each([-1.25, 0.75, -1.5]),
         },
         tests="DAPO's clip-higher: ratios from 1 - 0.2 to 1 + 0.28",
-        derivation=rules + " 1.25 is below 1.28, and 0.75 is below 0.8.",
+        derivation=rules + " 1.25 is below 1.28, 0.75 is below 0.8, and 1.5 above 1.28.",
         run="clip_fraction hardly differs between --set clip=0.2,0.2 and clip=0.2,0.28.",
     )
 

@@ -39,17 +39,28 @@ def loss(logp, old_logp, advantages, mask, clip, batch_mask=None):
     return rlvr.policy_loss(logp, old_logp, advantages, weights, clip)
 
 
+def tiny_model():
+    return init_weights(Qwen3(tiny_config(16, eos_token_id=0)), torch.Generator().manual_seed(0))
+
+
 def completion_mask(ids, prompt_lengths, stop_id, pad_id, tool_mask=None):
-    """The mask that Rollouts makes of lengths, which the sampler counts: up to the first stop."""
-    lengths = []
-    for row, start in zip(ids.tolist(), prompt_lengths.tolist()):
-        completion = row[start:]
-        stops = [place for place, token in enumerate(completion) if token == stop_id]
-        lengths.append(stops[0] + 1 if stops else len(completion))
-    lengths = torch.tensor(lengths)
-    empty = torch.zeros(ids.size(0), ids.size(1) - 1)
-    rollouts = rlvr.Rollouts(ids, prompt_lengths, lengths, lengths > 0, empty, 1)
-    return rollouts.mask if tool_mask is None else rollouts.mask * (1 - tool_mask[:, 1:])
+    """The mask of what rlvr.sample returns, if it draws these tokens: they are its random numbers."""
+    prompts = [row[:length].tolist() for row, length in zip(ids, prompt_lengths)]
+    drawn = torch.zeros(len(ids), ids.size(1) - int(prompt_lengths.min()))
+    for row, (tokens, length) in enumerate(zip(ids, prompt_lengths)):
+        drawn[row, : len(tokens) - length] = tokens[length:]
+
+    def choose(logits, uniforms, temperature):
+        return uniforms.long(), torch.zeros_like(uniforms)
+
+    parts = []
+    for row, prompt in enumerate(prompts):  # one by one: rows have room for tokens of their own
+        room = ids.size(1) - len(prompt)
+        some = drawn[row : row + 1, :room]
+        parts.append(rlvr.sample(tiny_model(), [prompt], 1, room, 1.0, [stop_id], some, choose))
+    mask = rlvr.Rollouts.join(parts).mask
+    mask = torch.nn.functional.pad(mask, (0, ids.size(1) - 1 - mask.size(1)))
+    return mask if tool_mask is None else mask * (1 - tool_mask[:, 1:])
 
 
 def logprobs(logits, ids, temperature, num_tokens=None):
@@ -105,7 +116,7 @@ def random_numbers(rows, steps, seed):
 
 def tokens_read(prompt_length, num_samples, max_new_tokens):
     """Counted in the forward passes of a tiny model with random weights that never stops."""
-    model = init_weights(Qwen3(tiny_config(8, eos_token_id=0)), torch.Generator().manual_seed(0))
+    model = tiny_model()
     read = []
     model.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0].numel()))
     rlvr.sample(model, [[1] * prompt_length], num_samples, max_new_tokens, stop_ids=[])
