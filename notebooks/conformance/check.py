@@ -5,7 +5,7 @@
 
 An adapter is a Python file with any of these functions, called by keyword with float32 tensors (ids are int64):
 
-    advantages(rewards (P, G)) -> (P, G)                        judged(rewards (P, G)) -> (P, G), what is made of NaN
+    advantages(rewards (P, G)) -> (P, G)          judged(rewards (P, G)) -> the same, where a verifier returned NaN
     loss(logp, old_logp, advantages (B,), mask, clip) -> scalar           the others (B, T-1); clip is (low, high)
     completion_mask(ids (B, T), prompt_lengths (B,), stop_id, pad_id) -> (B, T-1), 1 where ids[:, 1:] is trained
     logprobs(logits (B, T, V), ids (B, T), temperature) -> (B, T-1)
@@ -16,7 +16,7 @@ An adapter is a Python file with any of these functions, called by keyword with 
 
 Further arguments, which a function takes if its project has the thing: batch_mask of loss (the mask of the whole batch,
 when the rows are a micro-batch), tool_mask (B, T) of completion_mask, top_p, top_k and num_tokens of logprobs. What is
-missing, or raises NotImplementedError, counts as not offered. A loss that divides by a fixed length takes 8 for it.
+missing, or raises NotImplementedError (say for what a project refuses with a clear error), counts as not offered. A loss that divides by a fixed length takes 8 for it.
 The exit status is 1 if anything is wrong. What is a choice (G or G - 1, four norms) is reported, not judged.
 """
 

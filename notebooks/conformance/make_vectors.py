@@ -104,7 +104,7 @@ def advantage_cases():
         tolerance=1e-3,
         tests="rows p*G .. p*G + G-1 are the group of prompt p; repeat(G) and repeat_interleave(G) differ",
         derivation="1, 0, 0: mean 1/3, variance 2/9 (1/3 with G - 1): 1.414, -0.707, -0.707 (1.155, -0.577, -0.577).",
-        run="Learning is slow: the baseline is that of other prompts. reward_mean rises late; no column is odd.",
+        run="Learning is slow: the baseline is that of other prompts. reward rises late; no column is odd.",
     )
     yield case(
         "advantages: equal rewards",
@@ -116,7 +116,7 @@ def advantage_cases():
         tolerance=1e-3,
         tests="equal rewards carry no signal, although their mean in fp32 may differ from them in the last bit",
         derivation="Each reward equals the mean, so each difference is 0, whatever it is divided by.",
-        run="grad_norm is not 0 in steps whose reward_std is 0.",
+        run="grad_norm is not 0 in steps in which mixed is 0.",
     )
     yield case(
         "advantages: a group of one",
@@ -132,22 +132,33 @@ def advantage_cases():
         derivation="R - mean = 0. With G - 1 its std is 0/0.",
         run="loss and grad_norm are NaN in the first step.",
     )
+    as_zero = [1, 0, 0.5, 0.25]
+    as_mean = [1, Fraction(7, 12), 0.5, 0.25]
+
+    def left_out(divisor):
+        first, *others = normalised([1, 0.5, 0.25], divisor)
+        return [[[first, 0.0, *others]]]
+
     yield case(
-        "rewards: NaN",
+        "advantages: a verifier that returns NaN",
         "judged",
         [{"rewards": [[1, NAN, 0.5, 0.25]]}],
         {
-            "at most 0, and the lowest of its group": [[[1, 0, 0.5, 0.25]]],
+            "it counts as 0; std with G": [[normalised(as_zero, 4)]],
+            "it counts as 0; std with G - 1": [[normalised(as_zero, 3)]],
+            "it counts as 0; not divided by a std": [[normalised(as_zero, None)]],
+            "it is left out; std with G": left_out(3),
+            "it is left out; std with G - 1": left_out(2),
+            "it is left out; not divided by a std": left_out(None),
         },
         {
-            "NaN is passed on": [[[1, NAN, 0.5, 0.25]]],
-            "a failed verifier pays like the mean of the others": [
-                [[1, (1 + 0.5 + 0.25) / 3, 0.5, 0.25]]
-            ],
+            "the whole group is NaN": [[[NAN] * 4]],
+            "a failed verifier pays like the mean of the others": [[normalised(as_mean, 4)]],
         },
+        tolerance=1e-3,
         tests="a verifier that fails, on a text that a policy wrote, must neither poison the batch nor pay",
-        derivation="The NaN becomes min(0, others) = 0; the others stay.",
-        run="loss is NaN from one step to the next; the column reward_failed (part failed) says why.",
+        derivation="1, 0, 1/2, 1/4: mean 7/16. Or 1, 1/2, 1/4: mean 7/12, and the failed one gets 0.",
+        run="loss is NaN from one step to the next; the column failed says why.",
     )
 
 
@@ -182,7 +193,7 @@ def clip_cases():
         },
         tests="in the first update pi = pi_old: the ratio is 1, but its gradient is not 0",
         derivation="d/dlogp of -exp(logp - old) A at logp = old is -A.",
-        run="grad_norm is 0, or reward_mean falls from the first steps on.",
+        run="grad_norm is 0, or reward falls from the first steps on.",
     )
     ratios_and_advantages = [(1.5, 1.0), (1.5, -1.0), (0.5, 1.0), (0.5, -1.0)]
     yield case(
@@ -215,7 +226,7 @@ def clip_cases():
         },
         tests="three updates on the same completions: the old log-probs stay those of the policy that sampled",
         derivation="log r = 0, 0.1, 0.3: r = 1, 1.105, 1.350, and the last one is above 1.2.",
-        run="clip_fraction stays 0 although updates_per_batch is above 1.",
+        run="clipped stays 0 although updates_per_batch is above 1.",
     )
     yield case(
         "loss: clip-higher",
@@ -234,7 +245,7 @@ def clip_cases():
         },
         tests="DAPO's clip-higher: ratios from 1 - 0.2 to 1 + 0.28",
         derivation=rules + " 1.25 is below 1.28, 0.75 is below 0.8, and 1.5 above 1.28.",
-        run="clip_fraction hardly differs between --set clip=0.2,0.2 and clip=0.2,0.28.",
+        run="clipped hardly differs between --set clip=0.2,0.2 and clip=0.2,0.28.",
     )
 
 
@@ -409,7 +420,7 @@ def mask_cases():
         stop=1,
         pad=0,
         tests="a chat template ends the user's turn with the token that ends a completion",
-        run="The column tokens (trained) is 0, grad_norm is 0, reward_mean does not move.",
+        run="The column trained stays, and no token is: loss is 0, grad_norm is 0, reward does not move.",
     )
     yield mask_case(
         "mask: prompts of different lengths, padded on the right",
@@ -555,7 +566,7 @@ def logprob_cases():
         {"the softmax is taken in bf16": [[bf16]]},
         tests="the model may run in bf16, the softmax may not: it needs fp32",
         derivation="log(1 + e^-5 + e^-5.5 + e^-8) = 0.0111; bf16 has 8 bits, so -5.0111 becomes -5.",
-        run="mismatch of 1e-2; with several updates clip_fraction is above 0 in the first of them.",
+        run="mismatch of 1e-2; with several updates clipped is above 0 in the first of them.",
         otherwise="the softmax is not taken in fp32",
     )
 
@@ -635,7 +646,8 @@ def kl_cases():
 
 def reward_case(name, calls, right, mistakes, **texts):
     calls = [{"text": text, "truth": truth, "finished": done} for text, truth, done in calls]
-    return case(name, "reward", calls, {"": right}, mistakes, **texts)
+    answers = right if isinstance(right, dict) else {"": right}
+    return case(name, "reward", calls, answers, mistakes, **texts)
 
 
 def reward_cases():
@@ -653,17 +665,21 @@ def reward_cases():
         [
             (r"\boxed{3}? No: \boxed{4}", "4", True),
             (r"\boxed{4}? No: \boxed{5}", "4", True),
-            (r"\boxed{4} \boxed{5", "4", True),
         ],
-        [1.0, 0.0, 0.0],
-        {
-            "the first box counts": [0.0, 1.0, 1.0],
-            "any box counts": [1.0, 1.0, 1.0],
-            "an earlier box counts if the last one is broken": [1.0, 0.0, 1.0],
-        },
+        {"the last box": [1.0, 0.0], "several boxes are one answer, a set": [0.0, 0.0]},
+        {"the first box counts": [0.0, 1.0], "any box counts": [1.0, 1.0]},
         tests="the last box is the answer, so that boxing everything one tries does not pay",
-        derivation="The last boxes are 4, 5 and a broken one.",
-        run="reward_mean rises and the held-out accuracy by the last box does not; many boxes in samples.jsonl.",
+        derivation="The last boxes are 4 and 5. Who reads the set of all boxes pays neither.",
+        run="reward rises and the held-out accuracy by the last box does not; many boxes in samples.jsonl.",
+    )
+    yield reward_case(
+        "reward: a broken last box",
+        [(r"\boxed{4} \boxed{5", "4", True)],
+        [0.0],
+        {"an earlier box counts if the last one is broken": [1.0]},
+        tests="a last box that is never closed is no answer, even if an earlier one was right",
+        derivation="The last box begins with 5 and has no end.",
+        run="Broken boxes behind right ones in samples.jsonl: the policy gets two tries.",
     )
     yield reward_case(
         "reward: copying the question",
@@ -783,7 +799,7 @@ def sampling_cases():
         },
         tests="a completion depends on its seed and its row, and not on the batch it is sampled in",
         derivation="Row 5 is asked for with rows 3 and 8, and with row 1: the same numbers; all others differ.",
-        run="Samples change with --sample-tokens or the number of processes; or all of a group are equal (reward_std 0).",
+        run="Samples change with --sample-tokens or the number of processes; or all of a group are equal (mixed is 0).",
     )
     yield case(
         "sampling: the prompt is read once",

@@ -24,12 +24,15 @@ def advantages(rewards):
 
 
 def judged(rewards):
-    """As eval.score judges completions for which a verifier returns these numbers."""
+    """The advantages after eval.score has judged completions for which a verifier returned this."""
     P, G = rewards.shape
     values = rewards.flatten().tolist()
     rollouts = SimpleNamespace(num_samples=G, finished=torch.ones(P * G, dtype=torch.bool))
     texts = [str(row) for row in range(P * G)]
-    return evaluation.score(rollouts, texts, [{}] * P, lambda text, _: (values[int(text)], {}))[0]
+    rewards, _ = evaluation.score(
+        rollouts, texts, [{}] * P, lambda text, _: (values[int(text)], {})
+    )
+    return rlvr.group_advantages(rewards)
 
 
 def loss(logp, old_logp, advantages, mask, clip, batch_mask=None):
