@@ -109,8 +109,8 @@ def advantage_cases():
     yield case(
         "advantages: equal rewards",
         "advantages",
-        [{"rewards": [[1.1] * 6, [0.7] * 6]}],
-        {"0": [[[0.0] * 6, [0.0] * 6]]},
+        [{"rewards": [[1.1] * 7, [0.7] * 7]}],
+        {"0": [[[0.0] * 7, [0.0] * 7]]},
         {},
         otherwise="a rounding error of the mean is divided by a tiny std, and becomes a signal",
         tolerance=1e-3,
@@ -122,14 +122,11 @@ def advantage_cases():
         "advantages: a group of one",
         "advantages",
         [{"rewards": [[1], [0]]}],
-        {"0": [[[0.0], [0.0]]]},
-        {
-            "NaN: the std of one number with G - 1": [[[NAN], [NAN]]],
-            "no baseline: the reward itself": [[[1.0], [0.0]]],
-        },
+        {"0": [[[0.0], [0.0]]], "the reward itself: no baseline": [[[1.0], [0.0]]]},
+        {"NaN: the std of one number with G - 1": [[[NAN], [NAN]]]},
         tolerance=1e-3,
         tests="a group of one has nothing to be compared with",
-        derivation="R - mean = 0. With G - 1 its std is 0/0.",
+        derivation="R - mean = 0. With G - 1 its std is 0/0. Without a baseline it is REINFORCE.",
         run="loss and grad_norm are NaN in the first step.",
     )
     as_zero = [1, 0, 0.5, 0.25]
@@ -312,16 +309,21 @@ def norm_cases():
         run="completion_length: with sequence, long wrong completions are punished less for each token.",
     )
     advantages = [1.0, -1.0, 1.0]
-    empty = norms([2, 0, 1], 2, advantages)
+    empty = norms([3, 0, 1], 3, advantages)
     yield case(
         "loss: an empty completion",
         "loss",
-        [tokens_case([2, 0, 1], 2, advantages)],
-        {name: [gradient] for name, gradient in empty.items()},
-        {"NaN: 0 / 0": [weighted([2, 2, 2], 2, [NAN_FLOAT] * 3, lambda row: 1.0)]},
+        [tokens_case([3, 0, 1], 3, advantages)],
+        {
+            **{name: [gradient] for name, gradient in empty.items()},
+            "sequence, without the empty ones": [
+                weighted([3, 0, 1], 3, advantages, lambda row: (1 / 6, 0, 1 / 2)[row])
+            ],
+        },
+        {"NaN: 0 / 0": [weighted([3, 3, 3], 3, [NAN_FLOAT] * 3, lambda row: 1.0)]},
         otherwise="the empty row changes the gradient of the others, or makes it NaN",
         tests="a completion of no trained tokens has no gradient and breaks nothing",
-        derivation="token: 1/3 each; sequence: 1/3/2, 1/3/2 and 1/3; sum: 1/3; constant: 1/3/8.",
+        derivation="token: 1/4 each; sequence: 1/3/3 and 1/3; sum: 1/3; constant: 1/3/8.",
         run="loss and grad_norm are NaN in some steps only.",
     )
     lengths = [1, 3, 2, 6]
@@ -609,7 +611,9 @@ def kl_cases():
         calls(differences),
         {
             "of k3: 1 - exp(-d)": outputs(lambda d: 1 - math.exp(-d), differences),
-            "d: of k2 in the loss, or of k1 in the reward": outputs(lambda d: d, differences),
+            "d: of k2, of k1 in the reward, or of k3 times the ratio": outputs(
+                lambda d: d, differences
+            ),
         },
         {
             "k1 in the loss: the gradient is 1 wherever the reference is": each([1, 1]),
@@ -620,7 +624,7 @@ def kl_cases():
             "no gradient": each([0, 0]),
         },
         tests="the term must pull log pi down where it is above the reference, up where it is below",
-        derivation="d/dlogp: k1 has 1, whose mean over samples of pi is 0 (score function); k2 has d; k3 has 1 - e^-d.",
+        derivation="d/dlogp: k1 has 1, whose mean over samples of pi is 0; k2 has d; k3 has 1 - e^-d, and with pi / pi_old as a factor d.",
         run="kl grows as if kl_coef were 0; with the sign reversed it explodes.",
     )
     small = [2**-13, -(2**-13)]
@@ -722,23 +726,32 @@ def reward_cases():
         run="accuracy of a strong model on MATH is too low by a third or so.",
     )
     yield case(
-        "grade: equal by value",
+        "grade: two spellings",
+        "grade",
+        [{"answer": "0.5", "truth": r"\frac{1}{2}"}, {"answer": "10,000", "truth": "10000"}],
+        {
+            "fractions and commas": [True, True],
+            "fractions only": [True, False],
+            "commas only": [False, True],
+        },
+        {"compared as text": [False, False]},
+        tests="two spellings of a number are one answer; how many are read is a choice",
+        derivation="1/2 is 0.5; a comma between thousands is none.",
+        run="accuracy is too low: completions in samples.jsonl are right and get 0.",
+    )
+    yield case(
+        "grade: a number near by",
         "grade",
         [
-            {"answer": "0.5", "truth": r"\frac{1}{2}"},
-            {"answer": "10,000", "truth": "10000"},
-            {"answer": "1000000.0000001", "truth": "1000000"},
-            {"answer": "", "truth": "4"},
+            {"answer": "3.0000001", "truth": "3"},
+            {"answer": "2.9999999", "truth": "3"},
+            {"answer": "", "truth": "3"},
         ],
-        {"by value": [True, True, False, False]},
-        {
-            "compared as strings": [False, False, False, False],
-            "as strings, then as floats within 1e-6": [False, False, True, False],
-            "by value within a tolerance": [True, True, True, False],
-        },
-        tests="two spellings of a number are one answer; a number near it is another",
-        derivation="1/2 is 0.5; a comma between thousands is none; 1e-7 is not 0.",
-        run="accuracy too low (strings), or answers with many digits in samples.jsonl (tolerance).",
+        {"": [False, False, False]},
+        {"floats within 1e-6 are equal": [True, True, False]},
+        tests="another number is another answer",
+        derivation="They differ by 1e-7, which is not 0.",
+        run="Answers with many digits in samples.jsonl where the problem asks for an exact one.",
     )
 
 

@@ -36,7 +36,7 @@ BROKEN = [
     Broken("no_baseline", ONCE, "accuracy", "rewards are the advantages", "advantages: std of the group"),
     Broken("across_prompts", ONCE, "accuracy", "groups across prompts", "advantages: rows of a group"),
     Broken("sign_reversed", ONCE, "reward", "the loss has the wrong sign", "loss: the first update"),
-    Broken("one_stream", ONCE, "mixed", "one random stream for a group", "sampling: seed and row"),
+    Broken("one_stream", ONCE, "error", "one random stream for a group", "sampling: seed and row"),
     Broken("stale_sampler", ONCE, "mismatch", "the sampler has old weights", "loss: three updates"),
     Broken("other_temperature", ONCE, "mismatch", "sampled at 0.7, trained at 1", "log-probs: temperature"),
     Broken("off_by_one", ONCE, "mismatch", "the mask is a column late", "mask: the pad is the stop token"),
@@ -50,13 +50,15 @@ BROKEN = [
 
 
 def run(flags, folder, method=None):
-    """-> {column: its values by step} of a run of STEPS steps."""
+    """-> {column: its values by step} of a run of STEPS steps, or {"error": why it did not run}."""
     command = [sys.executable, str(ROOT / "train.py"), "--runs", str(folder), "--name", "run"]
     command += f"--steps {STEPS} --eval-every 1000 --save-every 1000 --eval-problems 8".split()
     command += flags.split()
     if method:
         command += ["--method", str(HERE / f"{method}.py")]
-    subprocess.run(command, check=True, cwd=ROOT, capture_output=True)
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if ran.returncode != 0:
+        return {"error": ran.stderr.strip().splitlines()[-1]}
     lines = (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()
     rows = [row for row in map(json.loads, lines) if row.get("grad_norm") is not None]
     return {column: [float(f"{row[column]:.4g}") for row in rows] for column in COLUMNS.split()}
