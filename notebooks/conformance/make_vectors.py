@@ -219,7 +219,7 @@ def clip_cases():
         {
             "the ratio is always 1": each([-1, -1, -1]),
             "not clipped": each([-ratio for ratio in ratios]),
-            "the ratio is inverted": each([1, math.exp(-0.1), 0]),
+            "the ratio is inverted": each([1, math.exp(-0.1), math.exp(-0.3)]),
         },
         tests="three updates on the same completions: the old log-probs stay those of the policy that sampled",
         derivation="log r = 0, 0.1, 0.3: r = 1, 1.105, 1.350, and the last one is above 1.2.",
@@ -320,7 +320,11 @@ def norm_cases():
                 weighted([3, 0, 1], 3, advantages, lambda row: (1 / 6, 0, 1 / 2)[row])
             ],
         },
-        {"NaN: 0 / 0": [weighted([3, 3, 3], 3, [NAN_FLOAT] * 3, lambda row: 1.0)]},
+        {
+            "NaN: 0 / 0": [
+                weighted([3, 3, 1], 3, advantages, lambda row: (1 / 9, NAN_FLOAT, 1 / 3)[row])
+            ]
+        },
         otherwise="the empty row changes the gradient of the others, or makes it NaN",
         tests="a completion of no trained tokens has no gradient and breaks nothing",
         derivation="token: 1/4 each; sequence: 1/3/3 and 1/3; sum: 1/3; constant: 1/3/8.",
@@ -498,6 +502,12 @@ def picked(logits, ids, temperature=1.0, shift=1, keep=None):
     return [[result]]
 
 
+def bf16(number):
+    """The nearest number with 8 bits."""
+    mantissa, exponent = math.frexp(number)
+    return round(mantissa * 2**8) / 2**8 * 2**exponent
+
+
 def logprob_cases():
     logs = [math.log(number) for number in (1, 2, 4)]
     rows = [logs, logs[::-1], [logs[1], logs[0], logs[2]]]
@@ -559,13 +569,13 @@ def logprob_cases():
         run="mismatch, if the sampler leaves them out; or sampled ids that the tokenizer does not know.",
     )
     row = [8.0, 3.0, 2.5, 0.0]
-    bf16 = [-0.0106201171875, -5.0]
+    exact = picked([row] * 3, [1, 0, 1])
     yield case(
         "log-probs: bf16",
         "logprobs",
         [{"logits": [[row] * 3], "ids": [[1, 0, 1]], "temperature": 1.0, "dtype": "bfloat16"}],
-        {"in fp32": picked([row] * 3, [1, 0, 1])},
-        {"the softmax is taken in bf16": [[bf16]]},
+        {"": exact},
+        {"the log-probs are rounded to bf16": [[[bf16(logp) for logp in exact[0][0]]]]},
         tests="the model may run in bf16, the softmax may not: it needs fp32",
         derivation="log(1 + e^-5 + e^-5.5 + e^-8) = 0.0111; bf16 has 8 bits, so -5.0111 becomes -5.",
         run="mismatch of 1e-2; with several updates clipped is above 0 in the first of them.",
@@ -845,8 +855,26 @@ def cases():
 
 
 def as_text():
-    """One case after the other, each argument and output on a line of its own."""
-    return json.dumps(cleaned(cases()), indent=1, ensure_ascii=False) + "\n"
+    """Each call, each answer and each text on a line of its own."""
+    return "[\n" + ",\n".join(block(cleaned(one)) for one in cases()) + "\n]\n"
+
+
+def block(one):
+    lines = []
+    for name, value in one.items():
+        if name == "calls":
+            inner = ",\n".join("  " + line(call) for call in value)
+            lines.append(f' "calls": [\n{inner}\n ]')
+        elif name in ("answers", "mistakes") and value:
+            inner = ",\n".join(f"  {line(key)}: {line(outputs)}" for key, outputs in value.items())
+            lines.append(f" {line(name)}: {{\n{inner}\n }}")
+        else:
+            lines.append(f" {line(name)}: {line(value)}")
+    return "{\n" + ",\n".join(lines) + "\n}"
+
+
+def line(value):
+    return json.dumps(value, ensure_ascii=False)
 
 
 def cleaned(value):
