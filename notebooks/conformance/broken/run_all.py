@@ -20,6 +20,7 @@ ONCE = ""
 FOUR = "--updates-per-batch 4 --lr 1e-3"
 KL = "--kl-coef 0.5"
 MICRO = "--micro-batch-tokens 600"
+NO_CASE = "none: only a run shows it"
 COLUMNS = "reward accuracy completion_length truncated mixed entropy mismatch clipped kl grad_norm"
 
 
@@ -33,14 +34,14 @@ class Broken:
 
 
 BROKEN = [
-    Broken("no_baseline", ONCE, "accuracy", "rewards are the advantages", "advantages: std of the group"),
+    Broken("no_baseline", ONCE, "grad_norm", "rewards are the advantages", "advantages: std of the group"),
     Broken("across_prompts", ONCE, "accuracy", "groups across prompts", "advantages: rows of a group"),
     Broken("sign_reversed", ONCE, "reward", "the loss has the wrong sign", "loss: the first update"),
     Broken("one_stream", ONCE, "error", "one random stream for a group", "sampling: seed and row"),
-    Broken("stale_sampler", ONCE, "mismatch", "the sampler has old weights", "loss: three updates"),
+    Broken("stale_sampler", ONCE, "mismatch", "the sampler has old weights", NO_CASE),
     Broken("other_temperature", ONCE, "mismatch", "sampled at 0.7, trained at 1", "log-probs: temperature"),
     Broken("off_by_one", ONCE, "mismatch", "the mask is a column late", "mask: the pad is the stop token"),
-    Broken("stop_not_trained", ONCE, "truncated", "the stop is masked out", "mask: the pad is the stop token"),
+    Broken("stop_not_trained", ONCE, "completion_length", "the stop is masked out", "mask: the pad is the stop token"),
     Broken("own_means", MICRO, "grad_norm", "micro-batches have means of their own", "loss: micro-batches"),
     Broken("wrong_side", FOUR, "clipped", "max for min", "loss: clip at both signs"),
     Broken("ratio_of_one", FOUR, "clipped", "old log-probs computed anew", "loss: three updates"),
