@@ -306,7 +306,7 @@ def norm_cases():
         },
         tests="which of the four usual means the loss is; two more columns of padding must change nothing",
         derivation=how,
-        run="completion_length: with sequence, long wrong completions are punished less for each token.",
+        run="Not in a column: with sequence, each token of a long wrong completion is punished less.",
     )
     advantages = [1.0, -1.0, 1.0]
     empty = norms([3, 0, 1], 3, advantages)
@@ -578,7 +578,7 @@ def logprob_cases():
         {"the log-probs are rounded to bf16": [[[bf16(logp) for logp in exact[0][0]]]]},
         tests="the model may run in bf16, the softmax may not: it needs fp32",
         derivation="log(1 + e^-5 + e^-5.5 + e^-8) = 0.0111; bf16 has 8 bits, so -5.0111 becomes -5.",
-        run="mismatch of 1e-2; with several updates clipped is above 0 in the first of them.",
+        run="mismatch is far above rounding in fp32, if the sampler takes its softmax in fp32.",
         otherwise="the softmax is not taken in fp32",
     )
 
@@ -733,7 +733,7 @@ def reward_cases():
         },
         tests="every right fraction of MATH has braces in the box",
         derivation="The answers are 1/2 and nothing.",
-        run="accuracy of a strong model on MATH is too low by a third or so.",
+        run="accuracy on MATH is too low: right completions with a fraction in the box get 0.",
     )
     yield case(
         "grade: two spellings",
@@ -801,7 +801,7 @@ def sampling_cases():
         },
         tests="neither u = 0 nor the largest u below 1 may pick a token of probability 0",
         derivation="Cumulated: 0, 1/2, 1, 1: above 0 is token 1 first, above 1 - 2^-24 token 2.",
-        run="Once in millions of tokens a log-prob is -1e9: mismatch and loss jump in one step.",
+        run="Rarely, a log-prob is -1e9: mismatch and loss jump in one step.",
     )
     names = ("same in other company", "rows differ", "seeds differ")
     yield case(
