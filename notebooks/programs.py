@@ -13,13 +13,12 @@ import base64
 import io
 import json
 import pickle
-import sys
 import zlib
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from sandbox import task_faults  # noqa: E402
-from verifiers import PROGRAM, DataError, Task, code_reward, held_out  # noqa: E402
+import _root
+from sandbox import task_faults
+from verifiers import PROGRAM, DataError, Task, code_reward, held_out
 
 
 # ---- One row of each format -> a problem ---------------------------------------------------------

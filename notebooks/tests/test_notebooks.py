@@ -109,7 +109,7 @@ def execute(notebook, folder):
 @pytest.mark.parametrize(
     "path",
     [
-        path if path.stem[0] in QUICK else pytest.param(path, marks=pytest.mark.slow)
+        path if path.stem.partition("_")[0] in QUICK else pytest.param(path, marks=pytest.mark.slow)
         for path in PATHS
     ],
     ids=lambda path: path.stem,
@@ -118,7 +118,7 @@ def test_a_notebook_runs_and_prints_what_is_saved_in_it(path, tmp_path, monkeypa
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     notebook = nbformat.read(path, as_version=4)
     saved = printed(notebook.cells, "runs")
-    shorten(notebook, SHORT.get(path.stem[0], {}), tmp_path)
+    shorten(notebook, SHORT.get(path.stem.partition("_")[0], {}), tmp_path)
     try:
         execute(notebook, path.parent)
     except (
@@ -128,7 +128,7 @@ def test_a_notebook_runs_and_prints_what_is_saved_in_it(path, tmp_path, monkeypa
     ):  # once in some thirty runs, on a busy machine, a kernel
         execute(notebook, path.parent)  # stood still and never said that it had finished
     now = printed(notebook.cells, tmp_path)
-    if path.stem[0] not in SAMPLED:
+    if path.stem.partition("_")[0] not in SAMPLED:
         assert now[0] == saved[0] and now[1] == pytest.approx(saved[1], abs=0.011)
 
 
@@ -154,7 +154,7 @@ def test_cells_are_short_and_import_the_scripts(path):
         if hasattr(node, "name")
     }
     imported = set()
-    own = OWN.get(path.stem[0], set())
+    own = OWN.get(path.stem.partition("_")[0], set())
     for cell in code_cells(path):
         source = "".join(cell["source"])
         assert len(source.splitlines()) < 15 and all(
@@ -169,4 +169,4 @@ def test_cells_are_short_and_import_the_scripts(path):
 
 
 def test_the_short_values_belong_to_notebooks():
-    assert SHORT.keys() <= SAMPLED <= {path.stem[0] for path in PATHS}
+    assert SHORT.keys() <= SAMPLED <= {path.stem.partition("_")[0] for path in PATHS}
