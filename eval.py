@@ -19,7 +19,7 @@ import subprocess
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 import torch
@@ -44,24 +44,23 @@ def roll_out(
     tokens_at_once=65536,
     label="sampling",
 ):
-    """num_samples completions of each problem, sampled by the method and judged by the task -> Step.
+    """num_samples completions of each problem, sampled by the method, judged by the task -> Step.
 
     rows: names of the completions, see row_uniforms. tokens_at_once: bounds the KV cache; more
     problems than fit are sampled in batches, which in fp32 changes nothing but rounding."""
     G = num_samples
-    seed, max_new_tokens = method.settings.seed, method.settings.max_new_tokens
+    settings = method.settings
     rows = range(len(problems) * G) if rows is None else rows
     prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
     stop_ids = [*model.config.eos_token_id, *stop_tokens(tokenizer, task.stops)]
-    widest = max(len(prompt) for prompt in prompts) + max_new_tokens
+    widest = max(len(prompt) for prompt in prompts) + settings.max_new_tokens
     size = max(1, tokens_at_once // (widest * G))  # problems in a batch
     batches = []
-    starts = range(0, len(prompts), size)
-    for start in tqdm(starts, desc=label, unit="batch", leave=False, delay=2, disable=None):
+    for start in tqdm(range(0, len(prompts), size), label, leave=False, delay=2, disable=None):
         end = start + size
-        uniforms = row_uniforms(rows[start * G : end * G], max_new_tokens, seed)
-        batch = (prompts[start:end], G, temperature, max_new_tokens, stop_ids, uniforms)
-        batches.append(method.roll_out(model, tokenizer, *batch))
+        uniforms = row_uniforms(rows[start * G : end * G], settings.max_new_tokens, settings.seed)
+        how = (G, temperature, settings.max_new_tokens, stop_ids, uniforms)
+        batches.append(method.roll_out(model, tokenizer, prompts[start:end], *how))
     rollouts = Rollouts.join(batches)
     cut_at_stops(rollouts, tokenizer, task.stops)
     texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
@@ -74,41 +73,44 @@ def roll_out(
 def stop_tokens(tokenizer, stops):
     """The tokens whose own text contains one of the stop texts."""
     tokens = range(tokenizer.num_tokens if stops else 0)
-    texts = [tokenizer.decode([token], False) for token in tokens]
-    return [token for token in tokens if any(stop in texts[token] for stop in stops)]
+    return [token for token in tokens if contains_stop(tokenizer, [token], stops)]
+
+
+def contains_stop(tokenizer, ids, stops):
+    text = tokenizer.decode(ids, False)
+    return any(stop in text for stop in stops)
 
 
 def cut_at_stops(rollouts, tokenizer, stops):
     """End each completion at the token that completes a stop text; what follows is not trained."""
     for row, ids in enumerate(rollouts.completions() if stops else []):
-        for length in range(1, len(ids) + 1):
-            text = tokenizer.decode(ids[:length], False)
-            if any(stop in text for stop in stops):
-                rollouts.lengths[row] = length
-                rollouts.finished[row] = True
-                rollouts.mask[row, rollouts.prompt_lengths[row] + length - 1 :] = 0.0
-                break
+        lengths = range(1, len(ids) + 1)
+        length = next((n for n in lengths if contains_stop(tokenizer, ids[:n], stops)), None)
+        if length is not None:
+            rollouts.lengths[row] = length
+            rollouts.finished[row] = True
+            rollouts.mask[row, rollouts.prompt_lengths[row] + length - 1 :] = 0.0
 
 
-PROCESSES = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # on this machine, by torchrun
 PATIENCE = 60.0  # seconds without any verdict after which the verifiers still at work have failed
 
 
 def score(rollouts, texts, problems, reward_fn):
-    """Judge every completion -> (rewards (P, G), for each of the B rows a dict of named parts).
+    """Judge every completion -> (rewards (P, G), a dict of named parts for each of the B rows).
 
-    reward_fn(completion, problem) -> (number, {name: number}), called from several threads. The part
-    "accuracy" is what evaluation counts (default: the reward, within 0 and 1). If it raises, hangs
-    or returns something else (part "failed"), the completion gets the lowest reward of its group,
+    reward_fn(completion, problem) -> (number, {name: number}), called from several threads. The
+    part "accuracy" is what evaluation counts (default: the reward, within 0 and 1). If it raises,
+    hangs or returns something else (part "failed"), the completion gets the lowest reward of its
+    group,
     and at most 0: to make the verifier fail must never pay."""
     G = rollouts.num_samples
-    pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // PROCESSES))
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # on this machine, by torchrun
+    pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // processes))
     verdicts = [pool.submit(reward_fn, text, problems[row // G]) for row, text in enumerate(texts)]
     waiting = set(verdicts)
-    while waiting:
+    done = True
+    while waiting and done:
         done, waiting = wait(waiting, timeout=PATIENCE)
-        if not done:
-            break
     pool.shutdown(wait=False, cancel_futures=True)
 
     rewards, parts = [], []
@@ -165,8 +167,8 @@ def evaluate(
 
 
 def records_of(step):
-    """A dict for each completion: the problem's columns, completion, length in tokens, reward, parts.
-    One that was cut off has no answer, even if a box in it is right: its accuracy is 0."""
+    """A dict for each completion: the problem's columns, completion, length in tokens, reward and
+    parts. One that was cut off has no answer, even if a box in it is right: its accuracy is 0."""
     lengths = step.rollouts.mask.sum(1).int().tolist()
     rewards = step.rewards.flatten().tolist()
     records = []
@@ -179,10 +181,12 @@ def records_of(step):
 
 def summarise(records, num_samples):
     """n problems; means over the completions; low, high: the 95 % interval of the accuracy."""
-    names = ("accuracy", "reward", "length", "truncated", "answered", "failed")
-    means = {name: statistics.fmean(record[name] for record in records) for name in names}
-    low, high = clustered_interval(accuracies(records, num_samples), num_samples)
-    return {"n": len(records) // num_samples, "low": low, "high": high, **means}
+    shares = accuracies(records, num_samples)
+    low, high = clustered_interval(shares, num_samples)
+    summary = {"n": len(shares), "low": low, "high": high}
+    for name in ("accuracy", "reward", "length", "truncated", "answered", "failed"):
+        summary[name] = statistics.fmean(record[name] for record in records)
+    return summary
 
 
 def by_problem(records, num_samples):
@@ -239,7 +243,7 @@ def mean_pass_at_k(records, num_samples, k):
     return statistics.fmean(pass_at_k(num_samples, c, k) for c in right)
 
 
-# ---- 3. Files ------------------------------------------------------------------------------------
+# ---- 3. Files and flags --------------------------------------------------------------------------
 
 
 def git_commit():
@@ -252,44 +256,66 @@ def git_commit():
 def read_rows(path, needed=()):
     """The objects of a .jsonl file, each with the needed keys; an unfinished last line is left out.
     Raises verifiers.DataError."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise verifiers.DataError(f"{path}: cannot be read ({error})") from None
+    where = path
     rows = []
-    lines = text.split("\n")  # not splitlines, which also splits at U+2028
-    for number, line in enumerate(lines, 1):
-        try:
-            if line:
-                rows.append(json.loads(line))
-                [rows[-1][name] for name in needed]
-        except (ValueError, TypeError, KeyError) as error:
-            if number < len(lines):  # the last one may be unfinished
-                where = f"{path}, line {number}"
-                raise verifiers.DataError(f"{where}: {error!r}; is the file damaged?") from None
+    try:
+        lines = (
+            Path(path).read_text(encoding="utf-8").split("\n")
+        )  # splitlines knows U+2028 as well
+        for number, line in enumerate(lines[:-1], 1):  # after the last line break: unfinished
+            where = f"{path}, line {number}"
+            row = json.loads(line)
+            if not set(needed) <= row.keys():
+                raise ValueError(f"it needs {', '.join(needed)}")
+            rows.append(row)
+    except (OSError, ValueError, AttributeError) as error:
+        raise verifiers.DataError(f"{where}: cannot be read ({error}); is it damaged?") from None
     return rows
 
 
 def append_rows(path, rows):
-    with open(path, "a", encoding="utf-8", errors="replace") as file:
-        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    """Add objects to a .jsonl file, each a line; a line that a crash left unfinished is removed."""
+    with open(path, "ab+") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end > 0:
+            file.seek(end - 1)
+            if file.read(1) == b"\n":
+                break
+            end -= 1
+        file.truncate(end)
+        for row in rows:
+            line = json.dumps(row, ensure_ascii=False) + "\n"
+            file.write(line.encode("utf-8", "replace"))
+
+
+def flag(default, help, **options):
+    """A field of Flags: its default, its help, and what else argparse should know."""
+    return field(default=default, metadata={"help": help, **options})
+
+
+def add_flags(parser, kind):
+    """The fields of a dataclass as flags of a command."""
+    for f in fields(kind):
+        options = {} if "action" in f.metadata else {"type": f.type}
+        parser.add_argument("--" + f.name.replace("_", "-"), **options, **f.metadata)
 
 
 def get_method(spec, given):
-    """ "grpo", or the subclass of GRPO in a file.py or file.py:Class -> an object with its settings.
+    """grpo, or the subclass of GRPO in file.py or file.py:Class -> an object with its settings.
     given: values by name; they may be text, as on the command line."""
     kind = GRPO if spec == "grpo" else verifiers.find_class(spec, GRPO)
-    types = {field.name: field.type for field in fields(kind.Settings)}
+    types = {f.name: f.type for f in fields(kind.Settings)}
     settings = {}
     for name, value in given.items():
         if name not in types:
             raise verifiers.DataError(
                 f"{spec} has no setting {name!r}: there is {', '.join(types)}"
             )
-        with contextlib.suppress(ValueError, SyntaxError, TypeError):
+        with contextlib.suppress(ValueError, SyntaxError):
             value = ast.literal_eval(value)  # other values are text
-        value = tuple(value) if isinstance(value, list) else value  # from config.json
-        if not isinstance(value, (types[name], int)):
+        if types[name] is float and type(value) is int or type(value) is list:  # as JSON has them
+            value = types[name](value)
+        if type(value) is not types[name]:
             raise verifiers.DataError(f"--set {name}={value}: it must be {types[name].__name__}")
         settings[name] = value
     return kind(**settings)
@@ -298,34 +324,40 @@ def get_method(spec, given):
 # ---- 4. The command ------------------------------------------------------------------------------
 
 
+@dataclass
+class Flags:
+    baseline: str = flag(None, "a second model, on the same problems (default: the run's base)")
+    task: str = flag(None, "NAME, data file or file.py:name (default: the run's, or math500)")
+    prompt: str = flag(None, "the sentence that asks, with {problem} in it (default: the task's)")
+    stop: str = flag(None, "texts that end a completion (default: the task's)", nargs="+")
+    reward: str = flag(None, "whose accuracy counts (default: the run's, or the task's)")
+    template: str = flag(None, "plain, chat or chat-nothink (default: see train.py)")
+    method: str = flag(None, "whose roll_out samples (default: the run's, or grpo)")
+    set: str = flag(None, "NAME=VALUE: settings of the method", nargs="+")
+    problems: int = flag(500, "how many, from the first")
+    num_samples: int = flag(1, "completions of each problem in the sampled row")
+    k: int = flag(None, "pass@k for these k, each at most --num-samples", nargs="*")
+    temperature: float = flag(1.0, "of the sampled row; 0: no such row")
+    max_new_tokens: int = flag(None, "longest completion (default: the run's, or 1024)")
+    seed: int = flag(0, "of the sampled row")
+    sample_tokens: int = flag(65536, "sampled at once: bounds the KV cache")
+    device: str = flag(None, "cpu, cuda or mps (default: the best the machine has)")
+    out: str = flag(None, "add a header for each model and every completion to this .jsonl file")
+
+
 def parse_args(argv=None):
     parser = argparse.ArgumentParser(
-        description="Accuracy on held-out problems.",
-        allow_abbrev=False,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        description="Accuracy on held-out problems.", allow_abbrev=False
     )
-    add = parser.add_argument
-    add("model", help="a model directory, a hub id, or runs/NAME: its last model and its base")
-    add("--baseline", help="a second model, on the same problems")
-    add("--task", help="NAME, data file or file.py:name (default: the run's, or math500)")
-    add("--prompt", help="the sentence that asks, with {problem} in it (default: the task's)")
-    add("--stop", nargs="+", help="texts that end a completion (default: the task's)")
-    add("--reward", help="whose accuracy counts (default: the run's, or the task's)")
-    add("--template", choices=["plain", "chat", "chat-nothink"], help="(default: see train.py)")
-    add("--method", help="whose roll_out samples (default: the run's, or grpo)")
-    add("--set", nargs="+", default=[], help="NAME=VALUE, settings of the method")
-    add("--problems", type=int, default=500, help="how many, from the first")
-    add("--num-samples", type=int, default=1, help="completions of each problem, sampled row")
-    add("--k", type=int, nargs="*", default=[], help="pass@k for these, each <= --num-samples")
-    add("--temperature", type=float, default=1.0, help="of the sampled row; 0: no such row")
-    add("--max-new-tokens", type=int, help="longest completion (default: the run's, or 1024)")
-    add("--seed", type=int, default=0, help="of the sampled row")
-    add("--sample-tokens", type=int, default=65536, help="sampled at once: bounds the KV cache")
-    add("--device", choices=["cpu", "cuda", "mps"], help="(default: the best the machine has)")
-    add("--out", help="add a header for each model and every completion to this .jsonl file")
+    parser.add_argument("model", help="a model directory, a hub id, or runs/NAME")
+    add_flags(parser, Flags)
+    defaults = {f.name: f.default for f in fields(Flags)}
+    parser.set_defaults(**defaults)
     args = parser.parse_args(argv)
-    sizes = (args.problems, args.num_samples, args.max_new_tokens or 1, args.sample_tokens)
-    if min(sizes) < 1 or any(not 1 <= k <= args.num_samples for k in args.k):
+    args.k = args.k or []
+    args.set = args.set or []
+    sizes = (args.problems, args.num_samples, args.max_new_tokens or 1, args.sample_tokens, *args.k)
+    if min(sizes) < 1 or max(args.k, default=1) > args.num_samples:
         parser.error("sizes are at least 1, and each --k is at most --num-samples")
     if not 0 <= args.temperature < math.inf:
         parser.error("--temperature is 0 or more")
@@ -361,17 +393,15 @@ def evaluate_model(name, task, method, args):
     first = tokenizer.encode_prompt(task.prompt(problems[0]))
     prompt = tokenizer.decode(first, skip_special_tokens=False)
     print(f"first prompt of {name} ({tokenizer.template}): {prompt!r}")
-    header = {**vars(args), "model": name, "prompt": prompt, "settings": asdict(method.settings)}
-    header |= {"task": task.name, "dtype": str(dtype), "device": device, "git": git_commit()}
     out = args.out or os.devnull
-    append_rows(out, [{"header": header}])
+    header = {**vars(args), "model": name, "settings": asdict(method.settings), "prompt": prompt}
+    append_rows(out, [{"header": {**header, "dtype": str(dtype), "git": git_commit()}}])
     rows = {"greedy": (1, 0.0), "sampled": (args.num_samples, args.temperature)}
-    if args.temperature == 0:
-        del rows["sampled"]
     for decoding, (samples, temperature) in rows.items():
-        names = range(len(problems) * samples)
-        sizes = (samples, temperature, names, args.sample_tokens, f"{name} {decoding}")
-        records = records_of(roll_out(method, model, tokenizer, task, problems, *sizes))
+        if decoding == "sampled" and temperature == 0:
+            break
+        how = (samples, temperature, None, args.sample_tokens, f"{name} {decoding}")
+        records = records_of(roll_out(method, model, tokenizer, task, problems, *how))
         for i, record in enumerate(records):
             record |= {"model": name, "decoding": decoding}
             record |= {"index": i // samples, "sample": i % samples}
@@ -379,30 +409,26 @@ def evaluate_model(name, task, method, args):
         print_row(f"{name[-36:]:36} {decoding:8}", records, samples, args.k)
 
 
+COLUMNS = ("accuracy", "low", "high", "length", "truncated", "answered", "failed")
+
+
 def print_row(title, records, samples, ks):
-    s = summarise(records, samples)
-    answered = [r["accuracy"] for r in records if r["answered"] and not r["truncated"]]
-    numbers = [s["accuracy"], s["low"], s["high"], s["length"], s["truncated"], 1 - s["answered"]]
-    numbers += [sum(answered) / max(1, len(answered)), s["failed"]]
+    summary = summarise(records, samples)
+    numbers = [summary[name] for name in COLUMNS]
     numbers += [mean_pass_at_k(records, samples, k) for k in ks if k <= samples]
-    print(title, f"{s['n']:5}", *(f"{number:9.3f}" for number in numbers))
+    print(title, f"{summary['n']:5}", *(f"{number:9.3f}" for number in numbers))
 
 
 def main(argv=None):
     args = parse_args(argv)
     method = read_run(args)
-    models = [name for name in (args.model, args.baseline) if name]
-    for name in models:
-        find(name)  # a mistyped model is named before a task's data is fetched
+    models = [find(name) and name for name in (args.model, args.baseline) if name]
     task = verifiers.get_task(args.task or "math500", args.prompt, args.stop or (), args.reward)
     print(f"task {task.name}, at most {method.settings.max_new_tokens} tokens each")
-    titles = ["accuracy", "low", "high", "length", "cut off", "no answer", "answered", "failed"]
-    titles += [f"pass@{k}" for k in args.k]
+    titles = [*COLUMNS, *(f"pass@{k}" for k in args.k)]
     print(f"{'model':36} decoding     n", *(f"{title:>9}" for title in titles))
     for name in models:
         evaluate_model(name, task, method, args)
-    if args.out:
-        print(f"completions in {args.out}")
 
 
 if __name__ == "__main__":

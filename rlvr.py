@@ -368,8 +368,11 @@ def kl_penalty(logp, ref_logp, weights):
 def spread(advantages, mask):
     """Advantages (P, G) or (B, T-1) -> one for each token, (B, T-1)."""
     advantages = advantages.to(mask.device)
-    if advantages.shape != mask.shape:
-        advantages = advantages.reshape(len(mask), 1)
+    if advantages.numel() == len(mask):
+        advantages = advantages.reshape(-1, 1)
+    if advantages.shape not in ((len(mask), 1), mask.shape) or not advantages.isfinite().all():
+        shapes = f"one finite number for each of {len(mask)} completions, or of {list(mask.shape)}"
+        raise ValueError(f"advantages of shape {list(advantages.shape)}: needs {shapes} tokens")
     return advantages * mask
 
 
@@ -457,9 +460,13 @@ class Settings:
     def __post_init__(self):
         sizes = (self.prompts_per_step, self.num_samples, self.max_new_tokens)
         if min(*sizes, self.updates_per_batch) < 1 or not 0 < self.temperature or self.kl_coef < 0:
-            raise ValueError(f"{self}: sizes are at least 1, the temperature is above 0")
-        if not 0 <= self.clip[0] < 1 or not 0 <= self.clip[1]:
+            raise ValueError(
+                "sizes are at least 1, the temperature is above 0, kl_coef not below 0"
+            )
+        if len(self.clip) != 2 or not 0 <= self.clip[0] < 1 or not 0 <= self.clip[1]:
             raise ValueError(f"clip is {self.clip}: low is from 0 to below 1, high 0 or more")
+        group_advantages(torch.zeros(1, 2), self.scale)  # refuses an unknown scale
+        loss_weights(torch.ones(1, 1), self.norm)  # or norm
 
 
 @dataclass

@@ -1,8 +1,9 @@
 """train.py - the loop, and what it takes to run it.
 
-    python train.py --steps 100                     on a laptop: a tiny model learns to work sums out;
-                                                    with a CUDA GPU: Qwen3-0.6B-Base on MATH
-    torchrun --nproc-per-node 8 train.py --fsdp     the same on 8 GPUs, each with an eighth of the model
+    python train.py --steps 100           on a laptop: a tiny model learns to work sums out;
+                                          with a CUDA GPU: Qwen3-0.6B-Base on MATH
+    torchrun --nproc-per-node 8 train.py --fsdp
+                                          the same on 8 GPUs, each with an eighth of the model
 
 The loop is section 5, one function from pick to step; the rest can be skipped on a first reading.
 """
@@ -39,7 +40,17 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from tqdm import tqdm
 
 import verifiers
-from eval import append_rows, get_method, git_commit, read_rows, records_of, roll_out, summarise
+from eval import (
+    add_flags,
+    append_rows,
+    flag,
+    get_method,
+    git_commit,
+    read_rows,
+    records_of,
+    roll_out,
+    summarise,
+)
 from model import ModelError, autocast, load, pick_device, save
 from rlvr import GRPO, Rollouts, Step, Stopped, spread, update_gradients
 
@@ -60,18 +71,13 @@ SETTINGS = {  # flags that set one of the method's settings
 }
 
 
-def flag(default, help, **options):
-    """A field of Flags: its default, its help, and what else argparse should know."""
-    return field(default=default, metadata={"help": help, **options})
-
-
 @dataclass
 class Flags:
     model: str = flag(None, "hub id or folder (default: notebooks/tiny; on CUDA Qwen3-0.6B-Base)")
     task: str = flag(None, "NAME, .jsonl or file.py:name (default: arithmetic for tiny, else math)")
     reward: str = flag(None, "NAME or file.py:name (default: the task's own)")
     prompt: str = flag(None, "the sentence that asks, with {problem} in it (default: the task's)")
-    stop: list = flag(None, "texts that end a completion (default: the task's)", nargs="+")
+    stop: str = flag(None, "texts that end a completion (default: the task's)", nargs="+")
     template: str = flag(
         None,
         "how a problem is shown (default: chat if the model stops at <|im_end|>, else plain)",
@@ -124,8 +130,8 @@ def parse_args(argv=None):
     try:
         given = vars(parser.parse_args(argv))
         refuse_gone(given)
+        texts = given.pop("set")
         config = read_config(given) if "resume" in given else {"flags": {}, "settings": {}}
-        texts = given.pop("set", [])
         settings = {name: given.pop(name) for name in SETTINGS if name in given}
         settings |= {text.partition("=")[0]: text.partition("=")[2] for text in texts}
         flags = Flags(**{**config["flags"], **given})
@@ -146,18 +152,15 @@ def make_parser():
     )
     parser.convert_arg_line_to_args = lambda line: shlex.split(line, comments=True)
 
-    def add(name, **options):
-        parser.add_argument("--" + name.replace("_", "-"), **options)
-
-    for f in fields(Flags):
-        kind = {} if "action" in f.metadata else {"type": str if f.type is list else f.type}
-        add(f.name, **kind, **f.metadata)
+    add_flags(parser, Flags)
     for name, help in SETTINGS.items():
         default = getattr(GRPO.Settings, name)
-        add(name, type=type(default), help=f"{help} (default: {default}, or the method's)")
-    add("set", nargs="+", help="NAME=VALUE: other settings of the method, as clip=0.2,0.28")
+        help += f" (default: {default}, or the method's)"
+        parser.add_argument("--" + name.replace("_", "-"), type=type(default), help=help)
+    other = "NAME=VALUE: other settings of the method, as clip=0.2,0.28"
+    parser.add_argument("--set", nargs="+", default=[], help=other)
     for name in GONE:
-        add(name, nargs="*", help=argparse.SUPPRESS)
+        parser.add_argument("--" + name.replace("_", "-"), nargs="*", help=argparse.SUPPRESS)
     return parser
 
 
@@ -187,13 +190,15 @@ def read_config(given):
 
 def fill_defaults(flags):
     """Replace every None by what fits the machine and the model."""
-    flags.device = pick_device(flags.device)[0]
+    best, _, _ = pick_device(flags.device)
     if flags.model is None:
-        laptop = flags.task == "arithmetic" or flags.task is None and flags.device != "cuda"
+        laptop = flags.task == "arithmetic" or flags.task is None and best != "cuda"
         tiny = str(Path(__file__).parent / "notebooks" / "tiny")
         flags.model = tiny if laptop else "Qwen/Qwen3-0.6B-Base"
-    flags.task = flags.task or ("arithmetic" if is_tiny(flags.model) else "math")
-    for name, value in (TINY if is_tiny(flags.model) else LARGE).items():
+    small = is_tiny(flags.model)
+    flags.device = flags.device or ("cpu" if small else best)
+    flags.task = flags.task or ("arithmetic" if small else "math")
+    for name, value in (TINY if small else LARGE).items():
         if getattr(flags, name) is None:
             setattr(flags, name, value)
     if Path(flags.model).is_dir():
@@ -220,9 +225,9 @@ def check(flags):
             raise ValueError(f"--{f.name.replace('_', '-')} is {value}, and must be above 0")
     if flags.fsdp and "RANK" not in os.environ:
         raise ValueError("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp ..")
-    folder = Path(flags.runs, flags.name or "")
-    if flags.name and not flags.resume and folder.exists():
-        raise ValueError(f"{folder} exists: go on with it by --resume, or choose another --name")
+    taken = Path(flags.runs, flags.name or "", "config.json")
+    if flags.name and not flags.resume and taken.exists():
+        raise ValueError(f"{taken.parent} exists: go on by --resume, or choose another --name")
 
 
 # ---- 2. A run ------------------------------------------------------------------------------------
@@ -291,8 +296,8 @@ def write_config(run):
 
 
 # ---- 3. Checkpoints ------------------------------------------------------------------------------
-# No random state is saved: random numbers are functions of (seed, step, row). So a resumed run equals
-# an uninterrupted one bit for bit; on another number of processes, up to rounding.
+# No random state is saved: random numbers are functions of (seed, step, row). So a resumed run
+# equals an uninterrupted one bit for bit; on another number of processes, up to rounding.
 # Loading runs pickle: resume only runs you trust.
 
 DAMAGE = (Exception, dcp.api.CheckpointException)  # the latter is none of the former
@@ -350,14 +355,27 @@ def load_checkpoint(run):
 
 # ---- 4. Log and preflight ------------------------------------------------------------------------
 
-COLUMNS = ["reward", "accuracy", "mixed", "completion_length", "truncated", "entropy", "grad_norm"]
-COLUMNS += ["mismatch", "seconds", "eval_accuracy", "eval_sampled_accuracy", "failed"]
+COLUMNS = {  # of metrics.jsonl, and their titles in the printed table
+    "reward": "reward",
+    "accuracy": "acc",
+    "mixed": "mixed",
+    "completion_length": "length",
+    "truncated": "cut",
+    "entropy": "entropy",
+    "grad_norm": "grad",
+    "mismatch": "mismatch",
+    "seconds": "sec",
+    "eval_accuracy": "greedy",
+    "eval_sampled_accuracy": "sampled",
+}
 
 
 def print_row(row):
     if row["step"] % 5 == 0 or "eval_accuracy" in row:
-        cells = [f"{row[name]:8.3g}" if name in row else " " * 8 for name in COLUMNS]
-        tqdm.write(f"{row['step']:5d}" + " ".join(cells))
+        cells = [f"{row[name]:7.3g}" if name in row else " " * 7 for name in COLUMNS]
+        if row.get("failed"):
+            cells.append(f"the verifier failed on {row['failed']:.1%}")
+        tqdm.write(" ".join([f"{row['step']:5d}", *cells]))
 
 
 def read_log(folder):
@@ -370,7 +388,8 @@ def read_log(folder):
 def batch_metrics(step):
     """-> (means and shares of the batch, the share of right completions of each problem).
 
-    A group with unequal rewards is mixed. The others teach nothing: they are solved, or hopeless."""
+    A group with unequal rewards is mixed. The others teach nothing: they are solved, or
+    hopeless."""
     B = len(step.parts)
     names = {name for part in step.parts for name in part}
     row = {name: sum(part.get(name, 0.0) for part in step.parts) / B for name in sorted(names)}
@@ -394,23 +413,22 @@ def write_samples(run, step, advantages):
     folder = run.folder / "samples"
     folder.mkdir(exist_ok=True)
     rollouts = step.rollouts
-    own = rollouts.mask > 0  # (B, T-1)
-    advantages = (advantages.sum(1) / own.sum(1).clamp(min=1)).tolist()
     rewards = step.rewards.flatten().tolist()
     path = folder / f"step_{step.number:06d}.jsonl.gz"
     with gzip.open(path, "wt", encoding="utf-8", errors="replace") as file:
         for i, text in enumerate(step.texts):
             problem = step.problems[i // rollouts.num_samples]
+            own = rollouts.mask[i] > 0  # (T-1,)
             row = {
                 "step": step.number,
                 "problem": problem["problem"],
                 "answer": problem["answer"],
                 "completion": text,
                 "reward": rewards[i],
-                "advantage": advantages[i],
+                "advantage": advantages[i][own].mean().item(),
                 "parts": step.parts[i],
-                "ids": rollouts.ids[i, 1:][own[i]].tolist(),
-                "logps": rollouts.logp[i][own[i]].tolist(),
+                "ids": rollouts.ids[i, 1:][own].tolist(),
+                "logps": rollouts.logp[i][own].tolist(),
             }
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
@@ -421,16 +439,18 @@ def preflight(run):
     problems = task.train[: settings.prompts_per_step]
     ids = run.tokenizer.encode_prompt(task.prompt(problems[0]))
     prompt = run.tokenizer.decode(ids, skip_special_tokens=False).replace("\n", "\n    ")
-    size = sum(param.numel() for param in run.model.parameters())
-    splits = f"{len(task.train)} problems to train on, {len(task.test)} held out ({task.note})"
-    print(f"model {flags.model}, {size:,} parameters, on {flags.device}")
-    print(f"task {task.name}: {splits}")
+    print(f"model {flags.model} on {flags.device}; task {task.name} ({task.note}):", end=" ")
+    print(f"{len(task.train)} problems to train on, {len(task.test)} held out")
     print(f"first prompt ({run.tokenizer.template}):\n    {prompt}")
     step = judge(run, problems, settings.num_samples, settings.temperature, "preflight")
     means, _ = batch_metrics(step)
-    shares = f"{means['accuracy']:.0%} are right, {means['truncated']:.0%} cut off"
-    print(f"preflight: of {len(step.texts)} completions {shares};", end=" ")
-    print(f"rewards differ in {means['mixed']:.0%} of the groups. Two of one group:")
+    print(
+        f"preflight: of {len(step.texts)} completions {means['accuracy']:.0%} are right,", end=" "
+    )
+    print(
+        f"{means['truncated']:.0%} cut off; rewards differ in {means['mixed']:.0%} of the groups,"
+    )
+    print("    in one of them:")
     spreads = step.rewards.amax(1) - step.rewards.amin(1)  # (P,)
     group = int(spreads.argmax())
     rewards = step.rewards[group]
@@ -440,8 +460,7 @@ def preflight(run):
     trouble = what_is_wrong(means)
     if trouble and (means["failed"] == 1 or len(step.texts) >= 64):  # so many prove it
         raise Stopped(f"error: {trouble}")
-    if trouble:
-        print(f"preflight: warning: {trouble} ({len(step.texts)} completions prove little)")
+    print(f"preflight: warning: {trouble}" if trouble else "preflight: there is something to learn")
 
 
 def what_is_wrong(means):
@@ -467,8 +486,8 @@ def learning_rate(step, flags):
 def train_rlvr(run):
     """The training loop, from the last step that was made to flags.steps.
 
-    Raises Stopped: after Ctrl-C, by the method, before NaN or infinity reach the weights, or when the
-    verifier fails on everything."""
+    Raises Stopped: after Ctrl-C, by the method, before NaN or infinity reach the weights, or when
+        the verifier fails on everything."""
     flags = run.flags
     settings = run.method.settings
     for number in range(run.step + 1, flags.steps + 1):
@@ -506,23 +525,28 @@ def train_rlvr(run):
         if number % flags.eval_every == 0 or number == flags.steps:
             row |= evaluate_both(run)
         row["seconds"] = time.perf_counter() - began
-        print_row(row)
         if rank() == 0:
-            append_rows(run.folder / "metrics.jsonl", [row])
-            run.log(row)
             write_samples(run, step, advantages)
         finish_step(run, row)
 
 
+def log_row(run, row):
+    print_row(row)
+    if rank() == 0:
+        append_rows(run.folder / "metrics.jsonl", [row])
+        run.log(row)
+
+
 def finish_step(run, row):
-    """Checkpoint when it is time, or when the run stops here."""
+    """Log the step, and save a checkpoint when it is time, or when the run stops here."""
     reasons = ["stopped"] if any(gather(run.signals[:1])) else []
     if row["failed"] == 1:
         reasons.append("error: the verifier failed on every completion, see the warnings above")
     try:
-        run.method.after_step(row, run.model)
+        run.method.after_step(row, run.model)  # which may add columns
     except Stopped as error:
         reasons.append(str(error))
+    log_row(run, row)
     if reasons or run.step % run.flags.save_every == 0 or run.step == run.flags.steps:
         save_checkpoint(run)
     if reasons:
@@ -569,7 +593,8 @@ def evaluate_both(run):
 
 
 def judge(run, problems, num_samples, temperature, label):
-    """eval.roll_out, on several processes each for its share of the problems -> Step, whole in all."""
+    """eval.roll_out, on several processes each for its share of the problems -> Step, whole in
+    all."""
     parts = (run.method, run.model, run.tokenizer, run.task)
     mine = my_share(range(len(problems)))
     rows = [f"{label} {i * num_samples + g}" for i in mine for g in range(num_samples)]
@@ -582,12 +607,13 @@ def judge(run, problems, num_samples, temperature, label):
 
 
 # ---- 6. Many GPUs (skip it when you have one) ----------------------------------------------------
-# Sampling and evaluation are shared out by problems, the update by micro-batches. Every process holds
-# the whole batch and makes the same decisions; the first one writes.
-# critical: all ranks must issue the same collectives in the same order. So sharded weights are gathered
-# before sampling, and every rank makes the same number of forward passes.
-# Alone each function is an identity: rank 0 of 1; all_sum(x), my_share(x), equal_share(x), gather(x): x;
-# gather_steps(steps, device): steps[0]; clip_gradients: clip_grad_norm_.
+# Sampling and evaluation are shared out by problems, the update by micro-batches. Every process
+# holds the whole batch and makes the same decisions; the first one writes.
+# critical: all ranks must issue the same collectives in the same order. So sharded weights are
+# gathered before sampling, and every rank makes the same number of forward passes.
+# Alone each function is an identity: rank() is 0, world() 1; all_sum(x), my_share(x), gather(x) are
+# x, equal_share(x) is list(x), gather_steps(steps, device) is steps[0]; clip_gradients clips, and
+# whole_weights(model) does nothing.
 
 MINUTES = 10.0  # that one process waits for another
 
@@ -651,7 +677,8 @@ def my_share(items):
 
 
 def equal_share(micros):
-    """This process's micro-batches: as many in every process, some of them again, counting nothing."""
+    """This process's micro-batches: as many in every process, some of them again, counting
+    nothing."""
     micros = list(micros)
     while len(micros) % world():
         micros.append(replace(micros[-1], scale=0.0))
@@ -724,7 +751,7 @@ def main(argv=None):
         if not flags.resume:
             preflight(run)
         if rank() == 0:
-            run.folder.mkdir(parents=True, exist_ok=flags.resume)
+            run.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(run.folder / "lock", timeout=0) if rank() == 0 else contextlib.nullcontext():
             start(run)
             train_until_the_end(run)
@@ -749,22 +776,20 @@ def start(run):
         write_config(run)
         if flags.log:
             run.log = verifiers.find(flags.log, {}, "--log")(run.folder, flags)
-    tqdm.write(" step" + " ".join(f"{name.removeprefix('eval_')[:8]:>8}" for name in COLUMNS))
+    tqdm.write(" ".join([" step", *(f"{title:>7}" for title in COLUMNS.values())]))
     if run.step == 0:
         row = {"step": 0, **evaluate_both(run)}
         for name in ("reward", "accuracy", "truncated"):
             row[name] = row["eval_sampled_" + name]
         row["completion_length"] = row["eval_sampled_length"]
-        print_row(row)
-        if rank() == 0:
-            append_rows(run.folder / "metrics.jsonl", [row])
-            run.log(row)
+        log_row(run, row)
     else:
         print(f"going on with {run.folder} after step {run.step} of {flags.steps}")
 
 
 def train_until_the_end(run):
-    """train_rlvr, with Ctrl-C and SIGTERM as the wish to stop after the running step; then final/."""
+    """train_rlvr, with Ctrl-C and SIGTERM as the wish to stop after the running step; then
+    final/."""
 
     def on_signal(number, frame):
         # subtle: torchrun and `timeout` deliver the same signal twice.
@@ -810,4 +835,4 @@ if __name__ == "__main__":
     except (ModelError, verifiers.DataError, OSError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
-        sys.exit("stopped before the first step; nothing was saved yet")
+        sys.exit("stopped while starting; what was saved before is kept")
