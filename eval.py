@@ -276,13 +276,15 @@ def read_rows(path, needed=()):
 def append_rows(path, rows):
     """Add objects to a .jsonl file, each a line; a line that a crash left unfinished is removed."""
     with open(path, "ab+") as file:
-        end = file.seek(0, os.SEEK_END)
+        size = file.seek(0, os.SEEK_END)
+        end = size
         while end > 0:
             file.seek(end - 1)
             if file.read(1) == b"\n":
                 break
             end -= 1
-        file.truncate(end)
+        if end < size:
+            file.truncate(end)
         for row in rows:
             line = json.dumps(row, ensure_ascii=False) + "\n"
             file.write(line.encode("utf-8", "replace"))

@@ -31,6 +31,7 @@ C hidden size; in a micro-batch: N lines of L tokens, M of them trained, of b ro
 """
 
 import hashlib
+import math
 import random
 from dataclasses import dataclass
 
@@ -458,11 +459,11 @@ class Settings:
     seed: int = 0  # of everything random
 
     def __post_init__(self):
-        sizes = (self.prompts_per_step, self.num_samples, self.max_new_tokens)
-        if min(*sizes, self.updates_per_batch) < 1 or not 0 < self.temperature or self.kl_coef < 0:
-            raise ValueError(
-                "sizes are at least 1, the temperature is above 0, kl_coef not below 0"
-            )
+        for name in ("prompts_per_step", "num_samples", "max_new_tokens", "updates_per_batch"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, and must be at least 1")
+        if not 0 < self.temperature < math.inf or not 0 <= self.kl_coef < math.inf:
+            raise ValueError(f"temperature is {self.temperature}, kl_coef {self.kl_coef}")
         if len(self.clip) != 2 or not 0 <= self.clip[0] < 1 or not 0 <= self.clip[1]:
             raise ValueError(f"clip is {self.clip}: low is from 0 to below 1, high 0 or more")
         group_advantages(torch.zeros(1, 2), self.scale)  # refuses an unknown scale

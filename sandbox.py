@@ -1,122 +1,194 @@
-"""sandbox.py - run a model's program against tests.  One door: run_tests(code, tests, timeout, memory).
+"""sandbox.py - run a model's program against tests.  One door: run_tests(..), and run_stdio(..) for programs that print.
 
 A model's program has to be run, and it will try everything that pays. Three questions, each opened by a hack:
-    B.1  Who reports?          print("passed"); exit(0)             who reports on himself reports success
-    B.2  What may cross?       an object that equals everything     and so does who is asked what he is equal to
-    B.3  What may it touch?    os.kill(trainer), open(dataset)      and what no verdict shows is done all the same
-Open: bugs of the kernel or of CPython; timing; weak tests (see check_tests), and tests that ask the program for its
-own opinion (a boolean method of its class, == between two of its objects) or evaluate what it wrote.
+    1  Who reports?          print("passed"); exit(0)             who reports on himself reports success
+    2  What may cross?       an object that equals everything     and so does who is asked what he is equal to
+    3  What may it touch?    os.kill(trainer), open(dataset)      and what no verdict shows is done all the same
+Open: bugs of the kernel or of CPython; timing; weak tests (see check_tests in the laboratory), and tests that ask the
+program for its own opinion (a boolean method of its class, == between two of its objects) or evaluate what it wrote.
 
 `python -I -S sandbox.py` is the server that run_tests starts: a fresh interpreter that holds nothing of ours.
 """
 
+import array
 import ast
+import asyncio
 import builtins
 import collections
 import contextlib
 import ctypes
 import datetime
+import decimal
+import enum
+import fractions
 import functools
+import io
+import itertools
 import json
+import math
 import operator
 import os
+import re
+import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import types
+import unittest
 import warnings
-from decimal import Decimal
-from fractions import Fraction
 
-# ---- B.1 Who reports? ----------------------------------------------------------------------------
+# ---- 1 Who reports? ------------------------------------------------------------------------------
 # The work is divided, and no process is told more than it needs:
 #     trainer  -- code, then test by test -->  judge  -- f, 3 -->  player           (and back: 9, then the verdict)
 # The player runs the program. For `assert f(3) == 9` the judge, which runs the test, sends it the call f(3), gets plain
 # data back and compares. The player never holds a test, an expected value or the channel of the verdicts. Judges are
 # forked by a server, a fresh interpreter that runs this file alone.
 
-_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-_locks, _server, _control = collections.defaultdict(threading.Lock), None, None
+_WALL = 1.6  # seconds on the clock that cost as much as one of the processor
+_locks = collections.defaultdict(threading.Lock)
+_server = _control = None
 
 
-def run_tests(code, tests, timeout, memory):
-    """-> (for each test a verdict {"passed", "why", "compared"}, seconds that the program had)."""
-    todo, verdicts, spent, failures = _read_tests(tuple(tests)), [], 0.0, 0
-    while len(verdicts) < len(tests) and (left := 4 * timeout - spent) > 0 and failures < 4:
-        began = loaded = None
+def run_tests(code, tests, timeout=2.0, memory=2**28, entry_points=None, before=""):
+    """-> (for each test a verdict {"passed", "why", "compared", "asked"}, seconds that the program had).
+
+    entry_points: the names that tests may ask of the program; if the data gives none, read_tests finds them. before:
+    code of the data set; it runs ahead of the program, and its names in a test are the data's, not the program's.
+    """
+    todo = read_tests(tests, entry_points, before)
+    program = {"code": code, "before": before, "limit": timeout, "memory": memory}
+    verdicts, seconds = _run(program, todo)
+    # `assert True`, of which HumanEval has some, cannot ask: who passes all the others passes it.
+    others = [v["passed"] for v, test in zip(verdicts, todo) if test["names"] or not v["idle"]]
+    if others and all(others):
+        verdicts = [{**verdict, "passed": True, "why": "passed"} for verdict in verdicts]
+    return verdicts, seconds
+
+
+def run_stdio(code, inputs, timeout=2.0, memory=2**28):
+    """Run a program once for each text on its standard input -> (verdicts with its "output", seconds). "passed" says
+    only that the program came to its end: who asked compares the output, out of the program's reach."""
+    program = {"code": code, "limit": timeout, "memory": memory, "stdio": True}
+    return _run(program, [{"input": text} for text in inputs])
+
+
+def task_faults(tests, entry_points=None, before="", timeout=1.0):
+    """{test: why} for the tests that say nothing about a program: they are not Python, ask nothing, lack a name, or
+    are passed by a program that is not there."""
+    limits = {"timeout": timeout, "entry_points": entry_points, "before": before}
+    todo = read_tests(tests, entry_points, before)
+    faults = {}
+    for test, verdict in zip(todo, run_tests("", tests, **limits)[0]):
+        if verdict["passed"]:
+            faults[test["text"]] = "the empty program passes it"
+        elif test["missing"] or verdict["idle"] or not verdict["is_python"]:
+            names = ", ".join(test["missing"])
+            faults[test["text"]] = f"it does not define {names}" if names else verdict["why"]
+    return faults
+
+
+def _run(program, todo):
+    """Send a judge what is to do, item by item; a new judge goes on where one was lost -> (verdicts, seconds)."""
+    if not hasattr(os, "fork"):
+        raise RuntimeError(
+            "verify_code: programs cannot be run on this system, which has no fork: use Linux, WSL or macOS"
+        )
+    verdicts = []
+    spent = 0.0
+    failures = 0
+    while len(verdicts) < len(todo) and spent < 4 * program["limit"]:
+        began = loaded = False
+        channel, server = _connect()
         try:
-            with _connect() as channel, channel.makefile("rwb") as judge:
-                _send(
-                    judge, {"code": code[: 2**20], "limit": timeout, "left": left, "memory": memory}
-                )
-                _receive(judge)  # it has a core
-                began = time.monotonic()
+            with channel, channel.makefile("rwb") as judge:
+                left = 4 * program["limit"] - spent
+                _send(judge, {**program, "code": program["code"][: 2**20], "left": left})
+                began = _receive(judge) == "ready"  # it has a core
                 loaded = _receive(judge)
-                verdicts += [] if loaded["passed"] else [loaded] * (len(tests) - len(verdicts))
-                for test in todo[len(verdicts) :]:
-                    _send(judge, test)
+                spent += loaded["seconds"]
+                if not loaded["passed"]:
+                    verdicts += [loaded] * (len(todo) - len(verdicts))
+                for item in todo[len(verdicts) :]:
+                    _send(judge, item)
                     verdicts.append(_receive(judge))
-                    if verdicts[-1]["over"] or time.monotonic() - began > left:
+                    spent += verdicts[-1]["seconds"]
+                    if verdicts[-1]["over"] or spent >= 4 * program["limit"]:
                         break
                 channel.shutdown(socket.SHUT_RDWR)  # not just closed: a fork may have it
-        except (_Gone, ConnectionError):  # SIGALRM has ended the judge, as time was over; or else
-            time.sleep(0.05)  # somebody the server, as poll can tell by now
-            if began and _server.poll() is None:
-                verdicts += [{"passed": False, "why": "timeout"}] * (
-                    1 if loaded else len(tests) - len(verdicts)
-                )
-        spent, failures = spent + (time.monotonic() - began if began else 0), failures + (not began)
-    if failures == 4:
-        raise RuntimeError("verify_code: no program can be started on this machine")
-    verdicts += [{"passed": False, "why": "no time is left"}] * (len(tests) - len(verdicts))
-    # `assert True`, of which HumanEval has some, cannot ask: who passes all the others passes it.
-    idle = [not test["named"] and "asks nothing" in v["why"] for test, v in zip(todo, verdicts)]
-    if any(v["passed"] for v in verdicts) and all(v["passed"] or i for v, i in zip(verdicts, idle)):
-        verdicts = [{**verdict, "passed": True, "why": "passed"} for verdict in verdicts]
+        except (_Gone, ConnectionError):
+            time.sleep(0.05)  # somebody may have ended the server: poll can tell by now
+            if began and server.poll() is None:  # else: the judge has ended itself, time was over
+                spent += program["limit"]
+                late = 1 if loaded else len(todo) - len(verdicts)
+                verdicts += [_failed("timeout", asked=True)] * late
+            else:
+                failures += 1
+                if failures == 4:
+                    raise RuntimeError(
+                        "verify_code: no program can be started on this machine"
+                    ) from None
+    verdicts += [_failed("no time is left", asked=True)] * (len(todo) - len(verdicts))
     return verdicts, spent
 
 
+def _failed(why, **more):
+    verdict = {"passed": False, "why": why, "compared": False, "asked": False}
+    return {**verdict, "over": False, "idle": False, "is_python": True, **more}
+
+
 def _connect():
-    """A channel to a new judge, from the server, which is started where there is none."""
+    """A channel to a new judge, from the server, which is started where there is none -> (channel, server)."""
     global _server, _control
     ours, theirs = socket.socketpair()
     with _locks[os.getpid()], theirs:  # a fork finds that the server is not its child
         if _server is None or _server.poll() is not None:
-            # Our environment may hold keys. One arena for all threads, or each would take 64 MB.
-            env = {
-                "MALLOC_ARENA_MAX": "1",
-                "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", ""),
-            }
-            command = [sys.executable, "-I", "-S", os.path.abspath(__file__)]
-            _control, its_end = socket.socketpair()
-            with its_end:
-                _server = subprocess.Popen(
-                    command,
-                    env=env,
-                    cwd="/",
-                    stdin=its_end,
-                    stdout=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
-            if _control.recv(1) != b"+":
-                warnings.warn(
-                    "verify_code: without Linux and libseccomp.so.2 programs are not confined: they can read "
-                    "and write files, use the network and end processes as this user can",
-                    stacklevel=4,
-                )
-        socket.send_fds(_control, [b"+"], [theirs.fileno()])
-    return ours
+            _server, _control = _start_server()
+        with contextlib.suppress(OSError):  # if it has just ended, the channel will tell
+            socket.send_fds(_control, [b"+"], [theirs.fileno()])
+        return ours, _server
+
+
+def _start_server():
+    # Our environment may hold keys. One arena for all threads, or each would take 64 MB.
+    environment = {
+        "MALLOC_ARENA_MAX": "1",
+        "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", ""),
+    }
+    command = [sys.executable, "-I", "-S", os.path.abspath(__file__)]
+    control, its_end = socket.socketpair()
+    with its_end:
+        server = subprocess.Popen(
+            command,
+            env=environment,
+            cwd="/",
+            stdin=its_end,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    if control.recv(1) != b"+":
+        warnings.warn(
+            "verify_code: without Linux and libseccomp.so.2 programs are not confined: they can read and write "
+            "files, use the network and end processes as this user can; on macOS memory is not bounded either",
+            stacklevel=7,
+        )
+    return server, control
 
 
 def _serve():
     """The server: fork a judge for every channel that comes in, until the trainer is gone."""
     control = socket.socket(fileno=0)
     for module in _MODULES:
-        __import__(module)
+        with contextlib.suppress(ImportError):  # not every Python has every one
+            __import__(module)
+    sys.modules["pytest"] = _pytest()
+    sys.modules["numpy"] = types.SimpleNamespace(allclose=_close)  # the tests of EvalPlus import it
+    with contextlib.suppress(AttributeError, OSError):
+        _process_control(36, 1)  # PR_SET_CHILD_SUBREAPER: a player that outlives its judge is ours
     with contextlib.suppress(OSError):  # made once: the forks find it
         _filter()
     trial = os.fork() or os._exit(0 if _confine(2**30, 9) else 1)
@@ -127,148 +199,435 @@ def _serve():
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the judges
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # not as it may be inherited
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    while (received := socket.recv_fds(control, 1, 1))[0]:
+    while True:
+        message, channels, _, _ = socket.recv_fds(control, 1, 1)
+        if not message:
+            return
         if os.fork() == 0:
             try:
                 control.close()
-                _judge(socket.socket(fileno=received[1][0]).makefile("rwb"))
+                _judge(socket.socket(fileno=channels[0]).makefile("rwb"))
             finally:
                 os._exit(0)
-        os.close(received[1][0])
+        os.close(channels[0])
 
 
 def _judge(trainer):
-    """One program: fork the player, then run test after test as the trainer sends them. It sends a test when the one
-    before is done, so none is in this process, or on its way here, when the player is forked."""
+    """One program. The trainer sends a test when the one before is done, so none is in this process, or on its way
+    here, when the player is forked."""
     program = _receive(trainer)
     _take_core()
     _send(trainer, "ready")  # fails if the trainer is gone
     ours, theirs = socket.socketpair()
-    os.fork() or _play(theirs, program)
+    player = os.fork() or _play(theirs, program)
     theirs.close()
-    line = _Line(ours.makefile("rwb"), _LENT)
+    clock = _Clock(player, program["limit"], ours)
+    line = _Line(ours.makefile("rwb"), clock)
     _confine(2 * program["memory"], program["left"])  # it computes with what the program returns
+    sys.stdin = io.StringIO()
     # subtle: NotImplemented is true: who returns a string would pass `assert f(1).__lt__(41)`.
     warnings.filterwarnings("error", message="NotImplemented should not be used")
-    set_timer = signal.setitimer
+    warnings.filterwarnings(
+        "error", message="assertion is always true"
+    )  # assert (f(1) == 5, "why")
     signal.setitimer = signal.alarm = signal.signal = lambda *_: None  # no test stops our clock
-    test, seconds = None, max(0.5, program["limit"])
+    unittest.main = lambda *_, **__: None  # _run_collected runs the classes
+    test = None
     while True:  # until the trainer is gone
-        verdict = {"passed": False, "over": False}  # over: no other test can have this player
-        set_timer(signal.ITIMER_REAL, seconds)  # SIGALRM ends us: nothing can swallow that
+        verdict = _failed("the test asks nothing of the program", idle=True)
+        clock.start()
+        line.asked.clear()
+        sys.stdout = io.StringIO()
         try:
-            _run_test(test, line) if test else line.ask("load", program["code"])
-            verdict |= {"passed": True, "why": "passed"}
+            if test:
+                _run_test(test, line, program)
+            elif "stdio" not in program:
+                line.ask("load", program["before"], program["code"])
+            if line.asked or "stdio" in program:
+                verdict |= {"passed": True, "why": "passed"}
         except _Gone as error:
-            verdict |= {"over": True, "why": str(error)}
+            verdict |= {
+                "over": True,
+                "idle": False,
+                "why": str(error),
+            }  # no other test can have this player
         except BaseException as error:  # but str(error) might ask the program
+            verdict["idle"] = False
+            verdict["is_python"] = bool(line.asked) or not isinstance(error, SyntaxError)
             text = error.args[0] if error.args and type(error.args[0]) is str else ""
             verdict["why"] = f"{type(error).__name__}: {ascii(text[:200])[1:-1]}".removesuffix(": ")
-        set_timer(signal.ITIMER_REAL, 60)  # a trainer that stops must not hold a core
-        _send(trainer, {**verdict, "compared": line.asked <= {"look_up", "call"}})
-        test, seconds = _receive(trainer), program["limit"]
+        plain = line.asked <= {"look_up", "call"}
+        verdict |= {"seconds": clock.stop(), "asked": bool(line.asked), "compared": plain}
+        if "stdio" in program and test:
+            verdict |= {"over": True, "output": sys.stdout.getvalue()}
+        _send(trainer, verdict)
+        test = _receive(trainer)
 
 
-def _run_test(test, line):
-    """Run one test; raises whatever makes it fail."""
-    line.asked.clear()
-    scope = _Scope(__name__="__main__")
-    scope.test, scope.line = test, line
-    sys.modules["solution"] = solution = types.ModuleType("solution")  # from solution import f
-    solution.__getattr__ = lambda name: (
-        line.ask("look_up", name) if name[:2] != "__" else getattr(None, name)
-    )
-    exec(compile(test["text"], "<test>", "exec"), scope)
-    for name, value in list(scope.items()):  # as pytest does; not if the test calls it
-        if (
-            type(value) is types.FunctionType
-            and name[:4] == "test"
-            and test["text"].count(f"{name}(") == 1
-        ):
-            value()
-    if not line.asked:
-        raise AssertionError("the test asks nothing of the program")
+class _Clock:
+    """The time of a program: what it and its threads had of the processor, so that a crowded machine costs it nothing;
+    or, of a program that sleeps, the wall clock's time divided by 1.6. When it is over the judge ends, as nothing can
+    swallow that; the trainer finds it gone."""
 
+    set_timer = getattr(signal, "setitimer", None)
 
-class _Scope(dict):
-    """The global names of a test: what it does not define and is not built in, is the program's."""
+    def __init__(self, player, limit, channel):
+        self.limit = limit
+        self.channel = channel
+        self.cpu_clock = (~player << 3) | 2  # Linux: the processor's time of another process
 
-    def __missing__(self, name):
-        if name.startswith("__") or hasattr(builtins, name) and name not in self.test["own"]:
-            raise KeyError(name)
-        if name in sys.stdlib_module_names and f"{name}." in self.test["text"]:
-            return __import__(name)  # math.isclose(..), not imported
-        if name in self.test["missing"]:  # or the program's would return True
-            raise NameError(f"the test does not define {name}")
-        return self.line.ask("look_up", name)
+    def start(self):
+        self.began = time.monotonic()
+        self.cpu_began = self.cpu()
+        _Clock.set_timer(signal.ITIMER_REAL, _WALL * max(0.2, self.limit))  # SIGALRM ends us
+        _Clock.set_timer(signal.ITIMER_PROF, max(0.2, self.limit))  # and so does our own work
+
+    def cpu(self):
+        with contextlib.suppress(OSError):
+            return time.clock_gettime(self.cpu_clock)
+        return 0.0
+
+    def used(self):
+        return max(self.cpu() - self.cpu_began, (time.monotonic() - self.began) / _WALL)
+
+    def stop(self):
+        _Clock.set_timer(signal.ITIMER_PROF, 0)
+        _Clock.set_timer(signal.ITIMER_REAL, 60)  # a trainer that stops must not hold a core
+        return self.used()
+
+    def wait(self):
+        """Wait until there is something to read."""
+        while not select.select([self.channel], [], [], 0.05)[0]:
+            if self.used() > self.limit:
+                os._exit(1)
 
 
 def _play(channel, program):
     """The player: do what the judge asks for. Nothing here depends on the program's honesty."""
-    os.dup2(channel.fileno(), 0)
-    os.closerange(3, 2**16)  # 1 and 2 are /dev/null
-    sys.stdin = None
+    for number, file in enumerate([_file(), _file()]):  # as standard input and output
+        os.dup2(file.fileno(), number)
+    os.dup2(channel.fileno(), 3)
+    os.closerange(4, 2**16)
+    sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)
+    sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)
     sys.modules["solution"] = types.ModuleType("solution")  # dataclasses look it up there
-    line = _Line(socket.socket(fileno=0).makefile("rwb"), _SERVED)
+    del sys.modules["numpy"], sys.modules["pytest"]  # for tests only
+    builtins.exit = builtins.quit = sys.exit
+    os.fstat = lambda number: types.SimpleNamespace(st_size=2**16)  # glibc's asks for a path
+    stack_size = threading.stack_size  # programs ask for 512 MB, to recurse; Python needs far less
+    threading.stack_size = lambda size=0: stack_size(min(size, 2**26))
+    line = _Line(socket.socket(fileno=3).makefile("rwb"))
     if _confine(program["memory"], program["left"]) or not _serve.confined:
         while True:
-            line.answer(*_receive(line.channel))
+            line.answer(*line.receive())
 
 
-@functools.lru_cache(1024)
-def _read_tests(tests):
-    """-> for each test {"text", "named", "free", "own", "missing"}: has it names; which does it not define; which
-    built-in ones are the program's (if there are no others, the task is to write `sum`); which are helpers that it
-    forgot, whose verdict would be the program's: close in `assert close(f(1), 2.5)`. Of two free names (if no class)
-    that is one which in an assert judges values, is compared with the other or stands before a dot, and only so."""
+def _file():
+    """A file that has no name."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("program"), "w+b")
+    return tempfile.TemporaryFile()
 
-    def under(nodes):
-        return {part for node in nodes for part in ast.walk(node)}
 
-    todo, asked, own = [], set(), {*dir(builtins)}
-    for text in tests:
+def _run_main(line, code, text):
+    """Run a program as `python main.py < text` would."""
+    os.write(0, text.encode(errors="replace"))
+    os.lseek(0, 0, os.SEEK_SET)
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = main
+    try:
+        exec(compile(code, "main.py", "exec"), vars(main))
+    except SystemExit as ending:
+        if ending.code not in (None, 0):
+            raise
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+
+
+def _load(line, before, code):
+    """Define the program's functions and classes, for tests to call."""
+    stdin = sys.stdin
+    own_input = input
+
+    def ask_for_input(prompt=""):  # a test may have put something in its place
+        return line.ask("input", str(prompt)) if sys.stdin is stdin else own_input(prompt)
+
+    builtins.input = ask_for_input
+    names = vars(sys.modules["solution"])
+    exec(compile(before, "<before>", "exec"), names)
+    exec(compile(code, "<solution>", "exec"), names)
+
+
+# What a test may ask of the program is data (entry points), or is read off the tests: names that they import from the
+# program, or call and nobody defines, if some test calls no other such name, or compares one with what it knows. In `assert close(f(1), 2.5)` or
+# `f(2) - ref(2) == 0` only the data could tell the program from its judge: if no other test is about f alone, this is
+# an error of the task, and the remedy is to give entry points.
+
+
+def read_tests(tests, entry_points=None, before=""):
+    """-> for each test {"text", "names": how many it has, "asks": those that are the program's, "missing": nobody's}."""
+    return _read_tests(tuple(tests), tuple(entry_points or ()), before)
+
+
+@functools.lru_cache(256)
+def _read_tests(tests, entry_points, before):
+    given = _TestNames(before).bound - {*entry_points}
+    readings = [_TestNames(text, given) for text in tests]
+    free = set().union(*(reading.free for reading in readings))
+    asks = {*entry_points}.union(*(reading.imported for reading in readings))
+    if not asks:
+        asks = asks.union(*(reading.sure for reading in readings))
+    if not asks and not free:  # the task is to write `sum`
+        built_in = [reading.functions for reading in readings if reading.functions]
+        asks = set.intersection(*built_in) if built_in else asks
+    return [
+        {
+            "text": reading.text,
+            "names": reading.names,
+            "asks": sorted(asks & (reading.free | reading.functions | reading.imported)),
+            "missing": sorted(reading.free - asks),
+        }
+        for reading in readings
+    ]
+
+
+class _TestNames:
+    """The names of one test. bound: defined here; free: neither that nor Python's; imported: from the program; sure:
+    free ones that are called, if it is one, beside classes; functions: built-in ones that are called."""
+
+    def __init__(self, text, given=()):
+        self.text = text
         try:
-            nodes = under([ast.parse(text)])
+            nodes = [*ast.walk(ast.parse(text))]
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            nodes = set()
-        names = {node for node in nodes if isinstance(node, ast.Name)}
-        bound = {getattr(node, key, "") for node in nodes for key in ("name", "asname", "arg")}
-        bound |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
-        free = {node.id for node in names} - bound
-        own = own & free if free <= {*dir(builtins)} else set()
-        free -= {*dir(builtins), *sys.stdlib_module_names}
-        if sum(name[0].islower() or name[1:].isupper() for name in free) > 1:
-            sides = {
-                node: [node.left, *node.comparators]
-                for node in nodes
-                if isinstance(node, ast.Compare)
-            }
-            theirs = {name for name in names if name.id in free}
-            judging = under(node for node in nodes if isinstance(node, ast.Assert)) or nodes
-            judging -= under(
-                node
-                for node in sides
-                if not any(
-                    type(side) is ast.Constant and type(side.value) is bool for side in sides[node]
-                )
-            )
-            names -= {
-                node.func
-                for node in judging
-                if isinstance(node, ast.Call) and len(names & under([node])) > 1
-            }
-            names -= {node.value for node in nodes if isinstance(node, ast.Attribute)}
-            names -= under(
-                node
-                for node in sides
-                if sum(bool(theirs & under([side])) for side in sides[node]) > 1
-            )
-        asked |= {node.id for node in names}
-        todo.append({"text": text, "named": bool(bound - {"", None} or names), "free": [*free]})
-    return [{**test, "own": [*own], "missing": [*{*test["free"]} - asked]} for test in todo]
+            nodes = []
+        names = [node for node in nodes if isinstance(node, ast.Name)]
+        self.bound = {*given, *(node.id for node in names if isinstance(node.ctx, ast.Store))}
+        for node in nodes:
+            self.bound |= {getattr(node, key, None) for key in ("name", "asname", "arg")}
+        self.bound -= {node.name for node in nodes if _is_announced(node)}
+        self.names = len(names) + sum(hasattr(node, "name") for node in nodes)
+        self.free = {node.id for node in names} - self.bound - {*dir(builtins)}
+        self.free = {name for name in self.free if not self.is_module(name)}
+        self.imported = {name for node in nodes for name in self.imports(node)}
+        used = {getattr(part, "id", "") for node in nodes for part in _used_parts(node)}
+        self.functions = {name for name in used - self.bound if hasattr(builtins, name)}
+        self.sure = self.find_sure(nodes, used & self.free)
+
+    def find_sure(self, nodes, called):
+        """The called names that are the program's without a doubt."""
+        if len(called) > 1:
+            called = {name for name in called if not _in_library(name)}  # Counter, Decimal
+        functions = {name for name in called if not name[0].isupper()}
+        asserts = [node.test for node in nodes if isinstance(node, ast.Assert)]
+        self.origins = collections.defaultdict(set)
+        for node in nodes * 2:  # from name to name
+            self.follow(node)
+        by_class = len(functions) < 2 and any(
+            isinstance(node, (ast.Assert, ast.Try)) for node in nodes
+        )
+        compares = asserts and all(map(self.compares, asserts))
+        return called if len(called) == 1 or by_class or compares else set()
+
+    def follow(self, node):
+        """y = f(x), for y in f(x): y comes from f."""
+        targets = getattr(node, "targets", [getattr(node, "target", ast.Pass())])
+        source = getattr(node, "value", getattr(node, "iter", None))
+        for part in [part for target in targets for part in ast.walk(target)]:
+            if isinstance(part, ast.Name) and isinstance(source, ast.AST):
+                self.origins[part.id] = self.origins[part.id] | self.outermost(source)
+
+    def outermost(self, node):
+        """The names that a value comes from: of decode(encode(x)) that is decode."""
+        name = getattr(getattr(node, "func", node), "id", "")
+        if name in self.free or isinstance(node, ast.Name):
+            return {name} if name in self.free else self.origins[name]
+        return set().union(*map(self.outermost, ast.iter_child_nodes(node)))
+
+    def compares(self, node):
+        """Does the test decide? It compares what comes from one function of the program with what it knows."""
+        if isinstance(node, ast.BoolOp):
+            return all(map(self.compares, node.values))
+        flags = [part for part in ast.iter_child_nodes(node) if _is_flag(part)]
+        functions = {name for name in self.outermost(node) if not name[0].isupper()}
+        return isinstance(node, ast.Compare) and not flags and len(functions) < 2
+
+    def is_module(self, name):
+        used = re.search(rf"\b{name}\.\w", self.text)
+        return name.startswith("__") or name in sys.stdlib_module_names and used
+
+    def imports(self, node):
+        if isinstance(node, ast.ImportFrom) and node.module == "solution":
+            names = [alias.name for alias in node.names]
+            return self.free if names == ["*"] else names
+        is_module = isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "solution"
+        return [node.attr] if is_module else []
 
 
-# ---- B.2 What may cross? -------------------------------------------------------------------------
+def _is_flag(node):
+    return isinstance(node, ast.Constant) and type(node.value) is bool
+
+
+def _in_library(name):
+    modules = (collections, datetime, decimal, enum, fractions)
+    return name[0].isupper() and any(hasattr(module, name) for module in modules)
+
+
+def _used_parts(node):
+    """f of f(x), check(f), @f, f.method and `except f`; not a mere value like EPS."""
+    parts = [getattr(node, "func", None), getattr(node, "type", None)]
+    if isinstance(node, ast.Call):
+        parts += node.args
+    if isinstance(node, ast.Attribute):
+        parts.append(node.value)
+    return parts + getattr(node, "decorator_list", [])
+
+
+def _is_announced(node):
+    """HumanEval: a function with a docstring and no body is what the program has to write."""
+    if not isinstance(node, ast.FunctionDef):
+        return False
+    return all(isinstance(part, (ast.Expr, ast.Pass)) for part in node.body)
+
+
+# ---- A test in the judge -------------------------------------------------------------------------
+
+
+def _run_test(test, line, program):
+    """Run one test; raises whatever makes it fail."""
+    if "stdio" in program:
+        return line.ask("main", program["code"], test["input"])
+    line.ask("forget")  # the values of the test before
+    line.asked.clear()
+    line.forget()
+    scope = _Scope(__name__="__main__")
+    scope.test = test
+    scope.line = line
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.modules["solution"] = solution = types.ModuleType("solution")
+    solution.__getattr__ = scope.of_program
+    solution.__all__ = test["asks"]  # from solution import *
+    errors = []
+    threading.excepthook = lambda error: errors.append(error.exc_value)
+    exec(compile(program["before"], "<before>", "exec"), scope)
+    for name in test["asks"]:  # the data may announce them
+        scope.pop(name, None)
+    given = {*scope}
+    tree = _ExpectedFirst().visit(ast.parse(test["text"]))
+    exec(compile(tree, "<test>", "exec"), scope)
+    called = {getattr(node.func, "id", "") for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for name in [name for name in scope if name not in given]:  # as pytest does
+        _run_collected(name, scope[name], name in called)
+    if errors:
+        raise errors[0]
+
+
+def _run_collected(name, value, is_called):
+    if isinstance(value, type) and issubclass(value, unittest.TestCase):
+        suite = unittest.defaultTestLoader.loadTestsFromTestCase(value)
+        result = suite.run(unittest.TestResult())
+        problems = result.failures + result.errors + result.skipped + result.expectedFailures
+        if problems or not result.wasSuccessful():
+            raise AssertionError(str(problems)[-200:])
+    elif isinstance(value, type) and name.startswith("Test"):
+        for method in [method for method in dir(value) if method.startswith("test")]:
+            instance = value()
+            getattr(instance, "setup_method", lambda: None)()
+            _call_test(getattr(instance, method))
+    elif type(value) is types.FunctionType and name.startswith("test") and not is_called:
+        _call_test(value)
+
+
+def _call_test(function):
+    for case in getattr(function, "cases", [{}]):
+        function(**case)
+
+
+class _ExpectedFirst(ast.NodeTransformer):
+    """`assert f(x) == sorted(x)` works out sorted(x) first: a program that empties x would be right."""
+
+    def visit_Compare(self, node):
+        self.generic_visit(node)
+        calls = [part for part in ast.walk(node.left) if isinstance(part, ast.Call)]
+        given = {name for call in calls for part in call.args for name in self.names(part)}
+        right = node.comparators[0]
+        if len(node.ops) == 1 and type(node.ops[0]) is ast.Eq and given & self.names(right):
+            node.comparators = [node.left]
+            node.left = right
+        return node
+
+    def names(self, node):
+        return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+class _Scope(dict):
+    """The global names of a test. What it does not define is the program's, if read_tests says so, or Python's."""
+
+    def __missing__(self, name):
+        if name in self.test["asks"]:
+            return self.of_program(name)
+        if name in self.test["missing"]:
+            raise NameError(
+                f"the test does not define {name} (entry_points would say that the program does)"
+            )
+        if not hasattr(builtins, name) and name in sys.stdlib_module_names:
+            return __import__(name)  # math.isclose(..), not imported
+        raise KeyError(name)
+
+    def of_program(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = self.line.ask("look_up", name)
+        if type(value) is _Remote and name[0].isupper():
+            vars(value)["_is_class"] = True  # so the test says, whatever the program has made of it
+        return value
+
+
+def _pytest():
+    """What tests use of pytest: raises, approx, mark.parametrize."""
+    pytest = types.ModuleType("pytest")
+    unittest.case._AssertRaisesContext.value = property(lambda self: self.exception)
+    pytest.raises = lambda kind, match="": unittest.TestCase().assertRaisesRegex(kind, match)
+    pytest.approx = _Approx
+    pytest.mark = types.SimpleNamespace(parametrize=_parametrize)
+    return pytest
+
+
+class _Approx:
+    def __init__(self, expected, rel=1e-6, abs=1e-12):
+        self.expected = expected
+        self.limits = [rel, abs]
+
+    def __eq__(self, value):
+        return _close(value, self.expected, *self.limits)
+
+
+def _close(value, expected, rtol=1e-5, atol=1e-8):
+    if isinstance(expected, dict) and isinstance(value, dict) and value.keys() == expected.keys():
+        return all(_close(value[key], expected[key], rtol, atol) for key in expected)
+    if isinstance(expected, (list, tuple)) and isinstance(value, (list, tuple)):
+        pairs = zip(value, expected)
+        return len(value) == len(expected) and all(_close(*pair, rtol, atol) for pair in pairs)
+    if isinstance(expected, (int, float)) and isinstance(value, (int, float)):
+        return math.isclose(value, expected, rel_tol=rtol, abs_tol=atol)
+    return type(value) is type(expected) and value == expected
+
+
+def _parametrize(names, rows, **_):
+    """Marks on top of one another multiply."""
+    names = names.replace(" ", "").split(",") if isinstance(names, str) else names
+    cases = [dict(zip(names, row if len(names) > 1 else [row])) for row in rows]
+
+    def mark(function):
+        above = getattr(function, "cases", [{}])
+        function.cases = [{**one, **other} for one in above for other in cases]
+        return function
+
+    return mark
+
+
+# ---- 2 What may cross? ---------------------------------------------------------------------------
 # An object that equals everything passes every comparison. So objects stay where they are: plain data crosses, as JSON
 # (pickle and marshal run code where they are read); of the rest the other end gets a reference that equals nothing.
 
@@ -293,32 +652,39 @@ def _receive(channel):
 
 
 # Plain data that JSON does not know: what its constructor makes it from. Subclasses come first, and cross as these.
+_REDUCED = [
+    range,
+    slice,
+    fractions.Fraction,
+    decimal.Decimal,
+    datetime.timedelta,
+    datetime.timezone,
+]
+_REDUCED += [datetime.datetime, datetime.date, datetime.time]
 _PLAIN = {
     int: lambda x: [int.__int__(x)],
     float: lambda x: [float.__float__(x)],
     str: lambda x: [str.__str__(x)],
     complex: lambda x: [x.real, x.imag],
-    collections.Counter: lambda x: [dict(x)],
-    collections.OrderedDict: lambda x: [dict(x)],
-    dict: lambda x: [[[*item] for item in x.items()]],
-    **dict.fromkeys(
-        [list, tuple, set, frozenset, bytes, bytearray, collections.deque], lambda x: [[*x]]
-    ),
-    **dict.fromkeys(
-        [
-            range,
-            slice,
-            Fraction,
-            Decimal,
-            datetime.datetime,
-            datetime.date,
-            datetime.time,
-            datetime.timedelta,
-        ],
-        lambda x: [*x.__reduce__()[1]],
-    ),
+    bytes: lambda x: [x.hex()],
+    tuple: lambda x: [*x],
+    frozenset: lambda x: [*x],
+    array.array: lambda x: [x.typecode, *x],
+    **dict.fromkeys(_REDUCED, lambda x: [*x.__reduce__()[1]]),
 }
 _CONSTRUCTORS = {kind.__name__: kind for kind in _PLAIN}
+_CONSTRUCTORS["bytes"] = bytes.fromhex
+_CONSTRUCTORS["tuple"] = lambda *items: items
+_CONSTRUCTORS["frozenset"] = lambda *items: frozenset(items)
+_CONSTRUCTORS["array"] = lambda typecode, *items: array.array(typecode, items)
+
+# Plain data that can change is shared: both ends have a copy of it under one number, and before either end goes on it
+# is told what the other has changed. So `x.sort()`, aliases and default arguments show in a test as in one process.
+_PAIRS = [collections.defaultdict, collections.Counter, collections.OrderedDict, dict]
+_ITEMS = [list, set, bytearray, collections.deque]
+_SHARED = {kind.__name__: kind for kind in _PAIRS + _ITEMS}
+_ATOMS = {type(None), bool, int, float, str}
+
 # Types cross by name. Not `type`: with it, the judge could be made to make a class that equals all.
 _TYPES = {
     name: kind
@@ -327,158 +693,483 @@ _TYPES = {
 }
 
 
+def _contents(value):
+    """Of a shared value, as a flat list."""
+    if isinstance(value, dict):
+        return [part for pair in value.items() for part in pair]
+    return [*value]
+
+
+def _fill(value, contents):
+    """The reverse."""
+    if isinstance(value, dict):
+        value.clear()
+        for key, item in zip(contents[::2], contents[1::2]):
+            value[key] = item
+    else:
+        value.clear()
+        add = value.update if isinstance(value, set) else value.extend
+        add(contents)
+
+
 class _Line:
     """One end of the line between judge and player. To ask is to wait for the answer and, meanwhile, to do what the
     other end asks: f(g) with a function g of the test calls back into the test. Objects cross as numbers."""
 
-    def __init__(self, channel, operations):
-        self.channel, self.operations, self.lock = channel, operations, threading.RLock()
-        self.objects, self.theirs, self.asked = {}, {}, set()
+    def __init__(self, channel, clock=None):
+        self.channel = channel
+        self.clock = clock  # only the judge has one
+        self.operations = _LENT if clock else _SERVED
+        self.lock = threading.RLock()
+        self.asked = set()
+        self.printed = 0  # bytes of the output that the judge has
+        self.objects = {}  # number -> an object of this end
+        self.stand_ins = {}  # number -> what stands here for an object of the other end
+        self.numbers = {}  # id of a stand-in or a shared value -> its number
+        self.count = itertools.count(clock is None, 2)  # each end has its own numbers
+        self.forget()
+
+    def forget(self):
+        self.shared = {}  # number -> value
+        self.known = {}  # number -> its contents, as the other end knows them
+
+    # -- packing
 
     def pack(self, value):
-        if value is None or type(value) in (bool, int, float, str):
+        if type(value) in _ATOMS:
             return value
-        if type(value) is list:
-            return [self.pack(item) for item in value]
+        if type(value) is list or type(value) is dict:
+            return self.pack_shared(value)
         if type(value) is _Remote:
             return {"yours": [value._number]}
+        if self.stand_ins.get(self.numbers.get(id(value))) is value:
+            return {"yours": [self.numbers[id(value)]]}
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            names = " ".join(map(str, value._fields))
+            return {"namedtuple": [type(value).__name__, names, *self.pack_all(value)]}
+        if isinstance(value, enum.Enum) and isinstance(value, (int, str)):
+            return {"enum": [type(value).__name__, value.name, value.value]}
+        if isinstance(value, tuple(_SHARED.values())):
+            return self.pack_shared(value)
         for kind, arguments in _PLAIN.items():
             if isinstance(value, kind):
-                return {kind.__name__: self.pack(arguments(value))}
+                return {kind.__name__: self.pack_all(arguments(value))}
+        return self.pack_object(value)
+
+    def pack_shared(self, value):
+        number = self.numbers.get(id(value))
+        if self.shared.get(number) is value:
+            return {"same": [number]}
+        name = next(name for name, kind in _SHARED.items() if isinstance(value, kind))
+        extra = getattr(value, "maxlen", getattr(value, "default_factory", None))
+        number = next(self.count)
+        contents = self.share(number, value)
+        return {name: [number, self.pack(extra), self.pack_all(contents)]}
+
+    def pack_all(self, values):
+        return values if _ATOMS.issuperset(map(type, values)) else [*map(self.pack, values)]
+
+    def pack_object(self, value):
+        self.objects[id(value)] = value  # it lives as long as the line, so the id stays its own
         if isinstance(value, type):  # by name; an exception with its own bases
             base = next(base for base in value.__mro__ if _TYPES.get(base.__name__) is base)
             if value is base or issubclass(base, BaseException):
                 own = value.__mro__[: value.__mro__.index(base)]
                 self.objects |= {id(kind): kind for kind in own}
-                return {"type": [base.__name__, *map(id, own)]}
-        self.objects[id(value)] = value  # it lives as long as the line, so the id stays its own
+                return {"type": [base.__name__, value.__name__, *map(id, own)]}
+        if isinstance(value, BaseException):
+            text = "" if type(value) in vars(builtins).values() else str(value)
+            state = [type(value), value.args, vars(value), value.__cause__, text]
+            return {"exception": [id(value), *map(self.pack, state)]}
+        if isinstance(value, types.GeneratorType):
+            return {"generator": [id(value)]}
+        if isinstance(value, types.CoroutineType):
+            return {"coroutine": [id(value)]}
         return {"mine": [id(value)]}
 
     def unpack(self, data):
         if type(data) is list:
-            return [self.unpack(item) for item in data]
+            return [self.unpack(x) if type(x) in (list, dict) else x for x in data]
         if type(data) is not dict:
             return data
         ((key, content),) = data.items()
-        special = {
-            "type": self.type_of,
-            "yours": self.objects.get,  # one object, one reference: `is` works
-            "mine": lambda number: self.theirs.setdefault(number, _Remote(self, number)),
-        }
-        return (special.get(key) or _CONSTRUCTORS[key])(*self.unpack(content))
+        if key in _SHARED:
+            return self.unpack_shared(_SHARED[key], *content)
+        content = self.unpack(content)
+        if key in _CONSTRUCTORS:
+            return _CONSTRUCTORS[key](*content)
+        if key in ("yours", "same"):
+            return (self.objects if key == "yours" else self.shared)[content[0]]
+        if key == "type":
+            return self.type_of(*content)
+        if key == "namedtuple":
+            return _named_tuple(*content[:2])(*content[2:])
+        if key == "enum":
+            return _enum(*content)
+        if content[0] not in self.stand_ins:  # one object, one reference: `is` works
+            self.stand_in(content[0], _STAND_INS[key](self, *content))
+        return self.stand_ins[content[0]]
 
-    def type_of(self, name, *numbers):
-        kind = _TYPES[name]
-        if self.operations is _LENT and issubclass(AssertionError, kind):
-            numbers = *numbers, name  # a subclass: else a test's `except Empty:`, if the program
+    def unpack_shared(self, kind, number, extra, contents):
+        value = kind(maxlen=extra) if kind is collections.deque else kind()
+        if kind is collections.defaultdict:
+            value.default_factory = self.unpack(extra)
+        self.share(number, value)
+        self.update(number, contents)
+        return value
+
+    def stand_in(self, number, value):
+        self.stand_ins[number] = value
+        self.numbers[id(value)] = number
+
+    def type_of(self, base, name, *numbers):
+        kind = _TYPES[base]
+        if self.clock and issubclass(AssertionError, kind):
+            numbers = *numbers, base  # a subclass: else a test's `except Empty:`, if the program
         for number in reversed(numbers):  # defines Empty, could catch the test's own `assert False`
-            kind = self.theirs.setdefault(number, type(name, (kind,), {}))
+            if number not in self.stand_ins:
+                self.stand_in(number, type(name, (kind,), {"__str__": _text_of_error}))
+            kind = self.stand_ins[number]
         return kind
+
+    # -- what is shared
+
+    def share(self, number, value):
+        self.shared[number] = value
+        self.numbers[id(value)] = number
+        self.known[number] = _contents(value)
+        return self.known[number]
+
+    def update(self, number, contents):
+        _fill(self.shared[number], self.unpack(contents))
+        self.known[number] = _contents(self.shared[number])
+
+    def drop(self, number):
+        self.known.pop(number, None)
+        self.numbers.pop(id(self.shared.pop(number, None)), None)
+
+    def changes(self):
+        """-> [number, contents] of what has changed since the other end heard of it."""
+        changed = []
+        for number, value in [*self.shared.items()]:
+            contents = _contents(value)
+            known = self.known[number]
+            if len(contents) != len(known) or not all(map(operator.is_, contents, known)):
+                self.known[number] = contents
+                changed.append([number, self.pack_all(contents)])
+        return changed
+
+    def unused(self):
+        """The numbers of what nobody here holds any more, so nobody can change it."""
+        numbers = []
+        for number in [*self.shared]:
+            if sys.getrefcount(self.shared[number]) <= _HELD_BY_TABLE:
+                self.drop(number)
+                numbers.append(number)
+        return numbers
+
+    # -- talking
+
+    def send(self, kind, content):
+        content = self.pack_all(content)
+        changes = self.changes()
+        _send(self.channel, [kind, content, changes, self.unused(), self.output()])
+
+    def output(self):
+        """What the program has printed since the last message."""
+        if self.clock:
+            return ""
+        with contextlib.suppress(
+            OSError, ValueError, AttributeError
+        ):  # it has closed or replaced it
+            sys.stdout.flush()
+        begin = self.printed
+        self.printed = os.lseek(1, 0, os.SEEK_END)
+        os.lseek(1, begin, os.SEEK_SET)
+        return os.read(1, self.printed - begin).decode(errors="replace")
+
+    def receive(self):
+        if self.clock:
+            self.clock.wait()
+        message = _receive(self.channel)
+        try:
+            kind, content, changes, unused, printed = message
+            content = self.unpack(content)
+            for number, contents in changes:
+                self.update(number, contents)
+            for number in unused:
+                self.drop(number)
+        except Exception as error:  # subtle: a KeyError would mean: look at the built-ins
+            raise _Gone("the program broke the line") from error
+        if printed:
+            sys.stdout.write(printed)
+        return kind, content
 
     def ask(self, operation, *arguments):
         with self.lock:
             with contextlib.suppress(OSError):  # noticed when there is no answer
-                _send(self.channel, [operation, self.pack(list(arguments))])
-            while (message := _receive(self.channel))[0] not in ("value", "error"):
-                self.answer(*message)
-        value = self.unpack(message[-1])
-        if operation != "look_up" or message[0] == "value" and type(value) is not _Remote:
+                self.send(operation, arguments)
+            kind, content = self.receive()
+            while kind not in ("value", "error"):
+                self.answer(kind, content)
+                kind, content = self.receive()
+        value = content[0] if type(content) is list and content else None
+        if operation != "look_up" or kind == "value" and type(value) is not _Remote:
             self.asked.add(operation)  # but a name alone asks nothing
-        if message[0] == "value":
+        if kind == "value":
             return value
-        kind = (
-            NameError if operation == "look_up" else self.type_of(*message[1])
-        )  # KeyError means: look at builtins
+        if not isinstance(value, BaseException):
+            raise _Gone("the program broke the line")
+        if operation == "look_up":
+            raise NameError(*value.args)  # KeyError means: look at built-ins
         # subtle: StopIteration would end a loop of the test, silently: zip(map(f, xs), expected)
-        ends = issubclass(kind, (StopIteration, StopAsyncIteration)) and operation != "next"
-        raise (
-            RuntimeError(*value)
-            if ends or not issubclass(kind, (Exception, SystemExit))
-            else kind(*value)
-        )
+        ends = isinstance(value, (StopIteration, StopAsyncIteration))
+        ends = ends and operation not in ("next", "send")
+        if ends or not isinstance(value, (Exception, SystemExit)):
+            raise RuntimeError(*value.args)
+        raise value
 
     def answer(self, operation, arguments):
         try:
-            reply = "value", self.pack(self.operations[operation](*self.unpack(arguments)))
+            kind = "value"
+            content = [self.operations[operation](self, *arguments)]
         except BaseException as error:
-            reply = "error", self.pack(type(error))["type"], self.pack(list(error.args))
-        _send(self.channel, reply)
+            kind = "error"
+            content = [error.with_traceback(None)]  # which would hold the arguments
+        arguments.clear()
+        try:
+            self.send(kind, content)
+        except (TypeError, ValueError, RecursionError, AttributeError) as error:
+            self.send("error", [ValueError(f"the result cannot be read: {type(error).__name__}")])
+
+
+_table = {0: []}
+_HELD_BY_TABLE = sys.getrefcount(_table[0])
+
+
+@functools.lru_cache(1000)
+def _named_tuple(name, fields):
+    return collections.namedtuple(name, fields)
+
+
+@functools.lru_cache(1000)
+def _enum(name, member, value):
+    if member.startswith("_") or member == "mro":
+        return value
+    return enum.Enum(name, {member: value}, type=type(value))[member]
+
+
+# ---- What stands for an object of the other end --------------------------------------------------
 
 
 class _Remote:
     """An object of the other process. A test can call, iterate, index and print it, use its attributes and compare it
-    with another. An operation with a value that the test knows (it == 7, it - 1.25) is not passed on: it would tell the
-    program what it is compared with, and leave the verdict to it."""
+    with another. An operation with a value that the test knows (it == 7, it - 1.25, 7 in it) is passed on only to an
+    object that the test has made itself, of a class: it would tell the program what it is compared with, and leave the
+    verdict to it."""
 
     def __init__(self, line, number):
-        vars(self).update(_line=line, _number=number)
+        is_judge = line.clock is not None
+        vars(self).update(_line=line, _number=number, _is_class=False, _is_made=not is_judge)
 
     def __getattr__(self, name):
-        if name.startswith("__") or name in _YES_NO:
+        if name.startswith("__"):
             raise AttributeError(f"an object of the program has no {name} here")
-        return self._line.ask("getattr", self, name)
-
-    def __call__(self, *args, **kwargs):
-        value, after = self._line.ask("call", self, list(args), kwargs)
-        for old, new in zip(args, after if value is None else []):  # in place, like list.sort
-            if type(old) is type(new) and type(old) in (list, dict, set):
-                old.clear()
-                old.__init__(new)
+        value = self._line.ask("getattr", self, name)
+        if name in _QUERIES and type(value) is _Remote and not self._is_made:
+            raise AttributeError(f"an object of the program is not asked for {name}")
         return value
 
-    def __eq__(self, other, operation="eq"):
-        return type(other) is _Remote and self._line.ask(operation, other, self) is True
+    def __call__(self, *args, **kwargs):
+        value = self._line.ask("call", self, [*args], kwargs)
+        if self._is_class and type(value) is _Remote:
+            vars(value)["_is_made"] = True
+        return value
 
-    __instancecheck__ = functools.partialmethod(__eq__, operation="isinstance")
+    def __eq__(self, other):
+        return type(other) is _Remote and self._line.ask("eq", other, self) is True
+
+    def __instancecheck__(self, other):
+        return type(other) is _Remote and self._line.ask("isinstance", other, self) is True
+
+    def __contains__(self, item):
+        return self._with("contains", self, item) is True
+
+    def __enter__(self):
+        return self._line.ask("enter", self)
+
+    def __exit__(self, kind, error, _):
+        swallowed = self._line.ask("exit", self, kind and kind.__name__)
+        # critical: a program must not swallow the assert of a test
+        ours = (AssertionError, _Refused, _Gone)
+        return swallowed is True and kind is not None and not issubclass(kind, ours)
+
+    def _with(self, operation, left, right):
+        ours = [side for side in (left, right) if type(side) is _Remote]
+        if len(ours) == 1 and not ours[0]._is_made:
+            raise _Refused(f"{operation} of an object of the program and a value of the test")
+        value = self._line.ask(operation, left, right)
+        if type(value) is _Remote and all(side._is_made for side in ours):
+            vars(value)["_is_made"] = True
+        return value
+
+    __name__ = property(lambda self: self._line.ask("getattr", self, "__name__"))
+    __doc__ = property(lambda self: self._line.ask("getattr", self, "__doc__"))
 
 
-# What built-in types answer with yes or no: where a string was due, the program's object would answer itself.
-_YES_NO = {
+class _Refused(TypeError):
+    pass
+
+
+# What built-in types answer about a value: where a list was due, the program's object would answer itself.
+_CHANGES = "append insert add pop popitem push update extend sort reverse copy clear keys values items setdefault".split()
+_QUERIES = {
     name
-    for kind in (str, float, set)
+    for kind in (str, bytes, float, int, list, tuple, set, dict)
     for name in dir(kind)
-    if name[:2] == "is" or name[-4:] == "with"
+    if name not in _CHANGES and name not in ("real", "imag", "numerator", "denominator")
 }
-_ALONE = "setattr next len iter str repr hash bool abs neg mul getitem setitem delitem".split()
-_AMONG_THEM = "lt gt le ge add sub truediv floordiv mod pow matmul and_ or_ xor".split()
+_ALONE = "float int round index reversed format delattr setattr len iter str repr hash bool abs neg getitem setitem delitem next".split()
+_ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and_ or_ xor".split()
+_ORDER = "lt gt le ge".split()
 
 
-def _forward(name):
+def _forwarded(name, known=False, is_reflected=False):
+    """A method that asks the owner. known: the operand may be a value that the test knows."""
+
     def method(self, *operands):
-        if name in _AMONG_THEM and type(operands[0]) is not _Remote:
-            raise TypeError(f"{name} of an object of the program and {type(operands[0]).__name__}")
+        if known:
+            return (
+                self._with(name, *operands[::-1], self)
+                if is_reflected
+                else self._with(name, self, *operands)
+            )
+        if name in _ORDER and type(operands[0]) is not _Remote:
+            raise _Refused(f"{name} of an object of the program and a value of the test")
         return self._line.ask(name, self, *operands)
 
-    setattr(_Remote, f"__{name.strip('_')}__", method)
+    return method
+
+
+for _name in _ALONE + _ORDER:
+    setattr(_Remote, f"__{_name}__", _forwarded(_name))
+for _name in _ARITHMETIC:
+    setattr(_Remote, f"__{_name.strip('_')}__", _forwarded(_name, True))
+    setattr(_Remote, f"__r{_name.strip('_')}__", _forwarded(_name, True, True))
+
+
+def _exception(line, number, kind, args, attributes, cause, text):
+    error = kind(*args)
+    vars(error).update(attributes, _text=text)
+    error.__cause__ = cause
+    return error
+
+
+def _text_of_error(error):
+    return vars(error).get("_text") or BaseException.__str__(error)
+
+
+def _generator(line, number):
+    source = _Remote(line, number)
+
+    def generate():
+        sent = None
+        while True:
+            try:
+                item = line.ask("send", source, sent)
+            except StopIteration as end:
+                return end.value
+            sent = yield item
+
+    return generate()
+
+
+def _coroutine(line, number):
+    source = _Remote(line, number)
+
+    async def wait():
+        return line.ask("await", source)
+
+    return wait()
+
+
+_STAND_INS = {
+    "mine": _Remote,
+    "generator": _generator,
+    "coroutine": _coroutine,
+    "exception": _exception,
+}
+
+
+# ---- What either end does for the other ----------------------------------------------------------
+
+
+def _call(line, function, args, kwargs):
+    # '{0.attribute}'.format(..) of a string of the program would look into the judge
+    if line.clock and getattr(function, "__name__", "") in ("format", "format_map"):
+        raise TypeError("format is not lent")
+    return function(*args, **kwargs)
+
+
+def _lent(function):
+    """Of an object of the test the program sees what its class says, if the test has written that class."""
+
+    def operation(line, value, *rest):
+        is_private = function in (getattr, setattr) and rest[0].startswith("_")
+        if is_private or type(value).__module__ != "__main__":
+            raise AttributeError("this object is not open to the program")
+        return function(value, *rest)
+
+    return operation
+
+
+def _operator(name):
     return getattr(builtins, name, None) or getattr(operator, name)
 
 
+def _served(function):
+    return lambda line, *arguments: function(*arguments)
+
+
+def _leave(line, value, kind):
+    """Tell a context manager of the program how its block ended."""
+    error = _TYPES.get(kind, Exception if kind else None)
+    return value.__exit__(error, error and error(), None)
+
+
+# what the player may ask of the judge
+_OPEN = "getattr setattr len bool str repr hash eq lt getitem setitem contains".split()
 _LENT = {
-    "iter": iter,
-    "next": next,
-    "call": lambda function, args, kwargs: [  # what the player may ask of the judge
-        value := function(*args, **kwargs),
-        args if value is None else [],
-    ],
+    **{name: _lent(_operator(name)) for name in _OPEN},
+    "call": _call,
+    "iter": _served(iter),
+    "next": _served(next),
+    "send": lambda line, source, value: source.send(value),
+    "input": _served(lambda prompt: input(prompt)),
 }
+# and the judge of the player
+_NAMES = [*_ALONE, *_ARITHMETIC, *_ORDER, "eq", "contains", "getattr", "isinstance"]
 _SERVED = {
-    **_LENT,
-    "eq": operator.eq,
-    "getattr": getattr,
-    "isinstance": isinstance,
-    "look_up": lambda name: getattr(sys.modules["solution"], name),
-    "load": lambda code: exec(compile(code, "<solution>", "exec"), vars(sys.modules["solution"])),
-    **{name: _forward(name) for name in _ALONE + _AMONG_THEM},
+    **{name: _served(_operator(name)) for name in _NAMES},
+    "call": _call,
+    "send": _LENT["send"],
+    "await": _served(asyncio.run),
+    "enter": _served(lambda value: value.__enter__()),
+    "exit": _leave,
+    "look_up": lambda line, name: getattr(sys.modules["solution"], name),
+    "forget": lambda line: line.forget(),
+    "load": _load,
+    "main": _run_main,
 }
 
 
-# ---- B.3 What may it touch? ----------------------------------------------------------------------
+# ---- 3 What may it touch? ------------------------------------------------------------------------
 # os.kill(trainer, 9), open(dataset): a program that cannot forge the verdict may end the run, or read the answers. So
 # judge and player give up, for good, everything but computing, threads, time and asyncio: the kernel refuses all other
 # system calls, files and imports (done before) too, and some but in one form: threads, sockets as a pair of their own.
 
 _ALLOWED = """read write close fstat lseek mmap munmap mremap mprotect brk futex exit exit_group getrandom
-rt_sigaction rt_sigprocmask rt_sigreturn restart_syscall sigaltstack set_robust_list rseq sched_yield sched_getaffinity
+rt_sigaction rt_sigprocmask rt_sigreturn restart_syscall sigaltstack set_robust_list rseq sched_yield
 getpid getppid gettid uname getcwd getrusage times time gettimeofday clock_gettime clock_getres clock_nanosleep
 nanosleep alarm getitimer setitimer poll ppoll select pselect6 epoll_create1 epoll_ctl epoll_wait epoll_pwait
 recvfrom""".split()
@@ -488,16 +1179,25 @@ _CONDITIONS = {
     "sendto": [(4, 2**64 - 1, 0)],
     "ioctl": [(1, 2**32 - 1, 0x5421)],
     "madvise": [(2, 2**32 - 32, 0)],
+    "sched_getaffinity": [(0, 2**32 - 1, 0)],
 }
-_MODULES = """__future__ array asyncio bisect calendar cmath collections.abc concurrent.futures.thread csv dataclasses
-difflib encodings.cp1252 encodings.rot_13 encodings.utf_16 fcntl graphlib html ipaddress pathlib pickle queue resource
-secrets shlex sqlite3 statistics tempfile timeit unittest.mock urllib.parse xml.etree.ElementTree _strptime""".split()
+_MODULES = """__future__ _colorize _pydatetime _pydecimal _pylong _strptime annotationlib argparse base64 bisect bz2
+calendar cmath code codecs collections.abc colorsys concurrent.futures.thread configparser copy csv dataclasses difflib
+dis doctest email.message encodings.cp1252 encodings.cp437 encodings.idna encodings.latin_1 encodings.punycode
+encodings.rot_13 encodings.utf_16 encodings.utf_32 encodings.utf_8_sig fcntl fnmatch getpass glob graphlib gzip hashlib
+heapq hmac html html.entities html.parser inspect ipaddress keyword linecache locale logging lzma marshal multiprocessing
+numbers optparse pathlib pickle platform pprint queue random reprlib resource sched secrets shlex shutil sqlite3
+statistics string textwrap timeit token tokenize traceback tracemalloc typing unicodedata unittest.mock urllib.parse uuid
+weakref xml.dom.minidom xml.etree.ElementTree zipfile zlib zoneinfo""".split()
 
 
 @functools.cache
 def _filter():
     """These rules (man 3 seccomp_init) -> (libseccomp, rules). OSError where it is missing."""
-    allow, not_permitted, no_such_call, masked_equal = 0x7FFF0000, 0x5000D, 0x50026, 7
+    allow = 0x7FFF0000
+    not_permitted = 0x5000D
+    no_such_call = 0x50026
+    masked_equal = 7
     seccomp = ctypes.CDLL("libseccomp.so.2")
     seccomp.seccomp_init.restype = ctypes.c_void_p
     rules = ctypes.c_void_p(seccomp.seccomp_init(not_permitted))
@@ -517,38 +1217,51 @@ def _confine(memory, seconds):
     """Give it up -> whether the kernel agrees. memory: bytes beyond what the interpreter has."""
     import resource  # Windows lacks it, and fcntl
 
-    limits = {"CPU": int(seconds) + 2, "NOFILE": 64, "CORE": 0}
+    signal.setitimer(signal.ITIMER_REAL, _WALL * (seconds + 2))  # for systems without PDEATHSIG
+    limits = {"CPU": int(seconds) + 2, "NOFILE": 64, "CORE": 0, "FSIZE": 2**24}
     with contextlib.suppress(OSError):
-        limits["AS"] = (
-            memory + int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-        )
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        limits["AS"] = memory + used
     for name, value in limits.items():
         what = getattr(resource, f"RLIMIT_{name}")
-        resource.setrlimit(what, [min(value, resource.getrlimit(what)[1] % 2**64)] * 2)
+        with contextlib.suppress(OSError, ValueError):  # macOS knows some only by name
+            hard = resource.getrlimit(what)[1] % 2**64
+            resource.setrlimit(what, [min(value, hard)] * 2)
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG: end with the parent
+        _process_control(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the parent
         seccomp, rules = _filter()
         return seccomp.seccomp_load(rules) == 0
     return False
 
 
+def _process_control(option, value):
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
 def _take_core():
-    """Wait for a core: time is wall time, and with more programs than cores good ones would fail. Each core is a byte
-    of a file, for one process to lock; the lock ends with the process, however that ends."""
+    """Wait for a core: with more programs than cores good ones would fail. Each core is a byte of a file, for one
+    process to lock; the lock ends with the process, however that ends."""
     import fcntl
 
+    path = f"/tmp/rlvr-cores-{os.getuid()}"
+    cores = _cores()
     with contextlib.suppress(OSError):  # no place for files: no turns
-        file = os.open(
-            f"/tmp/rlvr-cores-{os.getuid()}", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600
-        )
-        for n in range(_CORES + 1):  # look for a free one, then queue for the first
+        file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+        for n in range(cores + 1):  # look for a free one, then queue for the first
+            how = fcntl.LOCK_EX | fcntl.LOCK_NB * (n < cores)
             with contextlib.suppress(BlockingIOError, PermissionError):
-                return fcntl.lockf(
-                    file,
-                    fcntl.LOCK_EX | fcntl.LOCK_NB * (n < _CORES),
-                    1,
-                    (os.getpid() + n) % _CORES,
-                )
+                return fcntl.lockf(file, how, 1, (os.getpid() + n) % cores)
+
+
+def _cores():
+    """How many programs run at once: the cores that we may use, or as many as the cgroup pays for."""
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):  # no cgroup, or its quota is "max"
+        quota, period = open("/sys/fs/cgroup/cpu.max").read().split()
+        cores = min(cores, max(1, round(int(quota) / int(period))))
+    return cores
 
 
 if __name__ == "__main__":

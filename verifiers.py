@@ -22,11 +22,12 @@ import traceback
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 
 from grading import copied, worked_out
 from grading import equal as explain_grade
-from sandbox import run_tests
+from sandbox import run_stdio, run_tests
 
 # ---- 1. Extract: the last box of a completion ----------------------------------------------------
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
@@ -36,11 +37,10 @@ _BRACE = re.compile(r"\\.|[{}]", re.S)  # \\. swallows \{ and \}: they are conte
 def extract_boxed_answer(text: str) -> str | None:
     r"""The content of the last \boxed{...} or \fbox{...} or None. Linear in len(text). A malformed *last* box is no
     answer even if an earlier one was right: to fall back to that would pay a policy for boxing all it tries."""
-    last = None
-    for last in _BOX.finditer(text if isinstance(text, str) else ""):
-        pass
-    if last is None or not text.startswith("{", last.end()):
+    boxes = list(_BOX.finditer(text if isinstance(text, str) else ""))
+    if not boxes or not text.startswith("{", boxes[-1].end()):
         return None
+    last = boxes[-1]
     depth = 0
     for brace in _BRACE.finditer(text, last.end()):
         depth += {"{": 1, "}": -1}.get(brace.group(), 0)
@@ -104,27 +104,66 @@ def verify_format(rollout: str) -> dict:
     return {"structure": float(tags is not None), "think_length": float(thought)}
 
 
-def verify_code(code: str, tests: list[str], timeout: float = 2.0, memory_mb: int = 256) -> dict:
+def verify_code(code, tests, timeout=2.0, entry_points=None, before="", memory_mb=256) -> dict:
     """Run a program against hidden tests, each a string with an assert -> {"tests_passed",
-    "tests_total", "frac", "seconds", "compared", "why"}. Appendix B tells how.
+    "tests_total", "frac", "seconds", "compared", "why"}. sandbox.py tells how.
 
     timeout: seconds for each test and for loading; all tests together have four times as many. Waiting
-    for a free core does not count. compared: tests that calls and plain data alone decided; why: a
+    for a free core does not count. entry_points: the names that are the program's, if the data gives
+    them (HumanEval's entry_point); otherwise what the tests call and nobody defines. before: code of
+    the data, ahead of the program. compared: tests that calls and plain data alone decided; why: a
     line for each. A test that asks nothing of the program, or lacks a helper, is no pass. Never raises
     for anything that a program does.
     """
+    _check(code, tests, timeout, str)
+    return _verdict(*run_tests(code, tests, timeout, memory_mb * 2**20, entry_points, before))
+
+
+def verify_stdio(code, cases, timeout=2.0, tolerance=0.0, memory_mb=256) -> dict:
+    """Run a program that reads its standard input and prints -> as verify_code.
+
+    cases: pairs (input, expected output), compared line by line without trailing blanks; tolerance:
+    how far a number may be off, absolutely or relatively, where the data set says so.
+    """
+    _check(code, cases, timeout, (tuple, list))
+    verdicts, seconds = run_stdio(code, [text for text, _ in cases], timeout, memory_mb * 2**20)
+    for verdict, (_, expected) in zip(verdicts, cases):
+        if verdict["passed"] and not same_output(verdict["output"], expected, tolerance):
+            verdict.update(passed=False, why="another output")
+    return _verdict(verdicts, seconds)
+
+
+def same_output(output: str, expected: str, tolerance: float = 0.0) -> bool:
+    """Equal line by line without trailing blanks; or, within a tolerance, word by word."""
+    lines = [line.rstrip() for line in output.rstrip().splitlines()]
+    if lines == [line.rstrip() for line in expected.rstrip().splitlines()]:
+        return True
+    pairs = [*zip_longest(output.split(), expected.split())]
+    return tolerance > 0 and all(a == b or _is_near(a, b, tolerance) for a, b in pairs)
+
+
+def _is_near(a, b, tolerance):
+    try:
+        return math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=tolerance)
+    except (TypeError, ValueError):
+        return False
+
+
+def _check(code, tests, timeout, kind):
     if not 0 < timeout < math.inf:
         raise ValueError(f"timeout is {timeout}, not a number of seconds above 0")
-    if not isinstance(code, str) or not all(isinstance(test, str) for test in tests):
-        raise TypeError("verify_code takes a program and a list of tests, all of them strings")
-    verdicts, seconds = run_tests(code, tests, timeout, memory_mb * 2**20)
+    if not isinstance(code, str) or not all(isinstance(test, kind) for test in tests):
+        raise TypeError("a program is a string, its tests are a list of strings or of pairs")
+
+
+def _verdict(verdicts, seconds):
     passed = sum(verdict["passed"] for verdict in verdicts)
     return {
         "tests_passed": passed,
-        "tests_total": len(tests),
-        "frac": passed / max(1, len(tests)),
+        "tests_total": len(verdicts),
+        "frac": passed / max(1, len(verdicts)),
         "seconds": seconds,
-        "compared": sum(verdict.get("compared", False) for verdict in verdicts),
+        "compared": sum(verdict["compared"] for verdict in verdicts),
         "why": [verdict["why"] for verdict in verdicts],
     }
 
@@ -297,21 +336,20 @@ def extract_code(response: str) -> str | None:
 def code_reward(response, problem):
     """The share of the tests that the last program of the completion passes.
 
-    problem: "tests", a list of asserts; "before" (optional), what runs ahead of the program; "baseline" (optional), the
-    share that programs earn which have learnt nothing (check_tests): only what is above it counts.
+    problem: "tests", asserts for verify_code or pairs for verify_stdio; and, optionally, "entry_points" and "before"
+    (verify_code), "tolerance" (verify_stdio), "timeout", "memory_mb", and "baseline", the share that programs earn
+    which have learnt nothing (check_tests): only what is above it counts.
     """
-    code, least = extract_code(response), min(problem.get("baseline", 0.0), 1 - 1e-9)
-    out = (
-        verify_code(problem.get("before", "") + "\n" + code, problem["tests"])
-        if code
-        else {"frac": 0.0}
-    )
-    parts = {
-        "accuracy": float(out["frac"] == 1.0),
-        "answered": float(code is not None),
-        "tests": out["frac"],
-    }
-    return aggregate({"frac": max(0.0, (out["frac"] - least) / (1 - least))}, CODE_RULES), parts
+    code = extract_code(response)
+    least = min(problem.get("baseline", 0.0), 1 - 1e-9)
+    tests = problem["tests"]
+    is_stdio = any(not isinstance(test, str) for test in tests)
+    verify = verify_stdio if is_stdio else verify_code
+    named = ["timeout", "memory_mb"] + (["tolerance"] if is_stdio else ["entry_points", "before"])
+    options = {name: problem[name] for name in named if name in problem}
+    frac = verify(code, tests, **options)["frac"] if code else 0.0
+    parts = {"accuracy": float(frac == 1.0), "answered": float(code is not None), "tests": frac}
+    return aggregate({"frac": max(0.0, (frac - least) / (1 - least))}, CODE_RULES), parts
 
 
 REWARDS = {

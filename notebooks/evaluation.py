@@ -1,33 +1,35 @@
 """evaluation.py - second looks at runs and at the records of evaluations.
 
-    python notebooks/evaluation.py show runs/NAME --step 30         what a group said and earned
+    python notebooks/evaluation.py show runs/NAME --step 30         a group: completions, rewards, advantages
     python notebooks/evaluation.py show runs/NAME --best-first      what is paid most, to find hacks
     python notebooks/evaluation.py canary runs/NAME                 did reward and accuracy part?
+    python notebooks/evaluation.py compare eval.jsonl               two models on the same problems
     python notebooks/evaluation.py regrade eval.jsonl --k 1 8       judge again, without a model
-    python notebooks/evaluation.py check-verifier labelled.jsonl    judge the judge
     python notebooks/evaluation.py kinds eval.jsonl                 accuracy by level and subject
+    python notebooks/evaluation.py check-verifier labelled.jsonl    judge the judge
     python notebooks/evaluation.py overlap math                     is the test in the training data?
 
-What samples from a model (many GPUs, examples in the prompt) is in measure.py.
+An eval.jsonl is what `python eval.py runs/NAME --out eval.jsonl` writes: the completions of the trained
+model and of the one it came from. What samples from a model on many GPUs, or with examples in the
+prompt, is in measure.py.
 
-The columns that are printed, by eval.py and here:
+The columns that eval.py prints, and this file:
 
-    accuracy, 95 % interval, n   of n problems; what was cut off is wrong. With one sample it is Wilson's
-                                 interval; with several, samples of one problem resemble each other, and
-                                 the interval knows (eval.clustered_interval)
-    sd                           from one pass over the problems to the next. --num-samples 8 is 8 passes
-                                 with other random numbers, what others call 8 seeds; other seeds of
-                                 *training* are other runs
-    length, cut off, no answer   mean tokens; share that did not stop by itself; without anything to grade
-    answered                     accuracy among those that stopped and have an answer
-    pass@k                       one of k is right (unbiased)
-    maj@k                        the answer that most of k give is right: 1/2 and 0.5 vote together, a tie
-                                 counts as drawn by lot
+    n                   problems
+    accuracy, low, high share of right completions; one that was cut off is wrong. low and high: its 95 %
+                        interval. Samples of one problem resemble each other, and the interval takes that
+                        into account (eval.clustered_interval)
+    length, cut off     mean tokens; share that did not stop by itself
+    no answer           share without anything to grade
+    answered            accuracy among those that stopped and have an answer
+    failed              share on which the verifier failed
+    pass@k              chance that one of k is right (unbiased)
+    maj@k               chance that the answer which most of k give is right: 1/2 and 0.5 vote together, a
+                        tie counts as drawn by lot
 
-The lines below the table compare two models on the same problems, and say where the difference comes
-from. Each completion of the one is paired with each of the other: if only one of the two stopped, what
-was gained or lost is *stopping*; else if only one has an answer, *format*; else *mathematics*. The three
-add up.
+Two models are compared on the same problems. Each completion of the one is paired with each of the
+other. If only one of the two stopped, what was gained or lost is *stopping*; else if only one has an
+answer, it is *format*; else *mathematics*. The three add up to the difference.
 """
 
 import argparse
@@ -51,47 +53,53 @@ import _root
 import eval as core
 import verifiers
 from model import ModelError
-from rlvr import score
+from train import read_log
 from verifiers import DataError, extract_boxed_answer, grade_answer
 
 # ---- 1. Look at a run ------------------------------------------------------------------------------
 
 
 def show(run, step=None, groups=1, best_first=False):
-    """Print completions of a training step (default: the last) as the policy gradient saw them: whole
-    groups, first those with unequal rewards; with best_first as many by falling reward. The file is read as
-    a stream. How likely a token was is the geometric mean: near 100 % nothing is explored any more."""
+    """Print completions of a training step (default: the last) as they were trained on: whole groups,
+    first those with unequal rewards; with best_first as many completions by falling reward."""
     files = sorted(Path(run, "samples").glob("step_*.jsonl.gz"))
-    path = (
-        Path(run, "samples", f"step_{step:06d}.jsonl.gz")
-        if step is not None
-        else (files or [None])[-1]
-    )
-    if path not in files or path is None:
+    if step is not None:
+        files = [path for path in files if path.name == f"step_{step:06d}.jsonl.gz"]
+    if not files:
         raise DataError(
             f"{run}/samples holds nothing of step {step}; give a run's folder and a step that it made"
         )
-    G = json.loads(Path(run, "config.json").read_text(encoding="utf-8"))["flags"]["num_samples"]
-    rows = samples_of(path)
+    config = json.loads(Path(run, "config.json").read_text(encoding="utf-8"))
+    G = config["settings"]["num_samples"]
+    rows = samples_of(files[-1])  # a stream: only what is shown is kept in memory
     if best_first:
-        chosen = [[row] for row in heapq.nlargest(groups * G, rows, key=lambda row: row["reward"])]
+        best = heapq.nlargest(groups * G, rows, key=lambda row: row["reward"])
+        chosen = [[row] for row in best]
     else:
         in_groups = iter(lambda: list(itertools.islice(rows, G)), [])
-        chosen = heapq.nlargest(
-            groups, in_groups, key=lambda group: len({row["reward"] for row in group}) > 1
-        )
+        chosen = heapq.nlargest(groups, in_groups, key=is_mixed)
     for group in chosen:
         print(f"step {group[0]['step']}: {group[0]['problem']!r}, truth {group[0]['answer']!r}")
         for row in group:
-            parts = ", ".join(f"{name} {value:g}" for name, value in row["parts"].items())
-            likely = math.exp(sum(row["logps"]) / row["length"])  # a token, in the geometric mean
-            print(
-                f"\n  reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}; {row['length']} tokens, "
-                f"{'ended' if row['finished'] else 'cut off'}, a token {likely:.0%} "
-                f"likely; boxed {extract_boxed_answer(row['completion'])}; {parts}"
-            )
-            print("    " + row["completion"].replace("\n", "\n    "))
+            print_completion(row)
         print()
+
+
+def is_mixed(group):
+    return len({row["reward"] for row in group}) > 1
+
+
+def print_completion(row):
+    """How likely a token was is the geometric mean: near 100 % nothing is explored any more."""
+    parts = ", ".join(f"{name} {value:g}" for name, value in row["parts"].items())
+    length = len(row["ids"])
+    likely = math.exp(sum(row["logps"]) / max(1, length))
+    end = "cut off" if row["parts"]["truncated"] else "ended"
+    print(
+        f"\n  reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}; {length} tokens, {end}, "
+        f"a token {likely:.0%} likely; boxed {extract_boxed_answer(row['completion'])}; {parts}"
+    )
+    print("    " + row["completion"].replace("\n", "\n    "))
 
 
 def samples_of(path):
@@ -132,6 +140,16 @@ def canary(rows):
     )
 
 
+def first_warning(run):
+    """The command canary: what it would have said first."""
+    rows = [*read_log(Path(run)).values()]
+    for i in range(len(rows)):
+        warning = canary(rows[: i + 1])
+        if warning:
+            return warning
+    return "no warning"
+
+
 # ---- 2. Judge again --------------------------------------------------------------------------------
 
 KINDS = {
@@ -148,42 +166,42 @@ KINDS = {
 }
 
 
+DEFAULTS = {
+    "model": "file",
+    "decoding": "",
+    "sample": 0,
+    "problem": "",
+    "truncated": 0.0,
+    "length": 0,
+}
+
+
 def read_saved(paths):
     """Saved evaluations -> (headers by model, {model: {decoding: records, sorted, complete}})."""
     headers = {}
-    saved = defaultdict(lambda: defaultdict(list))
+    found = defaultdict(lambda: defaultdict(list))
     for path in paths:
         for number, row in enumerate(core.read_rows(path), 1):
             if is_header(row):
                 headers[row["header"]["model"]] = row["header"]
                 continue
-            row = {
-                "model": "file",
-                "decoding": "",
-                "index": number,
-                "sample": 0,
-                "problem": "",
-                "truncated": 0.0,
-                "length": 0,
-                **row,
-            }
-            if wrong := [
-                key for key, kind in KINDS.items() if not isinstance(row.get(key, 0.0), kind)
-            ]:
+            row = {**DEFAULTS, "index": number, **row}
+            wrong = [key for key, kind in KINDS.items() if not isinstance(row.get(key, 0.0), kind)]
+            if wrong:
                 raise DataError(
                     f"{path}, entry {number}: {', '.join(wrong)} is missing or of a wrong kind. A record "
                     'needs "completion" and "answer", both text'
                 )
-            saved[row["model"]][row["decoding"]].append(row)
-    if not saved:
+            found[row["model"]][row["decoding"]].append(row)
+    if not found:
         raise DataError(f"{', '.join(map(str, paths))}: there is no completion in it")
-    return headers, {
-        model: {
-            decoding: complete(rows, 1 + max(row["sample"] for row in rows))
-            for decoding, rows in of_model.items()
-        }
-        for model, of_model in saved.items()
-    }
+    saved = {}
+    for model, by_decoding in found.items():
+        saved[model] = {}
+        for decoding, rows in by_decoding.items():
+            num_samples = 1 + max(row["sample"] for row in rows)
+            saved[model][decoding] = complete(rows, num_samples)
+    return headers, saved
 
 
 def is_header(row):
@@ -203,23 +221,30 @@ def complete(records, num_samples):
 def regrade(records, reward):
     """The same completions under another verifier, or another version of it."""
     finished = torch.tensor([not record.get("truncated") for record in records])
-    rewards, parts = score(
+    rewards, parts = core.score(
         SimpleNamespace(finished=finished, num_samples=1),
         [record["completion"] for record in records],
         records,
         reward,
     )
-    own = ("problem", "answer", "completion", "length")  # a part of that name must not replace them
-    return [
-        {
-            **record,
-            **part,
-            **{name: record[name] for name in own if name in record},
-            "reward": value,
-            "accuracy": part["accuracy"] * (1 - part["truncated"]),
-        }
-        for record, value, part in zip(records, rewards.flatten().tolist(), parts)
-    ]
+    again = []
+    for record, value, part in zip(records, rewards.flatten().tolist(), parts):
+        new = {**record, **part, "reward": value}
+        for name in ("problem", "answer", "completion", "length"):  # a part must not replace them
+            if name in record:
+                new[name] = record[name]
+        new["accuracy"] = part["accuracy"] * (1 - part["truncated"])
+        again.append(new)
+    return again
+
+
+OF_TASKS = {"arithmetic": "tagged", "one-digit": "exact"}  # where a header names no reward
+
+
+def reward_name(header, records):
+    """What judged these records: as the header says, else the reward of the task's kind."""
+    default = "code" if "tests" in records[0] else "boxed"
+    return header.get("reward") or OF_TASKS.get(header.get("task"), default)
 
 
 def judge_saved(paths, spec, ks):
@@ -228,31 +253,25 @@ def judge_saved(paths, spec, ks):
     results = defaultdict(dict)
     changed = []
     print_columns(ks)
-    every = [(label, *item) for label in saved for item in saved[label].items()]
-    for label, decoding, records in every:
-        name = (
-            spec
-            or headers.get(label, {}).get("reward")
-            or ("code" if "tests" in records[0] else "boxed")
-        )
-        results[label][decoding] = again = regrade(records, verifiers.get_reward(name))
-        changed += [
-            new
-            for old, new in zip(records, again)
-            if old.get("accuracy", new["accuracy"]) != new["accuracy"]
-        ]
-        core.print_row(again, ks)
-        print_votes(again, ks)
+    for label, by_decoding in saved.items():
+        header = headers.get(label, {})
+        for decoding, records in by_decoding.items():
+            name = spec or reward_name(header, records)
+            again = regrade(records, verifiers.get_reward(name))
+            for old, new in zip(records, again):
+                if old.get("accuracy", new["accuracy"]) != new["accuracy"]:
+                    changed.append(new)
+            results[label][decoding] = again
+            print_row(label, decoding, again, ks)
     print_comparisons(results)
     print_kinds(results)
-    before = ", ".join({header.get("grader", "?") for header in headers.values()}) or "unknown"
-    print(
-        f"{len(changed)} verdicts changed (grader {before} -> {core.hash_of(verifiers.__file__)}, reward {name})"
-    )
-    for r in changed[:20]:
-        print(
-            f"    now {'right' if r['accuracy'] else 'wrong'}: truth {r['answer']!r}, said {r['completion'][-80:]!r}"
-        )
+    before = ", ".join({str(header.get("git")) for header in headers.values()}) or "unknown"
+    now = core.git_commit()
+    print(f"{len(changed)} verdicts changed (commit {before} -> {now}, reward {name})")
+    for record in changed[:20]:
+        verdict = "right" if record["accuracy"] else "wrong"
+        end = record["completion"][-80:]
+        print(f"    now {verdict}: truth {record['answer']!r}, completion {end!r}")
 
 
 def check_verifier(rows, reward):
@@ -264,14 +283,17 @@ def check_verifier(rows, reward):
     right = 0
     wrong = []
     for row in rows:
-        if row.get("expect") is not None:
-            said = (
-                grade_answer(row["pred"], row["gold"])
-                if "pred" in row
-                else regrade([{"answer": row["gold"], **row}], reward)[0]["accuracy"] == 1
-            )
-            right += said == row["expect"]
-            wrong += [("false accept" if said else "false reject", row)] * (said != row["expect"])
+        if row.get("expect") is None:
+            continue
+        if "pred" in row:
+            accepted = grade_answer(row["pred"], row["gold"])
+        else:
+            (record,) = regrade([{"answer": row["gold"], **row}], reward)
+            accepted = record["accuracy"] == 1
+        if accepted == row["expect"]:
+            right += 1
+        else:
+            wrong.append(("false accept" if accepted else "false reject", row))
     return right, wrong
 
 
@@ -307,16 +329,21 @@ def majority(records):
     drawn by lot, so it counts as the mean over those that tie.
     Example: 1/2, 7, 0.5 with the truth 0.5 -> 1.0; 7, 0.5 -> 0.5; 7, 7, 0.5 -> 0.0.
     """
-    answers = []  # [answer, votes, is it right]
-    for r in records:
-        if r["answered"] and not r["truncated"]:
-            said = extract_boxed_answer(r["completion"]) or r["completion"].strip()
-            same = next((known for known in answers if grade_answer(said, known[0])), None)
-            if same is None:
-                answers.append(same := [said, 0, r["accuracy"]])
-            same[1] += 1
-    most = max((votes for _, votes, _ in answers), default=0)
-    winners = [right for _, votes, right in answers if votes == most]
+    answers = []  # the different ones
+    votes = []
+    right = []
+    for record in records:
+        if record["truncated"] or not record["answered"]:
+            continue
+        answer = extract_boxed_answer(record["completion"]) or record["completion"].strip()
+        same = [i for i, known in enumerate(answers) if grade_answer(answer, known)]
+        if same:
+            votes[same[0]] += 1
+        else:
+            answers.append(answer)
+            votes.append(1)
+            right.append(record["accuracy"])
+    winners = [share for share, count in zip(right, votes) if count == max(votes)]
     return sum(winners) / max(1, len(winners))
 
 
@@ -337,23 +364,16 @@ def print_votes(records, ks):
 
 
 def print_columns(ks):
-    print(
-        f"{'model':36} {'decoding':8} {'accuracy':>8} {'95 % interval':>15} {'n':>5} {'length':>7} {'cut off':>8} "
-        f"{'no answer':>9} {'answered':>8}" + "".join(f"{f'pass@{k}':>8}" for k in ks)
-    )
+    """The titles of eval.py's table."""
+    titles = ["accuracy", "low", "high", "length", "cut off", "no answer", "answered", "failed"]
+    titles += [f"pass@{k}" for k in ks]
+    print(f"{'model':36} decoding     n", *(f"{title:>9}" for title in titles))
 
 
-def print_comparisons(results):
-    """The first model against every other, where they answered the same problems."""
-    first, *others = results
-    for other, decoding in (
-        (other, d) for other in others for d in results[first] if d in results[other]
-    ):
-        pair = {name: {decoding: results[name][decoding]} for name in (first, other)}
-        ours, theirs = ([(r["problem"], r["sample"]) for r in of[decoding]] for of in pair.values())
-        if ours != theirs:
-            raise DataError(f"{first} and {other} were not evaluated on the same problems")
-        core.print_comparison(pair)
+def print_row(label, decoding, records, ks):
+    """A row of eval.py's table, and the votes."""
+    core.print_row(f"{label[-36:]:36} {decoding:8}", records, records[-1]["sample"] + 1, ks)
+    print_votes(records, ks)
 
 
 def print_kinds(results):
@@ -378,7 +398,123 @@ def print_kinds(results):
                 )
 
 
-# ---- 4. Tests in the training data -----------------------------------------------------------------
+# ---- 4. Two models on the same problems ------------------------------------------------------------
+
+
+def paired_interval(changes, z=1.96):
+    """The mean of one change per problem, each from -1 to 1, and its 95 % interval -> (mean, low, high).
+
+    It is computed as if two more problems had got better by 1 and two worse (plus-four rule, Agresti and
+    Coull 1998): where few problems changed, or none, the plain interval is far too short."""
+    mean = statistics.fmean(changes)
+    padded = [*changes, 1.0, 1.0, -1.0, -1.0]
+    n = len(padded)
+    centre = sum(padded) / n
+    variance = sum((change - centre) ** 2 for change in padded) / (n - 1)
+    error = z * math.sqrt(variance / n)
+    low = min(mean, centre - error)
+    high = max(mean, centre + error)
+    return mean, max(-1.0, low), min(1.0, high)
+
+
+def compare(before, after, num_samples=1):
+    """The paired difference of two accuracies -> {"difference", "low", "high", "better", "worse", "p"}.
+
+    low, high: its 95 % interval. better, worse: how many problems. p: the chance of so uneven a split by
+    luck (two-sided sign test). Example: 5 better, 1 worse -> 2 (1 + 6) / 2^6 = 0.22."""
+    old = core.accuracies(before, num_samples)
+    new = core.accuracies(after, num_samples)
+    changes = [b - a for a, b in zip(old, new, strict=True)]
+    mean, low, high = paired_interval(changes)
+    better = sum(change > 0 for change in changes)
+    worse = sum(change < 0 for change in changes)
+    splits = [math.comb(better + worse, i) for i in range(min(better, worse) + 1)]
+    p = min(1.0, 2 * sum(splits) / 2 ** (better + worse))
+    return {
+        "difference": mean,
+        "low": low,
+        "high": high,
+        "better": better,
+        "worse": worse,
+        "p": p,
+    }
+
+
+PARTS = ("stopping", "format", "mathematics")
+
+
+def kind_of_change(old, new):
+    """Why a completion of one model is right and one of the other is not."""
+    if old["truncated"] != new["truncated"]:
+        return "stopping"  # one of them was cut off
+    if old["answered"] != new["answered"]:
+        return "format"  # one of them has no answer
+    return "mathematics"  # two answers, one right and one wrong
+
+
+def decompose(before, after, num_samples=1):
+    """Where the difference of two accuracies comes from -> {part: (mean, low, high)}. The means add up.
+
+    Each completion of a problem before is paired with each after. Example, 5 problems, before -> after:
+    cut off -> right, no answer -> right, no answer -> wrong, wrong -> right, right -> cut off. The gain
+    of 2/5 is stopping 0, format 1/5 and mathematics 1/5."""
+    old_groups = core.by_problem(before, num_samples)
+    new_groups = core.by_problem(after, num_samples)
+    changes = {part: [] for part in PARTS}
+    for old_group, new_group in zip(old_groups, new_groups, strict=True):
+        sums = dict.fromkeys(PARTS, 0.0)
+        for old, new in itertools.product(old_group, new_group):
+            sums[kind_of_change(old, new)] += new["accuracy"] - old["accuracy"]
+        for part in PARTS:
+            changes[part].append(sums[part] / num_samples**2)
+    return {part: paired_interval(changes[part]) for part in PARTS}
+
+
+def print_comparison(decoding, before, after, name):
+    """What the second model gained over the first, how surely, and where it comes from."""
+    num_samples = after[-1]["sample"] + 1
+    c = compare(before, after, num_samples)
+    print(
+        f"{decoding}: difference {c['difference']:+.3f} [{c['low']:+.3f}, {c['high']:+.3f}] to {name}, "
+        f"{c['better']} problems better, {c['worse']} worse, sign test p = {c['p']:.2g}"
+    )
+    parts = decompose(before, after, num_samples).items()
+    shown = [f"{part} {mean:+.3f} [{low:+.3f}, {high:+.3f}]" for part, (mean, low, high) in parts]
+    print("    of it " + ", ".join(shown))
+
+
+def print_comparisons(results):
+    """The first model against every other, in each decoding that both have."""
+    first, *others = results
+    for other in others:
+        for decoding in results[first]:
+            after = results[first][decoding]
+            before = results[other].get(decoding, [])
+            if not before:
+                continue
+            asked = [[(r["problem"], r["sample"]) for r in records] for records in (before, after)]
+            if asked[0] != asked[1]:
+                raise DataError(f"{first} and {other} were not evaluated on the same problems")
+            print_comparison(decoding, before, after, other)
+
+
+def compare_saved(paths, ks):
+    """The command compare."""
+    _, saved = read_saved(paths)
+    if len(saved) < 2:
+        raise DataError(
+            f"{', '.join(paths)}: holds one model, {next(iter(saved))}. Two are there after "
+            "`python eval.py runs/NAME --out FILE`, or with --baseline"
+        )
+    print_columns(ks)
+    for label, by_decoding in saved.items():
+        for decoding, records in by_decoding.items():
+            print_row(label, decoding, records, ks)
+    print_comparisons(saved)
+    print_kinds(saved)
+
+
+# ---- 5. Tests in the training data -----------------------------------------------------------------
 
 
 def overlap(training, test, n=8):
@@ -406,7 +542,7 @@ def overlap(training, test, n=8):
     return {"exact": exact, "near": {i: j for i, j in near.items() if i not in exact}}
 
 
-# ---- 5. The command --------------------------------------------------------------------------------
+# ---- 6. The command --------------------------------------------------------------------------------
 
 
 def main(argv=None):
@@ -416,7 +552,8 @@ def main(argv=None):
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("command", choices=["show", "canary", "regrade", "check-verifier", "kinds", "overlap"])
+    commands = ["show", "canary", "compare", "regrade", "check-verifier", "kinds", "overlap"]
+    add("command", choices=commands)
     add("names", nargs="+", metavar="name", help="a run, files or a task")
     add("--step", type=int, help="of show (default: the last)")
     add("--groups", type=int, default=1, help="of show")
@@ -429,12 +566,9 @@ def main(argv=None):
     if args.command == "show":
         show(args.names[0], args.step, args.groups, args.best_first)
     elif args.command == "canary":
-        rows = core.read_rows(Path(args.names[0], "metrics.jsonl"), ("step", "reward"))
-        print(
-            next(
-                (found for i in range(len(rows)) if (found := canary(rows[: i + 1]))), "no warning"
-            )
-        )
+        print(first_warning(args.names[0]))
+    elif args.command == "compare":
+        compare_saved(args.names, args.k)
     elif args.command == "regrade":
         judge_saved(args.names, args.reward, args.k)
     elif args.command == "check-verifier":

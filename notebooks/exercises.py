@@ -31,10 +31,10 @@ from _root import ROOT
 import make_tiny
 import train
 import verifiers
-from eval import read_rows
+from eval import get_method, read_rows
 from model import Qwen3
 from rewards import check_tests, check_weights, earnable
-from rlvr import choose, group_advantages, row_uniforms, sample
+from rlvr import GRPO, choose, group_advantages, row_uniforms, sample
 
 
 class Unsolved(Exception):
@@ -279,19 +279,32 @@ def tests_that_hold(my):
 # ---- The machine -----------------------------------------------------------------------------------------------------
 
 
+def choose_among(top_k):
+    """rlvr.choose among the top_k likeliest tokens, for sample(.., choose=). As the log-prob of a token
+    it gives that of the whole vocabulary, as the trainer computes it."""
+
+    def choose_one(logits, uniforms, temperature):
+        least = logits.topk(top_k).values[:, -1:]  # (R, 1)
+        token, _ = choose(logits.masked_fill(logits < least, -math.inf), uniforms, temperature)
+        logp = (logits.float() / temperature).log_softmax(-1)
+        return token, logp.gather(1, token[:, None]).squeeze(1)
+
+    return choose_one
+
+
 def drawn_shares(logits, temperature, top_k, draws=4000):
-    """How often rlvr.choose takes each token: logits (R, V) -> (R, V), over an even grid of random
-    numbers."""
+    """How often each token is drawn: logits (R, V) -> (R, V), over an even grid of random numbers."""
     grid = (torch.arange(draws) + 0.5) / draws
-    tokens = [choose(row.expand(draws, -1), grid, temperature, top_k=top_k)[0] for row in logits]
+    choose_one = choose_among(top_k)
+    tokens = [choose_one(row.expand(draws, -1), grid, temperature)[0] for row in logits]
     return torch.stack([token.bincount(minlength=logits.size(1)) / draws for token in tokens])
 
 
 def off_policy(my):
     """`sampler_logprobs(logits, temperature, top_k)`: logits (R, V) -> the log-probs (R, V) of the
-    distribution that rlvr.sample really draws from, -inf where it never draws. With it the check
-    shows what `mismatch` does not (end of notebook 4): sampling from the top 5 is another policy
-    than the one that is trained."""
+    distribution that rlvr.sample draws from with choose=choose_among(top_k), which keeps the top_k
+    likeliest tokens; -inf where it never draws. With it the check shows what `mismatch` does not
+    (end of notebook 4): sampling from the top 5 is another policy than the one that is trained."""
     torch.manual_seed(0)
     logits = 3 * torch.randn(50, 30)
     for temperature, top_k in ((1.0, 5), (0.7, 3), (2.0, 30), (1.0, 1)):
@@ -321,7 +334,8 @@ def off_policy(my):
     model = make_tiny.init_weights(
         Qwen3(make_tiny.tiny_config(30, 0)), torch.Generator().manual_seed(0)
     )
-    rollouts = sample(model, [[5, 6]], 8, 20, uniforms=row_uniforms(range(8), 20, 0), top_k=5)
+    uniforms = row_uniforms(range(8), 20, 0)
+    rollouts = sample(model, [[5, 6]], 8, 20, uniforms=uniforms, choose=choose_among(5))
     with torch.no_grad():
         drawn = my["sampler_logprobs"](model(rollouts.ids[:, :-1]).flatten(0, 1), 1.0, 5)
     drawn = drawn.gather(1, rollouts.ids[:, 1:].reshape(-1, 1)).view_as(rollouts.mask)[
@@ -486,6 +500,17 @@ def deadly_rate(my, seeds=(0, 1, 2)):
     return "\n".join(report)
 
 
+def refuse_another_sampling(flags):
+    """The sampled accuracy would be another one at a lower temperature, or by a method's own roll_out."""
+    try:
+        read = train.parse_args(flags)
+    except SystemExit:
+        raise Unsolved("train.py does not accept your flags, see above") from None
+    method = get_method(read.method, read.settings)
+    want(method.settings.temperature == 1, "the temperature stays 1")
+    want(type(method).roll_out is GRPO.roll_out, "the method must sample as GRPO does")
+
+
 BUDGET = 1280  # completions
 TINY = str(ROOT / "notebooks" / "tiny")
 
@@ -496,8 +521,8 @@ def beat_the_default(
     """`flags`: a list of train.py's flags with which --task arithmetic learns more from 1,280
     completions than by default. With --steps 10, each of 128 completions, the default recipe
     answers 30 % of the held-out problems right, sampled (seeds 0 to 2: 29 to 32 %). Reach 80 % on
-    the mean of seeds 0, 1 and 2 from at most 1,280 completions each. Anything but the base, the
-    task, the reward and the seed may be changed."""
+    the mean of seeds 0, 1 and 2 from at most 1,280 completions each. Anything may be changed but
+    the base, the task, the reward, the seed, and how completions are sampled."""
     flags = [str(flag) for flag in my["flags"]]
     got = []
     fixed = {
@@ -516,6 +541,7 @@ def beat_the_default(
     }
     names = {flag.partition("=")[0] for flag in flags if flag.startswith("--")}
     want(not names & fixed, f"these stay as they are: {sorted(fixed)}")
+    refuse_another_sampling([*setting, *flags])
     for seed in seeds:
         rows, count = trained([*setting, "--eval-every", "1000", *flags], seed=seed)
         want(

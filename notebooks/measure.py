@@ -9,18 +9,15 @@ interruptions change log-probs by rounding, in the sixth digit, and hardly ever 
 sums inside a matrix product are rounded differently at different shapes, and once two tokens are nearly
 equally likely, the texts part.
 
---out writes a header for each model (hash of the weights, commit, dtype, device, sampling parameters,
-template and first prompt, stop ids, hashes of the data and of the grader, seed) and one line for each
+--out writes a header for each model (hash of the weights, commit, dtype, device, the method's settings,
+template and first prompt, stop texts, hashes of the data and of the grader) and one line for each
 completion. One base model is quoted at 15 % and at 32 % (Qwen3-0.6B-Base: on MATH-500 without examples in
 *Reasoning from Scratch*, on MATH with four in Qwen3's report), so compare with --shots 4 before you speak
 of reasoning. It takes the flags of eval.py, --preset and --shots.
 """
 
 import argparse
-import contextlib
 import dataclasses
-import datetime
-import functools
 import hashlib
 import inspect
 import json
@@ -28,23 +25,15 @@ import os
 import sys
 from pathlib import Path
 
-import torch
 import torch.distributed as dist
-from tqdm import tqdm
 
 import _root
 
 import eval as core
+import grading
 import train
 import verifiers
-from evaluation import (
-    complete,
-    is_header,
-    print_columns,
-    print_comparisons,
-    print_kinds,
-    print_votes,
-)
+from evaluation import complete, is_header, print_columns, print_comparisons, print_kinds, print_row
 from model import ModelError, find, load, pick_device
 from verifiers import DataError
 
@@ -89,121 +78,122 @@ def few_shot(task, count):
 # ---- 2. Many GPUs, interruptions -------------------------------------------------------------------
 
 # What Qwen3's model card recommends; for thinking it warns of greedy decoding, so there is no such row.
+TOP_P = f"--method {_root.NOTEBOOKS}/methods/top_p.py --set top_k=20"
 PRESETS = {
-    "thinking": "--template chat --temperature 0.6 --top-p 0.95 --top-k 20 --max-new-tokens 32768",
-    "non-thinking": "--template chat-nothink --temperature 0.7 --top-p 0.8 --top-k 20 --max-new-tokens 16384",
+    "thinking": f"{TOP_P} top_p=0.95 --template chat --temperature 0.6 --max-new-tokens 32768",
+    "non-thinking": f"{TOP_P} top_p=0.8 --template chat-nothink --temperature 0.7 --max-new-tokens 16384",
 }
 SAVE_EVERY = 256  # completions of each process; what an interruption loses at most
 
 
+def hash_of(*paths):
+    """The first digits of the SHA-256 of these files."""
+    whole = hashlib.sha256()
+    for path in sorted(paths):
+        with open(path, "rb") as file:
+            whole.update(hashlib.file_digest(file, "sha256").digest())
+    return whole.hexdigest()[:12]
+
+
 def reopen(path, header):
-    """Begin the part of the file that has this header, or find it -> its records so far. A completion is a
-    function of what the header names and of its row, so a continued evaluation equals an uninterrupted one.
-    With another header it would be a mixture, and is refused; only the commit may differ."""
+    """Begin the part of the file that has this header, or find it -> its records so far.
+
+    A completion is a function of what the header names and of its row, so a continued evaluation equals
+    an uninterrupted one. With another header it would be a mixture, and is refused; only the commit may
+    differ."""
     rows = core.read_rows(path) if Path(path).exists() else []
-    known = next(
-        (
-            row["header"]
-            for row in rows
-            if is_header(row) and row["header"]["model"] == header["model"]
-        ),
-        None,
-    )
-    differ = [key for key in header if known and key != "git" and header[key] != known.get(key)]
-    if differ:
-        raise DataError(
-            f"{path} holds another evaluation of {header['model']}: {', '.join(differ)} differ. Choose "
-            "another --out"
-        )
+    headers = [row["header"] for row in rows if is_header(row)]
+    known = [saved for saved in headers if saved["model"] == header["model"]]
+    for saved in known[:1]:
+        differ = [key for key in header if key != "git" and header[key] != saved.get(key)]
+        if differ:
+            raise DataError(
+                f"{path} holds another evaluation of {header['model']}: {', '.join(differ)} differ. "
+                "Choose another --out"
+            )
     partial = Path(f"{path}.partial")
     partial.unlink(missing_ok=True)
-    core.append_rows(
-        partial, rows if known else [*rows, {"header": header}]
-    )  # without a line cut short
+    core.append_rows(partial, rows)  # without a line that was cut short
+    if not known:
+        core.append_rows(partial, [{"header": header}])
     partial.replace(path)
     return [row for row in rows if "completion" in row and row.get("model") == header["model"]]
 
 
 def name_of(reward):
     """What --reward would call it: a name of the core, or file.py:name; None if it has none."""
-    known = next((name for name, function in verifiers.REWARDS.items() if function == reward), None)
-    if known or not inspect.isfunction(reward) or "<" in reward.__qualname__:
-        return known
-    return f"{os.path.relpath(inspect.getfile(reward), Path(verifiers.__file__).parent)}:{reward.__name__}"
+    for name, function in verifiers.REWARDS.items():
+        if function == reward:
+            return name
+    if not inspect.isfunction(reward) or "<" in reward.__qualname__:
+        return None
+    return f"{os.path.relpath(inspect.getfile(reward), _root.ROOT)}:{reward.__name__}"
 
 
-def measure_model(label, name, task, args):
+def measure_model(label, name, task, method, args):
     """Print the rows of one model -> {"greedy": records, "sampled": records}."""
-    (device, dtype, _), (rank, world) = pick_device(args.device), train.processes()
+    device, dtype, _ = pick_device(args.device)
     model, tokenizer = load(name, device, dtype, args.template)
-    model.autocast = contextlib.nullcontext  # unlike in training its weights are in that dtype
     problems = task.test[: args.problems]
-    settings = ("num_samples", "temperature", "top_p", "top_k", "max_new_tokens", "seed")
+    # Through JSON, so that it compares equal to what is read from the file.
     header = {
         "model": label,
-        "weights": core.hash_of(*find(name).glob("*.safetensors")),
+        "weights": hash_of(*find(name).glob("*.safetensors")),
         "task": task.name,
         "data": hashlib.sha256(json.dumps(problems).encode()).hexdigest()[:12],
         "template": tokenizer.template,
         "prompt": task.prompt(problems[0]),
-        "stops": list(task.stops),
+        "stops": task.stops,
         "reward": args.reward or name_of(task.reward),
-        "grader": core.hash_of(verifiers.__file__),
+        "grader": hash_of(verifiers.__file__, grading.__file__),
         "dtype": str(dtype),
         "device": device,
         "git": core.git_commit(),
-        **{name: getattr(args, name) for name in settings},
+        "method": args.method or "grpo",
+        "settings": dataclasses.asdict(method.settings),
+        "num_samples": args.num_samples,
+        "temperature": args.temperature,
     }
-    saved = train.gather(reopen(args.out, header) if args.out and rank == 0 else [])
+    header = json.loads(json.dumps(header))
+    saved = train.gather(reopen(args.out, header) if args.out and train.rank() == 0 else [])
+    rows = {"greedy": (1, 0.0), "sampled": (args.num_samples, args.temperature)}
+    if args.preset:
+        del rows["greedy"]
+    if args.temperature == 0:
+        del rows["sampled"]
     results = {}
-    rows = [("greedy", 1, 0.0)] * (not args.preset) + [
-        ("sampled", args.num_samples, args.temperature)
-    ]
-    for decoding, samples, temperature in rows if args.temperature else rows[:1]:
+    for decoding, (samples, temperature) in rows.items():
         records = complete([r for r in saved if r["decoding"] == decoding], samples)
-        todo = sorted(set(range(len(problems))) - {r["index"] for r in records})
-        size = max(1, SAVE_EVERY * world // samples) if args.out else len(problems)
-        for part in (todo[i : i + size] for i in range(0, len(todo), size)):
-            places = [(i, j) for i in part for j in range(samples)]
-            _, new = core.evaluate(
-                model,
-                tokenizer,
-                task,
-                [problems[i] for i in part],
-                samples,
-                temperature,
-                args.max_new_tokens,
-                args.seed,
-                args.top_p,
-                args.top_k,
-                label=f"{Path(name).name} {decoding}, from problem {part[0]}",
-                rows=[i * samples + j for i, j in places],
-                roll_out=train.shared_roll_out,
-            )
-            new = [
-                {**record, "model": label, "decoding": decoding, "index": i, "sample": j}
-                for (i, j), record in zip(places, new)
-            ]
-            if args.out and rank == 0:
+        done = {record["index"] for record in records}
+        todo = [i for i in range(len(problems)) if i not in done]
+        size = len(problems)
+        if args.out:
+            size = max(1, SAVE_EVERY * train.world() // samples)
+        for start in range(0, len(todo), size):
+            part = todo[start : start + size]
+            found = judge_share(method, model, tokenizer, task, part, samples, temperature, args)
+            new = [{**record, "model": label, "decoding": decoding} for record in found]
+            if args.out and train.rank() == 0:
                 core.append_rows(args.out, new)
             records += new
         results[decoding] = complete(records, samples)
-        core.print_row(results[decoding], args.k)
-        print_votes(results[decoding], args.k)
+        print_row(label, decoding, results[decoding], args.k)
     return results
 
 
-def join_processes():
-    """Join the processes that torchrun started, if it did. Only the first prints."""
-    train.MINUTES = 7 * 24 * 60  # one may sample for hours longer than another
-    if "RANK" in os.environ:
-        if gpu := torch.cuda.is_available():
-            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        limit = datetime.timedelta(minutes=train.MINUTES)
-        dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=limit)
-        if dist.get_rank():
-            sys.stdout = open(os.devnull, "w")
-            tqdm.__init__ = functools.partialmethod(tqdm.__init__, disable=True)
+def judge_share(method, model, tokenizer, task, indices, samples, temperature, args):
+    """Completions of these problems of the test, each process for its share -> records, in every process."""
+    records = []
+    mine = train.my_share(indices)
+    if mine:
+        problems = [task.test[i] for i in mine]
+        rows = [i * samples + j for i in mine for j in range(samples)]
+        label = f"from problem {indices[0]}"
+        sizes = (samples, temperature, rows, args.sample_tokens, label)
+        records = core.records_of(core.roll_out(method, model, tokenizer, task, problems, *sizes))
+        for row, record in zip(rows, records, strict=True):
+            record |= {"index": row // samples, "sample": row % samples}
+    return train.gather(records)
 
 
 def parse_args(argv=None):
@@ -214,14 +204,16 @@ def parse_args(argv=None):
         allow_abbrev=False,
         epilog="All other flags are eval.py's: see python eval.py --help.",
     )
-    parser.add_argument(
-        "--preset", choices=[*PRESETS], help="the sampling that Qwen3's card recommends"
-    )
-    parser.add_argument(
-        "--shots", type=int, default=0, help="solved examples in the prompt of the baseline"
-    )
+    add = parser.add_argument
+    add("--preset", choices=[*PRESETS], help="the sampling that Qwen3's card recommends")
+    add("--shots", type=int, default=0, help="solved examples in the prompt of the baseline")
     ours, rest = parser.parse_known_args(argv)
-    args = core.parse_args([*PRESETS.get(ours.preset, "").split(), *rest])
+    preset = PRESETS.get(ours.preset, "").split()
+    args = core.parse_args([*preset, *rest])
+    args.set = [
+        *core.parse_args([*preset, "MODEL"]).set,
+        *args.set,
+    ]  # of one setting the last counts
     args.preset = ours.preset
     args.shots = ours.shots
     return args
@@ -229,20 +221,21 @@ def parse_args(argv=None):
 
 def main(argv=None):
     args = parse_args(argv)
-    join_processes()
-    core.read_run(args)
-    task = verifiers.get_task(args.task or "math500", args.prompt, args.stop or ())
-    if args.reward:
-        core.use_reward(task, args.reward)
+    train.MINUTES = 7 * 24 * 60  # one process may sample for hours longer than another
+    train.start_processes()
+    method = core.read_run(args)
+    task = verifiers.get_task(args.task or "math500", args.prompt, args.stop or (), args.reward)
     entrants = {name: (name, task) for name in (args.model, args.baseline) if name}
     if args.shots:
         name = args.baseline or args.model
         entrants[f"{name} {args.shots}-shot"] = (name, few_shot(task, args.shots))
-    print(
-        f"task {task.name}: {len(task.test[: args.problems])} problems, at most {args.max_new_tokens} tokens each"
-    )
+    count = len(task.test[: args.problems])
+    longest = method.settings.max_new_tokens
+    print(f"task {task.name}: {count} problems, at most {longest} tokens each")
     print_columns(args.k)
-    results = {label: measure_model(label, *entrant, args) for label, entrant in entrants.items()}
+    results = {}
+    for label, (name, its_task) in entrants.items():
+        results[label] = measure_model(label, name, its_task, method, args)
     print_comparisons(results)
     print_kinds(results)
     if dist.is_initialized():

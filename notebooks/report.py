@@ -20,7 +20,7 @@ from pathlib import Path
 
 import _root
 
-from eval import located, read_rows
+import train
 from evaluation import samples_of
 from model import ModelError, Tokenizer
 from verifiers import DataError
@@ -38,9 +38,9 @@ KINDS = {
     "completion": str,
     "reward": NUMBER,
     "advantage": NUMBER,
-    "length": int,
-    "finished": int,
     "parts": dict,
+    "ids": list,
+    "logps": list,
 }
 
 # ---- 1. Less of it -------------------------------------------------------------------------------
@@ -89,22 +89,22 @@ def numbers(row):
 
 
 def read_log(run):
-    """(flags, rows of metrics.jsonl, {step: file of its samples}). Raises DataError for what is missing."""
+    """(flags and settings, rows of metrics.jsonl, {step: file of its samples}). Raises DataError for what is missing."""
     path = run / "config.json"
     if not path.is_file():
         raise DataError(f"there is no {path}: give the folder of a run, runs/NAME")
     try:
-        flags = json.loads(path.read_text(encoding="utf-8"))["flags"]
+        config = json.loads(path.read_text(encoding="utf-8"))
+        flags = {**config["flags"], **config["settings"]}
         flags["num_samples"] + 0
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{path} is damaged ({error!r}): put it back, or give another run"
+            f"{path} is damaged, or of an older version ({error!r}): put it back, or give another run"
         ) from None
-    path = run / "metrics.jsonl"
-    rows = [numbers(row) for row in read_rows(path, ("step", "reward"))]
+    rows = [numbers(row) for row in train.read_log(run).values()]
     if not rows or not all("step" in row for row in rows):
         raise DataError(
-            f"{path} holds no step yet, or one without a number: wait for the first evaluation"
+            f"{run}/metrics.jsonl holds no step yet, or one without a number: wait for the first evaluation"
         )
     files = {int(file.name[5:11]): file for file in sorted(run.glob("samples/step_*.jsonl.gz"))}
     return flags, rows, files
@@ -112,7 +112,7 @@ def read_log(run):
 
 def tokenizer_of(run, flags):
     """That of the run, or of the model it started from; None if neither is on this disk."""
-    for directory in (run / "final", run / "best", Path(located(run, str(flags.get("model"))))):
+    for directory in (run / "final", Path(str(flags.get("model")))):
         if (directory / "tokenizer.json").is_file():
             try:
                 return Tokenizer.from_dir(directory, (), "plain")
@@ -151,9 +151,10 @@ def for_page(row, tokenizer, most):
     pieces = shorten(pieces_of(row, tokenizer), most)
     parts = numbers(row["parts"])
     shown = {
-        **numbers({name: row[name] for name in ("reward", "advantage", "length")}),
+        **numbers({name: row[name] for name in ("reward", "advantage")}),
         "parts": parts,
-        "finished": bool(row["finished"]),
+        "length": len(row["ids"]),
+        "finished": not parts.get("truncated", 0),
         "pieces": [text for text, _ in pieces],
         "right": parts.get("accuracy", 0) * (1 - parts.get("truncated", 0)) > 0.5,
     }

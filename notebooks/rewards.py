@@ -60,7 +60,7 @@ from verifiers import (
     verify_format,
     verify_math,
 )
-from sandbox import _read_tests, run_tests  # check_tests looks at single verdicts
+from sandbox import read_tests, run_tests, task_faults  # check_tests looks at single verdicts
 
 MAX_JSON = 20_000  # characters of one JSON value
 MAX_STEPS = 60  # equations read in one completion
@@ -429,30 +429,31 @@ def check_tests(problems: list[dict], timeout: float = 1.0) -> list[dict]:
     empty program, by one that returns its first argument, and by the best that returns one constant (its `value`:
     code_reward's baseline); and {test: why} for those that are not Python, ask nothing or lack a helper."""
 
-    def check(tests):
-        todo = _read_tests(tuple(tests))
-        values = collections.Counter("None True False 0 1 '' []".split())
+    def check(problem):
+        tests, values = problem["tests"], collections.Counter("None True False 0 1 '' []".split())
+        given = {key: problem[key] for key in ("entry_points", "before") if key in problem}
+        names = {name for test in read_tests(tests, **given) for name in test["asks"]}
+        broken = task_faults(tests, timeout=timeout, **given)
         nodes = [
-            node for test in todo if test["named"] for node in ast.walk(ast.parse(test["text"]))
+            node
+            for test in tests
+            if "SyntaxError" not in broken.get(test, "")
+            for node in ast.walk(ast.parse(test))
         ]
         for node in [node for node in nodes if isinstance(node, ast.Compare)]:
             for side in [node.left, *node.comparators]:
                 with contextlib.suppress(ValueError, TypeError):
                     values[repr(ast.literal_eval(side))] += 1
-        echo = "args[0] if args else None"
-        runs = {}
-        constants = [value for value, _ in values.most_common(20)]
-        names = {name for test in todo for name in test["free"] + test["own"]}
+        echo, runs, constants = (
+            "args[0] if args else None",
+            {},
+            [value for value, _ in values.most_common(20)],
+        )
         for result in ["", echo, *constants]:
             code = "".join(f"def {name}(*args, **_): return {result}\n" for name in names if result)
-            runs[result] = run_tests(code, tests, timeout, 2**28)[0]
+            runs[result] = run_tests(code, tests, timeout, 2**28, **given)[0]
         share = {result: sum(v["passed"] for v in runs[result]) / len(tests) for result in runs}
         value = max(constants, key=share.get)
-        broken = {
-            test["text"]: verdict["why"]
-            for test, verdict in zip(todo, runs[echo])
-            if not verdict["passed"] and ("the test " in verdict["why"] or not test["named"])
-        }
         return {
             "empty": share[""],
             "echo": share[echo],
@@ -461,7 +462,7 @@ def check_tests(problems: list[dict], timeout: float = 1.0) -> list[dict]:
             "broken": broken,
         }
 
-    return [check(problem["tests"]) for problem in problems]
+    return [check(problem) for problem in problems]
 
 
 _MAIN = {"accuracy", "answer", "correctness", "tests", "frac"}
@@ -621,8 +622,8 @@ class RepetitionReward(ReasoningReward):
     w_rep: float = 0.3
     rep_threshold: float = 0.3
 
-    def __call__(self, rollout: str, truth: str, truncated=False) -> dict:
-        out = super().__call__(rollout, truth, truncated)
+    def __call__(self, rollout: str, truth: str, truncated=False, **more) -> dict:
+        out = super().__call__(rollout, truth, truncated, **more)
         if truncated or self.needs_tags and split_tags(rollout) is None:
             return out | {"rep": 0.0}  # all of it is 0, and stays so
         rep = (

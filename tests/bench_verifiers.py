@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 from rewards import verify_steps, verify_tool_call, verify_translation  # noqa: E402
-from verifiers import REWARDS, reward_rlvr, verify_code, verify_format, verify_math  # noqa: E402
+from verifiers import REWARDS, reward_rlvr, verify_code, verify_format, verify_math, verify_stdio  # noqa: E402
 
 CODE, TESTS = "def f(x):\n    return x + 1\n", [f"assert f({i}) == {i + 1}" for i in range(5)]
 ROLLOUT = (
@@ -78,6 +78,7 @@ def main():
             f"verify_code, 5 tests, {threads} threads": lambda: list(
                 pool.map(lambda _: verify_code(CODE, TESTS), range(threads))
             ),
+            "verify_stdio, 1 case": lambda: verify_stdio("print(int(input()) + 1)", [("1", "2")]),
             "python -I -S -c pass": lambda: subprocess.run(start, stdin=subprocess.DEVNULL),
             "the textbook's, 5 tests": textbook,
         }

@@ -4,6 +4,7 @@ Every false accept pays the policy for a wrong answer; every false reject punish
 the policy in examples: (ground truth, prediction, reason). The last part plays the policy: it changes one token of a
 right answer, computes by other means whether the value has changed, and tries to be paid for it.
 """
+
 import cmath
 import faulthandler
 import json
@@ -26,11 +27,19 @@ BOXES = [
     (r"\boxed {7}", "7", "a space before the brace"),
     (r"\boxed 7", None, "without braces it is malformed"),
     (r"\boxed{\{1, 2\}}", r"\{1, 2\}", "escaped braces are content"),
-    (r"\boxed{\left\{ x : x > 0 \right.}", r"\left\{ x : x > 0 \right.", "an escaped brace needs no partner"),
+    (
+        r"\boxed{\left\{ x : x > 0 \right.}",
+        r"\left\{ x : x > 0 \right.",
+        "an escaped brace needs no partner",
+    ),
     (r"\boxed{a \\{b}}", r"a \\{b}", "after a line break the brace is a real one"),
     (r"\boxed{\boxed{5}}", "5", "the inner box is the last one"),
     (r"\boxed{}", "", "an empty box is an empty answer"),
-    (r"\boxed{5} and then \boxed{7", None, "a malformed last box is no answer, whatever came before"),
+    (
+        r"\boxed{5} and then \boxed{7",
+        None,
+        "a malformed last box is no answer, whatever came before",
+    ),
     (r"\boxed{5} is what I put into \boxed", None, "so is a box without content"),
     (r"the answer is 5", None, "no box"),
     (r"\boxedanswer{5}", None, "another command"),
@@ -106,7 +115,11 @@ ACCEPTS = [
     (r"24\pi", r"24\pi cm^3", r"or behind \pi"),
     ("18250", "USD 18250", "or in front"),
     ("12", r"12^{\mathrm{th}}", "ordinals"),
-    (r"3 \text{ hours } 20 \text{ minutes}", "3 hr and 20 min", "one quantity of two units, whatever they are called"),
+    (
+        r"3 \text{ hours } 20 \text{ minutes}",
+        "3 hr and 20 min",
+        "one quantity of two units, whatever they are called",
+    ),
     (r"3:30 \text{ p.m.}", "3:30 PM", "times of day"),
     ("12", r"\text{Answer: }12", "a label"),
     ("1", r"1\text{ solution}", "one of a kind"),
@@ -137,12 +150,24 @@ ACCEPTS = [
     (r"(-\infty,0)\cup(0,\infty)", r"x \ne 0", "what is left of the line"),
     (r"[0,1) \cup (2,3)", r"(2,3) \cup [0,1)", "a union has no order"),
     (r"[0,2]", r"[0,1] \cup [1,2]", "pieces that meet"),
-    (r"(-\infty,\sqrt2) \cup (\sqrt2,\infty)", r"\mathbb{R} \setminus \{2^{1/2}\}", "all but one number"),
+    (
+        r"(-\infty,\sqrt2) \cup (\sqrt2,\infty)",
+        r"\mathbb{R} \setminus \{2^{1/2}\}",
+        "all but one number",
+    ),
     (r"(0,9) \cup (9,36)", r"(0,36) \setminus \{9\}", "a hole in an interval"),
     (r"(1,2)", r"(0,2) \cap (1,3)", "what intervals share"),
     (r"-1 \le x < 4", "4 > x \\ge -1", "an inequality read backwards"),
-    (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"\begin{bmatrix} 1 & 2 \\ 3 & 4 \end{bmatrix}", "brackets"),
-    (r"\begin{pmatrix} 2 \\ 4 \end{pmatrix}", r"2 \begin{pmatrix} 1 \\ 2 \end{pmatrix}", "a scalar times a matrix"),
+    (
+        r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",
+        r"\begin{bmatrix} 1 & 2 \\ 3 & 4 \end{bmatrix}",
+        "brackets",
+    ),
+    (
+        r"\begin{pmatrix} 2 \\ 4 \end{pmatrix}",
+        r"2 \begin{pmatrix} 1 \\ 2 \end{pmatrix}",
+        "a scalar times a matrix",
+    ),
     (r"(0,\infty)", r"\mathbb{R}^+", "the positive numbers"),
     (r"(0,\infty)", r"\{x \in \mathbb{R} : x > 0\}", "by their condition"),
     (r"x > 0", r"0 < x < \infty", "both ends written"),
@@ -224,7 +249,11 @@ ACCEPTS = [
     ("42", r"\textcolor{red}{42}", "coloured"),
     ("42", r"\Rightarrow 42", "behind an arrow"),
     (r"\langle 3,-4\rangle", "<3,-4>", "a vector in angle brackets"),
-    (r"\left[\begin{array}{cc}1 & 2\end{array}\right]", r"\begin{pmatrix}1 & 2\end{pmatrix}", "an array"),
+    (
+        r"\left[\begin{array}{cc}1 & 2\end{array}\right]",
+        r"\begin{pmatrix}1 & 2\end{pmatrix}",
+        "an array",
+    ),
     (r"\text{No}", "NO", "shouted"),
     (r"\ln(1+\sqrt2)", r"\sinh^{-1}(1)", "an inverse function"),
     (r"\frac{\ln 2}{\ln 5}", r"\log_52", r"TeX takes one digit for \log_"),
@@ -273,7 +302,11 @@ REJECTS = [
     ("236 adult, 342 child", "342 adult, 236 child", "in lists unknown ones too"),
     (r"n \text{ is odd}", r"n \text{ is even}", "of a letter it is a statement"),
     ("2", r"\text{2x}", "a letter in a text is a letter"),
-    (r"4\text{ ft} \times 12\text{ ft}", r"8\text{ ft} \times 6\text{ ft}", "dimensions are no product"),
+    (
+        r"4\text{ ft} \times 12\text{ ft}",
+        r"8\text{ ft} \times 6\text{ ft}",
+        "dimensions are no product",
+    ),
     (r"n\mathrm{C}k", r"k\mathrm{C}n", "a letter between two is an operator"),
     (r"3:30 \text{ p.m.}", r"3:30 \text{ a.m.}", "twelve hours apart"),
     ("24", "24 abc", "letters are no word"),
@@ -318,9 +351,16 @@ REJECTS = [
     (r"\text{Team 5}", r"\text{Team 6}", "numbers in a text"),
     (r"\text{version 1.5}", r"\text{version 15}", "and their points"),
     ("1, 1, 2", "1, 2, 2", "lists of one length"),
-    (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"\begin{vmatrix} 1 & 2 \\ 3 & 4 \end{vmatrix}",
-     "a determinant is a number"),
-    (r"\begin{cases} x = 1 \\ y = 2 \end{cases}", r"\begin{cases} x = 2 \\ y = 1 \end{cases}", "a system"),
+    (
+        r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",
+        r"\begin{vmatrix} 1 & 2 \\ 3 & 4 \end{vmatrix}",
+        "a determinant is a number",
+    ),
+    (
+        r"\begin{cases} x = 1 \\ y = 2 \end{cases}",
+        r"\begin{cases} x = 2 \\ y = 1 \end{cases}",
+        "a system",
+    ),
     (r"\mathbb{R}", r"\mathbb{Q}", "other numbers"),
     (r"(0,\infty)", r"\{x \in \mathbb{Z} : x > 0\}", "whole numbers only"),
     (r"\mathbb{R}", "x > 0, x < 5", "a list of two conditions is not all that meets one of them"),
@@ -348,7 +388,11 @@ REJECTS = [
     ("52_8", "52_9", "another base"),
     (r"2\frac13", r"\frac23", "a mixed number is no product"),
     ("55", "5 5", "two numbers are not one"),
-    (r"(-\infty,2)\cup(3,\infty)", r"(-\infty,2)\cup(3,\infty), 7", "an item too many, though 7 lies inside"),
+    (
+        r"(-\infty,2)\cup(3,\infty)",
+        r"(-\infty,2)\cup(3,\infty), 7",
+        "an item too many, though 7 lies inside",
+    ),
     ("3", r"(3]", "mixed brackets"),
     ("1234", "1, 234", "a space after the comma: a list"),
     (r"\frac{x+1}{2}", "x+1/2", "precedence"),
@@ -383,7 +427,11 @@ REJECTS = [
     ("no", "on", "short ones too"),
     (r"\text{(A)}", r"\text{(B)}", "another choice"),
     ("B", "A, B, C, D", "every choice"),
-    (r"\begin{pmatrix} 1 & 2 \end{pmatrix}", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", "row and column"),
+    (
+        r"\begin{pmatrix} 1 & 2 \end{pmatrix}",
+        r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}",
+        "row and column",
+    ),
     ("3:4", "4:3", "a ratio has an order"),
     ("12:30", "12", "a time"),
     ("1", r"\frac{\infty}{\infty}", "undefined"),
@@ -494,30 +542,46 @@ REPRINTS = {
     "boxed": lambda g: rf"\boxed{{{g}}}",
     "full stop": lambda g: g + ".",
     "other \\frac": lambda g: g.replace(r"\dfrac", r"\frac").replace(r"\frac", r"\tfrac"),
-    "wide brackets": lambda g: (g.replace(r"\left", "").replace(r"\right", "")
-                                .replace("(", r"\left(").replace(")", r"\right)")),
-    "spaces": lambda g: g.replace("+", " + ").replace("-", " - ").replace("=", " = ").replace(", ", " ,\\, "),
+    "wide brackets": lambda g: (
+        g.replace(r"\left", "")
+        .replace(r"\right", "")
+        .replace("(", r"\left(")
+        .replace(")", r"\right)")
+    ),
+    "spaces": lambda g: (
+        g.replace("+", " + ").replace("-", " - ").replace("=", " = ").replace(", ", " ,\\, ")
+    ),
     "with a name": lambda g: f"x = {g}",
     "with a unit": lambda g: g + r"\text{ units}",
-    "unicode": lambda g: g.replace("-", "−").replace(r"\pi", "π").replace(r"\cup", "∪").replace(r"\infty", "∞"),
+    "unicode": lambda g: (
+        g.replace("-", "−").replace(r"\pi", "π").replace(r"\cup", "∪").replace(r"\infty", "∞")
+    ),
 }
 ALTERATIONS = {
     "plus one": lambda g: f"{g} + 1",
     "one more item": lambda g: f"{g}, 12345",
-    "another digit": lambda g: "".join(chr((ord(c) - 47) % 10 + 48) if c.isascii() and c.isdigit() else c for c in g),
+    "another digit": lambda g: "".join(
+        chr((ord(c) - 47) % 10 + 48) if c.isascii() and c.isdigit() else c for c in g
+    ),
     "not": lambda g: rf"\text{{not }} {g}",
 }
 
 
 def reprint_failures(golds, rewrites, expected):
-    return [(g, name) for g in golds for name, f in rewrites.items()
-            if grade_answer(f(g), g) is not expected and f(g) != g]
+    return [
+        (g, name)
+        for g in golds
+        for name, f in rewrites.items()
+        if grade_answer(f(g), g) is not expected and f(g) != g
+    ]
 
 
 def test_perturbations():
     golds = [g.strip() for line in GOLDS.splitlines() for g in line.split("|")]
-    no_unit = {r"\text{Evelyn}", r"50\%"}                            # a word, and what has a unit already
-    REPRINTS["with a name"] = lambda g: g if g == r"\text{(C)}" else f"x = {g}"   # A = C says that they are equal
+    no_unit = {r"\text{Evelyn}", r"50\%"}  # a word, and what has a unit already
+    REPRINTS["with a name"] = lambda g: (
+        g if g == r"\text{(C)}" else f"x = {g}"
+    )  # A = C says that they are equal
     failures = reprint_failures(golds, REPRINTS, True)
     assert [f for f in failures if f[0] not in no_unit or f[1] != "with a unit"] == []
     assert reprint_failures(golds, ALTERATIONS, False) == []
@@ -571,10 +635,36 @@ HOSTILE = {
     "backslashes": "\\" * 1499,
     "relations": "x<" * 700 + "5",
     "bars": "|" * 1400,
-    **{f"deep {b}": b * (1490 // len(b)) for b in
-       ("(", "[", "{", r"\{", r"\frac{", r"\frac1", r"\sqrt{", r"\sqrt[", "x^", "x^{", "x_", "x_{", r"\left(",
-        r"\boxed{", r"\text{", r"\begin{pmatrix}", r"\lfloor ", r"\sin", r"\log_", "f(", r"\sum_", r"\binom{",
-        r"\langle ", "1/", "1-")},
+    **{
+        f"deep {b}": b * (1490 // len(b))
+        for b in (
+            "(",
+            "[",
+            "{",
+            r"\{",
+            r"\frac{",
+            r"\frac1",
+            r"\sqrt{",
+            r"\sqrt[",
+            "x^",
+            "x^{",
+            "x_",
+            "x_{",
+            r"\left(",
+            r"\boxed{",
+            r"\text{",
+            r"\begin{pmatrix}",
+            r"\lfloor ",
+            r"\sin",
+            r"\log_",
+            "f(",
+            r"\sum_",
+            r"\binom{",
+            r"\langle ",
+            "1/",
+            "1-",
+        )
+    },
     "long": "(" * 10**6,
 }
 
@@ -601,6 +691,7 @@ def test_nested_sets_do_not_double_the_work():
 def test_from_a_deep_stack():
     def dive(n):
         return grade_answer(r"x+\frac12", "x + 0.5") if n == 0 else dive(n - 1)
+
     assert dive(100) is True
     assert all(isinstance(dive(n), bool) for n in (600, 700, 800))
 
@@ -655,6 +746,7 @@ UNITS = "cm km minutes feet hours kg days inches miles".split()
 class Plain:
     """A second way from an answer to its value, for plain answers: floats, letters as fixed numbers, no exact anything.
     Whatever else it meets is a ValueError, so that a mutant it cannot read is not used."""
+
     TOKEN = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+|\\[a-z]+|[a-zA-Z]|\S")
 
     def __init__(self, text):
@@ -674,8 +766,11 @@ class Plain:
     def product(self):
         value = self.power()
         while self.tokens[0] not in ("", "+", "-", ")", "}", ",", "]", "^", "!"):
-            value = value / self.power() if self.tokens[0] == "/" and self.take() else value * self.power(
-                self.tokens[0] == "*" and self.take())
+            value = (
+                value / self.power()
+                if self.tokens[0] == "/" and self.take()
+                else value * self.power(self.tokens[0] == "*" and self.take())
+            )
         return value
 
     def power(self, _=None):
@@ -699,7 +794,11 @@ class Plain:
             top = self.atom()
             return top / self.atom()
         if token in (r"\sqrt", r"\pi", "e", "i"):
-            return cmath.sqrt(self.atom()) if token == r"\sqrt" else {r"\pi": cmath.pi, "e": cmath.e, "i": 1j}[token]
+            return (
+                cmath.sqrt(self.atom())
+                if token == r"\sqrt"
+                else {r"\pi": cmath.pi, "e": cmath.e, "i": 1j}[token]
+            )
         if len(token) == 1 and token.isalpha():
             return 0.31 + random.Random(token).random()
         raise ValueError(token)
@@ -707,16 +806,29 @@ class Plain:
     @classmethod
     def value(cls, text):
         """A number; ("(", numbers, ")") of a tuple or interval; a sorted list of numbers."""
-        text = re.sub(r"\\left|\\right|\\[,!; ]|\\?\$", "", text).replace(r"\dfrac", r"\frac").strip()
+        text = (
+            re.sub(r"\\left|\\right|\\[,!; ]|\\?\$", "", text).replace(r"\dfrac", r"\frac").strip()
+        )
         if re.fullmatch(r"[1-9][0-9]{0,2}(,[0-9]{3})+", text):
             text = text.replace(",", "")
         ends = text[:1], text[-1:]
-        if ends[0] in ("(", "[") and ends[1] in (")", "]") and "," in text and text.count(ends[0]) == 1:
+        if (
+            ends[0] in ("(", "[")
+            and ends[1] in (")", "]")
+            and "," in text
+            and text.count(ends[0]) == 1
+        ):
             return ends[0], tuple(map(cls.value, text[1:-1].split(","))), ends[1]
         if "," in text:
             if re.search(r"[(\[]", text):
                 raise ValueError("brackets in a list")
-            return sorted((cls.value(item) for item in text.removeprefix(r"\{").removesuffix(r"\}").split(",")), key=str)
+            return sorted(
+                (
+                    cls.value(item)
+                    for item in text.removeprefix(r"\{").removesuffix(r"\}").split(",")
+                ),
+                key=str,
+            )
         plain = cls(text)
         value = plain.sum()
         plain.take("") if plain.tokens[0] else None
@@ -735,22 +847,34 @@ def mutants(gold):
     """(what was done, mutant, is the value certainly another one?); None for `certainly`: to be computed."""
     for match in re.finditer("[0-9]", gold):
         digit = str((int(match[0]) + 1) % 10)
-        yield "digit", gold[:match.start()] + digit + gold[match.end():], None
+        yield "digit", gold[: match.start()] + digit + gold[match.end() :], None
     for match in re.finditer("-", gold):
-        yield "sign", gold[:match.start()] + gold[match.end():], None
-        yield "sign", gold[:match.start()] + "+" + gold[match.end():], None
+        yield "sign", gold[: match.start()] + gold[match.end() :], None
+        yield "sign", gold[: match.start()] + "+" + gold[match.end() :], None
     for match in re.finditer(r"(?<![\w^_{}\\.])(\w+)\s*([-/:^,])\s*(\w+)(?![\w^{(.])", gold):
-        yield "swap", gold[:match.start()] + match[3] + match[2] + match[1] + gold[match.end():], None
+        yield (
+            "swap",
+            gold[: match.start()] + match[3] + match[2] + match[1] + gold[match.end() :],
+            None,
+        )
     for match in re.finditer(r"\\(frac|binom)\{([^{}]*)\}\{([^{}]*)\}", gold):
-        yield "swap", gold[:match.start()] + rf"\{match[1]}{{{match[3]}}}{{{match[2]}}}" + gold[match.end():], None
+        yield (
+            "swap",
+            gold[: match.start()]
+            + rf"\{match[1]}{{{match[3]}}}{{{match[2]}}}"
+            + gold[match.end() :],
+            None,
+        )
     for unit in UNITS:
         if re.search(rf"\\text\{{ {unit}\}}", gold):
             for other in {*UNITS} - {unit}:
                 yield "unit", gold.replace(unit, other), True
-    for match in re.finditer(r"\\(?:overline|overrightarrow|angle|triangle|vec|widehat)[ {]*([A-Za-z]{2,3})", gold):
+    for match in re.finditer(
+        r"\\(?:overline|overrightarrow|angle|triangle|vec|widehat)[ {]*([A-Za-z]{2,3})", gold
+    ):
         letters = match[1]
         for other in {letters[::-1], letters[1:] + letters[:1]} - {letters}:
-            yield "letters", gold[:match.start(1)] + other + gold[match.end(1):], True
+            yield "letters", gold[: match.start(1)] + other + gold[match.end(1) :], True
 
 
 def attack(golds):
@@ -771,8 +895,14 @@ def attack(golds):
 
 
 def test_the_second_way_computes():
-    assert Plain.value(r"\frac{1}{2}+3\sqrt{4}") == 6.5 and Plain.value("(1, 2^3)") == ("(", (1, 8), ")")
-    assert differ(Plain.value("a-b"), Plain.value("b-a")) and not differ(Plain.value("2, 1"), Plain.value("1, 2"))
+    assert Plain.value(r"\frac{1}{2}+3\sqrt{4}") == 6.5 and Plain.value("(1, 2^3)") == (
+        "(",
+        (1, 8),
+        ")",
+    )
+    assert differ(Plain.value("a-b"), Plain.value("b-a")) and not differ(
+        Plain.value("2, 1"), Plain.value("1, 2")
+    )
 
 
 def test_no_mutant_is_paid():
@@ -783,7 +913,9 @@ def test_no_mutant_is_paid():
 
 
 def test_no_mutant_of_the_data_sets_is_paid():
-    files = [folder / "shared" / "cases" / "golds.jsonl" for folder in Path(__file__).resolve().parents]
+    files = [
+        folder / "shared" / "cases" / "golds.jsonl" for folder in Path(__file__).resolve().parents
+    ]
     path = next((file for file in files if file.exists()), None)
     if path is None:
         pytest.skip("needs ../shared/cases/golds.jsonl")

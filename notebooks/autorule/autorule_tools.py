@@ -103,6 +103,9 @@ def split_reasoning(text):
 # clock of time.monotonic.
 
 
+BATCH = 16  # prompts that a model here answers at once; their answers are kept together
+
+
 class Local:
     """A model sampled here. Its answer depends on seed and prompt, not on what else is asked."""
 
@@ -119,29 +122,18 @@ class Local:
         if not asked:
             return
 
-        def finished(row, ids):
-            key, prompt = asked[row]
-            reasoning, text = split_reasoning(self.tokenizer.decode(ids))
-            keep(
-                key,
-                {
-                    "text": text,
-                    "reasoning": reasoning,
-                    "tokens_in": len(prompt),
-                    "tokens_out": len(ids),
-                },
-            )
+        for start in range(0, len(asked), BATCH):
+            self.answer(asked[start : start + BATCH], keep, seed)
 
+    def answer(self, asked, keep, seed):
         uniforms = row_uniforms([int(key[:8], 16) for key, _ in asked], self.max_new_tokens, seed)
-        sample(
-            self.model,
-            [ids for _, ids in asked],
-            1,
-            self.max_new_tokens,
-            self.temperature,
-            uniforms=uniforms,
-            on_finished=finished,
-        )
+        prompts = [ids for _, ids in asked]
+        sizes = (1, self.max_new_tokens, self.temperature)
+        rollouts = sample(self.model, prompts, *sizes, uniforms=uniforms)
+        for (key, prompt), ids in zip(asked, rollouts.completions(), strict=True):
+            reasoning, text = split_reasoning(self.tokenizer.decode(ids))
+            counts = {"tokens_in": len(prompt), "tokens_out": len(ids)}
+            keep(key, {"text": text, "reasoning": reasoning, **counts})
 
 
 class Server:

@@ -319,7 +319,7 @@ def run_arm(arm, seed, steps, runs):
 def numbers(run):
     """Means over the first five steps, the last ten, and the ten of best accuracy; a step has 64 completions
     of problems that are new to the policy. right: accuracy; paid: by the reward model; gold: utility."""
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()[1:]]
+    rows = [row for step, row in train.read_log(run).items() if step > 0]
     right, paid, gold, length = (
         np.array([row[name] for row in rows])
         for name in ("accuracy", "r_model", "gold", "completion_length")

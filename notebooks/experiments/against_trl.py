@@ -9,13 +9,12 @@ The same weights, problems in the same order, groups, reward, learning rate step
 gradient and mean over tokens, without KL; TRL's trainer samples, judges by our reward and updates, and our eval.py
 evaluates its weights. What differs: random numbers; the std of a group is TRL's (G - 1 below the root); TRL pays only
 what ends in a newline (train.py also what ends in <|im_end|>: one completion in a hundred) and steps, on momentum, when
-no group is mixed. In time: train.py reads a prompt once for its group and computes no gradient of rows without an
-advantage, TRL reads it for each row and computes all; rows that have ended leave train.py's batch. Both checkpoint
-gradients, as is their default. Needs: pip install trl
+no group is mixed. In time: train.py reads a prompt once for its group (in the update by methods/shared_prompts.py) and
+computes no gradient of rows without an advantage, TRL reads it for each row and computes all; rows that have ended
+leave train.py's batch. Both checkpoint gradients, as is their default. Needs: pip install trl
 """
 
 import argparse
-import json
 import math
 import statistics
 import sys
@@ -44,6 +43,8 @@ def flags_for(args, folder):
         f"{ROOT}/notebooks/smollm2.py:{args.task}",
         "--lr",
         "1e-5",
+        "--method",
+        f"{ROOT}/notebooks/methods/shared_prompts.py",
         "--seed",
         str(args.seed),
         "--device",
@@ -67,11 +68,14 @@ def train_trl(flags, steps, folder, rows=None):
     import transformers
     import trl
 
-    ours, tokenizer, task, _ = train.load_all(flags)
+    run = train.load_run(flags)
+    settings = run.method.settings
+    tokenizer = run.tokenizer
+    task = run.task
     picked = [
         task.train[i]
         for step in range(1, steps + 1)
-        for i in train.every_problem(task.train, step, {}, flags)
+        for i in run.method.pick(task.train, step, run.memory)
     ]
     prompts = [
         tokenizer.decode(tokenizer.encode_prompt(task.prompt(p)), skip_special_tokens=False)
@@ -120,14 +124,10 @@ def train_trl(flags, steps, folder, rows=None):
                 print(rows[-1], flush=True)
 
     def evaluate(row):
-        ours.load_state_dict(
-            {
-                name: weight
-                for name, weight in model.state_dict().items()
-                if name in ours.state_dict()
-            }
-        )
-        row |= train.evaluate_both(ours, tokenizer, task, flags)
+        names = run.model.state_dict().keys()
+        weights = {name: weight for name, weight in model.state_dict().items() if name in names}
+        run.model.load_state_dict(weights)
+        row |= train.evaluate_both(run)
 
     def noted_reward(**columns):
         values = reward(**columns)
@@ -144,11 +144,11 @@ def train_trl(flags, steps, folder, rows=None):
     config = trl.GRPOConfig(
         output_dir=str(folder),
         max_steps=steps,
-        seed=flags.seed,
-        num_generations=flags.num_samples,
-        per_device_train_batch_size=flags.prompts_per_step * flags.num_samples,
+        seed=settings.seed,
+        num_generations=settings.num_samples,
+        per_device_train_batch_size=settings.prompts_per_step * settings.num_samples,
         shuffle_dataset=False,
-        max_completion_length=flags.max_new_tokens,
+        max_completion_length=settings.max_new_tokens,
         temperature=1.0,
         top_p=1.0,
         top_k=0,
@@ -186,13 +186,9 @@ def train_ours(args, steps, folder):
     train.main(
         [*flags_for(args, folder), "--steps", str(steps), "--eval-problems", "1", "--name", "ours"]
     )
-    rows = [
-        json.loads(line)
-        for line in (Path(folder) / "ours" / "metrics.jsonl").read_text().splitlines()
-    ]
-    return [row["sample_seconds"] + row["update_seconds"] for row in rows[1:]], [
-        row["trained"] for row in rows[1:]
-    ]
+    rows = [row for step, row in train.read_log(Path(folder) / "ours").items() if step > 0]
+    seconds = [row["sample_seconds"] + row["update_seconds"] for row in rows]
+    return seconds, [row["trained"] for row in rows]
 
 
 def compare_seconds(args, steps=3):
@@ -201,17 +197,19 @@ def compare_seconds(args, steps=3):
     for turn in range(args.turns):
         with tempfile.TemporaryDirectory() as folder:
             flags = train.parse_args([*flags_for(args, folder), "--steps", str(steps)])
+            flags.name = "trl"
+            rows_a_step = flags.settings["prompts_per_step"] * flags.settings["num_samples"]
             seconds, trained = train_ours(args, steps, folder)
             ours = statistics.mean(seconds[1:])  # the first step warms up
             theirs = statistics.mean(train_trl(flags, steps, folder)[1:])
         ratios.append(theirs / ours)
         print(
             f"turn {turn}: train.py {ours:.1f} s a step (gradient of {statistics.mean(trained[1:]):.0f} of "
-            f"{flags.prompts_per_step * flags.num_samples} completions), TRL {theirs:.1f} s (of all): {ratios[-1]:.2f} x",
+            f"{rows_a_step} completions), TRL {theirs:.1f} s (of all): {ratios[-1]:.2f} x",
             flush=True,
         )
     print(
-        f"{flags.max_new_tokens} new tokens, {torch.get_num_threads()} threads: TRL takes {statistics.median(ratios):.2f} times "
+        f"{flags.settings['max_new_tokens']} new tokens, {torch.get_num_threads()} threads: TRL takes {statistics.median(ratios):.2f} times "
         f"as long [{min(ratios):.2f} - {max(ratios):.2f}]"
     )
 
@@ -239,6 +237,7 @@ def main(argv=None):
     if args.steps > 40 or Path(args.runs, args.name).exists():
         parser.error("--steps: at most the recipe's 40; --name: a new one")
     flags = train.parse_args([*flags_for(args, args.runs), "--steps", "40"])
+    flags.name = args.name
     train_trl(flags, args.steps, Path(args.runs, args.name), [])
 
 

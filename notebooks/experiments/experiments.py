@@ -23,7 +23,6 @@ import functools
 import json
 import math
 import re
-import shlex
 import shutil
 import statistics
 import sys
@@ -39,10 +38,9 @@ from scipy import stats
 from _root import ROOT
 import make_tiny
 import train
-import variants
 import verifiers
 from curve import band
-from eval import read_rows, wilson_interval
+from eval import get_method, wilson_interval
 from evaluation import canary, samples_of
 
 # ---- 1. Bases, rewards, tasks, arms ----------------------------------------------------------------
@@ -97,23 +95,25 @@ def boxed_or_solved(completion, problem):
     )
 
 
-# V: notebooks/variants.py, R: notebooks/rewards.py, E: this file.
-HERE = {
-    "V:": ROOT / "notebooks" / "variants.py",
-    "R:": ROOT / "notebooks" / "rewards.py",
-    "E:": Path(__file__),
+# In flags M:NAME is a method of notebooks/methods, R:NAME a reward of notebooks/rewards.py, E:NAME a
+# function of this file.
+METHODS = ROOT / "notebooks" / "methods"
+PLACES = {
+    "M:": f"{METHODS}/{{}}.py",
+    "R:": f"{ROOT}/notebooks/rewards.py:{{}}",
+    "E:": f"{__file__}:{{}}",
 }
 FOUR = {
-    "grpo": "--loss-norm sequence",
-    "dr-grpo": "--loss-norm constant --advantage none",
-    "dapo": "--clip 0.2 0.28 --pick V:twice --advantage V:dapo",
-    "textbook": "--loss V:reinforce --loss-norm sum",
+    "grpo": "--set norm=sequence",
+    "dr-grpo": "--method M:dr_grpo",
+    "dapo": "--method M:dapo",
+    "textbook": "--method M:reinforce --set norm=sum kl_coef=0",
 }
 OFTEN = {
     "ppo x 4": "",
-    "gspo x 4": "--loss V:gspo --loss-norm sequence --clip 3e-4 4e-4",
-    "cispo x 4": "--loss V:cispo",
-    "reinforce x 4": "--loss V:reinforce",
+    "gspo x 4": "--method M:gspo",
+    "cispo x 4": "--method M:cispo",
+    "reinforce x 4": "--method M:reinforce --set kl_coef=0",
 }
 # Paid for the answer alone: a bonus for the form would leave something to learn in groups without a right answer.
 MOST = "--task E:mostly_decided --reward E:boxed_or_solved --prompts-per-step 16 --num-samples 16 --max-new-tokens 80 --lr 4e-4"
@@ -142,8 +142,8 @@ ARMS = {
         "1 problem": "--train-problems 1",
         "64 problems": "--train-problems 64",
         "decided": MOST,
-        "decided, filter": f"{MOST} --pick V:filter",
-        "decided, twice": f"{MOST} --pick V:twice --advantage V:mixed_only",
+        "decided, filter": f"{MOST} --method M:skip_solved",
+        "decided, twice": f"{MOST} --method M:dapo --set overlong=none clip=0.2,0.2",
     }.items()
 }
 ARMS |= {
@@ -151,17 +151,16 @@ ARMS |= {
     "B, bilingual base": ("bilingual", "--reward E:r1_short"),
     "guessing": ("guessing", ""),
 }
-# Whole recipes, as "V:" flags: what `train.py @FILE` reads.
-RECIPES = [f"recipe {name}" for name in variants.RECIPES]
-ARMS |= {
-    arm: (
-        "usual",
-        " ".join(
-            shlex.split(path.read_text().replace("notebooks/variants.py:", "V:"), comments=True)
-        ),
-    )
-    for arm, path in zip(RECIPES, variants.RECIPES.values())
+# Whole recipes: a method's own settings, in batches of one size; and two that choose a reward.
+BATCH = "--prompts-per-step 8 --num-samples 16"
+METHOD_NAMES = "chapter cispo dapo deepseek_v32 dr_grpo gdpo grpo gspo lite_ppo olmo3 rloo"
+RECIPES = {f"recipe {name}": f"--method M:{name} {BATCH}" for name in METHOD_NAMES.split()}
+RECIPES |= {
+    "recipe r1-zero": f"--reward r1-zero --set norm=sequence --temperature 0.6 --kl-coef 0.001 {BATCH}",
+    "recipe r1": f"--reward r1 --set norm=sequence clip=0.999,10 --kl-coef 0.001 {BATCH}",
 }
+COOLER = ["recipe chapter", "recipe r1-zero"]  # they sample at another temperature than 1
+ARMS |= {arm: ("usual", flags) for arm, flags in RECIPES.items()}
 # Where little is right, few completions earn anything: these arms get a higher learning rate and a
 # larger evaluation.
 ARMS |= {
@@ -199,7 +198,7 @@ def base_of(name, seed, steps, runs):
 def flags_of(arm, seed, steps, runs):
     run = folder(arm, seed, steps, runs)
     given = [
-        str(HERE[flag[:2]]) + flag[1:] if flag[:2] in HERE else flag
+        PLACES[flag[:2]].format(flag[2:]) if flag[:2] in PLACES else flag
         for flag in ARMS[arm][1].split()
     ]
     flags = [
@@ -263,19 +262,24 @@ def run_arm(arm, seed, steps, runs):
     return run
 
 
+FILES = ("model", "task", "reward", "method", "log")
+
+
 def refuse_other_flags(run, flags):
     """A finished run that was trained with other flags than its arm has today is not judged."""
     unnamed = [flag for flag, before in zip(flags, ["", *flags]) if "--name" not in (flag, before)]
     wanted = json.loads(json.dumps(vars(train.parse_args(unnamed))))
-    saved = json.loads((run / "config.json").read_text())["flags"]
-    for name in wanted.keys() & saved.keys() - {"name", "runs", "device"}:
-        ours, theirs = (
-            Path(flags[name]).name if name in train.PATHS and flags[name] else flags[name]
-            for flags in (wanted, saved)
-        )  # paths are relative to the run
-        if ours != theirs:
+    saved = json.loads((run / "config.json").read_text())
+    ours = {**wanted, **wanted.pop("settings")}
+    theirs = {**saved["flags"], **saved["settings"]}
+    for name in ours.keys() & theirs.keys() - {"name", "runs", "device"}:
+        pair = [ours[name], theirs[name]]
+        if name in FILES:  # the same file, wherever the project stands
+            pair = [value and Path(value).name for value in pair]
+        if pair[0] != pair[1]:
             sys.exit(
-                f"error: {run} was trained with another --{name.replace('_', '-')} ({theirs}, not {ours}): delete it"
+                f"error: {run} was trained with another --{name.replace('_', '-')} ({pair[1]}, not {pair[0]}): "
+                "delete it"
             )
 
 
@@ -295,7 +299,8 @@ def look(sample):
         "bilingual": chinese,
         "rambling": rambles,
         "boxes": text.count("\\boxed{"),
-        "plain length": sample["length"] if plain else None,
+        "tokens": len(sample["ids"]),
+        "plain length": len(sample["ids"]) if plain else None,
     }
 
 
@@ -311,7 +316,7 @@ def history(run):
     greedy fell                   greedy is below its best so far, with intervals that do not touch
     more boxes                    a reader of samples/ finds half as many boxes again as at step 1
     """
-    rows = {row["step"]: row for row in read_rows(run / "metrics.jsonl")}
+    rows = train.read_log(run)
     seen = {}
     for path in sorted((run / "samples").glob("step_*.jsonl.gz")):
         for sample in samples_of(path):
@@ -320,13 +325,14 @@ def history(run):
                     seen.setdefault((sample["step"], key), []).append(value)
     for (step, key), values in seen.items():
         rows[step][key] = float(np.mean(values))
+    sampled = {step: sum(values) for (step, key), values in seen.items() if key == "tokens"}
     used = 0.0
     spent = 0.0
     best = 0.0
     past = []
     deceived = []
     for row in rows.values():
-        used += row.get("tokens_per_second", 0) * row.get("sample_seconds", 0) / 1000
+        used += sampled.get(row["step"], 0) / 1000
         spent += row.get("sample_seconds", 0) + row.get("update_seconds", 0)
         row |= {
             "used": used,
@@ -495,16 +501,15 @@ def hits_less_false_alarms(x, alarm, hacked, honest):
 
 
 def filter_gain(problems=64, hopeless=24, solved=24, per_step=16, steps=60):
-    """How many more mixed groups --pick V:filter meets than a plain walk, if all others are always
-    mixed: a simulation with variants.filter itself. Where it is 1 the filter cannot act at this size."""
-    flags = train.Flags(prompts_per_step=per_step, steps=steps)
-    memory = {}
+    """How many more mixed groups methods/skip_solved.py meets than a plain walk, if all others are always
+    mixed: a simulation with its own pick. Where it is 1 the filter cannot act at this size."""
+    method = get_method(f"{METHODS}/skip_solved.py", {"prompts_per_step": per_step})
+    memory = {"visits": {}}
     met = 0
     for step in range(1, steps + 1):
-        for index in variants.filter(range(problems), step, memory, flags):
+        for index in method.pick(range(problems), step, memory):
             right = 0.0 if index < hopeless else 1.0 if index < hopeless + solved else 0.5
-            visits = memory.setdefault("visits", {})
-            visits[str(index)] = [*visits.get(str(index), []), right][-3:]
+            memory["visits"][str(index)] = [*memory["visits"].get(str(index), []), right][-3:]
             met += right == 0.5
     return met / (steps * per_step * (1 - (hopeless + solved) / problems))
 
@@ -518,9 +523,7 @@ BOXED_TWICE = ["any box, guessing", "first box, guessing"]
 HACKED = ["any box, guessing", "bonus 0.1", "format only"]
 HONEST = ["default", "last box, guessing", "last box"]
 FAST = [f"{name}, fast" for name in FOUR]
-AT_ONE = [
-    arm for arm in RECIPES if "--temperature" not in ARMS[arm][1]
-]  # the temperature "right" is measured at
+AT_ONE = [arm for arm in RECIPES if arm not in COOLER]
 
 EXPERIMENTS = {
     "growth": (

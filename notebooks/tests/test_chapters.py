@@ -32,7 +32,7 @@ chapter 15
     R in (-w_lang, w_acc + w_fmt + w_len] INCONSISTENT    test_the_range_of_the_reasoning_reward
     14 of 16, 1 of 16 right               INCONSISTENT    test_solved_mixed_and_hopeless_groups
     the recipes; all others "below 0.5"   INCONSISTENT    test_the_presets_are_the_chapters_tables
-    filter at 0.95, 0.05                   test_the_filter_passes_by_what_teaches_nothing_and_comes_back_to_it
+    filter at 0.95, 0.05                   test_what_teaches_nothing_is_passed_by_and_tried_again
     fourteen hacks: test_hacks.py, test_hack_print_the_unit_tests_then_pass, test_hack_open_the_ground_truth_file
 
 "9.5 RLVR"

@@ -25,11 +25,9 @@ def test_flags_and_functions_of_every_arm_exist(arm, tmp_path):
     flags = train.parse_args(
         ["--model", str(lab.ROOT / "notebooks" / "tiny"), *lab.flags_of(arm, 3, 60, tmp_path)]
     )
-    assert (flags.seed, flags.steps, flags.eval_every) == (3, 60, 5)
-    assert flags.num_samples == 16 and flags.lr >= 4e-4  # the tiny model's, not a language model's
-    verifiers.find(flags.pick, train.PICKERS, "--pick")
-    verifiers.find(flags.advantage, train.ADVANTAGES, "--advantage")
-    verifiers.find(flags.loss, train.LOSSES, "--loss")
+    settings = flags.settings
+    assert (settings["seed"], flags.steps, flags.eval_every) == (3, 60, 5)
+    assert settings["num_samples"] == 16 and flags.lr >= 4e-4  # those of a tiny model
     assert flags.reward is None or callable(verifiers.get_reward(flags.reward))
 
 
@@ -66,11 +64,10 @@ def made_up_run(folder, hacked, eval_every=10):
         boxes = 1 + step // 5 * hacked
         row = {"step": step, "reward": paid, "accuracy": 0.2}
         if step:
-            row |= {"tokens_per_second": 500.0, "sample_seconds": 2.0}
             sample = {
                 "step": step,
                 "completion": "<think>1+1=2</think>" + "\\boxed{2}" * boxes,
-                "length": 10,
+                "ids": [1] * 10,
                 "parts": {"accuracy": 1.0},
             }
             (folder / "samples" / f"step_{step:06d}.jsonl.gz").write_bytes(
@@ -107,7 +104,7 @@ def test_numbers_and_alarms_of_a_made_up_run(tmp_path):
         "boxes@start": 1,
         "boxes@max": 7,
         "plain length": 10,
-        "used@max": 30,
+        "used@max": 30 * 10 / 1000,
         "works@mean": 1,
         "warned@first": 10,
         "greedy fell@first": 10,
@@ -117,10 +114,9 @@ def test_numbers_and_alarms_of_a_made_up_run(tmp_path):
     }
     assert {key: lab.number(bad, key) for key in expected} == pytest.approx(expected)
     assert lab.number(good, "warned@first") == lab.number(good, "more boxes@first") == np.inf
-    assert lab.number(good, "used@reached") == 30 and np.isnan(lab.number(good, "right@7"))
-
-
-# ---- Figures ---------------------------------------------------------------------------------------
+    assert lab.number(good, "used@reached") == pytest.approx(0.3) and np.isnan(
+        lab.number(good, "right@7")
+    )
 
 
 # ---- Checks and verdicts ---------------------------------------------------------------------------

@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from test_docs import FLAG, commands, flags_of
 
+import train
 import verifiers
 from conftest import ROOT
 
@@ -83,6 +83,29 @@ def test_no_module_imports_itself_by_way_of_others():
 
 # ---- Pages ---------------------------------------------------------------------------------------------
 
+FLAG = r"--[a-z][a-z-]+"
+
+
+def flags_of(script):
+    """The flags that a script takes: those of train.py's parser, of others what stands in add("--..")."""
+    if script == "train.py":
+        flags = train.make_parser()._option_string_actions.keys()
+        return flags - {f"--{name.replace('_', '-')}" for name in train.GONE}
+    flags = set(re.findall(rf'"({FLAG})"', (ROOT / script).read_text()))
+    return flags | (flags_of("eval.py") if script == "notebooks/measure.py" else {"--help"})
+
+
+def commands(text):
+    """Each command of a page that runs a script of ours -> (the script, what follows it)."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.M | re.S)
+    code = [block for language, block in blocks if language != "python"]
+    code += re.findall(r"`([^`\n]+)`", text)
+    start = r"\s*(?:\$ |.*&& )?(?:for .* do )?(?:\w+=\S+ )*(?:python|torchrun) (?:-+\S+ (?:[^-]\S* )?)*?"
+    for line in "\n".join(code).replace("\\\n", " ").splitlines():
+        found = re.match(start + r"([\w/]+\.py)(.*)", line)
+        if found:
+            yield found[1], found[2].partition("#")[0]
+
 
 @pytest.mark.parametrize("page", ["MEASURED.md", "CHAPTERS.md", "README.md"])
 def test_links_and_commands_of_a_page_lead_somewhere(page):
@@ -120,6 +143,20 @@ def test_every_row_of_the_chapter_map_exists():
                     f"{chapter}: notebook {number} speaks of none of {here}"
                 )
     assert not missing
+
+
+def test_the_recipes_are_those_of_the_chapters():
+    """R1-Zero: G = 16, temperature 0.6 and a KL of 0.001; R1 at temperature 1, with a clip that is nearly none."""
+    found = {}
+    for name in ("r1-zero", "r1"):
+        recipe = f"@{LAB / 'recipes' / name}.txt"
+        flags = train.parse_args([recipe, "--model", str(LAB / "tiny"), "--name", "recipe"])
+        names = ("num_samples", "temperature", "kl_coef", "norm", "clip")
+        found[flags.reward] = [flags.settings[name] for name in names]
+    assert found == {
+        "r1-zero": [16, 0.6, 0.001, "sequence", (0.2, 0.2)],
+        "r1": [16, 1.0, 0.001, "sequence", (0.999, 10)],
+    }
 
 
 def cells_of(number, kind):

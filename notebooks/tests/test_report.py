@@ -42,9 +42,8 @@ def completion(text, reward=0.0, **more):
         "completion": text,
         "reward": reward,
         "advantage": reward - 0.5,
-        "length": 3,
-        "finished": True,
-        "logp": -1.0,
+        "ids": [1, 2, 3],
+        "logps": [-1.0, -1.0, -1.0],
         "parts": {"accuracy": float(reward == 1), "truncated": 0.0},
         **more,
     }
@@ -54,7 +53,7 @@ def write_run(run, samples, num_samples=2, steps=None):
     """A run's folder; samples: {step: lines}."""
     (run / "samples").mkdir(parents=True)
     (run / "config.json").write_text(
-        json.dumps({"flags": {"model": "hub/model", "num_samples": num_samples}})
+        json.dumps({"flags": {"model": "hub/model"}, "settings": {"num_samples": num_samples}})
     )
     rows = [
         {
@@ -376,7 +375,7 @@ def test_filters_and_search_change_what_is_shown(tmp_path, browser):
         completion("it is 2", 1.0),
         completion("it is 3"),
         completion("banana", problem="4+4="),
-        completion("cut", problem="4+4=", finished=False),
+        completion("cut", problem="4+4=", parts={"accuracy": 0.0, "truncated": 1.0}),
     ]
     second = [completion("Two: 2", 1.0)] * 4
     one = write_run(tmp_path / "one", {1: first, 2: second})

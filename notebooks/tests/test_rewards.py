@@ -129,11 +129,8 @@ CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "capital of Franc
     ],
 )
 def test_verify_tool_call(text, calls, valid):
-    assert verify_tool_call(text, TOOLS) == {
-        "calls": calls,
-        "valid": valid,
-        "frac": valid / max(calls, 1),
-    }
+    expected = {"calls": calls, "valid": valid, "frac": valid / max(calls, 1)}
+    assert verify_tool_call(text, TOOLS) == expected
 
 
 # ---- Steps -----------------------------------------------------------------------------------------------------------
@@ -155,11 +152,8 @@ def test_verify_tool_call(text, calls, valid):
     ],
 )
 def test_verify_steps_counts_the_equations_that_hold(think, hold, equations):
-    assert verify_steps(tagged(think)) == {
-        "equations": equations,
-        "hold": hold,
-        "frac": hold / max(equations, 1),
-    }
+    expected = {"equations": equations, "hold": hold, "frac": hold / max(equations, 1)}
+    assert verify_steps(tagged(think)) == expected
 
 
 def test_verify_steps_on_the_chapters_example():
@@ -186,35 +180,27 @@ def test_bleu_by_hand():
     and fours 0 of 3, each plus one above and below: 4/6, 2/5, 1/4. (5/6 * 4/6 * 2/5 * 1/4)^(1/4) =
     0.4855, and the lengths are equal."""
     out = verify_translation("The cat sat on the mat", "the cat is on the mat")
-    assert (
-        out["precisions"] == pytest.approx([5 / 6, 4 / 6, 2 / 5, 1 / 4]) and out["brevity"] == 1.0
-    )
+    assert out["precisions"] == pytest.approx([5 / 6, 4 / 6, 2 / 5, 1 / 4])
+    assert out["brevity"] == 1.0
     assert out["bleu"] == pytest.approx(0.4855, abs=5e-5)
 
 
 def test_bleu_clips_counts():
     """Papineni et al. 2002, section 2.1: seven times "the" is found seven times, but "the" is there
     only twice."""
-    assert verify_translation("the " * 7, "the cat is on the mat")["precisions"][
-        0
-    ] == pytest.approx(2 / 7)
-    assert (
-        verify_translation("the " * 7, ["the cat is on the mat", "the the the"])["precisions"][0]
-        == 3 / 7
-    )
+    one = verify_translation("the " * 7, "the cat is on the mat")
+    two = verify_translation("the " * 7, ["the cat is on the mat", "the the the"])
+    assert one["precisions"][0] == pytest.approx(2 / 7)
+    assert two["precisions"][0] == pytest.approx(3 / 7)
 
 
 def test_bleu_ends():
     assert verify_translation("我 是学生。", "我是学生。")["bleu"] == pytest.approx(1.0)
-    assert (
-        verify_translation("", "the cat")["bleu"]
-        == verify_translation("dog", "the cat")["bleu"]
-        == 0.0
-    )
+    assert verify_translation("", "the cat")["bleu"] == 0.0
+    assert verify_translation("dog", "the cat")["bleu"] == 0.0
+    # Against the reference closest in length.
     short = verify_translation("the cat", ["the cat is on the mat", "the cat sat"])
-    assert short["brevity"] == pytest.approx(
-        math.exp(1 - 3 / 2)
-    )  # against the reference closest in length
+    assert short["brevity"] == pytest.approx(math.exp(1 - 3 / 2))
     longer = verify_translation("the cat is on mats", ["the cat is on the mat", "the cat sat"])
     assert longer["brevity"] == pytest.approx(math.exp(1 - 6 / 5))
 
@@ -224,28 +210,22 @@ def test_bleu_ends():
 
 def test_a_gate_is_a_product():
     wrong = verify_math(tagged("a", "\\boxed{3}"), "2")
-    assert aggregate(wrong, MATH_RULES) == pytest.approx(0.1) and gated(wrong, MATH_RULES) == 0.0
+    assert aggregate(wrong, MATH_RULES) == pytest.approx(0.1)
+    assert gated(wrong, MATH_RULES) == 0.0
     assert gated(verify_math(tagged("a"), "2"), MATH_RULES) == 1.0
 
 
 def test_gated_reward_pays_for_both_or_nothing():
-    paid = [
-        gated_reward(text, TWO)[0]
-        for text in (tagged("a"), tagged("a", "\\boxed{3}"), "\\boxed{2}")
-    ]
-    assert paid == [1.0, 0.0, 0.0]
-    assert [gated_reward(text, TWO)[1]["answered"] for text in ("\\boxed{3}", "nothing here")] == [
-        1,
-        0,
-    ]
+    texts = (tagged("a"), tagged("a", "\\boxed{3}"), "\\boxed{2}", "nothing here")
+    judged = [gated_reward(text, TWO) for text in texts]
+    assert [reward for reward, _ in judged] == [1.0, 0.0, 0.0, 0.0]
+    assert [parts["answered"] for _, parts in judged] == [1, 1, 1, 0]
 
 
 def test_a_reward_from_a_verifier_and_rules():
     reward = reward_from(verify_math, weights(answer=0.95, format=0.05))
-    assert reward(tagged("a", "\\boxed{3}"), TWO) == (
-        pytest.approx(0.05),
-        {"accuracy": 0, "format": 1},
-    )
+    value, parts = reward(tagged("a", "\\boxed{3}"), TWO)
+    assert value == pytest.approx(0.05) and parts == {"accuracy": 0, "format": 1}
 
 
 @pytest.mark.filterwarnings("ignore:the form has 100%")
@@ -279,14 +259,12 @@ def test_the_curriculum_of_the_chapter():
     def verify(completion, truth):
         return verify_math(completion, truth) | {"cost": 0.5}
 
-    phases = [
-        weights(answer=1.0),
-        weights(answer=1.0, format=0.1),
-        weights(answer=1.0, format=0.1, cost=0.1),
-    ]
-    reward = Curriculum(
-        [(first, reward_from(verify, rules)) for first, rules in zip((0, 1000, 3000), phases)]
-    )
+    phases = {
+        0: weights(answer=1.0),
+        1000: weights(answer=1.0, format=0.1),
+        3000: weights(answer=1.0, format=0.1, cost=0.1),
+    }
+    reward = Curriculum([(first, reward_from(verify, phases[first])) for first in phases])
     steps = (0, 999, 1000, 2999, 3000, 9999)
     seen = [round(reward(tagged("a"), TWO | {"step": step})[0], 6) for step in steps]
     assert seen == [1.0, 1.0, 1.1, 1.1, 1.15, 1.15]
@@ -324,14 +302,12 @@ def test_the_verifiers_of_a_vote_can_be_chosen():
 
 def test_score_group_is_the_chapters_example():
     """Right, wrong, no tags, right: 1.10, 0.10, 0.00, 1.10, with mean 0.575 and std 0.526."""
-    out = score_group(
-        [tagged("x = 2"), tagged("x = 3", "\\boxed{3}"), "\\boxed{2}", tagged("again 2")], "2"
-    )
+    texts = [tagged("x = 2"), tagged("x = 3", "\\boxed{3}"), "\\boxed{2}", tagged("again 2")]
+    out = score_group(texts, "2")
     assert out["rewards"] == pytest.approx([1.10, 0.10, 0.00, 1.10])
     assert out["advantages"] == pytest.approx([0.998, -0.903, -1.093, 0.998], abs=1e-3)
-    assert (
-        score_group([tagged("a")] * 3, "2")["advantages"] == [0.0] * 3
-    )  # the chapter: nothing to learn
+    equal = score_group([tagged("a")] * 3, "2")
+    assert equal["advantages"] == [0.0] * 3  # the chapter: nothing to learn
 
 
 def math_reward(prompt, completion, meta):
@@ -349,9 +325,6 @@ def test_addition_is_composition():
     combined = make_reward(RewardFn("math", math_reward), RewardFn("brevity", brevity))
     assert combined("Solve.", said, {"truth": "2"}) == pytest.approx(1.1 - 0.03)
     assert combined("At length:", said, {"truth": "3"}) == pytest.approx(0.1)
-    assert make_reward(RewardFn("math", math_reward))("", said, {"truth": "2"}) == pytest.approx(
-        1.1
-    )
 
 
 def test_what_is_composed_is_a_reward_with_its_terms_in_the_log(tmp_path):
@@ -381,12 +354,8 @@ def three_of_four(monkeypatch):
 
     def verify_code(code, tests, timeout=2.0):
         passed = 0 if code.strip() == "pass" else 3
-        return {
-            "tests_passed": passed,
-            "tests_total": 4,
-            "frac": passed / 4,
-            "seconds": 9.0 if "slow" in code else 0.1,
-        }
+        seconds = 9.0 if "slow" in code else 0.1
+        return {"tests_passed": passed, "tests_total": 4, "frac": passed / 4, "seconds": seconds}
 
     monkeypatch.setattr(verifiers, "verify_code", verify_code)
     monkeypatch.setattr(rewards, "verify_code", verify_code)
@@ -407,28 +376,24 @@ def test_code_parts_reward(three_of_four, response, reward):
     problem = {"answer": "", "tests": ["assert f() == 1"] * 4}
     value, parts = code_parts_reward(response, problem)
     assert value == pytest.approx(reward) and parts["accuracy"] == 0.0  # accuracy: all tests
-    assert code_strict(response, problem)[0] == pytest.approx(
-        0.1 * parts["syntax"]
-    )  # three of four are none
+    strict, _ = code_strict(response, problem)  # three of four are none
+    assert strict == pytest.approx(0.1 * parts["syntax"])
 
 
 def test_a_baseline_is_what_nothing_earns(three_of_four):
     """A program that always says 0 passes half of the tests; 3 of 4 is then half of the way: 0.1 +
     0.7 / 2 + 0.2."""
     problem = {"answer": "", "tests": ["assert f() == 1"] * 4, "baseline": 0.5}
-    assert code_parts_reward(fence("def f(): return 1"), problem)[0] == pytest.approx(
-        0.1 + 0.7 * 0.5 + 0.2
-    )
-    assert code_reward(fence("def f(): return 1"), problem)[0] == pytest.approx(0.5)
+    said = fence("def f(): return 1")
+    assert code_parts_reward(said, problem)[0] == pytest.approx(0.1 + 0.7 * 0.5 + 0.2)
+    assert code_reward(said, problem)[0] == pytest.approx(0.5)
 
 
 def test_code_reward_is_the_share_of_the_tests(three_of_four):
     """The chapter's CODE_RULES: frac with weight 1. Three of four tests pass: 0.75, and no full accuracy."""
     problem = {"answer": "", "tests": ["assert f() == 1"] * 4}
-    assert code_reward(fence("def f(): return 1"), problem) == (
-        0.75,
-        {"accuracy": 0.0, "answered": 1.0, "tests": 0.75},
-    )
+    value, parts = code_reward(fence("def f(): return 1"), problem)
+    assert value == 0.75 and parts == {"accuracy": 0.0, "answered": 1.0, "tests": 0.75}
     assert code_reward("def f(): return 1", problem)[1]["answered"] == 0.0  # no block
 
 
@@ -437,9 +402,8 @@ def test_the_share_of_the_tests_beside_the_four_parts(three_of_four):
     parts safety is lost and half of speed, 0.1 + 0.7 * 0.75 + 0.05."""
     said = fence("import os\ndef slow(): return 1")
     problem = {"answer": "", "tests": ["assert slow() == 1"] * 4}
-    assert (
-        aggregate(verifiers.verify_code(extract_code(said), problem["tests"]), CODE_RULES) == 0.75
-    )
+    out = verifiers.verify_code(extract_code(said), problem["tests"])
+    assert aggregate(out, CODE_RULES) == 0.75
     assert code_reward(said, problem)[0] == 0.75
     assert code_parts_reward(said, problem)[0] == pytest.approx(0.1 + 0.7 * 0.75 + 0.05)
 
@@ -477,17 +441,12 @@ def test_read_program(code, syntax, safe):
 
 
 def episode(calls, answer="Paris", failed=0, call=CALL, padding=""):
-    turns = [
-        [
-            {"role": "assistant", "content": call},
-            {"role": "tool", "content": "...", "error": i < failed},
-        ]
-        for i in range(calls)
-    ]
-    return [
-        *sum(turns, []),
-        {"role": "assistant", "content": f"<think>{padding}</think><answer>{answer}</answer>"},
-    ]
+    turns = []
+    for i in range(calls):
+        turns.append({"role": "assistant", "content": call})
+        turns.append({"role": "tool", "content": "...", "error": i < failed})
+    last = f"<think>{padding}</think><answer>{answer}</answer>"
+    return [*turns, {"role": "assistant", "content": last}]
 
 
 @pytest.mark.parametrize(
@@ -502,10 +461,7 @@ def episode(calls, answer="Paris", failed=0, call=CALL, padding=""):
         (episode(11), 0.9),  # cost 1, 0.7, 0.3, 0
         (episode(1, "Rome"), 0.3),
         (episode(2, failed=1), 0.95),  # half of the calls succeeded
-        (
-            episode(1, call=CALL.replace("query", "q")),
-            0.85,
-        ),  # malformed: neither format nor success
+        (episode(1, call=CALL.replace("query", "q")), 0.85),  # malformed: no format, no success
         (episode(1, padding="so " * 8000), 0.975),  # length halves
         (episode(0), 0.85),  # from memory
         (episode(0, "Rome"), 0.15),
@@ -514,9 +470,8 @@ def episode(calls, answer="Paris", failed=0, call=CALL, padding=""):
     ],
 )
 def test_search_agent_reward(trajectory, reward):
-    assert search_agent_reward(trajectory, {"answer": "Paris", "tools": TOOLS})[0] == pytest.approx(
-        reward
-    )
+    value, _ = search_agent_reward(trajectory, {"answer": "Paris", "tools": TOOLS})
+    assert value == pytest.approx(reward)
 
 
 # ---- Reasoning: the tables of the chapter ----------------------------------------------------------------------------
@@ -545,14 +500,8 @@ def judge(reward):
 
 
 def test_the_lengths_are_the_chapters():
-    assert [ReasoningReward()(rollout, "2")["think_tokens"] for rollout in SIX] == [
-        18,
-        142,
-        612,
-        0,
-        84,
-        22,
-    ]
+    lengths = [ReasoningReward()(rollout, "2")["think_tokens"] for rollout in SIX]
+    assert lengths == [18, 142, 612, 0, 84, 22]
 
 
 def test_design_a():
@@ -568,14 +517,8 @@ def test_design_a():
     mean = sum(rewards) / 6
     assert rewards == pytest.approx([1.1, 1.1, 1.1, 1.0, 0.1, 1.1]) and round(mean, 3) == 0.917
     assert [round(r - mean, 3) for r in rewards] == [0.183, 0.183, 0.183, 0.083, -0.817, 0.183]
-    assert [round((r - mean) / 0.345, 2) for r in rewards] == [
-        0.53,
-        0.53,
-        0.53,
-        0.24,
-        -2.37,
-        0.53,
-    ]  # as printed
+    printed = [round((r - mean) / 0.345, 2) for r in rewards]
+    assert printed == [0.53, 0.53, 0.53, 0.24, -2.37, 0.53]
     assert [round(a, 2) for a in advantages] == [0.50, 0.50, 0.50, 0.23, -2.22, 0.50]  # as it is
 
 
@@ -592,22 +535,9 @@ def test_design_b():
     mean = sum(rewards) / 6
     shown = [round(r, 2) for r in rewards]
     assert round(mean, 3) == 0.807
-    assert [round(r - sum(shown) / 6, 3) for r in shown] == [
-        0.293,
-        0.293,
-        0.133,
-        0.193,
-        -0.707,
-        -0.207,
-    ]
-    assert [round((r - sum(shown) / 6) / 0.3393, 2) for r in shown] == [
-        0.86,
-        0.86,
-        0.39,
-        0.57,
-        -2.08,
-        -0.61,
-    ]
+    differences = [r - sum(shown) / 6 for r in shown]
+    assert [round(d, 3) for d in differences] == [0.293, 0.293, 0.133, 0.193, -0.707, -0.207]
+    assert [round(d / 0.3393, 2) for d in differences] == [0.86, 0.86, 0.39, 0.57, -2.08, -0.61]
     assert [round(a, 2) for a in advantages] == [0.82, 0.82, 0.37, 0.54, -1.97, -0.58]
 
 
@@ -616,9 +546,8 @@ def test_without_tags_the_chapters_code_and_its_table_differ():
     4.5 / 6 = 0.75."""
     assert ReasoningReward()(SIX[3], "2")["R"] == 0.0
     assert ReasoningReward(needs_tags=False)(SIX[3], "2")["R"] == 1.0
-    assert (
-        ReasoningReward(needs_tags=False)("<think>\\boxed{2}", "2")["R"] == 0.0
-    )  # broken tags are not no tags
+    broken = ReasoningReward(needs_tags=False)("<think>\\boxed{2}", "2")
+    assert broken["R"] == 0.0  # broken tags are not no tags
 
 
 def test_the_texts_of_the_chapters_code():
@@ -632,9 +561,8 @@ def test_the_texts_of_the_chapters_code():
         tagged("Tried things, guessing 3.", "\\boxed{3}"),
         tagged("因式分解 (x-2)(x-3)=0, smaller是2"),
     ]
-    assert [ReasoningReward()(text, "2")["R"] for text in five] == pytest.approx(
-        [1.1, 1.1, 0.0, 0.1, 0.6]
-    )
+    paid = [ReasoningReward()(text, "2")["R"] for text in five]
+    assert paid == pytest.approx([1.1, 1.1, 0.0, 0.1, 0.6])
     assert ReasoningReward()(five[1], "2")["think_tokens"] == 183
 
 
@@ -660,16 +588,19 @@ def test_exercise_4_a_length_bonus_needs_a_penalty():
     assert judge(on)[1][1] == max(judge(on)[1])
 
 
-def test_length_saturates_or_is_linear():
-    for n, saturated, linear in ((128, 0.1, 0.1), (256, 0.2, 0.2), (512, 0.2, 0.4)):
-        settings = {"w_len": 0.2, "w_ramble": 0.0}
-        assert ReasoningReward(**settings)(tagged(thought(n)), "2")["len"] == pytest.approx(
-            saturated
-        )
-        assert ReasoningReward(saturates=False, **settings)(tagged(thought(n)), "2")[
-            "len"
-        ] == pytest.approx(linear)
-    assert ReasoningReward()(tagged(thought(5000)), "2")["len"] == -0.3  # the penalty is capped
+@pytest.mark.parametrize(
+    "n, saturated, linear", [(128, 0.1, 0.1), (256, 0.2, 0.2), (512, 0.2, 0.4)]
+)
+def test_length_saturates_or_is_linear(n, saturated, linear):
+    said = tagged(thought(n))
+    bonus = ReasoningReward(w_len=0.2, w_ramble=0.0)
+    endless = ReasoningReward(w_len=0.2, w_ramble=0.0, saturates=False)
+    assert bonus(said, "2")["len"] == pytest.approx(saturated)
+    assert endless(said, "2")["len"] == pytest.approx(linear)
+
+
+def test_the_penalty_for_rambling_is_capped():
+    assert ReasoningReward()(tagged(thought(5000)), "2")["len"] == -0.3
 
 
 def test_the_presets_are_the_chapters_tables():
@@ -690,25 +621,27 @@ def test_the_presets_are_the_chapters_tables():
     }
 
 
-def test_language_consistency():
-    assert not mixed_scripts("Factor (x-2)(x-3)=0") and not mixed_scripts(
-        "因式分解得(x-2)(x-3)=0,\\frac{x}{2}"
-    )
-    assert mixed_scripts("so 66加3得69;69加2得71") and mixed_scripts(
-        "因式分解 (x-2)(x-3)=0, smaller是2"
-    )
-    assert not mixed_scripts("the Chinese word for factor is 因, and that is what we do here")
-    assert mixed_scripts("сначала factor")
+@pytest.mark.parametrize(
+    "text, mixed",
+    [
+        ("Factor (x-2)(x-3)=0", False),
+        ("因式分解得(x-2)(x-3)=0,\\frac{x}{2}", False),
+        ("the Chinese word for factor is 因, and that is what we do here", False),
+        ("so 66加3得69;69加2得71", True),
+        ("因式分解 (x-2)(x-3)=0, smaller是2", True),
+        ("сначала factor", True),
+    ],
+)
+def test_language_consistency(text, mixed):
+    assert mixed_scripts(text) is mixed
 
 
 def test_repetition_and_derivation():
-    assert (
-        repetition("let me think " * 60) > 0.95
-        and repetition(thought(200)) == 0.0
-        and repetition("") == 0.0
-    )
+    assert repetition("let me think " * 60) > 0.95
+    assert repetition(thought(200)) == repetition("") == 0.0
     assert repetition("hmm" * 500) > 0.5  # without spaces too
-    assert derivation("The answer is 42.", "42") == 0 and derivation("6*7=42", "42") == 6
+    assert derivation("The answer is 42.", "42") == 0
+    assert derivation("6*7=42", "42") == 6
 
 
 def test_repetition_is_a_term_of_its_own():
@@ -717,13 +650,10 @@ def test_repetition_is_a_term_of_its_own():
     said = tagged("one more time " * 100)
     plain = ReasoningReward()(said, "2")
     less = RepetitionReward(w_rep=0.3)(said, "2")
-    assert (
-        less["R"] == pytest.approx(plain["R"] - 0.3 * (repetition(said) - 0.3) / 0.7)
-        and less["rep"] < -0.25
-    )
-    assert RepetitionReward()("again " * 500, "2") == ReasoningReward()("again", "2") | {
-        "rep": 0.0
-    }  # broken: 0
+    assert less["R"] == pytest.approx(plain["R"] - 0.3 * (repetition(said) - 0.3) / 0.7)
+    assert less["rep"] < -0.25
+    broken = RepetitionReward()("again " * 500, "2")
+    assert broken == ReasoningReward()("again", "2") | {"rep": 0.0}
 
 
 @pytest.mark.parametrize("reward", [REWARDS["r1-zero"], REWARDS["r1"], rewards.kimi, rewards.olmo])
@@ -740,12 +670,10 @@ def test_a_slot_adds_what_a_scoring_function_says():
     """R1's last phase: 0.2 for helpful and harmless beside 1.1 for a right answer in the right form; a judge: .5."""
     said = tagged("the roots multiply to six")
     reward = with_term(REWARDS["r1"], "helpful", lambda completion, problem: 0.5, 0.2)
-    (plain, parts), (value, more) = REWARDS["r1"](said, TWO), reward(said, TWO)
-    assert (
-        plain == pytest.approx(1.1)
-        and value == pytest.approx(1.1 + 0.2 * 0.5)
-        and more == parts | {"helpful": 0.5}
-    )
+    plain, parts = REWARDS["r1"](said, TWO)
+    value, more = reward(said, TWO)
+    assert plain == pytest.approx(1.1) and value == pytest.approx(1.1 + 0.2 * 0.5)
+    assert more == parts | {"helpful": 0.5}
 
 
 def test_kimis_process_term_is_for_one_problem_in_twenty():
@@ -757,10 +685,8 @@ def test_kimis_process_term_is_for_one_problem_in_twenty():
     said = tagged("2+2=4 and 2+3=6")
     for problem, process in ((paid[0], 0.5), (next(p for p in problems if p not in paid), 0.0)):
         value, parts = rewards.kimi_process(said, problem)
-        assert (
-            value == pytest.approx(rewards.kimi(said, problem)[0] + 0.05 * process)
-            and parts["process"] == process
-        )
+        assert value == pytest.approx(rewards.kimi(said, problem)[0] + 0.05 * process)
+        assert parts["process"] == process
     assert steps_score("2+2=4", TWO) == 0.0  # no tags: all is 0, this too
     assert rewards.kimi_process("\ud800", {"problem": "\ud800", "answer": "2"})[0] == 0.0
 
@@ -775,11 +701,8 @@ def test_autorules_judge_fills_the_slot_of_r1(monkeypatch, tmp_path):
     )
     monkeypatch.setattr(autorule, "from_settings", lambda path: judged)
     value, parts = rewards.r1_helpful(tagged("the roots multiply to six"), TWO)
-    assert (
-        value == pytest.approx(1.1 + 0.2 * 0.75)
-        and parts["helpful"] == 0.75
-        and parts["accuracy"] == 1
-    )
+    assert value == pytest.approx(1.1 + 0.2 * 0.75)
+    assert parts["helpful"] == 0.75 and parts["accuracy"] == 1
 
 
 # ---- Controls and the registry ---------------------------------------------------------------------------------------
@@ -832,26 +755,11 @@ LABORATORY = (
 )
 def test_every_reward_takes_anything(name):
     reward = verifiers.get_reward(name)
-    for text in (
-        "",
-        "\0",
-        SIX[0],
-        "<think>" * 50,
-        "\\boxed{" * 50,
-        "```python\n" * 3,
-        "=" * 50,
-        "\ud800",
-    ):
+    hostile = ["", "\0", "<think>" * 50, "\\boxed{" * 50, "```python\n" * 3, "=" * 50, "\ud800"]
+    for text in [*hostile, SIX[0]]:
         value, parts = reward(text, TWO | {"tests": []})
         assert math.isfinite(value) and 0.0 <= parts["accuracy"] <= 1.0
-        assert not parts.keys() & {
-            "problem",
-            "answer",
-            "completion",
-            "length",
-            "reward",
-            "step",
-        }  # the log's own
+        assert not parts.keys() & {"problem", "answer", "completion", "length", "reward", "step"}
 
 
 # ---- Proofs ----------------------------------------------------------------------------------------------------------

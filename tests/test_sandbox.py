@@ -1,4 +1,6 @@
-"""Programs: verify_code against honest, wrong and hostile ones. What one could gain or spoil is tried for real."""
+"""sandbox.py against honest, wrong and hostile programs: what one could gain is tried for real."""
+
+# ruff: noqa: E501  (programs and their tests are strings)
 
 import contextlib
 import gzip
@@ -15,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-import verifiers
-from rewards import check_tests
-from verifiers import code_reward, verify_code
+import sandbox
+from sandbox import read_tests, task_faults
+from verifiers import code_reward, verify_code, verify_stdio
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
@@ -35,7 +37,7 @@ PALINDROME = [
 ]
 SQUARE = [f"assert square({n}) == {n * n}" for n in (2, -3, 0, 7, 10)]
 SECRET = ["assert answer(17) == 90210", "assert answer(4) == -311", "assert answer(58) == 77713"]
-ASKS_NOTHING = "AssertionError: the test asks nothing of the program"
+ASKS_NOTHING = "the test asks nothing of the program"
 
 
 def frac(code, tests, **limits):
@@ -52,7 +54,7 @@ def fails(code, *tests):
     assert "passed" not in verify_code(code, list(tests))["why"]
 
 
-# ---- What honest programs get ----------------------------------------------------------------------------------------
+# ---- What honest programs get --------------------------------------------------------------------
 
 
 def test_the_reward_is_the_share_of_tests_passed():
@@ -116,9 +118,10 @@ def test_a_program_that_cannot_be_loaded_passes_nothing(code):
 def test_plain_values_cross_with_their_types(expression):
     imports = "import collections, decimal, fractions, datetime\n"
     code = f"{imports}def f(x): return {expression}\ndef back(x): return [x] == [f(0)]"
+    names = ["f", "back"]
     test = f"{imports}value = {expression}\nassert f(0) == value and type(f(0)) == type(value)"
     if expression not in ("...", "object()"):
-        passes(code, test, "assert [back(f(0))] == [True]")
+        assert frac(code, [test, "assert [back(f(0))] == [True]"], entry_points=names) == 1.0
     else:  # an object that is not plain data equals nothing
         fails(code, test)
 
@@ -173,18 +176,30 @@ def fail(): raise VeryEmpty('nothing', 'here')
     )
 
 
-def test_arguments_changed_in_place_are_seen_if_nothing_is_returned():
-    code = "def rotate(m):\n    m[:] = [list(r) for r in zip(*m[::-1])]\ndef drop(x):\n    x.clear()\n    return []"
+def test_values_are_shared_as_in_one_process():
+    """What the program changes in place, returns twice or keeps shows in the test; copies that are none do not pass."""
     passes(
-        code,
+        "def rotate(m):\n    m[:] = [list(r) for r in zip(*m[::-1])]\n"
+        "def unique(x):\n    x[:] = sorted(set(x))\n    return len(x)\ndef same(x): return x",
         "m = [[1, 2], [3, 4]]\nrotate(m)\nassert m == [[3, 1], [4, 2]]",
-        "def check(f):\n    m = [[1]]\n    f(m)\n    assert m == [[1]]\ncheck(rotate)",
+        "m = [[1]]\nrotate(m=m)\nassert m == [[1]]",
+        "x = [3, 1, 3]\nk = unique(x)\nassert x[:k] == [1, 3]",  # LeetCode 26: it returns a number too
+        "x = [1]\nassert same(x) is x",
+        "from collections import deque\nassert same(deque([1], maxlen=3)).maxlen == 3",
     )
     fails(
-        code,
-        "x = [3, 1]\nassert drop(x) == sorted(x)",
-        "x = [3, 1]\ny = drop(x)\nassert y == sorted(x)",
+        "def copy(x): return list(x)", "a = [[1]]\nb = copy(a)\nb[0].append(9)\nassert a == [[1]]"
     )
+    fails(
+        "def merge(a, b):\n    a.update(b)\n    return a",
+        "a = {1: 2}\nassert merge(a, {3: 4}) == {1: 2, 3: 4}\nassert a == {1: 2}",
+    )
+    fails(
+        "def grid(n): return [[0] * n] * n",
+        "g = grid(2)\ng[0][0] = 1\nassert g == [[1, 0], [0, 0]]",
+    )
+    fails("def keep(x=[]): return x", "a = keep()\na.append(1)\nassert keep() == []")
+    fails("def drop(x):\n    x.clear()\n    return []", "x = [3, 1]\nassert drop(x) == sorted(x)")
 
 
 def test_more_of_what_tests_do():
@@ -196,15 +211,18 @@ def test_more_of_what_tests_do():
     )
     passes(
         code,
-        "note(3)\nassert history == [3]",
         "assert run(3) == 6",
         "assert threads(20) == list(range(20))",
-        "from solution import same as s\nassert s(4) == 4",
-        "import solution\nassert solution.same(4) == 4",
         "def test_it():\n    assert same(1) == 1",
         "def test_it():\n    assert same(1) == 1\ntest_it()",
         "if __name__ == '__main__':\n    assert same(1) == 1",
         "x: int = same(3)\nassert math.isclose(x, 3)",
+    )
+    passes(
+        code,
+        "from solution import same as s\nassert s(4) == 4",
+        "import solution\nassert solution.same(4) == 4",
+        "from solution import note, history\nnote(3)\nassert history == [3]",
     )
     fails(
         "def same(x): return 0",
@@ -227,6 +245,7 @@ def test_a_solution_named_like_a_built_in_is_not_judged_by_the_built_in():
 
 
 @pytest.mark.skipif(not (SHARED / "data").exists(), reason="the real data is not here")
+@pytest.mark.slow
 def test_all_canonical_solutions_of_humaneval_pass():
     with gzip.open(SHARED / "data" / "HumanEval.jsonl.gz", "rt") as file:
         rows = [json.loads(line) for line in file]
@@ -241,17 +260,15 @@ def test_all_canonical_solutions_of_humaneval_pass():
     assert len(results) == 164 and set(results) == {1.0}
 
 
-# ---- Tests that are none ---------------------------------------------------------------------------------------------
+# ---- Tests that are none -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "test",
     [
         "def check(f):\n    assert f(2) == 4",
-        "class TestSquare:\n    def test_it(self):\n        assert square(2) == 4",
         "async def test_it():\n    assert square(2) == 4",
         "def test_it():\n    yield square(2) == 4",
-        "assert len('ab') == 2",
         "f = square",
         "assert callable(square)",
         "from solution import square",
@@ -275,87 +292,136 @@ def test_what_cannot_ask_is_passed_by_who_passes_all_the_others():
     assert frac("def square(x): return x + 1", tests) == frac("", tests) == 0.0
 
 
-def test_a_helper_that_the_test_forgot_is_not_the_program_s():
-    code = (
-        "def f(x): return 0\ndef close(*a): return True\ncheck = close\nclass array:\n"
-        "    __eq__ = lambda *a: True\nclass np:\n    array = lambda *a: array()\n    allclose = close\n"
-        "EXPECTED = 0\ndef approx(x): return 0"
-    )
-    tests = [
+def asks(*tests, **given):
+    return [test["asks"] for test in read_tests(tests, **given)]
+
+
+def test_the_names_of_the_program_are_given_imported_or_called_alone():
+    assert asks("assert f(1) == 2") == [["f"]]
+    assert asks("assert rev(Node(1)).value == 1") == [["Node", "rev"]]  # classes do not judge
+    assert asks("from solution import f\nassert abs(f(1)) == near(2)") == [["f"]]
+    assert asks("assert encode(decode(1)) == 1", entry_points=["encode", "decode"]) == [
+        ["decode", "encode"]
+    ]
+    assert asks("assert same(f(1), 2)", before="def same(a, b): return a == b") == [["f"]]
+    assert asks("assert f(1) == 2", before="def f(x):\n    'HumanEval only announces f'") == [["f"]]
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
         "assert close(f(1), 2.5)",
         "r = f(1)\nassert close(r, 2.5)",
         "def c(g):\n    assert close(g(1), 2.5)\nc(f)",
-        "assert all(close(f(x), 2.5) for x in [1])",
-        "assert close(f(1), 2.5) is True",
         "check(f)",
-        "assert np.allclose(f(1), [2.5])",
-        "assert np.array([2]) == f(1)",
-        "assert f(1) == np.array([2])",
-        "assert f(1) == approx(2)",
+        "assert f(2) - ref(2) == 0",
+        "want = ref(2)\nassert f(2) == want",
         "assert f(1) == EXPECTED",
-    ]
-    for test in tests:
-        assert verify_code(code, [test, "assert f(0) == 0"])["why"][0].startswith(
-            "NameError: the test does not define"
-        )
-    passes(
-        "def f(x): return 2.5\ndef close(a, b): return abs(a - b) < 1",
-        "assert close(1, 9) == False",
-        tests[0],
-    )
-
-
-def test_several_names_of_a_program_are_no_helpers():
+        "assert abs(f(2) - 2.5) < EPS",
+        "assert np.allclose(f(1), [2.5])",
+        "assert f(1) == Decimal('0.5')",
+        "t = Tester()\nt.equal(f(1), 2)",
+    ],
+)
+def test_a_name_that_nobody_defines_is_an_error_of_the_task(test):
+    """The program would say itself whether it is right; another test, about f alone, still counts."""
     code = (
-        "class Tree:\n    def __init__(self, *kids): self.kids = kids\n"
-        "def depth(t): return 1 + max(map(depth, t.kids), default=0)\ndef leaf(t): return not t.kids\n"
-        "def encode(s): return s[::-1]\ndecode = encode\ndef twice(f, x): return f(f(x))\n"
-        "def inc(x): return x + 1\ndef queue(): return []\ndef push(q, x): q.append(x)\ndef pop(q): return q.pop()"
+        "class Yes:\n    __eq__ = lambda *a: True\n    __getattr__ = lambda *a: lambda *b: True\n"
+        "def f(x): return 0\nclose = check = lambda *a: True\nref = f\nDecimal = Tester = Yes\nEPS = 1e9\n"
+        "np = Yes()\nEXPECTED = 0"
     )
-    passes(
-        code,
-        "assert depth(Tree(Tree())) == 2",
-        "assert leaf(Tree())",
-        "assert decode(encode('ab')) == 'ab'",
-        "assert twice(inc, 1) == 3",
-        "assert leaf(Tree()) and depth(Tree()) == 1",
-    )
+    why = verify_code(code, [test, "assert f(0) == 0"])["why"]
+    assert why[0].startswith("NameError: the test does not define") and why[1] == "passed"
+    assert [*task_faults([test, "assert f(0) == 0"])] == [test]
 
 
-def test_weak_tests_are_found_before_training():
-    """f(x) == x is passed by an echo; of 5, 8, 5, 13 the constant 5 passes half; and some tests nobody passes."""
-    echo, good, broken = check_tests(
-        [
-            {"tests": ["assert f(1) == 1", "assert f(2) == 2"]},
-            {
-                "tests": [
-                    "assert f(1) == 5",
-                    "assert f(2) == 8",
-                    "assert f(3) == 5",
-                    "assert f(4) == 13",
-                ]
-            },
-            {
-                "tests": [
-                    "assert f(1) == 2",
-                    "def check(f):\n    assert f(1) == 2",
-                    "assert near(f(1), 2)",
-                    "assert f(2 == 2",
-                ]
-            },
-        ]
-    )
-    assert echo["echo"] == 1.0 and echo["broken"] == {}
-    assert good == {"empty": 0.0, "echo": 0.0, "constant": 0.5, "value": "5", "broken": {}}
-    assert (broken["empty"], broken["constant"], broken["value"]) == (0.0, 0.25, "2")
-    assert broken["broken"] == {
-        "def check(f):\n    assert f(1) == 2": ASKS_NOTHING,
-        "assert near(f(1), 2)": "NameError: the test does not define near",
+def test_faults_of_a_task_are_found_before_training():
+    good = ["assert f(1) == 2"]
+    assert task_faults(good) == {}
+    assert task_faults(
+        [*good, "assert f(2 == 2", "def check(g):\n    assert f(1) == 2", "f(1) if 0 else 1"]
+    ) == {
         "assert f(2 == 2": "SyntaxError: '(' was never closed",
+        "def check(g):\n    assert f(1) == 2": ASKS_NOTHING,
+        "f(1) if 0 else 1": ASKS_NOTHING,
     }
 
 
-# ---- B.1 Who reports? ------------------------------------------------------------------------------------------------
+# ---- Tests as pytest, unittest and the data sets write them --------------------------------------
+
+ABS = "def f(x):\n    if x is None: raise ValueError('no number')\n    return abs(x) + 0.0"
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "import pytest\nfrom solution import f\ndef test_none():\n    with pytest.raises(ValueError, match='no') as e:\n"
+        "        f(None)\n    assert str(e.value) == 'no number'",
+        "import pytest\nassert f(-0.1 - 0.2) == pytest.approx(0.3)",
+        "import pytest\n@pytest.mark.parametrize('x, y', [(1, 1), (-2, 2)])\ndef test_f(x, y):\n    assert f(x) == y",
+        "class TestF:\n    def test_it(self):\n        assert f(-1) == 1",
+        "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(f(-2), 2)\n"
+        "unittest.main()",
+        "def check(candidate):\n    assert candidate(-1) == 1\ncheck(f)",
+        "import threading\nt = threading.Thread(target=lambda: f(1))\nt.start()\nt.join()\nassert f(2) == 2",
+    ],
+)
+def test_tests_run_as_their_users_expect(test):
+    passes(ABS, test)
+    fails("def f(x): return 7", test)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "assert (f(1) == 5, 'why')",
+        "import threading\ndef work():\n    assert f(1) == 5\n"
+        "t = threading.Thread(target=work)\nt.start()\nt.join()",
+        "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(f(2), 4)\n"
+        "unittest.TextTestRunner().run(T('test_a'))",
+        "def test_f():\n    'test_f() is run'\n    assert f(1) == 5\nf(2)",
+    ],
+)
+def test_a_test_that_cannot_fail_is_no_pass(test):
+    fails("def f(x): return 0", test)
+
+
+@pytest.mark.parametrize(
+    "code, text, output",
+    [
+        ("n = int(input())\nprint(sum(int(input()) for _ in range(n)))", "2\n3\n4\n", "7\n"),
+        ("import sys\nprint(len(sys.stdin.buffer.read().split()))", "a b\nc", "3"),
+        ("print(open(0).read()[::-1])", "abc", "cba"),
+        (
+            "for line in __import__('sys').stdin:\n    print(line.strip(), ' ')\nexit()",
+            "a\nb\n",
+            "a\nb\n\n",
+        ),
+        ("import os\nos.write(1, os.read(0, os.fstat(0).st_size))", "abc", "abc"),
+        (
+            "import sys, threading\nsys.setrecursionlimit(10**6)\nthreading.stack_size(2**29)\ndef deep(n):\n"
+            "    return n and 1 + deep(n - 1)\nthreading.Thread(target=lambda: print(deep(50000))).start()",
+            "",
+            "50000",
+        ),
+    ],
+)
+def test_programs_that_read_and_print(code, text, output):
+    assert verify_stdio(code, [(text, output), (text, output)])["why"] == ["passed", "passed"]
+    assert verify_stdio(code, [(text, output + "1")])["why"] == ["another output"]
+
+
+def test_output_is_compared_by_lines_and_within_a_tolerance():
+    assert verify_stdio("print(1/3, 'a')", [("", "0.33333 a")])["frac"] == 0.0
+    assert verify_stdio("print(1/3, 'a')", [("", "0.33333 a")], tolerance=1e-4)["frac"] == 1.0
+    assert verify_stdio("print(1)\nraise SystemExit(1)", [("", "1")])["frac"] == 0.0
+    result = verify_stdio(
+        "n = int(input())\nwhile n > 1: pass\nprint(n)", [("1", "1"), ("2", "2"), ("0", "0")], 0.3
+    )
+    assert result["why"] == ["passed", "timeout", "passed"] and result["frac"] == 2 / 3
+
+
+# ---- 1 Who reports? ------------------------------------------------------------------------------
 
 LIAR = """
 class Liar(%s):
@@ -393,7 +459,7 @@ import os
 def answer(n):
     for m in ('["value", {"yours": [0]}]', '{"stop": true}', '[]', '[' * 5000, '["error", ["SystemExit"], []]', '7',
               '["value", {"type": ["object"]}]', '["call", [{"type": ["type"]}, [], {}]]', '["value", {"mine": [1]}]'):
-        os.write(0, m.encode() + b'\\n')""",
+        os.write(3, m.encode() + b'\\n')""",
     "looks for the test in the stack": r"""
 import sys, re
 def answer(n):
@@ -453,7 +519,7 @@ def found(before):
     fails("here = [31415926535897932384]" + code, "assert found(31415926535897932383) is None")
 
 
-# ---- B.2 What may cross? ---------------------------------------------------------------------------------------------
+# ---- 2 What may cross? ---------------------------------------------------------------------------
 
 
 def test_what_an_object_of_the_program_is_compared_with_does_not_reach_it():
@@ -488,7 +554,10 @@ def test_not_implemented_is_not_true():
     passes("def f(x): return 40", "assert f(1).__lt__(41)")
 
 
-FORGED = "import json, os\ndef say(*message): os.write(0, json.dumps(message).encode() + b'\\n')\n"
+FORGED = (
+    "import json, os\ndef say(kind, content, changes=()):\n"
+    "    os.write(3, json.dumps([kind, [content], changes, [], '']).encode() + b'\\n')\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -522,19 +591,6 @@ FORGED = "import json, os\ndef say(*message): os.write(0, json.dumps(message).en
             "try:\n    answer()\n    assert False\nexcept Empty:\n    pass",
         ),
         # the argument emptied while the test compares it
-        (
-            "def answer(x):\n    x.clear()\n    return []",
-            "x, r = [3, 1], []\nr.append(answer(x))\nassert r[0] == sorted(x)",
-        ),
-        (
-            "def answer(x):\n    x.clear()\n    return iter(())",
-            "x = [3, 1]\ny = list(answer(x))\nassert y == sorted(x)",
-        ),
-        # the same by a forged answer: [1, 3] has the arguments changed, as if nothing had been returned
-        (
-            FORGED + "def answer(x):\n    say('value', [[], [[]]])",
-            "x = [3, 1]\nassert answer(x) == sorted(x)",
-        ),
         # an object of the test, answered in place of a value
         (
             "def answer(x): return x",
@@ -569,7 +625,7 @@ def test_hacks_of_a_red_team(code, test):
     assert verify_code(code, tests)["why"][0] != "passed"
 
 
-# ---- B.3 What may it touch? ------------------------------------------------------------------------------------------
+# ---- 3 What may it touch? ------------------------------------------------------------------------
 
 
 def outcome(body):
@@ -678,7 +734,7 @@ def test_memory_files_and_results_are_bounded(body):
     assert not attempt(body)
 
 
-# ---- Time ------------------------------------------------------------------------------------------------------------
+# ---- Time ----------------------------------------------------------------------------------------
 
 
 def test_a_loop_costs_its_own_test():
@@ -691,18 +747,21 @@ def test_a_loop_costs_its_own_test():
     assert result["frac"] == 0.8 and result["why"][3] == "timeout"
 
 
-@pytest.mark.parametrize("wait", ["while True: pass", "import time; time.sleep(0.45)"])
+@pytest.mark.parametrize(
+    "wait",
+    ["while True: pass", pytest.param("import time; time.sleep(0.45)", marks=pytest.mark.slow)],
+)
 def test_a_program_has_a_budget(wait):
-    """100 tests of 0.5 s at most: but for all together there are 4 x 0.5 s, whether each runs into its limit or not."""
+    """100 tests of 0.5 s at most: but for all together 4 x 0.5 s, of which a sleep counts by half."""
     began = time.monotonic()
     result = verify_code(f"def square(x):\n    {wait}\n    return x * x", SQUARE * 20, timeout=0.5)
-    assert result["tests_passed"] <= 5 and result["why"][-1] == "no time is left"
+    assert result["tests_passed"] <= 10 and result["why"][-1] == "no time is left"
     assert result["seconds"] < 4 and time.monotonic() - began < 20
 
 
 def test_nothing_swallows_a_time_out():
     frac("", SQUARE)
-    process = verifiers._server
+    process = sandbox._server
     result = verify_code(
         "import time\ndef square(x):\n    time.sleep(60)",
         [
@@ -713,7 +772,7 @@ def test_nothing_swallows_a_time_out():
     )
     assert result["why"] == ["timeout", "timeout"] and result["seconds"] < 10
     passes("def square(x): return x * x", *SQUARE)
-    assert verifiers._server is process and process.poll() is None
+    assert sandbox._server is process and process.poll() is None
 
 
 def test_a_result_cannot_make_the_judge_run_away():
@@ -730,60 +789,30 @@ def test_a_result_cannot_make_the_judge_run_away():
     )
 
 
-def test_processes_take_turns_too(tmp_path, monkeypatch):
-    """A place on a core is a lock on one byte of a file; while another process holds it, programs wait."""
-    monkeypatch.setattr(verifiers, "_CORES", 1)
-    changed_server(
-        monkeypatch, tmp_path, "os.cpu_count() or 1\n", "os.cpu_count() or 1\n_CORES = 1\n"
-    )
-    holder = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            (
-                f"import fcntl, time\nfile = open('/tmp/rlvr-cores-{os.getuid()}', 'a+')\n"
-                "fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)\nprint(flush=True)\ntime.sleep(60)"
-            ),
-        ],
-        stdout=subprocess.PIPE,
-    )
-    with holder, ThreadPoolExecutor(1) as pool:
-        holder.stdout.readline()
-        result = pool.submit(verify_code, "def square(x): return x * x", SQUARE)
-        time.sleep(0.5)
-        assert not result.done()
-        holder.kill()  # and its lock is gone with it
-        assert result.result()["frac"] == 1.0 and result.result()["seconds"] < 0.5
-
-
-# ---- Use -------------------------------------------------------------------------------------------------------------
+# ---- Use -----------------------------------------------------------------------------------------
 
 
 def stop_server():
-    if verifiers._server is not None:
-        verifiers._server.kill()
-        verifiers._server.wait()
+    if sandbox._server is not None:
+        sandbox._server.kill()
+        sandbox._server.wait()
 
 
 def changed_server(monkeypatch, tmp_path, old, new):
     """The next server runs a copy of verifiers.py in which `old` is `new`."""
-    source = Path(verifiers.__file__).read_text()
+    source = Path(sandbox.__file__).read_text()
     assert old in source
     (tmp_path / "changed.py").write_text(source.replace(old, new))
-    monkeypatch.setattr(verifiers, "__file__", str(tmp_path / "changed.py"))
+    monkeypatch.setattr(sandbox, "__file__", str(tmp_path / "changed.py"))
     stop_server()
 
 
 @pytest.fixture(autouse=True)
 def the_real_server(monkeypatch):  # so that this ends before what is patched is put back
     """A test that changes the server's text leaves a server that the next test must not meet."""
-    file = verifiers.__file__
+    file = sandbox.__file__
     yield
-    if (
-        verifiers._server is not None
-        and "changed" in verifiers.__file__
-        or file != verifiers.__file__
-    ):
+    if sandbox._server is not None and "changed" in sandbox.__file__ or file != sandbox.__file__:
         stop_server()
 
 
@@ -813,13 +842,13 @@ def test_an_ordinary_user_is_protected_too():
     """In an own process, which becomes nobody once everything is imported; -W error: no warning, all is in place."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
-        (Path(folder) / "copy.py").write_text(Path(verifiers.__file__).read_text())
+        (Path(folder) / "copy.py").write_text(Path(sandbox.__file__).read_text())
         code = (
             "import os\ndef f(x):\n    try: os.kill(os.getppid(), 9)\n    except OSError: return x"
         )
         script = (
-            f"import os, sys\nsys.path.insert(0, {str(ROOT)!r})\nimport verifiers\n"
-            f"verifiers.__file__ = {folder + '/copy.py'!r}\nos.setgroups([])\nos.setgid(65534)\n"
+            f"import os, sys\nsys.path.insert(0, {str(ROOT)!r})\nimport sandbox, verifiers\n"
+            f"sandbox.__file__ = {folder + '/copy.py'!r}\nos.setgroups([])\nos.setgid(65534)\n"
             f"os.setuid(65534)\nprint(verifiers.verify_code({code!r}, ['assert f(1) == 1'])['why'])"
         )
         command = [sys.executable, "-W", "error::UserWarning", "-c", script]
@@ -829,6 +858,7 @@ def test_an_ordinary_user_is_protected_too():
     assert done.stdout == "['passed']\n", done.stderr
 
 
+@pytest.mark.slow
 def test_many_programs_at_once():
     programs = [(f"def f(x): return x + {i % 3}", float(i % 3 == 1)) for i in range(40)]
     with ThreadPoolExecutor(8) as pool:
@@ -869,13 +899,14 @@ def test_no_files_threads_descriptors_or_processes_are_left(tmp_path, monkeypatc
         tmp_path.iterdir()
     )
     for _ in range(50):
-        if not (left := children(verifiers._server.pid)):
+        if not (left := children(sandbox._server.pid)):
             break
         time.sleep(0.1)
     assert left == []
 
 
 @linux
+@pytest.mark.slow
 def test_all_end_with_the_trainer(tmp_path):
     """A trainer is killed while its programs run and wait for a core: nothing stays behind."""
     script = (
@@ -902,21 +933,21 @@ def test_a_lost_server_is_started_again():
     passes("def square(x): return x * x", *SQUARE)
     stop_server()
     passes("def square(x): return x * x", *SQUARE)
-    timer = threading.Timer(0.3, verifiers._server.send_signal, [signal.SIGKILL])
+    timer = threading.Timer(0.3, sandbox._server.send_signal, [signal.SIGKILL])
     timer.start()  # while a program runs: that is not its fault
     passes("import time\ndef square(x):\n    time.sleep(0.2)\n    return x * x", *SQUARE)
 
 
 def test_it_works_in_a_fork_of_the_trainer():
     frac("", SQUARE)
-    process = verifiers._server
+    process = sandbox._server
     pid = os.fork()
     if pid == 0:
-        with verifiers._locks[os.getppid()]:  # as if another thread had held it at that moment
+        with sandbox._locks[os.getppid()]:  # as if another thread had held it at that moment
             os._exit(0 if frac("def square(x): return x * x", SQUARE) == 1.0 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     passes("def square(x): return x * x", *SQUARE)
-    assert verifiers._server is process
+    assert sandbox._server is process
 
 
 @pytest.mark.parametrize(
@@ -929,7 +960,7 @@ def test_it_works_in_a_fork_of_the_trainer():
     ],
 )
 def test_bad_arguments_are_named(arguments, error):
-    with pytest.raises(error, match="timeout is|takes a program"):
+    with pytest.raises(error, match="timeout is|a program is"):
         verify_code(*arguments)
     assert verify_code("", [])["frac"] == 0.0
 
@@ -970,3 +1001,70 @@ def test_hack_open_the_ground_truth_file(tmp_path):
     assert verify_code(hack, SECRET)["tests_passed"] == 0
     exec(hack, names := {})  # out here it works
     assert names["answer"](17) == 90210
+
+
+def test_without_fork_one_sentence_says_so(monkeypatch):
+    monkeypatch.delattr(os, "fork")  # Windows
+    with pytest.raises(RuntimeError, match="use Linux, WSL or macOS"):
+        verify_code("def f(): return 1", ["assert f() == 1"])
+
+
+def test_big_whole_numbers_need_modules_that_newer_pythons_import_late():
+    passes("def f(n): return str(2**n)", "assert int(f(20000)) == 2**20000")
+
+
+@linux
+@pytest.mark.slow
+def test_a_program_of_many_threads_costs_its_neighbours_nothing():
+    """Time is the processor's: a hog of 24 threads has soon had its own, and the others lose none."""
+    hog = (
+        "import threading\ndef spin():\n    while True: pass\n"
+        "def f(x):\n    for _ in range(24): threading.Thread(target=spin).start()\n    spin()"
+    )
+    good = "def f(x):\n    for i in range(10**6): pass\n    return x"
+    with ThreadPoolExecutor(8) as pool:
+        programs = [hog, *[good] * 6] * 2
+        results = list(pool.map(lambda code: frac(code, ["assert f(1) == 1"]), programs))
+    assert results == [float(code == good) for code in programs]
+
+
+def test_cores_are_those_that_the_cgroup_pays_for(monkeypatch, tmp_path):
+    (tmp_path / "cpu.max").write_text("150000 100000")
+    monkeypatch.setattr(sandbox, "open", lambda path: (tmp_path / "cpu.max").open(), raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(64), raising=False)
+    assert sandbox._cores() == 2
+    (tmp_path / "cpu.max").write_text("max 100000")
+    assert sandbox._cores() == 64
+
+
+def test_a_name_asked_of_a_returned_object_is_no_query():
+    """Fields may be called as they like; what only a list knows, an object of the program is not asked."""
+    code = (
+        "class Book:\n    title = 'x'\n    def index(self, word): return 3\n    def page(self, n): return n\n"
+        "def f(): return Book()"
+    )
+    passes(code, "assert f().title == 'x' and f().page(2) == 2", "assert Book().index('a') == 3")
+    fails(code, "assert f().index('a') == 3")
+
+
+def test_operators_take_plain_values_where_the_test_has_made_the_object():
+    code = (
+        "class V:\n    def __init__(self, x): self.x = x\n    def __mul__(self, n): return V(self.x * n)\n"
+        "    __rmul__ = __mul__\n    def __eq__(self, other): return self.x == other.x\n"
+        "    def __contains__(self, x): return True\n    def __sub__(self, x): return 0\n"
+        "    def __enter__(self): return self\n    def __exit__(self, *error): return True\n"
+        "def f(x): return V(x)"
+    )
+    passes(
+        code,
+        "assert 3 * V(2) == V(2) * 3 == V(6)",
+        "assert 2 in V(2)",
+        "with V(1) as v:\n    assert v.x == 1",
+    )
+    fails(
+        code,
+        "assert 7 in f(2)",
+        "assert f(1) - 5 == 0",
+        "assert f(1) == 1",
+        "with f(1):\n    assert f(2).x == 7",
+    )

@@ -1,0 +1,208 @@
+"""programs.py: a row of each data set's format, as the hub has it; a right program is paid, a wrong one is not."""
+
+# ruff: noqa: E501  (programs and their tests are strings)
+
+import base64
+import json
+import os
+import pickle
+import zlib
+
+import pytest
+
+import programs
+from verifiers import DataError, code_reward
+from rewards import check_tests
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="programs need fork")
+
+
+def earned(problem, code):
+    return code_reward(f"```python\n{code}\n```", problem)[0]
+
+
+def is_judged(problem, right, wrong):
+    """The right program earns all, the wrong one and the empty one nothing, and no test is faulty."""
+    assert earned(problem, right) == 1.0
+    assert earned(problem, wrong) == earned(problem, "pass") == 0.0
+    assert programs.usable([problem]) == ([problem], {})
+
+
+SUM = "n = int(input())\nprint(sum(map(int, input().split())))"
+ADD = "def add(a, b): return a + b"
+METHOD = "class Solution:\n    def add(self, a, b):\n        return a + b"
+
+
+def test_apps_and_taco_on_standard_input():
+    cases = {"inputs": ["2\n1 2\n", ["1", "5"]], "outputs": ["3\n", ["5"]]}
+    row = {"question": "Add the numbers.", "input_output": json.dumps(cases), "starter_code": ""}
+    is_judged(programs.read_apps(row), SUM, "print(7)")
+
+
+@pytest.mark.parametrize(
+    "starter, right", [("", ADD), ("class Solution:\n    def add(self", METHOD)]
+)
+def test_apps_and_taco_with_a_function(starter, right):
+    cases = {"fn_name": "add", "inputs": [[1, 2], ["a", "b"]], "outputs": [3, ["ab"]]}
+    row = {"question": "Add.", "input_output": json.dumps(cases), "starter_code": starter}
+    is_judged(programs.read_apps(row), right, right.replace("+", "*"))
+
+
+def test_livecodebench_with_packed_private_tests():
+    case = {"input": "2\n1 2", "output": "3", "testtype": "stdin"}
+    packed = base64.b64encode(zlib.compress(pickle.dumps(json.dumps([case])))).decode()
+    row = {
+        "question_content": "Add.",
+        "public_test_cases": json.dumps([case]),
+        "private_test_cases": packed,
+    }
+    problem = programs.read_livecodebench(row)
+    assert problem["tests"] == [("2\n1 2", "3")] * 2
+    is_judged(problem, SUM, "print(7)")
+
+
+def test_livecodebench_with_a_method():
+    case = {"input": "[1, 2]\n3", "output": "[1, 2, 3]", "testtype": "functional"}
+    row = {
+        "question_content": "Append.",
+        "public_test_cases": json.dumps([case]),
+        "metadata": json.dumps({"func_name": "put"}),
+        "starter_code": "class Solution:\n    def put(",
+    }
+    right = "class Solution:\n    def put(self, x, y): return x + [y]"
+    is_judged(programs.read_livecodebench(row), right, right.replace("[y]", "[]"))
+
+
+def test_a_pickle_of_something_else_is_not_read():
+    packed = base64.b64encode(zlib.compress(pickle.dumps(os.system))).decode()
+    with pytest.raises(pickle.UnpicklingError, match="system"):
+        programs._private(packed)
+
+
+def test_mbpp_asks_for_the_functions_of_its_reference():
+    row = {
+        "text": "Write add.",
+        "code": ADD,
+        "test_setup_code": "",
+        "test_list": ["assert add(1, 2) == 3", "assert add(0, 1) == max(0, 1)"],
+    }
+    assert programs.read_mbpp(row)["entry_points"] == ["add"]
+    is_judged(programs.read_mbpp(row), ADD, "def add(a, b): return 7\ndef max(*x): return 7")
+
+
+PLUS = """
+import numpy as np
+def is_floats(x): return isinstance(x, float)
+def assertion(out, exp, atol):
+    if atol == 0 and is_floats(exp): atol = 1e-6
+    if out != exp and atol != 0: assert np.allclose(out, exp, rtol=1e-07, atol=atol)
+    else: assert out == exp
+"""
+
+
+def test_humaneval_plus_and_mbpp_plus():
+    check = f"{PLUS}\ndef check(candidate):\n    for a, b in [(1, 2), (0.1, 0.2)]:\n        assertion(candidate(a, b), a + b, 0)\n"
+    row = {"prompt": 'def add(a, b):\n    """Add."""\n', "entry_point": "add", "test": check}
+    is_judged(programs.read_evalplus(row), ADD, "def add(a, b): return 7")
+    script = f"{PLUS}\nfor x, y in zip([[1, 2], [3, 4]], [3, 7]):\n    assertion(add(*x), y, 0)"
+    row = {
+        "prompt": "Write add.",
+        "code": ADD,
+        "test_list": ["assert add(1, 2) == 3"],
+        "test": script,
+    }
+    is_judged(programs.read_evalplus(row), ADD, "def add(a, b): return 7")
+
+
+def test_kodcode_runs_each_test_function():
+    file = (
+        "from solution import add\nimport pytest\nTWO = 2\n\ndef test_one():\n    assert add(1, TWO) == 3\n\n"
+        "def test_error():\n    with pytest.raises(TypeError):\n        add(1, 'a')\n"
+    )
+    problem = programs.read_kodcode({"question": "Write add.", "test": file})
+    assert len(problem["tests"]) == 2
+    is_judged(problem, ADD, "def add(a, b): return None")
+
+
+def test_leetcode_brings_its_own_helpers():
+    prompt = (
+        "class ListNode:\n    def __init__(self, val=0, next=None):\n        self.val = val\n        self.next = next\n"
+        "def list_node(values):\n    head = None\n    for v in reversed(values): head = ListNode(v, head)\n    return head\n"
+        "def is_same_list(a, b):\n    while a and b:\n        if a.val != b.val: return False\n"
+        "        a, b = a.next, b.next\n    return a is None and b is None\n"
+    )
+    test = (
+        "def check(candidate):\n    assert is_same_list(candidate(head=list_node([1, 2, 3])), list_node([3, 2, 1]))\n"
+        "    assert is_same_list(candidate(head=list_node([])), list_node([]))\n"
+    )
+    row = {
+        "problem_description": "Reverse.",
+        "starter_code": "class Solution:",
+        "prompt": prompt,
+        "test": test,
+        "entry_point": "Solution().reverse",
+    }
+    right = (
+        "class Solution:\n    def reverse(self, head):\n        before = None\n        while head:\n"
+        "            head.next, before, head = before, head, head.next\n        return before"
+    )
+    problem = programs.read_leetcode(row)
+    assert earned(problem, right) == 1.0
+    own = right.replace(
+        "return before",
+        "copy = ListNode(before.val, before.next) if before else None\n        return copy",
+    )
+    assert earned(problem, own) == 1.0  # nodes of its own among those of the test
+    assert earned(problem, right.replace("return before", "return 7")) == 0.0
+    lie = "def is_same_list(*_): return True\n" + right.replace("return before", "return 7")
+    assert earned(problem, lie) == 0.0  # the helper is the data's, not the program's
+
+
+def test_a_task_leaves_faulty_problems_out_and_says_so(tmp_path):
+    good = [
+        {
+            "text": f"Add {n}.",
+            "code": f"def add{n}(a): return a + {n}",
+            "test_list": [f"assert add{n}(1) == {n + 1}"],
+        }
+        for n in range(12)
+    ]
+    bad = {"text": "No.", "code": "def f(): pass", "test_list": ["assert near(f(1), 2)"]}
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, [*good, bad])))
+    task = programs.task("mine", programs.read_rows(tmp_path / "rows.jsonl"), programs.read_mbpp)
+    assert len(task.train) + len(task.test) == 12 and "1 left out" in task.note
+    with pytest.raises(DataError, match="near"):
+        programs.task("mine", [bad], programs.read_mbpp)
+
+
+def test_weak_tests_are_found_before_training():
+    """f(x) == x is passed by an echo; of 5, 8, 5, 13 the constant 5 passes half; and some tests nobody passes."""
+    echo, good, broken = check_tests(
+        [
+            {"tests": ["assert f(1) == 1", "assert f(2) == 2"]},
+            {
+                "tests": [
+                    "assert f(1) == 5",
+                    "assert f(2) == 8",
+                    "assert f(3) == 5",
+                    "assert f(4) == 13",
+                ]
+            },
+            {
+                "tests": [
+                    "assert f(1) == 2",
+                    "def check(f):\n    assert f(1) == 2",
+                    "assert near(f(1), 2)",
+                    "assert f(2 == 2",
+                ]
+            },
+        ]
+    )
+    assert echo["echo"] == 1.0 and echo["broken"] == {}
+    assert good == {"empty": 0.0, "echo": 0.0, "constant": 0.5, "value": "5", "broken": {}}
+    assert (broken["empty"], broken["constant"], broken["value"]) == (0.0, 0.25, "2")
+    assert broken["broken"] == {
+        "def check(f):\n    assert f(1) == 2": "the test asks nothing of the program",
+        "assert near(f(1), 2)": "it does not define near",
+        "assert f(2 == 2": "SyntaxError: '(' was never closed",
+    }
