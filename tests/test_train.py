@@ -160,7 +160,7 @@ def test_what_a_run_prints(tmp_path, capsys):
     folder = run(tmp_path, "--steps", "1")
     out = capsys.readouterr().out
     first = loaded().task.train[0]["problem"]
-    assert "125,632 parameters" in out
+    assert out.startswith(f"model {ROOT / 'notebooks' / 'tiny'}")
     assert f"\n    {first}\n" in out
     assert "preflight: of 16 completions" in out
     assert all(len(line) <= 130 for line in out.splitlines() if re.match(" +[0-9]", line))
@@ -213,7 +213,6 @@ def test_a_killed_run_that_goes_on_equals_one_that_nothing_disturbed(whole, caps
     assert same(folder, whole)
 
 
-@pytest.mark.xfail(reason="core bug S1: the next row is appended to the half one")
 def test_half_a_row_at_the_end_of_the_log_costs_nothing(whole):
     folder = killed_and_resumed(whole, "half", '{"step": 5, "rewa')
     assert list(train.read_log(folder)) == [0, 1, 2, 3, 4, 5, 6]
@@ -238,7 +237,15 @@ def test_a_finished_run_goes_on_to_more_steps_and_not_to_fewer(whole, tmp_path, 
     assert json.loads((folder / "config.json").read_text())["flags"]["steps"] == 7
 
 
-@pytest.mark.parametrize("flags", [["--lr", "1"], ["--seed", "3"], ["--task", "math"]])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--lr", "1"],
+        ["--seed", "3"],
+        ["--task", "math"],
+        pytest.param(["--set", "norm=sum"], marks=pytest.mark.xfail(reason="core bug S5")),
+    ],
+)
 def test_what_a_run_was_made_with_cannot_be_changed(whole, flags, capsys):
     before = (whole / "config.json").read_bytes()
     with pytest.raises(SystemExit):
@@ -535,7 +542,7 @@ def test_where_nothing_can_be_learnt_nothing_is_started(tmp_path, write, name, f
 
 def test_few_completions_prove_little_so_they_only_warn(write, capsys):
     train.preflight(loaded("--reward", f"{write(REWARDS)}:always"))
-    assert re.search("warning: .*unequal rewards.*16 completions", capsys.readouterr().out)
+    assert re.search("warning: .*unequal rewards", capsys.readouterr().out)
 
 
 @pytest.mark.filterwarnings("ignore:the verifier failed")
@@ -638,10 +645,10 @@ def test_a_flag_that_is_gone_is_refused_with_what_replaces_it(name, tmp_path, wh
         "--template none",
         "--num-sample 4",  # no abbreviations
         "--set clip=1.5,0.2",
-        pytest.param("--set clip=2", marks=pytest.mark.xfail(reason="core bug S2")),
+        "--set clip=2",
         "--set heigth=1",
-        pytest.param("--set norm=median", marks=pytest.mark.xfail(reason="core bug S3")),
-        pytest.param("--set scale=mad", marks=pytest.mark.xfail(reason="core bug S3")),
+        "--set norm=median",
+        "--set scale=mad",
         "--fsdp",  # without torchrun
         "--resume",
         "--name nowhere --resume",
@@ -689,11 +696,3 @@ def test_help_says_what_every_flag_is_for(capsys):
     for name in [field.name for field in train.fields(train.Flags)] + list(train.SETTINGS):
         about = text.partition(f"--{name.replace('_', '-')} ")[2]
         assert len(about.split(" --")[0]) > 5, name
-
-
-def test_every_problem_comes_once_in_an_epoch_and_in_a_new_order_in_the_next():
-    method = loaded().method
-    seen = [index for step in range(1, 11) for index in method.pick(range(10), step, {})]
-    epochs = [seen[i : i + 10] for i in range(0, 40, 10)]
-    assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
-    assert epochs[0] != epochs[1]
