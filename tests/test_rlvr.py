@@ -137,12 +137,12 @@ def test_policy_loss_by_hand():
 
 def test_clip_higher_has_two_bounds():
     """clip (0.2, 0.28), DAPO's, and the ratios 1.5 and 0.5. A = 1: 1.5 counts as 1.28, 0.5 as itself.
-    A = -1: 1.5 counts as itself, 0.5 as 0.8. loss = -(1.28 + 0.5) + (1.5 + 0.8) = 0.52
+    A = -2: 1.5 counts as itself, 0.5 as 0.8. loss = -(1.28 + 0.5) + 2 (1.5 + 0.8) = 2.82
     """
     logp = torch.tensor([[1.5, 0.5], [1.5, 0.5]]).log()
-    advantages = torch.tensor([1.0, -1.0])
+    advantages = torch.tensor([1.0, -2.0])
     loss = policy_loss(logp, torch.zeros(2, 2), advantages, torch.ones(2, 2), clip=(0.2, 0.28))
-    assert loss.item() == pytest.approx(0.52)
+    assert loss.item() == pytest.approx(2.82)
 
 
 def test_on_policy_the_gradient_is_the_chapters():
