@@ -1,7 +1,8 @@
 r"""grading.py - are two answers equal by value?  One door: equal(predicted, ground_truth).
 
-An answer is rewritten to one spelling in five stages (1), read as numbers, sets and names (2, 3), and
-compared (4, 5, 6). worked_out(..) (7) says whether an equal answer is one that a reward should pay.
+An answer is rewritten to one spelling in five stages (1), read as numbers, sets and names (2, 3),
+and compared (4, 5, 6). worked_out(..) (7) says whether an equal answer is one that a reward should
+pay.
 
 What is graded equal is paid, so a policy looks for two different things that meet here. Three rules
 keep it out: what cannot be read for certain equals nothing; what is not known is a name, with all
@@ -11,15 +12,16 @@ or sympy; sizes are checked before numbers are formed.
 Two answers are equal when a mathematician who reads only the two strings would say that they denote
 the same object:
   decimals            0.5 is 1/2; 0.33 is not 1/3, which takes 12 digits or more
-  percent, money,     dropped with every other unit: 50\% is 50 (and so not 0.5), 90^\circ is 90, 5\text{ cm} is 5;
-  degrees, units      but 5 cm is not 5 km, nor 2 thirds 2; a degree counts only inside a function: \sin 30^\circ
-  x = 5               is 5, and P(A) = 5 too; but x + y = 5 is not, and a free letter never equals a number
-  order               (1, 2) has one, lists and \{1, 2\} have none; (0, 1) is not [0, 1]; x > 2 is (2, \infty)
-  2\frac13            is a mixed number; \frac123 is (1/2)3, as in TeX; x^10 and \sqrt10 are what was meant
-  \log                has base 10; 52_8 is a number in base 8; letters and roots stand for real numbers
-  2^{10}, 9 \times 60 are 1024 and 540, but a reward does not pay for them: see worked_out
-  C                   of choices A to J is also (C), c and C. 42
-  \angle ABC, \pmod   what is not understood is compared as a name, letter by letter
+  percent, money,     dropped with every other unit: 50\% is 50 (and so not 0.5), 90^\circ is 90,
+  5\text{ cm} is 5; degrees, units      but 5 cm is not 5 km, nor 2 thirds 2; a degree counts only
+  inside a function: \sin 30^\circ x = 5               is 5, and P(A) = 5 too; but x + y = 5 is not,
+  and a free letter never equals a number order               (1, 2) has one, lists and \{1, 2\}
+  have none; (0, 1) is not [0, 1]; x > 2 is (2, \infty) 2\frac13            is a mixed number;
+  \frac123 is (1/2)3, as in TeX; x^10 and \sqrt10 are what was meant \log                has base
+  10; 52_8 is a number in base 8; letters and roots stand for real numbers 2^{10}, 9 \times 60 are
+  1024 and 540, but a reward does not pay for them: see worked_out C                   of choices A
+  to J is also (C), c and C. 42 \angle ABC, \pmod   what is not understood is compared as a name,
+  letter by letter
 """
 
 import itertools
@@ -44,8 +46,8 @@ MAX_PIECES = 24  # of a region of the line
 
 
 # ---- 1. One spelling -----------------------------------------------------------------------------
-# A rewrite is a line: pattern, replacement, example (before -> after). tests/test_grading.py runs every
-# example, and checks that without the rewrite some labelled pair would be judged otherwise.
+# A rewrite is a line: pattern, replacement, example (before -> after). tests/test_grading.py runs
+# every example, and checks that without the rewrite some labelled pair would be judged otherwise.
 
 # Single characters: a command's name, or what they are drawn like.
 _COMMANDS = """
@@ -111,10 +113,10 @@ CHARACTERS = _stage(
     r"[¼½¾⅐-⅞]   \\frac{\g<0>}   3½ -> 3\frac{½}",
 )
 MARKUP = _stage(
-    r"^\s*(\$+)(.*?)\1(?=\W*$)   \2   $\frac12$. -> \frac12.",
+    r"^(\${1,2})([^$]*)\1[.,]?$   \2   $\frac12$. -> \frac12",
     r"(?<!\\)\\[()\[\]]   (space)   \[5\] ->  5 ",
     r"\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])\s*\.?   (nothing)   \left(1, 2\right) -> (1, 2)",
-    r"\\(?:displaystyle|limits|large|Large|bf|it|rm|textcolor\s*\{\w+\}|color\s*\{\w+\})(?![A-Za-z])   (nothing)   {\bf 42} -> { 42}",
+    r"\\(?:displaystyle|limits|large|Large|underline|bf|it|rm|textcolor\s*\{\w+\}|color\s*\{\w+\})(?![A-Za-z])   (nothing)   {\bf 42} -> { 42}",
     r"^\s*\\(?:Rightarrow|implies|therefore)(?![A-Za-z])   (nothing)   \Rightarrow 42 ->  42",
     r"\\(?:mathbf|boldsymbol|bm|mathit|mathbb)\s*\{([A-MO-PS-Ya-z])\}   (space)\1   \mathbf{v} ->  v",
     r"\.\.\.|\\c?dots[cbm]?(?![A-Za-z])   \\ldots   1, ..., n -> 1, \ldots , n",
@@ -151,7 +153,7 @@ _CHANGING = re.compile(
     |doubled?|doubles|tripled?|triples|halved|quadrupled|squared|cubed|multiplied|divided|increased|decreased
     |reduced|raised|rounded|repeated|repeating|recurring|factorials?|inverses?|reciprocals?|root|plus|minus
     |base|binary|octal|hex\w*|decimal|prime|mod|if|is|are|no|not|never|or|nor|to|than|more|less|fewer|below|negative
-    |opposite|fails?|unless|otherwise|approximately|almost|nearly""",
+    |opposite|least|most|as|fails?|unless|otherwise|approximately|almost|nearly""",
     re.X,
 ).fullmatch
 _SHORT_WORDS = set("no on of to is all any odd mod gcd lcm max mph kph".split())
@@ -183,14 +185,19 @@ def _is_word(word, in_text, counted):
     return bool(_LOOKS_LIKE_A_WORD(word)) and word not in "abcdefghijklmnopqrstuvwxyz"
 
 
+def _known(unit):
+    """Of a unit such as "km" / "h"."""
+    return all(word in _UNITS for word in re.findall('"(.*?)"', unit) if word != "unit")
+
+
 def _words(match):
-    """9 red apples -> 9 "red" "apples", 1 and 2 -> 1 ∧ 2, 2pi -> 2\\pi; xy stays a product, ABC_{16} and 3ABC too."""
+    """9 red apples -> 9 "red" "apples", 1 and 2 -> 1 ∧ 2, 2pi -> 2\\pi; xy stays a product,
+    ABC_{16} and 3ABC too."""
     if not match["run"]:  # a command, the end of 1A3
         return match[0]
     before = match.string[: match.start()]
     in_text = before.rfind("«") > before.rfind("»")
-    counted = bool(re.search(rf"(?:[0-9}})°]|\\pi)(?:{_SPACE}|«)*$|[a-z]«$", before))
-    counted = counted or bool(in_text and re.search(r"[0-9}]\s*«[^»]*$", before))
+    counted = re.search(rf"(?:[0-9}})°]|\\pi)(?:{_SPACE}|«)*$|[a-z]«$|[0-9}}]\s*«[^»]*$", before)
     words = match[0].split()
     read_as = {word: _READ_AS.get(word) for word in words}
     if in_text or counted:
@@ -210,6 +217,7 @@ WORDS = _stage(
     r'"(?:USD|Rs)"\s*(?=[0-9])   \\$   "USD" 50 -> \$50',
     r'"(?:square|sq)"\s*("\w+")   \1^2   "square" "feet" -> "feet"^2',
     r'"(?:cubic|cu)"\s*("\w+")   \1^3   "cubic" "cm" -> "cm"^3',
+    r'(?:\\cdot)?\s*("\w+")\s*\^\s*\{-1\}   /\1   "m" "s"^{-1} -> "m"/"s"',
     r'"mph"   "mi"/"h"   60 "mph" -> 60 "mi"/"h"',
     r'"per"\s*(?=")   /   5 "km" "per" "h" -> 5 "km" /"h"',
     r'"\s*/\s*([hs])(?![A-Za-z])   "/"\1"   5 "km"/h -> 5 "km"/"h"',
@@ -238,6 +246,7 @@ SETS = _stage(
     r"([)\]])\s*U\s*([(\[])   \1\\cup \2   (1,2) U (3,4) -> (1,2)\cup (3,4)",
     r"-\s*(?=\\\{)   \\setminus   \R - \{0\} -> \R \setminus \{0\}",
     r"\\times(?=\s*\\(?:mathb|vec|overr|hat|bold|bm))|(?<=[A-Z])\s*\\times(?=\s*[A-Z])   \\cross   A \times B -> A\cross  B",
+    r',?\s*"where"\s*([a-z])\s*"is"\s*"an"\s*"integer"   , \1 \\in \\mathbb{Z}   n\pi "where" n "is" "an" "integer" -> n\pi, n \in \mathbb{Z}',
     r',?\s*"(?:for|where|with)"\s*(?:"(?:any|all|every|some)"\s*)?"integers?"\s*([a-z])   , \1 \\in \\mathbb{Z}   2k\pi "for" "integer" k -> 2k\pi, k \in \mathbb{Z}',
     r',?<SPACE>*(?:\(|"(?:for|where|with)")\s*([a-z]\s*\\in\s*\\mathbb\s*(?:\{Z\}|Z))\s*\)?   , \1   2k\pi (k \in \mathbb{Z}) -> 2k\pi, k \in \mathbb{Z}',
     r'\\[bp]?mod(?![a-z])|"mod"   \\pmod   3 \mod 7 -> 3 \pmod  7',
@@ -280,7 +289,8 @@ _SYNONYMS |= dict.fromkeys(
 
 
 def normalise(text):
-    r"""The tokens of an answer, the same for many spellings: r"2\dfrac{x}3" -> ["2", r"\frac", "{", "x", "}", "3"]"""
+    r"""The tokens of an answer, the same for many spellings: r"2\dfrac{x}3" -> ["2", r"\frac", "{",
+    "x", "}", "3"]"""
     for pattern, new, _ in CHARACTERS:
         text = pattern.sub(new, text)
     text = unicodedata.normalize("NFKC", text.translate(_CHARACTERS))
@@ -306,8 +316,8 @@ def _word_token(token):
 
 
 # ---- 2. Values -----------------------------------------------------------------------------------
-# Without them (x-1)(x+1) is not x^2-1. A value is a Fraction, a float of 200 digits, None where it is
-# undefined, or UNKNOWN where digits cannot hold it: none shows that \pi + 10^{-250} is not \pi.
+# Without them (x-1)(x+1) is not x^2-1. A value is a Fraction, a float of 200 digits, None where it
+# is undefined, or UNKNOWN where digits cannot hold it: none shows that \pi + 10^{-250} is not \pi.
 UNKNOWN = "unknown"
 LONG = 140  # bits that an exact number may have beside one that is not
 _WORK = {"+": 1, "*": 1, "/": 1, "abs": 1, "!": 60, "binom": 180}  # others: 15
@@ -315,15 +325,17 @@ _LOCK = threading.RLock()  # mpmath functions change the precision of their cont
 _mp = MPContext()
 _mp.dps = 200
 HUGE = _mp.mpf(10) ** 5000
+TINY = 1 / HUGE
 WIDE = _mp.mpf(10) ** 80  # a sum holds no terms further apart
 SAME = _mp.mpf(10) ** -100  # relative
 
-# values: one, or one for each sample point; rounded: a decimal of 12 digits; unit: ((name, power), ..);
+# values: one, or one for each sample point; rounded: a decimal of 12 digits; unit: its words, as in
+# "km" / "h";
 # name: what this is called, if it is a name alone, such as x or f(2)
 Number = namedtuple(
     "Number",
     "values letters rounded unit name kind",
-    defaults=(frozenset(), False, (), "", "number"),
+    defaults=(frozenset(), False, "", "", "number"),
 )
 
 
@@ -383,7 +395,7 @@ def _add(a, b):
         return a + b
     total = _float(a) + _float(b)
     small, large = sorted((abs(_float(a)), abs(_float(b))))
-    if small and large > small * WIDE:
+    if not large < HUGE or small and large > small * WIDE:
         raise OverflowError("a sum that loses a term proves nothing")
     return total if abs(total) > large * SAME else Fraction(0)
 
@@ -417,32 +429,36 @@ def _function(name, x):
 
 
 def _compute(name, args, with_letters):
-    """One value at one point. With letters, what leads out of the reals is undefined."""
-    if UNKNOWN in args:
-        return UNKNOWN
-    if None in args:
-        return None
-    if {_mp.inf, -_mp.inf} & {*args}:
-        return args[0] * args[1] if name == "*" and {-1, 1} & {*args} else None  # -\infty
+    """One value at one point."""
+    for x in args:
+        if x is None or x is UNKNOWN:
+            return x
     try:
         if name in ("*", "/", "binom") and not _exact(*args):
             args = [_float(x) for x in args]
         value = _OPERATIONS[name](*args) if name in _OPERATIONS else _function(name, *args)
-        if value is None or value == 0:
-            return None if value is None else Fraction(0)
-        if _exact(value):
-            return UNKNOWN if _bits(value) > MAX_BITS else value
         if with_letters and isinstance(value, _mp.mpc) > any(isinstance(x, _mp.mpc) for x in args):
-            return None
-        return value if 1 / HUGE < abs(value) < HUGE else UNKNOWN
+            return None  # letters stand for real numbers
+        return value if value is None else _held(value, name, args)
     except OverflowError:
         return UNKNOWN
     except (ArithmeticError, ValueError, TypeError):
         return None
 
 
-# The sample points of a letter: real ones of these sizes (\ln(x-5) is defined at some), the first six
-# with either sign, for |x+y| is not |x|+|y|, and whole ones, for (-1)^n and \lfloor n/2 \rfloor.
+def _held(value, name, args):
+    """A value, or UNKNOWN if it is too large or too small to be held."""
+    if _exact(value):
+        return UNKNOWN if _bits(value) > MAX_BITS else value
+    if value == 0:  # not 1 / \infty
+        return Fraction(0) if 0 in args else UNKNOWN
+    minus_infinity = name == "*" and -1 in args and _mp.isinf(value)
+    return value if TINY < abs(value) < HUGE or minus_infinity else UNKNOWN
+
+
+# The sample points of a letter: real ones of these sizes (\ln(x-5) is defined at some), the first
+# six with either sign, for |x+y| is not |x|+|y|, and whole ones, for (-1)^n and \lfloor n/2
+# \rfloor.
 _SIZES = (1.5, 0.4, 2, 0.2, 7, 1, 0.5, 4, 12, 30)
 _POINTS = len(_SIZES) + 6
 _CONSTANTS = {r"\pi": "pi", "e": "e", r"\infty": "inf", "i": "j"}
@@ -464,14 +480,6 @@ def letter(name):
     return Number(tuple(values), frozenset([name]), name=name)
 
 
-def _value_of_call(function, x):
-    """f(x) at one point: pseudo-random, so that f(2x) is not 2f(x)."""
-    if x is None or x is UNKNOWN:
-        return x
-    digits = _mp.nstr(_mp.mpmathify(_float(x, MAX_BITS)), 60)
-    return _mp.mpf(random.Random(function + digits).uniform(0.3, 3))
-
-
 def _rows(args, letters):
     """The values of several numbers, point by point."""
     points = _POINTS if letters else 1
@@ -481,7 +489,7 @@ def _rows(args, letters):
 def apply(name, *args):
     if any(arg.kind != "number" for arg in args):
         raise ValueError("a structure is no number")
-    units = {arg.unit for arg in args} - {()}
+    units = {arg.unit for arg in args} - {""}
     if len(units) > 1 or name == "*" and args[0].unit:
         raise ValueError("5 feet + 6 inches, 4 feet * 12")
     letters = frozenset().union(*(arg.letters for arg in args))
@@ -492,8 +500,9 @@ def apply(name, *args):
 
 
 # ---- 3. The parser -------------------------------------------------------------------------------
-# Without it \frac{1}{2}x and 0.5x stay two strings. Precedence climbing: what is read is carried out.
-# But products commute: what is not known is no factor, or \overrightarrow{BA} would be \overrightarrow{AB}.
+# Without it \frac{1}{2}x and 0.5x stay two strings. Precedence climbing: what is read is carried
+# out. But products commute: what is not known is no factor, or \overrightarrow{BA} would be
+# \overrightarrow{AB}.
 Group = namedtuple(
     "Group", "kind closer items lone", defaults=("",)
 )  # kind: ( a tuple, { a set, \cup ..
@@ -516,11 +525,12 @@ _ACCENT_NAMES = "overline bar vec hat tilde dot widehat overrightarrow mathbb ma
 _ACCENTS = {"\\" + name for name in _ACCENT_NAMES.split()}
 _INFINITY = letter(r"\infty")
 _REALS = Group("(", ")", (Number((-_INFINITY.values[0],)), _INFINITY))
-_DEGREES = (("deg", 1),)
+_DEGREES = '"deg"'
 
 
 def parse(tokens):
-    r"""The meaning of an answer. 1 \pm \sqrt2 is a list of two; signs are independent, \mp ties them."""
+    r"""The meaning of an answer. 1 \pm \sqrt2 is a list of two; signs are independent, \mp ties
+    them."""
     signs = 1 if r"\mp" in tokens else tokens.count(r"\pm")
     items = []
     for choice in itertools.product("+-", repeat=signs):
@@ -547,7 +557,8 @@ def _choose_signs(tokens, choice):
 
 
 def _name_of(node):
-    r"""What a side of an equation is called, if it is a name alone: x, f(2), |AB|, (x, y), a:b; else ""."""
+    r"""What a side of an equation is called, if it is a name alone: x, f(2), |AB|, (x, y), a:b;
+    else ""."""
     if node.kind == "number":
         return "" if re.match(r'\\neg|\\no|"no', node.name) else node.name
     if node.kind not in ("(", ":"):
@@ -708,28 +719,26 @@ class _Parser:
 
     # Units
     def measure(self, left):
-        r"""5 "km" / "h" ^ 2: words behind a number are its unit; 2 "thirds" is none; x "is" "odd" is not x."""
+        r"""5 "km" / "h" ^ 2: words behind a number are its unit; 2 "thirds" is none; x "is" "odd"
+        is not x."""
         while self.next.strip('"') in _SCALES and left.kind == "number":  # 2.5 million dollars
             left = self.do("*", constant(_SCALES[self.take().strip('"')]), left)
         start = self.i
-        powers = dict(getattr(left, "unit", ()))
+        words = []
         while '"' in (self.next[:1], self.next in ("*", "/") and self.tokens[self.i + 1][:1]):
-            sign = -1 if self.accept("*", "/") == "/" else 1
-            word = self.take().strip('"')
-            power = self.operand().values[0] if self.accept("^") else 1
-            powers[word] = powers.get(word, 0) + sign * power
-        words = [*powers]
-        if "of" in words:  # 5 kg of rice
-            powers = {word: powers[word] for word in words[: words.index("of")]}
-        known = all(word in _UNITS or word == "unit" for word in powers)
-        if left.kind == "number" and left.letters and not known:  # n "is" "even"
+            self.accept("*", "/")
+            words.append(self.take().strip('"'))
+            if self.accept("^"):
+                self.operand()
+        unit = " ".join(self.tokens[start : self.i]).partition('"of"')[0]  # 5 kg of rice
+        if left.kind == "number" and left.letters and not _known(unit):  # n "is" "even"
             self.i = start
             return self.do("*", left, letter(self.rest(self.take())))
         if left.kind != "number" or left.letters:
             return left
         if any(map(_CHANGING, words)) or self.next[:1].isdigit():
             raise ValueError("2 thirds, 2 squared, 5 of 7")
-        return left._replace(unit=tuple(sorted(powers.items())), name="")
+        return left._replace(unit=left.unit + unit, name="")
 
     # Atoms
     def atom(self, level):
@@ -787,34 +796,21 @@ class _Parser:
         if token in ("f", "g") and self.next == "^":  # f^{-1}(x)
             return letter(self.rest(token))
         if self.next == "(" and token not in _CONSTANTS or self.next == "[" and token in ("E", "P"):
-            return self.call(token, stem)
+            return self.call(token)
         return letter(token)
 
-    def call(self, token, stem):
-        """f(x), P(A \\cap B); or a letter before brackets, as in x(x+1)."""
-        inside = self.enclosed()
-        text = " ".join(inside)
-        called = f"{token}({text})"
-        if re.search(r'[,;|"[\]]|[<>=∧∨]|\\[lg]e |\\c[au]p |\\in ', text) or self.next == "[":
-            self.i += len(inside) + 2
-            return letter(called)
-        simple = len(inside) == 1 or re.match(r"[A-Za-z] \(", text) or stem in ("f", "g")
-        if not simple and (re.search(r"(?!^)-|[+(]", text) or not re.match("[A-Zhp-w]", stem)):
-            return letter(token)
-        argument = self.bracket(self.take())
-        self.spend(15)
-        values = tuple(_value_of_call(token, x) for x in argument.values)
-        values *= _POINTS // len(values)
-        return Number(values, argument.letters | {token}, name=called)
-
-    def enclosed(self):
-        """The tokens between the bracket that comes next and its partner."""
-        depth = 0
-        for end in range(self.i, len(self.tokens)):
-            depth += (self.tokens[end] in _OPENING) - (self.tokens[end] in _CLOSING)
-            if depth == 0:
-                break
-        return self.tokens[self.i + 1 : end]
+    def call(self, token):
+        """f(x), P(A \\cap B), all one name; or a letter before brackets, as in x(x+1)."""
+        start = self.i
+        name = self.rest(token, group=True)
+        inside = " ".join(self.tokens[start + 1 : self.i - 1])
+        if re.search(r'[,;|"[\]<>=∧∨]|\\[lg]e |\\c[au]p |\\in |^\S*$|^[A-Za-z] \(', inside):
+            return letter(name)
+        function = re.match("[fg]" if re.search(r"(?!^)-|[+(]", inside) else "[A-Zf-hp-w]", token)
+        if function or self.tokens[start] == "[":
+            return letter(name)
+        self.i = start
+        return letter(token)
 
     def rest(self, name, group=False):
         """A name: all up to the end of this side, or of one group."""
@@ -852,7 +848,7 @@ class _Parser:
         called = f"{name} {value.name}" if name in _TRIG and value.name and not exponent else ""
         if value.unit == _DEGREES:  # only here a degree is a number
             value = self.do(
-                "*", value._replace(unit=()), self.do("/", letter(r"\pi"), constant(180))
+                "*", value._replace(unit=""), self.do("/", letter(r"\pi"), constant(180))
             )
         value = self.do("ln" if base else name, value)
         if base:
@@ -860,7 +856,8 @@ class _Parser:
         return self.do("^", value, exponent) if exponent else value._replace(name=called)
 
     def argument(self):
-        r"""Of a function: one bracket, or a product up to the next function, as in \sin 2x \cos x."""
+        r"""Of a function: one bracket, or a product up to the next function, as in \sin 2x \cos
+        x."""
         if self.next in ("(", "[", "{"):
             return self.operand()
         value = self.expression(_LEVEL["*"])
@@ -886,7 +883,8 @@ class _Parser:
 # ---- 4. The comparison ---------------------------------------------------------------------------
 # Without it \{1,2\} is not \{2,1\}; carelessly, x > 1, y < 2 is y > 1, x < 2.
 def same(gold, pred, listed=False):
-    """Do two parsed answers denote the same object? listed: do not take 2 cats, 3 dogs for 3 cats, 2 dogs."""
+    """Do two parsed answers denote the same object? listed: do not take 2 cats, 3 dogs for 3 cats,
+    2 dogs."""
     if gold.kind == pred.kind == "relation":
         equal = _same_relation(gold, pred)  # once: nesting must not double the work
         if equal or not gold.lone or gold.lone != pred.lone:
@@ -935,11 +933,11 @@ def _same_number(gold, pred, listed=False):
     if not pred.letters <= gold.letters:
         return False
     if gold.unit and pred.unit and gold.unit != pred.unit:  # 5 cm is not 5 km
-        if listed or all(name in _UNITS for name, _ in gold.unit + pred.unit):
+        if listed or _known(gold.unit + pred.unit) and "unit" not in gold.unit + pred.unit:
             return False  # but 5 people may be 5 students
     compared = undefined = 0
     for g, p in _rows((gold, pred), gold.letters):
-        if g is None or UNKNOWN in (g, p):
+        if g is None or g is UNKNOWN or p is UNKNOWN:
             continue
         if p is None:
             undefined += 1
@@ -964,11 +962,9 @@ def _close(a, b, rounded=False):
 
 def _agree(a, b):
     """Are the first 12 digits the same, or does rounding to 12 digits make them so?"""
-    if any(isinstance(x, _mp.mpc) for x in (a, b)) or not a or not b:
-        return False
     a, b = (_float(x, MAX_BITS) for x in (a, b))
-    scale = _mp.mpf(10) ** (11 - _mp.floor(_mp.log10(abs(a))))
-    return int(a * scale) == int(b * scale) or abs(a - b) * scale <= 0.5
+    scale = _mp.mpf(10) ** (11 - _mp.floor(_mp.log10(abs(a) + abs(b))))
+    return _mp.floor(a * scale) == _mp.floor(b * scale) or abs(a - b) * scale <= 0.5
 
 
 def _roughly(a, b):
@@ -979,7 +975,8 @@ def _roughly(a, b):
 
 
 def _object(node):
-    r"""What a lone name is: x = 5 -> 5;  x \in [0,1] -> [0,1];  x > 2 -> (2, \infty);  x + y = 5 stays."""
+    r"""What a lone name is: x = 5 -> 5;  x \in [0,1] -> [0,1];  x > 2 -> (2, \infty);  x + y = 5
+    stays."""
     if node.kind != "relation":
         return node
     ops = {*node.ops}
@@ -1018,9 +1015,8 @@ def _same_relation(gold, pred):
     if gold.ops != pred.ops:
         return False
     symmetric = gold.ops in (("=",), (r"\ne",))
-    if all(map(same, gold.sides, pred.sides)):
-        return True
-    if symmetric and all(map(same, gold.sides, pred.sides[::-1])):
+    orders = [pred.sides, pred.sides[::-1]] if symmetric else [pred.sides]
+    if any(all(map(same, gold.sides, sides)) for sides in orders):
         return True
     if len(gold.ops) > 1 or any(side.kind != "number" for side in gold.sides + pred.sides):
         return False
@@ -1056,7 +1052,8 @@ def _pieces(node):
 
 
 def _region(node):
-    """A set of reals for sympy, or None. critical: (3,1) is a point, or all that is empty would be right for one."""
+    """A set of reals for sympy, or None. critical: (3,1) is a point, or all that is empty would be
+    right for one."""
     node = _object(node)
     if _pieces(node) > MAX_PIECES:
         return None
@@ -1090,58 +1087,58 @@ def _end(item):
     return oo * int(_mp.sign(value)) if _mp.isinf(value) else Rational(_mp.nstr(value, 60))
 
 
-# ---- 6. The door: cheapest rung first; each exists because right answers fall off the one above ----
+# ---- 6. The door: cheapest rung first; each exists because right answers fall off the one above
+# ----
 Verdict = namedtuple("Verdict", "equal rung prediction truth")  # the two as they were read
 _DECIMAL = re.compile(r"-?(?:[0-9]{1,1000}(?:\.[0-9]{1,1000})?|\.[0-9]{1,1000})").fullmatch
 _NAN = re.compile(r"(?<![a-z])nan(?![a-z])", re.I).search
 _RUNGS = {"{": "list or set", "(": "tuple or interval", "[": "interval", r"\cup": "union"}
-_CHOICE = re.compile(r"(?:\\text(?:bf|rm)?\s*\{\s*)?\(?([A-J])\)?\.?\s*\}?").fullmatch
-_CHOSEN = re.compile(r"\(?([A-Ja-j])(?:\)|\s*[.:]|$)\s*(.*)", re.S).fullmatch
+_TEXT = re.compile(r"\\text[a-z]*|[{}]")
+_CHOSEN = re.compile(r"\(?([A-Ja-j])(?:\)(?!\s*[-+*/^=<>,;])|\s*[.:]|$)\s*(.*)", re.S).fullmatch
 _OTHER_CHOICE = re.compile(r"(?<![A-Za-z\\])(?:[A-J]|[a-j][).:]|\([a-j]\)|or)(?![A-Za-z])").search
 
 
 def _chosen(answer, truth):
     """Where the truth is one letter: c, (C), C) 42 and c. 42 choose it; c. 42 or d. 43 does not."""
-    choice = _CHOICE(truth)
-    chosen = choice and _CHOSEN(answer)
-    return bool(chosen) and chosen[1].upper() == choice[1] and not _OTHER_CHOICE(chosen[2])
+    choice = _TEXT.sub("", truth).strip(" ().")
+    chosen = re.fullmatch("[A-J]", choice) and _CHOSEN(_TEXT.sub("", answer).strip())
+    return bool(chosen) and chosen[1].upper() == choice and not _OTHER_CHOICE(chosen[2])
 
 
 def equal(predicted: str, ground_truth: str) -> Verdict:
     """Are the two equal, and on which rung was that decided?"""
-    if not (isinstance(predicted, str) and isinstance(ground_truth, str)):
-        return Verdict(False, "no answer", "", "")
-    pred = predicted.strip()
-    gold = ground_truth.strip()
-    if not pred or not gold or _NAN(pred[:MAX_CHARS]) or _NAN(gold[:MAX_CHARS]):
-        return Verdict(False, "no answer", pred, gold)
+    texts = [text.strip() if isinstance(text, str) else "" for text in (predicted, ground_truth)]
+    pred, gold = texts
+    if not all(texts) or any(_NAN(text[:MAX_CHARS]) for text in texts):
+        return Verdict(False, "no answer", *texts)
     if pred == gold:  # the textbook's rung
-        return Verdict(True, "string", pred, gold)
-    if _DECIMAL(pred) and _DECIMAL(gold):  # 0.50 and .5; as floats 2^53 + 1 would be 2^53
-        return Verdict(Fraction(pred) == Fraction(gold), "decimal", pred, gold)
-    if max(len(pred), len(gold)) > MAX_CHARS:
-        return Verdict(False, "too long", pred, gold)
+        return Verdict(True, "string", *texts)
+    if all(map(_DECIMAL, texts)):  # 0.50 and .5; as floats 2^53 + 1 would be 2^53
+        return Verdict(Fraction(pred) == Fraction(gold), "decimal", *texts)
+    if max(map(len, texts)) > MAX_CHARS:
+        return Verdict(False, "too long", *texts)
     if _chosen(pred, gold):
-        return Verdict(True, "choice", pred, gold)
-    p = normalise(pred)
-    g = normalise(gold)
-    shown = " ".join(p), " ".join(g)
-    if p == g:  # \dfrac12 and \tfrac{1}2
-        return Verdict(bool(p), "spelling", *shown)
+        return Verdict(True, "choice", *texts)
+    tokens = [normalise(text) for text in texts]
+    shown = [" ".join(each) for each in tokens]
+    if shown[0] == shown[1]:  # \dfrac12 and \tfrac{1}2
+        return Verdict(shown[0] != "", "spelling", *shown)
     try:
-        truth = parse(g)
-        return Verdict(same(truth, parse(p)), _RUNGS.get(truth.kind, truth.kind), *shown)
+        answer, truth = map(parse, tokens)
+        return Verdict(same(truth, answer), _RUNGS.get(truth.kind, truth.kind), *shown)
     except (ArithmeticError, ValueError, AttributeError):
         return Verdict(False, "unreadable", *shown)
 
 
 # ---- 7. Is it worked out? ------------------------------------------------------------------------
 # By value the question is its own answer, 41+2-7 is 36. A reward must not pay for copying it.
+# A mixed number counts as a fraction, for 4\frac{27}{1} is a sum; 11111_2 is still to be converted.
 _NUMERAL = re.compile(
-    r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+|\*10\^\{?-?[0-9]+\}?)?"  # 1.5, 2 \times 10^{3}
-    r"|[-+]?[0-9]+\\frac\{[0-9]+\}\{[0-9]+\}|[0-9A-F]+_\{?[0-9]+\}?"  # 2\frac13, 52_8
+    r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+|\*10\^\{?-?[0-9]+\}?)?"  # 2 \times 10^{3}
 ).fullmatch
-_FRACTION = re.compile(r"[-+]?(?:\\frac\{[-+]?[0-9]+\}\{[-+]?[0-9]+\}|[0-9]+/[0-9]+)").fullmatch
+_FRACTION = re.compile(
+    r"[-+]?(?:[0-9]*\\frac\{[-+]?[0-9]+\}\{[-+]?[0-9]+\}|[0-9]+/[0-9]+)"
+).fullmatch
 _UNIT = re.compile(r'[*/]?"[^"]*"(?:\^(?:\{-?[0-9]+\}|[0-9]))?|°')
 
 
@@ -1163,9 +1160,10 @@ def copied(answer: str | None, problem: str) -> bool:
 
 
 def worked_out(predicted: str, ground_truth: str, problem: str = "") -> bool:
-    r"""Should a reward pay for this answer, which is equal? If the truth is one number, for a number:
-    540, 9 \times 60 = 540, x = 540\text{ km}, and fractions unless the truth is whole; not for 9 \times 60.
-    What stands in the problem is not its answer, unless the truth reads so: \sqrt{50} for 5\sqrt2."""
+    r"""Should a reward pay for this answer, which is equal? If the truth is one number, for a
+    number: 540, 9 \times 60 = 540, x = 540\text{ km}, and fractions unless the truth is whole; not
+    for 9 \times 60. What stands in the problem is not its answer, unless the truth reads so:
+    \sqrt{50} for 5\sqrt2."""
     pred = normalise(predicted)
     gold = normalise(ground_truth)
     if pred == gold or predicted.strip() == ground_truth.strip() or _DECIMAL(predicted.strip()):

@@ -1,14 +1,18 @@
-"""sandbox.py - run a model's program against tests.  One door: run_tests(..), and run_stdio(..) for programs that print.
+"""sandbox.py - run a model's program against tests.  One door: run_tests(..), and run_stdio(..) for
+programs that print.
 
-A model's program has to be run, and it will try everything that pays. Three questions, each opened by a hack:
+A model's program has to be run, and it will try everything that pays. Three questions, each opened
+by a hack:
     1  Who reports?          print("passed"); exit(0)             who reports on himself reports success
-    2  What may cross?       an object that equals everything     and so does who is asked what he is equal to
-    3  What may it touch?    os.kill(trainer), open(dataset)      and what no verdict shows is done all the same
-Open: bugs of the kernel or of CPython; timing; weak tests (see check_tests in the laboratory), and tests that ask the
-program for its own opinion (a boolean method of its class, == between two of its objects) or evaluate what it wrote.
+    2  What may cross?       an object that equals everything     and so does who is asked what he
+    is equal to 3  What may it touch?    os.kill(trainer), open(dataset)      and what no verdict
+    shows is done all the same
+Open: bugs of the kernel or of CPython; timing; weak tests (see check_tests in the laboratory), and
+    tests that ask the program for its own opinion (a boolean method of its class, == between two of
+    its objects) or evaluate what it wrote.
 
-`python -I -S sandbox.py` is the server that run_tests starts: a fresh interpreter that holds nothing of ours.
-"""
+`python -I -S sandbox.py` is the server that run_tests starts: a fresh interpreter that holds
+nothing of ours."""
 
 import array
 import ast
@@ -44,10 +48,11 @@ import warnings
 
 # ---- 1 Who reports? ------------------------------------------------------------------------------
 # The work is divided, and no process is told more than it needs:
-#     trainer  -- code, then test by test -->  judge  -- f, 3 -->  player           (and back: 9, then the verdict)
-# The player runs the program. For `assert f(3) == 9` the judge, which runs the test, sends it the call f(3), gets plain
-# data back and compares. The player never holds a test, an expected value or the channel of the verdicts. Judges are
-# forked by a server, a fresh interpreter that runs this file alone.
+#     trainer  -- code, then test by test -->  judge  -- f, 3 -->  player           (and back: 9,
+# then the verdict) The player runs the program. For `assert f(3) == 9` the judge, which runs the
+# test, sends it the call f(3), gets plain data back and compares. The player never holds a test, an
+# expected value or the channel of the verdicts. Judges are forked by a server, a fresh interpreter
+# that runs this file alone.
 
 _WALL = 1.6  # seconds on the clock that cost as much as one of the processor
 _locks = collections.defaultdict(threading.Lock)
@@ -55,11 +60,12 @@ _server = _control = None
 
 
 def run_tests(code, tests, timeout=2.0, memory=2**28, entry_points=None, before=""):
-    """-> (for each test a verdict {"passed", "why", "compared", "asked"}, seconds that the program had).
+    """-> (for each test a verdict {"passed", "why", "compared", "asked"}, seconds that the program
+    had).
 
-    entry_points: the names that tests may ask of the program; if the data gives none, read_tests finds them. before:
-    code of the data set; it runs ahead of the program, and its names in a test are the data's, not the program's.
-    """
+    entry_points: the names that tests may ask of the program; if the data gives none, read_tests
+        finds them. before: code of the data set; it runs ahead of the program, and its names in a
+        test are the data's, not the program's."""
     todo = read_tests(tests, entry_points, before)
     program = {"code": code, "before": before, "limit": timeout, "memory": memory}
     verdicts, seconds = _run(program, todo)
@@ -70,16 +76,36 @@ def run_tests(code, tests, timeout=2.0, memory=2**28, entry_points=None, before=
     return verdicts, seconds
 
 
-def run_stdio(code, inputs, timeout=2.0, memory=2**28):
-    """Run a program once for each text on its standard input -> (verdicts with its "output", seconds). "passed" says
-    only that the program came to its end: who asked compares the output, out of the program's reach."""
+def run_stdio(code, cases, timeout=2.0, memory=2**28, tolerance=0.0):
+    """Run a program anew for each case (input, expected output) -> as run_tests. What it printed is
+    compared here, out of the program's reach."""
     program = {"code": code, "limit": timeout, "memory": memory, "stdio": True}
-    return _run(program, [{"input": text} for text in inputs])
+    verdicts, seconds = _run(program, [{"input": text} for text, _ in cases])
+    for verdict, (_, expected) in zip(verdicts, cases):
+        if verdict["passed"] and not same_output(verdict["output"], expected, tolerance):
+            verdict.update(passed=False, why="another output")
+    return verdicts, seconds
+
+
+def same_output(output: str, expected: str, tolerance: float = 0.0) -> bool:
+    """Equal line by line without trailing blanks; or, within a tolerance, word by word."""
+    lines = [line.rstrip() for line in output.rstrip().splitlines()]
+    if lines == [line.rstrip() for line in expected.rstrip().splitlines()]:
+        return True
+    pairs = [*itertools.zip_longest(output.split(), expected.split())]
+    return tolerance > 0 and all(a == b or _is_near(a, b, tolerance) for a, b in pairs)
+
+
+def _is_near(a, b, tolerance):
+    try:
+        return math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=tolerance)
+    except (TypeError, ValueError):
+        return False
 
 
 def task_faults(tests, entry_points=None, before="", timeout=1.0):
-    """{test: why} for the tests that say nothing about a program: they are not Python, ask nothing, lack a name, or
-    are passed by a program that is not there."""
+    """{test: why} for the tests that say nothing about a program: they are not Python, ask nothing,
+    lack a name, or are passed by a program that is not there."""
     limits = {"timeout": timeout, "entry_points": entry_points, "before": before}
     todo = read_tests(tests, entry_points, before)
     faults = {}
@@ -93,7 +119,8 @@ def task_faults(tests, entry_points=None, before="", timeout=1.0):
 
 
 def _run(program, todo):
-    """Send a judge what is to do, item by item; a new judge goes on where one was lost -> (verdicts, seconds)."""
+    """Send a judge what is to do, item by item; a new judge goes on where one was lost ->
+    (verdicts, seconds)."""
     if not hasattr(os, "fork"):
         raise RuntimeError(
             "verify_code: programs cannot be run on this system, which has no fork: use Linux, WSL or macOS"
@@ -142,7 +169,8 @@ def _failed(why, **more):
 
 
 def _connect():
-    """A channel to a new judge, from the server, which is started where there is none -> (channel, server)."""
+    """A channel to a new judge, from the server, which is started where there is none -> (channel,
+    server)."""
     global _server, _control
     ours, theirs = socket.socketpair()
     with _locks[os.getpid()], theirs:  # a fork finds that the server is not its child
@@ -213,8 +241,8 @@ def _serve():
 
 
 def _judge(trainer):
-    """One program. The trainer sends a test when the one before is done, so none is in this process, or on its way
-    here, when the player is forked."""
+    """One program. The trainer sends a test when the one before is done, so none is in this
+    process, or on its way here, when the player is forked."""
     program = _receive(trainer)
     _take_core()
     _send(trainer, "ready")  # fails if the trainer is gone
@@ -265,9 +293,9 @@ def _judge(trainer):
 
 
 class _Clock:
-    """The time of a program: what it and its threads had of the processor, so that a crowded machine costs it nothing;
-    or, of a program that sleeps, the wall clock's time divided by 1.6. When it is over the judge ends, as nothing can
-    swallow that; the trainer finds it gone."""
+    """The time of a program: what it and its threads had of the processor, so that a crowded
+    machine costs it nothing; or, of a program that sleeps, the wall clock's time divided by 1.6.
+    When it is over the judge ends, as nothing can swallow that; the trainer finds it gone."""
 
     set_timer = getattr(signal, "setitimer", None)
 
@@ -359,14 +387,16 @@ def _load(line, before, code):
     exec(compile(code, "<solution>", "exec"), names)
 
 
-# What a test may ask of the program is data (entry points), or is read off the tests: names that they import from the
-# program, or call and nobody defines, if some test calls no other such name, or compares one with what it knows. In `assert close(f(1), 2.5)` or
-# `f(2) - ref(2) == 0` only the data could tell the program from its judge: if no other test is about f alone, this is
-# an error of the task, and the remedy is to give entry points.
+# What a test may ask of the program is data (entry points), or is read off the tests: names that
+# they import from the program, or call and nobody defines, if some test calls no other such name,
+# or compares one with what it knows. In `assert close(f(1), 2.5)` or `f(2) - ref(2) == 0` only the
+# data could tell the program from its judge: if no other test is about f alone, this is an error of
+# the task, and the remedy is to give entry points.
 
 
 def read_tests(tests, entry_points=None, before=""):
-    """-> for each test {"text", "names": how many it has, "asks": those that are the program's, "missing": nobody's}."""
+    """-> for each test {"text", "names": how many it has, "asks": those that are the program's,
+    "missing": nobody's}."""
     return _read_tests(tuple(tests), tuple(entry_points or ()), before)
 
 
@@ -393,8 +423,9 @@ def _read_tests(tests, entry_points, before):
 
 
 class _TestNames:
-    """The names of one test. bound: defined here; free: neither that nor Python's; imported: from the program; sure:
-    free ones that are called, if it is one, beside classes; functions: built-in ones that are called."""
+    """The names of one test. bound: defined here; free: neither that nor Python's; imported: from
+    the program; sure: free ones that are called, if it is one, beside classes; functions: built-in
+    ones that are called."""
 
     def __init__(self, text, given=()):
         self.text = text
@@ -446,7 +477,8 @@ class _TestNames:
         return set().union(*map(self.outermost, ast.iter_child_nodes(node)))
 
     def compares(self, node):
-        """Does the test decide? It compares what comes from one function of the program with what it knows."""
+        """Does the test decide? It compares what comes from one function of the program with what
+        it knows."""
         if isinstance(node, ast.BoolOp):
             return all(map(self.compares, node.values))
         flags = [part for part in ast.iter_child_nodes(node) if _is_flag(part)]
@@ -545,7 +577,8 @@ def _call_test(function):
 
 
 class _ExpectedFirst(ast.NodeTransformer):
-    """`assert f(x) == sorted(x)` works out sorted(x) first: a program that empties x would be right."""
+    """`assert f(x) == sorted(x)` works out sorted(x) first: a program that empties x would be
+    right."""
 
     def visit_Compare(self, node):
         self.generic_visit(node)
@@ -562,7 +595,8 @@ class _ExpectedFirst(ast.NodeTransformer):
 
 
 class _Scope(dict):
-    """The global names of a test. What it does not define is the program's, if read_tests says so, or Python's."""
+    """The global names of a test. What it does not define is the program's, if read_tests says so,
+    or Python's."""
 
     def __missing__(self, name):
         if name in self.test["asks"]:
@@ -628,8 +662,9 @@ def _parametrize(names, rows, **_):
 
 
 # ---- 2 What may cross? ---------------------------------------------------------------------------
-# An object that equals everything passes every comparison. So objects stay where they are: plain data crosses, as JSON
-# (pickle and marshal run code where they are read); of the rest the other end gets a reference that equals nothing.
+# An object that equals everything passes every comparison. So objects stay where they are: plain
+# data crosses, as JSON (pickle and marshal run code where they are read); of the rest the other end
+# gets a reference that equals nothing.
 
 
 class _Gone(BaseException):
@@ -651,7 +686,8 @@ def _receive(channel):
     raise _Gone("a result too large" if line else "the program ended")
 
 
-# Plain data that JSON does not know: what its constructor makes it from. Subclasses come first, and cross as these.
+# Plain data that JSON does not know: what its constructor makes it from. Subclasses come first, and
+# cross as these.
 _REDUCED = [
     range,
     slice,
@@ -678,8 +714,9 @@ _CONSTRUCTORS["tuple"] = lambda *items: items
 _CONSTRUCTORS["frozenset"] = lambda *items: frozenset(items)
 _CONSTRUCTORS["array"] = lambda typecode, *items: array.array(typecode, items)
 
-# Plain data that can change is shared: both ends have a copy of it under one number, and before either end goes on it
-# is told what the other has changed. So `x.sort()`, aliases and default arguments show in a test as in one process.
+# Plain data that can change is shared: both ends have a copy of it under one number, and before
+# either end goes on it is told what the other has changed. So `x.sort()`, aliases and default
+# arguments show in a test as in one process.
 _PAIRS = [collections.defaultdict, collections.Counter, collections.OrderedDict, dict]
 _ITEMS = [list, set, bytearray, collections.deque]
 _SHARED = {kind.__name__: kind for kind in _PAIRS + _ITEMS}
@@ -713,8 +750,10 @@ def _fill(value, contents):
 
 
 class _Line:
-    """One end of the line between judge and player. To ask is to wait for the answer and, meanwhile, to do what the
-    other end asks: f(g) with a function g of the test calls back into the test. Objects cross as numbers."""
+    """One end of the line between judge and player. To ask is to wait for the answer and,
+    meanwhile, to do what the
+    other end asks: f(g) with a function g of the test calls back into the test. Objects cross as
+        numbers."""
 
     def __init__(self, channel, clock=None):
         self.channel = channel
@@ -803,7 +842,7 @@ class _Line:
         if key == "type":
             return self.type_of(*content)
         if key == "namedtuple":
-            return _named_tuple(*content[:2])(*content[2:])
+            return _named_tuple(*content)
         if key == "enum":
             return _enum(*content)
         if content[0] not in self.stand_ins:  # one object, one reference: `is` works
@@ -947,8 +986,14 @@ _table = {0: []}
 _HELD_BY_TABLE = sys.getrefcount(_table[0])
 
 
+def _named_tuple(name, fields, *values):
+    if any(callable(value) for field, value in zip(fields.split(), values) if field in _QUERIES):
+        raise ValueError("a function in the place of index or count")
+    return _tuple_type(name, fields)(*values)
+
+
 @functools.lru_cache(1000)
-def _named_tuple(name, fields):
+def _tuple_type(name, fields):
     return collections.namedtuple(name, fields)
 
 
@@ -963,10 +1008,10 @@ def _enum(name, member, value):
 
 
 class _Remote:
-    """An object of the other process. A test can call, iterate, index and print it, use its attributes and compare it
-    with another. An operation with a value that the test knows (it == 7, it - 1.25, 7 in it) is passed on only to an
-    object that the test has made itself, of a class: it would tell the program what it is compared with, and leave the
-    verdict to it."""
+    """An object of the other process. A test can call, iterate, index and print it, use its
+    attributes and compare it with another. An operation with a value that the test knows (it == 7,
+    it - 1.25, 7 in it) is passed on only to an object that the test has made itself, of a class: it
+    would tell the program what it is compared with, and leave the verdict to it."""
 
     def __init__(self, line, number):
         is_judge = line.clock is not None
@@ -976,7 +1021,7 @@ class _Remote:
         if name.startswith("__"):
             raise AttributeError(f"an object of the program has no {name} here")
         value = self._line.ask("getattr", self, name)
-        if name in _QUERIES and type(value) is _Remote and not self._is_made:
+        if name in _QUERIES and callable(value) and not self._is_made:
             raise AttributeError(f"an object of the program is not asked for {name}")
         return value
 
@@ -1021,7 +1066,8 @@ class _Refused(TypeError):
     pass
 
 
-# What built-in types answer about a value: where a list was due, the program's object would answer itself.
+# What built-in types answer about a value: where a list was due, the program's object would answer
+# itself.
 _CHANGES = "append insert add pop popitem push update extend sort reverse copy clear keys values items setdefault".split()
 _QUERIES = {
     name
@@ -1112,7 +1158,8 @@ def _call(line, function, args, kwargs):
 
 
 def _lent(function):
-    """Of an object of the test the program sees what its class says, if the test has written that class."""
+    """Of an object of the test the program sees what its class says, if the test has written that
+    class."""
 
     def operation(line, value, *rest):
         is_private = function in (getattr, setattr) and rest[0].startswith("_")
@@ -1164,9 +1211,10 @@ _SERVED = {
 
 
 # ---- 3 What may it touch? ------------------------------------------------------------------------
-# os.kill(trainer, 9), open(dataset): a program that cannot forge the verdict may end the run, or read the answers. So
-# judge and player give up, for good, everything but computing, threads, time and asyncio: the kernel refuses all other
-# system calls, files and imports (done before) too, and some but in one form: threads, sockets as a pair of their own.
+# os.kill(trainer, 9), open(dataset): a program that cannot forge the verdict may end the run, or
+# read the answers. So judge and player give up, for good, everything but computing, threads, time
+# and asyncio: the kernel refuses all other system calls, files and imports (done before) too, and
+# some but in one form: threads, sockets as a pair of their own.
 
 _ALLOWED = """read write close fstat lseek mmap munmap mremap mprotect brk futex exit exit_group getrandom
 rt_sigaction rt_sigprocmask rt_sigreturn restart_syscall sigaltstack set_robust_list rseq sched_yield
@@ -1239,8 +1287,8 @@ def _process_control(option, value):
 
 
 def _take_core():
-    """Wait for a core: with more programs than cores good ones would fail. Each core is a byte of a file, for one
-    process to lock; the lock ends with the process, however that ends."""
+    """Wait for a core: with more programs than cores good ones would fail. Each core is a byte of a
+    file, for one process to lock; the lock ends with the process, however that ends."""
     import fcntl
 
     path = f"/tmp/rlvr-cores-{os.getuid()}"
@@ -1254,7 +1302,8 @@ def _take_core():
 
 
 def _cores():
-    """How many programs run at once: the cores that we may use, or as many as the cgroup pays for."""
+    """How many programs run at once: the cores that we may use, or as many as the cgroup pays
+    for."""
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))

@@ -130,8 +130,8 @@ def parse_args(argv=None):
     try:
         given = vars(parser.parse_args(argv))
         refuse_gone(given)
-        texts = given.pop("set")
         config = read_config(given) if "resume" in given else {"flags": {}, "settings": {}}
+        texts = given.pop("set", [])
         settings = {name: given.pop(name) for name in SETTINGS if name in given}
         settings |= {text.partition("=")[0]: text.partition("=")[2] for text in texts}
         flags = Flags(**{**config["flags"], **given})
@@ -158,7 +158,7 @@ def make_parser():
         help += f" (default: {default}, or the method's)"
         parser.add_argument("--" + name.replace("_", "-"), type=type(default), help=help)
     other = "NAME=VALUE: other settings of the method, as clip=0.2,0.28"
-    parser.add_argument("--set", nargs="+", default=[], help=other)
+    parser.add_argument("--set", nargs="+", help=other)
     for name in GONE:
         parser.add_argument("--" + name.replace("_", "-"), nargs="*", help=argparse.SUPPRESS)
     return parser
@@ -180,6 +180,7 @@ def read_config(given):
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         refuse_gone(config["flags"])
         steps = given.get("steps", Flags(**config["flags"]).steps)
+        config["flags"]["fsdp"] = False  # how a run is started now decides
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{folder}: there is no run to go on with ({error})") from None
     done = max(read_log(folder), default=0)

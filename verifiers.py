@@ -22,7 +22,6 @@ import traceback
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
 
 from grading import copied, worked_out
@@ -35,8 +34,9 @@ _BRACE = re.compile(r"\\.|[{}]", re.S)  # \\. swallows \{ and \}: they are conte
 
 
 def extract_boxed_answer(text: str) -> str | None:
-    r"""The content of the last \boxed{...} or \fbox{...} or None. Linear in len(text). A malformed *last* box is no
-    answer even if an earlier one was right: to fall back to that would pay a policy for boxing all it tries."""
+    r"""The content of the last \boxed{...} or \fbox{...} or None. Linear in len(text). A malformed
+    *last* box is no answer even if an earlier one was right: to fall back to that would pay a
+    policy for boxing all it tries."""
     boxes = list(_BOX.finditer(text if isinstance(text, str) else ""))
     if not boxes or not text.startswith("{", boxes[-1].end()):
         return None
@@ -53,7 +53,8 @@ def extract_boxed_answer(text: str) -> str | None:
 
 
 def grade_answer(predicted: str, ground_truth: str) -> bool:
-    """Is `predicted` the same answer as `ground_truth`?  Never raises, never hangs, always the same verdict."""
+    """Is `predicted` the same answer as `ground_truth`?  Never raises, never hangs, always the same
+    verdict."""
     try:
         return explain_grade(predicted, ground_truth)[0]
     except Exception:  # a last net, for a caller whose stack is nearly full: rewards do not raise
@@ -61,8 +62,10 @@ def grade_answer(predicted: str, ground_truth: str) -> bool:
 
 
 def pays(predicted: str | None, truth: str | list[str], problem: str = "") -> bool:
-    """Is this an answer that a reward pays for?  It is equal to the truth, or to one of several, and
-    worked out: 41+2-7 has the value of 36, but a policy that copies the question has solved nothing."""
+    """Is this an answer that a reward pays for?  It is equal to the truth, or to one of several,
+    and
+    worked out: 41+2-7 has the value of 36, but a policy that copies the question has solved
+        nothing."""
     truths = [truth] if isinstance(truth, str) else truth
     return any(grade_answer(predicted, t) and worked_out(predicted, t, problem) for t in truths)
 
@@ -71,7 +74,8 @@ def pays(predicted: str | None, truth: str | list[str], problem: str = "") -> bo
 
 
 def reward_rlvr(response: str, ground_truth: str | list[str]) -> float:
-    """The chapter's whole reward: 1.0 if the last boxed answer is right, 0.0 if wrong or missing."""
+    """The chapter's whole reward: 1.0 if the last boxed answer is right, 0.0 if wrong or
+    missing."""
     return float(pays(extract_boxed_answer(response), ground_truth))
 
 
@@ -80,15 +84,17 @@ _TAGGED = re.compile(rf"\s*<think>{_UNTAGGED}</think>\s*<answer>{_UNTAGGED}</ans
 
 
 def split_tags(rollout: str) -> tuple[str, str] | None:
-    """(think, answer) of <think>...</think><answer>...</answer>, else None (DeepSeek-R1, arXiv 2501.12948). Each tag
-    once, in this order, and only white space outside: no second answer to choose from."""
+    """(think, answer) of <think>...</think><answer>...</answer>, else None (DeepSeek-R1, arXiv
+    2501.12948). Each tag once, in this order, and only white space outside: no second answer to
+    choose from."""
     form = _TAGGED.fullmatch(rollout)
     return form and form.groups()
 
 
 def verify_math(rollout: str, truth: str | list[str], problem: str = "") -> dict:
-    r"""format: 1.0 if the tags are in order; answer: 1.0 if the last box inside <answer> is right. Without
-    the tags nothing is extracted. <think>2+2=4</think><answer>\boxed{4}</answer> with 4: 1.0, 1.0, "4".
+    r"""format: 1.0 if the tags are in order; answer: 1.0 if the last box inside <answer> is right.
+    Without the tags nothing is extracted. <think>2+2=4</think><answer>\boxed{4}</answer> with 4:
+    1.0, 1.0, "4".
     problem: its text, if it is known: what is copied from there is no answer."""
     tags = split_tags(rollout)
     extracted = extract_boxed_answer(tags[1]) if tags else None
@@ -97,8 +103,8 @@ def verify_math(rollout: str, truth: str | list[str], problem: str = "") -> dict
 
 
 def verify_format(rollout: str) -> dict:
-    """structure: 1.0 if the tags are in order; think_length: 1.0 for 8 characters of thinking or more,
-    so that an empty <think></think> does not collect the whole format reward."""
+    """structure: 1.0 if the tags are in order; think_length: 1.0 for 8 characters of thinking or
+    more, so that an empty <think></think> does not collect the whole format reward."""
     tags = split_tags(rollout)
     thought = tags is not None and len(tags[0].strip()) >= 8
     return {"structure": float(tags is not None), "think_length": float(thought)}
@@ -108,13 +114,12 @@ def verify_code(code, tests, timeout=2.0, entry_points=None, before="", memory_m
     """Run a program against hidden tests, each a string with an assert -> {"tests_passed",
     "tests_total", "frac", "seconds", "compared", "why"}. sandbox.py tells how.
 
-    timeout: seconds for each test and for loading; all tests together have four times as many. Waiting
-    for a free core does not count. entry_points: the names that are the program's, if the data gives
-    them (HumanEval's entry_point); otherwise what the tests call and nobody defines. before: code of
-    the data, ahead of the program. compared: tests that calls and plain data alone decided; why: a
-    line for each. A test that asks nothing of the program, or lacks a helper, is no pass. Never raises
-    for anything that a program does.
-    """
+    timeout: seconds for each test and for loading; all tests together have four times as many.
+        Waiting for a free core does not count. entry_points: the names that are the program's, if
+        the data gives them (HumanEval's entry_point); otherwise what the tests call and nobody
+        defines. before: code of the data, ahead of the program. compared: tests that calls and
+        plain data alone decided; why: a line for each. A test that asks nothing of the program, or
+        lacks a helper, is no pass. Never raises for anything that a program does."""
     _check(code, tests, timeout, str)
     return _verdict(*run_tests(code, tests, timeout, memory_mb * 2**20, entry_points, before))
 
@@ -126,27 +131,7 @@ def verify_stdio(code, cases, timeout=2.0, tolerance=0.0, memory_mb=256) -> dict
     how far a number may be off, absolutely or relatively, where the data set says so.
     """
     _check(code, cases, timeout, (tuple, list))
-    verdicts, seconds = run_stdio(code, [text for text, _ in cases], timeout, memory_mb * 2**20)
-    for verdict, (_, expected) in zip(verdicts, cases):
-        if verdict["passed"] and not same_output(verdict["output"], expected, tolerance):
-            verdict.update(passed=False, why="another output")
-    return _verdict(verdicts, seconds)
-
-
-def same_output(output: str, expected: str, tolerance: float = 0.0) -> bool:
-    """Equal line by line without trailing blanks; or, within a tolerance, word by word."""
-    lines = [line.rstrip() for line in output.rstrip().splitlines()]
-    if lines == [line.rstrip() for line in expected.rstrip().splitlines()]:
-        return True
-    pairs = [*zip_longest(output.split(), expected.split())]
-    return tolerance > 0 and all(a == b or _is_near(a, b, tolerance) for a, b in pairs)
-
-
-def _is_near(a, b, tolerance):
-    try:
-        return math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=tolerance)
-    except (TypeError, ValueError):
-        return False
+    return _verdict(*run_stdio(code, cases, timeout, memory_mb * 2**20, tolerance))
 
 
 def _check(code, tests, timeout, kind):
@@ -169,9 +154,10 @@ def _verdict(verdicts, seconds):
 
 
 # ---- 4. Rewards: scores in, one number out -------------------------------------------------------
-# A reward is a function (completion, problem) -> (number, parts). problem has the columns of the data
-# and, in training, "step". Of the parts, "accuracy" (0 to 1) is what an evaluation counts, "answered"
-# says that there was an answer; all are logged as means. What was cut off earns at most 0.
+# A reward is a function (completion, problem) -> (number, parts). problem has the columns of the
+# data and, in training, "step". Of the parts, "accuracy" (0 to 1) is what an evaluation counts,
+# "answered" says that there was an answer; all are logged as means. What was cut off earns at most
+# 0.
 
 
 @dataclass
@@ -219,14 +205,16 @@ def boxed_reward(completion, problem):
 
 
 def tagged_reward(completion, problem):
-    """DeepSeek-R1-Zero's reward, accuracy + 0.1 * format (the chapter's weight), both on the tagged form."""
+    """DeepSeek-R1-Zero's reward, accuracy + 0.1 * format (the chapter's weight), both on the tagged
+    form."""
     out = verify_math(completion, truth_of(problem), problem.get("problem", ""))
     parts = {"accuracy": out["answer"], "format": out["format"]}
     return aggregate(out, MATH_RULES), parts | box_parts(out["extracted"], problem)
 
 
 def exact_reward(completion, problem):
-    """1 if the whole completion is the answer, for a model too small for markup; format: its digits."""
+    """1 if the whole completion is the answer, for a model too small for markup; format: its
+    digits."""
     text, answer = completion.strip(), problem["answer"]
     right, form = float(text == answer), float(text.isdigit() and len(text) == len(answer))
     return right, {"accuracy": right, "answered": float(text != ""), "format": form}
@@ -251,13 +239,15 @@ _ANNOUNCING = set(
 
 
 def mixed_scripts(text: str, threshold=0.10) -> bool:
-    """Do more than a tenth of the letters not belong to the main script? Chinese with an x is Chinese."""
+    """Do more than a tenth of the letters not belong to the main script? Chinese with an x is
+    Chinese."""
     counts = [sum(map(len, script.findall(text))) for script in _SCRIPTS]
     return sum(counts) - max(counts) > threshold * sum(counts)
 
 
 def derivation(think: str, answer: str | None) -> int:
-    """Characters of thinking that do more than announce: "The answer is 42." has 0, "6*7=42" has 6."""
+    """Characters of thinking that do more than announce: "The answer is 42." has 0, "6*7=42" has
+    6."""
     text = re.sub(r"答案|显然|是|\\(?:boxed|fbox)\{[^{}]*\}", " ", think.lower())
     words = [word.strip(".,;:!?$()*") for word in text.split()]
     return sum(len(word) for word in words if word not in _ANNOUNCING | {(answer or "").lower()})
@@ -265,15 +255,17 @@ def derivation(think: str, answer: str | None) -> int:
 
 @dataclass
 class ReasoningReward:
-    """R = w_acc acc + w_fmt fmt + len + lang (chapter "Reward Design for Reasoning"), n words of thinking:
+    """R = w_acc acc + w_fmt fmt + len + lang (chapter "Reward Design for Reasoning"), n words of
+    thinking:
 
     acc    1 if the last box of the answer is right
     fmt    1 for the tagged form with min_think characters of derivation in the think block
     len    w_len min(n, len_cap) / len_cap, without the min unless it saturates; above the threshold
-           -w_ramble min(1, n / ramble_threshold - 1): 612 words, right, earn 1.1 - 0.3 * 0.53 = 0.94
+           -w_ramble min(1, n / ramble_threshold - 1): 612 words, right, earn 1.1 - 0.3 * 0.53 =
+           0.94
     lang   -w_lang if the thinking mixes scripts; a cliff, for a slope would pay for mixing less
-    All is 0 if it was cut off, has broken tags or none; with needs_tags False a bare right box earns w_acc.
-    """
+    All is 0 if it was cut off, has broken tags or none; with needs_tags False a bare right box
+    earns w_acc."""
 
     w_acc: float = 1.0
     w_fmt: float = 0.1
@@ -336,10 +328,10 @@ def extract_code(response: str) -> str | None:
 def code_reward(response, problem):
     """The share of the tests that the last program of the completion passes.
 
-    problem: "tests", asserts for verify_code or pairs for verify_stdio; and, optionally, "entry_points" and "before"
-    (verify_code), "tolerance" (verify_stdio), "timeout", "memory_mb", and "baseline", the share that programs earn
-    which have learnt nothing (check_tests): only what is above it counts.
-    """
+    problem: "tests", asserts for verify_code or pairs for verify_stdio; and, optionally,
+        "entry_points" and "before" (verify_code), "tolerance" (verify_stdio), "timeout",
+        "memory_mb", and "baseline", the share that programs earn which have learnt nothing
+        (check_tests): only what is above it counts."""
     code = extract_code(response)
     least = min(problem.get("baseline", 0.0), 1 - 1e-9)
     tests = problem["tests"]
@@ -398,7 +390,8 @@ def held_out(problem: dict) -> bool:
 
 def arithmetic_problem(rng: random.Random) -> dict:
     """A two-digit start and 2 to 4 steps of one digit, every running value in 10 .. 99, such as
-    25+7+9-4= -> 37. The constant width matters: a tiny model learns the worked form at once with it."""
+    25+7+9-4= -> 37. The constant width matters: a tiny model learns the worked form at once with
+    it."""
     value = rng.randint(10, 99)
     text = str(value)
     for _ in range(rng.randint(2, 4)):
@@ -426,8 +419,8 @@ def arithmetic(train_size=10_000, test_size=500, seed=0) -> Task:
 
 
 def one_digit() -> Task:
-    """a+b modulo 10, tested on what it trains on: not to generalise, but to see that selection alone
-    can find, from random weights, first the form of an answer and then the answers."""
+    """a+b modulo 10, tested on what it trains on: not to generalise, but to see that selection
+    alone can find, from random weights, first the form of an answer and then the answers."""
     problems = [
         {"problem": f"{a}+{b}=", "answer": str((a + b) % 10)} for a in range(10) for b in range(10)
     ]
@@ -488,9 +481,9 @@ def judged_by(own, other):
 
 
 def get_task(spec: str, prompt: str | None = None, stops=(), reward: str | None = None) -> Task:
-    """The task of that name, of a function `file.py:name`, or of a file of problems (read_problems);
-    with another instruction that has {problem} in it, other texts that end a completion (\\n is a
-    line break), or another reward. Raises DataError."""
+    """The task of that name, of a function `file.py:name`, or of a file of problems
+    (read_problems); with another instruction that has {problem} in it, other texts that end a
+    completion (\\n is a line break), or another reward. Raises DataError."""
     is_file = str(spec).endswith((".jsonl", ".json", ".gz"))
     task = _file_task(spec) if is_file else find(spec, TASKS, "task")()
     if not isinstance(task, Task):
@@ -577,9 +570,10 @@ def _import_file(path):
 
 
 def read_problems(path) -> list[dict]:
-    """The problems of a .jsonl file (one object a line) or a .json file (one list), also gzipped: "problem" or
-    "question"; "answer" (text, a number, GSM8K's solution #### answer, a list of texts that are all accepted; with
-    "choices", the place of the right one) or "tests" (asserts); what else there is."""
+    """The problems of a .jsonl file (one object a line) or a .json file (one list), also gzipped:
+    "problem" or "question"; "answer" (text, a number, GSM8K's solution #### answer, a list of texts
+    that are all accepted; with "choices", the place of the right one) or "tests" (asserts); what
+    else there is."""
     opened = gzip.open if str(path).endswith(".gz") else open
     try:
         with opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape") as file:
@@ -641,7 +635,8 @@ def _accepted(answer):
 
 
 def _with_choices(problem, choices, answer):
-    """MMLU's form: "choices", and as "answer" the place of the right one, from 0 on, or its letter."""
+    """MMLU's form: "choices", and as "answer" the place of the right one, from 0 on, or its
+    letter."""
     letters = "ABCDEFGHIJ"[: len(choices)]
     lines = [f"{letter}. {choice}" for letter, choice in zip(letters, choices)]
     if isinstance(answer, int) and 0 <= answer < len(letters):
@@ -650,7 +645,8 @@ def _with_choices(problem, choices, answer):
 
 
 def hub_problems(name: str, *patterns) -> list[dict]:
-    """The problems of a data set on the Hugging Face hub: of its largest file; the others only describe it."""
+    """The problems of a data set on the Hugging Face hub: of its largest file; the others only
+    describe it."""
     from huggingface_hub import snapshot_download  # only here: verifying needs no network
 
     patterns = patterns or ("*.json", "*.jsonl")

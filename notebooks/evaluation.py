@@ -19,9 +19,8 @@ The columns that eval.py prints, and this file:
     accuracy, low, high share of right completions; one that was cut off is wrong. low and high: its 95 %
                         interval. Samples of one problem resemble each other, and the interval takes that
                         into account (eval.clustered_interval)
-    length, cut off     mean tokens; share that did not stop by itself
-    no answer           share without anything to grade
-    answered            accuracy among those that stopped and have an answer
+    length, truncated   mean tokens; share that was cut off
+    answered            share with an answer to grade
     failed              share on which the verifier failed
     pass@k              chance that one of k is right (unbiased)
     maj@k               chance that the answer which most of k give is right: 1/2 and 0.5 vote together, a
@@ -365,8 +364,7 @@ def print_votes(records, ks):
 
 def print_columns(ks):
     """The titles of eval.py's table."""
-    titles = ["accuracy", "low", "high", "length", "cut off", "no answer", "answered", "failed"]
-    titles += [f"pass@{k}" for k in ks]
+    titles = [*core.COLUMNS, *(f"pass@{k}" for k in ks)]
     print(f"{'model':36} decoding     n", *(f"{title:>9}" for title in titles))
 
 

@@ -1,10 +1,14 @@
 """Several processes on one CPU, as torchrun would start them on several GPUs: forked from a server that
 has imported torch already, so that a start costs a tenth of a second and not three."""
 
+import atexit
+import functools
 import json
 import multiprocessing
 import os
+import shutil
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 
@@ -17,6 +21,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 
 import train  # noqa: E402
 import verifiers  # noqa: E402
+from make_tiny import init_weights, symbol_tokenizer, tiny_config  # noqa: E402
+from model import Qwen3, save  # noqa: E402
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
@@ -27,6 +33,20 @@ CONTEXT.set_forkserver_preload(
 SMALL = ["--device", "cpu", "--model", str(ROOT / "notebooks" / "tiny"), "--task", "arithmetic"]
 SMALL += ["--prompts-per-step", "4", "--num-samples", "4", "--train-problems", "200"]
 SMALL += ["--eval-problems", "16", "--eval-every", "3", "--save-every", "3"]
+
+
+COIN = f"{ROOT}/notebooks/rewards.py:coin"  # pays by chance: what random weights can earn
+
+
+@functools.cache
+def base():
+    """A model directory: random weights, the vocabulary of the task one-digit."""
+    folder = Path(tempfile.mkdtemp(), "base")
+    atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
+    tokenizer = symbol_tokenizer([*"0123456789+="])
+    model = Qwen3(tiny_config(tokenizer.num_tokens, eos_token_id=0))
+    save(init_weights(model, torch.Generator().manual_seed(0)), tokenizer, folder)
+    return str(folder)
 
 
 def _process(queue, rank, environment, function, args):

@@ -174,7 +174,6 @@ def test_a_run_goes_on_in_any_number_of_processes(one, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="core bug S4: --fsdp cannot be taken back")
 def test_a_sharded_run_goes_on_in_one_process(one, tmp_path):
     sharded = run(2, tmp_path, "sharded", "--fsdp")
     assert agree(go_on(half_of(sharded, "alone"), 1), one)

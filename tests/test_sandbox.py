@@ -1045,6 +1045,11 @@ def test_a_name_asked_of_a_returned_object_is_no_query():
     )
     passes(code, "assert f().title == 'x' and f().page(2) == 2", "assert Book().index('a') == 3")
     fails(code, "assert f().index('a') == 3")
+    fails("class C:\n    count = bool\ndef f(): return C()", "assert f().count('zq') == 1")
+    tuples = (
+        "from collections import namedtuple\ndef f(): return namedtuple('T', 'index')(lambda x: 3)"
+    )
+    fails(tuples, "assert f().index('a') == 3")
 
 
 def test_operators_take_plain_values_where_the_test_has_made_the_object():

@@ -243,7 +243,7 @@ def test_a_finished_run_goes_on_to_more_steps_and_not_to_fewer(whole, tmp_path, 
         ["--lr", "1"],
         ["--seed", "3"],
         ["--task", "math"],
-        pytest.param(["--set", "norm=sum"], marks=pytest.mark.xfail(reason="core bug S5")),
+        ["--set", "norm=sum"],
     ],
 )
 def test_what_a_run_was_made_with_cannot_be_changed(whole, flags, capsys):

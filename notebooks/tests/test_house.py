@@ -1,6 +1,7 @@
 """The laboratory's house: what its pages and notebooks name exists, and its files find each other."""
 
 import ast
+import dataclasses
 import json
 import re
 import subprocess
@@ -8,6 +9,7 @@ import sys
 
 import pytest
 
+import eval as core_eval
 import train
 import verifiers
 from conftest import ROOT
@@ -87,10 +89,12 @@ FLAG = r"--[a-z][a-z-]+"
 
 
 def flags_of(script):
-    """The flags that a script takes: those of train.py's parser, of others what stands in add("--..")."""
+    """The flags that a script takes: those of train.py and eval.py, of others what stands in add("--..")."""
     if script == "train.py":
         flags = train.make_parser()._option_string_actions.keys()
         return flags - {f"--{name.replace('_', '-')}" for name in train.GONE}
+    if script == "eval.py":
+        return {f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(core_eval.Flags)}
     flags = set(re.findall(rf'"({FLAG})"', (ROOT / script).read_text()))
     return flags | (flags_of("eval.py") if script == "notebooks/measure.py" else {"--help"})
 

@@ -1,0 +1,378 @@
+r"""What a policy, or a stranger, might try on the math grader.  Run: pytest tests/test_attacks.py
+
+Hostile text is only data: it takes no time and leaves nothing behind. The last part plays the
+policy: it changes one token of a right answer, computes by other means whether the value has
+changed, and tries to be paid for it.
+"""
+
+import cmath
+import faulthandler
+import json
+import random
+import re
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from test_grading import ACCEPTS, REJECTS
+from verifiers import grade_answer
+
+
+@pytest.fixture
+def no_hang():
+    """Not a measurement: what is bounded takes a second or two, what is not would take hours."""
+    faulthandler.dump_traceback_later(120, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+# ---- Hostile text is only data -------------------------------------------------------------------
+HOSTILE = {
+    "code": "__import__('os').system('touch pwned')",
+    "dunder": "().__class__.__bases__[0].__subclasses__()",
+    "format": "{0.__class__}",
+    "power tower": "9^9^9^9^9",
+    "python tower": "9**9**9**9",
+    "braced tower": "9^{9^{9^{9^{9}}}}",
+    "tower of x": "x^{x^{x^{x^{x^{x}}}}}",
+    "negative tower": "2^{-10^{10^{10}}}",
+    "factorials": "((((9!)!)!)!)!",
+    "big factorial": "(10^{12})!",
+    "many factorials": "x!+" * 400 + "1",
+    "binomial": r"\binom{10^9}{5\cdot 10^8}",
+    "binomial of x": r"\binom{10^6x}{10^5x}" * 20,
+    "sine of huge": r"\sin(10^{10^6})",
+    "exp of exp": r"\exp(\exp(\exp(\exp(100))))",
+    "floor": r"\lfloor e^{10^9} \rfloor",
+    "root": r"\sqrt[10^{12}]{3}",
+    "base": "1" * 900 + "_{36}",
+    "scientific": "1e999999999",
+    "tiny": "1e-999999999",
+    "digits": "7" * 5000,
+    "digits in a fraction": r"\frac{" + "7" * 990 + "}{" + "3" * 450 + "}",
+    "many large powers": "+".join(rf"\frac{{1}}{{{p}^{{1500}}}}" for p in range(3, 90)),
+    "signs": r"\pm 1" * 20,
+    "three signs a list": r"1\pm 2\pm 3\pm 4," * 60 + "1",
+    "minus signs": "-" * 1400 + "5",
+    "commas": "1," * 700 + "1",
+    "letters": "x," * 700 + "y",
+    "unions": r"(1,2)\cup" * 150 + "(3,4)",
+    "holes": r"(0,1)\setminus\{\sqrt{2}\}" * 48,
+    "matrix": r"\begin{pmatrix}" + r"1&x\\" * 200 + r"\end{pmatrix}",
+    "scaled matrix": r"(\sin x)^{x}" * 60 + r"\begin{pmatrix}" + "x&" * 200 + r"x\end{pmatrix}",
+    "long sum": "+".join(f"{a}^{b}{a}" for a in "abcdfghjklmnopqrstuvwxyz" for b in "23456789"),
+    "many sines": r"\sin x+" * 200 + "x",
+    "many roots": r"\sqrt" * 280 + "x",
+    "words": "east " * 290,
+    "quotes": '"' * 1400,
+    "nulls": "5\0" * 700,
+    "surrogates": "\ud800\udfff" * 700,
+    "ligatures": "\ufdfa" * 1400,
+    "superscripts": "2" + "⁹" * 1400,
+    "combining": "e\u0301\u0302" * 400,
+    "spaces": " " * 10**5 + "5 5",
+    "backslashes": "\\" * 1499,
+    "relations": "x<" * 700 + "5",
+    "bars": "|" * 1400,
+    **{
+        f"deep {b}": b * (1490 // len(b))
+        for b in (
+            "(",
+            "[",
+            "{",
+            r"\{",
+            r"\frac{",
+            r"\frac1",
+            r"\sqrt{",
+            r"\sqrt[",
+            "x^",
+            "x^{",
+            "x_",
+            "x_{",
+            r"\left(",
+            r"\boxed{",
+            r"\text{",
+            r"\begin{pmatrix}",
+            r"\lfloor ",
+            r"\sin",
+            r"\log_",
+            "f(",
+            r"\sum_",
+            r"\binom{",
+            r"\langle ",
+            "1/",
+            "1-",
+        )
+    },
+    "long": "(" * 10**6,
+}
+
+
+@pytest.mark.parametrize("truth", ["5.5", r"x+\frac12", r"\{\sqrt2, x\}"])
+def test_hostile_text_is_only_data(truth, tmp_path, monkeypatch, no_hang):
+    monkeypatch.chdir(tmp_path)
+    for name, text in HOSTILE.items():
+        assert grade_answer(text, truth) is False, name
+        assert grade_answer(truth, text) is False, name
+    assert not list(tmp_path.iterdir())
+
+
+def test_hostile_on_both_sides(no_hang):
+    for name, text in HOSTILE.items():
+        assert grade_answer(text + "1", text + "2") is False, name
+
+
+def test_nested_sets_do_not_double_the_work():
+    deep = [r"\{1," * 15 + last + r"\}" * 15 for last in ("7", "7.0", "8")]
+    assert grade_answer(deep[0], deep[1]) and not grade_answer(deep[0], deep[2])
+
+
+REGIONS = {
+    "holes": r"\cap".join([r"(\R \setminus \{0, 100, 200\})"] * 8),
+    "more holes": r"\cap".join([r"(\R \setminus \{0, 100, 200\})"] * 40),
+    "intervals": r"\cup".join(f"({i}, {i + 1})" for i in range(0, 300, 2)),
+    "nested": r"(0,9) \setminus (" * 20 + r"(1,2)" + r" \cup (3,4))" * 20,
+    "cut": r"\cap".join(f"((0, {i}) \\cup ({i + 1}, 99))" for i in range(1, 60)),
+}
+
+
+@pytest.mark.parametrize("name", REGIONS)
+def test_regions_are_counted_before_sympy_is_asked(name):
+    """The time of the best of three runs, so that a busy machine does not matter."""
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        assert grade_answer(REGIONS[name][:1500], r"(0,1) \cup (2,3)") is False
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 0.3
+
+
+def test_from_a_deep_stack():
+    def dive(n):
+        return grade_answer(r"x+\frac12", "x + 0.5") if n == 0 else dive(n - 1)
+
+    assert dive(100) is True
+    assert all(isinstance(dive(n), bool) for n in (600, 700, 800))
+
+
+@pytest.mark.parametrize("value", [None, 5, 5.0, b"5", ["5"], float("nan")])
+def test_other_types_are_no_answer(value):
+    assert grade_answer(value, "5") is False and grade_answer("5", value) is False
+
+
+def test_threads_agree():
+    """mpmath changes the precision of its context while it works: a shared one may be wrong."""
+    cases = [(t, a, True) for t, a, _ in ACCEPTS] + [(t, a, False) for t, a, _ in REJECTS]
+    wrong = []
+
+    def work(offset):
+        for truth, answer, expected in cases[offset:] + cases[:offset]:
+            if grade_answer(answer, truth) is not expected:
+                wrong.append((truth, answer))
+
+    threads = [threading.Thread(target=work, args=(17 * k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+# ---- The policy's own test: mutants --------------------------------------------------------------
+MUTABLE = r"""
+3 | -17 | 0.25 | 10080 | 1,234 | 58,500 | \frac{3}{4} | -\frac{11}{36} | \dfrac{17}{50}
+2\frac{3}{4} | 3\sqrt{13} | \frac{3\sqrt{3}}{4} | 6-5i | 2k+2 | x^3+3x-6 | 6r^2-4r-24 | (-2,1)
+\left(3, \frac{\pi}{2}\right) | 2^{10} | 9\pi | [2,5) | \left[-\frac12, \infty\right) | 3, 5, 7
+\{1, 2, 4\} | e^{2x} | p-q | 8n^2+4n+1 | \frac{x+2}{7} | x^{12} | \frac{\pi r}{h+r}
+5\text{ cm} | 30\text{ minutes} | 7\text{ feet} | 12\text{ hours} | \frac{a-b}{c} | 3-4i
+(1,2,3) | \overline{AB} | \overrightarrow{PQ} | \angle ABC | \triangle DEF | \vec{uv}
+\overline{zw} | \angle PQR | \widehat{AC} | \frac{1}{2x} | (x-1)(x+3) | 2(a-3b) | \sqrt{x+1}
+\frac{5}{\sqrt{7}} | 100-25\pi | 4-2\sqrt{3} | 1-\frac{1}{x} | \binom{8}{3} | 3:5 | 12:30
+1011_2 | 204_5 | 5! | 10^{-3} | 6.02 \times 10^{23} | \frac{2x+3}{x^2-1} | a^2b-c | y^2-4x
+\frac{m}{n} | \frac{1}{2}(a-b)h | -2x+\frac{1}{3} | (x+1)^2-5 | \frac{\sqrt{5}-1}{2}
+17-8\sqrt{2} | m^2-n^2 | 3\text{ km} | 45\text{ kg} | 8\text{ days} | 9\text{ inches}
+\frac{3}{4}\text{ miles} | t^3-2t | \frac{x-y}{x+y}"""
+UNITS = "cm km minutes feet hours kg days inches miles".split()
+
+
+class Plain:
+    """A second way from a plain answer to its value: floats, and letters as fixed numbers. Whatever
+    else it meets is a ValueError, so that a mutant it cannot read is not used."""
+
+    TOKEN = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+|\\[a-z]+|[a-zA-Z]|\S")
+
+    def __init__(self, text):
+        self.tokens = [*self.TOKEN.findall(text.replace(r"\cdot", "*").replace(r"\times", "*")), ""]
+
+    def take(self, expected=None):
+        if expected and self.tokens[0] != expected:
+            raise ValueError(self.tokens[0])
+        return self.tokens.pop(0)
+
+    def sum(self):
+        value = -self.product() if self.tokens[0] == "-" and self.take() else self.product()
+        while self.tokens[0] in ("+", "-"):
+            value = value + self.product() if self.take() == "+" else value - self.product()
+        return value
+
+    def product(self):
+        value = self.power()
+        while self.tokens[0] not in ("", "+", "-", ")", "}", ",", "]", "^", "!"):
+            value = (
+                value / self.power()
+                if self.tokens[0] == "/" and self.take()
+                else value * self.power(self.tokens[0] == "*" and self.take())
+            )
+        return value
+
+    def power(self, _=None):
+        value = self.atom()
+        if self.tokens[0] == "^":
+            self.take()
+            value **= self.atom()
+        return value
+
+    def atom(self):
+        token = self.take()
+        if token[:1].isdigit() or token[:1] == "." and token[1:]:
+            if self.tokens[:2] == [r"\frac", "{"] and token.isdigit():
+                raise ValueError("a mixed number")
+            return float(token)
+        if token in ("(", "{"):
+            value = self.sum()
+            self.take(")" if token == "(" else "}")
+            return value
+        if token == r"\frac":
+            top = self.atom()
+            return top / self.atom()
+        if token in (r"\sqrt", r"\pi", "e", "i"):
+            return (
+                cmath.sqrt(self.atom())
+                if token == r"\sqrt"
+                else {r"\pi": cmath.pi, "e": cmath.e, "i": 1j}[token]
+            )
+        if len(token) == 1 and token.isalpha():
+            return 0.31 + random.Random(token).random()
+        raise ValueError(token)
+
+    @classmethod
+    def value(cls, text):
+        """A number; ("(", numbers, ")") of a tuple or interval; a sorted list of numbers."""
+        text = (
+            re.sub(r"\\left|\\right|\\[,!; ]|\\?\$", "", text).replace(r"\dfrac", r"\frac").strip()
+        )
+        if re.fullmatch(r"[1-9][0-9]{0,2}(,[0-9]{3})+", text):
+            text = text.replace(",", "")
+        ends = text[:1], text[-1:]
+        if (
+            ends[0] in ("(", "[")
+            and ends[1] in (")", "]")
+            and "," in text
+            and text.count(ends[0]) == 1
+        ):
+            return ends[0], tuple(map(cls.value, text[1:-1].split(","))), ends[1]
+        if "," in text:
+            if re.search(r"[(\[]", text):
+                raise ValueError("brackets in a list")
+            return sorted(
+                (
+                    cls.value(item)
+                    for item in text.removeprefix(r"\{").removesuffix(r"\}").split(",")
+                ),
+                key=str,
+            )
+        plain = cls(text)
+        value = plain.sum()
+        plain.take("") if plain.tokens[0] else None
+        return complex(value)
+
+
+def differ(a, b):
+    if isinstance(a, complex) and isinstance(b, complex):
+        return abs(a - b) > 1e-9 * max(abs(a), abs(b))
+    if type(a) is not type(b) or len(a) != len(b):
+        return True
+    return a != b if isinstance(a, str) else any(map(differ, a, b))
+
+
+def mutants(gold):
+    """(what was done, mutant, is the value certainly another one?); None: to be computed."""
+    for match in re.finditer("[0-9]", gold):
+        digit = str((int(match[0]) + 1) % 10)
+        yield "digit", gold[: match.start()] + digit + gold[match.end() :], None
+    for match in re.finditer("-", gold):
+        yield "sign", gold[: match.start()] + gold[match.end() :], None
+        yield "sign", gold[: match.start()] + "+" + gold[match.end() :], None
+    for match in re.finditer(r"(?<![\w^_{}\\.])(\w+)\s*([-/:^,])\s*(\w+)(?![\w^{(.])", gold):
+        yield (
+            "swap",
+            gold[: match.start()] + match[3] + match[2] + match[1] + gold[match.end() :],
+            None,
+        )
+    for match in re.finditer(r"\\(frac|binom)\{([^{}]*)\}\{([^{}]*)\}", gold):
+        yield (
+            "swap",
+            gold[: match.start()]
+            + rf"\{match[1]}{{{match[3]}}}{{{match[2]}}}"
+            + gold[match.end() :],
+            None,
+        )
+    for unit in UNITS:
+        if re.search(rf"\\text\{{ {unit}\}}", gold):
+            for other in {*UNITS} - {unit}:
+                yield "unit", gold.replace(unit, other), True
+    for match in re.finditer(
+        r"\\(?:overline|overrightarrow|angle|triangle|vec|widehat)[ {]*([A-Za-z]{2,3})", gold
+    ):
+        letters = match[1]
+        for other in {letters[::-1], letters[1:] + letters[:1]} - {letters}:
+            yield "letters", gold[: match.start(1)] + other + gold[match.end(1) :], True
+
+
+def attack(golds):
+    """-> (mutants of another value, those that were accepted)"""
+    tried, accepted = 0, []
+    for gold in golds:
+        for what, mutant, different in mutants(gold):
+            if different is None:
+                try:
+                    different = differ(Plain.value(gold), Plain.value(mutant))
+                except (ValueError, ArithmeticError, RecursionError):
+                    continue
+            if different:
+                tried += 1
+                if grade_answer(mutant, gold):
+                    accepted.append((what, gold, mutant))
+    return tried, accepted
+
+
+def test_the_second_way_computes():
+    assert Plain.value(r"\frac{1}{2}+3\sqrt{4}") == 6.5 and Plain.value("(1, 2^3)") == (
+        "(",
+        (1, 8),
+        ")",
+    )
+    assert differ(Plain.value("a-b"), Plain.value("b-a")) and not differ(
+        Plain.value("2, 1"), Plain.value("1, 2")
+    )
+
+
+def test_no_mutant_is_paid():
+    golds = [gold.strip() for line in MUTABLE.strip().splitlines() for gold in line.split("|")]
+    tried, accepted = attack(golds)
+    print(f"{tried} mutants of {len(golds)} answers, {len(accepted)} accepted")
+    assert accepted == [] and tried > 200
+
+
+def test_no_mutant_of_the_data_sets_is_paid():
+    files = [
+        folder / "shared" / "cases" / "golds.jsonl" for folder in Path(__file__).resolve().parents
+    ]
+    path = next((file for file in files if file.exists()), None)
+    if path is None:
+        pytest.skip("needs ../shared/cases/golds.jsonl")
+    golds = sorted({json.loads(line)["answer"] for line in path.read_text().splitlines()})
+    tried, accepted = attack([gold for gold in golds if len(gold) < 80])
+    print(f"{tried} mutants of {len(golds)} answers, {len(accepted)} accepted")
+    assert accepted == [] and tried > 3000

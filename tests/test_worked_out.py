@@ -1,0 +1,135 @@
+r"""The question is not its own answer: a reward pays for what is worked out.
+
+41+2-7 has the value of 36, so that a grader that compares by value accepts it. A reward that paid
+for it would teach a policy to copy the question: every problem of arithmetic is solved that way.
+grade_answer still compares by value; what is built on reward_rlvr asks for more.
+"""
+
+import json
+
+import pytest
+from verifiers import (
+    ReasoningReward,
+    arithmetic,
+    boxed_reward,
+    copied,
+    exact_reward,
+    grade_answer,
+    one_digit,
+    read_problems,
+    reward_rlvr,
+    tagged_reward,
+    verify_math,
+    worked_out,
+)
+
+MATH = [
+    {"problem": r"Compute $54 \times 46$.", "answer": "2484", "copy": r"54 \times 46"},
+    {"problem": r"Evaluate $\log_2 8 + 5!$.", "answer": "123", "copy": r"\log_2 8 + 5!"},
+    {"problem": r"What is $\binom{7}{2}$?", "answer": "21", "copy": r"\binom{7}{2}"},
+    {"problem": r"Simplify $\sqrt{50}$.", "answer": r"5\sqrt{2}", "copy": r"\sqrt{50}"},
+    {"problem": r"Reduce $\frac{12}{18}$.", "answer": r"\frac{2}{3}", "copy": r"\frac{12}{18}"},
+    {"problem": r"Expand $(x-1)(x+1)$.", "answer": "x^2-1", "copy": "(x-1)(x+1)"},
+    {"problem": r"Write $2^{10}$ as a number.", "answer": "1024", "copy": "2^{10}"},
+]
+
+
+def tagged(box):
+    return f"<think>some thinking here</think><answer>\\boxed{{{box}}}</answer>"
+
+
+def test_to_copy_the_question_of_a_shipped_task_earns_nothing():
+    for problem in arithmetic(200, 50).test:
+        for box in (problem["problem"], problem["problem"].rstrip("=")):
+            assert grade_answer(box, problem["answer"])  # by value they are equal
+            reward, parts = tagged_reward(tagged(box), problem)
+            assert reward == pytest.approx(0.1)  # for the tags alone
+            assert parts["accuracy"] == 0 and parts["copied"] == 1
+            assert reward_rlvr(f"\\boxed{{{box}}}", problem["answer"]) == 0
+            assert ReasoningReward().reward(tagged(box), problem)[1]["accuracy"] == 0
+        right = tagged_reward(tagged(problem["answer"]), problem)
+        assert right[0] == pytest.approx(1.1) and right[1]["copied"] == 0
+    for problem in one_digit().train:
+        assert exact_reward(problem["problem"], problem)[0] == 0
+
+
+@pytest.mark.parametrize("problem", MATH, ids=[problem["copy"] for problem in MATH])
+def test_to_copy_a_problem_of_math_earns_nothing(problem):
+    copy = problem["copy"]
+    assert grade_answer(copy, problem["answer"])
+    reward, parts = boxed_reward(f"\\boxed{{{copy}}}", problem)
+    assert reward == 0 and parts == {"accuracy": 0, "answered": 1, "copied": 1}
+    assert verify_math(tagged(copy), problem["answer"], problem["problem"])["answer"] == 0
+    out = ReasoningReward()(tagged(copy), problem["answer"], problem=problem["problem"])
+    assert out["acc"] == 0
+    right = boxed_reward(f"\\boxed{{{problem['answer']}}}", problem)
+    assert right == (1, {"accuracy": 1, "answered": 1, "copied": 0})
+
+
+# (ground truth, answers that are worked out, answers of the same value that are not)
+WORKED_OUT = [
+    ("540", ["540", "540.0", "x = 540", r"540\text{ km}", r"\$540", r"9 \times 60 = 540",
+             r"5.4 \times 10^2", r"\textbf{540}", "(540)", "{540}", "5.4e2"],
+     [r"9 \times 60", "500+40", "541-1", r"\frac{1080}{2}", "1080/2", r"\sqrt{291600}",
+      r"540 \cdot 1", "540^1", r"500\frac{40}{1}", "1000011100_2", r"\frac{540}{1}"]),
+    ("120", ["120", r"5! = 120"], ["5!", r"\binom{10}{3}", "120 = 5!"]),
+    ("0.75", ["0.75", ".75", r"\frac34", "3/4"], [r"3 \div 4 + 0", "1-0.25", r"0.5 \cdot 1.5"]),
+    (r"\frac{3}{2}", [r"\frac32", r"1\frac12", "1.5", "-\\frac{-3}{2}", r"\frac{9}{6}"],
+     [r"1+\frac12", r"\frac12 \cdot 3", r"\frac{1+2}{2}"]),
+    (r"50\%", [r"50\%", "50 percent"], [r"100\% - 50\%", r"25 \cdot 2"]),
+    ("2500000", [r"\$2.5\text{ million}", "2{,}500{,}000"], [r"25 \cdot 10^5 + 0"]),
+    (r"2^{10}", ["1024", r"4^5", "2^{10}"], []),  # the truth itself is no number: by value
+    (r"5\sqrt2", [r"5\sqrt{2}", r"\sqrt{50}"], []),  # nobody knows the problem's text
+    ("(1,2)", ["(1, 2)", "(1, 1+1)"], []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "truth, paid, unpaid", WORKED_OUT, ids=[truth for truth, _, _ in WORKED_OUT]
+)
+def test_what_is_worked_out(truth, paid, unpaid):
+    for answer in paid:
+        assert grade_answer(answer, truth) and worked_out(answer, truth), answer
+        assert reward_rlvr(f"\\boxed{{{answer}}}", truth) == 1, answer
+    for answer in unpaid:
+        assert grade_answer(answer, truth) and not worked_out(answer, truth), answer
+        assert reward_rlvr(f"\\boxed{{{answer}}}", truth) == 0, answer
+
+
+def test_what_stands_in_the_problem_may_still_be_the_answer():
+    """A number of the text, a word, a choice, and the truth's own text are no copies."""
+    which = {"problem": "Is 5, 7 or 9 a prime? Which is even?", "answer": "5"}
+    assert boxed_reward(r"\boxed{5}", which)[0] == 1
+    choice = {"problem": "Which one?\nA. x+1\nB. x+2", "answer": "B"}
+    assert boxed_reward(r"\boxed{b}", choice)[0] == boxed_reward(r"\boxed{(B)}", choice)[0] == 1
+    prime = {"problem": "Which is irreducible, x^2+1 or x^2-1?", "answer": "x^2+1"}
+    assert boxed_reward(r"\boxed{x^2 + 1}", prime)[0] == 1
+    assert copied("x^2+1", prime["problem"]) and not copied("5", which["problem"])
+    angle = {"problem": r"An angle of $90^\circ$ is turned twice ..", "answer": "90"}
+    assert boxed_reward(r"\boxed{90^\circ}", angle)[0] == 1
+
+
+def test_one_of_several_accepted_answers(tmp_path):
+    """TriviaQA's kind of task: the first answer is shown, each is paid."""
+    row = {"question": "Who wrote Hamlet?", "answer": ["William Shakespeare", "Shakespeare"]}
+    path = tmp_path / "trivia.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    problem = read_problems(path)[0]
+    assert problem["answer"] == "William Shakespeare"
+    for answer in ("Shakespeare", "william shakespeare"):
+        assert boxed_reward(f"\\boxed{{{answer}}}", problem)[0] == 1
+        assert tagged_reward(tagged(answer), problem)[1]["accuracy"] == 1
+    assert boxed_reward(r"\boxed{Marlowe}", problem)[0] == 0
+    assert reward_rlvr(r"\boxed{4}", ["four", "4"]) == 1
+
+
+def test_choices_are_read_into_the_problem(tmp_path):
+    """MMLU's kind: a list of choices, and the place of the right one."""
+    row = {"question": "2+2?", "choices": ["3", "4", "5", "6"], "answer": 1, "subject": "sums"}
+    path = tmp_path / "mmlu.jsonl"
+    path.write_text(json.dumps(row) + "\n" + json.dumps(row | {"answer": "B"}) + "\n")
+    for problem in read_problems(path):
+        assert problem["problem"] == "2+2?\nA. 3\nB. 4\nC. 5\nD. 6"
+        assert problem["answer"] == "B"
+        assert boxed_reward(r"\boxed{b. 4}", problem)[0] == 1
+        assert boxed_reward(r"\boxed{C}", problem)[0] == 0
