@@ -377,7 +377,10 @@ class Task:
         return self.instruction.format(problem=problem["problem"])
 
 
-BOXED = "Solve the following problem. Put your final answer within \\boxed{{}}.\n\nProblem: {problem}\n\nSolution:"
+BOXED = (
+    "Solve the following problem. Put your final answer within \\boxed{{}}.\n\n"
+    "Problem: {problem}\n\nSolution:"
+)
 PROGRAM = (
     "{problem}\n\nWrite the whole program in one ```python block at the end of your answer.\n\n"
 )
@@ -615,7 +618,7 @@ def _problem(row, where):
         or not str(answer).strip()
     ):
         raise DataError(
-            f'{where}: needs "problem" (text) and "answer" (text, a number or a list of accepted texts), '
+            f'{where}: needs "problem" (text) and "answer" (text, a number or accepted texts), '
             'like {"problem": "1+1=?", "answer": "2"}, or "tests" (a list of asserts) for a program'
         )
     solution, mark, last = str(answer).rpartition("####")
@@ -654,8 +657,8 @@ def hub_problems(name: str, *patterns) -> list[dict]:
         folder = Path(snapshot_download(name, repo_type="dataset", allow_patterns=patterns))
     except Exception as error:
         raise DataError(
-            f"{name}: cannot be fetched from the hub ({str(error).strip()[:200]}). Check the network, "
-            "HF_ENDPOINT and HF_HUB_OFFLINE, or pass a file as --task"
+            f"{name}: cannot be fetched from the hub ({str(error).strip()[:200]}). Check the "
+            "network, HF_ENDPOINT and HF_HUB_OFFLINE, or pass a file as --task"
         ) from error
     files = [file for pattern in patterns for file in folder.rglob(pattern) if file.is_file()]
     if not files:

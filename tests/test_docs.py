@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+import eval as evaluation
 import train
 import verifiers
 from conftest import ROOT
@@ -21,6 +22,9 @@ def flags_of(script):
     """The flags that a script takes. train.py's are the fields of Flags, the others' stand in add_argument("--..")."""
     if script == "train.py":
         names = [*train.Flags.__dataclass_fields__, *train.SETTINGS, "set", "help"]
+        return {f"--{name.replace('_', '-')}" for name in names}
+    if script == "eval.py":
+        names = [*evaluation.Flags.__dataclass_fields__, "help"]
         return {f"--{name.replace('_', '-')}" for name in names}
     flags = set(re.findall(rf'"({FLAG})"', (ROOT / script).read_text())) | {"--help"}
     more = {"notebooks/measure.py": ["eval.py"]}

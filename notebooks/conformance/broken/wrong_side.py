@@ -1,0 +1,14 @@
+"""Broken on purpose: max for min, so ratios are clipped on the wrong side."""
+
+import torch
+
+from rlvr import GRPO
+
+
+class WrongSide(GRPO):
+    def loss(self, logp, micro):
+        low, high = self.settings.clip
+        ratio = (logp - micro.old_logp).exp()
+        clipped = ratio.clamp(1 - low, 1 + high)
+        gain = torch.maximum(ratio * micro.advantages, clipped * micro.advantages)
+        return -(micro.weights * gain).sum()
