@@ -110,10 +110,17 @@ def killed_in(name, when, *flags):
     main(*flags)
 
 
-@pytest.mark.slow
+SLOW = pytest.mark.slow
+
+
 @pytest.mark.parametrize(
     "name, when, kept",
-    [("roll_out", 9, 3), ("update_gradients", 8, 6), ("save", 3, 6), ("rename", 6, 3)],
+    [
+        ("save", 3, 6),
+        pytest.param("roll_out", 9, 3, marks=SLOW),
+        pytest.param("update_gradients", 8, 6, marks=SLOW),
+        pytest.param("rename", 6, 3, marks=SLOW),
+    ],
 )
 def test_killed_in_the_middle_of_sampling_update_and_save(whole, name, when, kept):
     """roll_out: 3 calls before step 1, and 2 more for the evaluation of step 3: step 4."""

@@ -135,6 +135,16 @@ def test_policy_loss_by_hand():
     ]  # clipped: no gradient; else -w A ratio
 
 
+def test_clip_higher_has_two_bounds():
+    """clip (0.2, 0.28), DAPO's, and the ratios 1.5 and 0.5. A = 1: 1.5 counts as 1.28, 0.5 as itself.
+    A = -2: 1.5 counts as itself, 0.5 as 0.8. loss = -(1.28 + 0.5) + 2 (1.5 + 0.8) = 2.82
+    """
+    logp = torch.tensor([[1.5, 0.5], [1.5, 0.5]]).log()
+    advantages = torch.tensor([1.0, -2.0])
+    loss = policy_loss(logp, torch.zeros(2, 2), advantages, torch.ones(2, 2), clip=(0.2, 0.28))
+    assert loss.item() == pytest.approx(2.82)
+
+
 def test_on_policy_the_gradient_is_the_chapters():
     """With pi = pi_old the ratio is 1, and d(-w A ratio) = d(-w A logp): clipping and ratio make no difference."""
     logp = torch.randn(2, 4, requires_grad=True)
@@ -253,7 +263,7 @@ def test_choose_inverts_the_distribution_function():
     probs = [0.5, 0.0, 0.3, 0.2]
     assert chosen(probs, 0.0, 0.49, 0.5, 0.79, 0.81, 0.999999) == [0, 0, 2, 2, 3, 3]
     # A number that rounds up to the whole mass never gets a token that cannot be.
-    assert chosen([0.1, 0.9, 0.0, 0.0], 1 - 2**-24) == [1]
+    assert chosen([0.1, 0.9, 0.0, 0.0], 1 - 2**-24, 1.0) == [1, 1]
     drawn = choose(torch.tensor(probs).log().expand(40_000, 4), torch.rand(40_000))[0]
     shares = torch.bincount(drawn, minlength=4) / 40_000
     torch.testing.assert_close(shares, torch.tensor(probs), atol=0.01, rtol=0)
