@@ -557,11 +557,9 @@ def finish_step(run, row):
 def update(run, step, advantages, old_logp):
     """One update of the weights -> (statistics, log-probs (B, T-1))."""
     rollouts = step.rollouts
-    keep = (advantages != 0).any(1)  # (B,) without an advantage there is no gradient
-    if run.reference is not None:
-        keep = rollouts.mask.any(1)
-    trained = int(keep.sum())
-    fair = rollouts.ids.size(1) * -(-trained // world())  # tokens, so few that all get some
+    trained = (advantages != 0).any(1)  # (B,) without an advantage there is no gradient
+    keep = trained if run.reference is None else rollouts.mask.any(1)  # but for a KL
+    fair = rollouts.ids.size(1) * -(-int(keep.sum()) // world())  # tokens, so few that all get some
     room = min(run.flags.micro_batch_tokens, fair)
     micros = equal_share(run.method.layout(rollouts, keep, room))
     with run.autocast():
@@ -571,8 +569,8 @@ def update(run, step, advantages, old_logp):
     sums = {name: float(all_sum(value)) for name, value in sums.items()}
     tokens = max(1.0, sums.pop("tokens"))
     stats = {name: value / tokens for name, value in sums.items()}
-    stats |= {"loss": sums["loss"], "trained": trained, "grad_norm": 0.0}
-    if trained:  # subtle: else Adam's momentum would move the weights all the same
+    stats |= {"loss": sums["loss"], "trained": int(trained.sum()), "grad_norm": 0.0}
+    if keep.any():  # subtle: without a gradient Adam's momentum must not move the weights
         stats["grad_norm"] = clip_gradients(run.parameters)
         if not math.isfinite(stats["loss"] + stats["grad_norm"]):
             found = f"loss {stats['loss']} and gradient norm {stats['grad_norm']}"

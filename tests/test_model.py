@@ -421,6 +421,7 @@ def through(served, tmp_path, monkeypatch):
     download = huggingface_hub.snapshot_download
     place = {"endpoint": served.url, "cache_dir": tmp_path / "cache"}
     monkeypatch.setattr(huggingface_hub, "snapshot_download", partial(download, **place))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     return place
 
 

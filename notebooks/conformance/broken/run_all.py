@@ -42,6 +42,8 @@ BROKEN = [
     Broken("other_temperature", ONCE, "mismatch", "sampled at 0.7, trained at 1", "log-probs: temperature"),
     Broken("off_by_one", ONCE, "mismatch", "the mask is a column late", "mask: the pad is the stop token"),
     Broken("stop_not_trained", ONCE, "completion_length", "the stop is masked out", "mask: the pad is the stop token"),
+    Broken("prompt_trained", ONCE, "mismatch", "the mask covers the prompt", "mask: prompts of different lengths, padded on the right"),
+    Broken("padding_trained", ONCE, "completion_length", "the mask covers the padding", "mask: a stop in the middle"),
     Broken("own_means", MICRO, "grad_norm", "micro-batches have means of their own", "loss: micro-batches"),
     Broken("wrong_side", FOUR, "clipped", "max for min", "loss: clip at both signs"),
     Broken("ratio_of_one", FOUR, "clipped", "old log-probs computed anew", "loss: three updates"),
