@@ -330,7 +330,9 @@ def test_what_is_kept_of_the_chapters_is_what_their_adapters_give(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "package"), [("trl_grpo", "trl"), ("verl_core", "verl")])
+@pytest.mark.parametrize(
+    ("name", "package"), [("trl_grpo", "trl"), ("verl_core", "verl"), ("openrlhf_core", "openrlhf")]
+)
 def test_an_installed_project_gives_what_is_kept_of_it(name, package):
     """With another version the answers may be others: then the page has to be written anew."""
     if importlib.util.find_spec(package) is None:

@@ -1,0 +1,50 @@
+"""OpenRLHF's own functions, run on small tensors: written against openrlhf 0.11.2 with torch 2.13.0.
+
+    pip install --no-deps openrlhf==0.11.2
+
+Those of openrlhf.models.loss and openrlhf.models.utils, with their defaults. The package itself
+imports deepspeed, ray and more; these two files need of it a name only, so they are loaded alone.
+What computes the advantages is a method of a trainer and is not called here.
+"""
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+
+folder = Path(importlib.util.find_spec("openrlhf").origin).parent
+for name, path in {"openrlhf": folder, "openrlhf.models": folder / "models"}.items():
+    package = ModuleType(name)  # in place of what its __init__ would import
+    package.__path__ = [str(path)]
+    sys.modules[name] = package
+sys.modules.setdefault("deepspeed", ModuleType("deepspeed"))
+losses = importlib.import_module("openrlhf.models.loss")
+utils = importlib.import_module("openrlhf.models.utils")
+
+
+def loss(logp, old_logp, advantages, mask, clip, batch_mask=None):
+    whole = mask if batch_mask is None else batch_mask
+    policy = losses.PolicyLoss(clip_eps_low=clip[0], clip_eps_high=clip[1])
+    wide = advantages[:, None] * torch.ones_like(mask)
+    return policy(logp, old_logp, wide, mask, batch_num_tokens=float(whole.sum()))[0]
+
+
+def logprobs(logits, ids, temperature):
+    """log_probs_from_logits divides the logits in place."""
+    if logits.dtype != torch.float32:
+        raise NotImplementedError("Actor.forward makes them fp32 before this call (actor.py:267)")
+    return utils.log_probs_from_logits(logits[:, :-1].clone(), ids[:, 1:], temperature)
+
+
+def kl(logp, ref_logp):
+    return utils.compute_approx_kl(logp, ref_logp, kl_estimator="k3")
+
+
+def gradient_of_kl(logp, ref_logp):
+    """As a loss, with unbiased_gradient left at its default."""
+    logp = logp.requires_grad_()
+    return torch.autograd.grad(kl(logp, ref_logp).sum(), logp)[0]
