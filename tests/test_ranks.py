@@ -88,8 +88,10 @@ def compare_updates(world, fsdp, alone):
 
 def test_a_single_process_takes_the_path_of_one(alone):
     trained = [[stats["trained"] for stats in numbers] for _, numbers, _ in alone]
-    assert trained[:2] == [[20, 1, 0], [20, 1, 0]]
-    assert trained[2] == [20, 20, 20]  # a KL pulls at every row
+    assert trained == [[20, 1, 0]] * 3
+    moved = [[stats["grad_norm"] > 0 for stats in numbers] for _, numbers, _ in alone]
+    assert moved[:2] == [[True, True, False]] * 2
+    assert moved[2] == [True, True, True]  # a KL pulls at every row
 
 
 @SHARDED
