@@ -191,8 +191,8 @@ def _known(unit):
 
 
 def _words(match):
-    """9 red apples -> 9 "red" "apples", 1 and 2 -> 1 ∧ 2, 2pi -> 2\\pi; xy stays a product,
-    ABC_{16} and 3ABC too."""
+    """9 red apples -> 9 "red" "apples", 1 and 2 -> 1 ∧ 2, 2pi -> 2\\pi; xy stays a
+    product, ABC_{16} and 3ABC too."""
     if not match["run"]:  # a command, the end of 1A3
         return match[0]
     before = match.string[: match.start()]
@@ -289,8 +289,8 @@ _SYNONYMS |= dict.fromkeys(
 
 
 def normalise(text):
-    r"""The tokens of an answer, the same for many spellings: r"2\dfrac{x}3" -> ["2", r"\frac", "{",
-    "x", "}", "3"]"""
+    r"""The tokens of an answer, the same for many spellings: r"2\dfrac{x}3" -> ["2",
+    r"\frac", "{", "x", "}", "3"]"""
     for pattern, new, _ in CHARACTERS:
         text = pattern.sub(new, text)
     text = unicodedata.normalize("NFKC", text.translate(_CHARACTERS))
@@ -529,8 +529,8 @@ _DEGREES = '"deg"'
 
 
 def parse(tokens):
-    r"""The meaning of an answer. 1 \pm \sqrt2 is a list of two; signs are independent, \mp ties
-    them."""
+    r"""The meaning of an answer. 1 \pm \sqrt2 is a list of two; signs are
+    independent, \mp ties them."""
     signs = 1 if r"\mp" in tokens else tokens.count(r"\pm")
     items = []
     for choice in itertools.product("+-", repeat=signs):
@@ -557,8 +557,8 @@ def _choose_signs(tokens, choice):
 
 
 def _name_of(node):
-    r"""What a side of an equation is called, if it is a name alone: x, f(2), |AB|, (x, y), a:b;
-    else ""."""
+    r"""What a side of an equation is called, if it is a name alone: x, f(2),
+    |AB|, (x, y), a:b; else ""."""
     if node.kind == "number":
         return "" if re.match(r'\\neg|\\no|"no', node.name) else node.name
     if node.kind not in ("(", ":"):
@@ -719,8 +719,8 @@ class _Parser:
 
     # Units
     def measure(self, left):
-        r"""5 "km" / "h" ^ 2: words behind a number are its unit; 2 "thirds" is none; x "is" "odd"
-        is not x."""
+        r"""5 "km" / "h" ^ 2: words behind a number are its unit; 2 "thirds" is
+        none; x "is" "odd" is not x."""
         while self.next.strip('"') in _SCALES and left.kind == "number":  # 2.5 million dollars
             left = self.do("*", constant(_SCALES[self.take().strip('"')]), left)
         start = self.i
@@ -856,8 +856,8 @@ class _Parser:
         return self.do("^", value, exponent) if exponent else value._replace(name=called)
 
     def argument(self):
-        r"""Of a function: one bracket, or a product up to the next function, as in \sin 2x \cos
-        x."""
+        r"""Of a function: one bracket, or a product up to the next function, as
+        in \sin 2x \cos x."""
         if self.next in ("(", "[", "{"):
             return self.operand()
         value = self.expression(_LEVEL["*"])
@@ -883,8 +883,8 @@ class _Parser:
 # ---- 4. The comparison ---------------------------------------------------------------------------
 # Without it \{1,2\} is not \{2,1\}; carelessly, x > 1, y < 2 is y > 1, x < 2.
 def same(gold, pred, listed=False):
-    """Do two parsed answers denote the same object? listed: do not take 2 cats, 3 dogs for 3 cats,
-    2 dogs."""
+    """Do two parsed answers denote the same object? listed: do not take 2 cats,
+    3 dogs for 3 cats, 2 dogs."""
     if gold.kind == pred.kind == "relation":
         equal = _same_relation(gold, pred)  # once: nesting must not double the work
         if equal or not gold.lone or gold.lone != pred.lone:
@@ -975,8 +975,8 @@ def _roughly(a, b):
 
 
 def _object(node):
-    r"""What a lone name is: x = 5 -> 5;  x \in [0,1] -> [0,1];  x > 2 -> (2, \infty);  x + y = 5
-    stays."""
+    r"""What a lone name is: x = 5 -> 5;  x \in [0,1] -> [0,1];  x > 2 -> (2,
+    \infty);  x + y = 5 stays."""
     if node.kind != "relation":
         return node
     ops = {*node.ops}
@@ -1052,8 +1052,8 @@ def _pieces(node):
 
 
 def _region(node):
-    """A set of reals for sympy, or None. critical: (3,1) is a point, or all that is empty would be
-    right for one."""
+    """A set of reals for sympy, or None. critical: (3,1) is a point, or all that is
+    empty would be right for one."""
     node = _object(node)
     if _pieces(node) > MAX_PIECES:
         return None
@@ -1162,8 +1162,8 @@ def copied(answer: str | None, problem: str) -> bool:
 def worked_out(predicted: str, ground_truth: str, problem: str = "") -> bool:
     r"""Should a reward pay for this answer, which is equal? If the truth is one number, for a
     number: 540, 9 \times 60 = 540, x = 540\text{ km}, and fractions unless the truth is whole; not
-    for 9 \times 60. What stands in the problem is not its answer, unless the truth reads so:
-    \sqrt{50} for 5\sqrt2."""
+    for 9 \times 60. What stands in the problem is not its answer, unless the truth
+    reads so: \sqrt{50} for 5\sqrt2."""
     pred = normalise(predicted)
     gold = normalise(ground_truth)
     if pred == gold or predicted.strip() == ground_truth.strip() or _DECIMAL(predicted.strip()):

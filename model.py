@@ -331,8 +331,8 @@ class Qwen3(nn.Module):
 
 
 def pick_device(wanted=None):
-    """(device, compute dtype, its name): CUDA with bf16 where the GPU has it; otherwise fp32, which
-    runs everywhere."""
+    """(device, compute dtype, its name): CUDA with bf16 where the GPU has it; otherwise
+    fp32, which runs everywhere."""
     found = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
@@ -385,8 +385,8 @@ def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, shard=No
 
 
 def find(name):
-    """The directory of a model: a local one, or that of a hub id (owner/name), downloaded once into
-    the hub's cache."""
+    """The directory of a model: a local one, or that of a hub id (owner/name),
+    downloaded once into the hub's cache."""
     path = Path(name).expanduser()
     if path.is_dir():
         return path
@@ -538,8 +538,8 @@ class Tokenizer:
         return self.backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
     def encode_prompt(self, text):
-        """The ids that the policy continues. A plain prompt begins with a BOS token where the
-        tokenizer adds one."""
+        """The ids that the policy continues. A plain prompt begins with a BOS token
+        where the tokenizer adds one."""
         if self.template != "plain":
             return self.chat(text, thinking=self.template == "chat")
         return self.backend.encode(text, add_special_tokens=True).ids

@@ -11,8 +11,8 @@ Open: bugs of the kernel or of CPython; timing; weak tests (see check_tests in t
     tests that ask the program for its own opinion (a boolean method of its class, == between two of
     its objects) or evaluate what it wrote.
 
-`python -I -S sandbox.py` is the server that run_tests starts: a fresh interpreter that holds
-nothing of ours."""
+`python -I -S sandbox.py` is the server that run_tests starts: a fresh
+interpreter that holds nothing of ours."""
 
 import array
 import ast
@@ -119,8 +119,8 @@ def task_faults(tests, entry_points=None, before="", timeout=1.0):
 
 
 def _run(program, todo):
-    """Send a judge what is to do, item by item; a new judge goes on where one was lost ->
-    (verdicts, seconds)."""
+    """Send a judge what is to do, item by item; a new judge goes on where one was
+    lost -> (verdicts, seconds)."""
     if not hasattr(os, "fork"):
         raise RuntimeError(
             "verify_code: programs cannot be run on this system, which has no fork: use Linux, WSL or macOS"
@@ -169,8 +169,8 @@ def _failed(why, **more):
 
 
 def _connect():
-    """A channel to a new judge, from the server, which is started where there is none -> (channel,
-    server)."""
+    """A channel to a new judge, from the server, which is started where there is
+    none -> (channel, server)."""
     global _server, _control
     ours, theirs = socket.socketpair()
     with _locks[os.getpid()], theirs:  # a fork finds that the server is not its child
@@ -395,8 +395,8 @@ def _load(line, before, code):
 
 
 def read_tests(tests, entry_points=None, before=""):
-    """-> for each test {"text", "names": how many it has, "asks": those that are the program's,
-    "missing": nobody's}."""
+    """-> for each test {"text", "names": how many it has, "asks": those that are the
+    program's, "missing": nobody's}."""
     return _read_tests(tuple(tests), tuple(entry_points or ()), before)
 
 
@@ -424,8 +424,8 @@ def _read_tests(tests, entry_points, before):
 
 class _TestNames:
     """The names of one test. bound: defined here; free: neither that nor Python's; imported: from
-    the program; sure: free ones that are called, if it is one, beside classes; functions: built-in
-    ones that are called."""
+    the program; sure: free ones that are called, if it is one, beside classes; functions:
+    built-in ones that are called."""
 
     def __init__(self, text, given=()):
         self.text = text
@@ -477,8 +477,8 @@ class _TestNames:
         return set().union(*map(self.outermost, ast.iter_child_nodes(node)))
 
     def compares(self, node):
-        """Does the test decide? It compares what comes from one function of the program with what
-        it knows."""
+        """Does the test decide? It compares what comes from one function of the
+        program with what it knows."""
         if isinstance(node, ast.BoolOp):
             return all(map(self.compares, node.values))
         flags = [part for part in ast.iter_child_nodes(node) if _is_flag(part)]
@@ -577,8 +577,8 @@ def _call_test(function):
 
 
 class _ExpectedFirst(ast.NodeTransformer):
-    """`assert f(x) == sorted(x)` works out sorted(x) first: a program that empties x would be
-    right."""
+    """`assert f(x) == sorted(x)` works out sorted(x) first: a program that
+    empties x would be right."""
 
     def visit_Compare(self, node):
         self.generic_visit(node)
@@ -595,8 +595,8 @@ class _ExpectedFirst(ast.NodeTransformer):
 
 
 class _Scope(dict):
-    """The global names of a test. What it does not define is the program's, if read_tests says so,
-    or Python's."""
+    """The global names of a test. What it does not define is the program's, if
+    read_tests says so, or Python's."""
 
     def __missing__(self, name):
         if name in self.test["asks"]:
@@ -1158,8 +1158,8 @@ def _call(line, function, args, kwargs):
 
 
 def _lent(function):
-    """Of an object of the test the program sees what its class says, if the test has written that
-    class."""
+    """Of an object of the test the program sees what its class says, if the test
+    has written that class."""
 
     def operation(line, value, *rest):
         is_private = function in (getattr, setattr) and rest[0].startswith("_")
@@ -1302,8 +1302,8 @@ def _take_core():
 
 
 def _cores():
-    """How many programs run at once: the cores that we may use, or as many as the cgroup pays
-    for."""
+    """How many programs run at once: the cores that we may use, or as many as
+    the cgroup pays for."""
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))

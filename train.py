@@ -389,8 +389,8 @@ def read_log(folder):
 def batch_metrics(step):
     """-> (means and shares of the batch, the share of right completions of each problem).
 
-    A group with unequal rewards is mixed. The others teach nothing: they are solved, or
-    hopeless."""
+    A group with unequal rewards is mixed. The others teach nothing: they are
+    solved, or hopeless."""
     B = len(step.parts)
     names = {name for part in step.parts for name in part}
     row = {name: sum(part.get(name, 0.0) for part in step.parts) / B for name in sorted(names)}
@@ -592,8 +592,8 @@ def evaluate_both(run):
 
 
 def judge(run, problems, num_samples, temperature, label):
-    """eval.roll_out, on several processes each for its share of the problems -> Step, whole in
-    all."""
+    """eval.roll_out, on several processes each for its share of the problems ->
+    Step, whole in all."""
     parts = (run.method, run.model, run.tokenizer, run.task)
     mine = my_share(range(len(problems)))
     rows = [f"{label} {i * num_samples + g}" for i in mine for g in range(num_samples)]
@@ -676,8 +676,8 @@ def my_share(items):
 
 
 def equal_share(micros):
-    """This process's micro-batches: as many in every process, some of them again, counting
-    nothing."""
+    """This process's micro-batches: as many in every process, some of them
+    again, counting nothing."""
     micros = list(micros)
     while len(micros) % world():
         micros.append(replace(micros[-1], scale=0.0))
@@ -787,8 +787,8 @@ def start(run):
 
 
 def train_until_the_end(run):
-    """train_rlvr, with Ctrl-C and SIGTERM as the wish to stop after the running step; then
-    final/."""
+    """train_rlvr, with Ctrl-C and SIGTERM as the wish to stop after the running
+    step; then final/."""
 
     def on_signal(number, frame):
         # subtle: torchrun and `timeout` deliver the same signal twice.

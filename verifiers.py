@@ -2,9 +2,9 @@ r"""verifiers.py - what counts as right: from a completion to a reward, with rul
 
 What you will learn: how the answer is found in a text (section 1) and compared with the truth (2),
 what else can be checked (3), how verdicts become one number (4), and how problems, the sentence
-that asks for the answer and the reward that reads it belong together (5). The appendices can wait:
-A compares answers by value, B runs programs, C reads files. More verifiers and rewards, and how
-policies cheat, are in notebooks/rewards.py.
+that asks for the answer and the reward that reads it belong together (5). Section 6, files, and two
+appendices can wait: grading.py compares answers by value, sandbox.py runs programs. More verifiers
+and rewards, and how policies cheat, are in notebooks/rewards.py.
 
 A completion is hostile text: no answer is ever evaluated by Python or sympy, every size is checked
 before it is paid for, and programs run where there is nothing to reach and nothing to report on.
@@ -34,9 +34,9 @@ _BRACE = re.compile(r"\\.|[{}]", re.S)  # \\. swallows \{ and \}: they are conte
 
 
 def extract_boxed_answer(text: str) -> str | None:
-    r"""The content of the last \boxed{...} or \fbox{...} or None. Linear in len(text). A malformed
-    *last* box is no answer even if an earlier one was right: to fall back to that would pay a
-    policy for boxing all it tries."""
+    r"""The content of the last \boxed{...} or \fbox{...} or None (departure 8). Linear in
+    len(text). A malformed *last* box is no answer even if an earlier one was right: to fall back to
+    that would pay a policy for boxing all it tries."""
     boxes = list(_BOX.finditer(text if isinstance(text, str) else ""))
     if not boxes or not text.startswith("{", boxes[-1].end()):
         return None
@@ -53,8 +53,8 @@ def extract_boxed_answer(text: str) -> str | None:
 
 
 def grade_answer(predicted: str, ground_truth: str) -> bool:
-    """Is `predicted` the same answer as `ground_truth`?  Never raises, never hangs, always the same
-    verdict."""
+    """Is `predicted` the same answer as `ground_truth`?  Never raises, never
+    hangs, always the same verdict."""
     try:
         return explain_grade(predicted, ground_truth)[0]
     except Exception:  # a last net, for a caller whose stack is nearly full: rewards do not raise
@@ -63,9 +63,8 @@ def grade_answer(predicted: str, ground_truth: str) -> bool:
 
 def pays(predicted: str | None, truth: str | list[str], problem: str = "") -> bool:
     """Is this an answer that a reward pays for?  It is equal to the truth, or to one of several,
-    and
-    worked out: 41+2-7 has the value of 36, but a policy that copies the question has solved
-        nothing."""
+    and worked out (departure 12): 41+2-7 has the value of 36, but a policy that copies the question
+    has solved nothing."""
     truths = [truth] if isinstance(truth, str) else truth
     return any(grade_answer(predicted, t) and worked_out(predicted, t, problem) for t in truths)
 
@@ -74,8 +73,8 @@ def pays(predicted: str | None, truth: str | list[str], problem: str = "") -> bo
 
 
 def reward_rlvr(response: str, ground_truth: str | list[str]) -> float:
-    """The chapter's whole reward: 1.0 if the last boxed answer is right, 0.0 if wrong or
-    missing."""
+    """The chapter's whole reward: 1.0 if the last boxed answer is right, 0.0 if
+    wrong or missing."""
     return float(pays(extract_boxed_answer(response), ground_truth))
 
 
@@ -84,9 +83,9 @@ _TAGGED = re.compile(rf"\s*<think>{_UNTAGGED}</think>\s*<answer>{_UNTAGGED}</ans
 
 
 def split_tags(rollout: str) -> tuple[str, str] | None:
-    """(think, answer) of <think>...</think><answer>...</answer>, else None (DeepSeek-R1, arXiv
-    2501.12948). Each tag once, in this order, and only white space outside: no second answer to
-    choose from."""
+    """(think, answer) of <think>...</think><answer>...</answer>, else None (DeepSeek-R1,
+    arXiv 2501.12948). Each tag once, in this order, and only white space outside: no
+    second answer to choose from."""
     form = _TAGGED.fullmatch(rollout)
     return form and form.groups()
 
@@ -156,8 +155,8 @@ def _verdict(verdicts, seconds):
 # ---- 4. Rewards: scores in, one number out -------------------------------------------------------
 # A reward is a function (completion, problem) -> (number, parts). problem has the columns of the
 # data and, in training, "step". Of the parts, "accuracy" (0 to 1) is what an evaluation counts,
-# "answered" says that there was an answer; all are logged as means. What was cut off earns at most
-# 0.
+# "answered" says that there was an answer; all are logged as means. A completion that was cut off
+# earns at most 0.
 
 
 @dataclass
@@ -205,16 +204,16 @@ def boxed_reward(completion, problem):
 
 
 def tagged_reward(completion, problem):
-    """DeepSeek-R1-Zero's reward, accuracy + 0.1 * format (the chapter's weight), both on the tagged
-    form."""
+    """DeepSeek-R1-Zero's reward, accuracy + 0.1 * format (the chapter's weight),
+    both on the tagged form."""
     out = verify_math(completion, truth_of(problem), problem.get("problem", ""))
     parts = {"accuracy": out["answer"], "format": out["format"]}
     return aggregate(out, MATH_RULES), parts | box_parts(out["extracted"], problem)
 
 
 def exact_reward(completion, problem):
-    """1 if the whole completion is the answer, for a model too small for markup; format: its
-    digits."""
+    """1 if the whole completion is the answer, for a model too small for markup;
+    format: its digits."""
     text, answer = completion.strip(), problem["answer"]
     right, form = float(text == answer), float(text.isdigit() and len(text) == len(answer))
     return right, {"accuracy": right, "answered": float(text != ""), "format": form}
@@ -239,15 +238,15 @@ _ANNOUNCING = set(
 
 
 def mixed_scripts(text: str, threshold=0.10) -> bool:
-    """Do more than a tenth of the letters not belong to the main script? Chinese with an x is
-    Chinese."""
+    """Do more than a tenth of the letters not belong to the main script? Chinese
+    with an x is Chinese."""
     counts = [sum(map(len, script.findall(text))) for script in _SCRIPTS]
     return sum(counts) - max(counts) > threshold * sum(counts)
 
 
 def derivation(think: str, answer: str | None) -> int:
-    """Characters of thinking that do more than announce: "The answer is 42." has 0, "6*7=42" has
-    6."""
+    """Characters of thinking that do more than announce: "The answer is 42." has
+    0, "6*7=42" has 6."""
     text = re.sub(r"答案|显然|是|\\(?:boxed|fbox)\{[^{}]*\}", " ", think.lower())
     words = [word.strip(".,;:!?$()*") for word in text.split()]
     return sum(len(word) for word in words if word not in _ANNOUNCING | {(answer or "").lower()})
@@ -392,9 +391,9 @@ def held_out(problem: dict) -> bool:
 
 
 def arithmetic_problem(rng: random.Random) -> dict:
-    """A two-digit start and 2 to 4 steps of one digit, every running value in 10 .. 99, such as
-    25+7+9-4= -> 37. The constant width matters: a tiny model learns the worked form at once with
-    it."""
+    """A two-digit start and 2 to 4 steps of one digit, every running value in 10 ..
+    99, such as 25+7+9-4= -> 37. The constant width matters: a tiny model learns the
+    worked form at once with it."""
     value = rng.randint(10, 99)
     text = str(value)
     for _ in range(rng.randint(2, 4)):
@@ -573,10 +572,10 @@ def _import_file(path):
 
 
 def read_problems(path) -> list[dict]:
-    """The problems of a .jsonl file (one object a line) or a .json file (one list), also gzipped:
-    "problem" or "question"; "answer" (text, a number, GSM8K's solution #### answer, a list of texts
-    that are all accepted; with "choices", the place of the right one) or "tests" (asserts); what
-    else there is."""
+    """The problems of a .jsonl file (one object a line) or a .json file (one list), also
+    gzipped: "problem" or "question"; "answer" (text, a number, GSM8K's solution #### answer, a
+    list of texts that are all accepted; with "choices", the place of the right one) or "tests"
+    (asserts); what else there is."""
     opened = gzip.open if str(path).endswith(".gz") else open
     try:
         with opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape") as file:
@@ -638,8 +637,8 @@ def _accepted(answer):
 
 
 def _with_choices(problem, choices, answer):
-    """MMLU's form: "choices", and as "answer" the place of the right one, from 0 on, or its
-    letter."""
+    """MMLU's form: "choices", and as "answer" the place of the right one, from 0
+    on, or its letter."""
     letters = "ABCDEFGHIJ"[: len(choices)]
     lines = [f"{letter}. {choice}" for letter, choice in zip(letters, choices)]
     if isinstance(answer, int) and 0 <= answer < len(letters):
@@ -648,8 +647,8 @@ def _with_choices(problem, choices, answer):
 
 
 def hub_problems(name: str, *patterns) -> list[dict]:
-    """The problems of a data set on the Hugging Face hub: of its largest file; the others only
-    describe it."""
+    """The problems of a data set on the Hugging Face hub: of its largest file;
+    the others only describe it."""
     from huggingface_hub import snapshot_download  # only here: verifying needs no network
 
     patterns = patterns or ("*.json", "*.jsonl")

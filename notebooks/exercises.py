@@ -207,7 +207,7 @@ def break_the_grader(my):
     """`truth` and `answer`: two sympy objects that grade_answer judges wrongly when it reads their
     LaTeX. They may be made of integers, fractions, + - * / and powers, pi, sin, cos, tan,
     intervals, finite sets, unions and tuples; all of that it claims to read. sympy decides who is
-    right. Hint: the grader is numeric (verifiers.py, appendix A)."""
+    right. Hint: the grader is numeric (grading.py)."""
     truth = my["truth"]
     answer = my["answer"]
     for expression in (truth, answer):

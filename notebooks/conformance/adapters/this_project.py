@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
+NOTEBOOKS = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(NOTEBOOKS), str(NOTEBOOKS / "methods")]
 
 import _root  # noqa: F401
 
@@ -15,6 +16,7 @@ import rlvr
 import verifiers
 from make_tiny import init_weights, tiny_config
 from model import Qwen3
+from top_p import kept_tokens
 
 NORM = rlvr.Settings().norm
 
@@ -66,9 +68,13 @@ def completion_mask(ids, prompt_lengths, stop_id, pad_id, tool_mask=None):
     return mask if tool_mask is None else mask * (1 - tool_mask[:, 1:])
 
 
-def logprobs(logits, ids, temperature, num_tokens=None):
-    """token_logprobs of a model whose hidden states are the logits and whose head changes nothing."""
+def logprobs(logits, ids, temperature, num_tokens=None, top_p=1.0, top_k=0):
+    """token_logprobs of a model whose hidden states are the logits and whose head changes nothing.
+    Under top-p and top-k, the sets of methods/top_p.py, as methods/keep_sampling_mask.py trains."""
     V = logits.size(-1)
+    if top_p < 1 or top_k:
+        kept = kept_tokens(logits.reshape(-1, V), temperature, top_p, top_k).view_as(logits)
+        logits = logits.masked_fill(~kept, -1e30)  # not -inf, which the head below would make NaN
 
     def model(_, head, positions=None, mask=None):
         return head(logits[:, :-1], torch.eye(V, dtype=logits.dtype))
