@@ -68,6 +68,7 @@ def train_trl(flags, steps, folder, rows=None):
     import transformers
     import trl
 
+    flags.name = flags.name or "trl"  # parse_args leaves it open
     run = train.load_run(flags)
     settings = run.method.settings
     tokenizer = run.tokenizer
