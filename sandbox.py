@@ -3,16 +3,21 @@ programs that print.
 
 A model's program has to be run, and it will try everything that pays. Three questions, each opened
 by a hack:
-    1  Who reports?          print("passed"); exit(0)             who reports on himself reports success
-    2  What may cross?       an object that equals everything     and so does who is asked what he
-    is equal to 3  What may it touch?    os.kill(trainer), open(dataset)      and what no verdict
-    shows is done all the same
-Open: bugs of the kernel or of CPython; timing; weak tests (see check_tests in the laboratory), and
-    tests that ask the program for its own opinion (a boolean method of its class, == between two of
-    its objects) or evaluate what it wrote.
 
-`python -I -S sandbox.py` is the server that run_tests starts: a fresh
-interpreter that holds nothing of ours."""
+    1  Who reports?         print("passed"); exit(0)
+                            who reports on himself reports success
+    2  What may cross?      an object that equals everything
+                            so does who is asked what he is equal to
+    3  What may it touch?   os.kill(trainer), open(dataset)
+                            what no verdict shows is done all the same
+
+Open: bugs of the kernel or of CPython; timing; weak tests (see check_tests in the laboratory); tests
+that ask the program for its own opinion (a boolean method of its class, == between two of its
+objects) or evaluate what it wrote; and tests that compute the expected value from an argument after
+the call, which the program may have changed: `y = f(x)`, then `assert y == sorted(x)`.
+
+`python -I -S sandbox.py` is the server that run_tests starts: a fresh interpreter that holds nothing
+of ours."""
 
 import array
 import ast
