@@ -13,7 +13,6 @@ import ast
 import contextlib
 import json
 import math
-import os
 import statistics
 import subprocess
 import sys
@@ -41,28 +40,32 @@ def roll_out(
     num_samples=1,
     temperature=1.0,
     rows=None,
-    tokens_at_once=65536,
-    label="sampling",
 ):
     """num_samples completions of each problem, sampled by the method, judged by the task -> Step.
 
-    rows: names of the completions, see row_uniforms. tokens_at_once: bounds the KV cache; more
-    problems than fit are sampled in batches, which in fp32 changes nothing but rounding."""
+    rows: names of the completions, see row_uniforms. More problems than fit into the setting
+    sample_tokens are sampled in batches, which in fp32 changes nothing but rounding."""
     G = num_samples
     settings = method.settings
-    rows = range(len(problems) * G) if rows is None else rows
+    limit = settings.max_new_tokens
+    rows = rows or range(len(problems) * G)
     prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
-    stop_ids = [*model.config.eos_token_id, *stop_tokens(tokenizer, task.stops)]
-    widest = max(len(prompt) for prompt in prompts) + settings.max_new_tokens
-    size = max(1, tokens_at_once // (widest * G))  # problems in a batch
+    stop_ids = list(model.config.eos_token_id)
+    if task.stops:
+        stop_ids += stop_tokens(tokenizer, task.stops)
+    longest = max(len(prompt) for prompt in prompts) + limit
+    size = max(1, settings.sample_tokens // (longest * G))  # problems in a batch
     batches = []
-    for start in tqdm(range(0, len(prompts), size), label, leave=False, delay=2, disable=None):
+    for start in tqdm(range(0, len(prompts), size), "sampling", leave=False, delay=2, disable=None):
         end = start + size
-        uniforms = row_uniforms(rows[start * G : end * G], settings.max_new_tokens, settings.seed)
-        how = (G, temperature, settings.max_new_tokens, stop_ids, uniforms)
-        batches.append(method.roll_out(model, tokenizer, prompts[start:end], *how))
+        batch = prompts[start:end]
+        uniforms = row_uniforms(rows[start * G : end * G], limit, settings.seed)
+        batches.append(
+            method.roll_out(model, tokenizer, batch, G, temperature, limit, stop_ids, uniforms)
+        )
     rollouts = Rollouts.join(batches)
-    cut_at_stops(rollouts, tokenizer, task.stops)
+    if task.stops:
+        cut_at_stops(rollouts, tokenizer, task.stops)
     texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
     for stop in task.stops:  # what is judged is the text before it
         texts = [text.partition(stop)[0] for text in texts]
@@ -72,7 +75,7 @@ def roll_out(
 
 def stop_tokens(tokenizer, stops):
     """The tokens whose own text contains one of the stop texts."""
-    tokens = range(tokenizer.num_tokens if stops else 0)
+    tokens = range(tokenizer.num_tokens)
     return [token for token in tokens if contains_stop(tokenizer, [token], stops)]
 
 
@@ -83,10 +86,11 @@ def contains_stop(tokenizer, ids, stops):
 
 def cut_at_stops(rollouts, tokenizer, stops):
     """End each completion at the token that completes a stop text; what follows is not trained."""
-    for row, ids in enumerate(rollouts.completions() if stops else []):
-        lengths = range(1, len(ids) + 1)
-        length = next((n for n in lengths if contains_stop(tokenizer, ids[:n], stops)), None)
-        if length is not None:
+    for row, ids in enumerate(rollouts.completions()):
+        if contains_stop(tokenizer, ids, stops):
+            length = 1
+            while not contains_stop(tokenizer, ids[:length], stops):
+                length += 1
             rollouts.lengths[row] = length
             rollouts.finished[row] = True
             rollouts.mask[row, rollouts.prompt_lengths[row] + length - 1 :] = 0.0
@@ -101,28 +105,25 @@ def score(rollouts, texts, problems, reward_fn):
     reward_fn(completion, problem) -> (number, {name: number}), called from several threads. The
     part "accuracy" is what evaluation counts (default: the reward, within 0 and 1). If it raises,
     hangs or returns something else (part "failed"), the completion gets the lowest reward of its
-    group,
-    and at most 0: to make the verifier fail must never pay."""
+    group, and at most 0: to make the verifier fail must never pay."""
     G = rollouts.num_samples
-    processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # on this machine, by torchrun
-    pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // processes))
+    pool = ThreadPoolExecutor()
     verdicts = [pool.submit(reward_fn, text, problems[row // G]) for row, text in enumerate(texts)]
-    waiting = set(verdicts)
+    waiting = verdicts
     done = True
     while waiting and done:
         done, waiting = wait(waiting, timeout=PATIENCE)
     pool.shutdown(wait=False, cancel_futures=True)
 
-    rewards, parts = [], []
+    rewards = []
+    parts = []
     for verdict, finished in zip(verdicts, rollouts.finished.tolist(), strict=True):
         reward, own = read_verdict(verdict)
         rewards.append(reward if finished else min(0.0, reward))  # departure 5
         parts.append({**own, "truncated": float(not finished)})
-    for row, part in enumerate(parts):
-        if part["failed"]:
-            start = row - row % G
-            rewards[row] = min(rewards[start : start + G])
-    return torch.tensor(rewards).view(len(problems), G), parts
+    rewards = torch.tensor(rewards).view(len(problems), G)
+    failed = torch.tensor([part["failed"] > 0 for part in parts]).view_as(rewards)
+    return torch.where(failed, rewards.amin(1, keepdim=True), rewards), parts
 
 
 def read_verdict(verdict):
@@ -145,58 +146,51 @@ def read_verdict(verdict):
 
 
 def evaluate(
-    model,
-    tokenizer,
-    task,
-    problems,
-    num_samples=1,
-    temperature=0.0,
-    max_new_tokens=512,
-    seed=0,
-    method=None,
-    **options,
+    model, tokenizer, task, problems, num_samples=1, temperature=0.0, max_new_tokens=512, **settings
 ):
     """Judge num_samples completions of each problem; temperature 0 is greedy -> (summary, records).
-    method: whose roll_out samples (default: GRPO's). options: see roll_out."""
-    method = method or GRPO()
-    method.settings.max_new_tokens = max_new_tokens
-    method.settings.seed = seed
-    parts = (method, model, tokenizer, task, problems)
-    records = records_of(roll_out(*parts, num_samples, temperature, **options))
+    settings: others of GRPO, such as seed."""
+    method = GRPO(max_new_tokens=max_new_tokens, **settings)
+    step = roll_out(method, model, tokenizer, task, problems, num_samples, temperature)
+    records = records_of(step)
     return summarise(records, num_samples), records
 
 
 def records_of(step):
-    """A dict for each completion: the problem's columns, completion, length in tokens, reward and
-    parts. One that was cut off has no answer, even if a box in it is right: its accuracy is 0."""
+    """A dict for each completion: the problem's columns and its index, parts, completion, length in
+    tokens, reward. One that was cut off has no answer, even if a box in it is right: its accuracy
+    is 0."""
     lengths = step.rollouts.mask.sum(1).int().tolist()
     rewards = step.rewards.flatten().tolist()
     records = []
-    for i, part in enumerate(step.parts):
-        found = {"completion": step.texts[i], "length": lengths[i], "reward": rewards[i]}
-        found["accuracy"] = part["accuracy"] * (1 - part["truncated"])
-        records.append({**step.problems[i // step.rollouts.num_samples], **part, **found})
+    for row, part in enumerate(step.parts):
+        index, sample = divmod(row, step.rollouts.num_samples)
+        record = {**step.problems[index], **part, "index": index, "sample": sample}
+        record["completion"] = step.texts[row]
+        record["length"] = lengths[row]
+        record["reward"] = rewards[row]
+        record["accuracy"] = part["accuracy"] * (1 - part["truncated"])
+        records.append(record)
     return records
 
 
-def summarise(records, num_samples):
-    """n problems; means over the completions; low, high: the 95 % interval of the accuracy."""
-    shares = accuracies(records, num_samples)
+def summarise(records, num_samples, ks=()):
+    """n problems; means over the completions; low, high: the 95 % interval of the accuracy; and
+    pass@k for each k."""
+    groups = by_problem(records, num_samples)
+    shares = [statistics.fmean(record["accuracy"] for record in group) for group in groups]
     low, high = clustered_interval(shares, num_samples)
-    summary = {"n": len(shares), "low": low, "high": high}
-    for name in ("accuracy", "reward", "length", "truncated", "answered", "failed"):
+    summary = {"n": len(groups), "accuracy": statistics.fmean(shares), "low": low, "high": high}
+    for name in ("reward", "length", "truncated", "answered", "failed"):
         summary[name] = statistics.fmean(record[name] for record in records)
+    right = [sum(record["accuracy"] == 1 for record in group) for group in groups]
+    for k in ks:
+        summary[f"pass@{k}"] = statistics.fmean(pass_at_k(num_samples, c, k) for c in right)
     return summary
 
 
 def by_problem(records, num_samples):
     return [records[i : i + num_samples] for i in range(0, len(records), num_samples)]
-
-
-def accuracies(records, num_samples):
-    """The share of right completions of each problem."""
-    groups = by_problem(records, num_samples)
-    return [statistics.fmean(record["accuracy"] for record in group) for group in groups]
 
 
 # ---- 2. What a number is worth -------------------------------------------------------------------
@@ -237,38 +231,29 @@ def pass_at_k(n, c, k):
     return 1.0 - math.comb(n - c, k) / math.comb(n, k)
 
 
-def mean_pass_at_k(records, num_samples, k):
-    groups = by_problem(records, num_samples)
-    right = [sum(record["accuracy"] == 1 for record in group) for group in groups]
-    return statistics.fmean(pass_at_k(num_samples, c, k) for c in right)
-
-
 # ---- 3. Files and flags --------------------------------------------------------------------------
 
 
 def git_commit():
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     folder = Path(__file__).parent
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        return subprocess.check_output(command, cwd=folder, text=True, stderr=-3).strip()
+    with contextlib.suppress(OSError):  # there may be no git
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout.strip()
 
 
 def read_rows(path, needed=()):
     """The objects of a .jsonl file, each with the needed keys; an unfinished last line is left out.
     Raises verifiers.DataError."""
-    where = path
     rows = []
     try:
-        lines = (
-            Path(path).read_text(encoding="utf-8").split("\n")
-        )  # splitlines knows U+2028 as well
-        for number, line in enumerate(lines[:-1], 1):  # after the last line break: unfinished
-            where = f"{path}, line {number}"
+        text = Path(path).read_text(encoding="utf-8")
+        for line in text.split("\n")[:-1]:  # not splitlines: U+2028 may stand in a completion
             row = json.loads(line)
             if not set(needed) <= row.keys():
                 raise ValueError(f"it needs {', '.join(needed)}")
             rows.append(row)
     except (OSError, ValueError, AttributeError) as error:
+        where = f"{path}, line {len(rows) + 1}"
         raise verifiers.DataError(f"{where}: cannot be read ({error}); is it damaged?") from None
     return rows
 
@@ -276,15 +261,9 @@ def read_rows(path, needed=()):
 def append_rows(path, rows):
     """Add objects to a .jsonl file, each a line; a line that a crash left unfinished is removed."""
     with open(path, "ab+") as file:
-        size = file.seek(0, os.SEEK_END)
-        end = size
-        while end > 0:
-            file.seek(end - 1)
-            if file.read(1) == b"\n":
-                break
-            end -= 1
-        if end < size:
-            file.truncate(end)
+        file.seek(0)
+        whole = file.read().rfind(b"\n") + 1
+        file.truncate(whole)
         for row in rows:
             line = json.dumps(row, ensure_ascii=False) + "\n"
             file.write(line.encode("utf-8", "replace"))
@@ -298,8 +277,20 @@ def flag(default, help, **options):
 def add_flags(parser, kind):
     """The fields of a dataclass as flags of a command."""
     for f in fields(kind):
-        options = {} if "action" in f.metadata else {"type": f.type}
-        parser.add_argument("--" + f.name.replace("_", "-"), **options, **f.metadata)
+        options = dict(f.metadata)
+        if f.type is not bool:
+            options.setdefault("type", above_zero(f.type) if f.type in (int, float) else f.type)
+        parser.add_argument("--" + f.name.replace("_", "-"), **options)
+
+
+def above_zero(kind):
+    def number(text):
+        value = kind(text)
+        if not 0 < value < math.inf:
+            raise argparse.ArgumentTypeError(f"{text} is not above 0")
+        return value
+
+    return number
 
 
 def get_method(spec, given):
@@ -315,7 +306,7 @@ def get_method(spec, given):
             )
         with contextlib.suppress(ValueError, SyntaxError):
             value = ast.literal_eval(value)  # other values are text
-        if types[name] is float and type(value) is int or type(value) is list:  # as JSON has them
+        if (types[name], type(value)) in ((float, int), (tuple, list)):  # as JSON has them
             value = types[name](value)
         if type(value) is not types[name]:
             raise verifiers.DataError(f"--set {name}={value}: it must be {types[name].__name__}")
@@ -331,18 +322,18 @@ class Flags:
     baseline: str = flag(None, "a second model, on the same problems (default: the run's base)")
     task: str = flag(None, "NAME, data file or file.py:name (default: the run's, or math500)")
     prompt: str = flag(None, "the sentence that asks, with {problem} in it (default: the task's)")
-    stop: str = flag(None, "texts that end a completion (default: the task's)", nargs="+")
+    stop: str = flag((), "texts that end a completion (default: the task's)", nargs="+")
     reward: str = flag(None, "whose accuracy counts (default: the run's, or the task's)")
     template: str = flag(None, "plain, chat or chat-nothink (default: see train.py)")
     method: str = flag(None, "whose roll_out samples (default: the run's, or grpo)")
-    set: str = flag(None, "NAME=VALUE: settings of the method", nargs="+")
+    set: str = flag((), "NAME=VALUE: settings of the method", nargs="+")
     problems: int = flag(500, "how many, from the first")
     num_samples: int = flag(1, "completions of each problem in the sampled row")
-    k: int = flag(None, "pass@k for these k, each at most --num-samples", nargs="*")
-    temperature: float = flag(1.0, "of the sampled row; 0: no such row")
+    k: int = flag((), "pass@k for these k, each at most --num-samples", nargs="*")
+    temperature: float = flag(1.0, "of the sampled row; 0: no such row", type=float)
     max_new_tokens: int = flag(None, "longest completion (default: the run's, or 1024)")
-    seed: int = flag(0, "of the sampled row")
-    sample_tokens: int = flag(65536, "sampled at once: bounds the KV cache")
+    seed: int = flag(0, "of the sampled row", type=int)
+    sample_tokens: int = flag(None, "sampled at once: bounds the KV cache (default: 65536)")
     device: str = flag(None, "cpu, cuda or mps (default: the best the machine has)")
     out: str = flag(None, "add a header for each model and every completion to this .jsonl file")
 
@@ -353,14 +344,10 @@ def parse_args(argv=None):
     )
     parser.add_argument("model", help="a model directory, a hub id, or runs/NAME")
     add_flags(parser, Flags)
-    defaults = {f.name: f.default for f in fields(Flags)}
-    parser.set_defaults(**defaults)
+    parser.set_defaults(**asdict(Flags()))
     args = parser.parse_args(argv)
-    args.k = args.k or []
-    args.set = args.set or []
-    sizes = (args.problems, args.num_samples, args.max_new_tokens or 1, args.sample_tokens, *args.k)
-    if min(sizes) < 1 or max(args.k, default=1) > args.num_samples:
-        parser.error("sizes are at least 1, and each --k is at most --num-samples")
+    if max(args.k, default=1) > args.num_samples:
+        parser.error("each --k is at most --num-samples")
     if not 0 <= args.temperature < math.inf:
         parser.error("--temperature is 0 or more")
     if args.out and not Path(args.out).absolute().parent.is_dir():
@@ -369,21 +356,25 @@ def parse_args(argv=None):
 
 
 def read_run(args):
-    """If args.model is a run directory, take from its config.json what the flags leave open."""
-    path = Path(args.model) / "config.json"
+    """Take from the config.json of a run what the flags leave open -> the method, with its
+    settings."""
+    run = Path(args.model)
+    path = run / "config.json"
     config = _read_json(path) if path.exists() else {}
-    settings = config.get("settings", {})  # a model's config.json has none
-    if settings:
-        if not path.with_name("final").is_dir():
-            finish = f"python train.py --resume --name {path.parent.name}"
-            raise ModelError(f"{args.model} has no final/ yet: finish it with `{finish}`")
-        args.model = str(path.with_name("final"))
-        config["flags"]["baseline"] = config["flags"]["model"]
-        for name in ("baseline", "task", "reward", "prompt", "stop", "template", "method"):
+    settings = config.get("settings", {})
+    if settings:  # a model's config.json has none
+        if not (run / "final").is_dir():
+            finish = f"python train.py --resume --name {run.name}"
+            raise ModelError(f"{run} has no final/ yet: finish it with `{finish}`")
+        args.model = str(run / "final")
+        args.baseline = args.baseline or config["flags"]["model"]
+        for name in ("task", "reward", "prompt", "stop", "template", "method"):
             setattr(args, name, getattr(args, name) or config["flags"][name])
-    settings |= {text.partition("=")[0]: text.partition("=")[2] for text in args.set}
-    settings["max_new_tokens"] = args.max_new_tokens or settings.get("max_new_tokens", 1024)
-    settings["seed"] = args.seed
+    settings.setdefault("max_new_tokens", 1024)
+    for name in ("max_new_tokens", "sample_tokens", "seed"):
+        if getattr(args, name) is not None:
+            settings[name] = getattr(args, name)
+    settings |= dict(text.partition("=")[::2] for text in args.set)
     return get_method(args.method or "grpo", settings)
 
 
@@ -395,40 +386,28 @@ def evaluate_model(name, task, method, args):
     first = tokenizer.encode_prompt(task.prompt(problems[0]))
     prompt = tokenizer.decode(first, skip_special_tokens=False)
     print(f"first prompt of {name} ({tokenizer.template}): {prompt!r}")
-    out = args.out or os.devnull
     header = {**vars(args), "model": name, "settings": asdict(method.settings), "prompt": prompt}
-    append_rows(out, [{"header": {**header, "dtype": str(dtype), "git": git_commit()}}])
-    rows = {"greedy": (1, 0.0), "sampled": (args.num_samples, args.temperature)}
-    for decoding, (samples, temperature) in rows.items():
-        if decoding == "sampled" and temperature == 0:
-            break
-        how = (samples, temperature, None, args.sample_tokens, f"{name} {decoding}")
-        records = records_of(roll_out(method, model, tokenizer, task, problems, *how))
-        for i, record in enumerate(records):
-            record |= {"model": name, "decoding": decoding}
-            record |= {"index": i // samples, "sample": i % samples}
-        append_rows(out, records)
-        print_row(f"{name[-36:]:36} {decoding:8}", records, samples, args.k)
-
-
-COLUMNS = ("accuracy", "low", "high", "length", "truncated", "answered", "failed")
-
-
-def print_row(title, records, samples, ks):
-    summary = summarise(records, samples)
-    numbers = [summary[name] for name in COLUMNS]
-    numbers += [mean_pass_at_k(records, samples, k) for k in ks if k <= samples]
-    print(title, f"{summary['n']:5}", *(f"{number:9.3f}" for number in numbers))
+    lines = [{"header": {**header, "dtype": str(dtype), "git": git_commit()}}]
+    decodings = [("greedy", 1, 0.0)]
+    if args.temperature > 0:
+        decodings.append(("sampled", args.num_samples, args.temperature))
+    for decoding, num_samples, temperature in decodings:
+        step = roll_out(method, model, tokenizer, task, problems, num_samples, temperature)
+        records = records_of(step)
+        summary = summarise(records, num_samples, [k for k in args.k if k <= num_samples])
+        print(f"{decoding:8}", *(f"{column} {value:<7.4g}" for column, value in summary.items()))
+        lines += [{**record, "model": name, "decoding": decoding} for record in records]
+        if args.out:
+            append_rows(args.out, lines)
+        lines = []
 
 
 def main(argv=None):
     args = parse_args(argv)
     method = read_run(args)
     models = [find(name) and name for name in (args.model, args.baseline) if name]
-    task = verifiers.get_task(args.task or "math500", args.prompt, args.stop or (), args.reward)
+    task = verifiers.get_task(args.task or "math500", args.prompt, args.stop, args.reward)
     print(f"task {task.name}, at most {method.settings.max_new_tokens} tokens each")
-    titles = [*COLUMNS, *(f"pass@{k}" for k in args.k)]
-    print(f"{'model':36} decoding     n", *(f"{title:>9}" for title in titles))
     for name in models:
         evaluate_model(name, task, method, args)
 

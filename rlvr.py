@@ -450,6 +450,7 @@ class Settings:
     prompts_per_step: int = 8  # P (departure 10)
     num_samples: int = 8  # G (16 for a tiny model)
     max_new_tokens: int = 512  # longest completion (80 for a tiny model)
+    sample_tokens: int = 65536  # sampled at once, prompts included: bounds the KV cache
     temperature: float = 1.0  # of the sampling, and of the log-probs that are trained
     updates_per_batch: int = 1  # on the same completions; clipping acts from 2 on (departure 3)
     scale: str = "std"  # of the advantages: std (GRPO), none (Dr. GRPO)
@@ -459,7 +460,8 @@ class Settings:
     seed: int = 0  # of everything random
 
     def __post_init__(self):
-        for name in ("prompts_per_step", "num_samples", "max_new_tokens", "updates_per_batch"):
+        sizes = ("num_samples", "max_new_tokens", "sample_tokens", "updates_per_batch")
+        for name in ("prompts_per_step", *sizes):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, and must be at least 1")
         if not 0 < self.temperature < math.inf or not 0 <= self.kl_coef < math.inf:

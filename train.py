@@ -20,9 +20,10 @@ import shlex
 import shutil
 import signal
 import sys
+import textwrap
 import time
 import warnings
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -64,6 +65,7 @@ SETTINGS = {  # flags that set one of the method's settings
     "prompts_per_step": "P, problems a step",
     "num_samples": "G, completions of each",
     "max_new_tokens": "longest completion",
+    "sample_tokens": "sampled at once: bounds the KV cache",
     "temperature": "of sampling, and of the log-probs that are trained",
     "updates_per_batch": "on the same completions; from the second on clipping can act",
     "kl_coef": "weight of a KL to the first model, which is then kept in memory",
@@ -77,7 +79,7 @@ class Flags:
     task: str = flag(None, "NAME, .jsonl or file.py:name (default: arithmetic for tiny, else math)")
     reward: str = flag(None, "NAME or file.py:name (default: the task's own)")
     prompt: str = flag(None, "the sentence that asks, with {problem} in it (default: the task's)")
-    stop: str = flag(None, "texts that end a completion (default: the task's)", nargs="+")
+    stop: str = flag((), "texts that end a completion (default: the task's)", nargs="+")
     template: str = flag(
         None,
         "how a problem is shown (default: chat if the model stops at <|im_end|>, else plain)",
@@ -90,7 +92,6 @@ class Flags:
         None, "highest rate: 5 steps of warm-up, then a cosine to a tenth (3e-6; 4e-4)"
     )
     micro_batch_tokens: int = flag(None, "in a forward pass: less memory, same gradient")
-    sample_tokens: int = flag(65536, "sampled at once: bounds the KV cache")
     fsdp: bool = flag(False, "with torchrun: shard weights and moments", action="store_true")
     steps: int = flag(100, "in all")
     eval_every: int = flag(None, "steps between evaluations (default: 50; tiny 25)")
@@ -125,18 +126,18 @@ GONE = {
 
 def parse_args(argv=None):
     """Size of the model < the method's settings < config.json of the run to resume < command line
-    -> Flags. Everything is checked before anything is written."""
+    -> Flags, with all settings of the method as flags.settings. Everything is checked before
+    anything is written."""
     parser = make_parser()
     try:
         given = vars(parser.parse_args(argv))
         refuse_gone(given)
         config = read_config(given) if "resume" in given else {"flags": {}, "settings": {}}
-        texts = given.pop("set", [])
-        settings = {name: given.pop(name) for name in SETTINGS if name in given}
-        settings |= {text.partition("=")[0]: text.partition("=")[2] for text in texts}
+        settings = config["settings"]
+        settings |= {name: given.pop(name) for name in SETTINGS if name in given}
+        settings |= dict(text.partition("=")[::2] for text in given.pop("set", []))
         flags = Flags(**{**config["flags"], **given})
-        fill_defaults(flags)
-        flags.settings = all_settings(flags, {**config["settings"], **settings})
+        fill_defaults(flags, settings)
         check(flags)
     except (ValueError, verifiers.DataError) as error:
         parser.error(str(error))
@@ -179,18 +180,15 @@ def read_config(given):
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         refuse_gone(config["flags"])
-        steps = given.get("steps", Flags(**config["flags"]).steps)
         config["flags"]["fsdp"] = False  # how a run is started now decides
+        Flags(**config["flags"])  # refuses what it does not know
+        return {"flags": config["flags"], "settings": config["settings"]}
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{folder}: there is no run to go on with ({error})") from None
-    done = max(read_log(folder), default=0)
-    if steps < done:
-        raise ValueError(f"{folder} has made {done} steps: give --steps a larger number")
-    return config
 
 
-def fill_defaults(flags):
-    """Replace every None by what fits the machine and the model."""
+def fill_defaults(flags, settings):
+    """Replace every None by what fits the machine and the model; the same for the settings."""
     best, _, _ = pick_device(flags.device)
     if flags.model is None:
         laptop = flags.task == "arithmetic" or flags.task is None and best != "cuda"
@@ -204,31 +202,24 @@ def fill_defaults(flags):
             setattr(flags, name, value)
     if Path(flags.model).is_dir():
         flags.model = os.path.abspath(flags.model)
+    own = get_method(flags.method, {}).settings
+    for name, value in TINY_SETTINGS.items():
+        if small and getattr(own, name) == getattr(GRPO.Settings, name):
+            settings.setdefault(name, value)
+    flags.settings = asdict(get_method(flags.method, settings).settings)
 
 
 def is_tiny(model):
     return 0 < sum(file.stat().st_size for file in Path(model).glob("*.safetensors")) < 2**24
 
 
-def all_settings(flags, given):
-    """All settings of the method by name: those given, its own, and for the others the size's."""
-    own = get_method(flags.method, {}).settings
-    sizes = TINY_SETTINGS if is_tiny(flags.model) else {}
-    left = {k: v for k, v in sizes.items() if getattr(own, k) == getattr(GRPO.Settings, k)}
-    return asdict(get_method(flags.method, {**left, **given}).settings)
-
-
 def check(flags):
     """Refuse what would only fail later."""
-    for f in fields(Flags):
-        value = getattr(flags, f.name)
-        if f.type in (int, float) and value is not None and not 0 < value < math.inf:
-            raise ValueError(f"--{f.name.replace('_', '-')} is {value}, and must be above 0")
     if flags.fsdp and "RANK" not in os.environ:
         raise ValueError("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp ..")
-    taken = Path(flags.runs, flags.name or "", "config.json")
-    if flags.name and not flags.resume and taken.exists():
-        raise ValueError(f"{taken.parent} exists: go on by --resume, or choose another --name")
+    folder = Path(flags.runs, flags.name or "")
+    if flags.name and not flags.resume and (folder / "config.json").exists():
+        raise ValueError(f"{folder} exists: go on by --resume, or choose another --name")
 
 
 # ---- 2. A run ------------------------------------------------------------------------------------
@@ -258,13 +249,13 @@ class Run:
 
 def load_run(flags):
     """Load what the flags name -> Run."""
-    task = verifiers.get_task(flags.task, flags.prompt, flags.stop or (), flags.reward)
+    task = verifiers.get_task(flags.task, flags.prompt, flags.stop, flags.reward)
     if flags.train_problems:
         rng = random.Random(f"train {flags.settings['seed']}")
         task.train = rng.sample(task.train, len(task.train))[: flags.train_problems]
     method = get_method(flags.method, flags.settings)
     model, tokenizer = load_model(flags)
-    small = sum(param.numel() for param in model.parameters()) < 4e6
+    small = is_tiny(flags.model)
     model.checkpoint_blocks = not small
     if flags.device == "cpu" and small:
         torch.set_num_threads(1)  # tensors so small that more threads mostly wait for each other
@@ -371,7 +362,10 @@ COLUMNS = {  # of metrics.jsonl, and their titles in the printed table
 }
 
 
-def print_row(row):
+def log_row(run, row):
+    if rank() == 0:
+        append_rows(run.folder / "metrics.jsonl", [row])
+        run.log(row)
     if row["step"] % 5 == 0 or "eval_accuracy" in row:
         cells = [f"{row[name]:7.3g}" if name in row else " " * 7 for name in COLUMNS]
         if row.get("failed"):
@@ -411,53 +405,35 @@ def batch_metrics(step):
 
 def write_samples(run, step, advantages):
     """samples/step_000001.jsonl.gz: a line for each completion."""
-    folder = run.folder / "samples"
-    folder.mkdir(exist_ok=True)
-    rollouts = step.rollouts
-    rewards = step.rewards.flatten().tolist()
-    path = folder / f"step_{step.number:06d}.jsonl.gz"
+    path = run.folder / "samples" / f"step_{step.number:06d}.jsonl.gz"
+    path.parent.mkdir(exist_ok=True)
     with gzip.open(path, "wt", encoding="utf-8", errors="replace") as file:
-        for i, text in enumerate(step.texts):
-            problem = step.problems[i // rollouts.num_samples]
-            own = rollouts.mask[i] > 0  # (T-1,)
-            row = {
-                "step": step.number,
-                "problem": problem["problem"],
-                "answer": problem["answer"],
-                "completion": text,
-                "reward": rewards[i],
-                "advantage": advantages[i][own].mean().item(),
-                "parts": step.parts[i],
-                "ids": rollouts.ids[i, 1:][own].tolist(),
-                "logps": rollouts.logp[i][own].tolist(),
-            }
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        for row, record in enumerate(records_of(step)):
+            own = step.rollouts.mask[row] > 0  # (T-1,)
+            record["advantage"] = advantages[row][own].mean().item()
+            record["parts"] = step.parts[row]
+            record["ids"] = step.rollouts.ids[row, 1:][own].tolist()
+            record["logps"] = step.rollouts.logp[row][own].tolist()
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
 def preflight(run):
     """Show the first prompt and what a batch earns; stop if nothing can be learnt from it."""
-    flags, task, settings = run.flags, run.task, run.method.settings
+    task = run.task
+    settings = run.method.settings
     problems = task.train[: settings.prompts_per_step]
     ids = run.tokenizer.encode_prompt(task.prompt(problems[0]))
-    prompt = run.tokenizer.decode(ids, skip_special_tokens=False).replace("\n", "\n    ")
-    print(f"model {flags.model} on {flags.device}; task {task.name} ({task.note}):", end=" ")
-    print(f"{len(task.train)} problems to train on, {len(task.test)} held out")
-    print(f"first prompt ({run.tokenizer.template}):\n    {prompt}")
+    prompt = run.tokenizer.decode(ids, skip_special_tokens=False)
+    print(f"model {run.flags.model} on {run.flags.device}; task {task.name} ({task.note})")
+    print(f"{len(task.train)} problems to train on, {len(task.test)} held out; the first one")
+    print(f"({run.tokenizer.template}):\n{textwrap.indent(prompt, '    ')}")
     step = judge(run, problems, settings.num_samples, settings.temperature, "preflight")
     means, _ = batch_metrics(step)
-    print(
-        f"preflight: of {len(step.texts)} completions {means['accuracy']:.0%} are right,", end=" "
-    )
-    print(
-        f"{means['truncated']:.0%} cut off; rewards differ in {means['mixed']:.0%} of the groups,"
-    )
-    print("    in one of them:")
-    spreads = step.rewards.amax(1) - step.rewards.amin(1)  # (P,)
-    group = int(spreads.argmax())
-    rewards = step.rewards[group]
-    for i in (int(rewards.argmax()), int(rewards.argmin())):
-        text = step.texts[group * settings.num_samples + i]
-        print(f"    reward {rewards[i]:.2f}: {text[-200:]!r}")
+    print(f"preflight: of {len(step.texts)} completions {means['accuracy']:.0%} are right and")
+    print(f"{means['truncated']:.0%} cut off; rewards differ in {means['mixed']:.0%} of the groups")
+    rewards = step.rewards.flatten()
+    for row in (int(rewards.argmax()), int(rewards.argmin())):
+        print(f"    reward {rewards[row]:.2f}: {step.texts[row][-200:]!r}")
     trouble = what_is_wrong(means)
     if trouble and (means["failed"] == 1 or len(step.texts) >= 64):  # so many prove it
         raise Stopped(f"error: {trouble}")
@@ -504,8 +480,9 @@ def train_rlvr(run):
         advantages = spread(run.method.advantages(step), step.rollouts.mask)  # (B, T-1)
 
         # One update, or several on the same completions: then the first one's log-probs are pi_old.
+        lr = learning_rate(number, flags)
         for param_group in run.optimizer.param_groups:
-            param_group["lr"] = learning_rate(number, flags)
+            param_group["lr"] = lr
         old_logp = None
         updates = []
         for _ in range(settings.updates_per_batch):
@@ -519,7 +496,7 @@ def train_rlvr(run):
         for index, share in zip(indices, right):
             visits = run.memory["visits"].get(str(index), [])
             run.memory["visits"][str(index)] = [*visits, share][-3:]
-        row = {"step": number, **means, **updates[0], "lr": learning_rate(number, flags)}
+        row = {"step": number, **means, **updates[0], "lr": lr}
         row["clipped"] = updates[-1]["clipped"]  # nothing clips in the first update
         row["sample_seconds"] = sampled - began
         row["update_seconds"] = time.perf_counter() - sampled
@@ -529,13 +506,6 @@ def train_rlvr(run):
         if rank() == 0:
             write_samples(run, step, advantages)
         finish_step(run, row)
-
-
-def log_row(run, row):
-    print_row(row)
-    if rank() == 0:
-        append_rows(run.folder / "metrics.jsonl", [row])
-        run.log(row)
 
 
 def finish_step(run, row):
@@ -592,17 +562,16 @@ def evaluate_both(run):
 
 
 def judge(run, problems, num_samples, temperature, label):
-    """eval.roll_out, on several processes each for its share of the problems ->
-    Step, whole in all."""
-    parts = (run.method, run.model, run.tokenizer, run.task)
+    """eval.roll_out, on several processes each for its share of the problems -> one Step."""
     mine = my_share(range(len(problems)))
     rows = [f"{label} {i * num_samples + g}" for i in mine for g in range(num_samples)]
-    sizes = (num_samples, temperature, rows, run.flags.sample_tokens)
+    own = [problems[i] for i in mine]
+    parts = (run.method, run.model, run.tokenizer, run.task)
     steps = []
     with whole_weights(run.model), run.autocast():
-        if mine:  # there may be more processes than problems
-            steps = [roll_out(*parts, [problems[i] for i in mine], *sizes, f"{label}")]
-    return gather_steps(steps, run.model.device)
+        if own:  # there may be more processes than problems
+            steps = [roll_out(*parts, own, num_samples, temperature, rows)]
+    return steps[0] if world() == 1 else gather_steps(steps, run.model.device)
 
 
 # ---- 6. Many GPUs (skip it when you have one) ----------------------------------------------------
@@ -611,8 +580,7 @@ def judge(run, problems, num_samples, temperature, label):
 # critical: all ranks must issue the same collectives in the same order. So sharded weights are
 # gathered before sampling, and every rank makes the same number of forward passes.
 # Alone each function is an identity: rank() is 0, world() 1; all_sum(x), my_share(x), gather(x) are
-# x, equal_share(x) is list(x), gather_steps(steps, device) is steps[0]; clip_gradients clips, and
-# whole_weights(model) does nothing.
+# x, equal_share(x) is list(x); clip_gradients clips, and whole_weights(model) does nothing.
 
 MINUTES = 10.0  # that one process waits for another
 
@@ -656,18 +624,16 @@ def gather(items):
 
 def gather_steps(steps, device):
     """The Steps of all processes as one."""
-    if world() == 1:
-        return steps[0]
     for step in steps:
         step.rollouts = Rollouts.join([step.rollouts], "cpu")
     steps = gather(steps)
-    return Step(
-        [problem for step in steps for problem in step.problems],
-        Rollouts.join([step.rollouts for step in steps], device),
-        [text for step in steps for text in step.texts],
-        torch.cat([step.rewards for step in steps]),
-        [part for step in steps for part in step.parts],
-    )
+
+    def joined(name):
+        return [row for step in steps for row in getattr(step, name)]
+
+    rollouts = Rollouts.join([step.rollouts for step in steps], device)
+    rewards = torch.stack(joined("rewards"))
+    return Step(joined("problems"), rollouts, joined("texts"), rewards, joined("parts"))
 
 
 def my_share(items):
@@ -771,6 +737,8 @@ def start(run):
     """From the checkpoint, or with the evaluation of the untrained model as step 0."""
     flags = run.flags
     load_checkpoint(run)
+    if run.step > flags.steps:
+        raise ModelError(f"{run.folder} has made {run.step} steps: give --steps a larger number")
     if rank() == 0:
         write_config(run)
         if flags.log:

@@ -346,6 +346,12 @@ def majority(records):
     return sum(winners) / max(1, len(winners))
 
 
+def accuracies(records, num_samples):
+    """The share of right completions of each problem."""
+    groups = core.by_problem(records, num_samples)
+    return [statistics.fmean(record["accuracy"] for record in group) for group in groups]
+
+
 def majority_at_k(records, num_samples, k):
     """maj@k: the mean over problems and over the disjoint sets of k that their samples hold."""
     return statistics.fmean(
@@ -362,15 +368,23 @@ def print_votes(records, ks):
         print("    " + ", ".join(votes))
 
 
+COLUMNS = ("accuracy", "low", "high", "length", "truncated", "answered", "failed")
+
+
 def print_columns(ks):
-    """The titles of eval.py's table."""
-    titles = [*core.COLUMNS, *(f"pass@{k}" for k in ks)]
+    """The titles of the table that print_row continues."""
+    titles = [*COLUMNS, *(f"pass@{k}" for k in ks)]
     print(f"{'model':36} decoding     n", *(f"{title:>9}" for title in titles))
 
 
 def print_row(label, decoding, records, ks):
-    """A row of eval.py's table, and the votes."""
-    core.print_row(f"{label[-36:]:36} {decoding:8}", records, records[-1]["sample"] + 1, ks)
+    """A row of the table, and the votes."""
+    samples = records[-1]["sample"] + 1
+    possible = [k for k in ks if k <= samples]
+    summary = core.summarise(records, samples, possible)
+    names = [*COLUMNS, *(f"pass@{k}" for k in possible)]
+    title = f"{label[-36:]:36} {decoding:8} {summary['n']:5}"
+    print(title, *(f"{summary[name]:9.3f}" for name in names))
     print_votes(records, ks)
 
 
@@ -388,7 +402,7 @@ def print_kinds(results):
             for record in records:
                 of_kind[str(record.get(key))].append(record)
             for kind, found in sorted(of_kind.items()) if any(key in r for r in records) else ():
-                shares = core.accuracies(found, samples)
+                shares = accuracies(found, samples)
                 low, high = core.clustered_interval(shares, samples)
                 print(
                     f"{label[-36:]:36} {decoding:8} {statistics.fmean(shares):8.3f} {low:7.3f} - {high:5.3f} "
@@ -420,8 +434,8 @@ def compare(before, after, num_samples=1):
 
     low, high: its 95 % interval. better, worse: how many problems. p: the chance of so uneven a split by
     luck (two-sided sign test). Example: 5 better, 1 worse -> 2 (1 + 6) / 2^6 = 0.22."""
-    old = core.accuracies(before, num_samples)
-    new = core.accuracies(after, num_samples)
+    old = accuracies(before, num_samples)
+    new = accuracies(after, num_samples)
     changes = [b - a for a, b in zip(old, new, strict=True)]
     mean, low, high = paired_interval(changes)
     better = sum(change > 0 for change in changes)

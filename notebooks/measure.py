@@ -154,6 +154,7 @@ def measure_model(label, name, task, method, args):
         "num_samples": args.num_samples,
         "temperature": args.temperature,
     }
+    del header["settings"]["sample_tokens"]  # it changes nothing but the memory
     header = json.loads(json.dumps(header))
     saved = train.gather(reopen(args.out, header) if args.out and train.rank() == 0 else [])
     rows = {"greedy": (1, 0.0), "sampled": (args.num_samples, args.temperature)}
@@ -188,8 +189,7 @@ def judge_share(method, model, tokenizer, task, indices, samples, temperature, a
     if mine:
         problems = [task.test[i] for i in mine]
         rows = [i * samples + j for i in mine for j in range(samples)]
-        label = f"from problem {indices[0]}"
-        sizes = (samples, temperature, rows, args.sample_tokens, label)
+        sizes = (samples, temperature, rows)
         records = core.records_of(core.roll_out(method, model, tokenizer, task, problems, *sizes))
         for row, record in zip(rows, records, strict=True):
             record |= {"index": row // samples, "sample": row % samples}

@@ -22,7 +22,6 @@ from eval import (
     cut_at_stops,
     evaluate,
     get_method,
-    mean_pass_at_k,
     pass_at_k,
     records_of,
     roll_out,
@@ -128,13 +127,14 @@ def test_with_many_samples_it_does_so_whatever_the_problems(n, samples, accuraci
             assert covered / 1000 >= 0.93, (k, p)
 
 
-def records(*flags):
-    return [{"accuracy": float(flag)} for flag in flags]
+def records(*shares):
+    columns = dict.fromkeys(("reward", "length", "truncated", "answered", "failed"), 0.0)
+    return [{**columns, "accuracy": float(share)} for share in shares]
 
 
-def test_mean_pass_at_k_groups_by_problem():
-    assert mean_pass_at_k(records(1, 0, 0, 0, 0, 0, 0, 0), 4, 2) == 0.25
-    assert mean_pass_at_k(records(0.1, 0.9), 2, 2) == 0  # half right is not right
+def test_the_summary_has_pass_at_k_by_problem():
+    assert summarise(records(1, 0, 0, 0, 0, 0, 0, 0), 4, [2])["pass@2"] == 0.25
+    assert summarise(records(0.1, 0.9), 2, [2])["pass@2"] == 0  # half right is not right
 
 
 # ---- From problems to judged completions -------------------------------------------------------------
@@ -167,19 +167,17 @@ def test_columns_of_the_data_do_not_replace_what_is_counted(model, tokenizer):
     assert plain == same and plain["truncated"] > 0
 
 
-def sampled(model, tokenizer, task, problems, num_samples=3, max_new_tokens=20, **options):
-    method = GRPO(max_new_tokens=max_new_tokens)
-    return roll_out(method, model, tokenizer, task, problems, num_samples, 1.0, **options)
+def sampled(model, tokenizer, task, problems, num_samples=3, max_new_tokens=20, **settings):
+    method = GRPO(max_new_tokens=max_new_tokens, **settings)
+    return roll_out(method, model, tokenizer, task, problems, num_samples, 1.0)
 
 
 def test_evaluation_does_not_depend_on_the_size_of_a_batch(model, tokenizer):
     """All 36 completions at once, one problem at a time, or a few: bounded by the KV cache's tokens."""
     task, problems = arithmetic_by_symbols()
-    whole = evaluate(model, tokenizer, task, problems, 3, 1.0, 20, tokens_at_once=10**6)
+    whole = evaluate(model, tokenizer, task, problems, 3, 1.0, 20, sample_tokens=10**6)
     for tokens in (1, 300):
-        assert (
-            evaluate(model, tokenizer, task, problems, 3, 1.0, 20, tokens_at_once=tokens) == whole
-        )
+        assert evaluate(model, tokenizer, task, problems, 3, 1.0, 20, sample_tokens=tokens) == whole
     assert evaluate(model, tokenizer, task, problems, 3, 1.0, 20, seed=1) != whole
 
 
@@ -240,7 +238,7 @@ def test_what_is_judged_is_the_text_before_the_stop(model, tokenizer):
         ends = [text.index(stop) for stop in task.stops if stop in text]
         assert step.texts[row] == text[: min(ends, default=len(text))]
         assert step.rollouts.finished[row] == (plain.rollouts.finished[row] or bool(ends))
-    assert sampled(model, tokenizer, task, problems, 4, tokens_at_once=100).texts == step.texts
+    assert sampled(model, tokenizer, task, problems, 4, sample_tokens=100).texts == step.texts
 
 
 # ---- Rewards -----------------------------------------------------------------------------------------
@@ -307,7 +305,6 @@ def test_a_verifier_that_hangs_costs_its_completion_and_a_slow_one_nothing(monke
         return float(text), {}
 
     monkeypatch.setattr(evaluation, "PATIENCE", 0.3)
-    monkeypatch.setattr(evaluation.os, "cpu_count", lambda: 2)
     rewards, parts = score(ended(7), ["1", "hang", "2", "3", "4", "5", "6"], [{}], reward)
     enough.set()
     assert rewards.tolist() == [[1, 0, 2, 3, 4, 5, 6]]
@@ -453,7 +450,7 @@ def test_the_command_on_a_run(tmp_path, capsys):
     model, tokenizer = load(tmp_path / "r" / "final")
     task = verifiers.one_digit()
     summary, _ = evaluate(model, tokenizer, task, task.test[:20], 1, 0.0, 4)
-    assert f"{summary['accuracy']:.3f}" in text
+    assert f"greedy   n 20      accuracy {summary['accuracy']:<7.4g}" in text
 
 
 def test_bad_flags_are_refused_before_anything_is_loaded(tmp_path, capsys):
@@ -498,5 +495,5 @@ def test_records_survive_a_line_that_was_never_finished(tmp_path):
     with pytest.raises(DataError, match="line 2"):
         evaluation.read_rows(path, ["a"])
     path.write_bytes(gzip.compress(b"{}"))
-    with pytest.raises(DataError, match="r.jsonl: cannot be read"):
+    with pytest.raises(DataError, match="r.jsonl, line 1: cannot be read"):
         evaluation.read_rows(path)
