@@ -211,14 +211,6 @@ def tagged_reward(completion, problem):
     return aggregate(out, MATH_RULES), parts | box_parts(out["extracted"], problem)
 
 
-def exact_reward(completion, problem):
-    """1 if the whole completion is the answer, for a model too small for markup;
-    format: its digits."""
-    text, answer = completion.strip(), problem["answer"]
-    right, form = float(text == answer), float(text.isdigit() and len(text) == len(answer))
-    return right, {"accuracy": right, "answered": float(text != ""), "format": form}
-
-
 # By white space, as the chapter; but a Chinese character is one, and so are 16 characters on end.
 WORD = re.compile(r"[\u3040-\u9fff]|[^\s\u3040-\u9fff]{1,16}")
 _SCRIPTS = [
@@ -346,7 +338,6 @@ def code_reward(response, problem):
 REWARDS = {
     "boxed": boxed_reward,
     "tagged": tagged_reward,
-    "exact": exact_reward,
     "code": code_reward,
     "r1-zero": ReasoningReward(w_lang=0.0, w_ramble=0.0).reward,
     "r1": ReasoningReward().reward,
@@ -420,22 +411,6 @@ def arithmetic(train_size=10_000, test_size=500, seed=0) -> Task:
     )
 
 
-def one_digit() -> Task:
-    """a+b modulo 10, tested on what it trains on: not to generalise, but to see that selection
-    alone can find, from random weights, first the form of an answer and then the answers."""
-    problems = [
-        {"problem": f"{a}+{b}=", "answer": str((a + b) % 10)} for a in range(10) for b in range(10)
-    ]
-    return Task(
-        "one-digit",
-        problems,
-        problems,
-        "{problem}",
-        exact_reward,
-        "a+b modulo 10; tested on the same",
-    )
-
-
 def math500() -> Task:
     test = hub_problems("HuggingFaceH4/MATH-500")
     return Task("math500", [], test, BOXED, boxed_reward, "MATH-500, for evaluation only")
@@ -451,7 +426,7 @@ def math_task() -> Task:
     )
 
 
-TASKS = {"arithmetic": arithmetic, "one-digit": one_digit, "math": math_task, "math500": math500}
+TASKS = {"arithmetic": arithmetic, "math": math_task, "math500": math500}
 
 
 def _file_task(path):
@@ -462,7 +437,6 @@ def _file_task(path):
     if not train or not test:
         raise DataError(f"{path}: {len(problems)} problems are too few to hold one in ten out")
     note = f"{path}: {len(problems)} problems, {len(test)} held out by a hash"
-    note += ": accuracy will be coarse" if len(test) < 50 else ""
     programs = all(isinstance(problem.get("tests"), list) for problem in problems)
     form = (PROGRAM, code_reward) if programs else (BOXED, boxed_reward)
     return Task(Path(path).name.partition(".")[0], train, test, *form, note)
@@ -541,14 +515,13 @@ def find_class(spec: str, base: type) -> type:
     if not spec.endswith(".py"):
         return find(spec, {}, base.__name__)
     module = _import_file(spec)
-    classes = [value for value in vars(module).values() if isinstance(value, type)]
-    own = [
-        kind for kind in classes if issubclass(kind, base) and kind.__module__ == module.__name__
-    ]
-    if len(own) != 1:
-        names = ", ".join(kind.__name__ for kind in own) or f"no subclass of {base.__name__}"
-        raise DataError(f"{spec}: it holds {names}; name one as {spec}:Class")
-    return own[0]
+    kinds = [value for value in vars(module).values() if isinstance(value, type)]
+    kinds = [kind for kind in kinds if kind.__module__ == module.__name__]  # not imported there
+    kinds = [kind for kind in kinds if issubclass(kind, base)]
+    if len(kinds) != 1:
+        found = f"it holds {len(kinds)} subclasses of {base.__name__}"
+        raise DataError(f"{spec}: {found}; name one as {spec}:Class")
+    return kinds[0]
 
 
 def _import_file(path):
@@ -605,35 +578,24 @@ def _problem(row, where):
     row = {name.lower(): value for name, value in row.items()} if isinstance(row, dict) else {}
     problem = row.get("problem") or row.get("question")
     answer = row.get("answer")
-    tests = row.get("tests")
-    if answer is None and isinstance(tests, list) and all(isinstance(test, str) for test in tests):
-        answer = "\n".join(tests)
-    if isinstance(row.get("choices"), list) and isinstance(problem, str):
+    if answer is None and isinstance(row.get("tests"), list):
+        answer = "\n".join(map(str, row["tests"]))
+    if isinstance(row.get("choices"), list):
         problem, answer = _with_choices(problem, row["choices"], answer)
-    answer, extra = _accepted(answer)
-    if (
-        not isinstance(problem, str)
-        or not isinstance(answer, (str, int, float))
-        or not str(answer).strip()
-    ):
+    answers = answer if isinstance(answer, list) else [answer]
+    texts = [str(one).strip() for one in answers if isinstance(one, (str, int, float))]
+    solution, mark, last = "".join(texts[:1]).rpartition("####")
+    if not isinstance(problem, str) or not last or len(texts) < len(answers):
         raise DataError(
             f'{where}: needs "problem" (text) and "answer" (text, a number or accepted texts), '
             'like {"problem": "1+1=?", "answer": "2"}, or "tests" (a list of asserts) for a program'
         )
-    solution, mark, last = str(answer).rpartition("####")
+    row |= {"problem": problem, "answer": last.strip()}
     if mark:
-        extra["solution"] = solution.strip()  # for prompts with examples
-    return {**row, "problem": problem, "answer": last.strip(), **extra}
-
-
-def _accepted(answer):
-    """The answer, and all of them if it is a list."""
-    if not isinstance(answer, list) or not all(
-        isinstance(one, (str, int, float)) for one in answer
-    ):
-        return answer, {}
-    texts = [str(one).strip() for one in answer if str(one).strip()]
-    return "".join(texts[:1]), {"aliases": texts}
+        row["solution"] = solution.strip()  # for prompts with examples
+    if isinstance(answer, list):
+        row["aliases"] = texts
+    return row
 
 
 def _with_choices(problem, choices, answer):
@@ -643,7 +605,7 @@ def _with_choices(problem, choices, answer):
     lines = [f"{letter}. {choice}" for letter, choice in zip(letters, choices)]
     if isinstance(answer, int) and 0 <= answer < len(letters):
         answer = letters[answer]
-    return "\n".join([problem, *lines]), answer
+    return "\n".join([str(problem), *lines]), answer
 
 
 def hub_problems(name: str, *patterns) -> list[dict]:

@@ -33,6 +33,7 @@ import train
 import verifiers
 from eval import get_method, read_rows
 from model import Qwen3
+from one_digit import exact_reward
 from rewards import check_tests, check_weights, earnable
 from rlvr import GRPO, choose, group_advantages, row_uniforms, sample
 
@@ -436,7 +437,7 @@ def trained(flags, reward=None, seed=0):
 
 ONE_DIGIT = [
     "--task",
-    "one-digit",
+    f"{Path(__file__).parent}/one_digit.py:one_digit",
     "--prompts-per-step",
     "32",
     "--num-samples",
@@ -459,7 +460,7 @@ def collapse(my):
     right. That is the collapse to the form."""
 
     def paid(completion, problem):
-        return float(my["reward"](completion)), verifiers.exact_reward(completion, problem)[1]
+        return float(my["reward"](completion)), exact_reward(completion, problem)[1]
 
     paid("7", {"problem": "3+4=", "answer": "7"})
     rows, _ = trained(

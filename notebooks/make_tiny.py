@@ -30,6 +30,7 @@ from tqdm import tqdm
 import _root
 import verifiers
 from model import Config, ModelError, Qwen3, Tokenizer, save
+from one_digit import one_digit
 from rlvr import sample
 
 # ---- 1. The model and its symbols ------------------------------------------------------------------------------------
@@ -53,7 +54,7 @@ SYMBOLS = {
     ],
     "one-digit": [*"0123456789+="],
 }
-TASKS = {"arithmetic": verifiers.arithmetic, "one-digit": verifiers.one_digit}
+TASKS = {"arithmetic": verifiers.arithmetic, "one-digit": one_digit}
 
 
 def tiny_config(vocab_size, eos_token_id):

@@ -38,6 +38,9 @@ SMALL += ["--eval-problems", "16", "--eval-every", "3", "--save-every", "3"]
 COIN = f"{ROOT}/notebooks/rewards.py:coin"  # pays by chance: what random weights can earn
 
 
+ONE_DIGIT = f"{ROOT}/notebooks/one_digit.py:one_digit"  # a+b modulo 10
+
+
 @functools.cache
 def base():
     """A model directory: random weights, the vocabulary of the task one-digit."""

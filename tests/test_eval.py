@@ -349,11 +349,11 @@ def test_another_reward_asks_the_tasks_own_for_the_accuracy(tmp_path):
         "def own(completion, problem):\n    return 0.2, {'accuracy': 0.5, 'terse': 3.0}\n"
     )
     seven = {"problem": "3+4=", "answer": "7"}
-    task = verifiers.get_task("one-digit", reward=f"{tmp_path}/plus_minus.py:sign")
+    task = verifiers.get_task(ranks.ONE_DIGIT, reward=f"{tmp_path}/plus_minus.py:sign")
     assert task.reward("7", seven) == (1, {"accuracy": 1.0})
     assert task.reward("17", seven) == (1, {"accuracy": 0.0})
     assert task.reward("4", seven) == (-1, {"accuracy": 0.0})
-    task = verifiers.get_task("one-digit", reward=f"{tmp_path}/plus_minus.py:own")
+    task = verifiers.get_task(ranks.ONE_DIGIT, reward=f"{tmp_path}/plus_minus.py:own")
     assert task.reward("7", seven) == (0.2, {"accuracy": 0.5, "terse": 3.0})
 
 
@@ -432,7 +432,7 @@ def test_the_command_on_a_run(tmp_path, capsys):
     """`python eval.py runs/NAME` evaluates the trained model and its base, by the run's own task."""
     name = ["--runs", str(tmp_path), "--name", "r"]
     sizes = ["--prompts-per-step", "4", "--num-samples", "4", "--max-new-tokens", "4"]
-    flags = ["--task", "one-digit", "--device", "cpu", "--model", ranks.base(), "--steps", "1"]
+    flags = ["--task", ranks.ONE_DIGIT, "--device", "cpu", "--model", ranks.base(), "--steps", "1"]
     train.main([*flags, *sizes, *name, "--eval-problems", "10"])
     capsys.readouterr()
     out = tmp_path / "completions.jsonl"
@@ -448,7 +448,7 @@ def test_the_command_on_a_run(tmp_path, capsys):
     assert len(rows) == 2 * (20 + 20 * 4)
     assert max(row["length"] for row in rows) <= 4  # the run's own --max-new-tokens
     model, tokenizer = load(tmp_path / "r" / "final")
-    task = verifiers.one_digit()
+    task = verifiers.get_task(ranks.ONE_DIGIT)
     summary, _ = evaluate(model, tokenizer, task, task.test[:20], 1, 0.0, 4)
     assert f"greedy   n 20      accuracy {summary['accuracy']:<7.4g}" in text
 

@@ -23,13 +23,11 @@ from verifiers import (
     Task,
     aggregate,
     arithmetic,
-    exact_reward,
     find,
     get_reward,
     get_task,
     grade_answer,
     held_out,
-    one_digit,
     read_problems,
     reward_rlvr,
     split_tags,
@@ -114,8 +112,6 @@ def test_rewards_report_their_parts():
     parts = {"accuracy": 0, "answered": 1, "copied": 1}
     problem = {"problem": "1 + 1 =", "answer": "2"}
     assert verifiers.boxed_reward("\\boxed{1 + 1}", problem) == (0.0, parts)
-    assert exact_reward("7", {"answer": "7"})[0] == 1.0
-    assert exact_reward("77", {"answer": "7"})[0] == 0.0
 
 
 # ---- Tasks -----------------------------------------------------------------------------------------------------------
@@ -138,10 +134,6 @@ def test_arithmetic_is_right_seeded_and_split():
     assert not {p["problem"] for p in arithmetic(2000, 200, seed=1).train} & {
         p["problem"] for p in task.test
     }
-
-
-def test_one_digit_is_all_hundred_sums():
-    assert len(one_digit().train) == 100 and {"problem": "7+8=", "answer": "5"} in one_digit().train
 
 
 def test_the_instruction_asks_for_what_the_reward_reads(tmp_path):
@@ -325,16 +317,6 @@ def test_a_byte_order_mark_does_not_cost_the_first_problem(tmp_path):
     assert [problem["problem"] for problem in problems] == ["0+1?", "1+1?", "2+1?"]
 
 
-def test_few_held_out_problems_are_said(tmp_path):
-    """One in ten by a hash: of these 80 problems it is 10, and 1 more or less right is 10 points of
-    accuracy."""
-    few, many = (get_task(write_sums(tmp_path / f"{n}.jsonl", n)) for n in (80, 800))
-    assert few.note.endswith(
-        f"80 problems, {len(few.test)} held out by a hash: accuracy will be coarse"
-    )
-    assert many.note.endswith("held out by a hash") and len(many.test) >= 50
-
-
 def test_a_column_may_have_any_name(tmp_path):
     """Nothing of a row is interpreted but what the README names; what a column is called is the
     user's business."""
@@ -353,13 +335,14 @@ def test_a_column_may_have_any_name(tmp_path):
 def test_another_instruction_and_where_a_completion_ends():
     """For base models: a prompt with examples, and the texts after which a completion is over.
     Braces stay braces."""
-    task = get_task("one-digit", prompt="1+1=\\boxed{2}\n{problem}", stops=("\n", "Problem:"))
-    assert task.prompt(task.test[0]) == "1+1=\\boxed{2}\n0+0=" and task.stops == ("\n", "Problem:")
-    assert (
-        get_task("one-digit").prompt(task.test[0]) == "0+0=" and get_task("one-digit").stops == ()
-    )
+    task = get_task("arithmetic", prompt="1+1=\\boxed{2}\n{problem}", stops=("\n", "Problem:"))
+    first = task.test[0]
+    assert task.prompt(first) == "1+1=\\boxed{2}\n" + first["problem"]
+    assert task.stops == ("\n", "Problem:")
+    assert get_task("arithmetic").prompt(first) == first["problem"]
+    assert get_task("arithmetic").stops == ()
     with pytest.raises(DataError, match=r"prompt needs \{problem\}"):
-        get_task("one-digit", prompt="Solve it.")
+        get_task("arithmetic", prompt="Solve it.")
 
 
 def test_what_cannot_be_found_says_so(tmp_path):
@@ -389,8 +372,9 @@ class Stubborn:
 stubborn, LEVEL = Stubborn(), 3
 
 def countdown():
-    from verifiers import Task, one_digit
-    return Task("countdown", one_digit().train, one_digit().test, "Count down: {{problem}}", terse)
+    from verifiers import Task
+    sums = [{{"problem": "0+0=", "answer": "0"}}]
+    return Task("countdown", sums, sums, "Count down: {{problem}}", terse)
 
 def not_a_task():
     return []

@@ -8,14 +8,13 @@ grade_answer still compares by value; what is built on reward_rlvr asks for more
 import json
 
 import pytest
+from one_digit import exact_reward, one_digit
 from verifiers import (
     ReasoningReward,
     arithmetic,
     boxed_reward,
     copied,
-    exact_reward,
     grade_answer,
-    one_digit,
     read_problems,
     reward_rlvr,
     tagged_reward,

@@ -19,6 +19,7 @@ from conftest import ROOT
 from eval import wilson_interval
 from evaluation import check_verifier, majority, majority_at_k, overlap, regrade
 from measure import few_shot
+from ranks import ONE_DIGIT
 
 
 def said(answer, truth="0.5", **parts):
@@ -236,7 +237,7 @@ def test_overlap_finds_copies_and_variants(capsys):
     ]
     assert overlap(there, asked) == {"exact": {0: 1}, "near": {2: 2}}
     assert overlap(there[:1], asked) == {"exact": {}, "near": {}}
-    evaluation.main(["overlap", "one-digit"])
+    evaluation.main(["overlap", ONE_DIGIT])
     assert capsys.readouterr().out.startswith("of 100 test problems 100 are in the training data")
 
 
@@ -255,7 +256,7 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path, base, caps
     out = tmp_path / "e.jsonl"
     flags = [
         base,
-        *"--task one-digit --problems 30 --num-samples 2 --max-new-tokens 4 --k 1 2".split(),
+        *f"--task {ONE_DIGIT} --problems 30 --num-samples 2 --max-new-tokens 4 --k 1 2".split(),
         "--out",
         str(out),
     ]
@@ -275,12 +276,15 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path, base, caps
     with pytest.raises(verifiers.DataError, match="another evaluation of .*: settings differ"):
         measure.main([*flags, "--seed", "1"])
     header = json.loads(lines[0])["header"]
-    assert header["reward"] == "exact" and header["settings"]["max_new_tokens"] == 4
+    assert (
+        header["reward"] == "notebooks/one_digit.py:exact_reward"
+        and header["settings"]["max_new_tokens"] == 4
+    )
 
 
 def test_it_measures_what_eval_measures(tmp_path, base):
     """The same completions, whether problems are sampled at once or in parts."""
-    flags = [base, *"--task one-digit --problems 7 --num-samples 3 --max-new-tokens 4".split()]
+    flags = [base, *f"--task {ONE_DIGIT} --problems 7 --num-samples 3 --max-new-tokens 4".split()]
     found = []
     for main in (core.main, measure.main):
         out = tmp_path / f"{len(found)}.jsonl"
@@ -291,7 +295,7 @@ def test_it_measures_what_eval_measures(tmp_path, base):
 
 
 def test_few_shot_adds_a_row_and_a_comparison(base, capsys):
-    measure.main([base, *"--task one-digit --problems 5 --max-new-tokens 4 --shots 2".split()])
+    measure.main([base, *f"--task {ONE_DIGIT} --problems 5 --max-new-tokens 4 --shots 2".split()])
     table = capsys.readouterr().out
     assert "base 2-shot" in table and table.count("difference") == 2
 
@@ -309,7 +313,7 @@ def test_two_processes_give_the_same_numbers(tmp_path, base):
                 *launch,
                 script,
                 base,
-                *"--task one-digit --problems 31".split(),
+                *f"--task {ONE_DIGIT} --problems 31".split(),
                 *flags,
                 *"--k 1 3 --out".split(),
                 str(out),
@@ -347,7 +351,7 @@ def run(tmp_path_factory, base):
         [
             "--model",
             base,
-            *"--task one-digit --device cpu --prompts-per-step 4 --num-samples 4 --steps 2".split(),
+            *f"--task {ONE_DIGIT} --device cpu --prompts-per-step 4 --num-samples 4 --steps 2".split(),
             *"--max-new-tokens 20 --eval-problems 5 --runs".split(),
             str(folder),
             "--name",

@@ -8,6 +8,7 @@ import runpy
 import pytest
 
 import exercises
+from ranks import ONE_DIGIT
 
 SOLUTIONS = {
     1: """
@@ -128,7 +129,7 @@ NEARLY = [
 def quick(monkeypatch):
     """One seed for the training exercises, and one-digit in place of arithmetic, which takes longer."""
     digits = tuple(
-        "--task one-digit --prompts-per-step 16 --num-samples 16 --max-new-tokens 4".split()
+        f"--task {ONE_DIGIT} --prompts-per-step 16 --num-samples 16 --max-new-tokens 4".split()
     )
     monkeypatch.setattr(exercises.deadly_rate, "__defaults__", ((0,),))
     monkeypatch.setattr(exercises.beat_the_default, "__defaults__", ((0,), digits, 0.05))

@@ -8,6 +8,7 @@ import pytest
 
 import rewards
 import verifiers
+from one_digit import exact_reward
 from rewards import code_parts_reward, read_program
 from rewards import (
     REASONING_PRESETS,
@@ -52,7 +53,6 @@ from verifiers import (
     boxed_reward,
     code_reward,
     derivation,
-    exact_reward,
     extract_code,
     mixed_scripts,
     tagged_reward,

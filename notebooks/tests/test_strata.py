@@ -8,6 +8,7 @@ import ranks
 import strata
 import verifiers
 from conftest import ROOT
+from one_digit import one_digit
 from test_train import metrics, run
 from verifiers import BOXED, Task, boxed_reward
 
@@ -117,5 +118,5 @@ def test_a_task_in_two_wordings_trains(tmp_path):
 
 
 def worded():
-    task = verifiers.one_digit()
+    task = one_digit()
     return strata.in_wordings(task, ("{problem}", "+{problem}"))
