@@ -145,15 +145,12 @@ def read_verdict(verdict):
         return 0.0, {"accuracy": 0.0, "answered": 0.0, "failed": 1.0}
 
 
-def evaluate(
-    model, tokenizer, task, problems, num_samples=1, temperature=0.0, max_new_tokens=512, **settings
-):
+def evaluate(method, model, tokenizer, task, problems, num_samples=1, temperature=0.0, ks=()):
     """Judge num_samples completions of each problem; temperature 0 is greedy -> (summary, records).
-    settings: others of GRPO, such as seed."""
-    method = GRPO(max_new_tokens=max_new_tokens, **settings)
+    method: GRPO(max_new_tokens=512, seed=0), for instance. ks: of pass@k."""
     step = roll_out(method, model, tokenizer, task, problems, num_samples, temperature)
     records = records_of(step)
-    return summarise(records, num_samples), records
+    return summarise(records, num_samples, ks), records
 
 
 def records_of(step):
@@ -161,14 +158,13 @@ def records_of(step):
     tokens, reward. One that was cut off has no answer, even if a box in it is right: its accuracy
     is 0."""
     lengths = step.rollouts.mask.sum(1).int().tolist()
-    rewards = step.rewards.flatten().tolist()
     records = []
     for row, part in enumerate(step.parts):
         index, sample = divmod(row, step.rollouts.num_samples)
         record = {**step.problems[index], **part, "index": index, "sample": sample}
         record["completion"] = step.texts[row]
         record["length"] = lengths[row]
-        record["reward"] = rewards[row]
+        record["reward"] = step.rewards[index, sample].item()
         record["accuracy"] = part["accuracy"] * (1 - part["truncated"])
         records.append(record)
     return records
@@ -235,31 +231,27 @@ def pass_at_k(n, c, k):
 
 
 def git_commit():
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    folder = Path(__file__).parent
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     with contextlib.suppress(OSError):  # there may be no git
-        return subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
 def read_rows(path, needed=()):
     """The objects of a .jsonl file, each with the needed keys; an unfinished last line is left out.
     Raises verifiers.DataError."""
-    rows = []
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        for line in text.split("\n")[:-1]:  # not splitlines: U+2028 may stand in a completion
-            row = json.loads(line)
-            if not set(needed) <= row.keys():
-                raise ValueError(f"it needs {', '.join(needed)}")
-            rows.append(row)
-    except (OSError, ValueError, AttributeError) as error:
-        where = f"{path}, line {len(rows) + 1}"
-        raise verifiers.DataError(f"{where}: cannot be read ({error}); is it damaged?") from None
+    lines = verifiers.read_text(path).split("\n")  # not splitlines: completions may hold U+2028
+    rows = [verifiers.read_json(line, f"{path}, line {n}") for n, line in enumerate(lines[:-1], 1)]
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict) or not row.keys() >= set(needed):
+            raise verifiers.DataError(f"{path}, line {number}: it needs {', '.join(needed)}")
     return rows
 
 
 def append_rows(path, rows):
-    """Add objects to a .jsonl file, each a line; a line that a crash left unfinished is removed."""
+    """Add objects to a .jsonl file, each a line; a line that a crash left unfinished is removed.
+    path None: write nothing."""
+    if path is None:
+        return
     with open(path, "ab+") as file:
         file.seek(0)
         whole = file.read().rfind(b"\n") + 1
@@ -293,6 +285,9 @@ def above_zero(kind):
     return number
 
 
+JSON = {int: float, list: tuple}  # how a float and a tuple may come back
+
+
 def get_method(spec, given):
     """grpo, or the subclass of GRPO in file.py or file.py:Class -> an object with its settings.
     given: values by name; they may be text, as on the command line."""
@@ -306,7 +301,7 @@ def get_method(spec, given):
             )
         with contextlib.suppress(ValueError, SyntaxError):
             value = ast.literal_eval(value)  # other values are text
-        if (types[name], type(value)) in ((float, int), (tuple, list)):  # as JSON has them
+        if JSON.get(type(value)) is types[name]:
             value = types[name](value)
         if type(value) is not types[name]:
             raise verifiers.DataError(f"--set {name}={value}: it must be {types[name].__name__}")
@@ -350,8 +345,6 @@ def parse_args(argv=None):
         parser.error("each --k is at most --num-samples")
     if not 0 <= args.temperature < math.inf:
         parser.error("--temperature is 0 or more")
-    if args.out and not Path(args.out).absolute().parent.is_dir():
-        parser.error(f"--out {args.out}: there is no such folder")
     return args
 
 
@@ -387,19 +380,17 @@ def evaluate_model(name, task, method, args):
     prompt = tokenizer.decode(first, skip_special_tokens=False)
     print(f"first prompt of {name} ({tokenizer.template}): {prompt!r}")
     header = {**vars(args), "model": name, "settings": asdict(method.settings), "prompt": prompt}
-    lines = [{"header": {**header, "dtype": str(dtype), "git": git_commit()}}]
+    append_rows(args.out, [{"header": {**header, "dtype": str(dtype), "git": git_commit()}}])
     decodings = [("greedy", 1, 0.0)]
     if args.temperature > 0:
         decodings.append(("sampled", args.num_samples, args.temperature))
     for decoding, num_samples, temperature in decodings:
-        step = roll_out(method, model, tokenizer, task, problems, num_samples, temperature)
-        records = records_of(step)
-        summary = summarise(records, num_samples, [k for k in args.k if k <= num_samples])
+        ks = [k for k in args.k if k <= num_samples]
+        parts = (method, model, tokenizer, task, problems)
+        summary, records = evaluate(*parts, num_samples, temperature, ks)
         print(f"{decoding:8}", *(f"{column} {value:<7.4g}" for column, value in summary.items()))
-        lines += [{**record, "model": name, "decoding": decoding} for record in records]
-        if args.out:
-            append_rows(args.out, lines)
-        lines = []
+        labels = {"model": name, "decoding": decoding}
+        append_rows(args.out, [{**record, **labels} for record in records])
 
 
 def main(argv=None):
@@ -415,5 +406,5 @@ def main(argv=None):
 if __name__ == "__main__":
     try:
         main()
-    except (ModelError, verifiers.DataError) as error:
+    except (ModelError, verifiers.DataError, OSError) as error:
         sys.exit(f"error: {error}")

@@ -38,7 +38,6 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
-from tqdm import tqdm
 
 import verifiers
 from eval import (
@@ -279,9 +278,11 @@ def load_model(flags):
 
 def write_config(run):
     """config.json: flags, settings, versions and commit."""
-    versions = {"python": sys.version.split()[0], "torch": torch.__version__, "git": git_commit()}
-    flags = {**asdict(run.flags), "resume": False}
-    config = {"flags": flags, "settings": run.flags.settings, "versions": versions}
+    config = {
+        "flags": {**asdict(run.flags), "resume": False},
+        "settings": run.flags.settings,
+        "versions": {"python": sys.version, "torch": torch.__version__, "git": git_commit()},
+    }
     partial = run.folder / "config.partial"
     partial.write_text(json.dumps(config, indent=2), encoding="utf-8")
     partial.replace(run.folder / "config.json")
@@ -370,7 +371,7 @@ def log_row(run, row):
         cells = [f"{row[name]:7.3g}" if name in row else " " * 7 for name in COLUMNS]
         if row.get("failed"):
             cells.append(f"the verifier failed on {row['failed']:.1%}")
-        tqdm.write(" ".join([f"{row['step']:5d}", *cells]))
+        print(f"{row['step']:5}", *cells)
 
 
 def read_log(folder):
@@ -483,12 +484,10 @@ def train_rlvr(run):
         lr = learning_rate(number, flags)
         for param_group in run.optimizer.param_groups:
             param_group["lr"] = lr
-        old_logp = None
-        updates = []
-        for _ in range(settings.updates_per_batch):
-            stats, logp = update(run, step, advantages, old_logp)
-            old_logp = logp if old_logp is None else old_logp
-            updates.append(stats)
+        stats, old_logp = update(run, step, advantages)
+        for _ in range(settings.updates_per_batch - 1):  # nothing clips in the first one
+            again, _ = update(run, step, advantages, old_logp)
+            stats["clipped"] = again["clipped"]
         run.step = number
 
         # The log; from time to time held-out problems, and a checkpoint.
@@ -496,8 +495,7 @@ def train_rlvr(run):
         for index, share in zip(indices, right):
             visits = run.memory["visits"].get(str(index), [])
             run.memory["visits"][str(index)] = [*visits, share][-3:]
-        row = {"step": number, **means, **updates[0], "lr": lr}
-        row["clipped"] = updates[-1]["clipped"]  # nothing clips in the first update
+        row = {"step": number, **means, **stats, "lr": lr}
         row["sample_seconds"] = sampled - began
         row["update_seconds"] = time.perf_counter() - sampled
         if number % flags.eval_every == 0 or number == flags.steps:
@@ -510,21 +508,23 @@ def train_rlvr(run):
 
 def finish_step(run, row):
     """Log the step, and save a checkpoint when it is time, or when the run stops here."""
-    reasons = ["stopped"] if any(gather(run.signals[:1])) else []
-    if row["failed"] == 1:
-        reasons.append("error: the verifier failed on every completion, see the warnings above")
+    reason = None
     try:
         run.method.after_step(row, run.model)  # which may add columns
     except Stopped as error:
-        reasons.append(str(error))
+        reason = str(error)
+    if row["failed"] == 1:
+        reason = "error: the verifier failed on every completion, see the warnings above"
+    if any(gather(run.signals[:1])):
+        reason = "stopped"
     log_row(run, row)
-    if reasons or run.step % run.flags.save_every == 0 or run.step == run.flags.steps:
+    if reason or run.step % run.flags.save_every == 0 or run.step == run.flags.steps:
         save_checkpoint(run)
-    if reasons:
-        raise Stopped(f"{reasons[0]}; step {run.step} is saved. {how_to_go_on(run.flags)}")
+    if reason:
+        raise Stopped(f"{reason}; step {run.step} is saved. {how_to_go_on(run.flags)}")
 
 
-def update(run, step, advantages, old_logp):
+def update(run, step, advantages, old_logp=None):
     """One update of the weights -> (statistics, log-probs (B, T-1))."""
     rollouts = step.rollouts
     trained = (advantages != 0).any(1)  # (B,) without an advantage there is no gradient
@@ -565,12 +565,11 @@ def judge(run, problems, num_samples, temperature, label):
     """eval.roll_out, on several processes each for its share of the problems -> one Step."""
     mine = my_share(range(len(problems)))
     rows = [f"{label} {i * num_samples + g}" for i in mine for g in range(num_samples)]
-    own = [problems[i] for i in mine]
-    parts = (run.method, run.model, run.tokenizer, run.task)
+    parts = (run.method, run.model, run.tokenizer, run.task, [problems[i] for i in mine])
     steps = []
     with whole_weights(run.model), run.autocast():
-        if own:  # there may be more processes than problems
-            steps = [roll_out(*parts, own, num_samples, temperature, rows)]
+        if mine:  # there may be more processes than problems
+            steps = [roll_out(*parts, num_samples, temperature, rows)]
     return steps[0] if world() == 1 else gather_steps(steps, run.model.device)
 
 
@@ -665,8 +664,7 @@ def shard(device):
     _, dtype, _ = pick_device(device)
     mesh = dist.init_device_mesh(device, (world(),))
     # subtle: a KV cache that is cast would be a copy, and what is written to it lost.
-    options = {"reduce_dtype": torch.float32, "cast_forward_inputs": False}
-    precision = MixedPrecisionPolicy(param_dtype=dtype, **options)
+    precision = MixedPrecisionPolicy(dtype, torch.float32, cast_forward_inputs=False)
 
     def cut(tensor, param):
         return distribute_tensor(tensor, mesh, param.placements, src_data_rank=None)
@@ -708,22 +706,20 @@ def main(argv=None):
     began = time.perf_counter()
     flags = parse_args(argv)
     start_processes()
-    task = Path(flags.task.partition(".py:")[0]).stem
-    name = flags.name or f"{task}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    flags.name = gather([name])[0]
+    if flags.name is None:
+        task = Path(flags.task.partition(".py:")[0]).stem
+        flags.name = f"{task}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    flags.name = gather([flags.name])[0]  # the first process's
     try:
         run = load_run(flags)
         if not flags.resume:
             preflight(run)
-        if rank() == 0:
-            run.folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(run.folder / "lock", timeout=0) if rank() == 0 else contextlib.nullcontext():
+        run.folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(run.folder / f"lock{rank()}", timeout=0):
             start(run)
             train_until_the_end(run)
     except Timeout:
-        raise ModelError(
-            f"{run.folder} is in use by another process: stop that one first"
-        ) from None
+        raise ModelError(f"{run.folder} is in use by another process: stop it first") from None
     except Stopped as error:
         sys.exit(str(error) if rank() == 0 else 1)
     rows = read_log(run.folder).values()
@@ -743,7 +739,7 @@ def start(run):
         write_config(run)
         if flags.log:
             run.log = verifiers.find(flags.log, {}, "--log")(run.folder, flags)
-    tqdm.write(" ".join([" step", *(f"{title:>7}" for title in COLUMNS.values())]))
+    print(" step", *(f"{title:>7}" for title in COLUMNS.values()))
     if run.step == 0:
         row = {"step": 0, **evaluate_both(run)}
         for name in ("reward", "accuracy", "truncated"):
@@ -763,7 +759,7 @@ def train_until_the_end(run):
         if run.signals and time.monotonic() - run.signals[0] > 1:
             raise KeyboardInterrupt
         run.signals.append(time.monotonic())
-        tqdm.write("stopping after this step; press Ctrl-C again to stop at once")
+        print("stopping after this step; press Ctrl-C again to stop at once")
 
     handlers = {n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -549,21 +549,26 @@ def read_problems(path) -> list[dict]:
     gzipped: "problem" or "question"; "answer" (text, a number, GSM8K's solution #### answer, a
     list of texts that are all accepted; with "choices", the place of the right one) or "tests"
     (asserts); what else there is."""
+    text = read_text(path)
+    if text.lstrip().startswith("["):
+        return [
+            _problem(row, f"{path}, entry {n}") for n, row in enumerate(read_json(text, path), 1)
+        ]
+    lines = [(f"{path}, line {n}", line) for n, line in enumerate(text.split("\n"), 1)]
+    return [_problem(read_json(line, where), where) for where, line in lines if line.strip()]
+
+
+def read_text(path) -> str:
+    """The text of a file that may be gzipped."""
     opened = gzip.open if str(path).endswith(".gz") else open
     try:
         with opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape") as file:
-            text = file.read()
+            return file.read()
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read ({error})") from error
-    if text.lstrip().startswith("["):
-        return [
-            _problem(row, f"{path}, entry {n}") for n, row in enumerate(_read_json(text, path), 1)
-        ]
-    lines = [(f"{path}, line {n}", line) for n, line in enumerate(text.split("\n"), 1)]
-    return [_problem(_read_json(line, where), where) for where, line in lines if line.strip()]
 
 
-def _read_json(text, where):
+def read_json(text, where):
     try:
         value = json.loads(text)
         json.dumps(
