@@ -173,17 +173,17 @@ class KVCache:
         # zeros, not empty: a masked slot has weight 0, but 0 * NaN would still be NaN
         self.k = [torch.zeros(shape, device=device, dtype=dtype) for _ in layers]
         self.v = [torch.zeros(shape, device=device, dtype=dtype) for _ in layers]
+        self.rows = torch.arange(rows, device=device)[:, None]  # (B, 1)
         self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
         self.slots = slots
         self.used = 0
 
     def write(self, layer, k, v, positions):
         """Store k, v (B, K, T, D) at positions (B, T) -> all so far, two of (B, K, used + T, D)."""
-        rows = torch.arange(len(positions), device=positions.device)[:, None]  # (B, 1)
         end = self.used + k.size(2)
         for cached, new in ((self.k[layer], k), (self.v[layer], v)):
             new = new.to(cached.dtype)  # under autocast they differ
-            cached[rows, :, positions] = new.transpose(1, 2)
+            cached[self.rows, :, positions] = new.transpose(1, 2)
         return self.k[layer][:, :, :end], self.v[layer][:, :, :end]
 
     def take(self, rows):
@@ -191,6 +191,7 @@ class KVCache:
         for layer in range(len(self.k)):  # layer by layer: two whole caches never coexist
             self.k[layer] = self.k[layer][rows]
             self.v[layer] = self.v[layer][rows]
+        self.rows = torch.arange(len(rows), device=rows.device)[:, None]
         self.lengths = self.lengths[rows]
         self.used = int(self.lengths.max())
 
@@ -234,9 +235,8 @@ class Attention(nn.Module):
                 x.repeat_interleave(self.H // self.K, 1) for x in (k, v)
             )  # CUDA's fast kernels take groups or a mask
             y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
-        return self.o_proj(
-            y.reshape(B, self.H, T, self.D).transpose(1, 2).reshape(B, T, self.H * self.D)
-        )
+        y = y.reshape(B, self.H, T, self.D).transpose(1, 2)  # (B, T, H, D)
+        return self.o_proj(y.flatten(2))
 
 
 class MLP(nn.Module):
@@ -331,8 +331,8 @@ class Qwen3(nn.Module):
 
 
 def pick_device(wanted=None):
-    """(device, compute dtype, its name): CUDA with bf16 where the GPU has it; otherwise
-    fp32, which runs everywhere."""
+    """(device, compute dtype): CUDA with bf16 where the GPU has it; otherwise fp32, which runs
+    everywhere."""
     found = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
@@ -340,22 +340,16 @@ def pick_device(wanted=None):
     }
     device = wanted or next(name for name in found if found[name])
     if not found[device]:
-        raise ModelError(
-            f"this PyTorch ({torch.__version__}) finds no {device}; choose another device"
-        )
-    if device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
-        return device, torch.bfloat16, f"{torch.cuda.get_device_name()}, which has bf16"
-    return (
-        device,
-        torch.float32,
-        {"cuda": "a GPU without bf16", "mps": "an Apple GPU", "cpu": "a CPU"}[device],
-    )
+        version = torch.__version__
+        raise ModelError(f"this PyTorch ({version}) finds no {device}; choose another device")
+    half = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return device, torch.bfloat16 if half else torch.float32
 
 
 def autocast(device, enabled=True):
     """Within, compute in the device's dtype. Weights stay in fp32: at a learning rate of 1e-6
     nearly every change of a bf16 weight would round to nothing."""
-    _, dtype, _ = pick_device(device)
+    _, dtype = pick_device(device)
     return torch.autocast(device, dtype, enabled=enabled and dtype != torch.float32)
 
 
@@ -378,9 +372,14 @@ def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, shard=No
     with torch.device("meta"):  # no memory, no time for weights that are replaced at once
         model = Qwen3(config)
     keep = shard(model) if shard else lambda tensor, parameter: tensor
-    model.load_state_dict(
-        _read_weights(directory, model.state_dict(), device, dtype, keep), assign=True
-    )
+    weights = _read_weights(directory, model.state_dict(), device, dtype, keep)
+    try:
+        model.load_state_dict(weights, assign=True)
+    except RuntimeError as error:  # which names every tensor that does not fit
+        raise ModelError(
+            f"{directory}: weights and config.json do not belong together or are incomplete: "
+            f"fetch them again. {str(error)[:500]}"
+        ) from None
     return model, tokenizer
 
 
@@ -415,34 +414,21 @@ def find(name):
 
 
 def _read_weights(directory, wanted, device, dtype, keep):
-    """All tensors of the checkpoint, checked by name and shape against `wanted`, a state dict."""
+    """All tensors of the checkpoint, by name. `wanted` is a state dict of the model."""
     index = directory / "model.safetensors.index.json"
     names = _read_json(index)["weight_map"].values() if index.exists() else ["model.safetensors"]
     copies = {"lm_head.weight"} - set(wanted)  # of the embedding; a tied model does without
-    shapes = {name: [*tensor.shape] for name, tensor in wanted.items()}
-    tensors, problems = {}, []
+    tensors = {}
     for path in sorted({directory / name for name in names}):
         try:
             with safe_open(path, framework="pt") as reader:
                 for name in sorted(set(reader.keys()) - copies):
-                    tensor = reader.get_tensor(name)
-                    shape = shapes.get(name, "no such tensor")
-                    if [*tensor.shape] != shape:
-                        problems.append(
-                            f"{name} has shape {[*tensor.shape]}, config.json says {shape}"
-                        )
-                    elif not problems:
-                        tensors[name] = keep(tensor.to(device=device, dtype=dtype), wanted[name])
+                    tensor = reader.get_tensor(name).to(device=device, dtype=dtype)
+                    tensors[name] = keep(tensor, wanted[name]) if name in wanted else tensor
         except (OSError, SafetensorError) as error:
             raise ModelError(
                 f"{path}: missing, damaged or cut short ({error}); fetch it again"
             ) from error
-    problems = problems or [f"{name} is missing" for name in wanted if name not in tensors]
-    if problems:
-        raise ModelError(
-            f"{directory}: {'; '.join(problems[:4])} ({len(problems)} tensors). Weights and "
-            "config.json do not belong together or are incomplete: fetch them again"
-        )
     return tensors
 
 

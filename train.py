@@ -189,7 +189,7 @@ def read_config(given):
 
 def fill_defaults(flags, settings):
     """Replace every None by what fits the machine and the model; the same for the settings."""
-    best, _, _ = pick_device(flags.device)
+    best, _ = pick_device(flags.device)
     if flags.model is None:
         laptop = flags.task == "arithmetic" or flags.task is None and best != "cuda"
         tiny = str(Path(__file__).parent / "notebooks" / "tiny")
@@ -662,7 +662,7 @@ def clip_gradients(parameters):
 def shard(device):
     """-> a function for model.load that shards a model which has no weights yet (FSDP2, arXiv
     2304.11277). Weights are kept in fp32 and used in dtype; gradients are summed, in fp32."""
-    _, dtype, _ = pick_device(device)
+    _, dtype = pick_device(device)
     mesh = dist.init_device_mesh(device, (world(),))
     # subtle: a KV cache that is cast would be a copy, and what is written to it lost.
     options = {"reduce_dtype": torch.float32, "cast_forward_inputs": False}
@@ -786,7 +786,7 @@ def save_final(run):
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     weights = get_model_state_dict(model, options=options)
     if rank() == 0:
-        _, dtype, _ = pick_device(run.flags.device)
+        _, dtype = pick_device(run.flags.device)
         weights = {name: weight.to(dtype) for name, weight in weights.items()}
         save(model, run.tokenizer, run.folder / "final", weights)
 

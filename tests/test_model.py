@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -290,9 +291,12 @@ def test_what_is_not_implemented_is_named(tmp_path, changes, message):
 
 
 TENSORS = [
-    (lambda weights: weights.pop("model.norm.weight"), "norm.weight is missing"),
-    (lambda weights: weights.update(extra=torch.ones(2)), r"extra has shape \[2\], .* no such"),
-    (lambda weights: weights.update({"model.norm.weight": torch.ones(7)}), r"\[7\].* says \[48\]"),
+    (lambda weights: weights.pop("model.norm.weight"), 'Missing key.*"model.norm.weight"'),
+    (lambda weights: weights.update(extra=torch.ones(2)), 'Unexpected key.*"extra"'),
+    (
+        lambda weights: weights.update({"model.norm.weight": torch.ones(7)}),
+        r"model.norm.weight.*\[7\].*\[48\]",
+    ),
 ]
 
 
@@ -300,7 +304,7 @@ TENSORS = [
 def test_weights_that_do_not_fit_are_named(tmp_path, change, message):
     write_checkpoint(tmp_path)
     edit_weights(tmp_path, change)
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises(ModelError, match=re.compile(message, re.DOTALL)):
         load(tmp_path)
 
 
