@@ -4,7 +4,7 @@
     python tests/pretend_windows.py -m pytest -q tests/test_eval.py
 
 What is taken away, or is otherwise:
-  - for modules of this project: fcntl, resource and other modules of POSIX, os.fork, os.uname,
+  - for the project and the script: fcntl, resource and other modules of POSIX, os.fork, os.uname,
     signal.SIGKILL, .. (PyTorch's build for Linux needs some of them itself);
   - for everybody: a text file is cp1252 where no encoding is given, as are the output and input of
     a pipe; a file that is open or mapped into memory can be neither renamed nor removed; os.rename
@@ -24,6 +24,7 @@ import types
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+OURS = [str(ROOT)]  # and the folder of the script
 TEXT = "cp1252"
 MODULES = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"}
 GONE = {
@@ -56,7 +57,7 @@ def pretend_modules():
     poorer = {}
 
     def imported(name, globals=None, locals=None, fromlist=(), level=0):
-        ours = str((globals or {}).get("__file__", "")).startswith(str(ROOT))
+        ours = str((globals or {}).get("__file__", "")).startswith(tuple(OURS))
         first = name.partition(".")[0]
         if ours and first in MODULES:
             raise ModuleNotFoundError(f"No module named {name!r} on Windows", name=name)
@@ -171,5 +172,7 @@ if __name__ == "__main__":
         sys.path[0] = ""
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     else:
-        sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
-        runpy.run_path(sys.argv[0], run_name="__main__")
+        script = Path(sys.argv[0]).resolve()
+        sys.path[0] = str(script.parent)
+        OURS.append(sys.path[0])
+        runpy.run_path(str(script), run_name="__main__")
