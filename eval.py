@@ -413,6 +413,7 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="backslashreplace")  # where a code page lacks a character
     try:
         main()
     except (ModelError, verifiers.DataError) as error:

@@ -792,6 +792,7 @@ def save_final(run):
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="backslashreplace")  # where a code page lacks a character
     try:
         main()
         if dist.is_initialized():
