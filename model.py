@@ -165,7 +165,8 @@ class KVCache:
     padding of a shorter prompt) is invisible until it is overwritten.
 
     lengths: (B,) tokens that each row holds.
-    used:    the longest row's length, as a Python int, so that decoding never waits for the GPU."""
+    used:    the longest row's length, as a Python int, so that decoding never waits for the GPU.
+    step:    attention reads a multiple of so many slots: a GPU is quicker with few shapes."""
 
     def __init__(self, config, rows, slots, device, dtype):
         shape = (rows, config.num_key_value_heads, slots, config.head_dim)
@@ -173,17 +174,23 @@ class KVCache:
         # zeros, not empty: a masked slot has weight 0, but 0 * NaN would still be NaN
         self.k = [torch.zeros(shape, device=device, dtype=dtype) for _ in layers]
         self.v = [torch.zeros(shape, device=device, dtype=dtype) for _ in layers]
-        self.rows = torch.arange(rows, device=device)[:, None]  # (B, 1)
         self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
         self.slots = slots
+        self.step = 1 if device.type == "cpu" else 64
         self.used = 0
 
+    def visible(self, T):
+        """The slots that attention reads when T tokens are added: at first those tokens alone."""
+        if self.used == 0:
+            return T
+        return min(-(-(self.used + T) // self.step) * self.step, self.slots)
+
     def write(self, layer, k, v, positions):
-        """Store k, v (B, K, T, D) at positions (B, T) -> all so far, two of (B, K, used + T, D)."""
-        end = self.used + k.size(2)
+        """Store k, v (B, K, T, D) at positions (B, T) -> what is visible, two of (B, K, S, D)."""
+        end = self.visible(k.size(2))
+        index = positions[:, None, :, None].expand_as(k)
         for cached, new in ((self.k[layer], k), (self.v[layer], v)):
-            new = new.to(cached.dtype)  # under autocast they differ
-            cached[self.rows, :, positions] = new.transpose(1, 2)
+            cached.scatter_(2, index, new.to(cached.dtype))  # under autocast they differ
         return self.k[layer][:, :, :end], self.v[layer][:, :, :end]
 
     def take(self, rows):
@@ -191,7 +198,6 @@ class KVCache:
         for layer in range(len(self.k)):  # layer by layer: two whole caches never coexist
             self.k[layer] = self.k[layer][rows]
             self.v[layer] = self.v[layer][rows]
-        self.rows = torch.arange(len(rows), device=rows.device)[:, None]
         self.lengths = self.lengths[rows]
         self.used = int(self.lengths.max())
 
@@ -299,7 +305,8 @@ class Qwen3(nn.Module):
             raise ValueError(slots)
         if cache is not None and cache.used > 0:
             positions = positions + cache.lengths[:, None]  # (B, T)
-            later = torch.arange(cache.used + T, device=ids.device) > positions[:, None, :, None]
+            slots = torch.arange(cache.visible(T), device=ids.device)
+            later = slots > positions[:, None, :, None]  # (B, 1, T, S)
             mask = torch.zeros_like(later, dtype=cache.k[0].dtype).masked_fill(later, -torch.inf)
         x = self.model.embed_tokens(ids)  # (B, T, C)
         rope = rope_tables(positions, self.config, x.dtype)  # two of (B, 1, T, D)
@@ -307,6 +314,8 @@ class Qwen3(nn.Module):
             if self.checkpoint_blocks and torch.is_grad_enabled():
                 options = {"use_reentrant": False, "preserve_rng_state": False}
                 block = functools.partial(checkpoint, block, **options)
+            if cache is not None:
+                block = block.forward  # past FSDP's hooks: whoever samples holds the whole weights
             x = block(x, rope, positions, mask, cache)
         if cache is not None:
             cache.lengths = cache.lengths + T
@@ -321,10 +330,7 @@ class Qwen3(nn.Module):
 
     def new_cache(self, rows, slots):
         weight = self.model.embed_tokens.weight
-        kind = weight.device.type
-        half = torch.is_autocast_enabled(kind)
-        dtype = torch.get_autocast_dtype(kind) if half else weight.dtype
-        return KVCache(self.config, rows, slots, weight.device, dtype)
+        return KVCache(self.config, rows, slots, weight.device, weight.dtype)
 
 
 # ---- 3. Load and save ----------------------------------------------------------------------------
@@ -351,6 +357,20 @@ def autocast(device, enabled=True):
     nearly every change of a bf16 weight would round to nothing."""
     _, dtype = pick_device(device)
     return torch.autocast(device, dtype, enabled=enabled and dtype != torch.float32)
+
+
+@contextlib.contextmanager
+def weights_in(dtype, model):
+    """Within, the weights are rounded to dtype: for many tokens quicker than autocast, which casts
+    what each product reads. In return the update sees a little more mismatch."""
+    whole = [param.data for param in model.parameters()]
+    for param in model.parameters():
+        param.data = param.data.to(dtype)
+    try:
+        yield
+    finally:
+        for param, data in zip(model.parameters(), whole):
+            param.data = data
 
 
 def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, shard=None):
@@ -461,10 +481,8 @@ def save(model, tokenizer, directory, weights=None):
         partial.rename(directory)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
-        size = sum(tensor.nbytes for tensor in weights.values()) / 1e9
         raise ModelError(
-            f"{directory}: cannot write the model ({error}). It needs {size:.2f} GB: free some "
-            "space or choose another place"
+            f"{directory}: cannot write the model ({error}); free some space or take another place"
         ) from error
 
 

@@ -52,7 +52,7 @@ from eval import (
     roll_out,
     summarise,
 )
-from model import ModelError, autocast, load, pick_device, save
+from model import ModelError, autocast, load, pick_device, save, weights_in
 from rlvr import GRPO, Rollouts, Step, Stopped, spread, update_gradients
 
 # ---- 1. Flags ------------------------------------------------------------------------------------
@@ -568,7 +568,8 @@ def judge(run, problems, num_samples, temperature, label):
     own = [problems[i] for i in mine]
     parts = (run.method, run.model, run.tokenizer, run.task)
     steps = []
-    with whole_weights(run.model), run.autocast():
+    _, dtype = pick_device(run.flags.device)
+    with whole_weights(run.model), weights_in(dtype, run.model):
         if own:  # there may be more processes than problems
             steps = [roll_out(*parts, own, num_samples, temperature, rows)]
     return steps[0] if world() == 1 else gather_steps(steps, run.model.device)
