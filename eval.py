@@ -373,7 +373,7 @@ def read_run(args):
 
 def evaluate_model(name, task, method, args):
     """Print the rows of one model, and write its completions to --out."""
-    device, dtype, _ = pick_device(args.device)
+    device, dtype = pick_device(args.device)
     model, tokenizer = load(name, device, dtype, args.template)
     problems = task.test[: args.problems]
     first = tokenizer.encode_prompt(task.prompt(problems[0]))
@@ -404,6 +404,7 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="backslashreplace")  # where a code page lacks a character
     try:
         main()
     except (ModelError, verifiers.DataError, OSError) as error:

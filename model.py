@@ -165,7 +165,8 @@ class KVCache:
     padding of a shorter prompt) is invisible until it is overwritten.
 
     lengths: (B,) tokens that each row holds.
-    used:    the longest row's length, as a Python int, so that decoding never waits for the GPU."""
+    used:    the longest row's length, as a Python int, so that decoding never waits for the GPU.
+    step:    attention reads a multiple of so many slots: a GPU is quicker with few shapes."""
 
     def __init__(self, config, rows, slots, device, dtype):
         shape = (rows, config.num_key_value_heads, slots, config.head_dim)
@@ -175,15 +176,21 @@ class KVCache:
         self.v = [torch.zeros(shape, device=device, dtype=dtype) for _ in layers]
         self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
         self.slots = slots
+        self.step = 1 if device.type == "cpu" else 64
         self.used = 0
 
+    def visible(self, T):
+        """The slots that attention reads when T tokens are added: at first those tokens alone."""
+        if self.used == 0:
+            return T
+        return min(-(-(self.used + T) // self.step) * self.step, self.slots)
+
     def write(self, layer, k, v, positions):
-        """Store k, v (B, K, T, D) at positions (B, T) -> all so far, two of (B, K, used + T, D)."""
-        rows = torch.arange(len(positions), device=positions.device)[:, None]  # (B, 1)
-        end = self.used + k.size(2)
+        """Store k, v (B, K, T, D) at positions (B, T) -> what is visible, two of (B, K, S, D)."""
+        end = self.visible(k.size(2))
+        index = positions[:, None, :, None].expand_as(k)
         for cached, new in ((self.k[layer], k), (self.v[layer], v)):
-            new = new.to(cached.dtype)  # under autocast they differ
-            cached[rows, :, positions] = new.transpose(1, 2)
+            cached.scatter_(2, index, new.to(cached.dtype))  # under autocast they differ
         return self.k[layer][:, :, :end], self.v[layer][:, :, :end]
 
     def take(self, rows):
@@ -234,9 +241,8 @@ class Attention(nn.Module):
                 x.repeat_interleave(self.H // self.K, 1) for x in (k, v)
             )  # CUDA's fast kernels take groups or a mask
             y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
-        return self.o_proj(
-            y.reshape(B, self.H, T, self.D).transpose(1, 2).reshape(B, T, self.H * self.D)
-        )
+        y = y.reshape(B, self.H, T, self.D).transpose(1, 2)  # (B, T, H, D)
+        return self.o_proj(y.flatten(2))
 
 
 class MLP(nn.Module):
@@ -299,7 +305,8 @@ class Qwen3(nn.Module):
             raise ValueError(slots)
         if cache is not None and cache.used > 0:
             positions = positions + cache.lengths[:, None]  # (B, T)
-            later = torch.arange(cache.used + T, device=ids.device) > positions[:, None, :, None]
+            slots = torch.arange(cache.visible(T), device=ids.device)
+            later = slots > positions[:, None, :, None]  # (B, 1, T, S)
             mask = torch.zeros_like(later, dtype=cache.k[0].dtype).masked_fill(later, -torch.inf)
         x = self.model.embed_tokens(ids)  # (B, T, C)
         rope = rope_tables(positions, self.config, x.dtype)  # two of (B, 1, T, D)
@@ -307,6 +314,8 @@ class Qwen3(nn.Module):
             if self.checkpoint_blocks and torch.is_grad_enabled():
                 options = {"use_reentrant": False, "preserve_rng_state": False}
                 block = functools.partial(checkpoint, block, **options)
+            if cache is not None:
+                block = block.forward  # past FSDP's hooks: whoever samples holds the whole weights
             x = block(x, rope, positions, mask, cache)
         if cache is not None:
             cache.lengths = cache.lengths + T
@@ -321,18 +330,15 @@ class Qwen3(nn.Module):
 
     def new_cache(self, rows, slots):
         weight = self.model.embed_tokens.weight
-        kind = weight.device.type
-        half = torch.is_autocast_enabled(kind)
-        dtype = torch.get_autocast_dtype(kind) if half else weight.dtype
-        return KVCache(self.config, rows, slots, weight.device, dtype)
+        return KVCache(self.config, rows, slots, weight.device, weight.dtype)
 
 
 # ---- 3. Load and save ----------------------------------------------------------------------------
 
 
 def pick_device(wanted=None):
-    """(device, compute dtype, its name): CUDA with bf16 where the GPU has it; otherwise
-    fp32, which runs everywhere."""
+    """(device, compute dtype): CUDA with bf16 where the GPU has it; otherwise fp32, which runs
+    everywhere."""
     found = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
@@ -340,23 +346,31 @@ def pick_device(wanted=None):
     }
     device = wanted or next(name for name in found if found[name])
     if not found[device]:
-        raise ModelError(
-            f"this PyTorch ({torch.__version__}) finds no {device}; choose another device"
-        )
-    if device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
-        return device, torch.bfloat16, f"{torch.cuda.get_device_name()}, which has bf16"
-    return (
-        device,
-        torch.float32,
-        {"cuda": "a GPU without bf16", "mps": "an Apple GPU", "cpu": "a CPU"}[device],
-    )
+        version = torch.__version__
+        raise ModelError(f"this PyTorch ({version}) finds no {device}; choose another device")
+    half = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return device, torch.bfloat16 if half else torch.float32
 
 
 def autocast(device, enabled=True):
     """Within, compute in the device's dtype. Weights stay in fp32: at a learning rate of 1e-6
     nearly every change of a bf16 weight would round to nothing."""
-    _, dtype, _ = pick_device(device)
+    _, dtype = pick_device(device)
     return torch.autocast(device, dtype, enabled=enabled and dtype != torch.float32)
+
+
+@contextlib.contextmanager
+def weights_in(dtype, model):
+    """Within, the weights are rounded to dtype: for many tokens quicker than autocast, which casts
+    what each product reads. In return the update sees a little more mismatch."""
+    whole = [param.data for param in model.parameters()]
+    for param in model.parameters():
+        param.data = param.data.to(dtype)
+    try:
+        yield
+    finally:
+        for param, data in zip(model.parameters(), whole):
+            param.data = data
 
 
 def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, shard=None):
@@ -378,9 +392,14 @@ def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, shard=No
     with torch.device("meta"):  # no memory, no time for weights that are replaced at once
         model = Qwen3(config)
     keep = shard(model) if shard else lambda tensor, parameter: tensor
-    model.load_state_dict(
-        _read_weights(directory, model.state_dict(), device, dtype, keep), assign=True
-    )
+    weights = _read_weights(directory, model.state_dict(), device, dtype, keep)
+    try:
+        model.load_state_dict(weights, assign=True)
+    except RuntimeError as error:  # which names every tensor that does not fit
+        raise ModelError(
+            f"{directory}: weights and config.json do not belong together or are incomplete: "
+            f"fetch them again. {str(error)[:500]}"
+        ) from None
     return model, tokenizer
 
 
@@ -415,34 +434,21 @@ def find(name):
 
 
 def _read_weights(directory, wanted, device, dtype, keep):
-    """All tensors of the checkpoint, checked by name and shape against `wanted`, a state dict."""
+    """All tensors of the checkpoint, by name. `wanted` is a state dict of the model."""
     index = directory / "model.safetensors.index.json"
     names = _read_json(index)["weight_map"].values() if index.exists() else ["model.safetensors"]
     copies = {"lm_head.weight"} - set(wanted)  # of the embedding; a tied model does without
-    shapes = {name: [*tensor.shape] for name, tensor in wanted.items()}
-    tensors, problems = {}, []
+    tensors = {}
     for path in sorted({directory / name for name in names}):
         try:
             with safe_open(path, framework="pt") as reader:
                 for name in sorted(set(reader.keys()) - copies):
-                    tensor = reader.get_tensor(name)
-                    shape = shapes.get(name, "no such tensor")
-                    if [*tensor.shape] != shape:
-                        problems.append(
-                            f"{name} has shape {[*tensor.shape]}, config.json says {shape}"
-                        )
-                    elif not problems:
-                        tensors[name] = keep(tensor.to(device=device, dtype=dtype), wanted[name])
+                    tensor = reader.get_tensor(name).to(device=device, dtype=dtype)
+                    tensors[name] = keep(tensor, wanted[name]) if name in wanted else tensor
         except (OSError, SafetensorError) as error:
             raise ModelError(
                 f"{path}: missing, damaged or cut short ({error}); fetch it again"
             ) from error
-    problems = problems or [f"{name} is missing" for name in wanted if name not in tensors]
-    if problems:
-        raise ModelError(
-            f"{directory}: {'; '.join(problems[:4])} ({len(problems)} tensors). Weights and "
-            "config.json do not belong together or are incomplete: fetch them again"
-        )
     return tensors
 
 
@@ -475,10 +481,8 @@ def save(model, tokenizer, directory, weights=None):
         partial.rename(directory)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
-        size = sum(tensor.nbytes for tensor in weights.values()) / 1e9
         raise ModelError(
-            f"{directory}: cannot write the model ({error}). It needs {size:.2f} GB: free some "
-            "space or choose another place"
+            f"{directory}: cannot write the model ({error}); free some space or take another place"
         ) from error
 
 

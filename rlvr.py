@@ -168,13 +168,14 @@ def sample(
     uniforms: (P*G, max_new_tokens) random numbers, see row_uniforms (default: torch's generator).
     choose:   (logits (R, V), uniforms (R,), temperature) -> (tokens (R,), log-probs (R,)).
     Raises ValueError for an empty prompt."""
-    if not prompts or min(len(prompt) for prompt in prompts) == 0:
+    sizes = [len(prompt) for prompt in prompts]
+    if min(sizes, default=0) == 0:
         raise ValueError("sample needs at least one prompt, and each prompt at least one token")
     P, G = len(prompts), num_samples
     B = P * G
     V = model.config.num_tokens  # subtle: ids from here on have an embedding, but are no tokens
     device = model.device
-    longest = max(len(prompt) for prompt in prompts)
+    longest = max(sizes)
     stop_ids = model.config.eos_token_id if stop_ids is None else stop_ids
     stop_ids = torch.tensor([*stop_ids], dtype=torch.long, device=device)
     uniforms = torch.rand(B, max_new_tokens) if uniforms is None else uniforms
@@ -183,7 +184,7 @@ def sample(
     # Prefill: read each prompt once. It is padded on the right, so its last logits are picked out.
     padded_prompts = [prompt + [0] * (longest + max_new_tokens - len(prompt)) for prompt in prompts]
     ids = torch.tensor(padded_prompts, device=device)  # (P, T)
-    prompt_lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+    prompt_lengths = torch.tensor(sizes, device=device)
     cache = model.new_cache(P, longest + max_new_tokens)
     last = torch.arange(P, device=device), prompt_lengths - 1
     logits = model(ids[:, :longest], cache, head=lambda x, weight: F.linear(x[last], weight))
@@ -506,11 +507,11 @@ class GRPO:
         indices. memory is kept in checkpoints; its "visits" holds the last accuracies by index."""
         N = len(problems)
         P = self.settings.prompts_per_step
-        places = range((step - 1) * P, step * P)
-        orders = {}
-        for epoch in {place // N for place in places}:
-            orders[epoch] = random.Random(f"order {self.settings.seed} {epoch}").sample(range(N), N)
-        return [orders[place // N][place % N] for place in places]
+        start = (step - 1) * P  # problems seen before
+        order = []
+        for epoch in range(start // N, (start + P - 1) // N + 1):
+            order += random.Random(f"order {self.settings.seed} {epoch}").sample(range(N), N)
+        return order[start % N :][:P]
 
     def roll_out(
         self,

@@ -51,7 +51,7 @@ from eval import (
     roll_out,
     summarise,
 )
-from model import ModelError, autocast, load, pick_device, save
+from model import ModelError, autocast, load, pick_device, save, weights_in
 from rlvr import GRPO, Rollouts, Step, Stopped, spread, update_gradients
 
 # ---- 1. Flags ------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def read_config(given):
 
 def fill_defaults(flags, settings):
     """Replace every None by what fits the machine and the model; the same for the settings."""
-    best, _, _ = pick_device(flags.device)
+    best, _ = pick_device(flags.device)
     if flags.model is None:
         laptop = flags.task == "arithmetic" or flags.task is None and best != "cuda"
         tiny = str(Path(__file__).parent / "notebooks" / "tiny")
@@ -567,7 +567,8 @@ def judge(run, problems, num_samples, temperature, label):
     rows = [f"{label} {i * num_samples + g}" for i in mine for g in range(num_samples)]
     parts = (run.method, run.model, run.tokenizer, run.task, [problems[i] for i in mine])
     steps = []
-    with whole_weights(run.model), run.autocast():
+    _, dtype = pick_device(run.flags.device)
+    with whole_weights(run.model), weights_in(dtype, run.model):
         if mine:  # there may be more processes than problems
             steps = [roll_out(*parts, num_samples, temperature, rows)]
     return steps[0] if world() == 1 else gather_steps(steps, run.model.device)
@@ -661,7 +662,7 @@ def clip_gradients(parameters):
 def shard(device):
     """-> a function for model.load that shards a model which has no weights yet (FSDP2, arXiv
     2304.11277). Weights are kept in fp32 and used in dtype; gradients are summed, in fp32."""
-    _, dtype, _ = pick_device(device)
+    _, dtype = pick_device(device)
     mesh = dist.init_device_mesh(device, (world(),))
     # subtle: a KV cache that is cast would be a copy, and what is written to it lost.
     precision = MixedPrecisionPolicy(dtype, torch.float32, cast_forward_inputs=False)
@@ -782,12 +783,13 @@ def save_final(run):
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     weights = get_model_state_dict(model, options=options)
     if rank() == 0:
-        _, dtype, _ = pick_device(run.flags.device)
+        _, dtype = pick_device(run.flags.device)
         weights = {name: weight.to(dtype) for name, weight in weights.items()}
         save(model, run.tokenizer, run.folder / "final", weights)
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="backslashreplace")  # where a code page lacks a character
     try:
         main()
         if dist.is_initialized():

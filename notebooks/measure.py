@@ -132,7 +132,7 @@ def name_of(reward):
 
 def measure_model(label, name, task, method, args):
     """Print the rows of one model -> {"greedy": records, "sampled": records}."""
-    device, dtype, _ = pick_device(args.device)
+    device, dtype = pick_device(args.device)
     model, tokenizer = load(name, device, dtype, args.template)
     problems = task.test[: args.problems]
     # Through JSON, so that it compares equal to what is read from the file.

@@ -191,7 +191,7 @@ def main():
         parser.error("--rows must be a multiple of --group")
     if args.threads:
         torch.set_num_threads(args.threads)
-    device, dtype, reason = pick_device()
+    device, dtype = pick_device()
     dtype = getattr(torch, args.dtype) if args.dtype else dtype
     config = tiny_config(64, eos_token_id=63) if args.shape == "tiny" else Config()
     stop = config.vocab_size - 1  # drawn only where a row is to end
@@ -222,7 +222,7 @@ def main():
     speed = bandwidth(device)
     floor, tokens = floor_seconds(model, args.prompt_tokens, lengths, speed), sum(lengths)
     print(
-        f"{args.shape}, {str(dtype).removeprefix('torch.')} on {device} ({reason}, {torch.get_num_threads()} CPU "
+        f"{args.shape}, {str(dtype).removeprefix('torch.')} on {device} ({torch.get_num_threads()} CPU "
         f"threads), {args.rows} rows in groups of {args.group}, prompts of {args.prompt_tokens} tokens, completions "
         f"{args.lengths}: {min(lengths)} to {max(lengths)}, mean {tokens / args.rows:.0f}\n"
     )

@@ -28,7 +28,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 import train  # noqa: E402
 import verifiers  # noqa: E402
 from make_tiny import tiny_config  # noqa: E402
-from model import Config, Qwen3, pick_device  # noqa: E402
+from model import Config, Qwen3, pick_device, weights_in  # noqa: E402
 from rlvr import GRPO, Rollouts, choose, loss_weights, update_gradients  # noqa: E402
 
 
@@ -72,7 +72,7 @@ def measure(args):
     method = GRPO(max_new_tokens=args.tokens)
     with torch.autocast(device, dtype, enabled=dtype != torch.float32):
         if args.config != "plain":
-            with torch.no_grad():
+            with torch.no_grad(), weights_in(dtype, model):
                 cache = model.new_cache(args.batch, args.prompt_tokens + args.tokens)
                 for layer in cache.k + cache.v:
                     layer.fill_(0)  # memory that was never written does not count yet

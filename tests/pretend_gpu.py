@@ -90,6 +90,15 @@ class OnGPU(torch.Tensor):
     is_cpu = property(lambda self: False)
     is_meta = property(lambda self: False)
 
+    @property
+    def data(self):
+        return OnGPU(self.inner.detach())
+
+    @data.setter
+    def data(self, other):
+        torch.Tensor.data.__set__(self, other)
+        self.inner = other.inner
+
     def get_device(self):
         return 0
 

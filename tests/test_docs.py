@@ -12,7 +12,10 @@ import train
 import verifiers
 from conftest import ROOT
 
-FRONT, LAB = (ROOT / "README.md").read_text(), (ROOT / "notebooks" / "README.md").read_text()
+FRONT, LAB = (
+    (ROOT / "README.md").read_text(encoding="utf-8"),
+    (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8"),
+)
 READMES = {"": FRONT, "notebooks": LAB}  # by the folder that their links start from
 each_readme = pytest.mark.parametrize("folder", READMES, ids=["README.md", "notebooks/README.md"])
 FLAG = r"--[a-z][a-z0-9-]*"
@@ -26,7 +29,9 @@ def flags_of(script):
     if script == "eval.py":
         names = [*evaluation.Flags.__dataclass_fields__, "help"]
         return {f"--{name.replace('_', '-')}" for name in names}
-    flags = set(re.findall(rf'"({FLAG})"', (ROOT / script).read_text())) | {"--help"}
+    flags = set(re.findall(rf'"({FLAG})"', (ROOT / script).read_text(encoding="utf-8"))) | {
+        "--help"
+    }
     more = {"notebooks/measure.py": ["eval.py"]}
     return flags.union(*map(flags_of, more.get(script, [])))
 
@@ -48,7 +53,7 @@ def test_a_script_imports_those_before_it_in_reading_order_and_never_the_laborat
     order = ["grading", "sandbox", "verifiers", "model", "rlvr", "eval", "train"]
     laboratory = {path.stem for path in (ROOT / "notebooks").rglob("*.py")} - {"conftest"}
     for number, script in enumerate(order):
-        tree = ast.parse((ROOT / f"{script}.py").read_text())
+        tree = ast.parse((ROOT / f"{script}.py").read_text(encoding="utf-8"))
         names = {
             alias.name
             for node in ast.walk(tree)
@@ -123,7 +128,7 @@ def test_functions_named_with_their_file_exist(folder):
             pytest.importorskip("reasoning_gym")
             assert callable(verifiers.find(f"{ROOT}/{file}:{name}", {}, "task"))
             continue
-        tree = ast.parse((ROOT / file).read_text())
+        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
         here = {node.name for node in tree.body if hasattr(node, "name")}
         here |= {
             leaf.id
@@ -170,7 +175,9 @@ def test_the_glossary_explains_every_column_of_the_log(tmp_path):
             "r",
         ]
     )
-    rows = map(json.loads, (tmp_path / "r" / "metrics.jsonl").read_text().splitlines())
+    rows = map(
+        json.loads, (tmp_path / "r" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    )
     columns = {re.sub(r"^eval_(?!seconds).*", "eval_...", column) for row in rows for column in row}
     glossary = LAB[LAB.index("## What a run writes") : LAB.index("## Evaluating")]
     assert len(columns) > 15 and columns <= set(re.findall(r"`([a-z_.]+)`", glossary))
@@ -183,7 +190,7 @@ SCRIPTS = ["grading", "sandbox", "verifiers", "model", "rlvr", "eval", "train"]
 def test_no_name_is_defined_twice_in_a_script(script):
     """A later section must not take a name away from an earlier one."""
     names = []
-    for node in ast.parse((ROOT / f"{script}.py").read_text()).body:
+    for node in ast.parse((ROOT / f"{script}.py").read_text(encoding="utf-8")).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             names.append(node.name)
         elif isinstance(node, ast.Assign):

@@ -3,7 +3,6 @@ on is said. (Faults of one process among several are in test_ranks.py.)"""
 
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -19,6 +18,7 @@ import train
 from ranks import ROOT, SMALL, checkpoints, last_step, main, metrics, rows_of, weights
 
 FLAGS = [*SMALL, "--steps", "12"]
+posix = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="signals and limits of POSIX")
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,7 @@ def begin(whole, name, function, *args):
 # ---- kill -9 -------------------------------------------------------------------------------------
 
 
+@posix
 def test_killed_at_a_random_moment_it_goes_on_from_the_last_checkpoint(whole):
     """At most the steps since then are lost. Which moment it is depends on the machine."""
     folder = whole.with_name("killed")
@@ -113,6 +114,7 @@ def killed_in(name, when, *flags):
 SLOW = pytest.mark.slow
 
 
+@posix
 @pytest.mark.parametrize(
     "name, when, kept",
     [
@@ -147,6 +149,7 @@ def slow_main(*flags):
     return main(*flags)
 
 
+@posix
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "signals, pause, said, step",
@@ -181,10 +184,13 @@ def test_a_signal_saves_the_running_step_and_a_later_one_leaves_at_once(
 
 def on_a_small_disk(size, *flags):
     """No file may grow beyond so many bytes: what a full disk says, without one."""
+    import resource  # Windows has none
+
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     return main(*flags)
 
 
+@posix
 def test_a_full_disk_keeps_the_log_and_says_what_to_do(whole):
     """A checkpoint takes 1.5 MB: the run gets as far as its first one. Later there is more room."""
     _, queue = begin(whole, "full", on_a_small_disk, 1_000_000)

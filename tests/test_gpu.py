@@ -53,6 +53,16 @@ def test_decoding_waits_for_the_device_at_most_once_in_8_tokens():
     assert sent_later == sent
 
 
+def test_attention_meets_few_shapes_while_decoding():
+    """Not one for each token: slots are rounded up to 64."""
+    with PretendGPU() as gpu:
+        model, tokenizer = load(TINY, "cuda", torch.bfloat16)
+        sample(model, [tokenizer.encode("1+2=")] * 2, 2, 100, stop_ids=())
+    shapes = {tuple(args[1].shape) for args, _ in gpu.attention[len(model.model.layers) :]}
+    slots = len(tokenizer.encode("1+2=")) + 100
+    assert {shape[2] for shape in shapes} == {64, slots}
+
+
 def test_a_step_waits_for_the_device_a_bounded_number_of_times(tmp_path):
     """Not once for each completion: 16 and 64 of them wait equally often, but for a micro-batch."""
     waits = []

@@ -3,7 +3,7 @@
 import functools
 import json
 import os
-import resource
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 import hub
 from conftest import ROOT
 from make_tiny import symbol_tokenizer
-from model import ModelError, Tokenizer, find, load, save
+from model import ModelError, Tokenizer, find, load, save, weights_in
 
 SHAPE = dict(
     vocab_size=120,
@@ -251,6 +251,33 @@ def test_the_first_tokens_do_not_see_the_later_ones(model):
     torch.testing.assert_close(model(ids)[:, :8], model(changed)[:, :8], atol=1e-6, rtol=0)
 
 
+def test_attention_may_read_a_multiple_of_so_many_slots(model):
+    """As on a GPU, where few shapes are quicker: slots that hold nothing yet are masked."""
+    ids = torch.randint(0, 20, (2, 12))
+    cache = model.new_cache(2, 30)
+    cache.step = 8
+    steps = [model(ids[:, :5], cache)]
+    seen = []
+    for t in range(5, 12):
+        seen.append(cache.visible(1))
+        steps.append(model(ids[:, t : t + 1], cache))
+    assert seen == [8, 8, 8, 16, 16, 16, 16]
+    torch.testing.assert_close(torch.cat(steps, 1), model(ids), atol=1e-5, rtol=0)
+    cache.used = 27
+    assert cache.visible(1) == 30  # there are no more
+
+
+def test_weights_are_rounded_for_a_while(model):
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    ids = torch.randint(0, 20, (1, 8))
+    with pytest.raises(KeyboardInterrupt), weights_in(torch.bfloat16, model):
+        assert model.new_cache(1, 8).k[0].dtype == torch.bfloat16
+        assert model(ids).dtype == torch.bfloat16
+        raise KeyboardInterrupt
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
 # ---- Clear errors ----------------------------------------------------------------------------------------------------
 
 
@@ -290,9 +317,12 @@ def test_what_is_not_implemented_is_named(tmp_path, changes, message):
 
 
 TENSORS = [
-    (lambda weights: weights.pop("model.norm.weight"), "norm.weight is missing"),
-    (lambda weights: weights.update(extra=torch.ones(2)), r"extra has shape \[2\], .* no such"),
-    (lambda weights: weights.update({"model.norm.weight": torch.ones(7)}), r"\[7\].* says \[48\]"),
+    (lambda weights: weights.pop("model.norm.weight"), 'Missing key.*"model.norm.weight"'),
+    (lambda weights: weights.update(extra=torch.ones(2)), 'Unexpected key.*"extra"'),
+    (
+        lambda weights: weights.update({"model.norm.weight": torch.ones(7)}),
+        r"model.norm.weight.*\[7\].*\[48\]",
+    ),
 ]
 
 
@@ -300,7 +330,7 @@ TENSORS = [
 def test_weights_that_do_not_fit_are_named(tmp_path, change, message):
     write_checkpoint(tmp_path)
     edit_weights(tmp_path, change)
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises(ModelError, match=re.compile(message, re.DOTALL)):
         load(tmp_path)
 
 
@@ -368,6 +398,7 @@ def test_a_full_disk_leaves_the_old_model(model, tokenizer, tmp_path):
     save(model, tokenizer, tmp_path / "model")
     before = (tmp_path / "model" / "model.safetensors").read_bytes()
     assert len(before) > 50_000
+    resource = pytest.importorskip("resource")  # Windows has no such limits
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
     try:

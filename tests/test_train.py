@@ -603,7 +603,7 @@ def test_defaults_follow_the_machine(monkeypatch):
     cpu = train.parse_args(["--device", "cpu"])
     assert cpu.model.endswith("notebooks/tiny")
     assert (cpu.task, cpu.lr, cpu.eval_every) == ("arithmetic", 4e-4, 25)
-    gpu = ("cuda", torch.bfloat16, "a GPU")
+    gpu = ("cuda", torch.bfloat16)
     monkeypatch.setattr(train, "pick_device", lambda wanted=None: gpu)
     flags = train.parse_args([])
     assert (flags.model, flags.task, flags.lr) == ("Qwen/Qwen3-0.6B-Base", "math", 3e-6)

@@ -36,6 +36,8 @@ from verifiers import (
     verify_math,
 )
 
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="programs are run by fork only")
+
 GOOD = "<think>factor (x-2)(x-3)</think><answer>\\boxed{2}</answer>"
 
 
@@ -202,6 +204,7 @@ def check(candidate):
 """
 
 
+@needs_fork
 def test_humaneval_is_split_into_asserts(tmp_path):
     prompt = 'def half(x):\n    return x // 2\n\ndef square(x: int):\n    """ x * x """\n'
     row = {"task_id": "HumanEval/0", "prompt": prompt, "entry_point": "square", "test": CHECK}
@@ -232,6 +235,7 @@ def test_humaneval_is_split_into_asserts(tmp_path):
     assert task.reward("```python\npass\n```", first)[1]["accuracy"] == 0.0
 
 
+@needs_fork
 @pytest.mark.skipif(
     not (ROOT.parent / "shared" / "data").exists(), reason="the real data is not here"
 )

@@ -110,7 +110,7 @@ class Local:
     """A model sampled here. Its answer depends on seed and prompt, not on what else is asked."""
 
     def __init__(self, name, temperature=0.6, max_new_tokens=4096):
-        device, dtype, _ = pick_device()
+        device, dtype = pick_device()
         self.model, self.tokenizer = load(name, device, dtype)
         self.temperature, self.max_new_tokens = temperature, max_new_tokens
         self.identity = [str(name), temperature, max_new_tokens]

@@ -36,7 +36,8 @@ class KeepSamplingMask(TopP):
         name = (int(micro.rows[0]), int(micro.columns[0]))  # each update has the same micro-batches
 
         def head(hidden, weight):
-            logits = F.linear(hidden[micro.trained], weight[:V]).float() / settings.temperature
+            logits = F.linear(hidden[micro.trained], weight)[:, :V]  # see rlvr.chunk_logprobs
+            logits = logits.float() / settings.temperature
             if name not in self.kept:
                 found = kept_tokens(logits.detach(), 1.0, settings.top_p, settings.top_k)
                 self.kept[name] = found

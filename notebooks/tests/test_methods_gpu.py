@@ -1,0 +1,45 @@
+"""Each method on a device that pretends to be CUDA (tests/pretend_gpu.py): nothing stays on the CPU,
+and dtypes fit under CUDA's autocast."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import train
+import verifiers
+from pretend_gpu import PretendGPU
+
+ROOT = Path(__file__).resolve().parents[2]
+METHODS = ROOT / "notebooks" / "methods"
+NAMES = sorted(path.stem for path in METHODS.glob("*.py"))
+FLAGS = ["--model", str(ROOT / "notebooks" / "tiny"), "--device", "cuda", "--steps", "2"]
+FLAGS += ["--prompts-per-step", "4", "--num-samples", "8", "--max-new-tokens", "12"]
+FLAGS += ["--updates-per-batch", "2", "--eval-problems", "2", "--save-every", "9"]
+MORE = {
+    "kl_cap": ["kl_cap=1e-9", "on_exceed=reset"],
+    "top_p": ["top_p=0.5", "top_k=4"],
+    "keep_sampling_mask": ["top_p=0.5", "top_k=4"],
+    "deepseek_v32": ["top_p=0.5", "top_k=4"],
+    "shared_prompts": ["max_new_tokens=3"],  # shorter than the prompts: they share a line
+}
+
+
+def shorter(completion, problem):
+    """At most 0, so that what is cut off is paid as well."""
+    return -float(len(completion)), {"accuracy": 0.0, "shorter": -float(len(completion))}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_steps_of_each_method_stay_on_the_device(name, tmp_path, monkeypatch):
+    monkeypatch.setitem(verifiers.REWARDS, "shorter", shorter)
+    flags = [*FLAGS, "--method", str(METHODS / f"{name}.py")]
+    flags += ["--reward", "shorter", "--runs", str(tmp_path), "--name", "x"]
+    if name in MORE:
+        flags += ["--set", *MORE[name]]
+    with PretendGPU():
+        train.main(flags)
+    lines = (tmp_path / "x" / "metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["step"] for row in rows] == [0, 1, 2]
+    assert max(row["grad_norm"] for row in rows[1:]) > 0

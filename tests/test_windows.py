@@ -1,0 +1,94 @@
+"""What would stop on Windows, found without one: the scripts on a Linux without what Windows lacks
+(pretend_windows.py says what is pretended, and what is not)."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="/proc says which files are open")
+pytestmark = needs_linux
+
+
+def on_windows(*command, cwd=ROOT):
+    """A command on the pretended Windows -> what it printed, if it ended well."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment.pop("PYTHONIOENCODING", None)
+    script = [sys.executable, TESTS / "pretend_windows.py"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run([*script, *command], cwd=cwd, env=environment, **pipes)
+    printed = done.stdout.decode("cp1252")
+    assert done.returncode == 0, printed
+    return printed
+
+
+ENGLISH_OR_CHINESE = """# 题目 \U0001f600: no character of these is in cp1252
+from verifiers import Task, boxed_reward
+
+def sums():
+    problems = [{"problem": f"{n}+1=", "answer": str(n + 1), "note": "答案"} for n in range(99)]
+    return Task("题目", problems[50:], problems[:50], "答案 {problem}", boxed_reward)
+"""
+
+
+COMMANDS = """import json, runpy, sys
+for command in json.loads(sys.argv[1]):  # in one process: PyTorch is imported once
+    sys.argv = command
+    sys.path[0] = "."
+    runpy.run_path(command[0], run_name="__main__")
+"""
+
+
+def test_train_resume_and_evaluate(tmp_path):
+    """The task prints Chinese on a pipe that knows cp1252 only."""
+    (tmp_path / "commands.py").write_text(COMMANDS, encoding="utf-8")
+    (tmp_path / "mine.py").write_text(ENGLISH_OR_CHINESE, encoding="utf-8")
+    where = ["--runs", str(tmp_path), "--name", "x"]
+    flags = ["--model", "notebooks/tiny", "--task", f"{tmp_path / 'mine.py'}:sums"]
+    flags += ["--prompts-per-step", "4", "--num-samples", "4", "--max-new-tokens", "16"]
+    flags += ["--eval-problems", "4", "--save-every", "1", "--prompt", "{problem}"]
+    commands = [
+        ["train.py", *flags, *where, "--steps", "1"],
+        ["train.py", "--resume", *where, "--steps", "3"],
+        ["eval.py", str(tmp_path / "x"), "--problems", "4", "--out", f"{tmp_path}/out"],
+    ]
+    printed = on_windows(tmp_path / "commands.py", json.dumps(commands))
+    assert "\\u9898\\u76ee" in printed  # the name of the task
+    assert "going on with" in printed
+    assert "held-out accuracy" in printed
+    assert "sampled" in printed.splitlines()[-1]
+    assert "答案" in (tmp_path / "out").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_suite():
+    """What needs fork, signals or limits of POSIX is skipped, and nothing else fails."""
+    skip = ["--ignore", "tests/test_windows.py", "-k", "not what_is_wrong_with_a_file_of_mine"]
+    printed = on_windows("-m", "pytest", "-q", "-p", "no:cacheprovider", *skip, "tests")
+    assert " passed" in printed.splitlines()[-1]
+
+
+MISTAKES = {
+    "import fcntl": "ModuleNotFoundError",
+    "import os; os.uname()": "AttributeError",
+    "from signal import SIGKILL": "ImportError",
+    "print('\\u4f60')": "UnicodeEncodeError",
+    "open('a', 'w').write('\\u4f60')": "UnicodeEncodeError",
+    "file = open('c', 'w'); import os; os.rename('c', 'd')": "PermissionError",
+    "open('a', 'w').close(); open('b', 'w').close(); import os; os.rename('a', 'b')": "FileExistsError",
+    "open('12:30', 'w')": "OSError",
+}
+
+
+def test_it_raises_what_windows_raises(tmp_path):
+    lines = ["import contextlib, traceback"]
+    for mistake, error in MISTAKES.items():
+        lines += [f"try:\n    {mistake}", f"except {error}:\n    print('raised')"]
+    (tmp_path / "mistakes.py").write_text("\n".join(lines), encoding="utf-8")
+    printed = on_windows("mistakes.py", cwd=tmp_path)
+    assert printed.split() == ["raised"] * len(MISTAKES)
