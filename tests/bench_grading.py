@@ -62,6 +62,15 @@ def summary(cases, results):
     }
 
 
+COLUMNS = ["grader", "right", "false accepts", "false rejects", "median", "p99", "worst"]
+
+
+def cells(row):
+    """What follows the name in a row of COLUMNS."""
+    counts = [f"{row['accuracy']:.1%}", str(row["false_accepts"]), str(row["false_rejects"])]
+    return counts + [f"{row[key]:.2g} ms" for key in ("p50_ms", "p99_ms", "worst_ms")]
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -102,7 +111,9 @@ def main():
     if len(rows) > 1:
         ratio = rows["ours"]["p50_ms"] / rows["math-verify"]["p50_ms"]
         print(f"\nours takes {ratio:.3f} of math-verify's median time")
-    print(json.dumps({"cases": len(cases), **rows}))
+    names = {"ours": "`grade_answer`", "math-verify": "Math-Verify"}
+    table = [[f"{names[name]}, {len(cases)} pairs", *cells(row)] for name, row in rows.items()]
+    print(json.dumps({"columns": COLUMNS, "rows": table, "cases": len(cases), **rows}))
 
 
 if __name__ == "__main__":
