@@ -29,6 +29,7 @@ import platform
 import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,11 +44,7 @@ FOLDERS = [ROOT / name for name in (".", "notebooks", "notebooks/experiments", "
 
 @dataclass
 class Measurement:
-    """In a command {runs} is a folder for its runs: it has another name when the code is another.
-
-    minutes: about how long all of it takes on one quiet core. also: files that the commands use without
-    naming or importing them. runs_of: the measurement whose runs this one shares, and which comes first.
-    """
+    """One table of results/measurements.toml, where the fields are explained."""
 
     commands: list
     minutes: float
@@ -55,14 +52,12 @@ class Measurement:
     runs_of: str = ""
 
 
-SEEDS = "python notebooks/experiments/seeds.py"
-MEASUREMENTS = {
-    "main": Measurement(
-        [f"{SEEDS} --runs {{runs}} --name tiny --seeds 0 1 2 3 4 -- --device cpu --steps 100"],
-        minutes=3,
-        also="notebooks/tiny/*",
-    ),
-}
+def measurements():
+    tables = tomllib.loads((ROOT / "notebooks" / "results" / "measurements.toml").read_text())
+    return {name: Measurement(**fields) for name, fields in tables.items()}
+
+
+MEASUREMENTS = measurements()
 
 # ---- 2. Is a result stale? -------------------------------------------------------------------------
 
@@ -148,8 +143,10 @@ def changed_since(name):
 
 
 def runs_folder(name):
+    """Of one state of the code. seeds.py only looks at runs: another look needs no other runs."""
     owner = MEASUREMENTS[name].runs_of or name
-    return f"runs/results/{owner}-{digest(json.dumps(scripts_of(owner)).encode())[:8]}"
+    code = {k: v for k, v in scripts_of(owner).items() if not k.endswith("experiments/seeds.py")}
+    return f"runs/results/{owner}-{digest(json.dumps(code).encode())[:8]}"
 
 
 def machine():
@@ -160,6 +157,7 @@ def machine():
     return {
         "cpu": cpu,
         "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
         "python": platform.python_version(),
         "torch": importlib.metadata.version("torch"),
     }
@@ -198,8 +196,14 @@ def measure(name):
     outputs = [state["outputs"][command] for command in commands]
     RESULTS.mkdir(exist_ok=True)
     result = {"commands": commands, **origin(), "scripts": scripts, **joined(name, outputs)}
-    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    save(name, result)
     kept.unlink()
+
+
+def save(name, result):
+    """One line for each field: short, and a change of one number is one changed line."""
+    lines = [f'"{key}": {json.dumps(value, ensure_ascii=False)}' for key, value in result.items()]
+    (RESULTS / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def origin():
@@ -251,8 +255,8 @@ def source(result):
     it = result["machine"]
     seeds = f", seeds {' '.join(map(str, result['seeds']))}" if result["seeds"] else ""
     return (
-        f"Measured on {result['date']} at commit {result['commit']}{seeds}: {it['cores']} cores of {it['cpu']}, "
-        f"Python {it['python']}, PyTorch {it['torch']}."
+        f"Measured on {result['date']} at commit {result['commit']}{seeds}, on {it['cores']} cores of {it['cpu']} "
+        f"(load {it['load']}), Python {it['python']}, PyTorch {it['torch']}."
     )
 
 

@@ -68,7 +68,8 @@ COLUMNS = ["grader", "right", "false accepts", "false rejects", "median", "p99",
 def cells(row):
     """What follows the name in a row of COLUMNS."""
     counts = [f"{row['accuracy']:.1%}", str(row["false_accepts"]), str(row["false_rejects"])]
-    return counts + [f"{row[key]:.2g} ms" for key in ("p50_ms", "p99_ms", "worst_ms")]
+    times = [row[key] for key in ("p50_ms", "p99_ms", "worst_ms")]
+    return counts + [f"{time:.0f} ms" if time > 10 else f"{time:.2g} ms" for time in times]
 
 
 def main():

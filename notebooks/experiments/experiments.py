@@ -1021,7 +1021,7 @@ def claims_table(verdicts, steps, seeds, runs):
 def rates_table(steps, seeds, runs):
     """Rows of RATES: the arms of `family` and `updates`, each at both rates if it was trained at both."""
     rows = []
-    for arm in (*FOUR, *OFTEN):
+    for arm in ("default", *FOUR, *OFTEN):
         row = [arm]
         for at_rate in (arm, f"{arm}, fast"):
             for column in ("right@20", "right"):
