@@ -62,6 +62,16 @@ def summary(cases, results):
     }
 
 
+COLUMNS = ["grader", "right", "false accepts", "false rejects", "median", "p99", "worst"]
+
+
+def cells(row):
+    """What follows the name in a row of COLUMNS."""
+    counts = [f"{row['accuracy']:.1%}", str(row["false_accepts"]), str(row["false_rejects"])]
+    times = [row[key] for key in ("p50_ms", "p99_ms", "worst_ms")]
+    return counts + [f"{time:.0f} ms" if time > 10 else f"{time:.2g} ms" for time in times]
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -102,7 +112,9 @@ def main():
     if len(rows) > 1:
         ratio = rows["ours"]["p50_ms"] / rows["math-verify"]["p50_ms"]
         print(f"\nours takes {ratio:.3f} of math-verify's median time")
-    print(json.dumps({"cases": len(cases), **rows}))
+    names = {"ours": "`grade_answer`", "math-verify": "Math-Verify"}
+    table = [[f"{names[name]}, {len(cases)} pairs", *cells(row)] for name, row in rows.items()]
+    print(json.dumps({"columns": COLUMNS, "rows": table, "cases": len(cases), **rows}))
 
 
 if __name__ == "__main__":

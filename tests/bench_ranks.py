@@ -161,7 +161,9 @@ def main():
                 f"{label:14}" + "".join(f"{gigabytes:20.2f}" for gigabytes in result[label]),
                 flush=True,
             )
-    print(json.dumps(result))
+    rows = [[label, *(f"{value:.2f}" for value in values)] for label, values in result.items()]
+    columns = ["GB for each process", *COLUMNS]
+    print(json.dumps({"columns": columns, "rows": rows, "parameters": n, **result}))
 
 
 if __name__ == "__main__":

@@ -243,9 +243,20 @@ def main():
         for name in seconds
         if name != "rlvr.sample"
     }
+    columns = ["model, rows, prompt, lengths", "rlvr.sample, tokens/s"]
+    columns += [f"{name} is slower" for name in SAMPLERS if name != "rlvr.sample"]
+    row = [f"{args.shape}, {args.rows}, {args.prompt_tokens}, {args.lengths} to {max(lengths)}"]
+    row += [f"{tokens / best['rlvr.sample']:,.0f}"]
+    row += [
+        f"{ratios[name]:.1f} x" if name in ratios else ""
+        for name in SAMPLERS
+        if name != "rlvr.sample"
+    ]
     print(
         json.dumps(
             {
+                "columns": [*columns, "memory floor, tokens/s"],
+                "rows": [[*row, f"{tokens / floor:,.0f}"]],
                 **vars(args),
                 "tokens": tokens,
                 "seconds": best,

@@ -273,6 +273,30 @@ def speed_table(args):
     }
 
 
+def memory_rows(args, found):
+    """The table for a page."""
+    columns = ["GB at the worst moment", "first sampling, cache full", "update"]
+    rows = []
+    for one in found:
+        peaks = [
+            f"{one['peaks'][key] / 1e9:.1f}" if key in one["peaks"] else ""
+            for key in ("sampling", "update")
+        ]
+        rows.append([f"{one['config']}, micro-batches of {args.rows} of {args.batch} rows", *peaks])
+    sentences = {f"rows{args.rows}": f"{found[0]['peaks']['update'] / 1e9:.1f} GB"}
+    return {"columns": columns, "rows": rows, "sentences": sentences}
+
+
+def speed_rows(found):
+    """The same of whole steps: seconds of each turn."""
+    rows = []
+    for name, times in found["seconds"].items():
+        ratios = [time / ours for time, ours in zip(times, found["seconds"]["train.py"])]
+        turns = ", ".join(f"{time:.2f}" for time in times)
+        rows.append([name, turns, f"{statistics.median(ratios):.1f} x"])
+    return {"columns": ["trainer", "s a step, turn by turn", "takes"], "rows": rows}
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -293,7 +317,8 @@ def main():
     if args.config:
         return measure(args)
     result = memory_table(args) if args.shape == "0.6B" else speed_table(args)
-    print(json.dumps({"shape": args.shape, "result": result}))
+    table = memory_rows(args, result) if args.shape == "0.6B" else speed_rows(result)
+    print(json.dumps({**table, "shape": args.shape, "result": result}))
 
 
 if __name__ == "__main__":

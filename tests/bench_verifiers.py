@@ -96,6 +96,8 @@ def main():
     print(
         json.dumps(
             {
+                "columns": ["verifier", "per second"],
+                "rows": [[name, f"{value:,.0f}"] for name, value in rates.items()],
                 "per_second": {name: round(value, 1) for name, value in rates.items()},
                 "threads": threads,
                 **{name: round(value, 2) for name, value in ratios.items()},

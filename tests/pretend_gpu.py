@@ -215,6 +215,9 @@ class PretendGPU(contextlib.ExitStack):
             self.enter_context(mock.patch.object(torch.cuda, name, value))
         missing = "torch.cuda.amp.common.amp_definitely_not_available"
         self.enter_context(mock.patch(missing, lambda: False))
+        # A CUDA build of PyTorch on a machine without a GPU would ask the driver for a stream.
+        accelerator = "torch.accelerator.current_accelerator"
+        self.enter_context(mock.patch(accelerator, lambda check_available=False: None))
         self.enter_context(torch.autograd.set_multithreading_enabled(False))
         self.enter_context(Operations())
         self.enter_context(Functions())

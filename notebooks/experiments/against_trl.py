@@ -1,6 +1,7 @@
 """against_trl.py - the same training by TRL's GRPOTrainer, to compare with: curves, and seconds a step.
 
-    python notebooks/experiments/against_trl.py smollm2 --name trl-0 --steps 20      its curve in runs/trl-0/metrics.jsonl
+    python notebooks/experiments/against_trl.py smollm2 --name trl-0 --steps 20      its curve in runs/trl-0/metrics.jsonl,
+                                                                                     beside that of --beside runs/sums-0
     python notebooks/experiments/against_trl.py smollm2 --time                       steps of both in turn, on at most 10 new tokens
     python notebooks/experiments/against_trl.py smollm2 --time --max-new-tokens 96   on at most 96, of which most rows need 10
     python notebooks/experiments/against_trl.py smollm2 --time --task stories        on 96 in every row, 4 problems a step
@@ -11,11 +12,13 @@ evaluates its weights. What differs: random numbers; the std of a group is TRL's
 what ends in a newline (train.py also what ends in <|im_end|>: one completion in a hundred) and steps, on momentum, when
 no group is mixed. In time: train.py reads a prompt once for its group (in the update by methods/shared_prompts.py) and
 computes no gradient of rows without an advantage, TRL reads it for each row and computes all; rows that have ended
-leave train.py's batch. Both checkpoint gradients, as is their default. Needs: pip install trl
+leave train.py's batch. Both checkpoint gradients, as is their default. Last line: a JSON object. Needs: pip install trl
 """
 
 import argparse
+import json
 import math
+import shutil
 import statistics
 import sys
 import tempfile
@@ -195,6 +198,8 @@ def train_ours(args, steps, folder):
 def compare_seconds(args, steps=3):
     """In turn, so that what else the machine does falls on both."""
     ratios = []
+    ours_by_turn = []
+    theirs_by_turn = []
     for turn in range(args.turns):
         with tempfile.TemporaryDirectory() as folder:
             flags = train.parse_args([*flags_for(args, folder), "--steps", str(steps)])
@@ -204,15 +209,70 @@ def compare_seconds(args, steps=3):
             ours = statistics.mean(seconds[1:])  # the first step warms up
             theirs = statistics.mean(train_trl(flags, steps, folder)[1:])
         ratios.append(theirs / ours)
+        ours_by_turn.append(ours)
+        theirs_by_turn.append(theirs)
         print(
             f"turn {turn}: train.py {ours:.1f} s a step (gradient of {statistics.mean(trained[1:]):.0f} of "
             f"{rows_a_step} completions), TRL {theirs:.1f} s (of all): {ratios[-1]:.2f} x",
             flush=True,
         )
+    tokens = flags.settings["max_new_tokens"]
     print(
-        f"{flags.settings['max_new_tokens']} new tokens, {torch.get_num_threads()} threads: TRL takes {statistics.median(ratios):.2f} times "
+        f"{tokens} new tokens, {torch.get_num_threads()} threads: TRL takes {statistics.median(ratios):.2f} times "
         f"as long [{min(ratios):.2f} - {max(ratios):.2f}]"
     )
+    trained = f"{statistics.mean(trained[1:]):.0f} of {rows_a_step}"
+    row = [
+        f"{args.task}, at most {tokens}",
+        trained,
+        *map(by_turn, (ours_by_turn, theirs_by_turn, ratios)),
+    ]
+    print(json.dumps({"columns": SECONDS, "rows": [row], "seeds": [args.seed]}))
+
+
+SECONDS = ["task, new tokens", "trained on", "train.py, s a step", "TRL, s a step", "TRL takes"]
+CURVE = [
+    "",
+    "reward, first half",
+    "second half",
+    "held out half way: greedy, sampled",
+    "in the end",
+    "s a step",
+]
+
+
+def by_turn(values):
+    return ", ".join(f"{value:.1f}" for value in values)
+
+
+def curve_row(label, folder, steps):
+    """The first steps of a run as a row of CURVE."""
+    rows = train.read_log(folder)
+    half = steps // 2
+    cells = [label]
+    for part in (range(1, half + 1), range(half + 1, steps + 1)):
+        cells.append(f"{statistics.mean(rows[step]['reward'] for step in part):.3f}")
+    for step in (half, steps):
+        row = rows[step]
+        measured = "eval_accuracy" in row
+        accuracies = (row["eval_accuracy"], row["eval_sampled_accuracy"]) if measured else ()
+        cells.append(", ".join(f"{accuracy:.3f}" for accuracy in accuracies))
+    seconds = statistics.mean(rows[step]["seconds"] for step in range(1, steps + 1))
+    return [*cells, f"{seconds:.1f}"]
+
+
+def print_curves(args):
+    """A table of TRL's run, and of the run --beside it."""
+    folders = {"TRL": Path(args.runs, args.name)}
+    if args.beside:
+        folders["train.py"] = Path(args.beside)
+    rows = [
+        curve_row(f"{label}, seed {args.seed}", folder, args.steps)
+        for label, folder in folders.items()
+    ]
+    for row in [CURVE, *rows]:
+        print("   ".join(row))
+    print(json.dumps({"columns": CURVE, "rows": rows, "seeds": [args.seed]}))
 
 
 def main(argv=None):
@@ -231,15 +291,22 @@ def main(argv=None):
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--runs", default="runs")
-    parser.add_argument("--name", default="trl")
+    parser.add_argument("--name", default="trl", help="what is there is not trained again")
+    parser.add_argument("--beside", help="the run of train.py to print beside it")
     args = parser.parse_args(argv)
     if args.time:
         return compare_seconds(args)
-    if args.steps > 40 or Path(args.runs, args.name).exists():
-        parser.error("--steps: at most the recipe's 40; --name: a new one")
-    flags = train.parse_args([*flags_for(args, args.runs), "--steps", "40"])
-    flags.name = args.name
-    train_trl(flags, args.steps, Path(args.runs, args.name), [])
+    if args.steps > 40:
+        parser.error("--steps: at most the recipe's 40")
+    folder = Path(args.runs, args.name)
+    if not folder.exists():
+        partial = Path(args.runs, f"{args.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)  # of a run that was stopped
+        flags = train.parse_args([*flags_for(args, args.runs), "--steps", "40"])
+        flags.name = partial.name
+        train_trl(flags, args.steps, partial, [])
+        partial.rename(folder)
+    print_curves(args)
 
 
 if __name__ == "__main__":

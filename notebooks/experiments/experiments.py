@@ -997,6 +997,41 @@ def report(name, steps, seeds, runs):
     return found
 
 
+COLUMNS = ["name", "what the checks of the claim found", "claim", "its controls"]
+RATES = ["held-out accuracy", "step 20", "in the end", "five times the rate, step 20", "in the end"]
+
+
+def claims_table(verdicts, steps, seeds, runs):
+    """Rows of COLUMNS; verdicts: {name: what report() returned}."""
+    rows = []
+    for name, (claim, controls) in verdicts.items():
+
+        def x(arm, column):
+            return np.array([number(folder(arm, seed, steps, runs), column) for seed in seeds])
+
+        found = []
+        for check in EXPERIMENTS[name][4]:
+            holds, mean, _ = check.judge(x)
+            answer = {True: "yes", False: "no", None: "cannot tell"}[holds]
+            found.append(f"{check.sentence}: {answer}, {mean:+.2f}")
+        rows.append([f"`{name}`", "; ".join(found), claim, controls])
+    return {"columns": COLUMNS, "rows": rows}
+
+
+def rates_table(steps, seeds, runs):
+    """Rows of RATES: the arms of `family` and `updates`, each at both rates if it was trained at both."""
+    rows = []
+    for arm in ("default", *FOUR, *OFTEN):
+        row = [arm]
+        for at_rate in (arm, f"{arm}, fast"):
+            for column in ("right@20", "right"):
+                trained = at_rate in ARMS
+                values = [number(folder(at_rate, s, steps, runs), column) for s in seeds * trained]
+                row.append(spread(np.array(values)) if trained else "")
+        rows.append(row)
+    return {"columns": RATES, "rows": rows}
+
+
 TITLES = {
     "right": "held-out accuracy, sampled",
     "reward": "training reward",
@@ -1067,6 +1102,9 @@ def main(argv=None):
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--runs", default="runs/lab", help="folder of the runs (default: runs/lab)")
     parser.add_argument("-o", "--out", help="folder of the figures (default: that of the runs)")
+    parser.add_argument(
+        "--rates", action="store_true", help="with family and updates: end with their table"
+    )
     args = parser.parse_args(argv)
     names = list(EXPERIMENTS) if "all" in args.names else args.names
     if not names or set(names) - set(EXPERIMENTS):
@@ -1091,6 +1129,9 @@ def main(argv=None):
             for name, (claim, controls) in found.items()
         )
     )
+    size = (args.steps, args.seeds, args.runs)
+    table = rates_table(*size) if args.rates else claims_table(found, *size)
+    print(json.dumps({**table, "seeds": args.seeds}))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ random, so nothing is drawn here: what is printed is what repeated judgements co
 """
 
 import argparse
+import json
 import random
 import sys
 
@@ -114,19 +115,22 @@ def main(argv=None):
         f"{len(cases)} completions, by the rule {right.double().mean():.0%} right\n"
         f"wording     T   agrees with the rule   {args.repeats} judgements differ   P(right): right ones  wrong ones"
     )
+    rows = []
     said = {wording: called_right(model, tokenizer, cases, wording) for wording in WORDINGS}
     for wording, p in said.items():
         for T in args.temperatures:
+            agrees, differ, of_right, of_wrong = measure(at_temperature(p, T), right, args.repeats)
             print(
-                "{:9}{:4.1f}{:23.1%}{:23.1%}{:23.3f}{:12.3f}".format(
-                    wording, T, *measure(at_temperature(p, T), right, args.repeats)
-                )
+                f"{wording:9}{T:4.1f}{agrees:23.1%}{differ:23.1%}{of_right:23.3f}{of_wrong:12.3f}"
             )
+            rows.append([wording, f"{T}", f"{agrees:.1%}", f"{differ:.1%}"])
     votes = torch.stack([p > 0.5 for p in said.values()])
     torn = (votes.any(0) & ~votes.all(0)).double().mean()
     print(
         f"at temperature 0 the wordings contradict each other on {torn:.1%} of the completions, the rule on none"
     )
+    columns = ["asked", "T", "agrees with the rule", f"{args.repeats} judgements differ"]
+    print(json.dumps({"columns": columns, "rows": rows, "torn": torn.item()}))
 
 
 if __name__ == "__main__":

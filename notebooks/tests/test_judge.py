@@ -72,7 +72,7 @@ def test_the_table(directory, capsys):
     random weights contradicts itself, at 0 never."""
     judge.main(["--model", directory, *"--count 20 --repeats 3".split()])
     out = capsys.readouterr().out
-    rows = [line.split() for line in out.splitlines()[2:-1]]
+    rows = [line.split() for line in out.splitlines()[2:-2]]
     assert [row[:2] for row in rows] == [
         [wording, T] for wording in judge.WORDINGS for T in ("0.0", "0.5", "1.0")
     ]
