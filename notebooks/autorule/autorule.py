@@ -379,12 +379,18 @@ def alignment(chosen, rejected):
     return np.where(apart > 0, (chosen > rejected).sum(0) / np.maximum(apart, 1), np.nan)
 
 
+def agreement_matrix(verdicts, others):
+    """1 - the normalised Hamming distance of every two rules over N responses (5.3, appendix D):
+    (N, K), (N, L) -> (K, L)."""
+    return (verdicts[:, :, None] == others[:, None, :]).mean(0)
+
+
 def agreement(verdicts, others):
-    """1 - the normalised Hamming distance of two rules over N responses; the rules of two sets are matched by
-    the Hungarian algorithm (5.3): (N, K), (N, L) -> (min(K, L),)."""
+    """The agreement of rules of two sets, matched by the Hungarian algorithm (5.3):
+    (N, K), (N, L) -> (min(K, L),)."""
     from scipy.optimize import linear_sum_assignment  # here only: training does without scipy
 
-    same = (verdicts[:, :, None] == others[:, None, :]).mean(0)  # (K, L)
+    same = agreement_matrix(verdicts, others)
     return same[linear_sum_assignment(same, maximize=True)]
 
 

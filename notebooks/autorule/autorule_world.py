@@ -257,10 +257,15 @@ def learned_reward(seed, runs):
     return autorule.RewardModel.load(folder)
 
 
+def rules_of(arm, seed):
+    """The rules that an arm is paid for, in the order of its columns rule_00, rule_01, .."""
+    return (USUAL | ARMS[arm])["rules"](extracted(seed, at_most=20))
+
+
 @functools.cache
 def reward_of(arm, seed, runs):
+    rules = rules_of(arm, seed)
     arm = USUAL | ARMS[arm]
-    rules = arm["rules"](extracted(seed, at_most=20))
     learned = learned_reward(seed, runs) if arm["learned"] else None
     rate = autorule.RulesReward(
         rules, judge_of(arm["error"], seed), arm["alpha"], arm["beta"], arm["concise"], learned

@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "notebooks"), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT / "notebooks"), str(ROOT / "notebooks" / "tests"), str(ROOT / "tests")]
 
 import _root
+
+from headless import browser  # noqa: F401, a fixture
 
 spec = importlib.util.spec_from_file_location("core_conftest", ROOT / "tests" / "conftest.py")
 core = importlib.util.module_from_spec(spec)

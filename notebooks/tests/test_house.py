@@ -13,6 +13,7 @@ import eval as core_eval
 import train
 import verifiers
 from conftest import ROOT
+from rlvr import group_advantages
 
 LAB = ROOT / "notebooks"
 MODULES = [path for path in LAB.rglob("*.py") if LAB / "tests" not in path.parents]
@@ -111,7 +112,7 @@ def commands(text):
             yield found[1], found[2].partition("#")[0]
 
 
-@pytest.mark.parametrize("page", ["MEASURED.md", "CHAPTERS.md", "README.md"])
+@pytest.mark.parametrize("page", ["MEASURED.md", "CHAPTERS.md", "PICTURES.md", "README.md"])
 def test_links_and_commands_of_a_page_lead_somewhere(page):
     text = (LAB / page).read_text()
     headings = re.findall(r"^#+ (.*)$", text, flags=re.M)
@@ -122,6 +123,29 @@ def test_links_and_commands_of_a_page_lead_somewhere(page):
         assert known or target.startswith("http"), target
     for script, rest in commands(text):
         assert set(re.findall(rf"(?<!\S){FLAG}", rest)) <= flags_of(script), (script, rest)
+
+
+def test_the_picture_of_the_house_shows_the_imports():
+    """Its arrows between scripts are the imports that there are, and no others."""
+    _, _, house = (LAB / "PICTURES.md").read_text().partition("## The house")
+    picture = house.partition("```mermaid")[2].partition("```")[0]
+    drawn = {*re.findall(r"^ +(\w+)(?:\[.*?\])? --> (\w+)", picture, flags=re.M)}
+    scripts = [path.stem for path in ROOT.glob("*.py")]
+    assert drawn == {
+        (name, other)
+        for name in scripts
+        for other in imported_by(ROOT / f"{name}.py")
+        if other in scripts
+    }
+
+
+def test_the_picture_of_a_group_has_the_right_numbers():
+    """Four rewards and four advantages, as rlvr.py computes them."""
+    _, _, group = (LAB / "PICTURES.md").read_text().partition("## A group")
+    picture = group.partition("```mermaid")[2].partition("```")[0]
+    pairs = re.findall(r'"R ([\d.]+)"\] --> \w+\["A ([+-][\d.]+)', picture)
+    expected = group_advantages([float(reward) for reward, _ in pairs])
+    assert [float(advantage) for _, advantage in pairs] == pytest.approx(expected, abs=5e-4)
 
 
 def test_every_row_of_the_chapter_map_exists():
