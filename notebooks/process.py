@@ -11,9 +11,16 @@ prefix, so it is a trained model. What is needed is the answer alone: the outcom
 nothing else. The price is N completions a step. Notebook 14 measures how often the place is right.
 """
 
+import re
+from collections import Counter
+from fractions import Fraction
+
 import _root
 
 from rlvr import sample
+from verifiers import extract_boxed_answer
+
+_NUMBER = re.compile(r"-?\d{1,15}(?:[./]\d{1,15})?")
 
 
 def prefixes(completion: str, separators=";\n") -> list[str]:
@@ -49,3 +56,41 @@ def wrong_step(found: list[float], keeps=0.5):
         if found[k] < keeps * found[k - 1]:
             return k
     return None
+
+
+def last_number(text: str):
+    """The last number of a text, as a Fraction, or None."""
+    numbers = _NUMBER.findall(text)
+    try:
+        return Fraction(numbers[-1]) if numbers else None
+    except ZeroDivisionError:  # 3/0
+        return None
+
+
+def string_judge(completion, problem):
+    """1 if the last box holds the truth letter by letter: reads no mathematics, and so misreads none."""
+    said = extract_boxed_answer(completion)
+    right = float(said is not None and said.replace(" ", "") == problem["answer"].replace(" ", ""))
+    return right, {"accuracy": right, "answered": float(said is not None)}
+
+
+def majority_judge(model, tokenizer, task, N=16, max_new_tokens=80):
+    """A judge that knows no truth: it solves the problem N times itself, and agrees with whoever ends
+    on the number that most of its own solutions end on -> a reward, for rewards.robust_reward."""
+    answers = {}
+
+    def own_answer(problem):
+        text = problem["problem"]
+        if text not in answers:
+            ids = tokenizer.encode_prompt(task.prompt(problem))
+            rollouts = sample(model, [ids], N, max_new_tokens)
+            found = [last_number(tokenizer.decode(ids)) for ids in rollouts.completions()]
+            answers[text] = Counter(found).most_common(1)[0][0]
+        return answers[text]
+
+    def judge(completion, problem):
+        said = last_number(completion)
+        right = float(said is not None and said == own_answer(problem))
+        return right, {"accuracy": right, "answered": float(said is not None)}
+
+    return judge
