@@ -112,7 +112,10 @@ def commands(text):
             yield found[1], found[2].partition("#")[0]
 
 
-@pytest.mark.parametrize("page", ["MEASURED.md", "CHAPTERS.md", "PICTURES.md", "README.md"])
+PAGES = ["MEASURED.md", "CHAPTERS.md", "PATH.md", "PICTURES.md", "README.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_links_and_commands_of_a_page_lead_somewhere(page):
     text = (LAB / page).read_text()
     headings = re.findall(r"^#+ (.*)$", text, flags=re.M)
@@ -174,9 +177,10 @@ def test_every_row_of_the_chapter_map_exists():
 
 
 def test_the_recipes_are_those_of_the_chapters():
-    """R1-Zero: G = 16, temperature 0.6 and a KL of 0.001; R1 at temperature 1, with a clip that is nearly none."""
+    """R1-Zero: G = 16, temperature 0.6 and a KL of 0.001; R1 at temperature 1, with a clip that is nearly none; Olmo 3
+    with groups of 64; of Kimi the chapter gives a reward only."""
     found = {}
-    for name in ("r1-zero", "r1"):
+    for name in ("r1-zero", "r1", "olmo-3", "kimi-k1.5"):
         recipe = f"@{LAB / 'recipes' / name}.txt"
         flags = train.parse_args([recipe, "--model", str(LAB / "tiny"), "--name", "recipe"])
         names = ("num_samples", "temperature", "kl_coef", "norm", "clip")
@@ -184,6 +188,8 @@ def test_the_recipes_are_those_of_the_chapters():
     assert found == {
         "r1-zero": [16, 0.6, 0.001, "sequence", (0.2, 0.2)],
         "r1": [16, 1.0, 0.001, "sequence", (0.999, 10)],
+        "notebooks/rewards.py:olmo": [64, 1.0, 0.0, "token", (0.2, 0.2)],
+        "notebooks/rewards.py:kimi_process": [16, 1.0, 0.0, "token", (0.2, 0.2)],
     }
 
 
@@ -215,7 +221,7 @@ def test_what_notebook_0_says_is_added_to_each_line_exists():
             assert name in NAMES or name in flags_of("train.py"), name
 
 
-@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("number", [*range(10), 12, 13, 14])
 def test_files_that_a_notebook_names_exist(number):
     text = prose_of(number) + "\n".join(cells_of(number, "code"))
     for file in re.findall(r"\bnotebooks/[\w/]+\.py\b", text):

@@ -24,6 +24,8 @@ SHORT = {  # by the number of the notebook; RUNS is a temporary folder
     "5": {"STEPS": 2, "SEEDS": [0], "WARMUP": 0},
     "6": {"NAMES": ["selection"], "STEPS": 2, "SEEDS": [0]},
     "8": {"STEPS": 2, "SEEDS": [0]},
+    "13": {"STEPS": 2, "G": 8},
+    "14": {"STEPS": 2, "PROBLEMS": 4, "N": 4},
     "9": {
         "MODEL": "notebooks/tiny",
         "SEEDS": [0],
@@ -34,7 +36,7 @@ SHORT = {  # by the number of the notebook; RUNS is a temporary folder
         "EXTRA": "--prompts-per-step 2 --num-samples 2 --eval-problems 2".split(),
     },
 }
-QUICK = {"1", "3"}  # run with every change, in three or four seconds; the others with --slow
+QUICK = {"1", "3", "12"}  # run with every change, in three to five seconds; the others with --slow
 SAMPLED = {
     "0",
     "2",
@@ -44,6 +46,8 @@ SAMPLED = {
     "7",
     "8",
     "9",
+    "13",
+    "14",
 }  # hold sampled texts, and other machines round and so draw otherwise
 OWN = {
     "0": {"train_rlvr"}
