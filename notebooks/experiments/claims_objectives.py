@@ -67,6 +67,7 @@ TRIAL = Trial(
     tuned_by=("pass@1", "pass@64"),
     problems=100,
     samples=64,
+    watched=100,
     ks=(1, 8, 64),
     untrained=("base",),
 )

@@ -86,7 +86,10 @@ def mixed_sums():
 
 
 # Bases that continue the usual one of their seed: (shares of behaviours, steps).
-CONTINUED = {"mostly right": ({"worked": 0.65, "direct": 0.35}, 150)}
+CONTINUED = {
+    "mostly right": ({"worked": 0.65, "direct": 0.35}, 150),
+    "rarely right": ({"worked": 0.04, "direct": 0.1, "no box": 0.86}, 150),
+}
 
 
 def base_of(name, seed, runs):
@@ -147,6 +150,7 @@ class Trial:
     tuned_by: tuple = ("pass@1",)  # the rate with the highest mean of these columns is taken
     problems: int = 200  # held out, for the last weights
     samples: int = 8  # of each
+    watched: int = 50  # held-out problems of the evaluations in between
     ks: tuple = (1, 8)
     untrained: tuple = ()  # arms that are only measured
 
@@ -167,7 +171,7 @@ def flags_of(trial, arm, seed, rate, options):
     sizes = {
         "--steps": steps,
         "--eval-every": max(1, steps // 4),
-        "--eval-problems": trial.problems,
+        "--eval-problems": trial.watched,
         "--lr": rate,
         "--seed": seed,
         "--save-every": 10**6,
@@ -215,29 +219,25 @@ def shown(flags):
 
 
 def history(folder):
-    """Curves {step: value} of a run, and what its last ten steps were like."""
+    """Curves {step: value} of a run, and means over its steps, over the first and over the last."""
     log = train.read_log(folder)
     rows = [row for step, row in log.items() if step > 0]
-    curves = {
-        key: {step: row[key] for step, row in log.items() if key in row}
-        for key in ("eval_sampled_accuracy", "entropy")
-    }
-    tokens = sum(
-        row["completion_length"] * row["completions"] for row in rows if "completions" in row
-    )
+    settings = json.loads((folder / "config.json").read_text())["settings"]
+    completions = settings["prompts_per_step"] * settings["num_samples"]
+
+    def mean(name, some):
+        return statistics.fmean(row[name] for row in some)
+
+    names = ("eval_sampled_accuracy", "entropy")
     found = {
-        name: statistics.fmean(row[name] for row in rows[-10:])
-        for name in ("entropy", "reward", "completion_length")
+        "curves": {key: {n: row[key] for n, row in log.items() if key in row} for key in names}
     }
-    whole = {
-        f"mean {name}": statistics.fmean(row[name] for row in rows)
-        for name in ("mixed", "clipped", "mismatch", "completion_length")
-    }
-    first = {
-        "first entropy": rows[0]["entropy"],
-        "first mixed": statistics.fmean(row["mixed"] for row in rows[:5]),
-    }
-    return {"curves": curves, **found, **whole, **first} | ({"tokens": tokens} if tokens else {})
+    for name in ("mixed", "clipped", "mismatch", "completion_length"):
+        found[f"mean {name}"] = mean(name, rows)
+    found["first mixed"] = mean("mixed", rows[:3])
+    found["entropy fell"] = mean("entropy", rows[:3]) - mean("entropy", rows[-5:])
+    found["k tokens"] = mean("completion_length", rows) * len(rows) * completions / 1000
+    return found
 
 
 def measure(trial, flags, final):
@@ -278,7 +278,7 @@ def table_of(rows):
     """-> x(arm, column): the numbers of the seeds, in their order."""
 
     def x(arm, column):
-        return np.array([row[column] for row in rows if row["arm"] == arm], dtype=float)
+        return np.array([row.get(column, np.nan) for row in rows if row["arm"] == arm], dtype=float)
 
     return x
 

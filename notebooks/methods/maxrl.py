@@ -3,8 +3,8 @@
 Source:  "Maximum Likelihood Reinforcement Learning" (arXiv 2602.02710): abstract, project page
          (zanette-labs.github.io/MaxRL), and algorithm 1 as its repository's issue 1 quotes it.
 Formula: A_i = (R_i - mean) / mean of its group, 0 where the mean is 0; rewards are 0 or 1.
-         log p = -sum_k (1 - p)^k / k, so its gradient is sum_k (1/k) grad pass@k; GRPO without
-         its std is the first term of that sum, G completions give the first G of them.
+         log p = -sum_k (1 - p)^k / k, so its gradient is sum_k (1/k) grad pass@k; plain RL has the
+         first term of that sum, G completions with this baseline give the first G - 1.
 Changes: a problem with pass rate p weighs 1/p; under the std it weighs 1 / sqrt(p (1 - p)), and
          without either it weighs 1. So what is rarely right counts most.
 Missing: the paper's models and sizes. Rewards other than 0 and 1 are not what it derives; negative
