@@ -72,7 +72,7 @@ TRIAL = Trial(
     ),
     arms=ARMS,
     rates=(4e-4, 1.2e-3),
-    steps=25,
+    steps=20,
     seconds=10,
     claims=CLAIMS,
     controls=CONTROLS,

@@ -110,7 +110,7 @@ TRIAL = Trial(
     ),
     arms=ARMS,
     rates=(4e-4, 1.2e-3),
-    steps=30,
+    steps=24,
     seconds=18,
     claims=CLAIMS,
     controls=CONTROLS,

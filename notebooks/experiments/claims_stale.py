@@ -4,7 +4,7 @@
 
 What is trained on was sampled by the policy of 0, 1, 4 or 16 steps ago. Not corrected; weighted by
 truncated importance sampling; or with PPO's ratio to the policy that sampled, which the clip bounds.
-With 16 of 40 steps the first 17 of a run learn from the base alone: that is part of the price.
+With 16 of 36 steps the first 17 of a run learn from the base alone: that is part of the price.
 """
 
 from trial import Arm, Trial, above, main, no_less
@@ -73,7 +73,7 @@ TRIAL = Trial(
     ),
     arms=ARMS,
     rates=(4e-4, 1.2e-3),
-    steps=40,
+    steps=36,
     seconds=16,
     claims=CLAIMS,
     controls=CONTROLS,
