@@ -25,6 +25,7 @@ import shutil
 import statistics
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -43,6 +44,7 @@ from model import load, save
 
 RESULTS = ROOT / "notebooks" / "results"
 TUNING = 9  # the seed on which rates are chosen; it is never counted
+LARGE = ("notebooks/recipes/smollm2.txt", (5e-6, 1e-5), 20)  # --model: recipe, rates, steps
 
 # ---- 1. Tasks and bases ----------------------------------------------------------------------------
 # Rewards are 0 and 1, the right box: MaxRL and pass@k training know no others.
@@ -164,7 +166,7 @@ def flags_of(trial, arm, seed, rate, options):
     )
     steps = options.steps or trial.steps
     if options.model:
-        start = ["@notebooks/recipes/smollm2.txt", "--model", options.model]
+        start = [f"@{LARGE[0]}", "--model", options.model]
     else:
         base = base_of(chosen.base, seed, options.runs)
         start = ["--model", str(base), "--device", "cpu", "--task", f"{__file__}:{chosen.task}"]
@@ -264,10 +266,13 @@ def measure(trial, flags, final):
 
 def tuned(trial, options):
     """Each arm at both rates on the seed that is not counted -> (its better rate, all these rows)."""
-    rates = {arm: trial.rates[0] for arm in trial.arms}
+    rates_tried = LARGE[1] if options.model else trial.rates
+    rates = {arm: rates_tried[0] for arm in trial.arms}
     rows = []
-    for arm in trial.arms.keys() - {*trial.untrained}:
-        tries = [run(trial, arm, TUNING, rate, options) for rate in trial.rates]
+    for arm in trial.arms:
+        if arm in trial.untrained:
+            continue
+        tries = [run(trial, arm, TUNING, rate, options) for rate in rates_tried]
         best = max(tries, key=lambda row: statistics.fmean(row[name] for name in trial.tuned_by))
         rates[arm] = best["lr"]
         rows += tries
@@ -361,7 +366,9 @@ def read_options(argv, trial):
     if options.tiny_only:
         options.model = None
     if options.model:
-        options.steps = options.steps or 20
+        options.model = str(Path(options.model).resolve())
+        options.steps = options.steps or LARGE[2]
+        os.chdir(ROOT)  # the recipe names its files from there
     return options
 
 
@@ -397,7 +404,7 @@ def main(trial, argv=None):
         "steps": options.steps or trial.steps,
         "seeds": seeds,
         "tuning seed": TUNING,
-        "rates tried": trial.rates,
+        "rates tried": sorted({row["lr"] for row in tries}),
         "rates": rates,
         "tries": [{key: row[key] for key in ("arm", "lr", *trial.tuned_by)} for row in tries],
         "rows": rows,

@@ -68,6 +68,21 @@ def test_the_flags_of_every_arm_can_be_run(name, arm, monkeypatch):
 
 
 @each_trial
+def test_the_arms_of_smollm2_are_ready(name, monkeypatch):
+    """--model FOLDER: the recipe of notebook 9 and the arm's method, 20 steps, at that model's rates."""
+    monkeypatch.chdir(trial.ROOT)
+    some = TRIALS[name]
+    options = trial.read_options(["--model", "notebooks/tiny"], some)
+    for arm in some.arms:
+        flags = train.parse_args(trial.flags_of(some, arm, 0, trial.LARGE[1][0], options))
+        assert (flags.steps, flags.lr, flags.template) == (20, 5e-6, "plain")
+        assert flags.task == "notebooks/smollm2.py:sums" and flags.settings["max_new_tokens"] == 10
+        given = some.arms[arm].flags
+        assert "M:" not in given or given.split("M:")[1].split()[0] in flags.method
+    assert trial.read_options(["--model", "notebooks/tiny", "--tiny-only"], some).model is None
+
+
+@each_trial
 def test_checks_speak_of_arms_that_exist(name):
     """Every check looks at arms and columns; an arm that is not there would be a mean of nothing."""
     some = TRIALS[name]
