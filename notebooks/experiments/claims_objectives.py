@@ -65,6 +65,7 @@ TRIAL = Trial(
     controls=CONTROLS,
     panels={"pass@1": "pass@1", "pass@64": "pass@64", "works": "share worked out"},
     tuned_by=("pass@1", "pass@64"),
+    plane=("pass@1", "pass@64"),
     problems=100,
     samples=64,
     watched=100,

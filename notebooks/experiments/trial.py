@@ -155,6 +155,7 @@ class Trial:
     watched: int = 50  # held-out problems of the evaluations in between
     ks: tuple = (1, 8)
     untrained: tuple = ()  # arms that are only measured
+    plane: tuple = ()  # two columns whose trade-off the figure shows
 
 
 def flags_of(trial, arm, seed, rate, options):
@@ -409,6 +410,7 @@ def main(trial, argv=None):
         "tries": [{key: row[key] for key in ("arm", "lr", *trial.tuned_by)} for row in tries],
         "rows": rows,
         "panels": trial.panels,
+        "plane": trial.plane,
         "checks": checks,
         "verdicts": verdicts,
         "seconds": sum(row["seconds"] for row in rows + tries),
@@ -457,24 +459,38 @@ def report(result):
 
 
 def draw(result):
-    """A panel for each column: every seed a dot, the mean a bar, an arm a line of the panel."""
+    """A panel for each column: every seed a dot, the mean a bar, an arm a line of the panel. Where the
+    result names two columns as "plane", one more: every run a dot between them, and as rings the runs
+    on which the rates were chosen."""
     x = table_of(result["rows"])
     arms = [*dict.fromkeys(row["arm"] for row in result["rows"])]
     panels = result["panels"]
-    height = 1.2 + 0.26 * len(arms)
-    figure = Figure(figsize=(3 + 2.6 * len(panels), height), layout="constrained")
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    plane = result.get("plane")
+    count = len(panels) + bool(plane)
+    size = (3 + 2.6 * count, max(3.0, 1.2 + 0.26 * len(arms)))
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(1, count, squeeze=False)[0]
     for axis, (column, title) in zip(axes, panels.items()):
         for place, arm in enumerate(arms):
-            values = x(arm, column)
-            axis.plot(
-                values, [place] * len(values), "o", color=f"C{place % 10}", alpha=0.5, markersize=5
-            )
-            axis.plot(
-                values.mean(), place, "|", color=f"C{place % 10}", markersize=16, markeredgewidth=2
-            )
-        axis.set(xlabel=title)
+            draw_seeds(axis, x(arm, column), place)
+        axis.set(xlabel=title, ylim=(len(arms) - 0.5, -0.5))
+        axis.set_yticks(range(len(arms)), arms if axis is axes[0] else [""] * len(arms))
         axis.grid(axis="x", alpha=0.3)
-    axes[0].set_yticks(range(len(arms)), arms)
-    axes[0].invert_yaxis()
+    if plane:
+        draw_plane(axes[-1], result, arms, *plane)
     return figure
+
+
+def draw_seeds(axis, values, place):
+    color = f"C{place % 10}"
+    axis.plot(values, [place] * len(values), "o", color=color, alpha=0.5, markersize=5)
+    axis.plot(values.mean(), place, "|", color=color, markersize=16, markeredgewidth=2)
+
+
+def draw_plane(axis, result, arms, across, up):
+    for rows, style in ((result["tries"], "none"), (result["rows"], "full")):
+        for row in rows:
+            color = f"C{arms.index(row['arm']) % 10}"
+            axis.plot(row[across], row[up], "o", color=color, fillstyle=style, markersize=5)
+    axis.set(xlabel=across, ylabel=up)
+    axis.grid(alpha=0.3)

@@ -168,8 +168,12 @@ def test_a_result_says_what_its_rows_say(name):
 
 @each_trial
 def test_a_figure_shows_every_seed(name):
+    """Of an arm the seeds and their mean, in each panel; in the plane every run, and every try."""
     result = trial.read(name)
-    figure = trial.draw(result)
-    assert len(figure.axes) == len(result["panels"])
-    for axis in figure.axes:
-        assert len(axis.lines) == 2 * len(TRIALS[name].arms)  # the seeds, and their mean
+    axes = trial.draw(result).axes
+    panels = len(result["panels"])
+    assert len(axes) == panels + bool(result["plane"])
+    for axis in axes[:panels]:
+        assert len(axis.lines) == 2 * len(TRIALS[name].arms)
+    for axis in axes[panels:]:
+        assert len(axis.lines) == len(result["rows"]) + len(result["tries"])
