@@ -1,0 +1,77 @@
+"""claims_objectives.py - Claim 1: which objective moves pass@64, and at what cost in pass@1?
+
+    python notebooks/experiments/claims_objectives.py [--seeds 3] [--costs] [--tiny-only]
+    python notebooks/experiments/claims_objectives.py --model smollm2     20 steps of notebook 9's sums
+
+The task is sums of 2 to 7 steps. The base can work out up to 4 of them, when it does; longer ones it
+gets right now and then by a guess, so that pass@1 is low, pass@64 high, and both can move. To select
+what works on the short ones is to lose the guesses on the long ones.
+"""
+
+from trial import Arm, Trial, above, as_much, main, no_less
+
+SIZES = "--prompts-per-step 8 --num-samples 16"
+METHODS = {
+    "grpo": "",
+    "maxrl": "--method M:maxrl",
+    "negative": "--method M:negative",
+    "pass@4": "--method M:pass_at_k --set k=4",
+    "positive": "--method M:negative --set positive=1.0 negative=0.0",
+    "coin": "--method M:noisy_verifier --set false_accepts=0.5 false_rejects=0.5",
+    "base": "",
+}
+
+CLAIMS = {
+    "GRPO loses pass@64": [
+        above("base", "grpo", "pass@64", 0.1, "pass@64 is 10 points below the base's"),
+    ],
+    "MaxRL is better than GRPO": [
+        above("maxrl", "grpo", "pass@64", 0.1, "pass@64 is 10 points above GRPO's"),
+        no_less("maxrl", "grpo", "pass@1", 0.1, "pass@1 is no 10 points below GRPO's"),
+    ],
+    "pass@k training is better than GRPO": [
+        above("pass@4", "grpo", "pass@64", 0.1, "pass@64 is 10 points above GRPO's"),
+        no_less("pass@4", "grpo", "pass@1", 0.1, "pass@1 is no 10 points below GRPO's"),
+    ],
+    "negative-only keeps pass@64 and raises pass@1": [
+        above("negative", "base", "pass@1", 0.1, "pass@1 is 10 points above the base's"),
+        no_less("negative", "base", "pass@64", 0.1, "pass@64 is no 10 points below the base's"),
+        no_less("negative", "grpo", "pass@64", 0.1, "pass@64 is no 10 points below GRPO's"),
+    ],
+    "positive-only loses pass@64": [
+        above("positive", "base", "pass@1", 0.1, "pass@1 is 10 points above the base's"),
+        above("base", "positive", "pass@64", 0.1, "pass@64 is 10 points below the base's"),
+    ],
+}
+CONTROLS = [
+    above("grpo", "base", "pass@1", 0.1, "GRPO learns: pass@1 is 10 points above the base's"),
+    as_much("coin", "base", "pass@1", 0.1, "a coin leaves pass@1 (10 points would refute it)"),
+    as_much("coin", "base", "pass@64", 0.1, "a coin leaves pass@64 (10 points would refute it)"),
+]
+
+TRIAL = Trial(
+    name="objectives",
+    claim="Other objectives than GRPO's raise pass@64, and cost no pass@1.",
+    source="MaxRL 2602.02710; negative-only, positive-only 2506.01347; pass@k training 2508.10751",
+    change_our_mind=(
+        "A model with many ways to be right: here a problem has one way and a lucky guess. Ten times "
+        "the steps. Ten seeds, where three cannot tell."
+    ),
+    arms={name: Arm("usual", "mixed_sums", f"{SIZES} {flags}") for name, flags in METHODS.items()},
+    rates=(4e-4, 1.2e-3),
+    steps=60,
+    seconds=20,
+    claims=CLAIMS,
+    controls=CONTROLS,
+    panels={"pass@1": "pass@1", "pass@64": "pass@64", "works": "share worked out"},
+    tuned_by=("pass@1", "pass@64"),
+    plane=("pass@1", "pass@64"),
+    problems=100,
+    samples=64,
+    watched=100,
+    ks=(1, 8, 64),
+    untrained=("base",),
+)
+
+if __name__ == "__main__":
+    main(TRIAL)

@@ -1,0 +1,92 @@
+"""claims_stale.py - Claim 11: completions of an older policy, with and without a correction.
+
+    python notebooks/experiments/claims_stale.py [--seeds 3] [--costs]
+
+What is trained on was sampled by the policy of 0, 1, 4 or 16 steps ago. Not corrected; weighted by
+truncated importance sampling; or with PPO's ratio to the policy that sampled, which the clip bounds.
+With 16 of 30 steps the first 17 of a run learn from the base alone: that is part of the price.
+Not tried: the weights for completions that are 1 step old, which are all near 1.
+"""
+
+from trial import Arm, Trial, above, main, no_less
+import experiments as lab
+
+SIZES = "--prompts-per-step 8 --num-samples 16"
+
+
+def stale(steps, correct):
+    flags = f"{SIZES} --method M:stale --set staleness={steps} correct={correct}"
+    return Arm("usual", "short_sums", flags)
+
+
+ARMS = {
+    "fresh": stale(0, "none"),
+    "1 step": stale(1, "none"),
+    "4 steps": stale(4, "none"),
+    "4 steps, tis": stale(4, "tis"),
+    "16 steps": stale(16, "none"),
+    "16 steps, tis": stale(16, "tis"),
+    "16 steps, ppo": stale(16, "ppo"),
+    "base": Arm("usual", "short_sums"),
+}
+
+CLAIMS = {
+    "a few steps cost nothing": [
+        no_less(arm, "fresh", "pass@1", 0.1, f"{arm}: no 10 points below fresh")
+        for arm in ("1 step", "4 steps")
+    ],
+    "16 steps hurt where nothing is corrected": [
+        above("fresh", "16 steps", "pass@1", 0.1, "10 points below fresh"),
+    ],
+    "truncated importance sampling mends it": [
+        above("16 steps, tis", "16 steps", "pass@1", 0.1, "10 points above uncorrected"),
+        no_less("16 steps, tis", "fresh", "pass@1", 0.1, "no 10 points below fresh"),
+    ],
+    "PPO's clip mends it": [
+        above("16 steps, ppo", "16 steps", "pass@1", 0.1, "10 points above uncorrected"),
+    ],
+}
+CONTROLS = [
+    above("fresh", "base", "pass@1", 0.3, "fresh completions gain 30 points"),
+    lab.Check(
+        "16 steps: the two policies differ by 0.1 nats a token",
+        lambda x: x("16 steps", "mean mismatch"),
+        0.1,
+        0.01,
+    ),
+    lab.Check(
+        "fresh: they do not (0.01 would refute it)",
+        lambda x: x("fresh", "mean mismatch"),
+        0.01,
+        0.001,
+        same=True,
+    ),
+]
+
+TRIAL = Trial(
+    name="stale",
+    claim="Completions may be a few steps old for nothing, and older ones if they are weighted.",
+    source="AReaL 2505.24298 (from memory); M2PO; 2602.17616; truncated importance sampling: Yao et al.",
+    change_our_mind=(
+        "Longer completions, where ratios multiply: here one has 30 tokens. A larger rate in all arms. "
+        "Hundreds of steps, where a collapse has time."
+    ),
+    arms=ARMS,
+    rates=(4e-4, 1.2e-3),
+    steps=30,
+    samples=4,
+    ks=(1,),
+    watched=25,
+    seconds=16,
+    claims=CLAIMS,
+    controls=CONTROLS,
+    panels={
+        "pass@1": "accuracy, sampled",
+        "works": "share worked out",
+        "mean mismatch": "nats a token",
+    },
+    untrained=("base",),
+)
+
+if __name__ == "__main__":
+    main(TRIAL)

@@ -1,0 +1,50 @@
+"""pass_at_k.py - Pass@k training: a group of k is paid if any of its completions is right.
+
+Source:  "Pass@k Training for Adaptively Balancing Exploration and Exploitation of Large Reasoning
+         Models" (arXiv 2508.10751): abstract; its analytical advantages as its repository computes
+         them (RUCAIBox/Passk_Training, code/passk_adv.py).
+Formula: c of G completions are right; rho = 1 - C(G-c, k) / C(G, k), sigma = sqrt(rho (1 - rho)):
+         A = (1 - rho) / sigma                                     if it is right
+         A = (1 - rho - C(G-c-1, k-1) / C(G-1, k-1)) / sigma       if it is wrong
+Changes: all groups of k that the G completions hold, each paid for its best, standardised over the
+         groups; a completion has the mean of its groups. A problem that k tries nearly always solve
+         counts little, and nothing once fewer than k of G are wrong. k=1 is GRPO.
+Missing: the paper's other two ways (full and bootstrap sampling), its models and sizes.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from eval import pass_at_k
+from rlvr import GRPO
+
+
+class PassAtK(GRPO):
+    @dataclass
+    class Settings(GRPO.Settings):
+        k: int = 4
+        right_above: float = 0.5  # rewards above this are right
+
+        def __post_init__(self):
+            super().__post_init__()
+            if not 1 <= self.k <= self.num_samples:
+                raise ValueError(f"k is {self.k}, and must be from 1 to num_samples")
+
+    def advantages(self, step):
+        right = step.rewards > self.settings.right_above  # (P, G)
+        return torch.stack([self.of_group(group) for group in right])
+
+    def of_group(self, right):
+        """(G,) bool -> (G,)"""
+        k = self.settings.k
+        G = len(right)
+        wrong = G - int(right.sum())
+        rho = pass_at_k(G, G - wrong, k)
+        if rho in (0.0, 1.0):
+            return torch.zeros(G)
+        sigma = math.sqrt(rho * (1 - rho))
+        # A wrong one is in groups of its own kind: how many of these are wrong throughout?
+        hopeless = math.comb(wrong - 1, k - 1) / math.comb(G - 1, k - 1)
+        return torch.where(right, 1 - rho, 1 - rho - hopeless) / sigma
