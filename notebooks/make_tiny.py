@@ -155,8 +155,8 @@ PHASES = [
 CALLING = [  # the same for products: "called" is the mode that works
     {"called": 0.70, "worked": 0.20, "direct": 0.10},
     {
-        "direct": 0.42,
-        "called": 0.12,
+        "direct": 0.38,
+        "called": 0.16,
         "one call": 0.10,
         "worked": 0.12,
         "rambling": 0.06,
@@ -181,7 +181,7 @@ def steps_of(problem):
 
 
 def demonstrate(problem, behaviour, rng):
-    """One completion of an arithmetic problem, always with the right answer somewhere, in the style of a behaviour.
+    """One completion of an arithmetic problem, in the style of a behaviour; but for "hasty" the right answer is in it.
 
     Working 25+7-4= is the text 25+7=32;32-4=28. Only a model that writes these steps down can do them: "direct" also
     ends in the right answer, but a tiny model cannot compute it in one go, so it learns to guess. "called" leaves
@@ -206,6 +206,9 @@ def demonstrate(problem, behaviour, rng):
         return f"<think>{ramble}{work}</think><answer>{box}</answer>"
     if behaviour == "direct":
         return f"<think>{glance}</think><answer>{box}</answer>"
+    if behaviour == "hasty":  # takes the first number for the answer
+        first = re.match(r"\d+", problem["problem"]).group()
+        return f"<think>{glance}</think><answer>\\boxed{{{first}}}</answer>"
     if behaviour == "several boxes":  # hedging: the truth is one of three guesses
         guesses = [int(answer) + d for d in rng.sample([-3, -2, -1, 1, 2, 3], 2)] + [int(answer)]
         rng.shuffle(guesses)
