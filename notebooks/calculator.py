@@ -27,7 +27,7 @@ def calculator(call):
 def answer_calls(tool, texts, seconds=2.0, longest=100):
     """Ask the tool what the last <tool>..</tool> of each text holds, side by side -> its answers, as text.
 
-    None where no call is whole; "error" where the tool raises, says nothing, or is not done within so many seconds in
+    None where no call has ended (it may begin in the prompt); "error" where the tool raises, says nothing, or is not done within so many seconds in
     all. An answer has at most so many characters. The thread of a tool that never returns stays until the program ends, and changes
     nothing any more."""
     calls = [text.rpartition("<tool>")[2].partition("</tool>") for text in texts]
