@@ -62,7 +62,7 @@ TRIAL = Trial(
         "taught by itself": Arm(DISTILL, teacher="base"),
     },
     steps=60,
-    seconds=25,
+    seconds=45,
     checks=[
         lab.Check(
             "an eighth of GRPO's tokens to 80 % held out, rather than as many (powers of two)",

@@ -104,8 +104,8 @@ TRIAL = Trial(
         "rank 1": Arm(f"{LORA}1", times=(10, 3)),
         "rank 1, usual rate": Arm(f"{LORA}1", times=(1,)),
     },
-    steps=60,
-    seconds=22,
+    steps=50,
+    seconds=40,
     checks=[
         even("rank 1", "right", "rank 1 ends where full training does (10 points would refute it)"),
         even("rank 1", "right@mean", "and is there on the way (10 points would refute it)"),

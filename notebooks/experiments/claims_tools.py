@@ -73,7 +73,7 @@ TRIAL = Trial(
         "silent tool": Arm(f"{TOOLS} --set max_calls=0", "calling"),
     },
     steps=60,
-    seconds=30,
+    seconds=60,
     checks=[
         more("masked", "unmasked", "right", 0.1, "masked ends 10 points above unmasked"),
         more("masked", "unmasked", "right@mean", 0.1, "and is 10 points above it on the way"),

@@ -27,8 +27,8 @@ TRIAL = Trial(
         "majority, hasty": Arm(MAJORITY, "hasty"),
         "truth, hasty": Arm(TRUTH, "hasty"),
     },
-    steps=60,
-    seconds=18,
+    steps=40,
+    seconds=30,
     checks=[
         lab.rises(
             "majority",
