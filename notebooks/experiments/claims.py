@@ -102,6 +102,7 @@ class Trial:
     tuned_by: str = "right"
     over: str = "step"
     also: Callable = field(default=lambda: {})  # what else the result holds
+    others: dict = field(default_factory=dict)  # further verdicts: name -> checks
 
 
 def flags_of(trial, arm, seed, times, options):
@@ -218,8 +219,8 @@ def print_report(result):
     print(f"{result['claim']}\n{result['steps']} steps, {len(result['seeds'])} seeds: mean [range]")
     for cells in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths)).rstrip())
-    for title in ("claim", "controls"):
-        print(f"the {title}: {result['verdicts'][title]}")
+    for title, verdict in result["verdicts"].items():
+        print(f"the {title}: {verdict}")
         for check in result["checks"][title]:
             answer = {True: "yes", False: "NO ", None: " ? "}[check["holds"]]
             power = f"these seeds could have shown {check['smallest effect']:.2f}"
@@ -301,8 +302,8 @@ def main(trial, argv=None):
     ]
     seeds = counted(options.seeds)
     rows = [row_of(trial, arm, seed, times[arm], options) for arm in trial.arms for seed in seeds]
-    checks, claim = judge(trial.checks, rows)
-    controls, control = judge(trial.controls, rows)
+    asked = {"claim": trial.checks, "controls": trial.controls, **trial.others}
+    judged = {name: judge(checks, rows) for name, checks in asked.items()}
     result = {
         "claim": trial.claim,
         "source": trial.source,
@@ -318,8 +319,8 @@ def main(trial, argv=None):
         "panels": trial.panels,
         "over": trial.over,
         "rows": rows,
-        "checks": {"claim": checks, "controls": controls},
-        "verdicts": {"claim": claim, "controls": control},
+        "checks": {name: checks for name, (checks, _) in judged.items()},
+        "verdicts": {name: verdict for name, (_, verdict) in judged.items()},
         "seconds": sum(row["seconds"] for row in rows + tries),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}",
         "git": git_commit(),

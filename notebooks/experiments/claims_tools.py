@@ -22,6 +22,7 @@ from eval import get_method, roll_out
 from evaluation import samples_of
 from model import load
 from rlvr import token_logprobs
+from verifiers import verify_math
 
 TASK = f"--task {NOTEBOOKS}/make_tiny.py:products"
 TOOLS = f"{TASK} --method M:tools"
@@ -29,12 +30,14 @@ TOOLS = f"{TASK} --method M:tools"
 
 @functools.cache
 def measure(folder):
-    """calls: answers of the tool in a completion, over the last ten steps; surprise: nats a token that they are to the
-    trained model, which should not care."""
+    """Over the last ten steps: calls, answers of the tool in a completion; form, the share in the tagged form. And
+    surprise: nats a token that the tool's words are to the trained model, which need not care."""
     files = sorted((folder / "samples").glob("step_*.jsonl.gz"))[-10:]
     texts = [row["completion"] for path in files for row in samples_of(path)]
     calls = [len(re.findall(r"</tool>[0-9]", text)) for text in texts]
-    return {"calls": float(np.mean(calls)), "surprise": surprise(folder)}
+    form = [verify_math(text, "0")["format"] for text in texts]
+    found = {"calls": calls, "form": form, "surprise": surprise(folder)}
+    return {name: float(np.mean(values)) for name, values in found.items()}
 
 
 @torch.no_grad()
@@ -72,8 +75,8 @@ TRIAL = Trial(
         "answer alone": Arm(f"{TOOLS} --reward boxed", "calling"),
         "silent tool": Arm(f"{TOOLS} --set max_calls=0", "calling"),
     },
-    steps=60,
-    seconds=60,
+    steps=50,
+    seconds=40,
     checks=[
         more("masked", "unmasked", "right", 0.1, "masked ends 10 points above unmasked"),
         more("masked", "unmasked", "right@mean", 0.1, "and is 10 points above it on the way"),
@@ -90,11 +93,24 @@ TRIAL = Trial(
             0.1,
         ),
     ],
+    others={
+        "reward": [
+            more("masked", "answer alone", "form", 0.1, "0.1 for the form: 10 points more have it"),
+            more(
+                "masked",
+                "answer alone",
+                "right",
+                0.1,
+                "and as many are right (10 points would refute it)",
+                same=True,
+            ),
+        ]
+    },
     columns=[
         "right@0",
         "right",
         "right@mean",
-        "format",
+        "form",
         "calls",
         "length",
         "surprise",
@@ -102,7 +118,7 @@ TRIAL = Trial(
     ],
     panels={
         "right": "held-out accuracy, sampled",
-        "format": "share in the form",
+        "entropy": "entropy, nats",
         "grad_norm": "gradient norm",
     },
     measure=measure,
