@@ -209,8 +209,8 @@ def judge(checks, rows):
 def print_report(result):
     """The table of arms, each check with its power, and the two verdicts."""
     table = [["", "times the rate", *result["columns"]]]
-    for arm, times in result["times"].items():
-        cells = [arm, f"{times:g}"]
+    for arm in result["arms"]:
+        cells = [arm, f"{result['times'].get(arm, 0):g}"]
         for column in result["columns"]:
             values = [row[column] for row in result["rows"] if row["arm"] == arm]
             cells.append(lab.spread(np.array(values, dtype=float)))
@@ -229,23 +229,33 @@ def print_report(result):
 
 
 def draw(result):
-    """A panel for each column: the mean of an arm's seeds as a line, lowest to highest as a band."""
+    """A panel for each column. Over the steps: the mean of an arm's seeds as a line, lowest to highest as a band; where
+    there are none: every seed a dot, the mean a bar."""
     panels = result["panels"]
     figure = Figure(figsize=(1 + 3.6 * len(panels), 3.2), layout="constrained", dpi=80)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, (column, title) in zip(axes, panels.items()):
-        for i, arm in enumerate(result["times"]):
+        for i, arm in enumerate(result["arms"]):
             rows = [row for row in result["rows"] if row["arm"] == arm]
-            curves = [{float(k): v for k, v in row["curves"][column].items()} for row in rows]
-            if result["over"] != "step":
-                curves = on_one_grid(curves)
-            band(axis, curves, arm, f"C{i}")
+            if result["over"]:
+                draw_curves(axis, [row["curves"][column] for row in rows], arm, result["over"], i)
+            else:
+                values = [row[column] for row in rows]
+                axis.plot([i] * len(values), values, "o", color=f"C{i}", alpha=0.5)
+                axis.plot(i, np.mean(values), "_", color=f"C{i}", markersize=20, label=arm)
         axis.set_title(title, fontsize=10)
-        axis.set_xlabel({"step": "step", "used": "thousand tokens sampled"}[result["over"]])
+        axis.set_xlabel({"used": "thousand tokens sampled"}.get(result["over"], result["over"]))
         axis.set_ylim(0, None)
+        if not result["over"]:
+            axis.set_xticks([])
     handles = axes[0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=4, fontsize=8)
     return figure
+
+
+def draw_curves(axis, curves, arm, over, i):
+    curves = [{float(place): value for place, value in curve.items()} for curve in curves]
+    band(axis, curves if over == "step" else on_one_grid(curves), arm, f"C{i}")
 
 
 def on_one_grid(curves, points=40):
@@ -258,7 +268,7 @@ def on_one_grid(curves, points=40):
 # ---- 4. The command --------------------------------------------------------------------------------
 
 
-def read_options(trial, argv):
+def read_options(trial, argv=None):
     parser = argparse.ArgumentParser(description=trial.claim)
     parser.add_argument("--seeds", type=int, default=3, help="how many are counted: 0, 1, .. ")
     parser.add_argument("--steps", type=int, help=f"(default: {trial.steps})")
@@ -302,8 +312,14 @@ def main(trial, argv=None):
     ]
     seeds = counted(options.seeds)
     rows = [row_of(trial, arm, seed, times[arm], options) for arm in trial.arms for seed in seeds]
+    return finish(trial, options, rows, times, tries)
+
+
+def finish(trial, options, rows, times=None, tries=()):
+    """Judge what was measured, write and print it -> the result."""
     asked = {"claim": trial.checks, "controls": trial.controls, **trial.others}
     judged = {name: judge(checks, rows) for name, checks in asked.items()}
+    arms = [*dict.fromkeys(row["arm"] for row in rows)]
     result = {
         "claim": trial.claim,
         "source": trial.source,
@@ -311,9 +327,10 @@ def main(trial, argv=None):
         "command": f"python notebooks/experiments/claims_{trial.name}.py --seeds {options.seeds}",
         "model": "SmolLM2-135M" if options.large else "tiny",
         "steps": options.steps or (STEPS_LARGE if options.large else trial.steps),
-        "seeds": seeds,
+        "seeds": sorted({row["seed"] for row in rows}),
         "tuning seed": TUNING,
-        "times": times,
+        "arms": arms,
+        "times": times or {},
         "tries": [{key: row[key] for key in ("arm", "times", trial.tuned_by)} for row in tries],
         "columns": trial.columns,
         "panels": trial.panels,
@@ -321,7 +338,7 @@ def main(trial, argv=None):
         "rows": rows,
         "checks": {name: checks for name, (checks, _) in judged.items()},
         "verdicts": {name: verdict for name, (_, verdict) in judged.items()},
-        "seconds": sum(row["seconds"] for row in rows + tries),
+        "seconds": sum(row["seconds"] for row in [*rows, *tries]),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}",
         "git": git_commit(),
         "date": time.strftime("%Y-%m-%d"),
