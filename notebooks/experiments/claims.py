@@ -3,7 +3,7 @@
     python notebooks/experiments/claims_tools.py --costs       what it will cost
     python notebooks/experiments/claims_tools.py --seeds 3     tune, train what is missing, judge, draw, write
 
-An arm is a base and flags of train.py. Its learning rate is the better of two tries, multiples of what is usual for
+An arm is a base and flags of train.py. Its learning rate is the best of two or three tries, multiples of what is usual for
 the size of the model, on a seed that is not counted; all arms of a trial have the same steps, warm-up and cosine. The
 checks are those of experiments.py: each names the effect it looks for, the line is drawn in the middle, and where a
 trial of this size and spread would be wrong more than one time in ten it says "cannot tell". Finished runs are kept
@@ -74,8 +74,8 @@ def base_of(name, seed, runs):
 
 @dataclass
 class Arm:
-    """What is trained. times: the two rates that are tried, in multiples of the usual one; one of
-    them alone is not tuned. teacher: the arm whose last model stands for {teacher} in the flags."""
+    """What is trained. times: the rates that are tried, in multiples of the usual one; a single
+    one is not tuned. teacher: the arm whose last model stands for {teacher} in the flags."""
 
     flags: str = ""
     base: str = "usual"
@@ -147,7 +147,7 @@ def run(trial, arm, seed, times, options):
 
 
 def best(trial, arm, options):
-    """The better of an arm's two rates, on the seed that is not counted."""
+    """The best of an arm's rates, on the seed that is not counted."""
     times = trial.arms[arm].times
     if len(times) == 1:
         return times[0]

@@ -99,9 +99,9 @@ TRIAL = Trial(
         "into any rank. Or layers of width 1,024 instead of 64, where a rank of 1 is a smaller share."
     ),
     arms={
-        "full": Arm(),
-        "rank 8": Arm(f"{LORA}8", times=(10, 3)),
-        "rank 1": Arm(f"{LORA}1", times=(10, 3)),
+        "full": Arm(times=(1, 3, 10)),
+        "rank 8": Arm(f"{LORA}8", times=(3, 10, 30)),
+        "rank 1": Arm(f"{LORA}1", times=(3, 10, 30)),
         "rank 1, usual rate": Arm(f"{LORA}1", times=(1,)),
     },
     steps=50,
