@@ -361,3 +361,22 @@ def write(result, path):
 def read(name):
     """A result that has been written."""
     return json.loads((RESULTS / f"claims_{name}.json").read_text())
+
+
+def show(name):
+    """Print what a page says of a trial: claim, source, arms, checks and verdicts -> its figure."""
+    result = read(name)
+    print(f"source: {result['source']}")
+    minutes = result["seconds"] / 60
+    print(f"{result['command']}   ({minutes:.0f} min, {result['machine']}, commit {result['git']})")
+    print_report(result)
+    return draw(result)
+
+
+def summary(names):
+    """Print one line for each trial: its claim, and the two verdicts."""
+    for name in names:
+        result = read(name)
+        print(result["claim"])
+        for what, verdict in result["verdicts"].items():
+            print(f"    the {what}: {verdict}")

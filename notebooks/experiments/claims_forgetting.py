@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import math
 import random
+import time
 
 import torch
 import torch.nn.functional as F
@@ -180,7 +181,8 @@ def rows_of(options, seeds):
         folder = base_of("usual", seed, options.runs)
         base, tokenizer = load(str(folder))
         after, _ = load(str(run(distill, "grpo", seed, times, options) / "final"))
-        common = {"seed": seed, "seconds": 0.0, "sft steps": 0}
+        began = time.perf_counter()
+        common = {"seed": seed, "sft steps": 0}
         rows.append({"arm": "base", **common, **measure(base, base, tokenizer)})
         rows.append({"arm": "rl", **common, **measure(after, base, tokenizer)})
         goal = rows[-1]["right"]
@@ -188,6 +190,8 @@ def rows_of(options, seeds):
             model, steps = supervised(folder, behaviour, rates[arm], goal, seed)
             row = {"arm": arm, **common, "sft steps": steps, "rate": rates[arm]}
             rows.append(row | measure(model, base, tokenizer))
+        for row in rows[-4:]:
+            row["seconds"] = (time.perf_counter() - began) / 4
     return rows
 
 

@@ -9,6 +9,7 @@ causes the answer if another one comes out. Before is the base, after is what GR
 
 import random
 import re
+import time
 
 import numpy as np
 import torch
@@ -178,8 +179,9 @@ def rows_of(options, seeds):
             before = base_of(trial.arms[arm].base, seed, options.runs)
             after = run(trial, arm, seed, times, options) / "final"
             for when, folder in (("before", before), ("after", after)):
-                row = {"arm": f"{kind}, {when}", "seed": seed, "seconds": 0.0}
-                rows.append(row | measure(folder, kind, seed))
+                began = time.perf_counter()
+                row = {"arm": f"{kind}, {when}", "seed": seed, **measure(folder, kind, seed)}
+                rows.append(row | {"seconds": time.perf_counter() - began})
     return rows
 
 
