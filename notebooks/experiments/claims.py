@@ -38,7 +38,7 @@ import make_tiny
 import train
 from curve import band
 from eval import git_commit
-from model import load, save
+from model import ModelError, load, save
 
 RESULTS = NOTEBOOKS / "results"
 TUNING = 3  # the seed on which rates are chosen; it is never counted
@@ -59,7 +59,7 @@ def base_of(name, seed, runs):
         return lab.base_of(name, seed, 60, str(runs))
     if not folder.exists():
         if name == "calling":
-            make_tiny.make(seed, folder, "products", steps=800)
+            make_calling(seed, folder)
         else:
             model, tokenizer = load(str(base_of("usual", seed, runs)))
             problems = make_tiny.TASKS["arithmetic"]()
@@ -67,6 +67,14 @@ def base_of(name, seed, runs):
             make_tiny.warm_up(model, tokenizer, problems, seed, phases, 0, 200, lr=2e-3, gate=0.0)
             save(model, tokenizer, folder)
     return folder
+
+
+def make_calling(seed, folder):
+    """A base that calls; a seed that has not learnt it in 800 steps gets more."""
+    try:
+        make_tiny.make(seed, folder, "products", steps=800)
+    except ModelError:
+        make_tiny.make(seed, folder, "products", steps=1600)
 
 
 # ---- 2. Arms and runs ------------------------------------------------------------------------------

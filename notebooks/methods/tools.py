@@ -50,11 +50,12 @@ class Tools(GRPO):
         """limits: max_new_tokens, stop_ids, uniforms."""
         length, self.stop_ids, uniforms = limits
         self.tokenizer = tokenizer
-        # Tokens that end a call; where none has all of </tool> in it, those that may end one.
-        self.closing = stop_tokens(tokenizer, ["</tool>"]) or stop_tokens(tokenizer, [">"])
+        self.closing = stop_tokens(tokenizer, [">"])  # tokens that may be the end of a </tool>
         self.rows = [Row() for _ in uniforms]
-        # subtle: sample does not tell `choose` whose logits it sees; the numbers do.
-        numbers = torch.arange(len(uniforms))[:, None] + uniforms.double()
+        self.columns = iter(uniforms.T.to(model.device))
+        # subtle: sample does not tell `choose` whose logits it sees. So it gets the numbers of the
+        # rows in place of uniforms, and those come column by column, one a token.
+        numbers = torch.arange(len(uniforms))[:, None].expand_as(uniforms)
         rollouts = sample(
             model, prompts, num_samples, length, temperature, self.stop_ids, numbers, self.choose
         )
@@ -64,8 +65,8 @@ class Tools(GRPO):
 
     def choose(self, logits, numbers, temperature):
         """The next token of each row: of the tool's answer, or else sampled."""
-        tokens, _ = choose(logits, numbers.frac().float(), temperature)
-        rows = [self.rows[i] for i in numbers.int()]
+        tokens, _ = choose(logits, next(self.columns)[numbers], temperature)
+        rows = [self.rows[i] for i in numbers]
         inserted = torch.tensor([bool(row.waiting) for row in rows])
         asking = []
         for i, row in enumerate(rows):
@@ -87,7 +88,8 @@ class Tools(GRPO):
         texts = [self.tokenizer.decode(row.said, False) for row in rows]
         for row, answer in zip(rows, answer_calls(self.tool, texts, self.settings.seconds)):
             if answer:
-                ids = self.tokenizer.encode(answer)
-                row.waiting = [token for token in ids if token not in self.stop_ids]
+                row.waiting = [
+                    token for token in self.tokenizer.encode(answer) if token not in self.stop_ids
+                ]
                 row.said = []
                 row.calls += 1
