@@ -57,9 +57,9 @@ TRIAL = Trial(
         "start, so that a reward for a whole completion already says nearly all. Or a teacher of another size."
     ),
     arms={
-        "grpo": Arm("--eval-every 2", times=(1, 3, 10)),
-        "distillation": Arm(DISTILL, times=(1, 3, 10), teacher="grpo"),
-        "taught by itself": Arm(DISTILL, times=(3,), teacher="base"),
+        "grpo": Arm("--eval-every 2"),
+        "distillation": Arm(DISTILL, teacher="grpo"),
+        "taught by itself": Arm(DISTILL, teacher="base"),
     },
     steps=60,
     seconds=45,
