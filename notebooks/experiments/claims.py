@@ -22,6 +22,7 @@ import platform
 import shutil
 import statistics
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -372,12 +373,15 @@ def read(name):
 
 
 def show(name):
-    """Print what a page says of a trial: claim, source, arms, checks and verdicts -> its figure."""
+    """Print what a page says of a trial: claim, source, arms, checks, verdicts, and what would change our mind -> its
+    figure."""
     result = read(name)
-    print(f"source: {result['source']}")
-    minutes = result["seconds"] / 60
-    print(f"{result['command']}   ({minutes:.0f} min, {result['machine']}, commit {result['git']})")
     print_report(result)
+    minutes = result["seconds"] / 60
+    print(f"{result['command']}   ({minutes:.1f} min, {result['machine']}, commit {result['git']})")
+    for title in ("source", "change our mind"):
+        text = f"{title.replace('change', 'what would change')}: {result[title]}"
+        print(textwrap.fill(text, 118, subsequent_indent="    "))
     return draw(result)
 
 

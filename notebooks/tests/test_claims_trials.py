@@ -57,6 +57,20 @@ def test_the_flags_of_every_arm_are_flags(name, options, monkeypatch):
         assert (teacher is not None) == bool(chosen.teacher)
 
 
+@pytest.mark.parametrize("name", ["distill", "lora"])
+def test_smollm2_in_place_of_tiny(name, options, monkeypatch):
+    """Its recipe, 20 steps, and multiples of its own rate; here another model stands for it."""
+    trial = TRAINED[name]
+    options.large = str(TINY)
+    options.steps = None
+    monkeypatch.setattr(claims, "run", lambda *given: options.runs / "teacher")
+    monkeypatch.setattr(claims, "best", lambda *given: 1)
+    for arm, chosen in trial.arms.items():
+        flags = train.parse_args(claims.flags_of(trial, arm, 0, chosen.times[-1], options))
+        assert flags.task.endswith("smollm2.py:sums") and flags.steps == 20
+        assert flags.lr == pytest.approx(chosen.times[-1] * 1e-5)
+
+
 def test_a_trial_from_end_to_end(options, capsys):
     """Two steps of two arms, one of them tuned: what is written can be read, and a finished run is not repeated."""
     small = "--prompts-per-step 2 --num-samples 4 --max-new-tokens 30 --eval-problems 4"
