@@ -7,6 +7,7 @@ supervised warm-up, so that RLVR has what it needs: something to select. RLVR th
     python notebooks/make_tiny.py --seed 0                    notebooks/tiny, as it is here
     python notebooks/make_tiny.py --seed 1 --out runs/tiny-1  another base, in 70 to 150 s
     python notebooks/make_tiny.py --random --task one-digit --out runs/nothing
+    python notebooks/make_tiny.py --task products --out runs/calling    one that sometimes calls a calculator
 
 The warm-up sees the task's training problems and never its held-out ones. The committed one was made
 by the first command (950 + 500 steps, 70 s on one CPU core, torch 2.13, OMP_NUM_THREADS=1): held out,
@@ -25,13 +26,14 @@ from pathlib import Path
 import tokenizers
 import torch
 import torch.nn.functional as F
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
-import _root
+from _root import NOTEBOOKS
 import verifiers
+from eval import get_method
 from model import Config, ModelError, Qwen3, Tokenizer, save
 from one_digit import one_digit
-from rlvr import sample
 
 # ---- 1. The model and its symbols ------------------------------------------------------------------------------------
 
@@ -54,7 +56,34 @@ SYMBOLS = {
     ],
     "one-digit": [*"0123456789+="],
 }
-TASKS = {"arithmetic": verifiers.arithmetic, "one-digit": one_digit}
+SYMBOLS["products"] = [*SYMBOLS["arithmetic"], "<tool>", "</tool>", "error"]
+
+
+def products(train_size=5000, test_size=500, seed=0):
+    """A task that needs the tool of methods/tools.py: 47*83-12= -> 3889. Two factors from 32 to 99 and a change of two
+    digits, every value with four digits; a tiny model copies such numbers, but cannot multiply them."""
+    rng = random.Random(seed)
+    sides = {True: {}, False: {}}  # held out, or to train on
+    sizes = {True: test_size, False: train_size}
+    while any(len(sides[side]) < sizes[side] for side in sides):
+        a = rng.randint(32, 99)
+        b = rng.randint(32, 99)
+        c = rng.choice([-1, 1]) * rng.randint(10, 99)
+        problem = {"problem": f"{a}*{b}{c:+d}=", "answer": str(a * b + c)}
+        side = verifiers.held_out(problem)
+        if len(problem["answer"]) == 4 and len(sides[side]) < sizes[side]:
+            sides[side][problem["problem"]] = problem
+    train = [*sides[False].values()]
+    test = [*sides[True].values()]
+    note = "products of two digits each, split by a hash"
+    return verifiers.Task("products", train, test, "{problem}", verifiers.tagged_reward, note)
+
+
+TASKS = {
+    "arithmetic": verifiers.arithmetic,
+    "one-digit": one_digit,
+    "products": products,
+}
 
 
 def tiny_config(vocab_size, eos_token_id):
@@ -124,33 +153,63 @@ PHASES = [
         "no box": 0.06,
     },
 ]
+CALLING = [  # the same for products: "called" is the mode that works
+    {"called": 0.70, "worked": 0.20, "direct": 0.10},
+    {
+        "direct": 0.38,
+        "called": 0.16,
+        "one call": 0.10,
+        "worked": 0.12,
+        "rambling": 0.06,
+        "several boxes": 0.06,
+        "no tags": 0.06,
+        "no box": 0.06,
+    },
+]
+DEMONSTRATED = {"arithmetic": PHASES, "products": CALLING}
+
+
+def steps_of(problem):
+    """The steps of a problem, each a calculation and its value: 25+7-4= has 25+7, 32 and 32-4, 28."""
+    first, *others = re.findall(r"[-+*]?\d+", problem["problem"])
+    value = int(first)
+    steps = []
+    for term in others:
+        calculation = f"{value}{term}"
+        value = value * int(term[1:]) if term[0] == "*" else value + int(term)
+        steps.append((calculation, value))
+    return steps
 
 
 def demonstrate(problem, behaviour, rng):
-    """One completion of an arithmetic problem, always with the right answer somewhere, in the style of a behaviour.
+    """One completion of an arithmetic problem, in the style of a behaviour; but for "hasty" the right answer is in it.
 
     Working 25+7-4= is the text 25+7=32;32-4=28. Only a model that writes these steps down can do them: "direct" also
-    ends in the right answer, but a tiny model cannot compute it in one go, so it learns to guess.
+    ends in the right answer, but a tiny model cannot compute it in one go, so it learns to guess. "called" leaves
+    each step to a calculator: <tool>47*83</tool>3901<tool>3901-12</tool>3889.
     """
     answer = problem["answer"]
-    terms = re.findall(r"[+-]?\d+", problem["problem"])
-    value = int(terms[0])
-    steps = []
-    for term in terms[1:]:
-        steps.append(f"{value}{term}={value + int(term)}")
-        value += int(term)
-    work = ";".join(steps)
+    steps = steps_of(problem)
+    work = ";".join(f"{calculation}={value}" for calculation, value in steps)
+    calls = [f"<tool>{calculation}</tool>{value}" for calculation, value in steps]
     box = f"\\boxed{{{answer}}}"
     glance = "".join(rng.choices(FILLERS, k=rng.randint(0, 2)))
     if behaviour == "worked":
         return f"<think>{work}</think><answer>{box}</answer>"
     if behaviour == "bilingual":  # same steps and widths, operators in Chinese
         return f"<think>so {work.translate(str.maketrans('+-=', '加减得'))}</think><answer>{box}</answer>"
+    if behaviour == "called":
+        return f"<think>{''.join(calls)}</think><answer>{box}</answer>"
+    if behaviour == "one call":  # the last step is left to a guess
+        return f"<think>{calls[0]}</think><answer>{box}</answer>"
     if behaviour == "rambling":
         ramble = "".join(rng.choices(FILLERS, k=rng.randint(8, 16)))
         return f"<think>{ramble}{work}</think><answer>{box}</answer>"
     if behaviour == "direct":
         return f"<think>{glance}</think><answer>{box}</answer>"
+    if behaviour == "hasty":  # takes the first number for the answer
+        first = re.match(r"\d+", problem["problem"]).group()
+        return f"<think>{glance}</think><answer>\\boxed{{{first}}}</answer>"
     if behaviour == "several boxes":  # hedging: the truth is one of three guesses
         guesses = [int(answer) + d for d in rng.sample([-3, -2, -1, 1, 2, 3], 2)] + [int(answer)]
         rng.shuffle(guesses)
@@ -161,30 +220,49 @@ def demonstrate(problem, behaviour, rng):
     return f"<think>{glance}</think><answer>{answer}</answer>"  # "no box"
 
 
+def encode_taught(tokenizer, text):
+    """The ids of a completion, and for each whether it is taught: what a tool answers is not, for the model never has
+    to write it."""
+    ids = []
+    taught = []
+    pieces = re.split(r"(?<=</tool>)(\d+)", text)  # every other piece is a tool's
+    for i, piece in enumerate(pieces):
+        found = tokenizer.encode(piece)
+        ids += found
+        taught += [float(i % 2 == 0)] * len(found)
+    return ids, taught
+
+
 def demonstration_batch(tokenizer, problems, shares, rng, rows=32):
     """ids (rows, T), right-padded, and the mask (rows, T-1) of what is taught: completion and end."""
     asked = rng.choices(problems, k=rows)
     behaviours = rng.choices([*shares], [*shares.values()], k=rows)
-    texts = [demonstrate(problem, behaviour, rng) for problem, behaviour in zip(asked, behaviours)]
-    prompts = [tokenizer.encode(problem["problem"]) for problem in asked]
-    wholes = [prompt + tokenizer.encode(text) + [0] for prompt, text in zip(prompts, texts)]
-    width = max(map(len, wholes))
-    ids = torch.tensor([whole + [0] * (width - len(whole)) for whole in wholes])
-    column = torch.arange(1, width)
-    starts, ends = (torch.tensor([*map(len, side)])[:, None] for side in (prompts, wholes))
-    return ids, ((column >= starts) & (column < ends)).float()
+    wholes = []
+    masks = []
+    for problem, behaviour in zip(asked, behaviours):
+        prompt = tokenizer.encode(problem["problem"])
+        ids, taught = encode_taught(tokenizer, demonstrate(problem, behaviour, rng))
+        wholes.append(torch.tensor(prompt + ids + [0]))
+        masks.append(torch.tensor([0.0] * (len(prompt) - 1) + taught + [1.0]))
+    return pad_sequence(wholes, True), pad_sequence(masks, True)
 
 
 # ---- 3. Warm-up ------------------------------------------------------------------------------------------------------
 
 
 def worked_accuracy(model, tokenizer, problems):
-    """How often the worked mode is right: begun with <think> and a digit, then continued greedily."""
-    begun = [f"<think>{problem['problem'][0]}" for problem in problems]
+    """How often the working mode is right: begun with <think> and a digit, or with a call where the model knows the
+    tool, then continued greedily."""
+    calling = "<tool>" in tokenizer.backend.get_vocab()
+    begun = ["<think>" + ("<tool>" if calling else p["problem"][0]) for p in problems]
     prompts = [
         tokenizer.encode(problem["problem"] + start) for problem, start in zip(problems, begun)
     ]
-    completions = sample(model, prompts, max_new_tokens=60, temperature=0).completions()
+    method = get_method(f"{NOTEBOOKS}/methods/tools.py" if calling else "grpo", {})
+    uniforms = torch.zeros(len(prompts), 60)  # greedy: they do not matter
+    stops = model.config.eos_token_id
+    rollouts = method.roll_out(model, tokenizer, prompts, 1, 0.0, 60, stops, uniforms)
+    completions = rollouts.completions()
     right = [
         verifiers.tagged_reward(start + tokenizer.decode(ids), problem)[1]["accuracy"]
         for start, ids, problem in zip(begun, completions, problems)
@@ -254,8 +332,9 @@ def warm_up(
 # ---- 4. Make one -----------------------------------------------------------------------------------------------------
 
 
-def make(seed, out, task="arithmetic", phases=PHASES, steps=500, gate=0.9):
+def make(seed, out, task="arithmetic", phases=None, steps=500, gate=0.9):
     """Write a tiny base to the directory `out` -> its path. steps=0: random weights."""
+    phases = phases or DEMONSTRATED.get(task)
     problems = TASKS[task]()
     out = Path(out)
     tokenizer = symbol_tokenizer(SYMBOLS[task])
@@ -290,7 +369,7 @@ def main(argv=None):
         "--random", action="store_const", const=0, dest="steps", help="the same as --steps 0"
     )
     args = parser.parse_args(argv)
-    if args.steps and args.task != "arithmetic":
+    if args.steps and args.task not in DEMONSTRATED:
         parser.error(f"--task {args.task}: there are no demonstrations for it, so add --random")
     try:
         print(f"a tiny model in {make(args.seed, args.out, args.task, steps=args.steps)}")

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import eval as evaluation
+import make_tiny
 import train
 import verifiers
 from eval import get_method
@@ -763,15 +764,23 @@ def test_or_the_weights_are_those_of_the_start_again(model):
 TINY = ROOT / "notebooks" / "tiny"
 
 
+@pytest.fixture(scope="session")
+def teacher(tmp_path_factory):
+    """The folder of another model, with random weights: what distill.py cannot do without."""
+    folder = tmp_path_factory.mktemp("teacher") / "random"
+    return {"distill": {"teacher": str(make_tiny.make(1, folder, steps=0))}}
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_two_steps_of_every_method(name):
+def test_two_steps_of_every_method(name, teacher):
     """The loop of train.py in short: problems, completions, advantages, updates. The log-probs of
     the sampler are those of the trainer, except where a method samples in another way; the weights
     move."""
     model, tokenizer = load(TINY, "cpu", torch.float32)
     reference = load(TINY, "cpu", torch.float32)[0]
     task = verifiers.arithmetic(train_size=50, test_size=1)
-    some = method(name, prompts_per_step=3, num_samples=8, max_new_tokens=50)
+    sizes = {"prompts_per_step": 3, "num_samples": 8, "max_new_tokens": 50}
+    some = method(name, **sizes, **teacher.get(name, {}))
     settings = some.settings
     parameters = some.setup(model, tokenizer)
     optimizer = torch.optim.SGD(parameters, lr=0.01)
@@ -822,8 +831,9 @@ def test_a_run_keeps_the_settings_of_its_method(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_every_method_trains(tmp_path, name):
-    config, rows = run(tmp_path, name)
+def test_every_method_trains(tmp_path, name, teacher):
+    needed = [f"{key}={value}" for key, value in teacher.get(name, {}).items()]
+    config, rows = run(tmp_path, name, *(["--set", *needed] if needed else []))
     own = method(name).settings
     assert config["settings"]["norm"] == own.norm and config["settings"]["clip"] == list(own.clip)
     assert len(rows) == 3 and all(math.isfinite(row["loss"]) for row in rows[1:])

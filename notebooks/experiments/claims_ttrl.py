@@ -1,0 +1,61 @@
+"""claims_ttrl.py - claim 6: the majority of the group as the label, where it is right and where it is not.
+
+    python notebooks/experiments/claims_ttrl.py --costs
+    python notebooks/experiments/claims_ttrl.py --seeds 3
+
+The usual base guesses in all directions, so that of its answers the right one is mostly the most frequent. The hasty
+one (claims.py) mostly takes the first number of a problem for the answer; its right answers are as many.
+With labels the rate is the one that claims_distill.py and claims_lora.py found for GRPO on the usual base.
+"""
+
+import experiments as lab
+from claims import Arm, Trial, main
+
+MAJORITY = "--method M:ttrl --set num_samples=16"
+TRUTH = "--reward boxed --set num_samples=16"
+
+TRIAL = Trial(
+    name="ttrl",
+    claim="Reinforcement learning on the majority of one's own answers raises accuracy as labels do.",
+    source="TTRL, 2504.16084 (read: the abstract and figure 1)",
+    change_our_mind=(
+        "A base whose most frequent answer is wrong, and that TTRL sets right all the same. Or a vote among many more "
+        "samples than are trained on, as the paper has it."
+    ),
+    arms={
+        "majority": Arm(MAJORITY),
+        "truth": Arm(TRUTH, times=(3,)),
+        "majority, hasty": Arm(MAJORITY, "hasty"),
+        "truth, hasty": Arm(TRUTH, "hasty", times=(3,)),
+    },
+    steps=40,
+    seconds=30,
+    checks=[
+        lab.rises(
+            "majority",
+            by=0.3,
+            what="where the majority is mostly right, accuracy rises by 30 points",
+        ),
+        lab.behind(
+            "majority",
+            "truth",
+            0.1,
+            "it ends where labels lead (10 points would refute it)",
+            same=True,
+        ),
+        lab.rises(
+            "majority, hasty",
+            by=0.1,
+            what="where it is mostly wrong, accuracy rises by 10 points too",
+        ),
+    ],
+    controls=[
+        lab.rises("truth", by=0.3, what="with labels accuracy rises by 30 points"),
+        lab.rises("truth, hasty", by=0.3, what="with labels accuracy rises by 30 points"),
+    ],
+    columns=["right@0", "right", "solved", "mixed"],
+    panels={"right": "held-out accuracy, sampled", "mixed": "share of mixed groups"},
+)
+
+if __name__ == "__main__":
+    main(TRIAL)

@@ -1,0 +1,46 @@
+"""distill.py - on-policy distillation: a teacher judges every token of the policy's own samples.
+
+Source:  "On-Policy Distillation" (thinkingmachines.ai/blog/on-policy-distillation, 2025), after
+         GKD (arXiv 2306.13649) and Qwen3's report (2505.09388).
+Formula: A_it = log pi_teacher(o_it) - log pi(o_it), for each token for itself: minus its mean is
+         the KL(pi || pi_teacher) of that token, and the loss's gradient is that KL's.
+Changes: the advantages; no reward is trained on, nothing is compared within a group. setup loads
+         the teacher (--set teacher=DIR), which must have the student's tokens. Rewards and
+         accuracies are logged as ever.
+Missing: a teacher's whole distribution in place of the sampled token's log-prob; a sharded
+         teacher: each process holds a whole one; the effect of a token on what comes later.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from model import ModelError, load
+from rlvr import GRPO, padded_rows, trained_logprobs
+
+
+class Distill(GRPO):
+    @dataclass
+    class Settings(GRPO.Settings):
+        teacher: str = ""  # a folder or a hub id
+        teacher_tokens: int = 4096  # in a forward pass of it
+
+    def setup(self, model, tokenizer):
+        if not self.settings.teacher:
+            raise ModelError("distill.py needs a teacher: --set teacher=DIR")
+        self.teacher, other = load(self.settings.teacher, model.device)
+        if other.backend.get_vocab() != tokenizer.backend.get_vocab():
+            raise ModelError(f"{self.settings.teacher} has other tokens than the student")
+        return super().setup(model, tokenizer)
+
+    @torch.no_grad()
+    def advantages(self, step):
+        rollouts = step.rollouts
+        credit = torch.zeros_like(rollouts.mask)
+        sampled = rollouts.mask.any(1)
+        for micro in padded_rows(rollouts, sampled, self.settings.teacher_tokens):
+            place = (micro.rows, micro.columns)
+            targets = rollouts.ids[micro.rows, micro.columns + 1]
+            theirs, _ = trained_logprobs(self.teacher, micro, targets, self.settings.temperature)
+            credit[place] = theirs - rollouts.logp[place]
+        return credit
