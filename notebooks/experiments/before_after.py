@@ -14,8 +14,9 @@ from pathlib import Path
 
 import _root
 import smollm2
-from eval import evaluate, summarise
+from eval import evaluate
 from model import ModelError, load
+from rlvr import GRPO
 
 COLUMNS = ["sampled at T = 1", "before", "after, by run", "problems x samples"]
 NEAR = ("larger", "words", "differences", "three_terms")
@@ -27,13 +28,13 @@ def look(directory, problems, samples):
     task = smollm2.sums()
     test = task.test[:problems]
     ks = [k for k in (1, 8, 64) if k <= samples]
-    _, records = evaluate(model, tokenizer, task, test, samples, 1.0, 10)
-    summary = summarise(records, samples, ks)
+    method = GRPO(max_new_tokens=10)
+    summary, _ = evaluate(method, model, tokenizer, task, test, samples, 1.0, ks)
     found = {f"held-out sums, pass@{k}": summary[f"pass@{k}"] for k in ks}
     for name in NEAR:
         task = getattr(smollm2, name)()
         few = min(8, samples)
-        summary, _ = evaluate(model, tokenizer, task, task.test[:problems], few, 1.0, 10)
+        summary, _ = evaluate(method, model, tokenizer, task, task.test[:problems], few, 1.0)
         found[f"{task.name}: {task.note}"] = summary["accuracy"]
     found["perplexity of a plain text"] = smollm2.perplexity(model, tokenizer)
     found[f"facts known, of {len(smollm2.FACTS)}"] = smollm2.facts_known(model, tokenizer)

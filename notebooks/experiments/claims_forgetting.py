@@ -23,7 +23,7 @@ import verifiers
 from claims import TUNING, Trial, base_of, best, finish, print_costs, read_options, run
 from eval import evaluate
 from model import load
-from rlvr import sample, token_logprobs
+from rlvr import GRPO, sample, token_logprobs
 
 LABELS = {"sft": "worked", "sft, Chinese": "bilingual"}
 RATES = (3e-4, 1e-3)  # of supervised training, the two tries
@@ -45,7 +45,9 @@ def task():
 
 def accuracy(model, tokenizer, problems=200, samples=2):
     """Held out, sampled."""
-    found, _ = evaluate(model, tokenizer, task(), task().test[:problems], samples, 1.0, 80)
+    found, _ = evaluate(
+        GRPO(max_new_tokens=80), model, tokenizer, task(), task().test[:problems], samples, 1.0
+    )
     return found["accuracy"]
 
 
@@ -96,7 +98,7 @@ def old_skill(model, tokenizer, problems=200):
         asked.append({**problem, "begun": f"<think>so {first}{sign}"})
     begun = dataclasses.replace(task(), test=asked, reward=reward_of_begun)
     begun.prompt = lambda problem: problem["problem"] + problem["begun"]
-    found, _ = evaluate(model, tokenizer, begun, asked, max_new_tokens=80)
+    found, _ = evaluate(GRPO(max_new_tokens=80), model, tokenizer, begun, asked)
     return found["accuracy"]
 
 

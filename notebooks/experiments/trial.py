@@ -39,8 +39,10 @@ import experiments as lab
 import make_tiny
 import train
 import verifiers
-from eval import accuracies, evaluate, git_commit, pass_at_k
+from eval import evaluate, git_commit, pass_at_k
+from evaluation import accuracies
 from model import load, save
+from rlvr import GRPO
 
 RESULTS = ROOT / "notebooks" / "results"
 TUNING = 9  # the seed on which rates are chosen; it is never counted
@@ -250,7 +252,9 @@ def measure(trial, flags, final):
     model, tokenizer = load(str(final), "cpu", template=parsed.template)
     room = parsed.settings["max_new_tokens"]
     problems = task.test[: trial.problems]
-    _, records = evaluate(model, tokenizer, task, problems, trial.samples, 1.0, room)
+    _, records = evaluate(
+        GRPO(max_new_tokens=room), model, tokenizer, task, problems, trial.samples, 1.0
+    )
     right = [round(share * trial.samples) for share in accuracies(records, trial.samples)]
     found = {
         f"pass@{k}": statistics.fmean(pass_at_k(trial.samples, c, k) for c in right)
