@@ -16,6 +16,7 @@ import math
 import statistics
 import subprocess
 import sys
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, fields
@@ -69,8 +70,9 @@ def roll_out(
     texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
     for stop in task.stops:  # what is judged is the text before it
         texts = [text.partition(stop)[0] for text in texts]
+    began = time.perf_counter()
     rewards, parts = score(rollouts, texts, problems, task.reward)
-    return Step(problems, rollouts, texts, rewards, parts)
+    return Step(problems, rollouts, texts, rewards, parts, time.perf_counter() - began)
 
 
 def stop_tokens(tokenizer, stops):
@@ -96,6 +98,8 @@ def cut_at_stops(rollouts, tokenizer, stops):
             rollouts.mask[row, rollouts.prompt_lengths[row] + length - 1 :] = 0.0
 
 
+LOGGED = {"step", "reward", "completion_length", "mixed", "solved", "hopeless", "loss", "entropy"}
+LOGGED |= {"mismatch", "clipped", "kl", "trained", "grad_norm", "lr", "truncated", "seconds"}
 PATIENCE = 60.0  # seconds without any verdict after which the verifiers still at work have failed
 
 
@@ -131,6 +135,8 @@ def read_verdict(verdict):
     try:
         reward, own = verdict.result(timeout=0)
         reward = float(reward)
+        if LOGGED & own.keys():
+            raise ValueError(f"its parts {LOGGED & own.keys()} are columns of the log")
         parts = {"accuracy": min(1.0, max(0.0, reward)), "answered": 1.0, "failed": 0.0, **own}
         parts = {name: float(part) for name, part in parts.items()}
         if not math.isfinite(reward + sum(parts.values())) or not 0 <= parts["accuracy"] <= 1:

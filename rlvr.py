@@ -482,6 +482,7 @@ class Step:
     texts: list  # B completions
     rewards: torch.Tensor  # (P, G)
     parts: list  # B dicts of named scores
+    verify_seconds: float = 0.0
     number: int = 0
 
 

@@ -308,14 +308,12 @@ def save_checkpoint(run):
     folder = run.folder / "checkpoints"
     path = folder / f"step_{run.step:06d}"
     partial = folder / "partial"
-    progress = {"step": run.step, "memory": run.memory, "method": run.method.state()}
-    text = json.dumps(progress)
     try:
         if rank() == 0:
             shutil.rmtree(partial, ignore_errors=True)
         dcp.save(state_of(run), checkpoint_id=partial, no_dist=world() == 1)
         if rank() == 0:
-            (partial / "progress.json").write_text(text)
+            (partial / "progress.json").write_text(progress_of(run))
             shutil.rmtree(path, ignore_errors=True)  # one of the same step that could not be read
             partial.rename(path)
             for old in sorted(folder.glob("step_*"))[:-2]:  # two are kept
@@ -324,6 +322,15 @@ def save_checkpoint(run):
         shutil.rmtree(partial, ignore_errors=True)
         reason = (str(error).strip() or repr(error)).splitlines()[-1][:200]
         raise ModelError(f"{path}: cannot write it ({reason}); free some space") from error
+
+
+def progress_of(run):
+    """What a checkpoint keeps besides tensors, as JSON."""
+    progress = {"step": run.step, "memory": run.memory, "method": run.method.state()}
+    try:
+        return json.dumps(progress)
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"the memory of pick, or the method's state: {error}") from error
 
 
 def load_checkpoint(run):
@@ -472,6 +479,8 @@ def train_rlvr(run):
         # Problems, G completions of each, and their rewards.
         began = time.perf_counter()
         indices = [int(index) for index in run.method.pick(run.task.train, number, run.memory)]
+        if not indices or not 0 <= min(indices) <= max(indices) < len(run.task.train):
+            raise Stopped(f"error: pick returns {indices}, not indices of the training problems")
         problems = [{**run.task.train[index], "step": number} for index in indices]
         step = judge(run, problems, settings.num_samples, settings.temperature, number)
         step.number = number
@@ -496,6 +505,7 @@ def train_rlvr(run):
             visits = run.memory["visits"].get(str(index), [])
             run.memory["visits"][str(index)] = [*visits, share][-3:]
         row = {"step": number, **means, **stats, "lr": lr}
+        row["verify_seconds"] = step.verify_seconds
         row["sample_seconds"] = sampled - began
         row["update_seconds"] = time.perf_counter() - sampled
         if number % flags.eval_every == 0 or number == flags.steps:
@@ -509,6 +519,7 @@ def train_rlvr(run):
 def finish_step(run, row):
     """Log the step, and save a checkpoint when it is time, or when the run stops here."""
     reason = None
+    progress_of(run)  # fails now rather than at the first checkpoint
     try:
         run.method.after_step(row, run.model)  # which may add columns
     except Stopped as error:
@@ -633,7 +644,8 @@ def gather_steps(steps, device):
 
     rollouts = Rollouts.join([step.rollouts for step in steps], device)
     rewards = torch.stack(joined("rewards"))
-    return Step(joined("problems"), rollouts, joined("texts"), rewards, joined("parts"))
+    seconds = max(step.verify_seconds for step in steps)
+    return Step(joined("problems"), rollouts, joined("texts"), rewards, joined("parts"), seconds)
 
 
 def my_share(items):
@@ -724,7 +736,7 @@ def main(argv=None):
     except Stopped as error:
         sys.exit(str(error) if rank() == 0 else 1)
     rows = read_log(run.folder).values()
-    scores = [row["eval_accuracy"] for row in rows if "eval_accuracy" in row]
+    scores = [row["eval_accuracy"] for row in rows if "eval_accuracy" in row] or [math.nan]
     n = min(flags.eval_problems, len(run.task.test))
     print(f"held-out accuracy {scores[0]:.3f} -> {scores[-1]:.3f} (greedy, n={n})", end=" ")
     print(f"in {time.perf_counter() - began:.0f} s; model in {run.folder / 'final'}")

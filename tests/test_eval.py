@@ -345,6 +345,7 @@ def test_rewards_of_any_scale_are_taken_as_they_are(returned, accuracy):
 
 NONSENSE = [math.nan, (math.nan, {}), (math.inf, {}), (1.0, None), "1"]
 NONSENSE += [(1.0, {"accuracy": 2.0}), (1.0, {"accuracy": -1}), (1.0, {"terse": math.nan})]
+NONSENSE += [(1.0, {"loss": 0.5})]  # a part would be overwritten by the log's own column
 
 
 @pytest.mark.parametrize("returned", NONSENSE)

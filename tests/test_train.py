@@ -90,6 +90,7 @@ def test_the_log_has_a_row_for_each_step_and_for_the_untrained_model(whole):
         assert row.keys() >= {"reward", "accuracy", "completion_length", "truncated"}
     for row in rows[1:]:
         assert row.keys() >= {"seconds", "entropy", "clipped", "lr", "sample_seconds"}
+        assert 0 < row["verify_seconds"] < row["sample_seconds"] < row["seconds"]
         assert row["grad_norm"] > 0
         assert row["mismatch"] < 1e-5  # sampler and trainer agree on the log-probs, in fp32
         assert row["mixed"] + row["solved"] + row["hopeless"] == pytest.approx(1)
@@ -491,6 +492,34 @@ def test_a_method_of_my_own_with_a_memory_goes_on_bit_for_bit(tmp_path, write):
     with pytest.raises(SystemExit, match="six are enough"):
         resume(tmp_path)
     assert metrics(folder) == before
+
+
+FORGETFUL = """
+import torch
+from rlvr import GRPO
+
+class Tensors(GRPO):
+    def pick(self, problems, step, memory):
+        memory["weights"] = torch.ones(3)
+        return [0, 1]
+
+class TooFar(GRPO):
+    def pick(self, problems, step, memory):
+        return [0, len(problems)]
+"""
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("Tensors", "memory of pick.*Tensor is not JSON"),
+        ("TooFar", r"pick returns \[0, 200\], not indices"),
+    ],
+)
+def test_what_a_picker_does_wrong_is_said_in_the_first_step(tmp_path, write, name, message):
+    """Not as a full disk, when the first checkpoint is written."""
+    with pytest.raises(SystemExit, match=message):
+        run(tmp_path, "--steps", "2", "--method", f"{write(FORGETFUL)}:{name}")
 
 
 @pytest.mark.parametrize(

@@ -276,6 +276,7 @@ GOOD_LINE = '{"problem": "1", "answer": "1"}\n'
         (GOOD_LINE + '{"problem": "2"\n', "line 2: not valid JSON .*delimiter"),
         (GOOD_LINE + '\n\n{"problem": "2"}\n', 'line 4: needs "problem"'),
         ('{"problem": "1", "answer": ""}\n', "line 1: needs"),
+        ('{"problem": "1", "answer": "5 ####"}\n', "line 1: needs"),
         ('{"problem": 5, "answer": "1"}\n', "line 1: needs"),
         ('{"problem": "x", "tests": []}', "line 1: needs"),
         ('[{"problem": "1", "answer": "1"}, 3]', "entry 2: needs"),
