@@ -766,9 +766,13 @@ TINY = ROOT / "notebooks" / "tiny"
 
 @pytest.fixture(scope="session")
 def teacher(tmp_path_factory):
-    """The folder of another model, with random weights: what distill.py cannot do without."""
+    """What a method cannot do without: another model with random weights, canaries."""
     folder = tmp_path_factory.mktemp("teacher") / "random"
-    return {"distill": {"teacher": str(make_tiny.make(1, folder, steps=0))}}
+    canaries = str(ROOT / "notebooks" / "tests" / "canaries.jsonl")
+    return {
+        "distill": {"teacher": str(make_tiny.make(1, folder, steps=0))},
+        "canary": {"canary": canaries},
+    }
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -837,3 +841,55 @@ def test_every_method_trains(tmp_path, name, teacher):
     own = method(name).settings
     assert config["settings"]["norm"] == own.norm and config["settings"]["clip"] == list(own.clip)
     assert len(rows) == 3 and all(math.isfinite(row["loss"]) for row in rows[1:])
+
+
+# ---- The canary ----------------------------------------------------------------------------------
+
+
+def canary_file(tmp_path, problems):
+    path = tmp_path / "canary.jsonl"
+    path.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+    return str(path)
+
+
+def test_the_canary_warns_when_the_reward_holds_and_the_strict_share_falls(
+    tmp_path, monkeypatch, capsys
+):
+    """50 canaries, of which 90 % are right, then 80 %, within the noise, then 20 % while the reward rises."""
+    problems = verifiers.arithmetic(10, 60).test
+    some = method("canary", canary=canary_file(tmp_path, problems), prompt="{problem}")
+    some.setup(*load(ROOT / "notebooks" / "tiny"))
+    shares = iter([0.9, 0.8, 0.2])
+
+    def evaluate(*_):
+        share = next(shares)
+        low, high = evaluation.wilson_interval(share, 50)
+        return {"accuracy": share, "low": low, "high": high}, []
+
+    monkeypatch.setattr(sys.modules["canary"], "evaluate", evaluate)
+    for reward, share in ((0.5, 0.9), (0.6, 0.8), (0.7, 0.2)):
+        assert "warning" not in capsys.readouterr().out
+        row = {"reward": reward, "eval_accuracy": 0.5}
+        some.after_step(row, None)
+        assert row["canary"] == share
+    assert "the reward is 0.700, it was 0.500" in capsys.readouterr().out
+    again = method("canary")
+    again.load_state(json.loads(json.dumps(some.state())))
+    assert again.seen == some.seen
+
+
+def test_the_canaries_are_sampled_and_judged_letter_by_letter(tmp_path):
+    strictest = sys.modules["canary"].strictest
+    problem = {"problem": "1/2=", "answer": "0.5"}
+    assert strictest(r"\boxed{0.5}", problem)[0] == 1
+    assert strictest(r"\boxed{1/2}", problem)[0] == 0  # equal by value
+    assert strictest(r"\boxed{7} \boxed{0.5}", problem)[0] == 0  # a guess too many
+    model, tokenizer = load(ROOT / "notebooks" / "tiny")
+    problems = verifiers.arithmetic(10, 30).test
+    flags = {"canary": canary_file(tmp_path, problems), "prompt": "{problem}"}
+    some = method("canary", max_new_tokens=40, **flags)
+    some.setup(model, tokenizer)
+    row = {"reward": 0.5, "eval_accuracy": 0.1}
+    some.after_step(row, model)
+    found, _ = evaluation.evaluate(some, model, tokenizer, verifiers.arithmetic(10, 30), problems)
+    assert row["canary"] == pytest.approx(found["accuracy"], abs=0.1)

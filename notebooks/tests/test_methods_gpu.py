@@ -22,6 +22,11 @@ MORE = {
     "keep_sampling_mask": ["top_p=0.5", "top_k=4"],
     "deepseek_v32": ["top_p=0.5", "top_k=4"],
     "shared_prompts": ["max_new_tokens=3"],  # shorter than the prompts: they share a line
+    "distill": [f"teacher={ROOT / 'notebooks' / 'tiny'}", "temperature=0.7"],
+    "maxrl": ["max_new_tokens=40"],
+    "pass_at_k": ["max_new_tokens=40"],
+    "noisy_verifier": ["max_new_tokens=40"],
+    "canary": [f"canary={ROOT / 'notebooks' / 'tests' / 'canaries.jsonl'}", "prompt={problem}"],
 }
 
 
@@ -30,11 +35,17 @@ def shorter(completion, problem):
     return -float(len(completion)), {"accuracy": 0.0, "shorter": -float(len(completion))}
 
 
+def even(completion, problem):
+    """For methods that need rewards of 0 and 1."""
+    return float(len(completion) % 2 == 0), {}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_two_steps_of_each_method_stay_on_the_device(name, tmp_path, monkeypatch):
-    monkeypatch.setitem(verifiers.REWARDS, "shorter", shorter)
+    zero_or_one = name in ("maxrl", "pass_at_k", "noisy_verifier")
+    monkeypatch.setitem(verifiers.REWARDS, "mine", even if zero_or_one else shorter)
     flags = [*FLAGS, "--method", str(METHODS / f"{name}.py")]
-    flags += ["--reward", "shorter", "--runs", str(tmp_path), "--name", "x"]
+    flags += ["--reward", "mine", "--runs", str(tmp_path), "--name", "x"]
     if name in MORE:
         flags += ["--set", *MORE[name]]
     with PretendGPU():

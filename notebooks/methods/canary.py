@@ -1,0 +1,59 @@
+"""canary.py - GRPO with problems that are never trained on, judged by the strictest verifier.
+
+Source:  chapter "Reward Design for Reasoning", where the reward and the wish come apart.
+Formula: warn when the reward of the step is no lower than at an earlier evaluation, but the share of
+         right canaries is, and the two 95 % intervals do not touch.
+Changes: at each evaluation the log has a column canary; a warning is printed, the run goes on.
+         python train.py --method notebooks/methods/canary.py --set canary=FILE prompt={problem}
+         With another method: class Mine(Canary, DAPO) in a file of your own.
+Missing: on several processes each samples all canaries; not with --fsdp.
+"""
+
+from dataclasses import dataclass
+
+from eval import evaluate
+from rlvr import GRPO
+from verifiers import BOXED, DataError, Task, extract_boxed_answer, read_problems
+
+
+def strictest(completion, problem):
+    """1 if there is one box, and it holds the answer letter by letter."""
+    box = extract_boxed_answer(completion)
+    right = float(box == problem["answer"] and completion.count(r"\boxed") == 1)
+    return right, {"accuracy": right, "answered": float(box is not None)}
+
+
+class Canary(GRPO):
+    @dataclass
+    class Settings(GRPO.Settings):
+        canary: str = ""  # a file of problems, as --task reads it
+        prompt: str = BOXED  # with {problem} in it; other braces are doubled
+
+    def setup(self, model, tokenizer):
+        self.tokenizer = tokenizer
+        if not self.settings.canary:
+            raise DataError("canary.py needs problems: --set canary=FILE")
+        problems = read_problems(self.settings.canary)
+        self.task = Task("canary", [], problems, self.settings.prompt, strictest)
+        self.seen = []  # reward, low, high of the share at each evaluation
+        return super().setup(model, tokenizer)
+
+    def after_step(self, row, model):
+        if "eval_accuracy" not in row:
+            return
+        found, _ = evaluate(self, model, self.tokenizer, self.task, self.task.test)
+        row["canary"] = found["accuracy"]
+        for reward, low in self.seen:
+            if row["reward"] >= reward and found["high"] < low:
+                print(f"warning: the reward is {row['reward']:.3f}, it was {reward:.3f};", end=" ")
+                print(
+                    f"of the canaries {found['accuracy']:.1%} are right, it was {low:.1%} or more"
+                )
+                break
+        self.seen.append([row["reward"], found["low"]])
+
+    def state(self):
+        return {"seen": self.seen}
+
+    def load_state(self, state):
+        self.seen = state["seen"]
