@@ -16,6 +16,7 @@ import resource
 import subprocess
 import sys
 import time
+import warnings
 from collections import Counter
 from dataclasses import asdict
 
@@ -45,6 +46,8 @@ SHAPES = {
     ),
 }  # fmt: skip
 ROWS, PROMPT, TOKENS = 64, 128, 512  # a step of 8 x 8 completions
+
+warnings.filterwarnings("ignore", "Mismatch dtype")
 
 # ---- 1. Kernels, casts and bytes of one decoded token ---------------------------------------------
 
