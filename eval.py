@@ -45,7 +45,8 @@ def roll_out(
     """num_samples completions of each problem, sampled by the method, judged by the task -> Step.
 
     rows: names of the completions, see row_uniforms. More problems than fit into the setting
-    sample_tokens are sampled in batches, which in fp32 changes nothing but rounding."""
+    sample_tokens, or into what is free on a GPU, are sampled in batches, which in fp32 changes
+    nothing but rounding."""
     G = num_samples
     settings = method.settings
     limit = settings.max_new_tokens
@@ -55,15 +56,16 @@ def roll_out(
     if task.stops:
         stop_ids += stop_tokens(tokenizer, task.stops)
     longest = max(len(prompt) for prompt in prompts) + limit
-    size = max(1, settings.sample_tokens // (longest * G))  # problems in a batch
+    room = min(settings.sample_tokens, model.tokens_that_fit())
+    size = max(1, room // (longest * G))  # problems in a batch
     batches = []
     for start in tqdm(range(0, len(prompts), size), "sampling", leave=False, delay=2, disable=None):
         end = start + size
         batch = prompts[start:end]
         uniforms = row_uniforms(rows[start * G : end * G], limit, settings.seed)
-        batches.append(
-            method.roll_out(model, tokenizer, batch, G, temperature, limit, stop_ids, uniforms)
-        )
+        how = (G, temperature, limit, stop_ids, uniforms)
+        with memory_for("--sample-tokens"):
+            batches.append(method.roll_out(model, tokenizer, batch, *how))
     rollouts = Rollouts.join(batches)
     if task.stops:
         cut_at_stops(rollouts, tokenizer, task.stops)
@@ -73,6 +75,15 @@ def roll_out(
     began = time.perf_counter()
     rewards, parts = score(rollouts, texts, problems, task.reward)
     return Step(problems, rollouts, texts, rewards, parts, time.perf_counter() - began)
+
+
+@contextlib.contextmanager
+def memory_for(flag):
+    """Within, an error for lack of memory names the flag that helps there."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise ModelError(f"too little memory: give a smaller {flag}. {error}"[:500]) from error
 
 
 def stop_tokens(tokenizer, stops):

@@ -19,6 +19,7 @@ import contextlib
 import difflib
 import functools
 import json
+import os
 import re
 import shutil
 import sys
@@ -301,8 +302,7 @@ class Qwen3(nn.Module):
         if positions is None:
             positions = torch.arange(T, device=ids.device).expand(B, T)
         if cache is not None and cache.used + T > cache.slots:
-            slots = f"the cache has {cache.slots} slots, too few for {cache.used} + {T} tokens"
-            raise ValueError(slots)
+            raise ValueError(f"a cache of {cache.slots} slots, too few for {cache.used} + {T}")
         if cache is not None and cache.used > 0:
             positions = positions + cache.lengths[:, None]  # (B, T)
             slots = torch.arange(cache.visible(T), device=ids.device)
@@ -332,22 +332,28 @@ class Qwen3(nn.Module):
         weight = self.model.embed_tokens.weight
         return KVCache(self.config, rows, slots, weight.device, weight.dtype)
 
+    def tokens_that_fit(self):
+        """So many fill a KV cache that takes half of what is free on a GPU; elsewhere no bound."""
+        if self.device.type != "cuda":
+            return sys.maxsize
+        torch.cuda.empty_cache()  # what PyTorch keeps for later is free as well
+        free, _ = torch.cuda.mem_get_info()
+        cache = self.new_cache(1, 1)
+        return free // 2 // sum(layer.nbytes for layer in cache.k + cache.v)
+
 
 # ---- 3. Load and save ----------------------------------------------------------------------------
 
 
 def pick_device(wanted=None):
     """(device, compute dtype): CUDA with bf16 where the GPU has it; otherwise fp32, which runs
-    everywhere."""
-    found = {
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-        "cpu": True,
-    }
-    device = wanted or next(name for name in found if found[name])
-    if not found[device]:
-        version = torch.__version__
-        raise ModelError(f"this PyTorch ({version}) finds no {device}; choose another device")
+    everywhere. Nothing asks CUDA anything before this has chosen the process's own GPU."""
+    found = [name for name in ("cuda", "mps", "cpu") if getattr(torch, name).is_available()]
+    device = wanted or found[0]
+    if device not in found:
+        raise ModelError(f"PyTorch {torch.__version__} finds no {device}; choose another device")
+    if device == "cuda" and "LOCAL_RANK" in os.environ:  # which torchrun sets
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     half = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return device, torch.bfloat16 if half else torch.float32
 
@@ -548,9 +554,9 @@ class Tokenizer:
             return self.chat(text, thinking=self.template == "chat")
         return self.backend.encode(text, add_special_tokens=True).ids
 
-    def chat(self, user, system=None, thinking=True):
-        """One user turn (after a system turn, if given), with the assistant's turn opened -> ids,
-        as transformers' apply_chat_template gives them. Raises ModelError."""
+    def chat(self, user, thinking=True):
+        """One user turn, with the assistant's turn opened -> ids, as transformers'
+        apply_chat_template gives them. Raises ModelError."""
         config = json.loads(self.extra_files.get("tokenizer_config.json", "{}"))
         source = self.extra_files.get("chat_template.jinja") or config.get("chat_template")
         if source is None and "<|im_start|>" not in self.special:
@@ -558,14 +564,12 @@ class Tokenizer:
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
         )
-        turns = [("system", system), ("user", user)]
         for token in self.special:
-            guarded = token[0] + GUARD + token[1:]
-            turns = [(role, text and text.replace(token, guarded)) for role, text in turns]
+            user = user.replace(token, token[0] + GUARD + token[1:])
         bos = config.get("bos_token") or ""
         try:
             text = environment.from_string(source or CHATML).render(
-                messages=[{"role": role, "content": text} for role, text in turns if text],
+                messages=[{"role": "user", "content": user}],
                 bos_token=bos if isinstance(bos, str) else bos["content"],
                 add_generation_prompt=True,
                 enable_thinking=thinking,

@@ -45,6 +45,7 @@ from eval import (
     append_rows,
     flag,
     get_method,
+    memory_for,
     git_commit,
     read_rows,
     records_of,
@@ -104,6 +105,8 @@ class Flags:
 
 ANEW = {
     "model",
+    "sample_tokens",
+    "micro_batch_tokens",
     "steps",
     "device",
     "fsdp",
@@ -508,17 +511,20 @@ def train_rlvr(run):
         row["verify_seconds"] = step.verify_seconds
         row["sample_seconds"] = sampled - began
         row["update_seconds"] = time.perf_counter() - sampled
+        trouble = None
         if number % flags.eval_every == 0 or number == flags.steps:
-            row |= evaluate_both(run)
+            try:
+                row |= evaluate_both(run)
+            except ModelError as error:  # too little memory: the step itself must not be lost
+                trouble = f"error: {error}"
         row["seconds"] = time.perf_counter() - began
         if rank() == 0:
             write_samples(run, step, advantages)
-        finish_step(run, row)
+        finish_step(run, row, trouble)
 
 
-def finish_step(run, row):
-    """Log the step, and save a checkpoint when it is time, or when the run stops here."""
-    reason = None
+def finish_step(run, row, reason):
+    """Log the step, and save a checkpoint when it is time, or when there is a reason to stop."""
     progress_of(run)  # fails now rather than at the first checkpoint
     try:
         run.method.after_step(row, run.model)  # which may add columns
@@ -543,7 +549,7 @@ def update(run, step, advantages, old_logp=None):
     fair = rollouts.ids.size(1) * -(-int(keep.sum()) // world())  # tokens, so few that all get some
     room = min(run.flags.micro_batch_tokens, fair)
     micros = equal_share(run.method.layout(rollouts, keep, room))
-    with run.autocast():
+    with run.autocast(), memory_for("--micro-batch-tokens"):
         sums, logp = update_gradients(
             run.model, rollouts, advantages, run.method, micros, old_logp, run.reference
         )
@@ -596,14 +602,11 @@ def judge(run, problems, num_samples, temperature, label):
 MINUTES = 10.0  # that one process waits for another
 
 
-def start_processes():
-    """Under torchrun: join the others; only the first one prints."""
+def start_processes(device):
+    """Under torchrun: join the others; only the first one prints, and who fails."""
     if "RANK" not in os.environ:
         return
-    backend = "gloo"
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        backend = "cpu:gloo,cuda:nccl"
+    backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=datetime.timedelta(minutes=MINUTES))
     if rank() > 0:
         sys.stdout = open(os.devnull, "w")
@@ -611,6 +614,10 @@ def start_processes():
 
 def rank():
     return dist.get_rank() if dist.is_initialized() else 0
+
+
+def rank_name():
+    return f"rank {rank()}: " if world() > 1 else ""
 
 
 def world():
@@ -718,7 +725,7 @@ def how_to_go_on(flags):
 def main(argv=None):
     began = time.perf_counter()
     flags = parse_args(argv)
-    start_processes()
+    start_processes(flags.device)
     if flags.name is None:
         task = Path(flags.task.partition(".py:")[0]).stem
         flags.name = f"{task}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
@@ -734,7 +741,7 @@ def main(argv=None):
     except Timeout:
         raise ModelError(f"{run.folder} is in use by another process: stop it first") from None
     except Stopped as error:
-        sys.exit(str(error) if rank() == 0 else 1)
+        sys.exit(str(error) if rank() == 0 or error.__cause__ else 1)
     rows = read_log(run.folder).values()
     scores = [row["eval_accuracy"] for row in rows if "eval_accuracy" in row] or [math.nan]
     n = min(flags.eval_problems, len(run.task.test))
@@ -783,7 +790,7 @@ def train_until_the_end(run):
             raise
         reason = str(error)[:500] or "stopped"
         kept = f"The last checkpoint is kept. {how_to_go_on(run.flags)}"
-        raise Stopped(f"error: {reason}. {kept}") from error
+        raise Stopped(f"{rank_name()}error: {reason}. {kept}") from error
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -807,9 +814,8 @@ if __name__ == "__main__":
         if dist.is_initialized():
             dist.destroy_process_group()
     except torch.OutOfMemoryError as error:
-        smaller = "--micro-batch-tokens, --sample-tokens, --max-new-tokens or --num-samples"
-        sys.exit(f"error: {error}\nTry less {smaller}, or a smaller model")
+        sys.exit(f"{rank_name()}error: too little memory for this model and its moments. {error}")
     except (ModelError, verifiers.DataError, OSError) as error:
-        sys.exit(f"error: {error}")
+        sys.exit(f"{rank_name()}error: {error}")
     except KeyboardInterrupt:
         sys.exit("stopped while starting; what was saved before is kept")

@@ -222,7 +222,7 @@ def parse_args(argv=None):
 def main(argv=None):
     args = parse_args(argv)
     train.MINUTES = 7 * 24 * 60  # one process may sample for hours longer than another
-    train.start_processes()
+    train.start_processes(pick_device(args.device)[0])
     method = core.read_run(args)
     task = verifiers.get_task(args.task or "math500", args.prompt, args.stop or (), args.reward)
     entrants = {name: (name, task) for name in (args.model, args.baseline) if name}

@@ -92,7 +92,7 @@ def measure(folder, fsdp):
     ctypes.CDLL(None).mallopt(
         -3, 65536
     )  # M_MMAP_THRESHOLD: what is freed goes back to the system at once
-    train.start_processes()
+    train.start_processes("cpu")
     flags = train.parse_args(
         ["--model", str(folder), "--task", "arithmetic", "--device", "cpu", *["--fsdp"] * fsdp]
     )

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import eval as evaluation
+import rlvr
 import train
-from model import load
+from model import ModelError, load
 from pretend_gpu import OnGPU, PretendGPU
 from rlvr import compute_grpo_loss, row_uniforms, sample
 
@@ -159,3 +160,72 @@ def test_a_mistake_put_into_the_sampler_is_found(name, monkeypatch):
         monkeypatch.setattr(torch, name, left_on_the_cpu)
         with pytest.raises(RuntimeError, match="same device"):
             sample(model, [tokenizer.encode("1+2=")], 2, 4)
+
+
+# ---- Memory, and many GPUs -----------------------------------------------------------------------
+
+
+def full(*args, **options):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+def test_the_cache_takes_at_most_half_of_what_is_free():
+    """Keys and values of 2 layers, 2 heads, 32 numbers each, in 2 bytes: 8,000 MB hold .. tokens."""
+    with PretendGPU():
+        model, _ = load(TINY, "cuda", torch.bfloat16)
+        config = model.config
+        one = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * 2
+        assert model.tokens_that_fit() == 4_000_000_000 // one
+
+
+@pytest.mark.parametrize(
+    "name, flag", [("sample", "--sample-tokens"), ("trained_logprobs", "--micro-batch-tokens")]
+)
+def test_too_little_memory_names_the_flag_that_helps_there(tmp_path, monkeypatch, name, flag):
+    """In the preflight, or in the first update, before there is a checkpoint."""
+    monkeypatch.setattr(rlvr, name, full)
+    with pytest.raises((SystemExit, ModelError)) as raised:
+        train.main([*SMALL, "--device", "cpu", "--runs", str(tmp_path), "--steps", "1"])
+    assert f"too little memory: give a smaller {flag}" in str(raised.value)
+    assert "2.00 GiB" in str(raised.value)
+
+
+def test_an_evaluation_that_does_not_fit_loses_no_step(tmp_path, monkeypatch, capsys):
+    """After it the step is saved, and the flag that helps may be given when the run goes on."""
+    ordinary = train.evaluate_both
+
+    def evaluate(run):
+        return ordinary(run) if run.step == 0 else full()
+
+    where = ["--device", "cpu", "--runs", str(tmp_path), "--name", "x"]
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "evaluate_both", lambda run: memory_bound(evaluate, run))
+        with pytest.raises(SystemExit, match="step 2 is saved. Go on with: .*--resume"):
+            train.main([*SMALL, *where, "--steps", "4", "--eval-every", "2", "--save-every", "9"])
+    train.main(["--resume", *where, "--sample-tokens", "500"])
+    assert "after step 2 of 4" in capsys.readouterr().out
+    rows = [json.loads(line) for line in (tmp_path / "x" / "metrics.jsonl").open()]
+    assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
+
+
+def memory_bound(function, *args):
+    with evaluation.memory_for("--sample-tokens"):
+        return function(*args)
+
+
+@pytest.mark.parametrize("device, backend", [("cpu", "gloo"), ("cuda", "cpu:gloo,cuda:nccl")])
+def test_each_process_takes_its_own_gpu_first_and_only_if_asked(monkeypatch, device, backend):
+    calls = []
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    monkeypatch.setattr(train.dist, "init_process_group", lambda name, **_: calls.append(name))
+    with PretendGPU():
+        monkeypatch.setattr(torch.cuda, "set_device", calls.append)
+        monkeypatch.setattr(
+            torch.cuda, "is_bf16_supported", lambda **_: calls.append("asked") or True
+        )
+        flags = train.parse_args(["--device", device, "--model", TINY])
+        train.start_processes(flags.device)
+    chosen = calls[:-1]
+    assert calls[-1] == backend
+    assert chosen[:2] == ([3, "asked"] if device == "cuda" else [])

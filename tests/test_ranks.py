@@ -48,7 +48,7 @@ def updates(fsdp):
 
     All rows have a signal in the first; in the second a single one has, of the last group, so that
     the other processes have nothing of their own; in the third none has."""
-    train.start_processes()
+    train.start_processes("cpu")
     results = []
     for variant in VARIANTS:
         flags = train.parse_args([*FLAGS, *variant, *fsdp, "--name", "unwritten"])
@@ -277,7 +277,7 @@ class Collectives(TorchDispatchMode):
 def shards():
     """-> collectives of a forward pass within whole_weights and outside of it, the bytes of weights,
     moments and gradients that this process holds after an update, and the number of parameters."""
-    train.start_processes()
+    train.start_processes("cpu")
     run = train.load_run(train.parse_args([*FLAGS, "--fsdp", "--name", "unwritten"]))
     ids = torch.zeros(1, 1, dtype=torch.long)
     with train.whole_weights(run.model), Collectives() as inside, torch.no_grad():
@@ -325,8 +325,11 @@ def test_every_process_gets_as_many_micro_batches(monkeypatch):
 # ---- Without the section -------------------------------------------------------------------------
 
 ALONE = """
-def start_processes():
+def start_processes(device):
     pass
+
+def rank_name():
+    return ""
 
 def rank():
     return 0
