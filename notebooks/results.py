@@ -266,7 +266,8 @@ def text_of(name, sentence):
     if not result:
         raise ValueError(f"there is no notebooks/results/{name}.json: --run {name}")
     if sentence:
-        return result["sentences"][sentence]
+        note = f" ({result['carried_over']})" if "carried_over" in result else ""
+        return result["sentences"][sentence] + note
     lines = [result["columns"], ["---"] * len(result["columns"]), *result["rows"]]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"\n{table}\n\n*{source(result)}*\n"
@@ -324,8 +325,9 @@ def main(argv=None):
         failed = run_queue(args.run)
         sys.exit("\n".join(failed) or None)
     if args.write:
-        for page in PAGES:
-            page.write_text(filled(page.read_text(), True))
+        texts = {page: filled(page.read_text(), with_notes=True) for page in PAGES}
+        for page, text in texts.items():
+            page.write_text(text)
     elif args.check:
         pages = [f"{page.relative_to(ROOT)} differs from its results" for page in differing_pages()]
         sys.exit("\n".join(pages) or None)
