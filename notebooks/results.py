@@ -21,6 +21,7 @@ comments, docstrings and formatting are no code. Its tables then say so themselv
 import argparse
 import ast
 import datetime
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -80,26 +81,26 @@ def digest(data):
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def fingerprint(path):
-    """Of a script the hash of its code, of any other file that of its bytes."""
-    if path.suffix != ".py":
-        return digest(path.read_bytes())
-    return digest(json.dumps(outline(ast.parse(path.read_text()))).encode())
-
-
-def mentioned(path):
-    """The files that a file uses: the scripts that it imports, or that a file of flags names."""
-    if path.suffix == ".txt":
-        return files_in(path.read_text())
-    if path.suffix != ".py":
-        return []
+@functools.cache
+def read_code(text):
+    """A script -> the hash of its code, and the modules that it imports."""
+    tree = ast.parse(text)
     names = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names.append(node.module)
-    return [folder / f"{name}.py" for name in names for folder in FOLDERS]
+    return digest(json.dumps(outline(tree)).encode()), names
+
+
+def read_file(path):
+    """-> the hash of a file, of a script that of its code; the files that it imports, or names as flags."""
+    if path.suffix == ".py":
+        code, names = read_code(path.read_text())
+        return code, [folder / f"{name}.py" for name in names for folder in FOLDERS]
+    uses = files_in(path.read_text()) if path.suffix == ".txt" else []
+    return digest(path.read_bytes()), uses
 
 
 def files_in(text):
@@ -116,8 +117,8 @@ def scripts_of(name):
     while todo:
         path = todo.pop().resolve()
         if path.is_file() and str(path.relative_to(ROOT)) not in found:
-            found[str(path.relative_to(ROOT))] = fingerprint(path)
-            todo += mentioned(path)
+            found[str(path.relative_to(ROOT))], uses = read_file(path)
+            todo += uses
     return dict(sorted(found.items()))
 
 
@@ -266,7 +267,8 @@ def text_of(name, sentence):
     if not result:
         raise ValueError(f"there is no notebooks/results/{name}.json: --run {name}")
     if sentence:
-        return result["sentences"][sentence]
+        note = f" ({result['carried_over']})" if "carried_over" in result else ""
+        return result["sentences"][sentence] + note
     lines = [result["columns"], ["---"] * len(result["columns"]), *result["rows"]]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"\n{table}\n\n*{source(result)}*\n"
@@ -278,8 +280,8 @@ def filled(text, with_notes):
     def fill(match):
         start, name, sentence, _, end = match.groups()
         new = text_of(name, sentence)
-        changed = changed_since(name)
-        if with_notes and changed and "carried_over" not in load(name):
+        changed = changed_since(name) if with_notes and "carried_over" not in load(name) else []
+        if changed:
             note = f"*(Stale: changed since: {', '.join(changed)})*"
             new = f"{new} {note}" if sentence else f"{new}\n{note}\n"
         return f"{start}{new}{end}"
@@ -324,8 +326,9 @@ def main(argv=None):
         failed = run_queue(args.run)
         sys.exit("\n".join(failed) or None)
     if args.write:
-        for page in PAGES:
-            page.write_text(filled(page.read_text(), True))
+        texts = {page: filled(page.read_text(), with_notes=True) for page in PAGES}
+        for page, text in texts.items():
+            page.write_text(text)
     elif args.check:
         pages = [f"{page.relative_to(ROOT)} differs from its results" for page in differing_pages()]
         sys.exit("\n".join(pages) or None)

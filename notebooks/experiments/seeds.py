@@ -107,7 +107,7 @@ def sentences(runs):
     return {
         "line": f"`{runs[0]['last line'].partition(';')[0]}`",
         "greedy": f"{ends['greedy']} over {len(runs)} seeds",
-        "sampled": f"from {before} to {ends['sampled']}",
+        "sampled": f"from {before} to {ends['sampled']} over {len(runs)} seeds",
     }
 
 
