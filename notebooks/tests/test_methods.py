@@ -68,6 +68,7 @@ def test_a_file_says_what_it_is_and_stands_in_the_table(name):
 REFUSED = {
     "dapo": {"overlong": "soften"},
     "reinforce": {"kl": "k4"},
+    "canary": {"on_ring": "sing"},
     "kl_cap": {"on_exceed": "back"},
     "top_p": {"top_p": "0"},
     "by_answer": {"kind": "colour"},
@@ -808,6 +809,32 @@ def test_two_steps_of_every_method(name, teacher):
         kl = float(sums["kl"] / sums["tokens"])
         some.after_step({"kl": kl, "completion_length": 30.0}, model)
     some.load_state(json.loads(json.dumps(some.state())))
+
+
+def hacked_log():
+    """Ten steps a reading: the reward rises from 0.5 to 0.9, held-out accuracy falls from 0.8 to 0.2."""
+    for step in range(1, 31):
+        row = {"step": step, "reward": 0.5 + 0.4 * (step > 10)}
+        if step % 10 == 0:
+            accuracy = 0.8 if step == 10 else 0.2
+            bounds = {"eval_sampled_low": accuracy - 0.05, "eval_sampled_high": accuracy + 0.05}
+            row |= {"eval_accuracy": accuracy, "eval_sampled_accuracy": accuracy, **bounds}
+        yield row
+
+
+def test_the_canary_rings_once_in_the_run_and_remembers_it(capsys):
+    some = method("canary")
+    for row in hacked_log():
+        some.after_step(row, None)
+        if row["step"] < 20:
+            assert "warning" not in capsys.readouterr().out
+        some.load_state(json.loads(json.dumps(some.state())))
+    assert capsys.readouterr().out.count("held-out accuracy from 0.800 to 0.200 (step 20)") == 1
+    strict = method("canary", on_ring="stop")
+    with pytest.raises(Stopped, match="read samples/ for a hack"):
+        for row in hacked_log():
+            strict.after_step(row, None)
+    assert strict.rows[-1]["step"] == 20
 
 
 def run(folder, name, *flags):
