@@ -364,6 +364,16 @@ def gated(verifier_out: dict, rules: list[RuleSpec]) -> float:
     return math.prod(rule.score_fn(verifier_out) for rule in rules)
 
 
+def weakest(verifier_out: dict, rules: list[RuleSpec]) -> float:
+    """R = min_i r_i: the worst rule alone counts, and the others teach nothing until it is better."""
+    return min(rule.score_fn(verifier_out) for rule in rules)
+
+
+def soft_or(verifier_out: dict, rules: list[RuleSpec]) -> float:
+    """R = 1 - prod_i (1 - r_i): one rule at 1 is enough, so the easiest one is what is learnt."""
+    return 1 - math.prod(1 - rule.score_fn(verifier_out) for rule in rules)
+
+
 def weights(**of) -> list[RuleSpec]:
     """weights(answer=1.0, format=0.1): rules that read the scores of the same names."""
     return [RuleSpec(name, weight, operator.itemgetter(name)) for name, weight in of.items()]
@@ -497,7 +507,8 @@ def earnable(reward: ReasoningReward) -> list[RuleSpec]:
 
 
 def reward_from(verifier, rules: list[RuleSpec], combine=aggregate):
-    """A reward out of a verifier (completion, truth) -> scores, and rules; combine: aggregate or gated."""
+    """A reward out of a verifier (completion, truth) -> scores, and rules; combine: aggregate,
+    gated, weakest or soft_or."""
     names = ["accuracy" if rule.name in _MAIN else rule.name for rule in check_weights(rules)]
 
     def reward(completion, problem):
@@ -651,6 +662,9 @@ REASONING_PRESETS = {
     ),
     "olmo-3": RepetitionReward(w_len=0.2, w_rep=0.3, w_ramble=0.0, len_cap=1024),
 }
+language_later = Curriculum(  # R1-Zero's reward, and from step 30 on a penalty for mixing languages
+    [(0, REASONING_PRESETS["r1-zero"].reward), (30, REASONING_PRESETS["r1"].reward)]
+)
 kimi = REASONING_PRESETS["kimi-k1.5"].reward
 olmo = REASONING_PRESETS["olmo-3"].reward
 

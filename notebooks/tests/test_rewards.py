@@ -13,26 +13,28 @@ from rewards import code_parts_reward, read_program
 from rewards import (
     REASONING_PRESETS,
     SEARCH_RULES,
-    Curriculum,
-    RepetitionReward,
-    RewardFn,
     any_box,
     check_weights,
     code_strict,
     coin,
+    Curriculum,
     earnable,
     first_box,
     format_only,
     gated,
     gated_reward,
     inverted,
+    language_later,
     make_reward,
     one_in,
     repetition,
+    RepetitionReward,
     reward_from,
+    RewardFn,
     robust_reward,
     score_group,
     search_agent_reward,
+    soft_or,
     steps_reward,
     steps_score,
     verify_json,
@@ -40,6 +42,7 @@ from rewards import (
     verify_steps,
     verify_tool_call,
     verify_translation,
+    weakest,
     weights,
     with_term,
 )
@@ -213,6 +216,21 @@ def test_a_gate_is_a_product():
     assert aggregate(wrong, MATH_RULES) == pytest.approx(0.1)
     assert gated(wrong, MATH_RULES) == 0.0
     assert gated(verify_math(tagged("a"), "2"), MATH_RULES) == 1.0
+
+
+def test_four_ways_to_combine_two_scores_by_hand():
+    """0.5 and 0.8: 1.0 * 0.5 + 0.1 * 0.8 = 0.58; 0.4; 0.5; 1 - 0.5 * 0.2 = 0.9."""
+    rules = weights(answer=1.0, format=0.1)
+    found = [
+        way({"answer": 0.5, "format": 0.8}, rules) for way in (aggregate, gated, weakest, soft_or)
+    ]
+    assert found == pytest.approx([0.58, 0.4, 0.5, 0.9])
+
+
+def test_the_penalty_for_mixing_languages_begins_at_step_30():
+    mixed = tagged("let me factor 先因式分解 then 所以较小的根是 2 and ok")
+    paid = [language_later(mixed, {**TWO, "step": step})[0] for step in (1, 29, 30, 300)]
+    assert paid == pytest.approx([1.1, 1.1, 0.6, 0.6])
 
 
 def test_gated_reward_pays_for_both_or_nothing():
