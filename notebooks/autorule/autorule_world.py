@@ -214,6 +214,7 @@ def extracted(seed, num_pairs=256, run=0, **settings):
 
 USUAL = dict(
     rules=lambda rules: rules[:6],
+    source="reasoning",
     alpha=10.0,
     beta=-7.5,
     concise=True,
@@ -235,6 +236,7 @@ ARMS = {
     },
     "concise rule": {"rules": lambda rules: CONCISE_RULE},
     "dimensions": {"rules": lambda rules: DIMENSIONS},
+    "from justifications": {"source": "text"},
     "2 rules": {"rules": lambda rules: rules[:2]},
     "20 rules": {"rules": lambda rules: rules},
     "no conciseness": {"concise": False},
@@ -259,7 +261,8 @@ def learned_reward(seed, runs):
 
 def rules_of(arm, seed):
     """The rules that an arm is paid for, in the order of its columns rule_00, rule_01, .."""
-    return (USUAL | ARMS[arm])["rules"](extracted(seed, at_most=20))
+    settings = USUAL | ARMS[arm]
+    return settings["rules"](extracted(seed, at_most=20, source=settings["source"]))
 
 
 @functools.cache
@@ -493,11 +496,11 @@ EXPERIMENTS = {
         },
     ),
     "baselines": (
-        "One rule, or four hand-written ones, do less (Tables 1 and 3).",
-        trained("rules", "concise rule", "dimensions", "length penalty"),
+        "One rule, four hand-written ones, or those from justifications do less (Tables 1 and 3).",
+        trained("rules", "concise rule", "dimensions", "length penalty", "from justifications"),
         {
             f"{arm}: 5 points less accurate": less(arm, "rules", "right", 0.05)
-            for arm in ("concise rule", "dimensions", "length penalty")
+            for arm in ("concise rule", "dimensions", "length penalty", "from justifications")
         },
     ),
     "noise": (
