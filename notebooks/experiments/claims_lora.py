@@ -62,26 +62,22 @@ def memory(rank):
 
 
 def memories():
-    return {
-        "card": CARD,
-        "rows": ROWS,
-        "width": WIDTH,
-        "sampled": SAMPLED,
-        "memory": {
-            name: memory(rank) for name, rank in (("full", 0), ("rank 8", 8), ("rank 1", 1))
-        },
-    }
+    sizes = {"card": CARD, "rows": ROWS, "width": WIDTH, "sampled": SAMPLED}
+    arms = {"full": memory(0), "rank 8": memory(8), "rank 1": memory(1)}
+    return {"memory": {**sizes, "arms": arms}}
 
 
-def print_memory():
-    found = memories()
-    print(f"GB at Qwen3-0.6B's shape, {ROWS} rows of {WIDTH} tokens, {SAMPLED} sampled at once")
-    names = [*found["memory"]["full"]]
+def print_memory(found=None):
+    """found: what memories() has computed."""
+    found = (found or memories())["memory"]
+    shape = f"{found['rows']} rows of {found['width']} tokens, {found['sampled']} sampled at once"
+    print(f"GB at Qwen3-0.6B's shape, {shape}, computed")
+    names = [*found["arms"]["full"]]
     print(f"{'':8}", *(f"{name:>18}" for name in names))
-    for arm, parts in found["memory"].items():
+    for arm, parts in found["arms"].items():
         print(f"{arm:8} {parts['trained']:18,}", *(f"{parts[name]:18.2f}" for name in names[1:]))
-        fits = "fits" if parts["without the cache"] < CARD else "does not fit"
-        print(f"{'':8} {fits} on a card of {CARD:g} GB, if the cache is kept below the update")
+        fits = "fits" if parts["largest"] < found["card"] else "does not fit"
+        print(f"{'':8} {fits} on a card of {found['card']:g} GB")
 
 
 def even(arm, column, what):
