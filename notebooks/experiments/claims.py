@@ -256,6 +256,8 @@ def draw(result):
         axis.set_xlabel({"used": "thousand tokens sampled"}.get(result["over"], result["over"]))
         axis.set_ylim(0, None)
         if not result["over"]:
+            top = max(1.0, *(row[column] for row in result["rows"]))
+            axis.set_ylim(-0.05 * top, 1.08 * top)  # a dot at 0 or 1 is seen whole
             axis.set_xticks([])
     handles = axes[0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=4, fontsize=8)
