@@ -36,7 +36,8 @@ def measure(folder):
     return {"label": float(np.mean(right))}
 
 
-MAJORITY = f"--method M:ttrl --set num_samples={G}"
+# The reward of the majority arms is logged alone: accuracy means the same in all arms.
+MAJORITY = f"--method M:ttrl --reward boxed --set num_samples={G}"
 TRUTH = f"--reward boxed --set num_samples={G}"
 
 TRIAL = Trial(
