@@ -217,15 +217,17 @@ def judge(checks, rows):
 
 def print_report(result):
     """The table of arms, each check with its power, and the two verdicts."""
-    table = [["", "times the rate", *result["columns"]]]
+    rates = ["times the rate"] if result["times"] else []
+    table = [["", *rates, *result["columns"]]]
     for arm in result["arms"]:
-        cells = [arm, f"{result['times'].get(arm, 0):g}"]
+        cells = [arm, *(f"{result['times'][arm]:g}" for _ in rates)]
         for column in result["columns"]:
             values = [row[column] for row in result["rows"] if row["arm"] == arm]
             cells.append(lab.spread(np.array(values, dtype=float)))
         table.append(cells)
     widths = [max(map(len, column)) for column in zip(*table)]
-    print(f"{result['claim']}\n{result['steps']} steps, {len(result['seeds'])} seeds: mean [range]")
+    trained = f"{result['steps']} steps, " if result["steps"] else ""
+    print(f"{result['claim']}\n{trained}{len(result['seeds'])} seeds: mean [range]")
     for cells in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths)).rstrip())
     for title, verdict in result["verdicts"].items():
@@ -256,6 +258,8 @@ def draw(result):
         axis.set_xlabel({"used": "thousand tokens sampled"}.get(result["over"], result["over"]))
         axis.set_ylim(0, None)
         if not result["over"]:
+            top = max(1.0, *(row[column] for row in result["rows"]))
+            axis.set_ylim(-0.05 * top, 1.08 * top)  # a dot at 0 or 1 is seen whole
             axis.set_xticks([])
     handles = axes[0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=4, fontsize=8)

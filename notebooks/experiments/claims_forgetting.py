@@ -25,6 +25,7 @@ from eval import evaluate
 from model import load
 from rlvr import GRPO, sample, token_logprobs
 
+METHOD = GRPO(max_new_tokens=80)
 LABELS = {"sft": "worked", "sft, Chinese": "bilingual"}
 RATES = (3e-4, 1e-3)  # of supervised training, the two tries
 EVERY = 5  # steps between its evaluations
@@ -45,9 +46,8 @@ def task():
 
 def accuracy(model, tokenizer, problems=200, samples=2):
     """Held out, sampled."""
-    found, _ = evaluate(
-        GRPO(max_new_tokens=80), model, tokenizer, task(), task().test[:problems], samples, 1.0
-    )
+    asked = task().test[:problems]
+    found, _ = evaluate(METHOD, model, tokenizer, task(), asked, samples, 1.0)
     return found["accuracy"]
 
 
@@ -98,7 +98,7 @@ def old_skill(model, tokenizer, problems=200):
         asked.append({**problem, "begun": f"<think>so {first}{sign}"})
     begun = dataclasses.replace(task(), test=asked, reward=reward_of_begun)
     begun.prompt = lambda problem: problem["problem"] + problem["begun"]
-    found, _ = evaluate(GRPO(max_new_tokens=80), model, tokenizer, begun, asked)
+    found, _ = evaluate(METHOD, model, tokenizer, begun, asked)
     return found["accuracy"]
 
 

@@ -26,7 +26,11 @@ from model import load
 from verifiers import extract_boxed_answer
 
 BOX = "</think><answer>\\boxed{"
-STEP = {"sums": r"[0-9]+[+-][0-9]+=([0-9]+)", "products": r"<tool>[^<]*</tool>([0-9]+)"}
+# Plain or Chinese, for after RL a base may work in either: 25+7=32 or, begun with "so ", 25加7得32.
+STEP = {
+    "sums": r"(?:so )?[0-9]+[-+加减][0-9]+[=得]([0-9]+)",
+    "products": r"<tool>[^<]*</tool>([0-9]+)",
+}
 BETWEEN = {"sums": ";", "products": ""}
 NAMES = ("kept", "kept, last", "kept, earlier", "continued, earlier", "untouched", "steps")
 
@@ -144,7 +148,8 @@ TRIAL = Trial(
     arms={},
     steps=0,
     seconds=0,
-    checks=[decoration("sums"), decoration("products"), rise("sums"), rise("products")],
+    checks=[decoration("sums"), decoration("products")],
+    others={"effect of RL": [rise("sums"), rise("products")]},
     controls=[
         at_least("sums, after", "untouched", "sums: untouched thinking gives the same answer"),
         at_least("products, after", "untouched", "products: the same"),

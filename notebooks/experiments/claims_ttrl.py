@@ -8,11 +8,37 @@ one (claims.py) mostly takes the first number of a problem for the answer; its r
 With labels the rate is the one that claims_distill.py and claims_lora.py found for GRPO on the usual base.
 """
 
+import functools
+from collections import Counter
+
+import numpy as np
+
 import experiments as lab
 from claims import Arm, Trial, main
+from evaluation import samples_of
+from verifiers import extract_boxed_answer, grade_answer
 
-MAJORITY = "--method M:ttrl --set num_samples=16"
-TRUTH = "--reward boxed --set num_samples=16"
+G = 16
+
+
+@functools.cache
+def measure(folder):
+    """label: in how many groups of the first three steps the most frequent answer is the right one."""
+    right = []
+    for step in (1, 2, 3):
+        rows = list(samples_of(folder / "samples" / f"step_{step:06d}.jsonl.gz"))
+        for start in range(0, len(rows), G):
+            group = rows[start : start + G]
+            answers = [extract_boxed_answer(row["completion"]) for row in group]
+            given = Counter(answer for answer in answers if answer is not None)
+            label = given.most_common(1)[0][0] if given else ""
+            right.append(grade_answer(label, group[0]["answer"]))
+    return {"label": float(np.mean(right))}
+
+
+# The reward of the majority arms is logged alone: accuracy means the same in all arms.
+MAJORITY = f"--method M:ttrl --reward boxed --set num_samples={G}"
+TRUTH = f"--reward boxed --set num_samples={G}"
 
 TRIAL = Trial(
     name="ttrl",
@@ -53,7 +79,8 @@ TRIAL = Trial(
         lab.rises("truth", by=0.3, what="with labels accuracy rises by 30 points"),
         lab.rises("truth, hasty", by=0.3, what="with labels accuracy rises by 30 points"),
     ],
-    columns=["right@0", "right", "solved", "mixed"],
+    columns=["right@0", "label", "right", "solved", "mixed"],
+    measure=measure,
     panels={"right": "held-out accuracy, sampled", "mixed": "share of mixed groups"},
 )
 

@@ -168,7 +168,10 @@ def test_steps_of_what_was_worked_out():
     """Only what is right, and is nothing but steps and their answer."""
     problem = {"problem": "25+7-4=", "answer": "28"}
     plain = "<think>25+7=32;32-4=28</think><answer>\\boxed{28}</answer>"
-    others = [plain.replace("<think>", "<think>so "), "<think></think><answer>\\boxed{28}</answer>"]
+    others = [
+        plain.replace("<think>", "<think>hmm "),
+        "<think></think><answer>\\boxed{28}</answer>",
+    ]
     records = [
         (problem, plain, True),
         (problem, plain, False),
@@ -176,6 +179,9 @@ def test_steps_of_what_was_worked_out():
     ]
     expected = [("25+7-4=", ["25+7=32", "32-4=28"], "28")]
     assert claims_thinking.worked(records, "sums") == expected
+    chinese = "<think>so 25加7得32;32减4得28</think><answer>\\boxed{28}</answer>"
+    ((_, steps, _),) = claims_thinking.worked([(problem, chinese, True)], "sums")
+    assert steps == ["so 25加7得32", "32减4得28"]
     problem = {"problem": "47*83-12=", "answer": "3889"}
     calls = ["<tool>47*83</tool>3901", "<tool>3901-12</tool>3889"]
     text = f"<think>{''.join(calls)}</think><answer>\\boxed{{3889}}</answer>"
