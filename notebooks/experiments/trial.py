@@ -341,7 +341,8 @@ def above(arm, other, column, by, what, **more):
 def no_less(arm, other, column, by, what):
     """The first arm has as much of the column; a loss of `by` would refute it."""
     noise = NOISE.get(column, 0.02)
-    return lab.Check(what, lambda x: x(arm, column) - x(other, column) + by, by, noise)
+    sentence = f"{what} ({by:+.3f} is no loss)"
+    return lab.Check(sentence, lambda x: x(arm, column) - x(other, column) + by, by, noise)
 
 
 def as_much(arm, other, column, by, what):
