@@ -443,10 +443,9 @@ def report(result):
     print(f"{len(result['seeds'])} seeds, {result['steps']} steps: mean [lowest-highest]")
     arms = [*dict.fromkeys(row["arm"] for row in result["rows"])]
     table = [["", "rate", *columns]]
-    table += [
-        [arm, f"{result['rates'][arm]:g}", *(lab.spread(x(arm, name)) for name in columns)]
-        for arm in arms
-    ]
+    for arm in arms:
+        cells = [cell_of(x(arm, name)) for name in columns]
+        table.append([arm, f"{result['rates'][arm]:g}", *cells])
     widths = [max(map(len, column)) for column in zip(*table)]
     for row in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
@@ -457,6 +456,11 @@ def report(result):
             line = f"the line is at {check['effect'] / 2:.2f}"
             power = f"these seeds could have shown {check['smallest effect']:.2f}"
             print(f"  {answer} {check['sentence']}: {check['mean']:+.3f}; {line}, {power}")
+
+
+def cell_of(values):
+    """Mean, lowest and highest; nothing where it was not measured, as without training."""
+    return "" if np.isnan(values).all() else lab.spread(values)
 
 
 def draw(result):
