@@ -66,6 +66,8 @@ def pays(predicted: str | None, truth: str | list[str], problem: str = "") -> bo
     and worked out (departure 12): 41+2-7 has the value of 36, but a policy that copies the question
     has solved nothing."""
     truths = [truth] if isinstance(truth, str) else truth
+    if predicted in truths:
+        return True
     return any(grade_answer(predicted, t) and worked_out(predicted, t, problem) for t in truths)
 
 

@@ -41,7 +41,6 @@ ARMS = {
     "coin": noisy(0.5, 0.5),
     "base": Arm("usual", "short_sums"),
 }
-ONE_SIDED = [f"{side} {rate} %" for side in ("accepts", "rejects") for rate in (5, 20)]
 REFUTES = "(10 points would refute it)"
 
 CLAIMS = {
@@ -49,9 +48,12 @@ CLAIMS = {
         no_less(arm, "clean", "pass@1", 0.1, f"{arm}: no 10 points below clean")
         for arm in ("accepts 5 %", "rejects 5 %", "both 5 %")
     ],
-    "20 % of errors hurt": [
+    "20 % of errors on one side hurt": [
         above("clean", arm, "pass@1", 0.1, f"{arm}: 10 points below clean")
-        for arm in ("accepts 20 %", "rejects 20 %", "both 20 %")
+        for arm in ("accepts 20 %", "rejects 20 %")
+    ],
+    "20 % of errors on both sides hurt": [
+        above("clean", "both 20 %", "pass@1", 0.1, "both 20 %: 10 points below clean"),
     ],
     "the correction helps": [
         above("both 20 %, corrected", "both 20 %", "pass@1", 0.1, "10 points above uncorrected"),

@@ -38,7 +38,7 @@ CLAIMS = {
     "a coin teaches where the right way is likely": [
         above("likely, coin, clip", "likely, base", "pass@1", 0.1, "10 points above the base"),
     ],
-    "it is the clipping": [
+    "a coin does better with the clip than without": [
         above(
             "likely, coin, clip",
             "likely, coin, no clip",

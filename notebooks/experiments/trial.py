@@ -345,7 +345,8 @@ def above(arm, other, column, by, what, **more):
 def no_less(arm, other, column, by, what):
     """The first arm has as much of the column; a loss of `by` would refute it."""
     noise = NOISE.get(column, 0.02)
-    return lab.Check(what, lambda x: x(arm, column) - x(other, column) + by, by, noise)
+    sentence = f"{what} ({by:+.3f} is no loss)"
+    return lab.Check(sentence, lambda x: x(arm, column) - x(other, column) + by, by, noise)
 
 
 def as_much(arm, other, column, by, what):
@@ -446,10 +447,9 @@ def report(result):
     print(f"{len(result['seeds'])} seeds, {result['steps']} steps: mean [lowest-highest]")
     arms = [*dict.fromkeys(row["arm"] for row in result["rows"])]
     table = [["", "rate", *columns]]
-    table += [
-        [arm, f"{result['rates'][arm]:g}", *(lab.spread(x(arm, name)) for name in columns)]
-        for arm in arms
-    ]
+    for arm in arms:
+        cells = [cell_of(x(arm, name)) for name in columns]
+        table.append([arm, f"{result['rates'][arm]:g}", *cells])
     widths = [max(map(len, column)) for column in zip(*table)]
     for row in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
@@ -460,6 +460,11 @@ def report(result):
             line = f"the line is at {check['effect'] / 2:.2f}"
             power = f"these seeds could have shown {check['smallest effect']:.2f}"
             print(f"  {answer} {check['sentence']}: {check['mean']:+.3f}; {line}, {power}")
+
+
+def cell_of(values):
+    """Mean, lowest and highest; nothing where it was not measured, as without training."""
+    return "" if np.isnan(values).all() else lab.spread(values)
 
 
 def draw(result):

@@ -143,7 +143,7 @@ def test_how_many_groups_teach():
 def test_the_costs_are_printed_before_anything_is_run(capsys):
     assert trial.main(TRIALS["stale"], ["--costs"]) is None
     printed = capsys.readouterr().out
-    assert "16 runs x" in printed and "24 runs x" in printed  # 8 arms, 2 rates, 3 seeds
+    assert "8 runs x" in printed and "12 runs x" in printed  # 4 arms that train, 2 rates, 3 seeds
 
 
 # ---- What is written -------------------------------------------------------------------------------
