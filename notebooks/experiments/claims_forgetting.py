@@ -23,7 +23,7 @@ import verifiers
 from claims import TUNING, Trial, base_of, best, finish, print_costs, read_options, run
 from eval import evaluate
 from model import load
-from rlvr import GRPO, sample, token_logprobs
+from rlvr import GRPO, row_uniforms, sample, token_logprobs
 
 METHOD = GRPO(max_new_tokens=80)
 LABELS = {"sft": "worked", "sft, Chinese": "bilingual"}
@@ -75,7 +75,8 @@ def measure(model, base, tokenizer):
     """right: accuracy; kl: KL(base || model) in nats a completion of the base; other text: how many nats a token more
     surprised it is by the base's other habits than the base; old skill: right in Chinese, if begun so."""
     prompts = [tokenizer.encode_prompt(problem["problem"]) for problem in task().test[:100]]
-    rollouts = sample(base, prompts, 4, 80)
+    uniforms = row_uniforms(range(400), 80, 0)  # the same completions each time
+    rollouts = sample(base, prompts, 4, 80, uniforms=uniforms)
     gap = rollouts.logp - token_logprobs(model, rollouts.ids, 1.0, rollouts.mask)
     rng = random.Random("other text")
     shares = dict.fromkeys(OTHERS, 1.0)
