@@ -20,7 +20,7 @@ def method(name, **settings):
 
 def step_of(rewards, number=1):
     """A Step with these rewards (P, G) and nothing else that these methods look at."""
-    return Step([], None, [], torch.tensor(rewards), [], number)
+    return Step([], None, [], torch.tensor(rewards), [], number=number)
 
 
 def advantages(name, rewards, **settings):
