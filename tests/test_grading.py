@@ -258,6 +258,11 @@ ACCEPTS = [
     (r"\frac{\hbar\omega}{2}", r"\omega\hbar/2", "a letter of physics"),
     ("x=1, y=2", "y = 2, x = 1", "named values in any order"),
     ("x=1, y=2", "1, 2", "or unnamed in theirs"),
+    (r"75\text{ cents}", "75¢", "a sign for cents"),
+    ("1, 2", "1或2", "or, in Chinese"),
+    ("1, 2", "1和2", "and, in Chinese"),
+    (r"\frac12", r"\\frac12", "an escaped command"),
+    ("3", r"\log 1000", "the base is 10"),
     # choices
     ("C", "c", "small"),
     ("C", "(C) 3", "with what was chosen"),
