@@ -11,17 +11,20 @@ or sympy; sizes are checked before numbers are formed.
 
 Two answers are equal when a mathematician who reads only the two strings would say that they denote
 the same object:
-  decimals            0.5 is 1/2; 0.33 is not 1/3, which takes 12 digits or more
-  percent, money,     dropped with every other unit: 50\% is 50 (and so not 0.5), 90^\circ is 90,
-  5\text{ cm} is 5; degrees, units      but 5 cm is not 5 km, nor 2 thirds 2; a degree counts only
-  inside a function: \sin 30^\circ x = 5               is 5, and P(A) = 5 too; but x + y = 5 is not,
-  and a free letter never equals a number order               (1, 2) has one, lists and \{1, 2\}
-  have none; (0, 1) is not [0, 1]; x > 2 is (2, \infty) 2\frac13            is a mixed number;
-  \frac123 is (1/2)3, as in TeX; x^10 and \sqrt10 are what was meant \log                has base
-  10; 52_8 is a number in base 8; letters and roots stand for real numbers 2^{10}, 9 \times 60 are
-  1024 and 540, but a reward does not pay for them: see worked_out C                   of choices A
-  to J is also (C), c and C. 42 \angle ABC, \pmod   what is not understood is compared as a name,
-  letter by letter
+  decimals               0.5 is 1/2; 0.33 is not 1/3, which takes 12 digits or more
+  percent, money, units  dropped: 50\% is 50 (and so not 0.5), 5\text{ cm} is 5; but 5 cm is not
+                         5 km, nor 2 thirds 2; a degree counts only inside a function: \sin 30^\circ
+  names                  x = 5 is 5, and P(A) = 5 too; but x + y = 5 is not, and a free letter
+                         never equals a number
+  order                  (1, 2) has one, lists and \{1, 2\} have none; (0, 1) is not [0, 1];
+                         x > 2 is (2, \infty)
+  notation               2\frac13 is a mixed number; \frac123 is (1/2)3, as in TeX; x^10 and
+                         \sqrt10 are what was meant; \log has base 10; 52_8 is a number in base 8
+  letters and roots      stand for real numbers
+  arithmetic             2^{10} is 1024 and 9 \times 60 is 540, but a reward does not pay for them:
+                         see worked_out
+  choices                C, of A to J, is also (C), c and C. 42
+  what is not known      \angle ABC, \pmod 7: compared as a name, letter by letter
 """
 
 import math
@@ -136,14 +139,6 @@ _UNIT_LINES = """
     w watt ; kw ; mw ; kwh ; n newton ; pa pascal ; kpa ; mpa ; atm ; v volt ; k kelvin ; celsius ; fahrenheit
     kb ; mb ; gb ; tb ; db ; percent pct ; dollar usd buck ; cent ; am ; pm ; children child ; people person ; men ; women"""
 _UNITS = _aliases(_UNIT_LINES)
-_SCALES = {
-    "dozen": 12,
-    "hundred": 100,
-    "thousand": 10**3,
-    "million": 10**6,
-    "billion": 10**9,
-    "trillion": 10**12,
-}
 # Words behind a number that change it, so that they are no unit: 2 thirds, 2 squared, 5 or less.
 _CHANGING = re.compile(
     r"""(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen)(?:e?s|th|ths)?
@@ -185,8 +180,8 @@ def _is_word(word, in_text, counted):
 
 
 def _known(unit):
-    """Of a unit such as "km" / "h"."""
-    return all(word in _UNITS for word in re.findall('"(.*?)"', unit) if word != "unit")
+    """Of a unit such as "km/h"."""
+    return all(word in _UNITS for word in re.findall("[a-z]+", unit) if word != "unit")
 
 
 def _words(match):
@@ -221,6 +216,12 @@ WORDS = _stage(
     r'"per"\s*(?=")   /   5 "km" "per" "h" -> 5 "km" /"h"',
     r'"\s*/\s*([hs])(?![A-Za-z])   "/"\1"   5 "km"/h -> 5 "km"/"h"',
     r'(?<![A-Za-z])\(\s*("\w+")\s*\)   \1   540 ("meters") -> 540 "meters"',
+    r'(?<=[0-9}i])\s*"dozens?"   *12   5 "dozen" -> 5*12',
+    r'(?<=[0-9}i])\s*"hundreds?"   *100   3 "hundred" -> 3*100',
+    r'(?<=[0-9}i])\s*"thousands?"   *10^3   3 "thousand" -> 3*10^3',
+    r'(?<=[0-9}i])\s*"millions?"   *10^6   2.5 "million" -> 2.5*10^6',
+    r'(?<=[0-9}i])\s*"billions?"   *10^9   2 "billion" -> 2*10^9',
+    r'(?<=[0-9}i])\s*"trillions?"   *10^{12}   2 "trillion" -> 2*10^{12}',
     r'\\frac\s*\{\s*("[^{}]*)\}\s*\{\s*("[^{}]*)\}   \1/\2   \frac{"m"}{"s"^2} -> "m"/"s"^2',
     r'"\s*:(?!\s*")   "=   "Answer": 12 -> "Answer"= 12',
     r'"(?:is|are|equals)"\s*(?=[-\\0-9(\[$])   =   "sum" "is" 12 -> "sum" =12',
@@ -232,7 +233,7 @@ NUMBERS = _stage(
     r"(?<![0-9.])(?<![0-9],)[1-9][0-9]{0,2}(?:(?:(?:\{,\}|,\\!|<SPACE>)<SPACE>*|,)[0-9]{3})+(?!,?[0-9])   thousands   10\,000 + 2{,}500 + (12,102) -> 10000 + 2500 + (12,102)",
     r"(?:\{\})?\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])   °   90^{\circ} -> 90°",
     r'(?<=[0-9])\s*\^\s*\{?\s*(?:"(?:st|nd|rd|th)"|th(?![A-Za-z]))\s*\}?   (space)   12^{"th"} -> 12 ',
-    r'\\?\$\s*(-?[0-9][0-9.]*(?:\s*"(?:thousand|[mb]illion)")?)   \1 "dollar"   \$2.50 -> 2.50 "dollar" ',
+    r'\\?\$\s*(-?[0-9][0-9.]*(?:\*10+\^[0-9]+)?)   \1 "dollar"   \$2.50 -> 2.50 "dollar" ',
     r"(^|[-+*/(=,])\s*\{([0-9.]+)\}   \1\2   {5}6 -> 56",
     r"(?<![0-9.^_])([0-9]+)\s+([0-9]+)\s*/\s*([0-9]+)   \1\\frac{\2}{\3}   1 1/2 -> 1\frac{1}{2}",
     repeating=_repeating,
@@ -269,6 +270,9 @@ SCRIPTS = _stage(
     r"([a-zA-Z])\^(\{\w+\}|\w)_(\{\w+\}|\w)   \1_\3^\2   a^2_1 -> a_1^2",
     r"(?<![0-9)])_\{(\w)\}   _\1(space)   x_{1} -> x_1",
     r"(?<!\\)\\(?:[,:;!$\s]|q?quad(?![a-z])|boxed|fbox|mathbf|boldsymbol)|[$~]   (space)   5\,x\ y\quad z -> 5 x y z",
+    r'"\s*\^\s*\{?\s*(-?[0-9]+)\s*\}?   ^\1"   "cm"^2 -> "cm^2"',
+    r'"\s*/\s*"   /   "km"/"h" -> "km/h"',
+    r'"\s*(?:\*|\\cdot|\\times)?\s*"   _   "N" \cdot "m" -> "N_m"',
     r"^(?:[ *=]|\\approx(?![a-z]))+|[\s*=.,;:\\]+$   (nothing)   **7**. -> 7",
 )
 STAGES = {"markup": MARKUP, "words": WORDS, "numbers": NUMBERS, "sets": SETS, "scripts": SCRIPTS}
@@ -301,15 +305,12 @@ def normalise(text):
         for pattern, new, _ in stage:
             text = pattern.sub(new, text.strip())
     tokens = [_SYNONYMS.get(token, token) for token in _TOKEN.findall(text)]
-    return [
-        _word_token(token) if token[0] == '"' else "".join(token.split())
-        for token in tokens
-        if token
-    ]
+    return [_words_in(token) if token[0] == '"' else "".join(token.split()) for token in tokens]
 
 
-def _word_token(token):
-    return f'"{_unit(token.strip(chr(34)))}"'
+def _words_in(token):
+    """ "Square_meters" -> "square_m" """
+    return re.sub("[A-Za-z]+", lambda word: _unit(word[0]), token)
 
 
 # ---- 2. Values -----------------------------------------------------------------------------------
@@ -520,7 +521,7 @@ _AFTER_INTERVAL = {"", "}", ")", r"\}", *_COMMAS, *_SETS}
 _ACCENT_NAMES = "overline bar vec hat tilde dot widehat overrightarrow mathbb mathcal pmod"
 _ACCENTS = {"\\" + name for name in _ACCENT_NAMES.split()}
 _REALS = Group("(", ")", (letter(r"\ninf"), letter(r"\infty")))
-_DEGREES = '"deg"'
+_DEGREES = "deg"
 
 
 def parse(tokens, work=MAX_WORK):
@@ -547,7 +548,7 @@ def _name_of(node):
     r"""What a side of an equation is called, if it is a name alone: x, f(2),
     |AB|, (x, y), a:b; else ""."""
     if node.kind == "number":
-        return "" if re.match(r'\\neg|\\no|"no', node.name) else node.name
+        return "" if re.match(r'\\neg|\\no|"no\b|"no_|"not_', node.name) else node.name
     if node.kind not in ("(", ":"):
         return ""
     names = [_name_of(item) for item in node.items]
@@ -695,21 +696,12 @@ class _Parser:
 
     # Units
     def measure(self, left):
-        r"""5 "km" / "h" ^ 2: words behind a number are its unit; 2 "thirds" is
+        r"""5 "km/h^2": words behind a number are its unit; 2 "thirds" is
         none; x "is" "odd" is not x."""
-        while self.next.strip('"') in _SCALES and left.kind == "number":  # 2.5 million dollars
-            left = self.do("*", constant(_SCALES[self.take().strip('"')]), left)
-        start = self.i
-        words = []
-        while '"' in (self.next[:1], self.next in ("*", "/") and self.tokens[self.i + 1][:1]):
-            self.accept("*", "/")
-            words.append(self.take().strip('"'))
-            if self.accept("^"):
-                self.operand()
-        unit = " ".join(self.tokens[start : self.i]).partition('"of"')[0]  # 5 kg of rice
-        if left.kind == "number" and left.letters and not _known(unit):  # n "is" "even"
-            self.i = start
+        unit = self.next.strip('"').partition("_of_")[0]  # 5 kg of rice
+        if left.kind == "number" and left.letters and not _known(unit):  # n "is_even"
             return self.do("*", left, letter(self.rest(self.take())))
+        words = re.findall("[a-z]+", self.take())
         if left.kind != "number" or left.letters:
             return left
         if any(map(_CHANGING, words)) or self.next[:1].isdigit():
@@ -908,7 +900,8 @@ def _same_number(gold, pred, listed=False):
     if not pred.letters <= gold.letters:
         return False
     if gold.unit and pred.unit and gold.unit != pred.unit:  # 5 cm is not 5 km
-        if listed or _known(gold.unit + pred.unit) and "unit" not in gold.unit + pred.unit:
+        units = gold.unit + "_" + pred.unit
+        if listed or _known(units) and "unit" not in units:
             return False  # but 5 people may be 5 students
     compared = undefined = 0
     for g, p in _rows(gold, pred):
@@ -1107,7 +1100,7 @@ _NUMERAL = re.compile(
 _FRACTION = re.compile(
     r"[-+]?(?:[0-9]*\\frac\{[-+]?[0-9]+\}\{[-+]?[0-9]+\}|[0-9]+/[0-9]+)"
 ).fullmatch
-_UNIT = re.compile(r'[*/]?"[^"]*"(?:\^(?:\{-?[0-9]+\}|[0-9]))?|°')
+_UNIT = re.compile(r'[*/]?"[^"]*"|°')
 
 
 def _number_form(tokens):
