@@ -1011,13 +1011,13 @@ def _certain_interval(node):
 
 
 def _region(node):
-    """A set of reals for sympy, or None. critical: (3,1) is a point, or all that is
-    empty would be right for one."""
+    """A set of reals for sympy, or None: (3,1) is a point, or all that is empty would equal it."""
     node = _object(node)
     if node.kind in _SETS:
         parts = [_region(item) for item in node.items]
         if None in parts:
             return None
+        # What sympy takes time for; Interval.args are its ends.
         pieces = [1 if part.is_Interval else len(part.args) + 1 for part in parts]
         count = sum if node.kind == r"\cup" else math.prod
         return reduce(_SETS[node.kind], parts) if count(pieces) <= MAX_PIECES else None
@@ -1026,14 +1026,10 @@ def _region(node):
         return None
     if node.kind in ("{", "number"):
         return FiniteSet(*ends)
-    if (
-        len(ends) != 2
-        or ends[0] > ends[1]
-        or ends[0] == ends[1]
-        and node.kind + node.closer != "[]"
-    ):
+    if len(ends) != 2:
         return None
-    return Interval(*ends, node.kind == "(", node.closer == ")")
+    interval = Interval(*ends, node.kind == "(", node.closer == ")")
+    return None if interval.is_empty else interval
 
 
 def _end(item):
