@@ -38,7 +38,7 @@ from fractions import Fraction
 from functools import lru_cache, reduce
 
 from mpmath.ctx_mp import MPContext
-from sympy import FiniteSet, Interval, Rational, oo
+from sympy import FiniteSet, Interval, Rational, Union, oo
 
 MAX_CHARS = 1500  # longer answers are compared as strings only
 MAX_DEPTH = 50  # of brackets
@@ -214,6 +214,7 @@ WORDS = _stage(
     r'(?:\\cdot)?\s*("\w+")\s*\^\s*\{-1\}   /\1   "m" "s"^{-1} -> "m"/"s"',
     r'"mph"   "mi"/"h"   60 "mph" -> 60 "mi"/"h"',
     r'"per"\s*(?=")   /   5 "km" "per" "h" -> 5 "km" /"h"',
+    r'/\s*("\w+")\s*"squared"   /\1^2   "m" /"second" "squared" -> "m" /"second"^2',
     r'"\s*/\s*([hs])(?![A-Za-z])   "/"\1"   5 "km"/h -> 5 "km"/"h"',
     r'(?<![A-Za-z])\(\s*("\w+")\s*\)   \1   540 ("meters") -> 540 "meters"',
     r'(?<=[0-9}i])\s*"dozens?"   *12   5 "dozen" -> 5*12',
@@ -1019,8 +1020,9 @@ def _region(node):
             return None
         # What sympy takes time for; Interval.args are its ends.
         pieces = [1 if part.is_Interval else len(part.args) + 1 for part in parts]
-        count = sum if node.kind == r"\cup" else math.prod
-        return reduce(_SETS[node.kind], parts) if count(pieces) <= MAX_PIECES else None
+        if node.kind == r"\cup":  # at once: to add one by one takes cubic time
+            return Union(*parts) if sum(pieces) <= MAX_PIECES else None
+        return reduce(_SETS[node.kind], parts) if math.prod(pieces) <= MAX_PIECES else None
     ends = [_end(item) for item in (node.items if node.kind in ("(", "[", "{") else [node])]
     if None in ends:
         return None
@@ -1044,8 +1046,8 @@ def _end(item):
     return oo * int(_mp.sign(value)) if _mp.isinf(value) else Rational(_mp.nstr(value, 60))
 
 
-# ---- 6. The door: cheapest rung first; each exists because right answers fall off the one above
-# ----
+# ---- 6. The door ---------------------------------------------------------------------------------
+# The cheapest rung comes first; each exists because right answers fall off the one above.
 Verdict = namedtuple("Verdict", "equal rung prediction truth")  # the two as they were read
 _DECIMAL = re.compile(r"-?(?:[0-9]{1,1000}(?:\.[0-9]{1,1000})?|\.[0-9]{1,1000})").fullmatch
 _NAN = re.compile(r"(?<![a-z])nan(?![a-z])", re.I).search
