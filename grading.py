@@ -218,7 +218,7 @@ WORDS = _stage(
     r'"\s*/\s*([hs])(?![A-Za-z])   "/"\1"   5 "km"/h -> 5 "km"/"h"',
     r'(?<![A-Za-z])\(\s*("\w+")\s*\)   \1   540 ("meters") -> 540 "meters"',
     r'(?<=[0-9}i])\s*"dozens?"   *12   5 "dozen" -> 5*12',
-    r'(?<=[0-9}i])\s*"hundreds?"   *100   3 "hundred" -> 3*100',
+    r'(?<=[0-9}i])\s*"hundreds?"   *10^2   3 "hundred" -> 3*10^2',
     r'(?<=[0-9}i])\s*"thousands?"   *10^3   3 "thousand" -> 3*10^3',
     r'(?<=[0-9}i])\s*"millions?"   *10^6   2.5 "million" -> 2.5*10^6',
     r'(?<=[0-9}i])\s*"billions?"   *10^9   2 "billion" -> 2*10^9',
