@@ -11,20 +11,22 @@ or sympy; sizes are checked before numbers are formed.
 
 Two answers are equal when a mathematician who reads only the two strings would say that they denote
 the same object:
-  decimals            0.5 is 1/2; 0.33 is not 1/3, which takes 12 digits or more
-  percent, money,     dropped with every other unit: 50\% is 50 (and so not 0.5), 90^\circ is 90,
-  5\text{ cm} is 5; degrees, units      but 5 cm is not 5 km, nor 2 thirds 2; a degree counts only
-  inside a function: \sin 30^\circ x = 5               is 5, and P(A) = 5 too; but x + y = 5 is not,
-  and a free letter never equals a number order               (1, 2) has one, lists and \{1, 2\}
-  have none; (0, 1) is not [0, 1]; x > 2 is (2, \infty) 2\frac13            is a mixed number;
-  \frac123 is (1/2)3, as in TeX; x^10 and \sqrt10 are what was meant \log                has base
-  10; 52_8 is a number in base 8; letters and roots stand for real numbers 2^{10}, 9 \times 60 are
-  1024 and 540, but a reward does not pay for them: see worked_out C                   of choices A
-  to J is also (C), c and C. 42 \angle ABC, \pmod   what is not understood is compared as a name,
-  letter by letter
+  decimals               0.5 is 1/2; 0.33 is not 1/3, which takes 12 digits or more
+  percent, money, units  dropped: 50\% is 50 (and so not 0.5), 5\text{ cm} is 5; but 5 cm is not
+                         5 km, nor 2 thirds 2; a degree counts only inside a function: \sin 30^\circ
+  names                  x = 5 is 5, and P(A) = 5 too; but x + y = 5 is not, and a free letter
+                         never equals a number
+  order                  (1, 2) has one, lists and \{1, 2\} have none; (0, 1) is not [0, 1];
+                         x > 2 is (2, \infty)
+  notation               2\frac13 is a mixed number; \frac123 is (1/2)3, as in TeX; x^10 and
+                         \sqrt10 are what was meant; \log has base 10; 52_8 is a number in base 8
+  letters and roots      stand for real numbers
+  arithmetic             2^{10} is 1024 and 9 \times 60 is 540, but a reward does not pay for them:
+                         see worked_out
+  choices                C, of A to J, is also (C), c and C. 42
+  what is not known      \angle ABC, \pmod 7: compared as a name, letter by letter
 """
 
-import itertools
 import math
 import operator
 import random
@@ -36,7 +38,7 @@ from fractions import Fraction
 from functools import lru_cache, reduce
 
 from mpmath.ctx_mp import MPContext
-from sympy import FiniteSet, Interval, Rational, oo
+from sympy import FiniteSet, Interval, Rational, Union, oo
 
 MAX_CHARS = 1500  # longer answers are compared as strings only
 MAX_DEPTH = 50  # of brackets
@@ -52,7 +54,7 @@ MAX_PIECES = 24  # of a region of the line
 # Single characters: a command's name, or what they are drawn like.
 _COMMANDS = """
     αalpha βbeta γgamma δdelta εepsilon ζzeta ηeta θtheta κkappa λlambda μmu νnu ξxi πpi ρrho σsigma
-    τtau φphi χchi ψpsi ωomega √sqrt ∞infty ≤le ⩽le ≥ge ⩾ge ≠ne ≈approx ±pm ∓mp ∪cup ∩cap ∈in
+    τtau φphi χchi ψpsi ωomega √sqrt ∛sqrt[3] ∞infty ≤le ⩽le ≥ge ⩾ge ≠ne ≈approx ±pm ∓mp ∪cup ∩cap ∈in
     ∖setminus ∅emptyset ℝR ×times ⌊lfloor ⌋rfloor ⌈lceil ⌉rceil ∧wedge ∨vee ⇒Rightarrow"""
 _DRAWN_LIKE = "−- –- —- ‐- ‑- ‒- ·* ⋅* ∙* ∗* ÷/ ⁄/ ∕/ º° ’' ∣| ⟨( ⟩) 、, 。."
 _DROPPED = '«»£€¥"“”\u200b\u200c\u200d\u2060\ufeff'
@@ -61,10 +63,6 @@ _CHARACTERS = str.maketrans(
         **{pair[0]: f"\\{pair[1:]} " for pair in _COMMANDS.split()},
         **{pair[0]: pair[1] for pair in _DRAWN_LIKE.split()},
         **dict.fromkeys(_DROPPED),
-        "∛": r"\sqrt[3]",
-        "¢": " cents",
-        "或": " or ",
-        "和": " and ",
     }
 )
 _SPACE = r"(?:(?<!\\)\\[,!;: ]|\s|~)"
@@ -72,7 +70,7 @@ _SPACE = r"(?:(?<!\\)\\[,!;: ]|\s|~)"
 
 def _aliases(lines):
     """Of each line or part of one, {alias: the first}"""
-    groups = [line.split() for line in re.split(r" \| |\n", lines.strip())]
+    groups = [line.split() for line in re.split(r" ; |\n", lines.strip())]
     return {alias: group[0] for group in groups for alias in group}
 
 
@@ -111,8 +109,12 @@ CHARACTERS = _stage(
     r"[⁰¹²³⁴-⁹⁺⁻ⁿ]+   ^{\g<0>}   x¹² -> x^{¹²}",
     r"[₀-₉ₙ]+   _{\g<0>}   a₁ -> a_{₁}",
     r"[¼½¾⅐-⅞]   \\frac{\g<0>}   3½ -> 3\frac{½}",
+    r"¢   (space)cents   75¢ -> 75 cents",
+    r"或   (space)or(space)   1或2 -> 1 or 2",
+    r"和   (space)and(space)   1和2 -> 1 and 2",
 )
 MARKUP = _stage(
+    r"(?<!\\)\\\\(?=[a-z]{2})   \\   \\frac12 -> \frac12",
     r"^(\${1,2})([^$]*)\1[.,]?$   \2   $\frac12$. -> \frac12",
     r"(?<!\\)\\[()\[\]]   (space)   \[5\] ->  5 ",
     r"\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])\s*\.?   (nothing)   \left(1, 2\right) -> (1, 2)",
@@ -121,7 +123,7 @@ MARKUP = _stage(
     r"\\(?:mathbf|boldsymbol|bm|mathit|mathbb)\s*\{([A-MO-PS-Ya-z])\}   (space)\1   \mathbf{v} ->  v",
     r"\.\.\.|\\c?dots[cbm]?(?![A-Za-z])   \\ldots   1, ..., n -> 1, \ldots , n",
     r"^\s*<(.*,.*)>\s*$   (\1)   <3,-4> -> (3,-4)",
-    r"\\begin\s*\{array\}\s*\{[^{}]*\}   \\begin{array}   \begin{array}{cc} -> \begin{array}",
+    r"\\(begin|end)\s*\{(?:[pb]matrix|smallmatrix|array)\}(?:\s*\{[lcr| ]*\})?   \\\1{matrix}   \begin{array}{cc} -> \begin{matrix}",
     r"\\(?:text[a-z]*|mbox|mathrm|mathsf|operatorname)\s*\{((?:[^{}]|\{[^{}]*\})*)\}   «\1»   5\text{ cm} -> 5« cm»",
 )
 
@@ -129,22 +131,14 @@ MARKUP = _stage(
 # Words become names in quotes: 9 red apples -> 9 "red" "apples". Behind a number they are a unit.
 # An alias stands for the first name of its line; the names of these lines are known units.
 _UNIT_LINES = """
-    m meter metre | cm centimeter centimetre | mm millimeter millimetre | km kilometer kilometre | nm nanometer
-    in inch inche | ft foot feet | yd yard | mi mile | s sec second | ms millisecond | min minute | h hr hour
-    day | week | month | yr year | g gram | kg kilogram | mg milligram | lb pound | oz ounce | ton tonne
-    l liter litre | ml milliliter millilitre | gal gallon | cup | pint | quart | deg degree | rad radian
-    hz hertz | khz | mhz | ghz | mol mole | ev | kev | mev | gev | j joule | kj | cal calorie | kcal
-    w watt | kw | mw | kwh | n newton | pa pascal | kpa | mpa | atm | v volt | k kelvin | celsius | fahrenheit
-    kb | mb | gb | tb | db | percent pct | dollar usd buck | cent | am | pm | children child | people person | men | women"""
+    m meter metre ; cm centimeter centimetre ; mm millimeter millimetre ; km kilometer kilometre ; nm nanometer
+    in inch inche ; ft foot feet ; yd yard ; mi mile ; s sec second ; ms millisecond ; min minute ; h hr hour
+    day ; week ; month ; yr year ; g gram ; kg kilogram ; mg milligram ; lb pound ; oz ounce ; ton tonne
+    l liter litre ; ml milliliter millilitre ; gal gallon ; cup ; pint ; quart ; deg degree ; rad radian
+    hz hertz ; khz ; mhz ; ghz ; mol mole ; ev ; kev ; mev ; gev ; j joule ; kj ; cal calorie ; kcal
+    w watt ; kw ; mw ; kwh ; n newton ; pa pascal ; kpa ; mpa ; atm ; v volt ; k kelvin ; celsius ; fahrenheit
+    kb ; mb ; gb ; tb ; db ; percent pct ; dollar usd buck ; cent ; am ; pm ; children child ; people person ; men ; women"""
 _UNITS = _aliases(_UNIT_LINES)
-_SCALES = {
-    "dozen": 12,
-    "hundred": 100,
-    "thousand": 10**3,
-    "million": 10**6,
-    "billion": 10**9,
-    "trillion": 10**12,
-}
 # Words behind a number that change it, so that they are no unit: 2 thirds, 2 squared, 5 or less.
 _CHANGING = re.compile(
     r"""(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen)(?:e?s|th|ths)?
@@ -161,10 +155,10 @@ _LOOKS_LIKE_A_WORD = re.compile(
     "[A-Z]{3,}|[A-Z][a-z]{2,}|[IVX]{2,}|[a-z][CP][a-z]|(?=.*[eio])[a-z]{3}|(?=.*[aeiou]).{4,}"
 ).fullmatch
 _TRIG = "sin cos tan cot sec csc".split()
-_INVERTIBLE = [*_TRIG, "sinh", "cosh", "tanh"]
-_FUNCTIONS = {*_INVERTIBLE, *("arc" + name for name in _INVERTIBLE), "ln", "log", "exp"}
-_PLAIN_COMMANDS = _FUNCTIONS | set("sqrt infty pi alpha beta gamma theta lambda phi omega".split())
-_READ_AS = {name: f"\\{name} " for name in _PLAIN_COMMANDS}
+_INVERSE = "arcsin arccos arctan arccot arcsec arccsc arcsinh arccosh arctanh".split()
+_FUNCTIONS = {*_TRIG, *_INVERSE, "sinh", "cosh", "tanh", "ln", "log", "exp"}
+_COMMAND_WORDS = "sqrt infty pi alpha beta gamma theta lambda phi omega".split()
+_READ_AS = {name: f"\\{name} " for name in (*_FUNCTIONS, *_COMMAND_WORDS)}
 _READ_AS |= {"infinity": r"\infty ", "and": "∧", "or": "∨"}
 
 
@@ -186,8 +180,8 @@ def _is_word(word, in_text, counted):
 
 
 def _known(unit):
-    """Of a unit such as "km" / "h"."""
-    return all(word in _UNITS for word in re.findall('"(.*?)"', unit) if word != "unit")
+    """Of a unit such as "km/h"."""
+    return all(word in _UNITS for word in re.findall("[a-z]+", unit) if word != "unit")
 
 
 def _words(match):
@@ -220,8 +214,15 @@ WORDS = _stage(
     r'(?:\\cdot)?\s*("\w+")\s*\^\s*\{-1\}   /\1   "m" "s"^{-1} -> "m"/"s"',
     r'"mph"   "mi"/"h"   60 "mph" -> 60 "mi"/"h"',
     r'"per"\s*(?=")   /   5 "km" "per" "h" -> 5 "km" /"h"',
+    r'/\s*("\w+")\s*"squared"   /\1^2   "m" /"second" "squared" -> "m" /"second"^2',
     r'"\s*/\s*([hs])(?![A-Za-z])   "/"\1"   5 "km"/h -> 5 "km"/"h"',
     r'(?<![A-Za-z])\(\s*("\w+")\s*\)   \1   540 ("meters") -> 540 "meters"',
+    r'(?<=[0-9}i])\s*"dozens?"   *12   5 "dozen" -> 5*12',
+    r'(?<=[0-9}i])\s*"hundreds?"   *10^2   3 "hundred" -> 3*10^2',
+    r'(?<=[0-9}i])\s*"thousands?"   *10^3   3 "thousand" -> 3*10^3',
+    r'(?<=[0-9}i])\s*"millions?"   *10^6   2.5 "million" -> 2.5*10^6',
+    r'(?<=[0-9}i])\s*"billions?"   *10^9   2 "billion" -> 2*10^9',
+    r'(?<=[0-9}i])\s*"trillions?"   *10^{12}   2 "trillion" -> 2*10^{12}',
     r'\\frac\s*\{\s*("[^{}]*)\}\s*\{\s*("[^{}]*)\}   \1/\2   \frac{"m"}{"s"^2} -> "m"/"s"^2',
     r'"\s*:(?!\s*")   "=   "Answer": 12 -> "Answer"= 12',
     r'"(?:is|are|equals)"\s*(?=[-\\0-9(\[$])   =   "sum" "is" 12 -> "sum" =12',
@@ -233,7 +234,7 @@ NUMBERS = _stage(
     r"(?<![0-9.])(?<![0-9],)[1-9][0-9]{0,2}(?:(?:(?:\{,\}|,\\!|<SPACE>)<SPACE>*|,)[0-9]{3})+(?!,?[0-9])   thousands   10\,000 + 2{,}500 + (12,102) -> 10000 + 2500 + (12,102)",
     r"(?:\{\})?\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])   °   90^{\circ} -> 90°",
     r'(?<=[0-9])\s*\^\s*\{?\s*(?:"(?:st|nd|rd|th)"|th(?![A-Za-z]))\s*\}?   (space)   12^{"th"} -> 12 ',
-    r'\\?\$\s*(-?[0-9][0-9.]*(?:\s*"(?:thousand|[mb]illion)")?)   \1 "dollar"   \$2.50 -> 2.50 "dollar" ',
+    r'\\?\$\s*(-?[0-9][0-9.]*(?:\*10+\^[0-9]+)?)   \1 "dollar"   \$2.50 -> 2.50 "dollar" ',
     r"(^|[-+*/(=,])\s*\{([0-9.]+)\}   \1\2   {5}6 -> 56",
     r"(?<![0-9.^_])([0-9]+)\s+([0-9]+)\s*/\s*([0-9]+)   \1\\frac{\2}{\3}   1 1/2 -> 1\frac{1}{2}",
     repeating=_repeating,
@@ -243,6 +244,7 @@ SETS = _stage(
     r'(?i)"all" "real(?:s|" "numbers?)"   \\R   "all" "real" "numbers" -> \R ',
     r"\\(?:mathbb|Bbb)\s*(?:\{R\}|R(?![A-Za-z]))   \\R   \mathbb{R} -> \R ",
     r"\\R\s*[\^_]\s*\{?\s*(?:\+|>\s*0)\s*\}?   (0,\\infty )   \R^+ -> (0,\infty )",
+    r"-\s*\\infty(?![a-z])   \\ninf   -\infty -> \ninf ",
     r"([)\]])\s*U\s*([(\[])   \1\\cup \2   (1,2) U (3,4) -> (1,2)\cup (3,4)",
     r"-\s*(?=\\\{)   \\setminus   \R - \{0\} -> \R \setminus \{0\}",
     r"\\times(?=\s*\\(?:mathb|vec|overr|hat|bold|bm))|(?<=[A-Z])\s*\\times(?=\s*[A-Z])   \\cross   A \times B -> A\cross  B",
@@ -257,6 +259,8 @@ SETS = _stage(
 SCRIPTS = _stage(
     r"m(?=\\angle)   (nothing)   m\angle ABC -> \angle ABC",
     r"\\\{\s*([a-z])\s*(?:\\in\s*\\R\s*)?(?:\\mid|\||:)\s*(?=[^{}]*\1)([^{}:|]*)\\\}   (\2)   \{x \in \R \mid x > 2\} -> (x > 2)",
+    r"\\(sin|cos|tan|cot|sec|csc|sinh|cosh|tanh)\s*\^\s*\{?\s*-\s*1\s*\}?   \\arc\1(space)   \sin^{-1} -> \arcsin ",
+    r"\\(?:log|lg)(?!\s*_|[A-Za-z])   \\log_{10}   \log 2 -> \log_{10} 2",
     r"\\log_([0-9])   \\log_{\1}   \log_52 -> \log_{5}2",
     r"\\[dtc]?(frac|binom)\s*([0-9])   \\\1{\2}   \dfrac12 -> \frac{1}2",
     r"(\\(?:frac|binom)\{[0-9]+\})\s*([0-9])   \1{\2}   \frac{1}23 -> \frac{1}{2}3",
@@ -266,6 +270,11 @@ SCRIPTS = _stage(
     r"_\s*\{\s*\(?(\w+)\)?\s*\}   _{\1}   1011_{ 2 } -> 1011_{2}",
     r"([a-zA-Z])\^(\{\w+\}|\w)_(\{\w+\}|\w)   \1_\3^\2   a^2_1 -> a_1^2",
     r"(?<![0-9)])_\{(\w)\}   _\1(space)   x_{1} -> x_1",
+    r"(?<!\\)\\(?:[,:;!$\s]|q?quad(?![a-z])|boxed|fbox|mathbf|boldsymbol)|[$~]   (space)   5\,x\ y\quad z -> 5 x y z",
+    r'"\s*\^\s*\{?\s*(-?[0-9]+)\s*\}?   ^\1"   "cm"^2 -> "cm^2"',
+    r'"\s*/\s*"   /   "km"/"h" -> "km/h"',
+    r'"\s*(?:\*|\\cdot|\\times)?\s*"   _   "N" \cdot "m" -> "N_m"',
+    r"^(?:[ *=]|\\approx(?![a-z]))+|[\s*=.,;:\\]+$   (nothing)   **7**. -> 7",
 )
 STAGES = {"markup": MARKUP, "words": WORDS, "numbers": NUMBERS, "sets": SETS, "scripts": SCRIPTS}
 
@@ -277,15 +286,11 @@ _TOKEN = re.compile(
     re.S,
 )
 _SYNONYM_LINES = r"""
-    \frac \dfrac \tfrac \cfrac | \binom \dbinom \tbinom | \le \leq \leqslant <= | < \lt | \ge \geq \geqslant >=
-    \ne \neq != | > \gt | = == := | : \colon | * \cdot \times \ast | / \div | \{ \lbrace | \} \rbrace | ( \langle
-    ) \rangle | ^ ** | \infty \infinity | \log \lg | \epsilon \varepsilon | \phi \varphi
-    \setminus \backslash | \emptyset \varnothing | "percent" \% %"""
-_SYNONYMS = _aliases(_SYNONYM_LINES) | {"\\ ": "", "\\": ""}
-_SYNONYMS |= dict.fromkeys(r"\lvert \rvert \vert \mid \| \lVert \rVert".split(), "|")
-_SYNONYMS |= dict.fromkeys(
-    r"\$ $ \quad \qquad \, \: \; \! ~ \boxed \fbox \mathbf \boldsymbol".split(), ""
-)
+    \frac \dfrac \tfrac \cfrac ; \binom \dbinom \tbinom ; \le \leq \leqslant <= ; < \lt ; \ge \geq \geqslant >=
+    \ne \neq != ; > \gt ; = == := ; : \colon ; * \cdot \times \ast ; / \div ; \{ \lbrace ; \} \rbrace ; ( \langle
+    ) \rangle ; ^ ** ; \infty \infinity ; \epsilon \varepsilon ; \phi \varphi
+    \setminus \backslash ; | \lvert \rvert \vert \mid \| \lVert \rVert ; \emptyset \varnothing ; "percent" \% %"""
+_SYNONYMS = _aliases(_SYNONYM_LINES)
 
 
 def normalise(text):
@@ -297,22 +302,16 @@ def normalise(text):
     text = text.replace("⁄", "}{").translate(_CHARACTERS)
     if len(text) > 2 * MAX_CHARS:  # one character may become eighteen
         return []
-    if r"\begin" not in text:
-        text = re.sub(r"\\\\(?=[A-Za-z]|\s*$)", r"\\", text)  # an escaped \\frac
     for stage in STAGES.values():
         for pattern, new, _ in stage:
             text = pattern.sub(new, text.strip())
-    text = text.lstrip(" *=").removeprefix(r"\approx ").rstrip(" \n\t*=.,;:\\")
     tokens = [_SYNONYMS.get(token, token) for token in _TOKEN.findall(text)]
-    return [
-        _word_token(token) if token[0] == '"' else "".join(token.split())
-        for token in tokens
-        if token
-    ]
+    return [_words_in(token) if token[0] == '"' else "".join(token.split()) for token in tokens]
 
 
-def _word_token(token):
-    return f'"{_unit(token.strip(chr(34)))}"'
+def _words_in(token):
+    """ "Square_meters" -> "square_m" """
+    return re.sub("[A-Za-z]+", lambda word: _unit(word[0]), token)
 
 
 # ---- 2. Values -----------------------------------------------------------------------------------
@@ -439,32 +438,31 @@ def _compute(name, args, with_letters):
         value = _OPERATIONS[name](*args) if name in _OPERATIONS else _function(name, *args)
         if with_letters and isinstance(value, _mp.mpc) > any(isinstance(x, _mp.mpc) for x in args):
             return None  # letters stand for real numbers
-        return value if value is None else _held(value, name, args)
+        return value if value is None else _held(value, args)
     except OverflowError:
         return UNKNOWN
     except (ArithmeticError, ValueError, TypeError):
         return None
 
 
-def _held(value, name, args):
+def _held(value, args):
     """A value, or UNKNOWN if it is too large or too small to be held."""
     if _exact(value):
         return UNKNOWN if _bits(value) > MAX_BITS else value
     if value == 0:  # not 1 / \infty
         return Fraction(0) if 0 in args else UNKNOWN
-    minus_infinity = name == "*" and -1 in args and _mp.isinf(value)
-    return value if TINY < abs(value) < HUGE or minus_infinity else UNKNOWN
+    return value if TINY < abs(value) < HUGE else UNKNOWN
 
 
 # The sample points of a letter: real ones of these sizes (\ln(x-5) is defined at some), the first
 # six with either sign, for |x+y| is not |x|+|y|, and whole ones, for (-1)^n and \lfloor n/2
 # \rfloor.
 _SIZES = (1.5, 0.4, 2, 0.2, 7, 1, 0.5, 4, 12, 30)
-_POINTS = len(_SIZES) + 6
-_CONSTANTS = {r"\pi": "pi", "e": "e", r"\infty": "inf", "i": "j"}
-_GREEK = "Gamma Delta Lambda Sigma Phi Psi Omega ell hbar".split()
-_LETTERS = {_CHARACTERS[ord(char)].strip() for char in "αβγδεζηθκλμνξρστφχψω"}
-_LETTERS |= {"\\" + name for name in _GREEK}
+_CONSTANTS = {r"\pi": "pi", "e": "e", r"\infty": "inf", r"\ninf": "ninf", "i": "j"}
+_LETTER_NAMES = r"""
+    \alpha \beta \gamma \delta \epsilon \zeta \eta \theta \kappa \lambda \mu \nu \xi \rho \sigma \tau
+    \phi \chi \psi \omega \Gamma \Delta \Lambda \Sigma \Phi \Psi \Omega \ell \hbar"""
+_LETTERS = set(_LETTER_NAMES.split())
 
 
 @lru_cache(1000)
@@ -480,9 +478,9 @@ def letter(name):
     return Number(tuple(values), frozenset([name]), name=name)
 
 
-def _rows(args, letters):
+def _rows(*args):
     """The values of several numbers, point by point."""
-    points = _POINTS if letters else 1
+    points = max(len(arg.values) for arg in args)
     return list(zip(*(arg.values * (points // len(arg.values)) for arg in args)))
 
 
@@ -493,7 +491,7 @@ def apply(name, *args):
     if len(units) > 1 or name == "*" and args[0].unit:
         raise ValueError("5 feet + 6 inches, 4 feet * 12")
     letters = frozenset().union(*(arg.letters for arg in args))
-    rows = _rows(args, letters)
+    rows = _rows(*args)
     rounded = any(arg.rounded for arg in args) and _exact(*rows[0])
     values = tuple(_compute(name, row, letters) for row in rows)
     return Number(values, letters, rounded, *units)
@@ -523,44 +521,35 @@ _ENDS = {"", "'", "_", "!!", "&", r"\\", r"\rfloor", r"\rceil", *_COMMAS, *_CLOS
 _AFTER_INTERVAL = {"", "}", ")", r"\}", *_COMMAS, *_SETS}
 _ACCENT_NAMES = "overline bar vec hat tilde dot widehat overrightarrow mathbb mathcal pmod"
 _ACCENTS = {"\\" + name for name in _ACCENT_NAMES.split()}
-_INFINITY = letter(r"\infty")
-_REALS = Group("(", ")", (Number((-_INFINITY.values[0],)), _INFINITY))
-_DEGREES = '"deg"'
+_REALS = Group("(", ")", (letter(r"\ninf"), letter(r"\infty")))
+_DEGREES = "deg"
 
 
-def parse(tokens):
-    r"""The meaning of an answer. 1 \pm \sqrt2 is a list of two; signs are
-    independent, \mp ties them."""
-    signs = 1 if r"\mp" in tokens else tokens.count(r"\pm")
-    items = []
-    for choice in itertools.product("+-", repeat=signs):
+def parse(tokens, work=MAX_WORK):
+    r"""The meaning of an answer. 1 \pm \sqrt2 is a set of two; signs are independent, but \mp ties
+    them."""
+    if not work:
+        raise ValueError("too many signs")
+    tied = r"\mp" in tokens
+    if not tied and r"\pm" not in tokens:
         with _LOCK:
-            parser = _Parser(_choose_signs(tokens, choice), min(MAX_WORK, 2 * MAX_WORK >> signs))
-            found, _ = parser.items("")
-        for item in found:
-            items += item.items if signs and item.kind == "{" else [item]
-    if len(items) == 1:
-        return items[0]
-    return Group("{", "}", tuple(dict.fromkeys(items) if signs else items))
-
-
-def _choose_signs(tokens, choice):
-    remaining = itertools.cycle(choice)
-    chosen = []
-    for token in tokens:
-        if token == r"\pm":
-            token = next(remaining)
-        elif token == r"\mp":
-            token = "-" if choice[0] == "+" else "+"
-        chosen.append(token)
-    return chosen
+            items, _ = _Parser(tokens, work).items("")
+        return items[0] if len(items) == 1 else Group("{", "}", items)
+    members = []
+    for sign, opposite in ("+-", "-+"):
+        chosen = [{r"\pm": sign, r"\mp": opposite}.get(token, token) for token in tokens]
+        if not tied:
+            rest = tokens.index(r"\pm") + 1
+            chosen = chosen[:rest] + tokens[rest:]
+        members += _members(parse(chosen, work // 2))
+    return Group("{", "}", tuple(dict.fromkeys(members)))
 
 
 def _name_of(node):
     r"""What a side of an equation is called, if it is a name alone: x, f(2),
     |AB|, (x, y), a:b; else ""."""
     if node.kind == "number":
-        return "" if re.match(r'\\neg|\\no|"no', node.name) else node.name
+        return "" if re.match(r'\\neg|\\no|"no\b|"no_|"not_', node.name) else node.name
     if node.kind not in ("(", ":"):
         return ""
     names = [_name_of(item) for item in node.items]
@@ -674,9 +663,7 @@ class _Parser:
     def operation(self, op, left):
         if self.next[:1] == '"':
             return self.measure(left)
-        if self.next != op:
-            self.refuse_side_by_side()
-        elif op not in "+-":  # a - b is a + (-b)
+        if self.next == op and op not in "+-":  # a - b is a + (-b)
             self.take()
         if op == "!":
             return self.do(op, left)
@@ -693,22 +680,13 @@ class _Parser:
         french = self.next == "[" and self.tokens[self.i + 1] in _AFTER_INTERVAL  # [0,1[
         return "" if french else "*"
 
-    def refuse_side_by_side(self):
-        """5 6, 5{6}, 5 R 6 and 5 x 6 are not 30."""
-        around = " ".join(self.tokens[max(self.i - 2, 0) : self.i + 2])
-        here = re.escape(self.tokens[self.i - 1] + " " + self.next)
-        if re.search(rf"(?:^|[0-9.] ){here}", around) and re.search(
-            r"[0-9]\.? (?:[A-Za-z] |\{ )?\.?[0-9]", around
-        ):
-            raise ValueError("numbers side by side")
-
     def combine(self, op, left, right):  # also of sets and matrices
         op = _DIVISIONS.get(op, op)
         if op in _SETS and any(x.kind == "number" and not x.letters for x in (left, right)):
             raise ValueError(r"8 \setminus 9")
         if op in _SETS or op == ":":  # a \cup b \cup c is one group
             return Group(op, "", (*(left.items if left.kind == op else [left]), right))
-        if op in ("+", "*") and right.kind in ("matrix", "row"):
+        if op in ("+", "*") and right.kind in (r"\begin{matrix}", "row"):
             lefts = left.items if op == "+" else [left] * len(right.items)
             pairs = zip(lefts, right.items, strict=True)
             return right._replace(items=tuple(self.combine(op, *pair) for pair in pairs))
@@ -719,21 +697,12 @@ class _Parser:
 
     # Units
     def measure(self, left):
-        r"""5 "km" / "h" ^ 2: words behind a number are its unit; 2 "thirds" is
+        r"""5 "km/h^2": words behind a number are its unit; 2 "thirds" is
         none; x "is" "odd" is not x."""
-        while self.next.strip('"') in _SCALES and left.kind == "number":  # 2.5 million dollars
-            left = self.do("*", constant(_SCALES[self.take().strip('"')]), left)
-        start = self.i
-        words = []
-        while '"' in (self.next[:1], self.next in ("*", "/") and self.tokens[self.i + 1][:1]):
-            self.accept("*", "/")
-            words.append(self.take().strip('"'))
-            if self.accept("^"):
-                self.operand()
-        unit = " ".join(self.tokens[start : self.i]).partition('"of"')[0]  # 5 kg of rice
-        if left.kind == "number" and left.letters and not _known(unit):  # n "is" "even"
-            self.i = start
+        unit = self.next.strip('"').partition("_of_")[0]  # 5 kg of rice
+        if left.kind == "number" and left.letters and not _known(unit):  # n "is_even"
             return self.do("*", left, letter(self.rest(self.take())))
+        words = re.findall("[a-z]+", self.take())
         if left.kind != "number" or left.letters:
             return left
         if any(map(_CHANGING, words)) or self.next[:1].isdigit():
@@ -771,6 +740,9 @@ class _Parser:
                 raise ValueError("x^5_8")
             return constant(int(digits, int(base.strip("{}")) or 1))  # int() refuses 9 in base 8
         ahead = "".join(self.tokens[self.i : self.i + 7])
+        before = self.tokens[self.i - 2]
+        if re.match(r"[A-Za-z{]?\.?[0-9]", ahead) and not re.match(r"[\\^_}\]]", before):
+            raise ValueError("numbers side by side")  # 5 6, 5{6}, 5 R 6 and 5 x 6 are not 30
         mixed = token.isdigit() and re.match(r"\\frac\{[0-9]+\}\{[0-9]+\}", ahead)
         if mixed and level <= _LEVEL["*"]:
             return self.do("+", constant(token), self.operand())
@@ -839,11 +811,8 @@ class _Parser:
         while self.next in ("^", "_"):
             op = self.take()
             scripts[op] = self.expression(_LEVEL["!" if op == "^" else "^"])
-        base = scripts.get("_", constant(10) if name == "log" else None)
+        base = scripts.get("_")
         exponent = scripts.get("^")
-        if exponent == constant(-1) and name in _INVERTIBLE:
-            name = "arc" + name
-            exponent = None
         value = self.argument()
         called = f"{name} {value.name}" if name in _TRIG and value.name and not exponent else ""
         if value.unit == _DEGREES:  # only here a degree is a number
@@ -876,8 +845,7 @@ class _Parser:
                 rows[-1].append(self.relation())
                 self.accept("&", ",")
         self.take(token.replace("begin", "end"))
-        kind = "matrix" if re.search(r"\{(?:[pb]|small)?matrix|array", token) else token
-        return Group(kind, "", tuple(Group("row", "", tuple(row)) for row in rows if row))
+        return Group(token, "", tuple(Group("row", "", tuple(row)) for row in rows if row))
 
 
 # ---- 4. The comparison ---------------------------------------------------------------------------
@@ -933,10 +901,11 @@ def _same_number(gold, pred, listed=False):
     if not pred.letters <= gold.letters:
         return False
     if gold.unit and pred.unit and gold.unit != pred.unit:  # 5 cm is not 5 km
-        if listed or _known(gold.unit + pred.unit) and "unit" not in gold.unit + pred.unit:
+        units = gold.unit + "_" + pred.unit
+        if listed or _known(units) and "unit" not in units:
             return False  # but 5 people may be 5 students
     compared = undefined = 0
-    for g, p in _rows((gold, pred), gold.letters):
+    for g, p in _rows(gold, pred):
         if g is None or g is UNKNOWN or p is UNKNOWN:
             continue
         if p is None:
@@ -1042,37 +1011,27 @@ def _certain_interval(node):
     return node.kind + node.closer != "()" or not {*node.items}.isdisjoint(_REALS.items)
 
 
-def _pieces(node):
-    """At most how many intervals and points a region has: what sympy takes time for."""
-    node = _object(node)
-    if node.kind not in _SETS:
-        return len(node.items) if node.kind == "{" else 1
-    pieces = [_pieces(item) + (node.kind == r"\setminus") for item in node.items]
-    return sum(pieces) if node.kind == r"\cup" else math.prod(pieces)
-
-
 def _region(node):
-    """A set of reals for sympy, or None. critical: (3,1) is a point, or all that is
-    empty would be right for one."""
+    """A set of reals for sympy, or None: (3,1) is a point, or all that is empty would equal it."""
     node = _object(node)
-    if _pieces(node) > MAX_PIECES:
-        return None
     if node.kind in _SETS:
         parts = [_region(item) for item in node.items]
-        return None if None in parts else reduce(_SETS[node.kind], parts)
+        if None in parts:
+            return None
+        # What sympy takes time for; Interval.args are its ends.
+        pieces = [1 if part.is_Interval else len(part.args) + 1 for part in parts]
+        if node.kind == r"\cup":  # at once: to add one by one takes cubic time
+            return Union(*parts) if sum(pieces) <= MAX_PIECES else None
+        return reduce(_SETS[node.kind], parts) if math.prod(pieces) <= MAX_PIECES else None
     ends = [_end(item) for item in (node.items if node.kind in ("(", "[", "{") else [node])]
     if None in ends:
         return None
     if node.kind in ("{", "number"):
         return FiniteSet(*ends)
-    if (
-        len(ends) != 2
-        or ends[0] > ends[1]
-        or ends[0] == ends[1]
-        and node.kind + node.closer != "[]"
-    ):
+    if len(ends) != 2:
         return None
-    return Interval(*ends, node.kind == "(", node.closer == ")")
+    interval = Interval(*ends, node.kind == "(", node.closer == ")")
+    return None if interval.is_empty else interval
 
 
 def _end(item):
@@ -1087,8 +1046,8 @@ def _end(item):
     return oo * int(_mp.sign(value)) if _mp.isinf(value) else Rational(_mp.nstr(value, 60))
 
 
-# ---- 6. The door: cheapest rung first; each exists because right answers fall off the one above
-# ----
+# ---- 6. The door ---------------------------------------------------------------------------------
+# The cheapest rung comes first; each exists because right answers fall off the one above.
 Verdict = namedtuple("Verdict", "equal rung prediction truth")  # the two as they were read
 _DECIMAL = re.compile(r"-?(?:[0-9]{1,1000}(?:\.[0-9]{1,1000})?|\.[0-9]{1,1000})").fullmatch
 _NAN = re.compile(r"(?<![a-z])nan(?![a-z])", re.I).search
@@ -1139,7 +1098,7 @@ _NUMERAL = re.compile(
 _FRACTION = re.compile(
     r"[-+]?(?:[0-9]*\\frac\{[-+]?[0-9]+\}\{[-+]?[0-9]+\}|[0-9]+/[0-9]+)"
 ).fullmatch
-_UNIT = re.compile(r'[*/]?"[^"]*"(?:\^(?:\{-?[0-9]+\}|[0-9]))?|°')
+_UNIT = re.compile(r'[*/]?"[^"]*"|°')
 
 
 def _number_form(tokens):
