@@ -243,7 +243,7 @@ def draw(result):
     """A panel for each column. Over the steps: the mean of an arm's seeds as a line, lowest to highest as a band; where
     there are none: every seed a dot, the mean a bar."""
     panels = result["panels"]
-    figure = Figure(figsize=(1 + 3.6 * len(panels), 3.2), layout="constrained", dpi=80)
+    figure = Figure(figsize=(1 + 3.6 * len(panels), 3.2), layout="constrained", dpi=64)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, (column, title) in zip(axes, panels.items()):
         for i, arm in enumerate(result["arms"]):
