@@ -139,7 +139,8 @@ def parse_args(argv=None):
         settings |= {name: given.pop(name) for name in SETTINGS if name in given}
         settings |= dict(text.partition("=")[::2] for text in given.pop("set", []))
         flags = Flags(**{**config["flags"], **given})
-        fill_defaults(flags, settings)
+        fill_defaults(flags)
+        flags.settings = all_settings(flags, settings)
         check(flags)
     except (ValueError, verifiers.DataError) as error:
         parser.error(str(error))
@@ -189,8 +190,8 @@ def read_config(given):
         raise ValueError(f"{folder}: there is no run to go on with ({error})") from None
 
 
-def fill_defaults(flags, settings):
-    """Replace every None by what fits the machine and the model; the same for the settings."""
+def fill_defaults(flags):
+    """Replace every None by what fits the machine and the model."""
     best, _ = pick_device(flags.device)
     if flags.model is None:
         laptop = flags.task == "arithmetic" or flags.task is None and best != "cuda"
@@ -204,11 +205,15 @@ def fill_defaults(flags, settings):
             setattr(flags, name, value)
     if Path(flags.model).is_dir():
         flags.model = os.path.abspath(flags.model)
+
+
+def all_settings(flags, given):
+    """All settings of the method: those given, its own, and where it has GRPO's the model's."""
     own = get_method(flags.method, {}).settings
     for name, value in TINY_SETTINGS.items():
-        if small and getattr(own, name) == getattr(GRPO.Settings, name):
-            settings.setdefault(name, value)
-    flags.settings = asdict(get_method(flags.method, settings).settings)
+        if is_tiny(flags.model) and getattr(own, name) == getattr(GRPO.Settings, name):
+            given.setdefault(name, value)
+    return asdict(get_method(flags.method, given).settings)
 
 
 def is_tiny(model):
