@@ -250,9 +250,6 @@ class Run:
     log: object = lambda row: None  # what --log names
     signals: list = field(default_factory=list)  # when Ctrl-C was pressed
 
-    def autocast(self):
-        return autocast(self.flags.device, enabled=not self.flags.fsdp)  # FSDP casts by itself
-
 
 def load_run(flags):
     """Load what the flags name -> Run."""
@@ -554,7 +551,8 @@ def update(run, step, advantages, old_logp=None):
     fair = rollouts.ids.size(1) * -(-int(keep.sum()) // world())  # tokens, so few that all get some
     room = min(run.flags.micro_batch_tokens, fair)
     micros = equal_share(run.method.layout(rollouts, keep, room))
-    with run.autocast(), memory_for("--micro-batch-tokens"):
+    computing = autocast(run.flags.device, enabled=not run.flags.fsdp)  # FSDP casts by itself
+    with computing, memory_for("--micro-batch-tokens"):
         sums, logp = update_gradients(
             run.model, rollouts, advantages, run.method, micros, old_logp, run.reference
         )
