@@ -323,7 +323,36 @@ def get_method(spec, given):
         if type(value) is not types[name]:
             raise verifiers.DataError(f"--set {name}={value}: it must be {types[name].__name__}")
         settings[name] = value
-    return kind(**settings)
+    method = kind(**settings)
+    for name in RETURNS:
+        check_first(spec, method, name)
+    return method
+
+
+RETURNS = {  # what the functions of a method return
+    "setup": ("a list of parameters", lambda out: isinstance(out, list) and out),
+    "pick": ("indices of problems", lambda out: len(out) and min(out) >= 0),
+    "roll_out": ("Rollouts with finite log-probs", lambda out: out.logp.isfinite().all()),
+    "advantages": ("a tensor of finite numbers", lambda out: out.isfinite().all()),
+    "loss": ("one number with a gradient", lambda out: out.numel() == 1 and out.requires_grad),
+    "export": ("a model", lambda out: out.config),
+}
+
+
+def check_first(spec, method, name):
+    """Check what a function of the method returns when it first returns."""
+    function = getattr(method, name)
+    wanted, is_right = RETURNS[name]
+
+    def first(*args):
+        out = function(*args)
+        with contextlib.suppress(AttributeError, TypeError, ValueError):  # it is no such object
+            if is_right(out):
+                setattr(method, name, function)
+                return out
+        raise verifiers.DataError(f"{spec}: {name} returns {str(out)[:100]}, not {wanted}")
+
+    setattr(method, name, first)
 
 
 # ---- 4. The command ------------------------------------------------------------------------------
