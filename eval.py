@@ -65,7 +65,13 @@ def roll_out(
         uniforms = row_uniforms(rows[start * G : end * G], limit, settings.seed)
         how = (G, temperature, limit, stop_ids, uniforms)
         with memory_for("--sample-tokens"):
-            batches.append(method.roll_out(model, tokenizer, batch, *how))
+            rollouts = method.roll_out(model, tokenizer, batch, *how)
+        wrong = "all of it"
+        if isinstance(rollouts, Rollouts):
+            wrong = rollouts.wrong(len(batch) * G, model.config.num_tokens)
+        wanted = f"Rollouts of {len(batch) * G} rows, as rlvr.py says (look at: {wrong})"
+        verifiers.expect(wrong is None, "the method's roll_out", wanted, rollouts)
+        batches.append(rollouts)
     rollouts = Rollouts.join(batches)
     if task.stops:
         cut_at_stops(rollouts, tokenizer, task.stops)

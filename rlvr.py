@@ -40,7 +40,7 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 
-from verifiers import reward_rlvr
+from verifiers import expect, reward_rlvr
 
 # ---- 1. The chapter's page -----------------------------------------------------------------------
 
@@ -105,6 +105,19 @@ class Rollouts:
             start = self.prompt_lengths[:, None]
             end = start + self.lengths[:, None]
             self.mask = ((column >= start) & (column < end)).float()
+
+        self.mask = self.mask.float()
+
+    def wrong(self, B, V):
+        """The first field that is not as above for B rows and V tokens, or not finite; or None."""
+        T = self.ids.size(1)
+        shapes = {"ids": (B, T), "logp": (B, T - 1), "mask": (B, T - 1)}
+        shapes |= dict.fromkeys(("prompt_lengths", "lengths", "finished"), (B,))
+        for name, shape in shapes.items():
+            tensor = getattr(self, name)
+            if getattr(tensor, "shape", None) != shape or not tensor.isfinite().all():
+                return name
+        return "ids" if self.ids.is_floating_point() or self.ids.amax() >= V else None
 
     def completions(self):
         """The completions as B lists of token ids, stop token included."""
@@ -369,13 +382,14 @@ def kl_penalty(logp, ref_logp, weights):
 
 def spread(advantages, mask):
     """Advantages (P, G) or (B, T-1) -> one for each token, (B, T-1)."""
-    advantages = advantages.to(mask.device)
-    if advantages.numel() == len(mask):
-        advantages = advantages.reshape(-1, 1)
-    if advantages.shape not in ((len(mask), 1), mask.shape) or not advantages.isfinite().all():
-        shapes = f"one finite number for each of {len(mask)} completions, or of {list(mask.shape)}"
-        raise ValueError(f"advantages of shape {list(advantages.shape)}: needs {shapes} tokens")
-    return advantages * mask
+    B = len(mask)
+    wanted = f"a finite number for each of {B} completions, or of {list(mask.shape)} tokens"
+    is_tensor = isinstance(advantages, torch.Tensor)
+    expect(is_tensor and advantages.isfinite().all(), "the method's advantages", wanted, advantages)
+    spread_out = advantages.reshape(-1, 1) if advantages.numel() == B else advantages
+    right = spread_out.shape in ((B, 1), mask.shape)
+    expect(right, "the method's advantages", wanted, advantages)
+    return spread_out.to(mask.device) * mask
 
 
 def update_gradients(model, rollouts, advantages, method, micros, old_logp=None, reference=None):
@@ -410,6 +424,8 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None,
                 values, _ = trained_logprobs(reference, micro, targets, settings.temperature)
             micro.ref_logp = empty.index_put((place, micro.columns), values)
         loss = method.loss(logp, micro)
+        scalar = isinstance(loss, torch.Tensor) and loss.numel() == 1 and loss.requires_grad
+        expect(scalar, "the method's loss", "one number with a gradient", loss)
         (micro.scale * loss).backward()
         found = statistics(logp.detach(), micro, mask[rows], settings.clip)
         found |= {"loss": loss.detach(), "entropy": entropies.sum()}

@@ -53,7 +53,7 @@ from eval import (
     summarise,
 )
 from model import ModelError, autocast, load, pick_device, save, weights_in
-from rlvr import GRPO, Rollouts, Step, Stopped, spread, update_gradients
+from rlvr import GRPO, MicroBatch, Rollouts, Step, Stopped, spread, update_gradients
 
 # ---- 1. Flags ------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ def parse_args(argv=None):
         fill_defaults(flags)
         flags.settings = all_settings(flags, settings)
         check(flags)
-    except (ValueError, verifiers.DataError) as error:
+    except ValueError as error:
         parser.error(str(error))
     return flags
 
@@ -254,6 +254,8 @@ class Run:
 def load_run(flags):
     """Load what the flags name -> Run."""
     task = verifiers.get_task(flags.task, flags.prompt, flags.stop, flags.reward)
+    if not task.train:
+        raise verifiers.DataError(f"task {task.name} has no problems to train on: choose another")
     if flags.train_problems:
         rng = random.Random(f"train {flags.settings['seed']}")
         task.train = rng.sample(task.train, len(task.train))[: flags.train_problems]
@@ -268,6 +270,10 @@ def load_run(flags):
         if len(tokenizer.encode_prompt(task.prompt(problem))) > room:
             raise verifiers.DataError(f"longer than {room} tokens: {problem['problem'][:200]!r}")
     parameters = method.setup(model, tokenizer)
+    own = {id(param) for param in model.parameters()}
+    right = isinstance(parameters, list) and parameters and own.issuperset(map(id, parameters))
+    wanted = "a list of parameters of the model"
+    verifiers.expect(right, "the method's setup", wanted, parameters)
     optimizer = torch.optim.AdamW(parameters, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     folder = Path(flags.runs, flags.name)
     run = Run(flags, folder, method, model, tokenizer, task, parameters, optimizer)
@@ -483,9 +489,7 @@ def train_rlvr(run):
     for number in range(run.step + 1, flags.steps + 1):
         # Problems, G completions of each, and their rewards.
         began = time.perf_counter()
-        indices = [int(index) for index in run.method.pick(run.task.train, number, run.memory)]
-        if not indices or not 0 <= min(indices) <= max(indices) < len(run.task.train):
-            raise Stopped(f"error: pick returns {indices}, not indices of the training problems")
+        indices = pick(run, number)
         problems = [{**run.task.train[index], "step": number} for index in indices]
         step = judge(run, problems, settings.num_samples, settings.temperature, number)
         step.number = number
@@ -525,6 +529,18 @@ def train_rlvr(run):
         finish_step(run, row, trouble)
 
 
+def pick(run, number):
+    """What the method picks -> indices of the problems of a step."""
+    N = len(run.task.train)
+    picked = run.method.pick(run.task.train, number, run.memory)
+    try:
+        indices = [range(N)[index] for index in picked]
+    except (TypeError, IndexError):  # no list, no whole number, or none below N
+        indices = []
+    verifiers.expect(indices, "the method's pick", f"indices of {N} problems", picked)
+    return indices
+
+
 def finish_step(run, row, reason):
     """Log the step, and save a checkpoint when it is time, or when there is a reason to stop."""
     progress_of(run)  # fails now rather than at the first checkpoint
@@ -532,6 +548,8 @@ def finish_step(run, row, reason):
         run.method.after_step(row, run.model)  # which may add columns
     except Stopped as error:
         reason = str(error)
+    others = {name: value for name, value in row.items() if not isinstance(value, int | float)}
+    verifiers.expect(not others, "the method's after_step", "a row of numbers", others)
     if row["failed"] == 1:
         reason = "error: the verifier failed on every completion, see the warnings above"
     if any(gather(run.signals[:1])):
@@ -550,7 +568,12 @@ def update(run, step, advantages, old_logp=None):
     keep = trained if run.reference is None else rollouts.mask.any(1)  # but for a KL
     fair = rollouts.ids.size(1) * -(-int(keep.sum()) // world())  # tokens, so few that all get some
     room = min(run.flags.micro_batch_tokens, fair)
-    micros = equal_share(run.method.layout(rollouts, keep, room))
+    micros = list(run.method.layout(rollouts, keep, room) or [])
+    tokens = sum(len(micro.rows) for micro in micros if isinstance(micro, MicroBatch))
+    wanted = "MicroBatches with every token of the rows to keep"
+    right = tokens == int(rollouts.mask[keep].sum())
+    verifiers.expect(right, "the method's layout", wanted, micros)
+    micros = equal_share(micros)
     computing = autocast(run.flags.device, enabled=not run.flags.fsdp)  # FSDP casts by itself
     with computing, memory_for("--micro-batch-tokens"):
         sums, logp = update_gradients(
@@ -564,7 +587,9 @@ def update(run, step, advantages, old_logp=None):
         stats["grad_norm"] = clip_gradients(run.parameters)
         if not math.isfinite(stats["loss"] + stats["grad_norm"]):
             found = f"loss {stats['loss']} and gradient norm {stats['grad_norm']}"
-            raise Stopped(f"error: step {step.number} has {found}: try a lower --lr")
+            raise Stopped(
+                f"error: step {step.number} has {found}: look at the method's loss, or lower --lr"
+            )
         run.optimizer.step()
     run.optimizer.zero_grad()
     return stats, logp
@@ -759,9 +784,10 @@ def start(run):
     if run.step > flags.steps:
         raise ModelError(f"{run.folder} has made {run.step} steps: give --steps a larger number")
     if rank() == 0:
-        write_config(run)
         if flags.log:
             run.log = verifiers.find(flags.log, {}, "--log")(run.folder, flags)
+            verifiers.expect(callable(run.log), flags.log, "a function of a row", run.log)
+        write_config(run)
     print(" step", *(f"{title:>7}" for title in COLUMNS.values()))
     if run.step == 0:
         row = {"step": 0, **evaluate_both(run)}
@@ -788,11 +814,11 @@ def train_until_the_end(run):
     try:
         train_rlvr(run)
         save_final(run)
-    except (KeyboardInterrupt, RuntimeError, OSError, ModelError) as error:
+    except (KeyboardInterrupt, RuntimeError, OSError, ModelError, verifiers.DataError) as error:
         if isinstance(error, RuntimeError) and world() == 1:
             raise
         reason = str(error)[:500] or "stopped"
-        kept = f"The last checkpoint is kept. {how_to_go_on(run.flags)}"
+        kept = f"What was saved is kept. {how_to_go_on(run.flags)}"
         raise Stopped(f"{rank_name()}error: {reason}. {kept}") from error
     finally:
         for number, handler in handlers.items():
@@ -802,6 +828,8 @@ def train_until_the_end(run):
 def save_final(run):
     """Write the whole model, gathered into the first process's host memory."""
     model = run.method.export(run.model)
+    is_model = isinstance(model, torch.nn.Module)
+    verifiers.expect(is_model, "the method's export", "the model to save", model)
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     weights = get_model_state_dict(model, options=options)
     if rank() == 0:

@@ -478,24 +478,48 @@ def get_task(spec: str, prompt: str | None = None, stops=(), reward: str | None 
 
 def check_task(task):
     """Raise DataError for what would fail later, or never be right: an answer that is no text."""
+    plugin = f"task {task.name}"
+    for problems in (task.train, task.test):
+        expect(
+            isinstance(problems, list), plugin, "two lists of problems, train and test", problems
+        )
+    expect(task.test, plugin, "problems that are held out, in its list test", task.test)
+    expect(callable(task.reward), plugin, "a reward that is a function", task.reward)
+    stops = isinstance(task.stops, tuple | list)
+    stops = stops and all(isinstance(stop, str) and stop for stop in task.stops)
+    expect(stops, plugin, "stops that are a tuple of texts, none of them empty", task.stops)
     for n, problem in enumerate(task.train + task.test, 1):
         for name in ("problem", "answer"):
-            if not problem.get(name) or not isinstance(problem[name], str):
+            if (
+                not isinstance(problem, dict)
+                or not problem.get(name)
+                or not isinstance(problem[name], str)
+            ):
                 raise DataError(f'task {task.name}, problem {n}: its "{name}" must be text')
     try:
         asks = "PROBLEM" in task.prompt({"problem": "PROBLEM"})
-    except (LookupError, ValueError):  # a brace that is not doubled: \\boxed{{}}
+    except (
+        LookupError,
+        ValueError,
+        AttributeError,
+    ):  # no text, or a brace that is not doubled: \\boxed{{}}
         asks = False
-    if not asks or "" in task.stops:
+    if not asks:
         form = "'Question: {problem}\\nAnswer:' (other braces are doubled in a Task)"
-        raise DataError(
-            f"task {task.name}: its prompt needs {{problem}}, as in {form}; stops a text"
-        )
+        raise DataError(f"task {task.name}: its prompt needs {{problem}}, as in {form}")
 
 
 # ---- 6. Files: of problems, and of your own functions -----------------------------------
-class DataError(Exception):
+class DataError(ValueError):
     """Something that was asked for cannot be had or read: the message says where and what to do."""
+
+
+def expect(right, plugin, wanted, got):
+    """Refuse what a function of yours has returned, unless it is right."""
+    if not right:
+        found = repr(getattr(got, "shape", got))  # of a tensor its shape says more
+        found = " ".join(found.split())[:100]
+        raise DataError(f"{plugin} gives {found} ({type(got).__name__}), not {wanted}")
 
 
 def find(spec: str, known: dict, what: str):

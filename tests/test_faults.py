@@ -156,7 +156,7 @@ def slow_main(*flags):
     [
         ([signal.SIGTERM], 0, "step 7 is saved", 7),
         ([signal.SIGTERM, signal.SIGTERM], 0.01, "step 7 is saved", 7),  # as `timeout` sends them
-        ([signal.SIGINT, signal.SIGINT], 1.2, "The last checkpoint is kept", 6),
+        ([signal.SIGINT, signal.SIGINT], 1.2, "What was saved is kept", 6),
     ],
     ids=["once", "as timeout does", "a second Ctrl-C"],
 )

@@ -513,13 +513,144 @@ class TooFar(GRPO):
     "name, message",
     [
         ("Tensors", "memory of pick.*Tensor is not JSON"),
-        ("TooFar", r"pick returns \[0, 200\], not indices"),
+        ("TooFar", r"pick gives \[0, 200\] .*not indices"),
     ],
 )
 def test_what_a_picker_does_wrong_is_said_in_the_first_step(tmp_path, write, name, message):
     """Not as a full disk, when the first checkpoint is written."""
     with pytest.raises(SystemExit, match=message):
         run(tmp_path, "--steps", "2", "--method", f"{write(FORGETFUL)}:{name}")
+
+
+WRONG = """
+import torch
+import verifiers
+from rlvr import GRPO
+
+def task(**changes):
+    task = verifiers.arithmetic(50, 10)
+    vars(task).update(changes)
+    return task
+
+def no_list(): return task(train=None)
+def no_dicts(): return task(train=["1+1="])
+def nothing_to_train_on(): return task(train=[])
+def nothing_held_out(): return task(test=[])
+def no_instruction(): return task(instruction=None)
+def no_reward(): return task(reward=None)
+def one_stop(): return task(stops="####")
+def stops_of_ids(): return task(stops=(3,))
+
+def no_sink(folder, flags): return None
+
+class NoParameters(GRPO):
+    def setup(self, model, tokenizer): pass
+class Generator(GRPO):  # would be used up before the gradients are clipped
+    def setup(self, model, tokenizer): return (param for param in model.parameters())
+class Strangers(GRPO):
+    def setup(self, model, tokenizer): return [torch.nn.Parameter(torch.zeros(2))]
+
+class NoPick(GRPO):
+    def pick(self, problems, step, memory): return None
+class Problems(GRPO):
+    def pick(self, problems, step, memory): return problems[:2]
+class NanPick(GRPO):
+    def pick(self, problems, step, memory): return [0.5, float("nan")]
+
+class NoRollouts(GRPO):
+    def roll_out(self, *args): return None
+class Changed(GRPO):
+    def roll_out(self, *args):
+        rollouts = super().roll_out(*args)
+        self.change(rollouts)
+        return rollouts
+class ShortLogp(Changed):
+    def change(self, rollouts): rollouts.logp = rollouts.logp[:, :-1]
+class NanLogp(Changed):
+    def change(self, rollouts): rollouts.logp[:] = torch.nan
+class WideMask(Changed):
+    def change(self, rollouts): rollouts.mask = torch.ones_like(rollouts.ids)
+class ListOfLengths(Changed):
+    def change(self, rollouts): rollouts.lengths = rollouts.lengths.tolist()
+class NoTokens(Changed):
+    def change(self, rollouts): rollouts.ids[:] = 10**6
+
+class NoAdvantages(GRPO):
+    def advantages(self, step): return None
+class Lists(GRPO):
+    def advantages(self, step): return step.rewards.tolist()
+class TwoOfEach(GRPO):
+    def advantages(self, step): return step.rewards[:, :2]
+class NanAdvantages(GRPO):
+    def advantages(self, step): return step.rewards * torch.nan
+
+class NoLoss(GRPO):
+    def loss(self, logp, micro): return None
+class Number(GRPO):
+    def loss(self, logp, micro): return 0.5
+class ForEachToken(GRPO):
+    def loss(self, logp, micro): return logp * micro.advantages
+class NoGradient(GRPO):
+    def loss(self, logp, micro): return super().loss(logp.detach(), micro)
+class NanLoss(GRPO):
+    def loss(self, logp, micro): return super().loss(logp, micro) * torch.nan
+
+class NoLayout(GRPO):
+    def layout(self, rollouts, keep, max_tokens): return None
+class NoBatches(GRPO):
+    def layout(self, rollouts, keep, max_tokens): return [1]
+class RowsLost(GRPO):
+    def layout(self, rollouts, keep, max_tokens):
+        lost = keep & (keep.cumsum(0) > 1)
+        return super().layout(rollouts, lost, max_tokens)
+
+class TensorColumn(GRPO):
+    def after_step(self, row, model): row["drift"] = torch.tensor(1.0)
+class TextColumn(GRPO):
+    def after_step(self, row, model): row["reward"] = "much"
+class NoState(GRPO):
+    def state(self): return torch.zeros(1)
+class NoModel(GRPO):
+    def export(self, model): return {}
+"""
+
+
+@pytest.mark.parametrize(
+    "flag, names, message",
+    [
+        ("--task", "no_list", "task arithmetic gives None .NoneType., not two lists of problems"),
+        ("--task", "no_dicts", 'task arithmetic, problem 1: its "problem" must be text'),
+        ("--task", "nothing_to_train_on", "task arithmetic has no problems to train on"),
+        ("--task", "nothing_held_out", "task arithmetic .*not problems that are held out"),
+        ("--task", "no_instruction", "task arithmetic: its prompt needs {problem}"),
+        ("--task", "no_reward", "task arithmetic .*not a reward that is a function"),
+        ("--task", "one_stop stops_of_ids", "task arithmetic .*not stops that are a tuple of"),
+        ("--log", "no_sink", r"\.py:no_sink gives None .NoneType., not a function of a row"),
+        ("--method", "NoParameters Generator Strangers", "setup .*not a list of parameters of"),
+        ("--method", "NoPick Problems NanPick", "pick .*not indices of 200 problems"),
+        ("--method", "NoRollouts", "roll_out gives None .*not Rollouts of .* rows"),
+        ("--method", "ShortLogp NanLogp", r"roll_out .*not Rollouts of .* \(look at: logp\)"),
+        ("--method", "WideMask", r"roll_out .*not Rollouts of .* \(look at: mask\)"),
+        ("--method", "ListOfLengths", r"roll_out .*not Rollouts of .* \(look at: lengths\)"),
+        ("--method", "NoTokens", r"roll_out .*not Rollouts of .* \(look at: ids\)"),
+        ("--method", "NoAdvantages Lists TwoOfEach NanAdvantages", "advantages .*a finite number"),
+        ("--method", "NoLoss Number ForEachToken NoGradient", "loss .*not one number with a grad"),
+        ("--method", "NanLoss", "step 1 has loss nan .*look at the method's loss"),
+        ("--method", "NoLayout NoBatches RowsLost", "layout .*not MicroBatches with every token"),
+        ("--method", "TensorColumn TextColumn", "after_step .*not a row of numbers"),
+        ("--method", "NoState", "the method's state: .*Tensor is not JSON"),
+        ("--method", "NoModel", "export gives {} .dict., not the model to save"),
+    ],
+)
+def test_what_a_plug_in_returns_is_checked_when_it_first_returns(
+    tmp_path, write, flag, names, message
+):
+    """A wrong type, a wrong shape, NaN: a sentence says which function, what it gave, and what it
+    should give, in the first step at the latest (export: at the end of a run of one)."""
+    path = write(WRONG)
+    for name in names.split():
+        with pytest.raises((SystemExit, verifiers.DataError), match=message):
+            run(tmp_path, "--steps", "1", flag, f"{path}:{name}", name=name)
 
 
 @pytest.mark.parametrize(
