@@ -132,7 +132,7 @@ def _read_json(path):
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        reason = f"cannot be read ({error}); fetch the directory again"
+        reason = f"cannot be read ({error}); if it was fetched, fetch it again"
         raise ModelError(f"{path}: {reason}") from None
 
 
@@ -351,7 +351,7 @@ def pick_device(wanted=None):
     found = [name for name in ("cuda", "mps", "cpu") if getattr(torch, name).is_available()]
     device = wanted or found[0]
     if device not in found:
-        raise ModelError(f"PyTorch {torch.__version__} finds no {device}; choose another device")
+        raise ModelError(f"PyTorch {torch.__version__} finds no {device}; choose another --device")
     if device == "cuda" and "LOCAL_RANK" in os.environ:  # which torchrun sets
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     half = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)

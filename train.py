@@ -177,8 +177,11 @@ def refuse_gone(names):
 def read_config(given):
     """The config.json of the run to resume."""
     refused = given.keys() - ANEW
-    if refused or "name" not in given:
-        raise ValueError(f"--resume needs --name, and not {', '.join(refused) or 'the newest'}")
+    if refused:
+        names = ", ".join(sorted(refused)).replace("_", "-")
+        raise ValueError(f"--resume goes on with the run's own flags: leave out {names}")
+    if "name" not in given:
+        raise ValueError("--resume needs --name: which run is to go on?")
     folder = Path(given.get("runs", "runs"), given["name"])
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -187,7 +190,9 @@ def read_config(given):
         Flags(**config["flags"])  # refuses what it does not know
         return {"flags": config["flags"], "settings": config["settings"]}
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder}: there is no run to go on with ({error})") from None
+        raise ValueError(
+            f"{folder}/config.json: no run to go on with, see --runs ({error})"
+        ) from None
 
 
 def fill_defaults(flags):
@@ -268,7 +273,8 @@ def load_run(flags):
     room = model.config.max_position_embeddings - method.settings.max_new_tokens
     for problem in task.train + task.test:
         if len(tokenizer.encode_prompt(task.prompt(problem))) > room:
-            raise verifiers.DataError(f"longer than {room} tokens: {problem['problem'][:200]!r}")
+            why = f"a prompt of more than the {room} tokens that --max-new-tokens leaves"
+            raise verifiers.DataError(f"{why} of the model's: {problem['problem'][:200]!r}")
     parameters = method.setup(model, tokenizer)
     own = {id(param) for param in model.parameters()}
     right = isinstance(parameters, list) and parameters and own.issuperset(map(id, parameters))
@@ -361,7 +367,8 @@ def load_checkpoint(run):
         return
     logged = max(read_log(run.folder), default=0)
     if logged > run.flags.save_every:
-        raise ModelError(f"{run.folder} has logged {logged} steps, but has no usable checkpoint")
+        found = f"{run.folder} has logged {logged} steps, but has no usable checkpoint"
+        raise ModelError(f"{found}: begin again under another --name")
 
 
 # ---- 4. Log and preflight ------------------------------------------------------------------------
@@ -845,7 +852,9 @@ if __name__ == "__main__":
         if dist.is_initialized():
             dist.destroy_process_group()
     except torch.OutOfMemoryError as error:
-        sys.exit(f"{rank_name()}error: too little memory for this model and its moments. {error}")
+        sys.exit(
+            f"{rank_name()}error: too little memory: a smaller model, or --fsdp, may fit. {error}"
+        )
     except (ModelError, verifiers.DataError, OSError) as error:
         sys.exit(f"{rank_name()}error: {error}")
     except KeyboardInterrupt:

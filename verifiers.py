@@ -532,21 +532,25 @@ def find(spec: str, known: dict, what: str):
     if name in names:
         return names[name]
     near = ", ".join(difflib.get_close_matches(name, names) or names)
-    where = f" in {path}: choose {near}" if colon else f": choose {near}, or file.py:name"
+    other = ", or file.py:name" if near else "file.py:name"
+    where = f" in {path}: choose {near}" if colon else f": choose {near}{other}"
     raise DataError(f"there is no {what} {name!r}{where}")
 
 
 def find_class(spec: str, base: type) -> type:
     """The class `file.py:Class`, or of `file.py` the only subclass of `base` that it defines."""
     if not spec.endswith(".py"):
-        return find(spec, {}, base.__name__)
+        kind = find(spec, {}, base.__name__)
+        right = isinstance(kind, type) and issubclass(kind, base)
+        expect(right, spec, f"a subclass of {base.__name__}", kind)
+        return kind
     module = _import_file(spec)
     kinds = [value for value in vars(module).values() if isinstance(value, type)]
     kinds = [kind for kind in kinds if kind.__module__ == module.__name__]  # not imported there
     kinds = [kind for kind in kinds if issubclass(kind, base)]
     if len(kinds) != 1:
-        found = f"it holds {len(kinds)} subclasses of {base.__name__}"
-        raise DataError(f"{spec}: {found}; name one as {spec}:Class")
+        found = f"it holds {len(kinds)} subclasses of {base.__name__}, not one"
+        raise DataError(f"{spec}: {found}; of several name one, as {spec}:Class")
     return kinds[0]
 
 
