@@ -273,8 +273,9 @@ def load_run(flags):
     room = model.config.max_position_embeddings - method.settings.max_new_tokens
     for problem in task.train + task.test:
         if len(tokenizer.encode_prompt(task.prompt(problem))) > room:
-            why = f"a prompt of more than the {room} tokens that --max-new-tokens leaves"
-            raise verifiers.DataError(f"{why} of the model's: {problem['problem'][:200]!r}")
+            most = model.config.max_position_embeddings
+            why = f"with --max-new-tokens it is longer than the model's {most} tokens"
+            raise verifiers.DataError(f"{why}: {problem['problem'][:200]!r}")
     parameters = method.setup(model, tokenizer)
     own = {id(param) for param in model.parameters()}
     right = isinstance(parameters, list) and parameters and own.issuperset(map(id, parameters))

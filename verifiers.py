@@ -487,7 +487,12 @@ def check_task(task):
     expect(callable(task.reward), plugin, "a reward that is a function", task.reward)
     stops = isinstance(task.stops, tuple | list)
     stops = stops and all(isinstance(stop, str) and stop for stop in task.stops)
-    expect(stops, plugin, "stops that are a tuple of texts, none of them empty", task.stops)
+    expect(
+        stops,
+        f"--stop, or {plugin},",
+        "stops that are a tuple of texts, none of them empty",
+        task.stops,
+    )
     for n, problem in enumerate(task.train + task.test, 1):
         for name in ("problem", "answer"):
             if (
@@ -540,7 +545,7 @@ def find(spec: str, known: dict, what: str):
 def find_class(spec: str, base: type) -> type:
     """The class `file.py:Class`, or of `file.py` the only subclass of `base` that it defines."""
     if not spec.endswith(".py"):
-        kind = find(spec, {}, base.__name__)
+        kind = find(spec, {}, f"subclass of {base.__name__}")
         right = isinstance(kind, type) and issubclass(kind, base)
         expect(right, spec, f"a subclass of {base.__name__}", kind)
         return kind

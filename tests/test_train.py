@@ -624,7 +624,7 @@ class NoModel(GRPO):
         ("--task", "nothing_held_out", "task arithmetic .*not problems that are held out"),
         ("--task", "no_instruction", "task arithmetic: its prompt needs {problem}"),
         ("--task", "no_reward", "task arithmetic .*not a reward that is a function"),
-        ("--task", "one_stop stops_of_ids", "task arithmetic .*not stops that are a tuple of"),
+        ("--task", "one_stop stops_of_ids", "--stop, or task arithmetic, .*not stops that"),
         ("--log", "no_sink", r"\.py:no_sink gives None .NoneType., not a function of a row"),
         ("--method", "NoParameters Generator Strangers", "setup .*not a list of parameters of"),
         ("--method", "NoPick Problems NanPick", "pick .*not indices of 200 problems"),
