@@ -13,6 +13,7 @@ import ast
 import contextlib
 import json
 import math
+import shlex
 import statistics
 import subprocess
 import sys
@@ -260,7 +261,9 @@ def read_rows(path, needed=()):
     rows = [verifiers.read_json(line, f"{path}, line {n}") for n, line in enumerate(lines[:-1], 1)]
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict) or not row.keys() >= set(needed):
-            raise verifiers.DataError(f"{path}, line {number}: it needs {', '.join(needed)}")
+            raise verifiers.DataError(
+                f"{path}, line {number}: it needs an object with {', '.join(needed)}"
+            )
     return rows
 
 
@@ -323,7 +326,10 @@ def get_method(spec, given):
         if type(value) is not types[name]:
             raise verifiers.DataError(f"--set {name}={value}: it must be {types[name].__name__}")
         settings[name] = value
-    method = kind(**settings)
+    try:
+        method = kind(**settings)
+    except ValueError as error:
+        raise verifiers.DataError(f"--set, or the method {spec}: {error}") from error
     for name in RETURNS:
         check_first(spec, method, name)
     return method
@@ -331,7 +337,7 @@ def get_method(spec, given):
 
 RETURNS = {  # what the functions of a method return
     "setup": ("a list of parameters", lambda out: isinstance(out, list) and out),
-    "pick": ("indices of problems", lambda out: len(out) and min(out) >= 0),
+    "pick": ("indices of problems", lambda out: len(out) and [int(i) for i in out] == [*out]),
     "roll_out": ("Rollouts with finite log-probs", lambda out: out.logp.isfinite().all()),
     "advantages": ("a tensor of finite numbers", lambda out: out.isfinite().all()),
     "loss": ("one number with a gradient", lambda out: out.numel() == 1 and out.requires_grad),
@@ -365,7 +371,11 @@ class Flags:
     prompt: str = flag(None, "the sentence that asks, with {problem} in it (default: the task's)")
     stop: str = flag((), "texts that end a completion (default: the task's)", nargs="+")
     reward: str = flag(None, "whose accuracy counts (default: the run's, or the task's)")
-    template: str = flag(None, "plain, chat or chat-nothink (default: see train.py)")
+    template: str = flag(
+        None,
+        "how a problem is shown (default: the run's, or see train.py)",
+        choices=["plain", "chat", "chat-nothink"],
+    )
     method: str = flag(None, "whose roll_out samples (default: the run's, or grpo)")
     set: str = flag((), "NAME=VALUE: settings of the method", nargs="+")
     problems: int = flag(500, "how many, from the first")
@@ -403,7 +413,8 @@ def read_run(args):
     settings = config.get("settings", {})
     if settings:  # a model's config.json has none
         if not (run / "final").is_dir():
-            finish = f"python train.py --resume --name {run.name}"
+            place = f"--name {shlex.quote(run.name)} --runs {shlex.quote(str(run.parent))}"
+            finish = f"python train.py --resume {place}"
             raise ModelError(f"{run} has no final/ yet: finish it with `{finish}`")
         args.model = str(run / "final")
         args.baseline = args.baseline or config["flags"]["model"]
@@ -453,5 +464,5 @@ if __name__ == "__main__":
     sys.stdout.reconfigure(errors="backslashreplace")  # where a code page lacks a character
     try:
         main()
-    except (ModelError, verifiers.DataError, OSError) as error:
+    except (ModelError, verifiers.DataError, OSError, torch.OutOfMemoryError) as error:
         sys.exit(f"error: {error}")

@@ -130,9 +130,12 @@ def _check_implemented(values, path):
 
 def _read_json(path):
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(value, dict):
+            raise ValueError("it holds no object")
+        return value
     except (OSError, ValueError) as error:
-        reason = f"cannot be read ({error}); fetch the directory again"
+        reason = f"cannot be read ({error}); if it was fetched, fetch it again"
         raise ModelError(f"{path}: {reason}") from None
 
 
@@ -351,7 +354,7 @@ def pick_device(wanted=None):
     found = [name for name in ("cuda", "mps", "cpu") if getattr(torch, name).is_available()]
     device = wanted or found[0]
     if device not in found:
-        raise ModelError(f"PyTorch {torch.__version__} finds no {device}; choose another device")
+        raise ModelError(f"PyTorch {torch.__version__} finds no {device}; choose another --device")
     if device == "cuda" and "LOCAL_RANK" in os.environ:  # which torchrun sets
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     half = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -442,7 +445,11 @@ def find(name):
 def _read_weights(directory, wanted, device, dtype, keep):
     """All tensors of the checkpoint, by name. `wanted` is a state dict of the model."""
     index = directory / "model.safetensors.index.json"
-    names = _read_json(index)["weight_map"].values() if index.exists() else ["model.safetensors"]
+    names = (
+        _read_json(index).get("weight_map", {}).values()
+        if index.exists()
+        else ["model.safetensors"]
+    )
     copies = {"lm_head.weight"} - set(wanted)  # of the embedding; a tied model does without
     tensors = {}
     for path in sorted({directory / name for name in names}):
@@ -534,6 +541,8 @@ class Tokenizer:
             raise ModelError(f"{path}: cannot be read ({error}); fetch the file again") from None
         others = [path.with_name(name) for name in ("tokenizer_config.json", "chat_template.jinja")]
         texts = {file.name: file.read_text(encoding="utf-8") for file in others if file.exists()}
+        if others[0].name in texts:
+            _read_json(others[0])  # refuses a damaged one
         tokenizer = cls(backend, template or "plain", texts)
         if template is None:
             with contextlib.suppress(ModelError):  # it has no template
@@ -575,8 +584,9 @@ class Tokenizer:
                 enable_thinking=thinking,
                 strftime_now=time.strftime,
             )
-        except TemplateError as error:
-            raise ModelError(f"the model's chat template fails: {error}") from None
+        except (TemplateError, TypeError) as error:
+            why = f"the model's chat template fails ({error}): use --template plain"
+            raise ModelError(why) from None
         ids = []
         for piece in re.split("(" + "|".join(map(re.escape, self.special)) + ")", text):
             special = self.special.get(piece)

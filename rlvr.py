@@ -466,7 +466,8 @@ class Settings:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, and must be at least 1")
         if not 0 < self.temperature < math.inf or not 0 <= self.kl_coef < math.inf:
-            raise ValueError(f"temperature is {self.temperature}, kl_coef {self.kl_coef}")
+            found = f"temperature is {self.temperature}, kl_coef {self.kl_coef}"
+            raise ValueError(f"{found}: the first must be above 0, the second not below")
         if len(self.clip) != 2 or not 0 <= self.clip[0] < 1 or not 0 <= self.clip[1]:
             raise ValueError(f"clip is {self.clip}: low is from 0 to below 1, high 0 or more")
         group_advantages(torch.zeros(1, 2), self.scale)  # refuses an unknown scale

@@ -142,7 +142,7 @@ def parse_args(argv=None):
         fill_defaults(flags)
         flags.settings = all_settings(flags, settings)
         check(flags)
-    except (ValueError, verifiers.DataError) as error:
+    except ValueError as error:
         parser.error(str(error))
     return flags
 
@@ -177,8 +177,11 @@ def refuse_gone(names):
 def read_config(given):
     """The config.json of the run to resume."""
     refused = given.keys() - ANEW
-    if refused or "name" not in given:
-        raise ValueError(f"--resume needs --name, and not {', '.join(refused) or 'the newest'}")
+    if refused:
+        names = ", ".join(sorted(refused)).replace("_", "-")
+        raise ValueError(f"--resume goes on with the run's own flags: leave out {names}")
+    if "name" not in given:
+        raise ValueError("--resume needs --name: which run is to go on?")
     folder = Path(given.get("runs", "runs"), given["name"])
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -187,7 +190,9 @@ def read_config(given):
         Flags(**config["flags"])  # refuses what it does not know
         return {"flags": config["flags"], "settings": config["settings"]}
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder}: there is no run to go on with ({error})") from None
+        raise ValueError(
+            f"{folder}/config.json: no run to go on with, see --runs ({error})"
+        ) from None
 
 
 def fill_defaults(flags):
@@ -254,6 +259,8 @@ class Run:
 def load_run(flags):
     """Load what the flags name -> Run."""
     task = verifiers.get_task(flags.task, flags.prompt, flags.stop, flags.reward)
+    if not task.train:
+        raise verifiers.DataError(f"task {task.name} has no problems to train on: choose another")
     if flags.train_problems:
         rng = random.Random(f"train {flags.settings['seed']}")
         task.train = rng.sample(task.train, len(task.train))[: flags.train_problems]
@@ -266,7 +273,9 @@ def load_run(flags):
     room = model.config.max_position_embeddings - method.settings.max_new_tokens
     for problem in task.train + task.test:
         if len(tokenizer.encode_prompt(task.prompt(problem))) > room:
-            raise verifiers.DataError(f"longer than {room} tokens: {problem['problem'][:200]!r}")
+            most = model.config.max_position_embeddings
+            why = f"with --max-new-tokens it is longer than the model's {most} tokens"
+            raise verifiers.DataError(f"{why}: {problem['problem'][:200]!r}")
     parameters = method.setup(model, tokenizer)
     optimizer = torch.optim.AdamW(parameters, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     folder = Path(flags.runs, flags.name)
@@ -355,7 +364,8 @@ def load_checkpoint(run):
         return
     logged = max(read_log(run.folder), default=0)
     if logged > run.flags.save_every:
-        raise ModelError(f"{run.folder} has logged {logged} steps, but has no usable checkpoint")
+        found = f"{run.folder} has logged {logged} steps, but has no usable checkpoint"
+        raise ModelError(f"{found}: begin again under another --name")
 
 
 # ---- 4. Log and preflight ------------------------------------------------------------------------
@@ -484,7 +494,7 @@ def train_rlvr(run):
         # Problems, G completions of each, and their rewards.
         began = time.perf_counter()
         indices = [int(index) for index in run.method.pick(run.task.train, number, run.memory)]
-        if not indices or not 0 <= min(indices) <= max(indices) < len(run.task.train):
+        if not indices or max(indices) >= len(run.task.train):
             raise Stopped(f"error: pick returns {indices}, not indices of the training problems")
         problems = [{**run.task.train[index], "step": number} for index in indices]
         step = judge(run, problems, settings.num_samples, settings.temperature, number)
@@ -558,13 +568,17 @@ def update(run, step, advantages, old_logp=None):
         )
     sums = {name: float(all_sum(value)) for name, value in sums.items()}
     tokens = max(1.0, sums.pop("tokens"))
+    if tokens != max(1, int(rollouts.mask[keep].sum())):
+        raise ModelError("the method's layout left out tokens, or gave some twice")
     stats = {name: value / tokens for name, value in sums.items()}
     stats |= {"loss": sums["loss"], "trained": int(trained.sum()), "grad_norm": 0.0}
     if keep.any():  # subtle: without a gradient Adam's momentum must not move the weights
         stats["grad_norm"] = clip_gradients(run.parameters)
         if not math.isfinite(stats["loss"] + stats["grad_norm"]):
             found = f"loss {stats['loss']} and gradient norm {stats['grad_norm']}"
-            raise Stopped(f"error: step {step.number} has {found}: try a lower --lr")
+            raise Stopped(
+                f"error: step {step.number} has {found}: look at the method's loss, or lower --lr"
+            )
         run.optimizer.step()
     run.optimizer.zero_grad()
     return stats, logp
@@ -759,9 +773,11 @@ def start(run):
     if run.step > flags.steps:
         raise ModelError(f"{run.folder} has made {run.step} steps: give --steps a larger number")
     if rank() == 0:
-        write_config(run)
         if flags.log:
             run.log = verifiers.find(flags.log, {}, "--log")(run.folder, flags)
+            if not callable(run.log):
+                raise verifiers.DataError(f"--log {flags.log} returns no function of a row")
+        write_config(run)
     print(" step", *(f"{title:>7}" for title in COLUMNS.values()))
     if run.step == 0:
         row = {"step": 0, **evaluate_both(run)}
@@ -788,11 +804,11 @@ def train_until_the_end(run):
     try:
         train_rlvr(run)
         save_final(run)
-    except (KeyboardInterrupt, RuntimeError, OSError, ModelError) as error:
+    except (KeyboardInterrupt, RuntimeError, OSError, ModelError, verifiers.DataError) as error:
         if isinstance(error, RuntimeError) and world() == 1:
             raise
         reason = str(error)[:500] or "stopped"
-        kept = f"The last checkpoint is kept. {how_to_go_on(run.flags)}"
+        kept = f"What was saved is kept. {how_to_go_on(run.flags)}"
         raise Stopped(f"{rank_name()}error: {reason}. {kept}") from error
     finally:
         for number, handler in handlers.items():
@@ -817,7 +833,9 @@ if __name__ == "__main__":
         if dist.is_initialized():
             dist.destroy_process_group()
     except torch.OutOfMemoryError as error:
-        sys.exit(f"{rank_name()}error: too little memory for this model and its moments. {error}")
+        sys.exit(
+            f"{rank_name()}error: too little memory: a smaller model, or --fsdp, may fit. {error}"
+        )
     except (ModelError, verifiers.DataError, OSError) as error:
         sys.exit(f"{rank_name()}error: {error}")
     except KeyboardInterrupt:

@@ -478,23 +478,29 @@ def get_task(spec: str, prompt: str | None = None, stops=(), reward: str | None 
 
 def check_task(task):
     """Raise DataError for what would fail later, or never be right: an answer that is no text."""
+    where = f"task {task.name}"
+    if not isinstance(task.train, list) or not isinstance(task.test, list) or not task.test:
+        raise DataError(f"{where}: train and test are lists of problems, and test is not empty")
+    texts = isinstance(task.stops, (tuple, list))
+    texts = texts and all(isinstance(stop, str) and stop for stop in task.stops)
+    if not callable(task.reward) or not texts:
+        raise DataError(f"{where}: its reward is a function, its stops are texts, none empty")
     for n, problem in enumerate(task.train + task.test, 1):
         for name in ("problem", "answer"):
-            if not problem.get(name) or not isinstance(problem[name], str):
-                raise DataError(f'task {task.name}, problem {n}: its "{name}" must be text')
+            value = problem.get(name) if isinstance(problem, dict) else None
+            if not value or not isinstance(value, str):
+                raise DataError(f'{where}, problem {n}: its "{name}" must be text')
     try:
         asks = "PROBLEM" in task.prompt({"problem": "PROBLEM"})
-    except (LookupError, ValueError):  # a brace that is not doubled: \\boxed{{}}
+    except (LookupError, ValueError, AttributeError):  # a brace that is not doubled: \\boxed{{}}
         asks = False
-    if not asks or "" in task.stops:
+    if not asks:
         form = "'Question: {problem}\\nAnswer:' (other braces are doubled in a Task)"
-        raise DataError(
-            f"task {task.name}: its prompt needs {{problem}}, as in {form}; stops a text"
-        )
+        raise DataError(f"{where}: its prompt needs {{problem}}, as in {form}")
 
 
 # ---- 6. Files: of problems, and of your own functions -----------------------------------
-class DataError(Exception):
+class DataError(ValueError):
     """Something that was asked for cannot be had or read: the message says where and what to do."""
 
 
@@ -508,21 +514,25 @@ def find(spec: str, known: dict, what: str):
     if name in names:
         return names[name]
     near = ", ".join(difflib.get_close_matches(name, names) or names)
-    where = f" in {path}: choose {near}" if colon else f": choose {near}, or file.py:name"
+    other = ", or file.py:name" if near else "file.py:name"
+    where = f" in {path}: choose {near}" if colon else f": choose {near}{other}"
     raise DataError(f"there is no {what} {name!r}{where}")
 
 
 def find_class(spec: str, base: type) -> type:
     """The class `file.py:Class`, or of `file.py` the only subclass of `base` that it defines."""
     if not spec.endswith(".py"):
-        return find(spec, {}, base.__name__)
+        kind = find(spec, {}, f"subclass of {base.__name__}")
+        if not isinstance(kind, type) or not issubclass(kind, base):
+            raise DataError(f"{spec} is no subclass of {base.__name__}")
+        return kind
     module = _import_file(spec)
     kinds = [value for value in vars(module).values() if isinstance(value, type)]
     kinds = [kind for kind in kinds if kind.__module__ == module.__name__]  # not imported there
     kinds = [kind for kind in kinds if issubclass(kind, base)]
     if len(kinds) != 1:
-        found = f"it holds {len(kinds)} subclasses of {base.__name__}"
-        raise DataError(f"{spec}: {found}; name one as {spec}:Class")
+        found = f"it holds {len(kinds)} subclasses of {base.__name__}, not one"
+        raise DataError(f"{spec}: {found}; of several name one, as {spec}:Class")
     return kinds[0]
 
 

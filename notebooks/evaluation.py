@@ -3,6 +3,7 @@
     python notebooks/evaluation.py show runs/NAME --step 30         a group: completions, rewards, advantages
     python notebooks/evaluation.py show runs/NAME --best-first      what is paid most, to find hacks
     python notebooks/evaluation.py canary runs/NAME                 did reward and accuracy part?
+    python notebooks/evaluation.py tax runs/NAME                    how much of a step the verifiers took
     python notebooks/evaluation.py compare eval.jsonl               two models on the same problems
     python notebooks/evaluation.py regrade eval.jsonl --k 1 8       judge again, without a model
     python notebooks/evaluation.py kinds eval.jsonl                 accuracy by level and subject
@@ -147,6 +148,24 @@ def first_warning(run):
         if warning:
             return warning
     return "no warning"
+
+
+def tax(run):
+    """The command tax: the verifier tax (chapter 000), the share of the training steps in which the run waited for
+    its verifiers; and of the rest, the share of sampling and of the update."""
+    rows = [row for row in read_log(Path(run)).values() if "verify_seconds" in row]
+    if not rows:
+        raise DataError(f"{run}/metrics.jsonl has no step with verify_seconds: train one, or anew")
+    verify = sum(row["verify_seconds"] for row in rows)
+    sample = sum(row["sample_seconds"] for row in rows) - verify  # which holds it
+    update = sum(row["update_seconds"] for row in rows)
+    whole = verify + sample + update
+    slowest = max(rows, key=lambda row: row["verify_seconds"])
+    return (
+        f"verifiers {verify / whole:.1%} of {len(rows)} steps ({verify / len(rows):.3g} s a step; most, "
+        f"{slowest['verify_seconds']:.3g} s, in step {slowest['step']}); sampling {sample / whole:.1%}, "
+        f"update {update / whole:.1%}; evaluations not counted"
+    )
 
 
 # ---- 2. Judge again --------------------------------------------------------------------------------
@@ -567,7 +586,7 @@ def main(argv=None):
         allow_abbrev=False,
     )
     add = parser.add_argument
-    commands = ["show", "canary", "compare", "regrade", "check-verifier", "kinds", "overlap"]
+    commands = ["show", "canary", "tax", "compare", "regrade", "check-verifier", "kinds", "overlap"]
     add("command", choices=commands)
     add("names", nargs="+", metavar="name", help="a run, files or a task")
     add("--step", type=int, help="of show (default: the last)")
@@ -582,6 +601,8 @@ def main(argv=None):
         show(args.names[0], args.step, args.groups, args.best_first)
     elif args.command == "canary":
         print(first_warning(args.names[0]))
+    elif args.command == "tax":
+        print(tax(args.names[0]))
     elif args.command == "compare":
         compare_saved(args.names, args.k)
     elif args.command == "regrade":

@@ -3,6 +3,8 @@
 
 import json
 import math
+import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -496,13 +498,34 @@ def test_bad_flags_are_refused_before_anything_is_loaded(tmp_path, capsys):
 
 def test_a_mistyped_run_is_named_and_an_unfinished_one_says_how_to_finish_it(tmp_path):
     (tmp_path / "good" / "final").mkdir(parents=True)
-    (tmp_path / "half").mkdir()
+    (tmp_path / "a half").mkdir()
     config = {"flags": {"model": "x", "task": "one-digit"}, "settings": {"seed": 0}}
-    (tmp_path / "half" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelError, match=r"goood: no such directory; there is good, half in"):
+    (tmp_path / "a half" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=r"goood: no such directory; there is .*good.* in"):
         evaluation.main([str(tmp_path / "goood")])
-    with pytest.raises(ModelError, match=r"half has no final/ yet.*--resume .*--name half"):
-        evaluation.main([str(tmp_path / "half")])
+    with pytest.raises(ModelError, match="half has no final/ yet: finish it with") as refused:
+        evaluation.main([str(tmp_path / "a half")])
+    command = shlex.split(str(refused.value).split("`")[1])
+    assert command[:3] == ["python", "train.py", "--resume"]
+    assert command[3:] == ["--name", "a half", "--runs", str(tmp_path)]
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ("--set norm=median", "norm is 'median', not one of token, sequence"),
+        ("--set temperature=0", "temperature is 0.0, .* must be above 0"),
+        ("--method nofile", "there is no subclass of GRPO 'nofile'"),
+        ("--method train.py:shard", "train.py:shard is no subclass of GRPO"),
+        ("--method train.py", "train.py: it holds 0 subclasses of GRPO, not one"),
+        ("--template none", "invalid choice: 'none'"),
+    ],
+)
+def test_settings_and_methods_that_cannot_be_are_named(flags, message, capsys):
+    flags = flags.replace("train.py", str(ROOT / "train.py"))
+    with pytest.raises((SystemExit, DataError)) as refused:
+        evaluation.main([str(ROOT / "notebooks" / "tiny"), "--task", "arithmetic", *flags.split()])
+    assert re.search(message, str(refused.value) + capsys.readouterr().err)
 
 
 def test_records_survive_a_line_that_was_never_finished(tmp_path):

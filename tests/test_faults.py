@@ -156,7 +156,7 @@ def slow_main(*flags):
     [
         ([signal.SIGTERM], 0, "step 7 is saved", 7),
         ([signal.SIGTERM, signal.SIGTERM], 0.01, "step 7 is saved", 7),  # as `timeout` sends them
-        ([signal.SIGINT, signal.SIGINT], 1.2, "The last checkpoint is kept", 6),
+        ([signal.SIGINT, signal.SIGINT], 1.2, "What was saved is kept", 6),
     ],
     ids=["once", "as timeout does", "a second Ctrl-C"],
 )
@@ -260,3 +260,38 @@ def test_a_folder_that_cannot_be_made_is_no_traceback(tmp_path):
     assert "Traceback" not in said.stderr
     assert said.stderr.splitlines()[-1].startswith("error: ")
     assert str(tmp_path / "file") in said.stderr
+
+
+# ---- A log that is lost, and Ctrl-C while a run loads ------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["", '{"step": 0, "rew'])
+def test_an_empty_log_costs_no_step(whole, text, capsys):
+    """metrics.jsonl may be emptied, or hold half a row: the checkpoint knows the step."""
+    folder = shutil.copytree(whole, whole.with_name(f"emptied{len(text)}"))
+    steps = max(row["step"] for row in rows_of(folder))
+    (folder / "metrics.jsonl").write_text(text)
+    train.main(["--resume", *there(whole, folder.name), "--steps", str(steps + 1)])
+    assert [row["step"] for row in rows_of(folder)] == [steps + 1]
+    assert f"after step {steps} of {steps + 1}" in capsys.readouterr().out
+
+
+INTERRUPTED = """
+import runpy, sys
+import model
+def load(*args, **options): raise KeyboardInterrupt
+model.load = load
+sys.argv[1:] = {flags}
+runpy.run_path("{train}", run_name="__main__")
+"""
+
+
+def test_ctrl_c_while_a_resumed_run_loads_says_that_what_it_had_is_kept(whole):
+    folder = shutil.copytree(whole, whole.with_name("interrupted"))
+    before = sorted(path.name for path in folder.rglob("*"))
+    flags = ["--resume", *there(whole, folder.name)]
+    program = INTERRUPTED.format(flags=flags, train=ROOT / "train.py")
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "stopped while starting; what was saved before is kept\n"
+    assert sorted(path.name for path in folder.rglob("*")) == before

@@ -352,6 +352,24 @@ def test_a_file_that_is_cut_short_or_not_there_is_named(tmp_path, name, size, me
         load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "name, text, message",
+    [
+        ("config.json", "[]", "config.json: cannot be read .it holds no object"),
+        ("generation_config.json", "[1]", "generation_config.json: cannot be read"),
+        ("tokenizer_config.json", '{"chat_template": ', "tokenizer_config.json: cannot be read"),
+        ("tokenizer_config.json", '{"chat_template": "{{ 1 + messages }}"}', "--template plain"),
+        ("model.safetensors.index.json", "{}", "incomplete: fetch them again.*Missing"),
+    ],
+)
+def test_a_json_file_that_is_not_as_it_should_be_is_named(tmp_path, name, text, message):
+    write_checkpoint(tmp_path)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ModelError, match=re.compile(message, re.DOTALL)):
+        _, tokenizer = load(tmp_path, template="chat")
+        tokenizer.encode_prompt("1+1=")
+
+
 def test_a_tokenizer_of_another_model_is_refused(tmp_path):
     write_checkpoint(tmp_path)
     symbol_tokenizer(map(chr, range(200, 500))).save(tmp_path)

@@ -522,6 +522,114 @@ def test_what_a_picker_does_wrong_is_said_in_the_first_step(tmp_path, write, nam
         run(tmp_path, "--steps", "2", "--method", f"{write(FORGETFUL)}:{name}")
 
 
+WRONG = """
+import torch
+import verifiers
+from rlvr import GRPO
+
+def task(**changes):
+    task = verifiers.arithmetic(50, 10)
+    vars(task).update(changes)
+    return task
+
+def no_list(): return task(train=None)
+def no_dicts(): return task(train=["1+1="])
+def nothing_to_train_on(): return task(train=[])
+def nothing_held_out(): return task(test=[])
+def no_instruction(): return task(instruction=None)
+def no_reward(): return task(reward=None)
+def one_stop(): return task(stops="####")
+def stops_of_ids(): return task(stops=(3,))
+
+def no_sink(folder, flags): return None
+
+class NoParameters(GRPO):
+    def setup(self, model, tokenizer): pass
+class Generator(GRPO):  # would be used up before the gradients are clipped
+    def setup(self, model, tokenizer): return (param for param in model.parameters())
+
+class NoPick(GRPO):
+    def pick(self, problems, step, memory): return None
+class Problems(GRPO):
+    def pick(self, problems, step, memory): return problems[:2]
+class NanPick(GRPO):
+    def pick(self, problems, step, memory): return [0.5, float("nan")]
+
+class NoRollouts(GRPO):
+    def roll_out(self, *args): return None
+class Changed(GRPO):
+    def roll_out(self, *args):
+        rollouts = super().roll_out(*args)
+        self.change(rollouts)
+        return rollouts
+class NanLogp(Changed):
+    def change(self, rollouts): rollouts.logp[:] = torch.nan
+
+class NoAdvantages(GRPO):
+    def advantages(self, step): return None
+class Lists(GRPO):
+    def advantages(self, step): return step.rewards.tolist()
+class NanAdvantages(GRPO):
+    def advantages(self, step): return step.rewards * torch.nan
+
+class NoLoss(GRPO):
+    def loss(self, logp, micro): return None
+class Number(GRPO):
+    def loss(self, logp, micro): return 0.5
+class ForEachToken(GRPO):
+    def loss(self, logp, micro): return logp * micro.advantages
+class NoGradient(GRPO):
+    def loss(self, logp, micro): return super().loss(logp.detach(), micro)
+class NanLoss(GRPO):
+    def loss(self, logp, micro): return super().loss(logp, micro) * torch.nan
+
+class RowsLost(GRPO):
+    def layout(self, rollouts, keep, max_tokens):
+        lost = keep & (keep.cumsum(0) > 1)
+        return super().layout(rollouts, lost, max_tokens)
+
+class NoState(GRPO):
+    def state(self): return torch.zeros(1)
+class NoModel(GRPO):
+    def export(self, model): return {}
+"""
+
+
+@pytest.mark.parametrize(
+    "flag, names, message",
+    [
+        ("--task", "no_list nothing_held_out", "arithmetic: train and test are lists of problems"),
+        ("--task", "no_dicts", 'task arithmetic, problem 1: its "problem" must be text'),
+        ("--task", "nothing_to_train_on", "task arithmetic has no problems to train on"),
+        ("--task", "no_instruction", "task arithmetic: its prompt needs {problem}"),
+        ("--task", "no_reward one_stop stops_of_ids", "its reward is a function, its stops are"),
+        ("--log", "no_sink", r"no_sink returns no function of a row"),
+        ("--method", "NoParameters Generator", "setup returns .*not a list of parameters"),
+        ("--method", "NoPick Problems NanPick", "pick returns .*not indices of problems"),
+        ("--method", "NoRollouts NanLogp", "roll_out returns .*not Rollouts with finite log-probs"),
+        (
+            "--method",
+            "NoAdvantages Lists NanAdvantages",
+            "advantages returns .*not a tensor of fin",
+        ),
+        ("--method", "NoLoss Number ForEachToken NoGradient", "loss .*not one number with a grad"),
+        ("--method", "NanLoss", "step 1 has loss nan .*look at the method's loss"),
+        ("--method", "RowsLost", "the method's layout left out tokens"),
+        ("--method", "NoState", "the method's state: .*Tensor is not JSON"),
+        ("--method", "NoModel", "export returns {}, not a model"),
+    ],
+)
+def test_what_a_plug_in_returns_is_checked_when_it_first_returns(
+    tmp_path, write, flag, names, message
+):
+    """A wrong type, a wrong shape, NaN: a sentence says which function, what it gave, and what it
+    should give, in the first step at the latest (export: at the end of a run of one)."""
+    path = write(WRONG)
+    for name in names.split():
+        with pytest.raises((SystemExit, verifiers.DataError), match=f"(?s){message}"):
+            run(tmp_path, "--steps", "1", flag, f"{path}:{name}", name=name)
+
+
 @pytest.mark.parametrize(
     "flag, value, message",
     [

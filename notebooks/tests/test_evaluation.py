@@ -427,6 +427,23 @@ def test_the_canary_sings_when_reward_and_accuracy_part():
     )  # worse than the base
 
 
+def test_the_verifier_tax_is_their_share_of_a_step(tmp_path, capsys):
+    """verify_seconds is a part of sample_seconds; step 0, an evaluation, has neither."""
+    path = tmp_path / "metrics.jsonl"
+    times = {"reward": 0.5, "sample_seconds": 3.0, "update_seconds": 1.0}
+    steps = [{"step": n, "verify_seconds": n / 2, **times} for n in (1, 2)]
+    write(path, [{"step": 0, "reward": 0.5}, *steps])
+    evaluation.main(["tax", str(tmp_path)])
+    said = capsys.readouterr().out
+    # 0.5 + 1 of 8 seconds for the verifiers, 4.5 to sample, 2 to update
+    assert "verifiers 18.8% of 2 steps (0.75 s a step; most, 1 s, in step 2)" in said
+    assert "sampling 56.2%, update 25.0%" in said
+    path.unlink()
+    write(path, [{"step": 0, "reward": 0.5}])
+    with pytest.raises(verifiers.DataError, match="no step with verify_seconds"):
+        evaluation.main(["tax", str(tmp_path)])
+
+
 def test_the_canary_on_a_run(tmp_path, capsys):
     """The first warning counts, and what came after it is not needed."""
     write(tmp_path / "metrics.jsonl", log((0.5, 0.5), (0.9, 0.3), (0.9, 0.9)))
