@@ -481,14 +481,13 @@ def check_task(task):
     where = f"task {task.name}"
     if not isinstance(task.train, list) or not isinstance(task.test, list) or not task.test:
         raise DataError(f"{where}: train and test are lists of problems, and test is not empty")
-    texts = isinstance(task.stops, (tuple, list))
-    texts = texts and all(isinstance(stop, str) and stop for stop in task.stops)
-    if not callable(task.reward) or not texts:
-        raise DataError(f"{where}: its reward is a function, its stops are texts, none empty")
+    texts = tuple(stop for stop in task.stops if stop and isinstance(stop, str))
+    if not callable(task.reward) or task.stops != texts:
+        raise DataError(f"{where}: its reward is a function, its stops are a tuple of texts")
     for n, problem in enumerate(task.train + task.test, 1):
         for name in ("problem", "answer"):
             value = problem.get(name) if isinstance(problem, dict) else None
-            if not value or not isinstance(value, str):
+            if not isinstance(value, str) or not value:
                 raise DataError(f'{where}, problem {n}: its "{name}" must be text')
     try:
         asks = "PROBLEM" in task.prompt({"problem": "PROBLEM"})
