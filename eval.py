@@ -340,7 +340,7 @@ RETURNS = {  # what the functions of a method return
     "pick": ("indices of problems", lambda out: len(out) and [int(i) for i in out] == [*out]),
     "roll_out": ("Rollouts with finite log-probs", lambda out: out.logp.isfinite().all()),
     "advantages": ("a tensor of finite numbers", lambda out: out.isfinite().all()),
-    "loss": ("one number with a gradient", lambda out: out.numel() == 1 and out.requires_grad),
+    "loss": ("a tensor of one number", lambda out: out.numel() == 1),
     "export": ("a model", lambda out: out.config),
 }
 
@@ -350,8 +350,8 @@ def check_first(spec, method, name):
     function = getattr(method, name)
     wanted, is_right = RETURNS[name]
 
-    def first(*args):
-        out = function(*args)
+    def first(*args, **kwargs):
+        out = function(*args, **kwargs)
         with contextlib.suppress(AttributeError, TypeError, ValueError):  # it is no such object
             if is_right(out):
                 setattr(method, name, function)

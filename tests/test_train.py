@@ -578,8 +578,6 @@ class Number(GRPO):
     def loss(self, logp, micro): return 0.5
 class ForEachToken(GRPO):
     def loss(self, logp, micro): return logp * micro.advantages
-class NoGradient(GRPO):
-    def loss(self, logp, micro): return super().loss(logp.detach(), micro)
 class NanLoss(GRPO):
     def loss(self, logp, micro): return super().loss(logp, micro) * torch.nan
 
@@ -612,7 +610,7 @@ class NoModel(GRPO):
             "NoAdvantages Lists NanAdvantages",
             "advantages returns .*not a tensor of fin",
         ),
-        ("--method", "NoLoss Number ForEachToken NoGradient", "loss .*not one number with a grad"),
+        ("--method", "NoLoss Number ForEachToken", "loss .*not a tensor of one number"),
         ("--method", "NanLoss", "step 1 has loss nan .*look at the method's loss"),
         ("--method", "RowsLost", "the method's layout left out tokens"),
         ("--method", "NoState", "the method's state: .*Tensor is not JSON"),
