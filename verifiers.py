@@ -213,18 +213,20 @@ def tagged_reward(completion, problem):
     return aggregate(out, MATH_RULES), parts | box_parts(out["extracted"], problem)
 
 
-# By white space, as the chapter; but a Chinese character is one, and so are 16 characters on end.
+# Words, for the length of the thinking: split at white space, as in the chapter. But a Chinese
+# character is a word of its own, and of a text without spaces every 16 characters are one word.
 WORD = re.compile(r"[\u3040-\u9fff]|[^\s\u3040-\u9fff]{1,16}")
 _SCRIPTS = [
     re.compile(letters)
-    for letters in (  # Latin without x and \frac; Han and kana; ..
-        r"(?<![A-Za-z\\])[A-Za-z]{2,}",
-        "[\u3040-\u30ff\u3400-\u9fff]",
-        "[\uac00-\ud7af]",
-        "[\u0400-\u04ff]",
-        "[\u0600-\u06ff]",
+    for letters in (
+        r"(?<![A-Za-z\\])[A-Za-z]{2,}",  # Latin; a single x or a \frac is mathematics
+        "[\u3040-\u30ff\u3400-\u9fff]",  # kana and Han
+        "[\uac00-\ud7af]",  # Hangul
+        "[\u0400-\u04ff]",  # Cyrillic
+        "[\u0600-\u06ff]",  # Arabic
     )
-]  # .. Hangul, Cyrillic, Arabic
+]
+# Words that announce an answer and derive nothing: see derivation.
 _ANNOUNCING = set(
     "the so thus hence therefore final answer result value is are equals must be it "
     "clearly obviously based on above a an =".split()
