@@ -1065,7 +1065,8 @@ def _chosen(answer, truth):
 
 
 def equal(predicted: str, ground_truth: str) -> Verdict:
-    """Are the two equal, and on which rung was that decided?"""
+    """Are the two equal by value, and on which rung was that decided? There is no tolerance such
+    as the chapter's 1e-6 (departure 9 in rlvr.py)."""
     texts = [text.strip() if isinstance(text, str) else "" for text in (predicted, ground_truth)]
     pred, gold = texts
     if not all(texts) or any(_NAN(text[:MAX_CHARS]) for text in texts):

@@ -6,9 +6,9 @@
     log-probs     log pi(o_it | q, o_i<t)          now with gradients               token_logprobs
     loss          -sum w_it min(r_it A_i, clip(r_it) A_i),   r_it = pi / pi_old     policy_loss
 
-Section 1 is the page of chapter 9.5; sections 2 to 4 are the same steps for many prompts at once;
+Section 1 is the code of chapter 9.5; sections 2 to 4 are the same steps for many prompts at once;
 section 5, class GRPO, is what a method of your own overrides. Departures, 1 to 3 from PPO and GRPO,
-the others from the chapter's page; each is named again where it happens:
+the others from the chapter's code; each is named again where it happens:
 
   1  No KL term, as in the chapter, so no reference model is kept. The setting kl_coef adds one.
   2  No critic, as in the chapter: the mean reward of the group is the baseline.
