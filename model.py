@@ -373,9 +373,9 @@ def weights_in(dtype, model):
     """Within, the weights are rounded to dtype: for many tokens quicker than autocast, which casts
     what each product reads. In return the update sees a little more mismatch."""
     whole = [param.data for param in model.parameters()]
-    for param in model.parameters():
-        param.data = param.data.to(dtype)
     try:
+        for param in model.parameters():
+            param.data = param.data.to(dtype)  # there may be too little memory
         yield
     finally:
         for param, data in zip(model.parameters(), whole):

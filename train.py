@@ -528,7 +528,7 @@ def train_rlvr(run):
         if number % flags.eval_every == 0 or number == flags.steps:
             try:
                 row |= evaluate_both(run)
-            except ModelError as error:  # too little memory: the step itself must not be lost
+            except (ModelError, torch.OutOfMemoryError) as error:  # the step must not be lost
                 trouble = f"error: {error}"
         row["seconds"] = time.perf_counter() - began
         if rank() == 0:
