@@ -18,8 +18,6 @@ import statistics
 import subprocess
 import sys
 import time
-import warnings
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
@@ -27,8 +25,8 @@ import torch
 from tqdm import tqdm
 
 import verifiers
-from model import ModelError, _read_json, find, load, pick_device
-from rlvr import GRPO, Rollouts, Step, row_uniforms
+from model import ModelError, _read_json, find, load, memory_for, pick_device
+from rlvr import GRPO, Rollouts, Step, row_uniforms, score
 
 # ---- 1. From problems to judged completions ------------------------------------------------------
 
@@ -55,7 +53,7 @@ def roll_out(
     prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
     stop_ids = list(model.config.eos_token_id)
     if task.stops:
-        stop_ids += stop_tokens(tokenizer, task.stops)
+        stop_ids += tokenizer.tokens_with(task.stops)
     longest = max(len(prompt) for prompt in prompts) + limit
     room = min(settings.sample_tokens, model.tokens_that_fit())
     size = max(1, room // (longest * G))  # problems in a batch
@@ -68,8 +66,8 @@ def roll_out(
         with memory_for("--sample-tokens"):
             batches.append(method.roll_out(model, tokenizer, batch, *how))
     rollouts = Rollouts.join(batches)
-    if task.stops:
-        cut_at_stops(rollouts, tokenizer, task.stops)
+    for row, ids in enumerate(rollouts.completions() if task.stops else []):
+        rollouts.end_at(row, tokenizer.length_to_stop(ids, task.stops))
     texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
     for stop in task.stops:  # what is judged is the text before it
         texts = [text.partition(stop)[0] for text in texts]
@@ -78,89 +76,13 @@ def roll_out(
     return Step(problems, rollouts, texts, rewards, parts, time.perf_counter() - began)
 
 
-@contextlib.contextmanager
-def memory_for(flag):
-    """Within, an error for lack of memory names the flag that helps there."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise ModelError(f"too little memory: give a smaller {flag}. {error}"[:500]) from error
-
-
-def stop_tokens(tokenizer, stops):
-    """The tokens whose own text contains one of the stop texts."""
-    tokens = range(tokenizer.num_tokens)
-    return [token for token in tokens if contains_stop(tokenizer, [token], stops)]
-
-
-def contains_stop(tokenizer, ids, stops):
-    text = tokenizer.decode(ids, False)
-    return any(stop in text for stop in stops)
-
-
-def cut_at_stops(rollouts, tokenizer, stops):
-    """End each completion at the token that completes a stop text; what follows is not trained."""
-    for row, ids in enumerate(rollouts.completions()):
-        if contains_stop(tokenizer, ids, stops):
-            length = 1
-            while not contains_stop(tokenizer, ids[:length], stops):
-                length += 1
-            rollouts.lengths[row] = length
-            rollouts.finished[row] = True
-            rollouts.mask[row, rollouts.prompt_lengths[row] + length - 1 :] = 0.0
-
-
-LOGGED = {"step", "reward", "completion_length", "mixed", "solved", "hopeless", "loss", "entropy"}
-LOGGED |= {"mismatch", "clipped", "kl", "trained", "grad_norm", "lr", "truncated", "seconds"}
-PATIENCE = 60.0  # seconds without any verdict after which the verifiers still at work have failed
-
-
-def score(rollouts, texts, problems, reward_fn):
-    """Judge every completion -> (rewards (P, G), a dict of named parts for each of the B rows).
-
-    reward_fn(completion, problem) -> (number, {name: number}), called from several threads. The
-    part "accuracy" is what evaluation counts (default: the reward, within 0 and 1). If it raises,
-    hangs or returns something else (part "failed"), the completion gets the lowest reward of its
-    group, and at most 0: to make the verifier fail must never pay."""
-    G = rollouts.num_samples
-    pool = ThreadPoolExecutor()
-    verdicts = [pool.submit(reward_fn, text, problems[row // G]) for row, text in enumerate(texts)]
-    waiting = verdicts
-    done = True
-    while waiting and done:
-        done, waiting = wait(waiting, timeout=PATIENCE)
-    pool.shutdown(wait=False, cancel_futures=True)
-
-    rewards = []
-    parts = []
-    for verdict, finished in zip(verdicts, rollouts.finished.tolist(), strict=True):
-        reward, own = read_verdict(verdict)
-        rewards.append(reward if finished else min(0.0, reward))  # departure 5
-        parts.append({**own, "truncated": float(not finished)})
-    rewards = torch.tensor(rewards).view(len(problems), G)
-    failed = torch.tensor([part["failed"] > 0 for part in parts]).view_as(rewards)
-    return torch.where(failed, rewards.amin(1, keepdim=True), rewards), parts
-
-
-def read_verdict(verdict):
-    """A call of a reward function -> (reward, parts); 0 and the part "failed" if it failed."""
-    try:
-        reward, own = verdict.result(timeout=0)
-        reward = float(reward)
-        if LOGGED & own.keys():
-            raise ValueError(f"its parts {LOGGED & own.keys()} are columns of the log")
-        parts = {"accuracy": min(1.0, max(0.0, reward)), "answered": 1.0, "failed": 0.0, **own}
-        parts = {name: float(part) for name, part in parts.items()}
-        if not math.isfinite(reward + sum(parts.values())) or not 0 <= parts["accuracy"] <= 1:
-            raise ValueError(f"it returned {reward}, {own}")
-        return reward, parts
-    except Exception as error:
-        warnings.warn(  # Python shows the same warning only once
-            f"the verifier failed ({type(error).__name__}: {str(error)[:200]}). A reward returns "
-            '(number, {name: number}), finite, with "accuracy" from 0 to 1 or none, in a minute',
-            stacklevel=3,
-        )
-        return 0.0, {"accuracy": 0.0, "answered": 0.0, "failed": 1.0}
+def check_lengths(model, tokenizer, task, problems, max_new_tokens):
+    """Raise DataError for a prompt after which the model has no room for a completion."""
+    most = model.config.max_position_embeddings
+    for problem in problems:
+        if len(tokenizer.encode_prompt(task.prompt(problem))) + max_new_tokens > most:
+            why = f"with --max-new-tokens it is longer than the model's {most} tokens"
+            raise verifiers.DataError(f"{why}: {problem['problem'][:200]!r}")
 
 
 def evaluate(method, model, tokenizer, task, problems, num_samples=1, temperature=0.0, ks=()):
@@ -191,20 +113,16 @@ def records_of(step):
 def summarise(records, num_samples, ks=()):
     """n problems; means over the completions; low, high: the 95 % interval of the accuracy; and
     pass@k for each k."""
-    groups = by_problem(records, num_samples)
-    shares = [statistics.fmean(record["accuracy"] for record in group) for group in groups]
-    low, high = clustered_interval(shares, num_samples)
-    summary = {"n": len(groups), "accuracy": statistics.fmean(shares), "low": low, "high": high}
+    accuracy = torch.tensor([record["accuracy"] for record in records], dtype=torch.float64)
+    accuracy = accuracy.view(-1, num_samples)  # (P, G)
+    low, high = clustered_interval(accuracy.mean(1).tolist(), num_samples)
+    summary = {"n": len(accuracy), "accuracy": accuracy.mean().item(), "low": low, "high": high}
     for name in ("reward", "length", "truncated", "answered", "failed"):
         summary[name] = statistics.fmean(record[name] for record in records)
-    right = [sum(record["accuracy"] == 1 for record in group) for group in groups]
+    right = (accuracy == 1).sum(1).tolist()
     for k in ks:
         summary[f"pass@{k}"] = statistics.fmean(pass_at_k(num_samples, c, k) for c in right)
     return summary
-
-
-def by_problem(records, num_samples):
-    return [records[i : i + num_samples] for i in range(0, len(records), num_samples)]
 
 
 # ---- 2. What a number is worth -------------------------------------------------------------------
@@ -305,6 +223,24 @@ def above_zero(kind):
     return number
 
 
+@dataclass
+class TaskFlags:
+    """What train.py and eval.py are both asked."""
+
+    task: str = flag(None, "NAME, data file or file.py:name (default: see README)")
+    reward: str = flag(None, "NAME or file.py:name (default: the task's own)")
+    prompt: str = flag(None, "the sentence that asks, with {problem} in it (default: the task's)")
+    stop: str = flag((), "texts that end a completion (default: the task's)", nargs="+")
+    template: str = flag(
+        None,
+        "how a problem is shown (default: chat if the model stops at <|im_end|>, else plain)",
+        choices=["plain", "chat", "chat-nothink"],
+    )
+    method: str = flag(None, "grpo, or a file.py with a class like GRPO (default: grpo)")
+    set: str = flag((), "NAME=VALUE: settings of the method, as clip=0.2,0.28", nargs="+")
+    device: str = flag(None, "(default: the best there is)", choices=["cpu", "cuda", "mps"])
+
+
 JSON = {int: float, list: tuple}  # how a float and a tuple may come back
 
 
@@ -315,16 +251,14 @@ def get_method(spec, given):
     types = {f.name: f.type for f in fields(kind.Settings)}
     settings = {}
     for name, value in given.items():
-        if name not in types:
-            raise verifiers.DataError(
-                f"{spec} has no setting {name!r}: there is {', '.join(types)}"
-            )
+        wanted = types.get(name)
         with contextlib.suppress(ValueError, SyntaxError):
             value = ast.literal_eval(value)  # other values are text
-        if JSON.get(type(value)) is types[name]:
-            value = types[name](value)
-        if type(value) is not types[name]:
-            raise verifiers.DataError(f"--set {name}={value}: it must be {types[name].__name__}")
+        if JSON.get(type(value)) is wanted:
+            value = wanted(value)
+        if type(value) is not wanted:
+            known = ", ".join(f"{name} ({kind.__name__})" for name, kind in types.items())
+            raise verifiers.DataError(f"--set {name}={value}: the settings of {spec} are {known}")
         settings[name] = value
     try:
         method = kind(**settings)
@@ -338,8 +272,12 @@ def get_method(spec, given):
 RETURNS = {  # what the functions of a method return
     "setup": ("a list of parameters", lambda out: isinstance(out, list) and out),
     "pick": ("indices of problems", lambda out: len(out) and [int(i) for i in out] == [*out]),
-    "roll_out": ("Rollouts with finite log-probs", lambda out: out.logp.isfinite().all()),
+    "roll_out": (
+        "Rollouts with finite log-probs",
+        lambda out: (out.logp * out.mask).isfinite().all(1).sum() == len(out.completions()),
+    ),
     "advantages": ("a tensor of finite numbers", lambda out: out.isfinite().all()),
+    "layout": ("MicroBatches", iter),
     "loss": ("a tensor of one number", lambda out: out.numel() == 1),
     "export": ("a model", lambda out: out.config),
 }
@@ -352,7 +290,9 @@ def check_first(spec, method, name):
 
     def first(*args, **kwargs):
         out = function(*args, **kwargs)
-        with contextlib.suppress(AttributeError, TypeError, ValueError):  # it is no such object
+        with contextlib.suppress(
+            AttributeError, TypeError, ValueError, RuntimeError
+        ):  # no such object
             if is_right(out):
                 setattr(method, name, function)
                 return out
@@ -365,27 +305,15 @@ def check_first(spec, method, name):
 
 
 @dataclass
-class Flags:
+class Flags(TaskFlags):
     baseline: str = flag(None, "a second model, on the same problems (default: the run's base)")
-    task: str = flag(None, "NAME, data file or file.py:name (default: the run's, or math500)")
-    prompt: str = flag(None, "the sentence that asks, with {problem} in it (default: the task's)")
-    stop: str = flag((), "texts that end a completion (default: the task's)", nargs="+")
-    reward: str = flag(None, "whose accuracy counts (default: the run's, or the task's)")
-    template: str = flag(
-        None,
-        "how a problem is shown (default: the run's, or see train.py)",
-        choices=["plain", "chat", "chat-nothink"],
-    )
-    method: str = flag(None, "whose roll_out samples (default: the run's, or grpo)")
-    set: str = flag((), "NAME=VALUE: settings of the method", nargs="+")
     problems: int = flag(500, "how many, from the first")
     num_samples: int = flag(1, "completions of each problem in the sampled row")
     k: int = flag((), "pass@k for these k, each at most --num-samples", nargs="*")
     temperature: float = flag(1.0, "of the sampled row; 0: no such row", type=float)
-    max_new_tokens: int = flag(None, "longest completion (default: the run's, or 1024)")
+    max_new_tokens: int = flag(None, "longest completion (default: the run's, or 512)")
     seed: int = flag(0, "of the sampled row", type=int)
     sample_tokens: int = flag(None, "sampled at once: bounds the KV cache (default: 65536)")
-    device: str = flag(None, "cpu, cuda or mps (default: the best the machine has)")
     out: str = flag(None, "add a header for each model and every completion to this .jsonl file")
 
 
@@ -420,7 +348,6 @@ def read_run(args):
         args.baseline = args.baseline or config["flags"]["model"]
         for name in ("task", "reward", "prompt", "stop", "template", "method"):
             setattr(args, name, getattr(args, name) or config["flags"][name])
-    settings.setdefault("max_new_tokens", 1024)
     for name in ("max_new_tokens", "sample_tokens", "seed"):
         if getattr(args, name) is not None:
             settings[name] = getattr(args, name)
@@ -433,21 +360,19 @@ def evaluate_model(name, task, method, args):
     device, dtype = pick_device(args.device)
     model, tokenizer = load(name, device, dtype, args.template)
     problems = task.test[: args.problems]
-    first = tokenizer.encode_prompt(task.prompt(problems[0]))
-    prompt = tokenizer.decode(first, skip_special_tokens=False)
+    check_lengths(model, tokenizer, task, problems, method.settings.max_new_tokens)
+    prompt = tokenizer.prompt_text(task.prompt(problems[0]))
     print(f"first prompt of {name} ({tokenizer.template}): {prompt!r}")
     header = {**vars(args), "model": name, "settings": asdict(method.settings), "prompt": prompt}
     append_rows(args.out, [{"header": {**header, "dtype": str(dtype), "git": git_commit()}}])
-    decodings = [("greedy", 1, 0.0)]
-    if args.temperature > 0:
-        decodings.append(("sampled", args.num_samples, args.temperature))
-    for decoding, num_samples, temperature in decodings:
-        ks = [k for k in args.k if k <= num_samples]
-        parts = (method, model, tokenizer, task, problems)
-        summary, records = evaluate(*parts, num_samples, temperature, ks)
-        print(f"{decoding:8}", *(f"{column} {value:<7.4g}" for column, value in summary.items()))
-        labels = {"model": name, "decoding": decoding}
-        append_rows(args.out, [{**record, **labels} for record in records])
+    for decoding in ("greedy", "sampled"):
+        greedy = decoding == "greedy"
+        how = (1, 0.0) if greedy else (args.num_samples, args.temperature, args.k)
+        if greedy or args.temperature > 0:
+            summary, records = evaluate(method, model, tokenizer, task, problems, *how)
+            print(f"{decoding:8}", *(f"{name} {value:<7.4g}" for name, value in summary.items()))
+            labels = {"model": name, "decoding": decoding}
+            append_rows(args.out, [{**record, **labels} for record in records])
 
 
 def main(argv=None):

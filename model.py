@@ -24,6 +24,7 @@ import re
 import shutil
 import sys
 import time
+from bisect import bisect_left
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -499,6 +500,15 @@ def save(model, tokenizer, directory, weights=None):
         ) from error
 
 
+@contextlib.contextmanager
+def memory_for(flag):
+    """Within, an error for lack of memory names the flag that helps there."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise ModelError(f"too little memory: give a smaller {flag}. {error}"[:500]) from error
+
+
 # ---- 4. Tokenizer --------------------------------------------------------------------------------
 
 
@@ -562,6 +572,24 @@ class Tokenizer:
         if self.template != "plain":
             return self.chat(text, thinking=self.template == "chat")
         return self.backend.encode(text, add_special_tokens=True).ids
+
+    def prompt_text(self, text):
+        """What the policy reads, special tokens included."""
+        return self.decode(self.encode_prompt(text), skip_special_tokens=False)
+
+    def tokens_with(self, stops):
+        """The tokens whose own text contains one of the stop texts."""
+        return [token for token in range(self.num_tokens) if self.has_stop([token], stops)]
+
+    def has_stop(self, ids, stops):
+        text = self.decode(ids, skip_special_tokens=False)
+        return any(stop in text for stop in stops)
+
+    def length_to_stop(self, ids, stops):
+        """The number of ids after which their text first contains a stop text; more than there are
+        if it never does."""
+        lengths = range(1, len(ids) + 1)
+        return 1 + bisect_left(lengths, True, key=lambda n: self.has_stop(ids[:n], stops))
 
     def chat(self, user, thinking=True):
         """One user turn, with the assistant's turn opened -> ids, as transformers'

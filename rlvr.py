@@ -1,7 +1,7 @@
 """rlvr.py - GRPO: sample groups of completions, and turn their rewards into advantages and a loss.
 
     completions   o_1 .. o_G ~ pi(. | q)           G samples for each of P prompts  sample
-    rewards       R_i = verifier(o_i, truth of q)  rules, no reward model           eval.score
+    rewards       R_i = verifier(o_i, truth of q)  rules, no reward model           score
     advantages    A_i = (R_i - mean R) / std R     within the group of one prompt   group_advantages
     log-probs     log pi(o_it | q, o_i<t)          now with gradients               token_logprobs
     loss          -sum w_it min(r_it A_i, clip(r_it) A_i),   r_it = pi / pi_old     policy_loss
@@ -40,7 +40,7 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 
-from verifiers import reward_rlvr
+from verifiers import judge, reward_rlvr
 
 # ---- 1. The chapter's page -----------------------------------------------------------------------
 
@@ -112,6 +112,13 @@ class Rollouts:
         lengths = self.lengths.tolist()
         rows = zip(self.ids.tolist(), starts, lengths)
         return [ids[start : start + length] for ids, start, length in rows]
+
+    def end_at(self, row, length):
+        """End a completion after so many tokens, if it has more; what follows is not trained."""
+        if length <= self.lengths[row]:
+            self.lengths[row] = length
+            self.finished[row] = True
+            self.mask[row, self.prompt_lengths[row] + length - 1 :] = 0.0
 
     @staticmethod
     def join(parts, device=None):
@@ -226,7 +233,24 @@ def sample(
     return Rollouts(ids[:, :width], prompt_lengths, lengths, finished, logp[:, : width - 1], G)
 
 
-# ---- 3. Advantages -------------------------------------------------------------------------------
+# ---- 3. Rewards and advantages -------------------------------------------------------------------
+
+
+def score(rollouts, texts, problems, reward_fn):
+    """Judge every completion -> (rewards (P, G), a dict of named parts for each of the B rows).
+
+    A completion of which the verifier fails (see verifiers.judge) gets the lowest reward of its
+    group, and at most 0: to make the verifier fail must never pay."""
+    problem_of = [problem for problem in problems for _ in range(rollouts.num_samples)]
+    rewards = []
+    parts = []
+    verdicts = judge(texts, problem_of, reward_fn)
+    for (reward, own), finished in zip(verdicts, rollouts.finished.tolist(), strict=True):
+        rewards.append(reward if finished else min(0.0, reward))  # departure 5
+        parts.append({**own, "truncated": float(not finished)})
+    rewards = torch.tensor(rewards).view(len(problems), -1)
+    failed = torch.tensor([part["failed"] > 0 for part in parts]).view_as(rewards)
+    return torch.where(failed, rewards.amin(1, keepdim=True), rewards), parts
 
 
 def group_advantages(rewards, scale="std", eps=1e-6):

@@ -41,26 +41,27 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 import verifiers
 from eval import (
+    TaskFlags,
     add_flags,
     append_rows,
+    check_lengths,
     flag,
     get_method,
-    memory_for,
     git_commit,
     read_rows,
     records_of,
     roll_out,
     summarise,
 )
-from model import ModelError, autocast, load, pick_device, save, weights_in
+from model import ModelError, autocast, load, memory_for, pick_device, save, weights_in
 from rlvr import GRPO, Rollouts, Step, Stopped, spread, update_gradients
 
 # ---- 1. Flags ------------------------------------------------------------------------------------
 
 # Defaults that depend on the size of the model: tiny is a file of less than 16 MB.
 # The rate 3e-6, and the Base model where there is a GPU, are departure 11 in rlvr.py.
-TINY = {"lr": 4e-4, "micro_batch_tokens": 2048, "eval_every": 25}
-LARGE = {"lr": 3e-6, "micro_batch_tokens": 4096, "eval_every": 50}
+TINY = {"lr": 4e-4, "micro_batch_tokens": 2048, "eval_every": 25, "task": "arithmetic"}
+LARGE = {"lr": 3e-6, "micro_batch_tokens": 4096, "eval_every": 50, "task": "math"}
 TINY_SETTINGS = {"num_samples": 16, "max_new_tokens": 80}  # where the method leaves GRPO's
 SETTINGS = {  # flags that set one of the method's settings
     "prompts_per_step": "P, problems a step",
@@ -75,19 +76,9 @@ SETTINGS = {  # flags that set one of the method's settings
 
 
 @dataclass
-class Flags:
+class Flags(TaskFlags):
     model: str = flag(None, "hub id or folder (default: notebooks/tiny; on CUDA Qwen3-0.6B-Base)")
-    task: str = flag(None, "NAME, .jsonl or file.py:name (default: arithmetic for tiny, else math)")
-    reward: str = flag(None, "NAME or file.py:name (default: the task's own)")
-    prompt: str = flag(None, "the sentence that asks, with {problem} in it (default: the task's)")
-    stop: str = flag((), "texts that end a completion (default: the task's)", nargs="+")
-    template: str = flag(
-        None,
-        "how a problem is shown (default: chat if the model stops at <|im_end|>, else plain)",
-        choices=["plain", "chat", "chat-nothink"],
-    )
     train_problems: int = flag(None, "train on so many only, the first of a random order")
-    method: str = flag("grpo", "grpo, or a file.py with a class like GRPO (notebooks/methods)")
     log: str = flag(None, "file.py:name that makes a function of (run folder, flags) of rows")
     lr: float = flag(
         None, "highest rate: 5 steps of warm-up, then a cosine to a tenth (3e-6; 4e-4)"
@@ -101,21 +92,10 @@ class Flags:
     runs: str = flag("runs", "folder of all runs")
     name: str = flag(None, "of this run's folder (default: task, date and time)")
     resume: bool = flag(False, "go on with the run --name", action="store_true")
-    device: str = flag(None, "(default: the best there is)", choices=["cpu", "cuda", "mps"])
 
 
-ANEW = {
-    "model",
-    "sample_tokens",
-    "micro_batch_tokens",
-    "steps",
-    "device",
-    "fsdp",
-    "log",
-    "runs",
-    "name",
-    "resume",
-}  # may change on --resume
+# What may change on --resume.
+ANEW = set("model sample_tokens micro_batch_tokens steps device fsdp log runs name resume".split())
 GONE = {
     "advantage": "--method FILE, or --set scale=none",
     "loss": "--method FILE",
@@ -135,11 +115,10 @@ def parse_args(argv=None):
     try:
         given = vars(parser.parse_args(argv))
         refuse_gone(given)
-        config = read_config(given) if "resume" in given else {"flags": {}, "settings": {}}
-        settings = config["settings"]
+        old, settings = read_config(given) if "resume" in given else ({}, {})
         settings |= {name: given.pop(name) for name in SETTINGS if name in given}
         settings |= dict(text.partition("=")[::2] for text in given.pop("set", []))
-        flags = Flags(**{**config["flags"], **given})
+        flags = Flags(**{**old, **given})
         fill_defaults(flags)
         flags.settings = all_settings(flags, settings)
         check(flags)
@@ -162,8 +141,6 @@ def make_parser():
         default = getattr(GRPO.Settings, name)
         help += f" (default: {default}, or the method's)"
         parser.add_argument("--" + name.replace("_", "-"), type=type(default), help=help)
-    other = "NAME=VALUE: other settings of the method, as clip=0.2,0.28"
-    parser.add_argument("--set", nargs="+", help=other)
     for name in GONE:
         parser.add_argument("--" + name.replace("_", "-"), nargs="*", help=argparse.SUPPRESS)
     return parser
@@ -176,7 +153,7 @@ def refuse_gone(names):
 
 
 def read_config(given):
-    """The config.json of the run to resume."""
+    """-> (flags, settings) of the run to resume, from its config.json."""
     refused = given.keys() - ANEW
     if refused:
         names = ", ".join(sorted(refused)).replace("_", "-")
@@ -186,10 +163,10 @@ def read_config(given):
     folder = Path(given.get("runs", "runs"), given["name"])
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        refuse_gone(config["flags"])
-        config["flags"]["fsdp"] = False  # how a run is started now decides
-        Flags(**config["flags"])  # refuses what it does not know
-        return {"flags": config["flags"], "settings": config["settings"]}
+        flags = {**config["flags"], "fsdp": False}  # how a run is started now decides
+        refuse_gone(flags)
+        Flags(**flags)  # refuses what it does not know
+        return flags, config["settings"]
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{folder}/config.json: no run to go on with, see --runs ({error})"
@@ -204,9 +181,8 @@ def fill_defaults(flags):
         tiny = str(Path(__file__).parent / "notebooks" / "tiny")
         flags.model = tiny if laptop else "Qwen/Qwen3-0.6B-Base"
     small = is_tiny(flags.model)
-    flags.device = flags.device or ("cpu" if small else best)
-    flags.task = flags.task or ("arithmetic" if small else "math")
-    for name, value in (TINY if small else LARGE).items():
+    fitting = {"device": "cpu", **TINY} if small else {"device": best, **LARGE}
+    for name, value in {"method": "grpo", **fitting}.items():
         if getattr(flags, name) is None:
             setattr(flags, name, value)
     if Path(flags.model).is_dir():
@@ -271,12 +247,7 @@ def load_run(flags):
     model.checkpoint_blocks = not small
     if flags.device == "cpu" and small:
         torch.set_num_threads(1)  # tensors so small that more threads mostly wait for each other
-    room = model.config.max_position_embeddings - method.settings.max_new_tokens
-    for problem in task.train + task.test:
-        if len(tokenizer.encode_prompt(task.prompt(problem))) > room:
-            most = model.config.max_position_embeddings
-            why = f"with --max-new-tokens it is longer than the model's {most} tokens"
-            raise verifiers.DataError(f"{why}: {problem['problem'][:200]!r}")
+    check_lengths(model, tokenizer, task, task.train + task.test, method.settings.max_new_tokens)
     parameters = method.setup(model, tokenizer)
     optimizer = torch.optim.AdamW(parameters, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     folder = Path(flags.runs, flags.name)
@@ -324,11 +295,11 @@ def save_checkpoint(run):
     path = folder / f"step_{run.step:06d}"
     partial = folder / "partial"
     try:
-        if rank() == 0:
+        if RANK == 0:
             shutil.rmtree(partial, ignore_errors=True)
-        dcp.save(state_of(run), checkpoint_id=partial, no_dist=world() == 1)
-        if rank() == 0:
-            (partial / "progress.json").write_text(progress_of(run))
+        dcp.save(state_of(run), checkpoint_id=partial, no_dist=WORLD == 1)
+        if RANK == 0:
+            (partial / "progress.json").write_text(json.dumps(progress_of(run)))
             shutil.rmtree(path, ignore_errors=True)  # one of the same step that could not be read
             partial.rename(path)
             for old in sorted(folder.glob("step_*"))[:-2]:  # two are kept
@@ -340,12 +311,8 @@ def save_checkpoint(run):
 
 
 def progress_of(run):
-    """What a checkpoint keeps besides tensors, as JSON."""
-    progress = {"step": run.step, "memory": run.memory, "method": run.method.state()}
-    try:
-        return json.dumps(progress)
-    except (TypeError, ValueError) as error:
-        raise ModelError(f"the memory of pick, or the method's state: {error}") from error
+    """What a checkpoint keeps besides tensors."""
+    return {"step": run.step, "memory": run.memory, "method": run.method.state()}
 
 
 def load_checkpoint(run):
@@ -354,7 +321,7 @@ def load_checkpoint(run):
         try:
             progress = json.loads((path / "progress.json").read_text())
             state = state_of(run)
-            dcp.load(state, checkpoint_id=path, no_dist=world() == 1)
+            dcp.load(state, checkpoint_id=path, no_dist=WORLD == 1)
         except DAMAGE as error:  # cut short, damaged, or of another model
             print(f"{path} cannot be used ({error!r:.150}); trying the one before")
             continue
@@ -387,7 +354,7 @@ COLUMNS = {  # of metrics.jsonl, and their titles in the printed table
 
 
 def log_row(run, row):
-    if rank() == 0:
+    if RANK == 0:
         append_rows(run.folder / "metrics.jsonl", [row])
         run.log(row)
     if row["step"] % 5 == 0 or "eval_accuracy" in row:
@@ -435,8 +402,8 @@ def write_samples(run, step, advantages):
         for row, record in enumerate(records_of(step)):
             own = step.rollouts.mask[row] > 0  # (T-1,)
             record["advantage"] = advantages[row][own].mean().item()
-            record["parts"] = step.parts[row]
             record["ids"] = step.rollouts.ids[row, 1:][own].tolist()
+            record["parts"] = step.parts[row]
             record["logps"] = step.rollouts.logp[row][own].tolist()
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
@@ -446,8 +413,7 @@ def preflight(run):
     task = run.task
     settings = run.method.settings
     problems = task.train[: settings.prompts_per_step]
-    ids = run.tokenizer.encode_prompt(task.prompt(problems[0]))
-    prompt = run.tokenizer.decode(ids, skip_special_tokens=False)
+    prompt = run.tokenizer.prompt_text(task.prompt(problems[0]))
     print(f"model {run.flags.model} on {run.flags.device}; task {task.name} ({task.note})")
     print(f"{len(task.train)} problems to train on, {len(task.test)} held out; the first one")
     print(f"({run.tokenizer.template}):\n{textwrap.indent(prompt, '    ')}")
@@ -531,18 +497,21 @@ def train_rlvr(run):
             except (ModelError, torch.OutOfMemoryError) as error:  # the step must not be lost
                 trouble = f"error: {error}"
         row["seconds"] = time.perf_counter() - began
-        if rank() == 0:
+        if RANK == 0:
             write_samples(run, step, advantages)
         finish_step(run, row, trouble)
 
 
 def finish_step(run, row, reason):
     """Log the step, and save a checkpoint when it is time, or when there is a reason to stop."""
-    progress_of(run)  # fails now rather than at the first checkpoint
     try:
         run.method.after_step(row, run.model)  # which may add columns
     except Stopped as error:
         reason = str(error)
+    try:
+        json.dumps([row, progress_of(run)])  # fails now rather than at the first checkpoint
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"the memory of pick, the method's state, its columns: {error}") from error
     if row["failed"] == 1:
         reason = "error: the verifier failed on every completion, see the warnings above"
     if any(gather(run.signals[:1])):
@@ -559,7 +528,7 @@ def update(run, step, advantages, old_logp=None):
     rollouts = step.rollouts
     trained = (advantages != 0).any(1)  # (B,) without an advantage there is no gradient
     keep = trained if run.reference is None else rollouts.mask.any(1)  # but for a KL
-    fair = rollouts.ids.size(1) * -(-int(keep.sum()) // world())  # tokens, so few that all get some
+    fair = rollouts.ids.size(1) * -(-int(keep.sum()) // WORLD)  # tokens, so few that all get some
     room = min(run.flags.micro_batch_tokens, fair)
     micros = equal_share(run.method.layout(rollouts, keep, room))
     computing = autocast(run.flags.device, enabled=not run.flags.fsdp)  # FSDP casts by itself
@@ -606,7 +575,7 @@ def judge(run, problems, num_samples, temperature, label):
     with whole_weights(run.model), weights_in(dtype, run.model):
         if mine:  # there may be more processes than problems
             steps = [roll_out(*parts, num_samples, temperature, rows)]
-    return steps[0] if world() == 1 else gather_steps(steps, run.model.device)
+    return steps[0] if WORLD == 1 else gather_steps(steps, run.model.device)
 
 
 # ---- 6. Many GPUs (skip it when you have one) ----------------------------------------------------
@@ -614,9 +583,11 @@ def judge(run, problems, num_samples, temperature, label):
 # holds the whole batch and makes the same decisions; the first one writes.
 # critical: all ranks must issue the same collectives in the same order. So sharded weights are
 # gathered before sampling, and every rank makes the same number of forward passes.
-# Alone each function is an identity: rank() is 0, world() 1; all_sum(x), my_share(x), gather(x) are
+# Alone each function is an identity: RANK is 0, WORLD is 1; all_sum(x), my_share(x), gather(x) are
 # x, equal_share(x) is list(x); clip_gradients clips, and whole_weights(model) does nothing.
 
+RANK = int(os.environ.get("RANK", 0))  # torchrun sets both
+WORLD = int(os.environ.get("WORLD_SIZE", 1))
 MINUTES = 10.0  # that one process waits for another
 
 
@@ -626,34 +597,26 @@ def start_processes(device):
         return
     backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=datetime.timedelta(minutes=MINUTES))
-    if rank() > 0:
+    if RANK > 0:
         sys.stdout = open(os.devnull, "w")
 
 
-def rank():
-    return dist.get_rank() if dist.is_initialized() else 0
-
-
 def rank_name():
-    return f"rank {rank()}: " if world() > 1 else ""
-
-
-def world():
-    return dist.get_world_size() if dist.is_initialized() else 1
+    return f"rank {RANK}: " if WORLD > 1 else ""
 
 
 def all_sum(tensor):
     """The sum over all processes, in every process; shards of a gradient are summed already."""
-    if world() > 1 and not isinstance(tensor, DTensor):
+    if WORLD > 1 and not isinstance(tensor, DTensor):
         dist.all_reduce(tensor)
     return tensor
 
 
 def gather(items):
     """The lists of all processes as one list, in every process."""
-    if world() == 1:
+    if WORLD == 1:
         return items
-    parts = [None] * world()
+    parts = [None] * WORLD
     dist.all_gather_object(parts, items)
     return [item for part in parts for item in part]
 
@@ -675,16 +638,16 @@ def gather_steps(steps, device):
 
 def my_share(items):
     """This process's part of a list."""
-    return items[len(items) * rank() // world() : len(items) * (rank() + 1) // world()]
+    return items[len(items) * RANK // WORLD : len(items) * (RANK + 1) // WORLD]
 
 
 def equal_share(micros):
     """This process's micro-batches: as many in every process, some of them
     again, counting nothing."""
     micros = list(micros)
-    while len(micros) % world():
+    while len(micros) % WORLD:
         micros.append(replace(micros[-1], scale=0.0))
-    return micros[rank() :: world()]
+    return micros[RANK::WORLD]
 
 
 def clip_gradients(parameters):
@@ -700,7 +663,7 @@ def shard(device):
     """-> a function for model.load that shards a model which has no weights yet (FSDP2, arXiv
     2304.11277). Weights are kept in fp32 and used in dtype; gradients are summed, in fp32."""
     _, dtype = pick_device(device)
-    mesh = dist.init_device_mesh(device, (world(),))
+    mesh = dist.init_device_mesh(device, (WORLD,))
     # subtle: a KV cache that is cast would be a copy, and what is written to it lost.
     precision = MixedPrecisionPolicy(dtype, torch.float32, cast_forward_inputs=False)
 
@@ -734,7 +697,7 @@ def whole_weights(model):
 
 
 def how_to_go_on(flags):
-    program = "python" if world() == 1 else f"torchrun --nproc-per-node {world()}"
+    program = "python" if WORLD == 1 else f"torchrun --nproc-per-node {WORLD}"
     fsdp = " --fsdp" if flags.fsdp else ""
     place = f"--name {shlex.quote(flags.name)} --runs {shlex.quote(flags.runs)}"
     return f"Go on with: {program} train.py{fsdp} --resume {place}"
@@ -753,13 +716,13 @@ def main(argv=None):
         if not flags.resume:
             preflight(run)
         run.folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(run.folder / f"lock{rank()}", timeout=0):
+        with FileLock(run.folder / f"lock{RANK}", timeout=0):
             start(run)
             train_until_the_end(run)
     except Timeout:
         raise ModelError(f"{run.folder} is in use by another process: stop it first") from None
     except Stopped as error:
-        sys.exit(str(error) if rank() == 0 or error.__cause__ else 1)
+        sys.exit(str(error) if RANK == 0 or error.__cause__ else 1)
     rows = read_log(run.folder).values()
     scores = [row["eval_accuracy"] for row in rows if "eval_accuracy" in row] or [math.nan]
     n = min(flags.eval_problems, len(run.task.test))
@@ -773,7 +736,7 @@ def start(run):
     load_checkpoint(run)
     if run.step > flags.steps:
         raise ModelError(f"{run.folder} has made {run.step} steps: give --steps a larger number")
-    if rank() == 0:
+    if RANK == 0:
         if flags.log:
             run.log = verifiers.find(flags.log, {}, "--log")(run.folder, flags)
             if not callable(run.log):
@@ -806,7 +769,7 @@ def train_until_the_end(run):
         train_rlvr(run)
         save_final(run)
     except (KeyboardInterrupt, RuntimeError, OSError, ModelError, verifiers.DataError) as error:
-        if isinstance(error, RuntimeError) and world() == 1:
+        if isinstance(error, RuntimeError) and WORLD == 1:
             raise
         reason = str(error)[:500] or "stopped"
         kept = f"What was saved is kept. {how_to_go_on(run.flags)}"
@@ -821,7 +784,7 @@ def save_final(run):
     model = run.method.export(run.model)
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     weights = get_model_state_dict(model, options=options)
-    if rank() == 0:
+    if RANK == 0:
         _, dtype = pick_device(run.flags.device)
         weights = {name: weight.to(dtype) for name, weight in weights.items()}
         save(model, run.tokenizer, run.folder / "final", weights)

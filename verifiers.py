@@ -19,8 +19,10 @@ import random
 import re
 import sys
 import traceback
+import warnings
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -350,6 +352,49 @@ REWARDS = {
 
 def get_reward(spec: str):
     return find(spec, REWARDS, "reward")
+
+
+COLUMNS = {"step", "reward", "completion_length", "mixed", "solved", "hopeless", "loss", "entropy"}
+COLUMNS |= {"mismatch", "clipped", "kl", "trained", "grad_norm", "lr", "truncated", "seconds"}
+PATIENCE = 60.0  # seconds without any verdict after which the verifiers still at work have failed
+
+
+def judge(texts, problems, reward_fn):
+    """The verdict on each completion -> a list of (reward, {name: number}).
+
+    reward_fn(completion, problem) -> (number, {name: number}), called from several threads. The
+    part "accuracy" is what evaluation counts (default: the reward, within 0 and 1). If it raises,
+    hangs, or returns something else, the reward is 0 and the part "failed" 1."""
+    if len(texts) != len(problems):
+        raise DataError(f"{len(texts)} completions in place of {len(problems)}: see roll_out")
+    pool = ThreadPoolExecutor()
+    calls = [pool.submit(reward_fn, *pair) for pair in zip(texts, problems)]
+    waiting = calls
+    done = True
+    while waiting and done:
+        done, waiting = wait(waiting, timeout=PATIENCE)
+    pool.shutdown(wait=False, cancel_futures=True)
+    return [_read_verdict(call) for call in calls]
+
+
+def _read_verdict(call):
+    try:
+        reward, own = call.result(timeout=0)
+        reward = float(reward)
+        if COLUMNS & own.keys():
+            raise ValueError(f"its parts {COLUMNS & own.keys()} are columns of the log")
+        parts = {"accuracy": min(1.0, max(0.0, reward)), "answered": 1.0, "failed": 0.0, **own}
+        parts = {name: float(part) for name, part in parts.items()}
+        if not math.isfinite(reward + sum(parts.values())) or not 0 <= parts["accuracy"] <= 1:
+            raise ValueError(f"it returned {reward}, {own}")
+        return reward, parts
+    except Exception as error:
+        warnings.warn(  # Python shows the same warning only once
+            f"the verifier failed ({type(error).__name__}: {str(error)[:200]}). A reward returns "
+            '(number, {name: number}), finite, with "accuracy" from 0 to 1 or none, in a minute',
+            stacklevel=4,
+        )
+        return 0.0, {"accuracy": 0.0, "answered": 0.0, "failed": 1.0}
 
 
 # ---- 5. Tasks: problems, the sentence that asks for the answer, and the reward that reads it -----

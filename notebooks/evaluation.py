@@ -368,9 +368,13 @@ def majority(records):
     return sum(winners) / max(1, len(winners))
 
 
+def by_problem(records, num_samples):
+    return [records[i : i + num_samples] for i in range(0, len(records), num_samples)]
+
+
 def accuracies(records, num_samples):
     """The share of right completions of each problem."""
-    groups = core.by_problem(records, num_samples)
+    groups = by_problem(records, num_samples)
     return [statistics.fmean(record["accuracy"] for record in group) for group in groups]
 
 
@@ -378,7 +382,7 @@ def majority_at_k(records, num_samples, k):
     """maj@k: the mean over problems and over the disjoint sets of k that their samples hold."""
     return statistics.fmean(
         majority(group[i : i + k])
-        for group in core.by_problem(records, num_samples)
+        for group in by_problem(records, num_samples)
         for i in range(0, num_samples - k + 1, k)
     )
 
@@ -492,8 +496,8 @@ def decompose(before, after, num_samples=1):
     Each completion of a problem before is paired with each after. Example, 5 problems, before -> after:
     cut off -> right, no answer -> right, no answer -> wrong, wrong -> right, right -> cut off. The gain
     of 2/5 is stopping 0, format 1/5 and mathematics 1/5."""
-    old_groups = core.by_problem(before, num_samples)
-    new_groups = core.by_problem(after, num_samples)
+    old_groups = by_problem(before, num_samples)
+    new_groups = by_problem(after, num_samples)
     changes = {part: [] for part in PARTS}
     for old_group, new_group in zip(old_groups, new_groups, strict=True):
         sums = dict.fromkeys(PARTS, 0.0)

@@ -156,7 +156,7 @@ def measure_model(label, name, task, method, args):
     }
     del header["settings"]["sample_tokens"]  # it changes nothing but the memory
     header = json.loads(json.dumps(header))
-    saved = train.gather(reopen(args.out, header) if args.out and train.rank() == 0 else [])
+    saved = train.gather(reopen(args.out, header) if args.out and train.RANK == 0 else [])
     rows = {"greedy": (1, 0.0), "sampled": (args.num_samples, args.temperature)}
     if args.preset:
         del rows["greedy"]
@@ -169,12 +169,12 @@ def measure_model(label, name, task, method, args):
         todo = [i for i in range(len(problems)) if i not in done]
         size = len(problems)
         if args.out:
-            size = max(1, SAVE_EVERY * train.world() // samples)
+            size = max(1, SAVE_EVERY * train.WORLD // samples)
         for start in range(0, len(todo), size):
             part = todo[start : start + size]
             found = judge_share(method, model, tokenizer, task, part, samples, temperature, args)
             new = [{**record, "model": label, "decoding": decoding} for record in found]
-            if args.out and train.rank() == 0:
+            if args.out and train.RANK == 0:
                 core.append_rows(args.out, new)
             records += new
         results[decoding] = complete(records, samples)

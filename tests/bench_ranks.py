@@ -78,7 +78,7 @@ class Traffic(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if function.namespace == "c10d":
             name = function.__name__
-            world = train.world()
+            world = train.WORLD
             tensors = [x for x in pytree.tree_leaves(args) if isinstance(x, torch.Tensor)]
             size = max(
                 (x.numel() * x.element_size() for x in tensors), default=0

@@ -20,14 +20,12 @@ import verifiers
 from conftest import ROOT
 from eval import (
     clustered_interval,
-    cut_at_stops,
     evaluate,
     get_method,
     pass_at_k,
     records_of,
     roll_out,
     score,
-    stop_tokens,
     summarise,
     wilson_interval,
 )
@@ -227,7 +225,8 @@ def of_tokens(tokenizer, texts, width=20):
 def test_a_stop_of_three_tokens_ends_a_completion_there(tokenizer):
     """ "4-5" is three tokens. 7 1 4 - 5 5 5 ends behind the fifth; nothing after it is trained."""
     rollouts = of_tokens(tokenizer, ["714-555", "714-", "123"])
-    cut_at_stops(rollouts, tokenizer, ["4-5"])
+    for row, ids in enumerate(rollouts.completions()):
+        rollouts.end_at(row, tokenizer.length_to_stop(ids, ["4-5"]))
     assert rollouts.lengths.tolist() == [5, 4, 3]
     assert rollouts.finished.tolist() == [True, False, False]
     assert rollouts.mask.sum(1).tolist() == [5, 4, 3]
@@ -237,11 +236,11 @@ def test_a_stop_of_three_tokens_ends_a_completion_there(tokenizer):
 
 def test_a_token_that_contains_a_stop_text_ends_the_sampling(tokenizer):
     """ "swer>" stands in the middle of <answer> and of </answer>; a special token counts as well."""
-    names = [tokenizer.backend.id_to_token(token) for token in stop_tokens(tokenizer, ["swer>"])]
+    names = [tokenizer.backend.id_to_token(token) for token in tokenizer.tokens_with(["swer>"])]
     assert sorted(names) == ["</answer>", "<answer>"]
     end = tokenizer.backend.id_to_token(0)
-    assert stop_tokens(tokenizer, [end]) == [0]
-    assert stop_tokens(tokenizer, []) == stop_tokens(tokenizer, ["4-5"]) == []
+    assert tokenizer.tokens_with([end]) == [0]
+    assert tokenizer.tokens_with([]) == tokenizer.tokens_with(["4-5"]) == []
 
 
 def test_what_is_judged_is_the_text_before_the_stop(model, tokenizer):
@@ -321,7 +320,7 @@ def test_a_verifier_that_hangs_costs_its_completion_and_a_slow_one_nothing(monke
             enough.wait(0.2)
         return float(text), {}
 
-    monkeypatch.setattr(evaluation, "PATIENCE", 0.3)
+    monkeypatch.setattr(verifiers, "PATIENCE", 0.3)
     rewards, parts = score(ended(7), ["1", "hang", "2", "3", "4", "5", "6"], [{}], reward)
     enough.set()
     assert rewards.tolist() == [[1, 0, 2, 3, 4, 5, 6]]

@@ -10,7 +10,7 @@ import torch
 import eval as evaluation
 import rlvr
 import train
-from model import ModelError, load
+from model import ModelError, load, memory_for
 from pretend_gpu import OnGPU, PretendGPU
 from rlvr import compute_grpo_loss, row_uniforms, sample
 
@@ -209,7 +209,7 @@ def test_an_evaluation_that_does_not_fit_loses_no_step(tmp_path, monkeypatch, ca
 
 
 def memory_bound(function, *args):
-    with evaluation.memory_for("--sample-tokens"):
+    with memory_for("--sample-tokens"):
         return function(*args)
 
 

@@ -311,10 +311,10 @@ class Micro:
 def test_every_process_gets_as_many_micro_batches(monkeypatch):
     """What is missing is filled up with repetitions that count nothing."""
     micros = [Micro(name) for name in "abcde"]
-    monkeypatch.setattr(train, "world", lambda: 4)
+    monkeypatch.setattr(train, "WORLD", 4)
     shares = []
     for rank in range(4):
-        monkeypatch.setattr(train, "rank", lambda rank=rank: rank)
+        monkeypatch.setattr(train, "RANK", rank)
         shares.append(train.equal_share(micros))
     assert [len(share) for share in shares] == [2, 2, 2, 2]
     counted = [micro.name for share in shares for micro in share if micro.scale]
@@ -331,11 +331,8 @@ def start_processes(device):
 def rank_name():
     return ""
 
-def rank():
-    return 0
-
-def world():
-    return 1
+RANK = 0
+WORLD = 1
 
 def all_sum(x):
     return x

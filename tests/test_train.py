@@ -564,6 +564,13 @@ class Changed(GRPO):
         return rollouts
 class NanLogp(Changed):
     def change(self, rollouts): rollouts.logp[:] = torch.nan
+class WideLogp(Changed):
+    def change(self, rollouts): rollouts.logp = rollouts.logp[:, :-1]
+class FewLengths(Changed):
+    def change(self, rollouts): rollouts.lengths = rollouts.lengths[1:]
+class FewRows(GRPO):
+    def roll_out(self, model, tokenizer, prompts, *how):
+        return super().roll_out(model, tokenizer, prompts[1:], *how)
 
 class NoAdvantages(GRPO):
     def advantages(self, step): return None
@@ -581,6 +588,8 @@ class ForEachToken(GRPO):
 class NanLoss(GRPO):
     def loss(self, logp, micro): return super().loss(logp, micro) * torch.nan
 
+class NoLayout(GRPO):
+    def layout(self, rollouts, keep, max_tokens): return None
 class RowsLost(GRPO):
     def layout(self, rollouts, keep, max_tokens):
         lost = keep & (keep.cumsum(0) > 1)
@@ -588,6 +597,8 @@ class RowsLost(GRPO):
 
 class NoState(GRPO):
     def state(self): return torch.zeros(1)
+class NoColumn(GRPO):
+    def after_step(self, row, model): row["norm"] = torch.zeros(1)
 class NoModel(GRPO):
     def export(self, model): return {}
 """
@@ -604,7 +615,13 @@ class NoModel(GRPO):
         ("--log", "no_sink", r"no_sink returns no function of a row"),
         ("--method", "NoParameters Generator", "setup returns .*not a list of parameters"),
         ("--method", "NoPick Problems NanPick", "pick returns .*not indices of problems"),
-        ("--method", "NoRollouts NanLogp", "roll_out returns .*not Rollouts with finite log-probs"),
+        (
+            "--method",
+            "NoRollouts NanLogp WideLogp FewLengths",
+            "roll_out returns .*not Rollouts with finite log-probs",
+        ),
+        ("--method", "FewRows", "12 completions in place of 16: see roll_out"),
+        ("--method", "NoLayout", "layout returns None, not MicroBatches"),
         (
             "--method",
             "NoAdvantages Lists NanAdvantages",
@@ -613,7 +630,7 @@ class NoModel(GRPO):
         ("--method", "NoLoss Number ForEachToken", "loss .*not a tensor of one number"),
         ("--method", "NanLoss", "step 1 has loss nan .*look at the method's loss"),
         ("--method", "RowsLost", "the method's layout left out tokens"),
-        ("--method", "NoState", "the method's state: .*Tensor is not JSON"),
+        ("--method", "NoState NoColumn", "the method's state, its columns: .*Tensor is not JSON"),
         ("--method", "NoModel", "export returns {}, not a model"),
     ],
 )

@@ -21,7 +21,6 @@ from pathlib import Path
 
 import torch
 
-from eval import stop_tokens
 from rlvr import GRPO, choose, sample
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -50,7 +49,7 @@ class Tools(GRPO):
         """limits: max_new_tokens, stop_ids, uniforms."""
         length, self.stop_ids, uniforms = limits
         self.tokenizer = tokenizer
-        self.closing = stop_tokens(tokenizer, [">"])  # tokens that may be the end of a </tool>
+        self.closing = tokenizer.tokens_with([">"])  # tokens that may be the end of a </tool>
         self.rows = [Row() for _ in uniforms]
         self.columns = iter(uniforms.T.to(model.device))
         # subtle: sample does not tell `choose` whose logits it sees. So it gets the numbers of the
