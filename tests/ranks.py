@@ -54,7 +54,9 @@ def base():
 
 def _process(queue, rank, environment, function, args):
     torch.set_num_threads(1)
-    os.environ.update(environment)
+    os.environ.update(environment)  # train.py, imported before the fork, has read another one
+    train.RANK = int(environment.get("RANK", 0))
+    train.WORLD = int(environment.get("WORLD_SIZE", 1))
     try:
         queue.put((rank, function(*args), None))
     except BaseException:
