@@ -101,12 +101,15 @@ def records_of(step):
     records = []
     for row, part in enumerate(step.parts):
         index, sample = divmod(row, step.rollouts.num_samples)
-        record = {**step.problems[index], **part, "index": index, "sample": sample}
-        record["completion"] = step.texts[row]
-        record["length"] = lengths[row]
-        record["reward"] = step.rewards[index, sample].item()
-        record["accuracy"] = part["accuracy"] * (1 - part["truncated"])
-        records.append(record)
+        own = {
+            "index": index,
+            "sample": sample,
+            "completion": step.texts[row],
+            "length": lengths[row],
+            "reward": step.rewards[index, sample].item(),
+            "accuracy": part["accuracy"] * (1 - part["truncated"]),
+        }
+        records.append({**step.problems[index], **part, **own})
     return records
 
 
@@ -257,8 +260,8 @@ def get_method(spec, given):
         if JSON.get(type(value)) is wanted:
             value = wanted(value)
         if type(value) is not wanted:
-            known = ", ".join(f"{name} ({kind.__name__})" for name, kind in types.items())
-            raise verifiers.DataError(f"--set {name}={value}: the settings of {spec} are {known}")
+            known = ", ".join(f"{key} ({kind.__name__})" for key, kind in types.items())
+            raise verifiers.DataError(f"--set {name}={value}: {spec} has the settings {known}")
         settings[name] = value
     try:
         method = kind(**settings)
@@ -271,7 +274,7 @@ def get_method(spec, given):
 
 RETURNS = {  # what the functions of a method return
     "setup": ("a list of parameters", lambda out: isinstance(out, list) and out),
-    "pick": ("indices of problems", lambda out: len(out) and [int(i) for i in out] == [*out]),
+    "pick": ("indices of problems", lambda out: [int(index) for index in out] == [*out]),
     "roll_out": (
         "Rollouts with finite log-probs",
         lambda out: (out.logp * out.mask).isfinite().all(1).sum() == len(out.completions()),
@@ -290,9 +293,7 @@ def check_first(spec, method, name):
 
     def first(*args, **kwargs):
         out = function(*args, **kwargs)
-        with contextlib.suppress(
-            AttributeError, TypeError, ValueError, RuntimeError
-        ):  # no such object
+        with contextlib.suppress(Exception):  # it is no such object
             if is_right(out):
                 setattr(method, name, function)
                 return out
@@ -365,14 +366,14 @@ def evaluate_model(name, task, method, args):
     print(f"first prompt of {name} ({tokenizer.template}): {prompt!r}")
     header = {**vars(args), "model": name, "settings": asdict(method.settings), "prompt": prompt}
     append_rows(args.out, [{"header": {**header, "dtype": str(dtype), "git": git_commit()}}])
-    for decoding in ("greedy", "sampled"):
-        greedy = decoding == "greedy"
-        how = (1, 0.0) if greedy else (args.num_samples, args.temperature, args.k)
-        if greedy or args.temperature > 0:
-            summary, records = evaluate(method, model, tokenizer, task, problems, *how)
-            print(f"{decoding:8}", *(f"{name} {value:<7.4g}" for name, value in summary.items()))
-            labels = {"model": name, "decoding": decoding}
-            append_rows(args.out, [{**record, **labels} for record in records])
+    decodings = {"greedy": (1, 0.0), "sampled": (args.num_samples, args.temperature, args.k)}
+    if args.temperature == 0:
+        decodings.pop("sampled")
+    for decoding, how in decodings.items():
+        summary, records = evaluate(method, model, tokenizer, task, problems, *how)
+        print(f"{decoding:8}", *(f"{column} {value:<7.4g}" for column, value in summary.items()))
+        labels = {"model": name, "decoding": decoding}
+        append_rows(args.out, [{**record, **labels} for record in records])
 
 
 def main(argv=None):

@@ -232,6 +232,10 @@ class Run:
     log: object = lambda row: None  # what --log names
     signals: list = field(default_factory=list)  # when Ctrl-C was pressed
 
+    def progress(self):
+        """What a checkpoint keeps besides tensors."""
+        return {"step": self.step, "memory": self.memory, "method": self.method.state()}
+
 
 def load_run(flags):
     """Load what the flags name -> Run."""
@@ -299,7 +303,7 @@ def save_checkpoint(run):
             shutil.rmtree(partial, ignore_errors=True)
         dcp.save(state_of(run), checkpoint_id=partial, no_dist=WORLD == 1)
         if RANK == 0:
-            (partial / "progress.json").write_text(json.dumps(progress_of(run)))
+            (partial / "progress.json").write_text(json.dumps(run.progress()))
             shutil.rmtree(path, ignore_errors=True)  # one of the same step that could not be read
             partial.rename(path)
             for old in sorted(folder.glob("step_*"))[:-2]:  # two are kept
@@ -308,11 +312,6 @@ def save_checkpoint(run):
         shutil.rmtree(partial, ignore_errors=True)
         reason = (str(error).strip() or repr(error)).splitlines()[-1][:200]
         raise ModelError(f"{path}: cannot write it ({reason}); free some space") from error
-
-
-def progress_of(run):
-    """What a checkpoint keeps besides tensors."""
-    return {"step": run.step, "memory": run.memory, "method": run.method.state()}
 
 
 def load_checkpoint(run):
@@ -509,7 +508,7 @@ def finish_step(run, row, reason):
     except Stopped as error:
         reason = str(error)
     try:
-        json.dumps([row, progress_of(run)])  # fails now rather than at the first checkpoint
+        json.dumps([row, run.progress()])  # fails now rather than at the first checkpoint
     except (TypeError, ValueError) as error:
         raise ModelError(f"the memory of pick, the method's state, its columns: {error}") from error
     if row["failed"] == 1:
@@ -793,13 +792,10 @@ def save_final(run):
 if __name__ == "__main__":
     sys.stdout.reconfigure(errors="backslashreplace")  # where a code page lacks a character
     try:
-        main()
+        with memory_for("--model, or --fsdp"):
+            main()
         if dist.is_initialized():
             dist.destroy_process_group()
-    except torch.OutOfMemoryError as error:
-        sys.exit(
-            f"{rank_name()}error: too little memory: a smaller model, or --fsdp, may fit. {error}"
-        )
     except (ModelError, verifiers.DataError, OSError) as error:
         sys.exit(f"{rank_name()}error: {error}")
     except KeyboardInterrupt:
