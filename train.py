@@ -96,15 +96,9 @@ class Flags(TaskFlags):
 
 # What may change on --resume.
 ANEW = set("model sample_tokens micro_batch_tokens steps device fsdp log runs name resume".split())
-GONE = {
-    "advantage": "--method FILE, or --set scale=none",
-    "loss": "--method FILE",
-    "pick": "--method FILE",
-    "loss_norm": "--set norm=NAME",
-    "clip": "--set clip=LOW,HIGH",
-    "kl_cap": "--method notebooks/methods/kl_cap.py",
-    "compile": "nothing",
-}
+INSTEAD = (
+    "What a method sets is --set NAME=VALUE, what it does --method FILE: see notebooks/methods"
+)
 
 
 def parse_args(argv=None):
@@ -113,8 +107,10 @@ def parse_args(argv=None):
     anything is written."""
     parser = make_parser()
     try:
-        given = vars(parser.parse_args(argv))
-        refuse_gone(given)
+        known, unknown = parser.parse_known_args(argv)
+        if unknown:
+            raise ValueError(f"there is no {unknown[0]}. {INSTEAD}")
+        given = vars(known)
         old, settings = read_config(given) if "resume" in given else ({}, {})
         settings |= {name: given.pop(name) for name in SETTINGS if name in given}
         settings |= dict(text.partition("=")[::2] for text in given.pop("set", []))
@@ -141,15 +137,7 @@ def make_parser():
         default = getattr(GRPO.Settings, name)
         help += f" (default: {default}, or the method's)"
         parser.add_argument("--" + name.replace("_", "-"), type=type(default), help=help)
-    for name in GONE:
-        parser.add_argument("--" + name.replace("_", "-"), nargs="*", help=argparse.SUPPRESS)
     return parser
-
-
-def refuse_gone(names):
-    for name in names:
-        if name in GONE:
-            raise ValueError(f"--{name.replace('_', '-')} is gone; instead of it: {GONE[name]}")
 
 
 def read_config(given):
@@ -164,12 +152,11 @@ def read_config(given):
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         flags = {**config["flags"], "fsdp": False}  # how a run is started now decides
-        refuse_gone(flags)
         Flags(**flags)  # refuses what it does not know
         return flags, config["settings"]
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{folder}/config.json: no run to go on with, see --runs ({error})"
+            f"{folder}/config.json: no run to go on with, see --runs ({error}). {INSTEAD}"
         ) from None
 
 

@@ -92,8 +92,7 @@ FLAG = r"--[a-z][a-z-]+"
 def flags_of(script):
     """The flags that a script takes: those of train.py and eval.py, of others what stands in add("--..")."""
     if script == "train.py":
-        flags = train.make_parser()._option_string_actions.keys()
-        return flags - {f"--{name.replace('_', '-')}" for name in train.GONE}
+        return train.make_parser()._option_string_actions.keys()
     if script == "eval.py":
         return {f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(core_eval.Flags)}
     flags = set(re.findall(rf'"({FLAG})"', (ROOT / script).read_text()))
