@@ -179,12 +179,13 @@ def read_rows(path, needed=()):
     """The objects of a .jsonl file, each with the needed keys; an unfinished last line is left out.
     Raises verifiers.DataError."""
     lines = verifiers.read_text(path).split("\n")  # not splitlines: completions may hold U+2028
-    rows = [verifiers.read_json(line, f"{path}, line {n}") for n, line in enumerate(lines[:-1], 1)]
-    for number, row in enumerate(rows, 1):
+    rows = []
+    for number, line in enumerate(lines[:-1], 1):
+        where = f"{path}, line {number}"
+        row = verifiers.read_json(line, where)
         if not isinstance(row, dict) or not row.keys() >= set(needed):
-            raise verifiers.DataError(
-                f"{path}, line {number}: it needs an object with {', '.join(needed)}"
-            )
+            raise verifiers.DataError(f"{where}: it needs an object with {', '.join(needed)}")
+        rows.append(row)
     return rows
 
 

@@ -174,6 +174,8 @@ def fill_defaults(flags):
             setattr(flags, name, value)
     if Path(flags.model).is_dir():
         flags.model = os.path.abspath(flags.model)
+    task = Path(flags.task.partition(".py:")[0]).stem
+    flags.name = flags.name or f"{task}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
 def all_settings(flags, given):
@@ -193,8 +195,8 @@ def check(flags):
     """Refuse what would only fail later."""
     if flags.fsdp and "RANK" not in os.environ:
         raise ValueError("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp ..")
-    folder = Path(flags.runs, flags.name or "")
-    if flags.name and not flags.resume and (folder / "config.json").exists():
+    folder = Path(flags.runs, flags.name)
+    if not flags.resume and (folder / "config.json").exists():
         raise ValueError(f"{folder} exists: go on by --resume, or choose another --name")
 
 
@@ -365,7 +367,7 @@ def batch_metrics(step):
     B = len(step.parts)
     names = {name for part in step.parts for name in part}
     row = {name: sum(part.get(name, 0.0) for part in step.parts) / B for name in sorted(names)}
-    right = torch.tensor([part["accuracy"] * (1 - part["truncated"]) for part in step.parts])
+    right = torch.tensor([record["accuracy"] for record in records_of(step)])
     right = right.view(step.rewards.shape).mean(1)  # (P,)
     mixed = step.rewards.amax(1) > step.rewards.amin(1)  # (P,)
     values = {
@@ -430,12 +432,6 @@ def what_is_wrong(means):
 # ---- 5. The loop ---------------------------------------------------------------------------------
 
 
-def learning_rate(step, flags):
-    warm_up = min(1.0, step / 5)
-    cosine = 0.55 + 0.45 * math.cos(math.pi * step / flags.steps)  # from 1 to 0.1
-    return flags.lr * warm_up * cosine
-
-
 def train_rlvr(run):
     """The training loop, from the last step that was made to flags.steps.
 
@@ -458,7 +454,9 @@ def train_rlvr(run):
         advantages = spread(run.method.advantages(step), step.rollouts.mask)  # (B, T-1)
 
         # One update, or several on the same completions: then the first one's log-probs are pi_old.
-        lr = learning_rate(number, flags)
+        warm_up = min(1.0, number / 5)
+        cosine = 0.55 + 0.45 * math.cos(math.pi * number / flags.steps)  # from 1 to 0.1
+        lr = flags.lr * warm_up * cosine
         for param_group in run.optimizer.param_groups:
             param_group["lr"] = lr
         stats, old_logp = update(run, step, advantages)
@@ -693,9 +691,6 @@ def main(argv=None):
     began = time.perf_counter()
     flags = parse_args(argv)
     start_processes(flags.device)
-    if flags.name is None:
-        task = Path(flags.task.partition(".py:")[0]).stem
-        flags.name = f"{task}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     flags.name = gather([flags.name])[0]  # the first process's
     try:
         run = load_run(flags)
