@@ -232,3 +232,29 @@ def test_files_that_a_notebook_names_exist(number):
 def test_a_plug_in_that_the_loader_does_not_find_is_named():
     with pytest.raises(verifiers.DataError, match="there is no such Python file"):
         verifiers.find(f"{LAB}/autorule.py:rules_reward", {}, "reward")
+
+
+# ---- Messages ------------------------------------------------------------------------------------------
+
+
+def messages_of(script):
+    """The texts that are raised, printed or end the command -> for each its parts of 12 letters or more."""
+    for node in ast.walk(ast.parse((ROOT / script).read_text())):
+        called = isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2]
+        if called in ("print", "exit", "error", "warn") or isinstance(node, ast.Raise):
+            texts = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
+            texts = [text.strip(" `") for text in texts if isinstance(text, str)]
+            if parts := [text for text in texts if len(text) >= 12]:
+                yield node.lineno, parts
+
+
+@pytest.mark.parametrize("script", ["train.py", "eval.py"])
+def test_every_message_of_the_two_commands_is_explained(script):
+    page = " ".join((ROOT / "notebooks" / "MESSAGES.md").read_text().split())
+    missing = [
+        (line, parts)
+        for line, parts in messages_of(script)
+        if not any(part in page for part in parts)
+    ]
+    assert not missing
+    assert len([*messages_of(script)]) >= 8
