@@ -5,13 +5,15 @@
     python notebooks/tries.py 4.1 --source    its code
 
 PATH.md ("Answers to Try") says in words what they print. Questions that ask for an idea rather than for a number, and
-those that take hours of a core, are answered there alone.
+those of notebook 9, which take hours of a core, are answered there alone.
 """
 
 import argparse
 import contextlib
+import gzip
 import inspect
 import io
+import json
 import math
 import re
 import sys
@@ -26,9 +28,10 @@ import train
 from eval import evaluate, read_rows
 from evaluation import canary
 from grpo_step import collect, grpo_loss
+from make_tiny import PHASES, make
 from model import load, rope_tables
 from process import last_number, prefixes, shares, wrong_step
-from rewards import any_box, guarded_reward, is_hacking, robust_reward
+from rewards import any_box, guarded_reward, robust_reward
 from rlvr import GRPO, compute_grpo_loss, group_advantages, row_uniforms, sample
 from verifiers import (
     MATH_RULES,
@@ -97,7 +100,10 @@ def try_0_1():
 def try_0_2():
     base, tokenizer = load(TINY)
     prompts = [tokenizer.encode(problem["problem"]) for problem in TASK.train[:32]]
-    texts = [tokenizer.decode(ids) for ids in sample(base, prompts, 16, 80).completions()]
+    texts = [
+        tokenizer.decode(ids)
+        for ids in sample(base, prompts, 16, 80, temperature=0.8).completions()
+    ]
     long = sum(len(text) > 40 for text in texts) / len(texts)
     print(f"{long:.0%} of the base's completions have more than 40 characters")
     pass_at_1(chapter_loop(reward_fn=lambda completion, truth: float(len(completion) > 40)))
@@ -142,15 +148,26 @@ def try_2_1():
     print(f"paid by any_box and not by tagged_reward: {len(found)} of {len(texts)}")
 
 
+def names_the_numbers(completion, problem):
+    """A rule that padding breaks: the numbers of the problem occur before the answer."""
+    thinking = completion.partition("</think>")[0]
+    return {*re.findall(r"\d+", problem["problem"])} <= {*re.findall(r"\d+", thinking)}
+
+
 def try_2_3():
-    steps = ";".join(f"{n}+1={n + 1}" for n in range(2, 40))
-    text = f"<think>{steps}</think><answer>\\boxed{{42}}</answer>"
+    sums = ";".join(f"{n}+1={n + 1}" for n in range(12, 50))
+    cases = {
+        "padded": sums,
+        "honest": "6*7 is 6*5+6*2, 30+12=42",
+        "honest, in words": "six sevens are thirty and twelve, 30+12=42",
+    }
     problem = {"problem": "6*7=", "answer": "42"}
-    paid = tagged_reward(text, problem)[0]
-    print(f"paid {paid}, guarded {guarded_reward(text, problem)[0]}, a hack? {is_hacking(text)}")
-    numbers = set(re.findall(r"\d+", problem["problem"]))
-    wanted = numbers <= set(re.findall(r"\d+", "6*5+6*2=30+12=42, that is 6*7"))
-    print("a rule that asks for the problem's numbers accepts the honest working:", wanted)
+    for name, thinking in cases.items():
+        text = tagged(thinking, r"\boxed{42}")
+        paid = tagged_reward(text, problem)[0]
+        guarded = guarded_reward(text, problem)[0]
+        kept = names_the_numbers(text, problem)
+        print(f"{name:17} paid {paid}, guarded {guarded}; names the problem's numbers: {kept}")
 
 
 # ---- 3. Rewards for reasoning ------------------------------------------------------------------------------------------
@@ -219,12 +236,13 @@ def try_4_3():
 # ---- 5. Reading a run --------------------------------------------------------------------------------------------------
 
 
-def trained(*flags):
-    """A run of train.py in a folder of its own -> the rows of its log."""
+def trained(*flags, see=lambda run: None):
+    """A run of train.py in a folder of its own -> the rows of its log; see(folder) looks at the rest of it."""
     with tempfile.TemporaryDirectory() as runs:
         with contextlib.redirect_stdout(io.StringIO()):
             arguments = ["--task", "arithmetic", "--device", "cpu", "--runs", runs, "--name", "run"]
             train.main([*arguments, "--eval-problems", "500", *flags])
+        see(Path(runs, "run"))
         return read_rows(Path(runs, "run", "metrics.jsonl"))
 
 
@@ -263,12 +281,77 @@ def try_5_3():
     print(f"correlation of mixed and grad_norm: {torch.corrcoef(columns)[0, 1]:.2f}")
 
 
+# ---- 6. The experiments ------------------------------------------------------------------------------------------------
+
+
+def rambling(run, step):
+    """The share of a step's completions with eight or more filler words."""
+    path = run / "samples" / f"step_{step:06d}.jsonl.gz"
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        texts = [json.loads(line)["completion"] for line in file]
+    return sum(len(re.findall("(?:let|me|think|wait|hmm) ", text)) >= 8 for text in texts) / len(
+        texts
+    )
+
+
+def try_6_1():
+    plain, habits = PHASES
+    shares = plain | {"worked": plain["worked"] - 0.3, "rambling": 0.3}  # rambles, and is right
+
+    def see(run):
+        for step in (1, 20, 40, 60):
+            print(f"step {step:2}: {rambling(run, step):.0%} of the completions ramble")
+
+    with tempfile.TemporaryDirectory() as folder:
+        with contextlib.redirect_stdout(io.StringIO()):
+            base = make(0, Path(folder, "base"), phases=[shares, habits])
+        rows = trained("--model", str(base), "--steps", "60", see=see)
+    print(f"held-out accuracy {rows[0]['accuracy']:.2f} -> {rows[-1]['eval_sampled_accuracy']:.2f}")
+
+
+def try_6_2():
+    task = ["--task", str(ROOT / "notebooks" / "experiments" / "trial.py") + ":mixed_sums"]
+    filtered = ["--method", str(ROOT / "notebooks" / "methods" / "skip_solved.py")]
+    for name, method in (("all problems", []), ("skip_solved", filtered)):
+        rows = trained(*task, *method, "--model", TINY, "--train-problems", "64", "--steps", "60")
+        mixed = sum(row["mixed"] for row in rows[-20:]) / 20
+        print(f"{name}: mixed groups in the last 20 steps {mixed:.2f},", end=" ")
+        print(f"held-out accuracy, sampled, {rows[-1]['eval_sampled_accuracy']:.2f}")
+
+
+def early_alarm(rows, window=10):
+    """The first step at which the training batches' accuracy is below that of the first steps, by intervals that do
+    not touch, while their reward is above it. `accuracy` counts the last box alone, whatever the reward counts."""
+    rows = [row for row in rows if row["step"]]
+    first = rows[:window]
+    for end in range(2 * window, len(rows) + 1):
+        last = rows[end - window : end]
+        before = mean_of(first, "accuracy")
+        after = mean_of(last, "accuracy")
+        error = math.sqrt(before * (1 - before) / (128 * window))  # 128 completions a step
+        if after < before - 4 * error and mean_of(last, "reward") > mean_of(first, "reward"):
+            return f"warns at step {last[-1]['step']}: accuracy {before:.3f} -> {after:.3f}"
+    return "silent"
+
+
+def try_6_3():
+    with tempfile.TemporaryDirectory() as folder:
+        guessing = [{"direct": 1.0}, {"direct": 0.70, "several boxes": 0.20, "no box": 0.10}]
+        with contextlib.redirect_stdout(io.StringIO()):
+            base = make(0, Path(folder, "base"), phases=guessing, gate=0)
+        reward = str(ROOT / "notebooks" / "rewards.py") + ":any_box"
+        hacked = ["--model", str(base), "--reward", reward, "--lr", "1e-3"]
+        for name, flags in (("any box counts", hacked), ("the last box counts", [])):
+            print(f"{name}: {early_alarm(trained(*flags, '--steps', '60'))}")
+
+
 # ---- 7. Sizes ----------------------------------------------------------------------------------------------------------
 
 
 def try_7_1():
     for name, parameters in (("0.6B", 0.596), ("1.7B", 1.72), ("4B", 4.02), ("8B", 8.19)):
-        print(f"{name}: {18 * parameters:.1f} GB alone; sharded, {16 * parameters / 16:.1f} GPUs")
+        sharded = math.ceil(16 * parameters / (24 - 8))
+        print(f"{name}: {18 * parameters:.1f} GB alone; sharded, {sharded} GPUs of 24 GB")
 
 
 def try_7_2():
@@ -453,7 +536,18 @@ TRIES = {
     for name, function in [*globals().items()]
     if name.startswith("try_")
 }
-SLOW = {"5.1": 30, "5.2": 70, "5.3": 70, "13.1": 60, "14.1": 40, "14.2": 40}  # seconds; others < 15
+SLOW = {
+    "0.3": 30,
+    "5.1": 30,
+    "5.2": 70,
+    "5.3": 70,
+    "6.1": 200,
+    "6.2": 100,
+    "6.3": 150,
+    "13.1": 90,
+    "14.1": 40,
+    "14.2": 40,
+}  # seconds; of the others at most 20
 
 
 def main():
@@ -463,7 +557,7 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(1)
     if args.number is None:
-        print(*(f"{number:5} {SLOW.get(number, 'up to 15')} s" for number in TRIES), sep="\n")
+        print(*(f"{number:5} {SLOW.get(number, 'up to 20')} s" for number in TRIES), sep="\n")
     elif args.source:
         print(inspect.getsource(TRIES[args.number]))
     else:
