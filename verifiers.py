@@ -304,7 +304,7 @@ class ReasoningReward:
         names = {
             "acc": "accuracy",
             "fmt": "format",
-            "len": "brevity",
+            "len": "length_term",
             "lang": "language",
             "think_tokens": "thinking",
         }

@@ -710,18 +710,18 @@ kimi_process = with_term(kimi, "process", steps_score, 0.05, one_in(20))
 
 # ---- 3. Tool use -----------------------------------------------------------------------------------------------------
 
-SEARCH_RULES = weights(accuracy=0.7, format=0.05, call_success=0.1, cost=0.1, brevity=0.05)
+SEARCH_RULES = weights(accuracy=0.7, format=0.05, call_success=0.1, cost=0.1, length_term=0.05)
 
 
 def search_agent_reward(trajectory, problem):
-    """0.7 accuracy + 0.05 format + 0.1 call_success + 0.1 cost + 0.05 brevity (the chapter on
-    verifier-based RL, 5.1, where brevity is called length).
+    """0.7 accuracy + 0.05 format + 0.1 call_success + 0.1 cost + 0.05 length_term (the chapter on
+    verifier-based RL, 5.1, where it is called length).
 
     trajectory: the messages of an episode, {"role": "assistant", "content": text with <tool_call>s} and,
     from the environment, {"role": "tool", "content": text, "error": bool}. problem: "answer", "tools" (see
-    verify_tool_call). Cost is 1 up to 3 calls, 0.7 up to 6, 0.3 up to 10, then 0; brevity 0.5 above 8000
-    words. Without calls format and success are 0, as in the chapter: were they 1, silence would earn 0.30
-    and a failed try only 0.20.
+    verify_tool_call). Cost is 1 up to 3 calls, 0.7 up to 6, 0.3 up to 10, then 0; length_term is 1 up to
+    8000 words, then 0.5. Without calls format and success are 0, as in the chapter: were they 1, silence
+    would earn 0.30 and a failed try only 0.20.
     """
     said = [message["content"] for message in trajectory if message["role"] == "assistant"] or [""]
     results = [message for message in trajectory if message["role"] == "tool"]
@@ -741,7 +741,7 @@ def search_agent_reward(trajectory, problem):
         "format": valid / max(1, calls),
         "call_success": succeeded / max(1, calls),
         "cost": cost,
-        "brevity": 1.0 if words <= 8000 else 0.5,
+        "length_term": 1.0 if words <= 8000 else 0.5,
     }
     return aggregate(scores, SEARCH_RULES), scores | {
         "calls": calls,

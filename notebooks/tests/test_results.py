@@ -1,10 +1,12 @@
 """Numbers on the pages come from notebooks/results, and a result knows which code it was measured with."""
 
 import json
+import re
 import sys
 
 import pytest
 
+import bases
 import results
 import seeds
 
@@ -72,8 +74,8 @@ def test_the_commands_of_a_measurement_name_files_that_exist(name):
     for command in measurement.commands:
         files = results.files_in(command)
         assert files and all(file.exists() for file in files), command
-    core = {"verifiers.py", "grading.py"}  # nothing is measured without rules
-    assert core <= results.scripts_of(name).keys() or name == "ranks"
+    core = {"verifiers.py", "grading.py"}  # nothing is measured without rules; bases only collects
+    assert core <= results.scripts_of(name).keys() or name in ("ranks", "bases")
 
 
 # ---- Measuring and writing -------------------------------------------------------------------------
@@ -217,3 +219,18 @@ def test_a_row_of_a_table_by_hand():
         "40",
         "3",
     ]
+
+
+def test_the_table_of_the_base_models_says_where_each_number_is_from():
+    """tiny's row: one greedy accuracy, and the mean of five draws between the lowest and the highest."""
+    rows = bases.table()
+    assert rows[0][0] == "tiny, one base" and rows[0][4] == "`main`"
+    runs = results.load("main")["details"][0]["runs"]
+    drawn = [run["sampled"]["0"] for run in runs]
+    assert float(rows[0][2]) == runs[0]["greedy"]["0"]
+    mean, low, high = map(float, re.findall(r"\.\d+", rows[0][3]))
+    assert (low, high) == (min(drawn), max(drawn)) and mean == round(sum(drawn) / len(drawn), 3)
+    for base, _, _, sampled, source in rows:
+        assert sampled.startswith("."), base
+        name = re.fullmatch(r"`(\w+)`|\[RESULTS\]\(experiments/RESULTS.md\)", source)[1]
+        assert name is None or results.load(name), source

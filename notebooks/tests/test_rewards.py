@@ -333,23 +333,25 @@ def math_reward(prompt, completion, meta):
     return aggregate(verify_math(completion, meta["truth"]), MATH_RULES)
 
 
-def brevity(prompt, completion, meta):
+def length_term(prompt, completion, meta):
     return -0.01 * len(completion.split()) * (prompt != "At length:")
 
 
 def test_addition_is_composition():
     """1.1 for the answer, -0.03 for three words; a term that reads the prompt or the meta data is told of both."""
     said = tagged("x = 2")
-    combined = make_reward(RewardFn("math", math_reward), RewardFn("brevity", brevity))
+    combined = make_reward(RewardFn("math", math_reward), RewardFn("length_term", length_term))
     assert combined("Solve.", said, {"truth": "2"}) == pytest.approx(1.1 - 0.03)
     assert combined("At length:", said, {"truth": "3"}) == pytest.approx(0.1)
 
 
 def test_what_is_composed_is_a_reward_with_its_terms_in_the_log(tmp_path):
     """As --reward FILE:mine: the problem is the meta data. The task's own verifier says what is right."""
-    combined = make_reward(RewardFn("math", math_reward), RewardFn("brevity", brevity))
+    combined = make_reward(RewardFn("math", math_reward), RewardFn("length_term", length_term))
     value, parts = combined.reward(tagged("x = 2"), TWO | {"truth": "2"})
-    assert value == pytest.approx(1.07) and parts == pytest.approx({"math": 1.1, "brevity": -0.03})
+    assert value == pytest.approx(1.07) and parts == pytest.approx(
+        {"math": 1.1, "length_term": -0.03}
+    )
     path = tmp_path / "composed.py"
     path.write_text(
         "from rewards import RewardFn, make_reward\n"
