@@ -663,7 +663,7 @@ def test_a_win_rate_is_over_both_places():
     A judge that always prefers answer 1 knows nothing, and the coin brings it to about a half."""
 
     def prefers_good(prompt):
-        return f"Better: {1 if '[Answer 1]\ngood' in prompt else 2}"
+        return "Better: 1" if "[Answer 1]\ngood" in prompt else "Better: 2"
 
     rows = [(f"{n}?", "good", "bad") for n in range(20)]
     assert tools.win_rate(tools.Asked(Script(prefers_good)), rows) == (1.0, 0)
