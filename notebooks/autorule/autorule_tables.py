@@ -78,7 +78,7 @@ def table_2(pairs, prompts, seed=0):
     alone. A method that makes rules for each prompt asks at least once for every prompt; like the paper
     we extrapolate, and take such a question to be as long as one of AutoRule's first stage."""
     whole = tools.Asked(world.Teacher(0.1))
-    autorule.extract_rules(pairs, whole, seed)
+    autorule.extract_rules(pairs, whole, seed, at_most=20)
     first = tools.Asked(world.Teacher(0.1))
     asked = [
         autorule.JUSTIFY.format(winner="A", prompt=p["prompt"], a=p["chosen"], b=p["rejected"])
