@@ -9,6 +9,7 @@ pace of a mixed batch. Here a problem names its family, and one reward hands it 
 Groups are of one problem, so of one family: advantages never compare a program with a sum.
 """
 
+import random
 import re
 import time
 from collections.abc import Callable
@@ -103,6 +104,49 @@ PROBLEMS = [
         "tests": ["assert is_leap(2000)", "assert not is_leap(1900)", "assert is_leap(2024)"],
     },
 ]
+
+
+def mixture(shares: dict[str, tuple[float, Task]], count: int, seed=0) -> Task:
+    """Several tasks in one run: {family: (share, task)} -> a task of so many training problems, of which
+    each family has its share. Chapter 14 mixes 60 to 80 % of problems that rules judge with problems
+    that a reward model judges: a task's reward may be any of the two.
+
+    Each problem is asked in the words of its own task and judged by its own task's reward. Problems of a
+    small task come again. The held-out problems are those of all tasks, in a random order.
+    """
+    rng = random.Random(seed)
+
+    def own(family, task, problem):
+        prompt = task.prompt(problem)
+        return {
+            **problem,
+            "family": family,
+            "problem": prompt,
+            "without prompt": problem["problem"],
+        }
+
+    train, test = [], []
+    for family, (share, task) in shares.items():
+        wanted = round(count * share)
+        rounds = -(-wanted // len(task.train))  # how often all its problems are needed
+        train += [own(family, task, problem) for problem in (task.train * rounds)[:wanted]]
+        test += [own(family, task, problem) for problem in task.test]
+    rng.shuffle(train)  # a step sees the families in their shares, but for chance
+    rng.shuffle(test)  # an evaluation may use the first few
+
+    rewards = {family: own_reward(task) for family, (_, task) in shares.items()}
+    stops = tuple({stop for _, task in shares.values() for stop in task.stops})
+    reward = by_field("family", rewards)
+    return Task("+".join(shares), train, test, "{problem}", reward, "several tasks", stops)
+
+
+def own_reward(task: Task):
+    """The reward of a task, for a problem whose text is the whole prompt: it sees its own text."""
+
+    def reward(completion, problem):
+        return task.reward(completion, {**problem, "problem": problem["without prompt"]})
+
+    return reward
 
 
 def mixed() -> Task:

@@ -20,6 +20,7 @@ import itertools
 import json
 import math
 import operator
+import random
 import re
 import shutil
 import subprocess
@@ -433,6 +434,25 @@ def code_parts_reward(response, problem):
     return aggregate(scores, CODE_PARTS), parts
 
 
+def quick_code_reward(response, problem, count=3):
+    """0.5 for a program that is Python + 0.5 of the share passed of a few tests: cheap where there are
+    many tests (the chapter on verifier-based RL, 2.1). Which tests is drawn by the problem's text, so
+    that all completions of a group meet the same. Departures: in the chapter the program need not pass
+    any test for its first half, so that `pass` earns 0.5; here it must. What passes all of the few tests
+    may fail the others: `accuracy` is of the few, so evaluate with all of them (code_reward)."""
+    tests = list(problem["tests"])
+    random.Random(problem.get("problem", "")).shuffle(tests)
+    code = extract_code(response)
+    syntax = bool(code) and read_program(code)[0]
+    passed = 0.0
+    if syntax:
+        program = problem.get("before", "") + "\n" + code
+        passed = verify_code(program, tests[:count])["frac"]
+    value = 0.5 * (passed > 0) + 0.5 * passed
+    parts = {"accuracy": float(passed == 1.0), "answered": float(code is not None)}
+    return value, parts | {"syntax": float(syntax), "tests": passed}
+
+
 def check_tests(problems: list[dict], timeout: float = 1.0) -> list[dict]:
     """What programs that have learnt nothing earn: run this on a data set before training on it. problems: dicts with
     "tests" -> for each {"empty", "echo", "constant", "value", "broken"}: the share of its tests that is passed by the
@@ -681,6 +701,21 @@ def with_term(reward, name, score, weight, when=lambda problem: True):
         return value + weight * more, parts | {name: more}
 
     return extended
+
+
+_REFUSAL = re.compile(
+    r"\bI(?:'m| am) (?:sorry|unable)\b|\bas an AI\b"
+    r"|\bI (?:cannot|can't|can not|won't|will not) (?:help|assist|answer|comply|provide)\b",
+    re.IGNORECASE,
+)
+
+
+def no_refusal(completion, problem):
+    """1 unless what is said behind the thinking refuses, by the usual English phrases: a term for
+    with_term. Chapter 14 names one for refusals and does not print it. It is a list of words, so a
+    policy can refuse in others; where a right answer is paid, a refusal earns nothing in any case."""
+    said = completion.rpartition("</think>")[2]
+    return float(not _REFUSAL.search(said.replace("\u2019", "'")))
 
 
 def steps_score(completion, problem):

@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
 import _root
-from autorule_tools import filter_preferences, open_model, read_preferences
+from autorule_tools import counter_of, filter_preferences, open_model, read_preferences
 from model import load, pick_device, save
 from verifiers import DataError
 
@@ -421,11 +421,11 @@ def main(argv=None):
         "--out", default="rules.json", help="answers are kept in OUT.cache (default: rules.json)"
     )
     args = parser.parse_args(argv)
-    pairs, gone = filter_preferences(read_preferences(args.pairs), lambda text: len(text.split()))
+    pairs = read_preferences(args.pairs)
+    teacher = open_model(args.teacher, f"{args.out}.cache")
+    pairs, gone = filter_preferences(pairs, counter_of(teacher.backend))
     pairs = random.Random(0).sample(pairs, min(args.num_pairs, len(pairs)))
-    found = extract_rules(
-        pairs, open_model(args.teacher, f"{args.out}.cache"), at_most=args.at_most
-    )
+    found = extract_rules(pairs, teacher, at_most=args.at_most)
     found["reward"] = {"judge": args.judge or args.teacher, "alpha": 10.0, "beta": -7.5}
     Path(args.out).write_text(json.dumps(found, indent=1), encoding="utf-8")
     print(

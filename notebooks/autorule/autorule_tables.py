@@ -1,14 +1,15 @@
-"""autorule_tables.py - the paper's Tables 1, 4, 15 and 16, as far as the simulated world reaches.
+"""autorule_tables.py - the paper's Tables 1, 2, 4, 6, 15 and 16, as far as the simulated world reaches.
 
     python notebooks/autorule/autorule_tables.py         from the runs of autorule_world.py
 
-Table 1 asks how often a trained policy wins against the policy it started from; Table 4 what each
-rule scored at the start and at the end of training; Table 15 how much the three stages of extraction
+Table 1 asks how often a trained policy wins against the policy it started from; Table 2 what the
+teacher costs; Table 4 what each rule scored at the start and at the end of training; Table 6, of
+which the column of FLOPs is here, what a judge costs; Table 15 how much the three stages of extraction
 change when they are run again; Table 16 which rules of two sets have a counterpart in the other.
 
 Left out, because nothing here could measure it: AlpacaEval and MT-Bench; PPO, length control, RaR and
-RLCF (Table 1); the single judges of Table 6, since a simulated one shows only what we put in. Table
-10, the settings of training, is notebooks/recipes/autorule.txt. K and L rules, N responses.
+RLCF (Table 1); what the single judges of Table 6 are worth, since a simulated one shows only what we
+put in. Table 10, the settings of training, is notebooks/recipes/autorule.txt. K and L rules, N responses.
 """
 
 import functools
@@ -69,6 +70,31 @@ def table_1(arms, seeds, steps, runs):
     }
 
 
+# ---- Table 2: what the teacher costs -------------------------------------------------------------
+
+
+def table_2(pairs, prompts, seed=0):
+    """Tokens that the teacher reads and writes: {method: (input, output)}. AutoRule asks about the pairs
+    alone. A method that makes rules for each prompt asks at least once for every prompt; like the paper
+    we extrapolate, and take such a question to be as long as one of AutoRule's first stage."""
+    whole = tools.Asked(world.Teacher(0.1))
+    autorule.extract_rules(pairs, whole, seed, at_most=20)
+    first = tools.Asked(world.Teacher(0.1))
+    asked = [
+        autorule.JUSTIFY.format(winner="A", prompt=p["prompt"], a=p["chosen"], b=p["rejected"])
+        for p in pairs
+    ]
+    first(asked, seed)
+    times = prompts / len(pairs)
+    return {
+        "AutoRule": (whole.counts["tokens_in"], whole.counts["tokens_out"]),
+        "rules for each prompt": (
+            round(times * first.counts["tokens_in"]),
+            round(times * first.counts["tokens_out"]),
+        ),
+    }
+
+
 # ---- Table 4: what each rule scored --------------------------------------------------------------
 
 
@@ -87,6 +113,27 @@ def table_4(arm, seed, steps, runs):
     start = scores[:5].mean(0)
     end = scores[-5:].mean(0)
     return [*zip(rules, start, end, aligned)]
+
+
+# ---- Table 6: what a judge costs -----------------------------------------------------------------
+
+JUDGE = 8.0e9  # parameters of the paper's judge, Llama-3-8B
+
+
+def judge_flops(tokens, parameters=JUDGE):
+    """A model multiplies and adds once for each parameter and each token that it reads or writes."""
+    return 2 * parameters * tokens
+
+
+def tokens_for(flops, calls, parameters=JUDGE):
+    """How many tokens a call has, if so many calls take so many FLOPs together."""
+    return flops / (2 * parameters * calls)
+
+
+def tokens_of_rules(conversation, rule, rules, shared):
+    """Tokens that a judge reads for all rules: with the conversation once (shared; yes_probabilities
+    does so, since the rule stands behind it), or once for each rule."""
+    return (conversation + rules * rule) if shared else rules * (conversation + rule)
 
 
 # ---- Table 15: the three stages, run again -------------------------------------------------------

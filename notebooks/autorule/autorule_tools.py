@@ -393,3 +393,45 @@ def single_judge(asked, kind="long", calls=1):
         return sum(int(scores[-1]) - 1 for scores in found if scores) / (9 * calls), found.count([])
 
     return judge
+
+
+PREFER = """Two assistants answered the same user. Say which answer most people would prefer.
+
+[User]
+{prompt}
+[Answer 1]
+{first}
+[Answer 2]
+{second}
+
+End with a line "Better: 1" or "Better: 2"."""
+
+
+def win_rate(asked, rows, seed=0):
+    """How often a judge prefers the first of two answers (Figure 16, in our words). rows: (prompt, answer,
+    reference); a seeded coin decides which of the two is shown first, since judges like a place. A
+    judgement that cannot be read counts half -> (win rate, how many could not be read)."""
+    swapped = random.Random(seed).choices([False, True], k=len(rows))
+    questions = []
+    for (prompt, answer, reference), swap in zip(rows, swapped):
+        first, second = (reference, answer) if swap else (answer, reference)
+        questions.append(PREFER.format(prompt=prompt, first=first, second=second))
+    wins = 0.0
+    unread = 0
+    for answer, swap in zip(asked(questions, seed), swapped):
+        found = re.findall(r"Better: *([12])\b", (answer or {"text": ""})["text"][-1000:])
+        if not found:
+            unread += 1
+            wins += 0.5
+        else:
+            wins += found[-1] == ("2" if swap else "1")
+    return wins / max(1, len(rows)), unread
+
+
+def counter_of(backend):
+    """What counts the tokens of a text for filter_preferences: the tokenizer of a model that runs here,
+    as in the paper; words where a server or a program answers."""
+    tokenizer = getattr(backend, "tokenizer", None)
+    if tokenizer is None:
+        return lambda text: len(text.split())
+    return lambda text: len(tokenizer.encode(text))

@@ -658,6 +658,30 @@ def test_single_judges_by_hand():
     )  # no answer at all
 
 
+def test_a_win_rate_is_over_both_places():
+    """A judge that prefers "good", wherever it stands: it wins 20 of 20, and the other way around none.
+    A judge that always prefers answer 1 knows nothing, and the coin brings it to about a half."""
+
+    def prefers_good(prompt):
+        return "Better: 1" if "[Answer 1]\ngood" in prompt else "Better: 2"
+
+    rows = [(f"{n}?", "good", "bad") for n in range(20)]
+    assert tools.win_rate(tools.Asked(Script(prefers_good)), rows) == (1.0, 0)
+    turned = [(prompt, bad, good) for prompt, good, bad in rows]
+    assert tools.win_rate(tools.Asked(Script(prefers_good)), turned) == (0.0, 0)
+    likes_the_first = tools.Asked(Script(lambda prompt: "Better: 1"))
+    assert 0.2 < tools.win_rate(likes_the_first, rows)[0] < 0.8
+    assert tools.win_rate(tools.Asked(Script(lambda prompt: "both")), rows) == (0.5, 20)
+    assert tools.win_rate(tools.Asked(Script(lambda prompt: None)), rows[:1]) == (0.5, 1)
+
+
+def test_a_model_that_runs_here_counts_tokens_and_a_server_words():
+    """tiny's tokenizer has a token for each sign of "1+1=", and words are between spaces."""
+    local = tools.Local(world.TINY, max_new_tokens=4)
+    assert tools.counter_of(local)("1+1=") == 4
+    assert tools.counter_of(tools.Server("http://localhost:1/v1#m"))("1 + 1 =") == 4
+
+
 def test_alignment_by_hand():
     """Rule 1 tells three of four pairs apart and is right in two of them; rule 2 none."""
     chosen = np.array([[1, 1], [1, 1], [0, 0], [1, 0]])

@@ -70,6 +70,23 @@ def test_rule_scores_are_read_from_the_log(tmp_path):
     assert tables.rule_scores(tmp_path).tolist() == [[0.5, 0.1], [0.5, 0.2]]
 
 
+def test_what_the_teacher_costs():
+    """Rules for each of ten times as many prompts: ten times the tokens of the first stage alone."""
+    pairs = world.preferences(40, 0)
+    found = tables.table_2(pairs, 10 * len(pairs))
+    whole, each = found["AutoRule"], found["rules for each prompt"]
+    assert 0 < each[0] / 10 < whole[0] and 0 < each[1] / 10 < whole[1]
+    assert tables.table_2(pairs, len(pairs))["rules for each prompt"][0] == each[0] // 10
+
+
+def test_what_a_judge_costs():
+    """The paper's 200.4e12 FLOPs for 25 rules: 2 x 8e9 for each of 501 tokens, 25 times."""
+    assert tables.tokens_for(200.4e12, 25) == pytest.approx(501)
+    assert tables.judge_flops(25 * 501) == pytest.approx(200.4e12)
+    assert tables.tokens_of_rules(461, 40, 25, shared=False) == 25 * 501
+    assert tables.tokens_of_rules(461, 40, 25, shared=True) == 461 + 25 * 40
+
+
 def test_the_recipe_has_the_papers_settings():
     """Table 10, GRPO: 1024 completions a step, 2 of each prompt, lr 5e-7, KL 0.001, temperature 1, 1024 tokens."""
     recipe = f"@{ROOT / 'notebooks' / 'recipes' / 'autorule.txt'}"

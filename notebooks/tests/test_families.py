@@ -3,12 +3,14 @@
 import pytest
 
 import _root
+from verifiers import Task, arithmetic
 from families import (
     PROBLEMS,
     RIGHT,
     by_field,
     choice_reward,
     json_reward,
+    mixture,
     mixed,
     mixed_reward,
     seconds_of,
@@ -60,3 +62,25 @@ def test_the_task_asks_in_the_problems_words_and_a_verdict_takes_time():
     task = mixed()
     assert "Which of these" in task.prompt(task.test[1])
     assert 0 < seconds_of(PROBLEMS[0], 0.01) < 1
+
+
+def polite(completion, problem):
+    """In place of a reward model: a number for any text, and no right or wrong."""
+    assert problem["problem"] == "hello"  # without the words that ask for it
+    return 0.7 * ("please" in completion), {"accuracy": 0.0}
+
+
+def test_a_mixture_of_what_rules_judge_and_what_a_model_judges():
+    """70 % sums and 30 % of one problem, which comes again; each has its own words and reward."""
+    talk = Task("talk", [{"problem": "hello", "answer": ""}], [], "Say: {problem}", polite)
+    task = mixture({"sums": (0.7, arithmetic()), "talk": (0.3, talk)}, 100)
+    of = {name: [p for p in task.train if p["family"] == name] for name in ("sums", "talk")}
+    assert (len(of["sums"]), len(of["talk"])) == (70, 30)
+    assert {p["family"] for p in task.train[:20]} == {"sums", "talk"}  # not one after the other
+    assert task.prompt(of["talk"][0]) == "Say: hello"
+    assert len(task.test) == len(arithmetic().test)
+    one = of["sums"][0]
+    right = f"<think></think><answer>\\boxed{{{one['answer']}}}</answer>"
+    assert task.reward(right, one)[0] == arithmetic().reward(right, one)[0] > 0
+    assert task.reward("please", of["talk"][0])[1]["talk_right"] == 0
+    assert task.reward("please", of["talk"][0])[0] == 0.7

@@ -9,7 +9,7 @@ import pytest
 import rewards
 import verifiers
 from one_digit import exact_reward
-from rewards import code_parts_reward, read_program
+from rewards import code_parts_reward, no_refusal, quick_code_reward, read_program, with_term
 from rewards import (
     REASONING_PRESETS,
     SEARCH_RULES,
@@ -44,7 +44,6 @@ from rewards import (
     verify_translation,
     weakest,
     weights,
-    with_term,
 )
 from rlvr import group_advantages
 from verifiers import (
@@ -428,6 +427,39 @@ def test_the_share_of_the_tests_beside_the_four_parts(three_of_four):
     assert code_parts_reward(said, problem)[0] == pytest.approx(0.1 + 0.7 * 0.75 + 0.05)
 
 
+def test_three_tests_of_many():
+    """f doubles all but 7: three tests that miss 7 pay 1, three with it (1 + 2/3) / 2."""
+    tests = [f"assert f({n}) == {2 * n}" for n in (2, 4, 5, 7, 8, 9)]
+    said = "```python\ndef f(n): return 2 * n if n != 7 else 0\n```"
+    paid = {quick_code_reward(said, {"problem": str(k), "tests": tests})[0] for k in range(12)}
+    assert sorted(paid) == pytest.approx([(1 + 2 / 3) / 2, 1.0])
+
+
+@pytest.mark.parametrize("said", ["pass", "def f(n) return 2 * n", ""])
+def test_a_quick_look_pays_nothing_for_a_program_that_passes_no_test(said):
+    assert quick_code_reward(f"```python\n{said}\n```", {"tests": ["assert f(2) == 4"]})[0] == 0
+
+
+@pytest.mark.parametrize(
+    "said, refuses",
+    [
+        ("I'm sorry, but I can't help with that.", True),
+        ("As an AI I do not do sums.", True),
+        ("<think>x</think><answer>I won\u2019t answer.</answer>", True),
+        ("<think>I cannot help noticing that 4 = 2*2</think><answer>4</answer>", False),
+        ("I cannot factor 7, so it is a prime.", False),
+    ],
+)
+def test_a_refusal_behind_the_thinking(said, refuses):
+    assert no_refusal(said, {}) == (not refuses)
+
+
+def test_a_term_for_refusals():
+    """A wrong answer of 0.1 less 0.2 if it refuses: with_term adds 0.2 for each that does not."""
+    reward = with_term(rewards.format_only, "no_refusal", no_refusal, 0.2)
+    assert reward("I'm sorry.", TWO)[0] == pytest.approx(reward("Perhaps 3.", TWO)[0] - 0.2)
+
+
 def test_the_last_block_behind_the_thinking_is_the_program():
     assert extract_code(fence("first") + "\n```python\nsecond\n```\n") == "second\n"
     assert extract_code("<think>```python\na\n```</think>no") is None
@@ -764,7 +796,7 @@ def test_the_coin_is_fair_and_always_falls_the_same_way():
 
 LABORATORY = (
     "steps_reward bleu_reward gated_reward guarded_reward robust_reward kimi olmo curriculum "
-    "kimi_process code_strict coin inverted any_box first_box format_only"
+    "kimi_process code_strict quick_code_reward coin inverted any_box first_box format_only"
 ).split()
 
 
