@@ -16,7 +16,6 @@ scaling of RoPE, quantisation.
 """
 
 import contextlib
-import difflib
 import functools
 import json
 import os
@@ -51,11 +50,9 @@ IMPLEMENTED = {
     "model_type": ["qwen3", "qwen2", "llama"],
     "hidden_act": ["silu"],
     "rope_type": ["default"],
-    "attention_bias": [False],
-    "mlp_bias": [False],
     "use_sliding_window": [False],
     "layer_types": ["full_attention"],
-}
+}  # a bias where there should be none is a tensor too many: see load
 
 
 @dataclass
@@ -92,7 +89,13 @@ class Config:
                 f"{directory} is a training run: give {directory}/final, its last model"
             )
         values = _with_defaults(raw)
-        _check_implemented(values, path)
+        for key, known in IMPLEMENTED.items():
+            value = values.get(key, known[0])
+            if value not in known:
+                raise ModelError(
+                    f"{path}: {key} is {value!r}, but only dense models with {key} "
+                    f"{' or '.join(map(repr, known))} are implemented; take Qwen/Qwen3-0.6B"
+                )
         generation = path.with_name("generation_config.json")
         stops = _read_json(generation).get("eos_token_id") if generation.exists() else None
         if stops is not None:
@@ -105,39 +108,26 @@ class Config:
 
 
 def _with_defaults(raw):
-    """config.json with what each family leaves out, and its different spellings as one."""
-    values = {"model_type": None, "tie_word_embeddings": False, **raw}
-    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}  # new name, old name
-    values["rope_type"] = rope.get("rope_type", rope.get("type", "default"))
-    values["rope_theta"] = raw.get("rope_theta") or rope.get("rope_theta")
-    kinds = raw.get("layer_types") or ["full_attention"]
-    values["layer_types"] = ", ".join(sorted(set(kinds)))
-    if values["model_type"] != "qwen3":  # Qwen2 and Llama leave these two out
-        values["rope_theta"] = values["rope_theta"] or 1e4
-        heads = raw.get("num_attention_heads") or 1
-        values["head_dim"] = raw.get("head_dim") or raw.get("hidden_size", 0) // heads
-    return values
-
-
-def _check_implemented(values, path):
-    for key, known in IMPLEMENTED.items():
-        value = values.get(key, known[0])
-        if value not in known:
-            raise ModelError(
-                f"{path}: {key} is {value!r}, but only dense models with {key} "
-                f"{' or '.join(map(repr, known))} are implemented; take Qwen/Qwen3-0.6B"
-            )
+    """config.json with what some families leave out, and its different spellings as one."""
+    given = {name: value for name, value in raw.items() if value is not None}
+    rope = given.get("rope_parameters") or given.get("rope_scaling", {})  # new name, old name
+    kinds = given.get("layer_types", ["full_attention"])
+    return {
+        "model_type": None,
+        "tie_word_embeddings": False,
+        "head_dim": given.get("hidden_size", 0) // given.get("num_attention_heads", 1),
+        "rope_theta": rope.get("rope_theta", 1e4),
+        "rope_type": rope.get("rope_type") or rope.get("type", "default"),
+        **given,
+        "layer_types": ", ".join(sorted(set(kinds))),
+    }
 
 
 def _read_json(path):
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(value, dict):
-            raise ValueError("it holds no object")
-        return value
-    except (OSError, ValueError) as error:
-        reason = f"cannot be read ({error}); if it was fetched, fetch it again"
-        raise ModelError(f"{path}: {reason}") from None
+        return {**json.loads(path.read_text(encoding="utf-8"))}  # a TypeError if it is no object
+    except (OSError, ValueError, TypeError) as error:
+        raise ModelError(f"{path}: cannot be read ({error}); fetch it again") from None
 
 
 # ---- 2. The network ------------------------------------------------------------------------------
@@ -173,15 +163,15 @@ class KVCache:
     used:    the longest row's length, as a Python int, so that decoding never waits for the GPU.
     step:    attention reads a multiple of so many slots: a GPU is quicker with few shapes."""
 
-    def __init__(self, config, rows, slots, device, dtype):
+    def __init__(self, config, rows, slots, weight):
         shape = (rows, config.num_key_value_heads, slots, config.head_dim)
         layers = range(config.num_hidden_layers)
         # zeros, not empty: a masked slot has weight 0, but 0 * NaN would still be NaN
-        self.k = [torch.zeros(shape, device=device, dtype=dtype) for _ in layers]
-        self.v = [torch.zeros(shape, device=device, dtype=dtype) for _ in layers]
-        self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
+        self.k = [weight.new_zeros(shape) for _ in layers]  # on its device, in its dtype
+        self.v = [weight.new_zeros(shape) for _ in layers]
+        self.lengths = torch.zeros(rows, dtype=torch.long, device=weight.device)
         self.slots = slots
-        self.step = 1 if device.type == "cpu" else 64
+        self.step = 1 if weight.device.type == "cpu" else 64
         self.used = 0
 
     def visible(self, T):
@@ -200,9 +190,9 @@ class KVCache:
 
     def take(self, rows):
         """Keep these rows, in this order; one may be named several times."""
-        for layer in range(len(self.k)):  # layer by layer: two whole caches never coexist
-            self.k[layer] = self.k[layer][rows]
-            self.v[layer] = self.v[layer][rows]
+        for cached in (self.k, self.v):
+            for layer, tensor in enumerate(cached):  # one by one: two whole caches never coexist
+                cached[layer] = tensor[rows]
         self.lengths = self.lengths[rows]
         self.used = int(self.lengths.max())
 
@@ -229,23 +219,24 @@ class Attention(nn.Module):
 
     def forward(self, x, rope, positions, mask, cache):
         B, T, _ = x.shape
-        q = self.q_norm(self.q_proj(x).view(B, T, self.H, self.D)).transpose(1, 2)  # (B, H, T, D)
-        k = self.k_norm(self.k_proj(x).view(B, T, self.K, self.D)).transpose(1, 2)  # (B, K, T, D)
-        v = self.v_proj(x).view(B, T, self.K, self.D).transpose(1, 2)  # (B, K, T, D)
-        q, k = apply_rope(q, *rope), apply_rope(k, *rope)
+        heads = (B, T, -1, self.D)
+        q = self.q_norm(self.q_proj(x).view(heads)).transpose(1, 2)  # (B, H, T, D)
+        k = self.k_norm(self.k_proj(x).view(heads)).transpose(1, 2)  # (B, K, T, D)
+        v = self.v_proj(x).view(heads).transpose(1, 2)  # (B, K, T, D)
+        q = apply_rope(q, *rope)
+        k = apply_rope(k, *rope)
         if cache is not None:
             k, v = cache.write(self.layer, k, v, positions)  # (B, K, S, D)
+        group = self.H // self.K  # query heads that share a key head
         if T == 1:
-            # One query per row: the H/K query heads that share a key head can stand where queries
-            # stand, and no key has to be repeated. is_causal would be wrong here: SDPA aligns it to
-            # the first key, not to the last.
-            q = q.reshape(B, self.K, self.H // self.K, self.D)
-            y = F.scaled_dot_product_attention(q, k, v, mask)
+            # One query per row: a group can stand where queries stand, and no key is repeated.
+            q = q.reshape(B, self.K, group, self.D)
         else:
-            k, v = (
-                x.repeat_interleave(self.H // self.K, 1) for x in (k, v)
-            )  # CUDA's fast kernels take groups or a mask
-            y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
+            k = k.repeat_interleave(group, 1)  # CUDA's fast kernels take groups or a mask
+            v = v.repeat_interleave(group, 1)
+        # subtle: SDPA aligns is_causal to the first key, which would be wrong for one new token.
+        causal = mask is None and T > 1
+        y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal)
         y = y.reshape(B, self.H, T, self.D).transpose(1, 2)  # (B, T, H, D)
         return self.o_proj(y.flatten(2))
 
@@ -305,8 +296,6 @@ class Qwen3(nn.Module):
         B, T = ids.shape
         if positions is None:
             positions = torch.arange(T, device=ids.device).expand(B, T)
-        if cache is not None and cache.used + T > cache.slots:
-            raise ValueError(f"a cache of {cache.slots} slots, too few for {cache.used} + {T}")
         if cache is not None and cache.used > 0:
             positions = positions + cache.lengths[:, None]  # (B, T)
             slots = torch.arange(cache.visible(T), device=ids.device)
@@ -315,11 +304,11 @@ class Qwen3(nn.Module):
         x = self.model.embed_tokens(ids)  # (B, T, C)
         rope = rope_tables(positions, self.config, x.dtype)  # two of (B, 1, T, D)
         for block in self.model.layers:
-            if self.checkpoint_blocks and torch.is_grad_enabled():
-                options = {"use_reentrant": False, "preserve_rng_state": False}
-                block = functools.partial(checkpoint, block, **options)
             if cache is not None:
                 block = block.forward  # past FSDP's hooks: whoever samples holds the whole weights
+            elif self.checkpoint_blocks:
+                options = {"use_reentrant": False, "preserve_rng_state": False}
+                block = functools.partial(checkpoint, block, **options)
             x = block(x, rope, positions, mask, cache)
         if cache is not None:
             cache.lengths = cache.lengths + T
@@ -333,8 +322,7 @@ class Qwen3(nn.Module):
         return self.model.embed_tokens.weight.device
 
     def new_cache(self, rows, slots):
-        weight = self.model.embed_tokens.weight
-        return KVCache(self.config, rows, slots, weight.device, weight.dtype)
+        return KVCache(self.config, rows, slots, self.model.embed_tokens.weight)
 
     def tokens_that_fit(self):
         """So many fill a KV cache that takes half of what is free on a GPU; elsewhere no bound."""
@@ -419,20 +407,13 @@ def find(name):
     path = Path(name).expanduser()
     if path.is_dir():
         return path
-    if name.count("/") != 1 or name.startswith(("/", ".", "~")) or path.parent.is_dir():
-        folders = [folder.name for folder in path.parent.glob("*/")]
-        near = ", ".join(difflib.get_close_matches(path.name, folders, n=5, cutoff=0)) or "none"
+    if name.count("/") != 1 or path.parent.is_dir():
+        folders = ", ".join(sorted(folder.name for folder in path.parent.glob("*/")))
         raise ModelError(
-            f"{name}: no such directory; there is {near} in {path.parent}/. (A hub id is "
-            "owner/name, and here must be no folder with the owner's name.)"
+            f"{name}: no such directory; there is {folders[:200] or 'none'} in {path.parent}/. "
+            "(A hub id is owner/name, and here must be no folder with the owner's name.)"
         )
-    files = [
-        "*config.json",
-        "tokenizer.json",
-        "chat_template.jinja",
-        "*.safetensors",
-        "*.safetensors.index.json",
-    ]
+    files = ["*config.json", "tokenizer.json", "*.jinja", "*.safetensors", "*.index.json"]
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=files))
     except Exception as error:  # no such model, no network, a broken connection: all types
@@ -456,7 +437,7 @@ def _read_weights(directory, wanted, device, dtype, keep):
     for path in sorted({directory / name for name in names}):
         try:
             with safe_open(path, framework="pt") as reader:
-                for name in sorted(set(reader.keys()) - copies):
+                for name in set(reader.keys()) - copies:
                     tensor = reader.get_tensor(name).to(device=device, dtype=dtype)
                     tensors[name] = keep(tensor, wanted[name]) if name in wanted else tensor
         except (OSError, SafetensorError) as error:
@@ -531,13 +512,14 @@ class Tokenizer:
     were never trained on chat markup; "chat": as one user turn in the model's own chat template;
     "chat-nothink": the same with enable_thinking=False, so that a Qwen3 answers at once. By default
     a model gets the chat if a user turn of its template ends with one of its stop tokens: a base
-    and a post-trained model may share all files of the tokenizer, but not the stops."""
+    and a post-trained model may share all files of the tokenizer, but not the stops.
+    config: what tokenizer_config.json holds, such as the "chat_template"."""
 
-    def __init__(self, backend, template="plain", extra_files=None):
+    def __init__(self, backend, template="plain", config=None):
         backend.encode_special_tokens = True  # a problem that spells out "<|im_end|>" stays text
         self.backend = backend
         self.template = template
-        self.extra_files = extra_files or {}
+        self.config = config or {}
         self.num_tokens = max(backend.get_vocab(with_added_tokens=True).values()) + 1
         added = backend.get_added_tokens_decoder()
         self.special = {token.content: i for i, token in added.items() if token.special}
@@ -549,11 +531,12 @@ class Tokenizer:
             backend = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises plain Exception
             raise ModelError(f"{path}: cannot be read ({error}); fetch the file again") from None
-        others = [path.with_name(name) for name in ("tokenizer_config.json", "chat_template.jinja")]
-        texts = {file.name: file.read_text(encoding="utf-8") for file in others if file.exists()}
-        if others[0].name in texts:
-            _read_json(others[0])  # refuses a damaged one
-        tokenizer = cls(backend, template or "plain", texts)
+        config_path = path.with_name("tokenizer_config.json")
+        config = _read_json(config_path) if config_path.exists() else {}
+        own_file = path.with_name("chat_template.jinja")  # where newer models have it
+        if own_file.exists():
+            config["chat_template"] = own_file.read_text(encoding="utf-8")
+        tokenizer = cls(backend, template or "plain", config)
         if template is None:
             with contextlib.suppress(ModelError):  # it has no template
                 if set(tokenizer.chat("?")) & set(eos_token_id):
@@ -594,8 +577,7 @@ class Tokenizer:
     def chat(self, user, thinking=True):
         """One user turn, with the assistant's turn opened -> ids, as transformers'
         apply_chat_template gives them. Raises ModelError."""
-        config = json.loads(self.extra_files.get("tokenizer_config.json", "{}"))
-        source = self.extra_files.get("chat_template.jinja") or config.get("chat_template")
+        source = self.config.get("chat_template")
         if source is None and "<|im_start|>" not in self.special:
             raise ModelError("this model has no chat template: use --template plain")
         environment = ImmutableSandboxedEnvironment(
@@ -603,7 +585,7 @@ class Tokenizer:
         )
         for token in self.special:
             user = user.replace(token, token[0] + GUARD + token[1:])
-        bos = config.get("bos_token") or ""
+        bos = self.config.get("bos_token") or ""
         try:
             text = environment.from_string(source or CHATML).render(
                 messages=[{"role": "user", "content": user}],
@@ -623,8 +605,7 @@ class Tokenizer:
 
     def save(self, directory):
         self.backend.save(str(Path(directory) / "tokenizer.json"))
-        for name, text in self.extra_files.items():
-            (Path(directory) / name).write_text(text, encoding="utf-8")
+        (Path(directory) / "tokenizer_config.json").write_text(json.dumps(self.config, indent=2))
 
 
 if __name__ == "__main__":

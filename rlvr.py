@@ -31,7 +31,6 @@ C hidden size; in a micro-batch: N lines of L tokens, M of them trained, of b ro
 """
 
 import hashlib
-import math
 import random
 from dataclasses import dataclass
 
@@ -178,36 +177,39 @@ def sample(
     sizes = [len(prompt) for prompt in prompts]
     if min(sizes, default=0) == 0:
         raise ValueError("sample needs at least one prompt, and each prompt at least one token")
-    P, G = len(prompts), num_samples
-    B = P * G
+    P = len(prompts)
     V = model.config.num_tokens  # subtle: ids from here on have an embedding, but are no tokens
     device = model.device
     longest = max(sizes)
-    stop_ids = model.config.eos_token_id if stop_ids is None else stop_ids
-    stop_ids = torch.tensor([*stop_ids], dtype=torch.long, device=device)
-    uniforms = torch.rand(B, max_new_tokens) if uniforms is None else uniforms
+    if stop_ids is None:
+        stop_ids = model.config.eos_token_id
+    if uniforms is None:
+        uniforms = torch.rand(P * num_samples, max_new_tokens)
     uniforms = uniforms.to(device)
 
     # Prefill: read each prompt once. It is padded on the right, so its last logits are picked out.
     padded_prompts = [prompt + [0] * (longest + max_new_tokens - len(prompt)) for prompt in prompts]
     ids = torch.tensor(padded_prompts, device=device)  # (P, T)
     prompt_lengths = torch.tensor(sizes, device=device)
+    stop_ids = torch.tensor([*stop_ids], dtype=torch.long, device=device)
     cache = model.new_cache(P, longest + max_new_tokens)
     last = torch.arange(P, device=device), prompt_lengths - 1
     logits = model(ids[:, :longest], cache, head=lambda x, weight: F.linear(x[last], weight))
     cache.lengths = prompt_lengths  # subtle: the padding is overwritten, token by token
 
     # Every completion of a group starts from a copy of its prompt.
-    prompt_of = torch.arange(P, device=device).repeat_interleave(G)  # (B,)
-    ids, prompt_lengths, logits = ids[prompt_of], prompt_lengths[prompt_of], logits[prompt_of]
+    prompt_of = torch.arange(P, device=device).repeat_interleave(num_samples)  # (B,)
+    ids = ids[prompt_of]
+    prompt_lengths = prompt_lengths[prompt_of]
+    logits = logits[prompt_of]
     cache.take(prompt_of)
 
     # Decode one token a turn. Slot r of the cache belongs to row rows[r], if it is still running.
-    lengths = torch.zeros(B, dtype=torch.long, device=device)
-    finished = torch.zeros(B, dtype=torch.bool, device=device)
-    logp = torch.zeros(B, ids.size(1) - 1, device=device)
-    rows = torch.arange(B, device=device)
-    running = torch.ones(B, dtype=torch.bool, device=device)
+    logp = torch.zeros(ids[:, 1:].shape, device=device)
+    lengths = torch.zeros_like(prompt_lengths)
+    finished = lengths > 0
+    running = ~finished
+    rows = torch.arange(len(ids), device=device)
     patience = 1 if device.type == "cpu" else 8  # on a GPU each look at `running` waits for it
     for t in range(max_new_tokens):
         token, token_logp = choose(logits[:, :V], uniforms[rows, t], temperature)
@@ -230,7 +232,8 @@ def sample(
         logits = model(token[:, None], cache, head=lambda x, weight: F.linear(x[:, -1], weight))
 
     width = int((prompt_lengths + lengths).max())
-    return Rollouts(ids[:, :width], prompt_lengths, lengths, finished, logp[:, : width - 1], G)
+    logp = logp[:, : width - 1]
+    return Rollouts(ids[:, :width], prompt_lengths, lengths, finished, logp, num_samples)
 
 
 # ---- 3. Rewards and advantages -------------------------------------------------------------------
@@ -305,7 +308,7 @@ def padded_rows(rollouts, keep, max_tokens):
     rows = rows[ends[rows].argsort(descending=True, stable=True)]
     while len(rows) > 0:
         width = int(ends[rows[0]]) - 1
-        count = max(1, max_tokens // max(1, width))
+        count = max(1, max_tokens // width)
         some, rows = rows[:count], rows[count:]
         trained = rollouts.mask[some, :width] > 0  # (N, L)
         line, columns = trained.nonzero(as_tuple=True)
@@ -323,7 +326,7 @@ def trained_logprobs(model, micro, targets, temperature=1.0):
 
     def head(hidden, weight):  # (N, L, C), (V, C)
         # In chunks, recomputed in the backward pass: logits of 8 x 1024 tokens of Qwen3 take 5 GB.
-        size = max(1, CHUNK_ELEMENTS // V)
+        size = CHUNK_ELEMENTS // V
         done = [
             checkpoint(chunk_logprobs, states, weight, ids, V, temperature, use_reentrant=False)
             for states, ids in zip(hidden[micro.trained].split(size), targets.split(size))
@@ -353,7 +356,7 @@ def token_logprobs(model, ids, temperature=1.0, mask=None):
     return logp.new_zeros(trained.shape).index_put((rows, columns), logp)
 
 
-def loss_weights(mask, norm="token", max_new_tokens=None):
+def loss_weights(mask, norm="token", max_new_tokens=1):
     """The weight of each token in the loss: mask (B, T-1) -> (B, T-1).
 
     critical: the mask is that of the whole batch, so that micro-batches change nothing."""
@@ -362,7 +365,7 @@ def loss_weights(mask, norm="token", max_new_tokens=None):
     divisors = {
         "token": lengths.sum().clamp(min=1),  # every token counts the same (DAPO; departure 4)
         "sequence": B * lengths.clamp(min=1),  # every completion counts the same (GRPO)
-        "constant": B * (max_new_tokens or 1),  # the length does not matter at all (Dr. GRPO)
+        "constant": B * max_new_tokens,  # the length does not matter at all (Dr. GRPO)
         "sum": B,  # the chapter's: log-probs are summed over a completion
     }
     if norm not in divisors:
@@ -396,10 +399,13 @@ def spread(advantages, mask):
     advantages = advantages.to(mask.device)
     if advantages.numel() == len(mask):
         advantages = advantages.reshape(-1, 1)
-    if advantages.shape not in ((len(mask), 1), mask.shape) or not advantages.isfinite().all():
-        shapes = f"one finite number for each of {len(mask)} completions, or of {list(mask.shape)}"
-        raise ValueError(f"advantages of shape {list(advantages.shape)}: needs {shapes} tokens")
+    elif advantages.shape != mask.shape:
+        shape = list(advantages.shape)
+        raise ValueError(f"advantages of shape {shape}, not (P, G) or {list(mask.shape)}")
     return advantages * mask
+
+
+STATISTICS = ("loss", "tokens", "entropy", "mismatch", "clipped", "kl")
 
 
 def update_gradients(model, rollouts, advantages, method, micros, old_logp=None, reference=None):
@@ -408,57 +414,52 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None,
     advantages: (P, G) or (B, T-1). Rows without any have no gradient, so a layout may leave
         them out, but they count in the normaliser: a batch with little signal makes a small step.
     old_logp: (B, T-1) what the first update of this batch returned, if this is a later one.
-    sums: the loss; sums of entropies (nats) and of what statistics() says."""
+    sums: the loss; and over the trained tokens: their number; entropies (nats); mismatch (|log pi
+        now - log pi as sampled|: rounding, or a bug: another model, mask or temperature); clipped
+        (pi / pi_old is outside of the clip range); kl (to the reference)."""
     settings = method.settings
-    mask = rollouts.mask
-    advantages = spread(advantages, mask)  # (B, T-1)
-    weights = loss_weights(
-        mask, settings.norm, settings.max_new_tokens
-    )  # critical: the whole batch
-    all_logp = torch.zeros_like(mask)
-    sums = dict.fromkeys(STATISTICS, torch.zeros((), device=mask.device))
+    advantages = spread(advantages, rollouts.mask)  # (B, T-1)
+    # critical: the weights are those of the whole batch.
+    weights = loss_weights(rollouts.mask, settings.norm, settings.max_new_tokens)
+    all_logp = torch.zeros_like(weights)
+    sums = dict.fromkeys(STATISTICS, weights.new_zeros(()))
     for micro in micros:
+        # Log-probs of the tokens that are trained, in their places among (b, T-1).
         rows, place = micro.rows.unique(return_inverse=True)  # (b,), (M,)
         targets = rollouts.ids[micro.rows, micro.columns + 1]  # (M,) token t+1 is predicted at t
         values, entropies = trained_logprobs(model, micro, targets, settings.temperature)
-        empty = mask.new_zeros(len(rows), mask.size(1))  # (b, T-1)
-        logp = empty.index_put((place, micro.columns), values)
-        all_logp[rows] = logp.detach()
+        mask = rollouts.mask[rows]
+        zeros = torch.zeros_like(mask)
+        logp = zeros.index_put((place, micro.columns), values)
+        now = logp.detach()
+        all_logp[rows] = now
+
         # The first update's log-probs are the old ones; the sampler's equal them up to rounding.
-        micro.old_logp = logp.detach() if old_logp is None else old_logp[rows]
+        micro.old_logp = now if old_logp is None else old_logp[rows]
         micro.sampled_logp = rollouts.logp[rows]
         micro.advantages = advantages[rows]
         micro.weights = weights[rows]
         if reference is not None:
             with torch.no_grad():
                 values, _ = trained_logprobs(reference, micro, targets, settings.temperature)
-            micro.ref_logp = empty.index_put((place, micro.columns), values)
+            micro.ref_logp = zeros.index_put((place, micro.columns), values)
         loss = method.loss(logp, micro)
         (micro.scale * loss).backward()
-        found = statistics(logp.detach(), micro, mask[rows], settings.clip)
-        found |= {"loss": loss.detach(), "entropy": entropies.sum()}
+
+        ratio = (now - micro.old_logp).exp()
+        clipped = (ratio < 1 - settings.clip[0]) | (ratio > 1 + settings.clip[1])
+        found = {
+            "loss": loss.detach(),
+            "tokens": mask.sum(),
+            "entropy": entropies.sum(),
+            "mismatch": ((now - micro.sampled_logp).abs() * mask).sum(),
+            "clipped": (clipped * mask).sum(),
+        }
+        if reference is not None:
+            found["kl"] = kl_penalty(now, micro.ref_logp, mask)
         for name, value in found.items():
             sums[name] = sums[name] + micro.scale * value
     return sums, all_logp
-
-
-STATISTICS = ("loss", "tokens", "entropy", "mismatch", "clipped", "kl")
-
-
-def statistics(logp, micro, mask, clip):
-    """Sums over the trained tokens of a MicroBatch: tokens; mismatch (|log pi now - log pi as
-    sampled|: rounding, or a bug: another model, mask or temperature); clipped (where pi / pi_old is
-    outside of the clip range); kl (to the reference)."""
-    ratio = (logp - micro.old_logp).exp()
-    outside = (ratio < 1 - clip[0]) | (ratio > 1 + clip[1])
-    found = {
-        "tokens": mask.sum(),
-        "mismatch": ((logp - micro.sampled_logp).abs() * mask).sum(),
-        "clipped": (outside * mask).sum(),
-    }
-    if micro.ref_logp is not None:
-        found["kl"] = kl_penalty(logp, micro.ref_logp, mask)
-    return found
 
 
 # ---- 5. The method -------------------------------------------------------------------------------
@@ -485,14 +486,14 @@ class Settings:
     seed: int = 0  # of everything random
 
     def __post_init__(self):
-        sizes = ("num_samples", "max_new_tokens", "sample_tokens", "updates_per_batch")
-        for name in ("prompts_per_step", *sizes):
+        for name in ("prompts_per_step", "num_samples", "max_new_tokens", "updates_per_batch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, and must be at least 1")
-        if not 0 < self.temperature < math.inf or not 0 <= self.kl_coef < math.inf:
+        if self.temperature <= 0 or self.kl_coef < 0:
             found = f"temperature is {self.temperature}, kl_coef {self.kl_coef}"
             raise ValueError(f"{found}: the first must be above 0, the second not below")
-        if len(self.clip) != 2 or not 0 <= self.clip[0] < 1 or not 0 <= self.clip[1]:
+        low, high = self.clip
+        if not 0 <= low < 1 or high < 0:
             raise ValueError(f"clip is {self.clip}: low is from 0 to below 1, high 0 or more")
         group_advantages(torch.zeros(1, 2), self.scale)  # refuses an unknown scale
         loss_weights(torch.ones(1, 1), self.norm)  # or norm
@@ -565,9 +566,8 @@ class GRPO:
             loss = loss + settings.kl_coef * kl_penalty(logp, micro.ref_logp, micro.weights)
         return loss
 
-    def layout(self, rollouts, keep, max_tokens):
-        """The rows to keep, (B,) bool -> MicroBatches, one forward pass each."""
-        return padded_rows(rollouts, keep, max_tokens)
+    # (rollouts, the rows to keep, (B,) bool, max_tokens) -> MicroBatches, one forward pass each
+    layout = staticmethod(padded_rows)
 
     def after_step(self, row, model):
         """See a row of metrics.jsonl. May raise Stopped."""

@@ -14,7 +14,6 @@ The laboratory uses it as a base model: `--template plain`, with solved examples
 
 import argparse
 import hashlib
-import json
 import subprocess
 import sys
 import tempfile
@@ -126,7 +125,7 @@ def byte_level_tokenizer(fields):
         "clean_up_tokenization_spaces": False,
         "chat_template": fields["tokenizer.chat_template"],
     }
-    return Tokenizer(backend, extra_files={"tokenizer_config.json": json.dumps(settings)})
+    return Tokenizer(backend, config=settings)
 
 
 # ---- 2. Where from ---------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ by the first command (950 + 500 steps, 70 s on one CPU core, torch 2.13, OMP_NUM
 """
 
 import argparse
-import json
 import math
 import random
 import re
@@ -122,7 +121,7 @@ def symbol_tokenizer(symbols, end="<|endoftext|>"):
         "unk_token": "?",
         "clean_up_tokenization_spaces": False,
     }
-    return Tokenizer(backend, extra_files={"tokenizer_config.json": json.dumps(config)})
+    return Tokenizer(backend, config=config)
 
 
 @torch.no_grad()
