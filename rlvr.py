@@ -489,7 +489,7 @@ class Settings:
         for name in ("prompts_per_step", "num_samples", "max_new_tokens", "updates_per_batch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, and must be at least 1")
-        if self.temperature <= 0 or self.kl_coef < 0:
+        if not self.temperature > 0 or not self.kl_coef >= 0:  # nor nan
             found = f"temperature is {self.temperature}, kl_coef {self.kl_coef}"
             raise ValueError(f"{found}: the first must be above 0, the second not below")
         low, high = self.clip

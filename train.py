@@ -220,10 +220,7 @@ class Run:
     step: int = 0  # the last one made
     log: object = lambda row: None  # what --log names
     signals: list = field(default_factory=list)  # when Ctrl-C was pressed
-
-    def progress(self):
-        """What a checkpoint keeps besides tensors."""
-        return {"step": self.step, "memory": self.memory, "method": self.method.state()}
+    progress: str = ""  # what a checkpoint keeps besides tensors, as JSON
 
 
 def load_run(flags):
@@ -292,7 +289,7 @@ def save_checkpoint(run):
             shutil.rmtree(partial, ignore_errors=True)
         dcp.save(state_of(run), checkpoint_id=partial, no_dist=WORLD == 1)
         if RANK == 0:
-            (partial / "progress.json").write_text(json.dumps(run.progress()))
+            (partial / "progress.json").write_text(run.progress)
             shutil.rmtree(path, ignore_errors=True)  # one of the same step that could not be read
             partial.rename(path)
             for old in sorted(folder.glob("step_*"))[:-2]:  # two are kept
@@ -492,8 +489,10 @@ def finish_step(run, row, reason):
         run.method.after_step(row, run.model)  # which may add columns
     except Stopped as error:
         reason = str(error)
+    progress = {"step": run.step, "memory": run.memory, "method": run.method.state()}
     try:
-        json.dumps([row, run.progress()])  # fails now rather than at the first checkpoint
+        json.dumps(row)
+        run.progress = json.dumps(progress)  # fails now rather than at the first checkpoint
     except (TypeError, ValueError) as error:
         raise ModelError(f"the memory of pick, the method's state, its columns: {error}") from error
     if row["failed"] == 1:
