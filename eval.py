@@ -25,7 +25,7 @@ import torch
 from tqdm import tqdm
 
 import verifiers
-from model import ModelError, _read_json, find, load, memory_for, pick_device
+from model import ModelError, _read_json, check_lengths, find, load, memory_for, pick_device
 from rlvr import GRPO, Rollouts, Step, row_uniforms, score
 
 # ---- 1. From problems to judged completions ------------------------------------------------------
@@ -74,15 +74,6 @@ def roll_out(
     began = time.perf_counter()
     rewards, parts = score(rollouts, texts, problems, task.reward)
     return Step(problems, rollouts, texts, rewards, parts, time.perf_counter() - began)
-
-
-def check_lengths(model, tokenizer, task, problems, max_new_tokens):
-    """Raise DataError for a prompt after which the model has no room for a completion."""
-    most = model.config.max_position_embeddings
-    for problem in problems:
-        if len(tokenizer.encode_prompt(task.prompt(problem))) + max_new_tokens > most:
-            why = f"with --max-new-tokens it is longer than the model's {most} tokens"
-            raise verifiers.DataError(f"{why}: {problem['problem'][:200]!r}")
 
 
 def evaluate(method, model, tokenizer, task, problems, num_samples=1, temperature=0.0, ks=()):
@@ -362,8 +353,9 @@ def evaluate_model(name, task, method, args):
     device, dtype = pick_device(args.device)
     model, tokenizer = load(name, device, dtype, args.template)
     problems = task.test[: args.problems]
-    check_lengths(model, tokenizer, task, problems, method.settings.max_new_tokens)
-    prompt = tokenizer.prompt_text(task.prompt(problems[0]))
+    texts = [task.prompt(problem) for problem in problems]
+    check_lengths(model, tokenizer, texts, method.settings.max_new_tokens)
+    prompt = tokenizer.prompt_text(texts[0])
     print(f"first prompt of {name} ({tokenizer.template}): {prompt!r}")
     header = {**vars(args), "model": name, "settings": asdict(method.settings), "prompt": prompt}
     append_rows(args.out, [{"header": {**header, "dtype": str(dtype), "git": git_commit()}}])

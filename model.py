@@ -481,6 +481,15 @@ def save(model, tokenizer, directory, weights=None):
         ) from error
 
 
+def check_lengths(model, tokenizer, texts, max_new_tokens):
+    """Raise ModelError for a prompt after which the model has no room for a completion."""
+    most = model.config.max_position_embeddings
+    for text in texts:
+        if len(tokenizer.encode_prompt(text)) + max_new_tokens > most:
+            why = f"with --max-new-tokens it is longer than the model's {most} tokens"
+            raise ModelError(f"{why}: {text[:200]!r}")
+
+
 @contextlib.contextmanager
 def memory_for(flag):
     """Within, an error for lack of memory names the flag that helps there."""

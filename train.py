@@ -44,7 +44,6 @@ from eval import (
     TaskFlags,
     add_flags,
     append_rows,
-    check_lengths,
     flag,
     get_method,
     git_commit,
@@ -53,7 +52,16 @@ from eval import (
     roll_out,
     summarise,
 )
-from model import ModelError, autocast, load, memory_for, pick_device, save, weights_in
+from model import (
+    ModelError,
+    autocast,
+    check_lengths,
+    load,
+    memory_for,
+    pick_device,
+    save,
+    weights_in,
+)
 from rlvr import GRPO, Rollouts, Step, Stopped, spread, update_gradients
 
 # ---- 1. Flags ------------------------------------------------------------------------------------
@@ -144,11 +152,8 @@ def read_config(given):
     """-> (flags, settings) of the run to resume, from its config.json."""
     refused = given.keys() - ANEW
     if refused:
-        names = ", ".join(sorted(refused)).replace("_", "-")
-        raise ValueError(f"--resume goes on with the run's own flags: leave out {names}")
-    if "name" not in given:
-        raise ValueError("--resume needs --name: which run is to go on?")
-    folder = Path(given.get("runs", "runs"), given["name"])
+        raise ValueError(f"--resume keeps the run's own flags: leave out {', '.join(refused)}")
+    folder = Path(given.get("runs", "runs"), given.get("name", ""))
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         flags = {**config["flags"], "fsdp": False}  # how a run is started now decides
@@ -156,7 +161,7 @@ def read_config(given):
         return flags, config["settings"]
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{folder}/config.json: no run to go on with, see --runs ({error}). {INSTEAD}"
+            f"{folder}/config.json: nothing to --resume, see --name and --runs ({error}). {INSTEAD}"
         ) from None
 
 
@@ -237,7 +242,8 @@ def load_run(flags):
     model.checkpoint_blocks = not small
     if flags.device == "cpu" and small:
         torch.set_num_threads(1)  # tensors so small that more threads mostly wait for each other
-    check_lengths(model, tokenizer, task, task.train + task.test, method.settings.max_new_tokens)
+    prompts = map(task.prompt, task.train + task.test)
+    check_lengths(model, tokenizer, prompts, method.settings.max_new_tokens)
     parameters = method.setup(model, tokenizer)
     optimizer = torch.optim.AdamW(parameters, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     folder = Path(flags.runs, flags.name)
@@ -296,8 +302,7 @@ def save_checkpoint(run):
                 shutil.rmtree(old)
     except DAMAGE as error:  # a full disk has many names
         shutil.rmtree(partial, ignore_errors=True)
-        reason = (str(error).strip() or repr(error)).splitlines()[-1][:200]
-        raise ModelError(f"{path}: cannot write it ({reason}); free some space") from error
+        raise ModelError(f"{path}: cannot write it ({error!r:.200}); free some space") from error
 
 
 def load_checkpoint(run):
@@ -317,8 +322,10 @@ def load_checkpoint(run):
         return
     logged = max(read_log(run.folder), default=0)
     if logged > run.flags.save_every:
-        found = f"{run.folder} has logged {logged} steps, but has no usable checkpoint"
-        raise ModelError(f"{found}: begin again under another --name")
+        raise ModelError(
+            f"{run.folder} has logged {logged} steps, but has no usable checkpoint: begin again "
+            "under another --name"
+        )
 
 
 # ---- 4. Log and preflight ------------------------------------------------------------------------
@@ -407,7 +414,7 @@ def preflight(run):
     print(f"preflight: of {len(step.texts)} completions {means['accuracy']:.0%} are right and")
     print(f"{means['truncated']:.0%} cut off; rewards differ in {means['mixed']:.0%} of the groups")
     rewards = step.rewards.flatten()
-    for row in (int(rewards.argmax()), int(rewards.argmin())):
+    for row in (rewards.argmax(), rewards.argmin()):
         print(f"    reward {rewards[row]:.2f}: {step.texts[row][-200:]!r}")
     trouble = what_is_wrong(means)
     if trouble and (means["failed"] == 1 or len(step.texts) >= 64):  # so many prove it
@@ -606,9 +613,7 @@ def gather(items):
 
 def gather_steps(steps, device):
     """The Steps of all processes as one."""
-    for step in steps:
-        step.rollouts = Rollouts.join([step.rollouts], "cpu")
-    steps = gather(steps)
+    steps = gather([replace(s, rollouts=Rollouts.join([s.rollouts], "cpu")) for s in steps])
 
     def joined(name):
         return [row for step in steps for row in getattr(step, name)]
@@ -706,8 +711,10 @@ def main(argv=None):
     rows = read_log(run.folder).values()
     scores = [row["eval_accuracy"] for row in rows if "eval_accuracy" in row] or [math.nan]
     n = min(flags.eval_problems, len(run.task.test))
-    print(f"held-out accuracy {scores[0]:.3f} -> {scores[-1]:.3f} (greedy, n={n})", end=" ")
-    print(f"in {time.perf_counter() - began:.0f} s; model in {run.folder / 'final'}")
+    print(
+        f"held-out accuracy {scores[0]:.3f} -> {scores[-1]:.3f} (greedy, n={n}) "
+        f"in {time.perf_counter() - began:.0f} s; model in {run.folder / 'final'}"
+    )
 
 
 def start(run):

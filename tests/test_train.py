@@ -711,7 +711,7 @@ def test_a_problem_that_is_too_long_for_the_model_is_refused(tmp_path):
     rows = [{"problem": f"{i}+{i}=", "answer": str(2 * i)} for i in range(40)]
     rows.append({"problem": "1+" * 1000 + "1=", "answer": "1001"})
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(verifiers.DataError, match="longer than.*1[+]1[+]1"):
+    with pytest.raises(ModelError, match="longer than.*1[+]1[+]1"):
         loaded("--task", str(data))
 
 
