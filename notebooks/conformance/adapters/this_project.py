@@ -26,7 +26,7 @@ def advantages(rewards):
 
 
 def judged(rewards):
-    """The advantages after eval.score has judged completions for which a verifier returned this."""
+    """The advantages after rlvr.score has judged completions for which a verifier returned this."""
     P, G = rewards.shape
     values = rewards.flatten().tolist()
     rollouts = SimpleNamespace(num_samples=G, finished=torch.ones(P * G, dtype=torch.bool))
@@ -101,7 +101,7 @@ def gradient_of_kl(logp, ref_logp):
 
 
 def reward(text, truth, finished):
-    """boxed_reward, judged by eval.score: departure 5 is there."""
+    """boxed_reward, judged by rlvr.score: departure 5 is there."""
     rollouts = SimpleNamespace(num_samples=1, finished=torch.tensor([finished]))
     problem = {"problem": "", "answer": truth}
     return evaluation.score(rollouts, [text], [problem], verifiers.boxed_reward)[0].item()
