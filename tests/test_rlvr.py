@@ -324,6 +324,13 @@ def of_the_formula(loss, model):
     return torch.cat([grad.flatten() for grad in torch.autograd.grad(loss, model.parameters())])
 
 
+def assert_gradient_of_the_formula(found, model, rollouts, advantages, *norm):
+    """-sum_it w_it A_it log pi_it, over all rows at once."""
+    weights = loss_weights(rollouts.mask, *norm)
+    formula = -(weights * advantages * token_logprobs(model, rollouts.ids)).sum()
+    torch.testing.assert_close(found, of_the_formula(formula, model), atol=1e-6, rtol=1e-4)
+
+
 def test_sampled_logprobs_equal_recomputed_ones(model, prompts):
     for temperature in (1.0, 0.6):
         rollouts = sample(model, prompts, 4, 30, temperature)
@@ -377,10 +384,7 @@ def test_the_micro_batch_split_does_not_change_the_gradient(model, prompts, norm
         split, split_stats = gradient(model, rollouts, advantages, method, max_tokens)
         torch.testing.assert_close(split, whole, atol=1e-6, rtol=1e-4)
         assert split_stats == pytest.approx(stats, abs=1e-5)
-    logp = token_logprobs(model, rollouts.ids)  # and it is the gradient of the formula
-    weights = loss_weights(rollouts.mask, norm, 20)
-    formula = -(weights * advantages.view(-1, 1) * logp).sum()
-    torch.testing.assert_close(whole, of_the_formula(formula, model), atol=1e-6, rtol=1e-4)
+    assert_gradient_of_the_formula(whole, model, rollouts, advantages.view(-1, 1), norm, 20)
 
 
 def test_advantages_of_single_tokens_reach_these_tokens_alone(model, prompts):
@@ -388,9 +392,7 @@ def test_advantages_of_single_tokens_reach_these_tokens_alone(model, prompts):
     rollouts = sample(model, prompts, 2, 20)
     advantages = torch.randn(rollouts.mask.shape)
     ours, _ = gradient(model, rollouts, advantages)
-    logp = token_logprobs(model, rollouts.ids)
-    formula = -(loss_weights(rollouts.mask) * advantages * logp).sum()
-    torch.testing.assert_close(ours, of_the_formula(formula, model), atol=1e-6, rtol=1e-4)
+    assert_gradient_of_the_formula(ours, model, rollouts, advantages)
 
 
 def test_text_that_the_policy_did_not_write_is_not_trained(model, prompts):
@@ -401,9 +403,7 @@ def test_text_that_the_policy_did_not_write_is_not_trained(model, prompts):
     rollouts.mask[(columns >= start[:, None]) & (columns < start[:, None] + 4)] = 0.0
     advantages = group_advantages(torch.rand(3, 2))
     ours, stats = gradient(model, rollouts, advantages)
-    logp = token_logprobs(model, rollouts.ids)
-    formula = -(loss_weights(rollouts.mask) * advantages.view(-1, 1) * logp).sum()
-    torch.testing.assert_close(ours, of_the_formula(formula, model), atol=1e-6, rtol=1e-4)
+    assert_gradient_of_the_formula(ours, model, rollouts, advantages.view(-1, 1))
     assert stats["mismatch"] < 1e-5
 
 
@@ -534,19 +534,19 @@ def test_each_epoch_visits_every_problem_once_in_a_new_order():
 # ---- The chapter's page -------------------------------------------------------------------------------------------
 
 
+def contains(text, truth):
+    """Something that a random model gets right now and then."""
+    return float(truth in text)
+
+
 def test_compute_grpo_loss_is_the_chapters_arithmetic(model, tokenizer):
     """The listing of "9.5 RLVR" line by line on the same completions: one at a time, log-probs of the plain model
     (temperature 1, though 0.8 was sampled at), R.std() with G - 1, the sum over the tokens of a completion."""
-
-    def reward(text, truth):  # something a random model gets right now and then
-        return float(truth in text)
-
-    out = compute_grpo_loss(
-        model, tokenizer, "3+4=", "7", num_rollouts=6, max_new_tokens=12, reward_fn=reward
-    )
+    options = {"num_rollouts": 6, "max_new_tokens": 12, "reward_fn": contains}
+    out = compute_grpo_loss(model, tokenizer, "3+4=", "7", **options)
     prompt, rewards, logps = tokenizer.encode("3+4="), [], []
     for completion in out["rollouts"].completions():
-        rewards.append(reward(tokenizer.decode(completion), "7"))
+        rewards.append(contains(tokenizer.decode(completion), "7"))
         logprobs = torch.log_softmax(model(torch.tensor([prompt + completion])), dim=-1)[0]
         spots = range(len(prompt) - 1, len(prompt) + len(completion) - 1)
         logps.append(logprobs[spots, completion].sum())
@@ -571,16 +571,8 @@ def test_compute_grpo_loss_has_nothing_to_say_when_all_rewards_are_equal(model, 
 
 def test_the_chapters_loss_and_ours_differ_by_the_departures_alone(model, tokenizer):
     """At temperature 1, with norm "sum" and the advantages of the chapter, our gradient is the chapter's."""
-    out = compute_grpo_loss(
-        model,
-        tokenizer,
-        "3+4=",
-        "7",
-        num_rollouts=6,
-        max_new_tokens=12,
-        temperature=1.0,
-        reward_fn=lambda text, truth: float(truth in text),
-    )
+    options = {"num_rollouts": 6, "max_new_tokens": 12, "temperature": 1.0}
+    out = compute_grpo_loss(model, tokenizer, "3+4=", "7", reward_fn=contains, **options)
     out["loss_tensor"].backward()
     theirs = torch.cat([p.grad.flatten() for p in model.parameters()])
     ours, _ = gradient(model, out["rollouts"], torch.tensor([out["advantages"]]), GRPO(norm="sum"))
