@@ -75,7 +75,7 @@ class Config:
 
     def __post_init__(self):
         eos = self.eos_token_id
-        self.eos_token_id = (eos,) if isinstance(eos, int) else tuple(eos or ())
+        self.eos_token_id = (eos,) if isinstance(eos, int) else tuple(eos)
         self.num_tokens = self.vocab_size  # ids below have a token; Qwen3's embedding is longer
 
     @classmethod
@@ -97,9 +97,8 @@ class Config:
                     f"{' or '.join(map(repr, known))} are implemented; take Qwen/Qwen3-0.6B"
                 )
         generation = path.with_name("generation_config.json")
-        stops = _read_json(generation).get("eos_token_id") if generation.exists() else None
-        if stops is not None:
-            values["eos_token_id"] = stops
+        if generation.exists():  # of which nothing is used but eos_token_id
+            values |= _read_json(generation)
         names = cls.__dataclass_fields__
         missing = [name for name in names if values.get(name) is None]
         if missing:
@@ -203,10 +202,9 @@ class Attention(nn.Module):
     def __init__(self, config, layer):
         super().__init__()
         C = config.hidden_size
-        H = config.num_attention_heads
-        K = config.num_key_value_heads
-        D = config.head_dim
-        self.H, self.K, self.D = H, K, D
+        self.H = H = config.num_attention_heads
+        self.K = K = config.num_key_value_heads
+        self.D = D = config.head_dim
         self.layer = layer
         bias = config.model_type == "qwen2"
         norm = RMSNorm if config.model_type == "qwen3" else nn.Identity  # ignores D and eps
@@ -299,8 +297,7 @@ class Qwen3(nn.Module):
         if cache is not None and cache.used > 0:
             positions = positions + cache.lengths[:, None]  # (B, T)
             slots = torch.arange(cache.visible(T), device=ids.device)
-            later = slots > positions[:, None, :, None]  # (B, 1, T, S)
-            mask = torch.zeros_like(later, dtype=cache.k[0].dtype).masked_fill(later, -torch.inf)
+            mask = slots <= positions[:, None, :, None]  # (B, 1, T, S)
         x = self.model.embed_tokens(ids)  # (B, T, C)
         rope = rope_tables(positions, self.config, x.dtype)  # two of (B, 1, T, D)
         for block in self.model.layers:
@@ -449,28 +446,18 @@ def _read_weights(directory, wanted, device, dtype, keep):
 
 def save(model, tokenizer, directory, weights=None):
     """Write a Hugging Face model directory that `load`, transformers and vLLM read; a tied head is
-    not stored.
+    not stored. What stood there before stays until the new model is whole.
     weights: a state dict to write in place of the model's own."""
     directory = Path(directory)
-    config = model.config
-    partial = directory.with_name(directory.name + ".partial")  # renamed when it is whole
-    weights = {
-        name: tensor.detach().cpu().contiguous()
-        for name, tensor in (weights or model.state_dict()).items()
-    }
-    fields = {
-        **asdict(config),
-        "architectures": [f"{config.model_type.capitalize()}ForCausalLM"],
-        "hidden_act": "silu",
-        "torch_dtype": str(next(iter(weights.values())).dtype)[len("torch.") :],
-    }
-    generation = {"eos_token_id": config.eos_token_id, "pad_token_id": config.eos_token_id[0]}
+    kind = model.config.model_type.capitalize()
+    fields = {**asdict(model.config), "architectures": [f"{kind}ForCausalLM"]}
+    partial = directory.with_name(directory.name + ".partial")
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         (partial / "config.json").write_text(json.dumps(fields, indent=2))
-        (partial / "generation_config.json").write_text(json.dumps(generation))
         tokenizer.save(partial)
+        weights = weights or model.state_dict()
         save_file(weights, partial / "model.safetensors", metadata={"format": "pt"})
         shutil.rmtree(directory, ignore_errors=True)
         partial.rename(directory)
@@ -556,7 +543,7 @@ class Tokenizer:
         return self.backend.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids, skip_special_tokens=True):
-        return self.backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+        return self.backend.decode(list(ids), skip_special_tokens)
 
     def encode_prompt(self, text):
         """The ids that the policy continues. A plain prompt begins with a BOS token

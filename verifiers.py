@@ -63,7 +63,7 @@ def grade_answer(predicted: str, ground_truth: str) -> bool:
         return False
 
 
-def pays(predicted: str | None, truth: str | list[str], problem: str = "") -> bool:
+def pays(predicted, truth, problem=""):
     """Is this an answer that a reward pays for?  It is equal to the truth, or to one of several,
     and worked out (departure 12): 41+2-7 has the value of 36, but a policy that copies the question
     has solved nothing."""
@@ -86,7 +86,7 @@ _UNTAGGED = r"((?:(?!</?(?:think|answer)>).)*)"
 _TAGGED = re.compile(rf"\s*<think>{_UNTAGGED}</think>\s*<answer>{_UNTAGGED}</answer>\s*", re.S)
 
 
-def split_tags(rollout: str) -> tuple[str, str] | None:
+def split_tags(rollout):
     """(think, answer) of <think>...</think><answer>...</answer>, else None (DeepSeek-R1,
     arXiv 2501.12948). Each tag once, in this order, and only white space outside: no
     second answer to choose from."""
@@ -189,11 +189,6 @@ FORMAT_RULES = [
 CODE_RULES = [RuleSpec("frac", 1.0, lambda v: v["frac"])]
 
 
-def truth_of(problem):
-    """The right answer, or all that are accepted."""
-    return problem.get("aliases") or problem["answer"]
-
-
 def box_parts(extracted, problem):
     """answered: there is a box; copied: it holds an expression of the problem's text."""
     in_problem = copied(extracted, problem.get("problem", ""))
@@ -203,14 +198,16 @@ def box_parts(extracted, problem):
 def boxed_reward(completion, problem):
     """1 for a right last box, else 0: the chapter's reward, for models that know no tags."""
     extracted = extract_boxed_answer(completion)
-    right = float(pays(extracted, truth_of(problem), problem.get("problem", "")))
+    truth = problem.get("aliases") or problem["answer"]  # all that are accepted, or the only one
+    right = float(pays(extracted, truth, problem.get("problem", "")))
     return right, {"accuracy": right, **box_parts(extracted, problem)}
 
 
 def tagged_reward(completion, problem):
     """DeepSeek-R1-Zero's reward, accuracy + 0.1 * format (the chapter's weight),
     both on the tagged form."""
-    out = verify_math(completion, truth_of(problem), problem.get("problem", ""))
+    truth = problem.get("aliases") or problem["answer"]
+    out = verify_math(completion, truth, problem.get("problem", ""))
     parts = {"accuracy": out["answer"], "format": out["format"]}
     return aggregate(out, MATH_RULES), parts | box_parts(out["extracted"], problem)
 
@@ -219,14 +216,11 @@ def tagged_reward(completion, problem):
 # character is a word of its own, and of a text without spaces every 16 characters are one word.
 WORD = re.compile(r"[\u3040-\u9fff]|[^\s\u3040-\u9fff]{1,16}")
 _SCRIPTS = [
-    re.compile(letters)
-    for letters in (
-        r"(?<![A-Za-z\\])[A-Za-z]{2,}",  # Latin; a single x or a \frac is mathematics
-        "[\u3040-\u30ff\u3400-\u9fff]",  # kana and Han
-        "[\uac00-\ud7af]",  # Hangul
-        "[\u0400-\u04ff]",  # Cyrillic
-        "[\u0600-\u06ff]",  # Arabic
-    )
+    r"(?<![A-Za-z\\])[A-Za-z]{2,}",  # Latin; a single x or a \frac is mathematics
+    "[\u3040-\u30ff\u3400-\u9fff]",  # kana and Han
+    "[\uac00-\ud7af]",  # Hangul
+    "[\u0400-\u04ff]",  # Cyrillic
+    "[\u0600-\u06ff]",  # Arabic
 ]
 # Words that announce an answer and derive nothing: see derivation.
 _ANNOUNCING = set(
@@ -235,14 +229,14 @@ _ANNOUNCING = set(
 )
 
 
-def mixed_scripts(text: str, threshold=0.10) -> bool:
+def mixed_scripts(text, threshold=0.10):
     """Do more than a tenth of the letters not belong to the main script? Chinese
     with an x is Chinese."""
-    counts = [sum(map(len, script.findall(text))) for script in _SCRIPTS]
+    counts = [sum(map(len, re.findall(script, text))) for script in _SCRIPTS]
     return sum(counts) - max(counts) > threshold * sum(counts)
 
 
-def derivation(think: str, answer: str | None) -> int:
+def derivation(think, answer):
     """Characters of thinking that do more than announce: "The answer is 42." has
     0, "6*7=42" has 6."""
     text = re.sub(r"答案|显然|是|\\(?:boxed|fbox)\{[^{}]*\}", " ", think.lower())
@@ -300,7 +294,8 @@ class ReasoningReward:
         }
 
     def reward(self, completion, problem):
-        out = self(completion, truth_of(problem), problem=problem.get("problem", ""))
+        truth = problem.get("aliases") or problem["answer"]
+        out = self(completion, truth, problem=problem.get("problem", ""))
         names = {
             "acc": "accuracy",
             "fmt": "format",
@@ -312,7 +307,7 @@ class ReasoningReward:
         return out["R"], parts | box_parts(out["extracted"], problem)
 
 
-def extract_code(response: str) -> str | None:
+def extract_code(response):
     """The last ```python block behind the thinking; None if there is none or it is not closed."""
     parts = response.rpartition("</think>")[2].split("```")
     blocks = [part.partition("\n") for part in parts[1::2]]
@@ -334,8 +329,8 @@ def code_reward(response, problem):
     tests = problem["tests"]
     is_stdio = any(not isinstance(test, str) for test in tests)
     verify = verify_stdio if is_stdio else verify_code
-    named = ["timeout", "memory_mb"] + (["tolerance"] if is_stdio else ["entry_points", "before"])
-    options = {name: problem[name] for name in named if name in problem}
+    named = {"timeout", "memory_mb"} | ({"tolerance"} if is_stdio else {"entry_points", "before"})
+    options = {name: problem[name] for name in named & problem.keys()}
     frac = verify(code, tests, **options)["frac"] if code else 0.0
     parts = {"accuracy": float(frac == 1.0), "answered": float(code is not None), "tests": frac}
     return aggregate({"frac": max(0.0, (frac - least) / (1 - least))}, CODE_RULES), parts
@@ -350,7 +345,7 @@ REWARDS = {
 }
 
 
-def get_reward(spec: str):
+def get_reward(spec):
     return find(spec, REWARDS, "reward")
 
 
@@ -425,12 +420,12 @@ PROGRAM = (
 )
 
 
-def held_out(problem: dict) -> bool:
+def held_out(problem):
     """One problem in ten, by its text alone: no seed, order or later addition moves one across."""
     return zlib.crc32(problem["problem"].encode()) % 10 == 0
 
 
-def arithmetic_problem(rng: random.Random) -> dict:
+def arithmetic_problem(rng):
     """A two-digit start and 2 to 4 steps of one digit, every running value in 10 ..
     99, such as 25+7+9-4= -> 37. The constant width matters: a tiny model learns the
     worked form at once with it."""
@@ -442,7 +437,7 @@ def arithmetic_problem(rng: random.Random) -> dict:
     return {"problem": text + "=", "answer": str(value)}
 
 
-def arithmetic(train_size=10_000, test_size=500, seed=0) -> Task:
+def arithmetic(train_size=10_000, test_size=500, seed=0):
     """The laptop's task, in the tagged form."""
     rng, train, test = random.Random(seed), {}, {}
     while len(train) < train_size or len(test) < test_size:
@@ -460,19 +455,16 @@ def arithmetic(train_size=10_000, test_size=500, seed=0) -> Task:
     )
 
 
-def math500() -> Task:
+def math500():
     test = hub_problems("HuggingFaceH4/MATH-500")
     return Task("math500", [], test, BOXED, boxed_reward, "MATH-500, for evaluation only")
 
 
-def math_task() -> Task:
+def math_task():
     """The 12,000 problems of MATH that are not in MATH-500, and MATH-500 as the test."""
-    test = math500().test
-    asked = {problem["problem"] for problem in test}
-    train = [p for p in hub_problems("rasbt/math_full_minus_math500") if p["problem"] not in asked]
-    return Task(
-        "math", train, test, BOXED, boxed_reward, "MATH without MATH-500; tested on MATH-500"
-    )
+    train = hub_problems("rasbt/math_full_minus_math500")
+    note = "MATH without MATH-500; tested on MATH-500"
+    return Task("math", train, math500().test, BOXED, boxed_reward, note)
 
 
 TASKS = {"arithmetic": arithmetic, "math": math_task, "math500": math500}
@@ -505,7 +497,7 @@ def judged_by(own, other):
     return reward_fn
 
 
-def get_task(spec: str, prompt: str | None = None, stops=(), reward: str | None = None) -> Task:
+def get_task(spec, prompt=None, stops=(), reward=None):
     """The task of that name, of a function `file.py:name`, or of a file of problems
     (read_problems); with another instruction that has {problem} in it, other texts that end a
     completion (\\n is a line break), or another reward. Raises DataError."""
@@ -550,32 +542,35 @@ class DataError(ValueError):
     """Something that was asked for cannot be had or read: the message says where and what to do."""
 
 
-def find(spec: str, known: dict, what: str):
+def find(spec, known, what):
     """What is called spec: one of `known`, or a function or class of yours, `file.py:name`."""
     path, colon, name = spec.rpartition(":")
     names = known
+    where = ""
     if colon:
         module = vars(_import_file(path))
         names = {key: value for key, value in module.items() if callable(value)}
+        where = f" in {path}"
     if name in names:
         return names[name]
-    near = ", ".join(difflib.get_close_matches(name, names) or names)
-    other = ", or file.py:name" if near else "file.py:name"
-    where = f" in {path}: choose {near}" if colon else f": choose {near}{other}"
-    raise DataError(f"there is no {what} {name!r}{where}")
+    near = ", ".join(difflib.get_close_matches(name, names) or names) or "one of yours"
+    raise DataError(f"there is no {what} {name!r}{where}: choose {near}, or file.py:name")
 
 
-def find_class(spec: str, base: type) -> type:
+def find_class(spec, base):
     """The class `file.py:Class`, or of `file.py` the only subclass of `base` that it defines."""
+
+    def is_one(value):
+        return isinstance(value, type) and issubclass(value, base)
+
     if not spec.endswith(".py"):
         kind = find(spec, {}, f"subclass of {base.__name__}")
-        if not isinstance(kind, type) or not issubclass(kind, base):
+        if not is_one(kind):
             raise DataError(f"{spec} is no subclass of {base.__name__}")
         return kind
     module = _import_file(spec)
-    kinds = [value for value in vars(module).values() if isinstance(value, type)]
+    kinds = [value for value in vars(module).values() if is_one(value)]
     kinds = [kind for kind in kinds if kind.__module__ == module.__name__]  # not imported there
-    kinds = [kind for kind in kinds if issubclass(kind, base)]
     if len(kinds) != 1:
         found = f"it holds {len(kinds)} subclasses of {base.__name__}, not one"
         raise DataError(f"{spec}: {found}; of several name one, as {spec}:Class")
@@ -602,7 +597,7 @@ def _import_file(path):
     return module
 
 
-def read_problems(path) -> list[dict]:
+def read_problems(path):
     """The problems of a .jsonl file (one object a line) or a .json file (one list), also
     gzipped: "problem" or "question"; "answer" (text, a number, GSM8K's solution #### answer, a
     list of texts that are all accepted; with "choices", the place of the right one) or "tests"
@@ -616,7 +611,7 @@ def read_problems(path) -> list[dict]:
     return [_problem(read_json(line, where), where) for where, line in lines if line.strip()]
 
 
-def read_text(path) -> str:
+def read_text(path):
     """The text of a file that may be gzipped."""
     opened = gzip.open if str(path).endswith(".gz") else open
     try:
@@ -666,27 +661,24 @@ def _with_choices(problem, choices, answer):
     on, or its letter."""
     letters = "ABCDEFGHIJ"[: len(choices)]
     lines = [f"{letter}. {choice}" for letter, choice in zip(letters, choices)]
-    if isinstance(answer, int) and 0 <= answer < len(letters):
-        answer = letters[answer]
+    if answer in range(len(letters)):
+        answer = letters[int(answer)]
     return "\n".join([str(problem), *lines]), answer
 
 
-def hub_problems(name: str, *patterns) -> list[dict]:
+def hub_problems(name, pattern="*.json*"):
     """The problems of a data set on the Hugging Face hub: of its largest file;
     the others only describe it."""
     from huggingface_hub import snapshot_download  # only here: verifying needs no network
 
-    patterns = patterns or ("*.json", "*.jsonl")
     try:
-        folder = Path(snapshot_download(name, repo_type="dataset", allow_patterns=patterns))
+        folder = Path(snapshot_download(name, repo_type="dataset", allow_patterns=pattern))
     except Exception as error:
         raise DataError(
             f"{name}: cannot be fetched from the hub ({str(error).strip()[:200]}). Check the "
             "network, HF_ENDPOINT and HF_HUB_OFFLINE, or pass a file as --task"
         ) from error
-    files = [file for pattern in patterns for file in folder.rglob(pattern) if file.is_file()]
+    files = [file for file in folder.rglob(pattern) if file.is_file()]
     if not files:
-        raise DataError(
-            f"{name}: holds no {' or '.join(patterns)}; convert what it holds and pass it as --task"
-        )
+        raise DataError(f"{name}: holds no {pattern}; convert what it holds, pass it as --task")
     return read_problems(max(files, key=lambda file: file.stat().st_size))

@@ -53,27 +53,20 @@ def test_designs_a_and_b_of_the_reasoning_chapter():
     """
     a = torch.tensor([[1.10, 1.10, 1.10, 1.00, 0.10, 1.10]])
     advantages = group_advantages(a)[0]
-    assert advantages.tolist() == pytest.approx(
-        [0.499, 0.499, 0.499, 0.227, -2.223, 0.499], abs=2e-3
-    )
+    exact = [0.499, 0.499, 0.499, 0.227, -2.223, 0.499]
+    assert advantages.tolist() == pytest.approx(exact, abs=2e-3)
     printed = [0.53, 0.53, 0.53, 0.24, -2.37, 0.53]
     assert (advantages * a.std(correction=0) / 0.345).tolist() == pytest.approx(printed, abs=6e-3)
     b = group_advantages(torch.tensor([[1.10, 1.10, 0.94, 1.00, 0.10, 0.60]]))[0]
-    assert b.argsort(descending=True).tolist()[2:] == [
-        3,
-        2,
-        5,
-        4,
-    ]  # ideal, no format, rambling, bilingual, wrong
+    order = b.argsort(descending=True).tolist()
+    assert order[2:] == [3, 2, 5, 4]  # after the ideal: no format, rambling, bilingual, wrong
 
 
 def test_each_group_has_its_own_mean_and_scale():
-    advantages = group_advantages(torch.tensor([[1.0, 0.0], [10.0, 0.0]]))
+    rewards = torch.tensor([[1.0, 0.0], [10.0, 0.0]])
+    advantages = group_advantages(rewards)
     assert advantages.flatten().tolist() == pytest.approx([1, -1, 1, -1], abs=1e-4)
-    assert group_advantages(torch.tensor([[1.0, 0.0], [10.0, 0.0]]), scale="none").tolist() == [
-        [0.5, -0.5],
-        [5, -5],
-    ]
+    assert group_advantages(rewards, scale="none").tolist() == [[0.5, -0.5], [5, -5]]
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1.1, 0.3333333])
@@ -107,10 +100,7 @@ MASK = torch.tensor([[0, 1, 1, 1], [0, 1, 0, 0.0]])  # two completions of 3 toke
     [
         ("token", [[0, 1 / 4, 1 / 4, 1 / 4], [0, 1 / 4, 0, 0]]),  # 4 tokens in the batch
         ("sequence", [[0, 1 / 6, 1 / 6, 1 / 6], [0, 1 / 2, 0, 0]]),  # 2 rows, of 3 and of 1
-        (
-            "constant",
-            [[0, 1 / 20, 1 / 20, 1 / 20], [0, 1 / 20, 0, 0]],
-        ),  # 2 rows x max_new_tokens 10
+        ("constant", [[0, 0.05, 0.05, 0.05], [0, 0.05, 0, 0]]),  # 2 rows of at most 10 tokens
         ("sum", [[0, 1 / 2, 1 / 2, 1 / 2], [0, 1 / 2, 0, 0]]),  # 2 rows
     ],
 )
@@ -123,16 +113,13 @@ def test_policy_loss_by_hand():
     because for a negative advantage the clip only acts below 0.8.
     loss = -1/4 (2 * 1 + 2 * 1.2 + 2 * 0.5 - 1 * 1.5) = -0.975
     """
-    logp = torch.tensor(
-        [[0, 0, math.log(1.5), math.log(0.5)], [0, math.log(1.5), 0, 0]], requires_grad=True
-    )
+    logp = torch.tensor([[1, 1, 1.5, 0.5], [1, 1.5, 1, 1]]).log().requires_grad_()
     loss = policy_loss(logp, torch.zeros(2, 4), torch.tensor([2.0, -1.0]), MASK / 4)
     assert loss.item() == pytest.approx(-0.975)
     loss.backward()
-    assert logp.grad.tolist() == [
-        [0, -0.5, 0, -0.25],
-        [0, 0.375, 0, 0],
-    ]  # clipped: no gradient; else -w A ratio
+    # -w A ratio, and nothing where it is clipped
+    expected = torch.tensor([[0, -0.5, 0, -0.25], [0, 0.375, 0, 0]])
+    torch.testing.assert_close(logp.grad, expected)
 
 
 def test_clip_higher_has_two_bounds():
@@ -149,9 +136,8 @@ def test_on_policy_the_gradient_is_the_chapters():
     """With pi = pi_old the ratio is 1, and d(-w A ratio) = d(-w A logp): clipping and ratio make no difference."""
     logp = torch.randn(2, 4, requires_grad=True)
     advantages = torch.tensor([0.7, -1.3])
-    (clipped,) = torch.autograd.grad(
-        policy_loss(logp, logp.detach(), advantages, loss_weights(MASK, "sum")), logp
-    )
+    loss = policy_loss(logp, logp.detach(), advantages, loss_weights(MASK, "sum"))
+    (clipped,) = torch.autograd.grad(loss, logp)
     (chapter,) = torch.autograd.grad(-(advantages * (logp * MASK).sum(1)).mean(), logp)
     torch.testing.assert_close(clipped, chapter)
 
@@ -209,12 +195,10 @@ def test_ragged_cached_batch_equals_one_row_at_a_time(model, prompts, temperatur
         expected, logps = naive_sample(model, prompts[row // 4], uniforms[row], temperature)
         assert completion == expected
         start = len(prompts[row // 4]) - 1
-        assert rollouts.logp[row, start : start + len(logps)].tolist() == pytest.approx(
-            logps, abs=1e-5
-        )
-    assert (
-        rollouts.finished.any() and not rollouts.finished.all()
-    )  # rows left the batch early, others did not
+        found = rollouts.logp[row, start : start + len(logps)].tolist()
+        assert found == pytest.approx(logps, abs=1e-5)
+    finished = rollouts.finished
+    assert finished.any() and not finished.all()  # rows left the batch early, others did not
 
 
 def test_a_row_alone_equals_the_same_row_in_a_batch(model, prompts):
@@ -229,9 +213,8 @@ def test_what_rollouts_hold(model, prompts):
     for row, completion in enumerate(rollouts.completions()):
         prompt, mask = prompts[row // 2], rollouts.mask[row]
         assert rollouts.ids[row, : len(prompt)].tolist() == prompt
-        assert (
-            rollouts.ids[row, 1:][mask.bool()].tolist() == completion
-        )  # column t of the mask is token t + 1
+        trained = rollouts.ids[row, 1:][mask.bool()]  # column t of the mask is token t + 1
+        assert trained.tolist() == completion
         assert mask.sum() == rollouts.lengths[row] == len(completion)
         assert not rollouts.logp[row][~mask.bool()].any()
         assert rollouts.finished[row] == (completion[-1] == 0) and 0 not in completion[:-1]
@@ -270,9 +253,8 @@ def test_choose_inverts_the_distribution_function():
 
 
 def test_temperature_zero_takes_the_likeliest_and_reports_its_probability_at_one():
-    token, logp = choose(
-        torch.tensor([[0.2, 0.5, 0.3]]).log(), torch.tensor([0.999]), temperature=0
-    )
+    logits = torch.tensor([[0.2, 0.5, 0.3]]).log()
+    token, logp = choose(logits, torch.tensor([0.999]), temperature=0)
     assert token.item() == 1 and logp.exp().item() == pytest.approx(0.5)
 
 
@@ -290,18 +272,14 @@ def test_ids_without_a_token_are_never_sampled_nor_counted(model):
 def test_random_numbers_belong_to_rows():
     table = row_uniforms(range(10), 5, seed=0)
     assert torch.equal(table[4:6], row_uniforms([4, 5], 5, seed=0))
-    assert torch.equal(
-        table[:, :3], row_uniforms(range(10), 3, seed=0)
-    )  # fewer steps: the same beginning
+    assert torch.equal(table[:, :3], row_uniforms(range(10), 3, seed=0))  # the same beginning
     assert not torch.equal(table, row_uniforms(range(10), 5, seed=1)) and len(table.unique()) == 50
 
 
 def test_neighbouring_seeds_share_no_random_numbers():
     """Of 30 seeds, 40 steps and 20 rows no two begin alike; 1,000,003 rows on, seeds 0 and 1 once met again."""
-    firsts = [
-        row_uniforms([f"{step} {row}" for step in range(40) for row in range(20)], 2, seed)
-        for seed in range(30)
-    ]
+    rows = [f"{step} {row}" for step in range(40) for row in range(20)]
+    firsts = [row_uniforms(rows, 2, seed) for seed in range(30)]
     assert len(torch.cat(firsts).unique(dim=0)) == 30 * 40 * 20
     assert not torch.equal(row_uniforms([1_000_003 + 7], 2, 0), row_uniforms([7], 2, 1))
     assert row_uniforms([0], 3, 10**30).shape == (1, 3)  # any seed will do
@@ -344,6 +322,13 @@ def gradient(model, rollouts, advantages, method=None, max_tokens=10**6, old=Non
 def of_the_formula(loss, model):
     """Its gradient by autograd alone, as one vector."""
     return torch.cat([grad.flatten() for grad in torch.autograd.grad(loss, model.parameters())])
+
+
+def assert_gradient_of_the_formula(found, model, rollouts, advantages, *norm):
+    """-sum_it w_it A_it log pi_it, over all rows at once."""
+    weights = loss_weights(rollouts.mask, *norm)
+    formula = -(weights * advantages * token_logprobs(model, rollouts.ids)).sum()
+    torch.testing.assert_close(found, of_the_formula(formula, model), atol=1e-6, rtol=1e-4)
 
 
 def test_sampled_logprobs_equal_recomputed_ones(model, prompts):
@@ -399,10 +384,7 @@ def test_the_micro_batch_split_does_not_change_the_gradient(model, prompts, norm
         split, split_stats = gradient(model, rollouts, advantages, method, max_tokens)
         torch.testing.assert_close(split, whole, atol=1e-6, rtol=1e-4)
         assert split_stats == pytest.approx(stats, abs=1e-5)
-    logp = token_logprobs(model, rollouts.ids)  # and it is the gradient of the formula
-    weights = loss_weights(rollouts.mask, norm, 20)
-    formula = -(weights * advantages.view(-1, 1) * logp).sum()
-    torch.testing.assert_close(whole, of_the_formula(formula, model), atol=1e-6, rtol=1e-4)
+    assert_gradient_of_the_formula(whole, model, rollouts, advantages.view(-1, 1), norm, 20)
 
 
 def test_advantages_of_single_tokens_reach_these_tokens_alone(model, prompts):
@@ -410,9 +392,7 @@ def test_advantages_of_single_tokens_reach_these_tokens_alone(model, prompts):
     rollouts = sample(model, prompts, 2, 20)
     advantages = torch.randn(rollouts.mask.shape)
     ours, _ = gradient(model, rollouts, advantages)
-    logp = token_logprobs(model, rollouts.ids)
-    formula = -(loss_weights(rollouts.mask) * advantages * logp).sum()
-    torch.testing.assert_close(ours, of_the_formula(formula, model), atol=1e-6, rtol=1e-4)
+    assert_gradient_of_the_formula(ours, model, rollouts, advantages)
 
 
 def test_text_that_the_policy_did_not_write_is_not_trained(model, prompts):
@@ -423,9 +403,7 @@ def test_text_that_the_policy_did_not_write_is_not_trained(model, prompts):
     rollouts.mask[(columns >= start[:, None]) & (columns < start[:, None] + 4)] = 0.0
     advantages = group_advantages(torch.rand(3, 2))
     ours, stats = gradient(model, rollouts, advantages)
-    logp = token_logprobs(model, rollouts.ids)
-    formula = -(loss_weights(rollouts.mask) * advantages.view(-1, 1) * logp).sum()
-    torch.testing.assert_close(ours, of_the_formula(formula, model), atol=1e-6, rtol=1e-4)
+    assert_gradient_of_the_formula(ours, model, rollouts, advantages.view(-1, 1))
     assert stats["mismatch"] < 1e-5
 
 
@@ -556,23 +534,22 @@ def test_each_epoch_visits_every_problem_once_in_a_new_order():
 # ---- The chapter's page -------------------------------------------------------------------------------------------
 
 
+def contains(text, truth):
+    """Something that a random model gets right now and then."""
+    return float(truth in text)
+
+
 def test_compute_grpo_loss_is_the_chapters_arithmetic(model, tokenizer):
     """The listing of "9.5 RLVR" line by line on the same completions: one at a time, log-probs of the plain model
     (temperature 1, though 0.8 was sampled at), R.std() with G - 1, the sum over the tokens of a completion."""
-
-    def reward(text, truth):  # something a random model gets right now and then
-        return float(truth in text)
-
-    out = compute_grpo_loss(
-        model, tokenizer, "3+4=", "7", num_rollouts=6, max_new_tokens=12, reward_fn=reward
-    )
+    options = {"num_rollouts": 6, "max_new_tokens": 12, "reward_fn": contains}
+    out = compute_grpo_loss(model, tokenizer, "3+4=", "7", **options)
     prompt, rewards, logps = tokenizer.encode("3+4="), [], []
     for completion in out["rollouts"].completions():
-        rewards.append(reward(tokenizer.decode(completion), "7"))
+        rewards.append(contains(tokenizer.decode(completion), "7"))
         logprobs = torch.log_softmax(model(torch.tensor([prompt + completion])), dim=-1)[0]
-        logps.append(
-            sum(logprobs[len(prompt) + i - 1, token] for i, token in enumerate(completion))
-        )
+        spots = range(len(prompt) - 1, len(prompt) + len(completion) - 1)
+        logps.append(logprobs[spots, completion].sum())
     R = torch.tensor(rewards)
     assert out["rewards"] == rewards and 0 < sum(rewards) < 6
     advantages = (R - R.mean()) / (R.std() + 1e-8)
@@ -594,16 +571,8 @@ def test_compute_grpo_loss_has_nothing_to_say_when_all_rewards_are_equal(model, 
 
 def test_the_chapters_loss_and_ours_differ_by_the_departures_alone(model, tokenizer):
     """At temperature 1, with norm "sum" and the advantages of the chapter, our gradient is the chapter's."""
-    out = compute_grpo_loss(
-        model,
-        tokenizer,
-        "3+4=",
-        "7",
-        num_rollouts=6,
-        max_new_tokens=12,
-        temperature=1.0,
-        reward_fn=lambda text, truth: float(truth in text),
-    )
+    options = {"num_rollouts": 6, "max_new_tokens": 12, "temperature": 1.0}
+    out = compute_grpo_loss(model, tokenizer, "3+4=", "7", reward_fn=contains, **options)
     out["loss_tensor"].backward()
     theirs = torch.cat([p.grad.flatten() for p in model.parameters()])
     ours, _ = gradient(model, out["rollouts"], torch.tensor([out["advantages"]]), GRPO(norm="sum"))

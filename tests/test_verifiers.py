@@ -54,11 +54,8 @@ def test_reward_rlvr_is_one_for_the_right_last_box():
 def test_verify_math_returns_the_chapters_parts():
     assert verify_math(GOOD, "2") == {"format": 1.0, "answer": 1.0, "extracted": "2"}
     assert verify_math(GOOD, "3") == {"format": 1.0, "answer": 0.0, "extracted": "2"}
-    assert verify_math("The smaller root is 2.", "2") == {
-        "format": 0.0,
-        "answer": 0.0,
-        "extracted": None,
-    }
+    nothing = {"format": 0.0, "answer": 0.0, "extracted": None}
+    assert verify_math("The smaller root is 2.", "2") == nothing
     assert verify_math("<think>2</think><answer>2</answer>", "2")["extracted"] is None  # no box
 
 
@@ -85,26 +82,21 @@ def test_white_space_around_the_blocks_is_no_offence():
 
 
 def test_verify_format_wants_some_thinking():
-    assert verify_format(GOOD) == {"structure": 1.0, "think_length": 1.0}
-    assert verify_format("<think></think><answer>\\boxed{2}</answer>") == {
-        "structure": 1.0,
-        "think_length": 0.0,
-    }
-    assert verify_format("<think>       hm      </think><answer>2</answer>")["think_length"] == 0.0
-    assert verify_format("2") == {"structure": 0.0, "think_length": 0.0}
+    for text, structure, think_length in (
+        (GOOD, 1.0, 1.0),
+        ("<think></think><answer>\\boxed{2}</answer>", 1.0, 0.0),
+        ("<think>       hm      </think><answer>2</answer>", 1.0, 0.0),
+        ("2", 0.0, 0.0),
+    ):
+        assert verify_format(text) == {"structure": structure, "think_length": think_length}
 
 
 def test_aggregate_is_the_weighted_sum():
     assert aggregate(verify_math(GOOD, "2"), MATH_RULES) == pytest.approx(1.1)
     assert aggregate(verify_math(GOOD, "3"), MATH_RULES) == pytest.approx(0.1)
     assert aggregate(verify_format(GOOD), FORMAT_RULES) == pytest.approx(1.2)
-    assert (
-        aggregate(
-            {"x": 0.5},
-            [RuleSpec("half", 2.0, lambda v: v["x"]), RuleSpec("one", 1.0, lambda v: 1.0)],
-        )
-        == 2.0
-    )
+    rules = [RuleSpec("half", 2.0, lambda v: v["x"]), RuleSpec("one", 1.0, lambda v: 1.0)]
+    assert aggregate({"x": 0.5}, rules) == 2.0
 
 
 def test_rewards_report_their_parts():
@@ -121,11 +113,8 @@ def test_rewards_report_their_parts():
 
 def test_arithmetic_is_right_seeded_and_split():
     task = arithmetic(train_size=2000, test_size=200)
-    assert (
-        task.train
-        == arithmetic(train_size=2000, test_size=200).train
-        != arithmetic(2000, 200, seed=1).train
-    )
+    other = arithmetic(2000, 200, seed=1)
+    assert task.train == arithmetic(2000, 200).train != other.train
     for problem in task.train + task.test:
         expression = problem["problem"].removesuffix("=")
         assert eval(expression) == int(problem["answer"])  # our own text, not a model's
@@ -133,64 +122,65 @@ def test_arithmetic_is_right_seeded_and_split():
     texts = [problem["problem"] for problem in task.train + task.test]
     assert len(set(texts)) == 2200  # no duplicates: train and test are apart
     assert all(map(held_out, task.test)) and not any(map(held_out, task.train))
-    assert not {p["problem"] for p in arithmetic(2000, 200, seed=1).train} & {
-        p["problem"] for p in task.test
-    }
+    assert not any(map(held_out, other.train))  # nor does another seed train on what is held out
+
+
+def write_rows(path, rows, encoding="utf-8"):
+    """A .jsonl file, gzipped if it is called so -> its path as text."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "wt", encoding=encoding) as file:
+        file.write("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def sums(n, **more):
+    return [{"problem": f"{i}+1?", "answer": i + 1, **more} for i in range(n)]
 
 
 def test_the_instruction_asks_for_what_the_reward_reads(tmp_path):
-    data = tmp_path / "d.jsonl"
-    data.write_text(
-        "".join(json.dumps({"problem": f"{{{i}}} + 1?", "answer": i + 1}) + "\n" for i in range(40))
-    )
-    task = get_task(str(data))
-    prompt = task.prompt(task.train[0])
-    assert (
-        "\\boxed{}" in prompt and task.train[0]["problem"] in prompt
-    )  # braces of a problem stay as they are
-    assert (
-        len(task.train) + len(task.test) == 40
-        and all(map(held_out, task.test))
-        and task.name == "d"
-    )
-    answer = task.train[0]["answer"]
-    assert task.reward(f"\\boxed{{{answer}}}", task.train[0])[0] == 1.0
+    rows = [{"problem": f"{{{i}}} + 1?", "answer": i + 1} for i in range(40)]
+    task = get_task(write_rows(tmp_path / "d.jsonl", rows))
+    first = task.train[0]
+    prompt = task.prompt(first)
+    assert "\\boxed{}" in prompt and first["problem"] in prompt  # its braces stay as they are
+    assert len(task.train) + len(task.test) == 40 and all(map(held_out, task.test))
+    assert task.name == "d"
+    assert task.reward(f"\\boxed{{{first['answer']}}}", first)[0] == 1.0
 
 
-def test_problems_from_jsonl_json_and_gsm8k(tmp_path):
+def test_problems_from_jsonl_and_json_in_the_columns_of_other_sets(tmp_path):
+    """AIME's capitals, AMC's lists and floats, GSM8K's solution, kept for few-shot prompts; other
+    columns stay; gzipped or not, with empty lines between."""
     rows = [
         {"problem": "1+1", "answer": "2", "level": 3},
-        {"question": "2+2?", "answer": "2+2=<<2+2=4>>4\n#### 4"},
-    ]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n\n" for row in rows))
-    (tmp_path / "a.json").write_text(json.dumps(rows))
-    for name in ("a.jsonl", "a.json"):
-        problems = read_problems(tmp_path / name)
-        assert [(p["problem"], p["answer"]) for p in problems] == [("1+1", "2"), ("2+2?", "4")]
-        assert problems[0]["level"] == 3
-
-
-def test_problems_in_the_columns_of_other_sets(tmp_path):
-    """AIME's capitals, AMC's lists and floats; gzipped; a GSM8K solution is kept for few-shot
-    prompts."""
-    rows = [
         {"ID": "I-1", "Problem": "a?", "Solution": "So 3.", "Answer": 3},
         {"question": "b?", "answer": ["27.0"]},
         {"question": "c?", "answer": "2+2=<<2+2=4>>4\n#### 4"},
     ]
-    with gzip.open(tmp_path / "a.jsonl.gz", "wt") as file:
-        file.write("".join(json.dumps(row) + "\n" for row in rows))
-    problems = read_problems(tmp_path / "a.jsonl.gz")
-    assert [(p["problem"], p["answer"]) for p in problems] == [
-        ("a?", "3"),
-        ("b?", "27.0"),
-        ("c?", "4"),
-    ]
-    assert (problems[0]["solution"], problems[2]["solution"]) == ("So 3.", "2+2=<<2+2=4>>4")
-    assert grade_answer("27", problems[1]["answer"])
+    (tmp_path / "a.json").write_text(json.dumps(rows))
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n\n" for row in rows))
+    write_rows(tmp_path / "a.jsonl.gz", rows)
+    for name in ("a.json", "a.jsonl", "a.jsonl.gz"):
+        problems = read_problems(tmp_path / name)
+        expected = [("1+1", "2"), ("a?", "3"), ("b?", "27.0"), ("c?", "4")]
+        assert [(p["problem"], p["answer"]) for p in problems] == expected
+        assert problems[0]["level"] == 3
+        assert problems[1]["solution"] == "So 3."
+        assert grade_answer("27", problems[2]["answer"])
+        assert problems[3]["solution"] == "2+2=<<2+2=4>>4"
+
+
+def test_what_a_file_of_problems_may_look_like(tmp_path):
+    """A line separator within a text ends no line; a byte order mark does not cost the first
+    problem; a column may have any name; half a file is an error."""
     (tmp_path / "u.jsonl").write_text('{"problem": "a\u2028b", "answer": 1}\n', encoding="utf-8")
     assert read_problems(tmp_path / "u.jsonl")[0]["problem"] == "a\u2028b"
-    (tmp_path / "cut.jsonl.gz").write_bytes((tmp_path / "a.jsonl.gz").read_bytes()[:-20])
+    windows = read_problems(write_rows(tmp_path / "w.jsonl", sums(3), encoding="utf-8-sig"))
+    assert [problem["problem"] for problem in windows] == ["0+1?", "1+1?", "2+1?"]
+    names = dict(header={"model": "x"}, name="n", step=7, reward=1, completion="c", parts={})
+    problem = read_problems(write_rows(tmp_path / "d.jsonl.gz", sums(20, **names)))[0]
+    assert problem == {"problem": "0+1?", "answer": "1", **names}
+    (tmp_path / "cut.jsonl.gz").write_bytes((tmp_path / "d.jsonl.gz").read_bytes()[:-20])
     with pytest.raises(DataError, match="cannot be read"):
         read_problems(tmp_path / "cut.jsonl.gz")
 
@@ -202,36 +192,24 @@ def check(candidate):
     assert candidate(half(6)) == 9
     assert True
 """
+LOOP = "def check(candidate):\n    for i in range(3):\n        assert candidate(i) == i * i"
 
 
 @needs_fork
 def test_humaneval_is_split_into_asserts(tmp_path):
     prompt = 'def half(x):\n    return x // 2\n\ndef square(x: int):\n    """ x * x """\n'
     row = {"task_id": "HumanEval/0", "prompt": prompt, "entry_point": "square", "test": CHECK}
-    loop = {
-        **row,
-        "test": "def check(candidate):\n    for i in range(3):\n        assert candidate(i) == i * i",
-    }
-    with gzip.open(tmp_path / "h.jsonl.gz", "wt") as file:
-        file.write(json.dumps(row) + "\n" + json.dumps(loop))
-    task = rewards.humaneval(tmp_path / "h.jsonl.gz")
+    loop = {**row, "test": LOOP}
+    task = rewards.humaneval(write_rows(tmp_path / "h.jsonl.gz", [row, loop]))
     first, second = task.test
-    assert (
-        first["tests"] == ["assert square(2) == 4, 'a message'", "assert square(half(6)) == 9"]
-        and not task.train
-    )
+    assert first["tests"] == ["assert square(2) == 4, 'a message'", "assert square(half(6)) == 9"]
+    assert not task.train
     assert len(second["tests"]) == 1 and second["tests"][0].endswith("check(square)")
     assert prompt in task.prompt(first) and "```python block" in task.prompt(first)
-    for body, right in (
-        ("x * x", 1.0),
-        ("x + 2", 0.0),
-        ("None", 0.0),
-    ):  # half() need not be repeated
-        answer = f"```python\ndef square(x):\n    return {body}\n```"
-        assert [task.reward(answer, problem)[1]["accuracy"] for problem in task.test] == [
-            right,
-            right,
-        ]
+    for body, right in (("x * x", 1.0), ("x + 2", 0.0), ("None", 0.0)):
+        answer = f"```python\ndef square(x):\n    return {body}\n```"  # half() is not repeated
+        found = [task.reward(answer, problem)[1]["accuracy"] for problem in task.test]
+        assert found == [right, right]
     assert task.reward("```python\npass\n```", first)[1]["accuracy"] == 0.0
 
 
@@ -254,14 +232,11 @@ def test_humaneval_reads_and_its_solutions_pass():
 def test_the_file_of_a_set_among_many(tmp_path, monkeypatch):
     for name in ("aime24", "amc23"):
         (tmp_path / "data" / name).mkdir(parents=True)
-        (tmp_path / "data" / name / "test.jsonl").write_text(
-            json.dumps({"problem": f"of {name}", "answer": 204})
-        )
+        rows = [{"problem": f"of {name}", "answer": 204}]
+        write_rows(tmp_path / "data" / name / "test.jsonl", rows)
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **kwargs: tmp_path)
-    assert (
-        rewards.aime24().test[0]["problem"] == "of aime24"
-        and rewards.amc23().test[0]["answer"] == "204"
-    )
+    assert rewards.aime24().test[0]["problem"] == "of aime24"
+    assert rewards.amc23().test[0]["answer"] == "204"
     (tmp_path / "data" / "amc23" / "test.jsonl").unlink()
     with pytest.raises(DataError, match="holds no data/amc23"):
         rewards.amc23()
@@ -280,23 +255,12 @@ GOOD_LINE = '{"problem": "1", "answer": "1"}\n'
         ('{"problem": 5, "answer": "1"}\n', "line 1: needs"),
         ('{"problem": "x", "tests": []}', "line 1: needs"),
         ('[{"problem": "1", "answer": "1"}, 3]', "entry 2: needs"),
-        (
-            '[{"problem": "1", "answer": "1"},\n oops]',
-            "bad.jsonl: not valid JSON .*line 2 column 2",
-        ),
-        (
-            GOOD_LINE + '{"problem": "half \\ud83d", "answer": "1"}',
-            "line 2: not valid JSON in UTF-8 .*surrogates",
-        ),
-        (
-            GOOD_LINE + '{"problem": "caf\udce9", "answer": "1"}',
-            "line 2: not valid JSON in UTF-8",
-        ),  # Latin-1
-        (GOOD_LINE + "[" * 100_000, "line 2: not valid JSON"),  # too deep
-        (
-            GOOD_LINE + '{"problem": "1", "answer": ' + "9" * 5000 + "}",
-            "line 2: not valid JSON",
-        ),  # too long for int
+        (f"[{GOOD_LINE}, oops]", "bad.jsonl: not valid JSON .*line 2 column 3"),
+        # Half a character, a Latin-1 one, too deep, a number too long for int.
+        (GOOD_LINE + '{"problem": "\\ud83d", "answer": "1"}', "line 2: not valid .*surrogates"),
+        (GOOD_LINE + '{"problem": "caf\udce9", "answer": "1"}', "line 2: not valid JSON in UTF-8"),
+        (GOOD_LINE + "[" * 100_000, "line 2: not valid JSON"),
+        (GOOD_LINE + '{"problem": "1", "answer": ' + "9" * 5000 + "}", "line 2: not valid JSON"),
         ("", "0 problems are too few"),
     ],
 )
@@ -305,36 +269,6 @@ def test_bad_data_is_refused_with_its_line(tmp_path, text, message):
     path.write_text(text, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(DataError, match=message):
         get_task(str(path))
-
-
-def write_sums(path, n, encoding="utf-8", **more):
-    path.write_text(
-        "".join(
-            json.dumps({"problem": f"{i}+1?", "answer": i + 1, **more}) + "\n" for i in range(n)
-        ),
-        encoding=encoding,
-    )
-    return str(path)
-
-
-def test_a_byte_order_mark_does_not_cost_the_first_problem(tmp_path):
-    problems = read_problems(write_sums(tmp_path / "windows.jsonl", 3, encoding="utf-8-sig"))
-    assert [problem["problem"] for problem in problems] == ["0+1?", "1+1?", "2+1?"]
-
-
-def test_a_column_may_have_any_name(tmp_path):
-    """Nothing of a row is interpreted but what the README names; what a column is called is the
-    user's business."""
-    names = {
-        "header": {"model": "x"},
-        "name": "n",
-        "step": 7,
-        "reward": 1,
-        "completion": "c",
-        "parts": {},
-    }
-    problem = read_problems(write_sums(tmp_path / "d.jsonl", 20, **names))[0]
-    assert problem == {"problem": "0+1?", "answer": "1", **names}
 
 
 def test_another_instruction_and_where_a_completion_ends():
@@ -353,9 +287,7 @@ def test_another_instruction_and_where_a_completion_ends():
 def test_what_cannot_be_found_says_so(tmp_path):
     with pytest.raises(DataError, match="no task 'maths': choose math, math500, or file.py:name"):
         get_task("maths")
-    with pytest.raises(
-        DataError, match="there is no reward 'zzz': choose boxed, tagged, .*, or file.py:name"
-    ):
+    with pytest.raises(DataError, match="no reward 'zzz': choose boxed, .*, or file.py:name"):
         get_reward("zzz")
     with pytest.raises(DataError, match="none.jsonl: cannot be read"):
         get_task(str(tmp_path / "none.jsonl"))
@@ -424,9 +356,7 @@ def test_the_same_helper_serves_every_flag(plugin):
 
 
 def test_what_is_wrong_with_a_file_of_mine(plugin, tmp_path):
-    with pytest.raises(
-        DataError, match=r"there is no reward 'tersse' in .*mine_\d+.py: choose terse"
-    ):
+    with pytest.raises(DataError, match=r"no reward 'tersse' in .*mine_\d+.py: choose terse"):
         get_reward(f"{plugin}:tersse")
     with pytest.raises(DataError, match="there is no reward 'LEVEL' in"):  # a number is no reward
         get_reward(f"{plugin}:LEVEL")
@@ -458,25 +388,17 @@ def test_the_laboratory_is_reached_as_the_readme_says():
 def test_math500_comes_from_the_hub(tmp_path):
     """Through HF_ENDPOINT, from a local stand-in; then once more without the network."""
     (tmp_path / "served").mkdir()
-    rows = [{"problem": f"{i}+1", "answer": str(i + 1), "level": 1} for i in range(50)]
-    (tmp_path / "served" / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(tmp_path / "served" / "test.jsonl", sums(50))
     (tmp_path / "served" / "info.json").write_text("{}")
+    script = (
+        "import verifiers; t = verifiers.get_task('math500').test; print(len(t), t[7]['answer'])"
+    )
 
     def fetch(offline):
-        environment = {
-            **os.environ,
-            "HF_ENDPOINT": server.url,
-            "HF_HOME": str(tmp_path / "cache"),
-            "HF_HUB_OFFLINE": offline,
-        }
-        script = "import verifiers; t = verifiers.get_task('math500'); print(len(t.test), t.test[7]['answer'])"
-        return subprocess.run(
-            [sys.executable, "-c", script],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
+        places = {"HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "cache")}
+        options = {"env": {**os.environ, **places, "HF_HUB_OFFLINE": offline}, "cwd": ROOT}
+        command = [sys.executable, "-c", script]
+        return subprocess.run(command, capture_output=True, text=True, **options)
 
     with hub.serve(tmp_path / "served", "HuggingFaceH4/MATH-500", kind="datasets") as server:
         assert fetch("0").stdout == "50 8\n"
