@@ -290,7 +290,7 @@ class MicroBatch:
     columns: torch.Tensor  # (M,)        and which column of (B, T-1)
     positions: torch.Tensor = None  # (N, L)       default: 0 .. L-1
     mask: torch.Tensor = None  # (N, 1, L, L) what each token sees; default: all before it
-    scale: float = 1.0  # factor of its loss; 0.0 for a pass that only makes the ranks' numbers equal
+    scale: float = 1.0  # factor of its loss; 0.0: the pass only makes the ranks' numbers equal
 
     old_logp: torch.Tensor = None  # (b, T-1)  log pi_old: now, in the first update of a batch
     sampled_logp: torch.Tensor = None  # (b, T-1)  log pi as the sampler computed it
