@@ -210,7 +210,7 @@ def sample(
     finished = lengths > 0
     running = ~finished
     rows = torch.arange(len(ids), device=device)
-    patience = 1 if device.type == "cpu" else 8  # on a GPU each look at `running` waits for it
+    patience = 1 if device.type == "cpu" else 8  # to read `running` is to wait for the GPU
     for t in range(max_new_tokens):
         token, token_logp = choose(logits[:, :V], uniforms[rows, t], temperature)
         column = prompt_lengths[rows] + t
@@ -290,7 +290,7 @@ class MicroBatch:
     columns: torch.Tensor  # (M,)        and which column of (B, T-1)
     positions: torch.Tensor = None  # (N, L)       default: 0 .. L-1
     mask: torch.Tensor = None  # (N, 1, L, L) what each token sees; default: all before it
-    scale: float = 1.0  # factor of its loss; 0.0 for a pass that only keeps other ranks company
+    scale: float = 1.0  # factor of its loss; 0.0: the pass only makes the ranks' numbers equal
 
     old_logp: torch.Tensor = None  # (b, T-1)  log pi_old: now, in the first update of a batch
     sampled_logp: torch.Tensor = None  # (b, T-1)  log pi as the sampler computed it

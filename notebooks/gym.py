@@ -1,6 +1,7 @@
 r"""gym.py - a hundred kinds of problems that nobody here wrote: reasoning-gym's.
 
     python train.py --task notebooks/gym.py:chain_sum        any of its names, or one of MINE
+    python train.py --model smollm2 --template plain --task notebooks/gym.py:digit_sums --max-new-tokens 12 --lr 1e-5
 
 Paid is its score of the last \boxed{..}, for some kinds also a part of 1: "accuracy" counts scores of 1. Hostile:
 scorers that evaluate answers, or let them choose how long it takes, are replaced or refused (by reading 0.1.25).

@@ -8,6 +8,11 @@ result has to beat (5), and where more problems are (6). Each reward is used by 
     python train.py --reward notebooks/rewards.py:coin          a control: see section 5
     python eval.py MODEL --task notebooks/rewards.py:gsm8k
 
+Some of them: kimi and olmo (recipes, as chapter 15 gives them), steps_reward, bleu_reward, code_strict,
+gated_reward (a product), curriculum (phases by step), robust_reward (two of three verifiers must agree),
+guarded_reward (the box, less a penalty for what looks like a hack), and the controls coin, inverted,
+any_box, first_box and format_only, which know little or nothing of the answer.
+
 A reward is a function (completion, problem) -> (number, parts), as in verifiers.py, section 4.
 """
 

@@ -30,18 +30,27 @@ def over_seeds(values):
     return f"{digits(statistics.fmean(values))} [{digits(lowest)} - {digits(highest)}]"
 
 
-def rows_of(name, arm, column):
-    """A column of an arm of a claim, by seed."""
-    return over_seeds([row[column] for row in load(name)["rows"] if row["arm"] == arm])
+def of_claim(base, problems, name, arm, column):
+    """A row from results/claims_NAME.json: a column of an arm, by seed."""
+    values = [row[column] for row in load(f"claims_{name}")["rows"] if row["arm"] == arm]
+    return [base, problems, "", over_seeds(values), f"`claims_{name}`"]
 
 
-def printed(experiment, arm):
-    """The first column (right@0) that experiments.py printed for an arm."""
+def printed(experiment, arm, column="right@0"):
+    """A column that experiments.py printed for an arm (RESULTS.md): mean [lowest - highest]."""
     text = (NOTEBOOKS / "experiments" / "RESULTS.md").read_text()
     section = text.partition(f"\n## {experiment}\n")[2].partition("\n## ")[0]
-    return re.search(rf"^{re.escape(arm)} +(\S+ \[\S+\])", section, flags=re.M)[1].replace(
-        "-", " - "
-    )
+    lines = [re.split(r" {2,}", line.strip()) for line in section.splitlines()]
+    (titles,) = [cells for cells in lines if "right@0" in cells]
+    (values,) = [cells[1:] for cells in lines if cells[0] == arm]
+    return dict(zip(titles, values))[column].replace("-", " - ")
+
+
+def of_experiment(base, problems, experiment, arm, greedy=""):
+    """A row from RESULTS.md; greedy: "greedy@0" where that was measured too."""
+    likeliest = printed(experiment, arm, greedy) if greedy else ""
+    source = "[RESULTS](experiments/RESULTS.md)"
+    return [base, problems, likeliest, printed(experiment, arm), source]
 
 
 def tiny():
@@ -59,77 +68,30 @@ def smollm2(name, run, problems):
 
 
 def table():
-    experiments = "[RESULTS](experiments/RESULTS.md)"
+    hasty = "hasty: its most frequent answer is wrong"
+    bilingual = "bilingual: works out mostly in Chinese"
+    calling = "calling: may ask a calculator"
+    short = "200 sums of 2 to 4 steps, box only"
+    long = "100 sums of 2 to 7 steps, box only"
     pass_at_1 = load("before_after")["rows"][0][1]
     return [
         tiny(),
-        ["usual: tiny and two more", "200 sums", "", printed("growth", "default"), experiments],
-        [
-            "the same",
-            "200 sums of 2 to 4 steps, box only",
-            "",
-            rows_of("claims_noise", "base", "pass@1"),
-            "`claims_noise`",
-        ],
-        [
-            "the same",
-            "100 sums of 2 to 7 steps, box only",
-            "",
-            rows_of("claims_objectives", "base", "pass@1"),
-            "`claims_objectives`",
-        ],
-        [
-            "guessing: never shows a step",
-            "200 sums",
-            "",
-            printed("selection", "guessing"),
-            experiments,
-        ],
-        [
-            "bilingual: works out mostly in Chinese",
-            "200 sums",
-            "",
-            printed("design", "A, bilingual base"),
-            experiments,
-        ],
-        [
-            "hasty: a wrong answer is its most frequent",
-            "200 sums",
-            "",
-            rows_of("claims_ttrl", "majority, hasty", "right@0"),
-            "`claims_ttrl`",
-        ],
-        [
-            "rarely right",
-            "200 sums of 2 to 4 steps, box only",
-            "",
-            rows_of("claims_groups", "low, base", "pass@1"),
-            "`claims_groups`",
-        ],
-        [
-            "mostly right",
-            "the same",
-            "",
-            rows_of("claims_groups", "high, base", "pass@1"),
-            "`claims_groups`",
-        ],
-        [
-            "calling: may ask a calculator",
-            "200 products, with the calculator",
-            "",
-            rows_of("claims_tools", "masked", "right@0"),
-            "`claims_tools`",
-        ],
-        [
-            "the same",
-            "the calculator is silent",
-            "",
-            rows_of("claims_tools", "silent tool", "right@0"),
-            "`claims_tools`",
-        ],
+        of_experiment("usual: tiny and two more", "200 sums", "selection", "default", "greedy@0"),
+        of_experiment("the same", "200 sums, box only", "controls", "random"),
+        of_claim("the same", short, "noise", "base", "pass@1"),
+        of_claim("the same", long, "objectives", "base", "pass@1"),
+        of_experiment(
+            "guessing: never shows a step", "200 sums", "selection", "guessing", "greedy@0"
+        ),
+        of_experiment(bilingual, "200 sums", "design", "A, bilingual base"),
+        of_claim(hasty, "200 sums", "ttrl", "majority, hasty", "right@0"),
+        of_claim("rarely right", short, "groups", "low, base", "pass@1"),
+        of_claim("mostly right", short, "groups", "high, base", "pass@1"),
+        of_claim(calling, "200 products, with it", "tools", "masked", "right@0"),
+        of_claim(calling, "200 products, it is silent", "tools", "silent tool", "right@0"),
         smollm2("sums", "sums", "72 sums of two numbers"),
-        ["the same", "36 of these, 64 completions each", "", pass_at_1, "`before_after`"],
-        smollm2("other_tasks", "digit-sums", "72 sums of two digits (reasoning-gym's wording)"),
+        ["SmolLM2-135M", "36 of these, 64 completions each", "", pass_at_1, "`before_after`"],
+        smollm2("other_tasks", "digit-sums", "72 sums of two digits, reasoning-gym's wording"),
         smollm2("other_tasks", "all-sizes", "57 sums from 16 on"),
         smollm2("other_tasks", "one-wording", "72 sums, in another wording"),
     ]
