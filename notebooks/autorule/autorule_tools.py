@@ -4,9 +4,9 @@
     teacher = open_model("http://localhost:8000/v1#Qwen/Qwen3-8B")   a server, URL#MODEL, as OpenAI's
     answers = teacher(["Why is the sky blue?"])                      [{"text", "reasoning", ..}]
 
-An answer that came is kept in the cache file at once, so that an interruption costs nothing twice. A
-server may fail, be slow or send garbage: it is asked again a few times, and then there is None in place
-of the answer. The key stands in $OPENAI_API_KEY and goes into one header, nowhere else. Left out:
+Each answer is written to the cache file as it comes, so that after an interruption nothing is paid for
+again. A server may fail, be slow or send garbage: it is asked again a few times, and then the answer is
+None. The key stands in $OPENAI_API_KEY and goes into one header, nowhere else. Left out:
 proxies, redirects, streaming.
 """
 
@@ -91,7 +91,7 @@ def filter_preferences(pairs, count_tokens, max_tokens=512, banned="confidence")
 
 
 def split_reasoning(text):
-    """(chain of thought, what was said after it); a chain that never ends has nothing after it."""
+    """(chain of thought, the text after it); if the chain never ends, there is no text."""
     before, end, after = text.partition("</think>")
     if end or "<think>" in text:
         return before.replace("<think>", "", 1).strip(), after.strip()
@@ -204,7 +204,8 @@ class Server:
 
     def post(self, body, limit):
         """(status, reply) of one request. subtle: the timeout of a socket begins anew with each byte, so a
-        server that drips would hold us for ever; the alarm hangs up after so many seconds in all."""
+        server that sends a byte now and then would hold us for ever; the alarm closes the connection after
+        so many seconds in all."""
         kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
         connection = kinds[self.url.scheme](self.url.netloc, timeout=limit)
         headers = {"Content-Type": "application/json"}
@@ -260,7 +261,7 @@ def fields_of(template, prompt):
 
 class Simulated:
     """A program in place of a model, for laboratory and tests: a subclass has say(prompt, rng) -> (chain of
-    thought, text), and None where it fails. Its chance depends on seed and prompt; words count as tokens."""
+    thought, text), and None where it fails. Its random numbers depend on seed and prompt; words count as tokens."""
 
     def __init__(self, error=0.0):
         self.error, self.identity = error, [type(self).__name__, "simulated", error]
@@ -284,8 +285,8 @@ class Asked:
 
     cache:    a file of JSON lines, {"key", "answer"}; the key is a hash of identity, seed and prompt.
     patience: seconds for all prompts of a call (a local model takes the time it takes). If they pass
-              without any answer the next call gets half of them, so that a server that is down costs
-              minutes, not the run.
+              without any answer, the next call gets half as many, so that a server that is down delays
+              a run by minutes and does not end it.
     counts:   prompts new, known and failed; tokens_in, tokens_out of all answers (Table 2), those that
               were known included, so that a resumed extraction counts what a whole one does.
     """
@@ -409,7 +410,7 @@ End with a line "Better: 1" or "Better: 2"."""
 
 def win_rate(asked, rows, seed=0):
     """How often a judge prefers the first of two answers (Figure 16, in our words). rows: (prompt, answer,
-    reference); a seeded coin decides which of the two is shown first, since judges like a place. A
+    reference); a seeded coin decides which of the two is shown first, since judges favour a place. A
     judgement that cannot be read counts half -> (win rate, how many could not be read)."""
     swapped = random.Random(seed).choices([False, True], k=len(rows))
     questions = []
