@@ -408,7 +408,7 @@ PREFER = """Two assistants answered the same user. Say which answer most people 
 End with a line "Better: 1" or "Better: 2"."""
 
 
-def win_rate(asked, rows, seed=0):
+def judged_win_rate(asked, rows, seed=0):
     """How often a judge prefers the first of two answers (Figure 16, in our words). rows: (prompt, answer,
     reference); a seeded coin decides which of the two is shown first, since judges favour a place. A
     judgement that cannot be read counts half -> (win rate, how many could not be read)."""
