@@ -110,7 +110,8 @@ PROBLEMS = [
 def mixture(shares: dict[str, tuple[float, Task]], count: int, seed=0) -> Task:
     """Several tasks in one run: {family: (share, task)} -> a task of so many training problems, of which
     each family has its share. Chapter 14 mixes 60 to 80 % of problems that rules judge with problems
-    that a reward model judges: a task's reward may be any of the two.
+    that a reward model judges: a task's reward may be either. (A problem that has no true answer still
+    needs a text as "answer", such as "-".)
 
     Each problem is asked in the words of its own task and judged by its own task's reward. Problems of a
     small task come again. The held-out problems are those of all tasks, in a random order.
