@@ -112,7 +112,8 @@ class Local:
     def __init__(self, name, temperature=0.6, max_new_tokens=4096):
         device, dtype = pick_device()
         self.model, self.tokenizer = load(name, device, dtype)
-        self.temperature, self.max_new_tokens = temperature, max_new_tokens
+        self.temperature = temperature
+        self.max_new_tokens = max_new_tokens
         self.identity = [str(name), temperature, max_new_tokens]
 
     def __call__(self, prompts, keep, seed, deadline):
@@ -161,12 +162,10 @@ class Server:
             "temperature": temperature,
             "max_tokens": max_new_tokens,
         }
-        self.time_limit, self.retries, self.at_once, self.pause = (
-            time_limit,
-            retries,
-            at_once,
-            pause,
-        )
+        self.time_limit = time_limit
+        self.retries = retries
+        self.at_once = at_once
+        self.pause = pause
         self.identity = [url, temperature, max_new_tokens]
 
     def __call__(self, prompts, keep, seed, deadline):
@@ -264,20 +263,19 @@ class Simulated:
     thought, text), and None where it fails. Its random numbers depend on seed and prompt; words count as tokens."""
 
     def __init__(self, error=0.0):
-        self.error, self.identity = error, [type(self).__name__, "simulated", error]
+        self.error = error
+        self.identity = [type(self).__name__, "simulated", error]
 
     def __call__(self, prompts, keep, seed, deadline):
         for key, prompt in prompts.items():
-            if said := self.say(prompt, random.Random(f"{seed} {prompt}")):
-                keep(
-                    key,
-                    {
-                        "text": said[1],
-                        "reasoning": said[0],
-                        "tokens_in": len(prompt.split()),
-                        "tokens_out": len(" ".join(said).split()),
-                    },
-                )
+            said = self.say(prompt, random.Random(f"{seed} {prompt}"))
+            if said:
+                reasoning, text = said
+                counts = {
+                    "tokens_in": len(prompt.split()),
+                    "tokens_out": len(f"{reasoning} {text}".split()),
+                }
+                keep(key, {"text": text, "reasoning": reasoning, **counts})
 
 
 class Asked:
@@ -295,7 +293,10 @@ class Asked:
 
     def __init__(self, backend, cache=None, patience=float("inf")):
         self.patience = self.left = patience
-        self.backend, self.known, self.lock, self.file = backend, {}, threading.Lock(), None
+        self.backend = backend
+        self.known = {}
+        self.lock = threading.Lock()
+        self.file = None
         self.counts = collections.Counter(new=0, known=0, failed=0, tokens_in=0, tokens_out=0)
         if cache:
             self.file = open(cache, "a+b")
