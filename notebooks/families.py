@@ -6,7 +6,8 @@ pace of a mixed batch. Here a problem names its family, and one reward hands it 
     python eval.py MODEL --task notebooks/families.py:mixed
     python notebooks/families.py                what a verdict of each family costs on this machine
 
-Groups are of one problem, so of one family: advantages never compare a program with a sum.
+All completions of a group answer one problem, so they are of one family: advantages never compare a
+program with a sum. `mixture` makes one task of several, each with its share of the problems.
 """
 
 import random
@@ -19,7 +20,7 @@ import _root
 from rewards import verify_json
 from verifiers import BOXED, Task, boxed_reward, code_reward, extract_boxed_answer, grade_answer
 
-_LETTER = re.compile(r"\(?([A-Ja-j])\)?[.:)]?(?:\s+(.*))?", re.S)  # and what stands behind it
+_LETTER = re.compile(r"\(?([A-Ja-j])\)?[.:)]?(?:\s+(.*))?", re.S)  # the letter, and its text
 
 
 def choice_reward(completion: str, problem: dict):
@@ -109,7 +110,8 @@ PROBLEMS = [
 def mixture(shares: dict[str, tuple[float, Task]], count: int, seed=0) -> Task:
     """Several tasks in one run: {family: (share, task)} -> a task of so many training problems, of which
     each family has its share. Chapter 14 mixes 60 to 80 % of problems that rules judge with problems
-    that a reward model judges: a task's reward may be any of the two.
+    that a reward model judges: a task's reward may be either. (A problem that has no true answer still
+    needs a text as "answer", such as "-".)
 
     Each problem is asked in the words of its own task and judged by its own task's reward. Problems of a
     small task come again. The held-out problems are those of all tasks, in a random order.
@@ -169,7 +171,7 @@ def seconds_of(problem: dict, at_least=0.5) -> float:
     count = 0
     began = time.perf_counter()
     while time.perf_counter() - began < at_least:
-        # A comment of its own, or the sandbox's and the grader's memory would answer.
+        # Each program gets another comment, so that no earlier verdict can be used again.
         mixed_reward(completion.replace("def ", f"# {count}\ndef "), problem)
         count += 1
     return (time.perf_counter() - began) / count

@@ -1,14 +1,15 @@
 """process.py - process rewards without labels: how often does a prefix still lead to the answer?
 
-A process reward model wants a label for each step, and people are expensive. Math-Shepherd
-(arXiv 2312.08935) lets a model label them: continue each prefix N times and count the right answers.
+A process reward model wants a label for each step, and people are expensive. In Math-Shepherd
+(arXiv 2312.08935) a model makes the labels: it continues each prefix N times, and the right answers
+are counted.
 
     soft label of step k   share of right answers among N continuations of the first k steps
     hard label             1 if any of them is right
 
-A wrong step shows where the share falls. The completer must be able to solve the problem from a good
-prefix, so it is a trained model. What is needed is the answer alone: the outcome verifier judges, and
-nothing else. The price is N completions a step. Notebook 14 measures how often the place is right.
+A wrong step is where the share falls. The model that continues must be able to solve the problem from
+a good prefix, so it is a trained one. Nothing is needed but the true answer, for the usual verifier of
+outcomes. The price is N completions a step. Notebook 14 measures how often the place is right.
 """
 
 import re
@@ -49,8 +50,8 @@ def shares(model, tokenizer, task, problem, texts, N=16, max_new_tokens=80, temp
 def wrong_step(found: list[float], keeps=0.5):
     """The first step after which less than `keeps` of the share before it is left, or None.
 
-    found[0] is the share without any step. Example: 0.9, 0.95, 0.1, 0.05 -> 2. A prefix that nothing
-    leads on from (0) cannot fall further: the first fall is the step, all that follows inherits it.
+    found[0] is the share without any step. Example: 0.9, 0.95, 0.1, 0.05 -> 2. After a share of 0
+    nothing can fall further, so the first fall names the step, and what follows from it is not named.
     """
     for k in range(1, len(found)):
         if found[k] < keeps * found[k - 1]:
@@ -68,15 +69,16 @@ def last_number(text: str):
 
 
 def string_judge(completion, problem):
-    """1 if the last box holds the truth letter by letter: reads no mathematics, and so misreads none."""
+    """1 if the last box holds the truth letter by letter. It computes nothing, so no grader can be fooled."""
     said = extract_boxed_answer(completion)
     right = float(said is not None and said.replace(" ", "") == problem["answer"].replace(" ", ""))
     return right, {"accuracy": right, "answered": float(said is not None)}
 
 
 def majority_judge(model, tokenizer, task, N=16, max_new_tokens=80):
-    """A judge that knows no truth: it solves the problem N times itself, and agrees with whoever ends
-    on the number that most of its own solutions end on -> a reward, for rewards.robust_reward."""
+    """A judge that does not know the true answer: it solves the problem N times itself, and pays a
+    completion that ends with the number that most of its own solutions end with -> a reward, for
+    rewards.robust_reward."""
     answers = {}
 
     def own_answer(problem):

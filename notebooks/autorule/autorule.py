@@ -223,14 +223,13 @@ class RulesReward:
     def __init__(
         self, rules, judge, alpha=10.0, beta=-7.5, concise=True, reward_model=None, lift=10.0
     ):
-        self.rules, self.judge, self.alpha, self.beta, self.concise = (
-            rules,
-            judge,
-            alpha,
-            beta,
-            concise,
-        )
-        self.reward_model, self.lift = reward_model, lift
+        self.rules = rules
+        self.judge = judge
+        self.alpha = alpha
+        self.beta = beta
+        self.concise = concise
+        self.reward_model = reward_model
+        self.lift = lift
 
     def __call__(self, completion, problem):
         verdicts = judge_rules(self.judge, self.rules, problem["problem"], completion, self.concise)

@@ -48,8 +48,8 @@ def wins(gains):
 
 
 def win_rate(folder, count=200, length_bias=0.4):
-    """Against the base, as the user votes, who likes ten tokens more for their own sake, and without
-    that liking, which stands for the length-controlled rate of the paper."""
+    """Against the base: as the user prefers, who likes ten more tokens for their own sake, and as the user
+    would without that liking, which stands for the paper's length-controlled rate."""
     prompts, texts, lengths = completions_of(folder, count)
     _, others, base_lengths = completions_of(world.TINY, count)
     useful = [world.utility(prompt, text) for prompt, text in zip(prompts, texts)]
@@ -163,7 +163,7 @@ def spread(scores):
 
 
 def concepts(rules):
-    """What a list of rules speaks of: in this world each wording has one concept."""
+    """The concepts of a list of rules: in this world each wording has one."""
     return {world.CONCEPT_OF[rule] for rule in rules}
 
 
@@ -218,7 +218,7 @@ def table_15(seed, times=8, num_pairs=10):
 
 
 def agreement_of_sets(seed, rules, others):
-    """(K, L): how often two rules say the same of 500 responses, for a judge without error."""
+    """(K, L): how often two rules have the same verdict on 500 responses, for a judge without error."""
     one = np.concatenate(world.verdicts(seed, 0, rules))
     two = np.concatenate(world.verdicts(seed, 0, others))
     return autorule.agreement_matrix(one, two)

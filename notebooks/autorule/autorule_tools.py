@@ -4,9 +4,9 @@
     teacher = open_model("http://localhost:8000/v1#Qwen/Qwen3-8B")   a server, URL#MODEL, as OpenAI's
     answers = teacher(["Why is the sky blue?"])                      [{"text", "reasoning", ..}]
 
-An answer that came is kept in the cache file at once, so that an interruption costs nothing twice. A
-server may fail, be slow or send garbage: it is asked again a few times, and then there is None in place
-of the answer. The key stands in $OPENAI_API_KEY and goes into one header, nowhere else. Left out:
+Each answer is written to the cache file as it comes, so that after an interruption nothing is paid for
+again. A server may fail, be slow or send garbage: it is asked again a few times, and then the answer is
+None. The key stands in $OPENAI_API_KEY and goes into one header, nowhere else. Left out:
 proxies, redirects, streaming.
 """
 
@@ -91,7 +91,7 @@ def filter_preferences(pairs, count_tokens, max_tokens=512, banned="confidence")
 
 
 def split_reasoning(text):
-    """(chain of thought, what was said after it); a chain that never ends has nothing after it."""
+    """(chain of thought, the text after it); if the chain never ends, there is no text."""
     before, end, after = text.partition("</think>")
     if end or "<think>" in text:
         return before.replace("<think>", "", 1).strip(), after.strip()
@@ -112,7 +112,8 @@ class Local:
     def __init__(self, name, temperature=0.6, max_new_tokens=4096):
         device, dtype = pick_device()
         self.model, self.tokenizer = load(name, device, dtype)
-        self.temperature, self.max_new_tokens = temperature, max_new_tokens
+        self.temperature = temperature
+        self.max_new_tokens = max_new_tokens
         self.identity = [str(name), temperature, max_new_tokens]
 
     def __call__(self, prompts, keep, seed, deadline):
@@ -161,12 +162,10 @@ class Server:
             "temperature": temperature,
             "max_tokens": max_new_tokens,
         }
-        self.time_limit, self.retries, self.at_once, self.pause = (
-            time_limit,
-            retries,
-            at_once,
-            pause,
-        )
+        self.time_limit = time_limit
+        self.retries = retries
+        self.at_once = at_once
+        self.pause = pause
         self.identity = [url, temperature, max_new_tokens]
 
     def __call__(self, prompts, keep, seed, deadline):
@@ -204,7 +203,8 @@ class Server:
 
     def post(self, body, limit):
         """(status, reply) of one request. subtle: the timeout of a socket begins anew with each byte, so a
-        server that drips would hold us for ever; the alarm hangs up after so many seconds in all."""
+        server that sends a byte now and then would hold us for ever; the alarm closes the connection after
+        so many seconds in all."""
         kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
         connection = kinds[self.url.scheme](self.url.netloc, timeout=limit)
         headers = {"Content-Type": "application/json"}
@@ -260,23 +260,22 @@ def fields_of(template, prompt):
 
 class Simulated:
     """A program in place of a model, for laboratory and tests: a subclass has say(prompt, rng) -> (chain of
-    thought, text), and None where it fails. Its chance depends on seed and prompt; words count as tokens."""
+    thought, text), and None where it fails. Its random numbers depend on seed and prompt; words count as tokens."""
 
     def __init__(self, error=0.0):
-        self.error, self.identity = error, [type(self).__name__, "simulated", error]
+        self.error = error
+        self.identity = [type(self).__name__, "simulated", error]
 
     def __call__(self, prompts, keep, seed, deadline):
         for key, prompt in prompts.items():
-            if said := self.say(prompt, random.Random(f"{seed} {prompt}")):
-                keep(
-                    key,
-                    {
-                        "text": said[1],
-                        "reasoning": said[0],
-                        "tokens_in": len(prompt.split()),
-                        "tokens_out": len(" ".join(said).split()),
-                    },
-                )
+            said = self.say(prompt, random.Random(f"{seed} {prompt}"))
+            if said:
+                reasoning, text = said
+                counts = {
+                    "tokens_in": len(prompt.split()),
+                    "tokens_out": len(f"{reasoning} {text}".split()),
+                }
+                keep(key, {"text": text, "reasoning": reasoning, **counts})
 
 
 class Asked:
@@ -284,8 +283,8 @@ class Asked:
 
     cache:    a file of JSON lines, {"key", "answer"}; the key is a hash of identity, seed and prompt.
     patience: seconds for all prompts of a call (a local model takes the time it takes). If they pass
-              without any answer the next call gets half of them, so that a server that is down costs
-              minutes, not the run.
+              without any answer, the next call gets half as many, so that a server that is down delays
+              a run by minutes and does not end it.
     counts:   prompts new, known and failed; tokens_in, tokens_out of all answers (Table 2), those that
               were known included, so that a resumed extraction counts what a whole one does.
     """
@@ -294,7 +293,10 @@ class Asked:
 
     def __init__(self, backend, cache=None, patience=float("inf")):
         self.patience = self.left = patience
-        self.backend, self.known, self.lock, self.file = backend, {}, threading.Lock(), None
+        self.backend = backend
+        self.known = {}
+        self.lock = threading.Lock()
+        self.file = None
         self.counts = collections.Counter(new=0, known=0, failed=0, tokens_in=0, tokens_out=0)
         if cache:
             self.file = open(cache, "a+b")
@@ -407,9 +409,9 @@ PREFER = """Two assistants answered the same user. Say which answer most people 
 End with a line "Better: 1" or "Better: 2"."""
 
 
-def win_rate(asked, rows, seed=0):
+def judged_win_rate(asked, rows, seed=0):
     """How often a judge prefers the first of two answers (Figure 16, in our words). rows: (prompt, answer,
-    reference); a seeded coin decides which of the two is shown first, since judges like a place. A
+    reference); a seeded coin decides which of the two is shown first, since judges favour a place. A
     judgement that cannot be read counts half -> (win rate, how many could not be read)."""
     swapped = random.Random(seed).choices([False, True], k=len(rows))
     questions = []

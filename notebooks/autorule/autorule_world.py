@@ -87,7 +87,8 @@ IDLE = {
 }
 KNOWN = CONCEPTS | IDLE
 CONCEPT_OF = {rule: name for name, (_, _, rules) in KNOWN.items() for rule in rules}
-# The judge takes hand-written rules as vaguely as they are put: three are met by nearly all (Table 4).
+# The judge reads hand-written rules as vaguely as they are worded: nearly all responses satisfy three of
+# them (Table 4).
 VAGUE = dict(
     zip(
         DIMENSIONS + CONCISE_RULE,

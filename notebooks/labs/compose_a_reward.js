@@ -64,7 +64,7 @@ function draw() {
     html("h1", {}, "Compose a reward"),
     html("p", {}, "Choose a family of tasks, what each rule is worth, and which completions make up a "
       + "group. The verdicts on the prepared completions are those of the project's verifiers; the page "
-      + "does the rest: each rule's contribution, the reward, and the group's advantages."),
+      + "does the rest: each rule's contribution, the reward R, and the advantage A within the group."),
     buttons("family", names, (name) => name === family.name,
       (name) => choose(data.families.find((one) => one.name === name))),
     html("pre", {}, family.problem + (family.truth ? `\nThe answer is ${family.truth}.` : "")),
@@ -77,6 +77,9 @@ function draw() {
       state.combine = name;
       draw();
     }),
+    html("p", {class: "soft"}, "A sum adds weight times score. The others only ask which weights are above 0: "
+      + "of these rules they take the product of the scores, the lowest score, or (soft or) 1 minus the product "
+      + "of all (1 \u2212 score)."),
     ...ruleNames().map((rule) =>
       slider(rule, state.weights, rule, [-1, 1.5], show, family.rules[rule])),
     html("h2", {}, "The group"),
@@ -91,7 +94,7 @@ function draw() {
         + "pays nothing until all is right."),
       html("li", {}, "An advantage changes its sign at the mean of the group, not at zero. The same "
         + "completion is pushed up in one group and down in another."),
-      html("li", {}, "Where all rewards are equal the advantages are 0: agreement teaches nothing."),
+      html("li", {}, "Where all rewards are equal the advantages are 0, and nothing is learnt from the group."),
       html("li", {}, "Tests give fractions; most rules give 0 or 1.")));
   show();
 }

@@ -114,7 +114,7 @@ function groupTable(rewards, advantages) {
       cellOf(rewards[i], {class: "reward"}),
       cellOf(advantages[i], {class: `advantage ${look(advantages[i])}`}, " ", bar(advantages[i]))]);
   });
-  return html("table", {id: "group"}, row("th", ["rollout", "words", ...names, "R", "A"]), ...rows);
+  return html("table", {id: "group"}, row("th", ["completion", "words", ...names, "R", "A"]), ...rows);
 }
 
 // What a hack earns under each design, and how much more than its honest twin.
@@ -131,14 +131,14 @@ function hackTable() {
     });
     return row("td", [textOf(hack), hack.twin, ...cells]);
   });
-  return html("table", {id: "hacks"}, row("th", ["hack", "honest twin", ...Object.keys(designs)]), ...rows);
+  return html("table", {id: "hacks"}, row("th", ["hack", "honest completion", ...Object.keys(designs)]), ...rows);
 }
 
 main.append(
   html("h1", {}, "Design a reasoning reward"),
   html("p", {}, "Only the outcome can be judged by a rule, so everything else that is wanted, or feared, "
-    + "needs a small term of its own. Six rollouts of one problem, under the weights that you choose: which "
-    + "of them would one step of training make more likely?"),
+    + "needs a small term of its own. Here are six completions of one problem, under the weights that you "
+    + "choose. R is the reward and A the advantage: which of them would one step of training make more likely?"),
   html("pre", {}, data.problem),
   html("h2", {}, "The design"),
   html("fieldset", {}, html("legend", {}, "presets"), ...presets),
@@ -146,13 +146,13 @@ main.append(
   html("p", {}, ...controls.slice(sliders.length)),
   html("h2", {}, "The group"), results,
   html("h2", {}, "What each design pays for hacks"),
-  html("p", {}, "The reward, and in brackets how much more than that of its honest twin. Coloured: the hack pays "
-    + "at least as well, so nothing holds the policy back from it."), hacks,
+  html("p", {}, "The reward of a hack, and in brackets how much more it is than that of the honest completion which it "
+    + "imitates. Coloured: the hack pays at least as well, so nothing holds the policy back from it."), hacks,
   html("h2", {}, "Try"),
   html("ol", {},
-    html("li", {}, "R1-Zero: which four rollouts tie? What can training not see?"),
+    html("li", {}, "R1-Zero: which four completions tie? What can training not see?"),
     html("li", {}, "R1: which advantages fall, and is the rambler's below zero?"),
-    html("li", {}, "Format only: who ties with the right answers?"),
+    html("li", {}, "Format only: which completion ties with the right answers?"),
     html("li", {}, "Set the length bonus to 0.30 without a penalty for rambling, then with 0.30. Up to which "
       + "bonus does the purposeful thinker stay ahead?"),
     html("li", {}, "A wrong answer in mixed languages earns 0.1 \u2212 0.5 under R1. What does it earn if it "

@@ -1,11 +1,14 @@
 """canary.py - GRPO with problems that are never trained on, judged by the strictest verifier.
 
-Source:  chapter "Reward Design for Reasoning", where the reward and the wish come apart.
+Source:  chapter "Reward Design for Reasoning", the eval-vs-train reward gap: the reward rises,
+         and what it stands for does not.
 Formula: warn when the reward of the step is no lower than at an earlier evaluation, but the share of
          right canaries is, and the two 95 % intervals do not touch.
 Changes: at each evaluation the log has a column canary; a warning is printed, the run goes on.
          python train.py --method notebooks/methods/canary.py --set canary=FILE prompt={problem}
          With another method: class Mine(Canary, DAPO) in a file of your own.
+         Departure: in the chapter the canary is judged by the reward's own verifier. A hole in it
+         is then paid in both, and the alarm stays silent (notebook 6, the experiment canary).
 Missing: on several processes each samples all canaries; not with --fsdp.
 """
 

@@ -1,4 +1,4 @@
-"""deepseek_v32.py - DeepSeek-V3.2's GRPO: what the policy has left is not unlearnt.
+"""deepseek_v32.py - DeepSeek-V3.2's GRPO: a wrong completion that has become unlikely is left alone.
 
 Source:  DeepSeek-V3.2 (arXiv 2512.02556), section 3.1, eq. 5 to 9. It gives no numbers: the
          weight of the KL and delta are those of "Reasoning from Scratch", chapter 7, and 4
@@ -7,7 +7,7 @@ Formula: -1/B sum_i M_i / |o_i| sum_t min(r_it A_i, clip(r_it) A_i)
          + kl_coef sum_it w_it r_it (exp(-d_it) - 1 + d_it),  d = log pi - log pi_ref;
          A_i = R_i - mean of its group; M_i = 0 where A_i < 0 and the mean of log(pi_sampler / pi)
          over o_i is above delta, else 1.
-Changes: - Off-policy sequence masking, M: to unlearn what the policy no longer samples does harm.
+Changes: - Off-policy sequence masking, M: to lower further what is hardly sampled any more does harm.
            It still counts in the divisor and in the KL.
          - An unbiased KL: GRPO's estimate is that of what pi sampled. Times r, value and gradient
            are right for what pi_old sampled, and bounded where pi << pi_ref.

@@ -1,8 +1,8 @@
-"""distill.py - on-policy distillation: a teacher judges every token of the policy's own samples.
+"""distill.py - on-policy distillation: a teacher's log-prob of each token the policy sampled is the signal.
 
 Source:  "On-Policy Distillation" (thinkingmachines.ai/blog/on-policy-distillation, 2025), after
          GKD (arXiv 2306.13649) and Qwen3's report (2505.09388).
-Formula: A_it = log pi_teacher(o_it) - log pi(o_it), for each token for itself: minus its mean is
+Formula: A_it = log pi_teacher(o_it) - log pi(o_it), for each token alone: minus its mean is
          the KL(pi || pi_teacher) of that token, and the loss's gradient is that KL's.
 Changes: the advantages; no reward is trained on, nothing is compared within a group. setup loads
          the teacher (--set teacher=DIR), which must have the student's tokens. Rewards and

@@ -7,8 +7,8 @@ Changes: after top-p a token was drawn from a part of the vocabulary, and the ra
          softmaxes is not that of the two policies. With the same sets for both it is, and the
          first ratio is 1.
 Missing: the sets of the sampler itself: they are computed once more, in the first update of a
-         batch, by a second forward pass. They are kept in memory, (tokens, V): for small
-         vocabularies. The log's `mismatch`, `entropy` and `clipped` are those of the whole
+         batch, by a second forward pass. They are kept in memory as (tokens, V), which suits small
+         vocabularies only. The log's `mismatch`, `entropy` and `clipped` are those of the whole
          softmax.
 """
 

@@ -7,7 +7,7 @@ Changes: on_exceed=stop: the run ends there with a checkpoint, and --resume goes
          on_exceed=reset: the weights are those of the start again, the moments of Adam are not;
          what the same row says of held-out problems was measured before.
 Missing: the section's reduce_lr: a method cannot change the rate. Going back to the best weights.
-         kl_coef holds nothing, but a model of the start is kept only where it is above 0.
+         A kl_coef of 1e-9 trains nothing; it is above 0 so that the model at the start is kept.
 """
 
 from dataclasses import dataclass

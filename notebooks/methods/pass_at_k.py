@@ -7,8 +7,8 @@ Formula: c of G completions are right; rho = 1 - C(G-c, k) / C(G, k), sigma = sq
          A = (1 - rho) / sigma                                     if it is right
          A = (1 - rho - C(G-c-1, k-1) / C(G-1, k-1)) / sigma       if it is wrong
 Changes: all groups of k that the G completions hold, each paid for its best, standardised over the
-         groups; a completion has the mean of its groups. A problem that k tries nearly always solve
-         counts little, and nothing once fewer than k of G are wrong. k=1 is GRPO.
+         groups; a completion has the mean of its groups. A problem that is nearly always solved by one
+         of k counts little, and nothing once fewer than k of G are wrong. k=1 is GRPO.
 Missing: the paper's other two ways (full and bootstrap sampling), its models and sizes.
 """
 

@@ -1,9 +1,9 @@
-"""skip_solved.py - GRPO that passes by problems that teach nothing.
+"""skip_solved.py - GRPO that leaves out problems that were always solved, or never.
 
 Source:  chapter "Reward Design for Reasoning", difficulty-aware shaping.
-Formula: a problem is passed by if its last three visits had a mean accuracy above 0.95 or below
+Formula: a problem is left out if its last three visits had a mean accuracy above 0.95 or below
          0.05.
-Changes: which problems a step sees. Each time one is passed by, its oldest visit is forgotten, so
+Changes: which problems a step sees. Each time one is left out, its oldest visit is forgotten, so
          it is soon tried again: the policy has changed.
 Missing: it cannot act before three epochs, 3 * problems / prompts_per_step steps.
 """

@@ -8,14 +8,15 @@ Formula: completion = y_1 a_1 y_2 a_2 .. y_n: y_k is sampled, up to a </tool>, a
          tool answers. The loss is the usual one, over the tokens of the y_k alone.
 Changes: the sampling, in training and in evaluation. An answer is written token by token where
          else the next ones would be sampled: nothing is tokenised again, the cache is kept, and
-         max_new_tokens bounds both voices together. The stored mask is 0 there, so that the tool's
+         max_new_tokens bounds the tokens of both. The stored mask is 0 there, so that the tool's
          tokens are in no loss, no statistic and no length; masked=False trains them like the
          policy's own, for comparison. After max_calls answers the tool is silent.
          A tool that raises answers "error", and so does one that takes longer than `seconds`, in
          which all calls that end at the same token are made. An answer has at most 100 characters.
-         A call holds the policy's words alone: an answer can make none. Another tool is a subclass
+         A call consists of the policy's tokens alone: what the tool answers cannot be a call. Another tool is a subclass
          with its own `tool`, a function of a text.
-Missing: Search-R1's engine and its tags. On a GPU every token waits for the CPU, which reads it.
+Missing: Search-R1's search engine and its tags. On a GPU every token is copied to the CPU, which
+         looks for a call, and sampling waits for that.
 """
 
 import sys

@@ -666,13 +666,13 @@ def test_a_win_rate_is_over_both_places():
         return "Better: 1" if "[Answer 1]\ngood" in prompt else "Better: 2"
 
     rows = [(f"{n}?", "good", "bad") for n in range(20)]
-    assert tools.win_rate(tools.Asked(Script(prefers_good)), rows) == (1.0, 0)
+    assert tools.judged_win_rate(tools.Asked(Script(prefers_good)), rows) == (1.0, 0)
     turned = [(prompt, bad, good) for prompt, good, bad in rows]
-    assert tools.win_rate(tools.Asked(Script(prefers_good)), turned) == (0.0, 0)
+    assert tools.judged_win_rate(tools.Asked(Script(prefers_good)), turned) == (0.0, 0)
     likes_the_first = tools.Asked(Script(lambda prompt: "Better: 1"))
-    assert 0.2 < tools.win_rate(likes_the_first, rows)[0] < 0.8
-    assert tools.win_rate(tools.Asked(Script(lambda prompt: "both")), rows) == (0.5, 20)
-    assert tools.win_rate(tools.Asked(Script(lambda prompt: None)), rows[:1]) == (0.5, 1)
+    assert 0.2 < tools.judged_win_rate(likes_the_first, rows)[0] < 0.8
+    assert tools.judged_win_rate(tools.Asked(Script(lambda prompt: "both")), rows) == (0.5, 20)
+    assert tools.judged_win_rate(tools.Asked(Script(lambda prompt: None)), rows[:1]) == (0.5, 1)
 
 
 def test_a_model_that_runs_here_counts_tokens_and_a_server_words():

@@ -3,7 +3,7 @@
 import pytest
 
 import _root
-from verifiers import Task, arithmetic
+from verifiers import Task, arithmetic, check_task
 from families import (
     PROBLEMS,
     RIGHT,
@@ -72,8 +72,9 @@ def polite(completion, problem):
 
 def test_a_mixture_of_what_rules_judge_and_what_a_model_judges():
     """70 % sums and 30 % of one problem, which comes again; each has its own words and reward."""
-    talk = Task("talk", [{"problem": "hello", "answer": ""}], [], "Say: {problem}", polite)
+    talk = Task("talk", [{"problem": "hello", "answer": "-"}], [], "Say: {problem}", polite)
     task = mixture({"sums": (0.7, arithmetic()), "talk": (0.3, talk)}, 100)
+    check_task(task)
     of = {name: [p for p in task.train if p["family"] == name] for name in ("sums", "talk")}
     assert (len(of["sums"]), len(of["talk"])) == (70, 30)
     assert {p["family"] for p in task.train[:20]} == {"sums", "talk"}  # not one after the other

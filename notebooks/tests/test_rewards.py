@@ -232,6 +232,18 @@ def test_the_penalty_for_mixing_languages_begins_at_step_30():
     assert paid == pytest.approx([1.1, 1.1, 0.6, 0.6])
 
 
+def test_the_weight_of_the_form_is_halved_at_step_30():
+    """A wrong answer in the right form: 0.1 up to step 29, then 0.05; a right one 1.1, then 1.05."""
+    wrong = "<think>2-1=1</think><answer>\\boxed{1}</answer>"
+    right = "<think>2*1=2</think><answer>\\boxed{2}</answer>"
+    paid = [
+        rewards.lighter_format(text, TWO | {"step": step})[0]
+        for text in (wrong, right)
+        for step in (29, 30)
+    ]
+    assert paid == pytest.approx([0.1, 0.05, 1.1, 1.05])
+
+
 def test_gated_reward_pays_for_both_or_nothing():
     texts = (tagged("a"), tagged("a", "\\boxed{3}"), "\\boxed{2}", "nothing here")
     judged = [gated_reward(text, TWO) for text in texts]
