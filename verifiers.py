@@ -10,7 +10,6 @@ A completion is hostile text: no answer is ever evaluated by Python or sympy, ev
 before it is paid for, and programs run where there is nothing to reach and nothing to report on.
 """
 
-import difflib
 import gzip
 import importlib
 import json
@@ -35,7 +34,7 @@ _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
 _BRACE = re.compile(r"\\.|[{}]", re.S)  # \\. swallows \{ and \}: they are content, not braces
 
 
-def extract_boxed_answer(text: str) -> str | None:
+def extract_boxed_answer(text):
     r"""The content of the last \boxed{...} or \fbox{...} or None (departure 8). Linear in
     len(text). A malformed *last* box is no answer even if an earlier one was right: to fall back to
     that would pay a policy for boxing all it tries."""
@@ -54,7 +53,7 @@ def extract_boxed_answer(text: str) -> str | None:
 # ---- 2. The comparison ---------------------------------------------------------------------------
 
 
-def grade_answer(predicted: str, ground_truth: str) -> bool:
+def grade_answer(predicted, ground_truth):
     """Is `predicted` the same answer as `ground_truth`?  Never raises, never
     hangs, always the same verdict."""
     try:
@@ -76,7 +75,7 @@ def pays(predicted, truth, problem=""):
 # ---- 3. Verifiers: completion and truth in, named scores out -------------------------------------
 
 
-def reward_rlvr(response: str, ground_truth: str | list[str]) -> float:
+def reward_rlvr(response, ground_truth):
     """The chapter's whole reward: 1.0 if the last boxed answer is right, 0.0 if
     wrong or missing."""
     return float(pays(extract_boxed_answer(response), ground_truth))
@@ -94,7 +93,7 @@ def split_tags(rollout):
     return form and form.groups()
 
 
-def verify_math(rollout: str, truth: str | list[str], problem: str = "") -> dict:
+def verify_math(rollout, truth, problem=""):
     r"""format: 1.0 if the tags are in order; answer: 1.0 if the last box inside <answer> is right.
     Without the tags nothing is extracted. <think>2+2=4</think><answer>\boxed{4}</answer> with 4:
     1.0, 1.0, "4".
@@ -105,7 +104,7 @@ def verify_math(rollout: str, truth: str | list[str], problem: str = "") -> dict
     return {"format": float(tags is not None), "answer": float(right), "extracted": extracted}
 
 
-def verify_format(rollout: str) -> dict:
+def verify_format(rollout):
     """structure: 1.0 if the tags are in order; think_length: 1.0 for 8 characters of thinking or
     more, so that an empty <think></think> does not collect the whole format reward."""
     tags = split_tags(rollout)
@@ -113,7 +112,7 @@ def verify_format(rollout: str) -> dict:
     return {"structure": float(tags is not None), "think_length": float(thought)}
 
 
-def verify_code(code, tests, timeout=2.0, entry_points=None, before="", memory_mb=256) -> dict:
+def verify_code(code, tests, timeout=2.0, entry_points=None, before="", memory_mb=256):
     """Run a program against hidden tests, each a string with an assert -> {"tests_passed",
     "tests_total", "frac", "seconds", "compared", "why"}. sandbox.py tells how.
 
@@ -123,25 +122,23 @@ def verify_code(code, tests, timeout=2.0, entry_points=None, before="", memory_m
         defines. before: code of the data, ahead of the program. compared: tests that calls and
         plain data alone decided; why: a line for each. A test that asks nothing of the program, or
         lacks a helper, is no pass. Never raises for anything that a program does."""
-    _check(code, tests, timeout, str)
+    _check(code, timeout)
     return _verdict(*run_tests(code, tests, timeout, memory_mb * 2**20, entry_points, before))
 
 
-def verify_stdio(code, cases, timeout=2.0, tolerance=0.0, memory_mb=256) -> dict:
+def verify_stdio(code, cases, timeout=2.0, tolerance=0.0, memory_mb=256):
     """Run a program that reads its standard input and prints -> as verify_code.
 
     cases: pairs (input, expected output), compared line by line without trailing blanks; tolerance:
     how far a number may be off, absolutely or relatively, where the data set says so.
     """
-    _check(code, cases, timeout, (tuple, list))
+    _check(code, timeout)
     return _verdict(*run_stdio(code, cases, timeout, memory_mb * 2**20, tolerance))
 
 
-def _check(code, tests, timeout, kind):
-    if not 0 < timeout < math.inf:
-        raise ValueError(f"timeout is {timeout}, not a number of seconds above 0")
-    if not isinstance(code, str) or not all(isinstance(test, kind) for test in tests):
-        raise TypeError("a program is a string, its tests are a list of strings or of pairs")
+def _check(code, timeout):
+    if not isinstance(code, str) or not 0 < timeout < math.inf:
+        raise ValueError(f"code must be text, and the timeout, {timeout}, seconds above 0")
 
 
 def _verdict(verdicts, seconds):
@@ -169,10 +166,10 @@ class RuleSpec:
 
     name: str
     weight: float
-    score_fn: Callable[[dict], float]
+    score_fn: Callable
 
 
-def aggregate(verifier_out: dict, rules: list[RuleSpec]) -> float:
+def aggregate(verifier_out, rules):
     """R = sum_i w_i r_i. A sum, not a product: the right form with a wrong answer must earn
     more than nothing, or there is nothing to climb at the start."""
     return sum(rule.weight * rule.score_fn(verifier_out) for rule in rules)
@@ -269,7 +266,7 @@ class ReasoningReward:
     saturates: bool = True
     needs_tags: bool = True
 
-    def __call__(self, rollout: str, truth: str, truncated=False, problem="") -> dict:
+    def __call__(self, rollout, truth, truncated=False, problem=""):
         tags = split_tags(rollout)
         broken = tags is None and re.search("</?(?:think|answer)>", rollout)
         if truncated or broken or tags is None and self.needs_tags:
@@ -309,31 +306,28 @@ class ReasoningReward:
 
 def extract_code(response):
     """The last ```python block behind the thinking; None if there is none or it is not closed."""
-    parts = response.rpartition("</think>")[2].split("```")
-    blocks = [part.partition("\n") for part in parts[1::2]]
-    programs = [
-        body for mark, _, body in blocks if mark.strip().lower() in ("python", "py", "python3")
-    ]
-    return programs[-1] if programs and len(parts) % 2 else None
+    text = response.rpartition("</think>")[2]
+    programs = re.findall(r"```[ \t]*(?:python3?|py)[ \t]*\n(.*?)```", text, re.S | re.I)
+    return programs[-1] if programs and text.count("```") % 2 == 0 else None
 
 
 def code_reward(response, problem):
     """The share of the tests that the last program of the completion passes.
 
     problem: "tests", asserts for verify_code or pairs for verify_stdio; and, optionally,
-        "entry_points" and "before" (verify_code), "tolerance" (verify_stdio), "timeout",
-        "memory_mb", and "baseline", the share that programs earn which have learnt nothing
-        (check_tests): only what is above it counts."""
+        "entry_points" and "before" (verify_code), "tolerance" (verify_stdio), "timeout" and
+        "memory_mb". Tests that a program passes which has learnt nothing: see code_parts_reward in
+        the laboratory."""
     code = extract_code(response)
-    least = min(problem.get("baseline", 0.0), 1 - 1e-9)
     tests = problem["tests"]
-    is_stdio = any(not isinstance(test, str) for test in tests)
+    is_stdio = tests and not isinstance(tests[0], str)
     verify = verify_stdio if is_stdio else verify_code
-    named = {"timeout", "memory_mb"} | ({"tolerance"} if is_stdio else {"entry_points", "before"})
+    named = {"tolerance"} if is_stdio else {"entry_points", "before"}
+    named |= {"timeout", "memory_mb"}
     options = {name: problem[name] for name in named & problem.keys()}
     frac = verify(code, tests, **options)["frac"] if code else 0.0
     parts = {"accuracy": float(frac == 1.0), "answered": float(code is not None), "tests": frac}
-    return aggregate({"frac": max(0.0, (frac - least) / (1 - least))}, CODE_RULES), parts
+    return aggregate({"frac": frac}, CODE_RULES), parts
 
 
 REWARDS = {
@@ -349,8 +343,10 @@ def get_reward(spec):
     return find(spec, REWARDS, "reward")
 
 
-COLUMNS = {"step", "reward", "completion_length", "mixed", "solved", "hopeless", "loss", "entropy"}
-COLUMNS |= {"mismatch", "clipped", "kl", "trained", "grad_norm", "lr", "truncated", "seconds"}
+COLUMNS = set(  # of the log: no part may have such a name
+    "step reward completion_length mixed solved hopeless loss entropy mismatch clipped kl trained "
+    "grad_norm lr truncated seconds".split()
+)
 PATIENCE = 60.0  # seconds without any verdict after which the verifiers still at work have failed
 
 
@@ -400,10 +396,10 @@ class Task:
     """A problem is a dict with at least "problem" and "answer", both text."""
 
     name: str
-    train: list[dict]
-    test: list[dict]  # never trained on
+    train: list
+    test: list  # never trained on
     instruction: str  # a format string with {problem}; it asks for what the reward reads
-    reward: Callable[[str, dict], tuple[float, dict]]
+    reward: Callable  # (completion, problem) -> (number, parts): see section 4
     note: str = ""  # where the problems come from, printed at the start
     stops: tuple = ()  # texts that end a completion, for base models
 
@@ -462,9 +458,12 @@ def math500():
 
 def math_task():
     """The 12,000 problems of MATH that are not in MATH-500, and MATH-500 as the test."""
+    test = math500().test
+    tested = {problem["problem"] for problem in test}
     train = hub_problems("rasbt/math_full_minus_math500")
+    train = [problem for problem in train if problem["problem"] not in tested]
     note = "MATH without MATH-500; tested on MATH-500"
-    return Task("math", train, math500().test, BOXED, boxed_reward, note)
+    return Task("math", train, test, BOXED, boxed_reward, note)
 
 
 TASKS = {"arithmetic": arithmetic, "math": math_task, "math500": math500}
@@ -480,7 +479,7 @@ def _file_task(path):
     note = f"{path}: {len(problems)} problems, {len(test)} held out by a hash"
     programs = all(isinstance(problem.get("tests"), list) for problem in problems)
     form = (PROGRAM, code_reward) if programs else (BOXED, boxed_reward)
-    return Task(Path(path).name.partition(".")[0], train, test, *form, note)
+    return Task(Path(path).stem, train, test, *form, note)
 
 
 def judged_by(own, other):
@@ -518,21 +517,21 @@ def get_task(spec, prompt=None, stops=(), reward=None):
 def check_task(task):
     """Raise DataError for what would fail later, or never be right: an answer that is no text."""
     where = f"task {task.name}"
-    if not isinstance(task.train, list) or not isinstance(task.test, list) or not task.test:
-        raise DataError(f"{where}: train and test are lists of problems, and test is not empty")
+    lists = isinstance(task.train, list) and isinstance(task.test, list)
     texts = tuple(stop for stop in task.stops if stop and isinstance(stop, str))
-    if not callable(task.reward) or task.stops != texts:
-        raise DataError(f"{where}: its reward is a function, its stops are a tuple of texts")
+    if not lists or not task.test or not callable(task.reward) or task.stops != texts:
+        form = "train and test are lists of problems, test is not empty"
+        raise DataError(f"{where}: {form}, reward is a function, stops are a tuple of texts")
     for n, problem in enumerate(task.train + task.test, 1):
         for name in ("problem", "answer"):
             value = problem.get(name) if isinstance(problem, dict) else None
             if not isinstance(value, str) or not value:
                 raise DataError(f'{where}, problem {n}: its "{name}" must be text')
     try:
-        asks = "PROBLEM" in task.prompt({"problem": "PROBLEM"})
+        shown = task.prompt({"problem": "PROBLEM"})
     except (LookupError, ValueError, AttributeError):  # a brace that is not doubled: \\boxed{{}}
-        asks = False
-    if not asks:
+        shown = ""
+    if "PROBLEM" not in shown:
         form = "'Question: {problem}\\nAnswer:' (other braces are doubled in a Task)"
         raise DataError(f"{where}: its prompt needs {{problem}}, as in {form}")
 
@@ -546,35 +545,28 @@ def find(spec, known, what):
     """What is called spec: one of `known`, or a function or class of yours, `file.py:name`."""
     path, colon, name = spec.rpartition(":")
     names = known
-    where = ""
     if colon:
         module = vars(_import_file(path))
         names = {key: value for key, value in module.items() if callable(value)}
-        where = f" in {path}"
-    if name in names:
-        return names[name]
-    near = ", ".join(difflib.get_close_matches(name, names) or names) or "one of yours"
-    raise DataError(f"there is no {what} {name!r}{where}: choose {near}, or file.py:name")
+    if name not in names:
+        choice = ", ".join([*names, "file.py:name"])
+        raise DataError(f"there is no {what} {spec!r}: choose {choice}")
+    return names[name]
 
 
 def find_class(spec, base):
     """The class `file.py:Class`, or of `file.py` the only subclass of `base` that it defines."""
-
-    def is_one(value):
-        return isinstance(value, type) and issubclass(value, base)
-
-    if not spec.endswith(".py"):
-        kind = find(spec, {}, f"subclass of {base.__name__}")
-        if not is_one(kind):
-            raise DataError(f"{spec} is no subclass of {base.__name__}")
-        return kind
-    module = _import_file(spec)
-    kinds = [value for value in vars(module).values() if is_one(value)]
-    kinds = [kind for kind in kinds if kind.__module__ == module.__name__]  # not imported there
+    path = spec if spec.endswith(".py") else spec.rpartition(":")[0] or spec
+    module = _import_file(path)
+    kinds = {}
+    for name, kind in vars(module).items():
+        is_kind = isinstance(kind, type) and issubclass(kind, base)
+        if is_kind and kind.__module__ == module.__name__ and spec in (path, f"{path}:{name}"):
+            kinds[name] = kind
     if len(kinds) != 1:
-        found = f"it holds {len(kinds)} subclasses of {base.__name__}, not one"
-        raise DataError(f"{spec}: {found}; of several name one, as {spec}:Class")
-    return kinds[0]
+        found = f"it names {len(kinds)} subclasses of {base.__name__}, not one"
+        raise DataError(f"{spec}: {found}; of several name one, as file.py:Class")
+    return kinds.popitem()[1]
 
 
 def _import_file(path):
@@ -673,12 +665,10 @@ def hub_problems(name, pattern="*.json*"):
 
     try:
         folder = Path(snapshot_download(name, repo_type="dataset", allow_patterns=pattern))
+        largest = max(folder.rglob(pattern), key=lambda file: file.stat().st_size)
     except Exception as error:
         raise DataError(
-            f"{name}: cannot be fetched from the hub ({str(error).strip()[:200]}). Check the "
-            "network, HF_ENDPOINT and HF_HUB_OFFLINE, or pass a file as --task"
+            f"{name}: no {pattern} can be fetched from the hub ({str(error).strip()[:200]}). Check "
+            "the network, HF_ENDPOINT and HF_HUB_OFFLINE, or pass a file as --task"
         ) from error
-    files = [file for file in folder.rglob(pattern) if file.is_file()]
-    if not files:
-        raise DataError(f"{name}: holds no {pattern}; convert what it holds, pass it as --task")
-    return read_problems(max(files, key=lambda file: file.stat().st_size))
+    return read_problems(largest)

@@ -514,9 +514,9 @@ def test_a_mistyped_run_is_named_and_an_unfinished_one_says_how_to_finish_it(tmp
     [
         ("--set norm=median", "norm is 'median', not one of token, sequence"),
         ("--set temperature=0", "temperature is 0.0, .* must be above 0"),
-        ("--method nofile", "there is no subclass of GRPO 'nofile'"),
-        ("--method train.py:shard", "train.py:shard is no subclass of GRPO"),
-        ("--method train.py", "train.py: it holds 0 subclasses of GRPO, not one"),
+        ("--method nofile", "nofile: there is no such Python file"),
+        ("--method train.py:shard", "train.py:shard: it names 0 subclasses of GRPO, not one"),
+        ("--method train.py", "train.py: it names 0 subclasses of GRPO, not one"),
         ("--template none", "invalid choice: 'none'"),
     ],
 )

@@ -951,29 +951,21 @@ def test_it_works_in_a_fork_of_the_trainer():
 
 
 @pytest.mark.parametrize(
-    "arguments, error",
-    [
-        (("", [], 0), ValueError),
-        (("", [], float("inf")), ValueError),
-        ((None, []), TypeError),
-        (("", [None]), TypeError),
-    ],
+    "arguments",
+    [("", [], 0), ("", [], float("inf")), (None, [])],
 )
-def test_bad_arguments_are_named(arguments, error):
-    with pytest.raises(error, match="timeout is|a program is"):
+def test_bad_arguments_are_named(arguments):
+    with pytest.raises(ValueError, match="code must be text, and the timeout"):
         verify_code(*arguments)
     assert verify_code("", [])["frac"] == 0.0
 
 
 def test_code_reward_runs_the_last_program_of_the_response():
-    """The share of the tests; a baseline takes off what a constant earns: of five tests 4 passes one."""
+    """The share of the tests: of five a constant, 4, passes one."""
     problem = {"problem": "Square a number.", "answer": "", "tests": SQUARE}
     fence = "<think>easy</think>```python\n{}\n```".format
     assert code_reward(fence("def square(x): return x * x"), problem)[0] == pytest.approx(1.0)
     assert code_reward(fence("def square(x): return 4"), problem)[0] == pytest.approx(0.2)
-    assert code_reward(fence("def square(x): return 4"), {**problem, "baseline": 0.2})[
-        0
-    ] == pytest.approx(0.0)
     needs_math = (
         fence("def square(x): return round(math.pow(x, 2))"),
         {**problem, "before": "import math"},

@@ -611,7 +611,7 @@ class NoModel(GRPO):
         ("--task", "no_dicts", 'task arithmetic, problem 1: its "problem" must be text'),
         ("--task", "nothing_to_train_on", "task arithmetic has no problems to train on"),
         ("--task", "no_instruction", "task arithmetic: its prompt needs {problem}"),
-        ("--task", "no_reward one_stop stops_of_ids", "its reward is a function, its stops are"),
+        ("--task", "no_reward one_stop stops_of_ids", "reward is a function, stops are a tuple"),
         ("--log", "no_sink", r"no_sink returns no function of a row"),
         ("--method", "NoParameters Generator", "setup returns .*not a list of parameters"),
         ("--method", "NoPick Problems NanPick", "pick returns .*not indices of problems"),

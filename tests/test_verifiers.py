@@ -238,7 +238,7 @@ def test_the_file_of_a_set_among_many(tmp_path, monkeypatch):
     assert rewards.aime24().test[0]["problem"] == "of aime24"
     assert rewards.amc23().test[0]["answer"] == "204"
     (tmp_path / "data" / "amc23" / "test.jsonl").unlink()
-    with pytest.raises(DataError, match="holds no data/amc23"):
+    with pytest.raises(DataError, match="no data/amc23.* can be fetched"):
         rewards.amc23()
 
 
@@ -285,9 +285,9 @@ def test_another_instruction_and_where_a_completion_ends():
 
 
 def test_what_cannot_be_found_says_so(tmp_path):
-    with pytest.raises(DataError, match="no task 'maths': choose math, math500, or file.py:name"):
+    with pytest.raises(DataError, match="no task 'maths': choose arithmetic, math, math500, file.py:name"):
         get_task("maths")
-    with pytest.raises(DataError, match="no reward 'zzz': choose boxed, .*, or file.py:name"):
+    with pytest.raises(DataError, match="no reward 'zzz': choose boxed, .*, file.py:name"):
         get_reward("zzz")
     with pytest.raises(DataError, match="none.jsonl: cannot be read"):
         get_task(str(tmp_path / "none.jsonl"))
@@ -351,14 +351,16 @@ def test_the_same_helper_serves_every_flag(plugin):
     known = {"std": max, "none": min}
     assert find("std", known, "advantage") is max
     assert find(f"{plugin}:terse", known, "advantage").__name__ == "terse"
-    with pytest.raises(DataError, match="no advantage 'sdt': choose std, or file.py:name"):
+    with pytest.raises(DataError, match="no advantage 'sdt': choose std, none, file.py:name"):
         find("sdt", known, "advantage")
 
 
 def test_what_is_wrong_with_a_file_of_mine(plugin, tmp_path):
-    with pytest.raises(DataError, match=r"no reward 'tersse' in .*mine_\d+.py: choose terse"):
+    with pytest.raises(DataError, match=r"no reward '.*mine_\d+.py:tersse': choose .*\bterse\b"):
         get_reward(f"{plugin}:tersse")
-    with pytest.raises(DataError, match="there is no reward 'LEVEL' in"):  # a number is no reward
+    with pytest.raises(
+        DataError, match="there is no reward '.*:LEVEL': choose"
+    ):  # a number is no reward
         get_reward(f"{plugin}:LEVEL")
     with pytest.raises(DataError, match="nowhere.py: there is no such Python file"):
         get_reward("nowhere.py:f")

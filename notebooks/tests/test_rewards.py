@@ -417,7 +417,6 @@ def test_a_baseline_is_what_nothing_earns(three_of_four):
     problem = {"answer": "", "tests": ["assert f() == 1"] * 4, "baseline": 0.5}
     said = fence("def f(): return 1")
     assert code_parts_reward(said, problem)[0] == pytest.approx(0.1 + 0.7 * 0.5 + 0.2)
-    assert code_reward(said, problem)[0] == pytest.approx(0.5)
 
 
 def test_code_reward_is_the_share_of_the_tests(three_of_four):
