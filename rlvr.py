@@ -100,16 +100,13 @@ class Rollouts:
 
     def __post_init__(self):
         if self.mask is None:
-            column = torch.arange(1, self.ids.size(1), device=self.ids.device)
-            start = self.prompt_lengths[:, None]
-            end = start + self.lengths[:, None]
-            self.mask = ((column >= start) & (column < end)).float()
+            columns = torch.arange(1, self.ids.size(1), device=self.ids.device)
+            place = columns - self.prompt_lengths[:, None]  # in the completion
+            self.mask = ((place >= 0) & (place < self.lengths[:, None])).float()
 
     def completions(self):
         """The completions as B lists of token ids, stop token included."""
-        starts = self.prompt_lengths.tolist()
-        lengths = self.lengths.tolist()
-        rows = zip(self.ids.tolist(), starts, lengths)
+        rows = zip(self.ids.tolist(), self.prompt_lengths.tolist(), self.lengths.tolist())
         return [ids[start : start + length] for ids, start, length in rows]
 
     def end_at(self, row, length):
@@ -126,7 +123,7 @@ class Rollouts:
         for name in ("ids", "prompt_lengths", "lengths", "finished", "logp", "mask"):
             rows = [row for part in parts for row in getattr(part, name)]
             joined = pad_sequence(rows, True) if rows[0].ndim else torch.stack(rows)
-            columns[name] = joined.to(device or joined.device)
+            columns[name] = joined.to(device=device)
         return Rollouts(num_samples=parts[0].num_samples, **columns)
 
 
@@ -248,7 +245,7 @@ def score(rollouts, texts, problems, reward_fn):
     rewards = []
     parts = []
     verdicts = judge(texts, problem_of, reward_fn)
-    for (reward, own), finished in zip(verdicts, rollouts.finished.tolist(), strict=True):
+    for (reward, own), finished in zip(verdicts, rollouts.finished.tolist()):
         rewards.append(reward if finished else min(0.0, reward))  # departure 5
         parts.append({**own, "truncated": float(not finished)})
     rewards = torch.tensor(rewards).view(len(problems), -1)
@@ -331,8 +328,7 @@ def trained_logprobs(model, micro, targets, temperature=1.0):
             checkpoint(chunk_logprobs, states, weight, ids, V, temperature, use_reentrant=False)
             for states, ids in zip(hidden[micro.trained].split(size), targets.split(size))
         ]
-        logps, entropies = zip(*done)
-        return torch.cat(logps), torch.cat(entropies)
+        return tuple(torch.cat(chunks) for chunks in zip(*done))
 
     return model(micro.ids, head=head, positions=micro.positions, mask=micro.mask)
 
@@ -400,8 +396,7 @@ def spread(advantages, mask):
     if advantages.numel() == len(mask):
         advantages = advantages.reshape(-1, 1)
     elif advantages.shape != mask.shape:
-        shape = list(advantages.shape)
-        raise ValueError(f"advantages of shape {shape}, not (P, G) or {list(mask.shape)}")
+        raise ValueError(f"advantages are {advantages.shape}, not (P, G) or {mask.shape}")
     return advantages * mask
 
 
@@ -439,24 +434,23 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None,
         micro.sampled_logp = rollouts.logp[rows]
         micro.advantages = advantages[rows]
         micro.weights = weights[rows]
-        if reference is not None:
-            with torch.no_grad():
-                values, _ = trained_logprobs(reference, micro, targets, settings.temperature)
-            micro.ref_logp = zeros.index_put((place, micro.columns), values)
-        loss = method.loss(logp, micro)
-        (micro.scale * loss).backward()
-
         ratio = (now - micro.old_logp).exp()
         clipped = (ratio < 1 - settings.clip[0]) | (ratio > 1 + settings.clip[1])
         found = {
-            "loss": loss.detach(),
             "tokens": mask.sum(),
             "entropy": entropies.sum(),
             "mismatch": ((now - micro.sampled_logp).abs() * mask).sum(),
             "clipped": (clipped * mask).sum(),
         }
         if reference is not None:
+            with torch.no_grad():
+                values, _ = trained_logprobs(reference, micro, targets, settings.temperature)
+            micro.ref_logp = zeros.index_put((place, micro.columns), values)
             found["kl"] = kl_penalty(now, micro.ref_logp, mask)
+
+        loss = method.loss(logp, micro)
+        (micro.scale * loss).backward()
+        found["loss"] = loss.detach()
         for name, value in found.items():
             sums[name] = sums[name] + micro.scale * value
     return sums, all_logp

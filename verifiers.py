@@ -270,8 +270,8 @@ class ReasoningReward:
         tags = split_tags(rollout)
         broken = tags is None and re.search("</?(?:think|answer)>", rollout)
         if truncated or broken or tags is None and self.needs_tags:
-            nothing = dict.fromkeys(("R", "acc", "fmt", "len", "lang", "think_tokens"), 0.0)
-            return {**nothing, "extracted": None}
+            scores = "R acc fmt len lang think_tokens".split()
+            return {**dict.fromkeys(scores, 0.0), "extracted": None}
         think, answer = tags or ("", rollout)
         n, extracted = len(WORD.findall(think)), extract_boxed_answer(answer)
         acc = float(pays(extracted, truth, problem))
@@ -293,14 +293,8 @@ class ReasoningReward:
     def reward(self, completion, problem):
         truth = problem.get("aliases") or problem["answer"]
         out = self(completion, truth, problem=problem.get("problem", ""))
-        names = {
-            "acc": "accuracy",
-            "fmt": "format",
-            "len": "length_term",
-            "lang": "language",
-            "think_tokens": "thinking",
-        }
-        parts = {name: out[key] for key, name in names.items()}
+        parts = {"accuracy": out["acc"], "format": out["fmt"], "length_term": out["len"]}
+        parts |= {"language": out["lang"], "thinking": out["think_tokens"]}
         return out["R"], parts | box_parts(out["extracted"], problem)
 
 
@@ -572,8 +566,8 @@ def find_class(spec, base):
 def _import_file(path):
     """The module in that file. Python imports a file once, so two flags may name the same one."""
     path = Path(path).resolve()
-    if path.suffix != ".py" or not path.is_file() or not path.stem.isidentifier():
-        raise DataError(f"{path}: there is no such Python file, or its name is no module's")
+    if path.suffix != ".py" or not path.is_file() or "." in path.stem:
+        raise DataError(f"{path}: there is no such Python file, or its name has two dots")
     sys.path.insert(0, str(path.parent))
     try:
         module = importlib.import_module(path.stem)
