@@ -275,7 +275,7 @@ def write_config(run):
 # equals an uninterrupted one bit for bit; on another number of processes, up to rounding.
 # Loading runs pickle: resume only runs you trust.
 
-DAMAGE = (Exception, dcp.api.CheckpointException)  # the latter is none of the former
+DAMAGE = (Exception, dcp.api.CheckpointException)  # the second is no subclass of the first
 NOISE = "torch.distributed is disabled|FSDP2-wrapped module .* returned a view|Mismatch dtype"
 warnings.filterwarnings("ignore", NOISE)
 
@@ -300,7 +300,7 @@ def save_checkpoint(run):
             partial.rename(path)
             for old in sorted(folder.glob("step_*"))[:-2]:  # two are kept
                 shutil.rmtree(old)
-    except DAMAGE as error:  # a full disk has many names
+    except DAMAGE as error:  # a full disk raises errors of many kinds
         shutil.rmtree(partial, ignore_errors=True)
         raise ModelError(f"{path}: cannot write it ({error!r:.200}); free some space") from error
 
@@ -417,7 +417,7 @@ def preflight(run):
     for row in (rewards.argmax(), rewards.argmin()):
         print(f"    reward {rewards[row]:.2f}: {step.texts[row][-200:]!r}")
     trouble = what_is_wrong(means)
-    if trouble and (means["failed"] == 1 or len(step.texts) >= 64):  # so many prove it
+    if trouble and (means["failed"] == 1 or len(step.texts) >= 64):  # fewer could be bad luck
         raise Stopped(f"error: {trouble}")
     print(f"preflight: warning: {trouble}" if trouble else "preflight: there is something to learn")
 
@@ -517,8 +517,8 @@ def update(run, step, advantages, old_logp=None):
     """One update of the weights -> (statistics, log-probs (B, T-1))."""
     rollouts = step.rollouts
     trained = (advantages != 0).any(1)  # (B,) without an advantage there is no gradient
-    keep = trained if run.reference is None else rollouts.mask.any(1)  # but for a KL
-    fair = rollouts.ids.size(1) * -(-int(keep.sum()) // WORLD)  # tokens, so few that all get some
+    keep = trained if run.reference is None else rollouts.mask.any(1)  # a KL is of all completions
+    fair = rollouts.ids.size(1) * -(-int(keep.sum()) // WORLD)  # tokens: every rank gets a batch
     room = min(run.flags.micro_batch_tokens, fair)
     micros = equal_share(run.method.layout(rollouts, keep, room))
     computing = autocast(run.flags.device, enabled=not run.flags.fsdp)  # FSDP casts by itself
