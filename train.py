@@ -407,8 +407,8 @@ def preflight(run):
     problems = task.train[: settings.prompts_per_step]
     prompt = run.tokenizer.prompt_text(task.prompt(problems[0]))
     print(f"model {run.flags.model} on {run.flags.device}; task {task.name} ({task.note})")
-    print(f"{len(task.train)} problems to train on, {len(task.test)} held out; the first one")
-    print(f"({run.tokenizer.template}):\n{textwrap.indent(prompt, '    ')}")
+    print(f"{len(task.train)} problems to train on, {len(task.test)} held out; the first prompt")
+    print(f"({run.tokenizer.template} template):\n{textwrap.indent(prompt, '    ')}")
     step = judge(run, problems, settings.num_samples, settings.temperature, "preflight")
     means, _ = batch_metrics(step)
     print(f"preflight: of {len(step.texts)} completions {means['accuracy']:.0%} are right and")
