@@ -711,15 +711,9 @@ class _ErrorType:
 
 def _kind(value):
     """The row of the tables that a value belongs to."""
-    if not isinstance(value, type):
-        return next(kind for kind in type(value).__mro__ if kind in _PARTS)
-    if _TYPES.get(value.__name__) is value:
-        return type
-    return _ErrorType if issubclass(value, BaseException) else object
-
-
-def _nothing(value):
-    return []
+    if isinstance(value, type):
+        return _ErrorType if issubclass(value, BaseException) else object
+    return next(kind for kind in type(value).__mro__ if kind in _PARTS)
 
 
 def _arguments(value):
@@ -728,13 +722,13 @@ def _arguments(value):
 
 
 def _error_parts(error):
-    attributes = {**vars(error), "__cause__": error.__cause__, "_text": str(error)}
-    return type(error), error.args, *attributes.items()
+    state = ("__cause__", error.__cause__), ("_text", str(error)), *vars(error).items()
+    return type(error), error.args, *state
 
 
-def _make_error(kind, args, *attributes):
+def _make_error(kind, args, *state):
     error = kind(*args)
-    BaseException.__setstate__(error, dict(attributes))  # an error, if it is no exception
+    BaseException.__setstate__(error, dict(state))  # an error, if it is no exception
     return error
 
 
@@ -743,10 +737,6 @@ def _make_error_type(name, base):
 
 
 _PLAIN = {type(None), bool, int, float, str}
-_CONTAINERS = (
-    *(list, dict, set, bytearray, collections.deque),
-    *(collections.Counter, collections.OrderedDict, collections.defaultdict),
-)
 _COPIED = {
     **{kind: kind.__getnewargs__ for kind in (int, float, str, complex)},  # what is made of them
     **dict.fromkeys([frozenset, array.array, range, slice, fractions.Fraction], _arguments),
@@ -754,12 +744,16 @@ _COPIED = {
     **dict.fromkeys([datetime.date, datetime.time, datetime.datetime], _arguments),
     bytes: lambda value: [value.decode("latin-1"), "latin-1"],
     tuple: iter,
-    type: lambda kind: [kind.__name__],
 }
+_CONTAINERS = (
+    *(list, dict, set, bytearray, collections.deque),
+    *(collections.Counter, collections.OrderedDict, collections.defaultdict),
+)
+_OBJECTS = [object, types.GeneratorType, types.CoroutineType]
 _PARTS = {
     **_COPIED,
     **dict.fromkeys(_CONTAINERS, _arguments),
-    **dict.fromkeys([list, dict, object, types.GeneratorType, types.CoroutineType], _nothing),
+    **dict.fromkeys([list, dict, *_OBJECTS], lambda value: []),
     BaseException: _error_parts,
     _ErrorType: lambda kind: [kind.__name__, kind.__base__],
 }
@@ -796,11 +790,11 @@ class _Line:
         self.asked = set()
         self.printed = 0  # bytes of the output that the judge has
         self.count = itertools.count(clock is None, 2)  # each end gives numbers of its own
-        self.numbers = {}  # id of what has a number -> that number
-        self.objects = {}  # number -> an object, its stand-in or a container
+        # number -> an object, its stand-in, or a container; types have their names
+        self.objects = {**_TYPES, **_HARMLESS} if clock else {**_TYPES}
+        self.numbers = {id(kind): name for name, kind in _TYPES.items()}  # and back
         self.known = {}  # number of a container -> its contents, as the other end knows them
         self.news = []  # what the other end has not heard of
-        self.types = {**_TYPES, **_HARMLESS} if clock else _TYPES
         self.operations = _OPERATIONS if clock else {**_OPERATIONS, **_FOR_JUDGE}
 
     # -- packing
@@ -809,7 +803,7 @@ class _Line:
         if type(value) in _PLAIN:
             return value
         if type(value) is _Remote:
-            return {"number": [value._number]}
+            return [value._number]
         number = self.numbers.get(id(value))
         if number is None:
             kind = _kind(value)
@@ -821,20 +815,17 @@ class _Line:
             self.keep(number, value)
             if number in self.known:
                 self.compare(number)
-        return {"number": [number]}
+        return [number]
 
     def unpack(self, data, number=None):
         if type(data) in _PLAIN:
             return data
+        if type(data) is list:
+            return self.objects[data[0]]
         ((name, parts),) = data.items()
-        parts = [*map(self.unpack, parts)]
-        if name == "number":
-            return self.objects[parts[0]]
-        if name == "type":
-            return self.types[parts[0]]
         if name in _STAND_INS:
             return _STAND_INS[name](_Remote(self, number))
-        return _MAKERS[name](*parts)
+        return _MAKERS[name](*map(self.unpack, parts))
 
     def keep(self, number, value):
         self.objects[number] = value
@@ -842,28 +833,25 @@ class _Line:
         if isinstance(value, _CONTAINERS):
             self.known[number] = []
 
-    def drop(self, number):
-        del self.known[number]
-        del self.numbers[id(self.objects.pop(number))]
-
     # -- what the other end has to hear
 
     def compare(self, number):
         contents = _contents(self.objects[number])
-        if [*map(id, contents)] != [*map(id, self.known[number])]:
+        known = self.known[number]
+        if len(contents) != len(known) or not all(map(operator.is_, contents, known)):
             self.known[number] = contents
             self.news.append([number, [*map(self.pack, contents)]])
         elif sys.getrefcount(self.objects[number]) <= 2:  # that of the table, and this one
-            self.drop(number)  # nobody here holds it any more, so nobody can change it
+            self.hear(number, None)  # nobody here holds it any more, so nobody can change it
             self.news.append([number, None])
 
     def hear(self, number, news):
-        if type(news) is dict:
-            self.keep(number, self.unpack(news, number))
-        elif news is None:
-            self.drop(number)
+        if number not in self.objects:
+            return self.keep(number, self.unpack(news, number))
+        del self.known[number]  # an error, if it is no container
+        if news is None:
+            del self.numbers[id(self.objects.pop(number))]
         else:
-            del self.known[number]  # an error, if it is no container
             _fill(self.objects[number], [*map(self.unpack, news)])
             self.known[number] = _contents(self.objects[number])
 
@@ -956,11 +944,12 @@ class _Remote:
     __doc__ = property(lambda self: self.__getattr__("__doc__"))
 
     def __call__(self, *args, **kwargs):
-        value = self._line.ask("call", self, tuple(kwargs.items()), *args)
+        value = self._line.ask("call", self, args, kwargs)
         return _mark_as_made(value, self._is_class)
 
     def __exit__(self, kind, *_):
-        self._line.ask("exit", self, kind, None, None)  # what it says cannot end an assert's error
+        # what it says is not heard: it could make an end of the test's own AssertionError
+        self._line.ask("getattr", self, "__exit__")(kind, None, None)
 
 
 def _mark_as_made(value, is_made):
@@ -1007,18 +996,16 @@ def _function(name):
     return getattr(builtins, name, None) or getattr(operator, f"__{name}__", call_method)
 
 
-def _call(function, named, *arguments):
-    return function(*arguments, **dict(named))
-
-
-_OPERATIONS = {"call": _call, "getattr": getattr}
+_OPERATIONS = {
+    "call": lambda function, args, kwargs: function(*args, **kwargs),
+    "getattr": getattr,
+}
 for _carries, _names in _CARRIES.items():
     for _name in _names.split():
         _OPERATIONS[_name] = _function(_name)
         setattr(_Remote, f"__{_name}__", _method(_name, _carries))
 _FOR_JUDGE = {
     "await": asyncio.run,
-    "exit": lambda value, *how: value.__exit__(*how),
     "look_up": lambda name: getattr(sys.modules["solution"], name),
     "load": _load,
     "main": _run_main,
