@@ -352,7 +352,7 @@ def _play(channel, program):
     line = _Line(socket.socket(fileno=3).makefile("rwb"))
     if _confine(program["memory"], program["left"]) or not _serve.confined:
         while True:
-            line.answer(*line.receive())
+            line.receive()
 
 
 def _file():
@@ -665,14 +665,14 @@ def _parametrize(names, rows, **_):
 
 # ---- 2 What may cross? ---------------------------------------------------------------------------
 # An object that equals everything passes every comparison. So objects stay where they are, and what
-# crosses is JSON, which runs no code where it is read, as pickle and marshal do:
-#     3, "a", null          a plain value
-#     {"date": [..]}        a copy: what the type makes of these parts
-#     {"number": [7]}       number 7, which both ends know
+# crosses is JSON, which runs no code where it is read, as pickle and marshal would:
+#     3, "a", null             a plain value
+#     {"range": [0, 3, 1]}     a copy: what its type makes of these parts
+#     [7]                      number 7, which both ends know
 # Two kinds of things have numbers. An object belongs to one end; the other has a stand-in for it,
 # which asks the owner and equals nothing. A container, plain data that can change, is at both ends,
 # and before either goes on it hears what the other has changed: so `x.sort()`, aliases and default
-# arguments show in a test as in one process.
+# arguments show in a test as in one process. Built-in types are known by name, as ["int"].
 
 
 class _Gone(BaseException):
@@ -694,36 +694,38 @@ def _receive(channel):
     raise _Gone("a result too large" if line else "the program ended")
 
 
-# Types cross by name. Not `type`: with it, the judge could be made to make a class that equals all.
+# Not `type`: with it, the judge could be made to make a class that equals all.
 _TYPES = {
     name: kind
     for name, kind in vars(builtins).items()
     if isinstance(kind, type) and kind is not type
 }
-# What the judge takes for some of them: a test's `except Empty:`, if the program has said that
-# Empty is Exception, must not catch the test's own `assert False`.
+# What the judge takes for some of them: a test's `except Empty:`, if the program says that Empty is
+# Exception, must not catch the test's own `assert False`.
 _HARMLESS = {kind.__name__: type(kind.__name__, (kind,), {}) for kind in AssertionError.__mro__}
 
 
-class _ErrorType:
-    """Stands in the tables for the exception classes that a program defines."""
-
-
 def _kind(value):
-    """The row of the tables that a value belongs to."""
+    """The row of the tables that a value belongs to. A class of exceptions crosses as a type, or no
+    test could catch it; any other class of the program is an object."""
     if isinstance(value, type):
-        return _ErrorType if issubclass(value, BaseException) else object
+        return type if issubclass(value, BaseException) else object
     return next(kind for kind in type(value).__mro__ if kind in _PARTS)
 
 
 def _arguments(value):
-    """What its constructor makes an equal value from, as pickle asks it."""
+    """What its constructor makes an equal value of, if pickle is to be believed."""
     return value.__reduce_ex__(2)[1]
 
 
 def _error_parts(error):
-    state = ("__cause__", error.__cause__), ("_text", str(error)), *vars(error).items()
-    return type(error), error.args, *state
+    return (
+        type(error),
+        error.args,
+        ("__cause__", error.__cause__),
+        ("_text", str(error)),
+        *vars(error).items(),
+    )
 
 
 def _make_error(kind, args, *state):
@@ -736,9 +738,11 @@ def _make_error_type(name, base):
     return type(name, (base,), {"_text": "", "__str__": lambda error: error._text})
 
 
+# What crosses, and the parts that make it anew. Subclasses cross as these: an IntEnum's member as its
+# number, a named tuple as a tuple.
 _PLAIN = {type(None), bool, int, float, str}
 _COPIED = {
-    **{kind: kind.__getnewargs__ for kind in (int, float, str, complex)},  # what is made of them
+    **{kind: kind.__getnewargs__ for kind in (int, float, str, complex)},
     **dict.fromkeys([frozenset, array.array, range, slice, fractions.Fraction], _arguments),
     **dict.fromkeys([decimal.Decimal, datetime.timedelta, datetime.timezone], _arguments),
     **dict.fromkeys([datetime.date, datetime.time, datetime.datetime], _arguments),
@@ -749,29 +753,31 @@ _CONTAINERS = (
     *(list, dict, set, bytearray, collections.deque),
     *(collections.Counter, collections.OrderedDict, collections.defaultdict),
 )
-_OBJECTS = [object, types.GeneratorType, types.CoroutineType]
 _PARTS = {
     **_COPIED,
     **dict.fromkeys(_CONTAINERS, _arguments),
-    **dict.fromkeys([list, dict, *_OBJECTS], lambda value: []),
+    **dict.fromkeys([list, dict, object], lambda value: []),  # of a container: when it is empty
+    **dict.fromkeys([types.GeneratorType, types.CoroutineType], lambda value: []),
     BaseException: _error_parts,
-    _ErrorType: lambda kind: [kind.__name__, kind.__base__],
+    type: lambda kind: [kind.__name__, kind.__base__],
 }
 _MAKERS = {
     **{kind.__name__: kind for kind in [*_COPIED, *_CONTAINERS]},
     "tuple": lambda *items: items,
     "BaseException": _make_error,
-    "_ErrorType": _make_error_type,
+    "type": _make_error_type,
 }
 
 
 def _contents(container):
+    """A flat list."""
     if isinstance(container, dict):
         return [part for pair in container.items() for part in pair]
     return [*container]
 
 
 def _fill(container, contents):
+    """The reverse."""
     container.clear()
     if isinstance(container, dict):
         contents = dict(zip(contents[::2], contents[1::2]))
@@ -790,14 +796,14 @@ class _Line:
         self.asked = set()
         self.printed = 0  # bytes of the output that the judge has
         self.count = itertools.count(clock is None, 2)  # each end gives numbers of its own
-        # number -> an object, its stand-in, or a container; types have their names
+        # number, or the name of a type -> an object, its stand-in or a container
         self.objects = {**_TYPES, **_HARMLESS} if clock else {**_TYPES}
         self.numbers = {id(kind): name for name, kind in _TYPES.items()}  # and back
         self.known = {}  # number of a container -> its contents, as the other end knows them
-        self.news = []  # what the other end has not heard of
+        self.news = []  # number and parts of what is new, or contents of what has changed, or None
         self.operations = _OPERATIONS if clock else {**_OPERATIONS, **_FOR_JUDGE}
 
-    # -- packing
+    # -- what crosses
 
     def pack(self, value):
         if type(value) in _PLAIN:
@@ -836,13 +842,14 @@ class _Line:
     # -- what the other end has to hear
 
     def compare(self, number):
+        """What has changed is news, and so is that nobody here holds it, as nobody can change it."""
         contents = _contents(self.objects[number])
         known = self.known[number]
         if len(contents) != len(known) or not all(map(operator.is_, contents, known)):
             self.known[number] = contents
             self.news.append([number, [*map(self.pack, contents)]])
         elif sys.getrefcount(self.objects[number]) <= 2:  # that of the table, and this one
-            self.hear(number, None)  # nobody here holds it any more, so nobody can change it
+            self.hear(number, None)
             self.news.append([number, None])
 
     def hear(self, number, news):
@@ -868,7 +875,7 @@ class _Line:
         """What the program has printed since the last message."""
         if self.clock:
             return ""
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed or replaced
+        with contextlib.suppress(Exception):  # it may be closed, or replaced
             sys.stdout.flush()
         os.lseek(1, self.printed, os.SEEK_SET)
         output = os.read(1, 2**24)  # a file can be no larger
@@ -876,32 +883,33 @@ class _Line:
         return output.decode(errors="replace")
 
     def receive(self):
-        if self.clock:
-            self.clock.wait()
-        message = _receive(self.channel)
-        try:
-            kind, content, news, output = message
-            for number, what in news:
-                self.hear(number, what)
-            content = [*map(self.unpack, content)]
-            if output:
-                sys.stdout.write(output)
-        except Exception as error:  # subtle: a KeyError would mean: look at the built-ins
-            raise _Gone("the program broke the line") from error
-        return kind, content
+        """Do what the other end asks, until it answers -> (whether with a value, the value)."""
+        while True:
+            if self.clock:
+                self.clock.wait()
+            message = _receive(self.channel)
+            try:
+                kind, content, news, output = message
+                for number, what in news:
+                    self.hear(number, what)
+                content = [*map(self.unpack, content)]
+                if output:
+                    sys.stdout.write(output)
+            except Exception as error:  # subtle: a KeyError would mean: look at the built-ins
+                raise _Gone("the program broke the line") from error
+            if kind in ("value", "error"):
+                return kind == "value", content
+            self.answer(kind, content)
 
     def ask(self, operation, *arguments):
         with self.lock:
             with contextlib.suppress(OSError):  # noticed when there is no answer
                 self.send(operation, arguments)
-            kind, content = self.receive()
-            while kind not in ("value", "error"):
-                self.answer(kind, content)
-                kind, content = self.receive()
+            is_value, content = self.receive()
         value = content.pop()
-        if operation != "look_up" or kind == "value" and type(value) is not _Remote:
+        if operation != "look_up" or is_value and type(value) is not _Remote:
             self.asked.add(operation)  # but a name alone asks nothing
-        if kind == "value":
+        if is_value:
             return value
         if operation == "look_up":
             raise NameError(*value.args)  # KeyError means: look at built-ins
@@ -948,7 +956,7 @@ class _Remote:
         return _mark_as_made(value, self._is_class)
 
     def __exit__(self, kind, *_):
-        # what it says is not heard: it could make an end of the test's own AssertionError
+        # critical: what it returns is nobody's business, or it could swallow the test's `assert`
         self._line.ask("getattr", self, "__exit__")(kind, None, None)
 
 
@@ -958,37 +966,35 @@ def _mark_as_made(value, is_made):
     return value
 
 
-# What either end does for the other, and whether an operand may be a value of the test: always,
-# never, if the test has made the object, or the answer is no.
-_CARRIES = {
+# What either end does for the other: methods of the stand-in, by whether an operand may be a value
+# that the test knows. "no" is what two objects are asked, and the answer about a value.
+_METHODS = {
     "always": """abs bool delattr delitem enter float format getitem hash index int iter len neg next
         repr reversed round setattr setitem str""",
-    "made": """add sub mul truediv floordiv mod pow matmul and or xor contains
+    "if made": """add sub mul truediv floordiv mod pow matmul and or xor contains
         radd rsub rmul rtruediv rfloordiv rmod rpow rmatmul rand ror rxor""",
     "never": "lt gt le ge",
     "no": "eq instancecheck",
 }
 
 
-def _method(name, carries):
-    """A method that asks the owner."""
+def _method(name, values):
+    """A method that asks the owner of the object."""
 
     def method(self, *operands):
-        parts = [self, *operands]
-        is_open = carries == "always" or carries == "made" and self._is_made
-        if not is_open and any(type(part) is not _Remote for part in parts):
-            if carries == "no":
+        is_made = values == "if made" and self._is_made
+        has_value = any(type(operand) is not _Remote for operand in operands)
+        if has_value and not is_made and values != "always":
+            if values == "no":
                 return False
             raise TypeError(f"{name} of an object of the program and a value of the test")
-        value = self._line.ask(name, *parts)
-        all_made = all(getattr(part, "_is_made", True) for part in parts)
-        return _mark_as_made(value, carries == "made" and all_made)
+        return _mark_as_made(self._line.ask(name, self, *operands), is_made)
 
     return method
 
 
 def _function(name):
-    """abs is a built-in function, add an operator, and enter only a method."""
+    """What the owner does: abs is a built-in function, add an operator, enter just a method."""
 
     def call_method(value, *operands):
         return getattr(value, f"__{name}__")(*operands)
@@ -1000,11 +1006,11 @@ _OPERATIONS = {
     "call": lambda function, args, kwargs: function(*args, **kwargs),
     "getattr": getattr,
 }
-for _carries, _names in _CARRIES.items():
+for _values, _names in _METHODS.items():
     for _name in _names.split():
         _OPERATIONS[_name] = _function(_name)
-        setattr(_Remote, f"__{_name}__", _method(_name, _carries))
-_FOR_JUDGE = {
+        setattr(_Remote, f"__{_name}__", _method(_name, _values))
+_FOR_JUDGE = {  # alone
     "await": asyncio.run,
     "look_up": lambda name: getattr(sys.modules["solution"], name),
     "load": _load,
