@@ -741,23 +741,41 @@ def _make_error_type(name, base):
 # What crosses, and the parts that make it anew. Subclasses cross as these: an IntEnum's member as its
 # number, a named tuple as a tuple.
 _PLAIN = {type(None), bool, int, float, str}
+_CONSTRUCTED = [
+    array.array,
+    datetime.date,
+    datetime.datetime,
+    datetime.time,
+    datetime.timedelta,
+    datetime.timezone,
+    decimal.Decimal,
+    fractions.Fraction,
+    frozenset,
+    range,
+    slice,
+]
 _COPIED = {
     **{kind: kind.__getnewargs__ for kind in (int, float, str, complex)},
-    **dict.fromkeys([frozenset, array.array, range, slice, fractions.Fraction], _arguments),
-    **dict.fromkeys([decimal.Decimal, datetime.timedelta, datetime.timezone], _arguments),
-    **dict.fromkeys([datetime.date, datetime.time, datetime.datetime], _arguments),
+    **dict.fromkeys(_CONSTRUCTED, _arguments),
     bytes: lambda value: [value.decode("latin-1"), "latin-1"],
     tuple: iter,
 }
 _CONTAINERS = (
-    *(list, dict, set, bytearray, collections.deque),
-    *(collections.Counter, collections.OrderedDict, collections.defaultdict),
+    list,
+    dict,
+    set,
+    bytearray,
+    collections.Counter,
+    collections.OrderedDict,
+    collections.defaultdict,
+    collections.deque,
 )
+_PARTLESS = [*_CONTAINERS, object, types.GeneratorType, types.CoroutineType]
 _PARTS = {
     **_COPIED,
-    **dict.fromkeys(_CONTAINERS, _arguments),
-    **dict.fromkeys([list, dict, object], lambda value: []),  # of a container: when it is empty
-    **dict.fromkeys([types.GeneratorType, types.CoroutineType], lambda value: []),
+    **dict.fromkeys(_PARTLESS, lambda value: []),  # of a container: when it is empty
+    collections.defaultdict: _arguments,
+    collections.deque: _arguments,
     BaseException: _error_parts,
     type: lambda kind: [kind.__name__, kind.__base__],
 }
@@ -801,7 +819,6 @@ class _Line:
         self.numbers = {id(kind): name for name, kind in _TYPES.items()}  # and back
         self.known = {}  # number of a container -> its contents, as the other end knows them
         self.news = []  # number and parts of what is new, or contents of what has changed, or None
-        self.operations = _OPERATIONS if clock else {**_OPERATIONS, **_FOR_JUDGE}
 
     # -- what crosses
 
@@ -819,8 +836,6 @@ class _Line:
             number = next(self.count)
             self.news.append([number, data])
             self.keep(number, value)
-            if number in self.known:
-                self.compare(number)
         return [number]
 
     def unpack(self, data, number=None):
@@ -838,6 +853,7 @@ class _Line:
         self.numbers[id(value)] = number
         if isinstance(value, _CONTAINERS):
             self.known[number] = []
+            self.compare(number)
 
     # -- what the other end has to hear
 
@@ -887,11 +903,10 @@ class _Line:
         while True:
             if self.clock:
                 self.clock.wait()
-            message = _receive(self.channel)
             try:
-                kind, content, news, output = message
-                for number, what in news:
-                    self.hear(number, what)
+                kind, content, news, output = _receive(self.channel)
+                for item in news:
+                    self.hear(*item)
                 content = [*map(self.unpack, content)]
                 if output:
                     sys.stdout.write(output)
@@ -923,7 +938,7 @@ class _Line:
         try:
             if self.clock:
                 _check_lent(operation, *arguments)
-            self.send("value", [self.operations[operation](*arguments)])
+            self.send("value", [_OPERATIONS[operation](*arguments)])
         except BaseException as error:  # of the operation, or its result cannot be sent
             self.send("error", [error.with_traceback(None)])  # which would hold the arguments
 
@@ -1005,17 +1020,15 @@ def _function(name):
 _OPERATIONS = {
     "call": lambda function, args, kwargs: function(*args, **kwargs),
     "getattr": getattr,
-}
-for _values, _names in _METHODS.items():
-    for _name in _names.split():
-        _OPERATIONS[_name] = _function(_name)
-        setattr(_Remote, f"__{_name}__", _method(_name, _values))
-_FOR_JUDGE = {  # alone
     "await": asyncio.run,
     "look_up": lambda name: getattr(sys.modules["solution"], name),
     "load": _load,
     "main": _run_main,
 }
+for _values, _names in _METHODS.items():
+    for _name in _names.split():
+        _OPERATIONS[_name] = _function(_name)
+        setattr(_Remote, f"__{_name}__", _method(_name, _values))
 
 # What built-in types answer about a value: where a list was due, the program's object would answer
 # itself.
@@ -1041,11 +1054,12 @@ _STAND_INS = {"object": lambda remote: remote, "generator": _generator, "corouti
 def _check_lent(operation, value, *rest):
     """What the program may do with what is the test's: call what it was given, iterate it, and use
     what is public of an object of a class that the test has written."""
+    is_ours = not hasattr(_Remote, f"__{operation}__")  # to load a program, and the like
     # '{0.attribute}'.format(..) of a string of the program would look into the judge
     is_format = getattr(value, "__name__", "") in ("format", "format_map")
     is_given = operation in ("call", "iter", "next") and not is_format
     is_private = operation.endswith("attr") and rest[0].startswith("_")
-    if is_private or not is_given and type(value).__module__ != "__main__":
+    if is_ours or is_private or not is_given and type(value).__module__ != "__main__":
         raise AttributeError("this object is not open to the program")
 
 
