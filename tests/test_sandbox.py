@@ -470,16 +470,7 @@ def f(n):
     return n
 """
     result = verify_code(code, [f"assert f({n}) == {n}" for n in range(8)])
-    assert [why == "passed" for why in result["why"]] == [
-        True,
-        False,
-        False,
-        False,
-        False,
-        False,
-        True,
-        True,
-    ]
+    assert [n for n in range(8) if result["why"][n] == "passed"] == [0, 6, 7]
 
 
 def test_the_program_never_meets_an_expected_value():
