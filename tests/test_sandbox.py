@@ -6,6 +6,8 @@ import contextlib
 import gzip
 import json
 import os
+import pickle
+import random
 import signal
 import subprocess
 import sys
@@ -178,6 +180,28 @@ def test_values_are_shared_as_in_one_process():
     )
     for code, test in COPIES.items():
         fails(code, test)
+
+
+STEPS = "a.append(b); a.append(x); a.clear(); kept.append(a); a.extend(kept[-2:]); a[:] = [b, b]; a.append({x: b})"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_lists_that_hold_one_another_change_at_both_ends_as_in_one_process(seed):
+    """Steps are taken by the program, `do`, and by the test, `mine`, in turns; a pickle tells which lists are the same."""
+    rng = random.Random(seed)
+    lines = ["import pickle", "def mine(step, a, b, x): exec(step, {**globals(), **locals()})"]
+    lines += ["kept = []", "pool = [[], [1], [True, 1.0]]"]
+    for _ in range(40):
+        a, b, x = rng.choices(range(3), k=3)
+        step = rng.choice(STEPS.split("; ")) + "\ndel a[:-3]"
+        who = "mine" if "kept" not in step and x else "do"
+        lines.append(f"pool[{b}] = {who}({step!r}, pool[{a}], pool[{b}], {x}) or pool[{b}]")
+    code = "kept = []\ndef do(step, a, b, x):\n    exec(step)\n    return a"
+    names = {}
+    exec("\n".join([code, *lines]), names)
+    expected = pickle.dumps(names["pool"])
+    test = "\n".join([*lines, f"assert pickle.dumps(pool) == {expected!r}"])
+    assert verify_code(code, [test], entry_points=["do"])["why"] == ["passed"]
 
 
 def test_what_nobody_holds_any_more_is_not_compared_again():
