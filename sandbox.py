@@ -275,7 +275,7 @@ def _judge(trainer):
             if test:
                 _run_test(test, line, program)
             elif "stdio" not in program:
-                line.ask("load", program["before"], program["code"])
+                line.ask("load", program["before"], program["code"], lambda text: input(text))
             if line.asked or "stdio" in program:
                 verdict |= {"passed": True, "why": "passed"}
         except _Gone as error:
@@ -352,7 +352,7 @@ def _play(channel, program):
     line = _Line(socket.socket(fileno=3).makefile("rwb"))
     if _confine(program["memory"], program["left"]) or not _serve.confined:
         while True:
-            line.answer(*line.receive())
+            line.receive()
 
 
 def _file():
@@ -362,7 +362,7 @@ def _file():
     return tempfile.TemporaryFile()
 
 
-def _run_main(line, code, text):
+def _run_main(code, text):
     """Run a program as `python main.py < text` would."""
     os.write(0, text.encode(errors="replace"))
     os.lseek(0, 0, os.SEEK_SET)
@@ -378,13 +378,13 @@ def _run_main(line, code, text):
             thread.join()
 
 
-def _load(line, before, code):
+def _load(before, code, input_of_test):
     """Define the program's functions and classes, for tests to call."""
     stdin = sys.stdin
     own_input = input
 
     def ask_for_input(prompt=""):  # a test may have put something in its place
-        return line.ask("input", str(prompt)) if sys.stdin is stdin else own_input(prompt)
+        return input_of_test(str(prompt)) if sys.stdin is stdin else own_input(prompt)
 
     builtins.input = ask_for_input
     names = vars(sys.modules["solution"])
@@ -535,9 +535,6 @@ def _run_test(test, line, program):
     """Run one test; raises whatever makes it fail."""
     if "stdio" in program:
         return line.ask("main", program["code"], test["input"])
-    line.ask("forget")  # the values of the test before
-    line.asked.clear()
-    line.forget()
     scope = _Scope(__name__="__main__")
     scope.test = test
     scope.line = line
@@ -667,9 +664,15 @@ def _parametrize(names, rows, **_):
 
 
 # ---- 2 What may cross? ---------------------------------------------------------------------------
-# An object that equals everything passes every comparison. So objects stay where they are: plain
-# data crosses, as JSON (pickle and marshal run code where they are read); of the rest the other end
-# gets a reference that equals nothing.
+# An object that equals everything passes every comparison. So objects stay where they are, and what
+# crosses is JSON, which runs no code where it is read, as pickle and marshal would:
+#     3, "a", null             a plain value
+#     {"range": [0, 3, 1]}     a copy: what its type makes of these parts
+#     [7]                      number 7, which both ends know
+# Two kinds of things have numbers. An object belongs to one end; the other has a stand-in for it,
+# which asks the owner and equals nothing. A container, plain data that can change, is at both ends,
+# and before either goes on it hears what the other has changed: so `x.sort()`, aliases and default
+# arguments show in a test as in one process. Built-in types are known by name, as ["int"].
 
 
 class _Gone(BaseException):
@@ -691,322 +694,253 @@ def _receive(channel):
     raise _Gone("a result too large" if line else "the program ended")
 
 
-# Plain data that JSON does not know: what its constructor makes it from. Subclasses come first, and
-# cross as these.
-_REDUCED = [
-    range,
-    slice,
-    fractions.Fraction,
-    decimal.Decimal,
-    datetime.timedelta,
-    datetime.timezone,
-]
-_REDUCED += [datetime.datetime, datetime.date, datetime.time]
-_PLAIN = {
-    int: lambda x: [int.__int__(x)],
-    float: lambda x: [float.__float__(x)],
-    str: lambda x: [str.__str__(x)],
-    complex: lambda x: [x.real, x.imag],
-    bytes: lambda x: [x.hex()],
-    tuple: lambda x: [*x],
-    frozenset: lambda x: [*x],
-    array.array: lambda x: [x.typecode, *x],
-    **dict.fromkeys(_REDUCED, lambda x: [*x.__reduce__()[1]]),
-}
-_CONSTRUCTORS = {kind.__name__: kind for kind in _PLAIN}
-_CONSTRUCTORS["bytes"] = bytes.fromhex
-_CONSTRUCTORS["tuple"] = lambda *items: items
-_CONSTRUCTORS["frozenset"] = lambda *items: frozenset(items)
-_CONSTRUCTORS["array"] = lambda typecode, *items: array.array(typecode, items)
-
-# Plain data that can change is shared: both ends have a copy of it under one number, and before
-# either end goes on it is told what the other has changed. So `x.sort()`, aliases and default
-# arguments show in a test as in one process.
-_PAIRS = [collections.defaultdict, collections.Counter, collections.OrderedDict, dict]
-_ITEMS = [list, set, bytearray, collections.deque]
-_SHARED = {kind.__name__: kind for kind in _PAIRS + _ITEMS}
-_ATOMS = {type(None), bool, int, float, str}
-
-# Types cross by name. Not `type`: with it, the judge could be made to make a class that equals all.
+# Not `type`: with it, the judge could be made to make a class that equals all.
 _TYPES = {
     name: kind
     for name, kind in vars(builtins).items()
     if isinstance(kind, type) and kind is not type
 }
+# What the judge takes for some of them: a test's `except Empty:`, if the program says that Empty is
+# Exception, must not catch the test's own `assert False`.
+_HARMLESS = {kind.__name__: type(kind.__name__, (kind,), {}) for kind in AssertionError.__mro__}
 
 
-def _contents(value):
-    """Of a shared value, as a flat list."""
-    if isinstance(value, dict):
-        return [part for pair in value.items() for part in pair]
-    return [*value]
+def _kind(value):
+    """The row of the tables that a value belongs to. A class of exceptions crosses as a type, or no
+    test could catch it; any other class of the program is an object."""
+    if isinstance(value, type):
+        return type if issubclass(value, BaseException) else object
+    return next(kind for kind in type(value).__mro__ if kind in _PARTS)
 
 
-def _fill(value, contents):
+def _arguments(value):
+    """What its constructor makes an equal value of, if pickle is to be believed."""
+    return value.__reduce_ex__(2)[1]
+
+
+def _error_parts(error):
+    return (
+        type(error),
+        error.args,
+        ("__cause__", error.__cause__),
+        ("_text", str(error)),
+        *vars(error).items(),
+    )
+
+
+def _make_error(kind, args, *state):
+    error = kind(*args)
+    BaseException.__setstate__(error, dict(state))  # an error, if it is no exception
+    return error
+
+
+def _make_error_type(name, base):
+    return type(name, (base,), {"_text": "", "__str__": lambda error: error._text})
+
+
+# What crosses, and the parts that make it anew. Subclasses cross as these: an IntEnum's member as its
+# number, a named tuple as a tuple.
+_PLAIN = {type(None), bool, int, float, str}
+_CONSTRUCTED = [
+    array.array,
+    datetime.date,
+    datetime.datetime,
+    datetime.time,
+    datetime.timedelta,
+    datetime.timezone,
+    decimal.Decimal,
+    fractions.Fraction,
+    frozenset,
+    range,
+    slice,
+]
+_COPIED = {
+    **{kind: kind.__getnewargs__ for kind in (int, float, str, complex)},
+    **dict.fromkeys(_CONSTRUCTED, _arguments),
+    bytes: lambda value: [value.decode("latin-1"), "latin-1"],
+    tuple: iter,
+}
+_CONTAINERS = (
+    list,
+    dict,
+    set,
+    bytearray,
+    collections.Counter,
+    collections.OrderedDict,
+    collections.defaultdict,
+    collections.deque,
+)
+_PARTLESS = [*_CONTAINERS, object, types.GeneratorType, types.CoroutineType]
+_PARTS = {
+    **_COPIED,
+    **dict.fromkeys(_PARTLESS, lambda value: []),  # of a container: when it is empty
+    collections.defaultdict: _arguments,
+    collections.deque: _arguments,
+    BaseException: _error_parts,
+    type: lambda kind: [kind.__name__, kind.__base__],
+}
+_MAKERS = {
+    **{kind.__name__: kind for kind in [*_COPIED, *_CONTAINERS]},
+    "tuple": lambda *items: items,
+    "BaseException": _make_error,
+    "type": _make_error_type,
+}
+
+
+def _contents(container):
+    """A flat list."""
+    if isinstance(container, dict):
+        return [part for pair in container.items() for part in pair]
+    return [*container]
+
+
+def _fill(container, contents):
     """The reverse."""
-    if isinstance(value, dict):
-        value.clear()
-        for key, item in zip(contents[::2], contents[1::2]):
-            value[key] = item
-    else:
-        value.clear()
-        add = value.update if isinstance(value, set) else value.extend
-        add(contents)
+    container.clear()
+    if isinstance(container, dict):
+        contents = dict(zip(contents[::2], contents[1::2]))
+    add = getattr(container, "update", None) or container.extend
+    add(contents)
 
 
 class _Line:
     """One end of the line between judge and player. To ask is to wait for the answer and,
-    meanwhile, to do what the
-    other end asks: f(g) with a function g of the test calls back into the test. Objects cross as
-        numbers."""
+    meanwhile, to do what the other end asks: f(g) with a function g of the test calls back."""
 
     def __init__(self, channel, clock=None):
         self.channel = channel
         self.clock = clock  # only the judge has one
-        self.operations = _LENT if clock else _SERVED
         self.lock = threading.RLock()
         self.asked = set()
         self.printed = 0  # bytes of the output that the judge has
-        self.objects = {}  # number -> an object of this end
-        self.stand_ins = {}  # number -> what stands here for an object of the other end
-        self.numbers = {}  # id of a stand-in or a shared value -> its number
-        self.count = itertools.count(clock is None, 2)  # each end has its own numbers
-        self.forget()
+        self.count = itertools.count(clock is None, 2)  # each end gives numbers of its own
+        # number, or the name of a type -> an object, its stand-in or a container
+        self.objects = {**_TYPES, **_HARMLESS} if clock else {**_TYPES}
+        self.numbers = {id(kind): name for name, kind in _TYPES.items()}  # and back
+        self.known = {}  # number of a container -> its contents, as the other end knows them
+        self.news = []  # number and parts of what is new, or contents of what has changed, or None
 
-    def forget(self):
-        self.shared = {}  # number -> value
-        self.known = {}  # number -> its contents, as the other end knows them
-
-    # -- packing
+    # -- what crosses
 
     def pack(self, value):
-        if type(value) in _ATOMS:
+        if type(value) in _PLAIN:
             return value
-        if type(value) is list or type(value) is dict:
-            return self.pack_shared(value)
         if type(value) is _Remote:
-            return {"yours": [value._number]}
-        if self.stand_ins.get(self.numbers.get(id(value))) is value:
-            return {"yours": [self.numbers[id(value)]]}
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            names = " ".join(map(str, value._fields))
-            return {"namedtuple": [type(value).__name__, names, *self.pack_all(value)]}
-        if isinstance(value, enum.Enum) and isinstance(value, (int, str)):
-            return {"enum": [type(value).__name__, value.name, value.value]}
-        if isinstance(value, tuple(_SHARED.values())):
-            return self.pack_shared(value)
-        for kind, arguments in _PLAIN.items():
-            if isinstance(value, kind):
-                return {kind.__name__: self.pack_all(arguments(value))}
-        return self.pack_object(value)
-
-    def pack_shared(self, value):
+            return [value._number]
         number = self.numbers.get(id(value))
-        if self.shared.get(number) is value:
-            return {"same": [number]}
-        name = next(name for name, kind in _SHARED.items() if isinstance(value, kind))
-        extra = getattr(value, "maxlen", getattr(value, "default_factory", None))
-        number = next(self.count)
-        contents = self.share(number, value)
-        return {name: [number, self.pack(extra), self.pack_all(contents)]}
+        if number is None:
+            kind = _kind(value)
+            data = {kind.__name__: [*map(self.pack, _PARTS[kind](value))]}
+            if kind in _COPIED:
+                return data
+            number = next(self.count)
+            self.news.append([number, data])
+            self.keep(number, value)
+        return [number]
 
-    def pack_all(self, values):
-        return values if _ATOMS.issuperset(map(type, values)) else [*map(self.pack, values)]
-
-    def pack_object(self, value):
-        self.objects[id(value)] = value  # it lives as long as the line, so the id stays its own
-        if isinstance(value, type):  # by name; an exception with its own bases
-            base = next(base for base in value.__mro__ if _TYPES.get(base.__name__) is base)
-            if value is base or issubclass(base, BaseException):
-                own = value.__mro__[: value.__mro__.index(base)]
-                self.objects |= {id(kind): kind for kind in own}
-                return {"type": [base.__name__, value.__name__, *map(id, own)]}
-        if isinstance(value, BaseException):
-            text = "" if type(value) in vars(builtins).values() else str(value)
-            state = [type(value), value.args, vars(value), value.__cause__, text]
-            return {"exception": [id(value), *map(self.pack, state)]}
-        if isinstance(value, types.GeneratorType):
-            return {"generator": [id(value)]}
-        if isinstance(value, types.CoroutineType):
-            return {"coroutine": [id(value)]}
-        return {"mine": [id(value)]}
-
-    def unpack(self, data):
-        if type(data) is list:
-            return [self.unpack(x) if type(x) in (list, dict) else x for x in data]
-        if type(data) is not dict:
+    def unpack(self, data, number=None):
+        if type(data) in _PLAIN:
             return data
-        ((key, content),) = data.items()
-        if key in _SHARED:
-            return self.unpack_shared(_SHARED[key], *content)
-        content = self.unpack(content)
-        if key in _CONSTRUCTORS:
-            return _CONSTRUCTORS[key](*content)
-        if key in ("yours", "same"):
-            return (self.objects if key == "yours" else self.shared)[content[0]]
-        if key == "type":
-            return self.type_of(*content)
-        if key == "namedtuple":
-            return _named_tuple(*content)
-        if key == "enum":
-            return _enum(*content)
-        if content[0] not in self.stand_ins:  # one object, one reference: `is` works
-            self.stand_in(content[0], _STAND_INS[key](self, *content))
-        return self.stand_ins[content[0]]
+        if type(data) is list:
+            return self.objects[data[0]]
+        ((name, parts),) = data.items()
+        if name in _STAND_INS:
+            return _STAND_INS[name](_Remote(self, number))
+        return _MAKERS[name](*map(self.unpack, parts))
 
-    def unpack_shared(self, kind, number, extra, contents):
-        value = kind(maxlen=extra) if kind is collections.deque else kind()
-        if kind is collections.defaultdict:
-            value.default_factory = self.unpack(extra)
-        self.share(number, value)
-        self.update(number, contents)
-        return value
-
-    def stand_in(self, number, value):
-        self.stand_ins[number] = value
+    def keep(self, number, value):
+        self.objects[number] = value
         self.numbers[id(value)] = number
+        if isinstance(value, _CONTAINERS):
+            self.known[number] = []
+            self.compare(number)
 
-    def type_of(self, base, name, *numbers):
-        kind = _TYPES[base]
-        if self.clock and issubclass(AssertionError, kind):
-            numbers = *numbers, base  # a subclass: else a test's `except Empty:`, if the program
-        for number in reversed(numbers):  # defines Empty, could catch the test's own `assert False`
-            if number not in self.stand_ins:
-                self.stand_in(number, type(name, (kind,), {"__str__": _text_of_error}))
-            kind = self.stand_ins[number]
-        return kind
+    # -- what the other end has to hear
 
-    # -- what is shared
+    def compare(self, number):
+        """What has changed is news, and so is that nobody here holds it, as nobody can change it."""
+        contents = _contents(self.objects[number])
+        known = self.known[number]
+        if len(contents) != len(known) or not all(map(operator.is_, contents, known)):
+            self.known[number] = contents
+            self.news.append([number, [*map(self.pack, contents)]])
+        elif sys.getrefcount(self.objects[number]) <= 2:  # that of the table, and this one
+            self.hear(number, None)
+            self.news.append([number, None])
 
-    def share(self, number, value):
-        self.shared[number] = value
-        self.numbers[id(value)] = number
-        self.known[number] = _contents(value)
-        return self.known[number]
-
-    def update(self, number, contents):
-        _fill(self.shared[number], self.unpack(contents))
-        self.known[number] = _contents(self.shared[number])
-
-    def drop(self, number):
-        self.known.pop(number, None)
-        self.numbers.pop(id(self.shared.pop(number, None)), None)
-
-    def changes(self):
-        """-> [number, contents] of what has changed since the other end heard of it."""
-        changed = []
-        for number, value in [*self.shared.items()]:
-            contents = _contents(value)
-            known = self.known[number]
-            if len(contents) != len(known) or not all(map(operator.is_, contents, known)):
-                self.known[number] = contents
-                changed.append([number, self.pack_all(contents)])
-        return changed
-
-    def unused(self):
-        """The numbers of what nobody here holds any more, so nobody can change it."""
-        numbers = []
-        for number in [*self.shared]:
-            if sys.getrefcount(self.shared[number]) <= _HELD_BY_TABLE:
-                self.drop(number)
-                numbers.append(number)
-        return numbers
+    def hear(self, number, news):
+        if number not in self.objects:
+            return self.keep(number, self.unpack(news, number))
+        del self.known[number]  # an error, if it is no container
+        if news is None:
+            del self.numbers[id(self.objects.pop(number))]
+        else:
+            _fill(self.objects[number], [*map(self.unpack, news)])
+            self.known[number] = _contents(self.objects[number])
 
     # -- talking
 
     def send(self, kind, content):
-        content = self.pack_all(content)
-        changes = self.changes()
-        _send(self.channel, [kind, content, changes, self.unused(), self.output()])
+        for number in [*self.known]:
+            self.compare(number)
+        content = [*map(self.pack, content)]
+        _send(self.channel, [kind, content, self.news, self.output()])
+        self.news.clear()
 
     def output(self):
         """What the program has printed since the last message."""
         if self.clock:
             return ""
-        with contextlib.suppress(
-            OSError, ValueError, AttributeError
-        ):  # it has closed or replaced it
+        with contextlib.suppress(Exception):  # it may be closed, or replaced
             sys.stdout.flush()
-        begin = self.printed
-        self.printed = os.lseek(1, 0, os.SEEK_END)
-        os.lseek(1, begin, os.SEEK_SET)
-        return os.read(1, self.printed - begin).decode(errors="replace")
+        os.lseek(1, self.printed, os.SEEK_SET)
+        output = os.read(1, 2**24)  # a file can be no larger
+        self.printed += len(output)
+        return output.decode(errors="replace")
 
     def receive(self):
-        if self.clock:
-            self.clock.wait()
-        message = _receive(self.channel)
-        try:
-            kind, content, changes, unused, printed = message
-            content = self.unpack(content)
-            for number, contents in changes:
-                self.update(number, contents)
-            for number in unused:
-                self.drop(number)
-        except Exception as error:  # subtle: a KeyError would mean: look at the built-ins
-            raise _Gone("the program broke the line") from error
-        if printed:
-            sys.stdout.write(printed)
-        return kind, content
+        """Do what the other end asks, until it answers -> (whether with a value, the value)."""
+        while True:
+            if self.clock:
+                self.clock.wait()
+            try:
+                kind, content, news, output = _receive(self.channel)
+                for item in news:
+                    self.hear(*item)
+                content = [*map(self.unpack, content)]
+                if output:
+                    sys.stdout.write(output)
+            except Exception as error:  # subtle: a KeyError would mean: look at the built-ins
+                raise _Gone("the program broke the line") from error
+            if kind in ("value", "error"):
+                return kind == "value", content
+            self.answer(kind, content)
 
     def ask(self, operation, *arguments):
         with self.lock:
             with contextlib.suppress(OSError):  # noticed when there is no answer
                 self.send(operation, arguments)
-            kind, content = self.receive()
-            while kind not in ("value", "error"):
-                self.answer(kind, content)
-                kind, content = self.receive()
-        value = content[0] if type(content) is list and content else None
-        if operation != "look_up" or kind == "value" and type(value) is not _Remote:
+            is_value, content = self.receive()
+        value = content.pop()
+        if operation != "look_up" or is_value and type(value) is not _Remote:
             self.asked.add(operation)  # but a name alone asks nothing
-        if kind == "value":
+        if is_value:
             return value
-        if not isinstance(value, BaseException):
-            raise _Gone("the program broke the line")
         if operation == "look_up":
             raise NameError(*value.args)  # KeyError means: look at built-ins
         # subtle: StopIteration would end a loop of the test, silently: zip(map(f, xs), expected)
         ends = isinstance(value, (StopIteration, StopAsyncIteration))
-        ends = ends and operation not in ("next", "send")
-        if ends or not isinstance(value, (Exception, SystemExit)):
+        if ends and operation != "next" or not isinstance(value, (Exception, SystemExit)):
             raise RuntimeError(*value.args)
         raise value
 
     def answer(self, operation, arguments):
         try:
-            kind = "value"
-            content = [self.operations[operation](self, *arguments)]
-        except BaseException as error:
-            kind = "error"
-            content = [error.with_traceback(None)]  # which would hold the arguments
-        arguments.clear()
-        try:
-            self.send(kind, content)
-        except (TypeError, ValueError, RecursionError, AttributeError) as error:
-            self.send("error", [ValueError(f"the result cannot be read: {type(error).__name__}")])
-
-
-_table = {0: []}
-_HELD_BY_TABLE = sys.getrefcount(_table[0])
-
-
-def _named_tuple(name, fields, *values):
-    if any(callable(value) for field, value in zip(fields.split(), values) if field in _QUERIES):
-        raise ValueError("a function in the place of index or count")
-    return _tuple_type(name, fields)(*values)
-
-
-@functools.lru_cache(1000)
-def _tuple_type(name, fields):
-    return collections.namedtuple(name, fields)
-
-
-@functools.lru_cache(1000)
-def _enum(name, member, value):
-    if member.startswith("_") or member == "mro":
-        return value
-    return enum.Enum(name, {member: value}, type=type(value))[member]
+            if self.clock:
+                _check_lent(operation, *arguments)
+            self.send("value", [_OPERATIONS[operation](*arguments)])
+        except BaseException as error:  # of the operation, or its result cannot be sent
+            self.send("error", [error.with_traceback(None)])  # which would hold the arguments
 
 
 # ---- What stands for an object of the other end --------------------------------------------------
@@ -1019,200 +953,114 @@ class _Remote:
     would tell the program what it is compared with, and leave the verdict to it."""
 
     def __init__(self, line, number):
-        is_judge = line.clock is not None
-        vars(self).update(_line=line, _number=number, _is_class=False, _is_made=not is_judge)
+        is_made = line.clock is None  # the rule is for tests, not for programs
+        vars(self).update(_line=line, _number=number, _is_class=False, _is_made=is_made)
 
     def __getattr__(self, name):
-        if name.startswith("__"):
+        if name.startswith("__") and name not in ("__name__", "__doc__"):
             raise AttributeError(f"an object of the program has no {name} here")
         value = self._line.ask("getattr", self, name)
         if name in _QUERIES and callable(value) and not self._is_made:
             raise AttributeError(f"an object of the program is not asked for {name}")
         return value
 
+    __doc__ = property(lambda self: self.__getattr__("__doc__"))
+
     def __call__(self, *args, **kwargs):
-        value = self._line.ask("call", self, [*args], kwargs)
-        if self._is_class and type(value) is _Remote:
-            vars(value)["_is_made"] = True
-        return value
+        value = self._line.ask("call", self, args, kwargs)
+        return _mark_as_made(value, self._is_class)
 
-    def __eq__(self, other):
-        return type(other) is _Remote and self._line.ask("eq", other, self) is True
-
-    def __instancecheck__(self, other):
-        return type(other) is _Remote and self._line.ask("isinstance", other, self) is True
-
-    def __contains__(self, item):
-        return self._with("contains", self, item) is True
-
-    def __enter__(self):
-        return self._line.ask("enter", self)
-
-    def __exit__(self, kind, error, _):
-        swallowed = self._line.ask("exit", self, kind and kind.__name__)
-        # critical: a program must not swallow the assert of a test
-        ours = (AssertionError, _Refused, _Gone)
-        return swallowed is True and kind is not None and not issubclass(kind, ours)
-
-    def _with(self, operation, left, right):
-        ours = [side for side in (left, right) if type(side) is _Remote]
-        if len(ours) == 1 and not ours[0]._is_made:
-            raise _Refused(f"{operation} of an object of the program and a value of the test")
-        value = self._line.ask(operation, left, right)
-        if type(value) is _Remote and all(side._is_made for side in ours):
-            vars(value)["_is_made"] = True
-        return value
-
-    __name__ = property(lambda self: self._line.ask("getattr", self, "__name__"))
-    __doc__ = property(lambda self: self._line.ask("getattr", self, "__doc__"))
+    def __exit__(self, kind, *_):
+        # critical: what it returns is nobody's business, or it could swallow the test's `assert`
+        self._line.ask("getattr", self, "__exit__")(kind, None, None)
 
 
-class _Refused(TypeError):
-    pass
+def _mark_as_made(value, is_made):
+    if is_made and type(value) is _Remote:
+        vars(value)["_is_made"] = True
+    return value
 
 
-# What built-in types answer about a value: where a list was due, the program's object would answer
-# itself.
-_CHANGES = "append insert add pop popitem push update extend sort reverse copy clear keys values items setdefault".split()
-_QUERIES = {
-    name
-    for kind in (str, bytes, float, int, list, tuple, set, dict)
-    for name in dir(kind)
-    if name not in _CHANGES and name not in ("real", "imag", "numerator", "denominator")
+# What either end does for the other: methods of the stand-in, by whether an operand may be a value
+# that the test knows. "no" is what two objects are asked, and the answer about a value.
+_METHODS = {
+    "always": """abs bool delattr delitem enter float format getitem hash index int iter len neg next
+        repr reversed round setattr setitem str""",
+    "if made": """add sub mul truediv floordiv mod pow matmul and or xor contains
+        radd rsub rmul rtruediv rfloordiv rmod rpow rmatmul rand ror rxor""",
+    "never": "lt gt le ge",
+    "no": "eq instancecheck",
 }
-_ALONE = "float int round index reversed format delattr setattr len iter str repr hash bool abs neg getitem setitem delitem next".split()
-_ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and_ or_ xor".split()
-_ORDER = "lt gt le ge".split()
 
 
-def _forwarded(name, known=False, is_reflected=False):
-    """A method that asks the owner. known: the operand may be a value that the test knows."""
+def _method(name, values):
+    """A method that asks the owner of the object."""
 
     def method(self, *operands):
-        if known:
-            return (
-                self._with(name, *operands[::-1], self)
-                if is_reflected
-                else self._with(name, self, *operands)
-            )
-        if name in _ORDER and type(operands[0]) is not _Remote:
-            raise _Refused(f"{name} of an object of the program and a value of the test")
-        return self._line.ask(name, self, *operands)
+        is_made = values == "if made" and self._is_made
+        has_value = any(type(operand) is not _Remote for operand in operands)
+        if has_value and not is_made and values != "always":
+            if values == "no":
+                return False
+            raise TypeError(f"{name} of an object of the program and a value of the test")
+        return _mark_as_made(self._line.ask(name, self, *operands), is_made)
 
     return method
 
 
-for _name in _ALONE + _ORDER:
-    setattr(_Remote, f"__{_name}__", _forwarded(_name))
-for _name in _ARITHMETIC:
-    setattr(_Remote, f"__{_name.strip('_')}__", _forwarded(_name, True))
-    setattr(_Remote, f"__r{_name.strip('_')}__", _forwarded(_name, True, True))
+def _function(name):
+    """What the owner does: abs is a built-in function, add an operator, enter just a method."""
+
+    def call_method(value, *operands):
+        return getattr(value, f"__{name}__")(*operands)
+
+    return getattr(builtins, name, None) or getattr(operator, f"__{name}__", call_method)
 
 
-def _exception(line, number, kind, args, attributes, cause, text):
-    error = kind(*args)
-    vars(error).update(attributes, _text=text)
-    error.__cause__ = cause
-    return error
-
-
-def _text_of_error(error):
-    return vars(error).get("_text") or BaseException.__str__(error)
-
-
-def _generator(line, number):
-    source = _Remote(line, number)
-
-    def generate():
-        sent = None
-        while True:
-            try:
-                item = line.ask("send", source, sent)
-            except StopIteration as end:
-                return end.value
-            sent = yield item
-
-    return generate()
-
-
-def _coroutine(line, number):
-    source = _Remote(line, number)
-
-    async def wait():
-        return line.ask("await", source)
-
-    return wait()
-
-
-_STAND_INS = {
-    "mine": _Remote,
-    "generator": _generator,
-    "coroutine": _coroutine,
-    "exception": _exception,
-}
-
-
-# ---- What either end does for the other ----------------------------------------------------------
-
-
-def _call(line, function, args, kwargs):
-    # '{0.attribute}'.format(..) of a string of the program would look into the judge
-    if line.clock and getattr(function, "__name__", "") in ("format", "format_map"):
-        raise TypeError("format is not lent")
-    return function(*args, **kwargs)
-
-
-def _lent(function):
-    """Of an object of the test the program sees what its class says, if the test
-    has written that class."""
-
-    def operation(line, value, *rest):
-        is_private = function in (getattr, setattr) and rest[0].startswith("_")
-        if is_private or type(value).__module__ != "__main__":
-            raise AttributeError("this object is not open to the program")
-        return function(value, *rest)
-
-    return operation
-
-
-def _operator(name):
-    return getattr(builtins, name, None) or getattr(operator, name)
-
-
-def _served(function):
-    return lambda line, *arguments: function(*arguments)
-
-
-def _leave(line, value, kind):
-    """Tell a context manager of the program how its block ended."""
-    error = _TYPES.get(kind, Exception if kind else None)
-    return value.__exit__(error, error and error(), None)
-
-
-# what the player may ask of the judge
-_OPEN = "getattr setattr len bool str repr hash eq lt getitem setitem contains".split()
-_LENT = {
-    **{name: _lent(_operator(name)) for name in _OPEN},
-    "call": _call,
-    "iter": _served(iter),
-    "next": _served(next),
-    "send": lambda line, source, value: source.send(value),
-    "input": _served(lambda prompt: input(prompt)),
-}
-# and the judge of the player
-_NAMES = [*_ALONE, *_ARITHMETIC, *_ORDER, "eq", "contains", "getattr", "isinstance"]
-_SERVED = {
-    **{name: _served(_operator(name)) for name in _NAMES},
-    "call": _call,
-    "send": _LENT["send"],
-    "await": _served(asyncio.run),
-    "enter": _served(lambda value: value.__enter__()),
-    "exit": _leave,
-    "look_up": lambda line, name: getattr(sys.modules["solution"], name),
-    "forget": lambda line: line.forget(),
+_OPERATIONS = {
+    "call": lambda function, args, kwargs: function(*args, **kwargs),
+    "getattr": getattr,
+    "await": asyncio.run,
+    "look_up": lambda name: getattr(sys.modules["solution"], name),
     "load": _load,
     "main": _run_main,
 }
+for _values, _names in _METHODS.items():
+    for _name in _names.split():
+        _OPERATIONS[_name] = _function(_name)
+        setattr(_Remote, f"__{_name}__", _method(_name, _values))
+
+# What built-in types answer about a value: where a list was due, the program's object would answer
+# itself.
+_CHANGES = """append insert add pop popitem push update extend sort reverse copy clear keys values
+items setdefault real imag numerator denominator""".split()
+_BUILT_IN = (str, bytes, float, int, list, tuple, set, dict)
+_QUERIES = {name for kind in _BUILT_IN for name in dir(kind)} - {*_CHANGES}
+
+
+def _generator(remote):
+    with contextlib.suppress(StopIteration):
+        while True:
+            yield next(remote)
+
+
+async def _coroutine(remote):
+    return remote._line.ask("await", remote)
+
+
+_STAND_INS = {"object": lambda remote: remote, "generator": _generator, "coroutine": _coroutine}
+
+
+def _check_lent(operation, value, *rest):
+    """What the program may do with what is the test's: call what it was given, iterate it, and use
+    what is public of an object of a class that the test has written."""
+    is_ours = not hasattr(_Remote, f"__{operation}__")  # to load a program, and the like
+    # '{0.attribute}'.format(..) of a string of the program would look into the judge
+    is_format = getattr(value, "__name__", "") in ("format", "format_map")
+    is_given = operation in ("call", "iter", "next") and not is_format
+    is_private = operation.endswith("attr") and rest[0].startswith("_")
+    if is_ours or is_private or not is_given and type(value).__module__ != "__main__":
+        raise AttributeError("this object is not open to the program")
 
 
 # ---- 3 What may it touch? ------------------------------------------------------------------------
