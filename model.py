@@ -449,15 +449,19 @@ def save(model, tokenizer, directory, weights=None):
     not stored. What stood there before stays until the new model is whole.
     weights: a state dict to write in place of the model's own."""
     directory = Path(directory)
-    kind = model.config.model_type.capitalize()
-    fields = {**asdict(model.config), "architectures": [f"{kind}ForCausalLM"]}
+    weights = weights or model.state_dict()
+    fields = {
+        **asdict(model.config),
+        "architectures": [f"{model.config.model_type.capitalize()}ForCausalLM"],
+        "torch_dtype": str(next(iter(weights.values())).dtype).removeprefix("torch."),
+        "pad_token_id": model.config.eos_token_id[0],
+    }
     partial = directory.with_name(directory.name + ".partial")
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         (partial / "config.json").write_text(json.dumps(fields, indent=2))
         tokenizer.save(partial)
-        weights = weights or model.state_dict()
         save_file(weights, partial / "model.safetensors", metadata={"format": "pt"})
         shutil.rmtree(directory, ignore_errors=True)
         partial.rename(directory)
