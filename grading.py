@@ -75,12 +75,11 @@ def _aliases(lines):
 
 
 def _stage(*lines, **functions):
-    r"""Each line: pattern, replacement, example. A command that is put in is set off by a space."""
+    r"""Each line: pattern, replacement, example."""
     rewrites = []
     for line in lines:
         pattern, new, example = re.split(" {3,}", line)
         new = new.replace("(nothing)", "").replace("(space)", " ")
-        new = re.sub(r"(\\\\[A-Za-z]+)$", r"\1 ", new)
         pattern = re.compile(pattern.replace("<SPACE>", _SPACE))
         rewrites.append((pattern, functions.get(new, new), example))
     return rewrites
@@ -121,7 +120,7 @@ MARKUP = _stage(
     r"\\(?:displaystyle|limits|large|Large|underline|bf|it|rm|textcolor\s*\{\w+\}|color\s*\{\w+\})(?![A-Za-z])   (nothing)   {\bf 42} -> { 42}",
     r"^\s*\\(?:Rightarrow|implies|therefore)(?![A-Za-z])   (nothing)   \Rightarrow 42 ->  42",
     r"\\(?:mathbf|boldsymbol|bm|mathit|mathbb)\s*\{([A-MO-PS-Ya-z])\}   (space)\1   \mathbf{v} ->  v",
-    r"\.\.\.|\\c?dots[cbm]?(?![A-Za-z])   \\ldots   1, ..., n -> 1, \ldots , n",
+    r"\.\.\.|\\c?dots[cbm]?(?![A-Za-z])   \\ldots(space)   1, ..., n -> 1, \ldots , n",
     r"^\s*<(.*,.*)>\s*$   (\1)   <3,-4> -> (3,-4)",
     r"\\(begin|end)\s*\{(?:[pb]matrix|smallmatrix|array)\}(?:\s*\{[lcr| ]*\})?   \\\1{matrix}   \begin{array}{cc} -> \begin{matrix}",
     r"\\(?:text[a-z]*|mbox|mathrm|mathsf|operatorname)\s*\{((?:[^{}]|\{[^{}]*\})*)\}   «\1»   5\text{ cm} -> 5« cm»",
@@ -150,7 +149,7 @@ _CHANGING = re.compile(
     |opposite|least|most|as|fails?|unless|otherwise|approximately|almost|nearly""",
     re.X,
 ).fullmatch
-_SHORT_WORDS = set("no on of to is all any odd mod gcd lcm max mph kph".split())
+_SHORT_WORDS = "no on of to is all any odd mod gcd lcm max mph kph".split()
 _LOOKS_LIKE_A_WORD = re.compile(
     "[A-Z]{3,}|[A-Z][a-z]{2,}|[IVX]{2,}|[a-z][CP][a-z]|(?=.*[eio])[a-z]{3}|(?=.*[aeiou]).{4,}"
 ).fullmatch
@@ -374,8 +373,6 @@ def _bounded(x):
 
 def _power(base, exponent):
     r"""Roots of odd degree are real: \sqrt[3]{-8} is -2."""
-    if base == 0:
-        return Fraction(0) if exponent > 0 else None
     if not _exact(exponent) or _bits(exponent) > 17:
         return _mp.exp(_bounded(exponent) * _mp.ln(_float(base)))
     n = exponent.numerator
@@ -449,9 +446,8 @@ def _held(value, args):
     """A value, or UNKNOWN if it is too large or too small to be held."""
     if _exact(value):
         return UNKNOWN if _bits(value) > MAX_BITS else value
-    if value == 0:  # not 1 / \infty
-        return Fraction(0) if 0 in args else UNKNOWN
-    return value if TINY < abs(value) < HUGE else UNKNOWN
+    zero = value == 0 and 0 in args  # not 1 / \infty
+    return value if zero or TINY < abs(value) < HUGE else UNKNOWN
 
 
 # The sample points of a letter: real ones of these sizes (\ln(x-5) is defined at some), the first
@@ -485,8 +481,6 @@ def _rows(*args):
 
 
 def apply(name, *args):
-    if any(arg.kind != "number" for arg in args):
-        raise ValueError("a structure is no number")
     units = {arg.unit for arg in args} - {""}
     if len(units) > 1 or name == "*" and args[0].unit:
         raise ValueError("5 feet + 6 inches, 4 feet * 12")
