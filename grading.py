@@ -245,7 +245,8 @@ SETS = _stage(
     r"\\R\s*[\^_]\s*\{?\s*(?:\+|>\s*0)\s*\}?   (0,\\infty )   \R^+ -> (0,\infty )",
     r"-\s*\\infty(?![a-z])   \\ninf   -\infty -> \ninf ",
     r"([)\]])\s*U\s*([(\[])   \1\\cup \2   (1,2) U (3,4) -> (1,2)\cup (3,4)",
-    r"-\s*(?=\\\{)   \\setminus   \R - \{0\} -> \R \setminus \{0\}",
+    r"^(?!.*\\pm)(.*)\\mp   \1\\pm   3 \mp 2 -> 3 \pm 2",
+    r"-\s*(?=\\\{)   \\setminus(space)   \R - \{0\} -> \R \setminus \{0\}",
     r"\\times(?=\s*\\(?:mathb|vec|overr|hat|bold|bm))|(?<=[A-Z])\s*\\times(?=\s*[A-Z])   \\cross   A \times B -> A\cross  B",
     r',?\s*"where"\s*([a-z])\s*"is"\s*"an"\s*"integer"   , \1 \\in \\mathbb{Z}   n\pi "where" n "is" "an" "integer" -> n\pi, n \in \mathbb{Z}',
     r',?\s*"(?:for|where|with)"\s*(?:"(?:any|all|every|some)"\s*)?"integers?"\s*([a-z])   , \1 \\in \\mathbb{Z}   2k\pi "for" "integer" k -> 2k\pi, k \in \mathbb{Z}',
@@ -520,21 +521,18 @@ _DEGREES = "deg"
 
 
 def parse(tokens, work=MAX_WORK):
-    r"""The meaning of an answer. 1 \pm \sqrt2 is a set of two; signs are independent, but \mp ties
-    them."""
+    r"""The meaning of an answer. 1 \pm \sqrt2 is a set of two; signs are independent, but \mp is
+    the opposite of the first."""
     if not work:
         raise ValueError("too many signs")
-    tied = r"\mp" in tokens
-    if not tied and r"\pm" not in tokens:
+    if r"\pm" not in tokens:
         with _LOCK:
             items, _ = _Parser(tokens, work).items("")
         return items[0] if len(items) == 1 else Group("{", "}", items)
     members = []
     for sign, opposite in ("+-", "-+"):
-        chosen = [{r"\pm": sign, r"\mp": opposite}.get(token, token) for token in tokens]
-        if not tied:
-            rest = tokens.index(r"\pm") + 1
-            chosen = chosen[:rest] + tokens[rest:]
+        chosen = [opposite if token == r"\mp" else token for token in tokens]
+        chosen[tokens.index(r"\pm")] = sign
         members += _members(parse(chosen, work // 2))
     return Group("{", "}", tuple(dict.fromkeys(members)))
 

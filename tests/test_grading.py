@@ -144,6 +144,7 @@ ACCEPTS = [
     # structures
     ("1, 2, 3", r"\{3, 1, 2\}", "lists and sets have no order"),
     ("2, -2", r"\pm 2", "plus or minus"),
+    (r"\pm 2", r"\mp 2", "or minus or plus"),
     ("(1, 2)", r"\left( 1, \frac42 \right)", "tuples"),
     (r"\emptyset", r"\{\}", "the empty set"),
     (r"x < 2", r"(-\infty, 2)", "an inequality and its interval"),
