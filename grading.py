@@ -217,7 +217,7 @@ WORDS = _stage(
     r'/\s*("\w+")\s*"squared"   /\1^2   "m" /"second" "squared" -> "m" /"second"^2',
     r'"\s*/\s*([hs])(?![A-Za-z])   "/"\1"   5 "km"/h -> 5 "km"/"h"',
     r'(?<![A-Za-z])\(\s*("\w+")\s*\)   \1   540 ("meters") -> 540 "meters"',
-    r'(?<=[0-9}i])\s*"dozens?"   *12   5 "dozen" -> 5*12',
+    r'(?<=[0-9}i])\s*"dozens?"   \\dozen(space)   5 "dozen" -> 5\dozen ',
     r'(?<=[0-9}i])\s*"hundreds?"   *10^2   3 "hundred" -> 3*10^2',
     r'(?<=[0-9}i])\s*"thousands?"   *10^3   3 "thousand" -> 3*10^3',
     r'(?<=[0-9}i])\s*"millions?"   *10^6   2.5 "million" -> 2.5*10^6',
@@ -459,7 +459,14 @@ def _held(value, args):
 # six with either sign, for |x+y| is not |x|+|y|, and whole ones, for (-1)^n and \lfloor n/2
 # \rfloor.
 _SIZES = (1.5, 0.4, 2, 0.2, 7, 1, 0.5, 4, 12, 30)
-_CONSTANTS = {r"\pi": "pi", "e": "e", r"\infty": "inf", r"\ninf": "ninf", "i": "j"}
+_CONSTANTS = {
+    r"\pi": +_mp.pi,
+    "e": +_mp.e,
+    r"\infty": _mp.inf,
+    r"\ninf": _mp.ninf,
+    "i": _mp.j,
+    r"\dozen": Fraction(12),
+}
 _LETTER_NAMES = r"""
     \alpha \beta \gamma \delta \epsilon \zeta \eta \theta \kappa \lambda \mu \nu \xi \rho \sigma \tau
     \phi \chi \psi \omega \Gamma \Delta \Lambda \Sigma \Phi \Psi \Omega \ell \hbar"""
@@ -470,7 +477,7 @@ _LETTERS = set(_LETTER_NAMES.split())
 def letter(name):
     """A letter or other name: pseudo-random numbers, always the same ones for the same name."""
     if name in _CONSTANTS:
-        return Number((+getattr(_mp, _CONSTANTS[name]),), name=name if name.isalpha() else "")
+        return Number((_CONSTANTS[name],), name=name if name.isalpha() else "")
     rng = random.Random(name)
     values = [_mp.mpf(size * rng.uniform(0.6, 1.4)) for size in _SIZES]
     for point in rng.sample(range(6), 3):
@@ -1078,29 +1085,32 @@ def equal(predicted: str, ground_truth: str) -> Verdict:
 # ---- 7. Is it worked out? ------------------------------------------------------------------------
 # By value the question is its own answer, 41+2-7 is 36. A reward must not pay for copying it.
 # A mixed number counts as a fraction, for 4\frac{27}{1} is a sum; 11111_2 is still to be converted.
-_NUMERAL = re.compile(
-    r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+|\*10\^\{?-?[0-9]+\}?)?"  # 2 \times 10^{3}
-).fullmatch
-_FRACTION = re.compile(
-    r"[-+]?(?:[0-9]*\\frac\{[-+]?[0-9]+\}\{[-+]?[0-9]+\}|[0-9]+/[0-9]+)"
+_FORM = re.compile(
+    r"""(?:[A-Za-z]=)?[({\\]*[-+]?[({\\]*(?:
+    (?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+|\*10\^\{?-?[0-9]+\}?|\\dozen)?)
+    |(?P<fraction>[0-9]*\\frac\{[-+]?[0-9]+\}\{[-+]?[0-9]+\}|[0-9]+\)?/\(?-?[0-9]+)
+    )[)}\\]*""",
+    re.X,
 ).fullmatch
 _UNIT = re.compile(r'[*/]?"[^"]*"|°')
 
 
-def _number_form(tokens):
-    """ "number" or "fraction", if that is what the last side of a chain of equations is, else "" """
-    side = "".join(tokens).partition(r"\approx")[0].rpartition("=")[2]
-    side = re.sub(r"^[({](.*)[)}]$", r"\1", _UNIT.sub("", side))
-    if _NUMERAL(side):
-        return "number"
-    return "fraction" if _FRACTION(side) else ""
+def _form(side):
+    """ "number" or "fraction", if that is what is written there, else "" """
+    form = _FORM(_UNIT.sub("", side))
+    return form.lastgroup if form else ""
+
+
+def _last_side(tokens):
+    """Of a chain of equations: 9 * 60 = 540 -> 540"""
+    return "".join(tokens).partition(r"\approx")[0].rpartition("=")[2]
 
 
 def copied(answer: str | None, problem: str) -> bool:
     """Is this an expression of the problem's text? A number, a word and a choice are none."""
     tokens = normalise(answer or "")
     parts = [token for token in tokens if token not in "(){}" and token[0] != '"']
-    expression = len(parts) > 1 and _number_form(tokens) != "number"
+    expression = len(parts) > 1 and _form("".join(tokens)) != "number"
     return expression and "".join(answer.split()) in "".join(problem.split())
 
 
@@ -1111,11 +1121,12 @@ def worked_out(predicted: str, ground_truth: str, problem: str = "") -> bool:
     reads so: \sqrt{50} for 5\sqrt2."""
     pred = normalise(predicted)
     gold = normalise(ground_truth)
-    given = _number_form(pred)
-    if pred == gold or given == "number":
+    if pred == gold:
         return True
     if copied(predicted, problem):
         return False
-    wanted = _number_form(gold)
-    whole = wanted == "number" and "." not in ground_truth
-    return not wanted or given == "fraction" and not whole
+    wanted = _form(_last_side(gold))
+    given = _form(_last_side(pred))
+    if not wanted or given == "number" or _object(parse(gold)).kind != "number":
+        return True  # the truth is no number, nor is that of x + y = 5
+    return given == "fraction" and (wanted == "fraction" or "." in ground_truth)
