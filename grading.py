@@ -85,15 +85,7 @@ def _stage(*lines, **functions):
     return rewrites
 
 
-def _open_bracket(text):
-    r"""Is there a bracket that has not been closed? Then 12,102 in it are two numbers."""
-    return len(re.findall(r"[(\[]|\\\{", text)) > len(re.findall(r"[)\]]|\\\}", text))
-
-
 def _thousands(match):
-    plain_comma = re.search(r"(?<!\{),(?!\\!)", match[0])
-    if plain_comma and _open_bracket(match.string[: match.start()]):
-        return match[0]
     return re.sub("[^0-9]", "", match[0])
 
 
@@ -152,7 +144,8 @@ _CHANGING = re.compile(
 ).fullmatch
 _SHORT_WORDS = "no on of to is all any odd mod gcd lcm max mph kph".split()
 _LOOKS_LIKE_A_WORD = re.compile(
-    "[A-Z]{3,}|[A-Z][a-z]{2,}|[IVX]{2,}|[a-z][CP][a-z]|(?=.*[eio])[a-z]{3}|(?=.*[aeiou]).{4,}"
+    "[A-Z]{3,}|[A-Z][a-z]{2,}|[IVX]{2,}|[a-z][CP][a-z]"
+    "|(?!def|hij|abcd)(?:(?=.*[eio])[a-z]{3}|(?=.*[aeiou]).{4,})"
 ).fullmatch
 _TRIG = "sin cos tan cot sec csc".split()
 _OTHERS = "arcsin arccos arctan arccot arcsec arccsc arcsinh arccosh arctanh sinh cosh tanh ln log exp"
@@ -176,7 +169,7 @@ def _is_word(word, in_text, counted):
         return True  # no; but a side NO
     if counted and len(word) > 1 and _unit(word) in _UNITS:
         return True  # 5 cm
-    return bool(_LOOKS_LIKE_A_WORD(word)) and word not in "abcdefghijklmnopqrstuvwxyz"
+    return bool(_LOOKS_LIKE_A_WORD(word))
 
 
 def _known(unit):
@@ -231,7 +224,8 @@ WORDS = _stage(
 )
 NUMBERS = _stage(
     r"([0-9]{1,20})\.([0-9]{0,20})\\(?:overline|bar|dot)\s*\{?([0-9]{1,20})\}?(?![0-9])   repeating   0.1\overline{6} -> \frac{15}{90}",
-    r"(?<![0-9.])(?<![0-9],)[1-9][0-9]{0,2}(?:(?:(?:\{,\}|,\\!|<SPACE>)<SPACE>*|,)[0-9]{3})+(?!,?[0-9])   thousands   10\,000 + 2{,}500 + (12,102) -> 10000 + 2500 + (12,102)",
+    r"(?<![0-9.])(?<![0-9],)[1-9][0-9]{0,2}(?:(?:\{,\}|,\\!|<SPACE>)<SPACE>*[0-9]{3})+(?!,?[0-9])   thousands   10\,000 + 2{,}500 -> 10000 + 2500",
+    r"(?<![0-9.])(?<![0-9],)[1-9][0-9]{0,2}(?:,[0-9]{3})+(?!,?[0-9])(?![^()\[\]{}]*(?:[)\]]|\\\}))   thousands   f(2) = 2,500 + (12,102) -> f(2) = 2500 + (12,102)",
     r"(?:\{\})?\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])   °   90^{\circ} -> 90°",
     r'(?<=[0-9])\s*\^\s*\{?\s*(?:"(?:st|nd|rd|th)"|th(?![A-Za-z]))\s*\}?   (space)   12^{"th"} -> 12 ',
     r'\\?\$\s*(-?[0-9][0-9.]*(?:\*10+\^[0-9]+)?)   \1 "dollar"   \$2.50 -> 2.50 "dollar" ',
@@ -382,7 +376,7 @@ def _power(base, exponent):
         return _mp.exp(_bounded(exponent) * _mp.ln(_float(base)))
     n = exponent.numerator
     degree = exponent.denominator
-    if degree > 1 and degree % 2 and not isinstance(base, _mp.mpc) and base < 0:
+    if degree % 2 and not isinstance(base, _mp.mpc) and base < 0:
         return _power(-base, exponent) * (-1 if n % 2 else 1)
     if degree > 1:
         base = _mp.root(_float(base), degree)
@@ -622,7 +616,6 @@ class _Parser:
         ops = []
         self.spend(10)  # lists are compared item by item
         while self.next in _RELATIONS:
-            self.spend(10)
             ops.append(self.take())
             sides.append(self.expression())
         if not ops:
@@ -755,8 +748,7 @@ class _Parser:
     def symbol(self, token):  # x, \theta, a_1, y', f(x), "cm"
         stem = token.partition("_")[0].rstrip("'")
         if token[0] == '"':  # but "team" 5 is one name
-            alone = self.operator() != "*" or self.next == "*"
-            return letter(token if alone else self.rest(token))
+            return letter(self.rest(token))
         if token[0] == "\\" and stem not in _LETTERS | _CONSTANTS.keys():
             return letter(self.rest(token, group=token in _ACCENTS))  # \angle ABC, \vec{a}
         if token in ("f", "g") and self.next == "^":  # f^{-1}(x)
