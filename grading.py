@@ -57,7 +57,7 @@ _COMMANDS = """
     τtau φphi χchi ψpsi ωomega √sqrt ∛sqrt[3] ∞infty ≤le ⩽le ≥ge ⩾ge ≠ne ≈approx ±pm ∓mp ∪cup ∩cap ∈in
     ∖setminus ∅emptyset ℝR ×times ⌊lfloor ⌋rfloor ⌈lceil ⌉rceil ∧wedge ∨vee ⇒Rightarrow"""
 _DRAWN_LIKE = "−- –- —- ‐- ‑- ‒- ·* ⋅* ∙* ∗* ÷/ ⁄/ ∕/ º° ’' ∣| ⟨( ⟩) 、, 。."
-_DROPPED = '«»£€¥"“”\u200b\u200c\u200d\u2060\ufeff'
+_DROPPED = '«»£€¥"“”`\u200b\u200c\u200d\u2060\ufeff'
 _CHARACTERS = str.maketrans(
     {
         **{pair[0]: f"\\{pair[1:]} " for pair in _COMMANDS.split()},
@@ -109,12 +109,13 @@ MARKUP = _stage(
     r"^(\${1,2})([^$]*)\1[.,]?$   \2   $\frac12$. -> \frac12",
     r"(?<!\\)\\[()\[\]]   (space)   \[5\] ->  5 ",
     r"\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])\s*\.?   (nothing)   \left(1, 2\right) -> (1, 2)",
-    r"\\(?:displaystyle|limits|large|Large|underline|bf|it|rm|textcolor\s*\{\w+\}|color\s*\{\w+\})(?![A-Za-z])   (nothing)   {\bf 42} -> { 42}",
+    r"\\(?:displaystyle|limits|[lL]arge|LARGE|huge|Huge|underline|bf|it|rm|textcolor\s*\{\w+\}|color\s*\{\w+\})(?![A-Za-z])   (nothing)   {\bf 42} -> { 42}",
     r"^\s*\\(?:Rightarrow|implies|therefore)(?![A-Za-z])   (nothing)   \Rightarrow 42 ->  42",
     r"\\(?:mathbf|boldsymbol|bm|mathit|mathbb)\s*\{([A-MO-PS-Ya-z])\}   (space)\1   \mathbf{v} ->  v",
     r"\.\.\.|\\c?dots[cbm]?(?![A-Za-z])   \\ldots(space)   1, ..., n -> 1, \ldots , n",
     r"^\s*<(.*,.*)>\s*$   (\1)   <3,-4> -> (3,-4)",
     r"\\(begin|end)\s*\{(?:[pb]matrix|smallmatrix|array)\}(?:\s*\{[lcr| ]*\})?   \\\1{matrix}   \begin{array}{cc} -> \begin{matrix}",
+    r"(?:\{\})?\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])   °   90^{\circ} -> 90°",
     r"\\(?:text[a-z]*|mbox|mathrm|mathsf|operatorname)\s*\{((?:[^{}]|\{[^{}]*\})*)\}   «\1»   5\text{ cm} -> 5« cm»",
 )
 
@@ -137,7 +138,7 @@ _CHANGING = re.compile(
     |(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|\w*illion)ths?|thirds?|hal(?:f|ves?)|quarters?
     |(?:twen|thir|for|fif|six|seven|eigh|nine)t(?:y|ies?|ieths?)|zillions?|lakhs?|crores?|googols?|myriads?|score|gross|grand
     |doubled?|doubles|tripled?|triples|halved|quadrupled|squared|cubed|multiplied|divided|increased|decreased
-    |reduced|raised|rounded|repeated|repeating|recurring|factorials?|inverses?|reciprocals?|root|plus|minus
+    |reduced|raised|rounded|repeated|repeating|recurring|factorials?|inverses?|reciprocals?|time_\w+|\w+_root|plus|minus
     |base|binary|octal|hex\w*|decimal|prime|mod|if|is|are|no|not|never|or|nor|to|than|more|less|fewer|below|negative
     |opposite|least|most|as|fails?|unless|otherwise|approximately|almost|nearly""",
     re.X,
@@ -152,7 +153,7 @@ _OTHERS = "arcsin arccos arctan arccot arcsec arccsc arcsinh arccosh arctanh sin
 _FUNCTIONS = {*_TRIG, *_OTHERS.split()}
 _COMMAND_WORDS = "sqrt infty pi alpha beta gamma theta lambda phi omega".split()
 _READ_AS = {name: f"\\{name} " for name in (*_FUNCTIONS, *_COMMAND_WORDS)}
-_READ_AS |= {"infinity": r"\infty ", "and": "∧", "or": "∨"}
+_READ_AS |= {"and": "∧", "or": "∨"}
 
 
 def _unit(word):
@@ -200,12 +201,14 @@ WORDS = _stage(
     r"(?i)(?<![a-z])([ap])\.\s?m\b\.?   \1m   7:45 a.m. -> 7:45 am",
     r'\\(?:begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+|(?<=[0-9])[A-Z]+(?![A-Za-z])|[A-Z]+(?=[0-9])|(?<![A-Za-z])(?P<run>[A-Za-z]+(?: +[A-Za-z]+)*)(?![A-Za-z]*»?_)   words   9 red apples or 2xy -> 9 "red" "apples" ∨ 2xy',
     r'[«»]   (space)   5«"cm"» -> 5 "cm" ',
+    r'(?i)"inf(?:inity)?"   \\infty(space)   (2, "inf") -> (2, \infty )',
     r'"\.   "   "sq". "ft". -> "sq" "ft"',
-    r'"(?:USD|Rs)"\s*(?=[0-9])   \\$   "USD" 50 -> \$50',
+    r'(?:"USD"|\bRs\.?)\s*(?=[0-9])   \\$   Rs. 50 -> \$50',
     r'"(?:square|sq)"\s*("\w+")   \1^2   "square" "feet" -> "feet"^2',
     r'"(?:cubic|cu)"\s*("\w+")   \1^3   "cubic" "cm" -> "cm"^3',
     r'(?:\\cdot)?\s*("\w+")\s*\^\s*\{-1\}   /\1   "m" "s"^{-1} -> "m"/"s"',
     r'"mph"   "mi"/"h"   60 "mph" -> 60 "mi"/"h"',
+    r'(?<=[0-9}])\s+m/s(?![A-Za-z])   "m"/"s"   5 m/s -> 5"m"/"s"',
     r'"per"\s*(?=")   /   5 "km" "per" "h" -> 5 "km" /"h"',
     r'/\s*("\w+")\s*"squared"   /\1^2   "m" /"second" "squared" -> "m" /"second"^2',
     r'"\s*/\s*([hs])(?![A-Za-z])   "/"\1"   5 "km"/h -> 5 "km"/"h"',
@@ -219,6 +222,9 @@ WORDS = _stage(
     r'\\frac\s*\{\s*("[^{}]*)\}\s*\{\s*("[^{}]*)\}   \1/\2   \frac{"m"}{"s"^2} -> "m"/"s"^2',
     r'"\s*:(?!\s*")   "=   "Answer": 12 -> "Answer"= 12',
     r'"(?:is|are|equals)"\s*(?=[-\\0-9(\[$])   =   "sum" "is" 12 -> "sum" =12',
+    r'(?:°|"[dD]egrees?")\s*(?:"C(?:elsius)?"|C)(?![A-Za-z])   (space)"celsius"   5° C -> 5 "celsius"',
+    r'(?:°|"[dD]egrees?")\s*(?:"F(?:ahrenheit)?"|F)(?![A-Za-z])   (space)"fahrenheit"   5° F -> 5 "fahrenheit"',
+    r',?\s*"for"\s*"(?:all|every|any)"\s*(?:"reals?"\s*)?(?:"numbers?"\s*)?[a-z]$   (nothing)   x^2 "for" "all" x -> x^2',
     r'("(?:hour|hr|minute|feet|foot|ft|yard|pound|dollar|year|week|day)s?")\s*[∧,]\s*∧?(?=\s*[0-9.]+\s*"(?!\1))   \1   5 "feet", 6 "inches" -> 5 "feet"6 "inches"',
     words=_words,
 )
@@ -226,7 +232,6 @@ NUMBERS = _stage(
     r"([0-9]{1,20})\.([0-9]{0,20})\\(?:overline|bar|dot)\s*\{?([0-9]{1,20})\}?(?![0-9])   repeating   0.1\overline{6} -> \frac{15}{90}",
     r"(?<![0-9.])(?<![0-9],)[1-9][0-9]{0,2}(?:(?:\{,\}|,\\!|<SPACE>)<SPACE>*[0-9]{3})+(?!,?[0-9])   thousands   10\,000 + 2{,}500 -> 10000 + 2500",
     r"(?<![0-9.])(?<![0-9],)[1-9][0-9]{0,2}(?:,[0-9]{3})+(?!,?[0-9])(?![^()\[\]{}]*(?:[)\]]|\\\}))   thousands   f(2) = 2,500 + (12,102) -> f(2) = 2500 + (12,102)",
-    r"(?:\{\})?\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])   °   90^{\circ} -> 90°",
     r'(?<=[0-9])\s*\^\s*\{?\s*(?:"(?:st|nd|rd|th)"|th(?![A-Za-z]))\s*\}?   (space)   12^{"th"} -> 12 ',
     r'\\?\$\s*(-?[0-9][0-9.]*(?:\*10+\^[0-9]+)?)   \1 "dollar"   \$2.50 -> 2.50 "dollar" ',
     r"(^|[-+*/(=,])\s*\{([0-9.]+)\}   \1\2   {5}6 -> 56",
@@ -245,7 +250,7 @@ SETS = _stage(
     r"\\times(?=\s*\\(?:mathb|vec|overr|hat|bold|bm))|(?<=[A-Z])\s*\\times(?=\s*[A-Z])   \\cross   A \times B -> A\cross  B",
     r',?\s*"where"\s*([a-z])\s*"is"\s*"an"\s*"integer"   , \1 \\in \\mathbb{Z}   n\pi "where" n "is" "an" "integer" -> n\pi, n \in \mathbb{Z}',
     r',?\s*"(?:for|where|with)"\s*(?:"(?:any|all|every|some)"\s*)?"integers?"\s*([a-z])   , \1 \\in \\mathbb{Z}   2k\pi "for" "integer" k -> 2k\pi, k \in \mathbb{Z}',
-    r',?<SPACE>*(?:\(|"(?:for|where|with)")\s*([a-z]\s*\\in\s*\\mathbb\s*(?:\{Z\}|Z))\s*\)?   , \1   2k\pi (k \in \mathbb{Z}) -> 2k\pi, k \in \mathbb{Z}',
+    r',?<SPACE>*(?:\(|"(?:for|where|with)")\s*([a-z]\s*\\in\s*\\mathbb\s*(?:\{[NQZ]\}|[NQZ]))\s*\)?   , \1   2k\pi (k \in \mathbb{Z}) -> 2k\pi, k \in \mathbb{Z}',
     r'\\[bp]?mod(?![a-z])|"mod"   \\pmod   3 \mod 7 -> 3 \pmod  7',
     r"\(\s*\\pmod<SPACE>*(\w+)\s*\)   \\pmod \1   3 (\pmod  7) -> 3 \pmod 7",
     r",\s*(?=[,∧∨])   (nothing)   1, 2, ∧ 3 -> 1, 2∧ 3",
@@ -265,7 +270,7 @@ SCRIPTS = _stage(
     r"_\s*\{\s*\(?(\w+)\)?\s*\}   _{\1}   1011_{ 2 } -> 1011_{2}",
     r"([a-zA-Z])\^(\{\w+\}|\w)_(\{\w+\}|\w)   \1_\3^\2   a^2_1 -> a_1^2",
     r"(?<![0-9)])_\{(\w)\}   _\1(space)   x_{1} -> x_1",
-    r"(?<!\\)\\(?:[,:;!$\s]|q?quad(?![a-z])|boxed|fbox|mathbf|boldsymbol)|[$~]   (space)   5\,x\ y\quad z -> 5 x y z",
+    r"(?<!\\)\\(?:[,:;!$\s]|q?quad(?![a-z])|boxed|fbox|framebox|mathbf|boldsymbol)|[$~]   (space)   5\,x\ y\quad z -> 5 x y z",
     r"\\R(?![A-Za-z])   (\\ninf ,\\infty )   x \in \R -> x \in (\ninf ,\infty )",
     r"\\(?:emptyset|varnothing)(?![A-Za-z])   \\{\\}   \emptyset -> \{\}",
     r"\\end\s*\{[^{}]*\}   \\end(space)   \end{pmatrix} -> \end ",
@@ -298,7 +303,7 @@ def normalise(text):
         text = pattern.sub(new, text)
     text = unicodedata.normalize("NFKC", text.translate(_CHARACTERS))
     text = text.replace("⁄", "}{").translate(_CHARACTERS)
-    if len(text) > 2 * MAX_CHARS:  # one character may become eighteen
+    if len(text) > MAX_CHARS:  # by now: one character may become eighteen
         return []
     for stage in STAGES.values():
         for pattern, new, _ in stage:
@@ -353,11 +358,11 @@ def _odd_bits(n):
     return (n // (n & -n)).bit_length() if n else 0
 
 
-def _float(x, limit=LONG):
-    """Fraction + mpf would silently drop to 53 bits."""
+def _float(x):
+    """What is rounded here must not be too long for that."""
     if not _exact(x):
         return x
-    if max(_odd_bits(x.numerator), _odd_bits(x.denominator)) > limit:
+    if max(_odd_bits(x.numerator), _odd_bits(x.denominator)) > LONG:
         raise OverflowError("too long to be rounded: \\pi(1 + 10^{-250})")
     return _mp.mpf(x.numerator) / x.denominator
 
@@ -693,7 +698,7 @@ class _Parser:
         unit = self.next.strip('"').partition("_of_")[0]  # 5 kg of rice
         if left.kind == "number" and left.letters and not _known(unit):  # n "is_even"
             return self.do("*", left, letter(self.rest(self.take())))
-        words = re.findall("[a-z]+", self.take())
+        words = re.findall("(?:th|square|cube)_root|time_[a-z]+|[a-z]+", self.take())  # 5 times larger is not 5
         if left.kind != "number":
             return left
         if any(map(_CHANGING, words)) or self.next[:1].isdigit():
@@ -916,7 +921,6 @@ def _close(a, b, rounded=False):
 
 def _agree(a, b):
     """Are the first 12 digits the same, or does rounding to 12 digits make them so?"""
-    a, b = (_float(x, MAX_BITS) for x in (a, b))
     scale = _mp.mpf(10) ** (11 - _mp.floor(_mp.log10(abs(a) + abs(b))))
     return _mp.floor(a * scale) == _mp.floor(b * scale) or abs(a - b) * scale <= 0.5
 
@@ -1036,8 +1040,12 @@ _DECIMAL = re.compile(r"-?(?:[0-9]{1,1000}(?:\.[0-9]{1,1000})?|\.[0-9]{1,1000})"
 _NAN = re.compile(r"(?<![a-z])nan(?![a-z])", re.I).search
 _RUNGS = {"{": "list or set", "(": "tuple or interval", "[": "interval", r"\cup": "union"}
 _TEXT = re.compile(r"\\text[a-z]*|[{}]")
-_CHOSEN = re.compile(r"\(?([A-Ja-j])(?:\)(?!\s*[-+*/^=<>,;])|\s*[.:]|$)\s*(.*)", re.S).fullmatch
-_OTHER_CHOICE = re.compile(r"(?<![A-Za-z\\])(?:[A-J]|[a-j][).:]|\([a-j]\)|or)(?![A-Za-z])").search
+_CHOSEN = re.compile(
+    r"""(?:(?:the\s+)?(?:correct\s+)?(?:answer|option|choice)(?:\s+is)?[:\s]*)?
+    \(?([A-J])(?:\)(?!\s*[-+*/^=<>,;])|\s*[.:]|\s+[-–](?=\s+[A-Z]?[a-z]{2})|$)\s*(.*)""",
+    re.S | re.X | re.I,
+).fullmatch
+_OTHER_CHOICE = re.compile(r"(?<![A-Za-z\\])(?:[A-HJ]|[a-j][).:]|\([a-j]\)|or)(?![A-Za-z])").search
 
 
 def _chosen(answer, truth):
@@ -1058,14 +1066,12 @@ def equal(predicted: str, ground_truth: str) -> Verdict:
         return Verdict(True, "string", *texts)
     if all(map(_DECIMAL, texts)):  # 0.50 and .5; as floats 2^53 + 1 would be 2^53
         return Verdict(Fraction(pred) == Fraction(gold), "decimal", *texts)
-    if max(map(len, texts)) > MAX_CHARS:
-        return Verdict(False, "too long", *texts)
     if _chosen(pred, gold):
         return Verdict(True, "choice", *texts)
     tokens = [normalise(text) for text in texts]
     shown = [" ".join(each) for each in tokens]
-    if shown[0] == shown[1]:  # \dfrac12 and \tfrac{1}2
-        return Verdict(shown[0] != "", "spelling", *shown)
+    if shown[0] and shown[0] == shown[1]:  # \dfrac12 and \tfrac{1}2
+        return Verdict(True, "spelling", *shown)
     try:
         with _LOCK:
             answer, truth = map(parse, tokens)
