@@ -275,7 +275,7 @@ ACCEPTS = [
     (r"-\infty, 2", "-inf, 2", "as programs print it"),
     ("10", "Rs. 10", "rupees"),
     ("5", "5 m/s", "a speed"),
-    (r"25^\circ", r"25^\circ C", "a temperature"),
+    ("25", r"25^\circ C", "a temperature"),
     ("77", r"77^{\circ}\text{F}", "or another"),
     ("f(x) = x", r"f(x) = x \text{ for all } x", "a function is one for all x"),
     ("4", r"4\text{ distinct real roots}", "roots can be counted"),
