@@ -116,6 +116,7 @@ MARKUP = _stage(
     r"^\s*<(.*,.*)>\s*$   (\1)   <3,-4> -> (3,-4)",
     r"\\(begin|end)\s*\{(?:[pb]matrix|smallmatrix|array)\}(?:\s*\{[lcr| ]*\})?   \\\1{matrix}   \begin{array}{cc} -> \begin{matrix}",
     r"(?:\{\})?\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])   °   90^{\circ} -> 90°",
+    r"(?i)\bsq\. ?   square(space)   7 sq. ft -> 7 square ft",
     r"\\(?:text[a-z]*|mbox|mathrm|mathsf|operatorname)\s*\{((?:[^{}]|\{[^{}]*\})*)\}   «\1»   5\text{ cm} -> 5« cm»",
 )
 
@@ -134,7 +135,7 @@ _UNIT_LINES = """
 _UNITS = _aliases(_UNIT_LINES)
 # Words behind a number that change it, so that they are no unit: 2 thirds, 2 squared, 5 or less.
 _CHANGING = re.compile(
-    r"""(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen)(?:e?s|th|ths)?
+    r"""(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen)(?:e?s|th|ths)?
     |(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|hundred|thousand|\w*illion)ths?|thirds?|hal(?:f|ves?)|quarters?
     |(?:twen|thir|for|fif|six|seven|eigh|nine)t(?:y|ies?|ieths?)|zillions?|lakhs?|crores?|googols?|myriads?|score|gross|grand
     |doubled?|doubles|tripled?|triples|halved|quadrupled|squared|cubed|multiplied|divided|increased|decreased
@@ -143,13 +144,20 @@ _CHANGING = re.compile(
     |opposite|least|most|as|fails?|unless|otherwise|approximately|almost|nearly""",
     re.X,
 ).fullmatch
-_SHORT_WORDS = "no on of to is all any odd mod gcd lcm max mph kph".split()
+_UNIT_WORDS = re.compile(  # what is counted may be negative integers or two-digit numbers
+    """(?:negative|prime|decimal|base|double|more|less|fewer|two|three|four|five|six|seven|eight|nine)_(?=[a-z])
+    |(?:th|square|cube)_root|time_[a-z]+|[a-z]+""",
+    re.X,
+).findall
+_SHORT_WORDS = "no on of to is all any odd mod gcd lcm max mph kph mpg".split()
 _LOOKS_LIKE_A_WORD = re.compile(
     "[A-Z]{3,}|[A-Z][a-z]{2,}|[IVX]{2,}|[a-z][CP][a-z]"
     "|(?!def|hij|abcd)(?:(?=.*[eio])[a-z]{3}|(?=.*[aeiou]).{4,})"
 ).fullmatch
 _TRIG = "sin cos tan cot sec csc".split()
-_OTHERS = "arcsin arccos arctan arccot arcsec arccsc arcsinh arccosh arctanh sinh cosh tanh ln log exp"
+_OTHERS = (
+    "arcsin arccos arctan arccot arcsec arccsc arcsinh arccosh arctanh sinh cosh tanh ln log exp"
+)
 _FUNCTIONS = {*_TRIG, *_OTHERS.split()}
 _COMMAND_WORDS = "sqrt infty pi alpha beta gamma theta lambda phi omega".split()
 _READ_AS = {name: f"\\{name} " for name in (*_FUNCTIONS, *_COMMAND_WORDS)}
@@ -202,7 +210,7 @@ WORDS = _stage(
     r'\\(?:begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+|(?<=[0-9])[A-Z]+(?![A-Za-z])|[A-Z]+(?=[0-9])|(?<![A-Za-z])(?P<run>[A-Za-z]+(?: +[A-Za-z]+)*)(?![A-Za-z]*»?_)   words   9 red apples or 2xy -> 9 "red" "apples" ∨ 2xy',
     r'[«»]   (space)   5«"cm"» -> 5 "cm" ',
     r'(?i)"inf(?:inity)?"   \\infty(space)   (2, "inf") -> (2, \infty )',
-    r'"\.   "   "sq". "ft". -> "sq" "ft"',
+    r'"\.   "   5 "ft". -> 5 "ft"',
     r'(?:"USD"|\bRs\.?)\s*(?=[0-9])   \\$   Rs. 50 -> \$50',
     r'"(?:square|sq)"\s*("\w+")   \1^2   "square" "feet" -> "feet"^2',
     r'"(?:cubic|cu)"\s*("\w+")   \1^3   "cubic" "cm" -> "cm"^3',
@@ -222,6 +230,9 @@ WORDS = _stage(
     r'\\frac\s*\{\s*("[^{}]*)\}\s*\{\s*("[^{}]*)\}   \1/\2   \frac{"m"}{"s"^2} -> "m"/"s"^2',
     r'"\s*:(?!\s*")   "=   "Answer": 12 -> "Answer"= 12',
     r'"(?:is|are|equals)"\s*(?=[-\\0-9(\[$])   =   "sum" "is" 12 -> "sum" =12',
+    r'^(?:"(?:[Tt]he|[Ff]inal|[Cc]orrect)"\s*)*"[Aa]nswer"\s*(?:=|"is")   (nothing)   "The" "answer" = "Paris" ->  "Paris"',
+    r'(?<=m")\s*([23])(?![0-9])   ^\1   7 "cm"3 -> 7 "cm"^3',
+    r'(?<=[a-z])"-"   "(space)"   "two"-"digit" "numbers" -> "two" "digit" "numbers"',
     r'(?:°|"[dD]egrees?")\s*(?:"C(?:elsius)?"|C)(?![A-Za-z])   (space)"celsius"   5° C -> 5 "celsius"',
     r'(?:°|"[dD]egrees?")\s*(?:"F(?:ahrenheit)?"|F)(?![A-Za-z])   (space)"fahrenheit"   5° F -> 5 "fahrenheit"',
     r',?\s*"for"\s*"(?:all|every|any)"\s*(?:"reals?"\s*)?(?:"numbers?"\s*)?[a-z]$   (nothing)   x^2 "for" "all" x -> x^2',
@@ -629,8 +640,8 @@ class _Parser:
             sides.reverse()
             ops = [_FLIPPED.get(op, "mixed") for op in reversed(ops)]
         names = [_name_of(side) for side in sides]
-        if len(names) == 2 and all(names) and '"' in names[0][0] + names[1][0]:
-            names[1] = ""  # x = "red"; "answer" = C; but A = B says nothing
+        if names[-1].startswith('"'):
+            names[-1] = ""  # x = "red" is "red"; but A = B says nothing
         values = [side for side, name in zip(sides, names) if not name]
         lone = "".join(names) if len(values) == len(ops) else ""
         return Relation(tuple(sides), tuple(ops), tuple(names), tuple(values), lone)
@@ -698,7 +709,7 @@ class _Parser:
         unit = self.next.strip('"').partition("_of_")[0]  # 5 kg of rice
         if left.kind == "number" and left.letters and not _known(unit):  # n "is_even"
             return self.do("*", left, letter(self.rest(self.take())))
-        words = re.findall("(?:th|square|cube)_root|time_[a-z]+|[a-z]+", self.take())  # 5 times larger is not 5
+        words = _UNIT_WORDS(self.take())
         if left.kind != "number":
             return left
         if any(map(_CHANGING, words)) or self.next[:1].isdigit():
@@ -738,8 +749,8 @@ class _Parser:
         mixed = token.isdigit() and re.match(r"\\frac\{[0-9]+\}\{[0-9]+\}", ahead)
         if mixed and level <= _LEVEL["*"]:
             return self.do("+", constant(token), self.operand())
-        significant = re.sub(r"[eE].*|\.", "", token).lstrip("0")
-        return Number((Fraction(token),), rounded="." in token and len(significant) >= 12)
+        rounded = re.match(r"(?=.*\.)[0.]*(?=[1-9])(?:[0-9]\.?){12}", token)  # 12 digits
+        return Number((Fraction(token),), rounded=rounded is not None)
 
     def fence(self, token):
         closer, name = _FENCES[token]
@@ -871,7 +882,7 @@ def _members(node):
 
 
 def _same_items(golds, preds):
-    names = {gold.lone for gold in golds if gold.kind == "relation"} - {""}
+    names = {gold.lone for gold in golds if gold.kind == "relation"}
     if len(names) > 1 and not any(pred.kind == "relation" for pred in preds):
         return len(golds) == len(preds) and all(map(same, golds, preds))  # x = 3, y = -1 is 3, -1
     left = list(preds)
