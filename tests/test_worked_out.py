@@ -76,8 +76,11 @@ WORKED_OUT = [
     (r"\frac{3}{2}", [r"\frac32", r"1\frac12", "1.5", "-\\frac{-3}{2}", r"\frac{9}{6}"],
      [r"1+\frac12", r"\frac12 \cdot 3", r"\frac{1+2}{2}"]),
     (r"50\%", [r"50\%", "50 percent"], [r"100\% - 50\%", r"25 \cdot 2"]),
+    ("60", ["5 dozen", r"5\text{ dozen eggs}"], [r"5 \times 12", "5*12"]),
+    (r"-\frac12", ["-(1/2)", "(-1)/2", "-0.5"], ["-(1-1/2)"]),
     ("2500000", [r"\$2.5\text{ million}", "2{,}500{,}000"], [r"25 \cdot 10^5 + 0"]),
     (r"2^{10}", ["1024", r"4^5", "2^{10}"], []),  # the truth itself is no number: by value
+    ("x^2+y^2=25", ["y^2 + x^2 = 25", "x^2+y^2=5^2"], []),  # 25 is not all of this truth
     (r"5\sqrt2", [r"5\sqrt{2}", r"\sqrt{50}"], []),  # nobody knows the problem's text
     ("(1,2)", ["(1, 2)", "(1, 1+1)"], []),
 ]  # fmt: skip
