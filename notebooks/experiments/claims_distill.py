@@ -2,18 +2,19 @@
 
     python notebooks/experiments/claims_distill.py --costs
     python notebooks/experiments/claims_distill.py --seeds 3
-    python notebooks/experiments/claims_distill.py --large smollm2      SmolLM2's sums, 20 steps
+    python notebooks/experiments/claims_distill.py --model smollm2      SmolLM2's sums, 20 steps
 
 The teacher is what GRPO makes of the same base in as many steps. What its making cost is not counted: the claim is
 about a teacher that is there.
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 import experiments as lab
-from claims import Arm, Trial, main
+from trial import SMOLLM2_FLAGS, Arm, Trial, above, as_much, main
 
 LEVEL = 0.8  # held-out accuracy, sampled
 
@@ -43,6 +44,7 @@ def times_fewer(x):
     return np.log2(x("grpo", "tokens to 80 %") / x("distillation", "tokens to 80 %"))
 
 
+ENDS = "ends where its teacher ends (10 points would refute it)"
 DISTILL = "--method M:distill --set teacher={teacher} --eval-every 2"
 
 TRIAL = Trial(
@@ -63,30 +65,67 @@ TRIAL = Trial(
     },
     steps=60,
     seconds=45,
-    checks=[
-        lab.Check(
-            "an eighth of GRPO's tokens to 80 % held out, rather than as many (powers of two)",
-            times_fewer,
-            3.0,
-            0.3,
-        ),
-        lab.behind(
-            "distillation",
-            "grpo",
-            0.1,
-            "it ends where its teacher ends (10 points would refute it)",
-            same=True,
-        ),
-    ],
+    claims={
+        "claim": [
+            lab.Check(
+                "an eighth of GRPO's tokens to 80 % held out, rather than as many (powers of two)",
+                times_fewer,
+                3.0,
+                0.3,
+            ),
+            lab.behind(
+                "distillation",
+                "grpo",
+                0.1,
+                f"it {ENDS}",
+                same=True,
+            ),
+        ]
+    },
     controls=[
         lab.rises("grpo", by=0.3, what="accuracy rises by 30 points"),
         lab.stays("taught by itself", what="accuracy stays (10 points would refute it)"),
     ],
-    columns=["right@0", "right", "used", "tokens to 80 %"],
+    columns=("right@0", "right", "used", "tokens to 80 %"),
     panels={"right": "held-out accuracy, sampled", "length": "tokens per completion"},
     over="used",
     measure=measure,
 )
 
+# The teacher is the GRPO of claims_objectives.py; rates are notebook 9's and not tuned. 80 % is more than 20 steps
+# reach, so the check is of step 5: a seventh of the steps are three of 20. One evaluation is of 72 samples.
+ONE = 0.08  # noise of a difference of two such accuracies
+SMOLLM2 = replace(
+    TRIAL,
+    arms={
+        "grpo": Arm(times=(1,)),
+        "distillation": Arm(
+            "--method S:Distill --set teacher={teacher}", times=(1,), teacher="grpo"
+        ),
+        "base": Arm(times=()),
+    },
+    flags=SMOLLM2_FLAGS,
+    rate=1e-5,
+    steps=20,
+    seconds=270,
+    claims={
+        "claim": [
+            lab.Check(
+                "after 5 of 20 steps it is 20 points above GRPO",
+                lambda x: x("distillation", "right@5") - x("grpo", "right@5"),
+                0.2,
+                ONE,
+            ),
+            as_much("distillation", "grpo", "pass@1", 0.1, f"it {ENDS}"),
+        ]
+    },
+    controls=[above("grpo", "base", "pass@1", 0.3, "GRPO: pass@1 rises by 30 points")],
+    columns=("right@0", "right@5", "right@10", "pass@1", "pass@64", "used"),
+    measure=lambda folder: {},
+    ks=(1, 8, 64),
+    problems=36,
+    samples=64,
+)
+
 if __name__ == "__main__":
-    main(TRIAL)
+    main(TRIAL, SMOLLM2)

@@ -1,6 +1,6 @@
 """claims_objectives.py - Claim 1: which objective moves pass@64, and at what cost in pass@1?
 
-    python notebooks/experiments/claims_objectives.py [--seeds 3] [--costs] [--tiny-only]
+    python notebooks/experiments/claims_objectives.py [--seeds 3] [--costs]
     python notebooks/experiments/claims_objectives.py --model smollm2     20 steps of notebook 9's sums
 
 The task is sums of 2 to 7 steps. The base can work out up to 4 of them, when it does; longer ones it
@@ -8,17 +8,18 @@ gets right now and then by a guess, so that pass@1 is low, pass@64 high, and bot
 what works on the short ones is to lose the guesses on the long ones.
 """
 
-from trial import Arm, Trial, above, as_much, main, no_less
+from dataclasses import replace
 
-SIZES = "--prompts-per-step 8 --num-samples 16"
-METHODS = {
-    "grpo": "",
-    "maxrl": "--method M:maxrl",
-    "negative": "--method M:negative",
-    "pass@4": "--method M:pass_at_k --set k=4",
-    "positive": "--method M:negative --set positive=1.0 negative=0.0",
-    "coin": "--method M:noisy_verifier --set false_accepts=0.5 false_rejects=0.5",
-    "base": "",
+from trial import SMOLLM2_FLAGS, Arm, Trial, above, as_much, main, no_less
+
+ARMS = {
+    "grpo": Arm(),
+    "maxrl": Arm("--method M:maxrl"),
+    "negative": Arm("--method M:negative"),
+    "pass@4": Arm("--method M:pass_at_k --set k=4"),
+    "positive": Arm("--method M:negative --set positive=1.0 negative=0.0"),
+    "coin": Arm("--method M:noisy_verifier --set false_accepts=0.5 false_rejects=0.5"),
+    "base": Arm(times=()),
 }
 
 CLAIMS = {
@@ -57,8 +58,11 @@ TRIAL = Trial(
         "A model with many ways to be right: here a problem has one way and a lucky guess. Ten times "
         "the steps. Ten seeds, where three cannot tell."
     ),
-    arms={name: Arm("usual", "mixed_sums", f"{SIZES} {flags}") for name, flags in METHODS.items()},
-    rates=(4e-4, 1.2e-3),
+    arms=ARMS,
+    flags=(
+        "--device cpu --task T:mixed_sums --eval-every 15 --eval-problems 100 "
+        "--prompts-per-step 8 --num-samples 16"
+    ),
     steps=60,
     seconds=20,
     claims=CLAIMS,
@@ -68,10 +72,34 @@ TRIAL = Trial(
     plane=("pass@1", "pass@64"),
     problems=100,
     samples=64,
-    watched=100,
     ks=(1, 8, 64),
-    untrained=("base",),
+)
+
+# On notebook 9's sums, at its rate: the rate is not tuned. Not tried: pass@k, positive-only, the coin.
+SMOLLM2 = replace(
+    TRIAL,
+    arms={
+        "grpo": Arm(times=(1,)),
+        "maxrl": Arm("--method S:MaxRL", times=(1,)),
+        "negative": Arm("--method S:Negative", times=(1,)),
+        "base": Arm(times=()),
+    },
+    flags=SMOLLM2_FLAGS,
+    rate=1e-5,
+    steps=20,
+    seconds=270,
+    claims={
+        name: CLAIMS[name]
+        for name in (
+            "GRPO loses pass@64",
+            "MaxRL is better than GRPO",
+            "negative-only keeps pass@64 and raises pass@1",
+        )
+    },
+    controls=CONTROLS[:1],
+    panels={"pass@1": "pass@1", "pass@64": "pass@64"},
+    problems=36,
 )
 
 if __name__ == "__main__":
-    main(TRIAL)
+    main(TRIAL, SMOLLM2)
