@@ -399,6 +399,8 @@ def read_options(trial, smollm2=None, argv=None):
     if options.model:
         options.model = str(Path(options.model).resolve())
         os.chdir(ROOT)  # the recipe names its files from there
+    if not options.costs:
+        options.runs.mkdir(parents=True, exist_ok=True)
     return options
 
 
@@ -420,7 +422,6 @@ def main(trial, smollm2=None, argv=None):
     print_costs(trial, options)
     if options.costs:
         return None
-    options.runs.mkdir(parents=True, exist_ok=True)
     tries = [row for arm in trial.arms for row in tries_of(trial, arm, options)]
     times = {arm: best(trial, arm, options) for arm in trial.arms}
     seeds = counted(options.seeds)
