@@ -85,7 +85,8 @@ def even(arm, column, what):
     return lab.behind(arm, "full", 0.1, what, column, same=True)
 
 
-ENDS = "ends where full training does (10 points would refute it)"
+REFUTES = "(10 points would refute it)"
+ENDS = f"ends where full training does {REFUTES}"
 LORA = "--method M:lora --set rank="
 
 TRIAL = Trial(
@@ -141,17 +142,23 @@ SMOLLM2 = replace(
     flags=SMOLLM2_FLAGS,
     rate=1e-5,
     steps=20,
-    seconds=270,
+    seconds=180,
     claims={
         "claim": [
             as_much("rank 8", "full", "pass@1", 0.1, f"rank 8 {ENDS}"),
-            even("rank 8", "right@mean", "and is there on the way (10 points would refute it)"),
+            even(
+                "rank 8",
+                "accuracy@mean",
+                f"over all steps its samples are as often right {REFUTES}",
+            ),
         ]
     },
     controls=[above("full", "base", "pass@1", 0.3, "full training: pass@1 rises by 30 points")],
-    columns=("pass@1", "pass@64", "right@mean", "grad_norm@mean", "spent"),
+    columns=("pass@1", "pass@64", "accuracy@mean", "grad_norm@mean", "spent"),
+    panels={"accuracy": "accuracy of a step's samples", "entropy": "entropy, nats"},
+    tuned_by=(),
     ks=(1, 8, 64),
-    problems=36,
+    problems=18,
     samples=64,
     also=dict,
 )

@@ -87,7 +87,7 @@ SMOLLM2 = replace(
     flags=SMOLLM2_FLAGS,
     rate=1e-5,
     steps=20,
-    seconds=270,
+    seconds=180,
     claims={
         name: CLAIMS[name]
         for name in (
@@ -98,7 +98,7 @@ SMOLLM2 = replace(
     },
     controls=CONTROLS[:1],
     panels={"pass@1": "pass@1", "pass@64": "pass@64"},
-    problems=36,
+    problems=18,
 )
 
 if __name__ == "__main__":
