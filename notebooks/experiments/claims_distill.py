@@ -127,14 +127,14 @@ SMOLLM2 = replace(
         ]
     },
     controls=[above("grpo", "base", "pass@1", 0.3, "GRPO: pass@1 rises by 30 points")],
-    columns=("steps 6-10", "pass@1", "pass@64", "used"),
+    columns=("steps 6-10", "pass@1", "pass@16", "used"),
     panels={"accuracy": "accuracy of a step's samples", "entropy": "entropy, nats"},
     tuned_by=(),
     over="step",
     measure=early,
-    ks=(1, 8, 64),
-    problems=18,
-    samples=64,
+    ks=(1, 16),
+    problems=36,
+    samples=16,
 )
 
 if __name__ == "__main__":

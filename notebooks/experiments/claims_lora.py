@@ -154,12 +154,12 @@ SMOLLM2 = replace(
         ]
     },
     controls=[above("full", "base", "pass@1", 0.3, "full training: pass@1 rises by 30 points")],
-    columns=("pass@1", "pass@64", "accuracy@mean", "grad_norm@mean", "spent"),
+    columns=("pass@1", "pass@16", "accuracy@mean", "grad_norm@mean", "spent"),
     panels={"accuracy": "accuracy of a step's samples", "entropy": "entropy, nats"},
     tuned_by=(),
-    ks=(1, 8, 64),
-    problems=18,
-    samples=64,
+    ks=(1, 16),
+    problems=36,
+    samples=16,
     also=dict,
 )
 
