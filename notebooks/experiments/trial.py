@@ -492,10 +492,11 @@ def report(result):
     x = table_of(result["rows"])
     trained = f", {result['steps']} steps" if result["steps"] else ""
     print(f"{result['claim']}\n{len(result['seeds'])} seeds{trained}: mean [lowest-highest]")
-    table = [["", "rate", *result["columns"]]]
+    rates = {arm: [f"{times * result['rate']:g}"] for arm, times in result["times"].items()}
+    table = [["", *(["rate"] if rates else []), *result["columns"]]]
     for arm in result["arms"]:
-        rate = f"{result['times'][arm] * result['rate']:g}" if result["times"] else ""
-        table.append([arm, rate, *(cell_of(x(arm, column)) for column in result["columns"])])
+        cells = [cell_of(x(arm, column)) for column in result["columns"]]
+        table.append([arm, *rates.get(arm, []), *cells])
     widths = [max(map(len, column)) for column in zip(*table)]
     for cells in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths)).rstrip())
@@ -505,6 +506,8 @@ def report(result):
             answer = {True: "yes", False: "NO ", None: " ? "}[check["holds"]]
             line = f"the line is at {check['line']:.2f}"
             power = f"these seeds could have shown {check['smallest effect']:.2f}"
+            if len(check["values"]) < LEAST:
+                power = f"fewer than {LEAST} seeds decide nothing"
             print(f"  {answer} {check['sentence']}: {check['mean']:+.3f}; {line}, {power}")
 
 
