@@ -10,6 +10,7 @@ pytest.importorskip("matplotlib")
 import claims_distill  # noqa: E402
 import claims_forgetting  # noqa: E402
 import claims_lora  # noqa: E402
+import claims_self  # noqa: E402
 import claims_thinking  # noqa: E402
 import experiments as lab  # noqa: E402
 from conftest import ROOT  # noqa: E402
@@ -106,3 +107,12 @@ def test_a_base_has_not_moved_from_itself():
     found = claims_forgetting.measure(base, base, tokenizer)
     assert abs(found["kl"]) < 1e-5 and found["other text"] == 0
     assert found["old skill"] > 0.9 and found["right"] < 0.4
+
+
+# ---- Self-distillation ---------------------------------------------------------------------------
+
+
+def test_tiny_makes_nothing_of_a_solution_that_it_is_shown():
+    """It was never shown two problems in a row: behind the first one and its solution it answers no second."""
+    found = claims_self.of_base(str(TINY), problems=20)
+    assert 0.1 < found["alone"] < 0.5 and found["shown"] < 0.1
