@@ -2,18 +2,19 @@
 
     python notebooks/experiments/claims_distill.py --costs
     python notebooks/experiments/claims_distill.py --seeds 3
-    python notebooks/experiments/claims_distill.py --large smollm2      SmolLM2's sums, 20 steps
+    python notebooks/experiments/claims_distill.py --model smollm2      SmolLM2's sums, 20 steps
 
 The teacher is what GRPO makes of the same base in as many steps. What its making cost is not counted: the claim is
 about a teacher that is there.
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 import experiments as lab
-from claims import Arm, Trial, main
+from trial import SMOLLM2_FLAGS, Arm, Trial, above, as_much, main
 
 LEVEL = 0.8  # held-out accuracy, sampled
 
@@ -43,6 +44,7 @@ def times_fewer(x):
     return np.log2(x("grpo", "tokens to 80 %") / x("distillation", "tokens to 80 %"))
 
 
+ENDS = "ends where its teacher ends (10 points would refute it)"
 DISTILL = "--method M:distill --set teacher={teacher} --eval-every 2"
 
 TRIAL = Trial(
@@ -63,30 +65,77 @@ TRIAL = Trial(
     },
     steps=60,
     seconds=45,
-    checks=[
-        lab.Check(
-            "an eighth of GRPO's tokens to 80 % held out, rather than as many (powers of two)",
-            times_fewer,
-            3.0,
-            0.3,
-        ),
-        lab.behind(
-            "distillation",
-            "grpo",
-            0.1,
-            "it ends where its teacher ends (10 points would refute it)",
-            same=True,
-        ),
-    ],
+    claims={
+        "claim": [
+            lab.Check(
+                "an eighth of GRPO's tokens to 80 % held out, rather than as many (powers of two)",
+                times_fewer,
+                3.0,
+                0.3,
+            ),
+            lab.behind(
+                "distillation",
+                "grpo",
+                0.1,
+                f"it {ENDS}",
+                same=True,
+            ),
+        ]
+    },
     controls=[
         lab.rises("grpo", by=0.3, what="accuracy rises by 30 points"),
         lab.stays("taught by itself", what="accuracy stays (10 points would refute it)"),
     ],
-    columns=["right@0", "right", "used", "tokens to 80 %"],
+    columns=("right@0", "right", "used", "tokens to 80 %"),
     panels={"right": "held-out accuracy, sampled", "length": "tokens per completion"},
     over="used",
     measure=measure,
 )
 
+# The teacher is the GRPO of claims_objectives.py; rates are notebook 9's and not tuned. 80 % is more than 20 steps
+# reach. A seventh of them are three: right after the warm-up the student would be where its teacher ends.
+
+
+def early(folder):
+    """How many of the samples of steps 6 to 10 are right: in all arms they answer the same problems."""
+    rows = lab.history(folder)
+    return {"steps 6-10": float(np.mean([rows[step]["accuracy"] for step in range(6, 11)]))}
+
+
+SMOLLM2 = replace(
+    TRIAL,
+    arms={
+        "grpo": Arm(times=(1,)),
+        "distillation": Arm(
+            "--method S:Distill --set teacher={teacher}", times=(1,), teacher="grpo"
+        ),
+        "base": Arm(times=()),
+    },
+    flags=SMOLLM2_FLAGS,
+    rate=1e-5,
+    steps=20,
+    seconds=180,
+    claims={
+        "claim": [
+            lab.Check(
+                "right after the warm-up, in steps 6 to 10, it is 20 points above GRPO",
+                lambda x: x("distillation", "steps 6-10") - x("grpo", "steps 6-10"),
+                0.2,
+                lab.POINTS,
+            ),
+            as_much("distillation", "grpo", "pass@1", 0.1, f"it {ENDS}"),
+        ]
+    },
+    controls=[above("grpo", "base", "pass@1", 0.3, "GRPO: pass@1 rises by 30 points")],
+    columns=("steps 6-10", "pass@1", "pass@16", "used"),
+    panels={"accuracy": "accuracy of a step's samples", "entropy": "entropy, nats"},
+    tuned_by=(),
+    over="step",
+    measure=early,
+    ks=(1, 16),
+    problems=36,
+    samples=16,
+)
+
 if __name__ == "__main__":
-    main(TRIAL)
+    main(TRIAL, SMOLLM2)

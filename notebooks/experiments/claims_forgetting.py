@@ -20,7 +20,7 @@ import claims_distill
 import experiments as lab
 import make_tiny
 import verifiers
-from claims import TUNING, Trial, base_of, best, finish, print_costs, read_options, run
+from trial import TUNING, Trial, base_of, best, finish, print_costs, read_options, run
 from eval import evaluate
 from model import load
 from rlvr import GRPO, row_uniforms, sample, token_logprobs
@@ -120,24 +120,23 @@ TRIAL = Trial(
         "A model with skills apart from its task: all that this one knows is ways to answer one kind of sum, so that "
         "to choose one way is to forget the others, by whatever method."
     ),
-    arms={},
-    steps=0,
-    seconds=0,
-    checks=[
-        less(
-            "kl",
-            2.0,
-            "KL(base || model) is 2 nats a completion smaller after RL than after SFT",
-            0.3,
-        ),
-        less("other text", 0.2, "other habits surprise it by 0.2 nats a token less", 0.02),
-        lab.Check(
-            "of an old skill RL keeps 10 points more",
-            lambda x: x("rl", "old skill") - x("sft", "old skill"),
-            0.1,
-            lab.POINTS,
-        ),
-    ],
+    claims={
+        "claim": [
+            less(
+                "kl",
+                2.0,
+                "KL(base || model) is 2 nats a completion smaller after RL than after SFT",
+                0.3,
+            ),
+            less("other text", 0.2, "other habits surprise it by 0.2 nats a token less", 0.02),
+            lab.Check(
+                "of an old skill RL keeps 10 points more",
+                lambda x: x("rl", "old skill") - x("sft", "old skill"),
+                0.1,
+                lab.POINTS,
+            ),
+        ]
+    },
     controls=[
         lab.Check(
             "RL and SFT are equally right (10 points would refute it)",
@@ -159,10 +158,9 @@ TRIAL = Trial(
             lab.POINTS,
         ),
     ],
-    columns=["right", "kl", "other text", "old skill", "sft steps"],
+    columns=("right", "kl", "other text", "old skill", "sft steps"),
     panels={"right": "held-out accuracy", "kl": "KL(base || model), nats a completion"}
     | {"other text": "other habits: nats a token more", "old skill": "right in Chinese, begun so"},
-    over="",
 )
 
 

@@ -8,20 +8,23 @@ where its rewards differ, 1 - p^G - (1 - p)^G of the groups: with p = 0.05 that 
 nearly every group of 64; but groups of 64 are two a step.
 """
 
-from trial import Arm, Trial, above, main, no_less
 import experiments as lab
+from trial import Arm, Trial, above, main, no_less
 
 BUDGET = 128
 SIZES = (2, 4, 8, 16, 64)
 BASES = {"low": "rarely right", "high": "mostly right"}
 ARMS = {
-    f"{rate}, G = {G}": Arm(
-        base, "short_sums", f"--prompts-per-step {BUDGET // G} --num-samples {G}"
-    )
+    f"{rate}, G = {G}": Arm(f"--prompts-per-step {BUDGET // G} --num-samples {G}", base)
     for rate, base in BASES.items()
     for G in SIZES
 }
-ARMS |= {f"{rate}, base": Arm(base, "short_sums") for rate, base in BASES.items()}
+ARMS |= {f"{rate}, base": Arm("", base, times=()) for rate, base in BASES.items()}
+
+
+def measure(folder):
+    """Thousand tokens sampled in all."""
+    return {"k tokens": max(row["used"] for row in lab.history(folder).values())}
 
 
 def mixed_share(p, G):
@@ -71,20 +74,20 @@ TRIAL = Trial(
         "problems come again, so that more of them is no longer possible."
     ),
     arms=ARMS,
-    rates=(4e-4, 1.2e-3),
+    flags="--device cpu --task T:short_sums --eval-every 3 --eval-problems 25",
     steps=14,
-    samples=4,
-    ks=(1,),
-    watched=25,
     seconds=10,
+    tuned_by=("pass@1",),
+    ks=(1,),
+    samples=4,
+    measure=measure,
     claims=CLAIMS,
     controls=CONTROLS,
     panels={
         "pass@1": "accuracy, sampled",
-        "first mixed": "mixed groups, first steps",
+        "mixed@start": "mixed groups, first steps",
         "k tokens": "thousand tokens sampled",
     },
-    untrained=("low, base", "high, base"),
 )
 
 
@@ -100,7 +103,7 @@ def advice(result):
         rows[rate] = {
             "pass rate": sum(base) / len(base),
             "mixed": {
-                G: sum(r["first mixed"] for r in some) / len(some) for G, some in found.items()
+                G: sum(r["mixed@start"] for r in some) / len(some) for G, some in found.items()
             },
             "accuracy": {G: sorted(r["pass@1"] for r in some) for G, some in found.items()},
         }

@@ -8,10 +8,8 @@ correction (R' - a) / (1 - a - b). Two controls of what noise is: a coin, and a 
 one can aim: it accepts what is off by one.
 """
 
-from trial import Arm, Trial, above, as_much, main, no_less
+from trial import SHORT, Arm, Trial, above, as_much, main, no_less
 from verifiers import boxed_reward, extract_boxed_answer
-
-SIZES = "--prompts-per-step 8 --num-samples 16"
 
 
 def near_miss(completion, problem):
@@ -25,7 +23,7 @@ def near_miss(completion, problem):
 
 def noisy(accepts, rejects, more=""):
     method = f"--method M:noisy_verifier --set false_accepts={accepts} false_rejects={rejects}"
-    return Arm("usual", "short_sums", f"{SIZES} {method} {more}")
+    return Arm(f"{method} {more}")
 
 
 ARMS = {
@@ -37,9 +35,9 @@ ARMS = {
     "both 5 %": noisy(0.05, 0.05),
     "both 20 %": noisy(0.2, 0.2),
     "both 20 %, corrected": noisy(0.2, 0.2, "correct=True"),
-    "accepts near misses": Arm("usual", "short_sums", f"{SIZES} --reward {__file__}:near_miss"),
+    "accepts near misses": Arm(f"--reward {__file__}:near_miss"),
     "coin": noisy(0.5, 0.5),
-    "base": Arm("usual", "short_sums"),
+    "base": Arm(times=()),
 }
 REFUTES = "(10 points would refute it)"
 
@@ -85,17 +83,18 @@ TRIAL = Trial(
         "accept is more frequent than a right answer; more steps, where the noise may be averaged out."
     ),
     arms=ARMS,
-    rates=(4e-4, 1.2e-3),
+    flags=f"{SHORT} --eval-every 6 --eval-problems 50",
     steps=24,
     seconds=12,
+    tuned_by=("pass@1",),
+    ks=(1, 8),
     claims=CLAIMS,
     controls=CONTROLS,
     panels={
         "pass@1": "accuracy, sampled",
         "works": "share worked out",
-        "mean mixed": "mixed groups",
+        "mixed@mean": "mixed groups",
     },
-    untrained=("base",),
 )
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """claims_objectives.py - Claim 1: which objective moves pass@64, and at what cost in pass@1?
 
-    python notebooks/experiments/claims_objectives.py [--seeds 3] [--costs] [--tiny-only]
+    python notebooks/experiments/claims_objectives.py [--seeds 3] [--costs]
     python notebooks/experiments/claims_objectives.py --model smollm2     20 steps of notebook 9's sums
 
 The task is sums of 2 to 7 steps. The base can work out up to 4 of them, when it does; longer ones it
@@ -8,41 +8,48 @@ gets right now and then by a guess, so that pass@1 is low, pass@64 high, and bot
 what works on the short ones is to lose the guesses on the long ones.
 """
 
-from trial import Arm, Trial, above, as_much, main, no_less
+from dataclasses import replace
 
-SIZES = "--prompts-per-step 8 --num-samples 16"
-METHODS = {
-    "grpo": "",
-    "maxrl": "--method M:maxrl",
-    "negative": "--method M:negative",
-    "pass@4": "--method M:pass_at_k --set k=4",
-    "positive": "--method M:negative --set positive=1.0 negative=0.0",
-    "coin": "--method M:noisy_verifier --set false_accepts=0.5 false_rejects=0.5",
-    "base": "",
+from trial import SMOLLM2_FLAGS, Arm, Trial, above, as_much, main, no_less
+
+ARMS = {
+    "grpo": Arm(),
+    "maxrl": Arm("--method M:maxrl"),
+    "negative": Arm("--method M:negative"),
+    "pass@4": Arm("--method M:pass_at_k --set k=4"),
+    "positive": Arm("--method M:negative --set positive=1.0 negative=0.0"),
+    "coin": Arm("--method M:noisy_verifier --set false_accepts=0.5 false_rejects=0.5"),
+    "base": Arm(times=()),
 }
 
-CLAIMS = {
-    "GRPO loses pass@64": [
-        above("base", "grpo", "pass@64", 0.1, "pass@64 is 10 points below the base's"),
-    ],
-    "MaxRL is better than GRPO": [
-        above("maxrl", "grpo", "pass@64", 0.1, "pass@64 is 10 points above GRPO's"),
-        no_less("maxrl", "grpo", "pass@1", 0.1, "pass@1 is no 10 points below GRPO's"),
-    ],
-    "pass@k training is better than GRPO": [
-        above("pass@4", "grpo", "pass@64", 0.1, "pass@64 is 10 points above GRPO's"),
-        no_less("pass@4", "grpo", "pass@1", 0.1, "pass@1 is no 10 points below GRPO's"),
-    ],
-    "negative-only keeps pass@64 and raises pass@1": [
-        above("negative", "base", "pass@1", 0.1, "pass@1 is 10 points above the base's"),
-        no_less("negative", "base", "pass@64", 0.1, "pass@64 is no 10 points below the base's"),
-        no_less("negative", "grpo", "pass@64", 0.1, "pass@64 is no 10 points below GRPO's"),
-    ],
-    "positive-only loses pass@64": [
-        above("positive", "base", "pass@1", 0.1, "pass@1 is 10 points above the base's"),
-        above("base", "positive", "pass@64", 0.1, "pass@64 is 10 points below the base's"),
-    ],
-}
+
+def claims(most):
+    """most: the column of the most samples, pass@64 or what there is."""
+    return {
+        f"GRPO loses {most}": [
+            above("base", "grpo", most, 0.1, f"{most} is 10 points below the base's"),
+        ],
+        "MaxRL is better than GRPO": [
+            above("maxrl", "grpo", most, 0.1, f"{most} is 10 points above GRPO's"),
+            no_less("maxrl", "grpo", "pass@1", 0.1, "pass@1 is no 10 points below GRPO's"),
+        ],
+        "pass@k training is better than GRPO": [
+            above("pass@4", "grpo", most, 0.1, f"{most} is 10 points above GRPO's"),
+            no_less("pass@4", "grpo", "pass@1", 0.1, "pass@1 is no 10 points below GRPO's"),
+        ],
+        f"negative-only keeps {most} and raises pass@1": [
+            above("negative", "base", "pass@1", 0.1, "pass@1 is 10 points above the base's"),
+            no_less("negative", "base", most, 0.1, f"{most} is no 10 points below the base's"),
+            no_less("negative", "grpo", most, 0.1, f"{most} is no 10 points below GRPO's"),
+        ],
+        f"positive-only loses {most}": [
+            above("positive", "base", "pass@1", 0.1, "pass@1 is 10 points above the base's"),
+            above("base", "positive", most, 0.1, f"{most} is 10 points below the base's"),
+        ],
+    }
+
+
+CLAIMS = claims("pass@64")
 CONTROLS = [
     above("grpo", "base", "pass@1", 0.1, "GRPO learns: pass@1 is 10 points above the base's"),
     as_much("coin", "base", "pass@1", 0.1, "a coin leaves pass@1 (10 points would refute it)"),
@@ -57,8 +64,11 @@ TRIAL = Trial(
         "A model with many ways to be right: here a problem has one way and a lucky guess. Ten times "
         "the steps. Ten seeds, where three cannot tell."
     ),
-    arms={name: Arm("usual", "mixed_sums", f"{SIZES} {flags}") for name, flags in METHODS.items()},
-    rates=(4e-4, 1.2e-3),
+    arms=ARMS,
+    flags=(
+        "--device cpu --task T:mixed_sums --eval-every 15 --eval-problems 100 "
+        "--prompts-per-step 8 --num-samples 16"
+    ),
     steps=60,
     seconds=20,
     claims=CLAIMS,
@@ -68,10 +78,33 @@ TRIAL = Trial(
     plane=("pass@1", "pass@64"),
     problems=100,
     samples=64,
-    watched=100,
     ks=(1, 8, 64),
-    untrained=("base",),
+)
+
+# On notebook 9's sums, at its rate, which is not tuned, and with 16 samples of a problem instead of 64. Not tried:
+# pass@k training, positive-only, the coin.
+UNTRIED = ("pass@k training is better than GRPO", "positive-only loses pass@16")
+SMOLLM2 = replace(
+    TRIAL,
+    arms={
+        "grpo": Arm(times=(1,)),
+        "maxrl": Arm("--method S:MaxRL", times=(1,)),
+        "negative": Arm("--method S:Negative", times=(1,)),
+        "base": Arm(times=()),
+    },
+    flags=SMOLLM2_FLAGS,
+    rate=1e-5,
+    steps=20,
+    seconds=180,
+    claims={name: checks for name, checks in claims("pass@16").items() if name not in UNTRIED},
+    controls=CONTROLS[:1],
+    panels={"pass@1": "pass@1", "pass@16": "pass@16"},
+    tuned_by=(),
+    plane=("pass@1", "pass@16"),
+    ks=(1, 16),
+    problems=36,
+    samples=16,
 )
 
 if __name__ == "__main__":
-    main(TRIAL)
+    main(TRIAL, SMOLLM2)

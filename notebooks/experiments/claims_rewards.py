@@ -8,26 +8,30 @@ said to be in Qwen2.5-Math, and the usual one, where a guess is likely and seldo
 favours what is likely, a coin makes the first better and the second worse; without the clip, neither.
 """
 
-from trial import Arm, Trial, above, as_much, main
+import statistics
+
 import experiments as lab
+from trial import SHORT, Arm, Trial, above, as_much, main
 
 COIN = "--method M:noisy_verifier --set false_accepts=0.5 false_rejects=0.5"
 OPEN = "clip=0.999,1e9"  # no ratio that occurs is outside
-SIZES = "--prompts-per-step 8 --num-samples 16"
+FOUR = "--updates-per-batch 4"
 LIKELY = "mostly right"
 ARMS = {
-    "likely, true reward": Arm(LIKELY, "short_sums", f"{SIZES} --updates-per-batch 4"),
-    "likely, coin, clip": Arm(LIKELY, "short_sums", f"{SIZES} --updates-per-batch 4 {COIN}"),
-    "likely, coin, no clip": Arm(
-        LIKELY, "short_sums", f"{SIZES} --updates-per-batch 4 {COIN} {OPEN}"
-    ),
-    "likely, base": Arm(LIKELY, "short_sums"),
-    "unlikely, coin, clip": Arm("usual", "short_sums", f"{SIZES} --updates-per-batch 4 {COIN}"),
-    "unlikely, coin, no clip": Arm(
-        "usual", "short_sums", f"{SIZES} --updates-per-batch 4 {COIN} {OPEN}"
-    ),
-    "unlikely, base": Arm("usual", "short_sums"),
+    "likely, true reward": Arm(FOUR, LIKELY),
+    "likely, coin, clip": Arm(f"{FOUR} {COIN}", LIKELY),
+    "likely, coin, no clip": Arm(f"{FOUR} {COIN} {OPEN}", LIKELY),
+    "likely, base": Arm("", LIKELY, times=()),
+    "unlikely, coin, clip": Arm(f"{FOUR} {COIN}"),
+    "unlikely, coin, no clip": Arm(f"{FOUR} {COIN} {OPEN}"),
+    "unlikely, base": Arm(times=()),
 }
+
+
+def measure(folder):
+    """How much entropy is lost from the first three steps to the last five, in nats a token."""
+    entropies = [row["entropy"] for row in lab.history(folder).values() if "entropy" in row]
+    return {"entropy fell": statistics.fmean(entropies[:3]) - statistics.fmean(entropies[-5:])}
 
 
 def column(arm, name, by, noise, what, same=False):
@@ -82,10 +86,10 @@ CONTROLS = [
         0.1,
         "there is room: the true reward gains 10 points",
     ),
-    column("likely, coin, clip", "mean clipped", 0.02, 0.002, "the clip acts on 2 % of the tokens"),
+    column("likely, coin, clip", "clipped@mean", 0.02, 0.002, "the clip acts on 2 % of the tokens"),
     column(
         "likely, coin, no clip",
-        "mean clipped",
+        "clipped@mean",
         0.02,
         0.002,
         "opened, it acts on none (2 % would refute it)",
@@ -109,17 +113,20 @@ TRIAL = Trial(
         "16 updates; hundreds of steps, as in the paper, where a small bias adds up."
     ),
     arms=ARMS,
-    rates=(4e-4, 1.2e-3),
+    flags=f"{SHORT} --eval-every 6 --eval-problems 50",
     steps=24,
     seconds=18,
+    tuned_by=("pass@1",),
+    ks=(1, 8),
+    measure=measure,
     claims=CLAIMS,
     controls=CONTROLS,
+    columns=("pass@1", "works", "entropy fell", "clipped@mean"),
     panels={
         "pass@1": "accuracy, sampled",
         "works": "share worked out",
         "entropy fell": "entropy lost",
     },
-    untrained=("likely, base", "unlikely, base"),
 )
 
 if __name__ == "__main__":

@@ -8,15 +8,12 @@ is part of the price. Not tried, for lack of time: 1 step, weights at 4 steps, a
 policy that sampled (notebooks/methods/stale.py: --set staleness=1, correct=tis, correct=ppo).
 """
 
-from trial import Arm, Trial, above, main, no_less
 import experiments as lab
-
-SIZES = "--prompts-per-step 8 --num-samples 16"
+from trial import SHORT, Arm, Trial, above, main, no_less
 
 
 def stale(steps, correct):
-    flags = f"{SIZES} --method M:stale --set staleness={steps} correct={correct}"
-    return Arm("usual", "short_sums", flags)
+    return Arm(f"--method M:stale --set staleness={steps} correct={correct}")
 
 
 ARMS = {
@@ -24,7 +21,7 @@ ARMS = {
     "4 steps": stale(4, "none"),
     "16 steps": stale(16, "none"),
     "16 steps, tis": stale(16, "tis"),
-    "base": Arm("usual", "short_sums"),
+    "base": Arm(times=()),
 }
 
 CLAIMS = {
@@ -43,13 +40,13 @@ CONTROLS = [
     above("fresh", "base", "pass@1", 0.3, "fresh completions gain 30 points"),
     lab.Check(
         "16 steps: the two policies differ by 0.1 nats a token",
-        lambda x: x("16 steps", "mean mismatch"),
+        lambda x: x("16 steps", "mismatch@mean"),
         0.1,
         0.01,
     ),
     lab.Check(
         "fresh: they do not (0.01 would refute it)",
-        lambda x: x("fresh", "mean mismatch"),
+        lambda x: x("fresh", "mismatch@mean"),
         0.01,
         0.001,
         same=True,
@@ -65,20 +62,19 @@ TRIAL = Trial(
         "Hundreds of steps, where a collapse has time."
     ),
     arms=ARMS,
-    rates=(4e-4, 1.2e-3),
+    flags=f"{SHORT} --eval-every 7 --eval-problems 25",
     steps=30,
-    samples=4,
-    ks=(1,),
-    watched=25,
     seconds=16,
+    tuned_by=("pass@1",),
+    ks=(1,),
+    samples=4,
     claims=CLAIMS,
     controls=CONTROLS,
     panels={
         "pass@1": "accuracy, sampled",
         "works": "share worked out",
-        "mean mismatch": "nats a token",
+        "mismatch@mean": "nats a token",
     },
-    untrained=("base",),
 )
 
 if __name__ == "__main__":

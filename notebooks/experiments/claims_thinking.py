@@ -19,7 +19,7 @@ import claims_tools
 import experiments as lab
 import verifiers
 from _root import NOTEBOOKS
-from claims import Trial, base_of, best, finish, print_costs, read_options, run
+from trial import Trial, base_of, best, finish, print_costs, read_options, run
 from eval import get_method, roll_out
 from make_tiny import products
 from model import load
@@ -32,7 +32,7 @@ STEP = {
     "products": r"<tool>[^<]*</tool>([0-9]+)",
 }
 BETWEEN = {"sums": ";", "products": ""}
-NAMES = ("kept", "kept, last", "kept, earlier", "continued, earlier", "untouched", "steps")
+NAMES = ("kept", "kept, last", "kept, earlier", "continued, earlier", "untouched", "completions")
 
 
 def worked(records, kind):
@@ -145,11 +145,10 @@ TRIAL = Trial(
         "A model that can answer without its steps: this one cannot, so a step that is decoration here is one whose "
         "value a later step repeats."
     ),
-    arms={},
-    steps=0,
-    seconds=0,
-    checks=[decoration("sums"), decoration("products")],
-    others={"effect of RL": [rise("sums"), rise("products")]},
+    claims={
+        "claim": [decoration("sums"), decoration("products")],
+        "effect of RL": [rise("sums"), rise("products")],
+    },
     controls=[
         at_least("sums, after", "untouched", "sums: untouched thinking gives the same answer"),
         at_least("products, after", "untouched", "products: the same"),
@@ -160,17 +159,9 @@ TRIAL = Trial(
             "sums: a wrong earlier step changes it, if the rest is not kept",
         ),
     ],
-    columns=[
-        "kept",
-        "kept, last",
-        "kept, earlier",
-        "continued, earlier",
-        "untouched",
-        "completions",
-    ],
+    columns=NAMES,
     panels={"kept, last": "a wrong last step", "kept, earlier": "a wrong earlier step, rest kept"}
     | {"continued, earlier": "a wrong earlier step, continued"},
-    over="",
 )
 
 PAIRS = {"sums": (claims_distill.TRIAL, "grpo"), "products": (claims_tools.TRIAL, "masked")}

@@ -17,7 +17,7 @@ import torch
 import experiments as lab
 import make_tiny
 from _root import NOTEBOOKS
-from claims import Arm, Trial, main
+from trial import Arm, Trial, main
 from eval import get_method, roll_out
 from evaluation import samples_of
 from model import load
@@ -77,10 +77,23 @@ TRIAL = Trial(
     },
     steps=50,
     seconds=40,
-    checks=[
-        more("masked", "unmasked", "right", 0.1, "masked ends 10 points above unmasked"),
-        more("masked", "unmasked", "right@mean", 0.1, "and is 10 points above it on the way"),
-    ],
+    claims={
+        "claim": [
+            more("masked", "unmasked", "right", 0.1, "masked ends 10 points above unmasked"),
+            more("masked", "unmasked", "right@mean", 0.1, "and is 10 points above it on the way"),
+        ],
+        "reward": [
+            more("masked", "answer alone", "form", 0.1, "0.1 for the form: 10 points more have it"),
+            more(
+                "masked",
+                "answer alone",
+                "right",
+                0.1,
+                "and as many are right (10 points would refute it)",
+                same=True,
+            ),
+        ],
+    },
     controls=[
         lab.rises("masked", by=0.3, what="accuracy rises by 30 points"),
         lab.stays(
@@ -93,29 +106,11 @@ TRIAL = Trial(
             0.1,
         ),
     ],
-    others={
-        "reward": [
-            more("masked", "answer alone", "form", 0.1, "0.1 for the form: 10 points more have it"),
-            more(
-                "masked",
-                "answer alone",
-                "right",
-                0.1,
-                "and as many are right (10 points would refute it)",
-                same=True,
-            ),
-        ]
-    },
-    columns=[
-        "right@0",
-        "right",
-        "right@mean",
-        "form",
-        "calls",
-        "length",
-        "surprise",
-        "grad_norm@mean",
-    ],
+    columns=(
+        *("right@0", "right", "right@mean", "form"),
+        *("calls", "length", "surprise", "grad_norm@mean"),
+    ),
+    over="step",
     panels={
         "right": "held-out accuracy, sampled",
         "entropy": "entropy, nats",

@@ -4,7 +4,7 @@
     python notebooks/experiments/claims_ttrl.py --seeds 3
 
 The usual base guesses in all directions, so that of its answers the right one is mostly the most frequent. The hasty
-one (claims.py) mostly takes the first number of a problem for the answer; its right answers are as many.
+one (trial.py) mostly takes the first number of a problem for the answer; its right answers are as many.
 With labels the rate is the one that claims_distill.py and claims_lora.py found for GRPO on the usual base.
 """
 
@@ -14,7 +14,7 @@ from collections import Counter
 import numpy as np
 
 import experiments as lab
-from claims import Arm, Trial, main
+from trial import Arm, Trial, main
 from evaluation import samples_of
 from verifiers import extract_boxed_answer, grade_answer
 
@@ -56,30 +56,33 @@ TRIAL = Trial(
     },
     steps=40,
     seconds=30,
-    checks=[
-        lab.rises(
-            "majority",
-            by=0.3,
-            what="where the majority is mostly right, accuracy rises by 30 points",
-        ),
-        lab.behind(
-            "majority",
-            "truth",
-            0.1,
-            "it ends where labels lead (10 points would refute it)",
-            same=True,
-        ),
-        lab.rises(
-            "majority, hasty",
-            by=0.1,
-            what="where it is mostly wrong, accuracy rises by 10 points too",
-        ),
-    ],
+    claims={
+        "claim": [
+            lab.rises(
+                "majority",
+                by=0.3,
+                what="where the majority is mostly right, accuracy rises by 30 points",
+            ),
+            lab.behind(
+                "majority",
+                "truth",
+                0.1,
+                "it ends where labels lead (10 points would refute it)",
+                same=True,
+            ),
+            lab.rises(
+                "majority, hasty",
+                by=0.1,
+                what="where it is mostly wrong, accuracy rises by 10 points too",
+            ),
+        ]
+    },
     controls=[
         lab.rises("truth", by=0.3, what="with labels accuracy rises by 30 points"),
         lab.rises("truth, hasty", by=0.3, what="with labels accuracy rises by 30 points"),
     ],
-    columns=["right@0", "label", "right", "solved", "mixed"],
+    columns=("right@0", "label", "right", "solved", "mixed"),
+    over="step",
     measure=measure,
     panels={"right": "held-out accuracy, sampled", "mixed": "share of mixed groups"},
 )

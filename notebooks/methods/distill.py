@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from model import ModelError, load
-from rlvr import GRPO, padded_rows, trained_logprobs
+from rlvr import GRPO, trained_logprobs
 
 
 class Distill(GRPO):
@@ -38,7 +38,7 @@ class Distill(GRPO):
         rollouts = step.rollouts
         credit = torch.zeros_like(rollouts.mask)
         sampled = rollouts.mask.any(1)
-        for micro in padded_rows(rollouts, sampled, self.settings.teacher_tokens):
+        for micro in self.layout(rollouts, sampled, self.settings.teacher_tokens):
             place = (micro.rows, micro.columns)
             targets = rollouts.ids[micro.rows, micro.columns + 1]
             theirs, _ = trained_logprobs(self.teacher, micro, targets, self.settings.temperature)
