@@ -23,7 +23,9 @@ trial = importlib.import_module("trial")
 groups = importlib.import_module("claims_groups")
 noise = importlib.import_module("claims_noise")
 
-NAMES = "objectives distill self tools rewards lora ttrl forgetting groups thinking noise stale".split()
+NAMES = (
+    "objectives distill self tools rewards lora ttrl forgetting groups thinking noise stale".split()
+)
 MODULES = {name: importlib.import_module(f"claims_{name}") for name in NAMES}
 TRIALS = {name: module.TRIAL for name, module in MODULES.items()}
 SMOLLM2 = {
