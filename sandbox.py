@@ -700,9 +700,6 @@ _TYPES = {
     for name, kind in vars(builtins).items()
     if isinstance(kind, type) and kind is not type
 }
-# What the judge takes for some of them: a test's `except Empty:`, if the program says that Empty is
-# Exception, must not catch the test's own `assert False`.
-_HARMLESS = {kind.__name__: type(kind.__name__, (kind,), {}) for kind in AssertionError.__mro__}
 
 
 def _kind(value):
@@ -737,6 +734,12 @@ def _make_error(kind, args, *state):
 def _make_error_type(name, base):
     return type(name, (base,), {"_text": "", "__str__": lambda error: error._text})
 
+
+# What the judge takes for some built-in types: a test's `except Empty:`, if the program says that
+# Empty is Exception, must not catch the test's own `assert False`.
+_HARMLESS = {
+    kind.__name__: _make_error_type(kind.__name__, kind) for kind in AssertionError.__mro__
+}
 
 # What crosses, and the parts that make it anew. Subclasses cross as these: an IntEnum's member as its
 # number, a named tuple as a tuple.
@@ -888,9 +891,7 @@ class _Line:
         self.news.clear()
 
     def output(self):
-        """What the program has printed since the last message."""
-        if self.clock:
-            return ""
+        """What the program has printed since the last message; of the judge, nothing."""
         with contextlib.suppress(Exception):  # it may be closed, or replaced
             sys.stdout.flush()
         os.lseek(1, self.printed, os.SEEK_SET)
@@ -957,14 +958,12 @@ class _Remote:
         vars(self).update(_line=line, _number=number, _is_class=False, _is_made=is_made)
 
     def __getattr__(self, name):
-        if name.startswith("__") and name not in ("__name__", "__doc__"):
+        if name.startswith("__"):
             raise AttributeError(f"an object of the program has no {name} here")
         value = self._line.ask("getattr", self, name)
         if name in _QUERIES and callable(value) and not self._is_made:
             raise AttributeError(f"an object of the program is not asked for {name}")
         return value
-
-    __doc__ = property(lambda self: self.__getattr__("__doc__"))
 
     def __call__(self, *args, **kwargs):
         value = self._line.ask("call", self, args, kwargs)
