@@ -31,6 +31,7 @@ import decimal
 import enum
 import fractions
 import functools
+import inspect
 import io
 import itertools
 import json
@@ -695,11 +696,8 @@ def _receive(channel):
 
 
 # Not `type`: with it, the judge could be made to make a class that equals all.
-_TYPES = {
-    name: kind
-    for name, kind in vars(builtins).items()
-    if isinstance(kind, type) and kind is not type
-}
+_TYPES = dict(inspect.getmembers(builtins, inspect.isclass))
+del _TYPES["type"]
 
 
 def _kind(value):
