@@ -242,9 +242,10 @@ def test_more_of_what_tests_do():
 
 def test_a_solution_named_like_a_built_in_is_not_judged_by_the_built_in():
     tests = ["assert sum([1, 2]) == 3", "assert sum([]) == 0"]
-    passes("def sum(xs):\n    t = 0\n    for x in xs: t += x\n    return t", *tests)
-    fails("def sum(xs): return 7", *tests)
-    assert verify_code("", tests)["frac"] == 0.0
+    own = "def sum(xs):\n    t = 0\n    for x in xs: t += x\n    return t"
+    assert frac(own, tests, entry_points=["sum"]) == 1.0
+    assert frac("def sum(xs): return 7", tests, entry_points=["sum"]) == 0.0
+    assert frac("", tests, entry_points=["sum"]) == frac(own, tests) == 0.0  # nobody says so
     # and a program cannot replace the built-ins that a test of another name uses
     fails(
         "def f(x): return [1]\ndef len(x): return 5\ndef all(x): return True",
@@ -281,7 +282,6 @@ def test_all_canonical_solutions_of_humaneval_pass():
         "assert callable(square)",
         "from solution import square",
         "assert square is square",
-        "try:\n    missing(2)\nexcept NameError:\n    pass",
     ],
 )
 def test_a_test_that_asks_nothing_is_no_pass(test):
@@ -312,7 +312,8 @@ def test_the_names_of_the_program_are_given_imported_or_called_alone():
         ["decode", "encode"]
     ]
     assert asks("assert same(f(1), 2)", before="def same(a, b): return a == b") == [["f"]]
-    assert asks("assert f(1) == 2", before="def f(x):\n    'HumanEval only announces f'") == [["f"]]
+    announced = "def f(x):\n    'HumanEval announces f'"
+    assert asks("assert f(1) == 2", before=announced, entry_points=["f"]) == [["f"]]
 
 
 @pytest.mark.parametrize(
@@ -339,7 +340,7 @@ def test_a_name_that_nobody_defines_is_an_error_of_the_task(test):
         "np = Yes()\nEXPECTED = 0"
     )
     why = verify_code(code, [test, "assert f(0) == 0"])["why"]
-    assert why[0].startswith("NameError: the test does not define") and why[1] == "passed"
+    assert why[0].startswith("the test does not define") and why[1] == "passed"
     assert [*task_faults([test, "assert f(0) == 0"])] == [test]
 
 
@@ -349,7 +350,7 @@ def test_faults_of_a_task_are_found_before_training():
     assert task_faults(
         [*good, "assert f(2 == 2", "def check(g):\n    assert f(1) == 2", "f(1) if 0 else 1"]
     ) == {
-        "assert f(2 == 2": "SyntaxError: '(' was never closed",
+        "assert f(2 == 2": "SyntaxError: '(' was never closed (<unknown>, line 1)",
         "def check(g):\n    assert f(1) == 2": ASKS_NOTHING,
         "f(1) if 0 else 1": ASKS_NOTHING,
     }
@@ -416,7 +417,7 @@ def test_a_test_that_cannot_fail_is_no_pass(test):
 )
 def test_programs_that_read_and_print(code, text, output):
     assert verify_stdio(code, [(text, output), (text, output)])["why"] == ["passed", "passed"]
-    assert verify_stdio(code, [(text, output + "1")])["why"] == ["another output"]
+    assert verify_stdio(code, [(text, output + "1")])["why"] == ["AssertionError: another output"]
 
 
 def test_output_is_compared_by_lines_and_within_a_tolerance():
