@@ -53,11 +53,12 @@ import warnings
 
 # ---- 1 Who reports? ------------------------------------------------------------------------------
 # The work is divided, and no process is told more than it needs:
-#     trainer  -- code, then test by test -->  judge  -- f, 3 -->  player           (and back: 9,
-# then the verdict) The player runs the program. For `assert f(3) == 9` the judge, which runs the
-# test, sends it the call f(3), gets plain data back and compares. The player never holds a test, an
-# expected value or the channel of the verdicts. Judges are forked by a server, a fresh interpreter
-# that runs this file alone.
+#     trainer  -- code, then test by test -->  judge  -- f, 3 -->  player
+#              <-- the verdict, each time ---         <--- 9 ----
+# The player runs the program. For `assert f(3) == 9` the judge, which runs the test, sends it the
+# call f(3), gets plain data back and compares. The player never holds a test, an expected value or
+# the channel of the verdicts. Judges are forked by a server, a fresh interpreter that runs this
+# file alone.
 
 _WALL = 1.6  # seconds on the clock that cost as much as one of the processor
 _locks = collections.defaultdict(threading.Lock)
@@ -95,8 +96,8 @@ def same_output(output: str, expected: str, tolerance: float = 0.0) -> bool:
     lines = [line.rstrip() for line in output.rstrip().splitlines()]
     if lines == [line.rstrip() for line in expected.rstrip().splitlines()]:
         return True
-    limits = {"rel_tol": tolerance, "abs_tol": tolerance}
     pairs = itertools.zip_longest(output.split(), expected.split())
+    limits = {"rel_tol": tolerance, "abs_tol": tolerance}
     with contextlib.suppress(TypeError, ValueError):  # a word is no number, or there is none
         return tolerance > 0 and all(
             a == b or math.isclose(float(a), float(b), **limits) for a, b in pairs
@@ -256,7 +257,9 @@ def _judge(trainer):
 
 
 def _verdict(test, line, program):
-    """Load the program, if there is no test yet, or run a test."""
+    """Run a test, or load the program if there is no test yet -> {"passed", "why", "compared": by
+    calls and plain data alone, "is_idle": it asked nothing, "is_over": the player is lost,
+    "seconds"}."""
     verdict = _failed("the test asks nothing of the program")
     sys.stdout = io.StringIO()
     line.asked.clear()
@@ -362,8 +365,8 @@ def _load(before, code):
 
 
 def read_tests(tests, entry_points=None, before=""):
-    """-> for each test {"text", "asks": the names in it that are the program's, "has_names", "fault":
-    why it says nothing, or ""}."""
+    """-> for each test {"text", "asks": the names in it that are the program's, "called": the
+    functions that it calls, "has_names", "fault": why it says nothing, or ""}."""
     asks = {*(entry_points or ())}
     given = frozenset(_Names(before).bound - asks)
     readings = [_Names(text, given) for text in tests]
@@ -373,6 +376,7 @@ def read_tests(tests, entry_points=None, before=""):
         {
             "text": text,
             "asks": sorted(asks & (reading.used | reading.imported)),
+            "called": sorted(reading.called),
             "has_names": bool(reading.used | reading.bound or reading.error),
             "fault": reading.fault(asks),
         }
@@ -383,7 +387,8 @@ def read_tests(tests, entry_points=None, before=""):
 @functools.lru_cache(1000)
 class _Names:
     """The names of one test. bound: it defines them; used: neither it nor the data does; free: nor
-    does Python; imported: from the program; sure: the program's without a doubt."""
+    does Python; called: f of f(x); imported: from the program; sure: the program's without a
+    doubt."""
 
     def __init__(self, text, given=frozenset()):
         self.error = ""
@@ -400,22 +405,41 @@ class _Names:
         bound = [name for name in symbols if name.is_assigned() or name.is_imported()]
         self.bound = {name.get_name() for name in bound}
         self.used = {name.get_name() for name in symbols} - self.bound - given
-        called = _called(nodes)
-        modules = sys.stdlib_module_names - called  # bisect(..) is no module
+        self.read(nodes, text)
+        modules = sys.stdlib_module_names - self.called  # bisect(..) is no module
         self.free = self.used - {*dir(builtins)} - modules
-        imports = [node for node in nodes if getattr(node, "module", "") == "solution"]
-        self.imported = {alias.name for node in imports for alias in node.names} - {"*"}
-        if "solution" in self.bound:
-            self.imported |= {*re.findall(r"\bsolution\.(\w+)", text)}
-        asserts = [node.test for node in nodes if isinstance(node, ast.Assert)]
-        names = {name for name in self.free if name in called or not name.isupper()}  # not EPS
+        self.sure = self.guess(text)
+
+    def read(self, nodes, text):
+        """What stands where in the test."""
+        self.called = set()
+        self.imported = set()
+        self.compares = []  # for each assert, whether it does
+        attributes = set()
+        for node in nodes:
+            match node:
+                case ast.Call(ast.Name(name)):
+                    self.called.add(name)
+                case ast.Assert(test):
+                    self.compares.append(isinstance(test, ast.Compare))
+                case ast.ImportFrom("solution", names):
+                    self.imported |= {alias.name for alias in names} - {"*"}
+                case ast.Attribute(ast.Name("solution"), name):
+                    attributes.add(name)
+        if "import solution" in text:
+            self.imported |= attributes
+
+    def guess(self, text):
+        """The names that are the program's without a doubt."""
+        names = {name for name in self.free if name in self.called or not name.isupper()}  # not EPS
         names = names - {*_LIBRARY} or names
-        functions = {name for name in names if not name[0].isupper()}
-        # HumanEval's check(f) may use helpers that the prompt defines. Not so in `assert near(f(1), 2)`.
-        compares = all(isinstance(test, ast.Compare) for test in asserts)
-        is_check = "check" in called & self.bound and not re.search("True|False", text)
-        is_sure = asserts and (len(functions) < 2 or is_check and compares)
-        self.sure = names if len(names) == 1 or is_sure else set()
+        is_sure = len(names) == 1 or self.compares
+        if len([name for name in names if not name[0].isupper()]) > 1:
+            # HumanEval's check(f) may use helpers that the prompt defines. They are not to judge,
+            # as in `assert near(f(1), 2)`.
+            is_check = "check" in self.called & self.bound and not re.search("True|False", text)
+            is_sure = is_sure and is_check and all(self.compares)
+        return names if is_sure else set()
 
     def fault(self, asks):
         missing = ", ".join(sorted(self.free - asks))
@@ -427,16 +451,11 @@ class _Names:
 _LIBRARY = "ChainMap Counter Decimal Enum Fraction IntEnum OrderedDict UserDict UserList".split()
 
 
-def _called(nodes):
-    """The functions that are called by name."""
-    calls = [node.func for node in nodes if isinstance(node, ast.Call)]
-    return {function.id for function in calls if isinstance(function, ast.Name)}
-
-
 # ---- A test in the judge -------------------------------------------------------------------------
 
 
 def _run_case(case, line):
+    """Run a program that prints. Its output is compared here, out of its reach."""
     line.ask("main", case["main"], case["input"])
     if not same_output(sys.stdout.getvalue(), case["output"], case["tolerance"]):
         raise AssertionError("another output")
@@ -462,7 +481,7 @@ def _run_test(test, line, before):
     tree = ast.parse(test["text"])
     _work_out_expected_first(tree)
     exec(compile(tree, "<test>", "exec"), scope)
-    _run_collected(main, _called(ast.walk(tree)))
+    _run_collected(main, test["called"])
     if errors:
         raise errors[0]
 
