@@ -934,6 +934,7 @@ def _humaneval_problem(row):
         "problem": f"Complete this program:\n\n```python\n{row['prompt']}```",
         "answer": "\n".join(tests),
         "before": row["prompt"] + "\n",
+        "entry_points": [function],
         "tests": tests,
         "task_id": row.get("task_id"),
     }

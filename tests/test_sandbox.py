@@ -210,46 +210,13 @@ def test_what_nobody_holds_any_more_is_not_compared_again():
     assert frac("def f(x): return x[::-1]", [test], timeout=2.0) == 1.0
 
 
-def test_more_of_what_tests_do():
+def test_threads_and_coroutines_inside_of_the_program():
     code = (
-        "history = []\ndef note(x): history.append(x)\ndef same(x): return x\n"
         "import asyncio\nasync def later(x): return x * 2\ndef run(x): return asyncio.run(later(x))\n"
         "from concurrent.futures import ThreadPoolExecutor\n"
-        "def threads(n):\n    with ThreadPoolExecutor(8) as pool: return list(pool.map(same, range(n)))"
+        "def threads(n):\n    with ThreadPoolExecutor(8) as pool: return list(pool.map(abs, range(n)))"
     )
-    passes(
-        code,
-        "assert run(3) == 6",
-        "assert threads(20) == list(range(20))",
-        "def test_it():\n    assert same(1) == 1",
-        "def test_it():\n    assert same(1) == 1\ntest_it()",
-        "if __name__ == '__main__':\n    assert same(1) == 1",
-        "x: int = same(3)\nassert math.isclose(x, 3)",
-    )
-    passes(
-        code,
-        "from solution import same as s\nassert s(4) == 4",
-        "import solution\nassert solution.same(4) == 4",
-        "from solution import note, history\nnote(3)\nassert history == [3]",
-    )
-    fails(
-        "def same(x): return 0",
-        "def test_it():\n    assert same(1) == 1",
-        "assert math.isclose(same(1), 1)",
-        "if __name__ == '__main__':\n    assert same(1) == 1",
-    )
-
-
-def test_a_solution_named_like_a_built_in_is_not_judged_by_the_built_in():
-    tests = ["assert sum([1, 2]) == 3", "assert sum([]) == 0"]
-    passes("def sum(xs):\n    t = 0\n    for x in xs: t += x\n    return t", *tests)
-    fails("def sum(xs): return 7", *tests)
-    assert verify_code("", tests)["frac"] == 0.0
-    # and a program cannot replace the built-ins that a test of another name uses
-    fails(
-        "def f(x): return [1]\ndef len(x): return 5\ndef all(x): return True",
-        "assert len(f(0)) == 5",
-    )
+    passes(code, "assert run(3) == 6", "assert threads(20) == list(range(20))")
 
 
 @pytest.mark.skipif(not (SHARED / "data").exists(), reason="the real data is not here")
@@ -257,40 +224,76 @@ def test_a_solution_named_like_a_built_in_is_not_judged_by_the_built_in():
 def test_all_canonical_solutions_of_humaneval_pass():
     with gzip.open(SHARED / "data" / "HumanEval.jsonl.gz", "rt") as file:
         rows = [json.loads(line) for line in file]
-    results = [
-        frac(
-            row["prompt"] + row["canonical_solution"],
-            [f"{row['test']}\ncheck({row['entry_point']})"],
-            timeout=10,
-        )
-        for row in rows
-    ]
+    codes = [row["prompt"] + row["canonical_solution"] for row in rows]
+    tests = [[f"{row['test']}\ncheck({row['entry_point']})"] for row in rows]
+    results = [frac(code, test, timeout=10) for code, test in zip(codes, tests)]
     assert len(results) == 164 and set(results) == {1.0}
 
 
-# ---- Tests that are none -------------------------------------------------------------------------
+# ---- Tests, as pytest, unittest and the data sets write them -------------------------------------
+
+ABS = """
+history = []
+def f(x):
+    if x is None: raise ValueError('no number')
+    history.append(x)
+    return abs(x) + 0.0
+"""
+TESTS = [
+    "assert f(-1) == 1, 'a message'",
+    "x: int = f(-3)\nassert math.isclose(x, 3)",
+    "if __name__ == '__main__':\n    assert f(-1) == 1",
+    "from solution import f as g\nassert g(-4) == 4",
+    "from solution import *\nassert f(-4) == 4",
+    "import solution\nsolution.f(-4)\nassert solution.history[-1] == -4",
+    "def check(candidate):\n    assert candidate(-1) == 1\ncheck(f)",
+    "import threading\nt = threading.Thread(target=lambda: f(1))\nt.start()\nt.join()\nassert f(2) == 2",
+    "def test_it():\n    assert f(-1) == 1",
+    "seen = []\ndef test_it():\n    seen.append(f(-1))\ntest_it()\nassert seen == [1]",
+    "import pytest\nfrom solution import f\ndef test_none():\n    with pytest.raises(ValueError, match='no') as e:\n        f(None)\n    assert str(e.value) == 'no number'",
+    "import pytest\nassert [f(-0.1 - 0.2), 1] == pytest.approx([0.3, 1])",
+    "import numpy as np\nassert np.allclose([[f(-0.1 - 0.2)]], [(0.3,)], rtol=1e-07)",
+    "import pytest\n@pytest.mark.parametrize('x, y', [(1, 1), (-2, 2)])\n@pytest.mark.parametrize('z', [0, 1])\ndef test_f(x, y, z):\n    assert f(x) + z == y + z",
+    "class TestF:\n    def setup_method(self):\n        self.one = 1\n    def test_it(self):\n        assert f(-1) == self.one",
+    "import unittest\nclass TestF(unittest.TestCase):\n    def setUp(self):\n        self.two = 2\n    def test_a(self):\n        self.assertEqual(f(-2), self.two)\nunittest.main()",
+]
+CANNOT_FAIL = [
+    "assert (f(1) == 5, 'why')",
+    "import threading\ndef work():\n    assert f(1) == 5\nt = threading.Thread(target=work)\nt.start()\nt.join()",
+    "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(f(2), 4)\nunittest.TextTestRunner().run(T('test_a'))",
+    "import unittest\nclass T(unittest.TestCase):\n    @unittest.skip('not today')\n    def test_a(self):\n        self.assertEqual(f(2), 4)\nf(1)",
+    "def test_f():\n    'test_f() is run'\n    assert f(1) == 5\nf(2)",
+]
+ASK_NOTHING = [
+    "def check(g):\n    assert f(2) == 4",
+    "async def test_it():\n    assert f(2) == 4",
+    "def test_it():\n    yield f(2) == 4",
+    "g = f",
+    "assert callable(f)",
+    "from solution import f",
+    "assert f is f",
+    "f(1) if 0 else 1",
+]
 
 
-@pytest.mark.parametrize(
-    "test",
-    [
-        "def check(f):\n    assert f(2) == 4",
-        "async def test_it():\n    assert square(2) == 4",
-        "def test_it():\n    yield square(2) == 4",
-        "f = square",
-        "assert callable(square)",
-        "from solution import square",
-        "assert square is square",
-        "try:\n    missing(2)\nexcept NameError:\n    pass",
-    ],
-)
+@pytest.mark.parametrize("test", TESTS)
+def test_tests_run_as_their_users_expect(test):
+    passes(ABS, test)
+    fails("history = [0]\ndef f(x): return 7", test)
+
+
+@pytest.mark.parametrize("test", CANNOT_FAIL)
+def test_a_test_that_cannot_fail_is_no_pass(test):
+    fails("def f(x): return 0", test)
+
+
+@pytest.mark.parametrize("test", ASK_NOTHING)
 def test_a_test_that_asks_nothing_is_no_pass(test):
     """The first was passed by every program, the empty one too: check is never called. The others are of its kind."""
+    good = "assert f(-2) == 2"
     assert frac("", [test]) == 0.0
-    assert verify_code("def square(x): return x * x", [test, *SQUARE])["why"][:2] == [
-        ASKS_NOTHING,
-        "passed",
-    ]
+    assert verify_code(ABS, [test, good])["why"] == [ASKS_NOTHING, "passed"]
+    assert task_faults([test, good]) == {test: ASKS_NOTHING}
 
 
 def test_what_cannot_ask_is_passed_by_who_passes_all_the_others():
@@ -298,39 +301,43 @@ def test_what_cannot_ask_is_passed_by_who_passes_all_the_others():
     tests = ["assert True, 'fine'", "assert square(2) == 4"]
     assert frac("def square(x): return x * x", tests) == 1.0
     assert frac("def square(x): return x + 1", tests) == frac("", tests) == 0.0
+    assert frac("def square(x): return x * x", [*tests, "assert 3 =="]) == 1 / 3
 
 
 def asks(*tests, **given):
     return [test["asks"] for test in read_tests(tests, **given)]
 
 
-def test_the_names_of_the_program_are_given_imported_or_called_alone():
-    assert asks("assert f(1) == 2") == [["f"]]
+def test_the_names_of_the_program_are_given_imported_or_used_alone():
+    announced = "def f(x):\n    'HumanEval announces f'"
+    assert asks("assert f(1) == 2", "assert f(g(1)) == 2") == [["f"], ["f"]]
+    assert asks("assert f(1) == 2", before=announced, entry_points=["f"]) == [["f"]]
+    assert asks("assert same(f(1), 2)", before="def same(a, b): return a == b") == [["f"]]
     assert asks("assert rev(Node(1)).value == 1") == [["Node", "rev"]]  # classes do not judge
     assert asks("from solution import f\nassert abs(f(1)) == near(2)") == [["f"]]
-    assert asks("assert encode(decode(1)) == 1", entry_points=["encode", "decode"]) == [
-        ["decode", "encode"]
-    ]
-    assert asks("assert same(f(1), 2)", before="def same(a, b): return a == b") == [["f"]]
-    assert asks("assert f(1) == 2", before="def f(x):\n    'HumanEval only announces f'") == [["f"]]
+    assert asks("solution = Solution()\nassert solution.f(1) == 2") == [["Solution"]]
+    assert asks("assert encode(decode(1)) == 1", entry_points=["encode"]) == [["encode"]]
+    assert asks("def check(g):\n    assert g(encode(1)) == 1\ncheck(f)") == [["encode", "f"]]
 
 
-@pytest.mark.parametrize(
-    "test",
-    [
-        "assert close(f(1), 2.5)",
-        "r = f(1)\nassert close(r, 2.5)",
-        "def c(g):\n    assert close(g(1), 2.5)\nc(f)",
-        "check(f)",
-        "assert f(2) - ref(2) == 0",
-        "want = ref(2)\nassert f(2) == want",
-        "assert f(1) == EXPECTED",
-        "assert abs(f(2) - 2.5) < EPS",
-        "assert np.allclose(f(1), [2.5])",
-        "assert f(1) == Decimal('0.5')",
-        "t = Tester()\nt.equal(f(1), 2)",
-    ],
-)
+NOBODY_DEFINES = [
+    "assert close(f(1), 2.5)",
+    "r = f(1)\nassert close(r, 2.5)",
+    "def check(g):\n    assert close(g(1), 2.5)\ncheck(f)",
+    "def check(g):\n    assert close(g(1), 2.5) is True\ncheck(f)",
+    "def check(g):\n    close(g(1), 2.5)\ncheck(f)",
+    "check(f)",
+    "assert f(2) - ref(2) == 0",
+    "want = ref(2)\nassert f(2) == want",
+    "assert f(1) == EXPECTED",
+    "assert abs(f(2) - 2.5) < EPS",
+    "assert np.allclose(f(1), [2.5])",
+    "assert f(1) == Decimal('0.5')",
+    "t = Tester()\nt.equal(f(1), 2)",
+]
+
+
+@pytest.mark.parametrize("test", NOBODY_DEFINES)
 def test_a_name_that_nobody_defines_is_an_error_of_the_task(test):
     """The program would say itself whether it is right; another test, about f alone, still counts."""
     code = (
@@ -338,60 +345,37 @@ def test_a_name_that_nobody_defines_is_an_error_of_the_task(test):
         "def f(x): return 0\nclose = check = lambda *a: True\nref = f\nDecimal = Tester = Yes\nEPS = 1e9\n"
         "np = Yes()\nEXPECTED = 0"
     )
-    why = verify_code(code, [test, "assert f(0) == 0"])["why"]
-    assert why[0].startswith("NameError: the test does not define") and why[1] == "passed"
-    assert [*task_faults([test, "assert f(0) == 0"])] == [test]
+    tests = [test, "assert f(0) == 0"]
+    why = verify_code(code, tests)["why"]
+    assert why[0].startswith("the test does not define") and why[1] == "passed"
+    assert task_faults(tests) == {test: why[0]}
 
 
-def test_faults_of_a_task_are_found_before_training():
-    good = ["assert f(1) == 2"]
-    assert task_faults(good) == {}
-    assert task_faults(
-        [*good, "assert f(2 == 2", "def check(g):\n    assert f(1) == 2", "f(1) if 0 else 1"]
-    ) == {
-        "assert f(2 == 2": "SyntaxError: '(' was never closed",
-        "def check(g):\n    assert f(1) == 2": ASKS_NOTHING,
-        "f(1) if 0 else 1": ASKS_NOTHING,
-    }
+def test_a_test_that_is_not_python_is_an_error_of_the_task():
+    tests = ["assert f(1) == 2", "assert f(2 == 2"]
+    error = "SyntaxError: '(' was never closed (<unknown>, line 1)"
+    assert task_faults(tests[:1]) == {} and task_faults(tests) == {tests[1]: error}
 
 
-# ---- Tests as pytest, unittest and the data sets write them --------------------------------------
-
-ABS = "def f(x):\n    if x is None: raise ValueError('no number')\n    return abs(x) + 0.0"
-
-
-@pytest.mark.parametrize(
-    "test",
-    [
-        "import pytest\nfrom solution import f\ndef test_none():\n    with pytest.raises(ValueError, match='no') as e:\n"
-        "        f(None)\n    assert str(e.value) == 'no number'",
-        "import pytest\nassert f(-0.1 - 0.2) == pytest.approx(0.3)",
-        "import pytest\n@pytest.mark.parametrize('x, y', [(1, 1), (-2, 2)])\ndef test_f(x, y):\n    assert f(x) == y",
-        "class TestF:\n    def test_it(self):\n        assert f(-1) == 1",
-        "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(f(-2), 2)\n"
-        "unittest.main()",
-        "def check(candidate):\n    assert candidate(-1) == 1\ncheck(f)",
-        "import threading\nt = threading.Thread(target=lambda: f(1))\nt.start()\nt.join()\nassert f(2) == 2",
-    ],
-)
-def test_tests_run_as_their_users_expect(test):
-    passes(ABS, test)
-    fails("def f(x): return 7", test)
+def test_the_built_ins_of_a_test_are_the_real_ones():
+    """Unless the data says that the task is to write one."""
+    own = "def sum(xs):\n    t = 0\n    for x in xs: t += x\n    return t"
+    tests = ["assert sum([1, 2]) == 3", "assert sum([]) == 0"]
+    for code, expected in ((own, 1.0), ("def sum(xs): return 7", 0.0), ("", 0.0)):
+        assert frac(code, tests, entry_points=["sum"]) == expected
+    assert verify_code(own, tests)["why"] == [ASKS_NOTHING] * 2
+    fails("def f(x): return [1]\ndef len(x): return 5", "assert len(f(0)) == 5")
 
 
-@pytest.mark.parametrize(
-    "test",
-    [
-        "assert (f(1) == 5, 'why')",
-        "import threading\ndef work():\n    assert f(1) == 5\n"
-        "t = threading.Thread(target=work)\nt.start()\nt.join()",
-        "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(f(2), 4)\n"
-        "unittest.TextTestRunner().run(T('test_a'))",
-        "def test_f():\n    'test_f() is run'\n    assert f(1) == 5\nf(2)",
-    ],
-)
-def test_a_test_that_cannot_fail_is_no_pass(test):
-    fails("def f(x): return 0", test)
+# ---- Programs that read and print ----------------------------------------------------------------
+
+DEEP = """
+import sys, threading
+sys.setrecursionlimit(10**6)
+threading.stack_size(2**29)
+def deep(n): return n and 1 + deep(n - 1)
+threading.Thread(target=lambda: print(deep(50000))).start()"""
+SPACES = "for line in __import__('sys').stdin:\n    print(line.strip(), ' ')\nexit()"
 
 
 @pytest.mark.parametrize(
@@ -400,32 +384,25 @@ def test_a_test_that_cannot_fail_is_no_pass(test):
         ("n = int(input())\nprint(sum(int(input()) for _ in range(n)))", "2\n3\n4\n", "7\n"),
         ("import sys\nprint(len(sys.stdin.buffer.read().split()))", "a b\nc", "3"),
         ("print(open(0).read()[::-1])", "abc", "cba"),
-        (
-            "for line in __import__('sys').stdin:\n    print(line.strip(), ' ')\nexit()",
-            "a\nb\n",
-            "a\nb\n\n",
-        ),
+        (SPACES, "a\nb\n", "a\nb\n\n"),
         ("import os\nos.write(1, os.read(0, os.fstat(0).st_size))", "abc", "abc"),
-        (
-            "import sys, threading\nsys.setrecursionlimit(10**6)\nthreading.stack_size(2**29)\ndef deep(n):\n"
-            "    return n and 1 + deep(n - 1)\nthreading.Thread(target=lambda: print(deep(50000))).start()",
-            "",
-            "50000",
-        ),
+        (DEEP, "", "50000"),
     ],
 )
 def test_programs_that_read_and_print(code, text, output):
     assert verify_stdio(code, [(text, output), (text, output)])["why"] == ["passed", "passed"]
-    assert verify_stdio(code, [(text, output + "1")])["why"] == ["another output"]
+    assert verify_stdio(code, [(text, output + "1")])["why"] == ["AssertionError: another output"]
 
 
 def test_output_is_compared_by_lines_and_within_a_tolerance():
-    assert verify_stdio("print(1/3, 'a')", [("", "0.33333 a")])["frac"] == 0.0
-    assert verify_stdio("print(1/3, 'a')", [("", "0.33333 a")], tolerance=1e-4)["frac"] == 1.0
+    cases = [("", "0.33333 a")]
+    assert verify_stdio("print(1/3, 'a')", cases)["frac"] == 0.0
+    assert verify_stdio("print(1/3, 'a')", cases, tolerance=1e-4)["frac"] == 1.0
+    assert verify_stdio("print(1/3, 'b')", cases, tolerance=1e-4)["frac"] == 0.0
+    assert verify_stdio("print(1/3)", cases, tolerance=1e-4)["frac"] == 0.0
     assert verify_stdio("print(1)\nraise SystemExit(1)", [("", "1")])["frac"] == 0.0
-    result = verify_stdio(
-        "n = int(input())\nwhile n > 1: pass\nprint(n)", [("1", "1"), ("2", "2"), ("0", "0")], 0.3
-    )
+    loop = "n = int(input())\nwhile n > 1: pass\nprint(n)"
+    result = verify_stdio(loop, [("1", "1"), ("2", "2"), ("0", "0")], 0.3)
     assert result["why"] == ["passed", "timeout", "passed"] and result["frac"] == 2 / 3
 
 
