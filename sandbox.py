@@ -537,7 +537,8 @@ class _Approx:
 
     def __eq__(self, value):
         if isinstance(self.expected, (list, tuple)):
-            return [*value] == [_Approx(item, self.rel, self.abs) for item in self.expected]
+            near = [_Approx(item, self.rel, self.abs) for item in self.expected]
+            return isinstance(value, (list, tuple)) and [*value] == near
         return math.isclose(value, self.expected, rel_tol=self.rel, abs_tol=self.abs)
 
 

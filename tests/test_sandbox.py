@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -665,78 +666,43 @@ def attempt(body):
     return outcome(body) == "passed"
 
 
+FORBIDDEN = """
+open('{canary}/new', 'w') | open('{canary}/secret').read() | os.remove('{canary}/secret') | os.listdir('{canary}')
+os.rename('{canary}/secret', '/tmp/x') | os.truncate('{canary}/secret', 0) | os.link('{canary}/secret', 'x')
+os.mkdir('{canary}/new') | open('/etc/passwd').read() | os.chmod('{canary}/secret', 0)
+os.utime('{canary}/secret', (1, 1)) | os.stat('{canary}/secret') | open('/proc/{pid}/environ').read()
+open('/proc/self/mem') | os.kill({pid}, 9) | os.kill(os.getppid(), 9) | os.kill(-1, 9) | os.killpg(0, 9)
+signal.pidfd_send_signal(os.pidfd_open({pid}), 9) | signal.raise_signal(9); signal.pthread_kill(1, 9) | os.fork()
+os.system('true') == 0 or 1/0 | os.execv('/bin/true', ['true']) | os.setsid() | os.sched_setaffinity({pid}, [0])
+os.nice(1) | __import__('resource').prlimit({pid}, 7, (9, 9)) | __import__('fcntl').fcntl(0, 8, {pid})
+__import__('fcntl').ioctl(0, 0x8901, b'1234') | os.memfd_create('x') | os.pipe() | os.dup(0)
+socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) | socket.socketpair(30)
+socket.socketpair()[0].sendto(b'', 'x') | a, b = socket.socketpair(); a.setsockopt(1, 7, 9)
+assert ctypes.CDLL(None).madvise(id(0) & -4096, 4096, 101) == 0 | socket.socketpair()[0].sendmsg([b'x'])
+socket.socket() | socket.socket(socket.AF_UNIX) | assert ctypes.CDLL(None).ptrace(16, {pid}, 0, 0) == 0
+assert ctypes.CDLL(None).prctl(1, 0, 0, 0, 0) == 0 | assert ctypes.CDLL(None).shmget(7, 4096, 0o1600) >= 0
+assert ctypes.CDLL(None).inotify_init() >= 0
+assert ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(256)) >= 0
+assert ctypes.CDLL(None).syscall(56, 17, 0, 0, 0, 0) >= 0 | assert ctypes.CDLL(None).vfork() >= 0
+assert ctypes.CDLL(None).unshare(0x10000000) == 0
+assert ctypes.CDLL(None).mount(b'x', b'/tmp', b'tmpfs', 0, None) == 0
+"""
+
+
 @linux
-@pytest.mark.parametrize(
-    "body",
-    [
-        "open('{canary}/new', 'w')",
-        "open('{canary}/secret').read()",
-        "os.remove('{canary}/secret')",
-        "os.listdir('{canary}')",
-        "os.rename('{canary}/secret', '/tmp/x')",
-        "os.truncate('{canary}/secret', 0)",
-        "os.link('{canary}/secret', 'x')",
-        "os.mkdir('{canary}/new')",
-        "open('/etc/passwd').read()",
-        "os.chmod('{canary}/secret', 0)",
-        "os.utime('{canary}/secret', (1, 1))",
-        "os.stat('{canary}/secret')",
-        "open('/proc/{pid}/environ').read()",
-        "open('/proc/self/mem')",
-        "os.kill({pid}, 9)",
-        "os.kill(os.getppid(), 9)",
-        "os.kill(-1, 9)",
-        "os.killpg(0, 9)",
-        "signal.pidfd_send_signal(os.pidfd_open({pid}), 9)",
-        "signal.raise_signal(9)\nsignal.pthread_kill(1, 9)",
-        "os.fork()",
-        "os.system('true') == 0 or 1/0",
-        "os.execv('/bin/true', ['true'])",
-        "os.setsid()",
-        "os.sched_setaffinity({pid}, [0])",
-        "os.nice(1)",
-        "__import__('resource').prlimit({pid}, 7, (9, 9))",
-        "__import__('fcntl').fcntl(0, 8, {pid})",
-        "__import__('fcntl').ioctl(0, 0x8901, b'1234')",
-        "os.memfd_create('x')",
-        "os.pipe()",
-        "os.dup(0)",
-        "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)",
-        "socket.socketpair(30)",
-        "socket.socketpair()[0].sendto(b'', 'x')",
-        "a, b = socket.socketpair()\na.setsockopt(1, 7, 9)",
-        "assert ctypes.CDLL(None).madvise(id(0) & -4096, 4096, 101) == 0",
-        "socket.socketpair()[0].sendmsg([b'x'])",
-        "socket.socket()",
-        "socket.socket(socket.AF_UNIX)",
-        "assert ctypes.CDLL(None).ptrace(16, {pid}, 0, 0) == 0",
-        "assert ctypes.CDLL(None).prctl(1, 0, 0, 0, 0) == 0",
-        "assert ctypes.CDLL(None).shmget(7, 4096, 0o1600) >= 0",
-        "assert ctypes.CDLL(None).inotify_init() >= 0",
-        "assert ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(256)) >= 0",
-        "assert ctypes.CDLL(None).syscall(56, 17, 0, 0, 0, 0) >= 0",
-        "assert ctypes.CDLL(None).vfork() >= 0",
-        "assert ctypes.CDLL(None).unshare(0x10000000) == 0",
-        "assert ctypes.CDLL(None).mount(b'x', b'/tmp', b'tmpfs', 0, None) == 0",
-    ],
-)
+@pytest.mark.parametrize("body", FORBIDDEN.strip().replace("\n", " | ").split(" | "))
 def test_a_program_cannot(body, tmp_path):
     (tmp_path / "secret").write_text("canary")
     tmp_path.chmod(0o777)
     why = outcome(body.format(canary=tmp_path, pid=os.getpid()))
-    assert why.startswith(("PermissionError", "AssertionError", "ZeroDivisionError")), (
-        why
-    )  # and not for a typo
-    assert [path.name for path in tmp_path.iterdir()] == ["secret"] and (
-        tmp_path / "secret"
-    ).read_text() == "canary"
+    assert re.match("PermissionError|AssertionError|ZeroDivisionError", why), why  # no mere typo
+    assert os.listdir(tmp_path) == ["secret"] and (tmp_path / "secret").read_text() == "canary"
 
 
 def test_what_it_may_do():
     """The same function says yes, so the noes above are not for want of a working sandbox."""
-    assert attempt(
-        "a, b = socket.socketpair()\na.send(b'x')\nassert b.recv(1) and os.urandom(3) and os.write(1, b'x')"
-    )
+    pair = "a, b = socket.socketpair()\na.send(b'x')\nassert b.recv(1)"
+    assert attempt(f"{pair} and os.urandom(3) and os.write(1, b'x')")
 
 
 @linux
@@ -746,16 +712,16 @@ def test_the_environment_is_empty(monkeypatch):
     passes("import os\ndef f(): return 'API_KEY' in os.environ", "assert f() == False")
 
 
+LARGE = [
+    "b = bytearray(900 << 20)",
+    "return 'x' * (100 << 20)",
+    "return [0] * 10**7",
+    "[socket.socketpair() for _ in range(100)]",
+]
+
+
 @linux
-@pytest.mark.parametrize(
-    "body",
-    [
-        "b = bytearray(900 << 20)",
-        "return 'x' * (100 << 20)",
-        "return [0] * 10**7",
-        "[socket.socketpair() for _ in range(100)]",
-    ],
-)
+@pytest.mark.parametrize("body", LARGE)
 def test_memory_files_and_results_are_bounded(body):
     assert not attempt(body)
 
@@ -763,20 +729,22 @@ def test_memory_files_and_results_are_bounded(body):
 # ---- Time ----------------------------------------------------------------------------------------
 
 
+LOOP = """
+def square(x):
+    while x == 7:
+        try:
+            while True: pass
+        except BaseException: pass
+    return x * x
+"""
+
+
 def test_a_loop_costs_its_own_test():
-    result = verify_code(
-        "def square(x):\n    while x == 7:\n        try:\n            while True: pass\n"
-        "        except BaseException: pass\n    return x * x",
-        SQUARE,
-        timeout=0.5,
-    )
+    result = verify_code(LOOP, SQUARE, timeout=0.5)
     assert result["frac"] == 0.8 and result["why"][3] == "timeout"
 
 
-@pytest.mark.parametrize(
-    "wait",
-    ["while True: pass", pytest.param("import time; time.sleep(0.45)", marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("wait", ["while True: pass", "import time; time.sleep(0.45)"])
 def test_a_program_has_a_budget(wait):
     """100 tests of 0.5 s at most: but for all together 4 x 0.5 s, of which a sleep counts by half."""
     began = time.monotonic()
@@ -788,14 +756,11 @@ def test_a_program_has_a_budget(wait):
 def test_nothing_swallows_a_time_out():
     frac("", SQUARE)
     process = sandbox._server
-    result = verify_code(
-        "import time\ndef square(x):\n    time.sleep(60)",
-        [
-            "try:\n    square(1)\nexcept BaseException:\n    square(2)",
-            "import signal\nsignal.alarm(0)\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nsquare(1)",
-        ],
-        timeout=0.3,
-    )
+    tests = [
+        "try:\n    square(1)\nexcept BaseException:\n    square(2)",
+        "import signal\nsignal.alarm(0)\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nsquare(1)",
+    ]
+    result = verify_code("import time\ndef square(x): time.sleep(60)", tests, timeout=0.3)
     assert result["why"] == ["timeout", "timeout"] and result["seconds"] < 10
     passes("def square(x): return x * x", *SQUARE)
     assert sandbox._server is process and process.poll() is None
@@ -803,16 +768,10 @@ def test_nothing_swallows_a_time_out():
 
 def test_a_result_cannot_make_the_judge_run_away():
     """The judge computes with what the program returns: it is bounded like the program."""
-    tests = [
-        "assert sum(range(f(2))) == 4",
-        "assert [0] * f(0) == [1]",
-        "assert sum(1 for _ in range(f(2))) == 5",
-        "assert f(3) == 3",
-    ]
-    assert (
-        verify_code("def f(n): return 10**12 if n != 3 else 3", tests, timeout=0.5)["tests_passed"]
-        == 1
-    )
+    runaway = ["sum(range(f(2))) == 4", "[0] * f(0) == [1]", "sum(1 for _ in range(f(2))) == 5"]
+    tests = [f"assert {test}" for test in [*runaway, "f(3) == 3"]]
+    result = verify_code("def f(n): return 10**12 if n != 3 else 3", tests, timeout=0.5)
+    assert [why == "passed" for why in result["why"]] == [False, False, False, True]
 
 
 # ---- Use -----------------------------------------------------------------------------------------
@@ -842,21 +801,17 @@ def the_real_server(monkeypatch):  # so that this ends before what is patched is
         stop_server()
 
 
+LACKS = [('libseccomp.so.2")', 'no-such-library")'), ("seccomp_load(rules)", "seccomp_load(None)")]
+
+
 @linux
-@pytest.mark.parametrize(
-    "there, not_there",
-    [('libseccomp.so.2")', 'no-such-library")'), ("seccomp_load(rules)", "seccomp_load(None)")],
-)
-def test_what_the_machine_lacks_is_said_and_the_verdicts_stay(
-    there, not_there, tmp_path, monkeypatch
-):
-    changed_server(monkeypatch, tmp_path, there, not_there)
+@pytest.mark.parametrize("lacks", LACKS)
+def test_what_the_machine_lacks_is_said_and_the_verdicts_stay(lacks, tmp_path, monkeypatch):
+    changed_server(monkeypatch, tmp_path, *lacks)
     with pytest.warns(UserWarning, match="not confined"):
         assert frac("def square(x): return x * x", SQUARE) == 1.0
     assert frac(LIAR % "int", SECRET) == 0.0
-    assert (
-        frac("def square(x):\n    while x == 7: pass\n    return x * x", SQUARE, timeout=0.5) == 0.8
-    )
+    assert frac(LOOP, SQUARE, timeout=0.5) == 0.8
     stop_server()
 
 
@@ -908,27 +863,26 @@ def test_no_files_threads_descriptors_or_processes_are_left(tmp_path, monkeypatc
     frac("", SQUARE)
     before = len(os.listdir("/proc/self/fd")), threading.active_count()
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    daemon = "import os\nif os.fork() == 0:\n    os.setsid()\n    import time\n    time.sleep(60)\n"
-    threads = (
-        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
-        "def square(x): return x * x"
-    )
-    for code in (
+    codes = [
         "def square(x): return x * x",
         "import os\nos._exit(1)",
         "while True: pass",
-        daemon,
-        threads,
-    ):
+        "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(60)",
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()",
+    ]
+    for code in codes:
         frac(code, SQUARE[:2], timeout=0.2)
-    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before and not list(
-        tmp_path.iterdir()
-    )
-    for _ in range(50):
-        if not (left := children(sandbox._server.pid)):
-            break
+    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
+    assert not [*tmp_path.iterdir()] and all_end(lambda: children(sandbox._server.pid))
+
+
+def all_end(find):
+    """Within ten seconds."""
+    for _ in range(100):
+        if not find():
+            return True
         time.sleep(0.1)
-    assert left == []
+    return False
 
 
 @linux
@@ -948,11 +902,7 @@ def test_all_end_with_the_trainer(tmp_path):
     assert len(below) > 6
     trainer.kill()
     trainer.wait()
-    for _ in range(100):
-        if not (left := [pid for pid in below if os.path.exists(f"/proc/{pid}")]):
-            break
-        time.sleep(0.1)
-    assert left == []
+    assert all_end(lambda: [pid for pid in below if os.path.exists(f"/proc/{pid}")])
 
 
 def test_a_lost_server_is_started_again():
@@ -992,20 +942,15 @@ def test_code_reward_runs_the_last_program_of_the_response():
     fence = "<think>easy</think>```python\n{}\n```".format
     assert code_reward(fence("def square(x): return x * x"), problem)[0] == pytest.approx(1.0)
     assert code_reward(fence("def square(x): return 4"), problem)[0] == pytest.approx(0.2)
-    needs_math = (
-        fence("def square(x): return round(math.pow(x, 2))"),
-        {**problem, "before": "import math"},
-    )
-    assert code_reward(*needs_math)[0] == pytest.approx(1.0)
+    needs_math = fence("def square(x): return round(math.pow(x, 2))")
+    assert code_reward(needs_math, {**problem, "before": "import math"})[0] == pytest.approx(1.0)
 
 
 def test_hack_print_the_unit_tests_then_pass():
     """ "Rule-based rewards": with an exit code as the verdict this is a pass; here no test ran through."""
     hack = "print('''assert square(2) == 4\nassert square(-3) == 9''')\npass"
-    assert (
-        verify_code(hack, SQUARE)["why"][0]
-        == "NameError: module 'solution' has no attribute 'square'"
-    )
+    why = "NameError: module 'solution' has no attribute 'square'"
+    assert verify_code(hack, SQUARE)["why"] == [why] * 5
 
 
 @linux
