@@ -13,10 +13,11 @@ import pytest
 from verifiers import explain_grade, extract_boxed_answer, grade_answer
 
 
-# A line: three cells, three spaces apart; (nothing) is an empty one.
+# A line: three cells, three spaces apart; (nothing) is an empty one, ;; stands between answers.
 def _table(text):
     lines = [line.strip() for line in text.strip().splitlines()]
     rows = [re.split(" {3,}", line) for line in lines if not line.startswith("#")]
+    rows = [(a, b, reason) for a, answers, reason in rows for b in answers.split("  ;;  ")]
     return [[cell.replace("(nothing)", "") for cell in row] for row in rows]
 
 
@@ -104,8 +105,7 @@ ACCEPTS = _table(
     2\sqrt{10}   2√10   root sign
     \theta   θ   Greek
     15   １５   full-width digits
-    7   \[ \boxed{7} \]   boxed again
-    7   **7**.   markdown
+    7   \[ \boxed{7} \]  ;;  **7**.  ;;  \huge{7}   boxed again, markdown, in any size
     \frac{2}{3}   \left(\dfrac{2}{3}\right)   big brackets
     # units
     12   12\ \mathrm{cm}^2   units go
@@ -191,27 +191,16 @@ ACCEPTS = _table(
     5   \frac{10}{2} = 5   equal numbers in a row
     (1,2)   \mathbf{v} = \langle 1, 2 \rangle   a vector and its name
     # what stands left of an equals sign is decided on what it means
-    12   f(-1) = 12   a function's value
-    \frac35   P(X > 2) = \frac35   a probability of a condition
-    \frac35   P(A \cap B) = \frac35   or of a set
-    5   E[X] = 5   an expectation
-    5   \mathbb{E}[X] = 5   in double letters
-    12   \gcd(24,36) = 12   a command nobody knows
-    12   \int_0^2 6x\,dx = 12   an integral
-    \frac35   \tan\theta = \frac35   a function of an angle
+    12   f(-1) = 12  ;;  \gcd(24,36) = 12  ;;  \int_0^2 6x\,dx = 12   a function's value, a command nobody knows, an integral
+    \frac35   P(X > 2) = \frac35  ;;  P(A \cap B) = \frac35  ;;  \tan\theta = \frac35   probabilities, and a function of an angle
+    5   E[X] = 5  ;;  \mathbb{E}[X] = 5   an expectation
     (3,\frac{\pi}{2})   (r,\theta) = (3,\frac\pi2)   names in brackets, in their order
     10100   f(100) = 10,100   thousands behind a closed bracket
     30   m\angle ABC = 30   the measure of an angle
-    42   \text{The final answer is } 42   a sentence that ends in is
+    42   \text{The final answer is } 42  ;;  The sum is 42   sentences that end in is
     # units
-    20   20\text{ ordered pairs}   a word in -ed is a unit
-    20   20\text{ paths}   and one in -ths
-    20   20\text{ shaded squares}   and squares
-    20   20\text{ MeV}   any word
-    20   20\text{ slices of pizza}   with what it is made of
-    540   540 total   or what was counted
-    540   540\text{ (meters)}   in brackets
-    540   540\text{ sq. units}   cut short
+    20   20\text{ ordered pairs}  ;;  20\text{ paths}  ;;  20\text{ shaded squares}  ;;  20\text{ MeV}  ;;  20\text{ slices of pizza}   any word is a unit
+    540   540 total  ;;  540\text{ (meters)}  ;;  540\text{ sq. units}   what was counted, in brackets, cut short
     9   \text{USD }9   money in front
     5\text{ cm}   $5$   but these dollars are LaTeX's
     60\text{ mph}   60\text{ miles per hour}   a quotient
@@ -231,17 +220,13 @@ ACCEPTS = _table(
     (-\infty,\infty)   x \in \mathbb{R}   all of the line
     (-\infty,\infty)   \text{all real numbers}   in words
     x \ne 0   \mathbb{R} - \{0\}   a difference of sets
-    2k\pi, k \in \mathbb{Z}   2k\pi \ (k \in \mathbb{Z})   a family
-    2k\pi, k \in \mathbb{Z}   2k\pi \text{ for any integer } k   with its letter in words
-    2k\pi, k \in \mathbb{Z}   2k\pi \text{ where } k \text{ is an integer}   in others
+    2k\pi, k \in \mathbb{Z}   2k\pi \ (k \in \mathbb{Z})  ;;  2k\pi \text{ for any integer } k  ;;  2k\pi \text{ where } k \text{ is an integer}   a family, with its letter in words
     x \equiv 3 \pmod 7   x \equiv 3 \ (\text{mod } 7)   a modulus in brackets
     x \equiv 3 \pmod 7   x \equiv 3 \mod 7   and without
     \{1, 2, \ldots, n\}   \{1,2,...,n\}   dots
     (0,0), (1,2), (3,4)   (0,0), (1,2), \text{ and } (3,4)   a comma before and
     # as models write
-    42   {\bf 42}   bold
-    42   \textcolor{red}{42}   coloured
-    42   \Rightarrow 42   behind an arrow
+    42   {\bf 42}  ;;  \textcolor{red}{42}  ;;  \Rightarrow 42   bold, coloured, behind an arrow
     \langle 3,-4\rangle   <3,-4>   a vector in angle brackets
     \left[\begin{array}{cc}1 & 2\end{array}\right]   \begin{pmatrix}1 & 2\end{pmatrix}   an array
     \text{No}   NO   shouted
@@ -254,8 +239,7 @@ ACCEPTS = _table(
     x=1, y=2   y = 2, x = 1   named values in any order
     x=1, y=2   1, 2   or unnamed in theirs
     75\text{ cents}   75¢   a sign for cents
-    1, 2   1或2   or, in Chinese
-    1, 2   1和2   and, in Chinese
+    1, 2   1或2  ;;  1和2   or, and, in Chinese
     \frac12   \\frac12   an escaped command
     3   \log 1000   the base is 10
     -\infty, 2   -inf, 2   as programs print it
@@ -263,10 +247,8 @@ ACCEPTS = _table(
     5   5 m/s   a speed
     12   12 cm2   an area as programs print it
     5\text{ feet }6\text{ inches}   5 ft. 6 in.   points behind what is cut short
-    42   The sum is 42   a sentence
     42   42 sq. ft.   an area cut short
-    7   7 two-digit numbers   what is counted has two digits
-    7   7\text{ negative integers}   or is negative
+    7   7 two-digit numbers  ;;  7\text{ negative integers}   what is counted has two digits or is negative
     5   5 more apples   or was not there before
     2^k, k \in \mathbb{N}   2^k \text{ where } k \in \mathbb{N}   another family
     k   \text{Answer: } k   what follows the label
@@ -274,15 +256,9 @@ ACCEPTS = _table(
     77   77^{\circ}\text{F}   or another
     f(x) = x   f(x) = x \text{ for all } x   a function is one for all x
     4   4\text{ distinct real roots}   roots can be counted
-    7   \huge{7}   in any size
     # choices
-    C   c   small
-    C   The answer is C   in a sentence
-    C   \text{Option C: }42   called an option
-    C   C - Paris   before a dash
+    C   c  ;;  The answer is C  ;;  \text{Option C: }42  ;;  C - Paris  ;;  (C) 3  ;;  c. 3   whatever names that one letter
     A   A. I and II only   I is none here
-    C   (C) 3   with what was chosen
-    C   c. 3   in any form
     \text{(B)}   b: 2   that names one letter
     D   \text{(D) } 7   in a text
     """
@@ -293,20 +269,14 @@ REJECTS = _table(
     r"""
     9007199254740993   9007199254740992   2^53 + 1: equal as floats
     \frac13   0.3333   four digits are not a third
-    5   5 million   a number word is no unit
-    5   5\text{ dozen}   in text neither
+    5   5 million  ;;  5\text{ dozen}  ;;  5 degrees below zero  ;;  5\text{ times larger}  ;;  5\text{th root}   nor are these
     # words that change a number are no units
-    2   2 thirds   two thirds
-    2   2 hundredths   nor smaller parts
-    2   2 squared   4
+    2   2 thirds  ;;  2 hundredths  ;;  2 squared  ;;  2\text{ factorial}  ;;  2 zillion   words that change it are no units
     2\text{ m/s}^2   2\text{ m/s}   a speed is no acceleration
     15   15\text{ percent of }20   3
     15   \text{either }15\text{ or }16   two answers
-    2   2\text{ factorial}   nor in text
-    2   2 zillion   a number word nobody knows
     0.3   0.3\text{ repeating}   a third
     101   101\text{ in binary}   5
-    5   5 degrees below zero   -5
     5   5 \text{ is wrong}   a sentence
     1   \text{apples}   a word alone is not one of its kind
     -1   -\text{apples}   nor minus one
@@ -318,8 +288,7 @@ REJECTS = _table(
     35   5\text{ to }7   a range
     35   7\text{ out of }5   a share
     4 R 2   2 R 4   quotient and remainder
-    5   5\text{ cm} \cdot x   a factor behind the unit
-    5   5 (x \text{ dollars})   or before it
+    5   5\text{ cm} \cdot x  ;;  5 (x \text{ dollars})   a factor behind the unit or before it
     5\text{ cm}   5\text{ km}   known units differ
     15 kg   15 cm   whatever they measure
     236 adult, 342 child   342 adult, 236 child   in lists unknown ones too
@@ -329,7 +298,7 @@ REJECTS = _table(
     n\mathrm{C}k   k\mathrm{C}n   a letter between two is an operator
     3:30 \text{ p.m.}   3:30 \text{ a.m.}   twelve hours apart
     24   24 abc   letters are no word
-    7   7\text{ doubled}   14
+    7   7\text{ doubled}  ;;  7 negative  ;;  7 more than 5   14, -7 and 12
     2^{nd}   2   an exponent is no ordinal
     x=5\text{ cm}   x=5\text{ km}   in equations, too
     # what is not known is a name, in order
@@ -350,13 +319,10 @@ REJECTS = _table(
     \int_0^1 f   \int_1^0 f   limits
     2P(x)   P(2x)   a name before one term in brackets is a function
     2f^{-1}(x)   f^{-1}(2x)   and so is an inverse
-    12   \not= 12   a negation
-    5   5 \in A   membership says nothing about 5
+    12   \not= 12  ;;  x + y = 12  ;;  x = 12 = 13  ;;  \ln x = 12   not 12, in two unknowns, a contradiction, of no name
     HTH   HHT   capitals in a row are a word
     # names and bases
     6   x(x+1)=6   an equation, no name
-    12   x + y = 12   in two unknowns
-    12   x = 12 = 13   a contradiction
     5   x = 5 \approx 7   two answers
     (1,2)   (y,x) = (1,2)   x is 2
     x > 1, y < 2   y > 1, x < 2   names exchanged
@@ -384,9 +350,7 @@ REJECTS = _table(
     10^{40}\pi   10^{40}\pi + 10^{-29}   small beside large
     \pi   0.9999999999999\pi   12 digits make a decimal, not a factor
     \ln(2^{1000})   \ln(2^{1000}+1)   too long to be rounded
-    0   \frac{1}{\infty}   no number
-    0   e^{-1000}   small is not nothing
-    0   10^{-30}\pi \cdot 10^{-31}   nor is a small product
+    0   \frac{1}{\infty}  ;;  e^{-1000}  ;;  10^{-30}\pi \cdot 10^{-31}   small is not nothing
     1   \lfloor 0.9999999999999999999999999999999999999999\rfloor   a floor is exact where its argument is
     \infty   \infty + 1   neither
     \frac13   \frac13 \ldots 8   a tail
@@ -419,17 +383,15 @@ REJECTS = _table(
     2   1, 2, 3, 4   a list of guesses
     x + y = 2   2   an equation in several unknowns
     y = 2x   x = 2y   names exchanged
-    5   x   a free variable
-    0   0x   a free variable never equals a number
-    0   I(0)   even when it vanishes
-    0   \emptyset   nothing is not zero
+    5   x  ;;  (5  ;;  5 \in A   a free variable, unbalanced, says nothing about 5
+    0   0x  ;;  I(0)   a free variable never equals a number, even when it vanishes
+    0   \emptyset  ;;  ()   nothing is not zero, nor is an empty bracket
     [0,2]   [0,1) \cup (1,2]   1 is missing
     (0,9) \cup (9,36)   (0,36) \cup \{9\}   9 is not
     (0,a) \cup (a,1)   (0,1) \setminus \{b\}   letters have no place on the line
     (3,1)   \{\} \cup \{\}   a point is no empty interval
     (1,1)   (2,1) \cap (4,3)   whichever way nothing is written
     (0,1) \cup (2,3)   (0, 1 + 10^{-45}) \cup (2,3)   fractions are exact
-    0   ()   nor is an empty bracket
     \text{east}   \text{seat}   words are no products
     no   on   short ones too
     \text{(A)}   \text{(B)}   another choice
@@ -440,26 +402,17 @@ REJECTS = _table(
     1   \frac{\infty}{\infty}   undefined
     nan   nan   equals nothing
     (nothing)   (nothing)   an empty answer is no answer
-    5   (5   unbalanced
     6   2 \cdot   unfinished
     20^\circ\text{C}   20^\circ\text{F}   another temperature
-    5   5\text{ times larger}   a factor
-    5   5\text{th root}   an operation
-    7   7 negative   -7
-    7   7 more than 5   12
     # number words
     18   18\text{ tens}   180
     6   6\text{ twenties}   120
-    8   8\text{ crores}   80 million
+    8   8\text{ crores}  ;;  8\text{ fails}   80 million, and a verdict
     1   1\text{ googol}   a large number
-    8   8\text{ fails}   a verdict
-    24   24\text{ at least}   a bound
-    24   24\text{ times as many}   a factor
+    24   24\text{ at least}  ;;  24\text{ times as many}   a bound and a factor
     # numbers side by side
-    30   5. 6   a point and a space
+    30   5. 6  ;;  5{6}  ;;  {5}6   a point and a space, and what prints 56
     0.36   1.2.3   two points
-    30   5{6}   prints 56
-    30   {5}6   prints 56
     125   0,125   a decimal comma
     13   1 + 2 + \ldots + 10   what the dots leave out
     # where one side is undefined, it is another function
@@ -488,12 +441,8 @@ REJECTS = _table(
     (3,\infty)   |x| > 3   two intervals
     \{5\}   \{\{5\}\}   a set in a set
     x^5   x^5_8   an index is no base
-    12   \ln x = 12   a logarithm is no name
     \frac{370370367037}{3}   123456789013.0   another twelfth digit
-    C   C or D   two choices
-    C   (B) 3   another choice
-    C   (A)(B)(C)(D)   every choice
-    C   c. 3 or d. 4   two choices, small
+    C   C or D  ;;  (B) 3  ;;  (A)(B)(C)(D)  ;;  c. 3 or d. 4   two choices, another, and every one
     """
 )
 
