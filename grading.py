@@ -357,7 +357,7 @@ def constant(n):
 
 
 def _exact(*values):
-    return all(isinstance(x, Fraction) for x in values)
+    return all(type(x) is Fraction for x in values)  # isinstance takes three times as long
 
 
 def _bits(x):

@@ -5,45 +5,50 @@ tables below are the policy in examples: (ground truth, prediction, reason).
 """
 
 import faulthandler
+import re
 import time
 
 import grading
 import pytest
 from verifiers import explain_grade, extract_boxed_answer, grade_answer
 
+
+# A line: three cells, three spaces apart; (nothing) is an empty one, ;; stands between answers.
+def _table(text):
+    lines = [line.strip() for line in text.strip().splitlines()]
+    rows = [re.split(" {3,}", line) for line in lines if not line.startswith("#")]
+    rows = [(a, b, reason) for a, answers, reason in rows for b in answers.split("  ;;  ")]
+    return [[cell.replace("(nothing)", "") for cell in row] for row in rows]
+
+
 # ---- Extraction: the last box, balanced, or nothing ----------------------------------------------
-BOXES = [
-    (r"so \boxed{5}", "5", "plain"),
-    (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}", "nested braces"),
-    (r"first \boxed{1}, no: \boxed{2}.", "2", "the last box counts"),
-    (r"\boxed{ x + 1 }", "x + 1", "stripped"),
-    (r"\fbox{7}", "7", r"\fbox is a box too"),
-    (r"\boxed {7}", "7", "a space before the brace"),
-    (r"\boxed 7", None, "without braces it is malformed"),
-    (r"\boxed{\{1, 2\}}", r"\{1, 2\}", "escaped braces are content"),
-    (
-        r"\boxed{\left\{ x : x > 0 \right.}",
-        r"\left\{ x : x > 0 \right.",
-        "an escaped brace needs no partner",
-    ),
-    (r"\boxed{a \\{b}}", r"a \\{b}", "after a line break the brace is a real one"),
-    (r"\boxed{\boxed{5}}", "5", "the inner box is the last one"),
-    (r"\boxed{}", "", "an empty box is an empty answer"),
-    (
-        r"\boxed{5} and then \boxed{7",
-        None,
-        "a malformed last box is no answer, whatever came before",
-    ),
-    (r"\boxed{5} is what I put into \boxed", None, "so is a box without content"),
-    (r"the answer is 5", None, "no box"),
-    (r"\boxedanswer{5}", None, "another command"),
-    ("", None, "nothing"),
-]
+BOXES = _table(
+    r"""
+    so \boxed{5}   5   plain
+    \boxed{\frac{1}{2}}   \frac{1}{2}   nested braces
+    first \boxed{1}, no: \boxed{2}.   2   the last box counts
+    \boxed{ x + 1 }   x + 1   stripped
+    \fbox{7}   7   \fbox is a box too
+    \boxed {7}   7   a space before the brace
+    \boxed 7   (no answer)   without braces it is malformed
+    \boxed{\{1, 2\}}   \{1, 2\}   escaped braces are content
+    \boxed{\left\{ x : x > 0 \right.}   \left\{ x : x > 0 \right.   an escaped brace needs no partner
+    \boxed{a \\{b}}   a \\{b}   after a line break the brace is a real one
+    \boxed{\boxed{5}}   5   the inner box is the last one
+    \boxed{}   (nothing)   an empty box is an empty answer
+    \boxed{5} and then \boxed{7   (no answer)   a malformed last box is no answer, whatever came before
+    \boxed{5} is what I put into \boxed   (no answer)   so is a box without content
+    the answer is 5   (no answer)   no box
+    \boxedanswer{5}   (no answer)   another command
+    (nothing)   (no answer)   nothing
+    """
+)
 
 
 @pytest.mark.parametrize("text, answer, reason", BOXES)
 def test_extract_boxed_answer(text, answer, reason):
-    assert extract_boxed_answer(text) == answer, reason
+    expected = None if answer == "(no answer)" else answer
+    assert extract_boxed_answer(text) == expected, reason
 
 
 @pytest.fixture
@@ -61,471 +66,385 @@ def test_extraction_is_linear(no_hang):
 
 
 # ---- Accepted: the same object in another spelling -----------------------------------------------
-ACCEPTS = [
+ACCEPTS = _table(
+    r"""
     # numbers
-    ("0.5", ".50", "decimals"),
-    ("2500000", r"\$2.5\text{ million}", "number words multiply"),
-    ("3000", "3 thousand dollars", "and may stand before a unit"),
-    ("300", "3 hundred", "each of them"),
-    ("2000000000", "2 billion people", "up to these"),
-    ("2000000000000", r"2\text{ trillion}", "and these"),
-    (r"5\text{ N m}", r"5\text{ N}\cdot\text{m}", "a product of units"),
-    ("60", "5 dozen eggs", "a dozen is 12"),
-    ("5000000", "5 million", "six zeros"),
-    (r"0.1\overline{6}", r"\frac16", "repeating decimals"),
-    (r"\frac{15}{11}", r"1.\bar{36}", "in either notation"),
-    (r"\frac12", "0.5", "a terminating decimal is its fraction"),
-    (r"\frac{1}{3}", "0.333333333333", "12 digits of a non-terminating one"),
-    (r"\frac{3}{2}", r"1\frac12", "a mixed number"),
-    ("-1.5", "-1 1/2", "and its sign covers both parts"),
-    ("3", r"\frac{1}{2}6", "a product, not a mixed number"),
-    ("1.5", r"\frac123", r"TeX reads \frac123 as (1/2)3"),
-    ("1234567", "1,234,567", "thousands"),
-    ("1234567.5", r"1{,}234{,}567.5", "thousands in LaTeX"),
-    ("12000", r"12\,000", "a thin space between thousands"),
-    ("0.00012", r"1.2 \times 10^{-4}", "scientific notation"),
-    ("1200", "1.2e3", "and as programs print it"),
-    ("1011_2", "1011_{2}", "a base is part of the number"),
-    ("1024", "2^{10}", "unevaluated arithmetic counts"),
-    ("42", r"\binom{7}{2} \cdot 2", "binomial"),
-    ("7", r"\lfloor 7.9 \rfloor", "floor"),
-    ("-3", r"\sqrt[3]{-27}", "the real cube root"),
-    (r"\frac{1}{2001!}", r"\frac{2002}{2002!}", "too large to be exact, compared relatively"),
+    0.5   .50   decimals
+    2500000   \$2.5\text{ million}   number words multiply
+    3000   3 thousand dollars   and may stand before a unit
+    300   3 hundred   each of them
+    2000000000   2 billion people   up to these
+    2000000000000   2\text{ trillion}   and these
+    5\text{ N m}   5\text{ N}\cdot\text{m}   a product of units
+    60   5 dozen eggs   a dozen is 12
+    5000000   5 million   six zeros
+    0.1\overline{6}   \frac16   repeating decimals
+    \frac{15}{11}   1.\bar{36}   in either notation
+    \frac12   0.5   a terminating decimal is its fraction
+    \frac{1}{3}   0.333333333333   12 digits of a non-terminating one
+    \frac{3}{2}   1\frac12   a mixed number
+    -1.5   -1 1/2   and its sign covers both parts
+    3   \frac{1}{2}6   a product, not a mixed number
+    1.5   \frac123   TeX reads \frac123 as (1/2)3
+    1234567   1,234,567   thousands
+    1234567.5   1{,}234{,}567.5   thousands in LaTeX
+    12000   12\,000   a thin space between thousands
+    0.00012   1.2 \times 10^{-4}   scientific notation
+    1200   1.2e3   and as programs print it
+    1011_2   1011_{2}   a base is part of the number
+    1024   2^{10}   unevaluated arithmetic counts
+    42   \binom{7}{2} \cdot 2   binomial
+    7   \lfloor 7.9 \rfloor   floor
+    -3   \sqrt[3]{-27}   the real cube root
+    \frac{1}{2001!}   \frac{2002}{2002!}   too large to be exact, compared relatively
     # unicode, markup
-    ("-7", "−7", "unicode minus"),
-    ("x^{12}", "x¹²", "superscripts"),
-    (r"a_1", "a₁", "subscripts"),
-    (r"\frac{5}{4}", "1¼", "vulgar fraction"),
-    (r"2\sqrt{10}", "2√10", "root sign"),
-    (r"\theta", "θ", "Greek"),
-    ("15", "１５", "full-width digits"),
-    ("7", r"\[ \boxed{7} \]", "boxed again"),
-    ("7", "**7**.", "markdown"),
-    (r"\frac{2}{3}", r"\left(\dfrac{2}{3}\right)", "big brackets"),
+    -7   −7   unicode minus
+    x^{12}   x¹²   superscripts
+    a_1   a₁   subscripts
+    \frac{5}{4}   1¼   vulgar fraction
+    2\sqrt{10}   2√10   root sign
+    \theta   θ   Greek
+    15   １５   full-width digits
+    7   \[ \boxed{7} \]  ;;  **7**.  ;;  \huge{7}   boxed again, markdown, in any size
+    \frac{2}{3}   \left(\dfrac{2}{3}\right)   big brackets
     # units
-    ("12", r"12\ \mathrm{cm}^2", "units go"),
-    ("9.8", r"9.8\,\frac{\mathrm{m}}{\mathrm{s}^2}", "even in fractions"),
-    ("5.13", r"5.13\ \mathrm{ft}/\mathrm{sec}", "sec is a second here"),
-    ("3", "3 apples", "a word after a number is a unit"),
-    ("12 square feet", r"12\text{ ft}^2", "units are not compared"),
-    ("40", r"40^{\circ}", "degrees"),
-    ("40%", r"40\%", "percent"),
-    (r"\$1,500", "1500 dollars", "money"),
-    ("15", "15 km/h", "also with a slash"),
-    (r"24\pi", r"24\pi cm^3", r"or behind \pi"),
-    ("18250", "USD 18250", "or in front"),
-    ("12", r"12^{\mathrm{th}}", "ordinals"),
-    (
-        r"3 \text{ hours } 20 \text{ minutes}",
-        "3 hr and 20 min",
-        "one quantity of two units, whatever they are called",
-    ),
-    (r"3:30 \text{ p.m.}", "3:30 PM", "times of day"),
-    ("12", r"\text{Answer: }12", "a label"),
-    ("1", r"1\text{ solution}", "one of a kind"),
-    ("12", r"12\text{ children}", "a plural without s"),
+    12   12\ \mathrm{cm}^2   units go
+    9.8   9.8\,\frac{\mathrm{m}}{\mathrm{s}^2}   even in fractions
+    5.13   5.13\ \mathrm{ft}/\mathrm{sec}   sec is a second here
+    3   3 apples   a word after a number is a unit
+    12 square feet   12\text{ ft}^2   units are not compared
+    40   40^{\circ}   degrees
+    40%   40\%   percent
+    \$1,500   1500 dollars   money
+    15   15 km/h   also with a slash
+    24\pi   24\pi cm^3   or behind \pi
+    18250   USD 18250   or in front
+    12   12^{\mathrm{th}}   ordinals
+    3 \text{ hours } 20 \text{ minutes}   3 hr and 20 min   one quantity of two units, whatever they are called
+    3:30 \text{ p.m.}   3:30 PM   times of day
+    12   \text{Answer: }12   a label
+    1   1\text{ solution}   one of a kind
+    12   12\text{ children}   a plural without s
+    15 people   15 students   people may be students: only known units differ
     # algebra: equal at random points
-    ("(x-1)(x+1)", "x^2-1", "a product and its expansion"),
-    (r"\frac{x^2-1}{x-1}", "x + 1", "equal wherever both are defined"),
-    (r"2\ln x", r"\ln x^2", "points where either side is undefined do not count"),
-    (r"\sin 2x", r"2 \cos(x) \sin(x)", "identities"),
-    (r"\frac{1}{\cosh x}", r"\frac{2}{e^x+e^{-x}}", "hyperbolic functions"),
-    (r"\log_4 8", r"\frac32", "logarithm with a base"),
-    (r"\log_{5}2", r"\log_52", r"TeX takes one digit for \log_, too"),
-    (r"\frac{7}{12}", r"{7 \over 12}", r"\over divides all that stands before it"),
-    ("10", r"{5 \choose 2}", "and so chooses \\choose"),
-    (r"\cos\frac{\pi}{3}", r"\sin 30^\circ", "degrees count inside a function"),
-    (r"|x-1|", r"\left|1-x\right|", "absolute value"),
-    (r"(1+i)^2", "2i", "complex numbers"),
-    (r"\binom{n}{2}", r"\frac{n(n-1)}{2}", "binomial in a letter"),
-    (r"(n+1)!", r"(n+1)\cdot n!", "factorial in a letter"),
-    ("x^2+c", "c + x*x", "order"),
-    (r"\sqrt{x^2}", "|x|", "both signs are tried"),
+    (x-1)(x+1)   x^2-1   a product and its expansion
+    \frac{x^2-1}{x-1}   x + 1   equal wherever both are defined
+    2\ln x   \ln x^2   points where either side is undefined do not count
+    \sin 2x   2 \cos(x) \sin(x)   identities
+    \frac{1}{\cosh x}   \frac{2}{e^x+e^{-x}}   hyperbolic functions
+    \log_4 8   \frac32   logarithm with a base
+    \log_{5}2   \log_52   TeX takes one digit for \log_, too
+    \frac{7}{12}   {7 \over 12}   \over divides all that stands before it
+    10   {5 \choose 2}   and so chooses \choose
+    \cos\frac{\pi}{3}   \sin 30^\circ   degrees count inside a function
+    |x-1|   \left|1-x\right|   absolute value
+    (1+i)^2   2i   complex numbers
+    \binom{n}{2}   \frac{n(n-1)}{2}   binomial in a letter
+    (n+1)!   (n+1)\cdot n!   factorial in a letter
+    x^2+c   c + x*x   order
+    \sqrt{x^2}   |x|   both signs are tried
     # structures
-    ("1, 2, 3", r"\{3, 1, 2\}", "lists and sets have no order"),
-    ("2, -2", r"\pm 2", "plus or minus"),
-    (r"\pm 2", r"\mp 2", "or minus or plus"),
-    ("(1, 2)", r"\left( 1, \frac42 \right)", "tuples"),
-    (r"\emptyset", r"\{\}", "the empty set"),
-    (r"x < 2", r"(-\infty, 2)", "an inequality and its interval"),
-    (r"(-\infty,0)\cup(0,\infty)", r"x \ne 0", "what is left of the line"),
-    (r"[0,1) \cup (2,3)", r"(2,3) \cup [0,1)", "a union has no order"),
-    (r"[0,2]", r"[0,1] \cup [1,2]", "pieces that meet"),
-    (
-        r"(-\infty,\sqrt2) \cup (\sqrt2,\infty)",
-        r"\mathbb{R} \setminus \{2^{1/2}\}",
-        "all but one number",
-    ),
-    (r"(0,9) \cup (9,36)", r"(0,36) \setminus \{9\}", "a hole in an interval"),
-    (r"(1,2)", r"(0,2) \cap (1,3)", "what intervals share"),
-    (r"-1 \le x < 4", "4 > x \\ge -1", "an inequality read backwards"),
-    (
-        r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",
-        r"\begin{bmatrix} 1 & 2 \\ 3 & 4 \end{bmatrix}",
-        "brackets",
-    ),
-    (
-        r"\begin{pmatrix} 2 \\ 4 \end{pmatrix}",
-        r"2 \begin{pmatrix} 1 \\ 2 \end{pmatrix}",
-        "a scalar times a matrix",
-    ),
-    (r"(0,\infty)", r"\mathbb{R}^+", "the positive numbers"),
-    (r"(0,\infty)", r"\{x \in \mathbb{R} : x > 0\}", "by their condition"),
-    (r"x > 0", r"0 < x < \infty", "both ends written"),
-    (r"(-\infty,2] \cup [3,4)", r"]-\infty,2] \cup [3,4[", "French brackets"),
-    (r"\{3\}", "[3,3]", "an interval of one point"),
-    (r"(-3,2) \cup (2,5]", r"-3 < x \le 5 \text{ and } x \ne 2", "and: both hold"),
-    ("7:45", "7{:}45", "a colon in braces"),
-    (r"\sum_{k=1}^{n} k^2", r"\sum_{k=1}^n k^2", "names are compared without needless braces"),
+    1, 2, 3   \{3, 1, 2\}   lists and sets have no order
+    2, -2   \pm 2   plus or minus
+    \pm 2   \mp 2   or minus or plus
+    (1, 2)   \left( 1, \frac42 \right)   tuples
+    \emptyset   \{\}   the empty set
+    x < 2   (-\infty, 2)   an inequality and its interval
+    (-\infty,0)\cup(0,\infty)   x \ne 0   what is left of the line
+    [0,1) \cup (2,3)   (2,3) \cup [0,1)   a union has no order
+    [0,2]   [0,1] \cup [1,2]   pieces that meet
+    (-\infty,\sqrt2) \cup (\sqrt2,\infty)   \mathbb{R} \setminus \{2^{1/2}\}   all but one number
+    (0,9) \cup (9,36)   (0,36) \setminus \{9\}   a hole in an interval
+    (1,2)   (0,2) \cap (1,3)   what intervals share
+    -1 \le x < 4   4 > x \ge -1   an inequality read backwards
+    \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}   \begin{bmatrix} 1 & 2 \\ 3 & 4 \end{bmatrix}   brackets
+    \begin{pmatrix} 2 \\ 4 \end{pmatrix}   2 \begin{pmatrix} 1 \\ 2 \end{pmatrix}   a scalar times a matrix
+    (0,\infty)   \mathbb{R}^+   the positive numbers
+    (0,\infty)   \{x \in \mathbb{R} : x > 0\}   by their condition
+    x > 0   0 < x < \infty   both ends written
+    (-\infty,2] \cup [3,4)   ]-\infty,2] \cup [3,4[   French brackets
+    \{3\}   [3,3]   an interval of one point
+    (-3,2) \cup (2,5]   -3 < x \le 5 \text{ and } x \ne 2   and: both hold
+    7:45   7{:}45   a colon in braces
+    \sum_{k=1}^{n} k^2   \sum_{k=1}^n k^2   names are compared without needless braces
     # equations
-    ("5", "x = 5", "a lone name in front"),
-    ("x^2", "f(x) = x^2", "f(x) in front"),
-    (r"\frac12", r"P(A) = \frac12", "P(A) in front"),
-    ("y = 2x + 1", "2x - y + 1 = 0", "rearranged"),
-    ("x + y = 2", "3x + 3y = 6", "a constant factor"),
-    (r"x=1 \text{ or } x=2", "1, 2", "solutions"),
-    (r"x < 1 \text{ or } x > 2", r"x > 2, x < 1", "solutions that are intervals"),
-    (r"\{x \mid x \ge 2\}", r"[2, \infty)", "a set by its condition"),
-    ("[0, 1]", r"x \in [0, 1]", "membership"),
+    5   x = 5   a lone name in front
+    x^2   f(x) = x^2   f(x) in front
+    \frac12   P(A) = \frac12   P(A) in front
+    y = 2x + 1   2x - y + 1 = 0   rearranged
+    x + y = 2   3x + 3y = 6   a constant factor
+    x=1 \text{ or } x=2   1, 2   solutions
+    x < 1 \text{ or } x > 2   x > 2, x < 1   solutions that are intervals
+    \{x \mid x \ge 2\}   [2, \infty)   a set by its condition
+    [0, 1]   x \in [0, 1]   membership
     # words
-    (r"\text{Monday}", "monday", "no case in words"),
-    ("(B)", r"\textbf{B}", "choices"),
-    ("no solution", r"\text{No solution}", "sentences"),
-    (r"\text{red, blue}", r"\text{blue, red}", "lists of words"),
-    ("B, D", r"\text{B and D}", "choices in one text"),
-    (r"\text{no solution}", r"\text{no}\ \text{solution}", "one phrase in two texts"),
-    (r"A3_{16}", r"\text{A3}_{16}", "digits that are letters"),
-    (r"30^\circ", r"\angle ABC = 30", "an angle is a lone name"),
-    ("12", "|AB| = 12", "and so is a length"),
-    (r"\frac13", r"x = \frac13 \approx 0.333", "what follows an approximation sign is a remark"),
-    ("5", r"\frac{10}{2} = 5", "equal numbers in a row"),
-    ("(1,2)", r"\mathbf{v} = \langle 1, 2 \rangle", "a vector and its name"),
+    \text{Monday}   monday   no case in words
+    (B)   \textbf{B}   choices
+    no solution   \text{No solution}   sentences
+    \text{red, blue}   \text{blue, red}   lists of words
+    B, D   \text{B and D}   choices in one text
+    \text{no solution}   \text{no}\ \text{solution}   one phrase in two texts
+    A3_{16}   \text{A3}_{16}   digits that are letters
+    30^\circ   \angle ABC = 30   an angle is a lone name
+    12   |AB| = 12   and so is a length
+    \frac13   x = \frac13 \approx 0.333   what follows an approximation sign is a remark
+    5   \frac{10}{2} = 5   equal numbers in a row
+    (1,2)   \mathbf{v} = \langle 1, 2 \rangle   a vector and its name
     # what stands left of an equals sign is decided on what it means
-    ("12", r"f(-1) = 12", "a function's value"),
-    (r"\frac35", r"P(X > 2) = \frac35", "a probability of a condition"),
-    (r"\frac35", r"P(A \cap B) = \frac35", "or of a set"),
-    ("5", "E[X] = 5", "an expectation"),
-    ("5", r"\mathbb{E}[X] = 5", "in double letters"),
-    ("12", r"\gcd(24,36) = 12", "a command nobody knows"),
-    ("12", r"\int_0^2 6x\,dx = 12", "an integral"),
-    (r"\frac35", r"\tan\theta = \frac35", "a function of an angle"),
-    (r"(3,\frac{\pi}{2})", r"(r,\theta) = (3,\frac\pi2)", "names in brackets, in their order"),
-    ("10100", "f(100) = 10,100", "thousands behind a closed bracket"),
-    ("30", r"m\angle ABC = 30", "the measure of an angle"),
-    ("42", r"\text{The final answer is } 42", "a sentence that ends in is"),
+    12   f(-1) = 12  ;;  \gcd(24,36) = 12  ;;  \int_0^2 6x\,dx = 12   a function's value, a command nobody knows, an integral
+    \frac35   P(X > 2) = \frac35  ;;  P(A \cap B) = \frac35  ;;  \tan\theta = \frac35   probabilities, and a function of an angle
+    5   E[X] = 5  ;;  \mathbb{E}[X] = 5   an expectation
+    (3,\frac{\pi}{2})   (r,\theta) = (3,\frac\pi2)   names in brackets, in their order
+    10100   f(100) = 10,100   thousands behind a closed bracket
+    30   m\angle ABC = 30   the measure of an angle
+    42   \text{The final answer is } 42  ;;  The sum is 42   sentences that end in is
     # units
-    ("20", r"20\text{ ordered pairs}", "a word in -ed is a unit"),
-    ("20", r"20\text{ paths}", "and one in -ths"),
-    ("20", r"20\text{ shaded squares}", "and squares"),
-    ("20", r"20\text{ MeV}", "any word"),
-    ("20", r"20\text{ slices of pizza}", "with what it is made of"),
-    ("540", "540 total", "or what was counted"),
-    ("540", r"540\text{ (meters)}", "in brackets"),
-    ("540", r"540\text{ sq. units}", "cut short"),
-    ("9", r"\text{USD }9", "money in front"),
-    (r"5\text{ cm}", "$5$", "but these dollars are LaTeX's"),
-    (r"60\text{ mph}", r"60\text{ miles per hour}", "a quotient"),
-    (r"2\text{ m/s}^2", "2 meters per second squared", "in words"),
-    (r"20\ \mathrm{m/s}", r"20\ \mathrm{m\,s^{-1}}", "or a negative power"),
-    ("24", r"\underline{24}", "underlined"),
-    (r"5\text{ feet }6\text{ inches}", r"5\text{ feet, }6\text{ inches}", "two units, one comma"),
+    20   20\text{ ordered pairs}  ;;  20\text{ paths}  ;;  20\text{ shaded squares}  ;;  20\text{ MeV}  ;;  20\text{ slices of pizza}   any word is a unit
+    540   540 total  ;;  540\text{ (meters)}  ;;  540\text{ sq. units}   what was counted, in brackets, cut short
+    9   \text{USD }9   money in front
+    5\text{ cm}   $5$   but these dollars are LaTeX's
+    60\text{ mph}   60\text{ miles per hour}   a quotient
+    2\text{ m/s}^2   2 meters per second squared   in words
+    20\ \mathrm{m/s}   20\ \mathrm{m\,s^{-1}}   or a negative power
+    24   \underline{24}   underlined
+    5\text{ feet }6\text{ inches}   5\text{ feet, }6\text{ inches}   two units, one comma
     # letters at whole numbers
-    (r"(-2)^n", r"(-1)^n 2^n", "powers that only whole numbers have"),
-    (r"(-1)^n", r"\frac{1}{(-1)^n}", "at each of them"),
-    (r"x^{2024}-1", r"-1+x^{2024}", "numbers too large for floats are exact there"),
-    (r"2^{300}\sqrt3", r"\sqrt{3} \cdot 2^{300}", "a power of two is held exactly"),
+    (-2)^n   (-1)^n 2^n   powers that only whole numbers have
+    (-1)^n   \frac{1}{(-1)^n}   at each of them
+    x^{2024}-1   -1+x^{2024}   numbers too large for floats are exact there
+    2^{300}\sqrt3   \sqrt{3} \cdot 2^{300}   a power of two is held exactly
     # sets and families
-    (r"(-\infty,0) \cup \{1\}", r"x < 0 \text{ or } x = 1", "a condition and a point"),
-    (r"(-\infty,-3)\cup(3,\infty)", r"(-\infty,-3) U (3,\infty)", "a capital U"),
-    (r"(-\infty,-3)\cup(3,\infty)", r"(-\infty,-3) \text{ or } (3,\infty)", "certainly intervals"),
-    (r"(-\infty,\infty)", r"x \in \mathbb{R}", "all of the line"),
-    (r"(-\infty,\infty)", r"\text{all real numbers}", "in words"),
-    (r"x \ne 0", r"\mathbb{R} - \{0\}", "a difference of sets"),
-    (r"2k\pi, k \in \mathbb{Z}", r"2k\pi \ (k \in \mathbb{Z})", "a family"),
-    (r"2k\pi, k \in \mathbb{Z}", r"2k\pi \text{ for any integer } k", "with its letter in words"),
-    (r"2k\pi, k \in \mathbb{Z}", r"2k\pi \text{ where } k \text{ is an integer}", "in others"),
-    (r"x \equiv 3 \pmod 7", r"x \equiv 3 \ (\text{mod } 7)", "a modulus in brackets"),
-    (r"x \equiv 3 \pmod 7", r"x \equiv 3 \mod 7", "and without"),
-    (r"\{1, 2, \ldots, n\}", r"\{1,2,...,n\}", "dots"),
-    ("(0,0), (1,2), (3,4)", r"(0,0), (1,2), \text{ and } (3,4)", "a comma before and"),
+    (-\infty,0) \cup \{1\}   x < 0 \text{ or } x = 1   a condition and a point
+    (-\infty,-3)\cup(3,\infty)   (-\infty,-3) U (3,\infty)   a capital U
+    (-\infty,-3)\cup(3,\infty)   (-\infty,-3) \text{ or } (3,\infty)   certainly intervals
+    (-\infty,\infty)   x \in \mathbb{R}   all of the line
+    (-\infty,\infty)   \text{all real numbers}   in words
+    x \ne 0   \mathbb{R} - \{0\}   a difference of sets
+    2k\pi, k \in \mathbb{Z}   2k\pi \ (k \in \mathbb{Z})  ;;  2k\pi \text{ for any integer } k  ;;  2k\pi \text{ where } k \text{ is an integer}   a family, with its letter in words
+    x \equiv 3 \pmod 7   x \equiv 3 \ (\text{mod } 7)   a modulus in brackets
+    x \equiv 3 \pmod 7   x \equiv 3 \mod 7   and without
+    \{1, 2, \ldots, n\}   \{1,2,...,n\}   dots
+    (0,0), (1,2), (3,4)   (0,0), (1,2), \text{ and } (3,4)   a comma before and
     # as models write
-    ("42", r"{\bf 42}", "bold"),
-    ("42", r"\textcolor{red}{42}", "coloured"),
-    ("42", r"\Rightarrow 42", "behind an arrow"),
-    (r"\langle 3,-4\rangle", "<3,-4>", "a vector in angle brackets"),
-    (
-        r"\left[\begin{array}{cc}1 & 2\end{array}\right]",
-        r"\begin{pmatrix}1 & 2\end{pmatrix}",
-        "an array",
-    ),
-    (r"\text{No}", "NO", "shouted"),
-    (r"\ln(1+\sqrt2)", r"\sinh^{-1}(1)", "an inverse function"),
-    (r"\frac{\ln 2}{\ln 5}", r"\log_52", r"TeX takes one digit for \log_"),
-    (r"a_1^2 + 1", "a^2_1 + 1", "index and power in either order"),
-    ("2012_5", "(2012)_5", "digits in brackets"),
-    ("1011_2", r"1011_{\text{2}}", "a base in a text"),
-    (r"\frac{\hbar\omega}{2}", r"\omega\hbar/2", "a letter of physics"),
-    ("x=1, y=2", "y = 2, x = 1", "named values in any order"),
-    ("x=1, y=2", "1, 2", "or unnamed in theirs"),
-    (r"75\text{ cents}", "75¢", "a sign for cents"),
-    ("1, 2", "1或2", "or, in Chinese"),
-    ("1, 2", "1和2", "and, in Chinese"),
-    (r"\frac12", r"\\frac12", "an escaped command"),
-    ("3", r"\log 1000", "the base is 10"),
-    (r"-\infty, 2", "-inf, 2", "as programs print it"),
-    ("10", "Rs. 10", "rupees"),
-    ("5", "5 m/s", "a speed"),
-    ("12", "12 cm2", "an area as programs print it"),
-    (r"5\text{ feet }6\text{ inches}", "5 ft. 6 in.", "points behind what is cut short"),
-    ("42", "The sum is 42", "a sentence"),
-    ("42", "42 sq. ft.", "an area cut short"),
-    ("7", "7 two-digit numbers", "what is counted has two digits"),
-    ("7", r"7\text{ negative integers}", "or is negative"),
-    ("5", "5 more apples", "or was not there before"),
-    (r"2^k, k \in \mathbb{N}", r"2^k \text{ where } k \in \mathbb{N}", "another family"),
-    ("k", r"\text{Answer: } k", "what follows the label"),
-    ("25", r"25^\circ C", "a temperature"),
-    ("77", r"77^{\circ}\text{F}", "or another"),
-    ("f(x) = x", r"f(x) = x \text{ for all } x", "a function is one for all x"),
-    ("4", r"4\text{ distinct real roots}", "roots can be counted"),
-    ("7", r"\huge{7}", "in any size"),
+    42   {\bf 42}  ;;  \textcolor{red}{42}  ;;  \Rightarrow 42   bold, coloured, behind an arrow
+    \langle 3,-4\rangle   <3,-4>   a vector in angle brackets
+    \left[\begin{array}{cc}1 & 2\end{array}\right]   \begin{pmatrix}1 & 2\end{pmatrix}   an array
+    \text{No}   NO   shouted
+    \ln(1+\sqrt2)   \sinh^{-1}(1)   an inverse function
+    \frac{\ln 2}{\ln 5}   \log_52   TeX takes one digit for \log_
+    a_1^2 + 1   a^2_1 + 1   index and power in either order
+    2012_5   (2012)_5   digits in brackets
+    1011_2   1011_{\text{2}}   a base in a text
+    \frac{\hbar\omega}{2}   \omega\hbar/2   a letter of physics
+    x=1, y=2   y = 2, x = 1   named values in any order
+    x=1, y=2   1, 2   or unnamed in theirs
+    75\text{ cents}   75¢   a sign for cents
+    1, 2   1或2  ;;  1和2   or, and, in Chinese
+    \frac12   \\frac12   an escaped command
+    3   \log 1000   the base is 10
+    -\infty, 2   -inf, 2   as programs print it
+    10   Rs. 10   rupees
+    5   5 m/s   a speed
+    12   12 cm2   an area as programs print it
+    5\text{ feet }6\text{ inches}   5 ft. 6 in.   points behind what is cut short
+    42   42 sq. ft.   an area cut short
+    7   7 two-digit numbers  ;;  7\text{ negative integers}   what is counted has two digits or is negative
+    5   5 more apples   or was not there before
+    2^k, k \in \mathbb{N}   2^k \text{ where } k \in \mathbb{N}   another family
+    k   \text{Answer: } k   what follows the label
+    25   25^\circ C   a temperature
+    77   77^{\circ}\text{F}   or another
+    f(x) = x   f(x) = x \text{ for all } x   a function is one for all x
+    4   4\text{ distinct real roots}   roots can be counted
     # choices
-    ("C", "c", "small"),
-    ("C", "The answer is C", "in a sentence"),
-    ("C", r"\text{Option C: }42", "called an option"),
-    ("C", "C - Paris", "before a dash"),
-    ("A", "A. I and II only", "I is none here"),
-    ("C", "(C) 3", "with what was chosen"),
-    ("C", "c. 3", "in any form"),
-    (r"\text{(B)}", "b: 2", "that names one letter"),
-    ("D", r"\text{(D) } 7", "in a text"),
-]
+    C   c  ;;  The answer is C  ;;  \text{Option C: }42  ;;  C - Paris  ;;  (C) 3  ;;  c. 3   whatever names that one letter
+    A   A. I and II only   I is none here
+    \text{(B)}   b: 2   that names one letter
+    D   \text{(D) } 7   in a text
+    """
+)
 
 # ---- Refused -------------------------------------------------------------------------------------
-REJECTS = [
-    ("9007199254740993", "9007199254740992", "2^53 + 1: equal as floats"),
-    (r"\frac13", "0.3333", "four digits are not a third"),
-    ("5", "5 million", "a number word is no unit"),
-    ("5", r"5\text{ dozen}", "in text neither"),
+REJECTS = _table(
+    r"""
+    9007199254740993   9007199254740992   2^53 + 1: equal as floats
+    \frac13   0.3333   four digits are not a third
+    5   5 million  ;;  5\text{ dozen}  ;;  5 degrees below zero  ;;  5\text{ times larger}  ;;  5\text{th root}   nor are these
     # words that change a number are no units
-    ("2", "2 thirds", "two thirds"),
-    ("2", "2 hundredths", "nor smaller parts"),
-    ("2", "2 squared", "4"),
-    (r"2\text{ m/s}^2", r"2\text{ m/s}", "a speed is no acceleration"),
-    ("15", r"15\text{ percent of }20", "3"),
-    ("15", r"\text{either }15\text{ or }16", "two answers"),
-    ("2", r"2\text{ factorial}", "nor in text"),
-    ("2", "2 zillion", "a number word nobody knows"),
-    ("0.3", r"0.3\text{ repeating}", "a third"),
-    ("101", r"101\text{ in binary}", "5"),
-    ("5", "5 degrees below zero", "-5"),
-    ("5", r"5 \text{ is wrong}", "a sentence"),
-    ("1", r"\text{apples}", "a word alone is not one of its kind"),
-    ("-1", r"-\text{apples}", "nor minus one"),
+    2   2 thirds  ;;  2 hundredths  ;;  2 squared  ;;  2\text{ factorial}  ;;  2 zillion   words that change it are no units
+    2\text{ m/s}^2   2\text{ m/s}   a speed is no acceleration
+    15   15\text{ percent of }20   3
+    15   \text{either }15\text{ or }16   two answers
+    0.3   0.3\text{ repeating}   a third
+    101   101\text{ in binary}   5
+    5   5 \text{ is wrong}   a sentence
+    1   \text{apples}   a word alone is not one of its kind
+    -1   -\text{apples}   nor minus one
     # units do not multiply, what follows them belongs to them
-    ("60", "3 hours 20 minutes", "3 times 20"),
-    ("3 hours 20 minutes", "2 hours 30 minutes", "the same product"),
-    ("30", "5 feet 6 inches", "5 times 6"),
-    ("11", r"5 \text{ feet} + 6 \text{ inches}", "nor a sum of two units"),
-    ("35", r"5\text{ to }7", "a range"),
-    ("35", r"7\text{ out of }5", "a share"),
-    ("4 R 2", "2 R 4", "quotient and remainder"),
-    ("5", r"5\text{ cm} \cdot x", "a factor behind the unit"),
-    ("5", r"5 (x \text{ dollars})", "or before it"),
-    (r"5\text{ cm}", r"5\text{ km}", "known units differ"),
-    ("236 adult, 342 child", "342 adult, 236 child", "in lists unknown ones too"),
-    (r"n \text{ is odd}", r"n \text{ is even}", "of a letter it is a statement"),
-    ("2", r"\text{2x}", "a letter in a text is a letter"),
-    (
-        r"4\text{ ft} \times 12\text{ ft}",
-        r"8\text{ ft} \times 6\text{ ft}",
-        "dimensions are no product",
-    ),
-    (r"n\mathrm{C}k", r"k\mathrm{C}n", "a letter between two is an operator"),
-    (r"3:30 \text{ p.m.}", r"3:30 \text{ a.m.}", "twelve hours apart"),
-    ("24", "24 abc", "letters are no word"),
-    ("7", r"7\text{ doubled}", "14"),
-    (r"2^{nd}", "2", "an exponent is no ordinal"),
-    (r"x=5\text{ cm}", r"x=5\text{ km}", "in equations, too"),
+    60   3 hours 20 minutes   3 times 20
+    3 hours 20 minutes   2 hours 30 minutes   the same product
+    30   5 feet 6 inches   5 times 6
+    11   5 \text{ feet} + 6 \text{ inches}   nor a sum of two units
+    35   5\text{ to }7   a range
+    35   7\text{ out of }5   a share
+    4 R 2   2 R 4   quotient and remainder
+    5   5\text{ cm} \cdot x  ;;  5 (x \text{ dollars})   a factor behind the unit or before it
+    5\text{ cm}   5\text{ km}   known units differ
+    15 kg   15 cm   whatever they measure
+    236 adult, 342 child   342 adult, 236 child   in lists unknown ones too
+    n \text{ is odd}   n \text{ is even}   of a letter it is a statement
+    2   \text{2x}   a letter in a text is a letter
+    4\text{ ft} \times 12\text{ ft}   8\text{ ft} \times 6\text{ ft}   dimensions are no product
+    n\mathrm{C}k   k\mathrm{C}n   a letter between two is an operator
+    3:30 \text{ p.m.}   3:30 \text{ a.m.}   twelve hours apart
+    24   24 abc   letters are no word
+    7   7\text{ doubled}  ;;  7 negative  ;;  7 more than 5   14, -7 and 12
+    2^{nd}   2   an exponent is no ordinal
+    x=5\text{ cm}   x=5\text{ km}   in equations, too
     # what is not known is a name, in order
-    (r"3 \pmod 7", r"7 \pmod 3", "modulus and residue"),
-    (r"{7 \over 12}", r"{12 \over 7}", "above and below"),
-    (r"\overrightarrow{AB}", r"\overrightarrow{BA}", "a vector and its opposite"),
-    (r"\overline{z}w", r"\overline{zw}", "an accent ends with its group"),
-    (r"\angle ABC", r"\angle BCA", "another vertex"),
-    (r"f \circ g", r"g \circ f", "composition"),
-    ("f(g(x))", "g(f(x))", "composition"),
-    ("P(Q(x))", "Q(P(x))", "of polynomials"),
-    (r"A \subset B", r"B \subset A", "inclusion"),
-    (r"p \Rightarrow q", r"q \Rightarrow p", "implication"),
-    (r"A \setminus B", r"B \setminus A", "difference"),
-    (r"\vec{a} \times \vec{b}", r"\vec{b} \times \vec{a}", "the cross product"),
-    (r"A \times B", r"B \times A", "pairs"),
-    (r"\frac{dy}{dx}", r"\frac{y}{x}", "d is no factor"),
-    (r"\int_0^1 f", r"\int_1^0 f", "limits"),
-    ("2P(x)", "P(2x)", "a name before one term in brackets is a function"),
-    (r"2f^{-1}(x)", r"f^{-1}(2x)", "and so is an inverse"),
-    ("12", r"\not= 12", "a negation"),
-    ("5", r"5 \in A", "membership says nothing about 5"),
-    ("HTH", "HHT", "capitals in a row are a word"),
+    3 \pmod 7   7 \pmod 3   modulus and residue
+    {7 \over 12}   {12 \over 7}   above and below
+    \overrightarrow{AB}   \overrightarrow{BA}   a vector and its opposite
+    \overline{z}w   \overline{zw}   an accent ends with its group
+    \angle ABC   \angle BCA   another vertex
+    f \circ g   g \circ f   composition
+    f(g(x))   g(f(x))   composition
+    P(Q(x))   Q(P(x))   of polynomials
+    A \subset B   B \subset A   inclusion
+    p \Rightarrow q   q \Rightarrow p   implication
+    A \setminus B   B \setminus A   difference
+    \vec{a} \times \vec{b}   \vec{b} \times \vec{a}   the cross product
+    A \times B   B \times A   pairs
+    \frac{dy}{dx}   \frac{y}{x}   d is no factor
+    \int_0^1 f   \int_1^0 f   limits
+    2P(x)   P(2x)   a name before one term in brackets is a function
+    2f^{-1}(x)   f^{-1}(2x)   and so is an inverse
+    12   \not= 12  ;;  x + y = 12  ;;  x = 12 = 13  ;;  \ln x = 12   not 12, in two unknowns, a contradiction, of no name
+    HTH   HHT   capitals in a row are a word
     # names and bases
-    ("6", "x(x+1)=6", "an equation, no name"),
-    ("12", "x + y = 12", "in two unknowns"),
-    ("12", "x = 12 = 13", "a contradiction"),
-    ("5", r"x = 5 \approx 7", "two answers"),
-    ("(1,2)", "(y,x) = (1,2)", "x is 2"),
-    ("x > 1, y < 2", "y > 1, x < 2", "names exchanged"),
-    ("x=1, y=2", "x=2, y=1", "names exchanged"),
-    ("x > 0", "y > 0", "another name"),
-    ("1A3_{16}", "1A3_{15}", "another base"),
-    ("ABC_{16}", "BAC_{16}", "digits do not commute"),
-    (r"\text{B+}", r"\text{B-}", "another mark"),
-    ("IV", "VI", "nor do these"),
-    ("DNE", "END", "nor letters of a word"),
-    (r"\text{Team 5}", r"\text{Team 6}", "numbers in a text"),
-    (r"\text{version 1.5}", r"\text{version 15}", "and their points"),
-    ("1, 1, 2", "1, 2, 2", "lists of one length"),
-    (
-        r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",
-        r"\begin{vmatrix} 1 & 2 \\ 3 & 4 \end{vmatrix}",
-        "a determinant is a number",
-    ),
-    (
-        r"\begin{cases} x = 1 \\ y = 2 \end{cases}",
-        r"\begin{cases} x = 2 \\ y = 1 \end{cases}",
-        "a system",
-    ),
-    (r"\mathbb{R}", r"\mathbb{Q}", "other numbers"),
-    (r"(0,\infty)", r"\{x \in \mathbb{Z} : x > 0\}", "whole numbers only"),
-    (r"\mathbb{R}", "x > 0, x < 5", "a list of two conditions is not all that meets one of them"),
-    (r"\mathbb{R}", r"\{x : x > 0, x < 5\}", "and in a set both hold"),
-    ("(1,2), (3,4)", r"(1,2) \cup (3,4)", "points are no intervals"),
-    (r"-3 < x \le 5 \text{ and } x \ne 2", r"-3 < x \le 5 \text{ or } x \ne 2", "and is not or"),
+    6   x(x+1)=6   an equation, no name
+    5   x = 5 \approx 7   two answers
+    (1,2)   (y,x) = (1,2)   x is 2
+    x > 1, y < 2   y > 1, x < 2   names exchanged
+    x=1, y=2   x=2, y=1   names exchanged
+    x > 0   y > 0   another name
+    1A3_{16}   1A3_{15}   another base
+    ABC_{16}   BAC_{16}   digits do not commute
+    \text{B+}   \text{B-}   another mark
+    IV   VI   nor do these
+    DNE   END   nor letters of a word
+    \text{Team 5}   \text{Team 6}   numbers in a text
+    \text{version 1.5}   \text{version 15}   and their points
+    1, 1, 2   1, 2, 2   lists of one length
+    \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}   \begin{vmatrix} 1 & 2 \\ 3 & 4 \end{vmatrix}   a determinant is a number
+    \begin{cases} x = 1 \\ y = 2 \end{cases}   \begin{cases} x = 2 \\ y = 1 \end{cases}   a system
+    \mathbb{R}   \mathbb{Q}   other numbers
+    (0,\infty)   \{x \in \mathbb{Z} : x > 0\}   whole numbers only
+    \mathbb{R}   x > 0, x < 5   a list of two conditions is not all that meets one of them
+    \mathbb{R}   \{x : x > 0, x < 5\}   and in a set both hold
+    (1,2), (3,4)   (1,2) \cup (3,4)   points are no intervals
+    -3 < x \le 5 \text{ and } x \ne 2   -3 < x \le 5 \text{ or } x \ne 2   and is not or
     # where digits do not reach
-    (r"\pi", r"\pi + 10^{-250}", "lost beside a float"),
-    (r"\pi", r"\pi(1 + 10^{-120})", "lost in a factor"),
-    (r"10^{40}\pi", r"10^{40}\pi + 10^{-29}", "small beside large"),
-    (r"\pi", r"0.9999999999999\pi", "12 digits make a decimal, not a factor"),
-    (r"\ln(2^{1000})", r"\ln(2^{1000}+1)", "too long to be rounded"),
-    ("0", r"\frac{1}{\infty}", "no number"),
-    ("0", "e^{-1000}", "small is not nothing"),
-    ("0", r"10^{-30}\pi \cdot 10^{-31}", "nor is a small product"),
-    ("1", r"\lfloor 0." + "9" * 40 + r"\rfloor", "a floor is exact where its argument is"),
-    (r"\infty", r"\infty + 1", "neither"),
-    (r"\frac13", r"\frac13 \ldots 8", "a tail"),
-    (r"\sqrt2", "1.41421", "nor six the root of two"),
-    ("0.123456789012", "0.123456789013", "a terminating decimal has only its own digits"),
-    ("10^{40}", "10^{40}+1", "off by one"),
-    (r"2^{30000}", "2^{30000}+1", "a sum that loses a term proves nothing"),
-    (r"\frac{1}{2004!}", r"\frac{1}{2006!}", "tiny numbers are compared relatively"),
-    (r"\pi", r"\pi + 10^{-50}", "as are close ones"),
-    ("52_8", "52_9", "another base"),
-    (r"2\frac13", r"\frac23", "a mixed number is no product"),
-    ("55", "5 5", "two numbers are not one"),
-    (
-        r"(-\infty,2)\cup(3,\infty)",
-        r"(-\infty,2)\cup(3,\infty), 7",
-        "an item too many, though 7 lies inside",
-    ),
-    ("3", r"(3]", "mixed brackets"),
-    ("1234", "1, 234", "a space after the comma: a list"),
-    (r"\frac{x+1}{2}", "x+1/2", "precedence"),
-    (r"\frac{1}{2x}", r"\frac12 x", "precedence"),
-    ("(x+1)^2", "x^2+1", "freshman's dream"),
-    ("|x|", "x", "differs for negative x"),
-    ("|x+y|", "|x|+|y|", "differs for mixed signs"),
-    (r"\sin^{-1} x", r"\frac{1}{\sin x}", "the inverse function"),
-    (r"\sin x^2", r"\sin^2 x", "power of the argument"),
-    ("f(2x)", "2f(x)", "f is a function"),
-    ("(0,1)", "[0,1]", "brackets matter"),
-    ("(0,1)", "(1,0)", "order matters"),
-    ("x > 3", "3", "an inequality is no number"),
-    ("x < 3", "x > -3", "nor its mirror image"),
-    (r"\{1, 2\}", r"\{1, 2, 3\}", "one element too many"),
-    (r"\pm 2", "2", "half of the answer"),
-    ("2", "1, 2, 3, 4", "a list of guesses"),
-    ("x + y = 2", "2", "an equation in several unknowns"),
-    ("y = 2x", "x = 2y", "names exchanged"),
-    ("5", "x", "a free variable"),
-    ("0", "0x", "a free variable never equals a number"),
-    ("0", "I(0)", "even when it vanishes"),
-    ("0", r"\emptyset", "nothing is not zero"),
-    (r"[0,2]", r"[0,1) \cup (1,2]", "1 is missing"),
-    (r"(0,9) \cup (9,36)", r"(0,36) \cup \{9\}", "9 is not"),
-    (r"(0,a) \cup (a,1)", r"(0,1) \setminus \{b\}", "letters have no place on the line"),
-    ("(3,1)", r"\{\} \cup \{\}", "a point is no empty interval"),
-    ("(1,1)", r"(2,1) \cap (4,3)", "whichever way nothing is written"),
-    (r"(0,1) \cup (2,3)", r"(0, 1 + 10^{-45}) \cup (2,3)", "fractions are exact"),
-    ("0", "()", "nor is an empty bracket"),
-    (r"\text{east}", r"\text{seat}", "words are no products"),
-    ("no", "on", "short ones too"),
-    (r"\text{(A)}", r"\text{(B)}", "another choice"),
-    ("B", "A, B, C, D", "every choice"),
-    (
-        r"\begin{pmatrix} 1 & 2 \end{pmatrix}",
-        r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}",
-        "row and column",
-    ),
-    ("3:4", "4:3", "a ratio has an order"),
-    ("12:30", "12", "a time"),
-    ("1", r"\frac{\infty}{\infty}", "undefined"),
-    ("nan", "nan", "equals nothing"),
-    ("", "", "an empty answer is no answer"),
-    ("5", "(5", "unbalanced"),
-    ("6", "2 \\cdot", "unfinished"),
-    (r"20^\circ\text{C}", r"20^\circ\text{F}", "another temperature"),
-    ("5", r"5\text{ times larger}", "a factor"),
-    ("5", r"5\text{th root}", "an operation"),
-    ("7", "7 negative", "-7"),
-    ("7", "7 more than 5", "12"),
+    \pi   \pi + 10^{-250}   lost beside a float
+    \pi   \pi(1 + 10^{-120})   lost in a factor
+    10^{40}\pi   10^{40}\pi + 10^{-29}   small beside large
+    \pi   0.9999999999999\pi   12 digits make a decimal, not a factor
+    \ln(2^{1000})   \ln(2^{1000}+1)   too long to be rounded
+    0   \frac{1}{\infty}  ;;  e^{-1000}  ;;  10^{-30}\pi \cdot 10^{-31}   small is not nothing
+    1   \lfloor 0.9999999999999999999999999999999999999999\rfloor   a floor is exact where its argument is
+    \infty   \infty + 1   neither
+    \frac13   \frac13 \ldots 8   a tail
+    \sqrt2   1.41421   nor six the root of two
+    0.123456789012   0.123456789013   a terminating decimal has only its own digits
+    10^{40}   10^{40}+1   off by one
+    2^{30000}   2^{30000}+1   a sum that loses a term proves nothing
+    \frac{1}{2004!}   \frac{1}{2006!}   tiny numbers are compared relatively
+    \pi   \pi + 10^{-50}   as are close ones
+    52_8   52_9   another base
+    2\frac13   \frac23   a mixed number is no product
+    55   5 5   two numbers are not one
+    (-\infty,2)\cup(3,\infty)   (-\infty,2)\cup(3,\infty), 7   an item too many, though 7 lies inside
+    3   (3]   mixed brackets
+    1234   1, 234   a space after the comma: a list
+    \frac{x+1}{2}   x+1/2   precedence
+    \frac{1}{2x}   \frac12 x   precedence
+    (x+1)^2   x^2+1   freshman's dream
+    |x|   x   differs for negative x
+    |x+y|   |x|+|y|   differs for mixed signs
+    \sin^{-1} x   \frac{1}{\sin x}   the inverse function
+    \sin x^2   \sin^2 x   power of the argument
+    f(2x)   2f(x)   f is a function
+    (0,1)   [0,1]   brackets matter
+    (0,1)   (1,0)   order matters
+    x > 3   3   an inequality is no number
+    x < 3   x > -3   nor its mirror image
+    \{1, 2\}   \{1, 2, 3\}   one element too many
+    \pm 2   2   half of the answer
+    2   1, 2, 3, 4   a list of guesses
+    x + y = 2   2   an equation in several unknowns
+    y = 2x   x = 2y   names exchanged
+    5   x  ;;  (5  ;;  5 \in A   a free variable, unbalanced, says nothing about 5
+    0   0x  ;;  I(0)   a free variable never equals a number, even when it vanishes
+    0   \emptyset  ;;  ()   nothing is not zero, nor is an empty bracket
+    [0,2]   [0,1) \cup (1,2]   1 is missing
+    (0,9) \cup (9,36)   (0,36) \cup \{9\}   9 is not
+    (0,a) \cup (a,1)   (0,1) \setminus \{b\}   letters have no place on the line
+    (3,1)   \{\} \cup \{\}   a point is no empty interval
+    (1,1)   (2,1) \cap (4,3)   whichever way nothing is written
+    (0,1) \cup (2,3)   (0, 1 + 10^{-45}) \cup (2,3)   fractions are exact
+    \text{east}   \text{seat}   words are no products
+    no   on   short ones too
+    \text{(A)}   \text{(B)}   another choice
+    B   A, B, C, D   every choice
+    \begin{pmatrix} 1 & 2 \end{pmatrix}   \begin{pmatrix} 1 \\ 2 \end{pmatrix}   row and column
+    3:4   4:3   a ratio has an order
+    12:30   12   a time
+    1   \frac{\infty}{\infty}   undefined
+    nan   nan   equals nothing
+    (nothing)   (nothing)   an empty answer is no answer
+    6   2 \cdot   unfinished
+    20^\circ\text{C}   20^\circ\text{F}   another temperature
     # number words
-    ("18", r"18\text{ tens}", "180"),
-    ("6", r"6\text{ twenties}", "120"),
-    ("8", r"8\text{ crores}", "80 million"),
-    ("1", r"1\text{ googol}", "a large number"),
-    ("8", r"8\text{ fails}", "a verdict"),
-    ("24", r"24\text{ at least}", "a bound"),
-    ("24", r"24\text{ times as many}", "a factor"),
+    18   18\text{ tens}   180
+    6   6\text{ twenties}   120
+    8   8\text{ crores}  ;;  8\text{ fails}   80 million, and a verdict
+    1   1\text{ googol}   a large number
+    24   24\text{ at least}  ;;  24\text{ times as many}   a bound and a factor
     # numbers side by side
-    ("30", "5. 6", "a point and a space"),
-    ("0.36", "1.2.3", "two points"),
-    ("30", "5{6}", "prints 56"),
-    ("30", "{5}6", "prints 56"),
-    ("125", "0,125", "a decimal comma"),
-    ("13", r"1 + 2 + \ldots + 10", "what the dots leave out"),
+    30   5. 6  ;;  5{6}  ;;  {5}6   a point and a space, and what prints 56
+    0.36   1.2.3   two points
+    125   0,125   a decimal comma
+    13   1 + 2 + \ldots + 10   what the dots leave out
     # where one side is undefined, it is another function
-    (r"\sqrt{|x|}", r"\sqrt{x}", "half of it"),
-    (r"\ln|x|", r"\ln(-x)", "the other half"),
-    (r"|x-1|", r"\sqrt{x-1}^2", "half of it"),
-    (r"\lceil n/2 \rceil + 1", r"\lfloor n/2 \rfloor + 2", "differs at even numbers"),
-    (r"\lfloor\log_2 n\rfloor + 1", r"\lceil\log_2 n\rceil", "differs at powers of two"),
-    ("f(1)", "f(-3)", "a function is no cosine"),
+    \sqrt{|x|}   \sqrt{x}   half of it
+    \ln|x|   \ln(-x)   the other half
+    |x-1|   \sqrt{x-1}^2   half of it
+    \lceil n/2 \rceil + 1   \lfloor n/2 \rfloor + 2   differs at even numbers
+    \lfloor\log_2 n\rfloor + 1   \lceil\log_2 n\rceil   differs at powers of two
+    f(1)   f(-3)   a function is no cosine
     # units
-    (r"\$75", r"75\text{ cents}", "100 times as much"),
-    (r"\$12.50", r"12.5\%", "money and percent"),
-    (r"60\text{ km/h}", r"60\text{ km/s}", "3600 times as fast"),
-    (r"12\text{ cm}^2", r"12\text{ cm}^3", "an area and a volume"),
-    (r"12\text{ square m}", r"12\text{ square cm}", "square is a power"),
-    (r"12\text{ cubic m}", r"12\text{ cubic cm}", "and so is cubic"),
-    (r"60\text{ mph}", r"60\text{ km/h}", "miles and kilometres"),
-    (r"60\text{ km per hour}", r"60\text{ km per second}", "3600 times as fast"),
-    ("40", r"40\text{ of }80", "a share"),
+    \$75   75\text{ cents}   100 times as much
+    \$12.50   12.5\%   money and percent
+    60\text{ km/h}   60\text{ km/s}   3600 times as fast
+    12\text{ cm}^2   12\text{ cm}^3   an area and a volume
+    12\text{ square m}   12\text{ square cm}   square is a power
+    12\text{ cubic m}   12\text{ cubic cm}   and so is cubic
+    60\text{ mph}   60\text{ km/h}   miles and kilometres
+    60\text{ km per hour}   60\text{ km per second}   3600 times as fast
+    40   40\text{ of }80   a share
     # sets, lists and names
-    ("x = 3, y = -1", "-1, 3", "named values in another order"),
-    ("x = 1, y = 2", "x = 1, 2", "one of two named"),
-    ("x = y", "y", "an equation of two names"),
-    ("B", "A = B", "says nothing about B"),
-    ("8", r"8 \setminus 9", "a number is no set"),
-    (r"(3,\infty)", "|x| > 3", "two intervals"),
-    (r"\{5\}", r"\{\{5\}\}", "a set in a set"),
-    ("x^5", "x^5_8", "an index is no base"),
-    ("12", r"\ln x = 12", "a logarithm is no name"),
-    (r"\frac{370370367037}{3}", "123456789013.0", "another twelfth digit"),
-    ("C", "C or D", "two choices"),
-    ("C", "(B) 3", "another choice"),
-    ("C", "(A)(B)(C)(D)", "every choice"),
-    ("C", "c. 3 or d. 4", "two choices, small"),
-]
+    x = 3, y = -1   -1, 3   named values in another order
+    x = 1, y = 2   x = 1, 2   one of two named
+    x = y   y   an equation of two names
+    B   A = B   says nothing about B
+    8   8 \setminus 9   a number is no set
+    (3,\infty)   |x| > 3   two intervals
+    \{5\}   \{\{5\}\}   a set in a set
+    x^5   x^5_8   an index is no base
+    \frac{370370367037}{3}   123456789013.0   another twelfth digit
+    C   C or D  ;;  (B) 3  ;;  (A)(B)(C)(D)  ;;  c. 3 or d. 4   two choices, another, and every one
+    """
+)
 
 
 @pytest.mark.parametrize("truth, answer, reason", ACCEPTS)
@@ -579,67 +498,40 @@ GOLDS = r"""
 \$36 | 58,500 | 4210_5 | 2^{10} | \binom{8}{3} | 9\pi | \frac{\pi r}{h+r} | e^{2x} | \ln 3 + 2
 \frac{x+2}{7} | \begin{pmatrix} -1/3 \\ 2/3 \end{pmatrix} | \text{Evelyn} | \text{(C)}
 \frac{\sqrt[3]{4}}{2} | p - q | 8n^2+4n+1"""
-REPRINTS = {
-    "as it is": lambda g: g,
-    "in dollars": lambda g: f"${g}$",
-    "display style": lambda g: rf"\[ \displaystyle {g} \]",
-    "boxed": lambda g: rf"\boxed{{{g}}}",
-    "full stop": lambda g: g + ".",
-    "other \\frac": lambda g: g.replace(r"\dfrac", r"\frac").replace(r"\frac", r"\tfrac"),
-    "wide brackets": lambda g: (
-        g.replace(r"\left", "")
-        .replace(r"\right", "")
-        .replace("(", r"\left(")
-        .replace(")", r"\right)")
-    ),
-    "spaces": lambda g: (
-        g.replace("+", " + ").replace("-", " - ").replace("=", " = ").replace(", ", " ,\\, ")
-    ),
-    "with a name": lambda g: f"x = {g}",
-    "with a unit": lambda g: g + r"\text{ units}",
-    "unicode": lambda g: (
-        g.replace("-", "−").replace(r"\pi", "π").replace(r"\cup", "∪").replace(r"\infty", "∞")
-    ),
+FRAMES = ["$GOLD$", r"\[ \displaystyle GOLD \]", r"\boxed{GOLD}", "GOLD.", "x = GOLD"]
+FRAMES += [r"GOLD\text{ units}"]
+NO_FRAME = {
+    (r"\text{(C)}", "x = GOLD"),  # A = C says that they are equal
+    (r"\text{Evelyn}", r"GOLD\text{ units}"),  # a word
+    (r"50\%", r"GOLD\text{ units}"),  # it has a unit already
 }
-ALTERATIONS = {
-    "plus one": lambda g: f"{g} + 1",
-    "one more item": lambda g: f"{g}, 12345",
-    "another digit": lambda g: "".join(
-        chr((ord(c) - 47) % 10 + 48) if c.isascii() and c.isdigit() else c for c in g
-    ),
-    "not": lambda g: rf"\text{{not }} {g}",
-}
+SPELLINGS = [  # what is replaced by what
+    {r"\dfrac": r"\frac", r"\frac": r"\tfrac"},
+    {r"\left": "", r"\right": "", "(": r"\left(", ")": r"\right)"},
+    {"+": " + ", "-": " - ", "=": " = ", ", ": r" ,\, "},
+    {"-": "−", r"\pi": "π", r"\cup": "∪", r"\infty": "∞"},
+]
+ALTERED = ["GOLD + 1", "GOLD, 12345", r"\text{not } GOLD"]
+NEXT_DIGIT = str.maketrans("0123456789", "1234567890")
 
 
-def reprint_failures(golds, rewrites, expected):
-    return [
-        (g, name)
-        for g in golds
-        for name, f in rewrites.items()
-        if grade_answer(f(g), g) is not expected and f(g) != g
-    ]
-
-
-def test_perturbations():
-    golds = [g.strip() for line in GOLDS.strip().splitlines() for g in line.split("|")]
-    no_unit = {r"\text{Evelyn}", r"50\%"}  # a word, and what has a unit already
-    REPRINTS["with a name"] = lambda g: (
-        g if g == r"\text{(C)}" else f"x = {g}"
-    )  # A = C says that they are equal
-    failures = reprint_failures(golds, REPRINTS, True)
-    assert [f for f in failures if f[0] not in no_unit or f[1] != "with a unit"] == []
-    assert reprint_failures(golds, ALTERATIONS, False) == []
+@pytest.mark.parametrize("gold", [gold.strip() for gold in re.split(r"\||\n", GOLDS.strip())])
+def test_a_gold_is_accepted_in_another_print_and_refused_when_altered(gold):
+    prints = [frame.replace("GOLD", gold) for frame in FRAMES if (gold, frame) not in NO_FRAME]
+    for replacements in SPELLINGS:
+        text = gold
+        for old, new in replacements.items():
+            text = text.replace(old, new)
+        prints.append(text)
+    assert [text for text in prints if not grade_answer(text, gold)] == []
+    altered = [text.replace("GOLD", gold) for text in ALTERED] + [gold.translate(NEXT_DIGIT)]
+    assert [text for text in altered if text != gold and grade_answer(text, gold)] == []
 
 
 def test_the_rung_that_decided():
     assert explain_grade("5", "5")[:2] == (True, "string")
     assert explain_grade("0.50", ".5")[:2] == (True, "decimal")
     assert explain_grade(r"\dfrac12", r"\tfrac12")[:2] == (True, "spelling")
-
-
-def test_units_of_one_item_are_not_compared_when_one_is_unknown():
-    """People may be students: only what is known to differ differs."""
-    assert grade_answer("15 people", "15 students") and not grade_answer("15 kg", "15 cm")
 
 
 def test_a_union_of_many_intervals_is_read_at_once():

@@ -98,17 +98,19 @@ def test_what_is_worked_out(truth, paid, unpaid):
         assert reward_rlvr(f"\\boxed{{{answer}}}", truth) == 0, answer
 
 
-def test_what_stands_in_the_problem_may_still_be_the_answer():
-    """A number of the text, a word, a choice, and the truth's own text are no copies."""
-    which = {"problem": "Is 5, 7 or 9 a prime? Which is even?", "answer": "5"}
-    assert boxed_reward(r"\boxed{5}", which)[0] == 1
-    choice = {"problem": "Which one?\nA. x+1\nB. x+2", "answer": "B"}
-    assert boxed_reward(r"\boxed{b}", choice)[0] == boxed_reward(r"\boxed{(B)}", choice)[0] == 1
-    prime = {"problem": "Which is irreducible, x^2+1 or x^2-1?", "answer": "x^2+1"}
-    assert boxed_reward(r"\boxed{x^2 + 1}", prime)[0] == 1
-    assert copied("x^2+1", prime["problem"]) and not copied("5", which["problem"])
-    angle = {"problem": r"An angle of $90^\circ$ is turned twice ..", "answer": "90"}
-    assert boxed_reward(r"\boxed{90^\circ}", angle)[0] == 1
+NO_COPIES = [
+    ("Is 5, 7 or 9 a prime? Which is even?", "5", "5"),  # a number
+    ("Which one?\nA. x+1\nB. x+2", "B", "b"),  # a choice
+    ("Which one?\nA. x+1\nB. x+2", "B", "(B)"),
+    ("Which is irreducible, x^2+1 or x^2-1?", "x^2+1", "x^2 + 1"),  # the truth's own text
+    (r"An angle of $90^\circ$ is turned twice ..", "90", r"90^\circ"),
+]
+
+
+@pytest.mark.parametrize("text, truth, box", NO_COPIES)
+def test_what_stands_in_the_problem_may_still_be_the_answer(text, truth, box):
+    assert boxed_reward(f"\\boxed{{{box}}}", {"problem": text, "answer": truth})[0] == 1
+    assert copied(box, text) == (box == "x^2 + 1")
 
 
 def test_one_of_several_accepted_answers(tmp_path):
