@@ -16,6 +16,10 @@ that ask the program for its own opinion (a boolean method of its class, == betw
 objects) or evaluate what it wrote; and tests that compute the expected value from an argument after
 the call, which the program may have changed: `y = f(x)`, then `assert y == sorted(x)`.
 
+Not as in one process: a named tuple reaches a test as a tuple, a member of an IntEnum as a number;
+a test cannot read `f.__name__` or `f.__doc__`, replace input(), call send() of a generator, or have
+a context manager of the program swallow an error.
+
 `python -I -S sandbox.py` is the server that run_tests starts: a fresh interpreter that holds nothing
 of ours."""
 
