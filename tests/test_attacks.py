@@ -28,6 +28,8 @@ def no_hang():
 
 
 # ---- Hostile text is only data -------------------------------------------------------------------
+OPENING = [r"\lfloor ", r"\langle "]
+OPENING += r"""( [ { \{ \frac{ \frac1 \sqrt{ \sqrt[ x^ x^{ x_ x_{ \left( \boxed{ \text{ \begin{pmatrix} \sin \log_ f( \sum_ \binom{ 1/ 1-""".split()
 HOSTILE = {
     "code": "__import__('os').system('touch pwned')",
     "dunder": "().__class__.__bases__[0].__subclasses__()",
@@ -75,36 +77,7 @@ HOSTILE = {
     "backslashes": "\\" * 1499,
     "relations": "x<" * 700 + "5",
     "bars": "|" * 1400,
-    **{
-        f"deep {b}": b * (1490 // len(b))
-        for b in (
-            "(",
-            "[",
-            "{",
-            r"\{",
-            r"\frac{",
-            r"\frac1",
-            r"\sqrt{",
-            r"\sqrt[",
-            "x^",
-            "x^{",
-            "x_",
-            "x_{",
-            r"\left(",
-            r"\boxed{",
-            r"\text{",
-            r"\begin{pmatrix}",
-            r"\lfloor ",
-            r"\sin",
-            r"\log_",
-            "f(",
-            r"\sum_",
-            r"\binom{",
-            r"\langle ",
-            "1/",
-            "1-",
-        )
-    },
+    **{f"deep {b}": b * (1490 // len(b)) for b in OPENING},
     "long": "(" * 10**6,
 }
 

@@ -153,28 +153,9 @@ def test_what_fork_it_shows_can_be_named_on_the_command_line(tmp_path):
 
 
 def test_the_glossary_explains_every_column_of_the_log(tmp_path):
-    train.main(
-        [
-            "--task",
-            "arithmetic",
-            "--device",
-            "cpu",
-            "--steps",
-            "1",
-            "--prompts-per-step",
-            "2",
-            "--num-samples",
-            "2",
-            "--eval-problems",
-            "2",
-            "--max-new-tokens",
-            "8",
-            "--runs",
-            str(tmp_path),
-            "--name",
-            "r",
-        ]
-    )
+    flags = "--task arithmetic --device cpu --steps 1 --prompts-per-step 2 --num-samples 2"
+    flags += " --eval-problems 2 --max-new-tokens 8 --name r"
+    train.main([*flags.split(), "--runs", str(tmp_path)])
     rows = map(
         json.loads, (tmp_path / "r" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     )

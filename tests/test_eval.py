@@ -406,31 +406,11 @@ def test_a_method_is_the_cores_or_the_class_of_a_file(tmp_path):
 
 def test_the_command_on_a_file_with_a_prompt_and_a_stop_of_ones_own(tmp_path, capsys):
     data = tmp_path / "sums.jsonl"
-    data.write_text(
-        "".join(
-            json.dumps({"problem": f"{i}+{j}=", "answer": i + j}) + "\n"
-            for i in range(9)
-            for j in range(3)
-        )
-    )
-    evaluation.main(
-        [
-            ranks.base(),
-            "--task",
-            str(data),
-            "--max-new-tokens",
-            "5",
-            "--device",
-            "cpu",
-            "--prompt",
-            "1+1=2{problem}",
-            "--stop",
-            "=",
-            "+",
-            "--out",
-            str(tmp_path / "out.jsonl"),
-        ]
-    )
+    sums = [{"problem": f"{i}+{j}=", "answer": i + j} for i in range(9) for j in range(3)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in sums))
+    flags = ["--task", str(data), "--out", str(tmp_path / "out.jsonl"), "--device", "cpu"]
+    flags += ["--max-new-tokens", "5", "--prompt", "1+1=2{problem}", "--stop", "=", "+"]
+    evaluation.main([ranks.base(), *flags])
     text = capsys.readouterr().out
     assert "task sums" in text and "'1+1=2" in text
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()][1:]
@@ -484,15 +464,8 @@ def test_bad_flags_are_refused_before_anything_is_loaded(tmp_path, capsys):
     with pytest.raises(DataError, match="there is no task 'maths'"):
         evaluation.main([ranks.base(), "--task", "maths"])
     with pytest.raises(OSError, match="nowhere"):
-        evaluation.main(
-            [
-                ranks.base(),
-                "--task",
-                ranks.ONE_DIGIT,
-                "--out",
-                str(tmp_path / "nowhere" / "x.jsonl"),
-            ]
-        )
+        out = str(tmp_path / "nowhere" / "x.jsonl")
+        evaluation.main([ranks.base(), "--task", ranks.ONE_DIGIT, "--out", out])
 
 
 def test_a_mistyped_run_is_named_and_an_unfinished_one_says_how_to_finish_it(tmp_path):

@@ -778,35 +778,14 @@ def test_a_flag_that_is_not_there_is_refused_with_what_replaces_it(name, tmp_pat
     assert re.search(f"argument '{name.replace('-', '_')}'.*--set", capsys.readouterr().err)
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        "--num-samples 0",
-        "--prompts-per-step 0",
-        "--steps 0",
-        "--steps ten",
-        "--temperature 0",
-        "--temperature nan",
-        "--lr nan",
-        "--lr -1",
-        "--lr inf",
-        "--kl-coef -1",
-        "--eval-every 0",
-        "--train-problems 0",
-        "--device tpu",
-        "--template none",
-        "--num-sample 4",  # no abbreviations
-        "--set clip=1.5,0.2",
-        "--set clip=2",
-        "--set heigth=1",
-        "--set norm=median",
-        "--set scale=mad",
-        "--fsdp",  # without torchrun
-        "--resume",
-        "--name nowhere --resume",
-        "--task math --resume --name a",
-    ],
-)
+BAD_FLAGS = """--num-samples 0 | --prompts-per-step 0 | --steps 0 | --steps ten | --temperature 0 |
+--temperature nan | --lr nan | --lr -1 | --lr inf | --kl-coef -1 | --eval-every 0 |
+--train-problems 0 | --device tpu | --template none | --num-sample 4 | --set clip=1.5,0.2 |
+--set clip=2 | --set heigth=1 | --set norm=median | --set scale=mad | --fsdp | --resume |
+--name nowhere --resume | --task math --resume --name a"""  # no abbreviations; --fsdp without torchrun
+
+
+@pytest.mark.parametrize("flags", [flags.strip() for flags in BAD_FLAGS.split("|")])
 def test_bad_flags_are_refused_by_name_before_anything_is_written(
     flags, tmp_path, capsys, monkeypatch
 ):
