@@ -2,7 +2,6 @@
 pages say is tested in notebooks/tests/test_house.py.)"""
 
 import ast
-import json
 import re
 
 import pytest
@@ -150,18 +149,6 @@ def test_what_fork_it_shows_can_be_named_on_the_command_line(tmp_path):
         path.write_text(block if (names := re.findall(r"^def (\w+)", block, flags=re.M)) else "")
         for name in names:
             assert verifiers.find(f"{path}:{name}", {}, "function").__name__ == name
-
-
-def test_the_glossary_explains_every_column_of_the_log(tmp_path):
-    flags = "--task arithmetic --device cpu --steps 1 --prompts-per-step 2 --num-samples 2"
-    flags += " --eval-problems 2 --max-new-tokens 8 --name r"
-    train.main([*flags.split(), "--runs", str(tmp_path)])
-    rows = map(
-        json.loads, (tmp_path / "r" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    )
-    columns = {re.sub(r"^eval_(?!seconds).*", "eval_...", column) for row in rows for column in row}
-    glossary = LAB[LAB.index("## What a run writes") : LAB.index("## Evaluating")]
-    assert len(columns) > 15 and columns <= set(re.findall(r"`([a-z_.]+)`", glossary))
 
 
 SCRIPTS = ["grading", "sandbox", "verifiers", "model", "rlvr", "eval", "train"]

@@ -1,13 +1,11 @@
 """verifiers.py: what a completion is worth, where problems come from, and how others plug in."""
 
 import gzip
-import hashlib
 import itertools
 import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -185,63 +183,6 @@ def test_what_a_file_of_problems_may_look_like(tmp_path):
         read_problems(tmp_path / "cut.jsonl.gz")
 
 
-CHECK = """
-METADATA = {}
-def check(candidate):
-    assert candidate(2) == 4, "a message"
-    assert candidate(half(6)) == 9
-    assert True
-"""
-LOOP = "def check(candidate):\n    for i in range(3):\n        assert candidate(i) == i * i"
-
-
-@needs_fork
-def test_humaneval_is_split_into_asserts(tmp_path):
-    prompt = 'def half(x):\n    return x // 2\n\ndef square(x: int):\n    """ x * x """\n'
-    row = {"task_id": "HumanEval/0", "prompt": prompt, "entry_point": "square", "test": CHECK}
-    loop = {**row, "test": LOOP}
-    task = rewards.humaneval(write_rows(tmp_path / "h.jsonl.gz", [row, loop]))
-    first, second = task.test
-    assert first["tests"] == ["assert square(2) == 4, 'a message'", "assert square(half(6)) == 9"]
-    assert not task.train
-    assert len(second["tests"]) == 1 and second["tests"][0].endswith("check(square)")
-    assert prompt in task.prompt(first) and "```python block" in task.prompt(first)
-    for body, right in (("x * x", 1.0), ("x + 2", 0.0), ("None", 0.0)):
-        answer = f"```python\ndef square(x):\n    return {body}\n```"  # half() is not repeated
-        found = [task.reward(answer, problem)[1]["accuracy"] for problem in task.test]
-        assert found == [right, right]
-    assert task.reward("```python\npass\n```", first)[1]["accuracy"] == 0.0
-
-
-@needs_fork
-@pytest.mark.skipif(
-    not (ROOT.parent / "shared" / "data").exists(), reason="the real data is not here"
-)
-def test_humaneval_reads_and_its_solutions_pass():
-    path = ROOT.parent / "shared" / "data" / "HumanEval.jsonl.gz"
-    assert hashlib.sha256(path.read_bytes()).hexdigest().startswith(rewards.HUMANEVAL_SHA)
-    problems = rewards.humaneval(path).test
-    assert len(problems) == 164 and sum(len(problem["tests"]) for problem in problems) == 1106
-    with gzip.open(path, "rt") as file:
-        solutions = [json.loads(line) for line in file]
-    for i in (0, 32, 38, 53, 87):  # split, helpers, loops
-        code = f"```python\n{solutions[i]['prompt']}{solutions[i]['canonical_solution']}\n```"
-        assert verifiers.code_reward(code, problems[i])[1]["accuracy"] == 1.0
-
-
-def test_the_file_of_a_set_among_many(tmp_path, monkeypatch):
-    for name in ("aime24", "amc23"):
-        (tmp_path / "data" / name).mkdir(parents=True)
-        rows = [{"problem": f"of {name}", "answer": 204}]
-        write_rows(tmp_path / "data" / name / "test.jsonl", rows)
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **kwargs: tmp_path)
-    assert rewards.aime24().test[0]["problem"] == "of aime24"
-    assert rewards.amc23().test[0]["answer"] == "204"
-    (tmp_path / "data" / "amc23" / "test.jsonl").unlink()
-    with pytest.raises(DataError, match="no data/amc23.* can be fetched"):
-        rewards.amc23()
-
-
 GOOD_LINE = '{"problem": "1", "answer": "1"}\n'
 
 
@@ -407,31 +348,3 @@ def test_math500_comes_from_the_hub(tmp_path):
     with hub.serve(tmp_path / "served", "HuggingFaceH4/MATH-500", kind="datasets") as server:
         assert fetch("0").stdout == "50 8\n"
     assert fetch("1").stdout == "50 8\n"
-
-
-def test_gsm8k_is_checked_by_its_hash(tmp_path, monkeypatch):
-    content = b'{"question": "2+2?", "answer": "2+2=4\\n#### 4"}\n'
-    (tmp_path / "train.jsonl").write_bytes(content)
-    monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
-    url = (tmp_path / "train.jsonl").as_uri()
-    with pytest.raises(DataError, match="invalid hash"):
-        rewards._download(url, "x.jsonl", "00000000")
-    assert not list((tmp_path / "home").rglob("*.jsonl"))
-    path = rewards._download(url, "x.jsonl", hashlib.sha256(content).hexdigest()[:8])
-    assert read_problems(path)[0]["answer"] == "4"
-    with pytest.raises(DataError, match="cannot be fetched"):
-        rewards._download((tmp_path / "none").as_uri(), "y.jsonl", "00")
-
-
-@pytest.mark.skipif(
-    not (ROOT.parent / "shared" / "data").exists(), reason="the real data is not here"
-)
-def test_the_real_data_reads():
-    data = ROOT.parent / "shared" / "data"
-    for split, sha in rewards.GSM8K_FILES.items():
-        path = data / f"gsm8k_{split}.jsonl"
-        assert hashlib.sha256(path.read_bytes()).hexdigest().startswith(sha)
-        assert all("####" not in p["answer"] for p in read_problems(path))
-    assert len(read_problems(data / "math500.jsonl")) == 500
-    task = get_task(str(data / "math_train_4500.jsonl"))
-    assert len(task.train) + len(task.test) == 4500 and 400 < len(task.test) < 500

@@ -258,3 +258,16 @@ def test_every_message_of_the_two_commands_is_explained(script):
     ]
     assert not missing
     assert len([*messages_of(script)]) >= 8
+
+
+def test_the_glossary_explains_every_column_of_the_log(tmp_path):
+    flags = "--task arithmetic --device cpu --steps 1 --prompts-per-step 2 --num-samples 2"
+    flags += " --eval-problems 2 --max-new-tokens 8 --name r"
+    train.main([*flags.split(), "--runs", str(tmp_path)])
+    rows = map(
+        json.loads, (tmp_path / "r" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    )
+    columns = {re.sub(r"^eval_(?!seconds).*", "eval_...", column) for row in rows for column in row}
+    page = (LAB / "README.md").read_text(encoding="utf-8")
+    glossary = page[page.index("## What a run writes") : page.index("## Evaluating")]
+    assert len(columns) > 15 and columns <= set(re.findall(r"`([a-z_.]+)`", glossary))
