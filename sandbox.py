@@ -213,6 +213,7 @@ def _serve():
     for module in _MODULES:
         with contextlib.suppress(ImportError):  # not every Python has every one
             __import__(module)
+    tempfile.gettempdir()  # looked for once
     with contextlib.suppress(AttributeError, OSError):
         _process_control(36, 1)  # PR_SET_CHILD_SUBREAPER: a player that outlives its judge is ours
     with contextlib.suppress(OSError):  # made once: the forks find it
@@ -472,7 +473,6 @@ def _run_test(test, line, before):
     solution = types.ModuleType("solution")
     sys.modules.update(__main__=main, solution=solution)
     scope = vars(main)
-    scope.update(sys.modules)  # math.isclose(..), not imported
     exec(compile(before, "<before>", "exec"), scope)
     for name in test["asks"]:
         value = line.ask("look_up", name)
@@ -518,7 +518,9 @@ class _TestClass(unittest.TestCase):
 
 
 def _stand_in_for_packages():
-    """What tests use of packages that the judge does not have."""
+    """What tests use of packages that the judge does not have, and modules that they forget to
+    import, as in math.isclose(..)."""
+    vars(builtins).update(sys.modules)
     unittest.main = lambda *_, **__: None  # _run_collected runs the classes
     unittest.case._AssertRaisesContext.value = property(lambda self: self.exception)
     sys.modules["pytest"] = types.SimpleNamespace(
