@@ -18,7 +18,8 @@ the call, which the program may have changed: `y = f(x)`, then `assert y == sort
 
 Not as in one process: a named tuple reaches a test as a tuple, a member of an IntEnum as a number;
 a test cannot read `f.__name__` or `f.__doc__`, replace input(), call send() of a generator, or have
-a context manager of the program swallow an error.
+a context manager of the program swallow an error. The right side of `assert f(x) == ..` is worked out
+before the left one.
 
 `python -I -S sandbox.py` is the server that run_tests starts: a fresh interpreter that holds nothing
 of ours."""
@@ -365,7 +366,7 @@ def _load(before, code):
 
 # What a test may ask of the program is data (entry points), or is read off the tests: names that
 # they import from the program, or use and nobody defines, if some test uses no other such name but
-# classes. In `assert close(f(1), 2.5)` or `f(2) - ref(2) == 0` only the data could tell the program
+# classes (or hands it to its own check, as HumanEval's do). In `assert close(f(1), 2.5)` or `f(2) - ref(2) == 0` only the data could tell the program
 # from its judge: if no other test is about f alone, this is an error of the task, and the remedy is
 # to give entry points.
 
