@@ -18,8 +18,8 @@ the call, which the program may have changed: `y = f(x)`, then `assert y == sort
 
 Not as in one process: a named tuple reaches a test as a tuple, a member of an IntEnum as a number;
 a test cannot read `f.__name__` or `f.__doc__`, replace input(), call send() of a generator, or have
-a context manager of the program swallow an error. The right side of `assert f(x) == ..` is worked out
-before the left one.
+a context manager of the program swallow an error. The right side of `assert f(x) == ..` is worked
+out before the left one.
 
 `python -I -S sandbox.py` is the server that run_tests starts: a fresh interpreter that holds nothing
 of ours."""
