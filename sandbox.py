@@ -18,7 +18,8 @@ the call, which the program may have changed: `y = f(x)`, then `assert y == sort
 
 Not as in one process: a named tuple reaches a test as a tuple, a member of an IntEnum as a number;
 a test cannot read `f.__name__` or `f.__doc__`, replace input(), call send() of a generator, or have
-a context manager of the program swallow an error.
+a context manager of the program swallow an error. The right side of `assert f(x) == ..` is worked
+out before the left one.
 
 `python -I -S sandbox.py` is the server that run_tests starts: a fresh interpreter that holds nothing
 of ours."""
@@ -213,6 +214,7 @@ def _serve():
     for module in _MODULES:
         with contextlib.suppress(ImportError):  # not every Python has every one
             __import__(module)
+    tempfile.gettempdir()  # looked for once
     with contextlib.suppress(AttributeError, OSError):
         _process_control(36, 1)  # PR_SET_CHILD_SUBREAPER: a player that outlives its judge is ours
     with contextlib.suppress(OSError):  # made once: the forks find it
@@ -364,7 +366,7 @@ def _load(before, code):
 
 # What a test may ask of the program is data (entry points), or is read off the tests: names that
 # they import from the program, or use and nobody defines, if some test uses no other such name but
-# classes. In `assert close(f(1), 2.5)` or `f(2) - ref(2) == 0` only the data could tell the program
+# classes (or hands it to its own check, as HumanEval's do). In `assert close(f(1), 2.5)` or `f(2) - ref(2) == 0` only the data could tell the program
 # from its judge: if no other test is about f alone, this is an error of the task, and the remedy is
 # to give entry points.
 
@@ -472,7 +474,6 @@ def _run_test(test, line, before):
     solution = types.ModuleType("solution")
     sys.modules.update(__main__=main, solution=solution)
     scope = vars(main)
-    scope.update(sys.modules)  # math.isclose(..), not imported
     exec(compile(before, "<before>", "exec"), scope)
     for name in test["asks"]:
         value = line.ask("look_up", name)
@@ -518,7 +519,9 @@ class _TestClass(unittest.TestCase):
 
 
 def _stand_in_for_packages():
-    """What tests use of packages that the judge does not have."""
+    """What tests use of packages that the judge does not have, and modules that they forget to
+    import, as in math.isclose(..)."""
+    vars(builtins).update(sys.modules)
     unittest.main = lambda *_, **__: None  # _run_collected runs the classes
     unittest.case._AssertRaisesContext.value = property(lambda self: self.exception)
     sys.modules["pytest"] = types.SimpleNamespace(
