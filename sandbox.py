@@ -366,9 +366,9 @@ def _load(before, code):
 
 # What a test may ask of the program is data (entry points), or is read off the tests: names that
 # they import from the program, or use and nobody defines, if some test uses no other such name but
-# classes (or hands it to its own check, as HumanEval's do). In `assert close(f(1), 2.5)` or `f(2) - ref(2) == 0` only the data could tell the program
-# from its judge: if no other test is about f alone, this is an error of the task, and the remedy is
-# to give entry points.
+# classes (or hands it to its own check, as HumanEval's do). In `assert close(f(1), 2.5)` or
+# `f(2) - ref(2) == 0` only the data could tell the program from its judge: if no other test is about
+# f alone, this is an error of the task, and the remedy is to give entry points.
 
 
 def read_tests(tests, entry_points=None, before=""):

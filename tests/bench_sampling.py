@@ -118,13 +118,8 @@ class ConcatenatedCache(KVCache):
 @torch.no_grad()
 def plain(model, prompts, group, lengths, stop):
     ids = torch.tensor(prompts, device=model.device).repeat_interleave(group, 0)
-    cache = ConcatenatedCache(
-        model.config,
-        len(ids),
-        len(prompts[0]) + max(lengths),
-        model.device,
-        model.model.embed_tokens.weight.dtype,
-    )
+    slots = len(prompts[0]) + max(lengths)
+    cache = ConcatenatedCache(model.config, len(ids), slots, model.model.embed_tokens.weight)
     ends = torch.tensor(lengths, device=model.device)
     finished = torch.zeros(len(ids), dtype=torch.bool, device=model.device)
     for t in range(1, max(lengths) + 1):
