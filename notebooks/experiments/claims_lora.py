@@ -134,6 +134,8 @@ TRIAL = Trial(
 # Full training at notebook 9's rate, rank 8 at ten times that, as the claim has it: neither is tuned.
 SMOLLM2 = replace(
     TRIAL,
+    claim="In RL adapters of rank 8 learn as well as all weights, at ten times their learning rate.",
+    change_our_mind="Rank 8 at a rate that is tuned; more steps, at the end of which it has caught up.",
     arms={
         "full": Arm(times=(1,)),
         "rank 8": Arm("--method S:LoRA --set rank=8", times=(10,)),

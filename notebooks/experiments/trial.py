@@ -549,7 +549,7 @@ def draw(result):
 
 def draw_curves(result):
     panels = result["panels"]
-    figure = Figure(figsize=(1 + 3.6 * len(panels), 3.2), layout="constrained", dpi=64)
+    figure = Figure(figsize=(1 + 3.6 * len(panels), 3.2), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, (column, title) in zip(axes, panels.items()):
         trained = dict.fromkeys(row["arm"] for row in result["rows"] if "curves" in row)
