@@ -231,7 +231,7 @@ WORDS = _stage(
     r'"\s*:(?!\s*")   "=   "Answer": 12 -> "Answer"= 12',
     r'"(?:is|are|equals)"\s*(?=[-\\0-9(\[$])   =   "sum" "is" 12 -> "sum" =12',
     r'^(?:"(?:[Tt]he|[Ff]inal|[Cc]orrect)"\s*)*"[Aa]nswer"\s*(?:=|"is")   (nothing)   "The" "answer" = "Paris" ->  "Paris"',
-    r'(?<=m")\s*([23])(?![0-9])   ^\1   7 "cm"3 -> 7 "cm"^3',
+    r'(?<=m")([23])(?![0-9])   ^\1   7 "cm"3 -> 7 "cm"^3',
     r'(?<=[a-z])"-"   "(space)"   "two"-"digit" "numbers" -> "two" "digit" "numbers"',
     r'(?:°|"[dD]egrees?")\s*(?:"C(?:elsius)?"|C)(?![A-Za-z])   (space)"celsius"   5° C -> 5 "celsius"',
     r'(?:°|"[dD]egrees?")\s*(?:"F(?:ahrenheit)?"|F)(?![A-Za-z])   (space)"fahrenheit"   5° F -> 5 "fahrenheit"',
