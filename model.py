@@ -297,7 +297,9 @@ class Qwen3(nn.Module):
         if cache is not None and cache.used > 0:
             positions = positions + cache.lengths[:, None]  # (B, T)
             slots = torch.arange(cache.visible(T), device=ids.device)
-            mask = slots <= positions[:, None, :, None]  # (B, 1, T, S)
+            later = slots > positions[:, None, :, None]  # (B, 1, T, S)
+            # As numbers, once: of a boolean mask every layer would make its own.
+            mask = torch.zeros_like(later, dtype=cache.k[0].dtype).masked_fill(later, -torch.inf)
         x = self.model.embed_tokens(ids)  # (B, T, C)
         rope = rope_tables(positions, self.config, x.dtype)  # two of (B, 1, T, D)
         for block in self.model.layers:
