@@ -231,7 +231,7 @@ WORDS = _stage(
     r'"\s*:(?!\s*")   "=   "Answer": 12 -> "Answer"= 12',
     r'"(?:is|are|equals)"\s*(?=[-\\0-9(\[$])   =   "sum" "is" 12 -> "sum" =12',
     r'^(?:"(?:[Tt]he|[Ff]inal|[Cc]orrect)"\s*)*"[Aa]nswer"\s*(?:=|"is")   (nothing)   "The" "answer" = "Paris" ->  "Paris"',
-    r'(?<=m")\s*([23])(?![0-9])   ^\1   7 "cm"3 -> 7 "cm"^3',
+    r'(?<=m")([23])(?![0-9])   ^\1   7 "cm"3 -> 7 "cm"^3',
     r'(?<=[a-z])"-"   "(space)"   "two"-"digit" "numbers" -> "two" "digit" "numbers"',
     r'(?:°|"[dD]egrees?")\s*(?:"C(?:elsius)?"|C)(?![A-Za-z])   (space)"celsius"   5° C -> 5 "celsius"',
     r'(?:°|"[dD]egrees?")\s*(?:"F(?:ahrenheit)?"|F)(?![A-Za-z])   (space)"fahrenheit"   5° F -> 5 "fahrenheit"',
@@ -558,7 +558,7 @@ def _name_of(node):
     r"""What a side of an equation is called, if it is a name alone: x, f(2),
     |AB|, (x, y), a:b; else ""."""
     if node.kind == "number":
-        return "" if re.match(r'\\neg|\\no|"no\b|"no_|"not_', node.name) else node.name
+        return "" if re.match(r'\\neg|\\no|"(?:no|not|wrong)(?:\b|_)', node.name) else node.name
     if node.kind not in ("(", ":"):
         return ""
     names = [_name_of(item) for item in node.items]
@@ -932,7 +932,7 @@ def _close(a, b, rounded=False):
 
 def _agree(a, b):
     """Are the first 12 digits the same, or does rounding to 12 digits make them so?"""
-    scale = _mp.mpf(10) ** (11 - _mp.floor(_mp.log10(abs(a) + abs(b))))
+    scale = _mp.mpf(10) ** (11 - _mp.floor(_mp.log10(max(abs(a), abs(b)))))
     return _mp.floor(a * scale) == _mp.floor(b * scale) or abs(a - b) * scale <= 0.5
 
 

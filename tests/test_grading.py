@@ -269,6 +269,8 @@ REJECTS = _table(
     r"""
     9007199254740993   9007199254740992   2^53 + 1: equal as floats
     \frac13   0.3333   four digits are not a third
+    \frac23   0.666666666668   nor are eleven of twelve two thirds
+    5   \text{wrong answer} = 5  ;;  5 cm 3 mm   a verdict, and two lengths
     5   5 million  ;;  5\text{ dozen}  ;;  5 degrees below zero  ;;  5\text{ times larger}  ;;  5\text{th root}   nor are these
     # words that change a number are no units
     2   2 thirds  ;;  2 hundredths  ;;  2 squared  ;;  2\text{ factorial}  ;;  2 zillion   words that change it are no units
