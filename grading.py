@@ -932,7 +932,7 @@ def _close(a, b, rounded=False):
 
 def _agree(a, b):
     """Are the first 12 digits the same, or does rounding to 12 digits make them so?"""
-    scale = _mp.mpf(10) ** (11 - _mp.floor(_mp.log10(max(abs(a), abs(b)))))
+    scale = _mp.mpf(10) ** (11 - _mp.floor(_mp.log10(max(_mp.fabs(a), _mp.fabs(b)))))
     return _mp.floor(a * scale) == _mp.floor(b * scale) or abs(a - b) * scale <= 0.5
 
 

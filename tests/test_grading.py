@@ -82,6 +82,7 @@ ACCEPTS = _table(
     \frac{15}{11}   1.\bar{36}   in either notation
     \frac12   0.5   a terminating decimal is its fraction
     \frac{1}{3}   0.333333333333   12 digits of a non-terminating one
+    \sqrt{3}   1.7320508075688772   or more of a root
     \frac{3}{2}   1\frac12   a mixed number
     -1.5   -1 1/2   and its sign covers both parts
     3   \frac{1}{2}6   a product, not a mixed number
