@@ -558,7 +558,7 @@ def _name_of(node):
     r"""What a side of an equation is called, if it is a name alone: x, f(2),
     |AB|, (x, y), a:b; else ""."""
     if node.kind == "number":
-        return "" if re.match(r'\\neg|\\no|"no\b|"no_|"not_', node.name) else node.name
+        return "" if re.match(r'\\neg|\\no|"(?:no|not|wrong)(?:\b|_)', node.name) else node.name
     if node.kind not in ("(", ":"):
         return ""
     names = [_name_of(item) for item in node.items]
@@ -932,7 +932,7 @@ def _close(a, b, rounded=False):
 
 def _agree(a, b):
     """Are the first 12 digits the same, or does rounding to 12 digits make them so?"""
-    scale = _mp.mpf(10) ** (11 - _mp.floor(_mp.log10(abs(a) + abs(b))))
+    scale = _mp.mpf(10) ** (11 - _mp.floor(_mp.log10(max(_mp.fabs(a), _mp.fabs(b)))))
     return _mp.floor(a * scale) == _mp.floor(b * scale) or abs(a - b) * scale <= 0.5
 
 

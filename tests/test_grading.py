@@ -82,6 +82,7 @@ ACCEPTS = _table(
     \frac{15}{11}   1.\bar{36}   in either notation
     \frac12   0.5   a terminating decimal is its fraction
     \frac{1}{3}   0.333333333333   12 digits of a non-terminating one
+    \sqrt{3}   1.7320508075688772   or more of a root
     \frac{3}{2}   1\frac12   a mixed number
     -1.5   -1 1/2   and its sign covers both parts
     3   \frac{1}{2}6   a product, not a mixed number
@@ -269,6 +270,8 @@ REJECTS = _table(
     r"""
     9007199254740993   9007199254740992   2^53 + 1: equal as floats
     \frac13   0.3333   four digits are not a third
+    \frac23   0.666666666668   nor are eleven of twelve two thirds
+    5   \text{wrong answer} = 5  ;;  5 cm 3 mm   a verdict, and two lengths
     5   5 million  ;;  5\text{ dozen}  ;;  5 degrees below zero  ;;  5\text{ times larger}  ;;  5\text{th root}   nor are these
     # words that change a number are no units
     2   2 thirds  ;;  2 hundredths  ;;  2 squared  ;;  2\text{ factorial}  ;;  2 zillion   words that change it are no units
