@@ -35,8 +35,9 @@ class SelfDistill(GRPO):
 
     def advantages(self, step):
         mix = self.settings.mix
+        credit = self.credit(step)  # (B, T-1)
         grpo = group_advantages(step.rewards, self.settings.scale).flatten()  # (B,)
-        return mix * grpo[:, None] + (1 - mix) * self.credit(step)
+        return mix * grpo[:, None].to(credit.device) + (1 - mix) * credit
 
     @torch.no_grad()
     def credit(self, step):
