@@ -42,7 +42,7 @@ def even(completion, problem):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_two_steps_of_each_method_stay_on_the_device(name, tmp_path, monkeypatch):
-    zero_or_one = name in ("maxrl", "pass_at_k", "noisy_verifier")
+    zero_or_one = name in ("maxrl", "pass_at_k", "noisy_verifier", "self_distill")
     monkeypatch.setitem(verifiers.REWARDS, "mine", even if zero_or_one else shorter)
     flags = [*FLAGS, "--method", str(METHODS / f"{name}.py")]
     flags += ["--reward", "mine", "--runs", str(tmp_path), "--name", "x"]
