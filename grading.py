@@ -589,7 +589,8 @@ class _Parser:
         return self.take() if self.next in options else ""
 
     def do(self, name, *args):
-        self.spend(_WORK.get(name, 15))
+        # Deep down a call may take ten times as long: Python maps memory for each.
+        self.spend(_WORK.get(name, 15) + self.depth // 20)
         result = apply(name, *args)
         self.spend(sum(map(_bits, result.values)) // 4000)
         return result
