@@ -589,8 +589,7 @@ class _Parser:
         return self.take() if self.next in options else ""
 
     def do(self, name, *args):
-        # Deep down a call may take ten times as long: Python maps memory for each.
-        self.spend(_WORK.get(name, 15) + self.depth // 20)
+        self.spend(_WORK.get(name, 15))
         result = apply(name, *args)
         self.spend(sum(map(_bits, result.values)) // 4000)
         return result
