@@ -41,9 +41,9 @@ from mpmath.ctx_mp import MPContext
 from sympy import FiniteSet, Interval, Rational, Union, oo
 
 MAX_CHARS = 1500  # longer answers are compared as strings only
-MAX_DEPTH = 50  # of brackets
+MAX_DEPTH = 20  # of brackets
 MAX_BITS = 2**15  # of an exact number
-MAX_WORK = 1000  # of operations, as _WORK counts them
+MAX_WORK = 500  # of operations, as _WORK counts them
 MAX_PIECES = 24  # of a region of the line
 
 
@@ -333,7 +333,7 @@ def _words_in(token):
 # is undefined, or UNKNOWN where digits cannot hold it: none shows that \pi + 10^{-250} is not \pi.
 UNKNOWN = "unknown"
 LONG = 140  # bits that an exact number may have beside one that is not
-_WORK = {"+": 1, "*": 1, "/": 1, "abs": 1, "!": 60, "binom": 180}  # others: 15
+_WORK = {"+": 4, "*": 4, "/": 4, "abs": 4, "!": 60, "binom": 180}  # others: 15
 _LOCK = threading.RLock()  # mpmath functions change the precision of their context while they run
 _mp = MPContext()
 _mp.dps = 200
@@ -404,8 +404,9 @@ def _power(base, exponent):
 def _add(a, b):
     if _exact(a, b):
         return a + b
-    total = _float(a) + _float(b)
-    small, large = sorted((abs(_float(a)), abs(_float(b))))
+    terms = [_float(a), _float(b)]
+    total = sum(terms)
+    small, large = sorted(map(abs, terms))
     if not large < HUGE or small and large > small * WIDE:
         raise OverflowError("a sum that loses a term proves nothing")
     return total if abs(total) > large * SAME else Fraction(0)

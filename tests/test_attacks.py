@@ -10,6 +10,7 @@ import faulthandler
 import json
 import random
 import re
+import sys
 import threading
 import time
 from pathlib import Path
@@ -64,6 +65,7 @@ HOSTILE = {
     "matrix": r"\begin{pmatrix}" + r"1&x\\" * 200 + r"\end{pmatrix}",
     "scaled matrix": r"(\sin x)^{x}" * 60 + r"\begin{pmatrix}" + "x&" * 200 + r"x\end{pmatrix}",
     "long sum": "+".join(f"{a}^{b}{a}" for a in "abcdfghjklmnopqrstuvwxyz" for b in "23456789"),
+    "sum in brackets": "(" * 15 + "1+x+" * 350 + "1",
     "many sines": r"\sin x+" * 200 + "x",
     "many roots": r"\sqrt" * 280 + "x",
     "words": "east " * 290,
@@ -82,6 +84,15 @@ HOSTILE = {
 }
 
 
+REGIONS = {
+    "holes": r"\cap".join([r"(\R \setminus \{0, 100, 200\})"] * 8),
+    "more holes": r"\cap".join([r"(\R \setminus \{0, 100, 200\})"] * 40),
+    "intervals": r"\cup".join(f"({i}, {i + 1})" for i in range(0, 300, 2)),
+    "nested": r"(0,9) \setminus (" * 20 + r"(1,2)" + r" \cup (3,4))" * 20,
+    "cut": r"\cap".join(f"((0, {i}) \\cup ({i + 1}, 99))" for i in range(1, 60)),
+}
+
+
 @pytest.mark.parametrize("truth", ["5.5", r"x+\frac12", r"\{\sqrt2, x\}"])
 def test_hostile_text_is_only_data(truth, tmp_path, monkeypatch, no_hang):
     monkeypatch.chdir(tmp_path)
@@ -96,18 +107,24 @@ def test_hostile_on_both_sides(no_hang):
         assert grade_answer(text + "1", text + "2") is False, name
 
 
+def test_work_is_bounded():
+    """Calls are counted, not seconds: where CPython's stack needs a new chunk, a call takes ten
+    times as long, so that few of them have to do."""
+
+    def calls_for(text):
+        events = []
+        sys.setprofile(lambda frame, event, arg: events.append(event))
+        grade_answer(text, "x+1")
+        sys.setprofile(None)
+        return events.count("call")
+
+    most, name = max((calls_for(text), name) for name, text in {**HOSTILE, **REGIONS}.items())
+    assert most < 200_000, name
+
+
 def test_nested_sets_do_not_double_the_work():
     deep = [r"\{1," * 15 + last + r"\}" * 15 for last in ("7", "7.0", "8")]
     assert grade_answer(deep[0], deep[1]) and not grade_answer(deep[0], deep[2])
-
-
-REGIONS = {
-    "holes": r"\cap".join([r"(\R \setminus \{0, 100, 200\})"] * 8),
-    "more holes": r"\cap".join([r"(\R \setminus \{0, 100, 200\})"] * 40),
-    "intervals": r"\cup".join(f"({i}, {i + 1})" for i in range(0, 300, 2)),
-    "nested": r"(0,9) \setminus (" * 20 + r"(1,2)" + r" \cup (3,4))" * 20,
-    "cut": r"\cap".join(f"((0, {i}) \\cup ({i + 1}, 99))" for i in range(1, 60)),
-}
 
 
 @pytest.mark.parametrize("name", REGIONS)
