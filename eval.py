@@ -232,7 +232,12 @@ class TaskFlags:
         choices=["plain", "chat", "chat-nothink"],
     )
     method: str = flag(None, "grpo, or a file.py with a class like GRPO (default: grpo)")
-    set: str = flag((), "NAME=VALUE: settings of the method, as clip=0.2,0.28", nargs="+")
+    set: list = flag(
+        (),
+        "NAME=VALUE: settings of the method, as clip=0.2,0.28",
+        nargs="+",
+        type=lambda text: text.partition("=")[::2],
+    )
     device: str = flag(None, "(default: the best there is)", choices=["cpu", "cuda", "mps"])
 
 
@@ -259,12 +264,13 @@ def get_method(spec, given):
         method = kind(**settings)
     except ValueError as error:
         raise verifiers.DataError(f"--set, or the method {spec}: {error}") from error
-    for name in RETURNS:
-        check_first(spec, method, name)
+    if kind is not GRPO:
+        for name in RETURNS:
+            check_first(spec, method, name)
     return method
 
 
-RETURNS = {  # what the functions of a method return
+RETURNS = {  # what the functions of a method of your own should return
     "setup": ("a list of parameters", lambda out: isinstance(out, list) and out),
     "pick": ("indices of problems", lambda out: [int(index) for index in out] == [*out]),
     "roll_out": (
@@ -344,7 +350,7 @@ def read_run(args):
     for name in ("max_new_tokens", "sample_tokens", "seed"):
         if getattr(args, name) is not None:
             settings[name] = getattr(args, name)
-    settings |= dict(text.partition("=")[::2] for text in args.set)
+    settings |= args.set
     return get_method(args.method or "grpo", settings)
 
 
@@ -358,7 +364,8 @@ def evaluate_model(name, task, method, args):
     prompt = tokenizer.prompt_text(texts[0])
     print(f"first prompt of {name} ({tokenizer.template}): {prompt!r}")
     header = {**vars(args), "model": name, "settings": asdict(method.settings), "prompt": prompt}
-    append_rows(args.out, [{"header": {**header, "dtype": str(dtype), "git": git_commit()}}])
+    header |= {"dtype": str(dtype), "git": git_commit()}
+    append_rows(args.out, [{"header": header}])
     decodings = {"greedy": (1, 0.0), "sampled": (args.num_samples, args.temperature, args.k)}
     if args.temperature == 0:
         decodings.pop("sampled")

@@ -68,7 +68,13 @@ from rlvr import GRPO, Rollouts, Step, Stopped, spread, update_gradients
 
 # Defaults that depend on the size of the model: tiny is a file of less than 16 MB.
 # The rate 3e-6, and the Base model where there is a GPU, are departure 11 in rlvr.py.
-TINY = {"lr": 4e-4, "micro_batch_tokens": 2048, "eval_every": 25, "task": "arithmetic"}
+TINY = {
+    "device": "cpu",
+    "lr": 4e-4,
+    "micro_batch_tokens": 2048,
+    "eval_every": 25,
+    "task": "arithmetic",
+}
 LARGE = {"lr": 3e-6, "micro_batch_tokens": 4096, "eval_every": 50, "task": "math"}
 TINY_SETTINGS = {"num_samples": 16, "max_new_tokens": 80}  # where the method leaves GRPO's
 SETTINGS = {  # flags that set one of the method's settings
@@ -121,7 +127,7 @@ def parse_args(argv=None):
         given = vars(known)
         old, settings = read_config(given) if "resume" in given else ({}, {})
         settings |= {name: given.pop(name) for name in SETTINGS if name in given}
-        settings |= dict(text.partition("=")[::2] for text in given.pop("set", []))
+        settings |= given.pop("set", [])
         flags = Flags(**{**old, **given})
         fill_defaults(flags)
         flags.settings = all_settings(flags, settings)
@@ -172,9 +178,8 @@ def fill_defaults(flags):
         laptop = flags.task == "arithmetic" or flags.task is None and best != "cuda"
         tiny = str(Path(__file__).parent / "notebooks" / "tiny")
         flags.model = tiny if laptop else "Qwen/Qwen3-0.6B-Base"
-    small = is_tiny(flags.model)
-    fitting = {"device": "cpu", **TINY} if small else {"device": best, **LARGE}
-    for name, value in {"method": "grpo", **fitting}.items():
+    fitting = TINY if is_tiny(flags.model) else LARGE
+    for name, value in {"device": best, "method": "grpo", **fitting}.items():
         if getattr(flags, name) is None:
             setattr(flags, name, value)
     if Path(flags.model).is_dir():
@@ -261,7 +266,7 @@ def load_model(flags):
 def write_config(run):
     """config.json: flags, settings, versions and commit."""
     config = {
-        "flags": {**asdict(run.flags), "resume": False},
+        "flags": asdict(run.flags),
         "settings": run.flags.settings,
         "versions": {"python": sys.version, "torch": torch.__version__, "git": git_commit()},
     }
@@ -371,8 +376,8 @@ def batch_metrics(step):
     B = len(step.parts)
     names = {name for part in step.parts for name in part}
     row = {name: sum(part.get(name, 0.0) for part in step.parts) / B for name in sorted(names)}
-    right = torch.tensor([record["accuracy"] for record in records_of(step)])
-    right = right.view(step.rewards.shape).mean(1)  # (P,)
+    right = torch.tensor([record["accuracy"] for record in records_of(step)])  # (B,)
+    right = right.view_as(step.rewards).mean(1)  # (P,)
     mixed = step.rewards.amax(1) > step.rewards.amin(1)  # (P,)
     values = {
         "reward": step.rewards,
@@ -384,20 +389,6 @@ def batch_metrics(step):
     }
     row |= {name: value.float().mean().item() for name, value in values.items()}
     return row, right.tolist()
-
-
-def write_samples(run, step, advantages):
-    """samples/step_000001.jsonl.gz: a line for each completion."""
-    path = run.folder / "samples" / f"step_{step.number:06d}.jsonl.gz"
-    path.parent.mkdir(exist_ok=True)
-    with gzip.open(path, "wt", encoding="utf-8", errors="replace") as file:
-        for row, record in enumerate(records_of(step)):
-            own = step.rollouts.mask[row] > 0  # (T-1,)
-            record["advantage"] = advantages[row][own].mean().item()
-            record["ids"] = step.rollouts.ids[row, 1:][own].tolist()
-            record["parts"] = step.parts[row]
-            record["logps"] = step.rollouts.logp[row][own].tolist()
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
 def preflight(run):
@@ -485,13 +476,23 @@ def train_rlvr(run):
             except (ModelError, torch.OutOfMemoryError) as error:  # the step must not be lost
                 trouble = f"error: {error}"
         row["seconds"] = time.perf_counter() - began
-        if RANK == 0:
-            write_samples(run, step, advantages)
-        finish_step(run, row, trouble)
+        finish_step(run, step, advantages, row, trouble)
 
 
-def finish_step(run, row, reason):
-    """Log the step, and save a checkpoint when it is time, or when there is a reason to stop."""
+def finish_step(run, step, advantages, row, reason):
+    """Log the step and all its completions; save a checkpoint when it is time, or when there is a
+    reason to stop."""
+    if RANK == 0:
+        path = run.folder / "samples" / f"step_{run.step:06d}.jsonl.gz"
+        path.parent.mkdir(exist_ok=True)
+        with gzip.open(path, "wt", encoding="utf-8", errors="replace") as file:
+            for i, record in enumerate(records_of(step)):
+                own = step.rollouts.mask[i] > 0  # (T-1,)
+                record["advantage"] = advantages[i][own].mean().item()
+                record["ids"] = step.rollouts.ids[i, 1:][own].tolist()
+                record["logps"] = step.rollouts.logp[i][own].tolist()
+                record["parts"] = step.parts[i]
+                file.write(json.dumps(record, ensure_ascii=False) + "\n")
     try:
         run.method.after_step(row, run.model)  # which may add columns
     except Stopped as error:
@@ -557,7 +558,7 @@ def evaluate_both(run):
 
 def judge(run, problems, num_samples, temperature, label):
     """eval.roll_out, on several processes each for its share of the problems -> one Step."""
-    mine = my_share(range(len(problems)))
+    mine = torch.arange(len(problems)).tensor_split(WORLD)[RANK].tolist()
     rows = [f"{label} {i * num_samples + g}" for i in mine for g in range(num_samples)]
     parts = (run.method, run.model, run.tokenizer, run.task, [problems[i] for i in mine])
     steps = []
@@ -573,8 +574,8 @@ def judge(run, problems, num_samples, temperature, label):
 # holds the whole batch and makes the same decisions; the first one writes.
 # critical: all ranks must issue the same collectives in the same order. So sharded weights are
 # gathered before sampling, and every rank makes the same number of forward passes.
-# Alone each function is an identity: RANK is 0, WORLD is 1; all_sum(x), my_share(x), gather(x) are
-# x, equal_share(x) is list(x); clip_gradients clips, and whole_weights(model) does nothing.
+# Alone each function is an identity: RANK is 0, WORLD is 1; all_sum(x) and gather(x) are x,
+# equal_share(x) is list(x); clip_gradients clips, and whole_weights(model) does nothing.
 
 RANK = int(os.environ.get("RANK", 0))  # torchrun sets both
 WORLD = int(os.environ.get("WORLD_SIZE", 1))
@@ -589,10 +590,6 @@ def start_processes(device):
     dist.init_process_group(backend, timeout=datetime.timedelta(minutes=MINUTES))
     if RANK > 0:
         sys.stdout = open(os.devnull, "w")
-
-
-def rank_name():
-    return f"rank {RANK}: " if WORLD > 1 else ""
 
 
 def all_sum(tensor):
@@ -614,19 +611,12 @@ def gather(items):
 def gather_steps(steps, device):
     """The Steps of all processes as one."""
     steps = gather([replace(s, rollouts=Rollouts.join([s.rollouts], "cpu")) for s in steps])
-
-    def joined(name):
-        return [row for step in steps for row in getattr(step, name)]
-
-    rollouts = Rollouts.join([step.rollouts for step in steps], device)
-    rewards = torch.stack(joined("rewards"))
-    seconds = max(step.verify_seconds for step in steps)
-    return Step(joined("problems"), rollouts, joined("texts"), rewards, joined("parts"), seconds)
-
-
-def my_share(items):
-    """This process's part of a list."""
-    return items[len(items) * RANK // WORLD : len(items) * (RANK + 1) // WORLD]
+    whole = {"rollouts": Rollouts.join([step.rollouts for step in steps], device)}
+    whole["rewards"] = torch.cat([step.rewards for step in steps])
+    whole["verify_seconds"] = max(step.verify_seconds for step in steps)
+    for name in ("problems", "texts", "parts"):
+        whole[name] = [row for step in steps for row in getattr(step, name)]
+    return Step(**whole)
 
 
 def equal_share(micros):
@@ -760,7 +750,7 @@ def train_until_the_end(run):
             raise
         reason = str(error)[:500] or "stopped"
         kept = f"What was saved is kept. {how_to_go_on(run.flags)}"
-        raise Stopped(f"{rank_name()}error: {reason}. {kept}") from error
+        raise Stopped(f"error: {reason}. {kept}") from error
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -785,6 +775,6 @@ if __name__ == "__main__":
         if dist.is_initialized():
             dist.destroy_process_group()
     except (ModelError, verifiers.DataError, OSError) as error:
-        sys.exit(f"{rank_name()}error: {error}")
+        sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit("stopped while starting; what was saved before is kept")

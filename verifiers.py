@@ -359,27 +359,28 @@ def judge(texts, problems, reward_fn):
     while waiting and done:
         done, waiting = wait(waiting, timeout=PATIENCE)
     pool.shutdown(wait=False, cancel_futures=True)
-    return [_read_verdict(call) for call in calls]
-
-
-def _read_verdict(call):
-    try:
-        reward, own = call.result(timeout=0)
-        reward = float(reward)
-        if COLUMNS & own.keys():
-            raise ValueError(f"its parts {COLUMNS & own.keys()} are columns of the log")
-        parts = {"accuracy": min(1.0, max(0.0, reward)), "answered": 1.0, "failed": 0.0, **own}
-        parts = {name: float(part) for name, part in parts.items()}
-        if not math.isfinite(reward + sum(parts.values())) or not 0 <= parts["accuracy"] <= 1:
-            raise ValueError(f"it returned {reward}, {own}")
-        return reward, parts
-    except Exception as error:
-        warnings.warn(  # Python shows the same warning only once
-            f"the verifier failed ({type(error).__name__}: {str(error)[:200]}). A reward returns "
-            '(number, {name: number}), finite, with "accuracy" from 0 to 1 or none, in a minute',
-            stacklevel=4,
-        )
-        return 0.0, {"accuracy": 0.0, "answered": 0.0, "failed": 1.0}
+    verdicts = []
+    for call in calls:
+        try:
+            reward, own = call.result(timeout=0)
+            reward = float(reward)
+            if COLUMNS & own.keys():
+                raise ValueError(f"its parts {COLUMNS & own.keys()} are columns of the log")
+            parts = {"accuracy": min(1.0, max(0.0, reward)), "answered": 1.0, "failed": 0.0, **own}
+            parts = {name: float(part) for name, part in parts.items()}
+            if not math.isfinite(reward + sum(parts.values())) or not 0 <= parts["accuracy"] <= 1:
+                raise ValueError(f"it returned {reward}, {own}")
+        except Exception as error:
+            warnings.warn(  # Python shows the same warning only once
+                f"the verifier failed ({type(error).__name__}: {str(error)[:200]}). A reward "
+                'returns (number, {name: number}), finite, with "accuracy" from 0 to 1 or none, '
+                "in a minute",
+                stacklevel=2,
+            )
+            reward = 0.0
+            parts = {"accuracy": 0.0, "answered": 0.0, "failed": 1.0}
+        verdicts.append((reward, parts))
+    return verdicts
 
 
 # ---- 5. Tasks: problems, the sentence that asks for the answer, and the reward that reads it -----
@@ -392,17 +393,17 @@ class Task:
     name: str
     train: list
     test: list  # never trained on
-    instruction: str  # a format string with {problem}; it asks for what the reward reads
+    instruction: str  # a text with {problem} in it; it asks for what the reward reads
     reward: Callable  # (completion, problem) -> (number, parts): see section 4
     note: str = ""  # where the problems come from, printed at the start
     stops: tuple = ()  # texts that end a completion, for base models
 
     def prompt(self, problem):
-        return self.instruction.format(problem=problem["problem"])
+        return self.instruction.replace("{problem}", problem["problem"])
 
 
 BOXED = (
-    "Solve the following problem. Put your final answer within \\boxed{{}}.\n\n"
+    "Solve the following problem. Put your final answer within \\boxed{}.\n\n"
     "Problem: {problem}\n\nSolution:"
 )
 PROGRAM = (
@@ -498,8 +499,6 @@ def get_task(spec, prompt=None, stops=(), reward=None):
     task = _file_task(spec) if is_file else find(spec, TASKS, "task")()
     if not isinstance(task, Task):
         raise DataError(f"task {spec}: it returns {type(task).__name__}, not verifiers.Task")
-    if prompt is not None:  # other braces, as of \boxed{}, stay braces
-        prompt = prompt.replace("{", "{{").replace("}", "}}").replace("{{problem}}", "{problem}")
     stops = tuple(stop.replace("\\n", "\n") for stop in stops)
     task = replace(task, instruction=prompt or task.instruction, stops=stops or task.stops)
     check_task(task)
@@ -521,12 +520,8 @@ def check_task(task):
             value = problem.get(name) if isinstance(problem, dict) else None
             if not isinstance(value, str) or not value:
                 raise DataError(f'{where}, problem {n}: its "{name}" must be text')
-    try:
-        shown = task.prompt({"problem": "PROBLEM"})
-    except (LookupError, ValueError, AttributeError):  # a brace that is not doubled: \\boxed{{}}
-        shown = ""
-    if "PROBLEM" not in shown:
-        form = "'Question: {problem}\\nAnswer:' (other braces are doubled in a Task)"
+    if "{problem}" not in (task.instruction or ""):
+        form = "'Question: {problem}\\nAnswer:'"
         raise DataError(f"{where}: its prompt needs {{problem}}, as in {form}")
 
 
@@ -550,17 +545,17 @@ def find(spec, known, what):
 
 def find_class(spec, base):
     """The class `file.py:Class`, or of `file.py` the only subclass of `base` that it defines."""
-    path = spec if spec.endswith(".py") else spec.rpartition(":")[0] or spec
-    module = _import_file(path)
-    kinds = {}
+    path, colon, wanted = spec.partition(".py:")
+    module = _import_file(path + ".py" if colon else path)
+    kinds = []
     for name, kind in vars(module).items():
-        is_kind = isinstance(kind, type) and issubclass(kind, base)
-        if is_kind and kind.__module__ == module.__name__ and spec in (path, f"{path}:{name}"):
-            kinds[name] = kind
+        is_own = isinstance(kind, type) and kind.__module__ == module.__name__
+        if is_own and issubclass(kind, base) and name == (wanted or kind.__name__):
+            kinds.append(kind)
     if len(kinds) != 1:
         found = f"it names {len(kinds)} subclasses of {base.__name__}, not one"
         raise DataError(f"{spec}: {found}; of several name one, as file.py:Class")
-    return kinds.popitem()[1]
+    return kinds[0]
 
 
 def _import_file(path):

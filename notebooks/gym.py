@@ -26,7 +26,7 @@ SIZES |= dict.fromkeys(
     "futoshiki knight_swap puzzle24 sokoban zebra_puzzles".split(), (100, 50)
 )  # slow
 ASK = "State the final answer to the following arithmetic problem: "
-LINES = f"{ASK}4 + 3 = \\boxed{{{{7}}}}\n{ASK}19 - 7 = \\boxed{{{{12}}}}\n{{problem}}"
+LINES = f"{ASK}4 + 3 = \\boxed{{7}}\n{ASK}19 - 7 = \\boxed{{12}}\n{{problem}}"
 MINE = {
     "digit_sums": (
         "chain_sum",

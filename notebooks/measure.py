@@ -25,6 +25,7 @@ import os
 import sys
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 
 import _root
@@ -69,7 +70,7 @@ def few_shot(task, count):
             f"few-shot: task {task.name} has {len(task.train)} training problems to show, not {count} "
             "(for MATH-500 take --task math)"
         )
-    shown = "".join(map(solved, task.train[:count])).replace("{", "{{").replace("}", "}}")
+    shown = "".join(map(solved, task.train[:count]))
     opening = task.prompt({"problem": "\0"}).partition("\0")[0].split("\n\n")
     stops = (*task.stops, *(f"\n\n{line.strip()}" for line in opening if line.strip()))
     return dataclasses.replace(task, instruction=shown + task.instruction, stops=stops)
@@ -185,7 +186,7 @@ def measure_model(label, name, task, method, args):
 def judge_share(method, model, tokenizer, task, indices, samples, temperature, args):
     """Completions of these problems of the test, each process for its share -> records, in every process."""
     records = []
-    mine = train.my_share(indices)
+    mine = [indices[i] for i in torch.arange(len(indices)).tensor_split(train.WORLD)[train.RANK]]
     if mine:
         problems = [task.test[i] for i in mine]
         rows = [i * samples + j for i in mine for j in range(samples)]

@@ -30,7 +30,7 @@ def few_shot(*solved):
     """A prompt of solved lines such as "7 + 6 = 13", answers boxed, and the problem as the next one."""
     lines = [line.rpartition(" ") for line in solved]
     return (
-        "".join(f"{problem} \\boxed{{{{{answer}}}}}\n" for problem, _, answer in lines)
+        "".join(f"{problem} \\boxed{{{answer}}}\n" for problem, _, answer in lines)
         + "{problem}"
     )
 

@@ -34,11 +34,11 @@ class Worded(Task):
         if problem.get("to_test") or not self.wordings:
             return super().prompt(problem)
         rng = random.Random(f"wording {problem['problem']} {problem.get('step', 0)}")
-        return rng.choice(self.wordings).format(problem=problem["problem"])
+        return rng.choice(self.wordings).replace("{problem}", problem["problem"])
 
 
 def in_wordings(task: Task, wordings, unseen=None) -> Worded:
-    """Train on a task in these wordings, format strings with {problem} that all ask for what its reward reads; test
+    """Train on a task in these wordings, with {problem} in them, that all ask for what its reward reads; test
     in another one that is never trained on (default: the task's own, so it should be none of them)."""
     values = {field.name: getattr(task, field.name) for field in fields(Task)}
     test = [{**problem, "to_test": True} for problem in task.test]
@@ -49,11 +49,11 @@ def in_wordings(task: Task, wordings, unseen=None) -> Worded:
 
 
 MATH_WORDINGS = (
-    "Problem: {problem}\n\nThink step by step, then write the answer as \\boxed{{answer}}.\n\nSolution:",
-    "{problem}\n\nShow your work. The last line must hold the result in \\boxed{{}}.\n\n",
-    "Question: {problem}\n\nReason first. Your result belongs into \\boxed{{}}.\n\nAnswer:",
-    "You are a careful mathematician; box your final result (\\boxed{{}}).\n\n{problem}\n\nWorked solution:",
-    "Find the answer and put a LaTeX box, \\boxed{{}}, around it: {problem}\n\n",
+    "Problem: {problem}\n\nThink step by step, then write the answer as \\boxed{answer}.\n\nSolution:",
+    "{problem}\n\nShow your work. The last line must hold the result in \\boxed{}.\n\n",
+    "Question: {problem}\n\nReason first. Your result belongs into \\boxed{}.\n\nAnswer:",
+    "You are a careful mathematician; box your final result (\\boxed{}).\n\n{problem}\n\nWorked solution:",
+    "Find the answer and put a LaTeX box, \\boxed{}, around it: {problem}\n\n",
 )
 
 
@@ -66,14 +66,14 @@ def math_wordings() -> Worded:
 # Asked as base models are asked: two solved lines, then the next one. The two are left out of the problems. How often
 # the base is right at temperature 1 in these words: .12, .09, .09, .07; in the unseen ones .04 (432 completions each).
 
-LINES = "7 + 6 = \\boxed{{13}}\n12 + 5 = \\boxed{{17}}\n{problem} ="
+LINES = "7 + 6 = \\boxed{13}\n12 + 5 = \\boxed{17}\n{problem} ="
 WORDINGS = (
     LINES,
-    "The sum 7 + 6 is \\boxed{{13}}\nThe sum 12 + 5 is \\boxed{{17}}\nThe sum {problem} is",
-    "7 + 6 makes \\boxed{{13}}\n12 + 5 makes \\boxed{{17}}\n{problem} makes",
-    "Add 7 + 6. Answer: \\boxed{{13}}\nAdd 12 + 5. Answer: \\boxed{{17}}\nAdd {problem}. Answer:",
+    "The sum 7 + 6 is \\boxed{13}\nThe sum 12 + 5 is \\boxed{17}\nThe sum {problem} is",
+    "7 + 6 makes \\boxed{13}\n12 + 5 makes \\boxed{17}\n{problem} makes",
+    "Add 7 + 6. Answer: \\boxed{13}\nAdd 12 + 5. Answer: \\boxed{17}\nAdd {problem}. Answer:",
 )
-UNSEEN = "Q: 7 + 6 A: \\boxed{{13}}\nQ: 12 + 5 A: \\boxed{{17}}\nQ: {problem} A:"
+UNSEEN = "Q: 7 + 6 A: \\boxed{13}\nQ: 12 + 5 A: \\boxed{17}\nQ: {problem} A:"
 
 
 def sums():

@@ -30,7 +30,7 @@ class Canary(GRPO):
     @dataclass
     class Settings(GRPO.Settings):
         canary: str = ""  # a file of problems, as --task reads it
-        prompt: str = BOXED  # with {problem} in it; other braces are doubled
+        prompt: str = BOXED  # with {problem} in it
 
     def setup(self, model, tokenizer):
         self.tokenizer = tokenizer

@@ -212,7 +212,7 @@ def test_few_shot_shows_solutions_that_the_reward_accepts():
         few_shot(boxed_task(), 4)
     tiny = few_shot(verifiers.arithmetic(train_size=2, test_size=1), 1)
     assert (
-        "<think></think><answer>\\boxed{" in tiny.instruction.replace("{{", "{")
+        "<think></think><answer>\\boxed{" in tiny.instruction
         and tiny.stops == ()
     )
 

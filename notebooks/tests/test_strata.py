@@ -33,7 +33,7 @@ ADD = Task(
 
 def test_a_problem_comes_in_other_words_each_time_and_the_test_in_words_never_trained_on():
     task = strata.in_wordings(
-        ADD, ("Say {problem}", "Box {{}} {problem}", "{problem}:"), "What is {problem}?"
+        ADD, ("Say {problem}", "Box {} {problem}", "{problem}:"), "What is {problem}?"
     )
     problem, held_out = task.train[0], task.test[0]
     asked = Counter(task.prompt({**problem, "step": step}) for step in range(300))
@@ -59,7 +59,7 @@ def test_math_in_five_wordings_is_tested_in_the_cores_own(monkeypatch):
         task.prompt({**problem, "step": step}) for problem in task.train for step in range(50)
     }
     assert len(prompts) == 3 * 5 and all("\\boxed{" in prompt for prompt in prompts)
-    assert task.prompt(task.test[0]) == BOXED.format(problem="number 0")
+    assert task.prompt(task.test[0]) == BOXED.replace("{problem}", "number 0")
 
 
 # ---- The tasks -------------------------------------------------------------------------------------------------------
