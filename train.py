@@ -505,7 +505,7 @@ def finish_step(run, step, advantages, row, reason):
         raise ModelError(f"the memory of pick, the method's state, its columns: {error}") from error
     if row["failed"] == 1:
         reason = "error: the verifier failed on every completion, see the warnings above"
-    if any(gather(run.signals[:1])):
+    if all_sum(torch.tensor(len(run.signals))) > 0:  # Ctrl-C in any process
         reason = "stopped"
     log_row(run, row)
     if reason or run.step % run.flags.save_every == 0 or run.step == run.flags.steps:
@@ -698,13 +698,11 @@ def main(argv=None):
         raise ModelError(f"{run.folder} is in use by another process: stop it first") from None
     except Stopped as error:
         sys.exit(str(error) if RANK == 0 or error.__cause__ else 1)
-    rows = read_log(run.folder).values()
-    scores = [row["eval_accuracy"] for row in rows if "eval_accuracy" in row] or [math.nan]
-    n = min(flags.eval_problems, len(run.task.test))
-    print(
-        f"held-out accuracy {scores[0]:.3f} -> {scores[-1]:.3f} (greedy, n={n}) "
-        f"in {time.perf_counter() - began:.0f} s; model in {run.folder / 'final'}"
-    )
+    rows = [row for row in read_log(run.folder).values() if "eval_accuracy" in row]
+    if rows:  # the log may have been lost
+        accuracy = f"{rows[0]['eval_accuracy']:.3f} -> {rows[-1]['eval_accuracy']:.3f}"
+        print(f"held-out accuracy {accuracy} (greedy, n={rows[-1]['eval_n']})", end=" ")
+    print(f"in {time.perf_counter() - began:.0f} s; model in {run.folder / 'final'}")
 
 
 def start(run):
