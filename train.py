@@ -30,12 +30,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from filelock import FileLock, Timeout  # comes with huggingface_hub
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_state_dict,
-    set_state_dict,
-)
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -131,7 +126,11 @@ def parse_args(argv=None):
         flags = Flags(**{**old, **given})
         fill_defaults(flags)
         flags.settings = all_settings(flags, settings)
-        check(flags)
+        if flags.fsdp and "RANK" not in os.environ:
+            raise ValueError("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp ..")
+        folder = Path(flags.runs, flags.name)
+        if not flags.resume and (folder / "config.json").exists():
+            raise ValueError(f"{folder} exists: go on by --resume, or choose another --name")
     except ValueError as error:
         parser.error(str(error))
     return flags
@@ -201,15 +200,6 @@ def is_tiny(model):
     return 0 < sum(file.stat().st_size for file in Path(model).glob("*.safetensors")) < 2**24
 
 
-def check(flags):
-    """Refuse what would only fail later."""
-    if flags.fsdp and "RANK" not in os.environ:
-        raise ValueError("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp ..")
-    folder = Path(flags.runs, flags.name)
-    if not flags.resume and (folder / "config.json").exists():
-        raise ValueError(f"{folder} exists: go on by --resume, or choose another --name")
-
-
 # ---- 2. A run ------------------------------------------------------------------------------------
 
 
@@ -230,7 +220,6 @@ class Run:
     step: int = 0  # the last one made
     log: object = lambda row: None  # what --log names
     signals: list = field(default_factory=list)  # when Ctrl-C was pressed
-    progress: str = ""  # what a checkpoint keeps besides tensors, as JSON
 
 
 def load_run(flags):
@@ -290,8 +279,9 @@ def state_of(run):
     return {"model_state_dict": model, "optim_state_dict": optimizer}
 
 
-def save_checkpoint(run):
-    """Write under another name, then rename: a crash at any moment leaves the last good one."""
+def save_checkpoint(run, progress):
+    """Write under another name, then rename: a crash at any moment leaves the last good one.
+    progress: what it keeps besides tensors, as JSON."""
     folder = run.folder / "checkpoints"
     path = folder / f"step_{run.step:06d}"
     partial = folder / "partial"
@@ -300,7 +290,7 @@ def save_checkpoint(run):
             shutil.rmtree(partial, ignore_errors=True)
         dcp.save(state_of(run), checkpoint_id=partial, no_dist=WORLD == 1)
         if RANK == 0:
-            (partial / "progress.json").write_text(run.progress)
+            (partial / "progress.json").write_text(progress)
             shutil.rmtree(path, ignore_errors=True)  # one of the same step that could not be read
             partial.rename(path)
             for old in sorted(folder.glob("step_*"))[:-2]:  # two are kept
@@ -407,21 +397,20 @@ def preflight(run):
     rewards = step.rewards.flatten()
     for row in (rewards.argmax(), rewards.argmin()):
         print(f"    reward {rewards[row]:.2f}: {step.texts[row][-200:]!r}")
-    trouble = what_is_wrong(means)
+    trouble = None
+    if means["failed"] > 0.5:
+        trouble = (
+            f"the verifier fails on {means['failed']:.0%} of the completions, see the warnings"
+        )
+    elif means["truncated"] >= 0.9:
+        trouble = "nearly all completions are cut off: try --max-new-tokens, --stop or --template"
+    elif means["mixed"] == 0:
+        trouble = (
+            "no group has unequal rewards: try an easier or harder task, or more --num-samples"
+        )
     if trouble and (means["failed"] == 1 or len(step.texts) >= 64):  # fewer could be bad luck
         raise Stopped(f"error: {trouble}")
     print(f"preflight: warning: {trouble}" if trouble else "preflight: there is something to learn")
-
-
-def what_is_wrong(means):
-    """Why nothing can be learnt from such a batch, or None."""
-    if means["failed"] > 0.5:
-        return f"the verifier fails on {means['failed']:.0%} of the completions, see the warnings"
-    if means["truncated"] >= 0.9:
-        return "nearly all completions are cut off: try --max-new-tokens, --stop or --template"
-    if means["mixed"] == 0:
-        return "no group has unequal rewards: try an easier or harder task, or more --num-samples"
-    return None
 
 
 # ---- 5. The loop ---------------------------------------------------------------------------------
@@ -465,10 +454,15 @@ def train_rlvr(run):
         for index, share in zip(indices, right):
             visits = run.memory["visits"].get(str(index), [])
             run.memory["visits"][str(index)] = [*visits, share][-3:]
-        row = {"step": number, **means, **stats, "lr": lr}
-        row["verify_seconds"] = step.verify_seconds
-        row["sample_seconds"] = sampled - began
-        row["update_seconds"] = time.perf_counter() - sampled
+        row = {
+            "step": number,
+            **means,
+            **stats,
+            "lr": lr,
+            "verify_seconds": step.verify_seconds,
+            "sample_seconds": sampled - began,
+            "update_seconds": time.perf_counter() - sampled,
+        }
         trouble = None
         if number % flags.eval_every == 0 or number == flags.steps:
             try:
@@ -500,7 +494,7 @@ def finish_step(run, step, advantages, row, reason):
     progress = {"step": run.step, "memory": run.memory, "method": run.method.state()}
     try:
         json.dumps(row)
-        run.progress = json.dumps(progress)  # fails now rather than at the first checkpoint
+        progress = json.dumps(progress)  # fails now rather than at the first checkpoint
     except (TypeError, ValueError) as error:
         raise ModelError(f"the memory of pick, the method's state, its columns: {error}") from error
     if row["failed"] == 1:
@@ -509,7 +503,7 @@ def finish_step(run, step, advantages, row, reason):
         reason = "stopped"
     log_row(run, row)
     if reason or run.step % run.flags.save_every == 0 or run.step == run.flags.steps:
-        save_checkpoint(run)
+        save_checkpoint(run, progress)
     if reason:
         raise Stopped(f"{reason}; step {run.step} is saved. {how_to_go_on(run.flags)}")
 
@@ -611,12 +605,14 @@ def gather(items):
 def gather_steps(steps, device):
     """The Steps of all processes as one."""
     steps = gather([replace(s, rollouts=Rollouts.join([s.rollouts], "cpu")) for s in steps])
-    whole = {"rollouts": Rollouts.join([step.rollouts for step in steps], device)}
-    whole["rewards"] = torch.cat([step.rewards for step in steps])
-    whole["verify_seconds"] = max(step.verify_seconds for step in steps)
-    for name in ("problems", "texts", "parts"):
-        whole[name] = [row for step in steps for row in getattr(step, name)]
-    return Step(**whole)
+
+    def joined(name):
+        return [row for step in steps for row in getattr(step, name)]
+
+    rollouts = Rollouts.join([step.rollouts for step in steps], device)
+    rewards = torch.stack(joined("rewards"))
+    seconds = max(step.verify_seconds for step in steps)
+    return Step(joined("problems"), rollouts, joined("texts"), rewards, joined("parts"), seconds)
 
 
 def equal_share(micros):
@@ -755,14 +751,13 @@ def train_until_the_end(run):
 
 
 def save_final(run):
-    """Write the whole model, gathered into the first process's host memory."""
+    """Write the model as it is sampled from: whole, and in the device's dtype."""
     model = run.method.export(run.model)
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    weights = get_model_state_dict(model, options=options)
-    if RANK == 0:
-        _, dtype = pick_device(run.flags.device)
-        weights = {name: weight.to(dtype) for name, weight in weights.items()}
-        save(model, run.tokenizer, run.folder / "final", weights)
+    _, dtype = pick_device(run.flags.device)
+    with whole_weights(model), weights_in(dtype, model):
+        if RANK == 0:
+            weights = dict(model.named_parameters())
+            save(model, run.tokenizer, run.folder / "final", weights)
 
 
 if __name__ == "__main__":
