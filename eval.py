@@ -62,9 +62,11 @@ def roll_out(
         end = start + size
         batch = prompts[start:end]
         uniforms = row_uniforms(rows[start * G : end * G], limit, settings.seed)
-        how = (G, temperature, limit, stop_ids, uniforms)
         with memory_for("--sample-tokens"):
-            batches.append(method.roll_out(model, tokenizer, batch, *how))
+            sampled = method.roll_out(
+                model, tokenizer, batch, G, temperature, limit, stop_ids, uniforms
+            )
+        batches.append(sampled)
     rollouts = Rollouts.join(batches)
     for row, ids in enumerate(rollouts.completions() if task.stops else []):
         rollouts.end_at(row, tokenizer.length_to_stop(ids, task.stops))
@@ -92,7 +94,9 @@ def records_of(step):
     records = []
     for row, part in enumerate(step.parts):
         index, sample = divmod(row, step.rollouts.num_samples)
-        own = {
+        record = {
+            **step.problems[index],
+            **part,
             "index": index,
             "sample": sample,
             "completion": step.texts[row],
@@ -100,7 +104,7 @@ def records_of(step):
             "reward": step.rewards[index, sample].item(),
             "accuracy": part["accuracy"] * (1 - part["truncated"]),
         }
-        records.append({**step.problems[index], **part, **own})
+        records.append(record)
     return records
 
 
@@ -341,8 +345,8 @@ def read_run(args):
     if settings:  # a model's config.json has none
         if not (run / "final").is_dir():
             place = f"--name {shlex.quote(run.name)} --runs {shlex.quote(str(run.parent))}"
-            finish = f"python train.py --resume {place}"
-            raise ModelError(f"{run} has no final/ yet: finish it with `{finish}`")
+            finish = f"finish it with `python train.py --resume {place}`"
+            raise ModelError(f"{run} has no final/ yet: {finish}")
         args.model = str(run / "final")
         args.baseline = args.baseline or config["flags"]["model"]
         for name in ("task", "reward", "prompt", "stop", "template", "method"):
@@ -366,9 +370,9 @@ def evaluate_model(name, task, method, args):
     header = {**vars(args), "model": name, "settings": asdict(method.settings), "prompt": prompt}
     header |= {"dtype": str(dtype), "git": git_commit()}
     append_rows(args.out, [{"header": header}])
-    decodings = {"greedy": (1, 0.0), "sampled": (args.num_samples, args.temperature, args.k)}
-    if args.temperature == 0:
-        decodings.pop("sampled")
+    decodings = {"greedy": (1, 0.0)}
+    if args.temperature > 0:
+        decodings["sampled"] = (args.num_samples, args.temperature, args.k)
     for decoding, how in decodings.items():
         summary, records = evaluate(method, model, tokenizer, task, problems, *how)
         print(f"{decoding:8}", *(f"{column} {value:<7.4g}" for column, value in summary.items()))

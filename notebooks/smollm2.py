@@ -29,10 +29,7 @@ from verifiers import Task, boxed_reward
 def few_shot(*solved):
     """A prompt of solved lines such as "7 + 6 = 13", answers boxed, and the problem as the next one."""
     lines = [line.rpartition(" ") for line in solved]
-    return (
-        "".join(f"{problem} \\boxed{{{answer}}}\n" for problem, _, answer in lines)
-        + "{problem}"
-    )
+    return "".join(f"{problem} \\boxed{{{answer}}}\n" for problem, _, answer in lines) + "{problem}"
 
 
 SHOWN = {(7, 6), (12, 5), (4, 4)}

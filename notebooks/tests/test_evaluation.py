@@ -211,10 +211,7 @@ def test_few_shot_shows_solutions_that_the_reward_accepts():
     with pytest.raises(verifiers.DataError, match="has 3 training problems to show"):
         few_shot(boxed_task(), 4)
     tiny = few_shot(verifiers.arithmetic(train_size=2, test_size=1), 1)
-    assert (
-        "<think></think><answer>\\boxed{" in tiny.instruction
-        and tiny.stops == ()
-    )
+    assert "<think></think><answer>\\boxed{" in tiny.instruction and tiny.stops == ()
 
 
 def test_overlap_finds_copies_and_variants(capsys):
