@@ -255,7 +255,7 @@ def load_model(flags):
 def write_config(run):
     """config.json: flags, settings, versions and commit."""
     config = {
-        "flags": asdict(run.flags),
+        "flags": {**asdict(run.flags), "resume": False},  # as of a run without interruption
         "settings": run.flags.settings,
         "versions": {"python": sys.version, "torch": torch.__version__, "git": git_commit()},
     }
