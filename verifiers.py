@@ -520,7 +520,7 @@ def check_task(task):
             value = problem.get(name) if isinstance(problem, dict) else None
             if not isinstance(value, str) or not value:
                 raise DataError(f'{where}, problem {n}: its "{name}" must be text')
-    if "{problem}" not in (task.instruction or ""):
+    if "{problem}" not in str(task.instruction):
         form = "'Question: {problem}\\nAnswer:'"
         raise DataError(f"{where}: its prompt needs {{problem}}, as in {form}")
 
