@@ -1,6 +1,8 @@
 """Sampling: tokens/s of rlvr.sample, of transformers.generate and of a plain batched sampler, side by side.
 
-    python tests/bench_sampling.py [--shape tiny|0.6B] [--rows 16] [--group 8] [--lengths fixed|spread]
+    python tests/bench_sampling.py [--shape tiny|mid|0.6B] [--rows 16] [--group 8] [--lengths fixed|spread]
+
+mid is between the two: 8 layers of 512 channels, 8 heads over 4, a vocabulary of 32,000 (42 million parameters).
 
 All three have the same random weights, prompts, number of rows and length of each completion; they take turns in one
 process and the best of --repeats counts. On a CPU the seconds are CPU seconds per thread. "plain" is the sampler one
@@ -29,6 +31,21 @@ from make_tiny import tiny_config  # noqa: E402
 from model import Config, KVCache, Qwen3, pick_device  # noqa: E402
 
 SAMPLERS = {}
+SHAPES = {
+    "tiny": functools.partial(tiny_config, 64, eos_token_id=63),
+    "mid": functools.partial(
+        Config,
+        vocab_size=32000,
+        hidden_size=512,
+        intermediate_size=1536,
+        num_hidden_layers=8,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        head_dim=64,
+        eos_token_id=31999,
+    ),
+    "0.6B": Config,
+}
 
 
 def sampler(name):
@@ -170,7 +187,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--shape", choices=["tiny", "0.6B"], default="tiny")
+    parser.add_argument("--shape", choices=SHAPES, default="tiny")
     parser.add_argument("--rows", type=int, default=128)
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--prompt-tokens", type=int, default=64)
@@ -188,7 +205,7 @@ def main():
         torch.set_num_threads(args.threads)
     device, dtype = pick_device()
     dtype = getattr(torch, args.dtype) if args.dtype else dtype
-    config = tiny_config(64, eos_token_id=63) if args.shape == "tiny" else Config()
+    config = SHAPES[args.shape]()
     stop = config.vocab_size - 1  # drawn only where a row is to end
     with torch.device("meta"):
         model = Qwen3(config).to(dtype)
@@ -250,9 +267,9 @@ def main():
     print(
         json.dumps(
             {
+                **vars(args),
                 "columns": [*columns, "memory floor, tokens/s"],
                 "rows": [[*row, f"{tokens / floor:,.0f}"]],
-                **vars(args),
                 "tokens": tokens,
                 "seconds": best,
                 "floor_seconds": floor,
