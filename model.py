@@ -162,7 +162,9 @@ class KVCache:
     used:    the longest row's length, as a Python int, so that decoding never waits for the GPU.
     step:    attention reads a multiple of so many slots: a GPU is quicker with few shapes."""
 
-    def __init__(self, config, rows, slots, weight):
+    def __init__(self, model, rows, slots):
+        config = model.config
+        weight = model.model.embed_tokens.weight
         shape = (rows, config.num_key_value_heads, slots, config.head_dim)
         layers = range(config.num_hidden_layers)
         # zeros, not empty: a masked slot has weight 0, but 0 * NaN would still be NaN
@@ -173,19 +175,12 @@ class KVCache:
         self.step = 1 if weight.device.type == "cpu" else 64
         self.used = 0
 
-    def visible(self, T):
-        """The slots that attention reads when T tokens are added: at first those tokens alone."""
-        if self.used == 0:
-            return T
-        return min(-(-(self.used + T) // self.step) * self.step, self.slots)
-
     def write(self, layer, k, v, positions):
-        """Store k, v (B, K, T, D) at positions (B, T) -> what is visible, two of (B, K, S, D)."""
-        end = self.visible(k.size(2))
+        """Store k, v (B, K, T, D) at positions (B, T) -> all of the layer, two of (B, K, S, D)."""
         index = positions[:, None, :, None].expand_as(k)
         for cached, new in ((self.k[layer], k), (self.v[layer], v)):
             cached.scatter_(2, index, new.to(cached.dtype))  # under autocast they differ
-        return self.k[layer][:, :, :end], self.v[layer][:, :, :end]
+        return self.k[layer], self.v[layer]
 
     def take(self, rows):
         """Keep these rows, in this order; one may be named several times."""
@@ -225,6 +220,9 @@ class Attention(nn.Module):
         k = apply_rope(k, *rope)
         if cache is not None:
             k, v = cache.write(self.layer, k, v, positions)  # (B, K, S, D)
+            seen = T if mask is None else mask.size(-1)  # the first tokens see themselves alone
+            k = k[:, :, :seen]
+            v = v[:, :, :seen]
         group = self.H // self.K  # query heads that share a key head
         if T == 1:
             # One query per row: a group can stand where queries stand, and no key is repeated.
@@ -239,30 +237,25 @@ class Attention(nn.Module):
         return self.o_proj(y.flatten(2))
 
 
-class MLP(nn.Module):
-    """SwiGLU: down(silu(gate(x)) * up(x))."""
-
-    def __init__(self, config):
-        super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
-
-    def forward(self, x):
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
 class Block(nn.Module):
+    """Attention between the tokens of a row, then an MLP on each token: SwiGLU."""
+
     def __init__(self, config, layer):
         super().__init__()
-        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        C, hidden = config.hidden_size, config.intermediate_size
+        self.input_layernorm = RMSNorm(C, config.rms_norm_eps)
         self.self_attn = Attention(config, layer)
-        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = MLP(config)
+        self.post_attention_layernorm = RMSNorm(C, config.rms_norm_eps)
+        self.mlp = nn.ModuleDict()
+        self.mlp.gate_proj = nn.Linear(C, hidden, bias=False)
+        self.mlp.up_proj = nn.Linear(C, hidden, bias=False)
+        self.mlp.down_proj = nn.Linear(hidden, C, bias=False)
 
     def forward(self, x, rope, positions, mask, cache):
         x = x + self.self_attn(self.input_layernorm(x), rope, positions, mask, cache)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        y = self.post_attention_layernorm(x)
+        gate = F.silu(self.mlp.gate_proj(y))
+        return x + self.mlp.down_proj(gate * self.mlp.up_proj(y))
 
 
 class Qwen3(nn.Module):
@@ -296,7 +289,8 @@ class Qwen3(nn.Module):
             positions = torch.arange(T, device=ids.device).expand(B, T)
         if cache is not None and cache.used > 0:
             positions = positions + cache.lengths[:, None]  # (B, T)
-            slots = torch.arange(cache.visible(T), device=ids.device)
+            seen = -(-(cache.used + T) // cache.step) * cache.step  # rounded up
+            slots = torch.arange(min(seen, cache.slots), device=ids.device)
             later = slots > positions[:, None, :, None]  # (B, 1, T, S)
             # As numbers, once: of a boolean mask every layer would make its own.
             mask = torch.zeros_like(later, dtype=cache.k[0].dtype).masked_fill(later, -torch.inf)
@@ -320,16 +314,13 @@ class Qwen3(nn.Module):
     def device(self):
         return self.model.embed_tokens.weight.device
 
-    def new_cache(self, rows, slots):
-        return KVCache(self.config, rows, slots, self.model.embed_tokens.weight)
-
     def tokens_that_fit(self):
         """So many fill a KV cache that takes half of what is free on a GPU; elsewhere no bound."""
         if self.device.type != "cuda":
             return sys.maxsize
         torch.cuda.empty_cache()  # what PyTorch keeps for later is free as well
         free, _ = torch.cuda.mem_get_info()
-        cache = self.new_cache(1, 1)
+        cache = KVCache(self, 1, 1)
         return free // 2 // sum(layer.nbytes for layer in cache.k + cache.v)
 
 
@@ -347,13 +338,6 @@ def pick_device(wanted=None):
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     half = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return device, torch.bfloat16 if half else torch.float32
-
-
-def autocast(device, enabled=True):
-    """Within, compute in the device's dtype. Weights stay in fp32: at a learning rate of 1e-6
-    nearly every change of a bf16 weight would round to nothing."""
-    _, dtype = pick_device(device)
-    return torch.autocast(device, dtype, enabled=enabled and dtype != torch.float32)
 
 
 @contextlib.contextmanager
