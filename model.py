@@ -16,7 +16,6 @@ scaling of RoPE, quantisation.
 """
 
 import contextlib
-import functools
 import json
 import os
 import re
@@ -25,6 +24,7 @@ import sys
 import time
 from bisect import bisect_left
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import huggingface_hub
@@ -242,7 +242,8 @@ class Block(nn.Module):
 
     def __init__(self, config, layer):
         super().__init__()
-        C, hidden = config.hidden_size, config.intermediate_size
+        C = config.hidden_size
+        hidden = config.intermediate_size
         self.input_layernorm = RMSNorm(C, config.rms_norm_eps)
         self.self_attn = Attention(config, layer)
         self.post_attention_layernorm = RMSNorm(C, config.rms_norm_eps)
@@ -265,12 +266,13 @@ class Qwen3(nn.Module):
         super().__init__()
         self.config = config
         self.checkpoint_blocks = False  # keep only each block's input, compute the rest again
-        V, C = config.vocab_size, config.hidden_size
+        V = config.vocab_size
+        C = config.hidden_size
+        self.model = nn.ModuleDict()
         # _weight: nn.Embedding's own initialisation would import the compiler on the meta device.
-        embed_tokens = nn.Embedding(V, C, _weight=torch.randn(V, C))
-        layers = nn.ModuleList(Block(config, i) for i in range(config.num_hidden_layers))
-        norm = RMSNorm(C, config.rms_norm_eps)
-        self.model = nn.ModuleDict(dict(embed_tokens=embed_tokens, layers=layers, norm=norm))
+        self.model.embed_tokens = nn.Embedding(V, C, _weight=torch.randn(V, C))
+        self.model.layers = nn.ModuleList(Block(config, i) for i in range(config.num_hidden_layers))
+        self.model.norm = RMSNorm(C, config.rms_norm_eps)
         self.lm_head = None if config.tie_word_embeddings else nn.Linear(C, V, bias=False)
 
     def forward(self, ids, cache=None, head=None, positions=None, mask=None):
@@ -300,14 +302,13 @@ class Qwen3(nn.Module):
             if cache is not None:
                 block = block.forward  # past FSDP's hooks: whoever samples holds the whole weights
             elif self.checkpoint_blocks:
-                options = {"use_reentrant": False, "preserve_rng_state": False}
-                block = functools.partial(checkpoint, block, **options)
+                block = partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False)
             x = block(x, rope, positions, mask, cache)
         if cache is not None:
             cache.lengths = cache.lengths + T
             cache.used += T
         x = self.model.norm(x)
-        weight = self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
+        weight = (self.lm_head or self.model.embed_tokens).weight
         return F.linear(x, weight) if head is None else head(x, weight)
 
     @property
@@ -442,17 +443,16 @@ def save(model, tokenizer, directory, weights=None):
         "torch_dtype": str(next(iter(weights.values())).dtype).removeprefix("torch."),
         "pad_token_id": model.config.eos_token_id[0],
     }
-    partial = directory.with_name(directory.name + ".partial")
+    new = directory.with_name(directory.name + ".partial")
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        (partial / "config.json").write_text(json.dumps(fields, indent=2))
-        tokenizer.save(partial)
-        save_file(weights, partial / "model.safetensors", metadata={"format": "pt"})
+        new.mkdir(parents=True, exist_ok=True)
+        (new / "config.json").write_text(json.dumps(fields, indent=2))
+        tokenizer.save(new)
+        save_file(weights, new / "model.safetensors", metadata={"format": "pt"})
         shutil.rmtree(directory, ignore_errors=True)
-        partial.rename(directory)
+        new.rename(directory)
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
         raise ModelError(
             f"{directory}: cannot write the model ({error}); free some space or take another place"
         ) from error

@@ -542,14 +542,15 @@ def test_what_was_sampled_from_a_part_is_on_policy_only_under_the_kept_mask(mode
     rollouts = some.roll_out(model, None, prompts, 4, 0.8, **sizes)
     keep = torch.ones(12, dtype=torch.bool)
     (micro,) = padded_rows(rollouts, keep, 10**9)
-    micro.sampled_logp = rollouts.logp
+    micro.weights = rollouts.mask[micro.rows]
+    micro.sampled_logp = rollouts.logp[micro.rows]
     with torch.no_grad():
-        whole = token_logprobs(model, rollouts.ids, 0.8, rollouts.mask)
-        masked, micro = some.under_mask(whole, micro)
-    ratios = (whole - rollouts.logp).exp()[rollouts.mask > 0]
+        whole = token_logprobs(model, rollouts.ids[micro.rows], 0.8, micro.weights)
+        masked, seen = some.under_mask(whole, micro)
+    ratios = (whole - micro.sampled_logp).exp()[micro.weights > 0]
     assert 0.69 < ratios.mean() < 0.95
-    torch.testing.assert_close(masked, rollouts.logp, atol=1e-4, rtol=0)
-    assert micro.old_logp is rollouts.logp
+    torch.testing.assert_close(masked, micro.sampled_logp, atol=1e-4, rtol=0)
+    assert seen.old_logp is micro.sampled_logp
 
 
 def fixed(*probs):
