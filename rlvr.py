@@ -264,7 +264,7 @@ def group_advantages(rewards, scale="std", eps=1e-6):
         advantages /= exact.std(-1, correction=0, keepdim=True) + eps  # departure 6
     # subtle: the mean of equal rewards may be off by a rounding error: eps would make it a signal.
     advantages[exact.amax(-1) == exact.amin(-1)] = 0.0
-    return advantages.to(rewards.dtype if rewards.is_floating_point() else torch.float32)
+    return advantages.to(torch.promote_types(rewards.dtype, torch.float32))
 
 
 # ---- 4. Log-probabilities, loss and gradient -----------------------------------------------------
@@ -394,8 +394,7 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None,
         (pi / pi_old is outside of the clip range); kl (to the reference)."""
     settings = method.settings
     low, high = settings.clip
-    advantages = advantages.to(rollouts.mask.device).reshape(len(rollouts.mask), -1)
-    advantages = advantages * rollouts.mask  # (B, T-1)
+    advantages = advantages.reshape(len(rollouts.ids), -1)  # (B, 1) or (B, T-1)
     # critical: the weights are those of the whole batch.
     weights = loss_weights(rollouts.mask, settings.norm, settings.max_new_tokens)
     all_logp = torch.zeros_like(weights)
@@ -414,7 +413,7 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None,
         # The first update's log-probs are the old ones; the sampler's equal them up to rounding.
         micro.old_logp = now if old_logp is None else old_logp[rows]
         micro.sampled_logp = rollouts.logp[rows]
-        micro.advantages = advantages[rows]
+        micro.advantages = advantages[rows] * mask
         micro.weights = weights[rows]
         ratio = (now - micro.old_logp).exp()
         clipped = (ratio < 1 - low) | (ratio > 1 + high)
