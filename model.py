@@ -96,9 +96,8 @@ class Config:
                     f"{path}: {key} is {value!r}, but only dense models with {key} "
                     f"{' or '.join(map(repr, known))} are implemented; take Qwen/Qwen3-0.6B"
                 )
-        generation = path.with_name("generation_config.json")
-        if generation.exists():  # of which nothing is used but eos_token_id
-            values |= _read_json(generation)
+        # Of the second file nothing is used but eos_token_id.
+        values |= _read_json(path.with_name("generation_config.json"), optional=True)
         names = cls.__dataclass_fields__
         missing = [name for name in names if values.get(name) is None]
         if missing:
@@ -122,7 +121,9 @@ def _with_defaults(raw):
     }
 
 
-def _read_json(path):
+def _read_json(path, optional=False):
+    if optional and not path.exists():
+        return {}
     try:
         return {**json.loads(path.read_text(encoding="utf-8"))}  # a TypeError if it is no object
     except (OSError, ValueError, TypeError) as error:
@@ -345,13 +346,13 @@ def pick_device(wanted=None):
 def weights_in(dtype, model):
     """Within, the weights are rounded to dtype: for many tokens quicker than autocast, which casts
     what each product reads. In return the update sees a little more mismatch."""
-    whole = [param.data for param in model.parameters()]
+    whole = {param: param.data for param in model.parameters()}
     try:
-        for param in model.parameters():
-            param.data = param.data.to(dtype)  # there may be too little memory
+        for param, data in whole.items():
+            param.data = data.to(dtype)  # there may be too little memory
         yield
     finally:
-        for param, data in zip(model.parameters(), whole):
+        for param, data in whole.items():
             param.data = data
 
 
@@ -410,15 +411,11 @@ def find(name):
 
 def _read_weights(directory, wanted, device, dtype, keep):
     """All tensors of the checkpoint, by name. `wanted` is a state dict of the model."""
-    index = directory / "model.safetensors.index.json"
-    names = (
-        _read_json(index).get("weight_map", {}).values()
-        if index.exists()
-        else ["model.safetensors"]
-    )
+    index = _read_json(directory / "model.safetensors.index.json", optional=True)
+    files = index.get("weight_map", {"": "model.safetensors"}).values()
     copies = {"lm_head.weight"} - set(wanted)  # of the embedding; a tied model does without
     tensors = {}
-    for path in sorted({directory / name for name in names}):
+    for path in sorted({directory / file for file in files}):
         try:
             with safe_open(path, framework="pt") as reader:
                 for name in set(reader.keys()) - copies:
@@ -517,8 +514,7 @@ class Tokenizer:
             backend = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises plain Exception
             raise ModelError(f"{path}: cannot be read ({error}); fetch the file again") from None
-        config_path = path.with_name("tokenizer_config.json")
-        config = _read_json(config_path) if config_path.exists() else {}
+        config = _read_json(path.with_name("tokenizer_config.json"), optional=True)
         own_file = path.with_name("chat_template.jinja")  # where newer models have it
         if own_file.exists():
             config["chat_template"] = own_file.read_text(encoding="utf-8")

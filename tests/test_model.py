@@ -325,7 +325,10 @@ WRONG = [
     (holds("generation_config.json", "[1]"), "generation_config.json: cannot be read"),
     (holds("tokenizer_config.json", '{"bos_token": '), "tokenizer_config.json: cannot be read"),
     (holds("tokenizer_config.json", '{"chat_template": "{{ 1 + messages }}"}'), "--template plain"),
-    (holds("model.safetensors.index.json", "{}"), "incomplete: fetch them again.*Missing"),
+    (
+        holds("model.safetensors.index.json", '{"weight_map": {}}'),
+        "incomplete: fetch them.*Missing",
+    ),
 ]
 
 
