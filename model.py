@@ -177,7 +177,7 @@ class KVCache:
         self.used = 0
 
     def write(self, layer, k, v, positions):
-        """Store k, v (B, K, T, D) at positions (B, T) -> all of the layer, two of (B, K, S, D)."""
+        """Store k, v (B, K, T, D) at positions (B, T) -> all its slots, two of (B, K, S, D)."""
         index = positions[:, None, :, None].expand_as(k)
         for cached, new in ((self.k[layer], k), (self.v[layer], v)):
             cached.scatter_(2, index, new.to(cached.dtype))  # under autocast they differ
@@ -221,7 +221,7 @@ class Attention(nn.Module):
         k = apply_rope(k, *rope)
         if cache is not None:
             k, v = cache.write(self.layer, k, v, positions)  # (B, K, S, D)
-            seen = T if mask is None else mask.size(-1)  # the first tokens see themselves alone
+            seen = T if mask is None else mask.size(-1)  # slots from here on hold nothing yet
             k = k[:, :, :seen]
             v = v[:, :, :seen]
         group = self.H // self.K  # query heads that share a key head
