@@ -757,8 +757,7 @@ def train_until_the_end(run):
 def save_final(run):
     """Write the model as it is sampled from: whole, and in the device's dtype."""
     model = run.method.export(run.model)
-    _, dtype = pick_device(run.flags.device)
-    with whole_weights(model), weights_in(dtype, model):
+    with whole_weights(model), weights_in(run.dtype, model):
         if RANK == 0:
             weights = dict(model.named_parameters())
             save(model, run.tokenizer, run.folder / "final", weights)
