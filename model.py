@@ -16,7 +16,6 @@ scaling of RoPE, quantisation.
 """
 
 import contextlib
-import functools
 import json
 import os
 import re
@@ -25,6 +24,7 @@ import sys
 import time
 from bisect import bisect_left
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import huggingface_hub
@@ -96,9 +96,8 @@ class Config:
                     f"{path}: {key} is {value!r}, but only dense models with {key} "
                     f"{' or '.join(map(repr, known))} are implemented; take Qwen/Qwen3-0.6B"
                 )
-        generation = path.with_name("generation_config.json")
-        if generation.exists():  # of which nothing is used but eos_token_id
-            values |= _read_json(generation)
+        # Of the second file nothing is used but eos_token_id.
+        values |= _read_json(path.with_name("generation_config.json"), optional=True)
         names = cls.__dataclass_fields__
         missing = [name for name in names if values.get(name) is None]
         if missing:
@@ -122,7 +121,9 @@ def _with_defaults(raw):
     }
 
 
-def _read_json(path):
+def _read_json(path, optional=False):
+    if optional and not path.exists():
+        return {}
     try:
         return {**json.loads(path.read_text(encoding="utf-8"))}  # a TypeError if it is no object
     except (OSError, ValueError, TypeError) as error:
@@ -162,7 +163,9 @@ class KVCache:
     used:    the longest row's length, as a Python int, so that decoding never waits for the GPU.
     step:    attention reads a multiple of so many slots: a GPU is quicker with few shapes."""
 
-    def __init__(self, config, rows, slots, weight):
+    def __init__(self, model, rows, slots):
+        config = model.config
+        weight = model.model.embed_tokens.weight
         shape = (rows, config.num_key_value_heads, slots, config.head_dim)
         layers = range(config.num_hidden_layers)
         # zeros, not empty: a masked slot has weight 0, but 0 * NaN would still be NaN
@@ -173,19 +176,12 @@ class KVCache:
         self.step = 1 if weight.device.type == "cpu" else 64
         self.used = 0
 
-    def visible(self, T):
-        """The slots that attention reads when T tokens are added: at first those tokens alone."""
-        if self.used == 0:
-            return T
-        return min(-(-(self.used + T) // self.step) * self.step, self.slots)
-
     def write(self, layer, k, v, positions):
-        """Store k, v (B, K, T, D) at positions (B, T) -> what is visible, two of (B, K, S, D)."""
-        end = self.visible(k.size(2))
+        """Store k, v (B, K, T, D) at positions (B, T) -> all its slots, two of (B, K, S, D)."""
         index = positions[:, None, :, None].expand_as(k)
         for cached, new in ((self.k[layer], k), (self.v[layer], v)):
             cached.scatter_(2, index, new.to(cached.dtype))  # under autocast they differ
-        return self.k[layer][:, :, :end], self.v[layer][:, :, :end]
+        return self.k[layer], self.v[layer]
 
     def take(self, rows):
         """Keep these rows, in this order; one may be named several times."""
@@ -225,6 +221,9 @@ class Attention(nn.Module):
         k = apply_rope(k, *rope)
         if cache is not None:
             k, v = cache.write(self.layer, k, v, positions)  # (B, K, S, D)
+            seen = T if mask is None else mask.size(-1)  # slots from here on hold nothing yet
+            k = k[:, :, :seen]
+            v = v[:, :, :seen]
         group = self.H // self.K  # query heads that share a key head
         if T == 1:
             # One query per row: a group can stand where queries stand, and no key is repeated.
@@ -239,30 +238,26 @@ class Attention(nn.Module):
         return self.o_proj(y.flatten(2))
 
 
-class MLP(nn.Module):
-    """SwiGLU: down(silu(gate(x)) * up(x))."""
-
-    def __init__(self, config):
-        super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
-
-    def forward(self, x):
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
 class Block(nn.Module):
+    """Attention between the tokens of a row, then an MLP on each token: SwiGLU."""
+
     def __init__(self, config, layer):
         super().__init__()
-        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        C = config.hidden_size
+        hidden = config.intermediate_size
+        self.input_layernorm = RMSNorm(C, config.rms_norm_eps)
         self.self_attn = Attention(config, layer)
-        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = MLP(config)
+        self.post_attention_layernorm = RMSNorm(C, config.rms_norm_eps)
+        self.mlp = nn.ModuleDict()
+        self.mlp.gate_proj = nn.Linear(C, hidden, bias=False)
+        self.mlp.up_proj = nn.Linear(C, hidden, bias=False)
+        self.mlp.down_proj = nn.Linear(hidden, C, bias=False)
 
     def forward(self, x, rope, positions, mask, cache):
         x = x + self.self_attn(self.input_layernorm(x), rope, positions, mask, cache)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        y = self.post_attention_layernorm(x)
+        gate = F.silu(self.mlp.gate_proj(y))
+        return x + self.mlp.down_proj(gate * self.mlp.up_proj(y))
 
 
 class Qwen3(nn.Module):
@@ -272,12 +267,13 @@ class Qwen3(nn.Module):
         super().__init__()
         self.config = config
         self.checkpoint_blocks = False  # keep only each block's input, compute the rest again
-        V, C = config.vocab_size, config.hidden_size
+        V = config.vocab_size
+        C = config.hidden_size
+        self.model = nn.ModuleDict()
         # _weight: nn.Embedding's own initialisation would import the compiler on the meta device.
-        embed_tokens = nn.Embedding(V, C, _weight=torch.randn(V, C))
-        layers = nn.ModuleList(Block(config, i) for i in range(config.num_hidden_layers))
-        norm = RMSNorm(C, config.rms_norm_eps)
-        self.model = nn.ModuleDict(dict(embed_tokens=embed_tokens, layers=layers, norm=norm))
+        self.model.embed_tokens = nn.Embedding(V, C, _weight=torch.randn(V, C))
+        self.model.layers = nn.ModuleList(Block(config, i) for i in range(config.num_hidden_layers))
+        self.model.norm = RMSNorm(C, config.rms_norm_eps)
         self.lm_head = None if config.tie_word_embeddings else nn.Linear(C, V, bias=False)
 
     def forward(self, ids, cache=None, head=None, positions=None, mask=None):
@@ -296,7 +292,8 @@ class Qwen3(nn.Module):
             positions = torch.arange(T, device=ids.device).expand(B, T)
         if cache is not None and cache.used > 0:
             positions = positions + cache.lengths[:, None]  # (B, T)
-            slots = torch.arange(cache.visible(T), device=ids.device)
+            seen = -(-(cache.used + T) // cache.step) * cache.step  # rounded up
+            slots = torch.arange(min(seen, cache.slots), device=ids.device)
             later = slots > positions[:, None, :, None]  # (B, 1, T, S)
             # As numbers, once: of a boolean mask every layer would make its own.
             mask = torch.zeros_like(later, dtype=cache.k[0].dtype).masked_fill(later, -torch.inf)
@@ -306,22 +303,18 @@ class Qwen3(nn.Module):
             if cache is not None:
                 block = block.forward  # past FSDP's hooks: whoever samples holds the whole weights
             elif self.checkpoint_blocks:
-                options = {"use_reentrant": False, "preserve_rng_state": False}
-                block = functools.partial(checkpoint, block, **options)
+                block = partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False)
             x = block(x, rope, positions, mask, cache)
         if cache is not None:
             cache.lengths = cache.lengths + T
             cache.used += T
         x = self.model.norm(x)
-        weight = self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
+        weight = (self.lm_head or self.model.embed_tokens).weight
         return F.linear(x, weight) if head is None else head(x, weight)
 
     @property
     def device(self):
         return self.model.embed_tokens.weight.device
-
-    def new_cache(self, rows, slots):
-        return KVCache(self.config, rows, slots, self.model.embed_tokens.weight)
 
     def tokens_that_fit(self):
         """So many fill a KV cache that takes half of what is free on a GPU; elsewhere no bound."""
@@ -329,7 +322,7 @@ class Qwen3(nn.Module):
             return sys.maxsize
         torch.cuda.empty_cache()  # what PyTorch keeps for later is free as well
         free, _ = torch.cuda.mem_get_info()
-        cache = self.new_cache(1, 1)
+        cache = KVCache(self, 1, 1)
         return free // 2 // sum(layer.nbytes for layer in cache.k + cache.v)
 
 
@@ -349,24 +342,17 @@ def pick_device(wanted=None):
     return device, torch.bfloat16 if half else torch.float32
 
 
-def autocast(device, enabled=True):
-    """Within, compute in the device's dtype. Weights stay in fp32: at a learning rate of 1e-6
-    nearly every change of a bf16 weight would round to nothing."""
-    _, dtype = pick_device(device)
-    return torch.autocast(device, dtype, enabled=enabled and dtype != torch.float32)
-
-
 @contextlib.contextmanager
 def weights_in(dtype, model):
     """Within, the weights are rounded to dtype: for many tokens quicker than autocast, which casts
     what each product reads. In return the update sees a little more mismatch."""
-    whole = [param.data for param in model.parameters()]
+    whole = {param: param.data for param in model.parameters()}
     try:
-        for param in model.parameters():
-            param.data = param.data.to(dtype)  # there may be too little memory
+        for param, data in whole.items():
+            param.data = data.to(dtype)  # there may be too little memory
         yield
     finally:
-        for param, data in zip(model.parameters(), whole):
+        for param, data in whole.items():
             param.data = data
 
 
@@ -425,15 +411,11 @@ def find(name):
 
 def _read_weights(directory, wanted, device, dtype, keep):
     """All tensors of the checkpoint, by name. `wanted` is a state dict of the model."""
-    index = directory / "model.safetensors.index.json"
-    names = (
-        _read_json(index).get("weight_map", {}).values()
-        if index.exists()
-        else ["model.safetensors"]
-    )
+    index = _read_json(directory / "model.safetensors.index.json", optional=True)
+    files = index.get("weight_map", {"": "model.safetensors"}).values()
     copies = {"lm_head.weight"} - set(wanted)  # of the embedding; a tied model does without
     tensors = {}
-    for path in sorted({directory / name for name in names}):
+    for path in sorted({directory / file for file in files}):
         try:
             with safe_open(path, framework="pt") as reader:
                 for name in set(reader.keys()) - copies:
@@ -458,17 +440,16 @@ def save(model, tokenizer, directory, weights=None):
         "torch_dtype": str(next(iter(weights.values())).dtype).removeprefix("torch."),
         "pad_token_id": model.config.eos_token_id[0],
     }
-    partial = directory.with_name(directory.name + ".partial")
+    new = directory.with_name(directory.name + ".partial")
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        (partial / "config.json").write_text(json.dumps(fields, indent=2))
-        tokenizer.save(partial)
-        save_file(weights, partial / "model.safetensors", metadata={"format": "pt"})
+        new.mkdir(parents=True, exist_ok=True)
+        (new / "config.json").write_text(json.dumps(fields, indent=2))
+        tokenizer.save(new)
+        save_file(weights, new / "model.safetensors", metadata={"format": "pt"})
         shutil.rmtree(directory, ignore_errors=True)
-        partial.rename(directory)
+        new.rename(directory)
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
         raise ModelError(
             f"{directory}: cannot write the model ({error}); free some space or take another place"
         ) from error
@@ -533,8 +514,7 @@ class Tokenizer:
             backend = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises plain Exception
             raise ModelError(f"{path}: cannot be read ({error}); fetch the file again") from None
-        config_path = path.with_name("tokenizer_config.json")
-        config = _read_json(config_path) if config_path.exists() else {}
+        config = _read_json(path.with_name("tokenizer_config.json"), optional=True)
         own_file = path.with_name("chat_template.jinja")  # where newer models have it
         if own_file.exists():
             config["chat_template"] = own_file.read_text(encoding="utf-8")

@@ -39,6 +39,7 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 
+from model import KVCache
 from verifiers import judge, reward_rlvr
 
 # ---- 1. The chapter's page -----------------------------------------------------------------------
@@ -95,14 +96,8 @@ class Rollouts:
     lengths: torch.Tensor  # (B,)      tokens of the completion, the stop token included
     finished: torch.Tensor  # (B,) bool ended by a stop; False: cut off at max_new_tokens
     logp: torch.Tensor  # (B, T-1)  log pi_old of ids[:, 1:] where it was sampled, 0 elsewhere
+    mask: torch.Tensor  # (B, T-1)  1.0 where the policy wrote ids[:, 1:]: what is trained
     num_samples: int  # G
-    mask: torch.Tensor = None  # (B, T-1) 1.0 where the policy wrote ids[:, 1:]: what is trained
-
-    def __post_init__(self):
-        if self.mask is None:
-            columns = torch.arange(1, self.ids.size(1), device=self.ids.device)
-            place = columns - self.prompt_lengths[:, None]  # in the completion
-            self.mask = ((place >= 0) & (place < self.lengths[:, None])).float()
 
     def completions(self):
         """The completions as B lists of token ids, stop token included."""
@@ -171,66 +166,65 @@ def sample(
     uniforms: (P*G, max_new_tokens) random numbers, see row_uniforms (default: torch's generator).
     choose:   (logits (R, V), uniforms (R,), temperature) -> (tokens (R,), log-probs (R,)).
     Raises ValueError for an empty prompt."""
-    sizes = [len(prompt) for prompt in prompts]
-    if min(sizes, default=0) == 0:
+    if not prompts or not all(prompts):
         raise ValueError("sample needs at least one prompt, and each prompt at least one token")
     P = len(prompts)
     V = model.config.num_tokens  # subtle: ids from here on have an embedding, but are no tokens
     device = model.device
-    longest = max(sizes)
     if stop_ids is None:
         stop_ids = model.config.eos_token_id
+    stop_ids = torch.tensor([*stop_ids], dtype=torch.long, device=device)
     if uniforms is None:
         uniforms = torch.rand(P * num_samples, max_new_tokens)
     uniforms = uniforms.to(device)
 
     # Prefill: read each prompt once. It is padded on the right, so its last logits are picked out.
-    padded_prompts = [prompt + [0] * (longest + max_new_tokens - len(prompt)) for prompt in prompts]
-    ids = torch.tensor(padded_prompts, device=device)  # (P, T)
-    prompt_lengths = torch.tensor(sizes, device=device)
-    stop_ids = torch.tensor([*stop_ids], dtype=torch.long, device=device)
-    cache = model.new_cache(P, longest + max_new_tokens)
+    prompt_lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+    ids = pad_sequence([torch.tensor(prompt) for prompt in prompts], batch_first=True).to(device)
+    cache = KVCache(model, P, ids.size(1) + max_new_tokens)
     last = torch.arange(P, device=device), prompt_lengths - 1
-    logits = model(ids[:, :longest], cache, head=lambda x, weight: F.linear(x[last], weight))
+    logits = model(ids, cache, head=lambda x, weight: F.linear(x[last], weight))  # (P, ..)
     cache.lengths = prompt_lengths  # subtle: the padding is overwritten, token by token
 
     # Every completion of a group starts from a copy of its prompt.
     prompt_of = torch.arange(P, device=device).repeat_interleave(num_samples)  # (B,)
-    ids = ids[prompt_of]
+    ids = F.pad(ids[prompt_of], (0, max_new_tokens))  # (B, T)
     prompt_lengths = prompt_lengths[prompt_of]
     logits = logits[prompt_of]
     cache.take(prompt_of)
 
-    # Decode one token a turn. Slot r of the cache belongs to row rows[r], if it is still running.
+    # Decode one token a turn. Slot r of the cache holds row rows[r]: some rows that have finished
+    # are still there, and what is sampled for them is not kept.
     logp = torch.zeros(ids[:, 1:].shape, device=device)
-    lengths = torch.zeros_like(prompt_lengths)
-    finished = lengths > 0
-    running = ~finished
+    mask = torch.zeros_like(logp)
+    finished = torch.zeros(len(ids), dtype=torch.bool, device=device)
     rows = torch.arange(len(ids), device=device)
-    patience = 1 if device.type == "cpu" else 8  # to read `running` is to wait for the GPU
+    patience = 1 if device.type == "cpu" else 8  # to look who is left is to wait for the GPU
     for t in range(max_new_tokens):
         token, token_logp = choose(logits[:, :V], uniforms[rows, t], temperature)
+        running = ~finished[rows]
         column = prompt_lengths[rows] + t
         ids[rows, column] = token.where(running, 0)
         logp[rows, column - 1] = token_logp.where(running, 0)  # logp[:, t] belongs to ids[:, t+1]
-        lengths[rows] += running
-        ended = torch.isin(token, stop_ids) & running
-        finished[rows] |= ended
-        running &= ~ended
+        mask[rows, column - 1] = running.float()
+        finished[rows] |= torch.isin(token, stop_ids)
         if t + 1 == max_new_tokens:
             break
         if t % patience == 0:
-            left = running.nonzero().flatten()
+            left = (~finished[rows]).nonzero().flatten()
             if len(left) == 0:
                 break
             if len(left) <= 0.8 * len(rows):  # copying the cache pays once a fifth has finished
-                rows, token, running = rows[left], token[left], running[left]
+                rows = rows[left]
+                token = token[left]
                 cache.take(left)
         logits = model(token[:, None], cache, head=lambda x, weight: F.linear(x[:, -1], weight))
 
+    lengths = mask.sum(1).long()
     width = int((prompt_lengths + lengths).max())
     logp = logp[:, : width - 1]
-    return Rollouts(ids[:, :width], prompt_lengths, lengths, finished, logp, num_samples)
+    mask = mask[:, : width - 1]
+    return Rollouts(ids[:, :width], prompt_lengths, lengths, finished, logp, mask, num_samples)
 
 
 # ---- 3. Rewards and advantages -------------------------------------------------------------------
@@ -270,7 +264,7 @@ def group_advantages(rewards, scale="std", eps=1e-6):
         advantages /= exact.std(-1, correction=0, keepdim=True) + eps  # departure 6
     # subtle: the mean of equal rewards may be off by a rounding error: eps would make it a signal.
     advantages[exact.amax(-1) == exact.amin(-1)] = 0.0
-    return advantages.to(rewards.dtype if rewards.is_floating_point() else torch.float32)
+    return advantages.to(torch.promote_types(rewards.dtype, torch.float32))
 
 
 # ---- 4. Log-probabilities, loss and gradient -----------------------------------------------------
@@ -279,12 +273,11 @@ def group_advantages(rewards, scale="std", eps=1e-6):
 @dataclass
 class MicroBatch:
     """Some completions, laid out for one forward pass. M tokens of them are trained; the rest is
-    prompt or padding. A layout makes the first six fields, update_gradients fills in the others."""
+    prompt or padding. A layout makes the first five fields, update_gradients the others."""
 
     ids: torch.Tensor  # (N, L)      what the model reads
     trained: torch.Tensor  # (N, L) bool where it predicts a token that is trained
-    rows: torch.Tensor  # (M,)        which of the B rows each of these belongs to
-    columns: torch.Tensor  # (M,)        and which column of (B, T-1)
+    rows: torch.Tensor  # (b,)        which of the B rows these are, in the order of their tokens
     positions: torch.Tensor = None  # (N, L)       default: 0 .. L-1
     mask: torch.Tensor = None  # (N, 1, L, L) what each token sees; default: all before it
     scale: float = 1.0  # factor of its loss; 0.0: the pass only makes the ranks' numbers equal
@@ -307,9 +300,7 @@ def padded_rows(rollouts, keep, max_tokens):
         width = int(ends[rows[0]]) - 1
         count = max(1, max_tokens // width)
         some, rows = rows[:count], rows[count:]
-        trained = rollouts.mask[some, :width] > 0  # (N, L)
-        line, columns = trained.nonzero(as_tuple=True)
-        yield MicroBatch(rollouts.ids[some, :width], trained, some[line], columns)
+        yield MicroBatch(rollouts.ids[some, :width], rollouts.mask[some, :width] > 0, some)
 
 
 CHUNK_ELEMENTS = 2**25  # logits in memory at once: 221 positions of Qwen3, 134 MB in fp32
@@ -346,10 +337,9 @@ def token_logprobs(model, ids, temperature=1.0, mask=None):
     """log pi(ids[:, t+1] | ids[:, :t+1]) for every t: (B, T) -> (B, T-1), at that temperature.
     Where mask (B, T-1) is 0 nothing is computed, and the result is 0."""
     trained = torch.ones_like(ids[:, 1:], dtype=torch.bool) if mask is None else mask > 0
-    rows, columns = trained.nonzero(as_tuple=True)
-    micro = MicroBatch(ids[:, :-1], trained, rows, columns)
-    logp, _ = trained_logprobs(model, micro, ids[rows, columns + 1], temperature)
-    return logp.new_zeros(trained.shape).index_put((rows, columns), logp)
+    micro = MicroBatch(ids[:, :-1], trained, torch.arange(len(ids)))
+    logp, _ = trained_logprobs(model, micro, ids[:, 1:][trained], temperature)
+    return logp.new_zeros(trained.shape).masked_scatter(trained, logp)
 
 
 def loss_weights(mask, norm="token", max_new_tokens=1):
@@ -390,16 +380,6 @@ def kl_penalty(logp, ref_logp, weights):
     return (weights * (torch.expm1(-d) + d)).sum()  # subtle: exp(-d) - 1 loses small d to rounding
 
 
-def spread(advantages, mask):
-    """Advantages (P, G) or (B, T-1) -> one for each token, (B, T-1)."""
-    advantages = advantages.to(mask.device)
-    if advantages.numel() == len(mask):
-        advantages = advantages.reshape(-1, 1)
-    elif advantages.shape != mask.shape:
-        raise ValueError(f"advantages are {advantages.shape}, not (P, G) or {mask.shape}")
-    return advantages * mask
-
-
 STATISTICS = ("loss", "tokens", "entropy", "mismatch", "clipped", "kl")
 
 
@@ -413,29 +393,30 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None,
         now - log pi as sampled|: rounding, or a bug: another model, mask or temperature); clipped
         (pi / pi_old is outside of the clip range); kl (to the reference)."""
     settings = method.settings
-    advantages = spread(advantages, rollouts.mask)  # (B, T-1)
+    low, high = settings.clip
+    advantages = advantages.reshape(len(rollouts.ids), -1)  # (B, 1) or (B, T-1)
     # critical: the weights are those of the whole batch.
     weights = loss_weights(rollouts.mask, settings.norm, settings.max_new_tokens)
     all_logp = torch.zeros_like(weights)
     sums = dict.fromkeys(STATISTICS, weights.new_zeros(()))
     for micro in micros:
         # Log-probs of the tokens that are trained, in their places among (b, T-1).
-        rows, place = micro.rows.unique(return_inverse=True)  # (b,), (M,)
-        targets = rollouts.ids[micro.rows, micro.columns + 1]  # (M,) token t+1 is predicted at t
-        values, entropies = trained_logprobs(model, micro, targets, settings.temperature)
+        rows = micro.rows
         mask = rollouts.mask[rows]
-        zeros = torch.zeros_like(mask)
-        logp = zeros.index_put((place, micro.columns), values)
+        places = mask > 0
+        targets = rollouts.ids[rows, 1:][places]  # (M,) token t+1 is predicted at t
+        values, entropies = trained_logprobs(model, micro, targets, settings.temperature)
+        logp = torch.zeros_like(mask).masked_scatter(places, values)
         now = logp.detach()
         all_logp[rows] = now
 
         # The first update's log-probs are the old ones; the sampler's equal them up to rounding.
         micro.old_logp = now if old_logp is None else old_logp[rows]
         micro.sampled_logp = rollouts.logp[rows]
-        micro.advantages = advantages[rows]
+        micro.advantages = advantages[rows] * mask
         micro.weights = weights[rows]
         ratio = (now - micro.old_logp).exp()
-        clipped = (ratio < 1 - settings.clip[0]) | (ratio > 1 + settings.clip[1])
+        clipped = (ratio < 1 - low) | (ratio > 1 + high)
         found = {
             "tokens": mask.sum(),
             "entropy": entropies.sum(),
@@ -445,7 +426,7 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None,
         if reference is not None:
             with torch.no_grad():
                 values, _ = trained_logprobs(reference, micro, targets, settings.temperature)
-            micro.ref_logp = zeros.index_put((place, micro.columns), values)
+            micro.ref_logp = torch.zeros_like(mask).masked_scatter(places, values)
             found["kl"] = kl_penalty(now, micro.ref_logp, mask)
 
         loss = method.loss(logp, micro)

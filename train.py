@@ -49,7 +49,6 @@ from eval import (
 )
 from model import (
     ModelError,
-    autocast,
     check_lengths,
     load,
     memory_for,
@@ -57,7 +56,7 @@ from model import (
     save,
     weights_in,
 )
-from rlvr import GRPO, Rollouts, Step, Stopped, spread, update_gradients
+from rlvr import GRPO, Rollouts, Step, Stopped, update_gradients
 
 # ---- 1. Flags ------------------------------------------------------------------------------------
 
@@ -215,6 +214,9 @@ class Run:
     task: verifiers.Task
     parameters: list  # those that are trained
     optimizer: torch.optim.Optimizer
+    # critical: dtype is that of the computation. Weights stay in fp32 while they are trained: at a
+    # learning rate of 1e-6 nearly every change of a bf16 weight would round to nothing.
+    dtype: torch.dtype
     reference: torch.nn.Module = None  # for a KL: the model that the run started from
     memory: dict = field(default_factory=lambda: {"visits": {}})  # of pick, kept in checkpoints
     step: int = 0  # the last one made
@@ -241,7 +243,8 @@ def load_run(flags):
     parameters = method.setup(model, tokenizer)
     optimizer = torch.optim.AdamW(parameters, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     folder = Path(flags.runs, flags.name)
-    run = Run(flags, folder, method, model, tokenizer, task, parameters, optimizer)
+    _, dtype = pick_device(flags.device)
+    run = Run(flags, folder, method, model, tokenizer, task, parameters, optimizer, dtype)
     if method.settings.kl_coef:
         run.reference = load_model(flags)[0].requires_grad_(False)
     return run
@@ -435,7 +438,8 @@ def train_rlvr(run):
         sampled = time.perf_counter()
 
         # How much better than its group each completion is, token by token.
-        advantages = spread(run.method.advantages(step), step.rollouts.mask)  # (B, T-1)
+        mask = step.rollouts.mask  # (B, T-1)
+        advantages = run.method.advantages(step).to(mask.device).reshape(len(mask), -1) * mask
 
         # One update, or several on the same completions: then the first one's log-probs are pi_old.
         warm_up = min(1.0, number / 5)
@@ -516,7 +520,8 @@ def update(run, step, advantages, old_logp=None):
     fair = rollouts.ids.size(1) * -(-int(keep.sum()) // WORLD)  # tokens: every rank gets a batch
     room = min(run.flags.micro_batch_tokens, fair)
     micros = equal_share(run.method.layout(rollouts, keep, room))
-    computing = autocast(run.flags.device, enabled=not run.flags.fsdp)  # FSDP casts by itself
+    half = run.dtype == torch.bfloat16 and not run.flags.fsdp  # FSDP casts by itself
+    computing = torch.autocast(run.flags.device, run.dtype, enabled=half)
     with computing, memory_for("--micro-batch-tokens"):
         sums, logp = update_gradients(
             run.model, rollouts, advantages, run.method, micros, old_logp, run.reference
@@ -556,8 +561,7 @@ def judge(run, problems, num_samples, temperature, label):
     rows = [f"{label} {i * num_samples + g}" for i in mine for g in range(num_samples)]
     parts = (run.method, run.model, run.tokenizer, run.task, [problems[i] for i in mine])
     steps = []
-    _, dtype = pick_device(run.flags.device)
-    with whole_weights(run.model), weights_in(dtype, run.model):
+    with whole_weights(run.model), weights_in(run.dtype, run.model):
         if mine:  # there may be more processes than problems
             steps = [roll_out(*parts, num_samples, temperature, rows)]
     return steps[0] if WORLD == 1 else gather_steps(steps, run.model.device)
@@ -753,8 +757,7 @@ def train_until_the_end(run):
 def save_final(run):
     """Write the model as it is sampled from: whole, and in the device's dtype."""
     model = run.method.export(run.model)
-    _, dtype = pick_device(run.flags.device)
-    with whole_weights(model), weights_in(dtype, model):
+    with whole_weights(model), weights_in(run.dtype, model):
         if RANK == 0:
             weights = dict(model.named_parameters())
             save(model, run.tokenizer, run.folder / "final", weights)

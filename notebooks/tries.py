@@ -29,7 +29,7 @@ from eval import evaluate, read_rows
 from evaluation import canary
 from grpo_step import collect, grpo_loss
 from make_tiny import PHASES, make
-from model import load, rope_tables
+from model import KVCache, load, rope_tables
 from process import last_number, prefixes, shares, wrong_step
 from rewards import any_box, guarded_reward, robust_reward
 from rlvr import GRPO, compute_grpo_loss, group_advantages, row_uniforms, sample
@@ -211,7 +211,7 @@ def try_4_1():
     prompts = [tokenizer.encode("25+7-4="), tokenizer.encode("3+4=")]
     width = len(prompts[0])
     padded = torch.tensor([prompt + [0] * (width - len(prompt)) for prompt in prompts])
-    cache = model.new_cache(rows=2, slots=12)
+    cache = KVCache(model, rows=2, slots=12)
     model(padded, cache)
     cache.lengths = torch.tensor([width, width])  # wrong: row 1 has only 4 tokens
     for token in ("<think>", "2", "5"):

@@ -136,7 +136,7 @@ class ConcatenatedCache(KVCache):
 def plain(model, prompts, group, lengths, stop):
     ids = torch.tensor(prompts, device=model.device).repeat_interleave(group, 0)
     slots = len(prompts[0]) + max(lengths)
-    cache = ConcatenatedCache(model.config, len(ids), slots, model.model.embed_tokens.weight)
+    cache = ConcatenatedCache(model, len(ids), slots)
     ends = torch.tensor(lengths, device=model.device)
     finished = torch.zeros(len(ids), dtype=torch.bool, device=model.device)
     for t in range(1, max(lengths) + 1):

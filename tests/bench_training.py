@@ -28,7 +28,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 import train  # noqa: E402
 import verifiers  # noqa: E402
 from make_tiny import tiny_config  # noqa: E402
-from model import Config, Qwen3, pick_device, weights_in  # noqa: E402
+from model import Config, KVCache, Qwen3, pick_device, weights_in  # noqa: E402
 from rlvr import GRPO, Rollouts, choose, loss_weights, update_gradients  # noqa: E402
 
 
@@ -59,7 +59,9 @@ def full_length_rollouts(rows, prompt, tokens, device):
     ids[1:, :prompt] = ids[0, :prompt]  # one group
     full = torch.full((rows,), 1, device=device)
     logp = torch.zeros(rows, prompt + tokens - 1, device=device)
-    return Rollouts(ids, full * prompt, full * tokens, full.bool(), logp, rows)
+    mask = torch.ones_like(logp)
+    mask[:, : prompt - 1] = 0.0
+    return Rollouts(ids, full * prompt, full * tokens, full.bool(), logp, mask, rows)
 
 
 def measure(args):
@@ -73,7 +75,7 @@ def measure(args):
     with torch.autocast(device, dtype, enabled=dtype != torch.float32):
         if args.config != "plain":
             with torch.no_grad(), weights_in(dtype, model):
-                cache = model.new_cache(args.batch, args.prompt_tokens + args.tokens)
+                cache = KVCache(model, args.batch, args.prompt_tokens + args.tokens)
                 for layer in cache.k + cache.v:
                     layer.fill_(0)  # memory that was never written does not count yet
                 cache.used = cache.slots - 1

@@ -219,7 +219,10 @@ def of_tokens(tokenizer, texts, width=20):
     starts = torch.full((len(rows),), len(prompt))
     lengths = torch.tensor([len(tokens) for tokens in rows])
     finished = torch.zeros(len(rows), dtype=torch.bool)
-    return Rollouts(ids, starts, lengths, finished, torch.zeros(len(rows), ids.size(1) - 1), 1)
+    logp = torch.zeros(len(rows), ids.size(1) - 1)
+    columns = torch.arange(1, ids.size(1)) - starts[:, None]  # in the completion
+    mask = ((columns >= 0) & (columns < lengths[:, None])).float()
+    return Rollouts(ids, starts, lengths, finished, logp, mask, 1)
 
 
 def test_a_stop_of_three_tokens_ends_a_completion_there(tokenizer):
@@ -264,7 +267,9 @@ def ended(rows, finished=True):
     """One group of completions of which only matters whether they have ended."""
     flags = torch.full((rows,), finished) if isinstance(finished, bool) else torch.tensor(finished)
     ones = torch.ones(rows, dtype=torch.long)
-    return Rollouts(torch.zeros(rows, 3).long(), ones, ones, flags, torch.zeros(rows, 2), rows)
+    logp = torch.zeros(rows, 2)
+    mask = torch.tensor([1.0, 0.0]).expand(rows, 2)
+    return Rollouts(torch.zeros(rows, 3).long(), ones, ones, flags, logp, mask, rows)
 
 
 def test_a_completion_that_was_cut_off_earns_at_most_nothing():

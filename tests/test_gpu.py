@@ -73,7 +73,7 @@ def test_a_step_waits_for_the_device_a_bounded_number_of_times(tmp_path):
         with PretendGPU() as gpu:
             run = train.load_run(train.parse_args(flags))
             step = train.judge(run, run.task.train[:4], samples, 1.0, "1")
-            advantages = train.spread(run.method.advantages(step), step.rollouts.mask)
+            advantages = run.method.advantages(step).to("cuda").view(-1, 1) * step.rollouts.mask
             gpu.waits.clear()
             train.update(run, step, advantages, None)
             waits.append(gpu.waits.total())

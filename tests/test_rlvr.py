@@ -21,7 +21,6 @@ from rlvr import (
     policy_loss,
     row_uniforms,
     sample,
-    spread,
     token_logprobs,
     trained_logprobs,
     update_gradients,
@@ -162,14 +161,12 @@ def test_the_kl_of_nearly_equal_models_is_never_negative():
 
 
 def test_advantages_may_be_given_for_each_token():
-    """One number a row, or one a token: (B,), (P, G) and (B, T-1) say the same here."""
+    """One number a row, or one a token: (B,) and (B, T-1) say the same here."""
     logp = torch.randn(2, 4)
     by_token = torch.tensor([[2.0] * 4, [-1.0] * 4])
     by_row = torch.tensor([2.0, -1.0])
     one = policy_loss(logp, torch.zeros(2, 4), by_row, MASK / 4)
     assert torch.equal(one, policy_loss(logp, torch.zeros(2, 4), by_token, MASK / 4))
-    assert torch.equal(spread(by_row.view(1, 2), MASK), by_token * MASK)
-    assert torch.equal(spread(by_token, MASK), by_token * MASK)
 
 
 # ---- Sampling --------------------------------------------------------------------------------------------------------
@@ -345,9 +342,8 @@ def test_chunked_logprobs_equal_the_naive_ones(model, prompts, monkeypatch):
     rollouts = sample(model, prompts, 3, 20)
     monkeypatch.setattr(rlvr, "CHUNK_ELEMENTS", 7 * model.config.num_tokens)
     trained = rollouts.mask > 0
-    rows, columns = trained.nonzero(as_tuple=True)
-    micro = MicroBatch(rollouts.ids[:, :-1], trained, rows, columns)
-    logp, entropy = trained_logprobs(model, micro, rollouts.ids[rows, columns + 1], 0.9)  # (M,)
+    micro = MicroBatch(rollouts.ids[:, :-1], trained, torch.arange(9))
+    logp, entropy = trained_logprobs(model, micro, rollouts.ids[:, 1:][trained], 0.9)  # (M,)
     full = (model(rollouts.ids)[:, :-1] / 0.9).log_softmax(-1)  # (B, T-1, V)
     naive = full.gather(2, rollouts.ids[:, 1:, None]).squeeze(2)[trained]
     torch.testing.assert_close(logp, naive, atol=1e-6, rtol=1e-5)
@@ -366,9 +362,8 @@ def test_micro_batches_hold_each_row_once_longest_first_and_no_more_than_asked(
     micros = list(padded_rows(rollouts, keep, max_tokens))
     found = torch.zeros_like(rollouts.mask)
     for micro in micros:
-        found[micro.rows, micro.columns] += 1
+        found[micro.rows, : micro.ids.size(1)] += micro.trained
         assert micro.ids.numel() <= max_tokens or len(micro.ids) == 1  # a row at least
-        assert torch.equal(micro.trained.nonzero()[:, 1], micro.columns)
     assert torch.equal(found, rollouts.mask * keep[:, None])
     widths = [micro.ids.size(1) for micro in micros]
     assert widths == sorted(widths, reverse=True)
@@ -388,11 +383,16 @@ def test_the_micro_batch_split_does_not_change_the_gradient(model, prompts, norm
 
 
 def test_advantages_of_single_tokens_reach_these_tokens_alone(model, prompts):
-    """Credit token by token, as a teacher gives it: the formula has A_it where A_i was."""
+    """Credit token by token, as a teacher gives it: the formula has A_it where A_i was. One number
+    for all tokens of a row may be given as (P, G) or (B, T-1)."""
     rollouts = sample(model, prompts, 2, 20)
     advantages = torch.randn(rollouts.mask.shape)
     ours, _ = gradient(model, rollouts, advantages)
     assert_gradient_of_the_formula(ours, model, rollouts, advantages)
+    of_rows = torch.randn(3, 2)
+    of_tokens = of_rows.view(6, 1).expand_as(rollouts.mask)
+    ours, _ = gradient(model, rollouts, of_rows)
+    assert torch.equal(ours, gradient(model, rollouts, of_tokens)[0])
 
 
 def test_text_that_the_policy_did_not_write_is_not_trained(model, prompts):

@@ -353,7 +353,7 @@ def test_a_stop_text_of_three_tokens_ends_a_completion_and_nothing_behind_it_is_
             rollouts.ids[row, end:] = rollouts.ids[row, end:] if behind is None else behind
         assert changed > 0
         step.rewards = torch.tensor([[1.0, 0.0, 1.0, 0.0]]).repeat(4, 1)
-        advantages = train.spread(r.method.advantages(step), rollouts.mask)
+        advantages = r.method.advantages(step).view(16, 1) * rollouts.mask
         stats, logp = train.update(r, step, advantages, None)
         trained.append((stats, logp[own], r.model.state_dict()))
     (stats, logp, state), (other_stats, other_logp, other_state) = trained
@@ -377,7 +377,7 @@ def test_a_batch_without_signal_moves_nothing():
     for weight in (1.0, 0.0):
         before = [param.clone() for param in r.parameters]
         step.rewards = weight * torch.tensor([[1.0, 0.0, 1.0, 0.0]]).repeat(4, 1)
-        advantages = train.spread(r.method.advantages(step), step.rollouts.mask)
+        advantages = r.method.advantages(step).view(16, 1) * step.rollouts.mask
         stats, _ = train.update(r, step, advantages, None)
         equal = [torch.equal(p, q) for p, q in zip(r.parameters, before, strict=True)]
         assert (stats["trained"] > 0) == (stats["grad_norm"] > 0) == (weight > 0)

@@ -30,7 +30,7 @@ from safetensors.torch import load_file, save_file
 
 import _root
 from autorule_tools import counter_of, filter_preferences, open_model, read_preferences
-from model import load, pick_device, save
+from model import KVCache, load, pick_device, save
 from verifiers import DataError
 
 # ---- 1. Reason, extract, merge (3.1) -------------------------------------------------------------
@@ -178,7 +178,7 @@ def yes_probabilities(model, tokenizer, texts):
     )  # each row keeps a token of its own
     rests = [row[shared:] + [0] * (longest - len(row)) for row in rows]
     last = [len(row) - shared - 1 for row in rows]
-    cache = model.new_cache(1, longest)
+    cache = KVCache(model, 1, longest)
     start = torch.tensor([rows[0][:shared]], device=model.device)
     if shared:
         model(start, cache, head=lambda hidden, weight: None)

@@ -29,7 +29,7 @@ from torch.utils._pytree import tree_leaves
 
 import _root  # noqa: F401
 
-from model import Config, Qwen3, weights_in
+from model import Config, KVCache, Qwen3, weights_in
 from rlvr import CHUNK_ELEMENTS, GRPO, Rollouts, choose, update_gradients
 
 BF16 = torch.bfloat16
@@ -127,8 +127,8 @@ def count(config, how):
             weights_in(torch.float32 if half else BF16, model),
             torch.autocast("cpu", BF16, enabled=half),
         ):
-            cache = model.new_cache(ROWS, PROMPT + TOKENS)
-            if half:  # as new_cache was under autocast
+            cache = KVCache(model, ROWS, PROMPT + TOKENS)
+            if half:  # as it was under autocast
                 cache.k, cache.v = ([x.to(BF16) for x in side] for side in (cache.k, cache.v))
             cache.step = 64
             cache.used = PROMPT + TOKENS // 2 - 2
@@ -162,7 +162,7 @@ def start_seconds():
                     num_key_value_heads=1, head_dim=16)  # fmt: skip
     with torch.no_grad():
         model = Qwen3(config)
-        cache = model.new_cache(1, 600)
+        cache = KVCache(model, 1, 600)
         one_token(model, cache, False)
         with Kernels() as kernels, NormsAreKernels(kernels):
             one_token(model, cache, False)
@@ -261,7 +261,7 @@ def measure_peaks(config, rows, width, sampled):
     optimizer.step()  # now the moments are there
     optimizer.zero_grad()
     with torch.no_grad(), weights_in(BF16, model):
-        cache = model.new_cache(sampled, width)
+        cache = KVCache(model, sampled, width)
         for layer in cache.k + cache.v:
             layer.fill_(0)  # memory that was never written does not count
         cache.used = width - 1
@@ -272,7 +272,10 @@ def measure_peaks(config, rows, width, sampled):
     ids = torch.randint(config.vocab_size, (rows, width))
     full = torch.ones(rows, dtype=torch.long)
     logp = torch.zeros(rows, width - 1)
-    rollouts = Rollouts(ids, full * PROMPT, full * (width - PROMPT), full.bool(), logp, rows)
+    mask = torch.ones_like(logp)
+    mask[:, : PROMPT - 1] = 0.0
+    lengths = full * (width - PROMPT)
+    rollouts = Rollouts(ids, full * PROMPT, lengths, full.bool(), logp, mask, rows)
     micros = method.layout(rollouts, full.bool(), 10**9)
     with torch.autocast("cpu", BF16):
         update_gradients(model, rollouts, torch.ones(1, rows), method, micros)

@@ -39,8 +39,9 @@ class Distill(GRPO):
         credit = torch.zeros_like(rollouts.mask)
         sampled = rollouts.mask.any(1)
         for micro in self.layout(rollouts, sampled, self.settings.teacher_tokens):
-            place = (micro.rows, micro.columns)
-            targets = rollouts.ids[micro.rows, micro.columns + 1]
+            places = rollouts.mask[micro.rows] > 0  # (b, T-1)
+            targets = rollouts.ids[micro.rows, 1:][places]
             theirs, _ = trained_logprobs(self.teacher, micro, targets, self.settings.temperature)
-            credit[place] = theirs - rollouts.logp[place]
+            ours = rollouts.logp[micro.rows]
+            credit[micro.rows] = torch.zeros_like(ours).masked_scatter(places, theirs) - ours
         return credit

@@ -33,7 +33,7 @@ class KeepSamplingMask(TopP):
         """The log of the probability of each trained token's set -> (M,)."""
         settings = self.settings
         V = self.model.config.num_tokens
-        name = (int(micro.rows[0]), int(micro.columns[0]))  # each update has the same micro-batches
+        name = int(micro.rows[0])  # each update has the same micro-batches
 
         def head(hidden, weight):
             logits = F.linear(hidden[micro.trained], weight)[:, :V]  # see rlvr.chunk_logprobs
@@ -50,9 +50,8 @@ class KeepSamplingMask(TopP):
         """logp (b, T-1) and the micro-batch, both of softmaxes over the sets."""
         if self.settings.top_p == 1 and self.settings.top_k == 0:
             return logp, micro
-        _, place = micro.rows.unique(return_inverse=True)
-        index = (place, micro.columns)
-        masked = logp.index_put(index, -self.log_mass(micro), accumulate=True)
+        places = micro.weights > 0
+        masked = logp.masked_scatter(places, logp[places] - self.log_mass(micro))
         return masked, replace(micro, old_logp=micro.sampled_logp)
 
     def loss(self, logp, micro):

@@ -61,8 +61,8 @@ def micro_batch(rollouts, lines):
     same = owners[:, :, None] == owners[:, None, :]
     prompt = owners[:, None, :] == 0
     mask = (same | prompt).tril()[:, None]  # (N, 1, L, L)
-    ids = rollouts.ids[rows, columns]
-    return MicroBatch(ids, trained, rows[trained], columns[trained], columns, mask)
+    own = torch.tensor([row for line in lines for row in line], device=rows.device)
+    return MicroBatch(rollouts.ids[rows, columns], trained, own, columns, mask)
 
 
 def table(rollouts, line):

@@ -299,7 +299,7 @@ def test_the_gradient_is_that_of_the_kl_to_the_teacher():
     q = torch.tensor([0.2, 0.3, 0.5])
     logp = z.log_softmax(0)
     p = logp.exp().detach()
-    micro = MicroBatch(None, None, None, None)
+    micro = MicroBatch(None, None, None)
     micro.old_logp = logp.detach()[:, None]
     micro.advantages = (q.log() - logp.detach())[:, None]
     micro.weights = p[:, None]
@@ -439,7 +439,7 @@ def test_no_truth_is_looked_at():
     finished = torch.tensor([True] * 4 + [False, False, True, True])
     lengths = torch.ones(8, dtype=torch.long)
     ids = torch.zeros(8, 2, dtype=torch.long)
-    rollouts = Rollouts(ids, lengths, lengths, finished, torch.zeros(8, 1), 4)
+    rollouts = Rollouts(ids, lengths, lengths, finished, torch.zeros(8, 1), torch.ones(8, 1), 4)
     truth = torch.tensor([[0.0, 0, 1, 0], [1, 1, 0, 0]])
     found = method("ttrl").advantages(step_of(rollouts, texts, truth))
     expected = torch.tensor([[1, 1, -1, -1], [-0.5773, -0.5773, 1.7320, -0.5773]])
@@ -502,7 +502,8 @@ def test_wrong_completions_lose_by_hand(model, tokenizer, monkeypatch):
     some.setup(model, tokenizer)
     ids = torch.tensor([[5, 7], [5, 8], [5, 9]])
     lengths = torch.ones(3, dtype=torch.long)
-    rollouts = Rollouts(ids, lengths, lengths, lengths > 0, torch.full((3, 1), math.log(0.25)), 3)
+    logp = torch.full((3, 1), math.log(0.25))
+    rollouts = Rollouts(ids, lengths, lengths, lengths > 0, logp, torch.ones(3, 1), 3)
 
     def shown(model, ids, temperature):
         assert ids.tolist() == [[5, 7, 5, 8], [5, 7, 5, 9]]

@@ -29,7 +29,6 @@ from rlvr import (
     loss_weights,
     padded_rows,
     sample,
-    spread,
     token_logprobs,
     update_gradients,
 )
@@ -110,8 +109,9 @@ def step_of(rewards, lengths=None, limit=100, finished=None, parts=None):
     finished = lengths < limit if finished is None else torch.tensor(finished)
     ids = torch.zeros(len(lengths), int(lengths.max()) + 1, dtype=torch.long)
     logp = torch.zeros(ids[:, 1:].shape)
+    mask = (torch.arange(ids.size(1) - 1) < lengths[:, None]).float()  # a prompt is one token
     G = rewards.size(1)
-    rollouts = Rollouts(ids, torch.ones_like(lengths), lengths, finished, logp, G)
+    rollouts = Rollouts(ids, torch.ones_like(lengths), lengths, finished, logp, mask, G)
     return Step([], rollouts, [], rewards, parts)
 
 
@@ -260,7 +260,7 @@ def test_the_gradient_of_dapo_is_that_of_the_kept_groups_alone(model, prompts, n
 
 def groups_of(rollouts):
     G = rollouts.num_samples
-    names = ("ids", "prompt_lengths", "lengths", "finished", "logp")
+    names = ("ids", "prompt_lengths", "lengths", "finished", "logp", "mask")
     for start in range(0, len(rollouts.ids), G):
         yield Rollouts(*(getattr(rollouts, name)[start : start + G] for name in names), G)
 
@@ -268,7 +268,8 @@ def groups_of(rollouts):
 def gradient(model, rollouts, advantages, some, tokens=10**9, layout=padded_rows, **more):
     """The gradient of the method's loss as one vector, and the sums of update_gradients."""
     model.zero_grad()
-    keep = (spread(advantages, rollouts.mask) != 0).any(1)
+    of_rows = advantages.reshape(len(rollouts.ids), -1)
+    keep = (of_rows * rollouts.mask != 0).any(1)
     micros = layout(rollouts, keep, tokens)
     sums, _ = update_gradients(model, rollouts, advantages, some, micros, **more)
     return torch.cat([param.grad.flatten() for param in model.parameters()]), sums
@@ -293,9 +294,9 @@ NOW = OLD + RATIOS.log()
 
 def micro_of(norm="token", sampled=OLD):
     """What a loss looks at: no model, so no ids."""
-    micro = MicroBatch(None, None, None, None, old_logp=OLD, sampled_logp=sampled)
+    micro = MicroBatch(None, None, None, old_logp=OLD, sampled_logp=sampled)
     micro.weights = loss_weights(MASK, norm, max_new_tokens=4)
-    micro.advantages = spread(ADVANTAGES, MASK)
+    micro.advantages = ADVANTAGES[:, None] * MASK
     return micro
 
 
@@ -387,7 +388,7 @@ def test_completions_that_the_policy_has_left_are_masked_by_hand():
 def penalty(name, now, old, ref, weight=1.0, **settings):
     """What the KL adds to the loss where tokens with these log-probs have advantage 0."""
     logp, old, ref = (torch.as_tensor(x)[:, None] for x in (now, old, ref))
-    micro = MicroBatch(None, None, None, None, old_logp=old, sampled_logp=old, ref_logp=ref)
+    micro = MicroBatch(None, None, None, old_logp=old, sampled_logp=old, ref_logp=ref)
     micro.weights = torch.as_tensor(weight).expand(len(logp))[:, None]
     micro.advantages = torch.zeros_like(logp)
     return method(name, kl_coef=1.0, **settings).loss(logp, micro)
@@ -541,14 +542,15 @@ def test_what_was_sampled_from_a_part_is_on_policy_only_under_the_kept_mask(mode
     rollouts = some.roll_out(model, None, prompts, 4, 0.8, **sizes)
     keep = torch.ones(12, dtype=torch.bool)
     (micro,) = padded_rows(rollouts, keep, 10**9)
-    micro.sampled_logp = rollouts.logp
+    micro.weights = rollouts.mask[micro.rows]
+    micro.sampled_logp = rollouts.logp[micro.rows]
     with torch.no_grad():
-        whole = token_logprobs(model, rollouts.ids, 0.8, rollouts.mask)
-        masked, micro = some.under_mask(whole, micro)
-    ratios = (whole - rollouts.logp).exp()[rollouts.mask > 0]
+        whole = token_logprobs(model, rollouts.ids[micro.rows], 0.8, micro.weights)
+        masked, seen = some.under_mask(whole, micro)
+    ratios = (whole - micro.sampled_logp).exp()[micro.weights > 0]
     assert 0.69 < ratios.mean() < 0.95
-    torch.testing.assert_close(masked, rollouts.logp, atol=1e-4, rtol=0)
-    assert micro.old_logp is rollouts.logp
+    torch.testing.assert_close(masked, micro.sampled_logp, atol=1e-4, rtol=0)
+    assert seen.old_logp is micro.sampled_logp
 
 
 def fixed(*probs):
@@ -568,7 +570,7 @@ def test_after_an_update_the_mask_stays_that_of_the_sampler():
     was sampled, two thirds of the probability only."""
     some = method("keep_sampling_mask", top_p=0.75)
     ids, rows = torch.tensor([[0], [0]]), torch.tensor([0, 1])
-    micro = MicroBatch(ids, ids == 0, rows, torch.zeros_like(rows))
+    micro = MicroBatch(ids, ids == 0, rows, weights=torch.ones(2, 1))
 
     def probs(model, *whole):
         some.model = model
@@ -590,11 +592,14 @@ def test_a_line_by_hand():
     a, b, c, d, e, f = range(1, 7)
     ids = torch.tensor([[a, b, c, d, e], [a, b, c, f, 0]])
     lengths = torch.tensor([2, 1])
-    rollouts = Rollouts(ids, torch.tensor([3, 3]), lengths, lengths > 0, torch.zeros(2, 4), 2)
+    prompts = torch.tensor([3, 3])
+    mask = torch.tensor([[0.0, 0, 1, 1], [0, 0, 1, 0]])
+    rollouts = Rollouts(ids, prompts, lengths, lengths > 0, torch.zeros(2, 4), mask, 2)
     micro = micro_batch(rollouts, [[0, 1]])
     assert micro.ids.tolist() == [[a, b, c, d, c]]
     assert micro.positions.tolist() == [[0, 1, 2, 3, 2]]
-    assert list(zip(micro.rows.tolist(), micro.columns.tolist())) == [(0, 2), (0, 3), (1, 2)]
+    assert micro.trained.tolist() == [[False, False, True, True, True]]
+    assert micro.rows.tolist() == [0, 1]  # d and e of row 0, f of row 1
     assert micro.mask[0, 0].int().tolist() == [
         [1, 0, 0, 0, 0],
         [1, 1, 0, 0, 0],

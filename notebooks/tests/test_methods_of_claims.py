@@ -213,7 +213,7 @@ def test_three_ways_with_an_older_policy_by_hand():
     1/2: -1 and 1/4; ppo: a ratio of 4 above 1.2 with A = 1 is clipped, 1/2 below .8 with A = -1 too: 0."""
     now = torch.tensor([[-1.0], [-2.0]])
     sampler = now - torch.tensor([[4.0], [0.5]]).log()
-    micro = MicroBatch(None, None, None, None, old_logp=now, sampled_logp=sampler)
+    micro = MicroBatch(None, None, None, old_logp=now, sampled_logp=sampler)
     micro.weights = torch.full((2, 1), 0.5)
     micro.advantages = torch.tensor([[1.0], [-1.0]])
     expected = {"none": [-0.5, 0.5], "tis": [-1.0, 0.25], "ppo": [0.0, 0.0]}
