@@ -37,7 +37,6 @@ import fractions
 import functools
 import inspect
 import io
-import itertools
 import json
 import math
 import operator
@@ -68,7 +67,7 @@ import warnings
 
 _WALL = 1.6  # seconds on the clock that cost as much as one of the processor
 _locks = collections.defaultdict(threading.Lock)  # by process: a fork has its own
-_cores = collections.defaultdict(lambda: threading.Semaphore(_count_cores()))
+_turns = collections.defaultdict(lambda: threading.Semaphore(_cores()))
 _server = _control = None
 
 
@@ -81,14 +80,14 @@ def run_tests(code, tests, timeout=2.0, memory=2**28, entry_points=None, before=
     todo = read_tests(tests, entry_points, before)
     program = {"before": before, "code": code[: 2**20], "limit": timeout, "memory": memory}
     verdicts, seconds = _run(program, todo)
-    others = [verdict["passed"] for verdict in verdicts if not verdict["is_idle"]]
+    others = {verdict["passed"] for verdict in verdicts if not verdict["is_idle"]}
     for verdict, test in zip(verdicts, todo):
         # `assert True`, of which HumanEval has some, is passed by who passes all the others.
-        if verdict["is_idle"] and others and all(others):
+        if verdict["is_idle"] and others == {True}:
             verdict.update(passed=True, why="passed")
         elif test["missing"] and not verdict["passed"]:
-            remedy = "give entry_points, or before"
-            verdict["why"] = f"the test does not define {test['missing']}: {remedy}"
+            names = test["missing"]
+            verdict["why"] = f"the test does not define {names}: give entry_points, or before"
     return verdicts, seconds
 
 
@@ -104,8 +103,8 @@ def same_output(output: str, expected: str, tolerance: float = 0.0) -> bool:
     lines = [line.rstrip() for line in output.rstrip().splitlines()]
     if lines == [line.rstrip() for line in expected.rstrip().splitlines()]:
         return True
-    pairs = itertools.zip_longest(output.split(), expected.split())
-    with contextlib.suppress(TypeError, ValueError):  # a word is no number, or there is none
+    with contextlib.suppress(ValueError):  # a word is no number, or there is none
+        pairs = zip(output.split(), expected.split(), strict=True)
         return tolerance > 0 and all(
             a == b or _approx(float(b), tolerance, tolerance) == float(a) for a, b in pairs
         )
@@ -128,8 +127,8 @@ def _run(program, todo):
         channel, server = _connect()
         try:
             # With more programs at once than cores, good ones would fail.
-            with _cores[os.getpid()], channel, channel.makefile("rwb") as judge:
-                _send(judge, {**program, "left": budget - spent})
+            with _turns[os.getpid()], channel, channel.makefile("rwb") as judge:
+                _send(judge, program)
                 loaded = _receive(judge)
                 spent += loaded["seconds"]
                 if not loaded["passed"]:
@@ -150,9 +149,7 @@ def _run(program, todo):
                 continue
             failures += 1
             if failures == 4:
-                raise RuntimeError(
-                    "verify_code: no program can be started on this machine"
-                ) from None
+                raise RuntimeError("verify_code: no program can be started here") from None
     verdicts += [_failed("no time is left")] * (len(todo) - len(verdicts))
     return verdicts, spent
 
@@ -236,7 +233,9 @@ def _judge(trainer):
     player = os.fork() or _play(theirs, program)
     theirs.close()
     line = _Line(ours.makefile("rwb"), _Clock(player, program["limit"], ours))
-    _confine(2 * program["memory"], program["left"])  # it computes with what the program returns
+    _confine(
+        2 * program["memory"], 4 * program["limit"]
+    )  # it computes with what the program returns
     sys.stdin = io.StringIO()
     _stand_in_for_packages()
     # subtle: NotImplemented is true: who returns a string would pass `assert f(1).__lt__(41)`. And
@@ -267,7 +266,8 @@ def _verdict(test, line, program):
             _run_test(test, line, program["before"])
         if line.asked:
             verdict.update(passed=True, why="passed")
-        verdict["is_idle"] = not line.asked
+        else:
+            verdict["is_idle"] = True
     except _Gone as error:
         verdict.update(why=str(error), is_over=True)  # no other test can have this player
     except BaseException as error:  # but str(error) might ask the program
@@ -317,26 +317,23 @@ def _play(channel, program):
         os.dup2(file.fileno(), number)
     os.dup2(channel.fileno(), 3)
     os.closerange(4, 2**16)
-    sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)
-    sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)
     sys.modules["solution"] = types.ModuleType("solution")  # dataclasses look it up there
     builtins.exit = builtins.quit = sys.exit
     os.fstat = lambda number: types.SimpleNamespace(st_size=2**16)  # glibc's asks for a path
     stack_size = threading.stack_size  # programs ask for 512 MB, to recurse; Python needs far less
     threading.stack_size = lambda size=0: stack_size(min(size, 2**26))
     line = _Line(socket.socket(fileno=3).makefile("rwb"))
-    if _confine(program["memory"], program["left"]) or not _serve.confined:
+    if _confine(program["memory"], 4 * program["limit"]) or not _serve.confined:
         while True:
             line.receive()
 
 
 def _run_main(code, text):
     """Run a program as `python main.py < text` would."""
-    os.write(0, text.encode(errors="replace"))
-    os.lseek(0, 0, os.SEEK_SET)
+    os.pwrite(0, text.encode(errors="replace"), 0)
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
-        exec(compile(code, "main.py", "exec"), vars(sys.modules["__main__"]))
+        exec(code, vars(sys.modules["__main__"]))
     except SystemExit as ending:
         if ending.code not in (None, 0):
             raise
@@ -346,8 +343,8 @@ def _run_main(code, text):
 def _load(before, code):
     """Define the program's functions and classes, for tests to call."""
     names = vars(sys.modules["solution"])
-    exec(compile(before, "<before>", "exec"), names)
-    exec(compile(code, "<solution>", "exec"), names)
+    exec(before, names)
+    exec(code, names)
 
 
 # What a test may ask of the program is data (entry points), or is read off the tests: names that
@@ -383,9 +380,7 @@ def _read_names(text, given=frozenset()):
     doubt."""
     nodes = []
     tables = []
-    with contextlib.suppress(
-        SyntaxError, ValueError, RecursionError, MemoryError
-    ):  # the judge tells
+    with contextlib.suppress(Exception):  # it is no Python: the judge will say so
         nodes += ast.walk(ast.parse(text))
         tables.append(symtable.symtable(text, "<test>", "exec"))
     called = set()
@@ -408,26 +403,24 @@ def _read_names(text, given=frozenset()):
     used = {name.get_name() for name in symbols} - bound - given
     modules = sys.stdlib_module_names - called  # bisect(..) is no module
     free = used - {*dir(builtins)} - modules
-    # HumanEval's check(f) may use helpers that the prompt defines. They are not to judge, as in
-    # `assert near(f(1), 2)`.
-    is_check = "check" in called & bound and all(compares) and not re.search("True|False", text)
+
+    names = {name for name in free if name in called or not name.isupper()}  # not EPS
+    names = names - {*_LIBRARY} or names
+    functions = [name for name in names if not name[0].isupper()]
+    is_sure = len(names) == 1 or compares
+    if len(functions) > 1:
+        # HumanEval's check(f) may use helpers that the prompt defines. They are not to judge, as
+        # in `assert near(f(1), 2)`.
+        is_check = "check" in called & bound and not re.search("True|False", text)
+        is_sure = is_check and compares and all(compares)
     return types.SimpleNamespace(
         bound=bound,
         used=used,
         free=free,
         called=called,
         imported=imported,
-        sure=_guess(free, called, compares, is_check),
+        sure=names if is_sure else set(),
     )
-
-
-def _guess(free, called, asserts, is_check):
-    """The names that are the program's without a doubt: one function, and classes."""
-    names = {name for name in free if name in called or not name.isupper()}  # not EPS
-    names = names - {*_LIBRARY} or names
-    functions = [name for name in names if not name[0].isupper()]
-    is_sure = len(functions) < 2 or is_check
-    return names if len(names) == 1 or asserts and is_sure else set()
 
 
 _LIBRARY = "ChainMap Counter Decimal Enum Fraction IntEnum OrderedDict UserDict UserList".split()
@@ -449,7 +442,7 @@ def _run_test(test, line, before):
     solution = types.ModuleType("solution")
     sys.modules.update(__main__=main, solution=solution)
     scope = vars(main)
-    exec(compile(before, "<before>", "exec"), scope)
+    exec(before, scope)
     for name in test["asks"]:
         value = line.ask("look_up", name)
         if type(value) is _Remote and name[0].isupper():
@@ -661,7 +654,7 @@ class _Line:
         self.lock = threading.RLock()
         self.asked = set()
         self.printed = 0  # bytes of the output that the judge has
-        self.count = itertools.count(clock is None, 2)  # each end gives numbers of its own
+        self.last = int(clock is None)  # number: each end gives every other one
         # number, or the name of a type -> an object, its stand-in or a container
         self.objects = {**_TYPES, **_HARMLESS} if clock else {**_TYPES}
         self.numbers = {id(kind): name for name, kind in _TYPES.items()}  # and back
@@ -681,7 +674,8 @@ class _Line:
             data = {kind.__name__: [*map(self.pack, _PARTS[kind](value))]}
             if kind in _COPIED:
                 return data
-            number = next(self.count)
+            self.last += 2
+            number = self.last
             self.news.append([number, data])
             self.keep(number, value)
         return [number]
@@ -739,8 +733,7 @@ class _Line:
         """What the program has printed since the last message; of the judge, nothing."""
         with contextlib.suppress(Exception):  # it may be closed, or replaced
             sys.stdout.flush()
-        os.lseek(1, self.printed, os.SEEK_SET)
-        output = os.read(1, 2**24)  # a file can be no larger
+        output = os.pread(1, 2**24, self.printed)  # a file can be no larger
         self.printed += len(output)
         return output.decode(errors="replace")
 
@@ -913,7 +906,7 @@ def _check_lent(operation, value, *rest):
 # and asyncio: the kernel refuses all other system calls, files and imports (done before) too, and
 # some but in one form: threads, sockets as a pair of their own.
 
-_ALLOWED = """read write close fstat lseek mmap munmap mremap mprotect brk futex exit exit_group getrandom
+_ALLOWED = """read write pread64 pwrite64 close fstat lseek mmap munmap mremap mprotect brk futex exit exit_group getrandom
 rt_sigaction rt_sigprocmask rt_sigreturn restart_syscall sigaltstack set_robust_list rseq sched_yield
 getpid getppid gettid uname getcwd getrusage times time gettimeofday clock_gettime clock_getres clock_nanosleep
 nanosleep alarm getitimer setitimer poll ppoll select pselect6 epoll_create1 epoll_ctl epoll_wait epoll_pwait
@@ -981,7 +974,7 @@ def _process_control(option, value):
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _count_cores():
+def _cores():
     """How many programs run at once: the cores that we may use, or as many as the cgroup pays for;
     the processes of torchrun share them."""
     cores = os.cpu_count() or 1
@@ -995,4 +988,3 @@ def _count_cores():
 
 if __name__ == "__main__":
     _serve()
-    os._exit(0)

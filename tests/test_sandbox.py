@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 import sandbox
-from sandbox import read_tests, task_faults
+from sandbox import read_tests
 from verifiers import code_reward, verify_code, verify_stdio
 
 ROOT = Path(__file__).parent.parent
