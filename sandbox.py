@@ -98,7 +98,7 @@ def run_stdio(code, cases, timeout=2.0, memory=2**28, tolerance=0.0):
     return _run(program, [{**case, "input": text, "output": output} for text, output in cases])
 
 
-def same_output(output: str, expected: str, tolerance: float = 0.0) -> bool:
+def same_output(output, expected, tolerance=0.0):
     """Equal line by line without trailing blanks; or, within a tolerance, word by word."""
     lines = [line.rstrip() for line in output.rstrip().splitlines()]
     if lines == [line.rstrip() for line in expected.rstrip().splitlines()]:
