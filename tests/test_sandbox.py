@@ -253,9 +253,8 @@ TESTS = [
     "seen = []\ndef test_it():\n    seen.append(f(-1))\ntest_it()\nassert seen == [1]",
     "import pytest\nfrom solution import f\ndef test_none():\n    with pytest.raises(ValueError, match='no') as e:\n        f(None)\n    assert str(e.value) == 'no number'",
     "import pytest\nassert [f(-0.1 - 0.2), 1] == pytest.approx([0.3, 1])",
-    "import numpy as np\nassert np.allclose([[f(-0.1 - 0.2)]], [(0.3,)], rtol=1e-07)",
-    "import pytest\n@pytest.mark.parametrize('x, y', [(1, 1), (-2, 2)])\n@pytest.mark.parametrize('z', [0, 1])\ndef test_f(x, y, z):\n    assert f(x) + z == y + z",
-    "class TestF:\n    def setup_method(self):\n        self.one = 1\n    def test_it(self):\n        assert f(-1) == self.one",
+    "import numpy as np\nassert f(-1) == 1",
+    "class TestF:\n    def test_it(self):\n        assert f(-1) == 1",
     "import unittest\nclass TestF(unittest.TestCase):\n    def setUp(self):\n        self.two = 2\n    def test_a(self):\n        self.assertEqual(f(-2), self.two)\nunittest.main()",
 ]
 CANNOT_FAIL = [
@@ -266,6 +265,7 @@ CANNOT_FAIL = [
     "def test_f():\n    'test_f() is run'\n    assert f(1) == 5\nf(2)",
 ]
 ASK_NOTHING = [
+    "assert True, 'fine'",
     "def check(g):\n    assert f(2) == 4",
     "async def test_it():\n    assert f(2) == 4",
     "def test_it():\n    yield f(2) == 4",
@@ -289,20 +289,14 @@ def test_a_test_that_cannot_fail_is_no_pass(test):
 
 
 @pytest.mark.parametrize("test", ASK_NOTHING)
-def test_a_test_that_asks_nothing_is_no_pass(test):
-    """The first was passed by every program, the empty one too: check is never called. The others are of its kind."""
-    good = "assert f(-2) == 2"
-    assert frac("", [test]) == 0.0
-    assert verify_code(ABS, [test, good])["why"] == [ASKS_NOTHING, "passed"]
-    assert task_faults([test, good]) == {test: ASKS_NOTHING}
-
-
-def test_what_cannot_ask_is_passed_by_who_passes_all_the_others():
-    """HumanEval has `assert True` among its tests: right is 2 of 2, but wrong or empty is nothing for it."""
-    tests = ["assert True, 'fine'", "assert square(2) == 4"]
-    assert frac("def square(x): return x * x", tests) == 1.0
-    assert frac("def square(x): return x + 1", tests) == frac("", tests) == 0.0
-    assert frac("def square(x): return x * x", [*tests, "assert 3 =="]) == 1 / 3
+def test_a_test_that_asks_nothing_is_passed_by_who_passes_all_the_others(test):
+    """HumanEval has `assert True` among its tests. By itself it was passed by every program, the empty one too; the others
+    are of its kind: check is never called."""
+    why = verify_code(ABS, [test, "assert f(-2) == 7"])["why"]
+    assert why == [ASKS_NOTHING, "AssertionError"]
+    assert frac(ABS, [test]) == frac("", [test, "assert f(-2) == 2"]) == 0.0
+    assert frac(ABS, [test, "assert f(-2) == 2"]) == 1.0
+    assert frac(ABS, [test, "assert f(-2) == 2", "assert 3 =="]) == 1 / 3
 
 
 def asks(*tests, **given):
@@ -349,13 +343,6 @@ def test_a_name_that_nobody_defines_is_an_error_of_the_task(test):
     tests = [test, "assert f(0) == 0"]
     why = verify_code(code, tests)["why"]
     assert why[0].startswith("the test does not define") and why[1] == "passed"
-    assert task_faults(tests) == {test: why[0]}
-
-
-def test_a_test_that_is_not_python_is_an_error_of_the_task():
-    tests = ["assert f(1) == 2", "assert f(2 == 2"]
-    error = "SyntaxError: '(' was never closed (<unknown>, line 1)"
-    assert task_faults(tests[:1]) == {} and task_faults(tests) == {tests[1]: error}
 
 
 def test_the_built_ins_of_a_test_are_the_real_ones():
@@ -991,10 +978,12 @@ def test_a_program_of_many_threads_costs_its_neighbours_nothing():
     assert results == [float(code == good) for code in programs]
 
 
-def test_cores_are_those_that_the_cgroup_pays_for(monkeypatch, tmp_path):
+def test_cores_are_those_that_the_cgroup_pays_for_and_ranks_share_them(monkeypatch, tmp_path):
     (tmp_path / "cpu.max").write_text("150000 100000")
     monkeypatch.setattr(sandbox, "open", lambda path: (tmp_path / "cpu.max").open(), raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(64), raising=False)
     assert sandbox._cores() == 2
     (tmp_path / "cpu.max").write_text("max 100000")
     assert sandbox._cores() == 64
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")  # of torchrun
+    assert sandbox._cores() == 8
