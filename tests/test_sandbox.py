@@ -32,13 +32,8 @@ pytestmark = pytest.mark.skipif(
 )
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs the protections of Linux")
 
-PALINDROME = [
-    'assert is_palindrome("racecar") == True',
-    'assert is_palindrome("hello") == False',
-    'assert is_palindrome("") == True',
-    'assert is_palindrome("ab") == False',
-    'assert is_palindrome("abba") == True',
-]
+WORDS = ["racecar", "hello", "", "ab", "abba"]
+PALINDROME = [f"assert is_palindrome({word!r}) == {word == word[::-1]}" for word in WORDS]
 SQUARE = [f"assert square({n}) == {n * n}" for n in (2, -3, 0, 7, 10)]
 SECRET = ["assert answer(17) == 90210", "assert answer(4) == -311", "assert answer(58) == 77713"]
 ASKS_NOTHING = "the test asks nothing of the program"
@@ -77,7 +72,6 @@ def test_the_reward_is_the_share_of_tests_passed():
         "",
         "def square(x):\n  return x*x\n oops(",
         "x = '\ud800'",
-        "raise SystemExit",
         "import sys\nsys.exit(0)",
         "while True: pass",
         "import numpy",
@@ -91,7 +85,7 @@ def test_a_program_that_cannot_be_loaded_passes_nothing(code):
 
 
 VALUES = """(1, [2, (3,)]); {1, 2}; frozenset({1}); {'a': [None, True], 2: {}}; b'xy'; bytearray(b'x'); 2.5
-1+2j; float('inf'); 2**20000; -2**63; 'h\\u00e9 \\ud800 \\n'; range(3); slice(1, 2); array.array('i', [1]); int
+1+2j; float('inf'); 2**20000; str(2**20000); -2**63; 'h\\u00e9 \\ud800 \\n'; range(3); slice(1, 2); array.array('i', [1]); int
 Counter('aab'); OrderedDict(a=1); defaultdict(list, a=[1]); deque([1], 3); Decimal('0.10'); Fraction(1, 3)
 date(2024, 2, 29); time(1, 2); datetime(2024, 2, 29, 1, 2, 3, 4); timedelta(1, 2, 3)
 datetime(2024, 2, 29, tzinfo=timezone.utc)"""
@@ -115,7 +109,7 @@ def test_a_subclass_crosses_as_its_base_and_other_objects_equal_nothing():
     fails(code, "assert f(3) == ...", "assert f(4) == object()")
 
 
-def test_objects_closures_generators_and_callbacks_work():
+def test_objects_closures_generators_coroutines_threads_and_callbacks_work():
     code = """
 from dataclasses import dataclass
 class Stack:
@@ -138,6 +132,12 @@ def count(n):
     for i in range(n): yield i
 def twice(f, x): return f(f(x))
 def fail(): raise VeryEmpty('nothing', 'here')
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+async def later(x): return x * 2
+def now(x): return asyncio.run(later(x))
+def threads(n):
+    with ThreadPoolExecutor(8) as pool: return list(pool.map(abs, range(n)))
 """
     passes(
         code,
@@ -145,6 +145,9 @@ def fail(): raise VeryEmpty('nothing', 'here')
         "try:\n    Stack().pop()\n    assert False\nexcept IndexError:\n    pass",
         "try:\n    fail()\n    assert False\nexcept Empty as error:\n    assert error.args == ('nothing', 'here')",
         "assert adder(3)(4) == 7",
+        "assert now(3) == 6",
+        "import asyncio\nassert asyncio.run(later(3)) == 6",
+        "assert threads(20) == list(range(20))",
         "assert list(count(3)) == [0, 1, 2]",
         "assert twice(lambda x: x + 3, 1) == 7",
         "assert twice(str, 5) == '5'",
@@ -211,15 +214,6 @@ def test_what_nobody_holds_any_more_is_not_compared_again():
     assert frac("def f(x): return x[::-1]", [test], timeout=2.0) == 1.0
 
 
-def test_threads_and_coroutines_inside_of_the_program():
-    code = (
-        "import asyncio\nasync def later(x): return x * 2\ndef run(x): return asyncio.run(later(x))\n"
-        "from concurrent.futures import ThreadPoolExecutor\n"
-        "def threads(n):\n    with ThreadPoolExecutor(8) as pool: return list(pool.map(abs, range(n)))"
-    )
-    passes(code, "assert run(3) == 6", "assert threads(20) == list(range(20))")
-
-
 @pytest.mark.skipif(not (SHARED / "data").exists(), reason="the real data is not here")
 @pytest.mark.slow
 def test_all_canonical_solutions_of_humaneval_pass():
@@ -259,6 +253,8 @@ TESTS = [
 ]
 CANNOT_FAIL = [
     "assert (f(1) == 5, 'why')",
+    "assert f(1).__lt__('a')",  # NotImplemented, and bool(NotImplemented) is True
+    "assert any([f(1).__eq__('a')])",
     "import threading\ndef work():\n    assert f(1) == 5\nt = threading.Thread(target=work)\nt.start()\nt.join()",
     "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(f(2), 4)\nunittest.TextTestRunner().run(T('test_a'))",
     "import unittest\nclass T(unittest.TestCase):\n    @unittest.skip('not today')\n    def test_a(self):\n        self.assertEqual(f(2), 4)\nf(1)",
@@ -269,11 +265,9 @@ ASK_NOTHING = [
     "def check(g):\n    assert f(2) == 4",
     "async def test_it():\n    assert f(2) == 4",
     "def test_it():\n    yield f(2) == 4",
-    "g = f",
     "assert callable(f)",
     "from solution import f",
     "assert f is f",
-    "f(1) if 0 else 1",
 ]
 
 
@@ -353,6 +347,8 @@ def test_the_built_ins_of_a_test_are_the_real_ones():
         assert frac(code, tests, entry_points=["sum"]) == expected
     assert verify_code(own, tests)["why"] == [ASKS_NOTHING] * 2
     fails("def f(x): return [1]\ndef len(x): return 5", "assert len(f(0)) == 5")
+    of_two = ["assert abs(sum([1.5]) - 2.5) < 1e-9", "assert sum([1]) == 1"]
+    fails("def sum(x): return 0\ndef abs(x): return 0", *of_two)
 
 
 # ---- Programs that read and print ----------------------------------------------------------------
@@ -407,9 +403,7 @@ class Liar(%s):
 def answer(n): return Liar()
 """
 FORGERIES = {
-    "prints the tests, then pass": "print('assert answer(17) == 90210\\n3 passed')\nprint({'frac': 1.0})",
     "exits with success": "import os\ndef answer(n): os._exit(0)",
-    "exits at the top": "import sys\nsys.exit(0)",
     "raises SystemExit(0)": "def answer(n): raise SystemExit(0)",
     "says yes to every comparison": LIAR % "object",
     "a number that says yes": LIAR % "int",
@@ -427,15 +421,6 @@ def answer(n):
         try: os.write(fd, b'{"passed": true, "over": false, "why": "passed"}\n' * 9)
         except OSError: pass
     return 0""",
-    "looks for the test in the stack": r"""
-import sys, re
-def answer(n):
-    f = sys._getframe()
-    while f:
-        for v in [*f.f_locals.values(), *f.f_globals.values()]:
-            m = re.search(rf'answer\({n}\) == (-?\d+)', repr(v)[:10**5])
-            if m: return int(m[1])
-        f = f.f_back""",
     "raises what the test may expect": "class E(AssertionError, StopIteration): pass\ndef answer(n): raise E",
     "names of the judge": "AssertionError = print\ndef answer(n): return None\n__builtins__ = {}",
 }
@@ -528,13 +513,6 @@ def f(x): return V(x)
     )
 
 
-def test_not_implemented_is_not_true():
-    """("").__lt__(41) is NotImplemented, and bool(NotImplemented) is True: a string would be below every number."""
-    tests = "assert f(1).__lt__(41)", "assert not f(1).__eq__(41)", "assert any([f(1).__lt__(3)])"
-    fails("def f(x): return ''", *tests)
-    passes("def f(x): return 40", tests[0])
-
-
 def message(value, *news, kind="value"):
     """What the player sends: kind, values, news (number, parts or contents) and output."""
     return json.dumps([kind, [value], news, ""])
@@ -606,14 +584,14 @@ def test_a_player_that_sends_lines_of_its_own(name):
         assert result["why"][0] in ("the program broke the line", "a result too large")
 
 
-LOOP = "for a, b in zip(map(lambda n: answer(n), [1, 2]), [5, 6]):\n    assert a == b"
+PAIRS = "for a, b in zip(map(lambda n: answer(n), [1, 2]), [5, 6]):\n    assert a == b"
 EMPTY = "try:\n    answer()\n    assert False\nexcept Empty:\n    pass"
 HACKS = {
     # a class made in the judge by a callback that calls what it is given
     "def answer(call):\n    return call(type, 'L', (), {'__eq__': lambda a, b: True})()": "def call(f, *args): return f(*args)\nassert answer(call) == 90210",
     # the end of an iteration as the answer to a call, or to the question for a name
-    "def answer(n): raise StopIteration": LOOP,
-    "def __getattr__(name): raise StopIteration": LOOP,
+    "def answer(n): raise StopIteration": PAIRS,
+    "def __getattr__(name): raise StopIteration": PAIRS,
     # `except Empty` that catches the assert of the test
     "Empty = Exception\ndef answer(): pass": EMPTY,
     "Empty = (AssertionError,)\ndef answer(): pass": EMPTY,
@@ -634,11 +612,6 @@ def test_hacks_of_a_red_team(code):
     fails(code, HACKS[code])
 
 
-def test_built_ins_that_only_some_of_the_tests_use_are_the_real_ones():
-    tests = ["assert abs(sum([1.5]) - 2.5) < 1e-9", "assert sum([1]) == 1"]
-    assert verify_code("def sum(x): return 0\ndef abs(x): return 0", tests)["why"][0] != "passed"
-
-
 # ---- 3 What may it touch? ------------------------------------------------------------------------
 
 
@@ -647,10 +620,6 @@ def outcome(body):
     lines = "".join(f"    {line}\n" for line in body.splitlines())
     program = f"import os, socket, signal, ctypes\ndef attempt():\n{lines}    return True"
     return verify_code(program, ["assert attempt() is True"])["why"][0]
-
-
-def attempt(body):
-    return outcome(body) == "passed"
 
 
 FORBIDDEN = """
@@ -689,7 +658,7 @@ def test_a_program_cannot(body, tmp_path):
 def test_what_it_may_do():
     """The same function says yes, so the noes above are not for want of a working sandbox."""
     pair = "a, b = socket.socketpair()\na.send(b'x')\nassert b.recv(1)"
-    assert attempt(f"{pair} and os.urandom(3) and os.write(1, b'x')")
+    assert outcome(f"{pair} and os.urandom(3) and os.write(1, b'x')") == "passed"
 
 
 @linux
@@ -710,7 +679,7 @@ LARGE = [
 @linux
 @pytest.mark.parametrize("body", LARGE)
 def test_memory_files_and_results_are_bounded(body):
-    assert not attempt(body)
+    assert outcome(body) != "passed"
 
 
 # ---- Time ----------------------------------------------------------------------------------------
@@ -826,14 +795,6 @@ def test_an_ordinary_user_is_protected_too():
     assert done.stdout == "['passed']\n", done.stderr
 
 
-@pytest.mark.slow
-def test_many_programs_at_once():
-    programs = [(f"def f(x): return x + {i % 3}", float(i % 3 == 1)) for i in range(40)]
-    with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(lambda program: frac(program[0], ["assert f(1) == 2"]), programs))
-    assert results == [expected for _, expected in programs]
-
-
 def children(pid):
     """All processes below one: (pid, state)."""
     found = []
@@ -913,14 +874,10 @@ def test_it_works_in_a_fork_of_the_trainer():
     assert sandbox._server is process
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("", [], 0), ("", [], float("inf")), (None, [])],
-)
-def test_bad_arguments_are_named(arguments):
-    with pytest.raises(ValueError, match="code must be text, and the timeout"):
-        verify_code(*arguments)
-    assert verify_code("", [])["frac"] == 0.0
+def test_bad_arguments_are_named():
+    for arguments in [("", [], 0), ("", [], float("inf")), (None, [])]:
+        with pytest.raises(ValueError, match="code must be text, and the timeout"):
+            verify_code(*arguments)
 
 
 def test_code_reward_runs_the_last_program_of_the_response():
@@ -957,10 +914,6 @@ def test_without_fork_one_sentence_says_so(monkeypatch):
     monkeypatch.delattr(os, "fork")  # Windows
     with pytest.raises(RuntimeError, match="use Linux, WSL or macOS"):
         verify_code("def f(): return 1", ["assert f() == 1"])
-
-
-def test_big_whole_numbers_need_modules_that_newer_pythons_import_late():
-    passes("def f(n): return str(2**n)", "assert int(f(20000)) == 2**20000")
 
 
 @linux
