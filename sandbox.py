@@ -19,7 +19,8 @@ the call, which the program may have changed: `y = f(x)`, then `assert y == sort
 Not as in one process: a named tuple reaches a test as a tuple, a member of an IntEnum as a number;
 a test cannot read `f.__name__` or `f.__doc__`, replace input(), call send() of a generator, or have
 a context manager of the program swallow an error. The right side of `assert f(x) == ..` is worked
-out before the left one.
+out before the left one. Of pytest a test has raises and approx, of numpy the name: more is in the
+laboratory's programs.py, for the data sets that use it.
 
 `python -I -S sandbox.py` is the server that run_tests starts: a fresh interpreter that holds nothing
 of ours."""
@@ -67,6 +68,8 @@ import warnings
 
 _WALL = 1.6  # seconds on the clock that cost as much as one of the processor
 _locks = collections.defaultdict(threading.Lock)  # by process: a fork has its own
+# With more programs at once than cores, good ones would fail. Other trainers are not counted: time
+# of the processor is what counts, so that they cost a program little.
 _turns = collections.defaultdict(lambda: threading.Semaphore(_cores()))
 _server = _control = None
 
@@ -82,7 +85,8 @@ def run_tests(code, tests, timeout=2.0, memory=2**28, entry_points=None, before=
     verdicts, seconds = _run(program, todo)
     others = {verdict["passed"] for verdict in verdicts if not verdict["is_idle"]}
     for verdict, test in zip(verdicts, todo):
-        # `assert True`, of which HumanEval has some, is passed by who passes all the others.
+        # A test that asks nothing is passed by who passes all the others: HumanEval has some
+        # `assert True`.
         if verdict["is_idle"] and others == {True}:
             verdict.update(passed=True, why="passed")
         elif test["missing"] and not verdict["passed"]:
@@ -126,7 +130,6 @@ def _run(program, todo):
         late = len(todo) - len(verdicts)  # how many verdicts this judge owes
         channel, server = _connect()
         try:
-            # With more programs at once than cores, good ones would fail.
             with _turns[os.getpid()], channel, channel.makefile("rwb") as judge:
                 _send(judge, program)
                 loaded = _receive(judge)
@@ -348,8 +351,8 @@ def _load(before, code):
 
 
 # What a test may ask of the program is data (entry points), or is read off the tests: names that
-# they import from the program, or use and nobody defines, if some test uses no other such name but
-# classes (or hands it to its own check, as HumanEval's do). In `assert close(f(1), 2.5)` or
+# they import from the program, or use and nobody defines, if some test uses one function of that
+# kind, and otherwise only classes (HumanEval's check(f) may use several). In `assert close(f(1), 2.5)` or
 # `f(2) - ref(2) == 0` only the data could tell the program from its judge: if no other test is about
 # f alone, this is an error of the task, and the remedy is to give entry points.
 

@@ -116,7 +116,6 @@ class Stack:
     def __init__(self, items=()): self.items = list(items)
     def push(self, x): self.items.append(x)
     def pop(self): return self.items.pop()
-    def is_empty(self): return not self.items
     def __len__(self): return len(self.items)
     def __eq__(self, other): return self.items == other.items
 class Empty(Exception): pass
@@ -141,7 +140,7 @@ def threads(n):
 """
     passes(
         code,
-        "s = Stack()\ns.push(1)\ns.push(2)\nassert s.pop() == 2 and len(s) == 1 and not s.is_empty()",
+        "s = Stack()\ns.push(1)\ns.push(2)\nassert s.pop() == 2 and len(s) == 1",
         "try:\n    Stack().pop()\n    assert False\nexcept IndexError:\n    pass",
         "try:\n    fail()\n    assert False\nexcept Empty as error:\n    assert error.args == ('nothing', 'here')",
         "assert adder(3)(4) == 7",
@@ -150,7 +149,6 @@ def threads(n):
         "assert threads(20) == list(range(20))",
         "assert list(count(3)) == [0, 1, 2]",
         "assert twice(lambda x: x + 3, 1) == 7",
-        "assert twice(str, 5) == '5'",
         "assert twice(lambda x: twice(lambda y: y + 1, x), 0) == 4",
         "assert Stack([1]) == Stack([1]) and Stack([1]) != Stack([2])",
         "assert isinstance(Stack(), Stack)",
@@ -404,7 +402,6 @@ def answer(n): return Liar()
 """
 FORGERIES = {
     "exits with success": "import os\ndef answer(n): os._exit(0)",
-    "raises SystemExit(0)": "def answer(n): raise SystemExit(0)",
     "says yes to every comparison": LIAR % "object",
     "a number that says yes": LIAR % "int",
     "a list that says yes": LIAR % "list",
@@ -527,7 +524,6 @@ AN_OBJECT = [92, {"object": []}]
 MESSAGES = {  # which end the program
     "no JSON": "7 apples",
     "no list": "7",
-    "nothing": "[]",
     "deep": "[" * 100000,
     "deep tuples": json.dumps(["value", [7], [], ""]).replace(
         "7", '{"tuple": [' * 5000 + "7" + "]}" * 5000
@@ -695,11 +691,6 @@ def square(x):
 """
 
 
-def test_a_loop_costs_its_own_test():
-    result = verify_code(LOOP, SQUARE, timeout=0.5)
-    assert result["frac"] == 0.8 and result["why"][3] == "timeout"
-
-
 @pytest.mark.parametrize("wait", ["while True: pass", "import time; time.sleep(0.45)"])
 def test_a_program_has_a_budget(wait):
     """100 tests of 0.5 s at most: but for all together 4 x 0.5 s, of which a sleep counts by half."""
@@ -709,8 +700,9 @@ def test_a_program_has_a_budget(wait):
     assert result["seconds"] < 4 and time.monotonic() - began < 20
 
 
-def test_nothing_swallows_a_time_out():
-    frac("", SQUARE)
+def test_a_loop_costs_its_own_test_and_nothing_swallows_a_time_out():
+    result = verify_code(LOOP, SQUARE, timeout=0.5)
+    assert result["frac"] == 0.8 and result["why"][3] == "timeout"
     process = sandbox._server
     tests = [
         "try:\n    square(1)\nexcept BaseException:\n    square(2)",
