@@ -67,9 +67,9 @@ import warnings
 # file alone.
 
 _WALL = 1.6  # seconds on the clock that cost as much as one of the processor
-_locks = collections.defaultdict(threading.Lock)  # by process: a fork has its own
-# With more programs at once than cores, good ones would fail. Other trainers are not counted: time
-# of the processor is what counts, so that they cost a program little.
+_locks = collections.defaultdict(threading.Lock)  # by process
+# With more programs at once than cores, good ones would fail. By process: other trainers on this
+# machine are not counted.
 _turns = collections.defaultdict(lambda: threading.Semaphore(_cores()))
 _server = _control = None
 
