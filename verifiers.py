@@ -120,8 +120,9 @@ def verify_code(code, tests, timeout=2.0, entry_points=None, before="", memory_m
         Waiting for a free core does not count. entry_points: the names that are the program's, if
         the data gives them (HumanEval's entry_point); otherwise what the tests call and nobody
         defines. before: code of the data, ahead of the program. compared: tests that calls and
-        plain data alone decided; why: a line for each. A test that asks nothing of the program, or
-        lacks a helper, is no pass. Never raises for anything that a program does."""
+        plain data alone decided; why: a line for each. A test that lacks a helper is no pass, one
+        that asks nothing of the program only if all the others are. Never raises for anything that
+        a program does."""
     _check(code, timeout)
     return _verdict(*run_tests(code, tests, timeout, memory_mb * 2**20, entry_points, before))
 

@@ -4,7 +4,8 @@
 
 A problem has "tests", asserts for verify_code or pairs (input, output) for verify_stdio, and what
 the data says of them: "entry_points", names that are the program's, and "before", code that runs
-ahead of it. The readers are tried on rows that tests/test_programs.py writes in these formats; the
+ahead of it. What tests need of pytest and numpy beyond what sandbox.py has comes ahead as well
+(PACKAGES). The readers are tried on rows that tests/test_programs.py writes in these formats; the
 addresses of the hub are unverified.
 """
 
@@ -17,8 +18,34 @@ import zlib
 from pathlib import Path
 
 import _root
-from sandbox import task_faults
+from rewards import task_faults
 from verifiers import PROGRAM, DataError, Task, code_reward, held_out
+
+
+# For tests: raises and approx are sandbox.py's. Only the judge, which runs the tests, has a pytest.
+PACKAGES = """
+import sys, types
+
+def _allclose(x, y, rtol=1e-5, atol=1e-8):
+    if isinstance(y, (list, tuple)):
+        return len(x) == len(y) and all(_allclose(a, b, rtol, atol) for a, b in zip(x, y))
+    return abs(x - y) <= atol + rtol * abs(y)
+
+def _parametrize(names, rows, **_):
+    if isinstance(names, str):
+        names = names.replace(",", " ").split()
+        rows = rows if len(names) > 1 else [[row] for row in rows]
+    def mark(function):
+        def run(*instance, **given):  # marks on top of one another multiply
+            for row in rows:
+                function(*instance, **given, **dict(zip(names, row)))
+        return run
+    return mark
+
+if "pytest" in sys.modules:
+    sys.modules["pytest"].mark = types.SimpleNamespace(parametrize=_parametrize)
+    sys.modules["numpy"].allclose = _allclose
+"""
 
 
 # ---- One row of each format -> a problem ---------------------------------------------------------
@@ -74,20 +101,25 @@ def read_evalplus(row):
     """HumanEval+ (a prompt, an entry point, a check) and MBPP+ (a script)."""
     if "entry_point" not in row:
         text = f"{row['prompt']}\nYour code should pass: {row['test_list'][0]}"
-        return problem(text, [row["test"]], defined(row["code"]))
+        return problem(text, [row["test"]], defined(row["code"]), PACKAGES)
     name = row["entry_point"]
     text = f"Complete this program:\n\n```python\n{row['prompt']}```"
-    return problem(text, [f"{row['test']}\ncheck({name})"], [name], row["prompt"] + "\n")
+    before = f"{row['prompt']}\n{PACKAGES}"
+    return problem(text, [f"{row['test']}\ncheck({name})"], [name], before)
 
 
 def read_kodcode(row):
     """KodCode: a file for pytest that imports from the solution; each test function is a test."""
     tree = ast.parse(row["test"])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == "setup_method":
+            node.name = "setUp"  # as unittest calls it, which runs the classes
+            node.args.args = node.args.args[:1]
     is_test = [getattr(node, "name", "").startswith("test") for node in tree.body]
     shared = [node for node, test in zip(tree.body, is_test) if not test]
     tests = [node for node, test in zip(tree.body, is_test) if test]
     files = [ast.Module([*shared, test], []) for test in tests] or [tree]
-    return problem(row["question"], [ast.unparse(file) for file in files])
+    return problem(row["question"], [ast.unparse(file) for file in files], before=PACKAGES)
 
 
 def read_leetcode(row):

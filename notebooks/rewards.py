@@ -66,7 +66,7 @@ from verifiers import (
     verify_format,
     verify_math,
 )
-from sandbox import read_tests, run_tests, task_faults  # check_tests looks at single verdicts
+from sandbox import read_tests, run_tests  # check_tests looks at single verdicts
 
 MAX_JSON = 20_000  # characters of one JSON value
 MAX_STEPS = 60  # equations read in one completion
@@ -456,6 +456,22 @@ def quick_code_reward(response, problem, count=3):
     value = 0.5 * (passed > 0) + 0.5 * passed
     parts = {"accuracy": float(passed == 1.0), "answered": float(code is not None)}
     return value, parts | {"syntax": float(syntax), "tests": passed}
+
+
+def task_faults(tests, entry_points=None, before="", timeout=1.0):
+    """{test: why} for the tests that say nothing about a program: they are not Python, lack a name, or ask
+    nothing of a program whose functions all fail."""
+    given = {"entry_points": entry_points, "before": before}
+    todo = read_tests(tests, **given)
+    names = {name for test in todo for name in test["asks"]}
+    code = "".join(f"def {name}(*args, **_): raise NotImplementedError\n" for name in names)
+    verdicts, _ = run_tests(code, tests, timeout, **given)
+    faults = {}
+    for test, verdict in zip(todo, verdicts):
+        is_python = not verdict["why"].startswith("SyntaxError")
+        if test["missing"] or verdict["is_idle"] or not is_python:
+            faults[test["text"]] = verdict["why"]
+    return faults
 
 
 def check_tests(problems: list[dict], timeout: float = 1.0) -> list[dict]:

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 import sandbox
-from sandbox import read_tests, task_faults
+from sandbox import read_tests
 from verifiers import code_reward, verify_code, verify_stdio
 
 ROOT = Path(__file__).parent.parent
@@ -32,13 +32,8 @@ pytestmark = pytest.mark.skipif(
 )
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs the protections of Linux")
 
-PALINDROME = [
-    'assert is_palindrome("racecar") == True',
-    'assert is_palindrome("hello") == False',
-    'assert is_palindrome("") == True',
-    'assert is_palindrome("ab") == False',
-    'assert is_palindrome("abba") == True',
-]
+WORDS = ["racecar", "hello", "", "ab", "abba"]
+PALINDROME = [f"assert is_palindrome({word!r}) == {word == word[::-1]}" for word in WORDS]
 SQUARE = [f"assert square({n}) == {n * n}" for n in (2, -3, 0, 7, 10)]
 SECRET = ["assert answer(17) == 90210", "assert answer(4) == -311", "assert answer(58) == 77713"]
 ASKS_NOTHING = "the test asks nothing of the program"
@@ -77,7 +72,6 @@ def test_the_reward_is_the_share_of_tests_passed():
         "",
         "def square(x):\n  return x*x\n oops(",
         "x = '\ud800'",
-        "raise SystemExit",
         "import sys\nsys.exit(0)",
         "while True: pass",
         "import numpy",
@@ -91,7 +85,7 @@ def test_a_program_that_cannot_be_loaded_passes_nothing(code):
 
 
 VALUES = """(1, [2, (3,)]); {1, 2}; frozenset({1}); {'a': [None, True], 2: {}}; b'xy'; bytearray(b'x'); 2.5
-1+2j; float('inf'); 2**20000; -2**63; 'h\\u00e9 \\ud800 \\n'; range(3); slice(1, 2); array.array('i', [1]); int
+1+2j; float('inf'); 2**20000; str(2**20000); -2**63; 'h\\u00e9 \\ud800 \\n'; range(3); slice(1, 2); array.array('i', [1]); int
 Counter('aab'); OrderedDict(a=1); defaultdict(list, a=[1]); deque([1], 3); Decimal('0.10'); Fraction(1, 3)
 date(2024, 2, 29); time(1, 2); datetime(2024, 2, 29, 1, 2, 3, 4); timedelta(1, 2, 3)
 datetime(2024, 2, 29, tzinfo=timezone.utc)"""
@@ -115,14 +109,13 @@ def test_a_subclass_crosses_as_its_base_and_other_objects_equal_nothing():
     fails(code, "assert f(3) == ...", "assert f(4) == object()")
 
 
-def test_objects_closures_generators_and_callbacks_work():
+def test_objects_closures_generators_coroutines_threads_and_callbacks_work():
     code = """
 from dataclasses import dataclass
 class Stack:
     def __init__(self, items=()): self.items = list(items)
     def push(self, x): self.items.append(x)
     def pop(self): return self.items.pop()
-    def is_empty(self): return not self.items
     def __len__(self): return len(self.items)
     def __eq__(self, other): return self.items == other.items
 class Empty(Exception): pass
@@ -138,16 +131,24 @@ def count(n):
     for i in range(n): yield i
 def twice(f, x): return f(f(x))
 def fail(): raise VeryEmpty('nothing', 'here')
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+async def later(x): return x * 2
+def now(x): return asyncio.run(later(x))
+def threads(n):
+    with ThreadPoolExecutor(8) as pool: return list(pool.map(abs, range(n)))
 """
     passes(
         code,
-        "s = Stack()\ns.push(1)\ns.push(2)\nassert s.pop() == 2 and len(s) == 1 and not s.is_empty()",
+        "s = Stack()\ns.push(1)\ns.push(2)\nassert s.pop() == 2 and len(s) == 1",
         "try:\n    Stack().pop()\n    assert False\nexcept IndexError:\n    pass",
         "try:\n    fail()\n    assert False\nexcept Empty as error:\n    assert error.args == ('nothing', 'here')",
         "assert adder(3)(4) == 7",
+        "assert now(3) == 6",
+        "import asyncio\nassert asyncio.run(later(3)) == 6",
+        "assert threads(20) == list(range(20))",
         "assert list(count(3)) == [0, 1, 2]",
         "assert twice(lambda x: x + 3, 1) == 7",
-        "assert twice(str, 5) == '5'",
         "assert twice(lambda x: twice(lambda y: y + 1, x), 0) == 4",
         "assert Stack([1]) == Stack([1]) and Stack([1]) != Stack([2])",
         "assert isinstance(Stack(), Stack)",
@@ -211,15 +212,6 @@ def test_what_nobody_holds_any_more_is_not_compared_again():
     assert frac("def f(x): return x[::-1]", [test], timeout=2.0) == 1.0
 
 
-def test_threads_and_coroutines_inside_of_the_program():
-    code = (
-        "import asyncio\nasync def later(x): return x * 2\ndef run(x): return asyncio.run(later(x))\n"
-        "from concurrent.futures import ThreadPoolExecutor\n"
-        "def threads(n):\n    with ThreadPoolExecutor(8) as pool: return list(pool.map(abs, range(n)))"
-    )
-    passes(code, "assert run(3) == 6", "assert threads(20) == list(range(20))")
-
-
 @pytest.mark.skipif(not (SHARED / "data").exists(), reason="the real data is not here")
 @pytest.mark.slow
 def test_all_canonical_solutions_of_humaneval_pass():
@@ -253,27 +245,27 @@ TESTS = [
     "seen = []\ndef test_it():\n    seen.append(f(-1))\ntest_it()\nassert seen == [1]",
     "import pytest\nfrom solution import f\ndef test_none():\n    with pytest.raises(ValueError, match='no') as e:\n        f(None)\n    assert str(e.value) == 'no number'",
     "import pytest\nassert [f(-0.1 - 0.2), 1] == pytest.approx([0.3, 1])",
-    "import numpy as np\nassert np.allclose([[f(-0.1 - 0.2)]], [(0.3,)], rtol=1e-07)",
-    "import pytest\n@pytest.mark.parametrize('x, y', [(1, 1), (-2, 2)])\n@pytest.mark.parametrize('z', [0, 1])\ndef test_f(x, y, z):\n    assert f(x) + z == y + z",
-    "class TestF:\n    def setup_method(self):\n        self.one = 1\n    def test_it(self):\n        assert f(-1) == self.one",
+    "import numpy as np\nassert f(-1) == 1",
+    "class TestF:\n    def test_it(self):\n        assert f(-1) == 1",
     "import unittest\nclass TestF(unittest.TestCase):\n    def setUp(self):\n        self.two = 2\n    def test_a(self):\n        self.assertEqual(f(-2), self.two)\nunittest.main()",
 ]
 CANNOT_FAIL = [
     "assert (f(1) == 5, 'why')",
+    "assert f(1).__lt__('a')",  # NotImplemented, and bool(NotImplemented) is True
+    "assert any([f(1).__eq__('a')])",
     "import threading\ndef work():\n    assert f(1) == 5\nt = threading.Thread(target=work)\nt.start()\nt.join()",
     "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(f(2), 4)\nunittest.TextTestRunner().run(T('test_a'))",
     "import unittest\nclass T(unittest.TestCase):\n    @unittest.skip('not today')\n    def test_a(self):\n        self.assertEqual(f(2), 4)\nf(1)",
     "def test_f():\n    'test_f() is run'\n    assert f(1) == 5\nf(2)",
 ]
 ASK_NOTHING = [
+    "assert True, 'fine'",
     "def check(g):\n    assert f(2) == 4",
     "async def test_it():\n    assert f(2) == 4",
     "def test_it():\n    yield f(2) == 4",
-    "g = f",
     "assert callable(f)",
     "from solution import f",
     "assert f is f",
-    "f(1) if 0 else 1",
 ]
 
 
@@ -289,20 +281,14 @@ def test_a_test_that_cannot_fail_is_no_pass(test):
 
 
 @pytest.mark.parametrize("test", ASK_NOTHING)
-def test_a_test_that_asks_nothing_is_no_pass(test):
-    """The first was passed by every program, the empty one too: check is never called. The others are of its kind."""
-    good = "assert f(-2) == 2"
-    assert frac("", [test]) == 0.0
-    assert verify_code(ABS, [test, good])["why"] == [ASKS_NOTHING, "passed"]
-    assert task_faults([test, good]) == {test: ASKS_NOTHING}
-
-
-def test_what_cannot_ask_is_passed_by_who_passes_all_the_others():
-    """HumanEval has `assert True` among its tests: right is 2 of 2, but wrong or empty is nothing for it."""
-    tests = ["assert True, 'fine'", "assert square(2) == 4"]
-    assert frac("def square(x): return x * x", tests) == 1.0
-    assert frac("def square(x): return x + 1", tests) == frac("", tests) == 0.0
-    assert frac("def square(x): return x * x", [*tests, "assert 3 =="]) == 1 / 3
+def test_a_test_that_asks_nothing_is_passed_by_who_passes_all_the_others(test):
+    """HumanEval has `assert True` among its tests. By itself it was passed by every program, the empty one too; the others
+    are of its kind: check is never called."""
+    why = verify_code(ABS, [test, "assert f(-2) == 7"])["why"]
+    assert why == [ASKS_NOTHING, "AssertionError"]
+    assert frac(ABS, [test]) == frac("", [test, "assert f(-2) == 2"]) == 0.0
+    assert frac(ABS, [test, "assert f(-2) == 2"]) == 1.0
+    assert frac(ABS, [test, "assert f(-2) == 2", "assert 3 =="]) == 1 / 3
 
 
 def asks(*tests, **given):
@@ -349,13 +335,6 @@ def test_a_name_that_nobody_defines_is_an_error_of_the_task(test):
     tests = [test, "assert f(0) == 0"]
     why = verify_code(code, tests)["why"]
     assert why[0].startswith("the test does not define") and why[1] == "passed"
-    assert task_faults(tests) == {test: why[0]}
-
-
-def test_a_test_that_is_not_python_is_an_error_of_the_task():
-    tests = ["assert f(1) == 2", "assert f(2 == 2"]
-    error = "SyntaxError: '(' was never closed (<unknown>, line 1)"
-    assert task_faults(tests[:1]) == {} and task_faults(tests) == {tests[1]: error}
 
 
 def test_the_built_ins_of_a_test_are_the_real_ones():
@@ -366,6 +345,8 @@ def test_the_built_ins_of_a_test_are_the_real_ones():
         assert frac(code, tests, entry_points=["sum"]) == expected
     assert verify_code(own, tests)["why"] == [ASKS_NOTHING] * 2
     fails("def f(x): return [1]\ndef len(x): return 5", "assert len(f(0)) == 5")
+    of_two = ["assert abs(sum([1.5]) - 2.5) < 1e-9", "assert sum([1]) == 1"]
+    fails("def sum(x): return 0\ndef abs(x): return 0", *of_two)
 
 
 # ---- Programs that read and print ----------------------------------------------------------------
@@ -420,10 +401,7 @@ class Liar(%s):
 def answer(n): return Liar()
 """
 FORGERIES = {
-    "prints the tests, then pass": "print('assert answer(17) == 90210\\n3 passed')\nprint({'frac': 1.0})",
     "exits with success": "import os\ndef answer(n): os._exit(0)",
-    "exits at the top": "import sys\nsys.exit(0)",
-    "raises SystemExit(0)": "def answer(n): raise SystemExit(0)",
     "says yes to every comparison": LIAR % "object",
     "a number that says yes": LIAR % "int",
     "a list that says yes": LIAR % "list",
@@ -440,15 +418,6 @@ def answer(n):
         try: os.write(fd, b'{"passed": true, "over": false, "why": "passed"}\n' * 9)
         except OSError: pass
     return 0""",
-    "looks for the test in the stack": r"""
-import sys, re
-def answer(n):
-    f = sys._getframe()
-    while f:
-        for v in [*f.f_locals.values(), *f.f_globals.values()]:
-            m = re.search(rf'answer\({n}\) == (-?\d+)', repr(v)[:10**5])
-            if m: return int(m[1])
-        f = f.f_back""",
     "raises what the test may expect": "class E(AssertionError, StopIteration): pass\ndef answer(n): raise E",
     "names of the judge": "AssertionError = print\ndef answer(n): return None\n__builtins__ = {}",
 }
@@ -541,13 +510,6 @@ def f(x): return V(x)
     )
 
 
-def test_not_implemented_is_not_true():
-    """("").__lt__(41) is NotImplemented, and bool(NotImplemented) is True: a string would be below every number."""
-    tests = "assert f(1).__lt__(41)", "assert not f(1).__eq__(41)", "assert any([f(1).__lt__(3)])"
-    fails("def f(x): return ''", *tests)
-    passes("def f(x): return 40", tests[0])
-
-
 def message(value, *news, kind="value"):
     """What the player sends: kind, values, news (number, parts or contents) and output."""
     return json.dumps([kind, [value], news, ""])
@@ -562,7 +524,6 @@ AN_OBJECT = [92, {"object": []}]
 MESSAGES = {  # which end the program
     "no JSON": "7 apples",
     "no list": "7",
-    "nothing": "[]",
     "deep": "[" * 100000,
     "deep tuples": json.dumps(["value", [7], [], ""]).replace(
         "7", '{"tuple": [' * 5000 + "7" + "]}" * 5000
@@ -619,14 +580,14 @@ def test_a_player_that_sends_lines_of_its_own(name):
         assert result["why"][0] in ("the program broke the line", "a result too large")
 
 
-LOOP = "for a, b in zip(map(lambda n: answer(n), [1, 2]), [5, 6]):\n    assert a == b"
+PAIRS = "for a, b in zip(map(lambda n: answer(n), [1, 2]), [5, 6]):\n    assert a == b"
 EMPTY = "try:\n    answer()\n    assert False\nexcept Empty:\n    pass"
 HACKS = {
     # a class made in the judge by a callback that calls what it is given
     "def answer(call):\n    return call(type, 'L', (), {'__eq__': lambda a, b: True})()": "def call(f, *args): return f(*args)\nassert answer(call) == 90210",
     # the end of an iteration as the answer to a call, or to the question for a name
-    "def answer(n): raise StopIteration": LOOP,
-    "def __getattr__(name): raise StopIteration": LOOP,
+    "def answer(n): raise StopIteration": PAIRS,
+    "def __getattr__(name): raise StopIteration": PAIRS,
     # `except Empty` that catches the assert of the test
     "Empty = Exception\ndef answer(): pass": EMPTY,
     "Empty = (AssertionError,)\ndef answer(): pass": EMPTY,
@@ -647,11 +608,6 @@ def test_hacks_of_a_red_team(code):
     fails(code, HACKS[code])
 
 
-def test_built_ins_that_only_some_of_the_tests_use_are_the_real_ones():
-    tests = ["assert abs(sum([1.5]) - 2.5) < 1e-9", "assert sum([1]) == 1"]
-    assert verify_code("def sum(x): return 0\ndef abs(x): return 0", tests)["why"][0] != "passed"
-
-
 # ---- 3 What may it touch? ------------------------------------------------------------------------
 
 
@@ -660,10 +616,6 @@ def outcome(body):
     lines = "".join(f"    {line}\n" for line in body.splitlines())
     program = f"import os, socket, signal, ctypes\ndef attempt():\n{lines}    return True"
     return verify_code(program, ["assert attempt() is True"])["why"][0]
-
-
-def attempt(body):
-    return outcome(body) == "passed"
 
 
 FORBIDDEN = """
@@ -702,7 +654,7 @@ def test_a_program_cannot(body, tmp_path):
 def test_what_it_may_do():
     """The same function says yes, so the noes above are not for want of a working sandbox."""
     pair = "a, b = socket.socketpair()\na.send(b'x')\nassert b.recv(1)"
-    assert attempt(f"{pair} and os.urandom(3) and os.write(1, b'x')")
+    assert outcome(f"{pair} and os.urandom(3) and os.write(1, b'x')") == "passed"
 
 
 @linux
@@ -723,7 +675,7 @@ LARGE = [
 @linux
 @pytest.mark.parametrize("body", LARGE)
 def test_memory_files_and_results_are_bounded(body):
-    assert not attempt(body)
+    assert outcome(body) != "passed"
 
 
 # ---- Time ----------------------------------------------------------------------------------------
@@ -739,11 +691,6 @@ def square(x):
 """
 
 
-def test_a_loop_costs_its_own_test():
-    result = verify_code(LOOP, SQUARE, timeout=0.5)
-    assert result["frac"] == 0.8 and result["why"][3] == "timeout"
-
-
 @pytest.mark.parametrize("wait", ["while True: pass", "import time; time.sleep(0.45)"])
 def test_a_program_has_a_budget(wait):
     """100 tests of 0.5 s at most: but for all together 4 x 0.5 s, of which a sleep counts by half."""
@@ -753,8 +700,9 @@ def test_a_program_has_a_budget(wait):
     assert result["seconds"] < 4 and time.monotonic() - began < 20
 
 
-def test_nothing_swallows_a_time_out():
-    frac("", SQUARE)
+def test_a_loop_costs_its_own_test_and_nothing_swallows_a_time_out():
+    result = verify_code(LOOP, SQUARE, timeout=0.5)
+    assert result["frac"] == 0.8 and result["why"][3] == "timeout"
     process = sandbox._server
     tests = [
         "try:\n    square(1)\nexcept BaseException:\n    square(2)",
@@ -839,14 +787,6 @@ def test_an_ordinary_user_is_protected_too():
     assert done.stdout == "['passed']\n", done.stderr
 
 
-@pytest.mark.slow
-def test_many_programs_at_once():
-    programs = [(f"def f(x): return x + {i % 3}", float(i % 3 == 1)) for i in range(40)]
-    with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(lambda program: frac(program[0], ["assert f(1) == 2"]), programs))
-    assert results == [expected for _, expected in programs]
-
-
 def children(pid):
     """All processes below one: (pid, state)."""
     found = []
@@ -926,14 +866,10 @@ def test_it_works_in_a_fork_of_the_trainer():
     assert sandbox._server is process
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("", [], 0), ("", [], float("inf")), (None, [])],
-)
-def test_bad_arguments_are_named(arguments):
-    with pytest.raises(ValueError, match="code must be text, and the timeout"):
-        verify_code(*arguments)
-    assert verify_code("", [])["frac"] == 0.0
+def test_bad_arguments_are_named():
+    for arguments in [("", [], 0), ("", [], float("inf")), (None, [])]:
+        with pytest.raises(ValueError, match="code must be text, and the timeout"):
+            verify_code(*arguments)
 
 
 def test_code_reward_runs_the_last_program_of_the_response():
@@ -972,10 +908,6 @@ def test_without_fork_one_sentence_says_so(monkeypatch):
         verify_code("def f(): return 1", ["assert f() == 1"])
 
 
-def test_big_whole_numbers_need_modules_that_newer_pythons_import_late():
-    passes("def f(n): return str(2**n)", "assert int(f(20000)) == 2**20000")
-
-
 @linux
 @pytest.mark.slow
 def test_a_program_of_many_threads_costs_its_neighbours_nothing():
@@ -991,10 +923,12 @@ def test_a_program_of_many_threads_costs_its_neighbours_nothing():
     assert results == [float(code == good) for code in programs]
 
 
-def test_cores_are_those_that_the_cgroup_pays_for(monkeypatch, tmp_path):
+def test_cores_are_those_that_the_cgroup_pays_for_and_ranks_share_them(monkeypatch, tmp_path):
     (tmp_path / "cpu.max").write_text("150000 100000")
     monkeypatch.setattr(sandbox, "open", lambda path: (tmp_path / "cpu.max").open(), raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(64), raising=False)
     assert sandbox._cores() == 2
     (tmp_path / "cpu.max").write_text("max 100000")
     assert sandbox._cores() == 64
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")  # of torchrun
+    assert sandbox._cores() == 8

@@ -124,6 +124,21 @@ def test_kodcode_runs_each_test_function():
     is_judged(problem, ADD, "def add(a, b): return None")
 
 
+KODCODE = [
+    "@pytest.mark.parametrize('x, y', [(1, 2), (2, 3)])\n@pytest.mark.parametrize('z', [0, 1])\n"
+    "def test_f(x, y, z):\n    assert add(x, 1) + z == y + z",
+    "class TestF:\n    def setup_method(self, method):\n        self.one = 1\n    def test_it(self):\n        assert add(0, 1) == self.one",
+]
+
+
+@pytest.mark.parametrize("test", KODCODE)
+def test_kodcode_uses_more_of_pytest_than_raises(test):
+    file = f"from solution import add\nimport pytest\n{test}"
+    problem = programs.read_kodcode({"question": "Write add.", "test": file})
+    last_is_wrong = "def add(a, b): return a + b if a == 1 else 7"
+    is_judged(problem, ADD, last_is_wrong)
+
+
 def test_leetcode_brings_its_own_helpers():
     prompt = (
         "class ListNode:\n    def __init__(self, val=0, next=None):\n        self.val = val\n        self.next = next\n"
@@ -204,5 +219,5 @@ def test_weak_tests_are_found_before_training():
     assert broken["broken"] == {
         "def check(f):\n    assert f(1) == 2": "the test asks nothing of the program",
         "assert near(f(1), 2)": "the test does not define near: give entry_points, or before",
-        "assert f(2 == 2": "SyntaxError: '(' was never closed (<unknown>, line 1)",
+        "assert f(2 == 2": "SyntaxError: '(' was never closed",
     }
