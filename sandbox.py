@@ -236,9 +236,8 @@ def _judge(trainer):
     player = os.fork() or _play(theirs, program)
     theirs.close()
     line = _Line(ours.makefile("rwb"), _Clock(player, program["limit"], ours))
-    _confine(
-        2 * program["memory"], 4 * program["limit"]
-    )  # it computes with what the program returns
+    # Memory: it computes with what the program returns.
+    _confine(2 * program["memory"], 4 * program["limit"])
     sys.stdin = io.StringIO()
     _stand_in_for_packages()
     # subtle: NotImplemented is true: who returns a string would pass `assert f(1).__lt__(41)`. And
@@ -352,9 +351,9 @@ def _load(before, code):
 
 # What a test may ask of the program is data (entry points), or is read off the tests: names that
 # they import from the program, or use and nobody defines, if some test uses one function of that
-# kind, and otherwise only classes (HumanEval's check(f) may use several). In `assert close(f(1), 2.5)` or
-# `f(2) - ref(2) == 0` only the data could tell the program from its judge: if no other test is about
-# f alone, this is an error of the task, and the remedy is to give entry points.
+# kind, and otherwise only classes (HumanEval's check(f) may use several). In `assert close(f(1),
+# 2.5)` or `f(2) - ref(2) == 0` only the data could tell the program from its judge: if no other
+# test is about f alone, this is an error of the task, and the remedy is to give entry points.
 
 
 def read_tests(tests, entry_points=None, before=""):
