@@ -74,13 +74,10 @@ def test_wilson_interval_published_values():
 def test_samples_of_one_problem_are_worth_less_than_as_many_problems():
     """n* = p (1 - p) n / s^2, between n problems and n k samples; half a problem that is always right and half a one
     that never is are added to the variance."""
-    assert clustered_interval([1, 0, 0, 1, 0], 1) == wilson_interval(
-        2 / 5, 5
-    )  # k = 1: Wilson's own
-    assert clustered_interval([1, 1, 0, 0], 8) == wilson_interval(
-        0.5, 4
-    )  # 8 equal samples say no more
-    assert clustered_interval([0.0] * 4, 8)[1] > wilson_interval(0, 32)[1]  # nor do 32 failures
+    # k = 1: Wilson's own. 8 equal samples say no more, nor do 32 failures.
+    assert clustered_interval([1, 0, 0, 1, 0], 1) == wilson_interval(2 / 5, 5)
+    assert clustered_interval([1, 1, 0, 0], 8) == wilson_interval(0.5, 4)
+    assert clustered_interval([0.0] * 4, 8)[1] > wilson_interval(0, 32)[1]
     # p 1/2; s^2 of 8 fair coins each: (0.5 / 4 + 0.5 / 4) / 4 = 1/16: n* = 1/4 * 4 / (1/16) = 16, not 32
     assert clustered_interval([0.5] * 4, 8) == pytest.approx(wilson_interval(0.5, 16))
     # 1/4, 1/4, 3/4, 3/4: s^2 = (4 / 16 + 1/4) / 4 = 1/8: n* = 8
@@ -95,23 +92,18 @@ def test_with_one_sample_the_interval_covers_the_truth_as_often_as_it_says():
         coverage = []
         for p in numpy.linspace(0.02, 0.98, 97):
             chances = [math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
-            coverage.append(
-                sum(chance for chance, (low, high) in zip(chances, intervals) if low <= p <= high)
-            )
+            inside = [low <= p <= high for low, high in intervals]
+            coverage.append(numpy.dot(chances, inside))
         assert min(coverage) > 0.92 and sum(coverage) / 97 > 0.945
 
 
-@pytest.mark.parametrize(
-    "n, samples, accuracies",
-    [
-        (30, (4, 16, 64), (0.02, 0.1, 0.5, 0.98)),
-        (100, (4, 64), (0.02, 0.5)),
-        (500, (4, 64), (0.02, 0.5)),
-    ],
-)
-@pytest.mark.parametrize(
-    "alike", [0.1, 1.0, math.inf], ids=["all or nothing", "any chance", "equal"]
-)
+SMALL_SETS = (30, (4, 16, 64), (0.02, 0.1, 0.5, 0.98))
+LARGER_SETS = [(n, (4, 64), (0.02, 0.5)) for n in (100, 500)]
+ALIKE = {"all or nothing": 0.1, "any chance": 1.0, "equal": math.inf}
+
+
+@pytest.mark.parametrize("n, samples, accuracies", [SMALL_SETS, *LARGER_SETS])
+@pytest.mark.parametrize("alike", ALIKE.values(), ids=ALIKE)
 def test_with_many_samples_it_does_so_whatever_the_problems(n, samples, accuracies, alike):
     """Simulated: each problem has a chance of its own, from a beta distribution about the accuracy: nearly always 0 or
     1, anything, or the same for all. The interval it replaces held the truth in 84 % at n 30, k 16, accuracy .02."""
@@ -120,9 +112,8 @@ def test_with_many_samples_it_does_so_whatever_the_problems(n, samples, accuraci
         for p in accuracies:
             chances = p if alike == math.inf else rng.beta(p * alike, (1 - p) * alike, (1000, n))
             shares = (rng.binomial(k, chances, (1000, n)) / k).tolist()
-            covered = sum(
-                low <= p <= high for low, high in (clustered_interval(row, k) for row in shares)
-            )
+            intervals = [clustered_interval(row, k) for row in shares]
+            covered = sum(low <= p <= high for low, high in intervals)
             assert covered / 1000 >= 0.93, (k, p)
 
 
@@ -149,21 +140,18 @@ def test_a_completion_that_was_cut_off_is_not_right(model, tokenizer):
     task, problems = arithmetic_by_symbols()
     task.reward = lambda completion, problem: (1.0, {"accuracy": 1.0, "answered": 1.0})
     summary, rows = evaluate(GRPO(max_new_tokens=5), model, tokenizer, task, problems, 4, 1.0)
-    assert summary["truncated"] > 0.5 and summary["accuracy"] == pytest.approx(
-        1 - summary["truncated"]
-    )
+    assert summary["truncated"] > 0.5
+    assert summary["accuracy"] == pytest.approx(1 - summary["truncated"])
     assert summary["n"] == 12 and len(rows) == 48 and summary == summarise(rows, 4)
 
 
 def test_columns_of_the_data_do_not_replace_what_is_counted(model, tokenizer):
     task, problems = arithmetic_by_symbols()
-    named = [
-        {**problem, "truncated": "no", "answered": "no", "accuracy": "no"} for problem in problems
-    ]
-    plain, same = (
-        evaluate(GRPO(max_new_tokens=5), model, tokenizer, task, rows)[0]
-        for rows in (problems, named)
-    )
+    misleading = dict.fromkeys(("truncated", "answered", "accuracy"), "no")
+    named = [{**problem, **misleading} for problem in problems]
+    method = GRPO(max_new_tokens=5)
+    plain, _ = evaluate(method, model, tokenizer, task, problems)
+    same, _ = evaluate(method, model, tokenizer, task, named)
     assert plain == same and plain["truncated"] > 0
 
 
@@ -175,25 +163,15 @@ def sampled(model, tokenizer, task, problems, num_samples=3, max_new_tokens=20, 
 def test_evaluation_does_not_depend_on_the_size_of_a_batch(model, tokenizer):
     """All 36 completions at once, one problem at a time, or a few: bounded by the KV cache's tokens."""
     task, problems = arithmetic_by_symbols()
-    whole = evaluate(
-        GRPO(max_new_tokens=20, sample_tokens=10**6), model, tokenizer, task, problems, 3, 1.0
-    )
-    for tokens in (1, 300):
-        assert (
-            evaluate(
-                GRPO(max_new_tokens=20, sample_tokens=tokens),
-                model,
-                tokenizer,
-                task,
-                problems,
-                3,
-                1.0,
-            )
-            == whole
-        )
-    assert (
-        evaluate(GRPO(max_new_tokens=20, seed=1), model, tokenizer, task, problems, 3, 1.0) != whole
-    )
+
+    def evaluated(**settings):
+        method = GRPO(max_new_tokens=20, **settings)
+        return evaluate(method, model, tokenizer, task, problems, 3, 1.0)
+
+    whole = evaluated(sample_tokens=10**6)
+    assert evaluated(sample_tokens=1) == whole
+    assert evaluated(sample_tokens=300) == whole
+    assert evaluated(seed=1) != whole
 
 
 def test_training_and_evaluation_judge_alike(model, tokenizer):
@@ -397,11 +375,8 @@ def test_a_method_is_the_cores_or_the_class_of_a_file(tmp_path):
     settings = get_method(str(path), {"patience": "5", "clip": "0.1,0.28"}).settings
     assert (settings.norm, settings.patience, settings.clip) == ("sum", 5, (0.1, 0.28))
     assert get_method(f"{path}:Mine", {"clip": [0.1, 0.3]}).settings.clip == (0.1, 0.3)
-    for spec, given in (
-        (f"{path}:Yours", {}),
-        (str(path), {"nope": "1"}),
-        (str(path), {"patience": "x"}),
-    ):
+    wrong = [(f"{path}:Yours", {}), (str(path), {"nope": "1"}), (str(path), {"patience": "x"})]
+    for spec, given in wrong:
         with pytest.raises(DataError):
             get_method(spec, given)
 
@@ -424,9 +399,8 @@ def test_the_command_on_a_file_with_a_prompt_and_a_stop_of_ones_own(tmp_path, ca
 
 def test_a_damaged_config_is_no_traceback(tmp_path):
     (tmp_path / "config.json").write_text('{"flags": {')
-    ran = subprocess.run(
-        [sys.executable, str(ROOT / "eval.py"), str(tmp_path)], capture_output=True, text=True
-    )
+    command = [sys.executable, str(ROOT / "eval.py"), str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True)
     assert ran.returncode == 1 and ran.stderr.startswith("error: ") and "config.json" in ran.stderr
 
 

@@ -172,15 +172,15 @@ def test_what_configs_spell_otherwise_or_leave_out(tmp_path, family, written, pu
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_cache_and_the_gradients_of_every_family(tmp_path, family):
-    """Token by token through the cache the logits are those of one pass; every weight gets the gradient that it gets
-    in transformers."""
+    """In pieces through the cache the logits are those of one pass; every weight gets the gradient that it gets in
+    transformers."""
     theirs = write_checkpoint(tmp_path, family=family)
     ours, _ = load(tmp_path)
     ids = torch.randint(6, 120, (2, 9))  # transformers freezes the pad token's row, 5
     with torch.no_grad():
         cache = KVCache(ours, 2, 9)
-        steps = torch.cat([ours(ids[:, t : t + 1], cache) for t in range(9)], 1)
-    torch.testing.assert_close(steps, ours(ids), atol=1e-5, rtol=0)
+        pieces = torch.cat([ours(piece, cache) for piece in ids.split([3, 1, 1, 4], 1)], 1)
+    torch.testing.assert_close(pieces, ours(ids), atol=1e-5, rtol=0)
     ours(ids).logsumexp(-1).sum().backward()
     theirs(ids).logits.logsumexp(-1).sum().backward()
     expected = dict(theirs.named_parameters())
@@ -214,13 +214,6 @@ def test_the_shape_of_qwen3_0_6b(tmp_path):
 
 
 # ---- Cache -----------------------------------------------------------------------------------------------------------
-
-
-def test_cached_equals_uncached(model):
-    ids = torch.randint(0, 20, (4, 30))
-    cache = KVCache(model, 4, 30)
-    pieces = [model(piece, cache) for piece in ids.split([12, 1, 1, 6, 10], 1)]
-    torch.testing.assert_close(torch.cat(pieces, 1), model(ids), atol=1e-5, rtol=0)
 
 
 def test_a_full_cache_says_so(model):

@@ -184,14 +184,14 @@ def test_python_train_py_learns(tmp_path):
 # ---- Stopping and going on -----------------------------------------------------------------------
 
 
-def killed_at_step_5(half, *flags):
-    """The process is gone when step 5 is to be logged: no clean-up, no checkpoint."""
+def killed_at_step_5(*flags):
+    """The process is gone when half of step 5 is logged: no clean-up, no checkpoint."""
     ordinary = train.append_rows
 
     def append_rows(path, rows):
         if rows[0].get("step") == 5:
             with open(path, "a") as file:
-                file.write(half)
+                file.write('{"step": 5, "rewa')
             os._exit(1)
         ordinary(path, rows)
 
@@ -199,24 +199,15 @@ def killed_at_step_5(half, *flags):
     train.main(flags)
 
 
-def killed_and_resumed(whole, name, half=""):
-    """A run like `whole`, killed while it logs step 5, of which `half` is written."""
-    flags = [*SMALL, "--steps", "6", "--runs", str(whole.parent), "--name", name]
-    (process,), _ = ranks.start(1, killed_at_step_5, half, *flags)
+def test_a_killed_run_that_goes_on_equals_one_that_nothing_disturbed(whole, capsys):
+    flags = [*SMALL, "--steps", "6", "--runs", str(whole.parent), "--name", "killed"]
+    (process,), _ = ranks.start(1, killed_at_step_5, *flags)
     process.join(60)
     assert process.exitcode == 1
-    assert checkpoints(whole.with_name(name)) == ["step_000003"]
-    return resume(whole.parent, name=name)
-
-
-def test_a_killed_run_that_goes_on_equals_one_that_nothing_disturbed(whole, capsys):
-    folder = killed_and_resumed(whole, "killed")
+    assert checkpoints(whole.with_name("killed")) == ["step_000003"]
+    folder = resume(whole.parent, name="killed")
     assert "after step 3 of 6" in capsys.readouterr().out
     assert same(folder, whole)
-
-
-def test_half_a_row_at_the_end_of_the_log_costs_nothing(whole):
-    folder = killed_and_resumed(whole, "half", '{"step": 5, "rewa')
     assert list(train.read_log(folder)) == [0, 1, 2, 3, 4, 5, 6]
 
 
@@ -238,20 +229,12 @@ def test_a_finished_run_goes_on_to_more_steps_and_not_to_fewer(whole, tmp_path):
     assert json.loads((folder / "config.json").read_text())["flags"]["steps"] == 7
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--lr", "1"],
-        ["--seed", "3"],
-        ["--task", "math"],
-        ["--set", "norm=sum"],
-    ],
-)
+@pytest.mark.parametrize("flags", ["--lr 1", "--seed 3", "--task math", "--set norm=sum"])
 def test_what_a_run_was_made_with_cannot_be_changed(whole, flags, capsys):
     before = (whole / "config.json").read_bytes()
     with pytest.raises(SystemExit):
-        resume(whole.parent, *flags, name="whole")
-    assert flags[0].lstrip("-") in capsys.readouterr().err
+        resume(whole.parent, *flags.split(), name="whole")
+    assert flags.split()[0].lstrip("-") in capsys.readouterr().err
     assert (whole / "config.json").read_bytes() == before
 
 
@@ -331,35 +314,17 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_checkpoint(tm
 
 
 def test_a_stop_text_of_three_tokens_ends_a_completion_and_nothing_behind_it_is_trained():
-    """Were it trained, other tokens behind the stop would give other weights."""
     stop = "</think><answer>\\boxed{"
-    trained = []
-    for behind in (None, 5):
-        r = loaded("--stop", stop)
-        step = train.judge(r, r.task.train[:4], 4, 1.0, "1")
-        rollouts = step.rollouts
-        own = rollouts.mask > 0  # (B, T-1)
-        stop_ids = r.tokenizer.encode(stop)
-        assert len(stop_ids) == 3
-        met = [ids[-3:] == stop_ids for ids in rollouts.completions()]
-        assert sum(met) > 8
-        assert rollouts.finished[met].all()
-        assert own.sum(1).tolist() == rollouts.lengths.tolist()
-        assert not any(stop in text for text in step.texts)
-        changed = 0
-        for row in (row for row in range(16) if met[row]):
-            end = rollouts.prompt_lengths[row] + rollouts.lengths[row]
-            changed += rollouts.ids[row, end:].numel()
-            rollouts.ids[row, end:] = rollouts.ids[row, end:] if behind is None else behind
-        assert changed > 0
-        step.rewards = torch.tensor([[1.0, 0.0, 1.0, 0.0]]).repeat(4, 1)
-        advantages = r.method.advantages(step).view(16, 1) * rollouts.mask
-        stats, logp = train.update(r, step, advantages, None)
-        trained.append((stats, logp[own], r.model.state_dict()))
-    (stats, logp, state), (other_stats, other_logp, other_state) = trained
-    assert stats == other_stats
-    assert torch.equal(logp, other_logp)
-    assert all(torch.equal(state[name], other_state[name]) for name in state)
+    r = loaded("--stop", stop)
+    step = train.judge(r, r.task.train[:4], 4, 1.0, "1")
+    rollouts = step.rollouts
+    stop_ids = r.tokenizer.encode(stop)
+    assert len(stop_ids) == 3
+    met = [ids[-3:] == stop_ids for ids in rollouts.completions()]
+    assert sum(met) > 8
+    assert rollouts.finished[met].all()
+    assert rollouts.mask.sum(1).tolist() == rollouts.lengths.tolist()
+    assert not any(stop in text for text in step.texts)
 
 
 def test_in_the_second_update_on_a_batch_clipping_acts_and_a_kl_pulls_back(tmp_path):
