@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 import experiments as lab
-from trial import SMOLLM2_FLAGS, Arm, Trial, above, as_much, main
+from trial import ON_SMOLLM2, Arm, Trial, above, as_much, main
 
 LEVEL = 0.8  # held-out accuracy, sampled
 
@@ -111,10 +111,7 @@ SMOLLM2 = replace(
         ),
         "base": Arm(times=()),
     },
-    flags=SMOLLM2_FLAGS,
-    rate=1e-5,
-    steps=20,
-    seconds=180,
+    **ON_SMOLLM2,
     claims={
         "claim": [
             lab.Check(
@@ -129,12 +126,8 @@ SMOLLM2 = replace(
     controls=[above("grpo", "base", "pass@1", 0.3, "GRPO: pass@1 rises by 30 points")],
     columns=("steps 6-10", "pass@1", "pass@16", "used"),
     panels={"accuracy": "accuracy of a step's samples", "entropy": "entropy, nats"},
-    tuned_by=(),
     over="step",
     measure=early,
-    ks=(1, 16),
-    problems=36,
-    samples=16,
 )
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import torch
 
 import experiments as lab
 from _root import NOTEBOOKS
-from trial import SMOLLM2_FLAGS, Arm, Trial, above, as_much, main
+from trial import ON_SMOLLM2, Arm, Trial, above, as_much, main
 from eval import get_method
 from model import Config, Qwen3
 from rlvr import CHUNK_ELEMENTS
@@ -131,7 +131,7 @@ TRIAL = Trial(
     also=memories,
 )
 
-# Full training at notebook 9's rate, rank 8 at ten times that, as the claim has it: neither is tuned.
+# Rank 8 has ten times the rate of full training, as the claim has it: neither is tuned.
 SMOLLM2 = replace(
     TRIAL,
     claim="In RL adapters of rank 8 learn as well as all weights, at ten times their learning rate.",
@@ -141,10 +141,7 @@ SMOLLM2 = replace(
         "rank 8": Arm("--method S:LoRA --set rank=8", times=(10,)),
         "base": Arm(times=()),
     },
-    flags=SMOLLM2_FLAGS,
-    rate=1e-5,
-    steps=20,
-    seconds=180,
+    **ON_SMOLLM2,
     claims={
         "claim": [
             as_much("rank 8", "full", "pass@1", 0.1, f"rank 8 {ENDS}"),
@@ -158,10 +155,6 @@ SMOLLM2 = replace(
     controls=[above("full", "base", "pass@1", 0.3, "full training: pass@1 rises by 30 points")],
     columns=("pass@1", "pass@16", "accuracy@mean", "grad_norm@mean", "spent"),
     panels={"accuracy": "accuracy of a step's samples", "entropy": "entropy, nats"},
-    tuned_by=(),
-    ks=(1, 16),
-    problems=36,
-    samples=16,
     also=dict,
 )
 

@@ -10,7 +10,7 @@ what works on the short ones is to lose the guesses on the long ones.
 
 from dataclasses import replace
 
-from trial import SMOLLM2_FLAGS, Arm, Trial, above, as_much, main, no_less
+from trial import ON_SMOLLM2, Arm, Trial, above, as_much, main, no_less
 
 ARMS = {
     "grpo": Arm(),
@@ -81,8 +81,7 @@ TRIAL = Trial(
     ks=(1, 8, 64),
 )
 
-# On notebook 9's sums, at its rate, which is not tuned, and with 16 samples of a problem instead of 64. Not tried:
-# pass@k training, positive-only, the coin.
+# Not tried here: pass@k training, positive-only, the coin.
 UNTRIED = ("pass@k training is better than GRPO", "positive-only loses pass@16")
 SMOLLM2 = replace(
     TRIAL,
@@ -92,18 +91,11 @@ SMOLLM2 = replace(
         "negative": Arm("--method S:Negative", times=(1,)),
         "base": Arm(times=()),
     },
-    flags=SMOLLM2_FLAGS,
-    rate=1e-5,
-    steps=20,
-    seconds=180,
+    **ON_SMOLLM2,
     claims={name: checks for name, checks in claims("pass@16").items() if name not in UNTRIED},
     controls=CONTROLS[:1],
     panels={"pass@1": "pass@1", "pass@16": "pass@16"},
-    tuned_by=(),
     plane=("pass@1", "pass@16"),
-    ks=(1, 16),
-    problems=36,
-    samples=16,
 )
 
 if __name__ == "__main__":

@@ -179,12 +179,19 @@ class Trial:
 
 
 SHORT = "--device cpu --task T:short_sums --prompts-per-step 8 --num-samples 16"
-# Half of notebook 9's batch. Of a step's own samples the accuracy is known anyway: on the way it takes the place of
-# evaluations.
-SMOLLM2_FLAGS = (
-    "@notebooks/recipes/smollm2.txt --device cpu --prompts-per-step 4 --eval-every 20 "
-    "--eval-problems 12"
-)
+# Half of notebook 9's batch, at its rate, which is not tuned, and 16 samples of a problem. Of a step's own samples the
+# accuracy is known anyway: on the way it takes the place of evaluations.
+ON_SMOLLM2 = {
+    "flags": "@notebooks/recipes/smollm2.txt --device cpu --prompts-per-step 4 --eval-every 20 "
+    "--eval-problems 12",
+    "rate": 1e-5,
+    "tuned_by": (),
+    "steps": 20,
+    "seconds": 180,
+    "ks": (1, 16),
+    "problems": 36,
+    "samples": 16,
+}
 PLACES = {**lab.PLACES, "T:": f"{__file__}:{{}}", "S:": f"{NOTEBOOKS}/experiments/shared.py:{{}}"}
 
 

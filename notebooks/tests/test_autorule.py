@@ -797,7 +797,7 @@ def test_a_report_trains_once_and_prints_a_verdict(tmp_path, capsys, monkeypatch
 
 
 def test_the_reward_works_from_the_command_line(sick, tmp_path, monkeypatch):
-    """train.py --reward notebooks/autorule.py:rules_reward, with a judge on a server that fails now and then."""
+    """train.py --reward notebooks/autorule/autorule.py:rules_reward, with a judge on a server that fails now and then."""
     server = sick(says_back("No"), fails(500), says_back("garbage"), says_back("Yes"))
     path = tmp_path / "rules.json"
     path.write_text(

@@ -1,4 +1,4 @@
-"""notebooks/judge.py: a model as a verifier, with its figures worked by hand and a model of random weights."""
+"""notebooks/experiments/judge.py: a model as a verifier, with its figures worked by hand and a model of random weights."""
 
 import gzip
 import json
