@@ -175,9 +175,10 @@ def last_object(command):
     if process.wait() != 0:
         raise RuntimeError(f"exit code {process.returncode}: {command}")
     try:
-        return json.loads(lines[-1])
-    except json.JSONDecodeError:
-        raise RuntimeError(f"the last line is no JSON object: {command}") from None
+        output = json.loads(lines[-1])
+        return {**output, "columns": [*output["columns"]], "rows": [*output["rows"]]}
+    except (ValueError, TypeError, KeyError):
+        raise RuntimeError(f"the last line is no object with a table: {command}") from None
 
 
 def measure(name):
@@ -196,7 +197,7 @@ def measure(name):
             kept.write_text(json.dumps(state))
     outputs = [state["outputs"][command] for command in commands]
     RESULTS.mkdir(exist_ok=True)
-    result = {"commands": commands, **origin(), "scripts": scripts, **joined(name, outputs)}
+    result = {"commands": commands, **origin(scripts), "scripts": scripts, **joined(name, outputs)}
     save(name, result)
     kept.unlink()
 
@@ -207,11 +208,17 @@ def save(name, result):
     (RESULTS / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def origin():
-    commit = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
+def origin(scripts):
+    """Day, commit and machine. The commit is dirty if one of the scripts is not as it has it: that a result was written
+    a minute before changes no other one."""
+
+    def git(*words):
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout
+
+    changed = git("status", "--porcelain", "--", *scripts, ":!notebooks/results")
     return {
         "date": str(datetime.date.today()),
-        "commit": subprocess.run(commit, cwd=ROOT, capture_output=True, text=True).stdout.strip(),
+        "commit": git("rev-parse", "--short", "HEAD").strip() + ("-dirty" if changed else ""),
         "machine": machine(),
     }
 
