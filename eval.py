@@ -226,7 +226,9 @@ def above_zero(kind):
 class TaskFlags:
     """What train.py and eval.py are both asked."""
 
-    task: str = flag(None, "NAME, data file or file.py:name (default: see README)")
+    task: str = flag(
+        None, "NAME, data file or file.py:name (default: math; tiny arithmetic; eval.py math500)"
+    )
     reward: str = flag(None, "NAME or file.py:name (default: the task's own)")
     prompt: str = flag(None, "the sentence that asks, with {problem} in it (default: the task's)")
     stop: str = flag((), "texts that end a completion (default: the task's)", nargs="+")
@@ -256,7 +258,7 @@ def get_method(spec, given):
     settings = {}
     for name, value in given.items():
         wanted = types.get(name)
-        with contextlib.suppress(ValueError, SyntaxError):
+        with contextlib.suppress(ValueError, SyntaxError, TypeError):
             value = ast.literal_eval(value)  # other values are text
         if JSON.get(type(value)) is wanted:
             value = wanted(value)

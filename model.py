@@ -88,7 +88,10 @@ class Config:
             raise ModelError(
                 f"{directory} is a training run: give {directory}/final, its last model"
             )
-        values = _with_defaults(raw)
+        try:
+            values = _with_defaults(raw)
+        except (TypeError, AttributeError, ArithmeticError) as error:  # 0 heads, text for a number
+            raise ModelError(f"{path}: {error}; fetch the file again") from error
         for key, known in IMPLEMENTED.items():
             value = values.get(key, known[0])
             if value not in known:
@@ -96,8 +99,9 @@ class Config:
                     f"{path}: {key} is {value!r}, but only dense models with {key} "
                     f"{' or '.join(map(repr, known))} are implemented; take Qwen/Qwen3-0.6B"
                 )
-        # Of the second file nothing is used but eos_token_id.
-        values |= _read_json(path.with_name("generation_config.json"), optional=True)
+        generation = _read_json(path.with_name("generation_config.json"), optional=True)
+        if generation.get("eos_token_id") is not None:
+            values["eos_token_id"] = generation["eos_token_id"]
         names = cls.__dataclass_fields__
         missing = [name for name in names if values.get(name) is None]
         if missing:
@@ -312,9 +316,7 @@ class Qwen3(nn.Module):
         weight = (self.lm_head or self.model.embed_tokens).weight
         return F.linear(x, weight) if head is None else head(x, weight)
 
-    @property
-    def device(self):
-        return self.model.embed_tokens.weight.device
+    device = property(lambda model: model.model.embed_tokens.weight.device)
 
     def tokens_that_fit(self):
         """So many fill a KV cache that takes half of what is free on a GPU; elsewhere no bound."""

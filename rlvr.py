@@ -40,7 +40,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 
 from model import KVCache
-from verifiers import judge, reward_rlvr
+from verifiers import DataError, judge, reward_rlvr
 
 # ---- 1. The chapter's page -----------------------------------------------------------------------
 
@@ -236,6 +236,8 @@ def score(rollouts, texts, problems, reward_fn):
     A completion of which the verifier fails (see verifiers.judge) gets the lowest reward of its
     group, and at most 0: to make the verifier fail must never pay."""
     problem_of = [problem for problem in problems for _ in range(rollouts.num_samples)]
+    if len(texts) != len(problem_of):
+        raise DataError(f"{len(texts)} completions in place of {len(problem_of)}: see roll_out")
     rewards = []
     parts = []
     verdicts = judge(texts, problem_of, reward_fn)

@@ -472,6 +472,8 @@ def train_rlvr(run):
             try:
                 row |= evaluate_both(run)
             except (ModelError, torch.OutOfMemoryError) as error:  # the step must not be lost
+                if WORLD > 1:  # but the others are still at it
+                    raise
                 trouble = f"error: {error}"
         row["seconds"] = time.perf_counter() - began
         finish_step(run, step, advantages, row, trouble)
@@ -665,10 +667,12 @@ def whole_weights(model):
     for module in sharded:
         module.unshard()
         module.set_reshard_after_forward(False, recurse=False)
-    yield
-    for module in sharded:
-        module.set_reshard_after_forward(module is not model, recurse=False)
-        module.reshard()
+    try:
+        yield
+    finally:
+        for module in sharded:
+            module.set_reshard_after_forward(module is not model, recurse=False)
+            module.reshard()
 
 
 # ---- 7. Start and end ----------------------------------------------------------------------------

@@ -10,18 +10,21 @@ A completion is hostile text: no answer is ever evaluated by Python or sympy, ev
 before it is paid for, and programs run where there is nothing to reach and nothing to report on.
 """
 
+import contextlib
 import gzip
 import importlib
 import json
 import math
+import os
+import queue
 import random
 import re
 import sys
+import threading
 import traceback
 import warnings
 import zlib
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -239,7 +242,8 @@ def derivation(think, answer):
     0, "6*7=42" has 6."""
     text = re.sub(r"答案|显然|是|\\(?:boxed|fbox)\{[^{}]*\}", " ", think.lower())
     words = [word.strip(".,;:!?$()*") for word in text.split()]
-    return sum(len(word) for word in words if word not in _ANNOUNCING | {(answer or "").lower()})
+    idle = _ANNOUNCING | {(answer or "").lower()}
+    return sum(len(word) for word in words if word not in idle)
 
 
 @dataclass
@@ -300,7 +304,7 @@ class ReasoningReward:
 
 
 def extract_code(response):
-    """The last ```python block behind the thinking; None if there is none or it is not closed."""
+    """The last ```python block after the thinking; None if there is none or it is not closed."""
     text = response.rpartition("</think>")[2]
     programs = re.findall(r"```[ \t]*(?:python3?|py)[ \t]*\n(.*?)```", text, re.S | re.I)
     return programs[-1] if programs and text.count("```") % 2 == 0 else None
@@ -351,27 +355,40 @@ def judge(texts, problems, reward_fn):
     reward_fn(completion, problem) -> (number, {name: number}), called from several threads. The
     part "accuracy" is what evaluation counts (default: the reward, within 0 and 1). If it raises,
     hangs, or returns something else, the reward is 0 and the part "failed" 1."""
-    if len(texts) != len(problems):
-        raise DataError(f"{len(texts)} completions in place of {len(problems)}: see roll_out")
-    pool = ThreadPoolExecutor()
-    calls = [pool.submit(reward_fn, *pair) for pair in zip(texts, problems)]
-    waiting = calls
-    done = True
-    while waiting and done:
-        done, waiting = wait(waiting, timeout=PATIENCE)
-    pool.shutdown(wait=False, cancel_futures=True)
-    verdicts = []
-    for call in calls:
+    places = iter(range(len(texts)))
+    verdicts = queue.SimpleQueue()
+
+    def work():
+        for place in places:  # each thread takes the next one
+            try:
+                verdict = reward_fn(texts[place], problems[place])
+            except (Exception, SystemExit) as error:
+                verdict = error
+            verdicts.put((place, verdict))
+
+    for _ in range(os.cpu_count() + 4):  # daemons, or one that hangs would outlive the process
+        threading.Thread(target=work, daemon=True).start()
+    found = [TimeoutError("no verdict")] * len(texts)
+    with contextlib.suppress(queue.Empty):  # for a minute nobody has come to one
+        for _ in texts:
+            place, verdict = verdicts.get(timeout=PATIENCE)
+            found[place] = verdict
+    list(places)  # nobody begins with those that are left
+    results = []
+    for verdict in found:
         try:
-            reward, own = call.result(timeout=0)
+            if isinstance(verdict, BaseException):
+                raise verdict
+            reward, own = verdict
             reward = float(reward)
-            if COLUMNS & own.keys():
-                raise ValueError(f"its parts {COLUMNS & own.keys()} are columns of the log")
+            taken = COLUMNS & own.keys()
+            if taken:
+                raise ValueError(f"its parts {taken} are columns of the log")
             parts = {"accuracy": min(1.0, max(0.0, reward)), "answered": 1.0, "failed": 0.0, **own}
             parts = {name: float(part) for name, part in parts.items()}
             if not math.isfinite(reward + sum(parts.values())) or not 0 <= parts["accuracy"] <= 1:
                 raise ValueError(f"it returned {reward}, {own}")
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             warnings.warn(  # Python shows the same warning only once
                 f"the verifier failed ({type(error).__name__}: {str(error)[:200]}). A reward "
                 'returns (number, {name: number}), finite, with "accuracy" from 0 to 1 or none, '
@@ -380,8 +397,8 @@ def judge(texts, problems, reward_fn):
             )
             reward = 0.0
             parts = {"accuracy": 0.0, "answered": 0.0, "failed": 1.0}
-        verdicts.append((reward, parts))
-    return verdicts
+        results.append((reward, parts))
+    return results
 
 
 # ---- 5. Tasks: problems, the sentence that asks for the answer, and the reward that reads it -----
@@ -497,7 +514,10 @@ def get_task(spec, prompt=None, stops=(), reward=None):
     (read_problems); with another instruction that has {problem} in it, other texts that end a
     completion (\\n is a line break), or another reward. Raises DataError."""
     is_file = str(spec).endswith((".jsonl", ".json", ".gz"))
-    task = _file_task(spec) if is_file else find(spec, TASKS, "task")()
+    try:
+        task = _file_task(spec) if is_file else find(spec, TASKS, "task")()
+    except TypeError as error:  # a reward, for example
+        raise DataError(f"task {spec}: {error}; it is called without arguments") from error
     if not isinstance(task, Task):
         raise DataError(f"task {spec}: it returns {type(task).__name__}, not verifiers.Task")
     stops = tuple(stop.replace("\\n", "\n") for stop in stops)
@@ -606,9 +626,8 @@ def read_text(path):
 def read_json(text, where):
     try:
         value = json.loads(text)
-        json.dumps(
-            value, ensure_ascii=False
-        ).encode()  # half a character would only fail much later
+        # Half a character would only fail much later.
+        json.dumps(value, ensure_ascii=False).encode()
         return value
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: not valid JSON in UTF-8 ({error})") from None
@@ -616,12 +635,18 @@ def read_json(text, where):
 
 def _problem(row, where):
     row = {name.lower(): value for name, value in row.items()} if isinstance(row, dict) else {}
-    problem = row.get("problem") or row.get("question")
+    problem = row.get("problem", row.get("question"))
     answer = row.get("answer")
     if answer is None and isinstance(row.get("tests"), list):
         answer = "\n".join(map(str, row["tests"]))
-    if isinstance(row.get("choices"), list):
-        problem, answer = _with_choices(problem, row["choices"], answer)
+    choices = row.get("choices")
+    if isinstance(
+        choices, list
+    ):  # MMLU's form: the answer is the place of the right one, from 0 on
+        lines = [f"{chr(65 + place)}. {choice}" for place, choice in enumerate(choices)]  # A, B, ..
+        problem = "\n".join([str(problem), *lines])
+        if answer in range(len(choices)):
+            answer = chr(65 + int(answer))
     answers = answer if isinstance(answer, list) else [answer]
     texts = [str(one).strip() for one in answers if isinstance(one, (str, int, float))]
     solution, mark, last = "".join(texts[:1]).rpartition("####")
@@ -636,16 +661,6 @@ def _problem(row, where):
     if isinstance(answer, list):
         row["aliases"] = texts
     return row
-
-
-def _with_choices(problem, choices, answer):
-    """MMLU's form: "choices", and as "answer" the place of the right one, from 0
-    on, or its letter."""
-    letters = "ABCDEFGHIJ"[: len(choices)]
-    lines = [f"{letter}. {choice}" for letter, choice in zip(letters, choices)]
-    if answer in range(len(letters)):
-        answer = letters[int(answer)]
-    return "\n".join([str(problem), *lines]), answer
 
 
 def hub_problems(name, pattern="*.json*"):

@@ -302,6 +302,7 @@ WRONG = [
     (config(layer_types=MIXED), "full_attention, sliding_attention"),
     # A number that fixes the architecture is missing, or another one.
     (config(rms_norm_eps=None), "no value for rms_norm_eps"),
+    (config(num_attention_heads=0), "config.json: .*division.* by zero"),
     (config(head_dim=8), r"size mismatch for .*q_proj.weight.*\[96, 48\].*\[48, 48\]"),
     # Tensors that are missing, too many (as the biases of another architecture), of another shape.
     (weights(lambda w: w.pop(NORM)), f'Missing key.*"{NORM}"'),

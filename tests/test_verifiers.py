@@ -287,23 +287,23 @@ def test_a_task_of_a_file_of_mine(plugin):
     assert task.prompt(task.test[0]) == "Count down: 0+0=" and isinstance(task, Task)
     with pytest.raises(DataError, match="not_a_task: it returns list, not verifiers.Task"):
         get_task(f"{plugin}:not_a_task")
+    with pytest.raises(DataError, match="terse.. missing .*; it is called without arguments"):
+        get_task(f"{plugin}:terse")
 
 
 def test_the_same_helper_serves_every_flag(plugin):
-    """train.py: --advantage, --loss and --pick."""
-    known = {"std": max, "none": min}
-    assert find("std", known, "advantage") is max
-    assert find(f"{plugin}:terse", known, "advantage").__name__ == "terse"
-    with pytest.raises(DataError, match="no advantage 'sdt': choose std, none, file.py:name"):
-        find("sdt", known, "advantage")
+    """train.py: --task, --reward and --log."""
+    known = {"most": max, "least": min}
+    assert find("most", known, "reward") is max
+    assert find(f"{plugin}:terse", known, "reward").__name__ == "terse"
+    with pytest.raises(DataError, match="no reward 'mots': choose most, least, file.py:name"):
+        find("mots", known, "reward")
 
 
 def test_what_is_wrong_with_a_file_of_mine(plugin, tmp_path):
     with pytest.raises(DataError, match=r"no reward '.*mine_\d+.py:tersse': choose .*\bterse\b"):
         get_reward(f"{plugin}:tersse")
-    with pytest.raises(
-        DataError, match="there is no reward '.*:LEVEL': choose"
-    ):  # a number is no reward
+    with pytest.raises(DataError, match="there is no reward '.*:LEVEL': choose"):  # a number
         get_reward(f"{plugin}:LEVEL")
     with pytest.raises(DataError, match="nowhere.py: there is no such Python file"):
         get_reward("nowhere.py:f")
