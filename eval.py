@@ -260,7 +260,7 @@ def get_method(spec, given):
         wanted = types.get(name)
         with contextlib.suppress(ValueError, SyntaxError, TypeError):
             value = ast.literal_eval(value)  # other values are text
-        if JSON.get(type(value)) is wanted:
+        if wanted and JSON.get(type(value)) is wanted:
             value = wanted(value)
         if type(value) is not wanted:
             known = ", ".join(f"{key} ({kind.__name__})" for key, kind in types.items())

@@ -83,15 +83,18 @@ def run_tests(code, tests, timeout=2.0, memory=2**28, entry_points=None, before=
     todo = read_tests(tests, entry_points, before)
     program = {"before": before, "code": code[: 2**20], "limit": timeout, "memory": memory}
     verdicts, seconds = _run(program, todo)
-    others = {verdict["passed"] for verdict in verdicts if not verdict["is_idle"]}
-    for verdict, test in zip(verdicts, todo):
-        # A test that asks nothing is passed by who passes all the others: HumanEval has some
-        # `assert True`.
-        if verdict["is_idle"] and others == {True}:
+    pairs = [*zip(verdicts, todo)]
+    others = {
+        verdict["passed"] for verdict, test in pairs if test["asks"] or not verdict["is_idle"]
+    }
+    for verdict, test in pairs:
+        # `assert True`, of which HumanEval has some, is passed by who passes all the others.
+        if verdict["is_idle"] and not test["asks"] and others == {True}:
             verdict.update(passed=True, why="passed")
-        elif test["missing"] and not verdict["passed"]:
-            names = test["missing"]
-            verdict["why"] = f"the test does not define {names}: give entry_points, or before"
+        elif test["missing"] and verdict["why"].startswith("NameError"):
+            verdict["why"] = (
+                f"the test does not define {test['missing']}: give entry_points, or before"
+            )
     return verdicts, seconds
 
 
@@ -102,7 +105,7 @@ def run_stdio(code, cases, timeout=2.0, memory=2**28, tolerance=0.0):
     return _run(program, [{**case, "input": text, "output": output} for text, output in cases])
 
 
-def same_output(output, expected, tolerance=0.0):
+def same_output(output, expected, tolerance):
     """Equal line by line without trailing blanks; or, within a tolerance, word by word."""
     lines = [line.rstrip() for line in output.rstrip().splitlines()]
     if lines == [line.rstrip() for line in expected.rstrip().splitlines()]:
@@ -154,7 +157,7 @@ def _run(program, todo):
             if failures == 4:
                 raise RuntimeError("verify_code: no program can be started here") from None
     verdicts += [_failed("no time is left")] * (len(todo) - len(verdicts))
-    return verdicts, spent
+    return [{**verdict} for verdict in verdicts], spent
 
 
 def _failed(why):
@@ -247,7 +250,7 @@ def _judge(trainer):
     test = None
     while True:  # until the trainer is gone
         _send(trainer, _verdict(test, line, program))
-        test = _receive(trainer)
+        test = _receive(trainer, -1)
 
 
 def _verdict(test, line, program):
@@ -334,11 +337,8 @@ def _run_main(code, text):
     """Run a program as `python main.py < text` would."""
     os.pwrite(0, text.encode(errors="replace"), 0)
     sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
+    with contextlib.suppress(SystemExit):  # what counts is what it has printed
         exec(code, vars(sys.modules["__main__"]))
-    except SystemExit as ending:
-        if ending.code not in (None, 0):
-            raise
     threading._shutdown()  # as the interpreter does at its end: wait for the program's threads
 
 
@@ -357,8 +357,7 @@ def _load(before, code):
 
 
 def read_tests(tests, entry_points=None, before=""):
-    """-> for each test {"text", "asks": the names in it that are the program's, "called": the
-    functions that it calls, "missing": the names that nobody defines}."""
+    """-> for each test {"text", "asks": the names in it that are the program's, "missing": the names that nobody defines}."""
     asks = {*(entry_points or ())}
     given = frozenset(_read_names(before).bound - asks)
     readings = [_read_names(text, given) for text in tests]
@@ -368,7 +367,6 @@ def read_tests(tests, entry_points=None, before=""):
         {
             "text": text,
             "asks": sorted(asks & (names.used | names.imported)),
-            "called": sorted(names.called),
             "missing": ", ".join(sorted(names.free - asks)),
         }
         for text, names in zip(tests, readings)
@@ -445,19 +443,19 @@ def _run_test(test, line, before):
     sys.modules.update(__main__=main, solution=solution)
     scope = vars(main)
     exec(before, scope)
+    seen = {*scope}
     for name in test["asks"]:
         value = line.ask("look_up", name)
         if type(value) is _Remote and name[0].isupper():
             vars(value)["_is_class"] = True  # so the test says, whatever the program has made of it
         scope[name] = value
         setattr(solution, name, value)
-    line.asked.clear()  # a name alone asks nothing
     errors = []
     threading.excepthook = lambda error: errors.append(error.exc_value)
     tree = ast.parse(test["text"])
     _work_out_expected_first(tree)
     exec(compile(tree, "<test>", "exec"), scope)
-    _run_collected(main, test["called"])
+    _run_collected(main, seen)
     if errors:
         raise errors[0]
 
@@ -471,13 +469,16 @@ def _work_out_expected_first(tree):
                 node.comparators = [left]
 
 
-def _run_collected(main, called):
-    """Run what pytest and unittest would find."""
+def _run_collected(main, seen):
+    """Run what pytest and unittest would find, but for what is the data's."""
     for name, value in [*vars(main).items()]:
-        if isinstance(value, type) and name.startswith("Test"):
-            setattr(main, name, type(name, (value, unittest.TestCase), {}))
-        if isinstance(value, types.FunctionType) and name.startswith("test") and name not in called:
+        if name in seen or getattr(value, "__module__", "") != "__main__":
+            continue
+        if isinstance(value, types.FunctionType) and name.startswith("test"):
             value()
+        is_class = type(value) is type and not issubclass(value, unittest.TestCase)
+        if is_class and name.startswith("Test"):
+            setattr(main, f"{name}_", type(name, (value, unittest.TestCase), {}))
     unittest.defaultTestLoader.loadTestsFromModule(main).debug()
 
 
@@ -527,9 +528,10 @@ def _send(channel, message):
     channel.flush()
 
 
-def _receive(channel):
+def _receive(channel, size=2**24):
+    """size: bytes of the largest result there can be; -1 for the trainer's own data."""
     try:
-        line = channel.readline(2**24)  # bytes: the largest result there can be
+        line = channel.readline(size)
         if line.endswith(b"\n"):
             return json.loads(line)
     except (OSError, ValueError, RecursionError) as error:
@@ -595,7 +597,6 @@ _CONSTRUCTED = [
     fractions.Fraction,
     frozenset,
     range,
-    slice,
 ]
 _COPIED = {
     **{kind: kind.__getnewargs__ for kind in (int, float, str, complex)},
@@ -770,8 +771,8 @@ class _Line:
         if operation == "look_up":
             raise NameError(*value.args)  # KeyError means: look at built-ins
         # subtle: StopIteration would end a loop of the test, silently: zip(map(f, xs), expected)
-        ends = isinstance(value, (StopIteration, StopAsyncIteration))
-        if ends and operation != "next" or not isinstance(value, (Exception, SystemExit)):
+        ends = isinstance(value, StopIteration) and operation != "next"
+        if ends or not isinstance(value, (Exception, SystemExit)):
             raise RuntimeError(*value.args)
         raise value
 

@@ -430,7 +430,7 @@ def train_rlvr(run):
         # Problems, G completions of each, and their rewards.
         began = time.perf_counter()
         indices = [int(index) for index in run.method.pick(run.task.train, number, run.memory)]
-        if not indices or max(indices) >= len(run.task.train):
+        if not indices or min(indices) < 0 or max(indices) >= len(run.task.train):
             raise Stopped(f"error: pick returns {indices}, not indices of the training problems")
         problems = [{**run.task.train[index], "step": number} for index in indices]
         step = judge(run, problems, settings.num_samples, settings.temperature, number)
@@ -439,7 +439,11 @@ def train_rlvr(run):
 
         # How much better than its group each completion is, token by token.
         mask = step.rollouts.mask  # (B, T-1)
-        advantages = run.method.advantages(step).to(mask.device).reshape(len(mask), -1) * mask
+        advantages = run.method.advantages(step).to(mask.device)
+        shapes = [step.rewards.shape, mask.shape]  # (P, G) or (B, T-1)
+        if advantages.shape not in shapes:
+            raise Stopped(f"error: advantages are {tuple(advantages.shape)}, not one of {shapes}")
+        advantages = advantages.reshape(len(mask), -1) * mask
 
         # One update, or several on the same completions: then the first one's log-probs are pi_old.
         warm_up = min(1.0, number / 5)
@@ -578,7 +582,7 @@ def judge(run, problems, num_samples, temperature, label):
 # equal_share(x) is list(x); clip_gradients clips, and whole_weights(model) does nothing.
 
 RANK = int(os.environ.get("RANK", 0))  # torchrun sets both
-WORLD = int(os.environ.get("WORLD_SIZE", 1))
+WORLD = int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ else 1
 MINUTES = 10.0  # that one process waits for another
 
 

@@ -306,7 +306,7 @@ class ReasoningReward:
 def extract_code(response):
     """The last ```python block after the thinking; None if there is none or it is not closed."""
     text = response.rpartition("</think>")[2]
-    programs = re.findall(r"```[ \t]*(?:python3?|py)[ \t]*\n(.*?)```", text, re.S | re.I)
+    programs = re.findall(r"```[ \t]*(?:python3?|py)[ \t\r]*\n(.*?)```", text, re.S | re.I)
     return programs[-1] if programs and text.count("```") % 2 == 0 else None
 
 

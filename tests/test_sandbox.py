@@ -85,7 +85,7 @@ def test_a_program_that_cannot_be_loaded_passes_nothing(code):
 
 
 VALUES = """(1, [2, (3,)]); {1, 2}; frozenset({1}); {'a': [None, True], 2: {}}; b'xy'; bytearray(b'x'); 2.5
-1+2j; float('inf'); 2**20000; str(2**20000); -2**63; 'h\\u00e9 \\ud800 \\n'; range(3); slice(1, 2); array.array('i', [1]); int
+1+2j; float('inf'); 2**20000; str(2**20000); -2**63; 'h\\u00e9 \\ud800 \\n'; range(3); array.array('i', [1]); int
 Counter('aab'); OrderedDict(a=1); defaultdict(list, a=[1]); deque([1], 3); Decimal('0.10'); Fraction(1, 3)
 date(2024, 2, 29); time(1, 2); datetime(2024, 2, 29, 1, 2, 3, 4); timedelta(1, 2, 3)
 datetime(2024, 2, 29, tzinfo=timezone.utc)"""
@@ -247,6 +247,9 @@ TESTS = [
     "import pytest\nassert [f(-0.1 - 0.2), 1] == pytest.approx([0.3, 1])",
     "import numpy as np\nassert f(-1) == 1",
     "class TestF:\n    def test_it(self):\n        assert f(-1) == 1",
+    "from typing import NamedTuple\nclass TestRow(NamedTuple):\n    x: int\nassert f(TestRow(-1).x) == 1",
+    "from unittest import TestCase\nclass TestF(TestCase):\n    def setUp(self):\n        super(TestF, self).setUp()\n    def test_a(self):\n        self.assertEqual(f(-1), 1)",
+    "from solution import history\nassert history == []",
     "import unittest\nclass TestF(unittest.TestCase):\n    def setUp(self):\n        self.two = 2\n    def test_a(self):\n        self.assertEqual(f(-2), self.two)\nunittest.main()",
 ]
 CANNOT_FAIL = [
@@ -258,13 +261,11 @@ CANNOT_FAIL = [
     "import unittest\nclass T(unittest.TestCase):\n    @unittest.skip('not today')\n    def test_a(self):\n        self.assertEqual(f(2), 4)\nf(1)",
     "def test_f():\n    'test_f() is run'\n    assert f(1) == 5\nf(2)",
 ]
-ASK_NOTHING = [
-    "assert True, 'fine'",
+NEVER_ASK = [
     "def check(g):\n    assert f(2) == 4",
     "async def test_it():\n    assert f(2) == 4",
     "def test_it():\n    yield f(2) == 4",
     "assert callable(f)",
-    "from solution import f",
     "assert f is f",
 ]
 
@@ -280,12 +281,15 @@ def test_a_test_that_cannot_fail_is_no_pass(test):
     fails("def f(x): return 0", test)
 
 
-@pytest.mark.parametrize("test", ASK_NOTHING)
-def test_a_test_that_asks_nothing_is_passed_by_who_passes_all_the_others(test):
-    """HumanEval has `assert True` among its tests. By itself it was passed by every program, the empty one too; the others
-    are of its kind: check is never called."""
-    why = verify_code(ABS, [test, "assert f(-2) == 7"])["why"]
-    assert why == [ASKS_NOTHING, "AssertionError"]
+@pytest.mark.parametrize("test", NEVER_ASK)
+def test_a_test_that_never_asks_the_program_that_it_names_is_no_pass(test):
+    assert verify_code(ABS, [test, "assert f(-2) == 2"])["why"] == [ASKS_NOTHING, "passed"]
+
+
+def test_assert_true_is_passed_by_who_passes_all_the_others():
+    """HumanEval has some. By itself it would be passed by every program, the empty one too."""
+    test = "assert True, 'fine'"
+    assert verify_code(ABS, [test, "assert f(-2) == 7"])["why"] == [ASKS_NOTHING, "AssertionError"]
     assert frac(ABS, [test]) == frac("", [test, "assert f(-2) == 2"]) == 0.0
     assert frac(ABS, [test, "assert f(-2) == 2"]) == 1.0
     assert frac(ABS, [test, "assert f(-2) == 2", "assert 3 =="]) == 1 / 3
@@ -382,7 +386,7 @@ def test_output_is_compared_by_lines_and_within_a_tolerance():
     assert verify_stdio("print(1/3, 'a')", cases, tolerance=1e-4)["frac"] == 1.0
     assert verify_stdio("print(1/3, 'b')", cases, tolerance=1e-4)["frac"] == 0.0
     assert verify_stdio("print(1/3)", cases, tolerance=1e-4)["frac"] == 0.0
-    assert verify_stdio("print(1)\nraise SystemExit(1)", [("", "1")])["frac"] == 0.0
+    assert verify_stdio("print(1)\nraise SystemExit(1)", [("", "1")])["frac"] == 1.0  # it printed 1
     loop = "n = int(input())\nwhile n > 1: pass\nprint(n)"
     result = verify_stdio(loop, [("1", "1"), ("2", "2"), ("0", "0")], 0.3)
     assert result["why"] == ["passed", "timeout", "passed"] and result["frac"] == 2 / 3
