@@ -31,6 +31,7 @@ C hidden size; in a micro-batch: N lines of L tokens, M of them trained, of b ro
 """
 
 import hashlib
+import math
 import random
 from dataclasses import dataclass
 
@@ -466,11 +467,11 @@ class Settings:
         for name in ("prompts_per_step", "num_samples", "max_new_tokens", "updates_per_batch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, and must be at least 1")
-        if not self.temperature > 0 or not self.kl_coef >= 0:  # nor nan
+        if not 0 < self.temperature < math.inf or not self.kl_coef >= 0:  # nor nan
             found = f"temperature is {self.temperature}, kl_coef {self.kl_coef}"
             raise ValueError(f"{found}: the first must be above 0, the second not below")
-        low, high = self.clip
-        if not 0 <= low < 1 or high < 0:
+        low, high = self.clip if len(self.clip) == 2 else (-1, 0)
+        if not 0 <= low < 1 or not high >= 0:
             raise ValueError(f"clip is {self.clip}: low is from 0 to below 1, high 0 or more")
         group_advantages(torch.zeros(1, 2), self.scale)  # refuses an unknown scale
         loss_weights(torch.ones(1, 1), self.norm)  # or norm

@@ -18,9 +18,11 @@ the call, which the program may have changed: `y = f(x)`, then `assert y == sort
 
 Not as in one process: a named tuple reaches a test as a tuple, a member of an IntEnum as a number;
 a test cannot read `f.__name__` or `f.__doc__`, replace input(), call send() of a generator, or have
-a context manager of the program swallow an error. The right side of `assert f(x) == ..` is worked
-out before the left one. Of pytest a test has raises and approx, of numpy the name: more is in the
-laboratory's programs.py, for the data sets that use it.
+a context manager of the program swallow an error. The right side of an `==` in a test is worked out
+before the left one. A test cannot ask for a function that is called like a built-in one, such as
+sum, unless it imports it or entry_points names it. Of pytest a test has raises and approx (numbers
+and lists of them), of numpy the name: more is in the laboratory's programs.py, for the data sets
+that use it.
 
 `python -I -S sandbox.py` is the server that run_tests starts: a fresh interpreter that holds nothing
 of ours."""
@@ -353,7 +355,8 @@ def _load(before, code):
 # they import from the program, or use and nobody defines, if some test uses one function of that
 # kind, and otherwise only classes (HumanEval's check(f) may use several). In `assert close(f(1),
 # 2.5)` or `f(2) - ref(2) == 0` only the data could tell the program from its judge: if no other
-# test is about f alone, this is an error of the task, and the remedy is to give entry points.
+# test is about f alone, this is an error of the task, and the remedy is to give entry points; so it
+# is for `from solution import *` with several functions, and for `import solution as s`.
 
 
 def read_tests(tests, entry_points=None, before=""):

@@ -472,7 +472,7 @@ def test_rollouts_of_two_batches_are_joined(model, prompts):
 
 def test_settings_that_mean_nothing_are_refused():
     by_name = [{"temperature": 0.0}, {"num_samples": 0}, {"kl_coef": -1}, {"scale": "variance"}]
-    for wrong in [*by_name, {"clip": (1.5, 0.2)}]:
+    for wrong in [*by_name, {"clip": (1.5, 0.2)}, {"clip": (0.2, math.nan)}, {"clip": (0.2,)}]:
         with pytest.raises(ValueError):
             GRPO(**wrong)
 
