@@ -43,9 +43,8 @@ def roll_out(
 ):
     """num_samples completions of each problem, sampled by the method, judged by the task -> Step.
 
-    rows: names of the completions, see row_uniforms. More problems than fit into the setting
-    sample_tokens, or into what is free on a GPU, are sampled in batches, which in fp32 changes
-    nothing but rounding."""
+    rows: names of the P*G completions, see row_uniforms. They are sampled in batches that fit into
+    the setting sample_tokens and a GPU's free memory; in fp32 that changes nothing but rounding."""
     G = num_samples
     settings = method.settings
     limit = settings.max_new_tokens
@@ -79,17 +78,17 @@ def roll_out(
 
 
 def evaluate(method, model, tokenizer, task, problems, num_samples=1, temperature=0.0, ks=()):
-    """Judge num_samples completions of each problem; temperature 0 is greedy -> (summary, records).
-    method: GRPO(max_new_tokens=512, seed=0), for instance. ks: of pass@k."""
+    """Sample and judge num_samples completions of each problem -> (summary, records).
+    Temperature 0 is greedy. method: e.g. GRPO(max_new_tokens=512, seed=0). ks: for pass@k."""
     step = roll_out(method, model, tokenizer, task, problems, num_samples, temperature)
     records = records_of(step)
     return summarise(records, num_samples, ks), records
 
 
 def records_of(step):
-    """A dict for each completion: the problem's columns and its index, parts, completion, length in
-    tokens, reward. One that was cut off has no answer, even if a box in it is right: its accuracy
-    is 0."""
+    """A dict for each completion: the problem's columns, its index, sample, parts, text, length in
+    tokens and reward. One that was cut off is wrong, even if a box in it is right: its accuracy is
+    0."""
     lengths = step.rollouts.mask.sum(1).int().tolist()
     records = []
     for row, part in enumerate(step.parts):
@@ -127,8 +126,8 @@ def summarise(records, num_samples, ks=()):
 
 
 def wilson_interval(share, n, z=1.96):
-    """95 % interval of a share measured on n problems (Wilson 1927): (low, high). Honest near both
-    ends. Example: 8 of 10 right -> (0.490, 0.943); 0 of 10 -> (0, 0.278)."""
+    """95 % interval of a share measured on n problems (Wilson 1927): (low, high). Sound near 0
+    and 1. Example: 8 of 10 right -> (0.490, 0.943); 0 of 10 -> (0, 0.278)."""
     centre = share + z * z / (2 * n)
     spread = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
@@ -138,11 +137,11 @@ def wilson_interval(share, n, z=1.96):
 def clustered_interval(shares, num_samples):
     """95 % interval of the mean of `shares`, each measured on num_samples completions of a problem.
 
-    Samples of one problem resemble each other: n problems with k samples are worth n* independent
-    ones, from n to n k. The variance s^2 between the problems tells: n* = p (1 - p) / (s^2 / n)
+    Samples of one problem are correlated: n problems with k samples each are worth n* independent
+    ones, n <= n* <= n k. The variance s^2 between problems gives n* = p (1 - p) / (s^2 / n)
     (Miller 2024, arXiv 2411.00640).
     subtle: where few problems differ, s^2 is mostly too small, so half a problem that is always
-    right and half a one that never is are added."""
+    right and half a problem that never is are added."""
     n = len(shares)
     p = (sum(shares) + 0.5) / (n + 1)
     squares = sum((share - p) ** 2 for share in shares) + 0.5 * (1 - p) ** 2 + 0.5 * p**2
@@ -152,7 +151,7 @@ def clustered_interval(shares, num_samples):
 
 
 def pass_at_k(n, c, k):
-    """The chance that at least one of k samples is right, without bias, from c right ones among n:
+    """Unbiased estimate of the chance that one or more of k samples are right, from c right of n:
     1 - C(n - c, k) / C(n, k) (Codex, arXiv 2107.03374, eq. 1). Example: n 4, c 1, k 2 -> 0.5."""
     if not 0 <= c <= n or not 1 <= k <= n:
         raise ValueError(
@@ -224,7 +223,7 @@ def above_zero(kind):
 
 @dataclass
 class TaskFlags:
-    """What train.py and eval.py are both asked."""
+    """The flags that train.py and eval.py share."""
 
     task: str = flag(
         None, "NAME, data file or file.py:name (default: math; tiny arithmetic; eval.py math500)"
@@ -247,7 +246,7 @@ class TaskFlags:
     device: str = flag(None, "(default: the best there is)", choices=["cpu", "cuda", "mps"])
 
 
-JSON = {int: float, list: tuple}  # how a float and a tuple may come back
+JSON = {int: float, list: tuple}  # a float may be read back as an int, a tuple as a list
 
 
 def get_method(spec, given):
@@ -259,7 +258,7 @@ def get_method(spec, given):
     for name, value in given.items():
         wanted = types.get(name)
         with contextlib.suppress(ValueError, SyntaxError, TypeError):
-            value = ast.literal_eval(value)  # other values are text
+            value = ast.literal_eval(value)  # what is no literal stays text
         if wanted and JSON.get(type(value)) is wanted:
             value = wanted(value)
         if type(value) is not wanted:
@@ -291,13 +290,13 @@ RETURNS = {  # what the functions of a method of your own should return
 
 
 def check_first(spec, method, name):
-    """Check what a function of the method returns when it first returns."""
+    """Check the first value that a function of the method returns."""
     function = getattr(method, name)
     wanted, is_right = RETURNS[name]
 
     def first(*args, **kwargs):
         out = function(*args, **kwargs)
-        with contextlib.suppress(Exception):  # it is no such object
+        with contextlib.suppress(Exception):  # wrong type: it lacks an attribute
             if is_right(out):
                 setattr(method, name, function)
                 return out
@@ -338,8 +337,7 @@ def parse_args(argv=None):
 
 
 def read_run(args):
-    """Take from the config.json of a run what the flags leave open -> the method, with its
-    settings."""
+    """Fill what the flags leave open from a run's config.json -> the method with its settings."""
     run = Path(args.model)
     path = run / "config.json"
     config = _read_json(path) if path.exists() else {}

@@ -52,7 +52,7 @@ IMPLEMENTED = {
     "rope_type": ["default"],
     "use_sliding_window": [False],
     "layer_types": ["full_attention"],
-}  # a bias where there should be none is a tensor too many: see load
+}  # an unexpected bias is an extra tensor, which load refuses
 
 
 @dataclass
@@ -76,12 +76,13 @@ class Config:
     def __post_init__(self):
         eos = self.eos_token_id
         self.eos_token_id = (eos,) if isinstance(eos, int) else tuple(eos)
-        self.num_tokens = self.vocab_size  # ids below have a token; Qwen3's embedding is longer
+        self.num_tokens = self.vocab_size  # ids from here on have no token: Qwen3 has some
 
     @classmethod
     def from_dir(cls, directory):
-        """Read config.json, and the stop tokens from generation_config.json: a post-trained Qwen3
-        lists both only there. Raises ModelError for an architecture that is not implemented."""
+        """Read config.json, and the stop tokens from generation_config.json: only there does a
+        post-trained Qwen3 list both of them. Raises ModelError for an architecture that is not
+        implemented."""
         path = Path(directory) / "config.json"
         raw = _read_json(path)
         if "flags" in raw:
@@ -110,7 +111,7 @@ class Config:
 
 
 def _with_defaults(raw):
-    """config.json with what some families leave out, and its different spellings as one."""
+    """config.json with what some families leave out, and one spelling for each setting."""
     given = {name: value for name, value in raw.items() if value is not None}
     rope = given.get("rope_parameters") or given.get("rope_scaling", {})  # new name, old name
     kinds = given.get("layer_types", ["full_attention"])
@@ -129,7 +130,7 @@ def _read_json(path, optional=False):
     if optional and not path.exists():
         return {}
     try:
-        return {**json.loads(path.read_text(encoding="utf-8"))}  # a TypeError if it is no object
+        return {**json.loads(path.read_text(encoding="utf-8"))}  # TypeError if it is not an object
     except (OSError, ValueError, TypeError) as error:
         raise ModelError(f"{path}: cannot be read ({error}); fetch it again") from None
 
@@ -139,7 +140,7 @@ def _read_json(path, optional=False):
 
 def rope_tables(positions, config, dtype):
     """(cos a, cos a) and (-sin a, sin a) of the angles a = position * theta^(-2i/D) for i = 0 to
-    D/2 - 1, in fp32, since bf16 cannot count past 256: (..., T) -> two of (..., 1, T, D)."""
+    D/2 - 1, computed in fp32: bf16 cannot count past 256. (..., T) -> two of (..., 1, T, D)."""
     frequencies = config.rope_theta ** -(
         torch.arange(0, config.head_dim, 2, device=positions.device) / config.head_dim
     )
@@ -149,9 +150,9 @@ def rope_tables(positions, config, dtype):
 
 
 def apply_rope(x, cos, sin):
-    """Rotate each pair (x_i, x_{i+D/2}) by its position's angle. The published weights expect this
-    half-split pairing; the RoPE paper pairs neighbours (x_2i, x_2i+1): the same rotation with the
-    dimensions in another order."""
+    """Rotate each pair (x_i, x_{i+D/2}) by its position's angle: (B, heads, T, D) -> the same. The
+    published weights expect this half-split pairing; the RoPE paper pairs neighbours
+    (x_2i, x_2i+1): the same rotation with the dimensions in another order."""
     left, right = x.chunk(2, dim=-1)
     return x * cos + torch.cat((right, left), dim=-1) * sin  # sin is negative on the left
 
@@ -165,7 +166,7 @@ class KVCache:
 
     lengths: (B,) tokens that each row holds.
     used:    the longest row's length, as a Python int, so that decoding never waits for the GPU.
-    step:    attention reads a multiple of so many slots: a GPU is quicker with few shapes."""
+    step:    attention reads a multiple of `step` slots: a GPU is faster with few shapes."""
 
     def __init__(self, model, rows, slots):
         config = model.config
@@ -173,7 +174,7 @@ class KVCache:
         shape = (rows, config.num_key_value_heads, slots, config.head_dim)
         layers = range(config.num_hidden_layers)
         # zeros, not empty: a masked slot has weight 0, but 0 * NaN would still be NaN
-        self.k = [weight.new_zeros(shape) for _ in layers]  # on its device, in its dtype
+        self.k = [weight.new_zeros(shape) for _ in layers]  # on the weight's device, in its dtype
         self.v = [weight.new_zeros(shape) for _ in layers]
         self.lengths = torch.zeros(rows, dtype=torch.long, device=weight.device)
         self.slots = slots
@@ -181,10 +182,10 @@ class KVCache:
         self.used = 0
 
     def write(self, layer, k, v, positions):
-        """Store k, v (B, K, T, D) at positions (B, T) -> all its slots, two of (B, K, S, D)."""
+        """Store k, v (B, K, T, D) at positions (B, T) -> all of the layer's, two of (B, K, S, D)."""
         index = positions[:, None, :, None].expand_as(k)
         for cached, new in ((self.k[layer], k), (self.v[layer], v)):
-            cached.scatter_(2, index, new.to(cached.dtype))  # under autocast they differ
+            cached.scatter_(2, index, new.to(cached.dtype))  # under autocast the dtypes differ
         return self.k[layer], self.v[layer]
 
     def take(self, rows):
@@ -197,7 +198,7 @@ class KVCache:
 
 
 class Attention(nn.Module):
-    """Causal self-attention with fewer key/value than query heads; Qwen3 norms each head."""
+    """Causal self-attention with fewer key/value heads than query heads (GQA). x, out (B, T, C)."""
 
     def __init__(self, config, layer):
         super().__init__()
@@ -207,7 +208,7 @@ class Attention(nn.Module):
         self.D = D = config.head_dim
         self.layer = layer
         bias = config.model_type == "qwen2"
-        norm = RMSNorm if config.model_type == "qwen3" else nn.Identity  # ignores D and eps
+        norm = RMSNorm if config.model_type == "qwen3" else nn.Identity  # ignores its arguments
         self.q_proj = nn.Linear(C, H * D, bias=bias)
         self.k_proj = nn.Linear(C, K * D, bias=bias)
         self.v_proj = nn.Linear(C, K * D, bias=bias)
@@ -225,15 +226,15 @@ class Attention(nn.Module):
         k = apply_rope(k, *rope)
         if cache is not None:
             k, v = cache.write(self.layer, k, v, positions)  # (B, K, S, D)
-            seen = T if mask is None else mask.size(-1)  # slots from here on hold nothing yet
+            seen = T if mask is None else mask.size(-1)  # later slots hold nothing yet
             k = k[:, :, :seen]
             v = v[:, :, :seen]
-        group = self.H // self.K  # query heads that share a key head
+        group = self.H // self.K  # query heads per key/value head
         if T == 1:
-            # One query per row: a group can stand where queries stand, and no key is repeated.
+            # One query per row: the group takes the place of the T axis, and no key is repeated.
             q = q.reshape(B, self.K, group, self.D)
         else:
-            k = k.repeat_interleave(group, 1)  # CUDA's fast kernels take groups or a mask
+            k = k.repeat_interleave(group, 1)  # fast CUDA kernels take groups or a mask, not both
             v = v.repeat_interleave(group, 1)
         # subtle: SDPA aligns is_causal to the first key, which would be wrong for one new token.
         causal = mask is None and T > 1
@@ -243,7 +244,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention between the tokens of a row, then an MLP on each token: SwiGLU."""
+    """Attention between the tokens of a row, then a SwiGLU MLP on each token. x, out (B, T, C)."""
 
     def __init__(self, config, layer):
         super().__init__()
@@ -270,7 +271,7 @@ class Qwen3(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.config = config
-        self.checkpoint_blocks = False  # keep only each block's input, compute the rest again
+        self.checkpoint_blocks = False  # keep each block's input, recompute the rest in backward
         V = config.vocab_size
         C = config.hidden_size
         self.model = nn.ModuleDict()
@@ -287,10 +288,10 @@ class Qwen3(nn.Module):
             Without one, rows start at position 0; shorter rows are padded on the right, where
             causal attention never looks.
         head: a function (hidden (B, T, C), weight (V, C)) -> anything, called in place of the full
-            projection by those who do not need all of (B, T, V). It runs in here, where the weight
-            is whole even when the model is sharded.
-        positions (B, T), mask (B, 1, T, T), True where a token sees another: without a cache, for
-            rows that hold several texts."""
+            projection, for callers that do not need all of (B, T, V). It runs in here because here
+            a sharded model's weight is whole.
+        positions (B, T), mask (B, 1, T, T), True where a token may attend to another: only without
+            a cache, for rows that hold several texts."""
         B, T = ids.shape
         if positions is None:
             positions = torch.arange(T, device=ids.device).expand(B, T)
@@ -298,14 +299,14 @@ class Qwen3(nn.Module):
             positions = positions + cache.lengths[:, None]  # (B, T)
             seen = -(-(cache.used + T) // cache.step) * cache.step  # rounded up
             slots = torch.arange(min(seen, cache.slots), device=ids.device)
-            later = slots > positions[:, None, :, None]  # (B, 1, T, S)
-            # As numbers, once: of a boolean mask every layer would make its own.
+            later = slots > positions[:, None, :, None]  # (B, 1, T, seen)
+            # As floats, once: SDPA would convert a boolean mask anew in every layer.
             mask = torch.zeros_like(later, dtype=cache.k[0].dtype).masked_fill(later, -torch.inf)
         x = self.model.embed_tokens(ids)  # (B, T, C)
         rope = rope_tables(positions, self.config, x.dtype)  # two of (B, 1, T, D)
         for block in self.model.layers:
             if cache is not None:
-                block = block.forward  # past FSDP's hooks: whoever samples holds the whole weights
+                block = block.forward  # past FSDP's hooks: train.whole_weights did their work
             elif self.checkpoint_blocks:
                 block = partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False)
             x = block(x, rope, positions, mask, cache)
@@ -319,10 +320,10 @@ class Qwen3(nn.Module):
     device = property(lambda model: model.model.embed_tokens.weight.device)
 
     def tokens_that_fit(self):
-        """So many fill a KV cache that takes half of what is free on a GPU; elsewhere no bound."""
+        """How many tokens a KV cache in half of the GPU's free memory holds; elsewhere no bound."""
         if self.device.type != "cuda":
             return sys.maxsize
-        torch.cuda.empty_cache()  # what PyTorch keeps for later is free as well
+        torch.cuda.empty_cache()  # PyTorch's cached blocks are free as well
         free, _ = torch.cuda.mem_get_info()
         cache = KVCache(self, 1, 1)
         return free // 2 // sum(layer.nbytes for layer in cache.k + cache.v)
@@ -333,7 +334,7 @@ class Qwen3(nn.Module):
 
 def pick_device(wanted=None):
     """(device, compute dtype): CUDA with bf16 where the GPU has it; otherwise fp32, which runs
-    everywhere. Nothing asks CUDA anything before this has chosen the process's own GPU."""
+    everywhere. Call it before anything uses CUDA: it selects the process's own GPU."""
     found = [name for name in ("cuda", "mps", "cpu") if getattr(torch, name).is_available()]
     device = wanted or found[0]
     if device not in found:
@@ -346,12 +347,12 @@ def pick_device(wanted=None):
 
 @contextlib.contextmanager
 def weights_in(dtype, model):
-    """Within, the weights are rounded to dtype: for many tokens quicker than autocast, which casts
-    what each product reads. In return the update sees a little more mismatch."""
+    """Within, the weights are cast to dtype: over many tokens faster than autocast, which casts the
+    inputs of each matrix product. The price is a little more mismatch in the update."""
     whole = {param: param.data for param in model.parameters()}
     try:
         for param, data in whole.items():
-            param.data = data.to(dtype)  # there may be too little memory
+            param.data = data.to(dtype)  # may run out of memory
         yield
     finally:
         for param, data in whole.items():
@@ -415,7 +416,7 @@ def _read_weights(directory, wanted, device, dtype, keep):
     """All tensors of the checkpoint, by name. `wanted` is a state dict of the model."""
     index = _read_json(directory / "model.safetensors.index.json", optional=True)
     files = index.get("weight_map", {"": "model.safetensors"}).values()
-    copies = {"lm_head.weight"} - set(wanted)  # of the embedding; a tied model does without
+    copies = {"lm_head.weight"} - set(wanted)  # of the embedding, if the model is tied
     tensors = {}
     for path in sorted({directory / file for file in files}):
         try:
@@ -432,7 +433,7 @@ def _read_weights(directory, wanted, device, dtype, keep):
 
 def save(model, tokenizer, directory, weights=None):
     """Write a Hugging Face model directory that `load`, transformers and vLLM read; a tied head is
-    not stored. What stood there before stays until the new model is whole.
+    not stored. A model that is there already stays until the new one is whole.
     weights: a state dict to write in place of the model's own."""
     directory = Path(directory)
     weights = weights or model.state_dict()
@@ -458,7 +459,7 @@ def save(model, tokenizer, directory, weights=None):
 
 
 def check_lengths(model, tokenizer, texts, max_new_tokens):
-    """Raise ModelError for a prompt after which the model has no room for a completion."""
+    """Raise ModelError for a prompt that with its completion may exceed the model's context."""
     most = model.config.max_position_embeddings
     for text in texts:
         if len(tokenizer.encode_prompt(text)) + max_new_tokens > most:
@@ -468,7 +469,7 @@ def check_lengths(model, tokenizer, texts, max_new_tokens):
 
 @contextlib.contextmanager
 def memory_for(flag):
-    """Within, an error for lack of memory names the flag that helps there."""
+    """Within, an out-of-memory error names the flag that helps."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -487,7 +488,7 @@ CHATML = """{% for m in messages %}<|im_start|>{{ m.role }}
 </think>
 
 {% endif %}"""
-GUARD = "\ue000"  # a private character; it keeps a user's "<|im_end|>" from being a special token
+GUARD = "\ue000"  # private-use: it keeps a user's "<|im_end|>" from being a special token
 
 
 class Tokenizer:
@@ -496,8 +497,8 @@ class Tokenizer:
     template: how `encode_prompt` presents a problem. "plain": as it stands, for base models, which
     were never trained on chat markup; "chat": as one user turn in the model's own chat template;
     "chat-nothink": the same with enable_thinking=False, so that a Qwen3 answers at once. By default
-    a model gets the chat if a user turn of its template ends with one of its stop tokens: a base
-    and a post-trained model may share all files of the tokenizer, but not the stops.
+    a model gets "chat" if a prompt in its chat template has one of its stop tokens: a base and a
+    post-trained model may share all files of the tokenizer, but not the stops.
     config: what tokenizer_config.json holds, such as the "chat_template"."""
 
     def __init__(self, backend, template="plain", config=None):
@@ -553,8 +554,8 @@ class Tokenizer:
         return any(stop in text for stop in stops)
 
     def length_to_stop(self, ids, stops):
-        """The number of ids after which their text first contains a stop text; more than there are
-        if it never does."""
+        """The number of ids after which their text first contains a stop text; len(ids) + 1 if it
+        never does."""
         lengths = range(1, len(ids) + 1)
         return 1 + bisect_left(lengths, True, key=lambda n: self.has_stop(ids[:n], stops))
 

@@ -15,19 +15,20 @@ the others from the chapter's code; each is named again where it happens:
   3  One update per batch, so pi = pi_old: the ratio is 1 (its gradient is not 0), nothing clips.
   4  The loss is a mean over all tokens of the batch (DAPO). In the chapter's sum a long completion
      weighs more; in GRPO's mean of means each token of a long wrong one is punished less.
-  5  A completion that was cut off earns at most 0: else never stopping would be free.
+  5  A completion that was cut off earns at most 0: otherwise never stopping would be free.
   6  The std of a group divides by G, not G - 1: the group is all there is, not a sample of it.
-  7  Log-probs are at the temperature of the sampling. The chapter samples at 0.8, trains at 1.
+  7  Log-probs are taken at the sampling temperature. The chapter samples at 0.8, trains at 1.
   8  The last \\boxed{..} of a completion is its answer, not the first (verifiers.py).
   9  Answers are compared by value, exactly: there is no tolerance of 1e-6 (grading.py).
  10  8 problems a step, not 1. Groups of equal rewards are skipped, not whole steps.
- 11  The model is the Base one, the learning rate 3e-6 after a warm-up and on a cosine (train.py).
- 12  A truth that is one number is paid only to an answer that is worked out: to copy the question
-     into the box is equal by value, and earns nothing (verifiers.py).
+ 11  The Base model is trained, at learning rate 3e-6 with warm-up and cosine decay (train.py).
+ 12  Where the truth is one number, the answer must be worked out: an expression copied from the
+     question may be equal by value, but earns nothing (verifiers.py).
 
 Sources: GRPO (arXiv 2402.03300), DAPO (2503.14476), Dr. GRPO (2503.20783).
 Letters: P prompts, G completions of each (a group), B = P*G rows, T tokens, V vocabulary,
-C hidden size; in a micro-batch: N lines of L tokens, M of them trained, of b rows.
+C hidden size; in a micro-batch: N lines of L tokens, which hold b of the rows; M of the tokens are
+trained.
 """
 
 import hashlib
@@ -57,14 +58,14 @@ def compute_grpo_loss(
     temperature=0.8,
     reward_fn=reward_rlvr,
 ):
-    """One step for one prompt, up to the loss: the function of this name in chapter 9.5, to its
-    formula. "loss_tensor" is None when all rewards are equal: then there is nothing to learn."""
+    """One step for one prompt, up to the loss, by the formula of chapter 9.5's function of this
+    name. "loss_tensor" is None when all rewards are equal: then there is nothing to learn."""
     # Rollout: G completions, and the reward of each.
     rollouts = sample(model, [tokenizer.encode(prompt)], num_rollouts, max_new_tokens, temperature)
     texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
     rewards = [reward_fn(text, ground_truth) for text in texts]
 
-    # Advantage: how much better than its group.
+    # Advantage: how much better a completion is than its group.
     R = torch.tensor(rewards, device=device or model.device).float()  # (G,)
     advantages = (R - R.mean()) / (R.std() + 1e-8)  # (G,)
     group = {"rewards": rewards, "advantages": advantages.tolist(), "rollouts": rollouts}
@@ -76,7 +77,7 @@ def compute_grpo_loss(
     logp = logp.gather(2, rollouts.ids[:, 1:, None]).squeeze(2)  # (G, T-1)
     logp = (logp * rollouts.mask).sum(1)  # (G,)
 
-    # Policy gradient: what is above the mean becomes more likely, what is below it less likely.
+    # Policy gradient: completions above the mean become more likely, those below it less likely.
     loss = -(advantages * logp).mean()
     return {"loss": loss.item(), "loss_tensor": loss, **group}
 
@@ -95,9 +96,9 @@ class Rollouts:
     ids: torch.Tensor  # (B, T)    prompt, completion, padding on the right
     prompt_lengths: torch.Tensor  # (B,)      tokens of the prompt
     lengths: torch.Tensor  # (B,)      tokens of the completion, the stop token included
-    finished: torch.Tensor  # (B,) bool ended by a stop; False: cut off at max_new_tokens
+    finished: torch.Tensor  # (B,) bool True: ended by a stop; False: cut off at max_new_tokens
     logp: torch.Tensor  # (B, T-1)  log pi_old of ids[:, 1:] where it was sampled, 0 elsewhere
-    mask: torch.Tensor  # (B, T-1)  1.0 where the policy wrote ids[:, 1:]: what is trained
+    mask: torch.Tensor  # (B, T-1)  1.0 where ids[:, 1:] is trained: the policy's own tokens
     num_samples: int  # G
 
     def completions(self):
@@ -106,7 +107,7 @@ class Rollouts:
         return [ids[start : start + length] for ids, start, length in rows]
 
     def end_at(self, row, length):
-        """End a completion after so many tokens, if it has more; what follows is not trained."""
+        """End a completion after `length` tokens, if it has so many; the rest is not trained."""
         if length <= self.lengths[row]:
             self.lengths[row] = length
             self.finished[row] = True
@@ -136,8 +137,8 @@ def row_uniforms(rows, steps, seed):
 
 
 def choose(logits, uniforms, temperature=1.0):
-    """Sample from softmax(logits / temperature): logits (R, V), uniforms (R,) -> (tokens (R,),
-    log-probs (R,)). Temperature 0 is greedy, with log-probs at 1."""
+    """Sample from softmax(logits / temperature) for R rows: logits (R, V), uniforms (R,) ->
+    (tokens (R,), log-probs (R,)). Temperature 0 is greedy, with log-probs at temperature 1."""
     logp = (logits.float() / (temperature or 1.0)).log_softmax(-1)
     if temperature == 0:
         token = logp.argmax(-1)
@@ -145,7 +146,7 @@ def choose(logits, uniforms, temperature=1.0):
         cdf = logp.exp().cumsum(-1)  # the first token with cdf > u is sampled
         total = cdf[:, -1:].contiguous()  # not exactly 1: rounding
         token = torch.searchsorted(cdf, uniforms[:, None] * total, right=True)
-        # u * total may round up to total: then the last token with any probability at all.
+        # u * total may round up to total: then take the last token of non-zero probability.
         token = torch.minimum(token, torch.searchsorted(cdf, total)).squeeze(1)
     return token, logp.gather(1, token[:, None]).squeeze(1)
 
@@ -170,7 +171,7 @@ def sample(
     if not prompts or not all(prompts):
         raise ValueError("sample needs at least one prompt, and each prompt at least one token")
     P = len(prompts)
-    V = model.config.num_tokens  # subtle: ids from here on have an embedding, but are no tokens
+    V = model.config.num_tokens  # subtle: ids from V on have an embedding, but are no tokens
     device = model.device
     if stop_ids is None:
         stop_ids = model.config.eos_token_id
@@ -179,12 +180,12 @@ def sample(
         uniforms = torch.rand(P * num_samples, max_new_tokens)
     uniforms = uniforms.to(device)
 
-    # Prefill: read each prompt once. It is padded on the right, so its last logits are picked out.
+    # Prefill: one forward pass. Prompts are padded on the right: pick the logits of the last token.
     prompt_lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
     ids = pad_sequence([torch.tensor(prompt) for prompt in prompts], batch_first=True).to(device)
     cache = KVCache(model, P, ids.size(1) + max_new_tokens)
     last = torch.arange(P, device=device), prompt_lengths - 1
-    logits = model(ids, cache, head=lambda x, weight: F.linear(x[last], weight))  # (P, ..)
+    logits = model(ids, cache, head=lambda x, weight: F.linear(x[last], weight))  # (P, vocab_size)
     cache.lengths = prompt_lengths  # subtle: the padding is overwritten, token by token
 
     # Every completion of a group starts from a copy of its prompt.
@@ -194,13 +195,13 @@ def sample(
     logits = logits[prompt_of]
     cache.take(prompt_of)
 
-    # Decode one token a turn. Slot r of the cache holds row rows[r]: some rows that have finished
-    # are still there, and what is sampled for them is not kept.
+    # Decode one token at a time. Row r of the cache is row rows[r] of ids. Some of these R rows may
+    # have finished already: what is sampled for them is discarded.
     logp = torch.zeros(ids[:, 1:].shape, device=device)
     mask = torch.zeros_like(logp)
     finished = torch.zeros(len(ids), dtype=torch.bool, device=device)
     rows = torch.arange(len(ids), device=device)
-    patience = 1 if device.type == "cpu" else 8  # to look who is left is to wait for the GPU
+    patience = 1 if device.type == "cpu" else 8  # finding unfinished rows waits for the GPU
     for t in range(max_new_tokens):
         token, token_logp = choose(logits[:, :V], uniforms[rows, t], temperature)
         running = ~finished[rows]
@@ -234,8 +235,8 @@ def sample(
 def score(rollouts, texts, problems, reward_fn):
     """Judge every completion -> (rewards (P, G), a dict of named parts for each of the B rows).
 
-    A completion of which the verifier fails (see verifiers.judge) gets the lowest reward of its
-    group, and at most 0: to make the verifier fail must never pay."""
+    A completion on which the verifier fails (see verifiers.judge) gets the lowest reward of its
+    group, and at most 0: making the verifier fail must never pay."""
     problem_of = [problem for problem in problems for _ in range(rollouts.num_samples)]
     if len(texts) != len(problem_of):
         raise DataError(f"{len(texts)} completions in place of {len(problem_of)}: see roll_out")
@@ -265,7 +266,7 @@ def group_advantages(rewards, scale="std", eps=1e-6):
     advantages = exact - exact.mean(-1, keepdim=True)  # departure 2: no critic
     if scale == "std":
         advantages /= exact.std(-1, correction=0, keepdim=True) + eps  # departure 6
-    # subtle: the mean of equal rewards may be off by a rounding error: eps would make it a signal.
+    # subtle: equal rewards may differ from their mean by rounding, which / (std + eps) can amplify.
     advantages[exact.amax(-1) == exact.amin(-1)] = 0.0
     return advantages.to(torch.promote_types(rewards.dtype, torch.float32))
 
@@ -275,17 +276,17 @@ def group_advantages(rewards, scale="std", eps=1e-6):
 
 @dataclass
 class MicroBatch:
-    """Some completions, laid out for one forward pass. M tokens of them are trained; the rest is
-    prompt or padding. A layout makes the first five fields, update_gradients the others."""
+    """Some completions, laid out for one forward pass. M of their tokens are trained. A layout sets
+    the first five fields, update_gradients those from old_logp on."""
 
-    ids: torch.Tensor  # (N, L)      what the model reads
-    trained: torch.Tensor  # (N, L) bool where it predicts a token that is trained
+    ids: torch.Tensor  # (N, L)      input of the model
+    trained: torch.Tensor  # (N, L) bool where the token predicted is trained
     rows: torch.Tensor  # (b,)        which of the B rows these are, in the order of their tokens
     positions: torch.Tensor = None  # (N, L)       default: 0 .. L-1
-    mask: torch.Tensor = None  # (N, 1, L, L) what each token sees; default: all before it
-    scale: float = 1.0  # factor of its loss; 0.0: the pass only makes the ranks' numbers equal
+    mask: torch.Tensor = None  # (N, 1, L, L) bool, True: may attend; default: causal
+    scale: float = 1.0  # factor of its loss; 0.0: only evens out the ranks' number of passes
 
-    old_logp: torch.Tensor = None  # (b, T-1)  log pi_old: now, in the first update of a batch
+    old_logp: torch.Tensor = None  # (b, T-1)  log pi_old; in a batch's first update logp itself
     sampled_logp: torch.Tensor = None  # (b, T-1)  log pi as the sampler computed it
     ref_logp: torch.Tensor = None  # (b, T-1)  log pi of the reference, if there is one
     advantages: torch.Tensor = None  # (b, T-1)
@@ -293,9 +294,9 @@ class MicroBatch:
 
 
 def padded_rows(rollouts, keep, max_tokens):
-    """The rows to keep, (B,) bool, in MicroBatches of at most max_tokens (one row at least).
+    """The rows to keep, (B,) bool, as MicroBatches of at most max_tokens (or of one row).
 
-    Longest first: rows of similar length need little padding, and a lack of memory shows early."""
+    Longest first: rows of similar length need little padding, and too little memory shows early."""
     ends = rollouts.prompt_lengths + rollouts.lengths
     rows = keep.to(ends.device).nonzero().flatten()
     rows = rows[ends[rows].argsort(descending=True, stable=True)]
@@ -310,13 +311,13 @@ CHUNK_ELEMENTS = 2**25  # logits in memory at once: 221 positions of Qwen3, 134 
 
 
 def trained_logprobs(model, micro, targets, temperature=1.0):
-    """log pi of the M trained tokens of a MicroBatch, and the entropies (nats) there -> (M,), (M,).
+    """targets (M,), the trained tokens of a MicroBatch -> their log pi (M,), entropies (M,), nats.
 
-    At the temperature of the sampling (departure 7). Entropies have no gradient."""
+    At the sampling temperature (departure 7). Entropies have no gradient."""
     V = model.config.num_tokens
 
     def head(hidden, weight):  # (N, L, C), (V, C)
-        # In chunks, recomputed in the backward pass: logits of 8 x 1024 tokens of Qwen3 take 5 GB.
+        # In chunks, recomputed in the backward pass: the logits of 8 x 1024 tokens would take 5 GB.
         size = CHUNK_ELEMENTS // V
         done = [
             checkpoint(chunk_logprobs, states, weight, ids, V, temperature, use_reentrant=False)
@@ -328,7 +329,7 @@ def trained_logprobs(model, micro, targets, temperature=1.0):
 
 
 def chunk_logprobs(hidden, weight, targets, V, temperature):
-    """(M, C), (vocabulary, C), (M,) -> log-probs (M,), entropies (M,)."""
+    """One chunk: (M, C), weight (vocab_size, C), (M,) -> log-probs (M,), entropies (M,)."""
     logits = F.linear(hidden, weight)[:, :V]  # not weight[:V], which autocast would cast each time
     logp = (logits.float() / temperature).log_softmax(-1)  # (M, V)
     with torch.no_grad():
@@ -337,8 +338,8 @@ def chunk_logprobs(hidden, weight, targets, V, temperature):
 
 
 def token_logprobs(model, ids, temperature=1.0, mask=None):
-    """log pi(ids[:, t+1] | ids[:, :t+1]) for every t: (B, T) -> (B, T-1), at that temperature.
-    Where mask (B, T-1) is 0 nothing is computed, and the result is 0."""
+    """log pi(ids[:, t+1] | ids[:, :t+1]) for every t: (B, T) -> (B, T-1).
+    Where mask (B, T-1) is 0 no logits are computed, and the result is 0."""
     trained = torch.ones_like(ids[:, 1:], dtype=torch.bool) if mask is None else mask > 0
     micro = MicroBatch(ids[:, :-1], trained, torch.arange(len(ids)))
     logp, _ = trained_logprobs(model, micro, ids[:, 1:][trained], temperature)
@@ -348,13 +349,13 @@ def token_logprobs(model, ids, temperature=1.0, mask=None):
 def loss_weights(mask, norm="token", max_new_tokens=1):
     """The weight of each token in the loss: mask (B, T-1) -> (B, T-1).
 
-    critical: the mask is that of the whole batch, so that micro-batches change nothing."""
+    critical: the mask is that of the whole batch, so that micro-batching changes nothing."""
     B = len(mask)
     lengths = mask.sum(1, keepdim=True)
     divisors = {
         "token": lengths.sum().clamp(min=1),  # every token counts the same (DAPO; departure 4)
         "sequence": B * lengths.clamp(min=1),  # every completion counts the same (GRPO)
-        "constant": B * max_new_tokens,  # the length does not matter at all (Dr. GRPO)
+        "constant": B * max_new_tokens,  # no length is in the divisor (Dr. GRPO)
         "sum": B,  # the chapter's: log-probs are summed over a completion
     }
     if norm not in divisors:
@@ -378,7 +379,7 @@ def kl_penalty(logp, ref_logp, weights):
     """sum_it w_it (exp(-d) - 1 + d),   d = log pi - log pi_ref: three of (B, T-1) -> scalar.
 
     Over samples of pi its mean is KL(pi || pi_ref), and it is never negative (GRPO, eq. 4; "k3" in
-    Schulman, "Approximating KL divergence"); its gradient is that of KL(pi_ref || pi)."""
+    Schulman, "Approximating KL divergence"); its mean gradient is that of KL(pi_ref || pi)."""
     d = logp - ref_logp
     return (weights * (torch.expm1(-d) + d)).sum()  # subtle: exp(-d) - 1 loses small d to rounding
 
@@ -389,12 +390,12 @@ STATISTICS = ("loss", "tokens", "entropy", "mismatch", "clipped", "kl")
 def update_gradients(model, rollouts, advantages, method, micros, old_logp=None, reference=None):
     """Add the gradient of the method's loss over these MicroBatches to .grad -> (sums, log-probs).
 
-    advantages: (P, G) or (B, T-1). Rows without any have no gradient, so a layout may leave
-        them out, but they count in the normaliser: a batch with little signal makes a small step.
-    old_logp: (B, T-1) what the first update of this batch returned, if this is a later one.
+    advantages: (P, G) or (B, T-1). Rows where all are 0 have no gradient (but for a KL), so micros
+        may leave them out; they still count in the normaliser: little signal, small step.
+    old_logp: (B, T-1) the log-probs that the first update of this batch returned; None in it.
     sums: the loss; and over the trained tokens: their number; entropies (nats); mismatch (|log pi
         now - log pi as sampled|: rounding, or a bug: another model, mask or temperature); clipped
-        (pi / pi_old is outside of the clip range); kl (to the reference)."""
+        (those with pi / pi_old outside the clip range); kl (to the reference)."""
     settings = method.settings
     low, high = settings.clip
     advantages = advantages.reshape(len(rollouts.ids), -1)  # (B, 1) or (B, T-1)
@@ -403,7 +404,7 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None,
     all_logp = torch.zeros_like(weights)
     sums = dict.fromkeys(STATISTICS, weights.new_zeros(()))
     for micro in micros:
-        # Log-probs of the tokens that are trained, in their places among (b, T-1).
+        # Log-probs of the trained tokens, (M,), scattered to their places in (b, T-1).
         rows = micro.rows
         mask = rollouts.mask[rows]
         places = mask > 0
@@ -449,25 +450,25 @@ class Stopped(Exception):
 
 @dataclass
 class Settings:
-    """What a method may choose. --set NAME=VALUE changes any of it for one run."""
+    """The settings of a method. --set NAME=VALUE changes one for a run."""
 
     prompts_per_step: int = 8  # P (departure 10)
     num_samples: int = 8  # G (16 for a tiny model)
     max_new_tokens: int = 512  # longest completion (80 for a tiny model)
-    sample_tokens: int = 65536  # sampled at once, prompts included: bounds the KV cache
-    temperature: float = 1.0  # of the sampling, and of the log-probs that are trained
-    updates_per_batch: int = 1  # on the same completions; clipping acts from 2 on (departure 3)
+    sample_tokens: int = 65536  # in one batch of sampling, prompts included: bounds the KV cache
+    temperature: float = 1.0  # of sampling and of the trained log-probs (departure 7)
+    updates_per_batch: int = 1  # on the same completions; nothing clips in the first (departure 3)
     scale: str = "std"  # of the advantages: std (GRPO), none (Dr. GRPO)
     norm: str = "token"  # token (DAPO), sequence (GRPO), constant (Dr. GRPO), sum (the chapter)
-    clip: tuple = (0.2, 0.2)  # ratios below 1 - low or above 1 + high gain nothing
-    kl_coef: float = 0.0  # weight of a KL to the model that the run started from (departure 1)
-    seed: int = 0  # of everything random
+    clip: tuple = (0.2, 0.2)  # (low, high): outside 1 - low .. 1 + high a ratio gains nothing
+    kl_coef: float = 0.0  # weight of the KL penalty to the initial model (departure 1)
+    seed: int = 0  # of all random numbers
 
     def __post_init__(self):
         for name in ("prompts_per_step", "num_samples", "max_new_tokens", "updates_per_batch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, and must be at least 1")
-        if not 0 < self.temperature < math.inf or not self.kl_coef >= 0:  # nor nan
+        if not 0 < self.temperature < math.inf or not self.kl_coef >= 0:  # refuses nan too
             found = f"temperature is {self.temperature}, kl_coef {self.kl_coef}"
             raise ValueError(f"{found}: the first must be above 0, the second not below")
         low, high = self.clip if len(self.clip) == 2 else (-1, 0)
@@ -479,7 +480,7 @@ class Settings:
 
 @dataclass
 class Step:
-    """What one step of training has seen."""
+    """The problems of one step, their completions and their rewards."""
 
     problems: list  # P dicts with "problem" and "answer"
     rollouts: Rollouts  # B rows
@@ -492,7 +493,7 @@ class Step:
 
 class GRPO:
     """GRPO as this project runs it. A method of your own is a subclass, in a file of its own, that
-    overrides what differs; on several processes each of its functions still sees plain tensors."""
+    overrides what differs; its functions get plain tensors, on several processes as well."""
 
     Settings = Settings
 
@@ -508,11 +509,11 @@ class GRPO:
         return model
 
     def pick(self, problems, step, memory):
-        """The problems of a step: a walk through a new random order of them in every epoch -> P
-        indices. memory is kept in checkpoints; its "visits" holds the last accuracies by index."""
+        """The problems of a step -> P indices; each epoch walks through them in a new random order.
+        memory is kept in checkpoints; its "visits" has the last accuracies of each str(index)."""
         N = len(problems)
         P = self.settings.prompts_per_step
-        start = (step - 1) * P  # problems seen before
+        start = (step - 1) * P  # problems drawn in earlier steps
         order = []
         for epoch in range(start // N, (start + P - 1) // N + 1):
             order += random.Random(f"order {self.settings.seed} {epoch}").sample(range(N), N)
@@ -529,11 +530,11 @@ class GRPO:
         stop_ids,
         uniforms,
     ):
-        """num_samples completions of each prompt -> Rollouts. Evaluation samples by it as well."""
+        """num_samples completions of each prompt -> Rollouts. Evaluation samples with it too."""
         return sample(model, prompts, num_samples, max_new_tokens, temperature, stop_ids, uniforms)
 
     def advantages(self, step):
-        """-> (P, G), or (B, T-1) for credit token by token."""
+        """-> (P, G), or (B, T-1) for token-level credit."""
         return group_advantages(step.rewards, self.settings.scale)
 
     def loss(self, logp, micro):
@@ -548,10 +549,10 @@ class GRPO:
     layout = staticmethod(padded_rows)
 
     def after_step(self, row, model):
-        """See a row of metrics.jsonl. May raise Stopped."""
+        """Called with each new row of metrics.jsonl. May raise Stopped."""
 
     def state(self):
-        """What a checkpoint keeps of this object, as JSON."""
+        """-> what a checkpoint keeps of this object: anything that JSON holds."""
         return {}
 
     def load_state(self, state):
