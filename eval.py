@@ -296,7 +296,7 @@ def check_first(spec, method, name):
 
     def first(*args, **kwargs):
         out = function(*args, **kwargs)
-        with contextlib.suppress(Exception):  # wrong type: it lacks an attribute
+        with contextlib.suppress(Exception):  # not even of that type
             if is_right(out):
                 setattr(method, name, function)
                 return out

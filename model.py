@@ -76,12 +76,12 @@ class Config:
     def __post_init__(self):
         eos = self.eos_token_id
         self.eos_token_id = (eos,) if isinstance(eos, int) else tuple(eos)
-        self.num_tokens = self.vocab_size  # ids from here on have no token: Qwen3 has some
+        self.num_tokens = self.vocab_size  # fewer where ids have no token: see load
 
     @classmethod
     def from_dir(cls, directory):
-        """Read config.json, and the stop tokens from generation_config.json: only there does a
-        post-trained Qwen3 list both of them. Raises ModelError for an architecture that is not
+        """Read config.json, and the stop tokens from generation_config.json: a post-trained Qwen3
+        has two, both listed only there. Raises ModelError for an architecture that is not
         implemented."""
         path = Path(directory) / "config.json"
         raw = _read_json(path)
@@ -182,7 +182,7 @@ class KVCache:
         self.used = 0
 
     def write(self, layer, k, v, positions):
-        """Store k, v (B, K, T, D) at positions (B, T) -> all of the layer's, two of (B, K, S, D)."""
+        """Store k, v (B, K, T, D) at positions (B, T) -> the layer's cache, two of (B, K, S, D)."""
         index = positions[:, None, :, None].expand_as(k)
         for cached, new in ((self.k[layer], k), (self.v[layer], v)):
             cached.scatter_(2, index, new.to(cached.dtype))  # under autocast the dtypes differ

@@ -392,7 +392,7 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None,
 
     advantages: (P, G) or (B, T-1). Rows where all are 0 have no gradient (but for a KL), so micros
         may leave them out; they still count in the normaliser: little signal, small step.
-    old_logp: (B, T-1) the log-probs that the first update of this batch returned; None in it.
+    old_logp: (B, T-1) the log-probs that the first update of this batch returned; None in that one.
     sums: the loss; and over the trained tokens: their number; entropies (nats); mismatch (|log pi
         now - log pi as sampled|: rounding, or a bug: another model, mask or temperature); clipped
         (those with pi / pi_old outside the clip range); kl (to the reference)."""
@@ -510,7 +510,7 @@ class GRPO:
 
     def pick(self, problems, step, memory):
         """The problems of a step -> P indices; each epoch walks through them in a new random order.
-        memory is kept in checkpoints; its "visits" has the last accuracies of each str(index)."""
+        memory is kept in checkpoints; its "visits" maps str(index) to the last accuracies."""
         N = len(problems)
         P = self.settings.prompts_per_step
         start = (step - 1) * P  # problems drawn in earlier steps
