@@ -6,8 +6,9 @@ that asks for the answer and the reward that reads it belong together (5). Secti
 appendices can wait: grading.py compares answers by value, sandbox.py runs programs. More verifiers
 and rewards, and how policies cheat, are in notebooks/rewards.py.
 
-A completion is hostile text: no answer is ever evaluated by Python or sympy, every size is checked
-before it is paid for, and programs run where there is nothing to reach and nothing to report on.
+A completion is hostile text: no answer is ever evaluated by Python or sympy, sizes are checked
+before anything large is computed, and a program runs where it can neither reach anything of ours
+nor report on itself.
 """
 
 import contextlib
@@ -39,8 +40,8 @@ _BRACE = re.compile(r"\\.|[{}]", re.S)  # \\. swallows \{ and \}: they are conte
 
 def extract_boxed_answer(text):
     r"""The content of the last \boxed{...} or \fbox{...} or None (departure 8). Linear in
-    len(text). A malformed *last* box is no answer even if an earlier one was right: to fall back to
-    that would pay a policy for boxing all it tries."""
+    len(text). A malformed *last* box is no answer even if an earlier one was right: falling back to
+    that one would pay a policy for boxing everything it tries."""
     boxes = list(_BOX.finditer(text if isinstance(text, str) else ""))
     if not boxes or not text.startswith("{", boxes[-1].end()):
         return None
@@ -57,18 +58,18 @@ def extract_boxed_answer(text):
 
 
 def grade_answer(predicted, ground_truth):
-    """Is `predicted` the same answer as `ground_truth`?  Never raises, never
-    hangs, always the same verdict."""
+    """Is `predicted` the same answer as `ground_truth`?  Never raises or hangs; the
+    verdict is always the same."""
     try:
         return explain_grade(predicted, ground_truth)[0]
-    except Exception:  # a last net, for a caller whose stack is nearly full: rewards do not raise
+    except Exception:  # a last resort, as when the caller's stack is nearly full: rewards do not raise
         return False
 
 
 def pays(predicted, truth, problem=""):
-    """Is this an answer that a reward pays for?  It is equal to the truth, or to one of several,
-    and worked out (departure 12): 41+2-7 has the value of 36, but a policy that copies the question
-    has solved nothing."""
+    """Does a reward pay for this answer?  It must equal the truth, or one of several, and be worked
+    out (departure 12): 41+2-7 has the value 36, but a policy that copies the question has solved
+    nothing."""
     truths = [truth] if isinstance(truth, str) else truth
     if predicted in truths:
         return True
@@ -90,8 +91,8 @@ _TAGGED = re.compile(rf"\s*<think>{_UNTAGGED}</think>\s*<answer>{_UNTAGGED}</ans
 
 def split_tags(rollout):
     """(think, answer) of <think>...</think><answer>...</answer>, else None (DeepSeek-R1,
-    arXiv 2501.12948). Each tag once, in this order, and only white space outside: no
-    second answer to choose from."""
+    arXiv 2501.12948). Each tag once, in this order, and only white space outside, so that
+    there is no second answer."""
     form = _TAGGED.fullmatch(rollout)
     return form and form.groups()
 
@@ -100,7 +101,7 @@ def verify_math(rollout, truth, problem=""):
     r"""format: 1.0 if the tags are in order; answer: 1.0 if the last box inside <answer> is right.
     Without the tags nothing is extracted. <think>2+2=4</think><answer>\boxed{4}</answer> with 4:
     1.0, 1.0, "4".
-    problem: its text, if it is known: what is copied from there is no answer."""
+    problem: its text, if known: an expression copied from it is no answer."""
     tags = split_tags(rollout)
     extracted = extract_boxed_answer(tags[1]) if tags else None
     right = pays(extracted, truth, problem)
@@ -117,15 +118,15 @@ def verify_format(rollout):
 
 def verify_code(code, tests, timeout=2.0, entry_points=None, before="", memory_mb=256):
     """Run a program against hidden tests, each a string with an assert -> {"tests_passed",
-    "tests_total", "frac", "seconds", "compared", "why"}. sandbox.py tells how.
+    "tests_total", "frac", "seconds", "compared", "why"}. For how, see sandbox.py.
 
-    timeout: seconds for each test and for loading; all tests together have four times as many.
+    timeout: seconds for each test and for loading; everything together may take four times as long.
         Waiting for a free core does not count. entry_points: the names that are the program's, if
-        the data gives them (HumanEval's entry_point); otherwise what the tests call and nobody
-        defines. before: code of the data, ahead of the program. compared: tests that calls and
-        plain data alone decided; why: a line for each. A test that lacks a helper is no pass, one
-        that asks nothing of the program only if all the others are. Never raises for anything that
-        a program does."""
+        the data gives them (HumanEval's entry_point); otherwise sandbox.read_tests finds them.
+        before: code of the data that runs ahead of the program. compared: how many tests were
+        decided by calls and plain data alone; why: a line for each test. A test that lacks a helper
+        fails; one that asks nothing of the program passes only if all the others do. Never raises
+        because of anything that a program does."""
     _check(code, timeout)
     return _verdict(*run_tests(code, tests, timeout, memory_mb * 2**20, entry_points, before))
 
@@ -133,8 +134,8 @@ def verify_code(code, tests, timeout=2.0, entry_points=None, before="", memory_m
 def verify_stdio(code, cases, timeout=2.0, tolerance=0.0, memory_mb=256):
     """Run a program that reads its standard input and prints -> as verify_code.
 
-    cases: pairs (input, expected output), compared line by line without trailing blanks; tolerance:
-    how far a number may be off, absolutely or relatively, where the data set says so.
+    cases: pairs (input, expected output), compared line by line without trailing blanks. tolerance:
+        how far a number may be off, absolutely or relatively, if the data set allows for that.
     """
     _check(code, timeout)
     return _verdict(*run_stdio(code, cases, timeout, memory_mb * 2**20, tolerance))
@@ -159,9 +160,9 @@ def _verdict(verdicts, seconds):
 
 # ---- 4. Rewards: scores in, one number out -------------------------------------------------------
 # A reward is a function (completion, problem) -> (number, parts). problem has the columns of the
-# data and, in training, "step". Of the parts, "accuracy" (0 to 1) is what an evaluation counts,
-# "answered" says that there was an answer; all are logged as means. A completion that was cut off
-# earns at most 0.
+# data and, in training, "step". Of the parts, "accuracy" (0 to 1) is what an evaluation counts, and
+# "answered" is 1 if there was an answer; means of all are logged. A completion that was cut off
+# earns at most 0 (departure 5).
 
 
 @dataclass
@@ -213,8 +214,8 @@ def tagged_reward(completion, problem):
     return aggregate(out, MATH_RULES), parts | box_parts(out["extracted"], problem)
 
 
-# Words, for the length of the thinking: split at white space, as in the chapter. But a Chinese
-# character is a word of its own, and of a text without spaces every 16 characters are one word.
+# Words, to measure the length of the thinking: split at white space, as in the chapter; but a
+# Chinese or Japanese character is a word, and so is every run of 16 characters without a space.
 WORD = re.compile(r"[\u3040-\u9fff]|[^\s\u3040-\u9fff]{1,16}")
 _SCRIPTS = [
     r"(?<![A-Za-z\\])[A-Za-z]{2,}",  # Latin; a single x or a \frac is mathematics
@@ -231,8 +232,8 @@ _ANNOUNCING = set(
 
 
 def mixed_scripts(text, threshold=0.10):
-    """Do more than a tenth of the letters not belong to the main script? Chinese
-    with an x is Chinese."""
+    """Is more than a tenth of the letters outside the main script? Chinese with an
+    x is Chinese."""
     counts = [sum(map(len, re.findall(script, text))) for script in _SCRIPTS]
     return sum(counts) - max(counts) > threshold * sum(counts)
 
@@ -253,12 +254,12 @@ class ReasoningReward:
 
     acc    1 if the last box of the answer is right
     fmt    1 for the tagged form with min_think characters of derivation in the think block
-    len    w_len min(n, len_cap) / len_cap, without the min unless it saturates; above the threshold
-           -w_ramble min(1, n / ramble_threshold - 1): 612 words, right, earn 1.1 - 0.3 * 0.53 =
-           0.94
-    lang   -w_lang if the thinking mixes scripts; a cliff, for a slope would pay for mixing less
-    All is 0 if it was cut off, has broken tags or none; with needs_tags False a bare right box
-    earns w_acc."""
+    len    w_len min(n, len_cap) / len_cap (w_len n / len_cap if saturates is False); beyond the
+           threshold less w_ramble min(1, n / ramble_threshold - 1): a right answer after 612
+           words earns 1.1 - 0.3 * 0.53 = 0.94
+    lang   -w_lang if the thinking mixes scripts, however much
+    All are 0 if the completion was cut off, or its tags are broken or missing; with needs_tags
+    False a right box without tags earns w_acc."""
 
     w_acc: float = 1.0
     w_fmt: float = 0.1
@@ -304,7 +305,7 @@ class ReasoningReward:
 
 
 def extract_code(response):
-    """The last ```python block after the thinking; None if there is none or it is not closed."""
+    """The last ```python block after the thinking; None without one, or if a block is not closed."""
     text = response.rpartition("</think>")[2]
     programs = re.findall(r"```[ \t]*(?:python3?|py)[ \t\r]*\n(.*?)```", text, re.S | re.I)
     return programs[-1] if programs and text.count("```") % 2 == 0 else None
@@ -315,8 +316,8 @@ def code_reward(response, problem):
 
     problem: "tests", asserts for verify_code or pairs for verify_stdio; and, optionally,
         "entry_points" and "before" (verify_code), "tolerance" (verify_stdio), "timeout" and
-        "memory_mb". Tests that a program passes which has learnt nothing: see code_parts_reward in
-        the laboratory."""
+        "memory_mb". If a program that does nothing passes some of the tests, see code_parts_reward
+        in the laboratory."""
     code = extract_code(response)
     tests = problem["tests"]
     is_stdio = tests and not isinstance(tests[0], str)
@@ -346,7 +347,7 @@ COLUMNS = set(  # of the log: no part may have such a name
     "step reward completion_length mixed solved hopeless loss entropy mismatch clipped kl trained "
     "grad_norm lr truncated seconds".split()
 )
-PATIENCE = 60.0  # seconds without any verdict after which the verifiers still at work have failed
+PATIENCE = 60.0  # seconds without a verdict, after which those still missing count as failed
 
 
 def judge(texts, problems, reward_fn):
@@ -366,14 +367,14 @@ def judge(texts, problems, reward_fn):
                 verdict = error
             verdicts.put((place, verdict))
 
-    for _ in range(os.cpu_count() + 4):  # daemons, or one that hangs would outlive the process
+    for _ in range(os.cpu_count() + 4):  # daemons, or one that hangs would keep the process alive
         threading.Thread(target=work, daemon=True).start()
     found = [TimeoutError("no verdict")] * len(texts)
-    with contextlib.suppress(queue.Empty):  # for a minute nobody has come to one
+    with contextlib.suppress(queue.Empty):  # no verdict came for PATIENCE
         for _ in texts:
             place, verdict = verdicts.get(timeout=PATIENCE)
             found[place] = verdict
-    list(places)  # nobody begins with those that are left
+    list(places)  # no thread begins another
     results = []
     for verdict in found:
         try:
@@ -436,8 +437,8 @@ def held_out(problem):
 
 def arithmetic_problem(rng):
     """A two-digit start and 2 to 4 steps of one digit, every running value in 10 ..
-    99, such as 25+7+9-4= -> 37. The constant width matters: a tiny model learns the
-    worked form at once with it."""
+    99, such as 25+7+9-4= -> 37. The constant width matters: with it a tiny model
+    learns the worked form at once."""
     value = rng.randint(10, 99)
     text = str(value)
     for _ in range(rng.randint(2, 4)):
@@ -453,7 +454,7 @@ def arithmetic(train_size=10_000, test_size=500, seed=0):
         problem = arithmetic_problem(rng)
         split, size = (test, test_size) if held_out(problem) else (train, train_size)
         if len(split) < size:
-            split[problem["problem"]] = problem  # drawn again, it is no new problem
+            split[problem["problem"]] = problem  # if it was drawn before, nothing is added
     return Task(
         "arithmetic",
         [*train.values()],
@@ -496,7 +497,7 @@ def _file_task(path):
 
 
 def judged_by(own, other):
-    """The reward `other`; if it returns no "accuracy", the task's own reward is asked for it."""
+    """The reward `other`; "accuracy", if it returns none, is that of the task's own reward."""
 
     def reward_fn(completion, problem):
         reward, parts = other(completion, problem)
@@ -510,13 +511,13 @@ def judged_by(own, other):
 
 
 def get_task(spec, prompt=None, stops=(), reward=None):
-    """The task of that name, of a function `file.py:name`, or of a file of problems
-    (read_problems); with another instruction that has {problem} in it, other texts that end a
-    completion (\\n is a line break), or another reward. Raises DataError."""
+    """The task of that name, from a function `file.py:name`, or from a file of problems
+    (read_problems). prompt, stops and reward replace its instruction, which must contain {problem},
+    the texts that end a completion (\\n is a line break), and its reward. Raises DataError."""
     is_file = str(spec).endswith((".jsonl", ".json", ".gz"))
     try:
         task = _file_task(spec) if is_file else find(spec, TASKS, "task")()
-    except TypeError as error:  # a reward, for example
+    except TypeError as error:  # such as a reward
         raise DataError(f"task {spec}: {error}; it is called without arguments") from error
     if not isinstance(task, Task):
         raise DataError(f"task {spec}: it returns {type(task).__name__}, not verifiers.Task")
@@ -529,7 +530,7 @@ def get_task(spec, prompt=None, stops=(), reward=None):
 
 
 def check_task(task):
-    """Raise DataError for what would fail later, or never be right: an answer that is no text."""
+    """Raise DataError for what would fail later, or never be right, as an answer that is no text."""
     where = f"task {task.name}"
     lists = isinstance(task.train, list) and isinstance(task.test, list)
     texts = tuple(stop for stop in task.stops if stop and isinstance(stop, str))
@@ -546,9 +547,9 @@ def check_task(task):
         raise DataError(f"{where}: its prompt needs {{problem}}, as in {form}")
 
 
-# ---- 6. Files: of problems, and of your own functions -----------------------------------
+# ---- 6. Files: of problems, and of your own functions --------------------------------------------
 class DataError(ValueError):
-    """Something that was asked for cannot be had or read: the message says where and what to do."""
+    """Something asked for does not exist or cannot be read: the message says what to do."""
 
 
 def find(spec, known, what):
@@ -603,7 +604,7 @@ def read_problems(path):
     """The problems of a .jsonl file (one object a line) or a .json file (one list), also
     gzipped: "problem" or "question"; "answer" (text, a number, GSM8K's solution #### answer, a
     list of texts that are all accepted; with "choices", the place of the right one) or "tests"
-    (asserts); what else there is."""
+    (asserts, or pairs for verify_stdio). Other columns are kept."""
     text = read_text(path)
     if text.lstrip().startswith("["):
         return [
@@ -626,7 +627,7 @@ def read_text(path):
 def read_json(text, where):
     try:
         value = json.loads(text)
-        # Half a character would only fail much later.
+        # A lone surrogate would fail only much later.
         json.dumps(value, ensure_ascii=False).encode()
         return value
     except (ValueError, RecursionError) as error:
@@ -657,7 +658,7 @@ def _problem(row, where):
         )
     row |= {"problem": problem, "answer": last.strip()}
     if mark:
-        row["solution"] = solution.strip()  # for prompts with examples
+        row["solution"] = solution.strip()  # for few-shot prompts
     if isinstance(answer, list):
         row["aliases"] = texts
     return row
