@@ -70,7 +70,7 @@ TINY = {
     "task": "arithmetic",
 }
 LARGE = {"lr": 3e-6, "micro_batch_tokens": 4096, "eval_every": 50, "task": "math"}
-TINY_SETTINGS = {"num_samples": 16, "max_new_tokens": 80}  # of a tiny model, unless the method sets its own
+TINY_SETTINGS = {"num_samples": 16, "max_new_tokens": 80}  # unless the method has its own
 SETTINGS = {  # flags that set one of the method's settings
     "prompts_per_step": "P, problems a step",
     "num_samples": "G, completions of each",
@@ -523,8 +523,8 @@ def update(run, step, advantages, old_logp=None):
     """One update of the weights -> (statistics, log-probs (B, T-1))."""
     rollouts = step.rollouts
     trained = (advantages != 0).any(1)  # (B,) without an advantage there is no gradient
-    keep = trained if run.reference is None else rollouts.mask.any(1)  # a KL term has a gradient in all
-    fair = rollouts.ids.size(1) * -(-int(keep.sum()) // WORLD)  # so small that every rank gets one
+    keep = trained if run.reference is None else rollouts.mask.any(1)  # a KL is of all
+    fair = rollouts.ids.size(1) * -(-int(keep.sum()) // WORLD)  # tokens: every rank gets a batch
     room = min(run.flags.micro_batch_tokens, fair)
     micros = equal_share(run.method.layout(rollouts, keep, room))
     half = run.dtype == torch.bfloat16 and not run.flags.fsdp  # FSDP casts by itself
@@ -742,7 +742,7 @@ def train_until_the_end(run):
     a second one at once."""
 
     def on_signal(number, frame):
-        # subtle: torchrun and `timeout` deliver one signal twice, so a second counts only later.
+        # subtle: torchrun and `timeout` deliver one signal twice, in quick succession.
         if run.signals and time.monotonic() - run.signals[0] > 1:
             raise KeyboardInterrupt
         run.signals.append(time.monotonic())
