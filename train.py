@@ -60,7 +60,7 @@ from rlvr import GRPO, Rollouts, Step, Stopped, update_gradients
 
 # ---- 1. Flags ------------------------------------------------------------------------------------
 
-# Defaults that depend on the size of the model: tiny is a file of less than 16 MB.
+# Defaults by the size of the model; tiny means less than 16 MB of weights.
 # The rate 3e-6, and the Base model where there is a GPU, are departure 11 in rlvr.py.
 TINY = {
     "device": "cpu",
@@ -70,7 +70,7 @@ TINY = {
     "task": "arithmetic",
 }
 LARGE = {"lr": 3e-6, "micro_batch_tokens": 4096, "eval_every": 50, "task": "math"}
-TINY_SETTINGS = {"num_samples": 16, "max_new_tokens": 80}  # where the method leaves GRPO's
+TINY_SETTINGS = {"num_samples": 16, "max_new_tokens": 80}  # unless the method has its own
 SETTINGS = {  # flags that set one of the method's settings
     "prompts_per_step": "P, problems a step",
     "num_samples": "G, completions of each",
@@ -102,7 +102,7 @@ class Flags(TaskFlags):
     resume: bool = flag(False, "go on with the run --name", action="store_true")
 
 
-# What may change on --resume.
+# The flags that may change on --resume.
 ANEW = set("model sample_tokens micro_batch_tokens steps device fsdp log runs name resume".split())
 INSTEAD = (
     "What a method sets is --set NAME=VALUE, what it does --method FILE: see notebooks/methods"
@@ -110,9 +110,9 @@ INSTEAD = (
 
 
 def parse_args(argv=None):
-    """Size of the model < the method's settings < config.json of the run to resume < command line
-    -> Flags, with all settings of the method as flags.settings. Everything is checked before
-    anything is written."""
+    """The command line -> Flags, with all settings of the method as flags.settings. It overrides
+    config.json of the run to resume, that the method's settings, and these the defaults by the size
+    of the model. Everything is checked before anything is written."""
     parser = make_parser()
     try:
         known, unknown = parser.parse_known_args(argv)
@@ -160,7 +160,7 @@ def read_config(given):
     folder = Path(given.get("runs", "runs"), given.get("name", ""))
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        flags = {**config["flags"], "fsdp": False}  # how a run is started now decides
+        flags = {**config["flags"], "fsdp": False}  # this start decides anew
         Flags(**flags)  # refuses what it does not know
         return flags, config["settings"]
     except (OSError, KeyError, TypeError, ValueError) as error:
@@ -170,7 +170,7 @@ def read_config(given):
 
 
 def fill_defaults(flags):
-    """Replace every None by what fits the machine and the model."""
+    """Replace None by the default for this machine and model."""
     best, _ = pick_device(flags.device)
     if flags.model is None:
         laptop = flags.task == "arithmetic" or flags.task is None and best != "cuda"
@@ -187,7 +187,8 @@ def fill_defaults(flags):
 
 
 def all_settings(flags, given):
-    """All settings of the method: those given, its own, and where it has GRPO's the model's."""
+    """All settings of the method: as given, else its own; with a tiny model TINY_SETTINGS where
+    its own are GRPO's."""
     own = get_method(flags.method, {}).settings
     for name, value in TINY_SETTINGS.items():
         if is_tiny(flags.model) and getattr(own, name) == getattr(GRPO.Settings, name):
@@ -215,12 +216,12 @@ class Run:
     parameters: list  # those that are trained
     optimizer: torch.optim.Optimizer
     # critical: dtype is that of the computation. Weights stay in fp32 while they are trained: at a
-    # learning rate of 1e-6 nearly every change of a bf16 weight would round to nothing.
+    # learning rate of 1e-6 nearly every update of a bf16 weight would round to nothing.
     dtype: torch.dtype
     reference: torch.nn.Module = None  # for a KL: the model that the run started from
-    memory: dict = field(default_factory=lambda: {"visits": {}})  # of pick, kept in checkpoints
+    memory: dict = field(default_factory=lambda: {"visits": {}})  # pick's, kept in checkpoints
     step: int = 0  # the last one made
-    log: object = lambda row: None  # what --log names
+    log: object = lambda row: None  # called with every row of the log: see --log
     signals: list = field(default_factory=list)  # when Ctrl-C was pressed
 
 
@@ -237,7 +238,7 @@ def load_run(flags):
     small = is_tiny(flags.model)
     model.checkpoint_blocks = not small
     if flags.device == "cpu" and small:
-        torch.set_num_threads(1)  # tensors so small that more threads mostly wait for each other
+        torch.set_num_threads(1)  # with tensors so small, threads mostly wait for each other
     prompts = map(task.prompt, task.train + task.test)
     check_lengths(model, tokenizer, prompts, method.settings.max_new_tokens)
     parameters = method.setup(model, tokenizer)
@@ -258,7 +259,7 @@ def load_model(flags):
 def write_config(run):
     """config.json: flags, settings, versions and commit."""
     config = {
-        "flags": {**asdict(run.flags), "resume": False},  # as of a run without interruption
+        "flags": {**asdict(run.flags), "resume": False},  # the same as without an interruption
         "settings": run.flags.settings,
         "versions": {"python": sys.version, "torch": torch.__version__, "git": git_commit()},
     }
@@ -268,7 +269,7 @@ def write_config(run):
 
 
 # ---- 3. Checkpoints ------------------------------------------------------------------------------
-# No random state is saved: random numbers are functions of (seed, step, row). So a resumed run
+# No random state is saved: random numbers depend on (seed, step, row) alone. So a resumed run
 # equals an uninterrupted one bit for bit; on another number of processes, up to rounding.
 # Loading runs pickle: resume only runs you trust.
 
@@ -355,7 +356,7 @@ def log_row(run, row):
 
 
 def read_log(folder):
-    """metrics.jsonl -> {step: row}. Of two rows of one step, as after a crash, the last counts."""
+    """metrics.jsonl -> {step: row}. If a step has two rows, as after a crash, the last counts."""
     path = folder / "metrics.jsonl"
     rows = read_rows(path, ("step", "reward")) if path.exists() else []
     return {row["step"]: row for row in rows}
@@ -385,7 +386,7 @@ def batch_metrics(step):
 
 
 def preflight(run):
-    """Show the first prompt and what a batch earns; stop if nothing can be learnt from it."""
+    """Show the first prompt and what a batch earns; stop, or warn, if it can teach nothing."""
     task = run.task
     settings = run.method.settings
     problems = task.train[: settings.prompts_per_step]
@@ -420,7 +421,7 @@ def preflight(run):
 
 
 def train_rlvr(run):
-    """The training loop, from the last step that was made to flags.steps.
+    """The training loop, from the step after the last one made to flags.steps.
 
     Raises Stopped: after Ctrl-C, by the method, before NaN or infinity reach the weights, or when
         the verifier fails on everything."""
@@ -476,7 +477,7 @@ def train_rlvr(run):
             try:
                 row |= evaluate_both(run)
             except (ModelError, torch.OutOfMemoryError) as error:  # the step must not be lost
-                if WORLD > 1:  # but the others are still at it
+                if WORLD > 1:  # the other ranks are still evaluating
                     raise
                 trouble = f"error: {error}"
         row["seconds"] = time.perf_counter() - began
@@ -522,7 +523,7 @@ def update(run, step, advantages, old_logp=None):
     """One update of the weights -> (statistics, log-probs (B, T-1))."""
     rollouts = step.rollouts
     trained = (advantages != 0).any(1)  # (B,) without an advantage there is no gradient
-    keep = trained if run.reference is None else rollouts.mask.any(1)  # a KL is of all completions
+    keep = trained if run.reference is None else rollouts.mask.any(1)  # a KL is of all
     fair = rollouts.ids.size(1) * -(-int(keep.sum()) // WORLD)  # tokens: every rank gets a batch
     room = min(run.flags.micro_batch_tokens, fair)
     micros = equal_share(run.method.layout(rollouts, keep, room))
@@ -562,7 +563,7 @@ def evaluate_both(run):
 
 
 def judge(run, problems, num_samples, temperature, label):
-    """eval.roll_out, on several processes each for its share of the problems -> one Step."""
+    """eval.roll_out; with several processes each does its share of the problems -> one Step."""
     mine = torch.arange(len(problems)).tensor_split(WORLD)[RANK].tolist()
     rows = [f"{label} {i * num_samples + g}" for i in mine for g in range(num_samples)]
     parts = (run.method, run.model, run.tokenizer, run.task, [problems[i] for i in mine])
@@ -578,16 +579,16 @@ def judge(run, problems, num_samples, temperature, label):
 # holds the whole batch and makes the same decisions; the first one writes.
 # critical: all ranks must issue the same collectives in the same order. So sharded weights are
 # gathered before sampling, and every rank makes the same number of forward passes.
-# Alone each function is an identity: RANK is 0, WORLD is 1; all_sum(x) and gather(x) are x,
-# equal_share(x) is list(x); clip_gradients clips, and whole_weights(model) does nothing.
+# With one process there is nothing to share: RANK is 0, WORLD is 1; all_sum(x) and gather(x) are x,
+# equal_share(x) is list(x); clip_gradients only clips, and whole_weights(model) does nothing.
 
 RANK = int(os.environ.get("RANK", 0))  # torchrun sets both
 WORLD = int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ else 1
-MINUTES = 10.0  # that one process waits for another
+MINUTES = 10.0  # that a process waits for another
 
 
 def start_processes(device):
-    """Under torchrun: join the others; only the first one prints, and who fails."""
+    """Under torchrun: join the others. Only rank 0 prints; errors come from any."""
     if "RANK" not in os.environ:
         return
     backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
@@ -626,8 +627,8 @@ def gather_steps(steps, device):
 
 
 def equal_share(micros):
-    """This process's micro-batches: as many in every process, some of them
-    again, counting nothing."""
+    """This process's micro-batches, as many as every other has: copies with scale
+    0 fill up."""
     micros = list(micros)
     while len(micros) % WORLD:
         micros.append(replace(micros[-1], scale=0.0))
@@ -714,7 +715,7 @@ def main(argv=None):
 
 
 def start(run):
-    """From the checkpoint, or with the evaluation of the untrained model as step 0."""
+    """Go on from the checkpoint, or log the evaluation of the untrained model as step 0."""
     flags = run.flags
     load_checkpoint(run)
     if run.step > flags.steps:
@@ -737,11 +738,11 @@ def start(run):
 
 
 def train_until_the_end(run):
-    """train_rlvr, with Ctrl-C and SIGTERM as the wish to stop after the running
-    step; then final/."""
+    """train_rlvr, then save_final. Ctrl-C or SIGTERM stops after the current step,
+    a second one at once."""
 
     def on_signal(number, frame):
-        # subtle: torchrun and `timeout` deliver the same signal twice.
+        # subtle: torchrun and `timeout` deliver one signal twice, in quick succession.
         if run.signals and time.monotonic() - run.signals[0] > 1:
             raise KeyboardInterrupt
         run.signals.append(time.monotonic())
@@ -763,7 +764,7 @@ def train_until_the_end(run):
 
 
 def save_final(run):
-    """Write the model as it is sampled from: whole, and in the device's dtype."""
+    """Write the model as sampling uses it: unsharded, and in the dtype of the computation."""
     model = run.method.export(run.model)
     with whole_weights(model), weights_in(run.dtype, model):
         if RANK == 0:
