@@ -323,7 +323,8 @@ def test_a_stop_text_of_three_tokens_ends_a_completion_and_nothing_behind_it_is_
     met = [ids[-3:] == stop_ids for ids in rollouts.completions()]
     assert sum(met) > 8
     assert rollouts.finished[met].all()
-    assert rollouts.mask.sum(1).tolist() == rollouts.lengths.tolist()
+    trained = [ids[mask > 0].tolist() for ids, mask in zip(rollouts.ids[:, 1:], rollouts.mask)]
+    assert trained == rollouts.completions()
     assert not any(stop in text for text in step.texts)
 
 
@@ -333,6 +334,15 @@ def test_in_the_second_update_on_a_batch_clipping_acts_and_a_kl_pulls_back(tmp_p
     assert first["clipped"] > 0
     assert first["kl"] == pytest.approx(0, abs=1e-6)  # the model is still the one it started from
     assert second["kl"] > 0
+
+
+def test_a_long_gradient_is_clipped_to_norm_1_and_a_short_one_is_left_alone():
+    long, short = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))
+    long.grad, short.grad = torch.tensor([3.0, 4.0]), torch.tensor([0.3, 0.4])
+    assert train.clip_gradients([long]) == 5
+    assert train.clip_gradients([short]) == pytest.approx(0.5)
+    assert long.grad.tolist() == pytest.approx([0.6, 0.8])
+    assert short.grad.tolist() == pytest.approx([0.3, 0.4])
 
 
 def test_a_batch_without_signal_moves_nothing():
@@ -459,34 +469,6 @@ def test_a_method_of_my_own_with_a_memory_goes_on_bit_for_bit(tmp_path, write):
     assert metrics(folder) == before
 
 
-FORGETFUL = """
-import torch
-from rlvr import GRPO
-
-class Tensors(GRPO):
-    def pick(self, problems, step, memory):
-        memory["weights"] = torch.ones(3)
-        return [0, 1]
-
-class TooFar(GRPO):
-    def pick(self, problems, step, memory):
-        return [0, len(problems)]
-"""
-
-
-@pytest.mark.parametrize(
-    "name, message",
-    [
-        ("Tensors", "memory of pick.*Tensor is not JSON"),
-        ("TooFar", r"pick returns \[0, 200\], not indices"),
-    ],
-)
-def test_what_a_picker_does_wrong_is_said_in_the_first_step(tmp_path, write, name, message):
-    """Not as a full disk, when the first checkpoint is written."""
-    with pytest.raises(SystemExit, match=message):
-        run(tmp_path, "--steps", "2", "--method", f"{write(FORGETFUL)}:{name}")
-
-
 WRONG = """
 import torch
 import verifiers
@@ -519,6 +501,12 @@ class Problems(GRPO):
     def pick(self, problems, step, memory): return problems[:2]
 class NanPick(GRPO):
     def pick(self, problems, step, memory): return [0.5, float("nan")]
+class TooFar(GRPO):
+    def pick(self, problems, step, memory): return [0, len(problems)]
+class TensorInMemory(GRPO):
+    def pick(self, problems, step, memory):
+        memory["weights"] = torch.ones(3)
+        return [0, 1]
 
 class NoRollouts(GRPO):
     def roll_out(self, *args): return None
@@ -595,7 +583,8 @@ class NoModel(GRPO):
         ("--method", "NoLoss Number ForEachToken", "loss .*not a tensor of one number"),
         ("--method", "NanLoss", "step 1 has loss nan .*look at the method's loss"),
         ("--method", "RowsLost", "the method's layout left out tokens"),
-        ("--method", "NoState NoColumn", "the method's state, its columns: .*Tensor is not JSON"),
+        ("--method", "TooFar", r"pick returns \[0, 200\], not indices"),
+        ("--method", "TensorInMemory NoState NoColumn", "memory of pick.*Tensor is not JSON"),
         ("--method", "NoModel", "export returns {}, not a model"),
     ],
 )
