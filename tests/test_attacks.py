@@ -6,7 +6,6 @@ changed, and tries to be paid for it.
 """
 
 import cmath
-import faulthandler
 import json
 import random
 import re
@@ -18,14 +17,6 @@ from pathlib import Path
 import pytest
 from test_grading import ACCEPTS, REJECTS
 from verifiers import grade_answer
-
-
-@pytest.fixture
-def no_hang():
-    """Not a measurement: what is bounded takes a second or two, what is not would take hours."""
-    faulthandler.dump_traceback_later(120, exit=True)
-    yield
-    faulthandler.cancel_dump_traceback_later()
 
 
 # ---- Hostile text is only data -------------------------------------------------------------------
@@ -87,9 +78,9 @@ HOSTILE = {
 REGIONS = {
     "holes": r"\cap".join([r"(\R \setminus \{0, 100, 200\})"] * 8),
     "more holes": r"\cap".join([r"(\R \setminus \{0, 100, 200\})"] * 40),
-    "intervals": r"\cup".join(f"({i}, {i + 1})" for i in range(0, 300, 2)),
+    "intervals": r"\cup".join(f"({i}, {i + 1})" for i in range(0, 200, 2)),
     "nested": r"(0,9) \setminus (" * 20 + r"(1,2)" + r" \cup (3,4))" * 20,
-    "cut": r"\cap".join(f"((0, {i}) \\cup ({i + 1}, 99))" for i in range(1, 60)),
+    "cut": r"\cap".join(f"((0, {i}) \\cup ({i + 1}, 99))" for i in range(1, 50)),
 }
 
 
@@ -133,7 +124,7 @@ def test_regions_are_counted_before_sympy_is_asked(name):
     seconds = []
     for _ in range(3):
         start = time.perf_counter()
-        assert grade_answer(REGIONS[name][:1500], r"(0,1) \cup (2,3)") is False
+        assert grade_answer(REGIONS[name], r"(0,1) \cup (2,3)") is False
         seconds.append(time.perf_counter() - start)
     assert min(seconds) < 0.3
 
@@ -338,14 +329,10 @@ def attack(golds):
 
 
 def test_the_second_way_computes():
-    assert Plain.value(r"\frac{1}{2}+3\sqrt{4}") == 6.5 and Plain.value("(1, 2^3)") == (
-        "(",
-        (1, 8),
-        ")",
-    )
-    assert differ(Plain.value("a-b"), Plain.value("b-a")) and not differ(
-        Plain.value("2, 1"), Plain.value("1, 2")
-    )
+    assert Plain.value(r"\frac{1}{2}+3\sqrt{4}") == 6.5
+    assert Plain.value("(1, 2^3)") == ("(", (1, 8), ")")
+    assert differ(Plain.value("a-b"), Plain.value("b-a"))
+    assert not differ(Plain.value("2, 1"), Plain.value("1, 2"))
 
 
 def test_no_mutant_is_paid():

@@ -91,7 +91,7 @@ def test_flags_in_the_text_exist(folder):
         *(str(p.relative_to(ROOT)) for p in (ROOT / "notebooks").rglob("*.py")),
         *BENCHES,
     ]
-    assert named <= set().union(*map(flags_of, scripts))
+    assert named and named <= set().union(*map(flags_of, scripts))
 
 
 BENCHES = [f"tests/{path.name}" for path in (ROOT / "tests").glob("bench_*.py")]

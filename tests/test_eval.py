@@ -374,10 +374,11 @@ def test_a_method_is_the_cores_or_the_class_of_a_file(tmp_path):
     settings = get_method(str(path), {"patience": "5", "clip": "0.1,0.28"}).settings
     assert (settings.norm, settings.patience, settings.clip) == ("sum", 5, (0.1, 0.28))
     assert get_method(f"{path}:Mine", {"clip": [0.1, 0.3]}).settings.clip == (0.1, 0.3)
-    wrong = [(f"{path}:Yours", {}), (str(path), {"nope": "1"}), (str(path), {"patience": "x"})]
-    for spec, given in wrong:
-        with pytest.raises(DataError):
-            get_method(spec, given)
+    with pytest.raises(DataError, match="Yours"):
+        get_method(f"{path}:Yours", {})
+    for given in ({"nope": "1"}, {"patience": "x"}):
+        with pytest.raises(DataError, match=f"--set {[*given][0]}=.* has the settings"):
+            get_method(str(path), given)
 
 
 # ---- The command -------------------------------------------------------------------------------------
@@ -438,11 +439,11 @@ def test_bad_flags_are_refused_before_anything_is_loaded(tmp_path, capsys):
     ):
         with pytest.raises(SystemExit):
             evaluation.parse_args(["x", *flags])
-        assert "error" in capsys.readouterr().err
+        assert flags[0] in capsys.readouterr().err.splitlines()[-1]
     with pytest.raises(DataError, match="there is no task 'maths'"):
         evaluation.main([ranks.base(), "--task", "maths"])
+    out = str(tmp_path / "nowhere" / "x.jsonl")
     with pytest.raises(OSError, match="nowhere"):
-        out = str(tmp_path / "nowhere" / "x.jsonl")
         evaluation.main([ranks.base(), "--task", ranks.ONE_DIGIT, "--out", out])
 
 
@@ -485,7 +486,7 @@ def test_records_survive_a_line_that_was_never_finished(tmp_path):
         file.write('{"a": 3')
     first, second = evaluation.read_rows(path)
     assert first == {"a": "x\u2028y"}
-    assert second["a"]
+    assert second == {"a": "?"}
     path.write_text('{"a": 1}\n{"a": \n{"a": 2}\n')
     with pytest.raises(DataError, match="r.jsonl, line 2: not valid JSON"):
         evaluation.read_rows(path)

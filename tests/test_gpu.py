@@ -127,6 +127,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_it_raises_what_cuda_raises(mistake):
+    mistake(torch.ones(3, 3), torch.ones(3, 3))  # which is none on the CPU
     with PretendGPU(), torch.autocast("cuda", torch.bfloat16):
         x = torch.ones(3, 3, device="cuda")
         w = torch.nn.Parameter(torch.ones(3, 3).cuda())
