@@ -280,9 +280,9 @@ def test_one_step_raises_the_rewarded_completion(model, prompts):
 
 
 def test_groups_of_equal_rewards_have_exactly_no_gradient(model, prompts):
-    """0.1 for all: the mean of four is not 0.1. A group with a signal is not held back by them."""
-    rollouts = sample(model, prompts, 4, 20)
-    rewards = torch.full((3, 4), 0.1)
+    """The mean of three times 0.1 is not 0.1, not even in fp64. One other reward is a gradient."""
+    rollouts = sample(model, prompts, 3, 20)
+    rewards = torch.full((3, 3), 0.1, dtype=torch.float64)
     assert not gradient(model, rollouts, group_advantages(rewards))[0].any()
     rewards[1, 2] = 1.0
     assert gradient(model, rollouts, group_advantages(rewards))[0].any()
