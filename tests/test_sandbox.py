@@ -672,7 +672,7 @@ def test_the_environment_is_empty(monkeypatch):
 LARGE = {
     "b = bytearray(900 << 20)": "MemoryError",
     "return 'x' * (100 << 20)": "MemoryError",
-    "return [0] * 10**7": "the program ended",
+    "return [0] * 10**7": "MemoryError|the program ended",
     "[socket.socketpair() for _ in range(100)]": "OSError: Too many open files",
 }
 
@@ -680,7 +680,7 @@ LARGE = {
 @linux
 @pytest.mark.parametrize("body", LARGE)
 def test_memory_files_and_results_are_bounded(body):
-    assert outcome(body) == LARGE[body]
+    assert re.match(LARGE[body], outcome(body))
 
 
 # ---- Time ----------------------------------------------------------------------------------------

@@ -152,6 +152,7 @@ def test_the_final_model_is_what_eval_py_reads(whole, capsys):
     lines = capsys.readouterr().out.splitlines()
     final, base = [line.split() for line in lines if line.startswith("greedy ")]
     rows = rows_of(whole)
+    assert rows[-1]["eval_accuracy"] != rows[0]["eval_accuracy"], "no test of which is which"
     for cells, row in ((final, rows[-1]), (base, rows[0])):
         accuracy = float(cells[cells.index("accuracy") + 1])
         assert accuracy == pytest.approx(row["eval_accuracy"], abs=6e-4)
@@ -236,7 +237,7 @@ def test_what_a_run_was_made_with_cannot_be_changed(whole, flags, capsys):
     before = (whole / "config.json").read_bytes()
     with pytest.raises(SystemExit):
         resume(whole.parent, *flags.split(), name="whole")
-    assert flags.split()[0].lstrip("-") in capsys.readouterr().err
+    assert f"leave out {flags.split()[0].lstrip('-')}" in capsys.readouterr().err
     assert (whole / "config.json").read_bytes() == before
 
 
@@ -272,7 +273,7 @@ def test_a_run_is_not_overwritten(whole, capsys):
     with pytest.raises(SystemExit):
         run(whole.parent, "--steps", "1", name="whole")
     said = capsys.readouterr().err
-    assert "--resume" in said and "--name" in said
+    assert "whole exists: go on by --resume, or choose another --name" in said
     assert (whole / "metrics.jsonl").read_bytes() == before
 
 
@@ -604,10 +605,10 @@ def test_what_a_plug_in_returns_is_checked_when_it_first_returns(
 @pytest.mark.parametrize(
     "flag, value, message",
     [
-        ("--method", "ppo", "ppo"),
-        ("--method", "nofile.py", "nofile.py"),
-        ("--reward", "bxoed", "bxoed.*boxed"),
-        ("--task", "arithmetics", "arithmetics.*arithmetic"),
+        ("--method", "ppo", "ppo: there is no such Python file"),
+        ("--method", "nofile.py", "nofile.py: there is no such Python file"),
+        ("--reward", "bxoed", "there is no reward 'bxoed': choose boxed"),
+        ("--task", "arithmetics", "there is no task 'arithmetics': choose arithmetic"),
     ],
 )
 def test_what_cannot_be_found_is_named_and_nothing_is_written(
@@ -773,7 +774,7 @@ def test_a_damaged_file_of_a_run_is_named(name, text, tmp_path, whole, capsys):
     with pytest.raises((SystemExit, verifiers.DataError)) as refused:
         resume(tmp_path)
     said = str(refused.value) + capsys.readouterr().err
-    assert str(tmp_path / "run") in said
+    assert str(tmp_path / "run" / name) in said
 
 
 def test_help_says_what_every_flag_is_for(capsys):
