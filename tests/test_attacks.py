@@ -228,11 +228,8 @@ class Plain:
             top = self.atom()
             return top / self.atom()
         if token in (r"\sqrt", r"\pi", "e", "i"):
-            return (
-                cmath.sqrt(self.atom())
-                if token == r"\sqrt"
-                else {r"\pi": cmath.pi, "e": cmath.e, "i": 1j}[token]
-            )
+            known = {r"\pi": cmath.pi, "e": cmath.e, "i": 1j}
+            return known[token] if token in known else cmath.sqrt(self.atom())
         if len(token) == 1 and token.isalpha():
             return 0.31 + random.Random(token).random()
         raise ValueError(token)
@@ -286,19 +283,11 @@ def mutants(gold):
         yield "sign", gold[: match.start()] + gold[match.end() :], None
         yield "sign", gold[: match.start()] + "+" + gold[match.end() :], None
     for match in re.finditer(r"(?<![\w^_{}\\.])(\w+)\s*([-/:^,])\s*(\w+)(?![\w^{(.])", gold):
-        yield (
-            "swap",
-            gold[: match.start()] + match[3] + match[2] + match[1] + gold[match.end() :],
-            None,
-        )
+        swapped = match[3] + match[2] + match[1]
+        yield "swap", gold[: match.start()] + swapped + gold[match.end() :], None
     for match in re.finditer(r"\\(frac|binom)\{([^{}]*)\}\{([^{}]*)\}", gold):
-        yield (
-            "swap",
-            gold[: match.start()]
-            + rf"\{match[1]}{{{match[3]}}}{{{match[2]}}}"
-            + gold[match.end() :],
-            None,
-        )
+        swapped = rf"\{match[1]}{{{match[3]}}}{{{match[2]}}}"
+        yield "swap", gold[: match.start()] + swapped + gold[match.end() :], None
     for unit in UNITS:
         if re.search(rf"\\text\{{ {unit}\}}", gold):
             for other in {*UNITS} - {unit}:

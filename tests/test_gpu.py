@@ -50,7 +50,7 @@ def test_decoding_waits_for_the_device_at_most_once_in_8_tokens():
             assert rollouts.lengths.tolist() == [tokens] * 8
             counts.append((gpu.waits.total(), gpu.uploads.total()))
     (few, sent), (many, sent_later) = counts
-    assert many - few <= (96 - 32) // 8
+    assert 0 < many - few <= (96 - 32) // 8
     assert sent_later == sent
 
 
@@ -77,7 +77,7 @@ def test_a_step_waits_for_the_device_a_bounded_number_of_times(tmp_path):
             gpu.waits.clear()
             train.update(run, step, advantages, None)
             waits.append(gpu.waits.total())
-    assert waits[0] == waits[1] <= 40, gpu.waits
+    assert 0 < waits[0] == waits[1] <= 40, gpu.waits
 
 
 def test_the_chapters_page_runs_on_the_device():
