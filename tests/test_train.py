@@ -130,7 +130,7 @@ def test_a_group_is_mixed_solved_or_hopeless():
     r = loaded()
     step = train.judge(r, r.task.train[:4], 2, 1.0, "1")
     step.rewards = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.1, 0.1]])
-    accuracies = (1, 0, 1, 1, 0, 0, 0, 0)
+    accuracies = (1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0)
     step.parts = [{"accuracy": accuracy, "truncated": 0} for accuracy in accuracies]
     row, right = train.batch_metrics(step)
     assert right == [0.5, 1, 0, 0]
