@@ -253,13 +253,8 @@ class Plain:
         if "," in text:
             if re.search(r"[(\[]", text):
                 raise ValueError("brackets in a list")
-            return sorted(
-                (
-                    cls.value(item)
-                    for item in text.removeprefix(r"\{").removesuffix(r"\}").split(",")
-                ),
-                key=str,
-            )
+            items = text.removeprefix(r"\{").removesuffix(r"\}").split(",")
+            return sorted(map(cls.value, items), key=str)
         plain = cls(text)
         value = plain.sum()
         plain.take("") if plain.tokens[0] else None

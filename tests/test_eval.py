@@ -284,7 +284,11 @@ def test_to_make_the_verifier_fail_earns_no_more_than_the_worst_of_the_group():
     def nearness(text, problem):
         return -abs(float(text) - 7), {}
 
-    assert score(ended(3), ["5", "seven", "8"], [{}], nearness)[0].tolist() == [[-2, -2, -1]]
+    texts = ["5", "seven", "8", "0", "six", "5"]
+    rollouts = ended(6)
+    rollouts.num_samples = 3  # two groups
+    rewards, _ = score(rollouts, texts, [{}, {}], nearness)
+    assert rewards.tolist() == [[-2, -2, -1], [-7, -7, -2]]
 
 
 @pytest.mark.filterwarnings("ignore:the verifier failed")

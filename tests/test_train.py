@@ -108,6 +108,17 @@ def test_the_learning_rate_rises_for_5_steps_on_a_cosine_to_a_tenth(whole):
     assert rates[-1] == pytest.approx(4e-5)
 
 
+def test_the_first_step_moves_weights_by_the_learning_rate_and_no_further(tmp_path):
+    """Adam's does, whatever the size of a gradient; weight decay would move some further."""
+    folder = run(tmp_path, "--steps", "1", "--lr", "0.5")
+    before = load(ROOT / "notebooks" / "tiny")[0].state_dict()
+    after = load(folder / "final")[0].state_dict()
+    moved = max((after[name] - before[name]).abs().max().item() for name in before)
+    rate = rows_of(folder)[1]["lr"]
+    assert rate == pytest.approx(0.5 * 0.1 / 5)  # the end of the cosine, a fifth of the warm-up
+    assert moved == pytest.approx(rate, rel=1e-3)
+
+
 def test_the_samples_hold_every_completion_with_its_tokens_and_log_probs(whole):
     rows = samples(whole, 2)
     row_of_log = rows_of(whole)[2]
