@@ -243,12 +243,8 @@ class Plain:
         if re.fullmatch(r"[1-9][0-9]{0,2}(,[0-9]{3})+", text):
             text = text.replace(",", "")
         ends = text[:1], text[-1:]
-        if (
-            ends[0] in ("(", "[")
-            and ends[1] in (")", "]")
-            and "," in text
-            and text.count(ends[0]) == 1
-        ):
+        bracketed = ends[0] in ("(", "[") and ends[1] in (")", "]")
+        if bracketed and "," in text and text.count(ends[0]) == 1:
             return ends[0], tuple(map(cls.value, text[1:-1].split(","))), ends[1]
         if "," in text:
             if re.search(r"[(\[]", text):

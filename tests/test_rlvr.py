@@ -186,7 +186,9 @@ def test_ragged_cached_batch_equals_one_row_at_a_time(model, prompts, temperatur
 
 
 def test_what_rollouts_hold(model, prompts):
-    rollouts = sample(model, prompts, 2, 20, uniforms=row_uniforms(range(6), 20, seed=3))
+    model.config.eos_token_id = (0, 7)  # a post-trained Qwen3 has two stop tokens
+    rollouts = sample(model, prompts, 2, 20, uniforms=row_uniforms(range(6), 20, seed=2))
+    assert {completion[-1] for completion in rollouts.completions()} == {0, 7, 16}
     for row, completion in enumerate(rollouts.completions()):
         prompt, mask = prompts[row // 2], rollouts.mask[row]
         assert rollouts.ids[row, : len(prompt)].tolist() == prompt
@@ -194,7 +196,8 @@ def test_what_rollouts_hold(model, prompts):
         assert trained.tolist() == completion
         assert mask.sum() == rollouts.lengths[row] == len(completion)
         assert not rollouts.logp[row][~mask.bool()].any()
-        assert rollouts.finished[row] == (completion[-1] == 0) and 0 not in completion[:-1]
+        assert rollouts.finished[row] == (completion[-1] in (0, 7))
+        assert not {0, 7}.intersection(completion[:-1])
 
 
 def test_the_stop_token_is_trained_and_padding_is_not(model):

@@ -603,8 +603,6 @@ HACKS = {
     "import sys, types\nmath = sys.modules['math'] = types.ModuleType('math')\nmath.isclose = lambda *a: True\ndef answer(n): return 0.5": "assert math.isclose(answer(1), 2.718281828)",
     # built-ins that come with the names of the program
     "__all__ = ['answer', 'abs']\ndef answer(x): return 1\ndef abs(x): return 0": "from solution import *\nassert abs(answer(1) - 5) < 1e-9",
-    # a built-in that is asked of the program, which has list, and lacks sum in a way that lets Python take its own
-    "list = list\ndef __getattr__(name): raise KeyError(name)": "assert sum(list([1, 2])) == 3",
 }
 
 
