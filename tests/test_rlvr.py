@@ -188,7 +188,7 @@ def test_ragged_cached_batch_equals_one_row_at_a_time(model, prompts, temperatur
 def test_what_rollouts_hold(model, prompts):
     model.config.eos_token_id = (0, 7)  # a post-trained Qwen3 has two stop tokens
     rollouts = sample(model, prompts, 2, 20, uniforms=row_uniforms(range(6), 20, seed=2))
-    assert {completion[-1] for completion in rollouts.completions()} == {0, 7, 16}
+    assert {0, 7} < {completion[-1] for completion in rollouts.completions()}  # one was cut off
     for row, completion in enumerate(rollouts.completions()):
         prompt, mask = prompts[row // 2], rollouts.mask[row]
         assert rollouts.ids[row, : len(prompt)].tolist() == prompt
