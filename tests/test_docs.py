@@ -76,17 +76,10 @@ def test_commands_run_scripts_that_exist_with_flags_that_exist(folder):
 @each_readme
 def test_flags_in_the_text_exist(folder):
     text = re.sub(r"```.*?```", "", READMES[folder], flags=re.S)
-    named = {
-        flag
-        for span in re.findall(r"`([^`\n]+)`", text)
-        for flag in re.findall(rf"^(?:V:\w+ )?({FLAG})", span)
-    }
-    scripts = [
-        "train.py",
-        "eval.py",
-        *(str(p.relative_to(ROOT)) for p in (ROOT / "notebooks").rglob("*.py")),
-        *BENCHES,
-    ]
+    spans = re.findall(r"`([^`\n]+)`", text)
+    named = {flag for span in spans for flag in re.findall(rf"^(?:V:\w+ )?({FLAG})", span)}
+    scripts = ["train.py", "eval.py", *BENCHES]
+    scripts += [str(path.relative_to(ROOT)) for path in (ROOT / "notebooks").rglob("*.py")]
     assert named and named <= set().union(*map(flags_of, scripts))
 
 

@@ -23,6 +23,7 @@ import train
 import verifiers
 from model import ModelError, load
 from ranks import ROOT, SMALL, checkpoints, metrics, rows_of, weights
+from rlvr import row_uniforms
 
 
 def run(runs, *flags, name="run"):
@@ -244,6 +245,19 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(whole, tmp_pa
     assert samples(other, 1) != samples(whole, 1)
 
 
+def test_no_step_draws_the_random_numbers_of_another(tmp_path, monkeypatch):
+    names = []
+
+    def noted(rows, *how):
+        names.extend(rows)
+        return row_uniforms(rows, *how)
+
+    monkeypatch.setattr(evaluation, "row_uniforms", noted)
+    run(tmp_path, "--steps", "3")
+    own = [name for name in names if not name.startswith("held out")]
+    assert len(own) == len(set(own)) == 4 * 16  # of the preflight and of three steps
+
+
 def test_a_finished_run_goes_on_to_more_steps_and_not_to_fewer(whole, tmp_path):
     folder = shutil.copytree(whole, tmp_path / "run")
     before = (folder / "metrics.jsonl").read_bytes()
@@ -381,7 +395,8 @@ def test_a_batch_without_signal_moves_nothing():
         advantages = r.method.advantages(step).view(16, 1) * step.rollouts.mask
         stats, _ = train.update(r, step, advantages, None)
         equal = [torch.equal(p, q) for p, q in zip(r.parameters, before, strict=True)]
-        assert (stats["trained"] > 0) == (stats["grad_norm"] > 0) == (weight > 0)
+        assert stats["trained"] == 16 * weight
+        assert (stats["grad_norm"] > 0) == (weight > 0)
         assert all(equal) if weight == 0 else not any(equal)
 
 
