@@ -244,6 +244,7 @@ def unreadable_progress(checkpoint):
 
 @pytest.mark.parametrize("damage", [cut_short, without_progress, unreadable_progress])
 def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(whole, damage, capsys):
+    assert checkpoints(whole) == ["step_000009", "step_000012"]  # of four, two are kept
     folder = shutil.copytree(whole, whole.with_name(damage.__name__))
     damage(folder / "checkpoints" / "step_000012")
     assert goes_on_as(whole, folder.name)
