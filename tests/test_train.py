@@ -160,8 +160,9 @@ def test_config_json_says_how_the_run_was_made(whole):
     assert config["versions"].keys() >= {"python", "torch", "git"}
 
 
-def test_checkpoints_hold_the_visits_of_each_problem(whole):
-    """6 steps of 4 problems, none twice: each has the accuracy of its one visit."""
+def test_two_checkpoints_are_kept_with_the_visits_of_each_problem(whole):
+    """6 steps of 4 problems, none twice: each has the accuracy of its one visit. (That no third
+    checkpoint is kept is seen in test_faults.py, where there are four.)"""
     assert checkpoints(whole) == ["step_000003", "step_000006"]
     assert not (whole / "checkpoints" / "partial").exists()
     visits = progress(whole, 6)["memory"]["visits"]
