@@ -93,6 +93,7 @@ def test_the_log_has_a_row_for_each_step_and_for_the_untrained_model(whole):
         assert row.keys() >= {"seconds", "entropy", "clipped", "lr", "sample_seconds"}
         assert 0 < row["verify_seconds"] < row["sample_seconds"] < row["seconds"]
         assert row["grad_norm"] > 0
+        assert row["entropy"] > 0
         assert row["mismatch"] < 1e-5  # sampler and trainer agree on the log-probs, in fp32
         assert 0 < row["trained"] <= 16
     untrained = rows[0]
