@@ -1,5 +1,6 @@
 """Shared by all tests: the scripts are importable, slow tests run with --slow, and a few small models and helpers."""
 
+import faulthandler
 import sys
 from pathlib import Path
 
@@ -40,6 +41,14 @@ def pytest_collection_modifyitems(config, items):
 def seeded():
     """Every test draws the same random numbers, alone or after others."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def no_hang():
+    """Not a measurement: what is bounded takes a second or two, what is not would take hours."""
+    faulthandler.dump_traceback_later(120, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture

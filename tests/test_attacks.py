@@ -6,7 +6,6 @@ changed, and tries to be paid for it.
 """
 
 import cmath
-import faulthandler
 import json
 import random
 import re
@@ -18,14 +17,6 @@ from pathlib import Path
 import pytest
 from test_grading import ACCEPTS, REJECTS
 from verifiers import grade_answer
-
-
-@pytest.fixture
-def no_hang():
-    """Not a measurement: what is bounded takes a second or two, what is not would take hours."""
-    faulthandler.dump_traceback_later(120, exit=True)
-    yield
-    faulthandler.cancel_dump_traceback_later()
 
 
 # ---- Hostile text is only data -------------------------------------------------------------------
@@ -87,9 +78,9 @@ HOSTILE = {
 REGIONS = {
     "holes": r"\cap".join([r"(\R \setminus \{0, 100, 200\})"] * 8),
     "more holes": r"\cap".join([r"(\R \setminus \{0, 100, 200\})"] * 40),
-    "intervals": r"\cup".join(f"({i}, {i + 1})" for i in range(0, 300, 2)),
+    "intervals": r"\cup".join(f"({i}, {i + 1})" for i in range(0, 200, 2)),
     "nested": r"(0,9) \setminus (" * 20 + r"(1,2)" + r" \cup (3,4))" * 20,
-    "cut": r"\cap".join(f"((0, {i}) \\cup ({i + 1}, 99))" for i in range(1, 60)),
+    "cut": r"\cap".join(f"((0, {i}) \\cup ({i + 1}, 99))" for i in range(1, 50)),
 }
 
 
@@ -133,7 +124,7 @@ def test_regions_are_counted_before_sympy_is_asked(name):
     seconds = []
     for _ in range(3):
         start = time.perf_counter()
-        assert grade_answer(REGIONS[name][:1500], r"(0,1) \cup (2,3)") is False
+        assert grade_answer(REGIONS[name], r"(0,1) \cup (2,3)") is False
         seconds.append(time.perf_counter() - start)
     assert min(seconds) < 0.3
 
@@ -237,11 +228,8 @@ class Plain:
             top = self.atom()
             return top / self.atom()
         if token in (r"\sqrt", r"\pi", "e", "i"):
-            return (
-                cmath.sqrt(self.atom())
-                if token == r"\sqrt"
-                else {r"\pi": cmath.pi, "e": cmath.e, "i": 1j}[token]
-            )
+            known = {r"\pi": cmath.pi, "e": cmath.e, "i": 1j}
+            return known[token] if token in known else cmath.sqrt(self.atom())
         if len(token) == 1 and token.isalpha():
             return 0.31 + random.Random(token).random()
         raise ValueError(token)
@@ -249,29 +237,19 @@ class Plain:
     @classmethod
     def value(cls, text):
         """A number; ("(", numbers, ")") of a tuple or interval; a sorted list of numbers."""
-        text = (
-            re.sub(r"\\left|\\right|\\[,!; ]|\\?\$", "", text).replace(r"\dfrac", r"\frac").strip()
-        )
+        text = re.sub(r"\\left|\\right|\\[,!; ]|\\?\$", "", text).strip()
+        text = text.replace(r"\dfrac", r"\frac")
         if re.fullmatch(r"[1-9][0-9]{0,2}(,[0-9]{3})+", text):
             text = text.replace(",", "")
         ends = text[:1], text[-1:]
-        if (
-            ends[0] in ("(", "[")
-            and ends[1] in (")", "]")
-            and "," in text
-            and text.count(ends[0]) == 1
-        ):
+        bracketed = ends[0] in ("(", "[") and ends[1] in (")", "]")
+        if bracketed and "," in text and text.count(ends[0]) == 1:
             return ends[0], tuple(map(cls.value, text[1:-1].split(","))), ends[1]
         if "," in text:
             if re.search(r"[(\[]", text):
                 raise ValueError("brackets in a list")
-            return sorted(
-                (
-                    cls.value(item)
-                    for item in text.removeprefix(r"\{").removesuffix(r"\}").split(",")
-                ),
-                key=str,
-            )
+            items = text.removeprefix(r"\{").removesuffix(r"\}").split(",")
+            return sorted(map(cls.value, items), key=str)
         plain = cls(text)
         value = plain.sum()
         plain.take("") if plain.tokens[0] else None
@@ -295,19 +273,11 @@ def mutants(gold):
         yield "sign", gold[: match.start()] + gold[match.end() :], None
         yield "sign", gold[: match.start()] + "+" + gold[match.end() :], None
     for match in re.finditer(r"(?<![\w^_{}\\.])(\w+)\s*([-/:^,])\s*(\w+)(?![\w^{(.])", gold):
-        yield (
-            "swap",
-            gold[: match.start()] + match[3] + match[2] + match[1] + gold[match.end() :],
-            None,
-        )
+        swapped = match[3] + match[2] + match[1]
+        yield "swap", gold[: match.start()] + swapped + gold[match.end() :], None
     for match in re.finditer(r"\\(frac|binom)\{([^{}]*)\}\{([^{}]*)\}", gold):
-        yield (
-            "swap",
-            gold[: match.start()]
-            + rf"\{match[1]}{{{match[3]}}}{{{match[2]}}}"
-            + gold[match.end() :],
-            None,
-        )
+        swapped = rf"\{match[1]}{{{match[3]}}}{{{match[2]}}}"
+        yield "swap", gold[: match.start()] + swapped + gold[match.end() :], None
     for unit in UNITS:
         if re.search(rf"\\text\{{ {unit}\}}", gold):
             for other in {*UNITS} - {unit}:
@@ -338,14 +308,10 @@ def attack(golds):
 
 
 def test_the_second_way_computes():
-    assert Plain.value(r"\frac{1}{2}+3\sqrt{4}") == 6.5 and Plain.value("(1, 2^3)") == (
-        "(",
-        (1, 8),
-        ")",
-    )
-    assert differ(Plain.value("a-b"), Plain.value("b-a")) and not differ(
-        Plain.value("2, 1"), Plain.value("1, 2")
-    )
+    assert Plain.value(r"\frac{1}{2}+3\sqrt{4}") == 6.5
+    assert Plain.value("(1, 2^3)") == ("(", (1, 8), ")")
+    assert differ(Plain.value("a-b"), Plain.value("b-a"))
+    assert not differ(Plain.value("2, 1"), Plain.value("1, 2"))
 
 
 def test_no_mutant_is_paid():
@@ -356,9 +322,8 @@ def test_no_mutant_is_paid():
 
 
 def test_no_mutant_of_the_data_sets_is_paid():
-    files = [
-        folder / "shared" / "cases" / "golds.jsonl" for folder in Path(__file__).resolve().parents
-    ]
+    folders = Path(__file__).resolve().parents
+    files = [folder / "shared" / "cases" / "golds.jsonl" for folder in folders]
     path = next((file for file in files if file.exists()), None)
     if path is None:
         pytest.skip("needs ../shared/cases/golds.jsonl")

@@ -11,12 +11,11 @@ import train
 import verifiers
 from conftest import ROOT
 
-FRONT, LAB = (
-    (ROOT / "README.md").read_text(encoding="utf-8"),
-    (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8"),
-)
+FRONT = (ROOT / "README.md").read_text(encoding="utf-8")
+LAB = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")
 READMES = {"": FRONT, "notebooks": LAB}  # by the folder that their links start from
 each_readme = pytest.mark.parametrize("folder", READMES, ids=["README.md", "notebooks/README.md"])
+SCRIPTS = ["grading", "sandbox", "verifiers", "model", "rlvr", "eval", "train"]
 FLAG = r"--[a-z][a-z0-9-]*"
 
 
@@ -28,9 +27,8 @@ def flags_of(script):
     if script == "eval.py":
         names = [*evaluation.Flags.__dataclass_fields__, "help"]
         return {f"--{name.replace('_', '-')}" for name in names}
-    flags = set(re.findall(rf'"({FLAG})"', (ROOT / script).read_text(encoding="utf-8"))) | {
-        "--help"
-    }
+    source = (ROOT / script).read_text(encoding="utf-8")
+    flags = {"--help", *re.findall(rf'"({FLAG})"', source)}
     more = {"notebooks/measure.py": ["eval.py"]}
     return flags.union(*map(flags_of, more.get(script, [])))
 
@@ -38,9 +36,8 @@ def flags_of(script):
 def commands(readme):
     """Each command in a readme that runs a script of ours -> (the script, what stands behind it)."""
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", readme, flags=re.M | re.S)
-    code = [block for language, block in blocks if language != "python"] + re.findall(
-        r"`([^`\n]+)`", readme
-    )
+    code = [block for language, block in blocks if language != "python"]
+    code += re.findall(r"`([^`\n]+)`", readme)
     for line in "\n".join(code).replace("\\\n", " ").splitlines():
         start = r"\s*(?:\$ |.*&& )?(?:\w+=\S+ )*(?:python|torchrun) (?:-+\S+ (?:[^-]\S* )?)*?"
         found = re.match(start + r"([\w/]+\.py)(.*)", line)
@@ -49,9 +46,8 @@ def commands(readme):
 
 
 def test_a_script_imports_those_before_it_in_reading_order_and_never_the_laboratory():
-    order = ["grading", "sandbox", "verifiers", "model", "rlvr", "eval", "train"]
     laboratory = {path.stem for path in (ROOT / "notebooks").rglob("*.py")} - {"conftest"}
-    for number, script in enumerate(order):
+    for number, script in enumerate(SCRIPTS):
         tree = ast.parse((ROOT / f"{script}.py").read_text(encoding="utf-8"))
         names = {
             alias.name
@@ -59,7 +55,7 @@ def test_a_script_imports_those_before_it_in_reading_order_and_never_the_laborat
             if isinstance(node, ast.Import)
             for alias in node.names
         } | {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-        assert len(names) > 3 and names & ({*order} | laboratory) <= {*order[:number]}, script
+        assert len(names) > 3 and names & ({*SCRIPTS} | laboratory) <= {*SCRIPTS[:number]}, script
 
 
 def test_there_are_exactly_two_commands_and_each_installs():
@@ -80,18 +76,11 @@ def test_commands_run_scripts_that_exist_with_flags_that_exist(folder):
 @each_readme
 def test_flags_in_the_text_exist(folder):
     text = re.sub(r"```.*?```", "", READMES[folder], flags=re.S)
-    named = {
-        flag
-        for span in re.findall(r"`([^`\n]+)`", text)
-        for flag in re.findall(rf"^(?:V:\w+ )?({FLAG})", span)
-    }
-    scripts = [
-        "train.py",
-        "eval.py",
-        *(str(p.relative_to(ROOT)) for p in (ROOT / "notebooks").rglob("*.py")),
-        *BENCHES,
-    ]
-    assert named <= set().union(*map(flags_of, scripts))
+    spans = re.findall(r"`([^`\n]+)`", text)
+    named = {flag for span in spans for flag in re.findall(rf"^(?:V:\w+ )?({FLAG})", span)}
+    scripts = ["train.py", "eval.py", *BENCHES]
+    scripts += [str(path.relative_to(ROOT)) for path in (ROOT / "notebooks").rglob("*.py")]
+    assert named and named <= set().union(*map(flags_of, scripts))
 
 
 BENCHES = [f"tests/{path.name}" for path in (ROOT / "tests").glob("bench_*.py")]
@@ -107,10 +96,8 @@ def test_links_lead_somewhere(folder):
     for target in links:
         if target.startswith("#"):
             assert target[1:] in places, target
-        else:
-            assert (
-                target.startswith("http") or (ROOT / folder / target.partition("#")[0]).exists()
-            ), target
+        elif not target.startswith("http"):
+            assert (ROOT / folder / target.partition("#")[0]).exists(), target
 
 
 @each_readme
@@ -149,9 +136,6 @@ def test_what_fork_it_shows_can_be_named_on_the_command_line(tmp_path):
         path.write_text(block if (names := re.findall(r"^def (\w+)", block, flags=re.M)) else "")
         for name in names:
             assert verifiers.find(f"{path}:{name}", {}, "function").__name__ == name
-
-
-SCRIPTS = ["grading", "sandbox", "verifiers", "model", "rlvr", "eval", "train"]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

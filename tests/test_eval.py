@@ -284,7 +284,11 @@ def test_to_make_the_verifier_fail_earns_no_more_than_the_worst_of_the_group():
     def nearness(text, problem):
         return -abs(float(text) - 7), {}
 
-    assert score(ended(3), ["5", "seven", "8"], [{}], nearness)[0].tolist() == [[-2, -2, -1]]
+    texts = ["5", "seven", "8", "0", "six", "5"]
+    rollouts = ended(6)
+    rollouts.num_samples = 3  # two groups
+    rewards, _ = score(rollouts, texts, [{}, {}], nearness)
+    assert rewards.tolist() == [[-2, -2, -1], [-7, -7, -2]]
 
 
 @pytest.mark.filterwarnings("ignore:the verifier failed")
@@ -374,10 +378,11 @@ def test_a_method_is_the_cores_or_the_class_of_a_file(tmp_path):
     settings = get_method(str(path), {"patience": "5", "clip": "0.1,0.28"}).settings
     assert (settings.norm, settings.patience, settings.clip) == ("sum", 5, (0.1, 0.28))
     assert get_method(f"{path}:Mine", {"clip": [0.1, 0.3]}).settings.clip == (0.1, 0.3)
-    wrong = [(f"{path}:Yours", {}), (str(path), {"nope": "1"}), (str(path), {"patience": "x"})]
-    for spec, given in wrong:
-        with pytest.raises(DataError):
-            get_method(spec, given)
+    with pytest.raises(DataError, match="Yours"):
+        get_method(f"{path}:Yours", {})
+    for given in ({"nope": "1"}, {"patience": "x"}):
+        with pytest.raises(DataError, match=f"--set {[*given][0]}=.* has the settings"):
+            get_method(str(path), given)
 
 
 # ---- The command -------------------------------------------------------------------------------------
@@ -438,11 +443,11 @@ def test_bad_flags_are_refused_before_anything_is_loaded(tmp_path, capsys):
     ):
         with pytest.raises(SystemExit):
             evaluation.parse_args(["x", *flags])
-        assert "error" in capsys.readouterr().err
+        assert flags[0] in capsys.readouterr().err.splitlines()[-1]
     with pytest.raises(DataError, match="there is no task 'maths'"):
         evaluation.main([ranks.base(), "--task", "maths"])
+    out = str(tmp_path / "nowhere" / "x.jsonl")
     with pytest.raises(OSError, match="nowhere"):
-        out = str(tmp_path / "nowhere" / "x.jsonl")
         evaluation.main([ranks.base(), "--task", ranks.ONE_DIGIT, "--out", out])
 
 
@@ -485,7 +490,7 @@ def test_records_survive_a_line_that_was_never_finished(tmp_path):
         file.write('{"a": 3')
     first, second = evaluation.read_rows(path)
     assert first == {"a": "x\u2028y"}
-    assert second["a"]
+    assert second == {"a": "?"}
     path.write_text('{"a": 1}\n{"a": \n{"a": 2}\n')
     with pytest.raises(DataError, match="r.jsonl, line 2: not valid JSON"):
         evaluation.read_rows(path)

@@ -50,7 +50,7 @@ def test_decoding_waits_for_the_device_at_most_once_in_8_tokens():
             assert rollouts.lengths.tolist() == [tokens] * 8
             counts.append((gpu.waits.total(), gpu.uploads.total()))
     (few, sent), (many, sent_later) = counts
-    assert many - few <= (96 - 32) // 8
+    assert 0 < many - few <= (96 - 32) // 8
     assert sent_later == sent
 
 
@@ -77,7 +77,7 @@ def test_a_step_waits_for_the_device_a_bounded_number_of_times(tmp_path):
             gpu.waits.clear()
             train.update(run, step, advantages, None)
             waits.append(gpu.waits.total())
-    assert waits[0] == waits[1] <= 40, gpu.waits
+    assert 0 < waits[0] == waits[1] <= 40, gpu.waits
 
 
 def test_the_chapters_page_runs_on_the_device():
@@ -115,18 +115,13 @@ def another_dtype(x, w):
     return x.index_put_((torch.tensor([0]),), (x @ w)[:1])
 
 
-MISTAKES = [
-    on_the_cpu,
-    to_numpy,
-    a_cpu_generator,
-    joined,
-    gpu_indices_of_a_cpu_tensor,
-    another_dtype,
-]
+MISTAKES = [on_the_cpu, to_numpy, a_cpu_generator, joined]
+MISTAKES += [gpu_indices_of_a_cpu_tensor, another_dtype]
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_it_raises_what_cuda_raises(mistake):
+    mistake(torch.ones(3, 3), torch.ones(3, 3))  # which is none on the CPU
     with PretendGPU(), torch.autocast("cuda", torch.bfloat16):
         x = torch.ones(3, 3, device="cuda")
         w = torch.nn.Parameter(torch.ones(3, 3).cuda())

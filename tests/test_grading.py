@@ -4,7 +4,6 @@ Every false accept pays the policy for a wrong answer; every false reject punish
 tables below are the policy in examples: (ground truth, prediction, reason).
 """
 
-import faulthandler
 import re
 import time
 
@@ -49,14 +48,6 @@ BOXES = _table(
 def test_extract_boxed_answer(text, answer, reason):
     expected = None if answer == "(no answer)" else answer
     assert extract_boxed_answer(text) == expected, reason
-
-
-@pytest.fixture
-def no_hang():
-    """Not a measurement: what is bounded takes a second or two, what is not would take hours."""
-    faulthandler.dump_traceback_later(120, exit=True)
-    yield
-    faulthandler.cancel_dump_traceback_later()
 
 
 def test_extraction_is_linear(no_hang):

@@ -116,7 +116,7 @@ def test_policy_loss_by_hand():
     torch.testing.assert_close(logp.grad, expected)
 
 
-def test_clip_higher_has_two_bounds():
+def test_clip_higher_has_two_bounds_and_advantages_are_of_rows_or_of_tokens():
     """clip (0.2, 0.28), DAPO's, and the ratios 1.5 and 0.5. A = 1: 1.5 counts as 1.28, 0.5 as itself.
     A = -2: 1.5 counts as itself, 0.5 as 0.8. loss = -(1.28 + 0.5) + 2 (1.5 + 0.8) = 2.82
     """
@@ -124,6 +124,10 @@ def test_clip_higher_has_two_bounds():
     advantages = torch.tensor([1.0, -2.0])
     loss = policy_loss(logp, torch.zeros(2, 2), advantages, torch.ones(2, 2), clip=(0.2, 0.28))
     assert loss.item() == pytest.approx(2.82)
+    # The same two numbers for the two tokens of each row: -2 (1.28 - 2 * 0.8) = 0.64
+    of_tokens = torch.tensor([[1.0, -2.0], [1.0, -2.0]])
+    loss = policy_loss(logp, torch.zeros(2, 2), of_tokens, torch.ones(2, 2), clip=(0.2, 0.28))
+    assert loss.item() == pytest.approx(0.64)
 
 
 def test_the_kl_by_hand():
@@ -163,19 +167,28 @@ def naive_sample(model, prompt, uniforms, temperature):
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_ragged_cached_batch_equals_one_row_at_a_time(model, prompts, temperature):
     uniforms = row_uniforms(range(12), 25, seed=1)
-    rollouts = sample(model, prompts, 4, 25, temperature, uniforms=uniforms)
+    sizes = []
+
+    def noted(logits, *how):
+        sizes.append(len(logits))
+        return choose(logits, *how)
+
+    rollouts = sample(model, prompts, 4, 25, temperature, uniforms=uniforms, choose=noted)
     for row, completion in enumerate(rollouts.completions()):
         expected, logps = naive_sample(model, prompts[row // 4], uniforms[row], temperature)
         assert completion == expected
         start = len(prompts[row // 4]) - 1
         found = rollouts.logp[row, start : start + len(logps)].tolist()
         assert found == pytest.approx(logps, abs=1e-5)
-    finished = rollouts.finished
-    assert finished.any() and not finished.all()  # rows left the batch early, others did not
+    # Others left the batch, so that the last row that did not end has lost its old place in it.
+    last = (~rollouts.finished).nonzero()[-1].item()
+    assert len(sizes) == 25 and sizes[-1] <= last < sizes[0] == 12
 
 
 def test_what_rollouts_hold(model, prompts):
-    rollouts = sample(model, prompts, 2, 20, uniforms=row_uniforms(range(6), 20, seed=3))
+    model.config.eos_token_id = (0, 7)  # a post-trained Qwen3 has two stop tokens
+    rollouts = sample(model, prompts, 2, 20, uniforms=row_uniforms(range(6), 20, seed=2))
+    assert {0, 7} < {completion[-1] for completion in rollouts.completions()}  # one was cut off
     for row, completion in enumerate(rollouts.completions()):
         prompt, mask = prompts[row // 2], rollouts.mask[row]
         assert rollouts.ids[row, : len(prompt)].tolist() == prompt
@@ -183,7 +196,8 @@ def test_what_rollouts_hold(model, prompts):
         assert trained.tolist() == completion
         assert mask.sum() == rollouts.lengths[row] == len(completion)
         assert not rollouts.logp[row][~mask.bool()].any()
-        assert rollouts.finished[row] == (completion[-1] == 0) and 0 not in completion[:-1]
+        assert rollouts.finished[row] == (completion[-1] in (0, 7))
+        assert not {0, 7}.intersection(completion[:-1])
 
 
 def test_the_stop_token_is_trained_and_padding_is_not(model):
@@ -266,6 +280,15 @@ def test_one_step_raises_the_rewarded_completion(model, prompts):
             p -= 0.1 * p.grad
     change = token_logprobs(model, rollouts.ids, mask=rollouts.mask).sum(1).view(3, 2) - before
     assert change[0, 0] > 0 > change[0, 1] and change[2, 1] > 0 > change[2, 0]
+
+
+def test_groups_of_equal_rewards_have_exactly_no_gradient(model, prompts):
+    """The mean of three times 0.1 is not 0.1, not even in fp64. One other reward is a gradient."""
+    rollouts = sample(model, prompts, 3, 20)
+    rewards = torch.full((3, 3), 0.1, dtype=torch.float64)
+    assert not gradient(model, rollouts, group_advantages(rewards))[0].any()
+    rewards[1, 2] = 1.0
+    assert gradient(model, rollouts, group_advantages(rewards))[0].any()
 
 
 def gradient(model, rollouts, advantages, method=None, max_tokens=10**6, old=None, reference=None):
@@ -473,7 +496,7 @@ def test_rollouts_of_two_batches_are_joined(model, prompts):
 def test_settings_that_mean_nothing_are_refused():
     by_name = [{"temperature": 0.0}, {"num_samples": 0}, {"kl_coef": -1}, {"scale": "variance"}]
     for wrong in [*by_name, {"clip": (1.5, 0.2)}, {"clip": (0.2, math.nan)}, {"clip": (0.2,)}]:
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match=[*wrong][0]):
             GRPO(**wrong)
 
 

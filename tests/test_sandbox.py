@@ -474,7 +474,8 @@ def test_what_an_object_of_the_program_is_compared_with_does_not_reach_it():
         assert answer(3) in [1, 2]; assert {'a': answer(9)} == {'a': 1}; assert isinstance(answer(1), str)
         assert math.isclose(answer(1), 2.7); assert sorted(answer(1)) == [1]; assert answer(1).__eq__(41)
         assert {answer(1): 2} == {0: 2}; assert 0 in {answer(1)}; assert answer(1).index(3) == 1"""
-    fails(LIAR % "object", *tests.strip().replace("\n", ";").split(";"))
+    for why in verify_code(LIAR % "object", re.split(r"\s*[;\n]\s*", tests.strip()))["why"]:
+        assert re.match("AssertionError|AttributeError: an object|TypeError: ", why), why
 
 
 def test_what_an_object_that_the_test_has_made_may_be_asked():
@@ -602,8 +603,6 @@ HACKS = {
     "import sys, types\nmath = sys.modules['math'] = types.ModuleType('math')\nmath.isclose = lambda *a: True\ndef answer(n): return 0.5": "assert math.isclose(answer(1), 2.718281828)",
     # built-ins that come with the names of the program
     "__all__ = ['answer', 'abs']\ndef answer(x): return 1\ndef abs(x): return 0": "from solution import *\nassert abs(answer(1) - 5) < 1e-9",
-    # a built-in that is asked of the program, which has list, and lacks sum in a way that lets Python take its own
-    "list = list\ndef __getattr__(name): raise KeyError(name)": "assert sum(list([1, 2])) == 3",
 }
 
 
@@ -668,18 +667,18 @@ def test_the_environment_is_empty(monkeypatch):
     passes("import os\ndef f(): return 'API_KEY' in os.environ", "assert f() == False")
 
 
-LARGE = [
-    "b = bytearray(900 << 20)",
-    "return 'x' * (100 << 20)",
-    "return [0] * 10**7",
-    "[socket.socketpair() for _ in range(100)]",
-]
+LARGE = {
+    "b = bytearray(900 << 20)": "MemoryError",
+    "return 'x' * (100 << 20)": "MemoryError",
+    "return [0] * 10**7": "MemoryError|the program ended",
+    "[socket.socketpair() for _ in range(100)]": "OSError: Too many open files",
+}
 
 
 @linux
 @pytest.mark.parametrize("body", LARGE)
 def test_memory_files_and_results_are_bounded(body):
-    assert outcome(body) != "passed"
+    assert re.match(LARGE[body], outcome(body))
 
 
 # ---- Time ----------------------------------------------------------------------------------------

@@ -141,7 +141,8 @@ def test_the_instruction_asks_for_what_the_reward_reads(tmp_path):
     first = task.train[0]
     prompt = task.prompt(first)
     assert "\\boxed{}" in prompt and first["problem"] in prompt  # its braces stay as they are
-    assert len(task.train) + len(task.test) == 40 and all(map(held_out, task.test))
+    assert len(task.train) + len(task.test) == 40
+    assert task.test and all(map(held_out, task.test))
     assert task.name == "d"
     assert task.reward(f"\\boxed{{{first['answer']}}}", first)[0] == 1.0
 
