@@ -42,6 +42,7 @@ import verifiers
 from curve import band
 from eval import get_method, wilson_interval
 from evaluation import canary, samples_of
+from model import ModelError
 
 # ---- 1. Bases, rewards, tasks, arms ----------------------------------------------------------------
 # A base is what make_tiny.PHASES says. "guessing" has never seen a step worked out. Where
@@ -186,13 +187,24 @@ def base_of(name, seed, steps, runs):
         / (f"{name}-seed{seed}" if steps >= 10 else f"random-seed{seed}")
     )
     if not base.exists():
-        partial = base.with_suffix(".partial")
         gate = 0.0 if name == "guessing" else 0.9  # it is not to work anything out
-        make_tiny.make(
-            seed, partial, phases=BASES[name], steps=500 if steps >= 10 else 0, gate=gate
-        )
-        partial.rename(base)
+        make_base(base, seed, phases=BASES[name], steps=500 if steps >= 10 else 0, gate=gate)
     return base
+
+
+def make_base(base, seed, tries=3, **recipe):
+    """Make a base. Not every seed learns to work problems out: where one does not, seed + 100 is
+    tried."""
+    partial = base.with_suffix(".partial")
+    try:
+        make_tiny.make(seed, partial, **recipe)
+    except ModelError as error:
+        if tries == 1:
+            raise
+        print(f"{base.name}, seed {seed}: {error}", file=sys.stderr)
+        make_base(base, seed + 100, tries - 1, **recipe)
+    else:
+        partial.rename(base)
 
 
 def flags_of(arm, seed, steps, runs):
