@@ -13,6 +13,7 @@ import eval as core  # noqa: E402
 import experiments as lab  # noqa: E402
 import train  # noqa: E402
 import verifiers  # noqa: E402
+from model import ModelError  # noqa: E402
 
 PROBLEM = {"problem": "25+7-4=", "answer": "28"}
 
@@ -39,6 +40,25 @@ def test_every_experiment_compares_arms_that_exist_and_every_arm_is_used():
     )  # no two share a folder
     for name, (_, arms, _, keys, *_) in lab.EXPERIMENTS.items():  # or a figure cannot be read
         assert len(keys) <= 8 and (len(arms) <= 8 or not keys), name
+
+
+def test_where_a_base_does_not_learn_another_seed_is_tried(tmp_path, monkeypatch, capsys):
+    """The base is named for the seed that was asked for; after three seeds the error is passed on."""
+    seeds = []
+
+    def make(seed, out, enough=202):
+        seeds.append(seed)
+        if seed < enough:
+            raise ModelError("the tiny base did not learn to work problems out")
+        out.mkdir()
+
+    monkeypatch.setattr(lab.make_tiny, "make", make)
+    lab.make_base(tmp_path / "usual-seed2", 2)
+    assert seeds == [2, 102, 202] and [path.name for path in tmp_path.iterdir()] == ["usual-seed2"]
+    assert "usual-seed2, seed 102: the tiny base did not learn" in capsys.readouterr().err
+    with pytest.raises(ModelError, match="did not learn"):
+        lab.make_base(tmp_path / "usual-seed3", 3, enough=1000)
+    assert seeds[3:] == [3, 103, 203]
 
 
 # ---- Rewards and tasks -----------------------------------------------------------------------------
