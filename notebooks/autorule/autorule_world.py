@@ -505,7 +505,7 @@ EXPERIMENTS = {
         },
     ),
     "noise": (
-        "At which error rate of the judge do rules stop to help? (ours)",
+        "At which error rate of the judge do rules stop helping? (ours)",
         trained("reward model", "rules", "error 0.3", "error 0.5"),
         {
             **{
