@@ -130,8 +130,6 @@ def load(name):
 def changed_since(name):
     """What a result was measured without: [] if it is as of today."""
     result = load(name)
-    if "carried_over" in result:
-        return [f"carried over {result['carried_over']}"]
     if not result:
         return ["not measured yet"]
     before = result["scripts"]
@@ -258,8 +256,6 @@ STALE = re.compile(r"\s*\*\(Stale: [^)]*\)\*")
 
 
 def source(result):
-    if "carried_over" in result:
-        return f"Carried over {result['carried_over']}."
     it = result["machine"]
     seeds = f", seeds {' '.join(map(str, result['seeds']))}" if result["seeds"] else ""
     return (
@@ -274,8 +270,7 @@ def text_of(name, sentence):
     if not result:
         raise ValueError(f"there is no notebooks/results/{name}.json: --run {name}")
     if sentence:
-        note = f" ({result['carried_over']})" if "carried_over" in result else ""
-        return result["sentences"][sentence] + note
+        return result["sentences"][sentence]
     lines = [result["columns"], ["---"] * len(result["columns"]), *result["rows"]]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"\n{table}\n\n*{source(result)}*\n"
@@ -287,7 +282,7 @@ def filled(text, with_notes):
     def fill(match):
         start, name, sentence, _, end = match.groups()
         new = text_of(name, sentence)
-        changed = changed_since(name) if with_notes and "carried_over" not in load(name) else []
+        changed = changed_since(name) if with_notes else []
         if changed:
             note = f"*(Stale: changed since: {', '.join(changed)})*"
             new = f"{new} {note}" if sentence else f"{new}\n{note}\n"

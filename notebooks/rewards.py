@@ -877,7 +877,7 @@ _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 
 
 def first_box(completion, problem):
-    """The textbook's re.search, the first box counts: pays for boxing one guess after another."""
+    """The textbook's re.search: the first box counts, so a guess before any work is judged."""
     starts = [box.start() for box in itertools.islice(_BOX.finditer(completion), 2)]
     first = completion[: starts[1]] if len(starts) > 1 else completion
     return reward_rlvr(first, problem["answer"]), boxed_reward(completion, problem)[1]

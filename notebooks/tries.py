@@ -38,6 +38,7 @@ from verifiers import (
     ReasoningReward,
     aggregate,
     arithmetic,
+    boxed_reward,
     get_task,
     reward_rlvr,
     tagged_reward,
@@ -140,12 +141,16 @@ def try_1_3():
 
 def try_2_1():
     model, tokenizer = load(TINY)
-    problem = TASK.train[0]
-    uniforms = row_uniforms(range(16), 80, seed=0)
-    rollouts = sample(model, [tokenizer.encode(problem["problem"])], 16, 80, uniforms=uniforms)
+    problems = TASK.train[:32]
+    prompts = [tokenizer.encode(problem["problem"]) for problem in problems]
+    uniforms = row_uniforms(range(32 * 16), 80, seed=0)
+    rollouts = sample(model, prompts, 16, 80, uniforms=uniforms)
     texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
-    found = [t for t in texts if any_box(t, problem)[0] and tagged_reward(t, problem)[0] < 1]
+    pairs = [(text, problems[row // 16]) for row, text in enumerate(texts)]
+    found = [pair for pair in pairs if any_box(*pair)[0] and tagged_reward(*pair)[0] < 1]
+    right = sum(boxed_reward(*pair)[0] for pair in found)
     print(f"paid by any_box and not by tagged_reward: {len(found)} of {len(texts)}")
+    print(f"of these {right:.0f} are right by the last box, without the tags")
 
 
 def names_the_numbers(completion, problem):

@@ -91,7 +91,7 @@ def table():
         of_claim(calling, "200 products, it is silent", "tools", "silent tool", "right@0"),
         smollm2("sums", "sums", "72 sums of two numbers"),
         ["SmolLM2-135M", "36 of these, 64 completions each", "", pass_at_1, "`before_after`"],
-        smollm2("other_tasks", "digit-sums", "72 sums of two digits, reasoning-gym's wording"),
+        smollm2("other_tasks", "digit-sums", "73 sums of two terms, reasoning-gym's wording"),
         smollm2("other_tasks", "all-sizes", "57 sums from 16 on"),
         smollm2("other_tasks", "one-wording", "72 sums, in another wording"),
     ]

@@ -148,16 +148,6 @@ def test_a_script_that_is_imported_counts(place):
     assert results.changed_since("trial") == ["helper.py"]
 
 
-def test_what_is_carried_over_says_so_and_is_stale(place):
-    old = {"carried_over": "from commit abc", "columns": ["what"], "rows": [["1"]]}
-    (place / "results").mkdir()
-    results.save("trial", {**old, "sentences": {"all": "1"}})
-    exit_code("--write")
-    page = (place / "page.md").read_text()
-    assert "*Carried over from commit abc.*" in page and "1 (from commit abc)<!-- end -->" in page
-    assert results.changed_since("trial") == ["carried over from commit abc"]
-
-
 def test_a_stopped_queue_goes_on_where_it_was(place, monkeypatch):
     """The second of three commands is stopped: later the first is not run again."""
     (place / "script.py").write_text(

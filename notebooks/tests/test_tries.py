@@ -15,6 +15,7 @@ PRINTS = {  # what a quick one prints, or a part of it
     "1.1": "R = 0.0",
     "1.2": "[0.0, 0.0, 0.0, 0.0]",
     "1.3": " 1 of 16 right: largest advantage 3.87, without the std 0.94",
+    "2.1": "paid by any_box and not by tagged_reward: 18 of 512",
     "2.3": "honest, in words  paid 1.1, guarded 1.0; names the problem's numbers: False",
     "3.1": "long      R 1.155",
     "3.2": "'fmt': 0.0",
