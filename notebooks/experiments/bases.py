@@ -61,10 +61,14 @@ def tiny():
 
 
 def smollm2(name, run, problems):
-    """A row of a table of seeds.py: its third column is "greedy, sampled" before training."""
-    (before,) = [row[2] for row in load(name)["rows"] if row[0] == run]
-    greedy, sampled = before.split(", ")
-    return ["SmolLM2-135M", problems, greedy, sampled, f"`{name}`"]
+    """A row of a table of seeds.py: its third column is "greedy, sampled" before training, and the last line of a run
+    has the number of problems."""
+    result = load(name)
+    place = [row[0] for row in result["rows"]].index(run)
+    greedy, sampled = result["rows"][place][2].split(", ")
+    last_line = result["details"][place]["runs"][0]["last line"]
+    count = re.search(r"n=(\d+)", last_line)[1]
+    return ["SmolLM2-135M", f"{count} {problems}", greedy, sampled, f"`{name}`"]
 
 
 def table():
@@ -89,11 +93,11 @@ def table():
         of_claim("mostly right", short, "groups", "high, base", "pass@1"),
         of_claim(calling, "200 products, with it", "tools", "masked", "right@0"),
         of_claim(calling, "200 products, it is silent", "tools", "silent tool", "right@0"),
-        smollm2("sums", "sums", "72 sums of two numbers"),
+        smollm2("sums", "sums", "sums of two numbers"),
         ["SmolLM2-135M", "36 of these, 64 completions each", "", pass_at_1, "`before_after`"],
-        smollm2("other_tasks", "digit-sums", "73 sums of two terms, reasoning-gym's wording"),
-        smollm2("other_tasks", "all-sizes", "57 sums from 16 on"),
-        smollm2("other_tasks", "one-wording", "72 sums, in another wording"),
+        smollm2("other_tasks", "digit-sums", "sums of two terms, reasoning-gym's wording"),
+        smollm2("other_tasks", "all-sizes", "sums from 16 on"),
+        smollm2("other_tasks", "one-wording", "sums, in another wording"),
     ]
 
 
