@@ -57,7 +57,8 @@ def pretend_modules():
     poorer = {}
 
     def imported(name, globals=None, locals=None, fromlist=(), level=0):
-        ours = str((globals or {}).get("__file__", "")).startswith(tuple(OURS))
+        file = str((globals or {}).get("__file__", ""))
+        ours = file.startswith(tuple(OURS)) and "site-packages" not in file  # .venv/ may stand here
         first = name.partition(".")[0]
         if ours and first in MODULES:
             raise ModuleNotFoundError(f"No module named {name!r} on Windows", name=name)

@@ -11,8 +11,7 @@ import pytest
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
-needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="/proc says which files are open")
-pytestmark = needs_linux
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc says which files are open")
 
 
 def on_windows(*command, cwd=ROOT):
@@ -34,7 +33,6 @@ def sums():
     problems = [{"problem": f"{n}+1=", "answer": str(n + 1), "note": "答案"} for n in range(99)]
     return Task("题目", problems[50:], problems[:50], "答案 {problem}", boxed_reward)
 """
-
 
 COMMANDS = """import json, runpy, sys
 for command in json.loads(sys.argv[1]):  # in one process: PyTorch is imported once
@@ -86,7 +84,9 @@ MISTAKES = {
 
 
 def test_it_raises_what_windows_raises(tmp_path):
-    lines = ["import contextlib, traceback"]
+    (tmp_path / "site-packages").mkdir()  # as in a .venv beside the script
+    (tmp_path / "site-packages" / "installed.py").write_text("import os; os.uname()")
+    lines = ["import sys; sys.path.append('site-packages'); import installed"]
     for mistake, error in MISTAKES.items():
         lines += [f"try:\n    {mistake}", f"except {error}:\n    print('raised')"]
     (tmp_path / "mistakes.py").write_text("\n".join(lines), encoding="utf-8")
