@@ -16,15 +16,17 @@ scaling of RoPE, quantisation.
 """
 
 import contextlib
+import hashlib
 import json
+import math
 import os
 import re
 import shutil
 import sys
 import time
 from bisect import bisect_left
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict, dataclass, fields
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 import huggingface_hub
@@ -32,12 +34,17 @@ import tokenizers
 import torch
 import torch.nn.functional as F
 from jinja2 import TemplateError  # comes with torch
+from jinja2.ext import Extension
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn import RMSNorm  # x * weight / sqrt(mean(x^2) + eps); the mean is taken in fp32
 from torch.utils.checkpoint import checkpoint
+
+
+# On an H100 PyTorch prefers cuDNN's attention, which takes up to .4 s to plan for each new shape.
+torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 class ModelError(Exception):
@@ -50,8 +57,9 @@ IMPLEMENTED = {
     "model_type": ["qwen3", "qwen2", "llama"],
     "hidden_act": ["silu"],
     "rope_type": ["default"],
+    "partial_rotary_factor": [1.0],
     "use_sliding_window": [False],
-    "layer_types": ["full_attention"],
+    "layer_types": [{"full_attention"}],
 }  # an unexpected bias is an extra tensor, which load refuses
 
 
@@ -75,7 +83,13 @@ class Config:
 
     def __post_init__(self):
         eos = self.eos_token_id
-        self.eos_token_id = (eos,) if isinstance(eos, int) else tuple(eos)
+        self.eos_token_id = (eos,) if isinstance(eos, int) else tuple(eos or ())
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if not isinstance(value, (f.type, int)):
+                raise ValueError(f"{f.name} is {value!r}, not {f.type.__name__}")
+        if not self.eos_token_id or not {*self.eos_token_id} <= {*range(self.vocab_size)}:
+            raise ValueError(f"eos_token_id is {eos!r}: stop tokens are below vocab_size")
         self.num_tokens = self.vocab_size  # fewer where ids have no token: see load
 
     @classmethod
@@ -89,40 +103,36 @@ class Config:
             raise ModelError(
                 f"{directory} is a training run: give {directory}/final, its last model"
             )
+        generation = _read_json(path.with_name("generation_config.json"), optional=True)
         try:
             values = _with_defaults(raw)
-        except (TypeError, AttributeError, ArithmeticError) as error:  # 0 heads, text for a number
+            for key, known in IMPLEMENTED.items():
+                value = values.get(key, known[0])
+                if value not in known:
+                    raise ModelError(
+                        f"{path}: {key} is {value!r}, but only dense models with {key} "
+                        f"{' or '.join(map(repr, known))} are implemented; take Qwen/Qwen3-0.6B"
+                    )
+            if generation.get("eos_token_id") is not None:
+                values["eos_token_id"] = generation["eos_token_id"]
+            return cls(**{f.name: values.get(f.name) for f in fields(cls)})
+        except (TypeError, ValueError, AttributeError, ArithmeticError) as error:  # as 0 heads
             raise ModelError(f"{path}: {error}; fetch the file again") from error
-        for key, known in IMPLEMENTED.items():
-            value = values.get(key, known[0])
-            if value not in known:
-                raise ModelError(
-                    f"{path}: {key} is {value!r}, but only dense models with {key} "
-                    f"{' or '.join(map(repr, known))} are implemented; take Qwen/Qwen3-0.6B"
-                )
-        generation = _read_json(path.with_name("generation_config.json"), optional=True)
-        if generation.get("eos_token_id") is not None:
-            values["eos_token_id"] = generation["eos_token_id"]
-        names = cls.__dataclass_fields__
-        missing = [name for name in names if values.get(name) is None]
-        if missing:
-            raise ModelError(f"{path}: no value for {', '.join(missing)}; is the file complete?")
-        return cls(**{name: values[name] for name in names})
 
 
 def _with_defaults(raw):
     """config.json with what some families leave out, and one spelling for each setting."""
     given = {name: value for name, value in raw.items() if value is not None}
-    rope = given.get("rope_parameters") or given.get("rope_scaling", {})  # new name, old name
-    kinds = given.get("layer_types", ["full_attention"])
+    rope = given.get("rope_scaling") or given.get("rope_parameters", {})  # old name, new name
     return {
         "model_type": None,
         "tie_word_embeddings": False,
         "head_dim": given.get("hidden_size", 0) // given.get("num_attention_heads", 1),
-        "rope_theta": rope.get("rope_theta", 1e4),
-        "rope_type": rope.get("rope_type") or rope.get("type", "default"),
+        "rope_theta": 1e4,
+        "rope_type": rope.get("type", "default"),
         **given,
-        "layer_types": ", ".join(sorted(set(kinds))),
+        **rope,  # counts more than the same names outside, as in transformers
+        "layer_types": set(given.get("layer_types", ["full_attention"])),
     }
 
 
@@ -297,7 +307,7 @@ class Qwen3(nn.Module):
             positions = torch.arange(T, device=ids.device).expand(B, T)
         if cache is not None and cache.used > 0:
             positions = positions + cache.lengths[:, None]  # (B, T)
-            seen = -(-(cache.used + T) // cache.step) * cache.step  # rounded up
+            seen = math.ceil((cache.used + T) / cache.step) * cache.step
             slots = torch.arange(min(seen, cache.slots), device=ids.device)
             later = slots > positions[:, None, :, None]  # (B, 1, T, seen)
             # As floats, once: SDPA would convert a boolean mask anew in every layer.
@@ -306,7 +316,7 @@ class Qwen3(nn.Module):
         rope = rope_tables(positions, self.config, x.dtype)  # two of (B, 1, T, D)
         for block in self.model.layers:
             if cache is not None:
-                block = block.forward  # past FSDP's hooks: train.whole_weights did their work
+                block = block.forward  # FSDP's hooks would gather each block anew for every token
             elif self.checkpoint_blocks:
                 block = partial(checkpoint, block, use_reentrant=False, preserve_rng_state=False)
             x = block(x, rope, positions, mask, cache)
@@ -366,7 +376,7 @@ def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, shard=No
     template: see Tokenizer.
     shard:    called with the model before it has weights -> a function (tensor, its parameter)
               -> the part of it to keep; so a model need never be whole in memory."""
-    directory = find(str(name_or_dir))
+    directory = fetch(str(name_or_dir), SMALL_FILES)
     config = Config.from_dir(directory)
     tokenizer = Tokenizer.from_dir(directory, config.eos_token_id, template)
     if tokenizer.num_tokens > config.vocab_size:
@@ -378,6 +388,7 @@ def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, shard=No
     with torch.device("meta"):  # no memory, no time for weights that are replaced at once
         model = Qwen3(config)
     keep = shard(model) if shard else lambda tensor, parameter: tensor
+    directory = fetch(str(name_or_dir))
     weights = _read_weights(directory, model.state_dict(), device, dtype, keep)
     try:
         model.load_state_dict(weights, assign=True)
@@ -389,36 +400,54 @@ def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, shard=No
     return model, tokenizer
 
 
-def find(name):
-    """The directory of a model: a local one, or that of a hub id (owner/name),
+SMALL_FILES = ["*config.json", "tokenizer.json", "*.jinja", "*.index.json"]
+
+
+def fetch(name, patterns=(*SMALL_FILES, "*.safetensors")):
+    """The directory of a model: a local one, or that of a hub id (owner/name), whose files are
     downloaded once into the hub's cache."""
     path = Path(name).expanduser()
     if path.is_dir():
         return path
-    if name.count("/") != 1 or path.parent.is_dir():
+    looks_like_hub_id = name.count("/") == 1 and not path.parent.is_dir()
+    if not looks_like_hub_id:
         folders = ", ".join(sorted(folder.name for folder in path.parent.glob("*/")))
         raise ModelError(
             f"{name}: no such directory; there is {folders[:200] or 'none'} in {path.parent}/. "
             "(A hub id is owner/name, and here must be no folder with the owner's name.)"
         )
-    files = ["*config.json", "tokenizer.json", "*.jinja", "*.safetensors", "*.index.json"]
     try:
-        return Path(huggingface_hub.snapshot_download(name, allow_patterns=files))
+        files = huggingface_hub.snapshot_download(name, allow_patterns=patterns, dry_run=True)
+        size = sum(file.file_size or 0 for file in files if file.will_download)
+        if size > 1e8:
+            print(f"downloading {name}: {size / 1e9:.1f} GB")
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns))
     except Exception as error:  # no such model, no network, a broken connection: all types
-        reason = str(error.__cause__ or error).strip()[:200]
+        reason = " ".join(f"{error} {error.__cause__ or ''}".split())
         raise ModelError(
-            f"{name}: not here, and the hub did not send it: {reason}\nCheck the spelling, the "
-            "network, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN; a download goes on where it stopped"
+            f"{name}: not here, and the hub did not send it: {reason[:500]}\nCheck the spelling, "
+            "the network, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN; a download goes on where it stopped"
         ) from error
+
+
+def hashes_of(paths):
+    """-> {name of the file: SHA-256 of what is in it}."""
+    hashes = {}
+    for path in sorted(paths):
+        with open(path, "rb") as file:
+            hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashes
 
 
 def _read_weights(directory, wanted, device, dtype, keep):
     """All tensors of the checkpoint, by name. `wanted` is a state dict of the model."""
-    index = _read_json(directory / "model.safetensors.index.json", optional=True)
-    files = index.get("weight_map", {"": "model.safetensors"}).values()
+    paths = [directory / "model.safetensors"]
+    if not paths[0].exists():
+        index = _read_json(directory / "model.safetensors.index.json", optional=True)
+        paths = [directory / file for file in {*index.get("weight_map", {}).values()}] or paths
     copies = {"lm_head.weight"} - set(wanted)  # of the embedding, if the model is tied
     tensors = {}
-    for path in sorted({directory / file for file in files}):
+    for path in sorted(paths):
         try:
             with safe_open(path, framework="pt") as reader:
                 for name in set(reader.keys()) - copies:
@@ -458,11 +487,17 @@ def save(model, tokenizer, directory, weights=None):
         ) from error
 
 
-def check_lengths(model, tokenizer, texts, max_new_tokens):
-    """Raise ModelError for a prompt that with its completion may exceed the model's context."""
+def check_prompts(model, tokenizer, texts, max_new_tokens):
+    """Raise ModelError for a prompt that the tokenizer cannot write, or that with its completion
+    may exceed the model's context."""
     most = model.config.max_position_embeddings
     for text in texts:
-        if len(tokenizer.encode_prompt(text)) + max_new_tokens > most:
+        ids = tokenizer.encode_prompt(text)
+        if tokenizer.unknown in ids:
+            lost = {letter for letter in text if tokenizer.unknown in tokenizer.encode(letter)}
+            why = f"the model has no token for {' '.join(sorted(lost))}, take another --model"
+            raise ModelError(f"{why}: {text[:200]!r}")
+        if len(ids) + max_new_tokens > most:
             why = f"with --max-new-tokens it is longer than the model's {most} tokens"
             raise ModelError(f"{why}: {text[:200]!r}")
 
@@ -482,13 +517,30 @@ def memory_for(flag):
 # ChatML, Qwen's and SmolLM2's markup, for a model whose files hold no template of their own.
 CHATML = """{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}<|im_end|>
-{% endfor %}<|im_start|>assistant
-{% if not enable_thinking %}<think>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% if enable_thinking is false %}<think>
 
 </think>
 
-{% endif %}"""
-GUARD = "\ue000"  # private-use: it keeps a user's "<|im_end|>" from being a special token
+{% endif %}{% endif %}"""
+GUARD = "\ufdd0"  # no character: it keeps a user's "<|im_end|>" from being a special token
+MARK = "\ufdd1"  # no character either: it stands for what the assistant said
+
+
+class Generation(Extension):
+    """{% generation %} .. {% endgeneration %}, which elsewhere marks what is trained: here what is
+    between them just stands there."""
+
+    tags = {"generation"}
+
+    def parse(self, parser):
+        next(parser.stream)
+        return parser.parse_statements(["name:endgeneration"], drop_needle=True)
+
+
+def fail(message):
+    """raise_exception of chat templates."""
+    raise TemplateError(message)
 
 
 class Tokenizer:
@@ -497,8 +549,8 @@ class Tokenizer:
     template: how `encode_prompt` presents a problem. "plain": as it stands, for base models, which
     were never trained on chat markup; "chat": as one user turn in the model's own chat template;
     "chat-nothink": the same with enable_thinking=False, so that a Qwen3 answers at once. By default
-    a model gets "chat" if a prompt in its chat template has one of its stop tokens: a base and a
-    post-trained model may share all files of the tokenizer, but not the stops.
+    a model gets "chat" if one of its stop tokens is what ends an assistant's turn in its chat
+    template: a base and a post-trained model may share all files of the tokenizer, but not these.
     config: what tokenizer_config.json holds, such as the "chat_template"."""
 
     def __init__(self, backend, template="plain", config=None):
@@ -509,6 +561,7 @@ class Tokenizer:
         self.num_tokens = max(backend.get_vocab(with_added_tokens=True).values()) + 1
         added = backend.get_added_tokens_decoder()
         self.special = {token.content: i for i, token in added.items() if token.special}
+        self.unknown = backend.token_to_id(getattr(backend.model, "unk_token", None) or "")
 
     @classmethod
     def from_dir(cls, directory, eos_token_id, template=None):
@@ -522,10 +575,13 @@ class Tokenizer:
         if own_file.exists():
             config["chat_template"] = own_file.read_text(encoding="utf-8")
         tokenizer = cls(backend, template or "plain", config)
-        if template is None:
-            with contextlib.suppress(ModelError):  # it has no template
-                if set(tokenizer.chat("?")) & set(eos_token_id):
-                    tokenizer.template = "chat"
+        can_chat = config.get("chat_template") or "<|im_start|>" in tokenizer.special
+        if template is None and can_chat:
+            turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": MARK}]
+            _, _, end = tokenizer.render(messages=turns).partition(MARK)
+            stops = [text for text, token in tokenizer.special.items() if token in eos_token_id]
+            if end.lstrip().startswith(tuple(stops)):
+                tokenizer.template = "chat"
         return tokenizer
 
     def encode(self, text):
@@ -545,6 +601,7 @@ class Tokenizer:
         """What the policy reads, special tokens included."""
         return self.decode(self.encode_prompt(text), skip_special_tokens=False)
 
+    @cache  # noqa: B019 (a tokenizer lives as long as its run)
     def tokens_with(self, stops):
         """The tokens whose own text contains one of the stop texts."""
         return [token for token in range(self.num_tokens) if self.has_stop([token], stops)]
@@ -562,43 +619,65 @@ class Tokenizer:
     def chat(self, user, thinking=True):
         """One user turn, with the assistant's turn opened -> ids, as transformers'
         apply_chat_template gives them. Raises ModelError."""
-        source = self.config.get("chat_template")
-        if source is None and "<|im_start|>" not in self.special:
-            raise ModelError("this model has no chat template: use --template plain")
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-        )
         for token in self.special:
             user = user.replace(token, token[0] + GUARD + token[1:])
-        bos = self.config.get("bos_token") or ""
-        try:
-            text = environment.from_string(source or CHATML).render(
-                messages=[{"role": "user", "content": user}],
-                bos_token=bos if isinstance(bos, str) else bos["content"],
-                add_generation_prompt=True,
-                enable_thinking=thinking,
-                strftime_now=time.strftime,
-            )
-        except (TemplateError, TypeError) as error:
-            why = f"the model's chat template fails ({error}): use --template plain"
-            raise ModelError(why) from None
+        text = self.render(
+            messages=[{"role": "user", "content": user}],
+            add_generation_prompt=True,
+            **({} if thinking else {"enable_thinking": False}),
+        )
         ids = []
         for piece in re.split("(" + "|".join(map(re.escape, self.special)) + ")", text):
             special = self.special.get(piece)
             ids += self.encode(piece.replace(GUARD, "")) if special is None else [special]
         return ids
 
+    def render(self, **given):
+        """What the chat template makes of messages -> text."""
+        try:
+            return self.chat_template.render(**given)
+        except (TemplateError, TypeError, ValueError) as error:
+            why = f"the model's chat template fails ({error}): use --template plain"
+            raise ModelError(why) from None
+
+    @cached_property
+    def chat_template(self):
+        """It sees what transformers shows it. Compiled once: that takes longer than a thousand
+        prompts."""
+        source = self.config.get("chat_template") or CHATML
+        if source is CHATML and "<|im_start|>" not in self.special:
+            raise ModelError("this model has no chat template: use --template plain")
+        if isinstance(source, list):
+            source = {each["name"]: each["template"] for each in source}["default"]
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation]
+        )
+        environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
+        environment.globals |= {"raise_exception": fail, "strftime_now": time.strftime}
+        environment.globals |= {"tools": None, "documents": None}
+        for name in ("bos_token", "eos_token", "pad_token", "unk_token"):
+            token = self.config.get(name) or ""
+            environment.globals[name] = token if isinstance(token, str) else token["content"]
+        return environment.from_string(source)
+
     def save(self, directory):
         self.backend.save(str(Path(directory) / "tokenizer.json"))
         (Path(directory) / "tokenizer_config.json").write_text(json.dumps(self.config, indent=2))
 
 
+def main(name, text):
+    model, tokenizer = load(name)
+    ids = tokenizer.encode_prompt(text)
+    while len(ids) < 200 and ids[-1] not in model.config.eos_token_id:
+        logits = model(torch.tensor([ids]))
+        ids.append(logits[0, -1].argmax().item())  # greedy; for more see rlvr.sample
+    print(tokenizer.decode(ids))
+
+
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    policy, speller = load(sys.argv[1])
-    ids = speller.encode_prompt(sys.argv[2])
-    while len(ids) < 200 and ids[-1] not in policy.config.eos_token_id:
-        logits = policy(torch.tensor([ids]))
-        ids.append(logits[0, -1].argmax().item())  # greedy; for more see rlvr.sample
-    print(speller.decode(ids))
+    try:
+        main(*sys.argv[1:])
+    except ModelError as error:
+        sys.exit(f"error: {error}")

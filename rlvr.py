@@ -6,9 +6,9 @@
     log-probs     log pi(o_it | q, o_i<t)          now with gradients               token_logprobs
     loss          -sum w_it min(r_it A_i, clip(r_it) A_i),   r_it = pi / pi_old     policy_loss
 
-Section 1 is the code of chapter 9.5; sections 2 to 4 are the same steps for many prompts at once;
-section 5, class GRPO, is what a method of your own overrides. Departures, 1 to 3 from PPO and GRPO,
-the others from the chapter's code; each is named again where it happens:
+Section 1 is the code of chapter 9.5, two functions; sections 2 to 4 are the same steps for many
+prompts at once; section 5, class GRPO, is what a method of your own overrides. Departures, 1 to 3
+from PPO and GRPO, the others from the chapter's code; each is named again where it happens:
 
   1  No KL term, as in the chapter, so no reference model is kept. The setting kl_coef adds one.
   2  No critic, as in the chapter: the mean reward of the group is the baseline.
@@ -34,15 +34,18 @@ trained.
 import hashlib
 import math
 import random
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
+from tqdm import tqdm
 
-from model import KVCache
-from verifiers import DataError, judge, reward_rlvr
+from model import KVCache, memory_for
+from verifiers import DataError, checked, reward_rlvr, run_all
 
 # ---- 1. The chapter's page -----------------------------------------------------------------------
 
@@ -82,6 +85,25 @@ def compute_grpo_loss(
     return {"loss": loss.item(), "loss_tensor": loss, **group}
 
 
+def train_rlvr(model, tokenizer, train_data, device=None, steps=100, lr=1e-5, **how):
+    """The chapter's loop: one problem a step. how: what compute_grpo_loss takes besides. The loop
+    of train.py is the same for many problems, with a log, checkpoints and an evaluation."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    for step in range(steps):
+        example = train_data[step % len(train_data)]
+        stats = compute_grpo_loss(
+            model, tokenizer, example["problem"], example["answer"], device, **how
+        )
+        if stats["loss_tensor"] is not None:
+            optimizer.zero_grad()
+            stats["loss_tensor"].backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+        reward_avg = sum(stats["rewards"]) / len(stats["rewards"])
+        print(f"step {step + 1:3} | loss {stats['loss']:.4f} | reward_avg {reward_avg:.3f}")
+    return model
+
+
 # ---- 2. Completions ------------------------------------------------------------------------------
 
 
@@ -93,12 +115,12 @@ class Rollouts:
     token is part of it and is trained (else a policy forgets how to stop); Qwen3-Base pads with it.
     """
 
-    ids: torch.Tensor  # (B, T)    prompt, completion, padding on the right
-    prompt_lengths: torch.Tensor  # (B,)      tokens of the prompt
-    lengths: torch.Tensor  # (B,)      tokens of the completion, the stop token included
-    finished: torch.Tensor  # (B,) bool True: ended by a stop; False: cut off at max_new_tokens
-    logp: torch.Tensor  # (B, T-1)  log pi_old of ids[:, 1:] where it was sampled, 0 elsewhere
-    mask: torch.Tensor  # (B, T-1)  1.0 where ids[:, 1:] is trained: the policy's own tokens
+    ids: torch.Tensor  # (B, T) prompt, completion, padding on the right
+    prompt_lengths: torch.Tensor  # (B,) tokens of the prompt
+    lengths: torch.Tensor  # (B,) tokens of the completion, the stop token included
+    finished: torch.Tensor  # (B,) bool: ended by a stop, not cut off at max_new_tokens
+    logp: torch.Tensor  # (B, T-1) log pi_old of ids[:, 1:] where it was sampled, 0 elsewhere
+    mask: torch.Tensor  # (B, T-1) 1.0 where ids[:, 1:] is trained: the policy's own tokens
     num_samples: int  # G
 
     def completions(self):
@@ -114,23 +136,23 @@ class Rollouts:
             self.mask[row, self.prompt_lengths[row] + length - 1 :] = 0.0
 
     @staticmethod
-    def join(parts, device=None):
+    def join(several, device=None):
         """The rows of several Rollouts, one below the other, padded to the widest."""
         columns = {}
         for name in ("ids", "prompt_lengths", "lengths", "finished", "logp", "mask"):
-            rows = [row for part in parts for row in getattr(part, name)]
+            rows = [row for one in several for row in getattr(one, name)]
             joined = pad_sequence(rows, True) if rows[0].ndim else torch.stack(rows)
             columns[name] = joined.to(device=device)
-        return Rollouts(num_samples=parts[0].num_samples, **columns)
+        return Rollouts(num_samples=several[0].num_samples, **columns)
 
 
-def row_uniforms(rows, steps, seed):
-    """(len(rows), steps) random numbers in [0, 1). Row i has its own stream, seeded by a hash of
-    the seed and its name rows[i]. So a completion depends neither on the batch it is sampled in nor
-    on the number of processes, and a resumed run needs no saved random state."""
-    table = torch.empty(len(rows), steps)
-    for row, uniforms in zip(rows, table):
-        digest = hashlib.blake2b(f"{seed} {row}".encode(), digest_size=7).digest()
+def row_uniforms(streams, steps, seed):
+    """(len(streams), steps) random numbers in [0, 1). Each row has its own stream, seeded by a hash
+    of the seed and the stream's name. So a completion depends neither on the batch it is sampled in
+    nor on the number of processes, and a resumed run needs no saved random state."""
+    table = torch.empty(len(streams), steps)
+    for stream, uniforms in zip(streams, table):
+        digest = hashlib.blake2b(f"{seed} {stream}".encode(), digest_size=7).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest, "big"))
         uniforms.uniform_(generator=generator)
     return table
@@ -148,6 +170,7 @@ def choose(logits, uniforms, temperature=1.0):
         token = torch.searchsorted(cdf, uniforms[:, None] * total, right=True)
         # u * total may round up to total: then take the last token of non-zero probability.
         token = torch.minimum(token, torch.searchsorted(cdf, total)).squeeze(1)
+        token = token.clamp(max=logp.size(1) - 1)  # NaN is larger than all: see roll_out
     return token, logp.gather(1, token[:, None]).squeeze(1)
 
 
@@ -202,14 +225,14 @@ def sample(
     finished = torch.zeros(len(ids), dtype=torch.bool, device=device)
     rows = torch.arange(len(ids), device=device)
     patience = 1 if device.type == "cpu" else 8  # finding unfinished rows waits for the GPU
-    for t in range(max_new_tokens):
+    for t in tqdm(range(max_new_tokens), "tokens", leave=False, delay=2, disable=None):
         token, token_logp = choose(logits[:, :V], uniforms[rows, t], temperature)
         running = ~finished[rows]
         column = prompt_lengths[rows] + t
         ids[rows, column] = token.where(running, 0)
         logp[rows, column - 1] = token_logp.where(running, 0)  # logp[:, t] belongs to ids[:, t+1]
         mask[rows, column - 1] = running.float()
-        finished[rows] |= torch.isin(token, stop_ids)
+        finished[rows] |= (token[:, None] == stop_ids).any(1)  # isin would wait for the GPU
         if t + 1 == max_new_tokens:
             break
         if t % patience == 0:
@@ -229,26 +252,114 @@ def sample(
     return Rollouts(ids[:, :width], prompt_lengths, lengths, finished, logp, mask, num_samples)
 
 
-# ---- 3. Rewards and advantages -------------------------------------------------------------------
+# ---- 3. From problems to rewards and advantages --------------------------------------------------
+
+
+@dataclass
+class Sampling:
+    """How completions are sampled: what a method's roll_out gets beside the prompts."""
+
+    num_samples: int  # G
+    max_new_tokens: int
+    temperature: float
+    stop_ids: list
+    uniforms: torch.Tensor  # (P*G, max_new_tokens)
+    problems: list  # P dicts, those of the prompts
+    training: bool  # for an update, not for an evaluation
+    choose: Callable = choose
+
+
+def roll_out(
+    method,
+    model,
+    tokenizer,
+    task,
+    problems,
+    num_samples=1,
+    temperature=1.0,
+    streams=None,
+    training=False,
+):
+    """num_samples completions of each problem, sampled by the method, judged by the task -> Step.
+
+    streams: names of the P*G random streams, see row_uniforms. Completions are sampled in batches
+    that fit into the setting sample_tokens and a GPU's free memory; in fp32 that changes nothing
+    but rounding."""
+    G = num_samples
+    settings = method.settings
+    limit = settings.max_new_tokens
+    streams = streams or range(len(problems) * G)
+    prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
+    stop_ids = list(model.config.eos_token_id)
+    if task.stops:
+        stop_ids += tokenizer.tokens_with(task.stops)
+    longest = max(len(prompt) for prompt in prompts) + limit
+    room = min(settings.sample_tokens, model.tokens_that_fit())
+    size = max(1, room // (longest * G))  # problems in a batch
+    batches = []
+    for start in tqdm(range(0, len(prompts), size), "sampling", leave=False, delay=2, disable=None):
+        end = start + size
+        uniforms = row_uniforms(streams[start * G : end * G], limit, settings.seed)
+        some = problems[start:end]
+        how = Sampling(G, limit, temperature, stop_ids, uniforms, some, training)
+        with memory_for("--sample-tokens"):
+            sampled = method.roll_out(model, tokenizer, prompts[start:end], how)
+        if not isinstance(sampled, Rollouts) or len(sampled.lengths) != len(some) * G:
+            raise wrong(method, "roll_out", sampled, f"{len(some) * G} Rollouts")
+        if not (sampled.logp * sampled.mask).isfinite().all():
+            raise wrong(method, "roll_out", "log-probs that are not finite", NOT_FINITE)
+        batches.append(sampled)
+    rollouts = Rollouts.join(batches)
+    for row, ids in enumerate(rollouts.completions() if task.stops else []):
+        rollouts.end_at(row, tokenizer.length_to_stop(ids, task.stops))
+    texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
+    for stop in task.stops:  # what is judged is the text before it
+        texts = [text.partition(stop)[0] for text in texts]
+    began = time.perf_counter()
+    rewards, parts = score(rollouts, texts, problems, task.reward)
+    return Step(problems, rollouts, texts, rewards, parts, time.perf_counter() - began)
+
+
+NOT_FINITE = "numbers: the weights hold NaN or infinity, from the file or by too high a --lr"
 
 
 def score(rollouts, texts, problems, reward_fn):
     """Judge every completion -> (rewards (P, G), a dict of named parts for each of the B rows).
 
-    A completion on which the verifier fails (see verifiers.judge) gets the lowest reward of its
+    A completion on which the verifier fails (see verifiers.checked) gets the lowest reward of its
     group, and at most 0: making the verifier fail must never pay."""
     problem_of = [problem for problem in problems for _ in range(rollouts.num_samples)]
-    if len(texts) != len(problem_of):
-        raise DataError(f"{len(texts)} completions in place of {len(problem_of)}: see roll_out")
     rewards = []
     parts = []
-    verdicts = judge(texts, problem_of, reward_fn)
+    verdicts = map(checked, run_all(texts, problem_of, reward_fn))
     for (reward, own), finished in zip(verdicts, rollouts.finished.tolist()):
         rewards.append(reward if finished else min(0.0, reward))  # departure 5
         parts.append({**own, "truncated": float(not finished)})
     rewards = torch.tensor(rewards).view(len(problems), -1)
     failed = torch.tensor([part["failed"] > 0 for part in parts]).view_as(rewards)
     return torch.where(failed, rewards.amin(1, keepdim=True), rewards), parts
+
+
+def records_of(step):
+    """A dict for each completion: the problem's columns, its index, sample, parts, text, length in
+    tokens and reward. One that was cut off is wrong, even if a box in it is right: its accuracy is
+    0."""
+    lengths = step.rollouts.mask.sum(1).int().tolist()
+    records = []
+    for row, part in enumerate(step.parts):
+        index, sample = divmod(row, step.rollouts.num_samples)
+        record = {
+            **step.problems[index],
+            **part,
+            "index": index,
+            "sample": sample,
+            "completion": step.texts[row],
+            "length": lengths[row],
+            "reward": step.rewards[index, sample].item(),
+            "accuracy": part["accuracy"] * (1 - part["truncated"]),
+        }
+        records.append(record)
+    return records
 
 
 def group_advantages(rewards, scale="std", eps=1e-6):
@@ -276,21 +387,26 @@ def group_advantages(rewards, scale="std", eps=1e-6):
 
 @dataclass
 class MicroBatch:
-    """Some completions, laid out for one forward pass. M of their tokens are trained. A layout sets
-    the first five fields, update_gradients those from old_logp on."""
+    """Some completions, laid out for one forward pass. M of their tokens are trained."""
 
-    ids: torch.Tensor  # (N, L)      input of the model
-    trained: torch.Tensor  # (N, L) bool where the token predicted is trained
-    rows: torch.Tensor  # (b,)        which of the B rows these are, in the order of their tokens
-    positions: torch.Tensor = None  # (N, L)       default: 0 .. L-1
+    ids: torch.Tensor  # (N, L) input of the model
+    trained: torch.Tensor  # (N, L) bool, where the token predicted is trained
+    rows: torch.Tensor  # (b,) which of the B rows these are, in the order of their tokens
+    positions: torch.Tensor = None  # (N, L), default: 0 .. L-1
     mask: torch.Tensor = None  # (N, 1, L, L) bool, True: may attend; default: causal
-    scale: float = 1.0  # factor of its loss; 0.0: only evens out the ranks' number of passes
+    loss_scale: float = 1.0  # 0.0: only evens out the ranks' number of passes
 
-    old_logp: torch.Tensor = None  # (b, T-1)  log pi_old; in a batch's first update logp itself
-    sampled_logp: torch.Tensor = None  # (b, T-1)  log pi as the sampler computed it
-    ref_logp: torch.Tensor = None  # (b, T-1)  log pi of the reference, if there is one
-    advantages: torch.Tensor = None  # (b, T-1)
-    weights: torch.Tensor = None  # (b, T-1)  see loss_weights
+
+@dataclass
+class LossInputs:
+    """What a loss reads beside log pi, for the b rows of a MicroBatch: each (b, T-1)."""
+
+    micro: MicroBatch
+    old_logp: torch.Tensor = None  # log pi_old; in a batch's first update log pi itself
+    sampled_logp: torch.Tensor = None  # log pi as the sampler computed it
+    advantages: torch.Tensor = None
+    weights: torch.Tensor = None  # see loss_weights
+    ref_logp: torch.Tensor = None  # log pi of the reference, if there is one
 
 
 def padded_rows(rollouts, keep, max_tokens):
@@ -313,7 +429,9 @@ CHUNK_ELEMENTS = 2**25  # logits in memory at once: 221 positions of Qwen3, 134 
 def trained_logprobs(model, micro, targets, temperature=1.0):
     """targets (M,), the trained tokens of a MicroBatch -> their log pi (M,), entropies (M,), nats.
 
-    At the sampling temperature (departure 7). Entropies have no gradient."""
+    The head runs inside the model's forward pass, in chunks, and only where a token is trained: all
+    logits (N, L, V) would not fit. At the sampling temperature (departure 7); entropies have no
+    gradient. targets: in the order of micro.trained, row by row."""
     V = model.config.num_tokens
 
     def head(hidden, weight):  # (N, L, C), (V, C)
@@ -337,13 +455,21 @@ def chunk_logprobs(hidden, weight, targets, V, temperature):
     return logp.gather(1, targets[:, None]).squeeze(1), entropy
 
 
+def log_probs_of(model, micro, ids, mask, temperature=1.0):
+    """-> log pi (b, T-1) of a MicroBatch's rows, 0 where nothing is trained, and the sum of the
+    entropies. ids (b, T), mask (b, T-1): those of its rows."""
+    trained = mask > 0
+    targets = ids[:, 1:][trained]  # (M,) token t+1 is predicted at t
+    values, entropies = trained_logprobs(model, micro, targets, temperature)
+    return values.new_zeros(mask.shape).masked_scatter(trained, values), entropies.sum()
+
+
 def token_logprobs(model, ids, temperature=1.0, mask=None):
     """log pi(ids[:, t+1] | ids[:, :t+1]) for every t: (B, T) -> (B, T-1).
     Where mask (B, T-1) is 0 no logits are computed, and the result is 0."""
     trained = torch.ones_like(ids[:, 1:], dtype=torch.bool) if mask is None else mask > 0
     micro = MicroBatch(ids[:, :-1], trained, torch.arange(len(ids)))
-    logp, _ = trained_logprobs(model, micro, ids[:, 1:][trained], temperature)
-    return logp.new_zeros(trained.shape).masked_scatter(trained, logp)
+    return log_probs_of(model, micro, ids, trained, temperature)[0]
 
 
 def loss_weights(mask, norm="token", max_new_tokens=1):
@@ -384,7 +510,7 @@ def kl_penalty(logp, ref_logp, weights):
     return (weights * (torch.expm1(-d) + d)).sum()  # subtle: exp(-d) - 1 loses small d to rounding
 
 
-STATISTICS = ("loss", "tokens", "entropy", "mismatch", "clipped", "kl")
+STATISTICS = ("loss", "tokens", "entropy", "mismatch", "off", "clipped", "kl")
 
 
 def update_gradients(model, rollouts, advantages, method, micros, old_logp=None, reference=None):
@@ -394,51 +520,55 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None,
         may leave them out; they still count in the normaliser: little signal, small step.
     old_logp: (B, T-1) the log-probs that the first update of this batch returned; None in that one.
     sums: the loss; and over the trained tokens: their number; entropies (nats); mismatch (|log pi
-        now - log pi as sampled|: rounding, or a bug: another model, mask or temperature); clipped
-        (those with pi / pi_old outside the clip range); kl (to the reference)."""
+        now - log pi as sampled|: rounding, or a bug: another model, mask or temperature) and off
+        (those where it is more than a tenth of the probability); clipped (those with pi / pi_old
+        outside the clip range); kl (to the reference).
+    log-probs: (B, T-1), log pi now; the sampler's in rows that no micro-batch had."""
     settings = method.settings
-    low, high = settings.clip
-    advantages = advantages.reshape(len(rollouts.ids), -1)  # (B, 1) or (B, T-1)
+    advantages = advantages.reshape(len(rollouts.ids), -1) * rollouts.mask  # (B, T-1)
     # critical: the weights are those of the whole batch.
     weights = loss_weights(rollouts.mask, settings.norm, settings.max_new_tokens)
-    all_logp = torch.zeros_like(weights)
+    all_logp = rollouts.logp * rollouts.mask
     sums = dict.fromkeys(STATISTICS, weights.new_zeros(()))
     for micro in micros:
-        # Log-probs of the trained tokens, (M,), scattered to their places in (b, T-1).
         rows = micro.rows
         mask = rollouts.mask[rows]
-        places = mask > 0
-        targets = rollouts.ids[rows, 1:][places]  # (M,) token t+1 is predicted at t
-        values, entropies = trained_logprobs(model, micro, targets, settings.temperature)
-        logp = torch.zeros_like(mask).masked_scatter(places, values)
+        what = (micro, rollouts.ids[rows], mask, settings.temperature)
+        logp, entropy = log_probs_of(model, *what)
         now = logp.detach()
         all_logp[rows] = now
 
         # The first update's log-probs are the old ones; the sampler's equal them up to rounding.
-        micro.old_logp = now if old_logp is None else old_logp[rows]
-        micro.sampled_logp = rollouts.logp[rows]
-        micro.advantages = advantages[rows] * mask
-        micro.weights = weights[rows]
-        ratio = (now - micro.old_logp).exp()
-        clipped = (ratio < 1 - low) | (ratio > 1 + high)
-        found = {
-            "tokens": mask.sum(),
-            "entropy": entropies.sum(),
-            "mismatch": ((now - micro.sampled_logp).abs() * mask).sum(),
-            "clipped": (clipped * mask).sum(),
-        }
+        old = now if old_logp is None else old_logp[rows]
+        inputs = LossInputs(micro, old, rollouts.logp[rows], advantages[rows], weights[rows])
+        found = statistics_of(now, inputs, mask, settings.clip)
+        found["entropy"] = entropy
         if reference is not None:
             with torch.no_grad():
-                values, _ = trained_logprobs(reference, micro, targets, settings.temperature)
-            micro.ref_logp = torch.zeros_like(mask).masked_scatter(places, values)
-            found["kl"] = kl_penalty(now, micro.ref_logp, mask)
+                inputs.ref_logp, _ = log_probs_of(reference, *what)
+            found["kl"] = kl_penalty(now, inputs.ref_logp, mask)
 
-        loss = method.loss(logp, micro)
-        (micro.scale * loss).backward()
+        loss = method.loss(logp, inputs)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            raise wrong(method, "loss", loss, "a tensor of one number")
+        (micro.loss_scale * loss).backward()
         found["loss"] = loss.detach()
         for name, value in found.items():
-            sums[name] = sums[name] + micro.scale * value
+            sums[name] = sums[name] + micro.loss_scale * value
     return sums, all_logp
+
+
+def statistics_of(logp, inputs, mask, clip):
+    """Sums over the trained tokens: see update_gradients."""
+    ratio = (logp - inputs.old_logp).exp()
+    clipped = (ratio < 1 - clip[0]) | (ratio > 1 + clip[1])
+    mismatch = (logp - inputs.sampled_logp) * mask
+    return {
+        "tokens": mask.sum(),
+        "mismatch": mismatch.abs().sum(),
+        "off": (mismatch.expm1().abs() > 0.1).sum(),
+        "clipped": (clipped * mask).sum(),
+    }
 
 
 # ---- 5. The method -------------------------------------------------------------------------------
@@ -448,21 +578,33 @@ class Stopped(Exception):
     """The run ends before its last step: the message says why."""
 
 
+def wrong(method, function, value, wanted):
+    """-> the error for what a function of a method of your own returned."""
+    found = f"{function} returns {str(value)[:100]}, not {wanted}"
+    return DataError(f"method {type(method).__name__}: {found}")
+
+
+def option(default, help, **more):
+    """A field that is a flag: its default, its help, and what else argparse should know."""
+    return field(default=default, metadata={"help": help, **more})
+
+
 @dataclass
 class Settings:
-    """The settings of a method. --set NAME=VALUE changes one for a run."""
+    """The settings of a method. Each is a flag of train.py and eval.py; `option` is only for its
+    line of --help: a method of your own may write `height: float = 0.5`."""
 
-    prompts_per_step: int = 8  # P (departure 10)
-    num_samples: int = 8  # G (16 for a tiny model)
-    max_new_tokens: int = 512  # longest completion (80 for a tiny model)
-    sample_tokens: int = 65536  # in one batch of sampling, prompts included: bounds the KV cache
-    temperature: float = 1.0  # of sampling and of the trained log-probs (departure 7)
-    updates_per_batch: int = 1  # on the same completions; nothing clips in the first (departure 3)
-    scale: str = "std"  # of the advantages: std (GRPO), none (Dr. GRPO)
-    norm: str = "token"  # token (DAPO), sequence (GRPO), constant (Dr. GRPO), sum (the chapter)
-    clip: tuple = (0.2, 0.2)  # (low, high): outside 1 - low .. 1 + high a ratio gains nothing
-    kl_coef: float = 0.0  # weight of the KL penalty to the initial model (departure 1)
-    seed: int = 0  # of all random numbers
+    prompts_per_step: int = option(8, "P, problems a step (departure 10)")
+    num_samples: int = option(8, "G, completions of each (a tiny model: 16)")
+    max_new_tokens: int = option(512, "longest completion (a tiny model: 80)")
+    sample_tokens: int = option(65536, "sampled at once, with prompts: bounds the KV cache")
+    temperature: float = option(1.0, "of sampling and of the trained log-probs (departure 7)")
+    updates_per_batch: int = option(1, "nothing clips in the first one (departure 3)")
+    scale: str = option("std", "of the advantages: std (GRPO), none (Dr. GRPO)")
+    norm: str = option("token", "token (DAPO), sequence (GRPO), constant (Dr. GRPO), sum (chapter)")
+    clip: tuple = option((0.2, 0.2), "LOW HIGH: outside 1-LOW .. 1+HIGH a ratio gains nothing")
+    kl_coef: float = option(0.0, "weight of a KL to the first model, kept in memory (departure 1)")
+    seed: int = option(0, "of all random numbers")
 
     def __post_init__(self):
         for name in ("prompts_per_step", "num_samples", "max_new_tokens", "updates_per_batch"):
@@ -471,6 +613,7 @@ class Settings:
         if not 0 < self.temperature < math.inf or not self.kl_coef >= 0:  # refuses nan too
             found = f"temperature is {self.temperature}, kl_coef {self.kl_coef}"
             raise ValueError(f"{found}: the first must be above 0, the second not below")
+        self.clip = tuple(self.clip)  # JSON and the command line give lists
         low, high = self.clip if len(self.clip) == 2 else (-1, 0)
         if not 0 <= low < 1 or not high >= 0:
             raise ValueError(f"clip is {self.clip}: low is from 0 to below 1, high 0 or more")
@@ -493,7 +636,9 @@ class Step:
 
 class GRPO:
     """GRPO as this project runs it. A method of your own is a subclass, in a file of its own, that
-    overrides what differs; its functions get plain tensors, on several processes as well."""
+    overrides what differs; its functions get plain tensors, on several processes as well. On those
+    pick, advantages and after_step see the whole batch and must return the same everywhere;
+    roll_out, layout and loss see a share."""
 
     Settings = Settings
 
@@ -503,6 +648,11 @@ class GRPO:
     def setup(self, model, tokenizer):
         """Prepare the model, load a teacher, .. -> the parameters to train."""
         return list(model.parameters())
+
+    def optimizer(self, parameters, lr):
+        """The rate of each of its groups of parameters is the highest; it follows the schedule."""
+        betas = (0.9, 0.95)
+        return torch.optim.AdamW(parameters, lr, betas=betas, weight_decay=0.0, fused=True)
 
     def export(self, model):
         """-> the model to save at the end."""
@@ -519,30 +669,31 @@ class GRPO:
             order += random.Random(f"order {self.settings.seed} {epoch}").sample(range(N), N)
         return order[start % N :][:P]
 
-    def roll_out(
-        self,
-        model,
-        tokenizer,
-        prompts,
-        num_samples,
-        temperature,
-        max_new_tokens,
-        stop_ids,
-        uniforms,
-    ):
-        """num_samples completions of each prompt -> Rollouts. Evaluation samples with it too."""
-        return sample(model, prompts, num_samples, max_new_tokens, temperature, stop_ids, uniforms)
+    def roll_out(self, model, tokenizer, prompts, how):
+        """how.num_samples completions of each prompt -> Rollouts. how: Sampling. Evaluation samples
+        with it too. On many processes each has its share of the prompts."""
+        return sample(
+            model,
+            prompts,
+            how.num_samples,
+            how.max_new_tokens,
+            how.temperature,
+            how.stop_ids,
+            how.uniforms,
+            how.choose,
+        )
 
     def advantages(self, step):
         """-> (P, G), or (B, T-1) for token-level credit."""
         return group_advantages(step.rewards, self.settings.scale)
 
-    def loss(self, logp, micro):
-        """logp (b, T-1), with gradients, of the rows of a MicroBatch -> scalar."""
-        settings = self.settings
-        loss = policy_loss(logp, micro.old_logp, micro.advantages, micro.weights, settings.clip)
-        if settings.kl_coef:
-            loss = loss + settings.kl_coef * kl_penalty(logp, micro.ref_logp, micro.weights)
+    def loss(self, logp, inputs):
+        """logp (b, T-1), with gradients, of the rows of a MicroBatch; LossInputs -> scalar."""
+        clip = self.settings.clip
+        loss = policy_loss(logp, inputs.old_logp, inputs.advantages, inputs.weights, clip)
+        if self.settings.kl_coef:
+            kl = kl_penalty(logp, inputs.ref_logp, inputs.weights)
+            loss = loss + self.settings.kl_coef * kl
         return loss
 
     # (rollouts, the rows to keep, (B,) bool, max_tokens) -> MicroBatches, one forward pass each

@@ -5,7 +5,7 @@
     torchrun --nproc-per-node 8 train.py --fsdp
                                           the same on 8 GPUs, each with an eighth of the model
 
-The loop is section 5, one function from pick to step; the rest can be skipped on a first reading.
+The loop is section 6, one function from pick to step; the rest can be skipped on a first reading.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import sys
 import textwrap
 import time
 import warnings
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 import torch
@@ -39,24 +39,37 @@ from eval import (
     TaskFlags,
     add_flags,
     append_rows,
-    flag,
+    find_method,
     get_method,
     git_commit,
+    read_flags,
     read_rows,
-    records_of,
-    roll_out,
     summarise,
 )
 from model import (
     ModelError,
-    check_lengths,
+    _read_json,
+    check_prompts,
+    fetch,
+    hashes_of,
     load,
     memory_for,
     pick_device,
     save,
     weights_in,
 )
-from rlvr import GRPO, Rollouts, Step, Stopped, update_gradients
+from rlvr import (
+    GRPO,
+    Rollouts,
+    Step,
+    Stopped,
+    option,
+    records_of,
+    roll_out,
+    update_gradients,
+    wrong,
+)
+from verifiers import DataError, as_json
 
 # ---- 1. Flags ------------------------------------------------------------------------------------
 
@@ -68,65 +81,66 @@ TINY = {
     "micro_batch_tokens": 2048,
     "eval_every": 25,
     "task": "arithmetic",
+    "num_samples": 16,
+    "max_new_tokens": 80,
 }
 LARGE = {"lr": 3e-6, "micro_batch_tokens": 4096, "eval_every": 50, "task": "math"}
-TINY_SETTINGS = {"num_samples": 16, "max_new_tokens": 80}  # unless the method has its own
-SETTINGS = {  # flags that set one of the method's settings
-    "prompts_per_step": "P, problems a step",
-    "num_samples": "G, completions of each",
-    "max_new_tokens": "longest completion",
-    "sample_tokens": "sampled at once: bounds the KV cache",
-    "temperature": "of sampling, and of the log-probs that are trained",
-    "updates_per_batch": "on the same completions; from the second on clipping can act",
-    "kl_coef": "weight of a KL to the first model, which is then kept in memory",
-    "seed": "of everything random",
-}
 
 
 @dataclass
 class Flags(TaskFlags):
-    model: str = flag(None, "hub id or folder (default: notebooks/tiny; on CUDA Qwen3-0.6B-Base)")
-    train_problems: int = flag(None, "train on so many only, the first of a random order")
-    log: str = flag(None, "file.py:name that makes a function of (run folder, flags) of rows")
-    lr: float = flag(
-        None, "highest rate: 5 steps of warm-up, then a cosine to a tenth (3e-6; 4e-4)"
+    model: str = option(None, "hub id or folder (default: notebooks/tiny; CUDA: Qwen3-0.6B-Base)")
+    train_problems: int = option(None, "train on so many only, the first of a random order")
+    log: str = option(None, "file.py:name that makes a function of (run folder, flags) of rows")
+    lr: float = option(
+        None, "highest rate: 5 steps of warm-up, then a cosine to a tenth (3e-6; tiny 4e-4)"
     )
-    micro_batch_tokens: int = flag(None, "in a forward pass: less memory, same gradient")
-    fsdp: bool = flag(False, "with torchrun: shard weights and moments", action="store_true")
-    steps: int = flag(100, "in all")
-    eval_every: int = flag(None, "steps between evaluations (default: 50; tiny 25)")
-    eval_problems: int = flag(500, "held-out problems each time")
-    save_every: int = flag(50, "steps between checkpoints")
-    runs: str = flag("runs", "folder of all runs")
-    name: str = flag(None, "of this run's folder (default: task, date and time)")
-    resume: bool = flag(False, "go on with the run --name", action="store_true")
+    micro_batch_tokens: int = option(None, "in a forward pass: less memory, same gradient")
+    fsdp: bool = option(False, "with torchrun: shard weights and moments")
+    steps: int = option(100, "in all")
+    eval_every: int = option(None, "steps between evaluations (default: 50; tiny 25)")
+    eval_problems: int = option(500, "held-out problems each time")
+    save_every: int = option(50, "steps between checkpoints")
+    runs: str = option("runs", "folder of all runs")
+    name: str = option(None, "of this run's folder (default: task, date and time)")
+    resume: bool = option(False, "go on with the run --name")
 
 
 # The flags that may change on --resume.
 ANEW = set("model sample_tokens micro_batch_tokens steps device fsdp log runs name resume".split())
-INSTEAD = (
-    "What a method sets is --set NAME=VALUE, what it does --method FILE: see notebooks/methods"
-)
 
 
 def parse_args(argv=None):
-    """The command line -> Flags, with all settings of the method as flags.settings. It overrides
-    config.json of the run to resume, that the method's settings, and these the defaults by the size
-    of the model. Everything is checked before anything is written."""
-    parser = make_parser()
+    """-> flags, with all settings of the method as flags.settings.
+
+    The later wins: the defaults; those for the model's size (TINY, LARGE); the method's own;
+    config.json of the run to --resume; the command line. Everything is checked before anything is
+    written."""
+    parser = argparse.ArgumentParser(
+        description="Train with verifiable rewards (GRPO). @FILE reads flags from a file.",
+        allow_abbrev=False,
+        add_help=False,
+        fromfile_prefix_chars="@",
+    )
+    parser.convert_arg_line_to_args = lambda line: shlex.split(line, comments=True)
+    add_flags(parser, Flags)
+    known, _ = parser.parse_known_args(argv)
     try:
-        known, unknown = parser.parse_known_args(argv)
-        if unknown:
-            raise ValueError(f"there is no {unknown[0]}. {INSTEAD}")
-        given = vars(known)
-        old, settings = read_config(given) if "resume" in given else ({}, {})
-        settings |= {name: given.pop(name) for name in SETTINGS if name in given}
-        settings |= given.pop("set", [])
-        flags = Flags(**{**old, **given})
-        fill_defaults(flags)
-        flags.settings = all_settings(flags, settings)
+        config = read_config(known) if known.resume else {}
+        old = {**config.get("flags", {}), **config.get("settings", {})}
+        method = known.method or old.get("method", "grpo")
+        kind = find_method(method)
+        defaults = {**defaults_for(known, kind, old), **old, "fsdp": False, "method": method}
+        flags, flags.settings = read_flags(parser, argv, Flags, kind, defaults)
+        for name in old.keys() - ANEW:
+            if getattr(flags, name, None) != old[name]:
+                raise ValueError(f"--resume: the run has {name} {old[name]}, and keeps it")
+        flags.settings = asdict(get_method(method, flags.settings).settings)
+        flags.weights = config.get("weights")
         if flags.fsdp and "RANK" not in os.environ:
             raise ValueError("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp ..")
+        if flags.log:
+            verifiers.lookup(flags.log, {}, "--log")
         folder = Path(flags.runs, flags.name)
         if not flags.resume and (folder / "config.json").exists():
             raise ValueError(f"{folder} exists: go on by --resume, or choose another --name")
@@ -135,446 +149,44 @@ def parse_args(argv=None):
     return flags
 
 
-def make_parser():
-    parser = argparse.ArgumentParser(
-        description="Train with verifiable rewards (GRPO). @FILE reads flags from a file.",
-        allow_abbrev=False,
-        argument_default=argparse.SUPPRESS,
-        fromfile_prefix_chars="@",
-    )
-    parser.convert_arg_line_to_args = lambda line: shlex.split(line, comments=True)
-
-    add_flags(parser, Flags)
-    for name, help in SETTINGS.items():
-        default = getattr(GRPO.Settings, name)
-        help += f" (default: {default}, or the method's)"
-        parser.add_argument("--" + name.replace("_", "-"), type=type(default), help=help)
-    return parser
-
-
-def read_config(given):
-    """-> (flags, settings) of the run to resume, from its config.json."""
-    refused = given.keys() - ANEW
-    if refused:
-        raise ValueError(f"--resume keeps the run's own flags: leave out {', '.join(refused)}")
-    folder = Path(given.get("runs", "runs"), given.get("name", ""))
+def read_config(known):
+    """config.json of the run to resume."""
+    path = Path(known.runs, known.name or "", "config.json")
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        flags = {**config["flags"], "fsdp": False}  # this start decides anew
-        Flags(**flags)  # refuses what it does not know
-        return flags, config["settings"]
+        config = json.loads(path.read_text(encoding="utf-8"))
+        flags = {**config["flags"], "resume": True}
+        flags.pop("set", None)  # of older versions; its values are in the settings
+        return {**config, "flags": flags, "settings": {**config["settings"]}}
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{folder}/config.json: nothing to --resume, see --name and --runs ({error}). {INSTEAD}"
-        ) from None
+        why = "nothing to --resume, see --name and --runs"
+        raise ValueError(f"{path}: {why} ({error})") from None
 
 
-def fill_defaults(flags):
-    """Replace None by the default for this machine and model."""
-    best, _ = pick_device(flags.device)
-    if flags.model is None:
-        laptop = flags.task == "arithmetic" or flags.task is None and best != "cuda"
-        tiny = str(Path(__file__).parent / "notebooks" / "tiny")
-        flags.model = tiny if laptop else "Qwen/Qwen3-0.6B-Base"
-    fitting = TINY if is_tiny(flags.model) else LARGE
-    for name, value in {"device": best, "method": "grpo", **fitting}.items():
-        if getattr(flags, name) is None:
-            setattr(flags, name, value)
-    if Path(flags.model).is_dir():
-        flags.model = os.path.abspath(flags.model)
-    task = Path(flags.task.partition(".py:")[0]).stem
-    flags.name = flags.name or f"{task}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-
-
-def all_settings(flags, given):
-    """All settings of the method: as given, else its own; with a tiny model TINY_SETTINGS where
-    its own are GRPO's."""
-    own = get_method(flags.method, {}).settings
-    for name, value in TINY_SETTINGS.items():
-        if is_tiny(flags.model) and getattr(own, name) == getattr(GRPO.Settings, name):
-            given.setdefault(name, value)
-    return asdict(get_method(flags.method, given).settings)
+def defaults_for(known, method, old):
+    """-> the flags that depend on the machine and the model's size; of the settings, those of
+    which the method has no value of its own."""
+    best, _ = pick_device(known.device)
+    laptop = known.task == "arithmetic" or known.task is None and best != "cuda"
+    model = known.model or old.get("model")
+    if model is None and laptop:
+        model = str(Path(__file__).parent / "notebooks" / "tiny")
+    elif model is None and best == "cpu":
+        raise ValueError("say which --model: on a CPU only the task arithmetic has one of its own")
+    model = model or "Qwen/Qwen3-0.6B-Base"
+    fitting = TINY if is_tiny(model) else LARGE
+    values = {"device": best, "model": os.path.abspath(model) if Path(model).is_dir() else model}
+    for name, value in fitting.items():
+        if getattr(method.Settings, name, None) == getattr(GRPO.Settings, name, None):
+            values[name] = value
+    task = Path((known.task or fitting["task"]).partition(".py:")[0]).stem
+    return {**values, "name": f"{task}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"}
 
 
 def is_tiny(model):
     return 0 < sum(file.stat().st_size for file in Path(model).glob("*.safetensors")) < 2**24
 
 
-# ---- 2. A run ------------------------------------------------------------------------------------
-
-
-@dataclass
-class Run:
-    """Everything the loop works with."""
-
-    flags: Flags
-    folder: Path
-    method: GRPO
-    model: torch.nn.Module
-    tokenizer: object
-    task: verifiers.Task
-    parameters: list  # those that are trained
-    optimizer: torch.optim.Optimizer
-    # critical: dtype is that of the computation. Weights stay in fp32 while they are trained: at a
-    # learning rate of 1e-6 nearly every update of a bf16 weight would round to nothing.
-    dtype: torch.dtype
-    reference: torch.nn.Module = None  # for a KL: the model that the run started from
-    memory: dict = field(default_factory=lambda: {"visits": {}})  # pick's, kept in checkpoints
-    step: int = 0  # the last one made
-    log: object = lambda row: None  # called with every row of the log: see --log
-    signals: list = field(default_factory=list)  # when Ctrl-C was pressed
-
-
-def load_run(flags):
-    """Load what the flags name -> Run."""
-    task = verifiers.get_task(flags.task, flags.prompt, flags.stop, flags.reward)
-    if not task.train:
-        raise verifiers.DataError(f"task {task.name} has no problems to train on: choose another")
-    if flags.train_problems:
-        rng = random.Random(f"train {flags.settings['seed']}")
-        task.train = rng.sample(task.train, len(task.train))[: flags.train_problems]
-    method = get_method(flags.method, flags.settings)
-    model, tokenizer = load_model(flags)
-    small = is_tiny(flags.model)
-    model.checkpoint_blocks = not small
-    if flags.device == "cpu" and small:
-        torch.set_num_threads(1)  # with tensors so small, threads mostly wait for each other
-    prompts = map(task.prompt, task.train + task.test)
-    check_lengths(model, tokenizer, prompts, method.settings.max_new_tokens)
-    parameters = method.setup(model, tokenizer)
-    optimizer = torch.optim.AdamW(parameters, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
-    folder = Path(flags.runs, flags.name)
-    _, dtype = pick_device(flags.device)
-    run = Run(flags, folder, method, model, tokenizer, task, parameters, optimizer, dtype)
-    if method.settings.kl_coef:
-        run.reference = load_model(flags)[0].requires_grad_(False)
-    return run
-
-
-def load_model(flags):
-    sharder = shard(flags.device) if flags.fsdp else None
-    return load(flags.model, flags.device, torch.float32, flags.template, sharder)
-
-
-def write_config(run):
-    """config.json: flags, settings, versions and commit."""
-    config = {
-        "flags": {**asdict(run.flags), "resume": False},  # the same as without an interruption
-        "settings": run.flags.settings,
-        "versions": {"python": sys.version, "torch": torch.__version__, "git": git_commit()},
-    }
-    partial = run.folder / "config.partial"
-    partial.write_text(json.dumps(config, indent=2), encoding="utf-8")
-    partial.replace(run.folder / "config.json")
-
-
-# ---- 3. Checkpoints ------------------------------------------------------------------------------
-# No random state is saved: random numbers depend on (seed, step, row) alone. So a resumed run
-# equals an uninterrupted one bit for bit; on another number of processes, up to rounding.
-# Loading runs pickle: resume only runs you trust.
-
-DAMAGE = (Exception, dcp.api.CheckpointException)  # the second is no subclass of the first
-NOISE = "torch.distributed is disabled|FSDP2-wrapped module .* returned a view|Mismatch dtype"
-warnings.filterwarnings("ignore", NOISE)
-
-
-def state_of(run):
-    model, optimizer = get_state_dict(run.model, run.optimizer)
-    return {"model_state_dict": model, "optim_state_dict": optimizer}
-
-
-def save_checkpoint(run, progress):
-    """Write under another name, then rename: a crash at any moment leaves the last good one.
-    progress: what it keeps besides tensors, as JSON."""
-    folder = run.folder / "checkpoints"
-    path = folder / f"step_{run.step:06d}"
-    partial = folder / "partial"
-    try:
-        if RANK == 0:
-            shutil.rmtree(partial, ignore_errors=True)
-        dcp.save(state_of(run), checkpoint_id=partial, no_dist=WORLD == 1)
-        if RANK == 0:
-            (partial / "progress.json").write_text(progress)
-            shutil.rmtree(path, ignore_errors=True)  # one of the same step that could not be read
-            partial.rename(path)
-            for old in sorted(folder.glob("step_*"))[:-2]:  # two are kept
-                shutil.rmtree(old)
-    except DAMAGE as error:  # a full disk raises errors of many kinds
-        shutil.rmtree(partial, ignore_errors=True)
-        raise ModelError(f"{path}: cannot write it ({error!r:.200}); free some space") from error
-
-
-def load_checkpoint(run):
-    """Restore the newest checkpoint that is whole; there may be none."""
-    for path in sorted(run.folder.glob("checkpoints/step_*"), reverse=True):
-        try:
-            progress = json.loads((path / "progress.json").read_text())
-            state = state_of(run)
-            dcp.load(state, checkpoint_id=path, no_dist=WORLD == 1)
-        except DAMAGE as error:  # cut short, damaged, or of another model
-            print(f"{path} cannot be used ({error!r:.150}); trying the one before")
-            continue
-        set_state_dict(run.model, run.optimizer, **state)
-        run.step = progress["step"]
-        run.memory = progress["memory"]
-        run.method.load_state(progress["method"])
-        return
-    logged = max(read_log(run.folder), default=0)
-    if logged > run.flags.save_every:
-        raise ModelError(
-            f"{run.folder} has logged {logged} steps, but has no usable checkpoint: begin again "
-            "under another --name"
-        )
-
-
-# ---- 4. Log and preflight ------------------------------------------------------------------------
-
-COLUMNS = {  # of metrics.jsonl, and their titles in the printed table
-    "reward": "reward",
-    "accuracy": "acc",
-    "mixed": "mixed",
-    "completion_length": "length",
-    "truncated": "cut",
-    "entropy": "entropy",
-    "grad_norm": "grad",
-    "mismatch": "mismatch",
-    "seconds": "sec",
-    "eval_accuracy": "greedy",
-    "eval_sampled_accuracy": "sampled",
-}
-
-
-def log_row(run, row):
-    if RANK == 0:
-        append_rows(run.folder / "metrics.jsonl", [row])
-        run.log(row)
-    if row["step"] % 5 == 0 or "eval_accuracy" in row:
-        cells = [f"{row[name]:7.3g}" if name in row else " " * 7 for name in COLUMNS]
-        if row.get("failed"):
-            cells.append(f"the verifier failed on {row['failed']:.1%}")
-        print(f"{row['step']:5}", *cells)
-
-
-def read_log(folder):
-    """metrics.jsonl -> {step: row}. If a step has two rows, as after a crash, the last counts."""
-    path = folder / "metrics.jsonl"
-    rows = read_rows(path, ("step", "reward")) if path.exists() else []
-    return {row["step"]: row for row in rows}
-
-
-def batch_metrics(step):
-    """-> (means and shares of the batch, the share of right completions of each problem).
-
-    A group with unequal rewards is mixed. The others teach nothing: they are
-    solved, or hopeless."""
-    B = len(step.parts)
-    names = {name for part in step.parts for name in part}
-    row = {name: sum(part.get(name, 0.0) for part in step.parts) / B for name in sorted(names)}
-    right = torch.tensor([record["accuracy"] for record in records_of(step)])  # (B,)
-    right = right.view_as(step.rewards).mean(1)  # (P,)
-    mixed = step.rewards.amax(1) > step.rewards.amin(1)  # (P,)
-    values = {
-        "reward": step.rewards,
-        "accuracy": right,
-        "completion_length": step.rollouts.mask.sum(1),
-        "mixed": mixed,
-        "solved": ~mixed & (right > 0.5),
-        "hopeless": ~mixed & (right <= 0.5),
-    }
-    row |= {name: value.float().mean().item() for name, value in values.items()}
-    return row, right.tolist()
-
-
-def preflight(run):
-    """Show the first prompt and what a batch earns; stop, or warn, if it can teach nothing."""
-    task = run.task
-    settings = run.method.settings
-    problems = task.train[: settings.prompts_per_step]
-    prompt = run.tokenizer.prompt_text(task.prompt(problems[0]))
-    print(f"model {run.flags.model} on {run.flags.device}; task {task.name} ({task.note})")
-    print(f"{len(task.train)} problems to train on, {len(task.test)} held out; the first prompt")
-    print(f"({run.tokenizer.template} template):\n{textwrap.indent(prompt, '    ')}")
-    step = judge(run, problems, settings.num_samples, settings.temperature, "preflight")
-    means, _ = batch_metrics(step)
-    print(f"preflight: of {len(step.texts)} completions {means['accuracy']:.0%} are right and")
-    print(f"{means['truncated']:.0%} cut off; rewards differ in {means['mixed']:.0%} of the groups")
-    rewards = step.rewards.flatten()
-    for row in (rewards.argmax(), rewards.argmin()):
-        print(f"    reward {rewards[row]:.2f}: {step.texts[row][-200:]!r}")
-    trouble = None
-    if means["failed"] > 0.5:
-        trouble = (
-            f"the verifier fails on {means['failed']:.0%} of the completions, see the warnings"
-        )
-    elif means["truncated"] >= 0.9:
-        trouble = "nearly all completions are cut off: try --max-new-tokens, --stop or --template"
-    elif means["mixed"] == 0:
-        trouble = (
-            "no group has unequal rewards: try an easier or harder task, or more --num-samples"
-        )
-    if trouble and (means["failed"] == 1 or len(step.texts) >= 64):  # fewer could be bad luck
-        raise Stopped(f"error: {trouble}")
-    print(f"preflight: warning: {trouble}" if trouble else "preflight: there is something to learn")
-
-
-# ---- 5. The loop ---------------------------------------------------------------------------------
-
-
-def train_rlvr(run):
-    """The training loop, from the step after the last one made to flags.steps.
-
-    Raises Stopped: after Ctrl-C, by the method, before NaN or infinity reach the weights, or when
-        the verifier fails on everything."""
-    flags = run.flags
-    settings = run.method.settings
-    for number in range(run.step + 1, flags.steps + 1):
-        # Problems, G completions of each, and their rewards.
-        began = time.perf_counter()
-        indices = [int(index) for index in run.method.pick(run.task.train, number, run.memory)]
-        if not indices or min(indices) < 0 or max(indices) >= len(run.task.train):
-            raise Stopped(f"error: pick returns {indices}, not indices of the training problems")
-        problems = [{**run.task.train[index], "step": number} for index in indices]
-        step = judge(run, problems, settings.num_samples, settings.temperature, number)
-        step.number = number
-        sampled = time.perf_counter()
-
-        # How much better than its group each completion is, token by token.
-        mask = step.rollouts.mask  # (B, T-1)
-        advantages = run.method.advantages(step).to(mask.device)
-        shapes = [step.rewards.shape, mask.shape]  # (P, G) or (B, T-1)
-        if advantages.shape not in shapes:
-            raise Stopped(f"error: advantages are {tuple(advantages.shape)}, not one of {shapes}")
-        advantages = advantages.reshape(len(mask), -1) * mask
-
-        # One update, or several on the same completions: then the first one's log-probs are pi_old.
-        warm_up = min(1.0, number / 5)
-        cosine = 0.55 + 0.45 * math.cos(math.pi * number / flags.steps)  # from 1 to 0.1
-        lr = flags.lr * warm_up * cosine
-        for param_group in run.optimizer.param_groups:
-            param_group["lr"] = lr
-        stats, old_logp = update(run, step, advantages)
-        for _ in range(settings.updates_per_batch - 1):  # nothing clips in the first one
-            again, _ = update(run, step, advantages, old_logp)
-            stats["clipped"] = again["clipped"]
-        run.step = number
-
-        # The log; from time to time held-out problems, and a checkpoint.
-        means, right = batch_metrics(step)
-        for index, share in zip(indices, right):
-            visits = run.memory["visits"].get(str(index), [])
-            run.memory["visits"][str(index)] = [*visits, share][-3:]
-        row = {
-            "step": number,
-            **means,
-            **stats,
-            "lr": lr,
-            "verify_seconds": step.verify_seconds,
-            "sample_seconds": sampled - began,
-            "update_seconds": time.perf_counter() - sampled,
-        }
-        trouble = None
-        if number % flags.eval_every == 0 or number == flags.steps:
-            try:
-                row |= evaluate_both(run)
-            except (ModelError, torch.OutOfMemoryError) as error:  # the step must not be lost
-                if WORLD > 1:  # the other ranks are still evaluating
-                    raise
-                trouble = f"error: {error}"
-        row["seconds"] = time.perf_counter() - began
-        finish_step(run, step, advantages, row, trouble)
-
-
-def finish_step(run, step, advantages, row, reason):
-    """Log the step and all its completions; save a checkpoint when it is time, or when there is a
-    reason to stop."""
-    if RANK == 0:
-        path = run.folder / "samples" / f"step_{run.step:06d}.jsonl.gz"
-        path.parent.mkdir(exist_ok=True)
-        with gzip.open(path, "wt", encoding="utf-8", errors="replace") as file:
-            for i, record in enumerate(records_of(step)):
-                own = step.rollouts.mask[i] > 0  # (T-1,)
-                record["advantage"] = advantages[i][own].mean().item()
-                record["ids"] = step.rollouts.ids[i, 1:][own].tolist()
-                record["logps"] = step.rollouts.logp[i][own].tolist()
-                record["parts"] = step.parts[i]
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
-    try:
-        run.method.after_step(row, run.model)  # which may add columns
-    except Stopped as error:
-        reason = str(error)
-    progress = {"step": run.step, "memory": run.memory, "method": run.method.state()}
-    try:
-        json.dumps(row)
-        progress = json.dumps(progress)  # fails now rather than at the first checkpoint
-    except (TypeError, ValueError) as error:
-        raise ModelError(f"the memory of pick, the method's state, its columns: {error}") from error
-    if row["failed"] == 1:
-        reason = "error: the verifier failed on every completion, see the warnings above"
-    if all_sum(torch.tensor(len(run.signals))) > 0:  # Ctrl-C in any process
-        reason = "stopped"
-    log_row(run, row)
-    if reason or run.step % run.flags.save_every == 0 or run.step == run.flags.steps:
-        save_checkpoint(run, progress)
-    if reason:
-        raise Stopped(f"{reason}; step {run.step} is saved. {how_to_go_on(run.flags)}")
-
-
-def update(run, step, advantages, old_logp=None):
-    """One update of the weights -> (statistics, log-probs (B, T-1))."""
-    rollouts = step.rollouts
-    trained = (advantages != 0).any(1)  # (B,) without an advantage there is no gradient
-    keep = trained if run.reference is None else rollouts.mask.any(1)  # a KL is of all
-    fair = rollouts.ids.size(1) * -(-int(keep.sum()) // WORLD)  # tokens: every rank gets a batch
-    room = min(run.flags.micro_batch_tokens, fair)
-    micros = equal_share(run.method.layout(rollouts, keep, room))
-    half = run.dtype == torch.bfloat16 and not run.flags.fsdp  # FSDP casts by itself
-    computing = torch.autocast(run.flags.device, run.dtype, enabled=half)
-    with computing, memory_for("--micro-batch-tokens"):
-        sums, logp = update_gradients(
-            run.model, rollouts, advantages, run.method, micros, old_logp, run.reference
-        )
-    sums = {name: float(all_sum(value)) for name, value in sums.items()}
-    tokens = max(1.0, sums.pop("tokens"))
-    if tokens != max(1, int(rollouts.mask[keep].sum())):
-        raise ModelError("the method's layout left out tokens, or gave some twice")
-    stats = {name: value / tokens for name, value in sums.items()}
-    stats |= {"loss": sums["loss"], "trained": int(trained.sum()), "grad_norm": 0.0}
-    if keep.any():  # subtle: without a gradient Adam's momentum must not move the weights
-        stats["grad_norm"] = clip_gradients(run.parameters)
-        if not math.isfinite(stats["loss"] + stats["grad_norm"]):
-            found = f"loss {stats['loss']} and gradient norm {stats['grad_norm']}"
-            raise Stopped(
-                f"error: step {step.number} has {found}: look at the method's loss, or lower --lr"
-            )
-        run.optimizer.step()
-    run.optimizer.zero_grad()
-    return stats, logp
-
-
-def evaluate_both(run):
-    """Greedy and sampled accuracy on held-out problems -> columns of the log."""
-    problems = run.task.test[: run.flags.eval_problems]
-    columns = {}
-    for prefix, temperature in (("eval_", 0.0), ("eval_sampled_", run.method.settings.temperature)):
-        step = judge(run, problems, 1, temperature, "held out")
-        for name, value in summarise(records_of(step), 1).items():
-            columns[prefix + name] = value
-    return columns
-
-
-def judge(run, problems, num_samples, temperature, label):
-    """eval.roll_out; with several processes each does its share of the problems -> one Step."""
-    mine = torch.arange(len(problems)).tensor_split(WORLD)[RANK].tolist()
-    rows = [f"{label} {i * num_samples + g}" for i in mine for g in range(num_samples)]
-    parts = (run.method, run.model, run.tokenizer, run.task, [problems[i] for i in mine])
-    steps = []
-    with whole_weights(run.model), weights_in(run.dtype, run.model):
-        if mine:  # there may be more processes than problems
-            steps = [roll_out(*parts, num_samples, temperature, rows)]
-    return steps[0] if WORLD == 1 else gather_steps(steps, run.model.device)
-
-
-# ---- 6. Many GPUs (skip it when you have one) ----------------------------------------------------
+# ---- 2. Many GPUs (skip it when you have one) ----------------------------------------------------
 # Sampling and evaluation are shared out by problems, the update by micro-batches. Every process
 # holds the whole batch and makes the same decisions; the first one writes.
 # critical: all ranks must issue the same collectives in the same order. So sharded weights are
@@ -608,9 +220,9 @@ def gather(items):
     """The lists of all processes as one list, in every process."""
     if WORLD == 1:
         return items
-    parts = [None] * WORLD
-    dist.all_gather_object(parts, items)
-    return [item for part in parts for item in part]
+    lists = [None] * WORLD
+    dist.all_gather_object(lists, items)
+    return [item for one in lists for item in one]
 
 
 def gather_steps(steps, device):
@@ -627,11 +239,11 @@ def gather_steps(steps, device):
 
 
 def equal_share(micros):
-    """This process's micro-batches, as many as every other has: copies with scale
-    0 fill up."""
+    """This process's micro-batches, as many as every other has: copies with loss_scale 0 fill
+    up."""
     micros = list(micros)
     while len(micros) % WORLD:
-        micros.append(replace(micros[-1], scale=0.0))
+        micros.append(replace(micros[-1], loss_scale=0.0))
     return micros[RANK::WORLD]
 
 
@@ -680,6 +292,461 @@ def whole_weights(model):
             module.reshard()
 
 
+# ---- 3. A run ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Run:
+    """Everything the loop works with."""
+
+    flags: Flags
+    folder: Path
+    method: GRPO
+    model: torch.nn.Module
+    tokenizer: object
+    task: verifiers.Task
+    parameters: list  # those that are trained
+    optimizer: torch.optim.Optimizer
+    rates: list  # the highest learning rate of each of the optimizer's groups
+    # critical: dtype is that of the computation. Weights stay in fp32 while they are trained: at a
+    # learning rate of 1e-6 nearly every update of a bf16 weight would round to nothing.
+    dtype: torch.dtype
+    reference: torch.nn.Module = None  # for a KL: the model that the run started from
+    memory: dict = field(default_factory=lambda: {"visits": {}})  # pick's, kept in checkpoints
+    step: int = 0  # the last one made
+    log: object = lambda row: None  # called with every row of the log: see --log
+    stopping: bool = False  # after Ctrl-C
+
+
+def load_run(flags):
+    """Load what the flags name -> Run."""
+    print(f"model {flags.model} on {flags.device}, task {flags.task}")
+    task = verifiers.get_task(flags.task, flags.prompt, flags.stop, flags.reward)
+    if not task.train:
+        raise DataError(f"task {task.name} has no problems to train on: choose another")
+    if flags.train_problems:
+        rng = random.Random(f"train {flags.settings['seed']}")
+        task.train = rng.sample(task.train, len(task.train))[: flags.train_problems]
+    method = get_method(flags.method, flags.settings)
+    _, dtype = pick_device(flags.device)
+    model, tokenizer = load_model(flags, torch.float32)
+    small = is_tiny(flags.model)
+    model.checkpoint_blocks = not small
+    if flags.device == "cpu" and small:
+        torch.set_num_threads(1)  # with tensors so small, threads mostly wait for each other
+    prompts = map(task.prompt, task.train + task.test)
+    check_prompts(model, tokenizer, prompts, method.settings.max_new_tokens)
+    parameters = set_up(method, model, tokenizer)
+    optimizer = method.optimizer(parameters, flags.lr)
+    rates = [group["lr"] for group in optimizer.param_groups]
+    folder = Path(flags.runs, flags.name)
+    run = Run(flags, folder, method, model, tokenizer, task, parameters, optimizer, rates, dtype)
+    if method.settings.kl_coef:
+        run.reference = load_model(flags, dtype)[0].requires_grad_(False)
+    return run
+
+
+def set_up(method, model, tokenizer):
+    """method.setup -> the parameters to train, equal on every rank. They must be the model's, for a
+    checkpoint keeps no others; and what the method adds to the model, its export must take away."""
+    torch.manual_seed(method.settings.seed % 2**63)
+    usual = dict(model.named_parameters())
+    parameters = method.setup(model, tokenizer)
+    if not isinstance(parameters, list) or not parameters:
+        raise wrong(method, "setup", parameters, "a list of parameters")
+    own = set(model.parameters())
+    if not own.issuperset(parameters):
+        raise wrong(method, "setup", "parameters outside the model", "some of model.parameters()")
+    added = dict(model.named_parameters()).keys() - usual.keys()
+    if added and type(method).export is GRPO.export:
+        raise wrong(method, "export", f"the model with {sorted(added)}", "one that load can read")
+    for param in parameters:
+        if WORLD > 1 and not isinstance(param, DTensor):
+            dist.broadcast(param.data, 0)
+    return parameters
+
+
+def load_model(flags, dtype):
+    sharder = shard(flags.device) if flags.fsdp else None
+    return load(flags.model, flags.device, dtype, flags.template, sharder)
+
+
+def write_config(run):
+    """config.json: flags, settings, versions, commit, and which weights the run began with."""
+    flags = run.flags
+    weights = hashes_of(fetch(flags.model).glob("*.safetensors"))
+    if flags.weights not in (None, weights):
+        raise ModelError(f"--resume: {flags.model} is not the model that {run.folder} began with")
+    config = {
+        "flags": {f.name: getattr(flags, f.name) for f in fields(Flags)},
+        "settings": flags.settings,
+        "versions": {"python": sys.version, "torch": torch.__version__, "git": git_commit()},
+        "weights": weights,
+    }
+    config["flags"]["resume"] = False  # the same as without an interruption
+    partial = run.folder / "config.partial"
+    partial.write_text(json.dumps(config, indent=2), encoding="utf-8")
+    partial.replace(run.folder / "config.json")
+
+
+# ---- 4. Checkpoints ------------------------------------------------------------------------------
+# No random state is saved: random numbers depend on (seed, step, row) alone. So on a CPU a resumed
+# run equals an uninterrupted one bit for bit; on a GPU, or other processes, up to rounding.
+# Loading runs pickle: resume only runs you trust.
+
+DAMAGE = (Exception, dcp.api.CheckpointException)  # the second is no subclass of the first
+NOISE = "torch.distributed is disabled|FSDP2-wrapped module .* returned a view|Mismatch dtype"
+warnings.filterwarnings("ignore", NOISE)
+
+
+ALL_BUT_HASHES = "[!h]*"  # hashes.json is the only file that begins so
+
+
+def state_of(run):
+    model, optimizer = get_state_dict(run.model, run.optimizer)
+    return {"model_state_dict": model, "optim_state_dict": optimizer}
+
+
+def save_checkpoint(run, progress):
+    """Write under another name, then rename: a crash at any moment leaves the last good one.
+    progress: what it keeps besides tensors, as JSON."""
+    folder = run.folder / "checkpoints"
+    path = folder / f"step_{run.step:06d}"
+    partial = folder / "partial"
+    try:
+        if RANK == 0:
+            shutil.rmtree(partial, ignore_errors=True)
+        dcp.save(state_of(run), checkpoint_id=partial, no_dist=WORLD == 1)
+        if RANK == 0:
+            (partial / "progress.json").write_text(progress)
+            (partial / "hashes.json").write_text(
+                json.dumps(hashes_of(partial.glob(ALL_BUT_HASHES)))
+            )
+            shutil.rmtree(path, ignore_errors=True)  # one of the same step that could not be read
+            partial.rename(path)
+            for old in sorted(folder.glob("step_*"))[:-2]:  # two are kept
+                shutil.rmtree(old)
+    except DAMAGE as error:  # a full disk raises errors of many kinds
+        shutil.rmtree(partial, ignore_errors=True)
+        raise ModelError(f"{path}: cannot write it ({error!r:.200}); free some space") from error
+
+
+def load_checkpoint(run):
+    """Restore the newest checkpoint that is whole; there may be none."""
+    settings = run.method.settings
+    for path in sorted(run.folder.glob("checkpoints/step_*"), reverse=True):
+        try:
+            hashes = _read_json(path / "hashes.json", optional=True)  # older versions wrote none
+            if hashes and hashes != hashes_of(path.glob(ALL_BUT_HASHES)):
+                raise ValueError("its files are not as they were written")
+            progress = json.loads((path / "progress.json").read_text())
+            state = state_of(run)
+            dcp.load(state, checkpoint_id=path, no_dist=WORLD == 1)
+        except DAMAGE as error:  # cut short, damaged, or of another model
+            print(f"{path} cannot be used ({error!r:.150}); trying the one before")
+            continue
+        set_state_dict(run.model, run.optimizer, **state)
+        run.step = progress["step"]
+        run.memory = progress["memory"]
+        kept = {**progress.get("settings", {}), "sample_tokens": settings.sample_tokens}
+        run.method.settings = replace(settings, **kept)  # after_step may have changed them
+        run.method.load_state(progress["method"])
+        return
+    logged = max(read_log(run.folder), default=0)
+    if logged > run.flags.save_every:
+        raise ModelError(
+            f"{run.folder} has logged {logged} steps, but has no usable checkpoint: begin again "
+            "under another --name"
+        )
+
+
+# ---- 5. Log and preflight ------------------------------------------------------------------------
+
+COLUMNS = {  # of metrics.jsonl: titles, as wide as the cells, and formats of the printed table
+    "reward": ("reward", ".3f"),
+    "accuracy": ("  acc", ".3f"),
+    "mixed": ("mixed", ".3f"),
+    "completion_length": ("  len", ".4g"),
+    "truncated": ("  cut", ".3f"),
+    "entropy": ("entropy", ".3f"),
+    "grad_norm": (" grad", ".3f"),
+    "mismatch": ("mismatch", ".1e"),
+    "seconds": ("  sec", ".1f"),
+    "eval_accuracy": ("greedy", ".3f"),
+    "eval_sampled_accuracy": ("sampled", ".3f"),
+}
+
+
+def log_row(run, row):
+    if RANK == 0:
+        append_rows(run.folder / "metrics.jsonl", [row])
+        run.log(row)
+    is_slow = row.get("seconds", 0) > 1
+    if is_slow or row["step"] % 5 == 0 or "eval_accuracy" in row:
+        cells = [f"{row['step']:4}"]
+        for name, (title, form) in COLUMNS.items():
+            cell = format(row[name], form) if name in row else ""
+            cells.append(cell.rjust(len(title)))
+        print(" ".join(cells).rstrip())
+    if row.get("failed"):
+        print(f"     the verifier failed on {row['failed']:.1%} of the completions")
+
+
+def read_log(folder):
+    """metrics.jsonl -> {step: row}. If a step has two rows, as after a crash, the last counts."""
+    path = folder / "metrics.jsonl"
+    rows = read_rows(path, ("step", "reward")) if path.exists() else []
+    return {row["step"]: row for row in rows}
+
+
+def batch_metrics(step):
+    """-> (means and shares of the batch, the share of right completions of each problem).
+
+    A group with unequal rewards is mixed. The others teach nothing: they are
+    solved, or hopeless."""
+    B = len(step.parts)
+    names = {name for part in step.parts for name in part}
+    row = {name: sum(part.get(name, 0.0) for part in step.parts) / B for name in sorted(names)}
+    right = torch.tensor([record["accuracy"] for record in records_of(step)])  # (B,)
+    right = right.view_as(step.rewards).mean(1)  # (P,)
+    mixed = step.rewards.amax(1) > step.rewards.amin(1)  # (P,)
+    values = {
+        "reward": step.rewards,
+        "accuracy": right,
+        "completion_length": step.rollouts.mask.sum(1),
+        "mixed": mixed,
+        "solved": ~mixed & (right > 0.5),
+        "hopeless": ~mixed & (right <= 0.5),
+    }
+    row |= {name: value.float().mean().item() for name, value in values.items()}
+    return row, right.tolist()
+
+
+def preflight(run):
+    """Show the first prompt and what a batch earns; stop, or warn, if it can teach nothing."""
+    task = run.task
+    settings = run.method.settings
+    problems = task.train[: settings.prompts_per_step]
+    prompt = run.tokenizer.prompt_text(task.prompt(problems[0]))
+    print(f"{len(task.train)} problems to train on, {len(task.test)} held out ({task.note})")
+    print(
+        f"the first prompt ({run.tokenizer.template} template):\n{textwrap.indent(prompt, '    ')}"
+    )
+    began = time.perf_counter()
+    step = roll_out_all(run, problems, settings.num_samples, settings.temperature, "preflight")
+    each = (time.perf_counter() - began) / len(step.texts)  # seconds for a completion
+    means, _ = batch_metrics(step)
+    print(f"preflight: of {len(step.texts)} completions {means['accuracy']:.0%} are right and")
+    print(f"{means['truncated']:.0%} cut off; rewards differ in {means['mixed']:.0%} of the groups")
+    rewards = step.rewards.flatten()
+    for row in (rewards.argmax(), rewards.argmin()):
+        print(f"    reward {rewards[row]:.2f}: {step.texts[row][-200:]!r}")
+    why_stop = None
+    if means["failed"] > 0.5:
+        why_stop = (
+            f"the verifier fails on {means['failed']:.0%} of the completions, see the warnings"
+        )
+    elif means["truncated"] >= 0.9:
+        why_stop = "nearly all completions are cut off: try --max-new-tokens, --stop or --template"
+    elif means["mixed"] == 0:
+        why_stop = (
+            "no group has unequal rewards: try an easier or harder task, or more --num-samples"
+        )
+    if why_stop and (means["failed"] == 1 or len(step.texts) >= 64):  # fewer could be bad luck
+        raise Stopped(f"error: {why_stop}")
+    verdict = f"warning: {why_stop}" if why_stop else "there is something to learn"
+    print(f"preflight: {verdict}")
+    trained = run.flags.steps * len(step.texts)
+    evaluations = 1 + math.ceil(run.flags.steps / run.flags.eval_every)
+    evaluated = 2 * evaluations * min(run.flags.eval_problems, len(task.test))
+    estimate = datetime.timedelta(seconds=round(each * (2 * trained + evaluated)))
+    print(f"the whole run: about {estimate}, if an update takes as long as its completions did")
+
+
+# ---- 6. The loop ---------------------------------------------------------------------------------
+
+
+def train_rlvr(run):
+    """The training loop, from the step after the last one made to flags.steps.
+
+    Raises Stopped: after Ctrl-C, by the method, before NaN or infinity reach the weights, or when
+        the verifier fails on everything."""
+    flags = run.flags
+    settings = run.method.settings
+    for number in range(run.step + 1, flags.steps + 1):
+        # Problems, G completions of each, and their rewards.
+        began = time.perf_counter()
+        indices = pick_problems(run, number)
+        problems = [{**run.task.train[index], "step": number} for index in indices]
+        step = roll_out_all(run, problems, settings.num_samples, settings.temperature, number)
+        step.number = number
+        sampled = time.perf_counter()
+
+        # How much better than its group each completion is, token by token.
+        advantages = advantages_of(run, step)  # (B, T-1)
+
+        # One update, or several on the same completions: then the first one's log-probs are pi_old.
+        warm_up = min(1.0, number / 5)
+        cosine = 0.55 + 0.45 * math.cos(math.pi * number / flags.steps)  # from 1 to 0.1
+        for group, rate in zip(run.optimizer.param_groups, run.rates):
+            group["lr"] = rate * warm_up * cosine
+        stats, old_logp = update(run, step, advantages)
+        for _ in range(settings.updates_per_batch - 1):  # nothing clips in the first one
+            again, _ = update(run, step, advantages, old_logp)
+            stats["clipped"] = again["clipped"]
+        run.step = number
+
+        # The log; from time to time held-out problems, and a checkpoint.
+        means, right = batch_metrics(step)
+        for index, share in zip(indices, right):
+            visits = run.memory["visits"].get(str(index), [])
+            run.memory["visits"][str(index)] = [*visits, share][-3:]
+        row = {
+            "step": number,
+            **means,
+            **stats,
+            "lr": flags.lr * warm_up * cosine,
+            "verify_seconds": step.verify_seconds,
+            "sample_seconds": sampled - began,
+            "update_seconds": time.perf_counter() - sampled,
+        }
+        why_stop = None
+        if number % flags.eval_every == 0 or number == flags.steps:
+            try:
+                row |= evaluate_both(run)
+            except (ModelError, torch.OutOfMemoryError) as error:  # the step must not be lost
+                if WORLD > 1:  # the other ranks are still evaluating
+                    raise
+                why_stop = f"error: {error}"
+        row["seconds"] = time.perf_counter() - began
+        write_samples(run, step, advantages)
+        finish_step(run, row, why_stop)
+
+
+def pick_problems(run, number):
+    """The indices of the problems of a step."""
+    N = len(run.task.train)
+    indices = run.method.pick(run.task.train, number, run.memory)
+    if not isinstance(indices, list) or not indices or not {*indices} <= {*range(N)}:
+        raise wrong(run.method, "pick", indices, f"indices of problems, from 0 to {N - 1}")
+    return indices
+
+
+def advantages_of(run, step):
+    """The method's advantages, token by token: (B, T-1), 0 where nothing is trained."""
+    mask = step.rollouts.mask  # (B, T-1)
+    advantages = run.method.advantages(step)
+    if not isinstance(advantages, torch.Tensor) or not advantages.isfinite().all():
+        raise wrong(run.method, "advantages", advantages, "a tensor of finite numbers")
+    shapes = [step.rewards.shape, mask.shape]  # (P, G) or (B, T-1)
+    if advantages.shape not in shapes:
+        raise Stopped(f"error: advantages are {tuple(advantages.shape)}, not one of {shapes}")
+    return advantages.to(mask.device).reshape(len(mask), -1) * mask
+
+
+def write_samples(run, step, advantages):
+    """All completions of the step, with their scores, tokens and log-probs."""
+    if RANK > 0:
+        return
+    path = run.folder / "samples" / f"step_{run.step:06d}.jsonl.gz"
+    path.parent.mkdir(exist_ok=True)
+    with gzip.open(path, "wt", encoding="utf-8", errors="replace") as file:
+        for i, record in enumerate(records_of(step)):
+            own = step.rollouts.mask[i] > 0  # (T-1,)
+            record["advantage"] = advantages[i][own].mean().item()
+            record["ids"] = step.rollouts.ids[i, 1:][own].tolist()
+            record["logps"] = step.rollouts.logp[i][own].tolist()
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def finish_step(run, row, why_stop):
+    """Log the step; save a checkpoint when it is time, or when there is a reason to stop."""
+    method = run.method
+    try:
+        method.after_step(row, run.model)  # which may add columns
+    except Stopped as error:
+        why_stop = str(error)
+    if row["failed"] == 1:
+        why_stop = "error: the verifier failed on every completion, see the warnings above"
+    if all_sum(torch.tensor(float(run.stopping))) > 0:  # Ctrl-C in any process
+        why_stop = "stopped"
+    progress = {"step": run.step, "memory": run.memory, "method": method.state()}
+    progress["settings"] = asdict(method.settings)
+    as_json(
+        row, "the columns that the method adds"
+    )  # fails now rather than at the first checkpoint
+    progress = as_json(progress, "the memory of pick, or the method's state")
+    log_row(run, row)
+    if why_stop or run.step % run.flags.save_every == 0 or run.step == run.flags.steps:
+        save_checkpoint(run, progress)
+    if why_stop:
+        raise Stopped(f"{why_stop}; step {run.step} is saved. {how_to_go_on(run.flags)}")
+
+
+def update(run, step, advantages, old_logp=None):
+    """One update of the weights -> (statistics, log-probs (B, T-1))."""
+    rollouts = step.rollouts
+    trained = (advantages != 0).any(1)  # (B,) without an advantage there is no gradient
+    keep = trained if run.reference is None else rollouts.mask.any(1)  # a KL is of all
+    per_rank = math.ceil(int(keep.sum()) / WORLD)  # rows: every rank gets a batch
+    room = min(run.flags.micro_batch_tokens, per_rank * rollouts.ids.size(1))
+    micros = run.method.layout(rollouts, keep, room)
+    if micros is None:
+        raise wrong(run.method, "layout", micros, "MicroBatches")
+    micros = equal_share(micros)
+    half = run.dtype == torch.bfloat16 and not run.flags.fsdp  # FSDP casts by itself
+    computing = torch.autocast(run.flags.device, run.dtype, enabled=half)
+    with computing, memory_for("--micro-batch-tokens"):
+        sums, logp = update_gradients(
+            run.model, rollouts, advantages, run.method, micros, old_logp, run.reference
+        )
+    sums = {name: float(all_sum(value)) for name, value in sums.items()}
+    tokens = max(1.0, sums.pop("tokens"))
+    if tokens != max(1, int(rollouts.mask[keep].sum())):
+        raise ModelError("the method's layout left out tokens, or gave some twice")
+    stats = {name: value / tokens for name, value in sums.items()}
+    stats |= {"loss": sums["loss"], "trained": int(trained.sum()), "grad_norm": 0.0}
+    drift = (logp - rollouts.logp).abs() * rollouts.mask
+    stats["mismatch_max"] = max(gather([drift.max().item()]))
+    if keep.any():  # subtle: without a gradient Adam's momentum must not move the weights
+        stats["grad_norm"] = clip_gradients(run.parameters)
+        if not math.isfinite(stats["loss"] + stats["grad_norm"]):
+            found = f"loss {stats['loss']} and gradient norm {stats['grad_norm']}"
+            raise Stopped(
+                f"error: step {step.number} has {found}: look at the method's loss, or lower --lr"
+            )
+        run.optimizer.step()
+    run.optimizer.zero_grad()
+    return stats, logp
+
+
+HELD_OUT = "held out"
+
+
+def evaluate_both(run):
+    """Greedy and sampled accuracy on held-out problems -> columns of the log."""
+    problems = run.task.test[: run.flags.eval_problems]
+    columns = {}
+    for prefix, temperature in (("eval_", 0.0), ("eval_sampled_", run.method.settings.temperature)):
+        step = roll_out_all(run, problems, 1, temperature, HELD_OUT)
+        for name, value in summarise(records_of(step), 1).items():
+            columns[prefix + name] = value
+    return columns
+
+
+def roll_out_all(run, problems, num_samples, temperature, label):
+    """rlvr.roll_out; with several processes each does its share of the problems -> one Step."""
+    mine = torch.arange(len(problems)).tensor_split(WORLD)[RANK].tolist()
+    streams = [f"{label} {i * num_samples + g}" for i in mine for g in range(num_samples)]
+    what = (run.method, run.model, run.tokenizer, run.task, [problems[i] for i in mine])
+    training = label != HELD_OUT
+    steps = []
+    with whole_weights(run.model), weights_in(run.dtype, run.model):
+        if mine:  # there may be more processes than problems
+            steps = [roll_out(*what, num_samples, temperature, streams, training)]
+    return steps[0] if WORLD == 1 else gather_steps(steps, run.model.device)
+
+
 # ---- 7. Start and end ----------------------------------------------------------------------------
 
 
@@ -724,9 +791,9 @@ def start(run):
         if flags.log:
             run.log = verifiers.find(flags.log, {}, "--log")(run.folder, flags)
             if not callable(run.log):
-                raise verifiers.DataError(f"--log {flags.log} returns no function of a row")
+                raise DataError(f"--log {flags.log} returns no function of a row")
         write_config(run)
-    print(" step", *(f"{title:>7}" for title in COLUMNS.values()))
+    print("step", *(title for title, _ in COLUMNS.values()))
     if run.step == 0:
         row = {"step": 0, **evaluate_both(run)}
         for name in ("reward", "accuracy", "truncated"):
@@ -738,26 +805,21 @@ def start(run):
 
 
 def train_until_the_end(run):
-    """train_rlvr, then save_final. Ctrl-C or SIGTERM stops after the current step,
-    a second one at once."""
+    """train_rlvr, then save_final. Ctrl-C or SIGTERM stops after the current step."""
 
     def on_signal(number, frame):
-        # subtle: torchrun and `timeout` deliver one signal twice, in quick succession.
-        if run.signals and time.monotonic() - run.signals[0] > 1:
-            raise KeyboardInterrupt
-        run.signals.append(time.monotonic())
-        print("stopping after this step; press Ctrl-C again to stop at once")
+        run.stopping = True
+        print("stopping after this step (Ctrl-\\ stops at once, and this step is lost)")
 
     handlers = {n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
         train_rlvr(run)
         save_final(run)
-    except (KeyboardInterrupt, RuntimeError, OSError, ModelError, verifiers.DataError) as error:
+    except (RuntimeError, OSError, ModelError, DataError) as error:
         if isinstance(error, RuntimeError) and WORLD == 1:
             raise
-        reason = str(error)[:500] or "stopped"
         kept = f"What was saved is kept. {how_to_go_on(run.flags)}"
-        raise Stopped(f"error: {reason}. {kept}") from error
+        raise Stopped(f"error: {str(error)[:500]}. {kept}") from error
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -766,20 +828,24 @@ def train_until_the_end(run):
 def save_final(run):
     """Write the model as sampling uses it: unsharded, and in the dtype of the computation."""
     model = run.method.export(run.model)
+    if not hasattr(model, "config"):
+        raise wrong(run.method, "export", model, "a model")
     with whole_weights(model), weights_in(run.dtype, model):
         if RANK == 0:
-            weights = dict(model.named_parameters())
-            save(model, run.tokenizer, run.folder / "final", weights)
+            folder = run.folder / "final"
+            save(model, run.tokenizer, folder, dict(model.named_parameters()))
+            load(folder, "meta")  # raises where names or shapes are not those of config.json
 
 
 if __name__ == "__main__":
-    sys.stdout.reconfigure(errors="backslashreplace")  # where a code page lacks a character
+    # Backslashes where a code page lacks a character; line by line also into a file or a pipe.
+    sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
     try:
         with memory_for("--model, or --fsdp"):
             main()
         if dist.is_initialized():
             dist.destroy_process_group()
-    except (ModelError, verifiers.DataError, OSError) as error:
+    except (ModelError, DataError, OSError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit("stopped while starting; what was saved before is kept")
