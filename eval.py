@@ -13,6 +13,7 @@ rlvr.roll_out.
 import argparse
 import contextlib
 import difflib
+import hashlib
 import json
 import math
 import shlex
@@ -26,7 +27,7 @@ from typing import get_type_hints
 import torch
 
 import verifiers
-from model import ModelError, _read_json, check_prompts, fetch, load, pick_device
+from model import ModelError, _read_json, fetch, load, pick_device
 from rlvr import GRPO, option, records_of, roll_out
 from verifiers import DataError
 
@@ -128,21 +129,32 @@ def append_rows(path, rows):
             file.write(line.encode("utf-8", "replace"))
 
 
+def hashes_of(paths):
+    """-> {name of the file: SHA-256 of what is in it}."""
+    hashes = {}
+    for path in paths:
+        with open(path, "rb") as file:
+            hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashes
+
+
 # ---- 3. Flags ------------------------------------------------------------------------------------
 # The fields of a dataclass are flags: those of Flags in each command, and the settings of the
 # method. So a setting that a method of your own adds is a flag as well.
 
 
 def add_flags(parser, kind):
-    """The fields of a dataclass as flags: int, float, str, bool (--name or --no-name), and tuples
-    of one of these."""
+    """The fields of a dataclass as flags: int, float, str, bool (what is True by default also as
+    --no-name), and tuples of one of these."""
     types = get_type_hints(kind)
     for f in fields(kind):
-        options = {"default": f.default, "type": types[f.name], "help": ""}
+        options = {"default": f.default, "help": ""}
         if types[f.name] is bool:
-            options = {"default": f.default, "action": argparse.BooleanOptionalAction}
-        if types[f.name] is tuple:
+            options["action"] = argparse.BooleanOptionalAction if f.default else "store_true"
+        elif types[f.name] is tuple:
             options |= {"type": type(f.default[0]) if f.default else str, "nargs": "+"}
+        else:
+            options["type"] = types[f.name]
         options |= f.metadata
         if f.default not in (None, False, ()):
             options["help"] += f" (default: {f.default})"
@@ -163,10 +175,9 @@ def read_flags(parser, argv, kind, method, defaults):
     parser.set_defaults(**{name: defaults[name] for name in names if name in defaults})
     flags, unknown = parser.parse_known_args(argv)
     if unknown:
-        near = difflib.get_close_matches(
-            unknown[0], ["--" + name.replace("_", "-") for name in names], 1
-        )
-        parser.error(f"there is no {unknown[0]}, see --help" + "; did you mean ".join(["", *near]))
+        near = difflib.get_close_matches(unknown[0], [f"--{name}" for name in names], 1, 0.8)
+        hint = "".join(f"; did you mean {flag.replace('_', '-')}?" for flag in near)
+        parser.error(f"there is no {unknown[0]}, see --help{hint}")
     for f in fields(kind):
         value = getattr(flags, f.name)
         if type(value) in (int, float) and not 0 < value < math.inf:
@@ -259,6 +270,21 @@ def read_run(name):
     flags = {f.name: config["flags"][f.name] for f in fields(TaskFlags)}
     own = {"device": None, "baseline": config["flags"]["model"]}
     return str(run / "final"), {**flags, **config["settings"], **own}
+
+
+def check_prompts(model, tokenizer, texts, max_new_tokens):
+    """Raise ModelError for a prompt that the tokenizer cannot write, or that with its completion
+    may exceed the model's context."""
+    most = model.config.max_position_embeddings
+    for text in texts:
+        ids = tokenizer.encode_prompt(text)
+        if tokenizer.unknown in ids:
+            lost = {letter for letter in text if tokenizer.unknown in tokenizer.encode(letter)}
+            why = f"the model has no token for {' '.join(sorted(lost))}, take another --model"
+            raise ModelError(f"{why}: {text[:200]!r}")
+        if len(ids) + max_new_tokens > most:
+            why = f"with --max-new-tokens it is longer than the model's {most} tokens"
+            raise ModelError(f"{why}: {text[:200]!r}")
 
 
 def evaluate_model(name, task, method, args):

@@ -16,7 +16,6 @@ scaling of RoPE, quantisation.
 """
 
 import contextlib
-import hashlib
 import json
 import math
 import os
@@ -83,12 +82,13 @@ class Config:
 
     def __post_init__(self):
         eos = self.eos_token_id
-        self.eos_token_id = (eos,) if isinstance(eos, int) else tuple(eos or ())
+        eos = (eos,) if isinstance(eos, int) else tuple(eos or ())
+        self.eos_token_id = eos
         for f in fields(self):
             value = getattr(self, f.name)
             if not isinstance(value, (f.type, int)):
                 raise ValueError(f"{f.name} is {value!r}, not {f.type.__name__}")
-        if not self.eos_token_id or not {*self.eos_token_id} <= {*range(self.vocab_size)}:
+        if min(eos, default=-1) < 0 or max(eos) >= self.vocab_size:
             raise ValueError(f"eos_token_id is {eos!r}: stop tokens are below vocab_size")
         self.num_tokens = self.vocab_size  # fewer where ids have no token: see load
 
@@ -426,28 +426,20 @@ def fetch(name, patterns=(*SMALL_FILES, "*.safetensors")):
         reason = " ".join(f"{error} {error.__cause__ or ''}".split())
         raise ModelError(
             f"{name}: not here, and the hub did not send it: {reason[:500]}\nCheck the spelling, "
-            "the network, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN; a download goes on where it stopped"
+            "the network, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN. A download goes on where it ended"
         ) from error
-
-
-def hashes_of(paths):
-    """-> {name of the file: SHA-256 of what is in it}."""
-    hashes = {}
-    for path in sorted(paths):
-        with open(path, "rb") as file:
-            hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return hashes
 
 
 def _read_weights(directory, wanted, device, dtype, keep):
     """All tensors of the checkpoint, by name. `wanted` is a state dict of the model."""
-    paths = [directory / "model.safetensors"]
-    if not paths[0].exists():
-        index = _read_json(directory / "model.safetensors.index.json", optional=True)
-        paths = [directory / file for file in {*index.get("weight_map", {}).values()}] or paths
+    whole = directory / "model.safetensors"
+    index = _read_json(directory / "model.safetensors.index.json", optional=True)
+    parts = {directory / file for file in index.get("weight_map", {}).values()}
+    if whole.exists() or not parts:
+        parts = {whole}
     copies = {"lm_head.weight"} - set(wanted)  # of the embedding, if the model is tied
     tensors = {}
-    for path in sorted(paths):
+    for path in sorted(parts):
         try:
             with safe_open(path, framework="pt") as reader:
                 for name in set(reader.keys()) - copies:
@@ -487,21 +479,6 @@ def save(model, tokenizer, directory, weights=None):
         ) from error
 
 
-def check_prompts(model, tokenizer, texts, max_new_tokens):
-    """Raise ModelError for a prompt that the tokenizer cannot write, or that with its completion
-    may exceed the model's context."""
-    most = model.config.max_position_embeddings
-    for text in texts:
-        ids = tokenizer.encode_prompt(text)
-        if tokenizer.unknown in ids:
-            lost = {letter for letter in text if tokenizer.unknown in tokenizer.encode(letter)}
-            why = f"the model has no token for {' '.join(sorted(lost))}, take another --model"
-            raise ModelError(f"{why}: {text[:200]!r}")
-        if len(ids) + max_new_tokens > most:
-            why = f"with --max-new-tokens it is longer than the model's {most} tokens"
-            raise ModelError(f"{why}: {text[:200]!r}")
-
-
 @contextlib.contextmanager
 def memory_for(flag):
     """Within, an out-of-memory error names the flag that helps."""
@@ -524,7 +501,6 @@ CHATML = """{% for m in messages %}<|im_start|>{{ m.role }}
 
 {% endif %}{% endif %}"""
 GUARD = "\ufdd0"  # no character: it keeps a user's "<|im_end|>" from being a special token
-MARK = "\ufdd1"  # no character either: it stands for what the assistant said
 
 
 class Generation(Extension):
@@ -549,8 +525,8 @@ class Tokenizer:
     template: how `encode_prompt` presents a problem. "plain": as it stands, for base models, which
     were never trained on chat markup; "chat": as one user turn in the model's own chat template;
     "chat-nothink": the same with enable_thinking=False, so that a Qwen3 answers at once. By default
-    a model gets "chat" if one of its stop tokens is what ends an assistant's turn in its chat
-    template: a base and a post-trained model may share all files of the tokenizer, but not these.
+    a model gets "chat" if its chat template writes one of its stop tokens: a base and a
+    post-trained model may share all files of the tokenizer, but not the stops.
     config: what tokenizer_config.json holds, such as the "chat_template"."""
 
     def __init__(self, backend, template="plain", config=None):
@@ -577,10 +553,10 @@ class Tokenizer:
         tokenizer = cls(backend, template or "plain", config)
         can_chat = config.get("chat_template") or "<|im_start|>" in tokenizer.special
         if template is None and can_chat:
-            turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": MARK}]
-            _, _, end = tokenizer.render(messages=turns).partition(MARK)
-            stops = [text for text, token in tokenizer.special.items() if token in eos_token_id]
-            if end.lstrip().startswith(tuple(stops)):
+            turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
+            text = tokenizer.render(messages=turns)
+            stops = [stop for stop, token in tokenizer.special.items() if token in eos_token_id]
+            if any(stop in text for stop in stops):
                 tokenizer.template = "chat"
         return tokenizer
 
@@ -644,8 +620,8 @@ class Tokenizer:
     def chat_template(self):
         """It sees what transformers shows it. Compiled once: that takes longer than a thousand
         prompts."""
-        source = self.config.get("chat_template") or CHATML
-        if source is CHATML and "<|im_start|>" not in self.special:
+        source = self.config.get("chat_template")
+        if not source and "<|im_start|>" not in self.special:
             raise ModelError("this model has no chat template: use --template plain")
         if isinstance(source, list):
             source = {each["name"]: each["template"] for each in source}["default"]
@@ -658,26 +634,22 @@ class Tokenizer:
         for name in ("bos_token", "eos_token", "pad_token", "unk_token"):
             token = self.config.get(name) or ""
             environment.globals[name] = token if isinstance(token, str) else token["content"]
-        return environment.from_string(source)
+        return environment.from_string(source or CHATML)
 
     def save(self, directory):
         self.backend.save(str(Path(directory) / "tokenizer.json"))
         (Path(directory) / "tokenizer_config.json").write_text(json.dumps(self.config, indent=2))
 
 
-def main(name, text):
-    model, tokenizer = load(name)
-    ids = tokenizer.encode_prompt(text)
-    while len(ids) < 200 and ids[-1] not in model.config.eos_token_id:
-        logits = model(torch.tensor([ids]))
-        ids.append(logits[0, -1].argmax().item())  # greedy; for more see rlvr.sample
-    print(tokenizer.decode(ids))
-
-
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     try:
-        main(*sys.argv[1:])
+        model, tokenizer = load(sys.argv[1])
     except ModelError as error:
         sys.exit(f"error: {error}")
+    ids = tokenizer.encode_prompt(sys.argv[2])
+    while len(ids) < 200 and ids[-1] not in model.config.eos_token_id:
+        logits = model(torch.tensor([ids]))
+        ids.append(logits[0, -1].argmax().item())  # greedy; for more see rlvr.sample
+    print(tokenizer.decode(ids))

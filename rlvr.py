@@ -99,8 +99,8 @@ def train_rlvr(model, tokenizer, train_data, device=None, steps=100, lr=1e-5, **
             stats["loss_tensor"].backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-        reward_avg = sum(stats["rewards"]) / len(stats["rewards"])
-        print(f"step {step + 1:3} | loss {stats['loss']:.4f} | reward_avg {reward_avg:.3f}")
+        rewards = stats["rewards"]
+        print(f"step {step + 1} loss {stats['loss']:.4f} reward_avg {sum(rewards) / len(rewards)}")
     return model
 
 
@@ -304,10 +304,10 @@ def roll_out(
         how = Sampling(G, limit, temperature, stop_ids, uniforms, some, training)
         with memory_for("--sample-tokens"):
             sampled = method.roll_out(model, tokenizer, prompts[start:end], how)
-        if not isinstance(sampled, Rollouts) or len(sampled.lengths) != len(some) * G:
-            raise wrong(method, "roll_out", sampled, f"{len(some) * G} Rollouts")
-        if not (sampled.logp * sampled.mask).isfinite().all():
-            raise wrong(method, "roll_out", "log-probs that are not finite", NOT_FINITE)
+        fits = isinstance(sampled, Rollouts) and sampled.logp.shape == sampled.mask.shape
+        fits = fits and len(sampled.lengths) == len(some) * G
+        if not fits or not (sampled.logp * sampled.mask).isfinite().all():
+            raise wrong(method, "roll_out", sampled, FINITE)
         batches.append(sampled)
     rollouts = Rollouts.join(batches)
     for row, ids in enumerate(rollouts.completions() if task.stops else []):
@@ -320,7 +320,7 @@ def roll_out(
     return Step(problems, rollouts, texts, rewards, parts, time.perf_counter() - began)
 
 
-NOT_FINITE = "numbers: the weights hold NaN or infinity, from the file or by too high a --lr"
+FINITE = "Rollouts with finite log-probs for each completion (if NaN: is --lr too high?)"
 
 
 def score(rollouts, texts, problems, reward_fn):
@@ -607,15 +607,17 @@ class Settings:
     seed: int = option(0, "of all random numbers")
 
     def __post_init__(self):
-        for name in ("prompts_per_step", "num_samples", "max_new_tokens", "updates_per_batch"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, and must be at least 1")
+        counts = [self.prompts_per_step, self.num_samples, self.max_new_tokens]
+        if min(*counts, self.updates_per_batch, self.sample_tokens) < 1:
+            names = (
+                "prompts_per_step, num_samples, max_new_tokens, updates_per_batch, sample_tokens"
+            )
+            raise ValueError(f"{names} are at least 1")
         if not 0 < self.temperature < math.inf or not self.kl_coef >= 0:  # refuses nan too
             found = f"temperature is {self.temperature}, kl_coef {self.kl_coef}"
             raise ValueError(f"{found}: the first must be above 0, the second not below")
         self.clip = tuple(self.clip)  # JSON and the command line give lists
-        low, high = self.clip if len(self.clip) == 2 else (-1, 0)
-        if not 0 <= low < 1 or not high >= 0:
+        if len(self.clip) != 2 or not 0 <= self.clip[0] < 1 or not self.clip[1] >= 0:
             raise ValueError(f"clip is {self.clip}: low is from 0 to below 1, high 0 or more")
         group_advantages(torch.zeros(1, 2), self.scale)  # refuses an unknown scale
         loss_weights(torch.ones(1, 1), self.norm)  # or norm
@@ -703,8 +705,14 @@ class GRPO:
         """Called with each new row of metrics.jsonl. May raise Stopped."""
 
     def state(self):
-        """-> what a checkpoint keeps of this object: anything that JSON holds."""
-        return {}
+        """-> what a checkpoint keeps of this object, as JSON: the numbers and texts in self. What
+        else must outlive a --resume, such as a list or a tensor, add here."""
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if isinstance(value, (int, float, str))
+        }
 
     def load_state(self, state):
         """Continue from what state() returned."""
+        vars(self).update(state)

@@ -39,9 +39,11 @@ from eval import (
     TaskFlags,
     add_flags,
     append_rows,
+    check_prompts,
     find_method,
     get_method,
     git_commit,
+    hashes_of,
     read_flags,
     read_rows,
     summarise,
@@ -49,9 +51,7 @@ from eval import (
 from model import (
     ModelError,
     _read_json,
-    check_prompts,
     fetch,
-    hashes_of,
     load,
     memory_for,
     pick_device,
@@ -61,7 +61,6 @@ from model import (
 from rlvr import (
     GRPO,
     Rollouts,
-    Step,
     Stopped,
     option,
     records_of,
@@ -106,8 +105,8 @@ class Flags(TaskFlags):
     resume: bool = option(False, "go on with the run --name")
 
 
-# The flags that may change on --resume.
-ANEW = set("model sample_tokens micro_batch_tokens steps device fsdp log runs name resume".split())
+# What a --resume does not keep from config.json (and "set", a flag of older versions).
+ANEW = "model sample_tokens micro_batch_tokens steps device fsdp log runs name resume weights set"
 
 
 def parse_args(argv=None):
@@ -126,22 +125,25 @@ def parse_args(argv=None):
     add_flags(parser, Flags)
     known, _ = parser.parse_known_args(argv)
     try:
-        config = read_config(known) if known.resume else {}
-        old = {**config.get("flags", {}), **config.get("settings", {})}
-        method = known.method or old.get("method", "grpo")
-        kind = find_method(method)
-        defaults = {**defaults_for(known, kind, old), **old, "fsdp": False, "method": method}
-        flags, flags.settings = read_flags(parser, argv, Flags, kind, defaults)
-        for name in old.keys() - ANEW:
+        old = read_config(known) if known.resume else {}
+        spec = known.method or old.get("method", "grpo")
+        method = find_method(spec)
+        defaults = {"method": spec, **(old or defaults_for(known, method))}
+        flags, settings = read_flags(parser, argv, Flags, method, {**defaults, "fsdp": False})
+        folder = Path(flags.runs, flags.name)
+        for name in old.keys() - set(ANEW.split()):
             if getattr(flags, name, None) != old[name]:
-                raise ValueError(f"--resume: the run has {name} {old[name]}, and keeps it")
-        flags.settings = asdict(get_method(method, flags.settings).settings)
-        flags.weights = config.get("weights")
-        if flags.fsdp and "RANK" not in os.environ:
-            raise ValueError("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp ..")
+                raise ValueError(
+                    f"{folder}/config.json: leave out {name}, it is {old[name]!r} here"
+                )
+        flags.settings = asdict(get_method(spec, settings).settings)
+        flags.weights = old.get("weights")
+        if Path(flags.model).is_dir():
+            flags.model = os.path.abspath(flags.model)
         if flags.log:
             verifiers.lookup(flags.log, {}, "--log")
-        folder = Path(flags.runs, flags.name)
+        if flags.fsdp and "RANK" not in os.environ:
+            raise ValueError("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp ..")
         if not flags.resume and (folder / "config.json").exists():
             raise ValueError(f"{folder} exists: go on by --resume, or choose another --name")
     except ValueError as error:
@@ -150,31 +152,30 @@ def parse_args(argv=None):
 
 
 def read_config(known):
-    """config.json of the run to resume."""
+    """-> flags and settings of the run to resume."""
     path = Path(known.runs, known.name or "", "config.json")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-        flags = {**config["flags"], "resume": True}
-        flags.pop("set", None)  # of older versions; its values are in the settings
-        return {**config, "flags": flags, "settings": {**config["settings"]}}
+        kept = {**config["flags"], **config["settings"]}
+        return {**kept, "resume": True, "weights": config.get("weights")}
     except (OSError, KeyError, TypeError, ValueError) as error:
         why = "nothing to --resume, see --name and --runs"
         raise ValueError(f"{path}: {why} ({error})") from None
 
 
-def defaults_for(known, method, old):
+def defaults_for(known, method):
     """-> the flags that depend on the machine and the model's size; of the settings, those of
     which the method has no value of its own."""
-    best, _ = pick_device(known.device)
-    laptop = known.task == "arithmetic" or known.task is None and best != "cuda"
-    model = known.model or old.get("model")
-    if model is None and laptop:
-        model = str(Path(__file__).parent / "notebooks" / "tiny")
-    elif model is None and best == "cpu":
-        raise ValueError("say which --model: on a CPU only the task arithmetic has one of its own")
-    model = model or "Qwen/Qwen3-0.6B-Base"
+    device, _ = pick_device(known.device)
+    model = known.model
+    if model is None:
+        laptop = known.task == "arithmetic" or known.task is None and device != "cuda"
+        if device == "cpu" and not laptop:
+            raise ValueError("--model: say which; on a CPU only the task arithmetic has a default")
+        tiny = Path(__file__).parent / "notebooks" / "tiny"
+        model = str(tiny) if laptop else "Qwen/Qwen3-0.6B-Base"
     fitting = TINY if is_tiny(model) else LARGE
-    values = {"device": best, "model": os.path.abspath(model) if Path(model).is_dir() else model}
+    values = {"device": device, "model": model}
     for name, value in fitting.items():
         if getattr(method.Settings, name, None) == getattr(GRPO.Settings, name, None):
             values[name] = value
@@ -228,14 +229,14 @@ def gather(items):
 def gather_steps(steps, device):
     """The Steps of all processes as one."""
     steps = gather([replace(s, rollouts=Rollouts.join([s.rollouts], "cpu")) for s in steps])
-
-    def joined(name):
-        return [row for step in steps for row in getattr(step, name)]
-
-    rollouts = Rollouts.join([step.rollouts for step in steps], device)
-    rewards = torch.stack(joined("rewards"))
-    seconds = max(step.verify_seconds for step in steps)
-    return Step(joined("problems"), rollouts, joined("texts"), rewards, joined("parts"), seconds)
+    whole = steps[0]
+    whole.rollouts = Rollouts.join([step.rollouts for step in steps], device)
+    whole.rewards = torch.cat([step.rewards for step in steps])
+    for step in steps[1:]:
+        whole.problems += step.problems
+        whole.texts += step.texts
+        whole.parts += step.parts
+    return whole
 
 
 def equal_share(micros):
@@ -321,6 +322,10 @@ class Run:
 def load_run(flags):
     """Load what the flags name -> Run."""
     print(f"model {flags.model} on {flags.device}, task {flags.task}")
+    weights = hashes_of(sorted(fetch(flags.model).glob("*.safetensors")))
+    if flags.weights not in (None, weights):
+        raise ModelError(f"--resume: {flags.model} does not hold what the run began with")
+    flags.weights = weights
     task = verifiers.get_task(flags.task, flags.prompt, flags.stop, flags.reward)
     if not task.train:
         raise DataError(f"task {task.name} has no problems to train on: choose another")
@@ -352,11 +357,9 @@ def set_up(method, model, tokenizer):
     torch.manual_seed(method.settings.seed % 2**63)
     usual = dict(model.named_parameters())
     parameters = method.setup(model, tokenizer)
-    if not isinstance(parameters, list) or not parameters:
-        raise wrong(method, "setup", parameters, "a list of parameters")
     own = set(model.parameters())
-    if not own.issuperset(parameters):
-        raise wrong(method, "setup", "parameters outside the model", "some of model.parameters()")
+    if not isinstance(parameters, list) or not parameters or not own.issuperset(parameters):
+        raise wrong(method, "setup", parameters, "a list of parameters of the model")
     added = dict(model.named_parameters()).keys() - usual.keys()
     if added and type(method).export is GRPO.export:
         raise wrong(method, "export", f"the model with {sorted(added)}", "one that load can read")
@@ -373,17 +376,13 @@ def load_model(flags, dtype):
 
 def write_config(run):
     """config.json: flags, settings, versions, commit, and which weights the run began with."""
-    flags = run.flags
-    weights = hashes_of(fetch(flags.model).glob("*.safetensors"))
-    if flags.weights not in (None, weights):
-        raise ModelError(f"--resume: {flags.model} is not the model that {run.folder} began with")
+    flags = {f.name: getattr(run.flags, f.name) for f in fields(Flags)}
     config = {
-        "flags": {f.name: getattr(flags, f.name) for f in fields(Flags)},
-        "settings": flags.settings,
+        "flags": {**flags, "resume": False},  # the same as without an interruption
+        "settings": run.flags.settings,
         "versions": {"python": sys.version, "torch": torch.__version__, "git": git_commit()},
-        "weights": weights,
+        "weights": run.flags.weights,
     }
-    config["flags"]["resume"] = False  # the same as without an interruption
     partial = run.folder / "config.partial"
     partial.write_text(json.dumps(config, indent=2), encoding="utf-8")
     partial.replace(run.folder / "config.json")
@@ -397,9 +396,7 @@ def write_config(run):
 DAMAGE = (Exception, dcp.api.CheckpointException)  # the second is no subclass of the first
 NOISE = "torch.distributed is disabled|FSDP2-wrapped module .* returned a view|Mismatch dtype"
 warnings.filterwarnings("ignore", NOISE)
-
-
-ALL_BUT_HASHES = "[!h]*"  # hashes.json is the only file that begins so
+ALL_BUT_HASHES = "[!h]*"  # hashes.json alone begins with an h
 
 
 def state_of(run):
@@ -419,9 +416,8 @@ def save_checkpoint(run, progress):
         dcp.save(state_of(run), checkpoint_id=partial, no_dist=WORLD == 1)
         if RANK == 0:
             (partial / "progress.json").write_text(progress)
-            (partial / "hashes.json").write_text(
-                json.dumps(hashes_of(partial.glob(ALL_BUT_HASHES)))
-            )
+            hashes = hashes_of(partial.glob(ALL_BUT_HASHES))
+            (partial / "hashes.json").write_text(json.dumps(hashes))
             shutil.rmtree(path, ignore_errors=True)  # one of the same step that could not be read
             partial.rename(path)
             for old in sorted(folder.glob("step_*"))[:-2]:  # two are kept
@@ -433,7 +429,6 @@ def save_checkpoint(run, progress):
 
 def load_checkpoint(run):
     """Restore the newest checkpoint that is whole; there may be none."""
-    settings = run.method.settings
     for path in sorted(run.folder.glob("checkpoints/step_*"), reverse=True):
         try:
             hashes = _read_json(path / "hashes.json", optional=True)  # older versions wrote none
@@ -448,33 +443,38 @@ def load_checkpoint(run):
         set_state_dict(run.model, run.optimizer, **state)
         run.step = progress["step"]
         run.memory = progress["memory"]
+        settings = run.method.settings
         kept = {**progress.get("settings", {}), "sample_tokens": settings.sample_tokens}
         run.method.settings = replace(settings, **kept)  # after_step may have changed them
         run.method.load_state(progress["method"])
         return
-    logged = max(read_log(run.folder), default=0)
-    if logged > run.flags.save_every:
-        raise ModelError(
-            f"{run.folder} has logged {logged} steps, but has no usable checkpoint: begin again "
-            "under another --name"
-        )
+    if max(read_log(run.folder), default=0) > run.flags.save_every:
+        raise ModelError(f"{run.folder} has no usable checkpoint: begin again by another --name")
 
 
 # ---- 5. Log and preflight ------------------------------------------------------------------------
 
-COLUMNS = {  # of metrics.jsonl: titles, as wide as the cells, and formats of the printed table
-    "reward": ("reward", ".3f"),
-    "accuracy": ("  acc", ".3f"),
-    "mixed": ("mixed", ".3f"),
-    "completion_length": ("  len", ".4g"),
-    "truncated": ("  cut", ".3f"),
-    "entropy": ("entropy", ".3f"),
-    "grad_norm": (" grad", ".3f"),
-    "mismatch": ("mismatch", ".1e"),
-    "seconds": ("  sec", ".1f"),
-    "eval_accuracy": ("greedy", ".3f"),
-    "eval_sampled_accuracy": ("sampled", ".3f"),
+COLUMNS = {  # of metrics.jsonl, and their titles in the printed table
+    "reward": "reward",
+    "accuracy": "acc",
+    "mixed": "mixed",
+    "completion_length": "len",
+    "truncated": "cut",
+    "entropy": "entropy",
+    "grad_norm": "grad",
+    "mismatch": "mismatch",
+    "seconds": "sec",
+    "eval_accuracy": "greedy",
+    "eval_sampled_accuracy": "sampled",
 }
+
+
+def cell(value, title):
+    """A number in at most five characters: 0.273, 17.29, 120.5, 2e-07."""
+    text = "" if value is None else f"{value:.3f}"[:5]
+    if text == "0.000" and value > 0:
+        text = f"{value:.0e}"
+    return text.rjust(max(5, len(title)))
 
 
 def log_row(run, row):
@@ -483,11 +483,8 @@ def log_row(run, row):
         run.log(row)
     is_slow = row.get("seconds", 0) > 1
     if is_slow or row["step"] % 5 == 0 or "eval_accuracy" in row:
-        cells = [f"{row['step']:4}"]
-        for name, (title, form) in COLUMNS.items():
-            cell = format(row[name], form) if name in row else ""
-            cells.append(cell.rjust(len(title)))
-        print(" ".join(cells).rstrip())
+        cells = [cell(row.get(name), title) for name, title in COLUMNS.items()]
+        print(f"{row['step']:4}", *cells)
     if row.get("failed"):
         print(f"     the verifier failed on {row['failed']:.1%} of the completions")
 
@@ -572,8 +569,8 @@ def train_rlvr(run):
     Raises Stopped: after Ctrl-C, by the method, before NaN or infinity reach the weights, or when
         the verifier fails on everything."""
     flags = run.flags
-    settings = run.method.settings
     for number in range(run.step + 1, flags.steps + 1):
+        settings = run.method.settings
         # Problems, G completions of each, and their rewards.
         began = time.perf_counter()
         indices = pick_problems(run, number)
@@ -614,7 +611,7 @@ def train_rlvr(run):
         if number % flags.eval_every == 0 or number == flags.steps:
             try:
                 row |= evaluate_both(run)
-            except (ModelError, torch.OutOfMemoryError) as error:  # the step must not be lost
+            except ModelError as error:  # too little memory: the step must not be lost
                 if WORLD > 1:  # the other ranks are still evaluating
                     raise
                 why_stop = f"error: {error}"
@@ -627,7 +624,7 @@ def pick_problems(run, number):
     """The indices of the problems of a step."""
     N = len(run.task.train)
     indices = run.method.pick(run.task.train, number, run.memory)
-    if not isinstance(indices, list) or not indices or not {*indices} <= {*range(N)}:
+    if not isinstance(indices, list) or not indices or any(i not in range(N) for i in indices):
         raise wrong(run.method, "pick", indices, f"indices of problems, from 0 to {N - 1}")
     return indices
 
@@ -672,10 +669,9 @@ def finish_step(run, row, why_stop):
         why_stop = "stopped"
     progress = {"step": run.step, "memory": run.memory, "method": method.state()}
     progress["settings"] = asdict(method.settings)
-    as_json(
-        row, "the columns that the method adds"
-    )  # fails now rather than at the first checkpoint
-    progress = as_json(progress, "the memory of pick, or the method's state")
+    where = "the memory of pick, the method's state, its columns"
+    as_json(row, where)  # fails now rather than at the first checkpoint
+    progress = as_json(progress, where)
     log_row(run, row)
     if why_stop or run.step % run.flags.save_every == 0 or run.step == run.flags.steps:
         save_checkpoint(run, progress)
@@ -789,11 +785,11 @@ def start(run):
         raise ModelError(f"{run.folder} has made {run.step} steps: give --steps a larger number")
     if RANK == 0:
         if flags.log:
-            run.log = verifiers.find(flags.log, {}, "--log")(run.folder, flags)
+            run.log = verifiers.lookup(flags.log, {}, "--log")(run.folder, flags)
             if not callable(run.log):
                 raise DataError(f"--log {flags.log} returns no function of a row")
         write_config(run)
-    print("step", *(title for title, _ in COLUMNS.values()))
+    print("step", *(title.rjust(5) for title in COLUMNS.values()))
     if run.step == 0:
         row = {"step": 0, **evaluate_both(run)}
         for name in ("reward", "accuracy", "truncated"):

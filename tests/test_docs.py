@@ -10,6 +10,7 @@ import eval as evaluation
 import train
 import verifiers
 from conftest import ROOT
+from rlvr import GRPO
 
 FRONT = (ROOT / "README.md").read_text(encoding="utf-8")
 LAB = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")
@@ -19,13 +20,14 @@ SCRIPTS = ["grading", "sandbox", "verifiers", "model", "rlvr", "eval", "train"]
 FLAG = r"--[a-z][a-z0-9-]*"
 
 
-def flags_of(script):
-    """The flags that a script takes. train.py's are the fields of Flags, the others' stand in add_argument("--..")."""
-    if script == "train.py":
-        names = [*train.Flags.__dataclass_fields__, *train.SETTINGS, "set", "help"]
-        return {f"--{name.replace('_', '-')}" for name in names}
-    if script == "eval.py":
-        names = [*evaluation.Flags.__dataclass_fields__, "help"]
+def flags_of(script, arguments=""):
+    """The flags that a script takes. Those of train.py and eval.py are the fields of their Flags and the settings of the
+    method, the others' stand in add_argument("--..")."""
+    if script in ("train.py", "eval.py"):
+        method = re.search(r"--method (\S+/\S+\.py)", arguments)
+        settings = evaluation.find_method(f"{ROOT}/{method[1]}" if method else "grpo").Settings
+        kind = (train if script == "train.py" else evaluation).Flags
+        names = ["help", *kind.__dataclass_fields__, *settings.__dataclass_fields__]
         return {f"--{name.replace('_', '-')}" for name in names}
     source = (ROOT / script).read_text(encoding="utf-8")
     flags = {"--help", *re.findall(rf'"({FLAG})"', source)}
@@ -70,7 +72,7 @@ def test_commands_run_scripts_that_exist_with_flags_that_exist(folder):
     assert len(found) >= 5
     for script, rest in found:
         assert (ROOT / script).exists(), script
-        assert set(re.findall(rf"(?<!\S){FLAG}", rest)) <= flags_of(script), (script, rest)
+        assert set(re.findall(rf"(?<!\S){FLAG}", rest)) <= flags_of(script, rest), (script, rest)
 
 
 @each_readme
@@ -112,7 +114,7 @@ def test_functions_named_with_their_file_exist(folder):
     for file, name in found:
         if file == "notebooks/gym.py":  # its names are reasoning-gym's
             pytest.importorskip("reasoning_gym")
-            assert callable(verifiers.find(f"{ROOT}/{file}:{name}", {}, "task"))
+            assert callable(verifiers.lookup(f"{ROOT}/{file}:{name}", {}, "task"))
             continue
         tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
         here = {node.name for node in tree.body if hasattr(node, "name")}
@@ -135,7 +137,7 @@ def test_what_fork_it_shows_can_be_named_on_the_command_line(tmp_path):
         path = tmp_path / f"mine{number}.py"
         path.write_text(block if (names := re.findall(r"^def (\w+)", block, flags=re.M)) else "")
         for name in names:
-            assert verifiers.find(f"{path}:{name}", {}, "function").__name__ == name
+            assert verifiers.lookup(f"{path}:{name}", {}, "function").__name__ == name
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -72,7 +72,7 @@ def test_a_step_waits_for_the_device_a_bounded_number_of_times(tmp_path):
         flags += ["--name", str(samples), "--steps", "1", "--micro-batch-tokens", "100000"]
         with PretendGPU() as gpu:
             run = train.load_run(train.parse_args(flags))
-            step = train.judge(run, run.task.train[:4], samples, 1.0, "1")
+            step = train.roll_out_all(run, run.task.train[:4], samples, 1.0, "1")
             advantages = run.method.advantages(step).to("cuda").view(-1, 1) * step.rollouts.mask
             gpu.waits.clear()
             train.update(run, step, advantages, None)
@@ -140,19 +140,20 @@ def test_it_computes_and_casts_as_cuda_does():
         assert mixed.tolist() == [[2.0] * 3]
 
 
-@pytest.mark.parametrize("name", ["searchsorted", "isin"])
+@pytest.mark.parametrize("name", ["searchsorted", "pad"])
 def test_a_mistake_put_into_the_sampler_is_found(name, monkeypatch):
-    """Were the random numbers, or the stop tokens, left on the CPU, sampling would stop here."""
-    real = getattr(torch, name)
+    """Were the random numbers, or the table of tokens, left on the CPU, sampling would stop here."""
+    where = torch if name == "searchsorted" else torch.nn.functional
+    real = getattr(where, name)
 
     def left_on_the_cpu(first, second, **options):
-        if name == "isin":
-            return real(first.cpu(), second.cpu(), **options)
+        if name == "pad":
+            return real(first.cpu(), second, **options)
         return real(first, second.cpu(), **options)
 
     with PretendGPU():
         model, tokenizer = load(TINY, "cuda", torch.bfloat16)
-        monkeypatch.setattr(torch, name, left_on_the_cpu)
+        monkeypatch.setattr(where, name, left_on_the_cpu)
         with pytest.raises(RuntimeError, match="same device"):
             sample(model, [tokenizer.encode("1+2=")], 2, 4)
 

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 import hub
 from conftest import ROOT
 from make_tiny import symbol_tokenizer
-from model import KVCache, ModelError, Tokenizer, find, load, save, weights_in
+from model import KVCache, ModelError, Tokenizer, fetch, load, save, weights_in
 
 SHAPE = dict(
     vocab_size=120,
@@ -362,7 +362,7 @@ def test_a_mistyped_path_is_not_taken_for_a_hub_id(tmp_path, monkeypatch):
         (tmp_path / "runs" / name).mkdir(parents=True)
     for name, there in (("runs/a", "arithmetic-4, countdown in runs/"), ("run", "runs in ./")):
         with pytest.raises(ModelError, match=f"{name}: no such directory; there is {there}"):
-            find(name)
+            fetch(name)
 
 
 def test_a_run_is_not_a_model(tmp_path):

@@ -32,7 +32,7 @@ SHARDED = pytest.mark.parametrize("fsdp", [[], ["--fsdp"]], ids=["replicas", "fs
 
 VARIANTS = [
     [],
-    ["--set", "norm=sequence", "--micro-batch-tokens", "60"],
+    ["--norm", "sequence", "--micro-batch-tokens", "60"],
     ["--kl-coef", "0.1", "--updates-per-batch", "2"],
 ]
 
@@ -56,7 +56,7 @@ def updates(fsdp):
         for group in run.optimizer.param_groups:
             group["lr"] = 1e-4
         numbers = []
-        step = train.judge(run, run.task.train[:5], 4, 1.0, "1")
+        step = train.roll_out_all(run, run.task.train[:5], 4, 1.0, "1")
         advantages = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
         for kept in (slice(0, 20), slice(19, 20), slice(0, 0)):
             some = torch.zeros(20)

@@ -21,7 +21,7 @@ from verifiers import (
     Task,
     aggregate,
     arithmetic,
-    find,
+    lookup,
     get_reward,
     get_task,
     grade_answer,
@@ -295,10 +295,10 @@ def test_a_task_of_a_file_of_mine(plugin):
 def test_the_same_helper_serves_every_flag(plugin):
     """train.py: --task, --reward and --log."""
     known = {"most": max, "least": min}
-    assert find("most", known, "reward") is max
-    assert find(f"{plugin}:terse", known, "reward").__name__ == "terse"
+    assert lookup("most", known, "reward") is max
+    assert lookup(f"{plugin}:terse", known, "reward").__name__ == "terse"
     with pytest.raises(DataError, match="no reward 'mots': choose most, least, file.py:name"):
-        find("mots", known, "reward")
+        lookup("mots", known, "reward")
 
 
 def test_what_is_wrong_with_a_file_of_mine(plugin, tmp_path):

@@ -59,7 +59,7 @@ def test_each_folder_has_the_same_root_file():
 )
 def test_a_plug_in_is_found_in_whatever_folder_it_lies(name, tmp_path):
     """As train.py finds it: started elsewhere, in a Python that knows nothing of the laboratory."""
-    code = "import sys, verifiers; print(callable(verifiers.find(sys.argv[1], {}, 'reward')))"
+    code = "import sys, verifiers; print(callable(verifiers.lookup(sys.argv[1], {}, 'reward')))"
     command = [sys.executable, "-c", code, f"{LAB / name}"]
     environment = {"PYTHONPATH": str(ROOT), "PATH": ""}
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
@@ -231,7 +231,7 @@ def test_files_that_a_notebook_names_exist(number):
 
 def test_a_plug_in_that_the_loader_does_not_find_is_named():
     with pytest.raises(verifiers.DataError, match="there is no such Python file"):
-        verifiers.find(f"{LAB}/autorule.py:rules_reward", {}, "reward")
+        verifiers.lookup(f"{LAB}/autorule.py:rules_reward", {}, "reward")
 
 
 # ---- Messages ------------------------------------------------------------------------------------------
