@@ -6,7 +6,6 @@ rlvr.roll_out.
 
     python eval.py runs/NAME                          the trained model, and the one it came from
     python eval.py Qwen/Qwen3-0.6B --task math500 --num-samples 8 --k 1 8 --out eval.jsonl
-    python eval.py runs/NAME --temperature 0          greedy alone, no sampled row
     python notebooks/evaluation.py --help             compare two models, regrade, show completions
 """
 
@@ -101,17 +100,14 @@ def git_commit():
         return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
-def read_rows(path, needed=()):
-    """The objects of a .jsonl file, each with the needed keys; an unfinished last line is left out.
-    Raises DataError."""
+def read_rows(path):
+    """The objects of a .jsonl file; an unfinished last line is left out. Raises DataError."""
     lines = verifiers.read_text(path).split("\n")  # not splitlines: completions may hold U+2028
     rows = []
     for number, line in enumerate(lines[:-1], 1):
-        where = f"{path}, line {number}"
-        row = verifiers.read_json(line, where)
-        if not isinstance(row, dict) or not row.keys() >= set(needed):
-            raise DataError(f"{where}: it needs an object with {', '.join(needed)}")
-        rows.append(row)
+        rows.append(verifiers.read_json(line, f"{path}, line {number}"))
+        if not isinstance(rows[-1], dict):
+            raise DataError(f"{path}, line {number}: not an object")
     return rows
 
 
@@ -148,41 +144,63 @@ def add_flags(parser, kind):
     --no-name), and tuples of one of these."""
     types = get_type_hints(kind)
     for f in fields(kind):
-        options = {"default": f.default, "help": ""}
+        options = {"help": "", **f.metadata}
         if types[f.name] is bool:
             options["action"] = argparse.BooleanOptionalAction if f.default else "store_true"
         elif types[f.name] is tuple:
-            options |= {"type": type(f.default[0]) if f.default else str, "nargs": "+"}
+            options = {"type": type(f.default[0]) if f.default else str, "nargs": "+", **options}
         else:
             options["type"] = types[f.name]
-        options |= f.metadata
         if f.default not in (None, False, ()):
             options["help"] += f" (default: {f.default})"
         parser.add_argument("--" + f.name.replace("_", "-"), **options)
 
 
-def read_flags(parser, argv, kind, method, defaults):
-    """Add the settings of a method to a parser with the flags of `kind` -> (flags, settings).
-    defaults: values by name that count more than the fields' own; those of no flag are left out."""
-    group = parser.add_argument_group(f"settings of {method.__name__}")
+def read_command(argv, kind, about, run_of, defaults_for, anew=None):
+    """The command line -> (flags, an object of `kind`; the method with its settings).
+
+    The later wins: the fields' own defaults; defaults_for(flags so far, class of the method); or
+    what a run says that the command names, run_of(flags so far); the command line.
+    anew: what may be other than that run says (None: everything, and what is unknown is left out).
+    """
+    parser = argparse.ArgumentParser(
+        description=about + " @FILE reads flags from a file.",
+        allow_abbrev=False,
+        usage="%(prog)s [flags], see --help",
+        add_help=False,
+        argument_default=argparse.SUPPRESS,
+        fromfile_prefix_chars="@",
+    )
+    parser.convert_arg_line_to_args = lambda line: shlex.split(line, comments=True)
     try:
-        add_flags(group, method.Settings)
-    except argparse.ArgumentError as error:
-        raise DataError(f"method {method.__name__}: rename its setting: {error}") from None
-    parser.add_argument("-h", "--help", action="help", help="show this, and exit")
-    settings = [f.name for f in fields(method.Settings)]
-    names = [f.name for f in fields(kind)] + settings
-    parser.set_defaults(**{name: defaults[name] for name in names if name in defaults})
-    flags, unknown = parser.parse_known_args(argv)
-    if unknown:
-        near = difflib.get_close_matches(unknown[0], [f"--{name}" for name in names], 1, 0.8)
-        hint = "".join(f"; did you mean {flag.replace('_', '-')}?" for flag in near)
-        parser.error(f"there is no {unknown[0]}, see --help{hint}")
-    for f in fields(kind):
-        value = getattr(flags, f.name)
-        if type(value) in (int, float) and not 0 < value < math.inf:
-            parser.error(f"--{f.name.replace('_', '-')} {value}: it must be above 0")
-    return flags, {name: getattr(flags, name) for name in settings}
+        add_flags(parser, kind)
+        known = vars(parser.parse_known_args(argv)[0])
+        old = run_of(known)
+        spec = {"method": "grpo", **old, **known}["method"]
+        found = find_method(spec)
+        settings = found.Settings
+        add_flags(parser.add_argument_group(f"settings of {found.__name__}"), settings)
+        parser.add_argument("-h", "--help", action="help", help="show this, and exit")
+        given, unknown = parser.parse_known_args(argv)
+        values = {**(old or defaults_for(known, settings)), **vars(given)}
+        names = [f.name for f in (*fields(kind), *fields(settings))]
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], [f"--{name}" for name in names], 1, 0.8)
+            hint = "".join(f"; did you mean {flag.replace('_', '-')}?" for flag in near)
+            raise ValueError(f"there is no {unknown[0]}, see --help{hint}")
+        for name in old.keys() - (old.keys() if anew is None else anew):
+            if name not in names or values[name] != old[name]:
+                place = f"{values['runs']}/{values['name']}/config.json"
+                raise ValueError(f"leave out {name}: in {place} it is {old[name]!r}")
+        values["method"] = spec
+        method = get_method(spec, _only(settings, values))
+        return kind(**_only(kind, values)), method
+    except (ValueError, argparse.ArgumentError) as error:
+        parser.error(str(error))
+
+
+def _only(kind, values):
+    return {f.name: values[f.name] for f in fields(kind) if f.name in values}
 
 
 def find_method(spec):
@@ -219,8 +237,14 @@ class TaskFlags:
         "how a problem is shown (default: chat if the model stops at <|im_end|>, else plain)",
         choices=["plain", "chat", "chat-nothink"],
     )
-    method: str = option(None, "grpo, or a file.py with a class like GRPO; its settings are flags")
+    method: str = option("grpo", "or a file.py with a class like GRPO; its settings are flags")
     device: str = option(None, "(default: the best there is)", choices=["cpu", "cuda", "mps"])
+
+    def __post_init__(self):
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if type(value) in (int, float) and not 0 < value < math.inf:
+                raise ValueError(f"--{f.name.replace('_', '-')} {value}: it must be above 0")
 
 
 # ---- 4. The command ------------------------------------------------------------------------------
@@ -228,8 +252,10 @@ class TaskFlags:
 
 @dataclass
 class Flags(TaskFlags):
+    model: str = option(None, "a model directory, a hub id, or runs/NAME: the first argument")
     baseline: str = option(None, "a second model, on the same problems (default: the run's base)")
     problems: int = option(500, "how many, from the first")
+    greedy: bool = option(False, "no second row, which is sampled")
     k: tuple = option((), "pass@k for these k, each at most --num-samples", type=int)
     out: str = option(None, "add a header for each model and every completion to this .jsonl file")
 
@@ -237,46 +263,46 @@ class Flags(TaskFlags):
 def parse_args(argv=None):
     """-> (flags, method). What is not given is the run's, if the model is one; of its settings
     those that the method has."""
-    parser = argparse.ArgumentParser(
-        description="Accuracy on held-out problems.", allow_abbrev=False, add_help=False
-    )
-    parser.add_argument("model", nargs="?", help="a model directory, a hub id, or runs/NAME")
-    add_flags(parser, Flags)
-    known, _ = parser.parse_known_args(argv)
-    model, run = read_run(known.model or "")
-    spec = known.method or run.get("method", "grpo")
-    run |= {"num_samples": 1}  # of each problem in the sampled row
-    args, settings = read_flags(parser, argv, Flags, find_method(spec), run)
-    if not args.model or args.model != known.model:
-        parser.error("name the model first, then the flags")
-    if not all(0 < k <= args.num_samples for k in args.k):
-        parser.error("each --k is from 1 to --num-samples")
-    args.model = model
-    settings["temperature"] = args.temperature or 1.0  # at 0 there is no sampled row
-    return args, get_method(spec, settings)
+
+    def defaults_for(known, settings):
+        return {"num_samples": 1}  # of each problem in the sampled row
+
+    words = sys.argv[1:] if argv is None else argv
+    if words and not words[0].startswith("-"):
+        words = ["--model", *words]
+    about = "Accuracy on held-out problems: eval.py MODEL, and these flags."
+    args, method = read_command(words, Flags, about, read_run, defaults_for)
+    if args.model is None:
+        sys.exit("error: name a model first, such as runs/NAME")
+    if not all(0 < k <= method.settings.num_samples for k in args.k):
+        sys.exit("error: each --k is from 1 to --num-samples")
+    if (Path(args.model) / "final").is_dir():
+        args.model = str(Path(args.model) / "final")
+    return args, method
 
 
-def read_run(name):
-    """-> the model of a run, and its flags and settings; of what is no run just the name."""
-    run = Path(name)
+def read_run(known):
+    """-> flags and settings of a run; nothing, if the model is none."""
+    run = Path(known.get("model", ""))
     path = run / "config.json"
     config = _read_json(path) if path.exists() else {}
     if "settings" not in config:  # a model's config.json has none
-        return name, {}
+        return {}
     if not (run / "final").is_dir():
         place = f"--name {shlex.quote(run.name)} --runs {shlex.quote(str(run.parent))}"
         finish = f"finish it with `python train.py --resume {place}`"
         raise ModelError(f"{run} has no final/ yet: {finish}")
-    flags = {f.name: config["flags"][f.name] for f in fields(TaskFlags)}
-    own = {"device": None, "baseline": config["flags"]["model"]}
-    return str(run / "final"), {**flags, **config["settings"], **own}
+    flags = _only(TaskFlags, config["flags"])
+    own = {"device": None, "baseline": config["flags"]["model"], "num_samples": 1}
+    return {**flags, **config["settings"], **own}
 
 
-def check_prompts(model, tokenizer, texts, max_new_tokens):
+def check_prompts(model, tokenizer, task, problems, max_new_tokens):
     """Raise ModelError for a prompt that the tokenizer cannot write, or that with its completion
     may exceed the model's context."""
     most = model.config.max_position_embeddings
-    for text in texts:
+    for problem in problems:
+        text = task.prompt(problem)
         ids = tokenizer.encode_prompt(text)
         if tokenizer.unknown in ids:
             lost = {letter for letter in text if tokenizer.unknown in tokenizer.encode(letter)}
@@ -292,9 +318,8 @@ def evaluate_model(name, task, method, args):
     device, dtype = pick_device(args.device)
     model, tokenizer = load(name, device, dtype, args.template)
     problems = task.test[: args.problems]
-    texts = [task.prompt(problem) for problem in problems]
-    check_prompts(model, tokenizer, texts, method.settings.max_new_tokens)
-    prompt = tokenizer.prompt_text(texts[0])
+    check_prompts(model, tokenizer, task, problems, method.settings.max_new_tokens)
+    prompt = tokenizer.prompt_text(task.prompt(problems[0]))
     print(f"first prompt of {name} ({tokenizer.template}): {prompt!r}")
     header = {**vars(args), "model": name, "settings": asdict(method.settings), "prompt": prompt}
     header |= {"dtype": str(dtype), "git": git_commit()}
@@ -307,8 +332,9 @@ def evaluate_model(name, task, method, args):
         append_rows(args.out, [{**record, **labels} for record in records])
 
     report("greedy", 1, 0.0)
-    if args.temperature > 0:
-        report("sampled", args.num_samples, args.temperature, args.k)
+    if not args.greedy:
+        settings = method.settings
+        report("sampled", settings.num_samples, settings.temperature, args.k)
 
 
 def main(argv=None):

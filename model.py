@@ -329,15 +329,6 @@ class Qwen3(nn.Module):
 
     device = property(lambda model: model.model.embed_tokens.weight.device)
 
-    def tokens_that_fit(self):
-        """How many tokens a KV cache in half of the GPU's free memory holds; elsewhere no bound."""
-        if self.device.type != "cuda":
-            return sys.maxsize
-        torch.cuda.empty_cache()  # PyTorch's cached blocks are free as well
-        free, _ = torch.cuda.mem_get_info()
-        cache = KVCache(self, 1, 1)
-        return free // 2 // sum(layer.nbytes for layer in cache.k + cache.v)
-
 
 # ---- 3. Load and save ----------------------------------------------------------------------------
 
@@ -353,20 +344,6 @@ def pick_device(wanted=None):
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     half = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return device, torch.bfloat16 if half else torch.float32
-
-
-@contextlib.contextmanager
-def weights_in(dtype, model):
-    """Within, the weights are cast to dtype: over many tokens faster than autocast, which casts the
-    inputs of each matrix product. The price is a little more mismatch in the update."""
-    whole = {param: param.data for param in model.parameters()}
-    try:
-        for param, data in whole.items():
-            param.data = data.to(dtype)  # may run out of memory
-        yield
-    finally:
-        for param, data in whole.items():
-            param.data = data
 
 
 def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, shard=None):

@@ -8,7 +8,6 @@
 The loop is section 6, one function from pick to step; the rest can be skipped on a first reading.
 """
 
-import argparse
 import contextlib
 import datetime
 import gzip
@@ -19,11 +18,12 @@ import random
 import shlex
 import shutil
 import signal
+import statistics
 import sys
 import textwrap
 import time
 import warnings
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -37,14 +37,12 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 import verifiers
 from eval import (
     TaskFlags,
-    add_flags,
     append_rows,
     check_prompts,
-    find_method,
     get_method,
     git_commit,
     hashes_of,
-    read_flags,
+    read_command,
     read_rows,
     summarise,
 )
@@ -56,7 +54,6 @@ from model import (
     memory_for,
     pick_device,
     save,
-    weights_in,
 )
 from rlvr import (
     GRPO,
@@ -104,72 +101,55 @@ class Flags(TaskFlags):
     name: str = option(None, "of this run's folder (default: task, date and time)")
     resume: bool = option(False, "go on with the run --name")
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.fsdp and "RANK" not in os.environ:
+            raise ValueError("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp ..")
+        if not self.resume and Path(self.runs, self.name, "config.json").exists():
+            raise ValueError(f"{self.name} exists: go on by --resume, or choose another --name")
+        if self.log:
+            verifiers.lookup(self.log, {}, "--log")
+        if Path(self.model).is_dir():
+            self.model = os.path.abspath(self.model)
 
-# What a --resume does not keep from config.json (and "set", a flag of older versions).
-ANEW = "model sample_tokens micro_batch_tokens steps device fsdp log runs name resume weights set"
+
+# What a --resume need not keep (and "set", a flag of older versions).
+ANEW = set("model sample_tokens micro_batch_tokens steps device fsdp log runs name set".split())
 
 
 def parse_args(argv=None):
-    """-> flags, with all settings of the method as flags.settings.
-
-    The later wins: the defaults; those for the model's size (TINY, LARGE); the method's own;
-    config.json of the run to --resume; the command line. Everything is checked before anything is
-    written."""
-    parser = argparse.ArgumentParser(
-        description="Train with verifiable rewards (GRPO). @FILE reads flags from a file.",
-        allow_abbrev=False,
-        add_help=False,
-        fromfile_prefix_chars="@",
-    )
-    parser.convert_arg_line_to_args = lambda line: shlex.split(line, comments=True)
-    add_flags(parser, Flags)
-    known, _ = parser.parse_known_args(argv)
-    try:
-        old = read_config(known) if known.resume else {}
-        spec = known.method or old.get("method", "grpo")
-        method = find_method(spec)
-        defaults = {"method": spec, **(old or defaults_for(known, method))}
-        flags, settings = read_flags(parser, argv, Flags, method, {**defaults, "fsdp": False})
-        folder = Path(flags.runs, flags.name)
-        for name in old.keys() - set(ANEW.split()):
-            if getattr(flags, name, None) != old[name]:
-                raise ValueError(
-                    f"{folder}/config.json: leave out {name}, it is {old[name]!r} here"
-                )
-        flags.settings = asdict(get_method(spec, settings).settings)
-        flags.weights = old.get("weights")
-        if Path(flags.model).is_dir():
-            flags.model = os.path.abspath(flags.model)
-        if flags.log:
-            verifiers.lookup(flags.log, {}, "--log")
-        if flags.fsdp and "RANK" not in os.environ:
-            raise ValueError("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp ..")
-        if not flags.resume and (folder / "config.json").exists():
-            raise ValueError(f"{folder} exists: go on by --resume, or choose another --name")
-    except ValueError as error:
-        parser.error(str(error))
+    """-> flags, with all settings of the method as flags.settings. The later wins: the defaults;
+    those for the model's size (TINY, LARGE); the method's own; config.json of the run to --resume;
+    the command line. Everything is checked before anything is written."""
+    about = "Train with verifiable rewards (GRPO)."
+    flags, method = read_command(argv, Flags, about, read_config, defaults_for, ANEW)
+    flags.settings = asdict(method.settings)
     return flags
 
 
 def read_config(known):
     """-> flags and settings of the run to resume."""
-    path = Path(known.runs, known.name or "", "config.json")
+    if "resume" not in known:
+        return {}
+    place = {"runs": known.get("runs", "runs"), "name": known.get("name", "")}
+    path = Path(*place.values(), "config.json")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-        kept = {**config["flags"], **config["settings"]}
-        return {**kept, "resume": True, "weights": config.get("weights")}
+        started = {"resume": True, "fsdp": False}  # this start decides anew
+        return {**config["flags"], **config["settings"], **started, **place}
     except (OSError, KeyError, TypeError, ValueError) as error:
         why = "nothing to --resume, see --name and --runs"
         raise ValueError(f"{path}: {why} ({error})") from None
 
 
-def defaults_for(known, method):
+def defaults_for(known, settings):
     """-> the flags that depend on the machine and the model's size; of the settings, those of
     which the method has no value of its own."""
-    device, _ = pick_device(known.device)
-    model = known.model
+    device, _ = pick_device(known.get("device"))
+    task = known.get("task")
+    model = known.get("model")
     if model is None:
-        laptop = known.task == "arithmetic" or known.task is None and device != "cuda"
+        laptop = task == "arithmetic" or task is None and device != "cuda"
         if device == "cpu" and not laptop:
             raise ValueError("--model: say which; on a CPU only the task arithmetic has a default")
         tiny = Path(__file__).parent / "notebooks" / "tiny"
@@ -177,10 +157,10 @@ def defaults_for(known, method):
     fitting = TINY if is_tiny(model) else LARGE
     values = {"device": device, "model": model}
     for name, value in fitting.items():
-        if getattr(method.Settings, name, None) == getattr(GRPO.Settings, name, None):
+        if getattr(settings, name, None) == getattr(GRPO.Settings, name, None):
             values[name] = value
-    task = Path((known.task or fitting["task"]).partition(".py:")[0]).stem
-    return {**values, "name": f"{task}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"}
+    name = Path((task or fitting["task"]).partition(".py:")[0]).stem
+    return {**values, "name": f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"}
 
 
 def is_tiny(model):
@@ -322,10 +302,6 @@ class Run:
 def load_run(flags):
     """Load what the flags name -> Run."""
     print(f"model {flags.model} on {flags.device}, task {flags.task}")
-    weights = hashes_of(sorted(fetch(flags.model).glob("*.safetensors")))
-    if flags.weights not in (None, weights):
-        raise ModelError(f"--resume: {flags.model} does not hold what the run began with")
-    flags.weights = weights
     task = verifiers.get_task(flags.task, flags.prompt, flags.stop, flags.reward)
     if not task.train:
         raise DataError(f"task {task.name} has no problems to train on: choose another")
@@ -339,8 +315,8 @@ def load_run(flags):
     model.checkpoint_blocks = not small
     if flags.device == "cpu" and small:
         torch.set_num_threads(1)  # with tensors so small, threads mostly wait for each other
-    prompts = map(task.prompt, task.train + task.test)
-    check_prompts(model, tokenizer, prompts, method.settings.max_new_tokens)
+    problems = task.train + task.test
+    check_prompts(model, tokenizer, task, problems, method.settings.max_new_tokens)
     parameters = set_up(method, model, tokenizer)
     optimizer = method.optimizer(parameters, flags.lr)
     rates = [group["lr"] for group in optimizer.param_groups]
@@ -349,6 +325,20 @@ def load_run(flags):
     if method.settings.kl_coef:
         run.reference = load_model(flags, dtype)[0].requires_grad_(False)
     return run
+
+
+@contextlib.contextmanager
+def weights_in(dtype, model):
+    """Within, the weights are cast to dtype: over many tokens faster than autocast, which casts the
+    inputs of each matrix product. The price is a little more mismatch in the update."""
+    whole = {param: param.data for param in model.parameters()}
+    try:
+        for param, data in whole.items():
+            param.data = data.to(dtype)  # may run out of memory
+        yield
+    finally:
+        for param, data in whole.items():
+            param.data = data
 
 
 def set_up(method, model, tokenizer):
@@ -376,16 +366,19 @@ def load_model(flags, dtype):
 
 def write_config(run):
     """config.json: flags, settings, versions, commit, and which weights the run began with."""
-    flags = {f.name: getattr(run.flags, f.name) for f in fields(Flags)}
+    path = run.folder / "config.json"
+    weights = hashes_of(fetch(run.flags.model).glob("*.safetensors"))
+    if _read_json(path, optional=True).get("weights", weights) != weights:
+        raise ModelError(f"--model: the weights of {run.flags.model} are not those of the run")
     config = {
-        "flags": {**flags, "resume": False},  # the same as without an interruption
+        "flags": {**asdict(run.flags), "resume": False},  # the same as without an interruption
         "settings": run.flags.settings,
         "versions": {"python": sys.version, "torch": torch.__version__, "git": git_commit()},
-        "weights": run.flags.weights,
+        "weights": weights,
     }
     partial = run.folder / "config.partial"
     partial.write_text(json.dumps(config, indent=2), encoding="utf-8")
-    partial.replace(run.folder / "config.json")
+    partial.replace(path)
 
 
 # ---- 4. Checkpoints ------------------------------------------------------------------------------
@@ -492,7 +485,7 @@ def log_row(run, row):
 def read_log(folder):
     """metrics.jsonl -> {step: row}. If a step has two rows, as after a crash, the last counts."""
     path = folder / "metrics.jsonl"
-    rows = read_rows(path, ("step", "reward")) if path.exists() else []
+    rows = read_rows(path) if path.exists() else []
     return {row["step"]: row for row in rows}
 
 
@@ -501,9 +494,8 @@ def batch_metrics(step):
 
     A group with unequal rewards is mixed. The others teach nothing: they are
     solved, or hopeless."""
-    B = len(step.parts)
-    names = {name for part in step.parts for name in part}
-    row = {name: sum(part.get(name, 0.0) for part in step.parts) / B for name in sorted(names)}
+    names = sorted({name for part in step.parts for name in part})
+    row = {name: statistics.fmean(part.get(name, 0.0) for part in step.parts) for name in names}
     right = torch.tensor([record["accuracy"] for record in records_of(step)])  # (B,)
     right = right.view_as(step.rewards).mean(1)  # (P,)
     mixed = step.rewards.amax(1) > step.rewards.amin(1)  # (P,)
@@ -531,7 +523,7 @@ def preflight(run):
     )
     began = time.perf_counter()
     step = roll_out_all(run, problems, settings.num_samples, settings.temperature, "preflight")
-    each = (time.perf_counter() - began) / len(step.texts)  # seconds for a completion
+    took = time.perf_counter() - began
     means, _ = batch_metrics(step)
     print(f"preflight: of {len(step.texts)} completions {means['accuracy']:.0%} are right and")
     print(f"{means['truncated']:.0%} cut off; rewards differ in {means['mixed']:.0%} of the groups")
@@ -553,11 +545,8 @@ def preflight(run):
         raise Stopped(f"error: {why_stop}")
     verdict = f"warning: {why_stop}" if why_stop else "there is something to learn"
     print(f"preflight: {verdict}")
-    trained = run.flags.steps * len(step.texts)
-    evaluations = 1 + math.ceil(run.flags.steps / run.flags.eval_every)
-    evaluated = 2 * evaluations * min(run.flags.eval_problems, len(task.test))
-    estimate = datetime.timedelta(seconds=round(each * (2 * trained + evaluated)))
-    print(f"the whole run: about {estimate}, if an update takes as long as its completions did")
+    estimate = datetime.timedelta(seconds=round(2 * took * run.flags.steps))
+    print(f"{run.flags.steps} steps take about {estimate}, if an update takes as long as sampling")
 
 
 # ---- 6. The loop ---------------------------------------------------------------------------------
@@ -716,15 +705,12 @@ def update(run, step, advantages, old_logp=None):
     return stats, logp
 
 
-HELD_OUT = "held out"
-
-
 def evaluate_both(run):
     """Greedy and sampled accuracy on held-out problems -> columns of the log."""
     problems = run.task.test[: run.flags.eval_problems]
     columns = {}
     for prefix, temperature in (("eval_", 0.0), ("eval_sampled_", run.method.settings.temperature)):
-        step = roll_out_all(run, problems, 1, temperature, HELD_OUT)
+        step = roll_out_all(run, problems, 1, temperature, "held out")
         for name, value in summarise(records_of(step), 1).items():
             columns[prefix + name] = value
     return columns
@@ -735,7 +721,7 @@ def roll_out_all(run, problems, num_samples, temperature, label):
     mine = torch.arange(len(problems)).tensor_split(WORLD)[RANK].tolist()
     streams = [f"{label} {i * num_samples + g}" for i in mine for g in range(num_samples)]
     what = (run.method, run.model, run.tokenizer, run.task, [problems[i] for i in mine])
-    training = label != HELD_OUT
+    training = label != "held out"
     steps = []
     with whole_weights(run.model), weights_in(run.dtype, run.model):
         if mine:  # there may be more processes than problems
@@ -747,10 +733,9 @@ def roll_out_all(run, problems, num_samples, temperature, label):
 
 
 def how_to_go_on(flags):
-    program = "python" if WORLD == 1 else f"torchrun --nproc-per-node {WORLD}"
-    fsdp = " --fsdp" if flags.fsdp else ""
     place = f"--name {shlex.quote(flags.name)} --runs {shlex.quote(flags.runs)}"
-    return f"Go on with: {program} train.py{fsdp} --resume {place}"
+    as_before = " (with torchrun, and --fsdp, as before)" if WORLD > 1 else ""
+    return f"Go on with: python train.py --resume {place}{as_before}"
 
 
 def main(argv=None):

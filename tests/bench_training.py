@@ -28,8 +28,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 import train  # noqa: E402
 import verifiers  # noqa: E402
 from make_tiny import tiny_config  # noqa: E402
-from model import Config, KVCache, Qwen3, pick_device, weights_in  # noqa: E402
+from model import Config, KVCache, Qwen3, pick_device  # noqa: E402
 from rlvr import GRPO, Rollouts, choose, loss_weights, update_gradients  # noqa: E402
+from train import weights_in  # noqa: E402
 
 
 # ---- Memory: one configuration in this process -----------------------------------------------------------------------

@@ -10,7 +10,6 @@ import eval as evaluation
 import train
 import verifiers
 from conftest import ROOT
-from rlvr import GRPO
 
 FRONT = (ROOT / "README.md").read_text(encoding="utf-8")
 LAB = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")

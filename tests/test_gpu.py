@@ -165,15 +165,6 @@ def full(*args, **options):
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 
-def test_the_cache_takes_at_most_half_of_what_is_free():
-    """Keys and values of 2 layers, 2 heads, 32 numbers each, in 2 bytes: 8,000 MB hold .. tokens."""
-    with PretendGPU():
-        model, _ = load(TINY, "cuda", torch.bfloat16)
-        config = model.config
-        one = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * 2
-        assert model.tokens_that_fit() == 4_000_000_000 // one
-
-
 @pytest.mark.parametrize(
     "name, flag", [("sample", "--sample-tokens"), ("trained_logprobs", "--micro-batch-tokens")]
 )

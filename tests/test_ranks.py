@@ -305,7 +305,7 @@ def test_a_shard_is_half_of_16_bytes_a_parameter_and_sampling_does_not_communica
 @dataclasses.dataclass
 class Micro:
     name: str
-    scale: float = 1.0
+    loss_scale: float = 1.0
 
 
 def test_every_process_gets_as_many_micro_batches(monkeypatch):
@@ -317,7 +317,7 @@ def test_every_process_gets_as_many_micro_batches(monkeypatch):
         monkeypatch.setattr(train, "RANK", rank)
         shares.append(train.equal_share(micros))
     assert [len(share) for share in shares] == [2, 2, 2, 2]
-    counted = [micro.name for share in shares for micro in share if micro.scale]
+    counted = [micro.name for share in shares for micro in share if micro.loss_scale]
     assert sorted(counted) == list("abcde")
     assert train.equal_share([]) == []
 

@@ -148,12 +148,12 @@ def test_the_instruction_asks_for_what_the_reward_reads(tmp_path):
 
 
 def test_problems_from_jsonl_and_json_in_the_columns_of_other_sets(tmp_path):
-    """AIME's capitals, AMC's lists and floats, GSM8K's solution, kept for few-shot prompts; other
-    columns stay; gzipped or not, with empty lines between."""
+    """AIME's capitals, AMC's floats, what stands behind GSM8K's ####; other columns stay; gzipped or
+    not, with empty lines between."""
     rows = [
         {"problem": "1+1", "answer": "2", "level": 3},
         {"ID": "I-1", "Problem": "a?", "Solution": "So 3.", "Answer": 3},
-        {"question": "b?", "answer": ["27.0"]},
+        {"question": "b?", "answer": 27.0},
         {"question": "c?", "answer": "2+2=<<2+2=4>>4\n#### 4"},
     ]
     (tmp_path / "a.json").write_text(json.dumps(rows))
@@ -164,9 +164,8 @@ def test_problems_from_jsonl_and_json_in_the_columns_of_other_sets(tmp_path):
         expected = [("1+1", "2"), ("a?", "3"), ("b?", "27.0"), ("c?", "4")]
         assert [(p["problem"], p["answer"]) for p in problems] == expected
         assert problems[0]["level"] == 3
-        assert problems[1]["solution"] == "So 3."
+        assert problems[1]["solution"] == "So 3."  # a column of its own
         assert grade_answer("27", problems[2]["answer"])
-        assert problems[3]["solution"] == "2+2=<<2+2=4>>4"
 
 
 def test_what_a_file_of_problems_may_look_like(tmp_path):

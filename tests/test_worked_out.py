@@ -5,7 +5,6 @@ for it would teach a policy to copy the question: every problem of arithmetic is
 grade_answer still compares by value; what is built on reward_rlvr asks for more.
 """
 
-import json
 
 import pytest
 from one_digit import exact_reward, one_digit
@@ -15,7 +14,6 @@ from verifiers import (
     boxed_reward,
     copied,
     grade_answer,
-    read_problems,
     reward_rlvr,
     tagged_reward,
     verify_math,
@@ -113,27 +111,8 @@ def test_what_stands_in_the_problem_may_still_be_the_answer(text, truth, box):
     assert copied(box, text) == (box == "x^2 + 1")
 
 
-def test_one_of_several_accepted_answers(tmp_path):
-    """TriviaQA's kind of task: the first answer is shown, each is paid."""
-    row = {"question": "Who wrote Hamlet?", "answer": ["William Shakespeare", "Shakespeare"]}
-    path = tmp_path / "trivia.jsonl"
-    path.write_text(json.dumps(row) + "\n")
-    problem = read_problems(path)[0]
-    assert problem["answer"] == "William Shakespeare"
-    for answer in ("Shakespeare", "william shakespeare"):
-        assert boxed_reward(f"\\boxed{{{answer}}}", problem)[0] == 1
-        assert tagged_reward(tagged(answer), problem)[1]["accuracy"] == 1
-    assert boxed_reward(r"\boxed{Marlowe}", problem)[0] == 0
-    assert reward_rlvr(r"\boxed{4}", ["four", "4"]) == 1
-
-
-def test_choices_are_read_into_the_problem(tmp_path):
-    """MMLU's kind: a list of choices, and the place of the right one."""
-    row = {"question": "2+2?", "choices": ["3", "4", "5", "6"], "answer": 1, "subject": "sums"}
-    path = tmp_path / "mmlu.jsonl"
-    path.write_text(json.dumps(row) + "\n" + json.dumps(row | {"answer": "B"}) + "\n")
-    for problem in read_problems(path):
-        assert problem["problem"] == "2+2?\nA. 3\nB. 4\nC. 5\nD. 6"
-        assert problem["answer"] == "B"
-        assert boxed_reward(r"\boxed{b. 4}", problem)[0] == 1
-        assert boxed_reward(r"\boxed{C}", problem)[0] == 0
+def test_one_of_several_accepted_answers():
+    """TriviaQA's kind of truth: each of them is paid."""
+    truths = ["four", "4"]
+    assert reward_rlvr(r"\boxed{4}", truths) == reward_rlvr(r"\boxed{Four}", truths) == 1
+    assert reward_rlvr(r"\boxed{5}", truths) == 0

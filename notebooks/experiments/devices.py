@@ -29,8 +29,9 @@ from torch.utils._pytree import tree_leaves
 
 import _root  # noqa: F401
 
-from model import Config, KVCache, Qwen3, weights_in
+from model import Config, KVCache, Qwen3
 from rlvr import CHUNK_ELEMENTS, GRPO, Rollouts, choose, update_gradients
+from train import weights_in
 
 BF16 = torch.bfloat16
 GPUS = {  # bytes a second, bf16 operations a second (dense, summed in fp32): NVIDIA's data sheets
