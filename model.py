@@ -396,8 +396,8 @@ def fetch(name, patterns=(*SMALL_FILES, "*.safetensors")):
     try:
         files = huggingface_hub.snapshot_download(name, allow_patterns=patterns, dry_run=True)
         size = sum(file.file_size or 0 for file in files if file.will_download)
-        if size > 1e8:
-            print(f"downloading {name}: {size / 1e9:.1f} GB")
+        if size:
+            print(f"downloading {name}: {size / 1e6:,.1f} MB")
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns))
     except Exception as error:  # no such model, no network, a broken connection: all types
         reason = " ".join(f"{error} {error.__cause__ or ''}".split())
@@ -411,12 +411,12 @@ def _read_weights(directory, wanted, device, dtype, keep):
     """All tensors of the checkpoint, by name. `wanted` is a state dict of the model."""
     whole = directory / "model.safetensors"
     index = _read_json(directory / "model.safetensors.index.json", optional=True)
-    parts = {directory / file for file in index.get("weight_map", {}).values()}
-    if whole.exists() or not parts:
-        parts = {whole}
+    shards = {directory / file for file in index.get("weight_map", {}).values()}
+    if whole.exists() or not shards:
+        shards = {whole}
     copies = {"lm_head.weight"} - set(wanted)  # of the embedding, if the model is tied
     tensors = {}
-    for path in sorted(parts):
+    for path in sorted(shards):
         try:
             with safe_open(path, framework="pt") as reader:
                 for name in set(reader.keys()) - copies:
@@ -544,8 +544,8 @@ class Tokenizer:
         return self.backend.decode(list(ids), skip_special_tokens)
 
     def encode_prompt(self, text):
-        """The ids that the policy continues. A plain prompt begins with a BOS token
-        where the tokenizer adds one."""
+        """The ids that the policy continues. A plain prompt begins with a BOS token where the
+        tokenizer adds one."""
         if self.template != "plain":
             return self.chat(text, thinking=self.template == "chat")
         return self.backend.encode(text, add_special_tokens=True).ids

@@ -62,7 +62,8 @@ def compute_grpo_loss(
     reward_fn=reward_rlvr,
 ):
     """One step for one prompt, up to the loss, by the formula of chapter 9.5's function of this
-    name. "loss_tensor" is None when all rewards are equal: then there is nothing to learn."""
+    name. num_rollouts is G, elsewhere num_samples. "loss_tensor" is None when all rewards are
+    equal: then there is nothing to learn."""
     # Rollout: G completions, and the reward of each.
     rollouts = sample(model, [tokenizer.encode(prompt)], num_rollouts, max_new_tokens, temperature)
     texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
@@ -318,7 +319,7 @@ def roll_out(
     return Step(problems, rollouts, texts, rewards, parts, time.perf_counter() - began)
 
 
-FINITE = "Rollouts with finite log-probs for each completion (if NaN: is --lr too high?)"
+FINITE = "Rollouts with finite log-probs for each completion (NaN in the weights? --lr too high?)"
 
 
 def score(rollouts, texts, problems, reward_fn):
@@ -578,7 +579,7 @@ class Stopped(Exception):
 
 def wrong(method, function, value, wanted):
     """-> the error for what a function of a method of your own returned."""
-    found = f"{function} returns {str(value)[:100]}, not {wanted}"
+    found = f"{function} returns {' '.join(str(value).split())[:100]}, not {wanted}"
     return DataError(f"method {type(method).__name__}: {found}")
 
 
@@ -651,7 +652,8 @@ class GRPO:
         return list(model.parameters())
 
     def optimizer(self, parameters, lr):
-        """The rate of each of its groups of parameters is the highest; it follows the schedule."""
+        """Each of its groups of parameters has the highest rate of its own, and follows the
+        schedule. (An optimizer of your own: checkpoints call its step(closure=None).)"""
         betas = (0.9, 0.95)
         return torch.optim.AdamW(parameters, lr, betas=betas, weight_decay=0.0, fused=True)
 

@@ -105,6 +105,8 @@ class Flags(TaskFlags):
         super().__post_init__()
         if self.fsdp and "RANK" not in os.environ:
             raise ValueError("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp ..")
+        if self.lr > 1:
+            raise ValueError(f"--lr {self.lr}: each step would move a weight by more than 1")
         if not self.resume and Path(self.runs, self.name, "config.json").exists():
             raise ValueError(f"{self.name} exists: go on by --resume, or choose another --name")
         if self.log:
@@ -492,8 +494,8 @@ def read_log(folder):
 def batch_metrics(step):
     """-> (means and shares of the batch, the share of right completions of each problem).
 
-    A group with unequal rewards is mixed. The others teach nothing: they are
-    solved, or hopeless."""
+    A group with unequal rewards is mixed. The others teach nothing: they are solved, or
+    hopeless."""
     names = sorted({name for part in step.parts for name in part})
     row = {name: statistics.fmean(part.get(name, 0.0) for part in step.parts) for name in names}
     right = torch.tensor([record["accuracy"] for record in records_of(step)])  # (B,)
