@@ -321,8 +321,8 @@ def evaluate_model(name, task, method, args):
     check_prompts(model, tokenizer, task, problems, method.settings.max_new_tokens)
     prompt = tokenizer.prompt_text(task.prompt(problems[0]))
     print(f"first prompt of {name} ({tokenizer.template}): {prompt!r}")
-    header = {**vars(args), "model": name, "settings": asdict(method.settings), "prompt": prompt}
-    header |= {"dtype": str(dtype), "git": git_commit()}
+    header = {**asdict(args), "model": name, "settings": asdict(method.settings)}
+    header |= {"prompt": prompt, "dtype": str(dtype), "git": git_commit()}
     append_rows(args.out, [{"header": header}])
 
     def report(decoding, *how):

@@ -23,8 +23,9 @@ import sys
 import textwrap
 import time
 import warnings
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
@@ -278,31 +279,8 @@ def whole_weights(model):
 # ---- 3. A run ------------------------------------------------------------------------------------
 
 
-@dataclass
-class Run:
-    """Everything the loop works with."""
-
-    flags: Flags
-    folder: Path
-    method: GRPO
-    model: torch.nn.Module
-    tokenizer: object
-    task: verifiers.Task
-    parameters: list  # those that are trained
-    optimizer: torch.optim.Optimizer
-    rates: list  # the highest learning rate of each of the optimizer's groups
-    # critical: dtype is that of the computation. Weights stay in fp32 while they are trained: at a
-    # learning rate of 1e-6 nearly every update of a bf16 weight would round to nothing.
-    dtype: torch.dtype
-    reference: torch.nn.Module = None  # for a KL: the model that the run started from
-    memory: dict = field(default_factory=lambda: {"visits": {}})  # pick's, kept in checkpoints
-    step: int = 0  # the last one made
-    log: object = lambda row: None  # called with every row of the log: see --log
-    stopping: bool = False  # after Ctrl-C
-
-
 def load_run(flags):
-    """Load what the flags name -> Run."""
+    """Load what the flags name -> a run: everything that the loop works with."""
     print(f"model {flags.model} on {flags.device}, task {flags.task}")
     task = verifiers.get_task(flags.task, flags.prompt, flags.stop, flags.reward)
     if not task.train:
@@ -321,26 +299,28 @@ def load_run(flags):
     check_prompts(model, tokenizer, task, problems, method.settings.max_new_tokens)
     parameters = set_up(method, model, tokenizer)
     optimizer = method.optimizer(parameters, flags.lr)
-    rates = [group["lr"] for group in optimizer.param_groups]
-    folder = Path(flags.runs, flags.name)
-    run = Run(flags, folder, method, model, tokenizer, task, parameters, optimizer, rates, dtype)
+    reference = None
     if method.settings.kl_coef:
-        run.reference = load_model(flags, dtype)[0].requires_grad_(False)
-    return run
-
-
-@contextlib.contextmanager
-def weights_in(dtype, model):
-    """Within, the weights are cast to dtype: over many tokens faster than autocast, which casts the
-    inputs of each matrix product. The price is a little more mismatch in the update."""
-    whole = {param: param.data for param in model.parameters()}
-    try:
-        for param, data in whole.items():
-            param.data = data.to(dtype)  # may run out of memory
-        yield
-    finally:
-        for param, data in whole.items():
-            param.data = data
+        reference = load_model(flags, dtype)[0].requires_grad_(False)
+    return SimpleNamespace(
+        flags=flags,
+        folder=Path(flags.runs, flags.name),
+        task=task,
+        method=method,
+        model=model,
+        tokenizer=tokenizer,
+        parameters=parameters,  # those that are trained
+        optimizer=optimizer,
+        rates=[group["lr"] for group in optimizer.param_groups],  # the highest of each
+        # critical: dtype is that of the computation. Weights stay in fp32 while they are trained:
+        # at a learning rate of 1e-6 nearly every update of a bf16 weight would round to nothing.
+        dtype=dtype,
+        reference=reference,  # for a KL: the model that the run started from
+        memory={"visits": {}},  # pick's, kept in checkpoints
+        step=0,  # the last one made
+        log=lambda row: None,  # called with every row of the log: see --log
+        stopping=False,  # after Ctrl-C
+    )
 
 
 def set_up(method, model, tokenizer):
@@ -359,6 +339,20 @@ def set_up(method, model, tokenizer):
         if WORLD > 1 and not isinstance(param, DTensor):
             dist.broadcast(param.data, 0)
     return parameters
+
+
+@contextlib.contextmanager
+def weights_in(dtype, model):
+    """Within, the weights are cast to dtype: over many tokens faster than autocast, which casts the
+    inputs of each matrix product. The price is a little more mismatch in the update."""
+    whole = {param: param.data for param in model.parameters()}
+    try:
+        for param, data in whole.items():
+            param.data = data.to(dtype)  # may run out of memory
+        yield
+    finally:
+        for param, data in whole.items():
+            param.data = data
 
 
 def load_model(flags, dtype):
