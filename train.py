@@ -512,7 +512,7 @@ def preflight(run):
     settings = run.method.settings
     problems = task.train[: settings.prompts_per_step]
     prompt = run.tokenizer.prompt_text(task.prompt(problems[0]))
-    print(f"{len(task.train)} problems to train on, {len(task.test)} held out ({task.note})")
+    print(f"{len(task.train)} problems to train on, {len(task.test)} held out ({task.note or task.name})")
     print(
         f"the first prompt ({run.tokenizer.template} template):\n{textwrap.indent(prompt, '    ')}"
     )
