@@ -428,6 +428,12 @@ def test_the_name_and_the_size_are_said_before_a_download(served, through, capsy
     assert capsys.readouterr().out == ""
 
 
+def test_a_model_in_the_cache_needs_no_network(served, through, monkeypatch):
+    load("owner/name")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    load("owner/name")
+
+
 def test_of_a_model_that_is_refused_no_weights_are_downloaded(served, through, tmp_path):
     edit_config(tmp_path / "served", model_type="gemma3")
     with pytest.raises(ModelError, match="only dense models with model_type"):
