@@ -92,20 +92,11 @@ def test_wrong_turned_round_is_right(monkeypatch):
 
 
 def test_samples_of_a_run_are_judged_by_the_runs_own_rule(directory, tmp_path, capsys):
-    """Of three the first is right; the last is too, but was cut off. A completion may hold anything."""
+    """Of three the first is right; the last would be, but was cut off. A completion may hold anything."""
     path = tmp_path / "step_000001.jsonl.gz"
     rows = [
-        {
-            "problem": "1 + 1 =",
-            "completion": text,
-            "finished": finished,
-            "parts": {"accuracy": accuracy},
-        }
-        for text, finished, accuracy in (
-            ("2 %s {0} {", True, 1.0),
-            ("3" * 9000, True, 0.0),
-            ("2", False, 1.0),
-        )
+        {"problem": "1 + 1 =", "completion": text, "accuracy": accuracy}
+        for text, accuracy in (("2 %s {0} {", 1.0), ("3" * 9000, 0.0), ("2", 0.0))
     ]
     with gzip.open(path, "wt") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
