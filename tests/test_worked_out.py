@@ -5,7 +5,6 @@ for it would teach a policy to copy the question: every problem of arithmetic is
 grade_answer still compares by value; what is built on reward_rlvr asks for more.
 """
 
-
 import pytest
 from one_digit import exact_reward, one_digit
 from verifiers import (
