@@ -95,9 +95,10 @@ def pass_at_k(n, c, k):
 
 
 def git_commit():
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    command = "git describe --always --dirty".split()
+    options = {"cwd": Path(__file__).parent, "capture_output": True, "text": True}
     with contextlib.suppress(OSError):  # there may be no git
-        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(command, **options).stdout.strip()
 
 
 def read_rows(path):
@@ -243,8 +244,9 @@ class TaskFlags:
     def __post_init__(self):
         for f in fields(self):
             value = getattr(self, f.name)
-            if type(value) in (int, float) and not 0 < value < math.inf:
-                raise ValueError(f"--{f.name.replace('_', '-')} {value}: it must be above 0")
+            if type(value) in (int, float) and not 0 < value < 1e12:
+                name = f.name.replace("_", "-")
+                raise ValueError(f"--{name} {value}: it must be above 0, and within reason")
 
 
 # ---- 4. The command ------------------------------------------------------------------------------
@@ -284,8 +286,7 @@ def parse_args(argv=None):
 def read_run(known):
     """-> flags and settings of a run; nothing, if the model is none."""
     run = Path(known.get("model", ""))
-    path = run / "config.json"
-    config = _read_json(path) if path.exists() else {}
+    config = _read_json(run / "config.json", optional=True)
     if "settings" not in config:  # a model's config.json has none
         return {}
     if not (run / "final").is_dir():
@@ -321,8 +322,8 @@ def evaluate_model(name, task, method, args):
     check_prompts(model, tokenizer, task, problems, method.settings.max_new_tokens)
     prompt = tokenizer.prompt_text(task.prompt(problems[0]))
     print(f"first prompt of {name} ({tokenizer.template}): {prompt!r}")
-    header = {**vars(args), "model": name, "settings": asdict(method.settings), "prompt": prompt}
-    header |= {"dtype": str(dtype), "git": git_commit()}
+    header = {**asdict(args), "model": name, "settings": asdict(method.settings)}
+    header |= {"prompt": prompt, "dtype": str(dtype), "git": git_commit()}
     append_rows(args.out, [{"header": header}])
 
     def report(decoding, *how):

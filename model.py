@@ -17,7 +17,6 @@ scaling of RoPE, quantisation.
 
 import contextlib
 import json
-import math
 import os
 import re
 import shutil
@@ -175,8 +174,7 @@ class KVCache:
     padding of a shorter prompt) is invisible until it is overwritten.
 
     lengths: (B,) tokens that each row holds.
-    used:    the longest row's length, as a Python int, so that decoding never waits for the GPU.
-    step:    attention reads a multiple of `step` slots: a GPU is faster with few shapes."""
+    used:    the longest row's length, as a Python int, so that decoding never waits for the GPU."""
 
     def __init__(self, model, rows, slots):
         config = model.config
@@ -187,8 +185,6 @@ class KVCache:
         self.k = [weight.new_zeros(shape) for _ in layers]  # on the weight's device, in its dtype
         self.v = [weight.new_zeros(shape) for _ in layers]
         self.lengths = torch.zeros(rows, dtype=torch.long, device=weight.device)
-        self.slots = slots
-        self.step = 1 if weight.device.type == "cpu" else 64
         self.used = 0
 
     def write(self, layer, k, v, positions):
@@ -307,9 +303,8 @@ class Qwen3(nn.Module):
             positions = torch.arange(T, device=ids.device).expand(B, T)
         if cache is not None and cache.used > 0:
             positions = positions + cache.lengths[:, None]  # (B, T)
-            seen = math.ceil((cache.used + T) / cache.step) * cache.step
-            slots = torch.arange(min(seen, cache.slots), device=ids.device)
-            later = slots > positions[:, None, :, None]  # (B, 1, T, seen)
+            slots = torch.arange(cache.used + T, device=ids.device)
+            later = slots > positions[:, None, :, None]  # (B, 1, T, used + T)
             # As floats, once: SDPA would convert a boolean mask anew in every layer.
             mask = torch.zeros_like(later, dtype=cache.k[0].dtype).masked_fill(later, -torch.inf)
         x = self.model.embed_tokens(ids)  # (B, T, C)
@@ -396,13 +391,13 @@ def fetch(name, patterns=(*SMALL_FILES, "*.safetensors")):
     try:
         files = huggingface_hub.snapshot_download(name, allow_patterns=patterns, dry_run=True)
         size = sum(file.file_size or 0 for file in files if file.will_download)
-        if size > 1e8:
-            print(f"downloading {name}: {size / 1e9:.1f} GB")
+        if size:
+            print(f"downloading {name}: {size / 1e6:,.1f} MB")
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns))
     except Exception as error:  # no such model, no network, a broken connection: all types
-        reason = " ".join(f"{error} {error.__cause__ or ''}".split())
         raise ModelError(
-            f"{name}: not here, and the hub did not send it: {reason[:500]}\nCheck the spelling, "
+            f"{name}: not here, and the hub did not send it: {str(error)[:400].strip()} "
+            f"({error.__cause__ or type(error).__name__})\nCheck the spelling, "
             "the network, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN. A download goes on where it ended"
         ) from error
 
@@ -411,12 +406,12 @@ def _read_weights(directory, wanted, device, dtype, keep):
     """All tensors of the checkpoint, by name. `wanted` is a state dict of the model."""
     whole = directory / "model.safetensors"
     index = _read_json(directory / "model.safetensors.index.json", optional=True)
-    parts = {directory / file for file in index.get("weight_map", {}).values()}
-    if whole.exists() or not parts:
-        parts = {whole}
+    shards = {directory / file for file in index.get("weight_map", {}).values()}
+    if whole.exists() or not shards:
+        shards = {whole}
     copies = {"lm_head.weight"} - set(wanted)  # of the embedding, if the model is tied
     tensors = {}
-    for path in sorted(parts):
+    for path in sorted(shards):
         try:
             with safe_open(path, framework="pt") as reader:
                 for name in set(reader.keys()) - copies:
@@ -514,6 +509,8 @@ class Tokenizer:
         self.num_tokens = max(backend.get_vocab(with_added_tokens=True).values()) + 1
         added = backend.get_added_tokens_decoder()
         self.special = {token.content: i for i, token in added.items() if token.special}
+        # The chat template, if there is one.
+        self.markup = self.config.get("chat_template") or "<|im_start|>" in self.special and CHATML
         self.unknown = backend.token_to_id(getattr(backend.model, "unk_token", None) or "")
 
     @classmethod
@@ -528,8 +525,7 @@ class Tokenizer:
         if own_file.exists():
             config["chat_template"] = own_file.read_text(encoding="utf-8")
         tokenizer = cls(backend, template or "plain", config)
-        can_chat = config.get("chat_template") or "<|im_start|>" in tokenizer.special
-        if template is None and can_chat:
+        if template is None and tokenizer.markup:
             turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
             text = tokenizer.render(messages=turns)
             stops = [stop for stop, token in tokenizer.special.items() if token in eos_token_id]
@@ -544,8 +540,8 @@ class Tokenizer:
         return self.backend.decode(list(ids), skip_special_tokens)
 
     def encode_prompt(self, text):
-        """The ids that the policy continues. A plain prompt begins with a BOS token
-        where the tokenizer adds one."""
+        """The ids that the policy continues. A plain prompt begins with a BOS token where the
+        tokenizer adds one."""
         if self.template != "plain":
             return self.chat(text, thinking=self.template == "chat")
         return self.backend.encode(text, add_special_tokens=True).ids
@@ -597,8 +593,8 @@ class Tokenizer:
     def chat_template(self):
         """It sees what transformers shows it. Compiled once: that takes longer than a thousand
         prompts."""
-        source = self.config.get("chat_template")
-        if not source and "<|im_start|>" not in self.special:
+        source = self.markup
+        if not source:
             raise ModelError("this model has no chat template: use --template plain")
         if isinstance(source, list):
             source = {each["name"]: each["template"] for each in source}["default"]
@@ -611,7 +607,7 @@ class Tokenizer:
         for name in ("bos_token", "eos_token", "pad_token", "unk_token"):
             token = self.config.get(name) or ""
             environment.globals[name] = token if isinstance(token, str) else token["content"]
-        return environment.from_string(source or CHATML)
+        return environment.from_string(source)
 
     def save(self, directory):
         self.backend.save(str(Path(directory) / "tokenizer.json"))

@@ -35,7 +35,6 @@ import hashlib
 import math
 import random
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -62,7 +61,8 @@ def compute_grpo_loss(
     reward_fn=reward_rlvr,
 ):
     """One step for one prompt, up to the loss, by the formula of chapter 9.5's function of this
-    name. "loss_tensor" is None when all rewards are equal: then there is nothing to learn."""
+    name. num_rollouts is G, elsewhere num_samples. "loss_tensor" is None when all rewards are
+    equal: then there is nothing to learn."""
     # Rollout: G completions, and the reward of each.
     rollouts = sample(model, [tokenizer.encode(prompt)], num_rollouts, max_new_tokens, temperature)
     texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
@@ -266,7 +266,7 @@ class Sampling:
     uniforms: torch.Tensor  # (P*G, max_new_tokens)
     problems: list  # P dicts, those of the prompts
     training: bool  # for an update, not for an evaluation
-    choose: Callable = choose
+    choose: object = choose  # see sample
 
 
 def roll_out(
@@ -284,41 +284,46 @@ def roll_out(
 
     streams: names of the P*G random streams, see row_uniforms. Completions are sampled in batches
     that fit into the setting sample_tokens; in fp32 that changes nothing but rounding."""
-    G = num_samples
     settings = method.settings
     limit = settings.max_new_tokens
-    streams = streams or range(len(problems) * G)
+    streams = streams or range(len(problems) * num_samples)
     prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
     stop_ids = list(model.config.eos_token_id)
     if task.stops:
         stop_ids += tokenizer.tokens_with(task.stops)
     longest = max(len(prompt) for prompt in prompts) + limit
-    size = max(1, settings.sample_tokens // (longest * G))  # problems in a batch
+    size = max(1, settings.sample_tokens // (longest * num_samples))  # problems in a batch
     batches = []
-    for start in tqdm(range(0, len(prompts), size), "sampling", leave=False, delay=2, disable=None):
+    for start in range(0, len(prompts), size):
         end = start + size
-        uniforms = row_uniforms(streams[start * G : end * G], limit, settings.seed)
+        uniforms = row_uniforms(
+            streams[start * num_samples : end * num_samples], limit, settings.seed
+        )
         some = problems[start:end]
-        how = Sampling(G, limit, temperature, stop_ids, uniforms, some, training)
+        how = Sampling(num_samples, limit, temperature, stop_ids, uniforms, some, training)
         with memory_for("--sample-tokens"):
             sampled = method.roll_out(model, tokenizer, prompts[start:end], how)
         fits = isinstance(sampled, Rollouts) and sampled.logp.shape == sampled.mask.shape
-        fits = fits and len(sampled.lengths) == len(some) * G
+        fits = fits and len(sampled.lengths) == len(some) * num_samples
         if not fits or not (sampled.logp * sampled.mask).isfinite().all():
-            raise wrong(method, "roll_out", sampled, FINITE)
+            wanted = "Rollouts with finite log-probs for each completion"
+            raise wrong(method, "roll_out", sampled, f"{wanted} (NaN in the weights? a high --lr?)")
         batches.append(sampled)
     rollouts = Rollouts.join(batches)
-    for row, ids in enumerate(rollouts.completions() if task.stops else []):
-        rollouts.end_at(row, tokenizer.length_to_stop(ids, task.stops))
-    texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
-    for stop in task.stops:  # what is judged is the text before it
-        texts = [text.partition(stop)[0] for text in texts]
+    texts = cut_at_stops(rollouts, tokenizer, task.stops)
     began = time.perf_counter()
     rewards, parts = score(rollouts, texts, problems, task.reward)
     return Step(problems, rollouts, texts, rewards, parts, time.perf_counter() - began)
 
 
-FINITE = "Rollouts with finite log-probs for each completion (if NaN: is --lr too high?)"
+def cut_at_stops(rollouts, tokenizer, stops):
+    """End each completion at its first stop text -> the texts, which are judged, before that."""
+    for row, ids in enumerate(rollouts.completions() if stops else []):
+        rollouts.end_at(row, tokenizer.length_to_stop(ids, stops))
+    texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
+    for stop in stops:
+        texts = [text.partition(stop)[0] for text in texts]
+    return texts
 
 
 def score(rollouts, texts, problems, reward_fn):
@@ -508,9 +513,6 @@ def kl_penalty(logp, ref_logp, weights):
     return (weights * (torch.expm1(-d) + d)).sum()  # subtle: exp(-d) - 1 loses small d to rounding
 
 
-STATISTICS = ("loss", "tokens", "entropy", "mismatch", "off", "clipped", "kl")
-
-
 def update_gradients(model, rollouts, advantages, method, micros, old_logp=None, reference=None):
     """Add the gradient of the method's loss over these MicroBatches to .grad -> (sums, log-probs).
 
@@ -527,7 +529,8 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None,
     # critical: the weights are those of the whole batch.
     weights = loss_weights(rollouts.mask, settings.norm, settings.max_new_tokens)
     all_logp = rollouts.logp * rollouts.mask
-    sums = dict.fromkeys(STATISTICS, weights.new_zeros(()))
+    names = "loss tokens entropy mismatch off clipped kl".split()
+    sums = dict.fromkeys(names, weights.new_zeros(()))
     for micro in micros:
         rows = micro.rows
         mask = rollouts.mask[rows]
@@ -578,7 +581,7 @@ class Stopped(Exception):
 
 def wrong(method, function, value, wanted):
     """-> the error for what a function of a method of your own returned."""
-    found = f"{function} returns {str(value)[:100]}, not {wanted}"
+    found = f"{function} returns {' '.join(str(value).split())[:100]}, not {wanted}"
     return DataError(f"method {type(method).__name__}: {found}")
 
 
@@ -651,7 +654,8 @@ class GRPO:
         return list(model.parameters())
 
     def optimizer(self, parameters, lr):
-        """The rate of each of its groups of parameters is the highest; it follows the schedule."""
+        """Each of its groups of parameters has the highest rate of its own, and follows the
+        schedule. (An optimizer of your own: checkpoints call its step(closure=None).)"""
         betas = (0.9, 0.95)
         return torch.optim.AdamW(parameters, lr, betas=betas, weight_decay=0.0, fused=True)
 

@@ -23,8 +23,9 @@ import sys
 import textwrap
 import time
 import warnings
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
@@ -276,31 +277,8 @@ def whole_weights(model):
 # ---- 3. A run ------------------------------------------------------------------------------------
 
 
-@dataclass
-class Run:
-    """Everything the loop works with."""
-
-    flags: Flags
-    folder: Path
-    method: GRPO
-    model: torch.nn.Module
-    tokenizer: object
-    task: verifiers.Task
-    parameters: list  # those that are trained
-    optimizer: torch.optim.Optimizer
-    rates: list  # the highest learning rate of each of the optimizer's groups
-    # critical: dtype is that of the computation. Weights stay in fp32 while they are trained: at a
-    # learning rate of 1e-6 nearly every update of a bf16 weight would round to nothing.
-    dtype: torch.dtype
-    reference: torch.nn.Module = None  # for a KL: the model that the run started from
-    memory: dict = field(default_factory=lambda: {"visits": {}})  # pick's, kept in checkpoints
-    step: int = 0  # the last one made
-    log: object = lambda row: None  # called with every row of the log: see --log
-    stopping: bool = False  # after Ctrl-C
-
-
 def load_run(flags):
-    """Load what the flags name -> Run."""
+    """Load what the flags name -> a run: everything that the loop works with."""
     print(f"model {flags.model} on {flags.device}, task {flags.task}")
     task = verifiers.get_task(flags.task, flags.prompt, flags.stop, flags.reward)
     if not task.train:
@@ -319,26 +297,28 @@ def load_run(flags):
     check_prompts(model, tokenizer, task, problems, method.settings.max_new_tokens)
     parameters = set_up(method, model, tokenizer)
     optimizer = method.optimizer(parameters, flags.lr)
-    rates = [group["lr"] for group in optimizer.param_groups]
-    folder = Path(flags.runs, flags.name)
-    run = Run(flags, folder, method, model, tokenizer, task, parameters, optimizer, rates, dtype)
+    reference = None
     if method.settings.kl_coef:
-        run.reference = load_model(flags, dtype)[0].requires_grad_(False)
-    return run
-
-
-@contextlib.contextmanager
-def weights_in(dtype, model):
-    """Within, the weights are cast to dtype: over many tokens faster than autocast, which casts the
-    inputs of each matrix product. The price is a little more mismatch in the update."""
-    whole = {param: param.data for param in model.parameters()}
-    try:
-        for param, data in whole.items():
-            param.data = data.to(dtype)  # may run out of memory
-        yield
-    finally:
-        for param, data in whole.items():
-            param.data = data
+        reference = load_model(flags, dtype)[0].requires_grad_(False)
+    return SimpleNamespace(
+        flags=flags,
+        folder=Path(flags.runs, flags.name),
+        task=task,
+        method=method,
+        model=model,
+        tokenizer=tokenizer,
+        parameters=parameters,  # those that are trained
+        optimizer=optimizer,
+        rates=[group["lr"] for group in optimizer.param_groups],  # the highest of each
+        # critical: dtype is that of the computation. Weights stay in fp32 while they are trained:
+        # at a learning rate of 1e-6 nearly every update of a bf16 weight would round to nothing.
+        dtype=dtype,
+        reference=reference,  # for a KL: the model that the run started from
+        memory={"visits": {}},  # pick's, kept in checkpoints
+        step=0,  # the last one made
+        log=lambda row: None,  # called with every row of the log: see --log
+        stopping=False,  # after Ctrl-C
+    )
 
 
 def set_up(method, model, tokenizer):
@@ -357,6 +337,20 @@ def set_up(method, model, tokenizer):
         if WORLD > 1 and not isinstance(param, DTensor):
             dist.broadcast(param.data, 0)
     return parameters
+
+
+@contextlib.contextmanager
+def weights_in(dtype, model):
+    """Within, the weights are cast to dtype: over many tokens faster than autocast, which casts the
+    inputs of each matrix product. The price is a little more mismatch in the update."""
+    whole = {param: param.data for param in model.parameters()}
+    try:
+        for param, data in whole.items():
+            param.data = data.to(dtype)  # may run out of memory
+        yield
+    finally:
+        for param, data in whole.items():
+            param.data = data
 
 
 def load_model(flags, dtype):
@@ -387,8 +381,9 @@ def write_config(run):
 # Loading runs pickle: resume only runs you trust.
 
 DAMAGE = (Exception, dcp.api.CheckpointException)  # the second is no subclass of the first
-NOISE = "torch.distributed is disabled|FSDP2-wrapped module .* returned a view|Mismatch dtype"
-warnings.filterwarnings("ignore", NOISE)
+warnings.filterwarnings(
+    "ignore", "torch.distributed is disabled|FSDP2-wrapped module .* a view|Mismatch dtype"
+)
 ALL_BUT_HASHES = "[!h]*"  # hashes.json alone begins with an h
 
 
@@ -492,8 +487,8 @@ def read_log(folder):
 def batch_metrics(step):
     """-> (means and shares of the batch, the share of right completions of each problem).
 
-    A group with unequal rewards is mixed. The others teach nothing: they are
-    solved, or hopeless."""
+    A group with unequal rewards is mixed. The others teach nothing: they are solved, or
+    hopeless."""
     names = sorted({name for part in step.parts for name in part})
     row = {name: statistics.fmean(part.get(name, 0.0) for part in step.parts) for name in names}
     right = torch.tensor([record["accuracy"] for record in records_of(step)])  # (B,)
@@ -517,7 +512,7 @@ def preflight(run):
     settings = run.method.settings
     problems = task.train[: settings.prompts_per_step]
     prompt = run.tokenizer.prompt_text(task.prompt(problems[0]))
-    print(f"{len(task.train)} problems to train on, {len(task.test)} held out ({task.note})")
+    print(f"{len(task.train)} problems to train on, {len(task.test)} held out ({task.note or task.name})")
     print(
         f"the first prompt ({run.tokenizer.template} template):\n{textwrap.indent(prompt, '    ')}"
     )
@@ -596,17 +591,11 @@ def train_rlvr(run):
             "sample_seconds": sampled - began,
             "update_seconds": time.perf_counter() - sampled,
         }
-        why_stop = None
         if number % flags.eval_every == 0 or number == flags.steps:
-            try:
-                row |= evaluate_both(run)
-            except ModelError as error:  # too little memory: the step must not be lost
-                if WORLD > 1:  # the other ranks are still evaluating
-                    raise
-                why_stop = f"error: {error}"
+            row |= evaluate_both(run)
         row["seconds"] = time.perf_counter() - began
         write_samples(run, step, advantages)
-        finish_step(run, row, why_stop)
+        finish_step(run, row)
 
 
 def pick_problems(run, number):
@@ -622,11 +611,10 @@ def advantages_of(run, step):
     """The method's advantages, token by token: (B, T-1), 0 where nothing is trained."""
     mask = step.rollouts.mask  # (B, T-1)
     advantages = run.method.advantages(step)
-    if not isinstance(advantages, torch.Tensor) or not advantages.isfinite().all():
-        raise wrong(run.method, "advantages", advantages, "a tensor of finite numbers")
     shapes = [step.rewards.shape, mask.shape]  # (P, G) or (B, T-1)
-    if advantages.shape not in shapes:
-        raise Stopped(f"error: advantages are {tuple(advantages.shape)}, not one of {shapes}")
+    fits = isinstance(advantages, torch.Tensor) and advantages.shape in shapes
+    if not fits or not advantages.isfinite().all():
+        raise wrong(run.method, "advantages", advantages, f"a tensor of finite numbers: {shapes}")
     return advantages.to(mask.device).reshape(len(mask), -1) * mask
 
 
@@ -635,7 +623,6 @@ def write_samples(run, step, advantages):
     if RANK > 0:
         return
     path = run.folder / "samples" / f"step_{run.step:06d}.jsonl.gz"
-    path.parent.mkdir(exist_ok=True)
     with gzip.open(path, "wt", encoding="utf-8", errors="replace") as file:
         for i, record in enumerate(records_of(step)):
             own = step.rollouts.mask[i] > 0  # (T-1,)
@@ -645,19 +632,24 @@ def write_samples(run, step, advantages):
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
-def finish_step(run, row, why_stop):
+def finish_step(run, row):
     """Log the step; save a checkpoint when it is time, or when there is a reason to stop."""
     method = run.method
+    why_stop = None
     try:
         method.after_step(row, run.model)  # which may add columns
     except Stopped as error:
         why_stop = str(error)
     if row["failed"] == 1:
         why_stop = "error: the verifier failed on every completion, see the warnings above"
-    if all_sum(torch.tensor(float(run.stopping))) > 0:  # Ctrl-C in any process
+    if any(gather([run.stopping])):  # Ctrl-C in any process
         why_stop = "stopped"
-    progress = {"step": run.step, "memory": run.memory, "method": method.state()}
-    progress["settings"] = asdict(method.settings)
+    progress = {
+        "step": run.step,
+        "memory": run.memory,
+        "method": method.state(),
+        "settings": asdict(method.settings),
+    }
     where = "the memory of pick, the method's state, its columns"
     as_json(row, where)  # fails now rather than at the first checkpoint
     progress = as_json(progress, where)
@@ -675,10 +667,7 @@ def update(run, step, advantages, old_logp=None):
     keep = trained if run.reference is None else rollouts.mask.any(1)  # a KL is of all
     per_rank = math.ceil(int(keep.sum()) / WORLD)  # rows: every rank gets a batch
     room = min(run.flags.micro_batch_tokens, per_rank * rollouts.ids.size(1))
-    micros = run.method.layout(rollouts, keep, room)
-    if micros is None:
-        raise wrong(run.method, "layout", micros, "MicroBatches")
-    micros = equal_share(micros)
+    micros = equal_share(run.method.layout(rollouts, keep, room) or [])
     half = run.dtype == torch.bfloat16 and not run.flags.fsdp  # FSDP casts by itself
     computing = torch.autocast(run.flags.device, run.dtype, enabled=half)
     with computing, memory_for("--micro-batch-tokens"):
@@ -711,8 +700,8 @@ def evaluate_both(run):
     columns = {}
     for prefix, temperature in (("eval_", 0.0), ("eval_sampled_", run.method.settings.temperature)):
         step = roll_out_all(run, problems, 1, temperature, "held out")
-        for name, value in summarise(records_of(step), 1).items():
-            columns[prefix + name] = value
+        summary = summarise(records_of(step), 1)
+        columns |= {prefix + name: value for name, value in summary.items()}
     return columns
 
 
@@ -720,12 +709,22 @@ def roll_out_all(run, problems, num_samples, temperature, label):
     """rlvr.roll_out; with several processes each does its share of the problems -> one Step."""
     mine = torch.arange(len(problems)).tensor_split(WORLD)[RANK].tolist()
     streams = [f"{label} {i * num_samples + g}" for i in mine for g in range(num_samples)]
-    what = (run.method, run.model, run.tokenizer, run.task, [problems[i] for i in mine])
-    training = label != "held out"
     steps = []
     with whole_weights(run.model), weights_in(run.dtype, run.model):
         if mine:  # there may be more processes than problems
-            steps = [roll_out(*what, num_samples, temperature, streams, training)]
+            steps = [
+                roll_out(
+                    run.method,
+                    run.model,
+                    run.tokenizer,
+                    run.task,
+                    [problems[i] for i in mine],
+                    num_samples,
+                    temperature,
+                    streams,
+                    training=label != "held out",
+                )
+            ]
     return steps[0] if WORLD == 1 else gather_steps(steps, run.model.device)
 
 
@@ -734,8 +733,7 @@ def roll_out_all(run, problems, num_samples, temperature, label):
 
 def how_to_go_on(flags):
     place = f"--name {shlex.quote(flags.name)} --runs {shlex.quote(flags.runs)}"
-    as_before = " (with torchrun, and --fsdp, as before)" if WORLD > 1 else ""
-    return f"Go on with: python train.py --resume {place}{as_before}"
+    return f"Go on with: python train.py --resume {place}"
 
 
 def main(argv=None):
@@ -747,7 +745,7 @@ def main(argv=None):
         run = load_run(flags)
         if not flags.resume:
             preflight(run)
-        run.folder.mkdir(parents=True, exist_ok=True)
+        (run.folder / "samples").mkdir(parents=True, exist_ok=True)
         with FileLock(run.folder / f"lock{RANK}", timeout=0):
             start(run)
             train_until_the_end(run)

@@ -2,6 +2,7 @@
 pages say is tested in notebooks/tests/test_house.py.)"""
 
 import ast
+import json
 import re
 
 import pytest
@@ -128,15 +129,16 @@ def test_functions_named_with_their_file_exist(folder):
         assert name in here, f"{file}:{name}"
 
 
-def test_what_fork_it_shows_can_be_named_on_the_command_line(tmp_path):
-    """Every function in a python block of the README, saved as a file, is found as file.py:name."""
-    blocks = re.findall(r"```python\n(.*?)```", FRONT, flags=re.S)
-    assert any("\ndef " in "\n" + block for block in blocks)
-    for number, block in enumerate(blocks):
-        path = tmp_path / f"mine{number}.py"
-        path.write_text(block if (names := re.findall(r"^def (\w+)", block, flags=re.M)) else "")
-        for name in names:
-            assert verifiers.lookup(f"{path}:{name}", {}, "function").__name__ == name
+def test_what_fork_it_shows_runs_as_it_is_printed(tmp_path, monkeypatch):
+    """A reward, a task and a method of one's own, on a laptop; here for two steps."""
+    (block,) = re.findall(r"```python\n(from rlvr .*?)```", FRONT, flags=re.S)
+    (tmp_path / "mine.py").write_text(block)
+    (flags,) = re.findall(r"^python train\.py (.*mine\.py.*)$", FRONT, flags=re.M)
+    flags = flags.replace("notebooks/tiny", str(ROOT / "notebooks" / "tiny")).split()
+    monkeypatch.chdir(tmp_path)
+    train.main([*flags, "--steps", "2", "--device", "cpu", "--name", "mine"])
+    config = json.loads((tmp_path / "runs" / "mine" / "config.json").read_text())
+    assert config["flags"]["method"] == "mine.py" and config["flags"]["task"] == "mine.py:less_one"
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

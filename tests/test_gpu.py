@@ -10,7 +10,7 @@ import torch
 import eval as evaluation
 import rlvr
 import train
-from model import ModelError, load, memory_for
+from model import ModelError, load
 from pretend_gpu import OnGPU, PretendGPU
 from rlvr import compute_grpo_loss, row_uniforms, sample
 
@@ -52,16 +52,6 @@ def test_decoding_waits_for_the_device_at_most_once_in_8_tokens():
     (few, sent), (many, sent_later) = counts
     assert 0 < many - few <= (96 - 32) // 8
     assert sent_later == sent
-
-
-def test_attention_meets_few_shapes_while_decoding():
-    """Not one for each token: slots are rounded up to 64."""
-    with PretendGPU() as gpu:
-        model, tokenizer = load(TINY, "cuda", torch.bfloat16)
-        sample(model, [tokenizer.encode("1+2=")] * 2, 2, 100, stop_ids=())
-    shapes = {tuple(args[1].shape) for args, _ in gpu.attention[len(model.model.layers) :]}
-    slots = len(tokenizer.encode("1+2=")) + 100
-    assert {shape[2] for shape in shapes} == {64, slots}
 
 
 def test_a_step_waits_for_the_device_a_bounded_number_of_times(tmp_path):
@@ -175,29 +165,6 @@ def test_too_little_memory_names_the_flag_that_helps_there(tmp_path, monkeypatch
         train.main([*SMALL, "--device", "cpu", "--runs", str(tmp_path), "--steps", "1"])
     assert f"too little memory: give a smaller {flag}" in str(raised.value)
     assert "2.00 GiB" in str(raised.value)
-
-
-def test_an_evaluation_that_does_not_fit_loses_no_step(tmp_path, monkeypatch, capsys):
-    """After it the step is saved, and the flag that helps may be given when the run goes on."""
-    ordinary = train.evaluate_both
-
-    def evaluate(run):
-        return ordinary(run) if run.step == 0 else full()
-
-    where = ["--device", "cpu", "--runs", str(tmp_path), "--name", "x"]
-    with monkeypatch.context() as patch:
-        patch.setattr(train, "evaluate_both", lambda run: memory_bound(evaluate, run))
-        with pytest.raises(SystemExit, match="step 2 is saved. Go on with: .*--resume"):
-            train.main([*SMALL, *where, "--steps", "4", "--eval-every", "2", "--save-every", "9"])
-    train.main(["--resume", *where, "--sample-tokens", "500"])
-    assert "after step 2 of 4" in capsys.readouterr().out
-    rows = [json.loads(line) for line in (tmp_path / "x" / "metrics.jsonl").open()]
-    assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
-
-
-def memory_bound(function, *args):
-    with memory_for("--sample-tokens"):
-        return function(*args)
 
 
 @pytest.mark.parametrize("device, backend", [("cpu", "gloo"), ("cuda", "cpu:gloo,cuda:nccl")])

@@ -12,7 +12,6 @@ import huggingface_hub
 import pytest
 import tokenizers
 import torch
-import torch.nn.functional as F
 import transformers
 from safetensors.torch import load_file, save_file
 
@@ -227,30 +226,6 @@ def test_the_first_tokens_do_not_see_the_later_ones(model):
     changed = ids.clone()
     changed[:, 8:] = 3
     torch.testing.assert_close(model(ids)[:, :8], model(changed)[:, :8], atol=1e-6, rtol=0)
-
-
-def test_attention_may_read_a_multiple_of_so_many_slots(model, monkeypatch):
-    """As on a GPU, where few shapes are quicker: slots that hold nothing yet are masked."""
-    ids = torch.randint(0, 20, (2, 12))
-    cache = KVCache(model, 2, 30)
-    cache.step = 8
-    steps = [model(ids[:, :5], cache)]
-    seen = []
-    attention = F.scaled_dot_product_attention
-
-    def noted(q, k, v, mask, is_causal):
-        seen.append(k.size(2))
-        return attention(q, k, v, mask, is_causal=is_causal)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(F, "scaled_dot_product_attention", noted)
-        for t in range(5, 12):
-            steps.append(model(ids[:, t : t + 1], cache))
-        cache.used = 27
-        model(ids[:, -1:], cache)
-    of_first_layer = seen[:: len(model.model.layers)]
-    assert of_first_layer == [8, 8, 8, 16, 16, 16, 16, 30]  # there are no more than 30
-    torch.testing.assert_close(torch.cat(steps, 1), model(ids), atol=1e-5, rtol=0)
 
 
 # ---- Clear errors ----------------------------------------------------------------------------------------------------

@@ -629,7 +629,7 @@ class NoModel(GRPO):
             "roll_out returns .*not Rollouts with finite log-probs",
         ),
         ("--method", "FewRows", "not Rollouts with finite log-probs for each completion"),
-        ("--method", "NoLayout", "layout returns None, not MicroBatches"),
+        ("--method", "NoLayout", "the method's layout left out tokens"),
         (
             "--method",
             "NoAdvantages Lists NanAdvantages",

@@ -1,0 +1,596 @@
+"""Nothing silent: faults that once cost a run without a word. Each is refused with a sentence that says what to do, or
+is right; and something is always on the screen. (The letters are those of the list of faults that they were found in.)"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy
+import pytest
+import torch
+import transformers
+
+import eval as evaluation
+import model
+import ranks
+import train
+import verifiers
+from model import Config, ModelError, Tokenizer, load
+from pretend_gpu import PretendGPU
+from ranks import ROOT, SMALL, checkpoints, main, rows_of, weights
+from rlvr import roll_out, sample
+from test_model import edit_config, edit_weights, write_checkpoint, write_tokenizer
+
+TINY = ROOT / "notebooks" / "tiny"
+
+
+def run(runs, *flags):
+    """What a run of train.py says in the end, or None."""
+    return main(*SMALL, "--runs", str(runs), "--name", "run", *flags)
+
+
+def loaded(*flags):
+    return train.load_run(train.parse_args([*SMALL, "--name", "unwritten", *flags]))
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a Python file of one's own -> its path."""
+
+    def write(text):
+        path = tmp_path / f"own_{tmp_path.name}.py"
+        path.write_text("import torch\nfrom torch import nn\nfrom rlvr import *\n" + text)
+        return str(path)
+
+    return write
+
+
+# ---- T: the model and its tokenizer ------------------------------------------------------------------------------
+
+LINEAR = {"rope_type": "linear", "factor": 2.0}
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_theta": 5e5, "rope_parameters": {"rope_type": "default", "rope_theta": 2e4}},
+        {"rope_theta": 5e5, "rope_parameters": {"rope_type": "default"}},
+        {"rope_scaling": LINEAR, "rope_parameters": {"rope_type": "default", "rope_theta": 2e4}},
+        {"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_theta": 5e5},
+        {
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 2e4,
+                "partial_rotary_factor": 0.5,
+            }
+        },
+    ],
+    ids=str,
+)
+def test_rope_is_what_transformers_reads_or_refused(tmp_path, rope):
+    """T2: both spellings in one file, or a theta outside of them."""
+    write_checkpoint(tmp_path)
+    edit_config(tmp_path, **rope)
+    theirs = transformers.AutoConfig.from_pretrained(tmp_path).rope_parameters
+    if theirs["rope_type"] == "default" and "partial_rotary_factor" not in theirs:
+        assert Config.from_dir(tmp_path).rope_theta == theirs["rope_theta"]
+    else:
+        with pytest.raises(ModelError, match="only dense models with (rope_type|partial_rotary)"):
+            Config.from_dir(tmp_path)
+
+
+def test_of_one_file_and_shards_the_file_counts_as_in_transformers(tmp_path):
+    write_checkpoint(tmp_path, max_shard_size="60KB")
+    whole = write_checkpoint(tmp_path / "whole")
+    with torch.no_grad():
+        whole.model.norm.weight.fill_(2.0)
+    whole.save_pretrained(tmp_path / "whole")
+    shutil.copy(tmp_path / "whole" / "model.safetensors", tmp_path)
+    ours, _ = load(tmp_path)
+    assert ours.model.norm.weight.eq(2).all()
+
+
+ENDS = ["<|begin|>", "<|User|>", "<|Assistant|>", "<|end|>"]
+DISTILLED = (  # as DeepSeek's distilled models: a stop token stands only behind an assistant's turn
+    "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}<|User|>{{ m.content }}"
+    "{% else %}<|Assistant|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|Assistant|>{% endif %}"
+)
+GENEROUS = (  # asks for all that transformers gives
+    "{% if tools is not none or documents is not none %}{{ raise_exception('no') }}{% endif %}"
+    "{{ eos_token }}{{ pad_token }}{{ {'b': '<', 'a': 1} | tojson }}{{ strftime_now('%Y') }}"
+    "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}<|end|>"
+)
+
+
+@pytest.mark.parametrize("source", [DISTILLED, GENEROUS, "list"], ids=["distilled", "all", "list"])
+def test_a_chat_template_gets_what_transformers_gives_it(tmp_path, source):
+    """T3, and small: a character that nobody uses does not vanish from a problem."""
+    vocabulary = write_tokenizer(tmp_path, ENDS, ENDS[0])
+    path = tmp_path / "tokenizer_config.json"
+    config = {
+        **json.loads(path.read_text()),
+        "pad_token": {"content": ENDS[3], "__type": "AddedToken"},
+    }
+    named = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": DISTILLED}]
+    config["chat_template"] = named if source == "list" else None
+    path.write_text(json.dumps({**config, "pad_token": ENDS[3]}))
+    if source != "list":  # newer models have a file of its own
+        (tmp_path / "chat_template.jinja").write_text(source)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    messages = [{"role": "user", "content": "1+1="}]
+    text = theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    for known in (config, {**config, "pad_token": ENDS[3]}):
+        path.write_text(json.dumps(known))
+        ours = Tokenizer.from_dir(tmp_path, (vocabulary[ENDS[3]],))
+        assert ours.template == "chat"
+        assert ours.prompt_text("1+1=") == text
+    assert Tokenizer.from_dir(tmp_path, (vocabulary["a"],)).template == "plain"  # another stop
+
+
+def test_a_chat_template_that_fails_is_an_error_and_not_none(tmp_path):
+    vocabulary = write_tokenizer(tmp_path, ["<|im_start|>", "<|im_end|>"])
+    (tmp_path / "chat_template.jinja").write_text("{{ raise_exception('roles must alternate') }}")
+    eos = (vocabulary["<|im_end|>"],)
+    with pytest.raises(ModelError, match="roles must alternate.*use --template plain"):
+        Tokenizer.from_dir(tmp_path, eos)
+    assert Tokenizer.from_dir(tmp_path, eos, "plain").encode_prompt("1") == [vocabulary["1"]]
+
+
+def test_five_thousand_prompts_compile_the_template_once(tmp_path, monkeypatch):
+    """U2: compiling takes longer than a thousand prompts, and nothing is printed meanwhile."""
+    vocabulary = write_tokenizer(tmp_path, ["<|im_start|>", "<|im_end|>"])
+    compiled = []
+    real = model.ImmutableSandboxedEnvironment.from_string
+    monkeypatch.setattr(
+        model.ImmutableSandboxedEnvironment,
+        "from_string",
+        lambda self, source: compiled.append(source) or real(self, source),
+    )
+    tokenizer = Tokenizer.from_dir(tmp_path, (vocabulary["<|im_end|>"],))
+    ids = [tokenizer.encode_prompt(f"{i}+\ue000") for i in range(50)]
+    assert len(compiled) == 1 and len({len(i) for i in ids}) == 2
+
+
+def broken(folder, value=float("nan")):
+    """The tiny model with one weight that is no number."""
+    shutil.copytree(TINY, folder)
+    edit_weights(folder, lambda w: w["model.norm.weight"].__setitem__(0, value))
+    return str(folder)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_said_and_not_called_wrong_answers(tmp_path, value):
+    """T11: they sampled token 0, and the accuracy was 0; or an index was out of range."""
+    name = broken(tmp_path / "broken", value)
+    said = run(tmp_path, "--model", name, "--steps", "1")
+    assert "finite log-probs" in said and "NaN in the weights?" in said
+    with pytest.raises(verifiers.DataError, match="finite log-probs"):
+        evaluation.main([name, "--task", "arithmetic", "--problems", "4"])
+    policy, tokenizer = load(name)
+    assert sample(policy, [tokenizer.encode("1+1=")], 3, 4).logp.isnan().any()
+
+
+# ---- T: methods ------------------------------------------------------------------------------------------------------
+
+METHODS = """
+class Noisy(GRPO):
+    def setup(self, model, tokenizer):
+        model.model.norm.weight.data += torch.randn(64)
+        return super().setup(model, tokenizer)
+
+class Unseeded(Noisy):
+    def setup(self, model, tokenizer):
+        torch.seed()
+        return super().setup(model, tokenizer)
+
+class Outside(GRPO):
+    def setup(self, model, tokenizer):
+        self.head = nn.Linear(64, 1)
+        return super().setup(model, tokenizer) + list(self.head.parameters())
+
+class Inside(GRPO):
+    def setup(self, model, tokenizer):
+        model.value_head = nn.Linear(64, 1)
+        return super().setup(model, tokenizer)
+
+class TakesAway(Inside):
+    def export(self, model):
+        del model.value_head
+        return model
+
+class Forgets(Inside):
+    def export(self, model):
+        return model
+
+class Cools(GRPO):
+    best = 0
+
+    def after_step(self, row, model):
+        self.settings.temperature *= 0.5
+        self.best = max(self.best, row["reward"])
+        row["temperature"] = self.settings.temperature
+
+class Sees(GRPO):
+    seen = []
+
+    def roll_out(self, model, tokenizer, prompts, how):
+        texts = [problem["problem"] for problem in how.problems]
+        assert [tokenizer.decode(ids) for ids in prompts] == texts
+        self.seen.append((how.training, len(prompts)))
+        return super().roll_out(model, tokenizer, prompts, how)
+
+class Misspelt(GRPO):
+    def advantage(self, step):
+        return -group_advantages(step.rewards)
+"""
+
+
+def norm_of(path, name):
+    return loaded("--method", f"{path}:{name}").model.model.norm.weight.detach().clone()
+
+
+def test_what_a_method_draws_in_setup_is_the_same_again_and_on_every_rank(write):
+    """T4: torch is seeded before; and what was seeded anew is the first rank's."""
+    path = write(METHODS)
+    assert torch.equal(norm_of(path, "Noisy"), norm_of(path, "Noisy"))
+    assert not torch.equal(norm_of(path, "Unseeded"), norm_of(path, "Unseeded"))
+    first, second = ranks.run(2, on_a_rank, path)
+    assert first == second
+
+
+def on_a_rank(path):
+    train.start_processes("cpu")
+    return norm_of(path, "Unseeded").tolist()
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("Outside", "setup returns .*not a list of parameters of the model"),
+        ("Inside", r"export returns the model with \['value_head.bias', 'value_head.weight'\]"),
+    ],
+)
+def test_a_parameter_that_would_be_lost_is_refused_before_step_1(tmp_path, write, name, message):
+    """T5, T6: it killed the run at its first checkpoint, or left a final/ that nothing loads."""
+    assert re.search(message, run(tmp_path, "--method", f"{write(METHODS)}:{name}"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_final_is_loaded_before_a_run_says_that_it_is_there(tmp_path, write):
+    path = write(METHODS)
+    assert run(tmp_path, "--method", f"{path}:TakesAway", "--steps", "1") is None
+    load(tmp_path / "run" / "final")
+    said = run(tmp_path / "b", "--method", f"{path}:Forgets", "--steps", "1")
+    assert "Unexpected key" in said and "value_head" in said
+
+
+def test_what_after_step_changes_goes_on_after_a_resume(tmp_path, write):
+    """T12: a setting, and a number that the method keeps in itself."""
+    flags = ["--method", f"{write(METHODS)}:Cools", "--save-every", "1", "--eval-every", "9"]
+    run(tmp_path, *flags, "--steps", "2")
+    main("--resume", "--runs", str(tmp_path), "--name", "run", "--steps", "4")
+    rows = rows_of(tmp_path / "run")[1:]
+    assert [row["temperature"] for row in rows] == [0.5, 0.25, 0.125, 0.0625]
+    place = tmp_path / "run" / "checkpoints" / "step_000004" / "progress.json"
+    assert json.loads(place.read_text())["method"]["best"] == max(row["reward"] for row in rows)
+
+
+def test_roll_out_sees_its_problems_and_whether_they_are_trained_on(tmp_path, write):
+    r = loaded("--method", f"{write(METHODS)}:Sees")
+    train.preflight(r)
+    train.evaluate_both(r)
+    assert r.method.seen == [(True, 4), (False, 16), (False, 16)]
+
+
+def test_a_misspelt_override_is_not_plain_grpo(capsys, write):
+    """U11."""
+    with pytest.raises(SystemExit):
+        train.parse_args(["--method", f"{write(METHODS)}:Misspelt"])
+    assert "nothing calls advantage; did you mean advantages?" in capsys.readouterr().err
+
+
+def test_an_optimizer_of_my_own_with_rates_of_its_own(tmp_path, write):
+    """U12: Muon for the matrices, AdamW for the rest; the schedule keeps the factor between them, and a resumed run is
+    the same bit for bit."""
+    method = f"{write(MUON)}:Muon"
+    flags = ["--method", method, "--save-every", "2", "--eval-every", "9"]
+    assert run(tmp_path, *flags, "--steps", "4") is None
+    shutil.copytree(tmp_path / "run", tmp_path / "again")
+    shutil.rmtree(tmp_path / "again" / "checkpoints" / "step_000004")
+    assert main("--resume", "--runs", str(tmp_path), "--name", "again") is None
+    assert torch.equal(weights(tmp_path / "run"), weights(tmp_path / "again"))
+    r = train.load_run(train.parse_args(["--resume", "--runs", str(tmp_path), "--name", "again"]))
+    train.load_checkpoint(r)
+    last = 4 / 5 * 0.1  # the warm-up and the cosine of step 4
+    rates = [group["lr"] for group in r.optimizer.param_groups]
+    assert rates == pytest.approx([10 * 4e-4 * last, 4e-4 * last])
+
+
+MUON = """
+class Both(torch.optim.Optimizer):
+    def __init__(self, *several):
+        self.several = several
+        super().__init__([group for one in several for group in one.param_groups], {})
+        self.share()
+
+    def share(self):
+        groups = iter(self.param_groups)
+        for one in self.several:
+            one.state = self.state
+            one.param_groups = [next(groups) for _ in one.param_groups]
+
+    def load_state_dict(self, state_dict):
+        super().load_state_dict(state_dict)
+        self.share()
+
+    def step(self, closure=None):
+        for one in self.several:
+            one.step()
+
+
+class Muon(GRPO):
+    def optimizer(self, parameters, lr):
+        matrices = [param for param in parameters if param.ndim == 2]
+        others = [param for param in parameters if param.ndim != 2]
+        return Both(torch.optim.Muon(matrices, 10 * lr), torch.optim.AdamW(others, lr))
+"""
+
+
+# ---- T: runs, checkpoints and data ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A run with checkpoints of steps 1 and 2."""
+    folder = tmp_path_factory.mktemp("saved")
+    assert run(folder, "--steps", "2", "--save-every", "1", "--eval-every", "9") is None
+    return folder / "run"
+
+
+def resumed(folder):
+    flags = train.parse_args(["--resume", "--runs", str(folder.parent), "--name", folder.name])
+    r = train.load_run(flags)
+    train.load_checkpoint(r)
+    return r.step
+
+
+def test_a_flipped_bit_is_found_in_every_file_of_a_checkpoint(saved, tmp_path, capsys):
+    """T9: five of six were loaded."""
+    assert resumed(saved) == 2
+    names = {path.name for path in (saved / "checkpoints" / "step_000002").iterdir()}
+    assert names >= {"progress.json", "hashes.json", ".metadata"}
+    for name in names:
+        folder = shutil.copytree(saved, tmp_path / name.strip("."))
+        path = folder / "checkpoints" / "step_000002" / name
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        assert resumed(folder) == 1
+        assert "step_000002 cannot be used" in capsys.readouterr().out
+
+
+def test_a_run_goes_on_with_no_other_model_than_its_own(saved, tmp_path):
+    """T7: a KL was to another model; or all began again. A model that was moved is the same."""
+    folder = shutil.copytree(saved, tmp_path / "run")
+    go_on = ["--resume", "--runs", str(tmp_path), "--name", "run", "--steps", "3"]
+    other = shutil.copytree(TINY, tmp_path / "other")
+    edit_weights(other, lambda w: w["model.norm.weight"].mul_(1.001))
+    before = rows_of(folder)
+    said = main(*go_on, "--model", str(other))
+    assert "--model: the weights of" in said and "not those of the run" in said
+    assert rows_of(folder) == before and checkpoints(folder) == checkpoints(saved)
+    moved = shutil.copytree(TINY, tmp_path / "moved")
+    assert main(*go_on, "--model", str(moved)) is None
+
+
+def task_of(**column):
+    problems = [{"problem": f"{i}+1=", "answer": str(i + 1), **column} for i in range(20)]
+    return verifiers.Task("own", problems, problems, "{problem}", verifiers.boxed_reward)
+
+
+@pytest.mark.parametrize(
+    "column, message",
+    [
+        ({"step": 3}, 'task own, problem 1: rename "step", which training writes there'),
+        ({"level": numpy.int64(3)}, "task own, problem 1: .*int64 is not JSON"),
+    ],
+)
+def test_a_column_that_would_be_overwritten_or_not_written_is_refused(column, message):
+    """T8, T10: in training only, or after step 1."""
+    verifiers.check_task(task_of(level=3))
+    with pytest.raises(verifiers.DataError, match=message):
+        verifiers.check_task(task_of(**column))
+
+
+@pytest.mark.parametrize(
+    "reward, parts",
+    [(1, {"eval_accuracy": 0.123}), (1, {"update_seconds": 1}), (1, {"mismatch": 1}), (1e7, {})],
+)
+def test_parts_with_the_name_of_a_column_and_rewards_beyond_fp32_fail(reward, parts):
+    """T13, and small: 16777217 would be 16777216, and two rewards equal."""
+    with pytest.warns(UserWarning, match="name of a column of the log|at most a million"):
+        assert verifiers.checked((reward, parts)) == (
+            0.0,
+            {"accuracy": 0.0, "answered": 0.0, "failed": 1.0},
+        )
+
+
+def test_a_learning_rate_beyond_all_reason_is_refused(capsys):
+    """Small: 1e30 ended with exit status 0 and a final/ of accuracy 0."""
+    with pytest.raises(SystemExit):
+        train.parse_args([*SMALL, "--lr", "1e30"])
+    assert "--lr 1e+30: it must be above 0, and within reason" in capsys.readouterr().err
+
+
+def test_the_mismatch_is_logged_as_its_mean_its_maximum_and_a_share(saved, write):
+    """One token in a thousand that is off moves no mean."""
+    row = rows_of(saved)[1]
+    assert 0 < row["mismatch"] < row["mismatch_max"] < 1e-4 and row["off"] == 0
+    r = loaded("--method", f"{write(OFF)}:Off")
+    step = train.roll_out_all(r, r.task.train[:4], 4, 1.0, "1")
+    stats, _ = train.update(r, step, train.advantages_of(r, step))
+    tokens = step.rollouts.mask.sum().item()
+    assert stats["mismatch_max"] == pytest.approx(0.5, abs=1e-4)
+    assert stats["off"] == pytest.approx(1 / tokens)
+
+
+OFF = """
+class Off(GRPO):
+    "The sampler says of one token that it is less likely than it is."
+    def roll_out(self, *given):
+        rollouts = super().roll_out(*given)
+        row, column = rollouts.mask.nonzero()[0].tolist()
+        rollouts.logp[row, column] -= 0.5
+        return rollouts
+
+    def advantages(self, step):
+        return torch.ones_like(step.rewards)
+"""
+
+
+# ---- U: what is on the screen --------------------------------------------------------------------------------------
+
+
+def test_into_a_pipe_the_first_line_comes_at_once(tmp_path):
+    """U1: without PYTHONUNBUFFERED nothing came until the end. U4: no line is wider than a screen of 80 columns; no bar
+    is drawn where there is no terminal. U8: how long the run will take is estimated."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    place = ["--runs", str(tmp_path), "--name", "x", "--steps", "10"]
+    command = [sys.executable, "train.py", *SMALL, *place]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, **pipes) as process:
+        first = process.stdout.readline()
+        log = tmp_path / "x" / "metrics.jsonl"
+        assert first.startswith("model ") and not log.exists()  # that is, before step 0
+        out, error = process.communicate(timeout=100)
+    assert process.returncode == 0 and error == ""
+    table = out.partition("\nstep")[2].splitlines()[:-1]
+    assert len(table) == 7 and max(map(len, table)) <= 79  # steps 0, 3, 5, 6, 9 and 10, and titles
+    assert re.search(r"10 steps take about 0:00:\d\d", out)
+
+
+def test_where_steps_take_seconds_each_has_a_row(capsys):
+    """U8."""
+    r = loaded()
+    r.folder = r.folder / "nowhere"
+    for seconds, rows in ((0.5, 0), (1.5, 1)):
+        capsys.readouterr()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(train, "append_rows", lambda path, rows: None)
+            train.log_row(r, {"step": 3, "reward": 0.5, "seconds": seconds})
+        assert len(capsys.readouterr().out.splitlines()) == rows
+
+
+@pytest.mark.parametrize("value", ["0.273", "17.29", "2e-07", "1.000", "0.000", "-0.25"])
+def test_a_number_in_the_table_takes_five_characters(value):
+    assert train.cell(float(value), "acc") == value.rjust(5)
+
+
+def test_on_a_cpu_nobody_is_given_the_large_model_unasked(capsys):
+    """U5."""
+    with pytest.raises(SystemExit):
+        train.parse_args(["--device", "cpu", "--task", "math"])
+    assert "--model: say which" in capsys.readouterr().err
+
+
+def test_a_prompt_that_the_tokenizer_cannot_write_is_refused_with_its_characters():
+    """U5: it was shown as ?????? ??, and the task was blamed."""
+    r = loaded()
+    problems = [{"problem": "102 - 1 =", "answer": "101"}, {"problem": "add 1 zu 2", "answer": "3"}]
+    with pytest.raises(ModelError, match="no token for a d u z.*'add 1 zu 2'"):
+        evaluation.check_prompts(r.model, r.tokenizer, r.task, problems, 80)
+
+
+def test_a_run_is_evaluated_by_another_method_with_what_that_has(saved, write):
+    """U7: eval.py died of a setting that nobody had typed."""
+    config = json.loads((saved / "config.json").read_text())
+    config["settings"]["rank"] = 8  # as of LoRA
+    (saved / "config.json").write_text(json.dumps(config))
+    flags, method = evaluation.parse_args([str(saved), "--method", f"{write(METHODS)}:Cools"])
+    assert type(method).__name__ == "Cools" and method.settings.num_samples == 1
+    assert method.settings.max_new_tokens == config["settings"]["max_new_tokens"]
+    assert flags.task == "arithmetic" and flags.baseline == config["flags"]["model"]
+
+
+@pytest.mark.parametrize("script", ["train.py --num_samples 4", "eval.py x --num_samples=4"])
+def test_a_misspelt_flag_has_a_suggestion(script, capsys):
+    """U11."""
+    name, *flags = script.split()
+    with pytest.raises(SystemExit):
+        {"train.py": train, "eval.py": evaluation}[name].parse_args(flags)
+    assert "did you mean --num-samples?" in capsys.readouterr().err
+
+
+def test_a_file_of_another_type_and_a_log_that_is_not_there_are_named_at_once(capsys):
+    """U11: the log only after the model was loaded."""
+    with pytest.raises(
+        verifiers.DataError, match="'x.csv'.*a file of problems: .jsonl, .json, .gz"
+    ):
+        verifiers.get_task("x.csv")
+    with pytest.raises(SystemExit):
+        train.parse_args(["--device", "cpu", "--log", "nowhere.py:note"])
+    assert "nowhere.py: there is no such Python file" in capsys.readouterr().err
+
+
+def test_a_reward_that_fails_names_its_file_and_line(write):
+    """U10. What it calls in other files does not count."""
+    path = write(
+        "import json\n\ndef mine(completion, problem):\n    return json.loads(completion), {}\n"
+    )
+    mine = verifiers.get_reward(f"{path}:mine")
+    with pytest.warns(UserWarning, match=rf"{re.escape(path)}, line 7: JSONDecodeError"):
+        verifiers.checked(verifiers.run_all(["no json"], [{}], mine)[0])
+
+
+def test_model_py_as_a_command_says_what_is_wrong():
+    """U9."""
+    command = [sys.executable, "model.py", "notebooks/nowhere", "1+1="]
+    out = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert out.returncode == 1 and "Traceback" not in out.stderr
+    assert out.stderr.startswith("error: notebooks/nowhere: no such directory")
+
+
+# ---- D: one GPU, pretended -----------------------------------------------------------------------------------------
+
+
+def test_cudnn_attention_is_off():
+    """D1: it would plan anew for each of the many shapes of a step."""
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
+def test_many_stop_tokens_wait_for_the_device_no_more_often_than_one():
+    """D3: torch.isin waits where there are ten or more."""
+    waits = []
+    for stop_ids in ([0], [*range(12)]):
+        with PretendGPU() as gpu:
+            policy, tokenizer = load(TINY, "cuda", torch.bfloat16)
+            gpu.waits.clear()
+            sample(policy, [tokenizer.encode("1+2=")] * 2, 2, 24, stop_ids=stop_ids)
+            waits.append(gpu.waits.total())
+    assert waits[1] <= waits[0]
+
+
+def test_the_tokens_of_a_stop_text_are_looked_for_once(monkeypatch):
+    """D4: .7 s of every step, with a vocabulary of 151,669."""
+    r = loaded("--stop", "</answer>")
+    decoded = []
+    real = Tokenizer.has_stop
+    monkeypatch.setattr(Tokenizer, "has_stop", lambda *given: decoded.append(0) or real(*given))
+    counts = []
+    for _ in range(2):
+        decoded.clear()
+        roll_out(r.method, r.model, r.tokenizer, r.task, r.task.test[:1])
+        counts.append(len(decoded))
+    assert counts[1] < counts[0] - 30 and counts[1] < 10
+
+
+def test_the_reference_of_a_kl_is_kept_as_it_is_used():
+    """D5: in bf16 on a GPU, half as large, and not cast for each chunk."""
+    with PretendGPU():
+        r = loaded("--device", "cuda", "--kl-coef", "0.1")
+        assert r.reference.model.norm.weight.dtype == torch.bfloat16
+        assert r.model.model.norm.weight.dtype == torch.float32
