@@ -131,7 +131,6 @@ def count(config, how):
             cache = KVCache(model, ROWS, PROMPT + TOKENS)
             if half:  # as it was under autocast
                 cache.k, cache.v = ([x.to(BF16) for x in side] for side in (cache.k, cache.v))
-            cache.step = 64
             cache.used = PROMPT + TOKENS // 2 - 2
             cache.lengths = cache.lengths + cache.used
             one_token(model, cache, how == "autocast, head cut")
