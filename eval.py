@@ -209,8 +209,11 @@ def find_method(spec):
     if spec == "grpo":
         return GRPO
     kind = verifiers.find_class(spec, GRPO)
-    for name in vars(kind).keys() - vars(GRPO).keys():
-        for near in difflib.get_close_matches(name, vars(GRPO), 1, 0.75):
+    for f in fields(kind.Settings):
+        if getattr(kind.Settings, f.name, f.default) != f.default:
+            raise DataError(f"{spec}: Settings needs @dataclass, and a type: `{f.name}: type = ..`")
+    for name in set(dir(kind)) - set(dir(GRPO)):
+        for near in difflib.get_close_matches(name, dir(GRPO), 1, 0.75):
             raise DataError(f"{spec}: nothing calls {name}; did you mean {near}? Rename it")
     return kind
 

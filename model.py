@@ -6,7 +6,11 @@ with a norm on each query and key head, a SwiGLU MLP and, in the small sizes, an
 the embedding. Its relatives load as well: Qwen2, with biases on q, k and v in place of those norms,
 and Llama, with neither. Modules bear the names of the checkpoints.
 
-    python model.py Qwen/Qwen3-0.6B-Base "The capital of France is"
+    model, tokenizer = load("Qwen/Qwen3-0.6B-Base")  # or a folder
+    ids = tokenizer.encode_prompt("The capital of France is")
+    while len(ids) < 50 and ids[-1] not in model.config.eos_token_id:
+        ids.append(model(torch.tensor([ids]))[0, -1].argmax().item())  # greedy; see rlvr.sample
+    print(tokenizer.decode(ids))
 
 Letters: B rows, T tokens, S cache slots, V vocabulary, C hidden size, H query heads, K key/value
 heads, D head size.
@@ -20,7 +24,6 @@ import json
 import os
 import re
 import shutil
-import sys
 import time
 from bisect import bisect_left
 from dataclasses import asdict, dataclass, fields
@@ -502,6 +505,8 @@ class Tokenizer:
     config: what tokenizer_config.json holds, such as the "chat_template"."""
 
     def __init__(self, backend, template="plain", config=None):
+        backend.no_truncation()  # a fine-tune's settings, which transformers ignores as well
+        backend.no_padding()
         backend.encode_special_tokens = True  # a problem that spells out "<|im_end|>" stays text
         self.backend = backend
         self.template = template
@@ -576,7 +581,7 @@ class Tokenizer:
             **({} if thinking else {"enable_thinking": False}),
         )
         ids = []
-        for piece in re.split("(" + "|".join(map(re.escape, self.special)) + ")", text):
+        for piece in re.split("(" + "|".join([*map(re.escape, self.special), r"\Z"]) + ")", text):
             special = self.special.get(piece)
             ids += self.encode(piece.replace(GUARD, "")) if special is None else [special]
         return ids
@@ -612,17 +617,3 @@ class Tokenizer:
     def save(self, directory):
         self.backend.save(str(Path(directory) / "tokenizer.json"))
         (Path(directory) / "tokenizer_config.json").write_text(json.dumps(self.config, indent=2))
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    try:
-        model, tokenizer = load(sys.argv[1])
-    except ModelError as error:
-        sys.exit(f"error: {error}")
-    ids = tokenizer.encode_prompt(sys.argv[2])
-    while len(ids) < 200 and ids[-1] not in model.config.eos_token_id:
-        logits = model(torch.tensor([ids]))
-        ids.append(logits[0, -1].argmax().item())  # greedy; for more see rlvr.sample
-    print(tokenizer.decode(ids))

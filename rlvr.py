@@ -693,7 +693,8 @@ class GRPO:
         return group_advantages(step.rewards, self.settings.scale)
 
     def loss(self, logp, inputs):
-        """logp (b, T-1), with gradients, of the rows of a MicroBatch; LossInputs -> scalar."""
+        """logp (b, T-1), with gradients, of the rows of a MicroBatch; LossInputs -> scalar. Rows
+        without an advantage are in no MicroBatch, but for a KL."""
         clip = self.settings.clip
         loss = policy_loss(logp, inputs.old_logp, inputs.advantages, inputs.weights, clip)
         if self.settings.kl_coef:
@@ -708,14 +709,9 @@ class GRPO:
         """Called with each new row of metrics.jsonl. May raise Stopped."""
 
     def state(self):
-        """-> what a checkpoint keeps of this object, as JSON: the numbers and texts in self. What
-        else must outlive a --resume, such as a list or a tensor, add here."""
-        return {
-            name: value
-            for name, value in vars(self).items()
-            if isinstance(value, (int, float, str))
-        }
+        """-> what a checkpoint keeps of this object, besides its settings: anything that JSON
+        holds. critical: what changes from step to step and is not in it begins anew on --resume."""
+        return {}
 
     def load_state(self, state):
         """Continue from what state() returned."""
-        vars(self).update(state)

@@ -324,7 +324,7 @@ def load_run(flags):
 def set_up(method, model, tokenizer):
     """method.setup -> the parameters to train, equal on every rank. They must be the model's, for a
     checkpoint keeps no others; and what the method adds to the model, its export must take away."""
-    torch.manual_seed(method.settings.seed % 2**63)
+    torch.manual_seed(method.settings.seed)
     usual = dict(model.named_parameters())
     parameters = method.setup(model, tokenizer)
     own = set(model.parameters())
@@ -366,7 +366,7 @@ def write_config(run):
         raise ModelError(f"--model: the weights of {run.flags.model} are not those of the run")
     config = {
         "flags": {**asdict(run.flags), "resume": False},  # the same as without an interruption
-        "settings": run.flags.settings,
+        "settings": asdict(run.method.settings),  # after_step may have changed them
         "versions": {"python": sys.version, "torch": torch.__version__, "git": git_commit()},
         "weights": weights,
     }
@@ -408,7 +408,7 @@ def save_checkpoint(run, progress):
             (partial / "hashes.json").write_text(json.dumps(hashes))
             shutil.rmtree(path, ignore_errors=True)  # one of the same step that could not be read
             partial.rename(path)
-            for old in sorted(folder.glob("step_*"))[:-2]:  # two are kept
+            for old in sorted(folder.glob("step_??????"))[:-2]:  # two are kept
                 shutil.rmtree(old)
     except DAMAGE as error:  # a full disk raises errors of many kinds
         shutil.rmtree(partial, ignore_errors=True)
@@ -417,7 +417,8 @@ def save_checkpoint(run, progress):
 
 def load_checkpoint(run):
     """Restore the newest checkpoint that is whole; there may be none."""
-    for path in sorted(run.folder.glob("checkpoints/step_*"), reverse=True):
+    paths = sorted(run.folder.glob("checkpoints/step_??????"), reverse=True)
+    for path in paths:
         try:
             hashes = _read_json(path / "hashes.json", optional=True)  # older versions wrote none
             if hashes and hashes != hashes_of(path.glob(ALL_BUT_HASHES)):
@@ -436,7 +437,7 @@ def load_checkpoint(run):
         run.method.settings = replace(settings, **kept)  # after_step may have changed them
         run.method.load_state(progress["method"])
         return
-    if max(read_log(run.folder), default=0) > run.flags.save_every:
+    if paths or max(read_log(run.folder), default=0) > run.flags.save_every:
         raise ModelError(f"{run.folder} has no usable checkpoint: begin again by another --name")
 
 
@@ -460,7 +461,7 @@ COLUMNS = {  # of metrics.jsonl, and their titles in the printed table
 def cell(value, title):
     """A number in at most five characters: 0.273, 17.29, 120.5, 2e-07."""
     text = "" if value is None else f"{value:.3f}"[:5]
-    if text == "0.000" and value > 0:
+    if text and (text == "0.000" and value or abs(value) >= 1e4):
         text = f"{value:.0e}"
     return text.rjust(max(5, len(title)))
 
@@ -512,10 +513,9 @@ def preflight(run):
     settings = run.method.settings
     problems = task.train[: settings.prompts_per_step]
     prompt = run.tokenizer.prompt_text(task.prompt(problems[0]))
-    print(f"{len(task.train)} problems to train on, {len(task.test)} held out ({task.note or task.name})")
-    print(
-        f"the first prompt ({run.tokenizer.template} template):\n{textwrap.indent(prompt, '    ')}"
-    )
+    print(f"{len(task.train)} problems to train on, {len(task.test)} held out; {task.note}")
+    print(f"the first prompt ({run.tokenizer.template} template):")
+    print(textwrap.indent(prompt, "    "))
     began = time.perf_counter()
     step = roll_out_all(run, problems, settings.num_samples, settings.temperature, "preflight")
     took = time.perf_counter() - began
@@ -555,6 +555,7 @@ def train_rlvr(run):
     flags = run.flags
     for number in range(run.step + 1, flags.steps + 1):
         settings = run.method.settings
+        torch.manual_seed(settings.seed + number)  # for a method that draws random numbers
         # Problems, G completions of each, and their rewards.
         began = time.perf_counter()
         indices = pick_problems(run, number)
@@ -610,7 +611,7 @@ def pick_problems(run, number):
 def advantages_of(run, step):
     """The method's advantages, token by token: (B, T-1), 0 where nothing is trained."""
     mask = step.rollouts.mask  # (B, T-1)
-    advantages = run.method.advantages(step)
+    advantages = run.method.advantages(replace(step, rewards=step.rewards.clone()))
     shapes = [step.rewards.shape, mask.shape]  # (P, G) or (B, T-1)
     fits = isinstance(advantages, torch.Tensor) and advantages.shape in shapes
     if not fits or not advantages.isfinite().all():
@@ -653,6 +654,7 @@ def finish_step(run, row):
     where = "the memory of pick, the method's state, its columns"
     as_json(row, where)  # fails now rather than at the first checkpoint
     progress = as_json(progress, where)
+    run.memory = json.loads(progress)["memory"]  # as a resumed run reads it: keys are texts
     log_row(run, row)
     if why_stop or run.step % run.flags.save_every == 0 or run.step == run.flags.steps:
         save_checkpoint(run, progress)
@@ -690,7 +692,7 @@ def update(run, step, advantages, old_logp=None):
                 f"error: step {step.number} has {found}: look at the method's loss, or lower --lr"
             )
         run.optimizer.step()
-    run.optimizer.zero_grad()
+    run.model.zero_grad()  # also of what the optimizer leaves out
     return stats, logp
 
 
@@ -753,10 +755,11 @@ def main(argv=None):
         raise ModelError(f"{run.folder} is in use by another process: stop it first") from None
     except Stopped as error:
         sys.exit(str(error) if RANK == 0 or error.__cause__ else 1)
-    rows = [row for row in read_log(run.folder).values() if "eval_accuracy" in row]
-    if rows:  # the log may have been lost
-        accuracy = f"{rows[0]['eval_accuracy']:.3f} -> {rows[-1]['eval_accuracy']:.3f}"
-        print(f"held-out accuracy {accuracy} (greedy, n={rows[-1]['eval_n']})", end=" ")
+    rows = read_log(run.folder)
+    if {0, flags.steps} <= rows.keys():  # the log may have been lost
+        first, last = rows[0], rows[flags.steps]
+        accuracy = f"{first['eval_accuracy']:.3f} -> {last['eval_accuracy']:.3f}"
+        print(f"held-out accuracy {accuracy} (greedy, n={last['eval_n']})", end=" ")
     print(f"in {time.perf_counter() - began:.0f} s; model in {run.folder / 'final'}")
 
 
@@ -813,6 +816,7 @@ def save_final(run):
         if RANK == 0:
             folder = run.folder / "final"
             save(model, run.tokenizer, folder, dict(model.named_parameters()))
+            write_config(run)
             load(folder, "meta")  # raises where names or shapes are not those of config.json
 
 

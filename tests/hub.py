@@ -30,6 +30,9 @@ def serve(directory, repo="owner/name", kind="models"):
 
         def do_GET(self):
             path = urlparse(self.path).path.strip("/")
+            if server.gated:
+                message = f"Access to model {repo} is restricted. You must be authenticated."
+                return self.reply(403, X_Error_Code="GatedRepo", X_Error_Message=message)
             if path.startswith(f"api/{kind}/{repo}/tree"):
                 files = [
                     {
@@ -91,7 +94,7 @@ def serve(directory, repo="owner/name", kind="models"):
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.url, server.sent = f"http://127.0.0.1:{server.server_port}", set()
-    server.missing = server.drop_once = None
+    server.missing = server.drop_once = server.gated = None
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield server

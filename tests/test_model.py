@@ -2,8 +2,10 @@
 
 import functools
 import json
+import re
 import os
 import shutil
+import textwrap
 import subprocess
 import sys
 from functools import partial
@@ -18,6 +20,7 @@ from safetensors.torch import load_file, save_file
 import hub
 from conftest import ROOT
 from make_tiny import symbol_tokenizer
+import model as model_file
 from model import KVCache, ModelError, Tokenizer, fetch, load, save
 
 SHAPE = dict(
@@ -31,6 +34,7 @@ SHAPE = dict(
     eos_token_id=5,
     pad_token_id=5,
 )  # 6 * 16 != 48, as in Qwen3-0.6B
+TINY = ROOT / "notebooks" / "tiny"
 QWEN_TOKENIZER = ROOT.parent / "shared" / "data" / "qwen3_tokenizer"
 needs_qwen_tokenizer = pytest.mark.skipif(
     not QWEN_TOKENIZER.exists(), reason="Qwen3's tokenizer is not here"
@@ -228,6 +232,14 @@ def test_the_first_tokens_do_not_see_the_later_ones(model):
     torch.testing.assert_close(model(ids)[:, :8], model(changed)[:, :8], atol=1e-6, rtol=0)
 
 
+def test_the_example_in_the_header_runs(capsys):
+    """With the tiny model in place of the large one."""
+    example = model_file.__doc__.split("\n\n")[2].replace("Qwen/Qwen3-0.6B-Base", str(TINY))
+    code = textwrap.dedent(example.replace("The capital of France is", "59-8-1+8="))
+    exec(code, {"load": load, "torch": torch})
+    assert capsys.readouterr().out.startswith("59-8-1+8=<think>")
+
+
 # ---- Clear errors ----------------------------------------------------------------------------------------------------
 
 
@@ -405,6 +417,28 @@ def test_download_takes_only_what_is_needed_and_once(served, through, tmp_path):
     served.sent.clear()
     load("owner/name")
     assert not served.sent
+
+
+def test_the_name_and_the_size_are_said_before_a_download(served, through, capsys):
+    load("owner/name")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2  # first the small files, which may refuse the model, then the weights
+    assert all(re.fullmatch(r"downloading owner/name: [0-9.]+ MB", line) for line in lines)
+    load("owner/name")
+    assert capsys.readouterr().out == ""
+
+
+def test_of_a_model_that_is_refused_no_weights_are_downloaded(served, through, tmp_path):
+    edit_config(tmp_path / "served", model_type="gemma3")
+    with pytest.raises(ModelError, match="only dense models with model_type"):
+        load("owner/name")
+    assert "config.json" in served.sent and "model.safetensors" not in served.sent
+
+
+def test_the_hubs_own_words_about_a_gated_model(served, through):
+    served.gated = True
+    with pytest.raises(ModelError, match="(?s)Access to model owner/name is restricted.*HF_TOKEN"):
+        load("owner/name")
 
 
 def test_a_file_that_the_hub_lost(served, through):

@@ -21,6 +21,7 @@ from rlvr import (
     row_uniforms,
     sample,
     token_logprobs,
+    train_rlvr,
     trained_logprobs,
     update_gradients,
 )
@@ -514,6 +515,20 @@ def test_each_epoch_visits_every_problem_once_in_a_new_order():
 def contains(text, truth):
     """Something that a random model gets right now and then."""
     return float(truth in text)
+
+
+def test_the_chapters_loop_makes_what_is_paid_more_frequent(model, tokenizer, capsys):
+    """One problem a step, and nothing to learn where all rewards are equal."""
+    data = [{"problem": "3+4=", "answer": "7"}, {"problem": "2+5=", "answer": "7"}]
+    how = {"num_rollouts": 16, "max_new_tokens": 8, "temperature": 1.0}
+    paid = {"reward_fn": lambda text, truth: float(truth in text)}
+    assert train_rlvr(model, tokenizer, data, steps=30, lr=3e-3, **how, **paid) is model
+    rewards = [float(line.split()[-1]) for line in capsys.readouterr().out.splitlines()]
+    assert len(rewards) == 30
+    assert sum(rewards[-5:]) > sum(rewards[:5]) + 1
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    train_rlvr(model, tokenizer, data, steps=2, reward_fn=lambda text, truth: 1.0, **how)
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
 
 def test_compute_grpo_loss_is_the_chapters_arithmetic(model, tokenizer):
