@@ -56,4 +56,7 @@ class Canary(GRPO):
         self.seen.append([row["reward"], found["low"]])
 
     def state(self):
-        return {**super().state(), "seen": self.seen}
+        return {"seen": self.seen}
+
+    def load_state(self, state):
+        self.seen = state["seen"]

@@ -55,8 +55,11 @@ class KLCap(GRPO):
         for param, start in zip(self.parameters, self.start):
             param.copy_(start)
 
+    def state(self):
+        return {"kl": self.kl}
+
     def load_state(self, state):
         """A run that was stopped by its cap goes no step further."""
-        super().load_state(state)
+        self.kl = state["kl"]
         if self.settings.on_exceed == "stop":
             self.act()
