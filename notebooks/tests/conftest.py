@@ -32,15 +32,10 @@ model = core.model
 prompts = core.prompts
 
 
-def letters():
-    """A tokenizer of Yes, No, and all characters of a keyboard."""
-    return symbol_tokenizer(["Yes", "No", *string.printable])
-
-
 @pytest.fixture(scope="session")
 def any_text(tmp_path_factory):
-    """The folder of a model with random weights that has a token for any prompt in English."""
-    tokenizer = letters()
+    """The folder of a model with random weights whose tokens are Yes, No, and all characters of a keyboard."""
+    tokenizer = symbol_tokenizer(["Yes", "No", *string.printable])
     config = tiny_config(tokenizer.num_tokens, eos_token_id=0)
     model = init_weights(Qwen3(config), torch.Generator().manual_seed(0))
     folder = tmp_path_factory.mktemp("model") / "any_text"

@@ -18,8 +18,7 @@ import autorule_tools as tools  # noqa: E402
 import autorule_world as world  # noqa: E402
 import train  # noqa: E402
 
-from conftest import letters  # noqa: E402
-from model import Config, Qwen3, save  # noqa: E402
+from model import Config, Qwen3, load, save  # noqa: E402
 from verifiers import DataError  # noqa: E402
 
 KEY = "sk-this-must-never-be-seen"
@@ -295,9 +294,9 @@ def test_split_reasoning(text, parts):
 
 
 @pytest.fixture
-def small():
+def small(any_text):
     torch.manual_seed(0)
-    tokenizer = letters()
+    _, tokenizer = load(any_text)
     config = Config(
         vocab_size=tokenizer.num_tokens,
         hidden_size=32,
