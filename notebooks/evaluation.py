@@ -53,6 +53,7 @@ import _root
 import eval as core
 import verifiers
 from model import ModelError
+from rlvr import score
 from train import read_log
 from verifiers import DataError, extract_boxed_answer, grade_answer
 
@@ -91,15 +92,24 @@ def is_mixed(group):
 
 def print_completion(row):
     """How likely a token was is the geometric mean: near 100 % nothing is explored any more."""
-    parts = ", ".join(f"{name} {value:g}" for name, value in row["parts"].items())
+    parts = ", ".join(f"{name} {value:g}" for name, value in parts_of(row).items())
     length = len(row["ids"])
     likely = math.exp(sum(row["logps"]) / max(1, length))
-    end = "cut off" if row["parts"]["truncated"] else "ended"
+    end = "cut off" if row["truncated"] else "ended"
     print(
         f"\n  reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}; {length} tokens, {end}, "
         f"a token {likely:.0%} likely; boxed {extract_boxed_answer(row['completion'])}; {parts}"
     )
     print("    " + row["completion"].replace("\n", "\n    "))
+
+
+def parts_of(row):
+    """The parts of the reward of a completion in samples/. A number of the data, such as a level, is among them."""
+    return {
+        name: value
+        for name, value in row.items()
+        if isinstance(value, (int, float)) and name not in verifiers.RESERVED
+    }
 
 
 def samples_of(path):
@@ -239,7 +249,7 @@ def complete(records, num_samples):
 def regrade(records, reward):
     """The same completions under another verifier, or another version of it."""
     finished = torch.tensor([not record.get("truncated") for record in records])
-    rewards, parts = core.score(
+    rewards, parts = score(
         SimpleNamespace(finished=finished, num_samples=1),
         [record["completion"] for record in records],
         records,
@@ -247,12 +257,8 @@ def regrade(records, reward):
     )
     again = []
     for record, value, part in zip(records, rewards.flatten().tolist(), parts):
-        new = {**record, **part, "reward": value}
-        for name in ("problem", "answer", "completion", "length"):  # a part must not replace them
-            if name in record:
-                new[name] = record[name]
-        new["accuracy"] = part["accuracy"] * (1 - part["truncated"])
-        again.append(new)
+        accuracy = part["accuracy"] * (1 - part["truncated"])
+        again.append({**record, **part, "reward": value, "accuracy": accuracy})
     return again
 
 
@@ -320,14 +326,12 @@ def check_verifier(rows, reward):
 
 def judge_verifier(path, spec):
     """The command check-verifier: its accuracy on labelled answers, and the disagreements to read."""
-    rows = core.read_rows(path, ("gold", "expect"))
+    rows = core.read_rows(path)
     for number, row in enumerate(rows, 1):
-        if not isinstance(row["gold"], str) or not isinstance(
-            row.get("pred", row.get("completion")), str
-        ):
-            raise DataError(
-                f'{path}, entry {number}: "gold" and "pred" (or "completion") must be text'
-            )
+        texts = (row.get("gold"), row.get("pred", row.get("completion")))
+        if "expect" not in row or not all(isinstance(text, str) for text in texts):
+            form = '"gold" and "pred" (or "completion") must be text, and "expect" be there'
+            raise DataError(f"{path}, entry {number}: {form}")
     right, wrong = check_verifier(rows, verifiers.get_reward(spec))
     n = right + len(wrong)
     kinds = Counter(kind for kind, _ in wrong)

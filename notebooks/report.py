@@ -21,7 +21,7 @@ from pathlib import Path
 import _root
 
 import train
-from evaluation import samples_of
+from evaluation import parts_of, samples_of
 from model import ModelError, Tokenizer
 from verifiers import DataError
 
@@ -38,7 +38,8 @@ KINDS = {
     "completion": str,
     "reward": NUMBER,
     "advantage": NUMBER,
-    "parts": dict,
+    "accuracy": NUMBER,
+    "truncated": NUMBER,
     "ids": list,
     "logps": list,
 }
@@ -149,14 +150,13 @@ def pieces_of(row, tokenizer):
 def for_page(row, tokenizer, most):
     """A line of samples/ as the page wants it; a number among the pieces: characters left out."""
     pieces = shorten(pieces_of(row, tokenizer), most)
-    parts = numbers(row["parts"])
     shown = {
         **numbers({name: row[name] for name in ("reward", "advantage")}),
-        "parts": parts,
+        "parts": numbers(parts_of(row)),
         "length": len(row["ids"]),
-        "finished": not parts.get("truncated", 0),
+        "finished": not row["truncated"],
         "pieces": [text for text, _ in pieces],
-        "right": parts.get("accuracy", 0) * (1 - parts.get("truncated", 0)) > 0.5,
+        "right": row["accuracy"] > 0.5,
     }
     if any(logp is not None for _, logp in pieces):
         shown["percent"] = [

@@ -912,10 +912,18 @@ MATH_TASKS = "HuggingFaceTB/math_tasks"  # the better known copies of both sets 
 def gsm8k() -> Task:
     """Cobbe et al. 2021 in its original form; the hub holds it as parquet, which needs another package."""
     train, test = (
-        read_problems(_download(f"{GSM8K}{split}.jsonl", f"gsm8k_{split}.jsonl", sha))
+        _gsm8k_problems(_download(f"{GSM8K}{split}.jsonl", f"gsm8k_{split}.jsonl", sha))
         for split, sha in GSM8K_FILES.items()
     )
     return Task("gsm8k", train, test, BOXED, boxed_reward, "the original split of GSM8K")
+
+
+def _gsm8k_problems(path):
+    """With the worked solutions, which read_problems leaves out, for few-shot prompts."""
+    with open(path, encoding="utf-8") as file:
+        solutions = [json.loads(line)["answer"].rpartition("####")[0].strip() for line in file]
+    problems = read_problems(path)
+    return [{**row, "solution": text} for row, text in zip(problems, solutions, strict=True)]
 
 
 def humaneval(path=None) -> Task:

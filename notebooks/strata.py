@@ -105,7 +105,7 @@ def small_answers():
 
 
 def mostly_small():
-    """Nine in ten are small. With --method notebooks/methods/by_answer.py --set kind=size a
+    """Nine in ten are small. With --method notebooks/methods/by_answer.py --kind size a
     third of those that are seen is not."""
     return sized("mostly-small", 48, 5)
 

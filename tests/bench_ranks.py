@@ -97,7 +97,7 @@ def measure(folder, fsdp):
         ["--model", str(folder), "--task", "arithmetic", "--device", "cpu", *["--fsdp"] * fsdp]
     )
     peak = Peak()
-    model = train.load_model(flags)[0]
+    model = train.load_model(flags, torch.float32)[0]
     loading = peak.gigabytes()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
     model.checkpoint_blocks = True

@@ -79,7 +79,7 @@ def measure(args):
                 cache = KVCache(model, args.batch, args.prompt_tokens + args.tokens)
                 for layer in cache.k + cache.v:
                     layer.fill_(0)  # memory that was never written does not count yet
-                cache.used = cache.slots - 1
+                cache.used = args.prompt_tokens + args.tokens - 1
                 cache.lengths += cache.used
                 last = rollouts.ids[:1, :1].expand(args.batch, 1)
                 choose(model(last, cache)[:, -1], torch.rand(args.batch, device=device))

@@ -242,7 +242,7 @@ def clip_cases():
         },
         tests="DAPO's clip-higher: ratios from 1 - 0.2 to 1 + 0.28",
         derivation=rules + " 1.25 is below 1.28, 0.75 is below 0.8, and 1.5 above 1.28.",
-        run="clipped hardly differs between --set clip=0.2,0.2 and clip=0.2,0.28.",
+        run="clipped hardly differs between --clip 0.2 0.2 and --clip 0.2 0.28.",
     )
 
 

@@ -71,7 +71,6 @@ def train_trl(flags, steps, folder, rows=None):
     import transformers
     import trl
 
-    flags.name = flags.name or "trl"  # parse_args leaves it open
     run = train.load_run(flags)
     settings = run.method.settings
     tokenizer = run.tokenizer
@@ -203,7 +202,6 @@ def compare_seconds(args, steps=3):
     for turn in range(args.turns):
         with tempfile.TemporaryDirectory() as folder:
             flags = train.parse_args([*flags_for(args, folder), "--steps", str(steps)])
-            flags.name = "trl"
             rows_a_step = flags.settings["prompts_per_step"] * flags.settings["num_samples"]
             seconds, trained = train_ours(args, steps, folder)
             ours = statistics.mean(seconds[1:])  # the first step warms up

@@ -45,7 +45,7 @@ def times_fewer(x):
 
 
 ENDS = "ends where its teacher ends (10 points would refute it)"
-DISTILL = "--method M:distill --set teacher={teacher} --eval-every 2"
+DISTILL = "--method M:distill --teacher {teacher} --eval-every 2"
 
 TRIAL = Trial(
     name="distill",
@@ -106,9 +106,7 @@ SMOLLM2 = replace(
     TRIAL,
     arms={
         "grpo": Arm(times=(1,)),
-        "distillation": Arm(
-            "--method S:Distill --set teacher={teacher}", times=(1,), teacher="grpo"
-        ),
+        "distillation": Arm("--method S:Distill --teacher {teacher}", times=(1,), teacher="grpo"),
         "base": Arm(times=()),
     },
     **ON_SMOLLM2,

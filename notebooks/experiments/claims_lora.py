@@ -87,7 +87,7 @@ def even(arm, column, what):
 
 REFUTES = "(10 points would refute it)"
 ENDS = f"ends where full training does {REFUTES}"
-LORA = "--method M:lora --set rank="
+LORA = "--method M:lora --rank "
 
 TRIAL = Trial(
     name="lora",
@@ -138,7 +138,7 @@ SMOLLM2 = replace(
     change_our_mind="Rank 8 at a rate that is tuned; more steps, at the end of which it has caught up.",
     arms={
         "full": Arm(times=(1,)),
-        "rank 8": Arm("--method S:LoRA --set rank=8", times=(10,)),
+        "rank 8": Arm("--method S:LoRA --rank 8", times=(10,)),
         "base": Arm(times=()),
     },
     **ON_SMOLLM2,

@@ -22,7 +22,7 @@ def near_miss(completion, problem):
 
 
 def noisy(accepts, rejects, more=""):
-    method = f"--method M:noisy_verifier --set false_accepts={accepts} false_rejects={rejects}"
+    method = f"--method M:noisy_verifier --false-accepts {accepts} --false-rejects {rejects}"
     return Arm(f"{method} {more}")
 
 
@@ -34,7 +34,7 @@ ARMS = {
     "rejects 20 %": noisy(0.0, 0.2),
     "both 5 %": noisy(0.05, 0.05),
     "both 20 %": noisy(0.2, 0.2),
-    "both 20 %, corrected": noisy(0.2, 0.2, "correct=True"),
+    "both 20 %, corrected": noisy(0.2, 0.2, "--correct"),
     "accepts near misses": Arm(f"--reward {__file__}:near_miss"),
     "coin": noisy(0.5, 0.5),
     "base": Arm(times=()),

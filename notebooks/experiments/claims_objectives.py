@@ -16,9 +16,9 @@ ARMS = {
     "grpo": Arm(),
     "maxrl": Arm("--method M:maxrl"),
     "negative": Arm("--method M:negative"),
-    "pass@4": Arm("--method M:pass_at_k --set k=4"),
-    "positive": Arm("--method M:negative --set positive=1.0 negative=0.0"),
-    "coin": Arm("--method M:noisy_verifier --set false_accepts=0.5 false_rejects=0.5"),
+    "pass@4": Arm("--method M:pass_at_k --best-of 4"),
+    "positive": Arm("--method M:negative --positive 1.0 --negative 0.0"),
+    "coin": Arm("--method M:noisy_verifier --false-accepts 0.5 --false-rejects 0.5"),
     "base": Arm(times=()),
 }
 

@@ -13,8 +13,8 @@ import statistics
 import experiments as lab
 from trial import SHORT, Arm, Trial, above, as_much, main
 
-COIN = "--method M:noisy_verifier --set false_accepts=0.5 false_rejects=0.5"
-OPEN = "clip=0.999,1e9"  # no ratio that occurs is outside
+COIN = "--method M:noisy_verifier --false-accepts 0.5 --false-rejects 0.5"
+OPEN = "--clip 0.999 1e9"  # no ratio that occurs is outside
 FOUR = "--updates-per-batch 4"
 LIKELY = "mostly right"
 ARMS = {

@@ -15,9 +15,8 @@ import torch
 
 import experiments as lab
 from trial import Arm, Trial, main
-from eval import get_method, roll_out
 from model import load
-from rlvr import row_uniforms
+from rlvr import GRPO, roll_out, row_uniforms, sample
 from verifiers import arithmetic
 
 G = 8
@@ -28,7 +27,7 @@ def of_base(path, problems=100):
     """How often this model is right, alone and shown one of its own right completions, over the problems that have
     one."""
     model, tokenizer = load(path)
-    method = get_method("grpo", {"max_new_tokens": 80})
+    method = GRPO(max_new_tokens=80)
     task = arithmetic()
     step = roll_out(method, model, tokenizer, task, task.test[:problems], G)
     right = torch.tensor([part["accuracy"] == 1 for part in step.parts]).view(-1, G)
@@ -40,8 +39,7 @@ def of_base(path, problems=100):
         first = place * G + int(right[place].float().argmax())
         prompts.append(prompt + completions[first] + prompt)
     uniforms = row_uniforms(range(len(prompts)), 80, 1)
-    stops = list(model.config.eos_token_id)
-    again = method.roll_out(model, tokenizer, prompts, 1, 1.0, 80, stops, uniforms)
+    again = sample(model, prompts, max_new_tokens=80, uniforms=uniforms)
     texts = [tokenizer.decode(ids) for ids in again.completions()]
     rewards = [task.reward(text, step.problems[place]) for text, place in zip(texts, solved)]
     shown = [parts["accuracy"] for _, parts in rewards]
@@ -83,7 +81,7 @@ TRIAL = Trial(
     arms={
         "grpo": Arm(times=(1,)),
         "self-taught": Arm("--method M:self_distill", times=(1,)),
-        "half of each": Arm("--method M:self_distill --set mix=0.5", times=(1,)),
+        "half of each": Arm("--method M:self_distill --mix 0.5", times=(1,)),
     },
     steps=20,
     seconds=25,

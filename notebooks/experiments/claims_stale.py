@@ -5,7 +5,7 @@
 What is trained on was sampled by the policy of 0, 4 or 16 steps ago: not corrected, or weighted by
 truncated importance sampling. With 16 of 30 steps the first 17 of a run learn from the base alone: that
 is part of the price. Not tried, for lack of time: 1 step, weights at 4 steps, and PPO's ratio to the
-policy that sampled (notebooks/methods/stale.py: --set staleness=1, correct=tis, correct=ppo).
+policy that sampled (notebooks/methods/stale.py: --staleness 1, --correct tis, --correct ppo).
 """
 
 import experiments as lab
@@ -13,7 +13,7 @@ from trial import SHORT, Arm, Trial, above, main, no_less
 
 
 def stale(steps, correct):
-    return Arm(f"--method M:stale --set staleness={steps} correct={correct}")
+    return Arm(f"--method M:stale --staleness {steps} --correct {correct}")
 
 
 ARMS = {

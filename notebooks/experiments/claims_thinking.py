@@ -20,9 +20,10 @@ import experiments as lab
 import verifiers
 from _root import NOTEBOOKS
 from trial import Trial, base_of, best, finish, print_costs, read_options, run
-from eval import get_method, roll_out
+from eval import get_method
 from make_tiny import products
 from model import load
+from rlvr import Sampling, roll_out
 from verifiers import extract_boxed_answer
 
 BOX = "</think><answer>\\boxed{"
@@ -59,8 +60,9 @@ def answers(model, tokenizer, method, texts):
     """How the model goes on from each of these texts, greedily -> the last box of text and completion."""
     prompts = [tokenizer.encode(text) for text in texts]
     room = method.settings.max_new_tokens
-    how = (1, 0.0, room, model.config.eos_token_id, torch.zeros(len(texts), room))
-    completions = method.roll_out(model, tokenizer, prompts, *how).completions()
+    uniforms = torch.zeros(len(texts), room)
+    how = Sampling(1, room, 0.0, model.config.eos_token_id, uniforms, [], False)
+    completions = method.roll_out(model, tokenizer, prompts, how).completions()
     whole = [text + tokenizer.decode(ids) for text, ids in zip(texts, completions)]
     return [extract_boxed_answer(text.partition("</answer>")[0]) for text in whole]
 

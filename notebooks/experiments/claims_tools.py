@@ -18,10 +18,10 @@ import experiments as lab
 import make_tiny
 from _root import NOTEBOOKS
 from trial import Arm, Trial, main
-from eval import get_method, roll_out
+from eval import get_method
 from evaluation import samples_of
 from model import load
-from rlvr import token_logprobs
+from rlvr import roll_out, token_logprobs
 from verifiers import verify_math
 
 TASK = f"--task {NOTEBOOKS}/make_tiny.py:products"
@@ -71,9 +71,9 @@ TRIAL = Trial(
     ),
     arms={
         "masked": Arm(TOOLS, "calling"),
-        "unmasked": Arm(f"{TOOLS} --set masked=False", "calling"),
+        "unmasked": Arm(f"{TOOLS} --no-masked", "calling"),
         "answer alone": Arm(f"{TOOLS} --reward boxed", "calling"),
-        "silent tool": Arm(f"{TOOLS} --set max_calls=0", "calling"),
+        "silent tool": Arm(f"{TOOLS} --max-calls 0", "calling"),
     },
     steps=50,
     seconds=40,

@@ -37,8 +37,8 @@ def measure(folder):
 
 
 # The reward of the majority arms is logged alone: accuracy means the same in all arms.
-MAJORITY = f"--method M:ttrl --reward boxed --set num_samples={G}"
-TRUTH = f"--reward boxed --set num_samples={G}"
+MAJORITY = f"--method M:ttrl --reward boxed --num-samples {G}"
+TRUTH = f"--reward boxed --num-samples {G}"
 
 TRIAL = Trial(
     name="ttrl",

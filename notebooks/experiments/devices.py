@@ -43,7 +43,7 @@ SHAPES = {
     "0.6B": Config(),
     "small": Config(
         vocab_size=32768, hidden_size=512, intermediate_size=1536, num_hidden_layers=8, num_attention_heads=8,
-        num_key_value_heads=4,
+        num_key_value_heads=4, eos_token_id=0,
     ),
 }  # fmt: skip
 ROWS, PROMPT, TOKENS = 64, 128, 512  # a step of 8 x 8 completions
@@ -131,7 +131,6 @@ def count(config, how):
             cache = KVCache(model, ROWS, PROMPT + TOKENS)
             if half:  # as it was under autocast
                 cache.k, cache.v = ([x.to(BF16) for x in side] for side in (cache.k, cache.v))
-            cache.step = 64
             cache.used = PROMPT + TOKENS // 2 - 2
             cache.lengths = cache.lengths + cache.used
             one_token(model, cache, how == "autocast, head cut")
@@ -160,7 +159,7 @@ def start_seconds():
     """CPU seconds to start one operation: a model of 28 thin layers, one row, here."""
     torch.set_num_threads(1)
     config = Config(vocab_size=64, hidden_size=32, intermediate_size=32, num_attention_heads=2,
-                    num_key_value_heads=1, head_dim=16)  # fmt: skip
+                    num_key_value_heads=1, head_dim=16, eos_token_id=0)  # fmt: skip
     with torch.no_grad():
         model = Qwen3(config)
         cache = KVCache(model, 1, 600)

@@ -105,16 +105,16 @@ PLACES = {
     "E:": f"{__file__}:{{}}",
 }
 FOUR = {
-    "grpo": "--set norm=sequence",
+    "grpo": "--norm sequence",
     "dr-grpo": "--method M:dr_grpo",
     "dapo": "--method M:dapo",
-    "textbook": "--method M:reinforce --set norm=sum kl_coef=0",
+    "textbook": "--method M:reinforce --norm sum --kl-coef 0",
 }
 OFTEN = {
     "ppo x 4": "",
     "gspo x 4": "--method M:gspo",
     "cispo x 4": "--method M:cispo",
-    "reinforce x 4": "--method M:reinforce --set kl_coef=0",
+    "reinforce x 4": "--method M:reinforce --kl-coef 0",
 }
 # Paid for the answer alone: a bonus for the form would leave something to learn in groups without a right answer.
 MOST = "--task E:mostly_decided --reward E:boxed_or_solved --prompts-per-step 16 --num-samples 16 --max-new-tokens 80 --lr 4e-4"
@@ -144,7 +144,7 @@ ARMS = {
         "64 problems": "--train-problems 64",
         "decided": MOST,
         "decided, filter": f"{MOST} --method M:skip_solved",
-        "decided, twice": f"{MOST} --method M:dapo --set overlong=none clip=0.2,0.2",
+        "decided, twice": f"{MOST} --method M:dapo --overlong none --clip 0.2 0.2",
     }.items()
 }
 ARMS |= {
@@ -157,8 +157,8 @@ BATCH = "--prompts-per-step 8 --num-samples 16"
 METHOD_NAMES = "chapter cispo dapo deepseek_v32 dr_grpo gdpo grpo gspo lite_ppo olmo3 rloo"
 RECIPES = {f"recipe {name}": f"--method M:{name} {BATCH}" for name in METHOD_NAMES.split()}
 RECIPES |= {
-    "recipe r1-zero": f"--reward r1-zero --set norm=sequence --temperature 0.6 --kl-coef 0.001 {BATCH}",
-    "recipe r1": f"--reward r1 --set norm=sequence clip=0.999,10 --kl-coef 0.001 {BATCH}",
+    "recipe r1-zero": f"--reward r1-zero --norm sequence --temperature 0.6 --kl-coef 0.001 {BATCH}",
+    "recipe r1": f"--reward r1 --norm sequence --clip 0.999 10 --kl-coef 0.001 {BATCH}",
 }
 COOLER = ["recipe chapter", "recipe r1-zero"]  # they sample at another temperature than 1
 ARMS |= {arm: ("usual", flags) for arm, flags in RECIPES.items()}

@@ -51,10 +51,7 @@ def cases_of(path, count, seed=0):
     """Completions of a training step, as the run's own rule has judged them; what was cut off is not right."""
     rows = list(samples_of(path))
     rows = random.Random(seed).sample(rows, min(count, len(rows)))
-    return [
-        (row["problem"], row["completion"], row["finished"] and row["parts"]["accuracy"] == 1)
-        for row in rows
-    ]
+    return [(row["problem"], row["completion"], row["accuracy"] == 1) for row in rows]
 
 
 def called_right(model, tokenizer, cases, wording):

@@ -285,7 +285,7 @@ def sampled(trial, flags, final, options):
     kept = options.runs / f"sampled-{key}.json"
     if not kept.exists():
         began = time.perf_counter()
-        task = verifiers.get_task(parsed.task, parsed.prompt, parsed.stop or (), parsed.reward)
+        task = verifiers.get_task(parsed.task, parsed.prompt, parsed.stop, parsed.reward)
         model, tokenizer = load(str(final), "cpu", template=parsed.template)
         method = GRPO(max_new_tokens=parsed.settings["max_new_tokens"])
         problems = task.test[: trial.problems]

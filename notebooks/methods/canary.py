@@ -5,7 +5,7 @@ Source:  chapter "Reward Design for Reasoning", the eval-vs-train reward gap: th
 Formula: warn when the reward of the step is no lower than at an earlier evaluation, but the share of
          right canaries is, and the two 95 % intervals do not touch.
 Changes: at each evaluation the log has a column canary; a warning is printed, the run goes on.
-         python train.py --method notebooks/methods/canary.py --set canary=FILE prompt={problem}
+         python train.py --method notebooks/methods/canary.py --canary FILE --canary-prompt {problem}
          With another method: class Mine(Canary, DAPO) in a file of your own.
          Departure: in the chapter the canary is judged by the reward's own verifier. A hole in it
          is then paid in both, and the alarm stays silent (notebook 6, the experiment canary).
@@ -30,14 +30,14 @@ class Canary(GRPO):
     @dataclass
     class Settings(GRPO.Settings):
         canary: str = ""  # a file of problems, as --task reads it
-        prompt: str = BOXED  # with {problem} in it
+        canary_prompt: str = BOXED  # with {problem} in it
 
     def setup(self, model, tokenizer):
         self.tokenizer = tokenizer
         if not self.settings.canary:
-            raise DataError("canary.py needs problems: --set canary=FILE")
+            raise DataError("canary.py needs problems: --canary FILE")
         problems = read_problems(self.settings.canary)
-        self.task = Task("canary", [], problems, self.settings.prompt, strictest)
+        self.task = Task("canary", [], problems, self.settings.canary_prompt, strictest)
         self.seen = []  # reward, low, high of the share at each evaluation
         return super().setup(model, tokenizer)
 

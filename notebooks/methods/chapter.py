@@ -12,10 +12,9 @@ Missing: a reward for what was cut off (departure 5), the first box as the answe
          of 1e-6 (9), the instruct model and a constant rate (11).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reinforce import Reinforce
-from rlvr import sample
 
 
 class Chapter(Reinforce):
@@ -27,20 +26,10 @@ class Chapter(Reinforce):
         kl_coef: float = 0.0
         sampling_temperature: float = 0.8  # temperature: that of the log-probs, as ever
 
-    def roll_out(
-        self,
-        model,
-        tokenizer,
-        prompts,
-        num_samples,
-        temperature,
-        max_new_tokens,
-        stop_ids,
-        uniforms,
-    ):
+    def roll_out(self, model, tokenizer, prompts, how):
         """In evaluation temperature 0, greedy, stays 0."""
-        temperature = temperature * self.settings.sampling_temperature
-        return sample(model, prompts, num_samples, max_new_tokens, temperature, stop_ids, uniforms)
+        temperature = how.temperature * self.settings.sampling_temperature
+        return super().roll_out(model, tokenizer, prompts, replace(how, temperature=temperature))
 
     def advantages(self, step):
         rewards = step.rewards  # (P, G)

@@ -22,12 +22,12 @@ class CISPO(DAPO):
         clip: tuple = (0.999, 3.0)  # ratios from 0.001, which is no bound, to 4
         updates_per_batch: int = 4
 
-    def loss(self, logp, micro):
+    def loss(self, logp, inputs):
         settings = self.settings
         low = 1 - settings.clip[0]
         high = 1 + settings.clip[1]
-        bounded = (logp - micro.old_logp).exp().clamp(low, high).detach()
-        loss = -(micro.weights * bounded * micro.advantages * logp).sum()
+        bounded = (logp - inputs.old_logp).exp().clamp(low, high).detach()
+        loss = -(inputs.weights * bounded * inputs.advantages * logp).sum()
         if settings.kl_coef:
-            loss = loss + settings.kl_coef * kl_penalty(logp, micro.ref_logp, micro.weights)
+            loss = loss + settings.kl_coef * kl_penalty(logp, inputs.ref_logp, inputs.weights)
         return loss

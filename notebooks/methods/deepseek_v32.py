@@ -11,7 +11,7 @@ Changes: - Off-policy sequence masking, M: to lower further what is hardly sampl
            It still counts in the divisor and in the KL.
          - An unbiased KL: GRPO's estimate is that of what pi sampled. Times r, value and gradient
            are right for what pi_old sampled, and bounded where pi << pi_ref.
-         - Keep Sampling Mask: see keep_sampling_mask.py; on with --set top_p=0.95.
+         - Keep Sampling Mask: see keep_sampling_mask.py; on with --top-p 0.95.
          - No std; every completion counts the same; 4 updates.
 Missing: Keep Routing (our models are dense); updates on parts of a larger batch; rewards for
          length and language; specialists, agents, judges. With top_p the KL is that of whole
@@ -36,17 +36,16 @@ class DeepSeekV32(KeepSamplingMask):
         top_p: float = 1.0
         delta: float = 0.1  # nats a token
 
-    def loss(self, logp, micro):
+    def loss(self, logp, inputs):
         settings = self.settings
-        whole = logp  # of the whole softmax
-        logp, micro = self.under_mask(logp, micro)
-        left = row_mean(micro.sampled_logp - logp, micro.weights) > settings.delta  # (b, 1)
-        masked = left & (micro.advantages < 0)
-        weights = micro.weights * ~masked
-        loss = policy_loss(logp, micro.old_logp, micro.advantages, weights, settings.clip)
+        logp, inputs = self.under_mask(logp, inputs)
+        left = row_mean(inputs.sampled_logp - logp, inputs.weights) > settings.delta  # (b, 1)
+        masked = left & (inputs.advantages < 0)
+        weights = inputs.weights * ~masked
+        loss = policy_loss(logp, inputs.old_logp, inputs.advantages, weights, settings.clip)
         if settings.kl_coef:
-            ratio = (logp - micro.old_logp).exp()
-            d = whole - micro.ref_logp
+            ratio = (logp - inputs.old_logp).exp()
+            d = logp - inputs.ref_logp
             estimate = ratio * (torch.expm1(-d) + d)
-            loss = loss + settings.kl_coef * (micro.weights * estimate).sum()
+            loss = loss + settings.kl_coef * (inputs.weights * estimate).sum()
         return loss

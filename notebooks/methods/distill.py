@@ -5,7 +5,7 @@ Source:  "On-Policy Distillation" (thinkingmachines.ai/blog/on-policy-distillati
 Formula: A_it = log pi_teacher(o_it) - log pi(o_it), for each token alone: minus its mean is
          the KL(pi || pi_teacher) of that token, and the loss's gradient is that KL's.
 Changes: the advantages; no reward is trained on, nothing is compared within a group. setup loads
-         the teacher (--set teacher=DIR), which must have the student's tokens. Rewards and
+         the teacher (--teacher DIR), which must have the student's tokens. Rewards and
          accuracies are logged as ever.
 Missing: a teacher's whole distribution in place of the sampled token's log-prob; a sharded
          teacher: each process holds a whole one; the effect of a token on what comes later.
@@ -27,7 +27,7 @@ class Distill(GRPO):
 
     def setup(self, model, tokenizer):
         if not self.settings.teacher:
-            raise ModelError("distill.py needs a teacher: --set teacher=DIR")
+            raise ModelError("distill.py needs a teacher: --teacher DIR")
         self.teacher, other = load(self.settings.teacher, model.device)
         if other.backend.get_vocab() != tokenizer.backend.get_vocab():
             raise ModelError(f"{self.settings.teacher} has other tokens than the student")

@@ -28,11 +28,11 @@ class GSPO(GRPO):
         clip: tuple = (3e-4, 4e-4)
         updates_per_batch: int = 4
 
-    def loss(self, logp, micro):
+    def loss(self, logp, inputs):
         settings = self.settings
-        log_s = row_mean(logp - micro.old_logp, micro.weights).expand_as(logp)
+        log_s = row_mean(logp - inputs.old_logp, inputs.weights).expand_as(logp)
         one = torch.zeros_like(logp)  # the log of 1: s_i is a ratio already
-        loss = policy_loss(log_s, one, micro.advantages, micro.weights, settings.clip)
+        loss = policy_loss(log_s, one, inputs.advantages, inputs.weights, settings.clip)
         if settings.kl_coef:
-            loss = loss + settings.kl_coef * kl_penalty(logp, micro.ref_logp, micro.weights)
+            loss = loss + settings.kl_coef * kl_penalty(logp, inputs.ref_logp, inputs.weights)
         return loss

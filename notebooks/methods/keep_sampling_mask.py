@@ -9,12 +9,13 @@ Changes: after top-p a token was drawn from a part of the vocabulary, and the ra
 Missing: the sets of the sampler itself: they are computed once more, in the first update of a
          batch, by a second forward pass. They are kept in memory as (tokens, V), which suits small
          vocabularies only. The log's `mismatch`, `entropy` and `clipped` are those of the whole
-         softmax.
+         softmax, and so is a KL, in the log and in the loss.
 """
 
 import math
 from dataclasses import replace
 
+import torch
 import torch.nn.functional as F
 from top_p import TopP, kept_tokens
 
@@ -46,13 +47,16 @@ class KeepSamplingMask(TopP):
 
         return self.model(micro.ids, head=head, positions=micro.positions, mask=micro.mask)
 
-    def under_mask(self, logp, micro):
-        """logp (b, T-1) and the micro-batch, both of softmaxes over the sets."""
+    def under_mask(self, logp, inputs):
+        """logp (b, T-1) and the LossInputs, both of softmaxes over the sets."""
         if self.settings.top_p == 1 and self.settings.top_k == 0:
-            return logp, micro
-        places = micro.weights > 0
-        masked = logp.masked_scatter(places, logp[places] - self.log_mass(micro))
-        return masked, replace(micro, old_logp=micro.sampled_logp)
+            return logp, inputs
+        mass = torch.zeros_like(logp)
+        mass = mass.masked_scatter(inputs.weights > 0, self.log_mass(inputs.micro))
+        ref_logp = inputs.ref_logp
+        if ref_logp is not None:  # the same mass: a KL has log pi - log pi_ref of whole softmaxes
+            ref_logp = ref_logp - mass
+        return logp - mass, replace(inputs, old_logp=inputs.sampled_logp, ref_logp=ref_logp)
 
-    def loss(self, logp, micro):
-        return super().loss(*self.under_mask(logp, micro))
+    def loss(self, logp, inputs):
+        return super().loss(*self.under_mask(logp, inputs))

@@ -5,7 +5,7 @@ Source:  "The Surprising Effectiveness of Negative Reinforcement in LLM Reasonin
 Formula: -sum_it w_it A_i log pi(o_it),  A_i = -1 where the answer is wrong, 0 where it is right.
 Changes: no baseline and no std; a group without a right answer teaches, one without a wrong answer
          does not. Probability goes from what was wrong to whatever else the policy finds likely.
-         --set positive=0.1 is the paper's W-REINFORCE; positive=1 negative=0 is its PSR, right
+         --positive 0.1 is the paper's W-REINFORCE; --positive 1 --negative 0 is its PSR, right
          completions only, which is said to lose pass@k at high k.
 Missing: the paper's PPO ratio and clip (from memory: verl's; with one update all ratios are 1),
          models and sizes.

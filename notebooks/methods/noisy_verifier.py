@@ -8,7 +8,7 @@ Changes: rewards become 0 and 1 and are then flipped, with a coin for each compl
          every process. The correction is affine: (R - mean) / std does not see it, and without the
          std it is a higher learning rate, which Adam does not see either. What is lost is signal:
          the advantages of flipped completions have the wrong sign.
-         --set false_accepts=0.5 false_rejects=0.5 is a coin that knows nothing of the answer.
+         --false-accepts 0.5 --false-rejects 0.5 is a coin that knows nothing of the answer.
 Missing: the forward correction; errors that depend on what is written, at which a policy can aim.
 """
 

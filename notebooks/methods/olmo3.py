@@ -27,7 +27,7 @@ class Olmo3(DAPO):
         overlong: str = "none"
         cap: float = 2.0
 
-    def loss(self, logp, micro):
-        ratio = (micro.old_logp - micro.sampled_logp).exp()
-        weights = micro.weights * ratio.clamp(max=self.settings.cap)
-        return super().loss(logp, replace(micro, weights=weights))
+    def loss(self, logp, inputs):
+        ratio = (inputs.old_logp - inputs.sampled_logp).exp()
+        weights = inputs.weights * ratio.clamp(max=self.settings.cap)
+        return super().loss(logp, replace(inputs, weights=weights))

@@ -8,7 +8,7 @@ Formula: c of G completions are right; rho = 1 - C(G-c, k) / C(G, k), sigma = sq
          A = (1 - rho - C(G-c-1, k-1) / C(G-1, k-1)) / sigma       if it is wrong
 Changes: all groups of k that the G completions hold, each paid for its best, standardised over the
          groups; a completion has the mean of its groups. A problem that is nearly always solved by one
-         of k counts little, and nothing once fewer than k of G are wrong. k=1 is GRPO.
+         of k counts little, and nothing once fewer than k of G are wrong. --best-of 1 is GRPO.
 Missing: the paper's other two ways (full and bootstrap sampling), its models and sizes.
 """
 
@@ -24,13 +24,13 @@ from rlvr import GRPO
 class PassAtK(GRPO):
     @dataclass
     class Settings(GRPO.Settings):
-        k: int = 4
+        best_of: int = 4  # k
         right_above: float = 0.5  # rewards above this are right
 
         def __post_init__(self):
             super().__post_init__()
-            if not 1 <= self.k <= self.num_samples:
-                raise ValueError(f"k is {self.k}, and must be from 1 to num_samples")
+            if not 1 <= self.best_of <= self.num_samples:
+                raise ValueError(f"best_of is {self.best_of}, and must be from 1 to num_samples")
 
     def advantages(self, step):
         right = step.rewards > self.settings.right_above  # (P, G)
@@ -38,7 +38,7 @@ class PassAtK(GRPO):
 
     def of_group(self, right):
         """(G,) bool -> (G,)"""
-        k = self.settings.k
+        k = self.settings.best_of
         G = len(right)
         wrong = G - int(right.sum())
         rho = pass_at_k(G, G - wrong, k)

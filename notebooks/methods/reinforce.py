@@ -7,7 +7,7 @@ Formula: -sum_it w_it A_i log pi(o_it) + kl_coef sum_it w_it k(d_it),  d = log p
              k2 = d^2 / 2            biased; its gradient is that of KL(pi || pi_ref)
              k3 = exp(-d) - 1 + d    unbiased, never negative; its gradient: KL(pi_ref || pi)
 Changes: no ratio, so no clipping. With one update per batch the gradient is that of GRPO. Which
-         estimate: --set kl=k1, k2 or k3.
+         estimate: --kl k1, k2 or k3.
 Missing: a baseline that is learnt, and rewards that are discounted.
 """
 
@@ -38,10 +38,10 @@ class Reinforce(GRPO):
             if self.kl not in ESTIMATES:
                 raise ValueError(f"kl is {self.kl!r}, not one of {', '.join(ESTIMATES)}")
 
-    def loss(self, logp, micro):
+    def loss(self, logp, inputs):
         settings = self.settings
-        loss = -(micro.weights * micro.advantages * logp).sum()
+        loss = -(inputs.weights * inputs.advantages * logp).sum()
         if settings.kl_coef:
             estimate = ESTIMATES[settings.kl]
-            loss = loss + settings.kl_coef * estimate(logp, micro.ref_logp, micro.weights)
+            loss = loss + settings.kl_coef * estimate(logp, inputs.ref_logp, inputs.weights)
         return loss

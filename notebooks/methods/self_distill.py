@@ -5,7 +5,7 @@ Source:  "Reinforcement Learning via Self-Distillation" (arXiv 2601.20802): abst
 Formula: sum_t KL(pi(. | x, o_<t) || stopgrad pi(. | x, f, o_<t)), where f is feedback: here a right
          completion of another row. At the sampled token its gradient is that of the advantage
          A_it = log pi(o_it | x, f, o_<t) - log pi(o_it | x, o_<t),
-         and with --set mix=0.5 half of it and half of GRPO's.
+         and with --mix 0.5 half of it and half of GRPO's.
 Changes: the advantages; rewards only choose what is shown, so a group without a right completion,
          and the only right one of a group, teach nothing. The teacher reads x, f and x again: the
          problem, solved once, and asked anew.

@@ -35,8 +35,6 @@ class Stale(GRPO):
             if self.correct not in ("none", "tis", "ppo"):
                 raise ValueError(f"correct is {self.correct!r}, not none, tis or ppo")
 
-    in_training = False  # sampling for an update, not for an evaluation
-
     def setup(self, model, tokenizer):
         self.parameters = super().setup(model, tokenizer)
         self.past = deque([self.copy()], maxlen=self.settings.staleness + 1)
@@ -50,30 +48,22 @@ class Stale(GRPO):
         for param, weight in zip(self.parameters, weights):
             param.copy_(weight)
 
-    def pick(self, problems, step, memory):
-        self.in_training = True
-        return super().pick(problems, step, memory)
-
-    def roll_out(self, model, *given):
-        if not self.in_training:
-            return super().roll_out(model, *given)
+    def roll_out(self, model, tokenizer, prompts, how):
+        if not how.training:
+            return super().roll_out(model, tokenizer, prompts, how)
         today = self.copy()
         self.put(self.past[0])
-        rollouts = super().roll_out(model, *given)
+        rollouts = super().roll_out(model, tokenizer, prompts, how)
         self.put(today)
         return rollouts
 
-    def advantages(self, step):
-        self.in_training = False
-        return super().advantages(step)
-
-    def loss(self, logp, micro):
+    def loss(self, logp, inputs):
         if self.settings.correct == "tis":
-            ratio = (micro.old_logp - micro.sampled_logp).exp()
-            micro = replace(micro, weights=micro.weights * ratio.clamp(max=self.settings.cap))
+            ratio = (inputs.old_logp - inputs.sampled_logp).exp()
+            inputs = replace(inputs, weights=inputs.weights * ratio.clamp(max=self.settings.cap))
         elif self.settings.correct == "ppo":
-            micro = replace(micro, old_logp=micro.sampled_logp)
-        return super().loss(logp, micro)
+            inputs = replace(inputs, old_logp=inputs.sampled_logp)
+        return super().loss(logp, inputs)
 
     def after_step(self, row, model):
         self.past.append(self.copy())

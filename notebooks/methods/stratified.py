@@ -4,7 +4,7 @@ Source:  chapter "Reward Design for Reasoning", difficulty-stratified batching.
 Formula: of the problems of a step, shares `target` have a mean accuracy from 0 to 0.2, to 0.4, to
          0.6, to 0.8 and to 1 (on their last three visits; 1/2 if there was none).
 Changes: which problems a step sees. The std of the rewards within groups is then much the same in
-         every step. Thirds: --set target=1,1,1.
+         every step. Thirds: --target 1 1 1.
 Missing: a difficulty that is known beforehand: here only visits tell.
 """
 

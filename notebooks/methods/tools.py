@@ -20,12 +20,12 @@ Missing: Search-R1's search engine and its tags. On a GPU every token is copied 
 """
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
-from rlvr import GRPO, choose, sample
+from rlvr import GRPO, choose
 
 sys.path.append(str(Path(__file__).parents[1]))
 from calculator import answer_calls, calculator
@@ -49,18 +49,18 @@ class Tools(GRPO):
 
     tool = staticmethod(calculator)
 
-    def roll_out(self, model, tokenizer, prompts, num_samples, temperature, *limits):
-        """limits: max_new_tokens, stop_ids, uniforms."""
-        length, self.stop_ids, uniforms = limits
+    def roll_out(self, model, tokenizer, prompts, how):
+        uniforms = how.uniforms
+        self.stop_ids = how.stop_ids
         self.tokenizer = tokenizer
-        self.closing = tokenizer.tokens_with([">"])  # tokens that may be the end of a </tool>
+        self.closing = tokenizer.tokens_with((">",))  # tokens that may be the end of a </tool>
         self.rows = [Row() for _ in uniforms]
         self.columns = iter(uniforms.T.to(model.device))
         # subtle: sample does not tell `choose` whose logits it sees. So it gets the numbers of the
         # rows in place of uniforms, and those come column by column, one a token.
         numbers = torch.arange(len(uniforms))[:, None].expand_as(uniforms)
-        rollouts = sample(
-            model, prompts, num_samples, length, temperature, self.stop_ids, numbers, self.choose
+        rollouts = super().roll_out(
+            model, tokenizer, prompts, replace(how, uniforms=numbers, choose=self.choose)
         )
         rollouts.mask[rollouts.logp > 0] = 0.0
         rollouts.logp *= rollouts.mask

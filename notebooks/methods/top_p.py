@@ -5,16 +5,16 @@ Source:  top-p: "The Curious Case of Neural Text Degeneration" (arXiv 1904.09751
 Formula: the next token is drawn from the smallest set of tokens whose probabilities add up to
          top_p, and of these from the top_k likeliest; each with p / (mass of the set).
 Changes: the sampling, in training and in evaluation. Greedy decoding is what it was.
-           python eval.py runs/NAME --method notebooks/methods/top_p.py --set top_k=20
+           python eval.py runs/NAME --method notebooks/methods/top_p.py --top-k 20
          The log-prob of a completion is that of the set it was drawn from. Training on it is
          therefore off-policy, and `mismatch` shows by how much: -log of the mass.
 Missing: what makes it on-policy: keep_sampling_mask.py.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from rlvr import GRPO, choose, sample
+from rlvr import GRPO, choose
 
 
 def kept_tokens(logits, temperature, top_p, top_k):
@@ -44,16 +44,5 @@ class TopP(GRPO):
             logits = logits.masked_fill(~kept, -math.inf)
         return choose(logits, uniforms, temperature)
 
-    def roll_out(
-        self,
-        model,
-        tokenizer,
-        prompts,
-        num_samples,
-        temperature,
-        max_new_tokens,
-        stop_ids,
-        uniforms,
-    ):
-        sizes = (num_samples, max_new_tokens, temperature)
-        return sample(model, prompts, *sizes, stop_ids, uniforms, choose=self.choose)
+    def roll_out(self, model, tokenizer, prompts, how):
+        return super().roll_out(model, tokenizer, prompts, replace(how, choose=self.choose))

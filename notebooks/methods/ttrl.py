@@ -5,7 +5,7 @@ Formula: y* = the answer that most of the G completions of a prompt give; R_i = 
          else 0; A_i = (R_i - mean) / std.
 Changes: the advantages. No truth is needed and none is looked at; the task's own rewards, logged
          as ever, show what the majority is worth. Of two answers given as often the first counts.
-         What was cut off has no answer; a group without one has no label.
+         What was cut off has no answer, nor has an empty box; a group without one has no label.
 Missing: equality by value: answers count as the same text; more samples for the vote than for the
          update; the paper trains on the test problems themselves: --train-problems, or a task
          whose problems are the same.
@@ -20,10 +20,10 @@ from verifiers import extract_boxed_answer
 
 
 def majority_rewards(answers):
-    """The answers of a group, None for no answer -> a reward for each."""
-    given = Counter(answer for answer in answers if answer is not None)
-    label = given.most_common(1)[0][0] if given else ""
-    return [float(answer is not None and answer == label) for answer in answers]
+    """The answers of a group, None or "" for no answer -> a reward for each."""
+    given = Counter(answer for answer in answers if answer)
+    label = max(given, key=given.get, default=None)  # of several, the first
+    return [float(bool(answer) and answer == label) for answer in answers]
 
 
 class TTRL(GRPO):

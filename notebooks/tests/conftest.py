@@ -2,13 +2,20 @@
 called conftest. The folder tests/ is on the path for its helpers (ranks.py)."""
 
 import importlib.util
+import string
 import sys
 from pathlib import Path
+
+import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "notebooks"), str(ROOT / "notebooks" / "tests"), str(ROOT / "tests")]
 
 import _root
+
+from make_tiny import init_weights, symbol_tokenizer, tiny_config
+from model import Qwen3, save
 
 from headless import browser  # noqa: F401, a fixture
 
@@ -23,3 +30,14 @@ seeded = core.seeded
 tokenizer = core.tokenizer
 model = core.model
 prompts = core.prompts
+
+
+@pytest.fixture(scope="session")
+def any_text(tmp_path_factory):
+    """The folder of a model with random weights whose tokens are Yes, No, and all characters of a keyboard."""
+    tokenizer = symbol_tokenizer(["Yes", "No", *string.printable])
+    config = tiny_config(tokenizer.num_tokens, eos_token_id=0)
+    model = init_weights(Qwen3(config), torch.Generator().manual_seed(0))
+    folder = tmp_path_factory.mktemp("model") / "any_text"
+    save(model, tokenizer, folder)
+    return str(folder)

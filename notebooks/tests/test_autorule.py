@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tokenizers
 import torch
 
 import autorule  # noqa: E402
@@ -19,7 +18,7 @@ import autorule_tools as tools  # noqa: E402
 import autorule_world as world  # noqa: E402
 import train  # noqa: E402
 
-from model import Config, Qwen3, Tokenizer, save  # noqa: E402
+from model import Config, Qwen3, load, save  # noqa: E402
 from verifiers import DataError  # noqa: E402
 
 KEY = "sk-this-must-never-be-seen"
@@ -294,25 +293,10 @@ def test_split_reasoning(text, parts):
 # ---- A small model with letters for tokens ---------------------------------------------------------------------------
 
 
-def letters():
-    words = {
-        word: i
-        for i, word in enumerate(
-            dict.fromkeys(["<end>", "?", "Yes", "No", *map(chr, range(32, 127)), "\n"])
-        )
-    }
-    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="?"))
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.Split(
-        tokenizers.Regex(r"Yes|No|[\s\S]"), behavior="isolated"
-    )
-    backend.decoder = tokenizers.decoders.Fuse()
-    return Tokenizer(backend)
-
-
 @pytest.fixture
-def small():
+def small(any_text):
     torch.manual_seed(0)
-    tokenizer = letters()
+    _, tokenizer = load(any_text)
     config = Config(
         vocab_size=tokenizer.num_tokens,
         hidden_size=32,

@@ -16,8 +16,9 @@ from eval import get_method
 from make_tiny import init_weights, symbol_tokenizer, tiny_config
 from model import ModelError, Qwen3, load, save
 from rlvr import (
-    MicroBatch,
+    LossInputs,
     Rollouts,
+    Sampling,
     Step,
     padded_rows,
     row_uniforms,
@@ -125,12 +126,16 @@ def scripted(monkeypatch, tokenizer, *scripts):
     monkeypatch.setattr(tools.Tools, "choose", watched)
 
 
+def how(rows, room, uniforms, stop_ids=(0,)):
+    return Sampling(rows, room, 1.0, [*stop_ids], uniforms, [], True)
+
+
 def talk(policy, tokenizer, rows, room=40, **settings):
     """One prompt, so many completions of it -> Rollouts."""
     some = tools.Tools(max_new_tokens=room, **settings)
     uniforms = (torch.arange(rows) / 100)[:, None].expand(rows, room)
     prompt = tokenizer.encode("47*83-12=")
-    return some.roll_out(policy, tokenizer, [prompt], rows, 1.0, room, [0], uniforms)
+    return some.roll_out(policy, tokenizer, [prompt], how(rows, room, uniforms))
 
 
 def test_a_conversation_by_hand(monkeypatch, policy, symbols):
@@ -164,8 +169,8 @@ def test_an_answer_makes_no_call_and_ends_nothing(monkeypatch, policy, symbols):
     monkeypatch.setattr(tools.Tools, "tool", staticmethod(lambda call: "787"))
     scripted(monkeypatch, symbols, "<tool>1+1</tool>9")
     some = tools.Tools(max_new_tokens=20)
-    how = (1, 1.0, 20, [0, seven], torch.zeros(1, 20))
-    rollouts = some.roll_out(policy, symbols, [symbols.encode("1=")], *how)
+    sampling = how(1, 20, torch.zeros(1, 20), [0, seven])
+    rollouts = some.roll_out(policy, symbols, [symbols.encode("1=")], sampling)
     assert symbols.decode(rollouts.completions()[0]) == "<tool>1+1</tool>89"
 
 
@@ -185,8 +190,8 @@ def test_a_call_that_is_spelt_in_pieces(monkeypatch):
     model = init_weights(Qwen3(config), torch.Generator().manual_seed(0))
     scripted(monkeypatch, pieces, "<tool>6*7</tool>b>b")
     some = tools.Tools(max_new_tokens=30)
-    how = (1, 1.0, 30, [0], torch.zeros(1, 30))
-    rollouts = some.roll_out(model, pieces, [pieces.encode("1+1=")], *how)
+    sampling = how(1, 30, torch.zeros(1, 30))
+    rollouts = some.roll_out(model, pieces, [pieces.encode("1+1=")], sampling)
     assert pieces.decode(rollouts.completions()[0]) == "<tool>6*7</tool>42b>b"
     assert rollouts.mask.sum() == rollouts.lengths.sum() - 2
 
@@ -199,7 +204,7 @@ def test_the_samplers_log_probs_are_those_of_training(policy, symbols, masked):
     some.tool = lambda call: "77"
     prompts = [symbols.encode(text) for text in ("<tool>1+1", "47*83=")]
     uniforms = row_uniforms(range(16), 60, 0)
-    rollouts = some.roll_out(policy, symbols, prompts, 8, 1.0, 60, [], uniforms)  # none ends
+    rollouts = some.roll_out(policy, symbols, prompts, how(8, 60, uniforms, []))  # none ends
     logp = token_logprobs(policy, rollouts.ids, 1.0, rollouts.mask)
     torch.testing.assert_close(logp, rollouts.logp, atol=1e-5, rtol=0)
     texts = [symbols.decode(ids) for ids in rollouts.completions()]
@@ -215,7 +220,7 @@ def test_the_tools_tokens_have_no_gradient(policy, symbols):
     some.tool = lambda call: "77"
     prompts = [symbols.encode("<tool>1+1")]
     uniforms = row_uniforms(range(8), 40, 0)
-    rollouts = some.roll_out(policy, symbols, prompts, 8, 1.0, 40, [0], uniforms)
+    rollouts = some.roll_out(policy, symbols, prompts, how(8, 40, uniforms))
     advantages = torch.randn(1, 8)
     micros = list(padded_rows(rollouts, torch.ones(8, dtype=torch.bool), 10**6))
     sums, logp = update_gradients(policy, rollouts, advantages, some, micros)
@@ -299,11 +304,9 @@ def test_the_gradient_is_that_of_the_kl_to_the_teacher():
     q = torch.tensor([0.2, 0.3, 0.5])
     logp = z.log_softmax(0)
     p = logp.exp().detach()
-    micro = MicroBatch(None, None, None)
-    micro.old_logp = logp.detach()[:, None]
-    micro.advantages = (q.log() - logp.detach())[:, None]
-    micro.weights = p[:, None]
-    (found,) = torch.autograd.grad(method("distill").loss(logp[:, None], micro), z)
+    old = logp.detach()[:, None]
+    inputs = LossInputs(None, old, old, q.log()[:, None] - old, p[:, None])
+    (found,) = torch.autograd.grad(method("distill").loss(logp[:, None], inputs), z)
     logp = z.log_softmax(0)
     (expected,) = torch.autograd.grad((logp.exp() * (logp - q.log())).sum(), z)
     torch.testing.assert_close(found, expected)
@@ -398,7 +401,7 @@ def lines(folder, *flags):
 def test_a_run_with_adapters_goes_on_where_it_stopped(tmp_path):
     """Four steps are two and two, bit for bit; final/ is an ordinary model, whose norms are those of the base."""
     sizes = "--prompts-per-step 2 --num-samples 8 --max-new-tokens 40 --eval-problems 2 --lr 4e-3"
-    how = f"--model {TINY} --method {METHODS}/lora.py --set rank=2 {sizes} --save-every 2".split()
+    how = f"--model {TINY} --method {METHODS}/lora.py --rank 2 {sizes} --save-every 2".split()
     whole = lines(tmp_path, *how, "--steps", "4", "--name", "whole")
     lines(tmp_path, *how, "--steps", "4", "--name", "broken")
     (newest,) = (tmp_path / "broken" / "checkpoints").glob("step_000004")
@@ -416,11 +419,14 @@ def test_a_run_with_adapters_goes_on_where_it_stopped(tmp_path):
 
 
 def test_the_majority_by_hand():
-    """Two of four say 7: 1 1 0 0. Of two answers given as often the first counts. No answer is no answer."""
+    """Two of four say 7: 1 1 0 0. Of two answers given as often the first counts. No answer is no answer, and nor is
+    an empty box, however many there are."""
     assert ttrl.majority_rewards(["7", "7", "3", None]) == [1, 1, 0, 0]
     assert ttrl.majority_rewards(["3", "7", "7", "3"]) == [1, 0, 0, 1]
     assert ttrl.majority_rewards([None, None]) == [0, 0]
     assert ttrl.majority_rewards([None, "5", None]) == [0, 1, 0]
+    assert ttrl.majority_rewards(["", "", "", "5"]) == [0, 0, 0, 1]
+    assert ttrl.majority_rewards(["", None, ""]) == [0, 0, 0]
 
 
 def test_no_truth_is_looked_at():

@@ -90,7 +90,8 @@ def test_gsm8k_is_checked_by_its_hash(tmp_path, monkeypatch):
         rewards._download(url, "x.jsonl", "00000000")
     assert not list((tmp_path / "home").rglob("*.jsonl"))
     path = rewards._download(url, "x.jsonl", hashlib.sha256(content).hexdigest()[:8])
-    assert read_problems(path)[0]["answer"] == "4"
+    (problem,) = rewards._gsm8k_problems(path)
+    assert (problem["answer"], problem["solution"]) == ("4", "2+2=4")
     with pytest.raises(DataError, match="cannot be fetched"):
         rewards._download((tmp_path / "none").as_uri(), "y.jsonl", "00")
 

@@ -115,7 +115,7 @@ NEARLY = [
     (8, "def reward(completion): return 1.0", "the form is not right"),
     (9, "lives, dies = 1e-3, 1e-1", "20 \\* lives"),
     (10, "flags = ['--reward', 'r1']", "stay as they are"),
-    (10, "flags = ['--set', 'temperature=0.1']", "the temperature stays 1"),
+    (10, f"flags = ['@{exercises.ROOT}/notebooks/recipes/r1-zero.txt']", "the temperature stays 1"),
     (
         10,
         f"flags = ['--method', '{exercises.ROOT}/notebooks/methods/top_p.py']",

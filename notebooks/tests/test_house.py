@@ -1,7 +1,6 @@
 """The laboratory's house: what its pages and notebooks name exists, and its files find each other."""
 
 import ast
-import dataclasses
 import json
 import re
 import subprocess
@@ -9,11 +8,11 @@ import sys
 
 import pytest
 
-import eval as core_eval
 import train
 import verifiers
 from conftest import ROOT
 from rlvr import group_advantages
+from test_docs import FLAG, commands, flags_of
 
 LAB = ROOT / "notebooks"
 MODULES = [path for path in LAB.rglob("*.py") if LAB / "tests" not in path.parents]
@@ -86,31 +85,6 @@ def test_no_module_imports_itself_by_way_of_others():
 
 # ---- Pages ---------------------------------------------------------------------------------------------
 
-FLAG = r"--[a-z][a-z-]+"
-
-
-def flags_of(script):
-    """The flags that a script takes: those of train.py and eval.py, of others what stands in add("--..")."""
-    if script == "train.py":
-        return train.make_parser()._option_string_actions.keys()
-    if script == "eval.py":
-        return {f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(core_eval.Flags)}
-    flags = set(re.findall(rf'"({FLAG})"', (ROOT / script).read_text()))
-    return flags | (flags_of("eval.py") if script == "notebooks/measure.py" else {"--help"})
-
-
-def commands(text):
-    """Each command of a page that runs a script of ours -> (the script, what follows it)."""
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.M | re.S)
-    code = [block for language, block in blocks if language != "python"]
-    code += re.findall(r"`([^`\n]+)`", text)
-    start = r"\s*(?:\$ |.*&& )?(?:for .* do )?(?:\w+=\S+ )*(?:python|torchrun) (?:-+\S+ (?:[^-]\S* )?)*?"
-    for line in "\n".join(code).replace("\\\n", " ").splitlines():
-        found = re.match(start + r"([\w/]+\.py)(.*)", line)
-        if found:
-            yield found[1], found[2].partition("#")[0]
-
-
 PAGES = ["MEASURED.md", "CHAPTERS.md", "PATH.md", "PICTURES.md", "README.md"]
 
 
@@ -123,8 +97,8 @@ def test_links_and_commands_of_a_page_lead_somewhere(page):
         file = target.partition("#")[0]
         known = target[1:] in places if target.startswith("#") else (LAB / file).exists()
         assert known or target.startswith("http"), target
-    for script, rest in commands(text):
-        assert set(re.findall(rf"(?<!\S){FLAG}", rest)) <= flags_of(script), (script, rest)
+    for script, rest in commands(re.sub(r"^for .*? do ", "", text, flags=re.M)):
+        assert set(re.findall(rf"(?<!\S){FLAG}", rest)) <= flags_of(script, rest), (script, rest)
 
 
 def test_the_picture_of_the_house_shows_the_imports():

@@ -5,29 +5,10 @@ import json
 import re
 
 import pytest
-import tokenizers
 import torch
 
 import judge
-from make_tiny import init_weights, tiny_config
-from model import Qwen3, Tokenizer, save
 from verifiers import DataError
-
-
-@pytest.fixture
-def directory(tmp_path):
-    """A judge with random weights that knows Yes, No and the letters."""
-    letters = [*map(chr, range(32, 127)), "\n"]
-    words = {word: i for i, word in enumerate(["<end>", "<unknown>", "Yes", "No", *letters])}
-    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unknown>"))
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.Split(
-        tokenizers.Regex(r"Yes|No|[\s\S]"), behavior="isolated"
-    )
-    model = init_weights(
-        Qwen3(tiny_config(len(words), eos_token_id=0)), torch.Generator().manual_seed(0)
-    )
-    save(model, Tokenizer(backend), tmp_path / "judge")
-    return str(tmp_path / "judge")
 
 
 def test_temperature_sharpens_and_flattens_odds():
@@ -67,10 +48,10 @@ def test_every_other_sum_of_its_own_is_wrong_by_the_rule():
         assert problem == f"{a} + {b} =" and (a + b == said) == right
 
 
-def test_the_table(directory, capsys):
+def test_the_table(any_text, capsys):
     """Four wordings at three temperatures; the question turned round counts a No as "right". Between 0 and 1 a judge of
     random weights contradicts itself, at 0 never."""
-    judge.main(["--model", directory, *"--count 20 --repeats 3".split()])
+    judge.main(["--model", any_text, *"--count 20 --repeats 3".split()])
     out = capsys.readouterr().out
     rows = [line.split() for line in out.splitlines()[2:-2]]
     assert [row[:2] for row in rows] == [
@@ -91,21 +72,12 @@ def test_wrong_turned_round_is_right(monkeypatch):
     assert judge.called_right(None, None, cases, "wrong?").tolist() == pytest.approx([0.1] * 20)
 
 
-def test_samples_of_a_run_are_judged_by_the_runs_own_rule(directory, tmp_path, capsys):
-    """Of three the first is right; the last is too, but was cut off. A completion may hold anything."""
+def test_samples_of_a_run_are_judged_by_the_runs_own_rule(any_text, tmp_path, capsys):
+    """Of three the first is right; the last would be, but was cut off. A completion may hold anything."""
     path = tmp_path / "step_000001.jsonl.gz"
     rows = [
-        {
-            "problem": "1 + 1 =",
-            "completion": text,
-            "finished": finished,
-            "parts": {"accuracy": accuracy},
-        }
-        for text, finished, accuracy in (
-            ("2 %s {0} {", True, 1.0),
-            ("3" * 9000, True, 0.0),
-            ("2", False, 1.0),
-        )
+        {"problem": "1 + 1 =", "completion": text, "accuracy": accuracy}
+        for text, accuracy in (("2 %s {0} {", 1.0), ("3" * 9000, 0.0), ("2", 0.0))
     ]
     with gzip.open(path, "wt") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
@@ -114,9 +86,9 @@ def test_samples_of_a_run_are_judged_by_the_runs_own_rule(directory, tmp_path, c
     with pytest.raises(
         DataError, match="more than this judge can read"
     ):  # the random judge: 1,024 tokens
-        judge.main(["--model", directory, "--samples", str(path)])
+        judge.main(["--model", any_text, "--samples", str(path)])
     rows[1]["completion"] = "3"
     with gzip.open(path, "wt") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
-    judge.main(["--model", directory, "--samples", str(path), "--temperatures", "0"])
+    judge.main(["--model", any_text, "--samples", str(path), "--temperatures", "0"])
     assert "3 completions, by the rule 33% right" in capsys.readouterr().out

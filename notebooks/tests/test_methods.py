@@ -11,23 +11,25 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import eval as evaluation
 import make_tiny
 import train
 import verifiers
-from eval import get_method
+from eval import evaluate, get_method, wilson_interval
 from make_tiny import init_weights
 from model import load
 from rlvr import (
     GRPO,
+    LossInputs,
     MicroBatch,
     Rollouts,
+    Sampling,
     Step,
     Stopped,
     compute_grpo_loss,
     group_advantages,
     loss_weights,
     padded_rows,
+    roll_out,
     sample,
     token_logprobs,
     update_gradients,
@@ -51,6 +53,11 @@ def method(name, **settings):
     return get_method(str(METHODS / f"{name}.py"), settings)
 
 
+def how(num_samples, max_new_tokens, temperature):
+    """How to sample from a model alone: until its own stop token, with random numbers of torch."""
+    return Sampling(num_samples, max_new_tokens, temperature, None, None, None, True)
+
+
 # ---- Every file ----------------------------------------------------------------------------------
 
 
@@ -68,10 +75,10 @@ REFUSED = {
     "dapo": {"overlong": "soften"},
     "reinforce": {"kl": "k4"},
     "kl_cap": {"on_exceed": "back"},
-    "top_p": {"top_p": "0"},
+    "top_p": {"top_p": 0.0},
     "by_answer": {"kind": "colour"},
-    "stratified": {"target": "0,0"},
-    "curriculum": {"slide_steps": "0"},
+    "stratified": {"target": (0.0, 0.0)},
+    "curriculum": {"slide_steps": 0},
 }
 
 
@@ -292,17 +299,15 @@ OLD = torch.tensor([[0, -1.0, -2, -3], [0, -1, -2, 0]])
 NOW = OLD + RATIOS.log()
 
 
-def micro_of(norm="token", sampled=OLD):
-    """What a loss looks at: no model, so no ids."""
-    micro = MicroBatch(None, None, None, old_logp=OLD, sampled_logp=sampled)
-    micro.weights = loss_weights(MASK, norm, max_new_tokens=4)
-    micro.advantages = ADVANTAGES[:, None] * MASK
-    return micro
+def inputs_of(norm="token", sampled=OLD):
+    """What a loss looks at: no model, so no MicroBatch."""
+    weights = loss_weights(MASK, norm, max_new_tokens=4)
+    return LossInputs(None, OLD, sampled, ADVANTAGES[:, None] * MASK, weights)
 
 
-def value(name, norm, logp=NOW, micro=None, **settings):
+def value(name, norm, logp=NOW, inputs=None, **settings):
     some = method(name, **{"kl_coef": 0.0, **settings})
-    return some.loss(logp, micro or micro_of(norm)).item()
+    return some.loss(logp, inputs or inputs_of(norm)).item()
 
 
 def test_clip_higher_by_hand():
@@ -310,14 +315,14 @@ def test_clip_higher_by_hand():
     min(-1.5, -1.28) = -2.3. The token mean is .48 / 5; with the usual clip it is (2.7 - 2.3) /
     5."""
     assert value("dapo", "token") == pytest.approx(-0.48 / 5)
-    assert value("dapo", "token", clip="0.2,0.2") == pytest.approx(-0.4 / 5)
+    assert value("dapo", "token", clip=(0.2, 0.2)) == pytest.approx(-0.4 / 5)
 
 
 def test_gspo_by_hand():
     """The geometric means are (1.5 * .5 * 1)^(1/3) = .9086 and (.5 * 1.5)^(1/2) = .8660. With clip
     0.1 the second, whose A is negative, is held at .9: mean of rows (.9086 - .9) / 2 = .0043."""
     expected = -(0.75 ** (1 / 3) - 0.9) / 2
-    assert value("gspo", "sequence", clip="0.1,0.1") == pytest.approx(expected)
+    assert value("gspo", "sequence", clip=(0.1, 0.1)) == pytest.approx(expected)
 
 
 def test_cispo_by_hand():
@@ -326,9 +331,9 @@ def test_cispo_by_hand():
     -w clip(r) A."""
     expected = 1.4 * (math.log(1.5) - 1) + 0.8 * (math.log(0.5) - 2) - 3
     expected -= 0.8 * (math.log(0.5) - 1) + 1.4 * (math.log(1.5) - 2)
-    assert value("cispo", "token", clip="0.2,0.4") == pytest.approx(-expected / 5)
+    assert value("cispo", "token", clip=(0.2, 0.4)) == pytest.approx(-expected / 5)
     logp = NOW.clone().requires_grad_()
-    method("cispo", clip="0.2,0.4").loss(logp, micro_of()).backward()
+    method("cispo", clip=(0.2, 0.4)).loss(logp, inputs_of()).backward()
     expected = torch.tensor([[0, -0.28, -0.16, -0.2], [0, 0.16, 0.28, 0]])
     torch.testing.assert_close(logp.grad, expected)
 
@@ -344,10 +349,10 @@ def test_reinforce_by_hand(name):
 @pytest.mark.parametrize("name", OWN_LOSS)
 def test_on_policy_all_have_the_gradient_of_the_chapter(name):
     logp = OLD.clone().requires_grad_()
-    micro = micro_of("sequence")
+    inputs = inputs_of("sequence")
     unfiltered = {"top_p": 1.0} if name == "keep_sampling_mask" else {}
-    method(name, kl_coef=0.0, **unfiltered).loss(logp, micro).backward()
-    torch.testing.assert_close(logp.grad, -micro.weights * micro.advantages)
+    method(name, kl_coef=0.0, **unfiltered).loss(logp, inputs).backward()
+    torch.testing.assert_close(logp.grad, -inputs.weights * inputs.advantages)
 
 
 def test_truncated_importance_sampling_by_hand():
@@ -356,15 +361,15 @@ def test_truncated_importance_sampling_by_hand():
     is its weight's share. Off-policy the terms are those of the usual clip, weighted: .5 * 1.2 + 2
     * .5 + 1 - .8 - 1.6 * 1.5 = -.6."""
     sampler = OLD - torch.tensor([[1, 0.5, 4, 1], [1, 1, 1.6, 1]]).log()
-    micro = micro_of(sampled=sampler)
+    inputs = inputs_of(sampled=sampler)
     logp = OLD.clone().requires_grad_()
-    olmo = method("olmo3", clip="0.2,0.2")
-    loss = olmo.loss(logp, micro)
+    olmo = method("olmo3", clip=(0.2, 0.2))
+    loss = olmo.loss(logp, inputs)
     loss.backward()
     assert loss.item() == pytest.approx(-0.18)
     expected = torch.tensor([[0, -0.1, -0.4, -0.2], [0, 0.2, 0.32, 0]])
     torch.testing.assert_close(logp.grad, expected)
-    assert olmo.loss(NOW, micro).item() == pytest.approx(0.6 / 5)
+    assert olmo.loss(NOW, inputs).item() == pytest.approx(0.6 / 5)
 
 
 def test_completions_that_the_policy_has_left_are_masked_by_hand():
@@ -374,11 +379,11 @@ def test_completions_that_the_policy_has_left_are_masked_by_hand():
     .144 - .05. The first has .096, above .05, but A = 1. A masked completion has no gradient."""
     assert value("deepseek_v32", "token") == pytest.approx(-2.7 / 5)
     assert value("deepseek_v32", "token", delta=0.2) == pytest.approx(-0.4 / 5)
-    unlikely = micro_of(sampled=OLD - 0.05)
-    assert value("deepseek_v32", "token", micro=unlikely) == pytest.approx(-0.4 / 5)
+    unlikely = inputs_of(sampled=OLD - 0.05)
+    assert value("deepseek_v32", "token", inputs=unlikely) == pytest.approx(-0.4 / 5)
     assert value("deepseek_v32", "token", delta=0.05) == pytest.approx(-2.7 / 5)
     logp = NOW.clone().requires_grad_()
-    method("deepseek_v32", kl_coef=0).loss(logp, micro_of()).backward()
+    method("deepseek_v32", kl_coef=0).loss(logp, inputs_of()).backward()
     assert logp.grad[0].any() and not logp.grad[1].any()
 
 
@@ -388,10 +393,9 @@ def test_completions_that_the_policy_has_left_are_masked_by_hand():
 def penalty(name, now, old, ref, weight=1.0, **settings):
     """What the KL adds to the loss where tokens with these log-probs have advantage 0."""
     logp, old, ref = (torch.as_tensor(x)[:, None] for x in (now, old, ref))
-    micro = MicroBatch(None, None, None, old_logp=old, sampled_logp=old, ref_logp=ref)
-    micro.weights = torch.as_tensor(weight).expand(len(logp))[:, None]
-    micro.advantages = torch.zeros_like(logp)
-    return method(name, kl_coef=1.0, **settings).loss(logp, micro)
+    weights = torch.as_tensor(weight).expand(len(logp))[:, None]
+    inputs = LossInputs(None, old, old, torch.zeros_like(logp), weights, ref)
+    return method(name, kl_coef=1.0, **settings).loss(logp, inputs)
 
 
 @pytest.mark.parametrize(
@@ -490,13 +494,12 @@ def test_the_gradient_of_chapter_is_that_of_the_chapters_page(model, tokenizer):
 def test_the_chapter_samples_at_another_temperature_than_it_trains(model, prompts):
     """The sampler's log-probs are those at 0.8; greedy decoding stays greedy."""
     chapter = method("chapter")
-    sizes = {"max_new_tokens": 10, "stop_ids": None, "uniforms": None}
-    rollouts = chapter.roll_out(model, None, prompts, 2, 1.0, **sizes)
+    rollouts = chapter.roll_out(model, None, prompts, how(2, 10, 1.0))
     with torch.no_grad():
         at = {t: token_logprobs(model, rollouts.ids, t, rollouts.mask) for t in (0.8, 1.0)}
     torch.testing.assert_close(rollouts.logp, at[0.8], atol=1e-5, rtol=0)
     assert (rollouts.logp - at[1.0]).abs().max() > 0.01
-    greedy = chapter.roll_out(model, None, prompts, 1, 0.0, **sizes)
+    greedy = chapter.roll_out(model, None, prompts, how(1, 10, 0.0))
     assert greedy.ids.equal(sample(model, prompts, 1, 10, 0.0).ids)
 
 
@@ -538,19 +541,18 @@ def test_what_was_sampled_from_a_part_is_on_policy_only_under_the_kept_mask(mode
     at least top-p. With it, and pi_old = pi, the ratio is 1: the gradient of the loss is -w A."""
     some = method("keep_sampling_mask", top_p=0.7, temperature=0.8)
     some.setup(model, None)
-    sizes = {"max_new_tokens": 20, "stop_ids": None, "uniforms": None}
-    rollouts = some.roll_out(model, None, prompts, 4, 0.8, **sizes)
+    rollouts = some.roll_out(model, None, prompts, how(4, 20, 0.8))
     keep = torch.ones(12, dtype=torch.bool)
     (micro,) = padded_rows(rollouts, keep, 10**9)
-    micro.weights = rollouts.mask[micro.rows]
-    micro.sampled_logp = rollouts.logp[micro.rows]
+    weights = rollouts.mask[micro.rows]
+    inputs = LossInputs(micro, None, rollouts.logp[micro.rows], None, weights)
     with torch.no_grad():
-        whole = token_logprobs(model, rollouts.ids[micro.rows], 0.8, micro.weights)
-        masked, seen = some.under_mask(whole, micro)
-    ratios = (whole - micro.sampled_logp).exp()[micro.weights > 0]
+        whole = token_logprobs(model, rollouts.ids[micro.rows], 0.8, weights)
+        masked, seen = some.under_mask(whole, inputs)
+    ratios = (whole - inputs.sampled_logp).exp()[weights > 0]
     assert 0.69 < ratios.mean() < 0.95
-    torch.testing.assert_close(masked, micro.sampled_logp, atol=1e-4, rtol=0)
-    assert seen.old_logp is micro.sampled_logp
+    torch.testing.assert_close(masked, inputs.sampled_logp, atol=1e-4, rtol=0)
+    assert seen.old_logp is inputs.sampled_logp
 
 
 def fixed(*probs):
@@ -564,23 +566,41 @@ def fixed(*probs):
     return model
 
 
+NOTHING = torch.tensor([[0], [0]])
+TWO_TOKENS = MicroBatch(NOTHING, NOTHING == 0, torch.tensor([0, 1]))  # of two completions
+
+
 def test_after_an_update_the_mask_stays_that_of_the_sampler():
     """pi_old .5 .3 .15 .05 kept two tokens, pi is .3 .3 .3 .1. Under the same mask pi is .5 .5;
     pi's own mask would keep three (.333 each), and its ratios would not be 1 on average over what
     was sampled, two thirds of the probability only."""
     some = method("keep_sampling_mask", top_p=0.75)
-    ids, rows = torch.tensor([[0], [0]]), torch.tensor([0, 1])
-    micro = MicroBatch(ids, ids == 0, rows, weights=torch.ones(2, 1))
+    inputs = LossInputs(TWO_TOKENS, weights=torch.ones(2, 1))
 
     def probs(model, *whole):
         some.model = model
-        return some.under_mask(torch.tensor([whole]).T.log(), micro)[0].exp().flatten().tolist()
+        return some.under_mask(torch.tensor([whole]).T.log(), inputs)[0].exp().flatten().tolist()
 
     some.kept = {}
     assert probs(fixed(0.5, 0.3, 0.15, 0.05), 0.5, 0.3) == pytest.approx([0.625, 0.375])
     assert probs(fixed(0.3, 0.3, 0.3, 0.1), 0.3, 0.3) == pytest.approx([0.5, 0.5])
     some.kept = {}
     assert probs(fixed(0.3, 0.3, 0.3, 0.1), 0.3, 0.3) == pytest.approx([1 / 3, 1 / 3])
+
+
+@pytest.mark.parametrize("name", ["keep_sampling_mask", "deepseek_v32"])
+def test_under_the_mask_the_kl_is_that_of_whole_softmaxes_as_in_the_log(name):
+    """pi .5 .3 of two tokens, under the mask .625 .375. A reference of .5 .3 is the same policy: no
+    KL, which .625 beside .5 would not be. One of .25 .3 has d = ln 2 in the first: .5 - 1 + .6931."""
+    some = method(name, top_p=0.75, kl_coef=1.0)
+    some.model = fixed(0.5, 0.3, 0.15, 0.05)
+    logp, sampled = torch.tensor([[0.5], [0.3]]).log(), torch.tensor([[0.625], [0.375]]).log()
+    for ref, expected in (((0.5, 0.3), 0.0), ((0.25, 0.3), 0.1931)):
+        some.kept = {}
+        ref_logp = torch.tensor([ref]).T.log()
+        none, one = torch.zeros(2, 1), torch.ones(2, 1)
+        inputs = LossInputs(TWO_TOKENS, logp, sampled, none, one, ref_logp)
+        assert some.loss(logp, inputs).item() == pytest.approx(expected, abs=1e-4)
 
 
 # ---- The prompt of a group, read once ------------------------------------------------------------
@@ -692,7 +712,7 @@ def test_a_step_has_the_target_histogram():
         assert Counter(index // 20 for index in chosen) == {0: 1, 1: 2, 2: 4, 3: 2, 4: 1}
         assert len({*chosen}) == 10
     assert sorted(method("stratified", prompts_per_step=3).pick(range(3), 1, {})) == [0, 1, 2]
-    thirds = method("stratified", prompts_per_step=6, target="1,1,1").pick(range(100), 1, memory)
+    thirds = method("stratified", prompts_per_step=6, target=(1, 1, 1)).pick(range(100), 1, memory)
     assert Counter(index * 3 // 100 for index in thirds) == {0: 2, 1: 2, 2: 2}
 
 
@@ -798,7 +818,7 @@ def test_two_steps_of_every_method(name, teacher):
         problems = [task.train[index] for index in some.pick(task.train, number, memory)]
         sizes = (settings.num_samples, settings.temperature)
         rows = [f"{number} {row}" for row in range(len(problems) * settings.num_samples)]
-        step = evaluation.roll_out(some, model, tokenizer, task, problems, *sizes, rows)
+        step = roll_out(some, model, tokenizer, task, problems, *sizes, rows, training=True)
         advantages = some.advantages(step)
         old_logp = None
         for _ in range(settings.updates_per_batch):
@@ -831,7 +851,7 @@ def run(folder, name, *flags):
 
 def test_a_run_keeps_the_settings_of_its_method(tmp_path):
     """Those of the file, those of the command line, and for the others the defaults."""
-    config, rows = run(tmp_path, "cispo", "--set", "overlong=none", "clip=0.5,2", "--seed", "3")
+    config, rows = run(tmp_path, "cispo", *"--overlong none --clip 0.5 2 --seed 3".split())
     settings = config["settings"]
     assert settings["overlong"] == "none" and settings["clip"] == [0.5, 2.0]
     assert settings["updates_per_batch"] == 4 and settings["seed"] == 3
@@ -841,8 +861,8 @@ def test_a_run_keeps_the_settings_of_its_method(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_method_trains(tmp_path, name, teacher):
-    needed = [f"{key}={value}" for key, value in teacher.get(name, {}).items()]
-    config, rows = run(tmp_path, name, *(["--set", *needed] if needed else []))
+    needed = [word for key, value in teacher.get(name, {}).items() for word in (f"--{key}", value)]
+    config, rows = run(tmp_path, name, *needed)
     own = method(name).settings
     assert config["settings"]["norm"] == own.norm and config["settings"]["clip"] == list(own.clip)
     assert len(rows) == 3 and all(math.isfinite(row["loss"]) for row in rows[1:])
@@ -862,16 +882,16 @@ def test_the_canary_warns_when_the_reward_holds_and_the_strict_share_falls(
 ):
     """50 canaries, of which 90 % are right, then 80 %, within the noise, then 20 % while the reward rises."""
     problems = verifiers.arithmetic(10, 60).test
-    some = method("canary", canary=canary_file(tmp_path, problems), prompt="{problem}")
+    some = method("canary", canary=canary_file(tmp_path, problems), canary_prompt="{problem}")
     some.setup(*load(ROOT / "notebooks" / "tiny"))
     shares = iter([0.9, 0.8, 0.2])
 
-    def evaluate(*_):
+    def measured(*_):
         share = next(shares)
-        low, high = evaluation.wilson_interval(share, 50)
+        low, high = wilson_interval(share, 50)
         return {"accuracy": share, "low": low, "high": high}, []
 
-    monkeypatch.setattr(sys.modules["canary"], "evaluate", evaluate)
+    monkeypatch.setattr(sys.modules["canary"], "evaluate", measured)
     for reward, share in ((0.5, 0.9), (0.6, 0.8), (0.7, 0.2)):
         assert "warning" not in capsys.readouterr().out
         row = {"reward": reward, "eval_accuracy": 0.5}
@@ -891,10 +911,10 @@ def test_the_canaries_are_sampled_and_judged_letter_by_letter(tmp_path):
     assert strictest(r"\boxed{7} \boxed{0.5}", problem)[0] == 0  # a guess too many
     model, tokenizer = load(ROOT / "notebooks" / "tiny")
     problems = verifiers.arithmetic(10, 30).test
-    flags = {"canary": canary_file(tmp_path, problems), "prompt": "{problem}"}
+    flags = {"canary": canary_file(tmp_path, problems), "canary_prompt": "{problem}"}
     some = method("canary", max_new_tokens=40, **flags)
     some.setup(model, tokenizer)
     row = {"reward": 0.5, "eval_accuracy": 0.1}
     some.after_step(row, model)
-    found, _ = evaluation.evaluate(some, model, tokenizer, verifiers.arithmetic(10, 30), problems)
+    found, _ = evaluate(some, model, tokenizer, verifiers.arithmetic(10, 30), problems)
     assert row["canary"] == pytest.approx(found["accuracy"], abs=0.1)

@@ -17,16 +17,16 @@ FLAGS = ["--model", str(ROOT / "notebooks" / "tiny"), "--device", "cuda", "--ste
 FLAGS += ["--prompts-per-step", "4", "--num-samples", "8", "--max-new-tokens", "12"]
 FLAGS += ["--updates-per-batch", "2", "--eval-problems", "2", "--save-every", "9"]
 MORE = {
-    "kl_cap": ["kl_cap=1e-9", "on_exceed=reset"],
-    "top_p": ["top_p=0.5", "top_k=4"],
-    "keep_sampling_mask": ["top_p=0.5", "top_k=4"],
-    "deepseek_v32": ["top_p=0.5", "top_k=4"],
-    "shared_prompts": ["max_new_tokens=3"],  # shorter than the prompts: they share a line
-    "distill": [f"teacher={ROOT / 'notebooks' / 'tiny'}", "temperature=0.7"],
-    "maxrl": ["max_new_tokens=40"],
-    "pass_at_k": ["max_new_tokens=40"],
-    "noisy_verifier": ["max_new_tokens=40"],
-    "canary": [f"canary={ROOT / 'notebooks' / 'tests' / 'canaries.jsonl'}", "prompt={problem}"],
+    "kl_cap": "--kl-cap 1e-9 --on-exceed reset",
+    "top_p": "--top-p 0.5 --top-k 4",
+    "keep_sampling_mask": "--top-p 0.5 --top-k 4",
+    "deepseek_v32": "--top-p 0.5 --top-k 4",
+    "shared_prompts": "--max-new-tokens 3",  # shorter than the prompts: they share a line
+    "distill": f"--teacher {ROOT}/notebooks/tiny --temperature 0.7",
+    "maxrl": "--max-new-tokens 40",
+    "pass_at_k": "--max-new-tokens 40",
+    "noisy_verifier": "--max-new-tokens 40",
+    "canary": f"--canary {ROOT}/notebooks/tests/canaries.jsonl --canary-prompt {{problem}}",
 }
 
 
@@ -46,8 +46,7 @@ def test_two_steps_of_each_method_stay_on_the_device(name, tmp_path, monkeypatch
     monkeypatch.setitem(verifiers.REWARDS, "mine", even if zero_or_one else shorter)
     flags = [*FLAGS, "--method", str(METHODS / f"{name}.py")]
     flags += ["--reward", "mine", "--runs", str(tmp_path), "--name", "x"]
-    if name in MORE:
-        flags += ["--set", *MORE[name]]
+    flags += MORE.get(name, "").split()
     with PretendGPU():
         train.main(flags)
     lines = (tmp_path / "x" / "metrics.jsonl").read_text().splitlines()

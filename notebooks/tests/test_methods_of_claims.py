@@ -9,7 +9,7 @@ import torch
 import verifiers
 from conftest import ROOT
 from eval import get_method
-from rlvr import MicroBatch, Step, group_advantages, token_logprobs
+from rlvr import LossInputs, Sampling, Step, group_advantages, token_logprobs
 
 METHODS = ROOT / "notebooks" / "methods"
 
@@ -88,7 +88,7 @@ def test_pass_at_k_by_hand():
     """One right of four, k = 2: of six pairs three hold it, rho = 1/2 and sigma = 1/2. The right one is
     in paid pairs only: (1 - 1/2) / (1/2) = 1. A wrong one is in three pairs, of which one is paid:
     (1/3 - 1/2) / (1/2) = -1/3. With three right all pairs are paid: nothing is left to learn."""
-    found = advantages("pass_at_k", [[1.0, 0, 0, 0], [1, 1, 1, 0]], k=2)
+    found = advantages("pass_at_k", [[1.0, 0, 0, 0], [1, 1, 1, 0]], best_of=2)
     expected = torch.tensor([[1, -1 / 3, -1 / 3, -1 / 3], [0, 0, 0, 0]])
     torch.testing.assert_close(found, expected)
 
@@ -104,19 +104,19 @@ def test_pass_at_k_is_the_mean_over_all_groups_of_k(right):
     for i in range(6):
         own = torch.tensor([i in group for group in groups])
         expected.append((paid[own].mean() - paid.mean()) / sigma if sigma > 0 else torch.zeros(()))
-    found = advantages("pass_at_k", [rewards], k=3, num_samples=6)[0]
+    found = advantages("pass_at_k", [rewards], best_of=3, num_samples=6)[0]
     torch.testing.assert_close(found, torch.stack(expected), atol=1e-5, rtol=0)
 
 
 def test_pass_at_1_is_grpo():
     rewards = [[1.0, 0, 0, 0, 1, 0], [1, 1, 1, 1, 1, 0], [0, 0, 0, 0, 0, 0]]
-    found = advantages("pass_at_k", rewards, k=1)
+    found = advantages("pass_at_k", rewards, best_of=1)
     torch.testing.assert_close(found, group_advantages(torch.tensor(rewards)), atol=1e-4, rtol=0)
 
 
 def test_k_is_at_most_g():
-    with pytest.raises(ValueError, match="k is 9, and must be from 1 to num_samples"):
-        method("pass_at_k", k=9, num_samples=8)
+    with pytest.raises(ValueError, match="best_of is 9, and must be from 1 to num_samples"):
+        method("pass_at_k", best_of=9, num_samples=8)
 
 
 # ---- A noisy verifier ----------------------------------------------------------------------------
@@ -171,10 +171,11 @@ def test_a_coin_knows_nothing():
 # ---- Staleness -----------------------------------------------------------------------------------
 
 
-def sampled(some, model, prompts):
+def sampled(some, model, prompts, training):
     """Completions with the same random numbers each time."""
     uniforms = torch.rand(len(prompts) * 2, 10, generator=torch.Generator().manual_seed(0))
-    return some.roll_out(model, None, prompts, 2, 1.0, 10, None, uniforms)
+    how = Sampling(2, 10, 1.0, None, uniforms, None, training)
+    return some.roll_out(model, None, prompts, how)
 
 
 def move(model):
@@ -194,11 +195,9 @@ def test_completions_are_those_of_the_policy_so_many_steps_ago(model, prompts, s
         move(model)
         some.after_step({}, model)
         past.append({name: value.clone() for name, value in model.state_dict().items()})
-    some.pick([0] * 100, 4, {})
-    rollouts = sampled(some, model, prompts)
-    some.advantages(step_of([[1.0, 0]]))
+    rollouts = sampled(some, model, prompts, True)
     assert all(map(torch.equal, model.state_dict().values(), past[2].values()))
-    evaluated = sampled(some, model, prompts)
+    evaluated = sampled(some, model, prompts, False)
     for found, weights in ((evaluated, past[2]), (rollouts, past[2 - staleness])):
         model.load_state_dict(weights)
         with torch.no_grad():
@@ -213,15 +212,14 @@ def test_three_ways_with_an_older_policy_by_hand():
     1/2: -1 and 1/4; ppo: a ratio of 4 above 1.2 with A = 1 is clipped, 1/2 below .8 with A = -1 too: 0."""
     now = torch.tensor([[-1.0], [-2.0]])
     sampler = now - torch.tensor([[4.0], [0.5]]).log()
-    micro = MicroBatch(None, None, None, old_logp=now, sampled_logp=sampler)
-    micro.weights = torch.full((2, 1), 0.5)
-    micro.advantages = torch.tensor([[1.0], [-1.0]])
+    halves, credit = torch.full((2, 1), 0.5), torch.tensor([[1.0], [-1.0]])
+    inputs = LossInputs(None, now, sampler, credit, halves)
     expected = {"none": [-0.5, 0.5], "tis": [-1.0, 0.25], "ppo": [0.0, 0.0]}
     for correct, values in expected.items():
         logp = now.clone().requires_grad_()
-        method("stale", correct=correct).loss(logp, micro).backward()
+        method("stale", correct=correct).loss(logp, inputs).backward()
         assert logp.grad.flatten().tolist() == pytest.approx(values), correct
-    assert micro.weights.tolist() == [[0.5], [0.5]] and micro.old_logp is now
+    assert inputs.weights.tolist() == [[0.5], [0.5]] and inputs.old_logp is now
 
 
 def test_settings_of_stale_that_cannot_be_are_refused():

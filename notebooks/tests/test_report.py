@@ -38,7 +38,8 @@ def completion(text, reward=0.0, **more):
         "advantage": reward - 0.5,
         "ids": [1, 2, 3],
         "logps": [-1.0, -1.0, -1.0],
-        "parts": {"accuracy": float(reward == 1), "truncated": 0.0},
+        "accuracy": float(reward == 1),
+        "truncated": 0.0,
         **more,
     }
 
@@ -245,7 +246,7 @@ def test_filters_and_search_change_what_is_shown(tmp_path, browser):
         completion("it is 2", 1.0),
         completion("it is 3"),
         completion("banana", problem="4+4="),
-        completion("cut", problem="4+4=", parts={"accuracy": 0.0, "truncated": 1.0}),
+        completion("cut", problem="4+4=", truncated=1.0),
     ]
     second = [completion("Two: 2", 1.0)] * 4
     one = write_run(tmp_path / "one", {1: first, 2: second})
@@ -287,9 +288,7 @@ def test_filters_and_search_change_what_is_shown(tmp_path, browser):
 
 def test_a_hostile_completion_is_shown_as_text_and_nothing_runs(tmp_path, browser):
     lines = [
-        completion(
-            text, problem=HOSTILE[1], answer=HOSTILE[0], parts={HOSTILE[0]: i, "accuracy": 0.0}
-        )
+        completion(text, problem=HOSTILE[1], answer=HOSTILE[0], accuracy=0.0, **{HOSTILE[0]: i})
         for i, text in enumerate(HOSTILE)
     ]
     run = write_run(tmp_path / "run", {1: lines}, num_samples=len(lines))

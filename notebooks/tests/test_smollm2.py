@@ -64,15 +64,15 @@ def test_the_recipe_says_what_notebook_9_says():
     assert flags.task.endswith("smollm2.py:sums") and (flags.template, flags.steps) == ("plain", 7)
 
 
-def test_trl_is_given_our_problems_in_our_order_at_our_learning_rates(tmp_path, monkeypatch):
+def test_trl_is_given_our_problems_in_our_order_at_our_learning_rates(
+    tmp_path, monkeypatch, any_text
+):
     """Only the random numbers differ. Two steps of two problems, two completions each; what is judged for an evaluation
     is no problem to train on. (pip install trl)"""
     pytest.importorskip("trl", reason="pip install trl")
     import against_trl
 
-    args = SimpleNamespace(
-        model=str(ROOT / "notebooks" / "tiny"), seed=0, task="sums", max_new_tokens=4
-    )
+    args = SimpleNamespace(model=any_text, seed=0, task="sums", max_new_tokens=4)
     asked = []
     get_task = verifiers.get_task
 

@@ -11,7 +11,6 @@ import _root  # noqa: F401
 
 import torch
 
-import eval as evaluation
 import rlvr
 import verifiers
 from make_tiny import init_weights, tiny_config
@@ -31,9 +30,7 @@ def judged(rewards):
     values = rewards.flatten().tolist()
     rollouts = SimpleNamespace(num_samples=G, finished=torch.ones(P * G, dtype=torch.bool))
     texts = [str(row) for row in range(P * G)]
-    rewards, _ = evaluation.score(
-        rollouts, texts, [{}] * P, lambda text, _: (values[int(text)], {})
-    )
+    rewards, _ = rlvr.score(rollouts, texts, [{}] * P, lambda text, _: (values[int(text)], {}))
     return rlvr.group_advantages(rewards)
 
 
@@ -104,7 +101,7 @@ def reward(text, truth, finished):
     """boxed_reward, judged by rlvr.score: departure 5 is there."""
     rollouts = SimpleNamespace(num_samples=1, finished=torch.tensor([finished]))
     problem = {"problem": "", "answer": truth}
-    return evaluation.score(rollouts, [text], [problem], verifiers.boxed_reward)[0].item()
+    return rlvr.score(rollouts, [text], [problem], verifiers.boxed_reward)[0].item()
 
 
 def extract(text):

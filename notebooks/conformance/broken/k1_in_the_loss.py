@@ -4,7 +4,7 @@ from rlvr import GRPO, policy_loss
 
 
 class K1InTheLoss(GRPO):
-    def loss(self, logp, micro):
-        loss = policy_loss(logp, micro.old_logp, micro.advantages, micro.weights)
-        k1 = (micro.weights * (logp - micro.ref_logp)).sum()
+    def loss(self, logp, inputs):
+        loss = policy_loss(logp, inputs.old_logp, inputs.advantages, inputs.weights)
+        k1 = (inputs.weights * (logp - inputs.ref_logp)).sum()
         return loss + self.settings.kl_coef * k1

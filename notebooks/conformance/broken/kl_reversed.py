@@ -4,7 +4,7 @@ from rlvr import GRPO, kl_penalty, policy_loss
 
 
 class KLReversed(GRPO):
-    def loss(self, logp, micro):
-        loss = policy_loss(logp, micro.old_logp, micro.advantages, micro.weights)
-        penalty = kl_penalty(logp, micro.ref_logp, micro.weights)
+    def loss(self, logp, inputs):
+        loss = policy_loss(logp, inputs.old_logp, inputs.advantages, inputs.weights)
+        penalty = kl_penalty(logp, inputs.ref_logp, inputs.weights)
         return loss - self.settings.kl_coef * penalty

@@ -4,6 +4,6 @@ from rlvr import GRPO
 
 
 class OwnMeans(GRPO):
-    def loss(self, logp, micro):
-        micro.weights = micro.weights / micro.weights.sum()
-        return super().loss(logp, micro)
+    def loss(self, logp, inputs):
+        inputs.weights = inputs.weights / inputs.weights.sum()
+        return super().loss(logp, inputs)

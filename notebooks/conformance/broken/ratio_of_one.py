@@ -4,6 +4,6 @@ from rlvr import GRPO
 
 
 class RatioOfOne(GRPO):
-    def loss(self, logp, micro):
-        micro.old_logp = logp.detach()
-        return super().loss(logp, micro)
+    def loss(self, logp, inputs):
+        inputs.old_logp = logp.detach()
+        return super().loss(logp, inputs)

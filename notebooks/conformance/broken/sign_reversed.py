@@ -4,5 +4,5 @@ from rlvr import GRPO
 
 
 class SignReversed(GRPO):
-    def loss(self, logp, micro):
-        return -super().loss(logp, micro)
+    def loss(self, logp, inputs):
+        return -super().loss(logp, inputs)

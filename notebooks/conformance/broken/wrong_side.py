@@ -6,9 +6,9 @@ from rlvr import GRPO
 
 
 class WrongSide(GRPO):
-    def loss(self, logp, micro):
+    def loss(self, logp, inputs):
         low, high = self.settings.clip
-        ratio = (logp - micro.old_logp).exp()
+        ratio = (logp - inputs.old_logp).exp()
         clipped = ratio.clamp(1 - low, 1 + high)
-        gain = torch.maximum(ratio * micro.advantages, clipped * micro.advantages)
-        return -(micro.weights * gain).sum()
+        gain = torch.maximum(ratio * inputs.advantages, clipped * inputs.advantages)
+        return -(inputs.weights * gain).sum()
