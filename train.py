@@ -734,8 +734,9 @@ def roll_out_all(run, problems, num_samples, temperature, label):
 
 
 def how_to_go_on(flags):
+    command = "python" if WORLD == 1 else f"torchrun --nproc-per-node {WORLD}"
     place = f"--name {shlex.quote(flags.name)} --runs {shlex.quote(flags.runs)}"
-    return f"Go on with: python train.py --resume {place}"
+    return f"Go on with: {command} train.py --resume {place}"
 
 
 def main(argv=None):

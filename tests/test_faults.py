@@ -153,17 +153,15 @@ def slow_main(*flags):
 @posix
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "signals, pause, said, step",
+    "signals, pause",
     [
-        ([signal.SIGTERM], 0, "step 7 is saved", 7),
-        ([signal.SIGTERM, signal.SIGTERM], 0.01, "step 7 is saved", 7),  # as `timeout` sends them
-        ([signal.SIGINT, signal.SIGINT], 1.2, "What was saved is kept", 6),
+        ([signal.SIGTERM], 0),
+        ([signal.SIGTERM, signal.SIGTERM], 0.01),  # as `timeout` sends them
+        ([signal.SIGINT, signal.SIGINT], 1.2),  # a user who is impatient
     ],
     ids=["once", "as timeout does", "a second Ctrl-C"],
 )
-def test_a_signal_saves_the_running_step_and_a_later_one_leaves_at_once(
-    whole, signals, pause, said, step
-):
+def test_a_signal_saves_the_running_step_and_a_later_one_changes_nothing(whole, signals, pause):
     name = f"signal-{len(signals)}-{pause}"
     process, queue = begin(whole, name, slow_main)
     deadline = time.time() + 60
@@ -174,9 +172,9 @@ def test_a_signal_saves_the_running_step_and_a_later_one_leaves_at_once(
         os.kill(process.pid, number)
         time.sleep(pause)
     _, message, _ = queue.get(timeout=60)
-    assert said in message
+    assert "step 7 is saved" in message
     assert f"python train.py --resume --name {name}" in message
-    assert checkpoints(whole.with_name(name))[-1] == f"step_{step:06d}"
+    assert checkpoints(whole.with_name(name))[-1] == "step_000007"
     assert goes_on_as(whole, name)
 
 
