@@ -85,7 +85,7 @@ def test_a_program_that_cannot_be_loaded_passes_nothing(code):
 
 
 VALUES = """(1, [2, (3,)]); {1, 2}; frozenset({1}); {'a': [None, True], 2: {}}; b'xy'; bytearray(b'x'); 2.5
-1+2j; float('inf'); 2**20000; str(2**20000); -2**63; 'h\\u00e9 \\ud800 \\n'; range(3); array.array('i', [1]); int
+1+2j; float('inf'); 2**20000; str(2**20000); -2**63; 'h\\u00e9 \\ud800 \\n'; range(3); array.array('i', [1])
 Counter('aab'); OrderedDict(a=1); defaultdict(list, a=[1]); deque([1], 3); Decimal('0.10'); Fraction(1, 3)
 date(2024, 2, 29); time(1, 2); datetime(2024, 2, 29, 1, 2, 3, 4); timedelta(1, 2, 3)
 datetime(2024, 2, 29, tzinfo=timezone.utc)"""
@@ -475,7 +475,9 @@ def test_what_an_object_of_the_program_is_compared_with_does_not_reach_it():
         assert math.isclose(answer(1), 2.7); assert sorted(answer(1)) == [1]; assert answer(1).__eq__(41)
         assert {answer(1): 2} == {0: 2}; assert 0 in {answer(1)}; assert answer(1).index(3) == 1"""
     for why in verify_code(LIAR % "object", re.split(r"\s*[;\n]\s*", tests.strip()))["why"]:
-        assert re.match("AssertionError|AttributeError: an object|TypeError: ", why), why
+        assert re.match(
+            "AssertionError|AttributeError: an object|TypeError: |DeprecationWarning", why
+        ), why
 
 
 def test_what_an_object_that_the_test_has_made_may_be_asked():
@@ -537,10 +539,7 @@ MESSAGES = {  # which end the program
     "many bytes": message({"bytes": [10**12]}),
     "an unknown kind": message({"pickle": ["x"]}),
     "two kinds": message({"int": [1], "str": ["a"]}),
-    "a number that is not there": message([77]),
     "a number that is none": message([[77]]),
-    "a function by name": message(["exec"]),
-    "the type of types": message(["type"]),
     "a class with methods": message({"type": ["L", ["object"], {"__eq__": 1}]}),
     "a class made of an object": message([93], AN_OBJECT, [93, {"type": ["L", [92]]}]),
     "news of a built-in type": message(1, ["int", {"object": []}]),
@@ -551,6 +550,9 @@ MESSAGES = {  # which end the program
     "a time zone that is an object": message({"timezone": [[92]]}, AN_OBJECT),
 }
 LIES = {  # which fail the test
+    "the type of types": message(["type"]),
+    "a function by name": message(["exec"]),
+    "a number that is not there": message([77]),
     "a class that is an object": message(["object"]),
     "a huge number": '["value", [' + "9" * 10**6 + '], [], ""]',
     "a huge range": message({"range": [0, 10**100, 1]}),
