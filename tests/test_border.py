@@ -1,0 +1,195 @@
+"""The page of safety: each sentence of sandbox.py's header, spoken in the protocol itself. A program
+writes raw lines to the judge; nothing here uses a Python name of sandbox.py but read_tests' door."""
+
+import os
+import re
+
+import pytest
+
+import sandbox
+from verifiers import verify_code
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="programs are run only where there is fork"
+)
+
+PLAYER = """
+import json, os, time
+def write(line):
+    data = line.encode() + b"\\n"
+    while data: data = data[os.write(3, data):]
+def say(kind, *content, changed=(), output=""):
+    write(json.dumps([kind, content, changed, output]))
+def hear():
+    data = b""
+    while not data.endswith(b"\\n"): data += os.read(3, 2**16)
+    return json.loads(data)
+def error(names, args=(), state=(), cause=None):
+    names = " ".join(name if "." in name else "builtins." + name for name in names.split())
+    return {"BaseException": [names, {"tuple": args}, {"dict": [93, [], state]}, cause]}
+"""
+BASES = "BaseException Exception"
+
+
+def answered(line, test):
+    """The program answers f(..) with a line of its own -> the verdict's reason."""
+    code = f"{PLAYER}def f(*args):\n    {line}\n    hear()"
+    return verify_code(code, [test], timeout=0.5)["why"][0]
+
+
+def asked(question, lent, before="pass"):
+    """The program asks something of what f has been lent, number 2 -> what the judge answers."""
+    code = f"{PLAYER}def f(*args):\n    say({question})\n    return str(hear())"
+    test = f"{before}\nraise ValueError(f({lent}))"
+    return verify_code(code, [test], timeout=0.5)["why"][0]
+
+
+PASSES = [
+    (1, 'write(\'["value", [5], [], ""]\')', "assert f() == 5"),
+    (2, "say('value', {'range': [0, 3, 1]})", "assert f() == range(3)"),
+    (2, "say('value', {'tuple': [{'Decimal': ['0.10']}]})", "assert str(f()[0]) == '0.10'"),
+    (3, "say('value', {'list': [91, [], [[91]]]})", "x = f()\nassert x[0] is x"),
+    (3, "say('value', 1, changed=[{'list': [2, [], [7]]}])", "x = [5]\nf(x)\nassert x == [7]"),
+    (4, "say('value', [91])", "assert f() != 5 and callable(f())"),
+    (
+        5,
+        f"say('error', error('{BASES} ValueError', ['a']))",
+        "try:\n    f()\nexcept ValueError as e:\n    assert e.args == ('a',)",
+    ),
+    (
+        5,
+        f"say('error', error('{BASES} LookupError solution.Empty'))",
+        "try:\n    f()\nexcept LookupError as e:\n    kind = type(e)\n"
+        "    assert {*vars(kind)} == {*vars(type('E', (Exception,), {}))} - {'__weakref__'} and kind.__base__ is LookupError",
+    ),
+    (
+        7,
+        f"say('error', error('{BASES}', [], ['code', 7]))",
+        "try:\n    f()\nexcept Exception as e:\n    assert e.code == 7",
+    ),
+    (
+        7,
+        f"say('error', error('{BASES}', [], ['__class__', 1, '__traceback__', 2, 'args', 3]))",
+        "try:\n    f()\nexcept Exception as e:\n"
+        "    assert isinstance(e, Exception) and e.__traceback__.tb_frame and e.args == ()",
+    ),
+    (
+        12,
+        "say('value', 5, output='hello')",
+        "import sys\nf()\nassert sys.stdout.getvalue() == 'hello'",
+    ),
+]
+BROKEN = "the program broke the line"
+FAILS = [
+    (1, "write('7 apples')", "f()", BROKEN),
+    (1, "write('x' * 2**24)", "f()", "a result too large"),
+    (2, "say('value', {'module': ['os']})", "f()", BROKEN),
+    (2, "say('value', {'_Remote': []})", "f()", BROKEN),
+    (3, "say('value', 1, changed=[{'list': [2, [], [7]]}])", "f(lambda: 1)", BROKEN),
+    (
+        3,
+        "say('value', 1, changed=[{'set': [2, [], [7]]}])",
+        "class A:\n    def clear(self): print('called')\nf(A())",
+        BROKEN,
+    ),
+    (3, "say('value', 1, changed=[{'dict': [2, [], [7, 7]]}])", "f([5])", BROKEN),
+    (4, "say('value', [91])", "assert f() == 5", "AssertionError"),
+    (4, "say('value', [91])", "assert 5 == f()", "AssertionError"),
+    (4, "say('value', [91])", "assert f() < 5", "TypeError"),
+    (5, "say('value', {'type': ['builtins.int solution.L']})", "f()", BROKEN),
+    (5, "say('value', {'type': [[2]]})", "f(lambda: 1)", BROKEN),
+    (5, "say('value', {'BaseException': [[2], {'tuple': []}, {}, None]})", "f(len)", BROKEN),
+    (6, f"say('error', error('{BASES} AssertionError'))", "f()", "AssertionError"),
+    *[
+        (
+            6,
+            f"say('value', {{'type': ['{names}']}})",
+            "try:\n    assert False\nexcept f():\n    pass",
+            "AssertionError",
+        )
+        for names in (
+            "builtins.BaseException",
+            "builtins.BaseException builtins.Exception",
+            "builtins.BaseException builtins.Exception builtins.AssertionError",
+            "builtins.AssertionError solution.Empty",
+            "builtins.Exception builtins.AssertionError solution.AssertionError",
+        )
+    ],
+    (8, "say('value', {'of Python': ['builtins', 'len']})", "f()", BROKEN),
+    (8, "say('value', {'type': ['L', 'object']})", "f()", BROKEN),
+    (8, "say('value', ['builtins.len'])", "assert f()([1]) == 1", "timeout"),
+    (13, f"say('error', error('{BASES} StopIteration'))", "[*map(f, [1, 2])]", "RuntimeError"),
+    (13, "say('error', error('BaseException KeyboardInterrupt'))", "f()", "RuntimeError"),
+    (13, "say('error', 7)", "f()", "AttributeError"),
+    (14, "time.sleep(9)", "try:\n    f()\nexcept BaseException:\n    pass", "timeout"),
+]
+OPEN = [
+    (9, "'call', [2], {'tuple': [3]}", "lambda x: x + 1", "['value', [4]"),
+    (9, "'iter', [2]", "iter([7])", "['value', "),
+    (9, "'bool', [2]", "lambda: 1", "['value', [True]"),
+    (9, "'eq', [2], [2]", "lambda: 1", "['value', [True]"),
+    (9, "'hash', [2]", "lambda: 1", "['value', ["),
+    (10, "'getattr', [2], 'x'", "A()", "['value', [5]"),
+    (10, "'len', [2]", "A()", "['value', [3]"),
+]
+CLOSED = [
+    (8, "'call', {'of Python': ['builtins', 'eval']}, {'tuple': ['1']}", "1", BROKEN),
+    (8, "'load', '', 'x = 1'", "1", "not open"),
+    (8, "'look_up', 'x'", "1", "not open"),
+    (8, "'main', '1', ''", "1", "not open"),
+    (8, "'await', [2]", "lambda: 1", "not open"),
+    (8, "'exec', '1'", "1", "not open"),
+    (8, "'getattr', 'x', 'format'", "1", "not open"),
+    (8, "'getattr', {'type': ['builtins.BaseException']}, 'mro'", "1", "not open"),
+    (10, "'getattr', [2], '_secret'", "A()", "not open"),
+    (10, "'getattr', [2], '__class__'", "A()", "not open"),
+    (10, "'setattr', [2], '__class__', 1", "A()", "not open"),
+    (10, "'getattr', [2], {'str': ['__dict__']}", "A()", "not open"),
+    (11, "'getattr', [2], '__globals__'", "lambda: 1", "not open"),
+    (11, "'getattr', [2], 'gi_frame'", "(i for i in [1])", "not open"),
+    (11, "'getattr', [2], 'f_back'", "sys._getframe()", "not open"),
+    (11, "'getattr', [2], 'modules'", "sys", "not open"),
+    (11, "'getattr', [2], 'tb_frame'", "error.__traceback__", "not open"),
+    (11, "'str', [2]", "sys", "not open"),
+    (11, "'format', [2], ''", "sys", "not open"),
+    (11, "'getattr', [2], 'x'", "A", "not open"),
+    (11, "'getitem', [2], 0", "iter([1])", "not open"),
+    (11, "'call', [2], {'tuple': []}", "fail", "\"tuple\\\": []}, {'dict'"),
+]
+BEFORE = """
+class A:
+    x = 5
+    _secret = 6
+    def __len__(self): return 3
+def fail(): raise KeyError
+try: fail()
+except KeyError as e: error = e"""
+
+
+def test_the_page_has_at_most_fifteen_sentences_and_each_has_a_test():
+    page = re.findall(r"^ {4,5}(\d+)  ", sandbox.__doc__, re.M)
+    numbers = [int(number) for number in page if len(page)]
+    held = {case[0] for case in [*PASSES, *FAILS, *OPEN, *CLOSED]}
+    numbers = numbers[3:]  # after the three questions
+    assert numbers == [*range(1, len(numbers) + 1)] and len(numbers) <= 15
+    assert held == {*numbers}
+
+
+@pytest.mark.parametrize("sentence, line, test", PASSES)
+def test_what_a_message_can_do(sentence, line, test):
+    assert answered(line, test) == "passed"
+
+
+@pytest.mark.parametrize("sentence, line, test, why", FAILS)
+def test_what_a_message_cannot_do(sentence, line, test, why):
+    assert answered(line, test).startswith(why)
+
+
+@pytest.mark.parametrize("sentence, question, lent, answer", OPEN)
+def test_what_may_be_asked_of_what_is_lent(sentence, question, lent, answer):
+    assert asked(question, lent, BEFORE).removeprefix("ValueError: ").startswith(answer)
+
+
+@pytest.mark.parametrize("sentence, question, lent, answer", CLOSED)
+def test_what_may_not_be_asked(sentence, question, lent, answer):
+    assert answer in asked(question, lent, BEFORE)
