@@ -1,5 +1,6 @@
 """The page of safety: each sentence of sandbox.py's header, spoken in the protocol itself. A program
-writes raw lines to the judge; nothing here uses a Python name of sandbox.py but read_tests' door."""
+writes raw lines to the judge
+and reads raw answers: no Python name of sandbox.py is used."""
 
 import os
 import re
@@ -50,7 +51,7 @@ PASSES = [
     (2, "say('value', {'tuple': [{'Decimal': ['0.10']}]})", "assert str(f()[0]) == '0.10'"),
     (3, "say('value', {'list': [91, [], [[91]]]})", "x = f()\nassert x[0] is x"),
     (3, "say('value', 1, changed=[{'list': [2, [], [7]]}])", "x = [5]\nf(x)\nassert x == [7]"),
-    (4, "say('value', [91])", "assert f() != 5 and callable(f())"),
+    (4, "say('value', [91])", "x = f()\nassert x != 5 and callable(x)"),
     (
         5,
         f"say('error', error('{BASES} ValueError', ['a']))",
@@ -60,7 +61,7 @@ PASSES = [
         5,
         f"say('error', error('{BASES} LookupError solution.Empty'))",
         "try:\n    f()\nexcept LookupError as e:\n    kind = type(e)\n"
-        "    assert {*vars(kind)} == {*vars(type('E', (Exception,), {}))} - {'__weakref__'} and kind.__base__ is LookupError",
+        "    assert {*vars(kind)} <= {'__module__', '__doc__', '__weakref__'} and kind.__base__ is LookupError",
     ),
     (
         7,
@@ -82,7 +83,7 @@ PASSES = [
 BROKEN = "the program broke the line"
 FAILS = [
     (1, "write('7 apples')", "f()", BROKEN),
-    (1, "write('x' * 2**24)", "f()", "a result too large"),
+    (1, "write('x' * 2**25)", "f()", "a result too large"),
     (2, "say('value', {'module': ['os']})", "f()", BROKEN),
     (2, "say('value', {'_Remote': []})", "f()", BROKEN),
     (3, "say('value', 1, changed=[{'list': [2, [], [7]]}])", "f(lambda: 1)", BROKEN),
@@ -117,7 +118,7 @@ FAILS = [
     ],
     (8, "say('value', {'of Python': ['builtins', 'len']})", "f()", BROKEN),
     (8, "say('value', {'type': ['L', 'object']})", "f()", BROKEN),
-    (8, "say('value', ['builtins.len'])", "assert f()([1]) == 1", "timeout"),
+    (8, "say('value', ['builtins.len'])", "assert f()([1]) == 1", "AssertionError"),
     (13, f"say('error', error('{BASES} StopIteration'))", "[*map(f, [1, 2])]", "RuntimeError"),
     (13, "say('error', error('BaseException KeyboardInterrupt'))", "f()", "RuntimeError"),
     (13, "say('error', 7)", "f()", "AttributeError"),
@@ -154,7 +155,7 @@ CLOSED = [
     (11, "'format', [2], ''", "sys", "not open"),
     (11, "'getattr', [2], 'x'", "A", "not open"),
     (11, "'getitem', [2], 0", "iter([1])", "not open"),
-    (11, "'call', [2], {'tuple': []}", "fail", "\"tuple\\\": []}, {'dict'"),
+    (11, "'call', [2], {'tuple': []}", "fail", "{'tuple': []}, {'dict': [4, [], []]}, None]"),
 ]
 BEFORE = """
 class A:
@@ -167,10 +168,9 @@ except KeyError as e: error = e"""
 
 
 def test_the_page_has_at_most_fifteen_sentences_and_each_has_a_test():
-    page = re.findall(r"^ {4,5}(\d+)  ", sandbox.__doc__, re.M)
-    numbers = [int(number) for number in page if len(page)]
+    page = sandbox.__doc__.partition("What a message of the program can do")[2]
+    numbers = [int(number) for number in re.findall(r"^ {4,5}(\d+)  ", page, re.M)]
     held = {case[0] for case in [*PASSES, *FAILS, *OPEN, *CLOSED]}
-    numbers = numbers[3:]  # after the three questions
     assert numbers == [*range(1, len(numbers) + 1)] and len(numbers) <= 15
     assert held == {*numbers}
 
