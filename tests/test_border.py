@@ -142,6 +142,13 @@ CLOSED = [
     (8, "'exec', '1'", "1", "not open"),
     (8, "'getattr', 'x', 'format'", "1", "not open"),
     (8, "'getattr', {'type': ['builtins.BaseException']}, 'mro'", "1", "not open"),
+    (
+        9,
+        f"'call', {{'type': ['builtins.{BASES.replace(' ', ' builtins.')}']}}, {{'tuple': []}}",
+        "1",
+        "not open",
+    ),
+    (10, f"'getattr', error('{BASES} __main__.L'), 'with_traceback'", "1", "not open"),
     (10, "'getattr', [2], '_secret'", "A()", "not open"),
     (10, "'getattr', [2], '__class__'", "A()", "not open"),
     (10, "'setattr', [2], '__class__', 1", "A()", "not open"),
