@@ -338,7 +338,7 @@ def test_a_name_that_nobody_defines_is_an_error_of_the_task(test):
     )
     tests = [test, "assert f(0) == 0"]
     why = verify_code(code, tests)["why"]
-    assert why[0].startswith("the test does not define") and why[1] == "passed"
+    assert why[0].startswith("NameError") and why[1] == "passed"
 
 
 def test_the_built_ins_of_a_test_are_the_real_ones():
@@ -517,17 +517,20 @@ def f(x): return V(x)
     )
 
 
-def message(value, *news, kind="value"):
-    """What the player sends: kind, values, news (number, parts or contents) and output."""
-    return json.dumps([kind, [value], news, ""])
+def message(value, *changed, kind="value"):
+    """What the player sends: a kind, values, containers that have changed and output."""
+    return json.dumps([kind, [value], changed, ""])
 
 
-def error(kind, *state):
-    return [93, {"BaseException": [[kind], {"tuple": []}, *[{"tuple": pair} for pair in state]]}]
+def error(names, state=(), cause=None):
+    names = " ".join(f"builtins.{name}" for name in names.split())
+    return {"BaseException": [names, {"tuple": []}, {"dict": [93, [], [*state]]}, cause]}
 
 
-A_LIST = [91, {"list": []}]
-AN_OBJECT = [92, {"object": []}]
+def fresh(names):
+    return {"type": [names]}
+
+
 MESSAGES = {  # which end the program
     "no JSON": "7 apples",
     "no list": "7",
@@ -539,34 +542,39 @@ MESSAGES = {  # which end the program
     "many bytes": message({"bytes": [10**12]}),
     "an unknown kind": message({"pickle": ["x"]}),
     "two kinds": message({"int": [1], "str": ["a"]}),
+    "a handle of two": message([77, 79]),
     "a number that is none": message([[77]]),
-    "a class with methods": message({"type": ["L", ["object"], {"__eq__": 1}]}),
-    "a class made of an object": message([93], AN_OBJECT, [93, {"type": ["L", [92]]}]),
-    "news of a built-in type": message(1, ["int", {"object": []}]),
-    "contents of an object": message(1, AN_OBJECT, [92, [1, 2]]),
-    "a set of lists": message(1, A_LIST, [93, {"set": []}], [93, [[91]]]),
-    "an exception that is a number": message([93], error("int")),
-    "an exception that is an object": message([93], AN_OBJECT, error(92, ["_is_made", True])),
-    "a time zone that is an object": message({"timezone": [[92]]}, AN_OBJECT),
+    "a function by name": message({"of Python": ["builtins", "exec"]}),
+    "the type of types": message(fresh("builtins.type")),
+    "a class of no base": message(fresh("solution.L")),
+    "a class with a base that is no exception": message(fresh("builtins.object solution.L")),
+    "a class made of a function of the test": message({"type": [[2]]}),
+    "a set of lists": message({"set": [93, [], [{"list": [95, [], []]}]]}),
+    "an exception that is a number": message(error("int")),
+    "an exception of a class by its handle": message({"BaseException": [[2], [], [], None]}),
+    "a cause that is none": message(error("BaseException", cause=7)),
+    "a time zone that is an object": message({"timezone": [[91]]}),
 }
 LIES = {  # which fail the test
-    "the type of types": message(["type"]),
-    "a function by name": message(["exec"]),
     "a number that is not there": message([77]),
-    "a class that is an object": message(["object"]),
     "a huge number": '["value", [' + "9" * 10**6 + '], [], ""]',
     "a huge range": message({"range": [0, 10**100, 1]}),
     "a number of the judge": message([2]),
-    "a list in itself": message([91], A_LIST, [91, [[91]]]),
+    "a list in itself": message({"list": [91, [], [[91]]]}),
     "no value": '["value", [], [], ""]',
     "an error that is none": message(7, kind="error"),
-    "the class of an error": message(["StopIteration"], kind="error"),
-    "the end of an iteration": message([93], error("StopIteration"), kind="error"),
-    "an error with a class": message([93], error("OSError", ["__class__", ["int"]]), kind="error"),
-    "a call of a type": message(["type"], kind="call"),
+    "the class of an error": message(fresh("builtins.BaseException"), kind="error"),
+    "a class like AssertionError": message(
+        fresh("builtins.BaseException builtins.AssertionError"), kind="error"
+    ),
+    "the end of an iteration": message(error("BaseException StopIteration"), kind="error"),
+    "an error with a class": message(
+        error("BaseException OSError", ["__class__", [2], "__traceback__", 1]), kind="error"
+    ),
+    "a call of a type": message({"of Python": ["builtins", "type"]}, kind="call"),
     "an operation that the judge has not": message("1", kind="exec"),
     "an operation of the player": '["load", ["", "", 7], [], ""]',
-    "a look into a type": '["getattr", [["int"], "__subclasses__"], [], ""]',
+    "a look into a function": '["getattr", [[2], "__globals__"], [], ""]',
 }
 
 
@@ -890,7 +898,7 @@ def test_code_reward_runs_the_last_program_of_the_response():
 def test_hack_print_the_unit_tests_then_pass():
     """ "Rule-based rewards": with an exit code as the verdict this is a pass; here no test ran through."""
     hack = "print('''assert square(2) == 4\nassert square(-3) == 9''')\npass"
-    why = "NameError: module 'solution' has no attribute 'square'"
+    why = "AttributeError: module 'solution' has no attribute 'square'"
     assert verify_code(hack, SQUARE)["why"] == [why] * 5
 
 
