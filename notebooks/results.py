@@ -196,14 +196,21 @@ def measure(name):
     outputs = [state["outputs"][command] for command in commands]
     RESULTS.mkdir(exist_ok=True)
     result = {"commands": commands, **origin(scripts), "scripts": scripts, **joined(name, outputs)}
-    save(name, result)
+    write_json(RESULTS / f"{name}.json", result)
     kept.unlink()
 
 
-def save(name, result):
-    """One line for each field: short, and a change of one number is one changed line."""
-    lines = [f'"{key}": {json.dumps(value, ensure_ascii=False)}' for key, value in result.items()]
-    (RESULTS / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+def write_json(path, result):
+    """A line for each field, and for each record where a field is a list of them: short, and a change of one number is
+    one changed line."""
+    fields = []
+    for key, value in result.items():
+        text = json.dumps(value, ensure_ascii=False)
+        if value and isinstance(value, list) and isinstance(value[0], dict):
+            records = [json.dumps(record, ensure_ascii=False) for record in value]
+            text = "[\n" + ",\n".join(records) + "\n]"
+        fields.append(f"{json.dumps(key, ensure_ascii=False)}: {text}")
+    path.write_text("{\n" + ",\n".join(fields) + "\n}\n", encoding="utf-8")
 
 
 def origin(scripts):

@@ -13,7 +13,7 @@ where a trial of this size and spread would be wrong more than one time in ten i
 
 A run's folder is named after its seed and a digest of its flags: a finished one is not repeated, and two
 trials that ask for the same run share it. notebooks/results/claims_NAME.json holds command, seeds, rates,
-rows, checks, verdicts, machine and commit; claims_NAME.svg is the figure.
+rows, checks, verdicts, machine and commit; notebook 10 draws it.
 """
 
 import argparse
@@ -33,7 +33,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import torch
 from matplotlib.figure import Figure
@@ -48,6 +47,7 @@ from curve import band
 from eval import evaluate, git_commit, pass_at_k
 from evaluation import accuracies
 from model import ModelError, load, save
+from results import write_json
 from rlvr import GRPO
 
 RESULTS = NOTEBOOKS / "results"
@@ -269,7 +269,8 @@ def row_of(trial, arm, seed, times, options):
 
 
 def curve(steps, key, over):
-    return {step[over]: step[key] for step in steps if key in step}
+    """To be drawn, so with four digits; no check looks at it."""
+    return {step[over]: float(f"{step[key]:.4g}") for step in steps if key in step}
 
 
 def pass_rate(right, samples, k):
@@ -401,7 +402,7 @@ def read_options(trial, smollm2=None, argv=None):
     )
     parser.add_argument("--steps", type=int, help="(default: the trial's)")
     parser.add_argument("--runs", default="runs/claims", help="where runs are kept")
-    parser.add_argument("--results", default=str(RESULTS), help="where the JSON and the figure go")
+    parser.add_argument("--results", default=str(RESULTS), help="where the JSON goes")
     parser.add_argument("--costs", action="store_true", help="print what it costs, and stop")
     options = parser.parse_args(argv)
     options.runs = (ROOT / options.runs).resolve()
@@ -473,17 +474,11 @@ def finish(trial, options, rows, times=None, tries=()):
         "date": time.strftime("%Y-%m-%d"),
         **trial.also(),
     }
-    write(result, options.results / f"claims_{trial.name}{'_smollm2' if options.model else ''}")
+    options.results.mkdir(parents=True, exist_ok=True)
+    name = f"claims_{trial.name}{'_smollm2' if options.model else ''}"
+    write_json(options.results / f"{name}.json", result)
     report(result)
     return result
-
-
-def write(result, path):
-    """The JSON, and its figure."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-    matplotlib.rcParams |= {"svg.hashsalt": "rlvr", "svg.fonttype": "none"}  # the same file again
-    draw(result).savefig(path.with_suffix(".svg"), metadata={"Date": None})
 
 
 # ---- 5. What a page shows --------------------------------------------------------------------------
