@@ -142,7 +142,7 @@ def test_a_notebook_is_saved_as_it_ran(path):
     outputs = [output for cell in cells for output in cell["outputs"]]
     assert outputs and not [output for output in outputs if output["output_type"] == "error"]
     assert not [output for output in outputs if output.get("name") == "stderr"]
-    assert path.stat().st_size < 500_000
+    assert path.stat().st_size < 400_000
 
 
 @each_notebook
