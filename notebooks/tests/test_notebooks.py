@@ -173,3 +173,20 @@ def test_cells_are_short_and_import_the_scripts(path):
 
 def test_the_short_values_belong_to_notebooks():
     assert SHORT.keys() <= SAMPLED <= {path.stem.partition("_")[0] for path in PATHS}
+
+
+def questions(path):
+    """NOTEBOOK.QUESTION of each numbered line below a heading Try."""
+    cells = json.loads(path.read_text())["cells"]
+    text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    _, _, below = text.partition("## Try\n")
+    return re.findall(r"^(\d)\. ", below, flags=re.M)
+
+
+def test_path_answers_every_question():
+    """And no others."""
+    _, _, page = (ROOT / "notebooks" / "PATH.md").read_text().partition("## Answers to Try")
+    answers = re.findall(r"^\*\*(\d+)\.\*\* (.*?)(?=^\*\*|^## )", page, flags=re.M | re.S)
+    answered = {number: re.findall(r"(?:^|\s)(\d): ", text) for number, text in answers}
+    asked = {path.stem.partition("_")[0]: questions(path) for path in PATHS}
+    assert answered == {number: found for number, found in asked.items() if found}
