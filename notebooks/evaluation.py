@@ -6,9 +6,7 @@
     python notebooks/evaluation.py tax runs/NAME                    how much of a step the verifiers took
     python notebooks/evaluation.py compare eval.jsonl               two models on the same problems
     python notebooks/evaluation.py regrade eval.jsonl --k 1 8       judge again, without a model
-    python notebooks/evaluation.py kinds eval.jsonl                 accuracy by level and subject
     python notebooks/evaluation.py check-verifier labelled.jsonl    judge the judge
-    python notebooks/evaluation.py overlap math                     is the test in the training data?
 
 An eval.jsonl is what `python eval.py runs/NAME --out eval.jsonl` writes: the completions of the trained
 model and of the one it came from. What samples from a model on many GPUs, or with examples in the
@@ -24,8 +22,6 @@ The columns that eval.py prints, and this file:
     answered            share with an answer to grade
     failed              share on which the verifier failed
     pass@k              chance that one of k is right (unbiased)
-    maj@k               chance that the answer which most of k give is right: 1/2 and 0.5 vote together, a
-                        tie counts as drawn by lot
 
 Two models are compared on the same problems. Each completion of the one is paired with each of the
 other. If only one of the two stopped, what was gained or lost is *stopping*; else if only one has an
@@ -38,7 +34,6 @@ import heapq
 import itertools
 import json
 import math
-import re
 import statistics
 import sys
 import zlib
@@ -291,7 +286,6 @@ def judge_saved(paths, spec, ks):
             results[label][decoding] = again
             print_row(label, decoding, again, ks)
     print_comparisons(results)
-    print_kinds(results)
     before = ", ".join({str(header.get("git")) for header in headers.values()}) or "unknown"
     now = core.git_commit()
     print(f"{len(changed)} verdicts changed (commit {before} -> {now}, reward {name})")
@@ -346,30 +340,7 @@ def judge_verifier(path, spec):
         )
 
 
-# ---- 3. Votes and kinds ----------------------------------------------------------------------------
-def majority(records):
-    """Accuracy of the answer that most of these completions give (self-consistency, arXiv 2203.11171).
-
-    Answers are the same if grade_answer says so. Only finished completions with an answer vote. A tie is
-    drawn by lot, so it counts as the mean over those that tie.
-    Example: 1/2, 7, 0.5 with the truth 0.5 -> 1.0; 7, 0.5 -> 0.5; 7, 7, 0.5 -> 0.0.
-    """
-    answers = []  # the different ones
-    votes = []
-    right = []
-    for record in records:
-        if record["truncated"] or not record["answered"]:
-            continue
-        answer = extract_boxed_answer(record["completion"]) or record["completion"].strip()
-        same = [i for i, known in enumerate(answers) if grade_answer(answer, known)]
-        if same:
-            votes[same[0]] += 1
-        else:
-            answers.append(answer)
-            votes.append(1)
-            right.append(record["accuracy"])
-    winners = [share for share, count in zip(right, votes) if count == max(votes)]
-    return sum(winners) / max(1, len(winners))
+# ---- 3. A table of models --------------------------------------------------------------------------
 
 
 def by_problem(records, num_samples):
@@ -382,22 +353,6 @@ def accuracies(records, num_samples):
     return [statistics.fmean(record["accuracy"] for record in group) for group in groups]
 
 
-def majority_at_k(records, num_samples, k):
-    """maj@k: the mean over problems and over the disjoint sets of k that their samples hold."""
-    return statistics.fmean(
-        majority(group[i : i + k])
-        for group in by_problem(records, num_samples)
-        for i in range(0, num_samples - k + 1, k)
-    )
-
-
-def print_votes(records, ks):
-    samples = records[-1]["sample"] + 1
-    votes = [f"maj@{k} {majority_at_k(records, samples, k):.3f}" for k in ks if 1 < k <= samples]
-    if votes and "tests" not in records[0]:  # programs do not vote: no two are spelt the same
-        print("    " + ", ".join(votes))
-
-
 COLUMNS = ("accuracy", "low", "high", "length", "truncated", "answered", "failed")
 
 
@@ -408,36 +363,12 @@ def print_columns(ks):
 
 
 def print_row(label, decoding, records, ks):
-    """A row of the table, and the votes."""
     samples = records[-1]["sample"] + 1
     possible = [k for k in ks if k <= samples]
     summary = core.summarise(records, samples, possible)
     names = [*COLUMNS, *(f"pass@{k}" for k in possible)]
     title = f"{label[-36:]:36} {decoding:8} {summary['n']:5}"
     print(title, *(f"{summary[name]:9.3f}" for name in names))
-    print_votes(records, ks)
-
-
-def print_kinds(results):
-    """Accuracy, interval and number of problems by level and by subject, where the problems have them."""
-    tables = [
-        (label, decoding, records)
-        for label in results
-        for decoding, records in results[label].items()
-    ]
-    for key in ("level", "subject"):
-        for label, decoding, records in tables:
-            samples = records[-1]["sample"] + 1
-            of_kind = defaultdict(list)
-            for record in records:
-                of_kind[str(record.get(key))].append(record)
-            for kind, found in sorted(of_kind.items()) if any(key in r for r in records) else ():
-                shares = accuracies(found, samples)
-                low, high = core.clustered_interval(shares, samples)
-                print(
-                    f"{label[-36:]:36} {decoding:8} {statistics.fmean(shares):8.3f} {low:7.3f} - {high:5.3f} "
-                    f"{len(shares):5}  {key} {kind}"
-                )
 
 
 # ---- 4. Two models on the same problems ------------------------------------------------------------
@@ -553,38 +484,9 @@ def compare_saved(paths, ks):
         for decoding, records in by_decoding.items():
             print_row(label, decoding, records, ks)
     print_comparisons(saved)
-    print_kinds(saved)
 
 
-# ---- 5. Tests in the training data -----------------------------------------------------------------
-
-
-def overlap(training, test, n=8):
-    """Test problems that are in the training data: {"exact", "near"}, each {test index: train index}.
-    exact: the same text but for case and white space. near: at least half of the n-grams of the test problem
-    (words and signs) stand in one training problem, as when only numbers were changed."""
-
-    def ngrams(text):
-        tokens = re.findall(r"\w+|[^\w\s]", text)
-        return {tuple(tokens[i : i + n]) for i in range(max(1, len(tokens) - n + 1))}
-
-    texts = [" ".join(problem["problem"].casefold().split()) for problem in test]
-    grams = [ngrams(text) for text in texts]
-    where = defaultdict(list)
-    exact = {}
-    near = {}
-    for i, text in enumerate(texts):
-        for gram in (text, *grams[i]):
-            where[gram].append(i)
-    for j, problem in enumerate(training):
-        text = " ".join(problem["problem"].casefold().split())
-        exact |= dict.fromkeys(where.get(text, ()), j)
-        shared = Counter(i for gram in ngrams(text) for i in where.get(gram, ()))
-        near |= {i: j for i, count in shared.items() if 2 * count >= len(grams[i])}
-    return {"exact": exact, "near": {i: j for i, j in near.items() if i not in exact}}
-
-
-# ---- 6. The command --------------------------------------------------------------------------------
+# ---- 5. The command --------------------------------------------------------------------------------
 
 
 def main(argv=None):
@@ -594,16 +496,16 @@ def main(argv=None):
         allow_abbrev=False,
     )
     add = parser.add_argument
-    commands = ["show", "canary", "tax", "compare", "regrade", "check-verifier", "kinds", "overlap"]
+    commands = ["show", "canary", "tax", "compare", "regrade", "check-verifier"]
     add("command", choices=commands)
-    add("names", nargs="+", metavar="name", help="a run, files or a task")
+    add("names", nargs="+", metavar="name", help="a run, or files")
     add("--step", type=int, help="of show (default: the last)")
     add("--groups", type=int, default=1, help="of show")
     add(
         "--best-first", action="store_true", help="with show: the highest rewards instead of groups"
     )
     add("--reward", help="whose verdict counts")
-    add("--k", type=int, nargs="*", default=[], help="pass@k and maj@k")
+    add("--k", type=int, nargs="*", default=[], help="pass@k")
     args = parser.parse_args(argv)
     if args.command == "show":
         show(args.names[0], args.step, args.groups, args.best_first)
@@ -615,17 +517,8 @@ def main(argv=None):
         compare_saved(args.names, args.k)
     elif args.command == "regrade":
         judge_saved(args.names, args.reward, args.k)
-    elif args.command == "check-verifier":
-        judge_verifier(args.names[0], args.reward or "boxed")
-    elif args.command == "kinds":
-        print_kinds(read_saved(args.names)[1])
     else:
-        task = verifiers.get_task(args.names[0])
-        exact, near = map(len, overlap(task.train, task.test).values())
-        print(
-            f"of {len(task.test)} test problems {exact} are in the training data but for case and white space, and "
-            f"{near} nearly (half of their 8-grams in one problem)"
-        )
+        judge_verifier(args.names[0], args.reward or "boxed")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ import eval as core
 import grading
 import train
 import verifiers
-from evaluation import complete, is_header, print_columns, print_comparisons, print_kinds, print_row
+from evaluation import complete, is_header, print_columns, print_comparisons, print_row
 from model import ModelError, fetch, load, pick_device
 from rlvr import records_of, roll_out
 from verifiers import DataError
@@ -234,7 +234,6 @@ def main(argv=None):
     for label, (name, its_task) in entrants.items():
         results[label] = measure_model(label, name, its_task, method, args)
     print_comparisons(results)
-    print_kinds(results)
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -1,20 +1,15 @@
 """Programs from the hub's data sets as tasks: for each format a function from a row to a problem.
 
-    train.py --task notebooks/programs.py:kodcode    (or taco, apps, livecodebench, mbpp, leetcode)
+    train.py --task notebooks/programs.py:kodcode    (or mbpp, mbpp_plus, humaneval_plus)
 
-A problem has "tests", asserts for verify_code or pairs (input, output) for verify_stdio, and what
-the data says of them: "entry_points", names that are the program's, and "before", code that runs
-ahead of it. What tests need of pytest and numpy beyond what sandbox.py has comes ahead as well
-(PACKAGES). The readers are tried on rows that tests/test_programs.py writes in these formats; the
-addresses of the hub are unverified.
+A problem has "tests", asserts for verify_code, and what the data says of them: "entry_points", names
+that are the program's, and "before", code that runs ahead of it. What tests need of pytest and numpy
+beyond what sandbox.py has comes ahead as well (PACKAGES). The readers are tried on rows that
+tests/test_programs.py writes in these formats; the addresses of the hub are unverified.
 """
 
 import ast
-import base64
-import io
 import json
-import pickle
-import zlib
 from pathlib import Path
 
 import _root
@@ -49,42 +44,6 @@ if "pytest" in sys.modules:
 
 
 # ---- One row of each format -> a problem ---------------------------------------------------------
-
-
-def read_apps(row):
-    """APPS and TACO: input_output is {"inputs", "outputs"}, and "fn_name" for a function."""
-    cases = _json(row["input_output"])
-    pairs = [*zip(cases["inputs"], cases["outputs"])]
-    name = cases.get("fn_name")
-    if name is None:
-        tests = [(_lines(given), _lines(expected)) for given, expected in pairs]
-        return problem(row["question"], tests)
-    function, entry_points = _function(name, row.get("starter_code", ""))
-    tests = []
-    for arguments, expected in pairs:
-        values = [expected]
-        if isinstance(expected, list) and len(expected) == 1:
-            values += expected  # some rows wrap the result in a list, and do not say which
-        tests.append(f"assert {function}(*{arguments!r}) in {values!r}")
-    return problem(row["question"], tests, entry_points)
-
-
-def read_livecodebench(row):
-    """Public and private tests, on standard input or of the function that metadata names."""
-    cases = _json(row["public_test_cases"]) + _private(row.get("private_test_cases", "[]"))
-    tests = []
-    entry_points = None
-    for case in cases:
-        if case["testtype"] == "stdin":
-            tests.append((case["input"], case["output"]))
-        else:
-            name = _json(row["metadata"])["func_name"]
-            function, entry_points = _function(name, row.get("starter_code", ""))
-            arguments = [json.loads(line) for line in case["input"].splitlines() if line.strip()]
-            tests.append(f"assert {function}(*{arguments!r}) == {json.loads(case['output'])!r}")
-    if len({type(test) for test in tests}) > 1:
-        raise DataError("a problem has tests of both kinds, stdin and functional")
-    return problem(row["question_content"], tests, entry_points)
 
 
 def read_mbpp(row):
@@ -122,28 +81,13 @@ def read_kodcode(row):
     return problem(row["question"], [ast.unparse(file) for file in files], before=PACKAGES)
 
 
-def read_leetcode(row):
-    """LeetCodeDataset: prompt has imports and helpers (ListNode), check(candidate) the asserts."""
-    (check,) = (node for node in ast.parse(row["test"]).body if isinstance(node, ast.FunctionDef))
-    function = row["entry_point"]
-    tests = [f"candidate = {function}\n{ast.unparse(line)}" for line in check.body]
-    if not all(isinstance(line, ast.Assert) for line in check.body):
-        tests = [f"{row['test']}\ncheck({function})"]
-    text = row.get("query") or f"{row['problem_description']}\n\n{row['starter_code']}"
-    name = function.partition("(")[0].partition(".")[0]
-    return problem(text, tests, [name], row["prompt"] + "\n")
-
-
 # ---- What they share -----------------------------------------------------------------------------
 
 
 def problem(text, tests, entry_points=None, before=""):
     if not tests:
         raise DataError("a problem has no tests")
-    answer = "\n".join(
-        test if isinstance(test, str) else f"{test[0]} -> {test[1]}" for test in tests
-    )
-    row = {"problem": text, "answer": answer, "tests": tests, "before": before}
+    row = {"problem": text, "answer": "\n".join(tests), "tests": tests, "before": before}
     return row | ({"entry_points": entry_points} if entry_points else {})
 
 
@@ -153,44 +97,12 @@ def defined(code):
     return [node.name for node in ast.parse(code).body if isinstance(node, kinds)]
 
 
-def _function(name, starter):
-    """How a test calls it: LeetCode's functions are methods of class Solution."""
-    is_method = "class Solution" in starter
-    return (f"Solution().{name}", ["Solution"]) if is_method else (name, [name])
-
-
-def _lines(text):
-    """APPS has some texts as lists of lines."""
-    return "\n".join(map(str, text)) if isinstance(text, list) else str(text)
-
-
-def _json(value):
-    return json.loads(value) if isinstance(value, str) else value
-
-
-class _TextOnly(pickle.Unpickler):
-    """A pickle may run anything when it is read: this one reads plain values only."""
-
-    def find_class(self, module, name):
-        raise pickle.UnpicklingError(f"a pickle of {module}.{name}")
-
-
-def _private(text):
-    """LiveCodeBench packs its private tests: JSON in a pickle in zlib in base64."""
-    try:
-        return _json(text)
-    except ValueError:
-        packed = zlib.decompress(base64.b64decode(text))
-        return _json(_TextOnly(io.BytesIO(packed)).load())
-
-
 def usable(problems):
     """(those whose tests can tell programs apart, {problem: {test: why}} for the others)."""
     faults = {}
     for row in problems:
-        if isinstance(row["tests"][0], str):
-            given = {key: row[key] for key in ("entry_points", "before") if key in row}
-            faults[row["problem"]] = task_faults(row["tests"], **given)
+        given = {key: row[key] for key in ("entry_points", "before") if key in row}
+        faults[row["problem"]] = task_faults(row["tests"], **given)
     return [row for row in problems if not faults.get(row["problem"])], {
         text: found for text, found in faults.items() if found
     }
@@ -241,21 +153,6 @@ def read_rows(path):
     return [json.loads(line) for line in text.split("\n") if line.strip()]
 
 
-def apps() -> Task:
-    """Hendrycks et al. 2021, arXiv 2105.09938."""
-    return _hub("codeparrot/apps", read_apps, "train.jsonl")
-
-
-def taco() -> Task:
-    """Li et al. 2023, arXiv 2312.14852."""
-    return _hub("BAAI/TACO", read_apps, "train*.parquet", "ALL/train*.parquet")
-
-
-def livecodebench() -> Task:
-    """Jain et al. 2024, arXiv 2403.07974."""
-    return _hub("livecodebench/code_generation_lite", read_livecodebench, "test*.jsonl")
-
-
 def mbpp() -> Task:
     """Austin et al. 2021, arXiv 2108.07732."""
     return _hub(
@@ -275,8 +172,3 @@ def mbpp_plus() -> Task:
 def kodcode() -> Task:
     """Xu et al. 2025, arXiv 2503.02951."""
     return _hub("KodCode/KodCode-V1-SFT-R1", read_kodcode, "data/train*.parquet")
-
-
-def leetcode() -> Task:
-    """Xia et al. 2025, arXiv 2504.14655."""
-    return _hub("newfacade/LeetCodeDataset", read_leetcode, "*train*.jsonl")

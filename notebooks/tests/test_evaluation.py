@@ -17,7 +17,7 @@ import train
 import verifiers
 from conftest import ROOT
 from eval import wilson_interval
-from evaluation import check_verifier, majority, majority_at_k, overlap, regrade
+from evaluation import check_verifier, regrade
 from measure import few_shot
 from ranks import ONE_DIGIT
 
@@ -39,25 +39,6 @@ def said(answer, truth="0.5", **parts):
 
 
 CUT = {"truncated": 1.0, "accuracy": 0.0}
-
-
-# ---- Votes -----------------------------------------------------------------------------------------
-
-
-def test_majority_votes_by_meaning():
-    assert majority([said("1/2"), said("7"), said("0.5")]) == 1.0
-    assert majority([said("7"), said("0.5"), said("7")]) == 0.0
-    assert majority([said("7"), said("0.5")]) == 0.5
-    assert majority([said("7"), said("8"), said("0.5")]) == 1 / 3
-    assert majority([said(None), said(None), said("0.5")]) == 1.0  # no answer, no vote
-    assert majority([said("7", truncated=1.0), said("7", truncated=1.0), said("0.5")]) == 1.0
-    assert majority([said(None)]) == 0.0
-
-
-def test_majority_at_k_uses_every_sample_once():
-    """Right, right, wrong, wrong, wrong: of five the wrong one wins; in twos 1 and 0; alone 2 of 5."""
-    group = [said(x) for x in ("0.5", "0.5", "7", "7", "7")]
-    assert [majority_at_k(group, 5, k) for k in (5, 2, 1)] == [0.0, 0.5, 0.4]
 
 
 # ---- Judge again -----------------------------------------------------------------------------------
@@ -94,9 +75,7 @@ def test_saved_completions_are_judged_again(tmp_path, capsys):
     rows.insert(0, {"header": {"model": "new", "git": "abc", "reward": "boxed"}})
     path = write(tmp_path / "saved.jsonl", rows)
     evaluation.main(["regrade", path, "--k", "1", "2"])
-    titles, new, votes, old, _, difference, parts, *kinds, changed, which = (
-        capsys.readouterr().out.splitlines()
-    )
+    titles, new, old, difference, parts, changed, which = capsys.readouterr().out.splitlines()
     names = titles.split()
     new = dict(zip(names, new.split(), strict=True))
     old = dict(zip(names, old.split(), strict=True))
@@ -108,22 +87,11 @@ def test_saved_completions_are_judged_again(tmp_path, capsys):
     ]
     assert [new[name] for name in ("answered", "pass@1", "pass@2")] == ["1.000", "0.750", "1.000"]
     assert [old[name] for name in ("answered", "pass@1", "pass@2")] == ["0.750", "0.250", "0.500"]
-    assert votes.strip() == "maj@2 0.750"  # one tie
     assert difference.startswith("sampled: difference +0.500 [")
     for part in ("stopping +0.000", "format +0.125", "mathematics +0.375"):
         assert part in parts
-    levels = [(line.split()[0], line.split()[2], line[-7:]) for line in kinds]
-    assert levels == [
-        ("new", "1.000", "level 1"),
-        ("new", "0.500", "level 2"),
-        ("old", "0.000", "level 1"),
-        ("old", "0.500", "level 2"),
-    ]
     assert changed.startswith("1 verdicts changed (commit abc -> ")
     assert "now right: truth '0.5'" in which
-    evaluation.main(["kinds", path])  # of the verdicts in the file
-    shown = [line.split()[2] for line in capsys.readouterr().out.splitlines()]
-    assert shown == ["0.500", "0.500", "0.000", "0.500"]
 
 
 def test_the_reward_is_that_of_the_header_or_of_its_task():
@@ -171,7 +139,7 @@ def test_the_verifier_is_checked_against_labels(tmp_path, capsys):
         evaluation.main(["check-verifier", str(tmp_path / "l.jsonl")])
 
 
-# ---- Examples, overlap -----------------------------------------------------------------------------
+# ---- Examples --------------------------------------------------------------------------------------
 
 
 def boxed_task():
@@ -214,30 +182,6 @@ def test_few_shot_shows_solutions_that_the_reward_accepts():
     assert "<think></think><answer>\\boxed{" in tiny.instruction and tiny.stops == ()
 
 
-def test_overlap_finds_copies_and_variants(capsys):
-    asked = [
-        {"problem": "What is the sum of the first ten positive odd numbers?"},
-        {"problem": "1+1"},
-        {
-            "problem": "How many primes are there between fifty and one hundred and ten, counting both ends of it?"
-        },
-    ]
-    there = [
-        {
-            "problem": "Something else, which shares no eight words with any of the questions that are asked here."
-        },
-        {"problem": "what is the SUM of  the first ten positive odd numbers?"},
-        {
-            "problem": "How many primes are there between fifty and one hundred and ten, leaving out both ends?"
-        },
-        {"problem": "1+12"},
-    ]
-    assert overlap(there, asked) == {"exact": {0: 1}, "near": {2: 2}}
-    assert overlap(there[:1], asked) == {"exact": {}, "near": {}}
-    evaluation.main(["overlap", ONE_DIGIT])
-    assert capsys.readouterr().out.startswith("of 100 test problems 100 are in the training data")
-
-
 # ---- Measure: interruptions, many processes --------------------------------------------------------
 
 
@@ -269,7 +213,7 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path, base, caps
     assert sorted(out.read_text().splitlines()) == sorted([*whole.splitlines(), lines[51].strip()])
     assert capsys.readouterr().out == table and len(asked) == 30 - 10
     evaluation.main(["regrade", str(out), "--k", "1", "2"])  # what is there twice counts once
-    assert capsys.readouterr().out.splitlines()[1:4] == table.splitlines()[2:5]
+    assert capsys.readouterr().out.splitlines()[1:3] == table.splitlines()[2:4]
     with pytest.raises(verifiers.DataError, match="another evaluation of .*: settings differ"):
         measure.main([*flags, "--seed", "1"])
     header = json.loads(lines[0])["header"]
