@@ -1,8 +1,8 @@
 """exercises.py - ten exercises, easy to hard, each with a check that runs your code.
 
-    python notebooks/exercises.py                  the list
-    python notebooks/exercises.py 3                what is asked
-    python notebooks/exercises.py 3 mine.py        is it solved? If not, why
+    python -m notebooks.exercises                  the list
+    python -m notebooks.exercises 3                what is asked
+    python -m notebooks.exercises 3 mine.py        is it solved? If not, why
 
 Your file defines the names that the exercise asks for; it may import the project's scripts. A check
 says "solved" or what is still wrong, with the case that shows it. The last three train a tiny
@@ -26,16 +26,18 @@ from pathlib import Path
 import sympy
 import torch
 
-from _root import ROOT
 
-import make_tiny
+from notebooks.models import make_tiny
 import train
 import verifiers
 from eval import get_method, read_rows
 from model import Qwen3
-from one_digit import exact_reward
-from rewards import check_tests, check_weights, earnable
+from notebooks.tasks.one_digit import exact_reward
+from notebooks.rewards.compose import check_weights, earnable
+from notebooks.rewards.program_parts import check_tests
 from rlvr import GRPO, choose, group_advantages, row_uniforms, sample
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class Unsolved(Exception):

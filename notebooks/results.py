@@ -1,10 +1,10 @@
 """results.py - no number is typed by hand: pages take their tables from the files that measuring commands wrote.
 
-    python notebooks/results.py                  what is measured, in how many minutes, and what of it is stale
-    python notebooks/results.py --run [NAMES]    measure what is stale; after Ctrl-C the same command goes on
-    python notebooks/results.py --write          put the tables into the pages
-    python notebooks/results.py --check          exit code 1 if a page says something else than its result
-    python notebooks/results.py --stale          what was measured with other code than today's
+    python -m notebooks.results                  what is measured, in how many minutes, and what of it is stale
+    python -m notebooks.results --run [NAMES]    measure what is stale; after Ctrl-C the same command goes on
+    python -m notebooks.results --write          put the tables into the pages
+    python -m notebooks.results --check          exit code 1 if a page says something else than its result
+    python -m notebooks.results --stale          what was measured with other code than today's
 
 A measurement is one or more commands. Each prints a JSON object as its last line: "columns" and "rows" are the table
 (rows of several commands stand below each other), "sentences" are for the text of a page, "seeds" may be there, and
@@ -34,11 +34,12 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from _root import ROOT
+ROOT = Path(__file__).resolve().parents[1]
+
 
 RESULTS = ROOT / "notebooks" / "results"
 PAGES = [ROOT / page for page in ("README.md", "notebooks/README.md", "notebooks/MEASURED.md")]
-FOLDERS = [ROOT / name for name in (".", "notebooks", "notebooks/experiments", "tests")]
+FOLDERS = [ROOT / name for name in (".", "notebooks", "notebooks/claims", "tests")]
 
 # ---- 1. What is measured ---------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """autorule_tables.py - the paper's Tables 1 and 4, as far as the simulated world reaches.
 
-    python notebooks/autorule/autorule_tables.py         from the runs of autorule_world.py
+    python -m notebooks.autorule.autorule_tables         from the runs of autorule_world.py
 
 Table 1 asks how often a trained policy wins against the policy it started from; Table 4 what each rule
 scored at the start and at the end of training.
@@ -13,9 +13,8 @@ import re
 
 import numpy as np
 
-import _root  # noqa: F401
-import autorule
-import autorule_world as world
+from notebooks.autorule import autorule
+from notebooks.autorule import autorule_world as world
 import train
 from model import load
 from rlvr import row_uniforms, sample

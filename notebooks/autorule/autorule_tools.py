@@ -26,7 +26,6 @@ import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import _root
 from model import load, pick_device
 from rlvr import row_uniforms, sample
 from verifiers import DataError

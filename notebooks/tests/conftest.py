@@ -12,9 +12,8 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "notebooks"), str(ROOT / "notebooks" / "tests"), str(ROOT / "tests")]
 
-import _root
 
-from make_tiny import init_weights, symbol_tokenizer, tiny_config
+from notebooks.models.make_tiny import init_weights, symbol_tokenizer, tiny_config
 from model import Qwen3, save
 
 from headless import browser  # noqa: F401, a fixture

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-import autorule  # noqa: E402
-import autorule_tools as tools  # noqa: E402
-import autorule_world as world  # noqa: E402
+from notebooks.autorule import autorule
+from notebooks.autorule import autorule_tools as tools
+from notebooks.autorule import autorule_world as world
 import train  # noqa: E402
 
 from model import Config, Qwen3, load, save  # noqa: E402

@@ -6,9 +6,9 @@ import numpy as np
 
 from conftest import ROOT
 
-import autorule
-import autorule_tables as tables
-import autorule_world as world
+from notebooks.autorule import autorule
+from notebooks.autorule import autorule_tables as tables
+from notebooks.autorule import autorule_world as world
 import train
 
 

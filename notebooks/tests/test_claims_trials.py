@@ -7,12 +7,12 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-import claims_distill  # noqa: E402
-import claims_forgetting  # noqa: E402
-import claims_lora  # noqa: E402
-import claims_self  # noqa: E402
-import claims_thinking  # noqa: E402
-import experiments as lab  # noqa: E402
+from notebooks.claims import claims_distill
+from notebooks.claims import claims_forgetting
+from notebooks.claims import claims_lora
+from notebooks.claims import claims_self
+from notebooks.claims import claims_thinking
+from notebooks.claims import experiments as lab
 from conftest import ROOT  # noqa: E402
 from model import load  # noqa: E402
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-import devices
+from notebooks.claims import devices
 
 THIN = replace(devices.SHAPES["small"], num_hidden_layers=2)
 

@@ -10,15 +10,15 @@ import sys
 import pytest
 
 import eval as core
-import evaluation
-import make_tiny
-import measure
+from notebooks.look import compare, show
+from notebooks.models import make_tiny
+from notebooks.look import evaluate as measure
 import train
 import verifiers
 from conftest import ROOT
 from eval import wilson_interval
-from evaluation import check_verifier, regrade
-from measure import few_shot
+from notebooks.look.compare import check_verifier, regrade
+from notebooks.look.evaluate import few_shot
 from ranks import ONE_DIGIT
 
 
@@ -74,7 +74,7 @@ def test_saved_completions_are_judged_again(tmp_path, capsys):
     rows[0] |= {"accuracy": 0.0, "completion": "a line\u2028and another: " + rows[0]["completion"]}
     rows.insert(0, {"header": {"model": "new", "git": "abc", "reward": "boxed"}})
     path = write(tmp_path / "saved.jsonl", rows)
-    evaluation.main(["regrade", path, "--k", "1", "2"])
+    compare.main(["regrade", path, "--k", "1", "2"])
     titles, new, old, difference, parts, changed, which = capsys.readouterr().out.splitlines()
     names = titles.split()
     new = dict(zip(names, new.split(), strict=True))
@@ -97,10 +97,10 @@ def test_saved_completions_are_judged_again(tmp_path, capsys):
 def test_the_reward_is_that_of_the_header_or_of_its_task():
     """eval.py writes --reward into the header, or None where the task's own reward was used."""
     records = [said("0.5")]
-    assert evaluation.reward_name({"task": "arithmetic", "reward": "r1"}, records) == "r1"
-    assert evaluation.reward_name({"task": "arithmetic", "reward": None}, records) == "tagged"
-    assert evaluation.reward_name({"task": "math500"}, records) == "boxed"
-    assert evaluation.reward_name({}, [{"tests": ["assert f() == 1"]}]) == "code"
+    assert compare.reward_name({"task": "arithmetic", "reward": "r1"}, records) == "r1"
+    assert compare.reward_name({"task": "arithmetic", "reward": None}, records) == "tagged"
+    assert compare.reward_name({"task": "math500"}, records) == "boxed"
+    assert compare.reward_name({}, [{"tests": ["assert f() == 1"]}]) == "code"
 
 
 def test_regrade_keeps_what_was_cut_off_wrong_and_survives_a_verifier_that_fails():
@@ -124,7 +124,7 @@ def test_the_verifier_is_checked_against_labels(tmp_path, capsys):
     ]
     right, wrong = check_verifier(rows, verifiers.boxed_reward)
     assert right == 2 and [kind for kind, _ in wrong] == ["false accept", "false reject"]
-    evaluation.main(["check-verifier", write(tmp_path / "l.jsonl", rows)])
+    compare.main(["check-verifier", write(tmp_path / "l.jsonl", rows)])
     first, *others = capsys.readouterr().out.splitlines()
     low, high = wilson_interval(2 / 4, 4)
     assert first.startswith(
@@ -136,7 +136,7 @@ def test_the_verifier_is_checked_against_labels(tmp_path, capsys):
     ]
     with pytest.raises(verifiers.DataError, match='entry 6: "gold" and "pred"'):
         write(tmp_path / "l.jsonl", [{"gold": 3, "pred": "3", "expect": True}])
-        evaluation.main(["check-verifier", str(tmp_path / "l.jsonl")])
+        compare.main(["check-verifier", str(tmp_path / "l.jsonl")])
 
 
 # ---- Examples --------------------------------------------------------------------------------------
@@ -212,13 +212,13 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path, base, caps
     measure.main(flags)
     assert sorted(out.read_text().splitlines()) == sorted([*whole.splitlines(), lines[51].strip()])
     assert capsys.readouterr().out == table and len(asked) == 30 - 10
-    evaluation.main(["regrade", str(out), "--k", "1", "2"])  # what is there twice counts once
+    compare.main(["regrade", str(out), "--k", "1", "2"])  # what is there twice counts once
     assert capsys.readouterr().out.splitlines()[1:3] == table.splitlines()[2:4]
     with pytest.raises(verifiers.DataError, match="another evaluation of .*: settings differ"):
         measure.main([*flags, "--seed", "1"])
     header = json.loads(lines[0])["header"]
     assert (
-        header["reward"] == "notebooks/one_digit.py:exact_reward"
+        header["reward"] == "notebooks/tasks/one_digit.py:exact_reward"
         and header["settings"]["max_new_tokens"] == 4
     )
 
@@ -310,7 +310,7 @@ def samples(run, step):
 
 
 def test_the_viewer_shows_a_mixed_group(run, capsys):
-    evaluation.main(["show", str(run), "--step", "1"])
+    compare.main(["show", str(run), "--step", "1"])
     shown = capsys.readouterr().out
     rows = samples(run, 1)
     group = next(
@@ -331,7 +331,7 @@ def test_the_viewer_shows_a_mixed_group(run, capsys):
 
 
 def test_the_viewer_shows_what_is_paid_most(run, capsys):
-    evaluation.main(["show", str(run), "--best-first"])
+    compare.main(["show", str(run), "--best-first"])
     best = [float(value) for value in re.findall(r"reward ([-0-9.]+),", capsys.readouterr().out)]
     assert best == sorted((row["reward"] for row in samples(run, 2)), reverse=True)[:4]
 
@@ -355,15 +355,12 @@ def log(*points):
 
 
 def test_the_canary_sings_when_reward_and_accuracy_part():
-    assert (
-        evaluation.canary(log((0.5, 0.5), (0.6, 0.6))) is None
-        and evaluation.canary(log((0.5, 0.5))) is None
-    )
-    assert evaluation.canary(log((0.5, 0.5), (0.6, 0.45))) is None  # within the intervals
-    assert evaluation.canary(log((0.5, 0.5), (0.4, 0.3))) is None  # both fell: no hack, only worse
-    warning = evaluation.canary(log((0.5, 0.5), (0.9, 0.3), (0.9, 0.3)))
+    assert show.canary(log((0.5, 0.5), (0.6, 0.6))) is None and show.canary(log((0.5, 0.5))) is None
+    assert show.canary(log((0.5, 0.5), (0.6, 0.45))) is None  # within the intervals
+    assert show.canary(log((0.5, 0.5), (0.4, 0.3))) is None  # both fell: no hack, only worse
+    warning = show.canary(log((0.5, 0.5), (0.9, 0.3), (0.9, 0.3)))
     assert "reward went from 0.500 (step 10) to 0.900" in warning and "0.500 to 0.300" in warning
-    assert "from 0.200 (step 0) to 0.980" in evaluation.canary(
+    assert "from 0.200 (step 0) to 0.980" in show.canary(
         log((0.9, 0.25), (0.98, 0.15))
     )  # worse than the base
 
@@ -374,7 +371,7 @@ def test_the_verifier_tax_is_their_share_of_a_step(tmp_path, capsys):
     times = {"reward": 0.5, "sample_seconds": 3.0, "update_seconds": 1.0}
     steps = [{"step": n, "verify_seconds": n / 2, **times} for n in (1, 2)]
     write(path, [{"step": 0, "reward": 0.5}, *steps])
-    evaluation.main(["tax", str(tmp_path)])
+    compare.main(["tax", str(tmp_path)])
     said = capsys.readouterr().out
     # 0.5 + 1 of 8 seconds for the verifiers, 4.5 to sample, 2 to update
     assert "verifiers 18.8% of 2 steps (0.75 s a step; most, 1 s, in step 2)" in said
@@ -382,15 +379,15 @@ def test_the_verifier_tax_is_their_share_of_a_step(tmp_path, capsys):
     path.unlink()
     write(path, [{"step": 0, "reward": 0.5}])
     with pytest.raises(verifiers.DataError, match="no step with verify_seconds"):
-        evaluation.main(["tax", str(tmp_path)])
+        compare.main(["tax", str(tmp_path)])
 
 
 def test_the_canary_on_a_run(tmp_path, capsys):
     """The first warning counts, and what came after it is not needed."""
     write(tmp_path / "metrics.jsonl", log((0.5, 0.5), (0.9, 0.3), (0.9, 0.9)))
-    evaluation.main(["canary", str(tmp_path)])
+    compare.main(["canary", str(tmp_path)])
     assert "0.500 to 0.300 (step 20)" in capsys.readouterr().out
     (tmp_path / "metrics.jsonl").unlink()
     write(tmp_path / "metrics.jsonl", log((0.5, 0.5), (0.9, 0.9)))
-    evaluation.main(["canary", str(tmp_path)])
+    compare.main(["canary", str(tmp_path)])
     assert capsys.readouterr().out == "no warning\n"

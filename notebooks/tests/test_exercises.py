@@ -7,7 +7,7 @@ import runpy
 
 import pytest
 
-import exercises
+from notebooks import exercises
 from ranks import ONE_DIGIT
 
 SOLUTIONS = {

@@ -1,10 +1,9 @@
-"""notebooks/families.py: each problem is judged by the verifier of its family."""
+"""notebooks/tasks/families.py: each problem is judged by the verifier of its family."""
 
 import pytest
 
-import _root
 from verifiers import Task, arithmetic, check_task
-from families import (
+from notebooks.tasks.families import (
     PROBLEMS,
     RIGHT,
     by_field,

@@ -1,4 +1,4 @@
-"""notebooks/gym.py: every kind of problem that reasoning-gym offers, and what hostile answers earn there."""
+"""notebooks/tasks/gym.py: every kind of problem that reasoning-gym offers, and what hostile answers earn there."""
 
 import importlib
 import json

@@ -49,7 +49,7 @@ def test_each_folder_has_the_same_root_file():
 @pytest.mark.parametrize(
     "name",
     [
-        "rewards.py:steps_reward",
+        "rewards/steps.py:steps_reward",
         "smollm2.py:any_number",
         "strata.py:small_answers",
         "experiments/experiments.py:r1_short",
@@ -161,8 +161,8 @@ def test_the_recipes_are_those_of_the_chapters():
     assert found == {
         "r1-zero": [16, 0.6, 0.001, "sequence", (0.2, 0.2)],
         "r1": [16, 1.0, 0.001, "sequence", (0.999, 10)],
-        "notebooks/rewards.py:olmo": [64, 1.0, 0.0, "token", (0.2, 0.2)],
-        "notebooks/rewards.py:kimi_process": [16, 1.0, 0.0, "token", (0.2, 0.2)],
+        "notebooks/rewards/reasoning.py:olmo": [64, 1.0, 0.0, "token", (0.2, 0.2)],
+        "notebooks/rewards/reasoning.py:kimi_process": [16, 1.0, 0.0, "token", (0.2, 0.2)],
     }
 
 

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-import bases
-import results
-import seeds
+from notebooks.claims import bases
+from notebooks import results
+from notebooks.claims import seeds
 
 SCRIPT = '''"""A docstring."""
 import json, sys

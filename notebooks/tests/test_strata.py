@@ -1,14 +1,14 @@
-"""notebooks/strata.py: in which words problems are asked, and tasks to try it on."""
+"""notebooks/tasks/wordings.py: in which words problems are asked, and tasks to try it on."""
 
 from collections import Counter
 
 import pytest
 
 import ranks
-import strata
+from notebooks.tasks import wordings as strata
 import verifiers
 from conftest import ROOT
-from one_digit import one_digit
+from notebooks.tasks.one_digit import one_digit
 from test_train import metrics, run
 from verifiers import BOXED, Task, boxed_reward
 

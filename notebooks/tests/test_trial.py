@@ -142,7 +142,7 @@ def test_reading_a_prompt_once_changes_no_gradient(kind):
     """A method of shared.py and the one that it stands for, on the same samples: the same gradients."""
     plain = f"{ROOT}/notebooks/methods/{kind.lower()}.py"
     found = []
-    for spec in (plain, f"{ROOT}/notebooks/experiments/shared.py:{kind}"):
+    for spec in (plain, f"{ROOT}/notebooks/claims/shared.py:{kind}"):
         model, tokenizer = load(str(TINY))
         method = get_method(spec, {})
         parameters = method.setup(model, tokenizer)

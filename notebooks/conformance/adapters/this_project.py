@@ -7,13 +7,12 @@ from types import SimpleNamespace
 NOTEBOOKS = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(NOTEBOOKS), str(NOTEBOOKS / "methods")]
 
-import _root  # noqa: F401
 
 import torch
 
 import rlvr
 import verifiers
-from make_tiny import init_weights, tiny_config
+from notebooks.models.make_tiny import init_weights, tiny_config
 from model import Qwen3
 from top_p import kept_tokens
 
