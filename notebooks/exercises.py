@@ -150,7 +150,7 @@ SIX = {
 def compose(my):
     """`reward`: a verifiers.ReasoningReward under which, of the six completions of notebook 3,
     *long* alone has the highest advantage, *wrong* the lowest, *rambling* and *bilingual* are
-    pushed down, and *short* and *no tags* are not. rewards.check_weights must not warn. (The
+    pushed down, and *short* and *no tags* are not. check_weights must not warn. (The
     chapter's Design B leaves *rambling* above zero.)"""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -439,7 +439,7 @@ def trained(flags, reward=None, seed=0):
 
 ONE_DIGIT = [
     "--task",
-    f"{Path(__file__).parent}/one_digit.py:one_digit",
+    f"{Path(__file__).parent}/tasks/one_digit.py:one_digit",
     "--prompts-per-step",
     "32",
     "--num-samples",

@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 RESULTS = ROOT / "notebooks" / "results"
 PAGES = [ROOT / page for page in ("README.md", "notebooks/README.md", "notebooks/MEASURED.md")]
-FOLDERS = [ROOT / name for name in (".", "notebooks", "notebooks/claims", "tests")]
+FOLDERS = [ROOT / name for name in (".", "tests")]
 
 # ---- 1. What is measured ---------------------------------------------------------------------------
 
@@ -91,7 +91,7 @@ def read_code(text):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            names.append(node.module)
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     return digest(json.dumps(outline(tree)).encode()), names
 
 
@@ -99,13 +99,15 @@ def read_file(path):
     """-> the hash of a file, of a script that of its code; the files that it imports, or names as flags."""
     if path.suffix == ".py":
         code, names = read_code(path.read_text())
+        names = [name.replace(".", "/") for name in names]
         return code, [folder / f"{name}.py" for name in names for folder in FOLDERS]
     uses = files_in(path.read_text()) if path.suffix == ".txt" else []
     return digest(path.read_bytes()), uses
 
 
 def files_in(text):
-    return [ROOT / name for name in re.findall(r"[\w/]+\.(?:py|txt|jsonl)\b", text)]
+    modules = [name.replace(".", "/") + ".py" for name in re.findall(r"-m (notebooks[\w.]+)", text)]
+    return [ROOT / name for name in [*modules, *re.findall(r"[\w/]+\.(?:py|txt|jsonl)\b", text)]]
 
 
 def scripts_of(name):
@@ -145,7 +147,7 @@ def changed_since(name):
 def runs_folder(name):
     """Of one state of the code. seeds.py only looks at runs: another look needs no other runs."""
     owner = MEASUREMENTS[name].runs_of or name
-    code = {k: v for k, v in scripts_of(owner).items() if not k.endswith("experiments/seeds.py")}
+    code = {k: v for k, v in scripts_of(owner).items() if not k.endswith("claims/seeds.py")}
     return f"runs/results/{owner}-{digest(json.dumps(code).encode())[:8]}"
 
 

@@ -43,7 +43,9 @@ def commands(readme):
     for line in "\n".join(code).replace("\\\n", " ").splitlines():
         start = r"\s*(?:\$ |.*&& )?(?:\w+=\S+ )*(?:python|torchrun) (?:-+\S+ (?:[^-]\S* )?)*?"
         found = re.match(start + r"([\w/]+\.py)(.*)", line)
-        if found:
+        if module := re.match(start + r"-m (notebooks[\w.]+)(.*)", line):
+            yield module[1].replace(".", "/") + ".py", module[2].partition("#")[0]
+        elif found:
             yield found[1], found[2].partition("#")[0]
 
 

@@ -40,7 +40,7 @@ def of_claim(base, problems, name, arm, column):
 
 def printed(experiment, arm, column="right@0"):
     """A column that experiments.py printed for an arm (RESULTS.md): mean [lowest - highest]."""
-    text = (NOTEBOOKS / "experiments" / "RESULTS.md").read_text()
+    text = (NOTEBOOKS / "claims" / "RESULTS.md").read_text()
     section = text.partition(f"\n## {experiment}\n")[2].partition("\n## ")[0]
     lines = [re.split(r" {2,}", line.strip()) for line in section.splitlines()]
     (titles,) = [cells for cells in lines if "right@0" in cells]
@@ -51,7 +51,7 @@ def printed(experiment, arm, column="right@0"):
 def of_experiment(base, problems, experiment, arm, greedy=""):
     """A row from RESULTS.md; greedy: "greedy@0" where that was measured too."""
     likeliest = printed(experiment, arm, greedy) if greedy else ""
-    source = "[RESULTS](experiments/RESULTS.md)"
+    source = "[RESULTS](claims/RESULTS.md)"
     return [base, problems, likeliest, printed(experiment, arm), source]
 
 

@@ -26,7 +26,7 @@ from verifiers import verify_math
 
 NOTEBOOKS = Path(__file__).resolve().parents[1]
 
-TASK = f"--task {NOTEBOOKS}/make_tiny.py:products"
+TASK = f"--task {NOTEBOOKS}/models/make_tiny.py:products"
 TOOLS = f"{TASK} --method M:tools"
 
 

@@ -292,7 +292,14 @@ CHECKS = [("small", 1, 640, 8), ("small", 8, 640, 8), ("small", 1, 640, 128)]
 def check():
     print("GB: shape, micro-batch x tokens, rows sampled       computed   measured")
     for name, *sizes in CHECKS:
-        command = [sys.executable, __file__, "--measure", name, *map(str, sizes)]
+        command = [
+            sys.executable,
+            "-m",
+            "notebooks.claims.devices",
+            "--measure",
+            name,
+            *map(str, sizes),
+        ]
         printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         found = json.loads(printed.splitlines()[-1])
         computed = max(memory(SHAPES[name], *sizes)) / 1e9

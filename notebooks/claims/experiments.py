@@ -97,12 +97,12 @@ def boxed_or_solved(completion, problem):
     )
 
 
-# In flags M:NAME is a method of notebooks/methods, R:NAME a reward of notebooks/rewards.py, E:NAME a
+# In flags M:NAME is a method of notebooks/methods, R:FILE.py:NAME a reward of notebooks/rewards, E:NAME a
 # function of this file.
 METHODS = ROOT / "notebooks" / "methods"
 PLACES = {
     "M:": f"{METHODS}/{{}}.py",
-    "R:": f"{ROOT}/notebooks/rewards.py:{{}}",
+    "R:": f"{ROOT}/notebooks/rewards/{{}}",
     "E:": f"{__file__}:{{}}",
 }
 FOUR = {
@@ -131,16 +131,16 @@ ARMS = {
             f"{name}, fast": f"{OFTEN[name]} --updates-per-batch 4 --lr 2e-3"
             for name in ("ppo x 4", "cispo x 4")
         },
-        "random": "--reward R:coin",
-        "inverted": "--reward R:inverted",
-        "format only": "--reward R:format_only",
+        "random": "--reward R:controls.py:coin",
+        "inverted": "--reward R:controls.py:inverted",
+        "format only": "--reward R:controls.py:format_only",
         "design A": "--reward r1-zero",
         "design B": "--reward E:r1_short",
         "bonus 0.01": "--reward E:bonus_small",
         "bonus 0.1": "--reward E:bonus_large",
         "0.1, capped": "--reward E:bonus_capped",
         "last box": "--reward boxed",
-        "any box": "--reward R:any_box",
+        "any box": "--reward R:controls.py:any_box",
         "1 problem": "--train-problems 1",
         "64 problems": "--train-problems 64",
         "decided": MOST,
@@ -167,7 +167,11 @@ ARMS |= {arm: ("usual", flags) for arm, flags in RECIPES.items()}
 # larger evaluation.
 ARMS |= {
     f"{rule} box, guessing": ("guessing", f"--reward {reward} --lr 1e-3 --eval-problems 500")
-    for rule, reward in (("last", "boxed"), ("first", "R:first_box"), ("any", "R:any_box"))
+    for rule, reward in (
+        ("last", "boxed"),
+        ("first", "R:controls.py:first_box"),
+        ("any", "R:controls.py:any_box"),
+    )
 }
 
 

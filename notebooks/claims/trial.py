@@ -194,7 +194,7 @@ ON_SMOLLM2 = {
     "problems": 36,
     "samples": 16,
 }
-PLACES = {**lab.PLACES, "T:": f"{__file__}:{{}}", "S:": f"{NOTEBOOKS}/experiments/shared.py:{{}}"}
+PLACES = {**lab.PLACES, "T:": f"{__file__}:{{}}", "S:": f"{NOTEBOOKS}/claims/shared.py:{{}}"}
 
 
 def start_of(trial, arm, seed, options):
@@ -449,7 +449,7 @@ def finish(trial, options, rows, times=None, tries=()):
     asked = {**trial.claims, "controls": trial.controls}
     judged = {name: judge(checks, rows) for name, checks in asked.items()}
     more = " --model smollm2" if options.model else ""
-    command = f"python notebooks/claims/claims_{trial.name}.py --seeds {options.seeds}{more}"
+    command = f"python -m notebooks.claims.claims_{trial.name} --seeds {options.seeds}{more}"
     result = {
         "claim": trial.claim,
         "source": trial.source,

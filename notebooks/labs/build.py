@@ -1,4 +1,4 @@
-r"""labs.py - two labs as pages for a browser: compose a reward, design a reasoning reward.
+r"""build.py - two labs as pages for a browser: compose a reward, design a reasoning reward.
 
     python -m notebooks.labs.build           writes lab_compose_a_reward.html and lab_reasoning_reward.html
 
@@ -34,7 +34,7 @@ from verifiers import (
     verify_math,
 )
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 
 
 def tagged(think, answer):
@@ -368,10 +368,8 @@ LABS = {
 def page(name):
     """The lab as one HTML text: the template with the scripts of this lab and its data."""
     title, collect = LABS[name]
-    scripts = [
-        (HERE / "labs" / file).read_text(encoding="utf-8") for file in ("rules.js", f"{name}.js")
-    ]
-    template = (HERE / "labs" / "template.html").read_text(encoding="utf-8")
+    scripts = [(HERE / file).read_text(encoding="utf-8") for file in ("rules.js", f"{name}.js")]
+    template = (HERE / "template.html").read_text(encoding="utf-8")
     template = template.replace("TITLE", title).replace("SCRIPTS", "\n".join(scripts))
     return fill(template, collect())
 
@@ -380,7 +378,9 @@ def main(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=HERE, help="folder (default: %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, default=HERE.parent, help="folder (default: %(default)s)"
+    )
     args = parser.parse_args(argv)
     for name in LABS:
         path = args.out / f"lab_{name}.html"

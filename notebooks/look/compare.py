@@ -1,12 +1,11 @@
-"""compare.py - second looks at the records of evaluations.
+"""compare.py - second looks at the records of evaluations: which of two models is better, and why.
 
-    python -m notebooks.look.compare compare eval.jsonl               two models on the same problems
-    python -m notebooks.look.compare regrade eval.jsonl --k 1 8       judge again, without a model
-    python -m notebooks.look.compare check-verifier labelled.jsonl    judge the judge
+    python -m notebooks.look.compare eval.jsonl                       two models on the same problems
+    python -m notebooks.look.compare eval.jsonl --regrade --k 1 8     judge again, without a model
 
 An eval.jsonl is what `python eval.py runs/NAME --out eval.jsonl` writes: the completions of the trained
 model and of the one it came from. What samples from a model on many GPUs, or with examples in the
-prompt, is in measure.py.
+prompt, is in evaluate.py.
 
 The columns that eval.py prints, and this file:
 
@@ -28,6 +27,7 @@ import argparse
 import itertools
 import math
 import statistics
+import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,8 +35,7 @@ import torch
 import eval as core
 import verifiers
 from rlvr import score
-from verifiers import DataError, grade_answer
-from notebooks.look.show import first_warning, show, tax
+from verifiers import DataError
 
 NOTEBOOKS = Path(__file__).resolve().parents[1]
 
@@ -122,7 +121,7 @@ def regrade(records, reward):
 
 OF_TASKS = {
     "arithmetic": "tagged",
-    "one-digit": f"{NOTEBOOKS}/one_digit.py:exact_reward",
+    "one-digit": f"{NOTEBOOKS}/tasks/one_digit.py:exact_reward",
 }  # where a header names no reward
 
 
@@ -156,51 +155,6 @@ def judge_saved(paths, spec, ks):
         verdict = "right" if record["accuracy"] else "wrong"
         end = record["completion"][-80:]
         print(f"    now {verdict}: truth {record['answer']!r}, completion {end!r}")
-
-
-def check_verifier(rows, reward):
-    """Verdicts against labels -> (number of right verdicts, the wrong ones as (kind, row)).
-
-    rows: "gold" and "expect" (true, false, or null: debatable, not counted), and "pred", an answer for
-    grade_answer, or "completion", a text for the reward. False accepts are worse: training finds them.
-    """
-    right = 0
-    wrong = []
-    for row in rows:
-        if row.get("expect") is None:
-            continue
-        if "pred" in row:
-            accepted = grade_answer(row["pred"], row["gold"])
-        else:
-            (record,) = regrade([{"answer": row["gold"], **row}], reward)
-            accepted = record["accuracy"] == 1
-        if accepted == row["expect"]:
-            right += 1
-        else:
-            wrong.append(("false accept" if accepted else "false reject", row))
-    return right, wrong
-
-
-def judge_verifier(path, spec):
-    """The command check-verifier: its accuracy on labelled answers, and the disagreements to read."""
-    rows = core.read_rows(path)
-    for number, row in enumerate(rows, 1):
-        texts = (row.get("gold"), row.get("pred", row.get("completion")))
-        if "expect" not in row or not all(isinstance(text, str) for text in texts):
-            form = '"gold" and "pred" (or "completion") must be text, and "expect" be there'
-            raise DataError(f"{path}, entry {number}: {form}")
-    right, wrong = check_verifier(rows, verifiers.get_reward(spec))
-    n = right + len(wrong)
-    kinds = Counter(kind for kind, _ in wrong)
-    low, high = core.wilson_interval(right / max(1, n), max(1, n))
-    print(
-        f"{n} labelled answers: {right / max(1, n):.2%} judged right [{low:.2%}, {high:.2%}], "
-        f"{kinds['false accept']} false accepts, {kinds['false reject']} false rejects"
-    )
-    for kind, row in wrong:
-        print(
-            f"    {kind}: truth {row['gold']!r}, answer {row.get('pred', row.get('completion'))!r}"
-        )
 
 
 def by_problem(records, num_samples):
@@ -345,31 +299,22 @@ def compare_saved(paths, ks):
 
 def main(argv=None):
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    commands = ["show", "canary", "tax", "compare", "regrade", "check-verifier"]
-    add("command", choices=commands)
-    add("names", nargs="+", metavar="name", help="a run, or files")
-    add("--step", type=int, help="of show (default: the last)")
-    add("--groups", type=int, default=1, help="of show")
-    add(
-        "--best-first", action="store_true", help="with show: the highest rewards instead of groups"
-    )
-    add("--reward", help="whose verdict counts")
-    add("--k", type=int, nargs="*", default=[], help="pass@k")
+    add("files", nargs="+", help="what eval.py --out has written")
+    add("--regrade", action="store_true", help="judge the completions again")
+    add("--reward", help="of --regrade: whose verdict counts (default: as in the file)")
+    add("--k", type=int, nargs="*", default=[], help="of pass@k")
     args = parser.parse_args(argv)
-    if args.command == "show":
-        show(args.names[0], args.step, args.groups, args.best_first)
-    elif args.command == "canary":
-        print(first_warning(args.names[0]))
-    elif args.command == "tax":
-        print(tax(args.names[0]))
-    elif args.command == "compare":
-        compare_saved(args.names, args.k)
-    elif args.command == "regrade":
-        judge_saved(args.names, args.reward, args.k)
+    if args.regrade:
+        judge_saved(args.files, args.reward, args.k)
     else:
-        judge_verifier(args.names[0], args.reward or "boxed")
+        compare_saved(args.files, args.k)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (DataError, ValueError, OSError) as error:
+        sys.exit(f"error: {error}")

@@ -1,4 +1,4 @@
-"""measure.py - eval.py for long evaluations: on many GPUs, continued after an interruption, with examples.
+"""evaluate.py - eval.py for long evaluations: on many GPUs, continued after an interruption, with examples.
 
     python -m notebooks.look.evaluate runs/NAME --shots 4             ... and its base with 4 examples
     torchrun --nproc-per-node 8 -m notebooks.look.evaluate Qwen/Qwen3-0.6B --preset thinking \\

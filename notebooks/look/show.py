@@ -1,17 +1,19 @@
 """show.py - what a run has sampled, and what its log says.
 
-python -m notebooks.look.show show runs/NAME --step 30         a group: completions, rewards, advantages
-python -m notebooks.look.show show runs/NAME --best-first      what is paid most, to find hacks
-python -m notebooks.look.show canary runs/NAME                 did reward and accuracy part?
-python -m notebooks.look.show tax runs/NAME                    how much of a step the verifiers took
+python -m notebooks.look.show runs/NAME --step 30        a group: completions, rewards, advantages
+python -m notebooks.look.show runs/NAME --best-first     what is paid most, to find hacks
+python -m notebooks.look.show runs/NAME --canary         did reward and accuracy part?
+python -m notebooks.look.show runs/NAME --tax            how much of a step the verifiers took
 """
 
+import argparse
 import gzip
 import heapq
 import itertools
 import json
 import math
 import statistics
+import sys
 import zlib
 from pathlib import Path
 import verifiers
@@ -110,7 +112,7 @@ def canary(rows):
 
 
 def first_warning(run):
-    """The command canary: what it would have said first."""
+    """What --canary prints: what it would have said first."""
     rows = [*read_log(Path(run)).values()]
     for i in range(len(rows)):
         warning = canary(rows[: i + 1])
@@ -120,7 +122,7 @@ def first_warning(run):
 
 
 def tax(run):
-    """The command tax: the verifier tax (chapter 000), the share of the training steps in which the run waited for
+    """What --tax prints: the verifier tax (chapter 000), the share of the training steps in which the run waited for
     its verifiers; and of the rest, the share of sampling and of the update."""
     rows = [row for row in read_log(Path(run)).values() if "verify_seconds" in row]
     if not rows:
@@ -135,3 +137,30 @@ def tax(run):
         f"{slowest['verify_seconds']:.3g} s, in step {slowest['step']}); sampling {sample / whole:.1%}, "
         f"update {update / whole:.1%}; evaluations not counted"
     )
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("run", help="its folder")
+    add("--step", type=int, help="(default: the last)")
+    add("--groups", type=int, default=1, help="how many")
+    add("--best-first", action="store_true", help="the highest rewards instead of groups")
+    add("--canary", action="store_true", help="the first warning")
+    add("--tax", action="store_true", help="the verifiers' share of the time")
+    args = parser.parse_args(argv)
+    if args.canary:
+        print(first_warning(args.run))
+    elif args.tax:
+        print(tax(args.run))
+    else:
+        show(args.run, args.step, args.groups, args.best_first)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (DataError, ValueError, OSError) as error:
+        sys.exit(f"error: {error}")

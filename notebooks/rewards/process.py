@@ -77,7 +77,7 @@ def string_judge(completion, problem):
 def majority_judge(model, tokenizer, task, N=16, max_new_tokens=80):
     """A judge that does not know the true answer: it solves the problem N times itself, and pays a
     completion that ends with the number that most of its own solutions end with -> a reward, for
-    rewards.robust_reward."""
+    guards.robust_reward."""
     answers = {}
 
     def own_answer(problem):

@@ -5,22 +5,20 @@ python train.py --reward notebooks/rewards/reasoning.py:olmo
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from verifiers import (
     WORD,
     ReasoningReward,
-    get_reward,
     split_tags,
 )
 from notebooks.rewards.compose import Curriculum, one_in, with_term
 from notebooks.rewards.steps import steps_score
-from notebooks.rewards.translation import _ngrams
+from notebooks.rewards.translation import ngrams
 
 
 def repetition(text: str, n=4) -> float:
     """The share of n-grams that were there before: near 0 for honest text, near 1 for one phrase again
     and again."""
-    grams = _ngrams(WORD.findall(text), n)
+    grams = ngrams(WORD.findall(text), n)
     return 1 - len(grams) / grams.total() if grams else 0.0
 
 
@@ -83,9 +81,9 @@ def no_refusal(completion, problem):
 
 def rules_score(completion, problem):
     """The share of AutoRule's rules to which its judge says Yes ($AUTORULE, see autorule/autorule.py)."""
-    parts = get_reward(f"{Path(__file__).parent / 'autorule' / 'autorule.py'}:rules_reward")(
-        completion, problem
-    )[1]
+    from notebooks.autorule.autorule import rules_reward  # here only: it reads models
+
+    parts = rules_reward(completion, problem)[1]
     yes = [value for name, value in parts.items() if re.fullmatch("rule_[0-9]+", name)]
     return sum(yes) / max(1, len(yes))
 

@@ -19,10 +19,10 @@ def verify_translation(candidate: str, references) -> dict:
     words, *golds = (_BLEU_WORD.findall(text.lower()) for text in (candidate, *references))
     precisions = []
     for n in range(1, 5):
-        said = _ngrams(words, n)
+        said = ngrams(words, n)
         smooth = float(n > 1)
         allowed = functools.reduce(
-            operator.or_, (_ngrams(gold, n) for gold in golds)
+            operator.or_, (ngrams(gold, n) for gold in golds)
         )  # the larger count
         precisions.append(((said & allowed).total() + smooth) / max(1.0, said.total() + smooth))
     closest = min(map(len, golds), key=lambda length: (abs(length - len(words)), length))
@@ -39,7 +39,7 @@ _BLEU_WORD = re.compile(
 )  # a Chinese character is a word
 
 
-def _ngrams(words, n):
+def ngrams(words, n):
     return Counter(zip(*(words[i:] for i in range(n))))
 
 

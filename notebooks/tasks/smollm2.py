@@ -151,7 +151,7 @@ def stories():
 
 
 # ---- 2. Controls -----------------------------------------------------------------------------------
-# With `coin` and `inverted` of rewards.py.
+# With `coin` and `inverted` of rewards/controls.py.
 
 
 def any_number(completion, problem):

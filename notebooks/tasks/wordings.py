@@ -1,4 +1,4 @@
-"""strata.py - in which words a task asks, and tasks to try other words and other answers on.
+"""wordings.py - in which words a task asks, and tasks to try other words and other answers on.
 
 What you will learn: what to do when the training reward rises and the test stands still (chapter "Reward Design for
 Reasoning", the eval-vs-train reward gap): a model that has learnt to guess small integers needs other answers as often

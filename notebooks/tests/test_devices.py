@@ -1,4 +1,4 @@
-"""experiments/devices.py: what is counted, worked by hand on two layers; what memory a card needs."""
+"""claims/devices.py: what is counted, worked by hand on two layers; what memory a card needs."""
 
 from dataclasses import replace
 

@@ -10,7 +10,7 @@ import pytest
 import verifiers
 from conftest import ROOT
 
-FILE = f"{ROOT / 'notebooks' / 'gym.py'}:"
+FILE = f"{ROOT / 'notebooks' / 'tasks' / 'gym.py'}:"
 SLOW = 20.0  # CPU seconds in which a kind has drawn its problems
 NONSENSE = [  # {0}: a file that must not come to be
     "nan",
@@ -49,7 +49,7 @@ NONSENSE = [  # {0}: a file that must not come to be
 @pytest.fixture(scope="module")
 def gym():
     pytest.importorskip("reasoning_gym", reason="pip install reasoning-gym")
-    return importlib.import_module("gym")
+    return importlib.import_module("notebooks.tasks.gym")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""notebooks/rewards.py, and how verdicts become a reward (verifiers.py, section 4)."""
+"""notebooks/rewards/, and how verdicts become a reward (verifiers.py, section 4)."""
 
 import math
 import shutil
@@ -6,8 +6,9 @@ import warnings
 
 import pytest
 
-from notebooks.rewards import compose, controls, reasoning
+from notebooks.rewards import compose, controls, program_parts, reasoning
 import verifiers
+from conftest import ROOT
 from notebooks.tasks.one_digit import exact_reward
 from notebooks.rewards.compose import with_term
 from notebooks.rewards.program_parts import code_parts_reward, quick_code_reward, read_program
@@ -365,7 +366,7 @@ def test_what_is_composed_is_a_reward_with_its_terms_in_the_log(tmp_path):
     )
     path = tmp_path / "composed.py"
     path.write_text(
-        "from rewards import RewardFn, make_reward\n"
+        "from notebooks.rewards.compose import RewardFn, make_reward\n"
         "mine = make_reward(RewardFn('length', lambda prompt, completion, meta: len(completion))).reward\n"
     )
     assert verifiers.get_reward(f"{path}:mine")("four", TWO) == (4, {"length": 4})
@@ -389,7 +390,7 @@ def three_of_four(monkeypatch):
         return {"tests_passed": passed, "tests_total": 4, "frac": passed / 4, "seconds": seconds}
 
     monkeypatch.setattr(verifiers, "verify_code", verify_code)
-    monkeypatch.setattr(rewards, "verify_code", verify_code)
+    monkeypatch.setattr(program_parts, "verify_code", verify_code)
 
 
 @pytest.mark.parametrize(
@@ -807,16 +808,22 @@ def test_the_coin_is_fair_and_always_falls_the_same_way():
     coin("\ud800", TWO)  # half a surrogate pair
 
 
-LABORATORY = (
-    "steps_reward bleu_reward gated_reward guarded_reward robust_reward kimi olmo curriculum "
-    "kimi_process code_strict quick_code_reward coin inverted any_box first_box format_only"
-).split()
+LABORATORY = {
+    "steps": ["steps_reward"],
+    "translation": ["bleu_reward"],
+    "compose": ["gated_reward", "curriculum"],
+    "guards": ["guarded_reward", "robust_reward"],
+    "reasoning": ["kimi", "olmo", "kimi_process"],
+    "program_parts": ["code_strict", "quick_code_reward"],
+    "controls": ["coin", "inverted", "any_box", "first_box", "format_only"],
+}
+EACH = [f"{file}.py:{name}" for file, names in LABORATORY.items() for name in names]
 
 
 @pytest.mark.parametrize(
     "name",
-    [*REWARDS, *(f"{rewards.__file__}:{name}" for name in LABORATORY)],
-    ids=[*REWARDS, *LABORATORY],
+    [*REWARDS, *(f"{ROOT}/notebooks/rewards/{spec}" for spec in EACH)],
+    ids=[*REWARDS, *EACH],
 )
 def test_every_reward_takes_anything(name):
     reward = verifiers.get_reward(name)

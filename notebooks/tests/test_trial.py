@@ -18,15 +18,15 @@ from eval import get_method  # noqa: E402
 from model import load  # noqa: E402
 from rlvr import Step, row_uniforms, sample, update_gradients  # noqa: E402
 
-lab = importlib.import_module("experiments")
-trial = importlib.import_module("trial")
-groups = importlib.import_module("claims_groups")
-noise = importlib.import_module("claims_noise")
+from notebooks.claims import claims_groups as groups  # noqa: E402
+from notebooks.claims import claims_noise as noise  # noqa: E402
+from notebooks.claims import experiments as lab  # noqa: E402
+from notebooks.claims import trial  # noqa: E402
 
 NAMES = (
     "objectives distill self tools rewards lora ttrl forgetting groups thinking noise stale".split()
 )
-MODULES = {name: importlib.import_module(f"claims_{name}") for name in NAMES}
+MODULES = {name: importlib.import_module(f"notebooks.claims.claims_{name}") for name in NAMES}
 TRIALS = {name: module.TRIAL for name, module in MODULES.items()}
 SMOLLM2 = {
     f"{name}_smollm2": module.SMOLLM2

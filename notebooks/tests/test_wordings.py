@@ -12,7 +12,7 @@ from notebooks.tasks.one_digit import one_digit
 from test_train import metrics, run
 from verifiers import BOXED, Task, boxed_reward
 
-S = f"{ROOT / 'notebooks' / 'strata.py'}:"
+S = f"{ROOT / 'notebooks' / 'tasks' / 'wordings.py'}:"
 
 
 def problems_with(*answers):

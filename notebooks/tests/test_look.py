@@ -1,4 +1,4 @@
-"""notebooks/evaluation.py and measure.py: second looks by hand, and evaluations continued and shared out."""
+"""notebooks/look/: second looks by hand, and evaluations continued and shared out."""
 
 import gzip
 import json
@@ -10,14 +10,14 @@ import sys
 import pytest
 
 import eval as core
-from notebooks.look import compare, show
+from notebooks.look import check_verifier, compare, show
 from notebooks.models import make_tiny
 from notebooks.look import evaluate as measure
 import train
 import verifiers
 from conftest import ROOT
 from eval import wilson_interval
-from notebooks.look.compare import check_verifier, regrade
+from notebooks.look.compare import regrade
 from notebooks.look.evaluate import few_shot
 from ranks import ONE_DIGIT
 
@@ -74,7 +74,7 @@ def test_saved_completions_are_judged_again(tmp_path, capsys):
     rows[0] |= {"accuracy": 0.0, "completion": "a line\u2028and another: " + rows[0]["completion"]}
     rows.insert(0, {"header": {"model": "new", "git": "abc", "reward": "boxed"}})
     path = write(tmp_path / "saved.jsonl", rows)
-    compare.main(["regrade", path, "--k", "1", "2"])
+    compare.main([path, "--regrade", "--k", "1", "2"])
     titles, new, old, difference, parts, changed, which = capsys.readouterr().out.splitlines()
     names = titles.split()
     new = dict(zip(names, new.split(), strict=True))
@@ -122,9 +122,9 @@ def test_the_verifier_is_checked_against_labels(tmp_path, capsys):
         {"gold": "3", "pred": "4", "expect": None},
         {"gold": "3", "completion": "\\boxed{4}, no \\boxed{3}", "expect": True},
     ]
-    right, wrong = check_verifier(rows, verifiers.boxed_reward)
+    right, wrong = check_verifier.check_verifier(rows, verifiers.boxed_reward)
     assert right == 2 and [kind for kind, _ in wrong] == ["false accept", "false reject"]
-    compare.main(["check-verifier", write(tmp_path / "l.jsonl", rows)])
+    check_verifier.main([write(tmp_path / "l.jsonl", rows)])
     first, *others = capsys.readouterr().out.splitlines()
     low, high = wilson_interval(2 / 4, 4)
     assert first.startswith(
@@ -136,7 +136,7 @@ def test_the_verifier_is_checked_against_labels(tmp_path, capsys):
     ]
     with pytest.raises(verifiers.DataError, match='entry 6: "gold" and "pred"'):
         write(tmp_path / "l.jsonl", [{"gold": 3, "pred": "3", "expect": True}])
-        compare.main(["check-verifier", str(tmp_path / "l.jsonl")])
+        check_verifier.main([str(tmp_path / "l.jsonl")])
 
 
 # ---- Examples --------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path, base, caps
     measure.main(flags)
     assert sorted(out.read_text().splitlines()) == sorted([*whole.splitlines(), lines[51].strip()])
     assert capsys.readouterr().out == table and len(asked) == 30 - 10
-    compare.main(["regrade", str(out), "--k", "1", "2"])  # what is there twice counts once
+    compare.main([str(out), "--regrade", "--k", "1", "2"])  # what is there twice counts once
     assert capsys.readouterr().out.splitlines()[1:3] == table.splitlines()[2:4]
     with pytest.raises(verifiers.DataError, match="another evaluation of .*: settings differ"):
         measure.main([*flags, "--seed", "1"])
@@ -246,13 +246,12 @@ def test_two_processes_give_the_same_numbers(tmp_path, base):
     texts = []
     for launch in ([], "-m torch.distributed.run --nproc-per-node 2".split()):
         out = tmp_path / f"{len(launch)}.jsonl"
-        script = str(ROOT / "notebooks" / "measure.py")
         flags = "--num-samples 3 --max-new-tokens 4".split()
         ran = subprocess.run(
             [
                 sys.executable,
                 *launch,
-                script,
+                *"-m notebooks.look.evaluate".split(),
                 base,
                 *f"--task {ONE_DIGIT} --problems 31".split(),
                 *flags,
@@ -260,6 +259,7 @@ def test_two_processes_give_the_same_numbers(tmp_path, base):
                 str(out),
             ],
             capture_output=True,
+            cwd=ROOT,
             text=True,
         )
         assert ran.returncode == 0, ran.stderr
@@ -310,7 +310,7 @@ def samples(run, step):
 
 
 def test_the_viewer_shows_a_mixed_group(run, capsys):
-    compare.main(["show", str(run), "--step", "1"])
+    show.main([str(run), "--step", "1"])
     shown = capsys.readouterr().out
     rows = samples(run, 1)
     group = next(
@@ -331,7 +331,7 @@ def test_the_viewer_shows_a_mixed_group(run, capsys):
 
 
 def test_the_viewer_shows_what_is_paid_most(run, capsys):
-    compare.main(["show", str(run), "--best-first"])
+    show.main([str(run), "--best-first"])
     best = [float(value) for value in re.findall(r"reward ([-0-9.]+),", capsys.readouterr().out)]
     assert best == sorted((row["reward"] for row in samples(run, 2)), reverse=True)[:4]
 
@@ -371,7 +371,7 @@ def test_the_verifier_tax_is_their_share_of_a_step(tmp_path, capsys):
     times = {"reward": 0.5, "sample_seconds": 3.0, "update_seconds": 1.0}
     steps = [{"step": n, "verify_seconds": n / 2, **times} for n in (1, 2)]
     write(path, [{"step": 0, "reward": 0.5}, *steps])
-    compare.main(["tax", str(tmp_path)])
+    show.main([str(tmp_path), "--tax"])
     said = capsys.readouterr().out
     # 0.5 + 1 of 8 seconds for the verifiers, 4.5 to sample, 2 to update
     assert "verifiers 18.8% of 2 steps (0.75 s a step; most, 1 s, in step 2)" in said
@@ -379,15 +379,15 @@ def test_the_verifier_tax_is_their_share_of_a_step(tmp_path, capsys):
     path.unlink()
     write(path, [{"step": 0, "reward": 0.5}])
     with pytest.raises(verifiers.DataError, match="no step with verify_seconds"):
-        compare.main(["tax", str(tmp_path)])
+        show.main([str(tmp_path), "--tax"])
 
 
 def test_the_canary_on_a_run(tmp_path, capsys):
     """The first warning counts, and what came after it is not needed."""
     write(tmp_path / "metrics.jsonl", log((0.5, 0.5), (0.9, 0.3), (0.9, 0.9)))
-    compare.main(["canary", str(tmp_path)])
+    show.main([str(tmp_path), "--canary"])
     assert "0.500 to 0.300 (step 20)" in capsys.readouterr().out
     (tmp_path / "metrics.jsonl").unlink()
     write(tmp_path / "metrics.jsonl", log((0.5, 0.5), (0.9, 0.9)))
-    compare.main(["canary", str(tmp_path)])
+    show.main([str(tmp_path), "--canary"])
     assert capsys.readouterr().out == "no warning\n"
