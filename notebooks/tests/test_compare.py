@@ -1,4 +1,4 @@
-"""Two models on the same problems (notebooks/evaluation.py, section 4), on cases one can count by hand."""
+"""Two models on the same problems (notebooks/look/compare.py), on cases one can count by hand."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""rewards.py: data sets from elsewhere, as their files are written."""
+"""tasks/benchmarks.py: data sets from elsewhere, as their files are written."""
 
 import gzip
 import hashlib

@@ -1,8 +1,7 @@
 """notebooks/tasks/gym.py: every kind of problem that reasoning-gym offers, and what hostile answers earn there."""
 
-import importlib
-import json
 import sys
+import json
 import time
 
 import pytest
@@ -49,7 +48,8 @@ NONSENSE = [  # {0}: a file that must not come to be
 @pytest.fixture(scope="module")
 def gym():
     pytest.importorskip("reasoning_gym", reason="pip install reasoning-gym")
-    return importlib.import_module("notebooks.tasks.gym")
+    verifiers.lookup(f"{FILE}load", {}, "task")
+    return sys.modules["gym"]  # as train.py loads it; imported by its package it would be another
 
 
 @pytest.fixture(scope="module")
