@@ -44,7 +44,7 @@ from notebooks.claims.experiments import POINTS, Check
 from notebooks.claims.show import RESULTS, ROOT, read, report, table_of
 from notebooks.claims.start import base_of
 from notebooks.look.compare import accuracies
-from notebooks.results import files_in, read_file, write_json
+from notebooks.results import read_file, write_json
 from rlvr import GRPO
 
 TUNING = 9  # the seed on which learning rates are chosen; it is never counted
@@ -168,7 +168,8 @@ def run_of(trial, arm, seed, rate):
         teacher = run_of(trial, chosen.teacher, seed, rate_of(trial, chosen.teacher)).final
     steps = trial.steps or chosen.steps or trial.claim.steps
     flags = f"{trial.claim.flags} {chosen.flags.format(teacher=teacher)} --model {base}"
-    flags += f" --device cpu --steps {steps} --seed {seed} --save-every 20 --lr {rate:g}"
+    flags += f" --device cpu --steps {steps} --seed {seed} --save-every 20"
+    flags += f" --lr {rate:g}" if rate else ""
     flags = flags.replace(f"{ROOT}/", "").split()
     if not chosen.rates:
         return Run(arm, seed, rate, base, flags, Path(base))
@@ -200,7 +201,8 @@ def train_run(by, flags, folder):
 def code_of(text):
     """{file: hash} of the tiny weights, of the scripts that a text names, and of all that they import."""
     found = {}
-    todo = [ROOT / "notebooks" / "tiny" / "model.safetensors", *files_in(text)]
+    names = ["notebooks/tiny/model.safetensors", *text.replace("@", "").split()]
+    todo = [ROOT / name.partition(":")[0] for name in names]
     while todo:
         path = todo.pop().resolve()
         if path.is_file() and str(path) not in found:
