@@ -92,7 +92,7 @@ TRIAL = Trial(
     measure=measure,
 )
 
-# The teacher is the GRPO of claims_objectives.py; rates are notebook 9's and not tuned. 80 % is more than 20 steps
+# The teacher is the GRPO of claims_objectives.py; rates are notebook 8's and not tuned. 80 % is more than 20 steps
 # reach. A seventh of them are three: right after the warm-up the student would be where its teacher ends.
 
 

@@ -39,7 +39,7 @@ def counts(rank):
 
 
 def memory(rank):
-    """GB at the worst moment of a step, by notebook 7's formula (section 4), piece by piece.
+    """GB at the worst moment of a step, by notebook 4's formula (section 10), piece by piece.
 
     Weights in fp32 and their copies in bf16; of what is trained two moments and a gradient; the embedding's gradient
     twice, if it has any; and the larger of the cache with its logits, or of what an update keeps of its tokens."""

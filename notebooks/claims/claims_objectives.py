@@ -1,7 +1,7 @@
 """claims_objectives.py - Claim 1: which objective moves pass@64, and at what cost in pass@1?
 
     python -m notebooks.claims.claims_objectives [--seeds 3] [--costs]
-    python -m notebooks.claims.claims_objectives --model smollm2     20 steps of notebook 9's sums
+    python -m notebooks.claims.claims_objectives --model smollm2     20 steps of notebook 8's sums
 
 The task is sums of 2 to 7 steps. The base can work out up to 4 of them, when it does; longer ones it
 gets right now and then by a guess, so that pass@1 is low, pass@64 high, and both can move. To select

@@ -13,7 +13,7 @@ where a trial of this size and spread would be wrong more than one time in ten i
 
 A run's folder is named after its seed and a digest of its flags: a finished one is not repeated, and two
 trials that ask for the same run share it. notebooks/results/claims_NAME.json holds command, seeds, rates,
-rows, checks, verdicts, machine and commit; notebook 10 draws it.
+rows, checks, verdicts, machine and commit; notebook 6 draws it.
 """
 
 import argparse
@@ -181,7 +181,7 @@ class Trial:
 
 
 SHORT = "--device cpu --task T:short_sums --prompts-per-step 8 --num-samples 16"
-# Half of notebook 9's batch, at its rate, which is not tuned, and 16 samples of a problem. Of a step's own samples the
+# Half of notebook 8's batch, at its rate, which is not tuned, and 16 samples of a problem. Of a step's own samples the
 # accuracy is known anyway: on the way it takes the place of evaluations.
 ON_SMOLLM2 = {
     "flags": "@notebooks/recipes/smollm2.txt --device cpu --prompts-per-step 4 --eval-every 20 "

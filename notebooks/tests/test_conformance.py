@@ -310,7 +310,7 @@ def test_the_command_needs_nothing_but_torch(tmp_path):
 
 
 def found_by(name):
-    """The verdicts of an adapter as notebook 11 keeps them: {case: verdict, and what it says}."""
+    """The verdicts of an adapter as notebook 9 keeps them: {case: verdict, and what it says}."""
     results = check.check(adapter(name))
     return {result.case["name"]: [result.verdict, result.what] for result in results}
 

@@ -1,4 +1,4 @@
-"""The trials of notebook 10: their arms can be run, their numbers and verdicts are right, and what is kept of them is
+"""The trials of notebook 6: their arms can be run, their numbers and verdicts are right, and what is kept of them is
 what their rows say."""
 
 import importlib

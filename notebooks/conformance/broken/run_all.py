@@ -3,7 +3,7 @@
     python notebooks/conformance/broken/run_all.py              all of them, into curves.json
     python notebooks/conformance/broken/run_all.py off_by_one   some of them
 
-Each is compared with a right run of the same flags. notebooks/11_conformance.ipynb shows the curves.
+Each is compared with a right run of the same flags. notebooks/9_conformance.ipynb shows the curves.
 """
 
 import json
