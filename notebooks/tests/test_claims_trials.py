@@ -1,4 +1,4 @@
-"""What single trials measure: distillation, LoRA, thinking, forgetting. (What all have in common: test_trial.py.)"""
+"""What single trials measure: distillation, LoRA, thinking. (What all have in common: test_trial.py.)"""
 
 import math
 import random
@@ -8,15 +8,9 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from notebooks.claims import claims_distill
-from notebooks.claims import claims_forgetting
 from notebooks.claims import claims_lora
-from notebooks.claims import claims_self
 from notebooks.claims import claims_thinking
 from notebooks.claims import experiments as lab
-from conftest import ROOT  # noqa: E402
-from model import load  # noqa: E402
-
-TINY = ROOT / "notebooks" / "tiny"
 
 
 @pytest.mark.parametrize(
@@ -96,23 +90,3 @@ def test_shares_by_hand():
     assert (
         found["continued, earlier"] == 0.5 and found["untouched"] == 1 and found["completions"] == 2
     )
-
-
-# ---- Forgetting ----------------------------------------------------------------------------------
-
-
-def test_a_base_has_not_moved_from_itself():
-    """KL 0, no surprise; it can do the sums in Chinese that it was begun in."""
-    base, tokenizer = load(TINY)
-    found = claims_forgetting.measure(base, base, tokenizer)
-    assert abs(found["kl"]) < 1e-5 and found["other text"] == 0
-    assert found["old skill"] > 0.9 and found["right"] < 0.4
-
-
-# ---- Self-distillation ---------------------------------------------------------------------------
-
-
-def test_tiny_makes_nothing_of_a_solution_that_it_is_shown():
-    """It was never shown two problems in a row: behind the first one and its solution it answers no second."""
-    found = claims_self.of_base(str(TINY), problems=20)
-    assert 0.1 < found["alone"] < 0.5 and found["shown"] < 0.1

@@ -23,9 +23,7 @@ from notebooks.claims import claims_noise as noise  # noqa: E402
 from notebooks.claims import experiments as lab  # noqa: E402
 from notebooks.claims import trial  # noqa: E402
 
-NAMES = (
-    "objectives distill self tools rewards lora ttrl forgetting groups thinking noise stale".split()
-)
+NAMES = "objectives distill tools rewards lora ttrl groups thinking noise stale".split()
 MODULES = {name: importlib.import_module(f"notebooks.claims.claims_{name}") for name in NAMES}
 TRIALS = {name: module.TRIAL for name, module in MODULES.items()}
 SMOLLM2 = {
