@@ -1,4 +1,4 @@
-"""before_after.py - what SmolLM2 could do before it was trained, and what it can do after (notebook 9).
+"""before_after.py - what SmolLM2 could do before it was trained, and what it can do after (notebook 8).
 
     python -m notebooks.claims.before_after smollm2 runs/smollm2/sums-0 runs/smollm2/sums-1
 

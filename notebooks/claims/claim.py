@@ -18,7 +18,6 @@ notebooks/results/claims_NAME.json holds the runs with their numbers, the checks
 import argparse
 import contextlib
 import hashlib
-import inspect
 import json
 import math
 import os
@@ -58,14 +57,13 @@ RATES = (4e-4, 1.2e-3)  # tiny's own learning rate, and three times that
 class Arm:
     """What is trained. rates: learning rates to choose from; one is taken as it is, and without any the base alone
     is measured. teacher: the arm whose last model (or "base") stands for {teacher} in the flags. steps: the claim's,
-    if there are none. by: what trains, with a command line like train.py's."""
+    if there are none."""
 
     flags: str = ""
     base: str = "usual"
     rates: tuple = RATES
     teacher: str = ""
     steps: int = 0
-    by: Callable = train.main
 
 
 @dataclass
@@ -173,13 +171,12 @@ def run_of(trial, arm, seed, rate):
     flags = flags.replace(f"{ROOT}/", "").split()
     if not chosen.rates:
         return Run(arm, seed, rate, base, flags, Path(base))
-    code = code_of(" ".join([inspect.getsourcefile(chosen.by).replace(f"{ROOT}/", ""), *flags]))
-    folder = trial.runs / f"seed{seed}-{digest(flags, code)}"
-    seconds = train_run(chosen.by, flags, folder)
+    folder = trial.runs / f"seed{seed}-{digest(flags, code_of(' '.join(['train.py', *flags])))}"
+    seconds = train_run(flags, folder)
     return Run(arm, seed, rate, base, flags, folder / "final", folder, seconds)
 
 
-def train_run(by, flags, folder):
+def train_run(flags, folder):
     """Into the folder, unless that is done; what was interrupted goes on -> the seconds that it took."""
     done = folder.with_suffix(".json")
     if not done.exists():
@@ -191,7 +188,7 @@ def train_run(by, flags, folder):
             shutil.rmtree(folder, ignore_errors=True)  # stopped before there was anything to keep
             command = [*flags, *place]
         with open(f"{folder}.log", "a") as log, contextlib.redirect_stdout(log):
-            by(command)
+            train.main(command)
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         kept = {"flags": " ".join(flags), "seconds": time.perf_counter() - began}
         done.write_text(json.dumps(kept))

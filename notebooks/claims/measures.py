@@ -1,6 +1,5 @@
 """measures.py - what the claims of papers measure of a run beside its columns: claim.Run -> {column: number}."""
 
-import functools
 import math
 import re
 import statistics
@@ -16,7 +15,7 @@ from model import Config, Qwen3, load
 from notebooks.claims import experiments as lab
 from notebooks.look.show import samples_of
 from notebooks.models import make_tiny
-from rlvr import CHUNK_ELEMENTS, GRPO, roll_out, row_uniforms, sample, token_logprobs
+from rlvr import CHUNK_ELEMENTS, roll_out, token_logprobs
 
 METHODS = Path(__file__).resolve().parents[1] / "methods"
 LEVEL = 0.8  # held-out accuracy, sampled
@@ -63,37 +62,6 @@ def label_of(run, group=16):
             label = given.most_common(1)[0][0] if given else ""
             right.append(verifiers.grade_answer(label, some[0]["answer"]))
     return {"label": float(np.mean(right))}
-
-
-# ---- Shown a solution ------------------------------------------------------------------------------
-
-
-def shown_a_solution(run):
-    return of_base(run.base)
-
-
-@functools.cache
-def of_base(path, problems=100, group=8):
-    """How often this model is right, alone and shown one of its own right completions, over the problems that have
-    one."""
-    model, tokenizer = load(path)
-    task = verifiers.arithmetic()
-    method = GRPO(max_new_tokens=80)
-    step = roll_out(method, model, tokenizer, task, task.test[:problems], group)
-    right = torch.tensor([part["accuracy"] == 1 for part in step.parts]).view(-1, group)
-    solved = right.any(1).nonzero().flatten().tolist()
-    completions = step.rollouts.completions()
-    prompts = []
-    for place in solved:
-        prompt = tokenizer.encode_prompt(task.prompt(step.problems[place]))
-        first = place * group + int(right[place].float().argmax())
-        prompts.append(prompt + completions[first] + prompt)
-    uniforms = row_uniforms(range(len(prompts)), 80, 1)
-    again = sample(model, prompts, max_new_tokens=80, uniforms=uniforms)
-    texts = [tokenizer.decode(ids) for ids in again.completions()]
-    rewards = [task.reward(text, step.problems[place]) for text, place in zip(texts, solved)]
-    shown = statistics.fmean(parts["accuracy"] for _, parts in rewards)
-    return {"alone": float(right[solved].float().mean()), "shown": shown}
 
 
 # ---- Tools -----------------------------------------------------------------------------------------

@@ -2,18 +2,8 @@
 
 import numpy as np
 
-from notebooks.claims import measures, model_measures
-from notebooks.claims.claim import (
-    POINTS,
-    RATES,
-    Arm,
-    Check,
-    Claim,
-    as_much,
-    more,
-    rises,
-    stays,
-)
+from notebooks.claims import measures, thinking
+from notebooks.claims.claim import RATES, Arm, Check, Claim, as_much, more, rises, stays
 from notebooks.claims.signal_claims import BASE, METHOD, ONCE, SHARED, on_smollm2
 
 # ---- distill: a teacher's judgement of every token against one reward a completion -----------------
@@ -80,40 +70,6 @@ DISTILL_SMOLLM2 = on_smollm2(
     panels=SAMPLES,
     over="step",
     measure=measures.early,
-)
-
-# ---- self: a policy that is shown a right completion of its group ----------------------------------
-# What such a teacher can do is measured before any training: problems of which one of eight samples is right are asked
-# again, behind that solution. A model that is no more often right then has nothing to teach.
-
-SELF = Claim(
-    name="self",
-    sentence="A policy that is shown a right completion of its group teaches itself better than rewards do.",
-    source="SDPO, 2601.20802 (read: the abstract, and the objective in a review; that small models fail at it is from a "
-    "summary of the paper)",
-    doubt="A model that makes use of what stands in its prompt. This one was never shown two problems in a row.",
-    arms={
-        "grpo": Arm(rates=RATES[:1]),
-        "self-taught": Arm(f"{METHOD}/self_distill.py", rates=RATES[:1]),
-        "half of each": Arm(f"{METHOD}/self_distill.py --mix 0.5", rates=RATES[:1]),
-    },
-    checks={
-        "claim": [more("self-taught", "grpo", "right@mean"), more("self-taught", "grpo")],
-        "controls": [
-            rises("grpo"),
-            Check(
-                "there is something to teach: shown a solution the base is right 10 points more often",
-                lambda x: x("self-taught", "shown") - x("self-taught", "alone"),
-                *(0.1, POINTS),
-            ),
-        ],
-    },
-    columns=("right@0", "alone", "shown", "right", "right@mean", "length"),
-    panels={"right": "held-out accuracy, sampled", "length": "tokens per completion"},
-    over="step",
-    steps=20,
-    seconds=25,
-    measure=measures.shown_a_solution,
 )
 
 # ---- lora: adapters of rank 1 train as well as all weights, at a higher rate -----------------------
@@ -217,66 +173,6 @@ TOOLS = Claim(
     measure=measures.use_of_tools,
 )
 
-# ---- forgetting: at the same accuracy, does RL forget less than supervised training? ---------------
-# RL is distill's GRPO, at the rate that was chosen there.
-
-SFT = "--like {teacher} --behaviour"
-TUNED = (3e-4, 1e-3)
-RL = {"rl": Arm(OFTEN, rates=RATES[1:], steps=60)}
-
-
-def supervised(behaviour):
-    by = model_measures.supervised
-    return Arm(f"{SFT} {behaviour}", rates=TUNED, teacher="rl", steps=400, by=by)
-
-
-def after_sft(sentence, column, by, noise, arm="sft", other="rl", same=False):
-    return Check(sentence, lambda x: x(arm, column) - x(other, column), by, noise, same)
-
-
-FORGETTING = Claim(
-    name="forgetting",
-    sentence="At the same accuracy RL is nearer to its base than supervised training, and forgets less.",
-    source="RL's Razor, 2509.04259 (read: the abstract, and the forward KL on the new task)",
-    doubt="A model with skills apart from its task: all that this one knows is ways to answer one kind of sum, so that "
-    "to choose one way is to forget the others, by whatever method.",
-    arms={
-        "base": BASE,
-        **RL,
-        "sft": supervised("worked"),
-        "sft, Chinese": supervised("bilingual"),
-    },
-    checks={
-        "claim": [
-            after_sft("KL(base || model) is 2 nats a completion larger after SFT", "kl", 2.0, 0.3),
-            after_sft("other habits surprise it by 0.2 nats a token more", "other text", 0.2, 0.02),
-            more("rl", "sft", "old skill"),
-        ],
-        "controls": [
-            as_much("rl", "sft"),
-            after_sft(
-                "labels further from the base (Chinese) leave a KL that is larger by 2 nats",
-                *("kl", 2.0, 0.3, "sft, Chinese", "sft"),
-            ),
-            Check(
-                "the base has the old skill (half of the sums, in Chinese)",
-                lambda x: x("base", "old skill"),
-                *(0.5, POINTS),
-            ),
-        ],
-    },
-    columns=("right", "kl", "other text", "old skill", "sft steps"),
-    panels={
-        "right": "held-out accuracy",
-        "kl": "KL(base || model), nats a completion",
-        "other text": "other habits: nats a token more",
-        "old skill": "right in Chinese, begun so",
-    },
-    tuned_by=("quick",),
-    seconds=45,
-    measure=model_measures.forgotten,
-)
-
 # ---- thinking: which steps cause the answer, and which are decoration? -----------------------------
 # Before is the base, after is what GRPO made of it: the runs of distill and of tools.
 
@@ -328,10 +224,7 @@ THINKING = Claim(
         "continued, earlier": "a wrong earlier step, continued",
     },
     seconds=45,
-    measure=model_measures.causes,
+    measure=thinking.causes,
 )
 
-CLAIMS = [
-    *(DISTILL, SELF, ADAPTERS, TOOLS, FORGETTING, THINKING),
-    *(DISTILL_SMOLLM2, ADAPTERS_SMOLLM2),
-]
+CLAIMS = [DISTILL, ADAPTERS, TOOLS, THINKING, DISTILL_SMOLLM2, ADAPTERS_SMOLLM2]

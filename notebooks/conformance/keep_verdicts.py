@@ -1,4 +1,4 @@
-"""keep_verdicts.py - write what an adapter gives into verdicts.json, from which notebook 11 makes its table.
+"""keep_verdicts.py - write what an adapter gives into verdicts.json, from which notebook 9 makes its table.
 
     python notebooks/conformance/keep_verdicts.py ADAPTER.py [PACKAGE ..]       the packages whose versions count
 

@@ -9,7 +9,7 @@ are counted.
 
 A wrong step is where the share falls. The model that continues must be able to solve the problem from
 a good prefix, so it is a trained one. Nothing is needed but the true answer, for the usual verifier of
-outcomes. The price is N completions a step. Notebook 14 measures how often the place is right.
+outcomes. The price is N completions a step. Notebook 3 measures how often the place is right.
 """
 
 import re

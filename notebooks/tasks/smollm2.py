@@ -1,4 +1,4 @@
-"""smollm2.py - tasks, rewards and questions for a real, small language model (notebook 9).
+"""smollm2.py - tasks, rewards and questions for a real, small language model (notebook 8).
 
     python -m notebooks.models.get_smollm2 smollm2                        once: 93 MB (pip install gguf)
     python train.py @notebooks/recipes/smollm2.txt --name real     it learns sums of two numbers

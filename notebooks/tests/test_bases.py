@@ -245,7 +245,7 @@ def test_smollm2_adds_in_the_form_of_its_examples(smollm2):
 
 @pytest.mark.slow
 def test_smollm2_learns_and_is_still_what_transformers_makes_of_it(smollm2, tmp_path):
-    """Two steps of the recipe of notebook 9: the trainer recomputes the sampler's log-probs to rounding, the weights
+    """Two steps of the recipe of notebook 8: the trainer recomputes the sampler's log-probs to rounding, the weights
     move, and what is left in final/ has the same logits in transformers."""
     train.main(
         [

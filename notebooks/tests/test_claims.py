@@ -16,7 +16,7 @@ import verifiers
 from conftest import ROOT
 from eval import get_method
 from model import load
-from notebooks.claims import claim, measures, model_measures, show, start
+from notebooks.claims import claim, measures, thinking, show, start
 from notebooks.claims import experiments as lab
 from notebooks.claims.claim import RATES, Arm, Claim, Run, Trial
 from notebooks.claims.paper_claims import CLAIMS
@@ -113,14 +113,11 @@ def test_the_flags_of_every_arm_can_be_run(name, arm, bases, tmp_path, monkeypat
     """The arm whose model teaches stands in the flags. For SmolLM2 another model stands here, with its recipe."""
     some = CLAIMS[name]
     chosen = some.arms[arm]
-    monkeypatch.setattr(claim, "train_run", lambda by, flags, folder: 0.0)
+    monkeypatch.setattr(claim, "train_run", lambda flags, folder: 0.0)
     monkeypatch.setattr(claim, "rate_of", lambda trial, arm: RATES[0])
     rate = RATES[1] if chosen.rates else 0.0
     run = claim.run_of(Trial(some, None, tmp_path), arm, 4, rate)
     assert (run.folder is None) == (not chosen.rates)
-    if chosen.by is not train.main:
-        assert run.flags[run.flags.index("--like") + 1].endswith("/final")
-        return
     if not chosen.rates and not some.ks:
         return  # nothing reads the flags of a base alone
     flags = train.parse_args(run.flags)
@@ -140,16 +137,14 @@ def test_the_flags_of_every_arm_can_be_run(name, arm, bases, tmp_path, monkeypat
 
 def test_claims_that_ask_for_the_same_run_share_it(bases, tmp_path, monkeypatch):
     """GRPO is an arm of several claims: the same flags and code, and so the same folder."""
-    monkeypatch.setattr(claim, "train_run", lambda by, flags, folder: 0.0)
+    monkeypatch.setattr(claim, "train_run", lambda flags, folder: 0.0)
 
     def folder(name, arm):
         return claim.run_of(Trial(CLAIMS[name], None, tmp_path), arm, 0, 1e-5).folder
 
     shared = [("objectives_smollm2", "grpo"), ("distill_smollm2", "grpo"), ("lora_smollm2", "full")]
     assert len({folder(*pair) for pair in shared}) == 1
-    assert (
-        folder("distill", "grpo") == folder("forgetting", "rl") == folder("thinking", "sums, after")
-    )
+    assert folder("distill", "grpo") == folder("thinking", "sums, after")
     assert folder("tools", "masked") == folder("thinking", "products, after")
     assert folder("objectives", "grpo") != folder("noise", "clean")
 
@@ -215,8 +210,8 @@ def test_judging_again_trains_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(claim, "train_run", None)
     monkeypatch.chdir(ROOT)
     places = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path)]
-    claim.main(CLAIMS.values(), ["self", "--judge", *places])
-    assert json.loads((tmp_path / "claims_self.json").read_text()) == show.read("self")
+    claim.main(CLAIMS.values(), ["ttrl", "--judge", *places])
+    assert json.loads((tmp_path / "claims_ttrl.json").read_text()) == show.read("ttrl")
 
 
 def test_a_run_that_was_broken_off_goes_on(made_up, bases, tmp_path, monkeypatch):
@@ -225,13 +220,13 @@ def test_a_run_that_was_broken_off_goes_on(made_up, bases, tmp_path, monkeypatch
     monkeypatch.setattr(train, "main", lambda argv: asked.append(argv))
     folder = tmp_path / "seed0-a"
     (folder / "checkpoints" / "step_000001").mkdir(parents=True)
-    claim.train_run(train.main, ["--steps", "2"], folder)
+    claim.train_run(["--steps", "2"], folder)
     assert asked == [["--resume", "--runs", str(tmp_path), "--name", "seed0-a"]]
-    claim.train_run(train.main, ["--steps", "2"], folder)
+    claim.train_run(["--steps", "2"], folder)
     assert len(asked) == 1
     folder.with_suffix(".json").unlink()
     (folder / "metrics.jsonl").write_text("half a li")
-    claim.train_run(train.main, ["--steps", "2"], folder)
+    claim.train_run(["--steps", "2"], folder)
     assert asked[1][:2] == ["--steps", "2"] and not (folder / "metrics.jsonl").exists()
 
 
@@ -381,12 +376,6 @@ def test_what_lora_saves_at_06b():
     assert full["largest"] > 12 > rank["largest"]
 
 
-def test_tiny_makes_nothing_of_a_solution_that_it_is_shown():
-    """It was never shown two problems in a row: behind the first one and its solution it answers no second."""
-    found = measures.of_base(str(TINY), problems=20)
-    assert 0.1 < found["alone"] < 0.5 and found["shown"] < 0.1
-
-
 def test_steps_of_what_was_worked_out():
     """Only what is right, and is nothing but steps and their answer."""
     problem = {"problem": "25+7-4=", "answer": "28"}
@@ -395,21 +384,21 @@ def test_steps_of_what_was_worked_out():
     records = [(problem, plain, True), (problem, plain, False), (problem, rambling, True)]
     records.append((problem, "<think></think><answer>\\boxed{28}</answer>", True))
     expected = [("25+7-4=", ["25+7=32", "32-4=28"], "28")]
-    assert model_measures.worked(records, "sums") == expected
+    assert thinking.worked(records, "sums") == expected
     chinese = "<think>so 25加7得32;32减4得28</think><answer>\\boxed{28}</answer>"
-    ((_, steps, _),) = model_measures.worked([(problem, chinese, True)], "sums")
+    ((_, steps, _),) = thinking.worked([(problem, chinese, True)], "sums")
     assert steps == ["so 25加7得32", "32减4得28"]
     problem = {"problem": "47*83-12=", "answer": "3889"}
     calls = ["<tool>47*83</tool>3901", "<tool>3901-12</tool>3889"]
     text = f"<think>{''.join(calls)}</think><answer>\\boxed{{3889}}</answer>"
-    found = model_measures.worked([(problem, text, True)], "products")
+    found = thinking.worked([(problem, text, True)], "products")
     assert found == [("47*83-12=", calls, "3889")]
 
 
 def test_a_step_made_wrong_has_another_value_of_the_same_width():
     rng = random.Random(0)
     for step in ["25+7=32", "<tool>47*83</tool>3901"] * 20:
-        wrong = model_measures.made_wrong(step, rng)
+        wrong = thinking.made_wrong(step, rng)
         assert wrong != step and len(wrong) == len(step) and wrong[:-2] == step[:-2]
 
 
@@ -419,7 +408,7 @@ def test_shares_by_hand():
     done = ("untouched", True), ("kept", False), ("continued", False), ("kept", True)
     keys = [*done, ("continued", True)] * 2
     caused = [False, False, True, True, True, False, False, False, True, True]
-    found = model_measures.shares(keys, caused)
+    found = thinking.shares(keys, caused)
     assert found["kept"] == 0.5 and found["kept, last"] == 1 and found["kept, earlier"] == 0
     assert found["continued, earlier"] == 0.5
     assert found["untouched"] == 1 and found["completions"] == 2
@@ -427,26 +416,5 @@ def test_shares_by_hand():
 
 def test_what_causes_an_answer_of_the_tiny_base():
     """Some sums it works out; of those a wrong last step changes the answer, an earlier one does not."""
-    found = model_measures.causes(run_of(arm="sums, before"), problems=40)
+    found = thinking.causes(run_of(arm="sums, before"), problems=40)
     assert found["completions"] > 3 and found["kept, last"] > 0.8 and found["kept, earlier"] < 0.2
-
-
-def test_a_base_has_not_moved_from_itself():
-    """KL 0, no surprise; it can do the sums in Chinese that it was begun in."""
-    found = model_measures.forgotten(run_of(str(TINY)))
-    assert abs(found["kl"]) < 1e-5 and found["other text"] == 0 and found["sft steps"] == 0
-    assert found["old skill"] > 0.9 and found["right"] < 0.4
-
-
-def test_supervised_training_stops_at_the_goal_and_says_when(tmp_path, monkeypatch):
-    """Its evaluations are 10, 10 and 60 % right, the goal is 60: at the second evaluation, of every five steps."""
-    rights = iter([0.6, 0.1, 0.6, 0.1])
-    monkeypatch.setattr(model_measures, "accuracy", lambda *given: next(rights))
-    flags = f"--model {TINY} --device cpu --behaviour worked --like {TINY} --seed 0 --lr 1e-3"
-    place = f"--runs {tmp_path} --name".split()
-    model_measures.supervised([*flags.split(), "--steps", "20", *place, "one"])
-    assert (tmp_path / "one" / "steps").read_text() == "10"
-    assert load(str(tmp_path / "one" / "final"))
-    rights = iter([0.6, 0.1])
-    model_measures.supervised([*flags.split(), "--steps", "5", *place, "two"])
-    assert float((tmp_path / "two" / "steps").read_text()) == math.inf

@@ -22,11 +22,11 @@ SHORT = {  # by the number of the notebook; RUNS is a temporary folder, MODEL on
     "0": {"STEPS": 5, "ROLLOUTS": 8, "PROBLEMS": 4},
     "2": {"PROBLEMS": 2},
     "5": {"STEPS": 2, "SEEDS": [0], "WARMUP": 0},
+    "1": {"STEPS": 2, "G": 8},
+    "3": {"STEPS": 2, "PROBLEMS": 4, "N": 4},
     "6": {"NAMES": ["selection"], "STEPS": 2, "SEEDS": [0]},
-    "8": {"STEPS": 2, "SEEDS": [0]},
-    "13": {"STEPS": 2, "G": 8},
-    "14": {"STEPS": 2, "PROBLEMS": 4, "N": 4},
-    "9": {
+    "7": {"STEPS": 2, "SEEDS": [0]},
+    "8": {
         "SEEDS": [0],
         "STEPS": 1,
         "SHORT_STEPS": 1,
@@ -35,19 +35,8 @@ SHORT = {  # by the number of the notebook; RUNS is a temporary folder, MODEL on
         "EXTRA": "--prompts-per-step 2 --num-samples 2 --eval-problems 2".split(),
     },
 }
-QUICK = {"1", "3", "12"}  # run with every change, in three to five seconds; the others with --slow
-SAMPLED = {
-    "0",
-    "2",
-    "4",
-    "5",
-    "6",
-    "7",
-    "8",
-    "9",
-    "13",
-    "14",
-}  # hold sampled texts, and other machines round and so draw otherwise
+QUICK = {"1", "2", "3"}  # run with every change, in some ten seconds each; the others with --slow
+SAMPLED = {*"012345678"}  # hold sampled texts, and other machines round and so draw otherwise
 OWN = {
     "0": {"train_rlvr"}
 }  # what a notebook may define although a script does: the chapter's version of it

@@ -1,4 +1,4 @@
-"""The tasks, the control and the questions of notebook 9. (Loading and training SmolLM2 itself: test_bases.py.)"""
+"""The tasks, the control and the questions of notebook 8. (Loading and training SmolLM2 itself: test_bases.py.)"""
 
 import dataclasses
 import gzip

@@ -4,9 +4,8 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-NOTEBOOKS = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(NOTEBOOKS), str(NOTEBOOKS / "methods")]
-
+ROOT = Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(ROOT), str(ROOT / "notebooks" / "methods")]
 
 import torch
 
