@@ -99,19 +99,19 @@ NOISE = {"pass@1": 0.02, "works": 0.02, "entropy fell": 0.02, "pass@16": 0.03, "
 
 def more(arm, other, column="right", by=0.1):
     """The first arm has more of the column."""
-    sentence = f"{arm}: {column} is {by:g} above that of {other}"
+    sentence = f"{column}: {arm} is {by:g} above {other}"
     return difference(sentence, arm, other, column, by)
 
 
 def as_much(arm, other, column="right", by=0.1):
     """They differ by less than half of `by`; `by` would refute it."""
-    sentence = f"{arm}: {column} is that of {other} ({by:g} would refute it)"
+    sentence = f"{column}: {arm} is equal to {other} ({by:g} would refute it)"
     return difference(sentence, arm, other, column, by, same=True)
 
 
 def no_less(arm, other, column="pass@1", by=0.1):
     """The first arm has as much of the column or more; a loss of `by` would refute it."""
-    sentence = f"{arm}: {column} is no {by:g} below that of {other} ({by:+g} is no loss)"
+    sentence = f"{column}: {arm} is no {by:g} below {other} ({by:+g} is no loss)"
     return difference(sentence, arm, other, column, by, plus=by)
 
 

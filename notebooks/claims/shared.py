@@ -2,7 +2,7 @@
 
 Its prompt has 45 tokens, its completions have 8: with the layout of methods/shared_prompts.py a
 step takes a third of the time. Advantages, loss and gradient are the method's own
-(notebooks/tests/test_trial.py).
+(notebooks/tests/test_claims.py).
 """
 
 from pathlib import Path
