@@ -1,14 +1,13 @@
 """claim.py - a claim as data: arms x seeds of training, what is measured of them, checks, a verdict.
 
-    python -m notebooks.claims.paper_claims                          the claims, and what each costs
+    python -m notebooks.claims.paper_claims                          the claims, and how long each took
     python -m notebooks.claims.paper_claims noise lora --seeds 3     train what is missing, judge, write, print
     python -m notebooks.claims.paper_claims noise --judge            judge the kept runs again; nothing is trained
 
 A file of your own with `main([Claim(..)])` is such a command too.
 
 An arm is flags of train.py and a base. Where an arm names several learning rates, the best on a seed that is not
-counted is taken (TUNING). A check is experiments.Check: it names the effect that it looks for, the line stands in the
-middle, and where a trial of this size and spread would be wrong more than one time in ten it says "cannot tell".
+counted is taken (TUNING). How its checks are decided: see checks.py.
 
 A run's folder is named after its seed, and a digest of its flags and of all code that they stand on: a finished run is
 not repeated, an interrupted one goes on, claims that ask for the same run share it, and changed code trains anew.
@@ -19,7 +18,6 @@ import argparse
 import contextlib
 import hashlib
 import json
-import math
 import os
 import platform
 import shutil
@@ -30,24 +28,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import torch
-from scipy import stats
 
 import train
 import verifiers
 from eval import evaluate, git_commit, pass_at_k
 from model import load
 from notebooks.claims import experiments as lab
-from notebooks.claims.experiments import POINTS, Check
-from notebooks.claims.show import RESULTS, ROOT, read, report, table_of
+from notebooks.claims.checks import result_of
+from notebooks.claims.experiments import Check
+from notebooks.claims.show import RESULTS, ROOT, read, report
 from notebooks.claims.start import base_of
 from notebooks.look.compare import accuracies
 from notebooks.results import read_file, write_json
 from rlvr import GRPO
 
 TUNING = 9  # the seed on which learning rates are chosen; it is never counted
-LEAST = 3  # seeds: with fewer no check is decided
 RATES = (4e-4, 1.2e-3)  # tiny's own learning rate, and three times that
 
 # ---- 1. A claim ------------------------------------------------------------------------------------
@@ -85,47 +81,11 @@ class Claim:
     plane: tuple = ()  # two columns whose trade-off the figure shows
     flags: str = "--eval-every 5 --eval-problems 200 --micro-batch-tokens 4096"
     steps: int = 0
-    seconds: float = 0.0  # of one run, measured once, for the table of costs
     tuned_by: tuple = ("right",)  # the rate with the highest mean of these columns is taken
     ks: tuple = ()
     problems: int = 200  # held out, for pass@k
     samples: int = 8  # of each
     measure: Callable = lambda run: {}
-
-
-# Of a difference, from evaluation alone: smaller than that of 200 completions where more are drawn.
-NOISE = {"pass@1": 0.02, "works": 0.02, "entropy fell": 0.02, "pass@16": 0.03, "pass@64": 0.03}
-
-
-def more(arm, other, column="right", by=0.1):
-    """The first arm has more of the column."""
-    sentence = f"{column}: {arm} is {by:g} above {other}"
-    return difference(sentence, arm, other, column, by)
-
-
-def as_much(arm, other, column="right", by=0.1):
-    """They differ by less than half of `by`; `by` would refute it."""
-    sentence = f"{column}: {arm} is equal to {other} ({by:g} would refute it)"
-    return difference(sentence, arm, other, column, by, same=True)
-
-
-def no_less(arm, other, column="pass@1", by=0.1):
-    """The first arm has as much of the column or more; a loss of `by` would refute it."""
-    sentence = f"{column}: {arm} is no {by:g} below {other} ({by:+g} is no loss)"
-    return difference(sentence, arm, other, column, by, plus=by)
-
-
-def difference(sentence, arm, other, column, by, same=False, plus=0.0):
-    noise = NOISE.get(column, POINTS)
-    return Check(sentence, lambda x: x(arm, column) - x(other, column) + plus, by, noise, same)
-
-
-def rises(arm, by=0.3):
-    return lab.rises(arm, by=by, what=f"right rises by {by:g}")
-
-
-def stays(arm, by=0.1):
-    return lab.stays(arm, by=by, what=f"right stays ({by:g} would refute it)")
 
 
 # ---- 2. Train --------------------------------------------------------------------------------------
@@ -287,54 +247,7 @@ def pass_rate(right, samples, k):
     return statistics.fmean(pass_at_k(samples, count, k) for count in right)
 
 
-# ---- 4. Judge --------------------------------------------------------------------------------------
-
-
-def smallest_effect(check, values):
-    """The smallest effect for which at most one verdict in ten would be wrong, with this spread of the seeds:
-    experiments.wrong_verdicts, solved for the effect."""
-    own = statistics.stdev(values) if len(values) > 1 and np.isfinite(values).all() else 0.0
-    level = 1 - 0.1 / (check.among * (1 + check.same))
-    law = stats.norm if own <= check.noise else stats.t(len(values) - 1)
-    return float(2 * max(own, check.noise) * law.ppf(level) / math.sqrt(len(values)))
-
-
-def judge(check, rows):
-    """-> the check with its numbers; holds is True, False, or None for "cannot tell"."""
-    x = table_of(rows)
-    values = [float(value) for value in check.change(x)]
-    holds, mean, wrong = check.judge(x)
-    return {
-        "sentence": check.sentence,
-        "holds": holds if len(values) >= LEAST else None,
-        "mean": mean,
-        "values": values,
-        "line": check.effect / 2,
-        "wrong verdicts": wrong,
-        "smallest effect": smallest_effect(check, values),
-    }
-
-
-def result_of(claim, rows):
-    """Judge what was measured -> what a page shows."""
-    checks = {said: [judge(check, rows) for check in some] for said, some in claim.checks.items()}
-    verdicts = {
-        said: lab.verdict(check["holds"] for check in judged) for said, judged in checks.items()
-    }
-    return {
-        "claim": claim.sentence,
-        "source": claim.source,
-        "change our mind": claim.doubt,
-        "columns": [*(claim.columns or claim.panels)],
-        "panels": claim.panels,
-        "over": claim.over,
-        "plane": claim.plane,
-        "checks": checks,
-        "verdicts": verdicts,
-    }
-
-
-# ---- 5. The command --------------------------------------------------------------------------------
+# ---- 4. The command --------------------------------------------------------------------------------
 
 
 def counted(seeds):
@@ -367,11 +280,11 @@ def measured(trial, seeds):
     }
 
 
-def cost_of(claim, seeds):
-    rates = [len(arm.rates) for arm in claim.arms.values()]
-    runs = sum(count for count in rates if count > 1) + seeds * sum(count > 0 for count in rates)
-    minutes = runs * claim.seconds / 60
-    return f"{claim.name:18} {len(rates):2} arms {runs:3} runs {minutes:4.0f} min  {claim.sentence}"
+def cost_of(claim):
+    """Its line in the list of claims: arms, and the minutes that it took when it was last measured."""
+    known = (RESULTS / f"claims_{claim.name}.json").exists()
+    minutes = f"{read(claim.name)['seconds'] / 60:.0f} min" if known else "?"
+    return f"{claim.name:18} {len(claim.arms):2} arms {minutes:>7}  {claim.sentence}"
 
 
 def main(claims, argv=None):
@@ -385,7 +298,7 @@ def main(claims, argv=None):
     args = parser.parse_args(argv)
     named = {claim.name: claim for claim in claims}
     if not args.names or set(args.names) - set(named):
-        parser.error("which?\n" + "\n".join(cost_of(claim, args.seeds) for claim in claims))
+        parser.error("which?\n" + "\n".join(cost_of(claim) for claim in claims))
     os.chdir(ROOT)  # flags name files from there
     for name in args.names:
         runs = Path(args.runs).resolve()

@@ -3,8 +3,9 @@
 import numpy as np
 
 from notebooks.claims import measures, thinking
-from notebooks.claims.claim import RATES, Arm, Check, Claim, as_much, more, rises, stays
-from notebooks.claims.signal_claims import BASE, METHOD, ONCE, SHARED, on_smollm2
+from notebooks.claims.checks import Check, as_much, more, rises, stays
+from notebooks.claims.claim import RATES, Arm, Claim
+from notebooks.claims.signal_claims import BASE, METHOD
 
 # ---- distill: a teacher's judgement of every token against one reward a completion -----------------
 # The teacher is what GRPO makes of the same base in as many steps; what that cost is not counted, for the claim is
@@ -45,31 +46,7 @@ DISTILL = Claim(
     panels={"right": "held-out accuracy, sampled", "length": "tokens per completion"},
     over="used",
     steps=60,
-    seconds=45,
     measure=measures.tokens_to_level,
-)
-
-# The teacher is the GRPO of objectives_smollm2. 80 % is more than 20 steps reach. A seventh of them are three: right
-# after the warm-up the student would be where its teacher ends.
-SAMPLES = {"accuracy": "accuracy of a step's samples", "entropy": "entropy, nats"}
-DISTILL_SMOLLM2 = on_smollm2(
-    DISTILL,
-    arms={
-        "grpo": Arm(rates=ONCE),
-        "distillation": Arm(f"{SHARED}:Distill --teacher {{teacher}}", rates=ONCE, teacher="grpo"),
-        "base": BASE,
-    },
-    checks={
-        "claim": [
-            more("distillation", "grpo", "steps 6-10", 0.2),
-            as_much("distillation", "grpo", "pass@1"),
-        ],
-        "controls": [more("grpo", "base", "pass@1", 0.3)],
-    },
-    columns=("steps 6-10", "pass@1", "pass@16", "used"),
-    panels=SAMPLES,
-    over="step",
-    measure=measures.early,
 )
 
 # ---- lora: adapters of rank 1 train as well as all weights, at a higher rate -----------------------
@@ -102,28 +79,6 @@ ADAPTERS = Claim(
     panels={"right": "held-out accuracy, sampled", "entropy": "entropy, nats"},
     over="step",
     steps=50,
-    seconds=40,
-)
-
-# Rank 8 has ten times the rate of full training, as the claim has it: neither is chosen.
-ADAPTERS_SMOLLM2 = on_smollm2(
-    ADAPTERS,
-    arms={
-        "full": Arm(rates=ONCE),
-        "rank 8": Arm(f"{SHARED}:LoRA --rank 8", rates=(1e-4,)),
-        "base": BASE,
-    },
-    checks={
-        "claim": [
-            as_much("rank 8", "full", "pass@1"),
-            as_much("full", "rank 8", "accuracy@mean"),
-        ],
-        "controls": [more("full", "base", "pass@1", 0.3)],
-    },
-    sentence="SmolLM2-135M: adapters of rank 8 learn as well as all weights, at ten times their learning rate.",
-    doubt="Rank 8 at a rate that is tuned; more steps, at the end of which it has caught up.",
-    columns=("pass@1", "pass@16", "accuracy@mean", "grad_norm@mean", "spent"),
-    panels=SAMPLES,
 )
 
 # ---- tools: what becomes of a policy if the calculator's tokens are trained as its own -------------
@@ -169,7 +124,6 @@ TOOLS = Claim(
     },
     over="step",
     steps=50,
-    seconds=40,
     measure=measures.use_of_tools,
 )
 
@@ -223,8 +177,7 @@ THINKING = Claim(
         "kept, earlier": "a wrong earlier step, rest kept",
         "continued, earlier": "a wrong earlier step, continued",
     },
-    seconds=45,
     measure=thinking.causes,
 )
 
-CLAIMS = [DISTILL, ADAPTERS, TOOLS, THINKING, DISTILL_SMOLLM2, ADAPTERS_SMOLLM2]
+CLAIMS = [DISTILL, ADAPTERS, TOOLS, THINKING]

@@ -1,35 +1,15 @@
 """signal_claims.py - claims of papers on what a step learns from: objective, rewards, groups, age of completions."""
 
-from dataclasses import replace
-
 from notebooks.claims import measures
-from notebooks.claims.claim import RATES, Arm, Check, Claim, as_much, more, no_less, rises
+from notebooks.claims.checks import Check, as_much, more, no_less, rises
+from notebooks.claims.claim import RATES, Arm, Claim
 
 METHOD = "--method notebooks/methods"
 HERE = "notebooks/claims/start.py"
 STEP = "--prompts-per-step 8 --num-samples 16"
 SHORT = f"--task {HERE}:short_sums {STEP}"
 BASE = Arm(rates=())
-ONCE = (1e-5,)  # SmolLM2's learning rate, which is not chosen
-# Half of notebook 9's batch, and 16 samples of a problem. Of a step's own samples the accuracy is known anyway: on the
-# way it takes the place of evaluations. A method of shared.py reads a group's prompt once, in a third of the time.
-SHARED = "--method notebooks/claims/shared.py"
-SMOLLM2 = {
-    "flags": "@notebooks/recipes/smollm2.txt --prompts-per-step 4 --eval-every 20 --eval-problems 12",
-    "steps": 20,
-    "seconds": 180,
-    "tuned_by": (),
-    "ks": (1, 16),
-    "problems": 36,
-    "samples": 16,
-}
-
-
-def on_smollm2(claim, arms, checks, **fields):
-    """The same claim on SmolLM2's sums."""
-    arms = {name: replace(arm, base="smollm2") for name, arm in arms.items()}
-    named = {"name": f"{claim.name}_smollm2", "sentence": f"SmolLM2-135M: {claim.sentence}"}
-    return replace(claim, arms=arms, checks=checks, **{**named, **SMOLLM2, **fields})
+WORKS = {"pass@1": "accuracy, sampled", "works": "share worked out"}
 
 
 def noisy(accepts, rejects, more=""):
@@ -90,31 +70,10 @@ OBJECTIVES = Claim(
     plane=("pass@1", "pass@64"),
     flags=f"--task {HERE}:mixed_sums --eval-every 15 --eval-problems 100 {STEP}",
     steps=60,
-    seconds=20,
     tuned_by=("pass@1", "pass@64"),
     ks=(1, 8, 64),
     problems=100,
     samples=64,
-)
-
-# Not tried here: pass@k training, positive-only, the coin.
-OBJECTIVES_SMOLLM2 = on_smollm2(
-    OBJECTIVES,
-    arms={
-        "grpo": Arm(rates=ONCE),
-        "maxrl": Arm(f"{SHARED}:MaxRL", rates=ONCE),
-        "negative": Arm(f"{SHARED}:Negative", rates=ONCE),
-        "base": BASE,
-    },
-    checks={
-        "GRPO loses pass@16": [more("base", "grpo", "pass@16")],
-        "MaxRL is better than GRPO": no_worse("maxrl", "pass@16"),
-        "negative-only keeps pass@16 and raises pass@1": negative_keeps("pass@16"),
-        "controls": [more("grpo", "base", "pass@1")],
-    },
-    sentence="SmolLM2-135M: other objectives than GRPO's raise pass@16, and cost no pass@1.",
-    panels={"pass@1": "pass@1", "pass@16": "pass@16"},
-    plane=("pass@1", "pass@16"),
 )
 
 # ---- rewards: random ones teach, and it is the clipping that does it -------------------------------
@@ -172,14 +131,9 @@ REWARDS = Claim(
         ],
     },
     columns=("pass@1", "works", "entropy fell", "clipped@mean"),
-    panels={
-        "pass@1": "accuracy, sampled",
-        "works": "share worked out",
-        "entropy fell": "entropy lost",
-    },
+    panels={**WORKS, "entropy fell": "entropy lost"},
     flags=f"{SHORT} --eval-every 6 --eval-problems 50",
     steps=24,
-    seconds=18,
     tuned_by=("pass@1",),
     ks=(1, 8),
     measure=measures.entropy_fell,
@@ -223,14 +177,9 @@ NOISY = Claim(
         ],
         "controls": [more("clean", "base", "pass@1", 0.3), as_much("coin", "base", "pass@1")],
     },
-    panels={
-        "pass@1": "accuracy, sampled",
-        "works": "share worked out",
-        "mixed@mean": "mixed groups",
-    },
+    panels={**WORKS, "mixed@mean": "mixed groups"},
     flags=f"{SHORT} --eval-every 6 --eval-problems 50",
     steps=24,
-    seconds=12,
     tuned_by=("pass@1",),
     ks=(1, 8),
 )
@@ -284,7 +233,6 @@ GROUPS = Claim(
     },
     flags=f"--task {HERE}:short_sums --eval-every 3 --eval-problems 25",
     steps=14,
-    seconds=10,
     tuned_by=("pass@1",),
     ks=(1,),
     samples=4,
@@ -329,14 +277,9 @@ STALE = Claim(
             mismatch("they do not (0.01 would refute it)", "fresh", 0.01, same=True),
         ],
     },
-    panels={
-        "pass@1": "accuracy, sampled",
-        "works": "share worked out",
-        "mismatch@mean": "nats a token",
-    },
+    panels={**WORKS, "mismatch@mean": "nats a token"},
     flags=f"{SHORT} --eval-every 7 --eval-problems 25",
     steps=30,
-    seconds=16,
     tuned_by=("pass@1",),
     ks=(1,),
     samples=4,
@@ -369,8 +312,7 @@ TTRL = Claim(
     panels={"right": "held-out accuracy, sampled", "mixed": "share of mixed groups"},
     over="step",
     steps=40,
-    seconds=30,
     measure=measures.label_of,
 )
 
-CLAIMS = [OBJECTIVES, REWARDS, NOISY, GROUPS, STALE, TTRL, OBJECTIVES_SMOLLM2]
+CLAIMS = [OBJECTIVES, REWARDS, NOISY, GROUPS, STALE, TTRL]

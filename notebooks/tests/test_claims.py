@@ -16,7 +16,7 @@ import verifiers
 from conftest import ROOT
 from eval import get_method
 from model import load
-from notebooks.claims import claim, measures, thinking, show, start
+from notebooks.claims import checks, claim, measures, show, start, thinking
 from notebooks.claims import experiments as lab
 from notebooks.claims.claim import RATES, Arm, Claim, Run, Trial
 from notebooks.claims.paper_claims import CLAIMS
@@ -42,10 +42,10 @@ def bases(monkeypatch):
 def test_the_kept_runs_give_the_kept_verdicts(name):
     """Today's checks on the rows that are kept: the same numbers, and the same verdicts."""
     kept = show.read(name)
-    found = json.loads(json.dumps(claim.result_of(CLAIMS[name], kept["rows"])))
+    found = json.loads(json.dumps(checks.result_of(CLAIMS[name], kept["rows"])))
     assert found["verdicts"] == kept["verdicts"]
-    for said, checks in found.pop("checks").items():
-        for check, before in zip(checks, kept["checks"][said], strict=True):
+    for said, judged in found.pop("checks").items():
+        for check, before in zip(judged, kept["checks"][said], strict=True):
             for key in ("sentence", "holds", "line"):
                 assert check[key] == before[key]
             for key in ("mean", "values", "wrong verdicts", "smallest effect"):
@@ -57,7 +57,7 @@ def test_the_kept_runs_give_the_kept_verdicts(name):
 def test_every_arm_has_all_seeds_at_the_rate_that_was_chosen(name):
     kept = show.read(name)
     arms = CLAIMS[name].arms
-    assert claim.TUNING not in kept["seeds"] and len(kept["seeds"]) >= claim.LEAST
+    assert claim.TUNING not in kept["seeds"] and len(kept["seeds"]) >= checks.LEAST
     assert {row["arm"] for row in kept["rows"]} == {*arms}
     for arm in arms:
         rows = [row for row in kept["rows"] if row["arm"] == arm]
@@ -97,8 +97,8 @@ def test_checks_speak_of_arms_that_exist(name):
         looked.add(arm)
         return np.array([0.5, 0.6, 0.4])
 
-    for checks in CLAIMS[name].checks.values():
-        for check in checks:
+    for some in CLAIMS[name].checks.values():
+        for check in some:
             assert len(check.change(x)) == 3
     arms = CLAIMS[name].arms
     assert looked <= arms.keys()
@@ -172,8 +172,8 @@ def made_up():
         doubt="",
         arms={"one": Arm(), "other": Arm("--reward boxed", rates=(8e-4,)), "base": Arm(rates=())},
         checks={
-            "claim": [claim.stays("one", by=0.9)],
-            "controls": [claim.more("other", "base", "pass@1", 1.0)],
+            "claim": [checks.stays("one", by=0.9)],
+            "controls": [checks.more("other", "base", "pass@1", 1.0)],
         },
         columns=("right@0", "right", "pass@1"),
         panels={"right": "accuracy"},
@@ -267,7 +267,7 @@ def test_reading_a_prompt_once_changes_no_gradient(kind):
 def test_the_smallest_effect_is_wrong_one_time_in_ten(values):
     """Three seeds that differ by less than the evaluation does (.05): 2 * .05 / sqrt(3) * 1.2816 = .074. Where they
     differ by more Student's t counts."""
-    smallest = claim.smallest_effect(lab.Check("", None, 0.1, 0.05), values)
+    smallest = checks.smallest_effect(lab.Check("", None, 0.1, 0.05), values)
     own = float(np.std(values, ddof=1))
     wrong = lab.wrong_verdicts(smallest, max(own, 0.05), len(values), 1, own <= 0.05)
     assert wrong == pytest.approx(0.1)
@@ -282,13 +282,13 @@ def test_four_comparisons_by_hand():
     rows = [{"arm": arm, "pass@1": value} for arm, value in ends.items() for _ in range(3)]
 
     def holds(check, rows=rows):
-        return claim.judge(check, rows)["holds"]
+        return checks.judge(check, rows)["holds"]
 
-    assert [holds(claim.no_less(arm, "b")) for arm in "ac"] == [True, False]
-    assert [holds(claim.more("b", arm, "pass@1")) for arm in "ca"] == [True, False]
-    assert [holds(claim.as_much("b", arm, "pass@1")) for arm in "ac"] == [True, False]
-    assert holds(claim.more("b", "c", "pass@1"), rows[::3]) is None
-    both = claim.judge(claim.no_less("a", "b"), rows)
+    assert [holds(checks.no_less(arm, "b")) for arm in "ac"] == [True, False]
+    assert [holds(checks.more("b", arm, "pass@1")) for arm in "ca"] == [True, False]
+    assert [holds(checks.as_much("b", arm, "pass@1")) for arm in "ac"] == [True, False]
+    assert holds(checks.more("b", "c", "pass@1"), rows[::3]) is None
+    both = checks.judge(checks.no_less("a", "b"), rows)
     assert both["mean"] == pytest.approx(0.06) and both["line"] == 0.05
 
 
