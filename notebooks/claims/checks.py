@@ -45,6 +45,15 @@ def difference(sentence, arm, other, column, by, same=False, plus=0.0):
     return Check(sentence, lambda x: x(arm, column) - x(other, column) + plus, by, noise, same)
 
 
+def reaches(arm, column, by, noise):
+    return Check(f"{column}: {arm} has {by:g}", lambda x: x(arm, column), by, noise)
+
+
+def has_none(arm, column, by, noise):
+    sentence = f"{column}: {arm} has none ({by:g} would refute it)"
+    return Check(sentence, lambda x: x(arm, column), by, noise, same=True)
+
+
 def rises(arm, by=0.3):
     return lab.rises(arm, by=by, what=f"right rises by {by:g}")
 

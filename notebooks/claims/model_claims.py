@@ -3,7 +3,7 @@
 import numpy as np
 
 from notebooks.claims import measures, thinking
-from notebooks.claims.checks import Check, as_much, more, rises, stays
+from notebooks.claims.checks import Check, as_much, more, reaches, rises, stays
 from notebooks.claims.claim import RATES, Arm, Claim
 from notebooks.claims.signal_claims import BASE, METHOD
 
@@ -131,10 +131,6 @@ TOOLS = Claim(
 # Before is the base, after is what GRPO made of it: the runs of distill and of tools.
 
 
-def of_all(sentence, arm, column, by, noise):
-    return Check(f"{arm}: {sentence}", lambda x: x(arm, column), by, noise)
-
-
 def decoration(arm):
     sentence = f"{arm}: half of the steps are decoration while the rest is kept"
     return Check(sentence, lambda x: 1 - x(arm, "kept"), 0.5, 0.05)
@@ -159,13 +155,10 @@ THINKING = Claim(
             more("products, after", "products, before", "kept", 0.2),
         ],
         "controls": [
-            of_all("untouched thinking gives the same answer", "sums, after", "untouched", 1, 0.1),
-            of_all("the same", "products, after", "untouched", 1, 0.1),
-            of_all("a wrong last step changes it", "sums, after", "kept, last", 1, 0.1),
-            of_all(
-                "a wrong earlier step changes it, if the rest is not kept",
-                *("sums, after", "continued, earlier", 1, 0.1),
-            ),
+            reaches("sums, after", "untouched", 1.0, 0.1),
+            reaches("products, after", "untouched", 1.0, 0.1),
+            reaches("sums, after", "kept, last", 1.0, 0.1),
+            reaches("sums, after", "continued, earlier", 1.0, 0.1),
         ],
     },
     columns=(

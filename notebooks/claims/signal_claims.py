@@ -1,7 +1,7 @@
 """signal_claims.py - claims of papers on what a step learns from: objective, rewards, groups, age of completions."""
 
 from notebooks.claims import measures
-from notebooks.claims.checks import Check, as_much, more, no_less, rises
+from notebooks.claims.checks import Check, as_much, has_none, more, no_less, reaches, rises
 from notebooks.claims.claim import RATES, Arm, Claim
 
 METHOD = "--method notebooks/methods"
@@ -12,9 +12,8 @@ BASE = Arm(rates=())
 WORKS = {"pass@1": "accuracy, sampled", "works": "share worked out"}
 
 
-def noisy(accepts, rejects, more=""):
-    method = f"{METHOD}/noisy_verifier.py --false-accepts {accepts} --false-rejects {rejects}"
-    return f"{method} {more}"
+def noisy(accepts, rejects):
+    return f"{METHOD}/noisy_verifier.py --false-accepts {accepts} --false-rejects {rejects}"
 
 
 COIN = noisy(0.5, 0.5)
@@ -84,11 +83,8 @@ OBJECTIVES = Claim(
 FOUR = "--updates-per-batch 4"
 OPEN = "--clip 0.999 1e9"  # no ratio that occurs is outside
 LIKELY = "mostly right"
-
-
-def column(sentence, arm, name, by, noise, same=False):
-    return Check(sentence, lambda x: x(arm, name), by, noise, same)
-
+CLIP = "likely, coin, clip"  # two arms
+OPENED = "likely, coin, no clip"
 
 REWARDS = Claim(
     name="rewards",
@@ -98,35 +94,28 @@ REWARDS = Claim(
     "hundreds of steps, as in the paper, where a small bias adds up.",
     arms={
         "likely, true reward": Arm(FOUR, LIKELY),
-        "likely, coin, clip": Arm(f"{FOUR} {COIN}", LIKELY),
-        "likely, coin, no clip": Arm(f"{FOUR} {COIN} {OPEN}", LIKELY),
+        CLIP: Arm(f"{FOUR} {COIN}", LIKELY),
+        OPENED: Arm(f"{FOUR} {COIN} {OPEN}", LIKELY),
         "likely, base": Arm("", LIKELY, rates=()),
         "unlikely, coin, clip": Arm(f"{FOUR} {COIN}"),
         "unlikely, coin, no clip": Arm(f"{FOUR} {COIN} {OPEN}"),
         "unlikely, base": BASE,
     },
     checks={
-        "a coin teaches where the right way is likely": [
-            more("likely, coin, clip", "likely, base", "pass@1"),
-        ],
-        "a coin does better with the clip than without": [
-            more("likely, coin, clip", "likely, coin, no clip", "pass@1"),
-        ],
+        "a coin teaches where the right way is likely": [more(CLIP, "likely, base", "pass@1")],
+        "a coin does better with the clip than without": [more(CLIP, OPENED, "pass@1")],
         "the clip favours what is likely": [
             more("unlikely, base", "unlikely, coin, clip", "works"),
-            more("likely, coin, clip", "likely, base", "works"),
+            more(CLIP, "likely, base", "works"),
         ],
         "the clip lowers the entropy": [
-            column("it falls by 0.05", "likely, coin, clip", "entropy fell", 0.05, 0.01),
-            more("likely, coin, clip", "likely, coin, no clip", "entropy fell", 0.05),
+            reaches(CLIP, "entropy fell", 0.05, 0.01),
+            more(CLIP, OPENED, "entropy fell", 0.05),
         ],
         "controls": [
             more("likely, true reward", "likely, base", "pass@1"),
-            column("it acts on 2 %", "likely, coin, clip", "clipped@mean", 0.02, 0.002),
-            column(
-                "opened, on none (2 % would refute it)",
-                *("likely, coin, no clip", "clipped@mean", 0.02, 0.002, True),
-            ),
+            reaches(CLIP, "clipped@mean", 0.02, 0.002),
+            has_none(OPENED, "clipped@mean", 0.02, 0.002),
             as_much("unlikely, coin, no clip", "unlikely, base", "pass@1"),
         ],
     },
@@ -157,7 +146,7 @@ NOISY = Claim(
         "rejects 20 %": Arm(noisy(0.0, 0.2)),
         "both 5 %": Arm(noisy(0.05, 0.05)),
         "both 20 %": Arm(noisy(0.2, 0.2)),
-        "both 20 %, corrected": Arm(noisy(0.2, 0.2, "--correct")),
+        "both 20 %, corrected": Arm(f"{noisy(0.2, 0.2)} --correct"),
         "accepts near misses": Arm(f"--reward {HERE}:near_miss"),
         "coin": Arm(COIN),
         "base": BASE,
@@ -247,10 +236,6 @@ def stale(steps, correct="none"):
     return Arm(f"{METHOD}/stale.py --staleness {steps} --correct {correct}")
 
 
-def mismatch(sentence, arm, by, same=False):
-    return column(f"{arm}: {sentence}", arm, "mismatch@mean", by, by / 10, same)
-
-
 STALE = Claim(
     name="stale",
     sentence="Completions may be a few steps old for nothing, and older ones if they are weighted.",
@@ -273,8 +258,8 @@ STALE = Claim(
         ],
         "controls": [
             more("fresh", "base", "pass@1", 0.3),
-            mismatch("the two policies differ by 0.1 nats a token", "16 steps", 0.1),
-            mismatch("they do not (0.01 would refute it)", "fresh", 0.01, same=True),
+            reaches("16 steps", "mismatch@mean", 0.1, 0.01),
+            has_none("fresh", "mismatch@mean", 0.01, 0.001),
         ],
     },
     panels={**WORKS, "mismatch@mean": "nats a token"},
