@@ -32,14 +32,6 @@ def choice_reward(completion: str, problem: dict):
     return right, {"accuracy": right, "answered": float(named is not None)}
 
 
-def lettered(row: dict):
-    """A row of MMLU, whose "answer" is the place of the right one of its "choices", from 0 on -> a
-    problem for choice_reward: the choices stand in it as A., B., .., and the answer is a letter."""
-    lines = [f"{letter}. {choice}" for letter, choice in zip("ABCDEFGHIJ", row["choices"])]
-    problem = "\n".join([row["question"], *lines])
-    return {**row, "problem": problem, "answer": "ABCDEFGHIJ"[int(row["answer"])]}
-
-
 def chosen(said: str, choices: list[str]):
     """The place of the choice that is named, or None: two that are named alike are no choice."""
     said = re.sub(r"\\(?:text|textbf|mathrm)\{(.*)\}", r"\1", said.strip(), flags=re.S)
