@@ -6,16 +6,16 @@ python -m notebooks.claims.claims_lora --seeds 3
 python -m notebooks.claims.claims_lora --model smollm2         SmolLM2's sums, 20 steps
 """
 
-from pathlib import Path
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
-from notebooks.claims import experiments as lab
-from notebooks.claims.trial import ON_SMOLLM2, Arm, Trial, above, as_much, main
 from eval import get_method
 from model import Config, Qwen3
+from notebooks.claims import experiments as lab
+from notebooks.claims.trial import ON_SMOLLM2, Arm, Trial, above, as_much, main
 from rlvr import CHUNK_ELEMENTS
 
 NOTEBOOKS = Path(__file__).resolve().parents[1]

@@ -7,22 +7,21 @@ and the model is made to answer at once. Continued: the rest is cut away, and th
 causes the answer if another one comes out. Before is the base, after is what GRPO made of it.
 """
 
-from pathlib import Path
 import random
 import re
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
 
-from notebooks.claims import claims_distill
-from notebooks.claims import claims_tools
-from notebooks.claims import experiments as lab
 import verifiers
-from notebooks.claims.trial import Trial, base_of, best, finish, print_costs, read_options, run
 from eval import get_method
-from notebooks.models.make_tiny import products
 from model import load
+from notebooks.claims import claims_distill, claims_tools
+from notebooks.claims import experiments as lab
+from notebooks.claims.trial import Trial, base_of, best, finish, print_costs, read_options, run
+from notebooks.models.make_tiny import products
 from rlvr import Sampling, roll_out
 from verifiers import extract_boxed_answer
 

@@ -8,19 +8,19 @@ The task is make_tiny.py's `products`: 47*83-12= has two steps, and the tiny mod
 calculator in one completion of eight, and was never taught to write the calculator's answers.
 """
 
-from pathlib import Path
 import functools
 import re
+from pathlib import Path
 
 import numpy as np
 import torch
 
-from notebooks.claims import experiments as lab
-from notebooks.models import make_tiny
-from notebooks.claims.trial import Arm, Trial, main
 from eval import get_method
-from notebooks.look.show import samples_of
 from model import load
+from notebooks.claims import experiments as lab
+from notebooks.claims.trial import Arm, Trial, main
+from notebooks.look.show import samples_of
+from notebooks.models import make_tiny
 from rlvr import roll_out, token_logprobs
 from verifiers import verify_math
 

@@ -38,14 +38,14 @@ import torch
 from matplotlib.figure import Figure
 from scipy import stats
 
-from notebooks.claims import experiments as lab
-from notebooks.models import make_tiny
 import train
 import verifiers
-from notebooks.look.curve import band
 from eval import evaluate, git_commit, pass_at_k
-from notebooks.look.compare import accuracies
 from model import ModelError, load, save
+from notebooks.claims import experiments as lab
+from notebooks.look.compare import accuracies
+from notebooks.look.curve import band
+from notebooks.models import make_tiny
 from notebooks.results import write_json
 from rlvr import GRPO
 

@@ -15,7 +15,6 @@ import re
 import time
 from collections.abc import Callable
 
-
 from notebooks.rewards.structured import verify_json
 from verifiers import BOXED, Task, boxed_reward, code_reward, extract_boxed_answer, grade_answer
 

@@ -7,9 +7,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from notebooks.claims import claims_distill
-from notebooks.claims import claims_lora
-from notebooks.claims import claims_thinking
+from notebooks.claims import claims_distill, claims_lora, claims_thinking
 from notebooks.claims import experiments as lab
 
 

@@ -2,18 +2,18 @@
 
 import pytest
 
-from verifiers import Task, arithmetic, check_task
 from notebooks.tasks.families import (
     PROBLEMS,
     RIGHT,
     by_field,
     choice_reward,
     json_reward,
-    mixture,
     mixed,
     mixed_reward,
+    mixture,
     seconds_of,
 )
+from verifiers import Task, arithmetic, check_task
 
 PRIME = PROBLEMS[1]
 

@@ -10,15 +10,15 @@ import sys
 import pytest
 
 import eval as core
-from notebooks.look import check_verifier, compare, show
-from notebooks.models import make_tiny
-from notebooks.look import evaluate as measure
 import train
 import verifiers
 from conftest import ROOT
 from eval import wilson_interval
+from notebooks.look import check_verifier, compare, show
+from notebooks.look import evaluate as measure
 from notebooks.look.compare import regrade
 from notebooks.look.evaluate import few_shot
+from notebooks.models import make_tiny
 from ranks import ONE_DIGIT
 
 

@@ -16,12 +16,11 @@ import verifiers  # noqa: E402
 from conftest import ROOT  # noqa: E402
 from eval import get_method  # noqa: E402
 from model import load  # noqa: E402
-from rlvr import Step, row_uniforms, sample, update_gradients  # noqa: E402
-
 from notebooks.claims import claims_groups as groups  # noqa: E402
 from notebooks.claims import claims_noise as noise  # noqa: E402
 from notebooks.claims import experiments as lab  # noqa: E402
 from notebooks.claims import trial  # noqa: E402
+from rlvr import Step, row_uniforms, sample, update_gradients  # noqa: E402
 
 NAMES = "objectives distill tools rewards lora ttrl groups thinking noise stale".split()
 MODULES = {name: importlib.import_module(f"notebooks.claims.claims_{name}") for name in NAMES}
