@@ -26,15 +26,14 @@ from pathlib import Path
 import sympy
 import torch
 
-
-from notebooks.models import make_tiny
 import train
 import verifiers
 from eval import get_method, read_rows
 from model import Qwen3
-from notebooks.tasks.one_digit import exact_reward
+from notebooks.models import make_tiny
 from notebooks.rewards.compose import check_weights, earnable
 from notebooks.rewards.program_parts import check_tests
+from notebooks.tasks.one_digit import exact_reward
 from rlvr import GRPO, choose, group_advantages, row_uniforms, sample
 
 ROOT = Path(__file__).resolve().parents[1]

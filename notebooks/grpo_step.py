@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 import torch
 
-
 from rlvr import Rollouts, sample, token_logprobs
 
 

@@ -28,13 +28,13 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
+from model import KVCache, load, pick_device, save
 from notebooks.autorule.autorule_tools import (
     counter_of,
     filter_preferences,
     open_model,
     read_preferences,
 )
-from model import KVCache, load, pick_device, save
 from verifiers import DataError
 
 # ---- 1. Reason, extract, merge (3.1) -------------------------------------------------------------

@@ -13,10 +13,10 @@ import re
 
 import numpy as np
 
-from notebooks.autorule import autorule
-from notebooks.autorule import autorule_world as world
 import train
 from model import load
+from notebooks.autorule import autorule
+from notebooks.autorule import autorule_world as world
 from rlvr import row_uniforms, sample
 
 # ---- Table 1: wins against the base --------------------------------------------------------------

@@ -23,8 +23,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from notebooks.autorule import autorule
 import train
+from model import load
+from notebooks.autorule import autorule
 from notebooks.autorule.autorule import agreement, alignment, correlation, margins
 from notebooks.autorule.autorule_tools import (
     CONCISE_RULE,
@@ -34,7 +35,6 @@ from notebooks.autorule.autorule_tools import (
     fields_of,
     length_penalty,
 )
-from model import load
 from rlvr import row_uniforms, sample
 from verifiers import arithmetic
 

@@ -6,10 +6,10 @@ Accuracies are shares of completions. The same base has several: another decodin
 or another reward give another number, and so does another draw. So each row says what was asked and where it is from.
 """
 
-from pathlib import Path
 import json
 import re
 import statistics
+from pathlib import Path
 
 NOTEBOOKS = Path(__file__).resolve().parents[1]
 

@@ -12,9 +12,9 @@ import json
 import sys
 from pathlib import Path
 
-from notebooks.tasks import smollm2
 from eval import evaluate
 from model import ModelError, load
+from notebooks.tasks import smollm2
 from rlvr import GRPO
 
 COLUMNS = ["sampled at T = 1", "before", "after, by run", "problems x samples"]

@@ -27,7 +27,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-
 from model import Config, KVCache, Qwen3
 from rlvr import CHUNK_ELEMENTS, GRPO, Rollouts, choose, update_gradients
 from train import weights_in

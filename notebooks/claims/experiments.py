@@ -26,22 +26,22 @@ import re
 import shutil
 import statistics
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from collections.abc import Callable
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 from scipy import stats
 
-from notebooks.models import make_tiny
 import train
 import verifiers
-from notebooks.look.curve import band
 from eval import get_method, wilson_interval
-from notebooks.look.show import canary, samples_of
 from model import ModelError
+from notebooks.look.curve import band
+from notebooks.look.show import canary, samples_of
+from notebooks.models import make_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -16,9 +16,9 @@ import sys
 
 import torch
 
+from model import ModelError, load, pick_device
 from notebooks.autorule.autorule import yes_probabilities
 from notebooks.look.show import samples_of
-from model import ModelError, load, pick_device
 from verifiers import DataError, boxed_reward
 
 CASE = "%s Reply with one word, Yes or No.\n\n[Problem]\n{problem}\n[Answer]\n{completion}"

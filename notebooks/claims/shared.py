@@ -6,6 +6,7 @@ step takes a third of the time. Advantages, loss and gradient are the method's o
 """
 
 from pathlib import Path
+
 import verifiers
 from rlvr import GRPO
 

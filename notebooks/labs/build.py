@@ -15,7 +15,6 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-
 from notebooks.look.report import fill
 from notebooks.rewards.guards import is_hacking
 from notebooks.rewards.program_parts import CODE_PARTS, code_parts_reward

@@ -31,7 +31,9 @@ import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 from types import SimpleNamespace
+
 import torch
+
 import eval as core
 import verifiers
 from rlvr import score

@@ -28,13 +28,12 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-
 import eval as core
 import grading
 import train
 import verifiers
-from notebooks.look.compare import complete, is_header, print_columns, print_comparisons, print_row
 from model import ModelError, fetch, load, pick_device
+from notebooks.look.compare import complete, is_header, print_columns, print_comparisons, print_row
 from rlvr import records_of, roll_out
 from verifiers import DataError
 

@@ -18,10 +18,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-
 import train
-from notebooks.look.show import parts_of, samples_of
 from model import ModelError, Tokenizer
+from notebooks.look.show import parts_of, samples_of
 from verifiers import DataError
 
 BYTES = 10_000_000  # the page is no larger

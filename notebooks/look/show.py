@@ -16,6 +16,7 @@ import statistics
 import sys
 import zlib
 from pathlib import Path
+
 import verifiers
 from train import read_log
 from verifiers import DataError, extract_boxed_answer

@@ -19,16 +19,12 @@ Missing: Search-R1's search engine and its tags. On a GPU every token is copied 
          looks for a call, and sampling waits for that.
 """
 
-import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 
-from rlvr import GRPO, choose
-
-sys.path.append(str(Path(__file__).parents[1]))
 from notebooks.environments.calculator import answer_calls, calculator
+from rlvr import GRPO, choose
 
 
 class Row:

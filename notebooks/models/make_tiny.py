@@ -32,8 +32,8 @@ from tqdm import tqdm
 import verifiers
 from eval import get_method
 from model import Config, ModelError, Qwen3, Tokenizer, save
-from rlvr import Sampling
 from notebooks.tasks.one_digit import one_digit
+from rlvr import Sampling
 
 NOTEBOOKS = Path(__file__).resolve().parents[1]
 

@@ -10,6 +10,7 @@ import warnings
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+
 from verifiers import (
     MATH_RULES,
     ReasoningReward,

@@ -8,6 +8,7 @@ boxed_reward's accuracy. Qwen2.5-Math improves even under some of them (Shao et 
 import itertools
 import re
 import zlib
+
 from verifiers import (
     boxed_reward,
     reward_rlvr,

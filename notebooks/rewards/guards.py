@@ -3,6 +3,8 @@ verifier-based RL, 8).
 """
 
 import re
+
+from notebooks.rewards.controls import first_box
 from verifiers import (
     WORD,
     boxed_reward,
@@ -10,7 +12,6 @@ from verifiers import (
     extract_boxed_answer,
     grade_answer,
 )
-from notebooks.rewards.controls import first_box
 
 _NUMBER = re.compile(r"-?\d+(?:[./]\d+)?")
 

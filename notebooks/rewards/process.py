@@ -16,7 +16,6 @@ import re
 from collections import Counter
 from fractions import Fraction
 
-
 from rlvr import sample
 from verifiers import extract_boxed_answer
 

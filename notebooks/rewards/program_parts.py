@@ -9,13 +9,14 @@ import collections
 import contextlib
 import random
 import warnings
+
+from notebooks.rewards.compose import weights
+from sandbox import read_tests, run_tests  # check_tests looks at single verdicts
 from verifiers import (
     aggregate,
     extract_code,
     verify_code,
 )
-from sandbox import read_tests, run_tests  # check_tests looks at single verdicts
-from notebooks.rewards.compose import weights
 
 CODE_PARTS = weights(syntax=0.1, tests=0.7, speed=0.1, safety=0.1)
 _DANGEROUS = set(

@@ -7,7 +7,6 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-
 MAX_PROOF = 2**24  # bytes of one compiled proof
 
 

@@ -5,14 +5,15 @@ python train.py --reward notebooks/rewards/reasoning.py:olmo
 
 import re
 from dataclasses import dataclass
+
+from notebooks.rewards.compose import Curriculum, one_in, with_term
+from notebooks.rewards.steps import steps_score
+from notebooks.rewards.translation import ngrams
 from verifiers import (
     WORD,
     ReasoningReward,
     split_tags,
 )
-from notebooks.rewards.compose import Curriculum, one_in, with_term
-from notebooks.rewards.steps import steps_score
-from notebooks.rewards.translation import ngrams
 
 
 def repetition(text: str, n=4) -> float:

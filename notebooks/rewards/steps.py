@@ -4,12 +4,12 @@ python train.py --reward notebooks/rewards/steps.py:steps_reward
 """
 
 import re
+
 from verifiers import (
     explain_grade,
     split_tags,
     tagged_reward,
 )
-
 
 MAX_STEPS = 60  # equations read in one completion
 _FUNCTIONS = (

@@ -4,13 +4,14 @@ the chapter on verifier-based RL, 5.1).
 
 import json
 import math
+
+from notebooks.rewards.compose import weights
 from verifiers import (
     WORD,
     aggregate,
     extract_boxed_answer,
     grade_answer,
 )
-from notebooks.rewards.compose import weights
 
 MAX_JSON = 20_000  # characters of one JSON value
 

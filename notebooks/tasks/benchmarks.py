@@ -7,6 +7,7 @@ import ast
 import gzip
 import json
 from pathlib import Path
+
 from verifiers import (
     BOXED,
     PROGRAM,
@@ -17,7 +18,6 @@ from verifiers import (
     hub_problems,
     read_problems,
 )
-
 
 GSM8K = (
     "https://raw.githubusercontent.com/openai/grade-school-math/3101c7d5072418e28b9008a6636bde82a006892c/"

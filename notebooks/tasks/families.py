@@ -15,7 +15,6 @@ import re
 import time
 from collections.abc import Callable
 
-
 from notebooks.rewards.structured import verify_json
 from verifiers import BOXED, Task, boxed_reward, code_reward, extract_boxed_answer, grade_answer
 
@@ -30,14 +29,6 @@ def choice_reward(completion: str, problem: dict):
     named = chosen(said, choices) if said is not None else None
     right = float(named is not None and "ABCDEFGHIJ"[named] == problem["answer"])
     return right, {"accuracy": right, "answered": float(named is not None)}
-
-
-def lettered(row: dict):
-    """A row of MMLU, whose "answer" is the place of the right one of its "choices", from 0 on -> a
-    problem for choice_reward: the choices stand in it as A., B., .., and the answer is a letter."""
-    lines = [f"{letter}. {choice}" for letter, choice in zip("ABCDEFGHIJ", row["choices"])]
-    problem = "\n".join([row["question"], *lines])
-    return {**row, "problem": problem, "answer": "ABCDEFGHIJ"[int(row["answer"])]}
 
 
 def chosen(said: str, choices: list[str]):

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import re
 import sys
+
 from verifiers import BOXED, DataError, Task, extract_boxed_answer, grade_answer
 
 try:

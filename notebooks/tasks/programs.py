@@ -15,7 +15,6 @@ from pathlib import Path
 from notebooks.rewards.program_parts import task_faults
 from verifiers import PROGRAM, DataError, Task, code_reward, held_out
 
-
 # For tests: raises and approx are sandbox.py's. Only the judge, which runs the tests, has a pytest.
 PACKAGES = """
 import sys, types

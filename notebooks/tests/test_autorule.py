@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 import torch
 
+import train  # noqa: E402
+from model import Config, Qwen3, load, save  # noqa: E402
 from notebooks.autorule import autorule
 from notebooks.autorule import autorule_tools as tools
 from notebooks.autorule import autorule_world as world
-import train  # noqa: E402
-
-from model import Config, Qwen3, load, save  # noqa: E402
 from verifiers import DataError  # noqa: E402
 
 KEY = "sk-this-must-never-be-seen"

@@ -4,12 +4,11 @@ import json
 
 import numpy as np
 
+import train
 from conftest import ROOT
-
 from notebooks.autorule import autorule
 from notebooks.autorule import autorule_tables as tables
 from notebooks.autorule import autorule_world as world
-import train
 
 
 def test_a_draw_is_half_a_win():

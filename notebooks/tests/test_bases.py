@@ -7,15 +7,15 @@ import re
 import subprocess
 import sys
 
-from notebooks.models import get_smollm2
-from notebooks.models import make_tiny
 import pytest
 import torch
-import train
 import transformers
+
+import train
 import verifiers
 from conftest import ROOT
 from model import ModelError, load
+from notebooks.models import get_smollm2, make_tiny
 from rlvr import sample
 
 TINY = ROOT / "notebooks" / "tiny"

@@ -8,8 +8,8 @@ import numpy
 import pytest
 
 import eval as core
-from notebooks.look import compare as look
 import verifiers
+from notebooks.look import compare as look
 from notebooks.look.compare import compare, decompose, paired_interval
 
 

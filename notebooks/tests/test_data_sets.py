@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from notebooks.tasks import benchmarks
 import verifiers
 from conftest import ROOT
+from notebooks.tasks import benchmarks
 from verifiers import DataError, get_task, read_problems
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="programs need fork")

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from conftest import ROOT
-from notebooks.grpo_step import collect, grpo_loss, grpo_step, reasoning_grpo_step
 from model import load
+from notebooks.grpo_step import collect, grpo_loss, grpo_step, reasoning_grpo_step
 from rlvr import GRPO, group_advantages, padded_rows, update_gradients
 from verifiers import ReasoningReward, arithmetic
 

@@ -1,7 +1,7 @@
 """notebooks/tasks/gym.py: every kind of problem that reasoning-gym offers, and what hostile answers earn there."""
 
-import sys
 import json
+import sys
 import time
 
 import pytest

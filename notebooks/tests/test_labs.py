@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from notebooks.labs import build as labs
 from conftest import ROOT
+from notebooks.labs import build as labs
 from notebooks.rewards.compose import gated, weights
 from notebooks.rewards.program_parts import code_parts_reward
 from notebooks.rewards.reasoning import REASONING_PRESETS

@@ -10,15 +10,15 @@ import sys
 import pytest
 
 import eval as core
-from notebooks.look import check_verifier, compare, show
-from notebooks.models import make_tiny
-from notebooks.look import evaluate as measure
 import train
 import verifiers
 from conftest import ROOT
 from eval import wilson_interval
+from notebooks.look import check_verifier, compare, show
+from notebooks.look import evaluate as measure
 from notebooks.look.compare import regrade
 from notebooks.look.evaluate import few_shot
+from notebooks.models import make_tiny
 from ranks import ONE_DIGIT
 
 
@@ -246,18 +246,10 @@ def test_two_processes_give_the_same_numbers(tmp_path, base):
     texts = []
     for launch in ([], "-m torch.distributed.run --nproc-per-node 2".split()):
         out = tmp_path / f"{len(launch)}.jsonl"
-        flags = "--num-samples 3 --max-new-tokens 4".split()
+        flags = f"--task {ONE_DIGIT} --problems 31 --num-samples 3 --max-new-tokens 4 --k 1 3"
+        module = "-m notebooks.look.evaluate".split()
         ran = subprocess.run(
-            [
-                sys.executable,
-                *launch,
-                *"-m notebooks.look.evaluate".split(),
-                base,
-                *f"--task {ONE_DIGIT} --problems 31".split(),
-                *flags,
-                *"--k 1 3 --out".split(),
-                str(out),
-            ],
+            [sys.executable, *launch, *module, base, *flags.split(), "--out", str(out)],
             capture_output=True,
             cwd=ROOT,
             text=True,

@@ -18,6 +18,7 @@ from conftest import ROOT
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 each_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 SECONDS = 60  # for a cell; none takes more than a few, but machines are busy at times
+SMALL = "--prompts-per-step 2 --num-samples 2 --eval-problems 2".split()
 SHORT = {  # by the number of the notebook; RUNS is a temporary folder, MODEL one with random weights
     "0": {"STEPS": 5, "ROLLOUTS": 8, "PROBLEMS": 4},
     "2": {"PROBLEMS": 2},
@@ -26,20 +27,11 @@ SHORT = {  # by the number of the notebook; RUNS is a temporary folder, MODEL on
     "3": {"STEPS": 2, "PROBLEMS": 4, "N": 4},
     "6": {"NAMES": ["selection"], "STEPS": 2, "SEEDS": [0]},
     "7": {"STEPS": 2, "SEEDS": [0]},
-    "8": {
-        "SEEDS": [0],
-        "STEPS": 1,
-        "SHORT_STEPS": 1,
-        "PROBLEMS": 2,
-        "SAMPLES": 8,
-        "EXTRA": "--prompts-per-step 2 --num-samples 2 --eval-problems 2".split(),
-    },
+    "8": {"SEEDS": [0], "STEPS": 1, "SHORT_STEPS": 1, "PROBLEMS": 2, "SAMPLES": 8, "EXTRA": SMALL},
 }
 QUICK = {"1", "2", "3"}  # run with every change, in some ten seconds each; the others with --slow
 SAMPLED = {*"012345678"}  # hold sampled texts, and other machines round and so draw otherwise
-OWN = {
-    "0": {"train_rlvr"}
-}  # what a notebook may define although a script does: the chapter's version of it
+OWN = {"0": {"train_rlvr"}}  # what a notebook may define as a script does: the chapter's version
 
 
 def code_cells(path):
@@ -113,12 +105,9 @@ def test_a_notebook_runs_and_prints_what_is_saved_in_it(path, tmp_path, monkeypa
     shorten(notebook, SHORT.get(path.stem.partition("_")[0], {}), RUNS=tmp_path, MODEL=any_text)
     try:
         execute(notebook, path.parent)
-    except (
-        CellTimeoutError,
-        DeadKernelError,
-        RuntimeError,
-    ):  # once in some thirty runs, on a busy machine, a kernel
-        execute(notebook, path.parent)  # stood still and never said that it had finished
+    except (CellTimeoutError, DeadKernelError, RuntimeError):
+        # once in some thirty runs, on a busy machine, a kernel stood still and never said so
+        execute(notebook, path.parent)
     now = printed(notebook.cells, tmp_path)
     if path.stem.partition("_")[0] not in SAMPLED:
         assert now[0] == saved[0] and now[1] == pytest.approx(saved[1], abs=0.011)
@@ -126,6 +115,8 @@ def test_a_notebook_runs_and_prints_what_is_saved_in_it(path, tmp_path, monkeypa
 
 @each_notebook
 def test_a_notebook_is_saved_as_it_ran(path):
+    """And is small: its pictures are PNGs with a palette (PIL: quantize(32, method=MAXCOVERAGE, kmeans=3)), without which
+    all notebooks together were twice as large."""
     cells = code_cells(path)
     assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)]
     outputs = [output for cell in cells for output in cell["outputs"]]

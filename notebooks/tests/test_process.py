@@ -7,6 +7,7 @@ import torch
 
 from conftest import ROOT
 from model import load
+from notebooks.rewards.guards import robust_reward
 from notebooks.rewards.process import (
     last_number,
     majority_judge,
@@ -15,7 +16,6 @@ from notebooks.rewards.process import (
     string_judge,
     wrong_step,
 )
-from notebooks.rewards.guards import robust_reward
 from verifiers import arithmetic, extract_boxed_answer, grade_answer
 
 TASK = arithmetic(20, 20)

@@ -7,9 +7,9 @@ import os
 
 import pytest
 
+from notebooks.rewards.program_parts import check_tests
 from notebooks.tasks import programs
 from verifiers import DataError, code_reward
-from notebooks.rewards.program_parts import check_tests
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="programs need fork")
 

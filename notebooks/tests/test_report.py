@@ -9,9 +9,8 @@ import types
 import pytest
 import tokenizers
 
-from notebooks.look import report
-from notebooks.look import sinks
 from model import Tokenizer
+from notebooks.look import report, sinks
 from verifiers import DataError
 
 HOSTILE = [

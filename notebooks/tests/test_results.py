@@ -6,9 +6,8 @@ import sys
 
 import pytest
 
-from notebooks.claims import bases
 from notebooks import results
-from notebooks.claims import seeds
+from notebooks.claims import bases, seeds
 
 SCRIPT = '''"""A docstring."""
 import json, sys

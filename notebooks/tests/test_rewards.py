@@ -6,37 +6,40 @@ import warnings
 
 import pytest
 
-from notebooks.rewards import compose, controls, program_parts, reasoning
 import verifiers
 from conftest import ROOT
-from notebooks.tasks.one_digit import exact_reward
-from notebooks.rewards.compose import with_term
-from notebooks.rewards.program_parts import code_parts_reward, quick_code_reward, read_program
-from notebooks.rewards.reasoning import no_refusal
+from notebooks.rewards import compose, controls, program_parts, reasoning
 from notebooks.rewards.compose import (
-    check_weights,
     Curriculum,
+    RewardFn,
+    check_weights,
     earnable,
     gated,
     gated_reward,
     make_reward,
     one_in,
     reward_from,
-    RewardFn,
     score_group,
     soft_or,
     weakest,
     weights,
+    with_term,
 )
 from notebooks.rewards.controls import any_box, coin, first_box, format_only, inverted
 from notebooks.rewards.guards import robust_reward
-from notebooks.rewards.program_parts import code_strict
+from notebooks.rewards.program_parts import (
+    code_parts_reward,
+    code_strict,
+    quick_code_reward,
+    read_program,
+)
 from notebooks.rewards.proofs import verify_proof
 from notebooks.rewards.reasoning import (
     REASONING_PRESETS,
-    language_later,
-    repetition,
     RepetitionReward,
+    language_later,
+    no_refusal,
+    repetition,
 )
 from notebooks.rewards.steps import steps_reward, steps_score, verify_steps
 from notebooks.rewards.structured import (
@@ -46,6 +49,7 @@ from notebooks.rewards.structured import (
     verify_tool_call,
 )
 from notebooks.rewards.translation import verify_translation
+from notebooks.tasks.one_digit import exact_reward
 from rlvr import group_advantages
 from verifiers import (
     CODE_RULES,

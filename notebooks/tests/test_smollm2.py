@@ -6,11 +6,12 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from notebooks.tasks import smollm2
 import torch
+
 import train
 import verifiers
 from conftest import ROOT
+from notebooks.tasks import smollm2
 
 RECIPE = f"@{ROOT}/notebooks/recipes/smollm2.txt"
 

@@ -3,13 +3,13 @@
 from collections import Counter
 
 import pytest
+from test_train import metrics, run
 
 import ranks
-from notebooks.tasks import wordings as strata
 import verifiers
 from conftest import ROOT
+from notebooks.tasks import wordings as strata
 from notebooks.tasks.one_digit import one_digit
-from test_train import metrics, run
 from verifiers import BOXED, Task, boxed_reward
 
 S = f"{ROOT / 'notebooks' / 'tasks' / 'wordings.py'}:"
