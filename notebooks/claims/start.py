@@ -30,12 +30,14 @@ def base_of(name, seed, home):
         return name
     if folder.exists():
         return folder
+    partial = folder.with_suffix(".partial")
     if name == "usual":
-        make_usual(seed, folder)
+        make_usual(seed, partial)
     elif name == "calling":
-        make_calling(seed, folder)
+        make_calling(seed, partial)
     else:
-        continue_usual(base_of("usual", seed, home), seed, *HABITS[name], folder)
+        continue_usual(base_of("usual", seed, home), seed, *HABITS[name], partial)
+    partial.rename(folder)
     return folder
 
 
@@ -46,7 +48,7 @@ def make_usual(seed, folder, tries=3):
     except ModelError as error:
         if tries == 1:
             raise
-        print(f"{folder.name}, seed {seed}: {error}", file=sys.stderr)
+        print(f"{folder}, seed {seed}: {error}", file=sys.stderr)
         make_usual(seed + 100, folder, tries - 1)
 
 

@@ -15,7 +15,7 @@ import train
 import verifiers
 from conftest import ROOT
 from eval import get_method
-from model import load
+from model import ModelError, load
 from notebooks.claims import checks, claim, measures, show, start, thinking
 from notebooks.claims import experiments as lab
 from notebooks.claims.claim import RATES, Arm, Claim, Run, Trial
@@ -306,6 +306,28 @@ def test_pass_rates_by_hand():
     """Of 4 samples of two problems 1 and 4 are right: pass@1 (.25 + 1) / 2; of pairs 3 of 6 have the right one."""
     assert claim.pass_rate([1, 4], 4, 1) == pytest.approx(0.625)
     assert claim.pass_rate([1, 4], 4, 2) == pytest.approx(0.75)
+
+
+def test_a_base_is_made_once_and_again_where_a_seed_has_not_learnt(tmp_path, monkeypatch):
+    """Seed 1 does not learn to work sums out, and no seed learns to call in 800 steps. What is left of a base that was
+    broken off is not taken for one."""
+    made = []
+
+    def make(seed, folder, task="arithmetic", steps=500):
+        made.append((seed, task, steps))
+        if seed == 1 or steps == 800:
+            raise ModelError("it has not learnt it")
+        folder.mkdir(parents=True)
+
+    monkeypatch.setattr(start.make_tiny, "make", make)
+    for _ in range(2):
+        assert start.base_of("usual", 0, tmp_path) == "notebooks/tiny"
+        assert start.base_of("smollm2", 2, tmp_path) == "smollm2"
+        assert start.base_of("usual", 1, tmp_path) == tmp_path / "usual-seed1"
+        assert start.base_of("calling", 0, tmp_path) == tmp_path / "calling-seed0"
+    assert made[:2] == [(1, "arithmetic", 500), (101, "arithmetic", 500)]
+    assert made[2:] == [(0, "products", 800), (0, "products", 1600)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["calling-seed0", "usual-seed1"]
 
 
 @pytest.mark.parametrize("make, least, most", [(start.short_sums, 2, 4), (start.mixed_sums, 2, 7)])
