@@ -46,6 +46,7 @@ def difference(sentence, arm, other, column, by, same=False, plus=0.0):
 
 
 def reaches(arm, column, by, noise):
+    """There is something, about `by` of it; the line is at half."""
     return Check(f"{column}: {arm} has {by:g}", lambda x: x(arm, column), by, noise)
 
 
@@ -62,7 +63,7 @@ def stays(arm, by=0.1):
     return lab.stays(arm, by=by, what=f"right stays ({by:g} would refute it)")
 
 
-# ---- 2. Is it so? --------------------------------------------------------------------------------------
+# ---- 2. Is it so? ----------------------------------------------------------------------------------
 
 
 def smallest_effect(check, values):

@@ -9,7 +9,7 @@ from notebooks.claims.model_claims import ADAPTERS, DISTILL
 from notebooks.claims.signal_claims import BASE, OBJECTIVES, negative_keeps, no_worse
 
 ONCE = (1e-5,)  # SmolLM2's learning rate, which is not chosen
-# Half of notebook 9's batch, and 16 samples of a problem. Of a step's own samples the accuracy is known anyway: on the
+# Half of notebook 8's batch, and 16 samples of a problem. Of a step's own samples the accuracy is known anyway: on the
 # way it takes the place of evaluations. A method of shared.py reads a group's prompt once, in a third of the time.
 SHARED = "--method notebooks/claims/shared.py"
 SMOLLM2 = {
