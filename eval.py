@@ -6,7 +6,7 @@ rlvr.roll_out.
 
     python eval.py runs/NAME                          the trained model, and the one it came from
     python eval.py Qwen/Qwen3-0.6B --task math500 --num-samples 8 --k 1 8 --out eval.jsonl
-    python notebooks/evaluation.py --help             compare two models, regrade, show completions
+    python -m notebooks.look.compare --help           compare two models, judge completions again
 """
 
 import argparse

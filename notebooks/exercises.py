@@ -1,8 +1,8 @@
 """exercises.py - ten exercises, easy to hard, each with a check that runs your code.
 
-    python notebooks/exercises.py                  the list
-    python notebooks/exercises.py 3                what is asked
-    python notebooks/exercises.py 3 mine.py        is it solved? If not, why
+    python -m notebooks.exercises                  the list
+    python -m notebooks.exercises 3                what is asked
+    python -m notebooks.exercises 3 mine.py        is it solved? If not, why
 
 Your file defines the names that the exercise asks for; it may import the project's scripts. A check
 says "solved" or what is still wrong, with the case that shows it. The last three train a tiny
@@ -26,16 +26,17 @@ from pathlib import Path
 import sympy
 import torch
 
-from _root import ROOT
-
-import make_tiny
 import train
 import verifiers
 from eval import get_method, read_rows
 from model import Qwen3
-from one_digit import exact_reward
-from rewards import check_tests, check_weights, earnable
+from notebooks.models import make_tiny
+from notebooks.rewards.compose import check_weights, earnable
+from notebooks.rewards.program_parts import check_tests
+from notebooks.tasks.one_digit import exact_reward
 from rlvr import GRPO, choose, group_advantages, row_uniforms, sample
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class Unsolved(Exception):
@@ -148,7 +149,7 @@ SIX = {
 def compose(my):
     """`reward`: a verifiers.ReasoningReward under which, of the six completions of notebook 3,
     *long* alone has the highest advantage, *wrong* the lowest, *rambling* and *bilingual* are
-    pushed down, and *short* and *no tags* are not. rewards.check_weights must not warn. (The
+    pushed down, and *short* and *no tags* are not. check_weights must not warn. (The
     chapter's Design B leaves *rambling* above zero.)"""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -437,7 +438,7 @@ def trained(flags, reward=None, seed=0):
 
 ONE_DIGIT = [
     "--task",
-    f"{Path(__file__).parent}/one_digit.py:one_digit",
+    f"{Path(__file__).parent}/tasks/one_digit.py:one_digit",
     "--prompts-per-step",
     "32",
     "--num-samples",

@@ -2,10 +2,10 @@
 
 Chapter 9.5 has its page in rlvr.py (compute_grpo_loss). This is the page of the two chapters on
 rewards, with their signature: a batch of prompts, what is known of each (metas), and any reward.
-Notebook 13 trains with it. train.py does the same arithmetic for long completions and many devices;
+Notebook 1 trains with it. train.py does the same arithmetic for long completions and many devices;
 notebooks/tests/test_grpo_step.py compares the gradients.
 
-Departures from the two listings, each shown to matter in notebook 12 or 13:
+Departures from the two listings, each shown to matter in notebook 1:
 
   1  The KL is k3, whose gradient points to the reference. That of the printed term is zero on average.
   2  A mask: the mean is over the tokens that the policy wrote, not over the padding behind them.
@@ -18,8 +18,6 @@ Letters: P prompts, G completions of each, B = P*G rows, T tokens.
 from dataclasses import dataclass
 
 import torch
-
-import _root
 
 from rlvr import Rollouts, sample, token_logprobs
 

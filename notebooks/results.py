@@ -1,10 +1,10 @@
 """results.py - no number is typed by hand: pages take their tables from the files that measuring commands wrote.
 
-    python notebooks/results.py                  what is measured, in how many minutes, and what of it is stale
-    python notebooks/results.py --run [NAMES]    measure what is stale; after Ctrl-C the same command goes on
-    python notebooks/results.py --write          put the tables into the pages
-    python notebooks/results.py --check          exit code 1 if a page says something else than its result
-    python notebooks/results.py --stale          what was measured with other code than today's
+    python -m notebooks.results                  what is measured, in how many minutes, and what of it is stale
+    python -m notebooks.results --run [NAMES]    measure what is stale; after Ctrl-C the same command goes on
+    python -m notebooks.results --write          put the tables into the pages
+    python -m notebooks.results --check          exit code 1 if a page says something else than its result
+    python -m notebooks.results --stale          what was measured with other code than today's
 
 A measurement is one or more commands. Each prints a JSON object as its last line: "columns" and "rows" are the table
 (rows of several commands stand below each other), "sentences" are for the text of a page, "seeds" may be there, and
@@ -34,11 +34,12 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from _root import ROOT
+ROOT = Path(__file__).resolve().parents[1]
+
 
 RESULTS = ROOT / "notebooks" / "results"
 PAGES = [ROOT / page for page in ("README.md", "notebooks/README.md", "notebooks/MEASURED.md")]
-FOLDERS = [ROOT / name for name in (".", "notebooks", "notebooks/experiments", "tests")]
+FOLDERS = [ROOT / name for name in (".", "tests")]
 
 # ---- 1. What is measured ---------------------------------------------------------------------------
 
@@ -90,7 +91,7 @@ def read_code(text):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            names.append(node.module)
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     return digest(json.dumps(outline(tree)).encode()), names
 
 
@@ -98,13 +99,15 @@ def read_file(path):
     """-> the hash of a file, of a script that of its code; the files that it imports, or names as flags."""
     if path.suffix == ".py":
         code, names = read_code(path.read_text())
+        names = [name.replace(".", "/") for name in names]
         return code, [folder / f"{name}.py" for name in names for folder in FOLDERS]
     uses = files_in(path.read_text()) if path.suffix == ".txt" else []
     return digest(path.read_bytes()), uses
 
 
 def files_in(text):
-    return [ROOT / name for name in re.findall(r"[\w/]+\.(?:py|txt|jsonl)\b", text)]
+    modules = [name.replace(".", "/") + ".py" for name in re.findall(r"-m (notebooks[\w.]+)", text)]
+    return [ROOT / name for name in [*modules, *re.findall(r"[\w/]+\.(?:py|txt|jsonl)\b", text)]]
 
 
 def scripts_of(name):
@@ -144,7 +147,7 @@ def changed_since(name):
 def runs_folder(name):
     """Of one state of the code. seeds.py only looks at runs: another look needs no other runs."""
     owner = MEASUREMENTS[name].runs_of or name
-    code = {k: v for k, v in scripts_of(owner).items() if not k.endswith("experiments/seeds.py")}
+    code = {k: v for k, v in scripts_of(owner).items() if not k.endswith("claims/seeds.py")}
     return f"runs/results/{owner}-{digest(json.dumps(code).encode())[:8]}"
 
 
@@ -196,14 +199,21 @@ def measure(name):
     outputs = [state["outputs"][command] for command in commands]
     RESULTS.mkdir(exist_ok=True)
     result = {"commands": commands, **origin(scripts), "scripts": scripts, **joined(name, outputs)}
-    save(name, result)
+    write_json(RESULTS / f"{name}.json", result)
     kept.unlink()
 
 
-def save(name, result):
-    """One line for each field: short, and a change of one number is one changed line."""
-    lines = [f'"{key}": {json.dumps(value, ensure_ascii=False)}' for key, value in result.items()]
-    (RESULTS / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+def write_json(path, result):
+    """A line for each field, and for each record where a field is a list of them: short, and a change of one number is
+    one changed line."""
+    fields = []
+    for key, value in result.items():
+        text = json.dumps(value, ensure_ascii=False)
+        if value and isinstance(value, list) and isinstance(value[0], dict):
+            records = [json.dumps(record, ensure_ascii=False) for record in value]
+            text = "[\n" + ",\n".join(records) + "\n]"
+        fields.append(f"{json.dumps(key, ensure_ascii=False)}: {text}")
+    path.write_text("{\n" + ",\n".join(fields) + "\n}\n", encoding="utf-8")
 
 
 def origin(scripts):

@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import ranks  # noqa: E402
 import train  # noqa: E402
-from make_tiny import init_weights, symbol_tokenizer  # noqa: E402
+from notebooks.models.make_tiny import init_weights, symbol_tokenizer
 from model import Config, Qwen3, save  # noqa: E402
 from rlvr import GRPO, sample, update_gradients  # noqa: E402
 

@@ -27,7 +27,7 @@ import torch.nn.functional as F
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path[:0] = [ROOT, os.path.join(ROOT, "notebooks")]
 import rlvr  # noqa: E402
-from make_tiny import tiny_config  # noqa: E402
+from notebooks.models.make_tiny import tiny_config
 from model import Config, KVCache, Qwen3, pick_device  # noqa: E402
 
 SAMPLERS = {}

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 import train  # noqa: E402
 import verifiers  # noqa: E402
-from make_tiny import tiny_config  # noqa: E402
+from notebooks.models.make_tiny import tiny_config
 from model import Config, KVCache, Qwen3, pick_device  # noqa: E402
 from rlvr import GRPO, Rollouts, choose, loss_weights, update_gradients  # noqa: E402
 from train import weights_in  # noqa: E402

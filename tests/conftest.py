@@ -10,7 +10,7 @@ import torch
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 
-from make_tiny import init_weights, symbol_tokenizer, tiny_config  # noqa: E402
+from notebooks.models.make_tiny import init_weights, symbol_tokenizer, tiny_config
 from model import Qwen3  # noqa: E402
 
 torch.set_num_threads(1)  # for tensors so small more of them mostly wait for each other

@@ -21,7 +21,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 
 import train  # noqa: E402
 import verifiers  # noqa: E402
-from make_tiny import init_weights, symbol_tokenizer, tiny_config  # noqa: E402
+from notebooks.models.make_tiny import init_weights, symbol_tokenizer, tiny_config
 from model import Qwen3, save  # noqa: E402
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -35,10 +35,10 @@ SMALL += ["--prompts-per-step", "4", "--num-samples", "4", "--train-problems", "
 SMALL += ["--eval-problems", "16", "--eval-every", "3", "--save-every", "3"]
 
 
-COIN = f"{ROOT}/notebooks/rewards.py:coin"  # pays by chance: what random weights can earn
+COIN = f"{ROOT}/notebooks/rewards/controls.py:coin"  # pays by chance: what random weights can earn
 
 
-ONE_DIGIT = f"{ROOT}/notebooks/one_digit.py:one_digit"  # a+b modulo 10
+ONE_DIGIT = f"{ROOT}/notebooks/tasks/one_digit.py:one_digit"  # a+b modulo 10
 
 
 @functools.cache

@@ -31,7 +31,7 @@ def flags_of(script, arguments=""):
         return {f"--{name.replace('_', '-')}" for name in names}
     source = (ROOT / script).read_text(encoding="utf-8")
     flags = {"--help", *re.findall(rf'"({FLAG})"', source)}
-    more = {"notebooks/measure.py": ["eval.py"]}
+    more = {"notebooks/look/evaluate.py": ["eval.py"]}
     return flags.union(*map(flags_of, more.get(script, [])))
 
 
@@ -43,7 +43,9 @@ def commands(readme):
     for line in "\n".join(code).replace("\\\n", " ").splitlines():
         start = r"\s*(?:\$ |.*&& )?(?:\w+=\S+ )*(?:python|torchrun) (?:-+\S+ (?:[^-]\S* )?)*?"
         found = re.match(start + r"([\w/]+\.py)(.*)", line)
-        if found:
+        if module := re.match(start + r"-m (notebooks[\w.]+)(.*)", line):
+            yield module[1].replace(".", "/") + ".py", module[2].partition("#")[0]
+        elif found:
             yield found[1], found[2].partition("#")[0]
 
 
@@ -104,7 +106,7 @@ def test_links_lead_somewhere(folder):
 
 @each_readme
 def test_functions_named_with_their_file_exist(folder):
-    """`notebooks/rewards.py:coin`, and `V:coin` where V is said to stand for a file."""
+    """`notebooks/rewards/controls.py:coin`, and `V:coin` where V is said to stand for a file."""
     text = READMES[folder]
     short = dict(re.findall(r"`(\w+):` stands for\s+`([\w/]+\.py):`", text))
     for letter, file in short.items():
@@ -112,7 +114,7 @@ def test_functions_named_with_their_file_exist(folder):
     found = set(re.findall(r"\b((?:notebooks|tests)/[\w/]+\.py):([a-z]\w*)", text))
     assert found or not folder
     for file, name in found:
-        if file == "notebooks/gym.py":  # its names are reasoning-gym's
+        if file == "notebooks/tasks/gym.py":  # its names are reasoning-gym's
             pytest.importorskip("reasoning_gym")
             assert callable(verifiers.lookup(f"{ROOT}/{file}:{name}", {}, "task"))
             continue

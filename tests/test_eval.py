@@ -1,5 +1,5 @@
 """eval.py: what a number is worth, on cases one can count by hand, and the command on a toy run.
-(What notebooks/evaluation.py adds to it is tested in test_evaluation.py.)"""
+(What notebooks/look/ adds to it is tested in test_look.py.)"""
 
 import json
 import math

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 import hub
 from conftest import ROOT
-from make_tiny import symbol_tokenizer
+from notebooks.models.make_tiny import symbol_tokenizer
 import model as model_file
 from model import KVCache, ModelError, Tokenizer, fetch, load, save
 

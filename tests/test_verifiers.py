@@ -10,7 +10,6 @@ import sys
 import pytest
 
 import hub
-import rewards
 import verifiers
 from conftest import ROOT
 from verifiers import (
@@ -320,9 +319,12 @@ def test_what_is_wrong_with_a_file_of_mine(plugin, tmp_path):
 
 
 def test_the_laboratory_is_reached_as_the_readme_says():
-    reward = get_reward(str(ROOT / "notebooks" / "rewards.py") + ":first_box")
-    assert reward is rewards.first_box  # one module, however it is named
-    script = "import verifiers; print(verifiers.get_reward('notebooks/rewards.py:coin').__doc__)"
+    controls = ROOT / "notebooks" / "rewards" / "controls.py"
+    reward = get_reward(f"{controls}:first_box")
+    again = get_reward(f"{controls.parent}/../rewards/controls.py:first_box")
+    assert reward is again  # one module, however it is named
+    path = "notebooks/rewards/controls.py"
+    script = f"import verifiers; print(verifiers.get_reward('{path}:coin').__doc__)"
     out = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert out.stdout.startswith("Heads or tails")
 

@@ -6,7 +6,7 @@ grade_answer still compares by value; what is built on reward_rlvr asks for more
 """
 
 import pytest
-from one_digit import exact_reward, one_digit
+from notebooks.tasks.one_digit import exact_reward, one_digit
 from verifiers import (
     ReasoningReward,
     arithmetic,

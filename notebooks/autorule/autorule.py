@@ -1,6 +1,6 @@
 """autorule.py - AutoRule (the paper of that name): rules read out of preferences, judged by a model, paid as a reward.
 
-    python notebooks/autorule/autorule.py pairs.jsonl --teacher Qwen/Qwen3-8B --judge Qwen/Qwen3-8B --out rules.json
+    python -m notebooks.autorule.autorule pairs.jsonl --teacher Qwen/Qwen3-8B --judge Qwen/Qwen3-8B --out rules.json
     AUTORULE=rules.json python train.py --reward notebooks/autorule/autorule.py:rules_reward --kl-coef 0.001 ...
 
 What you will learn here: how "this answer was preferred to that" becomes sentences that anybody can
@@ -28,9 +28,13 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
-import _root
-from autorule_tools import counter_of, filter_preferences, open_model, read_preferences
 from model import KVCache, load, pick_device, save
+from notebooks.autorule.autorule_tools import (
+    counter_of,
+    filter_preferences,
+    open_model,
+    read_preferences,
+)
 from verifiers import DataError
 
 # ---- 1. Reason, extract, merge (3.1) -------------------------------------------------------------
@@ -277,7 +281,7 @@ def from_settings(path):
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise DataError(
             f"$AUTORULE: {path} does not describe a reward ({error!r}); make it with "
-            "python notebooks/autorule/autorule.py pairs.jsonl --teacher NAME --judge NAME"
+            "python -m notebooks.autorule.autorule pairs.jsonl --teacher NAME --judge NAME"
         ) from None
 
 

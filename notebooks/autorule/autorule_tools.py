@@ -26,7 +26,6 @@ import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import _root
 from model import load, pick_device
 from rlvr import row_uniforms, sample
 from verifiers import DataError
@@ -365,69 +364,6 @@ DIMENSIONS = [  # after UltraFeedback's four (Table 4)
 def length_penalty(length, target=300):
     """What B.4 takes off the reward, length / (2 L) - 1/2: 0 at the target, 0.5 at twice as much."""
     return 0.5 * length / target - 0.5
-
-
-RATE = """Rate the assistant's last answer as a whole from 1 (worthless) to 10 (perfect).
-{guide}
-
-[Conversation]
-user: {prompt}
-assistant: {completion}
-[End of the conversation]
-
-End with a line "Score: n"."""
-GUIDES = {
-    "long": "First think at length: restate the task, check each statement, weigh what is good against "
-    "what is bad, compare with an ideal answer, and reconsider.",
-    "short": "First think in a few sentences.",
-}
-
-
-def single_judge(asked, kind="long", calls=1):
-    """Judges of Table 6: the mean score of one long judgement, or of three short ones, from 0 to 1; what
-    cannot be read counts as the worst
-    -> a function (prompt, completion) -> (score, how many could not be read)."""
-
-    def judge(prompt, completion):
-        question = RATE.format(guide=GUIDES[kind], prompt=prompt, completion=completion)
-        answers = [asked([question], seed)[0] or {"text": ""} for seed in range(calls)]
-        found = [re.findall(r"Score: *(10|[1-9])\b", answer["text"][-1000:]) for answer in answers]
-        return sum(int(scores[-1]) - 1 for scores in found if scores) / (9 * calls), found.count([])
-
-    return judge
-
-
-PREFER = """Two assistants answered the same user. Say which answer most people would prefer.
-
-[User]
-{prompt}
-[Answer 1]
-{first}
-[Answer 2]
-{second}
-
-End with a line "Better: 1" or "Better: 2"."""
-
-
-def judged_win_rate(asked, rows, seed=0):
-    """How often a judge prefers the first of two answers (Figure 16, in our words). rows: (prompt, answer,
-    reference); a seeded coin decides which of the two is shown first, since judges favour a place. A
-    judgement that cannot be read counts half -> (win rate, how many could not be read)."""
-    swapped = random.Random(seed).choices([False, True], k=len(rows))
-    questions = []
-    for (prompt, answer, reference), swap in zip(rows, swapped):
-        first, second = (reference, answer) if swap else (answer, reference)
-        questions.append(PREFER.format(prompt=prompt, first=first, second=second))
-    wins = 0.0
-    unread = 0
-    for answer, swap in zip(asked(questions, seed), swapped):
-        found = re.findall(r"Better: *([12])\b", (answer or {"text": ""})["text"][-1000:])
-        if not found:
-            unread += 1
-            wins += 0.5
-        else:
-            wins += found[-1] == ("2" if swap else "1")
-    return wins / max(1, len(rows)), unread
 
 
 def counter_of(backend):

@@ -1,6 +1,6 @@
 """autorule_world.py - the laboratory of AutoRule: seven experiments in a simulated world.
 
-    python notebooks/autorule/autorule_world.py [name]    train what is missing, print tables and verdicts
+    python -m notebooks.autorule.autorule_world [name]    train what is missing, print tables and verdicts
 
 No teacher of the paper's size runs on a laptop, so the world is *simulated*: completions and training
 are those of the tiny base, but the user who prefers, the teacher who gives reasons and the judge are
@@ -23,14 +23,22 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from _root import ROOT
-import autorule
 import train
-from autorule import agreement, alignment, correlation, margins
-from autorule_tools import CONCISE_RULE, DIMENSIONS, Asked, Simulated, fields_of, length_penalty
 from model import load
+from notebooks.autorule import autorule
+from notebooks.autorule.autorule import agreement, alignment, correlation, margins
+from notebooks.autorule.autorule_tools import (
+    CONCISE_RULE,
+    DIMENSIONS,
+    Asked,
+    Simulated,
+    fields_of,
+    length_penalty,
+)
 from rlvr import row_uniforms, sample
 from verifiers import arithmetic
+
+ROOT = Path(__file__).resolve().parents[2]
 
 TINY = str(ROOT / "notebooks" / "tiny")
 

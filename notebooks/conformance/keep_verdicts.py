@@ -1,4 +1,4 @@
-"""keep_verdicts.py - write what an adapter gives into verdicts.json, from which notebook 11 makes its table.
+"""keep_verdicts.py - write what an adapter gives into verdicts.json, from which notebook 9 makes its table.
 
     python notebooks/conformance/keep_verdicts.py ADAPTER.py [PACKAGE ..]       the packages whose versions count
 
@@ -22,7 +22,8 @@ def main(path, *packages):
         "versions": {package: version(package) for package in packages},
         "cases": {result.case["name"]: [result.verdict, result.what] for result in results},
     }
-    KEPT.write_text(json.dumps(dict(sorted(kept.items())), indent=1) + "\n", encoding="utf-8")
+    lines = [f"{json.dumps(name)}: {json.dumps(found)}" for name, found in sorted(kept.items())]
+    KEPT.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

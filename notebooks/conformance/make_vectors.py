@@ -855,26 +855,9 @@ def cases():
 
 
 def as_text():
-    """Each call, each answer and each text on a line of its own."""
-    return "[\n" + ",\n".join(block(cleaned(one)) for one in cases()) + "\n]\n"
-
-
-def block(one):
-    lines = []
-    for name, value in one.items():
-        if name == "calls":
-            inner = ",\n".join("  " + line(call) for call in value)
-            lines.append(f' "calls": [\n{inner}\n ]')
-        elif name in ("answers", "mistakes") and value:
-            inner = ",\n".join(f"  {line(key)}: {line(outputs)}" for key, outputs in value.items())
-            lines.append(f" {line(name)}: {{\n{inner}\n }}")
-        else:
-            lines.append(f" {line(name)}: {line(value)}")
-    return "{\n" + ",\n".join(lines) + "\n}"
-
-
-def line(value):
-    return json.dumps(value, ensure_ascii=False)
+    """Each case on a line of its own."""
+    lines = [json.dumps(cleaned(one), ensure_ascii=False) for one in cases()]
+    return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 def cleaned(value):

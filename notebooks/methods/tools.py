@@ -1,7 +1,7 @@
 """tools.py - a calculator that the policy calls inside <tool>..</tool>.
 
-    python notebooks/make_tiny.py --task products --out runs/calling
-    python train.py --model runs/calling --task notebooks/make_tiny.py:products --method notebooks/methods/tools.py
+    python -m notebooks.models.make_tiny --task products --out runs/calling
+    python train.py --model runs/calling --task notebooks/models/make_tiny.py:products --method notebooks/methods/tools.py
 
 Source:  Search-R1 (arXiv 2503.09516): a policy and a tool take turns; "retrieved token masking".
 Formula: completion = y_1 a_1 y_2 a_2 .. y_n: y_k is sampled, up to a </tool>, and a_k is what the
@@ -19,16 +19,12 @@ Missing: Search-R1's search engine and its tags. On a GPU every token is copied 
          looks for a call, and sampling waits for that.
 """
 
-import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 
+from notebooks.environments.calculator import answer_calls, calculator
 from rlvr import GRPO, choose
-
-sys.path.append(str(Path(__file__).parents[1]))
-from calculator import answer_calls, calculator
 
 
 class Row:

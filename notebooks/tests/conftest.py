@@ -10,14 +10,12 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "notebooks"), str(ROOT / "notebooks" / "tests"), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "notebooks" / "tests"), str(ROOT / "tests")]
 
-import _root
-
-from make_tiny import init_weights, symbol_tokenizer, tiny_config
-from model import Qwen3, save
 
 from headless import browser  # noqa: F401, a fixture
+from model import Qwen3, save
+from notebooks.models.make_tiny import init_weights, symbol_tokenizer, tiny_config
 
 spec = importlib.util.spec_from_file_location("core_conftest", ROOT / "tests" / "conftest.py")
 core = importlib.util.module_from_spec(spec)

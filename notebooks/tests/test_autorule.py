@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 import torch
 
-import autorule  # noqa: E402
-import autorule_tools as tools  # noqa: E402
-import autorule_world as world  # noqa: E402
 import train  # noqa: E402
-
 from model import Config, Qwen3, load, save  # noqa: E402
+from notebooks.autorule import autorule
+from notebooks.autorule import autorule_tools as tools
+from notebooks.autorule import autorule_world as world
 from verifiers import DataError  # noqa: E402
 
 KEY = "sk-this-must-never-be-seen"
@@ -625,38 +624,6 @@ def test_the_length_penalty_by_hand():
     """B.4: 300 tokens cost nothing, 600 cost a half, 0 earn a half."""
     assert [tools.length_penalty(length) for length in (300, 600, 0)] == [0.0, 0.5, -0.5]
     assert tools.length_penalty(48, target=32) == 0.25
-
-
-def test_single_judges_by_hand():
-    """Scores 10, 1 and none are 9/9, 0/9 and 0: a third in the mean of three; one long judgement of 7 is 6/9."""
-    said = iter(["Good. Score: 10", "Score: 7 no, bad. Score: 1", "I like it"])
-    judge = tools.single_judge(tools.Asked(Script(lambda prompt: next(said))), "short", 3)
-    assert judge("1+1?", "2") == (pytest.approx(1 / 3), 1)
-    script = Script(
-        lambda prompt: "<think>Score: 2</think>Score: 7" if "at length" in prompt else None
-    )
-    assert tools.single_judge(tools.Asked(script))("1+1?", "2") == (pytest.approx(6 / 9), 0)
-    assert tools.single_judge(tools.Asked(script), "short")("1+1?", "2") == (
-        0,
-        1,
-    )  # no answer at all
-
-
-def test_a_win_rate_is_over_both_places():
-    """A judge that prefers "good", wherever it stands: it wins 20 of 20, and the other way around none.
-    A judge that always prefers answer 1 knows nothing, and the coin brings it to about a half."""
-
-    def prefers_good(prompt):
-        return "Better: 1" if "[Answer 1]\ngood" in prompt else "Better: 2"
-
-    rows = [(f"{n}?", "good", "bad") for n in range(20)]
-    assert tools.judged_win_rate(tools.Asked(Script(prefers_good)), rows) == (1.0, 0)
-    turned = [(prompt, bad, good) for prompt, good, bad in rows]
-    assert tools.judged_win_rate(tools.Asked(Script(prefers_good)), turned) == (0.0, 0)
-    likes_the_first = tools.Asked(Script(lambda prompt: "Better: 1"))
-    assert 0.2 < tools.judged_win_rate(likes_the_first, rows)[0] < 0.8
-    assert tools.judged_win_rate(tools.Asked(Script(lambda prompt: "both")), rows) == (0.5, 20)
-    assert tools.judged_win_rate(tools.Asked(Script(lambda prompt: None)), rows[:1]) == (0.5, 1)
 
 
 def test_a_model_that_runs_here_counts_tokens_and_a_server_words():

@@ -7,15 +7,15 @@ import re
 import subprocess
 import sys
 
-import get_smollm2
-import make_tiny
 import pytest
 import torch
-import train
 import transformers
+
+import train
 import verifiers
 from conftest import ROOT
 from model import ModelError, load
+from notebooks.models import get_smollm2, make_tiny
 from rlvr import sample
 
 TINY = ROOT / "notebooks" / "tiny"
@@ -116,7 +116,7 @@ def test_random_weights_of_a_seed(tmp_path):
 def test_the_command(tmp_path):
     command = [
         sys.executable,
-        "notebooks/make_tiny.py",
+        "notebooks/models/make_tiny.py",
         "--out",
         str(tmp_path / "nothing"),
         "--task",
@@ -245,7 +245,7 @@ def test_smollm2_adds_in_the_form_of_its_examples(smollm2):
 
 @pytest.mark.slow
 def test_smollm2_learns_and_is_still_what_transformers_makes_of_it(smollm2, tmp_path):
-    """Two steps of the recipe of notebook 9: the trainer recomputes the sampler's log-probs to rounding, the weights
+    """Two steps of the recipe of notebook 8: the trainer recomputes the sampler's log-probs to rounding, the weights
     move, and what is left in final/ has the same logits in transformers."""
     train.main(
         [
@@ -255,7 +255,7 @@ def test_smollm2_learns_and_is_still_what_transformers_makes_of_it(smollm2, tmp_
             *"--steps 2 --prompts-per-step 4 --runs".split(),
             str(tmp_path),
             *"--name real --eval-problems 4 --device cpu --task".split(),
-            f"{ROOT}/notebooks/smollm2.py:sums",
+            f"{ROOT}/notebooks/tasks/smollm2.py:sums",
         ]
     )
     rows = [row for step, row in train.read_log(tmp_path / "real").items() if step > 0]

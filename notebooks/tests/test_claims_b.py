@@ -8,13 +8,13 @@ import time
 import pytest
 import torch
 
-import make_tiny
 import train
-from calculator import answer_calls, calculator
 from conftest import ROOT
 from eval import get_method
-from make_tiny import init_weights, symbol_tokenizer, tiny_config
 from model import ModelError, Qwen3, load, save
+from notebooks.environments.calculator import answer_calls, calculator
+from notebooks.models import make_tiny
+from notebooks.models.make_tiny import init_weights, symbol_tokenizer, tiny_config
 from rlvr import (
     LossInputs,
     Rollouts,

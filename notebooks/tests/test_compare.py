@@ -1,4 +1,4 @@
-"""Two models on the same problems (notebooks/evaluation.py, section 4), on cases one can count by hand."""
+"""Two models on the same problems (notebooks/look/compare.py), on cases one can count by hand."""
 
 import json
 import math
@@ -8,9 +8,9 @@ import numpy
 import pytest
 
 import eval as core
-import evaluation
 import verifiers
-from evaluation import compare, decompose, paired_interval
+from notebooks.look import compare as look
+from notebooks.look.compare import compare, decompose, paired_interval
 
 
 def records(*verdicts):
@@ -117,7 +117,7 @@ def test_the_command_compares_the_two_models_of_a_file(tmp_path, capsys):
     """After: right, right, right; before: wrong, no answer, right."""
     path = tmp_path / "eval.jsonl"
     core.append_rows(path, saved("new", "1/2", "0.5", "0.5") + saved("old", "7", None, "0.5"))
-    evaluation.main(["compare", str(path)])
+    look.main([str(path)])
     titles, new, old, difference, parts = capsys.readouterr().out.splitlines()
     assert titles.split()[:4] == ["model", "decoding", "n", "accuracy"]
     assert new.split()[:4] == ["new", "greedy", "3", "1.000"]
@@ -135,10 +135,10 @@ def test_what_cannot_be_compared_is_refused(tmp_path):
     path = tmp_path / "eval.jsonl"
     core.append_rows(path, saved("new", "0.5", "0.5"))
     with pytest.raises(verifiers.DataError, match="holds one model, new. .* --baseline"):
-        evaluation.main(["compare", str(path)])
+        look.main([str(path)])
     other = [
         json.loads(json.dumps(row).replace("problem 1", "another")) for row in saved("old", 1, 1)
     ]
     core.append_rows(path, other)
     with pytest.raises(verifiers.DataError, match="not evaluated on the same problems"):
-        evaluation.main(["compare", str(path)])
+        look.main([str(path)])

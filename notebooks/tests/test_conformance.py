@@ -17,6 +17,7 @@ sys.path[:0] = [str(KIT)]
 
 import check
 import make_vectors
+from notebooks.conformance import broken
 
 CASES = {case["name"]: case for case in check.read_cases()}
 ADAPTERS = sorted(path.stem for path in (KIT / "adapters").glob("*.py"))
@@ -306,11 +307,17 @@ def test_the_command_needs_nothing_but_torch(tmp_path):
     assert ran.returncode == 0 and "2 ok, 0 wrong" in ran.stdout, ran.stderr
 
 
+def test_the_command_judges_this_project_wherever_it_is_started(tmp_path):
+    command = [sys.executable, KIT / "check.py", KIT / "adapters" / "this_project.py"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert ran.returncode == 0 and "39 ok, 0 wrong" in ran.stdout, ran.stderr
+
+
 # ---- Others --------------------------------------------------------------------------------------
 
 
 def found_by(name):
-    """The verdicts of an adapter as notebook 11 keeps them: {case: verdict, and what it says}."""
+    """The verdicts of an adapter as notebook 9 keeps them: {case: verdict, and what it says}."""
     results = check.check(adapter(name))
     return {result.case["name"]: [result.verdict, result.what] for result in results}
 
@@ -335,20 +342,16 @@ def test_an_installed_project_gives_what_is_kept_of_it(name, package):
     assert KEPT[name]["cases"] == found_by(name)
 
 
-def test_each_run_that_is_broken_on_purpose_has_a_file_a_curve_and_a_case():
-    sys.path[:0] = [str(KIT / "broken")]
-    from run_all import BROKEN, NO_CASE
-
-    curves = json.loads((KIT / "broken" / "curves.json").read_text())
-    files = {path.stem for path in (KIT / "broken").glob("*.py")} - {"run_all"}
-    assert {broken.name for broken in BROKEN} == files
-    for broken in BROKEN:
-        assert broken.case in {*CASES, NO_CASE}
-        right = curves[f"right {broken.flags}".strip()]
-        wrong = curves[broken.name]
-        assert wrong.get(broken.column) and wrong[broken.column] != right.get(broken.column)
-        lines = (KIT / "broken" / f"{broken.name}.py").read_text().splitlines()
-        assert len(lines) <= 30
+def test_each_run_that_is_broken_on_purpose_has_a_class_a_curve_and_a_case():
+    curves = json.loads((KIT / "curves.json").read_text())
+    classes = {name for name, value in vars(broken).items() if hasattr(value, "__mro__")}
+    classes = {name for name in classes if getattr(broken, name).__module__ == broken.__name__}
+    assert {one.name for one in broken.BROKEN} == classes - {"Broken"}
+    for one in broken.BROKEN:
+        assert one.case in {*CASES, broken.NO_CASE}
+        right = curves[f"right {one.flags}".strip()]
+        wrong = curves[one.name]
+        assert wrong.get(one.column) and wrong[one.column] != right.get(one.column)
 
 
 def test_nan_is_equal_to_nan_and_to_nothing_else():

@@ -1,4 +1,4 @@
-"""rewards.py: data sets from elsewhere, as their files are written."""
+"""tasks/benchmarks.py: data sets from elsewhere, as their files are written."""
 
 import gzip
 import hashlib
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import rewards
 import verifiers
 from conftest import ROOT
+from notebooks.tasks import benchmarks
 from verifiers import DataError, get_task, read_problems
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="programs need fork")
@@ -39,7 +39,7 @@ def test_humaneval_is_split_into_asserts(tmp_path):
     prompt = 'def half(x):\n    return x // 2\n\ndef square(x: int):\n    """ x * x """\n'
     row = {"task_id": "HumanEval/0", "prompt": prompt, "entry_point": "square", "test": CHECK}
     loop = {**row, "test": LOOP}
-    task = rewards.humaneval(write_rows(tmp_path / "h.jsonl.gz", [row, loop]))
+    task = benchmarks.humaneval(write_rows(tmp_path / "h.jsonl.gz", [row, loop]))
     first, second = task.test
     assert first["tests"] == ["assert square(2) == 4, 'a message'", "assert square(half(6)) == 9"]
     assert not task.train
@@ -58,8 +58,8 @@ def test_humaneval_is_split_into_asserts(tmp_path):
 )
 def test_humaneval_reads_and_its_solutions_pass():
     path = ROOT.parent / "shared" / "data" / "HumanEval.jsonl.gz"
-    assert hashlib.sha256(path.read_bytes()).hexdigest().startswith(rewards.HUMANEVAL_SHA)
-    problems = rewards.humaneval(path).test
+    assert hashlib.sha256(path.read_bytes()).hexdigest().startswith(benchmarks.HUMANEVAL_SHA)
+    problems = benchmarks.humaneval(path).test
     assert len(problems) == 164 and sum(len(problem["tests"]) for problem in problems) == 1106
     with gzip.open(path, "rt") as file:
         solutions = [json.loads(line) for line in file]
@@ -74,11 +74,11 @@ def test_the_file_of_a_set_among_many(tmp_path, monkeypatch):
         rows = [{"problem": f"of {name}", "answer": 204}]
         write_rows(tmp_path / "data" / name / "test.jsonl", rows)
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **kwargs: tmp_path)
-    assert rewards.aime24().test[0]["problem"] == "of aime24"
-    assert rewards.amc23().test[0]["answer"] == "204"
+    assert benchmarks.aime24().test[0]["problem"] == "of aime24"
+    assert benchmarks.amc23().test[0]["answer"] == "204"
     (tmp_path / "data" / "amc23" / "test.jsonl").unlink()
     with pytest.raises(DataError, match="no data/amc23.* can be fetched"):
-        rewards.amc23()
+        benchmarks.amc23()
 
 
 def test_gsm8k_is_checked_by_its_hash(tmp_path, monkeypatch):
@@ -87,13 +87,13 @@ def test_gsm8k_is_checked_by_its_hash(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
     url = (tmp_path / "train.jsonl").as_uri()
     with pytest.raises(DataError, match="invalid hash"):
-        rewards._download(url, "x.jsonl", "00000000")
+        benchmarks._download(url, "x.jsonl", "00000000")
     assert not list((tmp_path / "home").rglob("*.jsonl"))
-    path = rewards._download(url, "x.jsonl", hashlib.sha256(content).hexdigest()[:8])
-    (problem,) = rewards._gsm8k_problems(path)
+    path = benchmarks._download(url, "x.jsonl", hashlib.sha256(content).hexdigest()[:8])
+    (problem,) = benchmarks._gsm8k_problems(path)
     assert (problem["answer"], problem["solution"]) == ("4", "2+2=4")
     with pytest.raises(DataError, match="cannot be fetched"):
-        rewards._download((tmp_path / "none").as_uri(), "y.jsonl", "00")
+        benchmarks._download((tmp_path / "none").as_uri(), "y.jsonl", "00")
 
 
 @pytest.mark.skipif(
@@ -101,7 +101,7 @@ def test_gsm8k_is_checked_by_its_hash(tmp_path, monkeypatch):
 )
 def test_the_real_data_reads():
     data = ROOT.parent / "shared" / "data"
-    for split, sha in rewards.GSM8K_FILES.items():
+    for split, sha in benchmarks.GSM8K_FILES.items():
         path = data / f"gsm8k_{split}.jsonl"
         assert hashlib.sha256(path.read_bytes()).hexdigest().startswith(sha)
         assert all("####" not in p["answer"] for p in read_problems(path))

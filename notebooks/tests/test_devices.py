@@ -1,10 +1,10 @@
-"""experiments/devices.py: what is counted, worked by hand on two layers; what memory a card needs."""
+"""claims/devices.py: what is counted, worked by hand on two layers; what memory a card needs."""
 
 from dataclasses import replace
 
 import pytest
 
-import devices
+from notebooks.claims import devices
 
 THIN = replace(devices.SHAPES["small"], num_hidden_layers=2)
 

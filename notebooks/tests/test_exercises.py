@@ -7,7 +7,7 @@ import runpy
 
 import pytest
 
-import exercises
+from notebooks import exercises
 from ranks import ONE_DIGIT
 
 SOLUTIONS = {
@@ -48,7 +48,7 @@ def sampler_logprobs(logits, temperature, top_k):
     return (logits / temperature).masked_fill(logits < least, -math.inf).log_softmax(-1)
 """,
     7: """
-from evaluation import canary
+from notebooks.look.show import canary
 
 def alarm(rows):
     return next((rows[i]["step"] for i in range(len(rows)) if canary(rows[:i + 1])), None)

@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("matplotlib")
 import eval as core  # noqa: E402
-import experiments as lab  # noqa: E402
 import train  # noqa: E402
 import verifiers  # noqa: E402
 from model import ModelError  # noqa: E402
+from notebooks.claims import experiments as lab
 
 PROBLEM = {"problem": "25+7-4=", "answer": "28"}
 

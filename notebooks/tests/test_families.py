@@ -1,21 +1,19 @@
-"""notebooks/families.py: each problem is judged by the verifier of its family."""
+"""notebooks/tasks/families.py: each problem is judged by the verifier of its family."""
 
 import pytest
 
-import _root
-from verifiers import Task, arithmetic, check_task
-from families import (
+from notebooks.tasks.families import (
     PROBLEMS,
     RIGHT,
     by_field,
     choice_reward,
     json_reward,
-    lettered,
-    mixture,
     mixed,
     mixed_reward,
+    mixture,
     seconds_of,
 )
+from verifiers import Task, arithmetic, check_task
 
 PRIME = PROBLEMS[1]
 
@@ -27,15 +25,6 @@ def test_a_right_completion_earns_at_least_1_and_that_of_another_family_nothing(
     for family, completion in RIGHT.items():
         if family != problem["family"]:
             assert mixed_reward(completion, problem)[1]["accuracy"] == 0
-
-
-def test_a_row_of_mmlu_becomes_a_problem_with_lettered_choices():
-    row = {"question": "2+2?", "choices": ["3", "4", "5", "6"], "answer": 1, "subject": "sums"}
-    problem = lettered(row)
-    assert problem["problem"] == "2+2?\nA. 3\nB. 4\nC. 5\nD. 6"
-    assert problem["answer"] == "B" and problem["subject"] == "sums"
-    assert choice_reward(r"\boxed{b. 4}", problem)[0] == 1
-    assert choice_reward(r"\boxed{C}", problem)[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,9 @@ import copy
 import pytest
 import torch
 
-import _root
 from conftest import ROOT
-from grpo_step import collect, grpo_loss, grpo_step, reasoning_grpo_step
 from model import load
+from notebooks.grpo_step import collect, grpo_loss, grpo_step, reasoning_grpo_step
 from rlvr import GRPO, group_advantages, padded_rows, update_gradients
 from verifiers import ReasoningReward, arithmetic
 

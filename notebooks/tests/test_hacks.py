@@ -8,20 +8,11 @@ truth from a file, are hacks of verify_code and tested there.
 
 import pytest
 
-from rewards import (
-    REASONING_PRESETS,
-    RepetitionReward,
-    first_box,
-    guarded,
-    is_hacking,
-    kimi,
-    olmo,
-    quotas,
-    robust_reward,
-    search_agent_reward,
-    steps_reward,
-    verify_steps,
-)
+from notebooks.rewards.controls import first_box
+from notebooks.rewards.guards import guarded, is_hacking, quotas, robust_reward
+from notebooks.rewards.reasoning import REASONING_PRESETS, RepetitionReward, kimi, olmo
+from notebooks.rewards.steps import steps_reward, verify_steps
+from notebooks.rewards.structured import search_agent_reward
 from verifiers import (
     ReasoningReward,
     boxed_reward,

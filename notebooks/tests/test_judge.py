@@ -1,4 +1,4 @@
-"""notebooks/experiments/judge.py: a model as a verifier, with its figures worked by hand and a model of random weights."""
+"""notebooks/claims/judge.py: a model as a verifier, with its figures worked by hand and a model of random weights."""
 
 import gzip
 import json
@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-import judge
+from notebooks.claims import judge
 from verifiers import DataError
 
 

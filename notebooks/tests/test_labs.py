@@ -1,4 +1,4 @@
-"""notebooks/labs.py: the pages are what it writes, and a browser computes what Python does."""
+"""notebooks/labs/build.py: the pages are what it writes, and a browser computes what Python does."""
 
 import json
 import math
@@ -8,9 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-import labs
 from conftest import ROOT
-from rewards import REASONING_PRESETS, code_parts_reward, gated, steps_reward, weights
+from notebooks.labs import build as labs
+from notebooks.rewards.compose import gated, weights
+from notebooks.rewards.program_parts import code_parts_reward
+from notebooks.rewards.reasoning import REASONING_PRESETS
+from notebooks.rewards.steps import steps_reward
 from rlvr import group_advantages
 from verifiers import MATH_RULES, ReasoningReward, aggregate, extract_boxed_answer, split_tags
 from verifiers import tagged_reward, verify_format
@@ -28,9 +31,9 @@ def families():
 
 
 def test_the_pages_are_what_the_command_writes(tmp_path):
-    """With verdicts of today's verifiers: if this fails, run `python notebooks/labs.py`."""
-    command = [sys.executable, ROOT / "notebooks" / "labs.py", "--out", tmp_path]
-    subprocess.run(command, check=True, capture_output=True)
+    """With verdicts of today's verifiers: if this fails, run `python -m notebooks.labs.build`."""
+    command = [sys.executable, "-m", "notebooks.labs.build", "--out", tmp_path]
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
     for path in PAGES:
         assert (tmp_path / path.name).read_text() == path.read_text(), path.name
 

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import make_tiny
+from notebooks.models import make_tiny
 import train
 import verifiers
 from eval import evaluate, get_method, wilson_interval
-from make_tiny import init_weights
+from notebooks.models.make_tiny import init_weights
 from model import load
 from rlvr import (
     GRPO,

@@ -1,4 +1,4 @@
-"""The methods that notebook 10 tries (maxrl, negative, pass_at_k, noisy_verifier, stale), each worked by hand."""
+"""The methods that notebook 6 tries (maxrl, negative, pass_at_k, noisy_verifier, stale), each worked by hand."""
 
 import itertools
 import math

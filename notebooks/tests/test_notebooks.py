@@ -18,39 +18,20 @@ from conftest import ROOT
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 each_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 SECONDS = 60  # for a cell; none takes more than a few, but machines are busy at times
+SMALL = "--prompts-per-step 2 --num-samples 2 --eval-problems 2".split()
 SHORT = {  # by the number of the notebook; RUNS is a temporary folder, MODEL one with random weights
     "0": {"STEPS": 5, "ROLLOUTS": 8, "PROBLEMS": 4},
     "2": {"PROBLEMS": 2},
     "5": {"STEPS": 2, "SEEDS": [0], "WARMUP": 0},
+    "1": {"STEPS": 2, "G": 8},
+    "3": {"STEPS": 2, "PROBLEMS": 4, "N": 4},
     "6": {"NAMES": ["selection"], "STEPS": 2, "SEEDS": [0]},
-    "8": {"STEPS": 2, "SEEDS": [0]},
-    "13": {"STEPS": 2, "G": 8},
-    "14": {"STEPS": 2, "PROBLEMS": 4, "N": 4},
-    "9": {
-        "SEEDS": [0],
-        "STEPS": 1,
-        "SHORT_STEPS": 1,
-        "PROBLEMS": 2,
-        "SAMPLES": 8,
-        "EXTRA": "--prompts-per-step 2 --num-samples 2 --eval-problems 2".split(),
-    },
+    "7": {"STEPS": 2, "SEEDS": [0]},
+    "8": {"SEEDS": [0], "STEPS": 1, "SHORT_STEPS": 1, "PROBLEMS": 2, "SAMPLES": 8, "EXTRA": SMALL},
 }
-QUICK = {"1", "3", "12"}  # run with every change, in three to five seconds; the others with --slow
-SAMPLED = {
-    "0",
-    "2",
-    "4",
-    "5",
-    "6",
-    "7",
-    "8",
-    "9",
-    "13",
-    "14",
-}  # hold sampled texts, and other machines round and so draw otherwise
-OWN = {
-    "0": {"train_rlvr"}
-}  # what a notebook may define although a script does: the chapter's version of it
+QUICK = {"1", "2", "3"}  # run with every change, in some ten seconds each; the others with --slow
+SAMPLED = {*"012345678"}  # hold sampled texts, and other machines round and so draw otherwise
+OWN = {"0": {"train_rlvr"}}  # what a notebook may define as a script does: the chapter's version
 
 
 def code_cells(path):
@@ -124,12 +105,9 @@ def test_a_notebook_runs_and_prints_what_is_saved_in_it(path, tmp_path, monkeypa
     shorten(notebook, SHORT.get(path.stem.partition("_")[0], {}), RUNS=tmp_path, MODEL=any_text)
     try:
         execute(notebook, path.parent)
-    except (
-        CellTimeoutError,
-        DeadKernelError,
-        RuntimeError,
-    ):  # once in some thirty runs, on a busy machine, a kernel
-        execute(notebook, path.parent)  # stood still and never said that it had finished
+    except (CellTimeoutError, DeadKernelError, RuntimeError):
+        # once in some thirty runs, on a busy machine, a kernel stood still and never said so
+        execute(notebook, path.parent)
     now = printed(notebook.cells, tmp_path)
     if path.stem.partition("_")[0] not in SAMPLED:
         assert now[0] == saved[0] and now[1] == pytest.approx(saved[1], abs=0.011)
@@ -137,12 +115,14 @@ def test_a_notebook_runs_and_prints_what_is_saved_in_it(path, tmp_path, monkeypa
 
 @each_notebook
 def test_a_notebook_is_saved_as_it_ran(path):
+    """And is small: its pictures are PNGs with a palette (PIL: quantize(32, method=MAXCOVERAGE, kmeans=3)), without which
+    all notebooks together were twice as large."""
     cells = code_cells(path)
     assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)]
     outputs = [output for cell in cells for output in cell["outputs"]]
     assert outputs and not [output for output in outputs if output["output_type"] == "error"]
     assert not [output for output in outputs if output.get("name") == "stderr"]
-    assert path.stat().st_size < 500_000
+    assert path.stat().st_size < 400_000
 
 
 @each_notebook
@@ -173,3 +153,20 @@ def test_cells_are_short_and_import_the_scripts(path):
 
 def test_the_short_values_belong_to_notebooks():
     assert SHORT.keys() <= SAMPLED <= {path.stem.partition("_")[0] for path in PATHS}
+
+
+def questions(path):
+    """NOTEBOOK.QUESTION of each numbered line below a heading Try."""
+    cells = json.loads(path.read_text())["cells"]
+    text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    _, _, below = text.partition("## Try\n")
+    return re.findall(r"^(\d)\. ", below, flags=re.M)
+
+
+def test_path_answers_every_question():
+    """And no others."""
+    _, _, page = (ROOT / "notebooks" / "PATH.md").read_text().partition("## Answers to Try")
+    answers = re.findall(r"^\*\*(\d+)\.\*\* (.*?)(?=^\*\*|^## )", page, flags=re.M | re.S)
+    answered = {number: re.findall(r"(?:^|\s)(\d): ", text) for number, text in answers}
+    asked = {path.stem.partition("_")[0]: questions(path) for path in PATHS}
+    assert answered == {number: found for number, found in asked.items() if found}

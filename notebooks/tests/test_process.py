@@ -1,15 +1,21 @@
-"""notebooks/process.py: steps, the share of right continuations behind each, and judges that do not share a flaw."""
+"""notebooks/rewards/process.py: steps, the share of right continuations behind each, and judges that do not share a flaw."""
 
 from fractions import Fraction
 
 import pytest
 import torch
 
-import _root
 from conftest import ROOT
 from model import load
-from process import last_number, majority_judge, prefixes, shares, string_judge, wrong_step
-from rewards import robust_reward
+from notebooks.rewards.guards import robust_reward
+from notebooks.rewards.process import (
+    last_number,
+    majority_judge,
+    prefixes,
+    shares,
+    string_judge,
+    wrong_step,
+)
 from verifiers import arithmetic, extract_boxed_answer, grade_answer
 
 TASK = arithmetic(20, 20)

@@ -2,17 +2,14 @@
 
 # ruff: noqa: E501  (programs and their tests are strings)
 
-import base64
 import json
 import os
-import pickle
-import zlib
 
 import pytest
 
-import programs
+from notebooks.rewards.program_parts import check_tests
+from notebooks.tasks import programs
 from verifiers import DataError, code_reward
-from rewards import check_tests
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="programs need fork")
 
@@ -28,55 +25,7 @@ def is_judged(problem, right, wrong):
     assert programs.usable([problem]) == ([problem], {})
 
 
-SUM = "n = int(input())\nprint(sum(map(int, input().split())))"
 ADD = "def add(a, b): return a + b"
-METHOD = "class Solution:\n    def add(self, a, b):\n        return a + b"
-
-
-def test_apps_and_taco_on_standard_input():
-    cases = {"inputs": ["2\n1 2\n", ["1", "5"]], "outputs": ["3\n", ["5"]]}
-    row = {"question": "Add the numbers.", "input_output": json.dumps(cases), "starter_code": ""}
-    is_judged(programs.read_apps(row), SUM, "print(7)")
-
-
-@pytest.mark.parametrize(
-    "starter, right", [("", ADD), ("class Solution:\n    def add(self", METHOD)]
-)
-def test_apps_and_taco_with_a_function(starter, right):
-    cases = {"fn_name": "add", "inputs": [[1, 2], ["a", "b"]], "outputs": [3, ["ab"]]}
-    row = {"question": "Add.", "input_output": json.dumps(cases), "starter_code": starter}
-    is_judged(programs.read_apps(row), right, right.replace("+", "*"))
-
-
-def test_livecodebench_with_packed_private_tests():
-    case = {"input": "2\n1 2", "output": "3", "testtype": "stdin"}
-    packed = base64.b64encode(zlib.compress(pickle.dumps(json.dumps([case])))).decode()
-    row = {
-        "question_content": "Add.",
-        "public_test_cases": json.dumps([case]),
-        "private_test_cases": packed,
-    }
-    problem = programs.read_livecodebench(row)
-    assert problem["tests"] == [("2\n1 2", "3")] * 2
-    is_judged(problem, SUM, "print(7)")
-
-
-def test_livecodebench_with_a_method():
-    case = {"input": "[1, 2]\n3", "output": "[1, 2, 3]", "testtype": "functional"}
-    row = {
-        "question_content": "Append.",
-        "public_test_cases": json.dumps([case]),
-        "metadata": json.dumps({"func_name": "put"}),
-        "starter_code": "class Solution:\n    def put(",
-    }
-    right = "class Solution:\n    def put(self, x, y): return x + [y]"
-    is_judged(programs.read_livecodebench(row), right, right.replace("[y]", "[]"))
-
-
-def test_a_pickle_of_something_else_is_not_read():
-    packed = base64.b64encode(zlib.compress(pickle.dumps(os.system))).decode()
-    with pytest.raises(pickle.UnpicklingError, match="system"):
-        programs._private(packed)
 
 
 def test_mbpp_asks_for_the_functions_of_its_reference():
@@ -137,40 +86,6 @@ def test_kodcode_uses_more_of_pytest_than_raises(test):
     problem = programs.read_kodcode({"question": "Write add.", "test": file})
     last_is_wrong = "def add(a, b): return a + b if a == 1 else 7"
     is_judged(problem, ADD, last_is_wrong)
-
-
-def test_leetcode_brings_its_own_helpers():
-    prompt = (
-        "class ListNode:\n    def __init__(self, val=0, next=None):\n        self.val = val\n        self.next = next\n"
-        "def list_node(values):\n    head = None\n    for v in reversed(values): head = ListNode(v, head)\n    return head\n"
-        "def is_same_list(a, b):\n    while a and b:\n        if a.val != b.val: return False\n"
-        "        a, b = a.next, b.next\n    return a is None and b is None\n"
-    )
-    test = (
-        "def check(candidate):\n    assert is_same_list(candidate(head=list_node([1, 2, 3])), list_node([3, 2, 1]))\n"
-        "    assert is_same_list(candidate(head=list_node([])), list_node([]))\n"
-    )
-    row = {
-        "problem_description": "Reverse.",
-        "starter_code": "class Solution:",
-        "prompt": prompt,
-        "test": test,
-        "entry_point": "Solution().reverse",
-    }
-    right = (
-        "class Solution:\n    def reverse(self, head):\n        before = None\n        while head:\n"
-        "            head.next, before, head = before, head, head.next\n        return before"
-    )
-    problem = programs.read_leetcode(row)
-    assert earned(problem, right) == 1.0
-    own = right.replace(
-        "return before",
-        "copy = ListNode(before.val, before.next) if before else None\n        return copy",
-    )
-    assert earned(problem, own) == 1.0  # nodes of its own among those of the test
-    assert earned(problem, right.replace("return before", "return 7")) == 0.0
-    lie = "def is_same_list(*_): return True\n" + right.replace("return before", "return 7")
-    assert earned(problem, lie) == 0.0  # the helper is the data's, not the program's
 
 
 def test_a_task_leaves_faulty_problems_out_and_says_so(tmp_path):

@@ -1,4 +1,4 @@
-"""notebooks/report.py and sinks.py: what the page holds, by hand; the page itself in a real browser, where one is."""
+"""notebooks/look/report.py and sinks.py: what the page holds, by hand; the page itself in a real browser, where one is."""
 
 import gzip
 import json
@@ -9,9 +9,8 @@ import types
 import pytest
 import tokenizers
 
-import report
-import sinks
 from model import Tokenizer
+from notebooks.look import report, sinks
 from verifiers import DataError
 
 HOSTILE = [

@@ -6,9 +6,8 @@ import sys
 
 import pytest
 
-import bases
-import results
-import seeds
+from notebooks import results
+from notebooks.claims import bases, seeds
 
 SCRIPT = '''"""A docstring."""
 import json, sys
@@ -222,5 +221,5 @@ def test_the_table_of_the_base_models_says_where_each_number_is_from():
     assert (low, high) == (min(drawn), max(drawn)) and mean == round(sum(drawn) / len(drawn), 3)
     for base, _, _, sampled, source in rows:
         assert sampled.startswith("."), base
-        name = re.fullmatch(r"`(\w+)`|\[RESULTS\]\(experiments/RESULTS.md\)", source)[1]
+        name = re.fullmatch(r"`(\w+)`|\[RESULTS\]\(claims/RESULTS.md\)", source)[1]
         assert name is None or results.load(name), source

@@ -1,4 +1,4 @@
-"""notebooks/rewards.py, and how verdicts become a reward (verifiers.py, section 4)."""
+"""notebooks/rewards/, and how verdicts become a reward (verifiers.py, section 4)."""
 
 import math
 import shutil
@@ -6,45 +6,50 @@ import warnings
 
 import pytest
 
-import rewards
 import verifiers
-from one_digit import exact_reward
-from rewards import code_parts_reward, no_refusal, quick_code_reward, read_program, with_term
-from rewards import (
-    REASONING_PRESETS,
-    SEARCH_RULES,
-    any_box,
-    check_weights,
-    code_strict,
-    coin,
+from conftest import ROOT
+from notebooks.rewards import compose, controls, program_parts, reasoning
+from notebooks.rewards.compose import (
     Curriculum,
+    RewardFn,
+    check_weights,
     earnable,
-    first_box,
-    format_only,
     gated,
     gated_reward,
-    inverted,
-    language_later,
     make_reward,
     one_in,
-    repetition,
-    RepetitionReward,
     reward_from,
-    RewardFn,
-    robust_reward,
     score_group,
-    search_agent_reward,
     soft_or,
-    steps_reward,
-    steps_score,
-    verify_json,
-    verify_proof,
-    verify_steps,
-    verify_tool_call,
-    verify_translation,
     weakest,
     weights,
+    with_term,
 )
+from notebooks.rewards.controls import any_box, coin, first_box, format_only, inverted
+from notebooks.rewards.guards import robust_reward
+from notebooks.rewards.program_parts import (
+    code_parts_reward,
+    code_strict,
+    quick_code_reward,
+    read_program,
+)
+from notebooks.rewards.proofs import verify_proof
+from notebooks.rewards.reasoning import (
+    REASONING_PRESETS,
+    RepetitionReward,
+    language_later,
+    no_refusal,
+    repetition,
+)
+from notebooks.rewards.steps import steps_reward, steps_score, verify_steps
+from notebooks.rewards.structured import (
+    SEARCH_RULES,
+    search_agent_reward,
+    verify_json,
+    verify_tool_call,
+)
+from notebooks.rewards.translation import verify_translation
+from notebooks.tasks.one_digit import exact_reward
 from rlvr import group_advantages
 from verifiers import (
     CODE_RULES,
@@ -237,7 +242,7 @@ def test_the_weight_of_the_form_is_halved_at_step_30():
     wrong = "<think>2-1=1</think><answer>\\boxed{1}</answer>"
     right = "<think>2*1=2</think><answer>\\boxed{2}</answer>"
     paid = [
-        rewards.lighter_format(text, TWO | {"step": step})[0]
+        compose.lighter_format(text, TWO | {"step": step})[0]
         for text in (wrong, right)
         for step in (29, 30)
     ]
@@ -365,7 +370,7 @@ def test_what_is_composed_is_a_reward_with_its_terms_in_the_log(tmp_path):
     )
     path = tmp_path / "composed.py"
     path.write_text(
-        "from rewards import RewardFn, make_reward\n"
+        "from notebooks.rewards.compose import RewardFn, make_reward\n"
         "mine = make_reward(RewardFn('length', lambda prompt, completion, meta: len(completion))).reward\n"
     )
     assert verifiers.get_reward(f"{path}:mine")("four", TWO) == (4, {"length": 4})
@@ -389,7 +394,7 @@ def three_of_four(monkeypatch):
         return {"tests_passed": passed, "tests_total": 4, "frac": passed / 4, "seconds": seconds}
 
     monkeypatch.setattr(verifiers, "verify_code", verify_code)
-    monkeypatch.setattr(rewards, "verify_code", verify_code)
+    monkeypatch.setattr(program_parts, "verify_code", verify_code)
 
 
 @pytest.mark.parametrize(
@@ -467,7 +472,7 @@ def test_a_refusal_behind_the_thinking(said, refuses):
 
 def test_a_term_for_refusals():
     """A wrong answer of 0.1 less 0.2 if it refuses: with_term adds 0.2 for each that does not."""
-    reward = with_term(rewards.format_only, "no_refusal", no_refusal, 0.2)
+    reward = with_term(controls.format_only, "no_refusal", no_refusal, 0.2)
     assert reward("I'm sorry.", TWO)[0] == pytest.approx(reward("Perhaps 3.", TWO)[0] - 0.2)
 
 
@@ -719,7 +724,9 @@ def test_repetition_is_a_term_of_its_own():
     assert broken == ReasoningReward()("again", "2") | {"rep": 0.0}
 
 
-@pytest.mark.parametrize("reward", [REWARDS["r1-zero"], REWARDS["r1"], rewards.kimi, rewards.olmo])
+@pytest.mark.parametrize(
+    "reward", [REWARDS["r1-zero"], REWARDS["r1"], reasoning.kimi, reasoning.olmo]
+)
 def test_a_preset_is_a_reward(reward):
     value, parts = reward(SIX[0], TWO)
     assert value > 1.0 and parts["accuracy"] == parts["format"] == parts["answered"] == 1.0
@@ -747,23 +754,23 @@ def test_kimis_process_term_is_for_one_problem_in_twenty():
     assert 160 < len(paid) < 240 and 10 < sum(map(verifiers.held_out, paid)) < 32
     said = tagged("2+2=4 and 2+3=6")
     for problem, process in ((paid[0], 0.5), (next(p for p in problems if p not in paid), 0.0)):
-        value, parts = rewards.kimi_process(said, problem)
-        assert value == pytest.approx(rewards.kimi(said, problem)[0] + 0.05 * process)
+        value, parts = reasoning.kimi_process(said, problem)
+        assert value == pytest.approx(reasoning.kimi(said, problem)[0] + 0.05 * process)
         assert parts["process"] == process
     assert steps_score("2+2=4", TWO) == 0.0  # no tags: all is 0, this too
-    assert rewards.kimi_process("\ud800", {"problem": "\ud800", "answer": "2"})[0] == 0.0
+    assert reasoning.kimi_process("\ud800", {"problem": "\ud800", "answer": "2"})[0] == 0.0
 
 
 def test_autorules_judge_fills_the_slot_of_r1(monkeypatch, tmp_path):
     """Three of four rules get a Yes: 1.1 + 0.2 * 0.75. What AutoRule itself would pay, 10 times as much, does not
     count."""
-    import autorule
+    from notebooks.autorule import autorule
 
     judged = autorule.RulesReward(
         [f"rule {k}" for k in range(4)], lambda texts: ["rule 2" not in t for t in texts]
     )
     monkeypatch.setattr(autorule, "from_settings", lambda path: judged)
-    value, parts = rewards.r1_helpful(tagged("the roots multiply to six"), TWO)
+    value, parts = reasoning.r1_helpful(tagged("the roots multiply to six"), TWO)
     assert value == pytest.approx(1.1 + 0.2 * 0.75)
     assert parts["helpful"] == 0.75 and parts["accuracy"] == 1
 
@@ -805,16 +812,22 @@ def test_the_coin_is_fair_and_always_falls_the_same_way():
     coin("\ud800", TWO)  # half a surrogate pair
 
 
-LABORATORY = (
-    "steps_reward bleu_reward gated_reward guarded_reward robust_reward kimi olmo curriculum "
-    "kimi_process code_strict quick_code_reward coin inverted any_box first_box format_only"
-).split()
+LABORATORY = {
+    "steps": ["steps_reward"],
+    "translation": ["bleu_reward"],
+    "compose": ["gated_reward", "curriculum"],
+    "guards": ["guarded_reward", "robust_reward"],
+    "reasoning": ["kimi", "olmo", "kimi_process"],
+    "program_parts": ["code_strict", "quick_code_reward"],
+    "controls": ["coin", "inverted", "any_box", "first_box", "format_only"],
+}
+EACH = [f"{file}.py:{name}" for file, names in LABORATORY.items() for name in names]
 
 
 @pytest.mark.parametrize(
     "name",
-    [*REWARDS, *(f"{rewards.__file__}:{name}" for name in LABORATORY)],
-    ids=[*REWARDS, *LABORATORY],
+    [*REWARDS, *(f"{ROOT}/notebooks/rewards/{spec}" for spec in EACH)],
+    ids=[*REWARDS, *EACH],
 )
 def test_every_reward_takes_anything(name):
     reward = verifiers.get_reward(name)

@@ -1,4 +1,4 @@
-"""The tasks, the control and the questions of notebook 9. (Loading and training SmolLM2 itself: test_bases.py.)"""
+"""The tasks, the control and the questions of notebook 8. (Loading and training SmolLM2 itself: test_bases.py.)"""
 
 import dataclasses
 import gzip
@@ -6,18 +6,19 @@ import json
 from types import SimpleNamespace
 
 import pytest
-import smollm2
 import torch
+
 import train
 import verifiers
 from conftest import ROOT
+from notebooks.tasks import smollm2
 
 RECIPE = f"@{ROOT}/notebooks/recipes/smollm2.txt"
 
 
 @pytest.mark.parametrize("name", ["sums", "larger", "three_terms", "differences", "words"])
 def test_every_answer_earns_the_reward_and_no_held_out_problem_is_trained_on(name):
-    task = verifiers.get_task(f"{ROOT}/notebooks/smollm2.py:{name}")
+    task = verifiers.get_task(f"{ROOT}/notebooks/tasks/smollm2.py:{name}")
     trained = {problem["problem"] for problem in task.train}
     assert len(task.test) == 72 and not trained & {problem["problem"] for problem in task.test}
     for problem in task.train + task.test:
@@ -70,7 +71,7 @@ def test_trl_is_given_our_problems_in_our_order_at_our_learning_rates(
     """Only the random numbers differ. Two steps of two problems, two completions each; what is judged for an evaluation
     is no problem to train on. (pip install trl)"""
     pytest.importorskip("trl", reason="pip install trl")
-    import against_trl
+    from notebooks.claims import against_trl
 
     args = SimpleNamespace(model=any_text, seed=0, task="sums", max_new_tokens=4)
     asked = []

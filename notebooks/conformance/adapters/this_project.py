@@ -4,18 +4,16 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-NOTEBOOKS = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(NOTEBOOKS), str(NOTEBOOKS / "methods")]
-
-import _root  # noqa: F401
+ROOT = Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(ROOT), str(ROOT / "notebooks" / "methods")]
 
 import torch
+from top_p import kept_tokens
 
 import rlvr
 import verifiers
-from make_tiny import init_weights, tiny_config
 from model import Qwen3
-from top_p import kept_tokens
+from notebooks.models.make_tiny import init_weights, tiny_config
 
 NORM = rlvr.Settings().norm
 

@@ -1,0 +1,315 @@
+"""against_trl.py - the same training by TRL's GRPOTrainer, to compare with: curves, and seconds a step.
+
+    python -m notebooks.claims.against_trl smollm2 --name trl-0 --steps 20      its curve in runs/trl-0/metrics.jsonl,
+                                                                                     beside that of --beside runs/sums-0
+    python -m notebooks.claims.against_trl smollm2 --time                       steps of both in turn, on at most 10 new tokens
+    python -m notebooks.claims.against_trl smollm2 --time --max-new-tokens 96   on at most 96, of which most rows need 10
+    python -m notebooks.claims.against_trl smollm2 --time --task stories        on 96 in every row, 4 problems a step
+
+The same weights, problems in the same order, groups, reward, learning rate step by step, AdamW, clipping of the
+gradient and mean over tokens, without KL; TRL's trainer samples, judges by our reward and updates, and our eval.py
+evaluates its weights. What differs: random numbers; the std of a group is TRL's (G - 1 below the root); TRL pays only
+what ends in a newline (train.py also what ends in <|im_end|>: one completion in a hundred) and steps, on momentum, when
+no group is mixed. In time: train.py reads a prompt once for its group (in the update by methods/shared_prompts.py) and
+computes no gradient of rows without an advantage, TRL reads it for each row and computes all; rows that have ended
+leave train.py's batch. Both checkpoint gradients, as is their default. Last line: a JSON object. Needs: pip install trl
+"""
+
+import argparse
+import json
+import math
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+import train
+from eval import append_rows
+from model import ModelError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TASKS = {
+    "sums": (10, ["--template", "plain"]),
+    "stories": (96, ["--template", "chat", "--prompts-per-step", "4"]),
+}
+
+
+def flags_for(args, folder):
+    return [
+        "--model",
+        args.model,
+        "--task",
+        f"{ROOT}/notebooks/tasks/smollm2.py:{args.task}",
+        "--lr",
+        "1e-5",
+        "--method",
+        f"{ROOT}/notebooks/methods/shared_prompts.py",
+        "--seed",
+        str(args.seed),
+        "--device",
+        "cpu",
+        "--save-every",
+        "1000",
+        "--eval-every",
+        "10",
+        "--runs",
+        str(folder),
+        "--max-new-tokens",
+        str(args.max_new_tokens or TASKS[args.task][0]),
+        *TASKS[args.task][1],
+    ]
+
+
+def train_trl(flags, steps, folder, rows=None):
+    """GRPOTrainer for the first steps of a run with these flags -> seconds of each step. rows: gets a row of
+    metrics a step, evaluated every flags.eval_every steps."""
+    import datasets
+    import transformers
+    import trl
+
+    run = train.load_run(flags)
+    settings = run.method.settings
+    tokenizer = run.tokenizer
+    task = run.task
+    picked = [
+        task.train[i]
+        for step in range(1, steps + 1)
+        for i in run.method.pick(task.train, step, run.memory)
+    ]
+    prompts = [
+        tokenizer.decode(tokenizer.encode_prompt(task.prompt(p)), skip_special_tokens=False)
+        for p in picked
+    ]
+    data = datasets.Dataset.from_list(
+        [{"prompt": prompt, **problem} for prompt, problem in zip(prompts, picked)]
+    )
+    model = transformers.AutoModelForCausalLM.from_pretrained(flags.model, dtype=torch.float32)
+    names = transformers.AutoTokenizer.from_pretrained(flags.model)
+    [newline] = names(task.stops[0])["input_ids"]
+    names.eos_token = names.convert_ids_to_tokens(
+        newline
+    )  # GRPOTrainer knows one token that ends a completion
+    seconds = []
+    rewards = []
+    rates = []
+
+    def reward(completions, completion_ids, problem, answer, **_):
+        """Ours: what was cut off earns nothing."""
+        return [
+            task.reward(text, {"problem": question, "answer": truth})[0]
+            * (ids[-1] == names.eos_token_id)
+            for text, ids, question, truth in zip(completions, completion_ids, problem, answer)
+        ]
+
+    class Clock(transformers.TrainerCallback):
+        def on_step_begin(self, *_, optimizer, **__):
+            seconds.append(time.perf_counter())
+            rates.append(optimizer.param_groups[0]["lr"])
+
+        def on_step_end(self, arguments, state, control, **_):
+            seconds[-1] = time.perf_counter() - seconds[-1]
+            if rows is not None:
+                rows.append(
+                    {
+                        "step": state.global_step,
+                        "reward": rewards[-1],
+                        "lr": rates[-1],
+                        "seconds": seconds[-1],
+                    }
+                )
+                if state.global_step % flags.eval_every == 0 or state.global_step == steps:
+                    evaluate(rows[-1])
+                append_rows(folder / "metrics.jsonl", rows[-1:])
+                print(rows[-1], flush=True)
+
+    def evaluate(row):
+        names = run.model.state_dict().keys()
+        weights = {name: weight for name, weight in model.state_dict().items() if name in names}
+        run.model.load_state_dict(weights)
+        row |= train.evaluate_both(run)
+
+    def noted_reward(**columns):
+        values = reward(**columns)
+        rewards.append(sum(values) / len(values))
+        return values
+
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=flags.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer,
+        lambda n: min(1.0, (n + 1) / 5) * (0.55 + 0.45 * math.cos(math.pi * (n + 1) / flags.steps)),
+    )
+    config = trl.GRPOConfig(
+        output_dir=str(folder),
+        max_steps=steps,
+        seed=settings.seed,
+        num_generations=settings.num_samples,
+        per_device_train_batch_size=settings.prompts_per_step * settings.num_samples,
+        shuffle_dataset=False,
+        max_completion_length=settings.max_new_tokens,
+        temperature=1.0,
+        top_p=1.0,
+        top_k=0,
+        beta=0.0,
+        loss_type="dapo",
+        max_grad_norm=1.0,
+        gradient_checkpointing=True,
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+    )
+    if rows is not None:
+        rows.append({"step": 0})
+        evaluate(rows[-1])
+        rows[-1]["reward"] = rows[-1]["eval_sampled_reward"]
+        folder.mkdir(parents=True)
+        append_rows(folder / "metrics.jsonl", rows)
+    trl.GRPOTrainer(
+        model=model,
+        reward_funcs=noted_reward,
+        args=config,
+        train_dataset=data,
+        processing_class=names,
+        optimizers=(optimizer, schedule),
+        callbacks=[Clock()],
+    ).train()
+    return seconds
+
+
+def train_ours(args, steps, folder):
+    """-> seconds of each step, and of how many completions the gradient was computed."""
+    train.main(
+        [*flags_for(args, folder), "--steps", str(steps), "--eval-problems", "1", "--name", "ours"]
+    )
+    rows = [row for step, row in train.read_log(Path(folder) / "ours").items() if step > 0]
+    seconds = [row["sample_seconds"] + row["update_seconds"] for row in rows]
+    return seconds, [row["trained"] for row in rows]
+
+
+def compare_seconds(args, steps=3):
+    """In turn, so that what else the machine does falls on both."""
+    ratios = []
+    ours_by_turn = []
+    theirs_by_turn = []
+    for turn in range(args.turns):
+        with tempfile.TemporaryDirectory() as folder:
+            flags = train.parse_args([*flags_for(args, folder), "--steps", str(steps)])
+            rows_a_step = flags.settings["prompts_per_step"] * flags.settings["num_samples"]
+            seconds, trained = train_ours(args, steps, folder)
+            ours = statistics.mean(seconds[1:])  # the first step warms up
+            theirs = statistics.mean(train_trl(flags, steps, folder)[1:])
+        ratios.append(theirs / ours)
+        ours_by_turn.append(ours)
+        theirs_by_turn.append(theirs)
+        print(
+            f"turn {turn}: train.py {ours:.1f} s a step (gradient of {statistics.mean(trained[1:]):.0f} of "
+            f"{rows_a_step} completions), TRL {theirs:.1f} s (of all): {ratios[-1]:.2f} x",
+            flush=True,
+        )
+    tokens = flags.settings["max_new_tokens"]
+    print(
+        f"{tokens} new tokens, {torch.get_num_threads()} threads: TRL takes {statistics.median(ratios):.2f} times "
+        f"as long [{min(ratios):.2f} - {max(ratios):.2f}]"
+    )
+    trained = f"{statistics.mean(trained[1:]):.0f} of {rows_a_step}"
+    row = [
+        f"{args.task}, at most {tokens}",
+        trained,
+        *map(by_turn, (ours_by_turn, theirs_by_turn, ratios)),
+    ]
+    print(json.dumps({"columns": SECONDS, "rows": [row], "seeds": [args.seed]}))
+
+
+SECONDS = ["task, new tokens", "trained on", "train.py, s a step", "TRL, s a step", "TRL takes"]
+CURVE = [
+    "",
+    "reward, first half",
+    "second half",
+    "held out half way: greedy, sampled",
+    "in the end",
+    "s a step",
+]
+
+
+def by_turn(values):
+    return ", ".join(f"{value:.1f}" for value in values)
+
+
+def curve_row(label, folder, steps):
+    """The first steps of a run as a row of CURVE."""
+    rows = train.read_log(folder)
+    half = steps // 2
+    cells = [label]
+    for part in (range(1, half + 1), range(half + 1, steps + 1)):
+        cells.append(f"{statistics.mean(rows[step]['reward'] for step in part):.3f}")
+    for step in (half, steps):
+        row = rows[step]
+        measured = "eval_accuracy" in row
+        accuracies = (row["eval_accuracy"], row["eval_sampled_accuracy"]) if measured else ()
+        cells.append(", ".join(f"{accuracy:.3f}" for accuracy in accuracies))
+    seconds = statistics.mean(rows[step]["seconds"] for step in range(1, steps + 1))
+    return [*cells, f"{seconds:.1f}"]
+
+
+def print_curves(args):
+    """A table of TRL's run, and of the run --beside it."""
+    folders = {"TRL": Path(args.runs, args.name)}
+    if args.beside:
+        folders["train.py"] = Path(args.beside)
+    rows = [
+        curve_row(f"{label}, seed {args.seed}", folder, args.steps)
+        for label, folder in folders.items()
+    ]
+    for row in [CURVE, *rows]:
+        print("   ".join(row))
+    print(json.dumps({"columns": CURVE, "rows": rows, "seeds": [args.seed]}))
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", help="directory, see get_smollm2.py")
+    parser.add_argument("--time", action="store_true")
+    parser.add_argument(
+        "--task", choices=TASKS, default="sums", help="of smollm2.py (stories: for --time)"
+    )
+    parser.add_argument("--max-new-tokens", type=int, help="default: 10, of stories 96")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument(
+        "--steps", type=int, default=20, help="how many of the steps of recipes/smollm2.txt"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--runs", default="runs")
+    parser.add_argument("--name", default="trl", help="what is there is not trained again")
+    parser.add_argument("--beside", help="the run of train.py to print beside it")
+    args = parser.parse_args(argv)
+    if args.time:
+        return compare_seconds(args)
+    if args.steps > 40:
+        parser.error("--steps: at most the recipe's 40")
+    folder = Path(args.runs, args.name)
+    if not folder.exists():
+        partial = Path(args.runs, f"{args.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)  # of a run that was stopped
+        flags = train.parse_args([*flags_for(args, args.runs), "--steps", "40"])
+        flags.name = partial.name
+        train_trl(flags, args.steps, partial, [])
+        partial.rename(folder)
+    print_curves(args)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ModelError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,37 @@
+"""shared.py - methods of claims 1, 2 and 5 that read the prompt of a group once, for SmolLM2.
+
+Its prompt has 45 tokens, its completions have 8: with the layout of methods/shared_prompts.py a
+step takes a third of the time. Advantages, loss and gradient are the method's own
+(notebooks/tests/test_claims.py).
+"""
+
+from pathlib import Path
+
+import verifiers
+from rlvr import GRPO
+
+NOTEBOOKS = Path(__file__).resolve().parents[1]
+
+
+def method(name):
+    """The class of a file of notebooks/methods."""
+    return verifiers.find_class(f"{NOTEBOOKS}/methods/{name}.py", GRPO)
+
+
+Shared = method("shared_prompts")
+
+
+class MaxRL(Shared, method("maxrl")):
+    pass
+
+
+class Negative(Shared, method("negative")):
+    pass
+
+
+class LoRA(Shared, method("lora")):
+    pass
+
+
+class Distill(Shared, method("distill")):
+    pass

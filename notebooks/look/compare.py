@@ -1,0 +1,322 @@
+"""compare.py - second looks at the records of evaluations: which of two models is better, and why.
+
+    python -m notebooks.look.compare eval.jsonl                       two models on the same problems
+    python -m notebooks.look.compare eval.jsonl --regrade --k 1 8     judge again, without a model
+
+An eval.jsonl is what `python eval.py runs/NAME --out eval.jsonl` writes: the completions of the trained
+model and of the one it came from. What samples from a model on many GPUs, or with examples in the
+prompt, is in evaluate.py.
+
+The columns that eval.py prints, and this file:
+
+    n                   problems
+    accuracy, low, high share of right completions; one that was cut off is wrong. low and high: its 95 %
+                        interval. Samples of one problem resemble each other, and the interval takes that
+                        into account (eval.clustered_interval)
+    length, truncated   mean tokens; share that was cut off
+    answered            share with an answer to grade
+    failed              share on which the verifier failed
+    pass@k              chance that one of k is right (unbiased)
+
+Two models are compared on the same problems. Each completion of the one is paired with each of the
+other. If only one of the two stopped, what was gained or lost is *stopping*; else if only one has an
+answer, it is *format*; else *mathematics*. The three add up to the difference.
+"""
+
+import argparse
+import itertools
+import math
+import statistics
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+
+import eval as core
+import verifiers
+from rlvr import score
+from verifiers import DataError
+
+NOTEBOOKS = Path(__file__).resolve().parents[1]
+
+KINDS = {
+    "completion": str,
+    "answer": str,
+    "problem": str,
+    "model": str,
+    "decoding": str,
+    "index": int,
+    "sample": int,
+    "truncated": (int, float),
+    "accuracy": (int, float),
+    "length": (int, float),
+}
+DEFAULTS = {
+    "model": "file",
+    "decoding": "",
+    "sample": 0,
+    "problem": "",
+    "truncated": 0.0,
+    "length": 0,
+}
+
+
+def read_saved(paths):
+    """Saved evaluations -> (headers by model, {model: {decoding: records, sorted, complete}})."""
+    headers = {}
+    found = defaultdict(lambda: defaultdict(list))
+    for path in paths:
+        for number, row in enumerate(core.read_rows(path), 1):
+            if is_header(row):
+                headers[row["header"]["model"]] = row["header"]
+                continue
+            row = {**DEFAULTS, "index": number, **row}
+            wrong = [key for key, kind in KINDS.items() if not isinstance(row.get(key, 0.0), kind)]
+            if wrong:
+                raise DataError(
+                    f"{path}, entry {number}: {', '.join(wrong)} is missing or of a wrong kind. A record "
+                    'needs "completion" and "answer", both text'
+                )
+            found[row["model"]][row["decoding"]].append(row)
+    if not found:
+        raise DataError(f"{', '.join(map(str, paths))}: there is no completion in it")
+    saved = {}
+    for model, by_decoding in found.items():
+        saved[model] = {}
+        for decoding, rows in by_decoding.items():
+            num_samples = 1 + max(row["sample"] for row in rows)
+            saved[model][decoding] = complete(rows, num_samples)
+    return headers, saved
+
+
+def is_header(row):
+    """A line that says how a model was evaluated; a column of the data may be called header too."""
+    return (
+        "completion" not in row and isinstance(row.get("header"), dict) and "model" in row["header"]
+    )
+
+
+def complete(records, num_samples):
+    """Sorted by problem and sample, each once, without problems of which samples are missing."""
+    places = {(r["index"], r["sample"]): r for r in records}
+    there = Counter(index for index, _ in places)
+    return [places[place] for place in sorted(places) if there[place[0]] == num_samples]
+
+
+def regrade(records, reward):
+    """The same completions under another verifier, or another version of it."""
+    finished = torch.tensor([not record.get("truncated") for record in records])
+    rewards, parts = score(
+        SimpleNamespace(finished=finished, num_samples=1),
+        [record["completion"] for record in records],
+        records,
+        reward,
+    )
+    again = []
+    for record, value, part in zip(records, rewards.flatten().tolist(), parts):
+        accuracy = part["accuracy"] * (1 - part["truncated"])
+        again.append({**record, **part, "reward": value, "accuracy": accuracy})
+    return again
+
+
+OF_TASKS = {
+    "arithmetic": "tagged",
+    "one-digit": f"{NOTEBOOKS}/tasks/one_digit.py:exact_reward",
+}  # where a header names no reward
+
+
+def reward_name(header, records):
+    """What judged these records: as the header says, else the reward of the task's kind."""
+    default = "code" if "tests" in records[0] else "boxed"
+    return header.get("reward") or OF_TASKS.get(header.get("task"), default)
+
+
+def judge_saved(paths, spec, ks):
+    """The command regrade: the table again, and which verdicts changed."""
+    headers, saved = read_saved(paths)
+    results = defaultdict(dict)
+    changed = []
+    print_columns(ks)
+    for label, by_decoding in saved.items():
+        header = headers.get(label, {})
+        for decoding, records in by_decoding.items():
+            name = spec or reward_name(header, records)
+            again = regrade(records, verifiers.get_reward(name))
+            for old, new in zip(records, again):
+                if old.get("accuracy", new["accuracy"]) != new["accuracy"]:
+                    changed.append(new)
+            results[label][decoding] = again
+            print_row(label, decoding, again, ks)
+    print_comparisons(results)
+    before = ", ".join({str(header.get("git")) for header in headers.values()}) or "unknown"
+    now = core.git_commit()
+    print(f"{len(changed)} verdicts changed (commit {before} -> {now}, reward {name})")
+    for record in changed[:20]:
+        verdict = "right" if record["accuracy"] else "wrong"
+        end = record["completion"][-80:]
+        print(f"    now {verdict}: truth {record['answer']!r}, completion {end!r}")
+
+
+def by_problem(records, num_samples):
+    return [records[i : i + num_samples] for i in range(0, len(records), num_samples)]
+
+
+def accuracies(records, num_samples):
+    """The share of right completions of each problem."""
+    groups = by_problem(records, num_samples)
+    return [statistics.fmean(record["accuracy"] for record in group) for group in groups]
+
+
+COLUMNS = ("accuracy", "low", "high", "length", "truncated", "answered", "failed")
+
+
+def print_columns(ks):
+    """The titles of the table that print_row continues."""
+    titles = [*COLUMNS, *(f"pass@{k}" for k in ks)]
+    print(f"{'model':36} decoding     n", *(f"{title:>9}" for title in titles))
+
+
+def print_row(label, decoding, records, ks):
+    samples = records[-1]["sample"] + 1
+    possible = [k for k in ks if k <= samples]
+    summary = core.summarise(records, samples, possible)
+    names = [*COLUMNS, *(f"pass@{k}" for k in possible)]
+    title = f"{label[-36:]:36} {decoding:8} {summary['n']:5}"
+    print(title, *(f"{summary[name]:9.3f}" for name in names))
+
+
+def paired_interval(changes, z=1.96):
+    """The mean of one change per problem, each from -1 to 1, and its 95 % interval -> (mean, low, high).
+
+    It is computed as if two more problems had got better by 1 and two worse (plus-four rule, Agresti and
+    Coull 1998): where few problems changed, or none, the plain interval is far too short."""
+    mean = statistics.fmean(changes)
+    padded = [*changes, 1.0, 1.0, -1.0, -1.0]
+    n = len(padded)
+    centre = sum(padded) / n
+    variance = sum((change - centre) ** 2 for change in padded) / (n - 1)
+    error = z * math.sqrt(variance / n)
+    low = min(mean, centre - error)
+    high = max(mean, centre + error)
+    return mean, max(-1.0, low), min(1.0, high)
+
+
+def compare(before, after, num_samples=1):
+    """The paired difference of two accuracies -> {"difference", "low", "high", "better", "worse", "p"}.
+
+    low, high: its 95 % interval. better, worse: how many problems. p: the chance of so uneven a split by
+    luck (two-sided sign test). Example: 5 better, 1 worse -> 2 (1 + 6) / 2^6 = 0.22."""
+    old = accuracies(before, num_samples)
+    new = accuracies(after, num_samples)
+    changes = [b - a for a, b in zip(old, new, strict=True)]
+    mean, low, high = paired_interval(changes)
+    better = sum(change > 0 for change in changes)
+    worse = sum(change < 0 for change in changes)
+    splits = [math.comb(better + worse, i) for i in range(min(better, worse) + 1)]
+    p = min(1.0, 2 * sum(splits) / 2 ** (better + worse))
+    return {
+        "difference": mean,
+        "low": low,
+        "high": high,
+        "better": better,
+        "worse": worse,
+        "p": p,
+    }
+
+
+PARTS = ("stopping", "format", "mathematics")
+
+
+def kind_of_change(old, new):
+    """Why a completion of one model is right and one of the other is not."""
+    if old["truncated"] != new["truncated"]:
+        return "stopping"  # one of them was cut off
+    if old["answered"] != new["answered"]:
+        return "format"  # one of them has no answer
+    return "mathematics"  # two answers, one right and one wrong
+
+
+def decompose(before, after, num_samples=1):
+    """Where the difference of two accuracies comes from -> {part: (mean, low, high)}. The means add up.
+
+    Each completion of a problem before is paired with each after. Example, 5 problems, before -> after:
+    cut off -> right, no answer -> right, no answer -> wrong, wrong -> right, right -> cut off. The gain
+    of 2/5 is stopping 0, format 1/5 and mathematics 1/5."""
+    old_groups = by_problem(before, num_samples)
+    new_groups = by_problem(after, num_samples)
+    changes = {part: [] for part in PARTS}
+    for old_group, new_group in zip(old_groups, new_groups, strict=True):
+        sums = dict.fromkeys(PARTS, 0.0)
+        for old, new in itertools.product(old_group, new_group):
+            sums[kind_of_change(old, new)] += new["accuracy"] - old["accuracy"]
+        for part in PARTS:
+            changes[part].append(sums[part] / num_samples**2)
+    return {part: paired_interval(changes[part]) for part in PARTS}
+
+
+def print_comparison(decoding, before, after, name):
+    """What the second model gained over the first, how surely, and where it comes from."""
+    num_samples = after[-1]["sample"] + 1
+    c = compare(before, after, num_samples)
+    print(
+        f"{decoding}: difference {c['difference']:+.3f} [{c['low']:+.3f}, {c['high']:+.3f}] to {name}, "
+        f"{c['better']} problems better, {c['worse']} worse, sign test p = {c['p']:.2g}"
+    )
+    parts = decompose(before, after, num_samples).items()
+    shown = [f"{part} {mean:+.3f} [{low:+.3f}, {high:+.3f}]" for part, (mean, low, high) in parts]
+    print("    of it " + ", ".join(shown))
+
+
+def print_comparisons(results):
+    """The first model against every other, in each decoding that both have."""
+    first, *others = results
+    for other in others:
+        for decoding in results[first]:
+            after = results[first][decoding]
+            before = results[other].get(decoding, [])
+            if not before:
+                continue
+            asked = [[(r["problem"], r["sample"]) for r in records] for records in (before, after)]
+            if asked[0] != asked[1]:
+                raise DataError(f"{first} and {other} were not evaluated on the same problems")
+            print_comparison(decoding, before, after, other)
+
+
+def compare_saved(paths, ks):
+    """The command compare."""
+    _, saved = read_saved(paths)
+    if len(saved) < 2:
+        raise DataError(
+            f"{', '.join(paths)}: holds one model, {next(iter(saved))}. Two are there after "
+            "`python eval.py runs/NAME --out FILE`, or with --baseline"
+        )
+    print_columns(ks)
+    for label, by_decoding in saved.items():
+        for decoding, records in by_decoding.items():
+            print_row(label, decoding, records, ks)
+    print_comparisons(saved)
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("files", nargs="+", help="what eval.py --out has written")
+    add("--regrade", action="store_true", help="judge the completions again")
+    add("--reward", help="of --regrade: whose verdict counts (default: as in the file)")
+    add("--k", type=int, nargs="*", default=[], help="of pass@k")
+    args = parser.parse_args(argv)
+    if args.regrade:
+        judge_saved(args.files, args.reward, args.k)
+    else:
+        compare_saved(args.files, args.k)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (DataError, ValueError, OSError) as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,84 @@
+"""Draw accuracy and length over training, with the band over several runs (seeds), as an SVG.
+
+    python -m notebooks.look.curve runs/curve-*  [--beside runs/smollm2/sums-*]  [-o notebooks/curve.svg]
+
+--beside: runs of another model, whose accuracy gets a panel of its own.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure
+
+
+def read(run, key):
+    """{step: value} of one column of a run's metrics.jsonl, where it was measured."""
+    rows = map(json.loads, (Path(run) / "metrics.jsonl").read_text().splitlines())
+    return {row["step"]: row[key] for row in rows if key in row}
+
+
+def band(axis, curves, label, color):
+    """curves: {step: value} of each run. Their mean as a line, lowest to highest as a band."""
+    steps = sorted(set.intersection(*map(set, curves)))
+    values = [[curve[step] for curve in curves] for step in steps]
+    axis.fill_between(
+        steps, [*map(min, values)], [*map(max, values)], color=color, alpha=0.2, linewidth=0
+    )
+    axis.plot(steps, [sum(v) / len(v) for v in values], color=color, label=label)
+
+
+def accuracy_panel(axis, runs):
+    band(axis, [read(run, "eval_accuracy") for run in runs], "greedy", "tab:blue")
+    band(
+        axis, [read(run, "eval_sampled_accuracy") for run in runs], "sampled at T = 1", "tab:orange"
+    )
+    axis.set(xlabel="step", ylabel="held-out accuracy", ylim=(0, 1.02))
+    axis.legend(loc="lower right")
+
+
+def print_table(runs):
+    for key in ("eval_accuracy", "eval_sampled_accuracy", "eval_sampled_length"):
+        for step in sorted(set.intersection(*(set(read(run, key)) for run in runs))):
+            values = [read(run, key)[step] for run in runs]
+            mean = sum(values) / len(values)
+            print(
+                f"{key:22} step {step:4d}  mean {mean:7.3f}  [{min(values):.3f} - {max(values):.3f}]"
+            )
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", nargs="+")
+    parser.add_argument("--beside", nargs="+", default=[])
+    parser.add_argument("-o", "--out", default="notebooks/curve.svg")
+    args = parser.parse_args()
+    matplotlib.rcParams["svg.hashsalt"] = "rlvr"  # the same file for the same runs
+    figure = Figure(figsize=(9 + 3 * bool(args.beside), 3.2), layout="constrained")
+    left, right, *third = figure.subplots(1, 2 + bool(args.beside))
+    accuracy_panel(left, args.runs)
+    band(
+        right,
+        [read(run, "eval_sampled_length") for run in args.runs],
+        "sampled at T = 1",
+        "tab:orange",
+    )
+    right.set(xlabel="step", ylabel="tokens per completion", ylim=(0, None))
+    if args.beside:
+        accuracy_panel(*third, args.beside)
+        left.set_title(f"tiny Qwen3, arithmetic, {len(args.runs)} seeds", fontsize=10)
+        third[0].set_title(f"SmolLM2-135M, sums, {len(args.beside)} seeds", fontsize=10)
+    figure.suptitle(
+        f"{len(args.runs)} seeds: " * (not args.beside) + "mean, lowest and highest", fontsize=10
+    )
+    figure.savefig(args.out, metadata={"Date": None})
+    for runs in filter(None, (args.runs, args.beside)):
+        print_table(runs)
+    print(f"figure in {args.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""show.py - what a run has sampled, and what its log says.
+
+python -m notebooks.look.show runs/NAME --step 30        a group: completions, rewards, advantages
+python -m notebooks.look.show runs/NAME --best-first     what is paid most, to find hacks
+python -m notebooks.look.show runs/NAME --canary         did reward and accuracy part?
+python -m notebooks.look.show runs/NAME --tax            how much of a step the verifiers took
+"""
+
+import argparse
+import gzip
+import heapq
+import itertools
+import json
+import math
+import statistics
+import sys
+import zlib
+from pathlib import Path
+
+import verifiers
+from train import read_log
+from verifiers import DataError, extract_boxed_answer
+
+
+def show(run, step=None, groups=1, best_first=False):
+    """Print completions of a training step (default: the last) as they were trained on: whole groups,
+    first those with unequal rewards; with best_first as many completions by falling reward."""
+    files = sorted(Path(run, "samples").glob("step_*.jsonl.gz"))
+    if step is not None:
+        files = [path for path in files if path.name == f"step_{step:06d}.jsonl.gz"]
+    if not files:
+        raise DataError(
+            f"{run}/samples holds nothing of step {step}; give a run's folder and a step that it made"
+        )
+    config = json.loads(Path(run, "config.json").read_text(encoding="utf-8"))
+    G = config["settings"]["num_samples"]
+    rows = samples_of(files[-1])  # a stream: only what is shown is kept in memory
+    if best_first:
+        best = heapq.nlargest(groups * G, rows, key=lambda row: row["reward"])
+        chosen = [[row] for row in best]
+    else:
+        in_groups = iter(lambda: list(itertools.islice(rows, G)), [])
+        chosen = heapq.nlargest(groups, in_groups, key=is_mixed)
+    for group in chosen:
+        print(f"step {group[0]['step']}: {group[0]['problem']!r}, truth {group[0]['answer']!r}")
+        for row in group:
+            print_completion(row)
+        print()
+
+
+def is_mixed(group):
+    return len({row["reward"] for row in group}) > 1
+
+
+def print_completion(row):
+    """How likely a token was is the geometric mean: near 100 % nothing is explored any more."""
+    parts = ", ".join(f"{name} {value:g}" for name, value in parts_of(row).items())
+    length = len(row["ids"])
+    likely = math.exp(sum(row["logps"]) / max(1, length))
+    end = "cut off" if row["truncated"] else "ended"
+    print(
+        f"\n  reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}; {length} tokens, {end}, "
+        f"a token {likely:.0%} likely; boxed {extract_boxed_answer(row['completion'])}; {parts}"
+    )
+    print("    " + row["completion"].replace("\n", "\n    "))
+
+
+def parts_of(row):
+    """The parts of the reward of a completion in samples/. A number of the data, such as a level, is among them."""
+    return {
+        name: value
+        for name, value in row.items()
+        if isinstance(value, (int, float)) and name not in verifiers.RESERVED
+    }
+
+
+def samples_of(path):
+    """The completions of a step, one by one. Raises DataError where the file is damaged."""
+    number = 0
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                number += 1
+                yield json.loads(line)
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise DataError(
+            f"{path}, after line {number}: cannot be read ({error}); is the file damaged?"
+        ) from None
+
+
+def canary(rows):
+    """Has what is rewarded come apart from what is wanted? -> a warning or None; rows: of metrics.jsonl so far.
+
+    The mean training reward since the last evaluation is compared with that of the best evaluation: if it is no
+    lower but the held-out accuracy is, and the intervals do not touch, something else is being paid for.
+    """
+    points = []
+    rewards = []
+    for row in rows:
+        rewards.append(row["reward"])
+        if "eval_accuracy" in row:
+            points.append((statistics.fmean(rewards), row))
+            rewards = []
+    (now, last), earlier = points[-1], points[:-1] or points
+    then, best = max(earlier, key=lambda point: point[1]["eval_sampled_accuracy"])
+    if now < then or last["eval_sampled_high"] >= best["eval_sampled_low"]:
+        return None
+    return (
+        f"warning: the training reward went from {then:.3f} (step {best['step']}) to {now:.3f}, but held-out "
+        f"accuracy from {best['eval_sampled_accuracy']:.3f} to {last['eval_sampled_accuracy']:.3f} (step "
+        f"{last['step']}): read samples/ for a hack"
+    )
+
+
+def first_warning(run):
+    """What --canary prints: what it would have said first."""
+    rows = [*read_log(Path(run)).values()]
+    for i in range(len(rows)):
+        warning = canary(rows[: i + 1])
+        if warning:
+            return warning
+    return "no warning"
+
+
+def tax(run):
+    """What --tax prints: the verifier tax (chapter 000), the share of the training steps in which the run waited for
+    its verifiers; and of the rest, the share of sampling and of the update."""
+    rows = [row for row in read_log(Path(run)).values() if "verify_seconds" in row]
+    if not rows:
+        raise DataError(f"{run}/metrics.jsonl has no step with verify_seconds: train one, or anew")
+    verify = sum(row["verify_seconds"] for row in rows)
+    sample = sum(row["sample_seconds"] for row in rows) - verify  # which holds it
+    update = sum(row["update_seconds"] for row in rows)
+    whole = verify + sample + update
+    slowest = max(rows, key=lambda row: row["verify_seconds"])
+    return (
+        f"verifiers {verify / whole:.1%} of {len(rows)} steps ({verify / len(rows):.3g} s a step; most, "
+        f"{slowest['verify_seconds']:.3g} s, in step {slowest['step']}); sampling {sample / whole:.1%}, "
+        f"update {update / whole:.1%}; evaluations not counted"
+    )
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("run", help="its folder")
+    add("--step", type=int, help="(default: the last)")
+    add("--groups", type=int, default=1, help="how many")
+    add("--best-first", action="store_true", help="the highest rewards instead of groups")
+    add("--canary", action="store_true", help="the first warning")
+    add("--tax", action="store_true", help="the verifiers' share of the time")
+    args = parser.parse_args(argv)
+    if args.canary:
+        print(first_warning(args.run))
+    elif args.tax:
+        print(tax(args.run))
+    else:
+        show(args.run, args.step, args.groups, args.best_first)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (DataError, ValueError, OSError) as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,382 @@
+"""make_tiny.py - the tiny base of the laboratory: a Qwen3 of 125,632 parameters, an ordinary model directory.
+
+A pretrained model is a mixture of behaviours: it mostly answers off the top of its head, sometimes works a problem
+out, sometimes forgets the form, rambles or changes language. The tiny base imitates that mixture after a short
+supervised warm-up, so that RLVR has what it needs: something to select. RLVR then teaches it nothing new; it elicits.
+
+    python -m notebooks.models.make_tiny --seed 0                    notebooks/tiny, as it is here
+    python -m notebooks.models.make_tiny --seed 1 --out runs/tiny-1  another base, in 70 to 150 s
+    python -m notebooks.models.make_tiny --random --task one-digit --out runs/nothing
+    python -m notebooks.models.make_tiny --task products --out runs/calling    one that sometimes calls a calculator
+
+The warm-up sees the task's training problems and never its held-out ones. The committed one was made
+by the first command (950 + 500 steps, 70 s on one CPU core, torch 2.13, OMP_NUM_THREADS=1): held out,
+0.086 right greedily and 0.244 sampled, in one draw of 500 (MEASURED.md has all bases, and more draws).
+On another machine the accuracies are alike, the bits are not.
+"""
+
+import argparse
+import math
+import random
+import re
+import sys
+import time
+from pathlib import Path
+
+import tokenizers
+import torch
+import torch.nn.functional as F
+from torch.nn.utils.rnn import pad_sequence
+from tqdm import tqdm
+
+import verifiers
+from eval import get_method
+from model import Config, ModelError, Qwen3, Tokenizer, save
+from notebooks.tasks.one_digit import one_digit
+from rlvr import Sampling
+
+NOTEBOOKS = Path(__file__).resolve().parents[1]
+
+# ---- 1. The model and its symbols ------------------------------------------------------------------------------------
+
+SYMBOLS = {
+    "arithmetic": [
+        *"0123456789+-*=;,. ",
+        "<think>",
+        "</think>",
+        "<answer>",
+        "</answer>",
+        "\\boxed{",
+        "}",
+        "let ",
+        "me ",
+        "think ",
+        "wait ",
+        "hmm ",
+        "so ",
+        *"加减得先再",
+    ],
+    "one-digit": [*"0123456789+="],
+}
+SYMBOLS["products"] = [*SYMBOLS["arithmetic"], "<tool>", "</tool>", "error"]
+
+
+def products(train_size=5000, test_size=500, seed=0):
+    """A task that needs the tool of methods/tools.py: 47*83-12= -> 3889. Two factors from 32 to 99 and a change of two
+    digits, every value with four digits; a tiny model copies such numbers, but cannot multiply them."""
+    rng = random.Random(seed)
+    sides = {True: {}, False: {}}  # held out, or to train on
+    sizes = {True: test_size, False: train_size}
+    while any(len(sides[side]) < sizes[side] for side in sides):
+        a = rng.randint(32, 99)
+        b = rng.randint(32, 99)
+        c = rng.choice([-1, 1]) * rng.randint(10, 99)
+        problem = {"problem": f"{a}*{b}{c:+d}=", "answer": str(a * b + c)}
+        side = verifiers.held_out(problem)
+        if len(problem["answer"]) == 4 and len(sides[side]) < sizes[side]:
+            sides[side][problem["problem"]] = problem
+    train = [*sides[False].values()]
+    test = [*sides[True].values()]
+    note = "products of two digits each, split by a hash"
+    return verifiers.Task("products", train, test, "{problem}", verifiers.tagged_reward, note)
+
+
+TASKS = {
+    "arithmetic": verifiers.arithmetic,
+    "one-digit": one_digit,
+    "products": products,
+}
+
+
+def tiny_config(vocab_size, eos_token_id):
+    """Qwen3, small enough to be quick on any CPU: 125,632 parameters with the 37 arithmetic tokens."""
+    return Config(
+        vocab_size=vocab_size,
+        hidden_size=64,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        rope_theta=1e4,
+        max_position_embeddings=1024,
+        eos_token_id=eos_token_id,
+    )
+
+
+def symbol_tokenizer(symbols, end="<|endoftext|>"):
+    """A tokenizer with one token per symbol (a tag such as <think> is one symbol); id 0 is the end
+    token. It is an ordinary tokenizer.json: the tiny model is saved and loaded like any other."""
+    vocabulary = {
+        symbol: i for i, symbol in enumerate(dict.fromkeys([end, "?", *symbols]))
+    }  # "?": anything else
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="?"))
+    longest_first = sorted((s for s in symbols if len(s) > 1), key=len, reverse=True)
+    escaped = ["".join("\\" + c if not c.isalnum() else c for c in s) for s in longest_first]
+    pattern = tokenizers.Regex("|".join([*escaped, r"[\s\S]"]))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Split(pattern, behavior="isolated")
+    backend.decoder = tokenizers.decoders.Fuse()
+    backend.add_special_tokens([end])
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": end,
+        "pad_token": end,
+        "unk_token": "?",
+        "clean_up_tokenization_spaces": False,
+    }
+    return Tokenizer(backend, config=config)
+
+
+@torch.no_grad()
+def init_weights(model, generator):
+    """Random weights to start from: std C^-1/2, smaller where a layer writes to the residual stream."""
+    for name, weight in model.named_parameters():
+        if weight.ndim == 2:
+            std = model.config.hidden_size**-0.5
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                std /= (2 * model.config.num_hidden_layers) ** 0.5
+            weight.normal_(0, std, generator=generator)
+    return model
+
+
+# ---- 2. Demonstrations -----------------------------------------------------------------------------------------------
+
+FILLERS = ["let ", "me ", "think ", "wait ", "hmm "]
+# Phase 1 teaches to work; phase 2 buries that under habits. Shares of the behaviours of `demonstrate`.
+PHASES = [
+    {"worked": 0.70, "bilingual": 0.20, "direct": 0.10},
+    {
+        "direct": 0.48,
+        "worked": 0.12,
+        "bilingual": 0.09,
+        "rambling": 0.09,
+        "several boxes": 0.09,
+        "no tags": 0.07,
+        "no box": 0.06,
+    },
+]
+CALLING = [  # the same for products: "called" is the mode that works
+    {"called": 0.70, "worked": 0.20, "direct": 0.10},
+    {
+        "direct": 0.38,
+        "called": 0.16,
+        "one call": 0.10,
+        "worked": 0.12,
+        "rambling": 0.06,
+        "several boxes": 0.06,
+        "no tags": 0.06,
+        "no box": 0.06,
+    },
+]
+DEMONSTRATED = {"arithmetic": PHASES, "products": CALLING}
+
+
+def steps_of(problem):
+    """The steps of a problem, each a calculation and its value: 25+7-4= has 25+7, 32 and 32-4, 28."""
+    first, *others = re.findall(r"[-+*]?\d+", problem["problem"])
+    value = int(first)
+    steps = []
+    for term in others:
+        calculation = f"{value}{term}"
+        value = value * int(term[1:]) if term[0] == "*" else value + int(term)
+        steps.append((calculation, value))
+    return steps
+
+
+def demonstrate(problem, behaviour, rng):
+    """One completion of an arithmetic problem, in the style of a behaviour; but for "hasty" the right answer is in it.
+
+    Working 25+7-4= is the text 25+7=32;32-4=28. Only a model that writes these steps down can do them: "direct" also
+    ends in the right answer, but a tiny model cannot compute it in one go, so it learns to guess. "called" leaves
+    each step to a calculator: <tool>47*83</tool>3901<tool>3901-12</tool>3889.
+    """
+    answer = problem["answer"]
+    steps = steps_of(problem)
+    work = ";".join(f"{calculation}={value}" for calculation, value in steps)
+    calls = [f"<tool>{calculation}</tool>{value}" for calculation, value in steps]
+    box = f"\\boxed{{{answer}}}"
+    glance = "".join(rng.choices(FILLERS, k=rng.randint(0, 2)))
+    if behaviour == "worked":
+        return f"<think>{work}</think><answer>{box}</answer>"
+    if behaviour == "bilingual":  # same steps and widths, operators in Chinese
+        return f"<think>so {work.translate(str.maketrans('+-=', '加减得'))}</think><answer>{box}</answer>"
+    if behaviour == "called":
+        return f"<think>{''.join(calls)}</think><answer>{box}</answer>"
+    if behaviour == "one call":  # the last step is left to a guess
+        return f"<think>{calls[0]}</think><answer>{box}</answer>"
+    if behaviour == "rambling":
+        ramble = "".join(rng.choices(FILLERS, k=rng.randint(8, 16)))
+        return f"<think>{ramble}{work}</think><answer>{box}</answer>"
+    if behaviour == "direct":
+        return f"<think>{glance}</think><answer>{box}</answer>"
+    if behaviour == "hasty":  # takes the first number for the answer
+        first = re.match(r"\d+", problem["problem"]).group()
+        return f"<think>{glance}</think><answer>\\boxed{{{first}}}</answer>"
+    if behaviour == "several boxes":  # hedging: the truth is one of three guesses
+        guesses = [int(answer) + d for d in rng.sample([-3, -2, -1, 1, 2, 3], 2)] + [int(answer)]
+        rng.shuffle(guesses)
+        boxes = "".join(f"\\boxed{{{guess}}}" for guess in guesses)
+        return f"<think>{glance}</think><answer>{boxes}</answer>"
+    if behaviour == "no tags":
+        return f"{work if rng.random() < 0.5 else glance}{box}"
+    return f"<think>{glance}</think><answer>{answer}</answer>"  # "no box"
+
+
+def encode_taught(tokenizer, text):
+    """The ids of a completion, and for each whether it is taught: what a tool answers is not, for the model never has
+    to write it."""
+    ids = []
+    taught = []
+    pieces = re.split(r"(?<=</tool>)(\d+)", text)  # every other piece is a tool's
+    for i, piece in enumerate(pieces):
+        found = tokenizer.encode(piece)
+        ids += found
+        taught += [float(i % 2 == 0)] * len(found)
+    return ids, taught
+
+
+def demonstration_batch(tokenizer, problems, shares, rng, rows=32):
+    """ids (rows, T), right-padded, and the mask (rows, T-1) of what is taught: completion and end."""
+    asked = rng.choices(problems, k=rows)
+    behaviours = rng.choices([*shares], [*shares.values()], k=rows)
+    wholes = []
+    masks = []
+    for problem, behaviour in zip(asked, behaviours):
+        prompt = tokenizer.encode(problem["problem"])
+        ids, taught = encode_taught(tokenizer, demonstrate(problem, behaviour, rng))
+        wholes.append(torch.tensor(prompt + ids + [0]))
+        masks.append(torch.tensor([0.0] * (len(prompt) - 1) + taught + [1.0]))
+    return pad_sequence(wholes, True), pad_sequence(masks, True)
+
+
+# ---- 3. Warm-up ------------------------------------------------------------------------------------------------------
+
+
+def worked_accuracy(model, tokenizer, problems):
+    """How often the working mode is right: begun with <think> and a digit, or with a call where the model knows the
+    tool, then continued greedily."""
+    calling = "<tool>" in tokenizer.backend.get_vocab()
+    begun = ["<think>" + ("<tool>" if calling else p["problem"][0]) for p in problems]
+    prompts = [
+        tokenizer.encode(problem["problem"] + start) for problem, start in zip(problems, begun)
+    ]
+    method = get_method(f"{NOTEBOOKS}/methods/tools.py" if calling else "grpo", {})
+    uniforms = torch.zeros(len(prompts), 60)  # greedy: they do not matter
+    how = Sampling(1, 60, 0.0, model.config.eos_token_id, uniforms, [], False)
+    completions = method.roll_out(model, tokenizer, prompts, how).completions()
+    right = [
+        verifiers.tagged_reward(start + tokenizer.decode(ids), problem)[1]["accuracy"]
+        for start, ids, problem in zip(begun, completions, problems)
+    ]
+    return sum(right) / len(right)
+
+
+def warm_up(
+    model,
+    tokenizer,
+    task,
+    seed,
+    phases=PHASES,
+    first_steps=500,
+    second_steps=500,
+    lr=5e-3,
+    gate=0.9,
+    chunk=50,
+):
+    """Supervised training on demonstrations, in two phases -> (the accuracy of the worked mode, first-phase steps).
+
+    The first phase goes on until worked answers are right as often as the gate says, which is asked
+    every `chunk` steps: a base that cannot work gives RLVR nothing to select, and no reward makes up
+    for that. A gate of 0 is for bases that are not to work anything out. The loss is divided by a
+    constant: a mean over the batch's tokens would count those of short completions more.
+    Raises ModelError where ten times the steps are not enough.
+    """
+    rng = random.Random(seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.98), weight_decay=0.0)
+
+    def train(shares, steps, rate):
+        for step in steps:
+            optimizer.param_groups[0]["lr"] = lr * rate(step)
+            ids, mask = demonstration_batch(tokenizer, task.train, shares, rng)
+            loss = F.cross_entropy(
+                model(ids[:, :-1]).transpose(1, 2), ids[:, 1:], reduction="none"
+            )  # (B, T-1)
+            optimizer.zero_grad()
+            ((loss * mask).sum() / 1500).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            bar.update()
+
+    with tqdm(total=first_steps + second_steps, desc="warm-up", leave=False, disable=None) as bar:
+        done = 0
+        right = 0.0
+        while done < first_steps or (right < gate and done < 10 * first_steps):
+            train(phases[0], range(done, done + chunk), rate=lambda step: min(1, (step + 1) / 50))
+            done = done + chunk
+            right = worked_accuracy(model, tokenizer, task.train[:200])
+            bar.total = max(bar.total, done + second_steps)
+            bar.set_postfix_str(f"worked answers {right:.0%} right")
+        train(
+            phases[1],
+            range(second_steps),
+            rate=lambda step: 0.1 + 0.45 * (1 + math.cos(math.pi * step / second_steps)),
+        )
+    right = worked_accuracy(model, tokenizer, task.train[:200])
+    if right < gate:
+        raise ModelError(
+            f"the tiny base did not learn to work problems out in {done} steps ({right:.0%} right): try "
+            "another --seed or more --steps"
+        )
+    return right, done
+
+
+# ---- 4. Make one -----------------------------------------------------------------------------------------------------
+
+
+def make(seed, out, task="arithmetic", phases=None, steps=500, gate=0.9):
+    """Write a tiny base to the directory `out` -> its path. steps=0: random weights."""
+    phases = phases or DEMONSTRATED.get(task)
+    problems = TASKS[task]()
+    out = Path(out)
+    tokenizer = symbol_tokenizer(SYMBOLS[task])
+    model = Qwen3(tiny_config(tokenizer.num_tokens, eos_token_id=0))
+    init_weights(model, torch.Generator().manual_seed(seed))
+    if steps:
+        start = time.perf_counter()
+        right, done = warm_up(model, tokenizer, problems, seed, phases, steps, gate=gate)
+        print(
+            f"warmed up in {time.perf_counter() - start:.0f} s, {done} steps until it could work problems out "
+            f"({right:.0%} right when it does)"
+        )
+    save(model, tokenizer, out)
+    return out
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--out",
+        default=str(Path(__file__).resolve().parent / "tiny"),
+        help="(default: notebooks/tiny)",
+    )
+    parser.add_argument("--task", choices=list(SYMBOLS), default="arithmetic", help="its symbols")
+    parser.add_argument(
+        "--steps", type=int, default=500, help="of the first phase; 0: random weights"
+    )
+    parser.add_argument(
+        "--random", action="store_const", const=0, dest="steps", help="the same as --steps 0"
+    )
+    args = parser.parse_args(argv)
+    if args.steps and args.task not in DEMONSTRATED:
+        parser.error(f"--task {args.task}: there are no demonstrations for it, so add --random")
+    try:
+        print(f"a tiny model in {make(args.seed, args.out, args.task, steps=args.steps)}")
+    except ModelError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

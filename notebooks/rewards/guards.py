@@ -1,0 +1,79 @@
+"""guards.py - How policies cheat, and guards: what looks like a hack, quotas, and a vote of judges (the chapter on
+verifier-based RL, 8).
+"""
+
+import re
+
+from notebooks.rewards.controls import first_box
+from verifiers import (
+    WORD,
+    boxed_reward,
+    derivation,
+    extract_boxed_answer,
+    grade_answer,
+)
+
+_NUMBER = re.compile(r"-?\d+(?:[./]\d+)?")
+
+
+def last_number(completion, problem):
+    """1 if the last number of the completion, in a box or not, is the answer: one more way to read it."""
+    numbers = _NUMBER.findall(completion)
+    right = float(bool(numbers) and grade_answer(numbers[-1], problem["answer"]))
+    return right, {"accuracy": right, "answered": float(bool(numbers))}
+
+
+def robust_reward(response, problem, verifiers=None, needed=2):
+    """1 if at least `needed` of the verifiers, themselves rewards, pay more than a half.
+
+    A vote helps only against flaws that the verifiers do not share. The default ones read the answer in
+    three places: the last box, the first box, the last number. None of them implies another, so that no
+    single one decides. The chapter's three are an exact match, sympy and a model: give them as `verifiers`.
+    """
+    verifiers = verifiers or (boxed_reward, first_box, last_number)
+    votes = sum(verifier(response, problem)[0] > 0.5 for verifier in verifiers)
+    right = float(votes >= needed)
+    return right, {
+        "accuracy": right,
+        "votes": float(votes),
+        "answered": boxed_reward(response, problem)[1]["answered"],
+    }
+
+
+def is_hacking(response: str) -> bool:
+    r"""Does it look like an answer without being one: no derivation before it, or the thinking after it?
+
+    In place of the patterns of the chapter on verifier-based RL, 8.4: </think>.*\\boxed, meant for a box
+    without thinking, fires on every answer in R1's form, and "based on the above, ... 4" on honest ones.
+    """
+    answer = re.search(r"<answer>|\\(?:boxed|fbox)\b|$", response).start()
+    think = response.partition("</think>")[0] if "</think>" in response else response[:answer]
+    if response.rfind("<think>") > answer:
+        return True
+    return derivation(think.replace("<think>", " "), extract_boxed_answer(response)) < 8
+
+
+def quotas(response: str) -> float:
+    """Off for excess: 0.5 above 20 tool calls, 0.3 above 16000 words, 0.5 above 10 <think>."""
+    return (
+        0.5 * (response.count("<tool_call>") > 20)
+        + 0.3 * (len(WORD.findall(response)) > 16000)
+        + 0.5 * (response.count("<think>") > 10)
+    )
+
+
+def guarded(reward_fn):
+    """The reward less 0.5 for what is_hacking finds and less the quotas."""
+
+    def reward(completion, problem):
+        value, parts = reward_fn(completion, problem)
+        hacking = float(is_hacking(completion))
+        excess = quotas(completion)
+        return value - 0.5 * hacking - excess, parts | {"hacking": hacking, "excess": excess}
+
+    return reward
+
+
+def guarded_reward(completion, problem):
+    """boxed_reward behind the guards."""
+    return guarded(boxed_reward)(completion, problem)

@@ -1,0 +1,153 @@
+"""program_parts.py - Programs in parts: syntax, tests, speed, safety; and tests that say nothing about a program (the chapter
+on verifier-based RL, 2.1 and 4).
+
+    python train.py --task notebooks/tasks/programs.py:mbpp --reward notebooks/rewards/program_parts.py:code_strict
+"""
+
+import ast
+import collections
+import contextlib
+import random
+import warnings
+
+from notebooks.rewards.compose import weights
+from sandbox import read_tests, run_tests  # check_tests looks at single verdicts
+from verifiers import (
+    aggregate,
+    extract_code,
+    verify_code,
+)
+
+CODE_PARTS = weights(syntax=0.1, tests=0.7, speed=0.1, safety=0.1)
+_DANGEROUS = set(
+    "os subprocess socket shutil ctypes signal multiprocessing importlib builtins gc inspect posix pty "
+    "urllib http requests pickle eval exec open modules _getframe __import__ __builtins__ __globals__ "
+    "__subclasses__".split()
+)
+MAX_CODE = 20_000  # characters of one program
+warnings.filterwarnings("ignore", module="<completion>")  # "\d" in a model's string is no news
+
+
+def read_program(code: str) -> tuple[bool, bool]:
+    """(is it Python, does it name nothing dangerous), unrun: a signal for training, no protection."""
+    try:
+        nodes = list(ast.walk(ast.parse(code[:MAX_CODE], "<completion>")))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False, False
+    named = [
+        node for node in nodes if not isinstance(node, ast.FunctionDef)
+    ]  # def open(self) is harmless
+    names = {
+        getattr(node, field, None) for node in named for field in ("id", "attr", "name", "module")
+    }
+    safe = not any(str(name).partition(".")[0] in _DANGEROUS for name in names)
+    return len(code) <= MAX_CODE, safe and len(code) <= MAX_CODE
+
+
+def code_parts_reward(response, problem):
+    """0.1 syntax + 0.7 tests + 0.1 speed + 0.1 safety, for the last program of the completion.
+
+    problem: "tests", a list of asserts; and optionally "before", what runs ahead of the program;
+    "baseline", the share of the tests that nothing earns (check_tests), so that tests is how far the
+    share passed is above it; "seconds", after which speed is 0.5 (5). Departure: speed and safety
+    count only where tests does; in the chapter `pass` is fast and safe, and so worth 0.3.
+    """
+    code = extract_code(response)
+    syntax, safe = read_program(code) if code else (False, False)
+    out = {"frac": 0.0, "seconds": 0.0}
+    if syntax:
+        out = verify_code(problem.get("before", "") + "\n" + code, problem["tests"])
+    least = min(problem.get("baseline", 0.0), 1 - 1e-9)
+    tests = max(0.0, (out["frac"] - least) / (1 - least))
+    speed = 0.5 if out["seconds"] > problem.get("seconds", 5.0) else 1.0
+    works = float(tests > 0)
+    scores = {
+        "syntax": float(syntax),
+        "tests": tests,
+        "speed": works * speed,
+        "safety": works * safe,
+    }
+    parts = {"accuracy": float(out["frac"] == 1.0), "answered": float(code is not None), **scores}
+    return aggregate(scores, CODE_PARTS), parts
+
+
+def quick_code_reward(response, problem, count=3):
+    """0.5 for a program that is Python + 0.5 of the share passed of a few tests: cheap where there are
+    many tests (the chapter on verifier-based RL, 2.1). Which tests is drawn by the problem's text, so
+    that all completions of a group meet the same. Departures: in the chapter the program need not pass
+    any test for its first half, so that `pass` earns 0.5; here it must. What passes all of the few tests
+    may fail the others: `accuracy` is of the few, so evaluate with all of them (code_reward)."""
+    tests = list(problem["tests"])
+    random.Random(problem.get("problem", "")).shuffle(tests)
+    code = extract_code(response)
+    syntax = bool(code) and read_program(code)[0]
+    passed = 0.0
+    if syntax:
+        program = problem.get("before", "") + "\n" + code
+        passed = verify_code(program, tests[:count])["frac"]
+    value = 0.5 * (passed > 0) + 0.5 * passed
+    parts = {"accuracy": float(passed == 1.0), "answered": float(code is not None)}
+    return value, parts | {"syntax": float(syntax), "tests": passed}
+
+
+def task_faults(tests, entry_points=None, before="", timeout=1.0):
+    """{test: why} for the tests that say nothing about a program: they are not Python, lack a name, or ask
+    nothing of a program whose functions all fail."""
+    given = {"entry_points": entry_points, "before": before}
+    todo = read_tests(tests, **given)
+    names = {name for test in todo for name in test["asks"]}
+    code = "".join(f"def {name}(*args, **_): raise NotImplementedError\n" for name in names)
+    verdicts, _ = run_tests(code, tests, timeout, **given)
+    faults = {}
+    for test, verdict in zip(todo, verdicts):
+        is_python = not verdict["why"].startswith("SyntaxError")
+        if test["missing"] or verdict["is_idle"] or not is_python:
+            faults[test["text"]] = verdict["why"]
+    return faults
+
+
+def check_tests(problems: list[dict], timeout: float = 1.0) -> list[dict]:
+    """What programs that have learnt nothing earn: run this on a data set before training on it. problems: dicts with
+    "tests" -> for each {"empty", "echo", "constant", "value", "broken"}: the share of its tests that is passed by the
+    empty program, by one that returns its first argument, and by the best that returns one constant (its `value`:
+    code_reward's baseline); and {test: why} for those that are not Python, ask nothing or lack a helper."""
+
+    def check(problem):
+        tests, values = problem["tests"], collections.Counter("None True False 0 1 '' []".split())
+        given = {key: problem[key] for key in ("entry_points", "before") if key in problem}
+        names = {name for test in read_tests(tests, **given) for name in test["asks"]}
+        broken = task_faults(tests, timeout=timeout, **given)
+        nodes = [
+            node
+            for test in tests
+            if "SyntaxError" not in broken.get(test, "")
+            for node in ast.walk(ast.parse(test))
+        ]
+        for node in [node for node in nodes if isinstance(node, ast.Compare)]:
+            for side in [node.left, *node.comparators]:
+                with contextlib.suppress(ValueError, TypeError):
+                    values[repr(ast.literal_eval(side))] += 1
+        echo, runs, constants = (
+            "args[0] if args else None",
+            {},
+            [value for value, _ in values.most_common(20)],
+        )
+        for result in ["", echo, *constants]:
+            code = "".join(f"def {name}(*args, **_): return {result}\n" for name in names if result)
+            runs[result] = run_tests(code, tests, timeout, 2**28, **given)[0]
+        share = {result: sum(v["passed"] for v in runs[result]) / len(tests) for result in runs}
+        value = max(constants, key=share.get)
+        return {
+            "empty": share[""],
+            "echo": share[echo],
+            "constant": share[value],
+            "value": value,
+            "broken": broken,
+        }
+
+    return [check(problem) for problem in problems]
+
+
+def code_strict(completion, problem):
+    """code_parts_reward in which only a program that passes all tests has passed any."""
+    return code_parts_reward(completion, problem | {"baseline": 1.0})

@@ -1,0 +1,123 @@
+"""proofs.py - Proofs that Coq checks, inside bubblewrap (chapter 9.5)."""
+
+import itertools
+import math
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+MAX_PROOF = 2**24  # bytes of one compiled proof
+
+
+def verify_proof(statement: str, proof: str, header="", timeout=30.0, memory_mb=2048) -> dict:
+    """Does the model's Coq proof prove the statement? -> {"proved": bool, "why": str}.
+
+    statement: a proposition, `forall n : nat, n + 0 = n`; proof: `Proof. ... Qed.` or the tactics alone;
+    header: what both need, such as `Require Import Arith.`; timeout: seconds for each of two runs of
+    coqc. FileNotFoundError without coqc and bwrap, RuntimeError where bwrap may not start.
+
+    That a file of the model compiles proves nothing: it may define the theorem away. So a second file,
+    which the first cannot write to, states the theorem *before* it loads the first, takes its proof from
+    there and asks Coq what it assumes: Admitted, axioms and switched-off checks show there. Lean is not
+    supported, because its proofs are programs that can change what Lean prints.
+    """
+    proof = proof if "Qed." in proof else f"Proof.\n{proof}\nQed."
+    written = f"{header}\nTheorem goal : {statement}.\n{proof}\n"
+    compiled, messages = _coqc({"Solution.v": written.encode()}, timeout, memory_mb)
+    if not compiled:
+        return {"proved": False, "why": messages[-500:] or "timeout"}
+    check = (
+        f"{header}\nDefinition what_was_asked : Prop := {statement}.\nRequire Solution.\n"
+        "Theorem goal : what_was_asked.\nProof.\nexact Solution.goal.\nQed.\nPrint Assumptions goal.\n"
+    )
+    both = {"Solution.vo": compiled, "Check.v": check.encode()}
+    checked, messages = _coqc(both, timeout, memory_mb)
+    proved = bool(checked) and messages == "Closed under the global context"
+    return {"proved": proved, "why": "proved" if proved else messages[-500:] or "timeout"}
+
+
+# The log and the compiled file are cut inside, so that nothing unbounded reaches the trainer's memory.
+_COMPILE = """
+cp /in/* . && ulimit -v {memory} && ulimit -t {seconds} && echo started >&2 || exit 1
+coqc -q -R . "" {name}.v >log 2>&1
+status=$?
+head -c 20000 log >&2
+[ $status = 0 ] && head -c {most} {name}.vo"""
+
+
+def _coqc(files, timeout, memory_mb):
+    """Compile the last of the files inside bubblewrap -> (the compiled file or b"", what Coq said).
+
+    Inside there is /usr, read-only, an empty /work in memory that vanishes, and nothing else: no network,
+    no other processes, no home, no environment. The end of bwrap is the end of everything in it.
+    """
+    coqc = shutil.which("coqc")
+    bwrap = shutil.which("bwrap")
+    if not coqc or not bwrap:
+        missing = ["coqc (apt install coq)"] * (not coqc) + ["bwrap (apt install bubblewrap)"] * (
+            not bwrap
+        )
+        raise FileNotFoundError(
+            "verify_proof runs Coq inside bubblewrap and does not find "
+            f"{' and '.join(missing)} on the PATH"
+        )
+    name = [*files][-1].removesuffix(".v")
+    script = _COMPILE.format(
+        name=name, memory=memory_mb * 1024, seconds=math.ceil(timeout) + 1, most=MAX_PROOF
+    )
+    home = Path(coqc).resolve().parents[1]  # /usr, or where opam has put Coq
+    readable = [
+        "/usr",
+        "/bin",
+        "/lib",
+        "/lib64",
+        "/etc/ocamlfind.conf",
+        "/etc/ocamlfind.conf.d",
+        str(home),
+    ]
+    with tempfile.TemporaryDirectory() as given:
+        for file, content in files.items():
+            Path(given, file).write_bytes(content)
+        command = [
+            bwrap,
+            "--unshare-all",
+            "--die-with-parent",
+            "--new-session",
+            "--cap-drop",
+            "ALL",
+            "--clearenv",
+            *itertools.chain.from_iterable(("--ro-bind-try", path, path) for path in readable),
+            "--setenv",
+            "PATH",
+            f"{home}/bin:/usr/bin:/bin",
+            "--setenv",
+            "HOME",
+            "/work",
+            "--proc",
+            "/proc",
+            "--dev",
+            "/dev",
+            "--ro-bind",
+            given,
+            "/in",
+            "--size",
+            str(2**28),
+            "--tmpfs",
+            "/work",
+            "--chdir",
+            "/work",
+            "sh",
+            "-c",
+            script,
+        ]
+        try:
+            run = subprocess.run(
+                command, capture_output=True, stdin=subprocess.DEVNULL, timeout=timeout
+            )
+        except subprocess.TimeoutExpired:
+            return b"", "timeout"
+    started, mark, messages = run.stderr.decode("utf-8", "replace").partition("started\n")
+    if not mark or started:  # no verdict: bwrap itself has failed
+        raise RuntimeError(f"verify_proof: bubblewrap cannot start here: {started.strip()[:300]}")
+    return run.stdout, messages.strip()

@@ -1,0 +1,132 @@
+"""structured.py - Answers with a structure: JSON by a schema, tool calls, and the episodes of a search agent (chapter 14;
+the chapter on verifier-based RL, 5.1).
+"""
+
+import json
+import math
+
+from notebooks.rewards.compose import weights
+from verifiers import (
+    WORD,
+    aggregate,
+    extract_boxed_answer,
+    grade_answer,
+)
+
+MAX_JSON = 20_000  # characters of one JSON value
+
+
+def verify_json(text: str, schema: dict) -> dict:
+    """parses: 1.0 for JSON; valid: 1.0 if it also conforms to the schema; value: what was read, or None.
+
+    Refused although Python's reader takes them: NaN, and a key given twice, which would leave the choice
+    to us. Example: '{"n": 3}' is valid against
+    {"type": "object", "properties": {"n": {"type": "integer", "enum": [3, 4]}}}.
+    """
+    try:
+        value = json.loads(text[: MAX_JSON + 1], object_pairs_hook=_strict, parse_constant=_strict)
+        valid = len(text) <= MAX_JSON and conforms(value, schema)
+        return {"parses": 1.0, "valid": float(valid), "value": value}
+    except (ValueError, RecursionError):  # RecursionError: a thousand opening brackets
+        return {"parses": 0.0, "valid": 0.0, "value": None}
+
+
+def _strict(found):
+    if isinstance(found, str) or len(dict(found)) < len(found):  # "NaN", or the pairs of an object
+        raise ValueError(found)
+    return dict(found)
+
+
+_JSON_TYPES = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "null": type(None),
+}
+
+
+def conforms(value, schema: dict) -> bool:
+    """The part of JSON Schema that function calls use: type, enum, required, properties,
+    additionalProperties, items. subtle: in Python True is an int and equals 1; in JSON it is neither."""
+    kind = schema.get("type")
+    if kind and not isinstance(value, _JSON_TYPES[kind]):
+        return False
+    if kind and isinstance(value, bool) != (kind == "boolean"):
+        return False
+    if "enum" in schema and not any(
+        type(value) is type(item) and value == item for item in schema["enum"]
+    ):
+        return False
+    if isinstance(value, list):
+        return all(conforms(item, schema.get("items", {})) for item in value)
+    if not isinstance(value, dict):
+        return True
+    known = schema.get("properties", {})
+    return (
+        all(name in value for name in schema.get("required", ()))
+        and (schema.get("additionalProperties", True) or value.keys() <= known.keys())
+        and all(conforms(value[name], known[name]) for name in value if name in known)
+    )
+
+
+def verify_tool_call(text: str, tools: dict) -> dict:
+    """calls, valid: how many tool calls there are and how many are well-formed; frac: valid / calls or 0.0.
+
+    A call is what Qwen3 writes, <tool_call>{"name": "search", "arguments": {"query": "..."}}</tool_call>.
+    tools: {name: JSON schema of its arguments}. A call in the thinking is only a thought.
+    """
+    name = {"type": "string", "enum": [*tools]}
+    schema = {
+        "type": "object",
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+        "properties": {"name": name, "arguments": {"type": "object"}},
+    }
+    said = text.rpartition("</think>")[2]
+    bodies = [part.partition("</tool_call>") for part in said.split("<tool_call>")[1:]]
+    read = [verify_json(body, schema) for body, closed, _ in bodies if closed]
+    calls = [out["value"] for out in read if out["valid"]]
+    valid = sum(conforms(call["arguments"], tools[call["name"]]) for call in calls)
+    return {"calls": len(bodies), "valid": valid, "frac": valid / max(1, len(bodies))}
+
+
+SEARCH_RULES = weights(accuracy=0.7, format=0.05, call_success=0.1, cost=0.1, length_term=0.05)
+
+
+def search_agent_reward(trajectory, problem):
+    """0.7 accuracy + 0.05 format + 0.1 call_success + 0.1 cost + 0.05 length_term (the chapter on
+    verifier-based RL, 5.1, where it is called length).
+
+    trajectory: the messages of an episode, {"role": "assistant", "content": text with <tool_call>s} and,
+    from the environment, {"role": "tool", "content": text, "error": bool}. problem: "answer", "tools" (see
+    verify_tool_call). Cost is 1 up to 3 calls, 0.7 up to 6, 0.3 up to 10, then 0; length_term is 1 up to
+    8000 words, then 0.5. Without calls format and success are 0, as in the chapter: were they 1, silence
+    would earn 0.30 and a failed try only 0.20.
+    """
+    said = [message["content"] for message in trajectory if message["role"] == "assistant"] or [""]
+    results = [message for message in trajectory if message["role"] == "tool"]
+    checks = [verify_tool_call(text, problem.get("tools", {})) for text in said]
+    calls, valid = (sum(check[key] for check in checks) for key in ("calls", "valid"))
+    succeeded = min(valid, sum(not result.get("error") for result in results))
+    final = said[-1].rpartition("</think>")[2]
+    answer = (
+        extract_boxed_answer(final) or final.rpartition("<answer>")[2].partition("</answer>")[0]
+    )
+    cost = next(
+        left for most, left in ((3, 1.0), (6, 0.7), (10, 0.3), (math.inf, 0.0)) if calls <= most
+    )
+    words = len(WORD.findall("\n".join(said)))
+    scores = {
+        "accuracy": float(grade_answer(answer, problem["answer"])),
+        "format": valid / max(1, calls),
+        "call_success": succeeded / max(1, calls),
+        "cost": cost,
+        "length_term": 1.0 if words <= 8000 else 0.5,
+    }
+    return aggregate(scores, SEARCH_RULES), scores | {
+        "calls": calls,
+        "answered": float(answer.strip() != ""),
+    }

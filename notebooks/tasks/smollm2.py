@@ -1,0 +1,215 @@
+"""smollm2.py - tasks, rewards and questions for a real, small language model (notebook 8).
+
+    python -m notebooks.models.get_smollm2 smollm2                        once: 93 MB (pip install gguf)
+    python train.py @notebooks/recipes/smollm2.txt --name real     it learns sums of two numbers
+    python eval.py runs/real --num-samples 64 --k 1 8 64           what it could do before, what it can now
+    python eval.py runs/real --task notebooks/tasks/smollm2.py:words     what carries over: see the tasks below
+    python -m notebooks.tasks.smollm2 smollm2 runs/real/final            and what was lost: plain text, facts
+
+SmolLM2-135M-Instruct is asked as a base model is: three solved lines, then one to finish; a newline
+ends a completion (Task.stops). Its chat mode boxes 5 to 10 % of its answers, none of them right.
+"""
+
+import itertools
+import math
+import random
+import sys
+
+import torch
+
+from model import ModelError, load
+from notebooks.rewards.controls import coin
+from notebooks.tasks.benchmarks import gsm8k
+from rlvr import sample, token_logprobs
+from verifiers import Task, boxed_reward
+
+# ---- 1. Tasks --------------------------------------------------------------------------------------
+
+
+def few_shot(*solved):
+    """A prompt of solved lines such as "7 + 6 = 13", answers boxed, and the problem as the next one."""
+    lines = [line.rpartition(" ") for line in solved]
+    return "".join(f"{problem} \\boxed{{{answer}}}\n" for problem, _, answer in lines) + "{problem}"
+
+
+SHOWN = {(7, 6), (12, 5), (4, 4)}
+SOLVED = few_shot("7 + 6 = 13", "12 + 5 = 17", "4 + 4 = 8")
+
+
+def split(held_out=72):
+    """The pairs of numbers from 2 to 20 that no prompt shows -> (those to train on, in both orders; those held out, in one).
+    critical: by pairs. Among single sums most of the held-out ones have their twin b + a in training."""
+    pairs = [(a, b) for a in range(2, 21) for b in range(2, a + 1) if (a, b) not in SHOWN]
+    rng = random.Random("sums")
+    rng.shuffle(pairs)
+    both = {order: None for a, b in pairs[held_out:] for order in ((a, b), (b, a))}
+    return [*both], [tuple(rng.sample(pair, 2)) for pair in pairs[:held_out]]
+
+
+def task(name, ask, prompt, note):
+    """ask(a, b) -> (problem, answer), of the pairs to train on and of those held out: 72 in every task."""
+    train, test = (
+        [
+            {"problem": problem, "answer": str(answer)}
+            for problem, answer in (ask(a, b) for a, b in pairs)
+        ]
+        for pairs in split()
+    )
+    return Task(name, train, test, prompt, boxed_reward, note, stops=("\n",))
+
+
+def sums():
+    return task(
+        "sums", lambda a, b: (f"{a} + {b} =", a + b), SOLVED, "a + b, 2 to 20, split by pairs"
+    )
+
+
+# What carries over: never trained on, and of the pairs held out above.
+
+
+def larger():
+    """Both numbers from 21 to 39."""
+    return task(
+        "larger", lambda a, b: (f"{a + 19} + {b + 19} =", a + b + 38), SOLVED, "a + b, 21 to 39"
+    )
+
+
+def three_terms():
+    return task(
+        "three-terms",
+        lambda a, b: (f"{a} + {b} + {a % 3 + 2} =", a + b + a % 3 + 2),
+        few_shot("7 + 6 + 2 = 15", "12 + 5 + 3 = 20", "4 + 4 + 1 = 9"),
+        "a + b + c",
+    )
+
+
+def differences():
+    return task(
+        "differences",
+        lambda a, b: (f"{a + b} - {b} =", a),
+        few_shot("13 - 6 = 7", "17 - 5 = 12", "8 - 4 = 4"),
+        "a - b >= 2",
+    )
+
+
+def words():
+    """The same sums in a sentence."""
+    lines = (
+        "Tom has 7 apples and gets 6 more. Now he has 13",
+        "Tom has 12 apples and gets 5 more. Now he has 17",
+        "Tom has 4 apples and gets 4 more. Now he has 8",
+    )
+    return task(
+        "words",
+        lambda a, b: (f"Tom has {a} apples and gets {b} more. Now he has", a + b),
+        few_shot(*lines),
+        "the same sums in words",
+    )
+
+
+def easiest_gsm8k():
+    """GSM8K's shortest problems, 400 to train on and 100 held out: most take one or two steps. (Needs the net once.)"""
+    whole = gsm8k()
+    train, test = (
+        [*sorted(problems, key=lambda problem: len(problem["problem"]))]
+        for problems in (whole.train, whole.test)
+    )
+    lines = (
+        "Ann has 7 pens and buys 6 more. How many pens has she now? 13",
+        "Tom reads 5 pages a day. How many pages does he read in 4 days? 20",
+        "A rope of 12 m is cut into 3 equal parts. How long is each part in metres? 4",
+    )
+    return Task(
+        "easiest-gsm8k",
+        train[:400],
+        test[:100],
+        few_shot(*lines),
+        boxed_reward,
+        "the shortest",
+        stops=("\n",),
+    )
+
+
+def stories():
+    """Nothing to learn, paid at random: completions of up to 96 tokens, to take the time of (against_trl.py)."""
+    who = (
+        "a farmer",
+        "a dog",
+        "a king",
+        "a thief",
+        "a ship",
+        "a bear",
+        "a girl",
+        "a clock",
+        "a baker",
+    )
+    rows = [
+        {"problem": f"Tell a story of {a} and {b}.", "answer": "0"}
+        for a, b in itertools.permutations(who, 2)
+    ]
+    return Task("stories", rows[:64], rows[64:], "{problem}", coin, "a coin pays", stops=("\n",))
+
+
+# ---- 2. Controls -----------------------------------------------------------------------------------
+# With `coin` and `inverted` of rewards/controls.py.
+
+
+def any_number(completion, problem):
+    """The form alone: 1 for a boxed answer, whatever it is."""
+    right, parts = boxed_reward(completion, problem)
+    return parts["answered"], {**parts, "accuracy": right}
+
+
+# ---- 3. What was lost ------------------------------------------------------------------------------
+
+TEXT = """The river rises in the hills to the north of the town and flows through a wide valley before it reaches the
+sea. In spring, when the snow melts, it floods the meadows on both sides, and the farmers move their animals to higher
+ground. An old stone bridge, built more than three hundred years ago, is the only way across for many miles. People
+say that the man who built it was never paid, and that he comes back on winter nights to look for his money."""
+FACTS = {
+    "The capital of France is": "Paris",
+    "The opposite of hot is": "cold",
+    "The first day of the week after Sunday is": "Monday",
+    "Water is made of hydrogen and": "oxygen",
+    "The largest planet of the solar system is": "Jupiter",
+}
+
+
+def perplexity(model, tokenizer, text=TEXT):
+    """exp of the mean of -log pi over the tokens of the text."""
+    with torch.no_grad():
+        logp = token_logprobs(model, torch.tensor([tokenizer.encode(text)], device=model.device))
+    return math.exp(-logp.mean().item())
+
+
+def facts_known(model, tokenizer):
+    """How many of the five questions are finished, greedily within 8 tokens, with the word that belongs there."""
+    prompts = [tokenizer.encode(question) for question in FACTS]
+    rollouts = sample(model, prompts, 1, max_new_tokens=8, temperature=0.0)
+    texts = [
+        tokenizer.decode(ids[p : p + n].tolist())
+        for ids, p, n in zip(
+            rollouts.ids, rollouts.prompt_lengths.tolist(), rollouts.lengths.tolist()
+        )
+    ]
+    return sum(word.lower() in text.lower() for text, word in zip(texts, FACTS.values()))
+
+
+def main(argv=None):
+    paths = sys.argv[1:] if argv is None else argv
+    if not paths or paths[0].startswith("-"):
+        sys.exit(__doc__)
+    print(f"{'perplexity':>10} {'facts':>6}")
+    for path in paths:
+        model, tokenizer = load(path, template="plain")
+        print(
+            f"{perplexity(model, tokenizer):10.3f} {facts_known(model, tokenizer)} of {len(FACTS)}  {path}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ModelError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,442 @@
+"""The claims of papers: their arms can be run, their numbers are right, and what is kept of them gives the kept
+verdicts."""
+
+import json
+import math
+import random
+import re
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("matplotlib")
+import train
+import verifiers
+from conftest import ROOT
+from eval import get_method
+from model import ModelError, load
+from notebooks.claims import checks, claim, measures, show, start, thinking
+from notebooks.claims import experiments as lab
+from notebooks.claims.claim import RATES, Arm, Claim, Run, Trial
+from notebooks.claims.paper_claims import CLAIMS
+from rlvr import Step, row_uniforms, sample, update_gradients
+
+TINY = ROOT / "notebooks" / "tiny"
+EACH_ARM = [(name, arm) for name, some in CLAIMS.items() for arm in some.arms]
+each_claim = pytest.mark.parametrize("name", CLAIMS)
+SMALL = "--prompts-per-step 2 --num-samples 4 --max-new-tokens 30 --eval-problems 4 --eval-every 1"
+
+
+@pytest.fixture
+def bases(monkeypatch):
+    """The committed base for all; and files are named from the project's folder."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(claim, "base_of", lambda name, seed, home: "notebooks/tiny")
+
+
+# ---- What is kept ----------------------------------------------------------------------------------
+
+
+@each_claim
+def test_the_kept_runs_give_the_kept_verdicts(name):
+    """Today's checks on the rows that are kept: the same numbers, and the same verdicts."""
+    kept = show.read(name)
+    found = json.loads(json.dumps(checks.result_of(CLAIMS[name], kept["rows"])))
+    assert found["verdicts"] == kept["verdicts"]
+    for said, judged in found.pop("checks").items():
+        for check, before in zip(judged, kept["checks"][said], strict=True):
+            for key in ("sentence", "holds", "line"):
+                assert check[key] == before[key]
+            for key in ("mean", "values", "wrong verdicts", "smallest effect"):
+                assert np.allclose(check[key], before[key])
+    assert found.items() <= kept.items()
+
+
+@each_claim
+def test_every_arm_has_all_seeds_at_the_rate_that_was_chosen(name):
+    kept = show.read(name)
+    arms = CLAIMS[name].arms
+    assert claim.TUNING not in kept["seeds"] and len(kept["seeds"]) >= checks.LEAST
+    assert {row["arm"] for row in kept["rows"]} == {*arms}
+    for arm in arms:
+        rows = [row for row in kept["rows"] if row["arm"] == arm]
+        assert [row["seed"] for row in rows] == kept["seeds"]
+        if arm in kept["rates"]:
+            assert {row["rate"] for row in rows} == {kept["rates"][arm]} <= {*arms[arm].rates}
+        tries = [row for row in kept["tries"] if row["arm"] == arm]
+        if tries:
+            best = max(tries, key=lambda row: claim.score(CLAIMS[name], row))
+            assert best["rate"] == kept["rates"][arm]
+            assert tuple(row["rate"] for row in tries) == arms[arm].rates
+
+
+@each_claim
+def test_a_figure_shows_every_seed(name):
+    """Of an arm the seeds and their mean, in each panel, and in the plane every run and every try; or a line."""
+    result = show.read(name)
+    axes = show.draw(result).axes
+    panels = len(result["panels"])
+    assert len(axes) == panels + bool(result["plane"])
+    trained = {row["arm"] for row in result["rows"] if "curves" in row}
+    for axis in axes[:panels]:
+        if result["over"]:
+            assert {line.get_label() for line in axis.lines} == trained
+        else:
+            assert len(axis.lines) == 2 * len(show.arms_of(result))
+    for axis in axes[panels:]:
+        assert len(axis.lines) == len(result["rows"]) + len(result["tries"])
+
+
+@each_claim
+def test_checks_speak_of_arms_that_exist(name):
+    """Every check looks at arms that are there; and no base alone is idle, that nothing is compared with."""
+    looked = set()
+
+    def x(arm, column):
+        looked.add(arm)
+        return np.array([0.5, 0.6, 0.4])
+
+    for some in CLAIMS[name].checks.values():
+        for check in some:
+            assert len(check.change(x)) == 3
+    arms = CLAIMS[name].arms
+    assert looked <= arms.keys()
+    assert not {arm for arm, chosen in arms.items() if not chosen.rates} - looked
+
+
+# ---- Arms ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name, arm", EACH_ARM)
+def test_the_flags_of_every_arm_can_be_run(name, arm, bases, tmp_path, monkeypatch):
+    """The arm whose model teaches stands in the flags. For SmolLM2 another model stands here, with its recipe."""
+    some = CLAIMS[name]
+    chosen = some.arms[arm]
+    monkeypatch.setattr(claim, "train_run", lambda flags, folder: 0.0)
+    monkeypatch.setattr(claim, "rate_of", lambda trial, arm: RATES[0])
+    rate = RATES[1] if chosen.rates else 0.0
+    run = claim.run_of(Trial(some, None, tmp_path), arm, 4, rate)
+    assert (run.folder is None) == (not chosen.rates)
+    if not chosen.rates and not some.ks:
+        return  # nothing reads the flags of a base alone
+    flags = train.parse_args(run.flags)
+    assert (flags.steps, flags.settings["seed"]) == (chosen.steps or some.steps, 4)
+    assert flags.lr == rate or not rate
+    taught = flags.settings.get("teacher")
+    assert (taught is not None) == bool(chosen.teacher)
+    assert (taught == "notebooks/tiny") == (chosen.teacher == "base")
+    task = verifiers.get_task(flags.task, flags.prompt, flags.stop, flags.reward)
+    smollm2 = name.endswith("_smollm2")
+    assert len(task.test) >= (72 if smollm2 else 200)
+    assert (flags.template == "plain" and task.name == "sums") == smollm2
+    assert chosen.base == "smollm2" or not smollm2
+    if name in ("objectives", "rewards", "noise", "groups", "stale") and chosen.rates:
+        assert flags.settings["prompts_per_step"] * flags.settings["num_samples"] == 128
+
+
+def test_claims_that_ask_for_the_same_run_share_it(bases, tmp_path, monkeypatch):
+    """GRPO is an arm of several claims: the same flags and code, and so the same folder."""
+    monkeypatch.setattr(claim, "train_run", lambda flags, folder: 0.0)
+
+    def folder(name, arm):
+        return claim.run_of(Trial(CLAIMS[name], None, tmp_path), arm, 0, 1e-5).folder
+
+    shared = [("objectives_smollm2", "grpo"), ("distill_smollm2", "grpo"), ("lora_smollm2", "full")]
+    assert len({folder(*pair) for pair in shared}) == 1
+    assert folder("distill", "grpo") == folder("thinking", "sums, after")
+    assert folder("tools", "masked") == folder("thinking", "products, after")
+    assert folder("objectives", "grpo") != folder("noise", "clean")
+
+
+def test_a_run_is_named_by_its_code(tmp_path):
+    """A comment changes nothing, a line of code does: of a script in the flags, and of what it imports."""
+    reward = tmp_path / "reward.py"
+    reward.write_text("from grading import equal\n")
+    before = claim.code_of(f"train.py --reward {reward}:reward")
+    assert {"train.py", "rlvr.py", "notebooks/tiny/model.safetensors", str(reward)} <= before.keys()
+    reward.write_text("from grading import equal  # a comment\n")
+    assert claim.code_of(f"train.py --reward {reward}:reward") == before
+    reward.write_text("from grading import equal\nbonus = 1\n")
+    after = claim.code_of(f"train.py --reward {reward}:reward")
+    assert [file for file in after if after[file] != before[file]] == [str(reward)]
+
+
+@pytest.fixture
+def made_up():
+    """Two arms, of which one is tuned, and their base."""
+    return Claim(
+        name="made-up",
+        sentence="Two steps change nothing.",
+        source="",
+        doubt="",
+        arms={"one": Arm(), "other": Arm("--reward boxed", rates=(8e-4,)), "base": Arm(rates=())},
+        checks={
+            "claim": [checks.stays("one", by=0.9)],
+            "controls": [checks.more("other", "base", "pass@1", 1.0)],
+        },
+        columns=("right@0", "right", "pass@1"),
+        panels={"right": "accuracy"},
+        over="step",
+        flags=SMALL,
+        steps=2,
+        ks=(1, 2),
+        problems=3,
+        samples=2,
+    )
+
+
+def test_a_claim_from_end_to_end(made_up, bases, tmp_path, capsys):
+    """Two steps: what is written can be read, and what is finished is not done again."""
+    places = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path)]
+    claim.main([made_up], ["made-up", *places])
+    path = tmp_path / "claims_made-up.json"
+    kept = json.loads(path.read_text())
+    assert (
+        kept["verdicts"]["controls"] == "does not hold"
+        and "does not hold" in capsys.readouterr().out
+    )
+    assert len(kept["rows"]) == 9 and kept["seeds"] == [0, 1, 2] and len(kept["tries"]) == 2
+    assert kept["rates"]["other"] == 8e-4 and kept["rates"]["one"] in RATES
+    assert kept["rows"][-1]["arm"] == "base" and "run" not in kept["rows"][-1]
+    runs = tmp_path / "runs"
+    assert len([*runs.glob("seed*.json")]) == 3 + 2 + 3
+    files = {file: file.stat().st_mtime for file in runs.glob("*")}
+    claim.main([made_up], ["made-up", *places])
+    assert files == {file: file.stat().st_mtime for file in runs.glob("*")}
+
+
+def test_judging_again_trains_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(claim, "train_run", None)
+    monkeypatch.chdir(ROOT)
+    places = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path)]
+    claim.main(CLAIMS.values(), ["ttrl", "--judge", *places])
+    assert json.loads((tmp_path / "claims_ttrl.json").read_text()) == show.read("ttrl")
+
+
+def test_a_run_that_was_broken_off_goes_on(made_up, bases, tmp_path, monkeypatch):
+    """Without its .json a folder is what is left of a run: with a checkpoint it is resumed, else made again."""
+    asked = []
+    monkeypatch.setattr(train, "main", lambda argv: asked.append(argv))
+    folder = tmp_path / "seed0-a"
+    (folder / "checkpoints" / "step_000001").mkdir(parents=True)
+    claim.train_run(["--steps", "2"], folder)
+    assert asked == [["--resume", "--runs", str(tmp_path), "--name", "seed0-a"]]
+    claim.train_run(["--steps", "2"], folder)
+    assert len(asked) == 1
+    folder.with_suffix(".json").unlink()
+    (folder / "metrics.jsonl").write_text("half a li")
+    claim.train_run(["--steps", "2"], folder)
+    assert asked[1][:2] == ["--steps", "2"] and not (folder / "metrics.jsonl").exists()
+
+
+def test_a_name_that_is_no_claim_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        claim.main(CLAIMS.values(), ["noise", "nosie"])
+    assert "ttrl" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["MaxRL", "Negative", "LoRA"])
+def test_reading_a_prompt_once_changes_no_gradient(kind):
+    """A method of shared.py and the one that it stands for, on the same samples: the same gradients."""
+    plain = f"{ROOT}/notebooks/methods/{kind.lower()}.py"
+    found = []
+    for spec in (plain, f"{ROOT}/notebooks/claims/shared.py:{kind}"):
+        model, tokenizer = load(str(TINY))
+        method = get_method(spec, {})
+        parameters = method.setup(model, tokenizer)
+        prompts = [tokenizer.encode("25+7-4=" * 4), tokenizer.encode("31+8=" * 5)]
+        rollouts = sample(model, prompts, 4, 6, uniforms=row_uniforms(range(8), 6, 0))
+        rewards = torch.tensor([[1.0, 0, 0, 1], [0, 0, 0, 1]])
+        advantages = method.advantages(Step([], rollouts, [], rewards, []))
+        keep = torch.ones(8, dtype=torch.bool)
+        micros = list(method.layout(rollouts, keep, 10**6))
+        update_gradients(model, rollouts, advantages, method, micros)
+        found.append([param.grad for param in parameters])
+        sizes = sum(micro.ids.numel() for micro in micros)
+        found[-1].append(torch.tensor(float(sizes)))
+    assert found[1].pop() < found[0].pop() / 2  # tokens that the model reads
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+# ---- Numbers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("values", [[0.0, 0.01, 0.02], [0.0, 0.1, 0.2], [0.3, 0.1, 0.2, 0.25, 0.1]])
+def test_the_smallest_effect_is_wrong_one_time_in_ten(values):
+    """Three seeds that differ by less than the evaluation does (.05): 2 * .05 / sqrt(3) * 1.2816 = .074. Where they
+    differ by more Student's t counts."""
+    smallest = checks.smallest_effect(lab.Check("", None, 0.1, 0.05), values)
+    own = float(np.std(values, ddof=1))
+    wrong = lab.wrong_verdicts(smallest, max(own, 0.05), len(values), 1, own <= 0.05)
+    assert wrong == pytest.approx(0.1)
+    if values[2] == 0.02:
+        assert smallest == pytest.approx(0.0740, abs=1e-4)
+
+
+def test_four_comparisons_by_hand():
+    """Half of the effect is the line: 4 points below is no loss of ten, 9 points below is one. One seed or two decide
+    nothing."""
+    ends = {"a": 0.46, "b": 0.50, "c": 0.41}
+    rows = [{"arm": arm, "pass@1": value} for arm, value in ends.items() for _ in range(3)]
+
+    def holds(check, rows=rows):
+        return checks.judge(check, rows)["holds"]
+
+    assert [holds(checks.no_less(arm, "b")) for arm in "ac"] == [True, False]
+    assert [holds(checks.more("b", arm, "pass@1")) for arm in "ca"] == [True, False]
+    assert [holds(checks.as_much("b", arm, "pass@1")) for arm in "ac"] == [True, False]
+    assert holds(checks.more("b", "c", "pass@1"), rows[::3]) is None
+    both = checks.judge(checks.no_less("a", "b"), rows)
+    assert both["mean"] == pytest.approx(0.06) and both["line"] == 0.05
+
+
+def test_the_seed_for_tuning_is_never_counted():
+    assert claim.counted(3) == [0, 1, 2] and claim.counted(10) == [*range(9), 10]
+
+
+def test_curves_on_one_grid():
+    """0 to 4 thousand tokens, the shorter of the two; half way between 1 and 3 is 2."""
+    first, second = show.on_one_grid([{0.0: 0.0, 4.0: 1.0}, {0.0: 1.0, 8.0: 3.0}], points=3)
+    assert first == {0.0: 0.0, 2.0: 0.5, 4.0: 1.0} and second == {0.0: 1.0, 2.0: 1.5, 4.0: 2.0}
+
+
+def test_pass_rates_by_hand():
+    """Of 4 samples of two problems 1 and 4 are right: pass@1 (.25 + 1) / 2; of pairs 3 of 6 have the right one."""
+    assert claim.pass_rate([1, 4], 4, 1) == pytest.approx(0.625)
+    assert claim.pass_rate([1, 4], 4, 2) == pytest.approx(0.75)
+
+
+def test_a_base_is_made_once_and_again_where_a_seed_has_not_learnt(tmp_path, monkeypatch):
+    """Seed 1 does not learn to work sums out, and no seed learns to call in 800 steps. What is left of a base that was
+    broken off is not taken for one."""
+    made = []
+
+    def make(seed, folder, task="arithmetic", steps=500):
+        made.append((seed, task, steps))
+        if seed == 1 or steps == 800:
+            raise ModelError("it has not learnt it")
+        folder.mkdir(parents=True)
+
+    monkeypatch.setattr(start.make_tiny, "make", make)
+    for _ in range(2):
+        assert start.base_of("usual", 0, tmp_path) == "notebooks/tiny"
+        assert start.base_of("smollm2", 2, tmp_path) == "smollm2"
+        assert start.base_of("usual", 1, tmp_path) == tmp_path / "usual-seed1"
+        assert start.base_of("calling", 0, tmp_path) == tmp_path / "calling-seed0"
+    assert made[:2] == [(1, "arithmetic", 500), (101, "arithmetic", 500)]
+    assert made[2:] == [(0, "products", 800), (0, "products", 1600)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["calling-seed0", "usual-seed1"]
+
+
+@pytest.mark.parametrize("make, least, most", [(start.short_sums, 2, 4), (start.mixed_sums, 2, 7)])
+def test_sums_have_their_steps_and_none_is_trained_on_and_held_out(make, least, most):
+    task = make()
+    assert (len(task.train), len(task.test)) == (2000, 200)
+    for problem in task.train + task.test:
+        terms = re.findall(r"[+-]?\d+", problem["problem"])
+        assert least <= len(terms) - 1 <= most
+        assert sum(map(int, terms)) == int(problem["answer"])
+    trained = {problem["problem"] for problem in task.train}
+    assert not trained & {problem["problem"] for problem in task.test}
+    assert task.reward("<think></think>\\boxed{28}", {"problem": "25+7-4=", "answer": "28"})[0] == 1
+
+
+def test_a_near_miss_is_paid_and_is_not_right():
+    problem = {"problem": "25+7-4=", "answer": "28"}
+    for answer, reward in {27: 1, 28: 1, 29: 1, 26: 0, 30: 0}.items():
+        found, parts = start.near_miss(f"\\boxed{{{answer}}}", problem)
+        assert found == reward and parts["accuracy"] == (answer == 28)
+    for hostile in ("", "\\boxed{}", "\\boxed{²}", "\\boxed{" + "9" * 5000 + "}", "\\boxed{28-1}"):
+        assert start.near_miss(hostile, problem)[0] == 0
+
+
+# ---- Measures --------------------------------------------------------------------------------------
+
+
+def run_of(base="notebooks/tiny", arm="one"):
+    return Run(arm, 0, 1.0, base, [], TINY, folder=TINY)
+
+
+@pytest.mark.parametrize(
+    "rights, expected",
+    [([0.2, 0.6, 1.0], 15.0), ([0.9, 1.0, 1.0], 0.0), ([0.2, 0.3, 0.4], math.inf)],
+)
+def test_tokens_to_a_level_by_hand(rights, expected, monkeypatch):
+    """At 10 thousand tokens 60 %, at 20 thousand 100 %: 80 % half way between."""
+    rows = {step: {"used": 10.0 * step, "right": right} for step, right in enumerate(rights)}
+    rows[9] = {"used": 99.0}  # a step without an evaluation
+    monkeypatch.setattr(lab, "history", lambda folder: rows)
+    assert measures.tokens_to_level(run_of()) == {"tokens to 80 %": pytest.approx(expected)}
+
+
+def test_entropy_and_early_samples_by_hand(monkeypatch):
+    """Entropy of the first three steps less that of the last five; the accuracy of steps 6 to 10."""
+    rows = {step: {"entropy": float(step), "accuracy": step / 10} for step in range(1, 11)}
+    monkeypatch.setattr(lab, "history", lambda folder: rows)
+    assert measures.entropy_fell(run_of())["entropy fell"] == 2 - 8
+    assert measures.early(run_of())["steps 6-10"] == pytest.approx(0.8)
+
+
+def test_how_many_groups_teach():
+    """p = .05: of pairs 2 * .05 * .95, of groups of 64 all but .95^64 = .0375 (and .05^64)."""
+    assert measures.mixed_share(0.05, 2) == pytest.approx(0.095)
+    assert measures.mixed_share(0.05, 64) == pytest.approx(1 - 0.0375, abs=1e-4)
+
+
+def test_what_lora_saves_at_06b():
+    """Adapters of rank 1 have as many numbers as each layer has inputs and outputs. Moments and gradients of all
+    weights are 12 bytes a parameter: 7.15 GB of 596 million."""
+    assert measures.counts(0) == (596_049_920, 596_049_920)
+    block = (1024 + 2048) + 2 * (1024 + 1024) + (2048 + 1024) + 3 * (1024 + 3072)
+    assert measures.counts(1)[1] == 28 * block
+    assert measures.counts(8)[1] == 8 * 28 * block
+    full = measures.memory(0)
+    rank = measures.memory(1)
+    assert full["without the cache"] - rank["without the cache"] > 7.15
+    assert full["largest"] > 12 > rank["largest"]
+
+
+def test_steps_of_what_was_worked_out():
+    """Only what is right, and is nothing but steps and their answer."""
+    problem = {"problem": "25+7-4=", "answer": "28"}
+    plain = "<think>25+7=32;32-4=28</think><answer>\\boxed{28}</answer>"
+    rambling = plain.replace("<think>", "<think>hmm ")
+    records = [(problem, plain, True), (problem, plain, False), (problem, rambling, True)]
+    records.append((problem, "<think></think><answer>\\boxed{28}</answer>", True))
+    expected = [("25+7-4=", ["25+7=32", "32-4=28"], "28")]
+    assert thinking.worked(records, "sums") == expected
+    chinese = "<think>so 25加7得32;32减4得28</think><answer>\\boxed{28}</answer>"
+    ((_, steps, _),) = thinking.worked([(problem, chinese, True)], "sums")
+    assert steps == ["so 25加7得32", "32减4得28"]
+    problem = {"problem": "47*83-12=", "answer": "3889"}
+    calls = ["<tool>47*83</tool>3901", "<tool>3901-12</tool>3889"]
+    text = f"<think>{''.join(calls)}</think><answer>\\boxed{{3889}}</answer>"
+    found = thinking.worked([(problem, text, True)], "products")
+    assert found == [("47*83-12=", calls, "3889")]
+
+
+def test_a_step_made_wrong_has_another_value_of_the_same_width():
+    rng = random.Random(0)
+    for step in ["25+7=32", "<tool>47*83</tool>3901"] * 20:
+        wrong = thinking.made_wrong(step, rng)
+        assert wrong != step and len(wrong) == len(step) and wrong[:-2] == step[:-2]
+
+
+def test_shares_by_hand():
+    """Two completions of two steps: the last step changes both answers, the first none while the rest is kept, and one
+    of two if the model goes on from there."""
+    done = ("untouched", True), ("kept", False), ("continued", False), ("kept", True)
+    keys = [*done, ("continued", True)] * 2
+    caused = [False, False, True, True, True, False, False, False, True, True]
+    found = thinking.shares(keys, caused)
+    assert found["kept"] == 0.5 and found["kept, last"] == 1 and found["kept, earlier"] == 0
+    assert found["continued, earlier"] == 0.5
+    assert found["untouched"] == 1 and found["completions"] == 2
+
+
+def test_what_causes_an_answer_of_the_tiny_base():
+    """Some sums it works out; of those a wrong last step changes the answer, an earlier one does not."""
+    found = thinking.causes(run_of(arm="sums, before"), problems=40)
+    assert found["completions"] > 3 and found["kept, last"] > 0.8 and found["kept, earlier"] < 0.2
