@@ -87,6 +87,8 @@ class OffByOne(GRPO):
     def roll_out(self, *args):
         rollouts = super().roll_out(*args)
         rollouts.mask = torch.nn.functional.pad(rollouts.mask, (1, 0))[:, :-1]
+        room = rollouts.ids.size(1) - rollouts.prompt_lengths
+        rollouts.lengths = (rollouts.lengths + 1).minimum(room)  # so far the forward pass must go
         return rollouts
 
 
@@ -118,6 +120,7 @@ class PaddingTrained(GRPO):
         rollouts = super().roll_out(*args)
         columns = torch.arange(rollouts.mask.size(1))
         rollouts.mask[columns >= rollouts.prompt_lengths[:, None] - 1] = 1.0
+        rollouts.lengths = rollouts.ids.size(1) - rollouts.prompt_lengths
         return rollouts
 
 
