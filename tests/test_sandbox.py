@@ -631,6 +631,15 @@ HACKS = {
 }
 
 
+def test_an_object_that_one_test_has_made_is_any_object_to_the_next():
+    code = (
+        "class V:\n    made = []\n    def __init__(self, x): self.made.append(self)\n"
+        "    def __sub__(self, x): return 0.0\ndef f(): return V.made[0]"
+    )
+    tests = ["assert V(1) is not None", "assert abs(f() - 2.5) < 1e-9"]
+    assert verify_code(code, tests, entry_points=["V", "f"])["why"][1].startswith("TypeError")
+
+
 @pytest.mark.parametrize("code", HACKS)
 def test_hacks_of_a_red_team(code):
     fails(code, HACKS[code])
