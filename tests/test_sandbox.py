@@ -212,6 +212,21 @@ def test_what_nobody_holds_any_more_is_not_compared_again():
     assert frac("def f(x): return x[::-1]", [test], timeout=2.0) == 1.0
 
 
+def test_what_a_call_costs_does_not_grow_with_what_has_crossed():
+    """An object that holds 100 lists of 100, a key function that is called back, a result of 15 MB."""
+    code = (
+        "class Grid:\n    def __init__(self, rows): self.rows = rows\n    def at(self, i, j): return self.rows[i][j]\n"
+        "def by(xs, key): xs.sort(key=key)\ndef text(n): return 'x' * n"
+    )
+    passes(
+        code,
+        "g = Grid([[i * j for j in range(100)] for i in range(100)])\n"
+        "assert all(g.at(i, j) == i * j for i in range(100) for j in range(0, 100, 5))",
+        "xs = [*range(2000)]\nby(xs, lambda x: -x)\nassert xs == [*range(2000)][::-1]",
+        "assert len(text(15_000_000)) == 15_000_000",
+    )
+
+
 @pytest.mark.skipif(not (SHARED / "data").exists(), reason="the real data is not here")
 @pytest.mark.slow
 def test_all_canonical_solutions_of_humaneval_pass():
@@ -616,6 +631,15 @@ HACKS = {
 }
 
 
+def test_an_object_that_one_test_has_made_is_any_object_to_the_next():
+    code = (
+        "class V:\n    made = []\n    def __init__(self, x): self.made.append(self)\n"
+        "    def __sub__(self, x): return 0.0\ndef f(): return V.made[0]"
+    )
+    tests = ["assert V(1) is not None", "assert abs(f() - 2.5) < 1e-9"]
+    assert verify_code(code, tests, entry_points=["V", "f"])["why"][1].startswith("TypeError")
+
+
 @pytest.mark.parametrize("code", HACKS)
 def test_hacks_of_a_red_team(code):
     fails(code, HACKS[code])
@@ -865,6 +889,18 @@ def test_a_lost_server_is_started_again():
     timer = threading.Timer(0.3, sandbox._server.send_signal, [signal.SIGKILL])
     timer.start()  # while a program runs: that is not its fault
     passes("import time\ndef square(x):\n    time.sleep(0.2)\n    return x * x", *SQUARE)
+
+
+def test_a_fork_waits_where_programs_have_all_the_processes(monkeypatch):
+    tries = [BlockingIOError, BlockingIOError]
+
+    def fork():
+        if tries:
+            raise tries.pop()
+        return 7
+
+    monkeypatch.setattr(os, "fork", fork)
+    assert sandbox._fork() == 7 and not tries
 
 
 def test_it_works_in_a_fork_of_the_trainer():

@@ -94,15 +94,13 @@ def task_faults(tests, entry_points=None, before="", timeout=1.0):
     """{test: why} for the tests that say nothing about a program: they are not Python, lack a name, or ask
     nothing of a program whose functions all fail."""
     given = {"entry_points": entry_points, "before": before}
-    todo = read_tests(tests, **given)
-    names = {name for test in todo for name in test["asks"]}
+    names = {name for test in read_tests(tests, **given) for name in test["asks"]}
     code = "".join(f"def {name}(*args, **_): raise NotImplementedError\n" for name in names)
     verdicts, _ = run_tests(code, tests, timeout, **given)
     faults = {}
-    for test, verdict in zip(todo, verdicts):
-        is_python = not verdict["why"].startswith("SyntaxError")
-        if test["missing"] or verdict["is_idle"] or not is_python:
-            faults[test["text"]] = verdict["why"]
+    for test, verdict in zip(tests, verdicts):
+        if verdict["why"].startswith(("SyntaxError", "NameError", "the test asks nothing")):
+            faults[test] = verdict["why"]
     return faults
 
 
