@@ -204,7 +204,8 @@ ACCEPTS = _table(
     (-2)^n   (-1)^n 2^n   powers that only whole numbers have
     (-1)^n   \frac{1}{(-1)^n}   at each of them
     x^{2024}-1   -1+x^{2024}   numbers too large for floats are exact there
-    2^{300}\sqrt3   \sqrt{3} \cdot 2^{300}   a power of two is held exactly
+    \sqrt{x-20}   (x-20)^{1/2}   defined where x is large
+    4^x   2^{2x}   held at the same points
     # sets and families
     (-\infty,0) \cup \{1\}   x < 0 \text{ or } x = 1   a condition and a point
     (-\infty,-3)\cup(3,\infty)   (-\infty,-3) U (3,\infty)   a capital U
@@ -416,6 +417,12 @@ REJECTS = _table(
     \lceil n/2 \rceil + 1   \lfloor n/2 \rfloor + 2   differs at even numbers
     \lfloor\log_2 n\rfloor + 1   \lceil\log_2 n\rceil   differs at powers of two
     f(1)   f(-3)   a function is no cosine
+    # between and beyond the usual sample points
+    |x-1000|   1000-x   differs for large x
+    |a-b+200|   a-b+200   and for a small a - b
+    \lfloor n/10 \rfloor   \lfloor n/11 \rfloor   differs at larger whole numbers
+    \frac{n(n+1)}{2}   9n-26+0\cdot 10^{10^6(n-4)^2(n-9)^2}   what cannot be held is no match
+    x   x+\lfloor 10^{39}x\rfloor-10^{39}x   nor is a sum that loses a term
     # units
     \$75   75\text{ cents}   100 times as much
     \$12.50   12.5\%   money and percent
