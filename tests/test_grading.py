@@ -70,7 +70,10 @@ ACCEPTS = _table(
     60   5 dozen eggs   a dozen is 12
     5000000   5 million   six zeros
     0.1\overline{6}   \frac16   repeating decimals
-    \frac{15}{11}   1.\bar{36}   in either notation
+    \frac{15}{11}   1.\bar{36}  ;;  1.(36)  ;;  1.\dot3\dot{6}   in any notation
+    -\frac13   -.\overline{3}   with no digit before
+    5000   5 \times {10}^3   a power in braces
+    x^2-1   (x-1)(x+1) = x^2-1   an identity is what both sides are
     \frac12   0.5   a terminating decimal is its fraction
     \frac{1}{3}   0.333333333333   12 digits of a non-terminating one
     \sqrt{3}   1.7320508075688772   or more of a root
@@ -417,6 +420,7 @@ REJECTS = _table(
     \lceil n/2 \rceil + 1   \lfloor n/2 \rfloor + 2   differs at even numbers
     \lfloor\log_2 n\rfloor + 1   \lceil\log_2 n\rceil   differs at powers of two
     f(1)   f(-3)   a function is no cosine
+    15   5.(3)   a repeating decimal is no product
     # between and beyond the usual sample points
     |x-1000|   1000-x   differs for large x
     |a-b+200|   a-b+200   and for a small a - b
