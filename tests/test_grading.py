@@ -534,7 +534,7 @@ def test_without_a_rewrite_a_verdict_would_be_another():
         if all(grade_answer(pair[1], pair[0]) == verdicts[pair] for pair in touched):
             needless.append(rewrite[2])
         stage.insert(place, rewrite)
-    assert needless == [], '\n'.join(needless)
+    assert needless == [], "\n".join(needless)
 
 
 # ---- Perturbations: a gold printed in another way is accepted, an altered one is not -------------
