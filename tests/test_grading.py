@@ -529,11 +529,13 @@ def test_without_a_rewrite_a_verdict_would_be_another():
     for stage, rewrite in REWRITES:
         place = stage.index(rewrite)
         del stage[place]
+        grading.normalise.cache_clear()
         changed = {text for text in texts if grading.normalise(text) != tokens[text]}
         touched = [pair for pair in pairs if not changed.isdisjoint(pair)]
         if all(grade_answer(pair[1], pair[0]) == verdicts[pair] for pair in touched):
             needless.append(rewrite[2])
         stage.insert(place, rewrite)
+        grading.normalise.cache_clear()
     assert needless == [], "\n".join(needless)
 
 
@@ -574,6 +576,17 @@ def test_a_gold_is_accepted_in_another_print_and_refused_when_altered(gold):
     assert [text for text in prints if not grade_answer(text, gold)] == []
     altered = [text.replace("GOLD", gold) for text in ALTERED] + [gold.translate(NEXT_DIGIT)]
     assert [text for text in altered if text != gold and grade_answer(text, gold)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1<" + " " * 1400 + ">x.", "\ufdfa" * 200_000, "1e" * 700, r"\," * 700 + "x", "(n!)" * 300],
+)
+def test_no_answer_takes_long(text):
+    grading.normalise.cache_clear()
+    start = time.process_time()
+    grade_answer(text, "5")
+    assert time.process_time() - start < 0.6  # at most 0.26 on the machine where it was written
 
 
 def test_the_rung_that_decided():
