@@ -354,6 +354,9 @@ REJECTS = _table(
     x > 1, y < 2   y > 1, x < 2   names exchanged
     x=1, y=2   x=2, y=1   names exchanged
     x > 0   y > 0   another name
+    AB = 12   CD = 12  ;;  x = 12   another name
+    |x| = 5   x = 5   another name
+    \sin x = \frac12   \cos x = \frac12   another name
     1A3_{16}   1A3_{15}   another base
     ABC_{16}   BAC_{16}   digits do not commute
     \text{B+}   \text{B-}   another mark
@@ -459,6 +462,7 @@ REJECTS = _table(
     3\sqrt2   3\,,\,\sqrt2   nor is a list
     (1,2)   (1 \text{ or } 2)   one of two is no point
     2^n-1   2^n+1, n \ge 1   a condition mends nothing
+    5   5, x > 7   nothing to choose
     x > 1   x > 1, y < 2   nor is another inequality one
     2k\pi, k \in \mathbb{Z}   2k\pi, k \in \mathbb{N}   half of the family
     12   \text{at least } 12  ;;  \text{double } 12  ;;  \text{half of } 12   changed by what stands before
