@@ -97,7 +97,7 @@ def test_aggregate_is_the_weighted_sum():
 
 
 def test_rewards_report_their_parts():
-    """answered: there is a box; copied: it holds an expression of the problem's text."""
+    """answered: there is a box; copied: it holds what was to be worked out."""
     parts = {"accuracy": 1, "format": 1, "answered": 1, "copied": 0}
     assert tagged_reward(GOOD, {"answer": "2"}) == (pytest.approx(1.1), parts)
     parts = {"accuracy": 0, "answered": 1, "copied": 1}

@@ -11,7 +11,6 @@ from verifiers import (
     ReasoningReward,
     arithmetic,
     boxed_reward,
-    copied,
     grade_answer,
     reward_rlvr,
     tagged_reward,
@@ -79,7 +78,12 @@ WORKED_OUT = [
     (r"2^{10}", ["1024", r"4^5", "2^{10}"], []),  # the truth itself is no number: by value
     ("x^2+y^2=25", ["y^2 + x^2 = 25", "x^2+y^2=5^2"], []),  # 25 is not all of this truth
     (r"5\sqrt2", [r"5\sqrt{2}", r"\sqrt{50}"], []),  # nobody knows the problem's text
-    ("(1,2)", ["(1, 2)", "(1, 1+1)"], []),
+    ("(1,2)", ["(1, 2)", "(x, y) = (1, 2)", r"(1, \frac{4}{2})"], ["(1, 1+1)"]),
+    ("(3,7)", ["3 < x < 7"], ["3 < x < 2+5"]),
+    ("2, 3", ["x = 2, x = 3", r"\{3, 2\}"], ["2, 1+2"]),
+    ("3202_5", ["3202_{5}", "427_{10} = 3202_5"], ["427", "427_{10}", "1AB_{16}"]),
+    ("3.14", [r"x \approx 3.14", r"\approx 3.14"], [r"3+0.14 \approx 3.14"]),
+    (r"\frac13", [r"0.\overline{3}", r"x = \frac13 \approx 0.33"], []),
 ]  # fmt: skip
 
 
@@ -99,15 +103,45 @@ NO_COPIES = [
     ("Is 5, 7 or 9 a prime? Which is even?", "5", "5"),  # a number
     ("Which one?\nA. x+1\nB. x+2", "B", "b"),  # a choice
     ("Which one?\nA. x+1\nB. x+2", "B", "(B)"),
+    ("Which one?\nA. x+1\nB. x+2", "B", "B. x+2"),
     ("Which is irreducible, x^2+1 or x^2-1?", "x^2+1", "x^2 + 1"),  # the truth's own text
     (r"An angle of $90^\circ$ is turned twice ..", "90", r"90^\circ"),
+    ("Which of the points $(9,11)$, $(5,7)$ is not on the line?", "(9,11)", "(9, 11)"),
+    (r"On $[0,\pi/2]$, where ..", r"\frac{\pi}{2}", r"x=\pi/2"),
+    ("It is 11/24 of the way ..", r"\frac12", "1/2"),  # other numbers
+    ("Expand $(x+1)(x-2)$.", "x^2-x-2", "(x+1)(x-2) = x^2-x-2"),
+    ("Factor $x^2-x-2$.", "(x-2)(x+1)", "(x+1)(x-2)"),
+    ("Find the distance between (1,2) and (4,5).", r"3\sqrt2", r"\sqrt{18}"),
 ]
 
 
 @pytest.mark.parametrize("text, truth, box", NO_COPIES)
 def test_what_stands_in_the_problem_may_still_be_the_answer(text, truth, box):
-    assert boxed_reward(f"\\boxed{{{box}}}", {"problem": text, "answer": truth})[0] == 1
-    assert copied(box, text) == (box == "x^2 + 1")
+    right, parts = boxed_reward(f"\\boxed{{{box}}}", {"problem": text, "answer": truth})
+    assert right == 1 and parts["copied"] == 0
+
+
+# (problem, ground truth, its copies): edits, reordered, and numbers that are to be converted
+COPIES = [
+    (r"Simplify $\sqrt{50}$.", r"5\sqrt2", [r"\sqrt 50.", r"{\sqrt{50}}", r"x=\sqrt{50}", r"(√50)",
+     r"\sqrt{50}+0", r"\sqrt{50}\,", r"-(-\sqrt{50})", r"\frac{\sqrt{50}}{1}", r"\sqrt{50}^1",
+     r"\frac{2\sqrt{50}}{2}", r"\sqrt{50} \cdot 10^0", r"\ln e^{\sqrt{50}}"]),
+    (r"Reduce $\dfrac{84}{144}$.", r"\frac{7}{12}", ["84/144", r"{84 \over 144}"]),
+    ("Expand $(x+1)(x-2)$.", "x^2-x-2", [r"(x-2) \cdot (x+1)", "f(x) = (x+1)(x-2)", "(x+1)(x-2), x > 1"]),
+    ("Factor $x^2-x-2$.", "(x-2)(x+1)", ["x^{2}-x-2.", "-2-x+x^2"]),
+    ("Express 0.45 as a common fraction.", r"\frac{9}{20}", ["0.450", ".45"]),
+    (r"Express $0.\overline{28}$ as a fraction.", r"\frac{28}{99}", [r"0.\bar{28}", "0.(28)"]),
+    ("Write 5,000,000 in scientific notation.", r"5 \times 10^6", ["5000000", r"5\,000\,000"]),
+    ("Write $4x-2y=-6$ in the form $y=mx+b$.", "y=2x+3", ["4x-2y=-6."]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text, truth, boxes", COPIES, ids=[text for text, _, _ in COPIES])
+def test_a_copy_that_was_edited_earns_nothing(text, truth, boxes):
+    for box in boxes:
+        assert grade_answer(box, truth), box
+        right, parts = boxed_reward(f"\\boxed{{{box}}}", {"problem": text, "answer": truth})
+        assert right == 0 and parts["copied"] == 1, box
 
 
 def test_one_of_several_accepted_answers():
