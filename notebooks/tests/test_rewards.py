@@ -479,6 +479,7 @@ def test_a_term_for_refusals():
 def test_the_last_block_behind_the_thinking_is_the_program():
     assert extract_code(fence("first") + "\n```python\nsecond\n```\n") == "second\n"
     assert extract_code("<think>```python\na\n```</think>no") is None
+    assert extract_code("<think>```python\na\n```") is None  # it never stopped thinking
     assert extract_code(fence("a") + "```text\nb\n```") == "a\n"
     assert extract_code(fence("a") + "```python\nb") is None  # not closed: as with boxes, no answer
 
