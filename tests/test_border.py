@@ -74,6 +74,14 @@ PASSES = [
         "try:\n    f()\nexcept Exception as e:\n"
         "    assert isinstance(e, Exception) and e.__traceback__.tb_frame and e.args == ()",
     ),
+    *[
+        (
+            7,
+            f"say('value', error('{BASES}', [], ['startswith', {answer}]))",
+            "assert not hasattr(f(), 'startswith')",
+        )
+        for answer in ("[91]", "{'type': ['builtins.BaseException']}")
+    ],
     (
         12,
         "say('value', 5, output='hello')",
