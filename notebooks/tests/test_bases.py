@@ -114,14 +114,8 @@ def test_random_weights_of_a_seed(tmp_path):
 
 @pytest.mark.slow
 def test_the_command(tmp_path):
-    command = [
-        sys.executable,
-        "notebooks/models/make_tiny.py",
-        "--out",
-        str(tmp_path / "nothing"),
-        "--task",
-        "one-digit",
-    ]
+    command = [sys.executable, "-m", "notebooks.models.make_tiny"]
+    command += ["--out", str(tmp_path / "nothing"), "--task", "one-digit"]
     refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (
         refused.returncode == 2
