@@ -111,6 +111,8 @@ NO_COPIES = [
     ("It is 11/24 of the way ..", r"\frac12", "1/2"),  # other numbers
     ("Expand $(x+1)(x-2)$.", "x^2-x-2", "(x+1)(x-2) = x^2-x-2"),
     ("Factor $x^2-x-2$.", "(x-2)(x+1)", "(x+1)(x-2)"),
+    ("Factor $ab+5b+2a+10$.", "(a+5)(b+2)", "b(a+5)+2(a+5)"),  # shorter than the question: a step
+    (r"Simplify $\frac{4+6a}{5}-\frac{1+3a}{4}$.", r"\frac{11+9a}{20}", r"\frac{11}{20}+\frac{9a}{20}"),
     ("Find the distance between (1,2) and (4,5).", r"3\sqrt2", r"\sqrt{18}"),
 ]
 
@@ -133,6 +135,8 @@ COPIES = [
     (r"Express $0.\overline{28}$ as a fraction.", r"\frac{28}{99}", [r"0.\bar{28}", "0.(28)"]),
     ("Write 5,000,000 in scientific notation.", r"5 \times 10^6", ["5000000", r"5\,000\,000"]),
     ("Write $4x-2y=-6$ in the form $y=mx+b$.", "y=2x+3", ["4x-2y=-6."]),
+    ("Factor $ab+5b+2a+10$.", "(a+5)(b+2)", ["ab+(4+1)b+2a+10", r"ab+\frac{10}{2}b+2a+10", r"ab+\sqrt{25}b+2a+10"]),
+    (r"Expand $(x+1)^2$.", "x^2+2x+1", [r"\frac{2(x+1)^2}{2}"]),
 ]  # fmt: skip
 
 
