@@ -112,7 +112,11 @@ NO_COPIES = [
     ("Expand $(x+1)(x-2)$.", "x^2-x-2", "(x+1)(x-2) = x^2-x-2"),
     ("Factor $x^2-x-2$.", "(x-2)(x+1)", "(x+1)(x-2)"),
     ("Factor $ab+5b+2a+10$.", "(a+5)(b+2)", "b(a+5)+2(a+5)"),  # shorter than the question: a step
-    (r"Simplify $\frac{4+6a}{5}-\frac{1+3a}{4}$.", r"\frac{11+9a}{20}", r"\frac{11}{20}+\frac{9a}{20}"),
+    (
+        r"Simplify $\frac{4+6a}{5}-\frac{1+3a}{4}$.",
+        r"\frac{11+9a}{20}",
+        r"\frac{11}{20}+\frac{9a}{20}",
+    ),
     ("Find the distance between (1,2) and (4,5).", r"3\sqrt2", r"\sqrt{18}"),
 ]
 
