@@ -1,6 +1,5 @@
 """The page of safety: each sentence of sandbox.py's header, spoken in the protocol itself. A program
-writes raw lines to the judge
-and reads raw answers: no Python name of sandbox.py is used."""
+writes raw lines to the judge and reads raw answers: no Python name of sandbox.py is used."""
 
 import os
 import re
