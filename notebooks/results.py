@@ -4,7 +4,7 @@
     python -m notebooks.results --run [NAMES]    measure what is stale; after Ctrl-C the same command goes on
     python -m notebooks.results --write          put the tables into the pages
     python -m notebooks.results --check          exit code 1 if a page says something else than its result
-    python -m notebooks.results --stale          what was measured with other code than today's
+    python -m notebooks.results --stale          what was measured with other code than today's, and in which files
 
 A measurement is one or more commands. Each prints a JSON object as its last line: "columns" and "rows" are the table
 (rows of several commands stand below each other), "sentences" are for the text of a page, "seeds" may be there, and
@@ -294,7 +294,7 @@ def filled(text, with_notes):
         new = text_of(name, sentence)
         changed = changed_since(name) if with_notes else []
         if changed:
-            note = f"*(Stale: changed since: {', '.join(changed)})*"
+            note = f"*(Stale: {len(changed)} of its files have changed since.)*"
             new = f"{new} {note}" if sentence else f"{new}\n{note}\n"
         return f"{start}{new}{end}"
 

@@ -129,7 +129,9 @@ def test_other_code_makes_a_table_stale_and_the_page_says_so(place, capsys):
     capsys.readouterr()
     assert exit_code("--stale") == 0 and capsys.readouterr().out == "trial: script.py\n"
     exit_code("--write")
-    assert (place / "page.md").read_text().count("*(Stale: changed since: script.py)*") == 2
+    assert (place / "page.md").read_text().count(
+        "*(Stale: 1 of its files have changed since.)*"
+    ) == 2
     assert exit_code("--check") == 0  # with the note and without it
     exit_code("--run")
     assert exit_code("--check") == "page.md differs from its results"  # until it is written again
