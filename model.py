@@ -570,12 +570,13 @@ class Tokenizer:
         return self.markup_ids(self.render_chat([("user", user)], thinking))
 
     def turn(self, text, role="user"):
-        """What a chat writes from the end of the assistant's turn to the start of its next one, with
-        `text` between them -> ids. Raises ModelError."""
+        """What a chat writes from the end of the assistant's turn to the start of its next one,
+        with `text` between them -> ids. Raises ModelError."""
         messages = [("user", "?"), ("assistant", MARK), (role, text)]
-        return self.markup_ids(
-            self.render_chat(messages, self.template == "chat").rpartition(MARK)[2]
-        )
+        chat = self.render_chat(messages, self.template == "chat")
+        if MARK not in chat:
+            raise ModelError("the chat template hides what was said: use --template plain")
+        return self.markup_ids(chat.rpartition(MARK)[2])
 
     def render_chat(self, messages, thinking):
         guarded = []

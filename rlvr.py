@@ -245,9 +245,10 @@ def prefill(model, prompts, num_samples, max_new_tokens):
 def write_replies(some, rows, reply, limit):
     """Ask the environments of the rows that have sampled a stop token, and write down what they
     reply -> the length of the longest. A completion is cut off at the limit, also in a reply."""
-    asking = rows[some.finished[rows]].tolist()
+    asking = rows[some.finished[rows]]
+    numbers = asking.tolist()
     longest = 0
-    for row, new in zip(asking, reply(asking, some.completions(asking))):
+    for row, new in zip(numbers, reply(numbers, some.completions(asking))):
         some.finished[row] = new is None
         start = int(some.prompt_lengths[row] + some.lengths[row])
         new = torch.tensor(new or [], dtype=torch.long)[: limit - int(some.lengths[row])]
@@ -267,6 +268,7 @@ def next_logits(model, cache, some, rows, token, longest):
     columns = begin[:, None] + torch.arange(longest + 1, device=ends.device)  # (R, W)
     last = torch.arange(len(rows), device=ends.device), ends - begin - 1
     cache.lengths = begin
+    cache.used = int(begin.max())
     logits = read(model, some.ids[rows[:, None], columns], cache, last)
     cache.lengths = ends
     return logits
