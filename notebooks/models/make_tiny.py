@@ -56,6 +56,7 @@ SYMBOLS = {
         *"加减得先再",
     ],
     "one-digit": [*"0123456789+="],
+    "game": [*"0123456789<>.", "guess"],
 }
 SYMBOLS["products"] = [*SYMBOLS["arithmetic"], "<tool>", "</tool>", "error"]
 
@@ -341,15 +342,14 @@ def warm_up(
 
 def make(seed, out, task="arithmetic", phases=None, steps=500, gate=0.9):
     """Write a tiny base to the directory `out` -> its path. steps=0: random weights."""
-    phases = phases or DEMONSTRATED.get(task)
-    problems = TASKS[task]()
     out = Path(out)
     tokenizer = symbol_tokenizer(SYMBOLS[task])
     model = Qwen3(tiny_config(tokenizer.num_tokens, eos_token_id=0))
     init_weights(model, torch.Generator().manual_seed(seed))
     if steps:
         start = time.perf_counter()
-        right, done = warm_up(model, tokenizer, problems, seed, phases, steps, gate=gate)
+        phases = phases or DEMONSTRATED[task]
+        right, done = warm_up(model, tokenizer, TASKS[task](), seed, phases, steps, gate=gate)
         print(
             f"warmed up in {time.perf_counter() - start:.0f} s, {done} steps until it could work problems out "
             f"({right:.0%} right when it does)"
