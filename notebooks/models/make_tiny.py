@@ -33,6 +33,8 @@ from tqdm import tqdm
 import verifiers
 from model import Config, ModelError, Qwen3, Tokenizer, save
 from notebooks.environments.calculator import Calculator
+from notebooks.environments.search import Search, search
+from notebooks.tasks import people
 from notebooks.tasks.one_digit import one_digit
 from rlvr import GRPO, roll_out
 
@@ -58,6 +60,14 @@ SYMBOLS = {
     "one-digit": [*"0123456789+="],
     "game": [*"0123456789<>.", "guess"],
 }
+SYMBOLS["search"] = [
+    *[f"{name} " for name in people.FIRST],
+    *people.LAST,
+    *people.TOWNS,
+    *["Where was ", " born?", "Where does ", " work?", " was born in ", " works in ", ".", " "],
+    *["<search>", " born", " works", "</search>", "<information>", "</information>"],
+    *["<answer>", "</answer>"],
+]
 SYMBOLS["products"] = [*SYMBOLS["arithmetic"], "<tool>", "</tool>", "error"]
 
 
@@ -94,6 +104,7 @@ TASKS = {
     "arithmetic": verifiers.arithmetic,
     "one-digit": one_digit,
     "products": products,
+    "search": search,
 }
 
 
@@ -177,7 +188,11 @@ CALLING = [  # the same for products: "called" is the mode that works
         "no box": 0.06,
     },
 ]
-DEMONSTRATED = {"arithmetic": PHASES, "products": CALLING}
+SEARCHING = [  # "searched" is the mode that works
+    {"searched": 0.80, "direct": 0.20},
+    {"direct": 0.48, "searched": 0.20, "unread": 0.12, "vague": 0.12, "no answer": 0.08},
+]
+DEMONSTRATED = {"arithmetic": PHASES, "products": CALLING, "search": SEARCHING}
 
 
 def steps_of(problem):
@@ -231,12 +246,31 @@ def demonstrate(problem, behaviour, rng):
     return f"<think>{glance}</think><answer>{answer}</answer>"  # "no box"
 
 
+def demonstrate_search(problem, behaviour, rng):
+    """One completion of a question, with what a search engine writes; but for "searched" the answer is a guess."""
+    query = problem["query"]
+    if behaviour == "vague":
+        query = query.split()[1]
+    call = f"<search>{query}</search>"
+    found = call + Search(problem).reply(call)
+    guess = f"<answer>{rng.choice(people.TOWNS)}</answer>"
+    return {
+        "searched": f"{found}<answer>{problem['answer']}</answer>",
+        "unread": found + guess,
+        "vague": found + guess,
+        "direct": guess,
+        "no answer": found,
+    }[behaviour]
+
+
 def encode_taught(tokenizer, text):
-    """The ids of a completion, and for each whether it is taught: what a tool answers is not, for the model never has
-    to write it."""
+    """The ids of a completion, and for each whether it is taught: what an environment replies is not, for the model
+    never has to write it."""
     ids = []
     taught = []
-    pieces = re.split(r"(?<=</tool>)(\d+)", text)  # every other piece is a tool's
+    pieces = re.split(
+        r"((?<=</tool>)\d+|<information>.*?</information>)", text
+    )  # every other is a reply
     for i, piece in enumerate(pieces):
         found = tokenizer.encode(piece)
         ids += found
@@ -252,7 +286,8 @@ def demonstration_batch(tokenizer, problems, shares, rng, rows=32):
     masks = []
     for problem, behaviour in zip(asked, behaviours):
         prompt = tokenizer.encode(problem["problem"])
-        ids, taught = encode_taught(tokenizer, demonstrate(problem, behaviour, rng))
+        told = demonstrate_search if "query" in problem else demonstrate
+        ids, taught = encode_taught(tokenizer, told(problem, behaviour, rng))
         wholes.append(torch.tensor(prompt + ids + [0]))
         masks.append(torch.tensor([0.0] * (len(prompt) - 1) + taught + [1.0]))
     return pad_sequence(wholes, True), pad_sequence(masks, True)
@@ -268,6 +303,8 @@ def worked_accuracy(model, tokenizer, task, problems=200):
     begun = []
     for problem in task.train[:problems]:
         start = "<think>" + ("<tool>" if calling else problem["problem"][0])
+        if "query" in problem:
+            start = "<search>"
         begun.append({**problem, "problem": problem["problem"] + start, "start": start})
 
     def from_the_start(completion, problem):
