@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from notebooks.claims import experiments as lab
 from notebooks.look.curve import band
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +41,8 @@ def report(result):
     table = [["", "rate", *result["columns"]]]
     for arm in arms_of(result):
         rate = f"{result['rates'][arm]:g}" if arm in result["rates"] else ""
-        table.append([arm, rate, *(cell_of(x(arm, column)) for column in result["columns"])])
+        cells = [cell_of(x(arm, column), column) for column in result["columns"]]
+        table.append([arm, rate, *cells])
     widths = [max(map(len, column)) for column in zip(*table)]
     for cells in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths)).rstrip())
@@ -55,9 +55,17 @@ def report(result):
             print(f"  {answer} {check['sentence']}: {check['mean']:+.3f}; {line}, {power}")
 
 
-def cell_of(values):
-    """Mean, lowest and highest; nothing where it was not measured, as without training."""
-    return "" if np.isnan(values).all() else lab.spread(values)
+def cell_of(values, column):
+    """Mean [lowest-highest]; of first steps, and where some never happened, the values one by one; nothing where it was
+    not measured, as without training."""
+    if np.isnan(values).all():
+        return ""
+    if column.endswith("@first") or np.isinf(values).any():
+        return ", ".join("never" if np.isinf(value) else f"{value:.0f}" for value in values)
+    digits = 3 if np.nanmax([*values, 0]) <= 1.2 else 1
+    parts = (values.mean(), values.min(), values.max())
+    mean, low, high = (f"{value:.{digits}f}".removeprefix("0") for value in parts)
+    return f"{mean} [{low}-{high}]"
 
 
 def show(name):
