@@ -13,9 +13,6 @@ from notebooks.claims.claim import Claim, main
 from notebooks.claims.rlvr_claims import COIN, CURVES, DEFAULT, METHOD, REWARD, SIZE, arm
 
 START = "notebooks/claims/start.py"
-RIGHT = {"right": "held-out accuracy, sampled"}
-PAID = {"reward": "training reward"}
-LENGTH = {"completion_length": "tokens per completion"}
 
 # ---- growth, length: does thinking grow, and what does a bonus for length do? ----------------------
 
@@ -50,7 +47,7 @@ GROWTH = Claim(
         *("right@0", "right", "length@0", "length@30", "length", "works@start", "works"),
         *("plain length@start", "plain length"),
     ),
-    panels={**RIGHT, **LENGTH, "works": "share that works it out"},
+    panels=("right", "completion_length", "works"),
     **SIZE,
     **CURVES,
 )
@@ -79,7 +76,7 @@ BONUS = Claim(
         ],
     },
     columns=("right", "length@0", "length", "rambling@start", "rambling", "truncated"),
-    panels={**RIGHT, **LENGTH, "rambling": "share that rambles"},
+    panels=("right", "completion_length", "rambling"),
     **SIZE,
     **CURVES,
 )
@@ -115,7 +112,7 @@ DESIGN = Claim(
         ],
     },
     columns=("right@0", "right", "bilingual@start", "bilingual", "rambling@start", "rambling"),
-    panels={**RIGHT, "bilingual": "share in Chinese", "rambling": "share that rambles"},
+    panels=("right", "bilingual", "rambling"),
     **SIZE,
     **CURVES,
 )
@@ -141,7 +138,7 @@ FORM = Claim(
         "controls": [rises("default")],
     },
     columns=("paid@0", "paid", "right@0", "right", "length@0", "length"),
-    panels={**PAID, **RIGHT, **LENGTH},
+    panels=("reward", "right", "completion_length"),
     **SIZE,
     **CURVES,
 )
@@ -191,7 +188,7 @@ BOXES = Claim(
         "controls": [more_boxes("last box, guessing", same=True), as_much("last box", "any box")],
     },
     columns=("paid@0", "paid", "right@0", "right", "boxes@start", "boxes@max", "boxes"),
-    panels={**PAID, **RIGHT, "boxes": "boxes per completion"},
+    panels=("reward", "right", "boxes"),
     **SIZE,
     **CURVES,
 )
@@ -232,7 +229,7 @@ DECIDED = Claim(
         *("solved@start", "hopeless@start", "solved", "hopeless", "mixed@mean"),
         *("right@0", "right@15", "right@30", "right", "used@max"),
     ),
-    panels={"mixed": "share of mixed groups", "solved": "share of solved groups", **RIGHT},
+    panels=("mixed", "solved", "right"),
     **SIZE,
     **CURVES,
 )
@@ -275,7 +272,7 @@ CANARY = Claim(
         *("warned@first", "deceived@first", "greedy fell@first", "more boxes@first"),
         *("paid@0", "paid", "right@0", "right"),
     ),
-    panels={**PAID, "paid": "held-out reward", **RIGHT},
+    panels=("reward", "paid", "right"),
     **SIZE,
     **CURVES,
 )

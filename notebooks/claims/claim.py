@@ -75,7 +75,7 @@ class Claim:
     doubt: str  # what would change our mind
     arms: dict[str, Arm]
     checks: dict[str, list[Check]]
-    panels: dict[str, str]  # what the figure shows: column -> title
+    panels: tuple  # columns that the figure shows
     columns: tuple = ()  # of the table (default: those of the panels)
     over: str = ""  # the column that the panels are drawn over; without it each seed is a dot
     every: int = 1  # of the steps such a curve has every 1st, 5th, ..

@@ -36,11 +36,7 @@ PROBLEMS = Claim(
         "controls": [rises("default"), as_much("default", "64 problems")],
     },
     columns=("right@0", "right", "greedy@0", "greedy", "accuracy", "mixed"),
-    panels={
-        "right": "held-out accuracy, sampled",
-        "accuracy": "accuracy on the problems trained on",
-        "mixed": "share of mixed groups",
-    },
+    panels=("right", "accuracy", "mixed"),
     **SIZE,
     **CURVES,
 )
@@ -68,7 +64,6 @@ FOUR = {
     "textbook": f"{METHOD}/reinforce.py --norm sum --kl-coef 0",
 }
 FAST = {f"{name}, fast": arm(flags, rate=2e-3) for name, flags in FOUR.items()}
-ENDS = {"right@20": "held-out accuracy, step 20", "right": "in the end"}
 FAMILY = Claim(
     name="family",
     sentence="GRPO, DAPO, Dr. GRPO and the chapter's loss differ in what they reach. Fast: five times the default "
@@ -87,7 +82,7 @@ FAMILY = Claim(
         "controls": [*map(rises, [*FOUR, *FAST])],
     },
     columns=("right@0", "right@20", "right", "greedy", "length"),
-    panels=ENDS,
+    panels=("right@20", "right"),
     **SIZE,
 )
 
@@ -117,7 +112,7 @@ PUBLISHED = Claim(
         "controls": [*map(rises, RECIPES)],
     },
     columns=("right@0", "right@20", "right", "greedy", "used@max"),
-    panels=ENDS,
+    panels=("right@20", "right"),
     flags=SIZE["flags"],
     steps=30,
 )
@@ -151,7 +146,7 @@ UPDATES = Claim(
         "controls": [*map(rises, OFTEN)],
     },
     columns=("right@0", "right@20", "right", "greedy", "clipped@mean"),
-    panels={"right": "held-out accuracy, sampled", "clipped": "share of clipped tokens"},
+    panels=("right", "clipped"),
     **SIZE,
     **CURVES,
 )
@@ -169,11 +164,7 @@ CONTROLS = Claim(
         "controls": [rises("default")],
     },
     columns=("paid@0", "paid", "right@0", "right", "length@0", "length", "works"),
-    panels={
-        "reward": "training reward",
-        "right": "held-out accuracy, sampled",
-        "works": "share that works it out",
-    },
+    panels=("reward", "right", "works"),
     **SIZE,
     **CURVES,
 )
@@ -192,11 +183,7 @@ SELECTION = Claim(
         "controls": [rises("default")],
     },
     columns=("right@0", "right", "greedy@0", "greedy", "works@start", "works"),
-    panels={
-        "right": "held-out accuracy, sampled",
-        "works": "share that works it out",
-        "hopeless": "share of hopeless groups",
-    },
+    panels=("right", "works", "hopeless"),
     **SIZE,
     **CURVES,
 )
