@@ -10,7 +10,7 @@ import numpy as np
 from notebooks.claims import rlvr_claims
 from notebooks.claims.checks import POINTS, SHARE, Check, as_much, falls, more, reaches, rises
 from notebooks.claims.claim import Claim, main
-from notebooks.claims.rlvr_claims import COIN, CURVES, DEFAULT, METHOD, REWARD, SIZE, arm
+from notebooks.claims.rlvr_claims import COIN, CURVES, DEFAULT, METHOD, REWARD, arm
 
 START = "notebooks/claims/start.py"
 
@@ -48,7 +48,6 @@ GROWTH = Claim(
         *("plain length@start", "plain length"),
     ),
     panels=("right", "completion_length", "works"),
-    **SIZE,
     **CURVES,
 )
 
@@ -77,7 +76,6 @@ BONUS = Claim(
     },
     columns=("right", "length@0", "length", "rambling@start", "rambling", "truncated"),
     panels=("right", "completion_length", "rambling"),
-    **SIZE,
     **CURVES,
 )
 
@@ -113,7 +111,6 @@ DESIGN = Claim(
     },
     columns=("right@0", "right", "bilingual@start", "bilingual", "rambling@start", "rambling"),
     panels=("right", "bilingual", "rambling"),
-    **SIZE,
     **CURVES,
 )
 
@@ -139,7 +136,6 @@ FORM = Claim(
     },
     columns=("paid@0", "paid", "right@0", "right", "length@0", "length"),
     panels=("reward", "right", "completion_length"),
-    **SIZE,
     **CURVES,
 )
 
@@ -189,7 +185,6 @@ BOXES = Claim(
     },
     columns=("paid@0", "paid", "right@0", "right", "boxes@start", "boxes@max", "boxes"),
     panels=("reward", "right", "boxes"),
-    **SIZE,
     **CURVES,
 )
 
@@ -230,7 +225,6 @@ DECIDED = Claim(
         *("right@0", "right@15", "right@30", "right", "used@max"),
     ),
     panels=("mixed", "solved", "right"),
-    **SIZE,
     **CURVES,
 )
 
@@ -273,7 +267,6 @@ CANARY = Claim(
         *("paid@0", "paid", "right@0", "right"),
     ),
     panels=("reward", "paid", "right"),
-    **SIZE,
     **CURVES,
 )
 

@@ -8,7 +8,7 @@ from notebooks.claims.claim import Arm, Claim
 METHOD = "--method notebooks/methods"
 REWARD = "--reward notebooks/rewards/controls.py"
 SIZE = {"flags": "--eval-every 5 --eval-problems 200", "steps": 60}
-CURVES = {"over": "step", "every": 5}
+CURVES = {**SIZE, "over": "step", "every": 5}
 
 
 def arm(flags="", base="usual", rate=4e-4):
@@ -37,7 +37,6 @@ PROBLEMS = Claim(
     },
     columns=("right@0", "right", "greedy@0", "greedy", "accuracy", "mixed"),
     panels=("right", "accuracy", "mixed"),
-    **SIZE,
     **CURVES,
 )
 
@@ -113,8 +112,7 @@ PUBLISHED = Claim(
     },
     columns=("right@0", "right@20", "right", "greedy", "used@max"),
     panels=("right@20", "right"),
-    flags=SIZE["flags"],
-    steps=30,
+    **{**SIZE, "steps": 30},
 )
 
 # ---- updates: several of a batch -------------------------------------------------------------------
@@ -147,7 +145,6 @@ UPDATES = Claim(
     },
     columns=("right@0", "right@20", "right", "greedy", "clipped@mean"),
     panels=("right", "clipped"),
-    **SIZE,
     **CURVES,
 )
 
@@ -165,7 +162,6 @@ CONTROLS = Claim(
     },
     columns=("paid@0", "paid", "right@0", "right", "length@0", "length", "works"),
     panels=("reward", "right", "works"),
-    **SIZE,
     **CURVES,
 )
 
@@ -184,7 +180,6 @@ SELECTION = Claim(
     },
     columns=("right@0", "right", "greedy@0", "greedy", "works@start", "works"),
     panels=("right", "works", "hopeless"),
-    **SIZE,
     **CURVES,
 )
 

@@ -112,7 +112,7 @@ def summary(names):
     have shown, of the check that could show least."""
     for name in names:
         result = read(name)
-        print(f"{result['claim']}\n    {result['source']}")
+        print(f"{name}: {result['claim']}\n    {result['source']}")
         for said, checks in result["checks"].items():
             power = max(check["smallest effect"] for check in checks)
             print(f"    {result['verdicts'][said]:14} {said:50} {power:.2f}")
