@@ -25,7 +25,6 @@ import os
 import re
 import shutil
 import time
-from bisect import bisect_left
 from dataclasses import asdict, dataclass, fields
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -476,6 +475,7 @@ CHATML = """{% for m in messages %}<|im_start|>{{ m.role }}
 </think>
 
 {% endif %}{% endif %}"""
+MARK = "\ufdd1"  # stands for what the assistant said
 GUARD = "\ufdd0"  # no character: it keeps a user's "<|im_end|>" from being a special token
 
 
@@ -557,30 +557,38 @@ class Tokenizer:
         return self.decode(self.encode_prompt(text), skip_special_tokens=False)
 
     @cache  # noqa: B019 (a tokenizer lives as long as its run)
-    def tokens_with(self, stops):
-        """The tokens whose own text contains one of the stop texts."""
-        return [token for token in range(self.num_tokens) if self.has_stop([token], stops)]
-
-    def has_stop(self, ids, stops):
-        text = self.decode(ids, skip_special_tokens=False)
-        return any(stop in text for stop in stops)
-
-    def length_to_stop(self, ids, stops):
-        """The number of ids after which their text first contains a stop text; len(ids) + 1 if it
-        never does."""
-        lengths = range(1, len(ids) + 1)
-        return 1 + bisect_left(lengths, True, key=lambda n: self.has_stop(ids[:n], stops))
+    def tokens_that_end(self, stops):
+        """The tokens that may complete one of the stop texts: with its last character in them, or a
+        part of a character."""
+        ends = {stop[-1] for stop in stops} | {"\ufffd"} if stops else set()
+        tokens = range(self.num_tokens if stops else 0)
+        return [token for token in tokens if ends.intersection(self.decode([token], False))]
 
     def chat(self, user, thinking=True):
         """One user turn, with the assistant's turn opened -> ids, as transformers'
         apply_chat_template gives them. Raises ModelError."""
-        for token in self.special:
-            user = user.replace(token, token[0] + GUARD + token[1:])
-        text = self.render(
-            messages=[{"role": "user", "content": user}],
-            add_generation_prompt=True,
-            **({} if thinking else {"enable_thinking": False}),
-        )
+        return self.markup_ids(self.render_chat([("user", user)], thinking))
+
+    def turn(self, text, role="user"):
+        """What a chat writes from the end of the assistant's turn to the start of its next one,
+        with `text` between them -> ids. Raises ModelError."""
+        messages = [("user", "?"), ("assistant", MARK), (role, text)]
+        chat = self.render_chat(messages, self.template == "chat")
+        if MARK not in chat:
+            raise ModelError("the chat template hides what was said: use --template plain")
+        return self.markup_ids(chat.rpartition(MARK)[2])
+
+    def render_chat(self, messages, thinking):
+        guarded = []
+        for role, content in messages:
+            for token in self.special:
+                content = content.replace(token, token[0] + GUARD + token[1:])
+            guarded.append({"role": role, "content": content})
+        options = {} if thinking else {"enable_thinking": False}
+        return self.render(messages=guarded, add_generation_prompt=True, **options)
+
+    def markup_ids(self, text):
+        """Text with special tokens in it, and GUARD where there is none -> ids."""
         ids = []
         for piece in re.split("(" + "|".join([*map(re.escape, self.special), r"\Z"]) + ")", text):
             special = self.special.get(piece)

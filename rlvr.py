@@ -6,9 +6,9 @@
     log-probs     log pi(o_it | q, o_i<t)          now with gradients               token_logprobs
     loss          -sum w_it min(r_it A_i, clip(r_it) A_i),   r_it = pi / pi_old     policy_loss
 
-Section 1 is the code of chapter 9.5, two functions; sections 2 to 4 are the same steps for many
-prompts at once; section 5, class GRPO, is what a method of your own overrides. Departures, 1 to 3
-from PPO and GRPO, the others from the chapter's code; each is named again where it happens:
+Section 1 is the code of chapter 9.5 (its loop is in notebook 0); sections 2 to 4 are the same steps
+for many prompts at once; section 5, class GRPO, is what a method of your own overrides. Departures,
+1 to 3 from PPO and GRPO, the others from the chapter's code; each is named again where it happens:
 
   1  No KL term, as in the chapter, so no reference model is kept. The setting kl_coef adds one.
   2  No critic, as in the chapter: the mean reward of the group is the baseline.
@@ -32,6 +32,7 @@ trained.
 """
 
 import hashlib
+import itertools
 import math
 import random
 import time
@@ -85,25 +86,6 @@ def compute_grpo_loss(
     return {"loss": loss.item(), "loss_tensor": loss, **group}
 
 
-def train_rlvr(model, tokenizer, train_data, device=None, steps=100, lr=1e-5, **how):
-    """The chapter's loop: one problem a step. how: what compute_grpo_loss takes besides. The loop
-    of train.py is the same for many problems, with a log, checkpoints and an evaluation."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
-    for step in range(steps):
-        example = train_data[step % len(train_data)]
-        stats = compute_grpo_loss(
-            model, tokenizer, example["problem"], example["answer"], device, **how
-        )
-        if stats["loss_tensor"] is not None:
-            optimizer.zero_grad()
-            stats["loss_tensor"].backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-        rewards = stats["rewards"]
-        print(f"step {step + 1} loss {stats['loss']:.4f} reward_avg {sum(rewards) / len(rewards)}")
-    return model
-
-
 # ---- 2. Completions ------------------------------------------------------------------------------
 
 
@@ -123,17 +105,11 @@ class Rollouts:
     mask: torch.Tensor  # (B, T-1) 1.0 where ids[:, 1:] is trained: the policy's own tokens
     num_samples: int  # G
 
-    def completions(self):
-        """The completions as B lists of token ids, stop token included."""
-        rows = zip(self.ids.tolist(), self.prompt_lengths.tolist(), self.lengths.tolist())
-        return [ids[start : start + length] for ids, start, length in rows]
-
-    def end_at(self, row, length):
-        """End a completion after `length` tokens, if it has so many; the rest is not trained."""
-        if length <= self.lengths[row]:
-            self.lengths[row] = length
-            self.finished[row] = True
-            self.mask[row, self.prompt_lengths[row] + length - 1 :] = 0.0
+    def completions(self, rows=slice(None)):
+        """These completions as lists of token ids, stop token and an environment's included."""
+        columns = (self.ids, self.prompt_lengths, self.lengths)
+        found = zip(*(column[rows].tolist() for column in columns))
+        return [ids[start : start + length] for ids, start, length in found]
 
     @staticmethod
     def join(several, device=None):
@@ -184,72 +160,125 @@ def sample(
     stop_ids=None,
     uniforms=None,
     choose=choose,
+    reply=None,
 ):
     """G completions of each of P prompts (lists of token ids), with a KV cache -> Rollouts.
 
     stop_ids: tokens that end a completion (default: the model's own).
     uniforms: (P*G, max_new_tokens) random numbers, see row_uniforms (default: torch's generator).
     choose:   (logits (R, V), uniforms (R,), temperature) -> (tokens (R,), log-probs (R,)).
+    reply:    an environment, see Turns: where rows have sampled a stop token, reply(these rows,
+              their completions so far) gives for each the ids that come next, [] (it goes on) or
+              None (it ends). They count in max_new_tokens, but are the policy's words nowhere: the
+              mask is 0.
     Raises ValueError for an empty prompt."""
     if not prompts or not all(prompts):
         raise ValueError("sample needs at least one prompt, and each prompt at least one token")
-    P = len(prompts)
-    V = model.config.num_tokens  # subtle: ids from V on have an embedding, but are no tokens
     device = model.device
     if stop_ids is None:
         stop_ids = model.config.eos_token_id
     stop_ids = torch.tensor([*stop_ids], dtype=torch.long, device=device)
     if uniforms is None:
-        uniforms = torch.rand(P * num_samples, max_new_tokens)
+        uniforms = torch.rand(len(prompts) * num_samples, max_new_tokens)
     uniforms = uniforms.to(device)
+    some, cache, logits = prefill(model, prompts, num_samples, max_new_tokens)
 
-    # Prefill: one forward pass. Prompts are padded on the right: pick the logits of the last token.
-    prompt_lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
-    ids = pad_sequence([torch.tensor(prompt) for prompt in prompts], batch_first=True).to(device)
-    cache = KVCache(model, P, ids.size(1) + max_new_tokens)
-    last = torch.arange(P, device=device), prompt_lengths - 1
-    logits = model(ids, cache, head=lambda x, weight: F.linear(x[last], weight))  # (P, vocab_size)
-    cache.lengths = prompt_lengths  # subtle: the padding is overwritten, token by token
-
-    # Every completion of a group starts from a copy of its prompt.
-    prompt_of = torch.arange(P, device=device).repeat_interleave(num_samples)  # (B,)
-    ids = F.pad(ids[prompt_of], (0, max_new_tokens))  # (B, T)
-    prompt_lengths = prompt_lengths[prompt_of]
-    logits = logits[prompt_of]
-    cache.take(prompt_of)
-
-    # Decode one token at a time. Row r of the cache is row rows[r] of ids. Some of these R rows may
+    # Decode one token at a time. Row r of the cache is row rows[r] of all. Some of these R rows may
     # have finished already: what is sampled for them is discarded.
-    logp = torch.zeros(ids[:, 1:].shape, device=device)
-    mask = torch.zeros_like(logp)
-    finished = torch.zeros(len(ids), dtype=torch.bool, device=device)
-    rows = torch.arange(len(ids), device=device)
-    patience = 1 if device.type == "cpu" else 8  # finding unfinished rows waits for the GPU
-    for t in tqdm(range(max_new_tokens), "tokens", leave=False, delay=2, disable=None):
-        token, token_logp = choose(logits[:, :V], uniforms[rows, t], temperature)
-        running = ~finished[rows]
-        column = prompt_lengths[rows] + t
-        ids[rows, column] = token.where(running, 0)
-        logp[rows, column - 1] = token_logp.where(running, 0)  # logp[:, t] belongs to ids[:, t+1]
-        mask[rows, column - 1] = running.float()
-        finished[rows] |= (token[:, None] == stop_ids).any(1)  # isin would wait for the GPU
-        if t + 1 == max_new_tokens:
-            break
-        if t % patience == 0:
-            left = (~finished[rows]).nonzero().flatten()
+    rows = torch.arange(len(some.ids), device=device)
+    patience = 1 if reply or device.type == "cpu" else 8  # looking who has ended waits for the GPU
+    for t in tqdm(itertools.count(), "tokens", max_new_tokens, leave=False, delay=2, disable=None):
+        length = some.lengths[rows]  # (R,)
+        column = some.prompt_lengths[rows] + length
+        token, token_logp = choose(logits, uniforms[rows, length], temperature)
+        running = ~some.finished[rows]
+        some.ids[rows, column] = token.where(running, 0)
+        some.logp[rows, column - 1] = token_logp.where(running, 0)  # [:, t] belongs to ids[:, t+1]
+        some.mask[rows, column - 1] = running.float()
+        some.lengths[rows] = length + running
+        some.finished[rows] |= (token[:, None] == stop_ids).any(1)  # isin would wait for the GPU
+        longest = 0
+        if t % patience == 0 or t + 1 == max_new_tokens:
+            if reply:
+                longest = write_replies(some, rows, reply, max_new_tokens)
+            left = (
+                (~some.finished[rows] & (some.lengths[rows] < max_new_tokens)).nonzero().flatten()
+            )
             if len(left) == 0:
                 break
-            if len(left) <= 0.8 * len(rows):  # copying the cache pays once a fifth has finished
+            # Copying the cache pays once a fifth has ended.
+            if len(left) <= 0.8 * len(rows) or reply and len(left) < len(rows):
                 rows = rows[left]
                 token = token[left]
                 cache.take(left)
-        logits = model(token[:, None], cache, head=lambda x, weight: F.linear(x[:, -1], weight))
+        logits = next_logits(model, cache, some, rows, token, longest)
 
-    lengths = mask.sum(1).long()
-    width = int((prompt_lengths + lengths).max())
-    logp = logp[:, : width - 1]
-    mask = mask[:, : width - 1]
-    return Rollouts(ids[:, :width], prompt_lengths, lengths, finished, logp, mask, num_samples)
+    some.ids = some.ids[:, : int((some.prompt_lengths + some.lengths).max())]
+    some.logp = some.logp[:, : some.ids.size(1) - 1]
+    some.mask = some.mask[:, : some.ids.size(1) - 1]
+    return some
+
+
+def prefill(model, prompts, num_samples, max_new_tokens):
+    """Read the prompts in one forward pass -> (Rollouts with room for completions, the KV cache,
+    logits (B, V) of their first tokens)."""
+    P = len(prompts)
+    device = model.device
+    # Prompts are padded on the right: pick the logits of the last token.
+    lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+    ids = pad_sequence([torch.tensor(prompt) for prompt in prompts], batch_first=True).to(device)
+    cache = KVCache(model, P, ids.size(1) + max_new_tokens)
+    logits = read(model, ids, cache, (torch.arange(P, device=device), lengths - 1))
+    cache.lengths = lengths  # subtle: the padding is overwritten, token by token
+
+    # Every completion of a group starts from a copy of its prompt.
+    prompt_of = torch.arange(P, device=device).repeat_interleave(num_samples)  # (B,)
+    cache.take(prompt_of)
+    ids = F.pad(ids[prompt_of], (0, max_new_tokens))  # (B, T)
+    logp = torch.zeros(ids[:, 1:].shape, device=device)
+    mask = torch.zeros_like(logp)
+    zeros = torch.zeros_like(prompt_of)
+    some = Rollouts(ids, lengths[prompt_of], zeros, zeros > 0, logp, mask, num_samples)
+    return some, cache, logits[prompt_of]
+
+
+def write_replies(some, rows, reply, limit):
+    """Ask the environments of the rows that have sampled a stop token, and write down what they
+    reply -> the length of the longest. A completion is cut off at the limit, also in a reply."""
+    asking = rows[some.finished[rows]]
+    numbers = asking.tolist()
+    longest = 0
+    for row, new in zip(numbers, reply(numbers, some.completions(asking))):
+        some.finished[row] = new is None
+        start = int(some.prompt_lengths[row] + some.lengths[row])
+        new = torch.tensor(new or [], dtype=torch.long)[: limit - int(some.lengths[row])]
+        some.ids[row, start : start + len(new)] = new.to(some.ids.device)
+        some.lengths[row] += len(new)
+        longest = max(longest, len(new))
+    return longest
+
+
+def next_logits(model, cache, some, rows, token, longest):
+    """Read the token that each of these rows has sampled, and a reply after it -> logits (R, V)."""
+    if longest == 0:
+        return read(model, token[:, None], cache, (slice(None), -1))
+    # The longest reply and its token; of the other rows as much, though they are known already.
+    ends = some.prompt_lengths[rows] + some.lengths[rows]  # (R,)
+    begin = (ends - longest - 1).clamp(min=0)
+    columns = begin[:, None] + torch.arange(longest + 1, device=ends.device)  # (R, W)
+    last = torch.arange(len(rows), device=ends.device), ends - begin - 1
+    cache.lengths = begin
+    cache.used = int(begin.max())
+    logits = read(model, some.ids[rows[:, None], columns], cache, last)
+    cache.lengths = ends
+    return logits
+
+
+def read(model, ids, cache, last):
+    """ids (R, W) that continue the rows of the cache -> logits (R, V) after the tokens `last`, an
+    index of one in each row."""
+    V = model.config.num_tokens  # subtle: ids from V on have an embedding, but are no tokens
+    return model(ids, cache, head=lambda x, weight: F.linear(x[last], weight)[:, :V])
 
 
 # ---- 3. From problems to rewards and advantages --------------------------------------------------
@@ -267,6 +296,7 @@ class Sampling:
     problems: list  # P dicts, those of the prompts
     training: bool  # for an update, not for an evaluation
     choose: object = choose  # see sample
+    reply: object = None  # the environments: see Turns. sample must get it
 
 
 def roll_out(
@@ -288,57 +318,130 @@ def roll_out(
     limit = settings.max_new_tokens
     streams = streams or range(len(problems) * num_samples)
     prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
-    stop_ids = list(model.config.eos_token_id)
-    if task.stops:
-        stop_ids += tokenizer.tokens_with(task.stops)
+    eos = list(model.config.eos_token_id)
+    stop_ids = eos + tokenizer.tokens_that_end(task.stops)
     longest = max(len(prompt) for prompt in prompts) + limit
     size = max(1, settings.sample_tokens // (longest * num_samples))  # problems in a batch
     batches = []
+    judged = []  # the problem of each row, with its environment and turns
     for start in range(0, len(prompts), size):
         end = start + size
         uniforms = row_uniforms(
             streams[start * num_samples : end * num_samples], limit, settings.seed
         )
         some = problems[start:end]
+        turns = Turns(tokenizer, task, some, num_samples, eos)
         how = Sampling(num_samples, limit, temperature, stop_ids, uniforms, some, training)
+        if task.stops or task.turns:
+            how.reply = turns
         with memory_for("--sample-tokens"):
             sampled = method.roll_out(model, tokenizer, prompts[start:end], how)
-        fits = isinstance(sampled, Rollouts) and sampled.logp.shape == sampled.mask.shape
-        fits = fits and len(sampled.lengths) == len(some) * num_samples
-        if not fits or not (sampled.logp * sampled.mask).isfinite().all():
-            wanted = "Rollouts with finite log-probs for each completion"
-            raise wrong(method, "roll_out", sampled, f"{wanted} (NaN in the weights? a high --lr?)")
+        check_rollouts(method, sampled, how)
         batches.append(sampled)
+        judged += turns.problems
     rollouts = Rollouts.join(batches)
-    texts = cut_at_stops(rollouts, tokenizer, task.stops)
-    began = time.perf_counter()
-    rewards, parts = score(rollouts, texts, problems, task.reward)
-    return Step(problems, rollouts, texts, rewards, parts, time.perf_counter() - began)
-
-
-def cut_at_stops(rollouts, tokenizer, stops):
-    """End each completion at its first stop text -> the texts, which are judged, before that."""
-    for row, ids in enumerate(rollouts.completions() if stops else []):
-        rollouts.end_at(row, tokenizer.length_to_stop(ids, stops))
-    texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
-    for stop in stops:
+    # What is judged are the policy's own words, without an environment those before a stop text.
+    own = zip(rollouts.ids[:, 1:], rollouts.mask > 0)
+    texts = [tokenizer.decode(ids[mine].tolist()) for ids, mine in own]
+    for stop in task.stops if not task.turns else ():
         texts = [text.partition(stop)[0] for text in texts]
-    return texts
+    began = time.perf_counter()
+    rewards, parts = score(rollouts, texts, judged, task.reward)
+    seconds = time.perf_counter() - began
+    turns = [problem["turns"] for problem in judged] if task.turns else []
+    return Step(problems, rollouts, texts, rewards, parts, turns, seconds)
+
+
+def check_rollouts(method, sampled, how):
+    """Raise DataError for what a method's roll_out must not return."""
+    fits = isinstance(sampled, Rollouts) and sampled.logp.shape == sampled.mask.shape
+    fits = fits and len(sampled.lengths) == len(how.uniforms)
+    if not fits or not (sampled.logp * sampled.mask).isfinite().all():
+        wanted = "Rollouts with finite log-probs for each completion"
+        raise wrong(method, "roll_out", sampled, f"{wanted} (NaN in the weights? a high --lr?)")
+    if how.reply and how.reply.over != int(sampled.finished.sum()):
+        raise wrong(method, "roll_out", sampled, "what sample(.., reply=how.reply) returns")
+
+
+LONGEST_REPLY = 4000  # characters of an environment
+IMPATIENCE = 5.0  # seconds without an answer, after which the environments still asked have failed
+
+
+class Turns:
+    """The rows of a batch, each with an environment of its own (Task.turns): the `reply` of sample.
+
+    A turn ends at a stop token of the model, or where its text contains one of task.stops. In the
+    first case a chat model reads the reply as a turn of its template, else it is plain text. What
+    was sampled is never tokenised again.
+    problems: for each row the problem's columns, its "environment" (or the error that it raised),
+        and its "turns", as a reward sees them: pairs of what the policy said and the reply.
+    over: the number of rows that have ended by a stop."""
+
+    def __init__(self, tokenizer, task, problems, num_samples, eos):
+        self.tokenizer = tokenizer
+        self.task = task
+        self.eos = eos
+        self.over = 0
+        self.problems = [
+            {**problem, "turns": []} for problem in problems for _ in range(num_samples)
+        ]
+        self.begins = [0] * len(self.problems)  # where in the completion the turn begins
+        if task.turns:
+            made = run_all(self.begins, self.problems, lambda _, row: task.turns(row), IMPATIENCE)
+            for problem, environment in zip(self.problems, made):
+                problem["environment"] = environment
+
+    def __call__(self, rows, completions):
+        found = run_all(rows, completions, self.after, IMPATIENCE)
+        for place, row in enumerate(rows):
+            if isinstance(found[place], BaseException):
+                self.problems[row]["environment"] = found[place]
+                found[place] = None
+        self.over += found.count(None)
+        return found
+
+    def after(self, row, ids):
+        """What comes after this completion: [], a token only looked like the end of a stop text;
+        the environment's reply; or None, it ends."""
+        stopped = ids[-1] in self.eos
+        said = ids[self.begins[row] : len(ids) - stopped]
+        text = self.tokenizer.decode(said, skip_special_tokens=False)
+        if not stopped and not any(stop in text for stop in self.task.stops):
+            return []
+        problem = self.problems[row]
+        environment = problem.get("environment")
+        if isinstance(environment, BaseException):  # it could not be made
+            raise environment
+        reply = environment.reply(text) if self.task.turns else None
+        new = None
+        if reply is not None:
+            reply = str(reply)[:LONGEST_REPLY]
+            new = self.tokenizer.encode(reply)
+            if stopped and self.tokenizer.template != "plain":
+                new = self.tokenizer.turn(reply, getattr(environment, "role", "user"))
+                new = new[new[0] == ids[-1] :]  # the policy has ended its turn itself
+            self.begins[row] = len(ids) + len(new)
+        problem["turns"].append((text, reply))
+        return new
 
 
 def score(rollouts, texts, problems, reward_fn):
     """Judge every completion -> (rewards (P, G), a dict of named parts for each of the B rows).
+    problems: P, or one for each row.
 
     A completion on which the verifier fails (see verifiers.checked) gets the lowest reward of its
     group, and at most 0: making the verifier fail must never pay."""
-    problem_of = [problem for problem in problems for _ in range(rollouts.num_samples)]
+    each = len(texts) // len(problems)
+    problem_of = [problem for problem in problems for _ in range(each)]
     rewards = []
     parts = []
-    verdicts = map(checked, run_all(texts, problem_of, reward_fn))
-    for (reward, own), finished in zip(verdicts, rollouts.finished.tolist()):
+    verdicts = run_all(texts, problem_of, reward_fn)
+    for verdict, problem, finished in zip(verdicts, problem_of, rollouts.finished.tolist()):
+        environment = problem.get("environment")  # an error if it failed
+        reward, own = checked(environment if isinstance(environment, BaseException) else verdict)
         rewards.append(reward if finished else min(0.0, reward))  # departure 5
         parts.append({**own, "truncated": float(not finished)})
-    rewards = torch.tensor(rewards).view(len(problems), -1)
+    rewards = torch.tensor(rewards).view(-1, rollouts.num_samples)
     failed = torch.tensor([part["failed"] > 0 for part in parts]).view_as(rewards)
     return torch.where(failed, rewards.amin(1, keepdim=True), rewards), parts
 
@@ -361,6 +464,8 @@ def records_of(step):
             "reward": step.rewards[index, sample].item(),
             "accuracy": part["accuracy"] * (1 - part["truncated"]),
         }
+        if step.turns:
+            record["turns"] = step.turns[row]
         records.append(record)
     return records
 
@@ -634,6 +739,7 @@ class Step:
     texts: list  # B completions
     rewards: torch.Tensor  # (P, G)
     parts: list  # B dicts of named scores
+    turns: list = ()  # B lists of (the policy's text, the reply), if there is an environment
     verify_seconds: float = 0.0
     number: int = 0
 
@@ -686,6 +792,7 @@ class GRPO:
             how.stop_ids,
             how.uniforms,
             how.choose,
+            how.reply,
         )
 
     def advantages(self, step):

@@ -217,6 +217,7 @@ def gather_steps(steps, device):
         whole.problems += step.problems
         whole.texts += step.texts
         whole.parts += step.parts
+        whole.turns += step.turns
     return whole
 
 

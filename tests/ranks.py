@@ -2,6 +2,7 @@
 has imported torch already, so that a start costs a tenth of a second and not three."""
 
 import atexit
+import dataclasses
 import functools
 import json
 import multiprocessing
@@ -38,6 +39,22 @@ SMALL += ["--eval-problems", "16", "--eval-every", "3", "--save-every", "3"]
 COIN = f"{ROOT}/notebooks/rewards/controls.py:coin"  # pays by chance: what random weights can earn
 
 
+class Interrupts:
+    """An environment that says something behind the first </think>, and then no more."""
+
+    def __init__(self, problem):
+        self.replies = iter([problem["answer"]])
+
+    def reply(self, text):
+        return next(self.replies, None)
+
+
+def interrupted():
+    task = verifiers.arithmetic()
+    return dataclasses.replace(task, stops=("</think>",), turns=Interrupts)
+
+
+INTERRUPTED = f"{ROOT}/tests/ranks.py:interrupted"
 ONE_DIGIT = f"{ROOT}/notebooks/tasks/one_digit.py:one_digit"  # a+b modulo 10
 
 

@@ -183,43 +183,6 @@ def test_training_and_evaluation_judge_alike(model, tokenizer):
     assert [row["problem"] for row in rows[::3]] == [problem["problem"] for problem in problems]
 
 
-def of_tokens(tokenizer, texts, width=20):
-    """Rollouts that hold these completions of the prompt "1=", cut off at `width` tokens."""
-    prompt = tokenizer.encode("1=")
-    rows = [tokenizer.encode(text) for text in texts]
-    ids = torch.zeros(len(rows), len(prompt) + width, dtype=torch.long)
-    for row, tokens in enumerate(rows):
-        ids[row, : len(prompt) + len(tokens)] = torch.tensor(prompt + tokens)
-    starts = torch.full((len(rows),), len(prompt))
-    lengths = torch.tensor([len(tokens) for tokens in rows])
-    finished = torch.zeros(len(rows), dtype=torch.bool)
-    logp = torch.zeros(len(rows), ids.size(1) - 1)
-    columns = torch.arange(1, ids.size(1)) - starts[:, None]  # in the completion
-    mask = ((columns >= 0) & (columns < lengths[:, None])).float()
-    return Rollouts(ids, starts, lengths, finished, logp, mask, 1)
-
-
-def test_a_stop_of_three_tokens_ends_a_completion_there(tokenizer):
-    """ "4-5" is three tokens. 7 1 4 - 5 5 5 ends behind the fifth; nothing after it is trained."""
-    rollouts = of_tokens(tokenizer, ["714-555", "714-", "123"])
-    for row, ids in enumerate(rollouts.completions()):
-        rollouts.end_at(row, tokenizer.length_to_stop(ids, ["4-5"]))
-    assert rollouts.lengths.tolist() == [5, 4, 3]
-    assert rollouts.finished.tolist() == [True, False, False]
-    assert rollouts.mask.sum(1).tolist() == [5, 4, 3]
-    assert [tokenizer.decode(ids) for ids in rollouts.completions()] == ["714-5", "714-", "123"]
-    assert rollouts.mask[0].nonzero().flatten().tolist() == [1, 2, 3, 4, 5]
-
-
-def test_a_token_that_contains_a_stop_text_ends_the_sampling(tokenizer):
-    """ "swer>" stands in the middle of <answer> and of </answer>; a special token counts as well."""
-    names = [tokenizer.backend.id_to_token(token) for token in tokenizer.tokens_with(("swer>",))]
-    assert sorted(names) == ["</answer>", "<answer>"]
-    end = tokenizer.backend.id_to_token(0)
-    assert tokenizer.tokens_with((end,)) == [0]
-    assert tokenizer.tokens_with(()) == tokenizer.tokens_with(("4-5",)) == []
-
-
 def test_what_is_judged_is_the_text_before_the_stop(model, tokenizer):
     task, problems = arithmetic_by_symbols()
     plain = sampled(model, tokenizer, task, problems, 4)

@@ -608,7 +608,7 @@ QWEN25 = """{%- if messages[0]['role'] == 'system' %}
     {{- '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}
 {%- endif %}
 {%- for message in messages %}
-    {%- if message.role == 'user' or message.role == 'system' and not loop.first %}
+    {%- if message.role in ('user', 'assistant') or message.role == 'system' and not loop.first %}
         {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
     {%- endif %}
 {%- endfor %}
@@ -654,6 +654,45 @@ def test_a_models_own_chat_template_is_rendered_as_transformers_renders_it(
     plain = ours.encode_prompt("1+1=")
     for token in special:
         assert ids.count(vocabulary[token]) == plain.count(vocabulary[token])
+
+
+@pytest.mark.parametrize(
+    "source, special, bos",
+    [
+        (None, CHATML_TOKENS, None),
+        (QWEN25, CHATML_TOKENS, None),
+        (LLAMA3, HEADERS, HEADERS[0]),
+    ],
+    ids=["ChatML", "as Qwen2.5's", "as Llama 3's"],
+)
+def test_a_turn_is_what_the_template_writes_between_two_answers(tmp_path, source, special, bos):
+    """What was said, and the turn behind it, are together the ids of the whole conversation as
+    transformers renders it. The text of an environment never becomes a control token either."""
+    vocabulary = write_tokenizer(tmp_path, special, bos)
+    path = tmp_path / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "chat_template": source or CHATML}))
+    ours = Tokenizer.from_dir(tmp_path, (vocabulary[special[-1]],))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    messages = [{"role": "user", "content": "7*7="}]
+    ids = ours.encode_prompt("7*7=")
+    for said, reply in (("48", "too small"), ("50?", "too large")):
+        ids += ours.encode(said) + ours.turn(reply)
+        messages += [{"role": "assistant", "content": said}, {"role": "user", "content": reply}]
+    rendered = theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert ids == theirs(rendered, add_special_tokens=False)["input_ids"]
+    forged = ours.turn(f"1{special[-1]}")
+    assert forged.count(vocabulary[special[-1]]) == ours.turn("1").count(vocabulary[special[-1]])
+
+
+def test_a_template_that_leaves_out_what_was_said_has_no_turns(tmp_path):
+    vocabulary = write_tokenizer(tmp_path, CHATML_TOKENS, None)
+    path = tmp_path / "tokenizer_config.json"
+    source = QWEN25.replace("('user', 'assistant')", "('user',)")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": source}))
+    ours = Tokenizer.from_dir(tmp_path, (vocabulary["<|im_end|>"],))
+    with pytest.raises(ModelError, match="use --template plain"):
+        ours.turn("too small")
 
 
 @needs_qwen_tokenizer

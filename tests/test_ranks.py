@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import ranks
 import train
+import verifiers
 from model import load
 from ranks import ROOT, SMALL, checkpoints, main, metrics, weights
 
@@ -173,6 +174,17 @@ def test_a_run_goes_on_in_any_number_of_processes(one, tmp_path):
     sharded = run(2, tmp_path, "sharded", "--fsdp")
     assert agree(go_on(half_of(sharded, "shards again"), 2, "--fsdp"), sharded, exactly=True)
     assert agree(go_on(half_of(sharded, "four shards"), 4, "--fsdp"), one)
+
+
+@pytest.mark.slow
+def test_so_does_one_with_an_environment(tmp_path):
+    """Its replies depend on the row alone."""
+    flags = ["--task", ranks.INTERRUPTED]
+    whole = run(1, tmp_path, "whole", *flags)
+    records = verifiers.read_problems(whole / "samples" / "step_000004.jsonl.gz")
+    assert any(len(record["turns"]) == 2 for record in records)
+    assert agree(run(2, tmp_path, "two", *flags), whole)
+    assert agree(go_on(half_of(whole, "again"), 1), whole, exactly=True)
 
 
 @pytest.mark.slow

@@ -21,7 +21,6 @@ from rlvr import (
     row_uniforms,
     sample,
     token_logprobs,
-    train_rlvr,
     trained_logprobs,
     update_gradients,
 )
@@ -517,18 +516,24 @@ def contains(text, truth):
     return float(truth in text)
 
 
-def test_the_chapters_loop_makes_what_is_paid_more_frequent(model, tokenizer, capsys):
-    """One problem a step, and nothing to learn where all rewards are equal."""
-    data = [{"problem": "3+4=", "answer": "7"}, {"problem": "2+5=", "answer": "7"}]
-    how = {"num_rollouts": 16, "max_new_tokens": 8, "temperature": 1.0}
-    paid = {"reward_fn": lambda text, truth: float(truth in text)}
-    assert train_rlvr(model, tokenizer, data, steps=30, lr=3e-3, **how, **paid) is model
-    rewards = [float(line.split()[-1]) for line in capsys.readouterr().out.splitlines()]
-    assert len(rewards) == 30
-    assert sum(rewards[-5:]) > sum(rewards[:5]) + 1
-    before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    train_rlvr(model, tokenizer, data, steps=2, reward_fn=lambda text, truth: 1.0, **how)
-    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+def test_the_chapters_step_makes_what_is_paid_more_frequent(model, tokenizer):
+    """Its loop: one problem a step. Where all rewards are equal there is nothing to learn."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    means = []
+    for step in range(30):
+        prompt = ("3+4=", "2+5=")[step % 2]
+        stats = compute_grpo_loss(
+            model, tokenizer, prompt, "7", None, 16, 8, temperature=1.0, reward_fn=contains
+        )
+        means.append(sum(stats["rewards"]) / 16)
+        if stats["loss_tensor"] is not None:
+            optimizer.zero_grad()
+            stats["loss_tensor"].backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+    assert sum(means[-5:]) > sum(means[:5]) + 1
+    equal = compute_grpo_loss(model, tokenizer, "1=", "7", reward_fn=lambda text, truth: 1.0)
+    assert equal["loss_tensor"] is None
 
 
 def test_compute_grpo_loss_is_the_chapters_arithmetic(model, tokenizer):

@@ -1,0 +1,305 @@
+"""Environments: a policy says something, reads a reply and goes on, exact to the token."""
+
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+import rlvr
+from conftest import ROOT, init_weights, symbol_tokenizer, tiny_config
+from model import Qwen3, load
+from pretend_gpu import PretendGPU
+from rlvr import (
+    GRPO,
+    loss_weights,
+    policy_loss,
+    records_of,
+    roll_out,
+    sample,
+    token_logprobs,
+)
+from verifiers import DataError, Task, arithmetic, boxed_reward
+
+SYMBOLS = [*"0123456789+-*=", "<tool>", "</tool>", "\\boxed{", "}"]
+
+
+@pytest.fixture
+def tokenizer():
+    return symbol_tokenizer(SYMBOLS)
+
+
+@pytest.fixture
+def policy(tokenizer):
+    """Random weights: it ends a turn, by </tool> or by token 0, every ten tokens or so."""
+    config = tiny_config(tokenizer.num_tokens, eos_token_id=0)
+    return init_weights(Qwen3(config), torch.Generator().manual_seed(0))
+
+
+def scripted(logits, uniforms, temperature):
+    """In the place of `choose`: the table of random numbers holds the tokens to say."""
+    tokens = uniforms.long()
+    logp = logits.float().log_softmax(-1)
+    return tokens, logp.gather(1, tokens[:, None]).squeeze(1)
+
+
+class Says(GRPO):
+    """A policy that says what it is told, each of the texts in a row of its own."""
+
+    texts = ()
+
+    def roll_out(self, model, tokenizer, prompts, how):
+        table = torch.zeros(how.uniforms.shape)  # behind its text: token 0, the end
+        for row, text in zip(table, self.texts):
+            ids = torch.tensor(tokenizer.encode(text))
+            row[: len(ids)] = ids
+        how = replace(how, uniforms=table, choose=scripted)
+        return super().roll_out(model, tokenizer, prompts, how)
+
+
+class Answers:
+    """Four replies of 0 to 9 tokens, then none."""
+
+    def __init__(self, problem):
+        self.replies = iter(["7*7=49", "", "1", "+" * 9])
+
+    def reply(self, text):
+        return next(self.replies, None)
+
+
+def always_right(text, problem):
+    return 1.0, {}
+
+
+def task_with(turns, reward=always_right, stops=("</tool>",), problem="1+1=", answer="4"):
+    problems = [{"problem": problem, "answer": answer}]
+    return Task("t", problems, problems, "{problem}", reward, "", stops, turns)
+
+
+def said(policy, tokenizer, task, texts, limit=40):
+    """The Step where a policy says these texts, turn after turn (the table goes on where a reply
+    has ended: a text names what is said at each place, replies included)."""
+    method = Says(max_new_tokens=limit)
+    method.texts = texts
+    return roll_out(method, policy, tokenizer, task, task.test, len(texts))
+
+
+# ---- What is written where -----------------------------------------------------------------------
+
+
+def test_a_reply_follows_the_stop_and_the_policy_goes_on_behind_it(policy, tokenizer):
+    """It says 1+1</tool>, reads 7*7=49, and says its next word at the eleventh place."""
+    step = said(policy, tokenizer, task_with(Answers), ["1+1</tool>......2".replace(".", "0")])
+    (ids,) = step.rollouts.completions()
+    assert tokenizer.decode(ids, False).startswith("1+1</tool>7*7=492")
+    own = step.rollouts.mask[0, 3:] > 0  # the prompt has 4 tokens
+    assert own[:11].tolist() == [True] * 4 + [False] * 6 + [True]
+    assert step.texts == ["1+1</tool>2"]  # what a reward reads: the policy's own words
+    (turns,) = step.turns
+    assert turns[:2] == [("1+1</tool>", "7*7=49"), ("2", "")]
+    assert len(turns) == 5 and turns[-1][1] is None
+    assert records_of(step)[0]["turns"] == turns
+
+
+def test_what_was_sampled_is_never_tokenised_again(policy, tokenizer):
+    """The reply's tokens are those of the reply alone, and those before it stay as they are."""
+    text = "12</tool>"
+    step = said(policy, tokenizer, task_with(Answers), [text])
+    (ids,) = step.rollouts.completions()
+    assert ids[:3] == tokenizer.encode(text)
+    assert ids[3:9] == tokenizer.encode("7*7=49")
+
+
+def test_a_stop_text_of_three_tokens_ends_a_turn_where_it_is_complete(policy, tokenizer):
+    """Without an environment it ends the completion. "4-5" is three tokens, and "5" looks like its
+    end in 715 already."""
+    task = task_with(None, stops=("4-5",))
+    step = said(policy, tokenizer, task, ["7154-555", "714-", "123"], limit=8)
+    assert [tokenizer.decode(ids) for ids in step.rollouts.completions()][0] == "7154-5"
+    assert step.texts == ["715", "714-", "123"]  # what is judged is the text before it
+    assert step.rollouts.lengths.tolist() == [6, 5, 4]
+    assert step.rollouts.finished.all()
+
+
+def test_only_tokens_that_may_complete_a_stop_text_are_looked_at(tokenizer):
+    """Those with its last character in them; special tokens count as well."""
+    names = [tokenizer.backend.id_to_token(i) for i in tokenizer.tokens_that_end(("swer>",))]
+    assert sorted(names) == ["</tool>", "<tool>", "<|endoftext|>"]
+    assert tokenizer.tokens_that_end(()) == []
+
+
+@pytest.mark.parametrize("room, own", [(4, 4), (7, 4), (10, 4), (11, 5)])
+def test_replies_count_in_max_new_tokens_and_are_cut_there(policy, tokenizer, room, own):
+    """Four own tokens, six of the reply, then own ones. Cut off, it earns at most nothing."""
+    step = said(policy, tokenizer, task_with(Answers), ["1+1</tool>"], limit=room)
+    assert step.rollouts.lengths.item() == room and step.rollouts.mask.sum() == own
+    assert not step.rollouts.finished.item() and step.rewards.item() == 0.0
+
+
+# ---- The numbers ---------------------------------------------------------------------------------
+
+
+def six_turns(policy, tokenizer, prompts, limit=90, rows=16, choose=rlvr.choose):
+    """Rollouts of a random policy where every turn of the first five gets a reply."""
+    turns = dict.fromkeys(range(len(prompts) * rows), 0)
+    replies = ["7*7=49", "1", "+" * 9, "2=2", "3"]
+
+    def reply(asking, completions):
+        new = []
+        for row in asking:
+            turns[row] += 1
+            go_on = turns[row] <= 5
+            new.append(tokenizer.encode(replies[turns[row] - 1]) if go_on else None)
+        return new
+
+    stop_ids = [0, *tokenizer.encode("</tool>")]
+    uniforms = rlvr.row_uniforms(range(len(prompts) * rows), limit, 0)
+    found = sample(policy, prompts, rows, limit, 1.0, stop_ids, uniforms, choose, reply)
+    assert max(turns.values()) == 6
+    return found
+
+
+def test_sampled_log_probs_equal_recomputed_ones_over_six_turns(policy, tokenizer):
+    prompts = [tokenizer.encode(text) for text in ("<tool>1+1", "47*83=", "9=", "1+2*3-4=")]
+    rollouts = six_turns(policy, tokenizer, prompts)
+    assert (rollouts.lengths - rollouts.mask.sum(1)).max() > 15  # tokens of replies
+    with torch.no_grad():
+        again = token_logprobs(policy, rollouts.ids, 1.0, rollouts.mask)
+    off = (again - rollouts.logp).abs()
+    assert off.max() < 5e-6 and off.sum() / rollouts.mask.sum() < 1e-6
+
+
+def test_in_fp64_they_do_to_twelve_digits(policy, tokenizer):
+    policy = policy.double()
+
+    def choose(logits, uniforms, temperature):
+        tokens, _ = rlvr.choose(logits, uniforms, temperature)
+        logp = logits.log_softmax(-1).gather(1, tokens[:, None]).squeeze(1)
+        exact.append(logp)
+        return tokens, logp.float()
+
+    exact = []
+    rollouts = six_turns(policy, tokenizer, [tokenizer.encode("47*83=")], rows=1, choose=choose)
+    with torch.no_grad():
+        logp = policy(rollouts.ids[:, :-1]).log_softmax(-1)
+    logp = logp.gather(2, rollouts.ids[:, 1:, None]).squeeze(2)
+    own = logp[rollouts.mask > 0]
+    assert (torch.cat(exact) - own).abs().max() < 1e-12
+
+
+def test_nothing_is_learned_from_a_token_that_was_not_sampled(policy, tokenizer):
+    rollouts = six_turns(policy, tokenizer, [tokenizer.encode("47*83=")])
+    logits = policy(rollouts.ids[:, :-1])
+    logits.retain_grad()
+    logp = logits.log_softmax(-1).gather(2, rollouts.ids[:, 1:, None]).squeeze(2)
+    advantages = torch.randn(len(logp))
+    policy_loss(logp, logp.detach(), advantages, loss_weights(rollouts.mask)).backward()
+    size = logits.grad.abs().sum(-1)
+    assert (size[rollouts.mask == 0] == 0).all() and (size[rollouts.mask > 0] > 0).all()
+
+
+def test_a_row_is_the_same_alone_and_in_a_batch(policy, tokenizer):
+    """So it does not matter how many processes share the rows."""
+    problems = [{"problem": text, "answer": "4"} for text in ("47*83=", "9=", "<tool>1+2")]
+    task = replace(task_with(Answers), train=problems, test=problems)
+    method = GRPO(max_new_tokens=60)
+    whole = roll_out(method, policy, tokenizer, task, problems, 4, 1.0, [*range(12)])
+    for place, problem in enumerate(problems):
+        streams = [*range(4 * place, 4 * place + 4)]
+        part = roll_out(method, policy, tokenizer, task, [problem], 4, 1.0, streams)
+        mine = slice(4 * place, 4 * place + 4)
+        assert part.texts == whole.texts[mine] and part.turns == whole.turns[mine]
+        width = part.rollouts.logp.size(1)
+        assert torch.allclose(part.rollouts.logp, whole.rollouts.logp[mine, :width], atol=1e-5)
+
+
+def test_a_long_reply_is_read_in_one_forward_pass(policy, tokenizer, monkeypatch):
+    widths = []
+    forward = Qwen3.forward
+
+    def counting(model, ids, *more, **options):
+        widths.append(ids.size(1))
+        return forward(model, ids, *more, **options)
+
+    class Book(Answers):
+        def __init__(self, problem):
+            self.replies = iter(["1" * 500])
+
+    monkeypatch.setattr(Qwen3, "forward", counting)
+    step = said(policy, tokenizer, task_with(Book), ["1+1</tool>", "2" * 30], limit=600)
+    assert step.rollouts.lengths.tolist() == [4 + 500 + 1, 31 + 500 + 1]
+    assert [width for width in widths if width > 1] == [4, 501, 501]  # the prompt, two books
+    assert len(widths) < 40
+
+
+# ---- Environments that fail ------------------------------------------------------------------------
+
+
+def test_an_environment_that_fails_costs_its_own_row_alone(policy, tokenizer, monkeypatch):
+    """It raises while it is made, or when it is asked, or never answers: the row has failed, as
+    where a verifier fails, and its neighbours wait for seconds, not a minute."""
+    monkeypatch.setattr(rlvr, "IMPATIENCE", 0.3)
+    forever = threading.Event()
+    made = iter(["as it is made", "when asked", "never", "well", "well"])
+
+    class Bad(Answers):
+        def __init__(self, problem):
+            super().__init__(problem)
+            self.how = next(made)
+            if self.how == "as it is made":
+                raise OSError("no such server")
+
+        def reply(self, text):
+            if self.how == "when asked":
+                raise ValueError("what?")
+            if self.how == "never":
+                forever.wait()
+            return super().reply(text)
+
+    began = time.monotonic()
+    with pytest.warns(UserWarning, match="no such server|what\\?|in time"):
+        step = said(policy, tokenizer, task_with(Bad), ["1</tool>"] * 5)
+    assert time.monotonic() - began < 20
+    forever.set()
+    assert sorted(part["failed"] for part in step.parts) == [0, 0, 1, 1, 1]
+    assert sorted(step.rewards[0].tolist()) == [0, 0, 0, 1, 1]
+
+
+def test_what_an_environment_writes_is_never_paid(policy, tokenizer):
+    class Gift(Answers):
+        def __init__(self, problem):
+            self.replies = iter(["\\boxed{4}"])
+
+    step = said(policy, tokenizer, task_with(Gift, boxed_reward), ["1+1</tool>", "\\boxed{4}"])
+    assert "\\boxed{4}" in tokenizer.decode(step.rollouts.completions()[0])
+    assert step.rewards.tolist() == [[0.0, 1.0]]
+
+
+def test_a_reply_of_any_length_and_kind_is_bounded(policy, tokenizer):
+    class Endless(Answers):
+        def __init__(self, problem):
+            self.replies = iter([10**3000, "1" * 10**7])
+
+    step = said(policy, tokenizer, task_with(Endless), ["1</tool>"], limit=9000)
+    first, second, *_ = [reply for _, reply in step.turns[0]]
+    assert len(first) == 3001 and len(second) == rlvr.LONGEST_REPLY
+
+
+def test_a_method_that_samples_without_the_environment_is_told_so(policy, tokenizer):
+    class Deaf(GRPO):
+        def roll_out(self, model, tokenizer, prompts, how):
+            return sample(model, prompts, how.num_samples, how.max_new_tokens)
+
+    task = task_with(Answers)
+    with pytest.raises(DataError, match="reply=how.reply"):
+        roll_out(Deaf(max_new_tokens=200), policy, tokenizer, task, task.test, 8, 1.0)
+
+
+def test_it_runs_where_the_device_is_a_gpu():
+    """Replies are made on the CPU, and what is sampled stays on the device."""
+    with PretendGPU():
+        policy, tokenizer = load(ROOT / "notebooks" / "tiny", "cuda", torch.bfloat16)
+        task = replace(arithmetic(10, 4), stops=("</think>",), turns=Answers)
+        step = roll_out(GRPO(max_new_tokens=40), policy, tokenizer, task, task.test, 2, 1.0)
+        assert any(reply for turns in step.turns for _, reply in turns)
