@@ -15,8 +15,9 @@ import train
 import verifiers
 from eval import get_method, wilson_interval
 from model import Config, Qwen3, load
+from notebooks.claims import tool_loop
+from notebooks.environments.calculator import calculate
 from notebooks.look.show import canary, samples_of
-from notebooks.models import make_tiny
 from rlvr import CHUNK_ELEMENTS, roll_out, token_logprobs
 
 METHODS = Path(__file__).resolve().parents[1] / "methods"
@@ -170,9 +171,12 @@ def use_of_tools(run):
     """Over the last ten steps: calls, answers of the tool in a completion; form, the share in the tagged form. And
     surprise: nats a token that the tool's words are to the trained model, which need not care."""
     files = sorted((run.folder / "samples").glob("step_*.jsonl.gz"))[-10:]
-    texts = [row["completion"] for path in files for row in samples_of(path)]
+    texts = [row["completion"] for path in files for row in samples_of(path)]  # the policy's words
+    most = 0 if "--max-calls" in run.flags else 4
+    asked = [re.findall("<tool>([^<]*)</tool>", text)[:most] for text in texts]
+    answers = [[calculate(call) for call in calls] for calls in asked]
     return {
-        "calls": statistics.fmean(len(re.findall(r"</tool>[0-9]", text)) for text in texts),
+        "calls": statistics.fmean(len(some) - some.count("error") for some in answers),
         "form": statistics.fmean(verifiers.verify_math(text, "0")["format"] for text in texts),
         "surprise": surprise(run.final),
     }
@@ -182,8 +186,8 @@ def use_of_tools(run):
 def surprise(folder, problems=100):
     """-log p of the tool's tokens on held-out problems."""
     model, tokenizer = load(str(folder))
-    task = make_tiny.products()
-    method = get_method(f"{METHODS}/tools.py", {"max_new_tokens": 80})
+    task = tool_loop.products()
+    method = tool_loop.Tools(max_new_tokens=80)
     rollouts = roll_out(method, model, tokenizer, task, task.test[:problems]).rollouts
     columns = torch.arange(1, rollouts.ids.size(1))
     ends = rollouts.prompt_lengths + rollouts.lengths

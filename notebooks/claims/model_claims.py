@@ -85,7 +85,8 @@ ADAPTERS = Claim(
 # Products, as 47*83-12=, have two steps, and the tiny model cannot multiply. Its base calls the calculator in one
 # completion of eight, and was never taught to write the calculator's answers.
 
-PRODUCTS = f"--task notebooks/models/make_tiny.py:products {METHOD}/tools.py"
+LOOP = "notebooks/claims/tool_loop.py"
+PRODUCTS = f"--task {LOOP}:products --method {LOOP}"
 TOOLS = Claim(
     name="tools",
     sentence="A policy that calls a tool learns better, and more stably, if the tool's tokens are masked out of the "

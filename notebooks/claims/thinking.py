@@ -7,18 +7,15 @@ causes the answer if another one comes out.
 
 import random
 import re
-from pathlib import Path
 
 import numpy as np
 import torch
 
 import verifiers
-from eval import get_method
 from model import load
-from notebooks.models import make_tiny
-from rlvr import Sampling, roll_out
+from notebooks.claims import tool_loop
+from rlvr import GRPO, Sampling, roll_out
 
-METHODS = Path(__file__).resolve().parents[1] / "methods"
 BOX = "</think><answer>\\boxed{"
 # Plain or Chinese, for after RL a base may work in either: 25+7=32 or, begun with "so ", 25加7得32.
 STEP = {
@@ -53,7 +50,7 @@ def answers(model, tokenizer, method, texts):
     prompts = [tokenizer.encode(text) for text in texts]
     room = method.settings.max_new_tokens
     uniforms = torch.zeros(len(texts), room)
-    how = Sampling(1, room, 0.0, model.config.eos_token_id, uniforms, [], False)
+    how = Sampling(1, room, 0.0, model.config.eos_token_id, uniforms, [], False, None)
     completions = method.roll_out(model, tokenizer, prompts, how).completions()
     whole = [text + tokenizer.decode(ids) for text, ids in zip(texts, completions)]
     return [verifiers.extract_boxed_answer(text.partition("</answer>")[0]) for text in whole]
@@ -65,15 +62,15 @@ def causes(run, problems=150):
     is named "sums, .." or "products, ..", as its problems are."""
     model, tokenizer = load(str(run.final))
     kind = run.arm.partition(",")[0]
-    asked = make_tiny.products() if kind == "products" else verifiers.arithmetic()
-    spec = f"{METHODS}/tools.py" if kind == "products" else "grpo"
-    method = get_method(spec, {"max_new_tokens": 80})
+    asked = tool_loop.products() if kind == "products" else verifiers.arithmetic()
+    method = (tool_loop.Tools if kind == "products" else GRPO)(max_new_tokens=80)
     step = roll_out(method, model, tokenizer, asked, asked.test[:problems], 4)
     each = [problem for problem in step.problems for _ in range(4)]
     right = [part["accuracy"] == 1 for part in step.parts]
     rng = random.Random(run.seed)
     tried = []  # (what is done, to the last step?, text, truth)
-    for problem, steps, answer in worked(zip(each, step.texts, right), kind)[:150]:
+    texts = [tokenizer.decode(ids) for ids in step.rollouts.completions()]  # the tool's words too
+    for problem, steps, answer in worked(zip(each, texts, right), kind)[:150]:
         begun = f"{problem}<think>"
         tried.append(("untouched", True, f"{begun}{BETWEEN[kind].join(steps)}{BOX}", answer))
         for i, part in enumerate(steps):

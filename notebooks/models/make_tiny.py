@@ -21,6 +21,7 @@ import random
 import re
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import tokenizers
@@ -30,12 +31,10 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 import verifiers
-from eval import get_method
 from model import Config, ModelError, Qwen3, Tokenizer, save
+from notebooks.environments.calculator import Calculator
 from notebooks.tasks.one_digit import one_digit
-from rlvr import Sampling
-
-NOTEBOOKS = Path(__file__).resolve().parents[1]
+from rlvr import GRPO, roll_out
 
 # ---- 1. The model and its symbols ------------------------------------------------------------------------------------
 
@@ -57,12 +56,13 @@ SYMBOLS = {
         *"加减得先再",
     ],
     "one-digit": [*"0123456789+="],
+    "game": [*"0123456789<>.", "guess"],
 }
 SYMBOLS["products"] = [*SYMBOLS["arithmetic"], "<tool>", "</tool>", "error"]
 
 
 def products(train_size=5000, test_size=500, seed=0):
-    """A task that needs the tool of methods/tools.py: 47*83-12= -> 3889. Two factors from 32 to 99 and a change of two
+    """A task that needs a calculator: 47*83-12= -> 3889. Two factors from 32 to 99 and a change of two
     digits, every value with four digits; a tiny model copies such numbers, but cannot multiply them."""
     rng = random.Random(seed)
     sides = {True: {}, False: {}}  # held out, or to train on
@@ -78,7 +78,16 @@ def products(train_size=5000, test_size=500, seed=0):
     train = [*sides[False].values()]
     test = [*sides[True].values()]
     note = "products of two digits each, split by a hash"
-    return verifiers.Task("products", train, test, "{problem}", verifiers.tagged_reward, note)
+    return verifiers.Task(
+        "products",
+        train,
+        test,
+        "{problem}",
+        verifiers.tagged_reward,
+        note,
+        stops=("</tool>",),
+        turns=Calculator,
+    )
 
 
 TASKS = {
@@ -252,23 +261,21 @@ def demonstration_batch(tokenizer, problems, shares, rng, rows=32):
 # ---- 3. Warm-up ------------------------------------------------------------------------------------------------------
 
 
-def worked_accuracy(model, tokenizer, problems):
+def worked_accuracy(model, tokenizer, task, problems=200):
     """How often the working mode is right: begun with <think> and a digit, or with a call where the model knows the
     tool, then continued greedily."""
     calling = "<tool>" in tokenizer.backend.get_vocab()
-    begun = ["<think>" + ("<tool>" if calling else p["problem"][0]) for p in problems]
-    prompts = [
-        tokenizer.encode(problem["problem"] + start) for problem, start in zip(problems, begun)
-    ]
-    method = get_method(f"{NOTEBOOKS}/methods/tools.py" if calling else "grpo", {})
-    uniforms = torch.zeros(len(prompts), 60)  # greedy: they do not matter
-    how = Sampling(1, 60, 0.0, model.config.eos_token_id, uniforms, [], False)
-    completions = method.roll_out(model, tokenizer, prompts, how).completions()
-    right = [
-        verifiers.tagged_reward(start + tokenizer.decode(ids), problem)[1]["accuracy"]
-        for start, ids, problem in zip(begun, completions, problems)
-    ]
-    return sum(right) / len(right)
+    begun = []
+    for problem in task.train[:problems]:
+        start = "<think>" + ("<tool>" if calling else problem["problem"][0])
+        begun.append({**problem, "problem": problem["problem"] + start, "start": start})
+
+    def from_the_start(completion, problem):
+        return task.reward(problem["start"] + completion, problem)
+
+    whole = replace(task, reward=from_the_start)
+    step = roll_out(GRPO(max_new_tokens=60), model, tokenizer, whole, begun, temperature=0.0)
+    return sum(part["accuracy"] for part in step.parts) / len(step.parts)
 
 
 def warm_up(
@@ -313,7 +320,7 @@ def warm_up(
         while done < first_steps or (right < gate and done < 10 * first_steps):
             train(phases[0], range(done, done + chunk), rate=lambda step: min(1, (step + 1) / 50))
             done = done + chunk
-            right = worked_accuracy(model, tokenizer, task.train[:200])
+            right = worked_accuracy(model, tokenizer, task)
             bar.total = max(bar.total, done + second_steps)
             bar.set_postfix_str(f"worked answers {right:.0%} right")
         train(
@@ -321,7 +328,7 @@ def warm_up(
             range(second_steps),
             rate=lambda step: 0.1 + 0.45 * (1 + math.cos(math.pi * step / second_steps)),
         )
-    right = worked_accuracy(model, tokenizer, task.train[:200])
+    right = worked_accuracy(model, tokenizer, task)
     if right < gate:
         raise ModelError(
             f"the tiny base did not learn to work problems out in {done} steps ({right:.0%} right): try "
@@ -335,15 +342,14 @@ def warm_up(
 
 def make(seed, out, task="arithmetic", phases=None, steps=500, gate=0.9):
     """Write a tiny base to the directory `out` -> its path. steps=0: random weights."""
-    phases = phases or DEMONSTRATED.get(task)
-    problems = TASKS[task]()
     out = Path(out)
     tokenizer = symbol_tokenizer(SYMBOLS[task])
     model = Qwen3(tiny_config(tokenizer.num_tokens, eos_token_id=0))
     init_weights(model, torch.Generator().manual_seed(seed))
     if steps:
         start = time.perf_counter()
-        right, done = warm_up(model, tokenizer, problems, seed, phases, steps, gate=gate)
+        phases = phases or DEMONSTRATED[task]
+        right, done = warm_up(model, tokenizer, TASKS[task](), seed, phases, steps, gate=gate)
         print(
             f"warmed up in {time.perf_counter() - start:.0f} s, {done} steps until it could work problems out "
             f"({right:.0%} right when it does)"

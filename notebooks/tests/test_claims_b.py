@@ -1,9 +1,8 @@
-"""Distillation, tools, LoRA and TTRL, worked by hand; and the trials that try their claims."""
+"""Distillation, a base that calls, LoRA and TTRL, worked by hand; and the trials that try their claims."""
 
 import math
 import random
 import sys
-import time
 
 import pytest
 import torch
@@ -12,13 +11,11 @@ import train
 from conftest import ROOT
 from eval import get_method
 from model import ModelError, Qwen3, load, save
-from notebooks.environments.calculator import answer_calls, calculator
 from notebooks.models import make_tiny
 from notebooks.models.make_tiny import init_weights, symbol_tokenizer, tiny_config
 from rlvr import (
     LossInputs,
     Rollouts,
-    Sampling,
     Step,
     padded_rows,
     row_uniforms,
@@ -33,199 +30,11 @@ sys.path.insert(0, str(METHODS))
 
 import lora  # noqa: E402
 import self_distill  # noqa: E402
-import tools  # noqa: E402
 import ttrl  # noqa: E402
 
 
 def method(name, **settings):
     return get_method(str(METHODS / f"{name}.py"), settings)
-
-
-# ---- The calculator ------------------------------------------------------------------------------
-
-
-def test_the_calculator_by_hand():
-    assert calculator("47*83") == 3901
-    assert calculator(" 3901 - 12 ") == 3889
-    assert calculator("-7+-5") == -12
-
-
-@pytest.mark.parametrize(
-    "call",
-    ["", "1+2+3", "2**9", "9**9**9", "1/0", "1234567890+1", "__import__('os').system('ls')"]
-    + ["1e5+1", "1_0+1", "１+１", "1+1\n2+2", "(1+1)", "9" * 10**6, "1+" * 10**6],
-)
-def test_the_calculator_refuses_all_else(call):
-    with pytest.raises(ValueError, match="is not one sum, difference or product"):
-        calculator(call)
-
-
-def test_the_last_whole_call_is_answered():
-    """Text before it is not looked at; a call that has not ended is none."""
-    texts = ["<tool>1+1</tool>2<tool>2*3</tool>", "<tool>1+1", "2+2", "<tool><tool>1+2</tool>"]
-    assert answer_calls(calculator, texts) == ["6", None, None, "3"]
-
-
-def test_tools_that_fail_hang_or_ramble():
-    """Two seconds for each of fifty hanging calls would be 100; they are made side by side, in 0.3."""
-
-    def tool(call):
-        if call == "hang":
-            time.sleep(5)
-        return {"fail": 1 // (call != "fail"), "book": "x" * 10**6, "nothing": ""}.get(call, call)
-
-    texts = [f"<tool>{call}</tool>" for call in ["fail", "book", "nothing", "same", *["hang"] * 50]]
-    began = time.monotonic()
-    found = answer_calls(tool, texts, seconds=0.3)
-    assert time.monotonic() - began < 2
-    assert found == ["error", "x" * 100, "error", "same"] + ["error"] * 50
-
-
-# ---- A loop with tools ---------------------------------------------------------------------------
-
-SYMBOLS = [*"0123456789+-*=", "<tool>", "</tool>", "\\boxed{", "}", "error"]
-
-
-@pytest.fixture
-def symbols():
-    return symbol_tokenizer(SYMBOLS)
-
-
-@pytest.fixture
-def policy(symbols):
-    """Random weights; token 0 ends a completion."""
-    config = tiny_config(symbols.num_tokens, eos_token_id=0)
-    return init_weights(Qwen3(config), torch.Generator().manual_seed(0))
-
-
-def scripted(monkeypatch, tokenizer, *scripts):
-    """In place of sampling, row i says its script, and then ends."""
-    said = [[*tokenizer.encode(script), 0] for script in scripts]
-    rows = {}
-
-    def choose(logits, uniforms, temperature):
-        tokens = []
-        for i in range(len(uniforms)):
-            row = round(float(uniforms[i]) * 100)  # the tests' uniforms are row / 100
-            waiting = rows.setdefault(row, list(said[row]))
-            tokens.append(waiting[0] if waiting else 0)
-        return torch.tensor(tokens), None
-
-    own = tools.Tools.choose
-
-    def watched(self, logits, numbers, temperature):
-        """A token of the script is used up only where no answer stands in its place."""
-        speaks = [not self.rows[i].waiting for i in numbers.int()]
-        found = own(self, logits, numbers, temperature)
-        for i, speaking in zip(numbers.int().tolist(), speaks):
-            if speaking and rows[i]:
-                rows[i].pop(0)
-        return found
-
-    monkeypatch.setattr(tools, "choose", choose)
-    monkeypatch.setattr(tools.Tools, "choose", watched)
-
-
-def how(rows, room, uniforms, stop_ids=(0,)):
-    return Sampling(rows, room, 1.0, [*stop_ids], uniforms, [], True)
-
-
-def talk(policy, tokenizer, rows, room=40, **settings):
-    """One prompt, so many completions of it -> Rollouts."""
-    some = tools.Tools(max_new_tokens=room, **settings)
-    uniforms = (torch.arange(rows) / 100)[:, None].expand(rows, room)
-    prompt = tokenizer.encode("47*83-12=")
-    return some.roll_out(policy, tokenizer, [prompt], how(rows, room, uniforms))
-
-
-def test_a_conversation_by_hand(monkeypatch, policy, symbols):
-    """Two calls; the tool's 3901 and 3889 stand behind them, and are in no mask. The prompt has 9 tokens, so the first
-    token of the completion is column 8 of (B, T-1)."""
-    scripted(monkeypatch, symbols, "<tool>47*83</tool><tool>3901-12</tool>\\boxed{3889}")
-    rollouts = talk(policy, symbols, 1)
-    (ids,) = rollouts.completions()
-    text = symbols.decode(ids)
-    assert text == "<tool>47*83</tool>3901<tool>3901-12</tool>3889\\boxed{3889}"
-    mask = [1] * 7 + [0] * 4 + [1] * 9 + [0] * 4 + [1] * 7  # the last one is the end token
-    assert rollouts.mask[0, 8:].tolist() == mask and not rollouts.mask[0, :8].any()
-    assert rollouts.lengths.tolist() == [31] and rollouts.finished.tolist() == [True]
-    assert rollouts.mask.sum() == 23  # the length that is logged, and divides
-
-
-def test_a_hostile_call_is_an_error_and_the_tool_falls_silent(monkeypatch, policy, symbols):
-    """A call that is no calculation, and a call more than is allowed."""
-    scripted(monkeypatch, symbols, "<tool>9*9*9</tool>1", "<tool>1+1</tool>3<tool>2+2</tool>5")
-    found = [symbols.decode(ids) for ids in talk(policy, symbols, 2, max_calls=1).completions()]
-    assert found == ["<tool>9*9*9</tool>error1", "<tool>1+1</tool>23<tool>2+2</tool>5"]
-
-
-def test_an_answer_makes_no_call_and_ends_nothing(monkeypatch, policy, symbols):
-    """The tool says what the policy would say to call it; and what ends a completion, which is left out."""
-    scripted(monkeypatch, symbols, "<tool>1+1</tool>7")
-    monkeypatch.setattr(tools.Tools, "tool", staticmethod(lambda call: "<tool>2+2</tool>"))
-    (ids,) = talk(policy, symbols, 1).completions()
-    assert symbols.decode(ids) == "<tool>1+1</tool><tool>2+2</tool>7"
-    seven = symbols.encode("7")[0]
-    monkeypatch.setattr(tools.Tools, "tool", staticmethod(lambda call: "787"))
-    scripted(monkeypatch, symbols, "<tool>1+1</tool>9")
-    some = tools.Tools(max_new_tokens=20)
-    sampling = how(1, 20, torch.zeros(1, 20), [0, seven])
-    rollouts = some.roll_out(policy, symbols, [symbols.encode("1=")], sampling)
-    assert symbols.decode(rollouts.completions()[0]) == "<tool>1+1</tool>89"
-
-
-def test_no_room_is_left_by_either_voice(monkeypatch, policy, symbols):
-    """10 tokens: 7 of the call, and 3 of the answer's 4. It was cut off, for it did not end by itself."""
-    scripted(monkeypatch, symbols, "<tool>47*83</tool>1")
-    rollouts = talk(policy, symbols, 1, room=10)
-    assert symbols.decode(rollouts.completions()[0]) == "<tool>47*83</tool>390"
-    assert rollouts.mask.sum() == 7 and not rollouts.finished.any()
-
-
-def test_a_call_that_is_spelt_in_pieces(monkeypatch):
-    """No token has all of </tool> in it, as in real vocabularies: any that holds a > may end one. Nothing is tokenised
-    again: the policy's own pieces are kept."""
-    pieces = symbol_tokenizer([*"0123456789+*=b", "<", "</", "tool", ">", "error"])
-    config = tiny_config(pieces.num_tokens, eos_token_id=0)
-    model = init_weights(Qwen3(config), torch.Generator().manual_seed(0))
-    scripted(monkeypatch, pieces, "<tool>6*7</tool>b>b")
-    some = tools.Tools(max_new_tokens=30)
-    sampling = how(1, 30, torch.zeros(1, 30))
-    rollouts = some.roll_out(model, pieces, [pieces.encode("1+1=")], sampling)
-    assert pieces.decode(rollouts.completions()[0]) == "<tool>6*7</tool>42b>b"
-    assert rollouts.mask.sum() == rollouts.lengths.sum() - 2
-
-
-@pytest.mark.parametrize("masked", [True, False])
-def test_the_samplers_log_probs_are_those_of_training(policy, symbols, masked):
-    """Random weights call by chance, and the tool answers 77: the log-probs that sampling gave are those computed
-    afterwards, of the policy's tokens alone or, unmasked, of all."""
-    some = tools.Tools(max_new_tokens=60, masked=masked, max_calls=2)
-    some.tool = lambda call: "77"
-    prompts = [symbols.encode(text) for text in ("<tool>1+1", "47*83=")]
-    uniforms = row_uniforms(range(16), 60, 0)
-    rollouts = some.roll_out(policy, symbols, prompts, how(8, 60, uniforms, []))  # none ends
-    logp = token_logprobs(policy, rollouts.ids, 1.0, rollouts.mask)
-    torch.testing.assert_close(logp, rollouts.logp, atol=1e-5, rtol=0)
-    texts = [symbols.decode(ids) for ids in rollouts.completions()]
-    calls = [min(2, text.count("</tool>")) for text in texts]
-    inserted = int(rollouts.lengths.sum() - rollouts.mask.sum())
-    assert sum(calls) > 8  # an answer may be cut off at the end
-    assert inserted == 0 if not masked else 2 * sum(calls) - 4 <= inserted <= 2 * sum(calls)
-
-
-def test_the_tools_tokens_have_no_gradient(policy, symbols):
-    """The loss counts the policy's tokens alone. Where the mask is 0 another log-prob changes nothing."""
-    some = tools.Tools(max_new_tokens=40)
-    some.tool = lambda call: "77"
-    prompts = [symbols.encode("<tool>1+1")]
-    uniforms = row_uniforms(range(8), 40, 0)
-    rollouts = some.roll_out(policy, symbols, prompts, how(8, 40, uniforms))
-    advantages = torch.randn(1, 8)
-    micros = list(padded_rows(rollouts, torch.ones(8, dtype=torch.bool), 10**6))
-    sums, logp = update_gradients(policy, rollouts, advantages, some, micros)
-    assert sums["tokens"] == rollouts.mask.sum() < rollouts.lengths.sum()
-    assert not logp[rollouts.mask == 0].any() and sums["mismatch"] / sums["tokens"] < 1e-5
 
 
 # ---- A base that can call ------------------------------------------------------------------------

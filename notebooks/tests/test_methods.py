@@ -55,7 +55,7 @@ def method(name, **settings):
 
 def how(num_samples, max_new_tokens, temperature):
     """How to sample from a model alone: until its own stop token, with random numbers of torch."""
-    return Sampling(num_samples, max_new_tokens, temperature, None, None, None, True)
+    return Sampling(num_samples, max_new_tokens, temperature, None, None, None, True, None)
 
 
 # ---- Every file ----------------------------------------------------------------------------------

@@ -174,7 +174,7 @@ def test_a_coin_knows_nothing():
 def sampled(some, model, prompts, training):
     """Completions with the same random numbers each time."""
     uniforms = torch.rand(len(prompts) * 2, 10, generator=torch.Generator().manual_seed(0))
-    how = Sampling(2, 10, 1.0, None, uniforms, None, training)
+    how = Sampling(2, 10, 1.0, None, uniforms, None, training, None)
     return some.roll_out(model, None, prompts, how)
 
 

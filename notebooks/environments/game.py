@@ -1,0 +1,60 @@
+"""game.py - an environment: guess a digit in three turns, and hear after each guess where it lies.
+
+    python -m notebooks.models.make_tiny --random --task game --out runs/game
+    python train.py --model runs/game --task notebooks/environments/game.py:game --steps 150 --lr 2e-3
+
+The reward comes at the end, and only the environment knows it. Who hears nothing (`silent`, the control) guesses at
+most 3 of the 10 digits; who halves what is left each time guesses 1 + 2 + 4 = 7. A policy of random weights learns to.
+"""
+
+from verifiers import Task
+
+TURNS = 3
+
+
+class Game:
+    """It replies "<", the digit is lower, or ">", it is higher; and nothing once the game is over."""
+
+    def __init__(self, problem):
+        self.digit = problem["answer"]
+        self.guesses = 0
+        self.won = False
+
+    def reply(self, text):
+        guess = text[-1:]
+        if not guess.isdigit():
+            return None  # the policy has ended its turn without a guess
+        self.guesses += 1
+        self.won = guess == self.digit
+        if self.won or self.guesses == TURNS:
+            return None
+        return "<" if self.digit < guess else ">"
+
+
+class Silent(Game):
+    def reply(self, text):
+        return super().reply(text) and "."
+
+
+def won_reward(completion, problem):
+    game = problem["environment"]
+    return float(game.won), {"guesses": game.guesses}
+
+
+def game(turns=Game):
+    problems = [{"problem": "guess", "answer": digit} for digit in "0123456789"]
+    note = "ten digits; tested on the same"
+    return Task(
+        "game",
+        problems * 8,
+        problems,
+        "{problem}",
+        won_reward,
+        note,
+        stops=tuple("0123456789"),
+        turns=turns,
+    )
+
+
+def silent():
+    return game(Silent)

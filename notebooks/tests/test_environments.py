@@ -1,0 +1,112 @@
+"""Environments by hand: what a policy says, what it reads then, and what that earns."""
+
+import string
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from model import Qwen3
+from notebooks.claims import tool_loop
+from notebooks.environments.calculator import Calculator, calculate
+from notebooks.models import make_tiny
+from notebooks.models.make_tiny import init_weights, symbol_tokenizer, tiny_config
+from rlvr import GRPO, Sampling, Turns, roll_out, row_uniforms
+from verifiers import Task
+
+
+def policy_of(symbols):
+    """A tokenizer of these symbols, and random weights. Token 0 ends a turn."""
+    tokenizer = symbol_tokenizer(symbols)
+    config = tiny_config(tokenizer.num_tokens, eos_token_id=0)
+    return init_weights(Qwen3(config), torch.Generator().manual_seed(0)), tokenizer
+
+
+KEYBOARD = policy_of(string.printable)
+
+
+class Scripted(GRPO):
+    """Says what it is told. A script is a whole completion: where a reply is to come it stands there, and is not said."""
+
+    def __init__(self, scripts):
+        super().__init__(max_new_tokens=200)
+        self.scripts = scripts
+
+    def roll_out(self, model, tokenizer, prompts, how):
+        ids = [torch.tensor([*tokenizer.encode(script), 0.0]) for script in self.scripts]
+        said = pad_sequence([*ids, torch.zeros(200)], True)[:-1]
+
+        def choose(logits, said, temperature):
+            return said.long(), torch.zeros(len(said))
+
+        return super().roll_out(
+            model, tokenizer, prompts, replace(how, uniforms=said, choose=choose)
+        )
+
+
+def play(task, problem, *scripts):
+    """Completions of one problem -> Step. No token has a whole tag in it, as in most real vocabularies."""
+    return roll_out(Scripted(scripts), *KEYBOARD, task, [problem], len(scripts))
+
+
+# ---- The calculator ------------------------------------------------------------------------------
+
+
+def test_the_calculator_by_hand():
+    assert [calculate(call) for call in ("47*83", " 3901 - 12 ", "-7+-5")] == [
+        "3901",
+        "3889",
+        "-12",
+    ]
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["", "1+2+3", "2**9", "9**9**9", "1/0", "1234567890+1", "__import__('os').system('ls')"]
+    + ["1e5+1", "1_0+1", "１+１", "1+1\n2+2", "(1+1)", "9" * 10**6, "1+" * 10**6],
+)
+def test_the_calculator_refuses_all_else(call):
+    assert calculate(call) == "error"
+
+
+def test_a_conversation_with_the_calculator_by_hand():
+    """Two calls, and an answer in a third turn. The reward reads the policy's words alone; they alone have a mask."""
+    task = make_tiny.products(10, 10)
+    problem = {"problem": "47*83-12=", "answer": "3889"}
+    answer = "</think><answer>\\boxed{3889}</answer>"
+    said = "<think><tool>47*83</tool>", "<tool>3901-12</tool>", answer
+    step = play(task, problem, f"{said[0]}3901{said[1]}3889{said[2]}")
+    assert step.turns == [[(said[0], "3901"), (said[1], "3889"), (answer, None)]]
+    assert step.texts == ["".join(said)] and step.rewards.item() == pytest.approx(1.1)
+    assert step.rollouts.lengths.item() == len("".join(said)) + 8 + 1  # 8 digits; the end token
+    assert step.rollouts.mask.sum() == len("".join(said)) + 1
+
+
+def test_a_hostile_call_is_an_error_and_the_calculator_falls_silent():
+    """A call that is no calculation; four calls are answered, the fifth is not; a box in a reply would not be paid."""
+    task = make_tiny.products(10, 10)
+    calls = "<tool>1+1</tool>2" * 4 + "<tool>2+2</tool>5"
+    step = play(task, task.test[0], "<tool>9*9*9</tool>error1", calls)
+    assert [[reply for _, reply in turns] for turns in step.turns] == [
+        ["error", None],
+        ["2", "2", "2", "2", "", None],
+    ]
+
+
+def test_the_older_loop_is_the_same_to_the_last_digit():
+    """What claims/tool_loop.py writes by way of `choose`, an environment writes: random weights call by chance."""
+    model, tokenizer = policy_of([*"12+", "<tool>", "</tool>", "error"])
+    task = Task("t", [], [], "{problem}", None, stops=("</tool>",), turns=Calculator)
+    problems = [{"problem": text, "answer": "2"} for text in ("<tool>1+1", "1+2")]
+    prompts = [tokenizer.encode(problem["problem"]) for problem in problems]
+    turns = Turns(tokenizer, task, problems, 16, [0])
+    stop_ids = [0, *tokenizer.tokens_that_end(task.stops)]
+    how = Sampling(16, 60, 1.0, stop_ids, row_uniforms(range(32), 60, 0), problems, True, turns)
+    ours = GRPO().roll_out(model, tokenizer, prompts, how)
+    how = replace(how, stop_ids=[0], reply=None)
+    theirs = tool_loop.Tools().roll_out(model, tokenizer, prompts, how)
+    for name in ("ids", "mask", "lengths", "finished"):
+        assert getattr(ours, name).equal(getattr(theirs, name)), name
+    torch.testing.assert_close(ours.logp, theirs.logp, atol=5e-6, rtol=0)
+    assert (ours.lengths - ours.mask.sum(1)).sum() > 20  # digits, and words "error"
