@@ -107,9 +107,8 @@ def tiny_config(vocab_size, eos_token_id):
 def symbol_tokenizer(symbols, end="<|endoftext|>"):
     """A tokenizer with one token per symbol (a tag such as <think> is one symbol); id 0 is the end
     token. It is an ordinary tokenizer.json: the tiny model is saved and loaded like any other."""
-    vocabulary = {
-        symbol: i for i, symbol in enumerate(dict.fromkeys([end, "?", *symbols]))
-    }  # "?": anything else
+    known = dict.fromkeys([end, "?", *symbols])  # "?": anything else
+    vocabulary = {symbol: i for i, symbol in enumerate(known)}
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="?"))
     longest_first = sorted((s for s in symbols if len(s) > 1), key=len, reverse=True)
     escaped = ["".join("\\" + c if not c.isalnum() else c for c in s) for s in longest_first]
@@ -357,11 +356,7 @@ def main(argv=None):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--out",
-        default=str(Path(__file__).resolve().parent / "tiny"),
-        help="(default: notebooks/tiny)",
-    )
+    parser.add_argument("--out", default=f"{NOTEBOOKS}/tiny", help="(default: notebooks/tiny)")
     parser.add_argument("--task", choices=list(SYMBOLS), default="arithmetic", help="its symbols")
     parser.add_argument(
         "--steps", type=int, default=500, help="of the first phase; 0: random weights"
