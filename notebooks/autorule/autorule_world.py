@@ -359,9 +359,8 @@ def verdicts(seed, error, rules, num_pairs=250, draw=0):
         [autorule.judge_rules(judge, rules, pair["prompt"], pair[side]) for pair in pairs]
         for side in ("chosen", "rejected")
     ]
-    return [
-        np.equal(np.array(side, dtype=object), True).astype(bool) for side in said
-    ]  # None is no Yes
+    # None is no Yes.
+    return [np.equal(np.array(side, dtype=object), True).astype(bool) for side in said]
 
 
 def consistency(seeds, steps, runs):

@@ -15,7 +15,6 @@ computes no gradient of rows without an advantage, TRL reads it for each row and
 leave train.py's batch. Both checkpoint gradients, as is their default. Last line: a JSON object. Needs: pip install trl
 """
 
-import argparse
 import json
 import math
 import shutil
@@ -23,6 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import torch
@@ -79,9 +79,8 @@ def train_trl(flags, steps, folder, rows=None):
     model = transformers.AutoModelForCausalLM.from_pretrained(flags.model, dtype=torch.float32)
     names = transformers.AutoTokenizer.from_pretrained(flags.model)
     [newline] = names(task.stops[0])["input_ids"]
-    names.eos_token = names.convert_ids_to_tokens(
-        newline
-    )  # GRPOTrainer knows one that ends a completion
+    # GRPOTrainer knows one that ends a completion.
+    names.eos_token = names.convert_ids_to_tokens(newline)
     seconds = []
     rewards = []
     rates = []
@@ -254,9 +253,7 @@ def print_curves(args):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("model", help="directory, see get_smollm2.py")
     parser.add_argument("--time", action="store_true")
     parser.add_argument(

@@ -23,11 +23,11 @@ other. If only one of the two stopped, what was gained or lost is *stopping*; el
 answer, it is *format*; else *mathematics*. The three add up to the difference.
 """
 
-import argparse
 import itertools
 import math
 import statistics
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter, defaultdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -300,9 +300,7 @@ def compare_saved(paths, ks):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("files", nargs="+", help="what eval.py --out has written")
     add("--regrade", action="store_true", help="judge the completions again")

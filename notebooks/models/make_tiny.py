@@ -15,12 +15,12 @@ by the first command (950 + 500 steps, 70 s on one CPU core, torch 2.13, OMP_NUM
 On another machine the accuracies are alike, the bits are not.
 """
 
-import argparse
 import math
 import random
 import re
 import sys
 import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import tokenizers
@@ -297,9 +297,8 @@ def warm_up(
         for step in steps:
             optimizer.param_groups[0]["lr"] = lr * rate(step)
             ids, mask = demonstration_batch(tokenizer, task.train, shares, rng)
-            loss = F.cross_entropy(
-                model(ids[:, :-1]).transpose(1, 2), ids[:, 1:], reduction="none"
-            )  # (B, T-1)
+            # (B, T-1)
+            loss = F.cross_entropy(model(ids[:, :-1]).transpose(1, 2), ids[:, 1:], reduction="none")
             optimizer.zero_grad()
             ((loss * mask).sum() / 1500).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -352,9 +351,7 @@ def make(seed, out, task="arithmetic", phases=None, steps=500, gate=0.9):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", default=f"{NOTEBOOKS}/tiny", help="(default: notebooks/tiny)")
     parser.add_argument("--task", choices=list(SYMBOLS), default="arithmetic", help="its symbols")

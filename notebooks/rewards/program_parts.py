@@ -34,9 +34,8 @@ def read_program(code: str) -> tuple[bool, bool]:
         nodes = list(ast.walk(ast.parse(code[:MAX_CODE], "<completion>")))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False, False
-    named = [
-        node for node in nodes if not isinstance(node, ast.FunctionDef)
-    ]  # def open(self) is harmless
+    # `def open(self)` is harmless.
+    named = [node for node in nodes if not isinstance(node, ast.FunctionDef)]
     names = {
         getattr(node, field, None) for node in named for field in ("id", "attr", "name", "module")
     }

@@ -568,9 +568,8 @@ def test_the_command_extracts_rules_and_leaves_settings_for_the_training(
     autorule.main(flags)
     assert len(server.asked) == asked  # the second time all answers were known
     monkeypatch.setenv("AUTORULE", str(out))
-    assert (
-        autorule.rules_reward("2", {"problem": "1+1?"})[1]["judge_failed"] == 2
-    )  # this one lists rules, always
+    # This one lists rules, always.
+    assert autorule.rules_reward("2", {"problem": "1+1?"})[1]["judge_failed"] == 2
 
 
 # ---- 5. The reward model ---------------------------------------------------------------------------------------------
