@@ -16,7 +16,7 @@ is another. A page quotes a result by a link to it:
     accuracy rises [from .213 to .764](results/sums.json#sampled)       its sentence "sampled"
 
 Behind the link stands (older code) if the commands, or scripts that they use, are no longer those that were measured.
-A new result: write its "commands" into a file, with "also" (patterns of files that they use without naming them).
+A new result begins as a file with its "commands", and "also", patterns of files that they use without naming them.
 """
 
 import argparse
@@ -111,7 +111,7 @@ def load(name):
 def changed_since(name):
     """What a result was measured without: [] if it is as of today."""
     result = load(name)
-    before = result["scripts"]
+    before = result.get("scripts", {})
     now = hashes(result["commands"], result.get("also", ""))
     return [file for file in sorted({*before, *now}) if before.get(file) != now.get(file)]
 
@@ -254,7 +254,7 @@ def differing(text):
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    names = sorted(path.stem for path in RESULTS.glob("*.json") if "scripts" in load(path.stem))
+    names = sorted(path.stem for path in RESULTS.glob("*.json") if "commands" in load(path.stem))
     parser.add_argument("--run", nargs="+", default=[], metavar="NAME", choices=names)
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args(argv)

@@ -216,14 +216,7 @@ def compare(before, after, num_samples=1):
     worse = sum(change < 0 for change in changes)
     splits = [math.comb(better + worse, i) for i in range(min(better, worse) + 1)]
     p = min(1.0, 2 * sum(splits) / 2 ** (better + worse))
-    return {
-        "difference": mean,
-        "low": low,
-        "high": high,
-        "better": better,
-        "worse": worse,
-        "p": p,
-    }
+    return {"difference": mean, "low": low, "high": high, "better": better, "worse": worse, "p": p}
 
 
 PARTS = ("stopping", "format", "mathematics")

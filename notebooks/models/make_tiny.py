@@ -81,11 +81,7 @@ def products(train_size=5000, test_size=500, seed=0):
     return verifiers.Task("products", train, test, "{problem}", verifiers.tagged_reward, note)
 
 
-TASKS = {
-    "arithmetic": verifiers.arithmetic,
-    "one-digit": one_digit,
-    "products": products,
-}
+TASKS = {"arithmetic": verifiers.arithmetic, "one-digit": one_digit, "products": products}
 
 
 def tiny_config(vocab_size, eos_token_id):

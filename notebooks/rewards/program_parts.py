@@ -12,11 +12,7 @@ import warnings
 
 from notebooks.rewards.compose import weights
 from sandbox import read_tests, run_tests  # check_tests looks at single verdicts
-from verifiers import (
-    aggregate,
-    extract_code,
-    verify_code,
-)
+from verifiers import aggregate, extract_code, verify_code
 
 CODE_PARTS = weights(syntax=0.1, tests=0.7, speed=0.1, safety=0.1)
 _DANGEROUS = set(

@@ -5,11 +5,7 @@ python train.py --reward notebooks/rewards/steps.py:steps_reward
 
 import re
 
-from verifiers import (
-    explain_grade,
-    split_tags,
-    tagged_reward,
-)
+from verifiers import explain_grade, split_tags, tagged_reward
 
 MAX_STEPS = 60  # equations read in one completion
 _FUNCTIONS = (
