@@ -40,7 +40,7 @@ from notebooks.claims.measures import history, number
 from notebooks.claims.show import RESULTS, ROOT, read, report
 from notebooks.claims.start import base_of
 from notebooks.look.compare import accuracies
-from notebooks.results import read_file, write_json
+from notebooks.kept import read_file, write_json
 from rlvr import GRPO
 
 TUNING = 9  # the seed on which learning rates are chosen; it is never counted

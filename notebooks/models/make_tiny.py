@@ -15,12 +15,12 @@ by the first command (950 + 500 steps, 70 s on one CPU core, torch 2.13, OMP_NUM
 On another machine the accuracies are alike, the bits are not.
 """
 
-import argparse
 import math
 import random
 import re
 import sys
 import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,11 +90,7 @@ def products(train_size=5000, test_size=500, seed=0):
     )
 
 
-TASKS = {
-    "arithmetic": verifiers.arithmetic,
-    "one-digit": one_digit,
-    "products": products,
-}
+TASKS = {"arithmetic": verifiers.arithmetic, "one-digit": one_digit, "products": products}
 
 
 def tiny_config(vocab_size, eos_token_id):
@@ -116,9 +112,8 @@ def tiny_config(vocab_size, eos_token_id):
 def symbol_tokenizer(symbols, end="<|endoftext|>"):
     """A tokenizer with one token per symbol (a tag such as <think> is one symbol); id 0 is the end
     token. It is an ordinary tokenizer.json: the tiny model is saved and loaded like any other."""
-    vocabulary = {
-        symbol: i for i, symbol in enumerate(dict.fromkeys([end, "?", *symbols]))
-    }  # "?": anything else
+    known = dict.fromkeys([end, "?", *symbols])  # "?": anything else
+    vocabulary = {symbol: i for i, symbol in enumerate(known)}
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="?"))
     longest_first = sorted((s for s in symbols if len(s) > 1), key=len, reverse=True)
     escaped = ["".join("\\" + c if not c.isalnum() else c for c in s) for s in longest_first]
@@ -305,9 +300,8 @@ def warm_up(
         for step in steps:
             optimizer.param_groups[0]["lr"] = lr * rate(step)
             ids, mask = demonstration_batch(tokenizer, task.train, shares, rng)
-            loss = F.cross_entropy(
-                model(ids[:, :-1]).transpose(1, 2), ids[:, 1:], reduction="none"
-            )  # (B, T-1)
+            # (B, T-1)
+            loss = F.cross_entropy(model(ids[:, :-1]).transpose(1, 2), ids[:, 1:], reduction="none")
             optimizer.zero_grad()
             ((loss * mask).sum() / 1500).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -359,15 +353,9 @@ def make(seed, out, task="arithmetic", phases=None, steps=500, gate=0.9):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--out",
-        default=str(Path(__file__).resolve().parent / "tiny"),
-        help="(default: notebooks/tiny)",
-    )
+    parser.add_argument("--out", default=f"{NOTEBOOKS}/tiny", help="(default: notebooks/tiny)")
     parser.add_argument("--task", choices=list(SYMBOLS), default="arithmetic", help="its symbols")
     parser.add_argument(
         "--steps", type=int, default=500, help="of the first phase; 0: random weights"
