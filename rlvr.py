@@ -295,8 +295,8 @@ class Sampling:
     uniforms: torch.Tensor  # (P*G, max_new_tokens)
     problems: list  # P dicts, those of the prompts
     training: bool  # for an update, not for an evaluation
-    choose: object = choose  # see sample
     reply: object = None  # the environments: see Turns. sample must get it
+    choose: object = choose  # see sample
 
 
 def roll_out(

@@ -36,6 +36,8 @@ from notebooks.environments.calculator import Calculator
 from notebooks.tasks.one_digit import one_digit
 from rlvr import GRPO, roll_out
 
+TINY = Path(__file__).resolve().parents[1] / "tiny"
+
 # ---- 1. The model and its symbols ------------------------------------------------------------------------------------
 
 SYMBOLS = {
@@ -355,7 +357,7 @@ def make(seed, out, task="arithmetic", phases=None, steps=500, gate=0.9):
 def main(argv=None):
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", default=f"{NOTEBOOKS}/tiny", help="(default: notebooks/tiny)")
+    parser.add_argument("--out", default=TINY, help="(default: notebooks/tiny)")
     parser.add_argument("--task", choices=list(SYMBOLS), default="arithmetic", help="its symbols")
     parser.add_argument(
         "--steps", type=int, default=500, help="of the first phase; 0: random weights"
