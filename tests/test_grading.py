@@ -511,9 +511,7 @@ def test_rejects(truth, answer, reason):
 
 # ---- The rewrites: each has an example, and a pair above that needs it ---------------------------
 REWRITES = [
-    (stage, rewrite)
-    for stage in (grading.CHARACTERS, *grading.STAGES.values())
-    for rewrite in stage
+    (stage, rewrite) for stage in (grading.CHARACTERS, grading.REWRITES) for rewrite in stage
 ]
 
 
