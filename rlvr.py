@@ -295,7 +295,7 @@ class Sampling:
     uniforms: torch.Tensor  # (P*G, max_new_tokens)
     problems: list  # P dicts, those of the prompts
     training: bool  # for an update, not for an evaluation
-    reply: object  # the environment: see sample, which must get it
+    reply: object = None  # the environments: see Turns. sample must get it
     choose: object = choose  # see sample
 
 
@@ -331,8 +331,9 @@ def roll_out(
         )
         some = problems[start:end]
         turns = Turns(tokenizer, task, some, num_samples, eos)
-        reply = turns if task.stops or task.turns else None
-        how = Sampling(num_samples, limit, temperature, stop_ids, uniforms, some, training, reply)
+        how = Sampling(num_samples, limit, temperature, stop_ids, uniforms, some, training)
+        if task.stops or task.turns:
+            how.reply = turns
         with memory_for("--sample-tokens"):
             sampled = method.roll_out(model, tokenizer, prompts[start:end], how)
         check_rollouts(method, sampled, how)

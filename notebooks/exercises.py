@@ -160,32 +160,16 @@ def compose(my):
     first, second = sorted(A.values(), reverse=True)[:2]
     want(A["long"] == first > second + 1e-9, f"long is not alone on top: {shown}")
     want(A["wrong"] == min(A.values()), f"wrong is not at the bottom: {shown}")
-    want(
-        max(A["rambling"], A["bilingual"]) < 0,
-        f"rambling or bilingual is made more likely: {shown}",
-    )
+    pushed = max(A["rambling"], A["bilingual"]) < 0
+    want(pushed, f"rambling or bilingual is made more likely: {shown}")
     want(min(A["short"], A["no tags"]) > 0, f"short or no tags is made less likely: {shown}")
 
 
 # ---- Against the verifiers -------------------------------------------------------------------------------------------
 
-READABLE = (
-    sympy.Integer,
-    sympy.Rational,
-    sympy.Add,
-    sympy.Mul,
-    sympy.Pow,
-    type(sympy.pi),
-    sympy.sin,
-    sympy.cos,
-    sympy.tan,
-    sympy.Interval,
-    sympy.FiniteSet,
-    sympy.Union,
-    sympy.Tuple,
-    type(sympy.true),
-    type(sympy.false),
-)
+READABLE = (sympy.Integer, sympy.Rational, sympy.Add, sympy.Mul, sympy.Pow, type(sympy.pi))
+READABLE += (sympy.sin, sympy.cos, sympy.tan, sympy.Interval, sympy.FiniteSet, sympy.Union)
+READABLE += (sympy.Tuple, type(sympy.true), type(sympy.false))
 
 
 def rebuilt(expression):
@@ -196,12 +180,9 @@ def rebuilt(expression):
 def same_to_sympy(a, b):
     if isinstance(a, sympy.Expr) and isinstance(b, sympy.Expr):
         return bool(sympy.simplify(a - b) == 0) or (a - b).equals(0)
-    want(
-        type(rebuilt(a)) is type(rebuilt(b))
-        or isinstance(a, sympy.Set)
-        and isinstance(b, sympy.Set),
-        f"{a} and {b} are of different kinds, and may look alike in LaTeX: compare two numbers or two sets",
-    )
+    sets = isinstance(a, sympy.Set) and isinstance(b, sympy.Set)
+    reason = f"{a} and {b} are of different kinds, and may look alike in LaTeX: compare two numbers or two sets"
+    want(sets or type(rebuilt(a)) is type(rebuilt(b)), reason)
     return rebuilt(a) == rebuilt(b)
 
 
@@ -215,22 +196,16 @@ def break_the_grader(my):
     for expression in (truth, answer):
         want(isinstance(expression, sympy.Basic), f"{expression!r} is no sympy object")
         for node in sympy.preorder_traversal(expression):
-            want(
-                isinstance(node, READABLE),
-                f"{node} ({type(node).__name__}) is not among what may be used",
-            )
+            reason = f"{node} ({type(node).__name__}) is not among what may be used"
+            want(isinstance(node, READABLE), reason)
     shown = [sympy.latex(expression) for expression in (truth, answer)]
-    want(
-        max(map(len, shown)) <= 500,
-        "at most 500 characters of LaTeX: beyond, anybody would give up",
-    )
+    reason = "at most 500 characters of LaTeX: beyond, anybody would give up"
+    want(max(map(len, shown)) <= 500, reason)
     same = same_to_sympy(truth, answer)
     want(same is not None, "sympy cannot tell either: choose a clearer case")
     judged = verifiers.grade_answer(shown[1], shown[0])
-    want(
-        judged != same,
-        f"truth {shown[0]}, answer {shown[1]}: the grader says {judged}, and so does sympy",
-    )
+    reason = f"truth {shown[0]}, answer {shown[1]}: the grader says {judged}, and so does sympy"
+    want(judged != same, reason)
 
 
 HONEST = [
@@ -255,27 +230,19 @@ def tests_that_hold(my):
     two honest programs pass and nine wrong ones do not, and by check_tests no constant answer
     passes more than half of them. One of the wrong ones has memorised 1900, 2000, 2023 and 2024."""
     tests = my["tests"]
-    want(
-        0 < len(tests) <= 6 and all(isinstance(test, str) for test in tests),
-        "one to six tests, each a string",
-    )
+    texts = all(isinstance(test, str) for test in tests)
+    want(texts and 0 < len(tests) <= 6, "one to six tests, each a string")
     for program in HONEST:
         out = verifiers.verify_code(program, tests)
         want(out["frac"] == 1.0, f"an honest program fails: {out['why']}\n{program}")
     for name, program in WRONG.items():
-        want(
-            verifiers.verify_code(program, tests)["frac"] < 1.0,
-            f"{name!r} passes all of your tests:\n{program}",
-        )
+        out = verifiers.verify_code(program, tests)
+        want(out["frac"] < 1.0, f"{name!r} passes all of your tests:\n{program}")
     (weak,) = check_tests([{"tests": tests}])
-    want(
-        weak["empty"] == weak["echo"] == 0,
-        f"the empty program or the echo passes some tests: {weak}",
-    )
-    want(
-        weak["constant"] <= 0.5,
-        f"a function that always returns {weak['value']} passes {weak['constant']:.0%}",
-    )
+    reason = f"the empty program or the echo passes some tests: {weak}"
+    want(weak["empty"] == weak["echo"] == 0, reason)
+    reason = f"a function that always returns {weak['value']} passes {weak['constant']:.0%}"
+    want(weak["constant"] <= 0.5, reason)
 
 
 # ---- The machine -----------------------------------------------------------------------------------------------------
@@ -311,10 +278,8 @@ def off_policy(my):
     logits = 3 * torch.randn(50, 30)
     for temperature, top_k in ((1.0, 5), (0.7, 3), (2.0, 30), (1.0, 1)):
         found = my["sampler_logprobs"](logits.clone(), temperature, top_k)
-        want(
-            torch.is_tensor(found) and found.shape == logits.shape,
-            "it must return a tensor of the shape of logits",
-        )
+        same = torch.is_tensor(found) and found.shape == logits.shape
+        want(same, "it must return a tensor of the shape of logits")
         total = found.exp().sum(-1)
         shares = drawn_shares(logits, temperature, top_k)
         want(
@@ -333,18 +298,16 @@ def off_policy(my):
             f"probabilities are off by {drift:.3f} at temperature {temperature}, top_k {top_k}: is the "
             "temperature applied, and before the filter?",
         )
-    model = make_tiny.init_weights(
-        Qwen3(make_tiny.tiny_config(30, 0)), torch.Generator().manual_seed(0)
-    )
+    model = Qwen3(make_tiny.tiny_config(30, 0))
+    make_tiny.init_weights(model, torch.Generator().manual_seed(0))
     uniforms = row_uniforms(range(8), 20, 0)
     rollouts = sample(model, [[5, 6]], 8, 20, uniforms=uniforms, choose=choose_among(5))
     with torch.no_grad():
         drawn = my["sampler_logprobs"](model(rollouts.ids[:, :-1]).flatten(0, 1), 1.0, 5)
-    drawn = drawn.gather(1, rollouts.ids[:, 1:].reshape(-1, 1)).view_as(rollouts.mask)[
-        rollouts.mask.bool()
-    ]
+    trained_on = rollouts.mask.bool()
+    drawn = drawn.gather(1, rollouts.ids[:, 1:].reshape(-1, 1)).view_as(rollouts.mask)[trained_on]
     want(drawn.isfinite().all(), "a token that was drawn has probability 0")
-    gap = (drawn - rollouts.logp[rollouts.mask.bool()]).mean()
+    gap = (drawn - rollouts.logp[trained_on]).mean()
     return f"a token was {gap.exp():.1f} times likelier to be drawn than its log-prob says, and `mismatch` shows 1e-7"
 
 
@@ -368,12 +331,8 @@ def pretend_log(kind, seed, turn=100):
         if step % 10 == 0:
             seen = accuracy + rng.gauss(0, 0.01)
             half = 1.96 * math.sqrt(accuracy * (1 - accuracy) / 500)
-            row |= {
-                "eval_accuracy": seen,
-                "eval_sampled_accuracy": seen,
-                "eval_sampled_low": seen - half,
-                "eval_sampled_high": seen + half,
-            }
+            row |= {"eval_accuracy": seen, "eval_sampled_accuracy": seen}
+            row |= {"eval_sampled_low": seen - half, "eval_sampled_high": seen + half}
         rows.append(row)
     return rows
 
@@ -390,10 +349,8 @@ def alarm(my):
             rang = my["alarm"](pretend_log(kind, seed, turn))
             if kind == "hacked":
                 want(rang is not None, f"silent in a log that is hacked from step {turn} on")
-                want(
-                    turn < rang <= turn + 50,
-                    f"rings at {rang} in a log that is hacked from step {turn} on",
-                )
+                reason = f"rings at {rang} in a log that is hacked from step {turn} on"
+                want(turn < rang <= turn + 50, reason)
             else:
                 want(rang is None, f"false alarm at {rang} in a log whose accuracy {kind}")
 
@@ -412,16 +369,12 @@ def trained(flags, reward=None, seed=0):
         contextlib.redirect_stderr(said),
     ):
         if "--model" not in flags:
-            flags = [
-                "--model",
-                str(make_tiny.make(seed, Path(folder, "base"), "one-digit", steps=0)),
-                *flags,
-            ]
+            base = make_tiny.make(seed, Path(folder, "base"), "one-digit", steps=0)
+            flags = ["--model", str(base), *flags]
         flags = [*flags, "--device", "cpu", "--seed", str(seed), "--runs", folder, "--name", "run"]
         try:
-            train.preflight = lambda *args, **kwargs: (
-                None
-            )  # a hopeless run is a result here, not an error
+            # A hopeless run is a result here, not an error.
+            train.preflight = lambda *args, **kwargs: None
             if reward is not None:
                 verifiers.REWARDS["mine"] = reward
                 flags += ["--reward", "mine"]
@@ -436,22 +389,9 @@ def trained(flags, reward=None, seed=0):
         return read_rows(Path(folder, "run", "metrics.jsonl")), count
 
 
-ONE_DIGIT = [
-    "--task",
-    f"{Path(__file__).parent}/tasks/one_digit.py:one_digit",
-    "--prompts-per-step",
-    "32",
-    "--num-samples",
-    "16",
-    "--max-new-tokens",
-    "4",
-    "--micro-batch-tokens",
-    "16384",
-    "--eval-problems",
-    "100",
-    "--eval-every",
-    "1000",
-]
+ONE_DIGIT = ["--task", f"{Path(__file__).parent}/tasks/one_digit.py:one_digit"]
+ONE_DIGIT += "--prompts-per-step 32 --num-samples 16 --max-new-tokens 4".split()
+ONE_DIGIT += "--micro-batch-tokens 16384 --eval-problems 100 --eval-every 1000".split()
 
 
 def collapse(my):
@@ -464,12 +404,10 @@ def collapse(my):
         return float(my["reward"](completion)), exact_reward(completion, problem)[1]
 
     paid("7", {"problem": "3+4=", "answer": "7"})
-    rows, _ = trained(
-        [*ONE_DIGIT, "--prompts-per-step", "16", "--lr", "2e-3", "--steps", "30"], paid
-    )
-    reward, form, right = (
-        sum(row[key] for row in rows[-3:]) / 3 for key in ("reward", "format", "accuracy")
-    )
+    flags = "--prompts-per-step 16 --lr 2e-3 --steps 30".split()
+    rows, _ = trained([*ONE_DIGIT, *flags], paid)
+    names = ("reward", "format", "accuracy")
+    reward, form, right = (sum(row[name] for row in rows[-3:]) / 3 for name in names)
     shown = f"at the end reward {reward:.2f}, form {form:.2f}, right {right:.2f}"
     want(reward >= 0.9, f"it is not happy: {shown}")
     want(form >= 0.9, f"the form is not right: {shown}")
@@ -485,10 +423,8 @@ def deadly_rate(my, seeds=(0, 1, 2)):
     entropy."""
     lives = float(my["lives"])
     dies = float(my["dies"])
-    want(
-        0 < lives < dies <= 20 * lives,
-        f"lives {lives} and dies {dies} are not 0 < lives < dies <= 20 * lives",
-    )
+    reason = f"lives {lives} and dies {dies} are not 0 < lives < dies <= 20 * lives"
+    want(0 < lives < dies <= 20 * lives, reason)
     report = []
     for rate, name in ((lives, "lives"), (dies, "dies")):
         for seed in seeds:
@@ -514,6 +450,8 @@ def refuse_another_sampling(flags):
 
 
 BUDGET = 1280  # completions
+FIXED = {"--model", "--task", "--prompt", "--stop", "--template", "--reward", "--seed"}
+FIXED |= {"--eval-problems", "--temperature", "--runs", "--name", "--resume"}
 TINY = str(ROOT / "notebooks" / "tiny")
 
 
@@ -527,47 +465,21 @@ def beat_the_default(
     the base, the task, the reward, the seed, and how completions are sampled."""
     flags = [str(flag) for flag in my["flags"]]
     got = []
-    fixed = {
-        "--model",
-        "--task",
-        "--prompt",
-        "--stop",
-        "--template",
-        "--reward",
-        "--seed",
-        "--eval-problems",
-        "--temperature",
-        "--runs",
-        "--name",
-        "--resume",
-    }
     names = {flag.partition("=")[0] for flag in flags if flag.startswith("--")}
-    want(not names & fixed, f"these stay as they are: {sorted(fixed)}")
+    want(not names & FIXED, f"these stay as they are: {sorted(FIXED)}")
     refuse_another_sampling([*setting, *flags])
     for seed in seeds:
         rows, count = trained([*setting, "--eval-every", "1000", *flags], seed=seed)
-        want(
-            count <= BUDGET,
-            f"{count} completions, {BUDGET} are allowed: fewer --steps or smaller batches",
-        )
+        reason = f"{count} completions, {BUDGET} are allowed: fewer --steps or smaller batches"
+        want(count <= BUDGET, reason)
         got.append(rows[-1]["eval_sampled_accuracy"])
     shown = f"{sum(got) / len(got):.3f}, by seed {[round(g, 3) for g in got]}"
     want(sum(got) / len(got) >= goal, f"held-out accuracy {shown}; the goal is {goal:.2f}")
     return shown
 
 
-EXERCISES = [
-    leave_one_out,
-    verifier_in_ten_lines,
-    compose,
-    break_the_grader,
-    tests_that_hold,
-    off_policy,
-    alarm,
-    collapse,
-    deadly_rate,
-    beat_the_default,
-]
+EXERCISES = [leave_one_out, verifier_in_ten_lines, compose, break_the_grader, tests_that_hold]
+EXERCISES += [off_policy, alarm, collapse, deadly_rate, beat_the_default]
 
 
 def check(number, path):

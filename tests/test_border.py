@@ -207,3 +207,49 @@ def test_what_may_be_asked_of_what_is_lent(sentence, question, lent, answer):
 @pytest.mark.parametrize("sentence, question, lent, answer", CLOSED)
 def test_what_may_not_be_asked(sentence, question, lent, answer):
     assert answer in asked(question, lent, BEFORE)
+
+
+# ---- What answers each question otherwise ------------------------------------------------------------
+
+TWICE = {
+    "int(it) is asked twice": (
+        "class R:\n    k = 0\n"
+        "    def __int__(self):\n        self.k += 1\n        return 0 if self.k == 1 else 10**9\n"
+        "def f(n): return R()",
+        "r = f(50)\nassert int(r) ** 2 <= 50 < (int(r) + 1) ** 2",
+    ),
+    "its length is that of the list, and it has no items": (
+        "class Out:\n    def __len__(self): return 2\n    def __iter__(self): return iter(())\n"
+        "def f(xs): return Out()",
+        "out = f([1, 2])\nassert len(out) == 2\nfor x, y in zip(out, [3, 4]):\n    assert x == y",
+    ),
+    "it contains whatever the test looks for, and warns of it": (
+        "class C:\n    def __contains__(self, x): return True\ndef f(n): return C()",
+        "import warnings\nwarnings.filterwarnings('ignore')\nassert 3 in f(12)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_an_object_does_not_answer_in_the_place_of_a_value(name):
+    assert verify_code(TWICE[name][0], [TWICE[name][1]])["frac"] == 0.0
+
+
+def test_a_program_cannot_have_the_judge_make_an_object_of_its_class():
+    """It asks the judge to call number 2, its own class: what it answers would count as made by the
+    test, which may compute with it. (What the judge looked up first has number 1.)"""
+    code = f"{PLAYER}class V:\n    pass\ndef f(*args):\n    say('call', [1], {{'tuple': []}})\n"
+    code += "    raise ValueError(str(hear()))"
+    why = verify_code(code, ["from solution import V, f\nassert abs(f() - 2.5) < 1"])["why"][0]
+    assert "not open to the program" in why
+
+
+def test_a_test_does_not_stop_the_judges_clock(no_hang):
+    """Its own alarm ends; then the program sends half a line and sleeps."""
+    code = (
+        "import os, signal, time\ndef f(x):\n    if x == 0: return 0\n"
+        "    signal.signal(signal.SIGALRM, signal.SIG_IGN)\n"
+        "    os.write(3, b'[\"val')\n    while True: time.sleep(1)"
+    )
+    test = "import signal\nsignal.alarm(2)\nassert f(0) == 0\nsignal.alarm(0)\nassert f(1) == 2"
+    assert verify_code(code, [test], timeout=0.5)["frac"] == 0.0

@@ -32,6 +32,8 @@ def flags_of(script, arguments=""):
     source = (ROOT / script).read_text(encoding="utf-8")
     flags = {"--help", *re.findall(rf'"({FLAG})"', source)}
     more = {"notebooks/look/evaluate.py": ["eval.py"]}
+    for name in ("chapter_claims", "paper_claims"):
+        more[f"notebooks/claims/{name}.py"] = ["notebooks/claims/claim.py"]
     return flags.union(*map(flags_of, more.get(script, [])))
 
 

@@ -291,6 +291,11 @@ ACCEPTS = _table(
 # ---- Refused -------------------------------------------------------------------------------------
 REJECTS = _table(
     r"""
+    5   \text{there cannot be } 5   a lead-in says what the number is, and nothing else
+    5   \text{it exceeds } 5   nor this
+    5   \text{Twice the answer} = 5   the name of another number
+    5   x \stackrel{\ne}{=} 5   what stands above the sign changes it
+    36   41+2-7 = 35 \approx 35   a wrong side before the sign of rounding
     9007199254740993   9007199254740992   2^53 + 1: equal as floats
     \frac13   0.3333   four digits are not a third
     \frac23   0.666666666668   nor are eleven of twelve two thirds
@@ -511,9 +516,7 @@ def test_rejects(truth, answer, reason):
 
 # ---- The rewrites: each has an example, and a pair above that needs it ---------------------------
 REWRITES = [
-    (stage, rewrite)
-    for stage in (grading.CHARACTERS, *grading.STAGES.values())
-    for rewrite in stage
+    (stage, rewrite) for stage in (grading.CHARACTERS, grading.REWRITES) for rewrite in stage
 ]
 
 

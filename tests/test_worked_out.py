@@ -152,6 +152,19 @@ def test_a_copy_that_was_edited_earns_nothing(text, truth, boxes):
         assert right == 0 and parts["copied"] == 1, box
 
 
+def test_a_sign_of_rounding_makes_no_copy_a_result():
+    """41+2-7 = 35 \\approx 35 is wrong by one, and its first side is the question."""
+    problem = {"problem": "Compute 41+2-7.", "answer": "36"}
+    assert boxed_reward(r"\boxed{41+2-7=35 \approx 35}", problem)[0] == 0
+    assert boxed_reward(r"\boxed{x \approx 36}", problem)[0] == 1
+
+
+def test_an_interval_may_be_written_with_a_letter():
+    """Its sides stand beside the sign: the letter x is not read as part of a command."""
+    problem = {"problem": "Find the domain of $f$.", "answer": "[-3,2]"}
+    assert boxed_reward(r"\boxed{-3 \le x \le 2}", problem)[0] == 1
+
+
 def test_one_of_several_accepted_answers():
     """TriviaQA's kind of truth: each of them is paid."""
     truths = ["four", "4"]

@@ -177,9 +177,8 @@ def yes_probabilities(model, tokenizer, texts):
     longest = max(map(len, rows))
     if longest > model.config.max_position_embeddings:
         raise DataError(f"{longest} tokens are more than this judge can read")
-    shared = min(
-        len(os.path.commonprefix(rows)), min(map(len, rows)) - 1
-    )  # each row keeps a token of its own
+    # Each row keeps a token of its own.
+    shared = min(len(os.path.commonprefix(rows)), min(map(len, rows)) - 1)
     rests = [row[shared:] + [0] * (longest - len(row)) for row in rows]
     last = [len(row) - shared - 1 for row in rows]
     cache = KVCache(model, 1, longest)
@@ -262,9 +261,8 @@ def judge_rules(judge, rules, prompt, completion, concise=True):
     return [None] * len(rules)
 
 
-LOADING = (
-    threading.Lock()
-)  # completions are judged by several threads, which all would load the judge
+# Completions are judged by several threads, which all would load the judge.
+LOADING = threading.Lock()
 
 
 @functools.cache
@@ -311,9 +309,8 @@ class RewardModel(torch.nn.Module):
         ids = torch.tensor(
             [row + [0] * (longest - len(row)) for row in rows], device=self.model.device
         )
-        hidden = self.model(
-            ids, head=lambda hidden, weight: hidden[range(len(rows)), last]
-        )  # (B, C)
+        # (B, C)
+        hidden = self.model(ids, head=lambda hidden, weight: hidden[range(len(rows)), last])
         return self.head(hidden.float()).squeeze(-1)
 
     def encode(self, prompt, completion):

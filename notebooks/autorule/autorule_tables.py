@@ -53,11 +53,11 @@ def win_rate(folder, count=200, length_bias=0.4):
 
 
 def table_1(arms, seeds, steps, runs):
-    """{arm: [the numbers of a seed, ..]}"""
-    return {
-        arm: [win_rate(world.run_arm(arm, seed, steps, runs) / "final") for seed in seeds]
-        for arm in arms
+    """A table of world: {arm: {column: a value for each seed}}."""
+    finals = {
+        arm: [world.run_arm(arm, seed, steps, runs) / "final" for seed in seeds] for arm in arms
     }
+    return world.table_of({arm: [win_rate(final) for final in finals[arm]] for arm in arms})
 
 
 # ---- Table 4: what each rule scored --------------------------------------------------------------
@@ -80,24 +80,10 @@ def table_4(arm, seed, steps, runs):
     return [*zip(rules, start, end, aligned)]
 
 
-# ---- Print ---------------------------------------------------------------------------------------
-
-
-def show_table(rows, columns):
-    """rows: {name: [one dict of numbers a seed, ..]}; the mean over seeds, lowest and highest."""
-    width = max(map(len, rows))
-    print(" " * width, *(f"{column:>18}" for column in columns))
-    for name, seeds in rows.items():
-        values = [np.array([each[column] for each in seeds]) for column in columns]
-        cells = [f"{v.mean():6.2f} [{v.min():.2f}-{v.max():.2f}]" for v in values]
-        print(f"{name:{width}}", *(f"{cell:>18}" for cell in cells))
-
-
 def main():
     arms = ["reward model", "length penalty", "concise rule", "dimensions", "rules"]
     print("Table 1: wins against the base")
-    table = table_1(arms, [0, 1, 2], 80, "runs/autorule")
-    show_table(table, ["win rate", "without length", "tokens"])
+    world.print_table(table_1(arms, [0, 1, 2], 80, "runs/autorule"))
     for arm in ("dimensions", "rules"):
         print(f"\nTable 4: {arm}, seed 0")
         for rule, start, end, aligned in table_4(arm, 0, 80, "runs/autorule"):

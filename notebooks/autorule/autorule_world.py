@@ -10,14 +10,12 @@ as good as stated, not that a language model is. N responses or pairs, K rules.
 """
 
 import argparse
-import contextlib
 import functools
 import json
 import math
 import os
 import random
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +33,7 @@ from notebooks.autorule.autorule_tools import (
     fields_of,
     length_penalty,
 )
+from notebooks.claims.seeds import train_seed
 from rlvr import row_uniforms, sample
 from verifiers import arithmetic
 
@@ -298,35 +297,20 @@ def reward(completion, problem):
     return function(completion, problem)
 
 
+FLAGS = (
+    "--task arithmetic --prompts-per-step 8 --num-samples 8 --max-new-tokens 80 --lr 1e-3 --kl-coef 0.001 "
+    "--micro-batch-tokens 4096 --eval-every 1000 --eval-problems 50 --save-every 1000"
+)
+
+
 def run_arm(arm, seed, steps, runs):
     """Train an arm, unless that is done -> its folder. What train.py prints goes to FOLDER.log."""
     runs = (ROOT / runs).resolve()
-    run = runs / f"{arm.replace(' ', '-').replace('.', '')}-{steps}-seed{seed}"
-    if not (run / "final").exists():
-        print(f"training {run.name}", file=sys.stderr, flush=True)
-        learned_reward(seed, runs)
-        os.environ["AUTORULE_ARM"] = json.dumps([arm, seed, str(runs)])
-        flags = (
-            ["--resume"]
-            if run.exists()
-            else [
-                "--model",
-                TINY,
-                "--reward",
-                f"{__file__}:reward",
-                "--steps",
-                str(steps),
-                "--seed",
-                str(seed),
-                *(
-                    "--task arithmetic --prompts-per-step 8 --num-samples 8 --max-new-tokens 80 --lr 1e-3 --kl-coef 0.001 "
-                    "--micro-batch-tokens 4096 --eval-every 1000 --eval-problems 50 --save-every 1000"
-                ).split(),
-            ]
-        )
-        with open(f"{run}.log", "a") as log, contextlib.redirect_stdout(log):
-            train.main([*flags, "--runs", str(runs), "--name", run.name])
-    return run
+    learned_reward(seed, runs)
+    os.environ["AUTORULE_ARM"] = json.dumps([arm, seed, str(runs)])
+    flags = ["--model", TINY, "--reward", f"{__file__}:reward", "--steps", str(steps)]
+    name = f"{arm.replace(' ', '-').replace('.', '')}-{steps}"
+    return train_seed(name, seed, runs, [*flags, *FLAGS.split()])
 
 
 # ---- 3. Experiments ------------------------------------------------------------------------------
@@ -375,9 +359,8 @@ def verdicts(seed, error, rules, num_pairs=250, draw=0):
         [autorule.judge_rules(judge, rules, pair["prompt"], pair[side]) for pair in pairs]
         for side in ("chosen", "rejected")
     ]
-    return [
-        np.equal(np.array(side, dtype=object), True).astype(bool) for side in said
-    ]  # None is no Yes
+    # None is no Yes.
+    return [np.equal(np.array(side, dtype=object), True).astype(bool) for side in said]
 
 
 def consistency(seeds, steps, runs):
@@ -431,138 +414,135 @@ def less(arm, than, column, by=0.0):
     return lambda x: x(arm, column).mean() < x(than, column).mean() - by
 
 
-EXPERIMENTS = {
-    "hacking": (
-        "GRPO on the reward model alone is hacked, with the rules it is not (5.4).",
-        trained("reward model", "rules", "true answer", "idle rules", "no rule on the result"),
-        {
-            "accuracy rises": lambda x: (
-                x("reward model", "right@best") > x("reward model", "right@start") + 0.1
-            ),
-            "then falls to half of its best": lambda x: (
-                x("reward model", "right") <= 0.5 * x("reward model", "right@best")
-            ),
-            "while more is paid": lambda x: (
-                x("reward model", "paid") > x("reward model", "paid@best")
-            ),
-            "rules: it ends within 5 points of its best": lambda x: (
-                x("rules", "right") > x("rules", "right@best") - 0.05
-            ),
-            "control: on the true answer it does too": lambda x: (
-                x("true answer", "right") > x("true answer", "right@best") - 0.05
-            ),
-            **{
-                f"control: {arm}: it falls": lambda x, arm=arm: (
-                    x(arm, "right") <= 0.5 * x(arm, "right@best")
-                )
-                for arm in ("idle rules", "no rule on the result")
-            },
-        },
-    ),
-    "consistency": (
-        "Rules of five runs, and of fewer pairs, agree above 0.9 (5.3).",
-        consistency,
-        {
-            "five runs, a judge without error": lambda x: x("5 runs, error 0", "agreement") > 0.9,
-            "five runs, the usual judge": lambda x: x("5 runs, error 0.1", "agreement") > 0.9,
-            "32 pairs for 256": lambda x: x("32 pairs for 256", "agreement") > 0.9,
-            "total scores correlate above 0.95": lambda x: (
-                x("5 runs, error 0", "correlation") > 0.95
-            ),
-        },
-    ),
-    "alignment": (
-        "Extracted rules align better than hand-written ones and than chance.",
-        aligned,
-        {
-            "than the dimensions": lambda x: (
-                x("6 rules", "alignment") > x("dimensions", "alignment")
-            ),
-            "than shuffled labels": lambda x: (
-                x("6 rules", "alignment") > x("labels shuffled", "alignment") + 0.05
-            ),
-            "than rules from justifications": less("from justifications", "6 rules", "alignment"),
-            "of more rules fewer pairs are undecided (Table 7)": less("20 rules", "2 rules", "= 0"),
-            "and more are decided against the preference": less("2 rules", "20 rules", "< 0"),
-        },
-    ),
-    "count": (
-        "Too few rules and too many are worse (Table 5).",
-        trained("2 rules", "rules", "20 rules"),
-        {
-            "2 rules: less gold": less("2 rules", "rules", "gold"),
-            "20 rules: less gold": less("20 rules", "rules", "gold"),
-        },
-    ),
-    "construction": (
-        "Without conciseness, and without scaling too, it is worse (Table 5).",
-        trained("rules", "no conciseness", "no scale"),
-        {
-            "no conciseness: less gold": less("no conciseness", "rules", "gold"),
-            "no conciseness: 3 tokens longer": less("rules", "no conciseness", "length", 3),
-            "no scale: less gold": less("no scale", "rules", "gold"),
-            "no scale: 5 points less accurate": less("no scale", "rules", "right", 0.05),
-        },
-    ),
-    "baselines": (
-        "One rule, four hand-written ones, or those from justifications do less (Tables 1 and 3).",
-        trained("rules", "concise rule", "dimensions", "length penalty", "from justifications"),
-        {
-            f"{arm}: 5 points less accurate": less(arm, "rules", "right", 0.05)
-            for arm in ("concise rule", "dimensions", "length penalty", "from justifications")
-        },
-    ),
-    "noise": (
-        "At which error rate of the judge do rules stop helping? (ours)",
-        trained("reward model", "rules", "error 0.3", "error 0.5"),
-        {
-            **{
-                f"{arm}: 10 points above the reward model": less("reward model", arm, "right", 0.1)
-                for arm in ("rules", "error 0.3")
-            },
-            "control: not so with a coin": lambda x: (
-                not less("reward model", "error 0.5", "right", 0.1)(x)
-            ),
-        },
-    ),
+def above(row, column, value):
+    return lambda x: x(row, column) > value
+
+
+def higher(row, than, column, by=0.0):
+    """In every seed, by so much."""
+    return lambda x: x(row, column) > x(than, column) + by
+
+
+def rises(arm, column="right", since="right@start", by=0.1):
+    return lambda x: x(arm, column) > x(arm, since) + by
+
+
+def falls(arm):
+    """To half of its best."""
+    return lambda x: x(arm, "right") <= 0.5 * x(arm, "right@best")
+
+
+def keeps(arm):
+    """It ends within 5 points of its best."""
+    return rises(arm, since="right@best", by=-0.05)
+
+
+TRAINED = {  # the experiments on training: name -> its arms
+    "hacking": ("reward model", "rules", "true answer", "idle rules", "no rule on the result"),
+    "count": ("2 rules", "rules", "20 rules"),
+    "construction": ("rules", "no conciseness", "no scale"),
+    "baselines": ("rules", "concise rule", "dimensions", "length penalty", "from justifications"),
+    "noise": ("reward model", "rules", "error 0.3", "error 0.5"),
+}
+MEASURED = {"consistency": consistency, "alignment": aligned}
+CLAIMS = {
+    "hacking": "GRPO on the reward model alone is hacked, with the rules it is not (5.4).",
+    "consistency": "Rules of five runs, and of fewer pairs, agree above 0.9 (5.3).",
+    "alignment": "Extracted rules align better than hand-written ones and than chance.",
+    "count": "Too few rules and too many are worse (Table 5).",
+    "construction": "Without conciseness, and without scaling too, it is worse (Table 5).",
+    "baselines": "One rule, four hand-written ones, or those from justifications do less (Tables 1 and 3).",
+    "noise": "At which error rate of the judge do rules stop helping? (ours)",
+}
+CHECKS = {
+    "hacking": {
+        "accuracy rises": rises("reward model", "right@best"),
+        "then falls to half of its best": falls("reward model"),
+        "while more is paid": rises("reward model", "paid", since="paid@best", by=0),
+        "rules: it ends within 5 points of its best": keeps("rules"),
+        "control: on the true answer it does too": keeps("true answer"),
+        "control: idle rules: it falls": falls("idle rules"),
+        "control: no rule on the result: it falls": falls("no rule on the result"),
+    },
+    "consistency": {
+        "five runs, a judge without error": above("5 runs, error 0", "agreement", 0.9),
+        "five runs, the usual judge": above("5 runs, error 0.1", "agreement", 0.9),
+        "32 pairs for 256": above("32 pairs for 256", "agreement", 0.9),
+        "total scores correlate above 0.95": above("5 runs, error 0", "correlation", 0.95),
+    },
+    "alignment": {
+        "than the dimensions": higher("6 rules", "dimensions", "alignment"),
+        "than shuffled labels": higher("6 rules", "labels shuffled", "alignment", 0.05),
+        "than rules from justifications": less("from justifications", "6 rules", "alignment"),
+        "of more rules fewer pairs are undecided (Table 7)": less("20 rules", "2 rules", "= 0"),
+        "and more are decided against the preference": less("2 rules", "20 rules", "< 0"),
+    },
+    "count": {
+        "2 rules: less gold": less("2 rules", "rules", "gold"),
+        "20 rules: less gold": less("20 rules", "rules", "gold"),
+    },
+    "construction": {
+        "no conciseness: less gold": less("no conciseness", "rules", "gold"),
+        "no conciseness: 3 tokens longer": less("rules", "no conciseness", "length", 3),
+        "no scale: less gold": less("no scale", "rules", "gold"),
+        "no scale: 5 points less accurate": less("no scale", "rules", "right", 0.05),
+    },
+    "baselines": {
+        f"{arm}: 5 points less accurate": less(arm, "rules", "right", 0.05)
+        for arm in TRAINED["baselines"][1:]
+    },
+    "noise": {
+        "rules: 10 points above the reward model": less("reward model", "rules", "right", 0.1),
+        "error 0.3: 10 points above the reward model": less(
+            "reward model", "error 0.3", "right", 0.1
+        ),
+        "control: not so with a coin": lambda x: (
+            not less("reward model", "error 0.5", "right", 0.1)(x)
+        ),
+    },
 }
 
 
-def report(name, seeds=(0, 1, 2), steps=80, runs="runs/autorule"):
-    """Train what is missing; print claim, table, checks and verdict -> {check: does it hold?}."""
-    claim, measure, checks = EXPERIMENTS[name]
-    table = measure(seeds, steps, runs)
-    rows = [
-        [row, *(f"{v.mean():.2f} [{v.min():.2f}-{v.max():.2f}]" for v in columns.values())]
-        for row, columns in table.items()
-    ]
-    rows.insert(0, ["", *next(iter(table.values()))])
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    print(f"{name}: {claim}\n{len(seeds)} seeds: mean [lowest-highest]")
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
-    results = {
-        check: bool(np.all(holds(lambda row, column: table[row][column])))
-        for check, holds in checks.items()
-    }
-    for check, holds in results.items():
-        print(f"  {'yes' if holds else 'NO '}  {check}")
-    claims, controls = (
-        [holds for check, holds in results.items() if check.startswith("control") is side]
-        for side in (False, True)
-    )
+def print_table(table):
+    """Of each row and column the mean over the seeds, and in brackets the lowest and the highest."""
+    lines = [["", *next(iter(table.values()))]]
+    for row, columns in table.items():
+        cells = [f"{v.mean():.2f} [{v.min():.2f}-{v.max():.2f}]" for v in columns.values()]
+        lines.append([row, *cells])
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())
+
+
+def verdict_of(results):
+    """{check: does it hold?} -> the verdict in words."""
+    claims = [holds for check, holds in results.items() if not check.startswith("control")]
+    controls = [holds for check, holds in results.items() if check.startswith("control")]
     partly = f"partly ({sum(claims)} of {len(claims)} checks)"
     found = "reproduced" if all(claims) else partly if any(claims) else "not reproduced"
     if not all(controls):
         found = f"cannot tell, for a control fails (without controls: {found})"
-    print(f"verdict: {found}; controls that hold: {sum(controls)} of {len(controls)}\n")
+    return f"{found}; controls that hold: {sum(controls)} of {len(controls)}"
+
+
+def report(name, seeds=(0, 1, 2), steps=80, runs="runs/autorule"):
+    """Train what is missing; print claim, table, checks and verdict -> {check: does it hold?}."""
+    measure = MEASURED.get(name) or trained(*TRAINED[name])
+    table = measure(seeds, steps, runs)
+    print(f"{name}: {CLAIMS[name]}\n{len(seeds)} seeds: mean [lowest-highest]")
+    print_table(table)
+    results = {}
+    for check, holds in CHECKS[name].items():
+        results[check] = bool(np.all(holds(lambda row, column: table[row][column])))
+        print(f"  {'yes' if results[check] else 'NO '}  {check}")
+    print(f"verdict: {verdict_of(results)}\n")
     return results
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="AutoRule's experiments in a simulated world")
-    parser.add_argument("names", nargs="*", choices=["all", *EXPERIMENTS], default="all")
+    parser.add_argument("names", nargs="*", choices=["all", *CLAIMS], default="all")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     args = parser.parse_args()
-    for chosen in EXPERIMENTS if "all" in args.names else args.names:
+    for chosen in CLAIMS if "all" in args.names else args.names:
         report(chosen, args.seeds)

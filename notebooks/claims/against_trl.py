@@ -15,7 +15,6 @@ computes no gradient of rows without an advantage, TRL reads it for each row and
 leave train.py's batch. Both checkpoint gradients, as is their default. Last line: a JSON object. Needs: pip install trl
 """
 
-import argparse
 import json
 import math
 import shutil
@@ -23,6 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import torch
@@ -40,28 +40,16 @@ TASKS = {
 
 
 def flags_for(args, folder):
+    tokens, others = TASKS[args.task]
+    flags = "--lr 1e-5 --device cpu --save-every 1000 --eval-every 10".split() + others
+    flags += ["--model", args.model, "--task", f"{ROOT}/notebooks/tasks/smollm2.py:{args.task}"]
+    flags += ["--method", f"{ROOT}/notebooks/methods/shared_prompts.py", "--runs", str(folder)]
     return [
-        "--model",
-        args.model,
-        "--task",
-        f"{ROOT}/notebooks/tasks/smollm2.py:{args.task}",
-        "--lr",
-        "1e-5",
-        "--method",
-        f"{ROOT}/notebooks/methods/shared_prompts.py",
+        *flags,
         "--seed",
         str(args.seed),
-        "--device",
-        "cpu",
-        "--save-every",
-        "1000",
-        "--eval-every",
-        "10",
-        "--runs",
-        str(folder),
         "--max-new-tokens",
-        str(args.max_new_tokens or TASKS[args.task][0]),
-        *TASKS[args.task][1],
+        str(args.max_new_tokens or tokens),
     ]
 
 
@@ -91,9 +79,8 @@ def train_trl(flags, steps, folder, rows=None):
     model = transformers.AutoModelForCausalLM.from_pretrained(flags.model, dtype=torch.float32)
     names = transformers.AutoTokenizer.from_pretrained(flags.model)
     [newline] = names(task.stops[0])["input_ids"]
-    names.eos_token = names.convert_ids_to_tokens(
-        newline
-    )  # GRPOTrainer knows one token that ends a completion
+    # GRPOTrainer knows one that ends a completion.
+    names.eos_token = names.convert_ids_to_tokens(newline)
     seconds = []
     rewards = []
     rates = []
@@ -114,14 +101,8 @@ def train_trl(flags, steps, folder, rows=None):
         def on_step_end(self, arguments, state, control, **_):
             seconds[-1] = time.perf_counter() - seconds[-1]
             if rows is not None:
-                rows.append(
-                    {
-                        "step": state.global_step,
-                        "reward": rewards[-1],
-                        "lr": rates[-1],
-                        "seconds": seconds[-1],
-                    }
-                )
+                rows.append({"step": state.global_step, "reward": rewards[-1]})
+                rows[-1] |= {"lr": rates[-1], "seconds": seconds[-1]}
                 if state.global_step % flags.eval_every == 0 or state.global_step == steps:
                     evaluate(rows[-1])
                 append_rows(folder / "metrics.jsonl", rows[-1:])
@@ -221,11 +202,8 @@ def compare_seconds(args, steps=3):
         f"as long [{min(ratios):.2f} - {max(ratios):.2f}]"
     )
     trained = f"{statistics.mean(trained[1:]):.0f} of {rows_a_step}"
-    row = [
-        f"{args.task}, at most {tokens}",
-        trained,
-        *map(by_turn, (ours_by_turn, theirs_by_turn, ratios)),
-    ]
+    by_turns = [by_turn(values) for values in (ours_by_turn, theirs_by_turn, ratios)]
+    row = [f"{args.task}, at most {tokens}", trained, *by_turns]
     print(json.dumps({"columns": SECONDS, "rows": [row], "seeds": [args.seed]}))
 
 
@@ -236,8 +214,8 @@ CURVE = [
     "second half",
     "held out half way: greedy, sampled",
     "in the end",
-    "s a step",
 ]
+CURVE += ["s a step"]
 
 
 def by_turn(values):
@@ -275,9 +253,7 @@ def print_curves(args):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("model", help="directory, see get_smollm2.py")
     parser.add_argument("--time", action="store_true")
     parser.add_argument(

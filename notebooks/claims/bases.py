@@ -32,27 +32,13 @@ def over_seeds(values):
     return f"{digits(statistics.fmean(values))} [{digits(lowest)} - {digits(highest)}]"
 
 
-def of_claim(base, problems, name, arm, column):
-    """A row from results/claims_NAME.json: a column of an arm, by seed."""
-    values = [row[column] for row in load(f"claims_{name}")["rows"] if row["arm"] == arm]
-    return [base, problems, "", over_seeds(values), f"`claims_{name}`"]
-
-
-def printed(experiment, arm, column="right@0"):
-    """A column that experiments.py printed for an arm (RESULTS.md): mean [lowest - highest]."""
-    text = (NOTEBOOKS / "claims" / "RESULTS.md").read_text()
-    section = text.partition(f"\n## {experiment}\n")[2].partition("\n## ")[0]
-    lines = [re.split(r" {2,}", line.strip()) for line in section.splitlines()]
-    (titles,) = [cells for cells in lines if "right@0" in cells]
-    (values,) = [cells[1:] for cells in lines if cells[0] == arm]
-    return dict(zip(titles, values))[column].replace("-", " - ")
-
-
-def of_experiment(base, problems, experiment, arm, greedy=""):
-    """A row from RESULTS.md; greedy: "greedy@0" where that was measured too."""
-    likeliest = printed(experiment, arm, greedy) if greedy else ""
-    source = "[RESULTS](claims/RESULTS.md)"
-    return [base, problems, likeliest, printed(experiment, arm), source]
+def of_claim(base, problems, name, arm, column="right@0", greedy=""):
+    """A row from results/claims_NAME.json: a column of an arm, by seed; greedy: that of greedy answers, if there is
+    one."""
+    rows = [row for row in load(f"claims_{name}")["rows"] if row["arm"] == arm]
+    likeliest = over_seeds([row[greedy] for row in rows]) if greedy else ""
+    sampled = over_seeds([row[column] for row in rows])
+    return [base, problems, likeliest, sampled, f"`claims_{name}`"]
 
 
 def tiny():
@@ -74,6 +60,8 @@ def smollm2(name, run, problems):
 
 
 def table():
+    usual = "usual: tiny and two more"
+    guessing = "guessing: never shows a step"
     hasty = "hasty: its most frequent answer is wrong"
     bilingual = "bilingual: works out mostly in Chinese"
     calling = "calling: may ask a calculator"
@@ -82,19 +70,17 @@ def table():
     pass_at_1 = load("before_after")["rows"][0][1]
     return [
         tiny(),
-        of_experiment("usual: tiny and two more", "200 sums", "selection", "default", "greedy@0"),
-        of_experiment("the same", "200 sums, box only", "controls", "random"),
+        of_claim(usual, "200 sums", "selection", "default", greedy="greedy@0"),
+        of_claim("the same", "200 sums, box only", "controls", "random"),
         of_claim("the same", short, "noise", "base", "pass@1"),
         of_claim("the same", long, "objectives", "base", "pass@1"),
-        of_experiment(
-            "guessing: never shows a step", "200 sums", "selection", "guessing", "greedy@0"
-        ),
-        of_experiment(bilingual, "200 sums", "design", "A, bilingual base"),
-        of_claim(hasty, "200 sums", "ttrl", "majority, hasty", "right@0"),
+        of_claim(guessing, "200 sums", "selection", "guessing", greedy="greedy@0"),
+        of_claim(bilingual, "200 sums", "design", "A, bilingual base"),
+        of_claim(hasty, "200 sums", "ttrl", "majority, hasty"),
         of_claim("rarely right", short, "groups", "low, base", "pass@1"),
         of_claim("mostly right", short, "groups", "high, base", "pass@1"),
-        of_claim(calling, "200 products, with it", "tools", "masked", "right@0"),
-        of_claim(calling, "200 products, it is silent", "tools", "silent tool", "right@0"),
+        of_claim(calling, "200 products, with it", "tools", "masked"),
+        of_claim(calling, "200 products, it is silent", "tools", "silent tool"),
         smollm2("sums", "sums", "sums of two numbers"),
         ["SmolLM2-135M", "36 of these, 64 completions each", "", pass_at_1, "`before_after`"],
         smollm2("other_tasks", "digit-sums", "sums of two terms, reasoning-gym's wording"),

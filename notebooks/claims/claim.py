@@ -3,6 +3,7 @@
     python -m notebooks.claims.paper_claims                          the claims, and how long each took
     python -m notebooks.claims.paper_claims noise lora --seeds 3     train what is missing, judge, write, print
     python -m notebooks.claims.paper_claims noise --judge            judge the kept runs again; nothing is trained
+    python -m notebooks.claims.chapter_claims growth                 a claim of the chapters
 
 A file of your own with `main([Claim(..)])` is such a command too.
 
@@ -34,13 +35,12 @@ import train
 import verifiers
 from eval import evaluate, git_commit, pass_at_k
 from model import load
-from notebooks.claims import experiments as lab
-from notebooks.claims.checks import result_of
-from notebooks.claims.experiments import Check
+from notebooks.claims.checks import Check, result_of
+from notebooks.claims.measures import history, number
 from notebooks.claims.show import RESULTS, ROOT, read, report
 from notebooks.claims.start import base_of
 from notebooks.look.compare import accuracies
-from notebooks.results import read_file, write_json
+from notebooks.kept import read_file, write_json
 from rlvr import GRPO
 
 TUNING = 9  # the seed on which learning rates are chosen; it is never counted
@@ -67,7 +67,7 @@ class Claim:
     """checks: what is said -> its checks; under "controls" those that show whether the comparison is worth anything.
 
     A column is what `measure` finds of a Run; where ks are given, pass@k of the last weights and `works`, the share of
-    answers that are worked out; else one of experiments.number."""
+    answers that are worked out; else one of measures.number."""
 
     name: str
     sentence: str
@@ -75,9 +75,10 @@ class Claim:
     doubt: str  # what would change our mind
     arms: dict[str, Arm]
     checks: dict[str, list[Check]]
-    panels: dict[str, str]  # what the figure shows: column -> title
+    panels: tuple  # columns that the figure shows
     columns: tuple = ()  # of the table (default: those of the panels)
     over: str = ""  # the column that the panels are drawn over; without it each seed is a dot
+    every: int = 1  # of the steps such a curve has every 1st, 5th, ..
     plane: tuple = ()  # two columns whose trade-off the figure shows
     flags: str = "--eval-every 5 --eval-problems 200 --micro-batch-tokens 4096"
     steps: int = 0
@@ -203,9 +204,10 @@ def row_of(trial, run):
     if run.folder:
         row["run"] = run.folder.name
         names = dict.fromkeys([*claim.tuned_by, *(claim.columns or claim.panels)])
-        row |= {name: lab.number(run.folder, name) for name in names if name not in row}
+        row |= {name: number(run.folder, name) for name in names if name not in row}
         if claim.over:
-            steps = lab.history(run.folder).values()
+            rows = history(run.folder)
+            steps = [rows[step] for step in rows if step % claim.every == 0]
             row["curves"] = {column: curve(steps, column, claim.over) for column in claim.panels}
     return row
 
@@ -266,8 +268,9 @@ def measured(trial, seeds):
     ]
     tries = [row for some in trial.tries.values() for row in some]
     shown = ("arm", "rate", *trial.claim.tuned_by)
+    module = f"notebooks.claims.{Path(sys.argv[0]).stem}"
     return {
-        "command": f"python -m notebooks.claims.paper_claims {trial.claim.name} --seeds {seeds}",
+        "command": f"python -m {module} {trial.claim.name} --seeds {seeds}",
         "steps": trial.steps or trial.claim.steps,
         "seeds": counted(seeds),
         "rates": {arm: rate for arm, rate in rates.items() if rate},

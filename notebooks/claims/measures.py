@@ -1,5 +1,7 @@
-"""measures.py - what the claims of papers measure of a run beside its columns: claim.Run -> {column: number}."""
+"""measures.py - what the claims measure of a run: its columns as numbers (section 1), and more: claim.Run -> {column:
+number}."""
 
+import functools
 import math
 import re
 import statistics
@@ -9,23 +11,120 @@ from pathlib import Path
 import numpy as np
 import torch
 
+import train
 import verifiers
-from eval import get_method
+from eval import get_method, wilson_interval
 from model import Config, Qwen3, load
-from notebooks.claims import experiments as lab
 from notebooks.claims import tool_loop
 from notebooks.environments.calculator import calculate
-from notebooks.look.show import samples_of
+from notebooks.look.show import canary, samples_of
 from rlvr import CHUNK_ELEMENTS, roll_out, token_logprobs
 
 METHODS = Path(__file__).resolve().parents[1] / "methods"
 LEVEL = 0.8  # held-out accuracy, sampled
 
+# ---- 1. Columns ------------------------------------------------------------------------------------
+
+
+def look(sample):
+    """What kind of completion is it? Read off the text. None is left out of the mean."""
+    text = sample["completion"]
+    works = re.search("[=得]", text) is not None
+    chinese = re.search("[加减得]", text) is not None
+    rambles = len(re.findall("(?:let|me|think|wait|hmm) ", text)) >= 8
+    plain = works and not chinese and not rambles
+    return {
+        "works": works,
+        "bilingual": chinese,
+        "rambling": rambles,
+        "boxes": text.count("\\boxed{"),
+        "plain length": len(sample["ids"]) if plain else None,
+    }
+
+
+def looks(samples):
+    """The mean of each column of look() over the completions of a step."""
+    seen = [look(sample) for sample in samples]
+    means = {}
+    for column in seen[0] if seen else ():
+        values = [each[column] for each in seen if each[column] is not None]
+        if values:
+            means[column] = float(np.mean(values))
+    return means
+
+
+@functools.cache
+def history(run):
+    """{step: columns} of a finished run: those of metrics.jsonl, what samples/ shows (see look), alarms (see
+    add_alarms), and
+
+    right, greedy, paid, length   on held-out problems: accuracy sampled and greedy, reward and tokens sampled
+    used, spent                   thousands of tokens sampled so far, seconds of sampling and updates
+    """
+    rows = train.read_log(run)
+    used = 0.0
+    spent = 0.0
+    for step, row in rows.items():
+        path = run / "samples" / f"step_{step:06d}.jsonl.gz"
+        samples = list(samples_of(path)) if path.exists() else []
+        used += sum(len(sample["ids"]) for sample in samples) / 1000
+        spent += row.get("sample_seconds", 0) + row.get("update_seconds", 0)
+        row |= looks(samples) | {"used": used, "spent": spent}
+        if "eval_accuracy" in row:
+            row["right"] = row["eval_sampled_accuracy"]
+            row["paid"] = row["eval_sampled_reward"]
+            row["greedy"] = row["eval_accuracy"]
+            row["length"] = row["eval_sampled_length"]
+    add_alarms(rows)
+    return rows
+
+
+def add_alarms(rows):
+    """warned: the canary warns; deceived: it would, if it judged held-out answers as the reward does; greedy fell:
+    greedy is below its best so far, with intervals that do not touch; more boxes: half as many again as at step 1."""
+    best = 0.0
+    past = []
+    deceived = []
+    for row in rows.values():
+        row["more boxes"] = row.get("boxes", 0) > 1.5 * rows[1]["boxes"]
+        past.append(row)
+        deceived.append(dict(row))
+        if "eval_accuracy" not in row:
+            continue
+        low, high = wilson_interval(min(1, row["paid"]), row["eval_sampled_n"])
+        deceived[-1]["eval_sampled_accuracy"] = row["paid"]
+        deceived[-1] |= {"eval_sampled_low": low, "eval_sampled_high": high}
+        row["greedy fell"] = row["eval_high"] < best
+        row["warned"] = canary(past) is not None
+        row["deceived"] = canary(deceived) is not None
+        best = max(best, row["eval_low"])
+
+
+def number(run, column):
+    """A column of the history as one number: "right" is its mean over the last ten steps, "right@20" at step 20,
+    "works@start" over steps 1 to 3, "mixed@mean" and "boxes@max" over all steps, "warned@first" the first step at which
+    it holds. What never happens is infinite."""
+    key, _, at = column.partition("@")
+    rows = history(run)
+    if at == "first":
+        return float(next((step for step, row in rows.items() if row.get(key)), np.inf))
+    chosen = {
+        "": lambda step: step > max(rows) - 10,
+        "start": lambda step: 1 <= step <= 3,
+        "max": lambda step: True,
+        "mean": lambda step: True,
+    }.get(at, lambda step: str(step) == at)
+    values = [row[key] for step, row in rows.items() if key in row and chosen(step)] or [np.nan]
+    return float(np.max(values) if at == "max" else np.mean(values))
+
+
+# ---- 2. On the way ---------------------------------------------------------------------------------
+
 
 def tokens_to_level(run):
     """Thousand tokens sampled until held-out accuracy first reaches the level, by a straight line between evaluations;
     a run that never does is infinite."""
-    evaluated = [row for row in lab.history(run.folder).values() if "right" in row]
+    evaluated = [row for row in history(run.folder).values() if "right" in row]
     for before, row in zip([evaluated[0], *evaluated], evaluated):
         if row["right"] >= LEVEL:
             rise = row["right"] - before["right"]
@@ -38,7 +137,7 @@ def early(run):
     """How many of the samples of steps 6 to 10 are right: in all arms they answer the same problems."""
     if not run.folder:
         return {}
-    rows = lab.history(run.folder)
+    rows = history(run.folder)
     return {"steps 6-10": float(np.mean([rows[step]["accuracy"] for step in range(6, 11)]))}
 
 
@@ -46,7 +145,7 @@ def entropy_fell(run):
     """How much entropy is lost from the first three steps to the last five, in nats a token."""
     if not run.folder:
         return {}
-    rows = lab.history(run.folder).values()
+    rows = history(run.folder).values()
     entropies = [row["entropy"] for row in rows if "entropy" in row]
     return {"entropy fell": statistics.fmean(entropies[:3]) - statistics.fmean(entropies[-5:])}
 
@@ -65,7 +164,7 @@ def label_of(run, group=16):
     return {"label": float(np.mean(right))}
 
 
-# ---- Tools -----------------------------------------------------------------------------------------
+# ---- 3. Tools --------------------------------------------------------------------------------------
 
 
 def use_of_tools(run):
@@ -97,7 +196,7 @@ def surprise(folder, problems=100):
     return float(-(token_logprobs(model, rollouts.ids, 1.0, theirs).sum() / theirs.sum()))
 
 
-# ---- How many completions of a problem -------------------------------------------------------------
+# ---- 4. How many completions of a problem ----------------------------------------------------------
 
 
 def mixed_share(p, G):
@@ -120,7 +219,7 @@ def print_sizes(rows, sizes=(2, 4, 8, 16, 64)):
             print(f"in the end right {min(ends):.2f} - {max(ends):.2f}")
 
 
-# ---- Memory ----------------------------------------------------------------------------------------
+# ---- 5. Memory -------------------------------------------------------------------------------------
 
 
 def counts(rank):

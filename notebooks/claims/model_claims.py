@@ -43,7 +43,7 @@ DISTILL = Claim(
         "controls": [rises("grpo"), stays("taught by itself")],
     },
     columns=("right@0", "right", "used", "tokens to 80 %"),
-    panels={"right": "held-out accuracy, sampled", "length": "tokens per completion"},
+    panels=("right", "length"),
     over="used",
     steps=60,
     measure=measures.tokens_to_level,
@@ -76,7 +76,7 @@ ADAPTERS = Claim(
         "controls": [rises("full")],
     },
     columns=("right@0", "right", "right@mean", "greedy", "length", "grad_norm@mean", "spent"),
-    panels={"right": "held-out accuracy, sampled", "entropy": "entropy, nats"},
+    panels=("right", "entropy"),
     over="step",
     steps=50,
 )
@@ -118,11 +118,7 @@ TOOLS = Claim(
         *("right@0", "right", "right@mean", "form"),
         *("calls", "length", "surprise", "grad_norm@mean"),
     ),
-    panels={
-        "right": "held-out accuracy, sampled",
-        "entropy": "entropy, nats",
-        "grad_norm": "gradient norm",
-    },
+    panels=("right", "entropy", "grad_norm"),
     over="step",
     steps=50,
     measure=measures.use_of_tools,
@@ -166,11 +162,7 @@ THINKING = Claim(
         *("kept", "kept, last", "kept, earlier"),
         *("continued, earlier", "untouched", "completions"),
     ),
-    panels={
-        "kept, last": "a wrong last step",
-        "kept, earlier": "a wrong earlier step, rest kept",
-        "continued, earlier": "a wrong earlier step, continued",
-    },
+    panels=("kept, last", "kept, earlier", "continued, earlier"),
     measure=thinking.causes,
 )
 

@@ -7,11 +7,37 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from notebooks.claims import experiments as lab
 from notebooks.look.curve import band
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "notebooks" / "results"
+TITLES = {  # of a figure's panels; any other column's is its name
+    "right": "held-out accuracy, sampled",
+    "right@20": "held-out accuracy, step 20",
+    "paid": "held-out reward",
+    "reward": "training reward",
+    "accuracy": "accuracy of a step's samples",
+    "length": "tokens per completion",
+    "completion_length": "tokens per completion",
+    "works": "share worked out",
+    "bilingual": "share in Chinese",
+    "rambling": "share that rambles",
+    "boxes": "boxes per completion",
+    "mixed": "share of mixed groups",
+    "mixed@start": "mixed groups, first steps",
+    "mixed@mean": "share of mixed groups",
+    "solved": "share of solved groups",
+    "hopeless": "share of hopeless groups",
+    "clipped": "share of clipped tokens",
+    "entropy": "entropy, nats",
+    "mismatch@mean": "mismatch, nats a token",
+    "grad_norm": "gradient norm",
+    "used": "thousand tokens sampled",
+    "used@max": "thousand tokens sampled",
+    "kept, last": "a wrong last step",
+    "kept, earlier": "a wrong earlier step, rest kept",
+    "continued, earlier": "a wrong earlier step, continued",
+}
 
 # ---- 1. Text ---------------------------------------------------------------------------------------
 
@@ -42,7 +68,8 @@ def report(result):
     table = [["", "rate", *result["columns"]]]
     for arm in arms_of(result):
         rate = f"{result['rates'][arm]:g}" if arm in result["rates"] else ""
-        table.append([arm, rate, *(cell_of(x(arm, column)) for column in result["columns"])])
+        cells = [cell_of(x(arm, column), column) for column in result["columns"]]
+        table.append([arm, rate, *cells])
     widths = [max(map(len, column)) for column in zip(*table)]
     for cells in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths)).rstrip())
@@ -55,9 +82,17 @@ def report(result):
             print(f"  {answer} {check['sentence']}: {check['mean']:+.3f}; {line}, {power}")
 
 
-def cell_of(values):
-    """Mean, lowest and highest; nothing where it was not measured, as without training."""
-    return "" if np.isnan(values).all() else lab.spread(values)
+def cell_of(values, column):
+    """Mean [lowest-highest]; of first steps, and where some never happened, the values one by one; nothing where it was
+    not measured, as without training."""
+    if np.isnan(values).all():
+        return ""
+    if column.endswith("@first") or np.isinf(values).any():
+        return ", ".join("never" if np.isinf(value) else f"{value:.0f}" for value in values)
+    digits = 3 if np.nanmax([*values, 0]) <= 1.2 else 1
+    parts = (values.mean(), values.min(), values.max())
+    mean, low, high = (f"{value:.{digits}f}".removeprefix("0") for value in parts)
+    return f"{mean} [{low}-{high}]"
 
 
 def show(name):
@@ -77,7 +112,7 @@ def summary(names):
     have shown, of the check that could show least."""
     for name in names:
         result = read(name)
-        print(f"{result['claim']}\n    {result['source']}")
+        print(f"{name}: {result['claim']}\n    {result['source']}")
         for said, checks in result["checks"].items():
             power = max(check["smallest effect"] for check in checks)
             print(f"    {result['verdicts'][said]:14} {said:50} {power:.2f}")
@@ -98,15 +133,15 @@ def draw_curves(result):
     figure = Figure(figsize=(1 + 3.6 * len(panels), 3.2), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     trained = dict.fromkeys(row["arm"] for row in result["rows"] if "curves" in row)
-    for axis, (column, title) in zip(axes, panels.items()):
+    for axis, column in zip(axes, panels):
         for place, arm in enumerate(trained):
             own = [row["curves"][column] for row in result["rows"] if row["arm"] == arm]
             curves = [{float(at): value for at, value in points.items()} for points in own]
             if result["over"] != "step":
                 curves = on_one_grid(curves)
             band(axis, curves, arm, f"C{place}")
-        axis.set_title(title, fontsize=10)
-        axis.set_xlabel({"used": "thousand tokens sampled"}.get(result["over"], result["over"]))
+        axis.set_title(TITLES.get(column, column), fontsize=10)
+        axis.set_xlabel(TITLES.get(result["over"], result["over"]))
         axis.set_ylim(0, None)
     handles = axes[0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=4, fontsize=8)
@@ -128,10 +163,10 @@ def draw_dots(result):
     size = (3 + 2.6 * count, max(3.0, 1.2 + 0.26 * len(arms)))
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(1, count, squeeze=False)[0]
-    for axis, (column, title) in zip(axes, panels.items()):
+    for axis, column in zip(axes, panels):
         for place, arm in enumerate(arms):
             draw_seeds(axis, x(arm, column), place)
-        axis.set(xlabel=title, ylim=(len(arms) - 0.5, -0.5))
+        axis.set(xlabel=TITLES.get(column, column), ylim=(len(arms) - 0.5, -0.5))
         axis.set_yticks(range(len(arms)), arms if axis is axes[0] else [""] * len(arms))
         axis.grid(axis="x", alpha=0.3)
     if result["plane"]:

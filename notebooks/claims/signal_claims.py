@@ -9,7 +9,6 @@ HERE = "notebooks/claims/start.py"
 STEP = "--prompts-per-step 8 --num-samples 16"
 SHORT = f"--task {HERE}:short_sums {STEP}"
 BASE = Arm(rates=())
-WORKS = {"pass@1": "accuracy, sampled", "works": "share worked out"}
 
 
 def noisy(accepts, rejects):
@@ -65,7 +64,7 @@ OBJECTIVES = Claim(
             as_much("coin", "base", "pass@64"),
         ],
     },
-    panels={"pass@1": "pass@1", "pass@64": "pass@64", "works": "share worked out"},
+    panels=("pass@1", "pass@64", "works"),
     plane=("pass@1", "pass@64"),
     flags=f"--task {HERE}:mixed_sums --eval-every 15 --eval-problems 100 {STEP}",
     steps=60,
@@ -120,7 +119,7 @@ REWARDS = Claim(
         ],
     },
     columns=("pass@1", "works", "entropy fell", "clipped@mean"),
-    panels={**WORKS, "entropy fell": "entropy lost"},
+    panels=("pass@1", "works", "entropy fell"),
     flags=f"{SHORT} --eval-every 6 --eval-problems 50",
     steps=24,
     tuned_by=("pass@1",),
@@ -166,7 +165,7 @@ NOISY = Claim(
         ],
         "controls": [more("clean", "base", "pass@1", 0.3), as_much("coin", "base", "pass@1")],
     },
-    panels={**WORKS, "mixed@mean": "mixed groups"},
+    panels=("pass@1", "works", "mixed@mean"),
     flags=f"{SHORT} --eval-every 6 --eval-problems 50",
     steps=24,
     tuned_by=("pass@1",),
@@ -215,11 +214,7 @@ GROUPS = Claim(
             *map(same_budget, BASES),
         ],
     },
-    panels={
-        "pass@1": "accuracy, sampled",
-        "mixed@start": "mixed groups, first steps",
-        "used@max": "thousand tokens sampled",
-    },
+    panels=("pass@1", "mixed@start", "used@max"),
     flags=f"--task {HERE}:short_sums --eval-every 3 --eval-problems 25",
     steps=14,
     tuned_by=("pass@1",),
@@ -262,7 +257,7 @@ STALE = Claim(
             has_none("fresh", "mismatch@mean", 0.01, 0.001),
         ],
     },
-    panels={**WORKS, "mismatch@mean": "nats a token"},
+    panels=("pass@1", "works", "mismatch@mean"),
     flags=f"{SHORT} --eval-every 7 --eval-problems 25",
     steps=30,
     tuned_by=("pass@1",),
@@ -294,7 +289,7 @@ TTRL = Claim(
         "controls": [rises("truth"), rises("truth, hasty")],
     },
     columns=("right@0", "label", "right", "solved", "mixed"),
-    panels={"right": "held-out accuracy, sampled", "mixed": "share of mixed groups"},
+    panels=("right", "mixed"),
     over="step",
     steps=40,
     measure=measures.label_of,

@@ -45,13 +45,12 @@ OBJECTIVES_SMOLLM2 = on_smollm2(
         "controls": [more("grpo", "base", "pass@1")],
     },
     sentence="SmolLM2-135M: other objectives than GRPO's raise pass@16, and cost no pass@1.",
-    panels={"pass@1": "pass@1", "pass@16": "pass@16"},
+    panels=("pass@1", "pass@16"),
     plane=("pass@1", "pass@16"),
 )
 
 # The teacher is the GRPO of objectives_smollm2. 80 % is more than 20 steps reach. A seventh of them are three: right
 # after the warm-up the student would be where its teacher ends.
-SAMPLES = {"accuracy": "accuracy of a step's samples", "entropy": "entropy, nats"}
 DISTILL_SMOLLM2 = on_smollm2(
     DISTILL,
     arms={
@@ -67,7 +66,7 @@ DISTILL_SMOLLM2 = on_smollm2(
         "controls": [more("grpo", "base", "pass@1", 0.3)],
     },
     columns=("steps 6-10", "pass@1", "pass@16", "used"),
-    panels=SAMPLES,
+    panels=("accuracy", "entropy"),
     over="step",
     measure=measures.early,
 )
@@ -90,7 +89,7 @@ ADAPTERS_SMOLLM2 = on_smollm2(
     sentence="SmolLM2-135M: adapters of rank 8 learn as well as all weights, at ten times their learning rate.",
     doubt="Rank 8 at a rate that is tuned; more steps, at the end of which it has caught up.",
     columns=("pass@1", "pass@16", "accuracy@mean", "grad_norm@mean", "spent"),
-    panels=SAMPLES,
+    panels=("accuracy", "entropy"),
 )
 
 CLAIMS = [OBJECTIVES_SMOLLM2, DISTILL_SMOLLM2, ADAPTERS_SMOLLM2]

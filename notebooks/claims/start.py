@@ -1,14 +1,29 @@
-"""start.py - what the claims of papers start from: tiny models of given habits, and sums of a given length."""
+"""start.py - what the claims start from: tiny models of given habits, tasks, and rewards."""
 
 import random
+import re
 import sys
+from dataclasses import replace
+
+import numpy as np
 
 import verifiers
 from model import ModelError, load, save
 from notebooks.models import make_tiny
 
 # ---- 1. Bases --------------------------------------------------------------------------------------
-# They continue the usual one of their seed: (shares of behaviours, steps). The hasty one mostly takes the first number
+# What make_tiny is asked for. "guessing" has never seen a step worked out, so that there is no gate: it is not to work
+# anything out. Where "bilingual" works a problem out it does so in Chinese six times out of seven.
+
+BILINGUAL = make_tiny.PHASES[1] | {"bilingual": 0.18, "worked": 0.03}
+HEDGING = {"direct": 0.70, "several boxes": 0.20, "no box": 0.10}
+MADE = {
+    "usual": {},
+    "guessing": {"phases": [{"direct": 1.0}, HEDGING], "gate": 0.0},
+    "bilingual": {"phases": [make_tiny.PHASES[0], BILINGUAL]},
+}
+
+# These continue the usual one of their seed: (shares of behaviours, steps). The hasty one mostly takes the first number
 # of a problem for the answer, so that this is what most completions say.
 
 HABITS = {
@@ -26,13 +41,13 @@ def base_of(name, seed, home):
     folder = home / f"{name.replace(' ', '-')}-seed{seed}"
     if name == "usual" and seed == 0:
         return "notebooks/tiny"
-    if name not in ("usual", "calling", *HABITS):
+    if name not in ("calling", *MADE, *HABITS):
         return name
     if folder.exists():
         return folder
     partial = folder.with_suffix(".partial")
-    if name == "usual":
-        make_usual(seed, partial)
+    if name in MADE:
+        make(name, seed, partial)
     elif name == "calling":
         make_calling(seed, partial)
     else:
@@ -41,15 +56,15 @@ def base_of(name, seed, home):
     return folder
 
 
-def make_usual(seed, folder, tries=3):
+def make(name, seed, folder, tries=3):
     """Not every seed learns to work problems out: where one does not, seed + 100 is tried."""
     try:
-        make_tiny.make(seed, folder)
+        make_tiny.make(seed, folder, **MADE[name])
     except ModelError as error:
         if tries == 1:
             raise
         print(f"{folder}, seed {seed}: {error}", file=sys.stderr)
-        make_usual(seed + 100, folder, tries - 1)
+        make(name, seed + 100, folder, tries - 1)
 
 
 def make_calling(seed, folder):
@@ -67,7 +82,7 @@ def continue_usual(usual, seed, shares, steps, folder):
     save(model, tokenizer, folder)
 
 
-# ---- 2. Sums ---------------------------------------------------------------------------------------
+# ---- 2. Tasks --------------------------------------------------------------------------------------
 
 
 def sums(least, most, train_size=2000, test_size=200):
@@ -105,6 +120,44 @@ def short_sums():
 def mixed_sums():
     """2 to 7 steps: five and more are more than any base has seen, and seldom right."""
     return sums(2, 7)
+
+
+def mostly_decided():
+    """Arithmetic with 64 training problems: 16 ordinary ones, 24 hopeless ones, with a truth that nobody can give, and
+    24 solved ones, where whatever is said is paid; the test is the usual."""
+    task = verifiers.arithmetic()
+    hopeless = [{**problem, "answer": "100000"} for problem in task.train[16:40]]
+    solved = [{**problem, "solved": True} for problem in task.train[40:64]]
+    note = "24 of 64 to train on are hopeless, 24 solved"
+    return replace(task, train=task.train[:16] + hopeless + solved, note=note)
+
+
+# ---- 3. Rewards ------------------------------------------------------------------------------------
+
+
+def boxed_or_solved(completion, problem):
+    if problem.get("solved"):
+        return 1.0, {"accuracy": 1.0}
+    return verifiers.boxed_reward(completion, problem)
+
+
+def length_bonus(rate, cap=np.inf):
+    """The task's own reward + rate for each token of thinking, up to the cap."""
+
+    def reward(completion, problem):
+        value, parts = verifiers.tagged_reward(completion, problem)
+        tokens = len(re.findall("[a-z]+ |.", (verifiers.split_tags(completion) or [""])[0]))
+        return value + rate * min(tokens, cap), parts
+
+    return reward
+
+
+# Design B's threshold of 400 words can never act within 80 tokens. Here it is 6: a worked answer has 2 or 3 words of
+# thinking, a rambling one 10 or more. The cap of 31 tokens is the longest worked answer.
+r1_short = verifiers.ReasoningReward(ramble_threshold=6).reward
+bonus_small = length_bonus(0.01)
+bonus_large = length_bonus(0.1)
+bonus_capped = length_bonus(0.1, cap=31)
 
 
 def near_miss(completion, problem):

@@ -1,17 +1,16 @@
-r"""build.py - two labs as pages for a browser: compose a reward, design a reasoning reward.
+r"""build.py - two labs as one page for a browser: compose a reward, design a reasoning reward.
 
-    python -m notebooks.labs.build           writes lab_compose_a_reward.html and lab_reasoning_reward.html
+    python -m notebooks.labs.build           writes lab.html
 
 The verifiers judge the prepared completions here, in Python, and their verdicts are written into the
-pages. Weights, rewards and advantages are computed by the pages, in JavaScript (labs/*.js): a page
-needs no kernel and no network. notebooks/tests/test_labs.py checks that the pages are what this
-command writes, and, in a browser, that their numbers are Python's.
+page. Weights, rewards and advantages are computed by the page, in JavaScript (lab.js): it needs no
+kernel and no network. notebooks/tests/test_labs.py checks that the page is what this command writes,
+and, in a browser, that its numbers are Python's.
 
 Left out: a page cannot run a program or a grader, so a text of your own is read by small copies of
-the rules (labs/rules.js), and an answer of your own is right only if it is the same number or text.
+the rules (in lab.js), and an answer of your own is right only if it is the same number or text.
 """
 
-import argparse
 from dataclasses import asdict
 from pathlib import Path
 
@@ -283,8 +282,8 @@ def format_family():
     }
 
 
-def compose_a_reward():
-    return {"families": [math_family(), code_family(), format_family()]}
+def families():
+    return [math_family(), code_family(), format_family()]
 
 
 # ---- 2. A reasoning reward: six rollouts, five designs, and the hacks ----------------------------
@@ -356,36 +355,17 @@ def reasoning_reward():
     }
 
 
-# ---- 3. The pages --------------------------------------------------------------------------------
-
-LABS = {
-    "compose_a_reward": ("Compose a reward", compose_a_reward),
-    "reasoning_reward": ("Design a reasoning reward", reasoning_reward),
-}
+# ---- 3. The page ---------------------------------------------------------------------------------
 
 
-def page(name):
-    """The lab as one HTML text: the template with the scripts of this lab and its data."""
-    title, collect = LABS[name]
-    scripts = [(HERE / file).read_text(encoding="utf-8") for file in ("rules.js", f"{name}.js")]
-    template = (HERE / "template.html").read_text(encoding="utf-8")
-    template = template.replace("TITLE", title).replace("SCRIPTS", "\n".join(scripts))
-    return fill(template, collect())
-
-
-def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--out", type=Path, default=HERE.parent, help="folder (default: %(default)s)"
-    )
-    args = parser.parse_args(argv)
-    for name in LABS:
-        path = args.out / f"lab_{name}.html"
-        path.write_text(page(name), encoding="utf-8", newline="\n")
-        print(f"{path}: open it in a browser")
+def page():
+    """The labs as one HTML text: the template with the script and its data."""
+    script = (HERE / "lab.js").read_text(encoding="utf-8")
+    template = (HERE / "template.html").read_text(encoding="utf-8").replace("LAB-JS", script)
+    return fill(template, {"families": families(), "reasoning": reasoning_reward()})
 
 
 if __name__ == "__main__":
-    main()
+    path = HERE.parent / "lab.html"
+    path.write_text(page(), encoding="utf-8", newline="\n")
+    print(f"{path}: open it in a browser")

@@ -3,8 +3,8 @@
 python -m notebooks.look.check_verifier notebooks/check_verifier.jsonl [--reward boxed]
 """
 
-import argparse
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter
 
 import eval as core
@@ -59,9 +59,7 @@ def judge_verifier(path, spec):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("file", help='.jsonl: "gold", "expect", and "pred" or "completion"')
     parser.add_argument("--reward", default="boxed", help="whose verdict counts (default: boxed)")
     args = parser.parse_args(argv)

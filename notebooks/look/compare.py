@@ -23,11 +23,11 @@ other. If only one of the two stopped, what was gained or lost is *stopping*; el
 answer, it is *format*; else *mathematics*. The three add up to the difference.
 """
 
-import argparse
 import itertools
 import math
 import statistics
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter, defaultdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -216,14 +216,7 @@ def compare(before, after, num_samples=1):
     worse = sum(change < 0 for change in changes)
     splits = [math.comb(better + worse, i) for i in range(min(better, worse) + 1)]
     p = min(1.0, 2 * sum(splits) / 2 ** (better + worse))
-    return {
-        "difference": mean,
-        "low": low,
-        "high": high,
-        "better": better,
-        "worse": worse,
-        "p": p,
-    }
+    return {"difference": mean, "low": low, "high": high, "better": better, "worse": worse, "p": p}
 
 
 PARTS = ("stopping", "format", "mathematics")
@@ -300,9 +293,7 @@ def compare_saved(paths, ks):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("files", nargs="+", help="what eval.py --out has written")
     add("--regrade", action="store_true", help="judge the completions again")

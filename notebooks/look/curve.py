@@ -5,8 +5,8 @@
 --beside: runs of another model, whose accuracy gets a panel of its own.
 """
 
-import argparse
 import json
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import matplotlib
@@ -49,9 +49,7 @@ def print_table(runs):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--beside", nargs="+", default=[])
     parser.add_argument("-o", "--out", default="notebooks/curve.svg")

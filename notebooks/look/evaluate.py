@@ -16,13 +16,13 @@ completion. One base model is quoted at 15 % and at 32 % (Qwen3-0.6B-Base: on MA
 of reasoning. It takes the flags of eval.py, --preset and --shots.
 """
 
-import argparse
 import dataclasses
 import hashlib
 import inspect
 import json
 import os
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import torch
@@ -200,9 +200,9 @@ def judge_share(method, model, tokenizer, task, indices, samples, temperature):
 
 def parse_args(argv=None):
     """eval.py's flags, and two more -> (flags, method). A preset is a set of flags; what is given besides wins."""
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=RawDescriptionHelpFormatter,
         allow_abbrev=False,
         epilog="All other flags are eval.py's: see python eval.py --help.",
     )

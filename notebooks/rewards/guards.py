@@ -5,13 +5,7 @@ verifier-based RL, 8).
 import re
 
 from notebooks.rewards.controls import first_box
-from verifiers import (
-    WORD,
-    boxed_reward,
-    derivation,
-    extract_boxed_answer,
-    grade_answer,
-)
+from verifiers import WORD, boxed_reward, derivation, extract_boxed_answer, grade_answer
 
 _NUMBER = re.compile(r"-?\d+(?:[./]\d+)?")
 

@@ -12,11 +12,7 @@ import warnings
 
 from notebooks.rewards.compose import weights
 from sandbox import read_tests, run_tests  # check_tests looks at single verdicts
-from verifiers import (
-    aggregate,
-    extract_code,
-    verify_code,
-)
+from verifiers import aggregate, extract_code, verify_code
 
 CODE_PARTS = weights(syntax=0.1, tests=0.7, speed=0.1, safety=0.1)
 _DANGEROUS = set(
@@ -34,9 +30,8 @@ def read_program(code: str) -> tuple[bool, bool]:
         nodes = list(ast.walk(ast.parse(code[:MAX_CODE], "<completion>")))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False, False
-    named = [
-        node for node in nodes if not isinstance(node, ast.FunctionDef)
-    ]  # def open(self) is harmless
+    # `def open(self)` is harmless.
+    named = [node for node in nodes if not isinstance(node, ast.FunctionDef)]
     names = {
         getattr(node, field, None) for node in named for field in ("id", "attr", "name", "module")
     }

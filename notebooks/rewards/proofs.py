@@ -1,6 +1,5 @@
 """proofs.py - Proofs that Coq checks, inside bubblewrap (chapter 9.5)."""
 
-import itertools
 import math
 import shutil
 import subprocess
@@ -55,9 +54,8 @@ def _coqc(files, timeout, memory_mb):
     coqc = shutil.which("coqc")
     bwrap = shutil.which("bwrap")
     if not coqc or not bwrap:
-        missing = ["coqc (apt install coq)"] * (not coqc) + ["bwrap (apt install bubblewrap)"] * (
-            not bwrap
-        )
+        missing = ["coqc (apt install coq)"] * (not coqc)
+        missing += ["bwrap (apt install bubblewrap)"] * (not bwrap)
         raise FileNotFoundError(
             "verify_proof runs Coq inside bubblewrap and does not find "
             f"{' and '.join(missing)} on the PATH"
@@ -68,49 +66,19 @@ def _coqc(files, timeout, memory_mb):
     )
     home = Path(coqc).resolve().parents[1]  # /usr, or where opam has put Coq
     readable = [
-        "/usr",
-        "/bin",
-        "/lib",
-        "/lib64",
-        "/etc/ocamlfind.conf",
-        "/etc/ocamlfind.conf.d",
+        *"/usr /bin /lib /lib64 /etc/ocamlfind.conf /etc/ocamlfind.conf.d".split(),
         str(home),
     ]
+    fence = "--unshare-all --die-with-parent --new-session --cap-drop ALL --clearenv".split()
+    for path in readable:
+        fence += ["--ro-bind-try", path, path]
+    fence += ["--setenv", "PATH", f"{home}/bin:/usr/bin:/bin", "--setenv", "HOME", "/work"]
+    fence += "--proc /proc --dev /dev".split()
+    work = ["--size", str(2**28), *"--tmpfs /work --chdir /work".split()]
     with tempfile.TemporaryDirectory() as given:
         for file, content in files.items():
             Path(given, file).write_bytes(content)
-        command = [
-            bwrap,
-            "--unshare-all",
-            "--die-with-parent",
-            "--new-session",
-            "--cap-drop",
-            "ALL",
-            "--clearenv",
-            *itertools.chain.from_iterable(("--ro-bind-try", path, path) for path in readable),
-            "--setenv",
-            "PATH",
-            f"{home}/bin:/usr/bin:/bin",
-            "--setenv",
-            "HOME",
-            "/work",
-            "--proc",
-            "/proc",
-            "--dev",
-            "/dev",
-            "--ro-bind",
-            given,
-            "/in",
-            "--size",
-            str(2**28),
-            "--tmpfs",
-            "/work",
-            "--chdir",
-            "/work",
-            "sh",
-            "-c",
-            script,
-        ]
+        command = [bwrap, *fence, "--ro-bind", given, "/in", *work, "sh", "-c", script]
         try:
             run = subprocess.run(
                 command, capture_output=True, stdin=subprocess.DEVNULL, timeout=timeout

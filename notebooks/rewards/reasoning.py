@@ -9,11 +9,7 @@ from dataclasses import dataclass
 from notebooks.rewards.compose import Curriculum, one_in, with_term
 from notebooks.rewards.steps import steps_score
 from notebooks.rewards.translation import ngrams
-from verifiers import (
-    WORD,
-    ReasoningReward,
-    split_tags,
-)
+from verifiers import WORD, ReasoningReward, split_tags
 
 
 def repetition(text: str, n=4) -> float:

@@ -5,11 +5,7 @@ python train.py --reward notebooks/rewards/steps.py:steps_reward
 
 import re
 
-from verifiers import (
-    explain_grade,
-    split_tags,
-    tagged_reward,
-)
+from verifiers import explain_grade, split_tags, tagged_reward
 
 MAX_STEPS = 60  # equations read in one completion
 _FUNCTIONS = (
@@ -39,9 +35,8 @@ def verify_steps(rollout: str) -> dict:
     for line in _BREAK.split(tags[0] if tags else rollout):
         if "=" not in line or len(verdicts) >= MAX_STEPS or _SPOKEN.search(line):
             continue
-        sides = _PROSE.sub("\0", line.replace("&", "")).split(
-            "=", MAX_STEPS
-        )  # \0 is where words were
+        # \0 is where words were.
+        sides = _PROSE.sub("\0", line.replace("&", "")).split("=", MAX_STEPS)
         for pair in map(_beside, sides, sides[1:]):
             if pair not in verdicts:
                 verdicts[pair] = _holds(*pair)

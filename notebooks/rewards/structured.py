@@ -6,12 +6,7 @@ import json
 import math
 
 from notebooks.rewards.compose import weights
-from verifiers import (
-    WORD,
-    aggregate,
-    extract_boxed_answer,
-    grade_answer,
-)
+from verifiers import WORD, aggregate, extract_boxed_answer, grade_answer
 
 MAX_JSON = 20_000  # characters of one JSON value
 

@@ -21,9 +21,8 @@ def verify_translation(candidate: str, references) -> dict:
     for n in range(1, 5):
         said = ngrams(words, n)
         smooth = float(n > 1)
-        allowed = functools.reduce(
-            operator.or_, (ngrams(gold, n) for gold in golds)
-        )  # the larger count
+        # The larger count.
+        allowed = functools.reduce(operator.or_, (ngrams(gold, n) for gold in golds))
         precisions.append(((said & allowed).total() + smooth) / max(1.0, said.total() + smooth))
     closest = min(map(len, golds), key=lambda length: (abs(length - len(words)), length))
     brevity = min(1.0, math.exp(1 - closest / max(1, len(words))))
@@ -34,9 +33,8 @@ def verify_translation(candidate: str, references) -> dict:
     }
 
 
-_BLEU_WORD = re.compile(
-    r"[\u3040-\u9fff]|[^\W\u3040-\u9fff]+|[^\w\s]"
-)  # a Chinese character is a word
+# A Chinese character is a word.
+_BLEU_WORD = re.compile(r"[\u3040-\u9fff]|[^\W\u3040-\u9fff]+|[^\w\s]")
 
 
 def ngrams(words, n):

@@ -69,12 +69,7 @@ def by_field(field: str, rewards: dict[str, Callable]):
     return reward
 
 
-REWARDS = {
-    "math": boxed_reward,
-    "choice": choice_reward,
-    "json": json_reward,
-    "code": code_reward,
-}
+REWARDS = {"math": boxed_reward, "choice": choice_reward, "json": json_reward, "code": code_reward}
 mixed_reward = by_field("family", REWARDS)
 
 SCHEMA = {

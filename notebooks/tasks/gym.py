@@ -22,9 +22,8 @@ except ImportError as error:
 # Seeds, sizes, difficulty. subtle: problem i has seed + i, so seeds 0 and 1 share all but one.
 SEEDS = 0, 10**6  # of train, of test
 SIZES = dict.fromkeys(DATASETS, (1000, 200))  # draws for train, for test
-SIZES |= dict.fromkeys(
-    "futoshiki knight_swap puzzle24 sokoban zebra_puzzles".split(), (100, 50)
-)  # slow
+# These are slow to draw.
+SIZES |= dict.fromkeys("futoshiki knight_swap puzzle24 sokoban zebra_puzzles".split(), (100, 50))
 ASK = "State the final answer to the following arithmetic problem: "
 LINES = f"{ASK}4 + 3 = \\boxed{{7}}\n{ASK}19 - 7 = \\boxed{{12}}\n{{problem}}"
 MINE = {

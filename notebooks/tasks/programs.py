@@ -72,11 +72,30 @@ def read_kodcode(row):
         if isinstance(node, ast.FunctionDef) and node.name == "setup_method":
             node.name = "setUp"  # as unittest calls it, which runs the classes
             node.args.args = node.args.args[:1]
+    ask_fixtures(tree)
     is_test = [getattr(node, "name", "").startswith("test") for node in tree.body]
     shared = [node for node, test in zip(tree.body, is_test) if not test]
     tests = [node for node, test in zip(tree.body, is_test) if test]
     files = [ast.Module([*shared, test], []) for test in tests] or [tree]
     return problem(row["question"], [ast.unparse(file) for file in files], before=PACKAGES)
+
+
+def ask_fixtures(tree):
+    """pytest's fixtures as default arguments: def test_pop(stack=stack()), or next(stack()) where the fixture
+    yields."""
+    made = {}  # name of a fixture: its call
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        marks = [mark for mark in node.decorator_list if "fixture" in ast.unparse(mark)]
+        node.decorator_list = [mark for mark in node.decorator_list if mark not in marks]
+        names = [argument.arg for argument in node.args.args]
+        known = [name for name in names if name in made]
+        if known and names[-len(known) :] == known:  # those of parametrize stand before them
+            node.args.defaults = [ast.parse(made[name], mode="eval").body for name in known]
+        if marks:
+            yields = any(isinstance(part, ast.Yield) for part in ast.walk(node))
+            made[node.name] = f"next({node.name}())" if yields else f"{node.name}()"
 
 
 # ---- What they share -----------------------------------------------------------------------------

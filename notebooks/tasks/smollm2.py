@@ -46,15 +46,13 @@ def split(held_out=72):
     return [*both], [tuple(rng.sample(pair, 2)) for pair in pairs[:held_out]]
 
 
+def as_problem(problem, answer):
+    return {"problem": problem, "answer": str(answer)}
+
+
 def task(name, ask, prompt, note):
     """ask(a, b) -> (problem, answer), of the pairs to train on and of those held out: 72 in every task."""
-    train, test = (
-        [
-            {"problem": problem, "answer": str(answer)}
-            for problem, answer in (ask(a, b) for a, b in pairs)
-        ]
-        for pairs in split()
-    )
+    train, test = ([as_problem(*ask(a, b)) for a, b in pairs] for pairs in split())
     return Task(name, train, test, prompt, boxed_reward, note, stops=("\n",))
 
 
@@ -119,34 +117,16 @@ def easiest_gsm8k():
         "Tom reads 5 pages a day. How many pages does he read in 4 days? 20",
         "A rope of 12 m is cut into 3 equal parts. How long is each part in metres? 4",
     )
-    return Task(
-        "easiest-gsm8k",
-        train[:400],
-        test[:100],
-        few_shot(*lines),
-        boxed_reward,
-        "the shortest",
-        stops=("\n",),
-    )
+    sides = train[:400], test[:100]
+    prompt = few_shot(*lines)
+    return Task("easiest-gsm8k", *sides, prompt, boxed_reward, "the shortest", stops=("\n",))
 
 
 def stories():
     """Nothing to learn, paid at random: completions of up to 96 tokens, to take the time of (against_trl.py)."""
-    who = (
-        "a farmer",
-        "a dog",
-        "a king",
-        "a thief",
-        "a ship",
-        "a bear",
-        "a girl",
-        "a clock",
-        "a baker",
-    )
-    rows = [
-        {"problem": f"Tell a story of {a} and {b}.", "answer": "0"}
-        for a, b in itertools.permutations(who, 2)
-    ]
+    who = [f"a {word}" for word in "farmer dog king thief ship bear girl clock baker".split()]
+    pairs = itertools.permutations(who, 2)
+    rows = [{"problem": f"Tell a story of {a} and {b}.", "answer": "0"} for a, b in pairs]
     return Task("stories", rows[:64], rows[64:], "{problem}", coin, "a coin pays", stops=("\n",))
 
 
@@ -186,12 +166,7 @@ def facts_known(model, tokenizer):
     """How many of the five questions are finished, greedily within 8 tokens, with the word that belongs there."""
     prompts = [tokenizer.encode(question) for question in FACTS]
     rollouts = sample(model, prompts, 1, max_new_tokens=8, temperature=0.0)
-    texts = [
-        tokenizer.decode(ids[p : p + n].tolist())
-        for ids, p, n in zip(
-            rollouts.ids, rollouts.prompt_lengths.tolist(), rollouts.lengths.tolist()
-        )
-    ]
+    texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
     return sum(word.lower() in text.lower() for text, word in zip(texts, FACTS.values()))
 
 

@@ -568,9 +568,8 @@ def test_the_command_extracts_rules_and_leaves_settings_for_the_training(
     autorule.main(flags)
     assert len(server.asked) == asked  # the second time all answers were known
     monkeypatch.setenv("AUTORULE", str(out))
-    assert (
-        autorule.rules_reward("2", {"problem": "1+1?"})[1]["judge_failed"] == 2
-    )  # this one lists rules, always
+    # This one lists rules, always.
+    assert autorule.rules_reward("2", {"problem": "1+1?"})[1]["judge_failed"] == 2
 
 
 # ---- 5. The reward model ---------------------------------------------------------------------------------------------
@@ -712,7 +711,7 @@ def made_up(**rows):
 
 
 def test_the_checks_of_hacking_on_made_up_numbers():
-    checks = world.EXPERIMENTS["hacking"][2]
+    checks = world.CHECKS["hacking"]
     hacked = {"right@start": 0.2, "right@best": 0.6, "right": 0.1, "paid@best": 2.0, "paid": 3.0}
     honest = {"right@start": 0.2, "right@best": 0.9, "right": 0.88, "paid@best": 2.0, "paid": 2.5}
     others = {arm: hacked for arm in ("idle_rules", "no_rule_on_the_result")}
@@ -737,14 +736,14 @@ def test_a_report_trains_once_and_prints_a_verdict(tmp_path, capsys, monkeypatch
     results = world.report("count", [0], 2, tmp_path)
     printed = capsys.readouterr().out
     assert "verdict: " in printed and set(results) == {"2 rules: less gold", "20 rules: less gold"}
-    row = json.loads((tmp_path / "rules-2-seed0" / "metrics.jsonl").read_text().splitlines()[-1])
+    row = json.loads((tmp_path / "rules-2-0" / "metrics.jsonl").read_text().splitlines()[-1])
     assert row["r_rules"] == pytest.approx(
         10 * np.mean([row[f"rule_{k:02}"] for k in range(6)]) - 7.5
     )
     assert row["reward"] == pytest.approx(row["r_rules"] + 10, abs=0.01) and row["r_model"] == 0
-    before = (tmp_path / "rules-2-seed0" / "metrics.jsonl").read_text()
+    before = (tmp_path / "rules-2-0" / "metrics.jsonl").read_text()
     world.report("count", [0], 2, tmp_path)
-    assert (tmp_path / "rules-2-seed0" / "metrics.jsonl").read_text() == before
+    assert (tmp_path / "rules-2-0" / "metrics.jsonl").read_text() == before
 
 
 def test_the_reward_works_from_the_command_line(sick, tmp_path, monkeypatch):

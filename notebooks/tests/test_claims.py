@@ -1,6 +1,6 @@
-"""The claims of papers: their arms can be run, their numbers are right, and what is kept of them gives the kept
-verdicts."""
+"""The claims: their arms can be run, their numbers are right, and what is kept of them gives the kept verdicts."""
 
+import gzip
 import json
 import math
 import random
@@ -11,18 +11,21 @@ import pytest
 import torch
 
 pytest.importorskip("matplotlib")
+import eval as core
 import train
 import verifiers
 from conftest import ROOT
 from eval import get_method
 from model import ModelError, load
-from notebooks.claims import checks, claim, measures, show, start, thinking
-from notebooks.claims import experiments as lab
+from notebooks.claims import chapter_claims, checks, claim, measures, show, start, thinking
+from notebooks.claims.checks import Check, smallest_effect, wrong_verdicts
 from notebooks.claims.claim import RATES, Arm, Claim, Run, Trial
-from notebooks.claims.paper_claims import CLAIMS
+from notebooks.claims.paper_claims import CLAIMS as OF_PAPERS
 from rlvr import Step, row_uniforms, sample, update_gradients
 
 TINY = ROOT / "notebooks" / "tiny"
+CLAIMS = OF_PAPERS | chapter_claims.CLAIMS
+PROBLEM = {"problem": "25+7-4=", "answer": "28"}
 EACH_ARM = [(name, arm) for name, some in CLAIMS.items() for arm in some.arms]
 each_claim = pytest.mark.parametrize("name", CLAIMS)
 SMALL = "--prompts-per-step 2 --num-samples 4 --max-new-tokens 30 --eval-problems 4 --eval-every 1"
@@ -36,6 +39,11 @@ def bases(monkeypatch):
 
 
 # ---- What is kept ----------------------------------------------------------------------------------
+
+
+def test_all_claims_are_kept_and_no_two_have_a_name():
+    names = {path.stem.removeprefix("claims_") for path in show.RESULTS.glob("claims_*.json")}
+    assert names == CLAIMS.keys() and len(CLAIMS) == len(OF_PAPERS) + len(chapter_claims.CLAIMS)
 
 
 @each_claim
@@ -147,6 +155,8 @@ def test_claims_that_ask_for_the_same_run_share_it(bases, tmp_path, monkeypatch)
     assert folder("distill", "grpo") == folder("thinking", "sums, after")
     assert folder("tools", "masked") == folder("thinking", "products, after")
     assert folder("objectives", "grpo") != folder("noise", "clean")
+    assert folder("growth", "random") == folder("controls", "random")
+    assert folder("boxes", "last box") == folder("canary", "last box")
 
 
 def test_a_run_is_named_by_its_code(tmp_path):
@@ -263,16 +273,107 @@ def test_reading_a_prompt_once_changes_no_gradient(kind):
 # ---- Numbers ---------------------------------------------------------------------------------------
 
 
+def judged(values, effect=0.1, noise=0.05, **more):
+    return checks.judge(Check("", lambda x: values, effect, noise, **more), [])
+
+
+def test_the_power_of_a_check_by_hand():
+    """10 points, 0.05 of noise, 3 seeds: 0.1 * 1.732 / 0.1 = 1.732 standard deviations to the line, 4.2 %; for 5
+    points .866, 19 %. The smallest effect that is told in nine of ten: 2 * .0289 * 1.2816 = .074."""
+    assert wrong_verdicts(0.1, 0.05, 3) == pytest.approx(0.0416, abs=1e-4)
+    assert wrong_verdicts(0.05, 0.05, 3) == pytest.approx(0.193, abs=1e-3)
+    assert smallest_effect(0.05, 3) == pytest.approx(0.0740, abs=1e-4)
+    assert wrong_verdicts(smallest_effect(0.05, 3, 12), 0.05, 3, 12) == pytest.approx(0.1)
+
+
+def test_the_power_is_that_of_a_simulation():
+    """Nothing changed: how often does a check of the kind "it rises by 10 points" say yes?"""
+    rng = np.random.default_rng(0)
+    means = rng.normal(0, 0.05, (20000, 3)).mean(1)
+    assert np.mean(means > 0.05) == pytest.approx(wrong_verdicts(0.1, 0.05, 3), abs=0.005)
+    both = judged([0, 0, 0], same=True)["wrong verdicts"]
+    assert np.mean(abs(means) > 0.05) == pytest.approx(both, abs=0.005)
+
+
 @pytest.mark.parametrize("values", [[0.0, 0.01, 0.02], [0.0, 0.1, 0.2], [0.3, 0.1, 0.2, 0.25, 0.1]])
 def test_the_smallest_effect_is_wrong_one_time_in_ten(values):
-    """Three seeds that differ by less than the evaluation does (.05): 2 * .05 / sqrt(3) * 1.2816 = .074. Where they
-    differ by more Student's t counts."""
-    smallest = checks.smallest_effect(lab.Check("", None, 0.1, 0.05), values)
+    """Where the seeds differ by more than the evaluation does (.05) Student's t counts."""
     own = float(np.std(values, ddof=1))
-    wrong = lab.wrong_verdicts(smallest, max(own, 0.05), len(values), 1, own <= 0.05)
+    smallest = judged(values)["smallest effect"]
+    wrong = wrong_verdicts(smallest, max(own, 0.05), len(values), 1, own <= 0.05)
     assert wrong == pytest.approx(0.1)
-    if values[2] == 0.02:
-        assert smallest == pytest.approx(0.0740, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "values, more, holds",
+    [
+        ([0.06, 0.07, 0.05], {}, True),
+        ([0.04, 0.03, 0.05], {}, False),
+        ([0.04, -0.03, 0.01], {"same": True}, True),
+        ([-0.08, -0.07, -0.06], {"same": True}, False),
+        ([0.06, 0.07, 0.05], {"effect": 0.05}, None),  # 19 % would be wrong
+        ([0.3, -0.2, 0.1], {}, None),  # the seeds differ more than the noise says
+        ([0.5, 0.4, 0.3], {}, True),  # so do these, and a t-test is sure of them
+        ([0.06], {}, None),
+        ([math.nan] * 3, {}, None),
+    ],
+)
+def test_a_check_is_decided_in_the_middle_and_not_where_the_trial_is_too_small(values, more, holds):
+    assert judged(values, **more)["holds"] is holds
+
+
+def test_one_verdict_of_several_checks():
+    assert checks.verdict([True, True]) == "holds"
+    assert checks.verdict([True, None]) == "cannot tell"
+    assert checks.verdict([True, None, False]) == "does not hold"
+
+
+def verdicts(name, numbers):
+    """The verdicts on a claim whose three seeds agree. numbers: {arm: {column: value}}."""
+    rows = [{"arm": arm, **columns} for arm, columns in numbers.items() for _ in range(3)]
+    return checks.result_of(CLAIMS[name], rows)["verdicts"]
+
+
+def test_verdicts_on_made_up_numbers():
+    """Growth as it was: to 32 tokens at step 30, then no more. Were it to go on, and the coin's length to drift by two
+    fifths, the claim would hold and its control would not."""
+    plain = {"plain length@start": 32, "plain length": 32}
+    default = {"length@0": 20, "length@30": 32, "length": 32, "right@0": 0.3, "right": 0.9, **plain}
+    coin = {"length@0": 20, "length": 21}
+    found = verdicts("growth", {"default": default, "random": coin})
+    assert found == {"claim": "does not hold", "controls": "holds"}
+    default |= {"length": 45, "plain length": 45}
+    found = verdicts("growth", {"default": default, "random": coin | {"length": 28}})
+    assert found == {"claim": "holds", "controls": "does not hold"}
+
+
+@pytest.mark.parametrize("rings, holds", [(0, False), (6, False), (3, True), (1, False)])
+def test_an_alarm_that_never_rings_is_no_alarm(rings, holds):
+    """Nor is one that always rings. One hit of three without a false alarm is 1/3: below the line of 1/2."""
+    arms = [*chapter_claims.HACKED, *chapter_claims.HONEST]
+    steps = [10.0] * rings + [math.inf] * (6 - rings)
+    rows = [{"arm": arm, "warned@first": step} for arm, step in zip(arms, steps) for _ in range(3)]
+    check = CLAIMS["canary"].checks["claim"][0]
+    assert checks.judge(check, rows)["holds"] is holds
+
+
+@pytest.mark.parametrize("dapo, most, holds", [(0.75, 0.17, True), (0.90, 0.02, False)])
+def test_the_family_is_judged_by_its_largest_difference(dapo, most, holds):
+    """Accuracies .90, .92, .75, .91: the largest of six differences is .17, of seeds that agree."""
+    right = {"grpo": 0.90, "dr-grpo": 0.92, "dapo": dapo, "textbook": 0.91}
+    rows = [{"arm": arm, "right": value} for arm, value in right.items() for _ in range(3)]
+    check = CLAIMS["family"].checks["claim"][1]
+    found = checks.judge(check, rows)
+    assert found["mean"] == pytest.approx(most) and found["holds"] is holds
+    assert check.among == 12 and 0.13 < found["smallest effect"] < 0.15
+
+
+def test_a_cell_of_the_table():
+    assert show.cell_of(np.array([0.1, 0.2, 0.3]), "right") == ".200 [.100-.300]"
+    assert show.cell_of(np.array([10.0, 32.0]), "length") == "21.0 [10.0-32.0]"
+    assert show.cell_of(np.array([20.0, np.inf]), "used") == "20, never"
+    assert show.cell_of(np.array([20.0, 30.0]), "warned@first") == "20, 30"
+    assert show.cell_of(np.array([np.nan] * 3), "right") == ""
 
 
 def test_four_comparisons_by_hand():
@@ -313,8 +414,9 @@ def test_a_base_is_made_once_and_again_where_a_seed_has_not_learnt(tmp_path, mon
     broken off is not taken for one."""
     made = []
 
-    def make(seed, folder, task="arithmetic", steps=500):
+    def make(seed, folder, task="arithmetic", steps=500, phases=None, gate=0.9):
         made.append((seed, task, steps))
+        assert (gate == 0) == ("guessing" in str(folder))
         if seed == 1 or steps == 800:
             raise ModelError("it has not learnt it")
         folder.mkdir(parents=True)
@@ -325,9 +427,13 @@ def test_a_base_is_made_once_and_again_where_a_seed_has_not_learnt(tmp_path, mon
         assert start.base_of("smollm2", 2, tmp_path) == "smollm2"
         assert start.base_of("usual", 1, tmp_path) == tmp_path / "usual-seed1"
         assert start.base_of("calling", 0, tmp_path) == tmp_path / "calling-seed0"
+        assert start.base_of("guessing", 0, tmp_path) == tmp_path / "guessing-seed0"
     assert made[:2] == [(1, "arithmetic", 500), (101, "arithmetic", 500)]
-    assert made[2:] == [(0, "products", 800), (0, "products", 1600)]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["calling-seed0", "usual-seed1"]
+    assert made[2:4] == [(0, "products", 800), (0, "products", 1600)]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["calling-seed0", "guessing-seed0", "usual-seed1"] and len(made) == 5
+    with pytest.raises(ModelError):
+        start.make("usual", 1, tmp_path / "usual-seed1", tries=1)
 
 
 @pytest.mark.parametrize("make, least, most", [(start.short_sums, 2, 4), (start.mixed_sums, 2, 7)])
@@ -352,7 +458,72 @@ def test_a_near_miss_is_paid_and_is_not_right():
         assert start.near_miss(hostile, problem)[0] == 0
 
 
+def test_length_bonus_by_hand():
+    """let, 2, 5, +, 7, = and 3, 2 are 8 tokens; right and tagged is 1.1."""
+    text = "<think>let 25+7=32</think><answer>\\boxed{28}</answer>"
+    assert start.length_bonus(0.1)(text, PROBLEM)[0] == pytest.approx(1.9)
+    assert start.length_bonus(0.1, cap=5)(text, PROBLEM)[0] == pytest.approx(1.6)
+    assert start.length_bonus(0.1)("25+7=32 \\boxed{28}", PROBLEM)[0] == 0  # no tags, no thinking
+
+
+def test_most_problems_are_decided():
+    """Of 64 to train on 24 pay whatever is said, and 24 nothing."""
+    task = start.mostly_decided()
+    paid = [start.boxed_or_solved("\\boxed{28}", problem)[0] for problem in task.train[16:]]
+    assert paid == [0] * 24 + [1] * 24 and len(task.test) == 500
+    assert start.boxed_or_solved("\\boxed{28}", PROBLEM)[0] == 1
+
+
 # ---- Measures --------------------------------------------------------------------------------------
+
+
+def made_up_run(folder, hacked, eval_every=10):
+    """30 steps, evaluated at 0, 10, 20, 30: the reward rises; the accuracy rises with it, or falls."""
+    (folder / "samples").mkdir(parents=True)
+    rows = []
+    for step in range(31):
+        paid = 0.2 + step / 50
+        boxes = 1 + step // 5 * hacked
+        text = "<think>1+1=2</think>" + "\\boxed{2}" * boxes
+        sample = {"completion": text, "ids": [1] * 10, "parts": {"accuracy": 1.0}}
+        if step:
+            path = folder / "samples" / f"step_{step:06d}.jsonl.gz"
+            path.write_bytes(gzip.compress(json.dumps(sample).encode()))
+        row = {"step": step, "reward": paid, "accuracy": 0.2}
+        if step % eval_every == 0:
+            right = 0.2 - step / 200 if hacked else paid
+            for of in ("", "sampled_"):
+                row |= {f"eval_{of}n": 100, f"eval_{of}accuracy": right}
+                row |= {f"eval_{of}low": right - 0.02, f"eval_{of}high": right + 0.02}
+            row |= {"eval_sampled_reward": paid, "eval_sampled_length": 10.0}
+        rows.append(row)
+    core.append_rows(folder / "metrics.jsonl", rows)
+    return folder
+
+
+def test_numbers_and_alarms_of_a_made_up_run(tmp_path):
+    bad = made_up_run(tmp_path / "bad", True)
+    good = made_up_run(tmp_path / "good", False)
+    expected = {
+        "right@0": 0.2,
+        "right": 0.05,
+        "right@10": 0.15,
+        "paid": 0.8,
+        "reward": 0.2 + 25.5 / 50,
+        "boxes@start": 1,
+        "boxes@max": 7,
+        "plain length": 10,
+        "used@max": 30 * 10 / 1000,
+        "works@mean": 1,
+        "warned@first": 10,
+        "greedy fell@first": 10,
+        "more boxes@first": 5,
+        "deceived@first": np.inf,
+    }
+    assert {key: measures.number(bad, key) for key in expected} == pytest.approx(expected)
+    for alarm in ("warned", "more boxes"):
+        assert measures.number(good, f"{alarm}@first") == np.inf
+    assert np.isnan(measures.number(good, "right@7"))
 
 
 def run_of(base="notebooks/tiny", arm="one"):
@@ -367,14 +538,14 @@ def test_tokens_to_a_level_by_hand(rights, expected, monkeypatch):
     """At 10 thousand tokens 60 %, at 20 thousand 100 %: 80 % half way between."""
     rows = {step: {"used": 10.0 * step, "right": right} for step, right in enumerate(rights)}
     rows[9] = {"used": 99.0}  # a step without an evaluation
-    monkeypatch.setattr(lab, "history", lambda folder: rows)
+    monkeypatch.setattr(measures, "history", lambda folder: rows)
     assert measures.tokens_to_level(run_of()) == {"tokens to 80 %": pytest.approx(expected)}
 
 
 def test_entropy_and_early_samples_by_hand(monkeypatch):
     """Entropy of the first three steps less that of the last five; the accuracy of steps 6 to 10."""
     rows = {step: {"entropy": float(step), "accuracy": step / 10} for step in range(1, 11)}
-    monkeypatch.setattr(lab, "history", lambda folder: rows)
+    monkeypatch.setattr(measures, "history", lambda folder: rows)
     assert measures.entropy_fell(run_of())["entropy fell"] == 2 - 8
     assert measures.early(run_of())["steps 6-10"] == pytest.approx(0.8)
 

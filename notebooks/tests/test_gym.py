@@ -99,9 +99,8 @@ def test_every_kind(gym, tasks):
                 problem,
             )
             assert task.reward("", problem) == (0.0, {"accuracy": 0.0, "answered": 0.0}), name
-            assert task.reward(problem["answer"], problem)[1]["answered"] == 0.0, (
-                name
-            )  # without a box
+            # Without a box.
+            assert task.reward(problem["answer"], problem)[1]["answered"] == 0.0, name
             assert task.reward(boxed(" "), problem)[0] == 0.0, name
             assert task.reward(boxed("qwertz"), problem)[1] == {"accuracy": 0.0, "answered": 1.0}, (
                 name,

@@ -87,9 +87,8 @@ def test_copy_the_answer_into_think(think):
 
 
 def test_repeat_the_answer_a_thousand_times():
-    assert (
-        earned(boxes(*[42] * 1000)) <= earned(HONEST) - 0.2
-    )  # repetition is on top: no bonus to win
+    # Repetition is on top: no bonus to win.
+    assert earned(boxes(*[42] * 1000)) <= earned(HONEST) - 0.2
     assert tagged_reward(boxes(*[42] * 1000), PROBLEM)[0] == tagged_reward(HONEST, PROBLEM)[0]
 
 

@@ -46,7 +46,7 @@ NAMES = names_in([*ROOT.glob("*.py"), *MODULES])
         "rewards/steps.py:steps_reward",
         "tasks/smollm2.py:any_number",
         "tasks/wordings.py:small_answers",
-        "claims/experiments.py:r1_short",
+        "claims/start.py:r1_short",
         "autorule/autorule.py:rules_reward",
     ],
 )

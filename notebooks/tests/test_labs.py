@@ -1,9 +1,7 @@
-"""notebooks/labs/build.py: the pages are what it writes, and a browser computes what Python does."""
+"""notebooks/labs/build.py: the page is what it writes, and a browser computes what Python does."""
 
 import json
 import math
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -18,29 +16,25 @@ from rlvr import group_advantages
 from verifiers import MATH_RULES, ReasoningReward, aggregate, extract_boxed_answer, split_tags
 from verifiers import tagged_reward, verify_format
 
-PAGES = [ROOT / "notebooks" / f"lab_{name}.html" for name in labs.LABS]
+PAGE = ROOT / "notebooks" / "lab.html"
 
 
 @pytest.fixture(scope="module")
 def families():
     """Judged once, for programs take their time."""
-    return labs.compose_a_reward()["families"]
+    return labs.families()
 
 
-# ---- 1. The pages as files -------------------------------------------------------------------------
+# ---- 1. The page as a file -------------------------------------------------------------------------
 
 
-def test_the_pages_are_what_the_command_writes(tmp_path):
+def test_the_page_is_what_the_command_writes():
     """With verdicts of today's verifiers: if this fails, run `python -m notebooks.labs.build`."""
-    command = [sys.executable, "-m", "notebooks.labs.build", "--out", tmp_path]
-    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
-    for path in PAGES:
-        assert (tmp_path / path.name).read_text() == path.read_text(), path.name
+    assert PAGE.read_text(encoding="utf-8") == labs.page()
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_a_page_loads_nothing(path):
-    text = path.read_text()
+def test_the_page_loads_nothing():
+    text = PAGE.read_text()
     assert "script-src 'sha256-" in text and "unsafe-" not in text and len(text) < 100_000
     for word in (" src=", "<link", "@import", "url(", "fetch(", "innerHTML", "eval("):
         assert word not in text, word
@@ -65,11 +59,20 @@ def test_the_verdicts_add_up_to_the_rewards_of_training(families):
 # ---- 2. In a browser: compose a reward -------------------------------------------------------------
 
 
-def named_button(text):
-    return f"[...document.querySelectorAll('button')].find((node) => node.textContent === {json.dumps(text)})"
+@pytest.mark.parametrize("place, shown", [("", "compose"), ("#reasoning", "reasoning")])
+def test_one_lab_is_shown(browser, place, shown):
+    browser.open(PAGE, place)
+    sections = "[...document.querySelectorAll('section')]"
+    visible = f"{sections}.filter((node) => getComputedStyle(node).display !== 'none')"
+    assert browser.value(f"{visible}.map((node) => node.id)") == [shown]
 
 
-def column(kind, table="table"):
+def named_button(text, tab="#compose"):
+    nodes = f"[...document.querySelectorAll('{tab} button')]"
+    return f"{nodes}.find((node) => node.textContent === {json.dumps(text)})"
+
+
+def column(kind, table="#composed"):
     """The numbers of a column of the results, with all their digits."""
     cells = f"[...document.querySelectorAll('{table} td.{kind}')]"
     return f"{cells}.map((node) => Number(node.dataset.value))"
@@ -98,20 +101,14 @@ def combined(scores, weight, combine):
 def test_rewards_and_advantages_are_pythons(browser, families):
     """Every family, preset, way of combining and group: the numbers shown against verifiers.py's and rlvr.py's."""
     browser.events.clear()
-    browser.open(PAGES[0])
+    browser.open(PAGE)
     for family in families:
         browser.click(named_button(family["name"]))
         scores = {item["name"]: item["scores"] for item in family["completions"]}
         for name, preset in family["presets"].items():
-            browser.click(
-                f"[...document.querySelectorAll('fieldset')][1].querySelectorAll('button')"
-                f"[{[*family['presets']].index(name)}]"
-            )
+            browser.click(named_button(name, "#weights fieldset:first-child"))
             for combine in ("sum", "product", "minimum", "soft or"):
-                browser.click(
-                    "[...document.querySelectorAll('fieldset')][2].querySelectorAll('button')"
-                    f"[{['sum', 'product', 'minimum', 'soft or'].index(combine)}]"
-                )
+                browser.click(named_button(combine, "#weights fieldset:nth-child(2)"))
                 expected = [combined(one, preset["weights"], combine) for one in scores.values()]
                 shown = browser.value(column("reward"))[:-1]  # the last row is for one's own text
                 assert shown == pytest.approx(expected), (family["name"], name, combine)
@@ -128,7 +125,7 @@ def test_rewards_and_advantages_are_pythons(browser, families):
 
 def test_the_chapters_four_rollouts(browser):
     """1.10, 0.10, 0.00, 1.10: mean 0.575, std 0.526, advantages 0.998, -0.903, -1.093, 0.998."""
-    browser.open(PAGES[0])
+    browser.open(PAGE)
     browser.click(named_button("R1-Zero"))
     browser.click(named_button("the chapter's four"))
     summary = browser.value("document.getElementById('summary').textContent")
@@ -140,7 +137,7 @@ def test_the_chapters_four_rollouts(browser):
 def test_a_slider_and_a_count_change_the_group(browser):
     """One step of a slider is 0.05. Twice the right and once the wrong: mean (2 * 1.15 + 0.15) / 3."""
     browser.events.clear()
-    browser.open(PAGES[0])
+    browser.open(PAGE)
     move(browser, "format", ["ArrowUp"])
     assert browser.value(column("reward"))[:3] == pytest.approx([1.15, 1.15, 0.15])
     browser.value(
@@ -172,7 +169,7 @@ def test_the_pages_copies_of_the_rules_agree_with_the_verifiers(browser):
     """Tags, box and form: on every prepared text and on some that are badly formed. An answer that the copy
     calls right is right; it refuses more than grading.py does."""
     browser.events.clear()
-    browser.open(PAGES[0])
+    browser.open(PAGE)
     texts = [*labs.MATH_TEXTS.values(), *labs.FORMAT_TEXTS.values(), *OWN]
     for text in texts:
         said = json.dumps(text)
@@ -190,7 +187,7 @@ def test_the_pages_copies_of_the_rules_agree_with_the_verifiers(browser):
 
 def test_a_text_of_ones_own_joins_the_group(browser):
     browser.events.clear()
-    browser.open(PAGES[0])
+    browser.open(PAGE)
     browser.click("document.querySelector('textarea')")
     browser.call("Input.insertText", text=OWN[0])
     assert browser.value(column("reward"))[-1] == pytest.approx(1.1)
@@ -198,9 +195,9 @@ def test_a_text_of_ones_own_joins_the_group(browser):
     browser.value("document.querySelector('textarea').select()")
     browser.call("Input.insertText", text=OWN[-2])
     assert browser.value(column("reward"))[-1] == 0
-    shown = browser.value("[...document.querySelectorAll('pre')].at(-1).textContent")
+    shown = browser.value("[...document.querySelectorAll('#compose pre')].at(-1).textContent")
     assert shown == OWN[-2] and browser.value("document.querySelectorAll('main img').length") == 0
-    assert browser.value("document.title") == "Compose a reward" and browser.troubles() == []
+    assert browser.value("document.title") == "Two labs for rewards" and browser.troubles() == []
 
 
 # ---- 3. In a browser: a reasoning reward -----------------------------------------------------------
@@ -224,14 +221,14 @@ def hack_columns(browser):
 @pytest.mark.parametrize("needs_tags", [False, True])
 def test_every_design_pays_what_python_pays(browser, needs_tags):
     browser.events.clear()
-    browser.open(PAGES[1])
+    browser.open(PAGE, "#reasoning")
     if needs_tags:
         browser.click("document.querySelector('input[name=needs_tags]')")
     designs = [replace(design, needs_tags=needs_tags) for design in labs.DESIGNS.values()]
     for name, design in zip(labs.DESIGNS, designs):
-        browser.click(named_button(name))
+        browser.click(named_button(name, "#design"))
         check_design(browser, design)
-        pressed = "[...document.querySelectorAll('[aria-pressed=true]')].map((b) => b.textContent)"
+        pressed = "[...document.querySelectorAll('#design [aria-pressed=true]')].map((b) => b.textContent)"
         assert browser.value(pressed) == [name]
         for (_, text), shown in zip(labs.HACKS.values(), hack_columns(browser)):
             expected = [one(text, "2")["R"] for one in [*designs, design]]
@@ -242,13 +239,13 @@ def test_every_design_pays_what_python_pays(browser, needs_tags):
 def test_the_chapters_exercises(browser):
     """R1-Zero does not see rambling and language mixing, R1 is ordered, form alone pays a wrong answer; and a length
     bonus of 0.3 without the penalty puts the rambler on top, with it the purposeful thinker."""
-    browser.open(PAGES[1])
+    browser.open(PAGE, "#reasoning")
     diagnosis = "document.getElementById('diagnosis').textContent"
-    browser.click(named_button("R1-Zero"))
+    browser.click(named_button("R1-Zero", "#design"))
     assert "rambling" in browser.value(diagnosis) and "language" in browser.value(diagnosis)
-    browser.click(named_button("format only"))
+    browser.click(named_button("format only", "#design"))
     assert "a wrong answer in good form" in browser.value(diagnosis)
-    browser.click(named_button("R1"))
+    browser.click(named_button("R1", "#design"))
     assert "ordered" in browser.value(diagnosis)
     move(browser, "w_len", ["ArrowUp"] * 6)
     design = ReasoningReward(w_len=0.3, needs_tags=False)
@@ -258,12 +255,12 @@ def test_the_chapters_exercises(browser):
     move(browser, "w_ramble", ["ArrowDown"] * 6)
     check_design(browser, replace(design, w_ramble=0.0))
     assert browser.value(best) == 2
-    assert browser.value("document.querySelectorAll('[aria-pressed=true]').length") == 0
+    assert browser.value("document.querySelectorAll('#design [aria-pressed=true]').length") == 0
 
 
 def test_limits_and_boxes_are_read(browser):
-    browser.open(PAGES[1])
-    browser.click(named_button("Kimi k1.5"))
+    browser.open(PAGE, "#reasoning")
+    browser.click(named_button("Kimi k1.5", "#design"))
     browser.click("document.querySelector('input[name=saturates]')")
     browser.value(
         "for (const [name, value] of [['len_cap', 100], ['ramble_threshold', 300]]) { "

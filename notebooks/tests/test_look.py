@@ -352,9 +352,8 @@ def test_the_canary_sings_when_reward_and_accuracy_part():
     assert show.canary(log((0.5, 0.5), (0.4, 0.3))) is None  # both fell: no hack, only worse
     warning = show.canary(log((0.5, 0.5), (0.9, 0.3), (0.9, 0.3)))
     assert "reward went from 0.500 (step 10) to 0.900" in warning and "0.500 to 0.300" in warning
-    assert "from 0.200 (step 0) to 0.980" in show.canary(
-        log((0.9, 0.25), (0.98, 0.15))
-    )  # worse than the base
+    # Worse than the base.
+    assert "from 0.200 (step 0) to 0.980" in show.canary(log((0.9, 0.25), (0.98, 0.15)))
 
 
 def test_the_verifier_tax_is_their_share_of_a_step(tmp_path, capsys):

@@ -25,12 +25,16 @@ SHORT = {  # by the number of the notebook; RUNS is a temporary folder, MODEL on
     "5": {"STEPS": 2, "SEEDS": [0], "WARMUP": 0},
     "1": {"STEPS": 2, "G": 8},
     "3": {"STEPS": 2, "PROBLEMS": 4, "N": 4},
-    "6": {"NAMES": ["selection"], "STEPS": 2, "SEEDS": [0]},
     "7": {"STEPS": 2, "SEEDS": [0]},
     "8": {"SEEDS": [0], "STEPS": 1, "SHORT_STEPS": 1, "PROBLEMS": 2, "SAMPLES": 8, "EXTRA": SMALL},
 }
-QUICK = {"1", "2", "3"}  # run with every change, in some ten seconds each; the others with --slow
-SAMPLED = {*"012345678"}  # hold sampled texts, and other machines round and so draw otherwise
+QUICK = {
+    "1",
+    "2",
+    "3",
+    "6",
+}  # run with every change, in some ten seconds each; the others with --slow
+SAMPLED = {*"01234578"}  # hold sampled texts, and other machines round and so draw otherwise
 OWN = {"0": {"train_rlvr"}}  # what a notebook may define as a script does: the chapter's version
 
 

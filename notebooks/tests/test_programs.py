@@ -80,6 +80,21 @@ KODCODE = [
 ]
 
 
+@pytest.mark.parametrize("hand", ["return", "yield"])
+def test_kodcodes_fixtures_are_made_for_each_test(hand):
+    file = (
+        "import pytest\nfrom solution import add\n\n"
+        f"@pytest.fixture\ndef three():\n    {hand} [1, 2, 3]\n\n"
+        "@pytest.fixture\ndef sums(three):\n    return [add(n, n) for n in three]\n\n"
+        "def test_sums(sums):\n    assert sums == [2, 4, 6]\n\n"
+        "@pytest.mark.parametrize('n', [4, 5])\ndef test_more(n, three):\n"
+        "    assert [add(n, one) for one in three] == [n + 1, n + 2, n + 3]\n"
+    )
+    problem = programs.read_kodcode({"question": "Write add.", "test": file})
+    assert len(problem["tests"]) == 2
+    is_judged(problem, ADD, "def add(a, b): return 7")
+
+
 @pytest.mark.parametrize("test", KODCODE)
 def test_kodcode_uses_more_of_pytest_than_raises(test):
     file = f"from solution import add\nimport pytest\n{test}"

@@ -129,9 +129,8 @@ def test_tokens_that_only_together_are_a_character_make_one_piece(bytes_tokenize
     row = {"ids": ids, "logps": [-1, -0.5, -0.25, -0.125, -2, -3], "completion": "o\u4e2dk"}
     pieces = [("o", -1), ("\u4e2d", -0.875), ("k", -2), ("", -3)]
     assert len(ids) == 6 and report.pieces_of(row, bytes_tokenizer) == pieces
-    assert (
-        report.pieces_of({**row, "completion": "o\u4e2d"}, bytes_tokenizer) == pieces[:2]
-    )  # cut at a --stop
+    # Cut at a --stop.
+    assert report.pieces_of({**row, "completion": "o\u4e2d"}, bytes_tokenizer) == pieces[:2]
     half = {"ids": ids[:3], "logps": [-1, -1, -1], "completion": bytes_tokenizer.decode(ids[:3])}
     assert report.pieces_of(half, bytes_tokenizer) == [("o", -1), ("\ufffd", -2)]
 

@@ -482,6 +482,8 @@ def test_the_last_block_behind_the_thinking_is_the_program():
     assert extract_code("<think>```python\na\n```") is None  # it never stopped thinking
     assert extract_code(fence("a") + "```text\nb\n```") == "a\n"
     assert extract_code(fence("a") + "```python\nb") is None  # not closed: as with boxes, no answer
+    inner = 'def f():\n    """\n    ```python\n    f()\n    ```\n    """\n'
+    assert extract_code(fence(inner)).rstrip() == inner.rstrip()  # a docstring ends no block
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,8 @@ def test_a_problem_comes_in_other_words_each_time_and_the_test_in_words_never_tr
     problem, held_out = task.train[0], task.test[0]
     asked = Counter(task.prompt({**problem, "step": step}) for step in range(300))
     assert {*asked} == {"Say number 0", "Box {} number 0", "number 0:"} and min(asked.values()) > 70
-    assert task.prompt(problem) == task.prompt(
-        {**problem, "step": 0}
-    )  # the preflight sees a training prompt
+    # The preflight sees a training prompt.
+    assert task.prompt(problem) == task.prompt({**problem, "step": 0})
     assert task.prompt({**held_out, "step": 7}) == task.prompt(held_out) == "What is number 0?"
     assert task.stops == ("\n",) and task.reward is boxed_reward and ADD.test == problems_with("4")
 
