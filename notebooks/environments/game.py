@@ -1,7 +1,8 @@
 """game.py - an environment: guess a digit in three turns, and hear after each guess where it lies.
 
     python -m notebooks.models.make_tiny --random --task game --out runs/game
-    python train.py --model runs/game --task notebooks/environments/game.py:game --steps 150 --lr 2e-3
+    python train.py --model runs/game --task notebooks/environments/game.py:game --steps 200 --lr 1e-3 \
+        --num-samples 32
 
 The reward comes at the end, and only the environment knows it. Who hears nothing (`silent`, the control) guesses at
 most 3 of the 10 digits; who halves what is left each time guesses 1 + 2 + 4 = 7. A policy of random weights learns to.

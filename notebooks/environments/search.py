@@ -1,7 +1,8 @@
 """search.py - an environment: a search engine that the policy asks (Search-R1, arXiv 2503.09516).
 
     python -m notebooks.models.make_tiny --task search --out runs/searching
-    python train.py --model runs/searching --task notebooks/environments/search.py:search --steps 60
+    python train.py --model runs/searching --task notebooks/environments/search.py:search --steps 60 \
+        --lr 1e-3
 
 The policy writes <search>..</search>, and reads the best pages in <information>..</information>, which are in no loss
 (the paper's retrieved token masking). The reward is the paper's: the right answer alone; `with_form` adds a term for

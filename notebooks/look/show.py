@@ -62,7 +62,12 @@ def print_completion(row):
         f"\n  reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}; {length} tokens, {end}, "
         f"a token {likely:.0%} likely; boxed {extract_boxed_answer(row['completion'])}; {parts}"
     )
-    print("    " + row["completion"].replace("\n", "\n    "))
+    text = row["completion"]
+    if row.get("turns"):
+        text = "".join(
+            said + f" [[{reply}]] " * (reply is not None) for said, reply in row["turns"]
+        )
+    print("    " + text.replace("\n", "\n    "))
 
 
 def parts_of(row):

@@ -1,7 +1,9 @@
 """Environments by hand: what a policy says, what it reads then, and what that earns."""
 
+import math
 import string
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,11 +11,12 @@ from torch.nn.utils.rnn import pad_sequence
 
 from model import Qwen3
 from notebooks.claims import tool_loop
+from notebooks.environments import adapters, game, search
 from notebooks.environments.calculator import Calculator, calculate
 from notebooks.models import make_tiny
 from notebooks.models.make_tiny import init_weights, symbol_tokenizer, tiny_config
 from rlvr import GRPO, Sampling, Turns, roll_out, row_uniforms
-from verifiers import Task
+from verifiers import Task, boxed_reward
 
 
 def policy_of(symbols):
@@ -110,3 +113,87 @@ def test_the_older_loop_is_the_same_to_the_last_digit():
         assert getattr(ours, name).equal(getattr(theirs, name)), name
     torch.testing.assert_close(ours.logp, theirs.logp, atol=5e-6, rtol=0)
     assert (ours.lengths - ours.mask.sum(1)).sum() > 20  # digits, and words "error"
+
+
+# ---- The game, and the search engine -------------------------------------------------------------
+
+
+def test_who_halves_what_is_left_wins_seven_games_of_ten():
+    """Five first; then the middle of what is left; then what may be. It says nothing of the digit to the silent one."""
+    task = game.game()
+    won = []
+    for problem in task.test:
+        digit = int(problem["answer"])
+        second = 5 if digit == 5 else (2 if digit < 5 else 7)
+        third = second + (1 if digit > second else -1)
+        signs = ["" if digit == guess else "<" if digit < guess else ">" for guess in (5, second)]
+        step = play(task, problem, f"5{signs[0]}{second}{signs[1]}{third}")
+        won.append(step.rewards.item())
+    assert sum(won) == 7
+    assert game.silent().turns({"answer": "3"}).reply("5") == "."
+
+
+def test_a_search_finds_the_page_and_only_the_answer_is_paid():
+    """As in the paper: the outcome alone. An answer that stands in a page, but was not given, is none."""
+    task = search.search()
+    problem = task.test[0]
+    query = f"<search>{problem['query']}</search>"
+    found = search.Search(problem).reply(query)
+    assert problem["answer"] in found and search.Nothing(problem).reply(query).count("\n") == 0
+    right = f"<answer>{problem['answer']}</answer>"
+    step = play(task, problem, query + found + right, query + found + "<answer>?</answer>")
+    assert step.rewards.tolist() == [[1.0, 0.0]]
+    assert [part["searches"] for part in step.parts] == [1, 1]
+    form = search.with_form(query + right, {**problem, "turns": []})
+    assert form[0] == pytest.approx(1.1)
+
+
+def test_bm25_by_hand():
+    """Three pages of two words. "a" is in one of them: idf = ln(1 + 2.5 / 1.5), and with n = 1 and the mean length the
+    rest of the term is 1."""
+    counts = [search.words(page) for page in ("a b", "b c", "b d")]
+    scores = search.bm25("a", counts)
+    assert scores == pytest.approx([math.log(1 + 2.5 / 1.5), 0, 0])
+
+
+# ---- Others' rewards and worlds --------------------------------------------------------------------
+
+
+def test_trls_rewards_both_ways():
+    """TRL's own accuracy_reward of one conversation, and ours as its trainer calls it."""
+    rewards = pytest.importorskip("trl.rewards")
+    reward = adapters.of_trl(rewards.accuracy_reward, chat=True)
+    problem = {"problem": "1+1=", "answer": "2", "solution": "$2$"}
+    assert reward("So \\boxed{2}", problem)[0] == 1.0
+    assert reward("So \\boxed{3}", problem)[0] == 0.0
+    ours = adapters.for_trl(boxed_reward)
+    given = {"problem": ["1+1=", "1+2="], "answer": ["2", "2"]}
+    assert ours(completions=["\\boxed{2}", "\\boxed{3}"], **given) == [1.0, 0.0]
+
+
+def test_gymnasiums_lake_is_an_environment():
+    """Down, down, right, right, down, right, over ice that does not slip: the goal pays 1."""
+    gymnasium = pytest.importorskip("gymnasium")
+
+    def lake(problem):
+        world = gymnasium.make("FrozenLake-v1", is_slippery=False)
+        return adapters.Stepped(world, problem, lambda text: "<v>^".find(text[-1:]))
+
+    problem = {"problem": "S", "answer": "G", "seed": 0}
+    task = Task(
+        "lake", [problem], [problem], "{problem}", adapters.steps_reward, "", ("v", ">"), lake
+    )
+    step = play(task, problem, "v4v8>9>10v14>", "v4>")
+    assert step.rewards.tolist() == [[1.0, 0.0]]
+    assert [reply for _, reply in step.turns[0]] == ["4", "8", "9", "10", "14", None]
+
+
+def test_a_step_may_return_an_object():
+    """OpenEnv's form."""
+    world = SimpleNamespace(
+        reset=lambda seed: None,
+        step=lambda action: SimpleNamespace(observation=action + 1, reward=0.5, done=action > 1),
+    )
+    stepped = adapters.Stepped(world, {"seed": 0}, int)
+    assert [stepped.reply("1"), stepped.reply("2")] == ["2", None]
+    assert adapters.steps_reward("", {"environment": stepped}) == (1.0, {})
