@@ -6,8 +6,10 @@ import sys
 
 import pytest
 
+from conftest import ROOT
+from model import Config
 from notebooks import kept
-from notebooks.claims import bases, seeds
+from notebooks.claims import bases, devices, seeds
 
 SCRIPT = '''"""A docstring."""
 import json, sys
@@ -219,3 +221,19 @@ def test_the_table_of_the_base_models_says_where_each_number_is_from():
     for base, _, _, sampled, source in rows:
         assert sampled.startswith("."), base
         assert kept.load(source.strip("`")), source
+
+
+# ---- What is computed: claims/devices.py -------------------------------------------------------------
+
+
+def test_twelve_gigabytes_cannot_train_qwen3_0_6b():
+    for rows in (1, 8):
+        sampling, update = devices.memory(Config(), rows, 640, 8)
+        assert 12e9 < update < 16e9
+        assert sampling < update
+
+
+def test_the_page_says_what_is_computed():
+    page = (ROOT / "notebooks" / "MEASURED.md").read_text()
+    for row in devices.table(Config()):
+        assert f"| {' | '.join(row)} |" in page
