@@ -1,6 +1,7 @@
 """rlvr.py - GRPO: sample groups of completions, and turn their rewards into advantages and a loss.
 
     completions   o_1 .. o_G ~ pi(. | q)           G samples for each of P prompts  sample
+    replies       between the turns of o_i         of an environment, if any        Turns
     rewards       R_i = verifier(o_i, truth of q)  rules, no reward model           score
     advantages    A_i = (R_i - mean R) / std R     within the group of one prompt   group_advantages
     log-probs     log pi(o_it | q, o_i<t)          now with gradients               token_logprobs
