@@ -62,6 +62,7 @@ ACCEPTS = _table(
     # numbers
     0.5   .50   decimals
     2500000   \$2.5\text{ million}   number words multiply
+    \$76.80   \$76.80.   a full stop is no part of a price
     3000   3 thousand dollars   and may stand before a unit
     300   3 hundred   each of them
     2000000000   2 billion people   up to these

@@ -141,6 +141,9 @@ COPIES = [
     ("Write $4x-2y=-6$ in the form $y=mx+b$.", "y=2x+3", ["4x-2y=-6."]),
     ("Factor $ab+5b+2a+10$.", "(a+5)(b+2)", ["ab+(4+1)b+2a+10", r"ab+\frac{10}{2}b+2a+10", r"ab+\sqrt{25}b+2a+10"]),
     (r"Expand $(x+1)^2$.", "x^2+2x+1", [r"\frac{2(x+1)^2}{2}"]),
+    ("Expand $(q-5)(3r+6)$.", "3qr+6q-15r-30", [r"(q-4.\overline{9})(3r+6)", "(q-101_2)(3r+6)", "(q-5e0)(3r+6)"]),
+    (r"Simplify $\sqrt{242}$.", r"11\sqrt2", ["242^{0.5}", r"\sqrt{(241)+1}"]),
+    ("Factor $x^2+5x+6$.", "(x+2)(x+3)", ["x(x+5)+6"]),
 ]  # fmt: skip
 
 
