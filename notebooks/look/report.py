@@ -145,9 +145,28 @@ def pieces_of(row, tokenizer):
     return pieces if said == completion else between(pieces, 0, len(completion))  # cut at a --stop
 
 
+REPLY = 1.0  # in the place of a log-prob, which is never above 0
+
+
+def with_replies(pieces, turns):
+    """Behind the piece that ends a turn stands what the environment replied, as (reply, REPLY)."""
+    shown = []
+    length = 0
+    turns = [*turns]
+    for text, logp in pieces:
+        shown.append((text, logp))
+        length += len(text)
+        while turns and length >= len(turns[0][0]):
+            said, reply = turns.pop(0)
+            length -= len(said)
+            shown += [(reply, REPLY)] if reply else []
+    return shown
+
+
 def for_page(row, tokenizer, most):
     """A line of samples/ as the page wants it; a number among the pieces: characters left out."""
-    pieces = shorten(pieces_of(row, tokenizer), most)
+    pieces = with_replies(pieces_of(row, tokenizer), row.get("turns", []))
+    pieces = shorten(pieces, most)
     shown = {
         **numbers({name: row[name] for name in ("reward", "advantage")}),
         "parts": numbers(parts_of(row)),
@@ -158,7 +177,8 @@ def for_page(row, tokenizer, most):
     }
     if any(logp is not None for _, logp in pieces):
         shown["percent"] = [
-            None if logp is None else round(100 * math.exp(min(0, logp))) for _, logp in pieces
+            logp if logp is None else -1 if logp == REPLY else round(100 * math.exp(min(0, logp)))
+            for _, logp in pieces
         ]
     return shown
 

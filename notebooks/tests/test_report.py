@@ -148,6 +148,15 @@ def test_without_ids_or_with_another_tokenizer_there_are_no_colours(bytes_tokeni
 # ---- 3. Two runs -----------------------------------------------------------------------------------
 
 
+def test_a_reply_stands_behind_the_turn_that_it_answers():
+    """It was not sampled: it has no probability, and -1 in the place of the percentage."""
+    pieces = [("1+", -1.0), ("1?", -1.0), ("2", -1.0), ("", -1.0)]
+    turns = [["1+1?", "2"], ["2", None]]
+    shown = report.with_replies(pieces, turns)
+    assert shown == [pieces[0], pieces[1], ("2", report.REPLY), pieces[2], pieces[3]]
+    assert report.with_replies(pieces, []) == pieces
+
+
 def test_changed_verdicts(tmp_path):
     """Right, wrong against right, right: one of two has changed, and each gets the other's text. Step 2 is not shared,
     nor is another problem."""
