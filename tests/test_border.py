@@ -137,6 +137,7 @@ OPEN = [
     (9, "'bool', [2]", "lambda: 1", "['value', [True]"),
     (9, "'eq', [2], [2]", "lambda: 1", "['value', [True]"),
     (9, "'hash', [2]", "lambda: 1", "['value', ["),
+    (9, "'len', [2]", "{7: 8}.items()", "['value', [1]"),
     (10, "'getattr', [2], 'x'", "A()", "['value', [5]"),
     (10, "'len', [2]", "A()", "['value', [3]"),
 ]
@@ -244,12 +245,36 @@ def test_a_program_cannot_have_the_judge_make_an_object_of_its_class():
     assert "not open to the program" in why
 
 
-def test_a_test_does_not_stop_the_judges_clock(no_hang):
-    """Its own alarm ends; then the program sends half a line and sleeps."""
+CLOCKS = {
+    "its own alarm ends": "signal.alarm(2)\nassert f(0) == 0\nsignal.alarm(0)",
+    "its own handler of the judge's alarm goes on": "signal.signal(signal.SIGALRM, print)",
+    "what no stand-in covers": "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])",
+}
+
+
+@pytest.mark.parametrize("name", CLOCKS)
+def test_a_test_does_not_stop_the_judges_clock(no_hang, name):
+    """Then the program sends half a line and sleeps. The trainer waits no longer than its own limit."""
     code = (
         "import os, signal, time\ndef f(x):\n    if x == 0: return 0\n"
         "    signal.signal(signal.SIGALRM, signal.SIG_IGN)\n"
         "    os.write(3, b'[\"val')\n    while True: time.sleep(1)"
     )
-    test = "import signal\nsignal.alarm(2)\nassert f(0) == 0\nsignal.alarm(0)\nassert f(1) == 2"
+    test = f"import signal\n{CLOCKS[name]}\nassert f(1) == 2"
     assert verify_code(code, [test], timeout=0.5)["frac"] == 0.0
+
+
+@pytest.mark.parametrize("lent", ["(i for i in 'ab')", "iter('ab')", "{'a': 1, 'b': 2}.items()"])
+def test_a_program_makes_a_list_of_an_iterator_that_is_lent(lent):
+    """list(it) asks for len(it) first, and takes only a TypeError for "it has none"."""
+    code = "def f(it): return [len(list(it))]"
+    assert verify_code(code, [f"assert f({lent}) == [2]"])["why"] == ["passed"]
+
+
+def test_an_object_is_not_told_what_a_counter_should_lose():
+    code = (
+        "class Count:\n    def subtract(self, other): pass\n    def values(self): return []\n"
+        "def count(text): return Count()"
+    )
+    test = "c = count('aab')\nc.subtract({'a': 2, 'b': 1})\nassert not any(c.values())"
+    assert verify_code(code, [test])["frac"] == 0.0
