@@ -101,6 +101,7 @@ ACCEPTS = _table(
     2\sqrt{10}   2√10   root sign
     \theta   θ   Greek
     15   １５   full-width digits
+    12   “12”  ;;  `12`   quotation marks print nothing
     7   \[ \boxed{7} \]  ;;  **7**.  ;;  \huge{7}   boxed again, markdown, in any size
     \frac{2}{3}   \left(\dfrac{2}{3}\right)   big brackets
     # units
