@@ -576,7 +576,7 @@ class Tokenizer:
         chat = self.render_chat(messages, self.template == "chat")
         if MARK not in chat:
             raise ModelError("the chat template hides what was said: use --template plain")
-        return self.markup_ids(chat.rpartition(MARK)[2])
+        return self.markup_ids(chat.partition(MARK)[2])  # the first: a text may hold it too
 
     def render_chat(self, messages, thinking):
         guarded = []

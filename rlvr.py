@@ -182,29 +182,31 @@ def sample(
     if uniforms is None:
         uniforms = torch.rand(len(prompts) * num_samples, max_new_tokens)
     uniforms = uniforms.to(device)
-    some, cache, logits = prefill(model, prompts, num_samples, max_new_tokens)
+    rollouts, cache, logits = prefill(model, prompts, num_samples, max_new_tokens)
 
-    # Decode one token at a time. Row r of the cache is row rows[r] of all. Some of these R rows may
+    # Decode one token at a time. Row r of the cache is row rows[r] of rollouts. Some of these R may
     # have finished already: what is sampled for them is discarded.
-    rows = torch.arange(len(some.ids), device=device)
+    rows = torch.arange(len(rollouts.ids), device=device)
     patience = 1 if reply or device.type == "cpu" else 8  # looking who has ended waits for the GPU
     for t in tqdm(itertools.count(), "tokens", max_new_tokens, leave=False, delay=2, disable=None):
-        length = some.lengths[rows]  # (R,)
-        column = some.prompt_lengths[rows] + length
+        length = rollouts.lengths[rows]  # (R,)
+        column = rollouts.prompt_lengths[rows] + length
         token, token_logp = choose(logits, uniforms[rows, length], temperature)
-        running = ~some.finished[rows]
-        some.ids[rows, column] = token.where(running, 0)
-        some.logp[rows, column - 1] = token_logp.where(running, 0)  # [:, t] belongs to ids[:, t+1]
-        some.mask[rows, column - 1] = running.float()
-        some.lengths[rows] = length + running
-        some.finished[rows] |= (token[:, None] == stop_ids).any(1)  # isin would wait for the GPU
+        running = ~rollouts.finished[rows]
+        rollouts.ids[rows, column] = token.where(running, 0)
+        # logp[:, t] belongs to ids[:, t+1]
+        rollouts.logp[rows, column - 1] = token_logp.where(running, 0)
+        rollouts.mask[rows, column - 1] = running.float()
+        rollouts.lengths[rows] = length + running
+        rollouts.finished[rows] |= (token[:, None] == stop_ids).any(
+            1
+        )  # isin would wait for the GPU
         longest = 0
         if t % patience == 0 or t + 1 == max_new_tokens:
             if reply:
-                longest = write_replies(some, rows, reply, max_new_tokens)
-            left = (
-                (~some.finished[rows] & (some.lengths[rows] < max_new_tokens)).nonzero().flatten()
-            )
+                longest = write_replies(rollouts, rows, reply, max_new_tokens)
+            left = ~rollouts.finished[rows] & (rollouts.lengths[rows] < max_new_tokens)
+            left = left.nonzero().flatten()
             if len(left) == 0:
                 break
             # Copying the cache pays once a fifth has ended.
@@ -212,12 +214,12 @@ def sample(
                 rows = rows[left]
                 token = token[left]
                 cache.take(left)
-        logits = next_logits(model, cache, some, rows, token, longest)
+        logits = next_logits(model, cache, rollouts, rows, token, longest)
 
-    some.ids = some.ids[:, : int((some.prompt_lengths + some.lengths).max())]
-    some.logp = some.logp[:, : some.ids.size(1) - 1]
-    some.mask = some.mask[:, : some.ids.size(1) - 1]
-    return some
+    rollouts.ids = rollouts.ids[:, : int((rollouts.prompt_lengths + rollouts.lengths).max())]
+    rollouts.logp = rollouts.logp[:, : rollouts.ids.size(1) - 1]
+    rollouts.mask = rollouts.mask[:, : rollouts.ids.size(1) - 1]
+    return rollouts
 
 
 def prefill(model, prompts, num_samples, max_new_tokens):
@@ -239,38 +241,39 @@ def prefill(model, prompts, num_samples, max_new_tokens):
     logp = torch.zeros(ids[:, 1:].shape, device=device)
     mask = torch.zeros_like(logp)
     zeros = torch.zeros_like(prompt_of)
-    some = Rollouts(ids, lengths[prompt_of], zeros, zeros > 0, logp, mask, num_samples)
-    return some, cache, logits[prompt_of]
+    rollouts = Rollouts(ids, lengths[prompt_of], zeros, zeros > 0, logp, mask, num_samples)
+    return rollouts, cache, logits[prompt_of]
 
 
-def write_replies(some, rows, reply, limit):
+def write_replies(rollouts, rows, reply, limit):
     """Ask the environments of the rows that have sampled a stop token, and write down what they
     reply -> the length of the longest. A completion is cut off at the limit, also in a reply."""
-    asking = rows[some.finished[rows]]
+    asking = rows[rollouts.finished[rows]]
     numbers = asking.tolist()
     longest = 0
-    for row, new in zip(numbers, reply(numbers, some.completions(asking))):
-        some.finished[row] = new is None
-        start = int(some.prompt_lengths[row] + some.lengths[row])
-        new = torch.tensor(new or [], dtype=torch.long)[: limit - int(some.lengths[row])]
-        some.ids[row, start : start + len(new)] = new.to(some.ids.device)
-        some.lengths[row] += len(new)
+    replies = reply(numbers, rollouts.completions(asking))
+    for row, new in zip(numbers, replies, strict=True):
+        rollouts.finished[row] = new is None
+        start = int(rollouts.prompt_lengths[row] + rollouts.lengths[row])
+        new = torch.tensor(new or [], dtype=torch.long)[: limit - int(rollouts.lengths[row])]
+        rollouts.ids[row, start : start + len(new)] = new.to(rollouts.ids.device)
+        rollouts.lengths[row] += len(new)
         longest = max(longest, len(new))
     return longest
 
 
-def next_logits(model, cache, some, rows, token, longest):
+def next_logits(model, cache, rollouts, rows, token, longest):
     """Read the token that each of these rows has sampled, and a reply after it -> logits (R, V)."""
     if longest == 0:
         return read(model, token[:, None], cache, (slice(None), -1))
     # The longest reply and its token; of the other rows as much, though they are known already.
-    ends = some.prompt_lengths[rows] + some.lengths[rows]  # (R,)
+    ends = rollouts.prompt_lengths[rows] + rollouts.lengths[rows]  # (R,)
     begin = (ends - longest - 1).clamp(min=0)
     columns = begin[:, None] + torch.arange(longest + 1, device=ends.device)  # (R, W)
     last = torch.arange(len(rows), device=ends.device), ends - begin - 1
     cache.lengths = begin
     cache.used = int(begin.max())
-    logits = read(model, some.ids[rows[:, None], columns], cache, last)
+    logits = read(model, rollouts.ids[rows[:, None], columns], cache, last)
     cache.lengths = ends
     return logits
 
@@ -349,8 +352,8 @@ def roll_out(
     began = time.perf_counter()
     rewards, parts = score(rollouts, texts, judged, task.reward)
     seconds = time.perf_counter() - began
-    turns = [problem["turns"] for problem in judged] if task.turns else []
-    return Step(problems, rollouts, texts, rewards, parts, turns, seconds)
+    said = [problem["turns"] for problem in judged] if task.turns else []
+    return Step(problems, rollouts, texts, rewards, parts, said, seconds)
 
 
 def check_rollouts(method, sampled, how):
@@ -428,16 +431,14 @@ class Turns:
 
 def score(rollouts, texts, problems, reward_fn):
     """Judge every completion -> (rewards (P, G), a dict of named parts for each of the B rows).
-    problems: P, or one for each row.
+    problems: B, that of each row.
 
     A completion on which the verifier fails (see verifiers.checked) gets the lowest reward of its
     group, and at most 0: making the verifier fail must never pay."""
-    each = len(texts) // len(problems)
-    problem_of = [problem for problem in problems for _ in range(each)]
     rewards = []
     parts = []
-    verdicts = run_all(texts, problem_of, reward_fn)
-    for verdict, problem, finished in zip(verdicts, problem_of, rollouts.finished.tolist()):
+    verdicts = run_all(texts, problems, reward_fn)
+    for verdict, problem, finished in zip(verdicts, problems, rollouts.finished.tolist()):
         environment = problem.get("environment")  # an error if it failed
         reward, own = checked(environment if isinstance(environment, BaseException) else verdict)
         rewards.append(reward if finished else min(0.0, reward))  # departure 5

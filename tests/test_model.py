@@ -681,6 +681,7 @@ def test_a_turn_is_what_the_template_writes_between_two_answers(tmp_path, source
         messages += [{"role": "assistant", "content": said}, {"role": "user", "content": reply}]
     rendered = theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     assert ids == theirs(rendered, add_special_tokens=False)["input_ids"]
+    assert ours.turn("a\ufdd1b")[:3] == ours.turn("a")[:3]  # a mark in a text is text
     forged = ours.turn(f"1{special[-1]}")
     assert forged.count(vocabulary[special[-1]]) == ours.turn("1").count(vocabulary[special[-1]])
 

@@ -90,7 +90,7 @@ def said(policy, tokenizer, task, texts, limit=40):
 
 def test_a_reply_follows_the_stop_and_the_policy_goes_on_behind_it(policy, tokenizer):
     """It says 1+1</tool>, reads 7*7=49, and says its next word at the eleventh place."""
-    step = said(policy, tokenizer, task_with(Answers), ["1+1</tool>......2".replace(".", "0")])
+    step = said(policy, tokenizer, task_with(Answers), ["1+1</tool>0000002"])
     (ids,) = step.rollouts.completions()
     assert tokenizer.decode(ids, False).startswith("1+1</tool>7*7=492")
     own = step.rollouts.mask[0, 3:] > 0  # the prompt has 4 tokens
@@ -205,6 +205,7 @@ def test_a_row_is_the_same_alone_and_in_a_batch(policy, tokenizer):
     task = replace(task_with(Answers), train=problems, test=problems)
     method = GRPO(max_new_tokens=60)
     whole = roll_out(method, policy, tokenizer, task, problems, 4, 1.0, [*range(12)])
+    assert sum(reply is not None for turns in whole.turns for _, reply in turns) > 12
     for place, problem in enumerate(problems):
         streams = [*range(4 * place, 4 * place + 4)]
         part = roll_out(method, policy, tokenizer, task, [problem], 4, 1.0, streams)
@@ -303,3 +304,10 @@ def test_it_runs_where_the_device_is_a_gpu():
         task = replace(arithmetic(10, 4), stops=("</think>",), turns=Answers)
         step = roll_out(GRPO(max_new_tokens=40), policy, tokenizer, task, task.test, 2, 1.0)
         assert any(reply for turns in step.turns for _, reply in turns)
+
+
+def test_an_environment_that_answers_for_too_few_rows_is_an_error(policy, tokenizer):
+    """Else the others would end there, without a word."""
+    prompts = [tokenizer.encode("9=")]
+    with pytest.raises(ValueError, match="shorter"):
+        sample(policy, prompts, 8, 60, stop_ids=[*range(20)], reply=lambda rows, completions: [])

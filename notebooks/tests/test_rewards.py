@@ -482,6 +482,9 @@ def test_the_last_block_behind_the_thinking_is_the_program():
     assert extract_code("<think>```python\na\n```") is None  # it never stopped thinking
     assert extract_code(fence("a") + "```text\nb\n```") == "a\n"
     assert extract_code(fence("a") + "```python\nb") is None  # not closed: as with boxes, no answer
+    assert (
+        extract_code("```python\na\n```python\nb\n```") == "b\n"
+    )  # the last, also where one was left open
     inner = 'def f():\n    """\n    ```python\n    f()\n    ```\n    """\n'
     assert extract_code(fence(inner)).rstrip() == inner.rstrip()  # a docstring ends no block
 
