@@ -137,6 +137,19 @@ def test_replies_count_in_max_new_tokens_and_are_cut_there(policy, tokenizer, ro
     assert not step.rollouts.finished.item() and step.rewards.item() == 0.0
 
 
+def test_a_chat_model_reads_a_reply_as_a_turn_of_its_template(policy, tokenizer):
+    """It ends its turn itself, by token 0: what the template writes behind that follows. Ended by a
+    stop text, in the middle of its turn, it reads plain text."""
+    each = "{% for m in messages %}{{ m.content }}<|endoftext|>{% endfor %}"
+    tokenizer.markup = each + "{% if add_generation_prompt %}={% endif %}"
+    tokenizer.template = "chat"
+    step = said(policy, tokenizer, task_with(Answers), ["12", "12</tool>"])
+    ended, called = step.rollouts.completions()
+    turn = tokenizer.encode("12") + [0] + tokenizer.encode("7*7=49") + [0] + tokenizer.encode("=")
+    assert ended[: len(turn)] == turn
+    assert tokenizer.decode(called, False).startswith("12</tool>7*7=49<|endoftext|>")
+
+
 # ---- The numbers ---------------------------------------------------------------------------------
 
 
