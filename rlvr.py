@@ -431,14 +431,16 @@ class Turns:
 
 def score(rollouts, texts, problems, reward_fn):
     """Judge every completion -> (rewards (P, G), a dict of named parts for each of the B rows).
-    problems: B, that of each row.
+    problems: P, or with an environment B, one for each row.
 
     A completion on which the verifier fails (see verifiers.checked) gets the lowest reward of its
     group, and at most 0: making the verifier fail must never pay."""
+    each = len(texts) // len(problems)
+    problem_of = [problem for problem in problems for _ in range(each)]
     rewards = []
     parts = []
-    verdicts = run_all(texts, problems, reward_fn)
-    for verdict, problem, finished in zip(verdicts, problems, rollouts.finished.tolist()):
+    verdicts = run_all(texts, problem_of, reward_fn)
+    for verdict, problem, finished in zip(verdicts, problem_of, rollouts.finished.tolist()):
         environment = problem.get("environment")  # an error if it failed
         reward, own = checked(environment if isinstance(environment, BaseException) else verdict)
         rewards.append(reward if finished else min(0.0, reward))  # departure 5
