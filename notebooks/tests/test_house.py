@@ -5,6 +5,8 @@ import json
 import re
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -239,3 +241,34 @@ def test_the_glossary_explains_every_column_of_the_log(tmp_path):
     page = (LAB / "README.md").read_text(encoding="utf-8")
     glossary = page[page.index("## What a run writes") :]
     assert len(columns) > 15 and columns <= set(re.findall(r"`([a-z_.]+)`", glossary))
+
+
+def test_a_step_enters_as_many_lines_as_the_readme_says(monkeypatch, tmp_path):
+    """The lines of all functions of the scripts that one training step calls, also in threads."""
+    entered = set()
+
+    def note(frame, event, arg):
+        if Path(frame.f_code.co_filename).parent == ROOT:
+            entered.add(frame.f_code)
+
+    def end(run, row):
+        raise SystemExit
+
+    monkeypatch.setattr(train, "finish_step", end)
+    flags = train.parse_args(["--device", "cpu", "--name", "r", "--runs", str(tmp_path)])
+    run = train.load_run(flags)
+    (run.folder / "samples").mkdir(parents=True)
+    threading.setprofile(note)
+    sys.setprofile(note)
+    with pytest.raises(SystemExit):
+        train.train_rlvr(run)
+    threading.setprofile(None)
+    sys.setprofile(None)
+    entered -= {end.__code__}
+    lines = {(code.co_filename, line) for code in entered for *_, line in code.co_lines() if line}
+    grading = {line for line in lines if line[0].endswith("grading.py")}
+    said = (
+        "One training step enters about 650 lines of code, and about 200 more to compare answers."
+    )
+    assert said in (ROOT / "README.md").read_text()
+    assert abs(len(lines - grading) - 650) <= 25 and abs(len(grading) - 200) <= 25
