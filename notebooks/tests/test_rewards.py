@@ -26,7 +26,7 @@ from notebooks.rewards.compose import (
     with_term,
 )
 from notebooks.rewards.controls import any_box, coin, first_box, format_only, inverted
-from notebooks.rewards.guards import robust_reward
+from notebooks.rewards.guards import derivation, robust_reward
 from notebooks.rewards.program_parts import (
     code_parts_reward,
     code_strict,
@@ -59,7 +59,6 @@ from verifiers import (
     aggregate,
     boxed_reward,
     code_reward,
-    derivation,
     extract_code,
     mixed_scripts,
     tagged_reward,
