@@ -77,7 +77,7 @@ WORKED_OUT = [
     ("2500000", [r"\$2.5\text{ million}", "2{,}500{,}000"], [r"25 \cdot 10^5 + 0"]),
     (r"2^{10}", ["1024", r"4^5", "2^{10}"], []),  # the truth itself is no number: by value
     ("x^2+y^2=25", ["y^2 + x^2 = 25", "x^2+y^2=5^2"], []),  # 25 is not all of this truth
-    (r"5\sqrt2", [r"5\sqrt{2}", r"\sqrt{50}"], []),  # nobody knows the problem's text
+    (r"5\sqrt2", [r"5\sqrt{2}", r"\sqrt{50}"], [r"\sqrt{(4-3)^2+(9-2)^2}", r"5\sqrt{1+1}"]),
     ("(1,2)", ["(1, 2)", "(x, y) = (1, 2)", r"(1, \frac{4}{2})"], ["(1, 1+1)"]),
     ("(3,7)", ["3 < x < 7"], ["3 < x < 2+5"]),
     ("2, 3", ["x = 2, x = 3", r"\{3, 2\}"], ["2, 1+2"]),
