@@ -1,4 +1,4 @@
-"""benchmarks.py - Where more problems are: GSM8K, HumanEval, AIME 2024, AMC 2023.
+"""benchmarks.py - Where more problems are: GSM8K, HumanEval.
 
 python eval.py MODEL --task notebooks/tasks/benchmarks.py:gsm8k
 """
@@ -15,7 +15,6 @@ from verifiers import (
     Task,
     boxed_reward,
     code_reward,
-    hub_problems,
     read_problems,
 )
 
@@ -32,7 +31,6 @@ HUMANEVAL = (
     "HumanEval.jsonl.gz"
 )
 HUMANEVAL_SHA = "b796127e635a67f9"
-MATH_TASKS = "HuggingFaceTB/math_tasks"  # the better known copies of both sets are parquet
 
 
 def gsm8k() -> Task:
@@ -88,31 +86,6 @@ def _humaneval_problem(row):
         "tests": tests,
         "task_id": row.get("task_id"),
     }
-
-
-def aime24() -> Task:
-    """The 30 problems of AIME 2024 I and II: one is 3 %, so draw many samples. Its address is unverified."""
-    return Task(
-        "aime24",
-        [],
-        hub_problems(MATH_TASKS, "data/aime24/*.jsonl"),
-        BOXED,
-        boxed_reward,
-        "unverified source",
-    )
-
-
-def amc23() -> Task:
-    """The 40 problems of AMC 12 2023 whose answer is a number, in Qwen2.5-Math's wording, without the choices. Its
-    address is unverified."""
-    return Task(
-        "amc23",
-        [],
-        hub_problems(MATH_TASKS, "data/amc23/*.jsonl"),
-        BOXED,
-        boxed_reward,
-        "unverified source",
-    )
 
 
 def _download(url, name, sha256) -> Path:

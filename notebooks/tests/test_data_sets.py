@@ -68,19 +68,6 @@ def test_humaneval_reads_and_its_solutions_pass():
         assert verifiers.code_reward(code, problems[i])[1]["accuracy"] == 1.0
 
 
-def test_the_file_of_a_set_among_many(tmp_path, monkeypatch):
-    for name in ("aime24", "amc23"):
-        (tmp_path / "data" / name).mkdir(parents=True)
-        rows = [{"problem": f"of {name}", "answer": 204}]
-        write_rows(tmp_path / "data" / name / "test.jsonl", rows)
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **kwargs: tmp_path)
-    assert benchmarks.aime24().test[0]["problem"] == "of aime24"
-    assert benchmarks.amc23().test[0]["answer"] == "204"
-    (tmp_path / "data" / "amc23" / "test.jsonl").unlink()
-    with pytest.raises(DataError, match="no data/amc23.* can be fetched"):
-        benchmarks.amc23()
-
-
 def test_gsm8k_is_checked_by_its_hash(tmp_path, monkeypatch):
     content = b'{"question": "2+2?", "answer": "2+2=4\\n#### 4"}\n'
     (tmp_path / "train.jsonl").write_bytes(content)
