@@ -141,15 +141,6 @@ def early(run):
     return {"steps 6-10": float(np.mean([rows[step]["accuracy"] for step in range(6, 11)]))}
 
 
-def entropy_fell(run):
-    """How much entropy is lost from the first three steps to the last five, in nats a token."""
-    if not run.folder:
-        return {}
-    rows = history(run.folder).values()
-    entropies = [row["entropy"] for row in rows if "entropy" in row]
-    return {"entropy fell": statistics.fmean(entropies[:3]) - statistics.fmean(entropies[-5:])}
-
-
 def label_of(run, group=16):
     """In how many groups of the first three steps the most frequent answer is the right one."""
     right = []
@@ -196,30 +187,7 @@ def surprise(folder, problems=100):
     return float(-(token_logprobs(model, rollouts.ids, 1.0, theirs).sum() / theirs.sum()))
 
 
-# ---- 4. How many completions of a problem ----------------------------------------------------------
-
-
-def mixed_share(p, G):
-    """How many groups of G have unequal rewards, if one completion is right with probability p.
-    Example: p 0.05, G 2 -> 0.095."""
-    return 1 - p**G - (1 - p) ** G
-
-
-def print_sizes(rows, sizes=(2, 4, 8, 16, 64)):
-    """Of each base its pass rate; of each G the groups that teach in the first steps, and the accuracy in the end."""
-    for rate in ("low", "high"):
-        p = statistics.fmean(row["pass@1"] for row in rows if row["arm"] == f"{rate}, base")
-        print(f"{rate}: right in {p:.2f} of the samples before training")
-        for G in sizes:
-            own = [row for row in rows if row["arm"] == f"{rate}, G = {G}"]
-            mixed = statistics.fmean(row["mixed@start"] for row in own)
-            ends = [row["pass@1"] for row in own]
-            print(f"    G = {G:2}: {mixed:.2f} of the groups teach at first", end=" ")
-            print(f"({mixed_share(p, G):.2f} if all problems were alike)", end=", ")
-            print(f"in the end right {min(ends):.2f} - {max(ends):.2f}")
-
-
-# ---- 5. Memory -------------------------------------------------------------------------------------
+# ---- 4. Memory -------------------------------------------------------------------------------------
 
 
 def counts(rank):

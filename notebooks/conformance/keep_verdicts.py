@@ -20,7 +20,11 @@ def main(path, *packages):
     results = check(load_adapter(path))
     kept[Path(path).stem] = {
         "versions": {package: version(package) for package in packages},
-        "cases": {result.case["name"]: [result.verdict, result.what] for result in results},
+        "cases": {
+            result.case["name"]: [result.verdict, result.what]
+            for result in results
+            if result.verdict != "not offered"
+        },
     }
     lines = [f"{json.dumps(name)}: {json.dumps(found)}" for name, found in sorted(kept.items())]
     KEPT.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
