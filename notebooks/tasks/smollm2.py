@@ -10,7 +10,6 @@ SmolLM2-135M-Instruct is asked as a base model is: three solved lines, then one 
 ends a completion (Task.stops). Its chat mode boxes 5 to 10 % of its answers, none of them right.
 """
 
-import itertools
 import math
 import random
 import sys
@@ -18,7 +17,6 @@ import sys
 import torch
 
 from model import ModelError, load
-from notebooks.rewards.controls import coin
 from notebooks.tasks.benchmarks import gsm8k
 from rlvr import sample, token_logprobs
 from verifiers import Task, boxed_reward
@@ -120,14 +118,6 @@ def easiest_gsm8k():
     sides = train[:400], test[:100]
     prompt = few_shot(*lines)
     return Task("easiest-gsm8k", *sides, prompt, boxed_reward, "the shortest", stops=("\n",))
-
-
-def stories():
-    """Nothing to learn, paid at random: completions of up to 96 tokens, to take the time of (against_trl.py)."""
-    who = [f"a {word}" for word in "farmer dog king thief ship bear girl clock baker".split()]
-    pairs = itertools.permutations(who, 2)
-    rows = [{"problem": f"Tell a story of {a} and {b}.", "answer": "0"} for a, b in pairs]
-    return Task("stories", rows[:64], rows[64:], "{problem}", coin, "a coin pays", stops=("\n",))
 
 
 # ---- 2. Controls -----------------------------------------------------------------------------------

@@ -66,11 +66,10 @@ def test_the_pages_say_what_the_results_say():
 
 @pytest.mark.parametrize("name", [path.stem for path in kept.RESULTS.glob("*.json")])
 def test_the_commands_of_a_result_name_files_that_exist(name):
-    """So that it can be measured again; one of them left (MEASURED.md says where it was)."""
+    """So that it can be measured again."""
     for command in kept.load(name).get("commands", []):
         files = kept.files_in(command)
-        gone = name == "before_after"
-        assert files and (gone or all(file.exists() for file in files)), command
+        assert files and all(file.exists() for file in files), command
 
 
 # ---- Measuring and writing -------------------------------------------------------------------------
