@@ -18,7 +18,8 @@ KEPT = Path(__file__).resolve().parent / "verdicts.json"
 def main(path, *packages):
     kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     results = check(load_adapter(path))
-    kept[Path(path).stem] = {
+    name = path.partition(".py:")[2] or Path(path).stem
+    kept[name] = {
         "versions": {package: version(package) for package in packages},
         "cases": {
             result.case["name"]: [result.verdict, result.what]
