@@ -542,19 +542,6 @@ def test_early_samples_by_hand(monkeypatch):
     assert measures.early(run_of())["steps 6-10"] == pytest.approx(0.8)
 
 
-def test_what_lora_saves_at_06b():
-    """Adapters of rank 1 have as many numbers as each layer has inputs and outputs. Moments and gradients of all
-    weights are 12 bytes a parameter: 7.15 GB of 596 million."""
-    assert measures.counts(0) == (596_049_920, 596_049_920)
-    block = (1024 + 2048) + 2 * (1024 + 1024) + (2048 + 1024) + 3 * (1024 + 3072)
-    assert measures.counts(1)[1] == 28 * block
-    assert measures.counts(8)[1] == 8 * 28 * block
-    full = measures.memory(0)
-    rank = measures.memory(1)
-    assert full["without the cache"] - rank["without the cache"] > 7.15
-    assert full["largest"] > 12 > rank["largest"]
-
-
 def test_steps_of_what_was_worked_out():
     """Only what is right, and is nothing but steps and their answer."""
     problem = {"problem": "25+7-4=", "answer": "28"}
