@@ -72,11 +72,13 @@ def train_trl(flags, steps, folder):
 
     def reward(completions, completion_ids, problem, answer, **_):
         """Ours: what was cut off earns nothing."""
-        return [
+        values = [
             task.reward(text, {"problem": question, "answer": truth})[0]
             * (ids[-1] == names.eos_token_id)
             for text, ids, question, truth in zip(completions, completion_ids, problem, answer)
         ]
+        rewards.append(sum(values) / len(values))
+        return values
 
     class Clock(transformers.TrainerCallback):
         def on_step_begin(self, *_, optimizer, **__):
@@ -97,11 +99,6 @@ def train_trl(flags, steps, folder):
         weights = {name: weight for name, weight in model.state_dict().items() if name in names}
         run.model.load_state_dict(weights)
         row |= train.evaluate_both(run)
-
-    def noted_reward(**columns):
-        values = reward(**columns)
-        rewards.append(sum(values) / len(values))
-        return values
 
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=flags.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True
@@ -138,7 +135,7 @@ def train_trl(flags, steps, folder):
     append_rows(folder / "metrics.jsonl", rows)
     trl.GRPOTrainer(
         model=model,
-        reward_funcs=noted_reward,
+        reward_funcs=reward,
         args=config,
         train_dataset=data,
         processing_class=names,

@@ -17,7 +17,6 @@ import sys
 import torch
 
 from model import ModelError, load
-from notebooks.tasks.benchmarks import gsm8k
 from rlvr import sample, token_logprobs
 from verifiers import Task, boxed_reward
 
@@ -101,23 +100,6 @@ def words():
         few_shot(*lines),
         "the same sums in words",
     )
-
-
-def easiest_gsm8k():
-    """GSM8K's shortest problems, 400 to train on and 100 held out: most take one or two steps. (Needs the net once.)"""
-    whole = gsm8k()
-    train, test = (
-        [*sorted(problems, key=lambda problem: len(problem["problem"]))]
-        for problems in (whole.train, whole.test)
-    )
-    lines = (
-        "Ann has 7 pens and buys 6 more. How many pens has she now? 13",
-        "Tom reads 5 pages a day. How many pages does he read in 4 days? 20",
-        "A rope of 12 m is cut into 3 equal parts. How long is each part in metres? 4",
-    )
-    sides = train[:400], test[:100]
-    prompt = few_shot(*lines)
-    return Task("easiest-gsm8k", *sides, prompt, boxed_reward, "the shortest", stops=("\n",))
 
 
 # ---- 2. Controls -----------------------------------------------------------------------------------
