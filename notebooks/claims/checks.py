@@ -28,7 +28,6 @@ NOISE = {  # of a difference, where it is not that of 200 completions
     "pass@16": 0.03,
     "pass@64": 0.03,
     "works": 0.02,
-    "entropy fell": 0.02,
     "mixed@mean": 0.02,
     "bilingual": SHARE,
     "rambling": SHARE,
@@ -145,9 +144,7 @@ def judge(check, rows):
         "sentence": check.sentence,
         "holds": holds if told and seeds >= LEAST and math.isfinite(mean) else None,
         "mean": mean,
-        "values": [float(value) for value in values],
         "line": line,
-        "wrong verdicts": wrong,
         "smallest effect": smallest_effect(deviation, seeds, among, known),
     }
 

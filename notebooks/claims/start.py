@@ -23,17 +23,10 @@ MADE = {
     "bilingual": {"phases": [make_tiny.PHASES[0], BILINGUAL]},
 }
 
-# These continue the usual one of their seed: (shares of behaviours, steps). The hasty one mostly takes the first number
-# of a problem for the answer, so that this is what most completions say.
+# The hasty one continues the usual one of its seed. It mostly takes the first number of a problem for the answer, so that
+# this is what most completions say.
 
-HABITS = {
-    "mostly right": ({"worked": 0.65, "direct": 0.35}, 150),
-    "rarely right": ({"worked": 0.04, "direct": 0.1, "no box": 0.86}, 150),
-    "hasty": (
-        {"hasty": 0.55, "direct": 0.15, "worked": 0.20, "no box": 0.05, "no tags": 0.05},
-        200,
-    ),
-}
+HASTY = {"hasty": 0.55, "direct": 0.15, "worked": 0.20, "no box": 0.05, "no tags": 0.05}
 
 
 def base_of(name, seed, home):
@@ -41,7 +34,7 @@ def base_of(name, seed, home):
     folder = home / f"{name.replace(' ', '-')}-seed{seed}"
     if name == "usual" and seed == 0:
         return "notebooks/tiny"
-    if name not in ("calling", *MADE, *HABITS):
+    if name not in ("calling", "hasty", *MADE):
         return name
     if folder.exists():
         return folder
@@ -51,7 +44,7 @@ def base_of(name, seed, home):
     elif name == "calling":
         make_calling(seed, partial)
     else:
-        continue_usual(base_of("usual", seed, home), seed, *HABITS[name], partial)
+        make_hasty(base_of("usual", seed, home), seed, partial)
     partial.rename(folder)
     return folder
 
@@ -75,10 +68,10 @@ def make_calling(seed, folder):
         make_tiny.make(seed, folder, "products", steps=1600)
 
 
-def continue_usual(usual, seed, shares, steps, folder):
+def make_hasty(usual, seed, folder):
     model, tokenizer = load(str(usual))
     problems = make_tiny.TASKS["arithmetic"]()
-    make_tiny.warm_up(model, tokenizer, problems, seed, [{}, shares], 0, steps, lr=2e-3, gate=0.0)
+    make_tiny.warm_up(model, tokenizer, problems, seed, [{}, HASTY], 0, 200, lr=2e-3, gate=0.0)
     save(model, tokenizer, folder)
 
 
