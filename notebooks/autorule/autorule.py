@@ -7,14 +7,15 @@ What you will learn here: how "this answer was preferred to that" becomes senten
 read (3.1: reason, extract, merge), and those a number (3.2: Yes or No to each), which is added to a
 learned reward model (Table 9). Numbers in brackets are the paper's, the prompts our own. Departure: the
 judge reads the conversation before the rule, so that all rules share its keys and values. Left out:
-rubrics for each prompt (RaR, RLCF). autorule_tools.py has preferences, models to ask and baselines,
-autorule_world.py experiments. Letters: K and L rules, N responses or pairs, B rows, C hidden size.
+rubrics for each prompt (RaR, RLCF). autorule_tools.py has preferences and models to ask, autorule_world.py
+a simulated world to try it in. Letters: K and L rules, N responses or pairs, B rows, C hidden size.
 """
 
 import argparse
 import collections
 import contextlib
 import functools
+import itertools
 import json
 import os
 import random
@@ -69,7 +70,7 @@ Reply with a JSON array of strings and nothing else.
 def parse_rules(text):
     """The first JSON array with strings in a text, or an empty one -> its rules; None if there is none.
     Bounded, since a model wrote it: 200,000 characters, 20 tries, 500 rules of 300 characters."""
-    for match in list(re.finditer(r"\[", text[:200_000]))[:20]:
+    for match in itertools.islice(re.finditer(r"\[", text[:200_000]), 20):
         with contextlib.suppress(ValueError, RecursionError):
             found, _ = json.JSONDecoder().raw_decode(text[:200_000], match.start())
             rules = [" ".join(rule.split()) for rule in found if isinstance(rule, str)]
@@ -82,25 +83,19 @@ def ask_for_rules(teacher, prompts, seed):
     return [answer and parse_rules(answer["text"]) for answer in teacher(prompts, seed)]
 
 
-def extract_rules(pairs, teacher, seed=0, source="reasoning", at_most=None, merge_size=400):
-    """Rules out of preferences -> what rules.json holds: rules, and all it takes to make them again. The
-    preferred response is answer A or B by a seeded coin. source: read the rules out of the teacher's chain
-    of thought ("reasoning") or what it says after it ("text", Table 3). More than merge_size rules are
-    merged in parts, then again. Answers that cannot be read are counted and skipped."""
-    winners = random.Random(seed).choices("AB", k=len(pairs))
+def justify(pair, winner):
     sides = {"A": ("chosen", "rejected"), "B": ("rejected", "chosen")}
-    reasons = teacher(
-        [
-            JUSTIFY.format(
-                winner=winner,
-                prompt=pair["prompt"],
-                a=pair[sides[winner][0]],
-                b=pair[sides[winner][1]],
-            )
-            for pair, winner in zip(pairs, winners)
-        ],
-        seed,
-    )
+    a, b = (pair[side] for side in sides[winner])
+    return JUSTIFY.format(winner=winner, prompt=pair["prompt"], a=a, b=b)
+
+
+def extract_rules(pairs, teacher, seed=0, source="reasoning", at_most=None):
+    """Rules out of preferences -> what rules.json holds: rules, and what it takes to make them again. The
+    preferred response is answer A or B by a seeded coin. source: read the rules out of the teacher's chain
+    of thought ("reasoning") or what it says after it ("text", Table 3). Answers that cannot be read are
+    counted and skipped."""
+    winners = random.Random(seed).choices("AB", k=len(pairs))
+    reasons = teacher([justify(*each) for each in zip(pairs, winners)], seed)
     chains = [
         EXTRACT.format(winner=winner, reasoning=answer[source])
         for winner, answer in zip(winners, reasons)
@@ -117,35 +112,27 @@ def extract_rules(pairs, teacher, seed=0, source="reasoning", at_most=None, merg
     counts = collections.Counter(
         pairs=len(pairs), chains=len(chains), extracted=len(rules), unreadable=unreadable
     )
-    rules = merge_rules(rules, teacher, seed, at_most, merge_size, counts)
-    return {
-        "rules": rules,
-        "counts": dict(counts),
-        "asked": dict(teacher.counts),
-        "pairs": pairs,
-        "seed": seed,
-        "source": source,
-        "at_most": at_most,
-        "merge_size": merge_size,
-        "teacher": teacher.backend.identity,
-        "prompts": [JUSTIFY, EXTRACT, MERGE],
-    }
+    found = {"rules": merge_rules(rules, teacher, seed, at_most, counts)}
+    found |= {"counts": dict(counts), "asked": dict(teacher.counts), "pairs": pairs, "seed": seed}
+    found |= {"source": source, "at_most": at_most, "teacher": teacher.backend.identity}
+    return found | {"prompts": [JUSTIFY, EXTRACT, MERGE]}
 
 
-def merge_rules(rules, teacher, seed, at_most, merge_size, counts):
-    """Ask until the rules come out of one prompt, at most eight times: a teacher may never merge. An
-    answer that cannot be read leaves its part as it was."""
+MERGE_SIZE = 400  # rules that one prompt holds
+
+
+def merge_rules(rules, teacher, seed, at_most, counts):
+    """More rules than one prompt holds are merged in parts, then again, at most eight times: a teacher may
+    never merge. An answer that cannot be read leaves its part as it was."""
     limit = f" Keep at most {at_most}." if at_most else ""
     for level in range(8):
-        parts = [rules[start : start + merge_size] for start in range(0, len(rules), merge_size)]
+        parts = [rules[start : start + MERGE_SIZE] for start in range(0, len(rules), MERGE_SIZE)]
         lists = ["\n".join(f"- {rule}" for rule in part) for part in parts]
-        merged = ask_for_rules(
-            teacher, [MERGE.format(limit=limit, rules=text) for text in lists], seed + level
-        )
+        prompts = [MERGE.format(limit=limit, rules=text) for text in lists]
+        merged = ask_for_rules(teacher, prompts, seed + level)
         counts.update(merges=len(parts), unreadable=merged.count(None))
-        rules = list(
-            dict.fromkeys(rule for part, less in zip(parts, merged) for rule in less or part)
-        )
+        kept = [rule for part, less in zip(parts, merged) for rule in less or part]
+        rules = list(dict.fromkeys(kept))
         if len(parts) == 1 and merged[0]:
             break
     return rules[:at_most]
@@ -202,11 +189,9 @@ def read_verdict(text):
 
 def open_judge(name):
     """judge(texts) -> True, False or None for each: the likelier of two tokens of a model that runs here
-    and does not think; or what a server says in half a minute."""
+    and does not think; or what a server says in ten seconds."""
     if "://" in name:
-        asked = open_model(
-            name, temperature=0.0, max_new_tokens=16, time_limit=10.0, retries=2, patience=30.0
-        )
+        asked = open_model(name, temperature=0.0, max_new_tokens=16, time_limit=10.0, retries=2)
         return lambda texts: [answer and read_verdict(answer["text"]) for answer in asked(texts)]
     model, tokenizer = load(name, *pick_device()[:2])
     if tokenizer.encode("Yes")[0] == tokenizer.encode("No")[0]:
@@ -239,9 +224,8 @@ class RulesReward:
         yes = [float(verdict is True) for verdict in verdicts]
         mean = sum(yes) / max(1, len(yes))
         r_rules = self.alpha * mean + self.beta
-        r_model = (
-            self.reward_model.score(problem["problem"], completion) if self.reward_model else 0.0
-        )
+        learned = self.reward_model
+        r_model = learned.score(problem["problem"], completion) if learned else 0.0
         parts = {f"rule_{k:02}": value for k, value in enumerate(yes)}
         parts |= {"r_rules": r_rules, "r_model": r_model, "judge_failed": verdicts.count(None)}
         parts |= {} if problem.get("answer") else {"accuracy": mean}
@@ -250,12 +234,8 @@ class RulesReward:
 
 def judge_rules(judge, rules, prompt, completion, concise=True):
     """A verdict for each rule, True, False or None; of a judge that raises all are None."""
-    questions = [
-        VERIFY.format(
-            prompt=prompt, completion=completion, rule=rule, condition=CONDITIONS[concise]
-        )
-        for rule in rules
-    ]
+    given = {"prompt": prompt, "completion": completion, "condition": CONDITIONS[concise]}
+    questions = [VERIFY.format(rule=rule, **given) for rule in rules]
     with contextlib.suppress(Exception):
         return judge(questions)
     return [None] * len(rules)
@@ -273,9 +253,8 @@ def from_settings(path):
         reward = dict(settings["reward"])
         judge = open_judge(reward.pop("judge"))
         learned = reward.pop("reward_model", None)
-        return RulesReward(
-            rules, judge, reward_model=learned and RewardModel.load(learned), **reward
-        )
+        reward["reward_model"] = learned and RewardModel.load(learned)
+        return RulesReward(rules, judge, **reward)
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise DataError(
             f"$AUTORULE: {path} does not describe a reward ({error!r}); make it with "
@@ -338,30 +317,21 @@ def pairwise_loss(chosen, rejected):
     return -F.logsigmoid(chosen - rejected).mean()
 
 
-def train_reward_model(
-    made, pairs, epochs=1, batch_size=256, micro=16, lr=5e-6, warmup=0.1, seed=42
-):
+def train_reward_model(made, pairs, epochs=1, batch_size=256, lr=5e-6, warmup=0.1, seed=42):
     """AdamW, a constant rate after a warm-up, gradients clipped to norm 5 -> the loss of each step."""
     optimizer = torch.optim.AdamW(made.parameters(), lr, betas=(0.9, 0.95), weight_decay=0.0)
     losses = []
-    order = [
-        pair
-        for epoch in range(epochs)
-        for pair in random.Random(seed + epoch).sample(pairs, len(pairs))
-    ]
+    order = []
+    for epoch in range(epochs):
+        order += random.Random(seed + epoch).sample(pairs, len(pairs))
     steps = range(0, len(order), batch_size)
     for step, start in enumerate(steps, 1):
         batch = order[start : start + batch_size]
-        losses.append(0.0)
-        for part in (batch[i : i + micro] for i in range(0, len(batch), micro)):
-            rows = [
-                made.encode(pair["prompt"], pair[side])
-                for side in ("chosen", "rejected")
-                for pair in part
-            ]
-            loss = pairwise_loss(*made(rows).chunk(2)) * len(part) / len(batch)
-            loss.backward()
-            losses[-1] += loss.item()
+        sides = [(pair, side) for side in ("chosen", "rejected") for pair in batch]
+        rows = [made.encode(pair["prompt"], pair[side]) for pair, side in sides]
+        loss = pairwise_loss(*made(rows).chunk(2))
+        loss.backward()
+        losses.append(loss.item())
         torch.nn.utils.clip_grad_norm_(made.parameters(), 5.0)
         optimizer.param_groups[0]["lr"] = lr * min(1.0, step / max(1.0, warmup * len(steps)))
         optimizer.step()
@@ -369,7 +339,20 @@ def train_reward_model(
     return losses
 
 
-# ---- 4. Diagnostics, of verdicts as arrays of 0 and 1, (N, K) ------------------------------------
+# ---- 4. Baselines; diagnostics, of verdicts as arrays of 0 and 1, (N, K) -------------------------
+
+CONCISE_RULE = ["The assistant's answer is concise."]  # B.7
+DIMENSIONS = [  # after UltraFeedback's four (Table 4)
+    "The assistant does what it is asked to do and nothing else.",
+    "The assistant's answer is useful and correct.",
+    "The assistant's answer agrees with the world and with itself.",
+    "The assistant says where it is not certain.",
+]
+
+
+def length_penalty(length, target=300):
+    """What B.4 takes off the reward, length / (2 L) - 1/2: 0 at the target, 0.5 at twice as much."""
+    return 0.5 * length / target - 0.5
 
 
 def alignment(chosen, rejected):
@@ -379,18 +362,12 @@ def alignment(chosen, rejected):
     return np.where(apart > 0, (chosen > rejected).sum(0) / np.maximum(apart, 1), np.nan)
 
 
-def agreement_matrix(verdicts, others):
-    """1 - the normalised Hamming distance of every two rules over N responses (5.3, appendix D):
-    (N, K), (N, L) -> (K, L)."""
-    return (verdicts[:, :, None] == others[:, None, :]).mean(0)
-
-
 def agreement(verdicts, others):
-    """The agreement of rules of two sets, matched by the Hungarian algorithm (5.3):
-    (N, K), (N, L) -> (min(K, L),)."""
+    """1 - the normalised Hamming distance over N responses of two rules, those of two sets matched by the
+    Hungarian algorithm (5.3, appendix D): (N, K), (N, L) -> (min(K, L),)."""
     from scipy.optimize import linear_sum_assignment  # here only: training does without scipy
 
-    same = agreement_matrix(verdicts, others)
+    same = (verdicts[:, :, None] == others[:, None, :]).mean(0)  # (K, L)
     return same[linear_sum_assignment(same, maximize=True)]
 
 
@@ -417,9 +394,7 @@ def main(argv=None):
     parser.add_argument("--judge", help="the same, for the training (default: the teacher)")
     parser.add_argument("--num-pairs", type=int, default=256, help="drawn at random (default: 256)")
     parser.add_argument("--at-most", type=int, help="rules (default: what the teacher leaves)")
-    parser.add_argument(
-        "--out", default="rules.json", help="answers are kept in OUT.cache (default: rules.json)"
-    )
+    parser.add_argument("--out", default="rules.json", help="answers are kept in OUT.cache")
     args = parser.parse_args(argv)
     pairs = read_preferences(args.pairs)
     teacher = open_model(args.teacher, f"{args.out}.cache")
@@ -428,11 +403,9 @@ def main(argv=None):
     found = extract_rules(pairs, teacher, at_most=args.at_most)
     found["reward"] = {"judge": args.judge or args.teacher, "alpha": 10.0, "beta": -7.5}
     Path(args.out).write_text(json.dumps(found, indent=1), encoding="utf-8")
-    print(
-        *found["rules"],
-        f"{len(found['rules'])} rules in {args.out}; left out: {gone}; {found['counts']}",
-        sep="\n",
-    )
+    count = len(found["rules"])
+    print(*found["rules"], sep="\n")
+    print(f"{count} rules in {args.out}; left out: {gone}; {found['counts']}")
 
 
 if __name__ == "__main__":

@@ -1,28 +1,26 @@
-"""autorule_tools.py - what AutoRule needs besides its method: preferences, models to ask, baselines.
+"""autorule_tools.py - what AutoRule needs besides its method: preferences, and models to ask.
 
     teacher = open_model("Qwen/Qwen3-8B", cache="answers.jsonl")     a model directory or a hub id
     teacher = open_model("http://localhost:8000/v1#Qwen/Qwen3-8B")   a server, URL#MODEL, as OpenAI's
     answers = teacher(["Why is the sky blue?"])                      [{"text", "reasoning", ..}]
 
 Each answer is written to the cache file as it comes, so that after an interruption nothing is paid for
-again. A server may fail, be slow or send garbage: it is asked again a few times, and then the answer is
-None. The key stands in $OPENAI_API_KEY and goes into one header, nowhere else. Left out:
-proxies, redirects, streaming.
+again. A server may fail or send garbage: it is asked again a few times, and then the answer is None. The
+key stands in $OPENAI_API_KEY and goes into one header, nowhere else. Left out: proxies, redirects,
+streaming, a server that sends a byte now and then.
 """
 
 import collections
 import contextlib
 import hashlib
-import http.client
 import json
 import math
 import os
-import random
-import re
-import socket
 import threading
 import time
+import urllib.error
 import urllib.parse
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -42,25 +40,28 @@ def as_text(value):
     return "\n".join(turn["role"] + ": " + turn["content"] for turn in value)
 
 
+def read_preference(row):
+    chosen = row["chosen"]
+    rejected = row["rejected"]
+    prompt = row.get("prompt")
+    if isinstance(chosen, list) and (len(chosen) > 2 or prompt is None):
+        prompt = chosen[:-1]  # UltraFeedback's "prompt" is the first turn
+    sides = [side if isinstance(side, str) else [side[-1]] for side in (chosen, rejected)]
+    texts = [as_text(value) for value in (prompt, *sides)]
+    scores = {key: float(row[key]) for key in ("score_chosen", "score_rejected") if key in row}
+    return dict(zip(("prompt", "chosen", "rejected"), texts)) | scores
+
+
 def read_preferences(path):
     """JSON lines with prompt, chosen and rejected, texts or messages (the last of which is the response)
     -> dicts of these three texts, and of score_chosen, score_rejected where the file has them."""
     pairs = []
-    scores = ("score_chosen", "score_rejected")
     for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-            chosen = row["chosen"]
-            rejected = row["rejected"]
-            if isinstance(chosen, list) and (len(chosen) > 2 or "prompt" not in row):
-                row["prompt"] = chosen[:-1]  # UltraFeedback's "prompt" is the first turn
-            sides = [side if isinstance(side, str) else [side[-1]] for side in (chosen, rejected)]
-            texts = [as_text(value) for value in (row["prompt"], *sides)]
-            pair = dict(zip(("prompt", "chosen", "rejected"), texts))
-            pairs.append(pair | {name: float(row[name]) for name in scores if name in row})
-        except (ValueError, TypeError, LookupError, RecursionError) as error:
+            pairs.append(read_preference(json.loads(line)))
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise DataError(
                 f"{path}, line {number}: not a preference ({error!r}); wanted is an object "
                 "with prompt, chosen, rejected: texts or lists of messages"
@@ -86,6 +87,13 @@ def filter_preferences(pairs, count_tokens, max_tokens=512, banned="confidence")
     return kept, dict(gone)
 
 
+def counter_of(backend):
+    """What counts the tokens of a text for filter_preferences: the tokenizer of a model that runs here,
+    as in the paper; words where a server or a program answers."""
+    tokenizer = getattr(backend, "tokenizer", None)
+    return lambda text: len(tokenizer.encode(text) if tokenizer else text.split())
+
+
 # ---- 2. A model to ask ---------------------------------------------------------------------------
 
 
@@ -98,9 +106,7 @@ def split_reasoning(text):
 
 
 # A backend has an identity (what its answers depend on, besides prompt and seed), and is called with
-# {key: prompt}, a function keep(key, answer) for each answer as it comes, a seed, and a deadline on the
-# clock of time.monotonic.
-
+# {key: prompt}, a function keep(key, answer) for each answer as it comes, and a seed.
 
 BATCH = 16  # prompts that a model here answers at once; their answers are kept together
 
@@ -109,19 +115,15 @@ class Local:
     """A model sampled here. Its answer depends on seed and prompt, not on what else is asked."""
 
     def __init__(self, name, temperature=0.6, max_new_tokens=4096):
-        device, dtype = pick_device()
-        self.model, self.tokenizer = load(name, device, dtype)
+        self.model, self.tokenizer = load(name, *pick_device())
         self.temperature = temperature
         self.max_new_tokens = max_new_tokens
         self.identity = [str(name), temperature, max_new_tokens]
 
-    def __call__(self, prompts, keep, seed, deadline):
+    def __call__(self, prompts, keep, seed):
         asked = [(key, self.tokenizer.encode_prompt(prompt)) for key, prompt in prompts.items()]
         room = self.model.config.max_position_embeddings - self.max_new_tokens
         asked = [(key, ids) for key, ids in asked if 0 < len(ids) <= room]  # others: no answer
-        if not asked:
-            return
-
         for start in range(0, len(asked), BATCH):
             self.answer(asked[start : start + BATCH], keep, seed)
 
@@ -136,177 +138,119 @@ class Local:
             keep(key, {"text": text, "reasoning": reasoning, **counts})
 
 
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args):
+        return None  # it would carry the key elsewhere
+
+
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirect)
+
+
 class Server:
-    """An OpenAI-compatible server, named URL#MODEL; several requests at once. subtle: messages of servers
-    and libraries may repeat the key, so ours quote none of them."""
+    """An OpenAI-compatible server, named URL#MODEL; eight requests at once. time_limit: seconds without a
+    byte. subtle: messages of servers and libraries may repeat the key, so ours quote none of them."""
 
     def __init__(
-        self,
-        url,
-        temperature=0.6,
-        max_new_tokens=4096,
-        time_limit=120.0,
-        retries=4,
-        at_once=8,
-        pause=0.5,
+        self, url, temperature=0.6, max_new_tokens=4096, time_limit=120.0, retries=4, pause=0.5
     ):
-        self.url = urllib.parse.urlsplit(url)
-        unsafe = "@" in self.url.netloc or self.url.query  # may be a key, and we repeat the address
-        if self.url.scheme not in ("http", "https") or not self.url.hostname or unsafe:
+        parts = urllib.parse.urlsplit(url)
+        unsafe = "@" in parts.netloc or parts.query  # may be a key, and we repeat the address
+        if parts.scheme not in ("http", "https") or not parts.hostname or unsafe:
             raise DataError(
                 "a server is named http(s)://HOST/PATH#MODEL; the key stands in $OPENAI_API_KEY"
             )
-        self.body = {
-            "model": self.url.fragment,
-            "temperature": temperature,
-            "max_tokens": max_new_tokens,
-        }
+        address, _, model = url.partition("#")
+        self.address = address.rstrip("/") + "/chat/completions"
+        self.body = {"model": model, "temperature": temperature, "max_tokens": max_new_tokens}
         self.time_limit = time_limit
         self.retries = retries
-        self.at_once = at_once
         self.pause = pause
         self.identity = [url, temperature, max_new_tokens]
 
-    def __call__(self, prompts, keep, seed, deadline):
-        pool = ThreadPoolExecutor(self.at_once)
+    def __call__(self, prompts, keep, seed):
+        pool = ThreadPoolExecutor(8)
         try:
-            list(pool.map(lambda item: self.ask(*item, keep, seed, deadline), prompts.items()))
+            list(pool.map(lambda item: self.ask(*item, keep, seed), prompts.items()))
         finally:
             pool.shutdown(cancel_futures=True)  # after Ctrl-C nothing more is asked, or paid
 
-    def ask(self, key, prompt, keep, seed, deadline):
-        """Ask until there is an answer, the time or the retries are used up, or the server refuses."""
-        body = json.dumps(
-            self.body | {"seed": seed, "messages": [{"role": "user", "content": prompt}]}
-        )
+    def ask(self, key, prompt, keep, seed):
+        """Ask until there is an answer, the retries are used up, or the server refuses."""
+        body = self.body | {"seed": seed, "messages": [{"role": "user", "content": prompt}]}
         for attempt in range(self.retries + 1):
-            limit = min(self.time_limit, deadline - time.monotonic())
-            if limit <= 0:
-                return
             status = answer = None
             with contextlib.suppress(Exception):  # lost connections and garbage have many types
-                status, reply = self.post(body, limit)
-                leaks = secret() and secret().encode() in reply  # it would stand in the cache file
-                answer = read_reply(reply) if status == 200 and not leaks else None
+                status, reply = self.post(json.dumps(body).encode())
+                answer = read_reply(reply)
             if answer:
                 return keep(key, answer)
             if status in (401, 403, 404):
                 raise DataError(
-                    f"{self.url.geturl()} answers with status {status}: is there a model of that "
+                    f"{self.address} answers with status {status}: is there a model of that "
                     "name, and is the key in $OPENAI_API_KEY right?"
                 )
             if status in (400, 413, 422):  # this prompt, for its length perhaps
-                return
+                return None
             if attempt < self.retries:
-                time.sleep(max(0, min(30, self.pause * 2**attempt, deadline - time.monotonic())))
+                time.sleep(min(30, self.pause * 2**attempt))
 
-    def post(self, body, limit):
-        """(status, reply) of one request. subtle: the timeout of a socket begins anew with each byte, so a
-        server that sends a byte now and then would hold us for ever; the alarm closes the connection after
-        so many seconds in all."""
-        kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
-        connection = kinds[self.url.scheme](self.url.netloc, timeout=limit)
+    def post(self, body):
+        """(status, reply) of one request."""
         headers = {"Content-Type": "application/json"}
         if secret():
             headers["Authorization"] = f"Bearer {secret()}"
-        connection.connect()
-        alarm = threading.Timer(limit, hang_up, [connection.sock])
-        alarm.start()
+        request = urllib.request.Request(self.address, body, headers)
         try:
-            path = self.url.path.rstrip("/") + "/chat/completions"
-            connection.request("POST", path, body, headers)
-            response = connection.getresponse()
-            return response.status, response.read(8_000_000)
-        finally:
-            alarm.cancel()
-            connection.close()
+            with OPENER.open(request, timeout=self.time_limit) as response:
+                return response.status, response.read(8_000_000)
+        except urllib.error.HTTPError as error:
+            return error.code, b""
 
 
 def secret():
     return os.environ.get("OPENAI_API_KEY", "").strip()
 
 
-def hang_up(connected):
-    with contextlib.suppress(OSError):
-        connected.shutdown(socket.SHUT_RDWR)
-
-
 def read_reply(reply):
-    """The answer in a server's reply; raises one thing or another if there is none. The chain of thought
-    has a field of its own (vLLM, DeepSeek: reasoning_content; reasoning) or stands in think tags."""
+    """The answer in a server's reply; raises one thing or another if there is none, or if it repeats the
+    key, which would stand in the cache file then. The chain of thought has a field of its own (vLLM,
+    DeepSeek: reasoning_content; reasoning) or stands in think tags."""
+    if secret() and secret().encode() in reply:
+        raise DataError("the reply repeats the key")
     reply = json.loads(reply)
     message = reply["choices"][0]["message"]
     usage = reply.get("usage") or {}
     reasoning, text = split_reasoning(message["content"] or "")
     reasoning = message.get("reasoning_content") or message.get("reasoning") or reasoning
-    tokens_in, tokens_out = (
-        int(usage.get(f"{kind}_tokens") or 0) for kind in ("prompt", "completion")
-    )
-    return {
-        "text": text,
-        "reasoning": reasoning + "",
-        "tokens_in": tokens_in,
-        "tokens_out": tokens_out,
+    counts = {
+        "tokens_in": int(usage.get("prompt_tokens") or 0),
+        "tokens_out": int(usage.get("completion_tokens") or 0),
     }
-
-
-def fields_of(template, prompt):
-    """The values that were formatted into a template, or None if the prompt was not made from it."""
-    pattern = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.*?)", re.escape(template))
-    match = re.fullmatch(pattern, prompt, re.DOTALL)
-    return match and match.groupdict()
-
-
-class Simulated:
-    """A program in place of a model, for laboratory and tests: a subclass has say(prompt, rng) -> (chain of
-    thought, text), and None where it fails. Its random numbers depend on seed and prompt; words count as tokens."""
-
-    def __init__(self, error=0.0):
-        self.error = error
-        self.identity = [type(self).__name__, "simulated", error]
-
-    def __call__(self, prompts, keep, seed, deadline):
-        for key, prompt in prompts.items():
-            said = self.say(prompt, random.Random(f"{seed} {prompt}"))
-            if said:
-                reasoning, text = said
-                counts = {
-                    "tokens_in": len(prompt.split()),
-                    "tokens_out": len(f"{reasoning} {text}".split()),
-                }
-                keep(key, {"text": text, "reasoning": reasoning, **counts})
+    return {"text": text, "reasoning": reasoning + "", **counts}
 
 
 class Asked:
     """asked(prompts) -> an answer for each, or None where the backend failed.
 
-    cache:    a file of JSON lines, {"key", "answer"}; the key is a hash of identity, seed and prompt.
-    patience: seconds for all prompts of a call (a local model takes the time it takes). If they pass
-              without any answer, the next call gets half as many, so that a server that is down delays
-              a run by minutes and does not end it.
-    counts:   prompts new, known and failed; tokens_in, tokens_out of all answers (Table 2), those that
-              were known included, so that a resumed extraction counts what a whole one does.
+    cache:  a file of JSON lines, {"key", "answer"}; the key is a hash of identity, seed and prompt.
+    counts: prompts new, known and failed; tokens_in, tokens_out of all answers (Table 2), those that
+            were known included, so that a resumed extraction counts what a whole one does.
     """
 
-    REMEMBER = 100_000  # answers in memory when there is no file: a judge runs long
-
-    def __init__(self, backend, cache=None, patience=float("inf")):
-        self.patience = self.left = patience
+    def __init__(self, backend, cache=None):
         self.backend = backend
         self.known = {}
         self.lock = threading.Lock()
-        self.file = None
+        self.file = open(cache, "a+b") if cache else None
         self.counts = collections.Counter(new=0, known=0, failed=0, tokens_in=0, tokens_out=0)
-        if cache:
-            self.file = open(cache, "a+b")
-            self.file.seek(0)
-            self.read(self.file.read().splitlines(keepends=True))
+        if self.file:
+            self.read()
 
-    def read(self, lines):
+    def read(self):
+        self.file.seek(0)
+        lines = self.file.read().splitlines(keepends=True)
         for line in lines:
-            with contextlib.suppress(
-                ValueError, TypeError, LookupError
-            ):  # half a line, after a crash
+            with contextlib.suppress(ValueError, TypeError, LookupError):  # half a line
                 record = json.loads(line)
                 self.known[record["key"]] = dict(record["answer"])
         if lines and not lines[-1].endswith(b"\n"):
@@ -314,10 +258,9 @@ class Asked:
 
     def __call__(self, prompts, seed=0):
         """Prompts that were answered before, in this run or an earlier one, are not asked again."""
-        keys = [
-            hashlib.sha256(json.dumps([self.backend.identity, seed, prompt]).encode()).hexdigest()
-            for prompt in prompts
-        ]
+        identity = self.backend.identity
+        texts = [json.dumps([identity, seed, prompt]).encode() for prompt in prompts]
+        keys = [hashlib.sha256(text).hexdigest() for text in texts]
         found = {key: self.known.get(key) for key in keys}
         new = {key: prompt for key, prompt in zip(keys, prompts) if found[key] is None}
 
@@ -326,9 +269,8 @@ class Asked:
             self.keep(key, answer)
 
         if new:
-            self.backend(new, keep, seed, time.monotonic() + self.left)
+            self.backend(new, keep, seed)
         answers = [found[key] for key in keys]
-        self.left = self.patience if any(answers) else self.left / 2
         with self.lock:
             self.counts.update(new=len(new), known=len(keys) - len(new), failed=answers.count(None))
             for answer in filter(None, found.values()):
@@ -336,40 +278,13 @@ class Asked:
         return answers
 
     def keep(self, key, answer):
-        with self.lock:
-            if self.file:
+        if self.file:  # without one nothing is remembered: a judge runs long
+            with self.lock:
+                self.known[key] = answer
                 self.file.write(json.dumps({"key": key, "answer": answer}).encode() + b"\n")
                 self.file.flush()
-            elif len(self.known) >= self.REMEMBER:
-                self.known.clear()
-            self.known[key] = answer
 
 
-def open_model(name, cache=None, patience=float("inf"), **settings):
+def open_model(name, cache=None, **settings):
     """The Asked of a directory, a hub id or URL#MODEL; settings: what Local or Server takes."""
-    return Asked((Server if "://" in name else Local)(name, **settings), cache, patience)
-
-
-# ---- 3. Baselines --------------------------------------------------------------------------------
-
-CONCISE_RULE = ["The assistant's answer is concise."]  # B.7
-DIMENSIONS = [  # after UltraFeedback's four (Table 4)
-    "The assistant does what it is asked to do and nothing else.",
-    "The assistant's answer is useful and correct.",
-    "The assistant's answer agrees with the world and with itself.",
-    "The assistant says where it is not certain.",
-]
-
-
-def length_penalty(length, target=300):
-    """What B.4 takes off the reward, length / (2 L) - 1/2: 0 at the target, 0.5 at twice as much."""
-    return 0.5 * length / target - 0.5
-
-
-def counter_of(backend):
-    """What counts the tokens of a text for filter_preferences: the tokenizer of a model that runs here,
-    as in the paper; words where a server or a program answers."""
-    tokenizer = getattr(backend, "tokenizer", None)
-    if tokenizer is None:
-        return lambda text: len(text.split())
-    return lambda text: len(tokenizer.encode(text))
+    return Asked((Server if "://" in name else Local)(name, **settings), cache)
