@@ -201,10 +201,8 @@ def judge_of(error, seed=0):
 
 def extracted(seed, num_pairs=256, run=0, **settings):
     """The rules that a teacher who errs once in ten finds in the preferences of a seed."""
-    teacher = Asked(Teacher(0.1))
-    return autorule.extract_rules(preferences(1000, seed)[:num_pairs], teacher, run, **settings)[
-        "rules"
-    ]
+    pairs = preferences(2000, seed)[:num_pairs]
+    return autorule.extract_rules(pairs, Asked(Teacher(0.1)), run, **settings)["rules"]
 
 
 def verdicts(seed, error, rules, num_pairs=250, draw=0):
@@ -243,7 +241,7 @@ ARMS = {
 def learned_reward(seed):
     """The reward model that the arms of a seed share, trained once (ten seconds)."""
     made = autorule.RewardModel(*load(TINY))
-    pairs = preferences(1000, seed)
+    pairs = preferences(2000, seed)[:1000]
     autorule.train_reward_model(made, pairs, batch_size=32, lr=1e-3, seed=seed)
     return made
 

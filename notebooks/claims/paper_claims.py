@@ -112,17 +112,17 @@ def above(column, level, by=0.1):
 
 REWARDS = "--reward notebooks/autorule/autorule_world.py"
 RULES = {
-    arm.replace("_", " "): Arm(f"{REWARDS}:{arm}_{{seed}}", "notebooks/tiny", rates=(1e-3,))
+    arm.replace("_", " "): Arm(f"{REWARDS}:{arm}_{{seed}}", "notebooks/tiny", rates=(2e-3,))
     for arm in world.ARMS
 }
-TRUE = {"true answer": Arm("--reward boxed", "notebooks/tiny", rates=(1e-3,))}
+TRUE = {"true answer": Arm("--reward boxed", "notebooks/tiny", rates=(2e-3,))}
 AUTORULE = Claim(
     name="autorule",
     sentence="AutoRule: GRPO on a learned reward model is hacked, with rules extracted from preferences it is not.",
     source="AutoRule, 5.3, 5.4, Tables 1, 5 and 7; in a simulated world",
     doubt="A judge whose errors depend on the response and not on the wording of a rule. A teacher and a judge that are "
     "language models.",
-    arms=RULES | TRUE,
+    arms=TRUE | RULES,
     checks={
         "5.4: the reward model alone is hacked": [
             change("reward model", "right@start", "right@best", 0.2),
@@ -174,11 +174,11 @@ AUTORULE = Claim(
     ),
     panels=("right@best", "right", "gold", "win rate"),
     flags="--num-samples 8 --kl-coef 0.001 --eval-every 1000 --eval-problems 50",
-    steps=40,
+    steps=24,
     measure=of_rules,
 )
 
-ALL = [*signal_claims.CLAIMS, *model_claims.CLAIMS, *smollm2_claims.CLAIMS]
+ALL = [*signal_claims.CLAIMS, *model_claims.CLAIMS, AUTORULE, *smollm2_claims.CLAIMS]
 CLAIMS = {claim.name: claim for claim in ALL}
 
 if __name__ == "__main__":
