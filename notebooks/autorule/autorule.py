@@ -7,21 +7,35 @@ What you will learn here: how "this answer was preferred to that" becomes senten
 read (3.1: reason, extract, merge), and those a number (3.2: Yes or No to each), which is added to a
 learned reward model (Table 9). Numbers in brackets are the paper's, the prompts our own. Departure: the
 judge reads the conversation before the rule, so that all rules share its keys and values. Left out:
-rubrics for each prompt (RaR, RLCF). autorule_tools.py has preferences and models to ask, autorule_world.py
-a simulated world to try it in. Letters: K and L rules, N responses or pairs, B rows, C hidden size.
+rubrics for each prompt (RaR, RLCF). autorule_world.py is a simulated world to try it in. Letters: K and L
+rules, N responses or pairs, B rows, C hidden size.
+
+A teacher or judge is a model directory, a hub id, or a server, URL#MODEL, that speaks as OpenAI's do: its
+key stands in $OPENAI_API_KEY and goes into one header, nowhere else. What fails is asked again a few
+times, and then its answer is None. Left out: proxies, redirects, streaming, a server that sends a byte
+now and then.
 """
 
 import argparse
 import collections
 import contextlib
 import functools
+import hashlib
 import itertools
 import json
+import math
 import os
 import random
 import re
 import sys
 import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -30,15 +44,265 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
 from model import KVCache, load, pick_device, save
-from notebooks.autorule.autorule_tools import (
-    counter_of,
-    filter_preferences,
-    open_model,
-    read_preferences,
-)
+from rlvr import row_uniforms, sample
 from verifiers import DataError
 
-# ---- 1. Reason, extract, merge (3.1) -------------------------------------------------------------
+# ---- 1. Preferences ------------------------------------------------------------------------------
+
+
+def as_text(value):
+    """A string, or a list of {"role", "content"}: one message's content, or a line for each."""
+    if isinstance(value, str):
+        return value
+    if len(value) == 1:
+        return value[0]["content"] + ""
+    return "\n".join(turn["role"] + ": " + turn["content"] for turn in value)
+
+
+def read_preference(row):
+    chosen = row["chosen"]
+    rejected = row["rejected"]
+    prompt = row.get("prompt")
+    if isinstance(chosen, list) and (len(chosen) > 2 or prompt is None):
+        prompt = chosen[:-1]  # UltraFeedback's "prompt" is the first turn
+    sides = [side if isinstance(side, str) else [side[-1]] for side in (chosen, rejected)]
+    texts = [as_text(value) for value in (prompt, *sides)]
+    scores = {key: float(row[key]) for key in ("score_chosen", "score_rejected") if key in row}
+    return dict(zip(("prompt", "chosen", "rejected"), texts)) | scores
+
+
+def read_preferences(path):
+    """JSON lines with prompt, chosen and rejected, texts or messages (the last of which is the response)
+    -> dicts of these three texts, and of score_chosen, score_rejected where the file has them."""
+    pairs = []
+    for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            pairs.append(read_preference(json.loads(line)))
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            raise DataError(
+                f"{path}, line {number}: not a preference ({error!r}); wanted is an object "
+                "with prompt, chosen, rejected: texts or lists of messages"
+            ) from None
+    return pairs
+
+
+def filter_preferences(pairs, count_tokens, max_tokens=512, banned="confidence"):
+    """The paper's filter (B.6): both responses below max_tokens, the chosen one scored higher (where
+    there are scores), the banned word in neither -> (those that stay, {reason: how many went})."""
+    kept = []
+    gone = collections.Counter()
+    for pair in pairs:
+        sides = pair["chosen"], pair["rejected"]
+        if max(map(count_tokens, sides)) >= max_tokens:
+            gone["too long"] += 1
+        elif pair.get("score_chosen", math.inf) <= pair.get("score_rejected", -math.inf):
+            gone["not scored higher"] += 1
+        elif banned and banned in " ".join(sides).lower():
+            gone[f"says {banned}"] += 1
+        else:
+            kept.append(pair)
+    return kept, dict(gone)
+
+
+def counter_of(backend):
+    """What counts the tokens of a text for filter_preferences: the tokenizer of a model that runs here,
+    as in the paper; words where a server or a program answers."""
+    tokenizer = getattr(backend, "tokenizer", None)
+    return lambda text: len(tokenizer.encode(text) if tokenizer else text.split())
+
+
+# ---- 2. A model to ask ---------------------------------------------------------------------------
+
+
+def split_reasoning(text):
+    """The chain of thought, and the text after it; if the chain never ends, there is no text."""
+    before, end, after = text.partition("</think>")
+    if end or "<think>" in text:
+        before = before.replace("<think>", "", 1)
+        return {"text": after.strip(), "reasoning": before.strip()}
+    return {"text": text.strip(), "reasoning": ""}
+
+
+# A backend has an identity (what its answers depend on, besides prompt and seed), and is called with
+# {key: prompt}, a function keep(key, answer) for each answer as it comes, and a seed.
+
+BATCH = 16  # prompts that a model here answers at once; their answers are kept together
+
+
+class Local:
+    """A model sampled here. Its answer depends on seed and prompt, not on what else is asked."""
+
+    def __init__(self, name, temperature=0.6, max_new_tokens=4096):
+        self.model, self.tokenizer = load(name, *pick_device())
+        self.temperature = temperature
+        self.max_new_tokens = max_new_tokens
+        self.identity = [str(name), temperature, max_new_tokens]
+
+    def __call__(self, prompts, keep, seed):
+        asked = [(key, self.tokenizer.encode_prompt(prompt)) for key, prompt in prompts.items()]
+        room = self.model.config.max_position_embeddings - self.max_new_tokens
+        asked = [(key, ids) for key, ids in asked if 0 < len(ids) <= room]  # others: no answer
+        for start in range(0, len(asked), BATCH):
+            self.answer(asked[start : start + BATCH], keep, seed)
+
+    def answer(self, asked, keep, seed):
+        uniforms = row_uniforms([int(key[:8], 16) for key, _ in asked], self.max_new_tokens, seed)
+        prompts = [ids for _, ids in asked]
+        sizes = (1, self.max_new_tokens, self.temperature)
+        rollouts = sample(self.model, prompts, *sizes, uniforms=uniforms)
+        for (key, _), ids in zip(asked, rollouts.completions(), strict=True):
+            keep(key, split_reasoning(self.tokenizer.decode(ids)))
+
+
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args):
+        return None  # it would carry the key elsewhere
+
+
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirect)
+
+
+@dataclass
+class Server:
+    """An OpenAI-compatible server, named URL#MODEL; eight requests at once. time_limit: seconds without a
+    byte. subtle: messages of servers and libraries may repeat the key, so ours quote none of them."""
+
+    url: str
+    temperature: float = 0.6
+    max_new_tokens: int = 4096
+    time_limit: float = 120.0
+    retries: int = 4
+    pause: float = 0.5
+
+    def __post_init__(self):
+        parts = urllib.parse.urlsplit(self.url)
+        unsafe = "@" in parts.netloc or parts.query  # may be a key, and we repeat the address
+        if parts.scheme not in ("http", "https") or not parts.hostname or unsafe:
+            raise DataError(
+                "a server is named http(s)://HOST/PATH#MODEL; the key stands in $OPENAI_API_KEY"
+            )
+        address, _, self.model = self.url.partition("#")
+        self.address = address.rstrip("/") + "/chat/completions"
+        self.identity = [self.url, self.temperature, self.max_new_tokens]
+
+    def __call__(self, prompts, keep, seed):
+        pool = ThreadPoolExecutor(8)
+        try:
+            list(pool.map(lambda item: self.ask(*item, keep, seed), prompts.items()))
+        finally:
+            pool.shutdown(cancel_futures=True)  # after Ctrl-C nothing more is asked, or paid
+
+    def ask(self, key, prompt, keep, seed):
+        """Ask until there is an answer, the retries are used up, or the server refuses."""
+        body = {"model": self.model, "messages": [{"role": "user", "content": prompt}]}
+        body |= {"seed": seed, "temperature": self.temperature, "max_tokens": self.max_new_tokens}
+        for attempt in range(self.retries + 1):
+            status = answer = None
+            with contextlib.suppress(Exception):  # lost connections and garbage have many types
+                status, reply = self.post(json.dumps(body).encode())
+                answer = read_reply(reply)
+            if answer:
+                return keep(key, answer)
+            if status in (401, 403, 404):
+                raise DataError(
+                    f"{self.address} answers with status {status}: is there a model of that "
+                    "name, and is the key in $OPENAI_API_KEY right?"
+                )
+            if status in (400, 413, 422):  # this prompt, for its length perhaps
+                return None
+            if attempt < self.retries:
+                time.sleep(min(30, self.pause * 2**attempt))
+
+    def post(self, body):
+        """(status, reply) of one request."""
+        headers = {"Content-Type": "application/json"}
+        if secret():
+            headers["Authorization"] = f"Bearer {secret()}"
+        request = urllib.request.Request(self.address, body, headers)
+        try:
+            with OPENER.open(request, timeout=self.time_limit) as response:
+                return response.status, response.read(8_000_000)
+        except urllib.error.HTTPError as error:
+            return error.code, b""
+
+
+def secret():
+    return os.environ.get("OPENAI_API_KEY", "").strip()
+
+
+def read_reply(reply):
+    """The answer in a server's reply; raises one thing or another if there is none, or if it repeats the
+    key, which would stand in the cache file then. The chain of thought has a field of its own (vLLM,
+    DeepSeek: reasoning_content; reasoning) or stands in think tags."""
+    if secret() and secret().encode() in reply:
+        raise DataError("the reply repeats the key")
+    message = json.loads(reply)["choices"][0]["message"]
+    answer = split_reasoning(message["content"] or "")
+    apart = message.get("reasoning_content") or message.get("reasoning")
+    return answer | {"reasoning": (apart or answer["reasoning"]) + ""}
+
+
+class Asked:
+    """asked(prompts) -> an answer for each, or None where the backend failed.
+
+    cache:  a file of JSON lines, {"key", "answer"}; the key is a hash of identity, seed and prompt.
+    counts: prompts new, known and failed.
+    """
+
+    def __init__(self, backend, cache=None):
+        self.backend = backend
+        self.known = {}
+        self.lock = threading.Lock()
+        self.file = open(cache, "a+b") if cache else None
+        self.counts = collections.Counter(new=0, known=0, failed=0)
+        if self.file:
+            self.read()
+
+    def read(self):
+        self.file.seek(0)
+        lines = self.file.read().splitlines(keepends=True)
+        for line in lines:
+            with contextlib.suppress(ValueError, TypeError, LookupError):  # half a line
+                record = json.loads(line)
+                self.known[record["key"]] = dict(record["answer"])
+        if lines and not lines[-1].endswith(b"\n"):
+            self.file.write(b"\n")  # subtle: or the next answer would be lost in that line too
+
+    def __call__(self, prompts, seed=0):
+        """Prompts that were answered before, in this run or an earlier one, are not asked again."""
+        identity = self.backend.identity
+        texts = [json.dumps([identity, seed, prompt]).encode() for prompt in prompts]
+        keys = [hashlib.sha256(text).hexdigest() for text in texts]
+        found = {key: self.known.get(key) for key in keys}
+        new = {key: prompt for key, prompt in zip(keys, prompts) if found[key] is None}
+
+        def keep(key, answer):
+            found[key] = answer
+            self.keep(key, answer)
+
+        if new:
+            self.backend(new, keep, seed)
+        answers = [found[key] for key in keys]
+        with self.lock:
+            self.counts.update(new=len(new), known=len(keys) - len(new), failed=answers.count(None))
+        return answers
+
+    def keep(self, key, answer):
+        if self.file:  # without one nothing is remembered: a judge runs long
+            with self.lock:
+                self.known[key] = answer
+                self.file.write(json.dumps({"key": key, "answer": answer}).encode() + b"\n")
+                self.file.flush()
+
+
+def open_model(name, cache=None, **settings):
+    """The Asked of a directory, a hub id or URL#MODEL; settings: what Local or Server takes."""
+    return Asked((Server if "://" in name else Local)(name, **settings), cache)
+
+
+# ---- 3. Reason, extract, merge (3.1) -------------------------------------------------------------
 
 JUSTIFY = """Two assistants answered the same user, and a reader preferred answer {winner}.
 
@@ -138,7 +402,7 @@ def merge_rules(rules, teacher, seed, at_most, counts):
     return rules[:at_most]
 
 
-# ---- 2. Judge (3.2) ------------------------------------------------------------------------------
+# ---- 4. Judge (3.2) ------------------------------------------------------------------------------
 
 VERIFY = """You judge an assistant's last answer by one rule and by nothing else.
 
@@ -201,6 +465,7 @@ def open_judge(name):
     return lambda texts: [p > 0.5 for p in yes_probabilities(model, tokenizer, texts)]
 
 
+@dataclass
 class RulesReward:
     """r = alpha * (share of rules with Yes) + beta + r_model (3.2); each rule is a part of the log, and where
     a problem has no answer the share is its accuracy. A judge that fails or is slow says No.
@@ -208,16 +473,13 @@ class RulesReward:
     critical: the core pays 0 for a completion that was cut off, a prize beside a beta of -7.5. So `lift`
     is added to all that are judged; a constant changes no advantage between them."""
 
-    def __init__(
-        self, rules, judge, alpha=10.0, beta=-7.5, concise=True, reward_model=None, lift=10.0
-    ):
-        self.rules = rules
-        self.judge = judge
-        self.alpha = alpha
-        self.beta = beta
-        self.concise = concise
-        self.reward_model = reward_model
-        self.lift = lift
+    rules: list
+    judge: Callable
+    alpha: float = 10.0
+    beta: float = -7.5
+    concise: bool = True
+    reward_model: object = None
+    lift: float = 10.0
 
     def __call__(self, completion, problem):
         verdicts = judge_rules(self.judge, self.rules, problem["problem"], completion, self.concise)
@@ -270,7 +532,7 @@ def rules_reward(completion, problem):
     return reward(completion, problem)
 
 
-# ---- 3. A learned reward model to add to it (Table 9) --------------------------------------------
+# ---- 5. A learned reward model to add to it (Table 9) --------------------------------------------
 
 
 class RewardModel(torch.nn.Module):
@@ -339,7 +601,7 @@ def train_reward_model(made, pairs, epochs=1, batch_size=256, lr=5e-6, warmup=0.
     return losses
 
 
-# ---- 4. Baselines; diagnostics, of verdicts as arrays of 0 and 1, (N, K) -------------------------
+# ---- 6. Baselines; diagnostics, of verdicts as arrays of 0 and 1, (N, K) -------------------------
 
 CONCISE_RULE = ["The assistant's answer is concise."]  # B.7
 DIMENSIONS = [  # after UltraFeedback's four (Table 4)

@@ -21,8 +21,7 @@ import numpy as np
 
 from model import load
 from notebooks.autorule import autorule
-from notebooks.autorule.autorule import CONCISE_RULE, DIMENSIONS
-from notebooks.autorule.autorule_tools import Asked
+from notebooks.autorule.autorule import CONCISE_RULE, DIMENSIONS, Asked
 from rlvr import row_uniforms, sample
 from verifiers import arithmetic
 
@@ -130,7 +129,7 @@ def fields_of(template, prompt):
 
 class Simulated:
     """A program in place of a model: a subclass has say(prompt, rng) -> (chain of thought, text), and None
-    where it fails. Its random numbers depend on seed and prompt; words count as tokens."""
+    where it fails. Its random numbers depend on seed and prompt."""
 
     def __init__(self, error=0.0):
         self.error = error
@@ -140,10 +139,7 @@ class Simulated:
         for key, prompt in prompts.items():
             said = self.say(prompt, random.Random(f"{seed} {prompt}"))
             if said:
-                reasoning, text = said
-                out = len(f"{reasoning} {text}".split())
-                counts = {"tokens_in": len(prompt.split()), "tokens_out": out}
-                keep(key, {"text": text, "reasoning": reasoning, **counts})
+                keep(key, dict(zip(("reasoning", "text"), said)))
 
 
 class Teacher(Simulated):

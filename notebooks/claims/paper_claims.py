@@ -1,6 +1,6 @@
 """paper_claims.py - what papers of 2025-26 claim of RLVR, tried on tiny models. The command: see claim.py.
 
-AutoRule's are here, tried in the simulated worlds of three seeds; notebook 7 shows what came out. Of the others notebook 6
+AutoRule's are here, tried in the simulated worlds of the seeds; notebook 7 shows what came out. Of the others notebook 6
 does. The names with _smollm2 need its folder: python -m notebooks.models.get_smollm2 smollm2
 """
 
@@ -13,47 +13,45 @@ from notebooks.claims import model_claims, signal_claims, smollm2_claims
 from notebooks.claims.checks import POINTS, Check, more
 from notebooks.claims.claim import Arm, Claim, main
 
-
 # ---- AutoRule: what is measured --------------------------------------------------------------------
 
 
 def of_rules(run):
-    """The run's curve at its best and its end, its wins against the base, and what the rules are worth."""
-    arm = run.arm.replace(" ", "_")
     found = at_best(run) | wins(run)
-    rules = world.rules_of(arm, run.seed) if arm in world.ARMS else []
-    found |= worth(rules, run.seed) if rules else {}
-    found |= agreements(run.seed) if arm == "rules" else {}
+    if run.arm == "rules":
+        rules = world.rules_of("rules", run.seed)
+        found |= worth(rules, run.seed) | agreements(run.seed)
+        found["dimensions"] = worth(autorule.DIMENSIONS, run.seed)["alignment"]
     return {column: round(float(value), 4) for column, value in found.items()}
 
 
 def at_best(run):
-    """Means of the first five steps, the last ten, and the ten of best accuracy. gold: the user's utility; paid: by the
-    reward model."""
+    """Accuracy over the first five steps, the last ten, and the ten in which it was best; r_model: what the reward model
+    paid."""
     rows = [row for step, row in train.read_log(run.folder).items() if step > 0]
-    right, gold, paid = (
-        np.array([row.get(key, np.nan) for row in rows]) for key in ("accuracy", "gold", "r_model")
-    )
+    right = np.array([row["accuracy"] for row in rows])
     start = max(range(max(1, len(rows) - 9)), key=lambda at: right[at : at + 10].mean())
     best = slice(start, start + 10)
     found = {"right@start": right[:5].mean(), "right@best": right[best].mean()}
-    found |= {"right": right[-10:].mean(), "gold": gold[-10:].mean()}
-    found |= {"paid@best": paid[best].mean(), "paid": paid[-10:].mean()}
-    return {column: value for column, value in found.items() if np.isfinite(value)}
+    found["right"] = right[-10:].mean()
+    if "r_model" in rows[0]:
+        paid = np.array([row["r_model"] for row in rows])
+        found |= {"r_model@best": paid[best].mean(), "r_model": paid[-10:].mean()}
+    return found
 
 
 def wins(run, count=200):
     """Table 1: how often a completion is preferred to the base's for the same held-out problem, with the same random
     numbers; a draw counts half. Of a user who likes ten more tokens for their own sake, and of one who does not, which
-    stands for the paper's length-controlled rate."""
+    stands for the paper's length-controlled rate. gold: the user's utility."""
     problems = [problem["problem"] for problem in world.world()[2].test[:count]]
     texts, lengths = world.completions_of(run.final, problems, 1, "table 1")
     others, before = world.completions_of(run.base, problems, 1, "table 1")
-    rows = zip(problems, texts, others)
-    gains = [8 * (world.utility(p, text) - world.utility(p, other)) for p, text, other in rows]
-    gains = np.array(gains)
+    useful = np.array([world.utility(*each) for each in zip(problems, texts)])
+    gains = 8 * (useful - [world.utility(*each) for each in zip(problems, others)])
     longer = 0.4 * (lengths - before) / 10
-    return {"win rate": share_won(gains + longer), "without length": share_won(gains)}
+    rates = {"win rate": share_won(gains + longer), "without length": share_won(gains)}
+    return rates | {"gold": useful.mean()}
 
 
 def share_won(gains):
@@ -68,31 +66,32 @@ def worth(rules, seed):
     shuffled = np.where(swap, rejected, chosen), np.where(swap, chosen, rejected)
     _, undecided, against = autorule.margins(chosen, rejected)
     found = {"alignment": np.nanmean(autorule.alignment(chosen, rejected))}
-    found |= {"shuffled": np.nanmean(autorule.alignment(*shuffled))}
+    found["shuffled"] = np.nanmean(autorule.alignment(*shuffled))
     return found | {"undecided": undecided, "against": against}
 
 
 def agreements(seed):
     """5.3: the rules of four more extractions, and of 32 pairs instead of 256, against those of the first one."""
-
-    def said(rules, error=0.0):
-        return np.concatenate(world.verdicts(seed, error, rules))
-
     first, *others = [world.extracted(seed, run=run) for run in range(5)]
-    few = world.extracted(seed, 32, 1)
-    found = {"32 pairs": autorule.agreement(said(first), said(few)).mean()}
-    for column, error in (("agreement", 0.0), ("agreement, judge errs", 0.1)):
-        own = said(first, error)
-        each = [autorule.agreement(own, said(rules, error)).mean() for rules in others]
-        found[column] = np.mean(each)
-    totals = [autorule.correlation(said(first), said(rules)) for rules in others]
-    return found | {"correlation": np.mean(totals)}
+
+    def against_first(compare, sets, error=0.0):
+        own, *theirs = [
+            np.concatenate(world.verdicts(seed, error, rules)) for rules in [first, *sets]
+        ]
+        return np.mean([compare(own, each).mean() for each in theirs])
+
+    return {
+        "agreement": against_first(autorule.agreement, others),
+        "agreement, judge errs": against_first(autorule.agreement, others, 0.1),
+        "32 pairs": against_first(autorule.agreement, [world.extracted(seed, 32, 1)]),
+        "correlation": against_first(autorule.correlation, others),
+    }
 
 
 # ---- AutoRule: arms and checks ---------------------------------------------------------------------
 
 
-def change(arm, since, column, by, noise=POINTS):
+def moves(arm, since, column, by, noise=POINTS):
     """From one column of an arm to another."""
     sentence = f"{arm}: {column} is {by:+g} from {since}"
     sign = np.sign(by)
@@ -106,80 +105,87 @@ def keeps(arm, by=0.2):
 
 def above(column, level, by=0.1):
     """The line is at the level."""
-    sentence = f"rules: {column} is above {level:g} ({by:+g} is none of it)"
+    sentence = f"rules: {column} is above {level:g}"
     return Check(sentence, lambda x: x("rules", column) - level + by, 2 * by, 0.02)
 
 
-REWARDS = "--reward notebooks/autorule/autorule_world.py"
-RULES = {
-    arm.replace("_", " "): Arm(f"{REWARDS}:{arm}_{{seed}}", "notebooks/tiny", rates=(2e-3,))
-    for arm in world.ARMS
+def aligned_above(other, by=0.1):
+    sentence = f"rules: alignment is {by:g} above {other}"
+    return Check(sentence, lambda x: x("rules", "alignment") - x("rules", other), by, 0.02)
+
+
+def arms(names):
+    """At a learning rate and a length that were chosen on a seed that is not counted."""
+    script = "--reward notebooks/autorule/autorule_world.py"
+    flags = {name: f"{script}:{name.replace(' ', '_')}_{{seed}}" for name in names}
+    flags["true answer"] = "--reward boxed"
+    return {name: Arm(flags[name], world.TINY, rates=(2e-3,)) for name in flags}
+
+
+SIZE = {
+    "flags": "--num-samples 8 --kl-coef 0.001 --eval-every 1000 --eval-problems 50",
+    "steps": 24,
 }
-TRUE = {"true answer": Arm("--reward boxed", "notebooks/tiny", rates=(2e-3,))}
+BASELINES = ("reward model", "length penalty", "concise rule", "dimensions")
 AUTORULE = Claim(
     name="autorule",
     sentence="AutoRule: GRPO on a learned reward model is hacked, with rules extracted from preferences it is not.",
-    source="AutoRule, 5.3, 5.4, Tables 1, 5 and 7; in a simulated world",
-    doubt="A judge whose errors depend on the response and not on the wording of a rule. A teacher and a judge that are "
-    "language models.",
-    arms=TRUE | RULES,
+    source="AutoRule, 5.3 and 5.4; in a simulated world",
+    doubt="A teacher and a judge that are language models. A judge whose errors depend on the response and not on the "
+    "wording of a rule.",
+    arms=arms(["rules", "reward model"]),
     checks={
         "5.4: the reward model alone is hacked": [
-            change("reward model", "right@start", "right@best", 0.2),
-            change("reward model", "right@best", "right", -0.3),
-            change("reward model", "paid@best", "paid", 0.3, 0.1),
+            moves("reward model", "right@start", "right@best", 0.2),
+            moves("reward model", "right@best", "right", -0.3),
+            moves("reward model", "r_model@best", "r_model", 0.3, 0.1),
         ],
-        "5.4: with the rules it is not": [
-            keeps("rules"),
-            more("rules", "reward model", by=0.3),
-        ],
-        "controls": [
-            keeps("true answer"),
-            change("no rule on the result", "right@best", "right", -0.2),
-        ],
-        "Table 1: with the rules it wins most often": [
-            more("rules", arm, "win rate")
-            for arm in ("reward model", "length penalty", "concise rule", "dimensions")
-        ],
-        "Table 5: too few rules and too many are worse": [
-            more("rules", "2 rules", "gold"),
-            more("rules", "20 rules", "gold"),
-        ],
-        "Table 5: without conciseness, without scale, it is worse": [
-            more("rules", "no conciseness", "gold"),
-            more("no conciseness", "no scale", "gold"),
-        ],
-        "5.3: rules of five runs, and of fewer pairs, agree above 0.9": [
+        "5.4: with the rules it is not": [keeps("rules"), more("rules", "reward model", by=0.3)],
+        "controls": [keeps("true answer"), moves("true answer", "right@start", "right", 0.2)],
+        "5.3: rules of other runs, and of fewer pairs, agree": [
             above("agreement", 0.9),
             above("32 pairs", 0.9),
             above("agreement, judge errs", 0.9),
             above("correlation", 0.95, 0.05),
         ],
         "rules align better than vague ones and than chance": [
-            more("rules", "dimensions", "alignment"),
-            Check(
-                "rules: alignment is 0.1 above that of shuffled labels",
-                lambda x: x("rules", "alignment") - x("rules", "shuffled"),
-                *(0.1, 0.02),
-            ),
-        ],
-        "Table 7: of more rules fewer pairs are undecided, and more are decided wrongly": [
-            more("2 rules", "20 rules", "undecided"),
-            more("20 rules", "2 rules", "against"),
+            aligned_above("dimensions"),
+            aligned_above("shuffled"),
         ],
     },
-    columns=(
-        *("right@start", "right@best", "right", "gold", "paid", "win rate", "without length"),
-        *("alignment",),
-    ),
+    columns=("right@start", "right@best", "right", "gold", "win rate", "without length"),
     panels=("right@best", "right", "gold", "win rate"),
-    flags="--num-samples 8 --kl-coef 0.001 --eval-every 1000 --eval-problems 50",
-    steps=24,
     measure=of_rules,
+    **SIZE,
+)
+TABLES = Claim(
+    name="autorule_tables",
+    sentence="AutoRule: its rules do more than the baselines (Table 1), and than fewer, more, or otherwise paid ones "
+    "(Table 5).",
+    source="AutoRule, Tables 1 and 5; in a simulated world",
+    doubt=AUTORULE.doubt,
+    arms=arms(name.replace("_", " ") for name in world.ARMS),
+    checks={
+        "Table 1": [more("rules", arm, "win rate") for arm in BASELINES],
+        "Table 5: too few and too many": [
+            more("rules", arm, "win rate") for arm in ("2 rules", "20 rules")
+        ],
+        "Table 5: without conciseness, without scale": [
+            more("rules", "no conciseness", "win rate"),
+            more("no conciseness", "no scale", "win rate"),
+        ],
+        "controls": [moves("no rule on the result", "right@best", "right", -0.2)],
+    },
+    columns=AUTORULE.columns,
+    panels=AUTORULE.panels,
+    measure=of_rules,
+    **SIZE,
 )
 
 ALL = [*signal_claims.CLAIMS, *model_claims.CLAIMS, AUTORULE, *smollm2_claims.CLAIMS]
-CLAIMS = {claim.name: claim for claim in ALL}
+CLAIMS = {
+    claim.name: claim for claim in ALL
+}  # what is kept: AutoRule's tables are not measured yet
 
 if __name__ == "__main__":
-    main(ALL)
+    main([*ALL, TABLES])

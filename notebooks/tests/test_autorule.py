@@ -13,10 +13,8 @@ import pytest
 import torch
 
 import train
-from conftest import ROOT
 from model import load, save
 from notebooks.autorule import autorule
-from notebooks.autorule import autorule_tools as tools
 from notebooks.autorule import autorule_world as world
 from notebooks.claims import paper_claims
 from notebooks.claims.claim import Run
@@ -47,7 +45,7 @@ def test_preferences_as_texts_and_as_ultrafeedback_has_them(tmp_path):
     before = [says("user", "Hi"), says("assistant", "Hello")]
     talk = {"prompt": "Hi", "chosen": [*before, asks, two], "rejected": [three]}
     path = write_lines(tmp_path / "pairs.jsonl", texts, "", messages, talk)
-    plain, scored, long = tools.read_preferences(path)
+    plain, scored, long = autorule.read_preferences(path)
     assert plain == texts
     assert scored == plain | {"score_chosen": 8.0, "score_rejected": 2.5}
     assert long == plain | {"prompt": "user: Hi\nassistant: Hello\nuser: 1+1?"}
@@ -67,10 +65,10 @@ def test_the_filter_by_hand():
         pair(score_chosen=6.0, score_rejected=5.0),
         pair("my Confidence"),
     ]
-    kept, gone = tools.filter_preferences(pairs, lambda text: len(text.split()), max_tokens=4)
+    kept, gone = autorule.filter_preferences(pairs, lambda text: len(text.split()), max_tokens=4)
     assert kept == [pairs[0], pairs[4]]
     assert gone == {"too long": 2, "not scored higher": 1, "says confidence": 1}
-    assert len(tools.filter_preferences(pairs, len, 512, banned=None)[0]) == 5
+    assert len(autorule.filter_preferences(pairs, len, 512, banned=None)[0]) == 5
 
 
 # ---- 2. A model to ask -----------------------------------------------------------------------------------------------
@@ -113,9 +111,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def says_back(text="Yes", **more):
-    usage = {"prompt_tokens": 7, "completion_tokens": 2}
     return lambda handler, prompt: handler.reply(
-        200, {"choices": [{"message": {"content": text or prompt, **more}}], "usage": usage}
+        200, {"choices": [{"message": {"content": text or prompt, **more}}]}
     )
 
 
@@ -143,13 +140,13 @@ def key(monkeypatch):
 
 
 def open_server(server, cache=None, **settings):
-    return tools.open_model(server.url, cache, pause=0.01, time_limit=5.0, retries=3, **settings)
+    return autorule.open_model(server.url, cache, pause=0.01, time_limit=5.0, retries=3, **settings)
 
 
 def test_a_server_is_asked_as_openai_has_it(sick):
     server = sick(says_back("<think>hm</think> Yes"))
     (answer,) = open_server(server, temperature=0.0, max_new_tokens=9)(["Is it?"], seed=4)
-    assert answer == {"text": "Yes", "reasoning": "hm", "tokens_in": 7, "tokens_out": 2}
+    assert answer == {"text": "Yes", "reasoning": "hm"}
     body = {"model": "judge", "seed": 4, "temperature": 0.0, "max_tokens": 9}
     body["messages"] = [says("user", "Is it?")]
     assert server.asked == [{"path": "/v1/chat/completions", "key": f"Bearer {KEY}", **body}]
@@ -181,13 +178,13 @@ def test_what_fails_for_a_while_is_asked_again(sick, trouble):
     server = sick(trouble, trouble, says_back("Yes"))
     asked = open_server(server)
     assert asked(["?"])[0]["text"] == "Yes" and len(server.asked) == 3
-    assert asked.counts == {"new": 1, "known": 0, "failed": 0, "tokens_in": 7, "tokens_out": 2}
+    assert asked.counts == {"new": 1, "known": 0, "failed": 0}
 
 
 def test_what_fails_for_good_is_none_and_waits_longer_each_time(sick, monkeypatch):
     """Pauses of 1, 2 and 4 hundredths."""
     pauses = []
-    monkeypatch.setattr(tools.time, "sleep", pauses.append)
+    monkeypatch.setattr(autorule.time, "sleep", pauses.append)
     server = sick(fails(500))
     asked = open_server(server)
     assert asked(["?"]) == [None] and len(server.asked) == 4 and asked.counts["failed"] == 1
@@ -224,7 +221,7 @@ def test_several_are_asked_at_once(sick):
 
 
 def test_an_interruption_costs_nothing_twice(sick, tmp_path):
-    """The third answer is a wrong key; what came before stays, half a line is no harm, tokens count once."""
+    """The third answer is a wrong key; what came before stays, half a line is no harm."""
     server = sick(says_back(), says_back(), fails(401), says_back())
     prompts = ["a", "b", "c", "d"]
     cache = tmp_path / "cache"
@@ -236,22 +233,15 @@ def test_an_interruption_costs_nothing_twice(sick, tmp_path):
     cache.write_text(cache.read_text() + '{"key": "half a li')
     asked = open_server(server, cache)
     assert None not in asked(prompts) and len(server.asked) == 3 + 2
-    assert (asked.counts["known"], asked.counts["tokens_in"]) == (2, 28)
+    assert asked.counts["known"] == 2
     assert open_server(server, cache)(prompts) == asked(prompts) and len(server.asked) == 3 + 2
 
 
-@pytest.mark.parametrize(
-    "text, parts",
-    [
-        ("<think>why</think>so", ("why", "so")),
-        ("why</think> so ", ("why", "so")),
-        ("so", ("", "so")),
-        ("<think>never ends", ("never ends", "")),
-        ("", ("", "")),
-    ],
-)
-def test_split_reasoning(text, parts):
-    assert tools.split_reasoning(text) == parts
+def test_split_reasoning():
+    said = {"<think>why</think>so": ("why", "so"), "why</think> so ": ("why", "so")}
+    said |= {"so": ("", "so"), "<think>never ends": ("never ends", ""), "": ("", "")}
+    for text, (reasoning, after) in said.items():
+        assert autorule.split_reasoning(text) == {"reasoning": reasoning, "text": after}
 
 
 # ---- A small model with letters for tokens ---------------------------------------------------------------------------
@@ -270,16 +260,16 @@ def small(any_text):
 
 def test_a_local_model_answers_the_same_whatever_else_is_asked(small, tmp_path):
     save(*small, tmp_path / "model")
-    asked = tools.open_model(str(tmp_path / "model"), tmp_path / "cache", max_new_tokens=8)
+    asked = autorule.open_model(str(tmp_path / "model"), tmp_path / "cache", max_new_tokens=8)
     (one,) = asked(["why?"], seed=1)
-    alone = tools.open_model(str(tmp_path / "model"), max_new_tokens=8)
+    alone = autorule.open_model(str(tmp_path / "model"), max_new_tokens=8)
     assert alone(["x", "why?", "yy"], seed=1)[1] == one
-    assert asked.counts["new"] == 1 and (one["tokens_in"], one["tokens_out"] <= 8) == (4, True)
+    assert asked.counts["new"] == 1
     assert asked(["why?"], seed=2) != [one]
-    fresh = tools.open_model(str(tmp_path / "model"), tmp_path / "cache", max_new_tokens=8)
+    fresh = autorule.open_model(str(tmp_path / "model"), tmp_path / "cache", max_new_tokens=8)
     assert fresh(["why?"], seed=1) == [one] and fresh.counts["known"] == 1
     assert fresh(["x" * 2041, ""]) == [None, None]  # longer than the model can read with 8 to come
-    greedy = tools.open_model(str(tmp_path / "model"), temperature=0.0, max_new_tokens=8)
+    greedy = autorule.open_model(str(tmp_path / "model"), temperature=0.0, max_new_tokens=8)
     assert greedy(["why?"], seed=1) == greedy(["why?"], seed=2)
 
 
@@ -287,7 +277,7 @@ def test_a_local_model_answers_the_same_whatever_else_is_asked(small, tmp_path):
 
 
 class Script(world.Simulated):
-    """A backend that answers by a function of the prompt; None is a failure."""
+    """A backend that answers by a function of the prompt."""
 
     def __init__(self, function):
         super().__init__()
@@ -295,8 +285,8 @@ class Script(world.Simulated):
 
     def say(self, prompt, rng):
         self.prompts.append(prompt)
-        said = self.function(prompt)
-        return said if said is None else tools.split_reasoning(said)
+        answer = autorule.split_reasoning(self.function(prompt))
+        return answer["reasoning"], answer["text"]
 
 
 def teacher(prompt):
@@ -315,7 +305,7 @@ def pairs_of(n):
 
 
 def extract(pairs, backend, *args, **settings):
-    return autorule.extract_rules(pairs, tools.Asked(backend), *args, **settings)
+    return autorule.extract_rules(pairs, autorule.Asked(backend), *args, **settings)
 
 
 def test_rules_come_out_of_the_chain_of_thought_or_out_of_what_follows():
@@ -347,29 +337,25 @@ def test_the_chosen_answer_stands_first_or_second_by_a_seeded_coin():
     assert orders(0) == orders(0) != orders(1)
 
 
-@pytest.mark.parametrize(
-    "text, rules",
-    [
-        ('["a", "b"]', ["a", "b"]),
-        ('Here they are:\n```json\n["a"]\n```', ["a"]),
-        ("[]", []),
-        ("none", None),
-        ('See [1] and ["a  b\\nc"]', ["a b c"]),
-        ('["a", "a", 7, null, "", ["b"]]', ["a"]),
-        ('["a", "b', None),
-        (json.dumps(["x" * 301, "y" * 300]), ["y" * 300]),
-        ('{"rules": ["a"]}', ["a"]),
-        ("[" * 200_000, None),
-    ],
-)
-def test_parse_rules(text, rules):
-    assert autorule.parse_rules(text) == rules
+def test_parse_rules():
+    said = {
+        '["a", "b"]': ["a", "b"],
+        'Here they are:\n```json\n["a"]\n```': ["a"],
+        "[]": [],
+        'See [1] and ["a  b\\nc"]': ["a b c"],
+        '["a", "a", 7, null, "", ["b"]]': ["a"],
+        json.dumps(["x" * 301, "y" * 300]): ["y" * 300],
+        '{"rules": ["a"]}': ["a"],
+    }
+    unreadable = ["none", '["a", "b', "[" * 200_000]
+    for text, rules in (said | dict.fromkeys(unreadable)).items():
+        assert autorule.parse_rules(text) == rules
 
 
 def test_hostile_lists_are_bounded_in_number_and_time():
-    start = time.monotonic()
+    start = time.process_time()
     assert len(autorule.parse_rules(json.dumps([str(i) for i in range(10_000)]))) == 500
-    assert autorule.parse_rules("[" * 10_000_000) is None and time.monotonic() - start < 2
+    assert autorule.parse_rules("[" * 10_000_000) is None and time.process_time() - start < 2
 
 
 # ---- 4. Judge --------------------------------------------------------------------------------------------------------
@@ -382,9 +368,7 @@ def questions(completion="2", rules=RULES):
     return [autorule.VERIFY.format(rule=rule, **said) for rule in rules]
 
 
-def test_the_verdict_compares_two_next_token_probabilities_after_reading_the_conversation_once(
-    small,
-):
+def test_the_verdict_compares_two_probabilities_after_reading_the_conversation_once(small):
     """The same numbers as reading each question whole; and of K questions the common part is read once."""
     model, tokenizer = small
     read = []
@@ -407,23 +391,11 @@ def test_the_verdict_compares_two_next_token_probabilities_after_reading_the_con
     assert alone == pytest.approx(together[0], abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    "text, verdict",
-    [
-        ("Yes", True),
-        ("[[No]]", False),
-        ("**yes**.", True),
-        (" NO \n", False),
-        ("Yes and no", None),
-        ("Yes, because", None),
-        ("", None),
-        ("maybe", None),
-        ("yesno", None),
-        ("." * 100_000 + "yes", None),
-    ],
-)
-def test_read_verdict(text, verdict):
-    assert autorule.read_verdict(text) is verdict
+def test_read_verdict():
+    said = {"Yes": True, "[[No]]": False, "**yes**.": True, " NO \n": False}
+    unclear = ["Yes and no", "Yes, because", "", "maybe", "yesno", "." * 100_000 + "yes"]
+    for text, verdict in (said | dict.fromkeys(unclear)).items():
+        assert autorule.read_verdict(text) is verdict
 
 
 def test_the_reward_by_hand():
@@ -476,12 +448,10 @@ def test_rules_reward_reads_its_settings_from_the_environment(sick, tmp_path, mo
     assert server.asked[0]["temperature"] == 0.0
 
 
-def test_the_command_extracts_rules_and_leaves_settings_for_the_training(
-    sick, tmp_path, capsys, monkeypatch
-):
+def test_the_command_leaves_rules_and_settings(sick, tmp_path, capsys, monkeypatch):
     def think(handler, prompt):
-        reasoning, text = tools.split_reasoning(teacher(prompt))
-        says_back(text, reasoning=reasoning)(handler, prompt)
+        said = autorule.split_reasoning(teacher(prompt))
+        says_back(said["text"], reasoning=said["reasoning"])(handler, prompt)
 
     server = sick(think)
     out = tmp_path / "rules.json"
@@ -556,9 +526,9 @@ def test_the_length_penalty_by_hand():
 
 def test_a_model_that_runs_here_counts_tokens_and_a_server_words():
     """tiny's tokenizer has a token for each sign of "1+1=", and words are between spaces."""
-    local = tools.Local(world.TINY, max_new_tokens=4)
-    assert tools.counter_of(local)("1+1=") == 4
-    assert tools.counter_of(tools.Server("http://localhost:1/v1#m"))("1 + 1 =") == 4
+    local = autorule.Local(world.TINY, max_new_tokens=4)
+    assert autorule.counter_of(local)("1+1=") == 4
+    assert autorule.counter_of(autorule.Server("http://localhost:1/v1#m"))("1 + 1 =") == 4
 
 
 def test_alignment_by_hand():
@@ -688,16 +658,6 @@ def test_what_rules_are_worth(flat, monkeypatch):
     assert paper_claims.agreements(0) == pytest.approx(
         {"32 pairs": 1, "agreement": 1, "agreement, judge errs": 1, "correlation": 1}
     )
-
-
-def test_the_recipe_has_the_papers_settings():
-    """Table 10, GRPO: 1024 completions a step, 2 of each prompt, lr 5e-7, KL 0.001, temperature 1, 1024 tokens."""
-    recipe = f"@{ROOT / 'notebooks' / 'recipes' / 'autorule.txt'}"
-    flags = train.parse_args([recipe, "--model", world.TINY, "--name", "recipe"])
-    settings = flags.settings
-    assert settings["prompts_per_step"] * settings["num_samples"] == 1024
-    assert (settings["num_samples"], settings["kl_coef"], flags.lr) == (2, 0.001, 5e-7)
-    assert (settings["temperature"], settings["max_new_tokens"]) == (1.0, 1024)
 
 
 def test_the_reward_works_from_the_command_line(sick, tmp_path, monkeypatch):
