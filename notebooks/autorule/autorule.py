@@ -141,19 +141,17 @@ class Local:
         self.identity = [str(name), temperature, max_new_tokens]
 
     def __call__(self, prompts, keep, seed):
-        asked = [(key, self.tokenizer.encode_prompt(prompt)) for key, prompt in prompts.items()]
+        asked = {key: self.tokenizer.encode_prompt(prompt) for key, prompt in prompts.items()}
         room = self.model.config.max_position_embeddings - self.max_new_tokens
-        asked = [(key, ids) for key, ids in asked if 0 < len(ids) <= room]  # others: no answer
-        for start in range(0, len(asked), BATCH):
-            self.answer(asked[start : start + BATCH], keep, seed)
-
-    def answer(self, asked, keep, seed):
-        uniforms = row_uniforms([int(key[:8], 16) for key, _ in asked], self.max_new_tokens, seed)
-        prompts = [ids for _, ids in asked]
+        fits = [key for key, ids in asked.items() if 0 < len(ids) <= room]  # others: no answer
         sizes = (1, self.max_new_tokens, self.temperature)
-        rollouts = sample(self.model, prompts, *sizes, uniforms=uniforms)
-        for (key, _), ids in zip(asked, rollouts.completions(), strict=True):
-            keep(key, split_reasoning(self.tokenizer.decode(ids)))
+        for start in range(0, len(fits), BATCH):
+            keys = fits[start : start + BATCH]
+            uniforms = row_uniforms([int(key[:8], 16) for key in keys], self.max_new_tokens, seed)
+            prompts = [asked[key] for key in keys]
+            rollouts = sample(self.model, prompts, *sizes, uniforms=uniforms)
+            for key, ids in zip(keys, rollouts.completions(), strict=True):
+                keep(key, split_reasoning(self.tokenizer.decode(ids)))
 
 
 class NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -210,8 +208,6 @@ class Server:
                     f"{self.address} answers with status {status}: is there a model of that "
                     "name, and is the key in $OPENAI_API_KEY right?"
                 )
-            if status in (400, 413, 422):  # this prompt, for its length perhaps
-                return None
             if attempt < self.retries:
                 time.sleep(min(30, self.pause * 2**attempt))
 
@@ -247,7 +243,7 @@ def read_reply(reply):
 class Asked:
     """asked(prompts) -> an answer for each, or None where the backend failed.
 
-    cache:  a file of JSON lines, {"key", "answer"}; the key is a hash of identity, seed and prompt.
+    cache:  a file of JSON lines, {key: answer}; the key is a hash of identity, seed and prompt.
     counts: prompts new, known and failed.
     """
 
@@ -262,13 +258,9 @@ class Asked:
 
     def read(self):
         self.file.seek(0)
-        lines = self.file.read().splitlines(keepends=True)
-        for line in lines:
-            with contextlib.suppress(ValueError, TypeError, LookupError):  # half a line
-                record = json.loads(line)
-                self.known[record["key"]] = dict(record["answer"])
-        if lines and not lines[-1].endswith(b"\n"):
-            self.file.write(b"\n")  # subtle: or the next answer would be lost in that line too
+        for line in self.file.read().splitlines():
+            with contextlib.suppress(ValueError):  # half a line, after a crash
+                self.known |= json.loads(line)
 
     def __call__(self, prompts, seed=0):
         """Prompts that were answered before, in this run or an earlier one, are not asked again."""
@@ -293,7 +285,8 @@ class Asked:
         if self.file:  # without one nothing is remembered: a judge runs long
             with self.lock:
                 self.known[key] = answer
-                self.file.write(json.dumps({"key": key, "answer": answer}).encode() + b"\n")
+                # subtle: the line ends before each answer, or one would be lost behind half a line
+                self.file.write(b"\n" + json.dumps({key: answer}).encode())
                 self.file.flush()
 
 

@@ -78,7 +78,7 @@ def agreements(seed):
         own, *theirs = [
             np.concatenate(world.verdicts(seed, error, rules)) for rules in [first, *sets]
         ]
-        return np.mean([compare(own, each).mean() for each in theirs])
+        return np.mean([np.mean(compare(own, each)) for each in theirs])
 
     return {
         "agreement": against_first(autorule.agreement, others),
