@@ -1,7 +1,7 @@
 """autorule_world.py - AutoRule in a simulated world: who prefers, who gives reasons, who judges, what an arm is paid.
 
-    python -m notebooks.claims.paper_claims autorule       the arms and the paper's claims, in the worlds of three seeds
-    python train.py --reward notebooks/autorule/autorule_world.py:rules_0 ..        one arm, in the world of seed 0
+    python train.py --task notebooks/autorule/autorule_world.py:rules_0 ..      one arm, in the world of seed 0
+    python -m notebooks.claims.paper_claims autorule_hack autorule_tables      all arms, in those of three seeds
 
 No teacher of the paper's size runs on a laptop, so the world is *simulated*: completions and training
 are those of the tiny base, but the user who prefers, the teacher who gives reasons and the judge are
@@ -15,6 +15,7 @@ import json
 import math
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from model import load
 from notebooks.autorule import autorule
 from notebooks.autorule.autorule import CONCISE_RULE, DIMENSIONS, Asked
 from rlvr import row_uniforms, sample
-from verifiers import arithmetic
+from verifiers import arithmetic, boxed_reward
 
 TINY = str(Path(__file__).resolve().parents[1] / "tiny")
 
@@ -235,10 +236,10 @@ ARMS = {
 
 @functools.cache
 def learned_reward(seed):
-    """The reward model that the arms of a seed share, trained once (ten seconds)."""
+    """The reward model that the arms of a seed share, trained once (half a minute)."""
     made = autorule.RewardModel(*load(TINY))
-    pairs = preferences(2000, seed)[:1000]
-    autorule.train_reward_model(made, pairs, batch_size=32, lr=1e-3, seed=seed)
+    pairs = preferences(2000, seed)
+    autorule.train_reward_model(made, pairs, 2, batch_size=32, lr=1e-3, seed=seed)
     return made
 
 
@@ -247,30 +248,29 @@ def rules_of(arm, seed):
     return (USUAL | ARMS[arm])["rules"](extracted(seed, at_most=20))
 
 
-@functools.cache
-def reward_of(arm, seed):
+def task_of(arm, seed):
+    """Arithmetic, paid as the arm is. (A task is made before training, without the clock that a reward has.)"""
     chosen = USUAL | ARMS[arm]
     settings = chosen["alpha"], chosen["beta"], chosen["concise"], learned_reward(seed)
     rate = autorule.RulesReward(rules_of(arm, seed), judge_of(0.1, seed), *settings)
 
     @functools.lru_cache(10_000)  # late in training a group says the same thing several times
-    def reward(completion, prompt, answer):
-        value, parts = rate(completion, {"problem": prompt, "answer": answer})
+    def paid(completion, prompt, answer):
+        problem = {"problem": prompt, "answer": answer}
+        value, parts = rate(completion, problem)
         length = len(world()[1].encode(completion))
         value -= chosen.get("penalty", 0.0) * autorule.length_penalty(length, target=32)
-        return value, parts | {"gold": utility(prompt, completion)}
+        graded = boxed_reward(completion, problem)[1]
+        return value, parts | graded | {"gold": utility(prompt, completion)}
 
-    return reward
+    def reward(completion, problem):
+        value, parts = paid(completion, problem["problem"], problem["answer"])
+        return value, dict(parts)
 
-
-def pay(arm, seed, completion, problem):
-    with autorule.LOADING:
-        reward = reward_of(arm, seed)
-    value, parts = reward(completion, problem["problem"], problem["answer"])
-    return value, dict(parts)
+    return replace(world()[2], reward=reward)
 
 
-# For --reward: rules_0 is the arm "rules" in the world of seed 0.
+# For --task: rules_0 is the arm "rules" in the world of seed 0.
 for _arm in ARMS:
     for _seed in range(11):
-        globals()[f"{_arm}_{_seed}"] = functools.partial(pay, _arm, _seed)
+        globals()[f"{_arm}_{_seed}"] = functools.partial(task_of, _arm, _seed)

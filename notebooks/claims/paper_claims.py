@@ -16,13 +16,18 @@ from notebooks.claims.claim import Arm, Claim, main
 # ---- AutoRule: what is measured --------------------------------------------------------------------
 
 
-def of_rules(run):
-    found = at_best(run) | wins(run)
-    if run.arm == "rules":
-        rules = world.rules_of("rules", run.seed)
-        found |= worth(rules, run.seed) | agreements(run.seed)
-        found["dimensions"] = worth(autorule.DIMENSIONS, run.seed)["alignment"]
+def rounded(found):
     return {column: round(float(value), 4) for column, value in found.items()}
+
+
+def of_rules(run):
+    found = worth(world.rules_of("rules", run.seed), run.seed) | agreements(run.seed)
+    found["dimensions"] = worth(autorule.DIMENSIONS, run.seed)["alignment"]
+    return rounded(found)
+
+
+def of_run(run):
+    return rounded(at_best(run) | wins(run))
 
 
 def at_best(run):
@@ -114,78 +119,88 @@ def aligned_above(other, by=0.1):
     return Check(sentence, lambda x: x("rules", "alignment") - x("rules", other), by, 0.02)
 
 
-def arms(names):
-    """At a learning rate and a length that were chosen on a seed that is not counted."""
-    script = "--reward notebooks/autorule/autorule_world.py"
-    flags = {name: f"{script}:{name.replace(' ', '_')}_{{seed}}" for name in names}
-    flags["true answer"] = "--reward boxed"
-    return {name: Arm(flags[name], world.TINY, rates=(2e-3,)) for name in flags}
-
-
+WORLD = "--task notebooks/autorule/autorule_world.py"
 SIZE = {
     "flags": "--num-samples 8 --kl-coef 0.001 --eval-every 1000 --eval-problems 50",
-    "steps": 24,
+    "steps": 80,
 }
-BASELINES = ("reward model", "length penalty", "concise rule", "dimensions")
-AUTORULE = Claim(
+COLUMNS = ("right@start", "right@best", "right", "gold", "win rate", "without length")
+PANELS = ("right@best", "right", "gold", "win rate")
+DOUBT = "A teacher and a judge that are language models."
+
+
+def arms(*names):
+    flags = {name: f"{WORLD}:{name.replace(' ', '_')}_{{seed}}" for name in names}
+    return {name: Arm(flags[name], world.TINY, rates=(1e-3,)) for name in names}
+
+
+RULES = Claim(
     name="autorule",
-    sentence="AutoRule: GRPO on a learned reward model is hacked, with rules extracted from preferences it is not.",
-    source="AutoRule, 5.3 and 5.4; in a simulated world",
-    doubt="A teacher and a judge that are language models. A judge whose errors depend on the response and not on the "
-    "wording of a rule.",
-    arms=arms(["rules", "reward model"]),
+    sentence="AutoRule: extracted rules are the same from run to run, and align with preferences.",
+    source="AutoRule, 5.3; in a simulated world, where nothing is trained for it",
+    doubt="A judge whose errors depend on the response and not on the wording of a rule.",
+    arms={"rules": Arm(base=world.TINY, rates=())},
     checks={
-        "5.4: the reward model alone is hacked": [
-            moves("reward model", "right@start", "right@best", 0.2),
-            moves("reward model", "right@best", "right", -0.3),
-            moves("reward model", "r_model@best", "r_model", 0.3, 0.1),
-        ],
-        "5.4: with the rules it is not": [keeps("rules"), more("rules", "reward model", by=0.3)],
-        "controls": [keeps("true answer"), moves("true answer", "right@start", "right", 0.2)],
-        "5.3: rules of other runs, and of fewer pairs, agree": [
-            above("agreement", 0.9),
-            above("32 pairs", 0.9),
-            above("agreement, judge errs", 0.9),
-            above("correlation", 0.95, 0.05),
-        ],
-        "rules align better than vague ones and than chance": [
+        "rules of five runs agree": [above("agreement", 0.9), above("agreement, judge errs", 0.9)],
+        "so do those of fewer pairs": [above("32 pairs", 0.9)],
+        "their total scores correlate": [above("correlation", 0.95, 0.05)],
+        "they align better than vague ones and than chance": [
             aligned_above("dimensions"),
             aligned_above("shuffled"),
         ],
     },
-    columns=("right@start", "right@best", "right", "gold", "win rate", "without length"),
-    panels=("right@best", "right", "gold", "win rate"),
+    panels=("agreement", "correlation", "alignment", "dimensions"),
     measure=of_rules,
+)
+HACK = Claim(
+    name="autorule_hack",
+    sentence="AutoRule: GRPO on a learned reward model is hacked, with extracted rules it is not.",
+    source="AutoRule, 5.4; in a simulated world",
+    doubt=DOUBT,
+    arms=arms("rules", "reward model", "no rule on the result")
+    | {"true answer": Arm("--reward boxed", world.TINY, rates=(1e-3,))},
+    checks={
+        "the reward model alone is hacked": [
+            moves("reward model", "right@start", "right@best", 0.2),
+            moves("reward model", "right@best", "right", -0.3),
+            moves("reward model", "r_model@best", "r_model", 0.3, 0.1),
+        ],
+        "with the rules it is not": [keeps("rules"), more("rules", "reward model", by=0.3)],
+        "controls": [
+            keeps("true answer"),
+            moves("no rule on the result", "right@best", "right", -0.2),
+        ],
+    },
+    columns=COLUMNS,
+    panels=PANELS,
+    measure=of_run,
     **SIZE,
 )
+BASELINES = ("reward model", "length penalty", "concise rule", "dimensions")
 TABLES = Claim(
     name="autorule_tables",
-    sentence="AutoRule: its rules do more than the baselines (Table 1), and than fewer, more, or otherwise paid ones "
-    "(Table 5).",
+    sentence="AutoRule: its rules win more often than the baselines (Table 1), and than fewer, more, or otherwise paid "
+    "ones (Table 5).",
     source="AutoRule, Tables 1 and 5; in a simulated world",
-    doubt=AUTORULE.doubt,
-    arms=arms(name.replace("_", " ") for name in world.ARMS),
+    doubt=DOUBT,
+    arms=arms("rules", *BASELINES, "2 rules", "20 rules", "no conciseness", "no scale"),
     checks={
         "Table 1": [more("rules", arm, "win rate") for arm in BASELINES],
-        "Table 5: too few and too many": [
-            more("rules", arm, "win rate") for arm in ("2 rules", "20 rules")
-        ],
-        "Table 5: without conciseness, without scale": [
-            more("rules", "no conciseness", "win rate"),
+        "Table 5": [
+            *(more("rules", arm, "win rate") for arm in ("2 rules", "20 rules", "no conciseness")),
             more("no conciseness", "no scale", "win rate"),
         ],
-        "controls": [moves("no rule on the result", "right@best", "right", -0.2)],
     },
-    columns=AUTORULE.columns,
-    panels=AUTORULE.panels,
-    measure=of_rules,
+    columns=COLUMNS,
+    panels=PANELS,
+    measure=of_run,
     **SIZE,
 )
 
-ALL = [*signal_claims.CLAIMS, *model_claims.CLAIMS, AUTORULE, *smollm2_claims.CLAIMS]
+ALL = [*signal_claims.CLAIMS, *model_claims.CLAIMS, RULES, *smollm2_claims.CLAIMS]
 CLAIMS = {
     claim.name: claim for claim in ALL
-}  # what is kept: AutoRule's tables are not measured yet
+}  # what is kept; of the arms of HACK and TABLES see notebook 7
 
 if __name__ == "__main__":
-    main([*ALL, TABLES])
+    main([*ALL, HACK, TABLES])

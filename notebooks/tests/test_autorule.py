@@ -229,8 +229,8 @@ def test_an_interruption_costs_nothing_twice(sick, tmp_path):
         open_server(server, cache)([prompt])
     with pytest.raises(DataError):
         open_server(server, cache)(["c"])
-    assert len(cache.read_text().split()) >= 2 and KEY not in cache.read_text()
-    cache.write_text(cache.read_text() + '{"key": "half a li')
+    assert len(cache.read_text().strip().splitlines()) == 2 and KEY not in cache.read_text()
+    cache.write_text(cache.read_text() + '\n{"key": "half a li')
     asked = open_server(server, cache)
     assert None not in asked(prompts) and len(server.asked) == 3 + 2
     assert asked.counts["known"] == 2
@@ -604,9 +604,6 @@ def flat(monkeypatch):
     rules = [world.KNOWN[name][1][0] for name in world.CONCEPTS]
     monkeypatch.setattr(world, "extracted", lambda *args, **settings: rules)
     monkeypatch.setattr(world, "judge_of", lambda *args: world_judge)
-    world.reward_of.cache_clear()
-    yield
-    world.reward_of.cache_clear()
 
 
 def world_judge(texts):
@@ -620,8 +617,9 @@ def test_what_each_arm_pays_for_a_guess(flat):
     rules_pay |= {"no_rule_on_the_result": 10 * 4 / 5 - 7.5, "reward_model": 0.0}
     for arm, pays in (rules_pay | {"length_penalty": 0.5 - 0.5 / 4}).items():
         problem = {"problem": "25+7-4=", "answer": "28"}
-        value, parts = getattr(world, f"{arm}_0")(TEXTS["guess"], problem)
+        value, parts = getattr(world, f"{arm}_0")().reward(TEXTS["guess"], problem)
         assert value == pytest.approx(10 + pays) and parts["gold"] == 4 / 8
+        assert parts["accuracy"] == 0
 
 
 def run_of(arm, folder=None, final=world.TINY):
