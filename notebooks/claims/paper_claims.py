@@ -110,7 +110,7 @@ def keeps(arm, by=0.2):
 
 def above(column, level, by=0.1):
     """The line is at the level."""
-    sentence = f"rules: {column} is above {level:g}"
+    sentence = f"rules: {column} is above {level:g} (less {level - by:g})"
     return Check(sentence, lambda x: x("rules", column) - level + by, 2 * by, 0.02)
 
 
@@ -141,7 +141,8 @@ RULES = Claim(
     doubt="A judge whose errors depend on the response and not on the wording of a rule.",
     arms={"rules": Arm(base=world.TINY, rates=())},
     checks={
-        "rules of five runs agree": [above("agreement", 0.9), above("agreement, judge errs", 0.9)],
+        "rules of five runs agree": [above("agreement", 0.9)],
+        "also for a judge who errs": [above("agreement, judge errs", 0.9)],
         "so do those of fewer pairs": [above("32 pairs", 0.9)],
         "their total scores correlate": [above("correlation", 0.95, 0.05)],
         "they align better than vague ones and than chance": [
