@@ -126,7 +126,7 @@ def run_of(trial, arm, seed, rate):
     if chosen.teacher not in ("", "base"):
         teacher = run_of(trial, chosen.teacher, seed, rate_of(trial, chosen.teacher)).final
     steps = trial.steps or chosen.steps or trial.claim.steps
-    flags = f"{trial.claim.flags} {chosen.flags.format(teacher=teacher)} --model {base}"
+    flags = f"{trial.claim.flags} {chosen.flags.format(teacher=teacher, seed=seed)} --model {base}"
     flags += f" --device cpu --steps {steps} --seed {seed} --save-every 20"
     flags += f" --lr {rate:g}" if rate else ""
     flags = flags.replace(f"{ROOT}/", "").split()

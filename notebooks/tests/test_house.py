@@ -152,9 +152,9 @@ def test_every_row_of_the_chapter_map_exists():
 
 def test_the_recipes_are_those_of_the_chapters():
     """R1-Zero: G = 16, temperature 0.6 and a KL of 0.001; R1 at temperature 1, with a clip that is nearly none; Olmo 3
-    with groups of 64; of Kimi the chapter gives a reward only."""
+    with groups of 64; of Kimi the chapter gives a reward only. AutoRule (its Table 10): pairs, and R1-Zero's KL."""
     found = {}
-    for name in ("r1-zero", "r1", "olmo-3", "kimi-k1.5"):
+    for name in ("r1-zero", "r1", "olmo-3", "kimi-k1.5", "autorule"):
         recipe = f"@{LAB / 'recipes' / name}.txt"
         flags = train.parse_args([recipe, "--model", str(LAB / "tiny"), "--name", "recipe"])
         names = ("num_samples", "temperature", "kl_coef", "norm", "clip")
@@ -164,7 +164,10 @@ def test_the_recipes_are_those_of_the_chapters():
         "r1": [16, 1.0, 0.001, "sequence", (0.999, 10)],
         "notebooks/rewards/reasoning.py:olmo": [64, 1.0, 0.0, "token", (0.2, 0.2)],
         "notebooks/rewards/reasoning.py:kimi_process": [16, 1.0, 0.0, "token", (0.2, 0.2)],
+        "notebooks/autorule/autorule.py:rules_reward": [2, 1.0, 0.001, "token", (0.2, 0.2)],
     }
+    assert (flags.lr, flags.settings["prompts_per_step"]) == (5e-7, 512)  # AutoRule's
+    assert flags.settings["max_new_tokens"] == 1024
 
 
 def cells_of(number, kind):
