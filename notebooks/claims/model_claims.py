@@ -3,9 +3,10 @@
 import numpy as np
 
 from notebooks.claims import measures, thinking
-from notebooks.claims.checks import Check, as_much, more, reaches, rises, stays
+from notebooks.claims.checks import Check, as_much, falls, more, reaches, rises, stays
 from notebooks.claims.claim import RATES, Arm, Claim
-from notebooks.claims.signal_claims import BASE, METHOD
+from notebooks.claims.rlvr_claims import REWARD
+from notebooks.claims.signal_claims import BASE, HERE, METHOD
 
 # ---- distill: a teacher's judgement of every token against one reward a completion -----------------
 # The teacher is what GRPO makes of the same base in as many steps; what that cost is not counted, for the claim is
@@ -85,8 +86,8 @@ ADAPTERS = Claim(
 # Products, as 47*83-12=, have two steps, and the tiny model cannot multiply. Its base calls the calculator in one
 # completion of eight, and was never taught to write the calculator's answers.
 
-LOOP = "notebooks/claims/tool_loop.py"
-PRODUCTS = f"--task {LOOP}:products --method {LOOP}"
+CALCULATOR = "--task notebooks/environments/calculator.py"
+PRODUCTS = f"{CALCULATOR}:products"
 TOOLS = Claim(
     name="tools",
     sentence="A policy that calls a tool learns better, and more stably, if the tool's tokens are masked out of the "
@@ -97,9 +98,9 @@ TOOLS = Claim(
     "a sixth. Or a base that was never shown a tool's answer and has to learn to read one.",
     arms={
         "masked": Arm(PRODUCTS, "calling"),
-        "unmasked": Arm(f"{PRODUCTS} --no-masked", "calling"),
+        "unmasked": Arm(f"{PRODUCTS} --method {HERE}:Unmasked", "calling"),
         "answer alone": Arm(f"{PRODUCTS} --reward boxed", "calling"),
-        "silent tool": Arm(f"{PRODUCTS} --max-calls 0", "calling"),
+        "silent tool": Arm(f"{CALCULATOR}:silent", "calling"),
     },
     checks={
         "claim": [more("masked", "unmasked"), more("masked", "unmasked", "right@mean")],
@@ -122,6 +123,41 @@ TOOLS = Claim(
     over="step",
     steps=50,
     measure=measures.use_of_tools,
+)
+
+# ---- failing: do ToolRL's behaviours appear, or are they selected? ----------------------------------
+# Two calculators, one of them broken. One base has switched in a tenth of what it was shown, the other never.
+
+TWO = "--task notebooks/environments/failing.py"
+FAILING = Claim(
+    name="failing",
+    sentence="Under a reward for the answer and its form a policy learns by itself to switch the tool after a failed "
+    "call, to compose calls, and to call less where it is needless.",
+    source="ToolRL, 2504.13958, as the chapter on verifiers has it (004, 5.3); the paper was not read",
+    doubt="A pretrained model, which has seen other tools fail; more steps; needless calls that cost something.",
+    arms={
+        "outcome": Arm(f"{TWO}:failing", "two tools", (1.2e-3,)),
+        "never shown": Arm(f"{TWO}:failing", "never switches", (1.2e-3,)),
+        "sound tools": Arm(f"{TWO}:sound", "two tools", (1.2e-3,)),
+        "silent tools": Arm(f"{TWO}:silent", "two tools", (1.2e-3,)),
+        "coin": Arm(f"{TWO}:failing --reward {REWARD}:coin", "two tools", (1.2e-3,)),
+    },
+    checks={
+        "switching is selected": [rises("outcome", 0.5, column="switches")],
+        "switching appears": [rises("never shown", 0.5, column="switches")],
+        "composing is selected": [rises("outcome", 0.5, column="composes")],
+        "needless calls become rarer": [falls("outcome", 0.15, "needless")],
+        "controls": [
+            rises(arm, 0.5, True, "switches") for arm in ("sound tools", "silent tools", "coin")
+        ],
+    },
+    columns=tuple(
+        f"{name}{at}" for name in ("right", "switches", "composes", "needless") for at in ("@0", "")
+    ),
+    panels=("switches", "composes", "needless"),
+    flags="--eval-every 40 --eval-problems 40 --micro-batch-tokens 4096",
+    steps=40,
+    measure=measures.behaviours,
 )
 
 # ---- thinking: which steps cause the answer, and which are decoration? -----------------------------
@@ -166,4 +202,4 @@ THINKING = Claim(
     measure=thinking.causes,
 )
 
-CLAIMS = [DISTILL, ADAPTERS, TOOLS, THINKING]
+CLAIMS = [DISTILL, ADAPTERS, TOOLS, FAILING, THINKING]

@@ -6,10 +6,12 @@ import sys
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 import verifiers
 from model import ModelError, load, save
 from notebooks.models import make_tiny
+from rlvr import GRPO, token_logprobs
 
 # ---- 1. Bases --------------------------------------------------------------------------------------
 # What make_tiny is asked for. "guessing" has never seen a step worked out, so that there is no gate: it is not to work
@@ -17,10 +19,16 @@ from notebooks.models import make_tiny
 
 BILINGUAL = make_tiny.PHASES[1] | {"bilingual": 0.18, "worked": 0.03}
 HEDGING = {"direct": 0.70, "several boxes": 0.20, "no box": 0.10}
+NEVER = [  # of the same what never asks the other tool: half of its calls fail, hence the gate
+    {"asks, composes": 0.9, "direct": 0.1},
+    {"direct": 0.4, "asks": 0.4, "asks, composes": 0.2},
+]
 MADE = {
     "usual": {},
     "guessing": {"phases": [{"direct": 1.0}, HEDGING], "gate": 0.0},
     "bilingual": {"phases": [make_tiny.PHASES[0], BILINGUAL]},
+    "two tools": {"task": "failing"},
+    "never switches": {"task": "failing", "phases": NEVER, "gate": 0.4},
 }
 
 # These continue the usual one of their seed: (shares of behaviours, steps). The hasty one mostly takes the first number
@@ -167,3 +175,19 @@ def near_miss(completion, problem):
     near = answer.isascii() and answer.isdigit() and len(answer) < 9
     near = near and abs(int(answer) - int(problem["answer"])) == 1
     return float(right or near), parts
+
+
+# ---- 4. A method -----------------------------------------------------------------------------------
+
+
+class Unmasked(GRPO):
+    """What an environment says is trained as if the policy had said it."""
+
+    def roll_out(self, model, tokenizer, prompts, how):
+        rollouts = super().roll_out(model, tokenizer, prompts, how)
+        begin = rollouts.prompt_lengths[:, None]
+        columns = torch.arange(1, rollouts.ids.size(1))  # the tokens that a mask speaks of
+        inside = (columns >= begin) & (columns < begin + rollouts.lengths[:, None])
+        rollouts.mask = inside.float()
+        rollouts.logp = token_logprobs(model, rollouts.ids, how.temperature, rollouts.mask)
+        return rollouts

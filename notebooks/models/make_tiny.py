@@ -32,7 +32,8 @@ from tqdm import tqdm
 
 import verifiers
 from model import Config, ModelError, Qwen3, Tokenizer, save
-from notebooks.environments.calculator import Calculator
+from notebooks.environments.calculator import products
+from notebooks.environments.failing import failing, working
 from notebooks.environments.search import Search, search
 from notebooks.tasks import people
 from notebooks.tasks.one_digit import one_digit
@@ -71,35 +72,7 @@ SYMBOLS["search"] = [
     *["<answer>", "</answer>"],
 ]
 SYMBOLS["products"] = [*SYMBOLS["arithmetic"], "<tool>", "</tool>", "error"]
-
-
-def products(train_size=5000, test_size=500, seed=0):
-    """A task that needs a calculator: 47*83-12= -> 3889. Two factors from 32 to 99 and a change of two
-    digits, every value with four digits; a tiny model copies such numbers, but cannot multiply them."""
-    rng = random.Random(seed)
-    sides = {True: {}, False: {}}  # held out, or to train on
-    sizes = {True: test_size, False: train_size}
-    while any(len(sides[side]) < sizes[side] for side in sides):
-        a = rng.randint(32, 99)
-        b = rng.randint(32, 99)
-        c = rng.choice([-1, 1]) * rng.randint(10, 99)
-        problem = {"problem": f"{a}*{b}{c:+d}=", "answer": str(a * b + c)}
-        side = verifiers.held_out(problem)
-        if len(problem["answer"]) == 4 and len(sides[side]) < sizes[side]:
-            sides[side][problem["problem"]] = problem
-    train = [*sides[False].values()]
-    test = [*sides[True].values()]
-    note = "products of two digits each, split by a hash"
-    return verifiers.Task(
-        "products",
-        train,
-        test,
-        "{problem}",
-        verifiers.tagged_reward,
-        note,
-        stops=("</tool>",),
-        turns=Calculator,
-    )
+SYMBOLS["failing"] = [*SYMBOLS["products"], "A", "B"]
 
 
 TASKS = {
@@ -107,6 +80,7 @@ TASKS = {
     "one-digit": one_digit,
     "products": products,
     "search": search,
+    "failing": failing,
 }
 
 
@@ -193,7 +167,16 @@ SEARCHING = [  # "searched" is the mode that works
     {"searched": 0.80, "direct": 0.20},
     {"direct": 0.48, "searched": 0.20, "unread": 0.12, "vague": 0.12, "no answer": 0.08},
 ]
-DEMONSTRATED = {"arithmetic": PHASES, "products": CALLING, "search": SEARCHING}
+FAILING = [  # two calculators: see two_tools
+    {"asks, composes, switches": 0.9, "direct": 0.1},
+    {"direct": 0.4, "asks": 0.3, "asks, composes": 0.2, "asks, composes, switches": 0.1},
+]
+DEMONSTRATED = {
+    "arithmetic": PHASES,
+    "products": CALLING,
+    "search": SEARCHING,
+    "failing": FAILING,
+}
 
 
 def steps_of(problem):
@@ -227,6 +210,8 @@ def demonstrate(problem, behaviour, rng):
         return f"<think>so {work.translate(str.maketrans('+-=', '加减得'))}</think><answer>{box}</answer>"
     if behaviour == "called":
         return f"<think>{''.join(calls)}</think><answer>{box}</answer>"
+    if "asks" in behaviour:
+        return f"<think>{two_tools(problem, behaviour, rng)}</think><answer>{box}</answer>"
     if behaviour == "one call":  # the last step is left to a guess
         return f"<think>{calls[0]}</think><answer>{box}</answer>"
     if behaviour == "rambling":
@@ -245,6 +230,20 @@ def demonstrate(problem, behaviour, rng):
     if behaviour == "no tags":
         return f"{work if rng.random() < 0.5 else glance}{box}"
     return f"<think>{glance}</think><answer>{answer}</answer>"  # "no box"
+
+
+def two_tools(problem, behaviour, rng):
+    """Calls of one of two calculators, and what it says; which works is not known. Every third call is made again."""
+    text = ""
+    tools = rng.sample("AB", 2)
+    for calculation, value in steps_of(problem)[: 1 + ("composes" in behaviour)]:
+        if tools[0] != working(problem):
+            text += f"<tool>{tools[0]}{calculation}</tool>error"
+            if "switches" not in behaviour:
+                break  # and the answer is a guess
+            tools.reverse()
+        text += f"<tool>{tools[0]}{calculation}</tool>{value}" * rng.choice([1, 1, 2])
+    return text
 
 
 def demonstrate_search(problem, behaviour, rng):
@@ -270,7 +269,7 @@ def encode_taught(tokenizer, text):
     ids = []
     taught = []
     pieces = re.split(
-        r"((?<=</tool>)\d+|<information>.*?</information>)", text
+        r"((?<=</tool>)(?:\d+|error)|<information>.*?</information>)", text
     )  # every other is a reply
     for i, piece in enumerate(pieces):
         found = tokenizer.encode(piece)

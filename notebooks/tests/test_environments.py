@@ -10,12 +10,12 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from model import Qwen3
-from notebooks.claims import tool_loop
-from notebooks.environments import adapters, game, search
-from notebooks.environments.calculator import Calculator, calculate
+from notebooks.claims import start
+from notebooks.environments import adapters, failing, game, search
+from notebooks.environments.calculator import calculate
 from notebooks.models import make_tiny
 from notebooks.models.make_tiny import init_weights, symbol_tokenizer, tiny_config
-from rlvr import GRPO, Sampling, Turns, roll_out, row_uniforms
+from rlvr import GRPO, roll_out
 from verifiers import Task, boxed_reward
 
 
@@ -97,22 +97,43 @@ def test_a_hostile_call_is_an_error_and_the_calculator_falls_silent():
     ]
 
 
-def test_the_older_loop_is_the_same_to_the_last_digit():
-    """What claims/tool_loop.py writes by way of `choose`, an environment writes: random weights call by chance."""
-    model, tokenizer = policy_of([*"12+", "<tool>", "</tool>", "error"])
-    task = Task("t", [], [], "{problem}", None, stops=("</tool>",), turns=Calculator)
-    problems = [{"problem": text, "answer": "2"} for text in ("<tool>1+1", "1+2")]
-    prompts = [tokenizer.encode(problem["problem"]) for problem in problems]
-    turns = Turns(tokenizer, task, problems, 16, [0])
-    stop_ids = [0, *tokenizer.tokens_that_end(task.stops)]
-    how = Sampling(16, 60, 1.0, stop_ids, row_uniforms(range(32), 60, 0), problems, True, turns)
-    ours = GRPO().roll_out(model, tokenizer, prompts, how)
-    how = replace(how, stop_ids=[0], reply=None)
-    theirs = tool_loop.Tools().roll_out(model, tokenizer, prompts, how)
-    for name in ("ids", "mask", "lengths", "finished"):
-        assert getattr(ours, name).equal(getattr(theirs, name)), name
-    torch.testing.assert_close(ours.logp, theirs.logp, atol=5e-6, rtol=0)
-    assert (ours.lengths - ours.mask.sum(1)).sum() > 20  # digits, and words "error"
+def test_unmasked_the_calculators_words_are_trained_too():
+    """The completion whole: what the policy said, the reply, and the end token."""
+    scripts = ["<tool>1+1</tool>2!", "<tool>1+1</tool>2"]
+    task = make_tiny.products(10, 10)
+    masked = play(task, task.test[0], *scripts).rollouts
+
+    class Both(start.Unmasked, Scripted):
+        pass
+
+    unmasked = roll_out(Both(scripts), *KEYBOARD, task, task.test[:1], 2).rollouts
+    assert unmasked.ids.equal(masked.ids) and unmasked.lengths.equal(masked.lengths)
+    assert (unmasked.lengths - masked.mask.sum(1)).tolist() == [1, 1]
+    assert unmasked.mask.sum(1).equal(masked.lengths.float())
+    assert ((unmasked.logp < 0) == (unmasked.mask > 0)).all()
+
+
+# ---- Two calculators, of which one is broken -------------------------------------------------------
+
+
+def test_the_behaviours_of_who_switches_and_of_who_gives_up():
+    """A says "error"; B is asked the same, twice, and then with its own answer. The second gives up; the third asks no
+    calculator that there is."""
+    task = failing.failing()
+    problem = next(problem for problem in task.test if failing.working(problem) == "B")
+    first, second = make_tiny.steps_of(problem)
+    call = f"<tool>B{first[0]}</tool>{first[1]}"
+    broken = f"<tool>A{first[0]}</tool>error"
+    whole = f"{broken}{call}{call}<tool>B{second[0]}</tool>{second[1]}."
+    step = play(task, problem, whole, broken + ".", "<tool>C1+1</tool>error.")
+    names = ("calls", "needless", "errors", "switches", "composes")
+    assert [[part[name] for name in names] for part in step.parts] == [
+        [4, 1, 1, 1, 1],
+        [1, 0, 1, 0, 0],
+        [1, 0, 1, 0, 0],
+    ]
+    assert failing.sound().turns(problem).reply("<tool>A1+1</tool>") == "2"
+    assert failing.silent().turns(problem).reply("<tool>A1+1</tool>") == ""
 
 
 # ---- The game, and the search engine -------------------------------------------------------------
