@@ -198,14 +198,14 @@ def surprise(folder, problems=100):
 
 @functools.cache
 def behaviours_of(folder):
-    """ToolRL's behaviours on held-out problems, where one of two tools is broken; whatever the policy was trained with."""
+    """ToolRL's behaviours on held-out problems, where the first call may fail; whatever the policy was trained with."""
     model, tokenizer = load(folder)
     task = failing()
     parts = roll_out(CALLING, model, tokenizer, task, task.test[:200], 2).parts
     total = {name: sum(part[name] for part in parts) for name in parts[0]}
     return {
         "right": total["accuracy"] / len(parts),
-        "switches": total["switches"] / max(1, total["errors"]),
+        "again": total["again"] / max(1, total["errors"]),
         "needless": total["needless"] / max(1, total["calls"]),
         "composes": total["composes"] / len(parts),
     }

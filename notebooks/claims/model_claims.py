@@ -126,37 +126,44 @@ TOOLS = Claim(
 )
 
 # ---- failing: do ToolRL's behaviours appear, or are they selected? ----------------------------------
-# Two calculators, one of them broken. One base has switched in a tenth of what it was shown, the other never.
+# The first call of every other problem fails. One base has called again in 4 % of what it was shown, the calling one
+# has never seen a call fail. All are measured with the calculator that fails, whatever they were trained with.
 
-TWO = "--task notebooks/environments/failing.py"
+ONE_RATE = (1.2e-3,)
+FAILS = "--task notebooks/environments/failing.py:failing"
 FAILING = Claim(
     name="failing",
-    sentence="Under a reward for the answer and its form a policy learns by itself to switch the tool after a failed "
-    "call, to compose calls, and to call less where it is needless.",
+    sentence="Under a reward for answer and form alone a policy learns to call again after a failure, to compose calls, "
+    "and to leave out needless ones.",
     source="ToolRL, 2504.13958, as the chapter on verifiers has it (004, 5.3); the paper was not read",
-    doubt="A pretrained model, which has seen other tools fail; more steps; needless calls that cost something.",
+    doubt="A pretrained model, which has seen other tools fail; needless calls that cost something; another tool to take.",
     arms={
-        "outcome": Arm(f"{TWO}:failing", "two tools", (1.2e-3,)),
-        "never shown": Arm(f"{TWO}:failing", "never switches", (1.2e-3,)),
-        "sound tools": Arm(f"{TWO}:sound", "two tools", (1.2e-3,)),
-        "silent tools": Arm(f"{TWO}:silent", "two tools", (1.2e-3,)),
-        "coin": Arm(f"{TWO}:failing --reward {REWARD}:coin", "two tools", (1.2e-3,)),
+        "outcome": Arm(FAILS, "failing", ONE_RATE),
+        "never shown": Arm(FAILS, "calling", ONE_RATE),
+        "never fails": Arm(PRODUCTS, "failing", ONE_RATE),
+        "silent": Arm(f"{CALCULATOR}:silent", "failing", ONE_RATE),
+        "coin": Arm(f"{FAILS} {REWARD}:coin", "failing", ONE_RATE),
     },
     checks={
-        "switching is selected": [rises("outcome", 0.5, column="switches")],
-        "switching appears": [rises("never shown", 0.5, column="switches")],
-        "composing is selected": [rises("outcome", 0.5, column="composes")],
-        "needless calls become rarer": [falls("outcome", 0.15, "needless")],
-        "controls": [
-            rises(arm, 0.5, True, "switches") for arm in ("sound tools", "silent tools", "coin")
-        ],
+        "again, shown": [rises("outcome", 0.5, column="again")],
+        "again, never shown": [rises("never shown", 0.5, column="again")],
+        "composes": [rises("outcome", 0.5, column="composes")],
+        "needless": [falls("outcome", 0.1, "needless")],
+        "controls": [rises(arm, 0.5, True, "again") for arm in ("never fails", "silent", "coin")],
     },
-    columns=tuple(
-        f"{name}{at}" for name in ("right", "switches", "composes", "needless") for at in ("@0", "")
+    columns=(
+        "right@0",
+        "right",
+        "again@0",
+        "again",
+        "composes@0",
+        "composes",
+        "needless@0",
+        "needless",
     ),
-    panels=("switches", "composes", "needless"),
-    flags="--eval-every 40 --eval-problems 40 --micro-batch-tokens 4096",
-    steps=40,
+    panels=("again", "composes", "needless"),
+    flags="--eval-every 30 --eval-problems 40 --micro-batch-tokens 4096 --prompts-per-step 4",
+    steps=30,
     measure=measures.behaviours,
 )
 

@@ -19,16 +19,10 @@ from rlvr import GRPO, token_logprobs
 
 BILINGUAL = make_tiny.PHASES[1] | {"bilingual": 0.18, "worked": 0.03}
 HEDGING = {"direct": 0.70, "several boxes": 0.20, "no box": 0.10}
-NEVER = [  # of the same what never asks the other tool: half of its calls fail, hence the gate
-    {"asks, composes": 0.9, "direct": 0.1},
-    {"direct": 0.4, "asks": 0.4, "asks, composes": 0.2},
-]
 MADE = {
     "usual": {},
     "guessing": {"phases": [{"direct": 1.0}, HEDGING], "gate": 0.0},
     "bilingual": {"phases": [make_tiny.PHASES[0], BILINGUAL]},
-    "two tools": {"task": "failing"},
-    "never switches": {"task": "failing", "phases": NEVER, "gate": 0.4},
 }
 
 # These continue the usual one of their seed: (shares of behaviours, steps). The hasty one mostly takes the first number
@@ -42,6 +36,11 @@ HABITS = {
         200,
     ),
 }
+# What the calling one is shown of a calculator that fails, and of calls that are needless.
+FAILING = {
+    **{"direct": 0.3, "called": 0.16, "one call": 0.2},
+    **{"gave up": 0.16, "called again": 0.04, "called twice": 0.14},
+}
 
 
 def base_of(name, seed, home):
@@ -49,7 +48,7 @@ def base_of(name, seed, home):
     folder = home / f"{name.replace(' ', '-')}-seed{seed}"
     if name == "usual" and seed == 0:
         return "notebooks/tiny"
-    if name not in ("calling", *MADE, *HABITS):
+    if name not in ("calling", "failing", *MADE, *HABITS):
         return name
     if folder.exists():
         return folder
@@ -58,8 +57,10 @@ def base_of(name, seed, home):
         make(name, seed, partial)
     elif name == "calling":
         make_calling(seed, partial)
+    elif name == "failing":
+        continue_base(base_of("calling", seed, home), seed, FAILING, 200, partial, "products")
     else:
-        continue_usual(base_of("usual", seed, home), seed, *HABITS[name], partial)
+        continue_base(base_of("usual", seed, home), seed, *HABITS[name], partial)
     partial.rename(folder)
     return folder
 
@@ -83,9 +84,9 @@ def make_calling(seed, folder):
         make_tiny.make(seed, folder, "products", steps=1600)
 
 
-def continue_usual(usual, seed, shares, steps, folder):
-    model, tokenizer = load(str(usual))
-    problems = make_tiny.TASKS["arithmetic"]()
+def continue_base(base, seed, shares, steps, folder, task="arithmetic"):
+    model, tokenizer = load(str(base))
+    problems = make_tiny.TASKS[task]()
     make_tiny.warm_up(model, tokenizer, problems, seed, [{}, shares], 0, steps, lr=2e-3, gate=0.0)
     save(model, tokenizer, folder)
 

@@ -33,7 +33,6 @@ from tqdm import tqdm
 import verifiers
 from model import Config, ModelError, Qwen3, Tokenizer, save
 from notebooks.environments.calculator import products
-from notebooks.environments.failing import failing, working
 from notebooks.environments.search import Search, search
 from notebooks.tasks import people
 from notebooks.tasks.one_digit import one_digit
@@ -72,7 +71,6 @@ SYMBOLS["search"] = [
     *["<answer>", "</answer>"],
 ]
 SYMBOLS["products"] = [*SYMBOLS["arithmetic"], "<tool>", "</tool>", "error"]
-SYMBOLS["failing"] = [*SYMBOLS["products"], "A", "B"]
 
 
 TASKS = {
@@ -80,7 +78,6 @@ TASKS = {
     "one-digit": one_digit,
     "products": products,
     "search": search,
-    "failing": failing,
 }
 
 
@@ -167,16 +164,7 @@ SEARCHING = [  # "searched" is the mode that works
     {"searched": 0.80, "direct": 0.20},
     {"direct": 0.48, "searched": 0.20, "unread": 0.12, "vague": 0.12, "no answer": 0.08},
 ]
-FAILING = [  # two calculators: see two_tools
-    {"asks, composes, switches": 0.9, "direct": 0.1},
-    {"direct": 0.4, "asks": 0.3, "asks, composes": 0.2, "asks, composes, switches": 0.1},
-]
-DEMONSTRATED = {
-    "arithmetic": PHASES,
-    "products": CALLING,
-    "search": SEARCHING,
-    "failing": FAILING,
-}
+DEMONSTRATED = {"arithmetic": PHASES, "products": CALLING, "search": SEARCHING}
 
 
 def steps_of(problem):
@@ -202,18 +190,22 @@ def demonstrate(problem, behaviour, rng):
     steps = steps_of(problem)
     work = ";".join(f"{calculation}={value}" for calculation, value in steps)
     calls = [f"<tool>{calculation}</tool>{value}" for calculation, value in steps]
+    error = f"<tool>{steps[0][0]}</tool>error"
+    called = {
+        "called": calls,
+        "one call": calls[:1],  # the last step is left to a guess
+        "called again": [error, *calls],
+        "gave up": [error],
+        "called twice": [2 * call for call in calls],
+    }
     box = f"\\boxed{{{answer}}}"
     glance = "".join(rng.choices(FILLERS, k=rng.randint(0, 2)))
     if behaviour == "worked":
         return f"<think>{work}</think><answer>{box}</answer>"
     if behaviour == "bilingual":  # same steps and widths, operators in Chinese
         return f"<think>so {work.translate(str.maketrans('+-=', '加减得'))}</think><answer>{box}</answer>"
-    if behaviour == "called":
-        return f"<think>{''.join(calls)}</think><answer>{box}</answer>"
-    if "asks" in behaviour:
-        return f"<think>{two_tools(problem, behaviour, rng)}</think><answer>{box}</answer>"
-    if behaviour == "one call":  # the last step is left to a guess
-        return f"<think>{calls[0]}</think><answer>{box}</answer>"
+    if behaviour in called:
+        return f"<think>{''.join(called[behaviour])}</think><answer>{box}</answer>"
     if behaviour == "rambling":
         ramble = "".join(rng.choices(FILLERS, k=rng.randint(8, 16)))
         return f"<think>{ramble}{work}</think><answer>{box}</answer>"
@@ -230,20 +222,6 @@ def demonstrate(problem, behaviour, rng):
     if behaviour == "no tags":
         return f"{work if rng.random() < 0.5 else glance}{box}"
     return f"<think>{glance}</think><answer>{answer}</answer>"  # "no box"
-
-
-def two_tools(problem, behaviour, rng):
-    """Calls of one of two calculators, and what it says; which works is not known. Every third call is made again."""
-    text = ""
-    tools = rng.sample("AB", 2)
-    for calculation, value in steps_of(problem)[: 1 + ("composes" in behaviour)]:
-        if tools[0] != working(problem):
-            text += f"<tool>{tools[0]}{calculation}</tool>error"
-            if "switches" not in behaviour:
-                break  # and the answer is a guess
-            tools.reverse()
-        text += f"<tool>{tools[0]}{calculation}</tool>{value}" * rng.choice([1, 1, 2])
-    return text
 
 
 def demonstrate_search(problem, behaviour, rng):
