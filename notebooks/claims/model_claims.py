@@ -130,6 +130,7 @@ TOOLS = Claim(
 # has never seen a call fail. All are measured with the calculator that fails, whatever they were trained with.
 
 ONE_RATE = (1.2e-3,)
+SHOWN = "failing of seed 0"
 FAILS = "--task notebooks/environments/failing.py:failing"
 FAILING = Claim(
     name="failing",
@@ -138,11 +139,11 @@ FAILING = Claim(
     source="ToolRL, 2504.13958, as the chapter on verifiers has it (004, 5.3); the paper was not read",
     doubt="A pretrained model, which has seen other tools fail; needless calls that cost something; another tool to take.",
     arms={
-        "outcome": Arm(FAILS, "failing", ONE_RATE),
-        "never shown": Arm(FAILS, "calling", ONE_RATE),
-        "never fails": Arm(PRODUCTS, "failing", ONE_RATE),
-        "silent": Arm(f"{CALCULATOR}:silent", "failing", ONE_RATE),
-        "coin": Arm(f"{FAILS} {REWARD}:coin", "failing", ONE_RATE),
+        "outcome": Arm(FAILS, SHOWN, ONE_RATE),
+        "never shown": Arm(FAILS, "calling of seed 0", ONE_RATE),
+        "coin": Arm(f"{FAILS} {REWARD}:coin", SHOWN, ONE_RATE),
+        "never fails": Arm(PRODUCTS, SHOWN, ONE_RATE),
+        "silent": Arm(f"{CALCULATOR}:silent", SHOWN, ONE_RATE),
     },
     checks={
         "again, shown": [rises("outcome", 0.5, column="again")],
@@ -162,8 +163,8 @@ FAILING = Claim(
         "needless",
     ),
     panels=("again", "composes", "needless"),
-    flags="--eval-every 30 --eval-problems 40 --micro-batch-tokens 4096 --prompts-per-step 4",
-    steps=30,
+    flags="--eval-every 24 --eval-problems 40 --micro-batch-tokens 4096 --prompts-per-step 4",
+    steps=24,
     measure=measures.behaviours,
 )
 

@@ -37,14 +37,19 @@ HABITS = {
     ),
 }
 # What the calling one is shown of a calculator that fails, and of calls that are needless.
-FAILING = {
-    **{"direct": 0.3, "called": 0.16, "one call": 0.2},
-    **{"gave up": 0.16, "called again": 0.04, "called twice": 0.14},
-}
+FAILING = [
+    {"called again": 0.5, "called": 0.3, "direct": 0.2},
+    {
+        **{"direct": 0.3, "called": 0.16, "one call": 0.2},
+        **{"gave up": 0.15, "called again": 0.05, "called twice": 0.14},
+    },
+]
 
 
 def base_of(name, seed, home):
     """The folder of a base, made in `home` first if need be (20 to 100 s). Any other name is a folder: smollm2."""
+    name, _, only = name.partition(" of seed ")
+    seed = int(only or seed)
     folder = home / f"{name.replace(' ', '-')}-seed{seed}"
     if name == "usual" and seed == 0:
         return "notebooks/tiny"
@@ -58,9 +63,10 @@ def base_of(name, seed, home):
     elif name == "calling":
         make_calling(seed, partial)
     elif name == "failing":
-        continue_base(base_of("calling", seed, home), seed, FAILING, 200, partial, "products")
+        continue_base(base_of("calling", seed, home), seed, FAILING, 200, partial, 200, "products")
     else:
-        continue_base(base_of("usual", seed, home), seed, *HABITS[name], partial)
+        shares, steps = HABITS[name]
+        continue_base(base_of("usual", seed, home), seed, [{}, shares], steps, partial)
     partial.rename(folder)
     return folder
 
@@ -84,10 +90,10 @@ def make_calling(seed, folder):
         make_tiny.make(seed, folder, "products", steps=1600)
 
 
-def continue_base(base, seed, shares, steps, folder, task="arithmetic"):
+def continue_base(base, seed, phases, steps, folder, first=0, task="arithmetic"):
     model, tokenizer = load(str(base))
     problems = make_tiny.TASKS[task]()
-    make_tiny.warm_up(model, tokenizer, problems, seed, [{}, shares], 0, steps, lr=2e-3, gate=0.0)
+    make_tiny.warm_up(model, tokenizer, problems, seed, phases, first, steps, lr=2e-3, gate=0.0)
     save(model, tokenizer, folder)
 
 
