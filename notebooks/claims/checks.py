@@ -32,6 +32,7 @@ NOISE = {  # of a difference, where it is not that of 200 completions
     "mixed@mean": 0.02,
     "bilingual": SHARE,
     "rambling": SHARE,
+    "needless": 0.02,
 }
 
 
@@ -87,7 +88,8 @@ def rises(arm, by=0.3, same=False, column="right"):
     sentence = f"{arm}: {column} rises by {by:g}"
     if same:
         sentence = f"{arm}: {column} stays ({by:g} would refute it)"
-    return Check(sentence, lambda x: x(arm, column) - x(arm, f"{column}@0"), by, POINTS, same)
+    noise = NOISE.get(column, POINTS)
+    return Check(sentence, lambda x: x(arm, column) - x(arm, f"{column}@0"), by, noise, same)
 
 
 def stays(arm, by=0.1):
@@ -96,7 +98,9 @@ def stays(arm, by=0.1):
 
 def falls(arm, by, column="right"):
     sentence = f"{arm}: {column} falls by {by:g}"
-    return Check(sentence, lambda x: x(arm, f"{column}@0") - x(arm, column), by, POINTS)
+    return Check(
+        sentence, lambda x: x(arm, f"{column}@0") - x(arm, column), by, NOISE.get(column, POINTS)
+    )
 
 
 # ---- 2. Is it so? ----------------------------------------------------------------------------------

@@ -196,25 +196,26 @@ def surprise(folder, problems=100):
     return float(-(token_logprobs(model, rollouts.ids, 1.0, theirs).sum() / theirs.sum()))
 
 
+BEHAVIOURS = ("right", "again", "composes", "needless")
+
+
 @functools.cache
 def behaviours_of(folder):
-    """ToolRL's behaviours on held-out problems, where the first call may fail; whatever the policy was trained with."""
-    model, tokenizer = load(folder)
+    """On held-out problems, where the first call may fail: ToolRL's behaviours, whatever the policy was trained with.
+    again is a share of the completions with an error, needless of the calls."""
     task = failing()
-    parts = roll_out(CALLING, model, tokenizer, task, task.test[:200], 2).parts
+    parts = roll_out(CALLING, *load(folder), task, task.test[:200], 2).parts
     total = {name: sum(part[name] for part in parts) for name in parts[0]}
-    return {
-        "right": total["accuracy"] / len(parts),
-        "again": total["again"] / max(1, total["errors"]),
-        "needless": total["needless"] / max(1, total["calls"]),
-        "composes": total["composes"] / len(parts),
-    }
+    n = len(parts)
+    of = {"accuracy": n, "again": total["errors"], "composes": n, "needless": total["calls"]}
+    return [total[name] / max(1, of[name]) for name in of]
 
 
 def behaviours(run):
-    """Before training, marked @0, and after."""
-    before = behaviours_of(str(run.base))
-    return {f"{name}@0": value for name, value in before.items()} | behaviours_of(str(run.final))
+    """After training, and before, marked @0."""
+    found = dict(zip(BEHAVIOURS, behaviours_of(str(run.final))))
+    before = zip(BEHAVIOURS, behaviours_of(str(run.base)))
+    return found | {f"{name}@0": value for name, value in before}
 
 
 # ---- 4. How many completions of a problem ----------------------------------------------------------
