@@ -126,8 +126,9 @@ TOOLS = Claim(
 )
 
 # ---- failing: do ToolRL's behaviours appear, or are they selected? ----------------------------------
-# The first call of every other problem fails. One base has called again in 4 % of what it was shown, the calling one
-# has never seen a call fail. All are measured with the calculator that fails, whatever they were trained with.
+# The first call of every other problem fails. One base has called again in 5 % of what it was shown, the calling one
+# has never seen a call fail. All are measured with the calculator that fails, whatever they were trained with. (With a
+# silent one no group has unequal rewards, and train.py refuses.)
 
 ONE_RATE = (1.2e-3,)
 SHOWN = "failing of seed 0"
@@ -143,14 +144,13 @@ FAILING = Claim(
         "never shown": Arm(FAILS, "calling of seed 0", ONE_RATE),
         "coin": Arm(f"{FAILS} {REWARD}:coin", SHOWN, ONE_RATE),
         "never fails": Arm(PRODUCTS, SHOWN, ONE_RATE),
-        "silent": Arm(f"{CALCULATOR}:silent", SHOWN, ONE_RATE),
     },
     checks={
         "again, shown": [rises("outcome", 0.5, column="again")],
         "again, never shown": [rises("never shown", 0.5, column="again")],
         "composes": [rises("outcome", 0.5, column="composes")],
         "needless": [falls("outcome", 0.05, "needless")],
-        "controls": [rises(arm, 0.5, True, "again") for arm in ("never fails", "silent", "coin")],
+        "controls": [rises(arm, 0.5, True, "again") for arm in ("never fails", "coin")],
     },
     columns=tuple(f"{name}{at}" for name in measures.BEHAVIOURS for at in ("@0", "")),
     panels=measures.BEHAVIOURS,

@@ -190,11 +190,13 @@ def near_miss(completion, problem):
 class Unmasked(GRPO):
     """What an environment says is trained as if the policy had said it."""
 
+    @torch.no_grad()
     def roll_out(self, model, tokenizer, prompts, how):
         rollouts = super().roll_out(model, tokenizer, prompts, how)
         begin = rollouts.prompt_lengths[:, None]
         columns = torch.arange(1, rollouts.ids.size(1))  # the tokens that a mask speaks of
         inside = (columns >= begin) & (columns < begin + rollouts.lengths[:, None])
         rollouts.mask = inside.float()
-        rollouts.logp = token_logprobs(model, rollouts.ids, how.temperature, rollouts.mask)
+        temperature = how.temperature or 1.0
+        rollouts.logp = token_logprobs(model, rollouts.ids, temperature, rollouts.mask)
         return rollouts
