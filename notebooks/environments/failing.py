@@ -5,8 +5,8 @@
 
 ToolRL (arXiv 2504.13958; the chapter on verifiers, 5.3) reports three behaviours under a reward for answer and form
 alone, which `outcome` counts: recovery from a failed call (here by the same call again; the paper's policies also take
-another tool), fewer needless calls, and calls that are composed, one on the reply to another. Controls: the calculator
-that never fails and the silent one (calculator.py), and a coin as reward.
+another tool), fewer needless calls, and calls that are composed, one on the reply to another. Controls: a
+calculator that never fails (calculator.py), and a coin as reward. README.md has what came out.
 """
 
 import zlib
