@@ -14,11 +14,12 @@ import train
 import verifiers
 from eval import wilson_interval
 from model import load
-from notebooks.claims import tool_loop
-from notebooks.environments.calculator import calculate
+from notebooks.environments.calculator import calculate, products
+from notebooks.environments.failing import failing
 from notebooks.look.show import canary, samples_of
-from rlvr import roll_out, token_logprobs
+from rlvr import GRPO, roll_out, token_logprobs
 
+CALLING = GRPO(max_new_tokens=80)  # room for calls
 LEVEL = 0.8  # held-out accuracy, sampled
 
 # ---- 1. Columns ------------------------------------------------------------------------------------
@@ -161,7 +162,7 @@ def use_of_tools(run):
     surprise: nats a token that the tool's words are to the trained model, which need not care."""
     files = sorted((run.folder / "samples").glob("step_*.jsonl.gz"))[-10:]
     texts = [row["completion"] for path in files for row in samples_of(path)]  # the policy's words
-    most = 0 if "--max-calls" in run.flags else 4
+    most = 0 if run.arm == "silent tool" else 4
     asked = [re.findall("<tool>([^<]*)</tool>", text)[:most] for text in texts]
     answers = [[calculate(call) for call in calls] for calls in asked]
     return {
@@ -175,11 +176,32 @@ def use_of_tools(run):
 def surprise(folder, problems=100):
     """-log p of the tool's tokens on held-out problems."""
     model, tokenizer = load(str(folder))
-    task = tool_loop.products()
-    method = tool_loop.Tools(max_new_tokens=80)
-    rollouts = roll_out(method, model, tokenizer, task, task.test[:problems]).rollouts
+    task = products()
+    rollouts = roll_out(CALLING, model, tokenizer, task, task.test[:problems]).rollouts
     columns = torch.arange(1, rollouts.ids.size(1))
     ends = rollouts.prompt_lengths + rollouts.lengths
     completion = (columns >= rollouts.prompt_lengths[:, None]) & (columns < ends[:, None])
     theirs = (completion & (rollouts.mask == 0)).float()
     return float(-(token_logprobs(model, rollouts.ids, 1.0, theirs).sum() / theirs.sum()))
+
+
+BEHAVIOURS = ("right", "again", "composes", "needless")
+
+
+@functools.cache
+def behaviours_of(folder):
+    """On held-out problems, where the first call may fail: ToolRL's behaviours, whatever the policy was trained with.
+    again is a share of the completions with an error, needless of the calls."""
+    task = failing()
+    parts = roll_out(CALLING, *load(folder), task, task.test[:200], 2).parts
+    total = {name: sum(part[name] for part in parts) for name in parts[0]}
+    n = len(parts)
+    of = {"accuracy": n, "again": total["errors"], "composes": n, "needless": total["calls"]}
+    return [total[name] / max(1, of[name]) for name in of]
+
+
+def behaviours(run):
+    """After training, and before, marked @0."""
+    found = dict(zip(BEHAVIOURS, behaviours_of(str(run.final))))
+    before = zip(BEHAVIOURS, behaviours_of(str(run.base)))
+    return found | {f"{name}@0": value for name, value in before}

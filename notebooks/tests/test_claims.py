@@ -420,6 +420,7 @@ def test_a_base_is_made_once_and_again_where_a_seed_has_not_learnt(tmp_path, mon
         assert start.base_of("smollm2", 2, tmp_path) == "smollm2"
         assert start.base_of("usual", 1, tmp_path) == tmp_path / "usual-seed1"
         assert start.base_of("calling", 0, tmp_path) == tmp_path / "calling-seed0"
+        assert start.base_of("calling of seed 0", 2, tmp_path) == tmp_path / "calling-seed0"
         assert start.base_of("guessing", 0, tmp_path) == tmp_path / "guessing-seed0"
     assert made[:2] == [(1, "arithmetic", 500), (101, "arithmetic", 500)]
     assert made[2:4] == [(0, "products", 800), (0, "products", 1600)]
