@@ -1,7 +1,8 @@
 """failing.py - an environment: a calculator whose first call fails, for one problem in two, so that one has to ask again.
 
     python -m notebooks.models.make_tiny --task products --out runs/calling
-    python train.py --model runs/calling --task notebooks/environments/failing.py:failing --steps 30 --lr 1.2e-3
+    python train.py --model runs/calling --task notebooks/environments/failing.py:failing --steps 16 --lr 1.2e-3
+    python -m notebooks.claims.paper_claims failing      # with a base that was shown what to do, and controls
 
 ToolRL (arXiv 2504.13958; the chapter on verifiers, 5.3) reports three behaviours under a reward for answer and form
 alone, which `outcome` counts: recovery from a failed call (here by the same call again; the paper's policies also take
