@@ -390,11 +390,6 @@ def fetch(name, patterns=(*SMALL_FILES, "*.safetensors")):
             f"{name}: no such directory; there is {folders[:200] or 'none'} in {path.parent}/. "
             "(A hub id is owner/name, and here must be no folder with the owner's name.)"
         )
-    with contextlib.suppress(Exception):  # without a network what is in the cache is enough
-        files = huggingface_hub.snapshot_download(name, allow_patterns=patterns, dry_run=True)
-        size = sum(file.file_size or 0 for file in files if file.will_download)
-        if size:
-            print(f"downloading {name}: {size / 1e6:,.1f} MB")
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns))
     except Exception as error:  # no such model, no network, a broken connection: all types

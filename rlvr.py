@@ -357,9 +357,12 @@ def roll_out(
 
 def check_rollouts(method, sampled, how):
     """Raise DataError for what a method's roll_out must not return."""
-    fits = isinstance(sampled, Rollouts) and sampled.logp.shape == sampled.mask.shape
-    fits = fits and len(sampled.lengths) == len(how.uniforms)
-    if not fits or not (sampled.logp * sampled.mask).isfinite().all():
+    if (
+        not isinstance(sampled, Rollouts)
+        or sampled.logp.shape != sampled.mask.shape
+        or len(sampled.lengths) != len(how.uniforms)
+        or not (sampled.logp * sampled.mask).isfinite().all()
+    ):
         wanted = "Rollouts with finite log-probs for each completion"
         raise wrong(method, "roll_out", sampled, f"{wanted} (NaN in the weights? a high --lr?)")
     if how.reply and how.reply.over != int(sampled.finished.sum()):
@@ -430,16 +433,14 @@ class Turns:
 
 def score(rollouts, texts, problems, reward_fn):
     """Judge every completion -> (rewards (P, G), a dict of named parts for each of the B rows).
-    problems: P, or with an environment B, one for each row.
+    problems: B, that of each row.
 
     A completion on which the verifier fails (see verifiers.checked) gets the lowest reward of its
     group, and at most 0: making the verifier fail must never pay."""
-    each = len(texts) // len(problems)
-    problem_of = [problem for problem in problems for _ in range(each)]
     rewards = []
     parts = []
-    verdicts = run_all(texts, problem_of, reward_fn)
-    for verdict, problem, finished in zip(verdicts, problem_of, rollouts.finished.tolist()):
+    verdicts = run_all(texts, problems, reward_fn)
+    for verdict, problem, finished in zip(verdicts, problems, rollouts.finished.tolist()):
         environment = problem.get("environment")  # an error if it failed
         reward, own = checked(environment if isinstance(environment, BaseException) else verdict)
         rewards.append(reward if finished else min(0.0, reward))  # departure 5
@@ -717,12 +718,10 @@ class Settings:
     seed: int = option(0, "of all random numbers")
 
     def __post_init__(self):
-        least = min(self.prompts_per_step, self.num_samples, self.max_new_tokens)
-        if min(least, self.updates_per_batch, self.sample_tokens) < 1:
-            names = (
-                "prompts_per_step, num_samples, max_new_tokens, updates_per_batch, sample_tokens"
-            )
-            raise ValueError(f"{names} are at least 1")
+        counts = "prompts_per_step num_samples max_new_tokens updates_per_batch sample_tokens"
+        for name in counts.split():
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
         if not 0 < self.temperature < math.inf or not self.kl_coef >= 0:  # refuses nan too
             found = f"temperature is {self.temperature}, kl_coef {self.kl_coef}"
             raise ValueError(f"{found}: the first must be above 0, the second not below")

@@ -218,7 +218,7 @@ def test_a_completion_that_was_cut_off_earns_at_most_nothing():
 
     texts = ["\\boxed{4}", "\\boxed{4} and so on and", "\\boxed{5}", "\\boxed{5} and so on and"]
     rollouts = ended(4, [True, False, True, False])
-    rewards, parts = score(rollouts, texts, [{"answer": "4"}], plus_minus)
+    rewards, parts = score(rollouts, texts, [{"answer": "4"}] * 4, plus_minus)
     assert rewards.tolist() == [[1.0, 0.0, -1.0, -1.0]]
     assert [part["truncated"] for part in parts] == [0, 1, 0, 1]
 
@@ -229,12 +229,12 @@ def test_a_verifier_that_raises_costs_a_reward_and_not_the_run():
         return 1 / (float(text) or sys.exit(3)), {}
 
     texts = ["1", "0", "2", "two"]
-    rewards, parts = score(ended(4), texts, [{}], reward)
+    rewards, parts = score(ended(4), texts, [{}] * 4, reward)
     assert rewards.tolist() == [[1.0, 0.0, 0.5, 0.0]]
     assert [part["failed"] for part in parts] == [0, 1, 0, 1]
     assert [part["accuracy"] for part in parts] == [1.0, 0.0, 0.5, 0.0]
     with pytest.warns(UserWarning, match="could not convert string to float: 'two'"):
-        score(ended(4), texts, [{}], reward)
+        score(ended(4), texts, [{}] * 4, reward)
 
 
 @pytest.mark.filterwarnings("ignore:the verifier failed")
@@ -247,7 +247,7 @@ def test_to_make_the_verifier_fail_earns_no_more_than_the_worst_of_the_group():
     texts = ["5", "seven", "8", "0", "six", "5"]
     rollouts = ended(6)
     rollouts.num_samples = 3  # two groups
-    rewards, _ = score(rollouts, texts, [{}, {}], nearness)
+    rewards, _ = score(rollouts, texts, [{}] * 6, nearness)
     assert rewards.tolist() == [[-2, -2, -1], [-7, -7, -2]]
 
 
@@ -269,7 +269,7 @@ def test_a_verifier_that_hangs_costs_its_completion_and_a_slow_one_nothing(monke
         return float(text), {}
 
     monkeypatch.setattr(verifiers, "PATIENCE", 0.3)
-    rewards, parts = score(ended(7), ["1", "hang", "2", "3", "4", "5", "6"], [{}], reward)
+    rewards, parts = score(ended(7), ["1", "hang", "2", "3", "4", "5", "6"], [{}] * 7, reward)
     assert hung[0].daemon  # it does not outlive the process
     enough.set()
     assert rewards.tolist() == [[1, 0, 2, 3, 4, 5, 6]]

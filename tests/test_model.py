@@ -2,7 +2,6 @@
 
 import functools
 import json
-import re
 import os
 import shutil
 import textwrap
@@ -417,15 +416,6 @@ def test_download_takes_only_what_is_needed_and_once(served, through, tmp_path):
     served.sent.clear()
     load("owner/name")
     assert not served.sent
-
-
-def test_the_name_and_the_size_are_said_before_a_download(served, through, capsys):
-    load("owner/name")
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2  # first the small files, which may refuse the model, then the weights
-    assert all(re.fullmatch(r"downloading owner/name: [0-9.]+ MB", line) for line in lines)
-    load("owner/name")
-    assert capsys.readouterr().out == ""
 
 
 def test_a_model_in_the_cache_needs_no_network(served, through, monkeypatch):

@@ -28,7 +28,9 @@ def judged(rewards):
     values = rewards.flatten().tolist()
     rollouts = SimpleNamespace(num_samples=G, finished=torch.ones(P * G, dtype=torch.bool))
     texts = [str(row) for row in range(P * G)]
-    rewards, _ = rlvr.score(rollouts, texts, [{}] * P, lambda text, _: (values[int(text)], {}))
+    rewards, _ = rlvr.score(
+        rollouts, texts, [{}] * len(texts), lambda text, _: (values[int(text)], {})
+    )
     return rlvr.group_advantages(rewards)
 
 
