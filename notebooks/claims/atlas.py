@@ -61,16 +61,19 @@ def nodes_of(text):
     return [NUMBER[text[:t]] * V + token for t, token in enumerate(text)]
 
 
+def answer_of(text):
+    """The last token before the stop, behind at least one other; 0: none."""
+    return text[-2] if len(text) > 2 and text[-1] == 0 else 0
+
+
 TOKENS = padded(COMPLETIONS, L)  # (N, L)
 NODES = padded([nodes_of(text) for text in COMPLETIONS], L)
 LENGTHS = torch.tensor([len(text) for text in COMPLETIONS])
 FINISHED = torch.tensor([text[-1] == 0 for text in COMPLETIONS])
 MASK = (torch.arange(L) < LENGTHS[:, None]).double()
 ENDS = torch.tensor([len(text) for text in PREFIXES])
-# The last token before the stop, behind at least one other. Prompt k asks for k + 1.
-ANSWERS = torch.tensor([text[-2] if text[2:] and text[-1] == 0 else 0 for text in COMPLETIONS])
+ANSWERS = torch.tensor([answer_of(text) for text in COMPLETIONS])  # prompt k asks for k + 1
 FORM = ((TOKENS[:, 0] == V - 1) & FINISHED).double()
-TEXTS = [rf"\boxed{{{answer}}}" for answer in ANSWERS.tolist()]
 
 
 def ids_of(prompt):
@@ -129,7 +132,6 @@ def make_base(seed=0):
 class Rows:
     """All completions of a prompt, or of several, one below the other."""
 
-    policy: Qwen3
     prompts: list
     correct: torch.Tensor  # (R,)
     reward: torch.Tensor  # (R,)
@@ -137,7 +139,7 @@ class Rows:
     sampled: torch.Tensor  # (R, L), of what sampled
     old: torch.Tensor  # (R, L), old_logp of the loss
     ref: torch.Tensor  # (R, L)
-    scores: torch.Tensor = None  # (P * prefixes * V, D)
+    scores: torch.Tensor  # (P * prefixes * V, D)
 
     def __post_init__(self):
         P = len(self.prompts)
@@ -156,44 +158,31 @@ class Rows:
 
 
 @torch.no_grad()
-def make_rows(policy, prompts, sampler=None, ref=None, scores=True):
+def make_rows(policy, prompts, sampler=None, ref=None):
     """Rows with a reward of 1 for a right answer; old is the policy."""
     parts = []
     for prompt in prompts:
-        logp = log_probs(policy, prompt)
-        sampled = log_probs(sampler or policy, prompt)
+        models = (policy, sampler or policy, policy, ref or policy)
         correct = (ANSWERS == prompt + 1).double()
-        table = score_table(policy, prompt) if scores else logp
-        parts.append(
-            [correct, correct, logp, sampled, logp, log_probs(ref or policy, prompt), table]
-        )
-    return Rows(policy, [*prompts], *(torch.cat(column) for column in zip(*parts)))
+        logps = [log_probs(model, prompt) for model in models]
+        parts.append([correct, correct, *logps, score_table(policy, prompt)])
+    return Rows([*prompts], *(torch.cat(column) for column in zip(*parts)))
 
 
 # ---- 2. A method's update: its own functions on every group ----------------------------------------
-
-
-def load(file, policy, G=4, **settings):
-    """A method of a file, or the default."""
-    kind = find_class(str(file), GRPO) if file else GRPO
-    if hasattr(kind.Settings, "best_of"):
-        settings["best_of"] = G // 2
-    method = kind(num_samples=G, max_new_tokens=L, **settings)
-    method.setup(copy.deepcopy(policy), None)
-    return method
 
 
 def step_of(rows, picks, number=0):
     """picks (P, G) of rows -> the project's Step."""
     flat = picks.flatten()
     own = flat % N
-    prompts = torch.tensor(rows.prompts)[flat // N]
-    ids = torch.cat([V + prompts[:, None], TOKENS[own]], 1)
-    sizes = torch.ones_like(flat), LENGTHS[own], FINISHED[own]
-    rollouts = Rollouts(ids, *sizes, rows.sampled[flat].float(), MASK[own].float(), picks.size(1))
-    texts = [TEXTS[i] for i in own.tolist()]
-    pairs = zip(rows.correct[flat].tolist(), FORM[own].tolist())
-    parts = [{"correct": correct, "form": form} for correct, form in pairs]
+    ids = torch.cat([V + torch.tensor(rows.prompts)[flat // N, None], TOKENS[own]], 1)
+    places = torch.ones_like(flat), LENGTHS[own], FINISHED[own]
+    sampled = rows.sampled[flat].float(), MASK[own].float()
+    rollouts = Rollouts(ids, *places, *sampled, picks.size(1))
+    texts = [rf"\boxed{{{answer}}}" for answer in ANSWERS[own].tolist()]
+    terms = zip(rows.correct[flat].tolist(), FORM[own].tolist())
+    parts = [{"correct": correct, "form": form} for correct, form in terms]
     return Step([{}] * len(picks), rollouts, texts, rows.reward[picks], parts, number=number)
 
 
@@ -218,170 +207,165 @@ def alone(method, rows, advantage):
     return slopes(method, rows, torch.arange(len(rows.p)), advantages, weights)
 
 
-def draw(rows, G, n, chances=None):
-    """n steps, from the sampler or with other chances -> (n, P, G)."""
-    chances = (rows.p if chances is None else chances).view(-1, N)
+def draw(method, rows, n, chances):
+    """n steps with these chances (R,) -> (n, P, G)."""
+    G = method.settings.num_samples
     generator = torch.Generator().manual_seed(0)
-    found = torch.multinomial(chances, n * G, True, generator=generator).view(-1, n, G)
-    return (found + N * torch.arange(len(chances))[:, None, None]).transpose(0, 1)
+    found = torch.multinomial(chances.view(-1, N), n * G, True, generator=generator)
+    shift = N * torch.arange(len(rows.prompts))
+    return (found.view(-1, n, G) + shift[:, None, None]).transpose(0, 1)
 
 
-def credit(method, rows, picks, size):
-    """n steps, picks (n, P, G) -> their advantages, with size groups of steps in one call."""
-    parts = picks.split(size)
-    steps = [step_of(rows, some.flatten(0, 1), number) for number, some in enumerate(parts)]
-    return torch.cat([method.advantages(step) for step in steps]).double()
+def credit(method, rows, picks):
+    """n steps (n, P, G), one by one -> their advantages, those of a row behind each other."""
+    steps = [step_of(rows, some, number) for number, some in enumerate(picks)]
+    return torch.cat([method.advantages(step).flatten() for step in steps]).double()
 
 
 def meet(method, rows):
-    """Whether the prompts of a step, or its steps, meet in the advantages."""
-    few = draw(rows, method.settings.num_samples, 20)
-    together = credit(method, rows, few, len(few))
-    return not torch.allclose(together, credit(method, rows, few.flatten(0, 1)[:, None], 1))
+    """Whether the groups of a step meet in the advantages."""
+    few = draw(method, rows, 20, rows.p)
+    groups = few.flatten(0, 1)
+    return not torch.allclose(
+        credit(method, rows, groups[None]), credit(method, rows, groups[:, None])
+    )
 
 
-def sampled(method, rows, n, size=1):
+def sampled(method, rows, n):
     """The updates of n sampled steps -> (n, D)."""
-    picks = draw(rows, method.settings.num_samples, n)
+    picks = draw(method, rows, n, rows.p)
     flat = picks.flatten()
-    advantages = credit(method, rows, picks, size).view(len(flat), -1)
+    advantages = credit(method, rows, picks).view(len(flat), -1)
     weights = weights_of(method, rows.mask[picks.flatten(1)]).flatten(0, 1)
     c = slopes(method, rows, flat, advantages, weights).view(n, -1)
-    places = rows.nodes[flat].view(n, -1)
-    updates = []
-    for some, where in zip(c.split(500), places.split(500)):
-        table = c.new_zeros(len(some), len(rows.scores))
-        updates.append(table.scatter_add(1, where, some) @ rows.scores)
-    return torch.cat(updates)
+    table = c.new_zeros(n, len(rows.scores))
+    return table.scatter_add(1, rows.nodes[flat].view(n, -1), c) @ rows.scores
 
 
-def shares(method, rows, picks):
-    """Groups of one prompt, picks (n, G) -> (n, G): the advantage of each row, times its weight
-    in the step over its weight alone."""
-    advantages = credit(method, rows, picks[:, None], 1).view(picks.shape)
-    together = weights_of(method, rows.mask[picks]).amax(2)
+def shares(method, rows, groups):
+    """Groups (n, G) of one prompt -> (n, G): the advantage of each row, times its weight in the step
+    over its weight alone."""
+    advantages = credit(method, rows, groups[None]).view(groups.shape)
+    together = weights_of(method, rows.mask[groups]).amax(2)
     by_itself = weights_of(method, rows.mask[:, None]).amax(2).flatten()
-    return advantages * together / by_itself[picks]
+    return advantages * together / by_itself[groups]
 
 
 def listing(method, rows):
-    """All groups of one prompt, by classes -> classes (R,), groups of them (n, G), their shares (n, G).
-    None where classes do not decide the shares, or the slopes are not as large as the advantage."""
-    if not torch.allclose(alone(method, rows, 0.5) * 2, alone(method, rows, 1.0)):
-        return None
+    """All groups of one prompt, by classes -> classes (R,), groups of them (n, G), their shares (n, G). None where
+    that does not do: an advantage for each token, or of other things, a loss that is not linear in it."""
     often = rows.correct + 0.05  # about as many right as wrong, of all kinds
-    few = draw(rows, method.settings.num_samples, 200, often)[:, 0]
-    if method.advantages(step_of(rows, few)).numel() > few.numel():  # one for each token
+    few = draw(method, rows, 200, often)[:, 0]
+    linear = torch.allclose(alone(method, rows, 0.5) * 2, alone(method, rows, 1.0))
+    if not linear or len(credit(method, rows, few[None])) > few.numel():
         return None
-    wanted = shares(method, rows, few)
     for columns in ([rows.reward], [rows.reward, LENGTHS, FINISHED]):
         table = torch.stack([column.double() for column in columns], 1)
         classes = table.unique(dim=0, return_inverse=True)[1]
         K = int(classes.max()) + 1
         first = torch.stack([(classes == k).nonzero()[0, 0] for k in range(K)])
-        if torch.allclose(shares(method, rows, first[classes[few]]), wanted):
-            kinds = itertools.combinations_with_replacement(range(K), few.size(1))
-            groups = torch.tensor([*kinds])
+        likewise = first[classes[few]]
+        if torch.allclose(shares(method, rows, likewise), shares(method, rows, few)):
+            groups = [*itertools.combinations_with_replacement(range(K), few.size(1))]
+            groups = torch.tensor(groups)
             return classes, groups, shares(method, rows, first[groups])
     return None
-
-
-def pushes(rows, listed):
-    """-> chances (n,) of the groups; what each adds to each class, (n, 2K): ups, then downs; each
-    class's completions with their share of it (K, R)."""
-    classes, groups, share = listed
-    members = F.one_hot(classes).T * rows.p
-    q = members.sum(1)
-    counts = F.one_hot(groups, len(q)).sum(1).double()
-    logp = (counts * q.log() - torch.lgamma(counts + 1)).sum(1)
-    chances = (logp + math.lgamma(groups.size(1) + 1)).exp()
-    side = groups + len(q) * (share < 0)
-    zeros = share.new_zeros(len(groups), 2 * len(q))
-    return chances, zeros.scatter_add(1, side, share.abs()), side, members / q[:, None]
 
 
 def expected(method, rows, listed):
     """The update of a step with G completions of one prompt -> its mean (D,), the trace of its
     covariance. Exact."""
-    chances, sizes, side, members = pushes(rows, listed)
+    classes, groups, share = listed
+    members = F.one_hot(classes).T * rows.p  # (K, R)
+    q = members.sum(1)
+    counts = F.one_hot(groups, len(q)).sum(1).double()
+    logp = (counts * q.log() - torch.lgamma(counts + 1)).sum(1)
+    chances = (logp + math.lgamma(groups.size(1) + 1)).exp()  # (n,)
+
+    # A row's update is its share times that of an advantage of 1 or -1: the mean of each class.
     ways = [rows.each(alone(method, rows, sign)) for sign in (1.0, -1.0)]  # (R, D)
+    members = members / q[:, None]
     means = torch.cat([members @ way for way in ways])  # (2K, D)
     spread = torch.cat([members @ way.square().sum(1) for way in ways]) - means.square().sum(1)
-    mean = chances @ sizes @ means
-    squares = (listed[2].square() * spread[side]).sum(1)  # within the classes
-    return mean, chances @ ((sizes @ means).square().sum(1) + squares) - mean.square().sum()
+    side = groups + len(q) * (share < 0)
+    pushes = share.new_zeros(len(groups), 2 * len(q)).scatter_add(1, side, share.abs()) @ means
+    mean = chances @ pushes
+    squares = pushes.square().sum(1) + (share.square() * spread[side]).sum(1)
+    return mean, chances @ squares - mean.square().sum()
 
 
 # ---- 3. Tables -------------------------------------------------------------------------------------
 
 
 def cosine(a, b):
-    return F.cosine_similarity(a, b, 0).item()
+    return F.cosine_similarity(a, b, 0)
+
+
+def length_of_wrong(one):
+    """Values (R,) whose gradient is that of the mean length of wrong answers."""
+    share = (1 - one.correct) / (one.p @ (1 - one.correct))
+    return share * (LENGTHS - one.p @ (share * LENGTHS))
+
+
+def load(file, policy, **settings):
+    """A method: of a file, or of this name in methods/; "": the default. Made ready for the policy."""
+    path = METHODS / f"{file}.py"
+    kind = find_class(str(path if path.exists() else file), GRPO) if file else GRPO
+    method = kind(max_new_tokens=L, **settings)
+    method.setup(copy.deepcopy(policy), None)
+    return method
 
 
 class World:
     """A base, and the methods measured in it."""
 
-    def __init__(self, seed=0, n=4000):
-        self.n = n
+    def __init__(self, seed=0, n=2000):
+        self.n = n  # sampled steps
         self.policy = make_base(seed)
         prompts = range(len(PASS_RATES))
         self.ones = [make_rows(self.policy, [prompt]) for prompt in prompts]
         self.batch = make_rows(self.policy, prompts)
-        self.truth = self.batch.gradient(self.batch.reward) / len(prompts)
-        wrong = 1 - self.batch.correct
-        rate = (self.batch.p * wrong).view(-1, N).sum(1).repeat_interleave(N)  # (R,)
-        length = LENGTHS.repeat(len(prompts))
-        mean = (self.batch.p * wrong * length).view(-1, N).sum(1).repeat_interleave(N) / rate
-        self.longer = self.batch.gradient(wrong * (length - mean) / rate) / len(prompts)
+        self.truths = torch.stack([one.gradient(one.reward) for one in self.ones])
+        self.truth = self.truths.mean(0)
+        longer = [one.gradient(length_of_wrong(one)) for one in self.ones]
+        self.longer = torch.stack(longer).mean(0)
 
-    def load(self, file, G=4, **settings):
-        """A method of a file, or of this name, or the default; ready for this policy."""
-        path = METHODS / f"{file}.py"
-        kind = find_class(str(path if path.exists() else file), GRPO) if file else GRPO
-        if hasattr(kind.Settings, "best_of"):
-            settings["best_of"] = G // 2
-        method = kind(num_samples=G, max_new_tokens=L, **settings)
-        method.setup(copy.deepcopy(self.policy), None)
-        return method
-
-    def estimate(self, method, size):
-        """-> mean (D,), its squared length, trace, standard error of the cosine: of sampled steps."""
-        updates = sampled(method, self.batch, self.n, size)
+    def estimate(self, method):
+        """Of sampled steps -> mean (D,), its squared length, trace, standard error of the cosine."""
+        n = self.n
+        updates = sampled(method, self.batch, n)
         mean = updates.mean(0)
         trace = updates.var(0).sum()
-        square = mean.square().sum() - trace / self.n  # less what noise adds to it
-        unit = F.normalize(self.truth, dim=0)
-        others = (10 * mean - updates.view(10, -1, len(mean)).mean(1)) / 9  # a jackknife
-        cosines = others @ unit / (others.square().sum(1) - trace / self.n / 0.9).sqrt()
-        return mean, square, trace, cosines.std() * 9 / math.sqrt(10)
+        others = (10 * mean - updates.view(10, n // 10, -1).mean(1)) / 9  # a jackknife
+        lengths = (others.square().sum(1) - trace / (0.9 * n)).sqrt()  # less what noise adds
+        cosines = others @ F.normalize(self.truth, dim=0) / lengths
+        return mean, mean.square().sum() - trace / n, trace, cosines.std() * 9 / math.sqrt(10)
 
     def row(self, method):
-        """-> cosines on each prompt alone; cosine of a step of all three, its standard error (0: exact), ratio, s/n, longer."""
-        listed = [listing(method, one) for one in self.ones]
-        found = [expected(method, one, own) if own else None for one, own in zip(self.ones, listed)]
-        cells = []
-        for one, own in zip(self.ones, found):
-            cells.append(cosine(own[0], one.gradient(one.reward)) if own else None)
-        each = meet(method, self.batch)
-        if each or method.settings.norm == "token" or None in found:
-            mean, square, trace, error = self.estimate(method, 1 if each else self.n)
+        """-> the numbers of COLUMNS, None where they are not known."""
+        joined = meet(method, self.batch)
+        listed = [None if joined else listing(method, one) for one in self.ones]
+        cells = [None] * len(listed)
+        if None not in listed:
+            found = [expected(method, *pair) for pair in zip(self.ones, listed)]
+            means = torch.stack([mean for mean, _ in found])
+            cells = F.cosine_similarity(means, self.truths).tolist()
+        if None in listed or method.settings.norm == "token":
+            mean, square, trace, error = self.estimate(method)
         else:
-            mean = torch.stack([own[0] for own in found]).mean(0)
+            mean = means.mean(0)
             square = mean.square().sum()
-            trace = sum(own[1] for own in found) / len(found) ** 2
+            trace = sum(trace for _, trace in found) / len(found) ** 2
             error = 0.0
+        ratio = square.sqrt() / self.truth.norm()
         gain = mean @ self.truth
-        size = square.sqrt()
-        completions = method.settings.num_samples * len(found)
-        cells += [gain / self.truth.norm() / size, error, size / self.truth.norm()]
-        return [*cells, size / (trace * completions / 128).sqrt(), mean @ self.longer / gain]
+        cos = gain / self.truth.square().sum() / ratio
+        completions = method.settings.num_samples * len(listed)
+        signal = (square / trace * 128 / completions).sqrt()
+        return [*cells, cos, error, ratio, signal, mean @ self.longer / gain]
 
 
 COLUMNS = ["method", *[f"cos at {p}" for p in PASS_RATES], "cos", "error", "ratio", "s/n", "longer"]
-
-
-# What a row cannot be computed for, and why.
 LEFT_OUT = {
     "distill": "needs a teacher",
     "echo": "needs the replies of an environment",
@@ -390,47 +374,49 @@ LEFT_OUT = {
 }
 
 
-def overrides(kind):
-    """Whether the update of a method may be another than the default's."""
-    same = kind.advantages is GRPO.advantages and kind.loss is GRPO.loss
-    return not same or kind.Settings().norm != "token" or kind.Settings().scale != "std"
-
-
 def shown(name, cells):
     return [name, *["" if cell is None else f"{cell:.3f}" for cell in cells]]
 
 
+def measured():
+    """The names of the files whose update may be another than the default's."""
+    for path in sorted(METHODS.glob("*.py")):
+        kind = find_class(str(path), GRPO)
+        settings = kind.Settings()
+        same = kind.advantages is GRPO.advantages and kind.loss is GRPO.loss
+        if not same or settings.norm != "token":
+            yield path.stem
+
+
 def tables():
-    """All rows, in three bases -> the JSON object."""
-    names = sorted(path.stem for path in METHODS.glob("*.py"))
-    kinds = {name: find_class(f"{METHODS}/{name}.py", GRPO) for name in names}
-    names = [name for name in names if overrides(kinds[name]) and name not in LEFT_OUT]
+    """-> the JSON object."""
     worlds = [World(seed) for seed in range(3)]
     rows = []
-    for name in ["", *names]:
-        cells = [world.row(world.load(name)) for world in worlds]
-        rows.append(shown(name or "default", cells[0]))
-        print(*rows[-1], flush=True)
-    left = {name: LEFT_OUT.get(name, "samples or picks") for name in kinds if name not in names}
-    return {"columns": COLUMNS, "rows": rows, "left out": left}
+    for name in ["", *measured()]:
+        if name not in LEFT_OUT:
+            cells = [world.row(load(name, world.policy)) for world in worlds]
+            rows.append(shown(name or "default", cells[0]))
+            rows[-1] += [f"{other[3]:.3f}" for other in cells[1:]]
+            print(*rows[-1], flush=True)
+    columns = [*COLUMNS, "cos, base 2", "cos, base 3"]
+    return {"columns": columns, "rows": rows, "left out": LEFT_OUT}
 
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument(
-        "file", nargs="?", help="a method: its row, beside those of the default and of RLOO"
-    )
+    parser.add_argument("file", nargs="?", help="a method, beside the default and RLOO")
     parser.add_argument("--write", action="store_true", help="keep all tables")
     args = parser.parse_args(argv)
     if args.write:
-        kept = [sys.executable, "-m", "notebooks.kept", "--run", "atlas"]
-        raise SystemExit(subprocess.call(kept))
+        command = [sys.executable, "-m", "notebooks.kept", "--run", "atlas"]
+        raise SystemExit(subprocess.call(command))
     if not args.file:
         return print(json.dumps(tables()))
     world = World()
     print(*COLUMNS, sep="\t")
     for file in ("", "rloo", args.file):
-        print(*shown(Path(file or "default").stem, world.row(world.load(file))), sep="\t")
+        cells = world.row(load(file, world.policy))
+        print(*shown(Path(file or "default").stem, cells), sep="\t")
 
 
 if __name__ == "__main__":
