@@ -1,8 +1,8 @@
 """atlas.py - what a method's update is on average, and how noisy it is, without training.
 
-    python -m notebooks.claims.atlas mine.py        the row of a method, in seconds
-    python -m notebooks.claims.atlas                all tables; the last line is a JSON object
-    python -m notebooks.claims.atlas --write        the same, kept in notebooks/results/atlas.json and on the pages
+    python -m notebooks.claims.atlas mine.py        the row of a method of yours, in seconds
+    python -m notebooks.claims.atlas                of each file of methods/, in three worlds; a JSON object
+    python -m notebooks.kept --run atlas --write    the same, kept in results/atlas.json and on the pages
 
 A Qwen3 of 1,004 weights writes at most five tokens, of five kinds: 1,365 completions of each of three prompts. They can all
 be listed, so the gradient of J, the mean reward, is a sum and no estimate. A method's update is
@@ -19,12 +19,10 @@ Letters: N completions of a prompt, L tokens, V kinds of token, D weights, P pro
 group, n steps or groups, K classes.
 """
 
-import argparse
 import copy
 import itertools
 import json
 import math
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,9 +107,7 @@ def make_base(seed=0):
     config.num_tokens = V  # prompts have embeddings, but are never sampled
     model = Qwen3(config).double()
     wanted = torch.tensor([[p, FORM_RATE, p * FORM_RATE] for p in PASS_RATES]).double().logit()
-    optimizer = torch.optim.LBFGS(
-        model.parameters(), max_iter=100, tolerance_grad=1e-4, line_search_fn="strong_wolfe"
-    )
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=80, line_search_fn="strong_wolfe")
 
     def loss():
         optimizer.zero_grad()
@@ -133,7 +129,6 @@ class Rows:
     """All completions of a prompt, or of several, one below the other."""
 
     prompts: list
-    correct: torch.Tensor  # (R,)
     reward: torch.Tensor  # (R,)
     logp: torch.Tensor  # (R, L), of the policy
     sampled: torch.Tensor  # (R, L), of what sampled
@@ -165,7 +160,7 @@ def make_rows(policy, prompts, sampler=None, ref=None):
         models = (policy, sampler or policy, policy, ref or policy)
         correct = (ANSWERS == prompt + 1).double()
         logps = [log_probs(model, prompt) for model in models]
-        parts.append([correct, correct, *logps, score_table(policy, prompt)])
+        parts.append([correct, *logps, score_table(policy, prompt)])
     return Rows([*prompts], *(torch.cat(column) for column in zip(*parts)))
 
 
@@ -176,13 +171,14 @@ def step_of(rows, picks, number=0):
     """picks (P, G) of rows -> the project's Step."""
     flat = picks.flatten()
     own = flat % N
-    ids = torch.cat([V + torch.tensor(rows.prompts)[flat // N, None], TOKENS[own]], 1)
+    prompts = torch.tensor(rows.prompts)[flat // N]
+    ids = torch.cat([V + prompts[:, None], TOKENS[own]], 1)
     places = torch.ones_like(flat), LENGTHS[own], FINISHED[own]
     sampled = rows.sampled[flat].float(), MASK[own].float()
     rollouts = Rollouts(ids, *places, *sampled, picks.size(1))
     texts = [rf"\boxed{{{answer}}}" for answer in ANSWERS[own].tolist()]
-    terms = zip(rows.correct[flat].tolist(), FORM[own].tolist())
-    parts = [{"correct": correct, "form": form} for correct, form in terms]
+    terms = torch.stack([ANSWERS[own] == prompts + 1, FORM[own]], 1).tolist()
+    parts = [dict(zip(("correct", "form"), row)) for row in terms]
     return Step([{}] * len(picks), rollouts, texts, rows.reward[picks], parts, number=number)
 
 
@@ -222,15 +218,6 @@ def credit(method, rows, picks):
     return torch.cat([method.advantages(step).flatten() for step in steps]).double()
 
 
-def meet(method, rows):
-    """Whether the groups of a step meet in the advantages."""
-    few = draw(method, rows, 20, rows.p)
-    groups = few.flatten(0, 1)
-    return not torch.allclose(
-        credit(method, rows, groups[None]), credit(method, rows, groups[:, None])
-    )
-
-
 def sampled(method, rows, n):
     """The updates of n sampled steps -> (n, D)."""
     picks = draw(method, rows, n, rows.p)
@@ -253,11 +240,13 @@ def shares(method, rows, groups):
 
 def listing(method, rows):
     """All groups of one prompt, by classes -> classes (R,), groups of them (n, G), their shares (n, G). None where
-    that does not do: an advantage for each token, or of other things, a loss that is not linear in it."""
-    often = rows.correct + 0.05  # about as many right as wrong, of all kinds
+    that does not do: groups of a step that meet, advantages of tokens, a loss that is not linear in them, .."""
+    often = rows.reward + 0.05  # about as many right as wrong, of all kinds
     few = draw(method, rows, 200, often)[:, 0]
+    together = credit(method, rows, few[None])
+    apart = credit(method, rows, few[:, None])
     linear = torch.allclose(alone(method, rows, 0.5) * 2, alone(method, rows, 1.0))
-    if not linear or len(credit(method, rows, few[None])) > few.numel():
+    if not linear or len(together) > few.numel() or not torch.allclose(together, apart):
         return None
     for columns in ([rows.reward], [rows.reward, LENGTHS, FINISHED]):
         table = torch.stack([column.double() for column in columns], 1)
@@ -297,20 +286,19 @@ def expected(method, rows, listed):
 # ---- 3. Tables -------------------------------------------------------------------------------------
 
 
-def cosine(a, b):
-    return F.cosine_similarity(a, b, 0)
-
-
 def length_of_wrong(one):
     """Values (R,) whose gradient is that of the mean length of wrong answers."""
-    share = (1 - one.correct) / (one.p @ (1 - one.correct))
+    share = (1 - one.reward) / (one.p @ (1 - one.reward))
     return share * (LENGTHS - one.p @ (share * LENGTHS))
 
 
-def load(file, policy, **settings):
-    """A method: of a file, or of this name in methods/; "": the default. Made ready for the policy."""
-    path = METHODS / f"{file}.py"
-    kind = find_class(str(path if path.exists() else file), GRPO) if file else GRPO
+def find(name):
+    """The class of a file of methods/."""
+    return find_class(f"{METHODS}/{name}.py", GRPO)
+
+
+def ready(kind, policy, **settings):
+    """A method of this class, made ready for the policy."""
     method = kind(max_new_tokens=L, **settings)
     method.setup(copy.deepcopy(policy), None)
     return method
@@ -332,19 +320,17 @@ class World:
 
     def estimate(self, method):
         """Of sampled steps -> mean (D,), its squared length, trace, standard error of the cosine."""
-        n = self.n
-        updates = sampled(method, self.batch, n)
+        updates = sampled(method, self.batch, self.n)
         mean = updates.mean(0)
         trace = updates.var(0).sum()
-        others = (10 * mean - updates.view(10, n // 10, -1).mean(1)) / 9  # a jackknife
-        lengths = (others.square().sum(1) - trace / (0.9 * n)).sqrt()  # less what noise adds
+        others = (10 * mean - updates.view(10, -1, len(mean)).mean(1)) / 9  # a jackknife
+        lengths = (others.square().sum(1) - trace / self.n / 0.9).sqrt()  # less what noise adds
         cosines = others @ F.normalize(self.truth, dim=0) / lengths
-        return mean, mean.square().sum() - trace / n, trace, cosines.std() * 9 / math.sqrt(10)
+        return mean, mean.square().sum() - trace / self.n, trace, cosines.std() * 9 / math.sqrt(10)
 
     def row(self, method):
         """-> the numbers of COLUMNS, None where they are not known."""
-        joined = meet(method, self.batch)
-        listed = [None if joined else listing(method, one) for one in self.ones]
+        listed = [listing(method, one) for one in self.ones]
         cells = [None] * len(listed)
         if None not in listed:
             found = [expected(method, *pair) for pair in zip(self.ones, listed)]
@@ -366,58 +352,40 @@ class World:
 
 
 COLUMNS = ["method", *[f"cos at {p}" for p in PASS_RATES], "cos", "error", "ratio", "s/n", "longer"]
-LEFT_OUT = {
-    "distill": "needs a teacher",
-    "echo": "needs the replies of an environment",
-    "keep_sampling_mask": "needs the sets of tokens that top-p left",
-    "self_distill": "its teacher reads a solution in the prompt, and this policy cannot",
-}
+LEFT_OUT = ("distill", "self_distill", "echo", "keep_sampling_mask")  # they need more than rewards
 
 
 def shown(name, cells):
     return [name, *["" if cell is None else f"{cell:.3f}" for cell in cells]]
 
 
-def measured():
-    """The names of the files whose update may be another than the default's."""
-    for path in sorted(METHODS.glob("*.py")):
-        kind = find_class(str(path), GRPO)
-        settings = kind.Settings()
-        same = kind.advantages is GRPO.advantages and kind.loss is GRPO.loss
-        if not same or settings.norm != "token":
-            yield path.stem
+def may_differ(kind):
+    """Whether the update of a method can be another than the default's."""
+    same = kind.advantages is GRPO.advantages and kind.loss is GRPO.loss
+    return not same or kind.Settings().norm != "token"
 
 
 def tables():
-    """-> the JSON object."""
-    worlds = [World(seed) for seed in range(3)]
+    """The rows of the default and of the files that differ, with the cosine in two more worlds."""
+    names = sorted({path.stem for path in METHODS.glob("*.py")} - {*LEFT_OUT})
+    kinds = {"default": GRPO} | {name: find(name) for name in names if may_differ(find(name))}
+    worlds = [World(0), World(1, n=1000), World(2, n=1000)]
     rows = []
-    for name in ["", *measured()]:
-        if name not in LEFT_OUT:
-            cells = [world.row(load(name, world.policy)) for world in worlds]
-            rows.append(shown(name or "default", cells[0]))
-            rows[-1] += [f"{other[3]:.3f}" for other in cells[1:]]
-            print(*rows[-1], flush=True)
-    columns = [*COLUMNS, "cos, base 2", "cos, base 3"]
-    return {"columns": columns, "rows": rows, "left out": LEFT_OUT}
+    for name, kind in kinds.items():
+        cells, *others = [world.row(ready(kind, world.policy)) for world in worlds]
+        rows.append(shown(name, [*cells, *[other[3] for other in others]]))
+        print(*rows[-1], flush=True)
+    return {"columns": [*COLUMNS, "cos, world 2", "cos, world 3"], "rows": rows}
 
 
-def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("file", nargs="?", help="a method, beside the default and RLOO")
-    parser.add_argument("--write", action="store_true", help="keep all tables")
-    args = parser.parse_args(argv)
-    if args.write:
-        command = [sys.executable, "-m", "notebooks.kept", "--run", "atlas"]
-        raise SystemExit(subprocess.call(command))
-    if not args.file:
+def main(files):
+    if not files:
         return print(json.dumps(tables()))
     world = World()
     print(*COLUMNS, sep="\t")
-    for file in ("", "rloo", args.file):
-        cells = world.row(load(file, world.policy))
-        print(*shown(Path(file or "default").stem, cells), sep="\t")
+    for kind in [GRPO, find("rloo"), *[find_class(file, GRPO) for file in files]]:
+        print(*shown(kind.__name__, world.row(ready(kind, world.policy))), sep="\t")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
