@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from notebooks.models import make_tiny
 import train
@@ -39,10 +40,12 @@ ROOT = Path(__file__).resolve().parents[2]
 METHODS = ROOT / "notebooks" / "methods"
 NAMES = sorted(path.stem for path in METHODS.glob("*.py"))
 SAMPLE_OTHERWISE = ["chapter", "keep_sampling_mask", "stale", "top_p"]  # than what is trained
-OWN_LOSS = ["cispo", "deepseek_v32", "gspo", "keep_sampling_mask", "olmo3", "reinforce"]
+OWN_LOSS = ["cispo", "deepseek_v32", "dppo", "gspo", "keep_sampling_mask", "masked_is", "olmo3"]
+OWN_LOSS += ["reinforce"]
 sys.path.insert(0, str(METHODS))
 
 from by_answer import answer_size, answer_type
+from entropy import entropies
 from gdpo import terms_of
 from shared_prompts import micro_batch, shared_prompts
 from skip_solved import walk
@@ -79,6 +82,8 @@ REFUSED = {
     "by_answer": {"kind": "colour"},
     "stratified": {"target": (0.0, 0.0)},
     "curriculum": {"slide_steps": 0},
+    "entropy": {"share": 0.0},
+    "masked_is": {"how": "drop"},
 }
 
 
@@ -92,9 +97,13 @@ SETTINGS = {
     "chapter": {"prompts_per_step": 1, "num_samples": 4, "norm": "sum"},
     "cispo": {"clip": (0.999, 3.0), "updates_per_batch": 4, "norm": "token"},
     "dapo": {"clip": (0.2, 0.28), "norm": "token", "scale": "std", "kl_coef": 0},
+    "dppo": {"norm": "constant", "scale": "none", "delta": 0.15},
     "dr_grpo": {"norm": "constant", "scale": "none", "kl_coef": 0},
+    "echo": {"echo": 0.05},
+    "entropy": {"clip": (0.2, 0.28), "share": 0.2},
     "grpo": {"norm": "sequence", "scale": "std", "kl_coef": 0.04},
     "gspo": {"clip": (3e-4, 4e-4), "norm": "sequence"},
+    "masked_is": {"level": "token", "how": "mask", "low": 0.5, "high": 5},
     "olmo3": {"clip": (0.2, 0.272), "scale": "none", "overlong": "none"},
 }
 
@@ -385,6 +394,118 @@ def test_completions_that_the_policy_has_left_are_masked_by_hand():
     logp = NOW.clone().requires_grad_()
     method("deepseek_v32", kl_coef=0).loss(logp, inputs_of()).backward()
     assert logp.grad[0].any() and not logp.grad[1].any()
+
+
+def test_the_trust_region_of_probabilities_by_hand():
+    """Two completions of three tokens, A = 1 and A = -1, each weighted by 1/6. Up from .001 to .1 is
+    a ratio of 100 and a move of .099: trained. From .5 to .7 is a move of .2: masked. Down from .9
+    to .7 is a move back where A = 1: trained. With A = -1, .9 to .74 is masked, though its ratio of
+    .82 would pass a clip; .5 to .4, and .1 to .3, which comes back, are trained. The gradient is
+    -w M r A."""
+    sampler = torch.tensor([[0.001, 0.5, 0.9], [0.9, 0.5, 0.1]]).log()
+    logp = torch.tensor([[0.1, 0.7, 0.7], [0.74, 0.4, 0.3]]).log().requires_grad_()
+    advantages = torch.tensor([[1.0], [-1]]).expand(2, 3)
+    inputs = LossInputs(None, logp.detach(), sampler, advantages, torch.full((2, 3), 1 / 6))
+    method("dppo").loss(logp, inputs).backward()
+    expected = torch.tensor([[-100, 0, -0.7 / 0.9], [0, 0.8, 3]]) / 6
+    torch.testing.assert_close(logp.grad, expected)
+
+
+@pytest.mark.parametrize(
+    "settings, factors",
+    [
+        ({}, [[0.5, 4, 1], [1, 1.6, 0]]),  # IcePop: all are from 0.5 to 5
+        ({"high": 3.0}, [[0.5, 0, 1], [1, 1.6, 0]]),
+        ({"how": "truncate", "high": 2.0}, [[0.5, 2, 1], [1, 1.6, 0]]),
+        ({"level": "sequence", "low": 0.0, "high": 3.0}, [[2, 2, 2], [1.6, 1.6, 0]]),  # TRL
+        ({"level": "sequence", "high": 1.8}, [[0, 0, 0], [1.6, 1.6, 0]]),
+    ],
+)
+def test_importance_weights_by_hand(settings, factors):
+    """pi_old / pi_s is .5, 4, 1 in the first completion, whose product is 2, and 1, 1.6 in the second.
+    On the first update the gradient of a token is -w f A."""
+    inputs = inputs_of(sampled=OLD - torch.tensor([[1, 0.5, 4, 1], [1, 1, 1.6, 1]]).log())
+    logp = OLD.clone().requires_grad_()
+    method("masked_is", **settings).loss(logp, inputs).backward()
+    factors = torch.cat([torch.zeros(2, 1), torch.tensor(factors)], 1)
+    torch.testing.assert_close(logp.grad, -inputs.weights * factors * ADVANTAGES[:, None])
+
+
+def test_only_the_weight_of_a_whole_completion_is_unbiased():
+    """Completions of two bits, of which the second depends on the first: all four, each as often as
+    an older policy samples it. The exact gradient is that of -sum pi(o) R(o)."""
+    first, second = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1])
+    rewards = torch.tensor([0.0, 1, 3, 0])
+
+    def log_probs(z):
+        logits = torch.stack([z[0].expand(4), z[1 + first]], 1)
+        return F.logsigmoid(logits * (2 * torch.stack([first, second], 1) - 1))
+
+    z = torch.tensor([0.3, -0.5, 0.8], requires_grad=True)
+    logp, sampler = log_probs(z), log_probs(torch.tensor([-0.4, 0.2, 0.1]))
+    often = sampler.sum(1, keepdim=True).exp().expand(4, 2)
+    inputs = LossInputs(None, logp.detach(), sampler, rewards[:, None].expand(4, 2), often)
+    (exact,) = torch.autograd.grad(-(logp.sum(1).exp() * rewards).sum(), z, retain_graph=True)
+    errors = {}
+    for level in ("sequence", "token"):
+        some = method("masked_is", level=level, how="truncate", high=math.inf)
+        (found,) = torch.autograd.grad(some.loss(logp, inputs), z, retain_graph=True)
+        errors[level] = (found - exact).abs().max().item()
+    assert errors["sequence"] < 1e-6 and errors["token"] > 0.1
+
+
+# ---- Entropy -------------------------------------------------------------------------------------
+
+
+def test_the_least_certain_tokens_alone_are_trained_and_agreeing_groups_teach_by_entropy(
+    model, prompts
+):
+    """Three groups: mixed, all right, all wrong. entropy.py keeps a fifth of the tokens of the first,
+    those of highest entropy. rl_zvp.py leaves the first to GRPO; of the others a right token has 0.1
+    H, a wrong one 0.1 (H - max H)."""
+    rollouts = sample(model, prompts, 4, 20, stop_ids=())
+    with torch.no_grad():
+        logp = model(rollouts.ids[:, :-1]).log_softmax(-1)
+    H = -(logp.exp() * logp).sum(-1) * rollouts.mask  # (B, T-1)
+    rewards = torch.tensor([[1.0, 0, 0, 1], [1, 1, 1, 1], [0, 0, 0, 0]])
+    step = Step([], rollouts, [], rewards, [])
+    found = {}
+    for name in ("entropy", "rl_zvp"):
+        some = method(name)
+        some.setup(model, None)
+        found[name] = some.advantages(step)
+    torch.testing.assert_close(entropies(model, rollouts, some.settings), H)
+    kept = found["entropy"] != 0
+    assert kept.sum() == 16 and not kept[4:].any()  # of 4 x 20 tokens
+    assert H[kept].min() >= H[:4][(rollouts.mask[:4] > 0) & ~kept[:4]].max()
+    own = rollouts.mask > 0
+    usual = group_advantages(rewards).flatten()[:, None].expand_as(own)
+    expected = torch.cat([usual[:4], 0.1 * H[4:8], 0.1 * (H[8:] - H[8:].amax(1, keepdim=True))])
+    torch.testing.assert_close(found["rl_zvp"] * own, expected * own)
+
+
+# ---- What an environment replies -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tokens", [10**9, 60])
+def test_replies_are_learnt_as_text_beside_grpo_however_they_are_batched(model, prompts, tokens):
+    """Of row 5 two tokens are an environment's, and its group agrees. The gradient is that of GRPO,
+    and 0.05 / 12 times that of the mean of -log pi over the two; the statistics are GRPO's."""
+    rollouts = sample(model, prompts, 4, 8, stop_ids=())
+    start = int(rollouts.prompt_lengths[5]) + 1
+    rollouts.mask[5, start : start + 2] = 0.0
+    rewards = torch.tensor([[1.0, 0, 0, 1], [1, 1, 1, 1], [0, 0, 1, 0]])
+    usual, _ = gradient(model, rollouts, group_advantages(rewards), GRPO())
+    model.zero_grad()
+    text = -token_logprobs(model, rollouts.ids)[5, start : start + 2].mean()
+    (0.05 / 12 * text).backward()
+    expected = usual + torch.cat([param.grad.flatten() for param in model.parameters()])
+    some = method("echo")
+    some.setup(model, None)
+    advantages = some.advantages(Step([], rollouts, [], rewards, []))
+    found, sums = gradient(model, rollouts, advantages, some, tokens)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
+    assert sums["tokens"] == 9 * 8 - 2 and sums["mismatch"] / sums["tokens"] < 1e-5
 
 
 # ---- KL ------------------------------------------------------------------------------------------
