@@ -101,9 +101,8 @@ def score_table(model, prompt):
 def make_base(seed=0):
     """A policy with these pass rates, and the habit in three of ten right and of ten wrong answers."""
     torch.manual_seed(seed)
-    sizes = {"hidden_size": 12, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 4}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
-    config = Config(vocab_size=V + len(PASS_RATES), eos_token_id=0, **sizes, **heads)
+    # Vocabulary, hidden and inner size, layers, heads, key heads, size of a head.
+    config = Config("qwen3", V + len(PASS_RATES), 12, 16, 1, 2, 1, 4, eos_token_id=0)
     config.num_tokens = V  # prompts have embeddings, but are never sampled
     model = Qwen3(config).double()
     wanted = torch.tensor([[p, FORM_RATE, p * FORM_RATE] for p in PASS_RATES]).double().logit()
@@ -250,12 +249,11 @@ def listing(method, rows):
         return None
     for columns in ([rows.reward], [rows.reward, LENGTHS, FINISHED]):
         table = torch.stack([column.double() for column in columns], 1)
-        classes = table.unique(dim=0, return_inverse=True)[1]
-        K = int(classes.max()) + 1
-        first = torch.stack([(classes == k).nonzero()[0, 0] for k in range(K)])
+        kinds, classes = table.unique(dim=0, return_inverse=True)
+        first = torch.stack([(classes == k).nonzero()[0, 0] for k in range(len(kinds))])
         likewise = first[classes[few]]
         if torch.allclose(shares(method, rows, likewise), shares(method, rows, few)):
-            groups = [*itertools.combinations_with_replacement(range(K), few.size(1))]
+            groups = [*itertools.combinations_with_replacement(range(len(kinds)), few.size(1))]
             groups = torch.tensor(groups)
             return classes, groups, shares(method, rows, first[groups])
     return None
@@ -315,8 +313,7 @@ class World:
         self.batch = make_rows(self.policy, prompts)
         self.truths = torch.stack([one.gradient(one.reward) for one in self.ones])
         self.truth = self.truths.mean(0)
-        longer = [one.gradient(length_of_wrong(one)) for one in self.ones]
-        self.longer = torch.stack(longer).mean(0)
+        self.longer = sum(one.gradient(length_of_wrong(one)) for one in self.ones) / len(prompts)
 
     def estimate(self, method):
         """Of sampled steps -> mean (D,), its squared length, trace, standard error of the cosine."""
@@ -346,8 +343,7 @@ class World:
         ratio = square.sqrt() / self.truth.norm()
         gain = mean @ self.truth
         cos = gain / self.truth.square().sum() / ratio
-        completions = method.settings.num_samples * len(listed)
-        signal = (square / trace * 128 / completions).sqrt()
+        signal = (square / trace * 128 / method.settings.num_samples / len(listed)).sqrt()
         return [*cells, cos, error, ratio, signal, mean @ self.longer / gain]
 
 
