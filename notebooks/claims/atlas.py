@@ -1,14 +1,15 @@
 """atlas.py - what a method's update is on average, and how noisy it is, without training.
 
-    python -m notebooks.claims.atlas mine.py        the row of a method of yours, in seconds
+    python -m notebooks.claims.atlas mine.py        the row of a method of yours, in some twenty seconds
     python -m notebooks.claims.atlas                of each file of methods/, in three worlds; a JSON object
     python -m notebooks.kept --run atlas --write    the same, kept in results/atlas.json and on the pages
 
 A Qwen3 of 1,004 weights writes at most five tokens, of five kinds: 1,365 completions of each of three prompts. They can all
 be listed, so the gradient of J, the mean reward, is a sum and no estimate. A method's update is
 sum_it c_it grad log pi(o_it),  c_it = -d loss / d log pi(o_it), by its own `advantages`, `loss` and setting norm.
-Groups are listed by classes of completions: of one reward or, if that is not enough, of one reward, length and end. Where
-the prompts of a step meet (norm=token, a std of the batch) or an advantage depends on more, steps are sampled.
+Groups are listed by classes of completions: of one reward or, if that is not enough, of one reward, length and end (200
+groups tell whether it is). Where the prompts of a step meet (norm=token, a std of the batch) or an advantage depends on
+more, steps are sampled. Notebook 10 uses these functions for norms, small terms, the KL and older samplers.
 
     cos      of the mean update with the gradient of J: 1 is no bias of direction
     ratio    of their lengths: what a learning rate makes up for
