@@ -547,9 +547,9 @@ class Tokenizer:
 
     def encode_prompt(self, text):
         """The ids that the policy continues. A plain prompt begins with a BOS token where the
-        tokenizer adds one."""
+        tokenizer adds one. Raises ModelError for a chat template that fails."""
         if self.template != "plain":
-            return self.chat(text, thinking=self.template == "chat")
+            return self.markup_ids(self.render_chat([("user", text)]))
         return self.backend.encode(text, add_special_tokens=True).ids
 
     def prompt_text(self, text):
@@ -564,27 +564,24 @@ class Tokenizer:
         tokens = range(self.num_tokens if stops else 0)
         return [token for token in tokens if ends.intersection(self.decode([token], False))]
 
-    def chat(self, user, thinking=True):
-        """One user turn, with the assistant's turn opened -> ids, as transformers'
-        apply_chat_template gives them. Raises ModelError."""
-        return self.markup_ids(self.render_chat([("user", user)], thinking))
-
     def turn(self, text, role="user"):
         """What a chat writes from the end of the assistant's turn to the start of its next one,
         with `text` between them -> ids. Raises ModelError."""
         messages = [("user", "?"), ("assistant", MARK), (role, text)]
-        chat = self.render_chat(messages, self.template == "chat")
+        chat = self.render_chat(messages)
         if MARK not in chat:
             raise ModelError("the chat template hides what was said: use --template plain")
         return self.markup_ids(chat.partition(MARK)[2])  # the first: a text may hold it too
 
-    def render_chat(self, messages, thinking):
+    def render_chat(self, messages):
+        """A chat, with the assistant's turn opened -> text, as transformers' apply_chat_template
+        gives it, but for GUARD."""
         guarded = []
         for role, content in messages:
             for token in self.special:
                 content = content.replace(token, token[0] + GUARD + token[1:])
             guarded.append({"role": role, "content": content})
-        options = {} if thinking else {"enable_thinking": False}
+        options = {"enable_thinking": False} if self.template == "chat-nothink" else {}
         return self.render(messages=guarded, add_generation_prompt=True, **options)
 
     def markup_ids(self, text):

@@ -198,9 +198,8 @@ def sample(
         rollouts.logp[rows, column - 1] = token_logp.where(running, 0)
         rollouts.mask[rows, column - 1] = running.float()
         rollouts.lengths[rows] = length + running
-        rollouts.finished[rows] |= (token[:, None] == stop_ids).any(
-            1
-        )  # isin would wait for the GPU
+        # torch.isin would wait for the GPU.
+        rollouts.finished[rows] |= (token[:, None] == stop_ids).any(1)
         longest = 0
         if t % patience == 0 or t + 1 == max_new_tokens:
             if reply:

@@ -114,8 +114,8 @@ class Flags(TaskFlags):
             self.model = os.path.abspath(self.model)
 
 
-# What a --resume need not keep (and "set", a flag of older versions).
-ANEW = set("model sample_tokens micro_batch_tokens steps device fsdp log runs name set".split())
+# What a --resume need not keep.
+ANEW = set("model sample_tokens micro_batch_tokens steps device fsdp log runs name".split())
 
 
 def parse_args(argv=None):
@@ -421,8 +421,8 @@ def load_checkpoint(run):
     paths = sorted(run.folder.glob("checkpoints/step_??????"), reverse=True)
     for path in paths:
         try:
-            hashes = _read_json(path / "hashes.json", optional=True)  # older versions wrote none
-            if hashes and hashes != hashes_of(path.glob(ALL_BUT_HASHES)):
+            hashes = _read_json(path / "hashes.json")
+            if hashes != hashes_of(path.glob(ALL_BUT_HASHES)):
                 raise ValueError("its files are not as they were written")
             progress = json.loads((path / "progress.json").read_text())
             state = state_of(run)
@@ -434,7 +434,7 @@ def load_checkpoint(run):
         run.step = progress["step"]
         run.memory = progress["memory"]
         settings = run.method.settings
-        kept = {**progress.get("settings", {}), "sample_tokens": settings.sample_tokens}
+        kept = {**progress["settings"], "sample_tokens": settings.sample_tokens}
         run.method.settings = replace(settings, **kept)  # after_step may have changed them
         run.method.load_state(progress["method"])
         return

@@ -30,6 +30,7 @@ import train
 import verifiers
 from eval import get_method, read_rows
 from model import Qwen3
+from notebooks.labs.build import SIX
 from notebooks.models import make_tiny
 from notebooks.rewards.compose import check_weights, earnable
 from notebooks.rewards.program_parts import check_tests
@@ -126,31 +127,11 @@ def verifier_in_ten_lines(my):
         want("accuracy" in parts, "the parts need an accuracy, for the log")
 
 
-def thought(n):
-    return " ".join(f"word{i}" for i in range(n))
-
-
-def tagged(think, answer="\\boxed{2}"):
-    return f"<think>{think}</think><answer>{answer}</answer>"
-
-
-SIX = {
-    "short": tagged(thought(18)),
-    "long": tagged(thought(142)),
-    "rambling": tagged(thought(612)),
-    "no tags": "The smaller root is \\boxed{2}.",
-    "wrong": tagged(thought(84), "\\boxed{3}"),
-    "bilingual": tagged(
-        "let me factor 先因式分解 (x-2)(x-3)=0 then 所以较小的根是 2 and we are ok"
-    ),
-}
-
-
 def compose(my):
     """`reward`: a verifiers.ReasoningReward under which, of the six completions of notebook 3,
-    *long* alone has the highest advantage, *wrong* the lowest, *rambling* and *bilingual* are
-    pushed down, and *short* and *no tags* are not. check_weights must not warn. (The
-    chapter's Design B leaves *rambling* above zero.)"""
+    "long, right" alone has the highest advantage, "wrong, good form" the lowest, "rambling, right"
+    and "bilingual, right" are pushed down, and "short, right" and "right, no tags" are not.
+    check_weights must not warn. (The chapter's Design B leaves "rambling, right" above zero.)"""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         check_weights(earnable(my["reward"]))
@@ -158,11 +139,12 @@ def compose(my):
     A = dict(zip(SIX, group_advantages([my["reward"](text, "2")["R"] for text in SIX.values()])))
     shown = ", ".join(f"{name} {a:+.2f}" for name, a in A.items())
     first, second = sorted(A.values(), reverse=True)[:2]
-    want(A["long"] == first > second + 1e-9, f"long is not alone on top: {shown}")
-    want(A["wrong"] == min(A.values()), f"wrong is not at the bottom: {shown}")
-    pushed = max(A["rambling"], A["bilingual"]) < 0
+    want(A["long, right"] == first > second + 1e-9, f"long is not alone on top: {shown}")
+    want(A["wrong, good form"] == min(A.values()), f"wrong is not at the bottom: {shown}")
+    pushed = max(A["rambling, right"], A["bilingual, right"]) < 0
     want(pushed, f"rambling or bilingual is made more likely: {shown}")
-    want(min(A["short"], A["no tags"]) > 0, f"short or no tags is made less likely: {shown}")
+    kept = min(A["short, right"], A["right, no tags"]) > 0
+    want(kept, f"short or no tags is made less likely: {shown}")
 
 
 # ---- Against the verifiers -------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@
 notebooks/results/NAME.json holds the commands, their commit, machine and the hash of each script that they reach
 (comments, docstrings and formatting are no code). A command prints a JSON object as its last line: "columns" and "rows"
 are the table (rows of several commands stand below each other), "sentences" are for the text of a page, "seeds" may be
-there, and whatever else it holds is kept too. In a command {runs} is a folder for runs, of another name when the code
+there. Whatever else it holds is not kept. In a command {runs} is a folder for runs, of another name when the code
 is another. A page quotes a result by a link to it:
 
     | .. |
@@ -197,16 +197,14 @@ def origin(scripts):
 
 
 def joined(outputs):
-    """What the commands printed as one result: their rows below each other, the rest one by one."""
+    """What the commands printed as one result: their rows below each other."""
     if any(output["columns"] != outputs[0]["columns"] for output in outputs):
         raise SystemExit("the commands print tables with different columns")
-    table = ("columns", "rows", "sentences", "seeds")
     return {
         "seeds": sorted({seed for output in outputs for seed in output.get("seeds", [])}),
         "columns": outputs[0]["columns"],
         "rows": [row for output in outputs for row in output["rows"]],
         "sentences": {k: v for output in outputs for k, v in output.get("sentences", {}).items()},
-        "details": [{k: v for k, v in output.items() if k not in table} for output in outputs],
     }
 
 

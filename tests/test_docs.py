@@ -31,9 +31,8 @@ def flags_of(script, arguments=""):
         return {f"--{name.replace('_', '-')}" for name in names}
     source = (ROOT / script).read_text(encoding="utf-8")
     flags = {"--help", *re.findall(rf'"({FLAG})"', source)}
-    more = {"notebooks/look/evaluate.py": ["eval.py"]}
-    for name in ("chapter_claims", "paper_claims"):
-        more[f"notebooks/claims/{name}.py"] = ["notebooks/claims/claim.py"]
+    claims = ("chapter_claims", "paper_claims")
+    more = {f"notebooks/claims/{name}.py": ["notebooks/claims/claim.py"] for name in claims}
     return flags.union(*map(flags_of, more.get(script, [])))
 
 

@@ -62,7 +62,7 @@ ACCEPTS = _table(
     # numbers
     0.5   .50   decimals
     2500000   \$2.5\text{ million}   number words multiply
-    \$76.80   \$76.80.   a full stop is no part of a price
+    \$76.80   \$76.80.  ;;  76\text{ dollars and }80\text{ cents}   a full stop is no part of a price
     3000   3 thousand dollars   and may stand before a unit
     300   3 hundred   each of them
     2000000000   2 billion people   up to these
@@ -117,7 +117,7 @@ ACCEPTS = _table(
     24\pi   24\pi cm^3   or behind \pi
     18250   USD 18250   or in front
     3 \text{ hours } 20 \text{ minutes}   3 hr and 20 min   one quantity of two units, whatever they are called
-    3:30 \text{ p.m.}   3:30 PM   times of day
+    3 \text{ p.m.}   3:00 PM   times of day
     12   \text{Answer: }12   a label
     1   1\text{ solution}   one of a kind
     12   12\text{ children}   a plural without s
@@ -125,7 +125,7 @@ ACCEPTS = _table(
     # algebra: equal at random points
     (x-1)(x+1)   x^2-1   a product and its expansion
     \frac{x^2-1}{x-1}   x + 1   equal wherever both are defined
-    2\ln x   \ln x^2   points where either side is undefined do not count
+    2\ln x   \ln x + \ln x   points where neither side is defined do not count
     \sin 2x   2 \cos(x) \sin(x)   identities
     \frac{1}{\cosh x}   \frac{2}{e^x+e^{-x}}   hyperbolic functions
     \log_4 8   \frac32   logarithm with a base
@@ -156,7 +156,7 @@ ACCEPTS = _table(
     \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}   \begin{bmatrix} 1 & 2 \\ 3 & 4 \end{bmatrix}   brackets
     \begin{pmatrix} 2 \\ 4 \end{pmatrix}   2 \begin{pmatrix} 1 \\ 2 \end{pmatrix}   a scalar times a matrix
     (0,\infty)   \mathbb{R}^+   the positive numbers
-    (0,\infty)   \{x \in \mathbb{R} : x > 0\}   by their condition
+    (0,\infty)   \{x \in \mathbb{R} : x > 0\}  ;;  \{x \in \mathbb{R}~|~x > 0\}   by their condition
     x > 0   0 < x < \infty   both ends written
     (-\infty,2] \cup [3,4)   ]-\infty,2] \cup [3,4[   French brackets
     \{3\}   [3,3]   an interval of one point
@@ -216,7 +216,7 @@ ACCEPTS = _table(
     (-\infty,\infty)   x \in \mathbb{R}   all of the line
     (-\infty,\infty)   \text{all real numbers}   in words
     x \ne 0   \mathbb{R} - \{0\}   a difference of sets
-    2k\pi, k \in \mathbb{Z}   2k\pi \ (k \in \mathbb{Z})  ;;  2k\pi \text{ for any integer } k  ;;  2k\pi \text{ where } k \text{ is an integer}   a family, with its letter in words
+    2k\pi, k \in \mathbb{Z}   2k\pi \ (k \in \mathbb{Z})  ;;  2k\pi \text{ for all integers } k  ;;  2k\pi \text{ where } k \text{ is an integer}   a family, with its letter in words
     x \equiv 3 \pmod 7   x \equiv 3 \ (\text{mod } 7)   a modulus in brackets
     x \equiv 3 \pmod 7   x \equiv 3 \mod 7   and without
     \{1, 2, \ldots, n\}   \{1,2,...,n\}   dots
@@ -253,7 +253,7 @@ ACCEPTS = _table(
     \frac12   ¹⁄₂   a fraction of small digits
     2^{n+1}   2⁽ⁿ⁺¹⁾  ;;  2ⁿ⁺¹   letters above
     €12   12€  ;;  12 \text{ euros}   euros, on either side
-    5   5\text{ o'clock}   a time
+    5   5\text{ o'clock}  ;;  5\text{ arcsec}   a time, an angle
     \frac12   \nicefrac{1}{2}  ;;  {1 \above 1pt 2}   other fractions
     \sqrt2   \surd 2   another root
     # layout
@@ -261,7 +261,7 @@ ACCEPTS = _table(
     \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}   \begin{pmatrix} 1 & 2 \\[4pt] 3 & 4 \end{pmatrix}  ;;  \begin{pmatrix} 1 & 2 \cr \hline 3 & 4 \end{pmatrix}   space between rows
     (1,2)   (1\,,\,2)   a thin space before a comma
     # money and units
-    12   \SI{12}{\cm}  ;;  12\ \text{J/(kg*m)}  ;;  12\,\mu\text{s}  ;;  12\ \Omega  ;;  12\,\mathrm{M}_\odot   units in symbols
+    12   \SI{12}{\cm}  ;;  12\ \text{J/(kg·K)}  ;;  12\,\mu\text{s}  ;;  12\ \Omega  ;;  12\,\mathrm{M}_\odot   units in symbols
     12   \mathdollar 12  ;;  US\$12  ;;  \text{Rs. }12  ;;  £12  ;;  ¥12   money in symbols
     50   50 \text{ per cent}   percent in two words
     30^\circ 15'   30^{\circ}15^{\prime}  ;;  30^\text{o}15'   degrees and minutes
@@ -271,9 +271,10 @@ ACCEPTS = _table(
     5   x \triangleq 5  ;;  x^* = 5  ;;  y'|_{x=2} = 5   names
     \begin{pmatrix} 1 \\ 2 \end{pmatrix}   A^{-1} = \begin{pmatrix} 1 \\ 2 \end{pmatrix}   and this one
     2^n-1   2^n-1, n \ge 1  ;;  a_n = 2^n - 1 \text{ for } n \in \mathbb{N}^+   for which letters
-    x^3 + C   x^3 + C, C \in \mathbb{R}  ;;  x^3 + C \text{ for some constant } C   constants
+    x^3 + C   x^3 + C, C \in \mathbb{R}  ;;  x^3 + C \text{ for some constant } C  ;;  x^3 + C, C \text{ is a constant}   constants
     f(x) = 2x   f(x) = 2x \text{ for all } x \in \mathbb{R}  ;;  f(x) \equiv 2x   functions
-    x > 1   \text{all real numbers } x \text{ such that } x > 1   numbers
+    x > 1   \text{all real numbers } x \text{ such that } x > 1  ;;  \text{all numbers greater than } 1   numbers
+    x < 1   \text{all real numbers less than } 1   and the others
     2k\pi, k \in \mathbb{Z}   \{2\pi k : k \in \Z\}   a family as a set
     \mathbb{Z}   \text{all integers}   in words
     1 \pm \sqrt2   1 +/- \sqrt2   plus or minus as programs print it
@@ -342,7 +343,6 @@ REJECTS = _table(
     \angle ABC   \angle BCA   another vertex
     f \circ g   g \circ f   composition
     f(g(x))   g(f(x))   composition
-    P(Q(x))   Q(P(x))   of polynomials
     A \subset B   B \subset A   inclusion
     p \Rightarrow q   q \Rightarrow p   implication
     A \setminus B   B \setminus A   difference
@@ -392,11 +392,9 @@ REJECTS = _table(
     \frac13   \frac13 \ldots 8   a tail
     \sqrt2   1.41421   nor six the root of two
     0.123456789012   0.123456789013   a terminating decimal has only its own digits
-    10^{40}   10^{40}+1   off by one
     2^{30000}   2^{30000}+1   a sum that loses a term proves nothing
     \frac{1}{2004!}   \frac{1}{2006!}   tiny numbers are compared relatively
     \pi   \pi + 10^{-50}   as are close ones
-    52_8   52_9   another base
     2\frac13   \frac23   a mixed number is no product
     55   5 5   two numbers are not one
     (-\infty,2)\cup(3,\infty)   (-\infty,2)\cup(3,\infty), 7   an item too many, though 7 lies inside
@@ -453,8 +451,8 @@ REJECTS = _table(
     13   1 + 2 + \ldots + 10   what the dots leave out
     # where one side is undefined, it is another function
     \sqrt{|x|}   \sqrt{x}   half of it
+    \sqrt{x}   \sqrt{|x|}   twice as much
     \ln|x|   \ln(-x)   the other half
-    |x-1|   \sqrt{x-1}^2   half of it
     \lceil n/2 \rceil + 1   \lfloor n/2 \rfloor + 2   differs at even numbers
     \lfloor\log_2 n\rfloor + 1   \lceil\log_2 n\rceil   differs at powers of two
     f(1)   f(-3)   a function is no cosine
@@ -474,7 +472,7 @@ REJECTS = _table(
     2k\pi, k \in \mathbb{Z}   2k\pi, k \in \mathbb{N}   half of the family
     12   \text{at least } 12  ;;  \text{double } 12  ;;  \text{half of } 12   changed by what stands before
     5   \nexists x = 5   nothing is
-    C   (C) is wrong  ;;  C) and d   choices with tails
+    C   (C) is wrong  ;;  C) and d  ;;  C: eliminated   choices with tails
     # between and beyond the usual sample points
     |x-1000|   1000-x   differs for large x
     |a-b+200|   a-b+200   and for a small a - b
@@ -483,6 +481,7 @@ REJECTS = _table(
     x   x+\lfloor 10^{39}x\rfloor-10^{39}x   nor is a sum that loses a term
     # units
     \$75   75\text{ cents}   100 times as much
+    5\text{ miles north}   5\text{ miles south}   the other way
     \$12.50   12.5\%   money and percent
     60\text{ km/h}   60\text{ km/s}   3600 times as fast
     12\text{ cm}^2   12\text{ cm}^3   an area and a volume
@@ -495,6 +494,7 @@ REJECTS = _table(
     x = 3, y = -1   -1, 3   named values in another order
     x = 1, y = 2   x = 1, 2   one of two named
     x = y   y   an equation of two names
+    x = -3   x = 2x+3   the question, not yet solved
     B   A = B   says nothing about B
     8   8 \setminus 9   a number is no set
     (3,\infty)   |x| > 3   two intervals

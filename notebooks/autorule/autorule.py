@@ -7,20 +7,35 @@ What you will learn here: how "this answer was preferred to that" becomes senten
 read (3.1: reason, extract, merge), and those a number (3.2: Yes or No to each), which is added to a
 learned reward model (Table 9). Numbers in brackets are the paper's, the prompts our own. Departure: the
 judge reads the conversation before the rule, so that all rules share its keys and values. Left out:
-rubrics for each prompt (RaR, RLCF). autorule_tools.py has preferences, models to ask and baselines,
-autorule_world.py experiments. Letters: K and L rules, N responses or pairs, B rows, C hidden size.
+rubrics for each prompt (RaR, RLCF). autorule_world.py is a simulated world to try it in. Letters: K and L
+rules, N responses or pairs, B rows, C hidden size.
+
+A teacher or judge is a model directory, a hub id, or a server, URL#MODEL, that speaks as OpenAI's do: its
+key stands in $OPENAI_API_KEY and goes into one header, nowhere else. What fails is asked again a few
+times, and then its answer is None. Left out: proxies, redirects, streaming, a server that sends a byte
+now and then.
 """
 
 import argparse
 import collections
 import contextlib
 import functools
+import hashlib
+import itertools
 import json
+import math
 import os
 import random
 import re
 import sys
 import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,15 +44,258 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
 from model import KVCache, load, pick_device, save
-from notebooks.autorule.autorule_tools import (
-    counter_of,
-    filter_preferences,
-    open_model,
-    read_preferences,
-)
+from rlvr import row_uniforms, sample
 from verifiers import DataError
 
-# ---- 1. Reason, extract, merge (3.1) -------------------------------------------------------------
+# ---- 1. Preferences ------------------------------------------------------------------------------
+
+
+def as_text(value):
+    """A string, or a list of {"role", "content"}: one message's content, or a line for each."""
+    if isinstance(value, str):
+        return value
+    if len(value) == 1:
+        return value[0]["content"] + ""
+    return "\n".join(turn["role"] + ": " + turn["content"] for turn in value)
+
+
+def read_preference(row):
+    chosen = row["chosen"]
+    rejected = row["rejected"]
+    prompt = row.get("prompt")
+    if isinstance(chosen, list) and (len(chosen) > 2 or prompt is None):
+        prompt = chosen[:-1]  # UltraFeedback's "prompt" is the first turn
+    sides = [side if isinstance(side, str) else [side[-1]] for side in (chosen, rejected)]
+    texts = [as_text(value) for value in (prompt, *sides)]
+    scores = {key: float(row[key]) for key in ("score_chosen", "score_rejected") if key in row}
+    return dict(zip(("prompt", "chosen", "rejected"), texts)) | scores
+
+
+def read_preferences(path):
+    """JSON lines with prompt, chosen and rejected, texts or messages (the last of which is the response)
+    -> dicts of these three texts, and of score_chosen, score_rejected where the file has them."""
+    pairs = []
+    for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            pairs.append(read_preference(json.loads(line)))
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            raise DataError(
+                f"{path}, line {number}: not a preference ({error!r}); wanted is an object "
+                "with prompt, chosen, rejected: texts or lists of messages"
+            ) from None
+    return pairs
+
+
+def filter_preferences(pairs, count_tokens, max_tokens=512, banned="confidence"):
+    """The paper's filter (B.6): both responses below max_tokens, the chosen one scored higher (where
+    there are scores), the banned word in neither -> (those that stay, {reason: how many went})."""
+    kept = []
+    gone = collections.Counter()
+    for pair in pairs:
+        sides = pair["chosen"], pair["rejected"]
+        if max(map(count_tokens, sides)) >= max_tokens:
+            gone["too long"] += 1
+        elif pair.get("score_chosen", math.inf) <= pair.get("score_rejected", -math.inf):
+            gone["not scored higher"] += 1
+        elif banned and banned in " ".join(sides).lower():
+            gone[f"says {banned}"] += 1
+        else:
+            kept.append(pair)
+    return kept, dict(gone)
+
+
+def counter_of(backend):
+    """What counts the tokens of a text for filter_preferences: the tokenizer of a model that runs here,
+    as in the paper; words where a server or a program answers."""
+    tokenizer = getattr(backend, "tokenizer", None)
+    return lambda text: len(tokenizer.encode(text) if tokenizer else text.split())
+
+
+# ---- 2. A model to ask ---------------------------------------------------------------------------
+
+
+def split_reasoning(text):
+    """The chain of thought, and the text after it; if the chain never ends, there is no text."""
+    before, end, after = text.partition("</think>")
+    if end or "<think>" in text:
+        before = before.replace("<think>", "", 1)
+        return {"text": after.strip(), "reasoning": before.strip()}
+    return {"text": text.strip(), "reasoning": ""}
+
+
+# A backend has an identity (what its answers depend on, besides prompt and seed), and is called with
+# {key: prompt}, a function keep(key, answer) for each answer as it comes, and a seed.
+
+BATCH = 16  # prompts that a model here answers at once; their answers are kept together
+
+
+class Local:
+    """A model sampled here. Its answer depends on seed and prompt, not on what else is asked."""
+
+    def __init__(self, name, temperature=0.6, max_new_tokens=4096):
+        self.model, self.tokenizer = load(name, *pick_device())
+        self.temperature = temperature
+        self.max_new_tokens = max_new_tokens
+        self.identity = [str(name), temperature, max_new_tokens]
+
+    def __call__(self, prompts, keep, seed):
+        asked = {key: self.tokenizer.encode_prompt(prompt) for key, prompt in prompts.items()}
+        room = self.model.config.max_position_embeddings - self.max_new_tokens
+        fits = [key for key, ids in asked.items() if 0 < len(ids) <= room]  # others: no answer
+        sizes = (1, self.max_new_tokens, self.temperature)
+        for start in range(0, len(fits), BATCH):
+            keys = fits[start : start + BATCH]
+            uniforms = row_uniforms([int(key[:8], 16) for key in keys], self.max_new_tokens, seed)
+            prompts = [asked[key] for key in keys]
+            rollouts = sample(self.model, prompts, *sizes, uniforms=uniforms)
+            for key, ids in zip(keys, rollouts.completions(), strict=True):
+                keep(key, split_reasoning(self.tokenizer.decode(ids)))
+
+
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args):
+        return None  # it would carry the key elsewhere
+
+
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirect)
+
+
+@dataclass
+class Server:
+    """An OpenAI-compatible server, named URL#MODEL; eight requests at once. time_limit: seconds without a
+    byte. subtle: messages of servers and libraries may repeat the key, so ours quote none of them."""
+
+    url: str
+    temperature: float = 0.6
+    max_new_tokens: int = 4096
+    time_limit: float = 120.0
+    retries: int = 4
+    pause: float = 0.5
+
+    def __post_init__(self):
+        parts = urllib.parse.urlsplit(self.url)
+        unsafe = "@" in parts.netloc or parts.query  # may be a key, and we repeat the address
+        if parts.scheme not in ("http", "https") or not parts.hostname or unsafe:
+            raise DataError(
+                "a server is named http(s)://HOST/PATH#MODEL; the key stands in $OPENAI_API_KEY"
+            )
+        address, _, self.model = self.url.partition("#")
+        self.address = address.rstrip("/") + "/chat/completions"
+        self.identity = [self.url, self.temperature, self.max_new_tokens]
+
+    def __call__(self, prompts, keep, seed):
+        pool = ThreadPoolExecutor(8)
+        try:
+            list(pool.map(lambda item: self.ask(*item, keep, seed), prompts.items()))
+        finally:
+            pool.shutdown(cancel_futures=True)  # after Ctrl-C nothing more is asked, or paid
+
+    def ask(self, key, prompt, keep, seed):
+        """Ask until there is an answer, the retries are used up, or the server refuses."""
+        body = {"model": self.model, "messages": [{"role": "user", "content": prompt}]}
+        body |= {"seed": seed, "temperature": self.temperature, "max_tokens": self.max_new_tokens}
+        for attempt in range(self.retries + 1):
+            status = answer = None
+            with contextlib.suppress(Exception):  # lost connections and garbage have many types
+                status, reply = self.post(json.dumps(body).encode())
+                answer = read_reply(reply)
+            if answer:
+                return keep(key, answer)
+            if status in (401, 403, 404):
+                raise DataError(
+                    f"{self.address} answers with status {status}: is there a model of that "
+                    "name, and is the key in $OPENAI_API_KEY right?"
+                )
+            if attempt < self.retries:
+                time.sleep(min(30, self.pause * 2**attempt))
+
+    def post(self, body):
+        """(status, reply) of one request."""
+        headers = {"Content-Type": "application/json"}
+        if secret():
+            headers["Authorization"] = f"Bearer {secret()}"
+        request = urllib.request.Request(self.address, body, headers)
+        try:
+            with OPENER.open(request, timeout=self.time_limit) as response:
+                return response.status, response.read(8_000_000)
+        except urllib.error.HTTPError as error:
+            return error.code, b""
+
+
+def secret():
+    return os.environ.get("OPENAI_API_KEY", "").strip()
+
+
+def read_reply(reply):
+    """The answer in a server's reply; raises one thing or another if there is none, or if it repeats the
+    key, which would stand in the cache file then. The chain of thought has a field of its own (vLLM,
+    DeepSeek: reasoning_content; reasoning) or stands in think tags."""
+    if secret() and secret().encode() in reply:
+        raise DataError("the reply repeats the key")
+    message = json.loads(reply)["choices"][0]["message"]
+    answer = split_reasoning(message["content"] or "")
+    apart = message.get("reasoning_content") or message.get("reasoning")
+    return answer | {"reasoning": (apart or answer["reasoning"]) + ""}
+
+
+class Asked:
+    """asked(prompts) -> an answer for each, or None where the backend failed.
+
+    cache:  a file of JSON lines, {key: answer}; the key is a hash of identity, seed and prompt.
+    counts: prompts new, known and failed.
+    """
+
+    def __init__(self, backend, cache=None):
+        self.backend = backend
+        self.known = {}
+        self.lock = threading.Lock()
+        self.file = open(cache, "a+b") if cache else None
+        self.counts = collections.Counter(new=0, known=0, failed=0)
+        if self.file:
+            self.read()
+
+    def read(self):
+        self.file.seek(0)
+        for line in self.file.read().splitlines():
+            with contextlib.suppress(ValueError):  # half a line, after a crash
+                self.known |= json.loads(line)
+
+    def __call__(self, prompts, seed=0):
+        """Prompts that were answered before, in this run or an earlier one, are not asked again."""
+        identity = self.backend.identity
+        texts = [json.dumps([identity, seed, prompt]).encode() for prompt in prompts]
+        keys = [hashlib.sha256(text).hexdigest() for text in texts]
+        found = {key: self.known.get(key) for key in keys}
+        new = {key: prompt for key, prompt in zip(keys, prompts) if found[key] is None}
+
+        def keep(key, answer):
+            found[key] = answer
+            self.keep(key, answer)
+
+        if new:
+            self.backend(new, keep, seed)
+        answers = [found[key] for key in keys]
+        with self.lock:
+            self.counts.update(new=len(new), known=len(keys) - len(new), failed=answers.count(None))
+        return answers
+
+    def keep(self, key, answer):
+        if self.file:  # without one nothing is remembered: a judge runs long
+            with self.lock:
+                self.known[key] = answer
+                # subtle: the line ends before each answer, or one would be lost behind half a line
+                self.file.write(b"\n" + json.dumps({key: answer}).encode())
+                self.file.flush()
+
+
+def open_model(name, cache=None, **settings):
+    """The Asked of a directory, a hub id or URL#MODEL; settings: what Local or Server takes."""
+    return Asked((Server if "://" in name else Local)(name, **settings), cache)
+
+
+# ---- 3. Reason, extract, merge (3.1) -------------------------------------------------------------
 
 JUSTIFY = """Two assistants answered the same user, and a reader preferred answer {winner}.
 
@@ -69,7 +327,7 @@ Reply with a JSON array of strings and nothing else.
 def parse_rules(text):
     """The first JSON array with strings in a text, or an empty one -> its rules; None if there is none.
     Bounded, since a model wrote it: 200,000 characters, 20 tries, 500 rules of 300 characters."""
-    for match in list(re.finditer(r"\[", text[:200_000]))[:20]:
+    for match in itertools.islice(re.finditer(r"\[", text[:200_000]), 20):
         with contextlib.suppress(ValueError, RecursionError):
             found, _ = json.JSONDecoder().raw_decode(text[:200_000], match.start())
             rules = [" ".join(rule.split()) for rule in found if isinstance(rule, str)]
@@ -82,25 +340,19 @@ def ask_for_rules(teacher, prompts, seed):
     return [answer and parse_rules(answer["text"]) for answer in teacher(prompts, seed)]
 
 
-def extract_rules(pairs, teacher, seed=0, source="reasoning", at_most=None, merge_size=400):
-    """Rules out of preferences -> what rules.json holds: rules, and all it takes to make them again. The
-    preferred response is answer A or B by a seeded coin. source: read the rules out of the teacher's chain
-    of thought ("reasoning") or what it says after it ("text", Table 3). More than merge_size rules are
-    merged in parts, then again. Answers that cannot be read are counted and skipped."""
-    winners = random.Random(seed).choices("AB", k=len(pairs))
+def justify(pair, winner):
     sides = {"A": ("chosen", "rejected"), "B": ("rejected", "chosen")}
-    reasons = teacher(
-        [
-            JUSTIFY.format(
-                winner=winner,
-                prompt=pair["prompt"],
-                a=pair[sides[winner][0]],
-                b=pair[sides[winner][1]],
-            )
-            for pair, winner in zip(pairs, winners)
-        ],
-        seed,
-    )
+    a, b = (pair[side] for side in sides[winner])
+    return JUSTIFY.format(winner=winner, prompt=pair["prompt"], a=a, b=b)
+
+
+def extract_rules(pairs, teacher, seed=0, source="reasoning", at_most=None):
+    """Rules out of preferences -> what rules.json holds: rules, and what it takes to make them again. The
+    preferred response is answer A or B by a seeded coin. source: read the rules out of the teacher's chain
+    of thought ("reasoning") or what it says after it ("text", Table 3). Answers that cannot be read are
+    counted and skipped."""
+    winners = random.Random(seed).choices("AB", k=len(pairs))
+    reasons = teacher([justify(*each) for each in zip(pairs, winners)], seed)
     chains = [
         EXTRACT.format(winner=winner, reasoning=answer[source])
         for winner, answer in zip(winners, reasons)
@@ -117,41 +369,33 @@ def extract_rules(pairs, teacher, seed=0, source="reasoning", at_most=None, merg
     counts = collections.Counter(
         pairs=len(pairs), chains=len(chains), extracted=len(rules), unreadable=unreadable
     )
-    rules = merge_rules(rules, teacher, seed, at_most, merge_size, counts)
-    return {
-        "rules": rules,
-        "counts": dict(counts),
-        "asked": dict(teacher.counts),
-        "pairs": pairs,
-        "seed": seed,
-        "source": source,
-        "at_most": at_most,
-        "merge_size": merge_size,
-        "teacher": teacher.backend.identity,
-        "prompts": [JUSTIFY, EXTRACT, MERGE],
-    }
+    found = {"rules": merge_rules(rules, teacher, seed, at_most, counts)}
+    found |= {"counts": dict(counts), "asked": dict(teacher.counts), "pairs": pairs, "seed": seed}
+    found |= {"source": source, "at_most": at_most, "teacher": teacher.backend.identity}
+    return found | {"prompts": [JUSTIFY, EXTRACT, MERGE]}
 
 
-def merge_rules(rules, teacher, seed, at_most, merge_size, counts):
-    """Ask until the rules come out of one prompt, at most eight times: a teacher may never merge. An
-    answer that cannot be read leaves its part as it was."""
+MERGE_SIZE = 400  # rules that one prompt holds
+
+
+def merge_rules(rules, teacher, seed, at_most, counts):
+    """More rules than one prompt holds are merged in parts, then again, at most eight times: a teacher may
+    never merge. An answer that cannot be read leaves its part as it was."""
     limit = f" Keep at most {at_most}." if at_most else ""
     for level in range(8):
-        parts = [rules[start : start + merge_size] for start in range(0, len(rules), merge_size)]
+        parts = [rules[start : start + MERGE_SIZE] for start in range(0, len(rules), MERGE_SIZE)]
         lists = ["\n".join(f"- {rule}" for rule in part) for part in parts]
-        merged = ask_for_rules(
-            teacher, [MERGE.format(limit=limit, rules=text) for text in lists], seed + level
-        )
+        prompts = [MERGE.format(limit=limit, rules=text) for text in lists]
+        merged = ask_for_rules(teacher, prompts, seed + level)
         counts.update(merges=len(parts), unreadable=merged.count(None))
-        rules = list(
-            dict.fromkeys(rule for part, less in zip(parts, merged) for rule in less or part)
-        )
+        kept = [rule for part, less in zip(parts, merged) for rule in less or part]
+        rules = list(dict.fromkeys(kept))
         if len(parts) == 1 and merged[0]:
             break
     return rules[:at_most]
 
 
-# ---- 2. Judge (3.2) ------------------------------------------------------------------------------
+# ---- 4. Judge (3.2) ------------------------------------------------------------------------------
 
 VERIFY = """You judge an assistant's last answer by one rule and by nothing else.
 
@@ -202,11 +446,9 @@ def read_verdict(text):
 
 def open_judge(name):
     """judge(texts) -> True, False or None for each: the likelier of two tokens of a model that runs here
-    and does not think; or what a server says in half a minute."""
+    and does not think; or what a server says in ten seconds."""
     if "://" in name:
-        asked = open_model(
-            name, temperature=0.0, max_new_tokens=16, time_limit=10.0, retries=2, patience=30.0
-        )
+        asked = open_model(name, temperature=0.0, max_new_tokens=16, time_limit=10.0, retries=2)
         return lambda texts: [answer and read_verdict(answer["text"]) for answer in asked(texts)]
     model, tokenizer = load(name, *pick_device()[:2])
     if tokenizer.encode("Yes")[0] == tokenizer.encode("No")[0]:
@@ -216,6 +458,7 @@ def open_judge(name):
     return lambda texts: [p > 0.5 for p in yes_probabilities(model, tokenizer, texts)]
 
 
+@dataclass
 class RulesReward:
     """r = alpha * (share of rules with Yes) + beta + r_model (3.2); each rule is a part of the log, and where
     a problem has no answer the share is its accuracy. A judge that fails or is slow says No.
@@ -223,25 +466,21 @@ class RulesReward:
     critical: the core pays 0 for a completion that was cut off, a prize beside a beta of -7.5. So `lift`
     is added to all that are judged; a constant changes no advantage between them."""
 
-    def __init__(
-        self, rules, judge, alpha=10.0, beta=-7.5, concise=True, reward_model=None, lift=10.0
-    ):
-        self.rules = rules
-        self.judge = judge
-        self.alpha = alpha
-        self.beta = beta
-        self.concise = concise
-        self.reward_model = reward_model
-        self.lift = lift
+    rules: list
+    judge: Callable
+    alpha: float = 10.0
+    beta: float = -7.5
+    concise: bool = True
+    reward_model: object = None
+    lift: float = 10.0
 
     def __call__(self, completion, problem):
         verdicts = judge_rules(self.judge, self.rules, problem["problem"], completion, self.concise)
         yes = [float(verdict is True) for verdict in verdicts]
         mean = sum(yes) / max(1, len(yes))
         r_rules = self.alpha * mean + self.beta
-        r_model = (
-            self.reward_model.score(problem["problem"], completion) if self.reward_model else 0.0
-        )
+        learned = self.reward_model
+        r_model = learned.score(problem["problem"], completion) if learned else 0.0
         parts = {f"rule_{k:02}": value for k, value in enumerate(yes)}
         parts |= {"r_rules": r_rules, "r_model": r_model, "judge_failed": verdicts.count(None)}
         parts |= {} if problem.get("answer") else {"accuracy": mean}
@@ -250,12 +489,8 @@ class RulesReward:
 
 def judge_rules(judge, rules, prompt, completion, concise=True):
     """A verdict for each rule, True, False or None; of a judge that raises all are None."""
-    questions = [
-        VERIFY.format(
-            prompt=prompt, completion=completion, rule=rule, condition=CONDITIONS[concise]
-        )
-        for rule in rules
-    ]
+    given = {"prompt": prompt, "completion": completion, "condition": CONDITIONS[concise]}
+    questions = [VERIFY.format(rule=rule, **given) for rule in rules]
     with contextlib.suppress(Exception):
         return judge(questions)
     return [None] * len(rules)
@@ -273,9 +508,8 @@ def from_settings(path):
         reward = dict(settings["reward"])
         judge = open_judge(reward.pop("judge"))
         learned = reward.pop("reward_model", None)
-        return RulesReward(
-            rules, judge, reward_model=learned and RewardModel.load(learned), **reward
-        )
+        reward["reward_model"] = learned and RewardModel.load(learned)
+        return RulesReward(rules, judge, **reward)
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise DataError(
             f"$AUTORULE: {path} does not describe a reward ({error!r}); make it with "
@@ -291,7 +525,7 @@ def rules_reward(completion, problem):
     return reward(completion, problem)
 
 
-# ---- 3. A learned reward model to add to it (Table 9) --------------------------------------------
+# ---- 5. A learned reward model to add to it (Table 9) --------------------------------------------
 
 
 class RewardModel(torch.nn.Module):
@@ -338,30 +572,21 @@ def pairwise_loss(chosen, rejected):
     return -F.logsigmoid(chosen - rejected).mean()
 
 
-def train_reward_model(
-    made, pairs, epochs=1, batch_size=256, micro=16, lr=5e-6, warmup=0.1, seed=42
-):
+def train_reward_model(made, pairs, epochs=1, batch_size=256, lr=5e-6, warmup=0.1, seed=42):
     """AdamW, a constant rate after a warm-up, gradients clipped to norm 5 -> the loss of each step."""
     optimizer = torch.optim.AdamW(made.parameters(), lr, betas=(0.9, 0.95), weight_decay=0.0)
     losses = []
-    order = [
-        pair
-        for epoch in range(epochs)
-        for pair in random.Random(seed + epoch).sample(pairs, len(pairs))
-    ]
+    order = []
+    for epoch in range(epochs):
+        order += random.Random(seed + epoch).sample(pairs, len(pairs))
     steps = range(0, len(order), batch_size)
     for step, start in enumerate(steps, 1):
         batch = order[start : start + batch_size]
-        losses.append(0.0)
-        for part in (batch[i : i + micro] for i in range(0, len(batch), micro)):
-            rows = [
-                made.encode(pair["prompt"], pair[side])
-                for side in ("chosen", "rejected")
-                for pair in part
-            ]
-            loss = pairwise_loss(*made(rows).chunk(2)) * len(part) / len(batch)
-            loss.backward()
-            losses[-1] += loss.item()
+        sides = [(pair, side) for side in ("chosen", "rejected") for pair in batch]
+        rows = [made.encode(pair["prompt"], pair[side]) for pair, side in sides]
+        loss = pairwise_loss(*made(rows).chunk(2))
+        loss.backward()
+        losses.append(loss.item())
         torch.nn.utils.clip_grad_norm_(made.parameters(), 5.0)
         optimizer.param_groups[0]["lr"] = lr * min(1.0, step / max(1.0, warmup * len(steps)))
         optimizer.step()
@@ -369,7 +594,20 @@ def train_reward_model(
     return losses
 
 
-# ---- 4. Diagnostics, of verdicts as arrays of 0 and 1, (N, K) ------------------------------------
+# ---- 6. Baselines; diagnostics, of verdicts as arrays of 0 and 1, (N, K) -------------------------
+
+CONCISE_RULE = ["The assistant's answer is concise."]  # B.7
+DIMENSIONS = [  # after UltraFeedback's four (Table 4)
+    "The assistant does what it is asked to do and nothing else.",
+    "The assistant's answer is useful and correct.",
+    "The assistant's answer agrees with the world and with itself.",
+    "The assistant says where it is not certain.",
+]
+
+
+def length_penalty(length, target=300):
+    """What B.4 takes off the reward, length / (2 L) - 1/2: 0 at the target, 0.5 at twice as much."""
+    return 0.5 * length / target - 0.5
 
 
 def alignment(chosen, rejected):
@@ -379,18 +617,12 @@ def alignment(chosen, rejected):
     return np.where(apart > 0, (chosen > rejected).sum(0) / np.maximum(apart, 1), np.nan)
 
 
-def agreement_matrix(verdicts, others):
-    """1 - the normalised Hamming distance of every two rules over N responses (5.3, appendix D):
-    (N, K), (N, L) -> (K, L)."""
-    return (verdicts[:, :, None] == others[:, None, :]).mean(0)
-
-
 def agreement(verdicts, others):
-    """The agreement of rules of two sets, matched by the Hungarian algorithm (5.3):
-    (N, K), (N, L) -> (min(K, L),)."""
+    """1 - the normalised Hamming distance over N responses of two rules, those of two sets matched by the
+    Hungarian algorithm (5.3, appendix D): (N, K), (N, L) -> (min(K, L),)."""
     from scipy.optimize import linear_sum_assignment  # here only: training does without scipy
 
-    same = agreement_matrix(verdicts, others)
+    same = (verdicts[:, :, None] == others[:, None, :]).mean(0)  # (K, L)
     return same[linear_sum_assignment(same, maximize=True)]
 
 
@@ -417,9 +649,7 @@ def main(argv=None):
     parser.add_argument("--judge", help="the same, for the training (default: the teacher)")
     parser.add_argument("--num-pairs", type=int, default=256, help="drawn at random (default: 256)")
     parser.add_argument("--at-most", type=int, help="rules (default: what the teacher leaves)")
-    parser.add_argument(
-        "--out", default="rules.json", help="answers are kept in OUT.cache (default: rules.json)"
-    )
+    parser.add_argument("--out", default="rules.json", help="answers are kept in OUT.cache")
     args = parser.parse_args(argv)
     pairs = read_preferences(args.pairs)
     teacher = open_model(args.teacher, f"{args.out}.cache")
@@ -428,11 +658,9 @@ def main(argv=None):
     found = extract_rules(pairs, teacher, at_most=args.at_most)
     found["reward"] = {"judge": args.judge or args.teacher, "alpha": 10.0, "beta": -7.5}
     Path(args.out).write_text(json.dumps(found, indent=1), encoding="utf-8")
-    print(
-        *found["rules"],
-        f"{len(found['rules'])} rules in {args.out}; left out: {gone}; {found['counts']}",
-        sep="\n",
-    )
+    count = len(found["rules"])
+    print(*found["rules"], sep="\n")
+    print(f"{count} rules in {args.out}; left out: {gone}; {found['counts']}")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,6 @@
 
     python -m notebooks.claims.against_trl smollm2 --name trl-0 --steps 20      its curve in runs/trl-0/metrics.jsonl,
                                                                                      beside that of --beside runs/sums-0
-    python -m notebooks.claims.against_trl smollm2 --time                       steps of both in turn, on at most 10 new tokens
-    python -m notebooks.claims.against_trl smollm2 --time --max-new-tokens 96   on at most 96, of which most rows need 10
-    python -m notebooks.claims.against_trl smollm2 --time --task stories        on 96 in every row, 4 problems a step
 
 The same weights, problems in the same order, groups, reward, learning rate step by step, AdamW, clipping of the
 gradient and mean over tokens, without KL; TRL's trainer samples, judges by our reward and updates, and our eval.py
@@ -20,7 +17,6 @@ import math
 import shutil
 import statistics
 import sys
-import tempfile
 import time
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
@@ -33,29 +29,17 @@ from model import ModelError
 
 ROOT = Path(__file__).resolve().parents[2]
 
-TASKS = {
-    "sums": (10, ["--template", "plain"]),
-    "stories": (96, ["--template", "chat", "--prompts-per-step", "4"]),
-}
-
 
 def flags_for(args, folder):
-    tokens, others = TASKS[args.task]
-    flags = "--lr 1e-5 --device cpu --save-every 1000 --eval-every 10".split() + others
-    flags += ["--model", args.model, "--task", f"{ROOT}/notebooks/tasks/smollm2.py:{args.task}"]
+    flags = "--lr 1e-5 --device cpu --save-every 1000 --eval-every 10 --template plain".split()
+    flags += ["--model", args.model, "--task", f"{ROOT}/notebooks/tasks/smollm2.py:sums"]
     flags += ["--method", f"{ROOT}/notebooks/methods/shared_prompts.py", "--runs", str(folder)]
-    return [
-        *flags,
-        "--seed",
-        str(args.seed),
-        "--max-new-tokens",
-        str(args.max_new_tokens or tokens),
-    ]
+    return [*flags, "--seed", str(args.seed), "--max-new-tokens", "10"]
 
 
-def train_trl(flags, steps, folder, rows=None):
-    """GRPOTrainer for the first steps of a run with these flags -> seconds of each step. rows: gets a row of
-    metrics a step, evaluated every flags.eval_every steps."""
+def train_trl(flags, steps, folder):
+    """GRPOTrainer for the first steps of a run with these flags -> a row of metrics for each step and for the untrained
+    model, written to the folder too. Evaluated every flags.eval_every steps."""
     import datasets
     import transformers
     import trl
@@ -81,43 +65,40 @@ def train_trl(flags, steps, folder, rows=None):
     [newline] = names(task.stops[0])["input_ids"]
     # GRPOTrainer knows one that ends a completion.
     names.eos_token = names.convert_ids_to_tokens(newline)
-    seconds = []
+    rows = [{"step": 0}]
+    started = []
     rewards = []
     rates = []
 
     def reward(completions, completion_ids, problem, answer, **_):
         """Ours: what was cut off earns nothing."""
-        return [
+        values = [
             task.reward(text, {"problem": question, "answer": truth})[0]
             * (ids[-1] == names.eos_token_id)
             for text, ids, question, truth in zip(completions, completion_ids, problem, answer)
         ]
+        rewards.append(sum(values) / len(values))
+        return values
 
     class Clock(transformers.TrainerCallback):
         def on_step_begin(self, *_, optimizer, **__):
-            seconds.append(time.perf_counter())
+            started.append(time.perf_counter())
             rates.append(optimizer.param_groups[0]["lr"])
 
         def on_step_end(self, arguments, state, control, **_):
-            seconds[-1] = time.perf_counter() - seconds[-1]
-            if rows is not None:
-                rows.append({"step": state.global_step, "reward": rewards[-1]})
-                rows[-1] |= {"lr": rates[-1], "seconds": seconds[-1]}
-                if state.global_step % flags.eval_every == 0 or state.global_step == steps:
-                    evaluate(rows[-1])
-                append_rows(folder / "metrics.jsonl", rows[-1:])
-                print(rows[-1], flush=True)
+            seconds = time.perf_counter() - started[-1]
+            rows.append({"step": state.global_step, "reward": rewards[-1]})
+            rows[-1] |= {"lr": rates[-1], "seconds": seconds}
+            if state.global_step % flags.eval_every == 0 or state.global_step == steps:
+                evaluate(rows[-1])
+            append_rows(folder / "metrics.jsonl", rows[-1:])
+            print(rows[-1], flush=True)
 
     def evaluate(row):
         names = run.model.state_dict().keys()
         weights = {name: weight for name, weight in model.state_dict().items() if name in names}
         run.model.load_state_dict(weights)
         row |= train.evaluate_both(run)
-
-    def noted_reward(**columns):
-        values = reward(**columns)
-        rewards.append(sum(values) / len(values))
-        return values
 
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=flags.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True
@@ -148,78 +129,30 @@ def train_trl(flags, steps, folder, rows=None):
         logging_strategy="no",
         disable_tqdm=True,
     )
-    if rows is not None:
-        rows.append({"step": 0})
-        evaluate(rows[-1])
-        rows[-1]["reward"] = rows[-1]["eval_sampled_reward"]
-        folder.mkdir(parents=True)
-        append_rows(folder / "metrics.jsonl", rows)
+    evaluate(rows[0])
+    rows[0]["reward"] = rows[0]["eval_sampled_reward"]
+    folder.mkdir(parents=True)
+    append_rows(folder / "metrics.jsonl", rows)
     trl.GRPOTrainer(
         model=model,
-        reward_funcs=noted_reward,
+        reward_funcs=reward,
         args=config,
         train_dataset=data,
         processing_class=names,
         optimizers=(optimizer, schedule),
         callbacks=[Clock()],
     ).train()
-    return seconds
+    return rows
 
 
-def train_ours(args, steps, folder):
-    """-> seconds of each step, and of how many completions the gradient was computed."""
-    train.main(
-        [*flags_for(args, folder), "--steps", str(steps), "--eval-problems", "1", "--name", "ours"]
-    )
-    rows = [row for step, row in train.read_log(Path(folder) / "ours").items() if step > 0]
-    seconds = [row["sample_seconds"] + row["update_seconds"] for row in rows]
-    return seconds, [row["trained"] for row in rows]
-
-
-def compare_seconds(args, steps=3):
-    """In turn, so that what else the machine does falls on both."""
-    ratios = []
-    ours_by_turn = []
-    theirs_by_turn = []
-    for turn in range(args.turns):
-        with tempfile.TemporaryDirectory() as folder:
-            flags = train.parse_args([*flags_for(args, folder), "--steps", str(steps)])
-            rows_a_step = flags.settings["prompts_per_step"] * flags.settings["num_samples"]
-            seconds, trained = train_ours(args, steps, folder)
-            ours = statistics.mean(seconds[1:])  # the first step warms up
-            theirs = statistics.mean(train_trl(flags, steps, folder)[1:])
-        ratios.append(theirs / ours)
-        ours_by_turn.append(ours)
-        theirs_by_turn.append(theirs)
-        print(
-            f"turn {turn}: train.py {ours:.1f} s a step (gradient of {statistics.mean(trained[1:]):.0f} of "
-            f"{rows_a_step} completions), TRL {theirs:.1f} s (of all): {ratios[-1]:.2f} x",
-            flush=True,
-        )
-    tokens = flags.settings["max_new_tokens"]
-    print(
-        f"{tokens} new tokens, {torch.get_num_threads()} threads: TRL takes {statistics.median(ratios):.2f} times "
-        f"as long [{min(ratios):.2f} - {max(ratios):.2f}]"
-    )
-    trained = f"{statistics.mean(trained[1:]):.0f} of {rows_a_step}"
-    by_turns = [by_turn(values) for values in (ours_by_turn, theirs_by_turn, ratios)]
-    row = [f"{args.task}, at most {tokens}", trained, *by_turns]
-    print(json.dumps({"columns": SECONDS, "rows": [row], "seeds": [args.seed]}))
-
-
-SECONDS = ["task, new tokens", "trained on", "train.py, s a step", "TRL, s a step", "TRL takes"]
 CURVE = [
     "",
     "reward, first half",
     "second half",
     "held out half way: greedy, sampled",
     "in the end",
+    "s a step",
 ]
-CURVE += ["s a step"]
-
-
-def by_turn(values):
-    return ", ".join(f"{value:.1f}" for value in values)
 
 
 def curve_row(label, folder, steps):
@@ -255,12 +188,6 @@ def print_curves(args):
 def main(argv=None):
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("model", help="directory, see get_smollm2.py")
-    parser.add_argument("--time", action="store_true")
-    parser.add_argument(
-        "--task", choices=TASKS, default="sums", help="of smollm2.py (stories: for --time)"
-    )
-    parser.add_argument("--max-new-tokens", type=int, help="default: 10, of stories 96")
-    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument(
         "--steps", type=int, default=20, help="how many of the steps of recipes/smollm2.txt"
     )
@@ -269,8 +196,6 @@ def main(argv=None):
     parser.add_argument("--name", default="trl", help="what is there is not trained again")
     parser.add_argument("--beside", help="the run of train.py to print beside it")
     args = parser.parse_args(argv)
-    if args.time:
-        return compare_seconds(args)
     if args.steps > 40:
         parser.error("--steps: at most the recipe's 40")
     folder = Path(args.runs, args.name)
@@ -279,7 +204,7 @@ def main(argv=None):
         shutil.rmtree(partial, ignore_errors=True)  # of a run that was stopped
         flags = train.parse_args([*flags_for(args, args.runs), "--steps", "40"])
         flags.name = partial.name
-        train_trl(flags, args.steps, partial, [])
+        train_trl(flags, args.steps, partial)
         partial.rename(folder)
     print_curves(args)
 

@@ -28,10 +28,10 @@ NOISE = {  # of a difference, where it is not that of 200 completions
     "pass@16": 0.03,
     "pass@64": 0.03,
     "works": 0.02,
-    "entropy fell": 0.02,
     "mixed@mean": 0.02,
     "bilingual": SHARE,
     "rambling": SHARE,
+    "needless": 0.02,
 }
 
 
@@ -83,20 +83,23 @@ def has_none(arm, column, by, noise):
     return Check(sentence, lambda x: x(arm, column), by, noise, same=True)
 
 
-def rises(arm, by=0.3, same=False):
-    sentence = f"{arm}: right rises by {by:g}"
+def rises(arm, by=0.3, same=False, column="right"):
+    sentence = f"{arm}: {column} rises by {by:g}"
     if same:
-        sentence = f"{arm}: right stays ({by:g} would refute it)"
-    return Check(sentence, lambda x: x(arm, "right") - x(arm, "right@0"), by, POINTS, same)
+        sentence = f"{arm}: {column} stays ({by:g} would refute it)"
+    noise = NOISE.get(column, POINTS)
+    return Check(sentence, lambda x: x(arm, column) - x(arm, f"{column}@0"), by, noise, same)
 
 
 def stays(arm, by=0.1):
     return rises(arm, by, same=True)
 
 
-def falls(arm, by):
-    sentence = f"{arm}: right falls by {by:g}"
-    return Check(sentence, lambda x: x(arm, "right@0") - x(arm, "right"), by, POINTS)
+def falls(arm, by, column="right"):
+    sentence = f"{arm}: {column} falls by {by:g}"
+    return Check(
+        sentence, lambda x: x(arm, f"{column}@0") - x(arm, column), by, NOISE.get(column, POINTS)
+    )
 
 
 # ---- 2. Is it so? ----------------------------------------------------------------------------------
@@ -145,9 +148,7 @@ def judge(check, rows):
         "sentence": check.sentence,
         "holds": holds if told and seeds >= LEAST and math.isfinite(mean) else None,
         "mean": mean,
-        "values": [float(value) for value in values],
         "line": line,
-        "wrong verdicts": wrong,
         "smallest effect": smallest_effect(deviation, seeds, among, known),
     }
 

@@ -126,7 +126,7 @@ def run_of(trial, arm, seed, rate):
     if chosen.teacher not in ("", "base"):
         teacher = run_of(trial, chosen.teacher, seed, rate_of(trial, chosen.teacher)).final
     steps = trial.steps or chosen.steps or trial.claim.steps
-    flags = f"{trial.claim.flags} {chosen.flags.format(teacher=teacher)} --model {base}"
+    flags = f"{trial.claim.flags} {chosen.flags.format(teacher=teacher, seed=seed)} --model {base}"
     flags += f" --device cpu --steps {steps} --seed {seed} --save-every 20"
     flags += f" --lr {rate:g}" if rate else ""
     flags = flags.replace(f"{ROOT}/", "").split()
@@ -194,7 +194,7 @@ def row_of(trial, run):
     """What is measured of one run, or of a base that is not trained."""
     claim = trial.claim
     began = time.perf_counter()
-    row = {"arm": run.arm, "seed": run.seed, "rate": run.rate, "flags": " ".join(run.flags)}
+    row = {"arm": run.arm, "seed": run.seed, "rate": run.rate}
     row |= claim.measure(run)
     row["seconds"] = run.seconds + time.perf_counter() - began
     if claim.ks:
@@ -202,7 +202,6 @@ def row_of(trial, run):
         row["seconds"] += found.pop("seconds")
         row |= found
     if run.folder:
-        row["run"] = run.folder.name
         names = dict.fromkeys([*claim.tuned_by, *(claim.columns or claim.panels)])
         row |= {name: number(run.folder, name) for name in names if name not in row}
         if claim.over:
@@ -268,6 +267,7 @@ def measured(trial, seeds):
     ]
     tries = [row for some in trial.tries.values() for row in some]
     shown = ("arm", "rate", *trial.claim.tuned_by)
+    seconds = sum(row.pop("seconds") for row in [*rows, *tries])
     module = f"notebooks.claims.{Path(sys.argv[0]).stem}"
     return {
         "command": f"python -m {module} {trial.claim.name} --seeds {seeds}",
@@ -276,11 +276,22 @@ def measured(trial, seeds):
         "rates": {arm: rate for arm, rate in rates.items() if rate},
         "tries": [{key: row[key] for key in shown} for row in tries],
         "rows": rows,
-        "seconds": sum(row["seconds"] for row in [*rows, *tries]),
+        "seconds": seconds,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}",
         "git": git_commit(),
         "date": time.strftime("%Y-%m-%d"),
     }
+
+
+def rounded(value):
+    """Floats with six digits, at any depth: pages show three, and checks look at what is kept."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: rounded(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [rounded(inner) for inner in value]
+    return value
 
 
 def cost_of(claim):
@@ -307,7 +318,7 @@ def main(claims, argv=None):
         runs = Path(args.runs).resolve()
         runs.mkdir(parents=True, exist_ok=True)
         trial = Trial(named[name], args.steps, runs)
-        found = read(name) if args.judge else measured(trial, args.seeds)
-        result = found | result_of(named[name], found["rows"])
+        found = read(name) if args.judge else rounded(measured(trial, args.seeds))
+        result = found | rounded(result_of(named[name], found["rows"]))
         write_json(Path(args.results) / f"claims_{name}.json", result)
         report(result)

@@ -1,7 +1,6 @@
 """judge.py - a model as the verifier, measured: how often does it contradict the rule, and itself?
 
     python -m notebooks.claims.judge --model HuggingFaceTB/SmolLM2-135M-Instruct
-    python -m notebooks.claims.judge --model DIR --samples runs/NAME/samples/step_000010.jsonl.gz
 
 The first argument for verifiers ("Verifier-based RL and reward design", 2.1): a verdict that depends on
 temperature and wording is none. A judge says Yes or No, the likelier as its reply's first word
@@ -18,7 +17,6 @@ import torch
 
 from model import ModelError, load, pick_device
 from notebooks.autorule.autorule import yes_probabilities
-from notebooks.look.show import samples_of
 from verifiers import DataError, boxed_reward
 
 CASE = "%s Reply with one word, Yes or No.\n\n[Problem]\n{problem}\n[Answer]\n{completion}"
@@ -28,7 +26,8 @@ WORDINGS = {
     "teacher": "You are a strict teacher who works every problem out. Does the answer below deserve full marks?",
     "friend": "A friend hopes that the answer below is correct. Is it?",
 }
-MAX_CHARS = 4000  # of a problem and of a completion are read, the last ones
+TEMPERATURES = (0.0, 0.5, 1.0)
+REPEATS = 4  # judgements of each completion
 
 
 def own_cases(count, seed=0):
@@ -46,19 +45,10 @@ def own_cases(count, seed=0):
     return cases
 
 
-def cases_of(path, count, seed=0):
-    """Completions of a training step, as the run's own rule has judged them; what was cut off is not right."""
-    rows = list(samples_of(path))
-    rows = random.Random(seed).sample(rows, min(count, len(rows)))
-    return [(row["problem"], row["completion"], row["accuracy"] == 1) for row in rows]
-
-
 def called_right(model, tokenizer, cases, wording):
     """How likely the model calls each case right in this wording, at temperature 1 -> (N,)."""
     texts = [
-        (CASE % WORDINGS[wording]).format(
-            problem=problem[-MAX_CHARS:], completion=completion[-MAX_CHARS:]
-        )
+        (CASE % WORDINGS[wording]).format(problem=problem, completion=completion)
         for problem, completion, _ in cases
     ]
     parts = [
@@ -70,11 +60,9 @@ def called_right(model, tokenizer, cases, wording):
 
 def at_temperature(p, temperature):
     """Odds of 4 : 1 are 16 : 1 at 0.5 and 2 : 1 at 2; at 0 the likelier word is certain."""
-    return (
-        (p > 0.5).double()
-        if temperature == 0
-        else (torch.logit(p, eps=1e-12) / temperature).sigmoid()
-    )
+    if temperature == 0:
+        return (p > 0.5).double()
+    return (torch.logit(p, eps=1e-12) / temperature).sigmoid()
 
 
 def measure(p, right, repeats):
@@ -91,31 +79,22 @@ def measure(p, right, repeats):
 def main(argv=None):
     parser = argparse.ArgumentParser(description="How far a model can be trusted as a verifier.")
     parser.add_argument("--model", required=True, help="a directory or a hub id")
-    parser.add_argument(
-        "--samples", help="a step's samples of a run (default: sums, half of them wrong)"
-    )
     parser.add_argument("--count", type=int, default=80, help="completions (default: 80)")
-    parser.add_argument(
-        "--temperatures", type=float, nargs="+", default=[0.0, 0.5, 1.0], help="(default: 0 0.5 1)"
-    )
-    parser.add_argument(
-        "--repeats", type=int, default=4, help="judgements of each completion (default: 4)"
-    )
     args = parser.parse_args(argv)
     model, tokenizer = load(args.model, *pick_device()[:2])
     if tokenizer.encode("Yes")[0] == tokenizer.encode("No")[0]:
         raise DataError(f"{args.model}: a judge must know the words Yes and No")
-    cases = cases_of(args.samples, args.count) if args.samples else own_cases(args.count)
+    cases = own_cases(args.count)
     right = torch.tensor([verdict for *_, verdict in cases])
     print(
         f"{len(cases)} completions, by the rule {right.double().mean():.0%} right\n"
-        f"wording     T   agrees with the rule   {args.repeats} judgements differ   P(right): right ones  wrong ones"
+        f"wording     T   agrees with the rule   {REPEATS} judgements differ   P(right): right ones  wrong ones"
     )
     rows = []
     said = {wording: called_right(model, tokenizer, cases, wording) for wording in WORDINGS}
     for wording, p in said.items():
-        for T in args.temperatures:
-            agrees, differ, of_right, of_wrong = measure(at_temperature(p, T), right, args.repeats)
+        for T in TEMPERATURES:
+            agrees, differ, of_right, of_wrong = measure(at_temperature(p, T), right, REPEATS)
             print(
                 f"{wording:9}{T:4.1f}{agrees:23.1%}{differ:23.1%}{of_right:23.3f}{of_wrong:12.3f}"
             )
@@ -125,7 +104,7 @@ def main(argv=None):
     print(
         f"at temperature 0 the wordings contradict each other on {torn:.1%} of the completions, the rule on none"
     )
-    columns = ["asked", "T", "agrees with the rule", f"{args.repeats} judgements differ"]
+    columns = ["asked", "T", "agrees with the rule", f"{REPEATS} judgements differ"]
     print(json.dumps({"columns": columns, "rows": rows, "torn": torn.item()}))
 
 

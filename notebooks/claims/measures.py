@@ -6,21 +6,20 @@ import math
 import re
 import statistics
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import torch
 
 import train
 import verifiers
-from eval import get_method, wilson_interval
-from model import Config, Qwen3, load
-from notebooks.claims import tool_loop
-from notebooks.environments.calculator import calculate
+from eval import wilson_interval
+from model import load
+from notebooks.environments.calculator import calculate, products
+from notebooks.environments.failing import failing
 from notebooks.look.show import canary, samples_of
-from rlvr import CHUNK_ELEMENTS, roll_out, token_logprobs
+from rlvr import GRPO, roll_out, token_logprobs
 
-METHODS = Path(__file__).resolve().parents[1] / "methods"
+CALLING = GRPO(max_new_tokens=80)  # room for calls
 LEVEL = 0.8  # held-out accuracy, sampled
 
 # ---- 1. Columns ------------------------------------------------------------------------------------
@@ -141,15 +140,6 @@ def early(run):
     return {"steps 6-10": float(np.mean([rows[step]["accuracy"] for step in range(6, 11)]))}
 
 
-def entropy_fell(run):
-    """How much entropy is lost from the first three steps to the last five, in nats a token."""
-    if not run.folder:
-        return {}
-    rows = history(run.folder).values()
-    entropies = [row["entropy"] for row in rows if "entropy" in row]
-    return {"entropy fell": statistics.fmean(entropies[:3]) - statistics.fmean(entropies[-5:])}
-
-
 def label_of(run, group=16):
     """In how many groups of the first three steps the most frequent answer is the right one."""
     right = []
@@ -172,7 +162,7 @@ def use_of_tools(run):
     surprise: nats a token that the tool's words are to the trained model, which need not care."""
     files = sorted((run.folder / "samples").glob("step_*.jsonl.gz"))[-10:]
     texts = [row["completion"] for path in files for row in samples_of(path)]  # the policy's words
-    most = 0 if "--max-calls" in run.flags else 4
+    most = 0 if run.arm == "silent tool" else 4
     asked = [re.findall("<tool>([^<]*)</tool>", text)[:most] for text in texts]
     answers = [[calculate(call) for call in calls] for calls in asked]
     return {
@@ -186,9 +176,8 @@ def use_of_tools(run):
 def surprise(folder, problems=100):
     """-log p of the tool's tokens on held-out problems."""
     model, tokenizer = load(str(folder))
-    task = tool_loop.products()
-    method = tool_loop.Tools(max_new_tokens=80)
-    rollouts = roll_out(method, model, tokenizer, task, task.test[:problems]).rollouts
+    task = products()
+    rollouts = roll_out(CALLING, model, tokenizer, task, task.test[:problems]).rollouts
     columns = torch.arange(1, rollouts.ids.size(1))
     ends = rollouts.prompt_lengths + rollouts.lengths
     completion = (columns >= rollouts.prompt_lengths[:, None]) & (columns < ends[:, None])
@@ -196,73 +185,23 @@ def surprise(folder, problems=100):
     return float(-(token_logprobs(model, rollouts.ids, 1.0, theirs).sum() / theirs.sum()))
 
 
-# ---- 4. How many completions of a problem ----------------------------------------------------------
+BEHAVIOURS = ("right", "again", "composes", "needless")
 
 
-def mixed_share(p, G):
-    """How many groups of G have unequal rewards, if one completion is right with probability p.
-    Example: p 0.05, G 2 -> 0.095."""
-    return 1 - p**G - (1 - p) ** G
+@functools.cache
+def behaviours_of(folder):
+    """On held-out problems, where the first call may fail: ToolRL's behaviours, whatever the policy was trained with.
+    again is a share of the completions with an error, needless of the calls."""
+    task = failing()
+    parts = roll_out(CALLING, *load(folder), task, task.test[:200], 2).parts
+    total = {name: sum(part[name] for part in parts) for name in parts[0]}
+    n = len(parts)
+    of = {"accuracy": n, "again": total["errors"], "composes": n, "needless": total["calls"]}
+    return [total[name] / max(1, of[name]) for name in of]
 
 
-def print_sizes(rows, sizes=(2, 4, 8, 16, 64)):
-    """Of each base its pass rate; of each G the groups that teach in the first steps, and the accuracy in the end."""
-    for rate in ("low", "high"):
-        p = statistics.fmean(row["pass@1"] for row in rows if row["arm"] == f"{rate}, base")
-        print(f"{rate}: right in {p:.2f} of the samples before training")
-        for G in sizes:
-            own = [row for row in rows if row["arm"] == f"{rate}, G = {G}"]
-            mixed = statistics.fmean(row["mixed@start"] for row in own)
-            ends = [row["pass@1"] for row in own]
-            print(f"    G = {G:2}: {mixed:.2f} of the groups teach at first", end=" ")
-            print(f"({mixed_share(p, G):.2f} if all problems were alike)", end=", ")
-            print(f"in the end right {min(ends):.2f} - {max(ends):.2f}")
-
-
-# ---- 5. Memory -------------------------------------------------------------------------------------
-
-
-def counts(rank):
-    """(all parameters, those that are trained) of Qwen3-0.6B with adapters of this rank; 0: without."""
-    with torch.device("meta"):  # shapes alone
-        model = Qwen3(Config())
-        trained = list(model.parameters())
-        if rank:
-            trained = get_method(f"{METHODS}/lora.py", {"rank": rank}).setup(model, None)
-    return tuple(sum(param.numel() for param in some) for some in (model.parameters(), trained))
-
-
-def memory(rank, rows=8, width=1024, sampled=64):
-    """GB (10^9 bytes) at the worst moment of a step at Qwen3-0.6B's shape, computed piece by piece: `rows` completions
-    of `width` tokens in an update, `sampled` at once.
-
-    Weights in fp32 and their copies in bf16; of what is trained two moments and a gradient; the embedding's gradient
-    twice, if it has any; and the larger of the cache with its logits, or of what an update keeps of its tokens."""
-    c = Config()
-    whole, trained = counts(rank)
-    heads = c.num_attention_heads + c.num_key_value_heads
-    block = 5 * c.hidden_size + 4 * c.intermediate_size + 5 * c.head_dim * heads
-    kept = 2 * rows * width * (block + c.hidden_size * c.num_hidden_layers)
-    logits = 18 * min(CHUNK_ELEMENTS, rows * width * c.vocab_size)
-    embedding = 0 if rank else 8 * c.vocab_size * c.hidden_size
-    cache = 4 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim * sampled * width
-    parts = {
-        "weights": 6 * whole,
-        "moments": 8 * trained,
-        "update": 4 * trained + embedding + kept + logits,
-        "sampling": cache + 18 * sampled * c.vocab_size,
-    }
-    fixed = parts["weights"] + parts["moments"]
-    parts["largest"] = fixed + max(parts["update"], parts["sampling"])
-    parts["without the cache"] = fixed + parts["update"]
-    return {name: size / 1e9 for name, size in parts.items()}
-
-
-def print_memory(card=12.0):
-    print("GB at Qwen3-0.6B's shape, 8 rows of 1024 tokens, 64 sampled at once, computed")
-    print(f"{'':8}{'trained':>18}", *(f"{name:>18}" for name in memory(0)))
-    for arm, rank in {"full": 0, "rank 8": 8, "rank 1": 1}.items():
-        parts = memory(rank)
-        print(f"{arm:8}{counts(rank)[1]:18,}", *(f"{size:18.2f}" for size in parts.values()))
-        fits = "fits" if parts["largest"] < card else "does not fit"
-        print(f"{'':8} {fits} on a card of {card:g} GB")
+def behaviours(run):
+    """After training, and before, marked @0."""
+    found = dict(zip(BEHAVIOURS, behaviours_of(str(run.final))))
+    before = zip(BEHAVIOURS, behaviours_of(str(run.base)))
+    return found | {f"{name}@0": value for name, value in before}

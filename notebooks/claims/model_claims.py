@@ -3,9 +3,10 @@
 import numpy as np
 
 from notebooks.claims import measures, thinking
-from notebooks.claims.checks import Check, as_much, more, reaches, rises, stays
+from notebooks.claims.checks import Check, as_much, falls, more, reaches, rises, stays
 from notebooks.claims.claim import RATES, Arm, Claim
-from notebooks.claims.signal_claims import BASE, METHOD
+from notebooks.claims.rlvr_claims import REWARD
+from notebooks.claims.signal_claims import BASE, HERE, METHOD
 
 # ---- distill: a teacher's judgement of every token against one reward a completion -----------------
 # The teacher is what GRPO makes of the same base in as many steps; what that cost is not counted, for the claim is
@@ -85,8 +86,8 @@ ADAPTERS = Claim(
 # Products, as 47*83-12=, have two steps, and the tiny model cannot multiply. Its base calls the calculator in one
 # completion of eight, and was never taught to write the calculator's answers.
 
-LOOP = "notebooks/claims/tool_loop.py"
-PRODUCTS = f"--task {LOOP}:products --method {LOOP}"
+CALCULATOR = "--task notebooks/environments/calculator.py"
+PRODUCTS = f"{CALCULATOR}:products"
 TOOLS = Claim(
     name="tools",
     sentence="A policy that calls a tool learns better, and more stably, if the tool's tokens are masked out of the "
@@ -97,9 +98,9 @@ TOOLS = Claim(
     "a sixth. Or a base that was never shown a tool's answer and has to learn to read one.",
     arms={
         "masked": Arm(PRODUCTS, "calling"),
-        "unmasked": Arm(f"{PRODUCTS} --no-masked", "calling"),
+        "unmasked": Arm(f"{PRODUCTS} --method {HERE}:Unmasked", "calling"),
         "answer alone": Arm(f"{PRODUCTS} --reward boxed", "calling"),
-        "silent tool": Arm(f"{PRODUCTS} --max-calls 0", "calling"),
+        "silent tool": Arm(f"{CALCULATOR}:silent", "calling"),
     },
     checks={
         "claim": [more("masked", "unmasked"), more("masked", "unmasked", "right@mean")],
@@ -122,6 +123,40 @@ TOOLS = Claim(
     over="step",
     steps=50,
     measure=measures.use_of_tools,
+)
+
+# ---- failing: do ToolRL's behaviours appear, or are they selected? ----------------------------------
+# The first call of every other problem fails. One base has called again in 5 % of what it was shown, the calling one
+# has never seen a call fail. All are measured with the calculator that fails, whatever they were trained with. (With a
+# silent one no group has unequal rewards, and train.py refuses.)
+
+ONE_RATE = (1.2e-3,)
+SHOWN = "failing of seed 0"
+FAILS = "--task notebooks/environments/failing.py:failing"
+FAILING = Claim(
+    name="failing",
+    sentence="Under a reward for answer and form alone a policy learns to call again after a failure, to compose calls, "
+    "and to leave out needless ones.",
+    source="ToolRL, 2504.13958, as the chapter on verifiers has it (004, 5.3); the paper was not read",
+    doubt="A pretrained model, which has seen other tools fail; needless calls that cost something; another tool to take.",
+    arms={
+        "outcome": Arm(FAILS, SHOWN, ONE_RATE),
+        "never shown": Arm(FAILS, "calling of seed 0", ONE_RATE),
+        "coin": Arm(f"{FAILS} {REWARD}:coin", SHOWN, ONE_RATE),
+        "never fails": Arm(PRODUCTS, SHOWN, ONE_RATE),
+    },
+    checks={
+        "again, shown": [rises("outcome", 0.5, column="again")],
+        "again, never shown": [rises("never shown", 0.5, column="again")],
+        "composes": [rises("outcome", 0.5, column="composes")],
+        "needless": [falls("outcome", 0.05, "needless")],
+        "controls": [rises(arm, 0.5, True, "again") for arm in ("never fails", "coin")],
+    },
+    columns=tuple(f"{name}{at}" for name in measures.BEHAVIOURS for at in ("@0", "")),
+    panels=measures.BEHAVIOURS,
+    flags="--eval-every 16 --eval-problems 4 --micro-batch-tokens 4096 --prompts-per-step 4",
+    steps=16,
+    measure=measures.behaviours,
 )
 
 # ---- thinking: which steps cause the answer, and which are decoration? -----------------------------
@@ -166,4 +201,4 @@ THINKING = Claim(
     measure=thinking.causes,
 )
 
-CLAIMS = [DISTILL, ADAPTERS, TOOLS, THINKING]
+CLAIMS = [DISTILL, ADAPTERS, TOOLS, FAILING, THINKING]

@@ -85,36 +85,6 @@ FAMILY = Claim(
     **SIZE,
 )
 
-# ---- recipes: whole ones, in batches of one size ---------------------------------------------------
-# A method's own settings; and two that choose a reward. Two of them sample at another temperature than 1, and are not
-# compared.
-
-BATCH = "--prompts-per-step 8 --num-samples 16"
-NAMES = "chapter cispo dapo deepseek_v32 dr_grpo gdpo grpo gspo lite_ppo olmo3 rloo"
-RECIPES = {name: arm(f"{METHOD}/{name}.py {BATCH}") for name in NAMES.split()}
-ZERO = "--reward r1-zero --norm sequence --temperature 0.6 --kl-coef 0.001"
-RECIPES["r1-zero"] = arm(f"{ZERO} {BATCH}")
-RECIPES["r1"] = arm(f"--reward r1 --norm sequence --clip 0.999 10 --kl-coef 0.001 {BATCH}")
-AT_ONE = [name for name in RECIPES if name not in ("chapter", "r1-zero")]
-PUBLISHED = Claim(
-    name="recipes",
-    sentence="Published recipes differ in what they reach. Same rate and steps; some draw twice as many completions "
-    "(used, thousands of tokens), some update four times.",
-    source="9.5 RLVR, GRPO variants",
-    doubt="Recipes that make as many updates of as many tokens, and still differ.",
-    arms=RECIPES,
-    checks={
-        "claim": [
-            largest("step 20", AT_ONE, "right@20", 0.2),
-            largest("in the end", AT_ONE, "right", 0.2),
-        ],
-        "controls": [*map(rises, RECIPES)],
-    },
-    columns=("right@0", "right@20", "right", "greedy", "used@max"),
-    panels=("right@20", "right"),
-    **{**SIZE, "steps": 30},
-)
-
 # ---- updates: several of a batch -------------------------------------------------------------------
 
 OFTEN = {
@@ -183,4 +153,4 @@ SELECTION = Claim(
     **CURVES,
 )
 
-CLAIMS = [PROBLEMS, FAMILY, PUBLISHED, UPDATES, CONTROLS, SELECTION]
+CLAIMS = [PROBLEMS, FAMILY, UPDATES, CONTROLS, SELECTION]

@@ -1,7 +1,7 @@
-"""signal_claims.py - claims of papers on what a step learns from: objective, rewards, groups, age of completions."""
+"""signal_claims.py - claims of papers on what a step learns from: objective, verdicts, age of completions."""
 
 from notebooks.claims import measures
-from notebooks.claims.checks import Check, as_much, has_none, more, no_less, reaches, rises
+from notebooks.claims.checks import as_much, has_none, more, no_less, reaches, rises
 from notebooks.claims.claim import RATES, Arm, Claim
 
 METHOD = "--method notebooks/methods"
@@ -74,59 +74,6 @@ OBJECTIVES = Claim(
     samples=64,
 )
 
-# ---- rewards: random ones teach, and it is the clipping that does it -------------------------------
-# A coin for each completion knows nothing of the answer; 4 updates a batch, so that the clip can act. In one base the
-# right way is the likely one (65 % work it out), as it is said to be in Qwen2.5-Math; in the usual one a guess is
-# likely and seldom right. If the clip favours what is likely, a coin makes the first better and the second worse.
-
-FOUR = "--updates-per-batch 4"
-OPEN = "--clip 0.999 1e9"  # no ratio that occurs is outside
-LIKELY = "mostly right"
-CLIP = "likely, coin, clip"  # two arms
-OPENED = "likely, coin, no clip"
-
-REWARDS = Claim(
-    name="rewards",
-    sentence="Random rewards make a model better, by way of the clip, where its likely ways are right.",
-    source="2506.10947; against it 2507.10532 (contamination), 2512.16912 (the clip lowers entropy)",
-    doubt="A base with a wider gap between likely and right; parts of batches instead of whole ones, with 16 updates; "
-    "hundreds of steps, as in the paper, where a small bias adds up.",
-    arms={
-        "likely, true reward": Arm(FOUR, LIKELY),
-        CLIP: Arm(f"{FOUR} {COIN}", LIKELY),
-        OPENED: Arm(f"{FOUR} {COIN} {OPEN}", LIKELY),
-        "likely, base": Arm("", LIKELY, rates=()),
-        "unlikely, coin, clip": Arm(f"{FOUR} {COIN}"),
-        "unlikely, coin, no clip": Arm(f"{FOUR} {COIN} {OPEN}"),
-        "unlikely, base": BASE,
-    },
-    checks={
-        "a coin teaches where the right way is likely": [more(CLIP, "likely, base", "pass@1")],
-        "a coin does better with the clip than without": [more(CLIP, OPENED, "pass@1")],
-        "the clip favours what is likely": [
-            more("unlikely, base", "unlikely, coin, clip", "works"),
-            more(CLIP, "likely, base", "works"),
-        ],
-        "the clip lowers the entropy": [
-            reaches(CLIP, "entropy fell", 0.05, 0.01),
-            more(CLIP, OPENED, "entropy fell", 0.05),
-        ],
-        "controls": [
-            more("likely, true reward", "likely, base", "pass@1"),
-            reaches(CLIP, "clipped@mean", 0.02, 0.002),
-            has_none(OPENED, "clipped@mean", 0.02, 0.002),
-            as_much("unlikely, coin, no clip", "unlikely, base", "pass@1"),
-        ],
-    },
-    columns=("pass@1", "works", "entropy fell", "clipped@mean"),
-    panels=("pass@1", "works", "entropy fell"),
-    flags=f"{SHORT} --eval-every 6 --eval-problems 50",
-    steps=24,
-    tuned_by=("pass@1",),
-    ks=(1, 8),
-    measure=measures.entropy_fell,
-)
-
 # ---- noise: a noisy verifier, one-sided and two-sided, corrected or not ----------------------------
 # The expected reward is a + (1 - a - b) R: by algebra GRPO's std cancels the correction (R' - a) / (1 - a - b).
 
@@ -170,56 +117,6 @@ NOISY = Claim(
     steps=24,
     tuned_by=("pass@1",),
     ks=(1, 8),
-)
-
-# ---- groups: how many completions of a problem, where all cost the same? ---------------------------
-# 128 completions a step. One base is right in about two thirds of its samples, "low" in one of twenty (it mostly
-# forgets the box). A group teaches only where its rewards differ, 1 - p^G - (1 - p)^G of the groups: with p = 0.05 one
-# in ten pairs, and nearly every group of 64; but groups of 64 are two a step.
-
-BASES = {"low": "rarely right", "high": "mostly right"}
-SIZES = {
-    f"{rate}, G = {G}": Arm(f"--prompts-per-step {128 // G} --num-samples {G}", base)
-    for rate, base in BASES.items()
-    for G in (2, 4, 8, 16, 64)
-}
-
-
-def same_budget(rate):
-    return Check(
-        f"{rate}: G = 2 and 16 sample as many tokens (a third would refute it)",
-        lambda x: x(f"{rate}, G = 2", "used@max") / x(f"{rate}, G = 16", "used@max") - 1,
-        *(0.33, 0.05, True),
-    )
-
-
-GROUPS = Claim(
-    name="groups",
-    sentence="At equal budget two completions of a problem are as good as sixteen.",
-    source="2510.00977; against it BroRL 2510.01180 and IsoCompute 2603.12151",
-    doubt="Problems whose pass rates differ within one set: here all of a set are alike. A budget at which problems "
-    "come again, so that more of them is no longer possible.",
-    arms={**SIZES, **{f"{rate}, base": Arm("", base, rates=()) for rate, base in BASES.items()}},
-    checks={
-        "two are as good as sixteen": [
-            no_less(f"{rate}, G = 2", f"{rate}, G = 16") for rate in BASES
-        ],
-        "hard problems need large groups": [
-            more("low, G = 16", "low, G = 2", "pass@1"),
-            more("low, G = 64", "low, G = 8", "pass@1"),
-        ],
-        "easy problems need many problems": [more("high, G = 2", "high, G = 64", "pass@1")],
-        "controls": [
-            *(more(f"{rate}, G = 16", f"{rate}, base", "pass@1") for rate in BASES),
-            *map(same_budget, BASES),
-        ],
-    },
-    panels=("pass@1", "mixed@start", "used@max"),
-    flags=f"--task {HERE}:short_sums --eval-every 3 --eval-problems 25",
-    steps=14,
-    tuned_by=("pass@1",),
-    ks=(1,),
-    samples=4,
 )
 
 # ---- stale: completions of an older policy, with and without a correction --------------------------
@@ -295,4 +192,4 @@ TTRL = Claim(
     measure=measures.label_of,
 )
 
-CLAIMS = [OBJECTIVES, REWARDS, NOISY, GROUPS, STALE, TTRL]
+CLAIMS = [OBJECTIVES, NOISY, STALE, TTRL]

@@ -6,10 +6,12 @@ import sys
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 import verifiers
 from model import ModelError, load, save
 from notebooks.models import make_tiny
+from rlvr import GRPO, token_logprobs
 
 # ---- 1. Bases --------------------------------------------------------------------------------------
 # What make_tiny is asked for. "guessing" has never seen a step worked out, so that there is no gate: it is not to work
@@ -23,25 +25,28 @@ MADE = {
     "bilingual": {"phases": [make_tiny.PHASES[0], BILINGUAL]},
 }
 
-# These continue the usual one of their seed: (shares of behaviours, steps). The hasty one mostly takes the first number
-# of a problem for the answer, so that this is what most completions say.
+# The hasty one continues the usual one of its seed. It mostly takes the first number of a problem for the answer, so that
+# this is what most completions say.
 
-HABITS = {
-    "mostly right": ({"worked": 0.65, "direct": 0.35}, 150),
-    "rarely right": ({"worked": 0.04, "direct": 0.1, "no box": 0.86}, 150),
-    "hasty": (
-        {"hasty": 0.55, "direct": 0.15, "worked": 0.20, "no box": 0.05, "no tags": 0.05},
-        200,
-    ),
-}
+HASTY = {"hasty": 0.55, "direct": 0.15, "worked": 0.20, "no box": 0.05, "no tags": 0.05}
+# What the calling one is shown of a calculator that fails, and of calls that are needless.
+FAILING = [
+    {"called again": 0.5, "called": 0.3, "direct": 0.2},
+    {
+        **{"direct": 0.3, "called": 0.16, "one call": 0.2},
+        **{"gave up": 0.15, "called again": 0.05, "called twice": 0.14},
+    },
+]
 
 
 def base_of(name, seed, home):
     """The folder of a base, made in `home` first if need be (20 to 100 s). Any other name is a folder: smollm2."""
+    name, _, only = name.partition(" of seed ")
+    seed = int(only or seed)
     folder = home / f"{name.replace(' ', '-')}-seed{seed}"
     if name == "usual" and seed == 0:
         return "notebooks/tiny"
-    if name not in ("calling", *MADE, *HABITS):
+    if name not in ("calling", "failing", "hasty", *MADE):
         return name
     if folder.exists():
         return folder
@@ -50,8 +55,10 @@ def base_of(name, seed, home):
         make(name, seed, partial)
     elif name == "calling":
         make_calling(seed, partial)
+    elif name == "failing":
+        continue_base(base_of("calling", seed, home), seed, FAILING, 200, partial, 200, "products")
     else:
-        continue_usual(base_of("usual", seed, home), seed, *HABITS[name], partial)
+        continue_base(base_of("usual", seed, home), seed, [{}, HASTY], 200, partial)
     partial.rename(folder)
     return folder
 
@@ -75,10 +82,10 @@ def make_calling(seed, folder):
         make_tiny.make(seed, folder, "products", steps=1600)
 
 
-def continue_usual(usual, seed, shares, steps, folder):
-    model, tokenizer = load(str(usual))
-    problems = make_tiny.TASKS["arithmetic"]()
-    make_tiny.warm_up(model, tokenizer, problems, seed, [{}, shares], 0, steps, lr=2e-3, gate=0.0)
+def continue_base(base, seed, phases, steps, folder, first=0, task="arithmetic"):
+    model, tokenizer = load(str(base))
+    problems = make_tiny.TASKS[task]()
+    make_tiny.warm_up(model, tokenizer, problems, seed, phases, first, steps, lr=2e-3, gate=0.0)
     save(model, tokenizer, folder)
 
 
@@ -167,3 +174,21 @@ def near_miss(completion, problem):
     near = answer.isascii() and answer.isdigit() and len(answer) < 9
     near = near and abs(int(answer) - int(problem["answer"])) == 1
     return float(right or near), parts
+
+
+# ---- 4. A method -----------------------------------------------------------------------------------
+
+
+class Unmasked(GRPO):
+    """What an environment says is trained as if the policy had said it."""
+
+    @torch.no_grad()
+    def roll_out(self, model, tokenizer, prompts, how):
+        rollouts = super().roll_out(model, tokenizer, prompts, how)
+        begin = rollouts.prompt_lengths[:, None]
+        columns = torch.arange(1, rollouts.ids.size(1))  # the tokens that a mask speaks of
+        inside = (columns >= begin) & (columns < begin + rollouts.lengths[:, None])
+        rollouts.mask = inside.float()
+        temperature = how.temperature or 1.0
+        rollouts.logp = token_logprobs(model, rollouts.ids, temperature, rollouts.mask)
+        return rollouts

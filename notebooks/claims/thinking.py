@@ -13,9 +13,10 @@ import torch
 
 import verifiers
 from model import load
-from notebooks.claims import tool_loop
-from rlvr import GRPO, Sampling, roll_out
+from notebooks.environments.calculator import products
+from rlvr import GRPO, roll_out
 
+METHOD = GRPO(max_new_tokens=80)
 BOX = "</think><answer>\\boxed{"
 # Plain or Chinese, for after RL a base may work in either: 25+7=32 or, begun with "so ", 25加7得32.
 STEP = {
@@ -45,14 +46,11 @@ def made_wrong(step, rng):
     return step[:place] + str(digit) + step[place + 1 :]
 
 
-def answers(model, tokenizer, method, texts):
+def answers(model, tokenizer, task, texts):
     """How the model goes on from each of these texts, greedily -> the last box of text and completion."""
-    prompts = [tokenizer.encode(text) for text in texts]
-    room = method.settings.max_new_tokens
-    uniforms = torch.zeros(len(texts), room)
-    how = Sampling(1, room, 0.0, model.config.eos_token_id, uniforms, [], False, None)
-    completions = method.roll_out(model, tokenizer, prompts, how).completions()
-    whole = [text + tokenizer.decode(ids) for text, ids in zip(texts, completions)]
+    begun = [{"problem": text, "answer": ""} for text in texts]
+    step = roll_out(METHOD, model, tokenizer, task, begun, temperature=0.0)
+    whole = [text + own for text, own in zip(texts, step.texts)]
     return [verifiers.extract_boxed_answer(text.partition("</answer>")[0]) for text in whole]
 
 
@@ -62,9 +60,8 @@ def causes(run, problems=150):
     is named "sums, .." or "products, ..", as its problems are."""
     model, tokenizer = load(str(run.final))
     kind = run.arm.partition(",")[0]
-    asked = tool_loop.products() if kind == "products" else verifiers.arithmetic()
-    method = (tool_loop.Tools if kind == "products" else GRPO)(max_new_tokens=80)
-    step = roll_out(method, model, tokenizer, asked, asked.test[:problems], 4)
+    asked = products() if kind == "products" else verifiers.arithmetic()
+    step = roll_out(METHOD, model, tokenizer, asked, asked.test[:problems], 4)
     each = [problem for problem in step.problems for _ in range(4)]
     right = [part["accuracy"] == 1 for part in step.parts]
     rng = random.Random(run.seed)
@@ -80,7 +77,7 @@ def causes(run, problems=150):
             cut = BETWEEN[kind].join([*steps[:i], wrong])
             tried.append(("kept", last, f"{begun}{changed}{BOX}", answer))
             tried.append(("continued", last, f"{begun}{cut}", answer))
-    found = answers(model, tokenizer, method, [text for _, _, text, _ in tried])
+    found = answers(model, tokenizer, asked, [text for _, _, text, _ in tried])
     caused = [answer != truth for answer, (*_, truth) in zip(found, tried)]
     return shares([key[:2] for key in tried], caused)
 

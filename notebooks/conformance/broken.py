@@ -27,7 +27,6 @@ FOUR = "--updates-per-batch 4 --lr 1e-3"
 KL = "--kl-coef 0.5"
 MICRO = "--micro-batch-tokens 600"
 NO_CASE = "none: only a run shows it"
-COLUMNS = "reward accuracy completion_length truncated mixed entropy mismatch clipped kl grad_norm"
 
 
 class NoBaseline(GRPO):
@@ -197,6 +196,13 @@ BROKEN = [
 ]  # fmt: skip
 
 
+def shown(flags, method):
+    """The columns that notebook 9 shows of a run: the accuracy, and that of the mistake; of a right run (no method) those of
+    all mistakes that it is compared with."""
+    columns = {one.column for one in BROKEN if one.flags == flags and method in (None, one.name)}
+    return sorted({"accuracy", *columns} - {"error"})
+
+
 def run(flags, folder, method=None):
     """-> {column: its values by step} of a run of STEPS steps, or {"error": why it did not run}."""
     command = [sys.executable, str(ROOT / "train.py"), "--runs", str(folder), "--name", "run"]
@@ -209,7 +215,9 @@ def run(flags, folder, method=None):
         return {"error": ran.stderr.strip().splitlines()[-1]}
     lines = (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()
     rows = [row for row in map(json.loads, lines) if row.get("grad_norm") is not None]
-    return {column: [float(f"{row[column]:.4g}") for row in rows] for column in COLUMNS.split()}
+    return {
+        column: [float(f"{row[column]:.4g}") for row in rows] for column in shown(flags, method)
+    }
 
 
 def main(names):

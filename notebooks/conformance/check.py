@@ -3,7 +3,7 @@
     python notebooks/conformance/check.py notebooks/conformance/adapters/this_project.py
     python notebooks/conformance/check.py ADAPTER.py --explain      with the derivation of each wrong case
 
-An adapter is a Python file with any of these functions, called by keyword with float32 tensors (ids are int64):
+An adapter is a Python file, or FILE.py:CLASS, with any of these functions, called by keyword with float32 tensors (ids are int64):
 
     advantages(rewards (P, G)) -> (P, G)          judged(rewards (P, G)) -> the same, where a verifier returned NaN
     loss(logp, old_logp, advantages (B,), mask, clip) -> scalar           the others (B, T-1); clip is (low, high)
@@ -52,7 +52,10 @@ def read_cases(path=HERE / "vectors.json"):
 
 
 def load_adapter(path):
-    """The module in that file."""
+    """The module in that file; of FILE.py:NAME what has that name in it."""
+    path, _, name = str(path).partition(".py:")
+    if name:
+        return getattr(load_adapter(f"{path}.py"), name)
     path = Path(path).resolve()
     spec = importlib.util.spec_from_file_location(f"adapter_{path.stem}", path)
     if spec is None or not path.is_file():

@@ -17,10 +17,11 @@ KEPT = Path(__file__).resolve().parent / "verdicts.json"
 
 def main(path, *packages):
     kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
-    results = check(load_adapter(path))
-    kept[Path(path).stem] = {
+    offered = [result for result in check(load_adapter(path)) if result.verdict != "not offered"]
+    name = path.partition(".py:")[2] or Path(path).stem
+    kept[name] = {
         "versions": {package: version(package) for package in packages},
-        "cases": {result.case["name"]: [result.verdict, result.what] for result in results},
+        "cases": {result.case["name"]: [result.verdict, result.what] for result in offered},
     }
     lines = [f"{json.dumps(name)}: {json.dumps(found)}" for name, found in sorted(kept.items())]
     KEPT.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

@@ -3,11 +3,12 @@
     task.reward = of_trl(f)                          TRL's f(prompts, completions, **columns) -> list
     GRPOTrainer(reward_funcs=for_trl(reward), ..)    and back
     task.turns = lambda problem: Stepped(make(), problem, read)
+    task.turns = lambda problem: Served(client().sync(), problem, read)      a session of an OpenEnv server
     task.reward = steps_reward                       the sum of what its steps paid
 
 read: the text of a turn -> an action, or None: no action, the completion ends. What a policy says is text from a model:
-read matches it against a pattern and never runs it. Tried with Gymnasium 1.4 and TRL 1.16; OpenEnv's results have the
-attributes that Stepped reads, its servers were not run.
+read matches it against a pattern and never runs it. Tried with Gymnasium 1.4, TRL 1.16, and a local server of
+openenv-core 0.3.
 """
 
 
@@ -55,6 +56,17 @@ class Stepped:
             result = (result.observation, result.reward, result.done, False)
         self.total += float(result[1] or 0.0)
         return None if result[2] or result[3] else str(result[0])
+
+
+class Served(Stepped):
+    """A session of an OpenEnv server, by the synchronous form of its client. It ends with the completion; the server has
+    to allow one for each completion of a batch (max_concurrent_envs)."""
+
+    def reply(self, text):
+        reply = super().reply(text)
+        if reply is None:
+            self.environment.close()
+        return reply
 
 
 def steps_reward(completion, problem):

@@ -1,14 +1,19 @@
 """calculator.py - an environment: a calculator that the policy calls inside <tool>..</tool>.
 
     python -m notebooks.models.make_tiny --task products --out runs/calling
-    python train.py --model runs/calling --task notebooks/models/make_tiny.py:products --steps 50
+    python train.py --model runs/calling --task notebooks/environments/calculator.py:products --steps 50
 
 A task has it by `stops=("</tool>",), turns=Calculator`. What it replies is in no loss.
 A call is text from a model, so it is hostile: it is matched against one pattern and never run.
 """
 
 import operator
+import random
 import re
+from dataclasses import replace
+from functools import partial
+
+from verifiers import Task, held_out, tagged_reward
 
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 NUMBER = r"\s*(-?[0-9]{1,9})\s*"
@@ -26,10 +31,8 @@ def calculate(call):
 class Calculator:
     """It answers so many calls of a completion, and then says nothing."""
 
-    calls = 4
-
-    def __init__(self, problem):
-        self.left = self.calls
+    def __init__(self, problem, calls=4):
+        self.left = calls
 
     def reply(self, text):
         _, _, call = text.rpartition("<tool>")  # the call may begin in the prompt
@@ -38,3 +41,37 @@ class Calculator:
             return None  # a turn without a call is the last one
         self.left -= 1
         return calculate(call) if self.left >= 0 else ""
+
+
+def products(train_size=5000, test_size=500, seed=0):
+    """A task that needs a calculator: 47*83-12= -> 3889. Two factors from 32 to 99 and a change of two
+    digits, every value with four digits; a tiny model copies such numbers, but cannot multiply them."""
+    rng = random.Random(seed)
+    sides = {True: {}, False: {}}  # held out, or to train on
+    sizes = {True: test_size, False: train_size}
+    while any(len(sides[side]) < sizes[side] for side in sides):
+        a = rng.randint(32, 99)
+        b = rng.randint(32, 99)
+        c = rng.choice([-1, 1]) * rng.randint(10, 99)
+        problem = {"problem": f"{a}*{b}{c:+d}=", "answer": str(a * b + c)}
+        side = held_out(problem)
+        if len(problem["answer"]) == 4 and len(sides[side]) < sizes[side]:
+            sides[side][problem["problem"]] = problem
+    train = [*sides[False].values()]
+    test = [*sides[True].values()]
+    note = "products of two digits each, split by a hash"
+    return Task(
+        "products",
+        train,
+        test,
+        "{problem}",
+        tagged_reward,
+        note,
+        stops=("</tool>",),
+        turns=Calculator,
+    )
+
+
+def silent():
+    """The control: every call goes unanswered."""
+    return replace(products(), turns=partial(Calculator, calls=0))

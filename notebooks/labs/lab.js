@@ -339,7 +339,7 @@ function composeAReward(families) {
 
 const WEIGHTS = [
   ["w_acc", "answer", 2, "the last box is right"],
-  ["w_fmt", "format", 1, "tags, and 8 characters of derivation between them"],
+  ["w_fmt", "format", 1, "the tagged form, whatever is thought in it"],
   ["w_len", "length", 1, "a bonus for words of thinking"],
   ["w_ramble", "rambling", 1, "taken off for words above the threshold"],
   ["w_lang", "language", 1, "taken off if the thinking mixes scripts"],

@@ -4,8 +4,7 @@
     python -m notebooks.look.compare eval.jsonl --regrade --k 1 8     judge again, without a model
 
 An eval.jsonl is what `python eval.py runs/NAME --out eval.jsonl` writes: the completions of the trained
-model and of the one it came from. What samples from a model on many GPUs, or with examples in the
-prompt, is in evaluate.py.
+model and of the one it came from.
 
 The columns that eval.py prints, and this file:
 

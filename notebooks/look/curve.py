@@ -38,16 +38,6 @@ def accuracy_panel(axis, runs):
     axis.legend(loc="lower right")
 
 
-def print_table(runs):
-    for key in ("eval_accuracy", "eval_sampled_accuracy", "eval_sampled_length"):
-        for step in sorted(set.intersection(*(set(read(run, key)) for run in runs))):
-            values = [read(run, key)[step] for run in runs]
-            mean = sum(values) / len(values)
-            print(
-                f"{key:22} step {step:4d}  mean {mean:7.3f}  [{min(values):.3f} - {max(values):.3f}]"
-            )
-
-
 def main():
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+")
@@ -73,8 +63,6 @@ def main():
         f"{len(args.runs)} seeds: " * (not args.beside) + "mean, lowest and highest", fontsize=10
     )
     figure.savefig(args.out, metadata={"Date": None})
-    for runs in filter(None, (args.runs, args.beside)):
-        print_table(runs)
     print(f"figure in {args.out}")
 
 

@@ -11,8 +11,8 @@ Changes: a ratio of 1.2 stops a token of .001 at .0012, and one of .9 never. Her
          pi_old. No std and no length in the divisor, as in dr_grpo.py. 4 updates, else nothing
          has moved.
 Missing: a KL in place of the total variation, with delta 0.05; the most likely k tokens in place
-         of the one sampled; 8 updates on parts of a larger batch. The log's `clipped` is that of
-         ratios.
+         of the one sampled; a cap on r, 10 in that code; 8 updates on parts of a larger batch. The
+         log's `clipped` is that of ratios.
 """
 
 from dataclasses import dataclass

@@ -8,7 +8,7 @@ Changes: replies are in no loss elsewhere. Here each is a label, whatever the re
          that agrees, too, the policy learns what its own calls bring about. They are in no
          statistic of the log, and leave the divisor of the other tokens alone.
 Missing: one forward pass for both: here replies cost a second one. A part of the reply that is not
-         learnt (the paper's warnings). Layouts other than rows; one update per batch is meant.
+         learnt (the paper's warnings). Layouts other than rows. Several processes: not tried.
 """
 
 from dataclasses import dataclass, replace

@@ -4,7 +4,8 @@ Source:  "Beyond the 80/20 Rule" (arXiv 2506.01939): its abstract; entropy and t
          documentation of ms-swift, mask and divisor in the code of TRL 1.16
          (top_entropy_quantile), which also says that the paper's main runs are DAPO's.
 Formula: the loss of DAPO with A_i [H_it >= q],  H_it = -sum_v pi(v) log pi(v) before token t, at
-         the sampling temperature, q: the (1 - share)-quantile of H over the batch's tokens.
+         the sampling temperature, q: the (1 - share)-quantile of H over the tokens of groups that
+         teach.
 Changes: most tokens are all but certain and follow from the others; where entropy is high the
          completion forks, and these tokens alone have an advantage. The others count in the
          divisor. H is that of pi_old, in all updates of a batch.

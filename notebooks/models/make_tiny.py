@@ -32,7 +32,7 @@ from tqdm import tqdm
 
 import verifiers
 from model import Config, ModelError, Qwen3, Tokenizer, save
-from notebooks.environments.calculator import Calculator
+from notebooks.environments.calculator import products
 from notebooks.environments.search import Search, search
 from notebooks.tasks import people
 from notebooks.tasks.one_digit import one_digit
@@ -71,35 +71,6 @@ SYMBOLS["search"] = [
     *["<answer>", "</answer>"],
 ]
 SYMBOLS["products"] = [*SYMBOLS["arithmetic"], "<tool>", "</tool>", "error"]
-
-
-def products(train_size=5000, test_size=500, seed=0):
-    """A task that needs a calculator: 47*83-12= -> 3889. Two factors from 32 to 99 and a change of two
-    digits, every value with four digits; a tiny model copies such numbers, but cannot multiply them."""
-    rng = random.Random(seed)
-    sides = {True: {}, False: {}}  # held out, or to train on
-    sizes = {True: test_size, False: train_size}
-    while any(len(sides[side]) < sizes[side] for side in sides):
-        a = rng.randint(32, 99)
-        b = rng.randint(32, 99)
-        c = rng.choice([-1, 1]) * rng.randint(10, 99)
-        problem = {"problem": f"{a}*{b}{c:+d}=", "answer": str(a * b + c)}
-        side = verifiers.held_out(problem)
-        if len(problem["answer"]) == 4 and len(sides[side]) < sizes[side]:
-            sides[side][problem["problem"]] = problem
-    train = [*sides[False].values()]
-    test = [*sides[True].values()]
-    note = "products of two digits each, split by a hash"
-    return verifiers.Task(
-        "products",
-        train,
-        test,
-        "{problem}",
-        verifiers.tagged_reward,
-        note,
-        stops=("</tool>",),
-        turns=Calculator,
-    )
 
 
 TASKS = {
@@ -219,16 +190,22 @@ def demonstrate(problem, behaviour, rng):
     steps = steps_of(problem)
     work = ";".join(f"{calculation}={value}" for calculation, value in steps)
     calls = [f"<tool>{calculation}</tool>{value}" for calculation, value in steps]
+    error = f"<tool>{steps[0][0]}</tool>error"
+    called = {
+        "called": calls,
+        "one call": calls[:1],  # the last step is left to a guess
+        "called again": [error, *calls],
+        "gave up": [error],
+        "called twice": [2 * call for call in calls],
+    }
     box = f"\\boxed{{{answer}}}"
     glance = "".join(rng.choices(FILLERS, k=rng.randint(0, 2)))
     if behaviour == "worked":
         return f"<think>{work}</think><answer>{box}</answer>"
     if behaviour == "bilingual":  # same steps and widths, operators in Chinese
         return f"<think>so {work.translate(str.maketrans('+-=', '加减得'))}</think><answer>{box}</answer>"
-    if behaviour == "called":
-        return f"<think>{''.join(calls)}</think><answer>{box}</answer>"
-    if behaviour == "one call":  # the last step is left to a guess
-        return f"<think>{calls[0]}</think><answer>{box}</answer>"
+    if behaviour in called:
+        return f"<think>{''.join(called[behaviour])}</think><answer>{box}</answer>"
     if behaviour == "rambling":
         ramble = "".join(rng.choices(FILLERS, k=rng.randint(8, 16)))
         return f"<think>{ramble}{work}</think><answer>{box}</answer>"
@@ -270,7 +247,7 @@ def encode_taught(tokenizer, text):
     ids = []
     taught = []
     pieces = re.split(
-        r"((?<=</tool>)\d+|<information>.*?</information>)", text
+        r"((?<=</tool>)(?:\d+|error)|<information>.*?</information>)", text
     )  # every other is a reply
     for i, piece in enumerate(pieces):
         found = tokenizer.encode(piece)

@@ -138,10 +138,6 @@ class Curriculum:
 
 
 curriculum = Curriculum([(0, reward_from(verify_math, weights(answer=1.0))), (1000, tagged_reward)])
-# Chapter 14 on R1: half the weight on the form in mid-run, once the model has learnt it. The step is ours.
-lighter_format = Curriculum(
-    [(0, tagged_reward), (30, reward_from(verify_math, weights(answer=1.0, format=0.05)))]
-)
 
 
 def with_term(reward, name, score, weight, when=lambda problem: True):

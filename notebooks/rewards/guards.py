@@ -5,9 +5,14 @@ verifier-based RL, 8).
 import re
 
 from notebooks.rewards.controls import first_box
-from verifiers import WORD, boxed_reward, derivation, extract_boxed_answer, grade_answer
+from verifiers import WORD, boxed_reward, extract_boxed_answer, grade_answer
 
 _NUMBER = re.compile(r"-?\d+(?:[./]\d+)?")
+# Words that announce an answer and derive nothing: see derivation.
+_ANNOUNCING = set(
+    "the so thus hence therefore final answer result value is are equals must be it "
+    "clearly obviously based on above a an =".split()
+)
 
 
 def last_number(completion, problem):
@@ -32,6 +37,15 @@ def robust_reward(response, problem, verifiers=None, needed=2):
         "votes": float(votes),
         "answered": boxed_reward(response, problem)[1]["answered"],
     }
+
+
+def derivation(think, answer):
+    """Characters of thinking that do more than announce: "The answer is 42." has 0, "6*7=42" has
+    6."""
+    text = re.sub(r"答案|显然|是|\\(?:boxed|fbox)\{[^{}]*\}", " ", think.lower())
+    words = [word.strip(".,;:!?$()*") for word in text.split()]
+    idle = _ANNOUNCING | {(answer or "").lower()}
+    return sum(len(word) for word in words if word not in idle)
 
 
 def is_hacking(response: str) -> bool:

@@ -1,7 +1,7 @@
 """program_parts.py - Programs in parts: syntax, tests, speed, safety; and tests that say nothing about a program (the chapter
 on verifier-based RL, 2.1 and 4).
 
-    python train.py --task notebooks/tasks/programs.py:mbpp --reward notebooks/rewards/program_parts.py:code_strict
+    python train.py --task programs.jsonl --reward notebooks/rewards/program_parts.py:code_strict
 """
 
 import ast

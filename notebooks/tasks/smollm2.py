@@ -10,7 +10,6 @@ SmolLM2-135M-Instruct is asked as a base model is: three solved lines, then one 
 ends a completion (Task.stops). Its chat mode boxes 5 to 10 % of its answers, none of them right.
 """
 
-import itertools
 import math
 import random
 import sys
@@ -18,8 +17,6 @@ import sys
 import torch
 
 from model import ModelError, load
-from notebooks.rewards.controls import coin
-from notebooks.tasks.benchmarks import gsm8k
 from rlvr import sample, token_logprobs
 from verifiers import Task, boxed_reward
 
@@ -103,31 +100,6 @@ def words():
         few_shot(*lines),
         "the same sums in words",
     )
-
-
-def easiest_gsm8k():
-    """GSM8K's shortest problems, 400 to train on and 100 held out: most take one or two steps. (Needs the net once.)"""
-    whole = gsm8k()
-    train, test = (
-        [*sorted(problems, key=lambda problem: len(problem["problem"]))]
-        for problems in (whole.train, whole.test)
-    )
-    lines = (
-        "Ann has 7 pens and buys 6 more. How many pens has she now? 13",
-        "Tom reads 5 pages a day. How many pages does he read in 4 days? 20",
-        "A rope of 12 m is cut into 3 equal parts. How long is each part in metres? 4",
-    )
-    sides = train[:400], test[:100]
-    prompt = few_shot(*lines)
-    return Task("easiest-gsm8k", *sides, prompt, boxed_reward, "the shortest", stops=("\n",))
-
-
-def stories():
-    """Nothing to learn, paid at random: completions of up to 96 tokens, to take the time of (against_trl.py)."""
-    who = [f"a {word}" for word in "farmer dog king thief ship bear girl clock baker".split()]
-    pairs = itertools.permutations(who, 2)
-    rows = [{"problem": f"Tell a story of {a} and {b}.", "answer": "0"} for a, b in pairs]
-    return Task("stories", rows[:64], rows[64:], "{problem}", coin, "a coin pays", stops=("\n",))
 
 
 # ---- 2. Controls -----------------------------------------------------------------------------------

@@ -7,18 +7,18 @@ import random
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-import train  # noqa: E402
-from model import Config, Qwen3, load, save  # noqa: E402
+import train
+from model import load, save
 from notebooks.autorule import autorule
-from notebooks.autorule import autorule_tools as tools
 from notebooks.autorule import autorule_world as world
-from verifiers import DataError  # noqa: E402
+from notebooks.claims import paper_claims
+from notebooks.claims.claim import Run
+from verifiers import DataError
 
 KEY = "sk-this-must-never-be-seen"
 
@@ -27,10 +27,7 @@ KEY = "sk-this-must-never-be-seen"
 
 
 def write_lines(path, *rows):
-    path.write_text(
-        "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows),
-        encoding="utf-8",
-    )
+    path.write_text("\n".join(json.dumps(row) if row else "" for row in rows))
     return path
 
 
@@ -40,32 +37,16 @@ def says(role, content):
 
 def test_preferences_as_texts_and_as_ultrafeedback_has_them(tmp_path):
     """UltraFeedback-binarized repeats the prompt in chosen and rejected; of a longer talk all turns are the prompt."""
-    messages = {
-        "prompt": "1+1?",
-        "chosen": [says("user", "1+1?"), says("assistant", "2")],
-        "score_chosen": 8,
-        "rejected": [says("user", "1+1?"), says("assistant", "3")],
-        "score_rejected": 2.5,
-    }
-    talk = {
-        "chosen": [
-            says("user", "Hi"),
-            says("assistant", "Hello"),
-            says("user", "1+1?"),
-            says("assistant", "2"),
-        ],
-        "rejected": [says("assistant", "3")],
-        "prompt": "Hi",
-    }
-    path = write_lines(
-        tmp_path / "pairs.jsonl",
-        {"prompt": "1+1?", "chosen": "2", "rejected": "3"},
-        "",
-        messages,
-        talk,
-    )
-    plain, scored, long = tools.read_preferences(path)
-    assert plain == {"prompt": "1+1?", "chosen": "2", "rejected": "3"}
+    asks = says("user", "1+1?")
+    two, three = says("assistant", "2"), says("assistant", "3")
+    texts = {"prompt": "1+1?", "chosen": "2", "rejected": "3"}
+    messages = {"prompt": "1+1?", "chosen": [asks, two], "rejected": [asks, three]}
+    messages |= {"score_chosen": 8, "score_rejected": 2.5}
+    before = [says("user", "Hi"), says("assistant", "Hello")]
+    talk = {"prompt": "Hi", "chosen": [*before, asks, two], "rejected": [three]}
+    path = write_lines(tmp_path / "pairs.jsonl", texts, "", messages, talk)
+    plain, scored, long = autorule.read_preferences(path)
+    assert plain == texts
     assert scored == plain | {"score_chosen": 8.0, "score_rejected": 2.5}
     assert long == plain | {"prompt": "user: Hi\nassistant: Hello\nuser: 1+1?"}
 
@@ -84,10 +65,10 @@ def test_the_filter_by_hand():
         pair(score_chosen=6.0, score_rejected=5.0),
         pair("my Confidence"),
     ]
-    kept, gone = tools.filter_preferences(pairs, lambda text: len(text.split()), max_tokens=4)
+    kept, gone = autorule.filter_preferences(pairs, lambda text: len(text.split()), max_tokens=4)
     assert kept == [pairs[0], pairs[4]]
     assert gone == {"too long": 2, "not scored higher": 1, "says confidence": 1}
-    assert len(tools.filter_preferences(pairs, len, 512, banned=None)[0]) == 5
+    assert len(autorule.filter_preferences(pairs, len, 512, banned=None)[0]) == 5
 
 
 # ---- 2. A model to ask -----------------------------------------------------------------------------------------------
@@ -130,9 +111,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def says_back(text="Yes", **more):
-    usage = {"prompt_tokens": 7, "completion_tokens": 2}
     return lambda handler, prompt: handler.reply(
-        200, {"choices": [{"message": {"content": text or prompt, **more}}], "usage": usage}
+        200, {"choices": [{"message": {"content": text or prompt, **more}}]}
     )
 
 
@@ -160,26 +140,16 @@ def key(monkeypatch):
 
 
 def open_server(server, cache=None, **settings):
-    return tools.open_model(
-        server.url, cache, pause=0.01, **{"time_limit": 5.0, "retries": 3, **settings}
-    )
+    return autorule.open_model(server.url, cache, pause=0.01, time_limit=5.0, retries=3, **settings)
 
 
 def test_a_server_is_asked_as_openai_has_it(sick):
     server = sick(says_back("<think>hm</think> Yes"))
     (answer,) = open_server(server, temperature=0.0, max_new_tokens=9)(["Is it?"], seed=4)
-    assert answer == {"text": "Yes", "reasoning": "hm", "tokens_in": 7, "tokens_out": 2}
-    assert server.asked == [
-        {
-            "path": "/v1/chat/completions",
-            "key": f"Bearer {KEY}",
-            "model": "judge",
-            "seed": 4,
-            "temperature": 0.0,
-            "max_tokens": 9,
-            "messages": [says("user", "Is it?")],
-        }
-    ]
+    assert answer == {"text": "Yes", "reasoning": "hm"}
+    body = {"model": "judge", "seed": 4, "temperature": 0.0, "max_tokens": 9}
+    body["messages"] = [says("user", "Is it?")]
+    assert server.asked == [{"path": "/v1/chat/completions", "key": f"Bearer {KEY}", **body}]
 
 
 GARBAGE = [
@@ -196,29 +166,25 @@ GARBAGE = [
 ]
 
 
-@pytest.mark.parametrize(
-    "trouble",
-    [
-        fails(500),
-        fails(429),
-        fails(503),
-        *(fails(200, body) for body in GARBAGE),
-        lambda handler, prompt: handler.connection.close(),
-    ],
-)
+def hangs_up(handler, prompt):
+    handler.connection.close()
+
+
+TROUBLE = [*map(fails, (500, 429, 503)), *(fails(200, body) for body in GARBAGE), hangs_up]
+
+
+@pytest.mark.parametrize("trouble", TROUBLE)
 def test_what_fails_for_a_while_is_asked_again(sick, trouble):
     server = sick(trouble, trouble, says_back("Yes"))
     asked = open_server(server)
     assert asked(["?"])[0]["text"] == "Yes" and len(server.asked) == 3
-    assert asked.counts == {"new": 1, "known": 0, "failed": 0, "tokens_in": 7, "tokens_out": 2}
+    assert asked.counts == {"new": 1, "known": 0, "failed": 0}
 
 
-def test_what_fails_for_good_is_none_after_the_retries_and_waits_longer_each_time(
-    sick, monkeypatch
-):
+def test_what_fails_for_good_is_none_and_waits_longer_each_time(sick, monkeypatch):
     """Pauses of 1, 2 and 4 hundredths."""
     pauses = []
-    monkeypatch.setattr(tools.time, "sleep", pauses.append)
+    monkeypatch.setattr(autorule.time, "sleep", pauses.append)
     server = sick(fails(500))
     asked = open_server(server)
     assert asked(["?"]) == [None] and len(server.asked) == 4 and asked.counts["failed"] == 1
@@ -229,8 +195,8 @@ def test_what_fails_for_good_is_none_after_the_retries_and_waits_longer_each_tim
 def test_a_wrong_key_ends_it_at_once_and_the_key_is_told_nobody(sick, tmp_path, capfd, status):
     server = sick(fails(status, f"your key {KEY} is wrong".encode()))
     with pytest.raises(DataError, match=f"status {status}.*OPENAI_API_KEY") as error:
-        open_server(server, tmp_path / "cache", at_once=1)([str(i) for i in range(50)])
-    assert len(server.asked) < 5  # the others were not asked
+        open_server(server, tmp_path / "cache")([str(i) for i in range(500)])
+    assert len(server.asked) < 100  # the others were not asked
     printed = "".join(capfd.readouterr()) + repr(error.value) + (tmp_path / "cache").read_text()
     assert KEY not in printed
 
@@ -250,43 +216,32 @@ def test_several_are_asked_at_once(sick):
 
     start = time.monotonic()
     prompts = [str(i) for i in range(8)]
-    assert [answer["text"] for answer in open_server(sick(slow), at_once=8)(prompts)] == prompts
+    assert [answer["text"] for answer in open_server(sick(slow))(prompts)] == prompts
     assert time.monotonic() - start < 1.5
 
 
 def test_an_interruption_costs_nothing_twice(sick, tmp_path):
-    """The third answer is a wrong key; what came before stays, half a line is no harm, tokens count once."""
+    """The third answer is a wrong key; what came before stays, half a line is no harm."""
     server = sick(says_back(), says_back(), fails(401), says_back())
     prompts = ["a", "b", "c", "d"]
+    cache = tmp_path / "cache"
+    for prompt in "ab":
+        open_server(server, cache)([prompt])
     with pytest.raises(DataError):
-        open_server(server, tmp_path / "cache", at_once=1)(prompts)
-    assert (
-        len((tmp_path / "cache").read_text().splitlines()) >= 2
-        and KEY not in (tmp_path / "cache").read_text()
-    )
-    with open(tmp_path / "cache", "a") as file:
-        file.write('{"key": "half a li')
-    before = len(server.asked)
-    known = len((tmp_path / "cache").read_text().splitlines()) - 1
-    asked = open_server(server, tmp_path / "cache")
-    assert None not in asked(prompts) and len(server.asked) == before + 4 - known
-    assert (asked.counts["known"], asked.counts["tokens_in"]) == (known, 28)
-    again = open_server(server, tmp_path / "cache")
-    assert again(prompts) == asked(prompts) and len(server.asked) == before + 4 - known
+        open_server(server, cache)(["c"])
+    assert len(cache.read_text().strip().splitlines()) == 2 and KEY not in cache.read_text()
+    cache.write_text(cache.read_text() + '\n{"key": "half a li')
+    asked = open_server(server, cache)
+    assert None not in asked(prompts) and len(server.asked) == 3 + 2
+    assert asked.counts["known"] == 2
+    assert open_server(server, cache)(prompts) == asked(prompts) and len(server.asked) == 3 + 2
 
 
-@pytest.mark.parametrize(
-    "text, parts",
-    [
-        ("<think>why</think>so", ("why", "so")),
-        ("why</think> so ", ("why", "so")),
-        ("so", ("", "so")),
-        ("<think>never ends", ("never ends", "")),
-        ("", ("", "")),
-    ],
-)
-def test_split_reasoning(text, parts):
-    assert tools.split_reasoning(text) == parts
+def test_split_reasoning():
+    said = {"<think>why</think>so": ("why", "so"), "why</think> so ": ("why", "so")}
+    said |= {"so": ("", "so"), "<think>never ends": ("never ends", ""), "": ("", "")}
+    for text, (reasoning, after) in said.items():
+        assert autorule.split_reasoning(text) == {"reasoning": reasoning, "text": after}
 
 
 # ---- A small model with letters for tokens ---------------------------------------------------------------------------
@@ -294,21 +249,9 @@ def test_split_reasoning(text, parts):
 
 @pytest.fixture
 def small(any_text):
+    """With weights so large that no two texts are worth the same."""
+    model, tokenizer = load(any_text)
     torch.manual_seed(0)
-    _, tokenizer = load(any_text)
-    config = Config(
-        vocab_size=tokenizer.num_tokens,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        rope_theta=1e4,
-        max_position_embeddings=2048,
-        eos_token_id=0,
-    )
-    model = Qwen3(config)
     for weight in model.parameters():
         if weight.ndim == 2:
             torch.nn.init.normal_(weight, std=0.3)
@@ -317,26 +260,24 @@ def small(any_text):
 
 def test_a_local_model_answers_the_same_whatever_else_is_asked(small, tmp_path):
     save(*small, tmp_path / "model")
-    asked = tools.open_model(str(tmp_path / "model"), tmp_path / "cache", max_new_tokens=8)
+    asked = autorule.open_model(str(tmp_path / "model"), tmp_path / "cache", max_new_tokens=8)
     (one,) = asked(["why?"], seed=1)
-    assert (
-        tools.open_model(str(tmp_path / "model"), max_new_tokens=8)(["x", "why?", "yy"], seed=1)[1]
-        == one
-    )
-    assert asked.counts["new"] == 1 and (one["tokens_in"], one["tokens_out"] <= 8) == (4, True)
+    alone = autorule.open_model(str(tmp_path / "model"), max_new_tokens=8)
+    assert alone(["x", "why?", "yy"], seed=1)[1] == one
+    assert asked.counts["new"] == 1
     assert asked(["why?"], seed=2) != [one]
-    fresh = tools.open_model(str(tmp_path / "model"), tmp_path / "cache", max_new_tokens=8)
+    fresh = autorule.open_model(str(tmp_path / "model"), tmp_path / "cache", max_new_tokens=8)
     assert fresh(["why?"], seed=1) == [one] and fresh.counts["known"] == 1
     assert fresh(["x" * 2041, ""]) == [None, None]  # longer than the model can read with 8 to come
-    greedy = tools.open_model(str(tmp_path / "model"), temperature=0.0, max_new_tokens=8)
+    greedy = autorule.open_model(str(tmp_path / "model"), temperature=0.0, max_new_tokens=8)
     assert greedy(["why?"], seed=1) == greedy(["why?"], seed=2)
 
 
 # ---- 3. Reason, extract, merge ---------------------------------------------------------------------------------------
 
 
-class Script(tools.Simulated):
-    """A backend that answers by a function of the prompt; None is a failure."""
+class Script(world.Simulated):
+    """A backend that answers by a function of the prompt."""
 
     def __init__(self, function):
         super().__init__()
@@ -344,8 +285,8 @@ class Script(tools.Simulated):
 
     def say(self, prompt, rng):
         self.prompts.append(prompt)
-        said = self.function(prompt)
-        return said if said is None else tools.split_reasoning(said)
+        answer = autorule.split_reasoning(self.function(prompt))
+        return answer["reasoning"], answer["text"]
 
 
 def teacher(prompt):
@@ -353,39 +294,39 @@ def teacher(prompt):
     if prompt.startswith("Two assistants"):
         return "<think>it is short</think>it is clear"
     if prompt.startswith("Below"):
-        return (
-            '["Be short.", "Be  true."]'
-            if "short" in prompt.split("[Reasoning]")[1]
-            else '["Be clear."]'
-        )
-    return json.dumps(
-        list(dict.fromkeys(line[2:] for line in prompt.split("[Rules]")[1].strip().split("\n")))
-    )
+        short = "short" in prompt.split("[Reasoning]")[1]
+        return '["Be short.", "Be  true."]' if short else '["Be clear."]'
+    lines = prompt.split("[Rules]")[1].strip().split("\n")
+    return json.dumps([*dict.fromkeys(line[2:] for line in lines)])
 
 
 def pairs_of(n):
     return [{"prompt": f"p{i}", "chosen": f"good{i}", "rejected": f"bad{i}"} for i in range(n)]
 
 
+def extract(pairs, backend, *args, **settings):
+    return autorule.extract_rules(pairs, autorule.Asked(backend), *args, **settings)
+
+
 def test_rules_come_out_of_the_chain_of_thought_or_out_of_what_follows():
-    found = autorule.extract_rules(pairs_of(5), tools.Asked(Script(teacher)))
+    found = extract(pairs_of(5), Script(teacher))
     assert found["rules"] == ["Be short.", "Be true."]
-    assert found["counts"] == {
-        "pairs": 5,
-        "chains": 5,
-        "extracted": 10,
-        "unreadable": 0,
-        "merges": 1,
-    }
-    assert autorule.extract_rules(pairs_of(5), tools.Asked(Script(teacher)), source="text")[
-        "rules"
-    ] == ["Be clear."]
+    counts = {"pairs": 5, "chains": 5, "extracted": 10, "unreadable": 0, "merges": 1}
+    assert found["counts"] == counts
+    assert extract(pairs_of(5), Script(teacher), source="text")["rules"] == ["Be clear."]
+
+
+def test_more_rules_than_a_prompt_holds_are_merged_in_parts(monkeypatch):
+    """Ten in parts of four: three prompts, each of which makes two; as these are the same two, one prompt is left."""
+    monkeypatch.setattr(autorule, "MERGE_SIZE", 4)
+    found = extract(pairs_of(5), Script(teacher))
+    assert found["rules"] == ["Be short.", "Be true."] and found["counts"]["merges"] == 3 + 1
 
 
 def test_the_chosen_answer_stands_first_or_second_by_a_seeded_coin():
     def orders(seed):
         script = Script(teacher)
-        autorule.extract_rules(pairs_of(40), tools.Asked(script), seed)
+        extract(pairs_of(40), script, seed)
         reasons = script.prompts[:40]
         for i, prompt in enumerate(reasons):  # whoever is said to be preferred is the chosen one
             winner = prompt.split("preferred answer ")[1][0]
@@ -396,29 +337,25 @@ def test_the_chosen_answer_stands_first_or_second_by_a_seeded_coin():
     assert orders(0) == orders(0) != orders(1)
 
 
-@pytest.mark.parametrize(
-    "text, rules",
-    [
-        ('["a", "b"]', ["a", "b"]),
-        ('Here they are:\n```json\n["a"]\n```', ["a"]),
-        ("[]", []),
-        ("none", None),
-        ('See [1] and ["a  b\\nc"]', ["a b c"]),
-        ('["a", "a", 7, null, "", ["b"]]', ["a"]),
-        ('["a", "b', None),
-        (json.dumps(["x" * 301, "y" * 300]), ["y" * 300]),
-        ('{"rules": ["a"]}', ["a"]),
-        ("[" * 200_000, None),
-    ],
-)
-def test_parse_rules(text, rules):
-    assert autorule.parse_rules(text) == rules
+def test_parse_rules():
+    said = {
+        '["a", "b"]': ["a", "b"],
+        'Here they are:\n```json\n["a"]\n```': ["a"],
+        "[]": [],
+        'See [1] and ["a  b\\nc"]': ["a b c"],
+        '["a", "a", 7, null, "", ["b"]]': ["a"],
+        json.dumps(["x" * 301, "y" * 300]): ["y" * 300],
+        '{"rules": ["a"]}': ["a"],
+    }
+    unreadable = ["none", '["a", "b', "[" * 200_000]
+    for text, rules in (said | dict.fromkeys(unreadable)).items():
+        assert autorule.parse_rules(text) == rules
 
 
 def test_hostile_lists_are_bounded_in_number_and_time():
-    start = time.monotonic()
+    start = time.process_time()
     assert len(autorule.parse_rules(json.dumps([str(i) for i in range(10_000)]))) == 500
-    assert autorule.parse_rules("[" * 10_000_000) is None and time.monotonic() - start < 2
+    assert autorule.parse_rules("[" * 10_000_000) is None and time.process_time() - start < 2
 
 
 # ---- 4. Judge --------------------------------------------------------------------------------------------------------
@@ -427,17 +364,11 @@ RULES = ["Be short.", "Be kind to everybody.", "Be."]
 
 
 def questions(completion="2", rules=RULES):
-    return [
-        autorule.VERIFY.format(
-            prompt="1+1?", completion=completion, rule=rule, condition=autorule.CONDITIONS[True]
-        )
-        for rule in rules
-    ]
+    said = {"prompt": "1+1?", "completion": completion, "condition": autorule.CONDITIONS[True]}
+    return [autorule.VERIFY.format(rule=rule, **said) for rule in rules]
 
 
-def test_the_verdict_compares_two_next_token_probabilities_after_reading_the_conversation_once(
-    small,
-):
+def test_the_verdict_compares_two_probabilities_after_reading_the_conversation_once(small):
     """The same numbers as reading each question whole; and of K questions the common part is read once."""
     model, tokenizer = small
     read = []
@@ -460,23 +391,11 @@ def test_the_verdict_compares_two_next_token_probabilities_after_reading_the_con
     assert alone == pytest.approx(together[0], abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    "text, verdict",
-    [
-        ("Yes", True),
-        ("[[No]]", False),
-        ("**yes**.", True),
-        (" NO \n", False),
-        ("Yes and no", None),
-        ("Yes, because", None),
-        ("", None),
-        ("maybe", None),
-        ("yesno", None),
-        ("." * 100_000 + "yes", None),
-    ],
-)
-def test_read_verdict(text, verdict):
-    assert autorule.read_verdict(text) is verdict
+def test_read_verdict():
+    said = {"Yes": True, "[[No]]": False, "**yes**.": True, " NO \n": False}
+    unclear = ["Yes and no", "Yes, because", "", "maybe", "yesno", "." * 100_000 + "yes"]
+    for text, verdict in (said | dict.fromkeys(unclear)).items():
+        assert autorule.read_verdict(text) is verdict
 
 
 def test_the_reward_by_hand():
@@ -492,18 +411,11 @@ def test_the_reward_by_hand():
 
     rules = [f"rule {k}" for k in range(4)]
     value, parts = autorule.RulesReward(rules, judge)("2", {"problem": "1+1?", "answer": "2"})
-    assert value == 10.0 and parts == {
-        "r_rules": 0.0,
-        "r_model": 0.0,
-        "judge_failed": 0,
-        "rule_00": 1.0,
-        "rule_01": 1.0,
-        "rule_02": 0.0,
-        "rule_03": 1.0,
-    }
-    value, parts = autorule.RulesReward(rules, judge, 5.0, -3.0, reward_model=Learned())(
-        "2", {"problem": "1+1?"}
-    )
+    kept = {"rule_00": 1.0, "rule_01": 1.0, "rule_02": 0.0, "rule_03": 1.0}
+    assert value == 10.0
+    assert parts == {"r_rules": 0.0, "r_model": 0.0, "judge_failed": 0, **kept}
+    rate = autorule.RulesReward(rules, judge, 5.0, -3.0, reward_model=Learned())
+    value, parts = rate("2", {"problem": "1+1?"})
     assert (value, parts["r_rules"], parts["r_model"]) == (12.25, 0.75, 1.5)
     assert parts["accuracy"] == 0.75  # where nothing is right or wrong
 
@@ -522,49 +434,39 @@ def test_a_judge_that_fails_or_says_nonsense_costs_rules_and_nothing_else(judge,
     assert parts["accuracy"] == pytest.approx(0 if judge is broken else 1 / 3)
 
 
+def settings_in(path, monkeypatch, rules=RULES, **reward):
+    path.write_text(json.dumps({"rules": rules, "reward": reward}))
+    monkeypatch.setenv("AUTORULE", str(path))
+
+
 def test_rules_reward_reads_its_settings_from_the_environment(sick, tmp_path, monkeypatch):
     server = sick(says_back("Yes"))
-    path = tmp_path / "rules.json"
-    path.write_text(
-        json.dumps({"rules": RULES, "reward": {"judge": server.url, "alpha": 5.0, "beta": -3.0}})
-    )
-    monkeypatch.setenv("AUTORULE", str(path))
+    settings_in(tmp_path / "rules.json", monkeypatch, judge=server.url, alpha=5.0, beta=-3.0)
     value, parts = autorule.rules_reward("2", {"problem": "1+1?"})
     assert (value, parts["accuracy"], len(server.asked)) == (12.0, 1.0, 3)
-    assert (
-        "1+1?" in server.asked[0]["messages"][0]["content"]
-        and server.asked[0]["temperature"] == 0.0
-    )
+    assert "1+1?" in server.asked[0]["messages"][0]["content"]
+    assert server.asked[0]["temperature"] == 0.0
 
 
-def test_the_command_extracts_rules_and_leaves_settings_for_the_training(
-    sick, tmp_path, capsys, monkeypatch
-):
+def test_the_command_leaves_rules_and_settings(sick, tmp_path, capsys, monkeypatch):
     def think(handler, prompt):
-        reasoning, text = tools.split_reasoning(teacher(prompt))
-        says_back(text, reasoning=reasoning)(handler, prompt)
+        said = autorule.split_reasoning(teacher(prompt))
+        says_back(said["text"], reasoning=said["reasoning"])(handler, prompt)
 
     server = sick(think)
     out = tmp_path / "rules.json"
-    path = write_lines(
-        tmp_path / "pairs.jsonl",
-        *pairs_of(4),
-        {"prompt": "p", "chosen": "confidence", "rejected": "x"},
-    )
+    banned = {"prompt": "p", "chosen": "confidence", "rejected": "x"}
+    path = write_lines(tmp_path / "pairs.jsonl", *pairs_of(4), banned)
     flags = [str(path), "--teacher", server.url, "--num-pairs", "3", "--out", str(out)]
     autorule.main(flags)
     found = json.loads(out.read_text())
     asked = len(server.asked)
     printed = capsys.readouterr().out
-    assert (
-        printed.startswith("Be short.\nBe true.\n2 rules in")
-        and "left out: {'says confidence': 1}" in printed
-    )
+    assert printed.startswith("Be short.\nBe true.\n2 rules in")
+    assert "left out: {'says confidence': 1}" in printed
     assert found["rules"] == ["Be short.", "Be true."] and KEY not in out.read_text()
-    assert (
-        found["reward"] == {"judge": server.url, "alpha": 10.0, "beta": -7.5}
-        and found["counts"]["pairs"] == 3
-    )
+    assert found["reward"] == {"judge": server.url, "alpha": 10.0, "beta": -7.5}
+    assert found["counts"]["pairs"] == 3
     autorule.main(flags)
     assert len(server.asked) == asked  # the second time all answers were known
     monkeypatch.setenv("AUTORULE", str(out))
@@ -588,9 +490,8 @@ def test_a_score_depends_on_the_last_token_and_not_on_the_padding(small):
     long = made.encode("1+1?", "2, of course")
     with torch.no_grad():
         together = made([short, long]).tolist()
-    assert together == pytest.approx(
-        [made.score("1+1?", "2"), made.score("1+1?", "2, of course")], abs=1e-5
-    )
+    alone = [made.score("1+1?", said) for said in ("2", "2, of course")]
+    assert together == pytest.approx(alone, abs=1e-5)
     assert together[0] != together[1] and short[-1] == 0  # what is scored ends with the stop token
 
 
@@ -606,11 +507,9 @@ def test_a_reward_model_learns_what_was_preferred_and_is_read_again(small, tmp_p
     pairs = [pair() for _ in range(128)]
     losses = autorule.train_reward_model(made, pairs, epochs=4, batch_size=16, lr=3e-3)
     assert len(losses) == 32 and losses[0] == pytest.approx(math.log(2)) and losses[-1] < 0.3
-    margins = [
-        made.score("?", p["chosen"]) - made.score("?", p["rejected"])
-        for p in (pair() for _ in range(50))
-    ]
-    assert sum(margin > 0 for margin in margins) > 45
+    unseen = [pair() for _ in range(50)]
+    won = [made.score("?", p["chosen"]) > made.score("?", p["rejected"]) for p in unseen]
+    assert sum(won) > 45
     made.save(tmp_path / "rm")
     again = autorule.RewardModel.load(tmp_path / "rm")
     assert again.score("?", "abxd") == pytest.approx(made.score("?", "abxd"), abs=1e-6)
@@ -621,15 +520,15 @@ def test_a_reward_model_learns_what_was_preferred_and_is_read_again(small, tmp_p
 
 def test_the_length_penalty_by_hand():
     """B.4: 300 tokens cost nothing, 600 cost a half, 0 earn a half."""
-    assert [tools.length_penalty(length) for length in (300, 600, 0)] == [0.0, 0.5, -0.5]
-    assert tools.length_penalty(48, target=32) == 0.25
+    assert [autorule.length_penalty(length) for length in (300, 600, 0)] == [0.0, 0.5, -0.5]
+    assert autorule.length_penalty(48, target=32) == 0.25
 
 
 def test_a_model_that_runs_here_counts_tokens_and_a_server_words():
     """tiny's tokenizer has a token for each sign of "1+1=", and words are between spaces."""
-    local = tools.Local(world.TINY, max_new_tokens=4)
-    assert tools.counter_of(local)("1+1=") == 4
-    assert tools.counter_of(tools.Server("http://localhost:1/v1#m"))("1 + 1 =") == 4
+    local = autorule.Local(world.TINY, max_new_tokens=4)
+    assert autorule.counter_of(local)("1+1=") == 4
+    assert autorule.counter_of(autorule.Server("http://localhost:1/v1#m"))("1 + 1 =") == 4
 
 
 def test_alignment_by_hand():
@@ -659,11 +558,8 @@ def test_agreement_by_hand():
 def test_determinism_margins_and_correlation_by_hand():
     """84 Yes of 100 and 16 of 100 are equally determined; scores 2:1, 1:1, 0:2 and 0:1 are a quarter > 0, a quarter
     = 0 and half < 0; a rule set has correlation 1 with itself, -1 with its negation."""
-    assert autorule.determinism(np.array([84, 16, 50]), np.array([16, 84, 50])).tolist() == [
-        0.84,
-        0.84,
-        0.5,
-    ]
+    yes = np.array([84, 16, 50])
+    assert autorule.determinism(yes, 100 - yes).tolist() == [0.84, 0.84, 0.5]
     chosen = np.array([[1, 1], [1, 0], [0, 0], [0, 0]])
     rejected = np.array([[1, 0], [0, 1], [1, 1], [0, 1]])
     assert autorule.margins(chosen, rejected) == [0.25, 0.25, 0.5]
@@ -682,101 +578,97 @@ TEXTS = {
 
 def test_what_a_response_is_worth_by_hand():
     """Weights 3 (right), 1 (worked, form, one box, one script, no filler): 8 in all. A guess has 4."""
-    assert {name: 8 * world.utility("25+7-4=", text) for name, text in TEXTS.items()} == {
-        "good": 8,
-        "guess": 4,
-        "boxes": 3,
-    }
+    worth = {name: 8 * world.utility("25+7-4=", text) for name, text in TEXTS.items()}
+    assert worth == {"good": 8, "guess": 4, "boxes": 3}
     assert 8 * world.utility("25+7-4=", "let me think wait 得\\boxed{28}") == 3 + 1 + 1
 
 
 def test_the_simulated_teacher_names_what_only_the_preferred_response_has():
     """The worked answer beats the guess in being right and worked: of error-free reasons those two are made, in some
     wording; merging counts by concept."""
-    pairs = [{"prompt": "25+7-4=", "chosen": TEXTS["good"], "rejected": TEXTS["guess"]}] * 3 + [
-        {"prompt": "25+7-4=", "chosen": TEXTS["guess"], "rejected": TEXTS["boxes"]}
-    ]
-    found = autorule.extract_rules(pairs, tools.Asked(world.Teacher(0.0)))
+    good, guess, boxes = TEXTS.values()
+    pairs = [{"prompt": "25+7-4=", "chosen": good, "rejected": guess}] * 3
+    pairs += [{"prompt": "25+7-4=", "chosen": guess, "rejected": boxes}]
+    found = extract(pairs, world.Teacher(0.0))
     concepts = [world.CONCEPT_OF[rule] for rule in found["rules"]]
     assert set(concepts[:2]) == {"right", "worked"} and concepts[2:] == ["one box"]
     assert found["counts"]["unreadable"] == 0
-    assert (
-        len(autorule.extract_rules(pairs, tools.Asked(world.Teacher(0.0)), at_most=1)["rules"]) == 1
+    assert len(extract(pairs, world.Teacher(0.0), at_most=1)["rules"]) == 1
+
+
+@pytest.fixture
+def flat(monkeypatch):
+    """A reward model that knows nothing, and six rules of which the first is on the result."""
+    made = autorule.RewardModel(*world.world()[:2])
+    monkeypatch.setattr(world, "learned_reward", lambda seed: made)
+    rules = [world.KNOWN[name][1][0] for name in world.CONCEPTS]
+    monkeypatch.setattr(world, "extracted", lambda *args, **settings: rules)
+    monkeypatch.setattr(world, "judge_of", lambda *args: world_judge)
+
+
+def world_judge(texts):
+    judge = world.Judge(0.0)
+    return [autorule.read_verdict(judge.say(text, random.Random(0))[1]) for text in texts]
+
+
+def test_what_each_arm_pays_for_a_guess(flat):
+    """It keeps four of the six rules, all but the first two; it has 8 tokens, a quarter of the length's target."""
+    rules_pay = {"rules": 10 * 4 / 6 - 7.5, "no_scale": 4 / 6, "2_rules": -7.5}
+    rules_pay |= {"no_rule_on_the_result": 10 * 4 / 5 - 7.5, "reward_model": 0.0}
+    for arm, pays in (rules_pay | {"length_penalty": 0.5 - 0.5 / 4}).items():
+        problem = {"problem": "25+7-4=", "answer": "28"}
+        value, parts = getattr(world, f"{arm}_0")().reward(TEXTS["guess"], problem)
+        assert value == pytest.approx(10 + pays) and parts["gold"] == 4 / 8
+        assert parts["accuracy"] == 0
+
+
+def run_of(arm, folder=None, final=world.TINY):
+    return Run(arm, 0, 1e-3, world.TINY, [], final, folder)
+
+
+def test_the_base_draws_with_itself():
+    """The same prompts and random numbers give the same completions; and of won, lost, drawn, drawn half is won."""
+    found = paper_claims.wins(run_of("rules"), 4)
+    assert found["win rate"] == found["without length"] == 0.5 and 0 < found["gold"] < 1
+    assert paper_claims.share_won(np.array([2.0, -1.0, 0.0, 0.0])) == 0.5
+
+
+def test_a_run_at_its_best_and_in_the_end(tmp_path):
+    """Accuracy rises to .9 at steps 11 to 20 and falls to .1, the reward model pays a tenth of the step."""
+    rights = {0: 0.3, 1: 0.9, 2: 0.1}
+    rows = [{"step": 0, "accuracy": 0.0}]
+    for step in range(1, 31):
+        right = rights[(step - 1) // 10]
+        rows.append({"step": step, "accuracy": right, "r_model": step / 10})
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = paper_claims.at_best(run_of("rules", tmp_path))
+    expected = {"right@start": 0.3, "right@best": 0.9, "right": 0.1}
+    assert found == pytest.approx(expected | {"r_model@best": 1.55, "r_model": 2.55})
+
+
+def test_what_rules_are_worth(flat, monkeypatch):
+    """Of pairs whose chosen response is right and worked, and whose rejected one is a guess: two rules tell them apart."""
+    good, guess, _ = TEXTS.values()
+    pair = {"prompt": "25+7-4=", "chosen": good, "rejected": guess}
+    monkeypatch.setattr(world, "preferences", lambda *args: [pair] * 40)
+    found = paper_claims.worth(world.extracted(0), 0)
+    assert (found["alignment"], found["undecided"], found["against"]) == (1, 0, 0)
+    assert 0.2 < found["shuffled"] < 0.8
+    assert paper_claims.agreements(0) == pytest.approx(
+        {"32 pairs": 1, "agreement": 1, "agreement, judge errs": 1, "correlation": 1}
     )
-
-
-def made_up(**rows):
-    """A table of one seed's numbers; what is not given is 0."""
-    return lambda row, column: np.array([rows.get(row.replace(" ", "_"), {}).get(column, 0.0)])
-
-
-def test_the_checks_of_hacking_on_made_up_numbers():
-    checks = world.CHECKS["hacking"]
-    hacked = {"right@start": 0.2, "right@best": 0.6, "right": 0.1, "paid@best": 2.0, "paid": 3.0}
-    honest = {"right@start": 0.2, "right@best": 0.9, "right": 0.88, "paid@best": 2.0, "paid": 2.5}
-    others = {arm: hacked for arm in ("idle_rules", "no_rule_on_the_result")}
-    claimed = [
-        bool(
-            np.all(check(made_up(reward_model=hacked, rules=honest, true_answer=honest, **others)))
-        )
-        for check in checks.values()
-    ]
-    assert claimed == [True] * 7
-    turned = [
-        bool(np.all(check(made_up(reward_model=honest, rules=hacked)))) for check in checks.values()
-    ]
-    assert turned[:4] == [True, False, True, False]
-
-
-@pytest.mark.slow
-def test_a_report_trains_once_and_prints_a_verdict(tmp_path, capsys, monkeypatch):
-    """Two steps of one seed, with a reward model that knows nothing, from the command line's device to the verdict."""
-    model, tokenizer, _ = world.world()
-    autorule.RewardModel(model, tokenizer).save(tmp_path / "reward-model-seed0")
-    results = world.report("count", [0], 2, tmp_path)
-    printed = capsys.readouterr().out
-    assert "verdict: " in printed and set(results) == {"2 rules: less gold", "20 rules: less gold"}
-    row = json.loads((tmp_path / "rules-2-0" / "metrics.jsonl").read_text().splitlines()[-1])
-    assert row["r_rules"] == pytest.approx(
-        10 * np.mean([row[f"rule_{k:02}"] for k in range(6)]) - 7.5
-    )
-    assert row["reward"] == pytest.approx(row["r_rules"] + 10, abs=0.01) and row["r_model"] == 0
-    before = (tmp_path / "rules-2-0" / "metrics.jsonl").read_text()
-    world.report("count", [0], 2, tmp_path)
-    assert (tmp_path / "rules-2-0" / "metrics.jsonl").read_text() == before
 
 
 def test_the_reward_works_from_the_command_line(sick, tmp_path, monkeypatch):
-    """train.py --reward notebooks/autorule/autorule.py:rules_reward, with a judge on a server that fails now and then."""
+    """train.py --reward .. with a judge on a server that fails now and then."""
     server = sick(says_back("No"), fails(500), says_back("garbage"), says_back("Yes"))
-    path = tmp_path / "rules.json"
-    path.write_text(
-        json.dumps({"rules": ["Be right.", "Be short."], "reward": {"judge": server.url}})
-    )
-    monkeypatch.setenv("AUTORULE", str(path))
+    rules = ["Be right.", "Be short."]
+    settings_in(tmp_path / "rules.json", monkeypatch, rules, judge=server.url)
     autorule.from_settings.cache_clear()
-    reward = Path(autorule.__file__)
-    train.main(
-        [
-            "--model",
-            world.TINY,
-            "--task",
-            "arithmetic",
-            "--reward",
-            f"{reward}:rules_reward",
-            *"--steps 2 --prompts-per-step 1 --num-samples 2 --max-new-tokens 16".split(),
-            *"--eval-problems 1 --runs".split(),
-            str(tmp_path),
-            "--name",
-            "run",
-        ]
-    )
-    rows = [
-        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    ]
-    assert (
-        len(rows) == 3
-        and "r_rules" in rows[-1]
-        and len(server.asked) > 8
-        and rows[-1]["failed"] == 0
-    )
+    flags = ["--model", world.TINY, "--reward", f"{autorule.__file__}:rules_reward"]
+    flags += "--steps 2 --prompts-per-step 1 --num-samples 2 --max-new-tokens 16".split()
+    train.main([*flags, "--eval-problems", "1", "--runs", str(tmp_path), "--name", "run"])
+    rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    last = json.loads(rows[-1])
+    assert len(rows) == 3 and "r_rules" in last and last["failed"] == 0
+    assert len(server.asked) > 8

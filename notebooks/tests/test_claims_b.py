@@ -52,6 +52,12 @@ def test_demonstrations_of_calls():
     assert tokenizer.decode(ids) == text and tokenizer.decode(untaught) == "39013889"
     one = make_tiny.demonstrate(problem, "one call", random.Random(0))
     assert one.count("<tool>") == 1 and "\\boxed{3889}" in one
+    again = make_tiny.demonstrate(problem, "called again", random.Random(0))
+    assert again.startswith(f"<think><tool>47*83</tool>error{calls}</think>")
+    twice = make_tiny.demonstrate(problem, "called twice", random.Random(0))
+    assert twice.count("<tool>47*83</tool>3901") == twice.count("<tool>3901-12</tool>3889") == 2
+    ids, taught = make_tiny.encode_taught(tokenizer, again)
+    assert tokenizer.decode([i for i, own in zip(ids, taught) if not own]) == "error39013889"
     alone = make_tiny.demonstrate(problem, "worked", random.Random(0))
     assert alone.startswith("<think>47*83=3901;3901-12=3889</think>")
     hasty = make_tiny.demonstrate({"problem": "25+7-4=", "answer": "28"}, "hasty", random.Random(0))

@@ -2,6 +2,8 @@
 
 import math
 import string
+import threading
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -10,12 +12,12 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from model import Qwen3
-from notebooks.claims import tool_loop
-from notebooks.environments import adapters, game, search
-from notebooks.environments.calculator import Calculator, calculate
+from notebooks.claims import start
+from notebooks.environments import adapters, failing, game, search
+from notebooks.environments.calculator import calculate, silent
 from notebooks.models import make_tiny
 from notebooks.models.make_tiny import init_weights, symbol_tokenizer, tiny_config
-from rlvr import GRPO, Sampling, Turns, roll_out, row_uniforms
+from rlvr import GRPO, roll_out
 from verifiers import Task, boxed_reward
 
 
@@ -97,22 +99,44 @@ def test_a_hostile_call_is_an_error_and_the_calculator_falls_silent():
     ]
 
 
-def test_the_older_loop_is_the_same_to_the_last_digit():
-    """What claims/tool_loop.py writes by way of `choose`, an environment writes: random weights call by chance."""
-    model, tokenizer = policy_of([*"12+", "<tool>", "</tool>", "error"])
-    task = Task("t", [], [], "{problem}", None, stops=("</tool>",), turns=Calculator)
-    problems = [{"problem": text, "answer": "2"} for text in ("<tool>1+1", "1+2")]
-    prompts = [tokenizer.encode(problem["problem"]) for problem in problems]
-    turns = Turns(tokenizer, task, problems, 16, [0])
-    stop_ids = [0, *tokenizer.tokens_that_end(task.stops)]
-    how = Sampling(16, 60, 1.0, stop_ids, row_uniforms(range(32), 60, 0), problems, True, turns)
-    ours = GRPO().roll_out(model, tokenizer, prompts, how)
-    how = replace(how, stop_ids=[0], reply=None)
-    theirs = tool_loop.Tools().roll_out(model, tokenizer, prompts, how)
-    for name in ("ids", "mask", "lengths", "finished"):
-        assert getattr(ours, name).equal(getattr(theirs, name)), name
-    torch.testing.assert_close(ours.logp, theirs.logp, atol=5e-6, rtol=0)
-    assert (ours.lengths - ours.mask.sum(1)).sum() > 20  # digits, and words "error"
+def test_unmasked_the_calculators_words_are_trained_too():
+    """The completion whole: what the policy said, the reply, and the end token."""
+    scripts = ["<tool>1+1</tool>2!", "<tool>1+1</tool>2"]
+    task = make_tiny.products(10, 10)
+    masked = play(task, task.test[0], *scripts).rollouts
+
+    class Both(start.Unmasked, Scripted):
+        pass
+
+    unmasked = roll_out(Both(scripts), *KEYBOARD, task, task.test[:1], 2).rollouts
+    assert unmasked.ids.equal(masked.ids) and unmasked.lengths.equal(masked.lengths)
+    assert (unmasked.lengths - masked.mask.sum(1)).tolist() == [1, 1]
+    assert unmasked.mask.sum(1).equal(masked.lengths.float())
+    assert ((unmasked.logp < 0) == (unmasked.mask > 0)).all()
+
+
+# ---- A calculator whose first call fails -----------------------------------------------------------
+
+
+def test_the_behaviours_of_who_calls_again_and_of_who_gives_up():
+    """An error, the same call twice, and a call on its answer; a second one gives up; a third calls something else. The
+    control is silent."""
+    task = failing.failing()
+    fails = [task.turns(problem).fails for problem in task.test]
+    assert 0.4 < sum(fails) / len(fails) < 0.6
+    problem = task.test[fails.index(True)]
+    (first, value), (second, answer) = make_tiny.steps_of(problem)
+    failed = f"<tool>{first}</tool>error"
+    call = f"<tool>{first}</tool>{value}"
+    whole = f"{failed}{call}{call}<tool>{second}</tool>{answer}."
+    step = play(task, problem, whole, failed + ".", failed + "<tool>1+1</tool>2.")
+    names = ("calls", "needless", "errors", "again", "composes")
+    assert [[part[name] for name in names] for part in step.parts] == [
+        [4, 1, 1, 1, 1],
+        [1, 0, 1, 0, 0],
+        [2, 0, 1, 0, 0],
+    ]
+    assert silent().turns(problem).reply(call) == ""
 
 
 # ---- The game, and the search engine -------------------------------------------------------------
@@ -188,8 +212,52 @@ def test_gymnasiums_lake_is_an_environment():
     assert [reply for _, reply in step.turns[0]] == ["4", "8", "9", "10", "14", None]
 
 
+def test_a_session_of_an_openenv_server():
+    """A real server and its client, over a socket: it counts up to three from the seed, and each step pays 0.5."""
+    openenv = pytest.importorskip("openenv.core")
+    uvicorn = pytest.importorskip("uvicorn")
+
+    class Add(openenv.Action):
+        by: int
+
+    class Seen(openenv.Observation):
+        value: int
+
+    class Counter(openenv.Environment):
+        SUPPORTS_CONCURRENT_SESSIONS = True
+        state = openenv.State()
+
+        def reset(self, seed=None, episode_id=None):
+            self.value = seed
+            return Seen(value=seed)
+
+        def step(self, action, timeout_s=None):
+            self.value += action.by
+            return Seen(value=self.value, reward=0.5, done=self.value >= 3)
+
+    app = openenv.create_fastapi_app(Counter, Add, Seen, max_concurrent_envs=4)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.05)
+    port = server.servers[0].sockets[0].getsockname()[1]
+
+    def counter(problem):
+        client = openenv.GenericEnvClient(base_url=f"http://127.0.0.1:{port}")
+        return adapters.Served(client.sync(), problem, lambda text: {"by": int(text)})
+
+    problem = {"problem": "add", "answer": "", "seed": 1}
+    task = Task("add", [], [], "{problem}", adapters.steps_reward, "", ("1", "2"), counter)
+    step = play(task, problem, "1{'value': 2}1", "2")
+    server.should_exit = True
+    thread.join()
+    assert step.rewards.tolist() == [[1.0, 0.5]]
+    assert step.turns == [[("1", "{'value': 2}"), ("1", None)], [("2", None)]]
+
+
 def test_a_step_may_return_an_object():
-    """OpenEnv's form."""
+    """OpenEnv's form, without its package."""
     world = SimpleNamespace(
         reset=lambda seed: None,
         step=lambda action: SimpleNamespace(observation=action + 1, reward=0.5, done=action > 1),

@@ -33,6 +33,10 @@ def earned(rollout, truncated=False):
     return STRICT(rollout, "42", truncated)["R"]
 
 
+def behind_guards(rollout):
+    return guarded(STRICT.reward)(rollout, PROBLEM)[0]
+
+
 def boxes(*values):
     return HONEST.replace("\\boxed{42}", " or ".join(f"\\boxed{{{value}}}" for value in values))
 
@@ -59,8 +63,8 @@ def test_many_boxes_with_different_values(reward):
 def test_empty_think(think):
     rollout = f"<think>{think}</think><answer>\\boxed{{42}}</answer>"
     assert verify_format(rollout)["think_length"] == 0.0
-    assert earned(rollout) <= earned(HONEST) - 0.1  # accuracy, but not the format
-    assert is_hacking(rollout) and not is_hacking(HONEST)
+    assert earned(rollout) <= earned(HONEST)  # the chapter's listing pays for the tags alone
+    assert behind_guards(rollout) <= behind_guards(HONEST) - 0.5
 
 
 @pytest.mark.parametrize(
@@ -79,11 +83,7 @@ def test_copy_the_answer_into_think(think):
     other one, 8 words, would refuse its ideal rollout, "Factor: (x-2)(x-3)=0. Smaller is 2.", which
     has 5. So: what is left without the answer and the words that announce it."""
     rollout = f"<think>{think}</think><answer>\\boxed{{42}}</answer>"
-    assert (
-        STRICT(rollout, "42")["fmt"] == 0.0
-        and earned(rollout) < earned(HONEST)
-        and is_hacking(rollout)
-    )
+    assert is_hacking(rollout) and behind_guards(rollout) < behind_guards(HONEST) - 0.4
 
 
 def test_repeat_the_answer_a_thousand_times():

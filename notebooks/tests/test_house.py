@@ -5,6 +5,8 @@ import json
 import re
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -150,9 +152,9 @@ def test_every_row_of_the_chapter_map_exists():
 
 def test_the_recipes_are_those_of_the_chapters():
     """R1-Zero: G = 16, temperature 0.6 and a KL of 0.001; R1 at temperature 1, with a clip that is nearly none; Olmo 3
-    with groups of 64; of Kimi the chapter gives a reward only."""
+    with groups of 64; of Kimi the chapter gives a reward only. AutoRule (its Table 10): pairs, and R1-Zero's KL."""
     found = {}
-    for name in ("r1-zero", "r1", "olmo-3", "kimi-k1.5"):
+    for name in ("r1-zero", "r1", "olmo-3", "kimi-k1.5", "autorule"):
         recipe = f"@{LAB / 'recipes' / name}.txt"
         flags = train.parse_args([recipe, "--model", str(LAB / "tiny"), "--name", "recipe"])
         names = ("num_samples", "temperature", "kl_coef", "norm", "clip")
@@ -162,7 +164,10 @@ def test_the_recipes_are_those_of_the_chapters():
         "r1": [16, 1.0, 0.001, "sequence", (0.999, 10)],
         "notebooks/rewards/reasoning.py:olmo": [64, 1.0, 0.0, "token", (0.2, 0.2)],
         "notebooks/rewards/reasoning.py:kimi_process": [16, 1.0, 0.0, "token", (0.2, 0.2)],
+        "notebooks/autorule/autorule.py:rules_reward": [2, 1.0, 0.001, "token", (0.2, 0.2)],
     }
+    assert (flags.lr, flags.settings["prompts_per_step"]) == (5e-7, 512)  # AutoRule's
+    assert flags.settings["max_new_tokens"] == 1024
 
 
 def cells_of(number, kind):
@@ -239,3 +244,35 @@ def test_the_glossary_explains_every_column_of_the_log(tmp_path):
     page = (LAB / "README.md").read_text(encoding="utf-8")
     glossary = page[page.index("## What a run writes") :]
     assert len(columns) > 15 and columns <= set(re.findall(r"`([a-z_.]+)`", glossary))
+
+
+def test_a_step_enters_as_many_lines_as_the_readme_says(monkeypatch, tmp_path):
+    """The lines of all functions of the scripts that one training step calls, also in threads."""
+    entered = set()
+
+    def note(frame, event, arg):
+        if Path(frame.f_code.co_filename).parent == ROOT:
+            entered.add(frame.f_code)
+
+    def end(run, row):
+        raise SystemExit
+
+    monkeypatch.setattr(train, "finish_step", end)
+    flags = train.parse_args(["--device", "cpu", "--name", "r", "--runs", str(tmp_path)])
+    run = train.load_run(flags)
+    (run.folder / "samples").mkdir(parents=True)
+    threading.setprofile(note)
+    sys.setprofile(note)
+    with pytest.raises(SystemExit):
+        train.train_rlvr(run)
+    threading.setprofile(None)
+    sys.setprofile(None)
+    entered -= {end.__code__}
+    lines = {(code.co_filename, line) for code in entered for *_, line in code.co_lines() if line}
+    grading = {line for line in lines if line[0].endswith("grading.py")}
+    said = (
+        "One training step enters about 650 lines of code, and about 200 more to compare answers."
+    )
+    assert said in (ROOT / "README.md").read_text()
+    assert abs(len(lines - grading) - 650) <= 25
+    assert 0 < len(grading) <= 225  # fewer where answers were normalised before

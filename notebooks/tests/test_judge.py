@@ -1,14 +1,11 @@
 """notebooks/claims/judge.py: a model as a verifier, with its figures worked by hand and a model of random weights."""
 
-import gzip
-import json
 import re
 
 import pytest
 import torch
 
 from notebooks.claims import judge
-from verifiers import DataError
 
 
 def test_temperature_sharpens_and_flattens_odds():
@@ -51,13 +48,13 @@ def test_every_other_sum_of_its_own_is_wrong_by_the_rule():
 def test_the_table(any_text, capsys):
     """Four wordings at three temperatures; the question turned round counts a No as "right". Between 0 and 1 a judge of
     random weights contradicts itself, at 0 never."""
-    judge.main(["--model", any_text, *"--count 20 --repeats 3".split()])
+    judge.main(["--model", any_text, "--count", "20"])
     out = capsys.readouterr().out
     rows = [line.split() for line in out.splitlines()[2:-2]]
     assert [row[:2] for row in rows] == [
         [wording, T] for wording in judge.WORDINGS for T in ("0.0", "0.5", "1.0")
     ]
-    assert "20 completions, by the rule 50% right" in out and "3 judgements differ" in out
+    assert "20 completions, by the rule 50% right" in out and "4 judgements differ" in out
     differs = [float(row[3].rstrip("%")) for row in rows]
     assert differs[::3] == [0] * 4 and all(b > a > 0 for a, b in zip(differs[1::3], differs[2::3]))
     assert re.search(r"contradict each other on \d+\.\d% of the completions", out)
@@ -70,25 +67,3 @@ def test_wrong_turned_round_is_right(monkeypatch):
     cases = judge.own_cases(20)
     assert judge.called_right(None, None, cases, "right?").tolist() == pytest.approx([0.9] * 20)
     assert judge.called_right(None, None, cases, "wrong?").tolist() == pytest.approx([0.1] * 20)
-
-
-def test_samples_of_a_run_are_judged_by_the_runs_own_rule(any_text, tmp_path, capsys):
-    """Of three the first is right; the last would be, but was cut off. A completion may hold anything."""
-    path = tmp_path / "step_000001.jsonl.gz"
-    rows = [
-        {"problem": "1 + 1 =", "completion": text, "accuracy": accuracy}
-        for text, accuracy in (("2 %s {0} {", 1.0), ("3" * 9000, 0.0), ("2", 0.0))
-    ]
-    with gzip.open(path, "wt") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
-    assert sorted(right for *_, right in judge.cases_of(path, 9)) == [False, False, True]
-    assert len(judge.cases_of(path, 2)) == 2
-    with pytest.raises(
-        DataError, match="more than this judge can read"
-    ):  # the random judge: 1,024 tokens
-        judge.main(["--model", any_text, "--samples", str(path)])
-    rows[1]["completion"] = "3"
-    with gzip.open(path, "wt") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
-    judge.main(["--model", any_text, "--samples", str(path), "--temperatures", "0"])
-    assert "3 completions, by the rule 33% right" in capsys.readouterr().out

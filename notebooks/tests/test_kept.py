@@ -6,10 +6,8 @@ import sys
 
 import pytest
 
-from conftest import ROOT
-from model import Config
 from notebooks import kept
-from notebooks.claims import bases, devices, seeds
+from notebooks.claims import seeds
 
 SCRIPT = '''"""A docstring."""
 import json, sys
@@ -68,11 +66,10 @@ def test_the_pages_say_what_the_results_say():
 
 @pytest.mark.parametrize("name", [path.stem for path in kept.RESULTS.glob("*.json")])
 def test_the_commands_of_a_result_name_files_that_exist(name):
-    """So that it can be measured again; two of them left (MEASURED.md says where they were)."""
+    """So that it can be measured again."""
     for command in kept.load(name).get("commands", []):
         files = kept.files_in(command)
-        gone = name in ("before_after", "experiments")
-        assert files and (gone or all(file.exists() for file in files)), command
+        assert files and all(file.exists() for file in files), command
 
 
 # ---- Measuring and writing -------------------------------------------------------------------------
@@ -207,33 +204,3 @@ def test_a_row_of_a_table_by_hand():
         "40",
         "3",
     ]
-
-
-def test_the_table_of_the_base_models_says_where_each_number_is_from():
-    """tiny's row: one greedy accuracy, and the mean of five draws between the lowest and the highest."""
-    rows = bases.table()
-    assert rows[0][0] == "tiny, one base" and rows[0][4] == "`main`"
-    runs = kept.load("main")["details"][0]["runs"]
-    drawn = [run["sampled"]["0"] for run in runs]
-    assert float(rows[0][2]) == runs[0]["greedy"]["0"]
-    mean, low, high = map(float, re.findall(r"\.\d+", rows[0][3]))
-    assert (low, high) == (min(drawn), max(drawn)) and mean == round(sum(drawn) / len(drawn), 3)
-    for base, _, _, sampled, source in rows:
-        assert sampled.startswith("."), base
-        assert kept.load(source.strip("`")), source
-
-
-# ---- What is computed: claims/devices.py -------------------------------------------------------------
-
-
-def test_twelve_gigabytes_cannot_train_qwen3_0_6b():
-    for rows in (1, 8):
-        sampling, update = devices.memory(Config(), rows, 640, 8)
-        assert 12e9 < update < 16e9
-        assert sampling < update
-
-
-def test_the_page_says_what_is_computed():
-    page = (ROOT / "notebooks" / "MEASURED.md").read_text()
-    for row in devices.table(Config()):
-        assert f"| {' | '.join(row)} |" in page

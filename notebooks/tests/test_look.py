@@ -1,23 +1,18 @@
-"""notebooks/look/: second looks by hand, and evaluations continued and shared out."""
+"""notebooks/look/: second looks by hand, and the viewer of a run."""
 
 import gzip
 import json
 import math
 import re
-import subprocess
-import sys
 
 import pytest
 
 import eval as core
 import train
 import verifiers
-from conftest import ROOT
 from eval import wilson_interval
 from notebooks.look import check_verifier, compare, show
-from notebooks.look import evaluate as measure
 from notebooks.look.compare import regrade
-from notebooks.look.evaluate import few_shot
 from notebooks.models import make_tiny
 from ranks import ONE_DIGIT
 
@@ -139,138 +134,13 @@ def test_the_verifier_is_checked_against_labels(tmp_path, capsys):
         check_verifier.main([str(tmp_path / "l.jsonl")])
 
 
-# ---- Examples --------------------------------------------------------------------------------------
-
-
-def boxed_task():
-    train_set = [
-        {"problem": "1+1 in {a}?", "answer": "2", "solution": "One and one is \\boxed{2}."},
-        {"problem": "2+2?", "answer": "4", "solution": "Count."},
-        {"problem": "3+3?", "answer": "6"},
-    ]
-    return verifiers.Task(
-        "t",
-        train_set,
-        [{"problem": "4+4?", "answer": "8"}],
-        verifiers.BOXED,
-        verifiers.boxed_reward,
-    )
-
-
-def test_few_shot_shows_solutions_that_the_reward_accepts():
-    task = few_shot(boxed_task(), 3)
-    question = (
-        "Solve the following problem. Put your final answer within \\boxed{}.\n\nProblem: %s\n\n"
-        "Solution:"
-    )
-    assert task.prompt(task.test[0]) == (
-        question % "1+1 in {a}?"
-        + " One and one is \\boxed{2}.\n\n"
-        + question % "2+2?"
-        + " Count. \\boxed{4}\n\n"
-        + question % "3+3?"
-        + " \\boxed{6}\n\n"
-        + question % "4+4?"
-    )
-    assert task.stops == (
-        "\n\nSolve the following problem. Put your final answer within \\boxed{}.",
-        "\n\nProblem:",
-    )
-    with pytest.raises(verifiers.DataError, match="has 3 training problems to show"):
-        few_shot(boxed_task(), 4)
-    tiny = few_shot(verifiers.arithmetic(train_size=2, test_size=1), 1)
-    assert "<think></think><answer>\\boxed{" in tiny.instruction and tiny.stops == ()
-
-
-# ---- Measure: interruptions, many processes --------------------------------------------------------
+# ---- Show ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     """A model of random weights that knows digits."""
     return str(make_tiny.make(0, tmp_path_factory.mktemp("base") / "base", "one-digit", steps=0))
-
-
-def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path, base, capsys, monkeypatch):
-    """Killed while it wrote the second sample of problem 10: that problem is made anew, 20 remain."""
-    monkeypatch.setattr(measure, "SAVE_EVERY", 8)
-    out = tmp_path / "e.jsonl"
-    flags = [
-        base,
-        *f"--task {ONE_DIGIT} --problems 30 --num-samples 2 --max-new-tokens 4 --k 1 2".split(),
-        "--out",
-        str(out),
-    ]
-    measure.main(flags)
-    whole = out.read_text()
-    table = capsys.readouterr().out
-    lines = whole.splitlines(keepends=True)
-    out.write_text("".join(lines[:52]) + lines[52][:30])
-    asked = []
-    real = measure.roll_out
-    monkeypatch.setattr(measure, "roll_out", lambda *args: asked.extend(args[4]) or real(*args))
-    measure.main(flags)
-    assert sorted(out.read_text().splitlines()) == sorted([*whole.splitlines(), lines[51].strip()])
-    assert capsys.readouterr().out == table and len(asked) == 30 - 10
-    compare.main([str(out), "--regrade", "--k", "1", "2"])  # what is there twice counts once
-    assert capsys.readouterr().out.splitlines()[1:3] == table.splitlines()[2:4]
-    with pytest.raises(verifiers.DataError, match="another evaluation of .*: settings differ"):
-        measure.main([*flags, "--seed", "1"])
-    header = json.loads(lines[0])["header"]
-    assert (
-        header["reward"] == "notebooks/tasks/one_digit.py:exact_reward"
-        and header["settings"]["max_new_tokens"] == 4
-    )
-
-
-def test_it_measures_what_eval_measures(tmp_path, base):
-    """The same completions, whether problems are sampled at once or in parts."""
-    flags = [base, *f"--task {ONE_DIGIT} --problems 7 --num-samples 3 --max-new-tokens 4".split()]
-    found = []
-    for main in (core.main, measure.main):
-        out = tmp_path / f"{len(found)}.jsonl"
-        main([*flags, "--out", str(out)])
-        rows = core.read_rows(out)
-        found.append([row["completion"] for row in rows if "completion" in row])
-    assert len(found[0]) == 7 * (1 + 3) and found[0] == found[1]
-
-
-def test_few_shot_adds_a_row_and_a_comparison(base, capsys):
-    measure.main([base, *f"--task {ONE_DIGIT} --problems 5 --max-new-tokens 4 --shots 2".split()])
-    table = capsys.readouterr().out
-    assert "base 2-shot" in table and table.count("difference") == 2
-
-
-@pytest.mark.slow
-def test_two_processes_give_the_same_numbers(tmp_path, base):
-    texts = []
-    for launch in ([], "-m torch.distributed.run --nproc-per-node 2".split()):
-        out = tmp_path / f"{len(launch)}.jsonl"
-        flags = f"--task {ONE_DIGIT} --problems 31 --num-samples 3 --max-new-tokens 4 --k 1 3"
-        module = "-m notebooks.look.evaluate".split()
-        ran = subprocess.run(
-            [sys.executable, *launch, *module, base, *flags.split(), "--out", str(out)],
-            capture_output=True,
-            cwd=ROOT,
-            text=True,
-        )
-        assert ran.returncode == 0, ran.stderr
-        texts.append((ran.stdout, out.read_text()))
-    assert texts[0] == texts[1] and texts[0][1].count("\n") == 1 + 31 * 4
-
-
-def test_presets_are_those_of_the_model_card():
-    args, method = measure.parse_args(["MODEL", "--preset", "thinking"])
-    some = method.settings
-    assert (some.temperature, args.template, some.max_new_tokens) == (0.6, "chat", 32768)
-    assert (some.top_p, some.top_k) == (0.95, 20)
-    args, method = measure.parse_args("MODEL --preset non-thinking --top-k 5".split())
-    some = method.settings
-    assert (some.temperature, args.template) == (0.7, "chat-nothink")
-    assert (some.top_p, some.top_k) == (0.8, 5)  # what is given besides wins
-
-
-# ---- Show ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 import verifiers
 from conftest import ROOT
-from notebooks.rewards import compose, controls, program_parts, reasoning
+from notebooks.rewards import controls, program_parts, reasoning
 from notebooks.rewards.compose import (
     Curriculum,
     RewardFn,
@@ -26,7 +26,7 @@ from notebooks.rewards.compose import (
     with_term,
 )
 from notebooks.rewards.controls import any_box, coin, first_box, format_only, inverted
-from notebooks.rewards.guards import robust_reward
+from notebooks.rewards.guards import derivation, robust_reward
 from notebooks.rewards.program_parts import (
     code_parts_reward,
     code_strict,
@@ -59,7 +59,6 @@ from verifiers import (
     aggregate,
     boxed_reward,
     code_reward,
-    derivation,
     extract_code,
     mixed_scripts,
     tagged_reward,
@@ -235,18 +234,6 @@ def test_the_penalty_for_mixing_languages_begins_at_step_30():
     mixed = tagged("let me factor 先因式分解 then 所以较小的根是 2 and ok")
     paid = [language_later(mixed, {**TWO, "step": step})[0] for step in (1, 29, 30, 300)]
     assert paid == pytest.approx([1.1, 1.1, 0.6, 0.6])
-
-
-def test_the_weight_of_the_form_is_halved_at_step_30():
-    """A wrong answer in the right form: 0.1 up to step 29, then 0.05; a right one 1.1, then 1.05."""
-    wrong = "<think>2-1=1</think><answer>\\boxed{1}</answer>"
-    right = "<think>2*1=2</think><answer>\\boxed{2}</answer>"
-    paid = [
-        compose.lighter_format(text, TWO | {"step": step})[0]
-        for text in (wrong, right)
-        for step in (29, 30)
-    ]
-    assert paid == pytest.approx([0.1, 0.05, 1.1, 1.05])
 
 
 def test_gated_reward_pays_for_both_or_nothing():
