@@ -198,7 +198,7 @@ def test_what_notebook_0_says_is_added_to_each_line_exists():
             assert name in NAMES or name in flags_of("train.py"), name
 
 
-@pytest.mark.parametrize("number", [*range(10)])
+@pytest.mark.parametrize("number", [*range(11)])
 def test_files_that_a_notebook_names_exist(number):
     text = prose_of(number) + "\n".join(cells_of(number, "code"))
     for file in re.findall(r"\bnotebooks/[\w/]+\.py\b", text):

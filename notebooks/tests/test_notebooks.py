@@ -34,7 +34,7 @@ QUICK = {
     "3",
     "6",
 }  # run with every change, in some ten seconds each; the others with --slow
-SAMPLED = {*"01234578"}  # hold sampled texts, and other machines round and so draw otherwise
+SAMPLED = {*"01234578", "10"}  # hold sampled texts, and other machines round and so draw otherwise
 OWN = {"0": {"train_rlvr"}}  # what a notebook may define as a script does: the chapter's version
 
 

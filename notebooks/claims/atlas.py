@@ -1,0 +1,388 @@
+"""atlas.py - what a method's update is on average, and how noisy it is, without training.
+
+    python -m notebooks.claims.atlas mine.py        the row of a method of yours, in some twenty seconds
+    python -m notebooks.claims.atlas                of each file of methods/, in three worlds; a JSON object
+    python -m notebooks.kept --run atlas --write    the same, kept in results/atlas.json and on the pages
+
+A Qwen3 of 1,004 weights writes at most five tokens, of five kinds: 1,365 completions of each of three prompts. They can all
+be listed, so the gradient of J, the mean reward, is a sum and no estimate. A method's update is
+sum_it c_it grad log pi(o_it),  c_it = -d loss / d log pi(o_it), by its own `advantages`, `loss` and setting norm.
+Groups are listed by classes of completions: of one reward or, if that is not enough, of one reward, length and end (200
+groups tell whether it is). Where the prompts of a step meet (norm=token, a std of the batch) or an advantage depends on
+more, steps are sampled. Notebook 10 uses these functions for norms, small terms, the KL and older samplers.
+
+    cos      of the mean update with the gradient of J: 1 is no bias of direction
+    ratio    of their lengths: what a learning rate makes up for
+    s/n      |mean update| / sqrt(trace of its covariance), for 128 completions
+    longer   tokens that wrong answers grow by, for each unit that J gains
+
+Letters: N completions of a prompt, L tokens, V kinds of token, D weights, P prompts, R = P*N rows, G completions of a
+group, n steps or groups, K classes.
+"""
+
+import copy
+import itertools
+import json
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch.func import functional_call, jacrev, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from model import Config, Qwen3
+from rlvr import GRPO, LossInputs, Rollouts, Step, loss_weights
+from verifiers import find_class
+
+METHODS = Path(__file__).resolve().parents[1] / "methods"
+V = 5  # 0 is the stop
+L = 5
+PASS_RATES = (0.05, 0.3, 0.8)  # of a base, on each prompt
+FORM_RATE = 0.3  # of a habit that has nothing to do with the answer: to begin with token 4
+
+# ---- 1. The world: every completion, its probability, its scores -----------------------------------
+
+PREFIXES = [text for n in range(L) for text in itertools.product(range(1, V), repeat=n)]
+COMPLETIONS = [(*text, 0) for text in PREFIXES] + [*itertools.product(range(1, V), repeat=L)]
+NUMBER = {text: i for i, text in enumerate(PREFIXES)}
+N = len(COMPLETIONS)
+
+
+def padded(texts, width):
+    return torch.tensor([[*text, *[0] * (width - len(text))] for text in texts])
+
+
+def nodes_of(text):
+    """Where each of its tokens stands in a table of all prefixes and tokens."""
+    return [NUMBER[text[:t]] * V + token for t, token in enumerate(text)]
+
+
+def answer_of(text):
+    """The last token before the stop, behind at least one other; 0: none."""
+    return text[-2] if len(text) > 2 and text[-1] == 0 else 0
+
+
+TOKENS = padded(COMPLETIONS, L)  # (N, L)
+NODES = padded([nodes_of(text) for text in COMPLETIONS], L)
+LENGTHS = torch.tensor([len(text) for text in COMPLETIONS])
+FINISHED = torch.tensor([text[-1] == 0 for text in COMPLETIONS])
+MASK = (torch.arange(L) < LENGTHS[:, None]).double()
+ENDS = torch.tensor([len(text) for text in PREFIXES])
+ANSWERS = torch.tensor([answer_of(text) for text in COMPLETIONS])  # prompt k asks for k + 1
+FORM = ((TOKENS[:, 0] == V - 1) & FINISHED).double()
+
+
+def ids_of(prompt):
+    return F.pad(padded(PREFIXES, L - 1), (1, 0), value=V + prompt)  # (prefixes, L)
+
+
+def log_probs(model, prompt):
+    """-> (N, L), 0 behind the end."""
+    logits = model(ids_of(prompt))[torch.arange(len(PREFIXES)), ENDS, :V]
+    return logits.log_softmax(-1).flatten()[NODES] * MASK
+
+
+def score_table(model, prompt):
+    """The gradient of log pi of each prefix and token -> (prefixes * V, D)."""
+
+    def row(weights, ids, place):
+        logits = functional_call(model, weights, (ids[None],))[0, :, :V]  # (L, V)
+        return (logits * place[:, None]).sum(0).log_softmax(-1)
+
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+    places = F.one_hot(ENDS, L).double()
+    with sdpa_kernel(SDPBackend.MATH):  # the one that vmap knows
+        found = vmap(jacrev(row), (None, 0, 0), chunk_size=64)(weights, ids_of(prompt), places)
+    return torch.cat([part.flatten(2) for part in found.values()], 2).flatten(0, 1)
+
+
+def make_base(seed=0):
+    """A policy with these pass rates, and the habit in three of ten right and of ten wrong answers."""
+    torch.manual_seed(seed)
+    # Vocabulary, hidden and inner size, layers, heads, key heads, size of a head.
+    config = Config("qwen3", V + len(PASS_RATES), 12, 16, 1, 2, 1, 4, eos_token_id=0)
+    config.num_tokens = V  # prompts have embeddings, but are never sampled
+    model = Qwen3(config).double()
+    wanted = torch.tensor([[p, FORM_RATE, p * FORM_RATE] for p in PASS_RATES]).double().logit()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=80, line_search_fn="strong_wolfe")
+
+    def loss():
+        optimizer.zero_grad()
+        error = 0.0
+        for prompt, rates in enumerate(wanted):
+            correct = (ANSWERS == prompt + 1).double()
+            values = torch.stack([correct, FORM, correct * FORM])  # (3, N)
+            found = values @ log_probs(model, prompt).sum(1).exp()
+            error = error + (found.logit() - rates).square().sum()
+        error.backward()
+        return error
+
+    optimizer.step(loss)
+    return model
+
+
+@dataclass
+class Rows:
+    """All completions of a prompt, or of several, one below the other."""
+
+    prompts: list
+    reward: torch.Tensor  # (R,)
+    logp: torch.Tensor  # (R, L), of the policy
+    sampled: torch.Tensor  # (R, L), of what sampled
+    old: torch.Tensor  # (R, L), old_logp of the loss
+    ref: torch.Tensor  # (R, L)
+    scores: torch.Tensor  # (P * prefixes * V, D)
+
+    def __post_init__(self):
+        P = len(self.prompts)
+        starts = torch.arange(P).repeat_interleave(N)[:, None] * len(PREFIXES) * V
+        self.p = self.sampled.exp().prod(1)  # their sum is 1 for each prompt
+        self.mask = MASK.repeat(P, 1)
+        self.nodes = NODES.repeat(P, 1) + starts
+
+    def each(self, c):
+        """(R, L) -> sum_t c_t grad log pi(o_t) of each row (R, D)."""
+        return torch.einsum("rl,rld->rd", c * self.mask, self.scores[self.nodes])
+
+    def gradient(self, values):
+        """Of the mean of values (R,) over the policy's completions, a sum over prompts -> (D,)."""
+        return self.logp.exp().prod(1) * values @ self.each(self.mask)
+
+
+@torch.no_grad()
+def make_rows(policy, prompts, sampler=None, ref=None):
+    """Rows with a reward of 1 for a right answer; old is the policy."""
+    parts = []
+    for prompt in prompts:
+        models = (policy, sampler or policy, policy, ref or policy)
+        correct = (ANSWERS == prompt + 1).double()
+        logps = [log_probs(model, prompt) for model in models]
+        parts.append([correct, *logps, score_table(policy, prompt)])
+    return Rows([*prompts], *(torch.cat(column) for column in zip(*parts)))
+
+
+# ---- 2. A method's update: its own functions on every group ----------------------------------------
+
+
+def step_of(rows, picks, number=0):
+    """picks (P, G) of rows -> the project's Step."""
+    flat = picks.flatten()
+    own = flat % N
+    prompts = torch.tensor(rows.prompts)[flat // N]
+    ids = torch.cat([V + prompts[:, None], TOKENS[own]], 1)
+    places = torch.ones_like(flat), LENGTHS[own], FINISHED[own]
+    sampled = rows.sampled[flat].float(), MASK[own].float()
+    rollouts = Rollouts(ids, *places, *sampled, picks.size(1))
+    texts = [rf"\boxed{{{answer}}}" for answer in ANSWERS[own].tolist()]
+    terms = torch.stack([ANSWERS[own] == prompts + 1, FORM[own]], 1).tolist()
+    parts = [dict(zip(("correct", "form"), row)) for row in terms]
+    return Step([{}] * len(picks), rollouts, texts, rows.reward[picks], parts, number=number)
+
+
+def weights_of(method, mask):
+    """mask (n, B, L) of steps, each with its own normaliser -> (n, B, L)."""
+    settings = method.settings
+    return vmap(lambda step: loss_weights(step, settings.norm, settings.max_new_tokens))(mask)
+
+
+def slopes(method, rows, picks, advantages, weights):
+    """-d loss / d log pi of rows picks (b,): advantages (b, 1 or L), weights (b, L) -> (b, L)."""
+    logp = rows.logp[picks].requires_grad_()
+    advantages = advantages * rows.mask[picks]
+    told = rows.old[picks], rows.sampled[picks], advantages, weights, rows.ref[picks]
+    return -torch.autograd.grad(method.loss(logp, LossInputs(None, *told)), logp)[0]
+
+
+def alone(method, rows, advantage):
+    """slopes of each row as a step of its own -> (R, L)."""
+    advantages = torch.full((len(rows.p), 1), advantage).double()
+    weights = weights_of(method, rows.mask[:, None])[:, 0]
+    return slopes(method, rows, torch.arange(len(rows.p)), advantages, weights)
+
+
+def draw(method, rows, n, chances):
+    """n steps with these chances (R,) -> (n, P, G)."""
+    G = method.settings.num_samples
+    generator = torch.Generator().manual_seed(0)
+    found = torch.multinomial(chances.view(-1, N), n * G, True, generator=generator)
+    shift = N * torch.arange(len(rows.prompts))
+    return (found.view(-1, n, G) + shift[:, None, None]).transpose(0, 1)
+
+
+def credit(method, rows, picks):
+    """n steps (n, P, G), one by one -> their advantages, those of a row behind each other."""
+    steps = [step_of(rows, some, number) for number, some in enumerate(picks)]
+    return torch.cat([method.advantages(step).flatten() for step in steps]).double()
+
+
+def sampled(method, rows, n):
+    """The updates of n sampled steps -> (n, D)."""
+    picks = draw(method, rows, n, rows.p)
+    flat = picks.flatten()
+    advantages = credit(method, rows, picks).view(len(flat), -1)
+    weights = weights_of(method, rows.mask[picks.flatten(1)]).flatten(0, 1)
+    c = slopes(method, rows, flat, advantages, weights).view(n, -1)
+    table = c.new_zeros(n, len(rows.scores))
+    return table.scatter_add(1, rows.nodes[flat].view(n, -1), c) @ rows.scores
+
+
+def shares(method, rows, groups):
+    """Groups (n, G) of one prompt -> (n, G): the advantage of each row, times its weight in the step
+    over its weight alone."""
+    advantages = credit(method, rows, groups[None]).view(groups.shape)
+    together = weights_of(method, rows.mask[groups]).amax(2)
+    by_itself = weights_of(method, rows.mask[:, None]).amax(2).flatten()
+    return advantages * together / by_itself[groups]
+
+
+def listing(method, rows):
+    """All groups of one prompt, by classes -> classes (R,), groups of them (n, G), their shares (n, G). None where
+    that does not do: groups of a step that meet, advantages of tokens, a loss that is not linear in them, .."""
+    often = rows.reward + 0.05  # about as many right as wrong, of all kinds
+    few = draw(method, rows, 200, often)[:, 0]
+    together = credit(method, rows, few[None])
+    apart = credit(method, rows, few[:, None])
+    linear = torch.allclose(alone(method, rows, 0.5) * 2, alone(method, rows, 1.0))
+    if not linear or len(together) > few.numel() or not torch.allclose(together, apart):
+        return None
+    for columns in ([rows.reward], [rows.reward, LENGTHS, FINISHED]):
+        table = torch.stack([column.double() for column in columns], 1)
+        kinds, classes = table.unique(dim=0, return_inverse=True)
+        first = torch.stack([(classes == k).nonzero()[0, 0] for k in range(len(kinds))])
+        likewise = first[classes[few]]
+        if torch.allclose(shares(method, rows, likewise), shares(method, rows, few)):
+            groups = [*itertools.combinations_with_replacement(range(len(kinds)), few.size(1))]
+            groups = torch.tensor(groups)
+            return classes, groups, shares(method, rows, first[groups])
+    return None
+
+
+def expected(method, rows, listed):
+    """The update of a step with G completions of one prompt -> its mean (D,), the trace of its
+    covariance. Exact."""
+    classes, groups, share = listed
+    members = F.one_hot(classes).T * rows.p  # (K, R)
+    q = members.sum(1)
+    counts = F.one_hot(groups, len(q)).sum(1).double()
+    logp = (counts * q.log() - torch.lgamma(counts + 1)).sum(1)
+    chances = (logp + math.lgamma(groups.size(1) + 1)).exp()  # (n,)
+
+    # A row's update is its share times that of an advantage of 1 or -1: the mean of each class.
+    ways = [rows.each(alone(method, rows, sign)) for sign in (1.0, -1.0)]  # (R, D)
+    members = members / q[:, None]
+    means = torch.cat([members @ way for way in ways])  # (2K, D)
+    spread = torch.cat([members @ way.square().sum(1) for way in ways]) - means.square().sum(1)
+    side = groups + len(q) * (share < 0)
+    pushes = share.new_zeros(len(groups), 2 * len(q)).scatter_add(1, side, share.abs()) @ means
+    mean = chances @ pushes
+    squares = pushes.square().sum(1) + (share.square() * spread[side]).sum(1)
+    return mean, chances @ squares - mean.square().sum()
+
+
+# ---- 3. Tables -------------------------------------------------------------------------------------
+
+
+def length_of_wrong(one):
+    """Values (R,) whose gradient is that of the mean length of wrong answers."""
+    share = (1 - one.reward) / (one.p @ (1 - one.reward))
+    return share * (LENGTHS - one.p @ (share * LENGTHS))
+
+
+def find(name):
+    """The class of a file of methods/."""
+    return find_class(f"{METHODS}/{name}.py", GRPO)
+
+
+def ready(kind, policy, **settings):
+    """A method of this class, made ready for the policy."""
+    method = kind(max_new_tokens=L, **settings)
+    method.setup(copy.deepcopy(policy), None)
+    return method
+
+
+class World:
+    """A base, and the methods measured in it."""
+
+    def __init__(self, seed=0, n=2000):
+        self.n = n  # sampled steps
+        self.policy = make_base(seed)
+        prompts = range(len(PASS_RATES))
+        self.ones = [make_rows(self.policy, [prompt]) for prompt in prompts]
+        self.batch = make_rows(self.policy, prompts)
+        self.truths = torch.stack([one.gradient(one.reward) for one in self.ones])
+        self.truth = self.truths.mean(0)
+        self.longer = sum(one.gradient(length_of_wrong(one)) for one in self.ones) / len(prompts)
+
+    def estimate(self, method):
+        """Of sampled steps -> mean (D,), its squared length, trace, standard error of the cosine."""
+        updates = sampled(method, self.batch, self.n)
+        mean = updates.mean(0)
+        trace = updates.var(0).sum()
+        others = (10 * mean - updates.view(10, -1, len(mean)).mean(1)) / 9  # a jackknife
+        lengths = (others.square().sum(1) - trace / self.n / 0.9).sqrt()  # less what noise adds
+        cosines = others @ F.normalize(self.truth, dim=0) / lengths
+        return mean, mean.square().sum() - trace / self.n, trace, cosines.std() * 9 / math.sqrt(10)
+
+    def row(self, method):
+        """-> the numbers of COLUMNS, None where they are not known."""
+        listed = [listing(method, one) for one in self.ones]
+        cells = [None] * len(listed)
+        if None not in listed:
+            found = [expected(method, *pair) for pair in zip(self.ones, listed)]
+            means = torch.stack([mean for mean, _ in found])
+            cells = F.cosine_similarity(means, self.truths).tolist()
+        if None in listed or method.settings.norm == "token":
+            mean, square, trace, error = self.estimate(method)
+        else:
+            mean = means.mean(0)
+            square = mean.square().sum()
+            trace = sum(trace for _, trace in found) / len(found) ** 2
+            error = 0.0
+        ratio = square.sqrt() / self.truth.norm()
+        gain = mean @ self.truth
+        cos = gain / self.truth.square().sum() / ratio
+        signal = (square / trace * 128 / method.settings.num_samples / len(listed)).sqrt()
+        return [*cells, cos, error, ratio, signal, mean @ self.longer / gain]
+
+
+COLUMNS = ["method", *[f"cos at {p}" for p in PASS_RATES], "cos", "error", "ratio", "s/n", "longer"]
+LEFT_OUT = ("distill", "self_distill", "echo", "keep_sampling_mask")  # they need more than rewards
+
+
+def shown(name, cells):
+    return [name, *["" if cell is None else f"{cell:.3f}" for cell in cells]]
+
+
+def may_differ(kind):
+    """Whether the update of a method can be another than the default's."""
+    same = kind.advantages is GRPO.advantages and kind.loss is GRPO.loss
+    return not same or kind.Settings().norm != "token"
+
+
+def tables():
+    """The rows of the default and of the files that differ, with the cosine in two more worlds."""
+    names = sorted({path.stem for path in METHODS.glob("*.py")} - {*LEFT_OUT})
+    kinds = {"default": GRPO} | {name: find(name) for name in names if may_differ(find(name))}
+    worlds = [World(0), World(1, n=1000), World(2, n=1000)]
+    rows = []
+    for name, kind in kinds.items():
+        cells, *others = [world.row(ready(kind, world.policy)) for world in worlds]
+        rows.append(shown(name, [*cells, *[other[3] for other in others]]))
+        print(*rows[-1], flush=True)
+    return {"columns": [*COLUMNS, "cos, world 2", "cos, world 3"], "rows": rows}
+
+
+def main(files):
+    if not files:
+        return print(json.dumps(tables()))
+    world = World()
+    print(*COLUMNS, sep="\t")
+    for kind in [GRPO, find("rloo"), *[find_class(file, GRPO) for file in files]]:
+        print(*shown(kind.__name__, world.row(ready(kind, world.policy))), sep="\t")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
