@@ -1,4 +1,4 @@
-"""OpenRLHF's own functions, run on small tensors: written against openrlhf 0.11.2 with torch 2.13.0.
+"""openrlhf 0.11.2: its own functions, run on small tensors, with torch 2.13.0.
 
     pip install --no-deps openrlhf==0.11.2
 
@@ -8,15 +8,14 @@ What computes the advantages is a method of a trainer and is not called here.
 """
 
 import importlib
-import importlib.util
 import sys
-from pathlib import Path
+from importlib.metadata import distribution
 from types import ModuleType
 
 import torch
 
 
-folder = Path(importlib.util.find_spec("openrlhf").origin).parent
+folder = distribution("openrlhf").locate_file("openrlhf")
 for name, path in {"openrlhf": folder, "openrlhf.models": folder / "models"}.items():
     package = ModuleType(name)  # in place of what its __init__ would import
     package.__path__ = [str(path)]

@@ -1,4 +1,4 @@
-"""TRL's own GRPOTrainer, run on small tensors: written against trl 1.16.0 with torch 2.13.0 and transformers 5.23.0.
+"""trl 1.16.0: its own GRPOTrainer, run on small tensors, with torch 2.13.0 and transformers 5.24.0.
 
     pip install trl==1.16.* math-verify
 

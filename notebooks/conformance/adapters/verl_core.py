@@ -1,4 +1,4 @@
-"""verl's own functions, run on small tensors: written against verl 0.9.1 with torch 2.13.0 and numpy 2.4.6.
+"""verl 0.9.1: its own functions, run on small tensors, with torch 2.13.0.
 
     pip install verl==0.9.1
 

@@ -1,0 +1,148 @@
+"""The chapters' listings by their formulas, written anew from the text; a class each: check.py adapters/chapters.py:Rules."""
+
+import re
+import statistics
+from fractions import Fraction
+
+import torch
+
+
+def content_of(pattern, text):
+    found = re.search(pattern, text)
+    return found.group(1).strip() if found else None
+
+
+def not_told(finished):
+    if not finished:
+        raise NotImplementedError("a reward is not told")
+
+
+class Chapter9_5:
+    """Chapter 9.5: "RLVR: Reinforcement Learning with Verifiable Rewards".
+
+    The listing makes one update of a batch, with one prompt at a time: loss without old_logp.
+    """
+
+    def advantages(rewards):
+        centred = rewards - rewards.mean(1, keepdim=True)
+        result = centred / (rewards.std(1, keepdim=True) + 1e-8)
+        # A step whose advantages are all 0 is skipped; only so it can be said for one group.
+        return torch.where((result.abs() <= 1e-8).all(1, keepdim=True), 0.0, result)
+
+    def loss(logp, old_logp, advantages, mask, clip):
+        if not torch.equal(logp, old_logp) or clip[0] != clip[1]:
+            raise NotImplementedError("one update of a batch, so nothing clips")
+        return -(advantages * (logp * mask).sum(1)).mean()
+
+    def logprobs(logits, ids, temperature):
+        """The listing samples at 0.8 and takes log-probs at 1."""
+        logp = logits.float().log_softmax(-1)[:, :-1]
+        return logp.gather(2, ids[:, 1:, None]).squeeze(2)
+
+    def extract(text):
+        return content_of(r"\\boxed\{([^}]*)\}", text)
+
+    def grade(answer, truth):
+        texts = [text.strip().replace(" ", "") for text in (answer, truth)]
+        if texts[0] == texts[1]:
+            return True
+        try:
+            return abs(float(texts[0]) - float(texts[1])) < 1e-6
+        except ValueError:
+            return False
+
+    def reward(text, truth, finished):
+        not_told(finished)
+        answer = Chapter9_5.extract(text)
+        return 0.0 if answer is None else float(Chapter9_5.grade(answer, truth))
+
+
+class Rules:
+    """Chapter 14, rule-based rewards: the formulas of its two listings.
+
+    Its rewards ask for tags, so each text is put into them, and the weight of the format is taken away again.
+    advantages is group_advantages of the first listing; the second one divides by G - 1.
+    """
+
+    def advantages(rewards):
+        rows = []
+        for group in rewards.tolist():
+            mean = statistics.mean(group)
+            std = statistics.pstdev(group) or 1e-6
+            alone = len(group) < 2
+            rows.append([0.0 if alone else (reward - mean) / std for reward in group])
+        return torch.tensor(rows)
+
+    def loss(logp, old_logp, advantages, mask, clip):
+        """The mean over all positions: the listing has no mask."""
+        if clip[0] != clip[1]:
+            raise NotImplementedError("one clip for both sides")
+        if not mask.all():
+            raise NotImplementedError("no mask")
+        ratio = (logp - old_logp).exp()
+        A = advantages[:, None]
+        return -torch.min(ratio * A, ratio.clamp(1 - clip[0], 1 + clip[1]) * A).mean()
+
+    def kl(logp, ref_logp):
+        return logp - ref_logp
+
+    def gradient_of_kl(logp, ref_logp):
+        """The term is a part of the loss."""
+        logp = logp.requires_grad_()
+        return torch.autograd.grad((logp - ref_logp).sum(), logp)[0]
+
+    def extract(text):
+        return content_of(r"\\boxed\{([^}]+)\}", text)
+
+    def grade(answer, truth):
+        return answer == truth.strip()
+
+    def reward(text, truth, finished):
+        not_told(finished)
+        return 1.0 if Rules.extract(text) == truth.strip() else 0.0
+
+
+class Reasoning:
+    """Chapter 15, reward design for reasoning: its advantages, clip and KL are those of the chapter on rules, and
+    of its reward w_acc * acc: what the format, the length and the language add is left out."""
+
+    advantages, loss, kl, gradient_of_kl = (
+        Rules.advantages,
+        Rules.loss,
+        Rules.kl,
+        Rules.gradient_of_kl,
+    )
+    extract, reward = Rules.extract, Rules.reward
+
+
+class AutoRule:
+    """The chapter on AutoRule: its section 3.3, which has the advantage and the clipped objective only.
+
+    The objective is written for whole completions, so loss takes rows of one token.
+    """
+
+    def loss(logp, old_logp, advantages, mask, clip):
+        if logp.size(1) > 1 or clip[0] != clip[1]:
+            raise NotImplementedError("the ratio is that of a whole completion, with one epsilon")
+        return Rules.loss(logp, old_logp, advantages, mask, clip)
+
+
+class Verifiers:
+    """The Chinese chapter on verifiers: the formulas of its section 3.1.
+
+    The listing hands answers to sympy.sympify, which evaluates them as Python: here only what consists of digits, a
+    point and a fraction bar is read so, and all else is compared as text, as the listing does where sympify fails.
+    """
+
+    extract = Rules.extract
+
+    def grade(answer, truth):
+        numbers = [re.fullmatch(r"-?\d+(\.\d+)?(/\d+)?", text) for text in (answer, truth)]
+        if all(numbers) and "/" not in answer + truth:
+            return Fraction(answer) == Fraction(truth)
+        return answer.strip() == truth.strip()
+
+    def reward(text, truth, finished):
+        not_told(finished)
+        answer = Rules.extract(text)
+        return 0.0 if answer is None else float(Verifiers.grade(answer, truth))

@@ -1,0 +1,80 @@
+"""rasbt/reasoning-from-scratch f79c9cd (2026-04-21): chapter 6's sample_response, sequence_logprob, compute_grpo_loss
+and reward, and chapter 3's grader, imported from the checkout (it needs requests, sympy and tokenizers).
+
+The sampled tokens, the rewards and log-probs are replaced where they are given. One update of a batch; it samples at 0.8
+with top-p 0.9.
+"""
+
+import sys
+
+import torch
+from checkout import Stub, path_of
+
+sys.path.append(str(path_of("reasoning-from-scratch")))
+from reasoning_from_scratch import ch03, ch06
+
+
+def grpo(rewards, logps):
+    """compute_grpo_loss of one group whose completions have these rewards and summed log-probs."""
+    rewards, logps = rewards.tolist(), list(logps)
+    names = "sample_response", "reward_rlvr", "sequence_logprob"
+    own = {name: getattr(ch06, name) for name in names}
+    ch06.sample_response = lambda **_: (torch.zeros(2), 1, "")
+    ch06.reward_rlvr = lambda *_: rewards.pop(0)
+    ch06.sequence_logprob = lambda *_: logps.pop(0)
+    model = Stub(training=False, eval=Stub())
+    try:
+        return ch06.compute_grpo_loss(model, None, Stub(problem="", answer=""), "cpu", len(logps))
+    finally:
+        vars(ch06).update(own)
+
+
+def advantages(rewards):
+    if rewards.size(1) == 1:
+        raise NotImplementedError("num_rollouts is at least 2")
+    return torch.tensor([grpo(group, torch.zeros(len(group)))["advantages"] for group in rewards])
+
+
+class Model(Stub):
+    """A model that gives these logits, one call after the other."""
+
+    def __call__(self, *_, **__):
+        return self.logits.pop(0)[None]
+
+
+def completion_mask(ids, prompt_lengths, stop_id, pad_id):
+    """sample_response draws the given ids, from logits that leave no choice; all behind the prompt is trained."""
+    mask = torch.zeros(len(ids), ids.size(1) - 1)
+    for row, start in enumerate(prompt_lengths.tolist()):
+        sure = torch.nn.functional.one_hot(ids[row, start:, None], int(ids.max()) + 1) * 1e4
+        model = Model(logits=[*sure, sure[0]], cfg={"n_layers": 1}, reset_kv_cache=Stub())
+        prompt = ids[row, :start].tolist()
+        tokenizer = Stub(encode=lambda prompt: prompt, decode=Stub(), eos_token_id=stop_id)
+        tokens, length, _ = ch06.sample_response(model, tokenizer, prompt, "cpu", len(sure))
+        mask[row, length - 1 : len(tokens) - 1] = 1
+    return mask
+
+
+def logprobs(logits, ids, temperature, top_p=1.0):
+    """sequence_logprob gives the sum of a completion: of each column it is a difference of two."""
+    starts = range(1, ids.size(1) + 1)
+    pairs = list(zip(logits, ids))
+    sums = [
+        [ch06.sequence_logprob(Model(logits=[row]), one, start) for start in starts]
+        for row, one in pairs
+    ]
+    return -torch.tensor(sums).diff(dim=1)
+
+
+def reward(text, truth, finished):
+    if not finished:
+        raise NotImplementedError("a reward is not told")
+    return ch06.reward_rlvr(text, truth)
+
+
+def extract(text):
+    return ch03.get_last_boxed(text)
+
+
+def grade(answer, truth):
+    return ch03.grade_answer(answer, truth)
