@@ -16,16 +16,11 @@ SCRIPT = "nano-aha-moment/nano_r1_script.py"
 def advantages(rewards):
     P, G = rewards.shape
     left = rewards.flatten().tolist()
-    create = functions(
-        SCRIPT, "create_training_episodes", np=np, compute_reward=lambda *_: (left.pop(0), {})
-    ).create_training_episodes
-    episodes, _ = create(
-        samples=[{"input_ids": [5]}] * P,
-        all_generations=[[6]] * (P * G),
-        all_finish_reasons=["stop"] * (P * G),
-        tokenizer=Stub(batch_decode=lambda ids, **_: ids),
-        GENERATIONS_PER_SAMPLE=G,
-    )
+    given = {"np": np, "compute_reward": lambda *_: (left.pop(0), {})}
+    create = functions(SCRIPT, "create_training_episodes", **given).create_training_episodes
+    rows = {"samples": [{"input_ids": [5]}] * P, "all_generations": [[6]] * (P * G)}
+    rows |= {"all_finish_reasons": ["stop"] * (P * G), "GENERATIONS_PER_SAMPLE": G}
+    episodes, _ = create(tokenizer=Stub(batch_decode=lambda ids, **_: ids), **rows)
     return torch.tensor(episodes["all_advantages"], dtype=torch.float32).view(P, G)
 
 

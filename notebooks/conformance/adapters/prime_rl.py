@@ -7,7 +7,6 @@ ratio, so only what is on policy can be compared; its term log(ratio)^2 is left 
 
 import asyncio
 import dataclasses
-import math
 from functools import partial
 from typing import Any
 

@@ -1,38 +1,26 @@
-"""rasbt/reasoning-from-scratch f79c9cd (2026-04-21): chapter 6's sample_response, sequence_logprob, compute_grpo_loss
-and reward, and chapter 3's grader, imported from the checkout (it needs requests, sympy and tokenizers).
+"""rasbt/reasoning-from-scratch f79c9cd (2026-04-21): sample_response, sequence_logprob and reward_rlvr of ch06.py, the
+grader of ch03.py, and compute_advantage_stats of ch07.py.
 
-The sampled tokens, the rewards and log-probs are replaced where they are given. One update of a batch; it samples at 0.8
+Imported from the checkout (it needs requests, sympy and tokenizers; ch07.py, which plots, is read). It samples at 0.8
 with top-p 0.9.
 """
 
 import sys
 
 import torch
-from checkout import Stub, path_of
+from checkout import Stub, functions, path_of
 
 sys.path.append(str(path_of("reasoning-from-scratch")))
 from reasoning_from_scratch import ch03, ch06
 
-
-def grpo(rewards, logps):
-    """compute_grpo_loss of one group whose completions have these rewards and summed log-probs."""
-    rewards, logps = rewards.tolist(), list(logps)
-    names = "sample_response", "reward_rlvr", "sequence_logprob"
-    own = {name: getattr(ch06, name) for name in names}
-    ch06.sample_response = lambda **_: (torch.zeros(2), 1, "")
-    ch06.reward_rlvr = lambda *_: rewards.pop(0)
-    ch06.sequence_logprob = lambda *_: logps.pop(0)
-    model = Stub(training=False, eval=Stub())
-    try:
-        return ch06.compute_grpo_loss(model, None, Stub(problem="", answer=""), "cpu", len(logps))
-    finally:
-        vars(ch06).update(own)
+BOOK = "reasoning-from-scratch/reasoning_from_scratch/"
+stats = functions(BOOK + "ch07.py", "compute_advantage_stats")
 
 
 def advantages(rewards):
     if rewards.size(1) == 1:
         raise NotImplementedError("num_rollouts is at least 2")
-    return torch.tensor([grpo(group, torch.zeros(len(group)))["advantages"] for group in rewards])
+    return torch.stack([stats.compute_advantage_stats(group)[0] for group in rewards.tolist()])
 
 
 class Model(Stub):
