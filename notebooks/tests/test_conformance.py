@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -226,6 +227,7 @@ MUTANTS = [  # case, the name by which it must be recognised, the function of th
     ("KL: which estimator", "k1 the other way round", lambda logp, ref_logp: ref_logp - logp),
     ("KL: gradient", "k1 in the loss: the gradient is 1 wherever the reference is", lambda logp, ref_logp: torch.ones_like(logp)),
     ("KL: gradient", "the sign is reversed: away from the reference", lambda logp, ref_logp: (ref_logp - logp).exp() - 1),
+    ("KL: gradient", "of k3 the other way round: exp(d) - 1", lambda logp, ref_logp: (logp - ref_logp).exp() - 1),
     ("KL: k3 in fp32 at small differences", "exp(-d) - 1 loses a small d to rounding (use expm1)", k3),
     ("reward: cut off", "a completion that was cut off is paid", lambda text, truth, finished: 1.0),
     ("reward: the last box", "the first box counts", lambda text, truth, finished: float(box_of(text, False) == truth)),
@@ -335,6 +337,18 @@ def test_a_project_gives_what_is_kept_of_it(name):
     except (ImportError, FileNotFoundError) as missing:
         pytest.skip(f"its package or checkout is not here: {missing}")
     assert KEPT[name]["cases"] == cases_of(one)
+
+
+REPORTS = (KIT / "UPSTREAM.md").read_text(encoding="utf-8").split("\n## ")[1:]
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.split(":")[0])
+def test_a_report_for_upstream_is_short_and_its_reproduction_prints_what_it_says(report, capsys):
+    assert len(report.strip().splitlines()) <= 25
+    code, said = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", report, re.DOTALL).groups()
+    assert set(re.findall(r"import (\w+)", code)) == {"torch"}
+    exec(code, {})
+    assert capsys.readouterr().out == said
 
 
 def test_each_run_that_is_broken_on_purpose_has_a_class_a_curve_and_a_case():
