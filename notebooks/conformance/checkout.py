@@ -65,12 +65,3 @@ def one_width(prompt_lengths):
     if len(set(prompt_lengths.tolist())) > 1:
         raise NotImplementedError("all prompts of a batch have one width")
     return int(prompt_lengths[0])
-
-
-def as_generate_returns(ids, start, stop_id, pad_id):
-    """ids, if nothing but padding follows a stop, as transformers' generate has it."""
-    for row in ids[:, start:].tolist():
-        behind = row[row.index(stop_id) + 1 :] if stop_id in row else []
-        if set(behind) - {pad_id}:
-            raise NotImplementedError("generate writes padding behind a stop")
-    return ids

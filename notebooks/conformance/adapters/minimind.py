@@ -19,6 +19,10 @@ ARGS |= {"grad_clip": 0, "accumulation_steps": 1, "log_interval": 2, "save_inter
 engine = functions("minimind/trainer/rollout_engine.py", "compute_per_token_logps", **GIVEN)
 
 
+# Rewards that are these advantages when they are standardised.
+Wanted = type("Wanted", (Stub,), {"__sub__": lambda rewards, mean: rewards.advantages})
+
+
 def gradient(ids, logp, old_logp, ref_logp, rewards, mask, size=1, clip=0.2, beta=0.0, stop=-1):
     """By the log-probs (B, R), for completions ids[:, 1:] with these rewards, size of them a prompt."""
     leaf = logp.detach().clone().requires_grad_()
@@ -42,28 +46,14 @@ def advantages(rewards):
     return -len(zeros) * found.view_as(rewards)
 
 
-class Fixed(Stub):
-    """Rewards that are these advantages when they are standardised."""
-
-    def __sub__(self, mean):
-        return self.wanted
-
-
 def loss(logp, old_logp, advantages, mask, clip):
     if clip[0] != clip[1]:
         raise NotImplementedError("one epsilon")
     zeros = torch.zeros(len(logp))
     groups = Stub(mean=lambda **_: zeros, std=lambda **_: zeros + 1 - 1e-4)
-    rewards = Fixed(wanted=advantages, view=lambda *_: groups)
+    rewards = Wanted(advantages=advantages, view=lambda *_: groups)
     ids = torch.zeros(len(logp), logp.size(1) + 1, dtype=torch.long)
     return (logp * gradient(ids, logp, old_logp, logp, rewards, mask, clip=clip[0])).sum()
-
-
-def gradient_of_kl(logp, ref_logp):
-    """Of a group of one, whose advantage is 0."""
-    ones = torch.ones_like(logp)
-    rewards, ids = torch.zeros(len(logp)), ones.long().repeat(1, 2)
-    return gradient(ids, logp, logp, ref_logp, rewards, ones, beta=1.0) * len(logp)
 
 
 def completion_mask(ids, prompt_lengths, stop_id, pad_id):

@@ -15,10 +15,6 @@ generate_batch = functions("nanochat/nanochat/engine.py", "generate_batch").gene
 def batch(rows, start, stop_id, rewards):
     """What get_batch yields if these rows are sampled and get these rewards."""
 
-    class Task(list):
-        def reward(self, *_):
-            return rewards.pop(0)
-
     def generate(tokens, num_samples, **_):
         return ((column, [1] * len(column)) for column in zip(*(row[start:] for row in rows)))
 
@@ -26,17 +22,11 @@ def batch(rows, start, stop_id, rewards):
     tokenizer |= {"encode_special": lambda _: stop_id, "get_bos_token_id": lambda: -1}
     engine = Stub(tokenizer=tokenizer, generate=generate)
     engine["generate_batch"] = lambda tokens, **more: generate_batch(engine, tokens, **more)
-    args = Stub(num_samples=len(rows), device_batch_size=len(rows))
-    args |= {"max_new_tokens": 0, "temperature": 1.0, "top_k": 50}
-    given = {"args": args, "train_task": Task([""]), "tokenizer": tokenizer, "engine": engine}
-    given |= {
-        "ddp_rank": 0,
-        "ddp_world_size": 1,
-        "step": 0,
-        "device": "cpu",
-        "itertools": itertools,
-    }
-    given["model"] = Stub(eval=Stub())
+    task = type("Task", (list,), {"reward": lambda *_: rewards.pop(0)})([""])
+    args = Stub(dict.fromkeys(("num_samples", "device_batch_size", "max_new_tokens"), len(rows)))
+    given = dict.fromkeys(("ddp_rank", "step"), 0) | {"ddp_world_size": 1, "device": "cpu"}
+    given |= {"args": Stub(args, temperature=1.0, top_k=50), "train_task": task, "engine": engine}
+    given |= {"tokenizer": tokenizer, "model": Stub(eval=Stub()), "itertools": itertools}
     return next(functions("nanochat/scripts/chat_rl.py", "get_batch", **given).get_batch())
 
 

@@ -1,27 +1,18 @@
-"""allenai/open-instruct e6c3044 (2026-08-20): compute_grpo_loss and forward_for_logprobs of grpo_utils.py, masked_mean,
-and the math verifier's functions.
+"""allenai/open-instruct e6c3044 (2026-08-20): compute_grpo_loss and forward_for_logprobs of grpo_utils.py, estimate_kl,
+log_softmax_and_gather and masked_mean.
 
 Out of their files (the package needs vllm and deepspeed), with the defaults dapo, token and estimator 2. The advantages
-are code of an actor, and no function. The math verifier is its __call__, whole.
+are code of an actor, and no function.
 """
 
-import re
-import sys
-
 import torch
-from checkout import Stub, functions, gradient_of, path_of
-
-sys.path.append(str(path_of("open-instruct")))
-from open_instruct import math_utils
+from checkout import Stub, functions, gradient_of
 
 SOURCE = "open-instruct/open_instruct/"
 models = functions(SOURCE + "model_utils.py", "estimate_kl", "log_softmax_and_gather")
-DAPO = Stub(dapo="dapo", cispo="cispo")
-NAMES = "compute_grpo_loss", "forward_for_logprobs"
-grpo = functions(SOURCE + "grpo_utils.py", *NAMES, model_utils=models, GRPOLossType=DAPO)
+GIVEN = {"model_utils": models, "GRPOLossType": Stub(dapo="dapo")}
+grpo = functions(SOURCE + "grpo_utils.py", "compute_grpo_loss", "forward_for_logprobs", **GIVEN)
 masked_mean = functions(SOURCE + "rl_utils.py", "masked_mean").masked_mean
-GIVEN = {**vars(math_utils), "re": re, "VerificationResult": Stub, "VerifierFunction": object}
-verifier = functions(SOURCE + "ground_truth_utils.py", "MathVerifier", **GIVEN).MathVerifier
 
 
 def terms(logp, old_logp, ref_logp, advantages, clip):
@@ -44,18 +35,3 @@ def kl(logp, ref_logp):
 
 
 gradient_of_kl = gradient_of(kl)
-
-
-def reward(text, truth, finished):
-    if not finished:
-        raise NotImplementedError("a reward is not told")
-    return verifier.__call__(None, [], text, truth)["score"]
-
-
-def extract(text):
-    box = math_utils.last_boxed_only_string(text)
-    return None if box is None else math_utils.remove_boxed(box)
-
-
-def grade(answer, truth):
-    return math_utils.is_equiv(answer, truth) or math_utils.hendrycks_is_equiv(answer, truth)

@@ -13,6 +13,7 @@ from importlib.metadata import distribution
 from types import ModuleType
 
 import torch
+from checkout import gradient_of
 
 
 folder = distribution("openrlhf").locate_file("openrlhf")
@@ -43,7 +44,4 @@ def kl(logp, ref_logp):
     return utils.compute_approx_kl(logp, ref_logp, kl_estimator="k3")
 
 
-def gradient_of_kl(logp, ref_logp):
-    """As a loss, with unbiased_gradient left at its default."""
-    logp = logp.requires_grad_()
-    return torch.autograd.grad(kl(logp, ref_logp).sum(), logp)[0]
+gradient_of_kl = gradient_of(kl)

@@ -15,21 +15,19 @@ from checkout import Stub, functions
 
 NAMES = "LossInputs", "LossOutputs", "_safe_mean", "compute_importance_ratio_and_mismatch_kl"
 GIVEN = {"dataclass": dataclasses.dataclass, "field": dataclasses.field, "Any": Any}
-losses = functions(
-    "prime-rl/src/prime_rl/trainer/rl/loss.py", *NAMES, "default_loss_fn", "compute_loss", **GIVEN
-)
+SOURCE = "prime-rl/src/prime_rl/"
+NAMES += "default_loss_fn", "compute_loss"
+losses = functions(SOURCE + "trainer/rl/loss.py", *NAMES, **GIVEN)
 
 
 def advantages(rewards):
-    found = {}
+    found, rows = {}, []
     given = {"iter_trainable_traces": lambda traces: ((None, one) for one in traces)}
     given["assign_advantages"] = lambda trace, value: found.update({trace["row"]: value})
-    algorithm = "prime-rl/src/prime_rl/orchestrator/algo/grpo.py"
-    score_group = functions(algorithm, "score_group", **given).score_group
-    rows = []
+    grpo = functions(SOURCE + "orchestrator/algo/grpo.py", "score_group", **given)
     for group in rewards.tolist():
         traces = [Stub(row=row, reward=reward) for row, reward in enumerate(group)]
-        asyncio.run(score_group(Stub(length_penalty=None), traces))
+        asyncio.run(grpo.score_group(Stub(length_penalty=None), traces))
         rows.append([found[row] for row in range(len(group))])
     return torch.tensor(rows)
 

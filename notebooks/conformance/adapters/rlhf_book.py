@@ -7,7 +7,7 @@ at 0.6 with top-p and top-k. For the mask _generate_experience runs whole, with 
 import random
 
 import torch
-from checkout import Stub, as_generate_returns, functions, gradient_of, one_width
+from checkout import Stub, functions, gradient_of, one_width
 
 CODE = "rlhf-book/code/policy_gradients/"
 NAMES = "approx_kl1", "approx_kl2", "approx_kl3", "get_approx_kl", "masked_mean", "GRPOLoss"
@@ -26,7 +26,9 @@ def loss(logp, old_logp, advantages, mask, clip):
 
 def completion_mask(ids, prompt_lengths, stop_id, pad_id):
     start = one_width(prompt_lengths)
-    as_generate_returns(ids, start, stop_id, pad_id)
+    stopped = (ids[:, start:-1] == stop_id).cumsum(1) > 0
+    if (ids[:, start + 1 :][stopped] != pad_id).any():
+        raise NotImplementedError("generate writes padding behind a stop")
     names = "compute_rewards apply_reward_kl compute_advantages compute_log_probs compute_values"
     given = {**dict.fromkeys(names.split(), Stub()), "random": random, "Experience": Stub}
     given["SYSTEM_PROMPTS"] = Stub(DeepSeekZero="")

@@ -1,5 +1,5 @@
-"""THUDM/slime 624b824 (2026-08-21): utils/ppo_utils.py, the mean of backends/megatron_utils/cp_utils.py, the rewards of
-ray/rollout.py and the box of rollout/rm_hub.
+"""THUDM/slime 624b824 (2026-08-21): utils/ppo_utils.py, the mean of backends/megatron_utils/cp_utils.py, and the
+rewards of ray/rollout.py.
 
 Out of their files (the package needs megatron and sglang), on one rank. The loss of a batch is the sum over completions,
 divided here by their number; the logits are divided by the temperature before this call.
@@ -16,8 +16,6 @@ ppo = functions("slime/slime/utils/ppo_utils.py", *NAMES, dist=dist)
 CP = "slime/slime/backends/megatron_utils/cp_utils.py"
 mpu = Stub(get_context_parallel_world_size=lambda: 1)
 mean_of = functions(CP, "get_sum_of_sample_mean", mpu=mpu)
-BOX = "extract_answer", "extract_boxed_answer", "last_boxed_only_string", "remove_boxed"
-box = functions("slime/slime/rollout/rm_hub/math_utils.py", *BOX)
 
 
 def advantages(rewards):
@@ -42,8 +40,7 @@ def loss(logp, old_logp, advantages, mask, clip):
 
 def logprobs(logits, ids, temperature):
     pairs = zip(logits[:, :-1] / temperature, ids[:, 1:])
-    rows = [ppo.calculate_log_probs_and_entropy(*pair, None)[0] for pair in pairs]
-    return torch.stack(rows).squeeze(-1)
+    return torch.cat([ppo.calculate_log_probs_and_entropy(*pair, None)[0].T for pair in pairs])
 
 
 def kl(logp, ref_logp):
@@ -51,7 +48,3 @@ def kl(logp, ref_logp):
 
 
 gradient_of_kl = gradient_of(kl)
-
-
-def extract(text):
-    return box.extract_answer(text)

@@ -7,7 +7,7 @@ given ids. It samples at temperature 1 and pads with the stop token.
 import re
 
 import torch
-from checkout import Stub, as_generate_returns, functions, gradient_of, one_width
+from checkout import Stub, functions, gradient_of, one_width
 
 losses = functions("tiny-grpo/loss.py", "approx_kl_divergence", "masked_mean", "GRPOLoss")
 NAMES = "group_advantages", "sequence_log_probs_from_logits", "sequences_log_probs", "rollout"
@@ -30,12 +30,11 @@ def completion_mask(ids, prompt_lengths, stop_id, pad_id):
     start = one_width(prompt_lengths)
     if pad_id != stop_id:
         raise NotImplementedError("rollout pads with the stop token")
-    as_generate_returns(ids, start, stop_id, pad_id)
-    prompt = ids[:1, :start]
-    tokenizer = Stub(input_ids=prompt, attention_mask=prompt, eos_token_id=stop_id)
+    prompt = dict.fromkeys(("input_ids", "attention_mask"), ids[:1, :start])
+    tokenizer = Stub(prompt, eos_token_id=stop_id)
     tokenizer |= {"apply_chat_template": Stub(), "batch_decode": lambda *_, **__: [""] * len(ids)}
     model = Stub(eval=Stub(), generate=lambda **_: ids)
-    return train.rollout(model, tokenizer, "", "", len(ids))[2].float()
+    return train.rollout(model, tokenizer, 0, 0, len(ids))[2].float()
 
 
 def logprobs(logits, ids, temperature):
