@@ -11,19 +11,19 @@ import importlib
 import sys
 from importlib.metadata import distribution
 from types import ModuleType
+from unittest import mock
 
 import torch
 from checkout import gradient_of
 
 
 folder = distribution("openrlhf").locate_file("openrlhf")
-for name, path in {"openrlhf": folder, "openrlhf.models": folder / "models"}.items():
-    package = ModuleType(name)  # in place of what its __init__ would import
-    package.__path__ = [str(path)]
-    sys.modules[name] = package
-sys.modules.setdefault("deepspeed", ModuleType("deepspeed"))
-losses = importlib.import_module("openrlhf.models.loss")
-utils = importlib.import_module("openrlhf.models.utils")
+fakes = {name: ModuleType(name) for name in ("deepspeed", "openrlhf", "openrlhf.models")}
+fakes["openrlhf"].__path__ = [str(folder)]  # in place of what its __init__ would import
+fakes["openrlhf.models"].__path__ = [str(folder / "models")]
+with mock.patch.dict(sys.modules, fakes):
+    losses = importlib.import_module("openrlhf.models.loss")
+    utils = importlib.import_module("openrlhf.models.utils")
 
 
 def loss(logp, old_logp, advantages, mask, clip, batch_mask=None):
