@@ -36,7 +36,7 @@ def functions(name, *wanted, **given):
     lazy = ast.parse("from __future__ import annotations").body
     scope = {"torch": torch, "F": torch.nn.functional, "nn": torch.nn, **given}
     exec(compile(ast.Module(lazy + nodes, []), name, "exec"), scope)
-    return SimpleNamespace(scope=scope, **{one: scope[one] for one in wanted})
+    return SimpleNamespace(**{one: scope[one] for one in wanted})
 
 
 class Stub(dict):
