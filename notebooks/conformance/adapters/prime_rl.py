@@ -2,7 +2,7 @@
 score_group of orchestrator/algo.
 
 Out of their files (the package needs vllm and more). The loss has a trust region on probabilities and no clip of the
-ratio, so only what is on policy can be compared; its term log(ratio)^2 is left out (kl_tau).
+ratio, so only what is on policy can be compared; there its term log(ratio)^2 has no gradient.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ def advantages(rewards):
 def loss(logp, old_logp, advantages, mask, clip, batch_mask=None):
     if not torch.equal(logp, old_logp):
         raise NotImplementedError("a trust region on probabilities, and no clip of the ratio")
-    config = Stub(dppo_mask_high=clip[1], dppo_mask_low=clip[0], adv_tau=1.0, kl_tau=0.0)
+    config = Stub(dppo_mask_high=clip[1], dppo_mask_low=clip[0], adv_tau=1.0, kl_tau=1e-3)
     whole = int((mask if batch_mask is None else batch_mask).sum())
     wide = (advantages[:, None] * torch.ones_like(mask)).unbind()
     rows = [logp.unbind(), old_logp.unbind(), None, wide, mask.bool().unbind()]
