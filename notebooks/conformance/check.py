@@ -3,7 +3,8 @@
     python notebooks/conformance/check.py notebooks/conformance/adapters/this_project.py
     python notebooks/conformance/check.py ADAPTER.py --explain      with the derivation of each wrong case
 
-An adapter is a Python file, or FILE.py:CLASS, with any of these functions, called by keyword with float32 tensors (ids are int64):
+An adapter is a Python file (or FILE.py:NAME, a class in it) with any of these functions, called by keyword with
+float32 tensors (ids are int64):
 
     advantages(rewards (P, G)) -> (P, G)          judged(rewards (P, G)) -> the same, where a verifier returned NaN
     loss(logp, old_logp, advantages (B,), mask, clip) -> scalar           the others (B, T-1); clip is (low, high)
@@ -52,17 +53,15 @@ def read_cases(path=HERE / "vectors.json"):
 
 
 def load_adapter(path):
-    """The module in that file; of FILE.py:NAME what has that name in it."""
-    path, _, name = str(path).partition(".py:")
-    if name:
-        return getattr(load_adapter(f"{path}.py"), name)
-    path = Path(path).resolve()
+    """The module in that file, or of FILE.py:NAME the class in it."""
+    path, _, name = str(path).removesuffix(".py").partition(".py:")
+    path = Path(f"{path}.py").resolve()
     spec = importlib.util.spec_from_file_location(f"adapter_{path.stem}", path)
     if spec is None or not path.is_file():
         raise SystemExit(f"{path}: there is no such Python file")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    return getattr(module, name) if name else module
 
 
 # ---- Arguments in, outputs out -------------------------------------------------------------------
@@ -201,7 +200,9 @@ def check(adapter, cases=None):
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("adapter", help="a Python file with some of the functions")
+    parser.add_argument(
+        "adapter", help="a Python file with some of the functions, or FILE.py:CLASS"
+    )
     parser.add_argument("--explain", action="store_true", help="the derivation of wrong cases")
     flags = parser.parse_args(argv)
     results = check(load_adapter(flags.adapter))

@@ -1,10 +1,12 @@
-"""keep_verdicts.py - write what an adapter gives into verdicts.json, from which notebook 9 makes its table.
+"""keep_verdicts.py - write what an adapter gives into verdicts.json, from which notebook 9 makes its board.
 
     python notebooks/conformance/keep_verdicts.py ADAPTER.py [PACKAGE ..]       the packages whose versions count
 
-Run it in a Python in which the adapter's project is installed.
+Run it in a Python in which the adapter's project is installed, or with KIT_SRC (checkout.py). What is kept: the first
+line of the adapter's docstring up to its colon, which names the project and its commit, and what it offers.
 """
 
+import datetime
 import json
 import sys
 from importlib.metadata import version
@@ -15,13 +17,20 @@ from check import check, load_adapter
 KEPT = Path(__file__).resolve().parent / "verdicts.json"
 
 
+def cases_of(adapter):
+    """{case: its verdict, and what it says} of what the adapter offers."""
+    found = {one.case["name"]: [one.verdict, one.what] for one in check(adapter)}
+    return {name: kept for name, kept in found.items() if kept[0] != "not offered"}
+
+
 def main(path, *packages):
     kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
-    offered = [result for result in check(load_adapter(path)) if result.verdict != "not offered"]
-    name = path.partition(".py:")[2] or Path(path).stem
-    kept[name] = {
+    adapter = load_adapter(path)
+    kept[path.removesuffix(".py").split("/")[-1].split(":")[-1]] = {
+        "project": adapter.__doc__.split(":")[0],
         "versions": {package: version(package) for package in packages},
-        "cases": {result.case["name"]: [result.verdict, result.what] for result in offered},
+        "date": str(datetime.date.today()),
+        "cases": cases_of(adapter),
     }
     lines = [f"{json.dumps(name)}: {json.dumps(found)}" for name, found in sorted(kept.items())]
     KEPT.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

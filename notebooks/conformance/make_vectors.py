@@ -772,6 +772,9 @@ def kl_gradient():
                 lambda d: math.exp(-d) - 1, differences
             ),
             "the sign is reversed: -d": outputs(lambda d: -d, differences),
+            "of k3 the other way round: exp(d) - 1": outputs(
+                lambda d: math.exp(d) - 1, differences
+            ),
             "no gradient": each([0, 0]),
         },
     )

@@ -1,38 +1,28 @@
-"""The five chapters: the formulas of their listings, written anew from the text.
-
-    python notebooks/conformance/check.py notebooks/conformance/adapters/chapters.py:chapter_9_5
-
-Each class is an adapter. It is used as it is, without an instance, so its functions take no self.
-"""
+"""The chapters' listings by their formulas, written anew from the text; a class each: check.py adapters/chapters.py:Rules."""
 
 import re
 import statistics
 from fractions import Fraction
 
 import torch
+from checkout import gradient_of
 
 
-def paid(extract, grade):
-    """A reward of 0 or 1. The listings do not say what becomes of a completion that was cut off."""
-
-    def reward(text, truth, finished):
-        if not finished:
-            raise NotImplementedError("a reward is not told")
-        answer = extract(text)
-        return 0.0 if answer is None else float(grade(answer, truth))
-
-    return reward
-
-
-def first_box(text):
-    """Up to the first brace that closes."""
-    found = re.search(r"\\boxed\{([^}]+)\}", text)
+def content_of(pattern, text):
+    found = re.search(pattern, text)
     return found.group(1).strip() if found else None
 
 
-class chapter_9_5:
-    """RLVR: Reinforcement Learning with Verifiable Rewards. One update of a batch, one prompt at a time: loss without
-    old_logp."""
+def not_told(finished):
+    if not finished:
+        raise NotImplementedError("a reward is not told")
+
+
+class Chapter9_5:
+    """Chapter 9.5: "RLVR: Reinforcement Learning with Verifiable Rewards".
+
+    The listing makes one update of a batch, with one prompt at a time: loss without old_logp.
+    """
 
     def advantages(rewards):
         centred = rewards - rewards.mean(1, keepdim=True)
@@ -51,8 +41,7 @@ class chapter_9_5:
         return logp.gather(2, ids[:, 1:, None]).squeeze(2)
 
     def extract(text):
-        found = re.search(r"\\boxed\{([^}]*)\}", text)
-        return found.group(1).strip() if found else None
+        return content_of(r"\\boxed\{([^}]*)\}", text)
 
     def grade(answer, truth):
         texts = [text.strip().replace(" ", "") for text in (answer, truth)]
@@ -63,12 +52,18 @@ class chapter_9_5:
         except ValueError:
             return False
 
-    reward = paid(extract, grade)
+    def reward(text, truth, finished):
+        not_told(finished)
+        answer = Chapter9_5.extract(text)
+        return 0.0 if answer is None else float(Chapter9_5.grade(answer, truth))
 
 
-class chapter_rules:
-    """Rule-based rewards, two listings. Their rewards ask for tags, so each text is put into them, and the weight of the
-    format is taken away again. group_advantages is that of the first listing; the second one divides by G - 1."""
+class Rules:
+    """Chapter 14, rule-based rewards: the formulas of its two listings.
+
+    Its rewards ask for tags, so each text is put into them, and the weight of the format is taken away again.
+    advantages is group_advantages of the first listing; the second one divides by G - 1.
+    """
 
     def advantages(rewards):
         rows = []
@@ -92,41 +87,52 @@ class chapter_rules:
     def kl(logp, ref_logp):
         return logp - ref_logp
 
-    def gradient_of_kl(logp, ref_logp):
-        """The term is a part of the loss."""
-        logp = logp.requires_grad_()
-        return torch.autograd.grad((logp - ref_logp).sum(), logp)[0]
+    gradient_of_kl = gradient_of(kl)  # the term is a part of the loss
+
+    def extract(text):
+        return content_of(r"\\boxed\{([^}]+)\}", text)
 
     def grade(answer, truth):
         return answer == truth.strip()
 
-    extract = first_box
-    reward = paid(first_box, grade)
+    def reward(text, truth, finished):
+        not_told(finished)
+        return 1.0 if Rules.extract(text) == truth.strip() else 0.0
 
 
-class chapter_reasoning(chapter_rules):
-    """Reward design for reasoning: w_acc * acc; what the format, the length and the language add is left out. Advantages,
-    clip and KL are those of the chapter on rule-based rewards."""
+class Reasoning:
+    """Chapter 15, reward design for reasoning: its advantages, clip and KL are those of the chapter on rules, and
+    of its reward w_acc * acc: what the format, the length and the language add is left out."""
 
-    grade = None  # the listing compares inside of its reward
+    advantages, loss, kl, gradient_of_kl = (
+        Rules.advantages,
+        Rules.loss,
+        Rules.kl,
+        Rules.gradient_of_kl,
+    )
+    extract, reward = Rules.extract, Rules.reward
 
 
-class chapter_autorule:
-    """AutoRule: its section 3.3, which has the advantage and the clipped objective only. The objective is written for whole
-    completions, so loss takes rows of one token."""
+class AutoRule:
+    """The chapter on AutoRule: its section 3.3, which has the advantage and the clipped objective only.
+
+    The objective is written for whole completions, so loss takes rows of one token.
+    """
 
     def loss(logp, old_logp, advantages, mask, clip):
         if logp.size(1) > 1 or clip[0] != clip[1]:
             raise NotImplementedError("the ratio is that of a whole completion, with one epsilon")
-        ratio = (logp - old_logp).exp().squeeze(1)
-        clipped = ratio.clamp(1 - clip[0], 1 + clip[1])
-        return -torch.min(ratio * advantages, clipped * advantages).mean()
+        return Rules.loss(logp, old_logp, advantages, mask, clip)
 
 
-class chapter_verifiers:
-    """The Chinese chapter on verifiers: its section 3.1. The listing hands answers to sympy.sympify, which evaluates them as
-    Python: here only what consists of digits, a point and a fraction bar is read so, and everything else is compared as
-    text, as the listing does where sympify fails."""
+class Verifiers:
+    """The Chinese chapter on verifiers: the formulas of its section 3.1.
+
+    The listing hands answers to sympy.sympify, which evaluates them as Python: here only what consists of digits, a
+    point and a fraction bar is read so, and all else is compared as text, as the listing does where sympify fails.
+    """
+
+    extract = Rules.extract
 
     def grade(answer, truth):
         numbers = [re.fullmatch(r"-?\d+(\.\d+)?(/\d+)?", text) for text in (answer, truth)]
@@ -134,5 +140,7 @@ class chapter_verifiers:
             return Fraction(answer) == Fraction(truth)
         return answer.strip() == truth.strip()
 
-    extract = first_box
-    reward = paid(first_box, grade)
+    def reward(text, truth, finished):
+        not_told(finished)
+        answer = Rules.extract(text)
+        return 0.0 if answer is None else float(Verifiers.grade(answer, truth))

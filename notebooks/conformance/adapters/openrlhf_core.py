@@ -1,4 +1,4 @@
-"""OpenRLHF's own functions, run on small tensors: written against openrlhf 0.11.2 with torch 2.13.0.
+"""openrlhf 0.11.2: its own functions, run on small tensors, with torch 2.13.0.
 
     pip install --no-deps openrlhf==0.11.2
 
@@ -8,22 +8,22 @@ What computes the advantages is a method of a trainer and is not called here.
 """
 
 import importlib
-import importlib.util
 import sys
-from pathlib import Path
+from importlib.metadata import distribution
 from types import ModuleType
+from unittest import mock
 
 import torch
+from checkout import gradient_of
 
 
-folder = Path(importlib.util.find_spec("openrlhf").origin).parent
-for name, path in {"openrlhf": folder, "openrlhf.models": folder / "models"}.items():
-    package = ModuleType(name)  # in place of what its __init__ would import
-    package.__path__ = [str(path)]
-    sys.modules[name] = package
-sys.modules.setdefault("deepspeed", ModuleType("deepspeed"))
-losses = importlib.import_module("openrlhf.models.loss")
-utils = importlib.import_module("openrlhf.models.utils")
+folder = distribution("openrlhf").locate_file("openrlhf")
+fakes = {name: ModuleType(name) for name in ("deepspeed", "openrlhf", "openrlhf.models")}
+fakes["openrlhf"].__path__ = [str(folder)]  # in place of what its __init__ would import
+fakes["openrlhf.models"].__path__ = [str(folder / "models")]
+with mock.patch.dict(sys.modules, fakes):
+    losses = importlib.import_module("openrlhf.models.loss")
+    utils = importlib.import_module("openrlhf.models.utils")
 
 
 def loss(logp, old_logp, advantages, mask, clip, batch_mask=None):
@@ -44,7 +44,4 @@ def kl(logp, ref_logp):
     return utils.compute_approx_kl(logp, ref_logp, kl_estimator="k3")
 
 
-def gradient_of_kl(logp, ref_logp):
-    """As a loss, with unbiased_gradient left at its default."""
-    logp = logp.requires_grad_()
-    return torch.autograd.grad(kl(logp, ref_logp).sum(), logp)[0]
+gradient_of_kl = gradient_of(kl)

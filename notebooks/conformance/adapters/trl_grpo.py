@@ -1,4 +1,4 @@
-"""TRL's own GRPOTrainer, run on small tensors: written against trl 1.16.0 with torch 2.13.0 and transformers 5.23.0.
+"""trl 1.16.0: its own GRPOTrainer, run on small tensors, with torch 2.13.0 and transformers 5.24.0.
 
     pip install trl==1.16.* math-verify
 
@@ -12,11 +12,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
+from checkout import Stub, gradient_of
 from datasets import Dataset
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
+QUIET = {"use_cpu": True, "bf16": False, "report_to": []}
 TINY = Path(__file__).resolve().parents[2] / "tiny"  # only its tokenizer is used
 
 
@@ -25,7 +27,7 @@ def refusal():
     """What GRPOConfig says of a group of one. It resets the state that a trainer shares."""
     trainer.cache_clear()
     try:
-        GRPOConfig(output_dir=tempfile.mkdtemp(), use_cpu=True, bf16=False, num_generations=1)
+        GRPOConfig(output_dir=tempfile.mkdtemp(), num_generations=1, **QUIET)
     except ValueError as error:
         return str(error)
     raise AssertionError("this version takes a group of one")
@@ -34,23 +36,12 @@ def refusal():
 @functools.cache
 def trainer():
     tokenizer = AutoTokenizer.from_pretrained(TINY)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=8,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        num_key_value_heads=1,
-        head_dim=8,
-    )
-    arguments = GRPOConfig(
-        output_dir=tempfile.mkdtemp(),
-        use_cpu=True,
-        bf16=False,
-        report_to=[],
-        num_generations=2,
-        per_device_train_batch_size=2,
-    )
+    sizes = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+    widths = ("hidden_size", "intermediate_size", "head_dim")
+    sizes = {**dict.fromkeys(sizes, 1), **dict.fromkeys(widths, 8)}
+    config = Qwen3Config(vocab_size=len(tokenizer), **sizes)
+    two = {"num_generations": 2, "per_device_train_batch_size": 2}
+    arguments = GRPOConfig(output_dir=tempfile.mkdtemp(), **two, **QUIET)
     made = GRPOTrainer(
         model=Qwen3ForCausalLM(config),
         reward_funcs=lambda completions, **_: [0.0] * len(completions),
@@ -111,17 +102,11 @@ def computed(logp, old_logp, ref_logp, advantages, mask, clip, batch_mask, beta)
     made.beta = beta
     made.model.train()
     made._get_per_token_logps_and_entropies = lambda *_, **__: (logp, torch.zeros_like(logp), None)
-    B = len(logp)
-    inputs = {
-        "prompt_ids": torch.ones(B, 1, dtype=torch.long),
-        "prompt_mask": torch.ones(B, 1, dtype=torch.long),
-        "completion_ids": torch.ones(logp.shape, dtype=torch.long),
-        "completion_mask": mask.long(),
-        "advantages": advantages,
-        "old_per_token_logps": old_logp,
-        "ref_per_token_logps": ref_logp,
-        "num_items_in_batch": batch_mask.sum(),
-    }
+    ones = torch.ones(logp.shape, dtype=torch.long)
+    inputs = dict.fromkeys(("prompt_ids", "prompt_mask"), ones[:, :1]) | {"advantages": advantages}
+    inputs |= {"completion_ids": ones, "completion_mask": mask.long()}
+    inputs |= {"old_per_token_logps": old_logp, "ref_per_token_logps": ref_logp}
+    inputs["num_items_in_batch"] = batch_mask.sum()
     return made._compute_loss(made.model, inputs)
 
 
@@ -138,37 +123,22 @@ def kl(logp, ref_logp):
     return value.reshape(logp.shape)
 
 
-def gradient_of_kl(logp, ref_logp):
-    logp = logp.requires_grad_()
-    return torch.autograd.grad(kl(logp, ref_logp).sum(), logp)[0]
+gradient_of_kl = gradient_of(kl)
 
 
-class Head(torch.nn.Module):
-    """A model whose last hidden states are given logits, and whose head changes nothing."""
-
-    def __init__(self, logits):
-        super().__init__()
-        self.logits = logits
-        self.config = SimpleNamespace(get_text_config=lambda: SimpleNamespace())
-        V = logits.size(-1)
-        self.head = torch.nn.Linear(V, V, bias=False, dtype=logits.dtype)
-        self.head.weight.data = torch.eye(V, dtype=logits.dtype)
-
-    def base_model(self, *_, **__):
-        return SimpleNamespace(last_hidden_state=self.logits)
-
-    def get_output_embeddings(self):
-        return self.head
-
-    def forward(self, input_ids):
-        raise NotImplementedError("only the fused head is used")
+class Head(Stub):
+    forward = Stub.__call__  # add_fused_lm_head puts its own in its place
 
 
 def logprobs(logits, ids, temperature):
-    model = Head(logits)
+    """The head changes nothing, and the last hidden states are the logits."""
+    head = torch.nn.Linear(1, 1, bias=False)
+    head.weight.data = torch.eye(logits.size(-1), dtype=logits.dtype)
+    model = Head(config=SimpleNamespace(get_text_config=SimpleNamespace))
+    model |= {"base_model": Stub(last_hidden_state=logits), "get_output_embeddings": lambda: head}
     add_fused_lm_head(model, temperature)
     with torch.no_grad():
-        return model(ids, labels=ids, fused_lm_head=True).log_probs
+        return model.forward(ids, labels=ids, fused_lm_head=True).log_probs
 
 
 def reward(text, truth, finished):
