@@ -2,6 +2,7 @@
 
     python -m notebooks.claims.against_trl smollm2 --name trl-0 --steps 20      its curve in runs/trl-0/metrics.jsonl,
                                                                                      beside that of --beside runs/sums-0
+    python -m notebooks.claims.against_trl smollm2 --time                       seconds of both, in turn
 
 The same weights, problems in the same order, groups, reward, learning rate step by step, AdamW, clipping of the
 gradient and mean over tokens, without KL; TRL's trainer samples, judges by our reward and updates, and our eval.py
@@ -17,6 +18,7 @@ import math
 import shutil
 import statistics
 import sys
+import tempfile
 import time
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
@@ -145,6 +147,35 @@ def train_trl(flags, steps, folder):
     return rows
 
 
+def compare_seconds(args, turns=3, steps=3):
+    """Steps of both in turn, so that what else the machine does falls on both. The first step warms up."""
+    ours = []
+    theirs = []
+    for _ in range(turns):
+        with tempfile.TemporaryDirectory() as folder:
+            flags = [*flags_for(args, folder), "--steps", str(steps), "--eval-problems", "1"]
+            train.main([*flags, "--name", "ours"])
+            rows = train.read_log(Path(folder, "ours"))
+            took = [
+                row["sample_seconds"] + row["update_seconds"]
+                for row in rows.values()
+                if row["step"] > 1
+            ]
+            ours.append(statistics.mean(took))
+            rows = train_trl(
+                train.parse_args([*flags, "--name", "trl"]), steps, Path(folder, "trl")
+            )
+            theirs.append(statistics.mean(row["seconds"] for row in rows[2:]))
+        print(
+            f"train.py {ours[-1]:.1f} s a step, TRL {theirs[-1]:.1f}: {theirs[-1] / ours[-1]:.2f} x",
+            flush=True,
+        )
+    ratios = [other / own for own, other in zip(ours, theirs)]
+    row = [", ".join(f"{value:.1f}" for value in values) for values in (ours, theirs, ratios)]
+    columns = ["train.py, s a step", "TRL, s a step", "TRL takes"]
+    print(json.dumps({"columns": columns, "rows": [row], "seeds": [args.seed]}))
+
+
 CURVE = [
     "",
     "reward, first half",
@@ -188,6 +219,7 @@ def print_curves(args):
 def main(argv=None):
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("model", help="directory, see get_smollm2.py")
+    parser.add_argument("--time", action="store_true", help="only seconds, three turns")
     parser.add_argument(
         "--steps", type=int, default=20, help="how many of the steps of recipes/smollm2.txt"
     )
@@ -196,6 +228,8 @@ def main(argv=None):
     parser.add_argument("--name", default="trl", help="what is there is not trained again")
     parser.add_argument("--beside", help="the run of train.py to print beside it")
     args = parser.parse_args(argv)
+    if args.time:
+        return compare_seconds(args)
     if args.steps > 40:
         parser.error("--steps: at most the recipe's 40")
     folder = Path(args.runs, args.name)
