@@ -64,8 +64,8 @@ def leave_one_out(my):
     rewards (RLOO). Not divided by anything. Where all rewards are equal each advantage must be 0,
     exactly, not 1e-17."""
     rng = random.Random(1)
-    groups = [[1.1, 0.1, 0.0, 1.1], [1.0, 0.0]] + [
-        [rng.choice([0.0, 0.1, 1.0, 1.1]) for _ in range(G)]
+    groups = [[1.1, 0.1, 0.0, 1.1], [1.0, 0.0], [0.1, 0.12, 0.1]] + [
+        [rng.choice([-0.4, 0.0, 0.1, 1.0, 1.1]) for _ in range(G)]
         for G in (2, 3, 5, 8, 16)
         for _ in range(20)
     ]
@@ -74,7 +74,9 @@ def leave_one_out(my):
             float(Fraction(R) - (sum(map(Fraction, group)) - Fraction(R)) / (len(group) - 1))
             for R in group
         ]
-        found = [*my["advantages"]([*group])]
+        given = [*group]
+        found = [*my["advantages"](given)]
+        want(given == group, f"it changes the rewards that it is given: {group} is now {given}")
         same = len(found) == len(right) and all(abs(a - b) < 1e-9 for a, b in zip(found, right))
         want(same, f"for {group} it should be {[round(a, 4) for a in right]}, yours: {found}")
     for value, G in ((0.1, 16), (1.1, 7), (1 / 3, 12)):
@@ -88,6 +90,10 @@ FACTORS = [  # completion, to be factored, reward
     ("\\boxed{7*13}", "77", 0),
     ("\\boxed{9*11}? no: \\boxed{7*13}", "91", 1),
     ("\\boxed{7*13} or \\boxed{9*11}", "91", 0),
+    ("\\boxed{7*13} or \\boxed{oops}", "91", 0),
+    ("\\boxed{7*13} or \\boxed{9", "91", 0),
+    ("\\boxed{3*7*13}", "273", 0),
+    ("\\boxed{\u0667*13}", "91", 0),
     ("\\boxed{1*91}", "91", 0),
     ("\\boxed{91*1}", "91", 0),
     ("\\boxed{91}", "91", 0),
@@ -112,7 +118,7 @@ FACTORS = [  # completion, to be factored, reward
 def verifier_in_ten_lines(my):
     """`reward(completion, problem)` for the task "write {answer} as a product of two integers, both
     above 1, in a box": \\boxed{7*13} and \\boxed{13*7} are both right for problem["answer"] ==
-    "91". -> (1.0 or 0.0, a dict of named parts, among them "accuracy"), as every reward in
+    "91"; spaces do not count. -> (1.0 or 0.0, a dict of named parts, among them "accuracy"), as every reward in
     verifiers.py. At most ten lines. The last box counts; hostile text must neither be run nor
     raise."""
     reward = my["reward"]

@@ -73,7 +73,14 @@ NEARLY = [
         "def advantages(r): return [x - (sum(r) - x) / (len(r) - 1) for x in r]",
         "teaches nothing",
     ),
+    (
+        1,  # near is not equal
+        "def advantages(r):\n    zero = max(r) - min(r) < 0.05\n"
+        "    return [0.0 if zero else x - (sum(r) - x) / (len(r) - 1) for x in r]",
+        "should be",
+    ),
     (2, SOLUTIONS[2].replace("min(a, b) > 1 and ", ""), r"1\*91"),
+    (2, SOLUTIONS[2].replace("[0-9]", r"\d"), "should earn 0"),
     (
         2,
         "def reward(c, p): return float(eval(c.split('{')[1][:-1]) == int(p['answer'])), {}",
