@@ -9,7 +9,7 @@ be listed, so the gradient of J, the mean reward, is a sum and no estimate. A me
 sum_it c_it grad log pi(o_it),  c_it = -d loss / d log pi(o_it), by its own `advantages`, `loss` and setting norm.
 Groups are listed by classes of completions: of one reward or, if that is not enough, of one reward, length and end (200
 groups tell whether it is). Where the prompts of a step meet (norm=token, a std of the batch) or an advantage depends on
-more, steps are sampled. Notebook 10 uses these functions for norms, small terms, the KL and older samplers.
+more, steps are sampled. Notebook 10 uses these functions for norms, small terms, the KL, older samplers and paths.
 
     cos      of the mean update with the gradient of J: 1 is no bias of direction
     ratio    of their lengths: what a learning rate makes up for

@@ -111,3 +111,12 @@ def test_trl_is_given_our_problems_in_our_order_at_our_learning_rates(
     assert (
         rows[0]["eval_accuracy"] == ours[0]["eval_accuracy"] and "eval_sampled_accuracy" in rows[2]
     )
+
+
+def test_trl_and_train_py_are_timed_in_turn(any_text, capsys):
+    pytest.importorskip("trl", reason="pip install trl")
+    from notebooks.claims import against_trl
+
+    against_trl.compare_seconds(SimpleNamespace(model=any_text, seed=0), turns=1, steps=2)
+    [[ours, theirs, ratio]] = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
+    assert float(ours) >= 0 and float(theirs) > 0 and float(ratio) > 0
