@@ -113,10 +113,11 @@ def test_trl_is_given_our_problems_in_our_order_at_our_learning_rates(
     )
 
 
-def test_trl_and_train_py_are_timed_in_turn(any_text, capsys):
+def test_trl_and_train_py_are_timed_in_turn(any_text, capsys, monkeypatch):
     pytest.importorskip("trl", reason="pip install trl")
     from notebooks.claims import against_trl
 
+    monkeypatch.setattr(train, "preflight", lambda run: None)  # random weights earn nothing
     against_trl.compare_seconds(SimpleNamespace(model=any_text, seed=0), turns=1, steps=2)
     [[ours, theirs, ratio]] = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
     assert float(ours) >= 0 and float(theirs) > 0 and float(ratio) > 0
