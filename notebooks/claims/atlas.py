@@ -35,7 +35,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from model import Config, Qwen3
 from rlvr import GRPO, LossInputs, Rollouts, Step, loss_weights
-from verifiers import find_class
+from verifiers import DataError, find_class
 
 METHODS = Path(__file__).resolve().parents[1] / "methods"
 V = 5  # 0 is the stop
@@ -378,11 +378,17 @@ def tables():
 def main(files):
     if not files:
         return print(json.dumps(tables()))
+    kinds = {"default": GRPO, "rloo": find("rloo")} | {
+        file: find_class(file, GRPO) for file in files
+    }
     world = World()
     print(*COLUMNS, sep="\t")
-    for kind in [GRPO, find("rloo"), *[find_class(file, GRPO) for file in files]]:
-        print(*shown(kind.__name__, world.row(ready(kind, world.policy))), sep="\t")
+    for name, kind in kinds.items():
+        print(*shown(name, world.row(ready(kind, world.policy))), sep="\t")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        print(__doc__) if "--help" in sys.argv else main(sys.argv[1:])
+    except DataError as error:
+        sys.exit(f"error: {error}")

@@ -221,6 +221,10 @@ def run(flags, folder, method=None):
 
 
 def main(names):
+    if unknown := [name for name in names if name not in {broken.name for broken in BROKEN}]:
+        raise SystemExit(
+            f"there is no {unknown[0]}: choose {', '.join(one.name for one in BROKEN)}"
+        )
     path = HERE / "curves.json"
     curves = json.loads(path.read_text()) if path.exists() else {}
     chosen = [broken for broken in BROKEN if not names or broken.name in names]

@@ -30,7 +30,8 @@ def show(run, step=None, groups=1, best_first=False):
         files = [path for path in files if path.name == f"step_{step:06d}.jsonl.gz"]
     if not files:
         raise DataError(
-            f"{run}/samples holds nothing of step {step}; give a run's folder and a step that it made"
+            f"{run}/samples holds nothing of step {step or 1}: give a run's folder, and a step that it "
+            "made (a run that its preflight stopped has made none)"
         )
     config = json.loads(Path(run, "config.json").read_text(encoding="utf-8"))
     G = config["settings"]["num_samples"]
