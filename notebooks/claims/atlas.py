@@ -254,8 +254,7 @@ def listing(method, rows):
         first = torch.stack([(classes == k).nonzero()[0, 0] for k in range(len(kinds))])
         likewise = first[classes[few]]
         if torch.allclose(shares(method, rows, likewise), shares(method, rows, few)):
-            groups = [*itertools.combinations_with_replacement(range(len(kinds)), few.size(1))]
-            groups = torch.tensor(groups)
+            groups = torch.combinations(torch.arange(len(kinds)), few.size(1), True)
             return classes, groups, shares(method, rows, first[groups])
     return None
 
