@@ -21,11 +21,11 @@ group, n steps or groups, K classes.
 """
 
 import copy
-import itertools
 import json
 import math
 import sys
 from dataclasses import dataclass
+from itertools import combinations_with_replacement, product
 from pathlib import Path
 
 import torch
@@ -45,8 +45,8 @@ FORM_RATE = 0.3  # of a habit that has nothing to do with the answer: to begin w
 
 # ---- 1. The world: every completion, its probability, its scores -----------------------------------
 
-PREFIXES = [text for n in range(L) for text in itertools.product(range(1, V), repeat=n)]
-COMPLETIONS = [(*text, 0) for text in PREFIXES] + [*itertools.product(range(1, V), repeat=L)]
+PREFIXES = [text for n in range(L) for text in product(range(1, V), repeat=n)]
+COMPLETIONS = [(*text, 0) for text in PREFIXES] + [*product(range(1, V), repeat=L)]
 NUMBER = {text: i for i, text in enumerate(PREFIXES)}
 N = len(COMPLETIONS)
 
@@ -254,7 +254,7 @@ def listing(method, rows):
         first = torch.stack([(classes == k).nonzero()[0, 0] for k in range(len(kinds))])
         likewise = first[classes[few]]
         if torch.allclose(shares(method, rows, likewise), shares(method, rows, few)):
-            groups = torch.combinations(torch.arange(len(kinds)), few.size(1), True)
+            groups = torch.tensor([*combinations_with_replacement(range(len(kinds)), few.size(1))])
             return classes, groups, shares(method, rows, first[groups])
     return None
 
