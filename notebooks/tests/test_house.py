@@ -276,3 +276,16 @@ def test_a_step_enters_as_many_lines_as_the_readme_says(monkeypatch, tmp_path):
     assert said in (ROOT / "README.md").read_text()
     assert abs(len(lines - grading) - 650) <= 25
     assert 0 < len(grading) <= 225  # fewer where answers were normalised before
+
+
+def test_the_counts_in_the_readme_are_those_of_the_folders():
+    page = (ROOT / "README.md").read_text()
+    kit = LAB / "conformance"
+    cases = json.loads((kit / "vectors.json").read_text())
+    kept = json.loads((kit / "verdicts.json").read_text())
+    others = [found["cases"].values() for name, found in kept.items() if name.islower()]
+    wrong = [sum(verdict == "MISTAKE" for verdict, _ in found) for found in others]
+    assert f"as {len([*(LAB / 'methods').glob('*.py')])} [methods]" in page
+    assert f"Of [{len(cases)} cases]" in page
+    assert (len(others), min(wrong), max(wrong)) == (13, 0, 8)
+    assert "thirteen projects get none to eight wrong" in page
