@@ -1,7 +1,7 @@
 """compare.py - second looks at the records of evaluations: which of two models is better, and why.
 
-    python -m notebooks.look.compare eval.jsonl                       two models on the same problems
-    python -m notebooks.look.compare eval.jsonl --regrade --k 1 8     judge again, without a model
+    python -m notebooks.look.compare eval.jsonl                             two models on the same problems
+    python -m notebooks.look.compare eval.jsonl --regrade boxed --k 1 8     judge again, without a model
 
 An eval.jsonl is what `python eval.py runs/NAME --out eval.jsonl` writes: the completions of the trained
 model and of the one it came from.
@@ -28,7 +28,6 @@ import statistics
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter, defaultdict
-from pathlib import Path
 from types import SimpleNamespace
 
 import torch
@@ -38,70 +37,30 @@ import verifiers
 from rlvr import score
 from verifiers import DataError
 
-NOTEBOOKS = Path(__file__).resolve().parents[1]
-
-KINDS = {
-    "completion": str,
-    "answer": str,
-    "problem": str,
-    "model": str,
-    "decoding": str,
-    "index": int,
-    "sample": int,
-    "truncated": (int, float),
-    "accuracy": (int, float),
-    "length": (int, float),
-}
-DEFAULTS = {
-    "model": "file",
-    "decoding": "",
-    "sample": 0,
-    "problem": "",
-    "truncated": 0.0,
-    "length": 0,
-}
-
 
 def read_saved(paths):
-    """Saved evaluations -> (headers by model, {model: {decoding: records, sorted, complete}})."""
-    headers = {}
-    found = defaultdict(lambda: defaultdict(list))
+    """What `eval.py --out` wrote -> {model: {decoding: records, sorted, complete}}. Where a sample was saved twice, the
+    later one counts."""
+    found = defaultdict(lambda: defaultdict(dict))
     for path in paths:
-        for number, row in enumerate(core.read_rows(path), 1):
-            if is_header(row):
-                headers[row["header"]["model"]] = row["header"]
-                continue
-            row = {**DEFAULTS, "index": number, **row}
-            wrong = [key for key, kind in KINDS.items() if not isinstance(row.get(key, 0.0), kind)]
-            if wrong:
-                raise DataError(
-                    f"{path}, entry {number}: {', '.join(wrong)} is missing or of a wrong kind. A record "
-                    'needs "completion" and "answer", both text'
-                )
-            found[row["model"]][row["decoding"]].append(row)
-    if not found:
-        raise DataError(f"{', '.join(map(str, paths))}: there is no completion in it")
-    saved = {}
-    for model, by_decoding in found.items():
-        saved[model] = {}
-        for decoding, rows in by_decoding.items():
-            num_samples = 1 + max(row["sample"] for row in rows)
-            saved[model][decoding] = complete(rows, num_samples)
-    return headers, saved
+        for row in core.read_rows(path):
+            if "completion" not in row:
+                continue  # a header
+            try:
+                place = row["index"], row["sample"]
+                found[row["model"]][row["decoding"]][place] = row
+            except KeyError as error:
+                raise DataError(f"{path}: not a record of eval.py, it has no {error}") from None
+    return {
+        model: {decoding: complete(rows) for decoding, rows in by_decoding.items()}
+        for model, by_decoding in found.items()
+    }
 
 
-def is_header(row):
-    """A line that says how a model was evaluated; a column of the data may be called header too."""
-    return (
-        "completion" not in row and isinstance(row.get("header"), dict) and "model" in row["header"]
-    )
-
-
-def complete(records, num_samples):
-    """Sorted by problem and sample, each once, without problems of which samples are missing."""
-    places = {(r["index"], r["sample"]): r for r in records}
-    there = Counter(index for index, _ in places)
-    return [places[place] for place in sorted(places) if there[place[0]] == num_samples]
+def complete(rows):
+    """{(problem, sample): record} -> the records in order, without problems of which samples are missing."""
+    there = Counter(index for index, _ in rows)
+    return [rows[place] for place in sorted(rows) if there[place[0]] == max(there.values())]
 
 
 def regrade(records, reward):
@@ -120,38 +79,17 @@ def regrade(records, reward):
     return again
 
 
-OF_TASKS = {
-    "arithmetic": "tagged",
-    "one-digit": f"{NOTEBOOKS}/tasks/one_digit.py:exact_reward",
-}  # where a header names no reward
-
-
-def reward_name(header, records):
-    """What judged these records: as the header says, else the reward of the task's kind."""
-    default = "code" if "tests" in records[0] else "boxed"
-    return header.get("reward") or OF_TASKS.get(header.get("task"), default)
-
-
-def judge_saved(paths, spec, ks):
-    """The command regrade: the table again, and which verdicts changed."""
-    headers, saved = read_saved(paths)
-    results = defaultdict(dict)
+def judge_saved(saved, reward):
+    """The command --regrade: judge all of them again, in place; print which verdicts changed."""
     changed = []
-    print_columns(ks)
-    for label, by_decoding in saved.items():
-        header = headers.get(label, {})
+    for by_decoding in saved.values():
         for decoding, records in by_decoding.items():
-            name = spec or reward_name(header, records)
-            again = regrade(records, verifiers.get_reward(name))
-            for old, new in zip(records, again):
-                if old.get("accuracy", new["accuracy"]) != new["accuracy"]:
-                    changed.append(new)
-            results[label][decoding] = again
-            print_row(label, decoding, again, ks)
-    print_comparisons(results)
-    before = ", ".join({str(header.get("git")) for header in headers.values()}) or "unknown"
-    now = core.git_commit()
-    print(f"{len(changed)} verdicts changed (commit {before} -> {now}, reward {name})")
+            again = regrade(records, reward)
+            by_decoding[decoding] = again
+            changed += [
+                new for old, new in zip(records, again) if old["accuracy"] != new["accuracy"]
+            ]
+    print(f"{len(changed)} verdicts changed")
     for record in changed[:20]:
         verdict = "right" if record["accuracy"] else "wrong"
         end = record["completion"][-80:]
@@ -276,33 +214,26 @@ def print_comparisons(results):
             print_comparison(decoding, before, after, other)
 
 
-def compare_saved(paths, ks):
-    """The command compare."""
-    _, saved = read_saved(paths)
-    if len(saved) < 2:
-        raise DataError(
-            f"{', '.join(paths)}: holds one model, {next(iter(saved))}. Two are there after "
-            "`python eval.py runs/NAME --out FILE`, or with --baseline"
-        )
-    print_columns(ks)
-    for label, by_decoding in saved.items():
-        for decoding, records in by_decoding.items():
-            print_row(label, decoding, records, ks)
-    print_comparisons(saved)
-
-
 def main(argv=None):
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("files", nargs="+", help="what eval.py --out has written")
-    add("--regrade", action="store_true", help="judge the completions again")
-    add("--reward", help="of --regrade: whose verdict counts (default: as in the file)")
+    add("--regrade", metavar="REWARD", help="judge the completions again, by this reward")
     add("--k", type=int, nargs="*", default=[], help="of pass@k")
     args = parser.parse_args(argv)
+    saved = read_saved(args.files)
+    if len(saved) < (1 if args.regrade else 2):
+        raise DataError(
+            f"{', '.join(args.files)}: holds too few models. Two are there after "
+            "`python eval.py runs/NAME --out FILE`, or with --baseline"
+        )
     if args.regrade:
-        judge_saved(args.files, args.reward, args.k)
-    else:
-        compare_saved(args.files, args.k)
+        judge_saved(saved, verifiers.get_reward(args.regrade))
+    print_columns(args.k)
+    for label, by_decoding in saved.items():
+        for decoding, records in by_decoding.items():
+            print_row(label, decoding, records, args.k)
+    print_comparisons(saved)
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ def test_the_command_compares_the_two_models_of_a_file(tmp_path, capsys):
 def test_what_cannot_be_compared_is_refused(tmp_path):
     path = tmp_path / "eval.jsonl"
     core.append_rows(path, saved("new", "0.5", "0.5"))
-    with pytest.raises(verifiers.DataError, match="holds one model, new. .* --baseline"):
+    with pytest.raises(verifiers.DataError, match="holds too few models. .* --baseline"):
         look.main([str(path)])
     other = [
         json.loads(json.dumps(row).replace("problem 1", "another")) for row in saved("old", 1, 1)

@@ -69,8 +69,8 @@ def test_saved_completions_are_judged_again(tmp_path, capsys):
     rows[0] |= {"accuracy": 0.0, "completion": "a line\u2028and another: " + rows[0]["completion"]}
     rows.insert(0, {"header": {"model": "new", "git": "abc", "reward": "boxed"}})
     path = write(tmp_path / "saved.jsonl", rows)
-    compare.main([path, "--regrade", "--k", "1", "2"])
-    titles, new, old, difference, parts, changed, which = capsys.readouterr().out.splitlines()
+    compare.main([path, "--regrade", "boxed", "--k", "1", "2"])
+    changed, which, titles, new, old, difference, parts = capsys.readouterr().out.splitlines()
     names = titles.split()
     new = dict(zip(names, new.split(), strict=True))
     old = dict(zip(names, old.split(), strict=True))
@@ -85,17 +85,8 @@ def test_saved_completions_are_judged_again(tmp_path, capsys):
     assert difference.startswith("sampled: difference +0.500 [")
     for part in ("stopping +0.000", "format +0.125", "mathematics +0.375"):
         assert part in parts
-    assert changed.startswith("1 verdicts changed (commit abc -> ")
+    assert changed == "1 verdicts changed"
     assert "now right: truth '0.5'" in which
-
-
-def test_the_reward_is_that_of_the_header_or_of_its_task():
-    """eval.py writes --reward into the header, or None where the task's own reward was used."""
-    records = [said("0.5")]
-    assert compare.reward_name({"task": "arithmetic", "reward": "r1"}, records) == "r1"
-    assert compare.reward_name({"task": "arithmetic", "reward": None}, records) == "tagged"
-    assert compare.reward_name({"task": "math500"}, records) == "boxed"
-    assert compare.reward_name({}, [{"tests": ["assert f() == 1"]}]) == "code"
 
 
 def test_regrade_keeps_what_was_cut_off_wrong_and_survives_a_verifier_that_fails():
