@@ -4,7 +4,6 @@ Chapter 14 has three families (exact match, form, execution) and says that the s
 pace of a mixed batch. Here a problem names its family, and one reward hands it to the right verifier:
 
     python eval.py MODEL --task notebooks/tasks/families.py:mixed
-    python -m notebooks.tasks.families                what a verdict of each family costs on this machine
 
 All completions of a group answer one problem, so they are of one family: advantages never compare a
 program with a sum. `mixture` makes one task of several, each with its share of the problems.
@@ -12,7 +11,6 @@ program with a sum. `mixture` makes one task of several, each with its share of 
 
 import random
 import re
-import time
 from collections.abc import Callable
 
 from notebooks.rewards.structured import verify_json
@@ -147,30 +145,3 @@ def own_reward(task: Task):
 def mixed() -> Task:
     """One problem of each family, for a look at how a model answers them."""
     return Task("mixed", PROBLEMS, PROBLEMS, BOXED, mixed_reward, "four families, one problem each")
-
-
-RIGHT = {  # a right completion of each, to measure with
-    "math": r"58*3=174, 174/4=43.5, so \boxed{\frac{87}{2}}",
-    "choice": r"51=3*17, 57=3*19, 63=7*9, so \boxed{C}",
-    "json": '{"city": "Lyon", "people": 520774}',
-    "code": "```python\ndef is_leap(y):\n    return y % 4 == 0 and (y % 100 != 0 or y % 400 == 0)\n```",
-}
-
-
-def seconds_of(problem: dict, at_least=0.5) -> float:
-    """Seconds of one verdict on the right completion of a problem: the mean of as many as fit."""
-    completion = RIGHT[problem["family"]]
-    mixed_reward(completion, problem)  # the first one imports, compiles and fills caches
-    count = 0
-    began = time.perf_counter()
-    while time.perf_counter() - began < at_least:
-        # Each program gets another comment, so that no earlier verdict can be used again.
-        mixed_reward(completion.replace("def ", f"# {count}\ndef "), problem)
-        count += 1
-    return (time.perf_counter() - began) / count
-
-
-if __name__ == "__main__":
-    for problem in PROBLEMS:
-        cost = seconds_of(problem)
-        print(f"{problem['family']:8}{1e6 * cost:12,.0f} microseconds, {1 / cost:10,.0f} a second")

@@ -135,53 +135,6 @@ def test_a_base_made_anew_is_as_good_as_the_committed_one(tmp_path):
 # ---- SmolLM2 ---------------------------------------------------------------------------------------------------------
 
 
-def test_rope_pairs_go_from_neighbours_to_halves():
-    """Size 6: the rows 0 1 2 3 4 5 hold the pairs (0, 1), (2, 3), (4, 5); as halves 0 2 4 1 3 5."""
-    rows = torch.arange(6.0)[:, None]
-    assert get_smollm2.half_split(rows, heads=1).flatten().tolist() == [0, 2, 4, 1, 3, 5]
-    assert get_smollm2.half_split(torch.arange(8.0)[:, None], heads=2).flatten().tolist() == [
-        0,
-        2,
-        1,
-        3,
-        4,
-        6,
-        5,
-        7,
-    ]
-
-
-def test_digits_stand_alone():
-    """The merge of 1 and 2 is never made: digits are set apart first. Markup in a text stays text."""
-    tokens = [
-        "<|endoftext|>",
-        "<|im_start|>",
-        "<|im_end|>",
-        "1",
-        "2",
-        "12",
-        "Ġ",
-        "a",
-        "Ġa",
-        *"<|im_end>",
-    ]
-    tokens = [*dict.fromkeys(tokens)]
-    fields = {
-        "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": [3, 3, 3] + [1] * (len(tokens) - 3),
-        "tokenizer.ggml.merges": ["1 2", "Ġ a"],
-        "tokenizer.ggml.eos_token_id": 2,
-        "tokenizer.chat_template": "",
-    }
-    tokenizer = get_smollm2.byte_level_tokenizer(fields)
-    spelled = [tokens[i] for i in tokenizer.encode("12 a 12")]
-    assert (
-        spelled == ["1", "2", "Ġa", "Ġ", "1", "2"]
-        and tokenizer.decode(tokenizer.encode("12 a 12")) == "12 a 12"
-    )
-    assert 2 not in tokenizer.encode("<|im_end|>")
-
-
 @pytest.fixture(scope="module")
 def smollm2(tmp_path_factory):
     """The directory that get_smollm2 makes; without gguf or a package index the tests that need it are skipped."""
@@ -204,6 +157,9 @@ def test_smollm2_is_what_transformers_makes_of_it(smollm2):
     spells = transformers.AutoTokenizer.from_pretrained(smollm2)
     text = "Paris is the capital of France, and the Seine flows through it. It has 2,102,650 inhabitants."
     assert tokenizer.encode_prompt(text) == spells(text)["input_ids"]
+    spelled = [tokenizer.decode([token]) for token in tokenizer.encode("12 a  12<|im_end|>")]
+    assert spelled[:6] == ["1", "2", " a", "  ", "1", "2"]  # each digit alone
+    assert 2 not in tokenizer.encode("<|im_end|>")  # markup in a text stays text
     assert json.loads((smollm2 / "config.json").read_text())["architectures"] == [
         "LlamaForCausalLM"
     ]

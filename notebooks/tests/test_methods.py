@@ -910,13 +910,19 @@ def test_or_the_weights_are_those_of_the_start_again(model):
 TINY = ROOT / "notebooks" / "tiny"
 
 
+def canary_file(tmp_path, problems):
+    path = tmp_path / "canary.jsonl"
+    path.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+    return str(path)
+
+
 @pytest.fixture(scope="session")
 def teacher(tmp_path_factory):
     """What a method cannot do without: another model with random weights, canaries."""
-    folder = tmp_path_factory.mktemp("teacher") / "random"
-    canaries = str(ROOT / "notebooks" / "tests" / "canaries.jsonl")
+    folder = tmp_path_factory.mktemp("teacher")
+    canaries = canary_file(folder, verifiers.arithmetic(10, 40).test)
     return {
-        "distill": {"teacher": str(make_tiny.make(1, folder, steps=0))},
+        "distill": {"teacher": str(make_tiny.make(1, folder / "random", steps=0))},
         "canary": {"canary": canaries},
     }
 
@@ -979,23 +985,7 @@ def test_a_run_keeps_the_settings_of_its_method(tmp_path):
     assert len(rows) == 3 and rows[1]["grad_norm"] > 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_every_method_trains(tmp_path, name, teacher):
-    needed = [word for key, value in teacher.get(name, {}).items() for word in (f"--{key}", value)]
-    config, rows = run(tmp_path, name, *needed)
-    own = method(name).settings
-    assert config["settings"]["norm"] == own.norm and config["settings"]["clip"] == list(own.clip)
-    assert len(rows) == 3 and all(math.isfinite(row["loss"]) for row in rows[1:])
-
-
 # ---- The canary ----------------------------------------------------------------------------------
-
-
-def canary_file(tmp_path, problems):
-    path = tmp_path / "canary.jsonl"
-    path.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
-    return str(path)
 
 
 def test_the_canary_warns_when_the_reward_holds_and_the_strict_share_falls(

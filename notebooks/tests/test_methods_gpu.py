@@ -26,7 +26,7 @@ MORE = {
     "maxrl": "--max-new-tokens 40",
     "pass_at_k": "--max-new-tokens 40",
     "noisy_verifier": "--max-new-tokens 40",
-    "canary": f"--canary {ROOT}/notebooks/tests/canaries.jsonl --canary-prompt {{problem}}",
+    "canary": "--canary {folder}/canaries.jsonl --canary-prompt {{problem}}",
 }
 
 
@@ -46,7 +46,8 @@ def test_two_steps_of_each_method_stay_on_the_device(name, tmp_path, monkeypatch
     monkeypatch.setitem(verifiers.REWARDS, "mine", even if zero_or_one else shorter)
     flags = [*FLAGS, "--method", str(METHODS / f"{name}.py")]
     flags += ["--reward", "mine", "--runs", str(tmp_path), "--name", "x"]
-    flags += MORE.get(name, "").split()
+    flags += MORE.get(name, "").format(folder=tmp_path).split()
+    (tmp_path / "canaries.jsonl").write_text('{"problem": "1+1=", "answer": "2"}\n')
     with PretendGPU():
         train.main(flags)
     lines = (tmp_path / "x" / "metrics.jsonl").read_text().splitlines()
