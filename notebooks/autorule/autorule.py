@@ -10,10 +10,8 @@ judge reads the conversation before the rule, so that all rules share its keys a
 rubrics for each prompt (RaR, RLCF). autorule_world.py is a simulated world to try it in. Letters: K and L
 rules, N responses or pairs, B rows, C hidden size.
 
-A teacher or judge is a model directory, a hub id, or a server, URL#MODEL, that speaks as OpenAI's do: its
-key stands in $OPENAI_API_KEY and goes into one header, nowhere else. What fails is asked again a few
-times, and then its answer is None. Left out: proxies, redirects, streaming, a server that sends a byte
-now and then.
+A teacher or judge is a model directory or a hub id. A program in its place, such as a client of a server, is a
+backend (section 2).
 """
 
 import argparse
@@ -29,12 +27,7 @@ import random
 import re
 import sys
 import threading
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,13 +99,6 @@ def filter_preferences(pairs, count_tokens, max_tokens=512, banned="confidence")
     return kept, dict(gone)
 
 
-def counter_of(backend):
-    """What counts the tokens of a text for filter_preferences: the tokenizer of a model that runs here,
-    as in the paper; words where a server or a program answers."""
-    tokenizer = getattr(backend, "tokenizer", None)
-    return lambda text: len(tokenizer.encode(text) if tokenizer else text.split())
-
-
 # ---- 2. A model to ask ---------------------------------------------------------------------------
 
 
@@ -152,92 +138,6 @@ class Local:
             rollouts = sample(self.model, prompts, *sizes, uniforms=uniforms)
             for key, ids in zip(keys, rollouts.completions(), strict=True):
                 keep(key, split_reasoning(self.tokenizer.decode(ids)))
-
-
-class NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *args):
-        return None  # it would carry the key elsewhere
-
-
-OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirect)
-
-
-@dataclass
-class Server:
-    """An OpenAI-compatible server, named URL#MODEL; eight requests at once. time_limit: seconds without a
-    byte. subtle: messages of servers and libraries may repeat the key, so ours quote none of them."""
-
-    url: str
-    temperature: float = 0.6
-    max_new_tokens: int = 4096
-    time_limit: float = 120.0
-    retries: int = 4
-    pause: float = 0.5
-
-    def __post_init__(self):
-        parts = urllib.parse.urlsplit(self.url)
-        unsafe = "@" in parts.netloc or parts.query  # may be a key, and we repeat the address
-        if parts.scheme not in ("http", "https") or not parts.hostname or unsafe:
-            raise DataError(
-                "a server is named http(s)://HOST/PATH#MODEL; the key stands in $OPENAI_API_KEY"
-            )
-        address, _, self.model = self.url.partition("#")
-        self.address = address.rstrip("/") + "/chat/completions"
-        self.identity = [self.url, self.temperature, self.max_new_tokens]
-
-    def __call__(self, prompts, keep, seed):
-        pool = ThreadPoolExecutor(8)
-        try:
-            list(pool.map(lambda item: self.ask(*item, keep, seed), prompts.items()))
-        finally:
-            pool.shutdown(cancel_futures=True)  # after Ctrl-C nothing more is asked, or paid
-
-    def ask(self, key, prompt, keep, seed):
-        """Ask until there is an answer, the retries are used up, or the server refuses."""
-        body = {"model": self.model, "messages": [{"role": "user", "content": prompt}]}
-        body |= {"seed": seed, "temperature": self.temperature, "max_tokens": self.max_new_tokens}
-        for attempt in range(self.retries + 1):
-            status = answer = None
-            with contextlib.suppress(Exception):  # lost connections and garbage have many types
-                status, reply = self.post(json.dumps(body).encode())
-                answer = read_reply(reply)
-            if answer:
-                return keep(key, answer)
-            if status in (401, 403, 404):
-                raise DataError(
-                    f"{self.address} answers with status {status}: is there a model of that "
-                    "name, and is the key in $OPENAI_API_KEY right?"
-                )
-            if attempt < self.retries:
-                time.sleep(min(30, self.pause * 2**attempt))
-
-    def post(self, body):
-        """(status, reply) of one request."""
-        headers = {"Content-Type": "application/json"}
-        if secret():
-            headers["Authorization"] = f"Bearer {secret()}"
-        request = urllib.request.Request(self.address, body, headers)
-        try:
-            with OPENER.open(request, timeout=self.time_limit) as response:
-                return response.status, response.read(8_000_000)
-        except urllib.error.HTTPError as error:
-            return error.code, b""
-
-
-def secret():
-    return os.environ.get("OPENAI_API_KEY", "").strip()
-
-
-def read_reply(reply):
-    """The answer in a server's reply; raises one thing or another if there is none, or if it repeats the
-    key, which would stand in the cache file then. The chain of thought has a field of its own (vLLM,
-    DeepSeek: reasoning_content; reasoning) or stands in think tags."""
-    if secret() and secret().encode() in reply:
-        raise DataError("the reply repeats the key")
-    message = json.loads(reply)["choices"][0]["message"]
-    answer = split_reasoning(message["content"] or "")
-    apart = message.get("reasoning_content") or message.get("reasoning")
-    return answer | {"reasoning": (apart or answer["reasoning"]) + ""}
 
 
 class Asked:
@@ -291,8 +191,8 @@ class Asked:
 
 
 def open_model(name, cache=None, **settings):
-    """The Asked of a directory, a hub id or URL#MODEL; settings: what Local or Server takes."""
-    return Asked((Server if "://" in name else Local)(name, **settings), cache)
+    """The Asked of a directory or a hub id; settings: what Local takes."""
+    return Asked(Local(name, **settings), cache)
 
 
 # ---- 3. Reason, extract, merge (3.1) -------------------------------------------------------------
@@ -445,11 +345,7 @@ def read_verdict(text):
 
 
 def open_judge(name):
-    """judge(texts) -> True, False or None for each: the likelier of two tokens of a model that runs here
-    and does not think; or what a server says in ten seconds."""
-    if "://" in name:
-        asked = open_model(name, temperature=0.0, max_new_tokens=16, time_limit=10.0, retries=2)
-        return lambda texts: [answer and read_verdict(answer["text"]) for answer in asked(texts)]
+    """judge(texts) -> True or False for each: the likelier of two tokens of a model that does not think."""
     model, tokenizer = load(name, *pick_device()[:2])
     if tokenizer.encode("Yes")[0] == tokenizer.encode("No")[0]:
         raise DataError(f"{name}: a judge must know the words Yes and No")
@@ -645,7 +541,7 @@ def correlation(verdicts, others):
 def main(argv=None):
     parser = argparse.ArgumentParser(description="Rules out of preferences")
     parser.add_argument("pairs", help="a file of JSON lines")
-    parser.add_argument("--teacher", required=True, help="a directory, a hub id or URL#MODEL")
+    parser.add_argument("--teacher", required=True, help="a directory or a hub id")
     parser.add_argument("--judge", help="the same, for the training (default: the teacher)")
     parser.add_argument("--num-pairs", type=int, default=256, help="drawn at random (default: 256)")
     parser.add_argument("--at-most", type=int, help="rules (default: what the teacher leaves)")
@@ -653,7 +549,8 @@ def main(argv=None):
     args = parser.parse_args(argv)
     pairs = read_preferences(args.pairs)
     teacher = open_model(args.teacher, f"{args.out}.cache")
-    pairs, gone = filter_preferences(pairs, counter_of(teacher.backend))
+    tokenizer = teacher.backend.tokenizer
+    pairs, gone = filter_preferences(pairs, lambda text: len(tokenizer.encode(text)))
     pairs = random.Random(0).sample(pairs, min(args.num_pairs, len(pairs)))
     found = extract_rules(pairs, teacher, at_most=args.at_most)
     found["reward"] = {"judge": args.judge or args.teacher, "alpha": 10.0, "beta": -7.5}

@@ -1,12 +1,10 @@
-"""AutoRule: preferences are read, models asked, rules extracted and judged, and each formula is worked by hand.
-The servers are local, and not all of them are well."""
+"""AutoRule: preferences are read, models asked, rules extracted and judged, and each formula is worked by hand."""
 
 import json
 import math
 import random
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,10 +16,6 @@ from notebooks.autorule import autorule
 from notebooks.autorule import autorule_world as world
 from notebooks.claims import paper_claims
 from notebooks.claims.claim import Run
-from verifiers import DataError
-
-KEY = "sk-this-must-never-be-seen"
-
 
 # ---- 1. Preferences --------------------------------------------------------------------------------------------------
 
@@ -72,169 +66,6 @@ def test_the_filter_by_hand():
 
 
 # ---- 2. A model to ask -----------------------------------------------------------------------------------------------
-
-
-class Sick(ThreadingHTTPServer):
-    """A server that does what its plan says, one entry a request, the last one for ever; it keeps what it was asked."""
-
-    daemon_threads = True
-
-    def __init__(self, *plan):
-        self.plan, self.asked, self.lock = list(plan), [], threading.Lock()
-        super().__init__(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.serve_forever, args=[0.01], daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.server_port}/v1#judge"
-
-    def handle_error(self, request, client_address):
-        pass  # a client that hung up
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with self.server.lock:
-            self.server.asked.append(
-                {"path": self.path, "key": self.headers["Authorization"], **body}
-            )
-            plan = self.server.plan.pop(0) if len(self.server.plan) > 1 else self.server.plan[0]
-        plan(self, body["messages"][0]["content"])
-
-    def reply(self, status, body, **headers):
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
-
-    def log_message(self, *args):
-        pass
-
-
-def says_back(text="Yes", **more):
-    return lambda handler, prompt: handler.reply(
-        200, {"choices": [{"message": {"content": text or prompt, **more}}]}
-    )
-
-
-def fails(status, body=b"no", **headers):
-    return lambda handler, prompt: handler.reply(status, body, **headers)
-
-
-@pytest.fixture
-def sick():
-    servers = []
-
-    def start(*plan):
-        servers.append(Sick(*plan))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
-
-
-@pytest.fixture(autouse=True)
-def key(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-
-
-def open_server(server, cache=None, **settings):
-    return autorule.open_model(server.url, cache, pause=0.01, time_limit=5.0, retries=3, **settings)
-
-
-def test_a_server_is_asked_as_openai_has_it(sick):
-    server = sick(says_back("<think>hm</think> Yes"))
-    (answer,) = open_server(server, temperature=0.0, max_new_tokens=9)(["Is it?"], seed=4)
-    assert answer == {"text": "Yes", "reasoning": "hm"}
-    body = {"model": "judge", "seed": 4, "temperature": 0.0, "max_tokens": 9}
-    body["messages"] = [says("user", "Is it?")]
-    assert server.asked == [{"path": "/v1/chat/completions", "key": f"Bearer {KEY}", **body}]
-
-
-GARBAGE = [
-    b"",
-    b"<html>",
-    b"[]",
-    b"{}",
-    b'{"choices": []}',
-    b'{"choices": [{"message": {"content": 7}}]}',
-    b'{"choices": [{"message": null}]}',
-    b"[" * 100_000,
-    b"\xff\xfe\x00",
-    b'{"choices": {"0": 1}}',
-]
-
-
-def hangs_up(handler, prompt):
-    handler.connection.close()
-
-
-TROUBLE = [*map(fails, (500, 429, 503)), *(fails(200, body) for body in GARBAGE), hangs_up]
-
-
-@pytest.mark.parametrize("trouble", TROUBLE)
-def test_what_fails_for_a_while_is_asked_again(sick, trouble):
-    server = sick(trouble, trouble, says_back("Yes"))
-    asked = open_server(server)
-    assert asked(["?"])[0]["text"] == "Yes" and len(server.asked) == 3
-    assert asked.counts == {"new": 1, "known": 0, "failed": 0}
-
-
-def test_what_fails_for_good_is_none_and_waits_longer_each_time(sick, monkeypatch):
-    """Pauses of 1, 2 and 4 hundredths."""
-    pauses = []
-    monkeypatch.setattr(autorule.time, "sleep", pauses.append)
-    server = sick(fails(500))
-    asked = open_server(server)
-    assert asked(["?"]) == [None] and len(server.asked) == 4 and asked.counts["failed"] == 1
-    assert pauses == pytest.approx([0.01, 0.02, 0.04], abs=1e-6)
-
-
-@pytest.mark.parametrize("status", [401, 403, 404])
-def test_a_wrong_key_ends_it_at_once_and_the_key_is_told_nobody(sick, tmp_path, capfd, status):
-    server = sick(fails(status, f"your key {KEY} is wrong".encode()))
-    with pytest.raises(DataError, match=f"status {status}.*OPENAI_API_KEY") as error:
-        open_server(server, tmp_path / "cache")([str(i) for i in range(500)])
-    assert len(server.asked) < 100  # the others were not asked
-    printed = "".join(capfd.readouterr()) + repr(error.value) + (tmp_path / "cache").read_text()
-    assert KEY not in printed
-
-
-def test_no_redirect_carries_the_key_elsewhere(sick):
-    thief = sick(says_back())
-    server = sick(fails(302, Location=thief.url), fails(307, Location=thief.url))
-    assert open_server(server)(["?"]) == [None] and thief.asked == []
-
-
-def test_several_are_asked_at_once(sick):
-    """Eight answers of 0.3 s each, eight at once: well below 2.4 s."""
-
-    def slow(handler, prompt):
-        time.sleep(0.3)
-        says_back(None)(handler, prompt)
-
-    start = time.monotonic()
-    prompts = [str(i) for i in range(8)]
-    assert [answer["text"] for answer in open_server(sick(slow))(prompts)] == prompts
-    assert time.monotonic() - start < 1.5
-
-
-def test_an_interruption_costs_nothing_twice(sick, tmp_path):
-    """The third answer is a wrong key; what came before stays, half a line is no harm."""
-    server = sick(says_back(), says_back(), fails(401), says_back())
-    prompts = ["a", "b", "c", "d"]
-    cache = tmp_path / "cache"
-    for prompt in "ab":
-        open_server(server, cache)([prompt])
-    with pytest.raises(DataError):
-        open_server(server, cache)(["c"])
-    assert len(cache.read_text().strip().splitlines()) == 2 and KEY not in cache.read_text()
-    cache.write_text(cache.read_text() + '\n{"key": "half a li')
-    asked = open_server(server, cache)
-    assert None not in asked(prompts) and len(server.asked) == 3 + 2
-    assert asked.counts["known"] == 2
-    assert open_server(server, cache)(prompts) == asked(prompts) and len(server.asked) == 3 + 2
 
 
 def test_split_reasoning():
@@ -298,6 +129,19 @@ def teacher(prompt):
         return '["Be short.", "Be  true."]' if short else '["Be clear."]'
     lines = prompt.split("[Rules]")[1].strip().split("\n")
     return json.dumps([*dict.fromkeys(line[2:] for line in lines)])
+
+
+def test_what_was_answered_is_not_asked_again(tmp_path):
+    """Neither in another run, nor behind half a line that a crash left."""
+    script = Script(lambda prompt: f"<think>{prompt}?</think>{prompt}!")
+    cache = tmp_path / "cache"
+    answers = autorule.Asked(script, cache)(["a", "b"])
+    assert answers[0] == {"reasoning": "a?", "text": "a!"}
+    cache.write_text(cache.read_text() + '\n{"key": "half a li')
+    asked = autorule.Asked(script, cache)
+    assert asked(["a", "b", "c"])[:2] == answers and script.prompts == ["a", "b", "c"]
+    assert asked.counts == {"new": 1, "known": 2, "failed": 0}
+    assert autorule.Asked(script, cache)(["c"]) == asked(["c"]) and len(script.prompts) == 3
 
 
 def pairs_of(n):
@@ -439,39 +283,33 @@ def settings_in(path, monkeypatch, rules=RULES, **reward):
     monkeypatch.setenv("AUTORULE", str(path))
 
 
-def test_rules_reward_reads_its_settings_from_the_environment(sick, tmp_path, monkeypatch):
-    server = sick(says_back("Yes"))
-    settings_in(tmp_path / "rules.json", monkeypatch, judge=server.url, alpha=5.0, beta=-3.0)
+def test_rules_reward_reads_its_settings_from_the_environment(any_text, tmp_path, monkeypatch):
+    settings_in(tmp_path / "rules.json", monkeypatch, judge=any_text, alpha=5.0, beta=-3.0)
     value, parts = autorule.rules_reward("2", {"problem": "1+1?"})
-    assert (value, parts["accuracy"], len(server.asked)) == (12.0, 1.0, 3)
-    assert "1+1?" in server.asked[0]["messages"][0]["content"]
-    assert server.asked[0]["temperature"] == 0.0
+    assert value == pytest.approx(5 * parts["accuracy"] - 3 + 10) and len(parts) == 3 + 4
 
 
-def test_the_command_leaves_rules_and_settings(sick, tmp_path, capsys, monkeypatch):
-    def think(handler, prompt):
-        said = autorule.split_reasoning(teacher(prompt))
-        says_back(said["text"], reasoning=said["reasoning"])(handler, prompt)
-
-    server = sick(think)
+def test_the_command_leaves_rules_and_settings(any_text, tmp_path, capsys, monkeypatch):
+    script = Script(teacher)
+    script.tokenizer = SimpleNamespace(encode=str.split)
+    monkeypatch.setattr(autorule, "open_model", lambda name, cache: autorule.Asked(script, cache))
     out = tmp_path / "rules.json"
     banned = {"prompt": "p", "chosen": "confidence", "rejected": "x"}
     path = write_lines(tmp_path / "pairs.jsonl", *pairs_of(4), banned)
-    flags = [str(path), "--teacher", server.url, "--num-pairs", "3", "--out", str(out)]
-    autorule.main(flags)
+    flags = [str(path), "--teacher", "wise", "--judge", any_text, "--num-pairs", "3"]
+    autorule.main([*flags, "--out", str(out)])
     found = json.loads(out.read_text())
-    asked = len(server.asked)
+    asked = len(script.prompts)
     printed = capsys.readouterr().out
     assert printed.startswith("Be short.\nBe true.\n2 rules in")
     assert "left out: {'says confidence': 1}" in printed
-    assert found["rules"] == ["Be short.", "Be true."] and KEY not in out.read_text()
-    assert found["reward"] == {"judge": server.url, "alpha": 10.0, "beta": -7.5}
+    assert found["rules"] == ["Be short.", "Be true."]
+    assert found["reward"] == {"judge": any_text, "alpha": 10.0, "beta": -7.5}
     assert found["counts"]["pairs"] == 3
-    autorule.main(flags)
-    assert len(server.asked) == asked  # the second time all answers were known
+    autorule.main([*flags, "--out", str(out)])
+    assert len(script.prompts) == asked  # the second time all answers were known
     monkeypatch.setenv("AUTORULE", str(out))
-    # This one lists rules, always.
-    assert autorule.rules_reward("2", {"problem": "1+1?"})[1]["judge_failed"] == 2
+    assert autorule.rules_reward("2", {"problem": "1+1?"})[1]["judge_failed"] == 0
 
 
 # ---- 5. The reward model ---------------------------------------------------------------------------------------------
@@ -522,13 +360,6 @@ def test_the_length_penalty_by_hand():
     """B.4: 300 tokens cost nothing, 600 cost a half, 0 earn a half."""
     assert [autorule.length_penalty(length) for length in (300, 600, 0)] == [0.0, 0.5, -0.5]
     assert autorule.length_penalty(48, target=32) == 0.25
-
-
-def test_a_model_that_runs_here_counts_tokens_and_a_server_words():
-    """tiny's tokenizer has a token for each sign of "1+1=", and words are between spaces."""
-    local = autorule.Local(world.TINY, max_new_tokens=4)
-    assert autorule.counter_of(local)("1+1=") == 4
-    assert autorule.counter_of(autorule.Server("http://localhost:1/v1#m"))("1 + 1 =") == 4
 
 
 def test_alignment_by_hand():
@@ -659,11 +490,10 @@ def test_what_rules_are_worth(flat, monkeypatch):
     )
 
 
-def test_the_reward_works_from_the_command_line(sick, tmp_path, monkeypatch):
-    """train.py --reward .. with a judge on a server that fails now and then."""
-    server = sick(says_back("No"), fails(500), says_back("garbage"), says_back("Yes"))
+def test_the_reward_works_from_the_command_line(any_text, tmp_path, monkeypatch):
+    """train.py --reward .. with a judge of random weights."""
     rules = ["Be right.", "Be short."]
-    settings_in(tmp_path / "rules.json", monkeypatch, rules, judge=server.url)
+    settings_in(tmp_path / "rules.json", monkeypatch, rules, judge=any_text)
     autorule.from_settings.cache_clear()
     flags = ["--model", world.TINY, "--reward", f"{autorule.__file__}:rules_reward"]
     flags += "--steps 2 --prompts-per-step 1 --num-samples 2 --max-new-tokens 16".split()
@@ -671,4 +501,3 @@ def test_the_reward_works_from_the_command_line(sick, tmp_path, monkeypatch):
     rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     last = json.loads(rows[-1])
     assert len(rows) == 3 and "r_rules" in last and last["failed"] == 0
-    assert len(server.asked) > 8
