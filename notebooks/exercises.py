@@ -1,12 +1,12 @@
-"""exercises.py - ten exercises, easy to hard, each with a check that runs your code.
+"""exercises.py - eight exercises, easy to hard, each with a check that runs your code.
 
     python -m notebooks.exercises                  the list
     python -m notebooks.exercises 3                what is asked
     python -m notebooks.exercises 3 mine.py        is it solved? If not, why
 
 Your file defines the names that the exercise asks for; it may import the project's scripts. A check
-says "solved" or what is still wrong, with the case that shows it. The last three train a tiny
-model, for up to a minute each. All have a solution (tests/test_exercises.py proves it, so do not
+says "solved" or what is still wrong, with the case that shows it. The last one trains a tiny
+model, for a minute a seed. All have a solution (tests/test_exercises.py proves it, so do not
 look there yet).
 """
 
@@ -34,7 +34,6 @@ from notebooks.labs.build import SIX
 from notebooks.models import make_tiny
 from notebooks.rewards.compose import check_weights, earnable
 from notebooks.rewards.program_parts import check_tests
-from notebooks.tasks.one_digit import exact_reward
 from rlvr import GRPO, choose, group_advantages, row_uniforms, sample
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -346,84 +345,22 @@ def alarm(my):
 # ---- Training --------------------------------------------------------------------------------------------------------
 
 
-def trained(flags, reward=None, seed=0):
-    """Train a tiny model with these flags -> (the rows of its log, the number of completions).
-    Without --model it starts from random weights that know digits."""
+def trained(flags, seed=0):
+    """Train a tiny model with these flags -> (the rows of its log, the number of completions)."""
     said = io.StringIO()
-    preflight = train.preflight
     with (
         tempfile.TemporaryDirectory() as folder,
         contextlib.redirect_stdout(said),
         contextlib.redirect_stderr(said),
     ):
-        if "--model" not in flags:
-            base = make_tiny.make(seed, Path(folder, "base"), "one-digit", steps=0)
-            flags = ["--model", str(base), *flags]
         flags = [*flags, "--device", "cpu", "--seed", str(seed), "--runs", folder, "--name", "run"]
         try:
-            # A hopeless run is a result here, not an error.
-            train.preflight = lambda *args, **kwargs: None
-            if reward is not None:
-                verifiers.REWARDS["mine"] = reward
-                flags += ["--reward", "mine"]
             train.main(flags)
         except SystemExit as error:
             raise Unsolved(f"the run ended with: {error}\n{said.getvalue()[-500:]}") from None
-        finally:
-            train.preflight = preflight
-            verifiers.REWARDS.pop("mine", None)
         files = Path(folder, "run", "samples").glob("*.gz")
         count = sum(gzip.decompress(file.read_bytes()).count(b"\n") for file in files)
         return read_rows(Path(folder, "run", "metrics.jsonl")), count
-
-
-ONE_DIGIT = ["--task", f"{Path(__file__).parent}/tasks/one_digit.py:one_digit"]
-ONE_DIGIT += "--prompts-per-step 32 --num-samples 16 --max-new-tokens 4".split()
-ONE_DIGIT += "--micro-batch-tokens 16384 --eval-problems 100 --eval-every 1000".split()
-
-
-def collapse(my):
-    """`reward(completion)`, which sees no truth: trained on it for 30 steps, the model of --task
-    one-digit (a+b modulo 10, answered by one digit) must end happy and useless: mean reward at
-    least 0.9, form right in at least 90 % of the completions, but no more than 20 % of the answers
-    right. That is the collapse to the form."""
-
-    def paid(completion, problem):
-        return float(my["reward"](completion)), exact_reward(completion, problem)[1]
-
-    paid("7", {"problem": "3+4=", "answer": "7"})
-    flags = "--prompts-per-step 16 --lr 2e-3 --steps 30".split()
-    rows, _ = trained([*ONE_DIGIT, *flags], paid)
-    names = ("reward", "format", "accuracy")
-    reward, form, right = (sum(row[name] for row in rows[-3:]) / 3 for name in names)
-    shown = f"at the end reward {reward:.2f}, form {form:.2f}, right {right:.2f}"
-    want(reward >= 0.9, f"it is not happy: {shown}")
-    want(form >= 0.9, f"the form is not right: {shown}")
-    want(right <= 0.2, f"it is not useless: {shown}")
-    return shown
-
-
-def deadly_rate(my, seeds=(0, 1, 2)):
-    """`lives` and `dies`: two learning rates, dies at most 20 times lives, between which GRPO on
-    the same task breaks. After 30 steps (32 problems x 16 completions; 5 steps of warm-up, then a
-    cosine down to a tenth) training at `lives` must have got 18 % of the held-out answers right
-    with every seed, and at `dies` no more than 15 % with any (10 % is luck). Look at the
-    entropy."""
-    lives = float(my["lives"])
-    dies = float(my["dies"])
-    reason = f"lives {lives} and dies {dies} are not 0 < lives < dies <= 20 * lives"
-    want(0 < lives < dies <= 20 * lives, reason)
-    report = []
-    for rate, name in ((lives, "lives"), (dies, "dies")):
-        for seed in seeds:
-            last = trained([*ONE_DIGIT, "--lr", str(rate), "--steps", "30"], seed=seed)[0][-1]
-            got = last["eval_sampled_accuracy"]
-            report.append(
-                f"{name} at {rate:g}, seed {seed}: {got:.0%} right, entropy {last['entropy']:.2f}, cut off "
-                f"{last['truncated']:.0%}"
-            )
-            want(got >= 0.18 if name == "lives" else got <= 0.15, report[-1])
-    return "\n".join(report)
 
 
 def refuse_another_sampling(flags):
@@ -467,7 +404,7 @@ def beat_the_default(
 
 
 EXERCISES = [leave_one_out, verifier_in_ten_lines, compose, break_the_grader, tests_that_hold]
-EXERCISES += [off_policy, alarm, collapse, deadly_rate, beat_the_default]
+EXERCISES += [off_policy, alarm, beat_the_default]
 
 
 def check(number, path):

@@ -1,4 +1,4 @@
-"""compose.py - Other ways to put verdicts together: products, minima, phases by step, terms with a name.
+"""compose.py - Other ways to put verdicts together: products, phases by step, terms with a name.
 
 Chapter 14 adds terms up (RewardFn, make_reward); the chapter on verifier-based RL gates them and changes
 them in mid-run. with_term is a slot for any score from 0 to 1.
@@ -16,7 +16,6 @@ from verifiers import (
     ReasoningReward,
     RuleSpec,
     aggregate,
-    boxed_reward,
     tagged_reward,
     verify_math,
 )
@@ -25,16 +24,6 @@ from verifiers import (
 def gated(verifier_out: dict, rules: list[RuleSpec]) -> float:
     """R = prod_i r_i: any rule at 0 makes it 0, weights do not matter. Strict, and silent at the start."""
     return math.prod(rule.score_fn(verifier_out) for rule in rules)
-
-
-def weakest(verifier_out: dict, rules: list[RuleSpec]) -> float:
-    """R = min_i r_i: the worst rule alone counts, and the others teach nothing until it is better."""
-    return min(rule.score_fn(verifier_out) for rule in rules)
-
-
-def soft_or(verifier_out: dict, rules: list[RuleSpec]) -> float:
-    """R = 1 - prod_i (1 - r_i): one rule at 1 is enough, so the easiest one is what is learnt."""
-    return 1 - math.prod(1 - rule.score_fn(verifier_out) for rule in rules)
 
 
 def weights(**of) -> list[RuleSpec]:
@@ -74,8 +63,8 @@ def earnable(reward: ReasoningReward) -> list[RuleSpec]:
 
 
 def reward_from(verifier, rules: list[RuleSpec], combine=aggregate):
-    """A reward out of a verifier (completion, truth) -> scores, and rules; combine: aggregate,
-    gated, weakest or soft_or."""
+    """A reward out of a verifier (completion, truth) -> scores, and rules; combine: aggregate
+    or gated."""
     names = ["accuracy" if rule.name in _MAIN else rule.name for rule in check_weights(rules)]
 
     def reward(completion, problem):
@@ -116,12 +105,6 @@ def score_group(rollouts: list[str], truth: str) -> dict:
 
     paid = [aggregate(verify_math(rollout, truth), MATH_RULES) for rollout in rollouts]
     return {"rewards": paid, "advantages": group_advantages(paid)}
-
-
-def gated_reward(completion, problem):
-    """The right answer in the right form or nothing: the product of the terms of tagged_reward."""
-    reward, parts = reward_from(verify_math, MATH_RULES, gated)(completion, problem)
-    return reward, parts | {"answered": boxed_reward(completion, problem)[1]["answered"]}
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """notebooks/exercises.py: each check refuses the empty answer and what is nearly right, and accepts a solution.
 
-Spoilers below. Those that train use one seed here, and exercise 10 a task that is quicker.
+Spoilers below. Exercise 8 uses one seed here, and a task that is quicker.
 """
 
 import runpy
@@ -8,6 +8,7 @@ import runpy
 import pytest
 
 from notebooks import exercises
+from notebooks.models import make_tiny
 from ranks import ONE_DIGIT
 
 SOLUTIONS = {
@@ -53,12 +54,7 @@ from notebooks.look.show import canary
 def alarm(rows):
     return next((rows[i]["step"] for i in range(len(rows)) if canary(rows[:i + 1])), None)
 """,
-    8: """
-def reward(completion):
-    return completion.strip().isdigit() and len(completion.strip()) == 1
-""",
-    9: "lives, dies = 1.5e-3, 2e-2",
-    10: "flags = ['--steps', '20', '--lr', '3e-3']",  # for one-digit, see quick
+    8: "flags = ['--steps', '20', '--lr', '3e-3']",  # for one-digit, see quick
 }
 BEATEN = "flags = ['--steps', '10', '--lr', '3e-3']"  # for arithmetic
 
@@ -119,26 +115,23 @@ NEARLY = [
     (6, SOLUTIONS[6].replace(" / temperature", ""), "temperature"),
     (7, "def alarm(rows): return None", "silent"),
     (7, "def alarm(rows): return rows[-1]['step']", "false alarm"),
-    (8, "def reward(completion): return 1.0", "the form is not right"),
-    (9, "lives, dies = 1e-3, 1e-1", "20 \\* lives"),
-    (10, "flags = ['--reward', 'r1']", "stay as they are"),
-    (10, f"flags = ['@{exercises.ROOT}/notebooks/recipes/r1-zero.txt']", "the temperature stays 1"),
+    (8, "flags = ['--reward', 'r1']", "stay as they are"),
+    (8, f"flags = ['@{exercises.ROOT}/notebooks/recipes/r1-zero.txt']", "the temperature stays 1"),
     (
-        10,
+        8,
         f"flags = ['--method', '{exercises.ROOT}/notebooks/methods/top_p.py']",
         "must sample as GRPO does",
     ),
-    (10, "flags = ['--no-such-flag']", "does not accept your flags"),
+    (8, "flags = ['--no-such-flag']", "does not accept your flags"),
 ]
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    """One seed for the training exercises, and one-digit in place of arithmetic, which takes longer."""
-    digits = tuple(
-        f"--task {ONE_DIGIT} --prompts-per-step 16 --num-samples 16 --max-new-tokens 4".split()
-    )
-    monkeypatch.setattr(exercises.deadly_rate, "__defaults__", ((0,),))
+def quick(monkeypatch, tmp_path_factory):
+    """One seed and one-digit, from random weights, in place of arithmetic, which takes longer."""
+    base = make_tiny.make(0, tmp_path_factory.mktemp("base") / "digits", "one-digit", steps=0)
+    digits = f"--model {base} --task {ONE_DIGIT} --prompts-per-step 16 --num-samples 16"
+    digits = tuple(f"{digits} --max-new-tokens 4".split())
     monkeypatch.setattr(exercises.beat_the_default, "__defaults__", ((0,), digits, 0.05))
     monkeypatch.setattr(exercises, "BUDGET", 5120)
 
@@ -148,9 +141,7 @@ def check(number, source, tmp_path):
     return exercises.check(number, tmp_path / "mine.py")
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(n, marks=pytest.mark.slow) if n == 9 else n for n in SOLUTIONS]
-)
+@pytest.mark.parametrize("number", SOLUTIONS)
 def test_the_empty_answer_is_not_enough_and_a_solution_is(number, tmp_path):
     solved, said = check(number, "", tmp_path)
     assert not solved and "your file must define" in said
@@ -169,15 +160,15 @@ def test_what_is_nearly_right_is_refused_with_its_reason(number, source, reason,
 def test_too_many_completions_and_too_little_learnt(tmp_path):
     assert (
         "5376 completions"
-        in check(10, "flags = ['--steps', '1', '--prompts-per-step', '336']", tmp_path)[1]
+        in check(8, "flags = ['--steps', '1', '--prompts-per-step', '336']", tmp_path)[1]
     )
-    assert "the goal is" in check(10, "flags = ['--steps', '1']", tmp_path)[1]
+    assert "the goal is" in check(8, "flags = ['--steps', '1']", tmp_path)[1]
 
 
 def test_the_command(tmp_path, capsys):
-    assert exercises.main([]) == 0 and "10  beat the default" in capsys.readouterr().out
+    assert exercises.main([]) == 0 and " 8  beat the default" in capsys.readouterr().out
     assert exercises.main(["4"]) == 0 and "two sympy objects" in capsys.readouterr().out
-    assert exercises.main(["11"]) == 2 and "1 to 10" in capsys.readouterr().out
+    assert exercises.main(["9"]) == 2 and "1 to 8" in capsys.readouterr().out
     (tmp_path / "mine.py").write_text("1 / 0")
     assert exercises.main(["1", str(tmp_path / "mine.py")]) == 1
     assert "your code raised ZeroDivisionError" in capsys.readouterr().out

@@ -126,15 +126,6 @@ def test_hostile_answers_are_wrong_soon_and_not_evaluated(tasks, tmp_path):
     assert not file.exists()
 
 
-@pytest.mark.parametrize("text", NONSENSE)
-def test_long_answers_are_wrong_soon(tasks, text):
-    """100,000 characters never reach a scorer."""
-    task, *_ = tasks["chain_sum"]
-    began = time.process_time()
-    assert task.reward(boxed(text.format("x") * (10**5 // len(text))), task.test[0])[0] == 0
-    assert time.process_time() - began < 0.5
-
-
 # ---- What is wrong with a scorer, and what earns nothing here for it -------------------------------
 
 
@@ -157,20 +148,6 @@ def test_answers_that_the_scorer_believes(gym, tasks, name, answer):
         asked = gym.create_dataset(name, seed=0, size=1).score_answer(wrong, entry)
         assert asked == 1
         assert task.reward(boxed(wrong), problem)[0] == 0
-
-
-@pytest.mark.parametrize("name", ["binary_matrix", "spiral_matrix", "string_insertion", "n_queens"])
-def test_a_scorer_that_evaluates_the_answer_is_not_asked(gym, tasks, name, tmp_path):
-    """The answer writes a file when it is evaluated: asked directly, the scorer of reasoning-gym does so."""
-    task, *_ = tasks[name]
-    problem = task.test[0]
-    file = tmp_path / "file"
-    answer = f"open({str(file)!r}, 'w')"
-    assert task.reward(boxed(answer), problem)[0] == 0 and not file.exists()
-    gym.create_dataset(name, seed=0, size=1).score_answer(
-        answer, task.reward.args[2][problem["problem"]]
-    )
-    assert file.exists()
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,10 @@ from notebooks.rewards.compose import (
     check_weights,
     earnable,
     gated,
-    gated_reward,
     make_reward,
     one_in,
     reward_from,
     score_group,
-    soft_or,
-    weakest,
     weights,
     with_term,
 )
@@ -306,26 +303,10 @@ def test_a_gate_is_a_product():
     assert gated(verify_math(tagged("a"), "2"), MATH_RULES) == 1.0
 
 
-def test_four_ways_to_combine_two_scores_by_hand():
-    """0.5 and 0.8: 1.0 * 0.5 + 0.1 * 0.8 = 0.58; 0.4; 0.5; 1 - 0.5 * 0.2 = 0.9."""
-    rules = weights(answer=1.0, format=0.1)
-    found = [
-        way({"answer": 0.5, "format": 0.8}, rules) for way in (aggregate, gated, weakest, soft_or)
-    ]
-    assert found == pytest.approx([0.58, 0.4, 0.5, 0.9])
-
-
 def test_the_penalty_for_mixing_languages_begins_at_step_30():
     mixed = tagged("let me factor 先因式分解 then 所以较小的根是 2 and ok")
     paid = [language_later(mixed, {**TWO, "step": step})[0] for step in (1, 29, 30, 300)]
     assert paid == pytest.approx([1.1, 1.1, 0.6, 0.6])
-
-
-def test_gated_reward_pays_for_both_or_nothing():
-    texts = (tagged("a"), tagged("a", "\\boxed{3}"), "\\boxed{2}", "nothing here")
-    judged = [gated_reward(text, TWO) for text in texts]
-    assert [reward for reward, _ in judged] == [1.0, 0.0, 0.0, 0.0]
-    assert [parts["answered"] for _, parts in judged] == [1, 1, 1, 0]
 
 
 def test_a_reward_from_a_verifier_and_rules():
@@ -893,7 +874,7 @@ def test_the_coin_is_fair_and_always_falls_the_same_way():
 LABORATORY = {
     "steps": ["steps_reward"],
     "translation": ["bleu_reward"],
-    "compose": ["gated_reward", "curriculum"],
+    "compose": ["curriculum"],
     "guards": ["guarded_reward", "robust_reward"],
     "reasoning": ["kimi", "olmo", "kimi_process"],
     "program_parts": ["code_strict", "quick_code_reward"],
