@@ -524,8 +524,9 @@ def preflight(run):
     print(f"preflight: of {len(step.texts)} completions {means['accuracy']:.0%} are right and")
     print(f"{means['truncated']:.0%} cut off; rewards differ in {means['mixed']:.0%} of the groups")
     rewards = step.rewards.flatten()
+    shown = step.turns or step.texts
     for row in (rewards.argmax(), rewards.argmin()):
-        print(f"    reward {rewards[row]:.2f}: {step.texts[row][-200:]!r}")
+        print(f"    reward {rewards[row]:.2f}: {repr(shown[row])[-200:]}")
     why_stop = None
     if means["failed"] > 0.5:
         why_stop = (

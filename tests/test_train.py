@@ -200,6 +200,26 @@ def test_what_a_run_prints(tmp_path, capsys):
     assert re.fullmatch(form + re.escape(str(folder / "final")), out.splitlines()[-1])
 
 
+def test_the_preflight_shows_what_an_environment_replied(tmp_path, capsys, write):
+    """And a task that does not say where its problems come from is one of your own."""
+    text = """
+from verifiers import Task, arithmetic
+
+class Echo:
+    def reply(self, text):
+        return "echo"
+
+def echo():
+    sums = arithmetic(8, 16)
+    stops, turns = ("</think>",), lambda problem: Echo()
+    return Task("echo", sums.train, sums.test, "{problem}", sums.reward, stops=stops, turns=turns)
+"""
+    run(tmp_path, "--steps", "1", "--task", f"{write(text)}:echo")
+    out = capsys.readouterr().out
+    assert "16 held out; a task of your own\n" in out
+    assert re.search(r"    reward -?[0-9.]+: .*'echo'\)", out)
+
+
 @pytest.mark.slow
 def test_python_train_py_learns(tmp_path):
     """The README's first command, of which nothing is made smaller."""
