@@ -18,7 +18,6 @@ import verifiers
 from eval import evaluate, get_method, wilson_interval
 from notebooks.models.make_tiny import init_weights
 from model import load
-from pretend_gpu import PretendGPU
 from rlvr import (
     GRPO,
     LossInputs,
@@ -1030,48 +1029,3 @@ def test_the_canaries_are_sampled_and_judged_letter_by_letter(tmp_path):
     some.after_step(row, model)
     found, _ = evaluate(some, model, tokenizer, verifiers.arithmetic(10, 30), problems)
     assert row["canary"] == pytest.approx(found["accuracy"], abs=0.1)
-
-
-# ---- On a device that pretends to be CUDA (tests/pretend_gpu.py): nothing stays on the CPU, dtypes fit under autocast ----
-
-FLAGS = ["--model", str(TINY), "--device", "cuda", "--steps", "2"]
-FLAGS += ["--prompts-per-step", "4", "--num-samples", "8", "--max-new-tokens", "12"]
-FLAGS += ["--updates-per-batch", "2", "--eval-problems", "2", "--save-every", "9"]
-MORE = {
-    "kl_cap": "--kl-cap 1e-9 --on-exceed reset",
-    "top_p": "--top-p 0.5 --top-k 4",
-    "keep_sampling_mask": "--top-p 0.5 --top-k 4",
-    "deepseek_v32": "--top-p 0.5 --top-k 4",
-    "shared_prompts": "--max-new-tokens 3",  # shorter than the prompts: they share a line
-    "distill": f"--teacher {TINY} --temperature 0.7",
-    "maxrl": "--max-new-tokens 40",
-    "pass_at_k": "--max-new-tokens 40",
-    "noisy_verifier": "--max-new-tokens 40",
-    "canary": "--canary {folder}/canaries.jsonl --canary-prompt {{problem}}",
-}
-
-
-def shorter(completion, problem):
-    """At most 0, so that what is cut off is paid as well."""
-    return -float(len(completion)), {"accuracy": 0.0, "shorter": -float(len(completion))}
-
-
-def even(completion, problem):
-    """For methods that need rewards of 0 and 1."""
-    return float(len(completion) % 2 == 0), {}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_two_steps_of_each_method_stay_on_the_device(name, tmp_path, monkeypatch):
-    zero_or_one = name in ("maxrl", "pass_at_k", "noisy_verifier", "self_distill")
-    monkeypatch.setitem(verifiers.REWARDS, "mine", even if zero_or_one else shorter)
-    flags = [*FLAGS, "--method", str(METHODS / f"{name}.py")]
-    flags += ["--reward", "mine", "--runs", str(tmp_path), "--name", "x"]
-    flags += MORE.get(name, "").format(folder=tmp_path).split()
-    (tmp_path / "canaries.jsonl").write_text('{"problem": "1+1=", "answer": "2"}\n')
-    with PretendGPU():
-        train.main(flags)
-    lines = (tmp_path / "x" / "metrics.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
-    assert [row["step"] for row in rows] == [0, 1, 2]
-    assert max(row["grad_norm"] for row in rows[1:]) > 0
