@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from conftest import ROOT
+from headless import FAULTS, SCREENS
 from notebooks.labs import build as labs
 from notebooks.rewards.compose import gated, weights
 from notebooks.rewards.program_parts import code_parts_reward
@@ -270,3 +271,97 @@ def test_limits_and_boxes_are_read(browser):
     kimi = REASONING_PRESETS["kimi-k1.5"]
     changed = replace(kimi, needs_tags=False, saturates=True, len_cap=100, ramble_threshold=300)
     check_design(browser, changed)
+
+
+# ---- 4. In a browser: for every hand, eye and screen -----------------------------------------------
+
+TABS = ("#compose", "#reasoning")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tab", TABS)
+@pytest.mark.parametrize("width, scheme", SCREENS)
+def test_the_page_fits_reads_and_can_be_reached(browser, tab, width, scheme):
+    """Every family, with the group that has all completions: headless.py's FAULTS, and distinct names of the buttons."""
+    browser.events.clear()
+    browser.open(PAGE, tab, width, scheme)
+    for family in ("math", "code", "format") if tab == "#compose" else [None]:
+        if family:
+            browser.click(named_button(family))
+            browser.click(named_button("all of them"))
+        assert browser.value(FAULTS) == []
+        names = browser.value(
+            f"[...document.querySelectorAll('{tab} button')].map((b) => b.textContent)"
+        )
+        assert len(names) == len(set(names)), names
+    assert browser.troubles() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tab", TABS)
+def test_the_focus_stays_where_a_key_was_pressed(browser, tab):
+    """On every button, slider, box, number and text of a tab: Enter, the arrow up, the space."""
+    browser.open(PAGE, tab)
+    controls = f"[...document.querySelectorAll('{tab} :is(button, input, summary)')]"
+    for i in range(browser.value(f"{controls}.length")):
+        browser.value(f"window.pressed = {controls}[{i}]; pressed.focus()")
+        for key in ("Enter", "ArrowUp", " "):
+            browser.press(key)
+            where = "[document.activeElement === pressed, pressed.outerHTML]"
+            stays, control = browser.value(where)
+            assert stays, (key, control)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 320])
+@pytest.mark.parametrize("tab", TABS)
+def test_a_phone_shows_the_result_beside_each_slider(browser, tab, width):
+    """Slider and result are both on the screen, neither over the other, and R and A without scrolling sideways."""
+    browser.open(PAGE, tab, width)
+    for i in range(browser.value(f"document.querySelectorAll('{tab} input[type=range]').length")):
+        top, bottom, result_top, result_bottom = browser.value(
+            f"(() => {{ const slider = document.querySelectorAll('{tab} input[type=range]')[{i}]; slider.focus(); "
+            f"const boxes = [slider, document.querySelector('{tab} .result')]; "
+            "return boxes.flatMap((n) => [n.getBoundingClientRect()]).flatMap((b) => [b.top, b.bottom]); })()"
+        )
+        assert 0 <= result_top < result_bottom <= top < bottom <= 844
+    ends = f"[...document.querySelectorAll('{tab} td:is(.reward, .advantage)')].map((n) => n.getBoundingClientRect().right)"
+    assert max(browser.value(ends)) <= width
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tab", TABS)
+def test_a_heading_stands_over_its_numbers(browser, tab):
+    """A's right edge, and that of each advantage as it is written, without its bar."""
+    browser.open(PAGE, tab)
+    edges = browser.value(
+        f"[...document.querySelectorAll('{tab} :is(th, .advantage)')].filter((n) => n.textContent === 'A' "
+        "|| n.matches('.advantage')).map((n) => { const range = document.createRange(); "
+        "range.selectNode([...n.childNodes].find((c) => c.nodeType === 3 && c.data.trim())); "
+        "return range.getBoundingClientRect().right; })"
+    )
+    assert len(edges) >= 3 and max(edges) - min(edges) < 2
+
+
+def test_what_is_in_use_is_pressed_from_the_start(browser):
+    """Until a slider is moved; moved back, the preset is in use again."""
+    pressed = (
+        "[...document.querySelectorAll('#compose [aria-pressed=true]')].map((b) => b.textContent)"
+    )
+    browser.open(PAGE)
+    assert browser.value(pressed) == ["math", "R1-Zero", "sum", "right against wrong"]
+    move(browser, "format", ["ArrowUp"])
+    assert browser.value(pressed) == ["math", "sum", "right against wrong"]
+    move(browser, "format", ["ArrowDown"])
+    assert browser.value(pressed) == ["math", "R1-Zero", "sum", "right against wrong"]
+
+
+@pytest.mark.parametrize("typed, kept", [("-3", "0"), ("1.5", "2"), ("99", "16"), ("3", "3")])
+def test_a_count_is_a_whole_number_as_soon_as_it_is_typed(browser, typed, kept):
+    browser.open(PAGE)
+    browser.value("document.querySelector('input[type=number]').select()")
+    for sign in typed:
+        browser.call("Input.insertText", text=sign)
+    assert browser.value("document.querySelector('input[type=number]').value") == kept
+    summary = browser.value("document.getElementById('summary').textContent")
+    assert summary.startswith(f"G = {int(kept) + 1}, ")

@@ -9,6 +9,8 @@ import types
 import pytest
 import tokenizers
 
+import train
+from headless import FAULTS, SCREENS
 from model import Tokenizer
 from notebooks.look import report, sinks
 from verifiers import DataError
@@ -310,6 +312,57 @@ def test_a_hostile_completion_is_shown_as_text_and_nothing_runs(tmp_path, browse
     assert browser.value("document.title") == "run"
     assert browser.value("document.querySelectorAll('main script, main img').length") == 0
     assert browser.troubles() == []
+
+
+@pytest.fixture(scope="module")
+def short_run(tmp_path_factory):
+    """Two steps of training, on their page."""
+    folder = tmp_path_factory.mktemp("runs")
+    flags = "--task arithmetic --device cpu --steps 2 --prompts-per-step 2 --num-samples 4 --max-new-tokens 40"
+    train.main([*flags.split(), "--eval-problems", "4", "--runs", str(folder), "--name", "short"])
+    report.main([str(folder / "short"), "-o", str(folder / "report.html")])
+    return folder / "report.html"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width, scheme", SCREENS)
+def test_the_report_of_a_real_run_fits_reads_and_can_be_reached(short_run, browser, width, scheme):
+    browser.events.clear()
+    browser.open(short_run, "", width, scheme)
+    assert browser.value(FAULTS) == [] and browser.troubles() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width, scheme", SCREENS)
+def test_a_report_of_two_runs_of_a_hundred_steps_fits_too(tmp_path, browser, width, scheme):
+    """Their last tick has three digits, and a completion is coloured, long, and answered by an environment."""
+    lines = [completion("2" * 300, 1.0), completion("is 3", other=0.123456)]
+    runs = [str(write_run(tmp_path / name, {100: lines})) for name in ("one", "two")]
+    report.main([*runs, "-o", str(tmp_path / "report.html")])
+    browser.open(tmp_path / "report.html", "", width, scheme)
+    assert browser.value(FAULTS) == []
+
+
+def test_the_page_says_what_it_is(short_run, browser):
+    browser.open(short_run)
+    said = "Report of the run short: task arithmetic, model tiny, method grpo"
+    assert browser.value("document.title") == said
+    assert browser.value("document.querySelector('h1').textContent") == said
+
+
+@pytest.mark.slow
+def test_the_focus_stays_in_the_list(tmp_path, browser):
+    """All of a problem is shown: the button of its group has it. The last of them are shown: the first new one has it."""
+    run = write_run(tmp_path / "run", {1: [completion("2", 1.0)] * 2, 2: [completion("3")] * 60})
+    report.main([str(run), "-o", str(tmp_path / "report.html")])
+    browser.open(tmp_path / "report.html")
+    focused = "document.activeElement.textContent"
+    browser.value("document.querySelector('main > button').focus()")
+    browser.press("Enter")
+    assert browser.value(focused) == "3" and browser.value(CARDS) == 62
+    browser.value("document.querySelectorAll('#list button')[1].focus()")
+    browser.press("Enter")
+    assert browser.value(focused) == "all of this problem"
 
 
 # ---- 6. Sinks --------------------------------------------------------------------------------------
