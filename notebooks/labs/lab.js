@@ -178,7 +178,7 @@ function rowOf(item, fixed, numbers) {
   const node = html("tr", {}, html("th", {scope: "row"}, text), ...fixed.map((cell) => html("td", {}, cell)));
   const kept = node.cells.length;
   node.show = () => {
-    text.show();
+    [text, ...fixed].forEach((cell) => cell.show?.());
     [...node.cells].slice(kept).forEach((cell) => cell.remove());
     node.append(...numbers(item));
   };
@@ -197,6 +197,7 @@ function bar(advantage) {
   const space = "http://www.w3.org/2000/svg";
   const drawing = document.createElementNS(space, "svg");
   drawing.setAttribute("viewBox", "0 0 120 12");
+  drawing.setAttribute("preserveAspectRatio", "none");
   drawing.setAttribute("aria-hidden", "true");
   const part = (tag, attributes) => {
     const node = drawing.appendChild(document.createElementNS(space, tag));

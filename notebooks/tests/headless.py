@@ -41,17 +41,20 @@ FAULTS = """(() => {
     .map((part) => part / 255)
     .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
     .reduce((total, part, i) => total + part * [0.2126, 0.7152, 0.0722][i], 0);
+  const read = (node, said, color) => {
+    const back = backing(node);
+    const [low, high] = [luminance(over(rgba(color), back)), luminance(back)].sort((a, b) => a - b);
+    const contrast = (high + 0.05) / (low + 0.05);
+    check(contrast >= (/\\w/.test(said) ? 4.5 : 3), `contrast ${contrast.toFixed(2)}`, node);
+  };
+  for (const node of all("[placeholder]")) read(node, "a word", getComputedStyle(node, "::placeholder").color);
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const node = walker.currentNode.parentElement;
     const said = walker.currentNode.textContent.trim();
     if (said === "" || !node.checkVisibility() || node.matches("script, noscript, title")) continue;
     const style = getComputedStyle(node);
-    const back = backing(node);
-    const front = over(rgba(node.matches("svg *") ? style.fill : style.color), back);
-    const [low, high] = [luminance(front), luminance(back)].sort((a, b) => a - b);
-    const contrast = (high + 0.05) / (low + 0.05);
-    check(contrast >= (/\\w/.test(said) ? 4.5 : 3), `contrast ${contrast.toFixed(2)}`, node);
+    read(node, said, node.matches("svg *") ? style.fill : style.color);
   }
 
   for (const node of all("body *")) {
