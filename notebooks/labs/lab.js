@@ -157,7 +157,8 @@ function numberInput(target, name, [low, high], onChange, attributes = {}) {
   const node = input({type: "number", min: low, max: high, name, ...attributes}, () => {
     if (node.value !== "") target[name] = Math.min(high, Math.max(low, Math.round(Number(node.value))));
   }, (field) => {
-    if (field.value !== "" || field !== document.activeElement) field.value = target[name];
+    const differs = field.value === "" ? field !== document.activeElement : Number(field.value) !== target[name];
+    if (differs) field.value = target[name];
   }, "input", onChange);
   node.addEventListener("change", () => {
     node.value = target[name];
