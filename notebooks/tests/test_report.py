@@ -49,7 +49,12 @@ def write_run(run, samples, num_samples=2, steps=None):
     """A run's folder; samples: {step: lines}."""
     (run / "samples").mkdir(parents=True)
     (run / "config.json").write_text(
-        json.dumps({"flags": {"model": "hub/model"}, "settings": {"num_samples": num_samples}})
+        json.dumps(
+            {
+                "flags": {"task": "sums.py:sums", "model": "hub/model", "method": "grpo"},
+                "settings": {"num_samples": num_samples},
+            }
+        )
     )
     rows = [
         {
@@ -262,19 +267,21 @@ def test_filters_and_search_change_what_is_shown(tmp_path, browser):
     two = write_run(tmp_path / "two", {1: [completion("sure, 5"), *first[1:]], 2: second})
     report.main([str(one), str(two), "-o", str(tmp_path / "report.html")])
     browser.open(tmp_path / "report.html")
-    assert browser.value("document.title") == "one and two"
-    assert browser.value(COUNT) == "16 of 16 completions" and browser.value(CARDS) == 16
+    what = "(task sums.py:sums, model model, method grpo)"
+    assert browser.value("document.title") == f"Report of the runs one {what} and two {what}"
+    assert browser.value(COUNT) == "16 of 16 completions, in 8 of 8 groups"
+    assert browser.value(CARDS) == 16
     assert browser.value("document.querySelectorAll('svg').length") >= 6
-    for choice, shown in (
-        ("mixed groups", 2),
-        ("cut off", 2),
-        ("right", 9),
-        ("wrong", 7),
-        ("changed verdicts", 2),
+    for choice, shown, groups in (
+        ("mixed groups", 2, 1),
+        ("cut off", 2, 2),
+        ("right", 9, 5),
+        ("wrong", 7, 4),
+        ("changed verdicts", 2, 2),
     ):
         browser.click(radio(choice))
         assert (browser.value(COUNT), browser.value(CARDS)) == (
-            f"{shown} of 16 completions",
+            f"{shown} of 16 completions, in {groups} of 8 groups",
             shown,
         ), choice
     assert browser.value("document.querySelector('#list .card').textContent").endswith(
@@ -287,11 +294,11 @@ def test_filters_and_search_change_what_is_shown(tmp_path, browser):
     assert "right, reward 1" in browser.value("document.querySelector('.card').textContent")
     browser.click("document.querySelector('input[type=search]')")
     browser.call("Input.insertText", text="BANANA")
-    assert browser.value(COUNT) == "2 of 16 completions"
+    assert browser.value(COUNT) == "2 of 16 completions, in 2 of 8 groups"
     browser.click(
         "document.querySelector('#list button')"
     )  # all of this problem: both of 4+4, in both runs
-    assert browser.value(COUNT) == "4 of 16 completions"
+    assert browser.value(COUNT) == "4 of 16 completions, in 2 of 8 groups"
     assert browser.troubles() == []
 
 
@@ -309,7 +316,7 @@ def test_a_hostile_completion_is_shown_as_text_and_nothing_runs(tmp_path, browse
     )
     assert shown[:3] == HOSTILE[:3] and shown[4:6] == HOSTILE[4:6] and shown[7:] == HOSTILE[7:]
     assert shown[6] == "x" * 3000 + " [96,007 characters more] " + "x" * 993 + "THE END"
-    assert browser.value("document.title") == "run"
+    assert browser.value("document.title").startswith("Report of the run run (task sums.py:sums")
     assert browser.value("document.querySelectorAll('main script, main img').length") == 0
     assert browser.troubles() == []
 
@@ -336,7 +343,7 @@ def test_the_report_of_a_real_run_fits_reads_and_can_be_reached(short_run, brows
 @pytest.mark.parametrize("width, scheme", SCREENS)
 def test_a_report_of_two_runs_of_a_hundred_steps_fits_too(tmp_path, browser, width, scheme):
     """Their last tick has three digits, and a completion is coloured, long, and answered by an environment."""
-    lines = [completion("2" * 300, 1.0), completion("is 3", other=0.123456)]
+    lines = [completion("2" * 300, 1.0), completion("is 3", other=-0.0833)]
     runs = [str(write_run(tmp_path / name, {100: lines})) for name in ("one", "two")]
     report.main([*runs, "-o", str(tmp_path / "report.html")])
     browser.open(tmp_path / "report.html", "", width, scheme)
@@ -345,7 +352,7 @@ def test_a_report_of_two_runs_of_a_hundred_steps_fits_too(tmp_path, browser, wid
 
 def test_the_page_says_what_it_is(short_run, browser):
     browser.open(short_run)
-    said = "Report of the run short: task arithmetic, model tiny, method grpo"
+    said = "Report of the run short (task arithmetic, model tiny, method grpo)"
     assert browser.value("document.title") == said
     assert browser.value("document.querySelector('h1').textContent") == said
 
