@@ -342,11 +342,12 @@ def test_the_report_of_a_real_run_fits_reads_and_can_be_reached(short_run, brows
 @pytest.mark.slow
 @pytest.mark.parametrize("width, scheme", SCREENS)
 def test_a_report_of_two_runs_of_a_hundred_steps_fits_too(tmp_path, browser, width, scheme):
-    """Their last tick has three digits, and a completion is coloured, long, and answered by an environment."""
-    lines = [completion("2" * 300, 1.0), completion("is 3", other=-0.0833)]
+    """Their last tick has three digits; a completion is long, and an environment answered the other."""
+    lines = [completion("2" * 300, 1.0), completion("is 3", other=-0.0833, turns=[["is 3", "no"]])]
     runs = [str(write_run(tmp_path / name, {100: lines})) for name in ("one", "two")]
     report.main([*runs, "-o", str(tmp_path / "report.html")])
     browser.open(tmp_path / "report.html", "", width, scheme)
+    assert browser.value("document.querySelector('.reply').textContent") == "no"
     assert browser.value(FAULTS) == []
 
 
