@@ -65,6 +65,16 @@ FAULTS = """(() => {
   }
   for (const node of all("table")) check(node.caption?.textContent, "no caption", node);
   for (const node of all("th")) check(node.scope, "no scope", node);
+  const end = (cell) => {                              // of its last text, without a bar behind it
+    const range = document.createRange();
+    const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) if (walker.currentNode.data.trim()) range.selectNode(walker.currentNode);
+    return range.getBoundingClientRect().right;
+  };
+  for (const node of all("td").filter((cell) => cell.textContent && getComputedStyle(cell).textAlign === "right")) {
+    const heading = node.closest("table").rows[0].cells[node.cellIndex];
+    check(Math.abs(end(heading) - end(node)) < 2, `not below ${heading.textContent}`, node);
+  }
   for (const node of all("svg")) check(node.ariaHidden || node.ariaLabel, "no name", node);
   for (const node of all("output, [aria-live]")) check(node.matches("p[aria-live]"), "more than a line is live", node);
   for (const node of all("svg text")) {
@@ -137,6 +147,7 @@ class Browser:
 
     def open(self, path, place="", width=1280, scheme="light"):
         """A new tab with that page, as wide as a desk's screen or a phone's."""
+        self.events.clear()
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
             "sessionId"
@@ -154,6 +165,11 @@ class Browser:
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
+
+    def texts(self, selector):
+        """What the elements say that it selects."""
+        nodes = f"[...document.querySelectorAll({json.dumps(selector)})]"
+        return self.value(f"{nodes}.map((node) => node.textContent)")
 
     def until(self, expression):
         end = time.monotonic() + PATIENCE

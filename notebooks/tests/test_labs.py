@@ -101,7 +101,6 @@ def combined(scores, weight, combine):
 
 def test_rewards_and_advantages_are_pythons(browser, families):
     """Every family, preset, way of combining and group: the numbers shown against verifiers.py's and rlvr.py's."""
-    browser.events.clear()
     browser.open(PAGE)
     for family in families:
         browser.click(named_button(family["name"]))
@@ -136,10 +135,13 @@ def test_the_chapters_four_rollouts(browser):
 
 
 def test_a_slider_and_a_count_change_the_group(browser):
-    """One step of a slider is 0.05. Twice the right and once the wrong: mean (2 * 1.15 + 0.15) / 3."""
-    browser.events.clear()
+    """One step of a slider is 0.05, and the preset is no longer in use. Twice the right and once the wrong: mean
+    (2 * 1.15 + 0.15) / 3."""
     browser.open(PAGE)
+    pressed = "#compose [aria-pressed=true]"
+    assert browser.texts(pressed) == ["math", "R1-Zero", "sum", "right against wrong"]
     move(browser, "format", ["ArrowUp"])
+    assert browser.texts(pressed) == ["math", "sum", "right against wrong"]
     assert browser.value(column("reward"))[:3] == pytest.approx([1.15, 1.15, 0.15])
     browser.value(
         "(() => { const input = document.querySelector('input[type=number]'); input.value = 2; "
@@ -169,7 +171,6 @@ OWN = [
 def test_the_pages_copies_of_the_rules_agree_with_the_verifiers(browser):
     """Tags, box and form: on every prepared text and on some that are badly formed. An answer that the copy
     calls right is right; it refuses more than grading.py does."""
-    browser.events.clear()
     browser.open(PAGE)
     texts = [*labs.MATH_TEXTS.values(), *labs.FORMAT_TEXTS.values(), *OWN]
     for text in texts:
@@ -187,7 +188,6 @@ def test_the_pages_copies_of_the_rules_agree_with_the_verifiers(browser):
 
 
 def test_a_text_of_ones_own_joins_the_group(browser):
-    browser.events.clear()
     browser.open(PAGE)
     browser.click("document.querySelector('textarea')")
     browser.call("Input.insertText", text=OWN[0])
@@ -221,7 +221,6 @@ def hack_columns(browser):
 
 @pytest.mark.parametrize("needs_tags", [False, True])
 def test_every_design_pays_what_python_pays(browser, needs_tags):
-    browser.events.clear()
     browser.open(PAGE, "#reasoning")
     if needs_tags:
         browser.click("document.querySelector('input[name=needs_tags]')")
@@ -229,8 +228,7 @@ def test_every_design_pays_what_python_pays(browser, needs_tags):
     for name, design in zip(labs.DESIGNS, designs):
         browser.click(named_button(name, "#design"))
         check_design(browser, design)
-        pressed = "[...document.querySelectorAll('#design [aria-pressed=true]')].map((b) => b.textContent)"
-        assert browser.value(pressed) == [name]
+        assert browser.texts("#design [aria-pressed=true]") == [name]
         for (_, text), shown in zip(labs.HACKS.values(), hack_columns(browser)):
             expected = [one(text, "2")["R"] for one in [design, *designs]]
             assert shown == pytest.approx(expected), (name, text[:60])
@@ -283,16 +281,13 @@ TABS = ("#compose", "#reasoning")
 @pytest.mark.parametrize("width, scheme", SCREENS)
 def test_the_page_fits_reads_and_can_be_reached(browser, tab, width, scheme):
     """Every family, with the group that has all completions: headless.py's FAULTS, and distinct names of the buttons."""
-    browser.events.clear()
     browser.open(PAGE, tab, width, scheme)
     for family in ("math", "code", "format") if tab == "#compose" else [None]:
         if family:
             browser.click(named_button(family))
             browser.click(named_button("all of them"))
         assert browser.value(FAULTS) == []
-        names = browser.value(
-            f"[...document.querySelectorAll('{tab} button')].map((b) => b.textContent)"
-        )
+        names = browser.texts(f"{tab} button")
         assert len(names) == len(set(names)), names
     assert browser.troubles() == []
 
@@ -319,42 +314,15 @@ def test_the_focus_stays_where_a_key_was_pressed(browser, tab):
 def test_a_phone_shows_the_result_beside_each_slider(browser, tab, width):
     """Slider and result are both on the screen, neither over the other, and R and A without scrolling sideways."""
     browser.open(PAGE, tab, width)
-    for i in range(browser.value(f"document.querySelectorAll('{tab} input[type=range]').length")):
-        top, bottom, result_top, result_bottom = browser.value(
-            f"(() => {{ const slider = document.querySelectorAll('{tab} input[type=range]')[{i}]; slider.focus(); "
-            f"const boxes = [slider, document.querySelector('{tab} .result')]; "
-            "return boxes.flatMap((n) => [n.getBoundingClientRect()]).flatMap((b) => [b.top, b.bottom]); })()"
-        )
-        assert 0 <= result_top < result_bottom <= top < bottom <= 844
-    ends = f"[...document.querySelectorAll('{tab} td:is(.reward, .advantage)')].map((n) => n.getBoundingClientRect().right)"
-    assert max(browser.value(ends)) <= width
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("tab", TABS)
-def test_a_heading_stands_over_its_numbers(browser, tab):
-    """A's right edge, and that of each advantage as it is written, without its bar."""
-    browser.open(PAGE, tab)
-    edges = browser.value(
-        f"[...document.querySelectorAll('{tab} :is(th, .advantage)')].filter((n) => n.textContent === 'A' "
-        "|| n.matches('.advantage')).map((n) => { const range = document.createRange(); "
-        "range.selectNode([...n.childNodes].find((c) => c.nodeType === 3 && c.data.trim())); "
-        "return range.getBoundingClientRect().right; })"
-    )
-    assert len(edges) >= 3 and max(edges) - min(edges) < 2
-
-
-def test_what_is_in_use_is_pressed_from_the_start(browser):
-    """Until a slider is moved; moved back, the preset is in use again."""
-    pressed = (
-        "[...document.querySelectorAll('#compose [aria-pressed=true]')].map((b) => b.textContent)"
-    )
-    browser.open(PAGE)
-    assert browser.value(pressed) == ["math", "R1-Zero", "sum", "right against wrong"]
-    move(browser, "format", ["ArrowUp"])
-    assert browser.value(pressed) == ["math", "sum", "right against wrong"]
-    move(browser, "format", ["ArrowDown"])
-    assert browser.value(pressed) == ["math", "R1-Zero", "sum", "right against wrong"]
+    boxes = f"[...document.querySelectorAll('{tab} SELECTOR')].map((node) => node.getBoundingClientRect().toJSON())"
+    sliders = boxes.replace("SELECTOR", "input[type=range]")
+    for i in range(len(browser.value(sliders))):
+        browser.value(f"document.querySelectorAll('{tab} input[type=range]')[{i}].focus()")
+        [result] = browser.value(boxes.replace("SELECTOR", ".result"))
+        slider = browser.value(sliders)[i]
+        assert 0 <= result["top"] < result["bottom"] <= slider["top"] < slider["bottom"] <= 844
+    numbers = browser.value(boxes.replace("SELECTOR", "td:is(.reward, .advantage)"))
+    assert max(box["right"] for box in numbers) <= width
 
 
 @pytest.mark.parametrize("typed, kept", [("-3", "0"), ("1.5", "2"), ("99", "16"), ("12", "12")])

@@ -48,13 +48,9 @@ def completion(text, reward=0.0, **more):
 def write_run(run, samples, num_samples=2, steps=None):
     """A run's folder; samples: {step: lines}."""
     (run / "samples").mkdir(parents=True)
+    flags = {"task": "sums.py:sums", "model": "hub/model", "method": "grpo"}
     (run / "config.json").write_text(
-        json.dumps(
-            {
-                "flags": {"task": "sums.py:sums", "model": "hub/model", "method": "grpo"},
-                "settings": {"num_samples": num_samples},
-            }
-        )
+        json.dumps({"flags": flags, "settings": {"num_samples": num_samples}})
     )
     rows = [
         {
@@ -272,18 +268,11 @@ def test_filters_and_search_change_what_is_shown(tmp_path, browser):
     assert browser.value(COUNT) == "16 of 16 completions, in 8 of 8 groups"
     assert browser.value(CARDS) == 16
     assert browser.value("document.querySelectorAll('svg').length") >= 6
-    for choice, shown, groups in (
-        ("mixed groups", 2, 1),
-        ("cut off", 2, 2),
-        ("right", 9, 5),
-        ("wrong", 7, 4),
-        ("changed verdicts", 2, 2),
-    ):
+    filters = {"mixed groups": (2, 1), "cut off": (2, 2), "right": (9, 5), "wrong": (7, 4)}
+    for choice, (shown, groups) in {**filters, "changed verdicts": (2, 2)}.items():
         browser.click(radio(choice))
-        assert (browser.value(COUNT), browser.value(CARDS)) == (
-            f"{shown} of 16 completions, in {groups} of 8 groups",
-            shown,
-        ), choice
+        said = f"{shown} of 16 completions, in {groups} of 8 groups"
+        assert (browser.value(COUNT), browser.value(CARDS)) == (said, shown), choice
     assert browser.value("document.querySelector('#list .card').textContent").endswith(
         "two is wrong:sure, 5"
     )
@@ -309,11 +298,8 @@ def test_a_hostile_completion_is_shown_as_text_and_nothing_runs(tmp_path, browse
     ]
     run = write_run(tmp_path / "run", {1: lines}, num_samples=len(lines))
     report.main([str(run), "-o", str(tmp_path / "report.html")])
-    browser.events.clear()
     browser.open(tmp_path / "report.html")
-    shown = browser.value(
-        "[...document.querySelectorAll('.card .text')].map((node) => node.textContent)"
-    )
+    shown = browser.texts(".card .text")
     assert shown[:3] == HOSTILE[:3] and shown[4:6] == HOSTILE[4:6] and shown[7:] == HOSTILE[7:]
     assert shown[6] == "x" * 3000 + " [96,007 characters more] " + "x" * 993 + "THE END"
     assert browser.value("document.title").startswith("Report of the run run (task sums.py:sums")
@@ -322,40 +308,31 @@ def test_a_hostile_completion_is_shown_as_text_and_nothing_runs(tmp_path, browse
 
 
 @pytest.fixture(scope="module")
-def short_run(tmp_path_factory):
-    """Two steps of training, on their page."""
+def pages(tmp_path_factory):
+    """Two steps of training; and two runs of a hundred steps, with a long completion and one with a reply."""
     folder = tmp_path_factory.mktemp("runs")
     flags = "--task arithmetic --device cpu --steps 2 --prompts-per-step 2 --num-samples 4 --max-new-tokens 40"
     train.main([*flags.split(), "--eval-problems", "4", "--runs", str(folder), "--name", "short"])
-    report.main([str(folder / "short"), "-o", str(folder / "report.html")])
-    return folder / "report.html"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("width, scheme", SCREENS)
-def test_the_report_of_a_real_run_fits_reads_and_can_be_reached(short_run, browser, width, scheme):
-    browser.events.clear()
-    browser.open(short_run, "", width, scheme)
-    assert browser.value(FAULTS) == [] and browser.troubles() == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("width, scheme", SCREENS)
-def test_a_report_of_two_runs_of_a_hundred_steps_fits_too(tmp_path, browser, width, scheme):
-    """Their last tick has three digits; a completion is long, and an environment answered the other."""
     lines = [completion("2" * 300, 1.0), completion("is 3", other=-0.0833, turns=[["is 3", "no"]])]
-    runs = [str(write_run(tmp_path / name, {100: lines})) for name in ("one", "two")]
-    report.main([*runs, "-o", str(tmp_path / "report.html")])
-    browser.open(tmp_path / "report.html", "", width, scheme)
-    assert browser.value("document.querySelector('.reply').textContent") == "no"
-    assert browser.value(FAULTS) == []
+    one, two = (write_run(folder / name, {100: lines}) for name in ("one", "two"))
+    report.main([str(folder / "short"), "-o", str(folder / "real.html")])
+    report.main([str(one), str(two), "-o", str(folder / "two.html")])
+    return folder
 
 
-def test_the_page_says_what_it_is(short_run, browser):
-    browser.open(short_run)
-    said = "Report of the run short (task arithmetic, model tiny, method grpo)"
-    assert browser.value("document.title") == said
-    assert browser.value("document.querySelector('h1').textContent") == said
+@pytest.mark.slow
+@pytest.mark.parametrize("width, scheme", SCREENS)
+def test_a_report_fits_reads_and_can_be_reached(pages, browser, width, scheme):
+    """headless.py's FAULTS; the title says what was run, and a reply is marked."""
+    browser.open(pages / "real.html", "", width, scheme)
+    assert (
+        browser.texts("head title, h1")
+        == ["Report of the run short (task arithmetic, model tiny, method grpo)"] * 2
+    )
+    assert browser.value(FAULTS) == [] and browser.troubles() == []
+    browser.open(pages / "two.html", "", width, scheme)
+    assert browser.texts(".reply") == ["no", "no"]
+    assert browser.value(FAULTS) == [] and browser.troubles() == []
 
 
 @pytest.mark.slow
