@@ -208,7 +208,7 @@ def math_family():
             "R1-Zero": {"weights": main},
             "answer only": {"weights": {"answer": 1.0}},
             "format only": {"weights": {"format": 1.0}},
-            "product": {"weights": main, "combine": "product"},
+            "all or nothing": {"weights": main, "combine": "product"},
             "with steps": {"weights": main | {"steps": 0.05}},
             "guarded": {"weights": main | {"hack": -0.5}},
         },
@@ -242,7 +242,7 @@ def code_family():
         "presets": {
             "tests only": {"weights": {"tests": weights_of(CODE_RULES)["frac"]}},
             "four parts": {"weights": weights_of(CODE_PARTS)},
-            "product": {"weights": weights_of(CODE_PARTS), "combine": "product"},
+            "all or nothing": {"weights": weights_of(CODE_PARTS), "combine": "product"},
             "no tests": {"weights": {"syntax": 0.5, "speed": 0.25, "safety": 0.25}},
         },
         "groups": {
@@ -269,7 +269,7 @@ def format_family():
             "tags": {"weights": weights_of(FORMAT_RULES)},
             "function calling": {"weights": {"call": 1.0}},
             "both": {"weights": {"structure": 0.1, "think_length": 0.1, "call": 1.0}},
-            "product": {
+            "all or nothing": {
                 "weights": {"structure": 1.0, "think_length": 1.0, "call": 1.0},
                 "combine": "product",
             },

@@ -107,7 +107,8 @@ function judgeFormat(text) {
 }
 
 // ---- 3. Elements ---------------------------------------------------------------------------------
-// What shows a part of the state has a method show, which is called after every change.
+// What shows a part of the state has a method show, which is called after every change. What can have the focus stays
+// the same element, so that a key leaves the focus where it was.
 
 function html(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
@@ -138,45 +139,67 @@ function input(attributes, read, write, event, onChange) {
 }
 
 function slider(label, target, name, [low, high], onChange, says = "") {
-  const output = html("output");
-  const node = input({type: "range", min: low, max: high, step: 0.05, name}, () => {
+  const value = html("span", {class: "value"});
+  const node = input({type: "range", min: low, max: high, step: 0.05, name, "aria-label": label}, () => {
     target[name] = Number(node.value);
   }, (range) => {
     range.value = target[name];
-    output.textContent = target[name].toFixed(2);
+    value.textContent = target[name].toFixed(2);
   }, "input", onChange);
-  const row = html("label", {class: "slider"}, html("span", {}, label), node, output,
+  const row = html("label", {class: "slider"}, html("span", {}, label), node, value,
     html("span", {class: "soft"}, says));
   row.show = node.show;
   return row;
 }
 
+// What is typed is at once a whole number within the bounds; an emptied field waits for more, or to be left.
 function numberInput(target, name, [low, high], onChange, attributes = {}) {
-  return input({type: "number", min: low, max: high, name, ...attributes}, (node) => {
-    target[name] = Math.min(high, Math.max(low, Math.round(Number(node.value)) || low));
-  }, (node) => {
-    node.value = target[name] ?? low;
-  }, "change", onChange);
+  const node = input({type: "number", min: low, max: high, name, ...attributes}, () => {
+    if (node.value !== "") target[name] = Math.min(high, Math.max(low, Math.round(Number(node.value))));
+  }, (field) => {
+    const differs = field.value === "" ? field !== document.activeElement : Number(field.value) !== target[name];
+    if (differs) field.value = target[name];
+  }, "input", onChange);
+  node.addEventListener("change", () => {
+    node.value = target[name];
+  });
+  return node;
 }
 
 const signed = (value) => (value < 0 ? "\u2212" : "+") + Math.abs(value).toFixed(2);
 const look = (value) => Math.abs(value) < 0.005 ? "" : value > 0 ? "up" : "down";
-const row = (tag, cells) => html("tr", {}, ...cells.map((cell) =>
-  cell instanceof Node && /^T[DH]$/.test(cell.tagName) ? cell : html(tag, {}, cell)));
-const table = (titles, rows) => html("div", {class: "scroll"}, html("table", {}, row("th", titles), ...rows));
+const table = (caption, titles, rows) =>
+  html("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": caption}, html("table", {},
+    html("caption", {}, caption),
+    html("tr", {}, ...titles.map((title) => html("th", {scope: "col"}, title))), ...rows));
+
+// A row: the text of a completion or a hack, what else never changes, and behind that the numbers as they stand.
+function rowOf(item, fixed, numbers) {
+  const text = textOf(item);
+  const node = html("tr", {}, html("th", {scope: "row"}, text), ...fixed.map((cell) => html("td", {}, cell)));
+  const kept = node.cells.length;
+  node.show = () => {
+    [text, ...fixed].forEach((cell) => cell.show?.());
+    [...node.cells].slice(kept).forEach((cell) => cell.remove());
+    node.append(...numbers(item));
+  };
+  return node;
+}
 
 // A cell with a number: data-value holds all its digits, for the test and for the curious.
 const cellOf = (value, attributes = {}, ...more) =>
   html("td", {"data-value": value, class: look(value), ...attributes}, signed(value), ...more);
 const rewardCell = (reward) => cellOf(reward, {class: "reward"});
 const advantageCell = (advantage) =>
-  cellOf(advantage, {class: `advantage ${look(advantage)}`}, " ", bar(advantage));
+  html("td", {"data-value": advantage, class: `advantage ${look(advantage)}`}, bar(advantage), ` ${signed(advantage)}`);
 
 // A bar to the right of the middle for what becomes more likely, to the left for what becomes less.
 function bar(advantage) {
   const space = "http://www.w3.org/2000/svg";
   const drawing = document.createElementNS(space, "svg");
   drawing.setAttribute("viewBox", "0 0 120 12");
+  drawing.setAttribute("preserveAspectRatio", "none");
+  drawing.setAttribute("aria-hidden", "true");
   const part = (tag, attributes) => {
     const node = drawing.appendChild(document.createElementNS(space, tag));
     for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
@@ -188,18 +211,19 @@ function bar(advantage) {
 }
 
 function textOf(item) {
-  return html("details", {}, html("summary", {}, item.name), html("pre", {}, item.text),
-    ...(item.notes ?? []).map((note) => html("div", {class: "soft"}, note)));
+  const text = html("pre", {tabindex: 0});
+  const notes = html("div", {class: "soft"});
+  const node = html("details", {}, html("summary", {}, item.name), text, notes);
+  node.show = () => {
+    text.textContent = item.text;
+    notes.replaceChildren(...(item.notes ?? []).map((note) => html("div", {}, note)));
+  };
+  return node;
 }
 
-// New results in place of the old ones; texts that were open stay open.
-function replaceResults(node, ...children) {
-  const opened = [...node.querySelectorAll("details")].map((details) => details.open);
-  node.replaceChildren(...children);
-  [...node.querySelectorAll("details")].forEach((details, i) => {
-    details.open = opened[i] ?? false;
-  });
-}
+// The advantages in short, to be seen beside the controls: the table has them all, so nobody hears them twice.
+const chip = (name, advantage) => html("li", {}, html("span", {}, name), bar(advantage),
+  html("span", {class: look(advantage)}, signed(advantage)));
 
 // ---- 4. Compose a reward: rules, weights, a group, its advantages --------------------------------
 
@@ -216,6 +240,9 @@ const OWN = "your own text";
 function composeAReward(families) {
   const state = {family: null, weights: {}, combine: "sum", counts: {}, own: null};
   let controls = [];
+  const familyRow = choice("family", families.map((one) => one.name), (name) => name === state.family.name,
+    (name) => choose(families.find((one) => one.name === name)));
+  place("families").append(familyRow);
 
   function choose(family) {
     state.family = family;
@@ -225,16 +252,23 @@ function composeAReward(families) {
     draw();
   }
 
+  // What a preset and a group set.
+  const combineOf = (preset) => state.family.presets[preset].combine ?? "sum";
+  const weightOf = (preset, rule) => state.family.presets[preset].weights[rule] ?? 0;
+  const countOf = (group, name) => Number(state.family.groups[group].includes(name));
+
   function usePreset(name) {
-    const preset = state.family.presets[name];
-    for (const rule of ruleNames()) state.weights[rule] = preset.weights[rule] ?? 0;
-    state.combine = preset.combine ?? "sum";
+    for (const rule of ruleNames()) state.weights[rule] = weightOf(name, rule);
+    state.combine = combineOf(name);
   }
 
   function useGroup(name) {
-    state.counts = {};
-    for (const member of state.family.groups[name]) state.counts[member] = 1;
+    for (const completion of completions()) state.counts[completion.name] = countOf(name, completion.name);
   }
+
+  const isPreset = (name) => state.combine === combineOf(name)
+    && ruleNames().every((rule) => state.weights[rule] === weightOf(name, rule));
+  const isGroup = (group) => completions().every(({name}) => state.counts[name] === countOf(group, name));
 
   const ruleNames = () => Object.keys(state.family.rules);
   const completions = () => [...state.family.completions, state.own];
@@ -247,27 +281,32 @@ function composeAReward(families) {
   }
 
   // What a row of buttons chooses is shown at once.
-  const choice = (legend, names, isOn, use) => buttons(legend, names, isOn, (name) => {
-    use(name);
-    show();
-  });
+  function choice(legend, names, isOn, use) {
+    return buttons(legend, names, isOn, (name) => {
+      use(name);
+      show();
+    });
+  }
 
   function draw() {
     const {family} = state;
-    const [familyRow, presets, combine, groups, ...sliders] = controls = [
-      choice("family", families.map((one) => one.name), (name) => name === family.name,
-        (name) => choose(families.find((one) => one.name === name))),
-      choice("presets", Object.keys(family.presets), () => false, usePreset),
+    const [presets, combine, groups, ...sliders] = [
+      choice("presets", Object.keys(family.presets), isPreset, usePreset),
       choice("combine by", Object.keys(COMBINE), (name) => name === state.combine, (name) => {
         state.combine = name;
       }),
-      choice("groups", Object.keys(family.groups), () => false, useGroup),
+      choice("groups", Object.keys(family.groups), isGroup, useGroup),
       ...ruleNames().map((rule) => slider(rule, state.weights, rule, [-1, 1.5], show, family.rules[rule])),
     ];
-    place("families").replaceChildren(familyRow);
+    const rows = completions().map((completion) => rowOf(completion,
+      [numberInput(state.counts, completion.name, [0, 16], show, {"aria-label": `how often: ${completion.name}`})],
+      numbersOf));
+    controls = [familyRow, presets, combine, groups, ...sliders, ...rows];
     place("family-problem").textContent = family.problem + (family.truth ? `\nThe answer is ${family.truth}.` : "");
     place("weights").replaceChildren(presets, combine, ...sliders);
     place("groups").replaceChildren(groups);
+    place("composed").replaceChildren(table("Rewards R, advantages A, and what each rule finds and adds",
+      ["completion", "how often", "R", "A", ...ruleNames()], rows));
     place("own").replaceChildren(...ownText());
     show();
   }
@@ -277,15 +316,17 @@ function composeAReward(families) {
     const {family, own} = state;
     if (family.own === "by hand") {
       for (const rule of ruleNames()) own.scores[rule] = 0;
+      const found = ruleNames().map((rule) => slider(rule, own.scores, rule, [0, 1], show));
+      controls.push(...found);
       return [html("h2", {}, "Your own program"),
         html("p", {class: "soft"}, "A page cannot run Python. Say what the rules would find (notebook 2, "
           + "section 7, runs a program), and put it into the group with its count."),
-        ...ruleNames().map((rule) => slider(rule, own.scores, rule, [0, 1], show))];
+        ...found];
     }
     const area = html("textarea", {rows: 4, "aria-label": OWN,
       placeholder: "<think>..</think><answer>..</answer>"});
     area.addEventListener("input", () => {
-      if (own.text === "") state.counts[OWN] ??= 1;
+      if (own.text === "") state.counts[OWN] ||= 1;
       Object.assign(own, {text: area.value}, JUDGES[family.own](area.value, family.truth));
       show();
     });
@@ -306,22 +347,26 @@ function composeAReward(families) {
       html("span", {class: look(part)}, shown));
   }
 
+  // Each completion stands in the group as often as its count says.
+  function group() {
+    const members = completions().flatMap((item) => Array(state.counts[item.name]).fill(item));
+    const rewards = members.map(rewardOf);
+    return {members, rewards, advantages: groupAdvantages(rewards)};
+  }
+
+  function numbersOf(completion) {
+    const {members, advantages} = group();
+    const at = members.indexOf(completion);
+    return [rewardCell(rewardOf(completion)), at >= 0 ? advantageCell(advantages[at]) : html("td"),
+      ...ruleNames().map((rule) => verdictCell(completion, rule))];
+  }
+
   function show() {
     controls.forEach((control) => control.show());
-    // Each completion stands in the group as often as its count says.
-    const members = completions().flatMap((item) => Array(state.counts[item.name] ?? 0).fill(item));
-    const rewards = members.map(rewardOf);
-    const advantages = groupAdvantages(rewards);
-    const rows = completions().map((completion) => {
-      const place = members.indexOf(completion);
-      const {name} = completion;
-      return row("td", [textOf(completion),
-        numberInput(state.counts, name, [0, 16], show, {"aria-label": `how often: ${name}`}),
-        ...ruleNames().map((rule) => verdictCell(completion, rule)), rewardCell(rewardOf(completion)),
-        place >= 0 ? advantageCell(advantages[place]) : ""]);
-    });
-    replaceResults(place("composed"), table(["completion", "how often", ...ruleNames(), "R", "A"], rows),
-      html("p", {id: "summary"}, summary(rewards)));
+    const {members, rewards, advantages} = group();
+    place("summary").textContent = summary(rewards);
+    place("advantages").replaceChildren(...completions().filter((item) => members.includes(item))
+      .map((item) => chip(item.name, advantages[members.indexOf(item)])));
   }
 
   function summary(rewards) {
@@ -415,47 +460,45 @@ function reasoningReward({problem, rollouts, hacks, designs}) {
   const limits = [limit("len_cap", "length bonus up to (words)"), check("saturates", "and no further"),
     limit("ramble_threshold", "rambling above (words)"),
     check("needs_tags", "without tags nothing is paid (the chapter's code; its table pays the answer)")];
-  const controls = [presets, ...sliders, ...limits.map(([node]) => node)];
+  const names = Object.keys(terms(rollouts[0], design));
+  const group = rollouts.map((item) => rowOf(item, [String(item.words)], numbersOf));
+  const paid = hacks.map((hack) => rowOf(hack, [hack.twin], paidFor));
+  const controls = [presets, ...sliders, ...limits.map(([node]) => node), ...group, ...paid];
 
   function show() {
     controls.forEach((control) => control.show());
     const rewards = rollouts.map((item) => designed(item, design));
     const advantages = groupAdvantages(rewards);
-    replaceResults(place("group"), groupTable(rewards, advantages),
-      html("p", {}, `mean ${mean(rewards).toFixed(3)}, std ${deviation(rewards).toFixed(3)}`),
-      html("p", {id: "diagnosis"}, html("b", {}, "Diagnosis: "), diagnosis(advantages).join("; "), "."));
-    replaceResults(place("hacks"), hackTable());
+    place("reasoning-mean").textContent = `mean ${mean(rewards).toFixed(3)}, std ${deviation(rewards).toFixed(3)}`;
+    place("reasoning-advantages").replaceChildren(...rollouts.map((item, i) => chip(item.name, advantages[i])));
+    place("diagnosis").textContent = `Diagnosis: ${diagnosis(advantages).join("; ")}.`;
   }
 
-  function groupTable(rewards, advantages) {
-    const names = Object.keys(terms(rollouts[0], design));
-    const rows = rollouts.map((item, i) => {
-      const parts = terms(item, design);
-      return row("td", [textOf(item), String(item.words), ...names.map((name) => cellOf(parts[name])),
-        rewardCell(rewards[i]), advantageCell(advantages[i])]);
-    });
-    return table(["completion", "words", ...names, "R", "A"], rows);
+  function numbersOf(item) {
+    const advantages = groupAdvantages(rollouts.map((one) => designed(one, design)));
+    const parts = terms(item, design);
+    return [rewardCell(designed(item, design)), advantageCell(advantages[rollouts.indexOf(item)]),
+      ...names.map((name) => cellOf(parts[name]))];
   }
 
   // What a hack earns under each design, and how much more than its honest twin.
-  function hackTable() {
-    const all = {...designs, "yours": design};
-    const rows = hacks.map((hack) => {
-      const twin = rollouts.find((item) => item.name === hack.twin);
-      const cells = Object.values(all).map((weights) => {
-        const used = {...weights, needs_tags: design.needs_tags};
-        const paid = designed(hack, used);
-        const gain = paid - designed(twin, used);
-        return cellOf(paid, {class: "", "data-gain": gain},
-          html("span", {class: gain > -0.005 ? "down" : "soft"}, ` (${signed(gain)})`));
-      });
-      return row("td", [textOf(hack), hack.twin, ...cells]);
+  function paidFor(hack) {
+    const twin = rollouts.find((item) => item.name === hack.twin);
+    return [design, ...Object.values(designs)].map((weights) => {
+      const used = {...weights, needs_tags: design.needs_tags};
+      const paid = designed(hack, used);
+      const gain = paid - designed(twin, used);
+      return cellOf(paid, {class: "", "data-gain": gain},
+        html("span", {class: gain > -0.005 ? "down" : "soft"}, ` (${signed(gain)})`));
     });
-    return table(["hack", "honest completion", ...Object.keys(all)], rows);
   }
 
   place("reasoning-problem").textContent = problem;
-  place("design").replaceChildren(presets, ...sliders, html("p", {}, ...limits.map(([, label]) => label)));
+  place("design").append(presets, ...sliders, html("p", {}, ...limits.map(([, label]) => label)));
+  place("group").append(table("Rewards R, advantages A, and the terms of R",
+    ["completion", "words", "R", "A", ...names], group));
+  place("hacks").append(table("What each hack is paid, and how much more than its honest completion",
+    ["hack", "honest completion", "yours", ...Object.keys(designs)], paid));
   show();
 }
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from conftest import ROOT
+from headless import FAULTS, SCREENS
 from notebooks.labs import build as labs
 from notebooks.rewards.compose import gated, weights
 from notebooks.rewards.program_parts import code_parts_reward
@@ -100,7 +101,6 @@ def combined(scores, weight, combine):
 
 def test_rewards_and_advantages_are_pythons(browser, families):
     """Every family, preset, way of combining and group: the numbers shown against verifiers.py's and rlvr.py's."""
-    browser.events.clear()
     browser.open(PAGE)
     for family in families:
         browser.click(named_button(family["name"]))
@@ -135,14 +135,17 @@ def test_the_chapters_four_rollouts(browser):
 
 
 def test_a_slider_and_a_count_change_the_group(browser):
-    """One step of a slider is 0.05. Twice the right and once the wrong: mean (2 * 1.15 + 0.15) / 3."""
-    browser.events.clear()
+    """One step of a slider is 0.05, and the preset is no longer in use. Twice the right and once the wrong: mean
+    (2 * 1.15 + 0.15) / 3."""
     browser.open(PAGE)
+    pressed = "#compose [aria-pressed=true]"
+    assert browser.texts(pressed) == ["math", "R1-Zero", "sum", "right against wrong"]
     move(browser, "format", ["ArrowUp"])
+    assert browser.texts(pressed) == ["math", "sum", "right against wrong"]
     assert browser.value(column("reward"))[:3] == pytest.approx([1.15, 1.15, 0.15])
     browser.value(
         "(() => { const input = document.querySelector('input[type=number]'); input.value = 2; "
-        "input.dispatchEvent(new Event('change')); })()"
+        "input.dispatchEvent(new Event('input')); })()"
     )
     expected = group_advantages([1.15, 1.15, 0.15])
     assert browser.value(column("advantage")) == pytest.approx([expected[0], expected[2]])
@@ -168,7 +171,6 @@ OWN = [
 def test_the_pages_copies_of_the_rules_agree_with_the_verifiers(browser):
     """Tags, box and form: on every prepared text and on some that are badly formed. An answer that the copy
     calls right is right; it refuses more than grading.py does."""
-    browser.events.clear()
     browser.open(PAGE)
     texts = [*labs.MATH_TEXTS.values(), *labs.FORMAT_TEXTS.values(), *OWN]
     for text in texts:
@@ -186,7 +188,6 @@ def test_the_pages_copies_of_the_rules_agree_with_the_verifiers(browser):
 
 
 def test_a_text_of_ones_own_joins_the_group(browser):
-    browser.events.clear()
     browser.open(PAGE)
     browser.click("document.querySelector('textarea')")
     browser.call("Input.insertText", text=OWN[0])
@@ -212,7 +213,7 @@ def check_design(browser, design):
 
 
 def hack_columns(browser):
-    """What the page says each hack earns: rows of five designs and one's own."""
+    """What the page says each hack earns: rows of one's own design and the five."""
     cells = "[...document.querySelectorAll('#hacks td[data-value]')]"
     paid = browser.value(f"{cells}.map((node) => Number(node.dataset.value))")
     return [paid[i : i + 6] for i in range(0, len(paid), 6)]
@@ -220,7 +221,6 @@ def hack_columns(browser):
 
 @pytest.mark.parametrize("needs_tags", [False, True])
 def test_every_design_pays_what_python_pays(browser, needs_tags):
-    browser.events.clear()
     browser.open(PAGE, "#reasoning")
     if needs_tags:
         browser.click("document.querySelector('input[name=needs_tags]')")
@@ -228,10 +228,9 @@ def test_every_design_pays_what_python_pays(browser, needs_tags):
     for name, design in zip(labs.DESIGNS, designs):
         browser.click(named_button(name, "#design"))
         check_design(browser, design)
-        pressed = "[...document.querySelectorAll('#design [aria-pressed=true]')].map((b) => b.textContent)"
-        assert browser.value(pressed) == [name]
+        assert browser.texts("#design [aria-pressed=true]") == [name]
         for (_, text), shown in zip(labs.HACKS.values(), hack_columns(browser)):
-            expected = [one(text, "2")["R"] for one in [*designs, design]]
+            expected = [one(text, "2")["R"] for one in [design, *designs]]
             assert shown == pytest.approx(expected), (name, text[:60])
     assert browser.troubles() == []
 
@@ -265,8 +264,73 @@ def test_limits_and_boxes_are_read(browser):
     browser.value(
         "for (const [name, value] of [['len_cap', 100], ['ramble_threshold', 300]]) { "
         "const input = document.querySelector(`input[name=${name}]`); input.value = value; "
-        "input.dispatchEvent(new Event('change')); }"
+        "input.dispatchEvent(new Event('input')); }"
     )
     kimi = REASONING_PRESETS["kimi-k1.5"]
     changed = replace(kimi, needs_tags=False, saturates=True, len_cap=100, ramble_threshold=300)
     check_design(browser, changed)
+
+
+# ---- 4. In a browser: for every hand, eye and screen -----------------------------------------------
+
+TABS = ("#compose", "#reasoning")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tab", TABS)
+@pytest.mark.parametrize("width, scheme", SCREENS)
+def test_the_page_fits_reads_and_can_be_reached(browser, tab, width, scheme):
+    """Every family, with the group that has all completions: headless.py's FAULTS, and distinct names of the buttons."""
+    browser.open(PAGE, tab, width, scheme)
+    for family in ("math", "code", "format") if tab == "#compose" else [None]:
+        if family:
+            browser.click(named_button(family))
+            browser.click(named_button("all of them"))
+        assert browser.value(FAULTS) == []
+        names = browser.texts(f"{tab} button")
+        assert len(names) == len(set(names)), names
+    assert browser.troubles() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tab", TABS)
+def test_the_focus_stays_where_a_key_was_pressed(browser, tab):
+    """On every button, slider, box, number and text of a tab: Enter, the arrow up, the space."""
+    browser.open(PAGE, tab)
+    controls = f"[...document.querySelectorAll('{tab} :is(button, input, summary)')]"
+    i = 0
+    while i < browser.value(f"{controls}.length"):  # a family has more than another
+        browser.value(f"window.pressed = {controls}[{i}]; pressed.focus()")
+        i += 1
+        for key in ("Enter", "ArrowUp", " "):
+            browser.press(key)
+            stays = browser.value("document.activeElement === pressed")
+            assert stays, (key, browser.value("pressed.outerHTML"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 320])
+@pytest.mark.parametrize("tab", TABS)
+def test_a_phone_shows_the_result_beside_each_slider(browser, tab, width):
+    """Slider and result are both on the screen, neither over the other, and R and A without scrolling sideways."""
+    browser.open(PAGE, tab, width)
+    boxes = f"[...document.querySelectorAll('{tab} SELECTOR')].map((node) => node.getBoundingClientRect().toJSON())"
+    sliders = boxes.replace("SELECTOR", "input[type=range]")
+    for i in range(len(browser.value(sliders))):
+        browser.value(f"document.querySelectorAll('{tab} input[type=range]')[{i}].focus()")
+        [result] = browser.value(boxes.replace("SELECTOR", ".result"))
+        slider = browser.value(sliders)[i]
+        assert 0 <= result["top"] < result["bottom"] <= slider["top"] < slider["bottom"] <= 844
+    numbers = browser.value(boxes.replace("SELECTOR", "td:is(.reward, .advantage)"))
+    assert max(box["right"] for box in numbers) <= width
+
+
+@pytest.mark.parametrize("typed, kept", [("-3", "0"), ("1.5", "2"), ("99", "16"), ("12", "12")])
+def test_a_count_is_a_whole_number_as_soon_as_it_is_typed(browser, typed, kept):
+    browser.open(PAGE)
+    browser.value("document.querySelector('input[type=number]').select()")
+    for sign in typed:
+        browser.call("Input.insertText", text=sign)
+    assert browser.value("document.querySelector('input[type=number]').value") == kept
+    summary = browser.value("document.getElementById('summary').textContent")
+    assert summary.startswith(f"G = {int(kept) + 1}, ")

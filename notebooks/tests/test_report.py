@@ -9,6 +9,8 @@ import types
 import pytest
 import tokenizers
 
+import train
+from headless import FAULTS, SCREENS
 from model import Tokenizer
 from notebooks.look import report, sinks
 from verifiers import DataError
@@ -46,8 +48,9 @@ def completion(text, reward=0.0, **more):
 def write_run(run, samples, num_samples=2, steps=None):
     """A run's folder; samples: {step: lines}."""
     (run / "samples").mkdir(parents=True)
+    flags = {"task": "sums.py:sums", "model": "hub/model", "method": "grpo"}
     (run / "config.json").write_text(
-        json.dumps({"flags": {"model": "hub/model"}, "settings": {"num_samples": num_samples}})
+        json.dumps({"flags": flags, "settings": {"num_samples": num_samples}})
     )
     rows = [
         {
@@ -260,21 +263,16 @@ def test_filters_and_search_change_what_is_shown(tmp_path, browser):
     two = write_run(tmp_path / "two", {1: [completion("sure, 5"), *first[1:]], 2: second})
     report.main([str(one), str(two), "-o", str(tmp_path / "report.html")])
     browser.open(tmp_path / "report.html")
-    assert browser.value("document.title") == "one and two"
-    assert browser.value(COUNT) == "16 of 16 completions" and browser.value(CARDS) == 16
+    what = "(task sums.py:sums, model model, method grpo)"
+    assert browser.value("document.title") == f"Report of the runs one {what} and two {what}"
+    assert browser.value(COUNT) == "16 of 16 completions, in 8 of 8 groups"
+    assert browser.value(CARDS) == 16
     assert browser.value("document.querySelectorAll('svg').length") >= 6
-    for choice, shown in (
-        ("mixed groups", 2),
-        ("cut off", 2),
-        ("right", 9),
-        ("wrong", 7),
-        ("changed verdicts", 2),
-    ):
+    filters = {"mixed groups": (2, 1), "cut off": (2, 2), "right": (9, 5), "wrong": (7, 4)}
+    for choice, (shown, groups) in {**filters, "changed verdicts": (2, 2)}.items():
         browser.click(radio(choice))
-        assert (browser.value(COUNT), browser.value(CARDS)) == (
-            f"{shown} of 16 completions",
-            shown,
-        ), choice
+        said = f"{shown} of 16 completions, in {groups} of 8 groups"
+        assert (browser.value(COUNT), browser.value(CARDS)) == (said, shown), choice
     assert browser.value("document.querySelector('#list .card').textContent").endswith(
         "two is wrong:sure, 5"
     )
@@ -285,11 +283,11 @@ def test_filters_and_search_change_what_is_shown(tmp_path, browser):
     assert "right, reward 1" in browser.value("document.querySelector('.card').textContent")
     browser.click("document.querySelector('input[type=search]')")
     browser.call("Input.insertText", text="BANANA")
-    assert browser.value(COUNT) == "2 of 16 completions"
+    assert browser.value(COUNT) == "2 of 16 completions, in 2 of 8 groups"
     browser.click(
         "document.querySelector('#list button')"
     )  # all of this problem: both of 4+4, in both runs
-    assert browser.value(COUNT) == "4 of 16 completions"
+    assert browser.value(COUNT) == "4 of 16 completions, in 2 of 8 groups"
     assert browser.troubles() == []
 
 
@@ -300,16 +298,56 @@ def test_a_hostile_completion_is_shown_as_text_and_nothing_runs(tmp_path, browse
     ]
     run = write_run(tmp_path / "run", {1: lines}, num_samples=len(lines))
     report.main([str(run), "-o", str(tmp_path / "report.html")])
-    browser.events.clear()
     browser.open(tmp_path / "report.html")
-    shown = browser.value(
-        "[...document.querySelectorAll('.card .text')].map((node) => node.textContent)"
-    )
+    shown = browser.texts(".card .text")
     assert shown[:3] == HOSTILE[:3] and shown[4:6] == HOSTILE[4:6] and shown[7:] == HOSTILE[7:]
     assert shown[6] == "x" * 3000 + " [96,007 characters more] " + "x" * 993 + "THE END"
-    assert browser.value("document.title") == "run"
+    assert browser.value("document.title").startswith("Report of the run run (task sums.py:sums")
     assert browser.value("document.querySelectorAll('main script, main img').length") == 0
     assert browser.troubles() == []
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Two steps of training; and two runs of a hundred steps, with a long completion and one with a reply."""
+    folder = tmp_path_factory.mktemp("runs")
+    flags = "--task arithmetic --device cpu --steps 2 --prompts-per-step 2 --num-samples 4 --max-new-tokens 40"
+    train.main([*flags.split(), "--eval-problems", "4", "--runs", str(folder), "--name", "short"])
+    lines = [completion("2" * 300, 1.0), completion("is 3", other=-0.0833, turns=[["is 3", "no"]])]
+    one, two = (write_run(folder / name, {100: lines}) for name in ("one", "two"))
+    report.main([str(folder / "short"), "-o", str(folder / "real.html")])
+    report.main([str(one), str(two), "-o", str(folder / "two.html")])
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width, scheme", SCREENS)
+def test_a_report_fits_reads_and_can_be_reached(pages, browser, width, scheme):
+    """headless.py's FAULTS; the title says what was run, and a reply is marked."""
+    browser.open(pages / "real.html", "", width, scheme)
+    assert (
+        browser.texts("head title, h1")
+        == ["Report of the run short (task arithmetic, model tiny, method grpo)"] * 2
+    )
+    assert browser.value(FAULTS) == [] and browser.troubles() == []
+    browser.open(pages / "two.html", "", width, scheme)
+    assert browser.texts(".reply") == ["no", "no"]
+    assert browser.value(FAULTS) == [] and browser.troubles() == []
+
+
+@pytest.mark.slow
+def test_the_focus_stays_in_the_list(tmp_path, browser):
+    """All of a problem is shown: the button of its group has it. The last of them are shown: the first new one has it."""
+    run = write_run(tmp_path / "run", {1: [completion("2", 1.0)] * 2, 2: [completion("3")] * 60})
+    report.main([str(run), "-o", str(tmp_path / "report.html")])
+    browser.open(tmp_path / "report.html")
+    focused = "document.activeElement.textContent"
+    browser.value("document.querySelector('main > button').focus()")
+    browser.press("Enter")
+    assert browser.value(focused) == "3" and browser.value(CARDS) == 62
+    browser.value("document.querySelectorAll('#list button')[1].focus()")
+    browser.press("Enter")
+    assert browser.value(focused) == "all of this problem"
 
 
 # ---- 6. Sinks --------------------------------------------------------------------------------------
