@@ -33,7 +33,7 @@ def weakest(verifier_out: dict, rules: list[RuleSpec]) -> float:
 
 
 def soft_or(verifier_out: dict, rules: list[RuleSpec]) -> float:
-    """R = 1 - prod_i (1 - r_i): one rule at 1 is enough, so the easiest one is what is learnt."""
+    """R = 1 - prod_i (1 - r_i): one rule at 1 is enough, so the easiest one is what is learned."""
     return 1 - math.prod(1 - rule.score_fn(verifier_out) for rule in rules)
 
 

@@ -100,7 +100,7 @@ def task_faults(tests, entry_points=None, before="", timeout=1.0):
 
 
 def check_tests(problems: list[dict], timeout: float = 1.0) -> list[dict]:
-    """What programs that have learnt nothing earn: run this on a data set before training on it. problems: dicts with
+    """What programs that have learned nothing earn: run this on a data set before training on it. problems: dicts with
     "tests" -> for each {"empty", "echo", "constant", "value", "broken"}: the share of its tests that is passed by the
     empty program, by one that returns its first argument, and by the best that returns one constant (its `value`:
     code_reward's baseline); and {test: why} for those that are not Python, ask nothing or lack a helper."""
