@@ -117,16 +117,16 @@ def run(world, runs, name, *flags):
 
 
 def agree(folder, other, exactly=False):
-    """Whether two runs measured and learnt the same.
+    """Whether two runs measured and learned the same.
 
     A sum in another order can change the sign of a gradient of nearly nothing, and Adam's first step
-    has one size whatever the gradient's: so a few weights may differ, but not what was learnt."""
+    has one size whatever the gradient's: so a few weights may differ, but not what was learned."""
     for ours, theirs in zip(metrics(folder), metrics(other), strict=True):
         assert ours == theirs if exactly else ours == pytest.approx(theirs, rel=1e-4, abs=1e-5)
     base = load(ROOT / "notebooks" / "tiny")[0].state_dict()
-    learnt = weights(other) - torch.cat([base[name].flatten() for name in sorted(base)])
+    learned = weights(other) - torch.cat([base[name].flatten() for name in sorted(base)])
     distance = (weights(folder) - weights(other)).norm()
-    return distance <= (0 if exactly else 1e-3 * learnt.norm())
+    return distance <= (0 if exactly else 1e-3 * learned.norm())
 
 
 @pytest.fixture(scope="module")

@@ -715,7 +715,7 @@ def broken_later(text, problem):
         ("always", ["--num-samples", "16", "--max-new-tokens", "2"], "cut off"),
     ],
 )
-def test_where_nothing_can_be_learnt_nothing_is_started(tmp_path, write, name, flags, message):
+def test_where_nothing_can_be_learned_nothing_is_started(tmp_path, write, name, flags, message):
     with pytest.raises(SystemExit, match=message):
         run(tmp_path, "--reward", f"{write(REWARDS)}:{name}", *flags)
     assert not (tmp_path / "run").exists()

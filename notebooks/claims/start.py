@@ -75,7 +75,7 @@ def make(name, seed, folder, tries=3):
 
 
 def make_calling(seed, folder):
-    """A base that sometimes calls a calculator; a seed that has not learnt it in 800 steps gets more."""
+    """A base that sometimes calls a calculator; a seed that has not learned it in 800 steps gets more."""
     try:
         make_tiny.make(seed, folder, "products", steps=800)
     except ModelError:

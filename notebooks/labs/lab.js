@@ -16,7 +16,7 @@ function deviation(values) {
   return Math.sqrt(mean(values.map((value) => (value - center) ** 2)));
 }
 
-// A_i = (R_i - mean) / (std + 1e-6). Equal rewards give exactly 0: nothing can be learnt from them.
+// A_i = (R_i - mean) / (std + 1e-6). Equal rewards give exactly 0: nothing can be learned from them.
 function groupAdvantages(rewards) {
   if (rewards.length === 0) return [];
   if (Math.max(...rewards) === Math.min(...rewards)) return rewards.map(() => 0);

@@ -1,7 +1,7 @@
 r"""by_answer.py - every kind of answer as often, however rare it is in the data.
 
 Source:  chapter "Reward Design for Reasoning", the eval-vs-train reward gap: a model that has
-         learnt to guess small integers needs other answers as often.
+         learned to guess small integers needs other answers as often.
 Formula: the kinds take turns. kind=type: integer, decimal, fraction or expression (10,\!080 and
          90^\circ are integers, 2\frac13 is a fraction, \frac{\pi}{2} an expression). kind=size: the
          number of binary digits of an integer (4 to 7 have 3), 0 for all else.

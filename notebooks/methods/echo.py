@@ -1,4 +1,4 @@
-"""echo.py - ECHO: what the environment replies is learnt as text, beside GRPO on the policy's words.
+"""echo.py - ECHO: what the environment replies is learned as text, beside GRPO on the policy's words.
 
 Source:  "ECHO: Terminal Agents Learn World Models for Free" (arXiv 2605.24517), sections 3.1 to
          3.3 as a copy on GitHub has them; prime-rl's algorithm of this name (echo.py; 0.1 there).
@@ -8,7 +8,7 @@ Changes: replies are in no loss elsewhere. Here each is a label, whatever the re
          that agrees, too, the policy learns what its own calls bring about. They are in no
          statistic of the log, and leave the divisor of the other tokens alone.
 Missing: one forward pass for both: here replies cost a second one. A part of the reply that is not
-         learnt (the paper's warnings). Layouts other than rows. Several processes: not tried.
+         learned (the paper's warnings). Layouts other than rows. Several processes: not tried.
 """
 
 from dataclasses import dataclass, replace

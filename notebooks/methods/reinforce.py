@@ -8,7 +8,7 @@ Formula: -sum_it w_it A_i log pi(o_it) + kl_coef sum_it w_it k(d_it),  d = log p
              k3 = exp(-d) - 1 + d    unbiased, never negative; its gradient: KL(pi_ref || pi)
 Changes: no ratio, so no clipping. With one update per batch the gradient is that of GRPO. Which
          estimate: --kl k1, k2 or k3.
-Missing: a baseline that is learnt, and rewards that are discounted.
+Missing: a baseline that is learned, and rewards that are discounted.
 """
 
 from dataclasses import dataclass

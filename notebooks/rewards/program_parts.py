@@ -86,7 +86,7 @@ def quick_code_reward(response, problem, count=3):
 
 
 def check_tests(problems: list[dict], timeout: float = 1.0) -> list[dict]:
-    """What programs that have learnt nothing earn: run this on a data set before training on it. problems: dicts with
+    """What programs that have learned nothing earn: run this on a data set before training on it. problems: dicts with
     "tests" -> for each {"empty", "echo", "constant", "value"}: the share of its tests that is passed by the
     empty program, by one that returns its first argument, and by the best that returns one constant (its `value`:
     code_reward's baseline)."""

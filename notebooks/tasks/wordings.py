@@ -1,8 +1,8 @@
 """wordings.py - in which words a task asks, and tasks to try other words and other answers on.
 
 What you will learn: what to do when the training reward rises and the test stands still (chapter "Reward Design for
-Reasoning", the eval-vs-train reward gap): a model that has learnt to guess small integers needs other answers as often
-(methods/by_answer.py), one that has learnt a sentence needs other sentences (section 1). Tasks to try both on SmolLM2
+Reasoning", the eval-vs-train reward gap): a model that has learned to guess small integers needs other answers as often
+(methods/by_answer.py), one that has learned a sentence needs other sentences (section 1). Tasks to try both on SmolLM2
 are in section 2.
 
     python train.py --task math --method notebooks/methods/by_answer.py

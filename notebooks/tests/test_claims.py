@@ -402,7 +402,7 @@ def test_pass_rates_by_hand():
     assert claim.pass_rate([1, 4], 4, 2) == pytest.approx(0.75)
 
 
-def test_a_base_is_made_once_and_again_where_a_seed_has_not_learnt(tmp_path, monkeypatch):
+def test_a_base_is_made_once_and_again_where_a_seed_has_not_learned(tmp_path, monkeypatch):
     """Seed 1 does not learn to work sums out, and no seed learns to call in 800 steps. What is left of a base that was
     broken off is not taken for one."""
     made = []
@@ -411,7 +411,7 @@ def test_a_base_is_made_once_and_again_where_a_seed_has_not_learnt(tmp_path, mon
         made.append((seed, task, steps))
         assert (gate == 0) == ("guessing" in str(folder))
         if seed == 1 or steps == 800:
-            raise ModelError("it has not learnt it")
+            raise ModelError("it has not learned it")
         folder.mkdir(parents=True)
 
     monkeypatch.setattr(start.make_tiny, "make", make)

@@ -158,7 +158,7 @@ def test_what_is_nearly_right_is_refused_with_its_reason(number, source, reason,
         assert solved, said
 
 
-def test_too_many_completions_and_too_little_learnt(tmp_path):
+def test_too_many_completions_and_too_little_learned(tmp_path):
     assert (
         "5376 completions"
         in check(8, "flags = ['--steps', '1', '--prompts-per-step', '336']", tmp_path)[1]

@@ -488,7 +488,7 @@ def test_the_least_certain_tokens_alone_are_trained_and_agreeing_groups_teach_by
 
 
 @pytest.mark.parametrize("tokens", [10**9, 60])
-def test_replies_are_learnt_as_text_beside_grpo_however_they_are_batched(model, prompts, tokens):
+def test_replies_are_learned_as_text_beside_grpo_however_they_are_batched(model, prompts, tokens):
     """Of row 5 two tokens are an environment's, and its group agrees. The gradient is that of GRPO,
     and 0.05 / 12 times that of the mean of -log pi over the two; the statistics are GRPO's."""
     rollouts = sample(model, prompts, 4, 8, stop_ids=())
