@@ -1,0 +1,172 @@
+r"""run.py - does a grader tell right answers from wrong ones, refuse copies of the question, and come to an end?
+
+    python -m notebooks.conformance.graders.run MINE.py:grade --show               grade(answer, truth) -> bool
+    python -m notebooks.conformance.graders.run MINE.py:grade MINE.py:reward       reward(problem, answer, truth) -> number
+    python -m notebooks.conformance.graders.run MINE.py:grade --python ~/venv/bin/python           where its packages are
+
+Where there is a question, reward says what is paid, or grade if there is no reward. Each call runs in another process,
+which may take 8 GiB and is ended after --limit seconds, on Linux or macOS. Everything counts once: as right, a false
+accept, a false reject, no verdict (it raised an error, returned None, died, or was ended), or as a copy of the question
+that was paid. The exit status is 1 if anything wrong was accepted.
+
+A row of answers.jsonl has "kind", "gold", "answer" (a list [[text, n], ..] is each text n times) and "expect": true,
+false, or null, which is not counted. Rows with a "problem" ask what a reward may pay. Instead of an answer a row of
+yours (--cases) may have a "completion", a whole text, for a reward. The labels follow these rules:
+
+- Equal is what a mathematician, who sees the two strings only, calls the same thing. Units, \% and \$ do not count.
+- A decimal equals its fraction. One that was cut off is another number, unless it has twelve digits or more.
+- Lists and sets have no order, tuples have one; the ends of an interval matter, and so does the base of a numeral.
+- x = 5 is 5, and 2^5 is 32; what does not parse, has a free variable or names two answers is no number.
+- A reward pays an answer that is worked out: not what the question says, reordered or dressed up, and no sum for a number.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+CASES = Path(__file__).with_name("answers.jsonl")
+COLUMNS = "grader,right,false accepts,false rejects,no verdict,copying paid,slowest".split(",")
+
+# ---- 1. The worker: this file as a script, in the grader's own Python ----------------------------------
+
+
+def load(target):
+    """FILE.py:NAME -> the function of that name, by default grade."""
+    file, _, name = target.partition(":")
+    sys.path.insert(0, os.path.dirname(os.path.abspath(file)))
+    sys.path.append(os.getcwd())  # last: an installed package may have the name of a file of ours
+    return getattr(importlib.import_module(Path(file).stem), name or "grade")
+
+
+def judge(row, grade, reward=None):
+    """Is it accepted?  None if the grader says nothing."""
+    if reward and {"problem", "completion"} & row.keys():
+        verdict = reward(row.get("problem", ""), row["answer"], row["gold"])
+    else:
+        verdict = grade(row["answer"], row["gold"])
+    return None if verdict is None else bool(verdict > 0)
+
+
+def work(*targets):
+    """Judge the rows on stdin. What the grader itself prints is thrown away."""
+    resource.setrlimit(resource.RLIMIT_AS, (2**33, 2**33))  # bytes
+    said = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    functions = [load(target) for target in targets]
+    for line in sys.stdin:
+        try:
+            verdict = judge(json.loads(line), *functions)
+        except BaseException as error:
+            verdict = f"raised {type(error).__name__}"
+        print(json.dumps(verdict), file=said)
+
+
+# ---- 2. Under a limit ---------------------------------------------------------------------------------
+
+
+def ask(process, row, limit):
+    """The line that it replies, or "" if it has died or its time is over."""
+    timer = threading.Timer(limit, os.killpg, (process.pid, signal.SIGKILL))  # and what it started
+    timer.start()
+    print(json.dumps(row), file=process.stdin, flush=True)
+    line = process.stdout.readline()
+    timer.cancel()
+    return line
+
+
+def start(command):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen(command, text=True, start_new_session=True, **pipes)
+    if not ask(process, {"gold": "1", "answer": "1.0"}, limit=300):  # time to import
+        raise SystemExit("error: the grader could not be loaded")
+    return process
+
+
+def measure(rows, limit, command):
+    """For each row the verdict, or a text that says why there is none; and the seconds that it took."""
+    process = start(command)
+    for row in rows:
+        began = time.perf_counter()
+        line = ask(process, row, limit)
+        seconds = time.perf_counter() - began
+        if line:
+            yield json.loads(line), seconds
+        else:
+            yield "timed out" if seconds >= limit else "died", seconds
+            process = start(command)
+    os.killpg(process.pid, signal.SIGKILL)
+
+
+# ---- 3. The board -------------------------------------------------------------------------------------
+
+
+def read(path):
+    """The rows that count, with the answer, or the completion, as text."""
+    rows = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    for number, row in enumerate(rows, 1):
+        row.setdefault("answer", row.get("completion"))
+        if None in (row["answer"], row.get("gold")) or "expect" not in row:
+            raise SystemExit(f'{path}, line {number}: it needs "gold", "expect" and "answer"')
+        if isinstance(row["answer"], list):
+            row["answer"] = "".join(text * times for text, times in row["answer"])
+    return [row for row in rows if row["expect"] is not None]
+
+
+def outcome(row, verdict):
+    if verdict == row["expect"]:
+        return "right"
+    if verdict is True:
+        return "copying paid" if "problem" in row else "false accept"
+    return "false reject" if verdict is False else "no verdict"
+
+
+def line_of(name, found, verdicts, seconds):
+    """The grader's line of the board: everything counts once."""
+    others = [str(found.count(column.removesuffix("s"))) for column in COLUMNS[2:-1]]
+    slowest = f"{max(seconds):.2g} s, {verdicts.count('timed out')} ended"
+    return [name, f"{found.count('right'):,} of {len(found):,}", *others, slowest]
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("function", nargs="+", help="FILE.py:NAME of grade, and perhaps of reward")
+    parser.add_argument("--python", default=sys.executable, help="the grader's own interpreter")
+    parser.add_argument("--cases", default=CASES, help="labelled answers of yours, as .jsonl")
+    parser.add_argument("--limit", type=float, default=10.0, help="seconds a call (default: 10)")
+    parser.add_argument("--show", action="store_true", help="what was wrong, by kind")
+    parser.add_argument("--keep", metavar="NAME", help="a line of JSON for notebooks.kept")
+    args = parser.parse_args(argv)
+    rows = read(args.cases)
+    command = (args.python, __file__, "--worker", *args.function)
+    verdicts, seconds = zip(*measure(rows, args.limit, command))
+    found = [outcome(row, verdict) for row, verdict in zip(rows, verdicts)]
+    line = line_of(args.keep or args.function[0], found, verdicts, seconds)
+    print("\n".join(f"{column:16}{value}" for column, value in zip(COLUMNS, line)))
+    for row, what, verdict, spent in zip(rows, found, verdicts, seconds):
+        if (
+            args.show
+            and what != "right"
+            or verdict in ("timed out", "died")
+            or spent == max(seconds)
+        ):
+            print(
+                f"{what:16}{row.get('kind')}: {row['gold']} <- {row['answer'][:90]} ({verdict}, {spent:.2g} s)"
+            )
+    if args.keep:
+        print(json.dumps({"columns": COLUMNS, "rows": [line]}))
+    return not args.keep and "false accept" in found
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--worker"]:
+        work(*sys.argv[2:])
+    else:
+        sys.exit(main())
