@@ -91,16 +91,14 @@ def start(command):
 
 
 def measure(rows, limit, command):
-    """For each row the verdict, or a text that says why there is none; and the seconds that it took."""
+    """For each row the verdict, or a text that says why there is none, and the seconds that it took."""
     process = start(command)
     for row in rows:
         began = time.perf_counter()
         line = ask(process, row, limit)
         seconds = time.perf_counter() - began
-        if line:
-            yield json.loads(line), seconds
-        else:
-            yield "timed out" if seconds >= limit else "died", seconds
+        yield json.loads(line) if line else "no reply", seconds
+        if not line:
             process = start(command)
     os.killpg(process.pid, signal.SIGKILL)
 
@@ -131,7 +129,7 @@ def outcome(row, verdict):
 def line_of(name, found, verdicts, seconds):
     """The grader's line of the board: everything counts once."""
     others = [str(found.count(column.removesuffix("s"))) for column in COLUMNS[2:-1]]
-    slowest = f"{max(seconds):.2g} s, {verdicts.count('timed out')} ended"
+    slowest = f"{max(seconds):.2g} s, {verdicts.count('no reply')} without reply"
     return [name, f"{found.count('right'):,} of {len(found):,}", *others, slowest]
 
 
@@ -151,15 +149,10 @@ def main(argv=None):
     line = line_of(args.keep or args.function[0], found, verdicts, seconds)
     print("\n".join(f"{column:16}{value}" for column, value in zip(COLUMNS, line)))
     for row, what, verdict, spent in zip(rows, found, verdicts, seconds):
-        if (
-            args.show
-            and what != "right"
-            or verdict in ("timed out", "died")
-            or spent == max(seconds)
-        ):
-            print(
-                f"{what:16}{row.get('kind')}: {row['gold']} <- {row['answer'][:90]} ({verdict}, {spent:.2g} s)"
-            )
+        wrong = what != "right" and args.show
+        if wrong or verdict == "no reply" or spent == max(seconds):
+            pair = f"{row['gold']} <- {row['answer'][:90]}"
+            print(f"{what:16}{row.get('kind')}: {pair} ({verdict}, {spent:.2g} s)")
     if args.keep:
         print(json.dumps({"columns": COLUMNS, "rows": [line]}))
     return not args.keep and "false accept" in found
