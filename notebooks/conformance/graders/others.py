@@ -1,0 +1,115 @@
+"""others.py - others' graders, each called as its project calls it: the functions for run.py, in an environment that has them.
+
+    KIT_SRC=.. python -m notebooks.conformance.graders.run notebooks/conformance/graders/others.py:trl --python ..
+
+Packages: math-verify 0.9.0, trl 1.16.0, verl 0.9.1, openrlhf 0.11.2, lighteval 0.13.0, and verifiers 0.4.0, with which
+prime-rl trains. Checkouts (KIT_SRC, see checkout.py): reasoning-from-scratch f79c9cd, open-instruct e6c3044, slime
+624b824, understand-r1-zero dfca49d; they need sympy, pylatexenc, math-verify and antlr4-python3-runtime 4.11.
+"""
+
+import importlib
+import logging
+import sys
+from functools import cache
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+logging.disable(logging.CRITICAL)
+
+
+def boxed(answer):
+    return f"so \\boxed{{{answer}}}"
+
+
+@cache
+def module(folder, name):
+    """A module out of a checkout, by its folder there."""
+    from checkout import path_of
+
+    sys.path.insert(0, str(path_of(folder)))
+    return importlib.import_module(name)
+
+
+def this_project(problem, answer, truth):
+    """What boxed_reward pays."""
+    return completion(problem, boxed(answer), truth)
+
+
+def completion(problem, text, truth):
+    """The same of a whole text, for rows that have one."""
+    from verifiers import boxed_reward
+
+    return boxed_reward(text, {"problem": problem, "answer": truth})[1]["accuracy"]
+
+
+def math_verify(answer, truth):
+    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+
+    configs = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
+    return verify(parse(boxed(truth), configs), parse(boxed(answer), configs))
+
+
+def trl(answer, truth):
+    from trl.rewards import accuracy_reward
+
+    return accuracy_reward([[{"content": boxed(answer)}]], [boxed(truth)])[0]
+
+
+def verl_math(answer, truth):
+    from verl.utils.reward_score import math_reward
+
+    return math_reward.compute_score(boxed(answer), truth)
+
+
+def verl_dapo(answer, truth):
+    from verl.utils.reward_score import math_dapo
+
+    return math_dapo.compute_score(boxed(answer), truth)["acc"]
+
+
+def verl_prime(answer, truth):
+    from verl.utils.reward_score import prime_math
+
+    return prime_math.compute_score(boxed(answer), truth)[0]
+
+
+def verifiers(answer, truth):
+    from verifiers.v1.utils.score import verify_boxed_math_answer
+
+    return verify_boxed_math_answer(boxed(answer), truth)
+
+
+def lighteval(answer, truth):
+    from lighteval.metrics.metrics import Metrics
+    from lighteval.models.model_output import ModelResponse
+    from lighteval.tasks.requests import Doc
+
+    doc = Doc(query="", choices=[boxed(truth)], gold_index=0)
+    return Metrics.latex_gold_metric.value.sample_level_fn(doc, ModelResponse(text=[boxed(answer)]))
+
+
+def openrlhf(answer, truth):
+    from openrlhf.utils import math_utils
+
+    return math_utils.grade_answer(answer, truth)
+
+
+def reasoning_from_scratch(answer, truth):
+    ch03 = module("reasoning-from-scratch", "reasoning_from_scratch.ch03")
+    return ch03.grade_answer(answer, truth)
+
+
+def open_instruct(answer, truth):
+    """What MathVerifier asks of each candidate that it finds in a text."""
+    math_utils = module("open-instruct", "open_instruct.math_utils")
+    return math_utils.is_equiv(answer, truth) or math_utils.hendrycks_is_equiv(answer, truth)
+
+
+def slime(answer, truth):
+    math_utils = module("slime/slime/rollout/rm_hub", "math_utils")
+    return math_utils.grade_answer_verl(boxed(answer), truth)
+
+
+def understand_r1_zero(answer, truth):
+    grader = module("understand-r1-zero/understand_r1_zero", "math_grader")
+    return grader.boxed_reward_fn(boxed(answer), truth)[1]
