@@ -12,8 +12,7 @@ import pytest
 import eval as core
 import train
 import verifiers
-from eval import wilson_interval
-from notebooks.look import check_verifier, compare, show
+from notebooks.look import compare, show
 from notebooks.look.compare import decompose, paired_interval, regrade
 from notebooks.models import make_tiny
 from ranks import ONE_DIGIT
@@ -209,34 +208,6 @@ def test_regrade_keeps_what_was_cut_off_wrong_and_survives_a_verifier_that_fails
     with pytest.warns(UserWarning, match="the verifier failed .*ZeroDivisionError"):
         (again,) = regrade([RIGHT], lambda completion, problem: 1 / 0)
     assert (again["accuracy"], again["reward"], again["failed"]) == (0.0, 0.0, 1.0)
-
-
-# ---- The judge of judges ---------------------------------------------------------------------------
-
-
-def test_the_verifier_is_checked_against_labels(tmp_path, capsys):
-    rows = [
-        {"gold": "1/2", "pred": "0.5", "expect": True},
-        {"gold": "1/2", "pred": "0.5", "expect": False},
-        {"gold": "3", "pred": "4", "expect": True},
-        {"gold": "3", "pred": "4", "expect": None},
-        {"gold": "3", "completion": "\\boxed{4}, no \\boxed{3}", "expect": True},
-    ]
-    right, wrong = check_verifier.check_verifier(rows, verifiers.boxed_reward)
-    assert right == 2 and [kind for kind, _ in wrong] == ["false accept", "false reject"]
-    check_verifier.main([write(tmp_path / "l.jsonl", rows)])
-    first, *others = capsys.readouterr().out.splitlines()
-    low, high = wilson_interval(2 / 4, 4)
-    assert first.startswith(
-        f"4 labelled answers: 50.00% judged right [{low:.2%}, {high:.2%}], 1 false accepts"
-    )
-    assert others == [
-        "    false accept: truth '1/2', answer '0.5'",
-        "    false reject: truth '3', answer '4'",
-    ]
-    with pytest.raises(verifiers.DataError, match='entry 6: "gold" and "pred"'):
-        write(tmp_path / "l.jsonl", [{"gold": 3, "pred": "3", "expect": True}])
-        check_verifier.main([str(tmp_path / "l.jsonl")])
 
 
 # ---- Show ------------------------------------------------------------------------------------------

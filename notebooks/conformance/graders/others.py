@@ -84,8 +84,9 @@ def lighteval(answer, truth):
     from lighteval.models.model_output import ModelResponse
     from lighteval.tasks.requests import Doc
 
+    metric = Metrics.g_pass_at_k_latex.value.sample_level_fn.compute_score
     doc = Doc(query="", choices=[boxed(truth)], gold_index=0)
-    return Metrics.latex_gold_metric.value.sample_level_fn(doc, ModelResponse(text=[boxed(answer)]))
+    return metric(doc, ModelResponse(text=[boxed(answer)]))
 
 
 def openrlhf(answer, truth):
