@@ -25,13 +25,12 @@ def test_the_answers_are_many_and_no_two_differ_in_numbers_alone():
     assert len(kinds) >= 15 and verdicts == {(k, e) for k in kinds for e in (0, 1)} | {("slow", 0)}
 
 
-def checked(folder, capsys, code, rows, *flags, reward=None):
+def checked(folder, capsys, code, rows, *flags, reward=()):
     """The exit status, and what is printed, for a grader of this code."""
     (folder / "graders_test.py").write_text(code)
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    functions = [f"{folder}/graders_test.py:grade", *filter(None, [reward])]
-    status = run.main([*functions, *flags, "--cases", str(folder / "rows.jsonl")])
-    return status, capsys.readouterr().out
+    flags = [*reward, "--cases", str(folder / "rows.jsonl"), *flags]
+    return run.main([f"{folder}/graders_test.py:grade", *flags]), capsys.readouterr().out
 
 
 SUM = {"problem": "What is 2 + 3?", "gold": "5"}
@@ -49,16 +48,14 @@ ROWS = [
     [
         ("True", 1, "2 of 4, 1, 0, 0, 1"),  # everything is accepted, and a copy paid
         ("False", 0, "2 of 4, 0, 2, 0, 0"),
-        ("None", 0, "0 of 4, 0, 0, 4, 0"),
         ("1 / 0", 0, "0 of 4, 0, 0, 4, 0"),
     ],
 )
 def test_everything_counts_once(verdict, status, counts, tmp_path, capsys):
     code = f"def grade(answer, truth):\n    return {verdict}"
-    found, printed = checked(tmp_path, capsys, code, ROWS, "--keep", "mine")
-    (line,) = json.loads(printed.splitlines()[-1])["rows"]
-    assert (", ".join(line[1:-1]), found) == (counts, False)
-    assert checked(tmp_path, capsys, code, ROWS)[0] == status
+    found, printed = checked(tmp_path, capsys, code, ROWS)
+    line = [line[16:] for line in printed.splitlines()[1:6]]
+    assert (found, ", ".join(line)) == (status, counts)
 
 
 def test_a_grader_that_hangs_is_ended_and_named(tmp_path, capsys):
@@ -73,8 +70,8 @@ def test_a_grader_that_hangs_is_ended_and_named(tmp_path, capsys):
 def test_a_reward_is_asked_where_there_is_a_question_or_a_whole_text(tmp_path, capsys):
     rows = [*ROWS[:-1], {"gold": "3", "completion": r"\boxed{4}, no \boxed{3}", "expect": True}]
     code = "from others import completion\nfrom verifiers import grade_answer as grade"
-    rewards = f"{ROOT}/{OTHERS}completion"
-    _, printed = checked(tmp_path, capsys, code, rows, "--show", reward=rewards)
+    reward = [f"{ROOT}/{OTHERS}completion"]
+    _, printed = checked(tmp_path, capsys, code, rows, "--show", reward=reward)
     assert re.search(r"right +4 of 5\n", printed) and "false reject    None: 5 <- 5 " in printed
 
 
