@@ -9,7 +9,7 @@ from conftest import ROOT
 from notebooks import kept
 from notebooks.conformance.graders import others, run
 
-OTHERS = "notebooks/conformance/graders/others.py:"
+OTHERS = f"{ROOT}/notebooks/conformance/graders/others.py:"
 
 
 def skeleton(row):
@@ -70,8 +70,7 @@ def test_a_grader_that_hangs_is_ended_and_named(tmp_path, capsys):
 def test_a_reward_is_asked_where_there_is_a_question_or_a_whole_text(tmp_path, capsys):
     rows = [*ROWS[:-1], {"gold": "3", "completion": r"\boxed{4}, no \boxed{3}", "expect": True}]
     code = "from others import completion\nfrom verifiers import grade_answer as grade"
-    reward = [f"{ROOT}/{OTHERS}completion"]
-    _, printed = checked(tmp_path, capsys, code, rows, "--show", reward=reward)
+    _, printed = checked(tmp_path, capsys, code, rows, "--show", reward=[OTHERS + "completion"])
     assert re.search(r"right +4 of 5\n", printed) and "false reject    None: 5 <- 5 " in printed
 
 
