@@ -17,6 +17,9 @@ is another. A page quotes a result by a link to it:
 
 Behind the link stands (older code) if the commands, or scripts that they use, are no longer those that were measured.
 A new result begins as a file with its "commands", and "also", patterns of files that they use without naming them.
+
+What was computed stands between <!-- computed until results/NAME.json --> and <!-- end -->. Once there is such a result,
+--write puts its table in that place.
 """
 
 import argparse
@@ -241,6 +244,17 @@ def quoted(link):
     return f"{table}\n[{source(result)}]({link['path']}){old}"
 
 
+COMPUTED = re.compile(r"<!-- computed until (\S+) -->\n.*?<!-- end -->\n", re.S)
+
+
+def measured(text):
+    """A page, with a link to a result in place of what was computed before there was one."""
+    for computed in COMPUTED.finditer(text):
+        if (RESULTS.parent / computed[1]).exists():
+            text = text.replace(computed[0], f"[?]({computed[1]})\n")
+    return text
+
+
 def plain(quote):
     return " ".join(quote.removesuffix(" (older code)").split())
 
@@ -260,7 +274,7 @@ def main(argv=None):
         measure(name)
     wrong = 0
     for page in PAGES:
-        text = page.read_text()
+        text = measured(page.read_text())
         if args.write:
             page.write_text(LINK.sub(quoted, text))
             continue

@@ -20,6 +20,7 @@ import os
 import statistics
 import sys
 import time
+import warnings
 
 import torch
 import torch.nn.functional as F
@@ -181,6 +182,71 @@ def floor_seconds(model, prompt, lengths, bytes_per_second):
         weights + token * sum(prompt + t for n in lengths if n > t) for t in range(max(lengths))
     )
     return moved / bytes_per_second
+
+
+# ---- What only a GPU has -------------------------------------------------------------------------------
+# Rows for notebooks/look/gpu_day.py: claim, expected, found, and whether it holds.
+
+
+def attention_rows():
+    """Which kernel attends in an update and in decoding, and the time of a shape that it has not seen before."""
+    kernels = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn", -1: "none"}
+    for name, wanted in (("update", "flash"), ("decoding", "efficient")):
+        times = []
+        for slots in range(400, 520, 8):
+            q = k = torch.randn(8, 16, slots, 128, device="cuda", dtype=torch.bfloat16)
+            mask = None
+            if name == "decoding":
+                q = q[:, :, :2]
+                mask = torch.zeros(8, 1, 1, slots, device="cuda", dtype=torch.bfloat16)
+            call = functools.partial(F.scaled_dot_product_attention, q, k, k, mask)
+            times.append(timed(functools.partial(call, is_causal=mask is None), "cuda"))
+        found = kernels[torch._fused_sdp_choice(q, k, k, mask, 0.0, mask is None)]
+        yield f"attention of {name}, without cuDNN", wanted, found, found == wanted
+        new = statistics.median(times) * 1e3
+        yield "    a shape not seen before, ms", "< 5 (no plans)", f"{new:.2f}", new < 5
+
+
+def waiting_rows(model):
+    """How often decoding waits for the GPU; tests/test_gpu.py counts it on a pretended one."""
+    counts = []
+    for tokens in (32, 96):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            rlvr.sample(model, [[5] * 40] * 8, 8, tokens, stop_ids=[])
+            torch.cuda.set_sync_debug_mode("default")
+        counts.append(sum("synchroniz" in str(warning.message) for warning in seen))
+    each = (counts[1] - counts[0]) / (96 - 32)
+    yield "waits for the GPU in a decoded token", "at most 1 in 8", f"{each:.3f}", each <= 1 / 8
+
+
+def recorded_rows(model):
+    """One token of 64 rows: its kernels started one by one, or recorded once as a CUDA graph and replayed."""
+    cache = KVCache(model, 64, 640)
+    lengths = torch.full((64,), 384, device="cuda")
+    ids = torch.zeros(64, 1, dtype=torch.long, device="cuda")
+    uniforms = torch.rand(64, device="cuda")
+    token = torch.zeros(64, dtype=torch.long, device="cuda")
+
+    @torch.no_grad()
+    def step():
+        cache.used = 384
+        cache.lengths = lengths
+        logits = rlvr.read(model, ids, cache, (slice(None), -1))
+        token.copy_(rlvr.choose(logits, uniforms)[0])
+
+    eager = statistics.median(timed(step, "cuda") for _ in range(9))
+    wanted = token.clone()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    token.zero_()
+    replayed = statistics.median(timed(graph.replay, "cuda") for _ in range(9))
+    same = token.equal(wanted)
+    yield "a token of 64 rows, ms", "5.7 (764 kernels)", f"{1e3 * eager:.2f}"
+    yield "    its kernels recorded and replayed", "less, if it pays", f"{1e3 * replayed:.2f}"
+    yield "    samples the same", "True", str(same), same
 
 
 def main():

@@ -2,12 +2,19 @@
 
     python tests/bench_training.py                           tiny: whole steps, sampling included; TRL if it is there
     python tests/bench_training.py --shape 0.6B --rows 1     random weights in the shape of Qwen3-0.6B: peak memory
+    python tests/bench_training.py --count                   kernels, bytes and FLOPs of a step on a GPU, counted
+    python tests/bench_training.py --gradient @FLAGS         the error of a bf16 gradient; flags of train.py
+    python tests/bench_training.py --train copies @FLAGS     train.py, computing in bf16 on whatever device
 
 The peaks are those of the two worst moments of a step: sampling, with a full cache of all --batch rows, and the update,
 with a micro-batch of --rows rows at full length while the gradients of earlier ones wait (their number makes no
 difference). Every configuration runs in a process of its own, and the peak is that process's (on CUDA the allocator's).
 "plain" is the update one writes first: full logits and all activations kept. All have fp32 weights and torch's AdamW,
 and compute in --dtype. Last line: a JSON object.
+
+There are two ways to compute an update in bf16. "autocast" is train.py's: weights and sums between layers stay in fp32,
+and inputs of matrix products are cast. "copies" rounds the weights once, computes all in bf16, and adds each gradient to
+a sum in fp32 as soon as it is there: fewer casts and fewer bytes, but more rounding.
 """
 
 import argparse
@@ -22,6 +29,11 @@ import time
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
@@ -29,7 +41,16 @@ import train  # noqa: E402
 import verifiers  # noqa: E402
 from notebooks.models.make_tiny import tiny_config
 from model import Config, KVCache, Qwen3, pick_device  # noqa: E402
-from rlvr import GRPO, Rollouts, choose, loss_weights, update_gradients  # noqa: E402
+from rlvr import (  # noqa: E402
+    GRPO,
+    MicroBatch,
+    Rollouts,
+    choose,
+    loss_weights,
+    read,
+    trained_logprobs,
+    update_gradients,
+)
 from train import weights_in  # noqa: E402
 
 
@@ -71,7 +92,8 @@ def measure(args):
     model = random_model(args.shape, device)
     peaks, optimizer = {}, torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
     rollouts = full_length_rollouts(args.rows, args.prompt_tokens, args.tokens, device)
-    model.checkpoint_blocks = args.config == "train.py"
+    model.checkpoint_blocks = args.config in ("train.py", "copies")
+    compute = summed_in_fp32 if args.config == "copies" else update_gradients
     method = GRPO(max_new_tokens=args.tokens)
     with torch.autocast(device, dtype, enabled=dtype != torch.float32):
         if args.config != "plain":
@@ -98,7 +120,7 @@ def measure(args):
             else:
                 advantages = torch.ones(1, args.rows, device=device)
                 micros = method.layout(rollouts, rollouts.mask.any(1), 10**9)
-                update_gradients(model, rollouts, advantages, method, micros)
+                compute(model, rollouts, advantages, method, micros)
         train.clip_gradients(list(model.parameters()))
         optimizer.step()
         optimizer.zero_grad()
@@ -140,6 +162,200 @@ def memory_table(args):
         )
         rows.append(row)
     return rows
+
+
+# ---- Two ways to compute in bf16 -----------------------------------------------------------------------
+
+BF16 = torch.bfloat16
+
+
+def summed_in_fp32(model, *rest):
+    """update_gradients on bf16 copies of the weights; each gradient is added to a sum in fp32 as soon as it is there."""
+    sums = {param: param.grad for param in model.parameters()}
+    model.zero_grad()
+
+    def add(param):
+        more = param.grad.float()
+        sums[param] = more if sums[param] is None else sums[param].add_(more)
+        param.grad = None
+
+    with weights_in(BF16, model), torch.autocast(model.device.type, enabled=False):
+        hooks = [param.register_post_accumulate_grad_hook(add) for param in sums]
+        found = update_gradients(model, *rest)
+    for hook in hooks:
+        hook.remove()
+    for param, grad in sums.items():
+        param.grad = grad
+    return found
+
+
+def train_in_bf16(way, *flags):
+    """train.py with these flags, as on a GPU that has bf16."""
+    pick_device = train.pick_device
+    train.pick_device = lambda wanted=None: (pick_device(wanted)[0], BF16)
+    if way == "copies":
+        train.update_gradients = summed_in_fp32
+    sys.stdout.reconfigure(line_buffering=True)
+    train.main(flags)
+
+
+def gradient_of(run, step, way):
+    """-> the gradient of all weights as one fp64 vector."""
+    model = run.model
+    advantages = train.advantages_of(run, step)
+    keep = (advantages != 0).any(1)
+    micros = run.method.layout(step.rollouts, keep, run.flags.micro_batch_tokens)
+    rest = (step.rollouts, advantages, run.method, micros)
+    dtype = torch.float64 if way == "fp64" else torch.float32
+    compute = summed_in_fp32 if way == "copies" else update_gradients
+    with weights_in(dtype, model):
+        with torch.autocast(run.flags.device, BF16, enabled=way == "autocast"):
+            compute(model, *rest)
+        grads = [param.grad.flatten().double() for param in model.parameters()]
+        model.zero_grad()
+    return torch.cat(grads)
+
+
+def gradient_errors(flags, batches):
+    """Of the first batches of a run that is not trained, of 2 problems each: |g - exact| / |exact|."""
+    run = train.load_run(train.parse_args(flags))
+    settings = run.method.settings
+    rows = []
+    for number in range(1, batches + 1):
+        problems = [run.task.train[i] for i in run.method.pick(run.task.train, number, {})[:2]]
+        step = train.roll_out_all(run, problems, settings.num_samples, settings.temperature, number)
+        exact = gradient_of(run, step, "fp64")
+        for way in ("fp32", "autocast", "copies"):
+            found = gradient_of(run, step, way)
+            error = ((found - exact).norm() / exact.norm()).item()
+            cosine = torch.cosine_similarity(found, exact, 0).item()
+            rows.append([str(number), way, f"{error:.1e}", f"{cosine:.5f}"])
+            print(*rows[-1], flush=True)
+    return {"columns": ["batch", "gradient in", "relative error", "cosine"], "rows": rows}
+
+
+# ---- What a GPU would have to do, counted -----------------------------------------------------------------
+
+CARDS = {  # bytes a second; dense bf16 operations a second: NVIDIA's data sheets (SXM; A100 of 80 GB)
+    "H100": (3.35e12, 989e12),
+    "A100": (2.039e12, 312e12),
+    "RTX 4090": (1.008e12, 165e12),
+    "RTX 3090": (0.936e12, 71e12),
+}
+START = 7.5e-6  # seconds to start a kernel from Python, measured on a CPU at commit d78cb0c
+NO_KERNEL = "empty empty_like new_empty _unsafe_view detach alias device".split()
+
+
+class Kernels(TorchDispatchMode):
+    """Counts operations, and the bytes of what they read and write. A view is none."""
+
+    def __init__(self):
+        super().__init__()
+        self.number = 0
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        name = func._schema.name.partition("::")[2]
+        returns = [value.alias_info for value in func._schema.returns]
+        is_view = any(alias and not alias.is_write for alias in returns)
+        if not is_view and name not in NO_KERNEL:
+            tensors = [x for x in tree_leaves((args, kwargs, out)) if isinstance(x, torch.Tensor)]
+            if name in ("scatter_", "embedding"):  # which touch only what they move
+                tensors = [tensors[-2 if name == "scatter_" else -1]] * 2
+            if name in ("new_zeros", "ones_like"):  # which only write
+                tensors = tensors[-1:]
+            self.number += 1
+            self.bytes += sum(x.nbytes for x in tensors)
+        return out
+
+
+def norm(x, *rest):
+    """In place of a norm, which is many operations on a CPU and one kernel on a GPU: a softmax reads and writes as much,
+    in its backward pass too. Autocast computes both in fp32."""
+    return (x.float() if torch.is_autocast_enabled("cpu") else x).softmax(-1)
+
+
+def counted(prepare, dtype=torch.float32):
+    """prepare(model) gives the work to count. The model, with weights in dtype, has Qwen3-0.6B's shape, and all tensors
+    have a shape and no numbers -> (kernels, bytes, operations of matrix products)."""
+    config = Config()
+    config.num_tokens = 151669  # as Qwen3's tokenizer has
+    real = F.rms_norm
+    F.rms_norm = norm
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            model = Qwen3(config)
+            model.checkpoint_blocks = True
+            with weights_in(dtype, model):
+                work = prepare(model)
+                with FlopCounterMode(display=False) as flops, Kernels() as kernels:
+                    work()
+    finally:
+        F.rms_norm = real
+    return kernels.number, kernels.bytes, flops.get_total_flops()
+
+
+PROMPT, TOKENS, ROWS, MICRO = 128, 512, 64, 6  # 6 rows of 639 tokens: --micro-batch-tokens 4096
+
+
+def one_token(model):
+    """Of each row, in the middle of a completion: what rlvr.sample does."""
+    cache = KVCache(model, ROWS, PROMPT + TOKENS)
+    cache.used = PROMPT + TOKENS // 2
+    ids = torch.zeros(ROWS, 1, dtype=torch.long)
+
+    @torch.no_grad()
+    def work():
+        choose(read(model, ids, cache, (slice(None), -1)), torch.zeros(ROWS))
+
+    return work
+
+
+def one_micro_batch(model):
+    """Forward and backward pass, and the sums of the gradients."""
+    ids = torch.zeros(MICRO, PROMPT + TOKENS - 1, dtype=torch.long)
+    # Not as a mask: how many places it has is not known without numbers.
+    rows = torch.arange(MICRO).repeat_interleave(TOKENS)
+    places = torch.arange(PROMPT - 1, PROMPT + TOKENS - 1).repeat(MICRO)
+    micro = MicroBatch(ids, (rows, places), rows)
+    sums = {param: torch.zeros(param.shape) for param in model.parameters()}
+    half = model.model.embed_tokens.weight.dtype == BF16
+
+    def work():
+        with torch.autocast("cpu", BF16, enabled=not half):
+            logp, _ = trained_logprobs(model, micro, places)
+            logp.sum().backward()
+        for param, total in sums.items():
+            if param.grad is not None:  # that of a norm, for which see above
+                total.add_(param.grad)
+
+    return work
+
+
+def counted_step():
+    """Seconds, at least, of a step of 64 completions, all of full length."""
+    token = counted(one_token, BF16)
+    update = counted(one_micro_batch)
+    copies = counted(one_micro_batch, BF16)
+    print(f"one token of {ROWS} rows after {PROMPT + TOKENS // 2}; {MICRO} rows in an update")
+    for name, (kernels, moved, flops) in (
+        ("token", token),
+        ("update", update),
+        ("on bf16 copies", copies),
+    ):
+        print(f"{name:15} {kernels:6,} kernels, {moved / 1e9:7.2f} GB, {flops / 1e12:6.2f} TFLOP")
+    micros = ROWS / MICRO
+    rows = []
+    for card, (bandwidth, rate) in CARDS.items():
+        seconds = [TOKENS * token[0] * START, TOKENS * token[1] / bandwidth]
+        seconds += [micros * update[2] / rate, micros * update[1] / bandwidth]
+        seconds += [micros * copies[1] / bandwidth]
+        rows.append([card, *(f"{value:.1f}" for value in seconds)])
+        print(*(cell.rjust(15) for cell in rows[-1]))
+    columns = ["seconds, at least", "sampling: starting kernels", "moving bytes"]
+    columns += ["update: computing", "moving bytes", "the same on bf16 copies"]
+    return {"columns": columns, "rows": rows, "cards": CARDS}
 
 
 # ---- Speed: whole steps of the tiny model ------------------------------------------------------------
@@ -311,14 +527,30 @@ def main():
     parser.add_argument("--tokens", type=int, default=1024)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
     parser.add_argument(
-        "--configs", nargs="*", default=["train.py"], help="of: train.py, activations kept, plain"
+        "--configs",
+        nargs="*",
+        default=["train.py"],
+        help="of: train.py, copies, activations kept, plain",
     )
     parser.add_argument("--config", help=argparse.SUPPRESS)
+    parser.add_argument("--count", action="store_true")
+    parser.add_argument("--gradient", nargs=argparse.REMAINDER)
+    parser.add_argument("--train", nargs=argparse.REMAINDER)
     parser.add_argument("--steps", type=int, default=20, help="of a turn")
-    parser.add_argument("--repeats", type=int, default=3, help="turns that each trainer takes")
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=3,
+        help="turns that each trainer takes; batches of --gradient",
+    )
     args = parser.parse_args()
     if args.config:
         return measure(args)
+    if args.train:
+        return train_in_bf16(*args.train)
+    if args.count or args.gradient:
+        table = counted_step() if args.count else gradient_errors(args.gradient, args.repeats)
+        return print(json.dumps(table))
     result = memory_table(args) if args.shape == "0.6B" else speed_table(args)
     table = memory_rows(args, result) if args.shape == "0.6B" else speed_rows(result)
     print(json.dumps({**table, "shape": args.shape, "result": result}))

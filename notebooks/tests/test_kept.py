@@ -226,8 +226,10 @@ def test_a_row_of_a_table_by_hand():
             "bench_training.py --config plain --tokens 8 --prompt-tokens 4".split(),
             "peaks",
         ),
+        ("bench_training.py --count".split(), "rows"),
+        ("bench_training.py --repeats 1 --gradient --device cpu".split(), "rows"),
     ],
-    ids=["verifiers", "ranks", "sampling", "memory", "memory, plain"],
+    ids=["verifiers", "ranks", "sampling", "memory", "memory, plain", "count", "gradient"],
 )
 def test_a_benchmark_ends_with_a_json_object(command, key):
     """Toy sizes, and no look at a time."""

@@ -12,7 +12,8 @@ import pytest
 import eval as core
 import train
 import verifiers
-from notebooks.look import compare, show
+from notebooks import kept
+from notebooks.look import compare, gpu_day, show
 from notebooks.look.compare import decompose, paired_interval, regrade
 from notebooks.models import make_tiny
 from ranks import ONE_DIGIT
@@ -328,3 +329,94 @@ def test_the_canary_on_a_run(tmp_path, capsys):
     write(tmp_path / "metrics.jsonl", log((0.5, 0.5), (0.9, 0.9)))
     show.main([str(tmp_path), "--canary"])
     assert capsys.readouterr().out == "no warning\n"
+
+
+# ---- The day of a GPU ------------------------------------------------------------------------------
+
+
+def memory(day):
+    yield "GB of an update", "at most 14", "13.9", True
+    yield "its seconds", "", "2.5"
+
+
+def broken(day):
+    yield "mismatch", "< 0.05", "0.3", False
+    raise ValueError("no such kernel")
+
+
+INVENTED = [["mismatch", "< 0.05", "REFUTED 0.3"]]
+INVENTED += [["broken", "no error", "REFUTED ValueError('no such kernel')"]]
+INVENTED += [["GB of an update", "at most 14", "13.9"], ["its seconds", "", "2.5"]]
+
+
+@pytest.fixture
+def day(tmp_path, monkeypatch):
+    """A day of one part, on which the first of two checks fails."""
+    monkeypatch.setattr(gpu_day, "PARTS", {"facts": [broken, memory]})
+    day = gpu_day.Day(True, "cpu", tmp_path / "results" / "gpu_day.json")
+    day.out.parent.mkdir()
+    gpu_day.begin(day)
+    return day
+
+
+def test_a_check_that_fails_is_a_row_and_the_next_begins(day):
+    gpu_day.run_part(day, "facts")
+    assert json.loads(day.out.read_text())["rows"] == INVENTED
+
+
+DYING = [("exit(3)", 60, "exit code 3"), ("__import__('time').sleep(99)", 1, "not done")]
+
+
+@pytest.mark.parametrize("program, limit, why", DYING)
+def test_a_part_that_dies_or_takes_too_long_is_a_row(day, monkeypatch, program, limit, why):
+    """Its rows so far are kept, and a second call runs it again: it has not ended."""
+    monkeypatch.setattr(gpu_day, "COMMAND", f"python -c {program}")
+    monkeypatch.setattr(gpu_day, "LIMIT", limit)
+    gpu_day.keep(day, "facts", INVENTED[:1])
+    gpu_day.in_a_process(day, "facts")
+    found = json.loads(day.out.read_text())["parts"]["facts"]
+    assert found["rows"][0] == INVENTED[0] and not found["ended"]
+    assert f"REFUTED {why}" in found["rows"][1][2]
+
+
+def test_a_second_call_goes_on_with_what_is_missing(day, monkeypatch):
+    calls = []
+
+    def in_a_process(day, part):
+        """Speed dies when it is first called."""
+        calls.append(part)
+        gpu_day.keep(day, part, [[part, "1", "2"]], calls != ["facts", "speed"])
+
+    monkeypatch.setattr(gpu_day, "PARTS", {"facts": [], "speed": []})
+    monkeypatch.setattr(gpu_day, "in_a_process", in_a_process)
+    for _ in range(3):
+        gpu_day.main(["--small", "--out", str(day.out)])
+    assert calls == ["facts", "speed", "speed"]
+
+
+def test_what_was_found_takes_the_place_of_what_was_computed(day, monkeypatch, tmp_path):
+    """On that part of MEASURED.md, with an invented result."""
+    computed = kept.COMPUTED.search(kept.PAGES[1].read_text())[0]
+    page = tmp_path / "page.md"
+    page.write_text(computed)
+    monkeypatch.setattr(kept, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(kept, "PAGES", [page])
+    gpu_day.run_part(day, "facts")
+    assert kept.main([]) == 1  # the page does not show it yet
+    kept.main(["--write"])
+    found = page.read_text()
+    assert (
+        "\n| GB of an update | at most 14 | 13.9 |\n| its seconds |  | 2.5 |\n\n[Measured on"
+        in found
+    )
+    assert "computed" not in found
+    assert kept.main([]) == 0
+
+
+@pytest.mark.slow
+def test_the_whole_day_runs_on_a_cpu_with_a_small_model(tmp_path):
+    out = tmp_path / "day.json"
+    gpu_day.main(["--small", "--out", str(out)])
+    result = json.loads(out.read_text())
+    assert "REFUTED" not in str(result["rows"])
+    assert [found["ended"] for found in result["parts"].values()] == [True] * len(gpu_day.PARTS)
