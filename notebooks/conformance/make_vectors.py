@@ -19,8 +19,11 @@ It gives
 For the function loss an output is the gradient by logp: the value of a loss may differ by a constant.
 """
 
+import cmath
+import copy
 import json
 import math
+import operator
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -410,6 +413,148 @@ def loss_micro_batches():
     )
 
 
+@case("loss")
+def loss_groups_without_signal():
+    """loss: groups without signal
+
+    tests: whether rows of groups of equal rewards count in the divisor, and a batch that has no others
+    derivation: token: 1/9 each if they count, 1/5 if not. Then the step has the same size however few groups have a
+        signal; divided by all, it is the gradient of the mean over prompts. In a batch without signal every A is 0.
+    run: loss and grad_norm are NaN in the first step in which mixed is 0. Else a choice: grad_norm follows mixed, or not.
+    """
+    lengths = [1, 4, 2, 2]
+    counted = norms(lengths, 4, [1.0, -1.0, 0.0, 0.0])
+    zeros = [[0.0] * 4] * 4
+    others = norms(lengths[:2], 4, [1.0, -1.0])
+    others = {name: gradient + zeros[2:] for name, gradient in others.items()}
+    calls = [tokens_case(lengths, 4, row) for row in ([1.0, -1.0, 0.0, 0.0], [0.0] * 4)]
+    answers = {name: [gradient, zeros] for name, gradient in counted.items()}
+    for name, gradient in others.items():
+        answers[f"{name}, of the groups with a signal"] = [gradient, zeros]
+    nothing = "NaN: a batch without signal is 0 / 0"
+    return given(calls, answers, {nothing: [others["token"], [[NAN] * 4] * 4]})
+
+
+@case("trust_region")
+def loss_trust_region_on_probabilities():
+    """loss: trust region on probabilities
+
+    tests: DPPO stops a token that has moved by more than 0.15 of probability where A pushes it, whatever its ratio
+    derivation: .001 to .003 is a ratio of 3 and moves .002: -3. .5 to .7 has moved by .2: 0; with A = -1 it comes back:
+        1.4. .9 to .7 likewise. .9 to .8 has moved by .1: .8/.9.
+    run: Rare tokens stop at once and likely ones late: clipped is large although pi hardly moves.
+    """
+    moves = [(0.001, 0.003, 1), (0.5, 0.7, 1), (0.5, 0.7, -1), (0.9, 0.7, -1), (0.9, 0.7, 1)]
+    moves.append((0.9, 0.8, -1))
+
+    def gradients(stops):
+        return each([0 if stops(pi, old, A) else -A * pi / old for old, pi, A in moves])
+
+    calls = []
+    for old, pi, A in moves:
+        one = {"logp": [[math.log(pi)]], "sampled_logp": [[math.log(old)]], "mask": [[1]]}
+        calls.append({**one, "advantages": [A], "delta": 0.15})
+    return given(
+        calls,
+        {"": gradients(lambda pi, old, A: A * (pi - old) > 0.15)},
+        {
+            "a clip of ratios": gradients(lambda pi, old, A: A * (pi / old - 1) > 0.15),
+            "what comes back is stopped too": gradients(lambda pi, old, A: abs(pi - old) > 0.15),
+            "only what comes back is stopped": gradients(lambda pi, old, A: A * (old - pi) > 0.15),
+            "nothing stops": gradients(lambda pi, old, A: False),
+        },
+    )
+
+
+# ---- What another engine sampled -----------------------------------------------------------------
+
+RHO = [[4.0, 0.25, 1.5, 9.0], [6.0, 5.0, 1.0, 9.0]]  # pi_old / pi_s; the last column is padding
+BOUNDS = {
+    "truncate": lambda rho, low, high: min(rho, high),
+    "mask": lambda rho, low, high: rho if low <= rho <= high else 0,
+    "clamp": lambda rho, low, high: min(max(rho, low), high),
+    "none": lambda rho, low, high: rho,
+}
+
+
+def corrected(level, how, low, high=3.0, **more):
+    def weights(level=level, how=how, power=1, width=3):
+        rows = []
+        for row in RHO:
+            rhos = [rho**power for rho in row[:width]]
+            if level != "token":
+                rhos = [math.prod(rhos) ** (1 / width if level == "mean" else 1)] * width
+            rows.append([BOUNDS[how](rho, low, high) for rho in rhos[:3]] + [0.0])
+        return [rows]
+
+    mistakes = {
+        "the ratio is inverted": weights(power=-1),
+        "no bound": weights(how="none"),
+        "truncated, not left out": weights(how="truncate"),
+        "clamped on both sides, not left out": weights(how="clamp"),
+        "left out, not truncated": weights(how="mask"),
+        "of the token": weights(level="token"),
+        "of the completion": weights(level="sequence"),
+        "the mean over the completion, not the product": weights(level="mean"),
+        "padding is a part of the product": weights(width=4),
+    }
+    call = {"sampled_logp": [[-math.log(rho) - 1 for rho in row] for row in RHO]}
+    call |= {"old_logp": [[-1.0] * 4] * 2, "mask": [[1, 1, 1, 0]] * 2}
+    call |= {"level": level, "how": how, "low": low, "high": high}
+    wrong = {}
+    for name, found in mistakes.items():
+        if found not in (weights(), *wrong.values()):  # the others are the same in this case
+            wrong[name] = found
+    return given([call], {"": weights(), **more}, wrong)
+
+
+@case("correction")
+def correction_token_truncated():
+    """correction: of a token, truncated
+
+    tests: a sampler of other arithmetic or older weights: each token weighs pi_old / pi_s, and at most 3 (TIS)
+    derivation: 4, 1/4, 3/2 become 3, 1/4, 3/2, and 6, 5, 1 become 3, 3, 1; nothing bounds them from below.
+    run: mismatch stays large and reward sinks late: the gradient is that of the sampler's tokens.
+    """
+    return corrected("token", "truncate", 0.0)
+
+
+@case("correction")
+def correction_token_masked():
+    """correction: of a token, masked
+
+    tests: IcePop: a token whose ratio is below 1/2 or above 3 teaches nothing; the others weigh their ratio
+    derivation: 4 and 1/4 are outside: 0, 0, 3/2. So are 6 and 5: 0, 0, 1.
+    run: off is not 0, and these few tokens carry the largest gradients.
+    """
+    return corrected("token", "mask", 0.5)
+
+
+@case("correction")
+def correction_completion_truncated():
+    """correction: of a completion, truncated
+
+    tests: the ratio of a completion is the product of its tokens' ratios, and a weight of each of them
+    derivation: 4 * 1/4 * 3/2 = 3/2; 6 * 5 * 1 = 30, which becomes 3.
+    run: Long completions have weights near 0 or at the bound.
+    """
+    return corrected("sequence", "truncate", 0.0)
+
+
+@case("correction")
+def correction_completion_masked():
+    """correction: of a completion, masked
+
+    tests: a whole completion is left out if the product of its ratios is too far from 1 (TRL's default)
+    derivation: 3/2 is inside of 1/2 to 3 and stays; 30 is outside: 0. Or the mean ratios decide, 1.14 and 3.11, and what
+        is inside keeps its tokens' own ratios.
+    run: Few long completions are trained: their products leave the bounds first.
+    """
+    by_the_mean = [[[*RHO[0][:3], 0.0], [0.0] * 4]]
+    more = {"the mean ratio decides, tokens keep their own": by_the_mean}
+    return corrected("sequence", "mask", 0.5, **more)
+
+
 # ---- Masks ---------------------------------------------------------------------------------------
 
 
@@ -568,6 +713,31 @@ def mask_tokens_of_a_tool():
     )
 
 
+@case("turns")
+def mask_turns_are_not_tokenised_again():
+    """mask: turns are not tokenised again
+
+    tests: what was sampled stays the ids that were sampled, although its text has another tokenisation
+    derivation: Sampled are a b <stop>, and ab <stop> behind the reply r: 2 3 0 5 4 0 behind the prompt 1.
+    run: mismatch rises with the number of turns; log-probs belong to tokens that the policy would not have chosen.
+    """
+    words = ["<stop>", "q", "a", "b", "ab", "r"]
+    call = {"words": words, "prompt": [1], "sampled": [[2, 3, 0], [4, 0]], "replies": ["r"]}
+    ids = [1, 2, 3, 0, 5, 4, 0]
+    return given(
+        [call],
+        {"": [[ids, [1, 1, 1, 0, 1, 1]]]},
+        {
+            "what was sampled is tokenised again": [[[1, 4, 0, 5, 4, 0], [1, 1, 0, 1, 1]]],
+            "the reply is trained": [[ids, [1] * 6]],
+            "the stop between two turns is lost": [[[1, 2, 3, 5, 4, 0], [1, 1, 0, 1, 1]]],
+            "the reply is cut by the lengths of another tokenisation": [
+                [[1, 2, 3, 0, 4, 0], [1, 1, 1, 1, 1]]
+            ],
+        },
+    )
+
+
 # ---- Log-probs -----------------------------------------------------------------------------------
 
 
@@ -701,6 +871,67 @@ def log_probs_bf16():
         {"": exact},
         {"the log-probs are rounded to bf16": [[[bf16(logp) for logp in exact[0][0]]]]},
         otherwise="the softmax is not taken in fp32",
+    )
+
+
+TINY = {  # a token and its place (rows of 3), their mixture, the head: see check.Tiny
+    "tokens": [[0.5, -0.3, 0.1], [-0.4, 0.6, 0.2], [0.3, 0.2, -0.5], [-0.1, -0.6, 0.4]],
+    "places": [[0.1, 0.2, -0.1], [-0.3, 0.1, 0.2], [0.2, -0.2, 0.3], [0.4, 0.1, -0.2], [0.0, 0.3, 0.1]],
+    "mix": [[0.7, -0.2, 0.4], [0.1, 0.5, -0.6], [-0.3, 0.8, 0.2]],
+    "head": [[0.9, -0.4, 0.3], [-0.5, 0.7, 0.1], [0.2, 0.3, -0.8], [-0.6, -0.1, 0.5]],
+}  # fmt: skip
+
+
+def model_logps(weights, ids, places=None):
+    """log pi of ids[1:], of one row, by the formula of check.Tiny. The weights may be complex."""
+    total = [0.0] * 3
+    result = []
+    for t, token in enumerate(ids[:-1]):
+        place = weights["places"][places[t] if places else t]
+        x = [one + other for one, other in zip(weights["tokens"][token], place)]
+        total = [one + other for one, other in zip(total, x)]
+        for column in range(3):
+            mixed = sum(total[row] * weights["mix"][row][column] for row in range(3)) / (t + 1)
+            x[column] += cmath.tanh(mixed)
+        logits = [sum(map(operator.mul, x, row)) for row in weights["head"]]
+        everything = cmath.log(sum(map(cmath.exp, logits)))
+        result.append(logits[ids[t + 1]] - everything)
+    return result
+
+
+@case("padded_logprobs")
+def log_probs_padding_on_the_left():
+    """log-probs: padding on the left
+
+    tests: a prompt that is padded on the left has the log-probs that it has alone
+    derivation: The same row without its padding, by the model's formula. If its first token has place 2 and not 0,
+        rotary positions, which are differences, do not mind; a table of places, as here, does.
+    run: mismatch of short prompts, if the sampler pads otherwise than the update does.
+    """
+    row = [1, 2, 3, 1]
+    longer = [2, 2, 3, 1, 2]
+
+    def found(*short):
+        rows = [[0.0, *short], model_logps(TINY, longer)]
+        return [[[number.real for number in one] for one in rows]]
+
+    alone = model_logps(TINY, row)
+    padded = model_logps(TINY, [0, *row])[1:]
+    return given(
+        [
+            {
+                "weights": TINY,
+                "ids": [[0, *row], longer],
+                "attention_mask": [[0, 1, 1, 1, 1], [1] * 5],
+            }
+        ],
+        {
+            "places are counted from the first token": found(*alone),
+            "a place is a column: right with rotary positions only": found(
+                *model_logps(TINY, row, [1, 2, 3, 4])
+            ),
+        },
+        {"the padding is attended to": found(*padded)},
     )
 
 
@@ -959,6 +1190,29 @@ def grade_a_number_near_by():
     )
 
 
+@case("batch_rewards")
+def reward_a_list_of_the_wrong_length():
+    """reward: a list of the wrong length
+
+    tests: a reward function that returns fewer or more rewards than there are completions is stopped
+    derivation: 1, 2 and 4 rewards for 3 completions are errors; 3 are theirs.
+    run: All rewards of a batch are equal and mixed is 0, or completions get the rewards of their neighbours.
+    """
+    right = [0.5, 1.0, 0.0]
+    lists = [[1.0], [1.0, 0.5], [1.0, 0.5, 0.0, 1.0], right]
+    error = "an error"
+    return given(
+        [{"returned": returned, "count": 3} for returned in lists],
+        {"": [error, error, error, right]},
+        {
+            "one reward becomes that of all": [[1.0] * 3, error, error, right],
+            "a list that is too long is cut": [error, error, lists[2][:3], right],
+            "no length is looked at": lists,
+            "what is missing is 0": [[1.0, 0, 0], [1.0, 0.5, 0], lists[2][:3], right],
+        },
+    )
+
+
 # ---- Sampling ------------------------------------------------------------------------------------
 
 
@@ -1048,6 +1302,152 @@ def sampling_the_prompt_is_read_once():
             "again for every token: no cache": [4 * (7 + 8 + 9)],
         },
         {},
+    )
+
+
+def after_update(lora):
+    updated = "the update changes the model"
+    synced = "the sampler has the new weights"
+    return given(
+        [{"lora": lora}],
+        {"": [{synced: True, updated: True}]},
+        {
+            "the sampler keeps the weights of the start": [{synced: False, updated: True}],
+            "nothing is updated": [{synced: True, updated: False}],
+        },
+    )
+
+
+@case("after_update")
+def sampling_after_an_update():
+    """sampling: after an update
+
+    tests: the sampler is the model that is trained, not what it was at the start
+    derivation: The same tokens have the same log-probs in both, and other ones than before the update.
+    run: mismatch is at rounding in the first step and grows from there: it looks like staleness.
+    """
+    return after_update(False)
+
+
+@case("after_update")
+def sampling_after_an_update_of_lora():
+    """sampling: after an update of LoRA
+
+    tests: the matrices beside the weights reach the sampler, which a copy of the weights alone does not bring
+    derivation: W x + alpha / r * B A x: the sampler's log-probs are those with B A, and other ones than those of W.
+    run: mismatch grows from step to step, and pi_s stays the first model.
+    """
+    return after_update(True)
+
+
+# ---- A step in lockstep --------------------------------------------------------------------------
+
+REFERENCE = {**TINY, "head": TINY["head"][::-1]}
+ROWS = [
+    [0, 1, 2, 0, 0],
+    [0, 1, 3, 2, 0],
+    [0, 1, 1, 3, 2],
+    [3, 2, 1, 0, 0],
+    [3, 2, 2, 1, 3],
+    [3, 2, 1, 1, 2],
+]
+LENGTHS = [1, 2, 3, 1, 3, 3]  # of the completions, behind prompts of two tokens
+REWARDS = [[1.0, 0.0, 0.0], [1.0, 0.5, 0.0]]
+STEP = 1e-30  # f(w + ih) = f(w) + ih f'(w): exact, as nothing is subtracted
+
+
+def derivatives():
+    """For each weight (name, i, j): d log pi of each token by it, of all rows."""
+    found = {}
+    for name, rows in TINY.items():
+        for i, row in enumerate(rows):
+            for j in range(3):
+                moved = copy.deepcopy(TINY)
+                moved[name][i][j] = row[j] + STEP * 1j
+                logps = [model_logps(moved, ids) for ids in ROWS]
+                found[name, i, j] = [[one.imag / STEP for one in row] for row in logps]
+    return found
+
+
+def gradients(factors):
+    """sum of factor * d log pi -> the gradient of each parameter, as lists, for factors (B, T-1)."""
+    result = {name: [[0.0] * 3 for _ in rows] for name, rows in TINY.items()}
+    for (name, i, j), slopes in derivatives().items():
+        pairs = zip(sum(factors, []), sum(slopes, []))
+        result[name][i][j] = round(sum(factor * slope for factor, slope in pairs), 7)
+    return [list(result.values())]
+
+
+def trained(pull=None):
+    """The answers of a step: four norms, three scales of the advantages; pull(d): what a KL adds, d = log pi / pi_ref."""
+    answers = {}
+    for scale, divisor in (("std with G", 3), ("std with G - 1", 2), ("no std", None)):
+        advantages = sum((normalised(row, divisor) for row in REWARDS), [])
+        units = norms(LENGTHS, 3, [-1.0] * 6)
+        for norm, weights in units.items():
+            factors = []
+            for ids, A, row in zip(ROWS, advantages, weights):
+                pairs = zip(model_logps(TINY, ids)[1:], model_logps(REFERENCE, ids)[1:], row)
+                pulls = [pull((one - other).real) if pull else 0.0 for one, other, _ in pairs]
+                factors.append([0.0, *[w * (p - A) for w, p in zip(row, pulls)]])
+            answers[f"{norm}, {scale}"] = gradients(factors)
+    return answers
+
+
+def step_call(kl_coef, **more):
+    mask = [[0, *[int(column < length) for column in range(3)]] for length in LENGTHS]
+    call = {"weights": TINY, "ids": ROWS, "mask": mask, "rewards": REWARDS, "kl_coef": kl_coef}
+    return [{**call, **more}]
+
+
+@case("step")
+def step_gradient():
+    """step: the gradient
+
+    tests: a whole step on six completions of two prompts: rewards, advantages, log-probs, loss and backward pass
+    derivation: -sum w A dlog pi by each of the 57 weights, from the model's formula with w + ih for w: the imaginary
+        part is h times the derivative.
+    run: grad_norm. A factor in all weights is a matter of the norm or of the advantages' scale.
+    """
+    return given(step_call(0.0), trained(), {}, tolerance=2e-4)
+
+
+@case("step")
+def step_with_a_kl():
+    """step: with a KL
+
+    tests: the same step with kl_coef 0.1 and another head as the reference
+    derivation: k3 adds 0.1 w (1 - exp(-d)) dlog pi; k2, or k3 times the ratio, 0.1 w d dlog pi.
+    run: kl does not get smaller where kl_coef gets larger.
+    """
+    answers = {}
+    for name, pull in (("k3", lambda d: 1 - math.exp(-d)), ("k2, or k3 times the ratio", float)):
+        found = trained(lambda d, pull=pull: 0.1 * pull(d))
+        answers |= {f"{norm}; {name}": gradient for norm, gradient in found.items()}
+    without = trained()
+    wrong = {f"no KL; {norm}": without[norm] for norm in without if norm.endswith("with G")}
+    return given(step_call(0.1, reference=REFERENCE), answers, wrong, tolerance=2e-4)
+
+
+@case("step")
+def step_two_ranks():
+    """step: two ranks
+
+    tests: two processes with a prompt each end with one gradient, that of the batch on one process
+    derivation: The first prompt's completions have 6 tokens and the second one's 7: each token weighs 1/13, not 1/12 or 1/14.
+    run: grad_norm differs between ranks, or not at all from that of one rank: only the model of rank 0 is saved.
+    """
+    one = "both ranks have one gradient"
+    batch = "it is that of the batch"
+    return given(
+        step_call(0.0, ranks=2),
+        {"": [{one: True, batch: True}]},
+        {
+            "each rank trains a model of its own": [{one: False, batch: False}],
+            "the ranks' own means are averaged, or their gradients added": [
+                {one: True, batch: False}
+            ],
+        },
     )
 
 
