@@ -23,11 +23,11 @@ float32 tensors (ids are int64):
     padded_logprobs(model, ids, attention_mask) -> (B, T-1)          after_update(lora) -> log-probs of some tokens: of
         the sampler, of the trained model, of the model before the update
     step(model, reference, kl_coef, ids, mask, rewards (P, G)): one step of the trainer on these completions, without
-        clipping the gradient, which stays in the model's .grad. model, and the reference of a KL, are Tiny; under two
-        ranks (RANK and WORLD_SIZE are set, gloo is joined) a rank gets the rows of its prompts
+        clipping the gradient, which stays in the model's .grad. model, and the reference of a KL, are Tiny; with rank
+        (RANK and WORLD_SIZE are set, gloo is joined) it gets the rows of this rank's prompts
 
-Further arguments, which a function takes if its project has the thing: batch_mask of loss (the mask of the whole batch,
-when the rows are a micro-batch), tool_mask (B, T) of completion_mask, top_p, top_k and num_tokens of logprobs. What is
+Further arguments, which a function takes if its project has the thing: batch_mask of loss (the mask of the whole batch;
+the rows may be a micro-batch), tool_mask (B, T) of completion_mask, top_p, top_k and num_tokens of logprobs, rank of step. What is
 missing, or raises NotImplementedError (say for what a project refuses with a clear error), counts as not offered. A loss that divides by a fixed length takes 8 for it.
 A step in lockstep, on a model of 57 weights: check.py ADAPTER.py --only step
 The exit status is 1 if anything is wrong. What is a choice (G or G - 1, four norms) is reported, not judged.
@@ -43,7 +43,6 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 
@@ -82,8 +81,14 @@ def load_adapter(path):
 # ---- A model and a tokenizer, in the manner of transformers --------------------------------------
 
 
+class Output(dict):
+    __getattr__ = dict.__getitem__
+
+
 class Tiny(torch.nn.Module):
     """A causal model with these weights: a token and its place, and the mean of all up to it, mixed."""
+
+    device = torch.device("cpu")
 
     def __init__(self, weights):
         super().__init__()
@@ -101,7 +106,7 @@ class Tiny(torch.nn.Module):
 
     def forward(self, input_ids, attention_mask=None, position_ids=None, **_):
         hidden = self.hidden(input_ids, attention_mask, position_ids)
-        return SimpleNamespace(logits=hidden @ self.head.T)
+        return Output(logits=hidden @ self.head.T)
 
 
 class Words:
@@ -165,22 +170,21 @@ def plain(output):
     return output.detach().tolist() if isinstance(output, torch.Tensor) else output
 
 
-def call_loss(adapter, name, **arguments):
+def call_loss(adapter, name, micro_batches=(slice(None),), **arguments):
     """The gradient of the loss by logp; of a batch in micro-batches: all of theirs together."""
-    micro_batches = arguments.pop("micro_batches", None)
     loss = function_of(adapter, name, arguments)
-    logp = arguments.pop("logp").requires_grad_()
-    if micro_batches is None:
-        total = loss(logp=logp, **arguments)
-    else:
-        whole = "batch_mask" in inspect.signature(loss).parameters
-        total = 0.0
-        for rows in micro_batches:
-            some = {name: arguments[name][rows] for name in ("old_logp", "advantages", "mask")}
-            if whole:  # the adapter knows the batch, and its losses add up
-                some["batch_mask"] = arguments["mask"]
-            part = loss(logp=logp[rows], clip=arguments["clip"], **some)
-            total = total + (part if whole else part / len(micro_batches))
+    whole = "batch_mask" in inspect.signature(loss).parameters
+    logp = arguments["logp"].requires_grad_()
+    total = 0.0
+    for rows in micro_batches:
+        some = {
+            name: value[rows] if isinstance(value, torch.Tensor) else value
+            for name, value in arguments.items()
+        }
+        if whole:  # the adapter knows the batch, and its losses add up
+            some["batch_mask"] = arguments["mask"]
+        part = loss(**some)
+        total = total + (part if whole else part / len(micro_batches))
     if not total.requires_grad:
         return torch.zeros_like(logp)
     return torch.autograd.grad(total, logp)[0]
@@ -253,7 +257,7 @@ def call_step(adapter, name, **arguments):
 
 def on_two_ranks(adapter, name, arguments):
     """The step with each rank's prompt, by two processes, and with both by this one."""
-    function_of(adapter, name)
+    function_of(adapter, name, ["rank"])
     whole = call_step(adapter, name, **arguments)
     with tempfile.TemporaryDirectory() as folder:
         start = torch.multiprocessing.start_processes
@@ -273,7 +277,7 @@ def run_rank(rank, path, arguments, folder):
     rows = len(arguments["ids"]) // 2
     for name, size in (("ids", rows), ("mask", rows), ("rewards", 1)):
         arguments[name] = arguments[name][rank * size :][:size]
-    found = call_step(load_adapter(path), "step", **arguments)
+    found = call_step(load_adapter(path), "step", **arguments, rank=rank)
     Path(folder, f"{rank}.json").write_text(json.dumps(found))
     torch.distributed.destroy_process_group()
 

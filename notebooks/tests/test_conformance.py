@@ -359,8 +359,8 @@ def test_every_case_has_a_mutant_but_those_without_a_mistake_and_the_one_below()
 RANKS = """
 import torch
 
-def step(model, reference, kl_coef, ids, mask, rewards):
-    if torch.distributed.is_initialized():
+def step(model, reference, kl_coef, ids, mask, rewards, rank=None):
+    if rank is not None:
         model = torch.nn.parallel.DistributedDataParallel(model){module}
     logp = model(ids).logits.log_softmax(-1)[:, :-1].gather(2, ids[:, 1:, None]).squeeze(2)
     advantages = (rewards - rewards.mean(1, keepdim=True)).view(-1, 1)

@@ -39,10 +39,9 @@ def judged(rewards):
     return rlvr.group_advantages(rewards)
 
 
-def loss(logp, old_logp, advantages, mask, clip, batch_mask=None):
-    weights = rlvr.loss_weights(mask if batch_mask is None else batch_mask, NORM)
-    if batch_mask is not None:  # every token of a batch weighs the same
-        weights = mask * weights.max()
+def loss(logp, old_logp, advantages, mask, clip, batch_mask):
+    weights = rlvr.loss_weights(batch_mask, NORM)
+    weights = mask * weights.max()  # every token of a batch weighs the same
     return rlvr.policy_loss(logp, old_logp, advantages, weights, clip)
 
 
@@ -139,7 +138,7 @@ def padded_logprobs(model, ids, attention_mask):
     return torch.stack([row.roll(left) for row, left in zip(logp, lefts.tolist())])
 
 
-def step(model, reference, kl_coef, ids, mask, rewards):
+def step(model, reference, kl_coef, ids, mask, rewards, rank=None):
     """train.update, with several processes as well: torchrun's variables are set before train is read."""
     zeros = torch.zeros(len(ids), dtype=torch.long)
     lengths = mask.sum(1).long()
