@@ -104,9 +104,9 @@ class Tiny(torch.nn.Module):
         mean = x.cumsum(1) / seen.cumsum(1).clamp(min=1)[..., None]
         return x + torch.tanh(mean @ self.mix)
 
-    def forward(self, input_ids, attention_mask=None, position_ids=None, **_):
+    def forward(self, input_ids, attention_mask=None, position_ids=None, logits_to_keep=0, **_):
         hidden = self.hidden(input_ids, attention_mask, position_ids)
-        return Output(logits=hidden @ self.head.T)
+        return Output(logits=hidden[:, -logits_to_keep:] @ self.head.T)
 
 
 class Words:
