@@ -47,6 +47,11 @@ def case(function):
     return keep
 
 
+def held(names, *values):
+    """One output of a function that gives properties."""
+    return [dict(zip(names, values))]
+
+
 def given(calls, answers, mistakes, tolerance=1e-4, **more):
     found = {"calls": calls, "answers": answers, "mistakes": mistakes}
     return {**found, "tolerance": tolerance, **more}
@@ -63,6 +68,18 @@ def normalised(numbers, divisor):
         return [float(number - mean) for number in exact]
     std = math.sqrt(sum((number - mean) ** 2 for number in exact) / divisor)
     return [float(number - mean) / std if std else 0.0 for number in exact]
+
+
+SCALES = {"std with G": 0, "std with G - 1": 1, "not divided by a std": None}
+
+
+def scaled(groups, before=""):
+    """{name: output} of the three ways to scale the advantages of a group."""
+    found = {}
+    for name, less in SCALES.items():
+        rows = [normalised(row, None if less is None else len(row) - less) for row in groups]
+        found[before + name] = [rows]
+    return found
 
 
 def reshape(numbers, width):
@@ -89,20 +106,12 @@ def advantages_std_of_the_group():
     """
     rewards = [[1, 0, 0, 0], [1, 1, 1, 0]]
     flat = sum(rewards, [])
-    return given(
-        [{"rewards": rewards}],
-        {
-            "std with G": [[normalised(row, 4) for row in rewards]],
-            "std with G - 1": [[normalised(row, 3) for row in rewards]],
-            "not divided by a std": [[normalised(row, None) for row in rewards]],
-        },
-        {
-            "normalised over the batch, not the group": [reshape(normalised(flat, 8), 4)],
-            "normalised over the batch with B - 1": [reshape(normalised(flat, 7), 4)],
-            "no baseline: the rewards themselves": [rewards],
-        },
-        tolerance=1e-3,
-    )
+    mistakes = {
+        "normalised over the batch, not the group": [reshape(normalised(flat, 8), 4)],
+        "normalised over the batch with B - 1": [reshape(normalised(flat, 7), 4)],
+        "no baseline: the rewards themselves": [rewards],
+    }
+    return given([{"rewards": rewards}], scaled(rewards), mistakes, tolerance=1e-3)
 
 
 @case("advantages")
@@ -114,20 +123,12 @@ def advantages_rows_of_a_group():
     run: Not at all in a short run: the baseline is that of other prompts, and every column looks as usual.
     """
     rewards = [[1, 0, 0], [1, 1, 0]]
-    return given(
-        [{"rewards": rewards}],
-        {
-            "std with G": [[normalised(row, 3) for row in rewards]],
-            "std with G - 1": [[normalised(row, 2) for row in rewards]],
-            "not divided by a std": [[normalised(row, None) for row in rewards]],
-        },
-        {
-            "groups are read across prompts": [interleaved(rewards, 3)],
-            "groups are read across prompts, G - 1": [interleaved(rewards, 2)],
-            "groups are read across prompts, no std": [interleaved(rewards, None)],
-        },
-        tolerance=1e-3,
-    )
+    mistakes = {
+        "groups are read across prompts": [interleaved(rewards, 3)],
+        "groups are read across prompts, G - 1": [interleaved(rewards, 2)],
+        "groups are read across prompts, no std": [interleaved(rewards, None)],
+    }
+    return given([{"rewards": rewards}], scaled(rewards), mistakes, tolerance=1e-3)
 
 
 @case("advantages")
@@ -171,29 +172,16 @@ def advantages_a_verifier_that_returns_nan():
     derivation: 1, 0, 1/2, 1/4: mean 7/16. Or 1, 1/2, 1/4: mean 7/12, and the failed one gets 0.
     run: loss is NaN from one step to the next; the column failed says why.
     """
-    as_zero = [1, 0, 0.5, 0.25]
-    as_mean = [1, Fraction(7, 12), 0.5, 0.25]
-
-    def left_out(divisor):
-        first, *others = normalised([1, 0.5, 0.25], divisor)
-        return [[[first, 0.0, *others]]]
-
-    return given(
-        [{"rewards": [[1, NAN, 0.5, 0.25]]}],
-        {
-            "it counts as 0; std with G": [[normalised(as_zero, 4)]],
-            "it counts as 0; std with G - 1": [[normalised(as_zero, 3)]],
-            "it counts as 0; not divided by a std": [[normalised(as_zero, None)]],
-            "it is left out; std with G": left_out(3),
-            "it is left out; std with G - 1": left_out(2),
-            "it is left out; not divided by a std": left_out(None),
-        },
-        {
-            "the whole group is NaN": [[[NAN] * 4]],
-            "a failed verifier pays like the mean of the others": [[normalised(as_mean, 4)]],
-        },
-        tolerance=1e-3,
-    )
+    answers = scaled([[1, 0, 0.5, 0.25]], "it counts as 0; ")
+    for name, [[row]] in scaled([[1, 0.5, 0.25]], "it is left out; ").items():
+        answers[name] = [[[row[0], 0.0, *row[1:]]]]
+    mistakes = {
+        "the whole group is NaN": [[[NAN] * 4]],
+        "a failed verifier pays like the mean of the others": [
+            [normalised([1, Fraction(7, 12), 0.5, 0.25], 4)]
+        ],
+    }
+    return given([{"rewards": [[1, NAN, 0.5, 0.25]]}], answers, mistakes, tolerance=1e-3)
 
 
 # ---- Loss ----------------------------------------------------------------------------------------
@@ -590,17 +578,12 @@ def mask_the_pad_is_the_stop_token():
     tests: the first stop token of a completion is trained, padding with the same id is not; row 2 was cut off
     run: completion_length, which counts what is trained, is one less at once; truncated may rise in a long run.
     """
-    return masks(
-        [[5, 6, 7, 8, 0, 0, 0], [5, 6, 7, 7, 8, 8, 9]],
-        [2, 2],
-        [(2, 5), (2, 7)],
-        {
-            "the stop token is never trained": [(2, 4), (2, 7)],
-            "padding is trained": [(2, 7), (2, 7)],
-        },
-        stop=0,
-        pad=0,
-    )
+    ids = [[5, 6, 7, 8, 0, 0, 0], [5, 6, 7, 7, 8, 8, 9]]
+    mistakes = {
+        "the stop token is never trained": [(2, 4), (2, 7)],
+        "padding is trained": [(2, 7), (2, 7)],
+    }
+    return masks(ids, [2, 2], [(2, 5), (2, 7)], mistakes, stop=0, pad=0)
 
 
 @case("completion_mask")
@@ -610,17 +593,11 @@ def mask_a_stop_in_the_middle():
     tests: a batched generation writes on behind a stop token: that is not the completion
     run: mismatch is large (if the sampler kept no log-probs there), completion_length too long.
     """
-    return masks(
-        [[5, 6, 7, 1, 8, 9, 1]],
-        [2],
-        [(2, 4)],
-        {
-            "what follows the stop is trained": [(2, 7)],
-            "the stop token is never trained": [(2, 3)],
-        },
-        stop=1,
-        pad=0,
-    )
+    mistakes = {
+        "what follows the stop is trained": [(2, 7)],
+        "the stop token is never trained": [(2, 3)],
+    }
+    return masks([[5, 6, 7, 1, 8, 9, 1]], [2], [(2, 4)], mistakes, stop=1, pad=0)
 
 
 @case("completion_mask")
@@ -630,18 +607,13 @@ def mask_a_stop_in_the_prompt():
     tests: a chat template ends the user's turn with the token that ends a completion
     run: The column trained stays, and no token is: loss is 0, grad_norm is 0, reward does not move.
     """
-    return masks(
-        [[5, 1, 6, 7, 8, 1, 0], [1, 1, 6, 7, 1, 0, 0]],
-        [3, 3],
-        [(3, 6), (3, 5)],
-        {
-            "the stop is looked for in the prompt too": [(3, 3), (3, 3)],
-            "the stop token is never trained": [(3, 5), (3, 4)],
-            "padding is trained": [(3, 7), (3, 7)],
-        },
-        stop=1,
-        pad=0,
-    )
+    ids = [[5, 1, 6, 7, 8, 1, 0], [1, 1, 6, 7, 1, 0, 0]]
+    mistakes = {
+        "the stop is looked for in the prompt too": [(3, 3), (3, 3)],
+        "the stop token is never trained": [(3, 5), (3, 4)],
+        "padding is trained": [(3, 7), (3, 7)],
+    }
+    return masks(ids, [3, 3], [(3, 6), (3, 5)], mistakes, stop=1, pad=0)
 
 
 @case("completion_mask")
@@ -651,17 +623,12 @@ def mask_prompts_of_different_lengths_padded_on_the_right():
     tests: a completion begins where its own prompt ends
     run: mismatch: log-probs of prompt tokens, which were never sampled, are compared with 0.
     """
-    return masks(
-        [[5, 6, 7, 8, 1, 0, 0], [5, 6, 6, 6, 7, 8, 1]],
-        [2, 4],
-        [(2, 5), (4, 7)],
-        {
-            "the longest prompt's length is used for all": [(4, 5), (4, 7)],
-            "the first prompt's length is used for all": [(2, 5), (2, 7)],
-        },
-        stop=1,
-        pad=0,
-    )
+    ids = [[5, 6, 7, 8, 1, 0, 0], [5, 6, 6, 6, 7, 8, 1]]
+    mistakes = {
+        "the longest prompt's length is used for all": [(4, 5), (4, 7)],
+        "the first prompt's length is used for all": [(2, 5), (2, 7)],
+    }
+    return masks(ids, [2, 4], [(2, 5), (4, 7)], mistakes, stop=1, pad=0)
 
 
 @case("completion_mask")
@@ -671,18 +638,13 @@ def mask_prompts_padded_on_the_left():
     tests: with padding on the left all prompts end in one column: prompt_lengths is that width, pads included
     run: mismatch: the first log-probs of short prompts are wrong.
     """
-    return masks(
-        [[0, 0, 5, 6, 7, 1, 0], [5, 6, 6, 6, 7, 8, 1]],
-        [4, 4],
-        [(4, 6), (4, 7)],
-        {
-            "the padding on the left is not counted": [(2, 6), (4, 7)],
-            "padding is trained": [(4, 7), (4, 7)],
-            "the stop token is never trained": [(4, 5), (4, 6)],
-        },
-        stop=1,
-        pad=0,
-    )
+    ids = [[0, 0, 5, 6, 7, 1, 0], [5, 6, 6, 6, 7, 8, 1]]
+    mistakes = {
+        "the padding on the left is not counted": [(2, 6), (4, 7)],
+        "padding is trained": [(4, 7), (4, 7)],
+        "the stop token is never trained": [(4, 5), (4, 6)],
+    }
+    return masks(ids, [4, 4], [(4, 6), (4, 7)], mistakes, stop=1, pad=0)
 
 
 @case("completion_mask")
@@ -693,18 +655,10 @@ def mask_tokens_of_a_tool():
     derivation: ids[3] and ids[4] are the tool's: columns 2 and 3.
     run: mismatch and entropy rise with the number of calls; the policy learns to imitate the tool.
     """
-    tool = [[0, 0, 0, 1, 1, 0, 0]]
-    right = [[0, 1, 0, 0, 1, 1]]
-    call = {
-        "ids": [[5, 6, 7, 8, 8, 9, 1]],
-        "prompt_lengths": [2],
-        "stop_id": 1,
-        "pad_id": 0,
-        "tool_mask": tool,
-    }
+    call = {"ids": [[5, 6, 7, 8, 8, 9, 1]], "prompt_lengths": [2], "stop_id": 1, "pad_id": 0}
     return given(
-        [call],
-        {"": [right]},
+        [{**call, "tool_mask": [[0, 0, 0, 1, 1, 0, 0]]}],
+        {"": [[[0, 1, 0, 0, 1, 1]]]},
         {
             "the tool's tokens are trained": [[[0, 1, 1, 1, 1, 1]]],
             "all after the tool's first token is left out": [[[0, 1, 0, 0, 0, 0]]],
@@ -764,6 +718,10 @@ def bf16(number):
     return round(mantissa * 2**8) / 2**8 * 2**exponent
 
 
+LOGS = [math.log(number) for number in (1, 2, 4)]
+LOGITS = [LOGS, LOGS[::-1], [LOGS[1], LOGS[0], LOGS[2]]]
+
+
 @case("logprobs")
 def log_probs_temperature():
     """log-probs: temperature
@@ -772,16 +730,14 @@ def log_probs_temperature():
     derivation: Weights 1, 2, 4 become 1, 4, 16 at 0.5: log 16/21 and log 4/21.
     run: mismatch is far above rounding (1e-6 in fp32) in the first step.
     """
-    logs = [math.log(number) for number in (1, 2, 4)]
-    rows = [logs, logs[::-1], [logs[1], logs[0], logs[2]]]
     ids = [0, 2, 1]
     return given(
-        [{"logits": [rows], "ids": [ids], "temperature": 0.5}],
-        {"": picked(rows, ids, 0.5)},
+        [{"logits": [LOGITS], "ids": [ids], "temperature": 0.5}],
+        {"": picked(LOGITS, ids, 0.5)},
         {
-            "at temperature 1, although 0.5 was sampled at": picked(rows, ids, 1.0),
-            "multiplied by the temperature": picked(rows, ids, 2.0),
-            "logits and tokens are off by one": picked(rows, ids, 0.5, shift=0),
+            "at temperature 1, although 0.5 was sampled at": picked(LOGITS, ids, 1.0),
+            "multiplied by the temperature": picked(LOGITS, ids, 2.0),
+            "logits and tokens are off by one": picked(LOGITS, ids, 0.5, shift=0),
         },
     )
 
@@ -794,14 +750,10 @@ def log_probs_off_by_one():
     derivation: log 4/7 (token 2 of 1, 2, 4) and log 2/7 (token 1 of 4, 2, 1).
     run: mismatch is far above rounding in the first step.
     """
-    logs = [math.log(number) for number in (1, 2, 4)]
-    rows = [logs, logs[::-1], [logs[1], logs[0], logs[2]]]
     ids = [0, 2, 1]
-    return given(
-        [{"logits": [rows], "ids": [ids], "temperature": 1.0}],
-        {"": picked(rows, ids)},
-        {"logits and tokens are off by one": picked(rows, ids, shift=0)},
-    )
+    call = {"logits": [LOGITS], "ids": [ids], "temperature": 1.0}
+    off = picked(LOGITS, ids, shift=0)
+    return given([call], {"": picked(LOGITS, ids)}, {"logits and tokens are off by one": off})
 
 
 PART = [math.log(number) for number in (0.5, 0.3, 0.15, 0.05)]
@@ -911,31 +863,37 @@ def log_probs_padding_on_the_left():
     row = [1, 2, 3, 1]
     longer = [2, 2, 3, 1, 2]
 
-    def found(*short):
-        rows = [[0.0, *short], model_logps(TINY, longer)]
+    def found(logps):
+        rows = [[0.0, *logps], model_logps(TINY, longer)]
         return [[[number.real for number in one] for one in rows]]
 
-    alone = model_logps(TINY, row)
-    padded = model_logps(TINY, [0, *row])[1:]
+    column = "a place is a column: right with rotary positions only"
+    call = {"weights": TINY, "ids": [[0, *row], longer]}
     return given(
-        [
-            {
-                "weights": TINY,
-                "ids": [[0, *row], longer],
-                "attention_mask": [[0, 1, 1, 1, 1], [1] * 5],
-            }
-        ],
+        [{**call, "attention_mask": [[0, 1, 1, 1, 1], [1] * 5]}],
         {
-            "places are counted from the first token": found(*alone),
-            "a place is a column: right with rotary positions only": found(
-                *model_logps(TINY, row, [1, 2, 3, 4])
-            ),
+            "places are counted from the first token": found(model_logps(TINY, row)),
+            column: found(model_logps(TINY, row, [1, 2, 3, 4])),
         },
-        {"the padding is attended to": found(*padded)},
+        {"the padding is attended to": found(model_logps(TINY, [0, *row])[1:])},
     )
 
 
 # ---- KL ------------------------------------------------------------------------------------------
+
+
+def differences(values, answers, mistakes, **more):
+    """Cases of d = log pi - log pi_ref; answers and mistakes: functions of d."""
+    calls = [{"logp": [[d - 1]], "ref_logp": [[-1.0]]} for d in values]
+    outputs = [
+        {name: each([function(d) for d in values]) for name, function in known.items()}
+        for known in (answers, mistakes)
+    ]
+    return given(calls, *outputs, **more)
+
+
+def k3(d):
+    return math.exp(-d) - 1 + d
 
 
 @case("kl")
@@ -946,28 +904,13 @@ def kl_which_estimator():
     derivation: d = 1/2: k2 = 1/8, k3 = e^-0.5 - 1/2 = 0.1065; d = -1/2: k3 = e^0.5 - 3/2 = 0.1487.
     run: kl is negative on average, or grows faster than the log-probs part.
     """
-
-    def calls(differences):
-        return [{"logp": [[d - 1]], "ref_logp": [[-1.0]]} for d in differences]
-
-    def outputs(function, differences):
-        return each([function(d) for d in differences])
-
-    def k3(d):
-        return math.exp(-d) - 1 + d
-
-    differences = [0.5, -0.5]
-    return given(
-        calls(differences),
+    return differences(
+        [0.5, -0.5],
+        {"k1": lambda d: d, "k2": lambda d: d * d / 2, "k3": k3},
         {
-            "k1": outputs(lambda d: d, differences),
-            "k2": outputs(lambda d: d * d / 2, differences),
-            "k3": outputs(k3, differences),
-        },
-        {
-            "k1 the other way round": outputs(lambda d: -d, differences),
-            "k3 the other way round": outputs(lambda d: k3(-d), differences),
-            "|d|, which is no KL": outputs(abs, differences),
+            "k1 the other way round": lambda d: -d,
+            "k3 the other way round": lambda d: k3(-d),
+            "|d|, which is no KL": abs,
         },
     )
 
@@ -981,32 +924,18 @@ def kl_gradient():
         pi_old as a factor d.
     run: kl does not get smaller when kl_coef gets larger; with the sign reversed it gets larger.
     """
-
-    def calls(differences):
-        return [{"logp": [[d - 1]], "ref_logp": [[-1.0]]} for d in differences]
-
-    def outputs(function, differences):
-        return each([function(d) for d in differences])
-
-    differences = [0.5, -0.5]
-    return given(
-        calls(differences),
+    return differences(
+        [0.5, -0.5],
         {
-            "of k3: 1 - exp(-d)": outputs(lambda d: 1 - math.exp(-d), differences),
-            "d: of k2, of k1 in the reward, or of k3 times the ratio": outputs(
-                lambda d: d, differences
-            ),
+            "of k3: 1 - exp(-d)": lambda d: 1 - math.exp(-d),
+            "d: of k2, of k1 in the reward, or of k3 times the ratio": lambda d: d,
         },
         {
-            "k1 in the loss: the gradient is 1 wherever the reference is": each([1, 1]),
-            "the sign is reversed: away from the reference": outputs(
-                lambda d: math.exp(-d) - 1, differences
-            ),
-            "the sign is reversed: -d": outputs(lambda d: -d, differences),
-            "of k3 the other way round: exp(d) - 1": outputs(
-                lambda d: math.exp(d) - 1, differences
-            ),
-            "no gradient": each([0, 0]),
+            "k1 in the loss: the gradient is 1 wherever the reference is": lambda d: 1,
+            "the sign is reversed: away from the reference": lambda d: math.exp(-d) - 1,
+            "the sign is reversed: -d": lambda d: -d,
+            "of k3 the other way round: exp(d) - 1": lambda d: math.exp(d) - 1,
+            "no gradient": lambda d: 0,
         },
     )
 
@@ -1019,20 +948,9 @@ def kl_k3_in_fp32_at_small_differences():
     derivation: d = 2^-13: k3 = 2^-27 = 7.45e-9 up to d^3/6 = 3e-13. exp(-d) in fp32 has steps of 6e-8.
     run: kl in the first steps is 0, negative or moves in steps of 6e-8. Small, and no harm to the gradient.
     """
-
-    def calls(differences):
-        return [{"logp": [[d - 1]], "ref_logp": [[-1.0]]} for d in differences]
-
-    def outputs(function, differences):
-        return each([function(d) for d in differences])
-
-    small = [2**-13, -(2**-13)]
-    return given(
-        calls(small),
-        {
-            "k3 (k2 is the same here)": outputs(lambda d: d * d / 2, small),
-            "k1": outputs(lambda d: d, small),
-        },
+    return differences(
+        [2**-13, -(2**-13)],
+        {"k3 (k2 is the same here)": lambda d: d * d / 2, "k1": lambda d: d},
         {},
         otherwise="exp(-d) - 1 loses a small d to rounding (use expm1)",
         tolerance=1e-11,
@@ -1224,17 +1142,11 @@ def sampling_the_distribution():
     derivation: Cumulated: 0.5, 0.8, 1. At 0.5 the weights are 25, 9, 4 of 38: 0.658, 0.895, 1.
     run: mismatch: log-probs are those of another temperature; entropy does not change with it.
     """
-    logits = [math.log(number) for number in (0.5, 0.3, 0.2)]
     uniforms = [0.0, 0.49, 0.51, 0.79, 0.81, 0.9999]
+    logits = [math.log(number) for number in (0.5, 0.3, 0.2)]
+    call = {"logits": [logits] * len(uniforms), "uniforms": uniforms}
     return given(
-        [
-            {
-                "logits": [logits] * len(uniforms),
-                "uniforms": uniforms,
-                "temperature": temperature,
-            }
-            for temperature in (1.0, 0.5)
-        ],
+        [{**call, "temperature": temperature} for temperature in (1.0, 0.5)],
         {"": [[0, 0, 1, 1, 2, 2], [0, 0, 0, 1, 1, 2]]},
         {"the temperature is not used": [[0, 0, 1, 1, 2, 2]] * 2},
     )
@@ -1271,17 +1183,11 @@ def sampling_seed_and_row():
     names = ("same in other company", "rows differ", "seeds differ")
     return given(
         [{"rows": [3, 5, 8], "company": [5, 1], "seed": 7, "other_seed": 8}],
-        {"a stream for each row": [dict.fromkeys(names, True)]},
+        {"a stream for each row": held(names, True, True, True)},
         {
-            "a row depends on the rows above it": [
-                {"same in other company": False, "rows differ": True, "seeds differ": True}
-            ],
-            "all rows are the same": [
-                {"same in other company": True, "rows differ": False, "seeds differ": True}
-            ],
-            "the seed is not used": [
-                {"same in other company": True, "rows differ": True, "seeds differ": False}
-            ],
+            "a row depends on the rows above it": held(names, False, True, True),
+            "all rows are the same": held(names, True, False, True),
+            "the seed is not used": held(names, True, True, False),
         },
     )
 
@@ -1306,16 +1212,12 @@ def sampling_the_prompt_is_read_once():
 
 
 def after_update(lora):
-    updated = "the update changes the model"
-    synced = "the sampler has the new weights"
-    return given(
-        [{"lora": lora}],
-        {"": [{synced: True, updated: True}]},
-        {
-            "the sampler keeps the weights of the start": [{synced: False, updated: True}],
-            "nothing is updated": [{synced: True, updated: False}],
-        },
-    )
+    names = ("the sampler has the new weights", "the update changes the model")
+    mistakes = {
+        "the sampler keeps the weights of the start": held(names, False, True),
+        "nothing is updated": held(names, True, False),
+    }
+    return given([{"lora": lora}], {"": held(names, True, True)}, mistakes)
 
 
 @case("after_update")
@@ -1375,8 +1277,8 @@ def gradients(factors):
 def trained(pull=None):
     """The answers of a step: four norms, three scales of the advantages; pull(d): what a KL adds, d = log pi / pi_ref."""
     answers = {}
-    for scale, divisor in (("std with G", 3), ("std with G - 1", 2), ("no std", None)):
-        advantages = sum((normalised(row, divisor) for row in REWARDS), [])
+    for scale, [groups] in scaled(REWARDS).items():
+        advantages = sum(groups, [])
         units = norms(LENGTHS, 3, [-1.0] * 6)
         for norm, weights in units.items():
             factors = []
@@ -1433,18 +1335,13 @@ def step_two_ranks():
     derivation: The first prompt's completions have 6 tokens and the second one's 7: each token weighs 1/13, not 1/12 or 1/14.
     run: grad_norm differs between ranks, or not at all from that of one rank: only the model of rank 0 is saved.
     """
-    one = "both ranks have one gradient"
-    batch = "it is that of the batch"
-    return given(
-        step_call(0.0, ranks=2),
-        {"": [{one: True, batch: True}]},
-        {
-            "each rank trains a model of its own": [{one: False, batch: False}],
-            "the ranks' own means are averaged, or their gradients added": [
-                {one: True, batch: False}
-            ],
-        },
-    )
+    names = ("both ranks have one gradient", "it is that of the batch")
+    averaged = "the ranks' own means are averaged, or their gradients added"
+    mistakes = {
+        "each rank trains a model of its own": held(names, False, False),
+        averaged: held(names, True, False),
+    }
+    return given(step_call(0.0, ranks=2), {"": held(names, True, True)}, mistakes)
 
 
 def as_text():

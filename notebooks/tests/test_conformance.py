@@ -379,7 +379,7 @@ def test_a_mistake_of_two_ranks_is_recognised(module, mistake, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(RANKS.replace("{module}", module))
     one = check.load_adapter(path)
-    assert check.judge(one, CASES["step: the gradient"]).what == "token, no std"
+    assert check.judge(one, CASES["step: the gradient"]).what == "token, not divided by a std"
     result = check.judge(one, CASES["step: two ranks"])
     assert (result.verdict, result.what) == ("MISTAKE", mistake)
 
