@@ -4,7 +4,8 @@
 
 Every right answer here is derived in plain Python, out of the formula, with no function of this project: the project's
 own functions derive it a second time when `check.py adapters/this_project.py` runs. The answers of known mistakes are
-derived in the same way. A case is a function here; the first line of its docstring is its name, and below stand
+derived in the same way. What needs no arithmetic (texts, rewards, sampling) is written by hand in vectors.json alone, and
+stays as it is. A case is a function here; the first line of its docstring is its name, and below stand
 
     tests             what it is about
     derivation        how to check the answer by hand
@@ -28,7 +29,7 @@ import re
 from fractions import Fraction
 from pathlib import Path
 
-HERE = Path(__file__).parent
+PATH = Path(__file__).parent / "vectors.json"
 NAN = "nan"  # JSON has no other word for it
 
 
@@ -129,39 +130,6 @@ def advantages_rows_of_a_group():
         "groups are read across prompts, no std": [interleaved(rewards, None)],
     }
     return given([{"rewards": rewards}], scaled(rewards), mistakes, tolerance=1e-3)
-
-
-@case("advantages")
-def advantages_equal_rewards():
-    """advantages: equal rewards
-
-    tests: equal rewards carry no signal, although their mean in fp32 may differ from them in the last bit
-    derivation: Each reward equals the mean, so each difference is 0, whatever it is divided by.
-    run: grad_norm is not 0 in steps in which mixed is 0.
-    """
-    return given(
-        [{"rewards": [[1.1] * 7, [0.7] * 7]}],
-        {"0": [[[0.0] * 7, [0.0] * 7]]},
-        {},
-        otherwise="a rounding error of the mean is divided by a tiny std, and becomes a signal",
-        tolerance=1e-3,
-    )
-
-
-@case("advantages")
-def advantages_a_group_of_one():
-    """advantages: a group of one
-
-    tests: a group of one has nothing to be compared with
-    derivation: R - mean = 0. With G - 1 its std is 0/0. Without a baseline it is REINFORCE.
-    run: loss and grad_norm are NaN in the first step.
-    """
-    return given(
-        [{"rewards": [[1], [0]]}],
-        {"0": [[[0.0], [0.0]]], "the reward itself: no baseline": [[[1.0], [0.0]]]},
-        {"NaN: the std of one number with G - 1": [[[NAN], [NAN]]]},
-        tolerance=1e-3,
-    )
 
 
 @case("judged")
@@ -647,51 +615,6 @@ def mask_prompts_padded_on_the_left():
     return masks(ids, [4, 4], [(4, 6), (4, 7)], mistakes, stop=1, pad=0)
 
 
-@case("completion_mask")
-def mask_tokens_of_a_tool():
-    """mask: tokens of a tool
-
-    tests: what a tool wrote into a completion was not sampled by the policy (tool_mask: 1 where a tool wrote)
-    derivation: ids[3] and ids[4] are the tool's: columns 2 and 3.
-    run: mismatch and entropy rise with the number of calls; the policy learns to imitate the tool.
-    """
-    call = {"ids": [[5, 6, 7, 8, 8, 9, 1]], "prompt_lengths": [2], "stop_id": 1, "pad_id": 0}
-    return given(
-        [{**call, "tool_mask": [[0, 0, 0, 1, 1, 0, 0]]}],
-        {"": [[[0, 1, 0, 0, 1, 1]]]},
-        {
-            "the tool's tokens are trained": [[[0, 1, 1, 1, 1, 1]]],
-            "all after the tool's first token is left out": [[[0, 1, 0, 0, 0, 0]]],
-            "one too early": [[[1, 0, 0, 1, 1, 1]]],
-        },
-    )
-
-
-@case("turns")
-def mask_turns_are_not_tokenised_again():
-    """mask: turns are not tokenised again
-
-    tests: what was sampled stays the ids that were sampled, although its text has another tokenisation
-    derivation: Sampled are a b <stop>, and ab <stop> behind the reply r: 2 3 0 5 4 0 behind the prompt 1.
-    run: mismatch rises with the number of turns; log-probs belong to tokens that the policy would not have chosen.
-    """
-    words = ["<stop>", "q", "a", "b", "ab", "r"]
-    call = {"words": words, "prompt": [1], "sampled": [[2, 3, 0], [4, 0]], "replies": ["r"]}
-    ids = [1, 2, 3, 0, 5, 4, 0]
-    return given(
-        [call],
-        {"": [[ids, [1, 1, 1, 0, 1, 1]]]},
-        {
-            "what was sampled is tokenised again": [[[1, 4, 0, 5, 4, 0], [1, 1, 0, 1, 1]]],
-            "the reply is trained": [[ids, [1] * 6]],
-            "the stop between two turns is lost": [[[1, 2, 3, 5, 4, 0], [1, 1, 0, 1, 1]]],
-            "the reply is cut out of a text tokenised again, the stop is lost": [
-                [[1, 2, 3, 5, 4], [1, 1, 0, 1]]
-            ],
-        },
-    )
-
-
 # ---- Log-probs -----------------------------------------------------------------------------------
 
 
@@ -957,291 +880,6 @@ def kl_k3_in_fp32_at_small_differences():
     )
 
 
-# ---- Rewards -------------------------------------------------------------------------------------
-
-
-def rewards(calls, right, mistakes):
-    calls = [{"text": text, "truth": truth, "finished": done} for text, truth, done in calls]
-    return given(calls, right if isinstance(right, dict) else {"": right}, mistakes)
-
-
-@case("reward")
-def reward_cut_off():
-    """reward: cut off
-
-    tests: a right answer in a completion that never stopped earns at most 0
-    derivation: Only the second one ended by itself.
-    run: truncated and completion_length rise: never to stop is free.
-    """
-    return rewards(
-        [(r"so \boxed{4}. Or", "4", False), (r"so \boxed{4}", "4", True)],
-        [0.0, 1.0],
-        {"a completion that was cut off is paid": [1.0, 1.0]},
-    )
-
-
-@case("reward")
-def reward_the_last_box():
-    """reward: the last box
-
-    tests: the last box is the answer, so that boxing everything one tries does not pay
-    derivation: The last boxes are 4 and 5. Who reads the set of all boxes pays neither.
-    run: reward rises and the held-out accuracy by the last box does not; many boxes in samples.jsonl.
-    """
-    return rewards(
-        [
-            (r"\boxed{3}? No: \boxed{4}", "4", True),
-            (r"\boxed{4}? No: \boxed{5}", "4", True),
-        ],
-        {"the last box": [1.0, 0.0], "several boxes are one answer, a set": [0.0, 0.0]},
-        {"the first box counts": [0.0, 1.0], "any box counts": [1.0, 1.0]},
-    )
-
-
-@case("reward")
-def reward_a_broken_last_box():
-    """reward: a broken last box
-
-    tests: a last box that is never closed is no answer, even if an earlier one was right
-    derivation: The last box begins with 5 and has no end.
-    run: Broken boxes behind right ones in samples.jsonl: the policy gets two tries.
-    """
-    return rewards(
-        [(r"\boxed{4} \boxed{5", "4", True)],
-        [0.0],
-        {"an earlier box counts if the last one is broken": [1.0]},
-    )
-
-
-@case("reward")
-def reward_copying_the_question():
-    """reward: copying the question
-
-    tests: the question 41+2-7-3-2= in a box is no answer, although it has the value of one
-    derivation: 41 + 2 - 7 - 3 - 2 = 31; but nothing was worked out.
-    run: accuracy near 1 with completions as long as the problem.
-    """
-    return rewards(
-        [(r"\boxed{41+2-7-3-2=}", "31", True)],
-        [0.0],
-        {"a copy of the question is paid": [1.0]},
-    )
-
-
-@case("extract")
-def extract_last_empty_nested():
-    r"""extract: last, empty, nested
-
-    tests: the content of the last box, with braces in braces; an empty box is no answer
-    derivation: Count braces: in \boxed{\frac{1}{2}} the depth is 0 again at the last one.
-    run: answered is far below 1 on MATH although the samples have boxes; short answers are preferred.
-    """
-    texts = [r"\boxed{3} or \boxed{4}", r"\boxed{}", r"\boxed{\frac{1}{2}}", "no box"]
-    return given(
-        [{"text": text} for text in texts],
-        {
-            "an empty box is ''": ["4", "", r"\frac{1}{2}", None],
-            "an empty box is none": ["4", None, r"\frac{1}{2}", None],
-        },
-        {
-            "the first box, up to the first }": ["3", "", r"\frac{1", None],
-            "the first box, up to the first }; empty: none": ["3", None, r"\frac{1", None],
-            "the last box, up to the first }": ["4", "", r"\frac{1", None],
-            "the first box": ["3", "", r"\frac{1}{2}", None],
-        },
-    )
-
-
-@case("reward")
-def reward_nested_braces_and_an_empty_box():
-    """reward: nested braces and an empty box
-
-    tests: every right fraction of MATH has braces in the box
-    derivation: The answers are 1/2 and nothing.
-    run: accuracy on MATH is too low: right completions with a fraction in the box get 0.
-    """
-    return rewards(
-        [(r"\boxed{\frac{1}{2}}", r"\frac{1}{2}", True), (r"\boxed{}", "4", True)],
-        [1.0, 0.0],
-        {
-            "a right answer with braces in it is not paid": [0.0, 0.0],
-            "an empty box is paid": [1.0, 1.0],
-        },
-    )
-
-
-@case("grade")
-def grade_two_spellings():
-    """grade: two spellings
-
-    tests: two spellings of a number are one answer; how many are read is a choice
-    derivation: 1/2 is 0.5; a comma between thousands is none.
-    run: accuracy is too low: completions in samples.jsonl are right and get 0.
-    """
-    return given(
-        [{"answer": "0.5", "truth": r"\frac{1}{2}"}, {"answer": "10,000", "truth": "10000"}],
-        {
-            "fractions and commas": [True, True],
-            "fractions only": [True, False],
-            "commas only": [False, True],
-        },
-        {"compared as text": [False, False]},
-    )
-
-
-@case("grade")
-def grade_a_number_near_by():
-    """grade: a number near by
-
-    tests: another number is another answer
-    derivation: They differ by 1e-7, which is not 0.
-    run: Answers with many digits in samples.jsonl where the problem asks for an exact one.
-    """
-    return given(
-        [
-            {"answer": "3.0000001", "truth": "3"},
-            {"answer": "2.9999999", "truth": "3"},
-            {"answer": "", "truth": "3"},
-        ],
-        {"": [False, False, False]},
-        {"floats within 1e-6 are equal": [True, True, False]},
-    )
-
-
-@case("batch_rewards")
-def reward_a_list_of_the_wrong_length():
-    """reward: a list of the wrong length
-
-    tests: a reward function that returns fewer or more rewards than there are completions is stopped
-    derivation: 1, 2 and 4 rewards for 3 completions are errors; 3 are theirs.
-    run: All rewards of a batch are equal and mixed is 0, or completions get the rewards of their neighbours.
-    """
-    right = [0.5, 1.0, 0.0]
-    lists = [[1.0], [1.0, 0.5], [1.0, 0.5, 0.0, 1.0], right]
-    error = "an error"
-    return given(
-        [{"returned": returned, "count": 3} for returned in lists],
-        {"": [error, error, error, right]},
-        {
-            "one reward becomes that of all": [[1.0] * 3, error, error, right],
-            "a list that is too long is cut": [error, error, lists[2][:3], right],
-            "no length is looked at": lists,
-            "what is missing is 0": [[1.0, 0, 0], [1.0, 0.5, 0], lists[2][:3], right],
-        },
-    )
-
-
-# ---- Sampling ------------------------------------------------------------------------------------
-
-
-@case("choose")
-def sampling_the_distribution():
-    """sampling: the distribution
-
-    tests: u picks the first token whose cumulated probability is above u
-    derivation: Cumulated: 0.5, 0.8, 1. At 0.5 the weights are 25, 9, 4 of 38: 0.658, 0.895, 1.
-    run: mismatch: log-probs are those of another temperature; entropy does not change with it.
-    """
-    uniforms = [0.0, 0.49, 0.51, 0.79, 0.81, 0.9999]
-    logits = [math.log(number) for number in (0.5, 0.3, 0.2)]
-    call = {"logits": [logits] * len(uniforms), "uniforms": uniforms}
-    return given(
-        [{**call, "temperature": temperature} for temperature in (1.0, 0.5)],
-        {"": [[0, 0, 1, 1, 2, 2], [0, 0, 0, 1, 1, 2]]},
-        {"the temperature is not used": [[0, 0, 1, 1, 2, 2]] * 2},
-    )
-
-
-@case("choose")
-def sampling_tokens_of_probability_0():
-    """sampling: tokens of probability 0
-
-    tests: neither u = 0 nor the largest u below 1 may pick a token of probability 0
-    derivation: Cumulated: 0, 1/2, 1, 1: above 0 is token 1 first, above 1 - 2^-24 token 2.
-    run: Rarely, a log-prob is -1e9: mismatch and loss jump in one step.
-    """
-    logits = [-1e9, 0.0, 0.0, -1e9]
-    return given(
-        [{"logits": [logits] * 2, "uniforms": [0.0, 1 - 2**-24], "temperature": 1.0}],
-        {"": [[1, 2]]},
-        {
-            "u = 0 picks the first token": [[0, 2]],
-            "u near 1 picks the last token": [[1, 3]],
-            "both ends pick tokens of probability 0": [[0, 3]],
-        },
-    )
-
-
-@case("random_numbers")
-def sampling_seed_and_row():
-    """sampling: seed and row
-
-    tests: a completion depends on its seed and its row, and not on the batch it is sampled in
-    derivation: Row 5 is asked for with rows 3 and 8, and with row 1: the same numbers; all others differ.
-    run: Samples change with --sample-tokens or the number of processes; or all of a group are equal (mixed is 0).
-    """
-    names = ("same in other company", "rows differ", "seeds differ")
-    return given(
-        [{"rows": [3, 5, 8], "company": [5, 1], "seed": 7, "other_seed": 8}],
-        {"a stream for each row": held(names, True, True, True)},
-        {
-            "a row depends on the rows above it": held(names, False, True, True),
-            "all rows are the same": held(names, True, False, True),
-            "the seed is not used": held(names, True, True, False),
-        },
-    )
-
-
-@case("tokens_read")
-def sampling_the_prompt_is_read_once():
-    """sampling: the prompt is read once
-
-    tests: how many tokens the model reads for 4 completions of 3 tokens: a matter of time only
-    derivation: 7 tokens of the prompt, and of each completion the first two. The last one is not read.
-    run: seconds of sampling: long prompts cost G times as much.
-    """
-    return given(
-        [{"prompt_length": 7, "num_samples": 4, "max_new_tokens": 3}],
-        {
-            "once for a group": [7 + 4 * 2],
-            "once for each completion": [4 * (7 + 2)],
-            "again for every token: no cache": [4 * (7 + 8 + 9)],
-        },
-        {},
-    )
-
-
-def after_update(lora):
-    names = ("the sampler has the new weights", "the update changes the model")
-    mistakes = {
-        "the sampler keeps the weights of the start": held(names, False, True),
-        "nothing is updated": held(names, True, False),
-    }
-    return given([{"lora": lora}], {"": held(names, True, True)}, mistakes)
-
-
-@case("after_update")
-def sampling_after_an_update():
-    """sampling: after an update
-
-    tests: the sampler is the model that is trained, not what it was at the start
-    derivation: The same tokens have the same log-probs in both, and other ones than before the update.
-    run: mismatch is at rounding in the first step and grows from there: it looks like staleness.
-    """
-    return after_update(False)
-
-
-@case("after_update")
-def sampling_after_an_update_of_lora():
-    """sampling: after an update of LoRA
-
-    tests: the matrices beside the weights reach the sampler, which a copy of the weights alone does not bring
-    derivation: W x + alpha / r * B A x: the sampler's log-probs are those with B A, and other ones than those of W.
-    run: mismatch grows from step to step, and pi_s stays the first model.
-    """
-    return after_update(True)
-
-
 # ---- A step in lockstep --------------------------------------------------------------------------
 
 REFERENCE = {**TINY, "head": TINY["head"][::-1]}
@@ -1345,8 +983,10 @@ def step_two_ranks():
 
 
 def as_text():
-    """Each case on a line of its own."""
-    lines = [json.dumps(cleaned(one), ensure_ascii=False) for one in CASES]
+    """The file anew: each case on a line of its own, those that are derived here in their old places."""
+    cases = {one["name"]: one for one in json.loads(PATH.read_text(encoding="utf-8"))}
+    cases |= {one["name"]: cleaned(one) for one in CASES}
+    lines = [json.dumps(one, ensure_ascii=False) for one in cases.values()]
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
@@ -1362,5 +1002,5 @@ def cleaned(value):
 
 
 if __name__ == "__main__":
-    (HERE / "vectors.json").write_text(as_text(), encoding="utf-8")
-    print(f"{len(CASES)} cases in {HERE / 'vectors.json'}")
+    PATH.write_text(as_text(), encoding="utf-8")
+    print(f"{len(CASES)} cases are derived, the others are as they were in {PATH}")
