@@ -4,8 +4,8 @@
 
 Every right answer here is derived in plain Python, out of the formula, with no function of this project: the project's
 own functions derive it a second time when `check.py adapters/this_project.py` runs. The answers of known mistakes are
-derived in the same way. What needs no arithmetic (texts, rewards, sampling) is written by hand in vectors.json alone, and
-stays as it is. A case is a function here; the first line of its docstring is its name, and below stand
+derived in the same way. What needs no arithmetic (masks, texts, rewards, sampling) is written by hand in vectors.json
+alone, and stays as it is. A case is a function here; the first line of its docstring is its name, and below stand
 
     tests             what it is about
     derivation        how to check the answer by hand
@@ -509,110 +509,6 @@ def correction_completion_masked():
     by_the_mean = [[[*RHO[0][:3], 0.0], [0.0] * 4]]
     more = {"the mean ratio decides, tokens keep their own": by_the_mean}
     return corrected("sequence", "mask", 0.5, **more)
-
-
-# ---- Masks ---------------------------------------------------------------------------------------
-
-
-def spans(width, *rows):
-    """Masks (B, width): 1 for ids[:, t+1] with t+1 in start .. end-1."""
-    masks = []
-    for start, end in rows:
-        masks.append([int(start <= column < end) for column in range(1, width + 1)])
-    return masks
-
-
-def masks(ids, prompts, right, mistakes, stop, pad):
-    """right, and each mistake: the span of each row."""
-    width = len(ids[0]) - 1
-    call = {"ids": ids, "prompt_lengths": prompts, "stop_id": stop, "pad_id": pad}
-    mistakes = {
-        "one too early": [(start - 1, end - 1) for start, end in right],
-        "one too late": [(start + 1, end + 1) for start, end in right],
-        "the prompt is trained too": [(1, end) for _, end in right],
-        **mistakes,
-    }
-    found = {name: [spans(width, *rows)] for name, rows in mistakes.items()}
-    found = {name: mask for name, mask in found.items() if mask != [spans(width, *right)]}
-    trained = ", ".join(f"{start} to {end - 1}" for start, end in right)
-    derivation = f"Column t stands for ids[t+1]; trained are ids {trained}."
-    return given([call], {"": [spans(width, *right)]}, found, derivation=derivation)
-
-
-@case("completion_mask")
-def mask_the_pad_is_the_stop_token():
-    """mask: the pad is the stop token
-
-    tests: the first stop token of a completion is trained, padding with the same id is not; row 2 was cut off
-    run: completion_length, which counts what is trained, is one less at once; truncated may rise in a long run.
-    """
-    ids = [[5, 6, 7, 8, 0, 0, 0], [5, 6, 7, 7, 8, 8, 9]]
-    mistakes = {
-        "the stop token is never trained": [(2, 4), (2, 7)],
-        "padding is trained": [(2, 7), (2, 7)],
-    }
-    return masks(ids, [2, 2], [(2, 5), (2, 7)], mistakes, stop=0, pad=0)
-
-
-@case("completion_mask")
-def mask_a_stop_in_the_middle():
-    """mask: a stop in the middle
-
-    tests: a batched generation writes on behind a stop token: that is not the completion
-    run: mismatch is large (if the sampler kept no log-probs there), completion_length too long.
-    """
-    mistakes = {
-        "what follows the stop is trained": [(2, 7)],
-        "the stop token is never trained": [(2, 3)],
-    }
-    return masks([[5, 6, 7, 1, 8, 9, 1]], [2], [(2, 4)], mistakes, stop=1, pad=0)
-
-
-@case("completion_mask")
-def mask_a_stop_in_the_prompt():
-    """mask: a stop in the prompt
-
-    tests: a chat template ends the user's turn with the token that ends a completion
-    run: The column trained stays, and no token is: loss is 0, grad_norm is 0, reward does not move.
-    """
-    ids = [[5, 1, 6, 7, 8, 1, 0], [1, 1, 6, 7, 1, 0, 0]]
-    mistakes = {
-        "the stop is looked for in the prompt too": [(3, 3), (3, 3)],
-        "the stop token is never trained": [(3, 5), (3, 4)],
-        "padding is trained": [(3, 7), (3, 7)],
-    }
-    return masks(ids, [3, 3], [(3, 6), (3, 5)], mistakes, stop=1, pad=0)
-
-
-@case("completion_mask")
-def mask_prompts_of_different_lengths_padded_on_the_right():
-    """mask: prompts of different lengths, padded on the right
-
-    tests: a completion begins where its own prompt ends
-    run: mismatch: log-probs of prompt tokens, which were never sampled, are compared with 0.
-    """
-    ids = [[5, 6, 7, 8, 1, 0, 0], [5, 6, 6, 6, 7, 8, 1]]
-    mistakes = {
-        "the longest prompt's length is used for all": [(4, 5), (4, 7)],
-        "the first prompt's length is used for all": [(2, 5), (2, 7)],
-    }
-    return masks(ids, [2, 4], [(2, 5), (4, 7)], mistakes, stop=1, pad=0)
-
-
-@case("completion_mask")
-def mask_prompts_padded_on_the_left():
-    """mask: prompts padded on the left
-
-    tests: with padding on the left all prompts end in one column: prompt_lengths is that width, pads included
-    run: mismatch: the first log-probs of short prompts are wrong.
-    """
-    ids = [[0, 0, 5, 6, 7, 1, 0], [5, 6, 6, 6, 7, 8, 1]]
-    mistakes = {
-        "the padding on the left is not counted": [(2, 6), (4, 7)],
-        "padding is trained": [(4, 7), (4, 7)],
-        "the stop token is never trained": [(4, 5), (4, 6)],
-    }
-    return masks(ids, [4, 4], [(4, 6), (4, 7)], mistakes, stop=1, pad=0)
 
 
 # ---- Log-probs -----------------------------------------------------------------------------------
