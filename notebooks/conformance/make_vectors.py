@@ -48,11 +48,6 @@ def case(function):
     return keep
 
 
-def held(names, *values):
-    """One output of a function that gives properties."""
-    return [dict(zip(names, values))]
-
-
 def given(calls, answers, mistakes, tolerance=1e-4, **more):
     found = {"calls": calls, "answers": answers, "mistakes": mistakes}
     return {**found, "tolerance": tolerance, **more}
@@ -869,13 +864,13 @@ def step_two_ranks():
     derivation: The first prompt's completions have 6 tokens and the second one's 7: each token weighs 1/13, not 1/12 or 1/14.
     run: grad_norm differs between ranks, or not at all from that of one rank: only the model of rank 0 is saved.
     """
-    names = ("both ranks have one gradient", "it is that of the batch")
-    averaged = "the ranks' own means are averaged, or their gradients added"
+    one = "both ranks have one gradient"
+    batch = "it is that of the batch"
     mistakes = {
-        "each rank trains a model of its own": held(names, False, False),
-        averaged: held(names, True, False),
+        "each rank trains a model of its own": [{one: False, batch: False}],
+        "the ranks' own means are averaged, or their gradients added": [{one: True, batch: False}],
     }
-    return given(step_call(0.0, ranks=2), {"": held(names, True, True)}, mistakes)
+    return given(step_call(0.0, ranks=2), {"": [{one: True, batch: True}]}, mistakes)
 
 
 def as_text():

@@ -234,21 +234,17 @@ def mean_of_the_rows_with_a_signal(logp, old_logp, advantages, mask, clip):
     return -gain.sum() / (mask * (advantages != 0)[:, None]).sum()
 
 
-def tokenised_again(prompt, sampled, replies, tokenizer):
-    """The conversation is kept as text, and what the policy wrote is encoded once more."""
-    ids = list(prompt)
-    mask = []
-    for turn, reply in zip(sampled, [*replies, ""]):
-        own, new = tokenizer.encode(tokenizer.decode(turn)), tokenizer.encode(reply)
-        ids += own + new
-        mask += [1] * len(own) + [0] * len(new)
-    return ids, mask
+def conversation(again=False, reply_trained=0):
+    """Two turns; again: the first is kept as text, and encoded once more."""
 
+    def turns(prompt, sampled, replies, tokenizer):
+        first, second = sampled
+        first = tokenizer.encode(tokenizer.decode(first)) if again else first
+        reply = tokenizer.encode(replies[0])
+        mask = [1] * len(first) + [reply_trained] * len(reply) + [1] * len(second)
+        return [*prompt, *first, *reply, *second], mask
 
-def all_trained(prompt, sampled, replies, tokenizer):
-    [reply] = replies
-    ids = [*prompt, *sampled[0], *tokenizer.encode(reply), *sampled[1]]
-    return ids, [1] * (len(ids) - 1)
+    return turns
 
 
 def mask_not_used(model, ids, attention_mask):
@@ -300,8 +296,8 @@ MUTANTS = [  # case, the name by which it must be recognised, the function of th
     ("mask: prompts of different lengths, padded on the right", "the longest prompt's length is used for all", longest_prompt),
     ("mask: prompts padded on the left", "the padding on the left is not counted", masks(pads_not_counted)),
     ("mask: tokens of a tool", "the tool's tokens are trained", masks(not_pad)),
-    ("mask: turns are not tokenised again", "what was sampled is tokenised again", tokenised_again),
-    ("mask: turns are not tokenised again", "the reply is trained", all_trained),
+    ("mask: turns are not tokenised again", "what was sampled is tokenised again", conversation(again=True)),
+    ("mask: turns are not tokenised again", "the reply is trained", conversation(reply_trained=1)),
     ("log-probs: padding on the left", "the padding is attended to", mask_not_used),
     ("log-probs: temperature", "at temperature 1, although 0.5 was sampled at", untempered),
     ("log-probs: off by one", "logits and tokens are off by one", not_shifted),
@@ -368,20 +364,23 @@ def step(model, reference, kl_coef, ids, mask, rewards, rank=None):
 """
 
 
-@pytest.mark.parametrize(
-    ("module", "mistake"),
-    [
-        (".module", "each rank trains a model of its own"),  # so DDP does not see the pass
-        ("", "the ranks' own means are averaged, or their gradients added"),
-    ],
-)
-def test_a_mistake_of_two_ranks_is_recognised(module, mistake, tmp_path):
+RANK_MISTAKES = {
+    ".module": "each rank trains a model of its own",  # so DDP does not see the forward pass
+    "": "the ranks' own means are averaged, or their gradients added",
+}
+
+
+@pytest.mark.parametrize("module", RANK_MISTAKES)
+def test_a_mistake_of_two_ranks_is_recognised(module, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(RANKS.replace("{module}", module))
-    one = check.load_adapter(path)
-    assert check.judge(one, CASES["step: the gradient"]).what == "token, not divided by a std"
-    result = check.judge(one, CASES["step: two ranks"])
-    assert (result.verdict, result.what) == ("MISTAKE", mistake)
+    results = check.check(
+        check.load_adapter(path), [CASES["step: the gradient"], CASES["step: two ranks"]]
+    )
+    assert [result.what for result in results] == [
+        "token, not divided by a std",
+        RANK_MISTAKES[module],
+    ]
 
 
 # ---- The command ---------------------------------------------------------------------------------

@@ -79,16 +79,8 @@ def judged(rewards):
 
 
 def batch_rewards(returned, count):
-    rows = [{"prompt": ""}] * count
-    found = run(
-        "_calculate_rewards",
-        rows,
-        [""] * count,
-        [""] * count,
-        [[]] * count,
-        reward_funcs=[lambda **_: returned],
-    )
-    return found[:, 0]
+    what = [{}] * count, *[[""] * count] * 3
+    return run("_calculate_rewards", *what, reward_funcs=[lambda **_: returned])[:, 0]
 
 
 @row_by_row
