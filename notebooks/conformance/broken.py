@@ -26,7 +26,6 @@ ONCE = ""
 FOUR = "--updates-per-batch 4 --lr 1e-3"
 KL = "--kl-coef 0.5"
 MICRO = "--micro-batch-tokens 600"
-NO_CASE = "none: only a run shows it"
 
 
 class NoBaseline(GRPO):
@@ -182,7 +181,7 @@ BROKEN = [
     Broken("AcrossPrompts", ONCE, "accuracy", "groups across prompts", "advantages: rows of a group"),
     Broken("SignReversed", ONCE, "reward", "the loss has the wrong sign", "loss: the first update"),
     Broken("OneStream", ONCE, "error", "one random stream for a group", "sampling: seed and row"),
-    Broken("StaleSampler", ONCE, "mismatch", "the sampler has old weights", NO_CASE),
+    Broken("StaleSampler", ONCE, "mismatch", "the sampler has old weights", "sampling: after an update"),
     Broken("OtherTemperature", ONCE, "mismatch", "sampled at 0.7, trained at 1", "log-probs: temperature"),
     Broken("OffByOne", ONCE, "mismatch", "the mask is a column late", "mask: the pad is the stop token"),
     Broken("StopNotTrained", ONCE, "completion_length", "the stop is masked out", "mask: the pad is the stop token"),

@@ -14,10 +14,22 @@ float32 tensors (ids are int64):
     reward(text, truth, finished) -> float          extract(text) -> str or None          grade(answer, truth) -> bool
     choose(logits (R, V), uniforms (R,), temperature) -> tokens (R,)
     random_numbers(rows, steps, seed) -> (R, steps)         tokens_read(prompt_length, num_samples, max_new_tokens)
+    correction(old_logp, sampled_logp, mask, level, how, low, high) -> (B, T-1), the weight of each token for what another
+        engine sampled: level is token or sequence, how is truncate or mask
+    trust_region(logp, sampled_logp, advantages (B,), mask, delta) -> scalar: stops what moved by delta of probability
+    batch_rewards(returned, count) -> count rewards, where a reward function returned this list, or an error
+    turns(prompt, sampled, replies, tokenizer) -> ids (T,), mask (T-1,) of a completion of several turns: sampled are
+        their ids, the replies between them are texts; tokenizer: Words
+    padded_logprobs(model, ids, attention_mask) -> (B, T-1)          after_update(lora) -> log-probs of some tokens: of
+        the sampler, of the trained model, of the model before the update
+    step(model, reference, kl_coef, ids, mask, rewards (P, G)): one step of the trainer on these completions, without
+        clipping the gradient, which stays in the model's .grad. model, and the reference of a KL, are Tiny; with rank
+        (RANK and WORLD_SIZE are set, gloo is joined) it gets the rows of this rank's prompts
 
-Further arguments, which a function takes if its project has the thing: batch_mask of loss (the mask of the whole batch,
-when the rows are a micro-batch), tool_mask (B, T) of completion_mask, top_p, top_k and num_tokens of logprobs. What is
+Further arguments, which a function takes if its project has the thing: batch_mask of loss (the mask of the whole batch;
+the rows may be a micro-batch), tool_mask (B, T) of completion_mask, top_p, top_k and num_tokens of logprobs, rank of step. What is
 missing, or raises NotImplementedError (say for what a project refuses with a clear error), counts as not offered. A loss that divides by a fixed length takes 8 for it.
+A step in lockstep, on a model of 57 weights: check.py ADAPTER.py --only step
 The exit status is 1 if anything is wrong. What is a choice (G or G - 1, four norms) is reported, not judged.
 """
 
@@ -26,15 +38,17 @@ import importlib.util
 import inspect
 import json
 import math
+import os
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 HERE = Path(__file__).resolve().parent
-INTEGERS = ("ids", "prompt_lengths")  # all other lists of numbers are float32
-NOT_TENSORS = ("clip", "rows", "company", "micro_batches")
+INTEGERS = ("ids", "prompt_lengths", "attention_mask")  # all other lists of numbers are float32
+NOT_TENSORS = "clip rows company micro_batches returned words prompt sampled replies".split()
 
 
 @dataclass
@@ -62,6 +76,57 @@ def load_adapter(path):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return getattr(module, name) if name else module
+
+
+# ---- A model and a tokenizer, in the manner of transformers --------------------------------------
+
+
+class Output(dict):
+    __getattr__ = dict.__getitem__
+
+
+class Tiny(torch.nn.Module):
+    """A causal model with these weights: a token and its place, and the mean of all up to it, mixed."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, weights):
+        super().__init__()
+        for name, rows in weights.items():
+            self.register_parameter(name, torch.nn.Parameter(torch.tensor(rows)))
+
+    def hidden(self, ids, attention_mask=None, position_ids=None):
+        """(B, T) -> (B, T, C)."""
+        seen = torch.ones_like(ids) if attention_mask is None else attention_mask
+        if position_ids is None:  # as transformers has it
+            position_ids = torch.arange(ids.size(1)).expand_as(ids)
+        x = (self.tokens[ids] + self.places[position_ids]) * seen[..., None]
+        mean = x.cumsum(1) / seen.cumsum(1).clamp(min=1)[..., None]
+        return x + torch.tanh(mean @ self.mix)
+
+    def forward(self, input_ids, attention_mask=None, position_ids=None, logits_to_keep=0, **_):
+        hidden = self.hidden(input_ids, attention_mask, position_ids)
+        return Output(logits=hidden[:, -logits_to_keep:] @ self.head.T)
+
+
+class Words:
+    """A tokenizer of these words. It takes the longest that fits, so that a and b come back as ab."""
+
+    template = "plain"
+
+    def __init__(self, words):
+        self.words = words
+
+    def encode(self, text):
+        ids = []
+        while text:
+            word = max((word for word in self.words if text.startswith(word)), key=len)
+            ids.append(self.words.index(word))
+            text = text[len(word) :]
+        return ids
+
+    def decode(self, ids, skip_special_tokens=False):
+        return "".join(self.words[token] for token in ids)
 
 
 # ---- Arguments in, outputs out -------------------------------------------------------------------
@@ -105,30 +170,29 @@ def plain(output):
     return output.detach().tolist() if isinstance(output, torch.Tensor) else output
 
 
-def call_loss(adapter, arguments):
+def call_loss(adapter, name, micro_batches=(slice(None),), **arguments):
     """The gradient of the loss by logp; of a batch in micro-batches: all of theirs together."""
-    micro_batches = arguments.pop("micro_batches", None)
-    loss = function_of(adapter, "loss", arguments)
-    logp = arguments.pop("logp").requires_grad_()
-    if micro_batches is None:
-        total = loss(logp=logp, **arguments)
-    else:
-        whole = "batch_mask" in inspect.signature(loss).parameters
-        total = 0.0
-        for rows in micro_batches:
-            some = {name: arguments[name][rows] for name in ("old_logp", "advantages", "mask")}
-            if whole:  # the adapter knows the batch, and its losses add up
-                some["batch_mask"] = arguments["mask"]
-            part = loss(logp=logp[rows], clip=arguments["clip"], **some)
-            total = total + (part if whole else part / len(micro_batches))
+    loss = function_of(adapter, name, arguments)
+    whole = "batch_mask" in inspect.signature(loss).parameters
+    logp = arguments["logp"].requires_grad_()
+    total = 0.0
+    for rows in micro_batches:
+        some = {
+            name: value[rows] if isinstance(value, torch.Tensor) else value
+            for name, value in arguments.items()
+        }
+        if whole:  # the adapter knows the batch, and its losses add up
+            some["batch_mask"] = arguments["mask"]
+        part = loss(**some)
+        total = total + (part if whole else part / len(micro_batches))
     if not total.requires_grad:
         return torch.zeros_like(logp)
     return torch.autograd.grad(total, logp)[0]
 
 
-def call_random_numbers(adapter, rows, company, seed, other_seed):
+def call_random_numbers(adapter, name, rows, company, seed, other_seed):
     """What holds for the random numbers of the rows: three properties."""
-    function = function_of(adapter, "random_numbers")
+    function = function_of(adapter, name)
     first = torch.as_tensor(function(rows=rows, steps=4, seed=seed))
     second = torch.as_tensor(function(rows=company, steps=4, seed=seed))
     third = torch.as_tensor(function(rows=rows, steps=4, seed=other_seed))
@@ -142,13 +206,92 @@ def call_random_numbers(adapter, rows, company, seed, other_seed):
     }
 
 
+def call_correction(adapter, name, **arguments):
+    """The weights, where a token was sampled."""
+    return function_of(adapter, name, arguments)(**arguments) * arguments["mask"]
+
+
+def call_batch_rewards(adapter, name, **arguments):
+    function = function_of(adapter, name, arguments)
+    try:
+        return [float(reward) for reward in function(**arguments)]
+    except NotImplementedError:
+        raise
+    except Exception:
+        return "an error"
+
+
+def call_turns(adapter, name, **arguments):
+    words = Words(arguments.pop("words"))
+    found = function_of(adapter, name, arguments)(**arguments, tokenizer=words)
+    return [torch.as_tensor(part).tolist() for part in found]
+
+
+def call_padded_logprobs(adapter, name, **arguments):
+    """The log-probs, where a token of the row predicts the next one."""
+    model = Tiny(arguments.pop("weights"))
+    seen = arguments["attention_mask"]
+    found = function_of(adapter, name, arguments)(model=model, **arguments)
+    return (found * seen[:, 1:] * seen[:, :-1]).detach()
+
+
+def call_after_update(adapter, name, **arguments):
+    """What holds for the log-probs of the sampler after an update: two properties."""
+    sampler, trained, before = function_of(adapter, name, arguments)(**arguments)
+    return {
+        "the sampler has the new weights": torch.allclose(sampler, trained, atol=1e-5),
+        "the update changes the model": not torch.allclose(trained, before, atol=1e-3),
+    }
+
+
+def call_step(adapter, name, **arguments):
+    """The gradient of each parameter; on two ranks: what holds for those of the ranks."""
+    if arguments.pop("ranks", 1) == 2:
+        return on_two_ranks(adapter, name, arguments)
+    model = Tiny(arguments.pop("weights"))
+    reference = arguments.pop("reference", None)
+    reference = reference and Tiny(reference)
+    function_of(adapter, name, arguments)(model=model, reference=reference, **arguments)
+    return [param.grad.tolist() for param in model.parameters()]
+
+
+def on_two_ranks(adapter, name, arguments):
+    """The step with each rank's prompt, by two processes, and with both by this one."""
+    function_of(adapter, name, ["rank"])
+    whole = call_step(adapter, name, **arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        start = torch.multiprocessing.start_processes
+        start(run_rank, (adapter.__file__, arguments, folder), 2, start_method="spawn")
+        ranks = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in (0, 1)]
+    return {
+        "both ranks have one gradient": same(*ranks, 1e-6),
+        "it is that of the batch": all(same(rank, whole, 1e-4) for rank in ranks),
+    }
+
+
+def run_rank(rank, path, arguments, folder):
+    """One process of two: the rows of its prompt."""
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    where = f"file://{folder}/meeting"
+    torch.distributed.init_process_group("gloo", init_method=where, rank=rank, world_size=2)
+    rows = len(arguments["ids"]) // 2
+    for name, size in (("ids", rows), ("mask", rows), ("rewards", 1)):
+        arguments[name] = arguments[name][rank * size :][:size]
+    found = call_step(load_adapter(path), "step", **arguments, rank=rank)
+    Path(folder, f"{rank}.json").write_text(json.dumps(found))
+    torch.distributed.destroy_process_group()
+
+
 def output_of(adapter, name, call):
     arguments = arguments_of(call)
-    if name == "loss":
-        return plain(call_loss(adapter, arguments))
-    if name == "random_numbers":
-        return call_random_numbers(adapter, **arguments)
+    call = CALLS.get(name)
+    if call:
+        return plain(call(adapter, name, **arguments))
     return plain(function_of(adapter, name, arguments)(**arguments))
+
+
+CALLS = {name[5:]: call for name, call in globals().items() if name.startswith("call_")}
+CALLS["trust_region"] = call_loss
 
 
 # ---- Verdicts ------------------------------------------------------------------------------------
@@ -204,8 +347,10 @@ def main(argv=None):
         "adapter", help="a Python file with some of the functions, or FILE.py:CLASS"
     )
     parser.add_argument("--explain", action="store_true", help="the derivation of wrong cases")
+    parser.add_argument("--only", default="", help="cases whose names begin so")
     flags = parser.parse_args(argv)
-    results = check(load_adapter(flags.adapter))
+    cases = [case for case in read_cases() if case["name"].startswith(flags.only)]
+    results = check(load_adapter(flags.adapter), cases)
     for result in results:
         label = {"ok": "ok", "MISTAKE": "MISTAKE", "not offered": "-"}[result.verdict]
         what = f": {result.what}" if result.what else ""

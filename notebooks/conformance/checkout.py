@@ -60,6 +60,19 @@ def gradient_of(kl):
     return gradient_of_kl
 
 
+def row_by_row(mask_of):
+    """A completion_mask out of mask_of(prompt, completion, stop_id, pad_id) -> which of the completion's ids are trained."""
+
+    def completion_mask(ids, prompt_lengths, stop_id, pad_id):
+        mask = torch.zeros(len(ids), ids.size(1) - 1)
+        for row, start in enumerate(prompt_lengths.tolist()):
+            found = mask_of(ids[row, :start], ids[row, start:], stop_id, pad_id)
+            mask[row, start - 1 :][: len(found)] = torch.as_tensor(found)
+        return mask
+
+    return completion_mask
+
+
 def one_width(prompt_lengths):
     """The length of the prompts, for projects whose batch has one."""
     if len(set(prompt_lengths.tolist())) > 1:

@@ -6,9 +6,9 @@ Run it in a Python in which the adapter's project is installed, or with KIT_SRC 
 line of the adapter's docstring up to its colon, which names the project and its commit, and what it offers.
 """
 
+import argparse
 import datetime
 import json
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -23,12 +23,16 @@ def cases_of(adapter):
     return {name: kept for name, kept in found.items() if kept[0] != "not offered"}
 
 
-def main(path, *packages):
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("adapter", help="a Python file, or FILE.py:CLASS")
+    parser.add_argument("packages", nargs="*", help="installed packages whose versions are kept")
+    flags = parser.parse_args()
     kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
-    adapter = load_adapter(path)
-    kept[path.removesuffix(".py").split("/")[-1].split(":")[-1]] = {
+    adapter = load_adapter(flags.adapter)
+    kept[flags.adapter.removesuffix(".py").split("/")[-1].split(":")[-1]] = {
         "project": adapter.__doc__.split(":")[0],
-        "versions": {package: version(package) for package in packages},
+        "versions": {package: version(package) for package in flags.packages},
         "date": str(datetime.date.today()),
         "cases": cases_of(adapter),
     }
@@ -37,4 +41,4 @@ def main(path, *packages):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

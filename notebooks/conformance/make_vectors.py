@@ -4,7 +4,8 @@
 
 Every right answer here is derived in plain Python, out of the formula, with no function of this project: the project's
 own functions derive it a second time when `check.py adapters/this_project.py` runs. The answers of known mistakes are
-derived in the same way. A case is a function here; the first line of its docstring is its name, and below stand
+derived in the same way. What needs no arithmetic (masks, texts, rewards, sampling) is written by hand in vectors.json
+alone, and stays as it is. A case is a function here; the first line of its docstring is its name, and below stand
 
     tests             what it is about
     derivation        how to check the answer by hand
@@ -19,13 +20,16 @@ It gives
 For the function loss an output is the gradient by logp: the value of a loss may differ by a constant.
 """
 
+import cmath
+import copy
 import json
 import math
+import operator
 import re
 from fractions import Fraction
 from pathlib import Path
 
-HERE = Path(__file__).parent
+PATH = Path(__file__).parent / "vectors.json"
 NAN = "nan"  # JSON has no other word for it
 
 
@@ -62,6 +66,18 @@ def normalised(numbers, divisor):
     return [float(number - mean) / std if std else 0.0 for number in exact]
 
 
+SCALES = {"std with G": 0, "std with G - 1": 1, "not divided by a std": None}
+
+
+def scaled(groups, before=""):
+    """{name: output} of the three ways to scale the advantages of a group."""
+    found = {}
+    for name, less in SCALES.items():
+        rows = [normalised(row, None if less is None else len(row) - less) for row in groups]
+        found[before + name] = [rows]
+    return found
+
+
 def reshape(numbers, width):
     return [numbers[start : start + width] for start in range(0, len(numbers), width)]
 
@@ -86,20 +102,12 @@ def advantages_std_of_the_group():
     """
     rewards = [[1, 0, 0, 0], [1, 1, 1, 0]]
     flat = sum(rewards, [])
-    return given(
-        [{"rewards": rewards}],
-        {
-            "std with G": [[normalised(row, 4) for row in rewards]],
-            "std with G - 1": [[normalised(row, 3) for row in rewards]],
-            "not divided by a std": [[normalised(row, None) for row in rewards]],
-        },
-        {
-            "normalised over the batch, not the group": [reshape(normalised(flat, 8), 4)],
-            "normalised over the batch with B - 1": [reshape(normalised(flat, 7), 4)],
-            "no baseline: the rewards themselves": [rewards],
-        },
-        tolerance=1e-3,
-    )
+    mistakes = {
+        "normalised over the batch, not the group": [reshape(normalised(flat, 8), 4)],
+        "normalised over the batch with B - 1": [reshape(normalised(flat, 7), 4)],
+        "no baseline: the rewards themselves": [rewards],
+    }
+    return given([{"rewards": rewards}], scaled(rewards), mistakes, tolerance=1e-3)
 
 
 @case("advantages")
@@ -111,53 +119,12 @@ def advantages_rows_of_a_group():
     run: Not at all in a short run: the baseline is that of other prompts, and every column looks as usual.
     """
     rewards = [[1, 0, 0], [1, 1, 0]]
-    return given(
-        [{"rewards": rewards}],
-        {
-            "std with G": [[normalised(row, 3) for row in rewards]],
-            "std with G - 1": [[normalised(row, 2) for row in rewards]],
-            "not divided by a std": [[normalised(row, None) for row in rewards]],
-        },
-        {
-            "groups are read across prompts": [interleaved(rewards, 3)],
-            "groups are read across prompts, G - 1": [interleaved(rewards, 2)],
-            "groups are read across prompts, no std": [interleaved(rewards, None)],
-        },
-        tolerance=1e-3,
-    )
-
-
-@case("advantages")
-def advantages_equal_rewards():
-    """advantages: equal rewards
-
-    tests: equal rewards carry no signal, although their mean in fp32 may differ from them in the last bit
-    derivation: Each reward equals the mean, so each difference is 0, whatever it is divided by.
-    run: grad_norm is not 0 in steps in which mixed is 0.
-    """
-    return given(
-        [{"rewards": [[1.1] * 7, [0.7] * 7]}],
-        {"0": [[[0.0] * 7, [0.0] * 7]]},
-        {},
-        otherwise="a rounding error of the mean is divided by a tiny std, and becomes a signal",
-        tolerance=1e-3,
-    )
-
-
-@case("advantages")
-def advantages_a_group_of_one():
-    """advantages: a group of one
-
-    tests: a group of one has nothing to be compared with
-    derivation: R - mean = 0. With G - 1 its std is 0/0. Without a baseline it is REINFORCE.
-    run: loss and grad_norm are NaN in the first step.
-    """
-    return given(
-        [{"rewards": [[1], [0]]}],
-        {"0": [[[0.0], [0.0]]], "the reward itself: no baseline": [[[1.0], [0.0]]]},
-        {"NaN: the std of one number with G - 1": [[[NAN], [NAN]]]},
-        tolerance=1e-3,
-    )
+    mistakes = {
+        "groups are read across prompts": [interleaved(rewards, 3)],
+        "groups are read across prompts, G - 1": [interleaved(rewards, 2)],
+        "groups are read across prompts, no std": [interleaved(rewards, None)],
+    }
+    return given([{"rewards": rewards}], scaled(rewards), mistakes, tolerance=1e-3)
 
 
 @case("judged")
@@ -168,29 +135,16 @@ def advantages_a_verifier_that_returns_nan():
     derivation: 1, 0, 1/2, 1/4: mean 7/16. Or 1, 1/2, 1/4: mean 7/12, and the failed one gets 0.
     run: loss is NaN from one step to the next; the column failed says why.
     """
-    as_zero = [1, 0, 0.5, 0.25]
-    as_mean = [1, Fraction(7, 12), 0.5, 0.25]
-
-    def left_out(divisor):
-        first, *others = normalised([1, 0.5, 0.25], divisor)
-        return [[[first, 0.0, *others]]]
-
-    return given(
-        [{"rewards": [[1, NAN, 0.5, 0.25]]}],
-        {
-            "it counts as 0; std with G": [[normalised(as_zero, 4)]],
-            "it counts as 0; std with G - 1": [[normalised(as_zero, 3)]],
-            "it counts as 0; not divided by a std": [[normalised(as_zero, None)]],
-            "it is left out; std with G": left_out(3),
-            "it is left out; std with G - 1": left_out(2),
-            "it is left out; not divided by a std": left_out(None),
-        },
-        {
-            "the whole group is NaN": [[[NAN] * 4]],
-            "a failed verifier pays like the mean of the others": [[normalised(as_mean, 4)]],
-        },
-        tolerance=1e-3,
-    )
+    answers = scaled([[1, 0, 0.5, 0.25]], "it counts as 0; ")
+    for name, [[row]] in scaled([[1, 0.5, 0.25]], "it is left out; ").items():
+        answers[name] = [[[row[0], 0.0, *row[1:]]]]
+    mistakes = {
+        "the whole group is NaN": [[[NAN] * 4]],
+        "a failed verifier pays like the mean of the others": [
+            [normalised([1, Fraction(7, 12), 0.5, 0.25], 4)]
+        ],
+    }
+    return given([{"rewards": [[1, NAN, 0.5, 0.25]]}], answers, mistakes, tolerance=1e-3)
 
 
 # ---- Loss ----------------------------------------------------------------------------------------
@@ -410,162 +364,146 @@ def loss_micro_batches():
     )
 
 
-# ---- Masks ---------------------------------------------------------------------------------------
+@case("loss")
+def loss_groups_without_signal():
+    """loss: groups without signal
 
-
-def spans(width, *rows):
-    """Masks (B, width): 1 for ids[:, t+1] with t+1 in start .. end-1."""
-    masks = []
-    for start, end in rows:
-        masks.append([int(start <= column < end) for column in range(1, width + 1)])
-    return masks
-
-
-def masks(ids, prompts, right, mistakes, stop, pad):
-    """right, and each mistake: the span of each row."""
-    width = len(ids[0]) - 1
-    call = {"ids": ids, "prompt_lengths": prompts, "stop_id": stop, "pad_id": pad}
-    mistakes = {
-        "one too early": [(start - 1, end - 1) for start, end in right],
-        "one too late": [(start + 1, end + 1) for start, end in right],
-        "the prompt is trained too": [(1, end) for _, end in right],
-        **mistakes,
-    }
-    found = {name: [spans(width, *rows)] for name, rows in mistakes.items()}
-    found = {name: mask for name, mask in found.items() if mask != [spans(width, *right)]}
-    trained = ", ".join(f"{start} to {end - 1}" for start, end in right)
-    derivation = f"Column t stands for ids[t+1]; trained are ids {trained}."
-    return given([call], {"": [spans(width, *right)]}, found, derivation=derivation)
-
-
-@case("completion_mask")
-def mask_the_pad_is_the_stop_token():
-    """mask: the pad is the stop token
-
-    tests: the first stop token of a completion is trained, padding with the same id is not; row 2 was cut off
-    run: completion_length, which counts what is trained, is one less at once; truncated may rise in a long run.
+    tests: whether rows of groups of equal rewards count in the divisor, and a batch that has no others
+    derivation: token: 1/9 each if they count, 1/5 if not. Then the step has the same size however few groups have a
+        signal; divided by all, it is the gradient of the mean over prompts. In a batch without signal every A is 0.
+    run: loss and grad_norm are NaN in the first step in which mixed is 0. Else a choice: grad_norm follows mixed, or not.
     """
-    return masks(
-        [[5, 6, 7, 8, 0, 0, 0], [5, 6, 7, 7, 8, 8, 9]],
-        [2, 2],
-        [(2, 5), (2, 7)],
-        {
-            "the stop token is never trained": [(2, 4), (2, 7)],
-            "padding is trained": [(2, 7), (2, 7)],
-        },
-        stop=0,
-        pad=0,
-    )
+    lengths = [1, 4, 2, 2]
+    counted = norms(lengths, 4, [1.0, -1.0, 0.0, 0.0])
+    zeros = [[0.0] * 4] * 4
+    others = norms(lengths[:2], 4, [1.0, -1.0])
+    others = {name: gradient + zeros[2:] for name, gradient in others.items()}
+    calls = [tokens_case(lengths, 4, row) for row in ([1.0, -1.0, 0.0, 0.0], [0.0] * 4)]
+    answers = {name: [gradient, zeros] for name, gradient in counted.items()}
+    for name, gradient in others.items():
+        answers[f"{name}, of the groups with a signal"] = [gradient, zeros]
+    nothing = "NaN: a batch without signal is 0 / 0"
+    return given(calls, answers, {nothing: [others["token"], [[NAN] * 4] * 4]})
 
 
-@case("completion_mask")
-def mask_a_stop_in_the_middle():
-    """mask: a stop in the middle
+@case("trust_region")
+def loss_trust_region_on_probabilities():
+    """loss: trust region on probabilities
 
-    tests: a batched generation writes on behind a stop token: that is not the completion
-    run: mismatch is large (if the sampler kept no log-probs there), completion_length too long.
+    tests: DPPO stops a token that has moved by more than 0.15 of probability where A pushes it, whatever its ratio
+    derivation: .001 to .003 is a ratio of 3 and moves .002: -3. .5 to .7 has moved by .2: 0; with A = -1 it comes back:
+        1.4. .9 to .7 likewise. .9 to .8 has moved by .1: .8/.9.
+    run: Rare tokens stop at once and likely ones late: clipped is large although pi hardly moves.
     """
-    return masks(
-        [[5, 6, 7, 1, 8, 9, 1]],
-        [2],
-        [(2, 4)],
-        {
-            "what follows the stop is trained": [(2, 7)],
-            "the stop token is never trained": [(2, 3)],
-        },
-        stop=1,
-        pad=0,
-    )
+    moves = [(0.001, 0.003, 1), (0.5, 0.7, 1), (0.5, 0.7, -1), (0.9, 0.7, -1), (0.9, 0.7, 1)]
+    moves.append((0.9, 0.8, -1))
 
+    def gradients(stops):
+        return each([0 if stops(pi, old, A) else -A * pi / old for old, pi, A in moves])
 
-@case("completion_mask")
-def mask_a_stop_in_the_prompt():
-    """mask: a stop in the prompt
-
-    tests: a chat template ends the user's turn with the token that ends a completion
-    run: The column trained stays, and no token is: loss is 0, grad_norm is 0, reward does not move.
-    """
-    return masks(
-        [[5, 1, 6, 7, 8, 1, 0], [1, 1, 6, 7, 1, 0, 0]],
-        [3, 3],
-        [(3, 6), (3, 5)],
-        {
-            "the stop is looked for in the prompt too": [(3, 3), (3, 3)],
-            "the stop token is never trained": [(3, 5), (3, 4)],
-            "padding is trained": [(3, 7), (3, 7)],
-        },
-        stop=1,
-        pad=0,
-    )
-
-
-@case("completion_mask")
-def mask_prompts_of_different_lengths_padded_on_the_right():
-    """mask: prompts of different lengths, padded on the right
-
-    tests: a completion begins where its own prompt ends
-    run: mismatch: log-probs of prompt tokens, which were never sampled, are compared with 0.
-    """
-    return masks(
-        [[5, 6, 7, 8, 1, 0, 0], [5, 6, 6, 6, 7, 8, 1]],
-        [2, 4],
-        [(2, 5), (4, 7)],
-        {
-            "the longest prompt's length is used for all": [(4, 5), (4, 7)],
-            "the first prompt's length is used for all": [(2, 5), (2, 7)],
-        },
-        stop=1,
-        pad=0,
-    )
-
-
-@case("completion_mask")
-def mask_prompts_padded_on_the_left():
-    """mask: prompts padded on the left
-
-    tests: with padding on the left all prompts end in one column: prompt_lengths is that width, pads included
-    run: mismatch: the first log-probs of short prompts are wrong.
-    """
-    return masks(
-        [[0, 0, 5, 6, 7, 1, 0], [5, 6, 6, 6, 7, 8, 1]],
-        [4, 4],
-        [(4, 6), (4, 7)],
-        {
-            "the padding on the left is not counted": [(2, 6), (4, 7)],
-            "padding is trained": [(4, 7), (4, 7)],
-            "the stop token is never trained": [(4, 5), (4, 6)],
-        },
-        stop=1,
-        pad=0,
-    )
-
-
-@case("completion_mask")
-def mask_tokens_of_a_tool():
-    """mask: tokens of a tool
-
-    tests: what a tool wrote into a completion was not sampled by the policy (tool_mask: 1 where a tool wrote)
-    derivation: ids[3] and ids[4] are the tool's: columns 2 and 3.
-    run: mismatch and entropy rise with the number of calls; the policy learns to imitate the tool.
-    """
-    tool = [[0, 0, 0, 1, 1, 0, 0]]
-    right = [[0, 1, 0, 0, 1, 1]]
-    call = {
-        "ids": [[5, 6, 7, 8, 8, 9, 1]],
-        "prompt_lengths": [2],
-        "stop_id": 1,
-        "pad_id": 0,
-        "tool_mask": tool,
-    }
+    calls = []
+    for old, pi, A in moves:
+        one = {"logp": [[math.log(pi)]], "sampled_logp": [[math.log(old)]], "mask": [[1]]}
+        calls.append({**one, "advantages": [A], "delta": 0.15})
     return given(
-        [call],
-        {"": [right]},
+        calls,
+        {"": gradients(lambda pi, old, A: A * (pi - old) > 0.15)},
         {
-            "the tool's tokens are trained": [[[0, 1, 1, 1, 1, 1]]],
-            "all after the tool's first token is left out": [[[0, 1, 0, 0, 0, 0]]],
-            "one too early": [[[1, 0, 0, 1, 1, 1]]],
+            "a clip of ratios": gradients(lambda pi, old, A: A * (pi / old - 1) > 0.15),
+            "what comes back is stopped too": gradients(lambda pi, old, A: abs(pi - old) > 0.15),
+            "only what comes back is stopped": gradients(lambda pi, old, A: A * (old - pi) > 0.15),
+            "nothing stops": gradients(lambda pi, old, A: False),
         },
     )
+
+
+# ---- What another engine sampled -----------------------------------------------------------------
+
+RHO = [[4.0, 0.25, 1.5, 9.0], [6.0, 5.0, 1.0, 9.0]]  # pi_old / pi_s; the last column is padding
+BOUNDS = {
+    "truncate": lambda rho, low, high: min(rho, high),
+    "mask": lambda rho, low, high: rho if low <= rho <= high else 0,
+    "clamp": lambda rho, low, high: min(max(rho, low), high),
+    "none": lambda rho, low, high: rho,
+}
+
+
+def corrected(level, how, low, high=3.0, **more):
+    def weights(level=level, how=how, power=1, width=3):
+        rows = []
+        for row in RHO:
+            rhos = [rho**power for rho in row[:width]]
+            if level != "token":
+                rhos = [math.prod(rhos) ** (1 / width if level == "mean" else 1)] * width
+            rows.append([BOUNDS[how](rho, low, high) for rho in rhos[:3]] + [0.0])
+        return [rows]
+
+    mistakes = {
+        "the ratio is inverted": weights(power=-1),
+        "no bound": weights(how="none"),
+        "truncated, not left out": weights(how="truncate"),
+        "clamped on both sides, not left out": weights(how="clamp"),
+        "left out, not truncated": weights(how="mask"),
+        "of the token": weights(level="token"),
+        "of the completion": weights(level="sequence"),
+        "the mean over the completion, not the product": weights(level="mean"),
+        "padding is a part of the product": weights(width=4),
+    }
+    call = {"sampled_logp": [[-math.log(rho) - 1 for rho in row] for row in RHO]}
+    call |= {"old_logp": [[-1.0] * 4] * 2, "mask": [[1, 1, 1, 0]] * 2}
+    call |= {"level": level, "how": how, "low": low, "high": high}
+    wrong = {}
+    for name, found in mistakes.items():
+        if found not in (weights(), *wrong.values()):  # the others are the same in this case
+            wrong[name] = found
+    return given([call], {"": weights(), **more}, wrong)
+
+
+@case("correction")
+def correction_token_truncated():
+    """correction: of a token, truncated
+
+    tests: a sampler of other arithmetic or older weights: each token weighs pi_old / pi_s, and at most 3 (TIS)
+    derivation: 4, 1/4, 3/2 become 3, 1/4, 3/2, and 6, 5, 1 become 3, 3, 1; nothing bounds them from below.
+    run: mismatch stays large and reward sinks late: the gradient is that of the sampler's tokens.
+    """
+    return corrected("token", "truncate", 0.0)
+
+
+@case("correction")
+def correction_token_masked():
+    """correction: of a token, masked
+
+    tests: IcePop: a token whose ratio is below 1/2 or above 3 teaches nothing; the others weigh their ratio
+    derivation: 4 and 1/4 are outside: 0, 0, 3/2. So are 6 and 5: 0, 0, 1.
+    run: off is not 0, and these few tokens carry the largest gradients.
+    """
+    return corrected("token", "mask", 0.5)
+
+
+@case("correction")
+def correction_completion_truncated():
+    """correction: of a completion, truncated
+
+    tests: the ratio of a completion is the product of its tokens' ratios, and a weight of each of them
+    derivation: 4 * 1/4 * 3/2 = 3/2; 6 * 5 * 1 = 30, which becomes 3.
+    run: Long completions have weights near 0 or at the bound.
+    """
+    return corrected("sequence", "truncate", 0.0)
+
+
+@case("correction")
+def correction_completion_masked():
+    """correction: of a completion, masked
+
+    tests: a whole completion is left out if the product of its ratios is too far from 1 (TRL's default)
+    derivation: 3/2 is inside of 1/2 to 3 and stays; 30 is outside: 0. Or the mean ratios decide, 1.14 and 3.11, and what
+        is inside keeps its tokens' own ratios.
+    run: Few long completions are trained: their products leave the bounds first.
+    """
+    by_the_mean = [[[*RHO[0][:3], 0.0], [0.0] * 4]]
+    more = {"the mean ratio decides, tokens keep their own": by_the_mean}
+    return corrected("sequence", "mask", 0.5, **more)
 
 
 # ---- Log-probs -----------------------------------------------------------------------------------
@@ -594,6 +532,10 @@ def bf16(number):
     return round(mantissa * 2**8) / 2**8 * 2**exponent
 
 
+LOGS = [math.log(number) for number in (1, 2, 4)]
+LOGITS = [LOGS, LOGS[::-1], [LOGS[1], LOGS[0], LOGS[2]]]
+
+
 @case("logprobs")
 def log_probs_temperature():
     """log-probs: temperature
@@ -602,16 +544,14 @@ def log_probs_temperature():
     derivation: Weights 1, 2, 4 become 1, 4, 16 at 0.5: log 16/21 and log 4/21.
     run: mismatch is far above rounding (1e-6 in fp32) in the first step.
     """
-    logs = [math.log(number) for number in (1, 2, 4)]
-    rows = [logs, logs[::-1], [logs[1], logs[0], logs[2]]]
     ids = [0, 2, 1]
     return given(
-        [{"logits": [rows], "ids": [ids], "temperature": 0.5}],
-        {"": picked(rows, ids, 0.5)},
+        [{"logits": [LOGITS], "ids": [ids], "temperature": 0.5}],
+        {"": picked(LOGITS, ids, 0.5)},
         {
-            "at temperature 1, although 0.5 was sampled at": picked(rows, ids, 1.0),
-            "multiplied by the temperature": picked(rows, ids, 2.0),
-            "logits and tokens are off by one": picked(rows, ids, 0.5, shift=0),
+            "at temperature 1, although 0.5 was sampled at": picked(LOGITS, ids, 1.0),
+            "multiplied by the temperature": picked(LOGITS, ids, 2.0),
+            "logits and tokens are off by one": picked(LOGITS, ids, 0.5, shift=0),
         },
     )
 
@@ -624,14 +564,10 @@ def log_probs_off_by_one():
     derivation: log 4/7 (token 2 of 1, 2, 4) and log 2/7 (token 1 of 4, 2, 1).
     run: mismatch is far above rounding in the first step.
     """
-    logs = [math.log(number) for number in (1, 2, 4)]
-    rows = [logs, logs[::-1], [logs[1], logs[0], logs[2]]]
     ids = [0, 2, 1]
-    return given(
-        [{"logits": [rows], "ids": [ids], "temperature": 1.0}],
-        {"": picked(rows, ids)},
-        {"logits and tokens are off by one": picked(rows, ids, shift=0)},
-    )
+    call = {"logits": [LOGITS], "ids": [ids], "temperature": 1.0}
+    off = picked(LOGITS, ids, shift=0)
+    return given([call], {"": picked(LOGITS, ids)}, {"logits and tokens are off by one": off})
 
 
 PART = [math.log(number) for number in (0.5, 0.3, 0.15, 0.05)]
@@ -704,7 +640,74 @@ def log_probs_bf16():
     )
 
 
+TINY = {  # a token and its place (rows of 3), their mixture, the head: see check.Tiny
+    "tokens": [[0.5, -0.3, 0.1], [-0.4, 0.6, 0.2], [0.3, 0.2, -0.5], [-0.1, -0.6, 0.4]],
+    "places": [[0.1, 0.2, -0.1], [-0.3, 0.1, 0.2], [0.2, -0.2, 0.3], [0.4, 0.1, -0.2], [0.0, 0.3, 0.1]],
+    "mix": [[0.7, -0.2, 0.4], [0.1, 0.5, -0.6], [-0.3, 0.8, 0.2]],
+    "head": [[0.9, -0.4, 0.3], [-0.5, 0.7, 0.1], [0.2, 0.3, -0.8], [-0.6, -0.1, 0.5]],
+}  # fmt: skip
+
+
+def model_logps(weights, ids, places=None):
+    """log pi of ids[1:], of one row, by the formula of check.Tiny. The weights may be complex."""
+    total = [0.0] * 3
+    result = []
+    for t, token in enumerate(ids[:-1]):
+        place = weights["places"][places[t] if places else t]
+        x = [one + other for one, other in zip(weights["tokens"][token], place)]
+        total = [one + other for one, other in zip(total, x)]
+        for column in range(3):
+            mixed = sum(total[row] * weights["mix"][row][column] for row in range(3)) / (t + 1)
+            x[column] += cmath.tanh(mixed)
+        logits = [sum(map(operator.mul, x, row)) for row in weights["head"]]
+        everything = cmath.log(sum(map(cmath.exp, logits)))
+        result.append(logits[ids[t + 1]] - everything)
+    return result
+
+
+@case("padded_logprobs")
+def log_probs_padding_on_the_left():
+    """log-probs: padding on the left
+
+    tests: a prompt that is padded on the left has the log-probs that it has alone
+    derivation: The same row without its padding, by the model's formula. If its first token has place 2 and not 0,
+        rotary positions, which are differences, do not mind; a table of places, as here, does.
+    run: mismatch of short prompts, if the sampler pads otherwise than the update does.
+    """
+    row = [1, 2, 3, 1]
+    longer = [2, 2, 3, 1, 2]
+
+    def found(logps):
+        rows = [[0.0, *logps], model_logps(TINY, longer)]
+        return [[[number.real for number in one] for one in rows]]
+
+    column = "a place is a column: right with rotary positions only"
+    call = {"weights": TINY, "ids": [[0, *row], longer]}
+    return given(
+        [{**call, "attention_mask": [[0, 1, 1, 1, 1], [1] * 5]}],
+        {
+            "places are counted from the first token": found(model_logps(TINY, row)),
+            column: found(model_logps(TINY, row, [1, 2, 3, 4])),
+        },
+        {"the padding is attended to": found(model_logps(TINY, [0, *row])[1:])},
+    )
+
+
 # ---- KL ------------------------------------------------------------------------------------------
+
+
+def differences(values, answers, mistakes, **more):
+    """Cases of d = log pi - log pi_ref; answers and mistakes: functions of d."""
+    calls = [{"logp": [[d - 1]], "ref_logp": [[-1.0]]} for d in values]
+    outputs = [
+        {name: each([function(d) for d in values]) for name, function in known.items()}
+        for known in (answers, mistakes)
+    ]
+    return given(calls, *outputs, **more)
+
+
+def k3(d):
+    return math.exp(-d) - 1 + d
 
 
 @case("kl")
@@ -715,28 +718,13 @@ def kl_which_estimator():
     derivation: d = 1/2: k2 = 1/8, k3 = e^-0.5 - 1/2 = 0.1065; d = -1/2: k3 = e^0.5 - 3/2 = 0.1487.
     run: kl is negative on average, or grows faster than the log-probs part.
     """
-
-    def calls(differences):
-        return [{"logp": [[d - 1]], "ref_logp": [[-1.0]]} for d in differences]
-
-    def outputs(function, differences):
-        return each([function(d) for d in differences])
-
-    def k3(d):
-        return math.exp(-d) - 1 + d
-
-    differences = [0.5, -0.5]
-    return given(
-        calls(differences),
+    return differences(
+        [0.5, -0.5],
+        {"k1": lambda d: d, "k2": lambda d: d * d / 2, "k3": k3},
         {
-            "k1": outputs(lambda d: d, differences),
-            "k2": outputs(lambda d: d * d / 2, differences),
-            "k3": outputs(k3, differences),
-        },
-        {
-            "k1 the other way round": outputs(lambda d: -d, differences),
-            "k3 the other way round": outputs(lambda d: k3(-d), differences),
-            "|d|, which is no KL": outputs(abs, differences),
+            "k1 the other way round": lambda d: -d,
+            "k3 the other way round": lambda d: k3(-d),
+            "|d|, which is no KL": abs,
         },
     )
 
@@ -750,32 +738,18 @@ def kl_gradient():
         pi_old as a factor d.
     run: kl does not get smaller when kl_coef gets larger; with the sign reversed it gets larger.
     """
-
-    def calls(differences):
-        return [{"logp": [[d - 1]], "ref_logp": [[-1.0]]} for d in differences]
-
-    def outputs(function, differences):
-        return each([function(d) for d in differences])
-
-    differences = [0.5, -0.5]
-    return given(
-        calls(differences),
+    return differences(
+        [0.5, -0.5],
         {
-            "of k3: 1 - exp(-d)": outputs(lambda d: 1 - math.exp(-d), differences),
-            "d: of k2, of k1 in the reward, or of k3 times the ratio": outputs(
-                lambda d: d, differences
-            ),
+            "of k3: 1 - exp(-d)": lambda d: 1 - math.exp(-d),
+            "d: of k2, of k1 in the reward, or of k3 times the ratio": lambda d: d,
         },
         {
-            "k1 in the loss: the gradient is 1 wherever the reference is": each([1, 1]),
-            "the sign is reversed: away from the reference": outputs(
-                lambda d: math.exp(-d) - 1, differences
-            ),
-            "the sign is reversed: -d": outputs(lambda d: -d, differences),
-            "of k3 the other way round: exp(d) - 1": outputs(
-                lambda d: math.exp(d) - 1, differences
-            ),
-            "no gradient": each([0, 0]),
+            "k1 in the loss: the gradient is 1 wherever the reference is": lambda d: 1,
+            "the sign is reversed: away from the reference": lambda d: math.exp(-d) - 1,
+            "the sign is reversed: -d": lambda d: -d,
+            "of k3 the other way round: exp(d) - 1": lambda d: math.exp(d) - 1,
+            "no gradient": lambda d: 0,
         },
     )
 
@@ -788,272 +762,122 @@ def kl_k3_in_fp32_at_small_differences():
     derivation: d = 2^-13: k3 = 2^-27 = 7.45e-9 up to d^3/6 = 3e-13. exp(-d) in fp32 has steps of 6e-8.
     run: kl in the first steps is 0, negative or moves in steps of 6e-8. Small, and no harm to the gradient.
     """
-
-    def calls(differences):
-        return [{"logp": [[d - 1]], "ref_logp": [[-1.0]]} for d in differences]
-
-    def outputs(function, differences):
-        return each([function(d) for d in differences])
-
-    small = [2**-13, -(2**-13)]
-    return given(
-        calls(small),
-        {
-            "k3 (k2 is the same here)": outputs(lambda d: d * d / 2, small),
-            "k1": outputs(lambda d: d, small),
-        },
+    return differences(
+        [2**-13, -(2**-13)],
+        {"k3 (k2 is the same here)": lambda d: d * d / 2, "k1": lambda d: d},
         {},
         otherwise="exp(-d) - 1 loses a small d to rounding (use expm1)",
         tolerance=1e-11,
     )
 
 
-# ---- Rewards -------------------------------------------------------------------------------------
+# ---- A step in lockstep --------------------------------------------------------------------------
+
+REFERENCE = {**TINY, "head": TINY["head"][::-1]}
+ROWS = [[int(token) for token in row] for row in "21200 21320 21132 32100 32213 32112".split()]
+LENGTHS = [1, 2, 3, 1, 3, 3]  # of the completions, behind prompts of two tokens
+REWARDS = [[1.0, 0.0, 0.0], [1.0, 0.5, 0.0]]
+NONE = "another gradient: that of none of the four norms and three scales"
+STEP = 1e-30  # f(w + ih) = f(w) + ih f'(w): exact, as nothing is subtracted
 
 
-def rewards(calls, right, mistakes):
-    calls = [{"text": text, "truth": truth, "finished": done} for text, truth, done in calls]
-    return given(calls, right if isinstance(right, dict) else {"": right}, mistakes)
+def derivatives():
+    """For each weight (name, i, j): d log pi of each token by it, of all rows."""
+    found = {}
+    for name, rows in TINY.items():
+        for i, row in enumerate(rows):
+            for j in range(3):
+                moved = copy.deepcopy(TINY)
+                moved[name][i][j] = row[j] + STEP * 1j
+                logps = [model_logps(moved, ids) for ids in ROWS]
+                found[name, i, j] = [[one.imag / STEP for one in row] for row in logps]
+    return found
 
 
-@case("reward")
-def reward_cut_off():
-    """reward: cut off
+def gradients(factors):
+    """sum of factor * d log pi -> the gradient of each parameter, as lists, for factors (B, T-1)."""
+    result = {name: [[0.0] * 3 for _ in rows] for name, rows in TINY.items()}
+    for (name, i, j), slopes in derivatives().items():
+        pairs = zip(sum(factors, []), sum(slopes, []))
+        result[name][i][j] = round(sum(factor * slope for factor, slope in pairs), 7)
+    return [list(result.values())]
 
-    tests: a right answer in a completion that never stopped earns at most 0
-    derivation: Only the second one ended by itself.
-    run: truncated and completion_length rise: never to stop is free.
+
+def trained(pull=None):
+    """The answers of a step: four norms, three scales of the advantages; pull(d): what a KL adds, d = log pi / pi_ref."""
+    answers = {}
+    for scale, [groups] in scaled(REWARDS).items():
+        advantages = sum(groups, [])
+        units = norms(LENGTHS, 3, [-1.0] * 6)
+        for norm, weights in units.items():
+            factors = []
+            for ids, A, row in zip(ROWS, advantages, weights):
+                pairs = zip(model_logps(TINY, ids)[1:], model_logps(REFERENCE, ids)[1:], row)
+                pulls = [pull((one - other).real) if pull else 0.0 for one, other, _ in pairs]
+                factors.append([0.0, *[w * (p - A) for w, p in zip(row, pulls)]])
+            answers[f"{norm}, {scale}"] = gradients(factors)
+    return answers
+
+
+def step_call(kl_coef, **more):
+    mask = [[0, *[int(column < length) for column in range(3)]] for length in LENGTHS]
+    call = {"weights": TINY, "ids": ROWS, "mask": mask, "rewards": REWARDS, "kl_coef": kl_coef}
+    return [{**call, **more}]
+
+
+@case("step")
+def step_gradient():
+    """step: the gradient
+
+    tests: a whole step on six completions of two prompts: rewards, advantages, log-probs, loss and backward pass
+    derivation: -sum w A dlog pi by each of the 57 weights, from the model's formula with w + ih for w: the imaginary
+        part is h times the derivative.
+    run: grad_norm. A factor in all weights is a matter of the norm or of the advantages' scale.
     """
-    return rewards(
-        [(r"so \boxed{4}. Or", "4", False), (r"so \boxed{4}", "4", True)],
-        [0.0, 1.0],
-        {"a completion that was cut off is paid": [1.0, 1.0]},
-    )
+    return given(step_call(0.0), trained(), {}, tolerance=2e-4, otherwise=NONE)
 
 
-@case("reward")
-def reward_the_last_box():
-    """reward: the last box
+@case("step")
+def step_with_a_kl():
+    """step: with a KL
 
-    tests: the last box is the answer, so that boxing everything one tries does not pay
-    derivation: The last boxes are 4 and 5. Who reads the set of all boxes pays neither.
-    run: reward rises and the held-out accuracy by the last box does not; many boxes in samples.jsonl.
+    tests: the same step with kl_coef 0.1 and another head as the reference
+    derivation: k3 adds 0.1 w (1 - exp(-d)) dlog pi; k2, or k3 times the ratio, 0.1 w d dlog pi.
+    run: kl does not get smaller where kl_coef gets larger.
     """
-    return rewards(
-        [
-            (r"\boxed{3}? No: \boxed{4}", "4", True),
-            (r"\boxed{4}? No: \boxed{5}", "4", True),
-        ],
-        {"the last box": [1.0, 0.0], "several boxes are one answer, a set": [0.0, 0.0]},
-        {"the first box counts": [0.0, 1.0], "any box counts": [1.0, 1.0]},
-    )
-
-
-@case("reward")
-def reward_a_broken_last_box():
-    """reward: a broken last box
-
-    tests: a last box that is never closed is no answer, even if an earlier one was right
-    derivation: The last box begins with 5 and has no end.
-    run: Broken boxes behind right ones in samples.jsonl: the policy gets two tries.
-    """
-    return rewards(
-        [(r"\boxed{4} \boxed{5", "4", True)],
-        [0.0],
-        {"an earlier box counts if the last one is broken": [1.0]},
-    )
-
-
-@case("reward")
-def reward_copying_the_question():
-    """reward: copying the question
-
-    tests: the question 41+2-7-3-2= in a box is no answer, although it has the value of one
-    derivation: 41 + 2 - 7 - 3 - 2 = 31; but nothing was worked out.
-    run: accuracy near 1 with completions as long as the problem.
-    """
-    return rewards(
-        [(r"\boxed{41+2-7-3-2=}", "31", True)],
-        [0.0],
-        {"a copy of the question is paid": [1.0]},
-    )
-
-
-@case("extract")
-def extract_last_empty_nested():
-    r"""extract: last, empty, nested
-
-    tests: the content of the last box, with braces in braces; an empty box is no answer
-    derivation: Count braces: in \boxed{\frac{1}{2}} the depth is 0 again at the last one.
-    run: answered is far below 1 on MATH although the samples have boxes; short answers are preferred.
-    """
-    texts = [r"\boxed{3} or \boxed{4}", r"\boxed{}", r"\boxed{\frac{1}{2}}", "no box"]
+    answers = {}
+    for name, pull in (("k3", lambda d: 1 - math.exp(-d)), ("k2, or k3 times the ratio", float)):
+        found = trained(lambda d, pull=pull: 0.1 * pull(d))
+        answers |= {f"{norm}; {name}": gradient for norm, gradient in found.items()}
+    without = trained()
+    wrong = {f"no KL; {norm}": without[norm] for norm in without if norm.endswith("with G")}
     return given(
-        [{"text": text} for text in texts],
-        {
-            "an empty box is ''": ["4", "", r"\frac{1}{2}", None],
-            "an empty box is none": ["4", None, r"\frac{1}{2}", None],
-        },
-        {
-            "the first box, up to the first }": ["3", "", r"\frac{1", None],
-            "the first box, up to the first }; empty: none": ["3", None, r"\frac{1", None],
-            "the last box, up to the first }": ["4", "", r"\frac{1", None],
-            "the first box": ["3", "", r"\frac{1}{2}", None],
-        },
+        step_call(0.1, reference=REFERENCE), answers, wrong, tolerance=2e-4, otherwise=NONE
     )
 
 
-@case("reward")
-def reward_nested_braces_and_an_empty_box():
-    """reward: nested braces and an empty box
+@case("step")
+def step_two_ranks():
+    """step: two ranks
 
-    tests: every right fraction of MATH has braces in the box
-    derivation: The answers are 1/2 and nothing.
-    run: accuracy on MATH is too low: right completions with a fraction in the box get 0.
+    tests: two processes with a prompt each end with one gradient, that of the batch on one process
+    derivation: The first prompt's completions have 6 tokens and the second one's 7: each token weighs 1/13, not 1/12 or 1/14.
+    run: grad_norm differs between ranks, or not at all from that of one rank: only the model of rank 0 is saved.
     """
-    return rewards(
-        [(r"\boxed{\frac{1}{2}}", r"\frac{1}{2}", True), (r"\boxed{}", "4", True)],
-        [1.0, 0.0],
-        {
-            "a right answer with braces in it is not paid": [0.0, 0.0],
-            "an empty box is paid": [1.0, 1.0],
-        },
-    )
-
-
-@case("grade")
-def grade_two_spellings():
-    """grade: two spellings
-
-    tests: two spellings of a number are one answer; how many are read is a choice
-    derivation: 1/2 is 0.5; a comma between thousands is none.
-    run: accuracy is too low: completions in samples.jsonl are right and get 0.
-    """
-    return given(
-        [{"answer": "0.5", "truth": r"\frac{1}{2}"}, {"answer": "10,000", "truth": "10000"}],
-        {
-            "fractions and commas": [True, True],
-            "fractions only": [True, False],
-            "commas only": [False, True],
-        },
-        {"compared as text": [False, False]},
-    )
-
-
-@case("grade")
-def grade_a_number_near_by():
-    """grade: a number near by
-
-    tests: another number is another answer
-    derivation: They differ by 1e-7, which is not 0.
-    run: Answers with many digits in samples.jsonl where the problem asks for an exact one.
-    """
-    return given(
-        [
-            {"answer": "3.0000001", "truth": "3"},
-            {"answer": "2.9999999", "truth": "3"},
-            {"answer": "", "truth": "3"},
-        ],
-        {"": [False, False, False]},
-        {"floats within 1e-6 are equal": [True, True, False]},
-    )
-
-
-# ---- Sampling ------------------------------------------------------------------------------------
-
-
-@case("choose")
-def sampling_the_distribution():
-    """sampling: the distribution
-
-    tests: u picks the first token whose cumulated probability is above u
-    derivation: Cumulated: 0.5, 0.8, 1. At 0.5 the weights are 25, 9, 4 of 38: 0.658, 0.895, 1.
-    run: mismatch: log-probs are those of another temperature; entropy does not change with it.
-    """
-    logits = [math.log(number) for number in (0.5, 0.3, 0.2)]
-    uniforms = [0.0, 0.49, 0.51, 0.79, 0.81, 0.9999]
-    return given(
-        [
-            {
-                "logits": [logits] * len(uniforms),
-                "uniforms": uniforms,
-                "temperature": temperature,
-            }
-            for temperature in (1.0, 0.5)
-        ],
-        {"": [[0, 0, 1, 1, 2, 2], [0, 0, 0, 1, 1, 2]]},
-        {"the temperature is not used": [[0, 0, 1, 1, 2, 2]] * 2},
-    )
-
-
-@case("choose")
-def sampling_tokens_of_probability_0():
-    """sampling: tokens of probability 0
-
-    tests: neither u = 0 nor the largest u below 1 may pick a token of probability 0
-    derivation: Cumulated: 0, 1/2, 1, 1: above 0 is token 1 first, above 1 - 2^-24 token 2.
-    run: Rarely, a log-prob is -1e9: mismatch and loss jump in one step.
-    """
-    logits = [-1e9, 0.0, 0.0, -1e9]
-    return given(
-        [{"logits": [logits] * 2, "uniforms": [0.0, 1 - 2**-24], "temperature": 1.0}],
-        {"": [[1, 2]]},
-        {
-            "u = 0 picks the first token": [[0, 2]],
-            "u near 1 picks the last token": [[1, 3]],
-            "both ends pick tokens of probability 0": [[0, 3]],
-        },
-    )
-
-
-@case("random_numbers")
-def sampling_seed_and_row():
-    """sampling: seed and row
-
-    tests: a completion depends on its seed and its row, and not on the batch it is sampled in
-    derivation: Row 5 is asked for with rows 3 and 8, and with row 1: the same numbers; all others differ.
-    run: Samples change with --sample-tokens or the number of processes; or all of a group are equal (mixed is 0).
-    """
-    names = ("same in other company", "rows differ", "seeds differ")
-    return given(
-        [{"rows": [3, 5, 8], "company": [5, 1], "seed": 7, "other_seed": 8}],
-        {"a stream for each row": [dict.fromkeys(names, True)]},
-        {
-            "a row depends on the rows above it": [
-                {"same in other company": False, "rows differ": True, "seeds differ": True}
-            ],
-            "all rows are the same": [
-                {"same in other company": True, "rows differ": False, "seeds differ": True}
-            ],
-            "the seed is not used": [
-                {"same in other company": True, "rows differ": True, "seeds differ": False}
-            ],
-        },
-    )
-
-
-@case("tokens_read")
-def sampling_the_prompt_is_read_once():
-    """sampling: the prompt is read once
-
-    tests: how many tokens the model reads for 4 completions of 3 tokens: a matter of time only
-    derivation: 7 tokens of the prompt, and of each completion the first two. The last one is not read.
-    run: seconds of sampling: long prompts cost G times as much.
-    """
-    return given(
-        [{"prompt_length": 7, "num_samples": 4, "max_new_tokens": 3}],
-        {
-            "once for a group": [7 + 4 * 2],
-            "once for each completion": [4 * (7 + 2)],
-            "again for every token: no cache": [4 * (7 + 8 + 9)],
-        },
-        {},
-    )
+    one = "both ranks have one gradient"
+    batch = "it is that of the batch"
+    mistakes = {
+        "each rank trains a model of its own": [{one: False, batch: False}],
+        "the ranks' own means are averaged, or their gradients added": [{one: True, batch: False}],
+    }
+    return given(step_call(0.0, ranks=2), {"": [{one: True, batch: True}]}, mistakes)
 
 
 def as_text():
-    """Each case on a line of its own."""
-    lines = [json.dumps(cleaned(one), ensure_ascii=False) for one in CASES]
+    """The file anew: each case on a line of its own, those that are derived here in their old places."""
+    cases = {one["name"]: one for one in json.loads(PATH.read_text(encoding="utf-8"))}
+    cases |= {one["name"]: cleaned(one) for one in CASES}
+    lines = [json.dumps(one, ensure_ascii=False) for one in cases.values()]
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
@@ -1069,5 +893,5 @@ def cleaned(value):
 
 
 if __name__ == "__main__":
-    (HERE / "vectors.json").write_text(as_text(), encoding="utf-8")
-    print(f"{len(CASES)} cases in {HERE / 'vectors.json'}")
+    PATH.write_text(as_text(), encoding="utf-8")
+    print(f"{len(CASES)} cases are derived, the others are as they were in {PATH}")

@@ -10,7 +10,7 @@ from collections import defaultdict
 
 import numpy as np
 import torch
-from checkout import Stub, functions
+from checkout import Stub, functions, row_by_row
 
 GIVEN = {"np": np, "defaultdict": defaultdict, "math": math, "gc": gc, "Episode": Stub}
 GIVEN["dataclasses"] = Stub(replace=lambda old, **new: Stub(old, **new))
@@ -26,18 +26,15 @@ def advantages(rewards):
     return torch.tensor([one.reward for one in found], dtype=torch.float32).view_as(rewards)
 
 
-def completion_mask(ids, prompt_lengths, stop_id, pad_id):
+@row_by_row
+def completion_mask(prompt, completion, stop_id, pad_id):
     """rollout draws the given ids, from logits that leave no choice; update_policy trains all that it returns."""
-    mask = torch.zeros(len(ids), ids.size(1) - 1)
-    for row, start in enumerate(prompt_lengths.tolist()):
-        sure = torch.nn.functional.one_hot(ids[row : row + 1, 1:], int(ids.max()) + 1) * 1e4
-        prompt = {"prefix_token_ids": [ids[row, :start].tolist()], "prefix": [[]]}
-        batch = Stub(prompt, prefix_tokens=[0], numbers=[0], target=[0])
-        tokenizer = Stub(eos_token=0, eos_token_id=stop_id, pad_token_id=pad_id)
-        tokenizer["detokenize"] = lambda _: []
-        model = Stub(init_kv_cache=Stub(), del_kv_cache=Stub())
-        model["inference"] = lambda tokens, at, sure=sure: sure[:, at : at + tokens.size(1)]
-        room = mask.size(1) + 1 - start
-        one = grpo.rollout(model, batch, tokenizer, room, 1, Stub(reward=0, reward_info=0), *ON_CPU)
-        mask[row, start - 1 : start - 1 + len(one[0].generated_token_ids)] = 1
-    return mask
+    sure = torch.nn.functional.one_hot(torch.cat([prompt, completion])[None, 1:]) * 1e4
+    batch = Stub(prefix_tokens=[0], numbers=[0], target=[0], prefix=[[]])
+    batch["prefix_token_ids"] = [prompt.tolist()]
+    tokenizer = Stub(eos_token=0, eos_token_id=stop_id, pad_token_id=pad_id)
+    tokenizer["detokenize"] = lambda _: []
+    model = Stub(init_kv_cache=Stub(), del_kv_cache=Stub())
+    model["inference"] = lambda tokens, at: sure[:, at : at + tokens.size(1)]
+    what = model, batch, tokenizer, len(completion), 1, Stub(reward=0, reward_info=0)
+    return [1] * len(grpo.rollout(*what, *ON_CPU)[0].generated_token_ids)

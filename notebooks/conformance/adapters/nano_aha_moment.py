@@ -35,15 +35,20 @@ def pg_loss(logp, ref_logp, advantages, mask, whole, beta):
     return compute(None, batch, whole.sum(), 1.0, beta)[0]
 
 
-def loss(logp, old_logp, advantages, mask, clip, batch_mask=None):
+def loss(logp, old_logp, advantages, mask, clip, batch_mask):
     if not torch.equal(logp, old_logp):
         raise NotImplementedError("one update of a batch, so nothing clips")
-    return pg_loss(logp, logp, advantages, mask, mask if batch_mask is None else batch_mask, 0.0)
+    return pg_loss(logp, logp, advantages, mask, batch_mask, 0.0)
+
+
+def padded_logprobs(model, ids, attention_mask, temperature=1.0):
+    inputs = Stub(input_ids=ids, attention_mask=attention_mask, labels=ids.clone())
+    inputs["labels_mask"] = ids >= 0
+    return utils.compute_token_log_probs(model, inputs, temperature)
 
 
 def logprobs(logits, ids, temperature):
-    inputs = Stub(input_ids=ids, attention_mask=ids, labels=ids.clone(), labels_mask=ids >= 0)
-    return utils.compute_token_log_probs(Stub(logits=logits), inputs, temperature)
+    return padded_logprobs(Stub(logits=logits), ids, ids, temperature)
 
 
 def kl(logp, ref_logp):

@@ -21,9 +21,9 @@ def terms(logp, old_logp, ref_logp, advantages, clip):
     return grpo.compute_grpo_loss(*arguments, torch.ones_like(logp))
 
 
-def loss(logp, old_logp, advantages, mask, clip, batch_mask=None):
-    whole = mask if batch_mask is None else batch_mask
-    return masked_mean(terms(logp, old_logp, None, advantages, clip)[0], mask, None, whole.sum())
+def loss(logp, old_logp, advantages, mask, clip, batch_mask):
+    values = terms(logp, old_logp, None, advantages, clip)[0]
+    return masked_mean(values, mask, None, batch_mask.sum())
 
 
 def logprobs(logits, ids, temperature):

@@ -26,11 +26,24 @@ with mock.patch.dict(sys.modules, fakes):
     utils = importlib.import_module("openrlhf.models.utils")
 
 
-def loss(logp, old_logp, advantages, mask, clip, batch_mask=None):
-    whole = mask if batch_mask is None else batch_mask
+def loss(logp, old_logp, advantages, mask, clip, batch_mask):
     policy = losses.PolicyLoss(clip_eps_low=clip[0], clip_eps_high=clip[1])
-    wide = advantages[:, None] * torch.ones_like(mask)
-    return policy(logp, old_logp, wide, mask, batch_num_tokens=float(whole.sum()))[0]
+    wide = advantages[:, None].expand_as(mask)
+    return policy(logp, old_logp, wide, mask, batch_num_tokens=float(batch_mask.sum()))[0]
+
+
+def correction(old_logp, sampled_logp, mask, level, how, low, high):
+    """With advantages of 1, on policy, a token's gradient is minus its weight."""
+    if how == "truncate" and level == "sequence":
+        raise NotImplementedError("refused: clip requires the level token")
+    mode = "clip" if how == "truncate" else how
+    options = {"is_correction_level": level.removesuffix("uence"), "is_correction_mode": mode}
+    policy = losses.PolicyLoss(**options, is_correction_threshold=[low, high])
+    logp = old_logp.clone().requires_grad_()
+    total = policy(logp, old_logp, torch.ones_like(mask), mask, sampled_logp, batch_num_tokens=1.0)[
+        0
+    ]
+    return -torch.autograd.grad(total, logp)[0]
 
 
 def logprobs(logits, ids, temperature):

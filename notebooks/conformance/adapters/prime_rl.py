@@ -2,7 +2,7 @@
 score_group of orchestrator/algo.
 
 Out of their files (the package needs vllm and more). The loss has a trust region on probabilities and no clip of the
-ratio, so only what is on policy can be compared; there its term log(ratio)^2 has no gradient.
+ratio, so loss is called on policy only. Its term log(ratio)^2 has no gradient there, and is left out of trust_region.
 """
 
 import asyncio
@@ -32,12 +32,19 @@ def advantages(rewards):
     return torch.tensor(rows)
 
 
-def loss(logp, old_logp, advantages, mask, clip, batch_mask=None):
+def computed(logp, sampled_logp, advantages, mask, delta, kl_tau, batch_mask):
+    config = Stub(dppo_mask_high=delta, dppo_mask_low=delta, adv_tau=1.0, kl_tau=kl_tau)
+    wide = advantages[:, None].expand_as(mask).unbind()
+    rows = [logp.unbind(), sampled_logp.unbind(), None, wide, mask.bool().unbind()]
+    run = partial(losses.default_loss_fn, loss_config=config)
+    return losses.compute_loss(*rows, None, None, None, run, int(batch_mask.sum()), 1, 1)[0]
+
+
+def loss(logp, old_logp, advantages, mask, clip, batch_mask):
     if not torch.equal(logp, old_logp):
         raise NotImplementedError("a trust region on probabilities, and no clip of the ratio")
-    config = Stub(dppo_mask_high=clip[1], dppo_mask_low=clip[0], adv_tau=1.0, kl_tau=1e-3)
-    whole = int((mask if batch_mask is None else batch_mask).sum())
-    wide = (advantages[:, None] * torch.ones_like(mask)).unbind()
-    rows = [logp.unbind(), old_logp.unbind(), None, wide, mask.bool().unbind()]
-    run = partial(losses.default_loss_fn, loss_config=config)
-    return losses.compute_loss(*rows, None, None, None, run, whole, 1, 1)[0]
+    return computed(logp, old_logp, advantages, mask, 0.2, 1e-3, batch_mask)
+
+
+def trust_region(logp, sampled_logp, advantages, mask, delta):
+    return computed(logp, sampled_logp, advantages, mask, delta, 0.0, mask)

@@ -8,7 +8,7 @@ with top-p 0.9.
 import sys
 
 import torch
-from checkout import Stub, functions, path_of
+from checkout import Stub, functions, path_of, row_by_row
 
 sys.path.append(str(path_of("reasoning-from-scratch")))
 from reasoning_from_scratch import ch03, ch06
@@ -26,27 +26,22 @@ def advantages(rewards):
 Model = type("Model", (Stub,), {"__call__": lambda self, *_, **__: self.logits.pop(0)[None]})
 
 
-def completion_mask(ids, prompt_lengths, stop_id, pad_id):
+@row_by_row
+def completion_mask(prompt, completion, stop_id, pad_id):
     """sample_response draws the given ids, from logits that leave no choice; all behind the prompt is trained."""
-    mask = torch.zeros(len(ids), ids.size(1) - 1)
-    for row, start in enumerate(prompt_lengths.tolist()):
-        sure = torch.nn.functional.one_hot(ids[row, start:, None], int(ids.max()) + 1) * 1e4
-        model = Model(logits=[*sure, sure[0]], cfg={"n_layers": 1}, reset_kv_cache=Stub())
-        prompt = ids[row, :start].tolist()
-        tokenizer = Stub(encode=lambda prompt: prompt, decode=Stub(), eos_token_id=stop_id)
-        tokens, length, _ = ch06.sample_response(model, tokenizer, prompt, "cpu", len(sure))
-        mask[row, length - 1 : len(tokens) - 1] = 1
-    return mask
+    sure = torch.nn.functional.one_hot(completion[:, None]) * 1e4
+    model = Model(logits=[*sure, sure[0]], cfg={"n_layers": 1}, reset_kv_cache=Stub())
+    tokenizer = Stub(encode=lambda prompt: prompt, decode=Stub(), eos_token_id=stop_id)
+    what = model, tokenizer, prompt.tolist(), "cpu", len(sure)
+    return [1] * (len(ch06.sample_response(*what)[0]) - len(prompt))
 
 
 def logprobs(logits, ids, temperature, top_p=1.0):
     """sequence_logprob gives the sum of a completion: of each column it is a difference of two."""
-    starts = range(1, ids.size(1) + 1)
-    pairs = list(zip(logits, ids))
-    sums = [
-        [ch06.sequence_logprob(Model(logits=[row]), one, start) for start in starts]
-        for row, one in pairs
-    ]
+    sums = []
+    for row, one in zip(logits, ids):
+        starts = range(1, len(one) + 1)
+        sums.append([ch06.sequence_logprob(Model(logits=[row]), one, start) for start in starts])
     return -torch.tensor(sums).diff(dim=1)
 
 

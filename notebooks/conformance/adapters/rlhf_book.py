@@ -45,6 +45,10 @@ def logprobs(logits, ids, temperature, top_p=1.0, top_k=0):
     return utils.compute_log_probs(Stub(logits=logits, device="cpu"), ids, ids)
 
 
+def padded_logprobs(model, ids, attention_mask):
+    return utils.compute_log_probs(model, ids, attention_mask)
+
+
 def kl(logp, ref_logp):
     return losses.get_approx_kl("kl3", logp, ref_logp, None)
 

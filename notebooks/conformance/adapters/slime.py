@@ -15,6 +15,8 @@ NAMES += "compute_policy_loss", "compute_approx_kl"
 ppo = functions("slime/slime/utils/ppo_utils.py", *NAMES, dist=dist)
 CP = "slime/slime/backends/megatron_utils/cp_utils.py"
 mpu = Stub(get_context_parallel_world_size=lambda: 1)
+LOSS = "slime/slime/backends/megatron_utils/loss.py"
+losses = functions(LOSS, "vanilla_tis_function", "icepop_function")
 mean_of = functions(CP, "get_sum_of_sample_mean", mpu=mpu)
 
 
@@ -33,9 +35,18 @@ def loss(logp, old_logp, advantages, mask, clip):
     wide = advantages[:, None].expand_as(logp)
     values, _ = ppo.compute_policy_loss(old_logp - logp, wide, *clip)
     lengths = [logp.size(1)] * len(logp)
-    return mean_of.get_sum_of_sample_mean(lengths, lengths, list(mask))(values.flatten()) / len(
-        logp
-    )
+    total = mean_of.get_sum_of_sample_mean(lengths, lengths, list(mask))
+    return total(values.flatten()) / len(logp)
+
+
+def correction(old_logp, sampled_logp, mask, level, how, low, high):
+    """--use-tis, and icepop_function as --custom-tis-function-path."""
+    if level == "sequence":
+        raise NotImplementedError("of tokens only")
+    function = {"truncate": losses.vanilla_tis_function, "mask": losses.icepop_function}[how]
+    rows = {"train_log_probs": [*old_logp], "rollout_log_probs": [*sampled_logp], "loss_masks": 0}
+    one = torch.ones_like(mask).flatten()
+    return function(Stub(tis_clip_low=low, tis_clip=high), pg_loss=one, **rows)[0].view_as(mask)
 
 
 def logprobs(logits, ids, temperature):

@@ -1,5 +1,6 @@
 """This project's functions, as check.py calls them."""
 
+import copy
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,9 +9,13 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT), str(ROOT / "notebooks" / "methods")]
 
 import torch
+from dppo import DPPO
+from lora import LoRA
+from masked_is import MaskedIS
 from top_p import kept_tokens
 
 import rlvr
+import train
 import verifiers
 from model import Qwen3
 from notebooks.models.make_tiny import init_weights, tiny_config
@@ -34,15 +39,34 @@ def judged(rewards):
     return rlvr.group_advantages(rewards)
 
 
-def loss(logp, old_logp, advantages, mask, clip, batch_mask=None):
-    weights = rlvr.loss_weights(mask if batch_mask is None else batch_mask, NORM)
-    if batch_mask is not None:  # every token of a batch weighs the same
-        weights = mask * weights.max()
+def loss(logp, old_logp, advantages, mask, clip, batch_mask):
+    weights = rlvr.loss_weights(batch_mask, NORM)
+    weights = mask * weights.max()  # every token of a batch weighs the same
     return rlvr.policy_loss(logp, old_logp, advantages, weights, clip)
+
+
+def trust_region(logp, sampled_logp, advantages, mask, delta):
+    inputs = rlvr.LossInputs(None, sampled_logp=sampled_logp, weights=rlvr.loss_weights(mask, NORM))
+    inputs.advantages = advantages[:, None]
+    return DPPO(delta=delta).loss(logp, inputs)
+
+
+def correction(old_logp, sampled_logp, mask, level, how, low, high):
+    """In a batch's first update, with advantages of 1, a token's gradient is minus its weight."""
+    logp = old_logp.clone().requires_grad_()
+    sampled_logp = sampled_logp.where(mask > 0, old_logp)  # both are 0 where nothing was sampled
+    inputs = rlvr.LossInputs(None, old_logp, sampled_logp, torch.ones_like(mask), mask)
+    loss = MaskedIS(level=level, how=how, low=low, high=high).loss(logp, inputs)
+    return -torch.autograd.grad(loss, logp)[0]
 
 
 def tiny_model():
     return init_weights(Qwen3(tiny_config(16, eos_token_id=0)), torch.Generator().manual_seed(0))
+
+
+def as_drawn(logits, uniforms, temperature):
+    """A `choose` whose random numbers are the tokens."""
+    return uniforms.long(), torch.zeros_like(uniforms)
 
 
 def completion_mask(ids, prompt_lengths, stop_id, pad_id, tool_mask=None):
@@ -52,17 +76,30 @@ def completion_mask(ids, prompt_lengths, stop_id, pad_id, tool_mask=None):
     for row, (tokens, length) in enumerate(zip(ids, prompt_lengths)):
         drawn[row, : len(tokens) - length] = tokens[length:]
 
-    def choose(logits, uniforms, temperature):
-        return uniforms.long(), torch.zeros_like(uniforms)
-
     parts = []
     for row, prompt in enumerate(prompts):  # one by one: rows have room for tokens of their own
         room = ids.size(1) - len(prompt)
         some = drawn[row : row + 1, :room]
-        parts.append(rlvr.sample(tiny_model(), [prompt], 1, room, 1.0, [stop_id], some, choose))
+        parts.append(rlvr.sample(tiny_model(), [prompt], 1, room, 1.0, [stop_id], some, as_drawn))
     mask = rlvr.Rollouts.join(parts).mask
     mask = torch.nn.functional.pad(mask, (0, ids.size(1) - 1 - mask.size(1)))
     return mask if tool_mask is None else mask * (1 - tool_mask[:, 1:])
+
+
+def turns(prompt, sampled, replies, tokenizer):
+    """rlvr.sample with Turns, if it draws these tokens and the environment says this."""
+    left = list(replies)
+    environment = SimpleNamespace(reply=lambda text: left.pop(0) if left else None)
+    task = SimpleNamespace(turns=lambda problem: environment, stops=())
+    drawn = list(sampled[0])
+    for reply, ids in zip(replies, sampled[1:]):
+        drawn += [0] * len(tokenizer.encode(reply)) + ids
+    stop = sampled[0][-1]
+    reply = rlvr.Turns(tokenizer, task, [{}], 1, [stop])
+    uniforms = torch.tensor([drawn]).float()
+    how = [[prompt], 1, len(drawn), 1.0, [stop], uniforms, as_drawn, reply]
+    rollouts = rlvr.sample(tiny_model(), *how)
+    return rollouts.ids[0], rollouts.mask[0]
 
 
 def logprobs(logits, ids, temperature, num_tokens=None, top_p=1.0, top_k=0):
@@ -78,6 +115,58 @@ def logprobs(logits, ids, temperature, num_tokens=None, top_p=1.0, top_k=0):
 
     model.config = SimpleNamespace(num_tokens=num_tokens or V)
     return rlvr.token_logprobs(model, ids, temperature)
+
+
+class Wrapped(SimpleNamespace):
+    """check.Tiny as a model of this project: model, and a config."""
+
+    config = SimpleNamespace(num_tokens=4)
+
+    def __call__(self, ids, head, positions=None, mask=None):
+        return head(self.model.hidden(ids), self.model.head)
+
+    def zero_grad(self):
+        """The gradient stays, to be read."""
+
+
+def padded_logprobs(model, ids, attention_mask):
+    """Prompts are lists here, padded on the right: each row is moved there and back."""
+    rows = [row[seen > 0] for row, seen in zip(ids, attention_mask)]
+    right = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    logp = rlvr.token_logprobs(Wrapped(model=model), right)
+    lefts = ids.size(1) - attention_mask.sum(1)
+    return torch.stack([row.roll(left) for row, left in zip(logp, lefts.tolist())])
+
+
+def step(model, reference, kl_coef, ids, mask, rewards, rank=None):
+    """train.update, with several processes as well: torchrun's variables are set before train is read."""
+    zeros = torch.zeros(len(ids), dtype=torch.long)
+    lengths = mask.sum(1).long()
+    rollouts = rlvr.Rollouts(ids, zeros + 2, lengths, zeros > 0, 0 * mask, mask, rewards.size(1))
+    whole = train.gather_steps([rlvr.Step([], rollouts, [], rewards, [])], "cpu")
+    run = SimpleNamespace(model=Wrapped(model=model), method=rlvr.GRPO(norm=NORM, kl_coef=kl_coef))
+    run.method.settings.max_new_tokens = 8
+    run.reference = reference and Wrapped(model=reference)
+    run.flags = SimpleNamespace(micro_batch_tokens=8, device="cpu", fsdp=False)
+    run.dtype = torch.float32
+    run.parameters = list(model.parameters())
+    run.optimizer = SimpleNamespace(step=lambda: None)
+    train.update(run, whole, train.advantages_of(run, whole))
+
+
+def after_update(lora, method=None):
+    """What a method's roll_out samples after a step of its optimizer along some gradient."""
+    method = method or (LoRA() if lora else rlvr.GRPO())
+    model = tiny_model()
+    optimizer = method.optimizer(method.setup(model, None), 0.01)
+    before = copy.deepcopy(model)
+    rlvr.token_logprobs(model, torch.tensor([[1, 2, 3]])).sum().backward()
+    optimizer.step()
+    how = rlvr.Sampling(1, 8, 1.0, [], rlvr.row_uniforms([0], 8, 0), [{}], True)
+    rollouts = method.roll_out(model, None, [[1, 2]], how)
+    what = {"ids": rollouts.ids, "mask": rollouts.mask}
+    now, old = [rlvr.token_logprobs(one, **what) for one in (model, before)]
+    return rollouts.logp, now, old
 
 
 def kl(logp, ref_logp):

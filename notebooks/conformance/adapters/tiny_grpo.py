@@ -44,6 +44,10 @@ def logprobs(logits, ids, temperature):
     return train.sequences_log_probs(model, ids, torch.ones_like(ids))
 
 
+def padded_logprobs(model, ids, attention_mask):
+    return train.sequences_log_probs(model, ids, attention_mask)
+
+
 def kl(logp, ref_logp):
     return losses.approx_kl_divergence(logp, ref_logp, None)
 

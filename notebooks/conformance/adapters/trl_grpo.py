@@ -3,49 +3,40 @@
     pip install trl==1.16.* math-verify
 
 One trainer with a tiny model of random weights is made with TRL's defaults. What is replaced on it is what would need a
-real model: the log-probs, the text that is generated, the rewards. The advantages, the mask and the loss are TRL's.
+real model: the log-probs, the text that is generated, the rewards. The advantages, the mask, the loss and the weights of
+the correction are TRL's, and in step the log-probs too.
 """
 
 import functools
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import torch
-from checkout import Stub, gradient_of
+from checkout import Stub, gradient_of, row_by_row
 from datasets import Dataset
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 from trl import GRPOConfig, GRPOTrainer
+from trl.rewards import accuracy_reward
 from trl.trainer.utils import add_fused_lm_head
 
-QUIET = {"use_cpu": True, "bf16": False, "report_to": []}
 TINY = Path(__file__).resolve().parents[2] / "tiny"  # only its tokenizer is used
 
 
 @functools.cache
-def refusal():
-    """What GRPOConfig says of a group of one. It resets the state that a trainer shares."""
-    trainer.cache_clear()
-    try:
-        GRPOConfig(output_dir=tempfile.mkdtemp(), num_generations=1, **QUIET)
-    except ValueError as error:
-        return str(error)
-    raise AssertionError("this version takes a group of one")
-
-
-@functools.cache
 def trainer():
+    sizes = "num_hidden_layers num_attention_heads num_key_value_heads".split()
+    widths = "hidden_size intermediate_size head_dim".split()
     tokenizer = AutoTokenizer.from_pretrained(TINY)
-    sizes = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads")
-    widths = ("hidden_size", "intermediate_size", "head_dim")
-    sizes = {**dict.fromkeys(sizes, 1), **dict.fromkeys(widths, 8)}
-    config = Qwen3Config(vocab_size=len(tokenizer), **sizes)
-    two = {"num_generations": 2, "per_device_train_batch_size": 2}
-    arguments = GRPOConfig(output_dir=tempfile.mkdtemp(), **two, **QUIET)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer), **dict.fromkeys(sizes, 1), **dict.fromkeys(widths, 8)
+    )
+    options = {"num_generations": 2, "per_device_train_batch_size": 2, "use_cpu": True}
     made = GRPOTrainer(
         model=Qwen3ForCausalLM(config),
-        reward_funcs=lambda completions, **_: [0.0] * len(completions),
-        args=arguments,
+        reward_funcs=lambda **_: None,
+        args=GRPOConfig(tempfile.mkdtemp(), bf16=False, report_to=[], **options),
         train_dataset=Dataset.from_list([{"prompt": "1+1="}] * 4),
         processing_class=tokenizer,
     )
@@ -54,73 +45,95 @@ def trainer():
     return made
 
 
-def scored(prompts, generated, rewards, num_generations):
-    """_generate_and_score_completions with these prompts, generated ids and rewards."""
-    made = trainer()
-    made.num_generations = num_generations
-    made._tokenize_prompts = lambda _: (prompts, None, {})
-    made.model.generate = lambda **_: generated
-    made._calculate_rewards = lambda *_: rewards.reshape(-1, 1)
-    made.model.train()
-    return made._generate_and_score_completions([{"prompt": "1+1="}] * len(prompts))
+def run(method, *arguments, **replaced):
+    """A method of the trainer, with some of its attributes replaced."""
+    with mock.patch.multiple(trainer(), create=True, **replaced):
+        return getattr(trainer(), method)(*arguments)
+
+
+def scored(prompts, rewards, num_generations=1, **replaced):
+    """_generate_and_score_completions with these rewards."""
+    replaced["_calculate_rewards"] = lambda *_: rewards.reshape(-1, 1)
+    replaced["_tokenize_prompts"] = lambda _: (prompts, None, {})
+    rows = [{"prompt": "1+1="}] * len(prompts)
+    how = {"num_generations": num_generations, **replaced}
+    return run("_generate_and_score_completions", rows, **how)
+
+
+def generated(ids, logps=None):
+    """In place of _generate."""
+    rows = [[3]] * len(ids)
+    return lambda _: (rows, ids, None, [""] * len(ids), logps, {}, None, None)
 
 
 def advantages(rewards):
     P, G = rewards.shape
     if G == 1:
-        raise NotImplementedError(f"refused: {refusal()}")
-    ids = torch.full((P * G, 3), 3)
-    return scored([[3]] * (P * G), ids, rewards, G)["advantages"].view(P, G)
+        raise NotImplementedError("GRPOConfig refuses a group of one")
+    rows = [[3]] * (P * G)
+    return scored(rows, rewards, G, _generate=generated(rows))["advantages"].view(P, G)
 
 
 def judged(rewards):
     return advantages(rewards)
 
 
-def completion_mask(ids, prompt_lengths, stop_id, pad_id):
-    """TRL pads prompts on the left: what its model returns is laid out so, and its mask is put back."""
-    made = trainer()
-    made.eos_token_ids = [stop_id]
-    lengths = prompt_lengths.tolist()
-    prompts = [row[:length].tolist() for row, length in zip(ids, lengths)]
-    widest = max(lengths)
-    room = ids.size(1) - min(lengths)
-    generated = torch.full((len(ids), widest + room), pad_id)
-    for row, length in enumerate(lengths):
-        generated[row, widest : widest + ids.size(1) - length] = ids[row, length:]
-    found = scored(prompts, generated, torch.zeros(len(ids)), 1)["completion_mask"]
-    mask = torch.zeros(len(ids), widest + room)
-    for row, length in enumerate(lengths):
-        mask[row, length - 1 : length - 1 + found.size(1)] = found[row]
-    return mask[:, : ids.size(1) - 1]
+def batch_rewards(returned, count):
+    what = [{}] * count, *[[""] * count] * 3
+    return run("_calculate_rewards", *what, reward_funcs=[lambda **_: returned])[:, 0]
 
 
-def computed(logp, old_logp, ref_logp, advantages, mask, clip, batch_mask, beta):
-    """_compute_loss, where the model's log-probs are these."""
-    made = trainer()
-    made.epsilon_low, made.epsilon_high = clip
-    made.beta = beta
-    made.model.train()
-    made._get_per_token_logps_and_entropies = lambda *_, **__: (logp, torch.zeros_like(logp), None)
-    ones = torch.ones(logp.shape, dtype=torch.long)
-    inputs = dict.fromkeys(("prompt_ids", "prompt_mask"), ones[:, :1]) | {"advantages": advantages}
-    inputs |= {"completion_ids": ones, "completion_mask": mask.long()}
-    inputs |= {"old_per_token_logps": old_logp, "ref_per_token_logps": ref_logp}
-    inputs["num_items_in_batch"] = batch_mask.sum()
-    return made._compute_loss(made.model, inputs)
+@row_by_row
+def completion_mask(prompt, completion, stop_id, pad_id):
+    ids = torch.cat([prompt, completion])[None]
+    trainer().model.generate = lambda **_: ids
+    rows = [prompt.tolist()]
+    return scored(rows, torch.zeros(1), eos_token_ids=[stop_id])["completion_mask"][0]
 
 
-def loss(logp, old_logp, advantages, mask, clip, batch_mask=None):
-    whole = mask if batch_mask is None else batch_mask
-    return computed(logp, old_logp, None, advantages, mask, clip, whole, 0.0)
+def correction(old_logp, sampled_logp, mask, level, how, low, high):
+    """The importance_sampling_ratio for what vLLM sampled."""
+    lengths = mask.sum(1).long().tolist()
+    logps = [row[:length].tolist() for row, length in zip(sampled_logp, lengths)]
+    width = max(lengths)
+    found = scored(
+        [[3]] * len(mask),
+        torch.zeros(len(mask)),
+        _generate=generated([[3] * length for length in lengths], logps),
+        use_vllm=True,
+        vllm_importance_sampling_correction=True,
+        vllm_importance_sampling_mode=f"{level}_{how}",
+        vllm_importance_sampling_clip_min=low,
+        vllm_importance_sampling_clip_max=high,
+        _get_per_token_logps_and_entropies=lambda *_, **__: (old_logp[:, :width], None, None),
+    )
+    ratio = found["importance_sampling_ratio"].expand(-1, width)
+    return torch.nn.functional.pad(ratio, (0, mask.size(1) - width))
+
+
+def computed(model, ids, mask, start=1, clip=(0.2, 0.2), beta=0.0, **more):
+    """_compute_loss; start: the length of the prompts."""
+    inputs = {"prompt_ids": ids[:, :start], "prompt_mask": torch.ones_like(ids[:, :start])}
+    inputs |= {"completion_ids": ids[:, start:], "completion_mask": mask[:, start - 1 :].long()}
+    how = {"epsilon_low": clip[0], "epsilon_high": clip[1], "beta": beta}
+    if isinstance(model, torch.Tensor):  # the log-probs themselves
+        found = model, torch.zeros_like(model), None
+        how["_get_per_token_logps_and_entropies"] = lambda *_, **__: found
+    return run("_compute_loss", model, {**inputs, **more}, **how)
+
+
+def loss(logp, old_logp, advantages, mask, clip, batch_mask):
+    ids = torch.ones(len(logp), logp.size(1) + 1, dtype=torch.long)
+    more = {"old_per_token_logps": old_logp, "num_items_in_batch": batch_mask.sum()}
+    return computed(logp, ids, mask, clip=clip, advantages=advantages, **more)
 
 
 def kl(logp, ref_logp):
     """With advantages of 0 the loss is beta times the KL term."""
-    nothing = torch.zeros(len(logp))
-    ones = torch.ones_like(logp)
-    value = computed(logp, logp.detach(), ref_logp, nothing, ones, (0.2, 0.2), ones, 1.0)
-    return value.reshape(logp.shape)
+    ids = torch.ones(1, 2, dtype=torch.long)
+    more = {"ref_per_token_logps": ref_logp, "num_items_in_batch": torch.ones(())}
+    mask = torch.ones(1, 1)
+    return computed(logp, ids, mask, beta=1.0, advantages=torch.zeros(1), **more).view(1, 1)
 
 
 gradient_of_kl = gradient_of(kl)
@@ -130,23 +143,44 @@ class Head(Stub):
     forward = Stub.__call__  # add_fused_lm_head puts its own in its place
 
 
+def with_head(hidden, weight, temperature=1.0):
+    """The forward pass that add_fused_lm_head makes."""
+    model = Head(config=SimpleNamespace(get_text_config=SimpleNamespace))
+    model["base_model"] = lambda input_ids, attention_mask=None, **_: Stub(
+        last_hidden_state=hidden(input_ids, attention_mask)
+    )
+    model["get_output_embeddings"] = lambda: Stub(weight=weight, bias=None)
+    add_fused_lm_head(model, temperature, outputs=("log_probs", "entropy"))
+    return model.forward
+
+
 def logprobs(logits, ids, temperature):
     """The head changes nothing, and the last hidden states are the logits."""
-    head = torch.nn.Linear(1, 1, bias=False)
-    head.weight.data = torch.eye(logits.size(-1), dtype=logits.dtype)
-    model = Head(config=SimpleNamespace(get_text_config=SimpleNamespace))
-    model |= {"base_model": Stub(last_hidden_state=logits), "get_output_embeddings": lambda: head}
-    add_fused_lm_head(model, temperature)
+    forward = with_head(lambda *_: logits, torch.eye(logits.size(-1)).to(logits), temperature)
     with torch.no_grad():
-        return model.forward(ids, labels=ids, fused_lm_head=True).log_probs
+        return forward(ids, labels=ids, fused_lm_head=True).log_probs
+
+
+def padded_logprobs(model, ids, attention_mask):
+    what = with_head(model.hidden, model.head), ids, attention_mask, ids.size(1) - 1
+    return trainer()._get_per_token_logps_and_entropies(*what)[0]
+
+
+def step(model, reference, kl_coef, ids, mask, rewards):
+    """The advantages, and the loss of an own model; several processes are accelerate's."""
+    start = int(mask[0].argmax()) + 1
+    more = {"advantages": advantages(rewards).flatten(), "num_items_in_batch": mask.sum()}
+    if reference:
+        whole = torch.cat([torch.ones_like(ids[:, :start]), mask[:, start - 1 :].long()], 1)
+        more["ref_per_token_logps"] = padded_logprobs(reference, ids, whole)[
+            :, start - 1 :
+        ].detach()
+    forward = with_head(model.hidden, model.head)
+    computed(forward, ids, mask, start, beta=kl_coef, **more).backward()
 
 
 def reward(text, truth, finished):
     """trl.rewards.accuracy_reward, which sees the text only."""
-    from trl.rewards import accuracy_reward
-
     if not finished:
-        raise NotImplementedError(
-            "a reward is not told; the trainer has mask_truncated_completions"
-        )
+        raise NotImplementedError("a reward is not told: see mask_truncated_completions")
     return accuracy_reward([[{"role": "assistant", "content": text}]], [f"${truth}$"])[0]

@@ -2,16 +2,16 @@
 
     pip install verl==0.9.1
 
-Those of verl.trainer.ppo.core_algos, verl.utils.torch_functional and verl.utils.reward_score, with their defaults.
+Those of verl.trainer.ppo.core_algos and rollout_corr_helper, verl.utils.torch_functional, model and reward_score, with
+their defaults.
 """
-
-from types import SimpleNamespace
 
 import numpy as np
 import torch
-from checkout import gradient_of
-from verl.trainer.ppo import core_algos
+from checkout import Stub, gradient_of, row_by_row
+from verl.trainer.ppo import core_algos, rollout_corr_helper
 from verl.utils import torch_functional
+from verl.utils.model import compute_position_id_with_mask
 from verl.utils.reward_score import math_reward
 
 
@@ -23,23 +23,28 @@ def advantages(rewards):
     return core_algos.compute_grpo_outcome_advantage(scores, ones, index)[0].view(P, G)
 
 
-def loss(logp, old_logp, advantages, mask, clip, batch_mask=None):
-    whole = mask if batch_mask is None else batch_mask
-    info = {"dp_size": 1, "batch_num_tokens": whole.sum(), "global_batch_size": len(whole)}
-    settings = {"clip_ratio": 0.2, "clip_ratio_low": clip[0], "clip_ratio_high": clip[1]}
-    config = SimpleNamespace(get=lambda name, default: default, global_batch_info=info, **settings)
-    wide = advantages[:, None] * torch.ones_like(mask)
-    arguments = (old_logp, logp, wide, mask)
-    return core_algos.compute_policy_loss_vanilla(*arguments, config=config)[0]
+def loss(logp, old_logp, advantages, mask, clip, batch_mask, name="vanilla"):
+    info = {"dp_size": 1, "batch_num_tokens": batch_mask.sum(), "global_batch_size": len(mask)}
+    config = Stub(clip_ratio=0.2, clip_ratio_low=clip[0], clip_ratio_high=clip[1])
+    config["global_batch_info"] = info
+    wide = advantages[:, None].expand_as(mask)
+    return core_algos.get_policy_loss_fn(name)(old_logp, logp, wide, mask, config=config)[0]
 
 
-def completion_mask(ids, prompt_lengths, stop_id, pad_id):
-    """get_response_mask sees the completions, padded on the right."""
-    mask = torch.zeros(len(ids), ids.size(1) - 1)
-    for row, start in enumerate(prompt_lengths.tolist()):
-        found = torch_functional.get_response_mask(ids[row : row + 1, start:], stop_id)
-        mask[row, start - 1 :] = found[0]
-    return mask
+def trust_region(logp, sampled_logp, advantages, mask, delta):
+    return loss(logp, sampled_logp, advantages, mask, (delta, delta), mask, "dppo_tv")
+
+
+def correction(old_logp, sampled_logp, mask, level, how, low, high):
+    """The threshold is one number to truncate, and low_high for IcePop, which leaves out."""
+    bounds = f"{low}_{high}" if how == "mask" else high
+    what = old_logp - sampled_logp, mask, level, bounds
+    return rollout_corr_helper.compute_rollout_correction_weights(*what)[0]
+
+
+@row_by_row
+def completion_mask(prompt, completion, stop_id, pad_id):
+    return torch_functional.get_response_mask(completion[None], stop_id)[0]
 
 
 def logprobs(logits, ids, temperature):
@@ -48,6 +53,11 @@ def logprobs(logits, ids, temperature):
         raise NotImplementedError("on a GPU, with bf16, another kernel is called: not run")
     scaled = logits[:, :-1] / temperature
     return torch_functional.logprobs_from_logits(scaled, ids[:, 1:])
+
+
+def padded_logprobs(model, ids, attention_mask):
+    places = compute_position_id_with_mask(attention_mask)
+    return logprobs(model(ids, attention_mask, places).logits, ids, 1.0)
 
 
 def kl(logp, ref_logp):
