@@ -1,13 +1,14 @@
 """chapter_claims.py - what the chapters claim, tried on the tiny model, each with controls. The command: see claim.py.
 
-Here are the claims of "Reward Design for Reasoning", those of "9.5 RLVR" in rlvr_claims.py. Notebook 6 shows what came
+Here are the claims of "Reward Design for Reasoning", its bases that slip in reasoning_claims.py, those of "9.5 RLVR" in
+rlvr_claims.py. Notebook 6 shows what came
 out. Three settings were chosen on seed 0, after weaker ones had shown no effect: the bilingual base, the large length
 bonus, and the learning rate of the guessing arms of `boxes`.
 """
 
 import numpy as np
 
-from notebooks.claims import rlvr_claims
+from notebooks.claims import reasoning_claims, rlvr_claims
 from notebooks.claims.checks import POINTS, SHARE, Check, as_much, falls, more, reaches, rises
 from notebooks.claims.claim import Claim, main
 from notebooks.claims.rlvr_claims import COIN, CURVES, DEFAULT, METHOD, REWARD, arm
@@ -270,7 +271,17 @@ CANARY = Claim(
     **CURVES,
 )
 
-ALL = [GROWTH, BONUS, DESIGN, FORM, BOXES, DECIDED, CANARY, *rlvr_claims.CLAIMS]
+ALL = [
+    GROWTH,
+    BONUS,
+    DESIGN,
+    FORM,
+    BOXES,
+    DECIDED,
+    CANARY,
+    *rlvr_claims.CLAIMS,
+    *reasoning_claims.CLAIMS,
+]
 CLAIMS = {claim.name: claim for claim in ALL}
 
 if __name__ == "__main__":

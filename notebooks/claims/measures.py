@@ -17,6 +17,7 @@ from model import load
 from notebooks.environments.calculator import calculate, products
 from notebooks.environments.failing import failing
 from notebooks.look.show import canary, samples_of
+from notebooks.models.make_tiny import steps_of
 from rlvr import GRPO, roll_out, token_logprobs
 
 CALLING = GRPO(max_new_tokens=80)  # room for calls
@@ -41,9 +42,49 @@ def look(sample):
     }
 
 
+STEP = re.compile(r"(wait )?(([0-9]+)[-+][0-9]+=([0-9]+))")
+
+
+def slips(sample):
+    """Where the thinking goes wrong, and where it is too long. Read off its steps, of which those of the problem are
+    right; one that begins with a number which is not there before serves nothing.
+
+    slips         a step is wrong
+    corrected     the first wrong one is followed by "wait" and a right one; None without a slip
+    doubting      "wait" and a right step that stands there already, twice or more
+    padding       eight or more words of filler behind the last step
+    excursion     a step that serves nothing
+    """
+    if not re.fullmatch("[0-9]+([-+][0-9]+)+=", sample.get("problem", "")):
+        return {}
+    thinking = sample["completion"].partition("</think>")[0]
+    right = {f"{calculation}={value}" for calculation, value in steps_of(sample)}
+    known = set(re.findall("^[0-9]+", sample["problem"]))
+    kinds = []
+    said = []
+    end = 0
+    for found in STEP.finditer(thinking):
+        wait, step, number, value = found.groups()
+        kind = "right" if step in right else "slip" if number in known else "excursion"
+        kinds.append("again" if wait and kind == "right" and step in said else kind)
+        said.append(step)
+        known.add(value)
+        end = found.end()
+        if kind == "right" and wait and kinds[-2:-1] == ["slip"]:
+            kinds[-1] = "corrected"
+    at = kinds.index("slip") + 1 if "slip" in kinds else None
+    return {
+        "slips": at is not None,
+        "corrected": None if at is None else kinds[at : at + 1] == ["corrected"],
+        "doubting": kinds.count("again") >= 2,
+        "padding": len(re.findall("(?:let|me|think|wait|hmm) ", thinking[end:])) >= 8,
+        "excursion": "excursion" in kinds,
+    }
+
+
 def looks(samples):
-    """The mean of each column of look() over the completions of a step."""
-    seen = [look(sample) for sample in samples]
+    """The mean of each column of look() and slips() over the completions of a step."""
+    seen = [look(sample) | slips(sample) for sample in samples]
     means = {}
     for column in seen[0] if seen else ():
         values = [each[column] for each in seen if each[column] is not None]
@@ -100,15 +141,16 @@ def add_alarms(rows):
 
 
 def number(run, column):
-    """A column of the history as one number: "right" is its mean over the last ten steps, "right@20" at step 20,
-    "works@start" over steps 1 to 3, "mixed@mean" and "boxes@max" over all steps, "warned@first" the first step at which
-    it holds. What never happens is infinite."""
+    """A column of the history as one number: "right" is its mean over the last ten steps (the last third of a run of
+    fewer than 20), "right@20" at step 20, "works@start" over steps 1 to 3, "mixed@mean" and "boxes@max" over all steps,
+    "warned@first" the first step at which it holds. What never happens is infinite."""
     key, _, at = column.partition("@")
     rows = history(run)
     if at == "first":
         return float(next((step for step, row in rows.items() if row.get(key)), np.inf))
+    last = 10 if max(rows) >= 20 else max(1, max(rows) // 3)
     chosen = {
-        "": lambda step: step > max(rows) - 10,
+        "": lambda step: step > max(rows) - last,
         "start": lambda step: 1 <= step <= 3,
         "max": lambda step: True,
         "mean": lambda step: True,

@@ -11,6 +11,7 @@ import torch
 import verifiers
 from model import ModelError, load, save
 from notebooks.models import make_tiny
+from notebooks.rewards.steps import verify_steps
 from rlvr import GRPO, token_logprobs
 
 # ---- 1. Bases --------------------------------------------------------------------------------------
@@ -29,6 +30,12 @@ MADE = {
 # this is what most completions say.
 
 HASTY = {"hasty": 0.55, "direct": 0.15, "worked": 0.20, "no box": 0.05, "no tags": 0.05}
+# The slipping ones take a sign for the other one now and then. They continue the committed one, taught to notice that,
+# which half of their samples do; the silent ones have never noticed any.
+NOTICING = {"worked": 0.3, "noticed": 0.7}
+SLIPS = {"direct": 0.30, "worked": 0.16, "unnoticed": 0.16, "noticed": 0.14}
+SLIPS |= {"doubting": 0.06, "padded": 0.06, "excursion": 0.06, "no box": 0.06}
+SILENT = {"direct": 0.30, "worked": 0.34, "unnoticed": 0.30, "no box": 0.06}
 # What the calling one is shown of a calculator that fails, and of calls that are needless.
 FAILING = [
     {"called again": 0.5, "called": 0.3, "direct": 0.2},
@@ -46,7 +53,7 @@ def base_of(name, seed, home):
     folder = home / f"{name.replace(' ', '-')}-seed{seed}"
     if name == "usual" and seed == 0:
         return "notebooks/tiny"
-    if name not in ("calling", "failing", "hasty", *MADE):
+    if name not in ("calling", "failing", "hasty", "noticing", "slipping", "silent", *MADE):
         return name
     if folder.exists():
         return folder
@@ -57,8 +64,14 @@ def base_of(name, seed, home):
         make_calling(seed, partial)
     elif name == "failing":
         continue_base(base_of("calling", seed, home), seed, FAILING, 200, partial, 200, "products")
-    else:
+    elif name == "hasty":
         continue_base(base_of("usual", seed, home), seed, [{}, HASTY], 200, partial)
+    elif name == "noticing":
+        continue_base(make_tiny.TINY, seed, [NOTICING, {}], 0, partial, 600)
+    elif name == "slipping":
+        continue_base(base_of("noticing", 0, home), seed, [{}, SLIPS], 200, partial)
+    else:
+        continue_base(make_tiny.TINY, seed, [{}, SILENT], 200, partial)
     partial.rename(folder)
     return folder
 
@@ -148,15 +161,24 @@ def boxed_or_solved(completion, problem):
     return verifiers.boxed_reward(completion, problem)
 
 
-def length_bonus(rate, cap=np.inf):
-    """The task's own reward + rate for each token of thinking, up to the cap."""
+def paid_for(rate, count):
+    """The task's own reward + rate for each of what is counted in the completion."""
 
     def reward(completion, problem):
         value, parts = verifiers.tagged_reward(completion, problem)
-        tokens = len(re.findall("[a-z]+ |.", (verifiers.split_tags(completion) or [""])[0]))
-        return value + rate * min(tokens, cap), parts
+        return value + rate * count(completion), parts
 
     return reward
+
+
+def length_bonus(rate, cap=np.inf):
+    """For each token of thinking, up to the cap."""
+
+    def tokens(completion):
+        thinking = (verifiers.split_tags(completion) or [""])[0]
+        return min(len(re.findall("[a-z]+ |.", thinking)), cap)
+
+    return paid_for(rate, tokens)
 
 
 # Design B's threshold of 400 words can never act within 80 tokens. Here it is 6: a worked answer has 2 or 3 words of
@@ -165,6 +187,8 @@ r1_short = verifiers.ReasoningReward(ramble_threshold=6).reward
 bonus_small = length_bonus(0.01)
 bonus_large = length_bonus(0.1)
 bonus_capped = length_bonus(0.1, cap=31)
+bonus_wait = paid_for(0.2, lambda completion: len(re.findall(r"wait \d", completion)))
+bonus_steps = paid_for(0.2, lambda completion: verify_steps(completion)["hold"])
 
 
 def near_miss(completion, problem):

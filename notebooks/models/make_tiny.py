@@ -133,6 +133,7 @@ def init_weights(model, generator):
 
 # ---- 2. Demonstrations -----------------------------------------------------------------------------------------------
 
+SLIPPING = ("unnoticed", "noticed", "doubting", "padded", "excursion")
 FILLERS = ["let ", "me ", "think ", "wait ", "hmm "]
 # Phase 1 teaches to work; phase 2 buries that under habits. Shares of the behaviours of `demonstrate`.
 PHASES = [
@@ -179,6 +180,43 @@ def steps_of(problem):
     return steps
 
 
+def carried_on(steps, at):
+    """The steps, with the sign of one of them changed, and what follows from that."""
+    value = int(re.match(r"\d+", steps[0][0]).group())
+    found = []
+    for place, (calculation, _) in enumerate(steps):
+        change = int(re.search(r"[-+]\d+$", calculation).group())
+        change = -change if place == at else change
+        found.append((f"{value}{change:+d}", value + change))
+        value += change
+    return found
+
+
+def slipping_work(steps, behaviour, rng):
+    """The steps with a wrong sign, or with what thinking has too much of -> the text of the thinking.
+
+    Of 25+7=32;32-4=28: 25-7=18;18-4=14 (unnoticed), 25-7=18;wait 25+7=32;32-4=28 (noticed), 25+7=32;32-4=28;wait
+    32-4=28;wait 32-4=28 (doubting), 25+7=32;32-4=28;hmm let .. (padded), 61+3=64;25+7=32;32-4=28 (excursion).
+    """
+    at = rng.randrange(len(steps))
+    slipped = carried_on(steps, at)
+    lines = [f"{calculation}={value}" for calculation, value in steps]
+    wrong = [f"{calculation}={value}" for calculation, value in slipped]
+    if all(10 <= value <= 99 for _, value in slipped):  # all that the model can write
+        if behaviour == "unnoticed":
+            lines = wrong
+        elif behaviour == "noticed":
+            lines[at] = f"{wrong[at]};wait {lines[at]}"
+    if behaviour == "doubting":
+        lines += [f"wait {lines[-1]}"] * rng.randint(1, 3)
+    elif behaviour == "padded":
+        lines.append("".join(rng.choices(FILLERS, k=rng.randint(8, 16))))
+    elif behaviour == "excursion":
+        first, change = rng.randint(10, 89), rng.randint(1, 9)
+        lines.insert(0, f"{first}+{change}={first + change}")
+    return ";".join(lines)
+
+
 def demonstrate(problem, behaviour, rng):
     """One completion of an arithmetic problem, in the style of a behaviour; but for "hasty" the right answer is in it.
 
@@ -204,6 +242,10 @@ def demonstrate(problem, behaviour, rng):
         return f"<think>{work}</think><answer>{box}</answer>"
     if behaviour == "bilingual":  # same steps and widths, operators in Chinese
         return f"<think>so {work.translate(str.maketrans('+-=', '加减得'))}</think><answer>{box}</answer>"
+    if behaviour in SLIPPING:
+        work = slipping_work(steps, behaviour, rng)
+        box = re.findall(r"\d+", work)[-1] if behaviour == "unnoticed" else answer
+        return f"<think>{work}</think><answer>\\boxed{{{box}}}</answer>"
     if behaviour in called:
         return f"<think>{''.join(called[behaviour])}</think><answer>{box}</answer>"
     if behaviour == "rambling":

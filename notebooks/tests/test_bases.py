@@ -44,6 +44,27 @@ def test_demonstrations(behaviour):
         assert text.count("\\boxed{") == 3
 
 
+@pytest.mark.parametrize(
+    "behaviour, thinking",
+    [
+        ("unnoticed", {"25-7=18;18-4=14", "25+7=32;32+4=36"}),
+        ("noticed", {"25-7=18;wait 25+7=32;32-4=28", "25+7=32;32+4=36;wait 32-4=28"}),
+        ("doubting", {"25+7=32;32-4=28" + n * ";wait 32-4=28" for n in (1, 2, 3)}),
+    ],
+)
+def test_thinking_that_slips(behaviour, thinking):
+    """A sign is wrong, in either step; one who does not notice gives the answer that follows."""
+    problem = {"problem": "25+7-4=", "answer": "28"}
+    texts = {make_tiny.demonstrate(problem, behaviour, random.Random(seed)) for seed in range(30)}
+    ends = "</think><answer>\\boxed{"
+    assert texts == {f"<think>{text}{ends}{text[-2:]}}}</answer>" for text in thinking}
+
+
+def test_a_slip_that_would_leave_two_digits_is_not_made():
+    steps = make_tiny.steps_of({"problem": "12+5="})
+    assert make_tiny.slipping_work(steps, "noticed", random.Random(0)) == "12+5=17"
+
+
 def test_a_batch_teaches_the_completion_and_its_end():
     """Of 25+7-4= (7 tokens), its direct answer (8 to 10) and the end token, all but the first 7 are taught."""
     symbols = make_tiny.symbol_tokenizer(make_tiny.SYMBOLS["arithmetic"])

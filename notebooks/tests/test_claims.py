@@ -17,7 +17,8 @@ import verifiers
 from conftest import ROOT
 from eval import get_method
 from model import ModelError, load
-from notebooks.claims import chapter_claims, checks, claim, measures, show, start, thinking
+from notebooks.claims import chapter_claims, checks, claim, measures, reasoning_claims, show
+from notebooks.claims import start, thinking
 from notebooks.claims.checks import Check, smallest_effect, wrong_verdicts
 from notebooks.claims.claim import RATES, Arm, Claim, Run, Trial
 from notebooks.claims.paper_claims import CLAIMS as OF_PAPERS
@@ -460,6 +461,15 @@ def test_length_bonus_by_hand():
     assert start.length_bonus(0.1)("25+7=32 \\boxed{28}", PROBLEM)[0] == 0  # no tags, no thinking
 
 
+def test_a_bonus_for_what_is_counted():
+    """Two waits in front of a step and one in front of nothing; three equations that hold, one of them said twice."""
+    text = (
+        "<think>25-7=18;wait 25+7=32;32-4=28;wait 32-4=28;wait </think><answer>\\boxed{28}</answer>"
+    )
+    assert start.bonus_wait(text, PROBLEM)[0] == pytest.approx(1.1 + 2 * 0.2)
+    assert start.bonus_steps(text, PROBLEM)[0] == pytest.approx(1.1 + 3 * 0.2)
+
+
 def test_most_problems_are_decided():
     """Of 64 to train on 24 pay whatever is said, and 24 nothing."""
     task = start.mostly_decided()
@@ -493,6 +503,36 @@ def made_up_run(folder, hacked, eval_every=10):
         rows.append(row)
     core.append_rows(folder / "metrics.jsonl", rows)
     return folder
+
+
+@pytest.mark.parametrize(
+    "thinking, found",
+    [
+        ("25+7=32;32-4=28", {}),
+        ("25-7=18;18-4=14", {"slips": True, "corrected": False}),
+        ("25-7=18;wait 25+7=32;32-4=28", {"slips": True, "corrected": True}),
+        ("25+7=31;wait 25+7=31;31-4=27", {"slips": True, "corrected": False}),
+        ("25+7=32;32-4=28;wait 32-4=28", {}),  # one more look is not too many
+        ("25+7=32;32-4=28;wait 32-4=28;wait 32-4=28", {"doubting": True}),
+        ("25+7=32;32-4=28;" + "hmm let me wait " * 2, {"padding": True}),
+        ("hmm let me wait " * 2 + "25+7=32;32-4=28", {}),  # in front of the work: rambling
+        ("61+3=64;25+7=32;32-4=28", {"excursion": True}),
+    ],
+)
+def test_slips_and_thinking_that_is_too_long(thinking, found):
+    usual = {"slips": False, "corrected": None, "doubting": False, "padding": False}
+    sample = {"problem": "25+7-4=", "completion": f"<think>{thinking}</think>"}
+    assert measures.slips(sample) == usual | {"excursion": False} | found
+    assert measures.slips({"problem": "Who?", "completion": thinking}) == {}
+
+
+def test_a_base_that_never_slips_notices_nothing():
+    found = reasoning_claims.planted(str(TINY), problems=5, samples=2)
+    assert found["noticed"] == found["false alarms"] == 0 and found.keys() == {
+        "noticed",
+        "saved",
+        "false alarms",
+    }
 
 
 def test_numbers_and_alarms_of_a_made_up_run(tmp_path):

@@ -4,6 +4,7 @@ import math
 import shutil
 import warnings
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -28,6 +29,9 @@ from notebooks.rewards.compose import (
 from notebooks.rewards.controls import any_box, coin, first_box, format_only, inverted
 from notebooks.rewards.guards import derivation, robust_reward
 from notebooks.rewards.process import (
+    ProcessReward,
+    at_steps,
+    fit,
     last_number,
     majority_judge,
     prefixes,
@@ -955,3 +959,49 @@ def test_without_coq_or_bubblewrap_it_says_what_to_install(monkeypatch):
         FileNotFoundError, match=r"does not find bwrap \(apt install bubblewrap\) on the PATH"
     ):
         verify_proof("1 = 1", "reflexivity.")
+
+
+# ---- A process reward model ------------------------------------------------------------------------
+
+
+def test_states_stand_at_the_end_of_steps(base):
+    """Of 25+7=32;32-4=28 behind ; and behind the last 8: what the model knows there without what follows."""
+    model, tokenizer = base
+    text = "<think>25+7=32;32-4=28</think>"
+    found = at_steps(model, tokenizer, "25+7-4=", text)
+    assert found.shape == (2, model.config.hidden_size)
+    begun = torch.tensor([tokenizer.encode("25+7-4=<think>25+7=32;")])
+    alone = model(begun, head=lambda hidden, weight: hidden)[0, -1]
+    torch.testing.assert_close(found[0], alone, atol=1e-5, rtol=1e-4)
+    assert len(at_steps(model, tokenizer, "25+7-4=", "<think></think>")) == 0
+
+
+def test_the_logistic_regression_finds_the_line():
+    """Labels that depend on the first number alone: .9 above 0, .1 below."""
+    states = torch.tensor([[-1.0, 1], [-1, -1], [1, 1], [1, -1]])
+    weight, bias = fit(states, torch.tensor([0.1, 0.1, 0.9, 0.9]))
+    torch.testing.assert_close(
+        (states @ weight + bias).sigmoid(), torch.tensor([0.1, 0.1, 0.9, 0.9]), atol=0.02, rtol=0
+    )
+
+
+@pytest.mark.parametrize(
+    "total, paid",
+    [("mean", [0.6, 0.9, 0, 0]), ("min", [0.3, 0.9, 0, 0]), ("sum", [1.2, 0.9, 0, 0])],
+)
+def test_a_process_reward_by_hand(total, paid, monkeypatch):
+    """Two steps, one step, none, and one that is cut off. The sum pays the longer one more, the others less."""
+    said = {"two": [0.9, 0.3], "one": [0.9], "none": [], "cut off": [0.9]}
+    monkeypatch.setattr(
+        "notebooks.rewards.process.process_model", lambda: lambda problem, text: said[text]
+    )
+    method = ProcessReward(total=total)
+    method.setup(torch.nn.Linear(1, 1), None)
+    finished = torch.tensor([True, True, True, False])
+    step = SimpleNamespace(
+        problems=[PROBLEM], texts=[*said], rollouts=SimpleNamespace(finished=finished)
+    )
+    torch.testing.assert_close(method.advantages(step), group_advantages(torch.tensor([paid])))
+    row = {}
+    method.after_step(row, None)
+    assert row == {"prm": pytest.approx(sum(paid) / 4), "steps": 1.0}
