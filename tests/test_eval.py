@@ -395,6 +395,7 @@ def test_the_command_on_a_run(tmp_path, capsys):
 def test_bad_flags_are_refused_before_anything_is_loaded(tmp_path, capsys):
     for flags in (
         ["--k", "8", "--num-samples", "4"],
+        ["--k", "0"],
         ["--problems", "0"],
         ["--max-new-tokens", "-5"],
         ["--temperature", "nan"],

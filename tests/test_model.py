@@ -190,6 +190,15 @@ def test_the_cache_and_the_gradients_of_every_family(tmp_path, family):
         torch.testing.assert_close(weight.grad, expected[name].grad, atol=1e-4, rtol=1e-4)
 
 
+def test_the_default_config_is_that_of_qwen3_0_6b_base():
+    config = model_file.Config()
+    with torch.device("meta"):
+        parameters = model_file.Qwen3(config).parameters()
+    assert sum(param.numel() for param in parameters) == 596_049_920
+    assert (config.rope_theta, config.rms_norm_eps) == (1e6, 1e-6)
+    assert (config.max_position_embeddings, config.eos_token_id) == (32768, (151643,))
+
+
 @pytest.mark.slow
 def test_the_shape_of_qwen3_0_6b(tmp_path):
     theirs = write_checkpoint(

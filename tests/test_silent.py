@@ -514,7 +514,12 @@ def test_a_column_that_would_be_overwritten_or_not_written_is_refused(column, me
 
 @pytest.mark.parametrize(
     "reward, parts",
-    [(1, {"eval_accuracy": 0.123}), (1, {"update_seconds": 1}), (1, {"mismatch": 1}), (1e7, {})],
+    [
+        (1, {"eval_accuracy": 0.123}),
+        (1, {"update_seconds": 1}),
+        (1, {"mismatch": 1}),
+        (1_000_001, {}),
+    ],
 )
 def test_parts_with_the_name_of_a_column_and_rewards_beyond_fp32_fail(reward, parts):
     """T13, and small: 16777217 would be 16777216, and two rewards equal."""

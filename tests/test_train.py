@@ -192,6 +192,7 @@ def test_what_a_run_prints(tmp_path, capsys):
     first = loaded().task.train[0]["problem"]
     assert out.startswith(f"model {ROOT / 'notebooks' / 'tiny'}")
     assert f"\n    {first}\n" in out
+    assert "200 problems to train on, 500 held out" in out
     assert "preflight: of 16 completions" in out
     table = [line for line in out.splitlines() if re.match(" +[0-9]+ +[0-9.]", line)]
     assert [line.split()[0] for line in table] == ["0", "1"]
@@ -813,7 +814,7 @@ def test_a_flag_that_is_not_there_is_refused_with_what_replaces_it(name, tmp_pat
 
 
 BAD_FLAGS = """--num-samples 0 | --prompts-per-step 0 | --steps 0 | --steps ten | --temperature 0 |
---temperature nan | --lr nan | --lr -1 | --lr inf | --kl-coef -1 | --eval-every 0 |
+--temperature nan | --lr nan | --lr -1 | --lr inf | --lr 1e12 | --kl-coef -1 | --eval-every 0 |
 --train-problems 0 | --device tpu | --template none | --num-sample 4 | --clip 1.5 0.2 |
 --clip 2 | --heigth 1 | --norm median | --scale mad | --set clip=2 | --fsdp | --resume |
 --name nowhere --resume"""  # no abbreviations; --fsdp without torchrun
@@ -858,6 +859,8 @@ def test_help_says_what_every_flag_is_for(capsys):
     with pytest.raises(SystemExit):
         train.parse_args(["--help"])
     text = " ".join(capsys.readouterr().out.partition("options:")[2].split())
+    assert "(default: 0.2 0.2)" in text or "(default: (0.2, 0.2))" in text
+    assert "(default: False)" not in text  # nor of what has none
     for name in [field.name for field in dataclasses.fields(train.Flags)] + [
         field.name for field in dataclasses.fields(GRPO.Settings)
     ]:
