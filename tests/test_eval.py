@@ -94,19 +94,17 @@ def test_with_one_sample_the_interval_covers_the_truth_as_often_as_it_says():
         assert min(coverage) > 0.92 and sum(coverage) / 97 > 0.945
 
 
-SMALL_SETS = (30, (4, 16, 64), (0.02, 0.1, 0.5, 0.98))
-LARGER_SETS = [(n, (4, 64), (0.02, 0.5)) for n in (100, 500)]
 ALIKE = {"all or nothing": 0.1, "any chance": 1.0, "equal": math.inf}
 
 
-@pytest.mark.parametrize("n, samples, accuracies", [SMALL_SETS, *LARGER_SETS])
 @pytest.mark.parametrize("alike", ALIKE.values(), ids=ALIKE)
-def test_with_many_samples_it_does_so_whatever_the_problems(n, samples, accuracies, alike):
+def test_with_many_samples_it_does_so_whatever_the_problems(alike):
     """Simulated: each problem has a chance of its own, from a beta distribution about the accuracy: nearly always 0 or
     1, anything, or the same for all. The interval it replaces held the truth in 84 % at n 30, k 16, accuracy .02."""
     rng = numpy.random.default_rng(0)
-    for k in samples:
-        for p in accuracies:
+    n = 30
+    for k in (4, 64):
+        for p in (0.02, 0.1, 0.5, 0.98):
             chances = p if alike == math.inf else rng.beta(p * alike, (1 - p) * alike, (1000, n))
             shares = (rng.binomial(k, chances, (1000, n)) / k).tolist()
             intervals = [clustered_interval(row, k) for row in shares]
@@ -424,24 +422,6 @@ def test_a_mistyped_run_is_named_and_an_unfinished_one_says_how_to_finish_it(tmp
     command = shlex.split(str(refused.value).split("`")[1])
     assert command[:3] == ["python", "train.py", "--resume"]
     assert command[3:] == ["--name", "a half", "--runs", str(tmp_path)]
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        ("--norm median", "norm is 'median', not one of token, sequence"),
-        ("--kl-coef -1", "kl_coef -1.0: .* not below"),
-        ("--method nofile", "nofile: there is no such Python file"),
-        ("--method train.py:shard", "train.py:shard: it names 0 subclasses of GRPO, not one"),
-        ("--method train.py", "train.py: it names 0 subclasses of GRPO, not one"),
-        ("--template none", "invalid choice: 'none'"),
-    ],
-)
-def test_settings_and_methods_that_cannot_be_are_named(flags, message, capsys):
-    flags = flags.replace("train.py", str(ROOT / "train.py"))
-    with pytest.raises((SystemExit, DataError)) as refused:
-        evaluation.main([str(ROOT / "notebooks" / "tiny"), "--task", "arithmetic", *flags.split()])
-    assert re.search(message, str(refused.value) + capsys.readouterr().err)
 
 
 def test_records_survive_a_line_that_was_never_finished(tmp_path):

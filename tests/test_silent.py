@@ -178,17 +178,10 @@ def test_five_thousand_prompts_compile_the_template_once(tmp_path, monkeypatch):
     assert len(compiled) == 1 and len({len(i) for i in ids}) == 2
 
 
-def broken(folder, value=float("nan")):
-    """The tiny model with one weight that is no number."""
-    shutil.copytree(TINY, folder)
-    edit_weights(folder, lambda w: w["model.norm.weight"].__setitem__(0, value))
-    return str(folder)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_no_numbers_are_said_and_not_called_wrong_answers(tmp_path, value):
+def test_weights_that_are_no_numbers_are_said_and_not_called_wrong_answers(tmp_path):
     """T11: they sampled token 0, and the accuracy was 0; or an index was out of range."""
-    name = broken(tmp_path / "broken", value)
+    name = str(shutil.copytree(TINY, tmp_path / "broken"))
+    edit_weights(tmp_path / "broken", lambda w: w["model.norm.weight"].__setitem__(0, torch.nan))
     said = run(tmp_path, "--model", name, "--steps", "1")
     assert "finite log-probs" in said and "NaN in the weights?" in said
     with pytest.raises(verifiers.DataError, match="finite log-probs"):
@@ -263,14 +256,11 @@ class Subset(GRPO):
     def optimizer(self, parameters, lr):
         return super().optimizer(parameters[:1], lr)
 
-class Draws(GRPO):
-    def pick(self, problems, step, memory):
-        memory[step] = len(memory)
-        return torch.randint(len(problems), (4,)).tolist()
-
-    def advantages(self, step):
-        step.rewards -= 1
-        return super().advantages(step) * torch.rand(step.rewards.shape)
+class Apart(GRPO):
+    def optimizer(self, parameters, lr):
+        fast = {"params": [param for param in parameters if param.ndim == 2], "lr": 10 * lr}
+        slow = {"params": [param for param in parameters if param.ndim != 2]}
+        return torch.optim.SGD([fast, slow], lr, momentum=0.9)
 """
 
 
@@ -347,24 +337,6 @@ def test_what_a_method_means_to_change_is_changed_or_refused(capsys, write, name
     assert message in capsys.readouterr().err
 
 
-def test_what_a_method_draws_or_remembers_is_the_same_after_a_resume(tmp_path, write):
-    """Random numbers depend on the step; the keys of pick's memory are texts in both. And a reward that is changed in
-    place is logged as it was."""
-    flags = ["--method", f"{write(METHODS)}:Draws", "--save-every", "1", "--eval-every", "9"]
-    run(tmp_path / "a", *flags, "--steps", "4")
-    run(tmp_path / "b", *flags, "--steps", "4")
-    shutil.rmtree(tmp_path / "b" / "run" / "checkpoints" / "step_000004")
-    main("--resume", "--runs", str(tmp_path / "b"), "--name", "run")
-    a, b = tmp_path / "a" / "run", tmp_path / "b" / "run"
-    assert torch.equal(weights(a), weights(b))
-    memories = []
-    for folder in (a, b):
-        text = (folder / "checkpoints" / "step_000004" / "progress.json").read_text()
-        memories.append(json.loads(text)["memory"])
-    assert memories[0] == memories[1] and memories[0].keys() == {"visits", *"1234"}
-    assert all(row["reward"] >= 0 for row in rows_of(a))
-
-
 def test_what_the_optimizer_leaves_out_has_no_part_in_the_gradients_norm(write):
     """It piled up from step to step, and the norm is what all gradients are clipped by."""
     r = loaded("--method", f"{write(METHODS)}:Subset")
@@ -376,10 +348,9 @@ def test_what_the_optimizer_leaves_out_has_no_part_in_the_gradients_norm(write):
 
 
 def test_an_optimizer_of_my_own_with_rates_of_its_own(tmp_path, write):
-    """U12: Muon for the matrices, AdamW for the rest; the schedule keeps the factor between them, and a resumed run is
-    the same bit for bit."""
-    method = f"{write(MUON)}:Muon"
-    flags = ["--method", method, "--save-every", "2", "--eval-every", "9"]
+    """U12: another for the matrices; the schedule keeps the factor between them, and a resumed run is the same bit for
+    bit."""
+    flags = ["--method", f"{write(METHODS)}:Apart", "--save-every", "2", "--eval-every", "9"]
     assert run(tmp_path, *flags, "--steps", "4") is None
     shutil.copytree(tmp_path / "run", tmp_path / "again")
     shutil.rmtree(tmp_path / "again" / "checkpoints" / "step_000004")
@@ -390,36 +361,6 @@ def test_an_optimizer_of_my_own_with_rates_of_its_own(tmp_path, write):
     last = 4 / 5 * 0.1  # the warm-up and the cosine of step 4
     rates = [group["lr"] for group in r.optimizer.param_groups]
     assert rates == pytest.approx([10 * 4e-4 * last, 4e-4 * last])
-
-
-MUON = """
-class Both(torch.optim.Optimizer):
-    def __init__(self, *several):
-        self.several = several
-        super().__init__([group for one in several for group in one.param_groups], {})
-        self.share()
-
-    def share(self):
-        groups = iter(self.param_groups)
-        for one in self.several:
-            one.state = self.state
-            one.param_groups = [next(groups) for _ in one.param_groups]
-
-    def load_state_dict(self, state_dict):
-        super().load_state_dict(state_dict)
-        self.share()
-
-    def step(self, closure=None):
-        for one in self.several:
-            one.step()
-
-
-class Muon(GRPO):
-    def optimizer(self, parameters, lr):
-        matrices = [param for param in parameters if param.ndim == 2]
-        others = [param for param in parameters if param.ndim != 2]
-        return Both(torch.optim.Muon(matrices, 10 * lr), torch.optim.AdamW(others, lr))
-"""
 
 
 # ---- T: runs, checkpoints and data ---------------------------------------------------------------------------------
@@ -530,13 +471,6 @@ def test_parts_with_the_name_of_a_column_and_rewards_beyond_fp32_fail(reward, pa
         )
 
 
-def test_a_learning_rate_beyond_all_reason_is_refused(capsys):
-    """Small: 1e30 ended with exit status 0 and a final/ of accuracy 0."""
-    with pytest.raises(SystemExit):
-        train.parse_args([*SMALL, "--lr", "1e30"])
-    assert "--lr 1e+30: it must be above 0, and within reason" in capsys.readouterr().err
-
-
 def test_the_mismatch_is_logged_as_its_mean_its_maximum_and_a_share(saved, write):
     """One token in a thousand that is off moves no mean."""
     row = rows_of(saved)[1]
@@ -606,14 +540,6 @@ def test_on_a_cpu_nobody_is_given_the_large_model_unasked(capsys):
     with pytest.raises(SystemExit):
         train.parse_args(["--device", "cpu", "--task", "math"])
     assert "--model: say which" in capsys.readouterr().err
-
-
-def test_a_prompt_that_the_tokenizer_cannot_write_is_refused_with_its_characters():
-    """U5: it was shown as ?????? ??, and the task was blamed."""
-    r = loaded()
-    problems = [{"problem": "102 - 1 =", "answer": "101"}, {"problem": "add 1 zu 2", "answer": "3"}]
-    with pytest.raises(ModelError, match="no token for a d u z.*'add 1 zu 2'"):
-        evaluation.check_prompts(r.model, r.tokenizer, r.task, problems, 80)
 
 
 def test_a_run_is_evaluated_by_another_method_with_what_that_has(saved, write):
