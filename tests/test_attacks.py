@@ -176,16 +176,16 @@ def mutants(gold):
     """Another digit, sign, unit or order of letters; two things exchanged."""
     for match in re.finditer("[0-9]", gold):
         digit = str((int(match[0]) + 1) % 10)
-        yield "digit", gold[: match.start()] + digit + gold[match.end() :]
+        yield gold[: match.start()] + digit + gold[match.end() :]
     for match in re.finditer("-", gold):
-        yield "sign", gold[: match.start()] + gold[match.end() :]
-        yield "sign", gold[: match.start()] + "+" + gold[match.end() :]
+        yield gold[: match.start()] + gold[match.end() :]
+        yield gold[: match.start()] + "+" + gold[match.end() :]
     for match in re.finditer(r"(?<![\w^_{}\\.])(\w+)\s*([-/:^,])\s*(\w+)(?![\w^{(.])", gold):
         swapped = match[3] + match[2] + match[1]
-        yield "swap", gold[: match.start()] + swapped + gold[match.end() :]
+        yield gold[: match.start()] + swapped + gold[match.end() :]
     for match in re.finditer(r"\\(frac|binom)\{([^{}]*)\}\{([^{}]*)\}", gold):
         swapped = rf"\{match[1]}{{{match[3]}}}{{{match[2]}}}"
-        yield "swap", gold[: match.start()] + swapped + gold[match.end() :]
+        yield gold[: match.start()] + swapped + gold[match.end() :]
     for unit in UNITS:
         if re.search(rf"\\text\{{ {unit}\}}", gold):
             for other in {*UNITS} - {unit}:
