@@ -22,7 +22,7 @@ import train
 import verifiers
 from model import Config, ModelError, Tokenizer, load
 from pretend_gpu import PretendGPU
-from ranks import ROOT, SMALL, checkpoints, main, rows_of, weights
+from ranks import ROOT, SMALL, checkpoints, loaded, main, rows_of, weights
 from rlvr import roll_out, sample
 from test_model import edit_config, edit_weights, write_checkpoint, write_tokenizer
 
@@ -32,22 +32,6 @@ TINY = ROOT / "notebooks" / "tiny"
 def run(runs, *flags):
     """What a run of train.py says in the end, or None."""
     return main(*SMALL, "--runs", str(runs), "--name", "run", *flags)
-
-
-def loaded(*flags):
-    return train.load_run(train.parse_args([*SMALL, "--name", "unwritten", *flags]))
-
-
-@pytest.fixture
-def write(tmp_path):
-    """Write a Python file of one's own -> its path."""
-
-    def write(text):
-        path = tmp_path / f"own_{tmp_path.name}.py"
-        path.write_text("import torch\nfrom torch import nn\nfrom rlvr import *\n" + text)
-        return str(path)
-
-    return write
 
 
 # ---- T: the model and its tokenizer ------------------------------------------------------------------------------
@@ -192,7 +176,10 @@ def test_weights_that_are_no_numbers_are_said_and_not_called_wrong_answers(tmp_p
 
 # ---- T: methods ------------------------------------------------------------------------------------------------------
 
-METHODS = """
+IMPORTS = "import torch\nfrom torch import nn\nfrom rlvr import *\n"
+METHODS = (
+    IMPORTS
+    + """
 class Noisy(GRPO):
     def setup(self, model, tokenizer):
         model.model.norm.weight.data += torch.randn(64)
@@ -214,6 +201,9 @@ class Inside(GRPO):
         return super().setup(model, tokenizer)
 
 class TakesAway(Inside):
+    def after_step(self, row, model):
+        self.settings.temperature = 0.5
+
     def export(self, model):
         del model.value_head
         return model
@@ -221,11 +211,6 @@ class TakesAway(Inside):
 class Forgets(Inside):
     def export(self, model):
         return model
-
-class Cools(GRPO):
-    def after_step(self, row, model):
-        self.settings.temperature *= 0.5
-        row["temperature"] = self.settings.temperature
 
 class Sees(GRPO):
     seen = []
@@ -262,6 +247,7 @@ class Apart(GRPO):
         slow = {"params": [param for param in parameters if param.ndim != 2]}
         return torch.optim.SGD([fast, slow], lr, momentum=0.9)
 """
+)
 
 
 def norm_of(path, name):
@@ -299,19 +285,10 @@ def test_final_is_loaded_before_a_run_says_that_it_is_there(tmp_path, write):
     path = write(METHODS)
     assert run(tmp_path, "--method", f"{path}:TakesAway", "--steps", "1") is None
     load(tmp_path / "run" / "final")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["settings"]["temperature"] == 0.5  # eval.py takes the settings of the end
     said = run(tmp_path / "b", "--method", f"{path}:Forgets", "--steps", "1")
     assert "Unexpected key" in said and "value_head" in said
-
-
-def test_what_after_step_changes_goes_on_after_a_resume(tmp_path, write):
-    """T12: settings. eval.py takes those of the end."""
-    flags = ["--method", f"{write(METHODS)}:Cools", "--save-every", "1", "--eval-every", "9"]
-    run(tmp_path, *flags, "--steps", "2")
-    main("--resume", "--runs", str(tmp_path), "--name", "run", "--steps", "4")
-    rows = rows_of(tmp_path / "run")[1:]
-    assert [row["temperature"] for row in rows] == [0.5, 0.25, 0.125, 0.0625]
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["settings"]["temperature"] == 0.0625
 
 
 def test_roll_out_sees_its_problems_and_whether_they_are_trained_on(tmp_path, write):
@@ -483,7 +460,9 @@ def test_the_mismatch_is_logged_as_its_mean_its_maximum_and_a_share(saved, write
     assert stats["off"] == pytest.approx(1 / tokens)
 
 
-OFF = """
+OFF = (
+    IMPORTS
+    + """
 class Off(GRPO):
     "The sampler says of one token that it is less likely than it is."
     def roll_out(self, *given):
@@ -495,6 +474,7 @@ class Off(GRPO):
     def advantages(self, step):
         return torch.ones_like(step.rewards)
 """
+)
 
 
 # ---- U: what is on the screen --------------------------------------------------------------------------------------
@@ -547,8 +527,8 @@ def test_a_run_is_evaluated_by_another_method_with_what_that_has(saved, write):
     config = json.loads((saved / "config.json").read_text())
     config["settings"]["rank"] = 8  # as of LoRA
     (saved / "config.json").write_text(json.dumps(config))
-    flags, method = evaluation.parse_args([str(saved), "--method", f"{write(METHODS)}:Cools"])
-    assert type(method).__name__ == "Cools" and method.settings.num_samples == 1
+    flags, method = evaluation.parse_args([str(saved), "--method", f"{write(METHODS)}:Apart"])
+    assert type(method).__name__ == "Apart" and method.settings.num_samples == 1
     assert method.settings.max_new_tokens == config["settings"]["max_new_tokens"]
     assert flags.task == "arithmetic" and flags.baseline == config["flags"]["model"]
 
@@ -593,7 +573,7 @@ def test_a_reward_that_fails_names_its_file_and_line(write):
         "import json\n\ndef mine(completion, problem):\n    return json.loads(completion), {}\n"
     )
     mine = verifiers.get_reward(f"{path}:mine")
-    with pytest.warns(UserWarning, match=rf"{re.escape(path)}, line 7: JSONDecodeError"):
+    with pytest.warns(UserWarning, match=rf"{re.escape(path)}, line 4: JSONDecodeError"):
         verifiers.checked(verifiers.run_all(["no json"], [{}], mine)[0])
 
 
@@ -603,18 +583,6 @@ def test_a_reward_that_fails_names_its_file_and_line(write):
 def test_cudnn_attention_is_off():
     """D1: it would plan anew for each of the many shapes of a step."""
     assert not torch.backends.cuda.cudnn_sdp_enabled()
-
-
-def test_many_stop_tokens_wait_for_the_device_no_more_often_than_one():
-    """D3: torch.isin waits where there are ten or more."""
-    waits = []
-    for stop_ids in ([0], [*range(12)]):
-        with PretendGPU() as gpu:
-            policy, tokenizer = load(TINY, "cuda", torch.bfloat16)
-            gpu.waits.clear()
-            sample(policy, [tokenizer.encode("1+2=")] * 2, 2, 24, stop_ids=stop_ids)
-            waits.append(gpu.waits.total())
-    assert waits[1] <= waits[0]
 
 
 def test_the_tokens_of_a_stop_text_are_looked_for_once(monkeypatch):

@@ -112,8 +112,25 @@ def mutants(script):
             yield name + f" #{seen[name]}" * (seen[name] > 1), node.lineno, text
 
 
-def run(script, copied):
-    """Run the script's tests in the copy -> the first that fails, or None."""
+def naming(script, line):
+    """The tests of the script's files that name the function, or the class, around that line."""
+    tree = ast.parse((ROOT / f"{script}.py").read_text())
+    around = [n for n in ast.walk(tree) if hasattr(n, "name") and hasattr(n, "end_lineno")]
+    names = [n.name for n in around if n.lineno <= line <= n.end_lineno]
+    names = re.compile(rf"\b({'|'.join(name for name in names if name[:2] != '__')})\b")
+    found = []
+    for file in TESTS[script].split() if names.pattern != r"\b()\b" else ():
+        text = (ROOT / "tests" / f"test_{file}.py").read_text()
+        for node in ast.parse(text).body:
+            if getattr(node, "name", "").startswith("test_"):
+                if names.search(ast.get_source_segment(text, node)):
+                    found.append(f"tests/test_{file}.py::{node.name}")
+    return found
+
+
+def run(script, line, copied):
+    """Run the script's tests in the copy, first those that name what was changed -> the first that
+    fails, or None."""
     out = copied / "out.txt"
     began = time.monotonic()
     child = os.fork()
@@ -125,8 +142,11 @@ def run(script, copied):
         with open(out, "w") as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
-        tests = [f"tests/test_{name}.py" for name in TESTS[script].split()]
-        code = pytest.main(["-xq", "--tb=no", "-p", "no:cacheprovider", *tests])
+        files = [f"tests/test_{name}.py" for name in TESTS[script].split()]
+        code = 0
+        for tests in (naming(script, line), files):
+            if tests and not code:
+                code = pytest.main(["-xq", "--tb=no", "-p", "no:cacheprovider", *tests])
         sys.stdout.flush()
         os._exit(int(code))
     done = 0
@@ -175,7 +195,7 @@ def main():
         for name, line, text in drawn:
             if name not in known:
                 put(copied / f"{script}.py", text)
-                known[name] = {"mutant": name, "line": line, "killer": run(script, copied)}
+                known[name] = {"mutant": name, "line": line, "killer": run(script, line, copied)}
                 put(copied / f"{script}.py", (ROOT / f"{script}.py").read_bytes())
                 with file.open("a") as out:
                     out.write(json.dumps(known[name]) + "\n")
