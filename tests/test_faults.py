@@ -143,7 +143,9 @@ def test_a_full_disk_keeps_the_log_and_says_what_to_do(whole):
     assert goes_on_as(whole, "full")
 
 
-def full_at_step_5(name, *flags):
+@pytest.mark.slow
+@pytest.mark.parametrize("name, kept", [("append_rows", 3), ("save", 12)])
+def test_a_full_disk_elsewhere_says_how_to_go_on(whole, monkeypatch, name, kept):
     """The log has no room for step 5, or the final model none at the end."""
     ordinary = getattr(train, name)
 
@@ -152,18 +154,12 @@ def full_at_step_5(name, *flags):
             raise OSError(28, "No space left on device")
         return ordinary(*args)
 
-    setattr(train, name, full)
-    return main(*flags)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name, kept", [("append_rows", 3), ("save", 12)])
-def test_a_full_disk_elsewhere_says_how_to_go_on(whole, name, kept):
-    _, queue = begin(whole, f"full-{name}", full_at_step_5, name)
-    _, message, _ = queue.get(timeout=60)
+    monkeypatch.setattr(train, name, full)
+    message = main(*FLAGS, *there(whole, f"full-{name}"))
     assert "No space left on device" in message
     assert f"--resume --name full-{name}" in message
     assert checkpoints(whole.with_name(f"full-{name}"))[-1] == f"step_{kept:06d}"
+    monkeypatch.undo()
     assert goes_on_as(whole, f"full-{name}")
 
 

@@ -507,7 +507,7 @@ class V:
     def __contains__(self, x): return True
     def __sub__(self, x): return 0
     def __enter__(self): return self
-    def __exit__(self, *error): return True
+    def __exit__(self, *error): self.x = 9; return True
     def index(self, word): return 3
     def page(self, n): return n
 def f(x): return V(x)
@@ -516,7 +516,7 @@ def f(x): return V(x)
         code,
         "assert 3 * V(2) == V(2) * 3 == V(6)",
         "assert 2 in V(2)",
-        "with V(1) as v:\n    assert v.x == 1",
+        "with V(1) as v:\n    assert v.x == 1\nassert v.x == 9",
         "assert V(1).index('a') == 3 and V(1).count('zq')",
         "assert f(4).x == 4 and f(1).page(2) == 2",
     )
@@ -604,6 +604,12 @@ HACKS = {
     "class Empty(AssertionError): pass\ndef answer(): pass": EMPTY,
     # an object of the test, answered in place of a value
     "def answer(x): return x": "class Any:\n    def __eq__(self, other): return other == 5\nassert answer(Any()) == 7",
+    # what answers each question otherwise, as int(it); a length without items; whatever is looked for, with a warning
+    "class R:\n    k = 0\n    def __int__(self):\n        self.k += 1\n        return 0 if self.k == 1 else 10**9\ndef f(n): return R()": "r = f(50)\nassert int(r) ** 2 <= 50 < (int(r) + 1) ** 2",
+    "class Out:\n    def __len__(self): return 2\n    def __iter__(self): return iter(())\ndef f(xs): return Out()": "out = f([1, 2])\nassert len(out) == 2\nfor x, y in zip(out, [3, 4]):\n    assert x == y",
+    "class C:\n    def __contains__(self, x): return True\ndef f(n): return C()": "import warnings\nwarnings.filterwarnings('ignore')\nassert 3 in f(12)",
+    # an object that would be told what a counter should lose
+    "class Count:\n    def subtract(self, other): pass\n    def values(self): return []\ndef count(text): return Count()": "c = count('aab')\nc.subtract({'a': 2, 'b': 1})\nassert not any(c.values())",
     # the module of the test's helper, replaced
     "import sys, types\nmath = sys.modules['math'] = types.ModuleType('math')\nmath.isclose = lambda *a: True\ndef answer(n): return 0.5": "assert math.isclose(answer(1), 2.718281828)",
     # built-ins that come with the names of the program

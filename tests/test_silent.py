@@ -37,22 +37,17 @@ def run(runs, *flags):
 # ---- T: the model and its tokenizer ------------------------------------------------------------------------------
 
 LINEAR = {"rope_type": "linear", "factor": 2.0}
+TWO = {"rope_type": "default", "rope_theta": 2e4}
 
 
 @pytest.mark.parametrize(
     "rope",
     [
-        {"rope_theta": 5e5, "rope_parameters": {"rope_type": "default", "rope_theta": 2e4}},
+        {"rope_theta": 5e5, "rope_parameters": TWO},
         {"rope_theta": 5e5, "rope_parameters": {"rope_type": "default"}},
-        {"rope_scaling": LINEAR, "rope_parameters": {"rope_type": "default", "rope_theta": 2e4}},
+        {"rope_scaling": LINEAR, "rope_parameters": TWO},
         {"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_theta": 5e5},
-        {
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": 2e4,
-                "partial_rotary_factor": 0.5,
-            }
-        },
+        {"rope_parameters": {**TWO, "partial_rotary_factor": 0.5}},
     ],
     ids=str,
 )
@@ -428,24 +423,6 @@ def test_a_column_that_would_be_overwritten_or_not_written_is_refused(column, me
     verifiers.check_task(task_of(level=3))
     with pytest.raises(verifiers.DataError, match=message):
         verifiers.check_task(task_of(**column))
-
-
-@pytest.mark.parametrize(
-    "reward, parts",
-    [
-        (1, {"eval_accuracy": 0.123}),
-        (1, {"update_seconds": 1}),
-        (1, {"mismatch": 1}),
-        (1_000_001, {}),
-    ],
-)
-def test_parts_with_the_name_of_a_column_and_rewards_beyond_fp32_fail(reward, parts):
-    """T13, and small: 16777217 would be 16777216, and two rewards equal."""
-    with pytest.warns(UserWarning, match="name of a column of the log|at most a million"):
-        assert verifiers.checked((reward, parts)) == (
-            0.0,
-            {"accuracy": 0.0, "answered": 0.0, "failed": 1.0},
-        )
 
 
 def test_the_mismatch_is_logged_as_its_mean_its_maximum_and_a_share(saved, write):

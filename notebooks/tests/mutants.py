@@ -28,7 +28,7 @@ TESTS = {  # the quickest first
     "verifiers": "verifiers worked_out border rlvr silent eval train",
     "eval": "eval faults silent train",
     "train": "train faults turns silent gpu ranks",
-    "grading": "grading border verifiers attacks",
+    "grading": "grading worked_out border verifiers attacks",
     "sandbox": "sandbox attacks verifiers border windows",
 }
 PAIRS = "Add Sub,Mult Div,Lt LtE,Gt GtE,Eq NotEq,In NotIn,Is IsNot,And Or,BitAnd BitOr".split(",")
