@@ -399,14 +399,6 @@ def test_of_a_model_that_is_refused_no_weights_are_downloaded(served, through, t
 # ---- Tokenizer -------------------------------------------------------------------------------------------------------
 
 
-def test_symbols_round_trip(tokenizer):
-    text = "25+7=32<think>3-1=2</think><answer>\\boxed{32}</answer>"
-    assert tokenizer.decode(tokenizer.encode(text)) == text
-    assert len(tokenizer.encode("<think>\\boxed{5}")) == 4  # tags and the box are one token each
-    assert tokenizer.decode([0], skip_special_tokens=False) == "<|endoftext|>"
-    assert tokenizer.decode([0]) == ""
-
-
 def test_ids_of_a_tokenizer_may_have_gaps():
     """The largest one counts: a stop token behind a gap can be said."""
     words = tokenizers.models.WordLevel({"a": 0, "b": 1, "<eos>": 9}, unk_token="a")
