@@ -249,6 +249,7 @@ ACCEPTS = _table(
     25   25^\circ C   a temperature
     77   77^{\circ}\text{F}   or another
     f(x) = x   f(x) = x \text{ for all } x   a function is one for all x
+    f(1)g(2)   g(2)f(1)   a product of two values
     4   4\text{ distinct real roots}   roots can be counted
     \frac12   ¹⁄₂   a fraction of small digits
     2^{n+1}   2⁽ⁿ⁺¹⁾  ;;  2ⁿ⁺¹   letters above

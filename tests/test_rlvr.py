@@ -180,7 +180,8 @@ def test_what_rollouts_hold(model, prompts):
         assert not rollouts.logp[row][~mask.bool()].any()
         assert rollouts.finished[row] == (completion[-1] in (0, 7))
         assert not {0, 7}.intersection(completion[:-1])
-    assert rollouts.ids.size(1) == (rollouts.prompt_lengths + rollouts.lengths).max()  # no more
+    short = sample(model, prompts, stop_ids=range(model.config.vocab_size))
+    assert short.ids.size(1) == max(map(len, prompts)) + 1  # no column that no row needs
 
 
 def test_the_stop_token_is_trained_and_padding_is_not(model):

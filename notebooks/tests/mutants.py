@@ -38,6 +38,7 @@ STATEMENTS = (ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Raise, ast.Br
 EQUIVALENT = {  # survivors that no test could kill, each with its reason
     "rlvr: CHUNK_ELEMENTS = 2**25": "only memory: other chunks, the same numbers",
     "rlvr: for epoch in range(start // N, (start + P - 1) // N + 1):": "what is too much is cut off",
+    "sandbox: time.sleep(0.01): time.sleep(0.01) -> pass": "it waits all the same, busily",
     "rlvr: verify_seconds: float = 0.0": "roll_out always gives it",
 }
 
