@@ -69,3 +69,15 @@ def model(tokenizer):
 def prompts(tokenizer):
     """Three prompts of different lengths."""
     return [tokenizer.encode(text) for text in ("25+7-4=", "3+4=", "90-1+2-3+4=")]
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a Python file of one's own, of a name that no other test uses -> its path."""
+
+    def write(text):
+        path = tmp_path / f"own_{tmp_path.name}.py"
+        path.write_text(text)
+        return str(path)
+
+    return write

@@ -131,6 +131,11 @@ def main(*flags):
     return None
 
 
+def loaded(*flags):
+    """A run that is only in memory."""
+    return train.load_run(train.parse_args([*SMALL, "--name", "unwritten", *flags]))
+
+
 def rows_of(folder):
     path = Path(folder) / "metrics.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()]

@@ -1,18 +1,13 @@
 r"""What a policy, or a stranger, might try on the math grader.  Run: pytest tests/test_attacks.py
 
 Hostile text is only data: it takes no time and leaves nothing behind. The last part plays the
-policy: it changes one token of a right answer, computes by other means whether the value has
-changed, and tries to be paid for it.
+policy: it changes one token of a right answer, and tries to be paid for it.
 """
 
-import cmath
-import json
-import random
 import re
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from test_grading import ACCEPTS, REJECTS
@@ -177,157 +172,37 @@ MUTABLE = r"""
 UNITS = "cm km minutes feet hours kg days inches miles".split()
 
 
-class Plain:
-    """A second way from a plain answer to its value: floats, and letters as fixed numbers. Whatever
-    else it meets is a ValueError, so that a mutant it cannot read is not used."""
-
-    TOKEN = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+|\\[a-z]+|[a-zA-Z]|\S")
-
-    def __init__(self, text):
-        self.tokens = [*self.TOKEN.findall(text.replace(r"\cdot", "*").replace(r"\times", "*")), ""]
-
-    def take(self, expected=None):
-        if expected and self.tokens[0] != expected:
-            raise ValueError(self.tokens[0])
-        return self.tokens.pop(0)
-
-    def sum(self):
-        value = -self.product() if self.tokens[0] == "-" and self.take() else self.product()
-        while self.tokens[0] in ("+", "-"):
-            value = value + self.product() if self.take() == "+" else value - self.product()
-        return value
-
-    def product(self):
-        value = self.power()
-        while self.tokens[0] not in ("", "+", "-", ")", "}", ",", "]", "^", "!"):
-            value = (
-                value / self.power()
-                if self.tokens[0] == "/" and self.take()
-                else value * self.power(self.tokens[0] == "*" and self.take())
-            )
-        return value
-
-    def power(self, _=None):
-        value = self.atom()
-        if self.tokens[0] == "^":
-            self.take()
-            value **= self.atom()
-        return value
-
-    def atom(self):
-        token = self.take()
-        if token[:1].isdigit() or token[:1] == "." and token[1:]:
-            if self.tokens[:2] == [r"\frac", "{"] and token.isdigit():
-                raise ValueError("a mixed number")
-            return float(token)
-        if token in ("(", "{"):
-            value = self.sum()
-            self.take(")" if token == "(" else "}")
-            return value
-        if token == r"\frac":
-            top = self.atom()
-            return top / self.atom()
-        if token in (r"\sqrt", r"\pi", "e", "i"):
-            known = {r"\pi": cmath.pi, "e": cmath.e, "i": 1j}
-            return known[token] if token in known else cmath.sqrt(self.atom())
-        if len(token) == 1 and token.isalpha():
-            return 0.31 + random.Random(token).random()
-        raise ValueError(token)
-
-    @classmethod
-    def value(cls, text):
-        """A number; ("(", numbers, ")") of a tuple or interval; a sorted list of numbers."""
-        text = re.sub(r"\\left|\\right|\\[,!; ]|\\?\$", "", text).strip()
-        text = text.replace(r"\dfrac", r"\frac")
-        if re.fullmatch(r"[1-9][0-9]{0,2}(,[0-9]{3})+", text):
-            text = text.replace(",", "")
-        ends = text[:1], text[-1:]
-        bracketed = ends[0] in ("(", "[") and ends[1] in (")", "]")
-        if bracketed and "," in text and text.count(ends[0]) == 1:
-            return ends[0], tuple(map(cls.value, text[1:-1].split(","))), ends[1]
-        if "," in text:
-            if re.search(r"[(\[]", text):
-                raise ValueError("brackets in a list")
-            items = text.removeprefix(r"\{").removesuffix(r"\}").split(",")
-            return sorted(map(cls.value, items), key=str)
-        plain = cls(text)
-        value = plain.sum()
-        plain.take("") if plain.tokens[0] else None
-        return complex(value)
-
-
-def differ(a, b):
-    if isinstance(a, complex) and isinstance(b, complex):
-        return abs(a - b) > 1e-9 * max(abs(a), abs(b))
-    if type(a) is not type(b) or len(a) != len(b):
-        return True
-    return a != b if isinstance(a, str) else any(map(differ, a, b))
-
-
 def mutants(gold):
-    """(what was done, mutant, is the value certainly another one?); None: to be computed."""
+    """Another digit, sign, unit or order of letters; two things exchanged."""
     for match in re.finditer("[0-9]", gold):
         digit = str((int(match[0]) + 1) % 10)
-        yield "digit", gold[: match.start()] + digit + gold[match.end() :], None
+        yield gold[: match.start()] + digit + gold[match.end() :]
     for match in re.finditer("-", gold):
-        yield "sign", gold[: match.start()] + gold[match.end() :], None
-        yield "sign", gold[: match.start()] + "+" + gold[match.end() :], None
+        yield gold[: match.start()] + gold[match.end() :]
+        yield gold[: match.start()] + "+" + gold[match.end() :]
     for match in re.finditer(r"(?<![\w^_{}\\.])(\w+)\s*([-/:^,])\s*(\w+)(?![\w^{(.])", gold):
         swapped = match[3] + match[2] + match[1]
-        yield "swap", gold[: match.start()] + swapped + gold[match.end() :], None
+        yield gold[: match.start()] + swapped + gold[match.end() :]
     for match in re.finditer(r"\\(frac|binom)\{([^{}]*)\}\{([^{}]*)\}", gold):
         swapped = rf"\{match[1]}{{{match[3]}}}{{{match[2]}}}"
-        yield "swap", gold[: match.start()] + swapped + gold[match.end() :], None
+        yield gold[: match.start()] + swapped + gold[match.end() :]
     for unit in UNITS:
         if re.search(rf"\\text\{{ {unit}\}}", gold):
             for other in {*UNITS} - {unit}:
-                yield "unit", gold.replace(unit, other), True
+                yield gold.replace(unit, other)
     for match in re.finditer(
         r"\\(?:overline|overrightarrow|angle|triangle|vec|widehat)[ {]*([A-Za-z]{2,3})", gold
     ):
         letters = match[1]
         for other in {letters[::-1], letters[1:] + letters[:1]} - {letters}:
-            yield "letters", gold[: match.start(1)] + other + gold[match.end(1) :], True
+            yield gold[: match.start(1)] + other + gold[match.end(1) :]
 
 
-def attack(golds):
-    """-> (mutants of another value, those that were accepted)"""
-    tried, accepted = 0, []
-    for gold in golds:
-        for what, mutant, different in mutants(gold):
-            if different is None:
-                try:
-                    different = differ(Plain.value(gold), Plain.value(mutant))
-                except (ValueError, ArithmeticError, RecursionError):
-                    continue
-            if different:
-                tried += 1
-                if grade_answer(mutant, gold):
-                    accepted.append((what, gold, mutant))
-    return tried, accepted
-
-
-def test_the_second_way_computes():
-    assert Plain.value(r"\frac{1}{2}+3\sqrt{4}") == 6.5
-    assert Plain.value("(1, 2^3)") == ("(", (1, 8), ")")
-    assert differ(Plain.value("a-b"), Plain.value("b-a"))
-    assert not differ(Plain.value("2, 1"), Plain.value("1, 2"))
+SAME = {"6r^2-24-4r", "5,3, 7", r"\{1, 4,2\}"}  # the others are other values
 
 
 def test_no_mutant_is_paid():
     golds = [gold.strip() for line in MUTABLE.strip().splitlines() for gold in line.split("|")]
-    tried, accepted = attack(golds)
-    print(f"{tried} mutants of {len(golds)} answers, {len(accepted)} accepted")
-    assert accepted == [] and tried > 200
-
-
-def test_no_mutant_of_the_data_sets_is_paid():
-    folders = Path(__file__).resolve().parents
-    files = [folder / "shared" / "cases" / "golds.jsonl" for folder in folders]
-    path = next((file for file in files if file.exists()), None)
-    if path is None:
-        pytest.skip("needs ../shared/cases/golds.jsonl")
-    golds = sorted({json.loads(line)["answer"] for line in path.read_text().splitlines()})
-    tried, accepted = attack([gold for gold in golds if len(gold) < 80])
-    print(f"{tried} mutants of {len(golds)} answers, {len(accepted)} accepted")
-    assert accepted == [] and tried > 3000
+    tried = [(gold, mutant) for gold in golds for mutant in mutants(gold)]
+    assert {mutant for gold, mutant in tried if grade_answer(mutant, gold)} == SAME
+    assert len(tried) > 300

@@ -81,32 +81,17 @@ def test_samples_of_one_problem_are_worth_less_than_as_many_problems():
     assert clustered_interval([0.25, 0.25, 0.75, 0.75], 8) == pytest.approx(wilson_interval(0.5, 8))
 
 
-def test_with_one_sample_the_interval_covers_the_truth_as_often_as_it_says():
-    """Exactly, by summing over all counts: 95 % in the mean over accuracies .02 to .98. (At a single one it is 92 to
-    98 %, since a count is a whole number.)"""
-    for n in (30, 100):
-        intervals = [clustered_interval([1.0] * c + [0.0] * (n - c), 1) for c in range(n + 1)]
-        coverage = []
-        for p in numpy.linspace(0.02, 0.98, 97):
-            chances = [math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
-            inside = [low <= p <= high for low, high in intervals]
-            coverage.append(numpy.dot(chances, inside))
-        assert min(coverage) > 0.92 and sum(coverage) / 97 > 0.945
-
-
-SMALL_SETS = (30, (4, 16, 64), (0.02, 0.1, 0.5, 0.98))
-LARGER_SETS = [(n, (4, 64), (0.02, 0.5)) for n in (100, 500)]
 ALIKE = {"all or nothing": 0.1, "any chance": 1.0, "equal": math.inf}
 
 
-@pytest.mark.parametrize("n, samples, accuracies", [SMALL_SETS, *LARGER_SETS])
 @pytest.mark.parametrize("alike", ALIKE.values(), ids=ALIKE)
-def test_with_many_samples_it_does_so_whatever_the_problems(n, samples, accuracies, alike):
+def test_with_many_samples_it_does_so_whatever_the_problems(alike):
     """Simulated: each problem has a chance of its own, from a beta distribution about the accuracy: nearly always 0 or
     1, anything, or the same for all. The interval it replaces held the truth in 84 % at n 30, k 16, accuracy .02."""
     rng = numpy.random.default_rng(0)
-    for k in samples:
-        for p in accuracies:
+    n = 30
+    for k in (4, 64):
+        for p in (0.02, 0.1, 0.5, 0.98):
             chances = p if alike == math.inf else rng.beta(p * alike, (1 - p) * alike, (1000, n))
             shares = (rng.binomial(k, chances, (1000, n)) / k).tolist()
             intervals = [clustered_interval(row, k) for row in shares]
@@ -294,7 +279,9 @@ def test_rewards_of_any_scale_are_taken_as_they_are(returned, accuracy):
 
 NONSENSE = [math.nan, (math.nan, {}), (math.inf, {}), (1.0, None), "1"]
 NONSENSE += [(1.0, {"accuracy": 2.0}), (1.0, {"accuracy": -1}), (1.0, {"terse": math.nan})]
-NONSENSE += [(1.0, {"loss": 0.5})]  # a part would be overwritten by the log's own column
+NONSENSE += [(1_000_001, {})]  # beyond 2^24 two rewards are equal in fp32
+# A part would be overwritten by the log's own column.
+NONSENSE += [(1.0, {name: 0.5}) for name in ("loss", "eval_accuracy", "update_seconds")]
 
 
 @pytest.mark.parametrize("returned", NONSENSE)
@@ -320,28 +307,10 @@ def test_another_reward_asks_the_tasks_own_for_the_accuracy(tmp_path):
     assert task.reward("7", seven) == (0.2, {"accuracy": 0.5, "terse": 3.0})
 
 
-# ---- A method out of a file --------------------------------------------------------------------------
-
-
-def test_a_method_is_the_cores_or_the_class_of_a_file(tmp_path):
-    path = tmp_path / "mine_method.py"
-    path.write_text(
-        "from dataclasses import dataclass\n"
-        "from rlvr import GRPO\n"
-        "class Mine(GRPO):\n"
-        "    @dataclass\n"
-        "    class Settings(GRPO.Settings):\n"
-        "        norm: str = 'sum'\n"
-        "        patience: int = 3\n"
-    )
-    assert type(get_method("grpo", {})) is GRPO
-    settings = get_method(str(path), {"patience": 5, "clip": [0.1, 0.28]}).settings
-    assert (settings.norm, settings.patience, settings.clip) == ("sum", 5, (0.1, 0.28))
-    assert get_method(f"{path}:Mine", {"clip": [0.1, 0.3]}).settings.clip == (0.1, 0.3)
-    with pytest.raises(DataError, match="Yours"):
-        get_method(f"{path}:Yours", {})
+def test_a_setting_that_the_method_has_not_is_named():
+    assert get_method("grpo", {"clip": [0.1, 0.28]}).settings.clip == (0.1, 0.28)
     with pytest.raises(DataError, match="unexpected keyword argument 'nope'"):
-        get_method(str(path), {"nope": 1})
+        get_method("grpo", {"nope": 1})
 
 
 # ---- The command -------------------------------------------------------------------------------------
@@ -395,6 +364,7 @@ def test_the_command_on_a_run(tmp_path, capsys):
 def test_bad_flags_are_refused_before_anything_is_loaded(tmp_path, capsys):
     for flags in (
         ["--k", "8", "--num-samples", "4"],
+        ["--k", "0"],
         ["--problems", "0"],
         ["--max-new-tokens", "-5"],
         ["--temperature", "nan"],
@@ -423,24 +393,6 @@ def test_a_mistyped_run_is_named_and_an_unfinished_one_says_how_to_finish_it(tmp
     command = shlex.split(str(refused.value).split("`")[1])
     assert command[:3] == ["python", "train.py", "--resume"]
     assert command[3:] == ["--name", "a half", "--runs", str(tmp_path)]
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        ("--norm median", "norm is 'median', not one of token, sequence"),
-        ("--kl-coef -1", "kl_coef -1.0: .* not below"),
-        ("--method nofile", "nofile: there is no such Python file"),
-        ("--method train.py:shard", "train.py:shard: it names 0 subclasses of GRPO, not one"),
-        ("--method train.py", "train.py: it names 0 subclasses of GRPO, not one"),
-        ("--template none", "invalid choice: 'none'"),
-    ],
-)
-def test_settings_and_methods_that_cannot_be_are_named(flags, message, capsys):
-    flags = flags.replace("train.py", str(ROOT / "train.py"))
-    with pytest.raises((SystemExit, DataError)) as refused:
-        evaluation.main([str(ROOT / "notebooks" / "tiny"), "--task", "arithmetic", *flags.split()])
-    assert re.search(message, str(refused.value) + capsys.readouterr().err)
 
 
 def test_records_survive_a_line_that_was_never_finished(tmp_path):

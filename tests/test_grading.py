@@ -127,6 +127,7 @@ ACCEPTS = _table(
     \frac{x^2-1}{x-1}   x + 1   equal wherever both are defined
     2\ln x   \ln x + \ln x   points where neither side is defined do not count
     \sin 2x   2 \cos(x) \sin(x)   identities
+    \frac12 \sin 4x   \sin 2x \cos 2x   a function ends the argument of the one before it
     \frac{1}{\cosh x}   \frac{2}{e^x+e^{-x}}   hyperbolic functions
     \log_4 8   \frac32   logarithm with a base
     \log_{5}2   \log_52   TeX takes one digit for \log_, too
@@ -248,15 +249,15 @@ ACCEPTS = _table(
     25   25^\circ C   a temperature
     77   77^{\circ}\text{F}   or another
     f(x) = x   f(x) = x \text{ for all } x   a function is one for all x
+    f(1)g(2)   g(2)f(1)   a product of two values
     4   4\text{ distinct real roots}   roots can be counted
-    # characters
     \frac12   ¹⁄₂   a fraction of small digits
     2^{n+1}   2⁽ⁿ⁺¹⁾  ;;  2ⁿ⁺¹   letters above
     €12   12€  ;;  12 \text{ euros}   euros, on either side
     5   5\text{ o'clock}  ;;  5\text{ arcsec}   a time, an angle
     \frac12   \nicefrac{1}{2}  ;;  {1 \above 1pt 2}   other fractions
     \sqrt2   \surd 2   another root
-    # layout
+    0   0^3   a power of nothing
     12   12\hspace{1cm}\tag{1}  ;;  \small 12 \enskip  ;;  \emph{12}  ;;  \textstyle 12   what prints nothing
     \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}   \begin{pmatrix} 1 & 2 \\[4pt] 3 & 4 \end{pmatrix}  ;;  \begin{pmatrix} 1 & 2 \cr \hline 3 & 4 \end{pmatrix}   space between rows
     (1,2)   (1\,,\,2)   a thin space before a comma

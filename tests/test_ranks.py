@@ -75,8 +75,9 @@ def alone():
     return results
 
 
-def compare_updates(world, fsdp, alone):
-    for rank, results in enumerate(ranks.run(world, updates, fsdp)):
+@SHARDED
+def test_the_update_of_two_processes_is_that_of_one(fsdp, alone):
+    for rank, results in enumerate(ranks.run(2, updates, fsdp)):
         for (texts, numbers, state), (texts_1, numbers_1, state_1) in zip(
             results, alone, strict=True
         ):
@@ -93,17 +94,6 @@ def test_a_single_process_takes_the_path_of_one(alone):
     moved = [[stats["grad_norm"] > 0 for stats in numbers] for _, numbers, _ in alone]
     assert moved[:2] == [[True, True, False]] * 2
     assert moved[2] == [True, True, True]  # a KL pulls at every row
-
-
-@SHARDED
-def test_the_update_of_two_processes_is_that_of_one(fsdp, alone):
-    compare_updates(2, fsdp, alone)
-
-
-@pytest.mark.slow
-@SHARDED
-def test_the_update_of_four_processes_is_that_of_one(fsdp, alone):
-    compare_updates(4, fsdp, alone)
 
 
 # ---- Whole runs ----------------------------------------------------------------------------------
@@ -174,6 +164,7 @@ def test_a_run_goes_on_in_any_number_of_processes(one, tmp_path):
     sharded = run(2, tmp_path, "sharded", "--fsdp")
     assert agree(go_on(half_of(sharded, "shards again"), 2, "--fsdp"), sharded, exactly=True)
     assert agree(go_on(half_of(sharded, "four shards"), 4, "--fsdp"), one)
+    assert agree(go_on(half_of(sharded, "whole again"), 1), one)
 
 
 @pytest.mark.slow
@@ -185,12 +176,6 @@ def test_so_does_one_with_an_environment(tmp_path):
     assert any(len(record["turns"]) == 2 for record in records)
     assert agree(run(2, tmp_path, "two", *flags), whole)
     assert agree(go_on(half_of(whole, "again"), 1), whole, exactly=True)
-
-
-@pytest.mark.slow
-def test_a_sharded_run_goes_on_in_one_process(one, tmp_path):
-    sharded = run(2, tmp_path, "sharded", "--fsdp")
-    assert agree(go_on(half_of(sharded, "alone"), 1), one)
 
 
 @pytest.mark.slow

@@ -43,23 +43,6 @@ def test_the_chapters_group_from_rollouts_to_advantages():
     assert group_advantages(rewards) == pytest.approx([0.998, -0.903, -1.093, 0.998], abs=5e-4)
 
 
-def test_designs_a_and_b_of_the_reasoning_chapter():
-    """ "Reward design for reasoning", six rollouts under two designs; the table gives two decimals.
-
-    Design A's std is printed as 0.345, with which rollout 5 gets -2.37; the exact std is 0.367, which gives -2.22. The
-    table's own column then follows from 0.345, so we check the exact values and, scaled, the printed ones.
-    """
-    a = torch.tensor([[1.10, 1.10, 1.10, 1.00, 0.10, 1.10]])
-    advantages = group_advantages(a)[0]
-    exact = [0.499, 0.499, 0.499, 0.227, -2.223, 0.499]
-    assert advantages.tolist() == pytest.approx(exact, abs=2e-3)
-    printed = [0.53, 0.53, 0.53, 0.24, -2.37, 0.53]
-    assert (advantages * a.std(correction=0) / 0.345).tolist() == pytest.approx(printed, abs=6e-3)
-    b = group_advantages(torch.tensor([[1.10, 1.10, 0.94, 1.00, 0.10, 0.60]]))[0]
-    order = b.argsort(descending=True).tolist()
-    assert order[2:] == [3, 2, 5, 4]  # after the ideal: no format, rambling, bilingual, wrong
-
-
 def test_each_group_has_its_own_mean_and_scale():
     rewards = torch.tensor([[1.0, 0.0], [10.0, 0.0]])
     advantages = group_advantages(rewards)
@@ -197,6 +180,8 @@ def test_what_rollouts_hold(model, prompts):
         assert not rollouts.logp[row][~mask.bool()].any()
         assert rollouts.finished[row] == (completion[-1] in (0, 7))
         assert not {0, 7}.intersection(completion[:-1])
+    short = sample(model, prompts, stop_ids=range(model.config.vocab_size))
+    assert short.ids.size(1) == max(map(len, prompts)) + 1  # no column that no row needs
 
 
 def test_the_stop_token_is_trained_and_padding_is_not(model):
@@ -251,15 +236,6 @@ def test_random_numbers_belong_to_rows():
     assert not torch.equal(table, row_uniforms(range(10), 5, seed=1)) and len(table.unique()) == 50
 
 
-def test_neighbouring_seeds_share_no_random_numbers():
-    """Of 30 seeds, 40 steps and 20 rows no two begin alike; 1,000,003 rows on, seeds 0 and 1 once met again."""
-    rows = [f"{step} {row}" for step in range(40) for row in range(20)]
-    firsts = [row_uniforms(rows, 2, seed) for seed in range(30)]
-    assert len(torch.cat(firsts).unique(dim=0)) == 30 * 40 * 20
-    assert not torch.equal(row_uniforms([1_000_003 + 7], 2, 0), row_uniforms([7], 2, 1))
-    assert row_uniforms([0], 3, 10**30).shape == (1, 3)  # any seed will do
-
-
 def test_empty_prompts_are_refused(model):
     for prompts in ([], [[1], []]):
         with pytest.raises(ValueError, match="at least one"):
@@ -279,15 +255,6 @@ def test_one_step_raises_the_rewarded_completion(model, prompts):
             p -= 0.1 * p.grad
     change = token_logprobs(model, rollouts.ids, mask=rollouts.mask).sum(1).view(3, 2) - before
     assert change[0, 0] > 0 > change[0, 1] and change[2, 1] > 0 > change[2, 0]
-
-
-def test_groups_of_equal_rewards_have_exactly_no_gradient(model, prompts):
-    """The mean of three times 0.1 is not 0.1, not even in fp64. One other reward is a gradient."""
-    rollouts = sample(model, prompts, 3, 20)
-    rewards = torch.full((3, 3), 0.1, dtype=torch.float64)
-    assert not gradient(model, rollouts, group_advantages(rewards))[0].any()
-    rewards[1, 2] = 1.0
-    assert gradient(model, rollouts, group_advantages(rewards))[0].any()
 
 
 def gradient(model, rollouts, advantages, method=None, max_tokens=10**6, old=None, reference=None):
@@ -514,26 +481,6 @@ def test_each_epoch_visits_every_problem_once_in_a_new_order():
 def contains(text, truth):
     """Something that a random model gets right now and then."""
     return float(truth in text)
-
-
-def test_the_chapters_step_makes_what_is_paid_more_frequent(model, tokenizer):
-    """Its loop: one problem a step. Where all rewards are equal there is nothing to learn."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    means = []
-    for step in range(30):
-        prompt = ("3+4=", "2+5=")[step % 2]
-        stats = compute_grpo_loss(
-            model, tokenizer, prompt, "7", None, 16, 8, temperature=1.0, reward_fn=contains
-        )
-        means.append(sum(stats["rewards"]) / 16)
-        if stats["loss_tensor"] is not None:
-            optimizer.zero_grad()
-            stats["loss_tensor"].backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-    assert sum(means[-5:]) > sum(means[:5]) + 1
-    equal = compute_grpo_loss(model, tokenizer, "1=", "7", reward_fn=lambda text, truth: 1.0)
-    assert equal["loss_tensor"] is None
 
 
 def test_compute_grpo_loss_is_the_chapters_arithmetic(model, tokenizer):

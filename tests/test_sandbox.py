@@ -187,7 +187,7 @@ def test_values_are_shared_as_in_one_process():
 STEPS = "a.append(b); a.append(x); a.clear(); kept.append(a); a.extend(kept[-2:]); a[:] = [b, b]; a.append({x: b})"
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_lists_that_hold_one_another_change_at_both_ends_as_in_one_process(seed):
     """Steps are taken by the program, `do`, and by the test, `mine`, in turns; a pickle tells which lists are the same."""
     rng = random.Random(seed)
@@ -507,7 +507,7 @@ class V:
     def __contains__(self, x): return True
     def __sub__(self, x): return 0
     def __enter__(self): return self
-    def __exit__(self, *error): return True
+    def __exit__(self, *error): self.x = 9; return True
     def index(self, word): return 3
     def page(self, n): return n
 def f(x): return V(x)
@@ -516,7 +516,7 @@ def f(x): return V(x)
         code,
         "assert 3 * V(2) == V(2) * 3 == V(6)",
         "assert 2 in V(2)",
-        "with V(1) as v:\n    assert v.x == 1",
+        "with V(1) as v:\n    assert v.x == 1\nassert v.x == 9",
         "assert V(1).index('a') == 3 and V(1).count('zq')",
         "assert f(4).x == 4 and f(1).page(2) == 2",
     )
@@ -546,50 +546,30 @@ def fresh(names):
     return {"type": [names]}
 
 
-MESSAGES = {  # which end the program
-    "no JSON": "7 apples",
+MESSAGES = {  # which end the program; more are in test_border.py
     "no list": "7",
     "deep": "[" * 100000,
     "deep tuples": json.dumps(["value", [7], [], ""]).replace(
         "7", '{"tuple": [' * 5000 + "7" + "]}" * 5000
     ),
-    "too large": message("x" * 2**14) * 2**11,
     "many bytes": message({"bytes": [10**12]}),
-    "an unknown kind": message({"pickle": ["x"]}),
     "two kinds": message({"int": [1], "str": ["a"]}),
     "a handle of two": message([77, 79]),
     "a number that is none": message([[77]]),
-    "a function by name": message({"of Python": ["builtins", "exec"]}),
     "the type of types": message(fresh("builtins.type")),
-    "a class of no base": message(fresh("solution.L")),
     "a class with a base that is no exception": message(fresh("builtins.object solution.L")),
-    "a class made of a function of the test": message({"type": [[2]]}),
     "a set of lists": message({"set": [93, [], [{"list": [95, [], []]}]]}),
     "an exception that is a number": message(error("int")),
-    "an exception of a class by its handle": message({"BaseException": [[2], [], [], None]}),
     "a cause that is none": message(error("BaseException", cause=7)),
     "a time zone that is an object": message({"timezone": [[91]]}),
 }
 LIES = {  # which fail the test
-    "a number that is not there": message([77]),
     "a huge number": '["value", [' + "9" * 10**6 + '], [], ""]',
     "a huge range": message({"range": [0, 10**100, 1]}),
     "a number of the judge": message([2]),
     "a list in itself": message({"list": [91, [], [[91]]]}),
     "no value": '["value", [], [], ""]',
     "an error that is none": message(7, kind="error"),
-    "the class of an error": message(fresh("builtins.BaseException"), kind="error"),
-    "a class like AssertionError": message(
-        fresh("builtins.BaseException builtins.AssertionError"), kind="error"
-    ),
-    "the end of an iteration": message(error("BaseException StopIteration"), kind="error"),
-    "an error with a class": message(
-        error("BaseException OSError", ["__class__", [2], "__traceback__", 1]), kind="error"
-    ),
-    "a call of a type": message({"of Python": ["builtins", "type"]}, kind="call"),
-    "an operation that the judge has not": message("1", kind="exec"),
-    "an operation of the player": '["load", ["", "", 7], [], ""]',
-    "a look into a function": '["getattr", [[2], "__globals__"], [], ""]',
 }
 
 
@@ -624,6 +604,12 @@ HACKS = {
     "class Empty(AssertionError): pass\ndef answer(): pass": EMPTY,
     # an object of the test, answered in place of a value
     "def answer(x): return x": "class Any:\n    def __eq__(self, other): return other == 5\nassert answer(Any()) == 7",
+    # what answers each question otherwise, as int(it); a length without items; whatever is looked for, with a warning
+    "class R:\n    k = 0\n    def __int__(self):\n        self.k += 1\n        return 0 if self.k == 1 else 10**9\ndef f(n): return R()": "r = f(50)\nassert int(r) ** 2 <= 50 < (int(r) + 1) ** 2",
+    "class Out:\n    def __len__(self): return 2\n    def __iter__(self): return iter(())\ndef f(xs): return Out()": "out = f([1, 2])\nassert len(out) == 2\nfor x, y in zip(out, [3, 4]):\n    assert x == y",
+    "class C:\n    def __contains__(self, x): return True\ndef f(n): return C()": "import warnings\nwarnings.filterwarnings('ignore')\nassert 3 in f(12)",
+    # an object that would be told what a counter should lose
+    "class Count:\n    def subtract(self, other): pass\n    def values(self): return []\ndef count(text): return Count()": "c = count('aab')\nc.subtract({'a': 2, 'b': 1})\nassert not any(c.values())",
     # the module of the test's helper, replaced
     "import sys, types\nmath = sys.modules['math'] = types.ModuleType('math')\nmath.isclose = lambda *a: True\ndef answer(n): return 0.5": "assert math.isclose(answer(1), 2.718281828)",
     # built-ins that come with the names of the program
@@ -734,7 +720,7 @@ def test_a_program_has_a_budget(wait):
     began = time.monotonic()
     result = verify_code(f"def square(x):\n    {wait}\n    return x * x", SQUARE * 20, timeout=0.5)
     assert result["tests_passed"] <= 10 and result["why"][-1] == "no time is left"
-    assert result["seconds"] < 4 and time.monotonic() - began < 20
+    assert result["seconds"] < 2.5 and time.monotonic() - began < 20
 
 
 def test_a_loop_costs_its_own_test_and_nothing_swallows_a_time_out():

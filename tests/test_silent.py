@@ -22,7 +22,7 @@ import train
 import verifiers
 from model import Config, ModelError, Tokenizer, load
 from pretend_gpu import PretendGPU
-from ranks import ROOT, SMALL, checkpoints, main, rows_of, weights
+from ranks import ROOT, SMALL, checkpoints, loaded, main, rows_of, weights
 from rlvr import roll_out, sample
 from test_model import edit_config, edit_weights, write_checkpoint, write_tokenizer
 
@@ -34,41 +34,20 @@ def run(runs, *flags):
     return main(*SMALL, "--runs", str(runs), "--name", "run", *flags)
 
 
-def loaded(*flags):
-    return train.load_run(train.parse_args([*SMALL, "--name", "unwritten", *flags]))
-
-
-@pytest.fixture
-def write(tmp_path):
-    """Write a Python file of one's own -> its path."""
-
-    def write(text):
-        path = tmp_path / f"own_{tmp_path.name}.py"
-        path.write_text("import torch\nfrom torch import nn\nfrom rlvr import *\n" + text)
-        return str(path)
-
-    return write
-
-
 # ---- T: the model and its tokenizer ------------------------------------------------------------------------------
 
 LINEAR = {"rope_type": "linear", "factor": 2.0}
+TWO = {"rope_type": "default", "rope_theta": 2e4}
 
 
 @pytest.mark.parametrize(
     "rope",
     [
-        {"rope_theta": 5e5, "rope_parameters": {"rope_type": "default", "rope_theta": 2e4}},
+        {"rope_theta": 5e5, "rope_parameters": TWO},
         {"rope_theta": 5e5, "rope_parameters": {"rope_type": "default"}},
-        {"rope_scaling": LINEAR, "rope_parameters": {"rope_type": "default", "rope_theta": 2e4}},
+        {"rope_scaling": LINEAR, "rope_parameters": TWO},
         {"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_theta": 5e5},
-        {
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": 2e4,
-                "partial_rotary_factor": 0.5,
-            }
-        },
+        {"rope_parameters": {**TWO, "partial_rotary_factor": 0.5}},
     ],
     ids=str,
 )
@@ -178,17 +157,10 @@ def test_five_thousand_prompts_compile_the_template_once(tmp_path, monkeypatch):
     assert len(compiled) == 1 and len({len(i) for i in ids}) == 2
 
 
-def broken(folder, value=float("nan")):
-    """The tiny model with one weight that is no number."""
-    shutil.copytree(TINY, folder)
-    edit_weights(folder, lambda w: w["model.norm.weight"].__setitem__(0, value))
-    return str(folder)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_no_numbers_are_said_and_not_called_wrong_answers(tmp_path, value):
+def test_weights_that_are_no_numbers_are_said_and_not_called_wrong_answers(tmp_path):
     """T11: they sampled token 0, and the accuracy was 0; or an index was out of range."""
-    name = broken(tmp_path / "broken", value)
+    name = str(shutil.copytree(TINY, tmp_path / "broken"))
+    edit_weights(tmp_path / "broken", lambda w: w["model.norm.weight"].__setitem__(0, torch.nan))
     said = run(tmp_path, "--model", name, "--steps", "1")
     assert "finite log-probs" in said and "NaN in the weights?" in said
     with pytest.raises(verifiers.DataError, match="finite log-probs"):
@@ -199,7 +171,10 @@ def test_weights_that_are_no_numbers_are_said_and_not_called_wrong_answers(tmp_p
 
 # ---- T: methods ------------------------------------------------------------------------------------------------------
 
-METHODS = """
+IMPORTS = "import torch\nfrom torch import nn\nfrom rlvr import *\n"
+METHODS = (
+    IMPORTS
+    + """
 class Noisy(GRPO):
     def setup(self, model, tokenizer):
         model.model.norm.weight.data += torch.randn(64)
@@ -221,6 +196,9 @@ class Inside(GRPO):
         return super().setup(model, tokenizer)
 
 class TakesAway(Inside):
+    def after_step(self, row, model):
+        self.settings.temperature = 0.5
+
     def export(self, model):
         del model.value_head
         return model
@@ -228,11 +206,6 @@ class TakesAway(Inside):
 class Forgets(Inside):
     def export(self, model):
         return model
-
-class Cools(GRPO):
-    def after_step(self, row, model):
-        self.settings.temperature *= 0.5
-        row["temperature"] = self.settings.temperature
 
 class Sees(GRPO):
     seen = []
@@ -263,15 +236,13 @@ class Subset(GRPO):
     def optimizer(self, parameters, lr):
         return super().optimizer(parameters[:1], lr)
 
-class Draws(GRPO):
-    def pick(self, problems, step, memory):
-        memory[step] = len(memory)
-        return torch.randint(len(problems), (4,)).tolist()
-
-    def advantages(self, step):
-        step.rewards -= 1
-        return super().advantages(step) * torch.rand(step.rewards.shape)
+class Apart(GRPO):
+    def optimizer(self, parameters, lr):
+        fast = {"params": [param for param in parameters if param.ndim == 2], "lr": 10 * lr}
+        slow = {"params": [param for param in parameters if param.ndim != 2]}
+        return torch.optim.SGD([fast, slow], lr, momentum=0.9)
 """
+)
 
 
 def norm_of(path, name):
@@ -309,19 +280,10 @@ def test_final_is_loaded_before_a_run_says_that_it_is_there(tmp_path, write):
     path = write(METHODS)
     assert run(tmp_path, "--method", f"{path}:TakesAway", "--steps", "1") is None
     load(tmp_path / "run" / "final")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["settings"]["temperature"] == 0.5  # eval.py takes the settings of the end
     said = run(tmp_path / "b", "--method", f"{path}:Forgets", "--steps", "1")
     assert "Unexpected key" in said and "value_head" in said
-
-
-def test_what_after_step_changes_goes_on_after_a_resume(tmp_path, write):
-    """T12: settings. eval.py takes those of the end."""
-    flags = ["--method", f"{write(METHODS)}:Cools", "--save-every", "1", "--eval-every", "9"]
-    run(tmp_path, *flags, "--steps", "2")
-    main("--resume", "--runs", str(tmp_path), "--name", "run", "--steps", "4")
-    rows = rows_of(tmp_path / "run")[1:]
-    assert [row["temperature"] for row in rows] == [0.5, 0.25, 0.125, 0.0625]
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["settings"]["temperature"] == 0.0625
 
 
 def test_roll_out_sees_its_problems_and_whether_they_are_trained_on(tmp_path, write):
@@ -347,24 +309,6 @@ def test_what_a_method_means_to_change_is_changed_or_refused(capsys, write, name
     assert message in capsys.readouterr().err
 
 
-def test_what_a_method_draws_or_remembers_is_the_same_after_a_resume(tmp_path, write):
-    """Random numbers depend on the step; the keys of pick's memory are texts in both. And a reward that is changed in
-    place is logged as it was."""
-    flags = ["--method", f"{write(METHODS)}:Draws", "--save-every", "1", "--eval-every", "9"]
-    run(tmp_path / "a", *flags, "--steps", "4")
-    run(tmp_path / "b", *flags, "--steps", "4")
-    shutil.rmtree(tmp_path / "b" / "run" / "checkpoints" / "step_000004")
-    main("--resume", "--runs", str(tmp_path / "b"), "--name", "run")
-    a, b = tmp_path / "a" / "run", tmp_path / "b" / "run"
-    assert torch.equal(weights(a), weights(b))
-    memories = []
-    for folder in (a, b):
-        text = (folder / "checkpoints" / "step_000004" / "progress.json").read_text()
-        memories.append(json.loads(text)["memory"])
-    assert memories[0] == memories[1] and memories[0].keys() == {"visits", *"1234"}
-    assert all(row["reward"] >= 0 for row in rows_of(a))
-
-
 def test_what_the_optimizer_leaves_out_has_no_part_in_the_gradients_norm(write):
     """It piled up from step to step, and the norm is what all gradients are clipped by."""
     r = loaded("--method", f"{write(METHODS)}:Subset")
@@ -376,10 +320,9 @@ def test_what_the_optimizer_leaves_out_has_no_part_in_the_gradients_norm(write):
 
 
 def test_an_optimizer_of_my_own_with_rates_of_its_own(tmp_path, write):
-    """U12: Muon for the matrices, AdamW for the rest; the schedule keeps the factor between them, and a resumed run is
-    the same bit for bit."""
-    method = f"{write(MUON)}:Muon"
-    flags = ["--method", method, "--save-every", "2", "--eval-every", "9"]
+    """U12: another for the matrices; the schedule keeps the factor between them, and a resumed run is the same bit for
+    bit."""
+    flags = ["--method", f"{write(METHODS)}:Apart", "--save-every", "2", "--eval-every", "9"]
     assert run(tmp_path, *flags, "--steps", "4") is None
     shutil.copytree(tmp_path / "run", tmp_path / "again")
     shutil.rmtree(tmp_path / "again" / "checkpoints" / "step_000004")
@@ -390,36 +333,6 @@ def test_an_optimizer_of_my_own_with_rates_of_its_own(tmp_path, write):
     last = 4 / 5 * 0.1  # the warm-up and the cosine of step 4
     rates = [group["lr"] for group in r.optimizer.param_groups]
     assert rates == pytest.approx([10 * 4e-4 * last, 4e-4 * last])
-
-
-MUON = """
-class Both(torch.optim.Optimizer):
-    def __init__(self, *several):
-        self.several = several
-        super().__init__([group for one in several for group in one.param_groups], {})
-        self.share()
-
-    def share(self):
-        groups = iter(self.param_groups)
-        for one in self.several:
-            one.state = self.state
-            one.param_groups = [next(groups) for _ in one.param_groups]
-
-    def load_state_dict(self, state_dict):
-        super().load_state_dict(state_dict)
-        self.share()
-
-    def step(self, closure=None):
-        for one in self.several:
-            one.step()
-
-
-class Muon(GRPO):
-    def optimizer(self, parameters, lr):
-        matrices = [param for param in parameters if param.ndim == 2]
-        others = [param for param in parameters if param.ndim != 2]
-        return Both(torch.optim.Muon(matrices, 10 * lr), torch.optim.AdamW(others, lr))
-"""
 
 
 # ---- T: runs, checkpoints and data ---------------------------------------------------------------------------------
@@ -512,26 +425,6 @@ def test_a_column_that_would_be_overwritten_or_not_written_is_refused(column, me
         verifiers.check_task(task_of(**column))
 
 
-@pytest.mark.parametrize(
-    "reward, parts",
-    [(1, {"eval_accuracy": 0.123}), (1, {"update_seconds": 1}), (1, {"mismatch": 1}), (1e7, {})],
-)
-def test_parts_with_the_name_of_a_column_and_rewards_beyond_fp32_fail(reward, parts):
-    """T13, and small: 16777217 would be 16777216, and two rewards equal."""
-    with pytest.warns(UserWarning, match="name of a column of the log|at most a million"):
-        assert verifiers.checked((reward, parts)) == (
-            0.0,
-            {"accuracy": 0.0, "answered": 0.0, "failed": 1.0},
-        )
-
-
-def test_a_learning_rate_beyond_all_reason_is_refused(capsys):
-    """Small: 1e30 ended with exit status 0 and a final/ of accuracy 0."""
-    with pytest.raises(SystemExit):
-        train.parse_args([*SMALL, "--lr", "1e30"])
-    assert "--lr 1e+30: it must be above 0, and within reason" in capsys.readouterr().err
-
-
 def test_the_mismatch_is_logged_as_its_mean_its_maximum_and_a_share(saved, write):
     """One token in a thousand that is off moves no mean."""
     row = rows_of(saved)[1]
@@ -544,7 +437,9 @@ def test_the_mismatch_is_logged_as_its_mean_its_maximum_and_a_share(saved, write
     assert stats["off"] == pytest.approx(1 / tokens)
 
 
-OFF = """
+OFF = (
+    IMPORTS
+    + """
 class Off(GRPO):
     "The sampler says of one token that it is less likely than it is."
     def roll_out(self, *given):
@@ -556,6 +451,7 @@ class Off(GRPO):
     def advantages(self, step):
         return torch.ones_like(step.rewards)
 """
+)
 
 
 # ---- U: what is on the screen --------------------------------------------------------------------------------------
@@ -603,21 +499,13 @@ def test_on_a_cpu_nobody_is_given_the_large_model_unasked(capsys):
     assert "--model: say which" in capsys.readouterr().err
 
 
-def test_a_prompt_that_the_tokenizer_cannot_write_is_refused_with_its_characters():
-    """U5: it was shown as ?????? ??, and the task was blamed."""
-    r = loaded()
-    problems = [{"problem": "102 - 1 =", "answer": "101"}, {"problem": "add 1 zu 2", "answer": "3"}]
-    with pytest.raises(ModelError, match="no token for a d u z.*'add 1 zu 2'"):
-        evaluation.check_prompts(r.model, r.tokenizer, r.task, problems, 80)
-
-
 def test_a_run_is_evaluated_by_another_method_with_what_that_has(saved, write):
     """U7: eval.py died of a setting that nobody had typed."""
     config = json.loads((saved / "config.json").read_text())
     config["settings"]["rank"] = 8  # as of LoRA
     (saved / "config.json").write_text(json.dumps(config))
-    flags, method = evaluation.parse_args([str(saved), "--method", f"{write(METHODS)}:Cools"])
-    assert type(method).__name__ == "Cools" and method.settings.num_samples == 1
+    flags, method = evaluation.parse_args([str(saved), "--method", f"{write(METHODS)}:Apart"])
+    assert type(method).__name__ == "Apart" and method.settings.num_samples == 1
     assert method.settings.max_new_tokens == config["settings"]["max_new_tokens"]
     assert flags.task == "arithmetic" and flags.baseline == config["flags"]["model"]
 
@@ -662,7 +550,7 @@ def test_a_reward_that_fails_names_its_file_and_line(write):
         "import json\n\ndef mine(completion, problem):\n    return json.loads(completion), {}\n"
     )
     mine = verifiers.get_reward(f"{path}:mine")
-    with pytest.warns(UserWarning, match=rf"{re.escape(path)}, line 7: JSONDecodeError"):
+    with pytest.warns(UserWarning, match=rf"{re.escape(path)}, line 4: JSONDecodeError"):
         verifiers.checked(verifiers.run_all(["no json"], [{}], mine)[0])
 
 
@@ -672,18 +560,6 @@ def test_a_reward_that_fails_names_its_file_and_line(write):
 def test_cudnn_attention_is_off():
     """D1: it would plan anew for each of the many shapes of a step."""
     assert not torch.backends.cuda.cudnn_sdp_enabled()
-
-
-def test_many_stop_tokens_wait_for_the_device_no_more_often_than_one():
-    """D3: torch.isin waits where there are ten or more."""
-    waits = []
-    for stop_ids in ([0], [*range(12)]):
-        with PretendGPU() as gpu:
-            policy, tokenizer = load(TINY, "cuda", torch.bfloat16)
-            gpu.waits.clear()
-            sample(policy, [tokenizer.encode("1+2=")] * 2, 2, 24, stop_ids=stop_ids)
-            waits.append(gpu.waits.total())
-    assert waits[1] <= waits[0]
 
 
 def test_the_tokens_of_a_stop_text_are_looked_for_once(monkeypatch):
