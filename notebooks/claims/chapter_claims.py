@@ -1,9 +1,8 @@
 """chapter_claims.py - what the chapters claim, tried on the tiny model, each with controls. The command: see claim.py.
 
-Here are the claims of "Reward Design for Reasoning", its bases that slip in reasoning_claims.py, those of "9.5 RLVR" in
-rlvr_claims.py. Notebook 6 shows what came
-out. Three settings were chosen on seed 0, after weaker ones had shown no effect: the bilingual base, the large length
-bonus, and the learning rate of the guessing arms of `boxes`.
+Here are the claims of "Reward Design for Reasoning", those on bases that slip in reasoning_claims.py, and those of
+"9.5 RLVR" in rlvr_claims.py. Notebook 6 shows what came out. Three settings were chosen on seed 0, after weaker ones had
+shown no effect: the bilingual base, the large length bonus, and the learning rate of the guessing arms of `boxes`.
 """
 
 import numpy as np

@@ -142,13 +142,13 @@ def add_alarms(rows):
 
 def number(run, column):
     """A column of the history as one number: "right" is its mean over the last ten steps (the last third of a run of
-    fewer than 20), "right@20" at step 20, "works@start" over steps 1 to 3, "mixed@mean" and "boxes@max" over all steps,
+    fewer than 16), "right@20" at step 20, "works@start" over steps 1 to 3, "mixed@mean" and "boxes@max" over all steps,
     "warned@first" the first step at which it holds. What never happens is infinite."""
     key, _, at = column.partition("@")
     rows = history(run)
     if at == "first":
         return float(next((step for step, row in rows.items() if row.get(key)), np.inf))
-    last = 10 if max(rows) >= 20 else max(1, max(rows) // 3)
+    last = 10 if max(rows) >= 16 else max(1, max(rows) // 3)
     chosen = {
         "": lambda step: step > max(rows) - last,
         "start": lambda step: 1 <= step <= 3,

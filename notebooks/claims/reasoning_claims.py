@@ -21,9 +21,7 @@ START = "--reward notebooks/claims/start.py"
 # samples is that on new problems, and next to none are held out.
 CURVES = {"flags": "--num-samples 8 --eval-every 12 --eval-problems 20", "steps": 12}
 CURVES |= {"over": "step", "every": 1}
-SHARE = (
-    0.06  # noise of a share of the 256 completions of the last four steps: twice sqrt(0.25 / 256)
-)
+SHARE = 0.06  # noise of a share of the last four steps' 256 completions: twice sqrt(0.25 / 256)
 
 
 def slipping(flags=""):

@@ -31,11 +31,10 @@ MADE = {
 
 HASTY = {"hasty": 0.55, "direct": 0.15, "worked": 0.20, "no box": 0.05, "no tags": 0.05}
 # The slipping ones take a sign for the other one now and then. They continue the committed one, taught to notice that,
-# which half of their samples do; the silent ones have never noticed any.
+# which half of their samples do.
 NOTICING = {"worked": 0.3, "noticed": 0.7}
 SLIPS = {"direct": 0.30, "worked": 0.16, "unnoticed": 0.16, "noticed": 0.14}
 SLIPS |= {"doubting": 0.06, "padded": 0.06, "excursion": 0.06, "no box": 0.06}
-SILENT = {"direct": 0.30, "worked": 0.34, "unnoticed": 0.30, "no box": 0.06}
 # What the calling one is shown of a calculator that fails, and of calls that are needless.
 FAILING = [
     {"called again": 0.5, "called": 0.3, "direct": 0.2},
@@ -53,7 +52,7 @@ def base_of(name, seed, home):
     folder = home / f"{name.replace(' ', '-')}-seed{seed}"
     if name == "usual" and seed == 0:
         return "notebooks/tiny"
-    if name not in ("calling", "failing", "hasty", "noticing", "slipping", "silent", *MADE):
+    if name not in ("calling", "failing", "hasty", "noticing", "slipping", *MADE):
         return name
     if folder.exists():
         return folder
@@ -68,10 +67,8 @@ def base_of(name, seed, home):
         continue_base(base_of("usual", seed, home), seed, [{}, HASTY], 200, partial)
     elif name == "noticing":
         continue_base(make_tiny.TINY, seed, [NOTICING, {}], 0, partial, 600)
-    elif name == "slipping":
-        continue_base(base_of("noticing", 0, home), seed, [{}, SLIPS], 200, partial)
     else:
-        continue_base(make_tiny.TINY, seed, [{}, SILENT], 200, partial)
+        continue_base(base_of("noticing", 0, home), seed, [{}, SLIPS], 200, partial)
     partial.rename(folder)
     return folder
 
