@@ -366,6 +366,7 @@ REJECTS = _table(
     |x| = 5   x = 5   another name
     \sin x = \frac12   \cos x = \frac12   another name
     1A3_{16}   1A3_{15}   another base
+    321_5   321_{5}1   a digit behind the base
     ABC_{16}   BAC_{16}   digits do not commute
     \text{B+}   \text{B-}   another mark
     IV   VI   nor do these
