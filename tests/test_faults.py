@@ -2,10 +2,12 @@
 on is said. (Faults of one process among several are in test_ranks.py.)"""
 
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,29 @@ def begin(whole, name, function, *args):
 
 
 # ---- kill -9 -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_killed_at_ten_random_moments(whole):
+    """Also while it starts. A folder without config.json is no run yet."""
+    folder = whole.with_name("often")
+    rng = random.Random(0)
+    flags = FLAGS
+    reached = set()
+    for turn in range(10):
+        (process,), _ = ranks.start(1, main, *flags, *there(whole, "often"))
+        while turn % 2 and last_step(folder) < turn and process.is_alive():
+            time.sleep(0.002)
+        process.join(rng.uniform(0.0, 0.2))
+        process.kill()
+        process.join()
+        reached.add(last_step(folder))
+        if (folder / "config.json").exists():
+            flags = ["--resume"]
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    assert len(reached) > 3
+    assert goes_on_as(whole, "often")
 
 
 def killed_in(name, when, *flags):

@@ -332,6 +332,30 @@ def test_logs_without_a_checkpoint_are_not_started_over(whole, tmp_path):
     assert (folder / "metrics.jsonl").read_bytes() == before
 
 
+LATE_NAN = """
+from rlvr import GRPO
+
+class LateNan(GRPO):
+    factor = 1.0
+
+    def after_step(self, row, model):
+        self.factor = float("nan") if row["step"] == 4 else 1.0
+
+    def loss(self, logp, micro):
+        return super().loss(logp, micro) * self.factor
+"""
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_checkpoint(tmp_path, write):
+    with pytest.raises(SystemExit, match="step 5.*nan"):
+        run(tmp_path, "--steps", "9", "--method", write(LATE_NAN))
+    assert ranks.last_step(tmp_path / "run") == 4
+    assert checkpoints(tmp_path / "run") == ["step_000003"]
+    again = train.load_run(train.parse_args(["--resume", "--runs", str(tmp_path), "--name", "run"]))
+    train.load_checkpoint(again)
+    assert all(param.isfinite().all() for param in again.parameters)
+
+
 # ---- What is trained -----------------------------------------------------------------------------
 
 
