@@ -1,6 +1,7 @@
 """Bad days: whatever kills a run, no more is lost than the steps since the last checkpoint, and the way
 on is said. (Faults of one process among several are in test_ranks.py.)"""
 
+import gzip
 import os
 import random
 import shutil
@@ -38,7 +39,13 @@ def goes_on_as(whole, name):
     """Resume the run of that name: whether it ends as if nothing had happened."""
     assert main("--resume", *there(whole, name)) is None
     folder = whole.with_name(name)
-    return metrics(folder) == metrics(whole) and torch.equal(weights(folder), weights(whole))
+    same_samples = samples(folder) == samples(whole)
+    same_weights = torch.equal(weights(folder), weights(whole))
+    return metrics(folder) == metrics(whole) and same_samples and same_weights
+
+
+def samples(folder):
+    return [gzip.decompress(path.read_bytes()) for path in sorted((folder / "samples").iterdir())]
 
 
 def begin(whole, name, function, *args):

@@ -470,7 +470,7 @@ def test_qwen3_chat_template_equals_the_published_one(thinking):
         assert ids == theirs(expected)["input_ids"]
 
 
-def write_tokenizer(directory, special, bos=None):
+def write_tokenizer(directory, special, bos=None, source=None):
     """A tokenizer of single characters with special tokens; bos is put before every text, as Llama's tokenizers do."""
     vocabulary = {token: i for i, token in enumerate([*special, *map(chr, range(32, 127)), "\n"])}
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token=" "))
@@ -487,7 +487,7 @@ def write_tokenizer(directory, special, bos=None):
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": special[-1],
         "bos_token": bos,
-        "chat_template": CHATML if "<|im_start|>" in special else None,
+        "chat_template": source or (CHATML if "<|im_start|>" in special else None),
     }
     (directory / "tokenizer_config.json").write_text(json.dumps(config))
     return vocabulary
@@ -555,9 +555,7 @@ def test_a_models_own_chat_template_is_rendered_as_transformers_renders_it(
 ):
     """Templates of the form that these families publish; the text of a user never becomes a control
     token, where transformers would let it."""
-    vocabulary = write_tokenizer(tmp_path, special, bos)
-    path = tmp_path / "tokenizer_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": source}))
+    vocabulary = write_tokenizer(tmp_path, special, bos, source)
     ours = Tokenizer.from_dir(tmp_path, (vocabulary[special[-1]],))
     assert ours.template == "chat"
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -584,10 +582,7 @@ def test_a_models_own_chat_template_is_rendered_as_transformers_renders_it(
 def test_a_turn_is_what_the_template_writes_between_two_answers(tmp_path, source, special, bos):
     """What was said, and the turn behind it, are together the ids of the whole conversation as
     transformers renders it. The text of an environment never becomes a control token either."""
-    vocabulary = write_tokenizer(tmp_path, special, bos)
-    path = tmp_path / "tokenizer_config.json"
-    config = json.loads(path.read_text())
-    path.write_text(json.dumps({**config, "chat_template": source or CHATML}))
+    vocabulary = write_tokenizer(tmp_path, special, bos, source)
     ours = Tokenizer.from_dir(tmp_path, (vocabulary[special[-1]],))
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     messages = [{"role": "user", "content": "7*7="}]
@@ -603,10 +598,8 @@ def test_a_turn_is_what_the_template_writes_between_two_answers(tmp_path, source
 
 
 def test_a_template_that_leaves_out_what_was_said_has_no_turns(tmp_path):
-    vocabulary = write_tokenizer(tmp_path, CHATML_TOKENS, None)
-    path = tmp_path / "tokenizer_config.json"
     source = QWEN25.replace("('user', 'assistant')", "('user',)")
-    path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": source}))
+    vocabulary = write_tokenizer(tmp_path, CHATML_TOKENS, source=source)
     ours = Tokenizer.from_dir(tmp_path, (vocabulary["<|im_end|>"],))
     with pytest.raises(ModelError, match="use --template plain"):
         ours.turn("too small")
