@@ -18,14 +18,7 @@ import ranks
 import train
 import verifiers
 from conftest import ROOT
-from eval import (
-    clustered_interval,
-    evaluate,
-    get_method,
-    pass_at_k,
-    summarise,
-    wilson_interval,
-)
+from eval import clustered_interval, evaluate, get_method, pass_at_k, summarise, wilson_interval
 from model import ModelError, load
 from rlvr import GRPO, Rollouts, records_of, roll_out, score
 from verifiers import DataError, reward_rlvr
@@ -44,9 +37,8 @@ def test_pass_at_k_by_hand():
 def test_pass_at_k_is_unbiased():
     """Averaged over what n samples may show, it is the true chance 1 - (1 - p)^k of at least one success in k."""
     n, p, k = 8, 0.3, 3
-    mean = sum(
-        math.comb(n, c) * p**c * (1 - p) ** (n - c) * pass_at_k(n, c, k) for c in range(n + 1)
-    )
+    chances = [math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
+    mean = sum(chance * pass_at_k(n, c, k) for c, chance in enumerate(chances))
     assert mean == pytest.approx(1 - (1 - p) ** k)
 
 

@@ -1,11 +1,14 @@
 """Bad days: whatever kills a run, no more is lost than the steps since the last checkpoint, and the way
 on is said. (Faults of one process among several are in test_ranks.py.)"""
 
+import gzip
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -36,7 +39,13 @@ def goes_on_as(whole, name):
     """Resume the run of that name: whether it ends as if nothing had happened."""
     assert main("--resume", *there(whole, name)) is None
     folder = whole.with_name(name)
-    return metrics(folder) == metrics(whole) and torch.equal(weights(folder), weights(whole))
+    same_samples = samples(folder) == samples(whole)
+    same_weights = torch.equal(weights(folder), weights(whole))
+    return metrics(folder) == metrics(whole) and same_samples and same_weights
+
+
+def samples(folder):
+    return [gzip.decompress(path.read_bytes()) for path in sorted((folder / "samples").iterdir())]
 
 
 def begin(whole, name, function, *args):
@@ -46,6 +55,29 @@ def begin(whole, name, function, *args):
 
 
 # ---- kill -9 -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_killed_at_ten_random_moments(whole):
+    """Also while it starts. A folder without config.json is no run yet."""
+    folder = whole.with_name("often")
+    rng = random.Random(0)
+    flags = FLAGS
+    reached = set()
+    for turn in range(10):
+        (process,), _ = ranks.start(1, main, *flags, *there(whole, "often"))
+        while turn % 2 and last_step(folder) < turn and process.is_alive():
+            time.sleep(0.002)
+        process.join(rng.uniform(0.0, 0.2))
+        process.kill()
+        process.join()
+        reached.add(last_step(folder))
+        if (folder / "config.json").exists():
+            flags = ["--resume"]
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    assert len(reached) > 3
+    assert goes_on_as(whole, "often")
 
 
 def killed_in(name, when, *flags):

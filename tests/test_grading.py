@@ -212,14 +212,11 @@ ACCEPTS = _table(
     4^x   2^{2x}   held at the same points
     # sets and families
     (-\infty,0) \cup \{1\}   x < 0 \text{ or } x = 1   a condition and a point
-    (-\infty,-3)\cup(3,\infty)   (-\infty,-3) U (3,\infty)   a capital U
-    (-\infty,-3)\cup(3,\infty)   (-\infty,-3) \text{ or } (3,\infty)   certainly intervals
-    (-\infty,\infty)   x \in \mathbb{R}   all of the line
-    (-\infty,\infty)   \text{all real numbers}   in words
+    (-\infty,-3)\cup(3,\infty)   (-\infty,-3) U (3,\infty)  ;;  (-\infty,-3) \text{ or } (3,\infty)   a capital U, and what are certainly intervals
+    (-\infty,\infty)   x \in \mathbb{R}  ;;  \text{all real numbers}   all of the line, also in words
     x \ne 0   \mathbb{R} - \{0\}   a difference of sets
     2k\pi, k \in \mathbb{Z}   2k\pi \ (k \in \mathbb{Z})  ;;  2k\pi \text{ for all integers } k  ;;  2k\pi \text{ where } k \text{ is an integer}   a family, with its letter in words
-    x \equiv 3 \pmod 7   x \equiv 3 \ (\text{mod } 7)   a modulus in brackets
-    x \equiv 3 \pmod 7   x \equiv 3 \mod 7   and without
+    x \equiv 3 \pmod 7   x \equiv 3 \ (\text{mod } 7)  ;;  x \equiv 3 \mod 7   a modulus in brackets and without
     \{1, 2, \ldots, n\}   \{1,2,...,n\}   dots
     (0,0), (1,2), (3,4)   (0,0), (1,2), \text{ and } (3,4)   a comma before and
     # as models write
@@ -233,8 +230,7 @@ ACCEPTS = _table(
     2012_5   (2012)_5   digits in brackets
     1011_2   1011_{\text{2}}   a base in a text
     \frac{\hbar\omega}{2}   \omega\hbar/2   a letter of physics
-    x=1, y=2   y = 2, x = 1   named values in any order
-    x=1, y=2   1, 2   or unnamed in theirs
+    x=1, y=2   y = 2, x = 1  ;;  1, 2   named values in any order, or unnamed in theirs
     75\text{ cents}   75¢   a sign for cents
     1, 2   1或2   or in Chinese
     \frac12   \\frac12   an escaped command
@@ -519,9 +515,8 @@ def test_rejects(truth, answer, reason):
 
 
 # ---- The rewrites: each has an example, and a pair above that needs it ---------------------------
-REWRITES = [
-    (stage, rewrite) for stage in (grading.CHARACTERS, grading.REWRITES) for rewrite in stage
-]
+STAGES = (grading.CHARACTERS, grading.REWRITES)
+REWRITES = [(stage, rewrite) for stage in STAGES for rewrite in stage]
 
 
 @pytest.mark.parametrize("stage, rewrite", REWRITES, ids=[rewrite[2] for _, rewrite in REWRITES])

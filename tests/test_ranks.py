@@ -76,11 +76,10 @@ def alone():
 
 
 @SHARDED
-def test_the_update_of_two_processes_is_that_of_one(fsdp, alone):
-    for rank, results in enumerate(ranks.run(2, updates, fsdp)):
-        for (texts, numbers, state), (texts_1, numbers_1, state_1) in zip(
-            results, alone, strict=True
-        ):
+@pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_the_update_of_several_processes_is_that_of_one(world, fsdp, alone):
+    for rank, results in enumerate(ranks.run(world, updates, fsdp)):
+        for (texts, numbers, state), (texts_1, numbers_1, state_1) in zip(results, alone):
             assert texts == texts_1
             for ours, theirs in zip(numbers, numbers_1, strict=True):
                 assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-5)

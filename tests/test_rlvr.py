@@ -257,6 +257,15 @@ def test_one_step_raises_the_rewarded_completion(model, prompts):
     assert change[0, 0] > 0 > change[0, 1] and change[2, 1] > 0 > change[2, 0]
 
 
+def test_groups_of_equal_rewards_have_exactly_no_gradient(model, prompts):
+    """The mean of three times 0.1 is not 0.1, not even in fp64. One other reward is a gradient."""
+    rollouts = sample(model, prompts, 3, 20)
+    rewards = torch.full((3, 3), 0.1, dtype=torch.float64)
+    assert not gradient(model, rollouts, group_advantages(rewards))[0].any()
+    rewards[1, 2] = 1.0
+    assert gradient(model, rollouts, group_advantages(rewards))[0].any()
+
+
 def gradient(model, rollouts, advantages, method=None, max_tokens=10**6, old=None, reference=None):
     """The gradient as one vector, and the means of the statistics over the trained tokens."""
     method = method or GRPO()

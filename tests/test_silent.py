@@ -92,10 +92,8 @@ def test_a_chat_template_gets_what_transformers_gives_it(tmp_path, source):
     """T3, and small: a character that nobody uses does not vanish from a problem."""
     vocabulary = write_tokenizer(tmp_path, ENDS, ENDS[0])
     path = tmp_path / "tokenizer_config.json"
-    config = {
-        **json.loads(path.read_text()),
-        "pad_token": {"content": ENDS[3], "__type": "AddedToken"},
-    }
+    config = json.loads(path.read_text())
+    config["pad_token"] = {"content": ENDS[3], "__type": "AddedToken"}
     named = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": DISTILLED}]
     config["chat_template"] = named if source == "list" else None
     path.write_text(json.dumps({**config, "pad_token": ENDS[3]}))
@@ -171,10 +169,11 @@ def test_weights_that_are_no_numbers_are_said_and_not_called_wrong_answers(tmp_p
 
 # ---- T: methods ------------------------------------------------------------------------------------------------------
 
-IMPORTS = "import torch\nfrom torch import nn\nfrom rlvr import *\n"
-METHODS = (
-    IMPORTS
-    + """
+METHODS = """
+import torch
+from torch import nn
+from rlvr import *
+
 class Noisy(GRPO):
     def setup(self, model, tokenizer):
         model.model.norm.weight.data += torch.randn(64)
@@ -241,8 +240,18 @@ class Apart(GRPO):
         fast = {"params": [param for param in parameters if param.ndim == 2], "lr": 10 * lr}
         slow = {"params": [param for param in parameters if param.ndim != 2]}
         return torch.optim.SGD([fast, slow], lr, momentum=0.9)
+
+class Off(GRPO):
+    "The sampler says of one token that it is less likely than it is."
+    def roll_out(self, *given):
+        rollouts = super().roll_out(*given)
+        row, column = rollouts.mask.nonzero()[0].tolist()
+        rollouts.logp[row, column] -= 0.5
+        return rollouts
+
+    def advantages(self, step):
+        return torch.ones_like(step.rewards)
 """
-)
 
 
 def norm_of(path, name):
@@ -429,29 +438,12 @@ def test_the_mismatch_is_logged_as_its_mean_its_maximum_and_a_share(saved, write
     """One token in a thousand that is off moves no mean."""
     row = rows_of(saved)[1]
     assert 0 < row["mismatch"] < row["mismatch_max"] < 1e-4 and row["off"] == 0
-    r = loaded("--method", f"{write(OFF)}:Off")
+    r = loaded("--method", f"{write(METHODS)}:Off")
     step = train.roll_out_all(r, r.task.train[:4], 4, 1.0, "1")
     stats, _ = train.update(r, step, train.advantages_of(r, step))
     tokens = step.rollouts.mask.sum().item()
     assert stats["mismatch_max"] == pytest.approx(0.5, abs=1e-4)
     assert stats["off"] == pytest.approx(1 / tokens)
-
-
-OFF = (
-    IMPORTS
-    + """
-class Off(GRPO):
-    "The sampler says of one token that it is less likely than it is."
-    def roll_out(self, *given):
-        rollouts = super().roll_out(*given)
-        row, column = rollouts.mask.nonzero()[0].tolist()
-        rollouts.logp[row, column] -= 0.5
-        return rollouts
-
-    def advantages(self, step):
-        return torch.ones_like(step.rewards)
-"""
-)
 
 
 # ---- U: what is on the screen --------------------------------------------------------------------------------------
@@ -521,9 +513,7 @@ def test_a_misspelt_flag_has_a_suggestion(script, capsys):
 
 def test_a_file_of_another_type_and_a_log_that_is_not_there_are_named_at_once(capsys):
     """U11: the log only after the model was loaded."""
-    with pytest.raises(
-        verifiers.DataError, match="'x.csv'.*a file of problems: .jsonl, .json, .gz"
-    ):
+    with pytest.raises(verifiers.DataError, match="'x.csv'.* problems: .jsonl, .json, .gz"):
         verifiers.get_task("x.csv")
     with pytest.raises(SystemExit):
         train.parse_args(["--device", "cpu", "--log", "nowhere.py:note"])
@@ -546,9 +536,8 @@ def test_a_reward_that_is_cancelled_costs_its_neighbours_nothing():
 
 def test_a_reward_that_fails_names_its_file_and_line(write):
     """U10. What it calls in other files does not count."""
-    path = write(
-        "import json\n\ndef mine(completion, problem):\n    return json.loads(completion), {}\n"
-    )
+    text = "import json\n\ndef mine(completion, problem):\n    return json.loads(completion), {}\n"
+    path = write(text)
     mine = verifiers.get_reward(f"{path}:mine")
     with pytest.warns(UserWarning, match=rf"{re.escape(path)}, line 4: JSONDecodeError"):
         verifiers.checked(verifiers.run_all(["no json"], [{}], mine)[0])

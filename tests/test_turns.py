@@ -11,13 +11,7 @@ import rlvr
 from conftest import ROOT, init_weights, symbol_tokenizer, tiny_config
 from model import Qwen3, load
 from pretend_gpu import PretendGPU
-from rlvr import (
-    GRPO,
-    records_of,
-    roll_out,
-    sample,
-    token_logprobs,
-)
+from rlvr import GRPO, loss_weights, policy_loss, records_of, roll_out, sample, token_logprobs
 from verifiers import DataError, Task, arithmetic, boxed_reward
 
 SYMBOLS = [*"0123456789+-*=", "<tool>", "</tool>", "\\boxed{", "}"]
@@ -179,6 +173,32 @@ def test_sampled_log_probs_equal_recomputed_ones_over_six_turns(policy, tokenize
         again = token_logprobs(policy, rollouts.ids, 1.0, rollouts.mask)
     off = (again - rollouts.logp).abs()
     assert off.max() < 5e-6 and off.sum() / rollouts.mask.sum() < 1e-6
+
+
+def test_in_fp64_they_do_to_twelve_digits(policy, tokenizer):
+    exact = []
+
+    def choose(logits, uniforms, temperature):
+        tokens, _ = rlvr.choose(logits, uniforms, temperature)
+        exact.append(logits.log_softmax(-1).gather(1, tokens[:, None]).squeeze(1))
+        return tokens, exact[-1].float()
+
+    policy = policy.double()
+    rollouts = six_turns(policy, tokenizer, [tokenizer.encode("47*83=")], rows=1, choose=choose)
+    with torch.no_grad():
+        logp = policy(rollouts.ids[:, :-1]).log_softmax(-1)
+    own = logp.gather(2, rollouts.ids[:, 1:, None]).squeeze(2)[rollouts.mask > 0]
+    assert (torch.cat(exact) - own).abs().max() < 1e-12
+
+
+def test_nothing_is_learned_from_a_token_that_was_not_sampled(policy, tokenizer):
+    rollouts = six_turns(policy, tokenizer, [tokenizer.encode("47*83=")])
+    logits = policy(rollouts.ids[:, :-1])
+    logits.retain_grad()
+    logp = logits.log_softmax(-1).gather(2, rollouts.ids[:, 1:, None]).squeeze(2)
+    advantages = torch.randn(len(logp))
+    policy_loss(logp, logp.detach(), advantages, loss_weights(rollouts.mask)).backward()
+    assert torch.equal(logits.grad.abs().sum(-1) > 0, rollouts.mask > 0)
 
 
 def test_a_row_is_the_same_alone_and_in_a_batch(policy, tokenizer):
