@@ -89,7 +89,7 @@ def read_file(path):
 
 def files_in(text):
     modules = [name.replace(".", "/") + ".py" for name in re.findall(r"-m (notebooks[\w.]+)", text)]
-    return [ROOT / name for name in [*modules, *re.findall(r"[\w/]+\.(?:py|txt|jsonl)\b", text)]]
+    return [ROOT / name for name in [*modules, *re.findall(r"[\w./-]+\.(?:py|txt|jsonl)\b", text)]]
 
 
 def hashes(commands, also=""):

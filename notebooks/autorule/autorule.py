@@ -522,11 +522,6 @@ def agreement(verdicts, others):
     return same[linear_sum_assignment(same, maximize=True)]
 
 
-def determinism(yes, no):
-    """max(yes, no) / (yes + no), counts of repeated judgements at T = 1 (appendix E)."""
-    return np.maximum(yes, no) / (yes + no)
-
-
 def margins(chosen, rejected):
     """The shares of pairs whose rule score is > 0, = 0, < 0 for the chosen response (Table 7)."""
     sign = np.sign(chosen.sum(1) - rejected.sum(1))

@@ -1,7 +1,7 @@
 """autorule_world.py - AutoRule in a simulated world: who prefers, who gives reasons, who judges, what an arm is paid.
 
     python train.py --task notebooks/autorule/autorule_world.py:rules_0 ..      one arm, in the world of seed 0
-    python -m notebooks.claims.paper_claims autorule_hack autorule_tables      all arms, in those of three seeds
+    python -m notebooks.claims.paper_claims autorule_hack                      three arms, in those of three seeds
 
 No teacher of the paper's size runs on a laptop, so the world is *simulated*: completions and training
 are those of the tiny base, but the user who prefers, the teacher who gives reasons and the judge are
@@ -89,24 +89,19 @@ def world():
     return *load(TINY), arithmetic()
 
 
-def completions_of(folder, problems, each, name):
-    """Drawn at T = 1 -> texts and their lengths in tokens, `each` for a problem."""
-    model, tokenizer = load(str(folder))
-    prompts = [tokenizer.encode(problem) for problem in problems]
-    uniforms = row_uniforms(range(each * len(prompts)), 80, name)
-    rollouts = sample(model, prompts, each, 80, uniforms=uniforms)
-    return [tokenizer.decode(ids) for ids in rollouts.completions()], rollouts.lengths.numpy()
-
-
 @functools.cache
 def preferences(count, seed, sharpness=2.0, length_bias=0.4):
     """Pairs of different completions. The user prefers by 8 * utility, with the noise of sigmoid(sharpness *
     difference), and, as many do, likes length for its own sake: length_bias for ten tokens more."""
     rng = random.Random(f"pairs {seed}")
     pairs = []
-    asked = [problem["problem"] for problem in rng.sample(world()[2].train, count)]
-    texts, lengths = completions_of(TINY, asked, 2, f"pairs {seed}")
-    likes = length_bias * lengths / 10
+    model, tokenizer, task = world()
+    asked = [problem["problem"] for problem in rng.sample(task.train, count)]
+    prompts = [tokenizer.encode(prompt) for prompt in asked]
+    uniforms = row_uniforms(range(2 * count), 80, f"pairs {seed}")
+    rollouts = sample(model, prompts, 2, 80, uniforms=uniforms)
+    texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
+    likes = length_bias * rollouts.lengths.numpy() / 10
     for row, prompt in enumerate(asked):
         sides = texts[2 * row : 2 * row + 2]
         useful = [8 * utility(prompt, text) for text in sides]

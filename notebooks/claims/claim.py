@@ -16,12 +16,10 @@ notebooks/results/claims_NAME.json holds the runs with their numbers, the checks
 """
 
 import argparse
-import contextlib
 import hashlib
 import json
 import os
 import platform
-import shutil
 import statistics
 import sys
 import time
@@ -37,10 +35,11 @@ from eval import evaluate, git_commit, pass_at_k
 from model import load
 from notebooks.claims.checks import Check, result_of
 from notebooks.claims.measures import history, number
+from notebooks.claims.seeds import train_run
 from notebooks.claims.show import RESULTS, ROOT, read, report
 from notebooks.claims.start import base_of
 from notebooks.look.compare import accuracies
-from notebooks.kept import read_file, write_json
+from notebooks.kept import hashes, write_json
 from rlvr import GRPO
 
 TUNING = 9  # the seed on which learning rates are chosen; it is never counted
@@ -137,36 +136,9 @@ def run_of(trial, arm, seed, rate):
     return Run(arm, seed, rate, base, flags, folder / "final", folder, seconds)
 
 
-def train_run(flags, folder):
-    """Into the folder, unless that is done; what was interrupted goes on -> the seconds that it took."""
-    done = folder.with_suffix(".json")
-    if not done.exists():
-        print(f"training {folder.name}: {' '.join(flags)}", file=sys.stderr, flush=True)
-        began = time.perf_counter()
-        place = ["--runs", str(folder.parent), "--name", folder.name]
-        command = ["--resume", *place]
-        if not any(folder.glob("checkpoints/step_*")):
-            shutil.rmtree(folder, ignore_errors=True)  # stopped before there was anything to keep
-            command = [*flags, *place]
-        with open(f"{folder}.log", "a") as log, contextlib.redirect_stdout(log):
-            train.main(command)
-        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        kept = {"flags": " ".join(flags), "seconds": time.perf_counter() - began}
-        done.write_text(json.dumps(kept))
-    return json.loads(done.read_text())["seconds"]
-
-
 def code_of(text):
     """{file: hash} of the tiny weights, of the scripts that a text names, and of all that they import."""
-    found = {}
-    names = ["notebooks/tiny/model.safetensors", *text.replace("@", "").split()]
-    todo = [ROOT / name.partition(":")[0] for name in names]
-    while todo:
-        path = todo.pop().resolve()
-        if path.is_file() and str(path) not in found:
-            found[str(path)], uses = read_file(path)
-            todo += uses
-    return {name.replace(f"{ROOT}/", ""): found[name] for name in sorted(found)}
+    return hashes([text], "notebooks/tiny/model.safetensors")
 
 
 def digest(*parts):

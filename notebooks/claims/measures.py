@@ -17,6 +17,7 @@ from model import load
 from notebooks.environments.calculator import calculate, products
 from notebooks.environments.failing import failing
 from notebooks.look.show import canary, samples_of
+from notebooks.methods.echo import replies_in
 from notebooks.models.make_tiny import steps_of
 from rlvr import GRPO, roll_out, token_logprobs
 
@@ -220,10 +221,7 @@ def surprise(folder, problems=100):
     model, tokenizer = load(str(folder))
     task = products()
     rollouts = roll_out(CALLING, model, tokenizer, task, task.test[:problems]).rollouts
-    columns = torch.arange(1, rollouts.ids.size(1))
-    ends = rollouts.prompt_lengths + rollouts.lengths
-    completion = (columns >= rollouts.prompt_lengths[:, None]) & (columns < ends[:, None])
-    theirs = (completion & (rollouts.mask == 0)).float()
+    theirs = replies_in(rollouts).float()
     return float(-(token_logprobs(model, rollouts.ids, 1.0, theirs).sum() / theirs.sum()))
 
 

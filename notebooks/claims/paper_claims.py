@@ -16,18 +16,10 @@ from notebooks.claims.claim import Arm, Claim, main
 # ---- AutoRule: what is measured --------------------------------------------------------------------
 
 
-def rounded(found):
-    return {column: round(float(value), 4) for column, value in found.items()}
-
-
 def of_rules(run):
     found = worth(world.rules_of("rules", run.seed), run.seed) | agreements(run.seed)
     found["dimensions"] = worth(autorule.DIMENSIONS, run.seed)["alignment"]
-    return rounded(found)
-
-
-def of_run(run):
-    return rounded(at_best(run) | wins(run))
+    return found
 
 
 def at_best(run):
@@ -43,24 +35,6 @@ def at_best(run):
         paid = np.array([row["r_model"] for row in rows])
         found |= {"r_model@best": paid[best].mean(), "r_model": paid[-10:].mean()}
     return found
-
-
-def wins(run, count=200):
-    """Table 1: how often a completion is preferred to the base's for the same held-out problem, with the same random
-    numbers; a draw counts half. Of a user who likes ten more tokens for their own sake, and of one who does not, which
-    stands for the paper's length-controlled rate. gold: the user's utility."""
-    problems = [problem["problem"] for problem in world.world()[2].test[:count]]
-    texts, lengths = world.completions_of(run.final, problems, 1, "table 1")
-    others, before = world.completions_of(run.base, problems, 1, "table 1")
-    useful = np.array([world.utility(*each) for each in zip(problems, texts)])
-    gains = 8 * (useful - [world.utility(*each) for each in zip(problems, others)])
-    longer = 0.4 * (lengths - before) / 10
-    rates = {"win rate": share_won(gains + longer), "without length": share_won(gains)}
-    return rates | {"gold": useful.mean()}
-
-
-def share_won(gains):
-    return np.mean((gains > 0) + 0.5 * (gains == 0))
 
 
 def worth(rules, seed):
@@ -120,13 +94,6 @@ def aligned_above(other, by=0.1):
 
 
 WORLD = "--task notebooks/autorule/autorule_world.py"
-SIZE = {
-    "flags": "--num-samples 8 --kl-coef 0.001 --eval-every 1000 --eval-problems 50",
-    "steps": 80,
-}
-COLUMNS = ("right@start", "right@best", "right", "gold", "win rate", "without length")
-PANELS = ("right@best", "right", "gold", "win rate")
-DOUBT = "A teacher and a judge that are language models."
 
 
 def arms(*names):
@@ -157,7 +124,7 @@ HACK = Claim(
     name="autorule_hack",
     sentence="AutoRule: GRPO on a learned reward model is hacked, with extracted rules it is not.",
     source="AutoRule, 5.4; in a simulated world",
-    doubt=DOUBT,
+    doubt="A teacher and a judge that are language models.",
     arms=arms("rules", "reward model", "no rule on the result")
     | {"true answer": Arm("--reward boxed", world.TINY, rates=(1e-3,))},
     checks={
@@ -172,36 +139,15 @@ HACK = Claim(
             moves("no rule on the result", "right@best", "right", -0.2),
         ],
     },
-    columns=COLUMNS,
-    panels=PANELS,
-    measure=of_run,
-    **SIZE,
-)
-BASELINES = ("reward model", "length penalty", "concise rule", "dimensions")
-TABLES = Claim(
-    name="autorule_tables",
-    sentence="AutoRule: its rules win more often than the baselines (Table 1), and than fewer, more, or otherwise paid "
-    "ones (Table 5).",
-    source="AutoRule, Tables 1 and 5; in a simulated world",
-    doubt=DOUBT,
-    arms=arms("rules", *BASELINES, "2 rules", "20 rules", "no conciseness", "no scale"),
-    checks={
-        "Table 1": [more("rules", arm, "win rate") for arm in BASELINES],
-        "Table 5": [
-            *(more("rules", arm, "win rate") for arm in ("2 rules", "20 rules", "no conciseness")),
-            more("no conciseness", "no scale", "win rate"),
-        ],
-    },
-    columns=COLUMNS,
-    panels=PANELS,
-    measure=of_run,
-    **SIZE,
+    columns=("right@start", "right@best", "right"),
+    panels=("right@best", "right"),
+    measure=at_best,
+    flags="--num-samples 8 --kl-coef 0.001 --eval-every 1000 --eval-problems 50",
+    steps=80,
 )
 
 ALL = [*signal_claims.CLAIMS, *model_claims.CLAIMS, RULES, *smollm2_claims.CLAIMS]
-CLAIMS = {
-    claim.name: claim for claim in ALL
-}  # what is kept; of the arms of HACK and TABLES see notebook 7
+CLAIMS = {claim.name: claim for claim in ALL}  # what is kept; of the arms of HACK see notebook 7
 
 if __name__ == "__main__":
-    main([*ALL, HACK, TABLES])
+    main([*ALL, HACK])

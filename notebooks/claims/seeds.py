@@ -12,7 +12,9 @@ import argparse
 import contextlib
 import json
 import shutil
+import statistics
 import sys
+import time
 from pathlib import Path
 
 import train
@@ -24,22 +26,25 @@ ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = ["run", "steps", "before", "half way", "in the end", "thousand tokens", "trained on", "s"]
 
 
-def train_seed(name, seed, runs, flags):
-    """Train one seed, unless that is done -> its folder."""
-    run = Path(runs) / f"{name}-{seed}"
-    if (run / "final").exists():
-        return run
-    run.parent.mkdir(parents=True, exist_ok=True)
-    place = ["--runs", str(runs), "--name", run.name]
-    if any(run.glob("checkpoints/step_*")):
+def train_run(flags, folder):
+    """Into the folder, unless that is done; what was interrupted goes on -> the seconds that it took. Of what is done the
+    checkpoints leave."""
+    done = folder.with_suffix(".json")
+    if not done.exists():
+        print(f"training {folder.name}: {' '.join(flags)}", file=sys.stderr, flush=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        began = time.perf_counter()
+        place = ["--runs", str(folder.parent), "--name", folder.name]
         command = ["--resume", *place]
-    else:
-        shutil.rmtree(run, ignore_errors=True)  # it was stopped before there was anything to keep
-        command = [*flags, "--seed", str(seed), *place]
-    print(f"training {run}", file=sys.stderr, flush=True)
-    with open(f"{run}.log", "a") as log, contextlib.redirect_stdout(log):
-        train.main(command)
-    return run
+        if not any(folder.glob("checkpoints/step_*")):
+            shutil.rmtree(folder, ignore_errors=True)  # stopped before there was anything to keep
+            command = [*flags, *place]
+        with open(f"{folder}.log", "a") as log, contextlib.redirect_stdout(log):
+            train.main(command)
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+        kept = {"flags": " ".join(flags), "seconds": time.perf_counter() - began}
+        done.write_text(json.dumps(kept))
+    return json.loads(done.read_text())["seconds"]
 
 
 def summary(run):
@@ -60,10 +65,6 @@ def summary(run):
     }
 
 
-def mean(values):
-    return sum(values) / len(values)
-
-
 def short(value):
     """0.123 as .123, as tables of accuracies have it."""
     return f"{value:.3f}".removeprefix("0")
@@ -71,7 +72,7 @@ def short(value):
 
 def spread(values):
     """mean [lowest - highest]"""
-    return f"{short(mean(values))} [{short(min(values))} - {short(max(values))}]"
+    return f"{short(statistics.fmean(values))} [{short(min(values))} - {short(max(values))}]"
 
 
 def from_to(values):
@@ -88,7 +89,7 @@ def table_row(label, runs):
     half = min(steps, key=lambda step: abs(step - last / 2))
     accuracies = []
     for step in (0, half, last):
-        greedy = short(mean([run["greedy"][step] for run in runs]))
+        greedy = short(statistics.fmean([run["greedy"][step] for run in runs]))
         accuracies.append(f"{greedy}, {spread([run['sampled'][step] for run in runs])}")
     if half not in (0, last):
         accuracies[1] += f" (step {half})"
@@ -104,7 +105,7 @@ def sentences(runs):
     """For the text of a page."""
     last = max(runs[0]["greedy"])
     ends = {key: spread([run[key][last] for run in runs]) for key in ("greedy", "sampled")}
-    before = short(mean([run["sampled"][0] for run in runs]))
+    before = short(statistics.fmean([run["sampled"][0] for run in runs]))
     return {
         "line": f"`{runs[0]['last line'].partition(';')[0]}`",
         "greedy": f"{ends['greedy']} over {len(runs)} seeds",
@@ -117,14 +118,16 @@ def main(argv=None):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--name", required=True, help="of the runs, less their seed")
-    parser.add_argument("--label", help="of the row (default: the name)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--runs", default=str(ROOT / "runs"), help="folder of the runs")
     parser.add_argument("flags", nargs="*", help="behind --: flags of train.py")
     args = parser.parse_args(argv)
-    folders = [train_seed(args.name, seed, args.runs, args.flags) for seed in args.seeds]
+    folders = [Path(args.runs, f"{args.name}-{seed}") for seed in args.seeds]
+    for seed, folder in zip(args.seeds, folders):
+        if not (folder / "final").exists():  # it may be train.py's own
+            train_run([*args.flags, "--seed", str(seed)], folder)
     runs = [summary(folder) for folder in folders]
-    row = table_row(args.label or args.name, runs)
+    row = table_row(args.name, runs)
     for column, cell in zip(COLUMNS, row):
         print(f"{column:16} {cell}")
     said = sentences(runs)

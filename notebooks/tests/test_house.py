@@ -47,7 +47,7 @@ NAMES = names_in([*ROOT.glob("*.py"), *MODULES])
     [
         "rewards/steps.py:steps_reward",
         "tasks/smollm2.py:any_number",
-        "tasks/wordings.py:small_answers",
+        "tasks/wordings.py:math_wordings",
         "claims/start.py:r1_short",
         "autorule/autorule.py:rules_reward",
     ],

@@ -1,6 +1,5 @@
 """notebooks/methods: what each method changes, worked by hand, and two steps of each."""
 
-import itertools
 import json
 import math
 import sys
@@ -44,7 +43,6 @@ OWN_LOSS = ["cispo", "deepseek_v32", "dppo", "gspo", "keep_sampling_mask", "mask
 OWN_LOSS += ["reinforce"]
 sys.path.insert(0, str(METHODS))
 
-from by_answer import answer_size, answer_type
 from entropy import entropies
 from gdpo import terms_of
 from shared_prompts import micro_batch, shared_prompts
@@ -79,7 +77,6 @@ REFUSED = {
     "reinforce": {"kl": "k4"},
     "kl_cap": {"on_exceed": "back"},
     "top_p": {"top_p": 0.0},
-    "by_answer": {"kind": "colour"},
     "stratified": {"target": (0.0, 0.0)},
     "curriculum": {"slide_steps": 0},
     "entropy": {"share": 0.0},
@@ -837,42 +834,7 @@ def test_a_step_has_the_target_histogram():
     assert Counter(index * 3 // 100 for index in thirds) == {0: 2, 1: 2, 2: 2}
 
 
-ANSWERS = {
-    "integer": r"12|-7|10,080|10,\!080|90^\circ|5\text{ cm}|50\%|\$18",
-    "fraction": r"\frac{1}{2}|\dfrac12|-\frac{3}{4}|3/4|2\frac13|0.\overline{3}",
-    "decimal": r"0.5|.50|-1.25|\$5.20|2.0",
-    "expression": r"x + 1|\frac{\pi}{2}|11\sqrt2|(1, 2)|(100,200)|3:2|\text{even}|x = 5|",
-}
-
-
-def test_the_kind_of_an_answer():
-    """2.0 is 2, but who writes it was asked for a decimal; 0.333.. is the fraction 1/3. The size of
-    an integer is the number of its binary digits."""
-    for kind, answers in ANSWERS.items():
-        assert {answer: answer_type(answer) for answer in answers.split("|")} == dict.fromkeys(
-            answers.split("|"), kind
-        )
-    sizes = {"0": 0, "1": 1, "7": 3, "8": 4, "-15": 4, "16": 5, "1/2": 0, "x": 0, "9" * 2000: 0}
-    assert {answer: answer_size(answer) for answer in sizes} == sizes
-
-
-def test_as_many_of_each_type_however_rare_it_is():
-    """90 integers, 6 fractions, 3 decimals, 1 expression; 8 problems a step: 2 of each, and no
-    fraction comes a second time before all have come once. By size, 3, 40 and 5 take turns: 2, 6, 3
-    digits."""
-    problems = problems_with(*map(str, range(90)), *["1/2"] * 6, *["0.5"] * 3, "x")
-    some = method("by_answer", prompts_per_step=8)
-    chosen = [some.pick(problems, step, {}) for step in (1, 2, 3)]
-    for indices in chosen:
-        types = Counter(answer_type(problems[index]["answer"]) for index in indices)
-        assert types == {"integer": 2, "fraction": 2, "decimal": 2, "expression": 2}
-    fractions = [index for index in itertools.chain(*chosen) if 90 <= index < 96]
-    assert sorted(fractions) == [*range(90, 96)]
-    by_size = method("by_answer", prompts_per_step=3, kind="size")
-    assert sorted(by_size.pick(problems_with("3", "40", "5", "41", "42"), 2, {}))[0] == 0
-
-
-@pytest.mark.parametrize("name", ["by_answer", "curriculum", "dapo", "skip_solved", "stratified"])
+@pytest.mark.parametrize("name", ["curriculum", "dapo", "skip_solved", "stratified"])
 def test_with_fewer_problems_than_a_step_asks_some_come_twice(name):
     """2 problems, 5 a step: each two or three times (of DAPO's twice as many five times)."""
     chosen = method(name, prompts_per_step=5).pick(problems_with("1", "2"), 1, {})

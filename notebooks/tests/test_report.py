@@ -231,11 +231,8 @@ def test_a_run_that_goes_on_and_one_that_is_damaged(tmp_path):
     newest.write_bytes(newest.read_bytes()[:-9])
     _, runs = report.report([run])
     assert len(runs[0]["rows"]) == 4 and "Step 3 is left out" in runs[0]["notes"][0]
-    with gzip.open(earlier, "wt") as file:
-        file.write('{"problem": "1+1=", "completion": 2}\n')
-    with pytest.raises(
-        DataError, match="step_000002.jsonl.gz, line 1: completion, reward, .* Move it away"
-    ):
+    earlier.write_bytes(earlier.read_bytes()[:-9])
+    with pytest.raises(DataError, match="step_000002.jsonl.gz, after line 2: cannot be read"):
         report.report([run])
 
 
