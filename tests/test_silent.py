@@ -462,8 +462,9 @@ def test_into_a_pipe_the_first_line_comes_at_once(tmp_path):
         assert first.startswith("model ") and not log.exists()  # that is, before step 0
         out, error = process.communicate(timeout=100)
     assert process.returncode == 0 and error == ""
-    table = out.partition("\nstep")[2].splitlines()[:-1]
-    assert len(table) == 7 and max(map(len, table)) <= 79  # steps 0, 3, 5, 6, 9 and 10, and titles
+    _, *rows = table = out.partition("\nstep")[2].splitlines()[:-1]
+    assert {int(row.split()[0]) for row in rows} >= {0, 3, 5, 6, 9, 10}  # a slow machine shows more
+    assert max(map(len, table)) <= 79
     assert re.search(r"10 steps take about 0:00:\d\d", out)
 
 
