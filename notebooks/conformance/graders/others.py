@@ -2,9 +2,10 @@
 
     KIT_SRC=.. python -m notebooks.conformance.graders.run notebooks/conformance/graders/others.py:trl --python ..
 
-Packages: math-verify 0.9.0, trl 1.16.0, verl 0.9.1, openrlhf 0.11.2, lighteval 0.13.0, and verifiers 0.4.0, with which
-prime-rl trains, in an environment of its own: lighteval pins another latex2sympy2_extended. Checkouts (KIT_SRC, see checkout.py): reasoning-from-scratch f79c9cd, open-instruct e6c3044, slime
-624b824, understand-r1-zero dfca49d; they need sympy, pylatexenc, math-verify and antlr4-python3-runtime 4.11.
+Packages: math-verify 0.9.0, trl 1.16.0, verl 0.9.1, openrlhf 0.11.2, lighteval 0.13.0; and verifiers 0.4.0, with which
+prime-rl trains, in an environment of its own, for lighteval pins another latex2sympy2_extended. Checkouts (KIT_SRC, see
+checkout.py): reasoning-from-scratch f79c9cd, open-instruct e6c3044, slime 624b824, understand-r1-zero dfca49d; they need
+sympy, pylatexenc, math-verify and antlr4-python3-runtime 4.11.
 """
 
 import importlib
