@@ -44,11 +44,32 @@ def look(sample):
 
 
 STEP = re.compile(r"(wait )?(([0-9]+)[-+][0-9]+=([0-9]+))")
+FILLER = "(?:let|me|think|wait|hmm) "
+
+
+def kinds_of(sample):
+    """What each step of the thinking is, and what is said behind the last one.
+
+    right, or slip: it is none of the problem's; corrected: right, behind "wait" and a slip; again: right, behind
+    "wait", and said before; excursion: it begins with a number that is not there before.
+    """
+    thinking = sample["completion"].partition("</think>")[0]
+    right = {f"{calculation}={value}" for calculation, value in steps_of(sample)}
+    known = set(re.findall("^[0-9]+", sample["problem"]))
+    kinds = []
+    said = []
+    for wait, step, number, value in STEP.findall(thinking):
+        kind = "right" if step in right else "slip" if number in known else "excursion"
+        if wait and kind == "right":
+            kind = "again" if step in said else "corrected" if kinds[-1:] == ["slip"] else kind
+        kinds.append(kind)
+        said.append(step)
+        known.add(value)
+    return kinds, STEP.split(thinking)[-1]
 
 
 def slips(sample):
-    """Where the thinking goes wrong, and where it is too long. Read off its steps, of which those of the problem are
-    right; one that begins with a number which is not there before serves nothing.
+    """Where the thinking goes wrong, and where it is too long.
 
     slips         a step is wrong
     corrected     the first wrong one is followed by "wait" and a right one; None without a slip
@@ -58,27 +79,13 @@ def slips(sample):
     """
     if not re.fullmatch("[0-9]+([-+][0-9]+)+=", sample.get("problem", "")):
         return {}
-    thinking = sample["completion"].partition("</think>")[0]
-    right = {f"{calculation}={value}" for calculation, value in steps_of(sample)}
-    known = set(re.findall("^[0-9]+", sample["problem"]))
-    kinds = []
-    said = []
-    end = 0
-    for found in STEP.finditer(thinking):
-        wait, step, number, value = found.groups()
-        kind = "right" if step in right else "slip" if number in known else "excursion"
-        kinds.append("again" if wait and kind == "right" and step in said else kind)
-        said.append(step)
-        known.add(value)
-        end = found.end()
-        if kind == "right" and wait and kinds[-2:-1] == ["slip"]:
-            kinds[-1] = "corrected"
+    kinds, behind = kinds_of(sample)
     at = kinds.index("slip") + 1 if "slip" in kinds else None
     return {
         "slips": at is not None,
         "corrected": None if at is None else kinds[at : at + 1] == ["corrected"],
         "doubting": kinds.count("again") >= 2,
-        "padding": len(re.findall("(?:let|me|think|wait|hmm) ", thinking[end:])) >= 8,
+        "padding": len(re.findall(FILLER, behind)) >= 8,
         "excursion": "excursion" in kinds,
     }
 

@@ -2,6 +2,7 @@
 "Reward Design for Reasoning" on bases that slip (start.py). The command: see claim.py, under chapter_claims."""
 
 import functools
+import re
 import statistics
 
 import numpy as np
@@ -10,27 +11,42 @@ import verifiers
 from model import load
 from notebooks.claims.checks import Check, has_none, reaches, rises
 from notebooks.claims.claim import Claim
+from notebooks.claims.measures import FILLER, kinds_of
 from notebooks.claims.rlvr_claims import REWARD, arm
 from notebooks.models.make_tiny import carried_on, steps_of
 from notebooks.rewards.process import process_model
 from rlvr import GRPO, roll_out
 
 METHOD = GRPO(max_new_tokens=80)
-START = "--reward notebooks/claims/start.py"
-# Short, for this base learns in a dozen steps at a high rate. Each problem comes once, so that the accuracy of a step's
-# samples is that on new problems, and next to none are held out.
-CURVES = {"flags": "--num-samples 8 --eval-every 12 --eval-problems 20", "steps": 12}
-CURVES |= {"over": "step", "every": 1}
-SHARE = 0.06  # noise of a share of the last four steps' 256 completions: twice sqrt(0.25 / 256)
+OWN = "--reward notebooks/claims/reasoning_claims.py"
+# Each problem comes once, so that the accuracy of a step's samples is that on new problems, and next to none are held out.
+CURVES = {"flags": "--eval-every 60 --eval-problems 20", "steps": 60, "over": "step", "every": 3}
+SHARE = (
+    0.05  # noise of a share: twice sqrt(0.25 / 384), of the completions of the first three steps
+)
 
 
 def slipping(flags=""):
-    """Of one base for all seeds: they differ in their problems and samples."""
-    return arm(flags, "slipping of seed 0", 2e-3)
+    return arm(flags, "slipping")
+
+
+def paid_for(rate, count):
+    """The task's own reward + rate for each of what is counted."""
+
+    def reward(completion, problem):
+        value, parts = verifiers.tagged_reward(completion, problem)
+        return value + rate * count({**problem, "completion": completion}), parts
+
+    return reward
+
+
+pay_waits = paid_for(0.5, lambda sample: len(re.findall(r"wait \d", sample["completion"])))
+pay_detours = paid_for(0.5, lambda sample: kinds_of(sample)[0].count("excursion"))
+pay_fillers = paid_for(0.1, lambda sample: len(re.findall(FILLER, kinds_of(sample)[1])))
 
 
 def grows(arm, column="accuracy", by=0.3):
-    """From the first three steps to the last four."""
+    """From the first three steps to the last ten."""
     sentence = f"{arm}: {column} grows by {by:g}"
     return Check(sentence, lambda x: x(arm, column) - x(arm, f"{column}@start"), by, SHARE)
 
@@ -79,10 +95,10 @@ def noticing(run):
     return planted(str(run.final)) | {f"{name}@0": value for name, value in before}
 
 
-KINDS = {"pay waits": "doubting", "pay steps": "excursion", "pay tokens": "padding"}
+KINDS = {"pay waits": "doubting", "pay detours": "excursion", "pay fillers": "padding"}
 
 
-def longer(arm, by=0.5):
+def longer(arm, by=0.25):
     column = "completion_length"
     sentence = f"{arm}: {by:.0%} longer than outcome"
     return Check(sentence, lambda x: x(arm, column) / x("outcome", column) - 1, by, 0.05)
@@ -97,9 +113,9 @@ SLIPS = Claim(
     arms={
         "outcome": OUTCOME,
         "random": slipping(f"{REWARD}:coin"),
-        "pay waits": slipping(f"{START}:bonus_wait"),
-        "pay steps": slipping(f"{START}:bonus_steps"),
-        "pay tokens": slipping(f"{START}:bonus_large"),
+        "pay waits": slipping(f"{OWN}:pay_waits"),
+        "pay detours": slipping(f"{OWN}:pay_detours"),
+        "pay fillers": slipping(f"{OWN}:pay_fillers"),
     },
     checks={
         "a planted slip is noticed more often": [

@@ -11,7 +11,6 @@ import torch
 import verifiers
 from model import ModelError, load, save
 from notebooks.models import make_tiny
-from notebooks.rewards.steps import verify_steps
 from rlvr import GRPO, token_logprobs
 
 # ---- 1. Bases --------------------------------------------------------------------------------------
@@ -158,24 +157,15 @@ def boxed_or_solved(completion, problem):
     return verifiers.boxed_reward(completion, problem)
 
 
-def paid_for(rate, count):
-    """The task's own reward + rate for each of what is counted in the completion."""
+def length_bonus(rate, cap=np.inf):
+    """The task's own reward + rate for each token of thinking, up to the cap."""
 
     def reward(completion, problem):
         value, parts = verifiers.tagged_reward(completion, problem)
-        return value + rate * count(completion), parts
+        tokens = len(re.findall("[a-z]+ |.", (verifiers.split_tags(completion) or [""])[0]))
+        return value + rate * min(tokens, cap), parts
 
     return reward
-
-
-def length_bonus(rate, cap=np.inf):
-    """For each token of thinking, up to the cap."""
-
-    def tokens(completion):
-        thinking = (verifiers.split_tags(completion) or [""])[0]
-        return min(len(re.findall("[a-z]+ |.", thinking)), cap)
-
-    return paid_for(rate, tokens)
 
 
 # Design B's threshold of 400 words can never act within 80 tokens. Here it is 6: a worked answer has 2 or 3 words of
@@ -184,8 +174,6 @@ r1_short = verifiers.ReasoningReward(ramble_threshold=6).reward
 bonus_small = length_bonus(0.01)
 bonus_large = length_bonus(0.1)
 bonus_capped = length_bonus(0.1, cap=31)
-bonus_wait = paid_for(0.2, lambda completion: len(re.findall(r"wait \d", completion)))
-bonus_steps = paid_for(0.2, lambda completion: verify_steps(completion)["hold"])
 
 
 def near_miss(completion, problem):
