@@ -462,12 +462,11 @@ def test_length_bonus_by_hand():
 
 
 def test_a_bonus_for_what_is_counted():
-    """Two waits in front of a step and one in front of nothing; three equations that hold, one of them said twice."""
-    text = (
-        "<think>25-7=18;wait 25+7=32;32-4=28;wait 32-4=28;wait </think><answer>\\boxed{28}</answer>"
-    )
-    assert start.bonus_wait(text, PROBLEM)[0] == pytest.approx(1.1 + 2 * 0.2)
-    assert start.bonus_steps(text, PROBLEM)[0] == pytest.approx(1.1 + 3 * 0.2)
+    """Two waits in front of a number and one in front of nothing; one step from nowhere; three words behind the last step."""
+    text = "<think>25-7=18;wait 25+7=32;61+3=64;wait 32-4=28;let me wait </think><answer>\\boxed{28}</answer>"
+    assert reasoning_claims.pay_waits(text, PROBLEM)[0] == pytest.approx(1.1 + 2 * 0.5)
+    assert reasoning_claims.pay_detours(text, PROBLEM)[0] == pytest.approx(1.1 + 0.5)
+    assert reasoning_claims.pay_fillers(text, PROBLEM)[0] == pytest.approx(1.1 + 3 * 0.1)
 
 
 def test_most_problems_are_decided():
