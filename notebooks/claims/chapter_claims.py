@@ -270,17 +270,8 @@ CANARY = Claim(
     **CURVES,
 )
 
-ALL = [
-    GROWTH,
-    BONUS,
-    DESIGN,
-    FORM,
-    BOXES,
-    DECIDED,
-    CANARY,
-    *rlvr_claims.CLAIMS,
-    *reasoning_claims.CLAIMS,
-]
+ALL = [GROWTH, BONUS, DESIGN, FORM, BOXES, DECIDED, CANARY]
+ALL += rlvr_claims.CLAIMS + reasoning_claims.CLAIMS
 CLAIMS = {claim.name: claim for claim in ALL}
 
 if __name__ == "__main__":
