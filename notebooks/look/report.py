@@ -82,8 +82,13 @@ def read_log(run):
     path = run / "config.json"
     if not path.is_file():
         raise DataError(f"there is no {path}: give the folder of a run, runs/NAME")
-    config = json.loads(path.read_text(encoding="utf-8"))
-    flags = {**config["flags"], **config["settings"]}
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        flags = {**config["flags"], **config["settings"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{path} is damaged ({error!r}): put it back, or give another run"
+        ) from None
     rows = [numbers(row) for row in train.read_log(run).values()]
     if not rows or not all("step" in row for row in rows):
         raise DataError(

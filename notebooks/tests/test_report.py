@@ -234,6 +234,9 @@ def test_a_run_that_goes_on_and_one_that_is_damaged(tmp_path):
     earlier.write_bytes(earlier.read_bytes()[:-9])
     with pytest.raises(DataError, match="step_000002.jsonl.gz, after line 2: cannot be read"):
         report.report([run])
+    (run / "config.json").write_text('{"flags": {}')
+    with pytest.raises(DataError, match="config.json is damaged .*put it back"):
+        report.report([run])
 
 
 # ---- 5. In a browser -------------------------------------------------------------------------------
