@@ -21,9 +21,7 @@ METHOD = GRPO(max_new_tokens=80)
 OWN = "--reward notebooks/claims/reasoning_claims.py"
 # Each problem comes once, so that the accuracy of a step's samples is that on new problems, and next to none are held out.
 CURVES = {"flags": "--eval-every 60 --eval-problems 20", "steps": 60, "over": "step", "every": 3}
-SHARE = (
-    0.05  # noise of a share: twice sqrt(0.25 / 384), of the completions of the first three steps
-)
+SHARE = 0.05  # noise of a share: twice sqrt(0.25 / 384), of the first three steps' completions
 
 
 def slipping(flags=""):

@@ -114,6 +114,10 @@ def main():
     shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".git", "runs", "__pycache__"))
     known = dict(map(json.loads, open(args.file))) if os.path.exists(args.file) else {}
     for script in args.scripts:
+        if killer(folder, script, (ROOT / f"{script}.py").read_bytes()):
+            raise SystemExit(
+                f"error: {script}'s tests fail without a mutant, so they can kill none"
+            )
         drawn = sorted(
             mutants(script), key=lambda m: hashlib.sha256((seed + m[0]).encode()).digest()
         )

@@ -63,9 +63,10 @@ def verl_math(answer, truth):
 
 
 def verl_dapo(answer, truth):
+    """In the form that DAPO's prompt asks for; a box it compares letter by letter."""
     from verl.utils.reward_score import math_dapo
 
-    return math_dapo.compute_score(boxed(answer), truth)["acc"]
+    return math_dapo.compute_score(f"Answer: {answer}", truth)["acc"]
 
 
 def verl_prime(answer, truth):

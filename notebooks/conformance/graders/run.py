@@ -7,7 +7,7 @@ r"""run.py - does a grader tell right answers from wrong ones, refuse copies of 
 Where there is a question, reward says what is paid, or grade if there is no reward. Each call runs in another process,
 which may take 8 GiB and is ended after --limit seconds, on Linux or macOS. Everything counts once: as right, a false
 accept, a false reject, no verdict (it raised an error, returned None, died, or was ended), or as a copy of the question
-that was paid. The exit status is 1 if anything wrong was accepted.
+that was paid. The exit status is 1 if there is a false accept. Copies that are paid are counted, and do not change it.
 
 A row of answers.jsonl has "kind", "gold", "answer" (a list [[text, n], ..] is each text n times) and "expect": true,
 false, or null, which is not counted. Rows with a "problem" ask what a reward may pay. Instead of an answer a row of
@@ -21,6 +21,7 @@ yours (--cases) may have a "completion", a whole text, for a reward. The labels 
 """
 
 import argparse
+import contextlib
 import importlib
 import json
 import os
@@ -76,7 +77,8 @@ def ask(process, row, limit):
     """The line that it replies, or "" if it has died or its time is over."""
     timer = threading.Timer(limit, os.killpg, (process.pid, signal.SIGKILL))  # and what it started
     timer.start()
-    print(json.dumps(row), file=process.stdin, flush=True)
+    with contextlib.suppress(BrokenPipeError):
+        print(json.dumps(row), file=process.stdin, flush=True)
     line = process.stdout.readline()
     timer.cancel()
     return line
