@@ -13,6 +13,7 @@ from notebooks.claims.checks import Check, has_none, reaches, rises
 from notebooks.claims.claim import Claim
 from notebooks.claims.measures import FILLER, kinds_of
 from notebooks.claims.rlvr_claims import REWARD, arm
+from notebooks.claims.start import paid_for
 from notebooks.models.make_tiny import carried_on, steps_of
 from notebooks.rewards.process import process_model
 from rlvr import GRPO, roll_out
@@ -26,16 +27,6 @@ SHARE = 0.05  # noise of a share: twice sqrt(0.25 / 384), of the first three ste
 
 def slipping(flags=""):
     return arm(flags, "slipping")
-
-
-def paid_for(rate, count):
-    """The task's own reward + rate for each of what is counted."""
-
-    def reward(completion, problem):
-        value, parts = verifiers.tagged_reward(completion, problem)
-        return value + rate * count({**problem, "completion": completion}), parts
-
-    return reward
 
 
 pay_waits = paid_for(0.5, lambda sample: len(re.findall(r"wait \d", sample["completion"])))

@@ -157,15 +157,24 @@ def boxed_or_solved(completion, problem):
     return verifiers.boxed_reward(completion, problem)
 
 
-def length_bonus(rate, cap=np.inf):
-    """The task's own reward + rate for each token of thinking, up to the cap."""
+def paid_for(rate, count):
+    """The task's own reward + rate for each of what is counted: count takes the problem and its completion in one dict."""
 
     def reward(completion, problem):
         value, parts = verifiers.tagged_reward(completion, problem)
-        tokens = len(re.findall("[a-z]+ |.", (verifiers.split_tags(completion) or [""])[0]))
-        return value + rate * min(tokens, cap), parts
+        return value + rate * count({**problem, "completion": completion}), parts
 
     return reward
+
+
+def length_bonus(rate, cap=np.inf):
+    """For each token of thinking, up to the cap."""
+
+    def tokens(sample):
+        thinking = (verifiers.split_tags(sample["completion"]) or [""])[0]
+        return min(len(re.findall("[a-z]+ |.", thinking)), cap)
+
+    return paid_for(rate, tokens)
 
 
 # Design B's threshold of 400 words can never act within 80 tokens. Here it is 6: a worked answer has 2 or 3 words of
