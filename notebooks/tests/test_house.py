@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import mutants
 import train
 import verifiers
 from conftest import ROOT
@@ -294,3 +295,20 @@ def test_the_counts_in_the_readme_are_those_of_the_folders():
     right = [int(row[1].split()[0].replace(",", "")) for row in rows]
     assert len(right) == 13 and "twelve [other graders]" in page
     assert f"judge {min(right)} to {max(right[1:])} right, ours {right[0]:,}." in page
+
+
+def test_a_mutant_is_the_script_with_one_change():
+    found = dict(mutants.mutants("eval"))
+    source = (ROOT / "eval.py").read_bytes()
+    assert len(found) > 200 and source not in found.values()
+    assert all(ast.parse(text) for text in found.values())
+
+
+def test_a_mutant_is_killed_by_the_first_test_that_fails(tmp_path):
+    (tmp_path / "tests").mkdir()
+    for name in mutants.TESTS["eval"].split():
+        text = "import eval\ndef test_two():\n    assert eval.two() == 2\n"
+        (tmp_path / "tests" / f"test_{name}.py").write_text(text)
+    assert mutants.killer(tmp_path, "eval", b"def two(): return 1 + 1") is None
+    killer = mutants.killer(tmp_path, "eval", b"def two(): return 1 - 1")
+    assert killer == "tests/test_eval.py::test_two"
