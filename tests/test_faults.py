@@ -192,9 +192,6 @@ def test_a_folder_that_cannot_be_made_is_no_traceback(tmp_path):
     assert str(tmp_path / "file") in said.stderr
 
 
-# ---- A log that is lost, and Ctrl-C while a run loads ------------------------------------------
-
-
 @pytest.mark.parametrize("rows, half", [(0, 20), (9, 20)])
 def test_a_log_that_is_behind_its_checkpoint_costs_no_step(whole, rows, half, capsys):
     """The log ends in half a row, its first or that of step 9, of which the checkpoint is whole."""

@@ -111,9 +111,6 @@ def test_it_computes_and_casts_as_cuda_does():
         assert mixed.tolist() == [[2.0] * 3]
 
 
-# ---- Memory, and many GPUs -----------------------------------------------------------------------
-
-
 def full(*args, **options):
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 

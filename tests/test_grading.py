@@ -584,15 +584,22 @@ def test_a_gold_is_accepted_in_another_print_and_refused_when_altered(gold):
     assert [text for text in altered if text != gold and grade_answer(text, gold)] == []
 
 
+def cost(*pair):
+    """Of a verdict, where a million squares cost 1: machines differ."""
+    grading.normalise.cache_clear()
+    begun = time.process_time()
+    sum(i * i for i in range(10**6))
+    half = time.process_time()
+    grade_answer(*pair)
+    return (time.process_time() - half) / (half - begun)
+
+
 @pytest.mark.parametrize(
     "text",
     ["1<" + " " * 1400 + ">x.", "\ufdfa" * 200_000, "1e" * 700, r"\," * 700 + "x", "(n!)" * 300],
 )
 def test_no_answer_takes_long(text):
-    grading.normalise.cache_clear()
-    start = time.process_time()
-    grade_answer(text, "5")
-    assert time.process_time() - start < 0.6  # at most 0.26 on the machine where it was written
+    assert cost(text, "5") < 10
 
 
 def test_the_rung_that_decided():
@@ -604,6 +611,5 @@ def test_the_rung_that_decided():
 def test_a_union_of_many_intervals_is_read_at_once():
     """Added one by one, 24 of them took sympy more than a second; more are not asked of it."""
     pieces = [f"({2 * i}, {2 * i + 1})" for i in range(24)]
-    start = time.process_time()
-    assert grade_answer(r"\cup".join(pieces), r"\cup".join(reversed(pieces)))
-    assert time.process_time() - start < 0.6  # 0.13 on the machine where it was written
+    pair = r"\cup".join(pieces), r"\cup".join(reversed(pieces))
+    assert cost(*pair) < 10 and grade_answer(*pair)
