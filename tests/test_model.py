@@ -110,7 +110,8 @@ CHECKPOINTS = {
 @pytest.mark.parametrize("changes", CHECKPOINTS.values(), ids=CHECKPOINTS)
 def test_same_logits_and_greedy_tokens_as_transformers(tmp_path, changes):
     theirs = write_checkpoint(tmp_path, **changes)
-    ours, _ = load(tmp_path)
+    ours, tokenizer = load(tmp_path)
+    assert ours.config.num_tokens == tokenizer.num_tokens < ours.config.vocab_size
     assert_same_logits(ours, theirs, (3, 40))
     assert_same_greedy_tokens(ours, theirs, 30)
     assert ("max_shard_size" in changes) == (tmp_path / "model.safetensors.index.json").exists()
@@ -179,7 +180,7 @@ def test_the_cache_and_the_gradients_of_every_family(tmp_path, family):
     ids = torch.randint(6, 120, (2, 9))  # transformers freezes the pad token's row, 5
     with torch.no_grad():
         cache = KVCache(ours, 2, 9)
-        pieces = torch.cat([ours(piece, cache) for piece in ids.split([3, 1, 1, 4], 1)], 1)
+        pieces = torch.cat([ours(piece, cache) for piece in ids.split([1, 2, 1, 5], 1)], 1)
     torch.testing.assert_close(pieces, ours(ids), atol=1e-5, rtol=0)
     ours(ids).logsumexp(-1).sum().backward()
     theirs(ids).logits.logsumexp(-1).sum().backward()
@@ -336,8 +337,6 @@ def test_a_run_is_not_a_model(tmp_path):
     (tmp_path / "config.json").write_text('{"flags": {"model": "notebooks/tiny"}}')
     with pytest.raises(ModelError, match="is a training run: give .*final"):
         load(tmp_path)
-    with pytest.raises(ModelError, match="final: no such directory"):
-        load(tmp_path / "final")
 
 
 def test_a_full_disk_leaves_the_old_model(model, tokenizer, tmp_path):

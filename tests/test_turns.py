@@ -286,7 +286,7 @@ def test_a_reply_of_any_length_and_kind_is_bounded(policy, tokenizer):
 
     step = said(policy, tokenizer, task_with(Endless), ["1</tool>"], limit=9000)
     first, second, *_ = [reply for _, reply in step.turns[0]]
-    assert len(first) == 3001 and len(second) == rlvr.LONGEST_REPLY
+    assert len(first) == 3001 and len(second) == 4000
 
 
 def test_a_method_that_samples_without_the_environment_is_told_so(policy, tokenizer):
