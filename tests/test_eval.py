@@ -257,7 +257,7 @@ def test_a_verifier_that_hangs_costs_its_completion_and_a_slow_one_nothing(monke
     "returned, accuracy",
     [
         ((-1.0, {}), 0.0),
-        ((1.0, {}), 1.0),
+        ((1_000_000, {}), 1.0),  # the highest
         ((7, {"terse": 3}), 1.0),  # a reward of one's own scale
         ((0.3, {"accuracy": 1}), 1.0),
         ((True, {}), 1.0),

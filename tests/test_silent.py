@@ -129,15 +129,15 @@ def test_the_settings_of_a_fine_tune_cut_no_prompt_short(tmp_path):
     assert Tokenizer.from_dir(tmp_path, (0,)).encode_prompt("25+7+9-4=") == ids
 
 
-def test_a_chat_without_special_tokens_is_encoded_as_one_text(tmp_path):
+def test_a_chat_without_special_tokens_is_one_text_and_is_told_of_thinking(tmp_path):
     write_tokenizer(tmp_path, ["<e>"])
-    (tmp_path / "chat_template.jinja").write_text("User: {{ messages[0].content }}")
-    tokenizer = Tokenizer.from_dir(tmp_path, (0,), "chat")
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }} {{ enable_thinking }}")
+    tokenizer = Tokenizer.from_dir(tmp_path, (0,), "chat-nothink")
     tokenizer.special = {}
     pieces = []
     tokenizer.encode = lambda text: pieces.append(text) or []
     tokenizer.encode_prompt("12")
-    assert "".join(pieces) == "User: 12" and "User: 12" in pieces
+    assert "".join(pieces) == "12 False" and "12 False" in pieces
 
 
 def test_five_thousand_prompts_compile_the_template_once(tmp_path, monkeypatch):

@@ -24,8 +24,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = {  # the quickest first
     "rlvr": "rlvr worked_out turns faults silent eval train",
-    "model": "model worked_out rlvr silent eval train",
-    "verifiers": "verifiers worked_out border rlvr silent eval train",
+    "model": "model worked_out rlvr silent gpu eval train",
+    "verifiers": "verifiers worked_out border rlvr silent eval sandbox train",
     "eval": "eval faults silent train",
     "train": "train faults turns silent gpu ranks",
     "grading": "grading worked_out border verifiers attacks",
