@@ -896,7 +896,9 @@ def test_code_reward_runs_the_last_program_of_the_response():
     fence = "<think>easy</think>```python\n{}\n```\nOf 2 it is\n```\n4\n```".format
     assert code_reward(fence("def square(x): return x * x"), problem)[0] == pytest.approx(1.0)
     assert code_reward(fence("def square(x): return 4"), problem)[0] == pytest.approx(0.2)
-    needs_math = fence('def square(x):\n    """\n    ```\n    """\n    return round(math.pow(x, 2))')
+    needs_math = fence(
+        'def square(x):\n    """\n    ```\n    """\n    return round(math.pow(x, 2))'
+    )
     assert code_reward(needs_math, {**problem, "before": "import math"})[0] == pytest.approx(1.0)
 
 
