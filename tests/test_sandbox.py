@@ -646,7 +646,7 @@ os.utime('{canary}/secret', (1, 1)) | os.stat('{canary}/secret') | open('/proc/{
 open('/proc/self/mem') | os.kill({pid}, 9) | os.kill(os.getppid(), 9) | os.kill(-1, 9) | os.killpg(0, 9)
 signal.pidfd_send_signal(os.pidfd_open({pid}), 9) | signal.raise_signal(9); signal.pthread_kill(1, 9) | os.fork()
 os.system('true') == 0 or 1/0 | os.execv('/bin/true', ['true']) | os.setsid() | os.sched_setaffinity({pid}, [0])
-os.nice(1) | __import__('resource').prlimit({pid}, 7, (9, 9)) | __import__('fcntl').fcntl(0, 8, {pid})
+os.nice(1) | os.sched_getaffinity({pid} & -64) | __import__('resource').prlimit({pid}, 7, (9, 9)) | __import__('fcntl').fcntl(0, 8, {pid})
 __import__('fcntl').ioctl(0, 0x8901, b'1234') | os.memfd_create('x') | os.pipe() | os.dup(0)
 socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) | socket.socketpair(30)
 socket.socketpair()[0].sendto(b'', 'x') | a, b = socket.socketpair(); a.setsockopt(1, 7, 9)
@@ -686,6 +686,7 @@ def test_the_environment_is_empty(monkeypatch):
 
 LARGE = {
     "b = bytearray(900 << 20)": "MemoryError",
+    "b = bytearray(220 << 20)": "passed",  # of 256 MB beyond what Python takes
     "return 'x' * (100 << 20)": "MemoryError",
     "return [0] * 10**7": "MemoryError|the program ended|timeout",  # by which is met first
     "[socket.socketpair() for _ in range(100)]": "OSError: Too many open files",
@@ -896,9 +897,7 @@ def test_code_reward_runs_the_last_program_of_the_response():
     fence = "<think>easy</think>```python\n{}\n```\nOf 2 it is\n```\n4\n```".format
     assert code_reward(fence("def square(x): return x * x"), problem)[0] == pytest.approx(1.0)
     assert code_reward(fence("def square(x): return 4"), problem)[0] == pytest.approx(0.2)
-    needs_math = fence(
-        'def square(x):\n    """\n    ```\n    """\n    return round(math.pow(x, 2))'
-    )
+    needs_math = fence('def square(x):\n    """\n    ```\n    """\n    return math.pow(x, 2)')
     assert code_reward(needs_math, {**problem, "before": "import math"})[0] == pytest.approx(1.0)
 
 
@@ -946,7 +945,7 @@ def test_a_program_of_many_threads_costs_its_neighbours_nothing():
 def test_cores_are_those_that_the_cgroup_pays_for_and_ranks_share_them(monkeypatch, tmp_path):
     (tmp_path / "cpu.max").write_text("150000 100000")
     monkeypatch.setattr(sandbox, "open", lambda path: (tmp_path / "cpu.max").open(), raising=False)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(64), raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(64 + pid), raising=False)
     assert sandbox._cores() == 2
     (tmp_path / "cpu.max").write_text("max 100000")
     assert sandbox._cores() == 64

@@ -6,13 +6,13 @@ import json
 import os
 import sys
 from functools import partial
+from pathlib import Path
 
 import huggingface_hub
 import pytest
 
 import hub
 import verifiers
-from conftest import ROOT
 from verifiers import (
     DataError,
     FORMAT_RULES,
@@ -304,7 +304,9 @@ def test_a_reward_of_a_file_of_mine(plugin, capsys):
     before = list(sys.path)
     assert get_reward(f"{plugin}:terse")("four", {}) == (True, {"accuracy": 1.0})
     assert get_reward(f"{plugin}:stubborn")("four", {})[0] == 0.5  # any object that can be called
-    assert get_reward(f"{plugin}:terse") is get_reward(f"{plugin}:terse") and sys.path == before
+    file = Path(plugin)
+    again = get_reward(f"{file.parent}/../{file.parent.name}/{file.name}:terse")
+    assert get_reward(f"{plugin}:terse") is again and sys.path == before
     assert capsys.readouterr().out == "executed\n"  # once, for all names and flags
 
 
@@ -336,13 +338,6 @@ def test_what_is_wrong_with_a_file_of_mine(plugin, tmp_path):
             get_reward(f"{tmp_path}/{name}.py:f")
 
 
-def test_the_laboratory_is_reached_as_the_readme_says():
-    controls = ROOT / "notebooks" / "rewards" / "controls.py"
-    reward = get_reward(f"{controls}:first_box")
-    again = get_reward(f"{controls.parent}/../rewards/controls.py:first_box")
-    assert reward is again  # one module, however it is named
-
-
 # ---- Tasks from elsewhere --------------------------------------------------------------------------------------------
 
 
@@ -359,3 +354,8 @@ def test_math500_comes_from_the_hub(tmp_path, monkeypatch):
             monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", offline)
             problems = get_task("math500").test
             assert len(problems) == 50 and problems[7]["answer"] == "8"
+        with pytest.raises(DataError, match="math_full_minus_math500: the hub sent no file"):
+            get_task("math")
+    parts = {"rasbt/math_full_minus_math500": problems, "HuggingFaceH4/MATH-500": problems[:9]}
+    monkeypatch.setattr(verifiers, "hub_problems", parts.get)
+    assert get_task("math").train == problems[9:]
