@@ -297,6 +297,7 @@ REJECTS = _table(
     5   x \stackrel{\ne}{=} 5   what stands above the sign changes it
     36   41+2-7 = 35 \approx 35   a wrong side before the sign of rounding
     9007199254740993   9007199254740992   2^53 + 1: equal as floats
+    4   (1)+(1)+(1)+((((((((((((((((((((1))))))))))))))))))))   twenty brackets are too deep to be read
     \frac13   0.3333   four digits are not a third
     \frac23   0.666666666668   nor are eleven of twelve two thirds
     5   \text{wrong answer} = 5  ;;  5 cm 3 mm   a verdict, and two lengths
