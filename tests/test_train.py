@@ -676,7 +676,7 @@ def test_a_verifier_that_fails_on_everything_stops_the_run(tmp_path, write):
 def test_a_problem_that_is_too_long_for_the_model_is_refused(tmp_path):
     data = tmp_path / "long.jsonl"
     rows = [{"problem": f"{i}+{i}=", "answer": str(2 * i)} for i in range(40)]
-    rows.append({"problem": "1+" * 1000 + "1=", "answer": "1001"})
+    rows.append({"problem": "1+" * 500 + "1=", "answer": "501"})  # it alone is 1,002 of 1,024
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(ModelError, match="longer than.*1[+]1[+]1"):
         loaded("--task", str(data), "--prompt", "{problem}")

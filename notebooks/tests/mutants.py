@@ -42,6 +42,9 @@ EQUIVALENT = {  # survivors that no test could kill, each with its reason
     "sandbox: _leave(0): _leave(0) -> pass": "the loop that it goes back to ends at a closed socket",
     'sandbox: if control.recv(1) != b"+":: 1 -> (2)': "one byte is sent",
     "rlvr: verify_seconds: float = 0.0": "roll_out always gives it",
+    'eval: values["method"] = spec': "the flag, the run or the field's default say the same",
+    "train: reference = load_model(flags, dtype)[0].requires_grad_": "it is read without gradients",
+    "train: sys.exit(str(error) if RANK == 0 or error.__cause__ else 1)": "torchrun asks if it is 0",
 }
 
 
