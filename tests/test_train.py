@@ -133,7 +133,7 @@ def test_a_group_is_mixed_solved_or_hopeless():
 
 def test_config_json_says_how_the_run_was_made(whole):
     config = json.loads((whole / "config.json").read_text())
-    assert config["flags"]["steps"] == 6
+    assert config["flags"]["steps"] == 6 and config["flags"]["resume"] is False
     assert config["flags"]["lr"] == train.TINY["lr"]
     assert os.path.samefile(config["flags"]["model"], ROOT / "notebooks" / "tiny")
     assert config["settings"]["num_samples"] == 4
