@@ -368,9 +368,10 @@ def test_bad_flags_are_refused_before_anything_is_loaded(tmp_path, capsys):
         assert re.search(rf"\b{flags[0][2:]}\b", said[-1].replace("_", "-"))
     with pytest.raises(DataError, match="there is no task 'maths'"):
         evaluation.main([ranks.base(), "--task", "maths"])
-    out = str(tmp_path / "nowhere" / "x.jsonl")
     with pytest.raises(OSError, match="nowhere"):
-        evaluation.main([ranks.base(), "--task", ranks.ONE_DIGIT, "--out", out])
+        evaluation.main([ranks.base(), "--task", ranks.ONE_DIGIT, "--out", f"{tmp_path}/nowhere/x"])
+    with pytest.raises(ModelError, match="longer than the model's"):
+        evaluation.main([ranks.base(), "--task", ranks.ONE_DIGIT, "--max-new-tokens", "1024"])
 
 
 def test_a_mistyped_run_is_named_and_an_unfinished_one_says_how_to_finish_it(tmp_path):

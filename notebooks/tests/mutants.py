@@ -44,6 +44,7 @@ EQUIVALENT = {  # survivors that no test could kill, each with its reason
     "rlvr: verify_seconds: float = 0.0": "roll_out always gives it",
     'eval: values["method"] = spec': "the flag, the run or the field's default say the same",
     "train: reference = load_model(flags, dtype)[0].requires_grad_": "it is read without gradients",
+    "train: torch.manual_seed(settings.seed + number)": "each step has another seed either way",
     "train: sys.exit(str(error) if RANK == 0 or error.__cause__ else 1)": "torchrun asks if it is 0",
 }
 
