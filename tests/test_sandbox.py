@@ -646,14 +646,14 @@ os.utime('{canary}/secret', (1, 1)) | os.stat('{canary}/secret') | open('/proc/{
 open('/proc/self/mem') | os.kill({pid}, 9) | os.kill(os.getppid(), 9) | os.kill(-1, 9) | os.killpg(0, 9)
 signal.pidfd_send_signal(os.pidfd_open({pid}), 9) | signal.raise_signal(9); signal.pthread_kill(1, 9) | os.fork()
 os.system('true') == 0 or 1/0 | os.execv('/bin/true', ['true']) | os.setsid() | os.sched_setaffinity({pid}, [0])
-os.nice(1) | os.sched_getaffinity({pid} & -64) | __import__('resource').prlimit({pid}, 7, (9, 9)) | __import__('fcntl').fcntl(0, 8, {pid})
+os.nice(1) | __import__('resource').prlimit({pid}, 7, (9, 9)) | __import__('fcntl').fcntl(0, 8, {pid})
 __import__('fcntl').ioctl(0, 0x8901, b'1234') | os.memfd_create('x') | os.pipe() | os.dup(0)
 socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) | socket.socketpair(30)
 socket.socketpair()[0].sendto(b'', 'x') | a, b = socket.socketpair(); a.setsockopt(1, 7, 9)
 assert ctypes.CDLL(None).madvise(id(0) & -4096, 4096, 101) == 0 | socket.socketpair()[0].sendmsg([b'x'])
 socket.socket() | socket.socket(socket.AF_UNIX) | assert ctypes.CDLL(None).ptrace(16, {pid}, 0, 0) == 0
 assert ctypes.CDLL(None).prctl(1, 0, 0, 0, 0) == 0 | assert ctypes.CDLL(None).shmget(7, 4096, 0o1600) >= 0
-assert ctypes.CDLL(None).inotify_init() >= 0
+assert ctypes.CDLL(None).inotify_init() >= 0 | os.sched_getaffinity({pid} & -64)
 assert ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(256)) >= 0
 assert ctypes.CDLL(None).syscall(56, 17, 0, 0, 0, 0) >= 0 | assert ctypes.CDLL(None).vfork() >= 0
 assert ctypes.CDLL(None).unshare(0x10000000) == 0

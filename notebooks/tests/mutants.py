@@ -35,17 +35,18 @@ PAIRS = "Add Sub,Mult Div,Lt LtE,Gt GtE,Eq NotEq,In NotIn,Is IsNot,And Or,BitAnd
 SWAPS = dict(pair.split() for pair in PAIRS)
 SWAPS |= {b: a for a, b in SWAPS.items()} | dict.fromkeys(["FloorDiv", "Mod", "Pow"], "Mult")
 STATEMENTS = (ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Raise, ast.Break, ast.Continue)
-EQUIVALENT = {  # survivors that no test could kill, each with its reason
-    "rlvr: CHUNK_ELEMENTS = 2**25": "only memory: other chunks, the same numbers",
-    "rlvr: for epoch in range(start // N, (start + P - 1) // N + 1):": "what is too much is cut off",
-    "sandbox: time.sleep(0.01): time.sleep(0.01) -> pass": "it waits all the same, busily",
-    "sandbox: _leave(0): _leave(0) -> pass": "the loop that it goes back to ends at a closed socket",
-    'sandbox: if control.recv(1) != b"+":: 1 -> (2)': "one byte is sent",
-    "rlvr: verify_seconds: float = 0.0": "roll_out always gives it",
-    'eval: values["method"] = spec': "the flag, the run or the field's default say the same",
-    "train: reference = load_model(flags, dtype)[0].requires_grad_": "it is read without gradients",
-    "train: torch.manual_seed(settings.seed + number)": "each step has another seed either way",
-    "train: sys.exit(str(error) if RANK == 0 or error.__cause__ else 1)": "torchrun asks if it is 0",
+EQUIVALENT = {  # how the names of survivors that no test could kill begin .. and end, and why
+    "rlvr: CHUNK_ELEMENTS = .. 2 -> (3)": "only memory: other chunks, the same numbers",
+    "rlvr: CHUNK_ELEMENTS = .. 2**25 -> (2 * 25)": "only memory: other chunks, the same numbers",
+    "rlvr: for epoch in .. -> ((start + P - 1) * N)": "what is too much is cut off",
+    "rlvr: verify_seconds: .. 0.0 -> (1.0)": "roll_out always gives it",
+    'eval: values["method"] = spec: .. -> pass': "the flag, the run or the field's default say the same",
+    "train: reference = .. False -> (True)": "it is read without gradients",
+    "train: torch.manual_seed( .. -> (settings.seed - number)": "still a seed of its own each step",
+    "train: sys.exit(str(error) .. 1 -> (2)": "torchrun asks only whether it is 0",
+    "sandbox: time.sleep(0.01): .. -> pass": "it waits all the same, busily",
+    "sandbox: _leave(0): .. -> pass": "the loop that it goes back to ends at a closed socket",
+    "sandbox: if control.recv(1) .. 1 -> (2)": "one byte is sent",
 }
 
 
@@ -134,7 +135,8 @@ def main():
                 shutil.copy(ROOT / f"{script}.py", folder)
                 with open(args.file, "a") as file:
                     file.write(json.dumps([name, known[name]]) + "\n")
-            same = any(name.startswith(line) for line in EQUIVALENT)
+            pairs = [line.split(" .. ") for line in EQUIVALENT]
+            same = any(name.startswith(begin) and name.endswith(end) for begin, end in pairs)
             verdict = "killed" if known[name] else "equivalent" if same else "survived"
             counts[verdict] += 1
             print(f"{name}  {verdict} {known[name] or ''}", flush=True)
