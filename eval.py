@@ -160,9 +160,9 @@ def add_flags(parser, kind):
 def read_command(argv, kind, about, run_of, defaults_for, anew=None):
     """The command line -> (flags, an object of `kind`; the method with its settings).
 
-    The later wins: the fields' own defaults; defaults_for(flags so far, class of the method); or
-    what a run says that the command names, run_of(flags so far); the command line.
-    anew: what may be other than that run says (None: everything, and what is unknown is left out).
+    The later wins: the fields' own defaults; defaults_for(flags so far, the method's Settings), or
+    what the run says that the command names, run_of(flags so far); the command line.
+    anew: what may differ from that run (None: everything, and what is unknown is left out).
     """
     parser = argparse.ArgumentParser(
         description=about + " @FILE reads flags from a file.",
@@ -287,7 +287,7 @@ def parse_args(argv=None):
 
 
 def read_run(known):
-    """-> flags and settings of a run; nothing, if the model is none."""
+    """-> flags and settings of a run; nothing, if the model is no run."""
     run = Path(known.get("model", ""))
     config = _read_json(run / "config.json", optional=True)
     if "settings" not in config:  # a model's config.json has none

@@ -96,7 +96,7 @@ class Config:
     @classmethod
     def from_dir(cls, directory):
         """Read config.json, and the stop tokens from generation_config.json: a post-trained Qwen3
-        has two, both listed only there. Raises ModelError for an architecture that is not
+        has two, listed together only there. Raises ModelError for an architecture that is not
         implemented."""
         path = Path(directory) / "config.json"
         raw = _read_json(path)
@@ -279,7 +279,7 @@ class Qwen3(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.config = config
-        self.checkpoint_blocks = False  # keep each block's input, recompute the rest in backward
+        self.checkpoint_blocks = False  # True: keep only each block's input; backward recomputes
         V = config.vocab_size
         C = config.hidden_size
         self.model = nn.ModuleDict()

@@ -13,11 +13,12 @@ for many prompts at once; section 5, class GRPO, is what a method of your own ov
 
   1  No KL term, as in the chapter, so no reference model is kept. The setting kl_coef adds one.
   2  No critic, as in the chapter: the mean reward of the group is the baseline.
-  3  One update per batch, so pi = pi_old: the ratio is 1 (its gradient is not 0), nothing clips.
-  4  The loss is a mean over all tokens of the batch (DAPO). In the chapter's sum a long completion
-     weighs more; in GRPO's mean of means each token of a long wrong one is punished less.
+  3  One update per batch, as in GRPO's own runs (its section 4.2), so pi = pi_old: the ratio is 1
+     (its gradient is not 0), and nothing clips.
+  4  The loss is a mean over all tokens of the batch (DAPO). The chapter's sum is that times the
+     batch's mean length; in GRPO's mean of means each token of a long wrong one is punished less.
   5  A completion that was cut off earns at most 0: otherwise never stopping would be free.
-  6  The std of a group divides by G, not G - 1: the group is all there is, not a sample of it.
+  6  The std of a group divides by G, not G - 1: advantages are larger by sqrt(G / (G - 1)).
   7  Log-probs are taken at the sampling temperature. The chapter samples at 0.8, trains at 1.
   8  The last \\boxed{..} of a completion is its answer, not the first (verifiers.py).
   9  Answers are compared by value, exactly: there is no tolerance of 1e-6 (grading.py).
@@ -27,9 +28,9 @@ for many prompts at once; section 5, class GRPO, is what a method of your own ov
      question may be equal by value, but earns nothing (verifiers.py).
 
 Sources: GRPO (arXiv 2402.03300), DAPO (2503.14476), Dr. GRPO (2503.20783).
-Letters: P prompts, G completions of each (a group), B = P*G rows, T tokens, V vocabulary,
-C hidden size; in a micro-batch: N lines of L tokens, which hold b of the rows; M of the tokens are
-trained.
+Letters: P prompts, G completions of each (a group), B = P*G rows, R of them still being sampled,
+W tokens read at once, T tokens, V vocabulary, C hidden size; in a micro-batch: N lines of L tokens,
+which hold b of the rows; M of the tokens are trained.
 """
 
 import hashlib
@@ -107,7 +108,7 @@ class Rollouts:
     num_samples: int  # G
 
     def completions(self, rows=slice(None)):
-        """These completions as lists of token ids, stop token and an environment's included."""
+        """These completions as lists of token ids, stop tokens and an environment's replies too."""
         columns = (self.ids, self.prompt_lengths, self.lengths)
         found = zip(*(column[rows].tolist() for column in columns))
         return [ids[start : start + length] for ids, start, length in found]
@@ -170,7 +171,7 @@ def sample(
     choose:   (logits (R, V), uniforms (R,), temperature) -> (tokens (R,), log-probs (R,)).
     reply:    an environment, see Turns: where rows have sampled a stop token, reply(these rows,
               their completions so far) gives for each the ids that come next, [] (it goes on) or
-              None (it ends). They count in max_new_tokens, but are the policy's words nowhere: the
+              None (it ends). They count in max_new_tokens, but never as the policy's words: the
               mask is 0.
     Raises ValueError for an empty prompt."""
     if not prompts or not all(prompts):
@@ -187,7 +188,7 @@ def sample(
     # Decode one token at a time. Row r of the cache is row rows[r] of rollouts. Some of these R may
     # have finished already: what is sampled for them is discarded.
     rows = torch.arange(len(rollouts.ids), device=device)
-    patience = 1 if reply or device.type == "cpu" else 8  # looking who has ended waits for the GPU
+    patience = 1 if reply or device.type == "cpu" else 8  # to see who has ended waits for the GPU
     for t in tqdm(itertools.count(), "tokens", max_new_tokens, leave=False, delay=2, disable=None):
         length = rollouts.lengths[rows]  # (R,)
         column = rollouts.prompt_lengths[rows] + length
@@ -265,7 +266,7 @@ def next_logits(model, cache, rollouts, rows, token, longest):
     """Read the token that each of these rows has sampled, and a reply after it -> logits (R, V)."""
     if longest == 0:
         return read(model, token[:, None], cache, (slice(None), -1))
-    # The longest reply and its token; of the other rows as much, though they are known already.
+    # W = longest + 1 tokens of every row, though of most rows the cache holds some of them already.
     ends = rollouts.prompt_lengths[rows] + rollouts.lengths[rows]  # (R,)
     begin = (ends - longest - 1).clamp(min=0)
     columns = begin[:, None] + torch.arange(longest + 1, device=ends.device)  # (R, W)
@@ -316,7 +317,7 @@ def roll_out(
     """num_samples completions of each problem, sampled by the method, judged by the task -> Step.
 
     streams: names of the P*G random streams, see row_uniforms. Completions are sampled in batches
-    that fit into the setting sample_tokens; in fp32 that changes nothing but rounding."""
+    that fit into the setting sample_tokens: only rounding differs (in bf16 it can flip tokens)."""
     settings = method.settings
     limit = settings.max_new_tokens
     streams = streams or range(len(problems) * num_samples)
@@ -343,7 +344,7 @@ def roll_out(
         batches.append(sampled)
         judged += turns.problems
     rollouts = Rollouts.join(batches)
-    # What is judged are the policy's own words, without an environment those before a stop text.
+    # Judged are the policy's own words; without an environment, only those before a stop text.
     own = zip(rollouts.ids[:, 1:], rollouts.mask > 0)
     texts = [tokenizer.decode(ids[mine].tolist()) for ids, mine in own]
     for stop in task.stops if not task.turns else ():
@@ -369,7 +370,7 @@ def check_rollouts(method, sampled, how):
         raise wrong(method, "roll_out", sampled, "what sample(.., reply=how.reply) returns")
 
 
-LONGEST_REPLY = 4000  # characters of an environment
+LONGEST_REPLY = 4000  # characters of an environment's reply
 IMPATIENCE = 5.0  # seconds without an answer, after which the environments still asked have failed
 
 
@@ -407,8 +408,8 @@ class Turns:
         return found
 
     def after(self, row, ids):
-        """What comes after this completion: [], a token only looked like the end of a stop text;
-        the environment's reply; or None, it ends."""
+        """What comes after this completion: [] if a token only looked like the end of a stop text;
+        the environment's reply; or None if it ends."""
         stopped = ids[-1] in self.eos
         said = ids[self.begins[row] : len(ids) - stopped]
         text = self.tokenizer.decode(said, skip_special_tokens=False)
@@ -505,13 +506,13 @@ class MicroBatch:
     trained: torch.Tensor  # (N, L) bool, where the token predicted is trained
     rows: torch.Tensor  # (b,) which of the B rows these are, in the order of their tokens
     positions: torch.Tensor = None  # (N, L), default: 0 .. L-1
-    mask: torch.Tensor = None  # (N, 1, L, L) bool, True: may attend; default: causal
+    mask: torch.Tensor = None  # of attention: (N, 1, L, L) bool, True: may attend; default: causal
     loss_scale: float = 1.0  # 0.0: only evens out the ranks' number of passes
 
 
 @dataclass
 class LossInputs:
-    """What a loss reads beside log pi, for the b rows of a MicroBatch: each (b, T-1)."""
+    """What a loss reads beside log pi, for the b rows of a MicroBatch: all but micro (b, T-1)."""
 
     micro: MicroBatch
     old_logp: torch.Tensor = None  # log pi_old; in a batch's first update log pi itself
@@ -546,7 +547,7 @@ def trained_logprobs(model, micro, targets, temperature=1.0):
     gradient. targets: in the order of micro.trained, row by row."""
     V = model.config.num_tokens
 
-    def head(hidden, weight):  # (N, L, C), (V, C)
+    def head(hidden, weight):  # (N, L, C), (vocab_size, C)
         # In chunks, recomputed in the backward pass: the logits of 8 x 1024 tokens would take 5 GB.
         size = CHUNK_ELEMENTS // V
         done = [
@@ -749,8 +750,8 @@ class Step:
 class GRPO:
     """GRPO as this project runs it. A method of your own is a subclass, in a file of its own, that
     overrides what differs; its functions get plain tensors, on several processes as well. On those
-    pick, advantages and after_step see the whole batch and must return the same everywhere;
-    roll_out, layout and loss see a share."""
+    pick, advantages, layout and after_step see the whole batch and must return the same everywhere;
+    roll_out and loss see a share."""
 
     Settings = Settings
 
@@ -762,8 +763,8 @@ class GRPO:
         return list(model.parameters())
 
     def optimizer(self, parameters, lr):
-        """Each of its groups of parameters has the highest rate of its own, and follows the
-        schedule. (An optimizer of your own: checkpoints call its step(closure=None).)"""
+        """The lr of each of its groups of parameters is the highest of that group: the schedule
+        scales it. (An optimizer of your own: checkpoints call its step(closure=None).)"""
         betas = (0.9, 0.95)
         return torch.optim.AdamW(parameters, lr, betas=betas, weight_decay=0.0, fused=True)
 
@@ -803,7 +804,7 @@ class GRPO:
 
     def loss(self, logp, inputs):
         """logp (b, T-1), with gradients, of the rows of a MicroBatch; LossInputs -> scalar. Rows
-        without an advantage are in no MicroBatch, but for a KL."""
+        without an advantage are in no MicroBatch, unless there is a KL."""
         clip = self.settings.clip
         loss = policy_loss(logp, inputs.old_logp, inputs.advantages, inputs.weights, clip)
         if self.settings.kl_coef:
@@ -815,7 +816,7 @@ class GRPO:
     layout = staticmethod(padded_rows)
 
     def after_step(self, row, model):
-        """Called with each new row of metrics.jsonl. May raise Stopped."""
+        """Sees each row but step 0's before it is written; may change it, or raise Stopped."""
 
     def state(self):
         """-> what a checkpoint keeps of this object, besides its settings: anything that JSON

@@ -223,7 +223,7 @@ def gather_steps(steps, device):
 
 def equal_share(micros):
     """This process's micro-batches, as many as every other has: copies with loss_scale 0 fill
-    up."""
+    the gap."""
     micros = list(micros)
     while len(micros) % WORLD:
         micros.append(replace(micros[-1], loss_scale=0.0))
@@ -240,8 +240,8 @@ def clip_gradients(parameters):
 
 
 def shard(device):
-    """-> a function for model.load that shards a model which has no weights yet (FSDP2, arXiv
-    2304.11277). Weights are kept in fp32 and used in dtype; gradients are summed, in fp32."""
+    """-> a function for model.load that shards a model which has no weights yet (FSDP, arXiv
+    2304.11277; FSDP2 here). Weights: kept in fp32, used in dtype; gradients are summed, in fp32."""
     _, dtype = pick_device(device)
     mesh = dist.init_device_mesh(device, (WORLD,))
     # subtle: a KV cache that is cast would be a copy, and what is written to it lost.
@@ -378,7 +378,7 @@ def write_config(run):
 
 # ---- 4. Checkpoints ------------------------------------------------------------------------------
 # No random state is saved: random numbers depend on (seed, step, row) alone. So on a CPU a resumed
-# run equals an uninterrupted one bit for bit; on a GPU, or other processes, up to rounding.
+# run equals an uninterrupted one bit for bit; on a GPU, or with another WORLD, up to rounding.
 # Loading runs pickle: resume only runs you trust.
 
 DAMAGE = (Exception, dcp.api.CheckpointException)  # the second is no subclass of the first
@@ -669,7 +669,7 @@ def update(run, step, advantages, old_logp=None):
     rollouts = step.rollouts
     trained = (advantages != 0).any(1)  # (B,) without an advantage there is no gradient
     keep = trained if run.reference is None else rollouts.mask.any(1)  # a KL is of all
-    per_rank = math.ceil(int(keep.sum()) / WORLD)  # rows: every rank gets a batch
+    per_rank = math.ceil(int(keep.sum()) / WORLD)  # rows: so that the ranks share the work
     room = min(run.flags.micro_batch_tokens, per_rank * rollouts.ids.size(1))
     micros = equal_share(run.method.layout(rollouts, keep, room) or [])
     half = run.dtype == torch.bfloat16 and not run.flags.fsdp  # FSDP casts by itself
