@@ -201,10 +201,9 @@ def sample(
         rollouts.lengths[rows] = length + running
         # torch.isin would wait for the GPU.
         rollouts.finished[rows] |= (token[:, None] == stop_ids).any(1)
-        longest = 0
         if t % patience == 0 or t + 1 == max_new_tokens:
             if reply:
-                longest = write_replies(rollouts, rows, reply, max_new_tokens)
+                write_replies(rollouts, rows, reply, max_new_tokens)
             left = ~rollouts.finished[rows] & (rollouts.lengths[rows] < max_new_tokens)
             left = left.nonzero().flatten()
             if len(left) == 0:
@@ -214,7 +213,7 @@ def sample(
                 rows = rows[left]
                 token = token[left]
                 cache.take(left)
-        logits = next_logits(model, cache, rollouts, rows, token, longest)
+        logits = next_logits(model, cache, rollouts, rows, token, reply)
 
     rollouts.ids = rollouts.ids[:, : int((rollouts.prompt_lengths + rollouts.lengths).max())]
     rollouts.logp = rollouts.logp[:, : rollouts.ids.size(1) - 1]
@@ -247,10 +246,9 @@ def prefill(model, prompts, num_samples, max_new_tokens):
 
 def write_replies(rollouts, rows, reply, limit):
     """Ask the environments of the rows that have sampled a stop token, and write down what they
-    reply -> the length of the longest. A completion is cut off at the limit, also in a reply."""
+    reply. A completion is cut off at the limit, also in a reply."""
     asking = rows[rollouts.finished[rows]]
     numbers = asking.tolist()
-    longest = 0
     replies = reply(numbers, rollouts.completions(asking))
     for row, new in zip(numbers, replies, strict=True):
         rollouts.finished[row] = new is None
@@ -258,18 +256,16 @@ def write_replies(rollouts, rows, reply, limit):
         new = torch.tensor(new or [], dtype=torch.long)[: limit - int(rollouts.lengths[row])]
         rollouts.ids[row, start : start + len(new)] = new.to(rollouts.ids.device)
         rollouts.lengths[row] += len(new)
-        longest = max(longest, len(new))
-    return longest
 
 
-def next_logits(model, cache, rollouts, rows, token, longest):
+def next_logits(model, cache, rollouts, rows, token, reply):
     """Read the token that each of these rows has sampled, and a reply after it -> logits (R, V)."""
-    if longest == 0:
+    if not reply:
         return read(model, token[:, None], cache, (slice(None), -1))
-    # W = longest + 1 tokens of every row, though of most rows the cache holds some of them already.
     ends = rollouts.prompt_lengths[rows] + rollouts.lengths[rows]  # (R,)
-    begin = (ends - longest - 1).clamp(min=0)
-    columns = begin[:, None] + torch.arange(longest + 1, device=ends.device)  # (R, W)
+    W = int((ends - cache.lengths).max())  # read of each row, though the cache may hold some of it
+    begin = (ends - W).clamp(min=0)
+    columns = begin[:, None] + torch.arange(W, device=ends.device)  # (R, W)
     last = torch.arange(len(rows), device=ends.device), ends - begin - 1
     cache.lengths = begin
     cache.used = int(begin.max())

@@ -588,22 +588,18 @@ def test_a_gold_is_accepted_in_another_print_and_refused_when_altered(gold):
     assert [text for text in altered if text != gold and grade_answer(text, gold)] == []
 
 
-def cost(*pair):
-    """Of a verdict, where a million squares cost 1: machines differ."""
-    grading.normalise.cache_clear()
-    begun = time.process_time()
-    sum(i * i for i in range(10**6))
-    half = time.process_time()
-    grade_answer(*pair)
-    return (time.process_time() - half) / (half - begun)
-
-
 @pytest.mark.parametrize(
     "text",
     ["1<" + " " * 1400 + ">x.", "\ufdfa" * 200_000, "1e" * 700, r"\," * 700 + "x", "(n!)" * 300],
 )
 def test_no_answer_takes_long(text):
-    assert cost(text, "5") < 10
+    """It is judged sooner than ten million squares are taken: machines differ."""
+    grading.normalise.cache_clear()
+    begun = time.process_time()
+    sum(i * i for i in range(10**6))
+    half = time.process_time()
+    grade_answer(text, "5")
+    assert time.process_time() - half < 10 * (half - begun)
 
 
 def test_the_rung_that_decided():

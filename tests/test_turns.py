@@ -234,6 +234,8 @@ def test_a_long_reply_is_read_in_one_forward_pass(policy, tokenizer, monkeypatch
     assert step.rollouts.lengths.tolist() == [4 + 500 + 1, 31 + 500 + 1]
     assert [width for width in widths if width > 1] == [4, 501, 501]  # the prompt, two books
     assert len(widths) < 40
+    step = said(policy, tokenizer, task_with(Book), ["</tool>", "2" * 30], limit=30)
+    assert step.rollouts.lengths.tolist() == [30, 30]  # a reply cut off takes no one's room
 
 
 # ---- Environments that fail ------------------------------------------------------------------------
