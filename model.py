@@ -591,7 +591,7 @@ class Tokenizer:
         """What the chat template makes of messages -> text."""
         try:
             return self.chat_template.render(**given)
-        except (TemplateError, TypeError, ValueError) as error:
+        except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
             why = f"the model's chat template fails ({error}): use --template plain"
             raise ModelError(why) from None
 

@@ -529,8 +529,7 @@ def test_a_rewrite_does_what_its_example_says(stage, rewrite):
 
 def test_without_a_rewrite_a_verdict_would_be_another():
     pairs = [(truth, answer) for truth, answer, _ in ACCEPTS + REJECTS]
-    texts = {text for pair in pairs for text in pair}
-    tokens = {text: grading.normalise(text) for text in texts}
+    tokens = {text: grading.normalise(text) for pair in pairs for text in pair}
     verdicts = {pair: grade_answer(pair[1], pair[0]) for pair in pairs}
 
     def other(pair):
@@ -593,13 +592,11 @@ def test_a_gold_is_accepted_in_another_print_and_refused_when_altered(gold):
     ["1<" + " " * 1400 + ">x.", "\ufdfa" * 200_000, "1e" * 700, r"\," * 700 + "x", "(n!)" * 300],
 )
 def test_no_answer_takes_long(text):
-    """It is judged sooner than ten million squares are taken: machines differ."""
-    grading.normalise.cache_clear()
     begun = time.process_time()
     sum(i * i for i in range(10**6))
     half = time.process_time()
     grade_answer(text, "5")
-    assert time.process_time() - half < 10 * (half - begun)
+    assert time.process_time() - half < 10 * (half - begun)  # not seconds: machines differ
 
 
 def test_the_rung_that_decided():

@@ -287,6 +287,7 @@ WRONG = [
     (holds("generation_config.json", "[1]"), "generation_config.json: cannot be read"),
     (holds("tokenizer_config.json", '{"bos_token": '), "tokenizer_config.json: cannot be read"),
     (holds("tokenizer_config.json", '{"chat_template": "{{ 1 + messages }}"}'), "--template plain"),
+    (holds("tokenizer_config.json", '{"chat_template": "{{ 1 / 0 }}"}'), "--template plain"),
     # Values that json.loads reads and no model has.
     (holds(STOPS, '{"eos_token_id": 99999}'), "eos_token_id is .*99999.*below vocab_size"),
     (holds(STOPS, '{"eos_token_id": []}'), "eos_token_id is .*: stop tokens"),

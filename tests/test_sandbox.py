@@ -889,6 +889,8 @@ def test_bad_arguments_are_named():
     for arguments in [("", [], 0), ("", [], float("inf")), (None, [])]:
         with pytest.raises(ValueError, match="code must be text, and the timeout"):
             verify_code(*arguments)
+    with pytest.raises(ValueError, match="pairs of texts"):  # or 'input' were the input
+        verify_stdio("print('output')", [{"input": "2", "output": "4"}])
 
 
 def test_code_reward_runs_the_last_program_of_the_response():
@@ -896,7 +898,8 @@ def test_code_reward_runs_the_last_program_of_the_response():
     problem = {"problem": "Square a number.", "answer": "", "tests": SQUARE}
     fence = "<think>easy</think>```python\n{}\n```\nOf 2 it is\n```\n4\n```".format
     assert code_reward(fence("def square(x): return x * x"), problem)[0] == pytest.approx(1.0)
-    assert code_reward(fence("def square(x): return 4"), problem)[0] == pytest.approx(0.2)
+    absent = {**problem, "before": None}  # as a table writes it
+    assert code_reward(fence("def square(x): return 4"), absent)[0] == pytest.approx(0.2)
     needs_math = fence('def square(x):\n    """\n    ```\n    """\n    return math.pow(x, 2)')
     assert code_reward(needs_math, {**problem, "before": "import math"})[0] == pytest.approx(1.0)
 

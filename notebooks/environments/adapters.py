@@ -30,7 +30,8 @@ def of_trl(function, chat=False):
 def for_trl(reward):
     """A reward of this project as TRL's: the data set's columns are the problem's."""
 
-    def function(completions, **columns):
+    def function(completions, **columns):  # some are no columns: its trainer's state and functions
+        columns = {name: values for name, values in columns.items() if isinstance(values, list)}
         rows = [dict(zip(columns, values)) for values in zip(*columns.values())]
         return [reward(text, row)[0] for text, row in zip(completions, rows)]
 

@@ -65,9 +65,7 @@ def print_completion(row):
     )
     text = row["completion"]
     if row.get("turns"):
-        text = "".join(
-            said + f" [[{reply}]] " * (reply is not None) for said, reply in row["turns"]
-        )
+        text = "".join(own + f" [[{reply}]] " * (reply is not None) for own, reply in row["turns"])
     print("    " + text.replace("\n", "\n    "))
 
 

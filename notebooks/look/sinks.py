@@ -7,9 +7,7 @@ from verifiers import DataError
 
 def package(name, module):
     if importlib.util.find_spec(name) is None:
-        raise DataError(
-            f"--log {name}: this sink needs a package that is not installed; pip install {name}"
-        )
+        raise DataError(f"--log {name} needs a package: pip install {name}")
     return importlib.import_module(module)
 
 

@@ -192,6 +192,7 @@ def test_trls_rewards_both_ways():
     assert reward("So \\boxed{3}", problem)[0] == 0.0
     ours = adapters.for_trl(boxed_reward)
     given = {"problem": ["1+1=", "1+2="], "answer": ["2", "2"]}
+    given |= {"trainer_state": object(), "log_metric": print}
     assert ours(completions=["\\boxed{2}", "\\boxed{3}"], **given) == [1.0, 0.0]
 
 
