@@ -46,6 +46,8 @@ SAME = {
     "e4acd037b26ac6b4": "878b3263e350a708",  # grading.py: a truth of two units or numbers
     "1664e75e47d94b70": "0938c0d3bb5afa8f",  # verifiers.py: bad tests of programs are refused; no idle threads
     "eacd1c85220b6d4a": "7a9ff5b56dbd9e40",  # model.py: which errors of a template are explained
+    "c525ce818274e9eb": "17275366968fbdc4",  # gdpo.py: a failed verifier
+    "b44f83f4590b8f90": "52bcbf4e2565b596",  # pass_at_k.py: where its k is checked
 }
 
 # ---- 1. A result, and whether the code is still the one that measured it ---------------------------

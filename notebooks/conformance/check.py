@@ -343,9 +343,7 @@ def check(adapter, cases=None):
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "adapter", help="a Python file with some of the functions, or FILE.py:CLASS"
-    )
+    parser.add_argument("adapter", help="a file with some of the functions, or FILE.py:CLASS")
     parser.add_argument("--explain", action="store_true", help="the derivation of wrong cases")
     parser.add_argument("--only", default="", help="cases whose names begin so")
     flags = parser.parse_args(argv)

@@ -217,9 +217,7 @@ def read_run(run, steps, most):
         except DataError:
             if step != max(files):
                 raise
-            notes.append(
-                f"Step {step} is left out: its file is not whole (is the run writing it?)."
-            )
+            notes.append(f"Step {step} is left out: its file is not whole (is it being written?).")
             continue
         groups += here
         for column, name in (("reward", "reward"), ("completion_length", "length")) if here else ():
@@ -307,17 +305,13 @@ def report(folders):
         if len(page.encode()) <= BYTES:
             return page, runs
         if steps < 2:
-            raise DataError(
-                f"{folders[0]}: two steps are more than {BYTES:,} bytes; raise BYTES in {__file__}"
-            )
+            raise DataError(f"{folders[0]}: two steps exceed {BYTES:,} bytes, BYTES in {__file__}")
         most, steps = (most // 2, steps) if most > 250 else (most, steps // 2)
 
 
 def main(argv=None):
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "runs", nargs="+", type=Path, metavar="run", help="one or two folders of runs"
-    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="run", help="one or two folders")
     parser.add_argument(
         "-o", "--out", type=Path, default="report.html", help="(default: %(default)s)"
     )

@@ -105,6 +105,8 @@ def canary(rows):
         if "eval_accuracy" in row:
             points.append((statistics.fmean(rewards), row))
             rewards = []
+    if not points:  # of a log whose beginning was lost
+        return None
     (now, last), earlier = points[-1], points[:-1] or points
     then, best = max(earlier, key=lambda point: point[1]["eval_sampled_accuracy"])
     if now < then or last["eval_sampled_high"] >= best["eval_sampled_low"]:

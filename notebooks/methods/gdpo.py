@@ -60,5 +60,8 @@ class GDPO(GRPO):
         total = torch.zeros(step.rewards.shape, dtype=torch.float64)
         for weight, term in terms_of(step):
             total += weight * group_advantages(term, "std")
+        # Where the verifier failed, it is as bad as the worst of the group.
+        failed = torch.tensor([bool(part.get("failed")) for part in step.parts]).view_as(total)
+        total = torch.where(failed, total.amin(1, keepdim=True).clamp(max=0), total)
         root_mean_square = total.square().mean().sqrt()
         return (total / (root_mean_square + 1e-6)).to(step.rewards.dtype)

@@ -19,6 +19,7 @@ import torch
 
 from eval import pass_at_k
 from rlvr import GRPO
+from verifiers import DataError
 
 
 class PassAtK(GRPO):
@@ -27,10 +28,11 @@ class PassAtK(GRPO):
         best_of: int = 4  # k
         right_above: float = 0.5  # rewards above this are right
 
-        def __post_init__(self):
-            super().__post_init__()
-            if not 1 <= self.best_of <= self.num_samples:
-                raise ValueError(f"best_of is {self.best_of}, and must be from 1 to num_samples")
+    def setup(self, model, tokenizer):
+        k, G = self.settings.best_of, self.settings.num_samples  # eval.py may ask for fewer samples
+        if not 1 <= k <= G:
+            raise DataError(f"best_of is {k}, and must be from 1 to num_samples, {G}")
+        return super().setup(model, tokenizer)
 
     def advantages(self, step):
         right = step.rewards > self.settings.right_above  # (P, G)
