@@ -305,7 +305,7 @@ def report(folders):
         if len(page.encode()) <= BYTES:
             return page, runs
         if steps < 2:
-            raise DataError(f"{folders[0]}: two steps exceed {BYTES:,} bytes, BYTES in {__file__}")
+            raise DataError(f"{folders[0]}: two steps are too large; raise BYTES in {__file__}")
         most, steps = (most // 2, steps) if most > 250 else (most, steps // 2)
 
 
