@@ -66,6 +66,15 @@ def test_the_pages_say_what_the_results_say():
     assert len(links) == len(re.findall(r"\]\(\S*results/\w+\.json", text))
 
 
+def test_what_counts_as_the_same_code_is_a_script_of_today_and_one_that_was_measured():
+    """So an entry ends with the next change of its script, or when its results are measured again."""
+    scripts = [*ROOT.glob("*.py"), *(ROOT / "notebooks" / "methods").glob("*.py")]
+    today = {kept.read_code(path.read_text())[0] for path in scripts}
+    results = [kept.load(path.stem) for path in kept.RESULTS.glob("*.json")]
+    measured = {code for result in results for code in result.get("scripts", {}).values()}
+    assert kept.SAME.keys() <= today and {*kept.SAME.values()} <= measured
+
+
 @pytest.mark.parametrize("name", [path.stem for path in kept.RESULTS.glob("*.json")])
 def test_the_commands_of_a_result_name_files_that_exist(name):
     """So that it can be measured again."""
