@@ -27,7 +27,7 @@ import torch
 
 import verifiers
 from model import ModelError, _read_json, fetch, load, pick_device
-from rlvr import GRPO, option, records_of, roll_out
+from rlvr import GRPO, option, records_of, roll_out, sample_tokens_that_fit
 from verifiers import DataError
 
 # ---- 1. What a number is worth -------------------------------------------------------------------
@@ -317,10 +317,20 @@ def check_prompts(model, tokenizer, task, problems, max_new_tokens):
             raise ModelError(f"{why}: {text[:200]!r}")
 
 
+def limit_sampling(method, model, dtype):
+    """Without --sample-tokens: as many at once as fit into the free memory of a GPU."""
+    settings = method.settings
+    if settings.sample_tokens is None and model.device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info()
+        settings.sample_tokens = sample_tokens_that_fit(model.config, dtype, free)
+        print(f"at most {settings.sample_tokens} tokens are sampled at once, see --sample-tokens")
+
+
 def evaluate_model(name, task, method, args):
     """Print the rows of one model, and write its completions to --out."""
     device, dtype = pick_device(args.device)
     model, tokenizer = load(name, device, dtype, args.template)
+    limit_sampling(method, model, dtype)
     problems = task.test[: args.problems]
     check_prompts(model, tokenizer, task, problems, method.settings.max_new_tokens)
     prompt = tokenizer.prompt_text(task.prompt(problems[0]))

@@ -321,7 +321,8 @@ def roll_out(
     eos = list(model.config.eos_token_id)
     stop_ids = eos + tokenizer.tokens_that_end(task.stops)
     longest = max(len(prompt) for prompt in prompts) + limit
-    size = max(1, settings.sample_tokens // (longest * num_samples))  # problems in a batch
+    room = settings.sample_tokens or SAMPLE_TOKENS
+    size = max(1, room // (longest * num_samples))  # problems in a batch
     batches = []
     judged = []  # the problem of each row, with its environment and turns
     for start in range(0, len(prompts), size):
@@ -350,6 +351,16 @@ def roll_out(
     seconds = time.perf_counter() - began
     said = [problem["turns"] for problem in judged] if task.turns else []
     return Step(problems, rollouts, texts, rewards, parts, said, seconds)
+
+
+SAMPLE_TOKENS = 49152  # sampled at once, with prompts: a cache of 5.6 GB for Qwen3-0.6B in bf16
+
+
+def sample_tokens_that_fit(config, dtype, free):
+    """How many tokens to sample at once on a GPU with so many free bytes: keys and values may take
+    40 %, which leaves room for logits, moments, gradients and activations."""
+    numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
+    return min(SAMPLE_TOKENS, int(0.4 * free / (numbers * dtype.itemsize)))
 
 
 def check_rollouts(method, sampled, how):
@@ -704,8 +715,9 @@ class Settings:
     prompts_per_step: int = option(8, "P, problems a step (departure 10)")
     num_samples: int = option(8, "G, completions of each (a tiny model: 16)")
     max_new_tokens: int = option(512, "longest completion (a tiny model: 80)")
-    # The cache of 49,152 tokens takes 5.6 GB for a Qwen3-0.6B in bf16.
-    sample_tokens: int = option(49152, "sampled at once, with prompts: bounds the KV cache")
+    sample_tokens: int = option(
+        None, "sampled at once: bounds the KV cache (default: 49152, on a small GPU what fits)"
+    )
     temperature: float = option(1.0, "of sampling and of the trained log-probs (departure 7)")
     updates_per_batch: int = option(1, "nothing clips in the first one (departure 3)")
     scale: str = option("std", "of the advantages: std (GRPO), none (Dr. GRPO)")
@@ -717,8 +729,9 @@ class Settings:
     def __post_init__(self):
         counts = "prompts_per_step num_samples max_new_tokens updates_per_batch sample_tokens"
         for name in counts.split():
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: it must be at least 1")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}: it must be at least 1")
         if not 0 < self.temperature < math.inf or not self.kl_coef >= 0:  # refuses nan too
             found = f"temperature is {self.temperature}, kl_coef {self.kl_coef}"
             raise ValueError(f"{found}: the first must be above 0, the second not below")

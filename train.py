@@ -43,6 +43,7 @@ from eval import (
     get_method,
     git_commit,
     hashes_of,
+    limit_sampling,
     read_command,
     read_rows,
     summarise,
@@ -301,6 +302,7 @@ def load_run(flags):
     reference = None
     if method.settings.kl_coef:
         reference = load_model(flags, dtype)[0].requires_grad_(False)
+    limit_sampling(method, model, dtype)
     return SimpleNamespace(
         flags=flags,
         folder=Path(flags.runs, flags.name),
@@ -365,9 +367,11 @@ def write_config(run):
     weights = hashes_of(fetch(run.flags.model).glob("*.safetensors"))
     if _read_json(path, optional=True).get("weights", weights) != weights:
         raise ModelError(f"--model: the weights of {run.flags.model} are not those of the run")
+    given = run.flags.settings["sample_tokens"]
     config = {
         "flags": {**asdict(run.flags), "resume": False},  # the same as without an interruption
-        "settings": asdict(run.method.settings),  # after_step may have changed them
+        # after_step may have changed them; how many tokens fit on the GPU is found anew by --resume
+        "settings": {**asdict(run.method.settings), "sample_tokens": given},
         "versions": {"python": sys.version, "torch": torch.__version__, "git": git_commit()},
         "weights": weights,
     }

@@ -185,16 +185,20 @@ def measure(name):
             done[command] = last_object(command.replace("{runs}", str(runs.relative_to(ROOT))))
             state.write_text(json.dumps(done))
     outputs = [done[command] for command in result["commands"]]
-    asked = {key: result[key] for key in ("commands", "also") if key in result}
+    asked = {key: result[key] for key in ("commands", "also", "computed") if key in result}
     write_json(RESULTS / f"{name}.json", asked | origin(scripts) | joined(outputs))
     state.unlink()
 
 
 def origin(scripts):
-    """Day, commit, machine and scripts. The commit is dirty if one of the scripts is not as it has it."""
+    """Day, commit, machine and scripts. The commit is dirty if one of the scripts is not as it has it, and "" where
+    there is no git: the scripts' hashes tell what was measured."""
 
     def git(*words):
-        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout
+        try:
+            return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout
+        except OSError:
+            return ""
 
     changed = git("status", "--porcelain", "--", *scripts, ":!notebooks/results")
     return {
@@ -231,8 +235,12 @@ LINK = re.compile(
 def source(result):
     it = result["machine"]
     seeds = f", seeds {' '.join(map(str, result['seeds']))}" if result["seeds"] else ""
+    if result.get("computed"):
+        return f"Computed on {result['date']} at commit {result['commit']}"
+    commit = f" at commit {result['commit']}" if result["commit"] else ""
+    card = f" and one {it['card']}" if "card" in it else ""
     return (
-        f"Measured on {result['date']} at commit {result['commit']}{seeds}, on {it['cores']} cores of {it['cpu']} "
+        f"Measured on {result['date']}{commit}{seeds}, on {it['cores']} cores of {it['cpu']}{card} "
         f"(load {it['load']}), Python {it['python']}, PyTorch {it['torch']}"
     )
 

@@ -3,6 +3,7 @@
     python tests/bench_training.py                           tiny: whole steps, sampling included; TRL if it is there
     python tests/bench_training.py --shape 0.6B --rows 1     random weights in the shape of Qwen3-0.6B: peak memory
     python tests/bench_training.py --count                   kernels, bytes and FLOPs of a step on a GPU, counted
+    python tests/bench_training.py --cards                   which card needs which flags, computed
     python tests/bench_training.py --gradient @FLAGS         the error of a bf16 gradient; flags of train.py
     python tests/bench_training.py --train copies @FLAGS     train.py, computing in bf16 on whatever device
 
@@ -18,8 +19,10 @@ a sum in fp32 as soon as it is there: fewer casts and fewer bytes, but more roun
 """
 
 import argparse
+import functools
 import importlib.util
 import json
+import math
 import resource
 import statistics
 import subprocess
@@ -42,12 +45,14 @@ import verifiers  # noqa: E402
 from notebooks.models.make_tiny import tiny_config
 from model import Config, KVCache, Qwen3, pick_device  # noqa: E402
 from rlvr import (  # noqa: E402
+    CHUNK_ELEMENTS,
     GRPO,
     MicroBatch,
     Rollouts,
     choose,
     loss_weights,
     read,
+    sample_tokens_that_fit,
     trained_logprobs,
     update_gradients,
 )
@@ -87,8 +92,10 @@ def full_length_rollouts(rows, prompt, tokens, device):
 
 
 def measure(args):
-    """Run args.config and print its peaks as JSON; called in a new process."""
+    """Run args.config -> its peaks. On a CPU call it in a new process: the peak is that of the whole process."""
     device, dtype = pick_device()[0], getattr(torch, args.dtype)
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
     model = random_model(args.shape, device)
     peaks, optimizer = {}, torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
     rollouts = full_length_rollouts(args.rows, args.prompt_tokens, args.tokens, device)
@@ -126,16 +133,12 @@ def measure(args):
         optimizer.zero_grad()
     seconds = time.perf_counter() - began
     peaks["update"] = memory_used(device)
-    print(
-        json.dumps(
-            {
-                "config": args.config,
-                "peaks": peaks,
-                "seconds": seconds,
-                "tokens_per_second": args.rows * (args.prompt_tokens + args.tokens) / seconds,
-            }
-        )
-    )
+    return {
+        "config": args.config,
+        "peaks": peaks,
+        "seconds": seconds,
+        "tokens_per_second": args.rows * (args.prompt_tokens + args.tokens) / seconds,
+    }
 
 
 def memory_table(args):
@@ -236,11 +239,15 @@ def gradient_errors(flags, batches):
 
 # ---- What a GPU would have to do, counted -----------------------------------------------------------------
 
-CARDS = {  # bytes a second; dense bf16 operations a second: NVIDIA's data sheets (SXM; A100 of 80 GB)
-    "H100": (3.35e12, 989e12),
-    "A100": (2.039e12, 312e12),
-    "RTX 4090": (1.008e12, 165e12),
-    "RTX 3090": (0.936e12, 71e12),
+CARDS = {  # bytes a second; dense operations a second, in which numbers: NVIDIA's data sheets (SXM; A100 of 80 GB)
+    "H200": (4.8e12, 989e12, BF16),
+    "H100": (3.35e12, 989e12, BF16),
+    "A100": (2.039e12, 312e12, BF16),
+    "RTX 5090": (1.792e12, 209.5e12, BF16),
+    "RTX 4090": (1.008e12, 165e12, BF16),
+    "RTX 3090": (0.936e12, 71e12, BF16),
+    "L4": (0.3e12, 121e12, BF16),
+    "T4": (0.32e12, 8.1e12, torch.float32),  # has no bf16: everything is computed in fp32
 }
 START = 7.5e-6  # seconds to start a kernel from Python, measured on a CPU at commit d78cb0c
 NO_KERNEL = "empty empty_like new_empty _unsafe_view detach alias device".split()
@@ -312,7 +319,7 @@ def one_token(model):
     return work
 
 
-def one_micro_batch(model):
+def one_micro_batch(model, autocast=True):
     """Forward and backward pass, and the sums of the gradients."""
     ids = torch.zeros(MICRO, PROMPT + TOKENS - 1, dtype=torch.long)
     # Not as a mask: how many places it has is not known without numbers.
@@ -320,10 +327,9 @@ def one_micro_batch(model):
     places = torch.arange(PROMPT - 1, PROMPT + TOKENS - 1).repeat(MICRO)
     micro = MicroBatch(ids, (rows, places), rows)
     sums = {param: torch.zeros(param.shape) for param in model.parameters()}
-    half = model.model.embed_tokens.weight.dtype == BF16
 
     def work():
-        with torch.autocast("cpu", BF16, enabled=not half):
+        with torch.autocast("cpu", BF16, enabled=autocast):
             logp, _ = trained_logprobs(model, micro, places)
             logp.sum().backward()
         for param, total in sums.items():
@@ -335,27 +341,88 @@ def one_micro_batch(model):
 
 def counted_step():
     """Seconds, at least, of a step of 64 completions, all of full length."""
-    token = counted(one_token, BF16)
-    update = counted(one_micro_batch)
-    copies = counted(one_micro_batch, BF16)
+    in_fp32 = functools.partial(one_micro_batch, autocast=False)
+    token = {dtype: counted(one_token, dtype) for dtype in (BF16, torch.float32)}
+    update = {BF16: counted(one_micro_batch), torch.float32: counted(in_fp32)}
+    copies = counted(in_fp32, BF16)  # no autocast, weights in bf16
     print(f"one token of {ROWS} rows after {PROMPT + TOKENS // 2}; {MICRO} rows in an update")
     for name, (kernels, moved, flops) in (
-        ("token", token),
-        ("update", update),
+        ("token, bf16", token[BF16]),
+        ("token, fp32", token[torch.float32]),
+        ("update, bf16", update[BF16]),
+        ("update, fp32", update[torch.float32]),
         ("on bf16 copies", copies),
     ):
         print(f"{name:15} {kernels:6,} kernels, {moved / 1e9:7.2f} GB, {flops / 1e12:6.2f} TFLOP")
     micros = ROWS / MICRO
     rows = []
-    for card, (bandwidth, rate) in CARDS.items():
-        seconds = [TOKENS * token[0] * START, TOKENS * token[1] / bandwidth]
-        seconds += [micros * update[2] / rate, micros * update[1] / bandwidth]
-        seconds += [micros * copies[1] / bandwidth]
+    for card, (bandwidth, rate, dtype) in CARDS.items():
+        seconds = [TOKENS * token[dtype][0] * START, TOKENS * token[dtype][1] / bandwidth]
+        seconds += [micros * update[dtype][2] / rate, micros * update[dtype][1] / bandwidth]
+        seconds += [micros * copies[1] / bandwidth] if dtype == BF16 else []
         rows.append([card, *(f"{value:.1f}" for value in seconds)])
+        rows[-1] += [""] * (6 - len(rows[-1]))
         print(*(cell.rjust(15) for cell in rows[-1]))
     columns = ["seconds, at least", "sampling: starting kernels", "moving bytes"]
     columns += ["update: computing", "moving bytes", "the same on bf16 copies"]
-    return {"columns": columns, "rows": rows, "cards": CARDS}
+    return {"columns": columns, "rows": rows}
+
+
+# ---- Which card needs which flags, computed ----------------------------------------------------------
+
+LORA = "--method notebooks/methods/lora.py --lr 3e-5"
+SIZES = {  # bytes of the card, what it computes in
+    "8 GB": (8 * 2**30, BF16),
+    "12 GB": (12 * 2**30, BF16),
+    "16 GB": (16 * 2**30, BF16),
+    "T4, 16 GB": (15.8e9, torch.float32),
+    "24 GB": (24 * 2**30, BF16),
+    "80 GB": (80 * 2**30, BF16),
+}
+CONTEXT = 0.6e9  # bytes that CUDA, its kernels and libraries take, assumed
+
+
+def peak_memory(model, dtype, sampled, micro_tokens=4096, trained=None):
+    """Bytes at the worst moment of a step, roughly: a cache of `sampled` tokens in rows of 640, or an update by
+    micro-batches of so many tokens. trained: how many of the weights are (default: all)."""
+    c = model.config
+    n = sum(p.numel() for p in model.parameters())
+    V, C, heads = c.vocab_size, c.hidden_size, c.num_attention_heads + c.num_key_value_heads
+    size = dtype.itemsize
+    held = (4 + 2 * (size == 2)) * n + 8 * (
+        trained or n
+    )  # weights, their bf16 copies; Adam's moments
+    cache = 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim * size * sampled
+    logits = 18 * V * math.ceil(sampled / (PROMPT + TOKENS))  # and fp32 tensors of their size
+    block = (
+        5 * C + 4 * c.intermediate_size + 5 * c.head_dim * heads
+    )  # numbers a token, kept for one block
+    kept = (
+        size * micro_tokens * (block + C * c.num_hidden_layers)
+    )  # of the other blocks only their input
+    gradients = 4 * (trained or n) + (
+        0 if trained else 8 * V * C
+    )  # the embedding's exists three times
+    return held + max(cache + logits, gradients + kept + 18 * min(CHUNK_ELEMENTS, micro_tokens * V))
+
+
+def card_table():
+    """For Qwen3-0.6B by the default flags, with rows of 128 + 512 tokens."""
+    with torch.device("meta"):
+        model = Qwen3(Config())
+    weights = 4 * sum(p.numel() for p in model.parameters())
+    adapters = sum(8 * sum(w.shape) for w in model.model.layers.parameters() if w.ndim == 2)
+    rows = []
+    for card, (total, dtype) in SIZES.items():
+        usable = total - CONTEXT
+        sampled = sample_tokens_that_fit(model.config, dtype, usable - weights)
+        ways = {"none": None, LORA: adapters}
+        peaks = {way: peak_memory(model, dtype, sampled, trained=n) for way, n in ways.items()}
+        way = next((way for way, peak in peaks.items() if peak < usable), "does not fit")
+        cells = [str(dtype).removeprefix("torch."), f"{sampled:,}", way]
+        rows.append([card, *cells, f"{peaks.get(way, 0) / 1e9:.1f}"])
+    columns = ["card", "computes in", "tokens sampled at once", "flags that it needs"]
+    return {"columns": [*columns, "GB at the worst moment"], "rows": rows}
 
 
 # ---- Speed: whole steps of the tiny model ------------------------------------------------------------
@@ -534,6 +601,7 @@ def main():
     )
     parser.add_argument("--config", help=argparse.SUPPRESS)
     parser.add_argument("--count", action="store_true")
+    parser.add_argument("--cards", action="store_true")
     parser.add_argument("--gradient", nargs=argparse.REMAINDER)
     parser.add_argument("--train", nargs=argparse.REMAINDER)
     parser.add_argument("--steps", type=int, default=20, help="of a turn")
@@ -545,9 +613,14 @@ def main():
     )
     args = parser.parse_args()
     if args.config:
-        return measure(args)
+        return print(json.dumps(measure(args)))
     if args.train:
         return train_in_bf16(*args.train)
+    if args.cards:
+        table = card_table()
+        for row in (table["columns"], *table["rows"]):
+            print(*(cell.ljust(24) for cell in row))
+        return print(json.dumps(table))
     if args.count or args.gradient:
         table = counted_step() if args.count else gradient_errors(args.gradient, args.repeats)
         return print(json.dumps(table))

@@ -180,6 +180,7 @@ def no_context(*args, **kwargs):
 PATCHES = {
     "is_available": lambda: True,
     "is_initialized": lambda: True,
+    "is_current_stream_capturing": lambda: False,  # which AdamW asks
     "is_bf16_supported": lambda including_emulation=True: True,
     "device_count": lambda: 1,
     "current_device": lambda: 0,

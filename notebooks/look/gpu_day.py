@@ -1,29 +1,37 @@
-"""gpu_day.py - one command for the day a GPU is there: what the pages say of GPUs, put to the test.
+"""gpu_day.py - what the pages say of GPUs, put to the test on one card in eight minutes.
 
-    python -m notebooks.look.gpu_day                 about 25 minutes of one card (estimated, never tried)
-    python -m notebooks.look.gpu_day --small         the same code with a small model, on a CPU too: two minutes of one core
-    python -m notebooks.kept --write                 then MEASURED.md shows what was found, not what was computed
+    python -m notebooks.look.gpu_day                        on a machine with a CUDA GPU; no network is needed
+    python -m notebooks.look.gpu_day --small                a small model, on a CPU too: the dry run
+    python -m notebooks.look.gpu_day --parts memory ranks   only these, even if they have ended
+    python -m notebooks.kept --write                        then MEASURED.md shows what was found, not what was computed
 
-It ends with a table CLAIM | EXPECTED | FOUND, in which REFUTED marks what does not hold. All of it is written to
-results/gpu_day.json (--small: runs/gpu_day/small.json) as soon as it is found. Each part runs in a process of its own,
-for at most ten minutes. A check that fails, or a part that dies, is a row, and the next one begins. The same command
-goes on with parts that are missing or died; when the code has changed, or the file is gone, it begins anew.
+Each row, CLAIM | EXPECTED | FOUND, is printed and written to results/gpu_day.json (--small: runs/gpu_day/small.json) as
+soon as it is found. REFUTED marks what does not hold. The whole table comes last, whatever has happened. A check that
+fails, a part that dies, and one that is not done after --minutes are rows, too. The same command goes on with the parts
+that have not ended; when the code has changed, it begins anew.
 
-No network is needed: random weights in the shape of Qwen3-0.6B, the tiny model, and SmolLM2 if the folder smollm2 is
-there. Where the hub answers, the last part trains Qwen3-0.6B-Base on MATH; if ten minutes are too few, call again.
-
-Left out: a sampler that records its steps as a CUDA graph. What it could gain is measured on a single token.
+The models are random weights in the shape of Qwen3-0.6B, made on the device; the tiny model; and SmolLM2, if the folder
+smollm2 is there. The parts come by value, and each runs in a fork of this process: nothing is imported twice, and one
+that crashes takes no other with it. So this process must not touch the GPU: a fork could not use it then.
 """
 
 import argparse
+import contextlib
+import gc
 import json
+import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 from safetensors.torch import load_file
@@ -32,16 +40,17 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests"))
 
 import bench_sampling
+import bench_training
 import train
-from bench_training import BF16, CARDS, counted_step
-from model import Config, Qwen3, load, save
+from bench_training import BF16, CARDS, random_model
 from notebooks import kept
-from notebooks.models.make_tiny import init_weights, symbol_tokenizer, tiny_config
+from notebooks.models.make_tiny import symbol_tokenizer
 from rlvr import GRPO, row_uniforms, sample, token_logprobs
 
-LIMIT = 590  # seconds of a part
 COMMAND = "python -m notebooks.look.gpu_day"
-WORK = ROOT / "runs" / "gpu_day"  # its runs and models
+FORK = multiprocessing.get_context("fork")
+WORK = ROOT / "runs" / "gpu_day"  # its runs
+TOGETHER = "--model, or --fsdp"  # the flag that train.py names where no other helps
 
 
 @dataclass
@@ -57,36 +66,28 @@ class Day:
 # A check yields rows: claim, expected, found, and whether it holds, if anything is claimed.
 
 
-def ran(*words):
-    """A command of the project -> its last line. Raises RuntimeError with the end of what it printed."""
-    command = [sys.executable, *map(str, words)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"exit code {done.returncode}: {(done.stdout + done.stderr)[-900:]}")
-    return done.stdout.splitlines()[-1]
-
-
-def trained(day, name, *flags, start=("train.py",)):
-    """A run of that name, begun anew unless it is to resume -> the rows of its log, by step."""
-    if "--resume" not in flags:
-        shutil.rmtree(WORK / name, ignore_errors=True)
-    ran(*start, "--runs", WORK, "--name", name, "--device", day.device, *flags)
-    return train.read_log(WORK / name)
-
-
-def model_folder(day):
-    """Random weights, and a tokenizer with a character for each token."""
-    folder = WORK / ("small" if day.small else "0.6B")
-    if not folder.exists():
-        tokens = 500 if day.small else 151669
-        tokenizer = symbol_tokenizer([chr(0x20000 + i) for i in range(tokens - 2)])
-        config = tiny_config(512, 0) if day.small else Config(eos_token_id=0)
-        save(init_weights(Qwen3(config), None).to(BF16), tokenizer, folder)
-    return folder
+def random_policy(day):
+    """-> a model of random weights on the device, and a tokenizer with a character for each token."""
+    model = random_model("tiny" if day.small else "0.6B", day.device)
+    tokens = 60 if day.small else 151669
+    tokenizer = symbol_tokenizer([chr(0x20000 + i) for i in range(tokens - 2)])
+    model.config.num_tokens = tokens
+    return model, tokenizer
 
 
 def prompts_of(rows, tokens):
-    return torch.randint(2, 400, (rows, tokens), generator=torch.Generator().manual_seed(0))
+    return torch.randint(2, 58, (rows, tokens), generator=torch.Generator().manual_seed(0))
+
+
+def trained(day, name, *flags):
+    """A run of train.py, begun anew unless it is to resume -> the rows of its log, by step."""
+    if "--resume" not in flags:
+        shutil.rmtree(WORK / name, ignore_errors=True)
+    words = ["--runs", WORK, "--name", name, "--device", day.device, *flags]
+    with open(WORK / f"{name}.txt", "a") as log, contextlib.redirect_stdout(log):
+        with train.memory_for(TOGETHER):
+            train.main([*map(str, words)])
+    return train.read_log(WORK / name)
 
 
 class Full(GRPO):
@@ -98,64 +99,76 @@ class Full(GRPO):
         return rollouts
 
 
-def size_flags(day):
-    """Flags of a run of random weights on problems of 128 tokens, paid by a coin."""
+def trained_at_random(day, name, *flags):
+    """The same of random weights, on problems of 128 tokens paid by a coin, without checkpoints, which nobody reads."""
+    folder = WORK / "random"  # of a model whose weights are in no file
+    folder.mkdir(exist_ok=True)
     texts = ["".join(chr(0x20000 + i) for i in ids) for ids in prompts_of(256, 128).tolist()]
     lines = [json.dumps({"problem": text, "answer": "1"}) for text in texts]
-    problems = WORK / "problems.jsonl"
-    problems.write_text("\n".join(lines))
-    flags = ["--model", model_folder(day), "--task", problems, "--prompt", "{problem}"]
-    flags += "--reward notebooks/rewards/controls.py:coin --eval-problems 2".split()
-    flags += "--method notebooks/look/gpu_day.py:Full --max-new-tokens".split()
-    return [*flags, 16 if day.small else 512]
+    (folder / "problems.jsonl").write_text("\n".join(lines))
+    words = ["--model", folder, "--task", folder / "problems.jsonl", "--prompt", "{problem}"]
+    words += "--reward notebooks/rewards/controls.py:coin --eval-problems 2".split()
+    words += "--method notebooks/look/gpu_day.py:Full".split()
+    if day.small:
+        words += "--prompts-per-step 2 --num-samples 4 --max-new-tokens 16".split()
+    nothing = mock.Mock(return_value=None)
+    without = {"save_checkpoint": nothing, "save_final": nothing}
+    with mock.patch.multiple(train, load_model=lambda *_: random_policy(day), **without):
+        return trained(day, name, *words, *flags)
 
 
 # ---- 2. Facts --------------------------------------------------------------------------------------
 
 
-def card_name(day):
+def card_name():
     """The name in CARDS, or the card's own."""
-    name = torch.cuda.get_device_name() if day.device == "cuda" else "CPU"
-    return next((known for known in CARDS if known in name), name)
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    return next((known for known in CARDS if f" {known} " in f" {name} ".replace("-", " ")), name)
 
 
 def card(day):
-    bandwidth, _ = CARDS.get(card_name(day), (0, 0))
+    name = card_name()
+    result = json.loads(day.out.read_text())
+    result["machine"]["card"] = name
+    kept.write_json(day.out, result)
+    bandwidth = CARDS[name][0] / 1e12 if name in CARDS else 0.0
     found = bench_sampling.bandwidth(day.device) / 1e12
-    yield "reading memory, TB/s", f"{bandwidth / 1e12:.2f} on paper", f"{found:.2f}"
+    yield f"{name}: reading memory, TB/s", f"{bandwidth:.2f} on paper", f"{found:.2f}"
 
 
 def kernels(day):
-    """Which attend; how often decoding waits for them; whether it pays to record them."""
+    """Which attend; how often decoding waits for them; what recording them would gain."""
     yield from bench_sampling.attention_rows()
-    model, _ = load(model_folder(day), day.device, BF16)
+    model = random_policy(day)[0].to(BF16)
     yield from bench_sampling.waiting_rows(model)
     yield from bench_sampling.recorded_rows(model)
 
 
-# ---- 3. Parity -------------------------------------------------------------------------------------
+# ---- 3. A step -------------------------------------------------------------------------------------
 
 
-@torch.no_grad()
-def with_transformers(day):
-    import transformers
-
-    ids = prompts_of(4, 64).to(day.device)
-    logits = []
-    for dtype in (torch.float32, BF16):
-        theirs = transformers.AutoModelForCausalLM.from_pretrained(model_folder(day), dtype=dtype)
-        logits.append(theirs.to(day.device)(ids).logits.double())
-        logits.append(load(model_folder(day), day.device, dtype)[0](ids).double())
-    exact = logits[0]
-    fp32, theirs, ours = (((found - exact).norm() / exact.norm()).item() for found in logits[1:])
-    yield "logits differ from transformers', fp32", "< 1e-5", f"{fp32:.1e}", fp32 < 1e-5
-    bar = f"at most 1.5 x theirs, {theirs:.1e}"
-    yield "error of the logits in bf16", bar, f"{ours:.1e}", ours <= 1.5 * theirs
+def whole_steps(day):
+    """Three by the default flags."""
+    log = trained_at_random(day, "steps", "--steps", 3)
+    least = {row[0]: row[1:] for row in kept.load("counted")["rows"]}
+    least = least.get(card_name(), ["?"] * 5)
+    for name, expected in (("sample", least[:2]), ("update", least[2:4])):
+        found = f"{log[3][f'{name}_seconds']:.2f}"
+        yield f"s of {name} in a step", f"at least {', '.join(expected)}", found
+    off = log[3]["mismatch"]
+    yield "mismatch of a step", "< 0.05", f"{off:.1e}", off < 0.05
+    if day.device == "cuda":
+        with torch.device("meta"):
+            model = random_model("0.6B", "meta")
+        expected = bench_training.peak_memory(model, BF16, 64 * 640) / 1e9
+        peak = torch.cuda.max_memory_allocated() / 1e9
+        yield "GB of a step", f"{expected:.1f} computed, < 16", f"{peak:.1f}", peak < 16
+        yield "    with what PyTorch reserves", "", f"{torch.cuda.max_memory_reserved() / 1e9:.1f}"
 
 
 def mismatch(day):
     """Log-probs as sampled, and as an update recomputes them."""
-    model, _ = load(model_folder(day), day.device)
+    model, _ = random_policy(day)
     prompts = prompts_of(4, 40).tolist()
     uniforms = row_uniforms(range(16), 16 if day.small else 128, 0)
     for dtype, bar in ((torch.float32, 1e-5), (BF16, 0.05)):
@@ -167,21 +180,43 @@ def mismatch(day):
         yield f"mismatch, {dtype}", f"< {bar}", f"{off:.1e}", off < bar
 
 
-# ---- 4. Runs ---------------------------------------------------------------------------------------
+# ---- 4. Beside transformers ------------------------------------------------------------------------
 
 
-def learning(day):
-    """The main command; and SmolLM2, if it is there."""
+@torch.no_grad()
+def same_logits(day):
+    model, _ = random_policy(day)
+    ids = prompts_of(4, 64).to(day.device)
+    logits = []
+    for dtype in (torch.float32, BF16):
+        model.to(dtype)
+        logits.append(bench_sampling.transformers_twin(model)(ids).logits.double())
+        logits.append(model(ids).double())
+    exact = logits[0]
+    fp32, theirs, ours = (((found - exact).norm() / exact.norm()).item() for found in logits[1:])
+    yield "logits differ from transformers', fp32", "< 1e-5", f"{fp32:.1e}", fp32 < 1e-5
+    bar = f"at most 1.5 x theirs, {theirs:.1e}"
+    yield "error of the logits in bf16", bar, f"{ours:.1e}", ours <= 1.5 * theirs
+
+
+def in_turn(day):
+    """rlvr.sample and transformers.generate, by turns."""
+    flags = "--rows 16 --repeats 1" if day.small else "--shape 0.6B --rows 64"
+    with contextlib.redirect_stdout(None):
+        ratio = bench_sampling.main(flags.split())["ratios"]["transformers"]
+    yield "transformers.generate takes", "more than 1 x", f"{ratio:.2f} x", ratio > 1
+
+
+# ---- 5. Runs ---------------------------------------------------------------------------------------
+
+
+def main_command(day):
     flags = ["--steps", 5, "--eval-problems", 20] if day.small else []
     rows = trained(day, "tiny", "--model", "notebooks/tiny", *flags)
     last = rows[max(rows)]
     accuracy = last["eval_accuracy"]
     yield "the main command", "-> 1.000", f"-> {accuracy:.3f}", day.small or accuracy > 0.95
     yield "    its mismatch", "< 0.05", f"{last['mismatch']:.1e}", last["mismatch"] < 0.05
-    if (ROOT / "smollm2").exists() and not day.small:
-        rows = trained(day, "smollm2", "@notebooks/recipes/smollm2.txt")
-        accuracy = rows[max(rows)]["eval_sampled_accuracy"]
-        yield "SmolLM2, sampled", ".213 -> .764", f"-> {accuracy:.3f}", accuracy > 0.7
 
 
 def equal_runs(day):
@@ -204,91 +239,76 @@ def distance(day):
 
 
 def sharded(day):
-    start = "-m torch.distributed.run --standalone --nproc-per-node 1 train.py --fsdp".split()
-    flags = ["--model", "notebooks/tiny", "--steps", 3, "--eval-problems", 4]
-    off = trained(day, "fsdp", *flags, start=start)[3]["mismatch"]
+    shutil.rmtree(WORK / "fsdp", ignore_errors=True)
+    words = "-m torch.distributed.run --standalone --nproc-per-node 1 train.py --fsdp --name fsdp"
+    words += f" --model notebooks/tiny --steps 3 --eval-problems 4 --device {day.device} --runs"
+    command = [sys.executable, *words.split(), str(WORK)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"exit code {done.returncode}: {(done.stdout + done.stderr)[-900:]}")
+    off = train.read_log(WORK / "fsdp")[3]["mismatch"]
     yield "--fsdp on one process: mismatch", "< 0.05", f"{off:.1e}", off < 0.05
 
 
-LIMITED = """import runpy, torch; torch.cuda.set_per_process_memory_fraction({})
-runpy.run_path('train.py', run_name='__main__')"""
+def smollm2(day):
+    if day.small or not (ROOT / "smollm2").exists():
+        return
+    rows = trained(day, "smollm2", "@notebooks/recipes/smollm2.txt")
+    accuracy = rows[max(rows)]["eval_sampled_accuracy"]
+    yield "SmolLM2, sampled", ".213 -> .782", f"-> {accuracy:.3f}", accuracy > 0.7
 
 
-def out_of_memory(day):
-    """While loading, sampling, updating."""
-    total = torch.cuda.get_device_properties(0).total_memory / 1e9
-    for gb in (2.0, 4.5, 9.0):
-        start = ["-c", LIMITED.format(gb / total)]
-        try:
-            trained(day, "oom", *size_flags(day), "--steps", 1, start=start)
-            found = "it fits"
-        except RuntimeError as error:
-            found = str(error).partition("too little memory: ")[2][:60]
-        yield f"with {gb} GB", "give a smaller --..", found, found.startswith("give a smaller --")
-
-
-# ---- 5. Step ---------------------------------------------------------------------------------------
-
-
-def whole_steps(day):
-    """Three by the default flags, in this process, so that its peak can be read."""
-    shutil.rmtree(WORK / "steps", ignore_errors=True)
-    flags = [*size_flags(day), "--steps", 3, "--runs", WORK, "--name", "steps"]
-    flags += "--prompts-per-step 2 --num-samples 4".split() if day.small else []
-    train.main([*map(str, flags), "--device", day.device])
-    last = train.read_log(WORK / "steps")[3]
-    computed = {} if day.small else {row[0]: row[1:] for row in counted_step()["rows"]}
-    least = computed.get(card_name(day), "?????")
-    for name, expected in (("sample", least[:2]), ("update", least[2:4])):
-        found = f"{last[f'{name}_seconds']:.2f}"
-        yield f"s of {name} in a step", f"at least {', '.join(expected)}", found
-    off = last["mismatch"]
-    yield "mismatch of a step", "< 0.05", f"{off:.1e}", off < 0.05
-    peak = torch.cuda.max_memory_allocated() / 1e9  # on a CPU 0
-    yield "GB of a step (on a CPU 0)", "13.2 computed, < 16", f"{peak:.1f}", peak < 16
+# ---- 6. Memory -------------------------------------------------------------------------------------
 
 
 def update_of_8(day):
     """8 completions of 1,024 tokens: as train.py updates, and on bf16 copies of the weights."""
-    flags = "--shape 0.6B --rows 8" if not day.small else "--rows 2 --batch 2 --tokens 16"
+    size = {"shape": "0.6B", "rows": 8, "batch": 8, "tokens": 1024}
+    if day.small:
+        size = {"shape": "tiny", "rows": 2, "batch": 2, "tokens": 16}
     for way in ("train.py", "copies"):
-        found = json.loads(ran("tests/bench_training.py", *flags.split(), "--config", way))
+        given = SimpleNamespace(config=way, prompt_tokens=128, dtype="bfloat16", **size)
+        found = bench_training.measure(given)
         peak = found["peaks"]["update"] / 1e9
         yield f"GB of an update of 8 x 1,024, {way}", "at most 14", f"{peak:.2f}", peak <= 14
         yield f"its seconds, {way}", "copies take less", f"{found['seconds']:.2f}"
+        gc.collect()
 
 
-# ---- 6. Speed, and the hub -------------------------------------------------------------------------
-
-
-def in_turn(day):
-    """rlvr.sample and transformers.generate, by turns."""
-    flags = "--rows 16 --repeats 1" if day.small else "--shape 0.6B --rows 64"
-    found = json.loads(ran("tests/bench_sampling.py", *flags.split()))
-    ratio = found["ratios"]["transformers"]
-    yield "transformers.generate takes", "more than 1 x", f"{ratio:.2f} x", ratio > 1
-
-
-def math(day):
-    """Qwen3-0.6B-Base on MATH: MATH-500 before and after."""
-    begun = (WORK / "math" / "config.json").exists()
-    flags = "--resume" if begun else "--steps 100 --eval-every 100 --save-every 10"
-    rows = trained(day, "math", *flags.split())
-    before, after = rows[0]["eval_accuracy"], rows[100]["eval_accuracy"]
-    yield "MATH-500, greedy", "rises", f"{before:.3f} -> {after:.3f}", after > before
+def out_of_memory(day):
+    """While loading, sampling, updating: train.py names the flag that helps."""
+    total = torch.cuda.get_device_properties(0).total_memory
+    places = [
+        (2.0, 512, TOGETHER),
+        (4.5, 512, "--sample-tokens"),
+        (6.0, 64, "--micro-batch-tokens"),
+    ]
+    for gb, tokens, flag in places:
+        torch.cuda.set_per_process_memory_fraction(gb * 1e9 / total)
+        found = "it fits"
+        try:
+            trained_at_random(day, "oom", "--steps", 1, "--max-new-tokens", tokens)
+        except (Exception, SystemExit) as error:
+            found = str(error)
+        message = found.partition("too little memory: give a smaller ")[2]
+        yield f"out of memory with {gb} GB", flag, message[:60] or found, message.startswith(flag)
+        gc.collect()  # the models of the runs that failed
+        torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(1.0)
 
 
 # ---- 7. The day ------------------------------------------------------------------------------------
 
-PARTS = {
+PARTS = {  # by value: the minutes may be over before the last
     "facts": [card, kernels],
-    "parity": [with_transformers, mismatch],
-    "runs": [learning, equal_runs, sharded, out_of_memory],
-    "step": [update_of_8, whole_steps],
-    "speed": [in_turn],
-    "hub": [math],
+    "step": [whole_steps, mismatch],
+    "transformers": [same_logits, in_turn],
+    "main": [main_command, equal_runs],
+    "memory": [update_of_8, out_of_memory],
+    "ranks": [sharded],
+    "smollm2": [smollm2],
 }
-GPU_ONLY = [kernels, out_of_memory, math]
+GPU_ONLY = [kernels, out_of_memory]
 
 
 def rows_of(day, check):
@@ -300,22 +320,30 @@ def rows_of(day, check):
         for claim, expected, found, *holds in check(day):
             yield [claim, expected, found if all(holds) else f"REFUTED {found}"]
     except (Exception, SystemExit) as error:
-        no_hub = "the hub did not send it" in str(error)
-        yield [check.__name__, "no error", "no hub" if no_hub else f"REFUTED {error!r:.300}"]
+        yield [check.__name__, "no error", f"REFUTED {error!r:.300}"]
 
 
 def run_part(day, part):
+    began = time.monotonic()
+    if day.small:
+        torch.set_num_threads(1)  # with tensors so small, threads mostly wait for each other
     rows = []
     for check in PARTS[part]:
         for row in rows_of(day, check):
             rows.append(row)
+            show(row)
             keep(day, part, rows)
-    keep(day, part, rows, ended=True)
+    keep(day, part, rows, time.monotonic() - began)
 
 
-def keep(day, part, rows, ended=False):
+def show(row):
+    print(f"{row[0]:45} | {row[1]:30} | {row[2]}", flush=True)
+
+
+def keep(day, part, rows, seconds=None):
+    """Write the rows of a part; its seconds once it has ended."""
     result = json.loads(day.out.read_text())
-    result["parts"][part] = {"rows": rows, "ended": ended}
+    result["parts"][part] = {"rows": rows, "seconds": seconds and round(seconds, 1)}
     result["rows"] = [row for one in result["parts"].values() for row in one["rows"]]
     kept.write_json(day.out, result)
 
@@ -326,49 +354,69 @@ def begin(day):
     origin = kept.origin(kept.hashes(asked["commands"], asked["also"]))
     result = json.loads(day.out.read_text()) if day.out.exists() else {}
     if result.get("scripts") != origin["scripts"]:
-        origin["machine"]["cpu"] += f" and one {card_name(day)}"
         table = {"columns": ["claim", "expected", "found"], "rows": [], "sentences": {}}
         result = {**asked, **origin, "seeds": [], **table, "parts": {}}
+        day.out.parent.mkdir(parents=True, exist_ok=True)
         kept.write_json(day.out, result)
     return result
 
 
-def in_a_process(day, part):
-    """If it dies, or takes too long, that is its last row."""
-    command = [sys.executable, *COMMAND.split()[1:], "--part", part, "--out", str(day.out)]
-    command += ["--small"] * day.small
-    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+def in_a_process(work, seconds, *given):
+    """Run work(*given) in a fork -> what was wrong, or "" if it ended well within these seconds."""
+
+    def run():
+        os.setsid()  # its own processes end with it
+        work(*given)
+
+    process = FORK.Process(target=run)
+    process.start()
     try:
-        why = f"exit code {process.wait(LIMIT)}"
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # with its own processes
-        why = f"not done after {LIMIT} s: call again"
-    found = json.loads(day.out.read_text())["parts"].get(part, {"rows": []})
-    if not found.get("ended"):
-        keep(day, part, [*found["rows"], [part, "no error", f"REFUTED {why}"]])
+        process.join(seconds)
+        if process.is_alive():
+            return f"not done after {seconds:.0f} s"
+        return f"exit code {process.exitcode}" if process.exitcode else ""
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.join()
+
+
+def find_gpu():
+    if not torch.cuda.is_available():
+        raise SystemExit(1)
 
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--small", action="store_true", help="a small model: the dry run")
+    parser.add_argument("--minutes", type=float, default=8, help="no part goes on after them")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, help="these, even if they have ended")
     parser.add_argument("--out", type=Path, help="the result (default: see above)")
-    parser.add_argument("--part", choices=PARTS, help="this one, in this process")
     args = parser.parse_args(argv)
+    end = time.monotonic() + 60 * args.minutes
     out = args.out or (WORK / "small.json" if args.small else kept.RESULTS / "gpu_day.json")
-    day = Day(args.small, "cuda" if torch.cuda.is_available() else "cpu", out.resolve())
-    if day.device == "cpu" and not day.small:
+    device = "cpu" if in_a_process(find_gpu, 60) else "cuda"
+    if device == "cpu" and not args.small:
         raise SystemExit("there is no CUDA GPU: --small is the dry run")
+    day = Day(args.small, device, out.resolve())
     WORK.mkdir(parents=True, exist_ok=True)
-    result = begin(day)
-    if args.part:
-        return run_part(day, args.part)
-    for part in PARTS:
-        if not result["parts"].get(part, {}).get("ended"):
+    found = begin(day)["parts"]
+    missing = [part for part in PARTS if found.get(part, {}).get("seconds") is None]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))
+    try:
+        for part in args.parts or missing:
             print(f"== {part}", flush=True)
-            in_a_process(day, part)
-    result = json.loads(day.out.read_text())
-    for claim, expected, found in [result["columns"], *result["rows"]]:
-        print(f"{claim:40} | {expected:30} | {found}")
+            left = end - time.monotonic()
+            why = in_a_process(run_part, left, day, part) if left > 5 else "no time is left"
+            if why:
+                rows = json.loads(day.out.read_text())["parts"].get(part, {"rows": []})["rows"]
+                keep(day, part, [*rows, [part, "no error", f"REFUTED {why}: call again"]])
+    finally:
+        result = json.loads(day.out.read_text())
+        print("== all", flush=True)
+        for row in [result["columns"], *result["rows"]]:
+            show(row)
+        print(*(f"{part} {one['seconds']} s" for part, one in result["parts"].items()), sep=", ")
 
 
 if __name__ == "__main__":

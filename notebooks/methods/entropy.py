@@ -19,14 +19,15 @@ from dataclasses import dataclass
 
 import torch
 from dapo import DAPO
-from rlvr import padded_rows, trained_logprobs
+from rlvr import SAMPLE_TOKENS, padded_rows, trained_logprobs
 
 
 @torch.no_grad()
 def entropies(model, rollouts, settings):
     """(B, T-1), nats: the entropy of what each token was sampled from, 0 where none was."""
     found = torch.zeros_like(rollouts.mask)
-    for micro in padded_rows(rollouts, rollouts.mask.any(1), settings.sample_tokens):
+    room = settings.sample_tokens or SAMPLE_TOKENS
+    for micro in padded_rows(rollouts, rollouts.mask.any(1), room):
         mask = rollouts.mask[micro.rows] > 0  # (b, T-1)
         targets = rollouts.ids[micro.rows, 1:][mask]
         _, values = trained_logprobs(model, micro, targets, settings.temperature)
