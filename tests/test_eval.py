@@ -229,6 +229,7 @@ def test_to_make_the_verifier_fail_earns_no_more_than_the_worst_of_the_group():
 
 
 @pytest.mark.filterwarnings("ignore:the verifier failed")
+@pytest.mark.alone
 def test_a_verifier_that_hangs_costs_its_completion_and_a_slow_one_nothing(monkeypatch):
     """Late is only who has kept everybody waiting without any verdict for a minute, here .3 s. Six slow
     verdicts of .2 s, one after the other, take longer than that together, and all count."""

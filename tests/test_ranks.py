@@ -23,6 +23,8 @@ import verifiers
 from model import load
 from ranks import ROOT, SMALL, checkpoints, main, metrics, weights
 
+pytestmark = pytest.mark.alone
+
 # 9 held-out problems and 5 problems a step are no multiple of 2 or 4 processes.
 FLAGS = [*SMALL, "--prompts-per-step", "5", "--eval-problems", "9", "--eval-every", "2"]
 FLAGS += ["--save-every", "2"]

@@ -712,6 +712,7 @@ def square(x):
 """
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("wait", ["while True: pass", "import time; time.sleep(0.45)"])
 def test_a_program_has_a_budget(wait):
     """100 tests of 0.5 s at most: but for all together 4 x 0.5 s, of which a sleep counts by half."""
@@ -833,6 +834,7 @@ def all_end(find):
 
 
 @linux
+@pytest.mark.alone
 @pytest.mark.slow
 def test_all_end_with_the_trainer(tmp_path):
     """A trainer is killed while its programs run and wait for a core: nothing stays behind."""
@@ -931,6 +933,7 @@ def test_without_fork_one_sentence_says_so(monkeypatch):
 
 
 @linux
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_program_of_many_threads_costs_its_neighbours_nothing():
     """Time is the processor's: a hog of 24 threads has soon had its own, and the others lose none."""

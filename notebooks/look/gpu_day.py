@@ -141,7 +141,7 @@ def kernels(day):
     yield from bench_sampling.attention_rows()
     model = random_policy(day)[0].to(BF16)
     yield from bench_sampling.waiting_rows(model)
-    yield from bench_sampling.recorded_rows(model)
+    yield from bench_sampling.recorded_rows(model, tokens=24 if day.small else 512)
 
 
 # ---- 3. A step -------------------------------------------------------------------------------------
@@ -284,6 +284,7 @@ def out_of_memory(day):
         (6.0, 64, "--micro-batch-tokens"),
     ]
     for gb, tokens, flag in places:
+        tokens = 16 if day.small else tokens
         torch.cuda.set_per_process_memory_fraction(gb * 1e9 / total)
         found = "it fits"
         try:
@@ -402,7 +403,7 @@ def main(argv=None):
     WORK.mkdir(parents=True, exist_ok=True)
     found = begin(day)["parts"]
     missing = [part for part in PARTS if found.get(part, {}).get("seconds") is None]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))
     try:
         for part in args.parts or missing:
             print(f"== {part}", flush=True)
@@ -412,6 +413,7 @@ def main(argv=None):
                 rows = json.loads(day.out.read_text())["parts"].get(part, {"rows": []})["rows"]
                 keep(day, part, [*rows, [part, "no error", f"REFUTED {why}: call again"]])
     finally:
+        signal.signal(signal.SIGTERM, before)
         result = json.loads(day.out.read_text())
         print("== all", flush=True)
         for row in [result["columns"], *result["rows"]]:

@@ -225,7 +225,11 @@ def test_a_row_of_a_table_by_hand():
     "command, key",
     [
         (["bench_verifiers.py", "--seconds", "0.01"], "per_second"),
-        ("bench_ranks.py --layers 1 --worlds 1 2".split(), "2 with --fsdp"),
+        pytest.param(
+            "bench_ranks.py --layers 1 --worlds 1 2".split(),
+            "2 with --fsdp",
+            marks=pytest.mark.alone,
+        ),
         ("bench_sampling.py --rows 8 --max-new-tokens 4 --repeats 1".split(), "ratios"),
         (
             "bench_training.py --config train.py --tokens 8 --prompt-tokens 4".split(),
@@ -236,9 +240,10 @@ def test_a_row_of_a_table_by_hand():
             "peaks",
         ),
         ("bench_training.py --count".split(), "rows"),
+        ("bench_training.py --cards".split(), "rows"),
         ("bench_training.py --repeats 1 --gradient --device cpu".split(), "rows"),
     ],
-    ids=["verifiers", "ranks", "sampling", "memory", "memory, plain", "count", "gradient"],
+    ids=["verifiers", "ranks", "sampling", "memory", "memory, plain", "count", "cards", "gradient"],
 )
 def test_a_benchmark_ends_with_a_json_object(command, key):
     """Toy sizes, and no look at a time."""

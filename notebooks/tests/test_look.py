@@ -1,14 +1,23 @@
 """notebooks/look/: two models on the same problems, second looks by hand, and the viewer of a run."""
 
+import dataclasses
 import gzip
 import json
 import math
+import os
 import random
 import re
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+from unittest import mock
 
 import numpy
 import pytest
+import torch
 
+import bench_sampling
 import eval as core
 import train
 import verifiers
@@ -16,7 +25,9 @@ from notebooks import kept
 from notebooks.look import compare, gpu_day, show
 from notebooks.look.compare import decompose, paired_interval, regrade
 from notebooks.models import make_tiny
-from ranks import ONE_DIGIT
+from pretend_gpu import PretendGPU
+from ranks import ONE_DIGIT, ROOT
+from rlvr import row_uniforms, sample
 
 
 def records(*verdicts):
@@ -349,49 +360,81 @@ INVENTED += [["broken", "no error", "REFUTED ValueError('no such kernel')"]]
 INVENTED += [["GB of an update", "at most 14", "13.9"], ["its seconds", "", "2.5"]]
 
 
+def dying(day):
+    yield "card", "", "a card"
+    os._exit(3)
+
+
+def hanging(day):
+    yield "kernels", "", "a kernel"
+    time.sleep(99)
+
+
 @pytest.fixture
 def day(tmp_path, monkeypatch):
     """A day of one part, on which the first of two checks fails."""
     monkeypatch.setattr(gpu_day, "PARTS", {"facts": [broken, memory]})
     day = gpu_day.Day(True, "cpu", tmp_path / "results" / "gpu_day.json")
-    day.out.parent.mkdir()
     gpu_day.begin(day)
     return day
 
 
-def test_a_check_that_fails_is_a_row_and_the_next_begins(day):
+def rows_in(day):
+    return json.loads(day.out.read_text())["rows"]
+
+
+def test_a_check_that_fails_is_a_row_and_the_next_begins(day, capsys):
     gpu_day.run_part(day, "facts")
-    assert json.loads(day.out.read_text())["rows"] == INVENTED
+    assert rows_in(day) == INVENTED
+    printed = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
+    assert [[cell.strip() for cell in row] for row in printed] == INVENTED
 
 
-DYING = [("exit(3)", 60, "exit code 3"), ("__import__('time').sleep(99)", 1, "not done")]
+@pytest.mark.parametrize(
+    "check, row, why", [(dying, "card", "exit code 3"), (hanging, "kernels", "not done after 6 s")]
+)
+def test_a_part_that_dies_or_takes_too_long_is_a_row_and_so_are_those_after_it(
+    day, monkeypatch, capsys, check, row, why
+):
+    """What it had found is kept. The table comes last, and a second call runs what has not ended."""
+    monkeypatch.setattr(gpu_day, "PARTS", {"facts": [check], "speed": [memory]})
+    command = ["--small", "--out", str(day.out), "--minutes", "0.1"]
+    gpu_day.main(command)
+    found, died, *later = rows_in(day)
+    assert found[0] == row and died == ["facts", "no error", f"REFUTED {why}: call again"]
+    if check is dying:
+        assert later == INVENTED[2:]
+    else:
+        assert later == [["speed", "no error", "REFUTED no time is left: call again"]]
+    table = capsys.readouterr().out.partition("== all\n")[2].splitlines()
+    assert [line.split(" | ")[2] for line in table[1:-1]] == [cells[2] for cells in rows_in(day)]
+    monkeypatch.setattr(gpu_day, "PARTS", {"facts": [memory], "speed": [memory]})
+    gpu_day.main(command)
+    assert rows_in(day) == INVENTED[2:] * 2
 
 
-@pytest.mark.parametrize("program, limit, why", DYING)
-def test_a_part_that_dies_or_takes_too_long_is_a_row(day, monkeypatch, program, limit, why):
-    """Its rows so far are kept, and a second call runs it again: it has not ended."""
-    monkeypatch.setattr(gpu_day, "COMMAND", f"python -c {program}")
-    monkeypatch.setattr(gpu_day, "LIMIT", limit)
-    gpu_day.keep(day, "facts", INVENTED[:1])
-    gpu_day.in_a_process(day, "facts")
-    found = json.loads(day.out.read_text())["parts"]["facts"]
-    assert found["rows"][0] == INVENTED[0] and not found["ended"]
-    assert f"REFUTED {why}" in found["rows"][1][2]
-
-
-def test_a_second_call_goes_on_with_what_is_missing(day, monkeypatch):
+def test_a_part_is_run_again_only_if_it_is_named(day, monkeypatch):
     calls = []
-
-    def in_a_process(day, part):
-        """Speed dies when it is first called."""
-        calls.append(part)
-        gpu_day.keep(day, part, [[part, "1", "2"]], calls != ["facts", "speed"])
-
     monkeypatch.setattr(gpu_day, "PARTS", {"facts": [], "speed": []})
+
+    def in_a_process(work, seconds, *given):
+        """No fork: the part is noted, and has ended."""
+        if given:
+            calls.append(given[1])
+            gpu_day.keep(day, given[1], [], seconds=0.5)
+        return ""
+
     monkeypatch.setattr(gpu_day, "in_a_process", in_a_process)
-    for _ in range(3):
-        gpu_day.main(["--small", "--out", str(day.out)])
+    for more in ([], [], ["--parts", "speed"]):
+        gpu_day.main(["--small", "--out", str(day.out), *more])
     assert calls == ["facts", "speed", "speed"]
+
+
+def test_without_git_a_result_has_no_commit_and_says_what_was_measured(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    origin = kept.origin({"rlvr.py": "0123"})
+    assert (origin["commit"], origin["scripts"]) == ("", {"rlvr.py": "0123"})
+    assert "Measured on 20" in kept.source({**origin, "seeds": []})
 
 
 def test_what_was_found_takes_the_place_of_what_was_computed(day, monkeypatch, tmp_path):
@@ -413,10 +456,80 @@ def test_what_was_found_takes_the_place_of_what_was_computed(day, monkeypatch, t
     assert kept.main([]) == 0
 
 
+@pytest.fixture
+def gpu(day, monkeypatch):
+    """The day on a pretended GPU: recording, kernels and limits of memory are pretended, too."""
+    card = SimpleNamespace(total_memory=80e9)
+    pretended = {"get_device_properties": lambda _: card, "max_memory_allocated": lambda: 9 * 10**9}
+    pretended["max_memory_reserved"] = pretended["max_memory_allocated"]
+    for (
+        name
+    ) in "set_sync_debug_mode reset_peak_memory_stats set_per_process_memory_fraction".split():
+        pretended[name] = lambda *given: None
+    monkeypatch.setattr(bench_sampling, "record", lambda step: step)
+    monkeypatch.setattr(bench_sampling, "bandwidth", lambda device: 3.1e12)
+    with PretendGPU(), mock.patch.multiple(torch.cuda, **pretended):
+        yield dataclasses.replace(day, device="cuda")
+
+
+@pytest.mark.slow
+def test_what_only_a_gpu_has_runs_on_a_pretended_one(gpu):
+    checks = [gpu_day.card, gpu_day.kernels, gpu_day.whole_steps, gpu_day.update_of_8]
+    rows = [row for check in checks for row in gpu_day.rows_of(gpu, check)]
+    found = {row[0].strip(): row[2] for row in rows}
+    assert found["waits for the GPU in a decoded token"] == "0.000"
+    assert found["and samples the same"] == "True"
+    assert found["GB of a step"] == "9.0"
+    assert not [row for row in rows if row[1] == "no error"]
+    assert json.loads(gpu.out.read_text())["machine"]["card"] == "a GPU that is not there"
+
+
+def test_too_little_memory_must_name_the_flag_of_its_place(gpu, monkeypatch):
+    """Here sampling has too little in the first run, where loading should, and the others fit."""
+    ends = iter([SystemExit("error: too little memory: give a smaller --sample-tokens. CUDA")])
+
+    def trained(*given):
+        for error in ends:
+            raise error
+
+    monkeypatch.setattr(gpu_day, "trained_at_random", trained)
+    rows = [*gpu_day.rows_of(gpu, gpu_day.out_of_memory)]
+    assert rows[0][1:] == ["--model, or --fsdp", "REFUTED --sample-tokens. CUDA"]
+    assert rows[1][1:] == ["--sample-tokens", "REFUTED it fits"]
+    assert rows[2][1:] == ["--micro-batch-tokens", "REFUTED it fits"]
+
+
+def test_a_recorded_step_samples_what_sample_samples(model, prompts, tokenizer):
+    """With all its tensors in one place, and attention over the whole cache."""
+    begin, step, sampled = bench_sampling.static_decoder(model, prompts, 4, 20)
+    for _ in range(2):  # from the beginning again, as a recording is
+        begin()
+        for _ in range(19):
+            step()
+    uniforms = row_uniforms(range(12), 20, 0)
+    expected = sample(model, prompts, 4, 20, stop_ids=[], uniforms=uniforms)
+    assert sampled.tolist() == expected.completions()
+
+
+@pytest.mark.parametrize(
+    "name, known",
+    [("NVIDIA H100 80GB HBM3", "H100"), ("NVIDIA A100-SXM4-80GB", "A100"), ("Tesla T4", "T4")]
+    + [("NVIDIA L40S", "NVIDIA L40S"), ("NVIDIA T400", "NVIDIA T400")],
+)
+def test_a_card_is_known_by_a_whole_word_of_its_name(monkeypatch, name, known):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name)
+    assert gpu_day.card_name() == known
+
+
+@pytest.mark.alone
 @pytest.mark.slow
 def test_the_whole_day_runs_on_a_cpu_with_a_small_model(tmp_path):
     out = tmp_path / "day.json"
-    gpu_day.main(["--small", "--out", str(out)])
+    command = [sys.executable, "-m", "notebooks.look.gpu_day", "--small", "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     result = json.loads(out.read_text())
     assert "REFUTED" not in str(result["rows"])
-    assert [found["ended"] for found in result["parts"].values()] == [True] * len(gpu_day.PARTS)
+    assert all(part["seconds"] is not None for part in result["parts"].values())
+    assert result["parts"].keys() == gpu_day.PARTS.keys()
