@@ -191,8 +191,13 @@ def measure(name):
 
 
 def origin(scripts):
-    """Day, commit, machine and scripts. The commit is dirty if one of the scripts is not as it has it, and "" where
-    there is no git: the scripts' hashes tell what was measured."""
+    """Day, commit, machine and scripts."""
+    day = str(datetime.date.today())
+    return {"date": day, "commit": commit(scripts), "machine": machine(), "scripts": scripts}
+
+
+def commit(scripts):
+    """Of this checkout; dirty if one of the scripts is not as it has it, and "" where there is no git."""
 
     def git(*words):
         try:
@@ -201,12 +206,14 @@ def origin(scripts):
             return ""
 
     changed = git("status", "--porcelain", "--", *scripts, ":!notebooks/results")
-    return {
-        "date": str(datetime.date.today()),
-        "commit": git("rev-parse", "--short", "HEAD").strip() + ("-dirty" if changed else ""),
-        "machine": machine(),
-        "scripts": scripts,
-    }
+    return git("rev-parse", "--short", "HEAD").strip() + ("-dirty" if changed else "")
+
+
+def name_commit(name):
+    """A result from a machine without git is of this commit if its scripts are."""
+    result = load(name)
+    if result.get("commit") == "" and not changed_since(name):
+        write_json(RESULTS / f"{name}.json", {**result, "commit": commit(result["scripts"])})
 
 
 def joined(outputs):
@@ -237,10 +244,10 @@ def source(result):
     seeds = f", seeds {' '.join(map(str, result['seeds']))}" if result["seeds"] else ""
     if result.get("computed"):
         return f"Computed on {result['date']} at commit {result['commit']}"
-    commit = f" at commit {result['commit']}" if result["commit"] else ""
+    known = f" at commit {result['commit']}" if result["commit"] else ""
     card = f" and one {it['card']}" if "card" in it else ""
     return (
-        f"Measured on {result['date']}{commit}{seeds}, on {it['cores']} cores of {it['cpu']}{card} "
+        f"Measured on {result['date']}{known}{seeds}, on {it['cores']} cores of {it['cpu']}{card} "
         f"(load {it['load']}), Python {it['python']}, PyTorch {it['torch']}"
     )
 
@@ -286,6 +293,9 @@ def main(argv=None):
     args = parser.parse_args(argv)
     for name in args.run:
         measure(name)
+    if args.write:
+        for name in names:
+            name_commit(name)
     wrong = 0
     for page in PAGES:
         text = measured(page.read_text())

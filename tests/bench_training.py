@@ -383,27 +383,33 @@ CONTEXT = 0.6e9  # bytes that CUDA, its kernels and libraries take, assumed
 
 
 def peak_memory(model, dtype, sampled, micro_tokens=4096, trained=None):
-    """Bytes at the worst moment of a step, roughly: a cache of `sampled` tokens in rows of 640, or an update by
-    micro-batches of so many tokens. trained: how many of the weights are (default: all)."""
+    """Bytes at the worst moment of a step, roughly. It is either sampling, with a cache of `sampled` tokens in rows of
+    640, or an update by micro-batches of micro_tokens. trained: the number of weights that are (default: all)."""
     c = model.config
     n = sum(p.numel() for p in model.parameters())
-    V, C, heads = c.vocab_size, c.hidden_size, c.num_attention_heads + c.num_key_value_heads
-    size = dtype.itemsize
-    held = (4 + 2 * (size == 2)) * n + 8 * (
-        trained or n
-    )  # weights, their bf16 copies; Adam's moments
+    whole = trained is None
+    trained = n if whole else trained
+    size = dtype.itemsize  # of a number that is computed: 2 or 4 bytes
+    V = c.vocab_size
+    C = c.hidden_size
+
+    weights = 4 * n
+    copies = 2 * n if size == 2 else 0  # the same weights in bf16
+    moments = 8 * trained  # Adam's two
+
     cache = 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim * size * sampled
-    logits = 18 * V * math.ceil(sampled / (PROMPT + TOKENS))  # and fp32 tensors of their size
-    block = (
-        5 * C + 4 * c.intermediate_size + 5 * c.head_dim * heads
-    )  # numbers a token, kept for one block
-    kept = (
-        size * micro_tokens * (block + C * c.num_hidden_layers)
-    )  # of the other blocks only their input
-    gradients = 4 * (trained or n) + (
-        0 if trained else 8 * V * C
-    )  # the embedding's exists three times
-    return held + max(cache + logits, gradients + kept + 18 * min(CHUNK_ELEMENTS, micro_tokens * V))
+    logits = 18 * V * math.ceil(sampled / 640)  # and some fp32 tensors of their size
+    sampling = cache + logits
+
+    heads = c.num_attention_heads + c.num_key_value_heads
+    block = 5 * C + 4 * c.intermediate_size + 5 * c.head_dim * heads  # numbers a token
+    kept = size * micro_tokens * (block + C * c.num_hidden_layers)  # a block, and inputs of all
+    chunk = 18 * min(CHUNK_ELEMENTS, micro_tokens * V)  # logits
+    gradients = 4 * trained
+    if whole:
+        gradients += 8 * V * C  # for a moment there are three of the embedding
+    update = gradients + kept + chunk
+    return weights + copies + moments + max(sampling, update)
 
 
 def card_table():

@@ -200,17 +200,6 @@ def echo():
     assert re.search(r"    reward -?[0-9.]+: .*'echo'\)", out)
 
 
-@pytest.mark.slow
-def test_python_train_py_learns(tmp_path):
-    """The README's first command, of which nothing is made smaller."""
-    command = [sys.executable, "train.py", "--steps", "100", "--device", "cpu"]
-    command += ["--runs", str(tmp_path), "--name", "run"]
-    last = subprocess.check_output(command, cwd=ROOT, text=True).splitlines()[-1]
-    before, after = re.match(r"held-out accuracy (\S+) -> (\S+) ", last).groups()
-    assert before == "0.086"
-    assert float(after) >= 0.95
-
-
 # ---- Stopping and going on -----------------------------------------------------------------------
 
 

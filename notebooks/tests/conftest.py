@@ -23,11 +23,16 @@ spec.loader.exec_module(core)
 
 pytest_addoption = core.pytest_addoption
 pytest_configure = core.pytest_configure
-pytest_collection_modifyitems = core.pytest_collection_modifyitems
 seeded = core.seeded
 tokenizer = core.tokenizer
 model = core.model
 prompts = core.prompts
+
+
+def pytest_collection_modifyitems(config, items):
+    """The notebooks come first: of two processes none should begin the longest file at the end."""
+    core.pytest_collection_modifyitems(config, items)
+    items.sort(key=lambda item: item.path.stem != "test_notebooks")
 
 
 @pytest.fixture(scope="session")

@@ -68,7 +68,8 @@ def test_the_pages_say_what_the_results_say():
 
 def test_what_counts_as_the_same_code_is_a_script_of_today_and_one_that_was_measured():
     """So an entry ends with the next change of its script, or when its results are measured again."""
-    scripts = [*ROOT.glob("*.py"), *(ROOT / "notebooks" / "methods").glob("*.py")]
+    places = ("*.py", "tests/bench_*.py", "notebooks/methods/*.py")
+    scripts = [path for place in places for path in ROOT.glob(place)]
     today = {kept.read_code(path.read_text())[0] for path in scripts}
     results = [kept.load(path.stem) for path in kept.RESULTS.glob("*.json")]
     measured = {code for result in results for code in result.get("scripts", {}).values()}

@@ -430,11 +430,17 @@ def test_a_part_is_run_again_only_if_it_is_named(day, monkeypatch):
     assert calls == ["facts", "speed", "speed"]
 
 
-def test_without_git_a_result_has_no_commit_and_says_what_was_measured(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    origin = kept.origin({"rlvr.py": "0123"})
-    assert (origin["commit"], origin["scripts"]) == ("", {"rlvr.py": "0123"})
-    assert "Measured on 20" in kept.source({**origin, "seeds": []})
+def test_a_result_of_a_machine_without_git_is_given_the_commit_of_its_code(day, monkeypatch):
+    monkeypatch.setattr(kept, "RESULTS", day.out.parent)
+    with monkeypatch.context() as machine:
+        machine.setenv("PATH", "")
+        day.out.unlink()
+        gpu_day.begin(day)
+    result = json.loads(day.out.read_text())
+    assert result["commit"] == "" and result["scripts"]["train.py"]
+    assert " at commit" not in kept.source(result)
+    kept.name_commit("gpu_day")
+    assert kept.load("gpu_day")["commit"] == kept.commit(result["scripts"]) != ""
 
 
 def test_what_was_found_takes_the_place_of_what_was_computed(day, monkeypatch, tmp_path):
