@@ -228,6 +228,7 @@ def waiting_rows(model):
     yield "waits for the GPU in a decoded token", "at most 1 in 8", f"{each:.3f}", each <= 1 / 8
 
 
+@torch.no_grad()
 def static_decoder(model, prompts, group, tokens):
     """Sampling by steps that all read and write the same tensors, as a recording needs them: attention reads the whole
     cache, masked from a row's length on -> (begin(), step(), the sampled tokens (B, tokens)). begin samples the first."""
@@ -244,6 +245,7 @@ def static_decoder(model, prompts, group, tokens):
         token.copy_(rlvr.choose(logits, uniforms.gather(1, column).squeeze(1))[0])
         sampled.scatter_(1, column, token[:, None])
 
+    @torch.no_grad()
     def begin():
         lengths.copy_(start)
         write(logits)

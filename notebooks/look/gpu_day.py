@@ -32,8 +32,10 @@ from types import SimpleNamespace
 from unittest import mock
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # looking for a GPU does not touch it
 
 import torch
+import torch._dynamo  # AdamW imports it at its first step: here once for all forks
 from safetensors.torch import load_file
 
 ROOT = Path(__file__).resolve().parents[2]
