@@ -148,58 +148,44 @@ def test_each_process_takes_its_own_gpu_first_and_only_if_asked(monkeypatch, dev
 
 
 @pytest.fixture
-def narrow(tmp_path, tokenizer):
-    """A model whose tokens take as much cache as those of Qwen3-0.6B, and that has few weights."""
+def start(tmp_path, tokenizer, monkeypatch):
+    """Load a run on a card with so many free bytes -> its sample_tokens. The model has few weights,
+    but in the cache a token takes as much as one of Qwen3-0.6B: 2 x 28 layers x 8 heads x 128."""
     sizes = {"vocab_size": tokenizer.num_tokens, "hidden_size": 8, "intermediate_size": 8}
     model = init_weights(Qwen3(Config(**sizes, eos_token_id=0)), None)
     save(model, tokenizer, tmp_path / "narrow")
-    return str(tmp_path / "narrow")
 
-
-def sample_tokens(run):
-    return run.method.settings.sample_tokens
-
-
-@pytest.mark.parametrize(
-    "card, half, free, tokens",
-    [
-        ("T4", False, 13e9, 22670),  # has no bf16: a token takes 229,376 bytes
-        ("16 GB", True, 13e9, 45340),  # 114,688 bytes: keys and values, 28 layers, 8 heads of 128
-        ("24 GB", True, 21e9, 49152),
-        ("80 GB", True, 77e9, 49152),
-    ],
-)
-def test_a_run_samples_as_many_tokens_at_once_as_fit_on_the_card(
-    narrow, tmp_path, monkeypatch, capsys, card, half, free, tokens
-):
-    """Free is what the weights of Qwen3-0.6B leave. The cache may take 40 % of it."""
-    assert tokens == min(49152, int(0.4 * free / (114_688 if half else 229_376)))
-    flags = ["--device", "cuda", "--model", narrow, "--runs", str(tmp_path), "--name", "x"]
-    with PretendGPU():
+    def start(free, *flags, half=True):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: half)
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (int(free), 0))
-        run = train.load_run(train.parse_args(flags))
-        assert sample_tokens(run) == tokens
-        lines = capsys.readouterr().out.splitlines()
-        assert lines[1] == f"at most {tokens} tokens are sampled at once, see --sample-tokens"
-        asked = train.load_run(train.parse_args([*flags, "--sample-tokens", "60000"]))
-        assert sample_tokens(asked) == 60000
+        flags = ["--device", "cuda", "--model", f"{tmp_path}/narrow", *flags]
+        return train.load_run(train.parse_args(flags)).method.settings.sample_tokens
+
+    with PretendGPU():
+        yield start
 
 
-def test_a_resumed_run_asks_the_card_again_unless_the_user_has_said(tmp_path, monkeypatch):
-    """Begun with 24 GB, resumed with 16. What was given stays."""
-    for given, expected in (([], 49152), (["--sample-tokens", "60000"], 60000)):
-        where = ["--runs", str(tmp_path), "--name", f"x{len(given)}"]
-        with PretendGPU():
-            train.main([*SMALL, *where, *given, "--steps", "1"])
-            resumed = train.parse_args(["--resume", *where, "--steps", "2"])
-            assert resumed.settings["sample_tokens"] == (expected if given else None)
-            monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1_000_000, 0))
-            run = train.load_run(resumed)
-            assert sample_tokens(run) == (60000 if given else 1562)  # 256 bytes a token
+CARDS = [("T4", 13e9, False, 22670), ("16 GB", 13e9, True, 45340)]  # a T4 has no bf16
+CARDS += [("24 GB", 21e9, True, 49152), ("80 GB", 77e9, True, 49152)]
 
 
-def test_on_a_cpu_no_memory_is_asked_for(capsys):
-    run = train.load_run(train.parse_args(["--device", "cpu", "--model", TINY]))
-    assert sample_tokens(run) is None
+@pytest.mark.parametrize("card, free, half, tokens", CARDS)
+def test_a_run_samples_as_many_tokens_at_once_as_fit(start, capsys, card, free, half, tokens):
+    """The cache may take 40 % of what the weights leave; what the user gives is the user's."""
+    assert tokens == min(49152, int(0.4 * free / (2 * 28 * 8 * 128 * (2 if half else 4))))
+    assert start(free, half=half) == tokens
+    second = capsys.readouterr().out.splitlines()[1]
+    assert second == f"at most {tokens} tokens are sampled at once, see --sample-tokens"
+    assert start(free, "--sample-tokens", "60000") == 60000
     assert "at once" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given, later", [([], 1562), (["--sample-tokens", "60000"], 60000)])
+def test_a_resumed_run_asks_the_card_again_unless_the_user_has_said(tmp_path, given, later):
+    """A token of the tiny model takes 256 bytes."""
+    where = ["--runs", str(tmp_path), "--name", "x"]
+    with PretendGPU():
+        train.main([*SMALL, *where, *given, "--steps", "1"])
+        torch.cuda.mem_get_info = lambda: (1_000_000, 0)  # PretendGPU puts it back
+        run = train.load_run(train.parse_args(["--resume", *where, "--steps", "2"]))
+    assert run.method.settings.sample_tokens == later
