@@ -30,9 +30,10 @@ prompts = core.prompts
 
 
 def pytest_collection_modifyitems(config, items):
-    """The notebooks come first: of two processes none should begin the longest file at the end."""
+    """The longest files come first: of two processes none should begin one of them at the end."""
     core.pytest_collection_modifyitems(config, items)
-    items.sort(key=lambda item: item.path.stem != "test_notebooks")
+    longest = ["test_notebooks", "test_bases", "test_methods_gpu"]
+    items.sort(key=lambda item: item.path.stem not in longest)
 
 
 @pytest.fixture(scope="session")
