@@ -135,7 +135,9 @@ def write_json(path, result):
             records = [json.dumps(record, ensure_ascii=False) for record in value]
             text = "[\n" + ",\n".join(records) + "\n]"
         fields.append(f"{json.dumps(key, ensure_ascii=False)}: {text}")
-    path.write_text("{\n" + ",\n".join(fields) + "\n}\n", encoding="utf-8")
+    partial = path.with_suffix(".partial")  # whoever is stopped leaves the old file or the new one
+    partial.write_text("{\n" + ",\n".join(fields) + "\n}\n", encoding="utf-8")
+    partial.replace(path)
 
 
 # ---- 2. Measure ------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@
     python -m notebooks.kept --write                        then MEASURED.md shows what was found, not what was computed
 
 Each row, CLAIM | EXPECTED | FOUND, is printed and written to results/gpu_day.json (--small: runs/gpu_day/small.json) as
-soon as it is found. REFUTED marks what does not hold. The whole table comes last, whatever has happened. A check that
-fails, a part that dies, and one that is not done after --minutes are rows, too. The same command goes on with the parts
-that have not ended; when the code has changed, it begins anew.
+soon as it is found, and what train.py prints goes into a .txt beside that. REFUTED marks what does not hold. The whole
+table comes last, whatever has happened. A check that fails, a part that dies, and one that is not done in time are rows,
+too. The same command goes on with the parts that have not ended; when the code has changed, it begins anew.
 
 The models are random weights in the shape of Qwen3-0.6B, made on the device; the tiny model; and SmolLM2, if the folder
 smollm2 is there. The parts come by value, and each runs in a fork of this process: nothing is imported twice, and one
@@ -17,15 +17,17 @@ that crashes takes no other with it. So this process must not touch the GPU: a f
 
 import argparse
 import contextlib
+import ctypes
 import gc
 import json
 import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
+import socket
 import sys
 import time
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -53,6 +55,7 @@ COMMAND = "python -m notebooks.look.gpu_day"
 FORK = multiprocessing.get_context("fork")
 WORK = ROOT / "runs" / "gpu_day"  # its runs
 TOGETHER = "--model, or --fsdp"  # the flag that train.py names where no other helps
+LONGEST = 150  # seconds of a part: should one hang, the others still have time
 
 
 @dataclass
@@ -86,7 +89,8 @@ def trained(day, name, *flags):
     if "--resume" not in flags:
         shutil.rmtree(WORK / name, ignore_errors=True)
     words = ["--runs", WORK, "--name", name, "--device", day.device, *flags]
-    with open(WORK / f"{name}.txt", "a") as log, contextlib.redirect_stdout(log):
+    with open(day.out.with_suffix(".txt"), "a") as log, contextlib.redirect_stdout(log):
+        print("train.py", *words)
         with train.memory_for(TOGETHER):
             train.main([*map(str, words)])
     return train.read_log(WORK / name)
@@ -102,7 +106,8 @@ class Full(GRPO):
 
 
 def trained_at_random(day, name, *flags):
-    """The same of random weights, on problems of 128 tokens paid by a coin, without checkpoints, which nobody reads."""
+    """The same of random weights, on problems of 128 tokens paid by a coin. Nothing is written, evaluated, or tried
+    before step 1, since nobody would look at it."""
     folder = WORK / "random"  # of a model whose weights are in no file
     folder.mkdir(exist_ok=True)
     texts = ["".join(chr(0x20000 + i) for i in ids) for ids in prompts_of(256, 128).tolist()]
@@ -114,7 +119,11 @@ def trained_at_random(day, name, *flags):
     if day.small:
         words += "--prompts-per-step 2 --num-samples 4 --max-new-tokens 16".split()
     nothing = mock.Mock(return_value=None)
-    without = {"save_checkpoint": nothing, "save_final": nothing}
+    without = dict.fromkeys(["preflight", "save_checkpoint", "save_final"], nothing)
+    zeros = dict.fromkeys(
+        ["eval_sampled_" + name for name in "reward accuracy truncated length".split()], 0.0
+    )
+    without["evaluate_both"] = lambda run: {"eval_accuracy": 0.0, "eval_n": 0, **zeros}
     with mock.patch.multiple(train, load_model=lambda *_: random_policy(day), **without):
         return trained(day, name, *words, *flags)
 
@@ -138,11 +147,16 @@ def card(day):
     yield f"{name}: reading memory, TB/s", f"{bandwidth:.2f} on paper", f"{found:.2f}"
 
 
-def kernels(day):
-    """Which attend; how often decoding waits for them; what recording them would gain."""
+def attention(day):
     yield from bench_sampling.attention_rows()
+
+
+def waits(day):
+    yield from bench_sampling.waiting_rows(random_policy(day)[0].to(BF16))
+
+
+def recorded(day):
     model = random_policy(day)[0].to(BF16)
-    yield from bench_sampling.waiting_rows(model)
     yield from bench_sampling.recorded_rows(model, tokens=24 if day.small else 512)
 
 
@@ -222,15 +236,18 @@ def main_command(day):
 
 
 def equal_runs(day):
-    """Two equal runs; then the second loses its last three steps, and is resumed."""
+    """Two equal runs; then the second loses its last three steps, and is resumed. The step after the checkpoint has the
+    same weights and random numbers as before, so on a GPU, too, nearly all of its tokens are the same."""
     flags = "--model notebooks/tiny --steps 6 --save-every 3 --eval-problems 4"
     trained(day, "once", *flags.split())
-    trained(day, "twice", *flags.split())
+    before = trained(day, "twice", *flags.split())[4]["entropy"]
     yield "weights of two equal runs", *distance(day)
     for late in ("checkpoints/step_000006", "final"):
         shutil.rmtree(WORK / "twice" / late)
-    trained(day, "twice", "--resume")
+    after = trained(day, "twice", "--resume")[4]["entropy"]
     yield "weights of a resumed run", *distance(day)
+    same = abs(after - before) <= 0.01 * before
+    yield "    entropy of its first step", f"{before:.4f}, to 1 %", f"{after:.4f}", same
 
 
 def distance(day):
@@ -241,14 +258,16 @@ def distance(day):
 
 
 def sharded(day):
-    shutil.rmtree(WORK / "fsdp", ignore_errors=True)
-    words = "-m torch.distributed.run --standalone --nproc-per-node 1 train.py --fsdp --name fsdp"
-    words += f" --model notebooks/tiny --steps 3 --eval-problems 4 --device {day.device} --runs"
-    command = [sys.executable, *words.split(), str(WORK)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"exit code {done.returncode}: {(done.stdout + done.stderr)[-900:]}")
-    off = train.read_log(WORK / "fsdp")[3]["mismatch"]
+    """As torchrun starts a single process. (--fsdp on several is for tests/test_ranks.py.)"""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    process = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    process |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    process |= {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
+    flags = ["--fsdp", "--model", "notebooks/tiny", "--steps", 3, "--eval-problems", 4]
+    with mock.patch.dict(os.environ, process):
+        off = trained(day, "fsdp", *flags)[3]["mismatch"]
     yield "--fsdp on one process: mismatch", "< 0.05", f"{off:.1e}", off < 0.05
 
 
@@ -263,18 +282,21 @@ def smollm2(day):
 # ---- 6. Memory -------------------------------------------------------------------------------------
 
 
-def update_of_8(day):
-    """8 completions of 1,024 tokens: as train.py updates, and on bf16 copies of the weights."""
+def update_of_8(day, way="train.py"):
+    """8 completions of 1,024 tokens."""
     size = {"shape": "0.6B", "rows": 8, "batch": 8, "tokens": 1024}
     if day.small:
         size = {"shape": "tiny", "rows": 2, "batch": 2, "tokens": 16}
-    for way in ("train.py", "copies"):
-        given = SimpleNamespace(config=way, prompt_tokens=128, dtype="bfloat16", **size)
-        found = bench_training.measure(given)
-        peak = found["peaks"]["update"] / 1e9
-        yield f"GB of an update of 8 x 1,024, {way}", "at most 14", f"{peak:.2f}", peak <= 14
-        yield f"its seconds, {way}", "copies take less", f"{found['seconds']:.2f}"
-        gc.collect()
+    given = SimpleNamespace(config=way, prompt_tokens=128, dtype="bfloat16", **size)
+    found = bench_training.measure(given)
+    peak = found["peaks"]["update"] / 1e9
+    yield f"GB of an update of 8 x 1,024, {way}", "at most 14", f"{peak:.2f}", peak <= 14
+    yield f"its seconds, {way}", "copies take less", f"{found['seconds']:.2f}"
+
+
+def update_on_copies(day):
+    """The same on bf16 copies of the weights."""
+    yield from update_of_8(day, "copies")
 
 
 def out_of_memory(day):
@@ -287,6 +309,8 @@ def out_of_memory(day):
     ]
     for gb, tokens, flag in places:
         tokens = 16 if day.small else tokens
+        gc.collect()  # of the checks and runs before
+        torch.cuda.empty_cache()
         torch.cuda.set_per_process_memory_fraction(gb * 1e9 / total)
         found = "it fits"
         try:
@@ -295,23 +319,21 @@ def out_of_memory(day):
             found = str(error)
         message = found.partition("too little memory: give a smaller ")[2]
         yield f"out of memory with {gb} GB", flag, message[:60] or found, message.startswith(flag)
-        gc.collect()  # the models of the runs that failed
-        torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction(1.0)
 
 
 # ---- 7. The day ------------------------------------------------------------------------------------
 
 PARTS = {  # by value: the minutes may be over before the last
-    "facts": [card, kernels],
+    "facts": [card, attention, waits, recorded],
     "step": [whole_steps, mismatch],
     "transformers": [same_logits, in_turn],
     "main": [main_command, equal_runs],
-    "memory": [update_of_8, out_of_memory],
+    "memory": [update_of_8, update_on_copies, out_of_memory],
     "ranks": [sharded],
     "smollm2": [smollm2],
 }
-GPU_ONLY = [kernels, out_of_memory]
+GPU_ONLY = [attention, waits, recorded, out_of_memory]
 
 
 def rows_of(day, check):
@@ -323,6 +345,7 @@ def rows_of(day, check):
         for claim, expected, found, *holds in check(day):
             yield [claim, expected, found if all(holds) else f"REFUTED {found}"]
     except (Exception, SystemExit) as error:
+        traceback.print_exc()
         yield [check.__name__, "no error", f"REFUTED {error!r:.300}"]
 
 
@@ -369,6 +392,8 @@ def in_a_process(work, seconds, *given):
 
     def run():
         os.setsid()  # its own processes end with it
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # and it ends with this one
         work(*given)
 
     process = FORK.Process(target=run)
@@ -381,12 +406,13 @@ def in_a_process(work, seconds, *given):
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.join()
+        process.join(20)  # the driver may keep it for longer
 
 
 def find_gpu():
     if not torch.cuda.is_available():
         raise SystemExit(1)
+    torch.zeros(1, device="cuda")
 
 
 def main(argv=None):
@@ -410,10 +436,12 @@ def main(argv=None):
         for part in args.parts or missing:
             print(f"== {part}", flush=True)
             left = end - time.monotonic()
-            why = in_a_process(run_part, left, day, part) if left > 0 else "no time is left"
+            why = "no time is left"
+            if left > 0:
+                why = in_a_process(run_part, min(left, LONGEST), day, part)
             if why:
                 rows = json.loads(day.out.read_text())["parts"].get(part, {"rows": []})["rows"]
-                keep(day, part, [*rows, [part, "no error", f"REFUTED {why}: call again"]])
+                keep(day, part, [*rows, [part, "", f"NOT DONE: {why}; call again"]])
     finally:
         signal.signal(signal.SIGTERM, before)
         result = json.loads(day.out.read_text())

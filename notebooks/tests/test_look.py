@@ -1,6 +1,5 @@
 """notebooks/look/: two models on the same problems, second looks by hand, and the viewer of a run."""
 
-import dataclasses
 import gzip
 import json
 import math
@@ -401,11 +400,11 @@ def test_a_part_that_dies_or_takes_too_long_is_a_row_and_so_are_those_after_it(
     command = ["--small", "--out", str(day.out), "--minutes", "0.04"]
     gpu_day.main(command)
     found, died, *later = rows_in(day)
-    assert found[0] == row and died == ["facts", "no error", f"REFUTED {why}: call again"]
+    assert found[0] == row and died == ["facts", "", f"NOT DONE: {why}; call again"]
     if check is dying:
         assert later == INVENTED[2:]
     else:
-        assert later == [["speed", "no error", "REFUTED no time is left: call again"]]
+        assert later == [["speed", "", "NOT DONE: no time is left; call again"]]
     table = capsys.readouterr().out.partition("== all\n")[2].splitlines()
     assert [line.split(" | ")[2] for line in table[1:-1]] == [cells[2] for cells in rows_in(day)]
     monkeypatch.setattr(gpu_day, "PARTS", {"facts": [memory], "speed": [memory]})
@@ -463,7 +462,7 @@ def test_what_was_found_takes_the_place_of_what_was_computed(day, monkeypatch, t
 
 
 @pytest.fixture
-def gpu(day, monkeypatch):
+def gpu(tmp_path, monkeypatch):
     """The day on a pretended GPU: recording, kernels and limits of memory are pretended, too."""
     card = SimpleNamespace(total_memory=80e9)
     pretended = {"get_device_properties": lambda _: card, "max_memory_allocated": lambda: 9 * 10**9}
@@ -476,12 +475,14 @@ def gpu(day, monkeypatch):
     monkeypatch.setattr(bench_sampling, "bandwidth", lambda device: 3.1e12)
     monkeypatch.setattr(bench_sampling, "timed", lambda work, device: 0.001)
     with PretendGPU(), mock.patch.multiple(torch.cuda, **pretended):
-        yield dataclasses.replace(day, device="cuda")
+        day = gpu_day.Day(True, "cuda", tmp_path / "gpu_day.json")
+        gpu_day.begin(day)
+        yield day
 
 
 @pytest.mark.slow
 def test_what_only_a_gpu_has_runs_on_a_pretended_one(gpu):
-    checks = [gpu_day.card, gpu_day.kernels, gpu_day.whole_steps, gpu_day.update_of_8]
+    checks = [*gpu_day.PARTS["facts"], gpu_day.whole_steps, gpu_day.update_of_8]
     rows = [row for check in checks for row in gpu_day.rows_of(gpu, check)]
     found = {row[0].strip(): row[2] for row in rows}
     assert found["waits for the GPU in a decoded token"] == "0.000"
@@ -529,7 +530,6 @@ def test_a_card_is_known_by_a_whole_word_of_its_name(monkeypatch, name, known):
     assert gpu_day.card_name() == known
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 def test_the_whole_day_runs_on_a_cpu_with_a_small_model(tmp_path):
     out = tmp_path / "day.json"
