@@ -42,7 +42,13 @@ FOLDERS = [ROOT / name for name in (".", "tests")]
 TRAINS = " ".join(f"notebooks/{name}/*" for name in "methods rewards tasks recipes tiny".split())
 # The hash of a script -> of the one that was measured, where what differs changes no result (MEASURED.md says more).
 SAME = {
-    "ec4b6e912aa299f6": "b11e120d454b2233",  # rlvr.py: what is read after a reply of an environment
+    # rlvr.py, eval.py, train.py, entropy.py: without --sample-tokens a GPU is asked what fits
+    "f9339550a0428a16": "b11e120d454b2233",  # and rlvr.py: what is read after a reply of an environment
+    "1ca3171cff3a845d": "1108eb08fbd65772",
+    "854f4836d935f813": "3e577a5f55ba24d7",
+    "204e860b3321a2a0": "169960c210d14438",
+    "951d43804b01f0b6": "74b8ed9196d1361d",  # bench_sampling.py: what only a GPU has
+    "ae3e72e635f01099": "e150718c124506f7",  # bench_training.py: cards; on a GPU an update is timed three times
     "e4acd037b26ac6b4": "878b3263e350a708",  # grading.py: a truth of two units or numbers
     "1664e75e47d94b70": "0938c0d3bb5afa8f",  # verifiers.py: bad tests of programs are refused; no idle threads
     "eacd1c85220b6d4a": "7a9ff5b56dbd9e40",  # model.py: which errors of a template are explained
