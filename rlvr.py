@@ -360,7 +360,7 @@ def sample_tokens_that_fit(config, dtype, free):
     """How many tokens to sample at once on a GPU with so many free bytes: keys and values may take
     40 %, which leaves room for logits, moments, gradients and activations."""
     numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
-    return min(SAMPLE_TOKENS, int(0.4 * free / (numbers * dtype.itemsize)))
+    return max(1, min(SAMPLE_TOKENS, int(0.4 * free / (numbers * dtype.itemsize))))
 
 
 def check_rollouts(method, sampled, how):

@@ -43,7 +43,7 @@ TRAINS = " ".join(f"notebooks/{name}/*" for name in "methods rewards tasks recip
 # The hash of a script -> of the one that was measured, where what differs changes no result (MEASURED.md says more).
 SAME = {
     # rlvr.py, eval.py, train.py, entropy.py: without --sample-tokens a GPU is asked what fits
-    "f9339550a0428a16": "b11e120d454b2233",  # and rlvr.py: what is read after a reply of an environment
+    "5750f6d0a0478ae4": "b11e120d454b2233",  # and rlvr.py: what is read after a reply of an environment
     "1ca3171cff3a845d": "1108eb08fbd65772",
     "854f4836d935f813": "3e577a5f55ba24d7",
     "204e860b3321a2a0": "169960c210d14438",
