@@ -11,8 +11,9 @@ table comes last, whatever has happened. A check that fails, a part that dies, a
 too. The same command goes on with the parts that have not ended; when the code has changed, it begins anew.
 
 The models are random weights in the shape of Qwen3-0.6B, made on the device; the tiny model; and SmolLM2, if the folder
-smollm2 is there. The parts come by value, and each runs in a fork of this process: nothing is imported twice, and one
-that crashes takes no other with it. So this process must not touch the GPU: a fork could not use it then.
+smollm2 is there. The most valuable parts come first. Each runs in a fork of this process, so that nothing is imported
+twice, and a part that crashes takes no other with it. This process itself must not touch the GPU: its forks could not
+use it then.
 """
 
 import argparse
@@ -33,7 +34,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # looking for a GPU does not touch it
 
 import torch
@@ -106,8 +106,8 @@ class Full(GRPO):
 
 
 def trained_at_random(day, name, *flags):
-    """The same of random weights, on problems of 128 tokens paid by a coin. Nothing is written, evaluated, or tried
-    before step 1, since nobody would look at it."""
+    """The same with random weights, on problems of 128 tokens that are paid by a coin. There is no preflight, evaluation
+    or checkpoint: nobody would look at them."""
     folder = WORK / "random"  # of a model whose weights are in no file
     folder.mkdir(exist_ok=True)
     texts = ["".join(chr(0x20000 + i) for i in ids) for ids in prompts_of(256, 128).tolist()]
