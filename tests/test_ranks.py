@@ -23,11 +23,10 @@ import verifiers
 from model import load
 from ranks import ROOT, SMALL, checkpoints, main, metrics, weights
 
-pytestmark = pytest.mark.alone
-
 # 9 held-out problems and 5 problems a step are no multiple of 2 or 4 processes.
 FLAGS = [*SMALL, "--prompts-per-step", "5", "--eval-problems", "9", "--eval-every", "2"]
 FLAGS += ["--save-every", "2"]
+FOUR = [pytest.mark.slow, pytest.mark.alone]
 SHARDED = pytest.mark.parametrize("fsdp", [[], ["--fsdp"]], ids=["replicas", "fsdp"])
 
 
@@ -78,7 +77,7 @@ def alone():
 
 
 @SHARDED
-@pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("world", [2, pytest.param(4, marks=FOUR)])
 def test_the_update_of_several_processes_is_that_of_one(world, fsdp, alone):
     for rank, results in enumerate(ranks.run(world, updates, fsdp)):
         for (texts, numbers, state), (texts_1, numbers_1, state_1) in zip(results, alone):
@@ -134,6 +133,7 @@ def test_a_run_in_two_processes_is_that_of_one(fsdp, one, tmp_path):
     assert checkpoints(folder) == ["step_000002", "step_000004"]
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @SHARDED
 @pytest.mark.parametrize("flags", [["--eval-problems", "1"], ["--prompts-per-step", "2"]])
@@ -155,6 +155,7 @@ def go_on(folder, world, *fsdp):
     return folder
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_run_goes_on_in_any_number_of_processes(one, tmp_path):
     """2 steps in two processes, then 2 more: in two again bit for bit, else up to rounding."""

@@ -370,7 +370,6 @@ RANK_MISTAKES = {
 }
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("module", RANK_MISTAKES)
 def test_a_mistake_of_two_ranks_is_recognised(module, tmp_path):
     path = tmp_path / "mine.py"

@@ -226,11 +226,7 @@ def test_a_row_of_a_table_by_hand():
     "command, key",
     [
         (["bench_verifiers.py", "--seconds", "0.01"], "per_second"),
-        pytest.param(
-            "bench_ranks.py --layers 1 --worlds 1 2".split(),
-            "2 with --fsdp",
-            marks=pytest.mark.alone,
-        ),
+        ("bench_ranks.py --layers 1 --worlds 1 2".split(), "2 with --fsdp"),
         ("bench_sampling.py --rows 8 --max-new-tokens 4 --repeats 1".split(), "ratios"),
         (
             "bench_training.py --config train.py --tokens 8 --prompt-tokens 4".split(),
