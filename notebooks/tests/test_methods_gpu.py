@@ -40,8 +40,20 @@ def even(completion, problem):
     return float(len(completion) % 2 == 0), {}
 
 
+@pytest.fixture
+def short(monkeypatch):
+    """Without what a step and the last evaluation do once more: the preflight, and the first evaluation."""
+    evaluate = train.evaluate_both
+    names = "sampled_reward sampled_accuracy sampled_truncated sampled_length accuracy".split()
+    untrained = {f"eval_{name}": 0.0 for name in names}
+    monkeypatch.setattr(train, "preflight", lambda run: None)
+    monkeypatch.setattr(
+        train, "evaluate_both", lambda run: evaluate(run) if run.step else untrained
+    )
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_two_steps_of_each_method_stay_on_the_device(name, tmp_path, monkeypatch):
+def test_two_steps_of_each_method_stay_on_the_device(name, short, tmp_path, monkeypatch):
     zero_or_one = name in ("maxrl", "pass_at_k", "noisy_verifier", "self_distill")
     monkeypatch.setitem(verifiers.REWARDS, "mine", even if zero_or_one else shorter)
     flags = [*FLAGS, "--method", str(METHODS / f"{name}.py")]
