@@ -16,7 +16,8 @@ is another. A page quotes a result by a link to it:
     accuracy rises [from .213 to .764](results/sums.json#sampled)       its sentence "sampled"
 
 Behind the link stands (older code) if the commands, or scripts that they use, are no longer those that were measured.
-A new result begins as a file with its "commands", and "also", patterns of files that they use without naming them.
+A new result begins as a file with its "commands", and "also", patterns of files that they use without naming them. With
+"computed": true its link says "Computed on".
 
 What was computed stands between <!-- computed until results/NAME.json --> and <!-- end -->. Once there is such a result,
 --write puts its table in that place.
