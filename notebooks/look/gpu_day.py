@@ -114,7 +114,7 @@ def trained_at_random(day, name, *flags):
     lines = [json.dumps({"problem": text, "answer": "1"}) for text in texts]
     (folder / "problems.jsonl").write_text("\n".join(lines))
     words = ["--model", folder, "--task", folder / "problems.jsonl", "--prompt", "{problem}"]
-    words += "--reward notebooks/rewards/controls.py:coin --eval-problems 2".split()
+    words += "--reward notebooks/rewards/guards.py:coin --eval-problems 2".split()
     words += "--method notebooks/look/gpu_day.py:Full".split()
     if day.small:
         words += "--prompts-per-step 2 --num-samples 4 --max-new-tokens 16".split()
