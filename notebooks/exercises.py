@@ -32,8 +32,8 @@ from eval import get_method, read_rows
 from model import Qwen3
 from notebooks.labs.build import SIX
 from notebooks.models import make_tiny
-from notebooks.rewards.compose import check_weights, earnable
 from notebooks.rewards.program_parts import check_tests
+from notebooks.rewards.reasoning import check_weights, earnable
 from rlvr import GRPO, choose, group_advantages, row_uniforms, sample
 
 ROOT = Path(__file__).resolve().parents[1]

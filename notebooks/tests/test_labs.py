@@ -9,10 +9,9 @@ import pytest
 from conftest import ROOT
 from headless import FAULTS, SCREENS
 from notebooks.labs import build as labs
-from notebooks.rewards.compose import gated, weights
+from notebooks.rewards.process import steps_reward
 from notebooks.rewards.program_parts import code_parts_reward
-from notebooks.rewards.reasoning import REASONING_PRESETS
-from notebooks.rewards.steps import steps_reward
+from notebooks.rewards.reasoning import REASONING_PRESETS, gated, weights
 from rlvr import group_advantages
 from verifiers import MATH_RULES, ReasoningReward, aggregate, extract_boxed_answer, split_tags
 from verifiers import tagged_reward, verify_format
