@@ -43,7 +43,7 @@ from model import ModelError
 from notebooks.claims.measures import history, number
 from notebooks.claims.show import KEPT, read, report, table_of
 from notebooks.claims.start import base_of
-from notebooks.look.keep import ROOT, origin, write_json
+from notebooks.look.keep import ROOT, load, origin, write_json
 from verifiers import DataError
 
 TUNING = 9  # the seed on which learning rates are chosen; it is never counted
@@ -76,23 +76,30 @@ class Check:
 
 @dataclass
 class Claim:
-    """checks: what is said -> its checks; under "controls" those that show whether the comparison is worth anything. A
-    column is what `measure` finds of a Run; else one of measures.number."""
+    """claim: its checks; of a claim with several parts `said` has those of each. controls: those that show whether the
+    comparison is worth anything. A column is what `measure` finds of a Run; else one of measures.number."""
 
     name: str
     sentence: str
     source: str
     doubt: str  # what would change our mind
     arms: dict[str, Arm]
-    checks: dict[str, list[Check]]
-    panels: tuple  # columns that the figure shows
-    columns: tuple = ()  # of the table (default: those of the panels)
-    every: int = (
-        0  # of the steps its curves have every so many-th; without curves each seed is a dot
-    )
+    panels: str  # columns that the figure shows, joined by commas
+    columns: str = ""  # of the table (default: those of the panels)
+    claim: list = field(default_factory=list)
+    said: dict = field(default_factory=dict)
+    controls: list = field(default_factory=list)
+    every: int = 0  # of the steps its curves have every so many-th; 0: there is no figure
     flags: str = ""
     steps: int = 0
     measure: Callable = lambda run: {}
+
+    def checks(self):
+        parts = {"claim": self.claim, **self.said, "controls": self.controls}
+        return {said: checks for said, checks in parts.items() if checks}
+
+    def shown(self):
+        return (self.columns or self.panels).split(", ")
 
 
 # ---- 2. What is said -------------------------------------------------------------------------------
@@ -101,6 +108,13 @@ POINTS = 0.05  # noise of a difference of two accuracies on 200 problems: sqrt(2
 # of a share of 1,280 completions: twice sqrt(0.25 / 1280), for those of a group are alike
 SHARE = 0.03
 NOISE = {"bilingual": SHARE, "rambling": SHARE}  # of a difference, where it is not POINTS
+NOISE |= {"boxes": 0.1, "alignment": 0.02, "r_model": 0.1}
+
+
+def difference(sentence, one, other, by, same=False):
+    """one, other: an arm and its column."""
+    noise = NOISE.get(one[1], POINTS)
+    return Check(sentence, lambda x: x(*one) - x(*other), by, noise, same)
 
 
 def more(arm, other, column="right", by=0.1):
@@ -115,36 +129,45 @@ def as_much(arm, other, column="right", by=0.1):
     return difference(sentence, (arm, column), (other, column), by, same=True)
 
 
-def rises(arm, by=0.3, column="right"):
-    sentence = f"{arm}: {column} rises by {by:g}"
-    return difference(sentence, (arm, column), (arm, f"{column}@0"), by)
-
-
-def stays(arm, by=0.1, column="right"):
-    sentence = f"{arm}: {column} stays ({by:g} would refute it)"
-    return difference(sentence, (arm, column), (arm, f"{column}@0"), by, same=True)
-
-
-def falls(arm, by, column="right"):
-    sentence = f"{arm}: {column} falls by {by:g}"
-    return difference(sentence, (arm, f"{column}@0"), (arm, column), by)
+def rises(arm, by=0.3, column="right", since=""):
+    """since: another column; if there is none, the same before training."""
+    sentence = f"{arm}: {column} rises by {by:g}" + f" from {since}" * bool(since)
+    return difference(sentence, (arm, column), (arm, since or f"{column}@0"), by)
 
 
 def grows(arm, column="accuracy", by=0.3):
-    """From the first three steps to the last ten."""
-    sentence = f"{arm}: {column} grows by {by:g}"
-    return difference(sentence, (arm, column), (arm, f"{column}@start"), by)
+    return rises(arm, by, column, f"{column}@start")
 
 
-def difference(sentence, one, other, by, same=False):
-    """one, other: an arm and its column."""
-    noise = NOISE.get(one[1], POINTS)
-    return Check(sentence, lambda x: x(*one) - x(*other), by, noise, same)
+def falls(arm, by, column="right", since=""):
+    sentence = f"{arm}: {column} falls by {by:g}" + f" from {since}" * bool(since)
+    return difference(sentence, (arm, since or f"{column}@0"), (arm, column), by)
 
 
-def longer(sentence, one, other, by, same=False):
-    """The ratio of two mean lengths, less 1. Noise: twice what the mean lengths of an arm's seeds differ by."""
-    return Check(sentence, lambda x: x(*one) / x(*other) - 1, by, 0.05, same)
+def stays(arm, by=0.1, column="right", since=""):
+    sentence = f"{arm}: {column} stays ({by:g} would refute it)"
+    return difference(sentence, (arm, column), (arm, since or f"{column}@0"), by, same=True)
+
+
+def keeps(arm, by=0.2):
+    """A loss of `by` would refute it."""
+    sentence = f"{arm}: right is no {by:g} below right@best ({by:+g} is no loss)"
+    return Check(sentence, lambda x: x(arm, "right") - x(arm, "right@best") + by, by, POINTS)
+
+
+def longer(arm, column, since, by, same=False):
+    """The ratio of two mean lengths, less 1. since: (arm, column). Noise: twice what the mean lengths of an arm's seeds
+    differ by."""
+    sentence = f"{arm}: {column} is {by:.0%} more than {' '.join(since)}"
+    if same:
+        sentence = f"{arm}: {column} is no more than {' '.join(since)} ({by:.0%} would refute it)"
+    return Check(sentence, lambda x: x(arm, column) / x(*since) - 1, by, 0.05, same)
+
+
+def above(arm, column, level, by):
+    """The line is at the level."""
+    sentence = f"{arm}: {column} is above {level:g} (less {level - by:g})"
+    return Check(sentence, lambda x: x(arm, column) - level + by, 2 * by, 0.02)
 
 
 def reaches(arm, column, by, noise):
@@ -215,13 +238,14 @@ def verdict(checks):
 
 def result_of(claim, rows):
     """Judge what was measured -> what a page shows."""
-    checks = {said: [judge(check, rows) for check in some] for said, some in claim.checks.items()}
+    parts = claim.checks().items()
+    checks = {said: [judge(check, rows) for check in some] for said, some in parts}
     return {
         "claim": claim.sentence,
         "source": claim.source,
         "change our mind": claim.doubt,
-        "columns": [*(claim.columns or claim.panels)],
-        "panels": [*claim.panels],
+        "columns": claim.shown(),
+        "panels": claim.panels.split(", "),
         "checks": checks,
         "verdicts": {said: verdict(judged) for said, judged in checks.items()},
     }
@@ -231,51 +255,34 @@ def result_of(claim, rows):
 
 
 @dataclass
-class Trial:
-    """A claim at one size. tries: of each arm with several rates the rows of the seed that is not counted."""
-
-    claim: Claim
-    steps: int
-    runs: Path
-    tries: dict = field(default_factory=dict)
-
-
-@dataclass
 class Run:
     """One arm with one seed. final: the folder of the model that is measured; an arm that is not trained has no folder,
     and its base is final."""
 
     arm: str
     seed: int
-    rate: float
     base: str
     final: Path
     folder: Path | None = None
-    seconds: float = 0.0
 
 
-def run_of(trial, arm, seed, rate):
-    """Train, unless that is done already -> Run. Its base comes first."""
-    chosen = trial.claim.arms[arm]
-    base = str(base_of(chosen.base, seed, trial.runs / "bases"))
-    if not chosen.rates:
-        return Run(arm, seed, rate, base, Path(base))
-    flags = f"{trial.claim.flags} {chosen.flags.format(seed=seed)} --model {base} --device cpu"
-    flags += f" --steps {trial.steps} --seed {seed} --save-every 20 --lr {rate:g}"
-    digest = hashlib.sha256(flags.encode()).hexdigest()[:10]
-    folder = trial.runs / f"seed{seed}-{digest}"
-    seconds = train_run(flags.split(), folder)
-    return Run(arm, seed, rate, base, folder / "final", folder, seconds)
+def run_of(claim, name, seed, rate, steps, runs):
+    """Train an arm, unless that is done already -> Run. Its base comes first."""
+    arm = claim.arms[name]
+    base = str(base_of(arm.base, seed, runs / "bases"))
+    if not arm.rates:
+        return Run(name, seed, base, Path(base))
+    flags = f"{claim.flags} {arm.flags.format(seed=seed)} --model {base} --device cpu"
+    flags += f" --steps {steps} --seed {seed} --save-every 20 --lr {rate:g}"
+    folder = runs / f"seed{seed}-{hashlib.sha256(flags.encode()).hexdigest()[:10]}"
+    train_run(flags.split(), folder)
+    return Run(name, seed, base, folder / "final", folder)
 
 
 def train_run(flags, folder):
-    """Into the folder, unless that is done; what was interrupted goes on -> the seconds that it took. Of what is done the
-    checkpoints leave."""
-    done = folder.with_suffix(".json")
-    if not done.exists():
+    """Into the folder, unless that is done; what was interrupted goes on. Of what is done the checkpoints leave."""
+    if not (folder / "final").exists():
         print(f"training {folder.name}: {' '.join(flags)}", file=sys.stderr, flush=True)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        began = time.perf_counter()
         place = ["--runs", str(folder.parent), "--name", folder.name]
         command = ["--resume", *place]
         if not any(folder.glob("checkpoints/step_*")):
@@ -284,43 +291,24 @@ def train_run(flags, folder):
         with open(f"{folder}.log", "a") as log, contextlib.redirect_stdout(log):
             train.main(command)
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        kept = {"flags": " ".join(flags), "seconds": time.perf_counter() - began}
-        done.write_text(json.dumps(kept))
-    return json.loads(done.read_text())["seconds"]
 
 
-def rate_of(trial, arm):
-    """The best of an arm's rates; a single one is not tried."""
-    rates = trial.claim.arms[arm].rates
-    if len(rates) < 2:
-        return rates[0] if rates else 0.0
-    if arm not in trial.tries:
-        tried = [row_of(trial, run_of(trial, arm, TUNING, rate)) for rate in rates]
-        trial.tries[arm] = tried
-    return max(trial.tries[arm], key=lambda row: row["right"])["rate"]
-
-
-def row_of(trial, run):
+def row_of(claim, run, rate):
     """What is measured of one run, or of a base that is not trained."""
-    claim = trial.claim
-    began = time.perf_counter()
-    row = {"claim": claim.name, "arm": run.arm, "seed": run.seed, "rate": run.rate}
+    row = {"claim": claim.name, "arm": run.arm, "seed": run.seed, "rate": rate}
     row |= claim.measure(run)
     if run.folder:
-        names = dict.fromkeys(["right", *(claim.columns or claim.panels)])
+        names = ["right", *claim.shown()]
         row |= {name: number(run.folder, name) for name in names if name not in row}
     if claim.every:
-        rows = history(run.folder)
-        steps = [step for step in rows if step % claim.every == 0]
-        row["curves"] = {
-            # to be drawn, so with four digits; no check looks at it
-            column: {
-                step: float(f"{rows[step][column]:.4g}") for step in steps if column in rows[step]
-            }
-            for column in claim.panels
-        }
-    row["seconds"] = run.seconds + time.perf_counter() - began
+        steps = {at: seen for at, seen in history(run.folder).items() if at % claim.every == 0}
+        row["curves"] = {column: curve(steps, column) for column in claim.panels.split(", ")}
     return row
+
+
+def curve(steps, column):
+    """To be drawn, so with four digits; no check looks at it."""
+    return {at: float(f"{seen[column]:.4g}") for at, seen in steps.items() if column in seen}
 
 
 def counted(seeds):
@@ -328,26 +316,33 @@ def counted(seeds):
     return [seed for seed in range(seeds + 1) if seed != TUNING][:seeds]
 
 
-def measured(trial, seeds):
+def measured(claim, seeds, steps, runs):
     """Tune, train what is missing, measure -> what was measured, and where."""
-    claim = trial.claim
-    rates = {arm: rate_of(trial, arm) for arm in claim.arms}
-    rows = [
-        row_of(trial, run_of(trial, arm, seed, rates[arm]))
-        for arm in claim.arms
-        for seed in counted(seeds)
-    ]
-    tries = [row for some in trial.tries.values() for row in some]
-    seconds = sum(row.pop("seconds") for row in [*rows, *tries])
+
+    def row(name, seed, rate):
+        return row_of(claim, run_of(claim, name, seed, rate, steps, runs), rate)
+
+    began = time.perf_counter()
+    rates = {}
+    tries = []
+    rows = []
+    for name, arm in claim.arms.items():
+        rate = arm.rates[0] if arm.rates else 0.0
+        if len(arm.rates) > 1:
+            tried = [row(name, TUNING, rate) for rate in arm.rates]
+            tries += [{key: each[key] for key in ("arm", "rate", "right")} for each in tried]
+            rate = max(tried, key=lambda row: row["right"])["rate"]
+        rates[name] = rate
+        rows += [row(name, seed, rate) for seed in counted(seeds)]
     module = f"notebooks.claims.{Path(sys.argv[0]).stem}"
     return {
         "name": claim.name,
         **origin(f"python -m {module} {claim.name} --seeds {seeds}"),
-        "steps": trial.steps,
+        "steps": steps,
         "seeds": counted(seeds),
-        "rates": {arm: rate for arm, rate in rates.items() if rate},
-        "tries": [{key: row[key] for key in ("arm", "rate", "right")} for row in tries],
-        "seconds": seconds,
+        "rates": {name: rate for name, rate in rates.items() if rate},
+        "tries": tries,
+        "seconds": time.perf_counter() - began,
         "rows": rows,
     }
 
@@ -355,31 +350,18 @@ def measured(trial, seeds):
 # ---- 5. The command --------------------------------------------------------------------------------
 
 
-def rounded(value):
-    """Floats with six digits, at any depth: pages show three, and checks look at what is kept."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, dict):
-        return {key: rounded(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [rounded(inner) for inner in value]
-    return value
+def rounded(result):
+    """Floats with six digits: pages show three, and checks look at what is kept."""
+    return json.loads(json.dumps(result), parse_float=lambda text: float(f"{float(text):.6g}"))
 
 
 def keep(result, path):
     """In place of what the file has of this claim."""
-    record = {key: value for key, value in result.items() if key != "rows"}
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    claims = [each for each in kept.get("claims", []) if each["name"] != result["name"]]
+    claims = [record for record in kept.get("claims", []) if record["name"] != result["name"]]
     runs = [run for run in kept.get("runs", []) if run["claim"] != result["name"]]
-    write_json(path, {"claims": [*claims, record], "runs": [*runs, *result["rows"]]})
-
-
-def cost_of(claim):
-    """Its line in the list of claims: arms, and the minutes that it took when it was last measured."""
-    known = {record["name"]: record for record in json.loads(KEPT.read_text())["claims"]}
-    minutes = f"{known[claim.name]['seconds'] / 60:.0f} min" if claim.name in known else "?"
-    return f"{claim.name:18} {len(claim.arms):2} arms {minutes:>7}  {claim.sentence}"
+    runs += result.pop("rows")
+    write_json(path, {"claims": [*claims, result], "runs": runs})
 
 
 def main(claims, argv=None):
@@ -393,17 +375,21 @@ def main(claims, argv=None):
     args = parser.parse_args(argv)
     named = {claim.name: claim for claim in claims}
     if not args.names or set(args.names) - set(named):
-        parser.error("which?\n" + "\n".join(cost_of(claim) for claim in claims))
+        took = {record["name"]: record["seconds"] / 60 for record in load("claims")["claims"]}
+        lines = [
+            f"{name:14} {took.get(name, 0):3.0f} min  {named[name].sentence}" for name in named
+        ]
+        parser.error("which?\n" + "\n".join(lines))
     os.chdir(ROOT)  # flags name files from there
     runs = Path(args.runs).resolve()
     runs.mkdir(parents=True, exist_ok=True)
     for name in args.names:
         claim = named[name]
-        trial = Trial(claim, args.steps or claim.steps, runs)
-        found = read(name) if args.judge else rounded(measured(trial, args.seeds))
-        result = found | rounded(result_of(claim, found["rows"]))
-        keep(result, Path(args.results) / KEPT.name)
+        steps = args.steps or claim.steps
+        result = read(name) if args.judge else rounded(measured(claim, args.seeds, steps, runs))
+        result |= rounded(result_of(claim, result["rows"]))
         report(result)
+        keep(result, Path(args.results) / KEPT.name)
 
 
 # ---- 6. Several seeds of one training --------------------------------------------------------------
@@ -427,20 +413,11 @@ def summary(run):
     }
 
 
-def short(value):
-    """0.123 as .123, as tables of accuracies have it."""
-    return f"{value:.3f}".removeprefix("0")
-
-
 def spread(values):
-    """mean [lowest - highest]"""
-    return f"{short(statistics.fmean(values))} [{short(min(values))} - {short(max(values))}]"
-
-
-def from_to(values):
-    """lowest - highest, in whole numbers."""
-    ends = f"{min(values):.0f}", f"{max(values):.0f}"
-    return " - ".join(dict.fromkeys(ends))
+    """mean [lowest - highest], .123 for 0.123 as tables of accuracies have it."""
+    parts = (statistics.fmean(values), min(values), max(values))
+    mean, low, high = (f"{part:.3f}".removeprefix("0") for part in parts)
+    return f"{mean} [{low} - {high}]"
 
 
 def table_row(label, runs):
@@ -450,11 +427,16 @@ def table_row(label, runs):
     half = min(steps, key=lambda step: abs(step - last / 2))
     accuracies = []
     for step in (0, half, last):
-        greedy = short(statistics.fmean(run["greedy"][step] for run in runs))
-        accuracies.append(f"{greedy}, {spread([run['sampled'][step] for run in runs])}")
+        greedy, sampled = (
+            spread([run[how][step] for run in runs]) for how in ("greedy", "sampled")
+        )
+        accuracies.append(f"{greedy.partition(' ')[0]}, {sampled}")
     if half not in (0, last):
         accuracies[1] += f" (step {half})"
-    costs = [from_to([run[cost] for run in runs]) for cost in ("tokens", "trained", "seconds")]
+    costs = []
+    for cost in ("tokens", "trained", "seconds"):
+        values = [run[cost] for run in runs]
+        costs.append(" - ".join(dict.fromkeys([f"{min(values):.0f}", f"{max(values):.0f}"])))
     return [label, str(last), *accuracies, *costs]
 
 
@@ -468,18 +450,17 @@ def several(argv=None):
     args = parser.parse_args(argv)
     folders = [Path(args.runs, f"{args.name}-{seed}") for seed in args.seeds]
     for seed, folder in zip(args.seeds, folders):
-        if not (folder / "final").exists():  # it may be train.py's own
-            train_run([*args.flags, "--seed", str(seed)], folder)
+        train_run([*args.flags, "--seed", str(seed)], folder)
     runs = [summary(folder) for folder in folders]
-    ends = {how: [run[how][max(run[how])] for run in runs] for how in ("greedy", "sampled")}
-    before = short(statistics.fmean(run["sampled"][0] for run in runs))
-    last = Path(f"{folders[0]}.log").read_text().splitlines()[-1]
-    said = {
-        "line": f"`{last.partition(';')[0]}`",
-        "greedy": f"{spread(ends['greedy'])} over {len(runs)} seeds",
-        "sampled": f"from {before} to {spread(ends['sampled'])} over {len(runs)} seeds",
-    }
     row = table_row(args.name, runs)
+    greedy = spread([run["greedy"][int(row[1])] for run in runs])
+    sampled = f"from {row[2].split()[1]} to {row[4].partition(', ')[2]}"
+    line = Path(f"{folders[0]}.log").read_text().splitlines()[-1].partition(";")[0]
+    said = {"line": f"`{line}`"}
+    said |= {
+        "greedy": f"{greedy} over {len(runs)} seeds",
+        "sampled": f"{sampled} over {len(runs)} seeds",
+    }
     print(json.dumps({"columns": COLUMNS, "rows": [row], "sentences": said, "seeds": args.seeds}))
 
 

@@ -127,14 +127,14 @@ def number(run, column):
     steps."""
     key, _, at = column.partition("@")
     rows = history(run)
-    last = 10 if max(rows) >= 16 else max(1, max(rows) // 3)
-    chosen = {
-        "": lambda step: step > max(rows) - last,
-        "start": lambda step: 1 <= step <= 3,
-        "max": lambda step: True,
-        "mean": lambda step: True,
-    }.get(at, lambda step: str(step) == at)
-    values = [row[key] for step, row in rows.items() if key in row and chosen(step)] or [np.nan]
+    steps = sorted(rows)
+    if at == "start":
+        steps = [1, 2, 3]
+    elif at.isdigit():
+        steps = [int(at)]
+    elif not at:
+        steps = steps[-10:] if len(steps) > 16 else steps[-max(1, steps[-1] // 3) :]
+    values = [rows[step][key] for step in steps if key in rows.get(step, {})] or [np.nan]
     return float(np.max(values) if at == "max" else np.mean(values))
 
 
@@ -221,9 +221,12 @@ def worth(rules, seed):
     swap = np.random.default_rng(seed).random((len(chosen), 1)) < 0.5
     shuffled = np.where(swap, rejected, chosen), np.where(swap, chosen, rejected)
     _, undecided, against = autorule.margins(chosen, rejected)
-    found = {"alignment": np.nanmean(autorule.alignment(chosen, rejected))}
-    found["shuffled"] = np.nanmean(autorule.alignment(*shuffled))
-    return found | {"undecided": undecided, "against": against}
+    return {
+        "alignment": np.nanmean(autorule.alignment(chosen, rejected)),
+        "shuffled": np.nanmean(autorule.alignment(*shuffled)),
+        "undecided": undecided,
+        "against": against,
+    }
 
 
 def agreements(seed):
@@ -231,10 +234,8 @@ def agreements(seed):
     first, *others = [world.extracted(seed, run=run) for run in range(5)]
 
     def against_first(compare, sets, error=0.0):
-        own, *theirs = [
-            np.concatenate(world.verdicts(seed, error, rules)) for rules in [first, *sets]
-        ]
-        return np.mean([np.mean(compare(own, each)) for each in theirs])
+        told = [np.concatenate(world.verdicts(seed, error, rules)) for rules in [first, *sets]]
+        return np.mean([np.mean(compare(told[0], theirs)) for theirs in told[1:]])
 
     return {
         "agreement": against_first(autorule.agreement, others),

@@ -17,12 +17,8 @@ TITLES = {  # of a figure's panels; any other column's is its name
     "completion_length": "tokens per completion",
     "works": "share worked out",
     "bilingual": "share in Chinese",
-    "rambling": "share that rambles",
-    "boxes": "boxes per completion",
     "mixed": "share of mixed groups",
-    "hopeless": "share of hopeless groups",
     "clipped": "share of clipped tokens",
-    "entropy": "entropy, nats",
 }
 
 # ---- 1. Text ---------------------------------------------------------------------------------------
@@ -80,7 +76,7 @@ def cell_of(values):
 
 
 def show(name):
-    """Print what a page says of a claim: arms, checks, verdicts, command, source -> its figure."""
+    """Print what a page says of a claim: arms, checks, verdicts, command, source -> its figure, if it has curves."""
     result = read(name)
     report(result)
     machine = result["machine"]
@@ -90,30 +86,14 @@ def show(name):
     for title in ("source", "change our mind"):
         text = f"{title.replace('change', 'what would change')}: {result[title]}"
         print(textwrap.fill(text, 118, subsequent_indent="    "))
-    return draw(result)
-
-
-def summary(names):
-    """Print each claim, and of each thing that is said its verdict and the smallest effect that the seeds could
-    have shown, of the check that could show least."""
-    for name in names:
-        result = read(name)
-        print(f"{name}: {result['claim']}\n    {result['source']}")
-        for said, checks in result["checks"].items():
-            power = max(check["smallest effect"] for check in checks)
-            print(f"    {result['verdicts'][said]:14} {said:50} {power:.2f}")
+    return draw(result) if "curves" in result["rows"][0] else None
 
 
 # ---- 2. Figure -------------------------------------------------------------------------------------
 
 
 def draw(result):
-    """A panel for each column. Of runs with curves the mean of an arm's seeds as a line, lowest to highest as a band;
-    else every seed is a dot, the mean a bar."""
-    return draw_curves(result) if "curves" in result["rows"][0] else draw_dots(result)
-
-
-def draw_curves(result):
+    """A panel for each column: the mean of an arm's seeds as a line, lowest to highest as a band."""
     panels = result["panels"]
     figure = Figure(figsize=(1 + 3.6 * len(panels), 3.2), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
@@ -127,23 +107,4 @@ def draw_curves(result):
         axis.set_ylim(0, None)
     handles = axes[0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=4, fontsize=8)
-    return figure
-
-
-def draw_dots(result):
-    x = table_of(result["rows"])
-    arms = arms_of(result)
-    panels = result["panels"]
-    size = (3 + 2.6 * len(panels), max(3.0, 1.2 + 0.26 * len(arms)))
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axis, column in zip(axes, panels):
-        for place, arm in enumerate(arms):
-            values = x(arm, column)
-            color = f"C{place}"
-            axis.plot(values, [place] * len(values), "o", color=color, alpha=0.5, markersize=5)
-            axis.plot(values.mean(), place, "|", color=color, markersize=16, markeredgewidth=2)
-        axis.set(xlabel=TITLES.get(column, column), ylim=(len(arms) - 0.5, -0.5))
-        axis.set_yticks(range(len(arms)), arms if axis is axes[0] else [""] * len(arms))
-        axis.grid(axis="x", alpha=0.3)
     return figure
