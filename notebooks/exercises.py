@@ -26,8 +26,8 @@ import sympy
 
 import train
 from eval import get_method, read_rows
-from notebooks.rewards.compose import check_weights, earnable
 from notebooks.rewards.program_parts import check_tests
+from notebooks.rewards.reasoning import check_weights, earnable
 from rlvr import GRPO, group_advantages
 from verifiers import grade_answer, verify_code
 

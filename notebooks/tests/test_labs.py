@@ -17,9 +17,9 @@ import pytest
 
 from conftest import ROOT
 from notebooks.labs import build as labs
-from notebooks.rewards.compose import gated, weights
+from notebooks.rewards.process import steps_reward
 from notebooks.rewards.program_parts import code_parts_reward
-from notebooks.rewards.steps import steps_reward
+from notebooks.rewards.reasoning import gated, weights
 from rlvr import group_advantages
 from verifiers import MATH_RULES, aggregate, tagged_reward
 
