@@ -31,8 +31,7 @@ def flags_of(script, arguments=""):
         return {f"--{name.replace('_', '-')}" for name in names}
     source = (ROOT / script).read_text(encoding="utf-8")
     flags = {"--help", *re.findall(rf'"({FLAG})"', source)}
-    claims = ("chapter_claims", "paper_claims")
-    more = {f"notebooks/claims/{name}.py": ["notebooks/claims/claim.py"] for name in claims}
+    more = {"notebooks/claims/claims.py": ["notebooks/claims/claim.py"]}
     return flags.union(*map(flags_of, more.get(script, [])))
 
 

@@ -14,7 +14,7 @@ import train
 from model import load, save
 from notebooks.autorule import autorule
 from notebooks.autorule import autorule_world as world
-from notebooks.claims import paper_claims
+from notebooks.claims import measures
 from notebooks.claims.claim import Run
 
 # ---- 1. Preferences --------------------------------------------------------------------------------------------------
@@ -452,7 +452,7 @@ def test_what_each_arm_pays_for_a_guess(flat):
 
 
 def run_of(arm, folder=None, final=world.TINY):
-    return Run(arm, 0, 1e-3, world.TINY, [], final, folder)
+    return Run(arm, 0, world.TINY, final, folder)
 
 
 def test_a_run_at_its_best_and_in_the_end(tmp_path):
@@ -463,7 +463,7 @@ def test_a_run_at_its_best_and_in_the_end(tmp_path):
         right = rights[(step - 1) // 10]
         rows.append({"step": step, "accuracy": right, "r_model": step / 10})
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = paper_claims.at_best(run_of("rules", tmp_path))
+    found = measures.at_best(run_of("rules", tmp_path))
     expected = {"right@start": 0.3, "right@best": 0.9, "right": 0.1}
     assert found == pytest.approx(expected | {"r_model@best": 1.55, "r_model": 2.55})
 
@@ -473,10 +473,10 @@ def test_what_rules_are_worth(flat, monkeypatch):
     good, guess, _ = TEXTS.values()
     pair = {"prompt": "25+7-4=", "chosen": good, "rejected": guess}
     monkeypatch.setattr(world, "preferences", lambda *args: [pair] * 40)
-    found = paper_claims.worth(world.extracted(0), 0)
+    found = measures.worth(world.extracted(0), 0)
     assert (found["alignment"], found["undecided"], found["against"]) == (1, 0, 0)
     assert 0.2 < found["shuffled"] < 0.8
-    assert paper_claims.agreements(0) == pytest.approx(
+    assert measures.agreements(0) == pytest.approx(
         {"32 pairs": 1, "agreement": 1, "agreement, judge errs": 1, "correlation": 1}
     )
 

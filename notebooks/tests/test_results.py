@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from conftest import ROOT
-from notebooks.claims import seeds
+from notebooks.claims import claim
 from notebooks.look import keep
 
 RESULTS = keep.tables() | {name: keep.load(name) for name in ("atlas", "graders")}
@@ -100,32 +100,32 @@ def test_a_command_that_fails_is_named_and_keeps_nothing(page, command, why):
     assert keep.tables() == {}
 
 
-# ---- seeds.py and the benchmarks -------------------------------------------------------------------
+# ---- Several seeds and the benchmarks -------------------------------------------------------------------
 
 
 def test_seeds_are_trained_once_and_summed_up(tmp_path, capsys):
     flags = "--device cpu --steps 2 --prompts-per-step 2 --num-samples 2 --eval-problems 4"
     flags += " --eval-every 1 --max-new-tokens 4"
     command = ["--name", "two", "--seeds", "3", "4", "--runs", str(tmp_path), "--", *flags.split()]
-    seeds.main(command)
+    claim.several(command)
     printed = capsys.readouterr()
     assert printed.err.count("training") == 2
     found = json.loads(printed.out.splitlines()[-1])
-    assert found["columns"] == seeds.COLUMNS and found["seeds"] == [3, 4]
+    assert found["columns"] == claim.COLUMNS and found["seeds"] == [3, 4]
     [row] = found["rows"]
-    assert row[:2] == ["two", "2"] and "(step 1)" in row[3] and len(row) == len(seeds.COLUMNS)
+    assert row[:2] == ["two", "2"] and "(step 1)" in row[3] and len(row) == len(claim.COLUMNS)
     assert found["sentences"]["line"].startswith("`held-out accuracy 0.")
-    seeds.main(command)
+    claim.several(command)
     again = capsys.readouterr()
     assert "training" not in again.err and json.loads(again.out.splitlines()[-1]) == found
 
 
 def test_a_row_of_a_table_by_hand():
     """Two seeds of 10 steps: .2 and .4 sampled before, .5 and .7 in the end."""
-    costs = {"tokens": 1500.0, "trained": 40, "seconds": 3.2}
+    costs = {"tokens": 1.5, "trained": 40, "seconds": 3.2}
     one = {"greedy": {0: 0.1, 5: 0.5, 10: 1.0}, "sampled": {0: 0.2, 5: 0.4, 10: 0.5}, **costs}
     two = {"greedy": {0: 0.3, 5: 0.7, 10: 1.0}, "sampled": {0: 0.4, 5: 0.6, 10: 0.7}, **costs}
-    assert seeds.table_row("mine", [one, two]) == [
+    assert claim.table_row("mine", [one, two]) == [
         "mine",
         "10",
         ".200, .300 [.200 - .400]",
