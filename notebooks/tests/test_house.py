@@ -43,9 +43,9 @@ NAMES = names_in([*ROOT.glob("*.py"), *MODULES])
 @pytest.mark.parametrize(
     "name",
     [
-        "rewards/steps.py:steps_reward",
+        "rewards/process.py:steps_reward",
         "tasks/smollm2.py:any_number",
-        "tasks/wordings.py:math_wordings",
+        "tasks/families.py:math_wordings",
         "claims/start.py:r1_short",
         "autorule/autorule.py:rules_reward",
     ],
