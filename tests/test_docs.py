@@ -107,7 +107,7 @@ def test_links_lead_somewhere(folder):
 
 @each_readme
 def test_functions_named_with_their_file_exist(folder):
-    """`notebooks/rewards/controls.py:coin`, and `V:coin` where V is said to stand for a file."""
+    """`notebooks/rewards/guards.py:coin`, and `V:coin` where V is said to stand for a file."""
     text = READMES[folder]
     short = dict(re.findall(r"`(\w+):` stands for\s+`([\w/]+\.py):`", text))
     for letter, file in short.items():

@@ -6,7 +6,7 @@ from notebooks.claims.checks import POINTS, Check, as_much, falls, has_none, mor
 from notebooks.claims.claim import Arm, Claim
 
 METHOD = "--method notebooks/methods"
-REWARD = "--reward notebooks/rewards/controls.py"
+REWARD = "--reward notebooks/rewards/guards.py"
 SIZE = {"flags": "--eval-every 5 --eval-problems 200", "steps": 60}
 CURVES = {**SIZE, "over": "step", "every": 5}
 

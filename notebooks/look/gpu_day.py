@@ -3,12 +3,12 @@
     python -m notebooks.look.gpu_day                        on a machine with a CUDA GPU; no network is needed
     python -m notebooks.look.gpu_day --small                a small model, on a CPU too: the dry run
     python -m notebooks.look.gpu_day --parts memory ranks   only these, even if they have ended
-    python -m notebooks.kept --write                        then MEASURED.md shows what was found, not what was computed
 
-Each row, CLAIM | EXPECTED | FOUND, is printed and written to results/gpu_day.json (--small: runs/gpu_day/small.json) as
-soon as it is found, and what train.py prints goes into a .txt beside that. REFUTED marks what does not hold. The whole
+Each row, CLAIM | EXPECTED | FOUND, is printed and written to runs/gpu_day/found.json (--small: small.json) as soon as it
+is found, and what train.py prints goes into a .txt beside that. REFUTED marks what does not hold. The whole
 table comes last, whatever has happened. A check that fails, a part that dies, and one that is not done in time are rows,
-too. The same command goes on with the parts that have not ended; when the code has changed, it begins anew.
+too. The same command goes on with the parts that have not ended; of another commit, it begins anew. MEASURED.md says how
+its table comes to the pages.
 
 The models are random weights in the shape of Qwen3-0.6B, made on the device; the tiny model; and SmolLM2, if the folder
 smollm2 is there. The most valuable parts come first. Each runs in a fork of this process, so that nothing is imported
@@ -47,7 +47,7 @@ import bench_sampling
 import bench_training
 import train
 from bench_training import BF16, CARDS, random_model
-from notebooks import kept
+from notebooks.look import keep
 from notebooks.models.make_tiny import symbol_tokenizer
 from rlvr import GRPO, row_uniforms, sample, token_logprobs
 
@@ -114,7 +114,7 @@ def trained_at_random(day, name, *flags):
     lines = [json.dumps({"problem": text, "answer": "1"}) for text in texts]
     (folder / "problems.jsonl").write_text("\n".join(lines))
     words = ["--model", folder, "--task", folder / "problems.jsonl", "--prompt", "{problem}"]
-    words += "--reward notebooks/rewards/controls.py:coin --eval-problems 2".split()
+    words += "--reward notebooks/rewards/guards.py:coin --eval-problems 2".split()
     words += "--method notebooks/look/gpu_day.py:Full".split()
     if day.small:
         words += "--prompts-per-step 2 --num-samples 4 --max-new-tokens 16".split()
@@ -141,7 +141,7 @@ def card(day):
     name = card_name()
     result = json.loads(day.out.read_text())
     result["machine"]["card"] = name
-    kept.write_json(day.out, result)
+    keep.write_json(day.out, result)
     bandwidth = CARDS[name][0] / 1e12 if name in CARDS else 0.0
     found = bench_sampling.bandwidth(day.device) / 1e12
     yield f"{name}: reading memory, TB/s", f"{bandwidth:.2f} on paper", f"{found:.2f}"
@@ -166,7 +166,7 @@ def recorded(day):
 def whole_steps(day):
     """Three by the default flags."""
     log = trained_at_random(day, "steps", "--steps", 3)
-    least = {row[0]: row[1:] for row in kept.load("counted")["rows"]}
+    least = {row[0]: row[1:] for row in keep.load("counted")["rows"]}
     least = least.get(card_name(), ["?"] * 5)
     for name, expected in (("sample", least[:2]), ("update", least[2:4])):
         found = f"{log[3][f'{name}_seconds']:.2f}"
@@ -360,32 +360,30 @@ def run_part(day, part):
         for row in rows_of(day, check):
             rows.append(row)
             show(row)
-            keep(day, part, rows)
-    keep(day, part, rows, time.monotonic() - began)
+            write(day, part, rows)
+    write(day, part, rows, time.monotonic() - began)
 
 
 def show(row):
     print(f"{row[0]:45} | {row[1]:30} | {row[2]}", flush=True)
 
 
-def keep(day, part, rows, seconds=None):
+def write(day, part, rows, seconds=None):
     """Write the rows of a part; its seconds once it has ended."""
     result = json.loads(day.out.read_text())
     result["parts"][part] = {"rows": rows, "seconds": seconds and round(seconds, 1)}
     result["rows"] = [row for one in result["parts"].values() for row in one["rows"]]
-    kept.write_json(day.out, result)
+    keep.write_json(day.out, result)
 
 
 def begin(day):
-    """-> the result so far, if it is of the same code; else a new one."""
-    asked = {"commands": [COMMAND], "also": "tests/bench_*.py"}
-    origin = kept.origin(kept.hashes(asked["commands"], asked["also"]))
+    """-> the result so far, if it is of the same commit; else a new one."""
+    origin = keep.origin(COMMAND)
     result = json.loads(day.out.read_text()) if day.out.exists() else {}
-    if result.get("scripts") != origin["scripts"]:
-        table = {"columns": ["claim", "expected", "found"], "rows": [], "sentences": {}}
-        result = {**asked, **origin, "seeds": [], **table, "parts": {}}
+    if result.get("commit") != origin["commit"]:
+        result = {**origin, "columns": ["claim", "expected", "found"], "rows": [], "parts": {}}
         day.out.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_json(day.out, result)
+        keep.write_json(day.out, result)
     return result
 
 
@@ -425,7 +423,7 @@ def main(argv=None):
     parser.add_argument("--out", type=Path, help="the result (default: see above)")
     args = parser.parse_args(argv)
     end = time.monotonic() + 60 * args.minutes
-    out = args.out or (WORK / "small.json" if args.small else kept.RESULTS / "gpu_day.json")
+    out = args.out or WORK / ("small.json" if args.small else "found.json")
     device = "cpu" if in_a_process(find_gpu, 60) else "cuda"
     if device == "cpu" and not args.small:
         raise SystemExit("there is no CUDA GPU: --small is the dry run")
@@ -443,7 +441,7 @@ def main(argv=None):
                 why = in_a_process(run_part, min(left, LONGEST), day, part)
             if why:
                 rows = json.loads(day.out.read_text())["parts"].get(part, {"rows": []})["rows"]
-                keep(day, part, [*rows, [part, "", f"NOT DONE: {why}; call again"]])
+                write(day, part, [*rows, [part, "", f"NOT DONE: {why}; call again"]])
     finally:
         signal.signal(signal.SIGTERM, before)
         result = json.loads(day.out.read_text())

@@ -10,7 +10,7 @@ import contextlib
 import random
 import warnings
 
-from notebooks.rewards.compose import weights
+from notebooks.rewards.structured import weights
 from sandbox import read_tests, run_tests  # check_tests looks at single verdicts
 from verifiers import aggregate, extract_code, verify_code
 

@@ -1,12 +1,15 @@
-"""structured.py - Answers with a structure: JSON by a schema, tool calls, and the episodes of a search agent (chapter 14;
-the chapter on verifier-based RL, 5.1).
+"""structured.py - Answers that are no number: JSON by a schema, tool calls, the episodes of a search agent (chapter 14;
+the chapter on verifier-based RL, 5.1), and translations (chapter 9.5).
 """
 
+import functools
 import json
 import math
+import operator
+import re
+from collections import Counter
 
-from notebooks.rewards.compose import weights
-from verifiers import WORD, aggregate, extract_boxed_answer, grade_answer
+from verifiers import WORD, RuleSpec, aggregate, extract_boxed_answer, grade_answer
 
 MAX_JSON = 20_000  # characters of one JSON value
 
@@ -88,6 +91,11 @@ def verify_tool_call(text: str, tools: dict) -> dict:
     return {"calls": len(bodies), "valid": valid, "frac": valid / max(1, len(bodies))}
 
 
+def weights(**of) -> list[RuleSpec]:
+    """weights(answer=1.0, format=0.1): rules that read the scores of the same names."""
+    return [RuleSpec(name, weight, operator.itemgetter(name)) for name, weight in of.items()]
+
+
 SEARCH_RULES = weights(accuracy=0.7, format=0.05, call_success=0.1, cost=0.1, length_term=0.05)
 
 
@@ -125,3 +133,46 @@ def search_agent_reward(trajectory, problem):
         "calls": calls,
         "answered": float(answer.strip() != ""),
     }
+
+
+# ---- Translation ---------------------------------------------------------------------------------
+
+
+def verify_translation(candidate: str, references) -> dict:
+    """bleu: BLEU-4 of one sentence, BP (p_1 p_2 p_3 p_4)^(1/4) (Papineni et al. 2002), and its factors.
+
+    p_n: the share of the n-grams that a reference has too, each counted at most as often as in the
+    reference that has it most. For n > 1 one is added above and below (Lin and Och 2004), or most single
+    sentences would get 0. BP = min(1, exp(1 - r/c)), for c words against a reference of r, the closest in
+    length. Example (Papineni): seven times "the" against "the cat is on the mat" has p_1 = 2/7.
+    """
+    references = [references] if isinstance(references, str) else references
+    words, *golds = (_BLEU_WORD.findall(text.lower()) for text in (candidate, *references))
+    precisions = []
+    for n in range(1, 5):
+        said = ngrams(words, n)
+        smooth = float(n > 1)
+        # The larger count.
+        allowed = functools.reduce(operator.or_, (ngrams(gold, n) for gold in golds))
+        precisions.append(((said & allowed).total() + smooth) / max(1.0, said.total() + smooth))
+    closest = min(map(len, golds), key=lambda length: (abs(length - len(words)), length))
+    brevity = min(1.0, math.exp(1 - closest / max(1, len(words))))
+    return {
+        "bleu": brevity * math.prod(precisions) ** 0.25,
+        "precisions": precisions,
+        "brevity": brevity,
+    }
+
+
+# A Chinese character is a word.
+_BLEU_WORD = re.compile(r"[\u3040-\u9fff]|[^\W\u3040-\u9fff]+|[^\w\s]")
+
+
+def ngrams(words, n):
+    return Counter(zip(*(words[i:] for i in range(n))))
+
+
+def bleu_reward(completion, problem):
+    """BLEU of what stands behind the thinking against problem["answer"]."""
+    bleu = verify_translation(completion.rpartition("</think>")[2], problem["answer"])["bleu"]
+    return bleu, {"accuracy": bleu, "answered": float(completion.strip() != "")}

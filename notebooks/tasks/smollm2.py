@@ -103,7 +103,7 @@ def words():
 
 
 # ---- 2. Controls -----------------------------------------------------------------------------------
-# With `coin` and `inverted` of rewards/controls.py.
+# With `coin` and `inverted` of rewards/guards.py.
 
 
 def any_number(completion, problem):

@@ -1,4 +1,4 @@
-"""notebooks/tasks/families.py and wordings.py: each problem is judged by the verifier of its family, and asked in other
+"""notebooks/tasks/families.py: each problem is judged by the verifier of its family, and asked in other
 words."""
 
 from collections import Counter
@@ -8,7 +8,7 @@ from test_train import metrics, run
 
 import ranks
 import verifiers
-from notebooks.tasks import wordings as strata
+from notebooks.tasks import families as strata
 from notebooks.tasks.families import (
     PROBLEMS,
     by_field,

@@ -8,10 +8,9 @@ truth from a file, are hacks of verify_code and tested there.
 
 import pytest
 
-from notebooks.rewards.controls import first_box
-from notebooks.rewards.guards import guarded, is_hacking, quotas, robust_reward
+from notebooks.rewards.guards import first_box, guarded, is_hacking, quotas, robust_reward
+from notebooks.rewards.process import steps_reward, verify_steps
 from notebooks.rewards.reasoning import REASONING_PRESETS, RepetitionReward, kimi, olmo
-from notebooks.rewards.steps import steps_reward, verify_steps
 from notebooks.rewards.structured import search_agent_reward
 from verifiers import (
     ReasoningReward,

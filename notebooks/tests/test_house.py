@@ -10,11 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import mutants
 import train
-import verifiers
 from conftest import ROOT
-from rlvr import group_advantages
 from test_docs import FLAG, commands, flags_of
 
 LAB = ROOT / "notebooks"
@@ -46,9 +43,9 @@ NAMES = names_in([*ROOT.glob("*.py"), *MODULES])
 @pytest.mark.parametrize(
     "name",
     [
-        "rewards/steps.py:steps_reward",
+        "rewards/process.py:steps_reward",
         "tasks/smollm2.py:any_number",
-        "tasks/wordings.py:math_wordings",
+        "tasks/families.py:math_wordings",
         "claims/start.py:r1_short",
         "autorule/autorule.py:rules_reward",
     ],
@@ -62,94 +59,40 @@ def test_a_plug_in_is_found_in_whatever_folder_it_lies(name, tmp_path):
     assert ran.stdout == "True\n", ran.stderr
 
 
-def imported_by(path):
-    """The modules that a file imports, anywhere in it."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def test_no_module_imports_itself_by_way_of_others():
-    files = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in MODULES}
-    imports = {name: {*imported_by(path)} & files.keys() for name, path in files.items()}
-    assert sum(map(len, imports.values())) > 50
-    done = set()
-    while ready := [name for name in imports if name not in done and imports[name] <= done]:
-        done.update(ready)
-    assert done == imports.keys(), f"in a circle: {imports.keys() - done}"
-
-
 # ---- Pages ---------------------------------------------------------------------------------------------
 
-PAGES = ["MEASURED.md", "CHAPTERS.md", "PATH.md", "PICTURES.md", "README.md"]
+PAGES = [page.relative_to(LAB) for page in LAB.rglob("*.md")]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", PAGES, ids=str)
 def test_links_and_commands_of_a_page_lead_somewhere(page):
     text = (LAB / page).read_text()
     headings = re.findall(r"^#+ (.*)$", text, flags=re.M)
     places = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
     for target in re.findall(r"\]\(([^)]+)\)", text):
-        file = target.partition("#")[0]
-        known = target[1:] in places if target.startswith("#") else (LAB / file).exists()
+        file = (LAB / page).parent / target.partition("#")[0]
+        known = target[1:] in places if target.startswith("#") else file.exists()
         assert known or target.startswith("http"), target
     for script, rest in commands(re.sub(r"^for .*? do ", "", text, flags=re.M)):
         assert set(re.findall(rf"(?<!\S){FLAG}", rest)) <= flags_of(script, rest), (script, rest)
 
 
-def test_the_picture_of_the_house_shows_the_imports():
-    """Its arrows between scripts are the imports that there are, and no others."""
-    _, _, house = (LAB / "PICTURES.md").read_text().partition("## The house")
-    picture = house.partition("```mermaid")[2].partition("```")[0]
-    drawn = {*re.findall(r"^ +(\w+)(?:\[.*?\])? --> (\w+)", picture, flags=re.M)}
-    scripts = [path.stem for path in ROOT.glob("*.py")]
-    assert drawn == {
-        (name, other)
-        for name in scripts
-        for other in imported_by(ROOT / f"{name}.py")
-        if other in scripts
-    }
-
-
-def test_the_picture_of_a_group_has_the_right_numbers():
-    """Four rewards and four advantages, as rlvr.py computes them."""
-    _, _, group = (LAB / "PICTURES.md").read_text().partition("## A group")
-    picture = group.partition("```mermaid")[2].partition("```")[0]
-    pairs = re.findall(r'"R ([\d.]+)"\] --> \w+\["A ([+-][\d.]+)', picture)
-    expected = group_advantages([float(reward) for reward, _ in pairs])
-    assert [float(advantage) for _, advantage in pairs] == pytest.approx(expected, abs=5e-4)
-
-
 def test_every_row_of_the_chapter_map_exists():
-    """Its columns: section | names in scripts and modules, or flags | tests | N: heading in notebook N, or exercise, or
-    "-". A notebook that a row leads to speaks of at least one of the row's names."""
-    folders = (ROOT / "tests", LAB / "tests")
-    tests = "".join(path.read_text() for folder in folders for path in folder.glob("test_*.py"))
+    """Its columns: section | names in scripts and modules, or flags | N: heading in notebook N, or exercise, or "-". A
+    notebook that a row leads to speaks of at least one of the row's names."""
     page, _, errata = CHAPTERS.partition("## Where the listings do not hold")
-    lines = re.findall(r"^\| (?!section|---)(.*) \|$", page, flags=re.M)
-    rows = [[cell.strip() for cell in line.split(" | ")] for line in lines]
-    assert len(rows) > 30 and page.count("\n## ") == 5  # five chapters
     for number, section in re.findall(r"\[(\d)\]\([\w.]+\), (\d+)", errata):
         assert f"## {section}. " in prose_of(number), (number, section)
-    missing = re.findall(r"`(test_\w+)`", errata)
-    missing = [name for name in missing if f"def {name}(" not in tests]
-    for chapter, code, named, places in rows:
-        here = re.findall(r"`([^`]+)`", code)
-        missing += [name for name in here if name not in NAMES | flags_of("train.py")]
-        assert re.findall(r"`test_\w+`", named), chapter
-        named = re.findall(r"`(\w+)`", named)
-        missing += [name for name in named if not re.search(rf"^def {name}\(", tests, flags=re.M)]
-        for place in places.split("; ") if places != "-" else []:
+    lines = re.findall(r"^\| (?!section|---)(.*) \|$", page, flags=re.M)
+    assert len(lines) > 30 and page.count("\n## ") == 5  # five chapters
+    for section, code, places in (line.split(" | ") for line in lines):
+        named = {*re.findall(r"`([^`]+)`", code)}
+        assert named <= NAMES | flags_of("train.py"), section
+        for place in places.split("; "):
             number, _, heading = place.partition(": ")
-            if not re.fullmatch(r"exercise ([1-9]|10)", place):
+            if heading:
                 assert heading in headings_of(number), place
-                assert words_of(number) & {*here}, (
-                    f"{chapter}: notebook {number} speaks of none of {here}"
-                )
-    assert not missing
+                assert words_of(number) & named, f"{section}: notebook {number} has none of {named}"
 
 
 def test_the_recipes_are_those_of_the_chapters():
@@ -207,33 +150,6 @@ def test_files_that_a_notebook_names_exist(number):
         assert (ROOT / file).exists(), file
     for target in re.findall(r"\]\(([\w/]+\.\w+)\)", text):
         assert (LAB / target).exists(), target
-
-
-def test_a_plug_in_that_the_loader_does_not_find_is_named():
-    with pytest.raises(verifiers.DataError, match="there is no such Python file"):
-        verifiers.lookup(f"{LAB}/autorule.py:rules_reward", {}, "reward")
-
-
-# ---- Messages ------------------------------------------------------------------------------------------
-
-
-def messages_of(script):
-    """The texts that are raised, printed or end the command -> for each its parts of 12 letters or more."""
-    for node in ast.walk(ast.parse((ROOT / script).read_text())):
-        called = isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2]
-        if called in ("print", "exit", "error", "warn") or isinstance(node, ast.Raise):
-            texts = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
-            texts = [text.strip(" `") for text in texts if isinstance(text, str)]
-            if parts := [text for text in texts if len(text) >= 12]:
-                yield node.lineno, parts
-
-
-@pytest.mark.parametrize("script", ["train.py", "eval.py"])
-def test_every_message_of_the_two_commands_is_explained(script):
-    page = " ".join((ROOT / "notebooks" / "MESSAGES.md").read_text().split())
-    messages = [*messages_of(script)]
-    missing = [message for message in messages if not any(part in page for part in message[1])]
-    assert not missing and len(messages) >= 8
 
 
 def test_the_glossary_explains_every_column_of_the_log(tmp_path):
@@ -295,20 +211,3 @@ def test_the_counts_in_the_readme_are_those_of_the_folders():
     right = [int(row[1].split()[0].replace(",", "")) for row in rows]
     assert len(right) == 13 and "twelve [other graders]" in page
     assert f"judge {min(right)} to {max(right[1:])} right, ours {right[0]:,}." in page
-
-
-def test_a_mutant_is_the_script_with_one_change():
-    found = dict(mutants.mutants("eval"))
-    source = (ROOT / "eval.py").read_bytes()
-    assert len(found) > 200 and source not in found.values()
-    assert all(ast.parse(text) for text in found.values())
-
-
-def test_a_mutant_is_killed_by_the_first_test_that_fails(tmp_path):
-    (tmp_path / "tests").mkdir()
-    for name in mutants.TESTS["eval"].split():
-        text = "import eval\ndef test_two():\n    assert eval.two() == 2\n"
-        (tmp_path / "tests" / f"test_{name}.py").write_text(text)
-    assert mutants.killer(tmp_path, "eval", b"def two(): return 1 + 1") is None
-    killer = mutants.killer(tmp_path, "eval", b"def two(): return 1 - 1")
-    assert killer == "tests/test_eval.py::test_two"

@@ -20,8 +20,8 @@ import bench_sampling
 import eval as core
 import train
 import verifiers
-from notebooks import kept
-from notebooks.look import compare, gpu_day, show
+from eval import git_commit
+from notebooks.look import compare, gpu_day, keep, show
 from notebooks.look.compare import decompose, paired_interval, regrade
 from notebooks.models import make_tiny
 from pretend_gpu import PretendGPU
@@ -420,7 +420,7 @@ def test_a_part_is_run_again_only_if_it_is_named(day, monkeypatch):
         """No fork: the part is noted, and has ended."""
         if given:
             calls.append(given[1])
-            gpu_day.keep(day, given[1], [], seconds=0.5)
+            gpu_day.write(day, given[1], [], seconds=0.5)
         return ""
 
     monkeypatch.setattr(gpu_day, "in_a_process", in_a_process)
@@ -429,36 +429,18 @@ def test_a_part_is_run_again_only_if_it_is_named(day, monkeypatch):
     assert calls == ["facts", "speed", "speed"]
 
 
-def test_a_result_of_a_machine_without_git_is_given_the_commit_of_its_code(day, monkeypatch):
-    monkeypatch.setattr(kept, "RESULTS", day.out.parent)
+def test_a_result_of_a_machine_without_git_is_of_the_commit_of_the_checkout_that_keeps_it(
+    day, monkeypatch
+):
+    day.out.unlink()
     with monkeypatch.context() as machine:
         machine.setenv("PATH", "")
-        day.out.unlink()
         gpu_day.begin(day)
-    result = json.loads(day.out.read_text())
-    assert result["commit"] == "" and result["scripts"]["train.py"]
-    assert " at commit" not in kept.source(result)
-    kept.name_commit("gpu_day")
-    assert kept.load("gpu_day")["commit"] == kept.commit(result["scripts"]) != ""
-
-
-def test_what_was_found_takes_the_place_of_what_was_computed(day, monkeypatch, tmp_path):
-    """On that part of MEASURED.md, with an invented result."""
-    computed = kept.COMPUTED.search(kept.PAGES[1].read_text())[0]
-    page = tmp_path / "page.md"
-    page.write_text(computed)
-    monkeypatch.setattr(kept, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(kept, "PAGES", [page])
     gpu_day.run_part(day, "facts")
-    assert kept.main([]) == 1  # the page does not show it yet
-    kept.main(["--write"])
-    found = page.read_text()
-    assert (
-        "\n| GB of an update | at most 14 | 13.9 |\n| its seconds |  | 2.5 |\n\n[Measured on"
-        in found
-    )
-    assert "computed" not in found
-    assert kept.main([]) == 0
+    found = json.loads(day.out.read_text())
+    kept = keep.measure([f"cat {day.out}"])
+    assert found["commit"] == "" and kept["commit"] == git_commit() != ""
+    assert kept["rows"] == INVENTED and kept["commands"] == [gpu_day.COMMAND]
 
 
 @pytest.fixture

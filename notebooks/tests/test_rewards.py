@@ -12,22 +12,16 @@ import torch
 import verifiers
 from conftest import ROOT
 from model import load
-from notebooks.rewards import controls, program_parts, reasoning
-from notebooks.rewards.compose import (
-    Curriculum,
-    RewardFn,
-    check_weights,
-    earnable,
-    gated,
-    make_reward,
-    one_in,
-    reward_from,
-    score_group,
-    weights,
-    with_term,
+from notebooks.rewards import guards, program_parts, reasoning
+from notebooks.rewards.guards import (
+    any_box,
+    coin,
+    derivation,
+    first_box,
+    format_only,
+    inverted,
+    robust_reward,
 )
-from notebooks.rewards.controls import any_box, coin, first_box, format_only, inverted
-from notebooks.rewards.guards import derivation, robust_reward
 from notebooks.rewards.process import (
     ProcessReward,
     at_steps,
@@ -36,7 +30,10 @@ from notebooks.rewards.process import (
     majority_judge,
     prefixes,
     shares,
+    steps_reward,
+    steps_score,
     string_judge,
+    verify_steps,
     wrong_step,
 )
 from notebooks.rewards.program_parts import (
@@ -48,19 +45,29 @@ from notebooks.rewards.program_parts import (
 from notebooks.rewards.proofs import verify_proof
 from notebooks.rewards.reasoning import (
     REASONING_PRESETS,
+    Curriculum,
     RepetitionReward,
+    RewardFn,
+    check_weights,
+    earnable,
+    gated,
     language_later,
+    make_reward,
     no_refusal,
+    one_in,
     repetition,
+    reward_from,
+    score_group,
+    with_term,
 )
-from notebooks.rewards.steps import steps_reward, steps_score, verify_steps
 from notebooks.rewards.structured import (
     SEARCH_RULES,
     search_agent_reward,
     verify_json,
     verify_tool_call,
+    verify_translation,
+    weights,
 )
-from notebooks.rewards.translation import verify_translation
 from notebooks.tasks.one_digit import exact_reward
 from rlvr import group_advantages
 from verifiers import (
@@ -427,7 +434,7 @@ def test_what_is_composed_is_a_reward_with_its_terms_in_the_log(tmp_path):
     )
     path = tmp_path / "composed.py"
     path.write_text(
-        "from notebooks.rewards.compose import RewardFn, make_reward\n"
+        "from notebooks.rewards.reasoning import RewardFn, make_reward\n"
         "mine = make_reward(RewardFn('length', lambda prompt, completion, meta: len(completion))).reward\n"
     )
     assert verifiers.get_reward(f"{path}:mine")("four", TWO) == (4, {"length": 4})
@@ -529,7 +536,7 @@ def test_a_refusal_behind_the_thinking(said, refuses):
 
 def test_a_term_for_refusals():
     """A wrong answer of 0.1 less 0.2 if it refuses: with_term adds 0.2 for each that does not."""
-    reward = with_term(controls.format_only, "no_refusal", no_refusal, 0.2)
+    reward = with_term(guards.format_only, "no_refusal", no_refusal, 0.2)
     assert reward("I'm sorry.", TWO)[0] == pytest.approx(reward("Perhaps 3.", TWO)[0] - 0.2)
 
 
@@ -876,13 +883,19 @@ def test_the_coin_is_fair_and_always_falls_the_same_way():
 
 
 LABORATORY = {
-    "steps": ["steps_reward"],
-    "translation": ["bleu_reward"],
-    "compose": ["curriculum"],
-    "guards": ["guarded_reward", "robust_reward"],
-    "reasoning": ["kimi", "olmo", "kimi_process"],
+    "process": ["steps_reward"],
+    "structured": ["bleu_reward"],
+    "guards": [
+        "guarded_reward",
+        "robust_reward",
+        "coin",
+        "inverted",
+        "any_box",
+        "first_box",
+        "format_only",
+    ],
+    "reasoning": ["kimi", "olmo", "kimi_process", "curriculum"],
     "program_parts": ["code_strict", "quick_code_reward"],
-    "controls": ["coin", "inverted", "any_box", "first_box", "format_only"],
 }
 EACH = [f"{file}.py:{name}" for file, names in LABORATORY.items() for name in names]
 
