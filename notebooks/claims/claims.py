@@ -141,7 +141,7 @@ PROBLEMS = Claim(
 # ---- updates: several of a batch -------------------------------------------------------------------
 
 PPO = "--updates-per-batch 4"
-CISPO = f"{METHOD}/cispo.py {PPO}"
+CISPO = f"{METHOD}/ratios.py:CISPO {PPO}"
 UPDATES = Claim(
     name="updates",
     sentence="Several updates of a batch (x 4) learn faster, and break sooner. Fast: at five times the learning rate.",
@@ -150,9 +150,9 @@ UPDATES = Claim(
     arms={
         "default": DEFAULT,
         "ppo x 4": Arm(PPO),
-        "gspo x 4": Arm(f"{METHOD}/gspo.py {PPO}"),
+        "gspo x 4": Arm(f"{METHOD}/ratios.py:GSPO {PPO}"),
         "cispo x 4": Arm(CISPO),
-        "reinforce x 4": Arm(f"{METHOD}/reinforce.py --kl-coef 0 {PPO}"),
+        "reinforce x 4": Arm(f"{METHOD}/reinforce.py:Reinforce --kl-coef 0 {PPO}"),
         "ppo x 4, fast": Arm(PPO, rates=(2e-3,)),
         "cispo x 4, fast": Arm(CISPO, rates=(2e-3,)),
     },
