@@ -136,7 +136,7 @@ def test_another_prompt_on_the_command_line_is_that_of_the_test():
 
 
 def test_math_in_five_wordings_is_tested_in_the_cores_own(monkeypatch):
-    monkeypatch.setattr(strata, "math_task", lambda: ADD)
+    monkeypatch.setattr(verifiers, "math_task", lambda: ADD)
     task = strata.math_wordings()
     prompts = {
         task.prompt({**problem, "step": step}) for problem in task.train for step in range(50)

@@ -894,7 +894,7 @@ LABORATORY = {
         "first_box",
         "format_only",
     ],
-    "reasoning": ["kimi", "olmo", "kimi_process", "curriculum"],
+    "reasoning": ["kimi", "olmo", "kimi_process"],
     "program_parts": ["code_strict", "quick_code_reward"],
 }
 EACH = [f"{file}.py:{name}" for file, names in LABORATORY.items() for name in names]
