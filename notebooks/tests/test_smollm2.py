@@ -1,4 +1,4 @@
-"""The tasks, the control and the questions of notebook 8. (Loading and training SmolLM2 itself: test_bases.py.)"""
+"""TRL on the sums of notebook 8."""
 
 import dataclasses
 import gzip
@@ -6,63 +6,10 @@ import json
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 import train
 import verifiers
-from conftest import ROOT
 from notebooks.tasks import smollm2
-
-RECIPE = f"@{ROOT}/notebooks/recipes/smollm2.txt"
-
-
-@pytest.mark.parametrize("name", ["sums", "larger", "three_terms", "differences", "words"])
-def test_every_answer_earns_the_reward_and_no_held_out_problem_is_trained_on(name):
-    task = verifiers.get_task(f"{ROOT}/notebooks/tasks/smollm2.py:{name}")
-    trained = {problem["problem"] for problem in task.train}
-    assert len(task.test) == 72 and not trained & {problem["problem"] for problem in task.test}
-    for problem in task.train + task.test:
-        assert task.reward(f" \\boxed{{{problem['answer']}}}\n", problem)[0] == 1
-        assert task.reward(f" \\boxed{{{int(problem['answer']) + 1}}}\n", problem)[0] == 0
-
-
-def test_the_prompt_is_solved_lines_and_an_unfinished_one():
-    task = smollm2.sums()
-    assert task.prompt({"problem": "3 + 9 ="}) == (
-        "7 + 6 = \\boxed{13}\n12 + 5 = \\boxed{17}\n4 + 4 = \\boxed{8}\n3 + 9 ="
-    )
-    assert task.stops == ("\n",)
-
-
-def test_no_held_out_sum_has_its_twin_in_training_or_stands_in_a_prompt():
-    """13 + 18 is held out: neither it nor 18 + 13 is trained on. (Split by single sums, 57 of 72 had their twin there.)"""
-    train, test = smollm2.split()
-    known = {frozenset(pair) for pair in [*train, *smollm2.SHOWN]}
-    assert (
-        not known & {frozenset(pair) for pair in test}
-        and len({frozenset(pair) for pair in test}) == 72
-    )
-    assert {(b, a) for a, b in train} == {*train} and len(train) + len(test) == 293
-
-
-def test_the_form_alone_is_paid_whatever_the_number():
-    problem = {"problem": "3 + 9 =", "answer": "12"}
-    for text, reward, accuracy in ((" \\boxed{12}", 1, 1), (" \\boxed{11}", 1, 0), (" 12", 0, 0)):
-        value, parts = smollm2.any_number(text, problem)
-        assert (value, parts["accuracy"]) == (reward, accuracy)
-
-
-def test_perplexity_of_a_model_that_knows_nothing(model, tokenizer):
-    """All logits equal: each of the V tokens has probability 1 / V, and the perplexity is V."""
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.zero_()
-    assert smollm2.perplexity(model, tokenizer, "25+7-4=") == pytest.approx(model.config.num_tokens)
-
-
-def test_the_recipe_says_what_notebook_9_says():
-    flags = train.parse_args([RECIPE, "--steps", "7"])
-    assert flags.task.endswith("smollm2.py:sums") and (flags.template, flags.steps) == ("plain", 7)
 
 
 def test_trl_is_given_our_problems_in_our_order_at_our_learning_rates(
