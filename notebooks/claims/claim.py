@@ -351,8 +351,12 @@ def measured(claim, seeds, steps, runs):
 
 
 def rounded(result):
-    """Floats with six digits: pages show three, and checks look at what is kept."""
-    return json.loads(json.dumps(result), parse_float=lambda text: float(f"{float(text):.6g}"))
+    """Floats with six digits: pages show three, and checks look at what is kept. What was not measured is null."""
+    short = {
+        "parse_float": lambda text: float(f"{float(text):.6g}"),
+        "parse_constant": lambda text: None,
+    }
+    return json.loads(json.dumps(result), **short)
 
 
 def keep(result, path):
