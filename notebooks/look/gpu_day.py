@@ -307,7 +307,7 @@ GPU_ONLY = [attention, waits, recorded, out_of_memory]
 def begin(day):
     """The file goes on, if it is of the same commit."""
     origin = keep.origin(COMMAND)
-    if not day.out.exists() or read(day)["commit"] != origin["commit"]:
+    if not day.out.exists() or read(day).get("commit") != origin["commit"]:
         day.out.parent.mkdir(parents=True, exist_ok=True)
         keep.write_json(day.out, {**origin, "columns": COLUMNS, "rows": []})
 
