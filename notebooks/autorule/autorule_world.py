@@ -188,11 +188,11 @@ def verdicts(seed, error, rules, num_pairs=250):
     judge = judge_of(error)
     pairs = preferences(600, seed + 1000)[:num_pairs]
 
-    def said(pair, side):
-        answers = autorule.judge_rules(judge, rules, pair["prompt"], pair[side])
-        return [answer is True for answer in answers]
+    def said(side):
+        answers = [autorule.judge_rules(judge, rules, pair["prompt"], pair[side]) for pair in pairs]
+        return np.array(answers, dtype=float) == 1  # None is not a number
 
-    return [np.array([said(pair, side) for pair in pairs]) for side in ("chosen", "rejected")]
+    return [said("chosen"), said("rejected")]
 
 
 # ---- 3. Arms: what is changed of the reward model with six extracted rules -----------------------

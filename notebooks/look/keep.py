@@ -133,10 +133,8 @@ def source(result):
     it = result["machine"]
     seeds = f", seeds {' '.join(map(str, result['seeds']))}" if result["seeds"] else ""
     card = f" and one {it['card']}" if "card" in it else ""
-    return (
-        f"On {result['date']} at commit {result['commit']}{seeds}, on {it['cores']} cores "
-        f"of {it['cpu']}{card} (load {it['load']}), Python {it['python']}, PyTorch {it['torch']}"
-    )
+    place = f"on {it['cores']} cores of {it['cpu']}{card}"
+    return f"On {result['date']} at commit {result['commit']}{seeds}, {place}"
 
 
 def quoted(link):
