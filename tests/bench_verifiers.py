@@ -17,9 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
-from notebooks.rewards.steps import verify_steps
-from notebooks.rewards.structured import verify_tool_call
-from notebooks.rewards.translation import verify_translation
+from notebooks.rewards.process import verify_steps
+from notebooks.rewards.structured import verify_tool_call, verify_translation
 from verifiers import REWARDS, reward_rlvr, verify_code, verify_format, verify_math, verify_stdio  # noqa: E402
 
 CODE, TESTS = "def f(x):\n    return x + 1\n", [f"assert f({i}) == {i + 1}" for i in range(5)]

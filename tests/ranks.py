@@ -36,7 +36,7 @@ SMALL += ["--prompts-per-step", "4", "--num-samples", "4", "--train-problems", "
 SMALL += ["--eval-problems", "16", "--eval-every", "3", "--save-every", "3"]
 
 
-COIN = f"{ROOT}/notebooks/rewards/controls.py:coin"  # pays by chance: what random weights can earn
+COIN = f"{ROOT}/notebooks/rewards/guards.py:coin"  # pays by chance: what random weights can earn
 
 
 class Interrupts:

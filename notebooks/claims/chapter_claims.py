@@ -161,7 +161,7 @@ def parts_company(arm):
     )
 
 
-CONTROL = "notebooks/rewards/controls.py"
+CONTROL = "notebooks/rewards/guards.py"
 ANY_BOX = guessing(f"{CONTROL}:any_box")
 LAST_BOX = arm("--reward boxed")
 LAST_GUESSING = guessing("boxed")

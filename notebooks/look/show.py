@@ -63,10 +63,14 @@ def print_completion(row):
         f"\n  reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}; {length} tokens, {end}, "
         f"a token {likely:.0%} likely; boxed {extract_boxed_answer(row['completion'])}; {parts}"
     )
-    text = row["completion"]
-    if row.get("turns"):
-        text = "".join(own + f" [[{reply}]] " * (reply is not None) for own, reply in row["turns"])
-    print("    " + text.replace("\n", "\n    "))
+    print("    " + text_of(row).replace("\n", "\n    "))
+
+
+def text_of(row):
+    """The completion; an environment's replies stand in [[ ]]."""
+    if not row.get("turns"):
+        return row["completion"]
+    return "".join(own + f" [[{reply}]] " * (reply is not None) for own, reply in row["turns"])
 
 
 def parts_of(row):

@@ -33,8 +33,7 @@ from tqdm import tqdm
 import verifiers
 from model import Config, ModelError, Qwen3, Tokenizer, save
 from notebooks.environments.calculator import products
-from notebooks.environments.search import Search, search
-from notebooks.tasks import people
+from notebooks.environments.search import FIRST, LAST, TOWNS, Search, search
 from notebooks.tasks.one_digit import one_digit
 from rlvr import GRPO, roll_out
 
@@ -63,9 +62,9 @@ SYMBOLS = {
     "game": [*"0123456789<>.", "guess"],
 }
 SYMBOLS["search"] = [
-    *[f"{name} " for name in people.FIRST],
-    *people.LAST,
-    *people.TOWNS,
+    *[f"{name} " for name in FIRST],
+    *LAST,
+    *TOWNS,
     *["Where was ", " born?", "Where does ", " work?", " was born in ", " works in ", ".", " "],
     *["<search>", " born", " works", "</search>", "<information>", "</information>"],
     *["<answer>", "</answer>"],
@@ -273,7 +272,7 @@ def demonstrate_search(problem, behaviour, rng):
         query = query.split()[1]
     call = f"<search>{query}</search>"
     found = call + Search(problem).reply(call)
-    guess = f"<answer>{rng.choice(people.TOWNS)}</answer>"
+    guess = f"<answer>{rng.choice(TOWNS)}</answer>"
     return {
         "searched": f"{found}<answer>{problem['answer']}</answer>",
         "unread": found + guess,

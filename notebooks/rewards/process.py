@@ -1,4 +1,7 @@
-"""process.py - process rewards without labels: how often does a prefix still lead to the answer?
+"""process.py - process rewards (chapter 15): are the equations of a completion right (verify_steps), and without labels:
+how often does a prefix still lead to the answer?
+
+    python train.py --reward notebooks/rewards/process.py:steps_reward
 
 A process reward model wants a label for each step, and people are expensive. In Math-Shepherd
 (arXiv 2312.08935) a model makes the labels: it continues each prefix N times, and the right answers
@@ -15,7 +18,6 @@ outcomes. The price is N completions a step. Notebook 3 measures how often the p
 import functools
 import re
 import statistics
-from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -25,28 +27,99 @@ import torch.nn.functional as F
 
 from model import load
 from rlvr import GRPO, group_advantages, option, roll_out, sample
-from verifiers import arithmetic, extract_boxed_answer
+from verifiers import arithmetic, explain_grade, extract_boxed_answer, split_tags, tagged_reward
 
 TINY = Path(__file__).resolve().parents[1] / "tiny"
+
+# ---- Steps that hold -------------------------------------------------------------------------------
+
+MAX_STEPS = 60  # equations read in one completion
+_NAMED = "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log exp sqrt pi".split()
+_KNOWN = {*_NAMED, *"frac dfrac tfrac cdot times div left right".split()}
+_BREAK = re.compile(r"[;\n≈→。；，：]|\\\\|=>|->|[.,:](?=\s|$)")
+_PROSE = re.compile(
+    rf"(?<![A-Za-z\\])(?!(?:{'|'.join(_NAMED)})(?![A-Za-z]))[A-Za-z]{{2,}}"
+    r"|[<>!]=|==|[^\x00-\x7f×÷−·√π²³]+"
+)
+_SPOKEN = re.compile(
+    r"(?i)%|\b(?:of|plus|minus|times|over|by|half|twice|double|squared|cubed|mod)\b"
+)
+
+
+def verify_steps(rollout: str) -> dict:
+    """frac: the share of the equations in the thinking that hold, a process reward in code.
+
+    Of 66+3=69;69+2=72 one of two holds; a chain a=b=c is two. Not counted is what has a free variable
+    (2x=6) or cannot be read, an equation said before, and 1=1: repeating is no work. Two limits: each
+    equation is read alone, so 2x=10+4=14 passes after 2x+4=10; and easy equations dilute a wrong one, so
+    keep the weight small. Read are about MAX_STEPS equations of the think block, or of the whole text.
+    """
+    tags = split_tags(rollout)
+    verdicts = {}
+    for line in _BREAK.split(tags[0] if tags else rollout):
+        if "=" not in line or len(verdicts) >= MAX_STEPS or _SPOKEN.search(line):
+            continue
+        # \0 is where words were.
+        sides = _PROSE.sub("\0", line.replace("&", "")).split("=", MAX_STEPS)
+        for pair in map(_beside, sides, sides[1:]):
+            if pair not in verdicts:
+                verdicts[pair] = _holds(*pair)
+    counted = [holds for holds in verdicts.values() if holds is not None]
+    frac = sum(counted) / max(1, len(counted))
+    return {"equations": len(counted), "hold": sum(counted), "frac": frac}
+
+
+def _beside(left, right):
+    """The sides of an equals sign up to the next words: "so 2+3", "5 and" -> "2+3", "5". Nothing of
+    cost - 3 = 5 or floor(7/2) = 3, where a word is part of a side."""
+    (_, word, left), (right, _, rest) = left.rpartition("\0"), right.partition("\0")
+    torn = word and left.strip()[:1] in [*"+-*/^("] or rest.strip()[:1] in [*"+-*/^"]
+    return ("", "") if torn else ("".join(left.split()), "".join(right.split()))
+
+
+def _holds(left, right):
+    """True or False for a statement about numbers, None for anything else."""
+    words = {*re.findall("[A-Za-z]+", left), *re.findall("[A-Za-z]+", right)}
+    if not words <= _KNOWN or max(len(left), len(right)) > 60:
+        return None
+    (holds, rung, *_), (_, other, *_) = explain_grade(left, right), explain_grade(right, left)
+    if rung == "string" or rung == "decimal" and holds:  # 5=5.0: trivial
+        return None
+    return holds if {rung, other} <= {"decimal", "spelling", "number"} else None
+
+
+def steps_reward(completion, problem):
+    """tagged_reward + 0.05 times the share of equations that hold: little, so that easy ones cannot pay."""
+    reward, parts = tagged_reward(completion, problem)
+    steps = verify_steps(completion)["frac"] if parts["format"] else 0.0
+    return reward + 0.05 * steps, parts | {"steps": steps}
+
+
+def steps_score(completion, problem):
+    """The share of equations that hold, in the tagged form."""
+    return verify_steps(completion)["frac"] if split_tags(completion) else 0.0
+
+
+# ---- Steps that still lead to the answer -----------------------------------------------------------
 
 _NUMBER = re.compile(r"-?\d{1,15}(?:[./]\d{1,15})?")
 
 
-def prefixes(completion: str, separators=";\n") -> list[str]:
+def prefixes(completion: str) -> list[str]:
     """The completion up to each of its steps, from none to all of the thinking: "<think>1+2=3;3+4=7</think>.."
     -> ["<think>", "<think>1+2=3;", "<think>1+2=3;3+4=7"]."""
     start = completion.find("<think>") + len("<think>") if "<think>" in completion else 0
     thinking, _, _ = completion.partition("</think>")
-    ends = [i + 1 for i in range(start, len(thinking)) if thinking[i] in separators]
+    ends = [i + 1 for i in range(start, len(thinking)) if thinking[i] in ";\n"]
     ends = [start, *ends, len(thinking)]
     return [completion[:end] for end in sorted(set(ends))]
 
 
-def shares(model, tokenizer, task, problem, texts, N=16, max_new_tokens=80, temperature=1.0):
+def shares(model, tokenizer, task, problem, texts, N=16, max_new_tokens=80):
     """The share of right answers among N continuations of each text -> a list of floats."""
     prompt = task.prompt(problem)
     starts = [tokenizer.encode(prompt + text) for text in texts]
-    rollouts = sample(model, starts, N, max_new_tokens, temperature)
+    rollouts = sample(model, starts, N, max_new_tokens)
     right = []
     for row, (ids, finished) in enumerate(zip(rollouts.completions(), rollouts.finished.tolist())):
         completion = texts[row // N] + tokenizer.decode(ids)
@@ -95,7 +168,7 @@ def majority_judge(model, tokenizer, task, N=16, max_new_tokens=80):
             ids = tokenizer.encode_prompt(task.prompt(problem))
             rollouts = sample(model, [ids], N, max_new_tokens)
             found = [last_number(tokenizer.decode(ids)) for ids in rollouts.completions()]
-            answers[text] = Counter(found).most_common(1)[0][0]
+            answers[text] = statistics.mode(found)
         return answers[text]
 
     def judge(completion, problem):
@@ -176,10 +249,8 @@ class ProcessReward(GRPO):
     def advantages(self, step):
         total = TOTALS[self.settings.total]
         G = len(step.texts) // len(step.problems)
-        found = [
-            self.scores(step.problems[row // G]["problem"], text)
-            for row, text in enumerate(step.texts)
-        ]
+        asked = [problem["problem"] for problem in step.problems for _ in range(G)]
+        found = [self.scores(*pair) for pair in zip(asked, step.texts)]
         whole = step.rollouts.finished.tolist()
         paid = [total(some) if some and end else 0.0 for some, end in zip(found, whole)]
         self.seen = {"prm": statistics.fmean(paid), "steps": statistics.fmean(map(len, found))}

@@ -1,15 +1,135 @@
-"""reasoning.py - The recipes of chapter 15: R1-Zero, R1, Kimi k1.5, Olmo 3; repetition, refusals, languages.
+"""reasoning.py - The recipes of chapter 15: R1-Zero, R1, Kimi k1.5, Olmo 3; repetition, refusals, languages. And other
+ways to put verdicts together: products, phases by step, terms with a name.
 
-python train.py --reward notebooks/rewards/reasoning.py:olmo
+    python train.py --reward notebooks/rewards/reasoning.py:olmo
+
+Chapter 14 adds terms up (RewardFn, make_reward); the chapter on verifier-based RL gates them and changes
+them in mid-run. with_term is a slot for any score from 0 to 1.
 """
 
+import math
 import re
+import warnings
+import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from notebooks.rewards.compose import Curriculum, one_in, with_term
-from notebooks.rewards.steps import steps_score
-from notebooks.rewards.translation import ngrams
-from verifiers import WORD, ReasoningReward, split_tags
+from notebooks.rewards.process import steps_score
+from notebooks.rewards.structured import ngrams, weights
+from rlvr import group_advantages
+from verifiers import MATH_RULES, WORD, ReasoningReward, RuleSpec, aggregate, verify_math
+
+# ---- Verdicts together -----------------------------------------------------------------------------
+
+
+def gated(verifier_out: dict, rules: list[RuleSpec]) -> float:
+    """R = prod_i r_i: any rule at 0 makes it 0, weights do not matter. Strict, and silent at the start."""
+    return math.prod(rule.score_fn(verifier_out) for rule in rules)
+
+
+_MAIN = {"accuracy", "answer", "correctness", "tests", "frac"}
+_FORMAL = {"format", "structure", "think_length"}
+
+
+def check_weights(rules: list[RuleSpec]) -> list[RuleSpec]:
+    """The same rules, with a warning where a policy could live without being right.
+
+    Correctness should have at least 60 % of the weight and the form less than 10 % (the chapter on
+    verifier-based RL, section 6.2). 1.0 and 0.1 are 90.9 and 9.1 %.
+    """
+    total = sum(rule.weight for rule in rules) or 1.0
+    main = sum(rule.weight for rule in rules if rule.name in _MAIN) / total
+    form = sum(rule.weight for rule in rules if rule.name in _FORMAL) / total
+    if main < 0.6:
+        text = f"correctness has {main:.0%} of the weight: below 60 % other terms may drown it"
+        warnings.warn(text, stacklevel=2)
+    if form >= 0.1:
+        text = f"the form has {form:.0%} of the weight: from 10 % on it invites empty forms"
+        warnings.warn(text, stacklevel=2)
+    return rules
+
+
+def earnable(reward: ReasoningReward) -> list[RuleSpec]:
+    """The terms of a ReasoningReward that compete, for check_weights: a penalty cannot be earned."""
+    return weights(accuracy=reward.w_acc, format=reward.w_fmt, length=reward.w_len)
+
+
+def reward_from(verifier, rules: list[RuleSpec], combine=aggregate):
+    """A reward out of a verifier (completion, truth) -> scores, and rules; combine: aggregate
+    or gated."""
+    names = ["accuracy" if rule.name in _MAIN else rule.name for rule in check_weights(rules)]
+
+    def reward(completion, problem):
+        out = verifier(completion, problem["answer"])
+        return combine(out, rules), {name: rule.score_fn(out) for name, rule in zip(names, rules)}
+
+    return reward
+
+
+@dataclass
+class RewardFn:
+    """A named term of a reward, with the chapter's signature: fn(prompt, completion, meta) -> float."""
+
+    name: str
+    fn: Callable[[str, str, dict], float]
+
+
+def make_reward(*fns: RewardFn):
+    """Addition is composition: combined(prompt, completion, meta) -> the sum of the terms. combined.reward is the same
+    for --reward (mine = make_reward(..).reward): meta is the problem, and each term a part of the log."""
+    if len({rf.name for rf in fns}) < len(fns):
+        raise ValueError(f"make_reward: two terms share a name: {', '.join(rf.name for rf in fns)}")
+
+    def combined(prompt, completion, meta):
+        return sum(rf.fn(prompt, completion, meta) for rf in fns)
+
+    def reward(completion, problem):
+        terms = {rf.name: rf.fn(problem["problem"], completion, problem) for rf in fns}
+        return sum(terms.values()), terms
+
+    combined.reward = reward
+    return combined
+
+
+def score_group(rollouts: list[str], truth: str) -> dict:
+    """The chapter's inner loop, G rollouts of one problem -> {"rewards", "advantages"}, G floats each."""
+    paid = [aggregate(verify_math(rollout, truth), MATH_RULES) for rollout in rollouts]
+    return {"rewards": paid, "advantages": group_advantages(paid)}
+
+
+@dataclass
+class Curriculum:
+    """Phases [(first step, reward), ...], by problem["step"], which the training loop sets. The chapter on
+    verifier-based RL (6.3) has correctness from 0, + 0.1 format from 1000, + 0.1 cost from 3000: a cost
+    discourages exploring. Without a step, as in an evaluation, the last phase counts."""
+
+    phases: list
+
+    def __call__(self, completion, problem):
+        step = problem.get("step", math.inf)
+        return [reward for first, reward in self.phases if first <= step][-1](completion, problem)
+
+
+def with_term(reward, name, score, weight, when=lambda problem: True):
+    """reward + weight * score(completion, problem): a slot for any score from 0 to 1, of a model or a rule.
+    when(problem): where it counts. subtle: for a whole group or not at all, or luck would look like merit."""
+
+    def extended(completion, problem):
+        value, parts = reward(completion, problem)
+        more = float(score(completion, problem)) if when(problem) else 0.0
+        if not 0.0 <= more <= 1.0:
+            raise ValueError(f"the score {name!r} is {more}, not from 0 to 1")
+        return value + weight * more, parts | {name: more}
+
+    return extended
+
+
+def one_in(n):
+    """Every n-th problem. subtle: without the last digit of the hash, for those with a 0 there are held out."""
+    return lambda problem: zlib.crc32(problem["problem"].encode("utf-8", "replace")) // 10 % n == 0
+
+
+# ---- Recipes ---------------------------------------------------------------------------------------
 
 
 def repetition(text: str, n=4) -> float:
@@ -29,13 +149,10 @@ class RepetitionReward(ReasoningReward):
 
     def __call__(self, rollout: str, truth: str, truncated=False, **more) -> dict:
         out = super().__call__(rollout, truth, truncated, **more)
-        if truncated or self.needs_tags and split_tags(rollout) is None:
+        if truncated or self.needs_tags and not out["fmt"]:
             return out | {"rep": 0.0}  # all of it is 0, and stays so
-        rep = (
-            -self.w_rep
-            * max(0.0, repetition(rollout) - self.rep_threshold)
-            / (1 - self.rep_threshold)
-        )
+        excess = max(0.0, repetition(rollout) - self.rep_threshold)
+        rep = -self.w_rep * excess / (1 - self.rep_threshold)
         return out | {"R": out["R"] + rep, "rep": rep}
 
     def reward(self, completion, problem):

@@ -1,12 +1,15 @@
-"""structured.py - Answers with a structure: JSON by a schema, tool calls, and the episodes of a search agent (chapter 14;
-the chapter on verifier-based RL, 5.1).
+"""structured.py - Answers that are no number: JSON by a schema, tool calls, the episodes of a search agent (chapter 14;
+the chapter on verifier-based RL, 5.1), and translations (chapter 9.5).
 """
 
+import functools
 import json
 import math
+import operator
+import re
+from collections import Counter
 
-from notebooks.rewards.compose import weights
-from verifiers import WORD, aggregate, extract_boxed_answer, grade_answer
+from verifiers import WORD, RuleSpec, aggregate, extract_boxed_answer, grade_answer
 
 MAX_JSON = 20_000  # characters of one JSON value
 
@@ -32,15 +35,8 @@ def _strict(found):
     return dict(found)
 
 
-_JSON_TYPES = {
-    "object": dict,
-    "array": list,
-    "string": str,
-    "integer": int,
-    "number": (int, float),
-    "boolean": bool,
-    "null": type(None),
-}
+_JSON_TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
+_JSON_TYPES |= {"integer": int, "number": (int, float)}
 
 
 def conforms(value, schema: dict) -> bool:
@@ -51,9 +47,8 @@ def conforms(value, schema: dict) -> bool:
         return False
     if kind and isinstance(value, bool) != (kind == "boolean"):
         return False
-    if "enum" in schema and not any(
-        type(value) is type(item) and value == item for item in schema["enum"]
-    ):
+    allowed = schema.get("enum", [value])
+    if not any(type(value) is type(item) and value == item for item in allowed):
         return False
     if isinstance(value, list):
         return all(conforms(item, schema.get("items", {})) for item in value)
@@ -74,12 +69,8 @@ def verify_tool_call(text: str, tools: dict) -> dict:
     tools: {name: JSON schema of its arguments}. A call in the thinking is only a thought.
     """
     name = {"type": "string", "enum": [*tools]}
-    schema = {
-        "type": "object",
-        "required": ["name", "arguments"],
-        "additionalProperties": False,
-        "properties": {"name": name, "arguments": {"type": "object"}},
-    }
+    schema = {"type": "object", "required": ["name", "arguments"], "additionalProperties": False}
+    schema["properties"] = {"name": name, "arguments": {"type": "object"}}
     said = text.rpartition("</think>")[2]
     bodies = [part.partition("</tool_call>") for part in said.split("<tool_call>")[1:]]
     read = [verify_json(body, schema) for body, closed, _ in bodies if closed]
@@ -88,6 +79,12 @@ def verify_tool_call(text: str, tools: dict) -> dict:
     return {"calls": len(bodies), "valid": valid, "frac": valid / max(1, len(bodies))}
 
 
+def weights(**of) -> list[RuleSpec]:
+    """weights(answer=1.0, format=0.1): rules that read the scores of the same names."""
+    return [RuleSpec(name, weight, operator.itemgetter(name)) for name, weight in of.items()]
+
+
+COSTS = ((3, 1.0), (6, 0.7), (10, 0.3), (math.inf, 0.0))  # up to so many calls
 SEARCH_RULES = weights(accuracy=0.7, format=0.05, call_success=0.1, cost=0.1, length_term=0.05)
 
 
@@ -110,9 +107,7 @@ def search_agent_reward(trajectory, problem):
     answer = (
         extract_boxed_answer(final) or final.rpartition("<answer>")[2].partition("</answer>")[0]
     )
-    cost = next(
-        left for most, left in ((3, 1.0), (6, 0.7), (10, 0.3), (math.inf, 0.0)) if calls <= most
-    )
+    cost = next(left for most, left in COSTS if calls <= most)
     words = len(WORD.findall("\n".join(said)))
     scores = {
         "accuracy": float(grade_answer(answer, problem["answer"])),
@@ -121,7 +116,45 @@ def search_agent_reward(trajectory, problem):
         "cost": cost,
         "length_term": 1.0 if words <= 8000 else 0.5,
     }
-    return aggregate(scores, SEARCH_RULES), scores | {
-        "calls": calls,
-        "answered": float(answer.strip() != ""),
-    }
+    parts = scores | {"calls": calls, "answered": float(answer.strip() != "")}
+    return aggregate(scores, SEARCH_RULES), parts
+
+
+# ---- Translation ---------------------------------------------------------------------------------
+
+
+def verify_translation(candidate: str, references) -> dict:
+    """bleu: BLEU-4 of one sentence, BP (p_1 p_2 p_3 p_4)^(1/4) (Papineni et al. 2002), and its factors.
+
+    p_n: the share of the n-grams that a reference has too, each counted at most as often as in the
+    reference that has it most. For n > 1 one is added above and below (Lin and Och 2004), or most single
+    sentences would get 0. BP = min(1, exp(1 - r/c)), for c words against a reference of r, the closest in
+    length. Example (Papineni): seven times "the" against "the cat is on the mat" has p_1 = 2/7.
+    """
+    references = [references] if isinstance(references, str) else references
+    words, *golds = (_BLEU_WORD.findall(text.lower()) for text in (candidate, *references))
+    precisions = []
+    for n in range(1, 5):
+        said = ngrams(words, n)
+        smooth = float(n > 1)
+        # The larger count.
+        allowed = functools.reduce(operator.or_, (ngrams(gold, n) for gold in golds))
+        precisions.append(((said & allowed).total() + smooth) / max(1.0, said.total() + smooth))
+    closest = min(map(len, golds), key=lambda length: (abs(length - len(words)), length))
+    brevity = min(1.0, math.exp(1 - closest / max(1, len(words))))
+    bleu = brevity * math.prod(precisions) ** 0.25
+    return {"bleu": bleu, "precisions": precisions, "brevity": brevity}
+
+
+# A Chinese character is a word.
+_BLEU_WORD = re.compile(r"[\u3040-\u9fff]|[^\W\u3040-\u9fff]+|[^\w\s]")
+
+
+def ngrams(words, n):
+    return Counter(zip(*(words[i:] for i in range(n))))
+
+
+def bleu_reward(completion, problem):
+    """BLEU of what stands behind the thinking against problem["answer"]."""
+    bleu = verify_translation(completion.rpartition("</think>")[2], problem["answer"])["bleu"]
+    return bleu, {"accuracy": bleu, "answered": float(completion.strip() != "")}

@@ -7,14 +7,23 @@ pace of a mixed batch. Here a problem names its family, and one reward hands it 
 
 All completions of a group answer one problem, so they are of one family: advantages never compare a
 program with a sum. `mixture` makes one task of several, each with its share of the problems.
+
+And in which words a task asks: what to do when the training reward rises and the test stands still (chapter "Reward
+Design for Reasoning", the eval-vs-train reward gap). A model that has learned a sentence needs other sentences.
+
+    python train.py --task notebooks/tasks/families.py:math_wordings
 """
 
 import random
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 
+import verifiers
 from notebooks.rewards.structured import verify_json
 from verifiers import BOXED, Task, boxed_reward, code_reward, extract_boxed_answer, grade_answer
+
+# ---- Families --------------------------------------------------------------------------------------
 
 _LETTER = re.compile(r"\(?([A-Ja-j])\)?[.:)]?(?:\s+(.*))?", re.S)  # the letter, and its text
 
@@ -41,8 +50,8 @@ def chosen(said: str, choices: list[str]):
     place = "ABCDEFGHIJ".index(letter[1].upper()) if letter else len(choices)
     if place >= len(choices):
         return None
-    behind = (letter[2] or "").strip()
-    return place if behind.casefold() in ("", choices[place].casefold()) else None
+    behind = (letter[2] or "").strip().casefold()
+    return place if behind in ("", choices[place].casefold()) else None
 
 
 def json_reward(completion: str, problem: dict):
@@ -110,15 +119,11 @@ def mixture(shares: dict[str, tuple[float, Task]], count: int, seed=0) -> Task:
     rng = random.Random(seed)
 
     def own(family, task, problem):
-        prompt = task.prompt(problem)
-        return {
-            **problem,
-            "family": family,
-            "problem": prompt,
-            "without prompt": problem["problem"],
-        }
+        asked = {"problem": task.prompt(problem), "without prompt": problem["problem"]}
+        return {**problem, "family": family, **asked}
 
-    train, test = [], []
+    train = []
+    test = []
     for family, (share, task) in shares.items():
         wanted = round(count * share)
         rounds = -(-wanted // len(task.train))  # how often all its problems are needed
@@ -145,3 +150,46 @@ def own_reward(task: Task):
 def mixed() -> Task:
     """One problem of each family, for a look at how a model answers them."""
     return Task("mixed", PROBLEMS, PROBLEMS, BOXED, mixed_reward, "four families, one problem each")
+
+
+# ---- Wordings --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Worded(Task):
+    """A task whose training problems are asked in one of several wordings, and the others in `instruction`.
+
+    The problem and the step choose: all completions of a group have the same prompt, and a problem comes
+    in other words next time. critical: problems to test on are marked, or the training would be told by its "step"
+    alone, and the preflight, which has none, would look at the wrong prompts.
+    """
+
+    wordings: tuple = ()
+
+    def prompt(self, problem):
+        if problem.get("to_test") or not self.wordings:
+            return super().prompt(problem)
+        rng = random.Random(f"wording {problem['problem']} {problem.get('step', 0)}")
+        return rng.choice(self.wordings).replace("{problem}", problem["problem"])
+
+
+def in_wordings(task: Task, wordings, unseen=None) -> Worded:
+    """Train on a task in these wordings, with {problem} in them, that all ask for what its reward reads; test
+    in another one that is never trained on (default: the task's own, so it should be none of them)."""
+    test = [{**problem, "to_test": True} for problem in task.test]
+    changed = {"test": test, "instruction": unseen or task.instruction}
+    return Worded(**vars(task) | changed, wordings=tuple(wordings))
+
+
+MATH_WORDINGS = (
+    "Problem: {problem}\n\nThink step by step, then write the answer as \\boxed{answer}.\n\nSolution:",
+    "{problem}\n\nShow your work. The last line must hold the result in \\boxed{}.\n\n",
+    "Question: {problem}\n\nReason first. Your result belongs into \\boxed{}.\n\nAnswer:",
+    "You are a careful mathematician; box your final result (\\boxed{}).\n\n{problem}\n\nWorked solution:",
+    "Find the answer and put a LaTeX box, \\boxed{}, around it: {problem}\n\n",
+)
+
+
+def math_wordings() -> Worded:
+    """MATH, trained on in five wordings and tested in the core's own."""
+    return in_wordings(verifiers.math_task(), MATH_WORDINGS, BOXED)

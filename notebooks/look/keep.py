@@ -1,0 +1,168 @@
+"""keep.py - the results that pages show: what a command printed, and what it was measured with.
+
+    python -m notebooks.look.keep ranks                  run the commands of the result "ranks" again
+    python -m notebooks.look.keep ranks -- COMMAND ..    a new result, or another command for it
+    python -m notebooks.look.keep                        only put the results' numbers into the pages
+
+The output of a command ends with a JSON object: "columns" and "rows" are its table (rows of several commands stand
+below each other), "sentences" are for the text of a page, "seeds" may be there. It is kept with commands, day, commit
+and machine in results/tables.json, or in results/NAME.json where there is such a file. A page quotes it by a link:
+
+    | .. |
+                                                                the table above this link
+    [On 2026-11-26 ..](results/tables.json#ranks)
+    accuracy rises [from .213 to .782](results/tables.json#sums.sampled)        its sentence "sampled"
+"""
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import subprocess
+from pathlib import Path
+
+from eval import git_commit
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "notebooks" / "results"
+PAGES = [ROOT / "README.md", ROOT / "notebooks" / "MEASURED.md"]
+
+# ---- 1. Results ------------------------------------------------------------------------------------
+
+
+def as_text(value):
+    """JSON with a line for each record of a list, and for each field of what holds lists or objects."""
+    if isinstance(value, dict) and any(isinstance(item, (dict, list)) for item in value.values()):
+        fields = [f"{json.dumps(key)}: {as_text(item)}" for key, item in value.items()]
+        return "{\n" + ",\n".join(fields) + "\n}"
+    if isinstance(value, list) and value and isinstance(value[0], (dict, list)):
+        records = [json.dumps(record, ensure_ascii=False) for record in value]
+        return "[\n" + ",\n".join(records) + "\n]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def write_json(path, result):
+    partial = path.with_suffix(".partial")  # whoever is stopped leaves the old file or the new one
+    partial.write_text(as_text(result) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def tables():
+    return json.loads((RESULTS / "tables.json").read_text(encoding="utf-8"))
+
+
+def load(name):
+    """A result of tables.json, or of a file of its own."""
+    own = RESULTS / f"{name}.json"
+    return json.loads(own.read_text(encoding="utf-8")) if own.exists() else tables()[name]
+
+
+def save(name, result):
+    own = RESULTS / f"{name}.json"
+    if own.exists():
+        write_json(own, result)
+    else:
+        write_json(RESULTS / "tables.json", {**tables(), name: result})
+
+
+# ---- 2. Where they come from -----------------------------------------------------------------------
+
+
+def machine():
+    known = Path("/proc/cpuinfo")
+    named = re.search(r"model name\s*: (.*)", known.read_text()) if known.exists() else None
+    return {
+        "cpu": named[1] if named else platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+        "python": platform.python_version(),
+        "torch": importlib.metadata.version("torch"),
+    }
+
+
+def origin(*commands):
+    """The commit is "" where there is no git."""
+    return {
+        "commands": [*commands],
+        "date": str(datetime.date.today()),
+        "commit": git_commit() or "",
+        "machine": machine(),
+    }
+
+
+def output_of(command):
+    """The JSON object that the output of a command ends with."""
+    print(f"$ {command}", flush=True)
+    done = subprocess.run(command, shell=True, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    print(done.stdout)
+    if done.returncode:
+        raise SystemExit(f"exit code {done.returncode}: {command}")
+    try:
+        return json.loads(done.stdout[done.stdout.rfind("\n{") + 1 :])
+    except ValueError:
+        raise SystemExit(f"the output does not end with a JSON object: {command}") from None
+
+
+def measure(commands):
+    """Run them -> their result. What an output says of its own origin counts, as gpu_day.py's does."""
+    outputs = [output_of(command) for command in commands]
+    result = origin(*commands)
+    result |= {key: outputs[0][key] for key in result if outputs[0].get(key)}
+    result |= {"seeds": [], "columns": outputs[0]["columns"], "rows": [], "sentences": {}}
+    for output in outputs:
+        result["seeds"] = sorted({*result["seeds"], *output.get("seeds", [])})
+        result["rows"] += output["rows"]
+        result["sentences"] |= output.get("sentences", {})
+    return result
+
+
+# ---- 3. Pages --------------------------------------------------------------------------------------
+
+INNER = r"(?:[^\[\]]|\[[^\[\]]*\])+"  # the text of a link, which may hold [0.1 - 0.2]
+LINK = re.compile(
+    rf"(?P<table>(?:(?:^\|.*\n)+\n)?)\[(?P<text>{INNER})\]"
+    r"\((?P<path>(?:notebooks/)?results/(?P<file>\w+)\.json(?:#(?P<name>\w+)(?:\.(?P<sentence>\w+))?)?)\)",
+    re.M,
+)
+
+
+def source(result):
+    it = result["machine"]
+    seeds = f", seeds {' '.join(map(str, result['seeds']))}" if result["seeds"] else ""
+    card = f" and one {it['card']}" if "card" in it else ""
+    place = f"on {it['cores']} cores of {it['cpu']}{card}"
+    return f"On {result['date']} at commit {result['commit']}{seeds}, {place}"
+
+
+def quoted(link):
+    """What belongs in place of a link, and of the table before it."""
+    result = load(link["name"] or link["file"])
+    if "columns" not in result:
+        return link[0]
+    if link["sentence"]:
+        said = result["sentences"][link["sentence"]]
+        return f"{link['table']}[{said}]({link['path']})"
+    lines = [result["columns"], ["---"] * len(result["columns"]), *result["rows"]]
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return f"{table}\n[{source(result)}]({link['path']})"
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", nargs="?", help="of a result")
+    parser.add_argument("command", nargs="*", help="behind --, with | or ; as one quoted word")
+    args = parser.parse_args(argv)
+    if args.name:
+        commands = [" ".join(args.command)] if args.command else load(args.name)["commands"]
+        save(args.name, measure(commands))
+    for page in PAGES:
+        page.write_text(LINK.sub(quoted, page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
