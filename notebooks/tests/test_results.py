@@ -88,7 +88,8 @@ def test_what_a_command_prints_becomes_a_table_and_a_sentence(page):
 
 def test_commands_of_a_result_are_run_again_and_their_rows_joined(page):
     lines = [json.dumps({"columns": ["n"], "rows": [[str(n)]], "seeds": [n]}) for n in (2, 1)]
-    keep.save("trial", {"commands": [f"echo '{line}'" for line in lines]})
+    commands = [f"echo '{line}'" for line in lines]
+    keep.write_json(keep.RESULTS / "tables.json", {"trial": {"commands": commands}})
     page.write_text("[?](results/tables.json#trial)\n")
     keep.main(["trial"])
     assert keep.load("trial")["rows"] == [["2"], ["1"]] and keep.load("trial")["seeds"] == [1, 2]
