@@ -1,7 +1,7 @@
 """atlas.py - what a method's update is on average, and how noisy it is, without training.
 
     python -m notebooks.claims.atlas mine.py        the row of a method of yours, in some twenty seconds
-    python -m notebooks.claims.atlas                of each file of methods/, in three worlds; a JSON object
+    python -m notebooks.claims.atlas                of each method of methods/, in three worlds; a JSON object
     python -m notebooks.kept --run atlas --write    the same, kept in results/atlas.json and on the pages
 
 A Qwen3 of 1,004 weights writes at most five tokens, of five kinds: 1,365 completions of each of three prompts. They can all
@@ -23,6 +23,7 @@ group, n steps or groups, K classes.
 import copy
 import json
 import math
+import re
 import sys
 from dataclasses import dataclass
 from itertools import combinations_with_replacement, product
@@ -290,9 +291,19 @@ def length_of_wrong(one):
     return share * (LENGTHS - one.p @ (share * LENGTHS))
 
 
+def methods():
+    """The methods in methods/: {name of the class: class}."""
+    found = {}
+    for path in sorted(METHODS.glob("*.py")):
+        for name in re.findall(r"^class (\w+)\(\w+\):", path.read_text(encoding="utf-8"), re.M):
+            found[name] = find_class(f"{path}:{name}", GRPO)
+    return found
+
+
 def find(name):
-    """The class of a file of methods/."""
-    return find_class(f"{METHODS}/{name}.py", GRPO)
+    """The class of this name, whatever its capitals: dr_grpo is DrGRPO, grpo is PaperGRPO."""
+    names = {found.lower(): kind for found, kind in methods().items()}
+    return names["papergrpo" if name == "grpo" else name.lower().replace("_", "")]
 
 
 def ready(kind, policy, **settings):
@@ -348,7 +359,7 @@ class World:
 
 
 COLUMNS = ["method", *[f"cos at {p}" for p in PASS_RATES], "cos", "error", "ratio", "s/n", "longer"]
-LEFT_OUT = ("distill", "self_distill", "echo", "keep_sampling_mask")  # they need more than rewards
+LEFT_OUT = ("Distill", "KeepSamplingMask")  # they need more than rewards
 
 
 def shown(name, cells):
@@ -362,9 +373,11 @@ def may_differ(kind):
 
 
 def tables():
-    """The rows of the default and of the files that differ, with the cosine in two more worlds."""
-    names = sorted({path.stem for path in METHODS.glob("*.py")} - {*LEFT_OUT})
-    kinds = {"default": GRPO} | {name: find(name) for name in names if may_differ(find(name))}
+    """The rows of the default and of the methods that differ, with the cosine in two more worlds."""
+    kinds = {"default": GRPO}
+    for name, kind in methods().items():
+        if name not in LEFT_OUT and may_differ(kind):
+            kinds[name] = kind
     worlds = [World(0), World(1, n=1000), World(2, n=1000)]
     rows = []
     for name, kind in kinds.items():

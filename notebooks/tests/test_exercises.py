@@ -1,6 +1,6 @@
 """notebooks/exercises.py: each check refuses the empty answer and what is nearly right, and accepts a solution.
 
-Spoilers below. Exercise 8 uses one seed here, and a task that is quicker.
+Spoilers below. Exercise 6 uses one seed here, and a task that is quicker.
 """
 
 import runpy
@@ -41,88 +41,39 @@ truth, answer = 10**60 * pi, Add((10**60 - 1) * pi, pi, evaluate=False)
 tests = ["assert is_leap(2400) is True", "assert is_leap(1996) is True", "assert is_leap(2000) == True",
          "assert is_leap(1900) is False", "assert is_leap(2023) is False", "assert is_leap(2100) is False"]
 """,
-    6: """
-import math
-
-def sampler_logprobs(logits, temperature, top_k):
-    least = logits.topk(top_k).values[:, -1:]
-    return (logits / temperature).masked_fill(logits < least, -math.inf).log_softmax(-1)
-""",
-    7: """
-from notebooks.look.show import canary
-
-def alarm(rows):
-    return next((rows[i]["step"] for i in range(len(rows)) if canary(rows[:i + 1])), None)
-""",
-    8: "flags = ['--steps', '20', '--lr', '3e-3']",  # for one-digit, see quick
+    6: "flags = ['--steps', '20', '--lr', '3e-3']",  # for one-digit, see quick
 }
 BEATEN = "flags = ['--steps', '10', '--lr', '3e-3']"  # for arithmetic
+WITH_ITSELF = "def advantages(r): return [x - sum(r) / len(r) for x in r]"
+NOT_ZERO = "def advantages(r): return [x - (sum(r) - x) / (len(r) - 1) for x in r]"
+LONGER = SOLUTIONS[2].replace("    right =", "\n".join(["    pass"] * 9) + "\n    right =")
+NO_LENGTH = "from verifiers import *\nreward = ReasoningReward(needs_tags=False)"
+LOGARITHM = "from sympy import *\ntruth, answer = log(100), Integer(2)"
+RIGHTLY = "from sympy import *\ntruth, answer = pi, Rational(22, 7)"
+NUCLEUS = f"flags = ['--method', '{exercises.ROOT}/notebooks/methods/top_p.py']"
 
 NEARLY = [
-    (
-        1,
-        "def advantages(r): return [x - sum(r) / len(r) for x in r]",
-        "should be",
-    ),  # not without itself
-    (
-        1,
-        "def advantages(r): return [x - (sum(r) - x) / (len(r) - 1) for x in r]",
-        "teaches nothing",
-    ),
-    (
-        1,  # near is not equal
-        "def advantages(r):\n    zero = max(r) - min(r) < 0.05\n"
-        "    return [0.0 if zero else x - (sum(r) - x) / (len(r) - 1) for x in r]",
-        "should be",
-    ),
+    (1, WITH_ITSELF, "should be"),
+    (1, NOT_ZERO, "teaches nothing"),
     (2, SOLUTIONS[2].replace("min(a, b) > 1 and ", ""), r"1\*91"),
     (2, SOLUTIONS[2].replace("[0-9]", r"\d"), "should earn 0"),
-    (
-        2,
-        "def reward(c, p): return float(eval(c.split('{')[1][:-1]) == int(p['answer'])), {}",
-        "accuracy",
-    ),
-    (
-        2,
-        SOLUTIONS[2].replace("    right =", "\n".join(["    pass"] * 9) + "\n    right ="),
-        "14 lines",
-    ),
     (2, SOLUTIONS[2].replace("{1,9}", "+"), "ValueError"),  # too many digits for int
-    (3, "from verifiers import *\nreward = ReasoningReward(needs_tags=False)", "long is not alone"),
-    (
-        3,
-        "from verifiers import *\nreward = ReasoningReward(w_len=0.1, needs_tags=False)",
-        "rambling .* more likely",
-    ),
+    (2, LONGER, "14 lines"),
+    (3, NO_LENGTH, "long is not alone"),
+    (3, SOLUTIONS[3].replace("w_ramble=1.0, ", ""), "rambling .* more likely"),
     (3, SOLUTIONS[3].replace("0.1, ", "0.8, "), "check_weights warns"),
-    (
-        4,
-        "from sympy import *\ntruth, answer = Interval(0, 1), Interval(0, 2)",
-        "says False, and so does sympy",
-    ),
-    (
-        4,
-        "from sympy import *\ntruth, answer = log(100), Integer(2)",
-        "log",
-    ),  # notation, not an error
-    (4, "from sympy import *\ntruth, answer = Interval.open(0, 1), Tuple(0, 1)", "different kinds"),
+    (4, LOGARITHM, "log"),  # notation, not an error
+    (4, RIGHTLY, "says False, and so does sympy"),
     (5, "tests = ['assert is_leap(2000)', 'assert not is_leap(2023)']", "passes all"),
     (5, "tests = ['assert is_leap(2100)']", "an honest program fails"),
     (5, SOLUTIONS[5].replace(" is True", ""), "echo"),
     (5, SOLUTIONS[5].replace('"assert is_leap(2000) == True",', ""), "returns False passes 60%"),
-    (6, "def sampler_logprobs(x, t, k): return (x / t).log_softmax(-1)", "can be drawn"),
-    (6, SOLUTIONS[6].replace(".log_softmax(-1)", ""), "add up to"),
-    (6, SOLUTIONS[6].replace(" / temperature", ""), "temperature"),
-    (7, "def alarm(rows): return None", "silent"),
-    (7, "def alarm(rows): return rows[-1]['step']", "false alarm"),
-    (8, "flags = ['--reward', 'r1']", "stay as they are"),
-    (8, f"flags = ['@{exercises.ROOT}/notebooks/recipes/r1-zero.txt']", "the temperature stays 1"),
-    (
-        8,
-        f"flags = ['--method', '{exercises.ROOT}/notebooks/methods/top_p.py']",
-        "must sample as GRPO does",
-    ),
-    (8, "flags = ['--no-such-flag']", "does not accept your flags"),
+    (6, "flags = ['--reward', 'r1']", "stay as they are"),
+    (6, "flags = ['--temperature', '0.6']", "the temperature stays 1"),
+    (6, NUCLEUS, "must sample as GRPO does"),
+    (6, "flags = ['--no-such-flag']", "does not accept your flags"),
+    (6, "flags = ['--steps', '1', '--prompts-per-step', '336']", "5376 completions"),
+    (6, "flags = ['--steps', '1']", "the goal is"),
 ]
 
 
@@ -158,18 +109,9 @@ def test_what_is_nearly_right_is_refused_with_its_reason(number, source, reason,
         assert solved, said
 
 
-def test_too_many_completions_and_too_little_learned(tmp_path):
-    assert (
-        "5376 completions"
-        in check(8, "flags = ['--steps', '1', '--prompts-per-step', '336']", tmp_path)[1]
-    )
-    assert "the goal is" in check(8, "flags = ['--steps', '1']", tmp_path)[1]
-
-
 def test_the_command(tmp_path, capsys):
-    assert exercises.main([]) == 0 and " 8  beat the default" in capsys.readouterr().out
-    assert exercises.main(["4"]) == 0 and "two sympy objects" in capsys.readouterr().out
-    assert exercises.main(["9"]) == 2 and "1 to 8" in capsys.readouterr().out
+    assert exercises.main([]) == 0 and " 6  beat the default" in capsys.readouterr().out
+    assert exercises.main(["4"]) == 0 and "two numbers of sympy" in capsys.readouterr().out
     (tmp_path / "mine.py").write_text("1 / 0")
     assert exercises.main(["1", str(tmp_path / "mine.py")]) == 1
     assert "your code raised ZeroDivisionError" in capsys.readouterr().out
@@ -180,6 +122,5 @@ def test_the_default_recipe_can_be_beaten(tmp_path, monkeypatch):
     """The real thing for the first of its three seeds: 10 steps."""
     monkeypatch.undo()
     (tmp_path / "mine.py").write_text(BEATEN)
-    exercises.beat_the_default(
-        exercises.Solution(runpy.run_path(str(tmp_path / "mine.py"))), seeds=(0,)
-    )
+    mine = exercises.Solution(runpy.run_path(str(tmp_path / "mine.py")))
+    exercises.beat_the_default(mine, seeds=(0,))
