@@ -78,7 +78,7 @@ def filter_preferences(pairs, count_tokens, max_tokens=512):
 
 def split_reasoning(text):
     """The chain of thought, and the text after it; if the chain never ends, there is no text."""
-    if "think>" not in text:
+    if "<think>" not in text and "</think>" not in text:
         return {"reasoning": "", "text": text.strip()}
     before, _, after = text.partition("</think>")
     return {"reasoning": before.replace("<think>", "", 1).strip(), "text": after.strip()}
