@@ -1,7 +1,7 @@
 """autorule_world.py - AutoRule in a simulated world: who prefers, who gives reasons, who judges, what an arm is paid.
 
     python train.py --task notebooks/autorule/autorule_world.py:rules_0 ..      one arm, in the world of seed 0
-    python -m notebooks.claims.paper_claims autorule_hack                      three arms, in those of three seeds
+    python -m notebooks.claims.claims autorule_hack                            three arms, in those of three seeds
 
 No teacher of the paper's size runs on a laptop, so the world is *simulated*: completions and training
 are those of the tiny base, but the user who prefers, the teacher who gives reasons and the judge are

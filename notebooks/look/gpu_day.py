@@ -22,7 +22,6 @@ import multiprocessing
 import os
 import shutil
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -245,11 +244,8 @@ def distance(day):
 
 def sharded(day):
     """As torchrun starts a single process. (--fsdp on several is for tests/test_ranks.py.)"""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
     process = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-    process |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    process |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29613"}
     process |= {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
     flags = ["--fsdp", "--model", "notebooks/tiny", "--steps", 3, "--eval-problems", 4]
     with mock.patch.dict(os.environ, process):
@@ -311,7 +307,7 @@ GPU_ONLY = [attention, waits, recorded, out_of_memory]
 def begin(day):
     """The file goes on, if it is of the same commit."""
     origin = keep.origin(COMMAND)
-    if not day.out.exists() or read(day)["commit"] != origin["commit"]:
+    if not day.out.exists() or read(day).get("commit") != origin["commit"]:
         day.out.parent.mkdir(parents=True, exist_ok=True)
         keep.write_json(day.out, {**origin, "columns": COLUMNS, "rows": []})
 

@@ -15,7 +15,7 @@ import train
 from model import load
 from notebooks.autorule import autorule
 from notebooks.autorule import autorule_world as world
-from notebooks.claims import paper_claims as measures
+from notebooks.claims import measures
 from verifiers import DataError
 
 # ---- 1. Preferences --------------------------------------------------------------------------------------------------
