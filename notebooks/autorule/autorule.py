@@ -350,13 +350,6 @@ def train_reward_model(made, pairs, epochs=1, batch_size=256, lr=5e-6, warmup=0.
 
 # ---- 6. Baselines; diagnostics, of verdicts as arrays of 0 and 1, (N, K) -------------------------
 
-DIMENSIONS = [  # after UltraFeedback's four (Table 4)
-    "The assistant does what it is asked to do and nothing else.",
-    "The assistant's answer is useful and correct.",
-    "The assistant's answer agrees with the world and with itself.",
-    "The assistant says where it is not certain.",
-]
-
 
 def length_penalty(length, target=300):
     """What B.4 takes off the reward, length / (2 L) - 1/2: 0 at the target, 0.5 at twice as much."""
