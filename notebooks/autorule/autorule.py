@@ -10,58 +10,38 @@ judge reads the conversation before the rule, so that all rules share its keys a
 rubrics for each prompt (RaR, RLCF). autorule_world.py is a simulated world to try it in. Letters: K and L
 rules, N responses or pairs, B rows, C hidden size.
 
-A teacher or judge is a model directory or a hub id. A program in its place, such as a client of a server, is a
-backend (section 2).
+A teacher or judge is a model directory or a hub id; from Python it is any function (sections 2 and 4).
 """
 
 import argparse
-import collections
 import contextlib
 import functools
-import hashlib
-import itertools
 import json
-import math
 import os
 import random
 import re
-import sys
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
+from torch.nn.utils.rnn import pad_sequence
 
-from model import KVCache, load, pick_device, save
-from rlvr import row_uniforms, sample
+from model import KVCache, load, pick_device
+from rlvr import read, row_uniforms, sample
 from verifiers import DataError
 
 # ---- 1. Preferences ------------------------------------------------------------------------------
 
 
-def as_text(value):
-    """A string, or a list of {"role", "content"}: one message's content, or a line for each."""
-    if isinstance(value, str):
-        return value
-    if len(value) == 1:
-        return value[0]["content"] + ""
-    return "\n".join(turn["role"] + ": " + turn["content"] for turn in value)
-
-
-def read_preference(row):
-    chosen = row["chosen"]
-    rejected = row["rejected"]
-    prompt = row.get("prompt")
-    if isinstance(chosen, list) and (len(chosen) > 2 or prompt is None):
-        prompt = chosen[:-1]  # UltraFeedback's "prompt" is the first turn
-    sides = [side if isinstance(side, str) else [side[-1]] for side in (chosen, rejected)]
-    texts = [as_text(value) for value in (prompt, *sides)]
-    scores = {key: float(row[key]) for key in ("score_chosen", "score_rejected") if key in row}
-    return dict(zip(("prompt", "chosen", "rejected"), texts)) | scores
+def text_of(side):
+    """A text, or the last of a list of messages: UltraFeedback repeats the question in chosen and rejected."""
+    if isinstance(side, str):
+        return side
+    if len(side) > 2:
+        raise ValueError("more than a question and an answer")
+    return side[-1]["content"] + ""
 
 
 def read_preferences(path):
@@ -69,34 +49,28 @@ def read_preferences(path):
     -> dicts of these three texts, and of score_chosen, score_rejected where the file has them."""
     pairs = []
     for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
-        if not line.strip():
-            continue
         try:
-            pairs.append(read_preference(json.loads(line)))
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-            raise DataError(
-                f"{path}, line {number}: not a preference ({error!r}); wanted is an object "
-                "with prompt, chosen, rejected: texts or lists of messages"
-            ) from None
+            row = json.loads(line)
+            pair = {side: text_of(row[side]) for side in ("prompt", "chosen", "rejected")}
+            scores = {key: float(row[key]) for key in row if key.startswith("score_")}
+        except (ValueError, TypeError, LookupError, RecursionError) as error:
+            wanted = "an object with prompt, chosen, rejected: texts or lists of messages"
+            raise DataError(f"{path}, line {number}: {error!r}; wanted is {wanted}") from None
+        pairs.append(pair | scores)
     return pairs
 
 
-def filter_preferences(pairs, count_tokens, max_tokens=512, banned="confidence"):
+def filter_preferences(pairs, count_tokens, max_tokens=512):
     """The paper's filter (B.6): both responses below max_tokens, the chosen one scored higher (where
-    there are scores), the banned word in neither -> (those that stay, {reason: how many went})."""
-    kept = []
-    gone = collections.Counter()
-    for pair in pairs:
-        sides = pair["chosen"], pair["rejected"]
-        if max(map(count_tokens, sides)) >= max_tokens:
-            gone["too long"] += 1
-        elif pair.get("score_chosen", math.inf) <= pair.get("score_rejected", -math.inf):
-            gone["not scored higher"] += 1
-        elif banned and banned in " ".join(sides).lower():
-            gone[f"says {banned}"] += 1
-        else:
-            kept.append(pair)
-    return kept, dict(gone)
+    there are scores), "confidence" in neither -> the pairs that stay."""
+
+    def good(pair):
+        sides = [pair["chosen"], pair["rejected"]]
+        short = max(map(count_tokens, sides)) < max_tokens
+        scored = pair.get("score_chosen", 1) > pair.get("score_rejected", 0)
+        return short and scored and "confidence" not in " ".join(sides).lower()
+
+    return [pair for pair in pairs if good(pair)]
 
 
 # ---- 2. A model to ask ---------------------------------------------------------------------------
@@ -111,88 +85,32 @@ def split_reasoning(text):
     return {"text": text.strip(), "reasoning": ""}
 
 
-# A backend has an identity (what its answers depend on, besides prompt and seed), and is called with
-# {key: prompt}, a function keep(key, answer) for each answer as it comes, and a seed.
-
-BATCH = 16  # prompts that a model here answers at once; their answers are kept together
+BATCH = 16  # prompts that are answered at once
 
 
 class Local:
-    """A model sampled here. Its answer depends on seed and prompt, not on what else is asked."""
+    """A model sampled here: local(prompts, seed) -> {"reasoning", "text"} for each. An answer depends on seed and
+    prompt, not on what else is asked."""
 
     def __init__(self, name, temperature=0.6, max_new_tokens=4096):
         self.model, self.tokenizer = load(name, *pick_device())
-        self.temperature = temperature
-        self.max_new_tokens = max_new_tokens
-        self.identity = [str(name), temperature, max_new_tokens]
-
-    def __call__(self, prompts, keep, seed):
-        asked = {key: self.tokenizer.encode_prompt(prompt) for key, prompt in prompts.items()}
-        room = self.model.config.max_position_embeddings - self.max_new_tokens
-        fits = [key for key, ids in asked.items() if 0 < len(ids) <= room]  # others: no answer
-        sizes = (1, self.max_new_tokens, self.temperature)
-        for start in range(0, len(fits), BATCH):
-            keys = fits[start : start + BATCH]
-            uniforms = row_uniforms([int(key[:8], 16) for key in keys], self.max_new_tokens, seed)
-            prompts = [asked[key] for key in keys]
-            rollouts = sample(self.model, prompts, *sizes, uniforms=uniforms)
-            for key, ids in zip(keys, rollouts.completions(), strict=True):
-                keep(key, split_reasoning(self.tokenizer.decode(ids)))
-
-
-class Asked:
-    """asked(prompts) -> an answer for each, or None where the backend failed.
-
-    cache:  a file of JSON lines, {key: answer}; the key is a hash of identity, seed and prompt.
-    counts: prompts new, known and failed.
-    """
-
-    def __init__(self, backend, cache=None):
-        self.backend = backend
-        self.known = {}
-        self.lock = threading.Lock()
-        self.file = open(cache, "a+b") if cache else None
-        self.counts = collections.Counter(new=0, known=0, failed=0)
-        if self.file:
-            self.read()
-
-    def read(self):
-        self.file.seek(0)
-        for line in self.file.read().splitlines():
-            with contextlib.suppress(ValueError):  # half a line, after a crash
-                self.known |= json.loads(line)
+        self.sizes = (1, max_new_tokens, temperature)
 
     def __call__(self, prompts, seed=0):
-        """Prompts that were answered before, in this run or an earlier one, are not asked again."""
-        identity = self.backend.identity
-        texts = [json.dumps([identity, seed, prompt]).encode() for prompt in prompts]
-        keys = [hashlib.sha256(text).hexdigest() for text in texts]
-        found = {key: self.known.get(key) for key in keys}
-        new = {key: prompt for key, prompt in zip(keys, prompts) if found[key] is None}
-
-        def keep(key, answer):
-            found[key] = answer
-            self.keep(key, answer)
-
-        if new:
-            self.backend(new, keep, seed)
-        answers = [found[key] for key in keys]
-        with self.lock:
-            self.counts.update(new=len(new), known=len(keys) - len(new), failed=answers.count(None))
-        return answers
-
-    def keep(self, key, answer):
-        if self.file:  # without one nothing is remembered: a judge runs long
-            with self.lock:
-                self.known[key] = answer
-                # subtle: the line ends before each answer, or one would be lost behind half a line
-                self.file.write(b"\n" + json.dumps({key: answer}).encode())
-                self.file.flush()
+        texts = []
+        for start in range(0, len(prompts), BATCH):
+            batch = prompts[start : start + BATCH]
+            rows = [self.tokenizer.encode_prompt(prompt) for prompt in batch]
+            check_room(self.model, max(map(len, rows)) + self.sizes[1])
+            uniforms = row_uniforms(batch, self.sizes[1], seed)
+            rollouts = sample(self.model, rows, *self.sizes, uniforms=uniforms)
+            texts += [self.tokenizer.decode(ids) for ids in rollouts.completions()]
+        return [split_reasoning(text) for text in texts]
 
 
-def open_model(name, cache=None, **settings):
-    """The Asked of a directory or a hub id; settings: what Local takes."""
-    return Asked(Local(name, **settings), cache)
+def check_room(model, tokens):
+    if tokens > model.config.max_position_embeddings:
+        raise DataError(f"{tokens} tokens are more than this model can read")
 
 
 # ---- 3. Reason, extract, merge (3.1) -------------------------------------------------------------
@@ -227,30 +145,27 @@ Reply with a JSON array of strings and nothing else.
 def parse_rules(text):
     """The first JSON array with strings in a text, or an empty one -> its rules; None if there is none.
     Bounded, since a model wrote it: 200,000 characters, 20 tries, 500 rules of 300 characters."""
-    for match in itertools.islice(re.finditer(r"\[", text[:200_000]), 20):
+    text = text[:200_000]
+    for start in [match.start() for match in re.finditer(r"\[", text)][:20]:
         with contextlib.suppress(ValueError, RecursionError):
-            found, _ = json.JSONDecoder().raw_decode(text[:200_000], match.start())
+            found, _ = json.JSONDecoder().raw_decode(text, start)
             rules = [" ".join(rule.split()) for rule in found if isinstance(rule, str)]
             if rules or not found:
                 return list(dict.fromkeys(rule for rule in rules if 0 < len(rule) <= 300))[:500]
     return None
 
 
-def ask_for_rules(teacher, prompts, seed):
-    return [answer and parse_rules(answer["text"]) for answer in teacher(prompts, seed)]
-
-
 def justify(pair, winner):
-    sides = {"A": ("chosen", "rejected"), "B": ("rejected", "chosen")}
-    a, b = (pair[side] for side in sides[winner])
+    sides = [pair["chosen"], pair["rejected"]]
+    a, b = sides if winner == "A" else sides[::-1]
     return JUSTIFY.format(winner=winner, prompt=pair["prompt"], a=a, b=b)
 
 
 def extract_rules(pairs, teacher, seed=0, source="reasoning", at_most=None):
-    """Rules out of preferences -> what rules.json holds: rules, and what it takes to make them again. The
-    preferred response is answer A or B by a seeded coin. source: read the rules out of the teacher's chain
-    of thought ("reasoning") or what it says after it ("text", Table 3). Answers that cannot be read are
-    counted and skipped."""
+    """Rules out of preferences -> {"rules", "counts"}. teacher(prompts, seed) -> {"reasoning", "text"} for each, None
+    where it fails. The preferred response is answer A or B by a seeded coin. source: read the rules out of the
+    teacher's chain of thought ("reasoning") or what it says after it ("text", Table 3). Answers that cannot be read
+    are counted and skipped."""
     winners = random.Random(seed).choices("AB", k=len(pairs))
     reasons = teacher([justify(*each) for each in zip(pairs, winners)], seed)
     chains = [
@@ -258,41 +173,22 @@ def extract_rules(pairs, teacher, seed=0, source="reasoning", at_most=None):
         for winner, answer in zip(winners, reasons)
         if answer and answer[source]
     ]
-    found = ask_for_rules(teacher, chains, seed)
+    found = [answer and parse_rules(answer["text"]) for answer in teacher(chains, seed)]
     rules = [rule for each in found for rule in each or []]
-    unreadable = found.count(None)
+    counts = {"pairs": len(pairs), "chains": len(chains)}
+    counts |= {"extracted": len(rules), "unreadable": found.count(None)}
     if not rules:
-        raise DataError(
-            f"no rules: of {len(pairs)} answers {len(chains)} have a {source}, and of those "
-            f"{unreadable} gave no list; source='text' is for a teacher without thoughts"
-        )
-    counts = collections.Counter(
-        pairs=len(pairs), chains=len(chains), extracted=len(rules), unreadable=unreadable
-    )
-    found = {"rules": merge_rules(rules, teacher, seed, at_most, counts)}
-    found |= {"counts": dict(counts), "asked": dict(teacher.counts), "pairs": pairs, "seed": seed}
-    found |= {"source": source, "at_most": at_most, "teacher": teacher.backend.identity}
-    return found | {"prompts": [JUSTIFY, EXTRACT, MERGE]}
+        raise DataError(f"no rules: {counts}; source='text' is for a teacher without thoughts")
+    return {"rules": merge_rules(rules, teacher, seed, at_most), "counts": counts}
 
 
-MERGE_SIZE = 400  # rules that one prompt holds
-
-
-def merge_rules(rules, teacher, seed, at_most, counts):
-    """More rules than one prompt holds are merged in parts, then again, at most eight times: a teacher may
-    never merge. An answer that cannot be read leaves its part as it was."""
+def merge_rules(rules, teacher, seed=0, at_most=None):
+    """A list that cannot be read leaves the rules as they were."""
     limit = f" Keep at most {at_most}." if at_most else ""
-    for level in range(8):
-        parts = [rules[start : start + MERGE_SIZE] for start in range(0, len(rules), MERGE_SIZE)]
-        lists = ["\n".join(f"- {rule}" for rule in part) for part in parts]
-        prompts = [MERGE.format(limit=limit, rules=text) for text in lists]
-        merged = ask_for_rules(teacher, prompts, seed + level)
-        counts.update(merges=len(parts), unreadable=merged.count(None))
-        kept = [rule for part, less in zip(parts, merged) for rule in less or part]
-        rules = list(dict.fromkeys(kept))
-        if len(parts) == 1 and merged[0]:
-            break
-    return rules[:at_most]
+    text = "\n".join(f"- {rule}" for rule in rules)
+    (answer,) = teacher([MERGE.format(limit=limit, rules=text)], seed)
+    merged = answer and parse_rules(answer["text"])
+    return list(dict.fromkeys(merged or rules))[:at_most]
 
 
 # ---- 4. Judge (3.2) ------------------------------------------------------------------------------
@@ -312,6 +208,11 @@ CONDITIONS = {
 }
 
 
+def padded(rows, model):
+    """B lists of ids -> (B, T), zeros behind the shorter ones."""
+    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True).to(model.device)
+
+
 @torch.inference_mode()
 def yes_probabilities(model, tokenizer, texts):
     """p(Yes) / (p(Yes) + p(No)) of the token after each text -> K floats. What the texts have in common,
@@ -319,36 +220,21 @@ def yes_probabilities(model, tokenizer, texts):
     rows = [tokenizer.encode_prompt(text) for text in texts]
     words = [tokenizer.encode(word)[0] for word in ("Yes", "No")]
     longest = max(map(len, rows))
-    if longest > model.config.max_position_embeddings:
-        raise DataError(f"{longest} tokens are more than this judge can read")
+    check_room(model, longest)
     # Each row keeps a token of its own.
     shared = min(len(os.path.commonprefix(rows)), min(map(len, rows)) - 1)
-    rests = [row[shared:] + [0] * (longest - len(row)) for row in rows]
-    last = [len(row) - shared - 1 for row in rows]
     cache = KVCache(model, 1, longest)
-    start = torch.tensor([rows[0][:shared]], device=model.device)
-    if shared:
-        model(start, cache, head=lambda hidden, weight: None)
+    read(model, padded([rows[0][:shared]], model), cache, ([0], [-1]))
     cache.take([0] * len(rows))  # one row becomes K
-    logits = model(
-        torch.tensor(rests, device=model.device),
-        cache,  # (K, 2)
-        head=lambda hidden, weight: F.linear(hidden[range(len(rows)), last], weight[words]),
-    )
-    return logits.float().softmax(-1)[:, 0].tolist()
-
-
-def read_verdict(text):
-    """Yes: True, No: False, with or without brackets; anything else: None."""
-    match = re.fullmatch(r"\W{0,9}(yes|no)\W{0,9}", text.strip().lower())
-    return match and match[1] == "yes"
+    last = [len(row) - shared - 1 for row in rows]
+    rests = padded([row[shared:] for row in rows], model)
+    logits = read(model, rests, cache, (range(len(rows)), last))  # (K, V)
+    return logits[:, words].float().softmax(-1)[:, 0].tolist()
 
 
 def open_judge(name):
     """judge(texts) -> True or False for each: the likelier of two tokens of a model that does not think."""
     model, tokenizer = load(name, *pick_device()[:2])
-    if tokenizer.encode("Yes")[0] == tokenizer.encode("No")[0]:
-        raise DataError(f"{name}: a judge must know the words Yes and No")
     if model.config.model_type == "qwen3" and tokenizer.template == "chat":
         tokenizer.template = "chat-nothink"
     return lambda texts: [p > 0.5 for p in yes_probabilities(model, tokenizer, texts)]
@@ -363,7 +249,7 @@ class RulesReward:
     is added to all that are judged; a constant changes no advantage between them."""
 
     rules: list
-    judge: Callable
+    judge: object
     alpha: float = 10.0
     beta: float = -7.5
     concise: bool = True
@@ -373,13 +259,14 @@ class RulesReward:
     def __call__(self, completion, problem):
         verdicts = judge_rules(self.judge, self.rules, problem["problem"], completion, self.concise)
         yes = [float(verdict is True) for verdict in verdicts]
-        mean = sum(yes) / max(1, len(yes))
-        r_rules = self.alpha * mean + self.beta
+        share = sum(yes) / max(1, len(yes))
+        r_rules = self.alpha * share + self.beta
         learned = self.reward_model
         r_model = learned.score(problem["problem"], completion) if learned else 0.0
         parts = {f"rule_{k:02}": value for k, value in enumerate(yes)}
         parts |= {"r_rules": r_rules, "r_model": r_model, "judge_failed": verdicts.count(None)}
-        parts |= {} if problem.get("answer") else {"accuracy": mean}
+        if not problem.get("answer"):
+            parts["accuracy"] = share
         return r_rules + r_model + self.lift, parts
 
 
@@ -400,22 +287,16 @@ LOADING = threading.Lock()
 def from_settings(path):
     try:
         settings = json.loads(Path(path).read_text(encoding="utf-8"))
-        rules = settings["rules"]
         reward = dict(settings["reward"])
         judge = open_judge(reward.pop("judge"))
-        learned = reward.pop("reward_model", None)
-        reward["reward_model"] = learned and RewardModel.load(learned)
-        return RulesReward(rules, judge, **reward)
+        return RulesReward(settings["rules"], judge, **reward)
     except (OSError, ValueError, TypeError, LookupError) as error:
-        raise DataError(
-            f"$AUTORULE: {path} does not describe a reward ({error!r}); make it with "
-            "python -m notebooks.autorule.autorule pairs.jsonl --teacher NAME --judge NAME"
-        ) from None
+        raise DataError(f"$AUTORULE: {path} describes no reward: {error!r}") from None
 
 
 def rules_reward(completion, problem):
     """For --reward notebooks/autorule/autorule.py:rules_reward. $AUTORULE names a file (default: rules.json) with the
-    "rules", and under "reward" the name of the judge and what RulesReward takes, reward_model as a directory."""
+    "rules", and under "reward" the name of the judge and the numbers that RulesReward takes."""
     with LOADING:
         reward = from_settings(os.environ.get("AUTORULE", "rules.json"))
     return reward(completion, problem)
@@ -434,53 +315,36 @@ class RewardModel(torch.nn.Module):
         torch.nn.init.zeros_(self.head.weight)  # at first all are worth the same
 
     def forward(self, rows):
-        longest = max(map(len, rows))
-        last = [len(row) - 1 for row in rows]
-        ids = torch.tensor(
-            [row + [0] * (longest - len(row)) for row in rows], device=self.model.device
-        )
-        # (B, C)
-        hidden = self.model(ids, head=lambda hidden, weight: hidden[range(len(rows)), last])
+        last = range(len(rows)), [len(row) - 1 for row in rows]
+        hidden = self.model(padded(rows, self.model), head=lambda x, weight: x[last])  # (B, C)
         return self.head(hidden.float()).squeeze(-1)
 
     def encode(self, prompt, completion):
-        asked = self.tokenizer.encode_prompt(prompt)
         said = self.tokenizer.encode(completion)
-        return [*asked, *said, self.model.config.eos_token_id[0]]
+        return [*self.tokenizer.encode_prompt(prompt), *said, self.model.config.eos_token_id[0]]
 
     @torch.inference_mode()
     def score(self, prompt, completion):
         return self([self.encode(prompt, completion)]).item()
 
-    def save(self, directory):
-        save(self.model, self.tokenizer, directory)
-        save_file({"head": self.head.weight.detach().cpu()}, Path(directory) / "head.safetensors")
-
-    @classmethod
-    def load(cls, directory):
-        made = cls(*load(directory, *pick_device()[:2]))
-        made.head.weight.data.copy_(load_file(Path(directory) / "head.safetensors")["head"])
-        return made
-
 
 def pairwise_loss(chosen, rejected):
     """-log sigmoid(r_chosen - r_rejected), (B,) and (B,) -> their mean; log 2 for equal scores."""
-    return -F.logsigmoid(chosen - rejected).mean()
+    return -torch.nn.functional.logsigmoid(chosen - rejected).mean()
 
 
 def train_reward_model(made, pairs, epochs=1, batch_size=256, lr=5e-6, warmup=0.1, seed=42):
     """AdamW, a constant rate after a warm-up, gradients clipped to norm 5 -> the loss of each step."""
     optimizer = torch.optim.AdamW(made.parameters(), lr, betas=(0.9, 0.95), weight_decay=0.0)
     losses = []
-    order = []
-    for epoch in range(epochs):
-        order += random.Random(seed + epoch).sample(pairs, len(pairs))
+    orders = [random.Random(seed + epoch).sample(pairs, len(pairs)) for epoch in range(epochs)]
+    order = sum(orders, [])
     steps = range(0, len(order), batch_size)
     for step, start in enumerate(steps, 1):
         batch = order[start : start + batch_size]
-        sides = [(pair, side) for side in ("chosen", "rejected") for pair in batch]
-        rows = [made.encode(pair["prompt"], pair[side]) for pair, side in sides]
-        loss = pairwise_loss(*made(rows).chunk(2))
+        chosen = [made.encode(pair["prompt"], pair["chosen"]) for pair in batch]
+        rejected = [made.encode(pair["prompt"], pair["rejected"]) for pair in batch]
+        loss = pairwise_loss(*made(chosen + rejected).chunk(2))
         loss.backward()
         losses.append(loss.item())
         torch.nn.utils.clip_grad_norm_(made.parameters(), 5.0)
@@ -492,7 +356,6 @@ def train_reward_model(made, pairs, epochs=1, batch_size=256, lr=5e-6, warmup=0.
 
 # ---- 6. Baselines; diagnostics, of verdicts as arrays of 0 and 1, (N, K) -------------------------
 
-CONCISE_RULE = ["The assistant's answer is concise."]  # B.7
 DIMENSIONS = [  # after UltraFeedback's four (Table 4)
     "The assistant does what it is asked to do and nothing else.",
     "The assistant's answer is useful and correct.",
@@ -540,23 +403,22 @@ def main(argv=None):
     parser.add_argument("--judge", help="the same, for the training (default: the teacher)")
     parser.add_argument("--num-pairs", type=int, default=256, help="drawn at random (default: 256)")
     parser.add_argument("--at-most", type=int, help="rules (default: what the teacher leaves)")
-    parser.add_argument("--out", default="rules.json", help="answers are kept in OUT.cache")
+    parser.add_argument("--out", default="rules.json")
     args = parser.parse_args(argv)
     pairs = read_preferences(args.pairs)
-    teacher = open_model(args.teacher, f"{args.out}.cache")
-    tokenizer = teacher.backend.tokenizer
-    pairs, gone = filter_preferences(pairs, lambda text: len(tokenizer.encode(text)))
+    teacher = Local(args.teacher)
+    pairs = filter_preferences(pairs, lambda text: len(teacher.tokenizer.encode(text)))
     pairs = random.Random(0).sample(pairs, min(args.num_pairs, len(pairs)))
     found = extract_rules(pairs, teacher, at_most=args.at_most)
-    found["reward"] = {"judge": args.judge or args.teacher, "alpha": 10.0, "beta": -7.5}
+    reward = {"judge": args.judge or args.teacher, "alpha": 10.0, "beta": -7.5}
+    found |= {"teacher": args.teacher, "pairs": pairs, "reward": reward}
     Path(args.out).write_text(json.dumps(found, indent=1), encoding="utf-8")
-    count = len(found["rules"])
     print(*found["rules"], sep="\n")
-    print(f"{count} rules in {args.out}; left out: {gone}; {found['counts']}")
+    print(f"{len(found['rules'])} rules in {args.out}; {found['counts']}")
 
 
 if __name__ == "__main__":
     try:
         main()
     except (DataError, OSError) as error:
-        sys.exit(f"error: {error}")
+        raise SystemExit(f"error: {error}") from None

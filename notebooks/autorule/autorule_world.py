@@ -10,6 +10,7 @@ model and GRPO are real. So this shows what the method does *if* teacher and jud
 not that a language model is. N responses or pairs, K rules.
 """
 
+import collections
 import functools
 import json
 import math
@@ -22,7 +23,7 @@ import numpy as np
 
 from model import load
 from notebooks.autorule import autorule
-from notebooks.autorule.autorule import CONCISE_RULE, DIMENSIONS, Asked
+from notebooks.autorule.autorule import DIMENSIONS
 from rlvr import row_uniforms, sample
 from verifiers import arithmetic, boxed_reward
 
@@ -72,8 +73,9 @@ KNOWN = CONCEPTS | {rule: (has(pattern), [rule]) for rule, pattern in IDLE.items
 CONCEPT_OF = {rule: name for name, (_, rules) in KNOWN.items() for rule in rules}
 # The judge reads hand-written rules as vaguely as they are worded: nearly all responses satisfy three of
 # them (Table 4).
-READINGS = [has("boxed|answer"), has("boxed"), has("boxed", 0, 2), has("hmm |wait "), has("")]
-VAGUE = dict(zip(DIMENSIONS + CONCISE_RULE, READINGS))
+VAGUE = [has("boxed|answer"), has("boxed"), has("boxed", 0, 2), has("hmm |wait ")]
+CHECK_OF = {rule: KNOWN[name][0] for rule, name in CONCEPT_OF.items()}
+CHECK_OF |= dict(zip(DIMENSIONS, VAGUE))
 
 
 def utility(prompt, text):
@@ -90,24 +92,23 @@ def world():
 
 
 @functools.cache
-def preferences(count, seed, sharpness=2.0, length_bias=0.4):
-    """Pairs of different completions. The user prefers by 8 * utility, with the noise of sigmoid(sharpness *
-    difference), and, as many do, likes length for its own sake: length_bias for ten tokens more."""
+def preferences(count, seed):
+    """Pairs of different completions. The user prefers by 8 * utility, with the noise of sigmoid(2 * difference),
+    and, as many do, likes length for its own sake: 0.4 for ten tokens more."""
     rng = random.Random(f"pairs {seed}")
-    pairs = []
     model, tokenizer, task = world()
     asked = [problem["problem"] for problem in rng.sample(task.train, count)]
-    prompts = [tokenizer.encode(prompt) for prompt in asked]
     uniforms = row_uniforms(range(2 * count), 80, f"pairs {seed}")
-    rollouts = sample(model, prompts, 2, 80, uniforms=uniforms)
+    rollouts = sample(model, list(map(tokenizer.encode, asked)), 2, 80, uniforms=uniforms)
     texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
-    likes = length_bias * rollouts.lengths.numpy() / 10
+    lengths = rollouts.lengths.tolist()
+    pairs = []
     for row, prompt in enumerate(asked):
-        sides = texts[2 * row : 2 * row + 2]
-        useful = [8 * utility(prompt, text) for text in sides]
-        a, b = np.add(useful, likes[2 * row : 2 * row + 2]).tolist()
-        first = rng.random() < 1 / (1 + math.exp(sharpness * (b - a)))
-        chosen, rejected = sides if first else sides[::-1]
+        both = slice(2 * row, 2 * row + 2)
+        sides = texts[both]
+        likes = [0.4 * length / 10 for length in lengths[both]]
+        a, b = (8 * utility(prompt, text) + like for text, like in zip(sides, likes))
+        chosen, rejected = sides if rng.random() < 1 / (1 + math.exp(2 * (b - a))) else sides[::-1]
         if chosen != rejected:
             pairs.append({"prompt": prompt, "chosen": chosen, "rejected": rejected})
     return pairs
@@ -123,24 +124,17 @@ def fields_of(template, prompt):
     return match and match.groupdict()
 
 
-class Simulated:
-    """A program in place of a model: a subclass has say(prompt, rng) -> (chain of thought, text), and None
-    where it fails. Its random numbers depend on seed and prompt."""
-
-    def __init__(self, error=0.0):
-        self.error = error
-        self.identity = [type(self).__name__, "simulated", error]
-
-    def __call__(self, prompts, keep, seed):
-        for key, prompt in prompts.items():
-            said = self.say(prompt, random.Random(f"{seed} {prompt}"))
-            if said:
-                keep(key, dict(zip(("reasoning", "text"), said)))
-
-
-class Teacher(Simulated):
+class Teacher:
     """Names what only the preferred response has; if that is nothing, something idle or that it is clear.
-    In error, at the stated rate, it names something else, and a quarter as often gives no list."""
+    In error, at the stated rate, it names something else, and a quarter as often gives no list. Its random numbers
+    depend on seed and prompt."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __call__(self, prompts, seed=0):
+        said = [self.say(prompt, random.Random(f"{seed} {prompt}")) for prompt in prompts]
+        return [{"reasoning": chain, "text": text} for chain, text in said]
 
     def say(self, prompt, rng):
         if given := fields_of(autorule.JUSTIFY, prompt):
@@ -151,18 +145,15 @@ class Teacher(Simulated):
             silent = rng.random() < self.error / 4
             return "", "I see none." if silent else f"Rules:\n{json.dumps(rules)}"
         given = fields_of(autorule.MERGE, prompt)
-        names = [CONCEPT_OF[rule[2:]] for rule in given["rules"].split("\n")]
-        often = sorted(dict.fromkeys(names), key=names.count, reverse=True)
+        counts = collections.Counter(CONCEPT_OF[rule[2:]] for rule in given["rules"].split("\n"))
         limit = re.search(r"\d+", given["limit"])
-        kept = [name for name in often if names.count(name) > 0.02 * len(names)]
-        kept = often[: int(limit[0])] if limit else kept
+        often = counts.most_common(int(limit[0]) if limit else None)
+        kept = [name for name, count in often if limit or count > 0.02 * counts.total()]
         return "", json.dumps([rng.choice(KNOWN[name][1]) for name in kept])
 
     def reason(self, rng, winner, prompt, better, worse):
-        checks = {name: check for name, (check, _) in KNOWN.items()}
-        only = [
-            name for name in checks if checks[name](prompt, better) > checks[name](prompt, worse)
-        ]
+        checks = [(name, check) for name, (check, _) in KNOWN.items()]
+        only = [name for name, has in checks if has(prompt, better) and not has(prompt, worse)]
         named = [name for name in only if name in CONCEPTS] or [rng.choice([CLEAR, *only])]
         named = [rng.choice([*KNOWN]) if rng.random() < self.error else name for name in named]
         said = [f"- {rng.choice(KNOWN[name][1])}\n" for name in named]
@@ -170,37 +161,32 @@ class Teacher(Simulated):
         return chain, f"Answer {winner} is better.\n{rng.choice(said)}"
 
 
-class Judge(Simulated):
-    """Yes or No, in error at the stated rate, a tenth as often neither. Concise: up to 90 characters."""
-
-    def say(self, prompt, rng):
-        concise = autorule.CONDITIONS[True] in prompt
-        template = autorule.VERIFY.replace("{condition}", autorule.CONDITIONS[concise])
-        given = fields_of(template, prompt)
-        rule = given["rule"]
-        check = VAGUE[rule] if rule in VAGUE else KNOWN[CONCEPT_OF[rule]][0]
-        said = given["completion"]
-        yes = check(given["prompt"], said) and (len(said) <= 90 or not concise)
-        yes ^= rng.random() < self.error
-        neither = rng.random() < self.error / 10
-        return "", "It depends." if neither else f"[{'Yes' if yes else 'No'}]"
-
-
 def judge_of(error, seed=0):
-    asked = Asked(Judge(error))
-    return lambda texts: [autorule.read_verdict(answer["text"]) for answer in asked(texts, seed)]
+    """judge(texts) -> Yes (True) or No, in error at the stated rate, a tenth as often neither (None). Concise: up to
+    90 characters."""
+
+    def verdict(text):
+        rng = random.Random(f"{seed} {text}")
+        given = fields_of(autorule.VERIFY, text)
+        said = given["completion"]
+        concise = len(said) <= 90 or given["condition"] != autorule.CONDITIONS[True]
+        yes = CHECK_OF[given["rule"]](given["prompt"], said) and concise
+        yes ^= rng.random() < error
+        return None if rng.random() < error / 10 else yes
+
+    return lambda texts: [verdict(text) for text in texts]
 
 
 def extracted(seed, num_pairs=256, run=0, **settings):
     """The rules that a teacher who errs once in ten finds in the preferences of a seed."""
     pairs = preferences(2000, seed)[:num_pairs]
-    return autorule.extract_rules(pairs, Asked(Teacher(0.1)), run, **settings)["rules"]
+    return autorule.extract_rules(pairs, Teacher(0.1), run, **settings)["rules"]
 
 
-def verdicts(seed, error, rules, num_pairs=250, draw=0):
+def verdicts(seed, error, rules, num_pairs=250):
     """On pairs that no rule was read out of -> [chosen (N, K), rejected (N, K)], True for Yes."""
+    judge = judge_of(error)
     pairs = preferences(600, seed + 1000)[:num_pairs]
-    judge = judge_of(error, draw)
 
     def said(pair, side):
         answers = autorule.judge_rules(judge, rules, pair["prompt"], pair[side])
@@ -211,56 +197,38 @@ def verdicts(seed, error, rules, num_pairs=250, draw=0):
 
 # ---- 3. Arms: what is changed of the reward model with six extracted rules -----------------------
 
-USUAL = {"rules": lambda found: found[:6], "alpha": 10.0, "beta": -7.5, "concise": True}
-MODEL = {"rules": lambda found: [], "alpha": 0.0, "beta": 0.0}
-ARMS = {
-    "rules": {},
-    "reward_model": MODEL,
-    "length_penalty": MODEL | {"penalty": 1.0},
-    "concise_rule": {"rules": lambda found: CONCISE_RULE},
-    "dimensions": {"rules": lambda found: DIMENSIONS},
-    "2_rules": {"rules": lambda found: found[:2]},
-    "20_rules": {"rules": lambda found: found},
-    "no_conciseness": {"concise": False},
-    "no_scale": {"alpha": 1.0, "beta": 0.0, "concise": False},
-    "no_rule_on_the_result": {
-        "rules": lambda found: [rule for rule in found[:6] if CONCEPT_OF[rule] != "right"]
-    },
-}
+ARMS = ("rules", "no_rule_on_the_result", "reward_model", "length_penalty")
 
 
 @functools.cache
 def learned_reward(seed):
     """The reward model that the arms of a seed share, trained once (half a minute)."""
     made = autorule.RewardModel(*load(TINY))
-    pairs = preferences(2000, seed)
-    autorule.train_reward_model(made, pairs, 2, batch_size=32, lr=1e-3, seed=seed)
+    autorule.train_reward_model(made, preferences(2000, seed), 2, 32, lr=1e-3, seed=seed)
     return made
 
 
 def rules_of(arm, seed):
     """The rules that an arm is paid for, in the order of its columns rule_00, rule_01, .."""
-    return (USUAL | ARMS[arm])["rules"](extracted(seed, at_most=20))
+    six = extracted(seed, at_most=20)[:6]
+    if arm == "no_rule_on_the_result":
+        return [rule for rule in six if CONCEPT_OF[rule] != "right"]
+    return six if arm == "rules" else []
 
 
 def task_of(arm, seed):
     """Arithmetic, paid as the arm is. (A task is made before training, without the clock that a reward has.)"""
-    chosen = USUAL | ARMS[arm]
-    settings = chosen["alpha"], chosen["beta"], chosen["concise"], learned_reward(seed)
-    rate = autorule.RulesReward(rules_of(arm, seed), judge_of(0.1, seed), *settings)
-
-    @functools.lru_cache(10_000)  # late in training a group says the same thing several times
-    def paid(completion, prompt, answer):
-        problem = {"problem": prompt, "answer": answer}
-        value, parts = rate(completion, problem)
-        length = len(world()[1].encode(completion))
-        value -= chosen.get("penalty", 0.0) * autorule.length_penalty(length, target=32)
-        graded = boxed_reward(completion, problem)[1]
-        return value, parts | graded | {"gold": utility(prompt, completion)}
+    rules = rules_of(arm, seed)
+    scale = (10.0, -7.5) if rules else (0.0, 0.0)
+    rate = autorule.RulesReward(rules, judge_of(0.1, seed), *scale, True, learned_reward(seed))
 
     def reward(completion, problem):
-        value, parts = paid(completion, problem["problem"], problem["answer"])
-        return value, dict(parts)
+        value, parts = rate(completion, problem)
+        if arm == "length_penalty":
+            length = len(world()[1].encode(completion))
+            value -= autorule.length_penalty(length, target=32)
+        graded = boxed_reward(completion, problem)[1]
+        return value, parts | graded | {"gold": utility(problem["problem"], completion)}
 
     return replace(world()[2], reward=reward)
 

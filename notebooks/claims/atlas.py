@@ -21,9 +21,9 @@ group, n steps or groups, K classes.
 """
 
 import copy
-import importlib
 import json
 import math
+import re
 import sys
 from dataclasses import dataclass
 from itertools import combinations_with_replacement, product
@@ -294,18 +294,18 @@ def length_of_wrong(one):
 
 
 def methods():
-    """{name: class} of all files of methods/."""
-    sys.path.insert(0, str(METHODS))
+    """The methods in methods/: {name of the class: class}."""
     found = {}
     for path in sorted(METHODS.glob("*.py")):
-        for name, kind in vars(importlib.import_module(path.stem)).items():
-            if isinstance(kind, type) and issubclass(kind, GRPO) and kind.__module__ == path.stem:
-                found[name] = kind
+        for name in re.findall(r"^class (\w+)\(\w+\):", path.read_text(encoding="utf-8"), re.M):
+            found[name] = find_class(f"{path}:{name}", GRPO)
     return found
 
 
 def find(name):
-    return methods()[name]
+    """The class of this name, whatever its capitals: dr_grpo is DrGRPO."""
+    kinds = {known.lower(): kind for known, kind in methods().items()}
+    return kinds[name.lower().replace("_", "")]
 
 
 def ready(kind, policy, **settings):
@@ -435,21 +435,21 @@ def shown(name, cells):
     return [name, *["" if cell is None else f"{cell:.3f}" for cell in cells]]
 
 
-def may_differ(kind):
-    """Whether the update of a method can be another than the default's."""
-    same = kind.advantages is GRPO.advantages and kind.loss is GRPO.loss
-    return not same or kind.Settings().norm != "token"
+def kinds_that_differ():
+    """The default, and the methods whose update can be another than the default's."""
+    kinds = {"default": GRPO}
+    for name, kind in methods().items():
+        same = kind.advantages is GRPO.advantages and kind.loss is GRPO.loss
+        if name not in LEFT_OUT and not (same and kind.Settings().norm == "token"):
+            kinds[name] = kind
+    return kinds
 
 
 def tables():
-    """The rows of the default and of the methods that differ, with the cosine in two more worlds."""
-    kinds = {"default": GRPO}
-    for name, kind in methods().items():
-        if name not in LEFT_OUT and may_differ(kind):
-            kinds[name] = kind
+    """Their rows, with the cosine in two more worlds."""
     worlds = [World(0), World(1, n=1000), World(2, n=1000)]
     rows = []
-    for name, kind in kinds.items():
+    for name, kind in kinds_that_differ().items():
         cells, *others = [world.row(ready(kind, world.policy)) for world in worlds]
         rows.append(shown(name, [*cells, *[other[3] for other in others]]))
         print(*rows[-1], flush=True)

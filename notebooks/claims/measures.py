@@ -17,12 +17,20 @@ from model import load
 from notebooks.environments.calculator import calculate, products
 from notebooks.environments.failing import failing
 from notebooks.look.show import canary, samples_of
-from notebooks.methods.echo import replies_in
 from notebooks.models.make_tiny import steps_of
 from rlvr import GRPO, roll_out, token_logprobs
 
 CALLING = GRPO(max_new_tokens=80)  # room for calls
 LEVEL = 0.8  # held-out accuracy, sampled
+
+
+def replies_in(rollouts):
+    """(B, T-1) bool: where ids[:, 1:] is an environment's."""
+    columns = torch.arange(rollouts.mask.size(1), device=rollouts.mask.device)
+    begin = rollouts.prompt_lengths[:, None] - 1
+    inside = (columns >= begin) & (columns < begin + rollouts.lengths[:, None])
+    return inside & (rollouts.mask == 0)
+
 
 # ---- 1. Columns ------------------------------------------------------------------------------------
 

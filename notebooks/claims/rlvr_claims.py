@@ -58,9 +58,9 @@ def largest(when, arms, column, by):
 
 FOUR = {
     "grpo": "--norm sequence",
-    "dr-grpo": f"{METHOD}/dr_grpo.py",
+    "dr-grpo": f"{METHOD}/grpo.py:DrGRPO",
     "dapo": f"{METHOD}/dapo.py",
-    "textbook": f"{METHOD}/reinforce.py --norm sum --kl-coef 0",
+    "textbook": f"{METHOD}/reinforce.py:Reinforce --norm sum --kl-coef 0",
 }
 FAST = {f"{name}, fast": arm(flags, rate=2e-3) for name, flags in FOUR.items()}
 FAMILY = Claim(
@@ -89,9 +89,9 @@ FAMILY = Claim(
 
 OFTEN = {
     "ppo x 4": "--updates-per-batch 4",
-    "gspo x 4": f"{METHOD}/gspo.py --updates-per-batch 4",
-    "cispo x 4": f"{METHOD}/cispo.py --updates-per-batch 4",
-    "reinforce x 4": f"{METHOD}/reinforce.py --kl-coef 0 --updates-per-batch 4",
+    "gspo x 4": f"{METHOD}/ratios.py:GSPO --updates-per-batch 4",
+    "cispo x 4": f"{METHOD}/ratios.py:CISPO --updates-per-batch 4",
+    "reinforce x 4": f"{METHOD}/reinforce.py:Reinforce --kl-coef 0 --updates-per-batch 4",
 }
 UPDATES = Claim(
     name="updates",

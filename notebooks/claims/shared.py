@@ -14,24 +14,24 @@ NOTEBOOKS = Path(__file__).resolve().parents[1]
 
 
 def method(name):
-    """The class of a file of notebooks/methods."""
-    return verifiers.find_class(f"{NOTEBOOKS}/methods/{name}.py", GRPO)
+    """A class of notebooks/methods."""
+    return verifiers.find_class(f"{NOTEBOOKS}/methods/{name}", GRPO)
 
 
-Shared = method("shared_prompts")
+Shared = method("shared_prompts.py")
 
 
-class MaxRL(Shared, method("maxrl")):
+class MaxRL(Shared, method("grpo.py:MaxRL")):
     pass
 
 
-class Negative(Shared, method("negative")):
+class Negative(Shared, method("reinforce.py:Negative")):
     pass
 
 
-class LoRA(Shared, method("lora")):
+class LoRA(Shared, method("lora.py")):
     pass
 
 
-class Distill(Shared, method("distill")):
+class Distill(Shared, method("distill.py")):
     pass

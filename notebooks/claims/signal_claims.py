@@ -42,10 +42,10 @@ OBJECTIVES = Claim(
     "seeds, where three cannot tell.",
     arms={
         "grpo": Arm(),
-        "maxrl": Arm(f"{METHOD}/maxrl.py"),
-        "negative": Arm(f"{METHOD}/negative.py"),
+        "maxrl": Arm(f"{METHOD}/grpo.py:MaxRL"),
+        "negative": Arm(f"{METHOD}/reinforce.py:Negative"),
         "pass@4": Arm(f"{METHOD}/pass_at_k.py --best-of 4"),
-        "positive": Arm(f"{METHOD}/negative.py --positive 1.0 --negative 0.0"),
+        "positive": Arm(f"{METHOD}/reinforce.py:Negative --positive 1.0 --negative 0.0"),
         "coin": Arm(COIN),
         "base": BASE,
     },

@@ -48,10 +48,9 @@ class Canary(GRPO):
         row["canary"] = found["accuracy"]
         for reward, low in self.seen:
             if row["reward"] >= reward and found["high"] < low:
-                print(f"warning: the reward is {row['reward']:.3f}, it was {reward:.3f};", end=" ")
-                print(
-                    f"of the canaries {found['accuracy']:.1%} are right, it was {low:.1%} or more"
-                )
+                rewards = f"the reward is {row['reward']:.3f}, it was {reward:.3f}"
+                shares = f"{found['accuracy']:.1%} are right, it was {low:.1%} or more"
+                print(f"warning: {rewards}; of the canaries {shares}")
                 break
         self.seen.append([row["reward"], found["low"]])
 

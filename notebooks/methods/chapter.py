@@ -33,8 +33,7 @@ class Chapter(Reinforce):
 
     def advantages(self, step):
         rewards = step.rewards  # (P, G)
-        mean = rewards.mean(1, keepdim=True)
         std = rewards.std(1, keepdim=True)
-        advantages = (rewards - mean) / (std + 1e-8)
+        advantages = (rewards - rewards.mean(1, keepdim=True)) / (std + 1e-8)
         equal = rewards.amax(1, keepdim=True) == rewards.amin(1, keepdim=True)
         return advantages.masked_fill(equal, 0.0)  # the chapter skips such a step

@@ -1,11 +1,23 @@
-"""curriculum.py - easy problems first, then hard ones.
+"""curriculum.py - which problems a step sees, by their difficulty: Curriculum, Stratified.
 
+    python train.py --method notebooks/methods/curriculum.py:Curriculum
+
+Curriculum: easy problems first, then hard ones.
 Source:  chapter "Reward Design for Reasoning", difficulty-aware shaping. Sampling without
          replacement by keys log(u) / weight: Efraimidis and Spirakis 2006.
 Formula: weight of a problem = exp(-((a - target) / 0.2)^2), a: its mean accuracy on its last
          three visits, 1/2 if there was none. The target slides from 0.8 to 0.4 over slide_steps.
 Changes: which problems a step sees. Those near the target are likelier; none is ruled out.
 Missing: a difficulty that is known beforehand: here only visits tell.
+
+Stratified: every step sees the same mixture of easy and hard problems.
+Source:  the same chapter, difficulty-stratified batching. Seats by the divisors 1/2, 3/2, 5/2 ..:
+         Sainte-Lague 1910.
+Formula: of the problems of a step, shares `target` have a mean accuracy from 0 to 0.2, to 0.4, to
+         0.6, to 0.8 and to 1 (on their last three visits; 1/2 if there was none).
+Changes: which problems a step sees. The std of the rewards within groups is then much the same in
+         every step. Thirds: --target 1 1 1.
+Missing: the same.
 """
 
 import itertools
@@ -29,15 +41,10 @@ class Curriculum(GRPO):
         last_target: float = 0.4
         slide_steps: int = 100  # as many as --steps
 
-        def __post_init__(self):
-            super().__post_init__()
-            if self.slide_steps < 1:
-                raise ValueError(f"slide_steps is {self.slide_steps}, and must be at least 1")
-
     def pick(self, problems, step, memory):
         settings = self.settings
         rng = random.Random(f"pick {settings.seed} {step}")
-        done = min(1.0, step / settings.slide_steps)
+        done = min(1.0, step / max(1, settings.slide_steps))
         target = settings.first_target + done * (settings.last_target - settings.first_target)
         keys = []
         for index in range(len(problems)):
@@ -46,3 +53,27 @@ class Curriculum(GRPO):
             keys.append(math.log(1 - rng.random()) * math.exp(distance**2))
         order = sorted(range(len(problems)), key=keys.__getitem__, reverse=True)
         return list(itertools.islice(itertools.cycle(order), settings.prompts_per_step))
+
+
+class Stratified(GRPO):
+    @dataclass
+    class Settings(GRPO.Settings):
+        target: tuple = (0.1, 0.2, 0.4, 0.2, 0.1)
+
+        def __post_init__(self):
+            super().__post_init__()
+            if not self.target or min(self.target) < 0 or sum(self.target) == 0:
+                raise ValueError(f"target is {self.target}: shares of 0 or more, not all 0")
+
+    def pick(self, problems, step, memory):
+        target = self.settings.target
+        rng = random.Random(f"pick {self.settings.seed} {step}")
+        sizes = [0] * len(target)
+        keys = {}
+        for index in rng.sample(range(len(problems)), len(problems)):
+            place = min(len(target) - 1, int(len(target) * mean_accuracy(memory, index)))
+            # The nth of its bin. The first of all problems by these keys have the shares of target.
+            sizes[place] += 1
+            keys[index] = (sizes[place] - 0.5) / max(target[place], 1e-9)
+        order = sorted(keys, key=keys.get)
+        return list(itertools.islice(itertools.cycle(order), self.settings.prompts_per_step))

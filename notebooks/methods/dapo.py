@@ -27,32 +27,26 @@ class DAPO(GRPO):
     class Settings(GRPO.Settings):
         clip: tuple = (0.2, 0.28)
         overlong: str = "soft"  # or filter, none
-        overlong_share: float = 0.2  # of max_new_tokens, at the end, where the penalty rises
 
         def __post_init__(self):
             super().__post_init__()
             if self.overlong not in ("soft", "filter", "none"):
                 raise ValueError(f"overlong is {self.overlong!r}, not soft, filter or none")
-            if not 0 < self.overlong_share <= 1:
-                raise ValueError(f"overlong_share is {self.overlong_share}, not in (0, 1]")
 
     def pick(self, problems, step, memory):
         """Twice prompts_per_step problems: what two steps of the usual walk would see."""
         first = super().pick(problems, 2 * step - 1, memory)
-        second = super().pick(problems, 2 * step, memory)
-        return first + second
+        return first + super().pick(problems, 2 * step, memory)
 
     def advantages(self, step):
         rewards = step.rewards
         lengths = step.rollouts.mask.sum(1).to(rewards.device).view_as(rewards)
-        finished = step.rollouts.finished.to(rewards.device).view_as(rewards)
-        share = self.settings.overlong_share
         if self.settings.overlong == "soft":
-            excess = lengths / self.settings.max_new_tokens - (1 - share)
-            rewards = rewards - (excess / share).clamp(0, 1)
+            excess = lengths / self.settings.max_new_tokens - 0.8
+            rewards = rewards - (excess / 0.2).clamp(0, 1)
         advantages = group_advantages(rewards, self.settings.scale)
         if self.settings.overlong == "filter":
-            advantages = advantages * finished
+            advantages *= step.rollouts.finished.to(rewards.device).view_as(rewards)
         return advantages * self.group_factors(step.rewards, lengths)
 
     def group_factors(self, rewards, lengths):

@@ -21,7 +21,7 @@ Missing: Keep Routing (our models are dense); updates on parts of a larger batch
 from dataclasses import dataclass
 
 import torch
-from gspo import row_mean
+from ratios import row_mean
 from keep_sampling_mask import KeepSamplingMask
 from rlvr import policy_loss
 
@@ -40,8 +40,7 @@ class DeepSeekV32(KeepSamplingMask):
         settings = self.settings
         logp, inputs = self.under_mask(logp, inputs)
         left = row_mean(inputs.sampled_logp - logp, inputs.weights) > settings.delta  # (b, 1)
-        masked = left & (inputs.advantages < 0)
-        weights = inputs.weights * ~masked
+        weights = inputs.weights * ~(left & (inputs.advantages < 0))
         loss = policy_loss(logp, inputs.old_logp, inputs.advantages, weights, settings.clip)
         if settings.kl_coef:
             ratio = (logp - inputs.old_logp).exp()

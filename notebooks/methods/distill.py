@@ -37,8 +37,8 @@ class Distill(GRPO):
     def advantages(self, step):
         rollouts = step.rollouts
         credit = torch.zeros_like(rollouts.mask)
-        sampled = rollouts.mask.any(1)
-        for micro in self.layout(rollouts, sampled, self.settings.teacher_tokens):
+        limit = self.settings.teacher_tokens
+        for micro in self.layout(rollouts, rollouts.mask.any(1), limit):
             places = rollouts.mask[micro.rows] > 0  # (b, T-1)
             targets = rollouts.ids[micro.rows, 1:][places]
             theirs, _ = trained_logprobs(self.teacher, micro, targets, self.settings.temperature)

@@ -42,10 +42,8 @@ def terms_of(step):
 
     chosen = list(range(len(names)))
     if not fit(columns, target)[1]:
-        raise DataError(
-            f"gdpo: this reward is no weighted sum of the parts that it logs ({', '.join(names)}), "
-            "so there is nothing to normalise apart. Log its terms, or use another method"
-        )
+        found = f"this reward is no weighted sum of the parts that it logs ({', '.join(names)})"
+        raise DataError(f"gdpo: {found}. Log its terms, or use another method")
     for column in reversed(range(len(names))):  # leave out what the sum does not need
         fewer = [other for other in chosen if other != column]
         if fewer and fit(columns[:, fewer], target)[1]:

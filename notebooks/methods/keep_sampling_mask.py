@@ -40,8 +40,8 @@ class KeepSamplingMask(TopP):
             logits = F.linear(hidden[micro.trained], weight)[:, :V]  # see rlvr.chunk_logprobs
             logits = logits.float() / settings.temperature
             if name not in self.kept:
-                found = kept_tokens(logits.detach(), 1.0, settings.top_p, settings.top_k)
-                self.kept[name] = found
+                sets = kept_tokens(logits.detach(), 1.0, settings.top_p, settings.top_k)
+                self.kept[name] = sets
             inside = logits.masked_fill(~self.kept[name], -math.inf)
             return inside.logsumexp(-1) - logits.logsumexp(-1)
 
@@ -51,12 +51,12 @@ class KeepSamplingMask(TopP):
         """logp (b, T-1) and the LossInputs, both of softmaxes over the sets."""
         if self.settings.top_p == 1 and self.settings.top_k == 0:
             return logp, inputs
-        mass = torch.zeros_like(logp)
-        mass = mass.masked_scatter(inputs.weights > 0, self.log_mass(inputs.micro))
-        ref_logp = inputs.ref_logp
-        if ref_logp is not None:  # the same mass: a KL has log pi - log pi_ref of whole softmaxes
-            ref_logp = ref_logp - mass
-        return logp - mass, replace(inputs, old_logp=inputs.sampled_logp, ref_logp=ref_logp)
+        mass = self.log_mass(inputs.micro)
+        mass = torch.zeros_like(logp).masked_scatter(inputs.weights > 0, mass)
+        inputs = replace(inputs, old_logp=inputs.sampled_logp)
+        if inputs.ref_logp is not None:  # the same mass: a KL is one of whole softmaxes
+            inputs.ref_logp = inputs.ref_logp - mass
+        return logp - mass, inputs
 
     def loss(self, logp, inputs):
         return super().loss(*self.under_mask(logp, inputs))

@@ -10,9 +10,8 @@ Missing: the section's reduce_lr: a method cannot change the rate. Going back to
          A kl_coef of 1e-9 trains nothing; it is above 0 so that the model at the start is kept.
 """
 
+import copy
 from dataclasses import dataclass
-
-import torch
 
 from rlvr import GRPO, Stopped
 
@@ -35,25 +34,23 @@ class KLCap(GRPO):
 
     def setup(self, model, tokenizer):
         """Runs before a checkpoint is loaded, so that the weights are always those of the start."""
-        self.parameters = super().setup(model, tokenizer)
+        parameters = super().setup(model, tokenizer)
         if self.settings.on_exceed == "reset":
-            self.start = [param.detach().clone() for param in self.parameters]
-        return self.parameters
+            self.start = copy.deepcopy(model.state_dict())
+        return parameters
 
     def after_step(self, row, model):
         self.kl = row["kl"] * row["completion_length"]
-        self.act()
+        self.act(model)
 
-    @torch.no_grad()
-    def act(self):
+    def act(self, model):
         if self.kl <= self.settings.kl_cap:
             return
         found = f"the KL from the start is {self.kl:.3g}, above kl_cap {self.settings.kl_cap:g}"
         if self.settings.on_exceed == "stop":
             raise Stopped(found)
         print(f"{found}: back to the start")
-        for param, start in zip(self.parameters, self.start):
-            param.copy_(start)
+        model.load_state_dict(self.start)
 
     def state(self):
         return {"kl": self.kl}
@@ -62,4 +59,4 @@ class KLCap(GRPO):
         """A run that was stopped by its cap goes no step further."""
         self.kl = state["kl"]
         if self.settings.on_exceed == "stop":
-            self.act()
+            self.act(None)

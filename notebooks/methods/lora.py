@@ -39,12 +39,8 @@ class Adapted(nn.Module):
 
 
 def layers_of(model, kind):
-    """All modules of this kind in the blocks -> (their parent, their name, the module)."""
-    parents = list(model.model.layers.modules())
-    for parent in parents:
-        for name, layer in list(parent.named_children()):
-            if isinstance(layer, kind):
-                yield parent, name, layer
+    """All modules of this kind in the blocks -> pairs of name and module."""
+    return [pair for pair in model.model.layers.named_modules() if isinstance(pair[1], kind)]
 
 
 class LoRA(GRPO):
@@ -57,16 +53,16 @@ class LoRA(GRPO):
         """The same A on every process: it is drawn from the seed alone."""
         if any(isinstance(param, DTensor) for param in model.parameters()):
             raise ModelError("lora.py trains a whole model on each GPU: start without --fsdp")
-        settings = self.settings
-        generator = torch.Generator().manual_seed(settings.seed)
+        generator = torch.Generator().manual_seed(self.settings.seed)
         model.requires_grad_(False)
-        for parent, name, layer in layers_of(model, nn.Linear):
-            setattr(parent, name, Adapted(layer, settings.rank, settings.alpha, generator))
+        for name, layer in layers_of(model, nn.Linear):
+            adapted = Adapted(layer, self.settings.rank, self.settings.alpha, generator)
+            model.model.layers.set_submodule(name, adapted)
         return [param for param in model.parameters() if param.requires_grad]
 
     @torch.no_grad()
     def export(self, model):
-        for parent, name, layer in layers_of(model, Adapted):
+        for name, layer in layers_of(model, Adapted):
             layer.linear.weight += layer.scale * layer.up @ layer.down
-            setattr(parent, name, layer.linear)
+            model.model.layers.set_submodule(name, layer.linear)
         return model

@@ -2,7 +2,8 @@
 
 Source:  IcePop (Ring-1T, arXiv 2510.18855): its objective as a review (themoonlight.io) and a
          reader's notes print it, with 0.5 and 5. TRL 1.16: the code of GRPOTrainer and the
-         defaults of GRPOConfig. Truncation: Yao et al. 2025, see stale.py.
+         defaults of GRPOConfig. Truncation: Yao et al. 2025,
+         fengyao.notion.site/off-policy-rl (from memory).
 Formula: the loss of GRPO with w_it f(rho_it), rho = pi_old / pi_s, where pi_s is what sampled;
          of a token, or (level=sequence) the product over its completion.
          mask: f = rho from low to high, else 0;  truncate: f = min(rho, high).
@@ -12,8 +13,8 @@ Changes: IcePop, the default: tokens that the two find too different teach nothi
          as a token's place depends on all tokens before it; it is also the noisiest.
          What is masked counts in the divisor. A KL is weighted alike.
 Missing: a sampler of another engine: here both agree up to rounding (`mismatch`), so that rho is
-         1. class Mine(MaskedIS, Stale) with --correct none has an older one. The geometric mean
-         of a completion, as in gspo.py.
+         1. class Mine(MaskedIS, Stale) has an older one. The geometric mean
+         of a completion, as in GSPO.
 """
 
 from dataclasses import dataclass, replace
@@ -31,10 +32,9 @@ class MaskedIS(GRPO):
 
         def __post_init__(self):
             super().__post_init__()
-            if self.level not in ("token", "sequence"):
-                raise ValueError(f"level is {self.level!r}, not token or sequence")
-            if self.how not in ("mask", "truncate"):
-                raise ValueError(f"how is {self.how!r}, not mask or truncate")
+            if self.level not in ("token", "sequence") or self.how not in ("mask", "truncate"):
+                found = f"level is {self.level!r}, how {self.how!r}"
+                raise ValueError(f"{found}: token or sequence, mask or truncate")
 
     def loss(self, logp, inputs):
         settings = self.settings

@@ -1,15 +1,15 @@
-"""noisy_verifier.py - A verifier that errs at random, and what undoes it.
+"""noisy_verifier.py - a verifier that errs at random.
 
 Source:  "Reinforcement Learning with Verifiable yet Noisy Rewards under Imperfect Verifiers" (arXiv
          2510.00915): abstract, and the backward correction as a review prints it.
 Formula: R' = 1 with probability a where R is wrong, 0 with probability b where it is right; so
-         E[R'] = a + (1 - a - b) R. The correction is R^ = (R' - a) / (1 - a - b), E[R^] = R.
+         E[R'] = a + (1 - a - b) R.
 Changes: rewards become 0 and 1 and are then flipped, with a coin for each completion, the same on
-         every process. The correction is affine: (R - mean) / std does not see it, and without the
-         std it is a higher learning rate, which Adam does not see either. What is lost is signal:
-         the advantages of flipped completions have the wrong sign.
+         every process. What is lost is signal: the advantages of flipped completions have the wrong
+         sign.
          --false-accepts 0.5 --false-rejects 0.5 is a coin that knows nothing of the answer.
-Missing: the forward correction; errors that depend on what is written, at which a policy can aim.
+Missing: the corrections. The backward one, (R' - a) / (1 - a - b), is affine: (R - mean) / std does
+         not see it, and without the std it is a higher learning rate. Errors that depend on what is written, at which a policy can aim.
 """
 
 from dataclasses import dataclass, replace
@@ -22,8 +22,6 @@ class NoisyVerifier(GRPO):
     class Settings(GRPO.Settings):
         false_accepts: float = 0.0  # a: of wrong answers so many are paid
         false_rejects: float = 0.0  # b: of right answers so many are not
-        correct: bool = False
-        right_above: float = 0.5  # rewards above this are right
 
         def __post_init__(self):
             super().__post_init__()
@@ -31,8 +29,6 @@ class NoisyVerifier(GRPO):
             if min(self.false_accepts, self.false_rejects) < 0 or both > 1:
                 rates = f"false_accepts is {self.false_accepts}, false_rejects {self.false_rejects}"
                 raise ValueError(f"{rates}: each at least 0, together at most 1")
-            if self.correct and both == 1:
-                raise ValueError("correct is True: nothing is left to correct where a + b is 1")
 
     def advantages(self, step):
         return super().advantages(replace(step, rewards=self.judged(step)))
@@ -41,8 +37,7 @@ class NoisyVerifier(GRPO):
         """The rewards as the noisy verifier gives them, (P, G)."""
         a = self.settings.false_accepts
         b = self.settings.false_rejects
-        right = (step.rewards > self.settings.right_above).float()
+        right = (step.rewards > 0.5).float()
         name = f"verifier {step.number}"
         coins = row_uniforms([name], right.numel(), self.settings.seed).view(right.shape)
-        accepted = (coins.to(right.device) < a + (1 - a - b) * right).float()
-        return (accepted - a) / (1 - a - b) if self.settings.correct else accepted
+        return (coins.to(right.device) < a + (1 - a - b) * right).float()

@@ -26,7 +26,6 @@ class PassAtK(GRPO):
     @dataclass
     class Settings(GRPO.Settings):
         best_of: int = 4  # k
-        right_above: float = 0.5  # rewards above this are right
 
     def setup(self, model, tokenizer):
         k, G = self.settings.best_of, self.settings.num_samples  # eval.py may ask for fewer samples
@@ -35,7 +34,7 @@ class PassAtK(GRPO):
         return super().setup(model, tokenizer)
 
     def advantages(self, step):
-        right = step.rewards > self.settings.right_above  # (P, G)
+        right = step.rewards > 0.5  # (P, G)
         return torch.stack([self.of_group(group) for group in right])
 
     def of_group(self, right):

@@ -1,5 +1,8 @@
-"""reinforce.py - REINFORCE with the advantages of a group, and a KL in one of three estimates.
+"""reinforce.py - the gradient of log pi, and three baselines: Reinforce, RLOO, Negative.
 
+    python train.py --method notebooks/methods/reinforce.py:RLOO
+
+Reinforce: the advantages of a group, and a KL in one of three estimates.
 Source:  Williams 1992; Schulman, "Approximating KL divergence" (joschu.net/blog/kl-approx.html);
          for the gradients of the estimates arXiv 2505.17508, section 2.2.
 Formula: -sum_it w_it A_i log pi(o_it) + kl_coef sum_it w_it k(d_it),  d = log pi - log pi_ref
@@ -9,22 +12,36 @@ Formula: -sum_it w_it A_i log pi(o_it) + kl_coef sum_it w_it k(d_it),  d = log p
 Changes: no ratio, so no clipping. With one update per batch the gradient is that of GRPO. Which
          estimate: --kl k1, k2 or k3.
 Missing: a baseline that is learned, and rewards that are discounted.
+
+RLOO: the baseline of a completion is the mean of the others of its group.
+Source:  "Back to Basics: Revisiting REINFORCE Style Optimization" (arXiv 2402.14740).
+Formula: -1/B sum_i A_i log pi(o_i),
+         A_i = R_i - mean of the other R_j = (R_i - mean) G / (G - 1).
+Changes: leave one out: a baseline does not contain what is compared with it. No ratio, no
+         clipping, no std. Log-probs are summed over a completion, so that a long one weighs more.
+Missing: a reward model, and the KL that the paper subtracts from its reward; groups of 2 or 4.
+
+Negative: wrong completions become less likely, right ones are left.
+Source:  "The Surprising Effectiveness of Negative Reinforcement in LLM Reasoning" (arXiv
+         2506.01347): abstract, and the two parts of its objective as a review prints them.
+Formula: -sum_it w_it A_i log pi(o_it),  A_i = -1 where the answer is wrong, 0 where it is right.
+Changes: no baseline and no std; a group without a right answer teaches, one without a wrong answer
+         does not. Probability goes from what was wrong to whatever else the policy finds likely.
+         --positive 0.1 is the paper's W-REINFORCE; --positive 1 --negative 0 is its PSR, right
+         completions only, which is said to lose pass@k at high k.
+Missing: the paper's PPO ratio and clip (from memory: verl's; with one update all ratios are 1),
+         models and sizes.
 """
 
 from dataclasses import dataclass
 
-from rlvr import GRPO, kl_penalty
+import torch
+
+from rlvr import GRPO, group_advantages
 
 
-def k1(logp, ref_logp, weights):
-    return (weights * (logp - ref_logp)).sum()
-
-
-def k2(logp, ref_logp, weights):
-    return (weights * (logp - ref_logp).square() / 2).sum()
-
-
-ESTIMATES = {"k1": k1, "k2": k2, "k3": kl_penalty}
+def estimates(d):
+    return {"k1": d, "k2": d.square() / 2, "k3": torch.expm1(-d) + d}
 
 
 class Reinforce(GRPO):
@@ -35,13 +52,40 @@ class Reinforce(GRPO):
 
         def __post_init__(self):
             super().__post_init__()
-            if self.kl not in ESTIMATES:
-                raise ValueError(f"kl is {self.kl!r}, not one of {', '.join(ESTIMATES)}")
+            if self.kl not in ("k1", "k2", "k3"):
+                raise ValueError(f"kl is {self.kl!r}, not k1, k2 or k3")
 
     def loss(self, logp, inputs):
-        settings = self.settings
         loss = -(inputs.weights * inputs.advantages * logp).sum()
-        if settings.kl_coef:
-            estimate = ESTIMATES[settings.kl]
-            loss = loss + settings.kl_coef * estimate(logp, inputs.ref_logp, inputs.weights)
+        if self.settings.kl_coef:
+            kl = estimates(logp - inputs.ref_logp)[self.settings.kl]
+            loss = loss + self.settings.kl_coef * (inputs.weights * kl).sum()
         return loss
+
+
+class RLOO(Reinforce):
+    @dataclass
+    class Settings(Reinforce.Settings):
+        norm: str = "sum"
+        kl_coef: float = 0.0
+
+    def advantages(self, step):
+        G = step.rewards.size(1)
+        return group_advantages(step.rewards, "none") * G / max(1, G - 1)
+
+
+class Negative(GRPO):
+    @dataclass
+    class Settings(GRPO.Settings):
+        positive: float = 0.0  # weight of a right completion
+        negative: float = 1.0  # weight of a wrong one
+
+        def __post_init__(self):
+            super().__post_init__()
+            if self.positive < 0 or self.negative < 0:
+                weights = f"positive is {self.positive}, negative {self.negative}"
+                raise ValueError(f"{weights}: at least 0")
+
+    def advantages(self, step):
+        right = (step.rewards > 0.5).float()  # (P, G)
+        return self.settings.positive * right - self.settings.negative * (1 - right)

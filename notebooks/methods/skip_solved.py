@@ -8,21 +8,9 @@ Changes: which problems a step sees. Each time one is left out, its oldest visit
 Missing: it cannot act before three epochs, 3 * problems / prompts_per_step steps.
 """
 
-import functools
-import random
 from dataclasses import dataclass
 
 from rlvr import GRPO
-
-
-def walk(n, place, seed):
-    """Which of n problems stands at this place of GRPO.pick's walk: a new order in every epoch."""
-    return epoch_order(n, place // n, seed)[place % n]
-
-
-@functools.lru_cache(maxsize=8)
-def epoch_order(n, epoch, seed):
-    return random.Random(f"order {seed} {epoch}").sample(range(n), n)
 
 
 class SkipSolved(GRPO):
@@ -32,18 +20,21 @@ class SkipSolved(GRPO):
         solved: float = 0.95
 
     def pick(self, problems, step, memory):
+        """The usual walk; memory["next"] is the place in it."""
+        settings = self.settings
+        P = settings.prompts_per_step
         visits = memory.setdefault("visits", {})
+        drawn = {}  # what each step of the usual walk would see
         chosen = []
-        while len(chosen) < self.settings.prompts_per_step:
-            place = memory.get("next", 0)
-            memory["next"] = place + 1
-            index = walk(len(problems), place, self.settings.seed)
+        while len(chosen) < P:
+            turn, place = divmod(memory.get("next", 0), P)
+            memory["next"] = turn * P + place + 1
+            if turn not in drawn:
+                drawn[turn] = super().pick(problems, turn + 1, memory)
+            index = drawn[turn][place]
             last = visits.get(str(index), [])
-            if len(last) == 3 and not self.teaches(sum(last) / 3):
+            if len(last) == 3 and not settings.hopeless <= sum(last) / 3 <= settings.solved:
                 visits[str(index)] = last[1:]
             else:
                 chosen.append(index)
         return chosen
-
-    def teaches(self, accuracy):
-        return self.settings.hopeless <= accuracy <= self.settings.solved

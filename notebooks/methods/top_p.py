@@ -38,9 +38,8 @@ class TopP(GRPO):
                 raise ValueError(f"top_p is {self.top_p}, not in (0, 1], or top_k {self.top_k} < 0")
 
     def choose(self, logits, uniforms, temperature):
-        settings = self.settings
         if temperature > 0:
-            kept = kept_tokens(logits, temperature, settings.top_p, settings.top_k)
+            kept = kept_tokens(logits, temperature, self.settings.top_p, self.settings.top_k)
             logits = logits.masked_fill(~kept, -math.inf)
         return choose(logits, uniforms, temperature)
 

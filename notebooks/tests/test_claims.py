@@ -240,10 +240,12 @@ def test_a_name_that_is_no_claim_is_refused(capsys):
     assert "ttrl" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", ["MaxRL", "Negative", "LoRA"])
-def test_reading_a_prompt_once_changes_no_gradient(kind):
+@pytest.mark.parametrize(
+    "file, kind", [("grpo", "MaxRL"), ("reinforce", "Negative"), ("lora", "LoRA")]
+)
+def test_reading_a_prompt_once_changes_no_gradient(file, kind):
     """A method of shared.py and the one that it stands for, on the same samples: the same gradients."""
-    plain = f"{ROOT}/notebooks/methods/{kind.lower()}.py"
+    plain = f"{ROOT}/notebooks/methods/{file}.py:{kind}"
     found = []
     for spec in (plain, f"{ROOT}/notebooks/claims/shared.py:{kind}"):
         model, tokenizer = load(str(TINY))

@@ -29,7 +29,6 @@ TINY = ROOT / "notebooks" / "tiny"
 sys.path.insert(0, str(METHODS))
 
 import lora  # noqa: E402
-import self_distill  # noqa: E402
 import ttrl  # noqa: E402
 
 
@@ -265,71 +264,3 @@ def test_no_truth_is_looked_at():
     found = method("ttrl").advantages(step_of(rollouts, texts, truth))
     expected = torch.tensor([[1, 1, -1, -1], [-0.5773, -0.5773, 1.7320, -0.5773]])
     torch.testing.assert_close(found, expected, atol=1e-3, rtol=0)
-
-
-# ---- Self-distillation ---------------------------------------------------------------------------
-
-
-def test_who_is_shown_what():
-    """The next right one of the group. The only right one is shown to the others and learns nothing; without a right
-    one nobody does."""
-    right = torch.tensor([[1, 0, 1], [0, 1, 0], [0, 0, 0]]) > 0
-    pairs = [(0, 2), (1, 2), (2, 0), (3, 4), (5, 4)]
-    assert self_distill.shown_to(right) == pairs
-
-
-def test_the_credit_of_what_the_shown_policy_finds_likelier(model, tokenizer, prompts):
-    """Of one token by hand: the policy reads problem, solution, problem, completion. Rows that are shown nothing have
-    no credit."""
-    rollouts = sample(model, prompts, 4, 12, uniforms=row_uniforms(range(12), 12, 0))
-    some = method("self_distill", teacher_rows=3)
-    some.setup(model, tokenizer)
-    rewards = torch.tensor([[1.0, 0, 0, 1.0], [0, 0, 1.1, 0], [0, 0, 0, 0]])
-    credit = some.advantages(step_of(rollouts, rewards=rewards))
-    assert credit.shape == rollouts.mask.shape and not credit[rollouts.mask == 0].any()
-    taught = credit.abs().sum(1) > 0
-    assert taught.tolist() == [True] * 4 + [True, True, False, True] + [False] * 4
-    row, peer = 1, 3
-    start = int(rollouts.prompt_lengths[row])
-    own = rollouts.ids[row, : start + int(rollouts.lengths[row])].tolist()
-    solved = rollouts.ids[peer, : start + int(rollouts.lengths[peer])].tolist()
-    for column in range(start, len(own)):
-        shown = model(torch.tensor([solved + own[:column]]))[0, -1].softmax(-1)
-        alone = model(torch.tensor([own[:column]]))[0, -1].softmax(-1)
-        by_hand = math.log(float(shown[own[column]].detach())) - math.log(
-            float(alone[own[column]].detach())
-        )
-        assert credit[row, column - 1].item() == pytest.approx(by_hand, abs=1e-5)
-
-
-def test_a_mixture_with_grpo(model, tokenizer, prompts):
-    """mix=1 is GRPO; between, a weighted sum."""
-    rollouts = sample(model, prompts, 4, 6, uniforms=row_uniforms(range(12), 6, 0))
-    step = step_of(rollouts, rewards=torch.tensor([[1.0, 0, 0, 0]] * 3))
-    found = {}
-    for mix in (0.0, 0.25, 1.0):
-        some = method("self_distill", mix=mix)
-        some.setup(model, tokenizer)
-        found[mix] = some.advantages(step) * rollouts.mask
-    grpo = method("grpo").advantages(step).reshape(-1, 1) * rollouts.mask
-    torch.testing.assert_close(found[1.0], grpo)
-    torch.testing.assert_close(found[0.25], 0.25 * grpo + 0.75 * found[0.0])
-
-
-def test_wrong_completions_lose_by_hand(model, tokenizer, monkeypatch):
-    """Three completions of one token, each as likely as 1 in 4; the first is right. To the policy that has seen it
-    the others are as likely as 1 in 10: log(.1 / .25) = -.916 each. The right one is shown nothing."""
-    some = method("self_distill")
-    some.setup(model, tokenizer)
-    ids = torch.tensor([[5, 7], [5, 8], [5, 9]])
-    lengths = torch.ones(3, dtype=torch.long)
-    logp = torch.full((3, 1), math.log(0.25))
-    rollouts = Rollouts(ids, lengths, lengths, lengths > 0, logp, torch.ones(3, 1), 3)
-
-    def shown(model, ids, temperature):
-        assert ids.tolist() == [[5, 7, 5, 8], [5, 7, 5, 9]]
-        return torch.full((2, 3), math.log(0.1))
-
-    monkeypatch.setattr(self_distill, "token_logprobs", shown)
-    credit = some.advantages(step_of(rollouts, rewards=torch.tensor([[1.0, 0, 0]])))
-    assert credit.flatten().tolist() == pytest.approx([0, -0.9163, -0.9163], abs=1e-4)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -37,21 +38,24 @@ from rlvr import (
 
 ROOT = Path(__file__).resolve().parents[2]
 METHODS = ROOT / "notebooks" / "methods"
-NAMES = sorted(path.stem for path in METHODS.glob("*.py"))
-SAMPLE_OTHERWISE = ["chapter", "keep_sampling_mask", "stale", "top_p"]  # than what is trained
-OWN_LOSS = ["cispo", "deepseek_v32", "dppo", "gspo", "keep_sampling_mask", "masked_is", "olmo3"]
-OWN_LOSS += ["reinforce"]
+FILES = {path.name: path.read_text() for path in sorted(METHODS.glob("*.py"))}
+SPECS = {
+    name: f"{file}:{name}"
+    for file, text in FILES.items()
+    for name in re.findall(r"^class (\w+)\(\w+\):", text, re.M)
+}
+SAMPLE_OTHERWISE = ["Chapter", "KeepSamplingMask", "Stale", "TopP"]  # than what is trained
+OWN_LOSS = ["CISPO", "DeepSeekV32", "DPPO", "GSPO", "KeepSamplingMask", "MaskedIS", "Olmo3"]
+OWN_LOSS += ["Reinforce"]
 sys.path.insert(0, str(METHODS))
 
-from entropy import entropies
 from gdpo import terms_of
 from shared_prompts import micro_batch, shared_prompts
-from skip_solved import walk
 from top_p import kept_tokens
 
 
 def method(name, **settings):
-    return get_method(str(METHODS / f"{name}.py"), settings)
+    return get_method(f"{METHODS}/{SPECS[name]}", settings)
 
 
 def how(num_samples, max_new_tokens, temperature):
@@ -62,46 +66,45 @@ def how(num_samples, max_new_tokens, temperature):
 # ---- Every file ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_file_says_what_it_is_and_stands_in_the_table(name):
-    text = (METHODS / f"{name}.py").read_text()
-    document = text.split('"""')[1]
-    for part in (f"{name}.py - ", "\nSource:", "\nFormula:", "\nChanges:", "\nMissing:"):
-        assert part in document
+@pytest.mark.parametrize("name", SPECS)
+def test_a_method_says_what_it_is_and_stands_in_the_table(name):
+    file = SPECS[name].partition(":")[0]
+    parts = FILES[file].split('"""')[1]
+    if len([spec for spec in SPECS.values() if spec.startswith(file)]) > 1:
+        parts = parts[parts.index(f"\n{name}: ") :]
+    for part in ("\nSource:", "\nFormula:", "\nChanges:", "\nMissing:"):
+        assert part in parts
     assert isinstance(method(name), GRPO)
-    assert f"| [{name}]({name}.py) |" in (METHODS / "README.md").read_text()
+    table = (METHODS / "README.md").read_text()
+    assert f"| [{file}]({file}) |" in table or f"| [{SPECS[name]}]({file}) |" in table
 
 
 REFUSED = {
-    "dapo": {"overlong": "soften"},
-    "reinforce": {"kl": "k4"},
-    "kl_cap": {"on_exceed": "back"},
-    "top_p": {"top_p": 0.0},
-    "stratified": {"target": (0.0, 0.0)},
-    "curriculum": {"slide_steps": 0},
-    "entropy": {"share": 0.0},
-    "masked_is": {"how": "drop"},
+    "DAPO": {"overlong": "soften"},
+    "Reinforce": {"kl": "k4"},
+    "KLCap": {"on_exceed": "back"},
+    "TopP": {"top_p": 0.0},
+    "Stratified": {"target": (0.0, 0.0)},
+    "MaskedIS": {"how": "drop"},
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_setting_that_cannot_be_is_refused(name):
-    with pytest.raises(ValueError, match=f"{[*REFUSED[name]][0]} is "):
+    with pytest.raises(ValueError, match=f"{[*REFUSED[name]][0]}"):
         method(name, **REFUSED[name])
 
 
 SETTINGS = {
-    "chapter": {"prompts_per_step": 1, "num_samples": 4, "norm": "sum"},
-    "cispo": {"clip": (0.999, 3.0), "updates_per_batch": 4, "norm": "token"},
-    "dapo": {"clip": (0.2, 0.28), "norm": "token", "scale": "std", "kl_coef": 0},
-    "dppo": {"norm": "constant", "scale": "none", "delta": 0.15},
-    "dr_grpo": {"norm": "constant", "scale": "none", "kl_coef": 0},
-    "echo": {"echo": 0.05},
-    "entropy": {"clip": (0.2, 0.28), "share": 0.2},
-    "grpo": {"norm": "sequence", "scale": "std", "kl_coef": 0.04},
-    "gspo": {"clip": (3e-4, 4e-4), "norm": "sequence"},
-    "masked_is": {"level": "token", "how": "mask", "low": 0.5, "high": 5},
-    "olmo3": {"clip": (0.2, 0.272), "scale": "none", "overlong": "none"},
+    "Chapter": {"prompts_per_step": 1, "num_samples": 4, "norm": "sum"},
+    "CISPO": {"clip": (0.999, 3.0), "updates_per_batch": 4, "norm": "token"},
+    "DAPO": {"clip": (0.2, 0.28), "norm": "token", "scale": "std", "kl_coef": 0},
+    "DPPO": {"norm": "constant", "scale": "none", "delta": 0.15},
+    "DrGRPO": {"norm": "constant", "scale": "none", "kl_coef": 0},
+    "PaperGRPO": {"norm": "sequence", "scale": "std", "kl_coef": 0.04},
+    "GSPO": {"clip": (3e-4, 4e-4), "norm": "sequence"},
+    "MaskedIS": {"level": "token", "how": "mask", "low": 0.5, "high": 5},
+    "Olmo3": {"clip": (0.2, 0.272), "scale": "none", "overlong": "none"},
 }
 
 
@@ -131,11 +134,11 @@ def step_of(rewards, lengths=None, limit=100, finished=None, parts=None):
 @pytest.mark.parametrize(
     "name, expected",
     [
-        ("grpo", [[1.7320, -0.5773, -0.5773, -0.5773], [1, -1, 1, -1]]),
-        ("dr_grpo", [[0.75, -0.25, -0.25, -0.25], [0.5, -0.5, 0.5, -0.5]]),
-        ("rloo", [[1, -1 / 3, -1 / 3, -1 / 3], [2 / 3, -2 / 3, 2 / 3, -2 / 3]]),
-        ("lite_ppo", [[1.4491, -0.4830, -0.4830, -0.4830], [0.9661, -0.9661, 0.9661, -0.9661]]),
-        ("chapter", [[1.5, -0.5, -0.5, -0.5], [0.8660, -0.8660, 0.8660, -0.8660]]),
+        ("PaperGRPO", [[1.7320, -0.5773, -0.5773, -0.5773], [1, -1, 1, -1]]),
+        ("DrGRPO", [[0.75, -0.25, -0.25, -0.25], [0.5, -0.5, 0.5, -0.5]]),
+        ("RLOO", [[1, -1 / 3, -1 / 3, -1 / 3], [2 / 3, -2 / 3, 2 / 3, -2 / 3]]),
+        ("LitePPO", [[1.4491, -0.4830, -0.4830, -0.4830], [0.9661, -0.9661, 0.9661, -0.9661]]),
+        ("Chapter", [[1.5, -0.5, -0.5, -0.5], [0.8660, -0.8660, 0.8660, -0.8660]]),
     ],
 )
 def test_advantages_by_hand(name, expected):
@@ -148,7 +151,7 @@ def test_advantages_by_hand(name, expected):
     torch.testing.assert_close(found, torch.tensor(expected), atol=2e-4, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["chapter", "dapo", "grpo", "lite_ppo", "olmo3", "rloo"])
+@pytest.mark.parametrize("name", ["Chapter", "DAPO", "PaperGRPO", "LitePPO", "Olmo3", "RLOO"])
 def test_equal_rewards_give_exactly_zero(name):
     step = step_of([[0.1] * 5, [1.0, 0, 0, 0, 0]])
     assert method(name).advantages(step)[0].tolist() == [0.0] * 5
@@ -173,7 +176,7 @@ def test_gdpo_tells_apart_what_a_sum_confuses():
     -1.732, .577; the sums 2.309, 0, -2.309, 0 have the mean square 2.667, root 1.633: 1.414, 0,
     -1.414, 0. With accuracy 0 0 1 0 and format 1 1 0 0 three completions have the same sum; apart
     the rarer accuracy counts for more."""
-    gdpo = method("gdpo")
+    gdpo = method("GDPO")
     both = gdpo.advantages(parts_of([1.0, 1], [1.0, 0, 0, 0], [1.0, 1, 0, 1]))
     torch.testing.assert_close(both, torch.tensor([[1.4142, 0, -1.4142, 0]]), atol=1e-3, rtol=0)
     step = parts_of([1.0, 1], [0.0, 0, 1, 0], [1.0, 1, 0, 0])
@@ -203,7 +206,7 @@ def test_gdpo_counts_what_was_cut_off_and_what_failed_as_nothing():
     (one, accuracy), (minus, language) = terms_of(step)
     assert (one, minus) == pytest.approx((1, -0.5))
     assert accuracy.tolist() == [[1, 0, 0, 0, 0]] and language.tolist() == [[0, 0, 1, 0, 0]]
-    (advantages,) = method("gdpo").advantages(step).tolist()
+    (advantages,) = method("GDPO").advantages(step).tolist()
     # Were it better than a neighbour, a policy would learn to crash its verifier.
     assert advantages[4] == min(advantages) < 0
 
@@ -215,14 +218,14 @@ def test_gdpo_refuses_a_reward_that_is_no_sum_of_its_parts():
     with pytest.raises(
         verifiers.DataError, match=r"no weighted sum .*\(accuracy, format, answered\)"
     ):
-        method("gdpo").advantages(step)
+        method("GDPO").advantages(step)
 
 
 # ---- DAPO: what was cut off, and groups that teach nothing ---------------------------------------
 
 
 def dapo(**settings):
-    return method("dapo", **{"max_new_tokens": 100, "prompts_per_step": 2, **settings})
+    return method("DAPO", **{"max_new_tokens": 100, "prompts_per_step": 2, **settings})
 
 
 def test_what_a_completion_that_is_cut_off_costs():
@@ -253,7 +256,7 @@ def test_dapo_keeps_the_first_mixed_groups_and_their_divisor():
     # Two of three are not: the first fills up. The penalty for 90 tokens makes no group mixed.
     few = step_of([[1.0, 1], [1, 0], [0, 0]], [10, 90, 20, 30, 15, 15])
     torch.testing.assert_close(dapo().advantages(few), expected[:3] * 180 / 150)
-    olmo = method("olmo3", prompts_per_step=2)
+    olmo = method("Olmo3", prompts_per_step=2)
     torch.testing.assert_close(olmo.advantages(step), expected * 130 / 80 / 2)
     torch.testing.assert_close(dapo(norm="sequence").advantages(step), expected * 4 / 2)
     first = dapo(norm="sequence", prompts_per_step=1).advantages(step)
@@ -323,15 +326,15 @@ def test_clip_higher_by_hand():
     """min(r A, clip(r) A). First: min(1.5, 1.28) + min(.5, .8) + 1 = 2.78; second: min(-.5, -.8) +
     min(-1.5, -1.28) = -2.3. The token mean is .48 / 5; with the usual clip it is (2.7 - 2.3) /
     5."""
-    assert value("dapo", "token") == pytest.approx(-0.48 / 5)
-    assert value("dapo", "token", clip=(0.2, 0.2)) == pytest.approx(-0.4 / 5)
+    assert value("DAPO", "token") == pytest.approx(-0.48 / 5)
+    assert value("DAPO", "token", clip=(0.2, 0.2)) == pytest.approx(-0.4 / 5)
 
 
 def test_gspo_by_hand():
     """The geometric means are (1.5 * .5 * 1)^(1/3) = .9086 and (.5 * 1.5)^(1/2) = .8660. With clip
     0.1 the second, whose A is negative, is held at .9: mean of rows (.9086 - .9) / 2 = .0043."""
     expected = -(0.75 ** (1 / 3) - 0.9) / 2
-    assert value("gspo", "sequence", clip=(0.1, 0.1)) == pytest.approx(expected)
+    assert value("GSPO", "sequence", clip=(0.1, 0.1)) == pytest.approx(expected)
 
 
 def test_cispo_by_hand():
@@ -340,14 +343,14 @@ def test_cispo_by_hand():
     -w clip(r) A."""
     expected = 1.4 * (math.log(1.5) - 1) + 0.8 * (math.log(0.5) - 2) - 3
     expected -= 0.8 * (math.log(0.5) - 1) + 1.4 * (math.log(1.5) - 2)
-    assert value("cispo", "token", clip=(0.2, 0.4)) == pytest.approx(-expected / 5)
+    assert value("CISPO", "token", clip=(0.2, 0.4)) == pytest.approx(-expected / 5)
     logp = NOW.clone().requires_grad_()
-    method("cispo", clip=(0.2, 0.4)).loss(logp, inputs_of()).backward()
+    method("CISPO", clip=(0.2, 0.4)).loss(logp, inputs_of()).backward()
     expected = torch.tensor([[0, -0.28, -0.16, -0.2], [0, 0.16, 0.28, 0]])
     torch.testing.assert_close(logp.grad, expected)
 
 
-@pytest.mark.parametrize("name", ["reinforce", "rloo", "chapter"])
+@pytest.mark.parametrize("name", ["Reinforce", "RLOO", "Chapter"])
 def test_reinforce_by_hand(name):
     """The chapter's -(adv * logp).mean(), logp summed over a completion: ln 1.5 + ln .5 - 6 = ln
     .75 - 6 and ln .75 - 3."""
@@ -359,7 +362,7 @@ def test_reinforce_by_hand(name):
 def test_on_policy_all_have_the_gradient_of_the_chapter(name):
     logp = OLD.clone().requires_grad_()
     inputs = inputs_of("sequence")
-    unfiltered = {"top_p": 1.0} if name == "keep_sampling_mask" else {}
+    unfiltered = {"top_p": 1.0} if name == "KeepSamplingMask" else {}
     method(name, kl_coef=0.0, **unfiltered).loss(logp, inputs).backward()
     torch.testing.assert_close(logp.grad, -inputs.weights * inputs.advantages)
 
@@ -372,7 +375,7 @@ def test_truncated_importance_sampling_by_hand():
     sampler = OLD - torch.tensor([[1, 0.5, 4, 1], [1, 1, 1.6, 1]]).log()
     inputs = inputs_of(sampled=sampler)
     logp = OLD.clone().requires_grad_()
-    olmo = method("olmo3", clip=(0.2, 0.2))
+    olmo = method("Olmo3", clip=(0.2, 0.2))
     loss = olmo.loss(logp, inputs)
     loss.backward()
     assert loss.item() == pytest.approx(-0.18)
@@ -386,13 +389,13 @@ def test_completions_that_the_policy_has_left_are_masked_by_hand():
     -ln(.75) / 2 = .144, above .1: it is masked, and 2.7 of test_clip_higher_by_hand is left, over
     all five tokens. A delta of .2 keeps it, and so does a sampler with e^-.05 of the probability:
     .144 - .05. The first has .096, above .05, but A = 1. A masked completion has no gradient."""
-    assert value("deepseek_v32", "token") == pytest.approx(-2.7 / 5)
-    assert value("deepseek_v32", "token", delta=0.2) == pytest.approx(-0.4 / 5)
+    assert value("DeepSeekV32", "token") == pytest.approx(-2.7 / 5)
+    assert value("DeepSeekV32", "token", delta=0.2) == pytest.approx(-0.4 / 5)
     unlikely = inputs_of(sampled=OLD - 0.05)
-    assert value("deepseek_v32", "token", inputs=unlikely) == pytest.approx(-0.4 / 5)
-    assert value("deepseek_v32", "token", delta=0.05) == pytest.approx(-2.7 / 5)
+    assert value("DeepSeekV32", "token", inputs=unlikely) == pytest.approx(-0.4 / 5)
+    assert value("DeepSeekV32", "token", delta=0.05) == pytest.approx(-2.7 / 5)
     logp = NOW.clone().requires_grad_()
-    method("deepseek_v32", kl_coef=0).loss(logp, inputs_of()).backward()
+    method("DeepSeekV32", kl_coef=0).loss(logp, inputs_of()).backward()
     assert logp.grad[0].any() and not logp.grad[1].any()
 
 
@@ -406,7 +409,7 @@ def test_the_trust_region_of_probabilities_by_hand():
     logp = torch.tensor([[0.1, 0.7, 0.7], [0.74, 0.4, 0.3]]).log().requires_grad_()
     advantages = torch.tensor([[1.0], [-1]]).expand(2, 3)
     inputs = LossInputs(None, logp.detach(), sampler, advantages, torch.full((2, 3), 1 / 6))
-    method("dppo").loss(logp, inputs).backward()
+    method("DPPO").loss(logp, inputs).backward()
     expected = torch.tensor([[-100, 0, -0.7 / 0.9], [0, 0.8, 3]]) / 6
     torch.testing.assert_close(logp.grad, expected)
 
@@ -426,7 +429,7 @@ def test_importance_weights_by_hand(settings, factors):
     On the first update the gradient of a token is -w f A."""
     inputs = inputs_of(sampled=OLD - torch.tensor([[1, 0.5, 4, 1], [1, 1, 1.6, 1]]).log())
     logp = OLD.clone().requires_grad_()
-    method("masked_is", **settings).loss(logp, inputs).backward()
+    method("MaskedIS", **settings).loss(logp, inputs).backward()
     factors = torch.cat([torch.zeros(2, 1), torch.tensor(factors)], 1)
     torch.testing.assert_close(logp.grad, -inputs.weights * factors * ADVANTAGES[:, None])
 
@@ -448,64 +451,10 @@ def test_only_the_weight_of_a_whole_completion_is_unbiased():
     (exact,) = torch.autograd.grad(-(logp.sum(1).exp() * rewards).sum(), z, retain_graph=True)
     errors = {}
     for level in ("sequence", "token"):
-        some = method("masked_is", level=level, how="truncate", high=math.inf)
+        some = method("MaskedIS", level=level, how="truncate", high=math.inf)
         (found,) = torch.autograd.grad(some.loss(logp, inputs), z, retain_graph=True)
         errors[level] = (found - exact).abs().max().item()
     assert errors["sequence"] < 1e-6 and errors["token"] > 0.1
-
-
-# ---- Entropy -------------------------------------------------------------------------------------
-
-
-def test_the_least_certain_tokens_alone_are_trained_and_agreeing_groups_teach_by_entropy(
-    model, prompts
-):
-    """Three groups: mixed, all right, all wrong. entropy.py keeps a fifth of the tokens of the first,
-    those of highest entropy. rl_zvp.py leaves the first to GRPO; of the others a right token has 0.1
-    H, a wrong one 0.1 (H - max H)."""
-    rollouts = sample(model, prompts, 4, 20, stop_ids=())
-    with torch.no_grad():
-        logp = model(rollouts.ids[:, :-1]).log_softmax(-1)
-    H = -(logp.exp() * logp).sum(-1) * rollouts.mask  # (B, T-1)
-    rewards = torch.tensor([[1.0, 0, 0, 1], [1, 1, 1, 1], [0, 0, 0, 0]])
-    step = Step([], rollouts, [], rewards, [])
-    found = {}
-    for name in ("entropy", "rl_zvp"):
-        some = method(name)
-        some.setup(model, None)
-        found[name] = some.advantages(step)
-    torch.testing.assert_close(entropies(model, rollouts, some.settings), H)
-    kept = found["entropy"] != 0
-    assert kept.sum() == 16 and not kept[4:].any()  # of 4 x 20 tokens
-    assert H[kept].min() >= H[:4][(rollouts.mask[:4] > 0) & ~kept[:4]].max()
-    own = rollouts.mask > 0
-    usual = group_advantages(rewards).flatten()[:, None].expand_as(own)
-    expected = torch.cat([usual[:4], 0.1 * H[4:8], 0.1 * (H[8:] - H[8:].amax(1, keepdim=True))])
-    torch.testing.assert_close(found["rl_zvp"] * own, expected * own)
-
-
-# ---- What an environment replies -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("tokens", [10**9, 60])
-def test_replies_are_learned_as_text_beside_grpo_however_they_are_batched(model, prompts, tokens):
-    """Of row 5 two tokens are an environment's, and its group agrees. The gradient is that of GRPO,
-    and 0.05 / 12 times that of the mean of -log pi over the two; the statistics are GRPO's."""
-    rollouts = sample(model, prompts, 4, 8, stop_ids=())
-    start = int(rollouts.prompt_lengths[5]) + 1
-    rollouts.mask[5, start : start + 2] = 0.0
-    rewards = torch.tensor([[1.0, 0, 0, 1], [1, 1, 1, 1], [0, 0, 1, 0]])
-    usual, _ = gradient(model, rollouts, group_advantages(rewards), GRPO())
-    model.zero_grad()
-    text = -token_logprobs(model, rollouts.ids)[5, start : start + 2].mean()
-    (0.05 / 12 * text).backward()
-    expected = usual + torch.cat([param.grad.flatten() for param in model.parameters()])
-    some = method("echo")
-    some.setup(model, None)
-    advantages = some.advantages(Step([], rollouts, [], rewards, []))
-    found, sums = gradient(model, rollouts, advantages, some, tokens)
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
-    assert sums["tokens"] == 9 * 8 - 2 and sums["mismatch"] / sums["tokens"] < 1e-5
 
 
 # ---- KL ------------------------------------------------------------------------------------------
@@ -521,9 +470,9 @@ def penalty(name, now, old, ref, weight=1.0, **settings):
 
 @pytest.mark.parametrize(
     "name, settings, expected",
-    [("reinforce", {"kl": "k1"}, 0.6931), ("reinforce", {"kl": "k2"}, 0.2402)]
-    + [("reinforce", {"kl": "k3"}, 0.1931), ("deepseek_v32", {}, 0.1931)]
-    + [(name, {}, 0.1931) for name in ("cispo", "grpo", "gspo", "olmo3")],
+    [("Reinforce", {"kl": "k1"}, 0.6931), ("Reinforce", {"kl": "k2"}, 0.2402)]
+    + [("Reinforce", {"kl": "k3"}, 0.1931), ("DeepSeekV32", {}, 0.1931)]
+    + [(name, {}, 0.1931) for name in ("CISPO", "PaperGRPO", "GSPO", "Olmo3")],
 )
 def test_kl_estimates_by_hand(name, settings, expected):
     """pi = .8, pi_ref = .4: d = ln 2: k1 .6931, k2 .2402, k3 .5 - 1 + .6931 = .1931."""
@@ -538,7 +487,7 @@ def test_what_the_gradients_of_the_kl_estimates_are_on_average():
     logp = z.log_softmax(0)
     p = logp.exp().detach()
     k1, k2, k3 = (
-        penalty("reinforce", logp, p.log(), q.log(), p, kl=name) for name in ("k1", "k2", "k3")
+        penalty("Reinforce", logp, p.log(), q.log(), p, kl=name) for name in ("k1", "k2", "k3")
     )
     forward = (logp.exp() * (logp - q.log())).sum()
     backward = (q * (q.log() - logp)).sum()
@@ -558,8 +507,8 @@ def test_only_deepseeks_kl_is_right_for_what_an_older_policy_sampled():
     old, ref = torch.tensor([0.6, 0.3, 0.1]), torch.tensor([0.2, 0.3, 0.5])
     logp = z.log_softmax(0)
     exact = (logp.exp() * (logp - ref.log())).sum()
-    ours = penalty("deepseek_v32", logp, old.log(), ref.log(), old)
-    plain = penalty("grpo", logp, old.log(), ref.log(), old)
+    ours = penalty("DeepSeekV32", logp, old.log(), ref.log(), old)
+    plain = penalty("PaperGRPO", logp, old.log(), ref.log(), old)
     right, found, wrong = (
         torch.autograd.grad(x, z, retain_graph=True)[0] for x in (exact, ours, plain)
     )
@@ -605,7 +554,7 @@ def test_the_gradient_of_chapter_is_that_of_the_chapters_page(model, tokenizer):
     model.zero_grad()
     page["loss_tensor"].backward()
     expected = torch.cat([param.grad.flatten() for param in model.parameters()])
-    chapter = method("chapter", num_samples=6)
+    chapter = method("Chapter", num_samples=6)
     step = Step([], page["rollouts"], [], torch.tensor([page["rewards"]]), [])
     found, sums = gradient(model, page["rollouts"], chapter.advantages(step), chapter)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
@@ -614,7 +563,7 @@ def test_the_gradient_of_chapter_is_that_of_the_chapters_page(model, tokenizer):
 
 def test_the_chapter_samples_at_another_temperature_than_it_trains(model, prompts):
     """The sampler's log-probs are those at 0.8; greedy decoding stays greedy."""
-    chapter = method("chapter")
+    chapter = method("Chapter")
     rollouts = chapter.roll_out(model, None, prompts, how(2, 10, 1.0))
     with torch.no_grad():
         at = {t: token_logprobs(model, rollouts.ids, t, rollouts.mask) for t in (0.8, 1.0)}
@@ -632,7 +581,7 @@ def test_top_p_by_hand():
     and 30 times, with .5 / .8 = .625 and .375. Greedy decoding takes the likeliest as ever."""
     logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
     uniforms = (torch.arange(80) + 0.5) / 80
-    some = method("top_p", top_p=0.75)
+    some = method("TopP", top_p=0.75)
     token, logp = some.choose(logits.expand(80, 4), uniforms, 1.0)
     assert token.bincount().tolist() == [50, 30]
     found = {*zip(token.tolist(), logp.exp().mul(1000).round().tolist())}
@@ -660,7 +609,7 @@ def test_how_many_tokens_are_kept():
 def test_what_was_sampled_from_a_part_is_on_policy_only_under_the_kept_mask(model, prompts):
     """Without the mask the trainer finds less probability than the sampler: -log of the mass kept,
     at least top-p. With it, and pi_old = pi, the ratio is 1: the gradient of the loss is -w A."""
-    some = method("keep_sampling_mask", top_p=0.7, temperature=0.8)
+    some = method("KeepSamplingMask", top_p=0.7, temperature=0.8)
     some.setup(model, None)
     rollouts = some.roll_out(model, None, prompts, how(4, 20, 0.8))
     keep = torch.ones(12, dtype=torch.bool)
@@ -695,7 +644,7 @@ def test_after_an_update_the_mask_stays_that_of_the_sampler():
     """pi_old .5 .3 .15 .05 kept two tokens, pi is .3 .3 .3 .1. Under the same mask pi is .5 .5;
     pi's own mask would keep three (.333 each), and its ratios would not be 1 on average over what
     was sampled, two thirds of the probability only."""
-    some = method("keep_sampling_mask", top_p=0.75)
+    some = method("KeepSamplingMask", top_p=0.75)
     inputs = LossInputs(TWO_TOKENS, weights=torch.ones(2, 1))
 
     def probs(model, *whole):
@@ -709,7 +658,7 @@ def test_after_an_update_the_mask_stays_that_of_the_sampler():
     assert probs(fixed(0.3, 0.3, 0.3, 0.1), 0.3, 0.3) == pytest.approx([1 / 3, 1 / 3])
 
 
-@pytest.mark.parametrize("name", ["keep_sampling_mask", "deepseek_v32"])
+@pytest.mark.parametrize("name", ["KeepSamplingMask", "DeepSeekV32"])
 def test_under_the_mask_the_kl_is_that_of_whole_softmaxes_as_in_the_log(name):
     """pi .5 .3 of two tokens, under the mask .625 .375. A reference of .5 .3 is the same policy: no
     KL, which .625 beside .5 would not be. One of .25 .3 has d = ln 2 in the first: .5 - 1 + .6931."""
@@ -758,7 +707,7 @@ def test_the_gradient_is_that_of_the_padded_layout(model, prompts, tokens):
     rollouts.mask[5, int(rollouts.prompt_lengths[5]) : int(rollouts.prompt_lengths[5]) + 2] = 0.0
     advantages = torch.randn(3, 4)
     advantages[1, 2] = advantages[2, 0] = 0.0
-    some = method("shared_prompts", max_new_tokens=8)
+    some = method("SharedPrompts", max_new_tokens=8)
     expected, sums = gradient(model, rollouts, advantages, some)
     found, others = gradient(model, rollouts, advantages, some, tokens, shared_prompts)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
@@ -769,7 +718,7 @@ def test_the_gradient_is_that_of_the_padded_layout(model, prompts, tokens):
 def test_the_prompt_is_shared_only_where_it_is_longer_than_what_is_answered(model, prompts):
     """Few-shot prompts: three lines for three groups of 16, of a fifth of the tokens. Otherwise
     rows."""
-    some = method("shared_prompts")
+    some = method("SharedPrompts")
     keep = torch.ones(48, dtype=torch.bool)
     few_shot = sample(model, [prompt * 8 for prompt in prompts], 16, 6, stop_ids=())
     (micro,) = some.layout(few_shot, keep, 10**9)
@@ -795,7 +744,7 @@ def visit(memory, index, accuracy):
 def test_what_teaches_nothing_is_passed_by_and_tried_again():
     """Problem 0 is always solved, 1 never, 2 sometimes, in epochs of three: after 3 visits, 0 and 1
     are passed by once, lose their oldest visit, and are tried again in the next epoch."""
-    some = method("skip_solved", prompts_per_step=1)
+    some = method("SkipSolved", prompts_per_step=1)
     memory, seen = {}, []
     for step in range(1, 16):
         (problem,) = some.pick(range(3), step, memory)
@@ -811,14 +760,13 @@ def test_without_memory_it_walks_as_the_core_does():
     for step in (1, 2, 3):
         usual = GRPO(prompts_per_step=4, seed=3).pick(range(10), step, {})
         assert (
-            method("skip_solved", prompts_per_step=4, seed=3).pick(range(10), step, memory) == usual
+            method("SkipSolved", prompts_per_step=4, seed=3).pick(range(10), step, memory) == usual
         )
-        assert [walk(10, place, 3) for place in range(4 * step - 4, 4 * step)] == usual
 
 
 def test_the_curriculum_moves_from_easy_to_hard():
     memory = {"visits": {str(i): [i / 200] for i in range(200)}}
-    some = method("curriculum", prompts_per_step=20, slide_steps=10)
+    some = method("Curriculum", prompts_per_step=20, slide_steps=10)
     early, late, after = (sum(some.pick(range(200), step, memory)) / 4000 for step in (1, 10, 99))
     assert early > 0.65 and late < 0.55 and after < 0.55
 
@@ -827,21 +775,21 @@ def test_a_step_has_the_target_histogram():
     """Ten problems a step: 1 2 4 2 1 with a mean in the fifths of 0 to 1. 100 problems with means
     0, .01 .. .99; what has not been seen counts as 1/2. Thirds: 2 2 2 of 6."""
     memory = {"visits": {str(i): [i / 100] for i in range(100)}}
-    some = method("stratified", prompts_per_step=10)
+    some = method("Stratified", prompts_per_step=10)
     for step in range(1, 6):
         chosen = some.pick(range(100), step, memory)
         assert Counter(index // 20 for index in chosen) == {0: 1, 1: 2, 2: 4, 3: 2, 4: 1}
         assert len({*chosen}) == 10
-    assert sorted(method("stratified", prompts_per_step=3).pick(range(3), 1, {})) == [0, 1, 2]
-    thirds = method("stratified", prompts_per_step=6, target=(1, 1, 1)).pick(range(100), 1, memory)
+    assert sorted(method("Stratified", prompts_per_step=3).pick(range(3), 1, {})) == [0, 1, 2]
+    thirds = method("Stratified", prompts_per_step=6, target=(1, 1, 1)).pick(range(100), 1, memory)
     assert Counter(index * 3 // 100 for index in thirds) == {0: 2, 1: 2, 2: 2}
 
 
-@pytest.mark.parametrize("name", ["curriculum", "dapo", "skip_solved", "stratified"])
+@pytest.mark.parametrize("name", ["Curriculum", "DAPO", "SkipSolved", "Stratified"])
 def test_with_fewer_problems_than_a_step_asks_some_come_twice(name):
     """2 problems, 5 a step: each two or three times (of DAPO's twice as many five times)."""
     chosen = method(name, prompts_per_step=5).pick(problems_with("1", "2"), 1, {})
-    assert sorted(map(chosen.count, (0, 1))) == ([5, 5] if name == "dapo" else [2, 3])
+    assert sorted(map(chosen.count, (0, 1))) == ([5, 5] if name == "DAPO" else [2, 3])
 
 
 # ---- The cap on the KL ---------------------------------------------------------------------------
@@ -849,17 +797,17 @@ def test_with_fewer_problems_than_a_step_asks_some_come_twice(name):
 
 def test_the_cap_stops_a_run_and_no_resume_goes_a_step_further():
     """0.1 nats a token and 30 tokens are 3 nats a completion; 0.2 and 30 are 6."""
-    some = method("kl_cap", kl_cap=5)
+    some = method("KLCap", kl_cap=5)
     some.after_step({"kl": 0.1, "completion_length": 30.0}, None)
     with pytest.raises(Stopped, match="the KL from the start is 6, above kl_cap 5"):
         some.after_step({"kl": 0.2, "completion_length": 30.0}, None)
-    resumed = method("kl_cap", kl_cap=5)
+    resumed = method("KLCap", kl_cap=5)
     with pytest.raises(Stopped, match="above kl_cap 5"):
         resumed.load_state(json.loads(json.dumps(some.state())))
 
 
 def test_or_the_weights_are_those_of_the_start_again(model):
-    some = method("kl_cap", kl_cap=5, on_exceed="reset")
+    some = method("KLCap", kl_cap=5, on_exceed="reset")
     start = [param.detach().clone() for param in some.setup(model, None)]
     with torch.no_grad():
         for param in model.parameters():
@@ -887,12 +835,12 @@ def teacher(tmp_path_factory):
     folder = tmp_path_factory.mktemp("teacher")
     canaries = canary_file(folder, verifiers.arithmetic(10, 40).test)
     return {
-        "distill": {"teacher": str(make_tiny.make(1, folder / "random", steps=0))},
-        "canary": {"canary": canaries},
+        "Distill": {"teacher": str(make_tiny.make(1, folder / "random", steps=0))},
+        "Canary": {"canary": canaries},
     }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SPECS)
 def test_two_steps_of_every_method(name, teacher):
     """The loop of train.py in short: problems, completions, advantages, updates. The log-probs of
     the sampler are those of the trainer, except where a method samples in another way; the weights
@@ -935,7 +883,7 @@ def run(folder, name, *flags):
     """Train two steps by command line -> (config.json, rows of the log)."""
     sizes = "--steps 2 --prompts-per-step 2 --num-samples 8 --max-new-tokens 40 --eval-problems 2"
     place = ["--device", "cpu", "--runs", str(folder), "--name", "r"]
-    path = str(METHODS / f"{name}.py")
+    path = f"{METHODS}/{SPECS[name]}"
     train.main(["--model", str(TINY), "--method", path, *place, *sizes.split(), *flags])
     rows = [json.loads(line) for line in (folder / "r" / "metrics.jsonl").read_text().splitlines()]
     return json.loads((folder / "r" / "config.json").read_text()), rows
@@ -943,7 +891,7 @@ def run(folder, name, *flags):
 
 def test_a_run_keeps_the_settings_of_its_method(tmp_path):
     """Those of the file, those of the command line, and for the others the defaults."""
-    config, rows = run(tmp_path, "cispo", *"--overlong none --clip 0.5 2 --seed 3".split())
+    config, rows = run(tmp_path, "CISPO", *"--overlong none --clip 0.5 2 --seed 3".split())
     settings = config["settings"]
     assert settings["overlong"] == "none" and settings["clip"] == [0.5, 2.0]
     assert settings["updates_per_batch"] == 4 and settings["seed"] == 3
@@ -958,7 +906,7 @@ def test_the_canary_warns_when_the_reward_holds_and_the_strict_share_falls(
 ):
     """50 canaries, of which 90 % are right, then 80 %, within the noise, then 20 % while the reward rises."""
     problems = verifiers.arithmetic(10, 60).test
-    some = method("canary", canary=canary_file(tmp_path, problems), canary_prompt="{problem}")
+    some = method("Canary", canary=canary_file(tmp_path, problems), canary_prompt="{problem}")
     some.setup(*load(ROOT / "notebooks" / "tiny"))
     shares = iter([0.9, 0.8, 0.2])
 
@@ -974,7 +922,7 @@ def test_the_canary_warns_when_the_reward_holds_and_the_strict_share_falls(
         some.after_step(row, None)
         assert row["canary"] == share
     assert "the reward is 0.700, it was 0.500" in capsys.readouterr().out
-    again = method("canary")
+    again = method("Canary")
     again.load_state(json.loads(json.dumps(some.state())))
     assert again.seen == some.seen
 
@@ -988,7 +936,7 @@ def test_the_canaries_are_sampled_and_judged_letter_by_letter(tmp_path):
     model, tokenizer = load(ROOT / "notebooks" / "tiny")
     problems = verifiers.arithmetic(10, 30).test
     flags = {"canary": canary_file(tmp_path, problems), "canary_prompt": "{problem}"}
-    some = method("canary", max_new_tokens=40, **flags)
+    some = method("Canary", max_new_tokens=40, **flags)
     some.setup(model, tokenizer)
     row = {"reward": 0.5, "eval_accuracy": 0.1}
     some.after_step(row, model)

@@ -2,31 +2,33 @@
 and dtypes fit under CUDA's autocast."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 import train
 import verifiers
+from notebooks.claims.atlas import methods
 from pretend_gpu import PretendGPU
 
 ROOT = Path(__file__).resolve().parents[2]
 METHODS = ROOT / "notebooks" / "methods"
-NAMES = sorted(path.stem for path in METHODS.glob("*.py"))
+NAMES = sorted(methods())
 FLAGS = ["--model", str(ROOT / "notebooks" / "tiny"), "--device", "cuda", "--steps", "2"]
 FLAGS += ["--prompts-per-step", "4", "--num-samples", "8", "--max-new-tokens", "12"]
 FLAGS += ["--updates-per-batch", "2", "--eval-problems", "2", "--save-every", "9"]
 MORE = {
-    "kl_cap": "--kl-cap 1e-9 --on-exceed reset",
-    "top_p": "--top-p 0.5 --top-k 4",
-    "keep_sampling_mask": "--top-p 0.5 --top-k 4",
-    "deepseek_v32": "--top-p 0.5 --top-k 4",
-    "shared_prompts": "--max-new-tokens 3",  # shorter than the prompts: they share a line
-    "distill": f"--teacher {ROOT}/notebooks/tiny --temperature 0.7",
-    "maxrl": "--max-new-tokens 40",
-    "pass_at_k": "--max-new-tokens 40",
-    "noisy_verifier": "--max-new-tokens 40",
-    "canary": "--canary {folder}/canaries.jsonl --canary-prompt {{problem}}",
+    "KLCap": "--kl-cap 1e-9 --on-exceed reset",
+    "TopP": "--top-p 0.5 --top-k 4",
+    "KeepSamplingMask": "--top-p 0.5 --top-k 4",
+    "DeepSeekV32": "--top-p 0.5 --top-k 4",
+    "SharedPrompts": "--max-new-tokens 3",  # shorter than the prompts: they share a line
+    "Distill": f"--teacher {ROOT}/notebooks/tiny --temperature 0.7",
+    "MaxRL": "--max-new-tokens 40",
+    "PassAtK": "--max-new-tokens 40",
+    "NoisyVerifier": "--max-new-tokens 40",
+    "Canary": "--canary {folder}/canaries.jsonl --canary-prompt {{problem}}",
 }
 
 
@@ -54,9 +56,13 @@ def short(monkeypatch):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_two_steps_of_each_method_stay_on_the_device(name, short, tmp_path, monkeypatch):
-    zero_or_one = name in ("maxrl", "pass_at_k", "noisy_verifier", "self_distill")
+    zero_or_one = name in ("MaxRL", "PassAtK", "NoisyVerifier")
     monkeypatch.setitem(verifiers.REWARDS, "mine", even if zero_or_one else shorter)
-    flags = [*FLAGS, "--method", str(METHODS / f"{name}.py")]
+    flags = [
+        *FLAGS,
+        "--method",
+        f"{METHODS}/{Path(sys.modules[methods()[name].__module__].__file__).name}:{name}",
+    ]
     flags += ["--reward", "mine", "--runs", str(tmp_path), "--name", "x"]
     flags += MORE.get(name, "").format(folder=tmp_path).split()
     (tmp_path / "canaries.jsonl").write_text('{"problem": "1+1=", "answer": "2"}\n')

@@ -7,15 +7,12 @@ import pytest
 import torch
 
 import verifiers
-from conftest import ROOT
-from eval import get_method
+from notebooks.claims.atlas import find
 from rlvr import LossInputs, Sampling, Step, group_advantages, token_logprobs
-
-METHODS = ROOT / "notebooks" / "methods"
 
 
 def method(name, **settings):
-    return get_method(str(METHODS / f"{name}.py"), settings)
+    return find(name)(**settings)
 
 
 def step_of(rewards, number=1):
@@ -33,7 +30,7 @@ def advantages(name, rewards, **settings):
 def test_maxrl_divides_by_the_mean():
     """Rewards 1 0 0 0 (mean 1/4): 3, -1, -1, -1. Rewards 1 0 1 0 (mean 1/2): 1, -1, 1, -1. Under the
     std the first right one would count 1.73, under nothing 0.75: a rare success counts most here."""
-    found = advantages("maxrl", [[1.0, 0, 0, 0], [1, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]])
+    found = advantages("MaxRL", [[1.0, 0, 0, 0], [1, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]])
     expected = torch.tensor([[3.0, -1, -1, -1], [1, -1, 1, -1], [0, 0, 0, 0], [0, 0, 0, 0]])
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
 
@@ -50,7 +47,7 @@ def test_maxrl_averages_to_the_gradient_of_the_first_terms_of_log_p():
         for outcome in itertools.product([1.0, 0.0], repeat=G):
             chance = math.prod(p if right else 1 - p for right in outcome)
             scores = torch.tensor([1 - p if right else -p for right in outcome])
-            mean += chance * (advantages("maxrl", [[*outcome]])[0] * scores).mean().item()
+            mean += chance * (advantages("MaxRL", [[*outcome]])[0] * scores).mean().item()
         series = sum((1 - p) ** (k - 1) * p * (1 - p) for k in range(1, G))
         assert mean == pytest.approx(series, abs=1e-4), G
 
@@ -58,7 +55,7 @@ def test_maxrl_averages_to_the_gradient_of_the_first_terms_of_log_p():
 def test_maxrl_refuses_a_negative_reward():
     """A mean below 0 would turn the signs around: what is better would become less likely."""
     with pytest.raises(verifiers.DataError, match="a reward of -1; it needs rewards of 0 and 1"):
-        advantages("maxrl", [[-1.0, 0, 0, 0]])
+        advantages("MaxRL", [[-1.0, 0, 0, 0]])
 
 
 # ---- Negative-only -------------------------------------------------------------------------------
@@ -67,18 +64,18 @@ def test_maxrl_refuses_a_negative_reward():
 def test_only_what_is_wrong_is_trained():
     """Also in a group without a right answer, and in none without a wrong one. 1.1 is right and 0.1 is
     not: DeepSeek-R1-Zero's reward for the form alone."""
-    found = advantages("negative", [[1.1, 0.1, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]])
+    found = advantages("Negative", [[1.1, 0.1, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]])
     assert found.tolist() == [[0, -1, -1, 0], [-1, -1, -1, -1], [0, 0, 0, 0]]
 
 
 def test_weighted_reinforce_and_positive_only():
     rewards = [[1.0, 0, 0, 1]]
-    weighted = advantages("negative", rewards, positive=0.1)
+    weighted = advantages("Negative", rewards, positive=0.1)
     torch.testing.assert_close(weighted, torch.tensor([[0.1, -1, -1, 0.1]]))
-    only = advantages("negative", rewards, positive=1.0, negative=0.0)
+    only = advantages("Negative", rewards, positive=1.0, negative=0.0)
     assert only.tolist() == [[1, 0, 0, 1]]
     with pytest.raises(ValueError, match="positive is -1"):
-        method("negative", positive=-1.0)
+        method("Negative", positive=-1.0)
 
 
 # ---- Pass@k training -----------------------------------------------------------------------------
@@ -88,7 +85,7 @@ def test_pass_at_k_by_hand():
     """One right of four, k = 2: of six pairs three hold it, rho = 1/2 and sigma = 1/2. The right one is
     in paid pairs only: (1 - 1/2) / (1/2) = 1. A wrong one is in three pairs, of which one is paid:
     (1/3 - 1/2) / (1/2) = -1/3. With three right all pairs are paid: nothing is left to learn."""
-    found = advantages("pass_at_k", [[1.0, 0, 0, 0], [1, 1, 1, 0]], best_of=2)
+    found = advantages("PassAtK", [[1.0, 0, 0, 0], [1, 1, 1, 0]], best_of=2)
     expected = torch.tensor([[1, -1 / 3, -1 / 3, -1 / 3], [0, 0, 0, 0]])
     torch.testing.assert_close(found, expected)
 
@@ -104,19 +101,19 @@ def test_pass_at_k_is_the_mean_over_all_groups_of_k(right):
     for i in range(6):
         own = torch.tensor([i in group for group in groups])
         expected.append((paid[own].mean() - paid.mean()) / sigma if sigma > 0 else torch.zeros(()))
-    found = advantages("pass_at_k", [rewards], best_of=3, num_samples=6)[0]
+    found = advantages("PassAtK", [rewards], best_of=3, num_samples=6)[0]
     torch.testing.assert_close(found, torch.stack(expected), atol=1e-5, rtol=0)
 
 
 def test_pass_at_1_is_grpo():
     rewards = [[1.0, 0, 0, 0, 1, 0], [1, 1, 1, 1, 1, 0], [0, 0, 0, 0, 0, 0]]
-    found = advantages("pass_at_k", rewards, best_of=1)
+    found = advantages("PassAtK", rewards, best_of=1)
     torch.testing.assert_close(found, group_advantages(torch.tensor(rewards)), atol=1e-4, rtol=0)
 
 
 def test_k_is_at_most_g():
     """An evaluation may take fewer samples than that; only training sets the method up."""
-    some = method("pass_at_k", best_of=9, num_samples=8)
+    some = method("PassAtK", best_of=9, num_samples=8)
     with pytest.raises(
         verifiers.DataError, match="best_of is 9, and must be from 1 to num_samples, 8"
     ):
@@ -128,48 +125,26 @@ def test_k_is_at_most_g():
 
 def test_the_verifier_errs_as_often_as_it_says():
     """20 % of 40,000 wrong answers are paid, and 5 % of as many right ones are not."""
-    some = method("noisy_verifier", false_accepts=0.2, false_rejects=0.05)
+    some = method("NoisyVerifier", false_accepts=0.2, false_rejects=0.05)
     rewards = [[1.0, 0.0] * 8] * 5000
     judged = some.judged(step_of(rewards))
     assert judged[:, 1::2].mean().item() == pytest.approx(0.2, abs=0.01)
     assert judged[:, 0::2].mean().item() == pytest.approx(0.95, abs=0.01)
     assert judged.equal(some.judged(step_of(rewards)))  # the same in every process
     assert not judged.equal(some.judged(step_of(rewards, number=2)))
-    honest = method("noisy_verifier").judged(step_of(rewards))
+    honest = method("NoisyVerifier").judged(step_of(rewards))
     assert honest.equal(torch.tensor(rewards))
 
 
-def test_a_corrected_reward_is_right_on_average():
-    """a = .2, b = .1: paid is (1 - .2) / .7 = 1.143, unpaid -.2 / .7 = -.286. A right answer is paid
-    nine times in ten: .9 * 1.143 - .1 * .286 = 1; a wrong one .2 * 1.143 - .8 * .286 = 0."""
-    some = method("noisy_verifier", false_accepts=0.2, false_rejects=0.1, correct=True)
-    judged = some.judged(step_of([[1.0, 0.0] * 8] * 5000))
-    assert sorted({round(value, 3) for value in judged.unique().tolist()}) == [-0.286, 1.143]
-    assert judged[:, 0::2].mean().item() == pytest.approx(1, abs=0.02)
-    assert judged[:, 1::2].mean().item() == pytest.approx(0, abs=0.02)
-
-
-def test_the_std_cancels_the_correction_and_nothing_else_does():
-    """(aR + b - mean) / std = (R - mean) / std. Without the std the advantages are 1 / .7 as large."""
-    rates = {"false_accepts": 0.2, "false_rejects": 0.1}
-    rewards = [[1.0, 0, 0, 1, 0, 0, 1, 1]] * 50
-    for scale, factor in (("std", 1.0), ("none", 1 / 0.7)):
-        plain = advantages("noisy_verifier", rewards, scale=scale, **rates)
-        corrected = advantages("noisy_verifier", rewards, scale=scale, correct=True, **rates)
-        torch.testing.assert_close(corrected, plain * factor, atol=1e-5, rtol=0)
-
-
 def test_a_coin_knows_nothing():
-    """Half of the wrong and half of the right are paid; there is no correction for it."""
+    """Half of the wrong and half of the right are paid;"""
     rates = {"false_accepts": 0.5, "false_rejects": 0.5}
-    coin = method("noisy_verifier", **rates)
+    coin = method("NoisyVerifier", **rates)
     judged = coin.judged(step_of([[1.0, 0.0] * 8] * 5000))
     assert judged[:, 0::2].mean().item() == pytest.approx(0.5, abs=0.01)
     assert judged[:, 1::2].mean().item() == pytest.approx(0.5, abs=0.01)
-    with pytest.raises(ValueError, match="nothing is left to correct"):
-        method("noisy_verifier", correct=True, **rates)
     with pytest.raises(ValueError, match="together at most 1"):
-        method("noisy_verifier", false_accepts=0.7, false_rejects=0.5)
+        method("NoisyVerifier", false_accepts=0.7, false_rejects=0.5)
 
 
 # ---- Staleness -----------------------------------------------------------------------------------
@@ -192,7 +167,7 @@ def move(model):
 def test_completions_are_those_of_the_policy_so_many_steps_ago(model, prompts, staleness):
     """Three steps, each of which moves the weights: what is sampled in the fourth has the log-probs of
     the policy after step 3 - staleness; the weights are today's again, and an evaluation uses them."""
-    some = method("stale", staleness=staleness)
+    some = method("Stale", staleness=staleness)
     some.setup(model, None)
     past = []
     for _ in range(3):
@@ -210,24 +185,24 @@ def test_completions_are_those_of_the_policy_so_many_steps_ago(model, prompts, s
     assert rollouts.ids.equal(evaluated.ids) == (staleness == 0)
 
 
-def test_three_ways_with_an_older_policy_by_hand():
+def test_two_ways_with_an_older_policy_by_hand():
     """One token each of two completions, A = 1 and -1, weights 1/2. pi_now / pi_s is 4 and 1/2; pi is
-    pi_now still, so the gradients are: none -1/2 and 1/2, as if on-policy; tis times min(4, 2) and
-    1/2: -1 and 1/4; ppo: a ratio of 4 above 1.2 with A = 1 is clipped, 1/2 below .8 with A = -1 too: 0."""
+    pi_now still, so the gradients are: none -1/2 and 1/2, as if on-policy;
+    ppo: a ratio of 4 above 1.2 with A = 1 is clipped, 1/2 below .8 with A = -1 too: 0."""
     now = torch.tensor([[-1.0], [-2.0]])
     sampler = now - torch.tensor([[4.0], [0.5]]).log()
     halves, credit = torch.full((2, 1), 0.5), torch.tensor([[1.0], [-1.0]])
     inputs = LossInputs(None, now, sampler, credit, halves)
-    expected = {"none": [-0.5, 0.5], "tis": [-1.0, 0.25], "ppo": [0.0, 0.0]}
+    expected = {"none": [-0.5, 0.5], "ppo": [0.0, 0.0]}
     for correct, values in expected.items():
         logp = now.clone().requires_grad_()
-        method("stale", correct=correct).loss(logp, inputs).backward()
+        method("Stale", correct=correct).loss(logp, inputs).backward()
         assert logp.grad.flatten().tolist() == pytest.approx(values), correct
     assert inputs.weights.tolist() == [[0.5], [0.5]] and inputs.old_logp is now
 
 
 def test_settings_of_stale_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="staleness is -1"):
-        method("stale", staleness=-1)
-    with pytest.raises(ValueError, match="correct is 'vtrace'"):
-        method("stale", correct="vtrace")
+        method("Stale", staleness=-1)
+    with pytest.raises(ValueError, match="correct 'vtrace'"):
+        method("Stale", correct="vtrace")

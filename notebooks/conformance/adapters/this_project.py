@@ -9,9 +9,9 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT), str(ROOT / "notebooks" / "methods")]
 
 import torch
-from dppo import DPPO
 from lora import LoRA
 from masked_is import MaskedIS
+from ratios import DPPO
 from top_p import kept_tokens
 
 import rlvr
