@@ -61,17 +61,12 @@ def test_rloo_is_the_exact_gradient(world, G):
         assert (mean - truth).norm() < 1e-9 * truth.norm()
 
 
-FRESH = [
-    (GRPO, {}),
-    ("PaperGRPO", {}),
-    ("MaxRL", {}),
-    ("PassAtK", {"best_of": 2}),
-    ("Negative", {}),
-]
+FRESH = [(GRPO, {}), ("PaperGRPO", {}), ("MaxRL", {})]
+FRESH += [("PassAtK", {"best_of": 2}), ("Negative", {})]
 STALE = [("Stale", {"correct": "ppo"}), ("GSPO", {"clip": (0.2, 0.2)}), ("MaskedIS", {})]
 
 
-def agree(kind, given, rows, policy, n):
+def agree(kind, given, rows, policy, n=4000):
     """A sampled mean is within three standard errors of the exact one, along it and in ten other directions."""
     kind = kind if kind is GRPO else atlas.find(kind)
     method = atlas.ready(kind, policy, num_samples=4, **given)
@@ -85,15 +80,9 @@ def agree(kind, given, rows, policy, n):
     assert (updates.var(0).sum() / trace).item() == pytest.approx(1, abs=3 / n**0.5)
 
 
-@pytest.mark.parametrize("kind, given", FRESH[:2])
-def test_sampling_gives_the_same(world, kind, given):
-    agree(kind, given, world.ones[1], world.policy, 2000)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kind, given", FRESH)
-def test_sampling_20_000_groups_gives_the_same(world, kind, given):
-    agree(kind, given, world.ones[1], world.policy, 20000)
+def test_sampling_gives_the_same(world, kind, given):
+    agree(kind, given, world.ones[1], world.policy)
 
 
 @pytest.mark.slow
@@ -172,7 +161,7 @@ def test_rloo_maximises_p_itself(world):
 
 
 def test_a_path_begins_with_the_exact_mean_update(world):
-    """mean_update is what the listing of groups gives; with it the first step gains .02 of J, nearly."""
+    """mean_update is what the listing of groups gives; with it a small first step gains what it says."""
     method = RLOO(num_samples=4, max_new_tokens=5)
     policy, rows = world.policy, world.batch
     table = atlas.two_sides(method, rows)
@@ -180,9 +169,9 @@ def test_a_path_begins_with_the_exact_mean_update(world):
     update = atlas.mean_update(method, table, rows, policy, logp)
     mean = torch.stack([exact(method, one)[0] for one in world.ones]).mean(0)
     assert torch.allclose(update, mean, atol=1e-9)
-    trail = atlas.follow(method, policy, steps=1)
+    trail = atlas.follow(method, policy, steps=1, gain=0.001)
     assert trail[0, :3].tolist() == pytest.approx(atlas.PASS_RATES, abs=0.002)
-    assert (trail[1, :3] - trail[0, :3]).mean().item() == pytest.approx(0.02, abs=0.004)
+    assert (trail[1, :3] - trail[0, :3]).mean().item() == pytest.approx(0.001, rel=0.05)
 
 
 def test_the_kept_rows_are_those_of_todays_methods(world):
