@@ -1,7 +1,7 @@
 """autorule_world.py - AutoRule in a simulated world: who prefers, who gives reasons, who judges, what an arm is paid.
 
     python train.py --task notebooks/autorule/autorule_world.py:rules_0 ..      one arm, in the world of seed 0
-    python -m notebooks.claims.paper_claims autorule_hack                      three arms, in those of three seeds
+    python -m notebooks.claims.claims autorule_hack                            three arms, in those of three seeds
 
 No teacher of the paper's size runs on a laptop, so the world is *simulated*: completions and training
 are those of the tiny base, but the user who prefers, the teacher who gives reasons and the judge are
@@ -188,11 +188,11 @@ def verdicts(seed, error, rules, num_pairs=250):
     judge = judge_of(error)
     pairs = preferences(600, seed + 1000)[:num_pairs]
 
-    def said(pair, side):
-        answers = autorule.judge_rules(judge, rules, pair["prompt"], pair[side])
-        return [answer is True for answer in answers]
+    def said(side):
+        answers = [autorule.judge_rules(judge, rules, pair["prompt"], pair[side]) for pair in pairs]
+        return np.array(answers, dtype=float) == 1  # None is not a number
 
-    return [np.array([said(pair, side) for pair in pairs]) for side in ("chosen", "rejected")]
+    return [said("chosen"), said("rejected")]
 
 
 # ---- 3. Arms: what is changed of the reward model with six extracted rules -----------------------

@@ -12,9 +12,8 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from model import Qwen3
-from notebooks.claims import start
-from notebooks.environments import adapters, failing, game, search
-from notebooks.environments.calculator import calculate, silent
+from notebooks.environments import adapters, game, search
+from notebooks.environments.calculator import calculate
 from notebooks.models import make_tiny
 from notebooks.models.make_tiny import init_weights, symbol_tokenizer, tiny_config
 from rlvr import GRPO, roll_out
@@ -97,46 +96,6 @@ def test_a_hostile_call_is_an_error_and_the_calculator_falls_silent():
         ["error", None],
         ["2", "2", "2", "2", "", None],
     ]
-
-
-def test_unmasked_the_calculators_words_are_trained_too():
-    """The completion whole: what the policy said, the reply, and the end token."""
-    scripts = ["<tool>1+1</tool>2!", "<tool>1+1</tool>2"]
-    task = make_tiny.products(10, 10)
-    masked = play(task, task.test[0], *scripts).rollouts
-
-    class Both(start.Unmasked, Scripted):
-        pass
-
-    unmasked = roll_out(Both(scripts), *KEYBOARD, task, task.test[:1], 2).rollouts
-    assert unmasked.ids.equal(masked.ids) and unmasked.lengths.equal(masked.lengths)
-    assert (unmasked.lengths - masked.mask.sum(1)).tolist() == [1, 1]
-    assert unmasked.mask.sum(1).equal(masked.lengths.float())
-    assert ((unmasked.logp < 0) == (unmasked.mask > 0)).all()
-
-
-# ---- A calculator whose first call fails -----------------------------------------------------------
-
-
-def test_the_behaviours_of_who_calls_again_and_of_who_gives_up():
-    """An error, the same call twice, and a call on its answer; a second one gives up; a third calls something else. The
-    control is silent."""
-    task = failing.failing()
-    fails = [task.turns(problem).fails for problem in task.test]
-    assert 0.4 < sum(fails) / len(fails) < 0.6
-    problem = task.test[fails.index(True)]
-    (first, value), (second, answer) = make_tiny.steps_of(problem)
-    failed = f"<tool>{first}</tool>error"
-    call = f"<tool>{first}</tool>{value}"
-    whole = f"{failed}{call}{call}<tool>{second}</tool>{answer}."
-    step = play(task, problem, whole, failed + ".", failed + "<tool>1+1</tool>2.")
-    names = ("calls", "needless", "errors", "again", "composes")
-    assert [[part[name] for name in names] for part in step.parts] == [
-        [4, 1, 1, 1, 1],
-        [1, 0, 1, 0, 0],
-        [2, 0, 1, 0, 0],
-    ]
-    assert silent().turns(problem).reply(call) == ""
 
 
 # ---- The game, and the search engine -------------------------------------------------------------
