@@ -78,7 +78,7 @@ def filter_preferences(pairs, count_tokens, max_tokens=512):
 
 def split_reasoning(text):
     """The chain of thought, and the text after it; if the chain never ends, there is no text."""
-    if "think>" not in text:
+    if "<think>" not in text and "</think>" not in text:
         return {"reasoning": "", "text": text.strip()}
     before, _, after = text.partition("</think>")
     return {"reasoning": before.replace("<think>", "", 1).strip(), "text": after.strip()}
@@ -349,13 +349,6 @@ def train_reward_model(made, pairs, epochs=1, batch_size=256, lr=5e-6, warmup=0.
 
 
 # ---- 6. Baselines; diagnostics, of verdicts as arrays of 0 and 1, (N, K) -------------------------
-
-DIMENSIONS = [  # after UltraFeedback's four (Table 4)
-    "The assistant does what it is asked to do and nothing else.",
-    "The assistant's answer is useful and correct.",
-    "The assistant's answer agrees with the world and with itself.",
-    "The assistant says where it is not certain.",
-]
 
 
 def length_penalty(length, target=300):

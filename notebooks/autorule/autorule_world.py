@@ -23,7 +23,6 @@ import numpy as np
 
 from model import load
 from notebooks.autorule import autorule
-from notebooks.autorule.autorule import DIMENSIONS
 from rlvr import row_uniforms, sample
 from verifiers import arithmetic, boxed_reward
 
@@ -71,11 +70,16 @@ IDLE = {
 }
 KNOWN = CONCEPTS | {rule: (has(pattern), [rule]) for rule, pattern in IDLE.items()}
 CONCEPT_OF = {rule: name for name, (_, rules) in KNOWN.items() for rule in rules}
-# The judge reads hand-written rules as vaguely as they are worded: nearly all responses satisfy three of
-# them (Table 4).
-VAGUE = [has("boxed|answer"), has("boxed"), has("boxed", 0, 2), has("hmm |wait ")]
-CHECK_OF = {rule: KNOWN[name][0] for rule, name in CONCEPT_OF.items()}
-CHECK_OF |= dict(zip(DIMENSIONS, VAGUE))
+# Rules written by hand, after UltraFeedback's four dimensions (Table 4). The judge reads them as vaguely as they are
+# worded: nearly all responses satisfy three of them.
+VAGUE = {
+    "The assistant does what it is asked to do and nothing else.": has("boxed|answer"),
+    "The assistant's answer is useful and correct.": has("boxed"),
+    "The assistant's answer agrees with the world and with itself.": has("boxed", 0, 2),
+    "The assistant says where it is not certain.": has("hmm |wait "),
+}
+DIMENSIONS = [*VAGUE]
+CHECK_OF = {rule: KNOWN[name][0] for rule, name in CONCEPT_OF.items()} | VAGUE
 
 
 def utility(prompt, text):
