@@ -162,4 +162,7 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyError as missing:
+        raise SystemExit(f"there is no result {missing}: give its command behind --") from None
