@@ -78,39 +78,36 @@ def filter_preferences(pairs, count_tokens, max_tokens=512):
 
 def split_reasoning(text):
     """The chain of thought, and the text after it; if the chain never ends, there is no text."""
-    before, end, after = text.partition("</think>")
-    if end or "<think>" in text:
-        before = before.replace("<think>", "", 1)
-        return {"text": after.strip(), "reasoning": before.strip()}
-    return {"text": text.strip(), "reasoning": ""}
+    if "<think>" not in text and "</think>" not in text:
+        return {"reasoning": "", "text": text.strip()}
+    before, _, after = text.partition("</think>")
+    return {"reasoning": before.replace("<think>", "", 1).strip(), "text": after.strip()}
 
 
 BATCH = 16  # prompts that are answered at once
 
 
 class Local:
-    """A model sampled here: local(prompts, seed) -> {"reasoning", "text"} for each. An answer depends on seed and
-    prompt, not on what else is asked."""
+    """A model sampled here: local(prompts, seed) -> {"reasoning", "text"} for each, None for one that is too long.
+    An answer depends on seed and prompt, not on what else is asked."""
 
     def __init__(self, name, temperature=0.6, max_new_tokens=4096):
         self.model, self.tokenizer = load(name, *pick_device())
         self.sizes = (1, max_new_tokens, temperature)
 
     def __call__(self, prompts, seed=0):
-        texts = []
-        for start in range(0, len(prompts), BATCH):
-            batch = prompts[start : start + BATCH]
-            rows = [self.tokenizer.encode_prompt(prompt) for prompt in batch]
-            check_room(self.model, max(map(len, rows)) + self.sizes[1])
+        rows = {prompt: self.tokenizer.encode_prompt(prompt) for prompt in prompts}
+        room = self.model.config.max_position_embeddings - self.sizes[1]
+        fits = [prompt for prompt, ids in rows.items() if len(ids) <= room]
+        answers = {}
+        for start in range(0, len(fits), BATCH):
+            batch = fits[start : start + BATCH]
+            asked = [rows[prompt] for prompt in batch]
             uniforms = row_uniforms(batch, self.sizes[1], seed)
-            rollouts = sample(self.model, rows, *self.sizes, uniforms=uniforms)
-            texts += [self.tokenizer.decode(ids) for ids in rollouts.completions()]
-        return [split_reasoning(text) for text in texts]
-
-
-def check_room(model, tokens):
-    if tokens > model.config.max_position_embeddings:
-        raise DataError(f"{tokens} tokens are more than this model can read")
+            rollouts = sample(self.model, asked, *self.sizes, uniforms=uniforms)
+            for prompt, ids in zip(batch, rollouts.completions()):
+                answers[prompt] = split_reasoning(self.tokenizer.decode(ids))
+        return [answers.get(prompt) for prompt in prompts]
 
 
 # ---- 3. Reason, extract, merge (3.1) -------------------------------------------------------------
@@ -220,7 +217,8 @@ def yes_probabilities(model, tokenizer, texts):
     rows = [tokenizer.encode_prompt(text) for text in texts]
     words = [tokenizer.encode(word)[0] for word in ("Yes", "No")]
     longest = max(map(len, rows))
-    check_room(model, longest)
+    if longest > model.config.max_position_embeddings:
+        raise DataError(f"{longest} tokens are more than this judge can read")
     # Each row keeps a token of its own.
     shared = min(len(os.path.commonprefix(rows)), min(map(len, rows)) - 1)
     cache = KVCache(model, 1, longest)
@@ -285,13 +283,9 @@ LOADING = threading.Lock()
 
 @functools.cache
 def from_settings(path):
-    try:
-        settings = json.loads(Path(path).read_text(encoding="utf-8"))
-        reward = dict(settings["reward"])
-        judge = open_judge(reward.pop("judge"))
-        return RulesReward(settings["rules"], judge, **reward)
-    except (OSError, ValueError, TypeError, LookupError) as error:
-        raise DataError(f"$AUTORULE: {path} describes no reward: {error!r}") from None
+    settings = json.loads(Path(path).read_text(encoding="utf-8"))
+    reward = dict(settings["reward"])
+    return RulesReward(settings["rules"], open_judge(reward.pop("judge")), **reward)
 
 
 def rules_reward(completion, problem):
@@ -355,13 +349,6 @@ def train_reward_model(made, pairs, epochs=1, batch_size=256, lr=5e-6, warmup=0.
 
 
 # ---- 6. Baselines; diagnostics, of verdicts as arrays of 0 and 1, (N, K) -------------------------
-
-DIMENSIONS = [  # after UltraFeedback's four (Table 4)
-    "The assistant does what it is asked to do and nothing else.",
-    "The assistant's answer is useful and correct.",
-    "The assistant's answer agrees with the world and with itself.",
-    "The assistant says where it is not certain.",
-]
 
 
 def length_penalty(length, target=300):

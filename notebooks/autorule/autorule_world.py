@@ -1,7 +1,7 @@
 """autorule_world.py - AutoRule in a simulated world: who prefers, who gives reasons, who judges, what an arm is paid.
 
     python train.py --task notebooks/autorule/autorule_world.py:rules_0 ..      one arm, in the world of seed 0
-    python -m notebooks.claims.paper_claims autorule_hack                      three arms, in those of three seeds
+    python -m notebooks.claims.claims autorule_hack                            three arms, in those of three seeds
 
 No teacher of the paper's size runs on a laptop, so the world is *simulated*: completions and training
 are those of the tiny base, but the user who prefers, the teacher who gives reasons and the judge are
@@ -23,7 +23,6 @@ import numpy as np
 
 from model import load
 from notebooks.autorule import autorule
-from notebooks.autorule.autorule import DIMENSIONS
 from rlvr import row_uniforms, sample
 from verifiers import arithmetic, boxed_reward
 
@@ -71,11 +70,16 @@ IDLE = {
 }
 KNOWN = CONCEPTS | {rule: (has(pattern), [rule]) for rule, pattern in IDLE.items()}
 CONCEPT_OF = {rule: name for name, (_, rules) in KNOWN.items() for rule in rules}
-# The judge reads hand-written rules as vaguely as they are worded: nearly all responses satisfy three of
-# them (Table 4).
-VAGUE = [has("boxed|answer"), has("boxed"), has("boxed", 0, 2), has("hmm |wait ")]
-CHECK_OF = {rule: KNOWN[name][0] for rule, name in CONCEPT_OF.items()}
-CHECK_OF |= dict(zip(DIMENSIONS, VAGUE))
+# Rules written by hand, after UltraFeedback's four dimensions (Table 4). The judge reads them as vaguely as they are
+# worded: nearly all responses satisfy three of them.
+VAGUE = {
+    "The assistant does what it is asked to do and nothing else.": has("boxed|answer"),
+    "The assistant's answer is useful and correct.": has("boxed"),
+    "The assistant's answer agrees with the world and with itself.": has("boxed", 0, 2),
+    "The assistant says where it is not certain.": has("hmm |wait "),
+}
+DIMENSIONS = [*VAGUE]
+CHECK_OF = {rule: KNOWN[name][0] for rule, name in CONCEPT_OF.items()} | VAGUE
 
 
 def utility(prompt, text):
@@ -188,11 +192,11 @@ def verdicts(seed, error, rules, num_pairs=250):
     judge = judge_of(error)
     pairs = preferences(600, seed + 1000)[:num_pairs]
 
-    def said(pair, side):
-        answers = autorule.judge_rules(judge, rules, pair["prompt"], pair[side])
-        return [answer is True for answer in answers]
+    def said(side):
+        answers = [autorule.judge_rules(judge, rules, pair["prompt"], pair[side]) for pair in pairs]
+        return np.array(answers, dtype=float) == 1  # None is not a number
 
-    return [np.array([said(pair, side) for pair in pairs]) for side in ("chosen", "rejected")]
+    return [said("chosen"), said("rejected")]
 
 
 # ---- 3. Arms: what is changed of the reward model with six extracted rules -----------------------

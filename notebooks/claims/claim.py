@@ -1,25 +1,32 @@
 """claim.py - a claim as data: arms x seeds of training, what is measured of them, checks, a verdict.
 
-    python -m notebooks.claims.paper_claims                          the claims, and how long each took
-    python -m notebooks.claims.paper_claims noise lora --seeds 3     train what is missing, judge, write, print
-    python -m notebooks.claims.paper_claims noise --judge            judge the kept runs again; nothing is trained
-    python -m notebooks.claims.chapter_claims growth                 a claim of the chapters
+    python -m notebooks.claims.claims                         the claims, and how long each took
+    python -m notebooks.claims.claims growth lora --seeds 3   train what is missing, judge, write, print
+    python -m notebooks.claims.claims growth --judge          judge the kept runs again; nothing is trained
+    python -m notebooks.claims.claim --name tiny --seeds 0 1 2 -- --steps 100
 
-A file of your own with `main([Claim(..)])` is such a command too.
+A file of your own with `main([Claim(..)])` is such a command too. The last command is no claim: the same training with
+several seeds, and as its last line a table of what was reached.
 
 An arm is flags of train.py and a base. Where an arm names several learning rates, the best on a seed that is not
-counted is taken (TUNING). How its checks are decided: see checks.py.
+counted is taken (TUNING).
 
-A run's folder is named after its seed, and a digest of its flags and of all code that they stand on: a finished run is
-not repeated, an interrupted one goes on, claims that ask for the same run share it, and changed code trains anew.
-notebooks/results/claims_NAME.json holds the runs with their numbers, the checks and the verdicts.
+A check names the effect that it looks for, and the line stands in the middle between that and none. Where a trial of
+this size and spread would be wrong more than one time in ten it says "cannot tell", unless the seeds lie so far from
+the line that a t-test on them is sure of it.
+
+A run's folder lies in a folder of the commit, and is named after its seed and a digest of its flags: a finished run is
+not repeated, an interrupted one goes on, claims that ask for the same run share it, and a new commit trains anew.
+notebooks/results/claims.json holds the runs with their numbers, the checks and the verdicts.
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
+import math
 import os
-import platform
+import shutil
 import statistics
 import sys
 import time
@@ -27,78 +34,224 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
+import numpy as np
+from scipy import stats
 
 import train
-import verifiers
-from eval import evaluate, git_commit, pass_at_k
-from model import load
-from notebooks.claims.checks import Check, result_of
+from eval import git_commit
+from model import ModelError
 from notebooks.claims.measures import history, number
-from notebooks.claims.seeds import train_run
-from notebooks.claims.show import RESULTS, ROOT, read, report
+from notebooks.claims.show import KEPT, read, report, table_of
 from notebooks.claims.start import base_of
-from notebooks.look.compare import accuracies
-from notebooks.kept import hashes, write_json
-from rlvr import GRPO
+from notebooks.look.keep import ROOT, load, origin, write_json
+from verifiers import DataError
 
 TUNING = 9  # the seed on which learning rates are chosen; it is never counted
-RATES = (4e-4, 1.2e-3)  # tiny's own learning rate, and three times that
+LEAST = 3  # seeds: with fewer no check is decided
 
 # ---- 1. A claim ------------------------------------------------------------------------------------
 
 
 @dataclass
 class Arm:
-    """What is trained. rates: learning rates to choose from; one is taken as it is, and without any the base alone
-    is measured. teacher: the arm whose last model (or "base") stands for {teacher} in the flags. steps: the claim's,
-    if there are none."""
+    """What is trained. rates: learning rates to choose from; one is taken as it is, and without any nothing is trained."""
 
     flags: str = ""
     base: str = "usual"
-    rates: tuple = RATES
-    teacher: str = ""
-    steps: int = 0
+    rates: tuple = (4e-4,)
+
+
+@dataclass
+class Check:
+    """One sentence. change: from x(arm, column), the numbers of the seeds as an array, to one number a seed that is at
+    least `effect` if the sentence is true and 0 if nothing changed; with same=True the sentence is that nothing
+    changed, and effect is what would refute it. noise: the standard deviation of such a number from evaluation alone."""
+
+    sentence: str
+    change: Callable
+    effect: float
+    noise: float
+    same: bool = False
 
 
 @dataclass
 class Claim:
-    """checks: what is said -> its checks; under "controls" those that show whether the comparison is worth anything.
-
-    A column is what `measure` finds of a Run; where ks are given, pass@k of the last weights and `works`, the share of
-    answers that are worked out; else one of measures.number."""
+    """claim: its checks; of a claim with several parts `said` has those of each. controls: those that show whether the
+    comparison is worth anything. A column is what `measure` finds of a Run; else one of measures.number."""
 
     name: str
     sentence: str
     source: str
     doubt: str  # what would change our mind
     arms: dict[str, Arm]
-    checks: dict[str, list[Check]]
-    panels: tuple  # columns that the figure shows
-    columns: tuple = ()  # of the table (default: those of the panels)
-    over: str = ""  # the column that the panels are drawn over; without it each seed is a dot
-    every: int = 1  # of the steps such a curve has every 1st, 5th, ..
-    plane: tuple = ()  # two columns whose trade-off the figure shows
-    flags: str = "--eval-every 5 --eval-problems 200 --micro-batch-tokens 4096"
+    panels: str  # columns that the figure shows, joined by commas
+    columns: str = ""  # of the table (default: those of the panels)
+    claim: list = field(default_factory=list)
+    said: dict = field(default_factory=dict)
+    controls: list = field(default_factory=list)
+    every: int = 0  # of the steps its curves have every so many-th; 0: there is no figure
+    flags: str = ""
     steps: int = 0
-    tuned_by: tuple = ("right",)  # the rate with the highest mean of these columns is taken
-    ks: tuple = ()
-    problems: int = 200  # held out, for pass@k
-    samples: int = 8  # of each
     measure: Callable = lambda run: {}
 
+    def checks(self):
+        parts = {"claim": self.claim, **self.said, "controls": self.controls}
+        return {said: checks for said, checks in parts.items() if checks}
 
-# ---- 2. Train --------------------------------------------------------------------------------------
+    def shown(self):
+        return (self.columns or self.panels).split(", ")
 
 
-@dataclass
-class Trial:
-    """A claim at one size. tries: of each arm with several rates the rows of the seed that is not counted."""
+# ---- 2. What is said -------------------------------------------------------------------------------
 
-    claim: Claim
-    steps: int | None  # in place of the claim's
-    runs: Path
-    tries: dict = field(default_factory=dict)
+POINTS = 0.05  # noise of a difference of two accuracies on 200 problems: sqrt(2 * 0.25 / 200)
+# of a share of 1,280 completions: twice sqrt(0.25 / 1280), for those of a group are alike
+SHARE = 0.03
+NOISE = {"bilingual": SHARE, "rambling": SHARE}  # of a difference, where it is not POINTS
+NOISE |= {"boxes": 0.1, "alignment": 0.02, "r_model": 0.1}
+
+
+def difference(sentence, one, other, by, same=False):
+    """one, other: an arm and its column."""
+    noise = NOISE.get(one[1], POINTS)
+    return Check(sentence, lambda x: x(*one) - x(*other), by, noise, same)
+
+
+def more(arm, other, column="right", by=0.1):
+    """The first arm has more of the column."""
+    sentence = f"{column}: {arm} is {by:g} above {other}"
+    return difference(sentence, (arm, column), (other, column), by)
+
+
+def as_much(arm, other, column="right", by=0.1):
+    """They differ by less than half of `by`; `by` would refute it."""
+    sentence = f"{column}: {arm} is equal to {other} ({by:g} would refute it)"
+    return difference(sentence, (arm, column), (other, column), by, same=True)
+
+
+def rises(arm, by=0.3, column="right", since=""):
+    """since: another column; if there is none, the same before training."""
+    sentence = f"{arm}: {column} rises by {by:g}" + f" from {since}" * bool(since)
+    return difference(sentence, (arm, column), (arm, since or f"{column}@0"), by)
+
+
+def grows(arm, column="accuracy", by=0.3):
+    return rises(arm, by, column, f"{column}@start")
+
+
+def falls(arm, by, column="right", since=""):
+    sentence = f"{arm}: {column} falls by {by:g}" + f" from {since}" * bool(since)
+    return difference(sentence, (arm, since or f"{column}@0"), (arm, column), by)
+
+
+def stays(arm, by=0.1, column="right", since=""):
+    sentence = f"{arm}: {column} stays ({by:g} would refute it)"
+    return difference(sentence, (arm, column), (arm, since or f"{column}@0"), by, same=True)
+
+
+def keeps(arm, by=0.2):
+    """A loss of `by` would refute it."""
+    sentence = f"{arm}: right is no {by:g} below right@best ({by:+g} is no loss)"
+    return Check(sentence, lambda x: x(arm, "right") - x(arm, "right@best") + by, by, POINTS)
+
+
+def longer(arm, column, since, by, same=False):
+    """The ratio of two mean lengths, less 1. since: (arm, column). Noise: twice what the mean lengths of an arm's seeds
+    differ by."""
+    sentence = f"{arm}: {column} is {by:.0%} more than {' '.join(since)}"
+    if same:
+        sentence = f"{arm}: {column} is no more than {' '.join(since)} ({by:.0%} would refute it)"
+    return Check(sentence, lambda x: x(arm, column) / x(*since) - 1, by, 0.05, same)
+
+
+def above(arm, column, level, by):
+    """The line is at the level."""
+    sentence = f"{arm}: {column} is above {level:g} (less {level - by:g})"
+    return Check(sentence, lambda x: x(arm, column) - level + by, 2 * by, 0.02)
+
+
+def reaches(arm, column, by, noise):
+    """There is something, about `by` of it; the line is at half."""
+    return Check(f"{column}: {arm} has {by:g}", lambda x: x(arm, column), by, noise)
+
+
+def has_none(arm, column, by, noise):
+    sentence = f"{column}: {arm} has none ({by:g} would refute it)"
+    return Check(sentence, lambda x: x(arm, column), by, noise, same=True)
+
+
+# ---- 3. Is it so? ----------------------------------------------------------------------------------
+
+
+def law(seeds, known):
+    """Of the mean over the seeds: the normal one, or Student's t where the deviation is that of the seeds."""
+    return stats.norm if known else stats.t(seeds - 1)
+
+
+def wrong_verdicts(effect, deviation, seeds, sides=1, known=True):
+    """How often the mean over the seeds lies on the wrong side of effect / 2, when nothing is there or all of it is:
+    Phi(-effect sqrt(seeds) / (2 deviation)). Example: 10 points, 200 problems evaluated twice (deviation
+    sqrt(2 * 0.25 / 200) = 0.05), 3 seeds: Phi(-1.73) = 4.2 %; for 5 points it would be 19 %."""
+    distance = effect * math.sqrt(seeds) / (2 * deviation)
+    return sides * float(law(seeds, known).cdf(-distance))
+
+
+def smallest_effect(deviation, seeds, sides=1, known=True):
+    """The effect below which a verdict is wrong in more than 10 %: what a trial of this size could have missed."""
+    return float(2 * deviation * law(seeds, known).ppf(1 - 0.1 / sides) / math.sqrt(seeds))
+
+
+def beyond(distance, deviation, seeds):
+    """Is a mean of this many seeds, at that distance from the line, on its side of it for sure? A one-sided t-test at
+    10 %. Example: .24 beyond, a spread of .15, 3 seeds: t = 2.77 > 1.89."""
+    return abs(distance) > stats.t.ppf(0.9, seeds - 1) * deviation / math.sqrt(seeds)
+
+
+def judge(check, rows):
+    """-> the check with its numbers; holds is True, False, or None for "cannot tell"."""
+    values = np.asarray(check.change(table_of(rows)), dtype=float)
+    seeds = len(values)
+    own = statistics.stdev(values) if seeds > 1 and np.isfinite(values).all() else 0.0
+    deviation = max(own, check.noise)
+    known = own <= check.noise
+    sides = 1 + check.same
+    wrong = wrong_verdicts(check.effect, deviation, seeds, sides, known)
+    mean = float(values.mean())
+    line = check.effect / 2
+    distance = (abs(mean) if check.same else mean) - line
+    told = wrong <= 0.1 or beyond(distance, deviation, seeds)
+    holds = distance < 0 if check.same else distance > 0
+    return {
+        "sentence": check.sentence,
+        "holds": holds if told and seeds >= LEAST and math.isfinite(mean) else None,
+        "mean": mean,
+        "line": line,
+        "smallest effect": smallest_effect(deviation, seeds, sides, known),
+    }
+
+
+def verdict(checks):
+    """All must hold; one that does not hold decides; else one that cannot be told leaves it open."""
+    holds = [check["holds"] for check in checks]
+    return "does not hold" if False in holds else "cannot tell" if None in holds else "holds"
+
+
+def result_of(claim, rows):
+    """Judge what was measured -> what a page shows."""
+    parts = claim.checks().items()
+    checks = {said: [judge(check, rows) for check in some] for said, some in parts}
+    return {
+        "claim": claim.sentence,
+        "source": claim.source,
+        "change our mind": claim.doubt,
+        "columns": claim.shown(),
+        "panels": claim.panels.split(", "),
+        "checks": checks,
+        "verdicts": {said: verdict(judged) for said, judged in checks.items()},
+    }
+
+
+# ---- 4. Train and measure --------------------------------------------------------------------------
 
 
 @dataclass
@@ -108,119 +261,54 @@ class Run:
 
     arm: str
     seed: int
-    rate: float
     base: str
-    flags: list
     final: Path
     folder: Path | None = None
-    seconds: float = 0.0
 
 
-def run_of(trial, arm, seed, rate):
-    """Train, unless that is done already -> Run. Its base and its teacher come first."""
-    chosen = trial.claim.arms[arm]
-    bases = digest(code_of("notebooks/claims/start.py"))
-    base = str(base_of(chosen.base, seed, trial.runs / f"bases-{bases}"))
-    teacher = base
-    if chosen.teacher not in ("", "base"):
-        teacher = run_of(trial, chosen.teacher, seed, rate_of(trial, chosen.teacher)).final
-    steps = trial.steps or chosen.steps or trial.claim.steps
-    flags = f"{trial.claim.flags} {chosen.flags.format(teacher=teacher, seed=seed)} --model {base}"
-    flags += f" --device cpu --steps {steps} --seed {seed} --save-every 20"
-    flags += f" --lr {rate:g}" if rate else ""
-    flags = flags.replace(f"{ROOT}/", "").split()
-    if not chosen.rates:
-        return Run(arm, seed, rate, base, flags, Path(base))
-    folder = trial.runs / f"seed{seed}-{digest(flags, code_of(' '.join(['train.py', *flags])))}"
-    seconds = train_run(flags, folder)
-    return Run(arm, seed, rate, base, flags, folder / "final", folder, seconds)
+def run_of(claim, name, seed, rate, steps, runs):
+    """Train an arm, unless that is done already -> Run. Its base comes first."""
+    arm = claim.arms[name]
+    base = str(base_of(arm.base, seed, runs / "bases"))
+    if not arm.rates:
+        return Run(name, seed, base, Path(base))
+    flags = f"{claim.flags} {arm.flags.format(seed=seed)} --model {base} --device cpu"
+    flags += f" --steps {steps} --seed {seed} --save-every 20 --lr {rate:g}"
+    folder = runs / f"seed{seed}-{hashlib.sha256(flags.encode()).hexdigest()[:10]}"
+    train_run(flags.split(), folder)
+    return Run(name, seed, base, folder / "final", folder)
 
 
-def code_of(text):
-    """{file: hash} of the tiny weights, of the scripts that a text names, and of all that they import."""
-    return hashes([text], "notebooks/tiny/model.safetensors")
+def train_run(flags, folder):
+    """Into the folder, unless that is done; what was interrupted goes on. Of what is done the checkpoints leave."""
+    if not (folder / "final").exists():
+        print(f"training {folder.name}: {' '.join(flags)}", file=sys.stderr, flush=True)
+        place = ["--runs", str(folder.parent), "--name", folder.name]
+        command = ["--resume", *place]
+        if not any(folder.glob("checkpoints/step_*")):
+            shutil.rmtree(folder, ignore_errors=True)  # stopped before there was anything to keep
+            command = [*flags, *place]
+        with open(f"{folder}.log", "a") as log, contextlib.redirect_stdout(log):
+            train.main(command)
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 
-def digest(*parts):
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:10]
-
-
-def rate_of(trial, arm):
-    """The best of an arm's rates; a single one is not tried."""
-    rates = trial.claim.arms[arm].rates or (0.0,)
-    if arm not in trial.tries:
-        tried = rates if len(rates) > 1 else ()
-        trial.tries[arm] = [row_of(trial, run_of(trial, arm, TUNING, rate)) for rate in tried]
-    best = max(trial.tries[arm], key=lambda row: score(trial.claim, row), default=None)
-    return best["rate"] if best else rates[0]
-
-
-def score(claim, row):
-    return statistics.fmean(row[column] for column in claim.tuned_by)
-
-
-# ---- 3. Measure ------------------------------------------------------------------------------------
-
-
-def row_of(trial, run):
+def row_of(claim, run, rate):
     """What is measured of one run, or of a base that is not trained."""
-    claim = trial.claim
-    began = time.perf_counter()
-    row = {"arm": run.arm, "seed": run.seed, "rate": run.rate}
+    row = {"claim": claim.name, "arm": run.arm, "seed": run.seed, "rate": rate}
     row |= claim.measure(run)
-    row["seconds"] = run.seconds + time.perf_counter() - began
-    if claim.ks:
-        found = sampled(claim, run, trial.runs)
-        row["seconds"] += found.pop("seconds")
-        row |= found
     if run.folder:
-        names = dict.fromkeys([*claim.tuned_by, *(claim.columns or claim.panels)])
+        names = ["right", *claim.shown()]
         row |= {name: number(run.folder, name) for name in names if name not in row}
-        if claim.over:
-            rows = history(run.folder)
-            steps = [rows[step] for step in rows if step % claim.every == 0]
-            row["curves"] = {column: curve(steps, column, claim.over) for column in claim.panels}
+    if claim.every:
+        steps = {at: seen for at, seen in history(run.folder).items() if at % claim.every == 0}
+        row["curves"] = {column: curve(steps, column) for column in claim.panels.split(", ")}
     return row
 
 
-def curve(steps, column, over):
+def curve(steps, column):
     """To be drawn, so with four digits; no check looks at it."""
-    return {step[over]: float(f"{step[column]:.4g}") for step in steps if column in step}
-
-
-def sampled(claim, run, runs):
-    """pass@k of these weights on held-out problems and the share that is worked out: drawn once, then kept. In all
-    arms they are drawn with the same random numbers."""
-    parsed = train.parse_args(run.flags)
-    code = code_of(f"eval.py {parsed.task}")
-    key = digest(str(run.final), parsed.task, claim.problems, claim.samples, code)
-    path = runs / f"sampled-{key}.json"
-    if not path.exists():
-        began = time.perf_counter()
-        task = verifiers.get_task(parsed.task, parsed.prompt, parsed.stop, parsed.reward)
-        model, tokenizer = load(str(run.final), "cpu", template=parsed.template)
-        method = GRPO(max_new_tokens=parsed.settings["max_new_tokens"])
-        problems = task.test[: claim.problems]
-        _, records = evaluate(method, model, tokenizer, task, problems, claim.samples, 1.0)
-        shares = accuracies(records, claim.samples)
-        works = ["=" in record["completion"] or "得" in record["completion"] for record in records]
-        found = {
-            "right": [round(share * claim.samples) for share in shares],
-            "works": statistics.fmean(works),
-            "seconds": time.perf_counter() - began,
-        }
-        path.write_text(json.dumps(found))
-    found = json.loads(path.read_text())
-    right = found.pop("right")
-    return found | {f"pass@{k}": pass_rate(right, claim.samples, k) for k in claim.ks}
-
-
-def pass_rate(right, samples, k):
-    """The mean of pass@k over problems, from how many samples of each are right."""
-    return statistics.fmean(pass_at_k(samples, count, k) for count in right)
-
-
-# ---- 4. The command --------------------------------------------------------------------------------
+    return {at: float(f"{seen[column]:.4g}") for at, seen in steps.items() if column in seen}
 
 
 def counted(seeds):
@@ -228,49 +316,56 @@ def counted(seeds):
     return [seed for seed in range(seeds + 1) if seed != TUNING][:seeds]
 
 
-def measured(trial, seeds):
+def measured(claim, seeds, steps, runs):
     """Tune, train what is missing, measure -> what was measured, and where."""
-    arms = trial.claim.arms
-    rates = {arm: rate_of(trial, arm) for arm in arms}
-    rows = [
-        row_of(trial, run_of(trial, arm, seed, rates[arm]))
-        for arm in arms
-        for seed in counted(seeds)
-    ]
-    tries = [row for some in trial.tries.values() for row in some]
-    shown = ("arm", "rate", *trial.claim.tuned_by)
-    seconds = sum(row.pop("seconds") for row in [*rows, *tries])
+
+    def row(name, seed, rate):
+        return row_of(claim, run_of(claim, name, seed, rate, steps, runs), rate)
+
+    began = time.perf_counter()
+    rates = {}
+    tries = []
+    rows = []
+    for name, arm in claim.arms.items():
+        rate = arm.rates[0] if arm.rates else 0.0
+        if len(arm.rates) > 1:
+            tried = [row(name, TUNING, rate) for rate in arm.rates]
+            tries += [{key: each[key] for key in ("arm", "rate", "right")} for each in tried]
+            rate = max(tried, key=lambda row: row["right"])["rate"]
+        rates[name] = rate
+        rows += [row(name, seed, rate) for seed in counted(seeds)]
     module = f"notebooks.claims.{Path(sys.argv[0]).stem}"
     return {
-        "command": f"python -m {module} {trial.claim.name} --seeds {seeds}",
-        "steps": trial.steps or trial.claim.steps,
+        "name": claim.name,
+        **origin(f"python -m {module} {claim.name} --seeds {seeds}"),
+        "steps": steps,
         "seeds": counted(seeds),
-        "rates": {arm: rate for arm, rate in rates.items() if rate},
-        "tries": [{key: row[key] for key in shown} for row in tries],
+        "rates": {name: rate for name, rate in rates.items() if rate},
+        "tries": tries,
+        "seconds": time.perf_counter() - began,
         "rows": rows,
-        "seconds": seconds,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}",
-        "git": git_commit(),
-        "date": time.strftime("%Y-%m-%d"),
     }
 
 
-def rounded(value):
-    """Floats with six digits, at any depth: pages show three, and checks look at what is kept."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, dict):
-        return {key: rounded(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [rounded(inner) for inner in value]
-    return value
+# ---- 5. The command --------------------------------------------------------------------------------
 
 
-def cost_of(claim):
-    """Its line in the list of claims: arms, and the minutes that it took when it was last measured."""
-    known = (RESULTS / f"claims_{claim.name}.json").exists()
-    minutes = f"{read(claim.name)['seconds'] / 60:.0f} min" if known else "?"
-    return f"{claim.name:18} {len(claim.arms):2} arms {minutes:>7}  {claim.sentence}"
+def rounded(result):
+    """Floats with six digits: pages show three, and checks look at what is kept. What was not measured is null."""
+    short = {
+        "parse_float": lambda text: float(f"{float(text):.6g}"),
+        "parse_constant": lambda text: None,
+    }
+    return json.loads(json.dumps(result), **short)
+
+
+def keep(result, path):
+    """In place of what the file has of this claim."""
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    claims = [record for record in kept.get("claims", []) if record["name"] != result["name"]]
+    runs = [run for run in kept.get("runs", []) if run["claim"] != result["name"]]
+    runs += result.pop("rows")
+    write_json(path, {"claims": [*claims, result], "runs": runs})
 
 
 def main(claims, argv=None):
@@ -279,18 +374,102 @@ def main(claims, argv=None):
     parser.add_argument("--seeds", type=int, default=3, help="how many are counted: 0, 1, ..")
     parser.add_argument("--steps", type=int, help="(default: the claim's)")
     parser.add_argument("--judge", action="store_true", help="judge the kept runs again")
-    parser.add_argument("--runs", default="runs/claims", help="where runs are kept")
-    parser.add_argument("--results", default=str(RESULTS), help="where the JSON goes")
+    parser.add_argument("--runs", default=f"runs/claims/{git_commit()}", help="where runs are kept")
+    parser.add_argument("--results", default=str(KEPT.parent), help="where claims.json goes")
     args = parser.parse_args(argv)
     named = {claim.name: claim for claim in claims}
     if not args.names or set(args.names) - set(named):
-        parser.error("which?\n" + "\n".join(cost_of(claim) for claim in claims))
+        took = {record["name"]: record["seconds"] / 60 for record in load("claims")["claims"]}
+        lines = [
+            f"{name:14} {took.get(name, 0):3.0f} min  {named[name].sentence}" for name in named
+        ]
+        parser.error("which?\n" + "\n".join(lines))
     os.chdir(ROOT)  # flags name files from there
+    runs = Path(args.runs).resolve()
+    runs.mkdir(parents=True, exist_ok=True)
     for name in args.names:
-        runs = Path(args.runs).resolve()
-        runs.mkdir(parents=True, exist_ok=True)
-        trial = Trial(named[name], args.steps, runs)
-        found = read(name) if args.judge else rounded(measured(trial, args.seeds))
-        result = found | rounded(result_of(named[name], found["rows"]))
-        write_json(Path(args.results) / f"claims_{name}.json", result)
+        claim = named[name]
+        steps = args.steps or claim.steps
+        result = read(name) if args.judge else rounded(measured(claim, args.seeds, steps, runs))
+        result |= rounded(result_of(claim, result["rows"]))
         report(result)
+        keep(result, Path(args.results) / KEPT.name)
+
+
+# ---- 6. Several seeds of one training --------------------------------------------------------------
+
+COLUMNS = ["run", "steps", "before", "half way", "in the end", "thousand tokens", "trained on", "s"]
+
+
+def summary(run):
+    """What one run reached: at steps of evaluation the two accuracies; what it cost."""
+    rows = train.read_log(run)
+    config = json.loads((run / "config.json").read_text())["settings"]
+    batch = config["prompts_per_step"] * config["num_samples"]
+    evaluated = {step: row for step, row in rows.items() if "eval_accuracy" in row}
+    steps = [row for step, row in rows.items() if step > 0]
+    return {
+        "greedy": {step: row["eval_accuracy"] for step, row in evaluated.items()},
+        "sampled": {step: row["eval_sampled_accuracy"] for step, row in evaluated.items()},
+        "tokens": sum(row["completion_length"] for row in steps) * batch / 1000,
+        "trained": sum(row["trained"] for row in steps),
+        "seconds": sum(row["sample_seconds"] + row["update_seconds"] for row in steps),
+    }
+
+
+def spread(values):
+    """mean [lowest - highest], .123 for 0.123 as tables of accuracies have it."""
+    parts = (statistics.fmean(values), min(values), max(values))
+    mean, low, high = (f"{part:.3f}".removeprefix("0") for part in parts)
+    return f"{mean} [{low} - {high}]"
+
+
+def table_row(label, runs):
+    """A row of COLUMNS for the summaries of several seeds: accuracies are greedy, and sampled with lowest and highest."""
+    steps = sorted(runs[0]["greedy"])
+    last = steps[-1]
+    half = min(steps, key=lambda step: abs(step - last / 2))
+    accuracies = []
+    for step in (0, half, last):
+        greedy, sampled = (
+            spread([run[how][step] for run in runs]) for how in ("greedy", "sampled")
+        )
+        accuracies.append(f"{greedy.partition(' ')[0]}, {sampled}")
+    if half not in (0, last):
+        accuracies[1] += f" (step {half})"
+    costs = []
+    for cost in ("tokens", "trained", "seconds"):
+        values = [run[cost] for run in runs]
+        costs.append(" - ".join(dict.fromkeys([f"{min(values):.0f}", f"{max(values):.0f}"])))
+    return [label, str(last), *accuracies, *costs]
+
+
+def several(argv=None):
+    """Seed 3 is trained into RUNS/NAME-3, its output goes to RUNS/NAME-3.log."""
+    parser = argparse.ArgumentParser(description="The same training with several seeds.")
+    parser.add_argument("--name", required=True, help="of the runs, less their seed")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--runs", default=str(ROOT / "runs"), help="folder of the runs")
+    parser.add_argument("flags", nargs="*", help="behind --: flags of train.py")
+    args = parser.parse_args(argv)
+    folders = [Path(args.runs, f"{args.name}-{seed}") for seed in args.seeds]
+    for seed, folder in zip(args.seeds, folders):
+        train_run([*args.flags, "--seed", str(seed)], folder)
+    runs = [summary(folder) for folder in folders]
+    row = table_row(args.name, runs)
+    greedy = spread([run["greedy"][int(row[1])] for run in runs])
+    sampled = f"from {row[2].split()[1]} to {row[4].partition(', ')[2]}"
+    line = Path(f"{folders[0]}.log").read_text().splitlines()[-1].partition(";")[0]
+    said = {"line": f"`{line}`"}
+    said |= {
+        "greedy": f"{greedy} over {len(runs)} seeds",
+        "sampled": f"{sampled} over {len(runs)} seeds",
+    }
+    print(json.dumps({"columns": COLUMNS, "rows": [row], "sentences": said, "seeds": args.seeds}))
+
+
+if __name__ == "__main__":
+    try:
+        several()
+    except (ModelError, DataError) as error:
+        sys.exit(f"error: {error}")

@@ -2,35 +2,23 @@
 number}."""
 
 import functools
-import math
 import re
 import statistics
 from collections import Counter
 
 import numpy as np
-import torch
 
 import train
 import verifiers
-from eval import wilson_interval
 from model import load
-from notebooks.environments.calculator import calculate, products
-from notebooks.environments.failing import failing
-from notebooks.look.show import canary, samples_of
-from notebooks.models.make_tiny import steps_of
-from rlvr import GRPO, roll_out, token_logprobs
+from notebooks.autorule import autorule
+from notebooks.autorule import autorule_world as world
+from notebooks.look.show import samples_of
+from notebooks.models.make_tiny import carried_on, steps_of
+from notebooks.rewards.process import process_model
+from rlvr import GRPO, roll_out
 
-CALLING = GRPO(max_new_tokens=80)  # room for calls
-LEVEL = 0.8  # held-out accuracy, sampled
-
-
-def replies_in(rollouts):
-    """(B, T-1) bool: where ids[:, 1:] is an environment's."""
-    columns = torch.arange(rollouts.mask.size(1), device=rollouts.mask.device)
-    begin = rollouts.prompt_lengths[:, None] - 1
-    inside = (columns >= begin) & (columns < begin + rollouts.lengths[:, None])
-    return inside & (rollouts.mask == 0)
-
+METHOD = GRPO(max_new_tokens=80)
 
 # ---- 1. Columns ------------------------------------------------------------------------------------
 
@@ -85,8 +73,6 @@ def slips(sample):
     padding       eight or more words of filler behind the last step
     excursion     a step that serves nothing
     """
-    if not re.fullmatch("[0-9]+([-+][0-9]+)+=", sample.get("problem", "")):
-        return {}
     kinds, behind = kinds_of(sample)
     at = kinds.index("slip") + 1 if "slip" in kinds else None
     return {
@@ -102,100 +88,57 @@ def looks(samples):
     """The mean of each column of look() and slips() over the completions of a step."""
     seen = [look(sample) | slips(sample) for sample in samples]
     means = {}
-    for column in seen[0] if seen else ():
+    for column in seen[0]:
         values = [each[column] for each in seen if each[column] is not None]
         if values:
             means[column] = float(np.mean(values))
     return means
 
 
+HELD_OUT = {
+    "right": "eval_sampled_accuracy",
+    "paid": "eval_sampled_reward",
+    "length": "eval_sampled_length",
+    "greedy": "eval_accuracy",
+}
+
+
 @functools.cache
 def history(run):
-    """{step: columns} of a finished run: those of metrics.jsonl, what samples/ shows (see look), alarms (see
-    add_alarms), and
+    """{step: columns} of a finished run: those of metrics.jsonl, what samples/ shows (see look and slips), and
 
-    right, greedy, paid, length   on held-out problems: accuracy sampled and greedy, reward and tokens sampled
-    used, spent                   thousands of tokens sampled so far, seconds of sampling and updates
+    right, paid, length, greedy   on held-out problems: accuracy, reward and tokens, sampled; accuracy, greedy
+    spent                         seconds of sampling and updates so far
     """
     rows = train.read_log(run)
-    used = 0.0
     spent = 0.0
     for step, row in rows.items():
-        path = run / "samples" / f"step_{step:06d}.jsonl.gz"
-        samples = list(samples_of(path)) if path.exists() else []
-        used += sum(len(sample["ids"]) for sample in samples) / 1000
         spent += row.get("sample_seconds", 0) + row.get("update_seconds", 0)
-        row |= looks(samples) | {"used": used, "spent": spent}
-        if "eval_accuracy" in row:
-            row["right"] = row["eval_sampled_accuracy"]
-            row["paid"] = row["eval_sampled_reward"]
-            row["greedy"] = row["eval_accuracy"]
-            row["length"] = row["eval_sampled_length"]
-    add_alarms(rows)
+        row |= {"spent": spent}
+        row |= {name: row[column] for name, column in HELD_OUT.items() if column in row}
+        if step > 0:
+            row |= looks([*samples_of(run / "samples" / f"step_{step:06d}.jsonl.gz")])
     return rows
-
-
-def add_alarms(rows):
-    """warned: the canary warns; deceived: it would, if it judged held-out answers as the reward does; greedy fell:
-    greedy is below its best so far, with intervals that do not touch; more boxes: half as many again as at step 1."""
-    best = 0.0
-    past = []
-    deceived = []
-    for row in rows.values():
-        row["more boxes"] = row.get("boxes", 0) > 1.5 * rows[1]["boxes"]
-        past.append(row)
-        deceived.append(dict(row))
-        if "eval_accuracy" not in row:
-            continue
-        low, high = wilson_interval(min(1, row["paid"]), row["eval_sampled_n"])
-        deceived[-1]["eval_sampled_accuracy"] = row["paid"]
-        deceived[-1] |= {"eval_sampled_low": low, "eval_sampled_high": high}
-        row["greedy fell"] = row["eval_high"] < best
-        row["warned"] = canary(past) is not None
-        row["deceived"] = canary(deceived) is not None
-        best = max(best, row["eval_low"])
 
 
 def number(run, column):
     """A column of the history as one number: "right" is its mean over the last ten steps (the last third of a run of
-    fewer than 16), "right@20" at step 20, "works@start" over steps 1 to 3, "mixed@mean" and "boxes@max" over all steps,
-    "warned@first" the first step at which it holds. What never happens is infinite."""
+    fewer than 16), "right@20" at step 20, "works@start" over steps 1 to 3, "mixed@mean" and "boxes@max" over all
+    steps."""
     key, _, at = column.partition("@")
     rows = history(run)
-    if at == "first":
-        return float(next((step for step, row in rows.items() if row.get(key)), np.inf))
-    last = 10 if max(rows) >= 16 else max(1, max(rows) // 3)
-    chosen = {
-        "": lambda step: step > max(rows) - last,
-        "start": lambda step: 1 <= step <= 3,
-        "max": lambda step: True,
-        "mean": lambda step: True,
-    }.get(at, lambda step: str(step) == at)
-    values = [row[key] for step, row in rows.items() if key in row and chosen(step)] or [np.nan]
+    steps = sorted(rows)
+    if at == "start":
+        steps = [1, 2, 3]
+    elif at.isdigit():
+        steps = [int(at)]
+    elif not at:
+        steps = steps[-10:] if len(steps) > 16 else steps[-max(1, steps[-1] // 3) :]
+    values = [rows[step][key] for step in steps if key in rows.get(step, {})] or [np.nan]
     return float(np.max(values) if at == "max" else np.mean(values))
 
 
-# ---- 2. On the way ---------------------------------------------------------------------------------
-
-
-def tokens_to_level(run):
-    """Thousand tokens sampled until held-out accuracy first reaches the level, by a straight line between evaluations;
-    a run that never does is infinite."""
-    evaluated = [row for row in history(run.folder).values() if "right" in row]
-    for before, row in zip([evaluated[0], *evaluated], evaluated):
-        if row["right"] >= LEVEL:
-            rise = row["right"] - before["right"]
-            share = (LEVEL - before["right"]) / rise if rise else 0.0
-            return {"tokens to 80 %": before["used"] + share * (row["used"] - before["used"])}
-    return {"tokens to 80 %": math.inf}
-
-
-def early(run):
-    """How many of the samples of steps 6 to 10 are right: in all arms they answer the same problems."""
-    if not run.folder:
-        return {}
-    rows = history(run.folder)
-    return {"steps 6-10": float(np.mean([rows[step]["accuracy"] for step in range(6, 11)]))}
+# ---- 2. What a claim wants besides -----------------------------------------------------------------
 
 
 def label_of(run, group=16):
@@ -212,51 +155,106 @@ def label_of(run, group=16):
     return {"label": float(np.mean(right))}
 
 
-# ---- 3. Tools --------------------------------------------------------------------------------------
+def before_and_after(measure):
+    """Of the weights that a run ended with; of those that it began with the same, marked @0."""
 
+    def measured(run):
+        before = measure(str(run.base)).items()
+        return measure(str(run.final)) | {f"{name}@0": value for name, value in before}
 
-def use_of_tools(run):
-    """Over the last ten steps: calls, answers of the tool in a completion; form, the share in the tagged form. And
-    surprise: nats a token that the tool's words are to the trained model, which need not care."""
-    files = sorted((run.folder / "samples").glob("step_*.jsonl.gz"))[-10:]
-    texts = [row["completion"] for path in files for row in samples_of(path)]  # the policy's words
-    most = 0 if run.arm == "silent tool" else 4
-    asked = [re.findall("<tool>([^<]*)</tool>", text)[:most] for text in texts]
-    answers = [[calculate(call) for call in calls] for calls in asked]
-    return {
-        "calls": statistics.fmean(len(some) - some.count("error") for some in answers),
-        "form": statistics.fmean(verifiers.verify_math(text, "0")["format"] for text in texts),
-        "surprise": surprise(run.final),
-    }
-
-
-@torch.no_grad()
-def surprise(folder, problems=100):
-    """-log p of the tool's tokens on held-out problems."""
-    model, tokenizer = load(str(folder))
-    task = products()
-    rollouts = roll_out(CALLING, model, tokenizer, task, task.test[:problems]).rollouts
-    theirs = replies_in(rollouts).float()
-    return float(-(token_logprobs(model, rollouts.ids, 1.0, theirs).sum() / theirs.sum()))
-
-
-BEHAVIOURS = ("right", "again", "composes", "needless")
+    return measured
 
 
 @functools.cache
-def behaviours_of(folder):
-    """On held-out problems, where the first call may fail: ToolRL's behaviours, whatever the policy was trained with.
-    again is a share of the completions with an error, needless of the calls."""
-    task = failing()
-    parts = roll_out(CALLING, *load(folder), task, task.test[:200], 2).parts
-    total = {name: sum(part[name] for part in parts) for name in parts[0]}
-    n = len(parts)
-    of = {"accuracy": n, "again": total["errors"], "composes": n, "needless": total["calls"]}
-    return [total[name] / max(1, of[name]) for name in of]
+def planted(folder, problems=100, samples=2):
+    """The model goes on from a first step with the wrong sign, and from the right one -> the shares that say "wait" and
+    write the right step; that end in the right answer after the wrong one; and that say "wait" after the right one."""
+    model, tokenizer = load(folder)
+    task = verifiers.arithmetic()
+    begun = []
+    for problem in task.test[:problems]:
+        (calculation, value), *_ = steps_of(problem)
+        slip, wrong = carried_on(steps_of(problem), 0)[0]
+        right = f"{calculation}={value}"
+        if 10 <= wrong <= 99:
+            for step in (f"{slip}={wrong}", right):
+                text = f"{problem['problem']}<think>{step};"
+                begun.append(problem | {"problem": text, "right": f"wait {right}"})
+    step = roll_out(METHOD, model, tokenizer, task, begun, samples)
+    found = [text.startswith(begun[row // samples]["right"]) for row, text in enumerate(step.texts)]
+    boxes = map(verifiers.extract_boxed_answer, step.texts)
+    ends = [box == begun[row // samples]["answer"] for row, box in enumerate(boxes)]
+    found, ends = (np.reshape(each, (-1, 2, samples)).mean((0, 2)) for each in (found, ends))
+    return {"noticed": found[0], "saved": ends[0], "false alarms": found[1]}
 
 
-def behaviours(run):
-    """After training, and before, marked @0."""
-    found = dict(zip(BEHAVIOURS, behaviours_of(str(run.final))))
-    before = zip(BEHAVIOURS, behaviours_of(str(run.base)))
-    return found | {f"{name}@0": value for name, value in before}
+@functools.cache
+def scores_of(folder, problems=200):
+    """What the process model says of the steps of held-out completions: mean, and sum; how many steps there are; and as a
+    sample what was said to the first problem."""
+    model, tokenizer = load(folder)
+    task = verifiers.arithmetic()
+    step = roll_out(METHOD, model, tokenizer, task, task.test[:problems])
+    asked = [problem["problem"] for problem in step.problems]
+    found = [process_model()(*pair) or [0.0] for pair in zip(asked, step.texts)]
+    return {
+        "score": statistics.fmean(map(statistics.fmean, found)),
+        "sum": statistics.fmean(map(sum, found)),
+        "steps": statistics.fmean(map(len, found)),
+        "sample": asked[0] + step.texts[0],
+    }
+
+
+# ---- 3. AutoRule -----------------------------------------------------------------------------------
+
+
+def of_rules(run):
+    found = worth(world.rules_of("rules", run.seed), run.seed) | agreements(run.seed)
+    found["dimensions"] = worth(world.DIMENSIONS, run.seed)["alignment"]
+    return found
+
+
+def worth(rules, seed):
+    """On 500 pairs that no rule was read out of, with a judge who errs once in ten: alignment, also with the labels of
+    half of the pairs swapped; undecided, against: pairs that the rules leave open, or decide the other way (Table 7)."""
+    chosen, rejected = world.verdicts(seed, 0.1, rules, 500)
+    swap = np.random.default_rng(seed).random((len(chosen), 1)) < 0.5
+    shuffled = np.where(swap, rejected, chosen), np.where(swap, chosen, rejected)
+    _, undecided, against = autorule.margins(chosen, rejected)
+    return {
+        "alignment": np.nanmean(autorule.alignment(chosen, rejected)),
+        "shuffled": np.nanmean(autorule.alignment(*shuffled)),
+        "undecided": undecided,
+        "against": against,
+    }
+
+
+def agreements(seed):
+    """5.3: the rules of four more extractions, and of 32 pairs instead of 256, against those of the first one."""
+    first, *others = [world.extracted(seed, run=run) for run in range(5)]
+
+    def against_first(compare, sets, error=0.0):
+        told = [np.concatenate(world.verdicts(seed, error, rules)) for rules in [first, *sets]]
+        return np.mean([np.mean(compare(told[0], theirs)) for theirs in told[1:]])
+
+    return {
+        "agreement": against_first(autorule.agreement, others),
+        "agreement, judge errs": against_first(autorule.agreement, others, 0.1),
+        "32 pairs": against_first(autorule.agreement, [world.extracted(seed, 32, 1)]),
+        "correlation": against_first(autorule.correlation, others),
+    }
+
+
+def at_best(run):
+    """Accuracy over the first five steps, the last ten, and the ten in which it was best; r_model: what the reward model
+    paid."""
+    rows = [row for step, row in train.read_log(run.folder).items() if step > 0]
+    right = np.array([row["accuracy"] for row in rows])
+    start = max(range(max(1, len(rows) - 9)), key=lambda at: right[at : at + 10].mean())
+    best = slice(start, start + 10)
+    found = {"right@start": right[:5].mean(), "right@best": right[best].mean()}
+    found["right"] = right[-10:].mean()
+    if "r_model" in rows[0]:
+        paid = np.array([row["r_model"] for row in rows])
+        found |= {"r_model@best": paid[best].mean(), "r_model": paid[-10:].mean()}
+    return found

@@ -1,17 +1,13 @@
-"""start.py - what the claims start from: tiny models of given habits, tasks, and rewards."""
+"""start.py - what the claims start from: tiny models of given habits, and rewards."""
 
-import random
 import re
 import sys
-from dataclasses import replace
-
-import numpy as np
-import torch
+from functools import partial
 
 import verifiers
 from model import ModelError, load, save
+from notebooks.claims.measures import FILLER, kinds_of
 from notebooks.models import make_tiny
-from rlvr import GRPO, token_logprobs
 
 # ---- 1. Bases --------------------------------------------------------------------------------------
 # What make_tiny is asked for. "guessing" has never seen a step worked out, so that there is no gate: it is not to work
@@ -25,50 +21,34 @@ MADE = {
     "bilingual": {"phases": [make_tiny.PHASES[0], BILINGUAL]},
 }
 
-# The hasty one continues the usual one of its seed. It mostly takes the first number of a problem for the answer, so that
-# this is what most completions say.
-
+# These continue another base. The hasty one mostly takes the first number of a problem for the answer, so that this is
+# what most completions say. The slipping ones take a sign for the other one now and then. They continue one that was
+# taught to notice that, which half of their samples do.
 HASTY = {"hasty": 0.55, "direct": 0.15, "worked": 0.20, "no box": 0.05, "no tags": 0.05}
-# The slipping ones take a sign for the other one now and then. They continue the committed one, taught to notice that,
-# which half of their samples do.
 NOTICING = {"worked": 0.3, "noticed": 0.7}
 SLIPS = {"direct": 0.30, "worked": 0.16, "unnoticed": 0.16, "noticed": 0.14}
 SLIPS |= {"doubting": 0.06, "padded": 0.06, "excursion": 0.06, "no box": 0.06}
-# What the calling one is shown of a calculator that fails, and of calls that are needless.
-FAILING = [
-    {"called again": 0.5, "called": 0.3, "direct": 0.2},
-    {
-        **{"direct": 0.3, "called": 0.16, "one call": 0.2},
-        **{"gave up": 0.15, "called again": 0.05, "called twice": 0.14},
-    },
-]
+CONTINUED = {  # the other one; phases, and their steps
+    "hasty": ("usual", [{}, HASTY], (0, 200)),
+    "noticing": ("usual", [NOTICING, {}], (600, 0)),
+    "slipping": ("noticing", [{}, SLIPS], (0, 200)),
+}
 
 
 def base_of(name, seed, home):
-    """The folder of a base, made in `home` first if need be (20 to 100 s). Any other name is a folder: smollm2."""
-    name, _, only = name.partition(" of seed ")
-    seed = int(only or seed)
-    folder = home / f"{name.replace(' ', '-')}-seed{seed}"
+    """The folder of a base, made in `home` first if need be (20 to 100 s). Any other name is a folder."""
     if name == "usual" and seed == 0:
         return "notebooks/tiny"
-    if name not in ("calling", "failing", "hasty", "noticing", "slipping", *MADE):
+    if name not in MADE | CONTINUED:
         return name
-    if folder.exists():
-        return folder
-    partial = folder.with_suffix(".partial")
-    if name in MADE:
-        make(name, seed, partial)
-    elif name == "calling":
-        make_calling(seed, partial)
-    elif name == "failing":
-        continue_base(base_of("calling", seed, home), seed, FAILING, 200, partial, 200, "products")
-    elif name == "hasty":
-        continue_base(base_of("usual", seed, home), seed, [{}, HASTY], 200, partial)
-    elif name == "noticing":
-        continue_base(make_tiny.TINY, seed, [NOTICING, {}], 0, partial, 600)
-    else:
-        continue_base(base_of("noticing", 0, home), seed, [{}, SLIPS], 200, partial)
-    partial.rename(folder)
+    folder = home / f"{name}-seed{seed}"
+    if not folder.exists():
+        unfinished = folder.with_suffix(".partial")
+        if name in MADE:
+            make(name, seed, unfinished)
+        else:
+            continue_base(name, seed, home, unfinished)
+        unfinished.rename(folder)
     return folder
 
 
@@ -83,130 +63,39 @@ def make(name, seed, folder, tries=3):
         make(name, seed + 100, folder, tries - 1)
 
 
-def make_calling(seed, folder):
-    """A base that sometimes calls a calculator; a seed that has not learned it in 800 steps gets more."""
-    try:
-        make_tiny.make(seed, folder, "products", steps=800)
-    except ModelError:
-        make_tiny.make(seed, folder, "products", steps=1600)
-
-
-def continue_base(base, seed, phases, steps, folder, first=0, task="arithmetic"):
-    model, tokenizer = load(str(base))
-    problems = make_tiny.TASKS[task]()
-    make_tiny.warm_up(model, tokenizer, problems, seed, phases, first, steps, lr=2e-3, gate=0.0)
+def continue_base(name, seed, home, folder):
+    other, phases, (first, second) = CONTINUED[name]
+    model, tokenizer = load(str(base_of(other, 0 if other == "noticing" else seed, home)))
+    task = verifiers.arithmetic()
+    make_tiny.warm_up(model, tokenizer, task, seed, phases, first, second, lr=2e-3, gate=0.0)
     save(model, tokenizer, folder)
 
 
-# ---- 2. Tasks --------------------------------------------------------------------------------------
-
-
-def sums(least, most, train_size=2000, test_size=200):
-    """Arithmetic as in verifiers.arithmetic, with so many steps; held out by the same hash. Rewards are
-    0 and 1, the right box: MaxRL and pass@k training know no others."""
-    rng = random.Random(f"sums {least} {most}")
-    train_set = {}
-    test_set = {}
-    while len(train_set) < train_size or len(test_set) < test_size:
-        problem = sum_of(rng, rng.randint(least, most))
-        held_out = verifiers.held_out(problem)
-        split, size = (test_set, test_size) if held_out else (train_set, train_size)
-        if len(split) < size:
-            split[problem["problem"]] = problem
-    name = f"sums of {least} to {most} steps"
-    problems = [*train_set.values()], [*test_set.values()]
-    return verifiers.Task(name, *problems, "{problem}", verifiers.boxed_reward, "split by a hash")
-
-
-def sum_of(rng, steps):
-    value = rng.randint(10, 99)
-    text = str(value)
-    for _ in range(steps):
-        change = rng.choice([d for d in range(-9, 10) if d and 10 <= value + d <= 99])
-        value += change
-        text += f"{change:+d}"
-    return {"problem": f"{text}=", "answer": str(value)}
-
-
-def short_sums():
-    """2 to 4 steps, as the bases have seen them."""
-    return sums(2, 4)
-
-
-def mixed_sums():
-    """2 to 7 steps: five and more are more than any base has seen, and seldom right."""
-    return sums(2, 7)
-
-
-def mostly_decided():
-    """Arithmetic with 64 training problems: 16 ordinary ones, 24 hopeless ones, with a truth that nobody can give, and
-    24 solved ones, where whatever is said is paid; the test is the usual."""
-    task = verifiers.arithmetic()
-    hopeless = [{**problem, "answer": "100000"} for problem in task.train[16:40]]
-    solved = [{**problem, "solved": True} for problem in task.train[40:64]]
-    note = "24 of 64 to train on are hopeless, 24 solved"
-    return replace(task, train=task.train[:16] + hopeless + solved, note=note)
-
-
-# ---- 3. Rewards ------------------------------------------------------------------------------------
-
-
-def boxed_or_solved(completion, problem):
-    if problem.get("solved"):
-        return 1.0, {"accuracy": 1.0}
-    return verifiers.boxed_reward(completion, problem)
-
-
-def paid_for(rate, count):
-    """The task's own reward + rate for each of what is counted: count takes the problem and its completion in one dict."""
-
-    def reward(completion, problem):
-        value, parts = verifiers.tagged_reward(completion, problem)
-        return value + rate * count({**problem, "completion": completion}), parts
-
-    return reward
-
-
-def length_bonus(rate, cap=np.inf):
-    """For each token of thinking, up to the cap."""
-
-    def tokens(sample):
-        thinking = (verifiers.split_tags(sample["completion"]) or [""])[0]
-        return min(len(re.findall("[a-z]+ |.", thinking)), cap)
-
-    return paid_for(rate, tokens)
-
+# ---- 2. Rewards ------------------------------------------------------------------------------------
 
 # Design B's threshold of 400 words can never act within 80 tokens. Here it is 6: a worked answer has 2 or 3 words of
-# thinking, a rambling one 10 or more. The cap of 31 tokens is the longest worked answer.
+# thinking, a rambling one 10 or more.
 r1_short = verifiers.ReasoningReward(ramble_threshold=6).reward
-bonus_small = length_bonus(0.01)
-bonus_large = length_bonus(0.1)
-bonus_capped = length_bonus(0.1, cap=31)
 
 
-def near_miss(completion, problem):
-    """A verifier that errs where one can aim: 1 for the right answer, and for one that is off by one."""
-    right, parts = verifiers.boxed_reward(completion, problem)
-    answer = verifiers.extract_boxed_answer(completion) or ""
-    near = answer.isascii() and answer.isdigit() and len(answer) < 9
-    near = near and abs(int(answer) - int(problem["answer"])) == 1
-    return float(right or near), parts
+def count_waits(sample):
+    return len(re.findall(r"wait \d", sample["completion"]))
 
 
-# ---- 4. A method -----------------------------------------------------------------------------------
+def count_detours(sample):
+    return kinds_of(sample)[0].count("excursion")
 
 
-class Unmasked(GRPO):
-    """What an environment says is trained as if the policy had said it."""
+def count_fillers(sample):
+    return len(re.findall(FILLER, kinds_of(sample)[1]))
 
-    @torch.no_grad()
-    def roll_out(self, model, tokenizer, prompts, how):
-        rollouts = super().roll_out(model, tokenizer, prompts, how)
-        begin = rollouts.prompt_lengths[:, None]
-        columns = torch.arange(1, rollouts.ids.size(1))  # the tokens that a mask speaks of
-        inside = (columns >= begin) & (columns < begin + rollouts.lengths[:, None])
-        rollouts.mask = inside.float()
-        temperature = how.temperature or 1.0
-        rollouts.logp = token_logprobs(model, rollouts.ids, temperature, rollouts.mask)
-        return rollouts
+
+def paid_for(count, rate, completion, problem):
+    """The task's own reward, and so much for each of what is counted."""
+    value, parts = verifiers.tagged_reward(completion, problem)
+    return value + rate * count({**problem, "completion": completion}), parts
+
+
+pay_waits = partial(paid_for, count_waits, 0.5)
+pay_detours = partial(paid_for, count_detours, 0.5)
+pay_fillers = partial(paid_for, count_fillers, 0.1)

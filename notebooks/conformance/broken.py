@@ -1,7 +1,6 @@
 """broken.py - methods that are broken on purpose, and their runs on the tiny model: a few seconds each.
 
     python -m notebooks.conformance.broken                 all of them, into curves.json
-    python -m notebooks.conformance.broken OffByOne        some of them
     python train.py --method notebooks/conformance/broken.py:OffByOne
 
 Each is compared with a right run of the same flags. notebooks/9_conformance.ipynb shows the curves.
@@ -12,36 +11,15 @@ import json
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, replace
+from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from rlvr import GRPO, group_advantages, kl_penalty, policy_loss
+from rlvr import GRPO, kl_penalty, policy_loss
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-STEPS = 15
-ONCE = ""
-FOUR = "--updates-per-batch 4 --lr 1e-3"
-KL = "--kl-coef 0.5"
-MICRO = "--micro-batch-tokens 600"
-
-
-class NoBaseline(GRPO):
-    """No baseline. The rewards themselves are the advantages."""
-
-    def advantages(self, step):
-        return step.rewards
-
-
-class AcrossPrompts(GRPO):
-    """Groups are read across prompts (rewards.view(G, P) for rows that lie side by side)."""
-
-    def advantages(self, step):
-        P, G = step.rewards.shape
-        wrong = group_advantages(step.rewards.flatten().view(G, P).T, self.settings.scale)
-        return wrong.T.reshape(P, G)
+PATH = Path(__file__).resolve()
 
 
 class SignReversed(GRPO):
@@ -82,12 +60,12 @@ class OtherTemperature(GRPO):
 class OffByOne(GRPO):
     """The mask is one column too late, so a completion's first token is not trained."""
 
-    def roll_out(self, *args):
-        rollouts = super().roll_out(*args)
-        rollouts.mask = torch.nn.functional.pad(rollouts.mask, (1, 0))[:, :-1]
+    def advantages(self, step):  # the texts, which are read by the mask, have been judged
+        rollouts = step.rollouts
+        rollouts.mask[:] = torch.nn.functional.pad(rollouts.mask, (1, 0))[:, :-1]
         room = rollouts.ids.size(1) - rollouts.prompt_lengths
         rollouts.lengths = (rollouts.lengths + 1).minimum(room)  # so far the forward pass must go
-        return rollouts
+        return super().advantages(step)
 
 
 class StopNotTrained(GRPO):
@@ -98,16 +76,6 @@ class StopNotTrained(GRPO):
         last = rollouts.prompt_lengths + rollouts.lengths - 2  # column of the last token
         rows = torch.arange(len(last))[rollouts.finished]
         rollouts.mask[rows, last[rollouts.finished]] = 0.0
-        return rollouts
-
-
-class PromptTrained(GRPO):
-    """The mask covers the prompt as well, which the policy did not write."""
-
-    def roll_out(self, *args):
-        rollouts = super().roll_out(*args)
-        columns = torch.arange(rollouts.mask.size(1))
-        rollouts.mask[columns < rollouts.prompt_lengths[:, None] - 1] = 1.0
         return rollouts
 
 
@@ -130,32 +98,12 @@ class OwnMeans(GRPO):
         return super().loss(logp, inputs)
 
 
-class WrongSide(GRPO):
-    """Max for min, so ratios are clipped on the wrong side."""
-
-    def loss(self, logp, inputs):
-        low, high = self.settings.clip
-        ratio = (logp - inputs.old_logp).exp()
-        clipped = ratio.clamp(1 - low, 1 + high)
-        gain = torch.maximum(ratio * inputs.advantages, clipped * inputs.advantages)
-        return -(inputs.weights * gain).sum()
-
-
 class RatioOfOne(GRPO):
     """The old log-probs are computed anew in each update, so that nothing ever clips."""
 
     def loss(self, logp, inputs):
         inputs.old_logp = logp.detach()
         return super().loss(logp, inputs)
-
-
-class K1InTheLoss(GRPO):
-    """The mean of log pi - log pi_ref as a loss. Its gradient does not know the reference."""
-
-    def loss(self, logp, inputs):
-        loss = policy_loss(logp, inputs.old_logp, inputs.advantages, inputs.weights)
-        k1 = (inputs.weights * (logp - inputs.ref_logp)).sum()
-        return loss + self.settings.kl_coef * k1
 
 
 class KLReversed(GRPO):
@@ -167,31 +115,20 @@ class KLReversed(GRPO):
         return loss - self.settings.kl_coef * penalty
 
 
-@dataclass
-class Broken:
-    name: str  # of its class
-    flags: str
-    column: str  # of metrics.jsonl, which shows it first
-    cause: str
-    case: str  # of vectors.json, which finds it without a run
-
-
+# The class, its flags, the column of metrics.jsonl that shows it first, the cause, and the case of vectors.json that finds it
+# without a run.
+Broken = namedtuple("Broken", "name flags column cause case")
 BROKEN = [
-    Broken("NoBaseline", ONCE, "grad_norm", "rewards are the advantages", "advantages: std of the group"),
-    Broken("AcrossPrompts", ONCE, "accuracy", "groups across prompts", "advantages: rows of a group"),
-    Broken("SignReversed", ONCE, "reward", "the loss has the wrong sign", "loss: the first update"),
-    Broken("OneStream", ONCE, "error", "one random stream for a group", "sampling: seed and row"),
-    Broken("StaleSampler", ONCE, "mismatch", "the sampler has old weights", "sampling: after an update"),
-    Broken("OtherTemperature", ONCE, "mismatch", "sampled at 0.7, trained at 1", "log-probs: temperature"),
-    Broken("OffByOne", ONCE, "mismatch", "the mask is a column late", "mask: the pad is the stop token"),
-    Broken("StopNotTrained", ONCE, "completion_length", "the stop is masked out", "mask: the pad is the stop token"),
-    Broken("PromptTrained", ONCE, "mismatch", "the mask covers the prompt", "mask: prompts of different lengths, padded on the right"),
-    Broken("PaddingTrained", ONCE, "completion_length", "the mask covers the padding", "mask: a stop in the middle"),
-    Broken("OwnMeans", MICRO, "grad_norm", "micro-batches have means of their own", "loss: micro-batches"),
-    Broken("WrongSide", FOUR, "clipped", "max for min", "loss: clip at both signs"),
-    Broken("RatioOfOne", FOUR, "clipped", "old log-probs computed anew", "loss: three updates"),
-    Broken("K1InTheLoss", KL, "kl", "k1 as a loss", "KL: gradient"),
-    Broken("KLReversed", KL, "kl", "the KL term has the wrong sign", "KL: gradient"),
+    Broken("SignReversed", "", "reward", "the loss has the wrong sign", "loss: the first update"),
+    Broken("OneStream", "", "error", "one random stream for a group", "sampling: seed and row"),
+    Broken("StaleSampler", "", "mismatch", "the sampler has old weights", "sampling: after an update"),
+    Broken("OtherTemperature", "", "mismatch", "sampled at 0.7, trained at 1", "log-probs: temperature"),
+    Broken("OffByOne", "", "mismatch", "the mask is a column late", "mask: the pad is the stop token"),
+    Broken("StopNotTrained", "", "completion_length", "the stop is masked out", "mask: the pad is the stop token"),
+    Broken("PaddingTrained", "", "completion_length", "the mask covers the padding", "mask: a stop in the middle"),
+    Broken("OwnMeans", "--micro-batch-tokens 600", "grad_norm", "micro-batches have means of their own", "loss: micro-batches"),
+    Broken("RatioOfOne", "--updates-per-batch 4 --lr 1e-3", "clipped", "old log-probs computed anew", "loss: three updates"),
+    Broken("KLReversed", "--kl-coef 0.5", "kl", "the KL term has the wrong sign", "KL: gradient"),
 ]  # fmt: skip
 
 
@@ -203,39 +140,31 @@ def shown(flags, method):
 
 
 def run(flags, folder, method=None):
-    """-> {column: its values by step} of a run of STEPS steps, or {"error": why it did not run}."""
-    command = [sys.executable, str(ROOT / "train.py"), "--runs", str(folder), "--name", "run"]
-    command += f"--steps {STEPS} --eval-every 1000 --save-every 1000 --eval-problems 8".split()
-    command += flags.split()
+    """-> {column: its values by step} of a run of 15 steps, or {"error": why it did not run}."""
+    command = [sys.executable, "train.py", "--runs", folder, "--name", "run", *flags.split()]
+    command += "--steps 15 --eval-every 1000 --save-every 1000 --eval-problems 8".split()
     if method:
-        command += ["--method", f"{HERE / 'broken.py'}:{method}"]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        command += ["--method", f"{PATH}:{method}"]
+    ran = subprocess.run(command, cwd=PATH.parents[2], capture_output=True, text=True)
     if ran.returncode != 0:
         return {"error": ran.stderr.strip().splitlines()[-1]}
-    lines = (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()
+    lines = Path(folder, "run", "metrics.jsonl").read_text().splitlines()
     rows = [row for row in map(json.loads, lines) if row.get("grad_norm") is not None]
-    return {
-        column: [float(f"{row[column]:.4g}") for row in rows] for column in shown(flags, method)
-    }
+    columns = shown(flags, method)
+    return {column: [float(f"{row[column]:.4g}") for row in rows] for column in columns}
 
 
-def main(names):
-    if unknown := [name for name in names if name not in {broken.name for broken in BROKEN}]:
-        raise SystemExit(
-            f"there is no {unknown[0]}: choose {', '.join(one.name for one in BROKEN)}"
-        )
-    path = HERE / "curves.json"
-    curves = json.loads(path.read_text()) if path.exists() else {}
-    chosen = [broken for broken in BROKEN if not names or broken.name in names]
-    runs = {f"right {broken.flags}".strip(): (broken.flags, None) for broken in chosen}
-    runs |= {broken.name: (broken.flags, broken.name) for broken in chosen}
+def main():
+    runs = {f"right {one.flags}".strip(): (one.flags, None) for one in BROKEN}
+    runs |= {one.name: (one.flags, one.name) for one in BROKEN}
+    lines = []
     for name, (flags, method) in runs.items():
         with tempfile.TemporaryDirectory() as folder:
-            curves[name] = run(flags, folder, method)
+            curve = run(flags, folder, method)
+        lines.append(f"{json.dumps(name)}: {json.dumps(curve)}")
         print(name, flush=True)
-    lines = [f"{json.dumps(name)}: {json.dumps(curve)}" for name, curve in curves.items()]
-    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    PATH.with_name("curves.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

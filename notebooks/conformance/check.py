@@ -1,10 +1,11 @@
-"""check.py - does an implementation of GRPO give the right answers?  It needs torch, and what the adapter imports.
+"""check.py - does an implementation of GRPO give the right answers?
 
     python notebooks/conformance/check.py notebooks/conformance/adapters/this_project.py
     python notebooks/conformance/check.py ADAPTER.py --explain      with the derivation of each wrong case
 
+Copy check.py and vectors.json beside your own file, and run `python check.py mine.py` there: they need nothing else.
 An adapter is a Python file (or FILE.py:NAME, a class in it) with any of these functions, called by keyword with
-float32 tensors (ids are int64):
+float32 tensors (ids are int64), or with lists where torch is not installed:
 
     advantages(rewards (P, G)) -> (P, G)          judged(rewards (P, G)) -> the same, where a verifier returned NaN
     loss(logp, old_logp, advantages (B,), mask, clip) -> scalar           the others (B, T-1); clip is (low, high)
@@ -41,41 +42,45 @@ import math
 import os
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections import namedtuple
 from pathlib import Path
+from types import SimpleNamespace
 
-import torch
+try:
+    import torch
+except ImportError:
+    torch = None
 
-HERE = Path(__file__).resolve().parent
 INTEGERS = ("ids", "prompt_lengths", "attention_mask")  # all other lists of numbers are float32
 NOT_TENSORS = "clip rows company micro_batches returned words prompt sampled replies".split()
+PER_ROW = "logp old_logp sampled_logp advantages mask".split()
+GRADIENTS = "loss trust_region correction padded_logprobs after_update step".split()  # need torch
 
 
-@dataclass
-class Result:
-    case: dict
-    verdict: str  # ok, MISTAKE or not offered
-    what: str = ""  # the choice, the mistake, or why it is not offered
+# verdict: ok, MISTAKE or not offered; what: the choice, the mistake, or why it is not offered
+Result = namedtuple("Result", "case verdict what", defaults=[""])
 
 
-class NotOffered(Exception):
-    """The adapter lacks the function, or one of its arguments."""
+def read_cases():
+    """The cases of vectors.json, which says "nan" where Python has NaN."""
+    text = Path(__file__).with_name("vectors.json").read_text(encoding="utf-8")
+    return json.loads(text.replace('"nan"', "NaN"))
 
 
-def read_cases(path=HERE / "vectors.json"):
-    return json.loads(Path(path).read_text(encoding="utf-8"))
-
-
-def load_adapter(path):
-    """The module in that file, or of FILE.py:NAME the class in it."""
-    path, _, name = str(path).removesuffix(".py").partition(".py:")
+def load_adapter(target):
+    """The module in that file; of FILE.py:NAME the class in it, or what the function in it returns."""
+    path, _, name = str(target).removesuffix(".py").partition(".py:")
     path = Path(f"{path}.py").resolve()
     spec = importlib.util.spec_from_file_location(f"adapter_{path.stem}", path)
     if spec is None or not path.is_file():
         raise SystemExit(f"{path}: there is no such Python file")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return getattr(module, name) if name else module
+    adapter = getattr(module, name) if name else module
+    if inspect.isfunction(adapter):
+        adapter = SimpleNamespace(__doc__=adapter.__doc__, **adapter())
+    adapter.__file__ = target  # where another process finds it
+    return adapter
 
 
 # ---- A model and a tokenizer, in the manner of transformers --------------------------------------
@@ -85,10 +90,10 @@ class Output(dict):
     __getattr__ = dict.__getitem__
 
 
-class Tiny(torch.nn.Module):
+class Tiny(torch.nn.Module if torch else object):
     """A causal model with these weights: a token and its place, and the mean of all up to it, mixed."""
 
-    device = torch.device("cpu")
+    device = "cpu"
 
     def __init__(self, weights):
         super().__init__()
@@ -132,58 +137,47 @@ class Words:
 # ---- Arguments in, outputs out -------------------------------------------------------------------
 
 
-def numbers(value):
-    """Nested lists with "nan" as numbers."""
-    if isinstance(value, list):
-        return [numbers(inner) for inner in value]
-    return math.nan if value == "nan" else value
-
-
 def arguments_of(call):
     """The arguments of a call of vectors.json as an adapter gets them."""
-    dtype = getattr(torch, call.get("dtype", "float32"))
     arguments = {}
     for name, value in call.items():
-        if name == "clip":
-            value = tuple(value)
-        elif isinstance(value, list) and name not in NOT_TENSORS:
-            value = torch.tensor(numbers(value), dtype=torch.long if name in INTEGERS else dtype)
-        if name != "dtype":
-            arguments[name] = value
+        if torch and isinstance(value, list) and name not in NOT_TENSORS:
+            dtype = "int64" if name in INTEGERS else call.get("dtype", "float32")
+            value = torch.tensor(value, dtype=getattr(torch, dtype))
+        arguments[name] = tuple(value) if name == "clip" else value
+    arguments.pop("dtype", None)
     return arguments
 
 
 def function_of(adapter, name, arguments=()):
-    """The adapter's function, which must take these arguments. Raises NotOffered."""
+    """The adapter's function, which must take these arguments. Raises NotImplementedError."""
     function = getattr(adapter, name, None)
     if function is None:
-        raise NotOffered(name)
+        raise NotImplementedError(name)
     parameters = inspect.signature(function).parameters
     missing = [argument for argument in arguments if argument not in parameters]
     if missing:
-        raise NotOffered(f"{name} without {', '.join(missing)}")
+        raise NotImplementedError(f"{name} without {', '.join(missing)}")
     return function
 
 
 def plain(output):
-    """A tensor as lists; bool, number, text and None as they are."""
-    return output.detach().tolist() if isinstance(output, torch.Tensor) else output
+    """A tensor as lists, also inside of lists; bool, number, text and None as they are."""
+    if isinstance(output, (list, tuple)):
+        return [plain(inner) for inner in output]
+    return output.tolist() if hasattr(output, "tolist") else output
 
 
 def call_loss(adapter, name, micro_batches=(slice(None),), **arguments):
     """The gradient of the loss by logp; of a batch in micro-batches: all of theirs together."""
     loss = function_of(adapter, name, arguments)
-    whole = "batch_mask" in inspect.signature(loss).parameters
+    whole = "batch_mask" in inspect.signature(loss).parameters  # it knows the batch: losses add up
+    more = {"batch_mask": arguments["mask"]} if whole else {}
     logp = arguments["logp"].requires_grad_()
     total = 0.0
     for rows in micro_batches:
-        some = {
-            name: value[rows] if isinstance(value, torch.Tensor) else value
-            for name, value in arguments.items()
-        }
-        if whole:  # the adapter knows the batch, and its losses add up
-            some["batch_mask"] = arguments["mask"]
-        part = loss(**some)
+        some = {key: value[rows] for key, value in arguments.items() if key in PER_ROW}
+        part = loss(**arguments | some, **more)
         total = total + (part if whole else part / len(micro_batches))
     if not total.requires_grad:
         return torch.zeros_like(logp)
@@ -193,16 +187,15 @@ def call_loss(adapter, name, micro_batches=(slice(None),), **arguments):
 def call_random_numbers(adapter, name, rows, company, seed, other_seed):
     """What holds for the random numbers of the rows: three properties."""
     function = function_of(adapter, name)
-    first = torch.as_tensor(function(rows=rows, steps=4, seed=seed))
-    second = torch.as_tensor(function(rows=company, steps=4, seed=seed))
-    third = torch.as_tensor(function(rows=rows, steps=4, seed=other_seed))
-    shared = [row for row in rows if row in company]
+    first = plain(function(rows=rows, steps=4, seed=seed))
+    second = plain(function(rows=company, steps=4, seed=seed))
+    third = plain(function(rows=rows, steps=4, seed=other_seed))
+    shared = {*rows} & {*company}
+    alike = [first[rows.index(row)] == second[company.index(row)] for row in shared]
     return {
-        "same in other company": all(
-            torch.equal(first[rows.index(row)], second[company.index(row)]) for row in shared
-        ),
-        "rows differ": len({tuple(row.tolist()) for row in first}) == len(rows),
-        "seeds differ": not torch.equal(first, third),
+        "same in other company": all(alike),
+        "rows differ": len({tuple(row) for row in first}) == len(rows),
+        "seeds differ": first != third,
     }
 
 
@@ -223,8 +216,7 @@ def call_batch_rewards(adapter, name, **arguments):
 
 def call_turns(adapter, name, **arguments):
     words = Words(arguments.pop("words"))
-    found = function_of(adapter, name, arguments)(**arguments, tokenizer=words)
-    return [torch.as_tensor(part).tolist() for part in found]
+    return function_of(adapter, name, arguments)(**arguments, tokenizer=words)
 
 
 def call_padded_logprobs(adapter, name, **arguments):
@@ -232,7 +224,7 @@ def call_padded_logprobs(adapter, name, **arguments):
     model = Tiny(arguments.pop("weights"))
     seen = arguments["attention_mask"]
     found = function_of(adapter, name, arguments)(model=model, **arguments)
-    return (found * seen[:, 1:] * seen[:, :-1]).detach()
+    return found * seen[:, 1:] * seen[:, :-1]
 
 
 def call_after_update(adapter, name, **arguments):
@@ -260,8 +252,7 @@ def on_two_ranks(adapter, name, arguments):
     function_of(adapter, name, ["rank"])
     whole = call_step(adapter, name, **arguments)
     with tempfile.TemporaryDirectory() as folder:
-        start = torch.multiprocessing.start_processes
-        start(run_rank, (adapter.__file__, arguments, folder), 2, start_method="spawn")
+        torch.multiprocessing.spawn(run_rank, (adapter.__file__, arguments, folder), 2)
         ranks = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in (0, 1)]
     return {
         "both ranks have one gradient": same(*ranks, 1e-6),
@@ -284,10 +275,13 @@ def run_rank(rank, path, arguments, folder):
 
 def output_of(adapter, name, call):
     arguments = arguments_of(call)
-    call = CALLS.get(name)
-    if call:
-        return plain(call(adapter, name, **arguments))
-    return plain(function_of(adapter, name, arguments)(**arguments))
+    function = CALLS.get(name)
+    if function is None:
+        return plain(function_of(adapter, name, arguments)(**arguments))
+    if torch is None and name in GRADIENTS:
+        function_of(adapter, name)
+        raise NotImplementedError(f"{name} without torch")
+    return plain(function(adapter, name, **arguments))
 
 
 CALLS = {name[5:]: call for name, call in globals().items() if name.startswith("call_")}
@@ -299,16 +293,13 @@ CALLS["trust_region"] = call_loss
 
 def same(found, expected, tolerance):
     """Equal in form, and in numbers up to the tolerance; NaN is equal to NaN."""
-    if isinstance(expected, dict):
-        return found == expected
     if isinstance(expected, list):
         if not isinstance(found, (list, tuple)) or len(found) != len(expected):
             return False
         return all(same(one, other, tolerance) for one, other in zip(found, expected))
-    if expected == "nan":
-        return isinstance(found, float) and math.isnan(found)
     if isinstance(expected, (int, float)) and isinstance(found, (int, float)):
-        return abs(found - expected) <= tolerance
+        both_nan = math.isnan(found) and math.isnan(expected)
+        return both_nan or abs(found - expected) <= tolerance
     return found == expected
 
 
@@ -316,7 +307,7 @@ def judge(adapter, case):
     """-> Result."""
     try:
         outputs = [output_of(adapter, case["function"], call) for call in case["calls"]]
-    except (NotOffered, NotImplementedError) as error:
+    except NotImplementedError as error:
         return Result(case, "not offered", str(error))
     except Exception as error:
         return Result(case, "MISTAKE", f"it raises {type(error).__name__}: {error}")
@@ -350,22 +341,19 @@ def main(argv=None):
     cases = [case for case in read_cases() if case["name"].startswith(flags.only)]
     results = check(load_adapter(flags.adapter), cases)
     for result in results:
-        label = {"ok": "ok", "MISTAKE": "MISTAKE", "not offered": "-"}[result.verdict]
-        what = f": {result.what}" if result.what else ""
-        what = f": not offered ({result.what})" if result.verdict == "not offered" else what
-        print(f"{label:8}{result.case['name']}{what}")
+        missing = result.verdict == "not offered"
+        what = f"not offered ({result.what})" if missing else result.what
+        print(f"{'-' if missing else result.verdict:8}{result.case['name']}{what and ': ' + what}")
         if result.verdict == "MISTAKE":
             print(f"{'':8}  in a run: {result.case['run']}")
             if flags.explain:
                 print(f"{'':8}  tested: {result.case['tests']}")
                 print(f"{'':8}  by hand: {result.case['derivation']}")
     verdicts = [result.verdict for result in results]
-    wrong = verdicts.count("MISTAKE")
-    print(
-        f"{verdicts.count('ok')} ok, {wrong} wrong, {verdicts.count('not offered')} not offered, "
-        f"of {len(results)} cases"
-    )
-    return 1 if wrong else 0
+    right, wrong = verdicts.count("ok"), verdicts.count("MISTAKE")
+    missing = len(results) - right - wrong
+    print(f"{right} ok, {wrong} wrong, {missing} not offered, of {len(results)} cases")
+    return int(wrong > 0)
 
 
 if __name__ == "__main__":

@@ -60,16 +60,8 @@ def products(train_size=5000, test_size=500, seed=0):
     train = [*sides[False].values()]
     test = [*sides[True].values()]
     note = "products of two digits each, split by a hash"
-    return Task(
-        "products",
-        train,
-        test,
-        "{problem}",
-        tagged_reward,
-        note,
-        stops=("</tool>",),
-        turns=Calculator,
-    )
+    stops = ("</tool>",)
+    return Task("products", train, test, "{problem}", tagged_reward, note, stops, Calculator)
 
 
 def silent():

@@ -45,16 +45,8 @@ def won_reward(completion, problem):
 def game(turns=Game):
     problems = [{"problem": "guess", "answer": digit} for digit in "0123456789"]
     note = "ten digits; tested on the same"
-    return Task(
-        "game",
-        problems * 8,
-        problems,
-        "{problem}",
-        won_reward,
-        note,
-        stops=tuple("0123456789"),
-        turns=turns,
-    )
+    stops = tuple("0123456789")
+    return Task("game", problems * 8, problems, "{problem}", won_reward, note, stops, turns)
 
 
 def silent():

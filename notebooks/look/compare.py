@@ -85,10 +85,9 @@ def judge_saved(saved, reward):
     for by_decoding in saved.values():
         for decoding, records in by_decoding.items():
             again = regrade(records, reward)
+            pairs = zip(records, again)
+            changed += [new for old, new in pairs if old["accuracy"] != new["accuracy"]]
             by_decoding[decoding] = again
-            changed += [
-                new for old, new in zip(records, again) if old["accuracy"] != new["accuracy"]
-            ]
     print(f"{len(changed)} verdicts changed")
     for record in changed[:20]:
         verdict = "right" if record["accuracy"] else "wrong"
@@ -106,22 +105,16 @@ def accuracies(records, num_samples):
     return [statistics.fmean(record["accuracy"] for record in group) for group in groups]
 
 
-COLUMNS = ("accuracy", "low", "high", "length", "truncated", "answered", "failed")
-
-
-def print_columns(ks):
-    """The titles of the table that print_row continues."""
-    titles = [*COLUMNS, *(f"pass@{k}" for k in ks)]
+def print_table(saved, ks):
+    columns = ["accuracy", "low", "high", "length", "truncated", "answered", "failed"]
+    titles = [*columns, *(f"pass@{k}" for k in ks)]
     print(f"{'model':36} decoding     n", *(f"{title:>9}" for title in titles))
-
-
-def print_row(label, decoding, records, ks):
-    samples = records[-1]["sample"] + 1
-    possible = [k for k in ks if k <= samples]
-    summary = core.summarise(records, samples, possible)
-    names = [*COLUMNS, *(f"pass@{k}" for k in possible)]
-    title = f"{label[-36:]:36} {decoding:8} {summary['n']:5}"
-    print(title, *(f"{summary[name]:9.3f}" for name in names))
+    for label, by_decoding in saved.items():
+        for decoding, records in by_decoding.items():
+            samples = records[-1]["sample"] + 1
+            summary = core.summarise(records, samples, [k for k in ks if k <= samples])
+            title = f"{label[-36:]:36} {decoding:8} {summary['n']:5}"
+            print(title, *(f"{summary[name]:9.3f}" for name in titles if name in summary))
 
 
 def paired_interval(changes, z=1.96):
@@ -203,11 +196,9 @@ def print_comparisons(results):
     """The first model against every other, in each decoding that both have."""
     first, *others = results
     for other in others:
-        for decoding in results[first]:
+        for decoding in [name for name in results[first] if name in results[other]]:
             after = results[first][decoding]
-            before = results[other].get(decoding, [])
-            if not before:
-                continue
+            before = results[other][decoding]
             asked = [[(r["problem"], r["sample"]) for r in records] for records in (before, after)]
             if asked[0] != asked[1]:
                 raise DataError(f"{first} and {other} were not evaluated on the same problems")
@@ -229,10 +220,7 @@ def main(argv=None):
         )
     if args.regrade:
         judge_saved(saved, verifiers.get_reward(args.regrade))
-    print_columns(args.k)
-    for label, by_decoding in saved.items():
-        for decoding, records in by_decoding.items():
-            print_row(label, decoding, records, args.k)
+    print_table(saved, args.k)
     print_comparisons(saved)
 
 

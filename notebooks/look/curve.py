@@ -23,17 +23,15 @@ def band(axis, curves, label, color):
     """curves: {step: value} of each run. Their mean as a line, lowest to highest as a band."""
     steps = sorted(set.intersection(*map(set, curves)))
     values = [[curve[step] for curve in curves] for step in steps]
-    axis.fill_between(
-        steps, [*map(min, values)], [*map(max, values)], color=color, alpha=0.2, linewidth=0
-    )
+    lowest = [*map(min, values)]
+    axis.fill_between(steps, lowest, [*map(max, values)], color=color, alpha=0.2, linewidth=0)
     axis.plot(steps, [sum(v) / len(v) for v in values], color=color, label=label)
 
 
 def accuracy_panel(axis, runs):
+    sampled = [read(run, "eval_sampled_accuracy") for run in runs]
     band(axis, [read(run, "eval_accuracy") for run in runs], "greedy", "tab:blue")
-    band(
-        axis, [read(run, "eval_sampled_accuracy") for run in runs], "sampled at T = 1", "tab:orange"
-    )
+    band(axis, sampled, "sampled at T = 1", "tab:orange")
     axis.set(xlabel="step", ylabel="held-out accuracy", ylim=(0, 1.02))
     axis.legend(loc="lower right")
 
@@ -48,20 +46,14 @@ def main():
     figure = Figure(figsize=(9 + 3 * bool(args.beside), 3.2), layout="constrained")
     left, right, *third = figure.subplots(1, 2 + bool(args.beside))
     accuracy_panel(left, args.runs)
-    band(
-        right,
-        [read(run, "eval_sampled_length") for run in args.runs],
-        "sampled at T = 1",
-        "tab:orange",
-    )
+    lengths = [read(run, "eval_sampled_length") for run in args.runs]
+    band(right, lengths, "sampled at T = 1", "tab:orange")
     right.set(xlabel="step", ylabel="tokens per completion", ylim=(0, None))
     if args.beside:
         accuracy_panel(*third, args.beside)
         left.set_title(f"tiny Qwen3, arithmetic, {len(args.runs)} seeds", fontsize=10)
         third[0].set_title(f"SmolLM2-135M, sums, {len(args.beside)} seeds", fontsize=10)
-    figure.suptitle(
-        f"{len(args.runs)} seeds: " * (not args.beside) + "mean, lowest and highest", fontsize=10
-    )
+    figure.suptitle("mean, lowest and highest", fontsize=10)
     figure.savefig(args.out, metadata={"Date": None})
     print(f"figure in {args.out}")
 

@@ -4,28 +4,24 @@
     python -m notebooks.look.gpu_day --small                a small model, on a CPU too: the dry run
     python -m notebooks.look.gpu_day --parts memory ranks   only these, even if they have ended
 
-Each row, CLAIM | EXPECTED | FOUND, is printed and written to runs/gpu_day/found.json (--small: small.json) as soon as it
-is found, and what train.py prints goes into a .txt beside that. REFUTED marks what does not hold. The whole
-table comes last, whatever has happened. A check that fails, a part that dies, and one that is not done in time are rows,
-too. The same command goes on with the parts that have not ended; of another commit, it begins anew. MEASURED.md says how
-its table comes to the pages.
+Each row, PART | CLAIM | EXPECTED | FOUND, is printed and written to runs/gpu_day/found.json (--small: small.json) as
+soon as it is found, and what train.py prints goes into a .txt beside that. REFUTED marks what does not hold. A check that
+fails, a part that dies, and one that is not done in time are rows, too. The same command goes on with the parts that
+have not ended; of another commit, it begins anew. MEASURED.md says how the table comes to the pages.
 
-The models are random weights in the shape of Qwen3-0.6B, made on the device; the tiny model; and SmolLM2, if the folder
-smollm2 is there. The most valuable parts come first. Each runs in a fork of this process, so that nothing is imported
-twice, and a part that crashes takes no other with it. This process itself must not touch the GPU: its forks could not
-use it then.
+The models are random weights in the shape of Qwen3-0.6B, made on the device, and the tiny model. The most valuable
+parts come first. Each runs in a fork of this process, so that nothing is imported twice, and a part that crashes takes
+no other with it. This process itself must not touch the GPU: its forks could not use it then.
 """
 
 import argparse
 import contextlib
-import ctypes
 import gc
 import json
 import multiprocessing
 import os
 import shutil
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -49,12 +45,15 @@ import train
 from bench_training import BF16, CARDS, random_model
 from notebooks.look import keep
 from notebooks.models.make_tiny import symbol_tokenizer
-from rlvr import GRPO, row_uniforms, sample, token_logprobs
+from rlvr import GRPO
 
 COMMAND = "python -m notebooks.look.gpu_day"
 FORK = multiprocessing.get_context("fork")
 WORK = ROOT / "runs" / "gpu_day"  # its runs
 TOGETHER = "--model, or --fsdp"  # the flag that train.py names where no other helps
+COIN = f"{ROOT}/notebooks/rewards/guards.py:coin"
+COLUMNS = ["part", "claim", "expected", "found"]
+ENDED = "it took"  # the claim of the last row of a part that has ended
 LONGEST = 150  # seconds of a part: should one hang, the others still have time
 
 
@@ -75,9 +74,8 @@ def random_policy(day):
     """-> a model of random weights on the device, and a tokenizer with a character for each token."""
     model = random_model("tiny" if day.small else "0.6B", day.device)
     tokens = 60 if day.small else 151669
-    tokenizer = symbol_tokenizer([chr(0x20000 + i) for i in range(tokens - 2)])
     model.config.num_tokens = tokens
-    return model, tokenizer
+    return model, symbol_tokenizer([chr(0x20000 + i) for i in range(tokens - 2)])
 
 
 def prompts_of(rows, tokens):
@@ -114,17 +112,16 @@ def trained_at_random(day, name, *flags):
     lines = [json.dumps({"problem": text, "answer": "1"}) for text in texts]
     (folder / "problems.jsonl").write_text("\n".join(lines))
     words = ["--model", folder, "--task", folder / "problems.jsonl", "--prompt", "{problem}"]
-    words += "--reward notebooks/rewards/guards.py:coin --eval-problems 2".split()
-    words += "--method notebooks/look/gpu_day.py:Full".split()
+    words += ["--reward", COIN, "--method", f"{__file__}:Full", "--eval-problems", 2]
     if day.small:
         words += "--prompts-per-step 2 --num-samples 4 --max-new-tokens 16".split()
-    nothing = mock.Mock(return_value=None)
-    without = dict.fromkeys(["preflight", "save_checkpoint", "save_final"], nothing)
-    zeros = dict.fromkeys(
-        ["eval_sampled_" + name for name in "reward accuracy truncated length".split()], 0.0
-    )
-    without["evaluate_both"] = lambda run: {"eval_accuracy": 0.0, "eval_n": 0, **zeros}
-    with mock.patch.multiple(train, load_model=lambda *_: random_policy(day), **without):
+    numbers = "reward accuracy truncated length"
+    evaluation = {"eval_accuracy": 0.0, "eval_n": 0}
+    evaluation |= {f"eval_sampled_{name}": 0.0 for name in numbers.split()}
+    without = dict.fromkeys(["preflight", "save_checkpoint", "save_final"], lambda *given: None)
+    without["evaluate_both"] = lambda run: evaluation
+    without["load_model"] = lambda *given: random_policy(day)
+    with mock.patch.multiple(train, **without):
         return trained(day, name, *words, *flags)
 
 
@@ -182,20 +179,6 @@ def whole_steps(day):
         yield "    with what PyTorch reserves", "", f"{torch.cuda.max_memory_reserved() / 1e9:.1f}"
 
 
-def mismatch(day):
-    """Log-probs as sampled, and as an update recomputes them."""
-    model, _ = random_policy(day)
-    prompts = prompts_of(4, 40).tolist()
-    uniforms = row_uniforms(range(16), 16 if day.small else 128, 0)
-    for dtype, bar in ((torch.float32, 1e-5), (BF16, 0.05)):
-        with train.weights_in(dtype, model):
-            rollouts = sample(model, prompts, 4, uniforms.size(1), 1.0, [], uniforms)
-        with torch.no_grad(), torch.autocast(day.device, BF16, enabled=dtype == BF16):
-            logp = token_logprobs(model, rollouts.ids, mask=rollouts.mask)
-        off = (logp - rollouts.logp).abs()[rollouts.mask > 0].mean().item()
-        yield f"mismatch, {dtype}", f"< {bar}", f"{off:.1e}", off < bar
-
-
 # ---- 4. Beside transformers ------------------------------------------------------------------------
 
 
@@ -236,11 +219,11 @@ def main_command(day):
 
 
 def equal_runs(day):
-    """Two equal runs; then the second loses its last three steps, and is resumed. The step after the checkpoint has the
+    """The same run again, which then loses its last three steps, and is resumed. The step after the checkpoint has the
     same weights and random numbers as before, so on a GPU, too, nearly all of its tokens are the same."""
-    flags = "--model notebooks/tiny --steps 6 --save-every 3 --eval-problems 4"
-    trained(day, "once", *flags.split())
-    before = trained(day, "twice", *flags.split())[4]["entropy"]
+    flags = "--model notebooks/tiny --steps 6 --save-every 3 --eval-problems 4".split()
+    trained(day, "once", *flags)
+    before = trained(day, "twice", *flags)[4]["entropy"]
     yield "weights of two equal runs", *distance(day)
     for late in ("checkpoints/step_000006", "final"):
         shutil.rmtree(WORK / "twice" / late)
@@ -261,11 +244,8 @@ def distance(day):
 
 def sharded(day):
     """As torchrun starts a single process. (--fsdp on several is for tests/test_ranks.py.)"""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
     process = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-    process |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    process |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29613"}
     process |= {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
     flags = ["--fsdp", "--model", "notebooks/tiny", "--steps", 3, "--eval-problems", 4]
     with mock.patch.dict(os.environ, process):
@@ -273,32 +253,19 @@ def sharded(day):
     yield "--fsdp on one process: mismatch", "< 0.05", f"{off:.1e}", off < 0.05
 
 
-def smollm2(day):
-    if day.small or not (ROOT / "smollm2").exists():
-        return
-    rows = trained(day, "smollm2", "@notebooks/recipes/smollm2.txt")
-    accuracy = rows[max(rows)]["eval_sampled_accuracy"]
-    yield "SmolLM2, sampled", ".213 -> .782", f"-> {accuracy:.3f}", accuracy > 0.7
-
-
 # ---- 6. Memory -------------------------------------------------------------------------------------
 
 
-def update_of_8(day, way="train.py"):
+def update_of_8(day):
     """8 completions of 1,024 tokens."""
     size = {"shape": "0.6B", "rows": 8, "batch": 8, "tokens": 1024}
     if day.small:
         size = {"shape": "tiny", "rows": 2, "batch": 2, "tokens": 16}
-    given = SimpleNamespace(config=way, prompt_tokens=128, dtype="bfloat16", **size)
+    given = SimpleNamespace(config="train.py", prompt_tokens=128, dtype="bfloat16", **size)
     found = bench_training.measure(given)
     peak = found["peaks"]["update"] / 1e9
-    yield f"GB of an update of 8 x 1,024, {way}", "at most 14", f"{peak:.2f}", peak <= 14
-    yield f"its seconds, {way}", "copies take less", f"{found['seconds']:.2f}"
-
-
-def update_on_copies(day):
-    """The same on bf16 copies of the weights."""
-    yield from update_of_8(day, "copies")
+    yield "GB of an update of 8 x 1,024", "at most 14", f"{peak:.2f}", peak <= 14
+    yield "its seconds", "", f"{found['seconds']:.2f}"
 
 
 def out_of_memory(day):
@@ -328,14 +295,32 @@ def out_of_memory(day):
 
 PARTS = {  # by value: the minutes may be over before the last
     "facts": [card, attention, waits, recorded],
-    "step": [whole_steps, mismatch],
+    "step": [whole_steps],
     "transformers": [same_logits, in_turn],
     "main": [main_command, equal_runs],
-    "memory": [update_of_8, update_on_copies, out_of_memory],
+    "memory": [update_of_8, out_of_memory],
     "ranks": [sharded],
-    "smollm2": [smollm2],
 }
 GPU_ONLY = [attention, waits, recorded, out_of_memory]
+
+
+def begin(day):
+    """The file goes on, if it is of the same commit."""
+    origin = keep.origin(COMMAND)
+    if not day.out.exists() or read(day).get("commit") != origin["commit"]:
+        day.out.parent.mkdir(parents=True, exist_ok=True)
+        keep.write_json(day.out, {**origin, "columns": COLUMNS, "rows": []})
+
+
+def read(day):
+    return json.loads(day.out.read_text())
+
+
+def write(day, part, rows):
+    """The rows of a part in place of those that it had. Its last is its seconds, once it has ended."""
+    result = read(day)
+    others = [row for row in result["rows"] if row[0] != part]
+    keep.write_json(day.out, {**result, "rows": [*others, *([part, *row] for row in rows)]})
 
 
 def rows_of(day, check):
@@ -352,51 +337,22 @@ def rows_of(day, check):
 
 
 def run_part(day, part):
+    os.setsid()  # its own processes end with it
     began = time.monotonic()
     if day.small:
         torch.set_num_threads(1)  # with tensors so small, threads mostly wait for each other
     rows = []
     for check in PARTS[part]:
         for row in rows_of(day, check):
+            print(f"{row[0]:45} | {row[1]:30} | {row[2]}", flush=True)
             rows.append(row)
-            show(row)
             write(day, part, rows)
-    write(day, part, rows, time.monotonic() - began)
+    write(day, part, [*rows, [ENDED, "", f"{time.monotonic() - began:.1f} s"]])
 
 
-def show(row):
-    print(f"{row[0]:45} | {row[1]:30} | {row[2]}", flush=True)
-
-
-def write(day, part, rows, seconds=None):
-    """Write the rows of a part; its seconds once it has ended."""
-    result = json.loads(day.out.read_text())
-    result["parts"][part] = {"rows": rows, "seconds": seconds and round(seconds, 1)}
-    result["rows"] = [row for one in result["parts"].values() for row in one["rows"]]
-    keep.write_json(day.out, result)
-
-
-def begin(day):
-    """-> the result so far, if it is of the same commit; else a new one."""
-    origin = keep.origin(COMMAND)
-    result = json.loads(day.out.read_text()) if day.out.exists() else {}
-    if result.get("commit") != origin["commit"]:
-        result = {**origin, "columns": ["claim", "expected", "found"], "rows": [], "parts": {}}
-        day.out.parent.mkdir(parents=True, exist_ok=True)
-        keep.write_json(day.out, result)
-    return result
-
-
-def in_a_process(work, seconds, *given):
+def in_a_process(seconds, work, *given):
     """Run work(*given) in a fork -> what was wrong, or "" if it ended well within these seconds."""
-
-    def run():
-        os.setsid()  # its own processes end with it
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # and it ends with this one
-        work(*given)
-
-    process = FORK.Process(target=run)
+    process = FORK.Process(target=work, args=given)
     process.start()
     try:
         process.join(seconds)
@@ -410,6 +366,7 @@ def in_a_process(work, seconds, *given):
 
 
 def find_gpu():
+    os.setsid()
     if not torch.cuda.is_available():
         raise SystemExit(1)
     torch.zeros(1, device="cuda")
@@ -424,31 +381,23 @@ def main(argv=None):
     args = parser.parse_args(argv)
     end = time.monotonic() + 60 * args.minutes
     out = args.out or WORK / ("small.json" if args.small else "found.json")
-    device = "cpu" if in_a_process(find_gpu, 60) else "cuda"
+    device = "cpu" if in_a_process(60, find_gpu) else "cuda"
     if device == "cpu" and not args.small:
         raise SystemExit("there is no CUDA GPU: --small is the dry run")
     day = Day(args.small, device, out.resolve())
     WORK.mkdir(parents=True, exist_ok=True)
-    found = begin(day)["parts"]
-    missing = [part for part in PARTS if found.get(part, {}).get("seconds") is None]
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))
-    try:
-        for part in args.parts or missing:
-            print(f"== {part}", flush=True)
-            left = end - time.monotonic()
-            why = "no time is left"
-            if left > 0:
-                why = in_a_process(run_part, min(left, LONGEST), day, part)
-            if why:
-                rows = json.loads(day.out.read_text())["parts"].get(part, {"rows": []})["rows"]
-                write(day, part, [*rows, [part, "", f"NOT DONE: {why}; call again"]])
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        result = json.loads(day.out.read_text())
-        print("== all", flush=True)
-        for row in [result["columns"], *result["rows"]]:
-            show(row)
-        print(*(f"{part} {one['seconds']} s" for part, one in result["parts"].items()), sep=", ")
+    begin(day)
+    ended = {row[0] for row in read(day)["rows"] if row[1] == ENDED}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))
+    for part in args.parts or [part for part in PARTS if part not in ended]:
+        print(f"== {part}", flush=True)
+        left = min(end - time.monotonic(), LONGEST)
+        why = in_a_process(left, run_part, day, part) if left > 0 else "no time is left"
+        if why:
+            rows = [row[1:] for row in read(day)["rows"] if row[0] == part and left > 0]
+            write(day, part, [*rows, [part, "", f"NOT DONE: {why}; call again"]])
+    for row in read(day)["rows"]:
+        print(" | ".join(row))
 
 
 if __name__ == "__main__":

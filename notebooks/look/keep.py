@@ -60,14 +60,6 @@ def load(name):
     return json.loads(own.read_text(encoding="utf-8")) if own.exists() else tables()[name]
 
 
-def save(name, result):
-    own = RESULTS / f"{name}.json"
-    if own.exists():
-        write_json(own, result)
-    else:
-        write_json(RESULTS / "tables.json", {**tables(), name: result})
-
-
 # ---- 2. Where they come from -----------------------------------------------------------------------
 
 
@@ -132,11 +124,8 @@ LINK = re.compile(
 def source(result):
     it = result["machine"]
     seeds = f", seeds {' '.join(map(str, result['seeds']))}" if result["seeds"] else ""
-    card = f" and one {it['card']}" if "card" in it else ""
-    return (
-        f"On {result['date']} at commit {result['commit']}{seeds}, on {it['cores']} cores "
-        f"of {it['cpu']}{card} (load {it['load']}), Python {it['python']}, PyTorch {it['torch']}"
-    )
+    place = it.get("card", f"{it['cores']} cores of {it['cpu']}")
+    return f"On {result['date']} at commit {result['commit']}{seeds}, on {place}"
 
 
 def quoted(link):
@@ -161,7 +150,12 @@ def main(argv=None):
     args = parser.parse_args(argv)
     if args.name:
         commands = [" ".join(args.command)] if args.command else load(args.name)["commands"]
-        save(args.name, measure(commands))
+        result = measure(commands)
+        own = RESULTS / f"{args.name}.json"
+        if own.exists():
+            write_json(own, result)
+        else:
+            write_json(RESULTS / "tables.json", {**tables(), args.name: result})
     for page in PAGES:
         page.write_text(LINK.sub(quoted, page.read_text(encoding="utf-8")), encoding="utf-8")
 

@@ -30,8 +30,7 @@ def show(run, step=None, groups=1, best_first=False):
         files = [path for path in files if path.name == f"step_{step:06d}.jsonl.gz"]
     if not files:
         raise DataError(
-            f"{run}/samples holds nothing of step {step or 1}: give a run's folder, and a step that it "
-            "made (a run that its preflight stopped has made none)"
+            f"{run}/samples holds nothing of step {step or 1}: give a step that it made"
         )
     config = json.loads(Path(run, "config.json").read_text(encoding="utf-8"))
     G = config["settings"]["num_samples"]
@@ -63,10 +62,14 @@ def print_completion(row):
         f"\n  reward {row['reward']:.2f}, advantage {row['advantage']:+.2f}; {length} tokens, {end}, "
         f"a token {likely:.0%} likely; boxed {extract_boxed_answer(row['completion'])}; {parts}"
     )
-    text = row["completion"]
-    if row.get("turns"):
-        text = "".join(own + f" [[{reply}]] " * (reply is not None) for own, reply in row["turns"])
-    print("    " + text.replace("\n", "\n    "))
+    print("    " + text_of(row).replace("\n", "\n    "))
+
+
+def text_of(row):
+    """The completion; an environment's replies stand in [[ ]]."""
+    if not row.get("turns"):
+        return row["completion"]
+    return "".join(own + f" [[{reply}]] " * (reply is not None) for own, reply in row["turns"])
 
 
 def parts_of(row):
@@ -87,9 +90,8 @@ def samples_of(path):
                 number += 1
                 yield json.loads(line)
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise DataError(
-            f"{path}, after line {number}: cannot be read ({error}); is the file damaged?"
-        ) from None
+        why = f"cannot be read ({error}); is the file damaged?"
+        raise DataError(f"{path}, after line {number}: {why}") from None
 
 
 def canary(rows):
@@ -121,11 +123,8 @@ def canary(rows):
 def first_warning(run):
     """What --canary prints: what it would have said first."""
     rows = [*read_log(Path(run)).values()]
-    for i in range(len(rows)):
-        warning = canary(rows[: i + 1])
-        if warning:
-            return warning
-    return "no warning"
+    warnings = (canary(rows[: i + 1]) for i in range(len(rows)))
+    return next(filter(None, warnings), "no warning")
 
 
 def tax(run):

@@ -84,11 +84,8 @@ def robust_reward(response, problem, verifiers=None, needed=2):
     verifiers = verifiers or (boxed_reward, first_box, last_number)
     votes = sum(verifier(response, problem)[0] > 0.5 for verifier in verifiers)
     right = float(votes >= needed)
-    return right, {
-        "accuracy": right,
-        "votes": float(votes),
-        "answered": boxed_reward(response, problem)[1]["answered"],
-    }
+    answered = boxed_reward(response, problem)[1]["answered"]
+    return right, {"accuracy": right, "votes": float(votes), "answered": answered}
 
 
 def derivation(think, answer):

@@ -18,7 +18,6 @@ outcomes. The price is N completions a step. Notebook 3 measures how often the p
 import functools
 import re
 import statistics
-from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -35,17 +34,15 @@ TINY = Path(__file__).resolve().parents[1] / "tiny"
 # ---- Steps that hold -------------------------------------------------------------------------------
 
 MAX_STEPS = 60  # equations read in one completion
-_FUNCTIONS = (
-    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log exp sqrt pi".split()
-)
-_KNOWN = {*_FUNCTIONS, *"frac dfrac tfrac cdot times div left right".split()}
+_NAMED = "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log exp sqrt pi".split()
+_KNOWN = {*_NAMED, *"frac dfrac tfrac cdot times div left right".split()}
 _BREAK = re.compile(r"[;\n≈→。；，：]|\\\\|=>|->|[.,:](?=\s|$)")
 _PROSE = re.compile(
-    rf"(?<![A-Za-z\\])(?!(?:{'|'.join(_FUNCTIONS)})(?![A-Za-z]))[A-Za-z]{{2,}}"
+    rf"(?<![A-Za-z\\])(?!(?:{'|'.join(_NAMED)})(?![A-Za-z]))[A-Za-z]{{2,}}"
     r"|[<>!]=|==|[^\x00-\x7f×÷−·√π²³]+"
 )
 _SPOKEN = re.compile(
-    r"%|\b(?:of|plus|minus|times|over|by|half|twice|double|squared|cubed|mod)\b", re.I
+    r"(?i)%|\b(?:of|plus|minus|times|over|by|half|twice|double|squared|cubed|mod)\b"
 )
 
 
@@ -68,11 +65,8 @@ def verify_steps(rollout: str) -> dict:
             if pair not in verdicts:
                 verdicts[pair] = _holds(*pair)
     counted = [holds for holds in verdicts.values() if holds is not None]
-    return {
-        "equations": len(counted),
-        "hold": sum(counted),
-        "frac": sum(counted) / max(1, len(counted)),
-    }
+    frac = sum(counted) / max(1, len(counted))
+    return {"equations": len(counted), "hold": sum(counted), "frac": frac}
 
 
 def _beside(left, right):
@@ -111,21 +105,21 @@ def steps_score(completion, problem):
 _NUMBER = re.compile(r"-?\d{1,15}(?:[./]\d{1,15})?")
 
 
-def prefixes(completion: str, separators=";\n") -> list[str]:
+def prefixes(completion: str) -> list[str]:
     """The completion up to each of its steps, from none to all of the thinking: "<think>1+2=3;3+4=7</think>.."
     -> ["<think>", "<think>1+2=3;", "<think>1+2=3;3+4=7"]."""
     start = completion.find("<think>") + len("<think>") if "<think>" in completion else 0
     thinking, _, _ = completion.partition("</think>")
-    ends = [i + 1 for i in range(start, len(thinking)) if thinking[i] in separators]
+    ends = [i + 1 for i in range(start, len(thinking)) if thinking[i] in ";\n"]
     ends = [start, *ends, len(thinking)]
     return [completion[:end] for end in sorted(set(ends))]
 
 
-def shares(model, tokenizer, task, problem, texts, N=16, max_new_tokens=80, temperature=1.0):
+def shares(model, tokenizer, task, problem, texts, N=16, max_new_tokens=80):
     """The share of right answers among N continuations of each text -> a list of floats."""
     prompt = task.prompt(problem)
     starts = [tokenizer.encode(prompt + text) for text in texts]
-    rollouts = sample(model, starts, N, max_new_tokens, temperature)
+    rollouts = sample(model, starts, N, max_new_tokens)
     right = []
     for row, (ids, finished) in enumerate(zip(rollouts.completions(), rollouts.finished.tolist())):
         completion = texts[row // N] + tokenizer.decode(ids)
@@ -174,7 +168,7 @@ def majority_judge(model, tokenizer, task, N=16, max_new_tokens=80):
             ids = tokenizer.encode_prompt(task.prompt(problem))
             rollouts = sample(model, [ids], N, max_new_tokens)
             found = [last_number(tokenizer.decode(ids)) for ids in rollouts.completions()]
-            answers[text] = Counter(found).most_common(1)[0][0]
+            answers[text] = statistics.mode(found)
         return answers[text]
 
     def judge(completion, problem):
@@ -255,10 +249,8 @@ class ProcessReward(GRPO):
     def advantages(self, step):
         total = TOTALS[self.settings.total]
         G = len(step.texts) // len(step.problems)
-        found = [
-            self.scores(step.problems[row // G]["problem"], text)
-            for row, text in enumerate(step.texts)
-        ]
+        asked = [problem["problem"] for problem in step.problems for _ in range(G)]
+        found = [self.scores(*pair) for pair in zip(asked, step.texts)]
         whole = step.rollouts.finished.tolist()
         paid = [total(some) if some and end else 0.0 for some, end in zip(found, whole)]
         self.seen = {"prm": statistics.fmean(paid), "steps": statistics.fmean(map(len, found))}

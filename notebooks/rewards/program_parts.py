@@ -32,9 +32,8 @@ def read_program(code: str) -> tuple[bool, bool]:
         return False, False
     # `def open(self)` is harmless.
     named = [node for node in nodes if not isinstance(node, ast.FunctionDef)]
-    names = {
-        getattr(node, field, None) for node in named for field in ("id", "attr", "name", "module")
-    }
+    fields = ("id", "attr", "name", "module")
+    names = {getattr(node, field, None) for node in named for field in fields}
     safe = not any(str(name).partition(".")[0] in _DANGEROUS for name in names)
     return len(code) <= MAX_CODE, safe and len(code) <= MAX_CODE
 
@@ -56,12 +55,8 @@ def code_parts_reward(response, problem):
     tests = max(0.0, (out["frac"] - least) / (1 - least))
     speed = 0.5 if out["seconds"] > problem.get("seconds", 5.0) else 1.0
     works = float(tests > 0)
-    scores = {
-        "syntax": float(syntax),
-        "tests": tests,
-        "speed": works * speed,
-        "safety": works * safe,
-    }
+    scores = {"syntax": float(syntax), "tests": tests, "speed": works * speed}
+    scores["safety"] = works * safe
     parts = {"accuracy": float(out["frac"] == 1.0), "answered": float(code is not None), **scores}
     return aggregate(scores, CODE_PARTS), parts
 
@@ -90,37 +85,34 @@ def check_tests(problems: list[dict], timeout: float = 1.0) -> list[dict]:
     "tests" -> for each {"empty", "echo", "constant", "value"}: the share of its tests that is passed by the
     empty program, by one that returns its first argument, and by the best that returns one constant (its `value`:
     code_reward's baseline)."""
+    return [_unlearned(problem, timeout) for problem in problems]
 
-    def check(problem):
-        tests, values = problem["tests"], collections.Counter("None True False 0 1 '' []".split())
-        given = {key: problem[key] for key in ("entry_points", "before") if key in problem}
-        names = {name for test in read_tests(tests, **given) for name in test["asks"]}
-        nodes = []
-        for test in tests:
-            with contextlib.suppress(SyntaxError):
-                nodes += ast.walk(ast.parse(test))
-        for node in [node for node in nodes if isinstance(node, ast.Compare)]:
-            for side in [node.left, *node.comparators]:
-                with contextlib.suppress(ValueError, TypeError):
-                    values[repr(ast.literal_eval(side))] += 1
-        echo, runs, constants = (
-            "args[0] if args else None",
-            {},
-            [value for value, _ in values.most_common(20)],
-        )
-        for result in ["", echo, *constants]:
-            code = "".join(f"def {name}(*args, **_): return {result}\n" for name in names if result)
-            runs[result] = run_tests(code, tests, timeout, 2**28, **given)[0]
-        share = {result: sum(v["passed"] for v in runs[result]) / len(tests) for result in runs}
-        value = max(constants, key=share.get)
-        return {
-            "empty": share[""],
-            "echo": share[echo],
-            "constant": share[value],
-            "value": value,
-        }
 
-    return [check(problem) for problem in problems]
+def _unlearned(problem, timeout):
+    tests = problem["tests"]
+    given = {key: problem[key] for key in ("entry_points", "before") if key in problem}
+    names = {name for test in read_tests(tests, **given) for name in test["asks"]}
+    values = collections.Counter("None True False 0 1 '' []".split())
+    for test in tests:
+        with contextlib.suppress(SyntaxError):
+            for node in ast.walk(ast.parse(test)):
+                if isinstance(node, ast.Compare):
+                    values.update(_constants([node.left, *node.comparators]))
+    constants = [value for value, _ in values.most_common(20)]
+    echo = "args[0] if args else None"
+    share = {}
+    for result in ["", echo, *constants]:
+        code = "".join(f"def {name}(*args, **_): return {result}\n" for name in names if result)
+        verdicts = run_tests(code, tests, timeout, 2**28, **given)[0]
+        share[result] = sum(verdict["passed"] for verdict in verdicts) / len(tests)
+    value = max(constants, key=share.get)
+    return {"empty": share[""], "echo": share[echo], "constant": share[value], "value": value}
+
+
+def _constants(nodes):
+    for node in nodes:
+        with contextlib.suppress(ValueError, TypeError):
+            yield repr(ast.literal_eval(node))
 
 
 def code_strict(completion, problem):

@@ -17,16 +17,7 @@ from dataclasses import dataclass
 from notebooks.rewards.process import steps_score
 from notebooks.rewards.structured import ngrams, weights
 from rlvr import group_advantages
-from verifiers import (
-    MATH_RULES,
-    WORD,
-    ReasoningReward,
-    RuleSpec,
-    aggregate,
-    split_tags,
-    tagged_reward,
-    verify_math,
-)
+from verifiers import MATH_RULES, WORD, ReasoningReward, RuleSpec, aggregate, verify_math
 
 # ---- Verdicts together -----------------------------------------------------------------------------
 
@@ -50,15 +41,11 @@ def check_weights(rules: list[RuleSpec]) -> list[RuleSpec]:
     main = sum(rule.weight for rule in rules if rule.name in _MAIN) / total
     form = sum(rule.weight for rule in rules if rule.name in _FORMAL) / total
     if main < 0.6:
-        warnings.warn(
-            f"correctness has {main:.0%} of the weight: below 60 % other terms may drown it",
-            stacklevel=2,
-        )
+        text = f"correctness has {main:.0%} of the weight: below 60 % other terms may drown it"
+        warnings.warn(text, stacklevel=2)
     if form >= 0.1:
-        warnings.warn(
-            f"the form has {form:.0%} of the weight: from 10 % on it invites empty forms",
-            stacklevel=2,
-        )
+        text = f"the form has {form:.0%} of the weight: from 10 % on it invites empty forms"
+        warnings.warn(text, stacklevel=2)
     return rules
 
 
@@ -123,9 +110,6 @@ class Curriculum:
         return [reward for first, reward in self.phases if first <= step][-1](completion, problem)
 
 
-curriculum = Curriculum([(0, reward_from(verify_math, weights(answer=1.0))), (1000, tagged_reward)])
-
-
 def with_term(reward, name, score, weight, when=lambda problem: True):
     """reward + weight * score(completion, problem): a slot for any score from 0 to 1, of a model or a rule.
     when(problem): where it counts. subtle: for a whole group or not at all, or luck would look like merit."""
@@ -165,13 +149,10 @@ class RepetitionReward(ReasoningReward):
 
     def __call__(self, rollout: str, truth: str, truncated=False, **more) -> dict:
         out = super().__call__(rollout, truth, truncated, **more)
-        if truncated or self.needs_tags and split_tags(rollout) is None:
+        if truncated or self.needs_tags and not out["fmt"]:
             return out | {"rep": 0.0}  # all of it is 0, and stays so
-        rep = (
-            -self.w_rep
-            * max(0.0, repetition(rollout) - self.rep_threshold)
-            / (1 - self.rep_threshold)
-        )
+        excess = max(0.0, repetition(rollout) - self.rep_threshold)
+        rep = -self.w_rep * excess / (1 - self.rep_threshold)
         return out | {"R": out["R"] + rep, "rep": rep}
 
     def reward(self, completion, problem):

@@ -35,15 +35,8 @@ def _strict(found):
     return dict(found)
 
 
-_JSON_TYPES = {
-    "object": dict,
-    "array": list,
-    "string": str,
-    "integer": int,
-    "number": (int, float),
-    "boolean": bool,
-    "null": type(None),
-}
+_JSON_TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
+_JSON_TYPES |= {"integer": int, "number": (int, float)}
 
 
 def conforms(value, schema: dict) -> bool:
@@ -54,9 +47,8 @@ def conforms(value, schema: dict) -> bool:
         return False
     if kind and isinstance(value, bool) != (kind == "boolean"):
         return False
-    if "enum" in schema and not any(
-        type(value) is type(item) and value == item for item in schema["enum"]
-    ):
+    allowed = schema.get("enum", [value])
+    if not any(type(value) is type(item) and value == item for item in allowed):
         return False
     if isinstance(value, list):
         return all(conforms(item, schema.get("items", {})) for item in value)
@@ -77,12 +69,8 @@ def verify_tool_call(text: str, tools: dict) -> dict:
     tools: {name: JSON schema of its arguments}. A call in the thinking is only a thought.
     """
     name = {"type": "string", "enum": [*tools]}
-    schema = {
-        "type": "object",
-        "required": ["name", "arguments"],
-        "additionalProperties": False,
-        "properties": {"name": name, "arguments": {"type": "object"}},
-    }
+    schema = {"type": "object", "required": ["name", "arguments"], "additionalProperties": False}
+    schema["properties"] = {"name": name, "arguments": {"type": "object"}}
     said = text.rpartition("</think>")[2]
     bodies = [part.partition("</tool_call>") for part in said.split("<tool_call>")[1:]]
     read = [verify_json(body, schema) for body, closed, _ in bodies if closed]
@@ -96,6 +84,7 @@ def weights(**of) -> list[RuleSpec]:
     return [RuleSpec(name, weight, operator.itemgetter(name)) for name, weight in of.items()]
 
 
+COSTS = ((3, 1.0), (6, 0.7), (10, 0.3), (math.inf, 0.0))  # up to so many calls
 SEARCH_RULES = weights(accuracy=0.7, format=0.05, call_success=0.1, cost=0.1, length_term=0.05)
 
 
@@ -118,9 +107,7 @@ def search_agent_reward(trajectory, problem):
     answer = (
         extract_boxed_answer(final) or final.rpartition("<answer>")[2].partition("</answer>")[0]
     )
-    cost = next(
-        left for most, left in ((3, 1.0), (6, 0.7), (10, 0.3), (math.inf, 0.0)) if calls <= most
-    )
+    cost = next(left for most, left in COSTS if calls <= most)
     words = len(WORD.findall("\n".join(said)))
     scores = {
         "accuracy": float(grade_answer(answer, problem["answer"])),
@@ -129,10 +116,8 @@ def search_agent_reward(trajectory, problem):
         "cost": cost,
         "length_term": 1.0 if words <= 8000 else 0.5,
     }
-    return aggregate(scores, SEARCH_RULES), scores | {
-        "calls": calls,
-        "answered": float(answer.strip() != ""),
-    }
+    parts = scores | {"calls": calls, "answered": float(answer.strip() != "")}
+    return aggregate(scores, SEARCH_RULES), parts
 
 
 # ---- Translation ---------------------------------------------------------------------------------
@@ -157,11 +142,8 @@ def verify_translation(candidate: str, references) -> dict:
         precisions.append(((said & allowed).total() + smooth) / max(1.0, said.total() + smooth))
     closest = min(map(len, golds), key=lambda length: (abs(length - len(words)), length))
     brevity = min(1.0, math.exp(1 - closest / max(1, len(words))))
-    return {
-        "bleu": brevity * math.prod(precisions) ** 0.25,
-        "precisions": precisions,
-        "brevity": brevity,
-    }
+    bleu = brevity * math.prod(precisions) ** 0.25
+    return {"bleu": bleu, "precisions": precisions, "brevity": brevity}
 
 
 # A Chinese character is a word.

@@ -17,18 +17,11 @@ Design for Reasoning", the eval-vs-train reward gap). A model that has learned a
 import random
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
+import verifiers
 from notebooks.rewards.structured import verify_json
-from verifiers import (
-    BOXED,
-    Task,
-    boxed_reward,
-    code_reward,
-    extract_boxed_answer,
-    grade_answer,
-    math_task,
-)
+from verifiers import BOXED, Task, boxed_reward, code_reward, extract_boxed_answer, grade_answer
 
 # ---- Families --------------------------------------------------------------------------------------
 
@@ -57,8 +50,8 @@ def chosen(said: str, choices: list[str]):
     place = "ABCDEFGHIJ".index(letter[1].upper()) if letter else len(choices)
     if place >= len(choices):
         return None
-    behind = (letter[2] or "").strip()
-    return place if behind.casefold() in ("", choices[place].casefold()) else None
+    behind = (letter[2] or "").strip().casefold()
+    return place if behind in ("", choices[place].casefold()) else None
 
 
 def json_reward(completion: str, problem: dict):
@@ -126,15 +119,11 @@ def mixture(shares: dict[str, tuple[float, Task]], count: int, seed=0) -> Task:
     rng = random.Random(seed)
 
     def own(family, task, problem):
-        prompt = task.prompt(problem)
-        return {
-            **problem,
-            "family": family,
-            "problem": prompt,
-            "without prompt": problem["problem"],
-        }
+        asked = {"problem": task.prompt(problem), "without prompt": problem["problem"]}
+        return {**problem, "family": family, **asked}
 
-    train, test = [], []
+    train = []
+    test = []
     for family, (share, task) in shares.items():
         wanted = round(count * share)
         rounds = -(-wanted // len(task.train))  # how often all its problems are needed
@@ -187,12 +176,9 @@ class Worded(Task):
 def in_wordings(task: Task, wordings, unseen=None) -> Worded:
     """Train on a task in these wordings, with {problem} in them, that all ask for what its reward reads; test
     in another one that is never trained on (default: the task's own, so it should be none of them)."""
-    values = {field.name: getattr(task, field.name) for field in fields(Task)}
     test = [{**problem, "to_test": True} for problem in task.test]
-    return Worded(
-        **values | {"test": test, "instruction": unseen or task.instruction},
-        wordings=tuple(wordings),
-    )
+    changed = {"test": test, "instruction": unseen or task.instruction}
+    return Worded(**vars(task) | changed, wordings=tuple(wordings))
 
 
 MATH_WORDINGS = (
@@ -206,4 +192,4 @@ MATH_WORDINGS = (
 
 def math_wordings() -> Worded:
     """MATH, trained on in five wordings and tested in the core's own."""
-    return in_wordings(math_task(), MATH_WORDINGS, BOXED)
+    return in_wordings(verifiers.math_task(), MATH_WORDINGS, BOXED)

@@ -29,34 +29,35 @@ def few_shot(*solved):
     return "".join(f"{problem} \\boxed{{{answer}}}\n" for problem, _, answer in lines) + "{problem}"
 
 
-SHOWN = {(7, 6), (12, 5), (4, 4)}
-SOLVED = few_shot("7 + 6 = 13", "12 + 5 = 17", "4 + 4 = 8")
+SHOWN = ((7, 6), (12, 5), (4, 4))
+SOLVED = few_shot(*[f"{a} + {b} = {a + b}" for a, b in SHOWN])
 
 
-def split(held_out=72):
-    """The pairs of numbers from 2 to 20 that no prompt shows -> (those to train on, in both orders; those held out, in one).
+def split():
+    """The pairs of numbers from 2 to 20 that no prompt shows -> (those to train on, in both orders; 72 held out, in one).
     critical: by pairs. Among single sums most of the held-out ones have their twin b + a in training."""
     pairs = [(a, b) for a in range(2, 21) for b in range(2, a + 1) if (a, b) not in SHOWN]
     rng = random.Random("sums")
     rng.shuffle(pairs)
-    both = {order: None for a, b in pairs[held_out:] for order in ((a, b), (b, a))}
-    return [*both], [tuple(rng.sample(pair, 2)) for pair in pairs[:held_out]]
+    both = {order: None for a, b in pairs[72:] for order in ((a, b), (b, a))}
+    return [*both], [tuple(rng.sample(pair, 2)) for pair in pairs[:72]]
 
 
-def as_problem(problem, answer):
-    return {"problem": problem, "answer": str(answer)}
+TRAIN, TEST = split()
+PAIRS = TRAIN + TEST
 
 
-def task(name, ask, prompt, note):
-    """ask(a, b) -> (problem, answer), of the pairs to train on and of those held out: 72 in every task."""
-    train, test = ([as_problem(*ask(a, b)) for a, b in pairs] for pairs in split())
+def task(name, asked, prompt, note):
+    """asked: (problem, answer) of each of PAIRS, of which the last 72 are held out in every task."""
+    problems = [{"problem": problem, "answer": str(answer)} for problem, answer in asked]
+    train = problems[: len(TRAIN)]
+    test = problems[len(TRAIN) :]
     return Task(name, train, test, prompt, boxed_reward, note, stops=("\n",))
 
 
 def sums():
-    return task(
-        "sums", lambda a, b: (f"{a} + {b} =", a + b), SOLVED, "a + b, 2 to 20, split by pairs"
-    )
+    asked = [(f"{a} + {b} =", a + b) for a, b in PAIRS]
+    return task("sums", asked, SOLVED, "a + b, 2 to 20, split by pairs")
 
 
 # What carries over: never trained on, and of the pairs held out above.
@@ -64,42 +65,28 @@ def sums():
 
 def larger():
     """Both numbers from 21 to 39."""
-    return task(
-        "larger", lambda a, b: (f"{a + 19} + {b + 19} =", a + b + 38), SOLVED, "a + b, 21 to 39"
-    )
+    asked = [(f"{a + 19} + {b + 19} =", a + b + 38) for a, b in PAIRS]
+    return task("larger", asked, SOLVED, "a + b, 21 to 39")
 
 
 def three_terms():
-    return task(
-        "three-terms",
-        lambda a, b: (f"{a} + {b} + {a % 3 + 2} =", a + b + a % 3 + 2),
-        few_shot("7 + 6 + 2 = 15", "12 + 5 + 3 = 20", "4 + 4 + 1 = 9"),
-        "a + b + c",
-    )
+    asked = [(f"{a} + {b} + {a % 3 + 2} =", a + b + a % 3 + 2) for a, b in PAIRS]
+    solved = few_shot("7 + 6 + 2 = 15", "12 + 5 + 3 = 20", "4 + 4 + 1 = 9")
+    return task("three-terms", asked, solved, "a + b + c")
 
 
 def differences():
-    return task(
-        "differences",
-        lambda a, b: (f"{a + b} - {b} =", a),
-        few_shot("13 - 6 = 7", "17 - 5 = 12", "8 - 4 = 4"),
-        "a - b >= 2",
-    )
+    asked = [(f"{a + b} - {b} =", a) for a, b in PAIRS]
+    solved = few_shot(*[f"{a + b} - {b} = {a}" for a, b in SHOWN])
+    return task("differences", asked, solved, "a - b >= 2")
 
 
 def words():
     """The same sums in a sentence."""
-    lines = (
-        "Tom has 7 apples and gets 6 more. Now he has 13",
-        "Tom has 12 apples and gets 5 more. Now he has 17",
-        "Tom has 4 apples and gets 4 more. Now he has 8",
-    )
-    return task(
-        "words",
-        lambda a, b: (f"Tom has {a} apples and gets {b} more. Now he has", a + b),
-        few_shot(*lines),
-        "the same sums in words",
-    )
+    sentence = "Tom has {} apples and gets {} more. Now he has"
+    asked = [(sentence.format(a, b), a + b) for a, b in PAIRS]
+    solved = few_shot(*[f"{sentence.format(a, b)} {a + b}" for a, b in SHOWN])
+    return task("words", asked, solved, "the same sums in words")
 
 
 # ---- 2. Controls -----------------------------------------------------------------------------------
@@ -142,17 +129,15 @@ def facts_known(model, tokenizer):
     return sum(word.lower() in text.lower() for text, word in zip(texts, FACTS.values()))
 
 
-def main(argv=None):
-    paths = sys.argv[1:] if argv is None else argv
+def main():
+    paths = sys.argv[1:]
     if not paths or paths[0].startswith("-"):
         sys.exit(__doc__)
     print(f"{'perplexity':>10} {'facts':>6}")
     for path in paths:
         model, tokenizer = load(path, template="plain")
-        print(
-            f"{perplexity(model, tokenizer):10.3f} {facts_known(model, tokenizer)} of {len(FACTS)}  {path}",
-            flush=True,
-        )
+        known = f"{facts_known(model, tokenizer)} of {len(FACTS)}"
+        print(f"{perplexity(model, tokenizer):10.3f} {known}  {path}", flush=True)
 
 
 if __name__ == "__main__":

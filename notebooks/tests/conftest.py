@@ -13,7 +13,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "notebooks" / "tests"), str(ROOT / "tests")]
 
 
-from headless import browser  # noqa: F401, a fixture
 from model import Qwen3, save
 from notebooks.models.make_tiny import init_weights, symbol_tokenizer, tiny_config
 

@@ -5,6 +5,7 @@ import math
 import random
 import time
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import train
 from model import load
 from notebooks.autorule import autorule
 from notebooks.autorule import autorule_world as world
-from notebooks.claims import paper_claims as measures
+from notebooks.claims import measures
 from verifiers import DataError
 
 # ---- 1. Preferences --------------------------------------------------------------------------------------------------
@@ -29,12 +30,7 @@ def test_preferences_as_texts_and_as_ultrafeedback_has_them(tmp_path):
     """UltraFeedback-binarized repeats the prompt in chosen and rejected. A longer talk is refused, with its line."""
     texts = {"prompt": "1+1?", "chosen": "2", "rejected": "3"}
     asks, two, three = ({"role": "", "content": text} for text in texts.values())
-    messages = {
-        "prompt": "1+1?",
-        "chosen": [asks, two],
-        "rejected": [asks, three],
-        "score_chosen": 8,
-    }
+    messages = texts | {"chosen": [asks, two], "rejected": [asks, three], "score_chosen": 8}
     path = write_lines(tmp_path / "pairs.jsonl", texts, messages)
     assert autorule.read_preferences(path) == [texts, texts | {"score_chosen": 8.0}]
     write_lines(path, texts, messages | {"chosen": [asks, two, asks, three]})
@@ -65,8 +61,7 @@ def test_a_local_model_answers_the_same_whatever_else_is_asked(any_text):
     local = autorule.Local(any_text, max_new_tokens=8)
     (one,) = local(["why?"], seed=1)
     assert local(["x", "why?", "yy"], seed=1)[1] == one != local(["why?"], seed=2)[0]
-    with pytest.raises(DataError, match="2049 tokens"):  # one more than it can read, with 8 to come
-        local(["x" * 2041])
+    assert local(["x" * 2041]) == [None]  # with 8 to come one more than it can read
 
 
 # ---- 3. Reason, extract, merge ---------------------------------------------------------------------------------------
@@ -106,13 +101,13 @@ def test_answers_that_cannot_be_read_are_skipped():
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_chosen_answer_stands_first_or_second_by_a_seeded_coin(seed):
-    asked = []
-    extend = lambda prompts, seed: asked.extend(prompts) or teacher(prompts)  # noqa: E731
-    autorule.extract_rules(pairs_of(40), extend, seed)
-    winners = [prompt.split("preferred answer ")[1][0] for prompt in asked[:40]]
+    asked = Mock(side_effect=teacher)
+    autorule.extract_rules(pairs_of(40), asked, seed)
+    prompts = asked.call_args_list[0].args[0]
+    winners = [prompt.split("preferred answer ")[1][0] for prompt in prompts]
     assert 10 < winners.count("A") < 30
     for i, winner in enumerate(winners):  # whoever is said to be preferred is the chosen one
-        assert f"[Answer {winner}]\ngood{i}\n" in asked[i] and f"bad{i}" in asked[i]
+        assert f"[Answer {winner}]\ngood{i}\n" in prompts[i] and f"bad{i}" in prompts[i]
 
 
 def test_parse_rules():
@@ -130,7 +125,7 @@ def test_parse_rules():
 
 # ---- 4. Judge --------------------------------------------------------------------------------------------------------
 
-RULES = ["Be short.", "Be kind to everybody.", "Be."]
+RULES = ["Be short.", "Be kind to everybody.", "Be.", "Be fair."]
 
 
 @pytest.fixture
@@ -144,55 +139,50 @@ def small(any_text):
     return model, tokenizer
 
 
+@torch.no_grad()
 def test_the_verdict_compares_two_probabilities_after_reading_the_conversation_once(small):
     """The same numbers as reading each question whole; and of K questions the common part is read once."""
     model, tokenizer = small
     given = {"prompt": "1+1?", "completion": "2", "condition": autorule.CONDITIONS[True]}
     questions = [autorule.VERIFY.format(rule=rule, **given) for rule in RULES]
-    apart = []
-    for question in questions:
-        with torch.no_grad():
-            probs = model(torch.tensor([tokenizer.encode(question)]))[0, -1].softmax(-1)
-        apart.append((probs[2] / (probs[2] + probs[3])).item())  # tokens 2 and 3 are Yes and No
+    rows = [tokenizer.encode(question) for question in questions]
+    probs = [model(torch.tensor([row]))[0, -1].softmax(-1) for row in rows]
+    apart = [(p[2] / (p[2] + p[3])).item() for p in probs]  # tokens 2 and 3 are Yes and No
     shapes = []
     model.register_forward_pre_hook(lambda model, inputs: shapes.append(tuple(inputs[0].shape)))
     together = autorule.yes_probabilities(model, tokenizer, questions)
-    assert together == pytest.approx(apart, abs=1e-5) and len({round(p, 6) for p in together}) == 3
-    shared = len(tokenizer.encode(questions[2])) - 1
-    assert shapes == [(1, shared), (3, len(" kind to everybody."))]
+    assert together == pytest.approx(apart, abs=1e-5) and len({round(p, 6) for p in together}) == 4
+    assert shapes == [(1, len(rows[2]) - 1), (4, len(" kind to everybody."))]
 
 
 def test_the_reward_by_hand():
     """Three of four rules: 10 * 0.75 - 7.5 = 0, 5 * 0.75 - 3 = 0.75; with a reward model's 1.5 and a lift of 10."""
-    rules = [f"rule {k}" for k in range(4)]
-    judge = lambda texts: ["rule 2" not in text for text in texts]  # noqa: E731
-    value, parts = autorule.RulesReward(rules, judge)("2", {"problem": "1+1?", "answer": "2"})
+    judge = Mock(return_value=[True, True, False, True])
+    value, parts = autorule.RulesReward(RULES, judge)("2", {"problem": "1+1?", "answer": "2"})
     kept = {"rule_00": 1.0, "rule_01": 1.0, "rule_02": 0.0, "rule_03": 1.0}
     assert value == 10.0
     assert parts == {"r_rules": 0.0, "r_model": 0.0, "judge_failed": 0, **kept}
-    learned = SimpleNamespace(score=lambda prompt, completion: 1.5)
-    rate = autorule.RulesReward(rules, judge, 5.0, -3.0, reward_model=learned)
+    learned = Mock(**{"score.return_value": 1.5})
+    rate = autorule.RulesReward(RULES, judge, 5.0, -3.0, reward_model=learned)
     value, parts = rate("2", {"problem": "1+1?"})
     assert (value, parts["r_rules"], parts["r_model"]) == (12.25, 0.75, 1.5)
     assert parts["accuracy"] == 0.75  # where nothing is right or wrong
 
 
-def test_a_judge_that_fails_or_says_nonsense_costs_rules_and_nothing_else():
-    judges = {(3, 0): lambda texts: 1 / 0, (2, 1): lambda texts: [None, True, None]}
-    judges[(0, 1)] = lambda texts: ["lies", 1, True]
-    for (failed, yes), judge in judges.items():
-        value, parts = autorule.RulesReward(RULES, judge)("2", {"problem": "1+1?"})
-        assert parts["judge_failed"] == failed
-        assert value == pytest.approx(10 * yes / 3 - 7.5 + 10)
+@pytest.mark.parametrize(
+    "said, failed, yes",
+    [(RuntimeError, 4, 0), ([None, True, None, None], 3, 1), (["lies", 1, True, "Yes"], 0, 1)],
+)
+def test_a_judge_that_fails_or_says_nonsense_costs_rules_and_nothing_else(said, failed, yes):
+    rate = autorule.RulesReward(RULES, Mock(side_effect=[said]))
+    value, parts = rate("2", {"problem": "1+1?"})
+    assert (parts["judge_failed"], value) == (failed, 10 * yes / 4 - 7.5 + 10)
 
 
 def test_the_command_leaves_rules_that_train_py_pays_by(any_text, tmp_path, capsys, monkeypatch):
-    """The judge is a model of random weights."""
-    monkeypatch.setattr(autorule.Local, "__init__", lambda local, name: None)
-    monkeypatch.setattr(autorule.Local, "__call__", staticmethod(teacher))
-    monkeypatch.setattr(
-        autorule.Local, "tokenizer", SimpleNamespace(encode=str.split), raising=False
-    )
+    """The teacher is a program, the judge a model of random weights."""
+    local = Mock(side_effect=teacher, **{"tokenizer.encode": str.split})
+    monkeypatch.setattr(autorule, "Local", lambda name: local)
     out = tmp_path / "rules.json"
     path = write_lines(tmp_path / "pairs.jsonl", *pairs_of(4))
     autorule.main(f"{path} --teacher wise --judge {any_text} --num-pairs 3 --out {out}".split())
@@ -200,10 +190,10 @@ def test_the_command_leaves_rules_that_train_py_pays_by(any_text, tmp_path, caps
     assert json.loads(out.read_text())["counts"]["pairs"] == 3
     monkeypatch.setenv("AUTORULE", str(out))
     flags = f"--model {world.TINY} --reward {autorule.__file__}:rules_reward --steps 1 --name run"
-    flags += f" --num-samples 2 --max-new-tokens 16 --eval-problems 1 --runs {tmp_path}"
-    train.main([*flags.split(), "--prompts-per-step", "1"])
-    last = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1]
-    assert {"rule_01", "r_rules"} <= json.loads(last).keys() and json.loads(last)["failed"] == 0
+    flags += " --prompts-per-step 1 --num-samples 2 --max-new-tokens 16 --eval-problems 1"
+    train.main([*flags.split(), "--runs", str(tmp_path)])
+    last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert {"rule_01", "r_rules"} <= last.keys() and last["failed"] == 0
 
 
 # ---- 5. The reward model ---------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ chapter 15
     14 of 16, 1 of 16 right               INCONSISTENT    test_solved_mixed_and_hopeless_groups
     the recipes; all others "below 0.5"   INCONSISTENT    test_the_presets_are_the_chapters_tables
     filter at 0.95, 0.05                   test_what_teaches_nothing_is_passed_by_and_tried_again
-    fourteen hacks: test_hacks.py, test_hack_print_the_unit_tests_then_pass, test_hack_open_the_ground_truth_file
+    fourteen hacks: test_rewards.py, test_hack_print_the_unit_tests_then_pass, test_hack_open_the_ground_truth_file
 
 "9.5 RLVR"
     [^}]* in \\boxed{\\frac{1}{2}}         DOES NOT HOLD   test_the_listing_of_9_5_and_nested_braces
@@ -61,7 +61,7 @@ TRUTH = {"problem": "", "answer": "2"}
 def test_every_test_named_above_exists():
     folders = (ROOT / "tests", ROOT / "notebooks" / "tests")
     tests = "".join(path.read_text() for folder in folders for path in folder.glob("test_*.py"))
-    named = set(re.findall(r"\btest_\w+", __doc__)) - {"test_hacks"}
+    named = set(re.findall(r"\btest_\w+", __doc__)) - {"test_rewards"}
     assert named <= set(re.findall(r"^def (test_\w+)", tests, flags=re.M))
 
 

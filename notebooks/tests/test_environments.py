@@ -12,8 +12,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from model import Qwen3
-from notebooks.claims import start
-from notebooks.environments import adapters, failing, game, search
+from notebooks.environments import adapters, game, search
 from notebooks.environments.calculator import calculate, silent
 from notebooks.models import make_tiny
 from notebooks.models.make_tiny import init_weights, symbol_tokenizer, tiny_config
@@ -45,9 +44,8 @@ class Scripted(GRPO):
         def choose(logits, said, temperature):
             return said.long(), torch.zeros(len(said))
 
-        return super().roll_out(
-            model, tokenizer, prompts, replace(how, uniforms=said, choose=choose)
-        )
+        how = replace(how, uniforms=said, choose=choose)
+        return super().roll_out(model, tokenizer, prompts, how)
 
 
 def play(task, problem, *scripts):
@@ -59,11 +57,9 @@ def play(task, problem, *scripts):
 
 
 def test_the_calculator_by_hand():
-    assert [calculate(call) for call in ("47*83", " 3901 - 12 ", "-7+-5")] == [
-        "3901",
-        "3889",
-        "-12",
-    ]
+    calls = ("47*83", " 3901 - 12 ", "-7+-5")
+    assert [calculate(call) for call in calls] == ["3901", "3889", "-12"]
+    assert silent().turns({}).reply("<tool>47*83</tool>") == ""
 
 
 @pytest.mark.parametrize(
@@ -93,50 +89,8 @@ def test_a_hostile_call_is_an_error_and_the_calculator_falls_silent():
     task = make_tiny.products(10, 10)
     calls = "<tool>1+1</tool>2" * 4 + "<tool>2+2</tool>5"
     step = play(task, task.test[0], "<tool>9*9*9</tool>error1", calls)
-    assert [[reply for _, reply in turns] for turns in step.turns] == [
-        ["error", None],
-        ["2", "2", "2", "2", "", None],
-    ]
-
-
-def test_unmasked_the_calculators_words_are_trained_too():
-    """The completion whole: what the policy said, the reply, and the end token."""
-    scripts = ["<tool>1+1</tool>2!", "<tool>1+1</tool>2"]
-    task = make_tiny.products(10, 10)
-    masked = play(task, task.test[0], *scripts).rollouts
-
-    class Both(start.Unmasked, Scripted):
-        pass
-
-    unmasked = roll_out(Both(scripts), *KEYBOARD, task, task.test[:1], 2).rollouts
-    assert unmasked.ids.equal(masked.ids) and unmasked.lengths.equal(masked.lengths)
-    assert (unmasked.lengths - masked.mask.sum(1)).tolist() == [1, 1]
-    assert unmasked.mask.sum(1).equal(masked.lengths.float())
-    assert ((unmasked.logp < 0) == (unmasked.mask > 0)).all()
-
-
-# ---- A calculator whose first call fails -----------------------------------------------------------
-
-
-def test_the_behaviours_of_who_calls_again_and_of_who_gives_up():
-    """An error, the same call twice, and a call on its answer; a second one gives up; a third calls something else. The
-    control is silent."""
-    task = failing.failing()
-    fails = [task.turns(problem).fails for problem in task.test]
-    assert 0.4 < sum(fails) / len(fails) < 0.6
-    problem = task.test[fails.index(True)]
-    (first, value), (second, answer) = make_tiny.steps_of(problem)
-    failed = f"<tool>{first}</tool>error"
-    call = f"<tool>{first}</tool>{value}"
-    whole = f"{failed}{call}{call}<tool>{second}</tool>{answer}."
-    step = play(task, problem, whole, failed + ".", failed + "<tool>1+1</tool>2.")
-    names = ("calls", "needless", "errors", "again", "composes")
-    assert [[part[name] for name in names] for part in step.parts] == [
-        [4, 1, 1, 1, 1],
-        [1, 0, 1, 0, 0],
-        [2, 0, 1, 0, 0],
-    ]
-    assert silent().turns(problem).reply(call) == ""
+    replies = [[reply for _, reply in turns] for turns in step.turns]
+    assert replies == [["error", None], ["2", "2", "2", "2", "", None]]
 
 
 # ---- The game, and the search engine -------------------------------------------------------------
@@ -163,7 +117,8 @@ def test_a_search_finds_the_page_and_only_the_answer_is_paid():
     problem = task.test[0]
     query = f"<search>{problem['query']}</search>"
     found = search.Search(problem).reply(query)
-    assert problem["answer"] in found and search.Nothing(problem).reply(query).count("\n") == 0
+    nothing = search.Nothing(problem).reply(query)
+    assert problem["answer"] in found and nothing == "<information></information>"
     right = f"<answer>{problem['answer']}</answer>"
     step = play(task, problem, query + found + right, query + found + "<answer>?</answer>")
     assert step.rewards.tolist() == [[1.0, 0.0]]
@@ -205,9 +160,7 @@ def test_gymnasiums_lake_is_an_environment():
         return adapters.Stepped(world, problem, lambda text: "<v>^".find(text[-1:]))
 
     problem = {"problem": "S", "answer": "G", "seed": 0}
-    task = Task(
-        "lake", [problem], [problem], "{problem}", adapters.steps_reward, "", ("v", ">"), lake
-    )
+    task = Task("lake", [], [], "{problem}", adapters.steps_reward, "", ("v", ">"), lake)
     step = play(task, problem, "v4v8>9>10v14>", "v4>")
     assert step.rewards.tolist() == [[1.0, 0.0]]
     assert [reply for _, reply in step.turns[0]] == ["4", "8", "9", "10", "14", None]

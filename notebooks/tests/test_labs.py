@@ -117,9 +117,8 @@ def test_advantages_are_those_of_the_group():
     for rewards in ([1.1, 0.1, 0.0, 1.1], [0.1] * 7, [1.0, 0.94, -0.4]):
         found = in_node(f"groupAdvantages({rewards})")
         assert found == pytest.approx(group_advantages(rewards), abs=1e-6)
-    assert in_node("groupAdvantages([1.1, 0.1, 0, 1.1])") == pytest.approx(
-        [0.998, -0.903, -1.093, 0.998], abs=5e-4
-    )
+    four = in_node("groupAdvantages([1.1, 0.1, 0, 1.1])")
+    assert four == pytest.approx([0.998, -0.903, -1.093, 0.998], abs=5e-4)
 
 
 def test_what_each_design_makes_more_likely():

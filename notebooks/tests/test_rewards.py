@@ -1,4 +1,4 @@
-"""notebooks/rewards/, and how verdicts become a reward (verifiers.py, section 4)."""
+"""notebooks/rewards/, how verdicts become a reward (verifiers.py, section 4), and the hacks that a reward must not pay."""
 
 import math
 import shutil
@@ -12,80 +12,13 @@ import torch
 import verifiers
 from conftest import ROOT
 from model import load
-from notebooks.rewards import guards, program_parts, reasoning
-from notebooks.rewards.guards import (
-    any_box,
-    coin,
-    derivation,
-    first_box,
-    format_only,
-    inverted,
-    robust_reward,
-)
-from notebooks.rewards.process import (
-    ProcessReward,
-    at_steps,
-    fit,
-    last_number,
-    majority_judge,
-    prefixes,
-    shares,
-    steps_reward,
-    steps_score,
-    string_judge,
-    verify_steps,
-    wrong_step,
-)
-from notebooks.rewards.program_parts import (
-    code_parts_reward,
-    code_strict,
-    quick_code_reward,
-    read_program,
-)
-from notebooks.rewards.proofs import verify_proof
-from notebooks.rewards.reasoning import (
-    REASONING_PRESETS,
-    Curriculum,
-    RepetitionReward,
-    RewardFn,
-    check_weights,
-    earnable,
-    gated,
-    language_later,
-    make_reward,
-    no_refusal,
-    one_in,
-    repetition,
-    reward_from,
-    score_group,
-    with_term,
-)
-from notebooks.rewards.structured import (
-    SEARCH_RULES,
-    search_agent_reward,
-    verify_json,
-    verify_tool_call,
-    verify_translation,
-    weights,
-)
-from notebooks.tasks.one_digit import exact_reward
+from notebooks.rewards import guards, process, program_parts, proofs, reasoning, structured
+from notebooks.rewards.guards import first_box, guarded, is_hacking, quotas, robust_reward
+from notebooks.rewards.process import steps_reward, verify_steps
+from notebooks.rewards.reasoning import REASONING_PRESETS, RepetitionReward, kimi, olmo
 from rlvr import group_advantages
-from verifiers import (
-    CODE_RULES,
-    MATH_RULES,
-    REWARDS,
-    ReasoningReward,
-    aggregate,
-    arithmetic,
-    boxed_reward,
-    code_reward,
-    extract_boxed_answer,
-    extract_code,
-    grade_answer,
-    mixed_scripts,
-    tagged_reward,
-    verify_math,
-)
+from verifiers import CODE_RULES, MATH_RULES, REWARDS, ReasoningReward, aggregate, arithmetic
+from verifiers import boxed_reward, extract_code, tagged_reward, verify_format, verify_math
 
 TWO = {"problem": "Solve x^2-5x+6=0. Smaller root in \\boxed{}.", "answer": "2"}
 
@@ -94,15 +27,12 @@ def tagged(think, answer="\\boxed{2}"):
     return f"<think>{think}</think><answer>{answer}</answer>"
 
 
-# ---- JSON and tool calls ---------------------------------------------------------------------------------------------
+# ---- JSON and tool calls ---------------------------------------------------------------------------
 
-SCHEMA = {
-    "type": "object",
-    "required": ["unit"],
-    "properties": {
-        "unit": {"type": "string", "enum": ["C", "F"]},
-        "days": {"type": "array", "items": {"type": "integer"}},
-    },
+SCHEMA = {"type": "object", "required": ["unit"]}
+SCHEMA["properties"] = {
+    "unit": {"type": "string", "enum": ["C", "F"]},
+    "days": {"type": "array", "items": {"type": "integer"}},
 }
 
 
@@ -115,29 +45,20 @@ SCHEMA = {
         ('{"unit": "K"}', 1, 0),  # not in the enum
         ('{"unit": "C", "days": [1, 2.5]}', 1, 0),
         ('{"unit": "C", "days": [true]}', 1, 0),  # in Python True is an int
-        ('["unit"]', 1, 0),
         ('{"unit": "C", "unit": "F"}', 0, 0),  # two answers to choose from
         ('{"unit": "C", "days": NaN}', 0, 0),
-        ("{'unit': 'C'}", 0, 0),
-        ('{"unit": "C"', 0, 0),
         ("[" * 19_000, 0, 0),  # RecursionError in json.loads
         ("9" * 10_000, 0, 0),  # more digits than Python converts
         ('{"unit": "C"}' + " " * 20_000, 1, 0),  # too long
     ],
 )
 def test_verify_json(text, parses, valid):
-    out = verify_json(text, SCHEMA)
+    out = structured.verify_json(text, SCHEMA)
     assert (out["parses"], out["valid"]) == (parses, valid)
 
 
-TOOLS = {
-    "search": {
-        "type": "object",
-        "required": ["query"],
-        "additionalProperties": False,
-        "properties": {"query": {"type": "string"}},
-    }
-}
+TOOLS = {"search": {"type": "object", "required": ["query"], "additionalProperties": False}}
+TOOLS["search"]["properties"] = {"query": {"type": "string"}}
 CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "capital of France"}}\n</tool_call>'
 
 
@@ -146,436 +67,17 @@ CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "capital of Franc
     [
         (CALL, 1, 1),
         ("<think>I should look it up.</think>" + CALL + "\n" + CALL, 2, 2),
-        ("no call at all", 0, 0),
         (f"<think>{CALL}</think>I know it.", 0, 0),  # a thought is not a call
         (CALL.replace("search", "shell"), 1, 0),  # there is no such tool
         (CALL.replace("query", "q"), 1, 0),  # not its argument
         (CALL.replace('"capital of France"', "7"), 1, 0),
         (CALL.replace("</tool_call>", ""), 1, 0),  # not closed
-        (CALL.replace('"arguments"', '"parameters"'), 1, 0),
         ("<tool_call>search(query='x')</tool_call>", 1, 0),
     ],
 )
 def test_verify_tool_call(text, calls, valid):
     expected = {"calls": calls, "valid": valid, "frac": valid / max(calls, 1)}
-    assert verify_tool_call(text, TOOLS) == expected
-
-
-# ---- Steps -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "think, hold, equations",
-    [
-        ("66+3=69;69+2=71", 2, 2),
-        ("66+3=69;69+2=72", 1, 2),
-        ("so 2*3+1 = 6+1 = 7, and \\frac12+\\frac12 = 2", 2, 3),  # a chain is two equations
-        ("area = 2 × 3 = 6. Then 1,000 + 1 = 1,001", 2, 2),
-        ("2x = 6, so x = 3", 0, 0),  # free variables: not judged
-        ("1=1;1=1;5=5.0;2+2=2+2", 0, 0),  # trivial
-        ("2+2=4;2+2=4;2 + 2 = 4;3+3=7", 1, 2),  # repeated
-        ("half of 10 = 5; 20% of 50 = 10; cost - 3 = 5; floor(7/2) = 3; 22/7 ≈ 3.14; 5 != 6", 0, 0),
-        ("25加7得32", 0, 0),  # words for operators are not read
-        ("let me think", 0, 0),
-    ],
-)
-def test_verify_steps_counts_the_equations_that_hold(think, hold, equations):
-    expected = {"equations": equations, "hold": hold, "frac": hold / max(equations, 1)}
-    assert verify_steps(tagged(think)) == expected
-
-
-def test_verify_steps_on_the_chapters_example():
-    """Verifier-based RL, section 7.2: 2x + 4 = 10. A process model gives 1, 1 to the first solution
-    and 0, 0 to the second. Code that only computes finds 10 - 4 = 6 true, but 10 + 4 = 14 as well:
-    it does not see that 2x = 10 + 4 does not follow from the question. It is no process model, and
-    the outcome must decide."""
-    right = "Step 1: 移项 → 2x = 10 - 4 = 6\nStep 2: 除 2 → x = 3"
-    wrong = "Step 1: 移项 → 2x = 10 + 4 = 14\nStep 2: 除 2 → x = 7"
-    assert verify_steps(right) == verify_steps(wrong) == {"equations": 1, "hold": 1, "frac": 1.0}
-    assert verify_steps("2x = 10 - 4 = 14")["frac"] == 0.0  # a slip of arithmetic it does see
-
-
-def test_steps_are_a_small_part_of_a_reward():
-    assert steps_reward(tagged("1+1=2;2+0=3"), TWO)[0] == pytest.approx(1.1 + 0.05 / 2)
-    assert steps_reward("1+1=2", TWO)[0] == 0.0  # not in the form
-
-
-# ---- A wrong step found by sampling ---
-
-TASK = arithmetic(20, 20)
-PROBLEM = {"problem": "59-8-1+8=", "answer": "58"}
-
-
-@pytest.fixture(scope="module")
-def base():
-    torch.manual_seed(0)
-    return load(ROOT / "notebooks" / "tiny")
-
-
-def test_prefixes_end_with_steps_and_leave_the_answer_out():
-    text = r"<think>1+2=3;3+4=7</think><answer>\boxed{7}</answer>"
-    assert prefixes(text) == ["<think>", "<think>1+2=3;", "<think>1+2=3;3+4=7"]
-    assert prefixes("1+2=3;\\boxed{3}") == ["", "1+2=3;", "1+2=3;\\boxed{3}"]
-
-
-@pytest.mark.parametrize(
-    "found, place",
-    [
-        ([0.9, 0.95, 0.1, 0.05], 2),
-        ([0.9, 0.2, 0.0, 0.0], 1),
-        ([0.5, 0.6, 0.9], None),
-        ([0.0, 0.0], None),
-        ([1.0], None),
-    ],
-)
-def test_the_wrong_step_is_where_the_share_falls(found, place):
-    assert wrong_step(found) == place
-
-
-def test_few_continuations_of_a_wrong_step_are_right_and_many_of_a_right_one(base):
-    """The base works with what the step says: 59-8=51 leads to 58, and 59-8=41 does not."""
-    model, tokenizer = base
-    torch.manual_seed(0)
-    texts = ["<think>59-8=51;51-1=50;50+8=58", "<think>59-8=51;51-1=40;"]
-    good, bad = shares(model, tokenizer, TASK, PROBLEM, texts, N=32)
-    assert good > 0.7 and bad < 0.1
-
-
-def test_what_was_cut_off_is_not_right(base):
-    model, tokenizer = base
-    assert shares(model, tokenizer, TASK, PROBLEM, ["<think>"], N=4, max_new_tokens=2) == [0.0]
-
-
-@pytest.mark.parametrize(
-    "text, number",
-    [("so 4, or 5.", 5), ("-7/2", Fraction(-7, 2)), ("none", None), ("3/0", None), ("1.5", 1.5)],
-)
-def test_last_number(text, number):
-    assert last_number(text) == number
-
-
-def test_a_vote_refuses_what_one_judge_alone_believes(base):
-    """The question in the box is equal by value, and neither the text nor the majority's number."""
-    model, tokenizer = base
-    torch.manual_seed(0)
-    judge = majority_judge(model, tokenizer, TASK, N=64)
-
-    def by_value(completion, problem):
-        return float(grade_answer(extract_boxed_answer(completion), problem["answer"])), {}
-
-    judges = (string_judge, by_value, judge)
-    votes = {
-        text: robust_reward(text, PROBLEM, judges)[1]["votes"]
-        for text in (r"\boxed{58}", r"\boxed{58.0}", r"\boxed{57}", r"\boxed{59-8-1+8}")
-    }
-    assert [*votes.values()] == [3, 2, 0, 1]
-
-
-# ---- Translation -----------------------------------------------------------------------------------------------------
-
-
-def test_bleu_by_hand():
-    """the cat sat on the mat / the cat is on the mat: 5 of 6 words; pairs 3 of 5, triples 1 of 4
-    and fours 0 of 3, each plus one above and below: 4/6, 2/5, 1/4. (5/6 * 4/6 * 2/5 * 1/4)^(1/4) =
-    0.4855, and the lengths are equal."""
-    out = verify_translation("The cat sat on the mat", "the cat is on the mat")
-    assert out["precisions"] == pytest.approx([5 / 6, 4 / 6, 2 / 5, 1 / 4])
-    assert out["brevity"] == 1.0
-    assert out["bleu"] == pytest.approx(0.4855, abs=5e-5)
-
-
-def test_bleu_clips_counts():
-    """Papineni et al. 2002, section 2.1: seven times "the" is found seven times, but "the" is there
-    only twice."""
-    one = verify_translation("the " * 7, "the cat is on the mat")
-    two = verify_translation("the " * 7, ["the cat is on the mat", "the the the"])
-    assert one["precisions"][0] == pytest.approx(2 / 7)
-    assert two["precisions"][0] == pytest.approx(3 / 7)
-
-
-def test_bleu_ends():
-    assert verify_translation("我 是学生。", "我是学生。")["bleu"] == pytest.approx(1.0)
-    assert verify_translation("", "the cat")["bleu"] == 0.0
-    assert verify_translation("dog", "the cat")["bleu"] == 0.0
-    # Against the reference closest in length.
-    short = verify_translation("the cat", ["the cat is on the mat", "the cat sat"])
-    assert short["brevity"] == pytest.approx(math.exp(1 - 3 / 2))
-    longer = verify_translation("the cat is on mats", ["the cat is on the mat", "the cat sat"])
-    assert longer["brevity"] == pytest.approx(math.exp(1 - 6 / 5))
-
-
-# ---- Composition -----------------------------------------------------------------------------------------------------
-
-
-def test_a_gate_is_a_product():
-    wrong = verify_math(tagged("a", "\\boxed{3}"), "2")
-    assert aggregate(wrong, MATH_RULES) == pytest.approx(0.1)
-    assert gated(wrong, MATH_RULES) == 0.0
-    assert gated(verify_math(tagged("a"), "2"), MATH_RULES) == 1.0
-
-
-def test_the_penalty_for_mixing_languages_begins_at_step_30():
-    mixed = tagged("let me factor 先因式分解 then 所以较小的根是 2 and ok")
-    paid = [language_later(mixed, {**TWO, "step": step})[0] for step in (1, 29, 30, 300)]
-    assert paid == pytest.approx([1.1, 1.1, 0.6, 0.6])
-
-
-def test_a_reward_from_a_verifier_and_rules():
-    reward = reward_from(verify_math, weights(answer=0.95, format=0.05))
-    value, parts = reward(tagged("a", "\\boxed{3}"), TWO)
-    assert value == pytest.approx(0.05) and parts == {"accuracy": 0, "format": 1}
-
-
-@pytest.mark.filterwarnings("ignore:the form has 100%")
-@pytest.mark.parametrize(
-    "rules, message",
-    [
-        (weights(answer=0.5, cost=0.5), "correctness has 50%"),
-        (weights(answer=0.9, format=0.1), "the form has 10%"),
-        (weights(format=1.0), "correctness has 0%"),
-    ],
-)
-def test_weights_that_do_not_let_correctness_dominate_are_warned_of(rules, message):
-    with pytest.warns(UserWarning, match=message):
-        assert check_weights(rules) == rules  # a warning, not a refusal
-
-
-def test_the_weights_of_the_chapters_pass():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for rules in (MATH_RULES, CODE_RULES, SEARCH_RULES):  # format: 0.1 of 1.1 is 9.1 %
-            check_weights(rules)
-        for preset in REASONING_PRESETS.values():
-            check_weights(earnable(preset))  # a penalty cannot be earned
-
-
-def test_the_curriculum_of_the_chapter():
-    """Verifier-based RL, section 6.3: correctness; from step 1000 + 0.1 format; from step 3000 +
-    0.1 cost. The training loop sets problem["step"]; an evaluation has none, and asks for
-    everything."""
-
-    def verify(completion, truth):
-        return verify_math(completion, truth) | {"cost": 0.5}
-
-    phases = {
-        0: weights(answer=1.0),
-        1000: weights(answer=1.0, format=0.1),
-        3000: weights(answer=1.0, format=0.1, cost=0.1),
-    }
-    reward = Curriculum([(first, reward_from(verify, phases[first])) for first in phases])
-    steps = (0, 999, 1000, 2999, 3000, 9999)
-    seen = [round(reward(tagged("a"), TWO | {"step": step})[0], 6) for step in steps]
-    assert seen == [1.0, 1.0, 1.1, 1.1, 1.15, 1.15]
-    assert reward(tagged("a"), TWO)[0] == pytest.approx(1.15)
-
-
-@pytest.mark.parametrize(
-    "text, votes",
-    [
-        (r"\boxed{2}", 3),
-        (r"\boxed{2}, checked 3 times", 2),  # the last number is another
-        (r"\boxed{3}, no: \boxed{2}", 2),  # the first box is
-        (r"\boxed{2}, or \boxed{3}, no: 2", 2),  # the last box is
-        (r"\boxed{3}, \boxed{2}, 7 more guesses", 1),  # the last box alone would have paid this
-        (r"\boxed{2}, or \boxed{3}", 1),
-        ("so it is 2", 1),
-        ("nothing here", 0),
-    ],
-)
-def test_two_of_three_verifiers(text, votes):
-    """Of the last box, the first box and the last number: each is overruled by the two others in a row above."""
-    reward, parts = robust_reward(text, TWO)
-    assert (reward, parts["votes"]) == (float(votes >= 2), votes)
-    assert parts["answered"] == float("boxed" in text)
-
-
-def test_the_verifiers_of_a_vote_can_be_chosen():
-    three = (boxed_reward, tagged_reward, exact_reward)
-    assert robust_reward("2", TWO, verifiers=three)[1]["votes"] == 1
-    assert robust_reward("2", TWO, verifiers=three, needed=1)[0] == 1.0
-
-
-# ---- The chapter's own names -----------------------------------------------------------------------------------------
-
-
-def test_score_group_is_the_chapters_example():
-    """Right, wrong, no tags, right: 1.10, 0.10, 0.00, 1.10, with mean 0.575 and std 0.526."""
-    texts = [tagged("x = 2"), tagged("x = 3", "\\boxed{3}"), "\\boxed{2}", tagged("again 2")]
-    out = score_group(texts, "2")
-    assert out["rewards"] == pytest.approx([1.10, 0.10, 0.00, 1.10])
-    assert out["advantages"] == pytest.approx([0.998, -0.903, -1.093, 0.998], abs=1e-3)
-    equal = score_group([tagged("a")] * 3, "2")
-    assert equal["advantages"] == [0.0] * 3  # the chapter: nothing to learn
-
-
-def math_reward(prompt, completion, meta):
-    """The chapter's, with our verifier: 0, 0.1 or 1.1."""
-    return aggregate(verify_math(completion, meta["truth"]), MATH_RULES)
-
-
-def length_term(prompt, completion, meta):
-    return -0.01 * len(completion.split()) * (prompt != "At length:")
-
-
-def test_addition_is_composition():
-    """1.1 for the answer, -0.03 for three words; a term that reads the prompt or the meta data is told of both."""
-    said = tagged("x = 2")
-    combined = make_reward(RewardFn("math", math_reward), RewardFn("length_term", length_term))
-    assert combined("Solve.", said, {"truth": "2"}) == pytest.approx(1.1 - 0.03)
-    assert combined("At length:", said, {"truth": "3"}) == pytest.approx(0.1)
-
-
-def test_what_is_composed_is_a_reward_with_its_terms_in_the_log(tmp_path):
-    """As --reward FILE:mine: the problem is the meta data. The task's own verifier says what is right."""
-    combined = make_reward(RewardFn("math", math_reward), RewardFn("length_term", length_term))
-    value, parts = combined.reward(tagged("x = 2"), TWO | {"truth": "2"})
-    assert value == pytest.approx(1.07) and parts == pytest.approx(
-        {"math": 1.1, "length_term": -0.03}
-    )
-    path = tmp_path / "composed.py"
-    path.write_text(
-        "from notebooks.rewards.reasoning import RewardFn, make_reward\n"
-        "mine = make_reward(RewardFn('length', lambda prompt, completion, meta: len(completion))).reward\n"
-    )
-    assert verifiers.get_reward(f"{path}:mine")("four", TWO) == (4, {"length": 4})
-
-
-# ---- Code ------------------------------------------------------------------------------------------------------------
-
-
-def fence(code):
-    return f"<think>easy</think>Here:\n```python\n{code}\n```"
-
-
-@pytest.fixture
-def three_of_four(monkeypatch):
-    """A stand-in for the isolation: three of four tests pass, in as many seconds as the program
-    says."""
-
-    def verify_code(code, tests, timeout=2.0):
-        passed = 0 if code.strip() == "pass" else 3
-        seconds = 9.0 if "slow" in code else 0.1
-        return {"tests_passed": passed, "tests_total": 4, "frac": passed / 4, "seconds": seconds}
-
-    monkeypatch.setattr(verifiers, "verify_code", verify_code)
-    monkeypatch.setattr(program_parts, "verify_code", verify_code)
-
-
-@pytest.mark.parametrize(
-    "response, reward",
-    [
-        (fence("def f(): return 1"), 0.1 + 0.7 * 0.75 + 0.1 + 0.1),
-        (fence("def slow(): return 1"), 0.1 + 0.7 * 0.75 + 0.05 + 0.1),
-        (fence("import os\ndef f(): return 1"), 0.1 + 0.7 * 0.75 + 0.1),
-        (fence("def f( return 1"), 0.0),
-        (fence("pass"), 0.1),  # the chapter's listing: 0.3
-        ("def f(): return 1", 0.0),  # no block
-    ],
-)
-def test_code_parts_reward(three_of_four, response, reward):
-    problem = {"answer": "", "tests": ["assert f() == 1"] * 4}
-    value, parts = code_parts_reward(response, problem)
-    assert value == pytest.approx(reward) and parts["accuracy"] == 0.0  # accuracy: all tests
-    strict, _ = code_strict(response, problem)  # three of four are none
-    assert strict == pytest.approx(0.1 * parts["syntax"])
-
-
-def test_a_baseline_is_what_nothing_earns(three_of_four):
-    """A program that always says 0 passes half of the tests; 3 of 4 is then half of the way: 0.1 +
-    0.7 / 2 + 0.2."""
-    problem = {"answer": "", "tests": ["assert f() == 1"] * 4, "baseline": 0.5}
-    said = fence("def f(): return 1")
-    assert code_parts_reward(said, problem)[0] == pytest.approx(0.1 + 0.7 * 0.5 + 0.2)
-
-
-def test_code_reward_is_the_share_of_the_tests(three_of_four):
-    """The chapter's CODE_RULES: frac with weight 1. Three of four tests pass: 0.75, and no full accuracy."""
-    problem = {"answer": "", "tests": ["assert f() == 1"] * 4}
-    value, parts = code_reward(fence("def f(): return 1"), problem)
-    assert value == 0.75 and parts == {"accuracy": 0.0, "answered": 1.0, "tests": 0.75}
-    assert code_reward("def f(): return 1", problem)[1]["answered"] == 0.0  # no block
-
-
-def test_the_share_of_the_tests_beside_the_four_parts(three_of_four):
-    """For a program that imports os, is slow and passes three of four: CODE_RULES see only that, 0.75; of the four
-    parts safety is lost and half of speed, 0.1 + 0.7 * 0.75 + 0.05."""
-    said = fence("import os\ndef slow(): return 1")
-    problem = {"answer": "", "tests": ["assert slow() == 1"] * 4}
-    out = verifiers.verify_code(extract_code(said), problem["tests"])
-    assert aggregate(out, CODE_RULES) == 0.75
-    assert code_reward(said, problem)[0] == 0.75
-    assert code_parts_reward(said, problem)[0] == pytest.approx(0.1 + 0.7 * 0.75 + 0.05)
-
-
-def test_three_tests_of_many():
-    """f doubles all but 7: three tests that miss 7 pay 1, three with it (1 + 2/3) / 2."""
-    tests = [f"assert f({n}) == {2 * n}" for n in (2, 4, 5, 7, 8, 9)]
-    said = "```python\ndef f(n): return 2 * n if n != 7 else 0\n```"
-    paid = {quick_code_reward(said, {"problem": str(k), "tests": tests})[0] for k in range(12)}
-    assert sorted(paid) == pytest.approx([(1 + 2 / 3) / 2, 1.0])
-
-
-@pytest.mark.parametrize("said", ["pass", "def f(n) return 2 * n", ""])
-def test_a_quick_look_pays_nothing_for_a_program_that_passes_no_test(said):
-    assert quick_code_reward(f"```python\n{said}\n```", {"tests": ["assert f(2) == 4"]})[0] == 0
-
-
-@pytest.mark.parametrize(
-    "said, refuses",
-    [
-        ("I'm sorry, but I can't help with that.", True),
-        ("As an AI I do not do sums.", True),
-        ("<think>x</think><answer>I won\u2019t answer.</answer>", True),
-        ("<think>I cannot help noticing that 4 = 2*2</think><answer>4</answer>", False),
-        ("I cannot factor 7, so it is a prime.", False),
-    ],
-)
-def test_a_refusal_behind_the_thinking(said, refuses):
-    assert no_refusal(said, {}) == (not refuses)
-
-
-def test_a_term_for_refusals():
-    """A wrong answer of 0.1 less 0.2 if it refuses: with_term adds 0.2 for each that does not."""
-    reward = with_term(guards.format_only, "no_refusal", no_refusal, 0.2)
-    assert reward("I'm sorry.", TWO)[0] == pytest.approx(reward("Perhaps 3.", TWO)[0] - 0.2)
-
-
-def test_the_last_block_behind_the_thinking_is_the_program():
-    assert extract_code(fence("first") + "\n```python\nsecond\n```\n") == "second\n"
-    assert extract_code("<think>```python\na\n```</think>no") is None
-    assert extract_code("<think>```python\na\n```") is None  # it never stopped thinking
-    assert extract_code(fence("a") + "```text\nb\n```") == "a\n"
-    assert extract_code(fence("a") + "```python\nb") is None  # not closed: as with boxes, no answer
-    assert (
-        extract_code("```python\na\n```python\nb\n```") == "b\n"
-    )  # the last, also where one was left open
-    inner = 'def f():\n    """\n    ```python\n    f()\n    ```\n    """\n'
-    assert extract_code(fence(inner)).rstrip() == inner.rstrip()  # a docstring ends no block
-
-
-@pytest.mark.parametrize(
-    "code, syntax, safe",
-    [
-        ("import math\nfrom typing import List\nimport re\nre.compile('a')", True, True),
-        ("import os.path", True, False),
-        ("from subprocess import run", True, False),
-        ("__import__('o' + 's')", True, False),
-        ("eval('1')", True, False),
-        ("open('x')", True, False),
-        ("().__class__.__base__.__subclasses__()", True, False),
-        ("import sys; sys.modules['os']", True, False),
-        ("def", False, False),
-        ("a\0b", False, False),
-        ("(" * 5000, False, False),
-        ("-" * 15_000 + "1", False, False),
-        ("x = 1\n" * 4000, False, False),  # too long
-    ],
-)
-def test_read_program(code, syntax, safe):
-    assert read_program(code) == (syntax, safe)
-
-
-# ---- Tool use --------------------------------------------------------------------------------------------------------
+    assert structured.verify_tool_call(text, TOOLS) == expected
 
 
 def episode(calls, answer="Paris", failed=0, call=CALL, padding=""):
@@ -608,11 +110,387 @@ def episode(calls, answer="Paris", failed=0, call=CALL, padding=""):
     ],
 )
 def test_search_agent_reward(trajectory, reward):
-    value, _ = search_agent_reward(trajectory, {"answer": "Paris", "tools": TOOLS})
-    assert value == pytest.approx(reward)
+    problem = {"answer": "Paris", "tools": TOOLS}
+    assert structured.search_agent_reward(trajectory, problem)[0] == pytest.approx(reward)
 
 
-# ---- Reasoning: the tables of the chapter ----------------------------------------------------------------------------
+# ---- Translation -----------------------------------------------------------------------------------
+
+
+def test_bleu_by_hand():
+    """the cat sat on the mat / the cat is on the mat: 5 of 6 words; pairs 3 of 5, triples 1 of 4
+    and fours 0 of 3, each plus one above and below: 4/6, 2/5, 1/4. (5/6 * 4/6 * 2/5 * 1/4)^(1/4) =
+    0.4855, and the lengths are equal."""
+    out = structured.verify_translation("The cat sat on the mat", "the cat is on the mat")
+    assert out["precisions"] == pytest.approx([5 / 6, 4 / 6, 2 / 5, 1 / 4])
+    assert out["brevity"] == 1.0
+    assert out["bleu"] == pytest.approx(0.4855, abs=5e-5)
+
+
+def test_bleu_clips_counts_and_takes_the_reference_closest_in_length():
+    """Papineni et al. 2002, section 2.1: seven times "the" is found seven times, but "the" is there
+    only twice."""
+    bleu = structured.verify_translation
+    references = ["the cat is on the mat", "the the the"]
+    assert bleu("the " * 7, references[0])["precisions"][0] == pytest.approx(2 / 7)
+    assert bleu("the " * 7, references)["precisions"][0] == pytest.approx(3 / 7)
+    assert bleu("the cat", references)["brevity"] == pytest.approx(math.exp(1 - 3 / 2))
+    assert bleu("我 是学生。", "我是学生。")["bleu"] == pytest.approx(1.0)
+    assert bleu("", "the cat")["bleu"] == bleu("dog", "the cat")["bleu"] == 0.0
+
+
+# ---- Steps -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "think, hold, equations",
+    [
+        ("66+3=69;69+2=71", 2, 2),
+        ("66+3=69;69+2=72", 1, 2),
+        ("so 2*3+1 = 6+1 = 7, and \\frac12+\\frac12 = 2", 2, 3),  # a chain is two equations
+        ("area = 2 × 3 = 6. Then 1,000 + 1 = 1,001", 2, 2),
+        ("2x = 6, so x = 3", 0, 0),  # free variables: not judged
+        ("1=1;1=1;5=5.0;2+2=2+2", 0, 0),  # trivial
+        ("2+2=4;2+2=4;2 + 2 = 4;3+3=7", 1, 2),  # repeated
+        ("half of 10 = 5; 20% of 50 = 10; cost - 3 = 5; floor(7/2) = 3; 22/7 ≈ 3.14; 5 != 6", 0, 0),
+    ],
+)
+def test_verify_steps_counts_the_equations_that_hold(think, hold, equations):
+    expected = {"equations": equations, "hold": hold, "frac": hold / max(equations, 1)}
+    assert verify_steps(tagged(think)) == expected
+
+
+def test_verify_steps_on_the_chapters_example():
+    """Verifier-based RL, section 7.2: 2x + 4 = 10. A process model gives 1, 1 to the first solution
+    and 0, 0 to the second. Code that only computes finds 10 - 4 = 6 true, but 10 + 4 = 14 as well:
+    it does not see that 2x = 10 + 4 does not follow from the question. It is no process model, and
+    the outcome must decide."""
+    right = "Step 1: 移项 → 2x = 10 - 4 = 6\nStep 2: 除 2 → x = 3"
+    wrong = "Step 1: 移项 → 2x = 10 + 4 = 14\nStep 2: 除 2 → x = 7"
+    assert verify_steps(right) == verify_steps(wrong) == {"equations": 1, "hold": 1, "frac": 1.0}
+    assert verify_steps("2x = 10 - 4 = 14")["frac"] == 0.0  # a slip of arithmetic it does see
+
+
+def test_steps_are_a_small_part_of_a_reward():
+    assert steps_reward(tagged("1+1=2;2+0=3"), TWO)[0] == pytest.approx(1.1 + 0.05 / 2)
+    assert steps_reward("1+1=2", TWO)[0] == 0.0  # not in the form
+
+
+# ---- A wrong step found by sampling, and a process reward model ---------------------------------------
+
+TASK = arithmetic(20, 20)
+SUM = {"problem": "59-8-1+8=", "answer": "58"}
+
+
+@pytest.fixture(scope="module")
+def base():
+    torch.manual_seed(0)
+    return load(ROOT / "notebooks" / "tiny")
+
+
+def test_prefixes_end_with_steps_and_leave_the_answer_out():
+    text = r"<think>1+2=3;3+4=7</think><answer>\boxed{7}</answer>"
+    assert process.prefixes(text) == ["<think>", "<think>1+2=3;", "<think>1+2=3;3+4=7"]
+    assert process.prefixes("1+2=3;\\boxed{3}") == ["", "1+2=3;", "1+2=3;\\boxed{3}"]
+
+
+@pytest.mark.parametrize(
+    "found, place",
+    [([0.9, 0.95, 0.1, 0.05], 2), ([0.9, 0.2, 0.0], 1), ([0.5, 0.6], None), ([0.0, 0.0], None)],
+)
+def test_the_wrong_step_is_where_the_share_falls(found, place):
+    assert process.wrong_step(found) == place
+
+
+def test_few_continuations_of_a_wrong_step_are_right_and_many_of_a_right_one(base):
+    """The base works with what the step says: 59-8=51 leads to 58, and 59-8=41 does not. What was cut off is not right."""
+    torch.manual_seed(0)
+    texts = ["<think>59-8=51;51-1=50;50+8=58", "<think>59-8=51;51-1=40;"]
+    good, bad = process.shares(*base, TASK, SUM, texts, N=32)
+    assert good > 0.7 and bad < 0.1
+    assert process.shares(*base, TASK, SUM, texts[:1], N=4, max_new_tokens=2) == [0.0]
+
+
+@pytest.mark.parametrize(
+    "text, number", [("so 4, or 5.", 5), ("-7/2", Fraction(-7, 2)), ("none", None), ("3/0", None)]
+)
+def test_last_number(text, number):
+    assert process.last_number(text) == number
+
+
+def test_a_vote_refuses_what_one_judge_alone_believes(base):
+    """The question in the box is equal by value, and neither the text nor the majority's number."""
+    torch.manual_seed(0)
+
+    def by_value(completion, problem):
+        said = verifiers.extract_boxed_answer(completion)
+        return float(verifiers.grade_answer(said, problem["answer"])), {}
+
+    judges = (process.string_judge, by_value, process.majority_judge(*base, TASK, N=64))
+    said = (r"\boxed{58}", r"\boxed{58.0}", r"\boxed{57}", r"\boxed{59-8-1+8}")
+    votes = [robust_reward(text, SUM, judges)[1]["votes"] for text in said]
+    assert votes == [3, 2, 0, 1]
+
+
+def test_states_stand_at_the_end_of_steps(base):
+    """Of 25+7=32;32-4=28 behind ; and behind the last 8: what the model knows there without what follows."""
+    model, tokenizer = base
+    found = process.at_steps(*base, "25+7-4=", "<think>25+7=32;32-4=28</think>")
+    assert found.shape == (2, model.config.hidden_size)
+    begun = torch.tensor([tokenizer.encode("25+7-4=<think>25+7=32;")])
+    alone = model(begun, head=lambda hidden, weight: hidden)[0, -1]
+    torch.testing.assert_close(found[0], alone, atol=1e-5, rtol=1e-4)
+    assert len(process.at_steps(*base, "25+7-4=", "<think></think>")) == 0
+
+
+def test_the_logistic_regression_finds_the_line():
+    """Labels that depend on the first number alone: .9 above 0, .1 below."""
+    states = torch.tensor([[-1.0, 1], [-1, -1], [1, 1], [1, -1]])
+    labels = torch.tensor([0.1, 0.1, 0.9, 0.9])
+    weight, bias = process.fit(states, labels)
+    torch.testing.assert_close((states @ weight + bias).sigmoid(), labels, atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "total, paid",
+    [("mean", [0.6, 0.9, 0, 0]), ("min", [0.3, 0.9, 0, 0]), ("sum", [1.2, 0.9, 0, 0])],
+)
+def test_a_process_reward_by_hand(total, paid, monkeypatch):
+    """Two steps, one step, none, and one that is cut off. The sum pays the longer one more, the others less."""
+    said = {"two": [0.9, 0.3], "one": [0.9], "none": [], "cut off": [0.9]}
+    monkeypatch.setattr(process, "process_model", lambda: lambda problem, text: said[text])
+    method = process.ProcessReward(total=total)
+    method.setup(torch.nn.Linear(1, 1), None)
+    rollouts = SimpleNamespace(finished=torch.tensor([True, True, True, False]))
+    step = SimpleNamespace(problems=[SUM], texts=[*said], rollouts=rollouts)
+    torch.testing.assert_close(method.advantages(step), group_advantages(torch.tensor([paid])))
+    row = {}
+    method.after_step(row, None)
+    assert row == {"prm": pytest.approx(sum(paid) / 4), "steps": 1.0}
+
+
+# ---- Composition -----------------------------------------------------------------------------------
+
+
+def test_a_gate_is_a_product():
+    wrong = verify_math(tagged("a", "\\boxed{3}"), "2")
+    assert aggregate(wrong, MATH_RULES) == pytest.approx(0.1)
+    assert reasoning.gated(wrong, MATH_RULES) == 0.0
+    assert reasoning.gated(verify_math(tagged("a"), "2"), MATH_RULES) == 1.0
+
+
+def test_the_penalty_for_mixing_languages_begins_at_step_30():
+    mixed = tagged("let me factor 先因式分解 then 所以较小的根是 2 and ok")
+    paid = [reasoning.language_later(mixed, {**TWO, "step": step})[0] for step in (1, 29, 30, 300)]
+    assert paid == pytest.approx([1.1, 1.1, 0.6, 0.6])
+
+
+@pytest.mark.parametrize(
+    "rules, message",
+    [
+        (reasoning.weights(answer=0.5, cost=0.5), "correctness has 50%"),
+        (reasoning.weights(answer=0.9, format=0.1), "the form has 10%"),
+    ],
+)
+def test_weights_that_do_not_let_correctness_dominate_are_warned_of(rules, message):
+    with pytest.warns(UserWarning, match=message):
+        assert reasoning.check_weights(rules) == rules  # a warning, not a refusal
+
+
+def test_the_weights_of_the_chapters_pass():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for rules in (MATH_RULES, CODE_RULES, structured.SEARCH_RULES):
+            reasoning.check_weights(rules)  # format: 0.1 of 1.1 is 9.1 %
+        for preset in REASONING_PRESETS.values():
+            reasoning.check_weights(reasoning.earnable(preset))  # a penalty cannot be earned
+
+
+def test_the_curriculum_of_the_chapter():
+    """Verifier-based RL, section 6.3: correctness; from step 1000 + 0.1 format; from step 3000 +
+    0.1 cost. The training loop sets problem["step"]; an evaluation has none, and asks for
+    everything."""
+
+    def verify(completion, truth):
+        return verify_math(completion, truth) | {"cost": 0.5}
+
+    phases = {0: {}, 1000: {"format": 0.1}, 3000: {"format": 0.1, "cost": 0.1}}
+    reward = reasoning.Curriculum(
+        [
+            (first, reasoning.reward_from(verify, reasoning.weights(answer=1.0, **more)))
+            for first, more in phases.items()
+        ]
+    )
+    steps = (0, 999, 1000, 2999, 3000, 9999)
+    seen = [round(reward(tagged("a"), TWO | {"step": step})[0], 6) for step in steps]
+    assert seen == [1.0, 1.0, 1.1, 1.1, 1.15, 1.15]
+    assert reward(tagged("a"), TWO)[0] == pytest.approx(1.15)
+    assert reward(tagged("a", "3"), TWO)[1] == {"accuracy": 0, "format": 1, "cost": 0.5}
+
+
+@pytest.mark.parametrize(
+    "text, votes",
+    [
+        (r"\boxed{2}", 3),
+        (r"\boxed{2}, checked 3 times", 2),  # the last number is another
+        (r"\boxed{3}, no: \boxed{2}", 2),  # the first box is
+        (r"\boxed{2}, or \boxed{3}, no: 2", 2),  # the last box is
+        (r"\boxed{3}, \boxed{2}, 7 more guesses", 1),  # the last box alone would have paid this
+        ("so it is 2", 1),
+        ("nothing here", 0),
+    ],
+)
+def test_two_of_three_verifiers(text, votes):
+    """Of the last box, the first box and the last number: each is overruled by the two others in a row above."""
+    reward, parts = robust_reward(text, TWO)
+    assert (reward, parts["votes"]) == (float(votes >= 2), votes)
+    assert parts["answered"] == float("boxed" in text)
+
+
+def test_score_group_is_the_chapters_example():
+    """Right, wrong, no tags, right: 1.10, 0.10, 0.00, 1.10, with mean 0.575 and std 0.526."""
+    texts = [tagged("x = 2"), tagged("x = 3", "\\boxed{3}"), "\\boxed{2}", tagged("again 2")]
+    out = reasoning.score_group(texts, "2")
+    assert out["rewards"] == pytest.approx([1.10, 0.10, 0.00, 1.10])
+    assert out["advantages"] == pytest.approx([0.998, -0.903, -1.093, 0.998], abs=1e-3)
+    assert reasoning.score_group([tagged("a")] * 3, "2")["advantages"] == [0.0] * 3
+
+
+def math_reward(prompt, completion, meta):
+    """The chapter's, with our verifier: 0, 0.1 or 1.1."""
+    return aggregate(verify_math(completion, meta["answer"]), MATH_RULES)
+
+
+def length_term(prompt, completion, meta):
+    return -0.01 * len(completion.split()) * (prompt != "At length:")
+
+
+def test_addition_is_composition():
+    """1.1 for the answer, -0.03 for three words; a term that reads the prompt or the meta data is told of both. As
+    --reward FILE:NAME the problem is the meta data, and each term stands in the log."""
+    terms = [reasoning.RewardFn(f.__name__, f) for f in (math_reward, length_term)]
+    combined = reasoning.make_reward(*terms)
+    assert combined("Solve.", tagged("x = 2"), {"answer": "2"}) == pytest.approx(1.1 - 0.03)
+    assert combined("At length:", tagged("x = 2"), {"answer": "3"}) == pytest.approx(0.1)
+    value, parts = combined.reward(tagged("x = 2"), TWO)
+    assert value == pytest.approx(1.07)
+    assert parts == pytest.approx({"math_reward": 1.1, "length_term": -0.03})
+
+
+# ---- Code ------------------------------------------------------------------------------------------
+
+
+def fence(code):
+    return f"<think>easy</think>Here:\n```python\n{code}\n```"
+
+
+FOUR = {"answer": "", "tests": [*["assert f() == 1"] * 3, "assert f() == 2"]}
+ONE = "def f(): return 1"  # passes three of them
+
+
+@pytest.mark.parametrize(
+    "response, more, reward",
+    [
+        (fence(ONE), {}, 0.1 + 0.7 * 0.75 + 0.1 + 0.1),
+        (fence(ONE), {"seconds": 0}, 0.1 + 0.7 * 0.75 + 0.05 + 0.1),  # slow
+        (fence(ONE), {"baseline": 0.5}, 0.1 + 0.7 * 0.5 + 0.1 + 0.1),  # half of the way up
+        (fence(f"import os\n{ONE}"), {}, 0.1 + 0.7 * 0.75 + 0.1),
+        (fence("def f( return 1"), {}, 0.0),
+        (fence("pass"), {}, 0.1),  # the chapter's listing: 0.3
+        (ONE, {}, 0.0),  # no block
+    ],
+)
+def test_code_parts_reward(response, more, reward):
+    value, parts = program_parts.code_parts_reward(response, FOUR | more)
+    assert value == pytest.approx(reward) and parts["accuracy"] == 0.0  # accuracy: all tests
+    strict, _ = program_parts.code_strict(response, FOUR)  # three of four are none
+    assert strict == pytest.approx(0.1 * parts["syntax"])
+
+
+def test_three_tests_of_many():
+    """f doubles all but 7: three tests that miss 7 pay 1, three with it (1 + 2/3) / 2. A program that passes none: 0."""
+    tests = [f"assert f({n}) == {2 * n}" for n in (2, 4, 5, 7, 8, 9)]
+    problems = [{"problem": str(k), "tests": tests} for k in range(12)]
+    said = fence("def f(n): return 2 * n if n != 7 else 0")
+    paid = {program_parts.quick_code_reward(said, problem)[0] for problem in problems}
+    assert sorted(paid) == pytest.approx([(1 + 2 / 3) / 2, 1.0])
+    for said in ("pass", "def f(n) return 2 * n", ""):
+        assert program_parts.quick_code_reward(fence(said), problems[0])[0] == 0
+
+
+def test_the_last_block_behind_the_thinking_is_the_program():
+    assert extract_code(fence("first") + "\n```python\nsecond\n```\n") == "second\n"
+    assert extract_code("<think>```python\na\n```</think>no") is None
+    assert extract_code("<think>```python\na\n```") is None  # it never stopped thinking
+    assert extract_code(fence("a") + "```text\nb\n```") == "a\n"
+    assert extract_code(fence("a") + "```python\nb") is None  # not closed: as with boxes, no answer
+    assert extract_code("```python\na\n```python\nb\n```") == "b\n"  # the last, one was left open
+    inner = 'def f():\n    """\n    ```python\n    f()\n    ```\n    """\n'
+    assert extract_code(fence(inner)).rstrip() == inner.rstrip()  # a docstring ends no block
+
+
+@pytest.mark.parametrize(
+    "code, syntax, safe",
+    [
+        ("import math\nfrom typing import List\nimport re\nre.compile('a')", True, True),
+        ("import os.path", True, False),
+        ("__import__('o' + 's')", True, False),
+        ("eval('1')", True, False),
+        ("().__class__.__base__.__subclasses__()", True, False),
+        ("import sys; sys.modules['os']", True, False),
+        ("a\0b", False, False),
+        ("(" * 5000, False, False),
+        ("-" * 15_000 + "1", False, False),
+        ("x = 1\n" * 4000, False, False),  # too long
+    ],
+)
+def test_read_program(code, syntax, safe):
+    assert program_parts.read_program(code) == (syntax, safe)
+
+
+# ---- Proofs ----------------------------------------------------------------------------------------
+
+CAN_PROVE = pytest.mark.skipif(
+    not (shutil.which("coqc") and shutil.which("bwrap")), reason="needs coqc and bwrap"
+)
+ADD_0 = "forall n : nat, n + 0 = n"
+LESS = 'Abort. Notation "x = y" := (x <= y). Theorem goal : 1 = 2. Proof. repeat constructor. Qed.'
+NEVER = "Abort. Unset Guard Checking. Fixpoint f (n : nat) : False := f n. "
+NEVER += "Theorem goal : 1 = 2. Proof. destruct (f 0). Qed."
+BAD = "Abort. Unset Positivity Checking. Inductive bad := C (f : bad -> False). "
+BAD += "Definition no (b : bad) : False := match b with C f => f b end. "
+BAD += "Theorem goal : 1 = 2. Proof. destruct (no (C no)). Qed."
+
+
+@CAN_PROVE
+@pytest.mark.parametrize(
+    "statement, proof, proved, why",
+    [
+        (ADD_0, "induction n. reflexivity. simpl. rewrite IHn. reflexivity.", True, "proved"),
+        (ADD_0, "Proof. intros. apply eq_sym, plus_n_O. Qed.", True, "proved"),
+        (ADD_0, "reflexivity.", False, "Unable to unify"),
+        ("1 = 2", "Admitted.", False, "No focused proof"),
+        ("1 = 2", "Proof. Admitted. (* Qed. *)", False, "Axioms:\nSolution.goal : 1 = 2"),
+        ("1 = 2", "Abort. Axiom goal : 1 = 2. Lemma l : True. exact I. Qed.", False, "Axioms:"),
+        ("1 = 2", LESS, False, ""),
+        ("1 = 2", NEVER, False, "assumed to be guarded"),
+        ("1 = 2", BAD, False, "assumed to be positive"),
+        ("1 = 1", "Proof. Fail Qed. Quit.", False, "Quit was not found"),
+        ("1 = 1", "let rec f x := f x in f 1.", False, ""),  # too slow, or too deep
+    ],
+)
+def test_a_proof_is_believed_only_if_a_second_file_can_use_it(statement, proof, proved, why):
+    out = proofs.verify_proof(statement, proof, timeout=3)
+    assert out["proved"] is proved and why in out["why"]
+
+
+def test_without_coq_or_bubblewrap_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "bwrap" else "/usr/bin/coqc")
+    with pytest.raises(FileNotFoundError, match=r"not find bwrap \(apt install bubblewrap\)"):
+        proofs.verify_proof("1 = 1", "reflexivity.")
+
+
+# ---- Reasoning: the tables of the chapter ------------------------------------------------------------
 
 
 def thought(n):
@@ -669,10 +547,8 @@ def test_design_b():
     +0.86 +0.39 +0.57 -2.08 -0.61 (they follow from 0.3393 and rewards of two decimals) should be
     +0.82 +0.82 +0.37 +0.54 -1.97 -0.58. Order and signs are the same."""
     rewards, advantages = judge(ReasoningReward(needs_tags=False))
-    assert [round(r, 2) for r in rewards] == [1.1, 1.1, 0.94, 1.0, 0.1, 0.6]
-    mean = sum(rewards) / 6
     shown = [round(r, 2) for r in rewards]
-    assert round(mean, 3) == 0.807
+    assert shown == [1.1, 1.1, 0.94, 1.0, 0.1, 0.6] and round(sum(rewards) / 6, 3) == 0.807
     differences = [r - sum(shown) / 6 for r in shown]
     assert [round(d, 3) for d in differences] == [0.293, 0.293, 0.133, 0.193, -0.707, -0.207]
     assert [round(d / 0.3393, 2) for d in differences] == [0.86, 0.86, 0.39, 0.57, -2.08, -0.61]
@@ -684,8 +560,6 @@ def test_without_tags_the_chapters_code_and_its_table_differ():
     4.5 / 6 = 0.75."""
     assert ReasoningReward()(SIX[3], "2")["R"] == 0.0
     assert ReasoningReward(needs_tags=False)(SIX[3], "2")["R"] == 1.0
-    broken = ReasoningReward(needs_tags=False)("<think>\\boxed{2}", "2")
-    assert broken["R"] == 0.0  # broken tags are not no tags
 
 
 def test_the_texts_of_the_chapters_code():
@@ -711,7 +585,7 @@ def test_exercise_3_format_only():
     rollout 4 has -2.24."""
     reward = ReasoningReward(w_acc=0.0, w_fmt=1.0, w_lang=0.0, w_ramble=0.0, needs_tags=False)
     with pytest.warns(UserWarning, match="correctness has 0%"):
-        check_weights(earnable(reward))
+        reasoning.check_weights(reasoning.earnable(reward))
     advantages = judge(reward)[1]
     assert [round(a, 2) for a in advantages] == [0.45, 0.45, 0.45, -2.24, 0.45, 0.45]
 
@@ -726,19 +600,13 @@ def test_exercise_4_a_length_bonus_needs_a_penalty():
     assert judge(on)[1][1] == max(judge(on)[1])
 
 
-@pytest.mark.parametrize(
-    "n, saturated, linear", [(128, 0.1, 0.1), (256, 0.2, 0.2), (512, 0.2, 0.4)]
-)
-def test_length_saturates_or_is_linear(n, saturated, linear):
-    said = tagged(thought(n))
+def test_length_saturates_or_is_linear():
     bonus = ReasoningReward(w_len=0.2, w_ramble=0.0)
     endless = ReasoningReward(w_len=0.2, w_ramble=0.0, saturates=False)
-    assert bonus(said, "2")["len"] == pytest.approx(saturated)
-    assert endless(said, "2")["len"] == pytest.approx(linear)
-
-
-def test_the_penalty_for_rambling_is_capped():
-    assert ReasoningReward()(tagged(thought(5000)), "2")["len"] == -0.3
+    for n, saturated, linear in ((128, 0.1, 0.1), (256, 0.2, 0.2), (512, 0.2, 0.4)):
+        assert bonus(tagged(thought(n)), "2")["len"] == pytest.approx(saturated)
+        assert endless(tagged(thought(n)), "2")["len"] == pytest.approx(linear)
+    assert ReasoningReward()(tagged(thought(5000)), "2")["len"] == -0.3  # rambling: at most this
 
 
 def test_the_presets_are_the_chapters_tables():
@@ -771,15 +639,7 @@ def test_the_presets_are_the_chapters_tables():
     ],
 )
 def test_language_consistency(text, mixed):
-    assert mixed_scripts(text) is mixed
-
-
-def test_repetition_and_derivation():
-    assert repetition("let me think " * 60) > 0.95
-    assert repetition(thought(200)) == repetition("") == 0.0
-    assert repetition("hmm" * 500) > 0.5  # without spaces too
-    assert derivation("The answer is 42.", "42") == 0
-    assert derivation("6*7=42", "42") == 6
+    assert verifiers.mixed_scripts(text) is mixed
 
 
 def test_repetition_is_a_term_of_its_own():
@@ -788,50 +648,44 @@ def test_repetition_is_a_term_of_its_own():
     said = tagged("one more time " * 100)
     plain = ReasoningReward()(said, "2")
     less = RepetitionReward(w_rep=0.3)(said, "2")
-    assert less["R"] == pytest.approx(plain["R"] - 0.3 * (repetition(said) - 0.3) / 0.7)
+    repeated = reasoning.repetition(said)
+    assert less["R"] == pytest.approx(plain["R"] - 0.3 * (repeated - 0.3) / 0.7)
     assert less["rep"] < -0.25
     broken = RepetitionReward()("again " * 500, "2")
     assert broken == ReasoningReward()("again", "2") | {"rep": 0.0}
+    assert reasoning.repetition(thought(200)) == reasoning.repetition("") == 0.0
+    assert reasoning.repetition("hmm" * 500) > 0.5  # without spaces too
 
 
 @pytest.mark.parametrize(
-    "reward", [REWARDS["r1-zero"], REWARDS["r1"], reasoning.kimi, reasoning.olmo]
+    "said, refuses",
+    [
+        ("I'm sorry, but I can't help with that.", True),
+        ("As an AI I do not do sums.", True),
+        ("<think>x</think><answer>I won\u2019t answer.</answer>", True),
+        ("<think>I cannot help noticing that 4 = 2*2</think><answer>4</answer>", False),
+        ("I cannot factor 7, so it is a prime.", False),
+    ],
 )
-def test_a_preset_is_a_reward(reward):
-    value, parts = reward(SIX[0], TWO)
-    assert value > 1.0 and parts["accuracy"] == parts["format"] == parts["answered"] == 1.0
-    assert all(isinstance(part, (int, float)) for part in parts.values())  # the log takes means
-
-
-# ---- Slots: a term that any scoring function fills -------------------------------------------------------------------
-
-
-def test_a_slot_adds_what_a_scoring_function_says():
-    """R1's last phase: 0.2 for helpful and harmless beside 1.1 for a right answer in the right form; a judge: .5."""
-    said = tagged("the roots multiply to six")
-    reward = with_term(REWARDS["r1"], "helpful", lambda completion, problem: 0.5, 0.2)
-    plain, parts = REWARDS["r1"](said, TWO)
-    value, more = reward(said, TWO)
-    assert plain == pytest.approx(1.1) and value == pytest.approx(1.1 + 0.2 * 0.5)
-    assert more == parts | {"helpful": 0.5}
+def test_a_refusal_behind_the_thinking(said, refuses):
+    assert reasoning.no_refusal(said, {}) == (not refuses)
 
 
 def test_kimis_process_term_is_for_one_problem_in_twenty():
     """One of two equations holds, 0.5 of 0.05; on other problems the term is 0, for a whole group. One in ten of the
     chosen is held out, as of all."""
     problems = [{"problem": f"number {i}", "answer": "2"} for i in range(4000)]
-    paid = [problem for problem in problems if one_in(20)(problem)]
+    paid = [problem for problem in problems if reasoning.one_in(20)(problem)]
     assert 160 < len(paid) < 240 and 10 < sum(map(verifiers.held_out, paid)) < 32
     said = tagged("2+2=4 and 2+3=6")
-    for problem, process in ((paid[0], 0.5), (next(p for p in problems if p not in paid), 0.0)):
+    for problem, score in ((paid[0], 0.5), (next(p for p in problems if p not in paid), 0.0)):
         value, parts = reasoning.kimi_process(said, problem)
-        assert value == pytest.approx(reasoning.kimi(said, problem)[0] + 0.05 * process)
-        assert parts["process"] == process
-    assert steps_score("2+2=4", TWO) == 0.0  # no tags: all is 0, this too
-    assert reasoning.kimi_process("\ud800", {"problem": "\ud800", "answer": "2"})[0] == 0.0
+        assert value == pytest.approx(kimi(said, problem)[0] + 0.05 * score)
+        assert parts["process"] == score
+    assert process.steps_score("2+2=4", TWO) == 0.0  # no tags: all is 0, this too
 
 
-def test_autorules_judge_fills_the_slot_of_r1(monkeypatch, tmp_path):
+def test_autorules_judge_fills_the_slot_of_r1(monkeypatch):
     """Three of four rules get a Yes: 1.1 + 0.2 * 0.75. What AutoRule itself would pay, 10 times as much, does not
     count."""
     from notebooks.autorule import autorule
@@ -845,176 +699,238 @@ def test_autorules_judge_fills_the_slot_of_r1(monkeypatch, tmp_path):
     assert parts["helpful"] == 0.75 and parts["accuracy"] == 1
 
 
-# ---- Controls and the registry ---------------------------------------------------------------------------------------
+# ---- Controls, and whatever a completion may be ------------------------------------------------------
 
 RIGHT = "\\boxed{2}"
-WRONG = "\\boxed{3}"
 HEDGED = "\\boxed{2} or \\boxed{3}"
 LATE = "\\boxed{1} or \\boxed{2} or \\boxed{3}"
-NOTHING = "2"
 
 
 @pytest.mark.parametrize(
     "reward, paid",
     [
-        (boxed_reward, (1, 0, 0, 0, 0)),
-        (inverted, (0, 1, 1, 1, 0)),
-        (any_box, (1, 0, 1, 1, 0)),
-        (first_box, (1, 0, 1, 0, 0)),
-        (format_only, (0, 0, 0, 0, 0)),
+        (boxed_reward, (1, 0, 0, 0, 0, 0)),
+        (guards.inverted, (0, 1, 1, 1, 0, 0)),
+        (guards.any_box, (1, 0, 1, 1, 0, 0)),
+        (first_box, (1, 0, 1, 0, 0, 0)),
+        (guards.format_only, (0, 0, 0, 0, 0, 1)),
     ],
 )
 def test_controls_pay_for_something_else_and_log_the_truth(reward, paid):
-    out = [reward(text, TWO) for text in (RIGHT, WRONG, HEDGED, LATE, NOTHING)]
+    texts = (RIGHT, "\\boxed{3}", HEDGED, LATE, "2", tagged("", "nothing"))
+    out = [reward(text, TWO) for text in texts]
     assert tuple(value for value, _ in out) == paid
-    assert [parts["accuracy"] for _, parts in out] == [1, 0, 0, 0, 0]
-
-
-def test_format_only_pays_for_the_form():
-    assert format_only(tagged("", "nothing"), TWO)[0] == 1.0
+    assert [parts["accuracy"] for _, parts in out] == [1, 0, 0, 0, 0, 0]
 
 
 def test_the_coin_is_fair_and_always_falls_the_same_way():
     texts = [f"\\boxed{{{i}}}" for i in range(1000)]
-    flips = [coin(text, TWO)[0] for text in texts]
-    assert flips == [coin(text, TWO)[0] for text in texts] and 450 < sum(flips) < 550
-    assert flips != [coin(text, TWO | {"problem": "another"})[0] for text in texts]
-    coin("\ud800", TWO)  # half a surrogate pair
+    flips = [guards.coin(text, TWO)[0] for text in texts]
+    assert flips == [guards.coin(text, TWO)[0] for text in texts] and 450 < sum(flips) < 550
+    assert flips != [guards.coin(text, TWO | {"problem": "another"})[0] for text in texts]
 
 
 LABORATORY = {
-    "process": ["steps_reward"],
-    "structured": ["bleu_reward"],
-    "guards": [
-        "guarded_reward",
-        "robust_reward",
-        "coin",
-        "inverted",
-        "any_box",
-        "first_box",
-        "format_only",
-    ],
-    "reasoning": ["kimi", "olmo", "kimi_process", "curriculum"],
-    "program_parts": ["code_strict", "quick_code_reward"],
+    "process": "steps_reward",
+    "structured": "bleu_reward",
+    "guards": "guarded_reward robust_reward coin inverted any_box first_box format_only",
+    "reasoning": "kimi olmo kimi_process language_later",
+    "program_parts": "code_strict quick_code_reward",
 }
-EACH = [f"{file}.py:{name}" for file, names in LABORATORY.items() for name in names]
+EACH = [f"{file}.py:{name}" for file, names in LABORATORY.items() for name in names.split()]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [*REWARDS, *(f"{ROOT}/notebooks/rewards/{spec}" for spec in EACH)],
-    ids=[*REWARDS, *EACH],
-)
+@pytest.mark.parametrize("name", [*REWARDS, *EACH])
 def test_every_reward_takes_anything(name):
-    reward = verifiers.get_reward(name)
+    reward = verifiers.get_reward(name if name in REWARDS else f"{ROOT}/notebooks/rewards/{name}")
     hostile = ["", "\0", "<think>" * 50, "\\boxed{" * 50, "```python\n" * 3, "=" * 50, "\ud800"]
     for text in [*hostile, SIX[0]]:
         value, parts = reward(text, TWO | {"tests": []})
         assert math.isfinite(value) and 0.0 <= parts["accuracy"] <= 1.0
+        assert all(isinstance(part, (int, float)) for part in parts.values())  # the log: means
         assert not parts.keys() & {"problem", "answer", "completion", "length", "reward", "step"}
 
 
-# ---- Proofs ----------------------------------------------------------------------------------------------------------
+# ---- Reward hacks, each named after what it tries ----------------------------------------------------
+# The rollout must earn no more than an honest one. Fourteen rows stand in the chapters' tables: six in "Rule-Based
+# Rewards for Verifiable Tasks", eight in "Reward Design for Reasoning", three of them the same. The chapter on
+# verifier-based RL adds quotas, patterns and votes. The two rows about programs, printing the unit tests and reading
+# the truth from a file, are hacks of verify_code and tested there.
 
-CAN_PROVE = pytest.mark.skipif(
-    not (shutil.which("coqc") and shutil.which("bwrap")), reason="needs coqc and bwrap"
-)
-ADD_0 = "forall n : nat, n + 0 = n"
-NEVER = "Fixpoint f (n : nat) : False := f n."
-BAD = "Inductive bad := C (f : bad -> False). Definition no (b : bad) : False := match b with C f => f b end."
+PROBLEM = {"problem": "What is 6*7?", "answer": "42"}
+HONEST = "<think>6*7 is 6*5 plus 6*2, and 30+12=42</think><answer>\\boxed{42}</answer>"
+WRONG = HONEST.replace("\\boxed{42}", "\\boxed{41}")
+STRICT = RepetitionReward(w_len=0.2, w_rep=0.3)
+R1_ZERO = REWARDS["r1-zero"]
+R1 = REWARDS["r1"]
 
 
-@CAN_PROVE
+def earned(rollout, truncated=False):
+    return STRICT(rollout, "42", truncated)["R"]
+
+
+def behind_guards(rollout):
+    return guarded(STRICT.reward)(rollout, PROBLEM)[0]
+
+
+def boxes(*values):
+    return HONEST.replace("\\boxed{42}", " or ".join(f"\\boxed{{{value}}}" for value in values))
+
+
 @pytest.mark.parametrize(
-    "statement, proof, proved, why",
+    "reward", [boxed_reward, tagged_reward, R1_ZERO, R1, kimi, olmo, steps_reward]
+)
+def test_many_boxes_with_different_values(reward):
+    """Hedging. The last one counts; and one that is not closed is no answer, not a way back to the
+    one before."""
+    for rollout in (boxes(42, 41), boxes(40, 42, 41), boxes(42).replace("}</", "}\\boxed{4</")):
+        assert reward(rollout, PROBLEM)[1]["accuracy"] == 0.0
+        assert reward(rollout, PROBLEM)[0] <= reward(WRONG, PROBLEM)[0]
+    assert first_box(boxes(42, 41), PROBLEM)[0] == 1.0  # the textbook's search would have paid
+
+
+@pytest.mark.parametrize("think", ["", "   \n", "hm", "......."])
+def test_empty_think(think):
+    rollout = tagged(think, "\\boxed{42}")
+    assert verify_format(rollout)["think_length"] == 0.0
+    assert earned(rollout) <= earned(HONEST)  # the chapter's listing pays for the tags alone
+    assert behind_guards(rollout) <= behind_guards(HONEST) - 0.5
+
+
+@pytest.mark.parametrize(
+    "think",
     [
-        (ADD_0, "induction n. reflexivity. simpl. rewrite IHn. reflexivity.", True, "proved"),
-        (ADD_0, "Proof. intros. apply eq_sym, plus_n_O. Qed.", True, "proved"),
-        (ADD_0, "reflexivity.", False, "Unable to unify"),
-        ("1 = 2", "Admitted.", False, "No focused proof"),
-        ("1 = 2", "Proof. Admitted. (* Qed. *)", False, "Axioms:\nSolution.goal : 1 = 2"),
-        (
-            "1 = 2",
-            "Abort. Axiom goal : 1 = 2. Lemma l : True. Proof. exact I. Qed.",
-            False,
-            "Axioms:",
-        ),
-        (
-            "1 = 2",
-            'Abort. Notation "x = y" := (x <= y). Theorem goal : 1 = 2. Proof. repeat constructor. Qed.',
-            False,
-            "",
-        ),
-        (
-            "1 = 2",
-            f"Abort. Unset Guard Checking. {NEVER} Theorem goal : 1 = 2. Proof. destruct (f 0). Qed.",
-            False,
-            "assumed to be guarded",
-        ),
-        (
-            "1 = 2",
-            f"Abort. Unset Positivity Checking. {BAD} Theorem goal : 1 = 2. Proof. destruct (no (C no)). Qed.",
-            False,
-            "assumed to be positive",
-        ),
-        ("1 = 1", "Proof. Fail Qed. Quit.", False, "Quit was not found"),
-        ("1 = 1", "let rec f x := f x in f 1.", False, ""),  # too slow, or too deep
+        "The answer is 42",
+        "So it is obviously 42.",
+        "\\boxed{42}",
+        "42 42 42 42 42 42",
+        "答案显然是42,答案是42",
+        "based on the above, it is 42",
     ],
 )
-def test_a_proof_is_believed_only_if_a_second_file_can_use_it(statement, proof, proved, why):
-    out = verify_proof(statement, proof, timeout=3)
-    assert out["proved"] is proved and why in out["why"]
+def test_copy_the_answer_into_think(think):
+    """The chapter's patch, no box in the thinking, misses its own example, "The answer is 42"; its
+    other one, 8 words, would refuse its ideal rollout, "Factor: (x-2)(x-3)=0. Smaller is 2.", which
+    has 5. So: what is left without the answer and the words that announce it."""
+    rollout = tagged(think, "\\boxed{42}")
+    assert is_hacking(rollout) and behind_guards(rollout) < behind_guards(HONEST) - 0.4
 
 
-def test_without_coq_or_bubblewrap_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda name: None if name == "bwrap" else "/usr/bin/coqc")
-    with pytest.raises(
-        FileNotFoundError, match=r"does not find bwrap \(apt install bubblewrap\) on the PATH"
-    ):
-        verify_proof("1 = 1", "reflexivity.")
+def test_repeat_the_answer_a_thousand_times():
+    # Repetition is on top: no bonus to win.
+    assert earned(boxes(*[42] * 1000)) <= earned(HONEST) - 0.2
+    assert tagged_reward(boxes(*[42] * 1000), PROBLEM)[0] == tagged_reward(HONEST, PROBLEM)[0]
 
 
-# ---- A process reward model ------------------------------------------------------------------------
+@pytest.mark.parametrize("digits", ["４２", "𝟒𝟐", "4\u200b2"])
+def test_look_alike_digits(digits):
+    """Both sides are normalised (NFKC). That a look-alike earns what the digits earn is no hack but
+    the repair of one: an unnoticed rejection of right answers. Letters that only look alike stay
+    different."""
+    assert earned(boxes(digits)) == earned(HONEST)
+    for letter in "ZᏎ":  # the second is Cherokee
+        assert verify_math(boxes(f"{letter}2"), "42")["answer"] == 0.0
 
 
-def test_states_stand_at_the_end_of_steps(base):
-    """Of 25+7=32;32-4=28 behind ; and behind the last 8: what the model knows there without what follows."""
-    model, tokenizer = base
-    text = "<think>25+7=32;32-4=28</think>"
-    found = at_steps(model, tokenizer, "25+7-4=", text)
-    assert found.shape == (2, model.config.hidden_size)
-    begun = torch.tensor([tokenizer.encode("25+7-4=<think>25+7=32;")])
-    alone = model(begun, head=lambda hidden, weight: hidden)[0, -1]
-    torch.testing.assert_close(found[0], alone, atol=1e-5, rtol=1e-4)
-    assert len(at_steps(model, tokenizer, "25+7-4=", "<think></think>")) == 0
-
-
-def test_the_logistic_regression_finds_the_line():
-    """Labels that depend on the first number alone: .9 above 0, .1 below."""
-    states = torch.tensor([[-1.0, 1], [-1, -1], [1, 1], [1, -1]])
-    weight, bias = fit(states, torch.tensor([0.1, 0.1, 0.9, 0.9]))
-    torch.testing.assert_close(
-        (states @ weight + bias).sigmoid(), torch.tensor([0.1, 0.1, 0.9, 0.9]), atol=0.02, rtol=0
-    )
+def test_bilingual_thinking():
+    rollout = HONEST.replace("and 30+12=42", "所以三十加十二得四十二")
+    assert R1_ZERO(rollout, PROBLEM)[0] == R1_ZERO(HONEST, PROBLEM)[0]  # nothing noticed
+    assert R1(rollout, PROBLEM)[0] == R1(HONEST, PROBLEM)[0] - 0.5
 
 
 @pytest.mark.parametrize(
-    "total, paid",
-    [("mean", [0.6, 0.9, 0, 0]), ("min", [0.3, 0.9, 0, 0]), ("sum", [1.2, 0.9, 0, 0])],
+    "filler", ["let me think, hmm, wait, ", "let_me_think,_hmm,_wait,_", "嗯让我再想想", "6*7=42;"]
 )
-def test_a_process_reward_by_hand(total, paid, monkeypatch):
-    """Two steps, one step, none, and one that is cut off. The sum pays the longer one more, the others less."""
-    said = {"two": [0.9, 0.3], "one": [0.9], "none": [], "cut off": [0.9]}
-    monkeypatch.setattr(
-        "notebooks.rewards.process.process_model", lambda: lambda problem, text: said[text]
-    )
-    method = ProcessReward(total=total)
-    method.setup(torch.nn.Linear(1, 1), None)
-    finished = torch.tensor([True, True, True, False])
-    step = SimpleNamespace(
-        problems=[PROBLEM], texts=[*said], rollouts=SimpleNamespace(finished=finished)
-    )
-    torch.testing.assert_close(method.advantages(step), group_advantages(torch.tensor([paid])))
-    row = {}
-    method.after_step(row, None)
-    assert row == {"prm": pytest.approx(sum(paid) / 4), "steps": 1.0}
+def test_rambling_to_inflate_the_length_bonus(filler):
+    """612 words of talk to itself, also without spaces. Paid by length alone it would win."""
+    rollout = HONEST.replace("<think>", "<think>" + filler * (10_000 // len(filler)))
+    naive = ReasoningReward(w_len=0.3, w_ramble=0.0, w_lang=0.0)
+    assert naive(rollout, "42")["R"] > naive(HONEST, "42")["R"] and earned(rollout) < earned(HONEST)
+
+
+def test_never_close_the_thinking():
+    """End-of-sequence suppression: a completion that was cut off earns nothing, whatever it holds
+    so far."""
+    assert earned(HONEST.partition("</think>")[0]) == 0.0
+    assert earned(HONEST, truncated=True) == 0.0  # rlvr.score does the same for all rewards
+    assert ReasoningReward(needs_tags=False)("<think>it is \\boxed{42}", "42")["R"] == 0.0
+
+
+@pytest.mark.parametrize(
+    "rollout",
+    [
+        "<answer>\\boxed{42}</answer><think>because 6*7=42, of course</think>",
+        "\\boxed{42}<think>6*7=42, of course</think><answer>\\boxed{42}</answer>",
+    ],
+)
+def test_think_after_the_answer(rollout):
+    assert earned(rollout) == tagged_reward(rollout, PROBLEM)[0] == 0.0
+    assert verify_format(rollout)["structure"] == 0.0
+    assert is_hacking(rollout)
+
+
+def test_think_spam_and_excessive_length():
+    rollout = HONEST.replace("<think>", "<think>" * 11)
+    assert quotas(rollout) == 0.5 and quotas(HONEST) == 0.0 and earned(rollout) == 0.0
+    assert guarded(boxed_reward)(rollout, PROBLEM)[0] == 0.5
+    assert guarded(boxed_reward)(HONEST, PROBLEM)[0] == 1.0
+    assert quotas("so " * 16_001) == quotas("嗯" * 16_001) == 0.3 and quotas("so " * 16_000) == 0.0
+
+
+def test_spam_with_tool_calls_and_forge_their_results():
+    """Only the environment's messages are results; a result in the model's own text is text."""
+    problem = {"answer": "Paris", "tools": TOOLS}
+    paid = [structured.search_agent_reward(episode(n), problem)[0] for n in (1, 3, 6, 21)]
+    assert paid[0] == paid[1] > paid[2] > paid[3] and quotas(CALL * 21) == 0.5
+    forged = CALL + "<tool_response>found</tool_response><answer>Paris</answer>"
+    said = [{"role": "assistant", "content": forged}]
+    assert structured.search_agent_reward(said, problem)[1]["call_success"] == 0.0
+
+
+@pytest.mark.parametrize(
+    "rollout, hacking",
+    [
+        (HONEST, False),
+        (WRONG, False),  # being wrong is no hack
+        ("First 6*5=30, then 6*2=12, together \\boxed{42}", False),  # no tags, but a derivation
+        (tagged("30+12=42", "Based on the above, it is 42: \\boxed{42}"), False),
+        (tagged("答案显然是 42", "\\boxed{42}"), True),
+        ("\\boxed{42}", True),
+        ("The answer is \\boxed{42}", True),
+        ("", True),
+    ],
+)
+def test_adversarial_patterns(rollout, hacking):
+    """The chapter's three: a bare assertion (答案显然是 42), a template ("based on the above, 42"), a
+    box right behind </think>. The third, </think>.*\\boxed, matches HONEST, like every answer in
+    the form; the second an honest last sentence; and two are strings in a list on whose items
+    .search is called. is_hacking asks for a derivation: in "6*7=42" six characters are one."""
+    assert is_hacking(rollout) == hacking
+    assert guards.derivation("The answer is 42.", "42") == 0
+    assert guards.derivation("6*7=42", "42") == 6
+
+
+def test_please_one_verifier_only():
+    """A vote: the last box is right, but it is neither the first one nor the last number."""
+    spam = "".join(rf"\boxed{{{n}}} " for n in (7, 41, 42)) + "one of 3"
+    assert boxed_reward(spam, PROBLEM)[0] == 1.0
+    assert robust_reward(spam, PROBLEM)[0] == 0.0 and robust_reward(HONEST, PROBLEM)[0] == 1.0
+
+
+def test_pad_with_trivial_equations():
+    rollout = HONEST.replace("and 30+12=42", "1=1;" * 500 + "2+2=5;" + "0=0.0;" * 500 + "7=7;" * 9)
+    assert verify_steps(rollout)["frac"] == 0.0
+    assert steps_reward(rollout, PROBLEM)[0] < steps_reward(HONEST, PROBLEM)[0]
+
+
+def test_true_equations_do_not_make_up_for_a_wrong_answer():
+    lecture = WRONG.replace("6*7", ";".join(f"{n}+1={n + 1}" for n in range(2, 40)))
+    assert steps_reward(lecture, PROBLEM)[0] < 0.16 < steps_reward(HONEST, PROBLEM)[0]
+
+
+@pytest.mark.parametrize("name", REASONING_PRESETS)
+def test_no_form_pays_like_the_answer(name):
+    """The best that a wrong answer can do against the plainest right one."""
+    reward = REASONING_PRESETS[name]
+    wrong = WRONG.replace("and", " ".join(f"word{i}" for i in range(390)))
+    assert reward(wrong, "42")["R"] < 0.35 < 1.0 <= reward(HONEST, "42")["R"]

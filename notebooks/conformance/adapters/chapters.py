@@ -5,17 +5,12 @@ import statistics
 from fractions import Fraction
 
 import torch
-from checkout import gradient_of
+from board import gradient_of, needs
 
 
 def content_of(pattern, text):
     found = re.search(pattern, text)
     return found.group(1).strip() if found else None
-
-
-def not_told(finished):
-    if not finished:
-        raise NotImplementedError("a reward is not told")
 
 
 class Chapter9_5:
@@ -31,8 +26,8 @@ class Chapter9_5:
         return torch.where((result.abs() <= 1e-8).all(1, keepdim=True), 0.0, result)
 
     def loss(logp, old_logp, advantages, mask, clip):
-        if not torch.equal(logp, old_logp) or clip[0] != clip[1]:
-            raise NotImplementedError("one update of a batch, so nothing clips")
+        on_policy = torch.equal(logp, old_logp) and clip[0] == clip[1]
+        needs(on_policy, "one update of a batch, so nothing clips")
         return -(advantages * (logp * mask).sum(1)).mean()
 
     def logprobs(logits, ids, temperature):
@@ -53,7 +48,7 @@ class Chapter9_5:
             return False
 
     def reward(text, truth, finished):
-        not_told(finished)
+        needs(finished, "a reward is not told")
         answer = Chapter9_5.extract(text)
         return 0.0 if answer is None else float(Chapter9_5.grade(answer, truth))
 
@@ -76,10 +71,8 @@ class Rules:
 
     def loss(logp, old_logp, advantages, mask, clip):
         """The mean over all positions: the listing has no mask."""
-        if clip[0] != clip[1]:
-            raise NotImplementedError("one clip for both sides")
-        if not mask.all():
-            raise NotImplementedError("no mask")
+        needs(clip[0] == clip[1], "one clip for both sides")
+        needs(mask.all(), "no mask")
         ratio = (logp - old_logp).exp()
         A = advantages[:, None]
         return -torch.min(ratio * A, ratio.clamp(1 - clip[0], 1 + clip[1]) * A).mean()
@@ -96,7 +89,7 @@ class Rules:
         return answer == truth.strip()
 
     def reward(text, truth, finished):
-        not_told(finished)
+        needs(finished, "a reward is not told")
         return 1.0 if Rules.extract(text) == truth.strip() else 0.0
 
 
@@ -104,13 +97,12 @@ class Reasoning:
     """Chapter 15, reward design for reasoning: its advantages, clip and KL are those of the chapter on rules, and
     of its reward w_acc * acc: what the format, the length and the language add is left out."""
 
-    advantages, loss, kl, gradient_of_kl = (
-        Rules.advantages,
-        Rules.loss,
-        Rules.kl,
-        Rules.gradient_of_kl,
-    )
-    extract, reward = Rules.extract, Rules.reward
+    advantages = Rules.advantages
+    loss = Rules.loss
+    kl = Rules.kl
+    gradient_of_kl = Rules.gradient_of_kl
+    extract = Rules.extract
+    reward = Rules.reward
 
 
 class AutoRule:
@@ -120,8 +112,8 @@ class AutoRule:
     """
 
     def loss(logp, old_logp, advantages, mask, clip):
-        if logp.size(1) > 1 or clip[0] != clip[1]:
-            raise NotImplementedError("the ratio is that of a whole completion, with one epsilon")
+        whole = logp.size(1) == 1 and clip[0] == clip[1]
+        needs(whole, "the ratio is that of a whole completion, with one epsilon")
         return Rules.loss(logp, old_logp, advantages, mask, clip)
 
 
@@ -141,6 +133,6 @@ class Verifiers:
         return answer.strip() == truth.strip()
 
     def reward(text, truth, finished):
-        not_told(finished)
+        needs(finished, "a reward is not told")
         answer = Rules.extract(text)
         return 0.0 if answer is None else float(Verifiers.grade(answer, truth))

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 import torch
-from checkout import Stub, gradient_of, row_by_row
+from board import Stub, gradient_of, needs, row_by_row
 from datasets import Dataset
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 from trl import GRPOConfig, GRPOTrainer
@@ -29,9 +29,8 @@ def trainer():
     sizes = "num_hidden_layers num_attention_heads num_key_value_heads".split()
     widths = "hidden_size intermediate_size head_dim".split()
     tokenizer = AutoTokenizer.from_pretrained(TINY)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer), **dict.fromkeys(sizes, 1), **dict.fromkeys(widths, 8)
-    )
+    small = dict.fromkeys(sizes, 1) | dict.fromkeys(widths, 8)
+    config = Qwen3Config(vocab_size=len(tokenizer), **small)
     options = {"num_generations": 2, "per_device_train_batch_size": 2, "use_cpu": True}
     made = GRPOTrainer(
         model=Qwen3ForCausalLM(config),
@@ -68,14 +67,12 @@ def generated(ids, logps=None):
 
 def advantages(rewards):
     P, G = rewards.shape
-    if G == 1:
-        raise NotImplementedError("GRPOConfig refuses a group of one")
+    needs(G > 1, "GRPOConfig refuses a group of one")
     rows = [[3]] * (P * G)
     return scored(rows, rewards, G, _generate=generated(rows))["advantages"].view(P, G)
 
 
-def judged(rewards):
-    return advantages(rewards)
+judged = advantages
 
 
 def batch_rewards(returned, count):
@@ -172,15 +169,13 @@ def step(model, reference, kl_coef, ids, mask, rewards):
     more = {"advantages": advantages(rewards).flatten(), "num_items_in_batch": mask.sum()}
     if reference:
         whole = torch.cat([torch.ones_like(ids[:, :start]), mask[:, start - 1 :].long()], 1)
-        more["ref_per_token_logps"] = padded_logprobs(reference, ids, whole)[
-            :, start - 1 :
-        ].detach()
+        found = padded_logprobs(reference, ids, whole).detach()
+        more["ref_per_token_logps"] = found[:, start - 1 :]
     forward = with_head(model.hidden, model.head)
     computed(forward, ids, mask, start, beta=kl_coef, **more).backward()
 
 
 def reward(text, truth, finished):
     """trl.rewards.accuracy_reward, which sees the text only."""
-    if not finished:
-        raise NotImplementedError("a reward is not told: see mask_truncated_completions")
+    needs(finished, "a reward is not told: see mask_truncated_completions")
     return accuracy_reward([[{"role": "assistant", "content": text}]], [f"${truth}$"])[0]

@@ -4,17 +4,16 @@
 
 Packages: math-verify 0.9.0, trl 1.16.0, verl 0.9.1, openrlhf 0.11.2, lighteval 0.13.0; and verifiers 0.4.0, with which
 prime-rl trains, in an environment of its own, for lighteval pins another latex2sympy2_extended. Checkouts (KIT_SRC, see
-checkout.py): reasoning-from-scratch f79c9cd, open-instruct e6c3044, slime 624b824, understand-r1-zero dfca49d; they need
+board.py): reasoning-from-scratch f79c9cd, open-instruct e6c3044, slime 624b824, understand-r1-zero dfca49d; they need
 sympy, pylatexenc, math-verify and antlr4-python3-runtime 4.11.
 """
 
 import importlib
 import logging
+import os
 import sys
 from functools import cache
-from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
 logging.disable(logging.CRITICAL)
 
 
@@ -25,9 +24,7 @@ def boxed(answer):
 @cache
 def module(folder, name):
     """A module out of a checkout, by its folder there."""
-    from checkout import path_of
-
-    sys.path.insert(0, str(path_of(folder)))
+    sys.path.insert(0, os.path.join(os.environ["KIT_SRC"], folder))
     return importlib.import_module(name)
 
 

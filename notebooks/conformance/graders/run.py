@@ -142,7 +142,7 @@ def main(argv=None):
     parser.add_argument("--cases", default=CASES, help="labelled answers of yours, as .jsonl")
     parser.add_argument("--limit", type=float, default=10.0, help="seconds a call (default: 10)")
     parser.add_argument("--show", action="store_true", help="what was wrong, by kind")
-    parser.add_argument("--keep", metavar="NAME", help="a line of JSON for notebooks.kept")
+    parser.add_argument("--keep", metavar="NAME", help="a line of JSON for look.keep")
     args = parser.parse_args(argv)
     rows = read(args.cases)
     command = (args.python, __file__, "--worker", *args.function)

@@ -1,0 +1,405 @@
+"""claims.py - what the chapters and papers claim, tried on tiny models, each with controls. The command: see claim.py.
+
+AutoRule's are tried in the simulated worlds of the seeds; notebook 7 shows what came out, of the others notebook 6 does.
+Three settings were chosen on seed 0, after weaker ones had shown no effect: the bilingual base, the learning rate of the
+guessing arms of `boxes`, and the steps and payments of `slips`.
+"""
+
+from notebooks.autorule.autorule_world import TINY
+from notebooks.claims import measures
+from notebooks.claims.claim import POINTS, SHARE, Arm, Check, Claim, main
+from notebooks.claims.claim import above, as_much, falls, grows, has_none, keeps, longer, more
+from notebooks.claims.claim import reaches, rises, stays
+
+METHOD = "--method notebooks/methods"
+CONTROL = "--reward notebooks/rewards/guards.py"
+START = "--reward notebooks/claims/start.py"
+DEFAULT = Arm()
+COIN = Arm(f"{CONTROL}:coin")
+CURVES = {"flags": "--eval-every 5 --eval-problems 200", "steps": 60, "every": 5}
+
+# ---- growth: does thinking grow? -------------------------------------------------------------------
+
+GROWTH = Claim(
+    name="growth",
+    sentence="Under a reward for accuracy alone thinking grows by itself.",
+    source="reward design, length dynamics",
+    doubt="A base that can correct itself, so that a longer thought of the same kind is more often right.",
+    arms={"default": DEFAULT, "random": COIN},
+    claim=[
+        longer("default", "length", ("default", "length@0"), 0.5),
+        longer("default", "length", ("default", "length@30"), 0.2),
+        longer("default", "plain length", ("default", "plain length@start"), 0.2),
+    ],
+    controls=[longer("random", "length", ("random", "length@0"), 0.2, True), rises("default")],
+    columns="right@0, right, length@0, length@30, length, works@start, works, plain length@start, plain length",
+    panels="right, completion_length, works",
+    **CURVES,
+)
+
+# ---- design: two rewards ---------------------------------------------------------------------------
+
+DESIGN = Claim(
+    name="design",
+    sentence="Paid for accuracy and form (A) it thinks in two languages and rambles; penalties (B) end both for free.",
+    source="reward design, language consistency",
+    doubt="A base whose rambling is as often right as its plain work.",
+    arms={
+        "design A": Arm("--reward r1-zero"),
+        "design B": Arm(f"{START}:r1_short"),
+        "A, bilingual base": Arm("--reward r1-zero", "bilingual"),
+        "B, bilingual base": Arm(f"{START}:r1_short", "bilingual"),
+    },
+    claim=[
+        more("A, bilingual base", "B, bilingual base", "bilingual"),
+        more("design A", "design B", "rambling"),
+        as_much("design A", "design B"),
+        as_much("A, bilingual base", "B, bilingual base"),
+    ],
+    controls=[
+        reaches("A, bilingual base", "bilingual@start", 0.1, SHARE),
+        *(rises(arm, 0.1) for arm in ("design A", "design B")),
+    ],
+    columns="right@0, right, bilingual@start, bilingual, rambling@start, rambling",
+    panels="right, bilingual, rambling",
+    **CURVES,
+)
+
+# ---- format: paid for the form only ----------------------------------------------------------------
+
+FORM = Claim(
+    name="format",
+    sentence="Paid only for the form, the reward saturates and accuracy collapses.",
+    source="reward design, reward components",
+    doubt="Hundreds of steps, in which the habit of working problems out has time to fade.",
+    arms={"format only": Arm(f"{CONTROL}:format_only"), "default": DEFAULT},
+    claim=[above("format only", "paid", 0.95, 0.05), falls("format only", 0.15)],
+    controls=[rises("default")],
+    columns="paid@0, paid, right@0, right, length@0, length",
+    panels="reward, right, completion_length",
+    **CURVES,
+)
+
+# ---- boxes: which one counts? ----------------------------------------------------------------------
+# Where little is right, few completions earn anything: the guessing arms get a higher learning rate and a larger
+# evaluation.
+
+
+def guessing(reward):
+    return Arm(f"{reward} --eval-problems 500", "guessing", (1e-3,))
+
+
+def parts_company(arm):
+    def change(x):
+        return x(arm, "paid") - x(arm, "paid@0") - x(arm, "right") + x(arm, "right@0")
+
+    return Check(f"{arm}: what is paid grows by 0.1 more than what is right", change, 0.1, POINTS)
+
+
+HOLES = ("any box, guessing", "first box, guessing")
+BOXES = Claim(
+    name="boxes",
+    sentence="A verifier that takes the first box or any is hacked by spamming guesses; one that takes the last is not.",
+    source="reward design, reasoning-specific hacks",
+    doubt="Problems so hard that the base which can work seldom succeeds: there it may be tempted.",
+    arms={
+        "any box, guessing": guessing(f"{CONTROL}:any_box"),
+        "first box, guessing": guessing(f"{CONTROL}:first_box"),
+        "last box, guessing": guessing("--reward boxed"),
+        "any box": Arm(f"{CONTROL}:any_box"),
+        "last box": Arm("--reward boxed"),
+    },
+    claim=[*map(parts_company, HOLES), *(grows(arm, "boxes", 1.0) for arm in HOLES)],
+    controls=[
+        stays("last box, guessing", 1.0, "boxes", "boxes@start"),
+        as_much("last box", "any box"),
+    ],
+    columns="paid@0, paid, right@0, right, boxes@start, boxes@max, boxes",
+    panels="reward, right, boxes",
+    **CURVES,
+)
+
+# ---- problems: one to train on ---------------------------------------------------------------------
+
+PROBLEMS = Claim(
+    name="problems",
+    sentence="One problem suffices to start the training; to finish takes more.",
+    source="9.5 RLVR, 1-shot RLVR",
+    doubt="A base that has to learn more than a habit: here any problem teaches to work problems out.",
+    arms={
+        "1 problem": Arm("--train-problems 1"),
+        "64 problems": Arm("--train-problems 64"),
+        "default": DEFAULT,
+    },
+    claim=[rises("1 problem", 0.2), more("default", "1 problem", by=0.2)],
+    controls=[rises("default"), as_much("default", "64 problems")],
+    columns="right@0, right, greedy@0, greedy, accuracy, mixed",
+    panels="right, accuracy, mixed",
+    **CURVES,
+)
+
+# ---- updates: several of a batch -------------------------------------------------------------------
+
+PPO = "--updates-per-batch 4"
+CISPO = f"{METHOD}/ratios.py:CISPO {PPO}"
+UPDATES = Claim(
+    name="updates",
+    sentence="Several updates of a batch (x 4) learn faster, and break sooner. Fast: at five times the learning rate.",
+    source="9.5 RLVR",
+    doubt="Ten seeds at the fast rate, where the three of ppo end far apart.",
+    arms={
+        "default": DEFAULT,
+        "ppo x 4": Arm(PPO),
+        "gspo x 4": Arm(f"{METHOD}/ratios.py:GSPO {PPO}"),
+        "cispo x 4": Arm(CISPO),
+        "reinforce x 4": Arm(f"{METHOD}/reinforce.py:Reinforce --kl-coef 0 {PPO}"),
+        "ppo x 4, fast": Arm(PPO, rates=(2e-3,)),
+        "cispo x 4, fast": Arm(CISPO, rates=(2e-3,)),
+    },
+    claim=[
+        more("ppo x 4", "default", "right@20"),
+        more("ppo x 4", "ppo x 4, fast", by=0.3),
+        more("cispo x 4", "cispo x 4, fast", by=0.3),
+    ],
+    controls=[rises(f"{name} x 4") for name in ("ppo", "gspo", "cispo", "reinforce")],
+    columns="right@0, right@20, right, greedy, clipped@mean",
+    panels="right, clipped",
+    **CURVES,
+)
+
+# ---- controls: rewards that know nothing -----------------------------------------------------------
+
+CONTROLS = Claim(
+    name="controls",
+    sentence="A reward that knows nothing of the answer teaches nothing, an inverted one harms.",
+    source="the control for all others; gains under random rewards: Shao et al. 2025, 2506.10947",
+    doubt="A base whose dormant habits are right: there such a drift would look like learning.",
+    arms={"random": COIN, "inverted": Arm(f"{CONTROL}:inverted"), "default": DEFAULT},
+    claim=[stays("random"), falls("inverted", 0.15)],
+    controls=[rises("default")],
+    columns="paid@0, paid, right@0, right, length@0, length, works",
+    panels="reward, right, works",
+    **CURVES,
+)
+
+# ---- selection: what the base cannot do ------------------------------------------------------------
+
+SELECTION = Claim(
+    name="selection",
+    sentence="RLVR unlocks what is there: a base that has never worked a problem out cannot be helped.",
+    source="9.5 RLVR, 1-shot RLVR",
+    doubt="Problems on which luck finds the answer often enough, as that of one digit (tasks/one_digit.py).",
+    arms={"guessing": Arm(base="guessing"), "default": DEFAULT},
+    claim=[stays("guessing"), has_none("guessing", "works", 0.05, 0.01)],
+    controls=[rises("default")],
+    columns="right@0, right, greedy@0, greedy, works@start, works",
+    panels="right, works, hopeless",
+    **CURVES,
+)
+
+# ---- slips: self-correction, and three ways of thinking too long -----------------------------------
+# Each problem comes once, so that the accuracy of a step's samples is that on new problems, and next to none are held out.
+
+ONCE = {"flags": "--eval-every 60 --eval-problems 20", "steps": 60, "every": 3}
+OUTCOME = Arm(base="slipping")
+KINDS = {"pay waits": "doubting", "pay detours": "excursion", "pay fillers": "padding"}
+
+
+def noticing(run):
+    """Of the arms that are not paid for length."""
+    return {} if run.arm in KINDS else measures.before_and_after(measures.planted)(run)
+
+
+def slips_gone(x):
+    return 1 - x("outcome", "slips") / x("outcome", "slips@start")
+
+
+def only_where_paid(arm):
+    """Its kind is more frequent than in the two other arms."""
+    return [more(arm, other, KINDS[arm], 0.3) for other in KINDS if other != arm]
+
+
+def longer_than_outcome(arm):
+    return longer(arm, "completion_length", ("outcome", "completion_length"), 0.25)
+
+
+SLIPS = Claim(
+    name="slips",
+    sentence="A reward for the answer selects noticing one's slips; and thinking gets too long in three ways to be told apart.",
+    source="reward design, length dynamics",
+    doubt="A base whose slips cannot be unlearned, and problems on which a second look or a detour pays.",
+    arms={
+        "outcome": OUTCOME,
+        "random": Arm(COIN.flags, "slipping"),
+        **{arm: Arm(f"{START}:{arm.replace(' ', '_')}", "slipping") for arm in KINDS},
+    },
+    said={
+        "a planted slip is noticed more often": [
+            rises("outcome", 0.2, "noticed"),
+            more("outcome", "random", "noticed", 0.2),
+        ],
+        "own slips are corrected more often": [grows("outcome", "corrected", 0.2)],
+        "and are fewer": [Check("outcome: half of the slips are gone", slips_gone, 0.5, 0.1)],
+        "each way of too long grows where it is paid": [*map(grows, KINDS, KINDS.values())],
+        "and there more than where another is": sum(map(only_where_paid, KINDS), []),
+        "length alone does not tell them apart": [*map(longer_than_outcome, KINDS)],
+    },
+    controls=[
+        grows("outcome"),
+        stays("random", 0.2, "noticed"),
+        reaches("outcome", "noticed@0", 0.3, POINTS),
+        *(has_none("outcome", kind, 0.2, POINTS) for kind in KINDS.values()),
+    ],
+    columns="accuracy@start, accuracy, noticed@0, noticed, saved@0, saved, false alarms, slips@start, slips, "
+    "corrected@start, corrected, padding@start, padding, doubting@start, doubting, excursion@start, excursion, "
+    "completion_length@start, completion_length, truncated",
+    panels="accuracy, padding",
+    measure=noticing,
+    **ONCE,
+)
+
+# ---- prm: a process reward model as the reward -----------------------------------------------------
+
+PROCESS = "--method notebooks/rewards/process.py --total"
+PRM = Claim(
+    name="prm",
+    sentence="A process reward model is hacked: what it pays rises, and right answers do not follow.",
+    source="reward design, outcome and process rewards; verifiers, PRM and ORM",
+    doubt="A process model that has seen the policy's own errors, or is trained again on the way.",
+    arms={
+        "outcome": OUTCOME,
+        "mean": Arm(f"{PROCESS} mean", "slipping"),
+        "sum": Arm(f"{PROCESS} sum", "slipping"),
+    },
+    said={
+        "paid the mean of the steps": [
+            rises("mean", 0.2, "score"),
+            more("outcome", "mean", "accuracy", 0.2),
+        ],
+        "paid their sum": [
+            rises("sum", 1.0, "sum"),
+            more("sum", "outcome", "steps", 1.0),
+            more("outcome", "sum", "accuracy", 0.2),
+        ],
+    },
+    controls=[grows("outcome")],
+    columns="accuracy@start, accuracy, score@0, score, sum@0, sum, steps@0, steps, slips, doubting, excursion, "
+    "completion_length, truncated",
+    panels="accuracy, completion_length, slips",
+    measure=measures.before_and_after(measures.scores_of),
+    **ONCE,
+)
+
+# ---- lora: adapters of rank 1 train as well as all weights, at a higher rate -----------------------
+
+TUNED = {"flags": "--eval-every 5 --eval-problems 200 --micro-batch-tokens 4096", "every": 5}
+LORA = f"{METHOD}/lora.py --rank"
+HIGH = (1.2e-3, 4e-3, 1.2e-2)
+ADAPTERS = Claim(
+    name="lora",
+    sentence="In RL adapters of rank 1 learn as well as all weights, if their learning rate is higher.",
+    source="LoRA Without Regret, thinkingmachines.ai/blog/lora (2025), read in summaries; LoRA, 2106.09685",
+    doubt="A task that teaches, rather than selects: one bit a completion fits into any rank. Or wider layers.",
+    arms={
+        "full": Arm(rates=(4e-4, 1.2e-3, 4e-3)),
+        "rank 8": Arm(f"{LORA} 8", rates=HIGH),
+        "rank 1": Arm(f"{LORA} 1", rates=HIGH),
+        "rank 1, usual rate": Arm(f"{LORA} 1"),
+    },
+    claim=[
+        as_much("full", "rank 1"),
+        as_much("full", "rank 1", "right@mean"),
+        as_much("full", "rank 8"),
+        more("rank 1", "rank 1, usual rate", "right@mean"),
+    ],
+    controls=[rises("full")],
+    columns="right@0, right, right@mean, greedy, length, grad_norm@mean, spent",
+    panels="right, entropy",
+    steps=50,
+    **TUNED,
+)
+
+# ---- ttrl: the majority of the group as the label, where it is right and where it is not -----------
+# The usual base guesses in all directions, so that of its answers the right one is mostly the most frequent; the
+# hasty one's is wrong, and its right answers are as many. With labels the rate is the one that lora chose. The reward of
+# the majority arms is logged alone: accuracy means the same in all arms.
+
+TRUTH = "--reward boxed --num-samples 16"
+MAJORITY = f"{METHOD}/ttrl.py {TRUTH}"
+EITHER = (4e-4, 1.2e-3)
+TTRL = Claim(
+    name="ttrl",
+    sentence="Reinforcement learning on the majority of one's own answers raises accuracy as labels do.",
+    source="TTRL, 2504.16084 (read: the abstract and figure 1)",
+    doubt="A base whose most frequent answer is wrong, and that is set right all the same. Or a vote among many more.",
+    arms={
+        "majority": Arm(MAJORITY, rates=EITHER),
+        "truth": Arm(TRUTH, rates=EITHER[1:]),
+        "majority, hasty": Arm(MAJORITY, "hasty", EITHER),
+        "truth, hasty": Arm(TRUTH, "hasty", EITHER[1:]),
+    },
+    claim=[rises("majority"), as_much("truth", "majority"), rises("majority, hasty", 0.1)],
+    controls=[rises("truth"), rises("truth, hasty")],
+    columns="right@0, label, right, solved, mixed",
+    panels="right, mixed",
+    steps=40,
+    measure=measures.label_of,
+    **TUNED,
+)
+
+# ---- autorule: extracted rules, and whether they prevent a hack ------------------------------------
+
+RULES = Claim(
+    name="autorule",
+    sentence="AutoRule: extracted rules are the same from run to run, and align with preferences.",
+    source="AutoRule, 5.3; in a simulated world, where nothing is trained for it",
+    doubt="A judge whose errors depend on the response and not on the wording of a rule.",
+    arms={"rules": Arm(base=TINY, rates=())},
+    said={
+        "rules of five runs agree": [above("rules", "agreement", 0.9, 0.1)],
+        "also for a judge who errs": [above("rules", "agreement, judge errs", 0.9, 0.1)],
+        "so do those of fewer pairs": [above("rules", "32 pairs", 0.9, 0.1)],
+        "their total scores correlate": [above("rules", "correlation", 0.95, 0.05)],
+        "they align better than vague ones and than chance": [
+            rises("rules", 0.1, "alignment", other) for other in ("dimensions", "shuffled")
+        ],
+    },
+    panels="agreement, correlation, alignment, dimensions",
+    measure=measures.of_rules,
+)
+
+WORLD = "--task notebooks/autorule/autorule_world.py"
+HACK = Claim(
+    name="autorule_hack",
+    sentence="AutoRule: GRPO on a learned reward model is hacked, with extracted rules it is not.",
+    source="AutoRule, 5.4; in a simulated world",
+    doubt="A teacher and a judge that are language models.",
+    arms={
+        "rules": Arm(f"{WORLD}:rules_{{seed}}", TINY, (1e-3,)),
+        "reward model": Arm(f"{WORLD}:reward_model_{{seed}}", TINY, (1e-3,)),
+        "no rule on the result": Arm(f"{WORLD}:no_rule_on_the_result_{{seed}}", TINY, (1e-3,)),
+        "true answer": Arm("--reward boxed", TINY, (1e-3,)),
+    },
+    said={
+        "the reward model alone is hacked": [
+            rises("reward model", 0.2, "right@best", "right@start"),
+            falls("reward model", 0.3, "right", "right@best"),
+            rises("reward model", 0.3, "r_model", "r_model@best"),
+        ],
+        "with the rules it is not": [keeps("rules"), more("rules", "reward model", by=0.3)],
+    },
+    controls=[keeps("true answer"), falls("no rule on the result", 0.2, "right", "right@best")],
+    columns="right@start, right@best, right",
+    panels="accuracy, completion_length",
+    measure=measures.at_best,
+    flags="--num-samples 8 --kl-coef 0.001 --eval-every 1000 --eval-problems 50",
+    steps=80,
+    every=2,
+)
+
+CHAPTERS = [GROWTH, DESIGN, FORM, BOXES, PROBLEMS, UPDATES, CONTROLS, SELECTION, SLIPS, PRM]
+ALL = [*CHAPTERS, ADAPTERS, TTRL, RULES, HACK]
+CLAIMS = {claim.name: claim for claim in ALL}
+
+if __name__ == "__main__":
+    main(ALL)

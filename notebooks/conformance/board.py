@@ -1,0 +1,127 @@
+"""board.py - judge an adapter, and keep what it gives in verdicts.json, from which notebook 9 makes its board.
+
+    python notebooks/conformance/board.py notebooks/conformance/adapters/trl_grpo.py trl torch transformers math-verify
+    KIT_SRC=.. python notebooks/conformance/board.py notebooks/conformance/adapters/peers.py:nanochat
+
+Behind the adapter stand the packages whose versions are kept. Kept, too, is the first line of its docstring up to the
+colon, which names the project and its commit. KIT_SRC is the folder of the checkouts, each under its project's name, at that
+commit:
+
+    git clone https://github.com/karpathy/nanochat $KIT_SRC/nanochat && git -C $KIT_SRC/nanochat checkout 92d63d4
+"""
+
+import ast
+import datetime
+import json
+import os
+import re
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+
+import check
+import torch
+
+KEPT = Path(__file__).resolve().parent / "verdicts.json"
+
+# ---- What adapters of others need ----------------------------------------------------------------
+
+
+def path_of(name):
+    path = Path(os.environ.get("KIT_SRC", "KIT_SRC-is-not-set"), name)
+    if not path.exists():
+        raise FileNotFoundError(path)
+    return path
+
+
+def functions(name, *wanted, **given):
+    """The functions, methods and classes of these names, executed as they stand in that file, with given as its globals.
+
+    For files that cannot be imported since they need a GPU's packages: of their imports Python's own and torch's are made.
+    Decorators of functions (torch.compile, no_grad) are left out.
+    """
+    tree = ast.parse(path_of(name).read_text(encoding="utf-8"))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, kinds) and node.name in wanted]
+    for node in nodes:
+        if not isinstance(node, ast.ClassDef):
+            node.decorator_list = []
+    lazy = ast.parse("from __future__ import annotations").body
+    imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    own = {*sys.stdlib_module_names, "torch", "numpy"}
+    imports = [node for node in imports if re.split(r"[ .]", ast.unparse(node))[1] in own]
+    scope = {}
+    exec(compile(ast.Module(lazy + imports, []), name, "exec"), scope)
+    scope |= given
+    exec(compile(ast.Module(lazy + nodes, []), name, "exec"), scope)
+    return SimpleNamespace(**{one: scope[one] for one in wanted})
+
+
+class Stub(dict):
+    """A tokenizer, model, batch or config with these attributes; all others, and what it is when called, are stubs."""
+
+    def __getattr__(self, name):
+        return self.get(name, Stub())
+
+    def __call__(self, *_, **__):
+        return self
+
+    to = __call__
+
+
+def needs(condition, why):
+    """Otherwise the case is not offered."""
+    if not condition:
+        raise NotImplementedError(why)
+
+
+def gradient_of(kl):
+    """The gradient_of_kl of a project that adds this term to its loss."""
+
+    def gradient_of_kl(logp, ref_logp):
+        logp = logp.requires_grad_()
+        return torch.autograd.grad(kl(logp, ref_logp).sum(), logp)[0]
+
+    return gradient_of_kl
+
+
+def row_by_row(mask_of):
+    """A completion_mask out of mask_of(prompt, completion, stop_id, pad_id) -> which of the completion's ids are trained."""
+
+    def completion_mask(ids, prompt_lengths, stop_id, pad_id):
+        mask = torch.zeros(len(ids), ids.size(1) - 1)
+        for row, start in enumerate(prompt_lengths.tolist()):
+            found = mask_of(ids[row, :start], ids[row, start:], stop_id, pad_id)
+            mask[row, start - 1 :][: len(found)] = torch.as_tensor(found)
+        return mask
+
+    return completion_mask
+
+
+# ---- The command ---------------------------------------------------------------------------------
+
+
+def cases_of(adapter):
+    """{case: its verdict, and what it says} of what the adapter offers."""
+    found = {one.case["name"]: [one.verdict, one.what] for one in check.check(adapter)}
+    return {name: kept for name, kept in found.items() if kept[0] != "not offered"}
+
+
+def main(target, *packages):
+    adapter = check.load_adapter(target)
+    kept = json.loads(KEPT.read_text(encoding="utf-8"))
+    kept[target.removesuffix(".py").split("/")[-1].split(":")[-1]] = {
+        "project": adapter.__doc__.split(":")[0],
+        "versions": {package: version(package) for package in packages},
+        "date": str(datetime.date.today()),
+        "cases": cases_of(adapter),
+    }
+    lines = [f"{json.dumps(name)}: {json.dumps(found)}" for name, found in sorted(kept.items())]
+    KEPT.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        raise SystemExit(__doc__)
+    main(*sys.argv[1:])

@@ -1,0 +1,273 @@
+"""notebooks/tasks/: several families of verifiers, other wordings, reasoning-gym, and the sums of notebook 8."""
+
+import functools
+import json
+import re
+import sys
+import time
+from collections import Counter
+
+import pytest
+import torch
+
+import verifiers
+from conftest import ROOT
+from notebooks.tasks import families, smollm2
+from notebooks.tasks.families import PROBLEMS, mixed_reward
+from notebooks.tasks.one_digit import one_digit
+from verifiers import BOXED, Task, arithmetic, boxed_reward, check_task
+
+# ---- Families ----
+
+RIGHT = {
+    "math": r"58*3=174, 174/4=43.5, so \boxed{\frac{87}{2}}",
+    "choice": r"51=3*17, 57=3*19, 63=7*9, so \boxed{C}",
+    "json": '{"city": "Lyon", "people": 520774}',
+    "code": "```python\ndef is_leap(y):\n    return y % 4 == 0 and (y % 100 != 0 or y % 400 == 0)\n```",
+}
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem["family"])
+def test_a_right_completion_earns_at_least_1_and_that_of_another_family_nothing(problem):
+    value, parts = mixed_reward(RIGHT[problem["family"]], problem)
+    assert value >= 1 and parts["accuracy"] == parts[f"{problem['family']}_right"] == 1
+    for family, completion in RIGHT.items():
+        if family != problem["family"]:
+            assert mixed_reward(completion, problem)[1]["accuracy"] == 0
+
+
+@pytest.mark.parametrize(
+    "said, right",
+    [
+        ("C", 1), ("c", 1), ("(C)", 1), ("C.", 1), ("C. 59", 1), (r"\text{C}", 1), ("59", 1),
+        ("B", 0), ("51", 0), ("58", 0), ("C or B", 0), ("C. 51", 0), ("AC", 0), ("E", 0), ("", 0), ("cat", 0),
+    ],
+)  # fmt: skip
+def test_a_choice_is_named_by_its_letter_or_its_text(said, right):
+    """A letter with another choice's text behind it is two guesses, and so is "C or B"."""
+    assert families.choice_reward(f"so \\boxed{{{said}}}", PROBLEMS[1])[0] == right
+
+
+def test_two_choices_of_the_same_text_are_no_choice_and_json_of_the_wrong_form_earns_a_tenth():
+    problem = {"choices": ["yes", "no", "Yes"], "answer": "A"}
+    assert families.choice_reward(r"\boxed{yes}", problem)[0] == 0
+    assert mixed_reward('<think>easy</think>{"city": "Lyon"}', PROBLEMS[2])[0] == pytest.approx(0.1)
+
+
+def test_a_family_that_nobody_judges_is_named():
+    reward = families.by_field("family", {"math": families.choice_reward})
+    with pytest.raises(ValueError, match="family 'music', and rewards are for: math"):
+        reward("la", {"family": "music"})
+
+
+def polite(completion, problem):
+    """In place of a reward model: a number for any text, and no right or wrong."""
+    assert problem["problem"] == "hello"  # without the words that ask for it
+    return 0.7 * ("please" in completion), {"accuracy": 0.0}
+
+
+def test_a_mixture_of_what_rules_judge_and_what_a_model_judges():
+    """70 % sums and 30 % of one problem, which comes again; each has its own words and reward."""
+    talk = Task("talk", [{"problem": "hello", "answer": "-"}], [], "Say: {problem}", polite)
+    task = families.mixture({"sums": (0.7, arithmetic()), "talk": (0.3, talk)}, 100)
+    check_task(task)
+    of = {name: [p for p in task.train if p["family"] == name] for name in ("sums", "talk")}
+    assert (len(of["sums"]), len(of["talk"])) == (70, 30)
+    assert {p["family"] for p in task.train[:20]} == {"sums", "talk"}  # not one after the other
+    assert task.prompt(of["talk"][0]) == "Say: hello"
+    assert len(task.test) == len(arithmetic().test)
+    one = of["sums"][0]
+    right = f"<think></think><answer>\\boxed{{{one['answer']}}}</answer>"
+    assert task.reward(right, one)[0] == arithmetic().reward(right, one)[0] > 0
+    assert task.reward("please", of["talk"][0]) == (0.7, {"accuracy": 0.0, "talk_right": 0.0})
+
+
+# ---- Wordings --------------------------------------------------------------------------------------
+
+NUMBERS = [{"problem": f"number {i}", "answer": str(i)} for i in range(4)]
+ADD = Task("add", NUMBERS[:3], NUMBERS[3:], "{problem}?", boxed_reward, stops=("\n",))
+
+
+def test_a_problem_comes_in_other_words_each_time_and_the_test_in_words_never_trained_on():
+    wordings = ("Say {problem}", "Box {} {problem}", "{problem}:")
+    task = families.in_wordings(ADD, wordings, "What is {problem}?")
+    problem = task.train[0]
+    asked = Counter(task.prompt({**problem, "step": step}) for step in range(300))
+    assert {*asked} == {"Say number 0", "Box {} number 0", "number 0:"} and min(asked.values()) > 70
+    # The preflight sees a training prompt.
+    assert task.prompt(problem) == task.prompt({**problem, "step": 0})
+    for held_out in (task.test[0], {**task.test[0], "step": 7}):
+        assert task.prompt(held_out) == "What is number 3?"
+    assert task.stops == ("\n",) and task.reward is boxed_reward
+
+
+def test_another_prompt_on_the_command_line_is_that_of_the_test():
+    """`eval.py runs/NAME --prompt ..` asks how much a run depends on its words."""
+    task = verifiers.get_task(f"{__file__}:worded", "Sum of {problem} = \\boxed{}")
+    assert task.prompt(task.test[0]) == f"Sum of {task.test[0]['problem']} = \\boxed{{}}"
+    assert task.prompt(task.train[0]).lstrip("+") == task.train[0]["problem"]
+
+
+def test_math_in_five_wordings_is_tested_in_the_cores_own(monkeypatch):
+    monkeypatch.setattr(verifiers, "math_task", lambda: ADD)
+    task = families.math_wordings()
+    asked = {task.prompt({**problem, "step": step}) for problem in task.train for step in range(50)}
+    assert len(asked) == 3 * 5 and all("\\boxed{" in prompt for prompt in asked)
+    assert task.prompt(task.test[0]) == BOXED.replace("{problem}", "number 3")
+
+
+def worded():
+    return families.in_wordings(one_digit(), ("{problem}", "+{problem}"))
+
+
+# ---- reasoning-gym: every kind of problem that it offers, and what hostile answers earn there --------
+
+GYM = f"{ROOT / 'notebooks' / 'tasks' / 'gym.py'}:"
+NONSENSE = [  # {0}: a file that must not come to be
+    *("nan", "n an", "NaN+nanj", "[NaN, NaN]", "1e999999999", "-1e-999999999", "9**9**9**9", "1/0"),
+    *("R999999999 ", "A+999999999 ", "open('{0}', 'w')", "__import__('os').system('touch {0}')"),
+    *("0x", "9", "-", "(", "[", "{{", '{{"a":', "\ud800", "\0", "∧", "×", ",", "=", "\n", "٣"),
+    *("Move disk 1 from Peg 1 to Peg 9\n", "$\\frac{{1}}{{0}}$", "a and b is "),
+]
+
+
+@pytest.fixture(scope="module")
+def gym():
+    pytest.importorskip("reasoning_gym", reason="pip install reasoning-gym")
+    verifiers.lookup(f"{GYM}load", {}, "task")
+    return sys.modules["gym"]  # as train.py loads it; imported by its package it would be another
+
+
+@pytest.fixture(scope="module")
+def tasks(gym):
+    """kind -> (its task, how many problems were drawn for it), of all that are not refused."""
+    sizes = {kind: (8, 4) if size[0] == 1000 else (3, 2) for kind, size in gym.SIZES.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gym, "SIZES", sizes)
+        kinds = gym.DATASETS.keys() - gym.REFUSED.keys()
+        return {kind: (verifiers.get_task(GYM + kind), sum(sizes[kind])) for kind in kinds}
+
+
+def boxed(answer):
+    return f"\\boxed{{{answer}}}"
+
+
+def test_every_kind(tasks):
+    """Nearly all that was drawn is kept, and its own answer earns 1; no answer, an empty one or nonsense is not right."""
+    assert len(tasks) >= 83
+    for name, (task, drawn) in tasks.items():
+        problems = task.train + task.test
+        assert task.train and task.test and len(problems) >= 0.75 * drawn, (name, len(problems))
+        assert json.loads(json.dumps(problems)) == problems, name
+        for problem in problems:
+            said = (boxed(problem["answer"]), problem["answer"], "", boxed(" "), boxed("qwertz"))
+            verdicts = [task.reward(text, problem) for text in said]
+            accuracy = [parts["accuracy"] for _, parts in verdicts]
+            answered = [parts["answered"] for _, parts in verdicts]
+            assert accuracy == [1, 0, 0, 0, 0] and verdicts[0][0] == 1, (name, problem)
+            assert answered[:3] == [1, 0, 0] and answered[4] == 1, (name, problem)
+
+
+def test_a_kind_without_a_verifier_is_refused_with_its_reason(gym):
+    assert gym.REFUSED.keys() <= gym.DATASETS.keys() and len(gym.REFUSED) == 23
+    for kind, reason in gym.REFUSED.items():
+        with pytest.raises(verifiers.DataError, match=re.escape(f"{kind} is refused: {reason}")):
+            verifiers.get_task(GYM + kind)
+
+
+def test_hostile_answers_are_wrong_soon_and_not_evaluated(tasks, tmp_path):
+    """Half a second is a thousand times what a judgement takes. 150 characters get past the bound of every kind."""
+    file = tmp_path / "evaluated"
+    texts = [text.format(file) * n for text in NONSENSE for n in (1, max(1, 150 // len(text)))]
+    for name, (task, _) in tasks.items():
+        problem = task.test[0]
+        for text in [*texts, problem["answer"] * 1000]:
+            began = time.process_time()
+            paid, parts = task.reward(boxed(text), problem)
+            assert 0 <= paid < 1 and parts["accuracy"] == 0, (name, problem, text)
+            assert time.process_time() - began < 0.5, (name, text)
+    assert not file.exists()
+
+
+def test_answers_that_the_scorer_believes(tasks):
+    """The scorer of complex_arithmetic pays 1 for each: min(1, exp(-nan)) is 1."""
+    task, _ = tasks["complex_arithmetic"]
+    problem = task.test[0]
+    dataset, entries = task.reward.args
+    for answer in ("nan", "n an", "nan + nani"):
+        assert dataset.score_answer(answer, entries[problem["problem"]]) == 1
+        assert task.reward(boxed(answer), problem)[0] == 0
+
+
+def test_a_part_is_paid_and_is_no_accuracy(gym):
+    """spell_backward of abcd: dxxa has two letters of four in place -> 0.5."""
+    entries = {"abcd": {"answer": "dcba", "metadata": {}}}
+    judge = functools.partial(gym.reward, gym.create_dataset("spell_backward", size=1), entries)
+    found = judge(boxed("dxxa"), {"problem": "abcd", "answer": "dcba"})
+    assert found == (0.5, {"accuracy": 0.0, "answered": 1.0})
+
+
+@pytest.mark.parametrize("score", [148.4, -1, float("nan"), float("inf"), "text", None])
+def test_a_score_outside_of_0_to_1_is_not_believed(gym, score):
+    class Dataset:
+        def score_answer(self, answer, entry):
+            return score
+
+    paid = gym.reward(Dataset(), {"1+1": {}}, boxed("3"), {"problem": "1+1", "answer": "2"})
+    assert paid == (0.0, {"accuracy": 0.0, "answered": 1.0})
+
+
+def test_train_and_test_are_disjoint_and_drawn_again_the_same(gym):
+    """The numbers from 2 to 1,000 to factorize: 200 draws find 999 (1 - (1 - 1/999)^200) = 181 of them for the test, and of
+    the others 1,000 draws find 818 (1 - (1 - 1/999)^1000) = 517."""
+    task = gym.load("prime_factorization")
+    again = gym.load("prime_factorization")
+    assert (task.train, task.test) == (again.train, again.test)
+    train = {problem["problem"] for problem in task.train}
+    test = {problem["problem"] for problem in task.test}
+    assert not train & test
+    assert 165 < len(test) == len(task.test) < 195 and 480 < len(train) == len(task.train) < 560
+
+
+# ---- SmolLM2's sums --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["sums", "larger", "three_terms", "differences", "words"])
+def test_every_answer_earns_the_reward_and_no_held_out_problem_is_trained_on(name):
+    task = verifiers.get_task(f"{ROOT}/notebooks/tasks/smollm2.py:{name}")
+    trained = {problem["problem"] for problem in task.train}
+    assert len(task.test) == 72 and not trained & {problem["problem"] for problem in task.test}
+    for problem in task.train + task.test:
+        assert task.reward(f" \\boxed{{{problem['answer']}}}\n", problem)[0] == 1
+        assert task.reward(f" \\boxed{{{int(problem['answer']) + 1}}}\n", problem)[0] == 0
+
+
+def test_the_prompt_is_solved_lines_and_an_unfinished_one():
+    task = smollm2.sums()
+    assert task.prompt({"problem": "3 + 9 ="}) == (
+        "7 + 6 = \\boxed{13}\n12 + 5 = \\boxed{17}\n4 + 4 = \\boxed{8}\n3 + 9 ="
+    )
+    assert task.stops == ("\n",)
+
+
+def test_no_held_out_sum_has_its_twin_in_training_or_stands_in_a_prompt():
+    """13 + 18 is held out: neither it nor 18 + 13 is trained on. (Split by single sums, 57 of 72 had their twin there.)"""
+    known = {frozenset(pair) for pair in [*smollm2.TRAIN, *smollm2.SHOWN]}
+    held_out = {frozenset(pair) for pair in smollm2.TEST}
+    assert not known & held_out and len(held_out) == 72
+    assert {(b, a) for a, b in smollm2.TRAIN} == {*smollm2.TRAIN} and len(smollm2.PAIRS) == 293
+
+
+def test_the_form_alone_is_paid_whatever_the_number():
+    problem = {"problem": "3 + 9 =", "answer": "12"}
+    for text, paid, accuracy in ((" \\boxed{12}", 1, 1), (" \\boxed{11}", 1, 0), (" 12", 0, 0)):
+        value, parts = smollm2.any_number(text, problem)
+        assert (value, parts["accuracy"]) == (paid, accuracy)
+
+
+def test_perplexity_of_a_model_that_knows_nothing(model, tokenizer):
+    """All logits equal: each of the V tokens has probability 1 / V, and the perplexity is V."""
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.zero_()
+    assert smollm2.perplexity(model, tokenizer, "25+7-4=") == pytest.approx(model.config.num_tokens)
