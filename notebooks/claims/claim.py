@@ -376,11 +376,11 @@ def main(claims, argv=None):
     args = parser.parse_args(argv)
     named = {claim.name: claim for claim in claims}
     if not args.names or set(args.names) - set(named):
-        took = {record["name"]: record["seconds"] / 60 for record in load("claims")["claims"]}
+        took = {each["name"]: round(each["seconds"] / 60) for each in load("claims")["claims"]}
         lines = [
-            f"{name:14} {took.get(name, 0):3.0f} min  {named[name].sentence}" for name in named
+            f"{name:14} {took.get(name, '?'):>3} min  {named[name].sentence}" for name in named
         ]
-        parser.error("which?\n" + "\n".join(lines))
+        parser.error("\n".join(["which?", *lines]))
     os.chdir(ROOT)  # flags name files from there
     runs = Path(args.runs).resolve()
     runs.mkdir(parents=True, exist_ok=True)
@@ -411,6 +411,7 @@ def summary(run):
         "tokens": sum(row["completion_length"] for row in steps) * batch / 1000,
         "trained": sum(row["trained"] for row in steps),
         "seconds": sum(row["sample_seconds"] + row["update_seconds"] for row in steps),
+        "line": f"`{Path(f'{run}.log').read_text().splitlines()[-1].partition(';')[0]}`",
     }
 
 
@@ -423,22 +424,20 @@ def spread(values):
 
 def table_row(label, runs):
     """A row of COLUMNS for the summaries of several seeds: accuracies are greedy, and sampled with lowest and highest."""
+
+    def accuracies(step):
+        greedy = spread([run["greedy"][step] for run in runs]).partition(" ")[0]
+        return f"{greedy}, {spread([run['sampled'][step] for run in runs])}"
+
     steps = sorted(runs[0]["greedy"])
     last = steps[-1]
     half = min(steps, key=lambda step: abs(step - last / 2))
-    accuracies = []
-    for step in (0, half, last):
-        greedy, sampled = (
-            spread([run[how][step] for run in runs]) for how in ("greedy", "sampled")
-        )
-        accuracies.append(f"{greedy.partition(' ')[0]}, {sampled}")
-    if half not in (0, last):
-        accuracies[1] += f" (step {half})"
+    middle = accuracies(half) + f" (step {half})" * (half not in (0, last))
     costs = []
     for cost in ("tokens", "trained", "seconds"):
         values = [run[cost] for run in runs]
         costs.append(" - ".join(dict.fromkeys([f"{min(values):.0f}", f"{max(values):.0f}"])))
-    return [label, str(last), *accuracies, *costs]
+    return [label, str(last), accuracies(0), middle, accuracies(last), *costs]
 
 
 def several(argv=None):
@@ -449,16 +448,17 @@ def several(argv=None):
     parser.add_argument("--runs", default=str(ROOT / "runs"), help="folder of the runs")
     parser.add_argument("flags", nargs="*", help="behind --: flags of train.py")
     args = parser.parse_args(argv)
-    folders = [Path(args.runs, f"{args.name}-{seed}") for seed in args.seeds]
-    for seed, folder in zip(args.seeds, folders):
+    runs = []
+    for seed in args.seeds:
+        folder = Path(args.runs, f"{args.name}-{seed}")
         train_run([*args.flags, "--seed", str(seed)], folder)
-    runs = [summary(folder) for folder in folders]
+        runs.append(summary(folder))
     row = table_row(args.name, runs)
-    greedy = spread([run["greedy"][int(row[1])] for run in runs])
-    sampled = f"from {row[2].split()[1]} to {row[4].partition(', ')[2]}"
-    line = Path(f"{folders[0]}.log").read_text().splitlines()[-1].partition(";")[0]
-    said = {"line": f"`{line}`"}
-    said |= {
+    _, last, before, _, after, *_ = row
+    greedy = spread([run["greedy"][int(last)] for run in runs])
+    sampled = f"from {before.split()[1]} to {after.partition(', ')[2]}"
+    said = {
+        "line": runs[0]["line"],
         "greedy": f"{greedy} over {len(runs)} seeds",
         "sampled": f"{sampled} over {len(runs)} seeds",
     }
