@@ -46,7 +46,7 @@ from notebooks.claims.start import base_of
 from notebooks.look.keep import ROOT, load, origin, write_json
 from verifiers import DataError
 
-TUNING = 9  # the seed on which learning rates are chosen; it is never counted
+TUNING = 9  # the seed on which learning rates are chosen; those that are counted are 0, 1, ..
 LEAST = 3  # seeds: with fewer no check is decided
 
 # ---- 1. A claim ------------------------------------------------------------------------------------
@@ -312,11 +312,6 @@ def curve(steps, column):
     return {at: float(f"{seen[column]:.4g}") for at, seen in steps.items() if column in seen}
 
 
-def counted(seeds):
-    """0, 1, .. without the one on which rates are chosen."""
-    return [seed for seed in range(seeds + 1) if seed != TUNING][:seeds]
-
-
 def measured(claim, seeds, steps, runs):
     """Tune, train what is missing, measure -> what was measured, and where."""
 
@@ -334,13 +329,13 @@ def measured(claim, seeds, steps, runs):
             tries += [{key: each[key] for key in ("arm", "rate", "right")} for each in tried]
             rate = max(tried, key=lambda row: row["right"])["rate"]
         rates[name] = rate
-        rows += [row(name, seed, rate) for seed in counted(seeds)]
+        rows += [row(name, seed, rate) for seed in range(seeds)]
     module = f"notebooks.claims.{Path(sys.argv[0]).stem}"
     return {
         "name": claim.name,
         **origin(f"python -m {module} {claim.name} --seeds {seeds}"),
         "steps": steps,
-        "seeds": counted(seeds),
+        "seeds": [*range(seeds)],
         "rates": {name: rate for name, rate in rates.items() if rate},
         "tries": tries,
         "seconds": time.perf_counter() - began,
@@ -368,7 +363,7 @@ def keep(result, path):
 def main(claims, argv=None):
     parser = argparse.ArgumentParser(description="Try claims.")
     parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--seeds", type=int, default=3, help="how many are counted: 0, 1, ..")
+    parser.add_argument("--seeds", type=int, choices=range(1, TUNING + 1), default=3)
     parser.add_argument("--steps", type=int, help="(default: the claim's)")
     parser.add_argument("--judge", action="store_true", help="judge the kept runs again")
     parser.add_argument("--runs", default=f"runs/claims/{git_commit()}", help="where runs are kept")
