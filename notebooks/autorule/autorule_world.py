@@ -41,22 +41,18 @@ def has(pattern, least=1, most=math.inf):
     return lambda prompt, text: least <= len(re.findall(pattern, text)) <= most
 
 
-FORM = "^<think>.*</think><answer>.*</answer>$"
-FILLER = "(?:let|me|think|wait|hmm) "
+FORM = has("^<think>.*</think><answer>.*</answer>$")
+ONE_BOX = has("boxed", 1, 1)
+ONE_SCRIPT = has("[加减得先再]", 0, 0)
+NO_FILLER = has("(?:let|me|think|wait|hmm) ", 0, 2)
 # What the user cares about: does a response have it, and how a teacher may put it.
 CONCEPTS = {
     "right": (right, ["The number in the last box is right.", "The result must be correct."]),
     "worked": (has("[=得]"), ["Each step is shown.", "Intermediate results are written down."]),
-    "form": (has(FORM), ["The tags are kept.", "The form is right."]),
-    "one box": (
-        has("boxed", 1, 1),
-        ["One result is put into a box.", "The answer commits itself once."],
-    ),
-    "one script": (
-        has("[加减得先再]", 0, 0),
-        ["There is one language.", "No other script is used."],
-    ),
-    "no filler": (has(FILLER, 0, 2), ["No filler words.", "No phrase is empty."]),
+    "form": (FORM, ["The tags are kept.", "The form is right."]),
+    "one box": (ONE_BOX, ["One result is put into a box.", "The answer commits itself once."]),
+    "one script": (ONE_SCRIPT, ["There is one language.", "No other script is used."]),
+    "no filler": (NO_FILLER, ["No filler words.", "No phrase is empty."]),
 }
 # What weighs nothing, but is named in error, or where a preference has no good reason.
 CLEAR = "The answer is clear."

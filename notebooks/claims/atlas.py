@@ -401,8 +401,8 @@ def mean_update(method, table, rows, policy, logp):
 
 
 def follow(method, base, every=1, steps=48, gain=0.02):
-    """Mean updates, one after the other -> for each step pass rates, tokens of wrong answers, entropy.
-    Samples are new after `every` steps; the first step gains so much of J, to first order."""
+    """Mean updates, one after the other -> log-probs (R, L) at each step. Samples are new after `every`
+    steps; the first step gains so much of J, to first order."""
     policy = copy.deepcopy(base)
     P = len(PASS_RATES)
     reward = torch.cat([ANSWERS == prompt + 1 for prompt in range(P)]).double()
@@ -413,16 +413,13 @@ def follow(method, base, every=1, steps=48, gain=0.02):
         now = logp.detach()
         if step % every == 0:
             then = now
-        p = now.sum(1).exp()
-        wrong = (p * (1 - reward)).view(P, N)
-        length = (wrong @ LENGTHS.double() / wrong.sum(1)).mean()
-        trail.append([*(1 - wrong.sum(1)), length, -(p @ now.sum(1)) / P])
+        trail.append(now)
         rows = Rows([*range(P)], reward, now, then, now, now, None)
         update = mean_update(method, table, rows, policy, logp)
         if step == 0:
             rate = gain / (update @ gradient_of(logp.sum(1).exp() @ reward / P, policy))
         move(policy, rate * update)
-    return torch.tensor(trail)
+    return trail
 
 
 # ---- 5. The command --------------------------------------------------------------------------------
