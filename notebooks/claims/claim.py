@@ -41,7 +41,7 @@ import train
 from eval import git_commit
 from model import ModelError
 from notebooks.claims.measures import history, number
-from notebooks.claims.show import KEPT, read, report, table_of
+from notebooks.claims.show import KEPT, cell_of, read, report, table_of
 from notebooks.claims.start import base_of
 from notebooks.look.keep import ROOT, load, origin, write_json
 from verifiers import DataError
@@ -81,7 +81,6 @@ class Claim:
 
     name: str
     sentence: str
-    source: str
     doubt: str  # what would change our mind
     arms: dict[str, Arm]
     panels: str  # columns that the figure shows, joined by commas
@@ -89,9 +88,9 @@ class Claim:
     claim: list = field(default_factory=list)
     said: dict = field(default_factory=dict)
     controls: list = field(default_factory=list)
-    every: int = 0  # of the steps its curves have every so many-th; 0: there is no figure
-    flags: str = ""
-    steps: int = 0
+    every: int = 5  # of the steps its curves have every so many-th; 0: there is no figure
+    flags: str = "--eval-every 5 --eval-problems 200"
+    steps: int = 60
     measure: Callable = lambda run: {}
 
     def checks(self):
@@ -242,7 +241,6 @@ def result_of(claim, rows):
     checks = {said: [judge(check, rows) for check in some] for said, some in parts}
     return {
         "claim": claim.sentence,
-        "source": claim.source,
         "change our mind": claim.doubt,
         "columns": claim.shown(),
         "panels": claim.panels.split(", "),
@@ -411,10 +409,8 @@ def summary(run):
 
 
 def spread(values):
-    """mean [lowest - highest], .123 for 0.123 as tables of accuracies have it."""
-    parts = (statistics.fmean(values), min(values), max(values))
-    mean, low, high = (f"{part:.3f}".removeprefix("0") for part in parts)
-    return f"{mean} [{low} - {high}]"
+    """mean [lowest - highest]"""
+    return cell_of(np.array(values)).replace("-", " - ")
 
 
 def table_row(label, runs):
