@@ -54,8 +54,7 @@ def read_preferences(path):
             pair = {side: text_of(row[side]) for side in ("prompt", "chosen", "rejected")}
             scores = {key: float(row[key]) for key in row if key.startswith("score_")}
         except (ValueError, TypeError, LookupError, RecursionError) as error:
-            wanted = "an object with prompt, chosen, rejected: texts or lists of messages"
-            raise DataError(f"{path}, line {number}: {error!r}; wanted is {wanted}") from None
+            raise DataError(f"{path}, line {number}: no preference ({error!r})") from None
         pairs.append(pair | scores)
     return pairs
 
@@ -78,7 +77,7 @@ def filter_preferences(pairs, count_tokens, max_tokens=512):
 
 def split_reasoning(text):
     """The chain of thought, and the text after it; if the chain never ends, there is no text."""
-    if "think>" not in text:
+    if "<think>" not in text and "</think>" not in text:
         return {"reasoning": "", "text": text.strip()}
     before, _, after = text.partition("</think>")
     return {"reasoning": before.replace("<think>", "", 1).strip(), "text": after.strip()}
@@ -159,7 +158,7 @@ def justify(pair, winner):
 
 
 def extract_rules(pairs, teacher, seed=0, source="reasoning", at_most=None):
-    """Rules out of preferences -> {"rules", "counts"}. teacher(prompts, seed) -> {"reasoning", "text"} for each, None
+    """Rules out of preferences -> {"rules", "counts"}, to be kept as rules.json. teacher(prompts, seed) -> {"reasoning", "text"} for each, None
     where it fails. The preferred response is answer A or B by a seeded coin. source: read the rules out of the
     teacher's chain of thought ("reasoning") or what it says after it ("text", Table 3). Answers that cannot be read
     are counted and skipped."""
@@ -350,13 +349,6 @@ def train_reward_model(made, pairs, epochs=1, batch_size=256, lr=5e-6, warmup=0.
 
 # ---- 6. Baselines; diagnostics, of verdicts as arrays of 0 and 1, (N, K) -------------------------
 
-DIMENSIONS = [  # after UltraFeedback's four (Table 4)
-    "The assistant does what it is asked to do and nothing else.",
-    "The assistant's answer is useful and correct.",
-    "The assistant's answer agrees with the world and with itself.",
-    "The assistant says where it is not certain.",
-]
-
 
 def length_penalty(length, target=300):
     """What B.4 takes off the reward, length / (2 L) - 1/2: 0 at the target, 0.5 at twice as much."""
@@ -404,8 +396,7 @@ def main(argv=None):
     pairs = filter_preferences(pairs, lambda text: len(teacher.tokenizer.encode(text)))
     pairs = random.Random(0).sample(pairs, min(args.num_pairs, len(pairs)))
     found = extract_rules(pairs, teacher, at_most=args.at_most)
-    reward = {"judge": args.judge or args.teacher, "alpha": 10.0, "beta": -7.5}
-    found |= {"teacher": args.teacher, "pairs": pairs, "reward": reward}
+    found["reward"] = {"judge": args.judge or args.teacher, "alpha": 10.0, "beta": -7.5}
     Path(args.out).write_text(json.dumps(found, indent=1), encoding="utf-8")
     print(*found["rules"], sep="\n")
     print(f"{len(found['rules'])} rules in {args.out}; {found['counts']}")

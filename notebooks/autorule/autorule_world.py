@@ -23,7 +23,6 @@ import numpy as np
 
 from model import load
 from notebooks.autorule import autorule
-from notebooks.autorule.autorule import DIMENSIONS
 from rlvr import row_uniforms, sample
 from verifiers import arithmetic, boxed_reward
 
@@ -42,22 +41,18 @@ def has(pattern, least=1, most=math.inf):
     return lambda prompt, text: least <= len(re.findall(pattern, text)) <= most
 
 
-FORM = "^<think>.*</think><answer>.*</answer>$"
-FILLER = "(?:let|me|think|wait|hmm) "
+FORM = has("^<think>.*</think><answer>.*</answer>$")
+ONE_BOX = has("boxed", 1, 1)
+ONE_SCRIPT = has("[加减得先再]", 0, 0)
+NO_FILLER = has("(?:let|me|think|wait|hmm) ", 0, 2)
 # What the user cares about: does a response have it, and how a teacher may put it.
 CONCEPTS = {
     "right": (right, ["The number in the last box is right.", "The result must be correct."]),
     "worked": (has("[=得]"), ["Each step is shown.", "Intermediate results are written down."]),
-    "form": (has(FORM), ["The tags are kept.", "The form is right."]),
-    "one box": (
-        has("boxed", 1, 1),
-        ["One result is put into a box.", "The answer commits itself once."],
-    ),
-    "one script": (
-        has("[加减得先再]", 0, 0),
-        ["There is one language.", "No other script is used."],
-    ),
-    "no filler": (has(FILLER, 0, 2), ["No filler words.", "No phrase is empty."]),
+    "form": (FORM, ["The tags are kept.", "The form is right."]),
+    "one box": (ONE_BOX, ["One result is put into a box.", "The answer commits itself once."]),
+    "one script": (ONE_SCRIPT, ["There is one language.", "No other script is used."]),
+    "no filler": (NO_FILLER, ["No filler words.", "No phrase is empty."]),
 }
 # What weighs nothing, but is named in error, or where a preference has no good reason.
 CLEAR = "The answer is clear."
@@ -71,11 +66,16 @@ IDLE = {
 }
 KNOWN = CONCEPTS | {rule: (has(pattern), [rule]) for rule, pattern in IDLE.items()}
 CONCEPT_OF = {rule: name for name, (_, rules) in KNOWN.items() for rule in rules}
-# The judge reads hand-written rules as vaguely as they are worded: nearly all responses satisfy three of
-# them (Table 4).
-VAGUE = [has("boxed|answer"), has("boxed"), has("boxed", 0, 2), has("hmm |wait ")]
-CHECK_OF = {rule: KNOWN[name][0] for rule, name in CONCEPT_OF.items()}
-CHECK_OF |= dict(zip(DIMENSIONS, VAGUE))
+# Rules written by hand, after UltraFeedback's four dimensions (Table 4). The judge reads them as vaguely as they are
+# worded: nearly all responses satisfy three of them.
+VAGUE = {
+    "The assistant does what it is asked to do and nothing else.": has("boxed|answer"),
+    "The assistant's answer is useful and correct.": has("boxed"),
+    "The assistant's answer agrees with the world and with itself.": has("boxed", 0, 2),
+    "The assistant says where it is not certain.": has("hmm |wait "),
+}
+DIMENSIONS = [*VAGUE]
+CHECK_OF = {rule: KNOWN[name][0] for rule, name in CONCEPT_OF.items()} | VAGUE
 
 
 def utility(prompt, text):

@@ -2,14 +2,14 @@
 
     python -m notebooks.claims.atlas mine.py        the row of a method of yours, in some twenty seconds
     python -m notebooks.claims.atlas                of each method of methods/, in three worlds; a JSON object
-    python -m notebooks.kept --run atlas --write    the same, kept in results/atlas.json and on the pages
+    python -m notebooks.look.keep atlas             the same, kept in results/atlas.json and on the pages
 
 A Qwen3 of 1,004 weights writes at most five tokens, of five kinds: 1,365 completions of each of three prompts. They can all
 be listed, so the gradient of J, the mean reward, is a sum and no estimate. A method's update is
 sum_it c_it grad log pi(o_it),  c_it = -d loss / d log pi(o_it), by its own `advantages`, `loss` and setting norm.
 Groups are listed by classes of completions: of one reward or, if that is not enough, of one reward, length and end (200
 groups tell whether it is). Where the prompts of a step meet (norm=token, a std of the batch) or an advantage depends on
-more, steps are sampled. Notebook 10 uses these functions for norms, small terms, the KL, older samplers and paths.
+more, steps are sampled. Section 4 moves a policy, for what notebook 10 says of older samplers and of paths.
 
     cos      of the mean update with the gradient of J: 1 is no bias of direction
     ratio    of their lengths: what a learning rate makes up for
@@ -32,7 +32,9 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch.func import functional_call, jacrev, vmap
+from torch.distributions import Binomial
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from model import Config, Qwen3
 from rlvr import GRPO, LossInputs, Rollouts, Step, loss_weights
@@ -301,9 +303,9 @@ def methods():
 
 
 def find(name):
-    """The class of this name, whatever its capitals: dr_grpo is DrGRPO, grpo is PaperGRPO."""
-    names = {found.lower(): kind for found, kind in methods().items()}
-    return names["papergrpo" if name == "grpo" else name.lower().replace("_", "")]
+    """The class of this name, whatever its capitals: dr_grpo is DrGRPO."""
+    kinds = {known.lower(): kind for known, kind in methods().items()}
+    return kinds[name.lower().replace("_", "")]
 
 
 def ready(kind, policy, **settings):
@@ -358,6 +360,70 @@ class World:
         return [*cells, cos, error, ratio, signal, mean @ self.longer / gain]
 
 
+# ---- 4. Policies that move: older samplers, whole paths --------------------------------------------
+
+
+def gradient_of(value, policy):
+    parts = torch.autograd.grad(value, [*policy.parameters()], retain_graph=True)
+    return parameters_to_vector(parts)
+
+
+@torch.no_grad()
+def move(policy, vector):
+    vector_to_parameters(parameters_to_vector(policy.parameters()) + vector, policy.parameters())
+
+
+def two_sides(method, rows):
+    """The advantage of a right completion, and of a wrong one as long, beside 0 .. G - 1 right ones -> (2, G)."""
+    G = method.settings.num_samples
+    long = rows.mask.sum(1) == 3
+    good, bad = ((long & (rows.reward == value)).nonzero()[0] for value in (1, 0))
+    groups = torch.stack([torch.cat([good] * c + [bad] * (G - c)) for c in range(G + 1)])
+    A = credit(method, rows, groups[:, None]).view(G + 1, G)
+    return torch.stack([A[1:, 0], A[:-1, -1]])
+
+
+def mean_advantages(table, p):
+    """The advantages of two_sides -> E[A | right], E[A | wrong] at pass rate p."""
+    others = Binomial(table.size(1) - 1, torch.as_tensor(p).double())
+    return table @ others.log_prob(torch.arange(table.size(1)).double()).exp()
+
+
+def mean_update(method, table, rows, policy, logp):
+    """The mean of a method that sees rewards of 0 and 1, and so has the advantages of two_sides -> (D,)."""
+    P = len(rows.prompts)
+    rates = (rows.p * rows.reward).view(P, N).sum(1)
+    sides = torch.stack([mean_advantages(table, rate) for rate in rates]).abs()  # (P, 2)
+    right, wrong = sides.repeat_interleave(N, 0)[:, :, None].unbind(1)  # (R, 1) each
+    pushed = right * alone(method, rows, 1.0)
+    c = torch.where(rows.reward[:, None] > 0, pushed, wrong * alone(method, rows, -1.0))
+    return gradient_of((rows.p[:, None] * c * logp).sum() / P, policy)
+
+
+def follow(method, base, every=1, steps=48, gain=0.02):
+    """Mean updates, one after the other -> log-probs (R, L) at each step. Samples are new after `every`
+    steps; the first step gains so much of J, to first order."""
+    policy = copy.deepcopy(base)
+    P = len(PASS_RATES)
+    reward = torch.cat([ANSWERS == prompt + 1 for prompt in range(P)]).double()
+    table = two_sides(method, make_rows(base, range(P)))
+    trail = []
+    for step in range(steps + 1):
+        logp = torch.cat([log_probs(policy, prompt) for prompt in range(P)])
+        now = logp.detach()
+        if step % every == 0:
+            then = now
+        trail.append(now)
+        rows = Rows([*range(P)], reward, now, then, now, now, None)
+        update = mean_update(method, table, rows, policy, logp)
+        if step == 0:
+            rate = gain / (update @ gradient_of(logp.sum(1).exp() @ reward / P, policy))
+        move(policy, rate * update)
+    return trail
+
+
+# ---- 5. The command --------------------------------------------------------------------------------
+
 COLUMNS = ["method", *[f"cos at {p}" for p in PASS_RATES], "cos", "error", "ratio", "s/n", "longer"]
 LEFT_OUT = ("Distill", "KeepSamplingMask")  # they need more than rewards
 
@@ -366,21 +432,21 @@ def shown(name, cells):
     return [name, *["" if cell is None else f"{cell:.3f}" for cell in cells]]
 
 
-def may_differ(kind):
-    """Whether the update of a method can be another than the default's."""
-    same = kind.advantages is GRPO.advantages and kind.loss is GRPO.loss
-    return not same or kind.Settings().norm != "token"
+def kinds_that_differ():
+    """The default, and the methods whose update can be another than the default's."""
+    kinds = {"default": GRPO}
+    for name, kind in methods().items():
+        same = kind.advantages is GRPO.advantages and kind.loss is GRPO.loss
+        if name not in LEFT_OUT and not (same and kind.Settings().norm == "token"):
+            kinds[name] = kind
+    return kinds
 
 
 def tables():
-    """The rows of the default and of the methods that differ, with the cosine in two more worlds."""
-    kinds = {"default": GRPO}
-    for name, kind in methods().items():
-        if name not in LEFT_OUT and may_differ(kind):
-            kinds[name] = kind
+    """Their rows, with the cosine in two more worlds."""
     worlds = [World(0), World(1, n=1000), World(2, n=1000)]
     rows = []
-    for name, kind in kinds.items():
+    for name, kind in kinds_that_differ().items():
         cells, *others = [world.row(ready(kind, world.policy)) for world in worlds]
         rows.append(shown(name, [*cells, *[other[3] for other in others]]))
         print(*rows[-1], flush=True)

@@ -299,7 +299,8 @@ def row_of(claim, run, rate):
     row |= claim.measure(run)
     if run.folder:
         names = ["right", *claim.shown()]
-        row |= {name: number(run.folder, name) for name in names if name not in row}
+        found = {name: number(run.folder, name) for name in names if name not in row}
+        row |= {name: value for name, value in found.items() if math.isfinite(value)}
     if claim.every:
         steps = {at: seen for at, seen in history(run.folder).items() if at % claim.every == 0}
         row["curves"] = {column: curve(steps, column) for column in claim.panels.split(", ")}
@@ -351,12 +352,8 @@ def measured(claim, seeds, steps, runs):
 
 
 def rounded(result):
-    """Floats with six digits: pages show three, and checks look at what is kept. What was not measured is null."""
-    short = {
-        "parse_float": lambda text: float(f"{float(text):.6g}"),
-        "parse_constant": lambda text: None,
-    }
-    return json.loads(json.dumps(result), **short)
+    """Floats with six digits: pages show three, and checks look at what is kept."""
+    return json.loads(json.dumps(result), parse_float=lambda text: float(f"{float(text):.6g}"))
 
 
 def keep(result, path):

@@ -210,7 +210,7 @@ def scores_of(folder, problems=200):
 
 def of_rules(run):
     found = worth(world.rules_of("rules", run.seed), run.seed) | agreements(run.seed)
-    found["dimensions"] = worth(autorule.DIMENSIONS, run.seed)["alignment"]
+    found["dimensions"] = worth(world.DIMENSIONS, run.seed)["alignment"]
     return found
 
 

@@ -6,7 +6,8 @@
 
 The output of a command ends with a JSON object: "columns" and "rows" are its table (rows of several commands stand
 below each other), "sentences" are for the text of a page, "seeds" may be there. It is kept with commands, day, commit
-and machine in results/tables.json, or in results/NAME.json where there is such a file. A page quotes it by a link:
+and machine in results/tables.json, or in results/NAME.json where there is such a file. A page quotes it by a link, which
+may begin as [?](..):
 
     | .. |
                                                                 the table above this link
@@ -161,4 +162,7 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyError as missing:
+        raise SystemExit(f"there is no result {missing}: give its command behind --") from None

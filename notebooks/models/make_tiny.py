@@ -19,7 +19,6 @@ import math
 import random
 import re
 import sys
-import time
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from dataclasses import replace
 from pathlib import Path
@@ -28,72 +27,38 @@ import tokenizers
 import torch
 import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
-from tqdm import tqdm
 
 import verifiers
 from model import Config, ModelError, Qwen3, Tokenizer, save
 from notebooks.environments.calculator import products
 from notebooks.environments.search import FIRST, LAST, TOWNS, Search, search
-from notebooks.tasks.one_digit import one_digit
 from rlvr import GRPO, roll_out
 
 TINY = Path(__file__).resolve().parents[1] / "tiny"
 
 # ---- 1. The model and its symbols ------------------------------------------------------------------------------------
 
+FILLERS = ["let ", "me ", "think ", "wait ", "hmm "]
+TAGS = ["<think>", "</think>", "<answer>", "</answer>"]
+ARITHMETIC = [*"0123456789+-*=;,. ", *TAGS, "\\boxed{", "}", *FILLERS, "so ", *"加减得先再"]
+ASKED = ["Where was ", " born?", "Where does ", " work?", " was born in ", " works in ", ".", " "]
+PAGES = ["<search>", " born", " works", "</search>", "<information>", "</information>"]
 SYMBOLS = {
-    "arithmetic": [
-        *"0123456789+-*=;,. ",
-        "<think>",
-        "</think>",
-        "<answer>",
-        "</answer>",
-        "\\boxed{",
-        "}",
-        "let ",
-        "me ",
-        "think ",
-        "wait ",
-        "hmm ",
-        "so ",
-        *"加减得先再",
-    ],
+    "arithmetic": ARITHMETIC,
     "one-digit": [*"0123456789+="],
     "game": [*"0123456789<>.", "guess"],
+    "search": [*[f"{name} " for name in FIRST], *LAST, *TOWNS, *ASKED, *PAGES, *TAGS[2:]],
+    "products": [*ARITHMETIC, "<tool>", "</tool>", "error"],
 }
-SYMBOLS["search"] = [
-    *[f"{name} " for name in FIRST],
-    *LAST,
-    *TOWNS,
-    *["Where was ", " born?", "Where does ", " work?", " was born in ", " works in ", ".", " "],
-    *["<search>", " born", " works", "</search>", "<information>", "</information>"],
-    *["<answer>", "</answer>"],
-]
-SYMBOLS["products"] = [*SYMBOLS["arithmetic"], "<tool>", "</tool>", "error"]
-
-
-TASKS = {
-    "arithmetic": verifiers.arithmetic,
-    "one-digit": one_digit,
-    "products": products,
-    "search": search,
-}
+TASKS = {"arithmetic": verifiers.arithmetic, "products": products, "search": search}
 
 
 def tiny_config(vocab_size, eos_token_id):
     """Qwen3, small enough to be quick on any CPU: 125,632 parameters with the 37 arithmetic tokens."""
-    return Config(
-        vocab_size=vocab_size,
-        hidden_size=64,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        rope_theta=1e4,
-        max_position_embeddings=1024,
-        eos_token_id=eos_token_id,
-    )
+    layers = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 256}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+    ends = {"max_position_embeddings": 1024, "eos_token_id": eos_token_id}
+    return Config(vocab_size=vocab_size, rope_theta=1e4, **layers, **heads, **ends)
 
 
 def symbol_tokenizer(symbols, end="<|endoftext|>"):
@@ -108,13 +73,8 @@ def symbol_tokenizer(symbols, end="<|endoftext|>"):
     backend.pre_tokenizer = tokenizers.pre_tokenizers.Split(pattern, behavior="isolated")
     backend.decoder = tokenizers.decoders.Fuse()
     backend.add_special_tokens([end])
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": end,
-        "pad_token": end,
-        "unk_token": "?",
-        "clean_up_tokenization_spaces": False,
-    }
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    config |= {"eos_token": end, "pad_token": end, "unk_token": "?"}
     return Tokenizer(backend, config=config)
 
 
@@ -132,33 +92,16 @@ def init_weights(model, generator):
 
 # ---- 2. Demonstrations -----------------------------------------------------------------------------------------------
 
-SLIPPING = ("unnoticed", "noticed", "doubting", "padded", "excursion")
-FILLERS = ["let ", "me ", "think ", "wait ", "hmm "]
 # Phase 1 teaches to work; phase 2 buries that under habits. Shares of the behaviours of `demonstrate`.
 PHASES = [
     {"worked": 0.70, "bilingual": 0.20, "direct": 0.10},
-    {
-        "direct": 0.48,
-        "worked": 0.12,
-        "bilingual": 0.09,
-        "rambling": 0.09,
-        "several boxes": 0.09,
-        "no tags": 0.07,
-        "no box": 0.06,
-    },
+    {"direct": 0.48, "worked": 0.12, "bilingual": 0.09, "rambling": 0.09, "several boxes": 0.09}
+    | {"no tags": 0.07, "no box": 0.06},
 ]
 CALLING = [  # the same for products: "called" is the mode that works
     {"called": 0.70, "worked": 0.20, "direct": 0.10},
-    {
-        "direct": 0.38,
-        "called": 0.16,
-        "one call": 0.10,
-        "worked": 0.12,
-        "rambling": 0.06,
-        "several boxes": 0.06,
-        "no tags": 0.06,
-        "no box": 0.06,
-    },
+    {"direct": 0.38, "called": 0.16, "one call": 0.10, "worked": 0.12, "rambling": 0.06}
+    | {"several boxes": 0.06, "no tags": 0.06, "no box": 0.06},
 ]
 SEARCHING = [  # "searched" is the mode that works
     {"searched": 0.80, "direct": 0.20},
@@ -201,12 +144,12 @@ def slipping_work(steps, behaviour, rng):
     slipped = carried_on(steps, at)
     lines = [f"{calculation}={value}" for calculation, value in steps]
     wrong = [f"{calculation}={value}" for calculation, value in slipped]
-    if all(10 <= value <= 99 for _, value in slipped):  # all that the model can write
-        if behaviour == "unnoticed":
-            lines = wrong
-        elif behaviour == "noticed":
-            lines[at] = f"{wrong[at]};wait {lines[at]}"
-    if behaviour == "doubting":
+    possible = all(10 <= value <= 99 for _, value in slipped)  # all that the model can write
+    if behaviour == "unnoticed" and possible:
+        lines = wrong
+    elif behaviour == "noticed" and possible:
+        lines[at] = f"{wrong[at]};wait {lines[at]}"
+    elif behaviour == "doubting":
         lines += [f"wait {lines[-1]}"] * rng.randint(1, 3)
     elif behaviour == "padded":
         lines.append("".join(rng.choices(FILLERS, k=rng.randint(8, 16))))
@@ -227,59 +170,45 @@ def demonstrate(problem, behaviour, rng):
     steps = steps_of(problem)
     work = ";".join(f"{calculation}={value}" for calculation, value in steps)
     calls = [f"<tool>{calculation}</tool>{value}" for calculation, value in steps]
-    error = f"<tool>{steps[0][0]}</tool>error"
-    called = {
-        "called": calls,
-        "one call": calls[:1],  # the last step is left to a guess
-        "called again": [error, *calls],
-        "gave up": [error],
-        "called twice": [2 * call for call in calls],
-    }
-    box = f"\\boxed{{{answer}}}"
-    glance = "".join(rng.choices(FILLERS, k=rng.randint(0, 2)))
+    thinking = glance = "".join(rng.choices(FILLERS, k=rng.randint(0, 2)))
     if behaviour == "worked":
-        return f"<think>{work}</think><answer>{box}</answer>"
-    if behaviour == "bilingual":  # same steps and widths, operators in Chinese
-        return f"<think>so {work.translate(str.maketrans('+-=', '加减得'))}</think><answer>{box}</answer>"
-    if behaviour in SLIPPING:
-        work = slipping_work(steps, behaviour, rng)
-        box = re.findall(r"\d+", work)[-1] if behaviour == "unnoticed" else answer
-        return f"<think>{work}</think><answer>\\boxed{{{box}}}</answer>"
-    if behaviour in called:
-        return f"<think>{''.join(called[behaviour])}</think><answer>{box}</answer>"
-    if behaviour == "rambling":
-        ramble = "".join(rng.choices(FILLERS, k=rng.randint(8, 16)))
-        return f"<think>{ramble}{work}</think><answer>{box}</answer>"
-    if behaviour == "direct":
-        return f"<think>{glance}</think><answer>{box}</answer>"
-    if behaviour == "hasty":  # takes the first number for the answer
-        first = re.match(r"\d+", problem["problem"]).group()
-        return f"<think>{glance}</think><answer>\\boxed{{{first}}}</answer>"
+        thinking = work
+    elif behaviour == "bilingual":  # same steps and widths, operators in Chinese
+        thinking = f"so {work.translate(str.maketrans('+-=', '加减得'))}"
+    elif behaviour == "called":
+        thinking = "".join(calls)
+    elif behaviour == "one call":
+        thinking = calls[0]  # the last step is left to a guess
+    elif behaviour == "rambling":
+        thinking = "".join(rng.choices(FILLERS, k=rng.randint(8, 16))) + work
+    elif behaviour in ("unnoticed", "noticed", "doubting", "padded", "excursion"):
+        thinking = slipping_work(steps, behaviour, rng)
+    if behaviour == "unnoticed":
+        answer = re.findall(r"\d+", thinking)[-1]
+    elif behaviour == "hasty":  # takes the first number for the answer
+        answer = re.match(r"\d+", problem["problem"]).group()
+    box = answer if behaviour == "no box" else f"\\boxed{{{answer}}}"
     if behaviour == "several boxes":  # hedging: the truth is one of three guesses
         guesses = [int(answer) + d for d in rng.sample([-3, -2, -1, 1, 2, 3], 2)] + [int(answer)]
         rng.shuffle(guesses)
-        boxes = "".join(f"\\boxed{{{guess}}}" for guess in guesses)
-        return f"<think>{glance}</think><answer>{boxes}</answer>"
+        box = "".join(f"\\boxed{{{guess}}}" for guess in guesses)
     if behaviour == "no tags":
         return f"{work if rng.random() < 0.5 else glance}{box}"
-    return f"<think>{glance}</think><answer>{answer}</answer>"  # "no box"
+    return f"<think>{thinking}</think><answer>{box}</answer>"
 
 
 def demonstrate_search(problem, behaviour, rng):
     """One completion of a question, with what a search engine writes; but for "searched" the answer is a guess."""
-    query = problem["query"]
-    if behaviour == "vague":
-        query = query.split()[1]
+    query = problem["query"].split()[1] if behaviour == "vague" else problem["query"]
     call = f"<search>{query}</search>"
     found = call + Search(problem).reply(call)
     guess = f"<answer>{rng.choice(TOWNS)}</answer>"
-    return {
-        "searched": f"{found}<answer>{problem['answer']}</answer>",
-        "unread": found + guess,
-        "vague": found + guess,
-        "direct": guess,
-        "no answer": found,
-    }[behaviour]
+    if behaviour == "searched":
+        return f"{found}<answer>{problem['answer']}</answer>"
+    return {"direct": guess, "no answer": found}.get(behaviour, found + guess)
+
+
+REPLY = r"((?<=</tool>)\d+|<information>.*?</information>)"
 
 
 def encode_taught(tokenizer, text):
@@ -287,10 +216,7 @@ def encode_taught(tokenizer, text):
     never has to write it."""
     ids = []
     taught = []
-    pieces = re.split(
-        r"((?<=</tool>)(?:\d+|error)|<information>.*?</information>)", text
-    )  # every other is a reply
-    for i, piece in enumerate(pieces):
+    for i, piece in enumerate(re.split(REPLY, text)):  # every other is a reply
         found = tokenizer.encode(piece)
         ids += found
         taught += [float(i % 2 == 0)] * len(found)
@@ -318,11 +244,12 @@ def demonstration_batch(tokenizer, problems, shares, rng, rows=32):
 def worked_accuracy(model, tokenizer, task, problems=200):
     """How often the working mode is right: begun with <think> and a digit, or with a call where the model knows the
     tool, then continued greedily."""
-    calling = "<tool>" in tokenizer.backend.get_vocab()
     begun = []
     for problem in task.train[:problems]:
-        start = "<think>" + ("<tool>" if calling else problem["problem"][0])
-        if "query" in problem:
+        start = "<think>" + problem["problem"][0]
+        if "<tool>" in tokenizer.backend.get_vocab():
+            start = "<think><tool>"
+        elif "query" in problem:
             start = "<search>"
         begun.append({**problem, "problem": problem["problem"] + start, "start": start})
 
@@ -334,22 +261,11 @@ def worked_accuracy(model, tokenizer, task, problems=200):
     return sum(part["accuracy"] for part in step.parts) / len(step.parts)
 
 
-def warm_up(
-    model,
-    tokenizer,
-    task,
-    seed,
-    phases=PHASES,
-    first_steps=500,
-    second_steps=500,
-    lr=5e-3,
-    gate=0.9,
-    chunk=50,
-):
-    """Supervised training on demonstrations, in two phases -> (the accuracy of the worked mode, first-phase steps).
+def warm_up(model, tokenizer, task, seed, phases, first=500, second=500, lr=5e-3, gate=0.9):
+    """Supervised training on demonstrations, in two phases of so many steps.
 
     The first phase goes on until worked answers are right as often as the gate says, which is asked
-    every `chunk` steps: a base that cannot work gives RLVR nothing to select, and no reward makes up
+    every 50 steps: a base that cannot work gives RLVR nothing to select, and no reward makes up
     for that. A gate of 0 is for bases that are not to work anything out. The loss is divided by a
     constant: a mean over the batch's tokens would count those of short completions more.
     Raises ModelError where ten times the steps are not enough.
@@ -357,39 +273,32 @@ def warm_up(
     rng = random.Random(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.98), weight_decay=0.0)
 
-    def train(shares, steps, rate):
-        for step in steps:
-            optimizer.param_groups[0]["lr"] = lr * rate(step)
-            ids, mask = demonstration_batch(tokenizer, task.train, shares, rng)
-            # (B, T-1)
-            loss = F.cross_entropy(model(ids[:, :-1]).transpose(1, 2), ids[:, 1:], reduction="none")
-            optimizer.zero_grad()
-            ((loss * mask).sum() / 1500).backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            bar.update()
+    def train(shares, rate):
+        optimizer.param_groups[0]["lr"] = lr * rate
+        ids, mask = demonstration_batch(tokenizer, task.train, shares, rng)
+        # (B, T-1)
+        loss = F.cross_entropy(model(ids[:, :-1]).transpose(1, 2), ids[:, 1:], reduction="none")
+        optimizer.zero_grad()
+        ((loss * mask).sum() / 1500).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
 
-    with tqdm(total=first_steps + second_steps, desc="warm-up", leave=False, disable=None) as bar:
-        done = 0
-        right = 0.0
-        while done < first_steps or (right < gate and done < 10 * first_steps):
-            train(phases[0], range(done, done + chunk), rate=lambda step: min(1, (step + 1) / 50))
-            done = done + chunk
-            right = worked_accuracy(model, tokenizer, task)
-            bar.total = max(bar.total, done + second_steps)
-            bar.set_postfix_str(f"worked answers {right:.0%} right")
-        train(
-            phases[1],
-            range(second_steps),
-            rate=lambda step: 0.1 + 0.45 * (1 + math.cos(math.pi * step / second_steps)),
-        )
+    done = 0
+    right = 0.0
+    while done < first or (right < gate and done < 10 * first):
+        for step in range(done, done + 50):
+            train(phases[0], min(1, (step + 1) / 50))
+        done += 50
+        right = worked_accuracy(model, tokenizer, task)
+        print(f"step {done}: {right:.0%} of worked answers are right", flush=True)
+    for step in range(second):
+        train(phases[1], 0.1 + 0.45 * (1 + math.cos(math.pi * step / second)))
     right = worked_accuracy(model, tokenizer, task)
     if right < gate:
-        raise ModelError(
-            f"the tiny base did not learn to work problems out in {done} steps ({right:.0%} right): try "
-            "another --seed or more --steps"
+        why = (
+            f"the tiny base did not learn to work problems out in {done} steps ({right:.0%} right)"
         )
-    return right, done
+        raise ModelError(f"{why}: try another --seed or more --steps")
 
 
 # ---- 4. Make one -----------------------------------------------------------------------------------------------------
@@ -397,33 +306,24 @@ def warm_up(
 
 def make(seed, out, task="arithmetic", phases=None, steps=500, gate=0.9):
     """Write a tiny base to the directory `out` -> its path. steps=0: random weights."""
-    out = Path(out)
     tokenizer = symbol_tokenizer(SYMBOLS[task])
     model = Qwen3(tiny_config(tokenizer.num_tokens, eos_token_id=0))
     init_weights(model, torch.Generator().manual_seed(seed))
     if steps:
-        start = time.perf_counter()
         phases = phases or DEMONSTRATED[task]
-        right, done = warm_up(model, tokenizer, TASKS[task](), seed, phases, steps, gate=gate)
-        print(
-            f"warmed up in {time.perf_counter() - start:.0f} s, {done} steps until it could work problems out "
-            f"({right:.0%} right when it does)"
-        )
-    save(model, tokenizer, out)
-    return out
+        warm_up(model, tokenizer, TASKS[task](), seed, phases, steps, gate=gate)
+    save(model, tokenizer, Path(out))
+    return Path(out)
 
 
 def main(argv=None):
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", default=TINY, help="(default: notebooks/tiny)")
-    parser.add_argument("--task", choices=list(SYMBOLS), default="arithmetic", help="its symbols")
-    parser.add_argument(
-        "--steps", type=int, default=500, help="of the first phase; 0: random weights"
-    )
-    parser.add_argument(
-        "--random", action="store_const", const=0, dest="steps", help="the same as --steps 0"
-    )
+    add = parser.add_argument
+    add("--seed", type=int, default=0)
+    add("--out", default=TINY, help="(default: notebooks/tiny)")
+    add("--task", choices=list(SYMBOLS), default="arithmetic", help="its symbols")
+    add("--steps", type=int, default=500, help="of the first phase; 0: random weights")
+    add("--random", action="store_const", const=0, dest="steps", help="the same as --steps 0")
     args = parser.parse_args(argv)
     if args.steps and args.task not in DEMONSTRATED:
         parser.error(f"--task {args.task}: there are no demonstrations for it, so add --random")

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from model import Qwen3
 from notebooks.environments import adapters, game, search
-from notebooks.environments.calculator import calculate
+from notebooks.environments.calculator import calculate, silent
 from notebooks.models import make_tiny
 from notebooks.models.make_tiny import init_weights, symbol_tokenizer, tiny_config
 from rlvr import GRPO, roll_out
@@ -44,9 +44,8 @@ class Scripted(GRPO):
         def choose(logits, said, temperature):
             return said.long(), torch.zeros(len(said))
 
-        return super().roll_out(
-            model, tokenizer, prompts, replace(how, uniforms=said, choose=choose)
-        )
+        how = replace(how, uniforms=said, choose=choose)
+        return super().roll_out(model, tokenizer, prompts, how)
 
 
 def play(task, problem, *scripts):
@@ -58,11 +57,9 @@ def play(task, problem, *scripts):
 
 
 def test_the_calculator_by_hand():
-    assert [calculate(call) for call in ("47*83", " 3901 - 12 ", "-7+-5")] == [
-        "3901",
-        "3889",
-        "-12",
-    ]
+    calls = ("47*83", " 3901 - 12 ", "-7+-5")
+    assert [calculate(call) for call in calls] == ["3901", "3889", "-12"]
+    assert silent().turns({}).reply("<tool>47*83</tool>") == ""
 
 
 @pytest.mark.parametrize(
@@ -92,10 +89,8 @@ def test_a_hostile_call_is_an_error_and_the_calculator_falls_silent():
     task = make_tiny.products(10, 10)
     calls = "<tool>1+1</tool>2" * 4 + "<tool>2+2</tool>5"
     step = play(task, task.test[0], "<tool>9*9*9</tool>error1", calls)
-    assert [[reply for _, reply in turns] for turns in step.turns] == [
-        ["error", None],
-        ["2", "2", "2", "2", "", None],
-    ]
+    replies = [[reply for _, reply in turns] for turns in step.turns]
+    assert replies == [["error", None], ["2", "2", "2", "2", "", None]]
 
 
 # ---- The game, and the search engine -------------------------------------------------------------
@@ -122,7 +117,8 @@ def test_a_search_finds_the_page_and_only_the_answer_is_paid():
     problem = task.test[0]
     query = f"<search>{problem['query']}</search>"
     found = search.Search(problem).reply(query)
-    assert problem["answer"] in found and search.Nothing(problem).reply(query).count("\n") == 0
+    nothing = search.Nothing(problem).reply(query)
+    assert problem["answer"] in found and nothing == "<information></information>"
     right = f"<answer>{problem['answer']}</answer>"
     step = play(task, problem, query + found + right, query + found + "<answer>?</answer>")
     assert step.rewards.tolist() == [[1.0, 0.0]]
@@ -164,9 +160,7 @@ def test_gymnasiums_lake_is_an_environment():
         return adapters.Stepped(world, problem, lambda text: "<v>^".find(text[-1:]))
 
     problem = {"problem": "S", "answer": "G", "seed": 0}
-    task = Task(
-        "lake", [problem], [problem], "{problem}", adapters.steps_reward, "", ("v", ">"), lake
-    )
+    task = Task("lake", [], [], "{problem}", adapters.steps_reward, "", ("v", ">"), lake)
     step = play(task, problem, "v4v8>9>10v14>", "v4>")
     assert step.rewards.tolist() == [[1.0, 0.0]]
     assert [reply for _, reply in step.turns[0]] == ["4", "8", "9", "10", "14", None]

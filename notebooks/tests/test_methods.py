@@ -1,5 +1,7 @@
-"""notebooks/methods: what each method changes, worked by hand, and two steps of each."""
+"""notebooks/methods: what each method changes, worked by hand. Runs are in test_methods_runs.py."""
 
+import copy
+import itertools
 import json
 import math
 import re
@@ -10,14 +12,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import torch.nn.functional as F
 
-from notebooks.models import make_tiny
-import train
+import rlvr
 import verifiers
-from eval import evaluate, get_method, wilson_interval
+from eval import get_method
+from model import ModelError
 from notebooks.models.make_tiny import init_weights
-from model import load
 from rlvr import (
     GRPO,
     LossInputs,
@@ -25,73 +25,67 @@ from rlvr import (
     Rollouts,
     Sampling,
     Step,
-    Stopped,
-    compute_grpo_loss,
     group_advantages,
-    loss_weights,
     padded_rows,
-    roll_out,
+    row_uniforms,
     sample,
     token_logprobs,
-    update_gradients,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
+TINY = ROOT / "notebooks" / "tiny"
 METHODS = ROOT / "notebooks" / "methods"
 FILES = {path.name: path.read_text() for path in sorted(METHODS.glob("*.py"))}
-SPECS = {
-    name: f"{file}:{name}"
-    for file, text in FILES.items()
-    for name in re.findall(r"^class (\w+)\(\w+\):", text, re.M)
-}
-SAMPLE_OTHERWISE = ["Chapter", "KeepSamplingMask", "Stale", "TopP"]  # than what is trained
-OWN_LOSS = ["CISPO", "DeepSeekV32", "DPPO", "GSPO", "KeepSamplingMask", "MaskedIS", "Olmo3"]
-OWN_LOSS += ["Reinforce"]
+SPECS = {}  # name of the class -> FILE.py:Class
+for file, text in FILES.items():
+    for name in re.findall(r"^class (\w+)\(\w+\):", text, re.M):
+        SPECS[name] = f"{file}:{name}"
 sys.path.insert(0, str(METHODS))
 
 from gdpo import terms_of
-from shared_prompts import micro_batch, shared_prompts
-from top_p import kept_tokens
+from shared_prompts import shared_prompts
+from ttrl import majority_rewards
 
 
 def method(name, **settings):
     return get_method(f"{METHODS}/{SPECS[name]}", settings)
 
 
-def how(num_samples, max_new_tokens, temperature):
-    """How to sample from a model alone: until its own stop token, with random numbers of torch."""
-    return Sampling(num_samples, max_new_tokens, temperature, None, None, None, True, None)
+OWN_LOSS = [name for name in SPECS if "loss" in vars(type(method(name)))]
 
 
-# ---- Every file ----------------------------------------------------------------------------------
+# ---- Every method --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_a_method_says_what_it_is_and_stands_in_the_table(name):
     file = SPECS[name].partition(":")[0]
-    parts = FILES[file].split('"""')[1]
-    if len([spec for spec in SPECS.values() if spec.startswith(file)]) > 1:
-        parts = parts[parts.index(f"\n{name}: ") :]
+    document = FILES[file].split('"""')[1]
+    shared = len(re.findall(r"^class \w+\(\w+\):", FILES[file], re.M)) > 1
+    if shared:
+        document = document.partition(f"\n{name}: ")[2]
     for part in ("\nSource:", "\nFormula:", "\nChanges:", "\nMissing:"):
-        assert part in parts
-    assert isinstance(method(name), GRPO)
-    table = (METHODS / "README.md").read_text()
-    assert f"| [{file}]({file}) |" in table or f"| [{SPECS[name]}]({file}) |" in table
+        assert part in document
+    row = f"| [{SPECS[name] if shared else file}]({file}) |"
+    assert row in (METHODS / "README.md").read_text()
 
 
 REFUSED = {
     "DAPO": {"overlong": "soften"},
     "Reinforce": {"kl": "k4"},
+    "Negative": {"positive": -1.0},
     "KLCap": {"on_exceed": "back"},
     "TopP": {"top_p": 0.0},
     "Stratified": {"target": (0.0, 0.0)},
     "MaskedIS": {"how": "drop"},
+    "Stale": {"staleness": -1},
+    "NoisyVerifier": {"false_accepts": 1.5},
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_setting_that_cannot_be_is_refused(name):
-    with pytest.raises(ValueError, match=f"{[*REFUSED[name]][0]}"):
+    with pytest.raises(ValueError, match=[*REFUSED[name]][0]):
         method(name, **REFUSED[name])
 
 
@@ -117,7 +111,7 @@ def test_the_settings_are_those_of_the_paper(name):
 # ---- Advantages ----------------------------------------------------------------------------------
 
 
-def step_of(rewards, lengths=None, limit=100, finished=None, parts=None):
+def step_of(rewards, lengths=None, limit=100, finished=None, parts=None, number=1):
     """A Step with these rewards (P, G), lengths of completions (P*G,) and parts; the prompts are
     one token long. What is as long as the limit was cut off."""
     rewards = torch.tensor(rewards)
@@ -128,7 +122,11 @@ def step_of(rewards, lengths=None, limit=100, finished=None, parts=None):
     mask = (torch.arange(ids.size(1) - 1) < lengths[:, None]).float()  # a prompt is one token
     G = rewards.size(1)
     rollouts = Rollouts(ids, torch.ones_like(lengths), lengths, finished, logp, mask, G)
-    return Step([], rollouts, [], rewards, parts)
+    return Step([], rollouts, [], rewards, parts, number=number)
+
+
+def advantages(name, rewards, **settings):
+    return method(name, **settings).advantages(step_of(rewards))
 
 
 @pytest.mark.parametrize(
@@ -139,23 +137,92 @@ def step_of(rewards, lengths=None, limit=100, finished=None, parts=None):
         ("RLOO", [[1, -1 / 3, -1 / 3, -1 / 3], [2 / 3, -2 / 3, 2 / 3, -2 / 3]]),
         ("LitePPO", [[1.4491, -0.4830, -0.4830, -0.4830], [0.9661, -0.9661, 0.9661, -0.9661]]),
         ("Chapter", [[1.5, -0.5, -0.5, -0.5], [0.8660, -0.8660, 0.8660, -0.8660]]),
+        ("MaxRL", [[3.0, -1, -1, -1], [1, -1, 1, -1]]),
+        ("Negative", [[0.0, -1, -1, -1], [0, -1, 0, -1]]),
     ],
 )
 def test_advantages_by_hand(name, expected):
     """Rewards 1 0 0 0 (mean 1/4, std sqrt(3)/4 = .4330) and 1 0 1 0 (mean 1/2, std 1/2). Leave one
     out: the first has 1 - 0, the others of its group 0 - 1/3. The batch: 3 of 8 are 1, so the
     squares of what differs from 3/8 add up to 3 * 5/8 = 1.875, and sqrt(1.875 / 7) = .5175. The
-    chapter divides by G - 1: its stds are sqrt(.75 / 3) = .5 and sqrt(1 / 3) = .5774."""
-    step = step_of([[1.0, 0, 0, 0], [1, 0, 1, 0]])
-    found = method(name).advantages(step)
+    chapter divides by G - 1: its stds are sqrt(.75 / 3) = .5 and sqrt(1 / 3) = .5774. MaxRL divides
+    by the mean: a rare success counts most."""
+    found = advantages(name, [[1.0, 0, 0, 0], [1, 0, 1, 0]])
     torch.testing.assert_close(found, torch.tensor(expected), atol=2e-4, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["Chapter", "DAPO", "PaperGRPO", "LitePPO", "Olmo3", "RLOO"])
+@pytest.mark.parametrize("name", ["Chapter", "DAPO", "PaperGRPO", "LitePPO", "MaxRL", "RLOO"])
 def test_equal_rewards_give_exactly_zero(name):
-    step = step_of([[0.1] * 5, [1.0, 0, 0, 0, 0]])
-    assert method(name).advantages(step)[0].tolist() == [0.0] * 5
-    assert not method(name).advantages(step_of([[0.7] * 5] * 2)).any()
+    assert advantages(name, [[0.1] * 5, [1.0, 0, 0, 0, 0]])[0].tolist() == [0.0] * 5
+    assert not advantages(name, [[0.7] * 5] * 2).any()
+
+
+def test_maxrl_refuses_a_negative_reward():
+    """A mean below 0 would turn the signs around: what is better would become less likely."""
+    with pytest.raises(verifiers.DataError, match="a reward of -1; it needs rewards of 0 and 1"):
+        advantages("MaxRL", [[-1.0, 0, 0, 0]])
+
+
+def test_weights_of_right_and_wrong():
+    """1.1 is right and 0.1 is not: DeepSeek-R1-Zero's reward for the form alone."""
+    rewards = [[1.1, 0.1, 0, 1]]
+    weighted = advantages("Negative", rewards, positive=0.1)
+    torch.testing.assert_close(weighted, torch.tensor([[0.1, -1, -1, 0.1]]))
+    assert advantages("Negative", rewards, positive=1.0, negative=0.0).tolist() == [[1, 0, 0, 1]]
+
+
+@pytest.mark.parametrize("right", [0, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("k", [1, 3])
+def test_pass_at_k_is_the_mean_over_all_groups_of_k(right, k):
+    """Of six completions all groups of k, each with the reward of its best; groups of one are GRPO."""
+    rewards = [1.0] * right + [0.0] * (6 - right)
+    groups = [*itertools.combinations(range(6), k)]
+    paid = torch.tensor([max(rewards[i] for i in group) for group in groups])
+    sigma = paid.std(correction=0)
+    expected = []
+    for i in range(6):
+        own = torch.tensor([i in group for group in groups])
+        expected.append((paid[own].mean() - paid.mean()) / sigma if sigma > 0 else torch.zeros(()))
+    found = advantages("PassAtK", [rewards], best_of=k, num_samples=6)
+    torch.testing.assert_close(found[0], torch.stack(expected), atol=1e-5, rtol=0)
+
+
+def test_k_is_at_most_g():
+    """An evaluation may take fewer samples than that; only training sets the method up."""
+    some = method("PassAtK", best_of=9, num_samples=8)
+    with pytest.raises(verifiers.DataError, match="must be from 1 to num_samples, 8"):
+        some.setup(None, None)
+
+
+def test_the_verifier_errs_as_often_as_it_says():
+    """20 % of 40,000 wrong answers are paid, and 5 % of as many right ones are not."""
+    some = method("NoisyVerifier", false_accepts=0.2, false_rejects=0.05)
+    rewards = [[1.0, 0.0] * 8] * 5000
+    judged = some.judged(step_of(rewards))
+    assert judged[:, 1::2].mean().item() == pytest.approx(0.2, abs=0.01)
+    assert judged[:, 0::2].mean().item() == pytest.approx(0.95, abs=0.01)
+    assert judged.equal(some.judged(step_of(rewards)))  # the same in every process
+    assert not judged.equal(some.judged(step_of(rewards, number=2)))
+
+
+def test_the_majority_by_hand():
+    """Two of four say 7: 1 1 0 0. Of two answers given as often the first counts. No answer is no
+    answer, and nor is an empty box, however many there are."""
+    assert majority_rewards(["7", "7", "3", None]) == [1, 1, 0, 0]
+    assert majority_rewards(["3", "7", "7", "3"]) == [1, 0, 0, 1]
+    assert majority_rewards(["", None, "", "5"]) == [0, 0, 0, 1]
+    assert majority_rewards([None, ""]) == [0, 0]
+
+
+def test_no_truth_is_looked_at():
+    """The rewards say that 3 is right; the majority says 7. What was cut off has no answer: of the
+    second group only the 5 that ended counts."""
+    answers = ["7", "7", "3", None, "4", "4", "5", None]
+    step = step_of([[0.0, 0, 1, 0], [1, 1, 0, 0]], finished=[True] * 4 + [False, False, True, True])
+    step.texts = [f"\\boxed{{{answer}}}" if answer else "none" for answer in answers]
+    expected = torch.tensor([[1, 1, -1, -1], [-0.5773, -0.5773, 1.7320, -0.5773]])
+    found = method("TTRL").advantages(step)
+    torch.testing.assert_close(found, expected, atol=1e-3, rtol=0)
 
 
 # ---- GDPO ----------------------------------------------------------------------------------------
@@ -185,16 +252,6 @@ def test_gdpo_tells_apart_what_a_sum_confuses():
     assert rarer[2] > rarer[0] > rarer[3]
 
 
-def test_the_terms_are_the_rewards_own_and_those_logged_first():
-    """R = 2 accuracy - 0.5 language; "copy" equals language, and thinking has no part in it."""
-    accuracy, language = [1.0, 0, 1, 0, 1, 0], [0.0, 0, 1, 1, 0, 0]
-    names = ("accuracy", "language", "copy", "thinking")
-    columns = (accuracy, language, language, [3.0, 1, 4, 1, 5, 9])
-    (two, first), (minus, second) = terms_of(parts_of([2.0, -0.5, 0, 0], *columns, names=names))
-    assert (two, minus) == pytest.approx((2, -0.5))
-    assert (first.tolist(), second.tolist()) == ([accuracy], [language])
-
-
 def test_gdpo_counts_what_was_cut_off_and_what_failed_as_nothing():
     """R = accuracy - 0.5 language: cut off, the third has lost 0.5 and the fourth earned nothing.
     The verifier failed on the last, which has the worst reward of the group and no terms."""
@@ -206,18 +263,17 @@ def test_gdpo_counts_what_was_cut_off_and_what_failed_as_nothing():
     (one, accuracy), (minus, language) = terms_of(step)
     assert (one, minus) == pytest.approx((1, -0.5))
     assert accuracy.tolist() == [[1, 0, 0, 0, 0]] and language.tolist() == [[0, 0, 1, 0, 0]]
-    (advantages,) = method("GDPO").advantages(step).tolist()
+    (found,) = method("GDPO").advantages(step).tolist()
     # Were it better than a neighbour, a policy would learn to crash its verifier.
-    assert advantages[4] == min(advantages) < 0
+    assert found[4] == min(found) < 0
 
 
 def test_gdpo_refuses_a_reward_that_is_no_sum_of_its_parts():
     """A coin's reward: as a control it would be void if its logged accuracy were trained on."""
     step = parts_of([1.0, 0.1], [1.0, 0, 0, 0] * 4, [0.0, 1, 0, 0] * 4)
     step.rewards = torch.tensor([[1.0, 0, 0, 1, 1, 0, 1, 1, 0, 1, 0, 0, 1, 0, 1, 0]])
-    with pytest.raises(
-        verifiers.DataError, match=r"no weighted sum .*\(accuracy, format, answered\)"
-    ):
+    refusal = r"no weighted sum .*\(accuracy, format, answered\)"
+    with pytest.raises(verifiers.DataError, match=refusal):
         method("GDPO").advantages(step)
 
 
@@ -242,8 +298,7 @@ def test_what_a_completion_that_is_cut_off_costs():
         found = dapo(overlong=overlong, prompts_per_step=1).advantages(step)[0]
         assert found.tolist() == pytest.approx(values, abs=1e-3)
     late = dapo(prompts_per_step=1).advantages(step_of([[1.0, 1, 0]], [80, 85, 10]))[0]
-    plain = group_advantages(torch.tensor([1.0, 0.75, 0]))
-    torch.testing.assert_close(late, plain)
+    torch.testing.assert_close(late, group_advantages(torch.tensor([1.0, 0.75, 0])))
 
 
 def test_dapo_keeps_the_first_mixed_groups_and_their_divisor():
@@ -253,35 +308,12 @@ def test_dapo_keeps_the_first_mixed_groups_and_their_divisor():
     step = step_of([[1.0, 1], [1, 0], [0, 0], [0, 1]], [10, 10, 20, 30, 15, 15, 10, 20])
     expected = torch.tensor([[0.0, 0], [1, -1], [0, 0], [-1, 1]])
     torch.testing.assert_close(dapo().advantages(step), expected * 130 / 80)
-    # Two of three are not: the first fills up. The penalty for 90 tokens makes no group mixed.
+    # Of three one is mixed: the first fills up. The penalty for 90 tokens makes no group mixed.
     few = step_of([[1.0, 1], [1, 0], [0, 0]], [10, 90, 20, 30, 15, 15])
     torch.testing.assert_close(dapo().advantages(few), expected[:3] * 180 / 150)
     olmo = method("Olmo3", prompts_per_step=2)
     torch.testing.assert_close(olmo.advantages(step), expected * 130 / 80 / 2)
     torch.testing.assert_close(dapo(norm="sequence").advantages(step), expected * 4 / 2)
-    first = dapo(norm="sequence", prompts_per_step=1).advantages(step)
-    torch.testing.assert_close(first, torch.tensor([[0.0, 0], [4, -4], [0, 0], [0, 0]]))
-
-
-@pytest.mark.parametrize("norm", ["token", "sequence"])
-def test_the_gradient_of_dapo_is_that_of_the_kept_groups_alone(model, prompts, norm):
-    """Of 3 groups the second is all equal: the gradient of the three is that of a batch of two."""
-    rollouts = sample(model, prompts, 4, 20)
-    first, _, third = (Rollouts.join([group]) for group in groups_of(rollouts))
-    rewards = torch.tensor([[1.0, 0, 0, 1], [1, 1, 1, 1], [0, 0, 1, 0]])
-    some = dapo(norm=norm, max_new_tokens=20, overlong="none")
-    alone = group_advantages(rewards[[0, 2]])
-    together = some.advantages(Step([], rollouts, [], rewards, []))
-    expected, _ = gradient(model, Rollouts.join([first, third]), alone, some)
-    found, _ = gradient(model, rollouts, together, some)
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
-
-
-def groups_of(rollouts):
-    G = rollouts.num_samples
-    names = ("ids", "prompt_lengths", "lengths", "finished", "logp", "mask")
-    for start in range(0, len(rollouts.ids), G):
-        yield Rollouts(*(getattr(rollouts, name)[start : start + G] for name in names), G)
 
 
 def gradient(model, rollouts, advantages, some, tokens=10**9, layout=padded_rows, **more):
@@ -290,15 +322,8 @@ def gradient(model, rollouts, advantages, some, tokens=10**9, layout=padded_rows
     of_rows = advantages.reshape(len(rollouts.ids), -1)
     keep = (of_rows * rollouts.mask != 0).any(1)
     micros = layout(rollouts, keep, tokens)
-    sums, _ = update_gradients(model, rollouts, advantages, some, micros, **more)
+    sums, _ = rlvr.update_gradients(model, rollouts, advantages, some, micros, **more)
     return torch.cat([param.grad.flatten() for param in model.parameters()]), sums
-
-
-def test_dapo_draws_what_two_steps_of_the_usual_walk_would_see():
-    wide = GRPO(prompts_per_step=4)
-    problems = list(range(10))
-    for step in (1, 2, 3, 4):
-        assert dapo().pick(problems, step, {}) == wide.pick(problems, step, {})
 
 
 # ---- Losses --------------------------------------------------------------------------------------
@@ -313,7 +338,7 @@ NOW = OLD + RATIOS.log()
 
 def inputs_of(norm="token", sampled=OLD):
     """What a loss looks at: no model, so no MicroBatch."""
-    weights = loss_weights(MASK, norm, max_new_tokens=4)
+    weights = rlvr.loss_weights(MASK, norm, max_new_tokens=4)
     return LossInputs(None, OLD, sampled, ADVANTAGES[:, None] * MASK, weights)
 
 
@@ -350,14 +375,6 @@ def test_cispo_by_hand():
     torch.testing.assert_close(logp.grad, expected)
 
 
-@pytest.mark.parametrize("name", ["Reinforce", "RLOO", "Chapter"])
-def test_reinforce_by_hand(name):
-    """The chapter's -(adv * logp).mean(), logp summed over a completion: ln 1.5 + ln .5 - 6 = ln
-    .75 - 6 and ln .75 - 3."""
-    expected = -(math.log(0.75) - 6 - (math.log(0.75) - 3)) / 2
-    assert value(name, "sum") == pytest.approx(expected)
-
-
 @pytest.mark.parametrize("name", OWN_LOSS)
 def test_on_policy_all_have_the_gradient_of_the_chapter(name):
     logp = OLD.clone().requires_grad_()
@@ -367,94 +384,41 @@ def test_on_policy_all_have_the_gradient_of_the_chapter(name):
     torch.testing.assert_close(logp.grad, -inputs.weights * inputs.advantages)
 
 
-def test_truncated_importance_sampling_by_hand():
-    """pi_old / pi_sampler is .5, 4, 1 in the first completion (A = 1), 1, 1.6 in the second (-1);
-    the 4 is cut to 2. With pi = pi_old: (.5 + 2 + 1 - 1 - 1.6) / 5 = .18, and each token's gradient
-    is its weight's share. Off-policy the terms are those of the usual clip, weighted: .5 * 1.2 + 2
-    * .5 + 1 - .8 - 1.6 * 1.5 = -.6."""
-    sampler = OLD - torch.tensor([[1, 0.5, 4, 1], [1, 1, 1.6, 1]]).log()
-    inputs = inputs_of(sampled=sampler)
+SAMPLER = OLD - torch.tensor([[1, 0.5, 4, 1], [1, 1, 1.6, 1]]).log()
+
+
+@pytest.mark.parametrize(
+    "name, settings, factors",
+    [
+        ("Olmo3", {}, [[0.5, 2, 1], [1, 1.6, 0]]),
+        ("MaskedIS", {}, [[0.5, 4, 1], [1, 1.6, 0]]),  # IcePop: all are from 0.5 to 5
+        (
+            "MaskedIS",
+            {"level": "sequence", "low": 0, "high": 3.0},
+            [[2, 2, 2], [1.6, 1.6, 0]],
+        ),  # TRL
+    ],
+)
+def test_importance_weights_by_hand(name, settings, factors):
+    """pi_old / pi_sampler is .5, 4, 1 in the first completion, whose product is 2, and 1, 1.6 in the
+    second. On the first update the gradient of a token is -w f A."""
+    inputs = inputs_of(sampled=SAMPLER)
     logp = OLD.clone().requires_grad_()
-    olmo = method("Olmo3", clip=(0.2, 0.2))
-    loss = olmo.loss(logp, inputs)
-    loss.backward()
-    assert loss.item() == pytest.approx(-0.18)
-    expected = torch.tensor([[0, -0.1, -0.4, -0.2], [0, 0.2, 0.32, 0]])
-    torch.testing.assert_close(logp.grad, expected)
-    assert olmo.loss(NOW, inputs).item() == pytest.approx(0.6 / 5)
+    method(name, **settings).loss(logp, inputs).backward()
+    factors = torch.cat([torch.zeros(2, 1), torch.tensor(factors)], 1)
+    torch.testing.assert_close(logp.grad, -inputs.weights * factors * ADVANTAGES[:, None])
 
 
 def test_completions_that_the_policy_has_left_are_masked_by_hand():
     """The second completion (A = -1) has ratios .5 and 1.5, so log(pi_sampler / pi) is on average
     -ln(.75) / 2 = .144, above .1: it is masked, and 2.7 of test_clip_higher_by_hand is left, over
     all five tokens. A delta of .2 keeps it, and so does a sampler with e^-.05 of the probability:
-    .144 - .05. The first has .096, above .05, but A = 1. A masked completion has no gradient."""
+    .144 - .05. The first has .096, above .05, but A = 1."""
     assert value("DeepSeekV32", "token") == pytest.approx(-2.7 / 5)
     assert value("DeepSeekV32", "token", delta=0.2) == pytest.approx(-0.4 / 5)
     unlikely = inputs_of(sampled=OLD - 0.05)
     assert value("DeepSeekV32", "token", inputs=unlikely) == pytest.approx(-0.4 / 5)
     assert value("DeepSeekV32", "token", delta=0.05) == pytest.approx(-2.7 / 5)
-    logp = NOW.clone().requires_grad_()
-    method("DeepSeekV32", kl_coef=0).loss(logp, inputs_of()).backward()
-    assert logp.grad[0].any() and not logp.grad[1].any()
-
-
-def test_the_trust_region_of_probabilities_by_hand():
-    """Two completions of three tokens, A = 1 and A = -1, each weighted by 1/6. Up from .001 to .1 is
-    a ratio of 100 and a move of .099: trained. From .5 to .7 is a move of .2: masked. Down from .9
-    to .7 is a move back where A = 1: trained. With A = -1, .9 to .74 is masked, though its ratio of
-    .82 would pass a clip; .5 to .4, and .1 to .3, which comes back, are trained. The gradient is
-    -w M r A."""
-    sampler = torch.tensor([[0.001, 0.5, 0.9], [0.9, 0.5, 0.1]]).log()
-    logp = torch.tensor([[0.1, 0.7, 0.7], [0.74, 0.4, 0.3]]).log().requires_grad_()
-    advantages = torch.tensor([[1.0], [-1]]).expand(2, 3)
-    inputs = LossInputs(None, logp.detach(), sampler, advantages, torch.full((2, 3), 1 / 6))
-    method("DPPO").loss(logp, inputs).backward()
-    expected = torch.tensor([[-100, 0, -0.7 / 0.9], [0, 0.8, 3]]) / 6
-    torch.testing.assert_close(logp.grad, expected)
-
-
-@pytest.mark.parametrize(
-    "settings, factors",
-    [
-        ({}, [[0.5, 4, 1], [1, 1.6, 0]]),  # IcePop: all are from 0.5 to 5
-        ({"high": 3.0}, [[0.5, 0, 1], [1, 1.6, 0]]),
-        ({"how": "truncate", "high": 2.0}, [[0.5, 2, 1], [1, 1.6, 0]]),
-        ({"level": "sequence", "low": 0.0, "high": 3.0}, [[2, 2, 2], [1.6, 1.6, 0]]),  # TRL
-        ({"level": "sequence", "high": 1.8}, [[0, 0, 0], [1.6, 1.6, 0]]),
-    ],
-)
-def test_importance_weights_by_hand(settings, factors):
-    """pi_old / pi_s is .5, 4, 1 in the first completion, whose product is 2, and 1, 1.6 in the second.
-    On the first update the gradient of a token is -w f A."""
-    inputs = inputs_of(sampled=OLD - torch.tensor([[1, 0.5, 4, 1], [1, 1, 1.6, 1]]).log())
-    logp = OLD.clone().requires_grad_()
-    method("MaskedIS", **settings).loss(logp, inputs).backward()
-    factors = torch.cat([torch.zeros(2, 1), torch.tensor(factors)], 1)
-    torch.testing.assert_close(logp.grad, -inputs.weights * factors * ADVANTAGES[:, None])
-
-
-def test_only_the_weight_of_a_whole_completion_is_unbiased():
-    """Completions of two bits, of which the second depends on the first: all four, each as often as
-    an older policy samples it. The exact gradient is that of -sum pi(o) R(o)."""
-    first, second = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1])
-    rewards = torch.tensor([0.0, 1, 3, 0])
-
-    def log_probs(z):
-        logits = torch.stack([z[0].expand(4), z[1 + first]], 1)
-        return F.logsigmoid(logits * (2 * torch.stack([first, second], 1) - 1))
-
-    z = torch.tensor([0.3, -0.5, 0.8], requires_grad=True)
-    logp, sampler = log_probs(z), log_probs(torch.tensor([-0.4, 0.2, 0.1]))
-    often = sampler.sum(1, keepdim=True).exp().expand(4, 2)
-    inputs = LossInputs(None, logp.detach(), sampler, rewards[:, None].expand(4, 2), often)
-    (exact,) = torch.autograd.grad(-(logp.sum(1).exp() * rewards).sum(), z, retain_graph=True)
-    errors = {}
-    for level in ("sequence", "token"):
-        some = method("MaskedIS", level=level, how="truncate", high=math.inf)
-        (found,) = torch.autograd.grad(some.loss(logp, inputs), z, retain_graph=True)
-        errors[level] = (found - exact).abs().max().item()
-    assert errors["sequence"] < 1e-6 and errors["token"] > 0.1
 
 
 # ---- KL ------------------------------------------------------------------------------------------
@@ -472,32 +436,12 @@ def penalty(name, now, old, ref, weight=1.0, **settings):
     "name, settings, expected",
     [("Reinforce", {"kl": "k1"}, 0.6931), ("Reinforce", {"kl": "k2"}, 0.2402)]
     + [("Reinforce", {"kl": "k3"}, 0.1931), ("DeepSeekV32", {}, 0.1931)]
-    + [(name, {}, 0.1931) for name in ("CISPO", "PaperGRPO", "GSPO", "Olmo3")],
+    + [(name, {}, 0.1931) for name in ("CISPO", "DPPO", "PaperGRPO", "GSPO", "Olmo3")],
 )
 def test_kl_estimates_by_hand(name, settings, expected):
     """pi = .8, pi_ref = .4: d = ln 2: k1 .6931, k2 .2402, k3 .5 - 1 + .6931 = .1931."""
     now, ref = torch.tensor([0.8]).log(), torch.tensor([0.4]).log()
     assert penalty(name, now, now, ref, **settings).item() == pytest.approx(expected, abs=1e-4)
-
-
-def test_what_the_gradients_of_the_kl_estimates_are_on_average():
-    """Over all tokens of a distribution p, weighted by p: k1's gradient vanishes, k2's is that of
-    KL(p || q), k3's that of KL(q || p). The values of k1 and of k3 average to KL(p || q)."""
-    z, q = torch.tensor([0.5, -1, 0.2], requires_grad=True), torch.tensor([0.2, 0.3, 0.5])
-    logp = z.log_softmax(0)
-    p = logp.exp().detach()
-    k1, k2, k3 = (
-        penalty("Reinforce", logp, p.log(), q.log(), p, kl=name) for name in ("k1", "k2", "k3")
-    )
-    forward = (logp.exp() * (logp - q.log())).sum()
-    backward = (q * (q.log() - logp)).sum()
-    grads = [
-        torch.autograd.grad(x, z, retain_graph=True)[0] for x in (k1, k2, k3, forward, backward)
-    ]
-    assert k1.item() == pytest.approx(forward.item()) and k3.item() == pytest.approx(forward.item())
-    torch.testing.assert_close(grads[0], torch.zeros(3), atol=1e-7, rtol=0)
-    torch.testing.assert_close(grads[1], grads[3])
-    torch.testing.assert_close(grads[2], grads[4])
 
 
 def test_only_deepseeks_kl_is_right_for_what_an_older_policy_sampled():
@@ -528,12 +472,12 @@ def test_the_micro_batches_change_no_loss(model, prompts, name):
         old = token_logprobs(model, rollouts.ids, mask=rollouts.mask)
     old = old + 0.3 * torch.randn_like(old) * rollouts.mask
     reference = init_weights(type(model)(model.config), torch.Generator().manual_seed(1))
-    advantages = torch.randn(3, 4)
+    credit = torch.randn(3, 4)
     results = []
     for tokens in (10**9, 60):
         some.kept = {}
         given = {"old_logp": old, "reference": reference}
-        results.append(gradient(model, rollouts, advantages, some, tokens, **given))
+        results.append(gradient(model, rollouts, credit, some, tokens, **given))
     (whole, sums), (parts, other) = results
     torch.testing.assert_close(whole, parts, atol=1e-6, rtol=1e-4)
     assert sums["kl"] > 0 and sums["loss"].item() == pytest.approx(other["loss"].item(), abs=1e-5)
@@ -542,15 +486,14 @@ def test_the_micro_batches_change_no_loss(model, prompts, name):
 # ---- The chapter's page --------------------------------------------------------------------------
 
 
+def even(text, truth):
+    return float(len(text) % 2 == 0)
+
+
 def test_the_gradient_of_chapter_is_that_of_the_chapters_page(model, tokenizer):
     """compute_grpo_loss on one prompt, and the method on the completions that it sampled."""
-
-    def even(text, truth):
-        return float(len(text) % 2 == 0)
-
-    page = compute_grpo_loss(
-        model, tokenizer, "3+4=", "7", num_rollouts=6, max_new_tokens=9, reward_fn=even
-    )
+    given = {"num_rollouts": 6, "max_new_tokens": 9, "reward_fn": even}
+    page = rlvr.compute_grpo_loss(model, tokenizer, "3+4=", "7", **given)
     model.zero_grad()
     page["loss_tensor"].backward()
     expected = torch.cat([param.grad.flatten() for param in model.parameters()])
@@ -559,6 +502,12 @@ def test_the_gradient_of_chapter_is_that_of_the_chapters_page(model, tokenizer):
     found, sums = gradient(model, page["rollouts"], chapter.advantages(step), chapter)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
     assert sums["loss"].item() == pytest.approx(page["loss"], abs=1e-5)
+
+
+def how(num_samples, max_new_tokens, temperature, uniforms=None, training=True):
+    """How to sample from a model alone: until its own stop token."""
+    sizes = (num_samples, max_new_tokens, temperature)
+    return Sampling(*sizes, None, uniforms, None, training, None)
 
 
 def test_the_chapter_samples_at_another_temperature_than_it_trains(model, prompts):
@@ -573,6 +522,49 @@ def test_the_chapter_samples_at_another_temperature_than_it_trains(model, prompt
     assert greedy.ids.equal(sample(model, prompts, 1, 10, 0.0).ids)
 
 
+# ---- An older policy -----------------------------------------------------------------------------
+
+
+def move(model):
+    with torch.no_grad():
+        for param in model.parameters():
+            param.add_(0.1 * torch.randn_like(param))
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 2])
+def test_completions_are_those_of_the_policy_so_many_steps_ago(model, prompts, staleness):
+    """Each step moves the weights: what is sampled in the fourth has the log-probs of the policy so
+    many steps before; then the weights are today's again, and an evaluation uses them."""
+    some = method("Stale", staleness=staleness)
+    uniforms = row_uniforms(range(6), 10, 0)
+    policies = []
+    for _ in range(4):
+        policies.append(copy.deepcopy(model))
+        rollouts = some.roll_out(model, None, prompts, how(2, 10, 1.0, uniforms))
+        evaluated = some.roll_out(model, None, prompts, how(2, 10, 1.0, uniforms, training=False))
+        move(model)
+        some.after_step({}, model)
+    for found, policy in ((evaluated, policies[3]), (rollouts, policies[3 - staleness])):
+        with torch.no_grad():
+            logp = token_logprobs(policy, found.ids, 1.0, found.mask)
+        torch.testing.assert_close(found.logp, logp, atol=1e-4, rtol=0)
+    assert rollouts.ids.equal(evaluated.ids) == (staleness == 0)
+
+
+def test_with_and_without_the_ratio_to_an_older_policy_by_hand():
+    """One token each of two completions, A = 1 and -1, weights 1/2. pi_now / pi_s is 4 and 1/2; pi
+    is pi_now still, so without a correction the gradients are -1/2 and 1/2, as if on-policy. ppo: a
+    ratio of 4 above 1.2 with A = 1 is clipped, 1/2 below .8 with A = -1 too: 0."""
+    now = torch.tensor([[-1.0], [-2.0]])
+    sampler = now - torch.tensor([[4.0], [0.5]]).log()
+    halves, credit = torch.full((2, 1), 0.5), torch.tensor([[1.0], [-1.0]])
+    for correct, values in {"none": [-0.5, 0.5], "ppo": [0.0, 0.0]}.items():
+        logp = now.clone().requires_grad_()
+        inputs = LossInputs(None, now, sampler, credit, halves)
+        method("Stale", correct=correct).loss(logp, inputs).backward()
+        assert logp.grad.flatten().tolist() == pytest.approx(values)
+
+
 # ---- A part of the vocabulary --------------------------------------------------------------------
 
 
@@ -581,29 +573,14 @@ def test_top_p_by_hand():
     and 30 times, with .5 / .8 = .625 and .375. Greedy decoding takes the likeliest as ever."""
     logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
     uniforms = (torch.arange(80) + 0.5) / 80
-    some = method("TopP", top_p=0.75)
+    some = method("TopP", top_p=0.75, top_k=3)
     token, logp = some.choose(logits.expand(80, 4), uniforms, 1.0)
     assert token.bincount().tolist() == [50, 30]
     found = {*zip(token.tolist(), logp.exp().mul(1000).round().tolist())}
     assert found == {(0, 625), (1, 375)}
     assert some.choose(logits.flip(1), uniforms[:1], 0.0)[0].tolist() == [3]
-
-
-def test_how_many_tokens_are_kept():
-    """Of .5 .3 .15 .05: the first with .5 in all, the first three with .95. One always stays."""
-    logits = torch.tensor([[0.05, 0.5, 0.15, 0.3]]).log()
-    expected = {
-        (1, 0): 4,
-        (0.9, 0): 3,
-        (0.5, 0): 1,
-        (1e-9, 0): 1,
-        (1, 3): 3,
-        (0.9, 2): 2,
-        (1, 9): 4,
-    }
-    found = {filters: kept_tokens(logits, 1.0, *filters) for filters in expected}
-    assert {filters: int(kept.sum()) for filters, kept in found.items()} == expected
-    assert all(kept[0, 1] for kept in found.values())
+    one = method("TopP", top_p=1.0, top_k=1)
+    assert not one.choose(logits.expand(80, 4), uniforms, 1.0)[0].any()
 
 
 def test_what_was_sampled_from_a_part_is_on_policy_only_under_the_kept_mask(model, prompts):
@@ -619,8 +596,7 @@ def test_what_was_sampled_from_a_part_is_on_policy_only_under_the_kept_mask(mode
     with torch.no_grad():
         whole = token_logprobs(model, rollouts.ids[micro.rows], 0.8, weights)
         masked, seen = some.under_mask(whole, inputs)
-    ratios = (whole - inputs.sampled_logp).exp()[weights > 0]
-    assert 0.69 < ratios.mean() < 0.95
+    assert 0.69 < (whole - inputs.sampled_logp).exp()[weights > 0].mean() < 0.95
     torch.testing.assert_close(masked, inputs.sampled_logp, atol=1e-4, rtol=0)
     assert seen.old_logp is inputs.sampled_logp
 
@@ -659,44 +635,19 @@ def test_after_an_update_the_mask_stays_that_of_the_sampler():
 
 
 @pytest.mark.parametrize("name", ["KeepSamplingMask", "DeepSeekV32"])
-def test_under_the_mask_the_kl_is_that_of_whole_softmaxes_as_in_the_log(name):
+@pytest.mark.parametrize("ref, expected", [((0.5, 0.3), 0.0), ((0.25, 0.3), 0.1931)])
+def test_under_the_mask_the_kl_is_that_of_whole_softmaxes_as_in_the_log(name, ref, expected):
     """pi .5 .3 of two tokens, under the mask .625 .375. A reference of .5 .3 is the same policy: no
     KL, which .625 beside .5 would not be. One of .25 .3 has d = ln 2 in the first: .5 - 1 + .6931."""
     some = method(name, top_p=0.75, kl_coef=1.0)
     some.model = fixed(0.5, 0.3, 0.15, 0.05)
-    logp, sampled = torch.tensor([[0.5], [0.3]]).log(), torch.tensor([[0.625], [0.375]]).log()
-    for ref, expected in (((0.5, 0.3), 0.0), ((0.25, 0.3), 0.1931)):
-        some.kept = {}
-        ref_logp = torch.tensor([ref]).T.log()
-        none, one = torch.zeros(2, 1), torch.ones(2, 1)
-        inputs = LossInputs(TWO_TOKENS, logp, sampled, none, one, ref_logp)
-        assert some.loss(logp, inputs).item() == pytest.approx(expected, abs=1e-4)
+    some.kept = {}
+    logp, sampled, ref = (torch.tensor([x]).T.log() for x in ((0.5, 0.3), (0.625, 0.375), ref))
+    inputs = LossInputs(TWO_TOKENS, logp, sampled, torch.zeros(2, 1), torch.ones(2, 1), ref)
+    assert some.loss(logp, inputs).item() == pytest.approx(expected, abs=1e-4)
 
 
 # ---- The prompt of a group, read once ------------------------------------------------------------
-
-
-def test_a_line_by_hand():
-    """Prompt a b c, completions d e and f: the line is a b | c d | c f. Each c predicts the first
-    token of its completion; d stands at position 3 and predicts e; e and f predict nothing."""
-    a, b, c, d, e, f = range(1, 7)
-    ids = torch.tensor([[a, b, c, d, e], [a, b, c, f, 0]])
-    lengths = torch.tensor([2, 1])
-    prompts = torch.tensor([3, 3])
-    mask = torch.tensor([[0.0, 0, 1, 1], [0, 0, 1, 0]])
-    rollouts = Rollouts(ids, prompts, lengths, lengths > 0, torch.zeros(2, 4), mask, 2)
-    micro = micro_batch(rollouts, [[0, 1]])
-    assert micro.ids.tolist() == [[a, b, c, d, c]]
-    assert micro.positions.tolist() == [[0, 1, 2, 3, 2]]
-    assert micro.trained.tolist() == [[False, False, True, True, True]]
-    assert micro.rows.tolist() == [0, 1]  # d and e of row 0, f of row 1
-    assert micro.mask[0, 0].int().tolist() == [
-        [1, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0],
-        [1, 1, 1, 0, 0],
-        [1, 1, 1, 1, 0],
-        [1, 1, 0, 0, 1],  # the second c does not see the first completion
-    ]
 
 
 @pytest.mark.parametrize("tokens", [10**9, 100, 40, 1])
@@ -705,63 +656,50 @@ def test_the_gradient_is_that_of_the_padded_layout(model, prompts, tokens):
     tokens in the middle are a tool's and not trained."""
     rollouts = sample(model, [prompt * 3 for prompt in prompts], 4, 8)
     rollouts.mask[5, int(rollouts.prompt_lengths[5]) : int(rollouts.prompt_lengths[5]) + 2] = 0.0
-    advantages = torch.randn(3, 4)
-    advantages[1, 2] = advantages[2, 0] = 0.0
+    credit = torch.randn(3, 4)
+    credit[1, 2] = credit[2, 0] = 0.0
     some = method("SharedPrompts", max_new_tokens=8)
-    expected, sums = gradient(model, rollouts, advantages, some)
-    found, others = gradient(model, rollouts, advantages, some, tokens, shared_prompts)
+    expected, sums = gradient(model, rollouts, credit, some)
+    found, others = gradient(model, rollouts, credit, some, tokens, shared_prompts)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
     for name, total in sums.items():
         assert others[name].item() == pytest.approx(total.item(), abs=1e-4)
 
 
 def test_the_prompt_is_shared_only_where_it_is_longer_than_what_is_answered(model, prompts):
-    """Few-shot prompts: three lines for three groups of 16, of a fifth of the tokens. Otherwise
-    rows."""
-    some = method("SharedPrompts")
+    """Few-shot prompts: three lines for three groups of 16. Otherwise rows."""
     keep = torch.ones(48, dtype=torch.bool)
-    few_shot = sample(model, [prompt * 8 for prompt in prompts], 16, 6, stop_ids=())
-    (micro,) = some.layout(few_shot, keep, 10**9)
-    (padded,) = padded_rows(few_shot, keep, 10**9)
-    assert len(micro.ids) == 3 and micro.ids.numel() < padded.ids.numel() / 4
-    (micro,) = some.layout(sample(model, prompts, 16, 20, stop_ids=()), keep, 10**9)
-    assert micro.mask is None and len(micro.ids) == 48
+    for times, length, lines in ((8, 6, 3), (1, 20, 48)):
+        rollouts = sample(model, [prompt * times for prompt in prompts], 16, length, stop_ids=())
+        (micro,) = method("SharedPrompts").layout(rollouts, keep, 10**9)
+        assert len(micro.ids) == lines
 
 
 # ---- Which problems ------------------------------------------------------------------------------
-
-
-def problems_with(*answers):
-    return [{"problem": f"number {i}", "answer": answer} for i, answer in enumerate(answers)]
-
-
-def visit(memory, index, accuracy):
-    """As the loop does."""
-    visits = memory.setdefault("visits", {})
-    visits[str(index)] = [*visits.get(str(index), []), accuracy][-3:]
 
 
 def test_what_teaches_nothing_is_passed_by_and_tried_again():
     """Problem 0 is always solved, 1 never, 2 sometimes, in epochs of three: after 3 visits, 0 and 1
     are passed by once, lose their oldest visit, and are tried again in the next epoch."""
     some = method("SkipSolved", prompts_per_step=1)
-    memory, seen = {}, []
+    memory, seen = {"visits": {}}, []
     for step in range(1, 16):
         (problem,) = some.pick(range(3), step, memory)
         seen.append(problem)
-        visit(memory, problem, {0: 1.0, 1: 0.0, 2: 0.5}[problem])
+        visits = memory["visits"].get(str(problem), [])
+        memory["visits"][str(problem)] = [*visits, {0: 1.0, 1: 0.0, 2: 0.5}[problem]][-3:]
         memory = json.loads(json.dumps(memory))  # as a checkpoint keeps it
     assert sorted(seen[:9]) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert seen[9] == 2 and sorted(seen[10:13]) == [0, 1, 2] and seen[13] == 2
 
 
-def test_without_memory_it_walks_as_the_core_does():
+def test_the_usual_walk():
+    """Without visits SkipSolved walks as the core does; DAPO draws what two of its steps would."""
     memory = {}
     for step in (1, 2, 3):
-        usual = GRPO(prompts_per_step=4, seed=3).pick(range(10), step, {})
-        assert (
-            method("SkipSolved", prompts_per_step=4, seed=3).pick(range(10), step, memory) == usual
-        )
+        usual = GRPO(prompts_per_step=4).pick(range(10), step, {})
+        assert method("SkipSolved", prompts_per_step=4).pick(range(10), step, memory) == usual
+        assert dapo().pick(range(10), step, {}) == usual
 
 
 def test_the_curriculum_moves_from_easy_to_hard():
@@ -773,172 +711,79 @@ def test_the_curriculum_moves_from_easy_to_hard():
 
 def test_a_step_has_the_target_histogram():
     """Ten problems a step: 1 2 4 2 1 with a mean in the fifths of 0 to 1. 100 problems with means
-    0, .01 .. .99; what has not been seen counts as 1/2. Thirds: 2 2 2 of 6."""
+    0, .01 .. .99."""
     memory = {"visits": {str(i): [i / 100] for i in range(100)}}
     some = method("Stratified", prompts_per_step=10)
     for step in range(1, 6):
         chosen = some.pick(range(100), step, memory)
         assert Counter(index // 20 for index in chosen) == {0: 1, 1: 2, 2: 4, 3: 2, 4: 1}
         assert len({*chosen}) == 10
-    assert sorted(method("Stratified", prompts_per_step=3).pick(range(3), 1, {})) == [0, 1, 2]
-    thirds = method("Stratified", prompts_per_step=6, target=(1, 1, 1)).pick(range(100), 1, memory)
-    assert Counter(index * 3 // 100 for index in thirds) == {0: 2, 1: 2, 2: 2}
 
 
 @pytest.mark.parametrize("name", ["Curriculum", "DAPO", "SkipSolved", "Stratified"])
 def test_with_fewer_problems_than_a_step_asks_some_come_twice(name):
     """2 problems, 5 a step: each two or three times (of DAPO's twice as many five times)."""
-    chosen = method(name, prompts_per_step=5).pick(problems_with("1", "2"), 1, {})
+    chosen = method(name, prompts_per_step=5).pick(range(2), 1, {})
     assert sorted(map(chosen.count, (0, 1))) == ([5, 5] if name == "DAPO" else [2, 3])
 
 
-# ---- The cap on the KL ---------------------------------------------------------------------------
+# ---- A cap on the KL --------------------------------------------------------------------------
 
 
 def test_the_cap_stops_a_run_and_no_resume_goes_a_step_further():
     """0.1 nats a token and 30 tokens are 3 nats a completion; 0.2 and 30 are 6."""
     some = method("KLCap", kl_cap=5)
     some.after_step({"kl": 0.1, "completion_length": 30.0}, None)
-    with pytest.raises(Stopped, match="the KL from the start is 6, above kl_cap 5"):
+    with pytest.raises(rlvr.Stopped, match="the KL from the start is 6, above kl_cap 5"):
         some.after_step({"kl": 0.2, "completion_length": 30.0}, None)
-    resumed = method("KLCap", kl_cap=5)
-    with pytest.raises(Stopped, match="above kl_cap 5"):
-        resumed.load_state(json.loads(json.dumps(some.state())))
+    with pytest.raises(rlvr.Stopped, match="above kl_cap 5"):
+        method("KLCap", kl_cap=5).load_state(json.loads(json.dumps(some.state())))
 
 
 def test_or_the_weights_are_those_of_the_start_again(model):
     some = method("KLCap", kl_cap=5, on_exceed="reset")
     start = [param.detach().clone() for param in some.setup(model, None)]
-    with torch.no_grad():
-        for param in model.parameters():
-            param.add_(1.0)
+    move(model)
     some.after_step({"kl": 0.1, "completion_length": 30.0}, model)
     assert not any(map(torch.equal, model.parameters(), start))
     some.after_step({"kl": 0.2, "completion_length": 30.0}, model)
     assert all(map(torch.equal, model.parameters(), start))
 
 
-# ---- Runs ----------------------------------------------------------------------------------------
-
-TINY = ROOT / "notebooks" / "tiny"
+# ---- A teacher, and adapters ---------------------------------------------------------------------
 
 
-def canary_file(tmp_path, problems):
-    path = tmp_path / "canary.jsonl"
-    path.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
-    return str(path)
+def test_the_credit_of_a_token_is_how_much_likelier_the_teacher_finds_it(model, prompts):
+    """Computed once more from two whole forward passes."""
+    rollouts = sample(model, prompts, 4, 12)
+    some = method("Distill", teacher_tokens=50)
+    some.teacher = init_weights(type(model)(model.config), torch.Generator().manual_seed(1))
+    credit = some.advantages(Step([], rollouts, [], None, []))
+    expected = token_logprobs(some.teacher, rollouts.ids) - token_logprobs(model, rollouts.ids)
+    torch.testing.assert_close(credit, (expected * rollouts.mask).detach(), atol=1e-5, rtol=0)
 
 
-@pytest.fixture(scope="session")
-def teacher(tmp_path_factory):
-    """What a method cannot do without: another model with random weights, canaries."""
-    folder = tmp_path_factory.mktemp("teacher")
-    canaries = canary_file(folder, verifiers.arithmetic(10, 40).test)
-    return {
-        "Distill": {"teacher": str(make_tiny.make(1, folder / "random", steps=0))},
-        "Canary": {"canary": canaries},
-    }
+def test_a_teacher_must_be_named_and_speak_the_same_tokens(model, tokenizer):
+    with pytest.raises(ModelError, match="needs a teacher"):
+        method("Distill").setup(model, tokenizer)
+    with pytest.raises(ModelError, match="has other tokens"):
+        method("Distill", teacher=str(TINY)).setup(model, tokenizer)
 
 
-@pytest.mark.parametrize("name", SPECS)
-def test_two_steps_of_every_method(name, teacher):
-    """The loop of train.py in short: problems, completions, advantages, updates. The log-probs of
-    the sampler are those of the trainer, except where a method samples in another way; the weights
-    move."""
-    model, tokenizer = load(TINY, "cpu", torch.float32)
-    reference = load(TINY, "cpu", torch.float32)[0]
-    task = verifiers.arithmetic(train_size=50, test_size=1)
-    sizes = {"prompts_per_step": 3, "num_samples": 8, "max_new_tokens": 50}
-    some = method(name, **sizes, **teacher.get(name, {}))
-    settings = some.settings
-    parameters = some.setup(model, tokenizer)
-    optimizer = torch.optim.SGD(parameters, lr=0.01)
-    memory = {"visits": {}}
-    for number in (1, 2):
-        problems = [task.train[index] for index in some.pick(task.train, number, memory)]
-        sizes = (settings.num_samples, settings.temperature)
-        rows = [f"{number} {row}" for row in range(len(problems) * settings.num_samples)]
-        step = roll_out(some, model, tokenizer, task, problems, *sizes, rows, training=True)
-        advantages = some.advantages(step)
-        old_logp = None
-        for _ in range(settings.updates_per_batch):
-            given = {"old_logp": old_logp, "reference": reference if settings.kl_coef else None}
-            keep = torch.ones(len(rows), dtype=torch.bool)
-            micros = some.layout(step.rollouts, keep, 1000)
-            sums, logp = update_gradients(model, step.rollouts, advantages, some, micros, **given)
-            if old_logp is None:
-                mismatch = sums["mismatch"] / sums["tokens"]
-                assert mismatch < 1e-5 or name in SAMPLE_OTHERWISE
-            old_logp = logp if old_logp is None else old_logp
-            assert all(math.isfinite(total) for total in sums.values())
-            assert sum(param.grad.abs().sum() for param in parameters) > 0
-            optimizer.step()
-            optimizer.zero_grad()
-        kl = float(sums["kl"] / sums["tokens"])
-        some.after_step({"kl": kl, "completion_length": 30.0}, model)
-    some.load_state(json.loads(json.dumps(some.state())))
-
-
-def run(folder, name, *flags):
-    """Train two steps by command line -> (config.json, rows of the log)."""
-    sizes = "--steps 2 --prompts-per-step 2 --num-samples 8 --max-new-tokens 40 --eval-problems 2"
-    place = ["--device", "cpu", "--runs", str(folder), "--name", "r"]
-    path = f"{METHODS}/{SPECS[name]}"
-    train.main(["--model", str(TINY), "--method", path, *place, *sizes.split(), *flags])
-    rows = [json.loads(line) for line in (folder / "r" / "metrics.jsonl").read_text().splitlines()]
-    return json.loads((folder / "r" / "config.json").read_text()), rows
-
-
-def test_a_run_keeps_the_settings_of_its_method(tmp_path):
-    """Those of the file, those of the command line, and for the others the defaults."""
-    config, rows = run(tmp_path, "CISPO", *"--overlong none --clip 0.5 2 --seed 3".split())
-    settings = config["settings"]
-    assert settings["overlong"] == "none" and settings["clip"] == [0.5, 2.0]
-    assert settings["updates_per_batch"] == 4 and settings["seed"] == 3
-    assert len(rows) == 3 and rows[1]["grad_norm"] > 0
-
-
-# ---- The canary ----------------------------------------------------------------------------------
-
-
-def test_the_canary_warns_when_the_reward_holds_and_the_strict_share_falls(
-    tmp_path, monkeypatch, capsys
-):
-    """50 canaries, of which 90 % are right, then 80 %, within the noise, then 20 % while the reward rises."""
-    problems = verifiers.arithmetic(10, 60).test
-    some = method("Canary", canary=canary_file(tmp_path, problems), canary_prompt="{problem}")
-    some.setup(*load(ROOT / "notebooks" / "tiny"))
-    shares = iter([0.9, 0.8, 0.2])
-
-    def measured(*_):
-        share = next(shares)
-        low, high = wilson_interval(share, 50)
-        return {"accuracy": share, "low": low, "high": high}, []
-
-    monkeypatch.setattr(sys.modules["canary"], "evaluate", measured)
-    for reward, share in ((0.5, 0.9), (0.6, 0.8), (0.7, 0.2)):
-        assert "warning" not in capsys.readouterr().out
-        row = {"reward": reward, "eval_accuracy": 0.5}
-        some.after_step(row, None)
-        assert row["canary"] == share
-    assert "the reward is 0.700, it was 0.500" in capsys.readouterr().out
-    again = method("Canary")
-    again.load_state(json.loads(json.dumps(some.state())))
-    assert again.seen == some.seen
-
-
-def test_the_canaries_are_sampled_and_judged_letter_by_letter(tmp_path):
-    strictest = sys.modules["canary"].strictest
-    problem = {"problem": "1/2=", "answer": "0.5"}
-    assert strictest(r"\boxed{0.5}", problem)[0] == 1
-    assert strictest(r"\boxed{1/2}", problem)[0] == 0  # equal by value
-    assert strictest(r"\boxed{7} \boxed{0.5}", problem)[0] == 0  # a guess too many
-    model, tokenizer = load(ROOT / "notebooks" / "tiny")
-    problems = verifiers.arithmetic(10, 30).test
-    flags = {"canary": canary_file(tmp_path, problems), "canary_prompt": "{problem}"}
-    some = method("Canary", max_new_tokens=40, **flags)
-    some.setup(model, tokenizer)
-    row = {"reward": 0.5, "eval_accuracy": 0.1}
-    some.after_step(row, model)
-    found, _ = evaluate(some, model, tokenizer, verifiers.arithmetic(10, 30), problems)
-    assert row["canary"] == pytest.approx(found["accuracy"], abs=0.1)
+def test_only_the_adapters_are_trained_and_what_is_exported_is_the_adapted_model(model):
+    """Seven linear layers in each of two blocks: r * (in + out) numbers each. With B = 0 the model is
+    the base, bit for bit."""
+    start = {name: weight.clone() for name, weight in model.state_dict().items()}
+    shapes = [m.weight.shape for m in model.modules() if isinstance(m, torch.nn.Linear)]
+    some = method("LoRA", rank=4)
+    parameters = some.setup(model, None)
+    assert len(shapes) == 14 and [p for p in model.parameters() if p.requires_grad] == parameters
+    assert sum(p.numel() for p in parameters) == 4 * sum(a + b for a, b in shapes)
+    exported = some.export(model).state_dict()
+    assert exported.keys() == start.keys()
+    assert all(torch.equal(weight, start[name]) for name, weight in exported.items())
+    for param in some.setup(model, None):
+        torch.nn.init.normal_(param, std=0.1)
+    ids = torch.randint(1, 10, (3, 9))
+    adapted = model(ids)
+    torch.testing.assert_close(some.export(model)(ids), adapted, atol=1e-4, rtol=1e-4)

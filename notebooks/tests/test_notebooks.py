@@ -8,6 +8,7 @@ sampled this holds on the kind of CPU that saved them: others round, and so draw
 import ast
 import platform
 import re
+import shutil
 from pathlib import Path
 
 import nbformat
@@ -122,6 +123,8 @@ def test_a_notebook_runs_and_prints_what_is_saved_in_it(path, tmp_path, monkeypa
         execute(notebook, path.parent)
     if number_of(path) in SAMPLED and notebook.metadata.get("cpu") != cpu():
         return
+    if not shutil.which("coqc"):
+        shortened |= {"verify_proof"}
     for i in of_the_saved_size(compared, shortened):
         now = printed(compared[i])
         assert now[0] == saved[i][0], compared[i].source

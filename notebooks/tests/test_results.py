@@ -12,6 +12,7 @@ from notebooks.claims import claim
 from notebooks.look import keep
 
 RESULTS = keep.tables() | {name: keep.load(name) for name in ("atlas", "graders")}
+CLAIMS = {f"claim {kept['name']}": kept for kept in keep.load("claims")["claims"]}
 
 
 def words(text):
@@ -34,10 +35,10 @@ def test_every_result_is_shown_on_a_page():
     assert {link["name"] or link["file"] for link in links} - {"claims"} == RESULTS.keys()
 
 
-@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize("name", [*RESULTS, *CLAIMS])
 def test_a_result_names_its_commit_and_its_commands(name):
     """The scripts of a command are here, or that commit has them, where there is git."""
-    result = RESULTS[name]
+    result = (RESULTS | CLAIMS)[name]
     commit = result["commit"].removesuffix("-dirty")
     git = ["git", "cat-file", "-e"] if (ROOT / ".git").exists() else ["true"]
     assert subprocess.run([*git, f"{commit}^{{commit}}"], cwd=ROOT).returncode == 0
@@ -45,10 +46,10 @@ def test_a_result_names_its_commit_and_its_commands(name):
         modules = re.findall(r"-m (notebooks[\w.]+)", command)
         files = [f"{module.replace('.', '/')}.py" for module in modules]
         files += re.findall(r"[\w./-]+\.(?:py|txt|jsonl)\b", command)
-        gone = [file for file in files if not (ROOT / file).exists()]
-        assert files and not [
-            f for f in gone if subprocess.run([*git, f"{commit}:{f}"], cwd=ROOT).returncode
-        ]
+        assert files, command
+        for file in files:
+            there = (ROOT / file).exists()
+            assert there or subprocess.run([*git, f"{commit}:{file}"], cwd=ROOT).returncode == 0
 
 
 # ---- keep.py ---------------------------------------------------------------------------------------

@@ -384,44 +384,27 @@ def fence(code):
     return f"<think>easy</think>Here:\n```python\n{code}\n```"
 
 
-@pytest.fixture
-def three_of_four(monkeypatch):
-    """A stand-in for the isolation: three of four tests pass, in as many seconds as the program
-    says."""
-
-    def verify_code(code, tests, timeout=2.0):
-        passed = 0 if code.strip() == "pass" else 3
-        seconds = 9.0 if "slow" in code else 0.1
-        return {"tests_passed": passed, "tests_total": 4, "frac": passed / 4, "seconds": seconds}
-
-    monkeypatch.setattr(program_parts, "verify_code", verify_code)
-    return {"answer": "", "tests": ["assert f() == 1"] * 4}
+FOUR = {"answer": "", "tests": [*["assert f() == 1"] * 3, "assert f() == 2"]}
+ONE = "def f(): return 1"  # passes three of them
 
 
 @pytest.mark.parametrize(
-    "response, reward",
+    "response, more, reward",
     [
-        (fence("def f(): return 1"), 0.1 + 0.7 * 0.75 + 0.1 + 0.1),
-        (fence("def slow(): return 1"), 0.1 + 0.7 * 0.75 + 0.05 + 0.1),
-        (fence("import os\ndef f(): return 1"), 0.1 + 0.7 * 0.75 + 0.1),
-        (fence("def f( return 1"), 0.0),
-        (fence("pass"), 0.1),  # the chapter's listing: 0.3
-        ("def f(): return 1", 0.0),  # no block
+        (fence(ONE), {}, 0.1 + 0.7 * 0.75 + 0.1 + 0.1),
+        (fence(ONE), {"seconds": 0}, 0.1 + 0.7 * 0.75 + 0.05 + 0.1),  # slow
+        (fence(ONE), {"baseline": 0.5}, 0.1 + 0.7 * 0.5 + 0.1 + 0.1),  # half of the way up
+        (fence(f"import os\n{ONE}"), {}, 0.1 + 0.7 * 0.75 + 0.1),
+        (fence("def f( return 1"), {}, 0.0),
+        (fence("pass"), {}, 0.1),  # the chapter's listing: 0.3
+        (ONE, {}, 0.0),  # no block
     ],
 )
-def test_code_parts_reward(three_of_four, response, reward):
-    value, parts = program_parts.code_parts_reward(response, three_of_four)
+def test_code_parts_reward(response, more, reward):
+    value, parts = program_parts.code_parts_reward(response, FOUR | more)
     assert value == pytest.approx(reward) and parts["accuracy"] == 0.0  # accuracy: all tests
-    strict, _ = program_parts.code_strict(response, three_of_four)  # three of four are none
+    strict, _ = program_parts.code_strict(response, FOUR)  # three of four are none
     assert strict == pytest.approx(0.1 * parts["syntax"])
-
-
-def test_a_baseline_is_what_nothing_earns(three_of_four):
-    """A program that always says 0 passes half of the tests; 3 of 4 is then half of the way: 0.1 +
-    0.7 / 2 + 0.2."""
-    problem = three_of_four | {"baseline": 0.5}
-    paid, _ = program_parts.code_parts_reward(fence("def f(): return 1"), problem)
-    assert paid == pytest.approx(0.1 + 0.7 * 0.5 + 0.2)
 
 
 def test_three_tests_of_many():

@@ -9,9 +9,7 @@ from collections import Counter
 
 import pytest
 import torch
-from test_train import metrics, run
 
-import ranks
 import verifiers
 from conftest import ROOT
 from notebooks.tasks import families, smollm2
@@ -116,11 +114,6 @@ def test_math_in_five_wordings_is_tested_in_the_cores_own(monkeypatch):
     asked = {task.prompt({**problem, "step": step}) for problem in task.train for step in range(50)}
     assert len(asked) == 3 * 5 and all("\\boxed{" in prompt for prompt in asked)
     assert task.prompt(task.test[0]) == BOXED.replace("{problem}", "number 3")
-
-
-def test_a_task_in_two_wordings_trains(tmp_path):
-    folder = run(tmp_path, "--reward", ranks.COIN, "--steps", "3", "--task", f"{__file__}:worded")
-    assert [row["step"] for row in metrics(folder)] == [0, 1, 2, 3]
 
 
 def worded():

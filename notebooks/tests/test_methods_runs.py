@@ -1,0 +1,211 @@
+"""notebooks/methods and recipes in runs: two steps of each method, the first of each recipe, a run
+that stops and goes on; and on a device that pretends to be CUDA (tests/pretend_gpu.py)."""
+
+import json
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+import train
+import verifiers
+from eval import wilson_interval
+from model import load
+from notebooks.models import make_tiny
+from pretend_gpu import PretendGPU
+from rlvr import roll_out, update_gradients
+from test_methods import METHODS, ROOT, SPECS, TINY, method
+
+import canary
+from dapo import DAPO
+from distill import Distill
+from kl_cap import KLCap
+from lora import LoRA
+from shared_prompts import SharedPrompts
+from stale import Stale
+
+SAMPLE_OTHERWISE = ["Chapter", "KeepSamplingMask", "Stale", "TopP"]  # than what is trained
+
+
+@pytest.fixture(scope="session")
+def needed(tmp_path_factory):
+    """What a method cannot do without: another model with random weights, canaries."""
+    folder = tmp_path_factory.mktemp("needed")
+    path = folder / "canary.jsonl"
+    problems = verifiers.arithmetic(10, 40).test
+    path.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+    return {
+        "Distill": {"teacher": str(make_tiny.make(1, folder / "random", steps=0))},
+        "Canary": {"canary": str(path)},
+    }
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_two_steps_of_every_method(name, needed):
+    """The loop of train.py in short: problems, completions, advantages, updates. The log-probs of
+    the sampler are those of the trainer, except where a method samples in another way; the weights
+    move."""
+    model, tokenizer = load(TINY, "cpu", torch.float32)
+    reference = load(TINY, "cpu", torch.float32)[0]
+    task = verifiers.arithmetic(train_size=50, test_size=1)
+    sizes = {"prompts_per_step": 3, "num_samples": 8, "max_new_tokens": 50}
+    some = method(name, **sizes, **needed.get(name, {}))
+    settings = some.settings
+    parameters = some.setup(model, tokenizer)
+    optimizer = torch.optim.SGD(parameters, lr=0.01)
+    memory = {"visits": {}}
+    for number in (1, 2):
+        problems = [task.train[index] for index in some.pick(task.train, number, memory)]
+        rows = [f"{number} {row}" for row in range(len(problems) * 8)]
+        given = (settings.num_samples, settings.temperature, rows)
+        step = roll_out(some, model, tokenizer, task, problems, *given, training=True)
+        advantages = some.advantages(step)
+        old_logp = None
+        for _ in range(settings.updates_per_batch):
+            given = {"old_logp": old_logp, "reference": reference if settings.kl_coef else None}
+            keep = torch.ones(len(rows), dtype=torch.bool)
+            micros = some.layout(step.rollouts, keep, 1000)
+            sums, logp = update_gradients(model, step.rollouts, advantages, some, micros, **given)
+            if old_logp is None:
+                mismatch = sums["mismatch"] / sums["tokens"]
+                assert mismatch < 1e-5 or name in SAMPLE_OTHERWISE
+                old_logp = logp
+            assert all(math.isfinite(total) for total in sums.values())
+            assert sum(param.grad.abs().sum() for param in parameters) > 0
+            optimizer.step()
+            optimizer.zero_grad()
+        some.after_step({"kl": 0.1, "completion_length": 30.0}, model)
+    some.load_state(json.loads(json.dumps(some.state())))
+
+
+NEW = f"--model {TINY} --prompts-per-step 2 --num-samples 8 --max-new-tokens 40 --eval-problems 2"
+
+
+def run(folder, name, flags):
+    """Train by command line -> (the rows of the log after step 0, config.json)."""
+    train.main([*flags.split(), "--device", "cpu", "--runs", str(folder), "--name", name])
+    config = json.loads((folder / name / "config.json").read_text())
+    return [*train.read_log(folder / name).values()][1:], config
+
+
+def test_a_run_keeps_the_settings_of_its_method(tmp_path):
+    """Those of the file, those of the command line, and for the others the defaults."""
+    flags = f"{NEW} --method {METHODS}/ratios.py:CISPO --overlong none --clip 0.5 2 --seed 3"
+    rows, config = run(tmp_path, "r", f"{flags} --steps 2")
+    settings = config["settings"]
+    assert settings["overlong"] == "none" and settings["clip"] == [0.5, 2.0]
+    assert settings["updates_per_batch"] == 4 and settings["seed"] == 3
+    assert len(rows) == 2
+
+
+@pytest.mark.parametrize("name", ["r1-zero", "r1", "kimi-k1.5", "olmo-3"])
+def test_the_first_step_of_a_recipe(name, tmp_path):
+    """That of autorule is in test_autorule.py, that of smollm2 in test_bases.py."""
+    (row,), _ = run(tmp_path, "r", f"@{ROOT}/notebooks/recipes/{name}.txt {NEW} --steps 1")
+    assert row["trained"] > 0 and row["grad_norm"] > 0
+
+
+def test_a_run_with_adapters_goes_on_where_it_stopped(tmp_path):
+    """Four steps are two and two, bit for bit; final/ is an ordinary model, whose norms are those of
+    the base."""
+    flags = f"{NEW} --method {METHODS}/lora.py --rank 2 --lr 4e-3 --save-every 2 --steps 4"
+    run(tmp_path, "whole", flags)
+    run(tmp_path, "broken", flags)
+    (newest,) = (tmp_path / "broken" / "checkpoints").glob("step_000004")
+    newest.rename(tmp_path / "gone")
+    run(tmp_path, "broken", "--resume")
+    folders = (TINY, tmp_path / "whole" / "final", tmp_path / "broken" / "final")
+    base, whole, resumed = (load(folder)[0].state_dict() for folder in folders)
+    for name, weight in whole.items():
+        assert torch.equal(weight, resumed[name])
+        moved = not torch.equal(weight, base[name])
+        assert moved == name.endswith("_proj.weight")
+
+
+# ---- The canary ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def watched(needed):
+    some = method("Canary", canary_prompt="{problem}", max_new_tokens=40, **needed["Canary"])
+    some.setup(*load(TINY))
+    return some
+
+
+def test_the_canary_warns_when_the_reward_holds_and_the_strict_share_falls(
+    watched, monkeypatch, capsys
+):
+    """50 canaries, of which 90 % are right, then 80 %, within the noise, then 20 % while the reward
+    rises."""
+    shares = iter([0.9, 0.8, 0.2])
+
+    def measured(*_):
+        share = next(shares)
+        low, high = wilson_interval(share, 50)
+        return {"accuracy": share, "low": low, "high": high}, []
+
+    monkeypatch.setattr(canary, "evaluate", measured)
+    for reward, share in ((0.5, 0.9), (0.6, 0.8), (0.7, 0.2)):
+        assert "warning" not in capsys.readouterr().out
+        row = {"reward": reward, "eval_accuracy": 0.5}
+        watched.after_step(row, None)
+        assert row["canary"] == share
+    assert "the reward is 0.700, it was 0.500; of the canaries 20.0%" in capsys.readouterr().out
+    again = method("Canary")
+    again.load_state(json.loads(json.dumps(watched.state())))
+    assert again.seen == watched.seen
+
+
+def test_canaries_are_sampled_and_judged_letter_by_letter(watched):
+    problem = {"problem": "1/2=", "answer": "0.5"}
+    assert canary.strictest(r"\boxed{0.5}", problem)[0] == 1
+    assert canary.strictest(r"\boxed{1/2}", problem)[0] == 0  # equal by value
+    assert canary.strictest(r"\boxed{7} \boxed{0.5}", problem)[0] == 0  # a guess too many
+    row = {"reward": 0.5, "eval_accuracy": 0.1}
+    watched.after_step(row, load(TINY)[0])
+    assert 0 < row["canary"] < 1
+
+
+# ---- On a device that pretends to be CUDA --------------------------------------------------------
+
+
+class Older(SharedPrompts, Stale, Distill):
+    @dataclass
+    class Settings(Stale.Settings, Distill.Settings):
+        teacher: str = str(TINY)
+        temperature: float = 0.7
+
+
+class Capped(KLCap, LoRA, DAPO):
+    @dataclass
+    class Settings(KLCap.Settings, LoRA.Settings, DAPO.Settings):
+        clip: tuple = DAPO.Settings.clip
+        kl_cap: float = 1e-9
+        on_exceed: str = "reset"
+
+
+def short(completion, problem):
+    """Paid now and then, also where it was cut off: no group agrees."""
+    return -float(len(completion) % 2), {"short": -float(len(completion) % 2)}
+
+
+@pytest.mark.parametrize(
+    "method, flags",
+    [
+        (f"{__file__}:Older", "--max-new-tokens 3"),  # shorter than the prompts: they share a line
+        (f"{__file__}:Capped", "--max-new-tokens 12"),
+        (f"{METHODS}/gdpo.py", "--max-new-tokens 12"),
+        (f"{METHODS}/deepseek_v32.py", "--max-new-tokens 8 --top-p 0.5 --top-k 4"),
+    ],
+)
+def test_what_a_method_makes_stays_on_the_device(method, flags, tmp_path, monkeypatch):
+    """Those that make or keep tensors of their own, some of them in one class. Two updates of each of
+    two steps, without the preflight."""
+    monkeypatch.setitem(verifiers.REWARDS, "short", short)
+    monkeypatch.setattr(train, "preflight", lambda run: None)
+    flags += f" --method {method} --model {TINY} --device cuda --steps 2 --reward short"
+    flags += " --prompts-per-step 2 --num-samples 8 --updates-per-batch 2 --eval-problems 1"
+    with PretendGPU():
+        train.main([*flags.split(), "--runs", str(tmp_path), "--name", "x"])
+    assert train.read_log(tmp_path / "x")[2]["grad_norm"] > 0
