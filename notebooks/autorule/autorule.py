@@ -28,8 +28,8 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from model import KVCache, load, pick_device
-from rlvr import read, row_uniforms, sample
+from model import load, pick_device
+from rlvr import prefill, read, row_uniforms, sample
 from verifiers import DataError
 
 # ---- 1. Preferences ------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def justify(pair, winner):
 
 
 def extract_rules(pairs, teacher, seed=0, source="reasoning", at_most=None):
-    """Rules out of preferences -> {"rules", "counts"}, to be kept as rules.json. teacher(prompts, seed) -> {"reasoning", "text"} for each, None
+    """Rules out of preferences -> {"rules", "counts"}. teacher(prompts, seed) -> {"reasoning", "text"} for each, None
     where it fails. The preferred response is answer A or B by a seeded coin. source: read the rules out of the
     teacher's chain of thought ("reasoning") or what it says after it ("text", Table 3). Answers that cannot be read
     are counted and skipped."""
@@ -179,12 +179,12 @@ def extract_rules(pairs, teacher, seed=0, source="reasoning", at_most=None):
 
 
 def merge_rules(rules, teacher, seed=0, at_most=None):
-    """A list that cannot be read leaves the rules as they were."""
+    """A list that cannot be read leaves the rules as they were, at most 500 of them."""
     limit = f" Keep at most {at_most}." if at_most else ""
     text = "\n".join(f"- {rule}" for rule in rules)
     (answer,) = teacher([MERGE.format(limit=limit, rules=text)], seed)
     merged = answer and parse_rules(answer["text"])
-    return list(dict.fromkeys(merged or rules))[:at_most]
+    return list(dict.fromkeys(merged or rules))[: at_most or 500]
 
 
 # ---- 4. Judge (3.2) ------------------------------------------------------------------------------
@@ -220,9 +220,7 @@ def yes_probabilities(model, tokenizer, texts):
         raise DataError(f"{longest} tokens are more than this judge can read")
     # Each row keeps a token of its own.
     shared = min(len(os.path.commonprefix(rows)), min(map(len, rows)) - 1)
-    cache = KVCache(model, 1, longest)
-    read(model, padded([rows[0][:shared]], model), cache, ([0], [-1]))
-    cache.take([0] * len(rows))  # one row becomes K
+    _, cache, _ = prefill(model, [rows[0][:shared]], len(rows), longest - shared)
     last = [len(row) - shared - 1 for row in rows]
     rests = padded([row[shared:] for row in rows], model)
     logits = read(model, rests, cache, (range(len(rows)), last))  # (K, V)

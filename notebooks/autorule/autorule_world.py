@@ -101,13 +101,11 @@ def preferences(count, seed):
     uniforms = row_uniforms(range(2 * count), 80, f"pairs {seed}")
     rollouts = sample(model, list(map(tokenizer.encode, asked)), 2, 80, uniforms=uniforms)
     texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
-    lengths = rollouts.lengths.tolist()
+    likes = [0.4 * length / 10 for length in rollouts.lengths.tolist()]
     pairs = []
     for row, prompt in enumerate(asked):
-        both = slice(2 * row, 2 * row + 2)
-        sides = texts[both]
-        likes = [0.4 * length / 10 for length in lengths[both]]
-        a, b = (8 * utility(prompt, text) + like for text, like in zip(sides, likes))
+        sides = texts[2 * row : 2 * row + 2]
+        a, b = (8 * utility(prompt, texts[k]) + likes[k] for k in (2 * row, 2 * row + 1))
         chosen, rejected = sides if rng.random() < 1 / (1 + math.exp(2 * (b - a))) else sides[::-1]
         if chosen != rejected:
             pairs.append({"prompt": prompt, "chosen": chosen, "rejected": rejected})

@@ -6,16 +6,18 @@
 
 Each row, PART | CLAIM | EXPECTED | FOUND, is printed and written to runs/gpu_day/found.json (--small: small.json) as
 soon as it is found, and what train.py prints goes into a .txt beside that. REFUTED marks what does not hold. A check that
-fails, a part that dies, and one that is not done in time are rows, too. The same command goes on with the parts that
-have not ended; of another commit, it begins anew. MEASURED.md says how the table comes to the pages.
+fails, a part that dies, and one that is not done in time are rows, too. The whole table comes last, whatever has
+happened. The same command goes on with the parts that have not ended; of another commit, it begins anew. MEASURED.md says
+how the table comes to the pages.
 
-The models are random weights in the shape of Qwen3-0.6B, made on the device, and the tiny model. The most valuable
-parts come first. Each runs in a fork of this process, so that nothing is imported twice, and a part that crashes takes
+The models are random weights in the shape of Qwen3-0.6B, made on the device; the tiny model; and SmolLM2, if the folder
+smollm2 is there. The most valuable parts come first. Each runs in a fork of this process, so that nothing is imported twice, and a part that crashes takes
 no other with it. This process itself must not touch the GPU: its forks could not use it then.
 """
 
 import argparse
 import contextlib
+import ctypes
 import gc
 import json
 import multiprocessing
@@ -34,6 +36,7 @@ os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # looking for a GPU does not 
 
 import torch
 import torch._dynamo  # AdamW imports it at its first step: here once for all forks
+from safetensors.torch import load_file
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests"))
@@ -44,7 +47,7 @@ import train
 from bench_training import BF16, CARDS, random_model
 from notebooks.look import keep
 from notebooks.models.make_tiny import symbol_tokenizer
-from rlvr import GRPO
+from rlvr import GRPO, row_uniforms, sample, token_logprobs
 
 COMMAND = "python -m notebooks.look.gpu_day"
 FORK = multiprocessing.get_context("fork")
@@ -178,6 +181,20 @@ def whole_steps(day):
         yield "    with what PyTorch reserves", "", f"{torch.cuda.max_memory_reserved() / 1e9:.1f}"
 
 
+def mismatch(day):
+    """Log-probs as sampled, and as an update recomputes them."""
+    model, _ = random_policy(day)
+    prompts = prompts_of(4, 40).tolist()
+    uniforms = row_uniforms(range(16), 16 if day.small else 128, 0)
+    for dtype, bar in ((torch.float32, 1e-5), (BF16, 0.05)):
+        with train.weights_in(dtype, model):
+            rollouts = sample(model, prompts, 4, uniforms.size(1), 1.0, [], uniforms)
+        with torch.no_grad(), torch.autocast(day.device, BF16, enabled=dtype == BF16):
+            logp = token_logprobs(model, rollouts.ids, mask=rollouts.mask)
+        off = (logp - rollouts.logp).abs()[rollouts.mask > 0].mean().item()
+        yield f"mismatch, {dtype}", f"< {bar}", f"{off:.1e}", off < bar
+
+
 # ---- 4. Beside transformers ------------------------------------------------------------------------
 
 
@@ -217,16 +234,28 @@ def main_command(day):
     yield "    its mismatch", "< 0.05", f"{last['mismatch']:.1e}", last["mismatch"] < 0.05
 
 
-def resumed(day):
-    """A run that loses its last three steps. The step after the checkpoint has the same weights and random numbers as
-    before, so on a GPU, too, nearly all of its tokens are the same, and so is its entropy."""
+def equal_runs(day):
+    """Two equal runs; then the second loses its last three steps, and is resumed. The step after the checkpoint has the
+    same weights and random numbers as before, so on a GPU, too, nearly all of its tokens are the same."""
     flags = "--model notebooks/tiny --steps 6 --save-every 3 --eval-problems 4".split()
-    before = trained(day, "resumed", *flags)[4]["entropy"]
+    trained(day, "once", *flags)
+    before = trained(day, "twice", *flags)[4]["entropy"]
+    yield "weights of two equal runs", *distance(day)
     for late in ("checkpoints/step_000006", "final"):
-        shutil.rmtree(WORK / "resumed" / late)
-    after = trained(day, "resumed", "--resume")[4]["entropy"]
+        shutil.rmtree(WORK / "twice" / late)
+    after = trained(day, "twice", "--resume")[4]["entropy"]
+    yield "weights of a resumed run", *distance(day)
     same = abs(after - before) <= 0.01 * before
-    yield "entropy of a resumed step", f"{before:.4f}, to 1 %", f"{after:.4f}", same
+    yield "    entropy of its first step", f"{before:.4f}, to 1 %", f"{after:.4f}", same
+
+
+def distance(day):
+    one, other = (load_file(WORK / name / "final/model.safetensors") for name in ("once", "twice"))
+    most = max((one[name] - other[name]).abs().max().item() for name in one)
+    found = "equal" if most == 0 else f"up to {most:.1e} apart"
+    if day.device == "cuda":
+        return "nearly equal: only reported", found  # sums on a GPU may come in any order
+    return "equal", found, most == 0
 
 
 def sharded(day):
@@ -238,6 +267,14 @@ def sharded(day):
     with mock.patch.dict(os.environ, process):
         off = trained(day, "fsdp", *flags)[3]["mismatch"]
     yield "--fsdp on one process: mismatch", "< 0.05", f"{off:.1e}", off < 0.05
+
+
+def smollm2(day):
+    if day.small or not (ROOT / "smollm2").exists():
+        return
+    rows = trained(day, "smollm2", "@notebooks/recipes/smollm2.txt")
+    accuracy = rows[max(rows)]["eval_sampled_accuracy"]
+    yield "SmolLM2, sampled", ".213 -> .782", f"-> {accuracy:.3f}", accuracy > 0.7
 
 
 # ---- 6. Memory -------------------------------------------------------------------------------------
@@ -282,11 +319,12 @@ def out_of_memory(day):
 
 PARTS = {  # by value: the minutes may be over before the last
     "facts": [card, attention, waits, recorded],
-    "step": [whole_steps],
+    "step": [whole_steps, mismatch],
     "transformers": [same_logits, in_turn],
-    "main": [main_command, resumed],
+    "main": [main_command, equal_runs],
     "memory": [update_of_8, out_of_memory],
     "ranks": [sharded],
+    "smollm2": [smollm2],
 }
 GPU_ONLY = [attention, waits, recorded, out_of_memory]
 
@@ -323,8 +361,15 @@ def rows_of(day, check):
         yield [check.__name__, "no error", f"REFUTED {error!r:.300}"]
 
 
+def alone():
+    """The processes of this fork end with it, and it ends with its parent."""
+    os.setsid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
 def run_part(day, part):
-    os.setsid()  # its own processes end with it
+    alone()
     began = time.monotonic()
     if day.small:
         torch.set_num_threads(1)  # with tensors so small, threads mostly wait for each other
@@ -353,7 +398,7 @@ def in_a_process(seconds, work, *given):
 
 
 def find_gpu():
-    os.setsid()
+    alone()
     if not torch.cuda.is_available():
         raise SystemExit(1)
     torch.zeros(1, device="cuda")
@@ -376,15 +421,17 @@ def main(argv=None):
     begin(day)
     ended = {row[0] for row in read(day)["rows"] if row[1] == ENDED}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))
-    for part in args.parts or [part for part in PARTS if part not in ended]:
-        print(f"== {part}", flush=True)
-        left = min(end - time.monotonic(), LONGEST)
-        why = in_a_process(left, run_part, day, part) if left > 0 else "no time is left"
-        if why:
-            rows = [row[1:] for row in read(day)["rows"] if row[0] == part and left > 0]
-            write(day, part, [*rows, [part, "", f"NOT DONE: {why}; call again"]])
-    for row in read(day)["rows"]:
-        print(" | ".join(row))
+    try:
+        for part in args.parts or [part for part in PARTS if part not in ended]:
+            print(f"== {part}", flush=True)
+            left = min(end - time.monotonic(), LONGEST)
+            why = in_a_process(left, run_part, day, part) if left > 0 else "no time is left"
+            if why:
+                rows = [row[1:] for row in read(day)["rows"] if row[0] == part and left > 0]
+                write(day, part, [*rows, [part, "", f"NOT DONE: {why}; call again"]])
+    finally:
+        for row in read(day)["rows"]:
+            print(" | ".join(row))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import json
 import math
 import random
 import time
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import numpy as np
@@ -314,6 +313,6 @@ def test_a_run_at_its_best_and_in_the_end(tmp_path):
     rights = [0.0] + [0.3] * 10 + [0.9] * 10 + [0.1] * 10
     rows = [{"step": k, "accuracy": x, "r_model": k / 10} for k, x in enumerate(rights)]
     write_lines(tmp_path / "metrics.jsonl", *rows)
-    found = measures.at_best(SimpleNamespace(folder=tmp_path))
+    found = measures.at_best(Mock(folder=tmp_path))
     expected = {"right@start": 0.3, "right@best": 0.9, "right": 0.1}
     assert found == pytest.approx(expected | {"r_model@best": 1.55, "r_model": 2.55})

@@ -306,7 +306,7 @@ FOUND = [["GB of an update", "at most 14", "13.9"], ["its seconds", "", "2.5"]]
 def day(tmp_path, monkeypatch):
     """A day of one part, on which the first of two checks fails."""
     monkeypatch.setattr(gpu_day, "PARTS", {"facts": [broken, memory]})
-    monkeypatch.setattr(gpu_day.os, "setsid", lambda: None)
+    monkeypatch.setattr(gpu_day, "alone", lambda: None)
     return gpu_day.Day(True, "cpu", tmp_path / "found.json")
 
 
@@ -329,13 +329,16 @@ def test_a_check_that_fails_is_a_row_and_the_next_begins(day, monkeypatch):
     "check, why", [(dying, "exit code 3"), (hanging, "not done after 2 s")], ids=["dies", "hangs"]
 )
 def test_a_part_that_dies_or_hangs_is_a_row_and_the_same_command_goes_on(
-    tmp_path, monkeypatch, check, why
+    tmp_path, monkeypatch, capsys, check, why
 ):
-    """What it had found is kept. A second call runs what has not ended, and --parts what has."""
+    """What it had found is kept, and the table comes last. A second call runs what has not ended, and --parts what has."""
     out = tmp_path / "found.json"
     command = ["--small", "--out", str(out), "--minutes", "0.04"]
     monkeypatch.setattr(gpu_day, "PARTS", {"facts": [check], "speed": [memory]})
     gpu_day.main(command)
+    assert capsys.readouterr().out.endswith(
+        " | ".join(gpu_day.read(SimpleNamespace(out=out))["rows"][-1]) + "\n"
+    )
     found, died, *later = [row[:4] for row in json.loads(out.read_text())["rows"]]
     assert found == ["facts", "card", "", "a card"]
     assert died == ["facts", "facts", "", f"NOT DONE: {why}; call again"]
