@@ -23,16 +23,10 @@ from types import SimpleNamespace
 import check
 import torch
 
-KEPT = Path(__file__).resolve().parent / "verdicts.json"
+KEPT = Path(__file__).with_name("verdicts.json")
+CHECKOUTS = Path(os.environ.get("KIT_SRC", "KIT_SRC-is-not-set"))
 
 # ---- What adapters of others need ----------------------------------------------------------------
-
-
-def path_of(name):
-    path = Path(os.environ.get("KIT_SRC", "KIT_SRC-is-not-set"), name)
-    if not path.exists():
-        raise FileNotFoundError(path)
-    return path
 
 
 def functions(name, *wanted, **given):
@@ -41,20 +35,19 @@ def functions(name, *wanted, **given):
     For files that cannot be imported since they need a GPU's packages: of their imports Python's own and torch's are made.
     Decorators of functions (torch.compile, no_grad) are left out.
     """
-    tree = ast.parse(path_of(name).read_text(encoding="utf-8"))
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    nodes = [node for node in ast.walk(tree) if isinstance(node, kinds) and node.name in wanted]
-    for node in nodes:
+    tree = ast.parse(Path(CHECKOUTS, name).read_text(encoding="utf-8"))
+    own = {*sys.stdlib_module_names, "torch", "numpy"}
+    imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    imports = [node for node in imports if re.split(r"[ .]", ast.unparse(node))[1] in own]
+    statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+    found = [node for node in statements if getattr(node, "name", None) in wanted]
+    for node in found:
         if not isinstance(node, ast.ClassDef):
             node.decorator_list = []
     lazy = ast.parse("from __future__ import annotations").body
-    imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    own = {*sys.stdlib_module_names, "torch", "numpy"}
-    imports = [node for node in imports if re.split(r"[ .]", ast.unparse(node))[1] in own]
     scope = {}
-    exec(compile(ast.Module(lazy + imports, []), name, "exec"), scope)
+    exec(compile(ast.Module(lazy + imports + found, []), name, "exec"), scope)
     scope |= given
-    exec(compile(ast.Module(lazy + nodes, []), name, "exec"), scope)
     return SimpleNamespace(**{one: scope[one] for one in wanted})
 
 

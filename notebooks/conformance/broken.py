@@ -132,37 +132,29 @@ BROKEN = [
 ]  # fmt: skip
 
 
-def shown(flags, method):
-    """The columns that notebook 9 shows of a run: the accuracy, and that of the mistake; of a right run (no method) those of
-    all mistakes that it is compared with."""
-    columns = {one.column for one in BROKEN if one.flags == flags and method in (None, one.name)}
-    return sorted({"accuracy", *columns} - {"error"})
-
-
-def run(flags, folder, method=None):
+def run(flags, columns):
     """-> {column: its values by step} of a run of 15 steps, or {"error": why it did not run}."""
-    command = [sys.executable, "train.py", "--runs", folder, "--name", "run", *flags.split()]
-    command += "--steps 15 --eval-every 1000 --save-every 1000 --eval-problems 8".split()
-    if method:
-        command += ["--method", f"{PATH}:{method}"]
-    ran = subprocess.run(command, cwd=PATH.parents[2], capture_output=True, text=True)
-    if ran.returncode != 0:
-        return {"error": ran.stderr.strip().splitlines()[-1]}
-    lines = Path(folder, "run", "metrics.jsonl").read_text().splitlines()
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "train.py", "--runs", folder, "--name", "run", *flags]
+        command += "--steps 15 --eval-every 1000 --save-every 1000 --eval-problems 8".split()
+        ran = subprocess.run(command, cwd=PATH.parents[2], capture_output=True, text=True)
+        if ran.returncode != 0:
+            return {"error": ran.stderr.strip().splitlines()[-1]}
+        lines = Path(folder, "run", "metrics.jsonl").read_text().splitlines()
     rows = [row for row in map(json.loads, lines) if row.get("grad_norm") is not None]
-    columns = shown(flags, method)
+    columns = sorted({"accuracy", *columns} - {"error"})
     return {column: [float(f"{row[column]:.4g}") for row in rows] for column in columns}
 
 
 def main():
-    runs = {f"right {one.flags}".strip(): (one.flags, None) for one in BROKEN}
-    runs |= {one.name: (one.flags, one.name) for one in BROKEN}
-    lines = []
-    for name, (flags, method) in runs.items():
-        with tempfile.TemporaryDirectory() as folder:
-            curve = run(flags, folder, method)
-        lines.append(f"{json.dumps(name)}: {json.dumps(curve)}")
-        print(name, flush=True)
+    curves = {}
+    for flags in dict.fromkeys(one.flags for one in BROKEN):
+        columns = [one.column for one in BROKEN if one.flags == flags]
+        curves[f"right {flags}".strip()] = run(flags.split(), columns)
+    for one in BROKEN:
+        flags = [*one.flags.split(), "--method", f"{PATH}:{one.name}"]
+        curves[one.name] = run(flags, [one.column])
+    lines = [f"{json.dumps(name)}: {json.dumps(curve)}" for name, curve in curves.items()]
     PATH.with_name("curves.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

@@ -42,7 +42,7 @@ import math
 import os
 import sys
 import tempfile
-from collections import namedtuple
+from collections import Counter, namedtuple
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -62,7 +62,12 @@ Result = namedtuple("Result", "case verdict what", defaults=[""])
 
 
 def read_cases():
-    """The cases of vectors.json, which says "nan" where Python has NaN."""
+    """The cases of vectors.json, which says "nan" where Python has NaN.
+
+    "calls" has the arguments of each call of the function; "answers" are right, by name (if there are several, it is a
+    choice); "mistakes" what known mistakes give; "otherwise" names a mistake that gives many things. "tests", "derivation"
+    (how to check the answers by hand) and "run" (what shows in a run) are words.
+    """
     text = Path(__file__).with_name("vectors.json").read_text(encoding="utf-8")
     return json.loads(text.replace('"nan"', "NaN"))
 
@@ -116,8 +121,6 @@ class Tiny(torch.nn.Module if torch else object):
 
 class Words:
     """A tokenizer of these words. It takes the longest that fits, so that a and b come back as ab."""
-
-    template = "plain"
 
     def __init__(self, words):
         self.words = words
@@ -349,10 +352,10 @@ def main(argv=None):
             if flags.explain:
                 print(f"{'':8}  tested: {result.case['tests']}")
                 print(f"{'':8}  by hand: {result.case['derivation']}")
-    verdicts = [result.verdict for result in results]
-    right, wrong = verdicts.count("ok"), verdicts.count("MISTAKE")
-    missing = len(results) - right - wrong
-    print(f"{right} ok, {wrong} wrong, {missing} not offered, of {len(results)} cases")
+    found = Counter(result.verdict for result in results)
+    wrong = found["MISTAKE"]
+    left = found["not offered"]
+    print(f"{found['ok']} ok, {wrong} wrong, {left} not offered, of {len(results)} cases")
     return int(wrong > 0)
 
 

@@ -21,7 +21,7 @@ sys.path[:0] = [str(KIT)]
 import board
 import check
 from notebooks.conformance import broken
-from notebooks.conformance.graders import others, run
+from notebooks.conformance.graders import run
 from notebooks.look import keep
 
 CASES = {case["name"]: case for case in check.read_cases()}
@@ -35,8 +35,7 @@ def adapter(name):
 
 @each_case
 def test_a_case_can_be_understood_and_its_outputs_told_apart(case):
-    for text in ("tests", "derivation", "run"):
-        assert len(case[text]) > 10, text
+    assert all(len(case[text]) > 10 for text in ("tests", "derivation", "run"))
     known = [*case["answers"].items(), *case["mistakes"].items()]
     for number, (name, outputs) in enumerate(known):
         assert len(outputs) == len(case["calls"]), name
@@ -76,12 +75,6 @@ def loss(logp, old_logp, advantages, mask, clip, micro_batches=None):
     return found
 
 
-def trust_region(logp, sampled_logp, advantages, mask, delta):
-    moved = math.exp(logp[0][0]) - math.exp(sampled_logp[0][0])
-    ratio = ratio_of(logp[0][0], sampled_logp[0][0])
-    return {"": [[float(-advantages[0] * ratio) if advantages[0] * moved <= delta else 0.0]]}
-
-
 def correction(old_logp, sampled_logp, mask, level, how, low, high):
     rows = []
     for pairs in zip(old_logp, sampled_logp):
@@ -109,28 +102,22 @@ def kl(logp, ref_logp):
     return {"k1": [[d]], "k2": [[d * d / 2]], "k3": [[math.expm1(-d) + d]]}
 
 
-def gradient_of_kl(logp, ref_logp):
-    d = logp[0][0] - ref_logp[0][0]
-    return {"of k3: 1 - exp(-d)": [[-math.expm1(-d)]]}
-
-
 OTHERS = "advantages: equal rewards", "advantages: a group of one", "log-probs: bf16"
-FORMULAS = [advantages, loss, trust_region, correction, logprobs, kl, gradient_of_kl]
-FORMULAS = {formula.__name__: formula for formula in FORMULAS}
-DERIVED = [case for case in CASES.values() if case["function"] in FORMULAS]
+FORMULAS = {one.__name__: one for one in (advantages, loss, correction, logprobs, kl)}
+DERIVED = [name for name, case in CASES.items() if case["function"] in FORMULAS]
 
 
-@pytest.mark.parametrize("name", [case["name"] for case in DERIVED if case["name"] not in OTHERS])
+@pytest.mark.parametrize("name", [name for name in DERIVED if name not in OTHERS])
 def test_the_answers_follow_from_the_formulas(name):
     case = CASES[name]
     derived = [FORMULAS[case["function"]](**call) for call in case["calls"]]
     answers = case["answers"]
     if len(answers) == 1:
         derived = [{[*answers][0]: [*one.values()][0]} for one in derived]
-    shared = [answer for answer in answers if answer in derived[0]]
+    shared = answers.keys() & derived[0]
     assert shared
-    for answer in shared:
-        assert check.same([one[answer] for one in derived], answers[answer], 1e-9), answer
+    for name in shared:
+        assert check.same([one[name] for one in derived], answers[name], 1e-9), name
 
 
 # ---- This project --------------------------------------------------------------------------------
@@ -175,47 +162,13 @@ def surrogate(gain):
     return loss
 
 
-def padded_mean(logp, old_logp, advantages, mask, clip):
-    return -((logp - old_logp).exp() * advantages[:, None] * mask).mean()
-
-
-def mean_of_means(logp, old_logp, advantages, mask, clip):
-    gain = (logp - old_logp).exp() * advantages[:, None] * mask
-    return -(gain.sum(1) / mask.sum(1)).mean()
-
-
-def ratio_clipped(logp, sampled_logp, advantages, mask, delta):
-    ratio = (logp - sampled_logp).exp()
-    A = advantages[:, None]
-    return -((A * (ratio.detach() - 1) <= delta) * ratio * A * mask).sum()
-
-
-def inverted(old_logp, sampled_logp, mask, level, how, low, high):
-    return (sampled_logp - old_logp).exp().clamp(max=high)
-
-
-def with_padding(old_logp, sampled_logp, mask, level, how, low, high):
-    return (old_logp - sampled_logp).sum(1, keepdim=True).exp().clamp(max=high)
-
-
 def not_pad(ids, prompt_lengths, stop_id, pad_id, tool_mask=None):
     behind = torch.arange(1, ids.size(1)) >= prompt_lengths[:, None]
     return (behind & (ids[:, 1:] != pad_id)).float()
 
 
-def tokenised_again(prompt, sampled, replies, tokenizer):
-    first = tokenizer.encode(tokenizer.decode(sampled[0]))
-    reply = tokenizer.encode(replies[0])
-    mask = [1] * len(first) + [0] * len(reply) + [1] * len(sampled[1])
-    return [*prompt, *first, *reply, *sampled[1]], mask
-
-
 def untempered(logits, ids, temperature, top_p=1.0, top_k=0, num_tokens=None):
     return logits.log_softmax(-1)[:, :-1].gather(2, ids[:, 1:, None]).squeeze(2)
-
-
-def mask_not_used(model, ids, attention_mask):
-    return untempered(model(ids).logits, ids, 1.0)
 
 
 def k3(logp, ref_logp):
@@ -226,76 +179,34 @@ def first_box(text):
     return text.partition("\\boxed{")[2].partition("}")[0] if "\\boxed{" in text else None
 
 
-def search_left(logits, uniforms, temperature):
-    return torch.searchsorted(logits.softmax(-1).cumsum(-1), uniforms[:, None]).squeeze(1)
-
-
-def one_generator(rows, steps, seed):
-    return torch.rand(len(rows), steps, generator=torch.Generator().manual_seed(seed))
-
-
-def stale_sampler(lora):
-    return adapter("this_project").after_update(lora, broken.StaleSampler())
-
-
-def without_the_kl(model, reference, kl_coef, ids, mask, rewards):
-    adapter("this_project").step(model, None, 0.0, ids, mask, rewards)
-
-
-WHOLE = "over the whole vocabulary, although a part was sampled from"
 MUTANTS = [  # case, the name by which it must be recognised, the function of the adapter
     ("advantages: std of the group", "normalised over the batch, not the group", lambda rewards: standardise(rewards, (0, 1))),
-    ("advantages: std of the group", "no baseline: the rewards themselves", lambda rewards: rewards),
     ("advantages: rows of a group", "groups are read across prompts", across_prompts),
     ("advantages: equal rewards", CASES["advantages: equal rewards"]["otherwise"], lambda rewards: standardise(rewards, 1)),
     ("advantages: a group of one", "NaN: the std of one number with G - 1", lambda rewards: standardise(rewards, 1, 1)),
-    ("advantages: a verifier that returns NaN", "the whole group is NaN", lambda rewards: standardise(rewards, 1)),
     ("loss: the first update", "no gradient: the ratio is computed without one", surrogate(lambda r, A, clipped: torch.minimum(r * A, clipped * A).detach())),
-    ("loss: the first update", "the sign is reversed", surrogate(lambda r, A, clipped: -torch.minimum(r * A, clipped * A))),
     ("loss: clip at both signs", "max for min: clipped on the wrong side", surrogate(lambda r, A, clipped: torch.maximum(r * A, clipped * A))),
-    ("loss: clip at both signs", "clipped ratio without the min", surrogate(lambda r, A, clipped: clipped * A)),
     ("loss: three updates", "the ratio is always 1", surrogate(lambda r, A, clipped: r / r.detach() * A)),
-    ("loss: three updates", "not clipped", surrogate(lambda r, A, clipped: r * A)),
-    ("loss: clip-higher", "the low one is used for both", surrogate(lambda r, A, clipped: torch.minimum(r * A, r.clamp(0.8, 1.2) * A))),
-    ("loss: normalisation", "padding counts in the mean", padded_mean),
-    ("loss: an empty completion", "NaN: 0 / 0", mean_of_means),
     ("loss: micro-batches", "each micro-batch is divided by its own number of tokens", surrogate(lambda r, A, clipped: r * A)),
-    ("loss: trust region on probabilities", "a clip of ratios", ratio_clipped),
-    ("correction: of a token, truncated", "the ratio is inverted", inverted),
-    ("correction: of a completion, truncated", "padding is a part of the product", with_padding),
     ("mask: the pad is the stop token", "the stop token is never trained", not_pad),
-    ("mask: a stop in the middle", "what follows the stop is trained", not_pad),
     ("mask: tokens of a tool", "the tool's tokens are trained", not_pad),
-    ("mask: turns are not tokenised again", "what was sampled is tokenised again", tokenised_again),
-    ("log-probs: padding on the left", "the padding is attended to", mask_not_used),
     ("log-probs: temperature", "at temperature 1, although 0.5 was sampled at", untempered),
-    ("log-probs: off by one", "logits and tokens are off by one", lambda logits, ids, temperature: untempered(logits.roll(-1, 1), ids, 1.0)),
-    ("log-probs: top-p", WHOLE, untempered),
-    ("log-probs: top-k", WHOLE, untempered),
-    ("log-probs: padded vocabulary", "ids that are no tokens take part", untempered),
+    ("log-probs: top-p", "over the whole vocabulary, although a part was sampled from", untempered),
     ("log-probs: bf16", "the softmax is not taken in fp32", untempered),
     ("KL: which estimator", "k3 the other way round", lambda logp, ref_logp: k3(ref_logp, logp)),
     ("KL: gradient", "k1 in the loss: the gradient is 1 wherever the reference is", lambda logp, ref_logp: torch.ones_like(logp)),
-    ("KL: gradient", "the sign is reversed: away from the reference", lambda logp, ref_logp: (ref_logp - logp).exp() - 1),
     ("KL: k3 in fp32 at small differences", "exp(-d) - 1 loses a small d to rounding (use expm1)", k3),
     ("reward: cut off", "a completion that was cut off is paid", lambda text, truth, finished: 1.0),
-    ("reward: the last box", "the first box counts", lambda text, truth, finished: float(first_box(text) == truth)),
     ("reward: a list of the wrong length", "one reward becomes that of all", lambda returned, count: torch.tensor(returned).expand(count)),
     ("extract: last, empty, nested", "the first box, up to the first }", first_box),
-    ("grade: two spellings", "compared as text", lambda answer, truth: answer == truth),
     ("grade: a number near by", "floats within 1e-6 are equal", lambda answer, truth: answer != "" and abs(float(answer) - float(truth)) < 1e-6),
-    ("sampling: the distribution", "the temperature is not used", search_left),
-    ("sampling: tokens of probability 0", "u = 0 picks the first token", search_left),
-    ("sampling: seed and row", "a row depends on the rows above it", one_generator),
-    ("sampling: after an update", "the sampler keeps the weights of the start", stale_sampler),
-    ("step: with a KL", "no KL; token, std with G", without_the_kl),
+    ("sampling: seed and row", "a row depends on the rows above it", lambda rows, steps, seed: torch.rand(len(rows), steps, generator=torch.Generator().manual_seed(seed))),
+    ("sampling: after an update", "the sampler keeps the weights of the start", lambda lora: adapter("this_project").after_update(lora, broken.StaleSampler())),
 ]  # fmt: skip
 
 
 @one_number
-@pytest.mark.parametrize(
-    ("name", "mistake", "function"), MUTANTS, ids=lambda value: str(value)[:60]
-)
+@pytest.mark.parametrize(("name", "mistake", "function"), MUTANTS)
 def test_a_known_mistake_is_recognised_by_name(name, mistake, function):
     case = CASES[name]
     result = check.judge(SimpleNamespace(**{case["function"]: function}), case)
@@ -307,38 +218,25 @@ import torch
 
 def step(model, reference, kl_coef, ids, mask, rewards, rank=None):
     if rank is not None:
-        model = torch.nn.parallel.DistributedDataParallel(model){module}
+        model = torch.nn.parallel.DistributedDataParallel(model).module  # does not see the pass
     logp = model(ids).logits.log_softmax(-1)[:, :-1].gather(2, ids[:, 1:, None]).squeeze(2)
     advantages = (rewards - rewards.mean(1, keepdim=True)).view(-1, 1)
     (-(advantages * logp * mask).sum() / mask.sum()).backward()
 """
 
 
-@pytest.mark.parametrize(
-    ("module", "mistake"),
-    [
-        (".module", "each rank trains a model of its own"),  # DDP does not see the forward pass
-        ("", "the ranks' own means are averaged, or their gradients added"),
-    ],
-)
-def test_a_mistake_of_two_ranks_is_recognised(module, mistake, tmp_path):
-    path = tmp_path / "mine.py"
-    path.write_text(RANKS.replace("{module}", module))
-    one = check.load_adapter(path)
+def test_two_ranks_that_train_two_models_are_recognised(tmp_path):
+    (tmp_path / "mine.py").write_text(RANKS)
+    one = check.load_adapter(tmp_path / "mine.py")
     assert check.judge(one, CASES["step: the gradient"]).what == "token, not divided by a std"
-    assert check.judge(one, CASES["step: two ranks"]).what == mistake
+    assert check.judge(one, CASES["step: two ranks"]).what == "each rank trains a model of its own"
 
 
 # ---- The command ---------------------------------------------------------------------------------
 
 MINE = """
-def advantages(rewards):  # G - 1, plain Python
-    means = [sum(row) / len(row) for row in rewards]
-    squares = [sum((r - mean) ** 2 for r in row) for row, mean in zip(rewards, means)]
-    return [
-        [(r - mean) / ((square / (len(row) - 1)) ** 0.5 + 1e-4) for r in row]
-        for row, mean, square in zip(rewards, means, squares)
-    ]
+def advantages(rewards):
+    return [[reward - sum(group) / len(group) for reward in group] for group in rewards]
 
 def extract(text):
     return text[:2] + text[100]
@@ -356,11 +254,10 @@ def test_two_files_in_an_empty_folder_judge_a_file_of_ones_own(torch_is_here, tm
     command = [sys.executable, "check.py", "mine.py", "--explain"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 1, ran.stderr
-    assert "ok      advantages: std of the group: std with G - 1" in ran.stdout
+    assert "ok      advantages: std of the group: not divided by a std" in ran.stdout
     assert "MISTAKE extract: last, empty, nested: it raises IndexError: string index" in ran.stdout
-    wrong = "MISTAKE KL: which estimator: k1 the other way round"
-    assert (wrong in ran.stdout) == torch_is_here
-    assert "by hand: d = 1/2: k2 = 1/8" in ran.stdout or not torch_is_here
+    assert ("MISTAKE KL: which estimator: k1 the other" in ran.stdout) == torch_is_here
+    assert ("by hand: d = 1/2: k2 = 1/8" in ran.stdout) == torch_is_here
     assert "-       loss: normalisation: not offered (loss)" in ran.stdout
 
 
@@ -401,11 +298,9 @@ def standardise(rewards):
 
 
 def test_a_function_of_a_file_that_cannot_be_imported_runs_as_it_stands(tmp_path, monkeypatch):
-    monkeypatch.setenv("KIT_SRC", str(tmp_path))
-    with pytest.raises(FileNotFoundError):
-        board.functions("theirs.py", "standardise")
+    monkeypatch.setattr(board, "CHECKOUTS", tmp_path)
     (tmp_path / "theirs.py").write_text(CHECKOUT)
-    theirs = board.functions("theirs.py", "standardise", SCALE=4, mean_of=lambda rewards: 1)
+    theirs = board.functions("theirs.py", "standardise", SCALE=4, mean_of=min)
     assert theirs.standardise([1, 3]) == [0, 1]
 
 
@@ -462,12 +357,8 @@ def test_every_answer_counts_once(code, status, counts, tmp_path, capsys):
 
 
 def test_a_grader_that_hangs_or_dies_is_ended_and_named(tmp_path, capsys):
-    code = "\n    ".join(
-        [
-            "while '9^9' in answer: pass",
-            "return __import__('os')._exit(3) if answer == '2 + 3' else True",
-        ]
-    )
+    dies = "return __import__('os')._exit(3) if answer == '2 + 3' else True"
+    code = f"while '9^9' in answer: pass\n    {dies}"
     _, printed = graded(tmp_path, capsys, code, ROWS, "--limit", "1")
     assert re.search(r"no verdict +2\n", printed) and "2 without reply" in printed
     assert "5 <- 9^9^9^9 (no reply, 1" in printed and "5 <- 2 + 3 (no reply" in printed
@@ -480,21 +371,8 @@ def test_a_reward_is_asked_where_there_is_a_question_or_a_whole_text(tmp_path, c
     assert re.search(r"right +4 of 5\n", printed) and "false reject    None: 5 <- 5 " in printed
 
 
-def test_a_row_without_a_label_is_named(tmp_path, capsys):
-    with pytest.raises(SystemExit, match='rows.jsonl, line 2: it needs "gold", "expect"'):
-        graded(tmp_path, capsys, "", [ROWS[0], {"gold": "3", "answer": "3"}])
-
-
 def test_the_board_says_of_ours_what_the_command_says(capsys):
     kept = keep.load("graders")
     run.main(["verifiers.py:grade_answer", THEIRS + "this_project", "--keep", kept["rows"][0][0]])
     (line,) = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
     assert line[:-1] == kept["rows"][0][:-1]  # all but the time
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["math_verify", "trl"])
-def test_others_graders_are_called(name):
-    pytest.importorskip(name)
-    grade = getattr(others, name)
-    assert grade("0.5", r"\frac{1}{2}") and not grade("3", "4")

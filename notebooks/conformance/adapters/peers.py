@@ -12,7 +12,7 @@ from functools import partial
 from importlib.metadata import distribution
 
 import torch
-from board import Stub, functions, gradient_of, needs, path_of, row_by_row
+from board import CHECKOUTS, Stub, functions, gradient_of, needs, row_by_row
 
 
 def one_width(prompt_lengths):
@@ -69,26 +69,18 @@ def minimind():
     # Rewards that are these advantages when they are standardised.
     Wanted = type("Wanted", (Stub,), {"__sub__": lambda rewards, mean: rewards.advantages})
 
-    def run_epoch(
-        model, ref_model, ids, old_logp, mask, rewards, size, F, clip=0.2, beta=0.0, **more
-    ):
+    def run_epoch(models, ids, old_logp, mask, rewards, size, F, clip=0.2, beta=0.0, **more):
         """grpo_train_epoch with these completions and rewards, size of them a prompt; F: the functional of torch."""
         start = ids.size(1) - mask.size(1)
-        rollout = Stub(output_ids=ids, completion_ids=ids[:, start:], completions=0)
-        rollout |= {"per_token_logps": old_logp, "completion_mask": mask}
-        rollout["prompt_lens"] = torch.full_like(ids[:, 0], start)
-        tokenizer = {
-            "input_ids": ids,
-            "attention_mask": ids,
-            "pad_token_id": -1,
-            "eos_token_id": -1,
-        }
+        rollout = Stub(output_ids=ids, completion_ids=ids[:, start:], completion_mask=mask)
+        rollout |= {"per_token_logps": old_logp, "prompt_lens": torch.full_like(ids[:, 0], start)}
+        tokenizer = Stub(input_ids=ids, attention_mask=ids, pad_token_id=-1, eos_token_id=-1)
         args = Stub(settings, num_generations=size, epsilon=clip, beta=beta)
-        own = {"args": args, "tokenizer": Stub(tokenizer, **more), "model": model, "F": F}
+        own = {"args": args, "tokenizer": Stub(tokenizer, **more), "model": models[0], "F": F}
         own["calculate_rewards"] = lambda *_: rewards
         file = functions("minimind/trainer/train_grpo.py", "grpo_train_epoch", **given, **own)
         engine = Stub(rollout=lambda **_: rollout)
-        file.grpo_train_epoch(0, [{"prompt": 0}], 0, engine, ref_model, 0)
+        file.grpo_train_epoch(0, [{"prompt": 0}], 0, engine, models[1], 0)
 
     def gradient(ids, logp, old_logp, ref_logp, rewards, mask, size=1, **more):
         """By the log-probs (B, R), for completions ids[:, 1:]."""
@@ -96,7 +88,7 @@ def minimind():
         pairs = [torch.nn.functional.pad(one, (0, 1))[..., None] for one in (leaf, ref_logp)]
         models = [Stub(logits=one.expand(-1, -1, int(ids.max()) + 1)) for one in pairs]
         F = Stub(log_softmax=lambda logits, dim: logits)
-        run_epoch(*models, ids, old_logp, mask, rewards, size, F, **more)
+        run_epoch(models, ids, old_logp, mask, rewards, size, F, **more)
         return leaf.grad
 
     def step(model, reference, kl_coef, ids, mask, rewards, rank=None):
@@ -105,8 +97,9 @@ def minimind():
         old_logp = engine.compute_per_token_logps(model, ids, mask.size(1), ids != 0)
         if rank is not None:
             model = torch.nn.parallel.DistributedDataParallel(model)
+        models = model, reference or model
         what = ids, old_logp, mask, rewards.flatten(), rewards.size(1), torch.nn.functional
-        run_epoch(model, reference or model, *what, beta=kl_coef, pad_token_id=0)
+        run_epoch(models, *what, beta=kl_coef, pad_token_id=0)
 
     def advantages(rewards):
         zeros = torch.zeros(rewards.numel(), 1)
@@ -150,20 +143,16 @@ def minimind():
 
         def rollout(**_):
             ids = left.pop(0)
-            return Stub(
-                completion_ids=torch.tensor([ids]),
-                per_token_logps=torch.zeros(1, len(ids)),
-                completions=[tokenizer.decode(ids[:-1])],
-            )
+            found = dict.fromkeys(("completion_ids", "per_token_logps"), torch.tensor([ids]))
+            return Stub(found, completions=[tokenizer.decode(ids[:-1])])
 
         class Names(Stub):
             def __call__(self, text, **_):
                 ids = torch.tensor([tokenizer.encode(text)])
                 return Stub(input_ids=ids, attention_mask=ids)
 
-        own = {"parse_tool_calls": lambda _: [{}] * bool(said)}
-        own["execute_tool"] = lambda *_: said.pop(0)
-        own["json"] = Stub(dumps=lambda it, **_: it)
+        own = {"execute_tool": lambda *_: said.pop(0), "json": Stub(dumps=lambda it, **_: it)}
+        own["parse_tool_calls"] = lambda _: [{}] * bool(said)
         agent = functions("minimind/trainer/train_agent.py", "rollout_single", **own)
         names = Names(apply_chat_template=template, pad_token_id=-1, eos_token_id=sampled[0][-1])
         messages = [{"role": "user", "content": tokenizer.decode(prompt)}]
@@ -383,7 +372,7 @@ def reasoning_from_scratch():
     Imported from the checkout (it needs requests, sympy and tokenizers; ch07.py, which plots, is read). It samples at 0.8
     with top-p 0.9.
     """
-    sys.path.append(str(path_of("reasoning-from-scratch")))
+    sys.path.append(str(CHECKOUTS / "reasoning-from-scratch"))
     from reasoning_from_scratch import ch03, ch06
 
     stats = functions(ch06.__file__.replace("ch06", "ch07"), "compute_advantage_stats")

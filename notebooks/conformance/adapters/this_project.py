@@ -33,10 +33,11 @@ def judged(rewards):
     values = rewards.flatten().tolist()
     rollouts = SimpleNamespace(num_samples=G, finished=torch.ones(P * G, dtype=torch.bool))
     texts = [str(row) for row in range(P * G)]
-    rewards, _ = rlvr.score(
-        rollouts, texts, [{}] * len(texts), lambda text, _: (values[int(text)], {})
-    )
-    return rlvr.group_advantages(rewards)
+
+    def verifier(text, problem):
+        return values[int(text)], {}
+
+    return rlvr.group_advantages(rlvr.score(rollouts, texts, [{}] * len(texts), verifier)[0])
 
 
 def loss(logp, old_logp, advantages, mask, clip, batch_mask):
@@ -71,16 +72,13 @@ def as_drawn(logits, uniforms, temperature):
 
 def completion_mask(ids, prompt_lengths, stop_id, pad_id, tool_mask=None):
     """The mask of what rlvr.sample returns, if it draws these tokens: they are its random numbers."""
-    prompts = [row[:length].tolist() for row, length in zip(ids, prompt_lengths)]
-    drawn = torch.zeros(len(ids), ids.size(1) - int(prompt_lengths.min()))
-    for row, (tokens, length) in enumerate(zip(ids, prompt_lengths)):
-        drawn[row, : len(tokens) - length] = tokens[length:]
-
     parts = []
-    for row, prompt in enumerate(prompts):  # one by one: rows have room for tokens of their own
-        room = ids.size(1) - len(prompt)
-        some = drawn[row : row + 1, :room]
-        parts.append(rlvr.sample(tiny_model(), [prompt], 1, room, 1.0, [stop_id], some, as_drawn))
+    for row, start in zip(
+        ids, prompt_lengths
+    ):  # one by one: rows have room for tokens of their own
+        drawn = row[None, start:].float()
+        how = [row[:start].tolist()], 1, drawn.size(1), 1.0, [stop_id], drawn, as_drawn
+        parts.append(rlvr.sample(tiny_model(), *how))
     mask = rlvr.Rollouts.join(parts).mask
     mask = torch.nn.functional.pad(mask, (0, ids.size(1) - 1 - mask.size(1)))
     return mask if tool_mask is None else mask * (1 - tool_mask[:, 1:])
@@ -91,6 +89,7 @@ def turns(prompt, sampled, replies, tokenizer):
     left = list(replies)
     environment = SimpleNamespace(reply=lambda text: left.pop(0) if left else None)
     task = SimpleNamespace(turns=lambda problem: environment, stops=())
+    tokenizer.template = "plain"
     drawn = list(sampled[0])
     for reply, ids in zip(replies, sampled[1:]):
         drawn += [0] * len(tokenizer.encode(reply)) + ids
@@ -170,14 +169,9 @@ def after_update(lora, method=None):
 
 
 def kl(logp, ref_logp):
-    """kl_penalty sums up: token by token it is the sum with one weight."""
-    values = torch.zeros_like(logp)
-    for row in range(logp.size(0)):
-        for column in range(logp.size(1)):
-            weights = torch.zeros_like(logp)
-            weights[row, column] = 1.0
-            values[row, column] = rlvr.kl_penalty(logp, ref_logp, weights)
-    return values
+    """kl_penalty sums up, each token with its weight: its value is the derivative by that."""
+    weights = torch.ones_like(logp, requires_grad=True)
+    return torch.autograd.grad(rlvr.kl_penalty(logp, ref_logp, weights), weights)[0]
 
 
 def gradient_of_kl(logp, ref_logp):
@@ -193,8 +187,7 @@ def reward(text, truth, finished):
     return rlvr.score(rollouts, [text], [problem], verifiers.boxed_reward)[0].item()
 
 
-def extract(text):
-    return verifiers.extract_boxed_answer(text)
+extract = verifiers.extract_boxed_answer
 
 
 def grade(answer, truth):

@@ -22,9 +22,10 @@ def boxed(answer):
 
 
 @cache
-def module(folder, name):
-    """A module out of a checkout, by its folder there."""
-    sys.path.insert(0, os.path.join(os.environ["KIT_SRC"], folder))
+def module(name, folder=None):
+    """A module of a package, or of a checkout, by its folder there."""
+    if folder:
+        sys.path.insert(0, os.path.join(os.environ["KIT_SRC"], folder))
     return importlib.import_module(name)
 
 
@@ -48,34 +49,25 @@ def math_verify(answer, truth):
 
 
 def trl(answer, truth):
-    from trl.rewards import accuracy_reward
-
-    return accuracy_reward([[{"content": boxed(answer)}]], [boxed(truth)])[0]
+    return module("trl.rewards").accuracy_reward([[{"content": boxed(answer)}]], [boxed(truth)])[0]
 
 
 def verl_math(answer, truth):
-    from verl.utils.reward_score import math_reward
-
-    return math_reward.compute_score(boxed(answer), truth)
+    return module("verl.utils.reward_score.math_reward").compute_score(boxed(answer), truth)
 
 
 def verl_dapo(answer, truth):
     """In the form that DAPO's prompt asks for; a box it compares letter by letter."""
-    from verl.utils.reward_score import math_dapo
-
+    math_dapo = module("verl.utils.reward_score.math_dapo")
     return math_dapo.compute_score(f"Answer: {answer}", truth)["acc"]
 
 
 def verl_prime(answer, truth):
-    from verl.utils.reward_score import prime_math
-
-    return prime_math.compute_score(boxed(answer), truth)[0]
+    return module("verl.utils.reward_score.prime_math").compute_score(boxed(answer), truth)[0]
 
 
 def verifiers(answer, truth):
-    from verifiers.v1.utils.score import verify_boxed_math_answer
-
-    return verify_boxed_math_answer(boxed(answer), truth)
+    return module("verifiers.v1.utils.score").verify_boxed_math_answer(boxed(answer), truth)
 
 
 def lighteval(answer, truth):
@@ -83,33 +75,31 @@ def lighteval(answer, truth):
     from lighteval.models.model_output import ModelResponse
     from lighteval.tasks.requests import Doc
 
-    metric = Metrics.g_pass_at_k_latex.value.sample_level_fn.compute_score
+    metric = Metrics.g_pass_at_k_latex.value.sample_level_fn
     doc = Doc(query="", choices=[boxed(truth)], gold_index=0)
-    return metric(doc, ModelResponse(text=[boxed(answer)]))
+    return metric.compute_score(doc, ModelResponse(text=[boxed(answer)]))
 
 
 def openrlhf(answer, truth):
-    from openrlhf.utils import math_utils
-
-    return math_utils.grade_answer(answer, truth)
+    return module("openrlhf.utils.math_utils").grade_answer(answer, truth)
 
 
 def reasoning_from_scratch(answer, truth):
-    ch03 = module("reasoning-from-scratch", "reasoning_from_scratch.ch03")
+    ch03 = module("reasoning_from_scratch.ch03", "reasoning-from-scratch")
     return ch03.grade_answer(answer, truth)
 
 
 def open_instruct(answer, truth):
     """What MathVerifier asks of each candidate that it finds in a text."""
-    math_utils = module("open-instruct", "open_instruct.math_utils")
+    math_utils = module("open_instruct.math_utils", "open-instruct")
     return math_utils.is_equiv(answer, truth) or math_utils.hendrycks_is_equiv(answer, truth)
 
 
 def slime(answer, truth):
-    math_utils = module("slime/slime/rollout/rm_hub", "math_utils")
+    math_utils = module("math_utils", "slime/slime/rollout/rm_hub")
     return math_utils.grade_answer_verl(boxed(answer), truth)
 
 
 def understand_r1_zero(answer, truth):
-    grader = module("understand-r1-zero/understand_r1_zero", "math_grader")
-    return grader.boxed_reward_fn(boxed(answer), truth)[1]
+    math_grader = module("math_grader", "understand-r1-zero/understand_r1_zero")
+    return math_grader.boxed_reward_fn(boxed(answer), truth)[1]

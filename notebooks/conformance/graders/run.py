@@ -42,7 +42,7 @@ COLUMNS = "grader,right,false accepts,false rejects,no verdict,copying paid,slow
 def load(target):
     """FILE.py:NAME -> the function of that name, by default grade."""
     file, _, name = target.partition(":")
-    sys.path.insert(0, os.path.dirname(os.path.abspath(file)))
+    sys.path.insert(0, str(Path(file).resolve().parent))
     sys.path.append(os.getcwd())  # last: an installed package may have the name of a file of ours
     return getattr(importlib.import_module(Path(file).stem), name or "grade")
 
@@ -98,8 +98,7 @@ def measure(rows, limit, command):
     for row in rows:
         began = time.perf_counter()
         line = ask(process, row, limit)
-        seconds = time.perf_counter() - began
-        yield json.loads(line) if line else "no reply", seconds
+        yield json.loads(line) if line else "no reply", time.perf_counter() - began
         if not line:
             process = start(command)
     os.killpg(process.pid, signal.SIGKILL)
@@ -128,13 +127,6 @@ def outcome(row, verdict):
     return "false reject" if verdict is False else "no verdict"
 
 
-def line_of(name, found, verdicts, seconds):
-    """The grader's line of the board: everything counts once."""
-    others = [str(found.count(column.removesuffix("s"))) for column in COLUMNS[2:-1]]
-    slowest = f"{max(seconds):.2g} s, {verdicts.count('no reply')} without reply"
-    return [name, f"{found.count('right'):,} of {len(found):,}", *others, slowest]
-
-
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("function", nargs="+", help="FILE.py:NAME of grade, and perhaps of reward")
@@ -148,7 +140,9 @@ def main(argv=None):
     command = (args.python, __file__, "--worker", *args.function)
     verdicts, seconds = zip(*measure(rows, args.limit, command))
     found = [outcome(row, verdict) for row, verdict in zip(rows, verdicts)]
-    line = line_of(args.keep or args.function[0], found, verdicts, seconds)
+    line = [args.keep or args.function[0], f"{found.count('right'):,} of {len(found):,}"]
+    line += [str(found.count(column.removesuffix("s"))) for column in COLUMNS[2:-1]]
+    line += [f"{max(seconds):.2g} s, {verdicts.count('no reply')} without reply"]
     print("\n".join(f"{column:16}{value}" for column, value in zip(COLUMNS, line)))
     for row, what, verdict, spent in zip(rows, found, verdicts, seconds):
         wrong = what != "right" and args.show
