@@ -376,7 +376,8 @@ def main(claims, argv=None):
         parser.error("\n".join(["which?", *lines]))
     os.chdir(ROOT)  # flags name files from there
     runs = Path(args.runs).resolve()
-    runs.mkdir(parents=True, exist_ok=True)
+    for folder in (runs, Path(args.results)):
+        folder.mkdir(parents=True, exist_ok=True)
     for name in args.names:
         claim = named[name]
         steps = args.steps or claim.steps
