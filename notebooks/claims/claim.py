@@ -352,10 +352,13 @@ def rounded(result):
 def keep(result, path):
     """In place of what the file has of this claim."""
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    claims = [record for record in kept.get("claims", []) if record["name"] != result["name"]]
     runs = [run for run in kept.get("runs", []) if run["claim"] != result["name"]]
     runs += result.pop("rows")
-    write_json(path, {"claims": [*claims, result], "runs": runs})
+    claims = {record["name"]: record for record in kept.get("claims", [])} | {
+        result["name"]: result
+    }
+    runs.sort(key=lambda run: [*claims].index(run["claim"]))
+    write_json(path, {"claims": [*claims.values()], "runs": runs})
 
 
 def main(claims, argv=None):
