@@ -41,12 +41,12 @@ import train
 from eval import git_commit
 from model import ModelError
 from notebooks.claims.measures import history, number
-from notebooks.claims.show import KEPT, read, report, table_of
+from notebooks.claims.show import KEPT, cell_of, read, report, table_of
 from notebooks.claims.start import base_of
 from notebooks.look.keep import ROOT, load, origin, write_json
 from verifiers import DataError
 
-TUNING = 9  # the seed on which learning rates are chosen; it is never counted
+TUNING = 9  # the seed on which learning rates are chosen; those that are counted are 0, 1, ..
 LEAST = 3  # seeds: with fewer no check is decided
 
 # ---- 1. A claim ------------------------------------------------------------------------------------
@@ -81,7 +81,6 @@ class Claim:
 
     name: str
     sentence: str
-    source: str
     doubt: str  # what would change our mind
     arms: dict[str, Arm]
     panels: str  # columns that the figure shows, joined by commas
@@ -89,9 +88,9 @@ class Claim:
     claim: list = field(default_factory=list)
     said: dict = field(default_factory=dict)
     controls: list = field(default_factory=list)
-    every: int = 0  # of the steps its curves have every so many-th; 0: there is no figure
-    flags: str = ""
-    steps: int = 0
+    every: int = 5  # of the steps its curves have every so many-th; 0: there is no figure
+    flags: str = "--eval-every 5 --eval-problems 200"
+    steps: int = 60
     measure: Callable = lambda run: {}
 
     def checks(self):
@@ -242,7 +241,6 @@ def result_of(claim, rows):
     checks = {said: [judge(check, rows) for check in some] for said, some in parts}
     return {
         "claim": claim.sentence,
-        "source": claim.source,
         "change our mind": claim.doubt,
         "columns": claim.shown(),
         "panels": claim.panels.split(", "),
@@ -312,11 +310,6 @@ def curve(steps, column):
     return {at: float(f"{seen[column]:.4g}") for at, seen in steps.items() if column in seen}
 
 
-def counted(seeds):
-    """0, 1, .. without the one on which rates are chosen."""
-    return [seed for seed in range(seeds + 1) if seed != TUNING][:seeds]
-
-
 def measured(claim, seeds, steps, runs):
     """Tune, train what is missing, measure -> what was measured, and where."""
 
@@ -334,13 +327,13 @@ def measured(claim, seeds, steps, runs):
             tries += [{key: each[key] for key in ("arm", "rate", "right")} for each in tried]
             rate = max(tried, key=lambda row: row["right"])["rate"]
         rates[name] = rate
-        rows += [row(name, seed, rate) for seed in counted(seeds)]
+        rows += [row(name, seed, rate) for seed in range(seeds)]
     module = f"notebooks.claims.{Path(sys.argv[0]).stem}"
     return {
         "name": claim.name,
         **origin(f"python -m {module} {claim.name} --seeds {seeds}"),
         "steps": steps,
-        "seeds": counted(seeds),
+        "seeds": [*range(seeds)],
         "rates": {name: rate for name, rate in rates.items() if rate},
         "tries": tries,
         "seconds": time.perf_counter() - began,
@@ -368,7 +361,7 @@ def keep(result, path):
 def main(claims, argv=None):
     parser = argparse.ArgumentParser(description="Try claims.")
     parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--seeds", type=int, default=3, help="how many are counted: 0, 1, ..")
+    parser.add_argument("--seeds", type=int, choices=range(1, TUNING + 1), default=3)
     parser.add_argument("--steps", type=int, help="(default: the claim's)")
     parser.add_argument("--judge", action="store_true", help="judge the kept runs again")
     parser.add_argument("--runs", default=f"runs/claims/{git_commit()}", help="where runs are kept")
@@ -376,11 +369,11 @@ def main(claims, argv=None):
     args = parser.parse_args(argv)
     named = {claim.name: claim for claim in claims}
     if not args.names or set(args.names) - set(named):
-        took = {record["name"]: record["seconds"] / 60 for record in load("claims")["claims"]}
+        took = {each["name"]: round(each["seconds"] / 60) for each in load("claims")["claims"]}
         lines = [
-            f"{name:14} {took.get(name, 0):3.0f} min  {named[name].sentence}" for name in named
+            f"{name:14} {took.get(name, '?'):>3} min  {named[name].sentence}" for name in named
         ]
-        parser.error("which?\n" + "\n".join(lines))
+        parser.error("\n".join(["which?", *lines]))
     os.chdir(ROOT)  # flags name files from there
     runs = Path(args.runs).resolve()
     runs.mkdir(parents=True, exist_ok=True)
@@ -411,34 +404,31 @@ def summary(run):
         "tokens": sum(row["completion_length"] for row in steps) * batch / 1000,
         "trained": sum(row["trained"] for row in steps),
         "seconds": sum(row["sample_seconds"] + row["update_seconds"] for row in steps),
+        "line": f"`{Path(f'{run}.log').read_text().splitlines()[-1].partition(';')[0]}`",
     }
 
 
 def spread(values):
-    """mean [lowest - highest], .123 for 0.123 as tables of accuracies have it."""
-    parts = (statistics.fmean(values), min(values), max(values))
-    mean, low, high = (f"{part:.3f}".removeprefix("0") for part in parts)
-    return f"{mean} [{low} - {high}]"
+    """mean [lowest - highest]"""
+    return cell_of(np.array(values)).replace("-", " - ")
 
 
 def table_row(label, runs):
     """A row of COLUMNS for the summaries of several seeds: accuracies are greedy, and sampled with lowest and highest."""
+
+    def accuracies(step):
+        greedy = spread([run["greedy"][step] for run in runs]).partition(" ")[0]
+        return f"{greedy}, {spread([run['sampled'][step] for run in runs])}"
+
     steps = sorted(runs[0]["greedy"])
     last = steps[-1]
     half = min(steps, key=lambda step: abs(step - last / 2))
-    accuracies = []
-    for step in (0, half, last):
-        greedy, sampled = (
-            spread([run[how][step] for run in runs]) for how in ("greedy", "sampled")
-        )
-        accuracies.append(f"{greedy.partition(' ')[0]}, {sampled}")
-    if half not in (0, last):
-        accuracies[1] += f" (step {half})"
+    middle = accuracies(half) + f" (step {half})" * (half not in (0, last))
     costs = []
     for cost in ("tokens", "trained", "seconds"):
         values = [run[cost] for run in runs]
         costs.append(" - ".join(dict.fromkeys([f"{min(values):.0f}", f"{max(values):.0f}"])))
-    return [label, str(last), *accuracies, *costs]
+    return [label, str(last), accuracies(0), middle, accuracies(last), *costs]
 
 
 def several(argv=None):
@@ -449,16 +439,17 @@ def several(argv=None):
     parser.add_argument("--runs", default=str(ROOT / "runs"), help="folder of the runs")
     parser.add_argument("flags", nargs="*", help="behind --: flags of train.py")
     args = parser.parse_args(argv)
-    folders = [Path(args.runs, f"{args.name}-{seed}") for seed in args.seeds]
-    for seed, folder in zip(args.seeds, folders):
+    runs = []
+    for seed in args.seeds:
+        folder = Path(args.runs, f"{args.name}-{seed}")
         train_run([*args.flags, "--seed", str(seed)], folder)
-    runs = [summary(folder) for folder in folders]
+        runs.append(summary(folder))
     row = table_row(args.name, runs)
-    greedy = spread([run["greedy"][int(row[1])] for run in runs])
-    sampled = f"from {row[2].split()[1]} to {row[4].partition(', ')[2]}"
-    line = Path(f"{folders[0]}.log").read_text().splitlines()[-1].partition(";")[0]
-    said = {"line": f"`{line}`"}
-    said |= {
+    _, last, before, _, after, *_ = row
+    greedy = spread([run["greedy"][int(last)] for run in runs])
+    sampled = f"from {before.split()[1]} to {after.partition(', ')[2]}"
+    said = {
+        "line": runs[0]["line"],
         "greedy": f"{greedy} over {len(runs)} seeds",
         "sampled": f"{sampled} over {len(runs)} seeds",
     }

@@ -16,14 +16,13 @@ CONTROL = "--reward notebooks/rewards/guards.py"
 START = "--reward notebooks/claims/start.py"
 DEFAULT = Arm()
 COIN = Arm(f"{CONTROL}:coin")
-CURVES = {"flags": "--eval-every 5 --eval-problems 200", "steps": 60, "every": 5}
 
 # ---- growth: does thinking grow? -------------------------------------------------------------------
+# Source: Reward design, length dynamics.
 
 GROWTH = Claim(
     name="growth",
     sentence="Under a reward for accuracy alone thinking grows by itself.",
-    source="reward design, length dynamics",
     doubt="A base that can correct itself, so that a longer thought of the same kind is more often right.",
     arms={"default": DEFAULT, "random": COIN},
     claim=[
@@ -34,15 +33,14 @@ GROWTH = Claim(
     controls=[longer("random", "length", ("random", "length@0"), 0.2, True), rises("default")],
     columns="right@0, right, length@0, length@30, length, works@start, works, plain length@start, plain length",
     panels="right, completion_length, works",
-    **CURVES,
 )
 
 # ---- design: two rewards ---------------------------------------------------------------------------
+# Source: Reward design, language consistency.
 
 DESIGN = Claim(
     name="design",
     sentence="Paid for accuracy and form (A) it thinks in two languages and rambles; penalties (B) end both for free.",
-    source="reward design, language consistency",
     doubt="A base whose rambling is as often right as its plain work.",
     arms={
         "design A": Arm("--reward r1-zero"),
@@ -62,25 +60,24 @@ DESIGN = Claim(
     ],
     columns="right@0, right, bilingual@start, bilingual, rambling@start, rambling",
     panels="right, bilingual, rambling",
-    **CURVES,
 )
 
 # ---- format: paid for the form only ----------------------------------------------------------------
+# Source: Reward design, reward components.
 
 FORM = Claim(
     name="format",
     sentence="Paid only for the form, the reward saturates and accuracy collapses.",
-    source="reward design, reward components",
     doubt="Hundreds of steps, in which the habit of working problems out has time to fade.",
     arms={"format only": Arm(f"{CONTROL}:format_only"), "default": DEFAULT},
     claim=[above("format only", "paid", 0.95, 0.05), falls("format only", 0.15)],
     controls=[rises("default")],
     columns="paid@0, paid, right@0, right, length@0, length",
     panels="reward, right, completion_length",
-    **CURVES,
 )
 
 # ---- boxes: which one counts? ----------------------------------------------------------------------
+# Source: Reward design, reasoning-specific hacks.
 # Where little is right, few completions earn anything: the guessing arms get a higher learning rate and a larger
 # evaluation.
 
@@ -100,7 +97,6 @@ HOLES = ("any box, guessing", "first box, guessing")
 BOXES = Claim(
     name="boxes",
     sentence="A verifier that takes the first box or any is hacked by spamming guesses; one that takes the last is not.",
-    source="reward design, reasoning-specific hacks",
     doubt="Problems so hard that the base which can work seldom succeeds: there it may be tempted.",
     arms={
         "any box, guessing": guessing(f"{CONTROL}:any_box"),
@@ -116,15 +112,14 @@ BOXES = Claim(
     ],
     columns="paid@0, paid, right@0, right, boxes@start, boxes@max, boxes",
     panels="reward, right, boxes",
-    **CURVES,
 )
 
 # ---- problems: one to train on ---------------------------------------------------------------------
+# Source: 9.5 RLVR, 1-shot RLVR.
 
 PROBLEMS = Claim(
     name="problems",
     sentence="One problem suffices to start the training; to finish takes more.",
-    source="9.5 RLVR, 1-shot RLVR",
     doubt="A base that has to learn more than a habit: here any problem teaches to work problems out.",
     arms={
         "1 problem": Arm("--train-problems 1"),
@@ -135,17 +130,16 @@ PROBLEMS = Claim(
     controls=[rises("default"), as_much("default", "64 problems")],
     columns="right@0, right, greedy@0, greedy, accuracy, mixed",
     panels="right, accuracy, mixed",
-    **CURVES,
 )
 
 # ---- updates: several of a batch -------------------------------------------------------------------
+# Source: 9.5 RLVR.
 
 PPO = "--updates-per-batch 4"
 CISPO = f"{METHOD}/ratios.py:CISPO {PPO}"
 UPDATES = Claim(
     name="updates",
     sentence="Several updates of a batch (x 4) learn faster, and break sooner. Fast: at five times the learning rate.",
-    source="9.5 RLVR",
     doubt="Ten seeds at the fast rate, where the three of ppo end far apart.",
     arms={
         "default": DEFAULT,
@@ -164,43 +158,41 @@ UPDATES = Claim(
     controls=[rises(f"{name} x 4") for name in ("ppo", "gspo", "cispo", "reinforce")],
     columns="right@0, right@20, right, greedy, clipped@mean",
     panels="right, clipped",
-    **CURVES,
 )
 
 # ---- controls: rewards that know nothing -----------------------------------------------------------
+# Source: The control for all others; gains under random rewards: Shao et al. 2025, 2506.10947.
 
 CONTROLS = Claim(
     name="controls",
     sentence="A reward that knows nothing of the answer teaches nothing, an inverted one harms.",
-    source="the control for all others; gains under random rewards: Shao et al. 2025, 2506.10947",
     doubt="A base whose dormant habits are right: there such a drift would look like learning.",
     arms={"random": COIN, "inverted": Arm(f"{CONTROL}:inverted"), "default": DEFAULT},
     claim=[stays("random"), falls("inverted", 0.15)],
     controls=[rises("default")],
     columns="paid@0, paid, right@0, right, length@0, length, works",
     panels="reward, right, works",
-    **CURVES,
 )
 
 # ---- selection: what the base cannot do ------------------------------------------------------------
+# Source: 9.5 RLVR, 1-shot RLVR.
 
 SELECTION = Claim(
     name="selection",
     sentence="RLVR unlocks what is there: a base that has never worked a problem out cannot be helped.",
-    source="9.5 RLVR, 1-shot RLVR",
     doubt="Problems on which luck finds the answer often enough, as that of one digit (tasks/one_digit.py).",
     arms={"guessing": Arm(base="guessing"), "default": DEFAULT},
     claim=[stays("guessing"), has_none("guessing", "works", 0.05, 0.01)],
     controls=[rises("default")],
     columns="right@0, right, greedy@0, greedy, works@start, works",
     panels="right, works, hopeless",
-    **CURVES,
 )
 
 # ---- slips: self-correction, and three ways of thinking too long -----------------------------------
+# Source: Reward design, length dynamics.
 # Each problem comes once, so that the accuracy of a step's samples is that on new problems, and next to none are held out.
 
-ONCE = {"flags": "--eval-every 60 --eval-problems 20", "steps": 60, "every": 3}
+ONCE = {"flags": "--eval-every 60 --eval-problems 20", "every": 3}
 OUTCOME = Arm(base="slipping")
 KINDS = {"pay waits": "doubting", "pay detours": "excursion", "pay fillers": "padding"}
 
@@ -226,7 +218,6 @@ def longer_than_outcome(arm):
 SLIPS = Claim(
     name="slips",
     sentence="A reward for the answer selects noticing one's slips; and thinking gets too long in three ways to be told apart.",
-    source="reward design, length dynamics",
     doubt="A base whose slips cannot be unlearned, and problems on which a second look or a detour pays.",
     arms={
         "outcome": OUTCOME,
@@ -259,17 +250,16 @@ SLIPS = Claim(
 )
 
 # ---- prm: a process reward model as the reward -----------------------------------------------------
+# Source: Reward design, outcome and process rewards; verifiers, PRM and ORM.
 
 PROCESS = "--method notebooks/rewards/process.py --total"
 PRM = Claim(
     name="prm",
     sentence="A process reward model is hacked: what it pays rises, and right answers do not follow.",
-    source="reward design, outcome and process rewards; verifiers, PRM and ORM",
     doubt="A process model that has seen the policy's own errors, or is trained again on the way.",
     arms={
         "outcome": OUTCOME,
-        "mean": Arm(f"{PROCESS} mean", "slipping"),
-        "sum": Arm(f"{PROCESS} sum", "slipping"),
+        **{total: Arm(f"{PROCESS} {total}", "slipping") for total in ("mean", "sum")},
     },
     said={
         "paid the mean of the steps": [
@@ -291,14 +281,14 @@ PRM = Claim(
 )
 
 # ---- lora: adapters of rank 1 train as well as all weights, at a higher rate -----------------------
+# Source: LoRA Without Regret, thinkingmachines.ai/blog/lora (2025), read in summaries; LoRA, 2106.09685.
 
-TUNED = {"flags": "--eval-every 5 --eval-problems 200 --micro-batch-tokens 4096", "every": 5}
+TUNED = "--eval-every 5 --eval-problems 200 --micro-batch-tokens 4096"
 LORA = f"{METHOD}/lora.py --rank"
 HIGH = (1.2e-3, 4e-3, 1.2e-2)
 ADAPTERS = Claim(
     name="lora",
     sentence="In RL adapters of rank 1 learn as well as all weights, if their learning rate is higher.",
-    source="LoRA Without Regret, thinkingmachines.ai/blog/lora (2025), read in summaries; LoRA, 2106.09685",
     doubt="A task that teaches, rather than selects: one bit a completion fits into any rank. Or wider layers.",
     arms={
         "full": Arm(rates=(4e-4, 1.2e-3, 4e-3)),
@@ -313,30 +303,30 @@ ADAPTERS = Claim(
         more("rank 1", "rank 1, usual rate", "right@mean"),
     ],
     controls=[rises("full")],
-    columns="right@0, right, right@mean, greedy, length, grad_norm@mean, spent",
+    columns="right@0, right, right@mean, greedy, length, grad_norm@mean",
     panels="right, entropy",
     steps=50,
-    **TUNED,
+    flags=TUNED,
 )
 
 # ---- ttrl: the majority of the group as the label, where it is right and where it is not -----------
+# Source: TTRL, 2504.16084 (read: the abstract and figure 1).
 # The usual base guesses in all directions, so that of its answers the right one is mostly the most frequent; the
 # hasty one's is wrong, and its right answers are as many. With labels the rate is the one that lora chose. The reward of
 # the majority arms is logged alone: accuracy means the same in all arms.
 
 TRUTH = "--reward boxed --num-samples 16"
 MAJORITY = f"{METHOD}/ttrl.py {TRUTH}"
-EITHER = (4e-4, 1.2e-3)
+BOTH = (4e-4, 1.2e-3)
 TTRL = Claim(
     name="ttrl",
     sentence="Reinforcement learning on the majority of one's own answers raises accuracy as labels do.",
-    source="TTRL, 2504.16084 (read: the abstract and figure 1)",
     doubt="A base whose most frequent answer is wrong, and that is set right all the same. Or a vote among many more.",
     arms={
-        "majority": Arm(MAJORITY, rates=EITHER),
-        "truth": Arm(TRUTH, rates=EITHER[1:]),
-        "majority, hasty": Arm(MAJORITY, "hasty", EITHER),
-        "truth, hasty": Arm(TRUTH, "hasty", EITHER[1:]),
+        "majority": Arm(MAJORITY, rates=BOTH),
+        "truth": Arm(TRUTH, rates=BOTH[1:]),
+        "majority, hasty": Arm(MAJORITY, "hasty", BOTH),
+        "truth, hasty": Arm(TRUTH, "hasty", BOTH[1:]),
     },
     claim=[rises("majority"), as_much("truth", "majority"), rises("majority, hasty", 0.1)],
     controls=[rises("truth"), rises("truth, hasty")],
@@ -344,15 +334,15 @@ TTRL = Claim(
     panels="right, mixed",
     steps=40,
     measure=measures.label_of,
-    **TUNED,
+    flags=TUNED,
 )
 
 # ---- autorule: extracted rules, and whether they prevent a hack ------------------------------------
+# Source: AutoRule, 5.3 and 5.4; in a simulated world, where nothing is trained for 5.3.
 
 RULES = Claim(
     name="autorule",
     sentence="AutoRule: extracted rules are the same from run to run, and align with preferences.",
-    source="AutoRule, 5.3; in a simulated world, where nothing is trained for it",
     doubt="A judge whose errors depend on the response and not on the wording of a rule.",
     arms={"rules": Arm(base=TINY, rates=())},
     said={
@@ -366,13 +356,14 @@ RULES = Claim(
     },
     panels="agreement, correlation, alignment, dimensions",
     measure=measures.of_rules,
+    steps=0,
+    every=0,
 )
 
 WORLD = "--task notebooks/autorule/autorule_world.py"
 HACK = Claim(
     name="autorule_hack",
     sentence="AutoRule: GRPO on a learned reward model is hacked, with extracted rules it is not.",
-    source="AutoRule, 5.4; in a simulated world",
     doubt="A teacher and a judge that are language models.",
     arms={
         "rules": Arm(f"{WORLD}:rules_{{seed}}", TINY, (1e-3,)),
@@ -397,8 +388,8 @@ HACK = Claim(
     every=2,
 )
 
-CHAPTERS = [GROWTH, DESIGN, FORM, BOXES, PROBLEMS, UPDATES, CONTROLS, SELECTION, SLIPS, PRM]
-ALL = [*CHAPTERS, ADAPTERS, TTRL, RULES, HACK]
+ALL = [GROWTH, DESIGN, FORM, BOXES, PROBLEMS, UPDATES, CONTROLS, SELECTION, SLIPS, PRM]
+ALL += [ADAPTERS, TTRL, RULES, HACK]
 CLAIMS = {claim.name: claim for claim in ALL}
 
 if __name__ == "__main__":

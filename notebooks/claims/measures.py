@@ -108,13 +108,9 @@ def history(run):
     """{step: columns} of a finished run: those of metrics.jsonl, what samples/ shows (see look and slips), and
 
     right, paid, length, greedy   on held-out problems: accuracy, reward and tokens, sampled; accuracy, greedy
-    spent                         seconds of sampling and updates so far
     """
     rows = train.read_log(run)
-    spent = 0.0
     for step, row in rows.items():
-        spent += row.get("sample_seconds", 0) + row.get("update_seconds", 0)
-        row |= {"spent": spent}
         row |= {name: row[column] for name, column in HELD_OUT.items() if column in row}
         if step > 0:
             row |= looks([*samples_of(run / "samples" / f"step_{step:06d}.jsonl.gz")])

@@ -76,16 +76,15 @@ def cell_of(values):
 
 
 def show(name):
-    """Print what a page says of a claim: arms, checks, verdicts, command, source -> its figure, if it has curves."""
+    """Print what a page says of a claim: arms, checks, verdicts, command -> its figure, if it has curves."""
     result = read(name)
     report(result)
     machine = result["machine"]
     where = f"{machine['cores']} cores of {machine['cpu']}, torch {machine['torch']}"
     minutes = result["seconds"] / 60
     print(f"{result['commands'][0]}   ({minutes:.1f} min, {where}, commit {result['commit']})")
-    for title in ("source", "change our mind"):
-        text = f"{title.replace('change', 'what would change')}: {result[title]}"
-        print(textwrap.fill(text, 118, subsequent_indent="    "))
+    text = f"what would change our mind: {result['change our mind']}"
+    print(textwrap.fill(text, 118, subsequent_indent="    "))
     return draw(result) if "curves" in result["rows"][0] else None
 
 

@@ -96,7 +96,7 @@ def test_a_claim_from_end_to_end(bases, tmp_path, capsys):
     counted."""
     one = Arm(rates=(4e-4, 8e-4))
     made_up = Claim(
-        "made-up", "Two steps change nothing.", "", "", {"one": one}, "right", "right@0, right"
+        "made-up", "Two steps change nothing.", "", {"one": one}, "right", "right@0, right"
     )
     made_up.arms["other"] = Arm("--reward boxed", rates=(8e-4,))
     made_up.claim = [claim.stays("one", by=0.9)]
