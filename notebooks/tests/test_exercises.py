@@ -71,7 +71,6 @@ NEARLY = [
     (6, "flags = ['--reward', 'r1']", "stay as they are"),
     (6, "flags = ['--temperature', '0.6']", "the temperature stays 1"),
     (6, NUCLEUS, "must sample as GRPO does"),
-    (6, "flags = ['--no-such-flag']", "does not accept your flags"),
     (6, "flags = ['--steps', '1', '--prompts-per-step', '336']", "5376 completions"),
     (6, "flags = ['--steps', '1']", "the goal is"),
 ]
