@@ -16,7 +16,8 @@ this size and spread would be wrong more than one time in ten it says "cannot te
 the line that a t-test on them is sure of it.
 
 A run's folder lies in a folder of the commit, and is named after its seed and a digest of its flags: a finished run is
-not repeated, an interrupted one goes on, claims that ask for the same run share it, and a new commit trains anew.
+not repeated, an interrupted one goes on, claims that ask for the same run share it, and a new commit trains anew. (What
+is not committed wants another --runs.)
 notebooks/results/claims.json holds the runs with their numbers, the checks and the verdicts.
 """
 
