@@ -16,7 +16,8 @@ this size and spread would be wrong more than one time in ten it says "cannot te
 the line that a t-test on them is sure of it.
 
 A run's folder lies in a folder of the commit, and is named after its seed and a digest of its flags: a finished run is
-not repeated, an interrupted one goes on, claims that ask for the same run share it, and a new commit trains anew.
+not repeated, an interrupted one goes on, claims that ask for the same run share it, and a new commit trains anew. (What
+is not committed wants another --runs.)
 notebooks/results/claims.json holds the runs with their numbers, the checks and the verdicts.
 """
 
@@ -352,10 +353,13 @@ def rounded(result):
 def keep(result, path):
     """In place of what the file has of this claim."""
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    claims = [record for record in kept.get("claims", []) if record["name"] != result["name"]]
     runs = [run for run in kept.get("runs", []) if run["claim"] != result["name"]]
     runs += result.pop("rows")
-    write_json(path, {"claims": [*claims, result], "runs": runs})
+    claims = {record["name"]: record for record in kept.get("claims", [])} | {
+        result["name"]: result
+    }
+    runs.sort(key=lambda run: [*claims].index(run["claim"]))
+    write_json(path, {"claims": [*claims.values()], "runs": runs})
 
 
 def main(claims, argv=None):
@@ -376,7 +380,8 @@ def main(claims, argv=None):
         parser.error("\n".join(["which?", *lines]))
     os.chdir(ROOT)  # flags name files from there
     runs = Path(args.runs).resolve()
-    runs.mkdir(parents=True, exist_ok=True)
+    for folder in (runs, Path(args.results)):
+        folder.mkdir(parents=True, exist_ok=True)
     for name in args.names:
         claim = named[name]
         steps = args.steps or claim.steps

@@ -32,21 +32,27 @@ CHECKOUTS = Path(os.environ.get("KIT_SRC", "KIT_SRC-is-not-set"))
 def functions(name, *wanted, **given):
     """The functions, methods and classes of these names, executed as they stand in that file, with given as its globals.
 
-    For files that cannot be imported since they need a GPU's packages: of their imports Python's own and torch's are made.
-    Decorators of functions (torch.compile, no_grad) are left out.
+    For files that cannot be imported since they need a GPU's packages. What they use of the file's own functions comes with
+    them, and its imports of Python's own modules, torch and numpy. Decorators of functions (torch.compile, no_grad) are
+    left out.
     """
     tree = ast.parse(Path(CHECKOUTS, name).read_text(encoding="utf-8"))
-    own = {*sys.stdlib_module_names, "torch", "numpy"}
-    imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    imports = [node for node in imports if re.split(r"[ .]", ast.unparse(node))[1] in own]
+    own = rf"(import|from) ({'|'.join([*sys.stdlib_module_names, 'torch', 'numpy'])})\b"
+    imports = [node for node in tree.body if re.match(own, ast.unparse(node))]
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
-    found = [node for node in statements if getattr(node, "name", None) in wanted]
-    for node in found:
-        if not isinstance(node, ast.ClassDef):
-            node.decorator_list = []
+    defined = {node.name: node for node in statements if hasattr(node, "name")}
+    todo = [*wanted]
+    found = {}
+    while todo:
+        node = defined.get(todo.pop())
+        if node and node.name not in {*found, *given}:
+            found[node.name] = node
+            todo += [used.id for used in ast.walk(node) if isinstance(used, ast.Name)]
+            if not isinstance(node, ast.ClassDef):
+                node.decorator_list = []
     lazy = ast.parse("from __future__ import annotations").body
     scope = {}
-    exec(compile(ast.Module(lazy + imports + found, []), name, "exec"), scope)
+    exec(compile(ast.Module(lazy + imports + [*found.values()], []), name, "exec"), scope)
     scope |= given
     return SimpleNamespace(**{one: scope[one] for one in wanted})
 

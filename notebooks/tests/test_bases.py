@@ -12,7 +12,7 @@ from conftest import ROOT
 from model import ModelError, load
 from notebooks.models import get_smollm2, make_tiny
 from notebooks.models.make_tiny import demonstrate
-from rlvr import GRPO, roll_out, sample
+from rlvr import GRPO, roll_out
 
 TINY = ROOT / "notebooks" / "tiny"
 SUM = {"problem": "25+7-4=", "answer": "28"}
@@ -42,6 +42,17 @@ def test_demonstrations(problem, behaviour, thinking, answers):
         assert all(text.count("\\boxed{") == 3 and "\\boxed{28}" in text for text in texts)
     else:
         assert {verifiers.extract_boxed_answer(text) for text in texts} == answers
+
+
+def test_a_product_needs_the_tool():
+    """Every value has four digits, and what is held out is in no training problem."""
+    task = make_tiny.TASKS["products"]()
+    assert not {p["problem"] for p in task.train} & {p["problem"] for p in task.test}
+    for problem in task.train[:300]:
+        values = [value for _, value in make_tiny.steps_of(problem)]
+        assert all(1000 <= value <= 9999 for value in values) and problem["answer"] == str(
+            values[-1]
+        )
 
 
 def test_what_is_taught():
@@ -110,8 +121,7 @@ def test_a_base_made_anew_is_as_good_as_the_committed_one(tmp_path):
 
 @pytest.mark.slow
 def test_smollm2_is_what_transformers_makes_of_it(tmp_path):
-    """Same logits to 1e-4, same ids; and it knows English: 2.5 nats a token, where a guess costs ln 49,152 = 10.8. It
-    adds in the form of its examples."""
+    """Same logits to 1e-4, same ids; and it knows English: 2.5 nats a token, where a guess costs ln 49,152 = 10.8."""
     if importlib.util.find_spec("gguf") is None:
         pytest.skip("pip install gguf")
     try:
@@ -130,9 +140,3 @@ def test_smollm2_is_what_transformers_makes_of_it(tmp_path):
         logits = ours(ids)
         torch.testing.assert_close(logits, theirs(ids).logits, atol=1e-4, rtol=0)
         assert 1.5 < torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:]) < 3.5
-    prompt = tokenizer.encode_prompt(
-        "2 + 3 = \\boxed{5}\n4 + 1 = \\boxed{5}\n6 + 2 = \\boxed{8}\n3 + 4 ="
-    )
-    rollouts = sample(ours, [prompt], 32, 10, stop_ids=tokenizer.encode("\n"))
-    texts = [*map(tokenizer.decode, rollouts.completions())]
-    assert sum("\\boxed{" in text for text in texts) > 0.8 * 32

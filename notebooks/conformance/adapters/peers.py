@@ -29,8 +29,7 @@ def grpo_zero():
     """
     given = {"Episode": Stub, "print": Stub()}
     given["dataclasses"] = Stub(replace=lambda old, **new: Stub(old, **new))
-    names = "rollout", "normalize_rewards_per_group"
-    grpo = functions("GRPO-Zero/grpo.py", *names, **given)
+    grpo = functions("GRPO-Zero/grpo.py", "rollout", "normalize_rewards_per_group", **given)
     on_cpu = torch.device("cpu"), torch.bfloat16
 
     def advantages(rewards):
@@ -168,8 +167,7 @@ def nano_aha_moment():
     create_training_episodes, prepare_model_inputs, compute_token_log_probs and compute_pg_loss, out of their files (they
     need deepspeed and vllm), with a model that gives the wanted logits. One update of a batch. vllm stops at a stop token.
     """
-    names = "prepare_model_inputs", "log_softmax_and_gather", "compute_token_log_probs"
-    utils = functions("nano-aha-moment/utils.py", *names)
+    utils = functions("nano-aha-moment/utils.py", "compute_token_log_probs")
     script = "nano-aha-moment/nano_r1_script.py"
 
     def advantages(rewards):
@@ -260,7 +258,7 @@ def open_instruct():
     """
     folder = "open-instruct/open_instruct/"
     models = functions(folder + "model_utils.py", "estimate_kl", "log_softmax_and_gather")
-    given = {"model_utils": models, "GRPOLossType": Stub(dapo="dapo")}
+    given = {"model_utils": models, "GRPOLossType": Stub(dapo="dapo"), "GRPOExperimentConfig": 0}
     grpo = functions(folder + "grpo_utils.py", "compute_grpo_loss", "forward_for_logprobs", **given)
     masked_mean = functions(folder + "rl_utils.py", "masked_mean").masked_mean
 
@@ -292,10 +290,10 @@ def openrlhf_core():
     deepspeed, ray and more). What computes the advantages is a method of a trainer and is not called here.
     """
     folder = distribution("openrlhf").locate_file("openrlhf/models")
-    names = "log_probs_from_logits", "_logsumexp_by_chunk", "compute_approx_kl", "masked_mean"
+    names = "log_probs_from_logits", "compute_approx_kl", "masked_mean"
     utils = functions(folder / "utils.py", *names)
     given = {"masked_mean": utils.masked_mean}
-    PolicyLoss = functions(folder / "loss.py", "PolicyLoss", "aggregate_loss", **given).PolicyLoss
+    PolicyLoss = functions(folder / "loss.py", "PolicyLoss", **given).PolicyLoss
 
     def loss(logp, old_logp, advantages, mask, clip, batch_mask):
         policy = PolicyLoss(clip_eps_low=clip[0], clip_eps_high=clip[1])
@@ -304,8 +302,7 @@ def openrlhf_core():
 
     def correction(old_logp, sampled_logp, mask, level, how, low, high):
         """With advantages of 1, on policy, a token's gradient is minus its weight."""
-        refused = how == "truncate" and level == "sequence"
-        needs(not refused, "refused: clip requires the level token")
+        needs(how == "mask" or level == "token", "refused: clip requires the level token")
         mode = "clip" if how == "truncate" else how
         options = {"is_correction_level": level.removesuffix("uence"), "is_correction_mode": mode}
         policy = PolicyLoss(**options, is_correction_threshold=[low, high])
@@ -334,9 +331,7 @@ def prime_rl():
     ratio, so loss is called on policy only. Its term log(ratio)^2 has no gradient there, and is left out of trust_region.
     """
     folder = "prime-rl/src/prime_rl/"
-    names = "LossInputs", "LossOutputs", "_safe_mean", "compute_importance_ratio_and_mismatch_kl"
-    names += "default_loss_fn", "compute_loss"
-    losses = functions(folder + "trainer/rl/loss.py", *names)
+    losses = functions(folder + "trainer/rl/loss.py", "default_loss_fn", "compute_loss")
 
     def advantages(rewards):
         given = {"iter_trainable_traces": lambda traces: ((None, one) for one in traces)}
@@ -355,8 +350,7 @@ def prime_rl():
         return losses.compute_loss(*rows, None, None, None, run, int(batch_mask.sum()), 1, 1)[0]
 
     def loss(logp, old_logp, advantages, mask, clip, batch_mask):
-        why = "a trust region on probabilities, and no clip of the ratio"
-        needs(torch.equal(logp, old_logp), why)
+        needs(logp.equal(old_logp), "a trust region on probabilities, and no clip of the ratio")
         return computed(logp, old_logp, advantages, mask, 0.2, 1e-3, batch_mask)
 
     def trust_region(logp, sampled_logp, advantages, mask, delta):
@@ -422,8 +416,7 @@ def rlhf_book():
     ids.
     """
     folder = "rlhf-book/code/policy_gradients/"
-    names = "approx_kl1", "approx_kl2", "approx_kl3", "get_approx_kl", "masked_mean", "GRPOLoss"
-    losses = functions(folder + "loss.py", *names)
+    losses = functions(folder + "loss.py", "get_approx_kl", "GRPOLoss")
     utils = functions(folder + "utils.py", "compute_standardized_advantages", "compute_log_probs")
 
     def advantages(rewards):
@@ -438,11 +431,9 @@ def rlhf_book():
         stopped = (ids[:, start:-1] == stop_id).cumsum(1) > 0
         padded = (ids[:, start + 1 :][stopped] == pad_id).all()
         needs(padded, "generate writes padding behind a stop")
-        names = (
-            "compute_rewards apply_reward_kl compute_advantages compute_log_probs compute_values"
-        )
-        given = dict.fromkeys([*names.split(), "SYSTEM_PROMPTS"], Stub(DeepSeekZero=""))
-        given["Experience"] = Stub
+        names = "rewards advantages log_probs values".split()
+        names = [f"compute_{name}" for name in names] + ["apply_reward_kl", "SYSTEM_PROMPTS"]
+        given = dict.fromkeys(names, Stub(DeepSeekZero="")) | {"Experience": Stub}
         tokenizer = Stub(input_ids=ids[:, :start], pad_token_id=pad_id)
         tokenizer["batch_decode"] = lambda *_, **__: [""]
         me = Stub(cfg=Stub(num_rollouts=1), tokenizer=tokenizer)
@@ -471,9 +462,7 @@ def slime():
     Out of their files (the package needs megatron and sglang), on one rank. The loss of a batch is the sum over
     completions, divided here by their number; the logits are divided by the temperature before this call.
     """
-    names = "_maybe_all_reduce", "_get_vocab_parallel_rank_size", "_VocabParallelLogProbEntropy"
-    names += "_calculate_log_probs_and_entropy_chunk", "calculate_log_probs_and_entropy"
-    names += "compute_policy_loss", "compute_approx_kl"
+    names = "calculate_log_probs_and_entropy", "compute_policy_loss", "compute_approx_kl"
     ppo = functions("slime/slime/utils/ppo_utils.py", *names)
     folder = "slime/slime/backends/megatron_utils/"
     losses = functions(folder + "loss.py", "vanilla_tis_function", "icepop_function")
@@ -523,8 +512,8 @@ def tiny_grpo():
     Its functions out of their files (train.py needs a GPU's packages); rollout runs whole, with a model that generates the
     given ids. It samples at temperature 1 and pads with the stop token.
     """
-    losses = functions("tiny-grpo/loss.py", "approx_kl_divergence", "masked_mean", "GRPOLoss")
-    names = "group_advantages", "sequence_log_probs_from_logits", "sequences_log_probs", "rollout"
+    losses = functions("tiny-grpo/loss.py", "approx_kl_divergence", "GRPOLoss")
+    names = "group_advantages", "sequences_log_probs", "rollout"
     train = functions("tiny-grpo/train.py", *names, system_prompt="", GenerationConfig=Stub)
 
     def advantages(rewards):
@@ -581,8 +570,8 @@ def verl_core():
         return core_algos.compute_grpo_outcome_advantage(scores, ones, index)[0].view(P, G)
 
     def loss(logp, old_logp, advantages, mask, clip, batch_mask, name="vanilla"):
-        info = {"dp_size": 1, "batch_num_tokens": batch_mask.sum(), "global_batch_size": len(mask)}
         config = Stub(clip_ratio=0.2, clip_ratio_low=clip[0], clip_ratio_high=clip[1])
+        info = {"dp_size": 1, "batch_num_tokens": batch_mask.sum(), "global_batch_size": len(mask)}
         config["global_batch_info"] = info
         wide = advantages[:, None].expand_as(mask)
         return core_algos.get_policy_loss_fn(name)(old_logp, logp, wide, mask, config=config)[0]
@@ -604,8 +593,7 @@ def verl_core():
         """verl's actors divide the logits by the temperature before this call."""
         why = "on a GPU, with bf16, another kernel is called: not run"
         needs(logits.dtype == torch.float32, why)
-        scaled = logits[:, :-1] / temperature
-        return torch_functional.logprobs_from_logits(scaled, ids[:, 1:])
+        return torch_functional.logprobs_from_logits(logits[:, :-1] / temperature, ids[:, 1:])
 
     def padded_logprobs(model, ids, attention_mask):
         places = compute_position_id_with_mask(attention_mask)

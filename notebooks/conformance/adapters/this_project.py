@@ -73,9 +73,7 @@ def as_drawn(logits, uniforms, temperature):
 def completion_mask(ids, prompt_lengths, stop_id, pad_id, tool_mask=None):
     """The mask of what rlvr.sample returns, if it draws these tokens: they are its random numbers."""
     parts = []
-    for row, start in zip(
-        ids, prompt_lengths
-    ):  # one by one: rows have room for tokens of their own
+    for row, start in zip(ids, prompt_lengths):  # one by one: each has room for its own tokens
         drawn = row[None, start:].float()
         how = [row[:start].tolist()], 1, drawn.size(1), 1.0, [stop_id], drawn, as_drawn
         parts.append(rlvr.sample(tiny_model(), *how))

@@ -84,8 +84,8 @@ def batch_rewards(returned, count):
 def completion_mask(prompt, completion, stop_id, pad_id):
     ids = torch.cat([prompt, completion])[None]
     trainer().model.generate = lambda **_: ids
-    rows = [prompt.tolist()]
-    return scored(rows, torch.zeros(1), eos_token_ids=[stop_id])["completion_mask"][0]
+    found = scored([prompt.tolist()], torch.zeros(1), eos_token_ids=[stop_id])
+    return found["completion_mask"][0]
 
 
 def correction(old_logp, sampled_logp, mask, level, how, low, high):
