@@ -78,20 +78,13 @@ def accuracies(directory, problems):
 
 def test_the_committed_base_has_something_to_select():
     """It mostly answers off the top of its head (greedy near .1) and is right when it works the problem out, which
-    samples do one time in four: what RLVR then makes the habit. transformers reads it, too."""
+    samples do one time in four: what RLVR then makes the habit."""
     model, tokenizer = load(TINY)
     assert sum(weight.numel() for weight in model.parameters()) == 125_632
     greedy, sampled = accuracies(TINY, problems=100)
     assert 0.02 <= greedy <= 0.20 and 0.16 <= sampled <= 0.34
     task = verifiers.arithmetic(train_size=50, test_size=0)
     assert make_tiny.worked_accuracy(model, tokenizer, task) >= 0.9
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(TINY)
-    text = "25+7-4=<think>25+7=32"
-    ids = transformers.AutoTokenizer.from_pretrained(TINY)(text)["input_ids"]
-    assert ids == tokenizer.encode(text)
-    torch.testing.assert_close(
-        theirs(torch.tensor([ids])).logits, model(torch.tensor([ids])), atol=1e-5, rtol=0
-    )
 
 
 def test_random_weights_of_a_seed(tmp_path, capsys):

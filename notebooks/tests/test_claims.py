@@ -168,14 +168,7 @@ def test_the_power_of_a_check_by_hand_and_by_simulation():
 )
 def test_a_check_is_decided_in_the_middle_and_not_where_the_trial_is_too_small(values, more, holds):
     check = Check("", lambda x: values, **{"effect": 0.1, "noise": 0.05, **more})
-    found = claim.judge(check, [])
-    assert found["holds"] is holds
-    if (
-        len(values) > 1 and np.isfinite(values).all()
-    ):  # the smallest effect is wrong one time in ten
-        own = float(np.std(values, ddof=1))
-        size = max(own, 0.05), len(values), 1 + check.same, own <= 0.05
-        assert wrong_verdicts(found["smallest effect"], *size) == pytest.approx(0.1)
+    assert claim.judge(check, [])["holds"] is holds
 
 
 def test_verdicts_on_made_up_numbers():
