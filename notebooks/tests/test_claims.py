@@ -11,7 +11,6 @@ import pytest
 import torch
 import transformers
 
-pytest.importorskip("matplotlib")
 import eval as core
 import train
 import verifiers
@@ -28,7 +27,6 @@ TINY = ROOT / "notebooks" / "tiny"
 SUM = {"problem": "25+7-4=", "answer": "28"}
 PRODUCT = {"problem": "47*83-12=", "answer": "3889"}
 KEPT = [record["name"] for record in keep.load("claims")["claims"]]
-each_kept = pytest.mark.parametrize("name", KEPT)
 
 
 @pytest.fixture
@@ -41,39 +39,27 @@ def bases(monkeypatch):
 # ---- What is kept ----------------------------------------------------------------------------------
 
 
-@each_kept
-def test_the_kept_runs_give_the_kept_verdicts(name, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", KEPT)
+def test_the_kept_runs_give_the_kept_verdicts_and_the_table(name, tmp_path, monkeypatch, capsys):
     """--judge trains nothing: today's checks on the rows that are kept, the same numbers and verdicts. Every arm has all
-    seeds, at the rate that was chosen."""
+    seeds, at the rate that was chosen, and in the table its mean."""
     monkeypatch.setattr(claim, "train_run", None)
     claim.main(CLAIMS.values(), [name, "--judge", "--results", str(tmp_path)])
     kept = show.read(name)
     assert show.read(name, tmp_path / "claims.json") == kept
     assert claim.TUNING not in kept["seeds"] and len(kept["seeds"]) >= claim.LEAST
-    assert show.arms_of(kept) == [*CLAIMS[name].arms]
-    for arm, chosen in CLAIMS[name].arms.items():
-        rows = [(row["seed"], row["rate"]) for row in kept["rows"] if row["arm"] == arm]
-        tries = {row["right"]: row["rate"] for row in kept["tries"] if row["arm"] == arm}
-        rate = tries[max(tries)] if tries else kept["rates"].get(arm, 0.0)
-        assert rows == [(seed, rate) for seed in kept["seeds"]] and rate in (*chosen.rates, 0.0)
-
-
-@each_kept
-def test_the_table_and_the_figure_show_the_mean_of_every_arm(name, capsys):
-    kept = show.read(name)
-    figure = show.show(name)
     lines = capsys.readouterr().out.splitlines()[3:]
     x = show.table_of(kept["rows"])
-    for arm, line in zip(show.arms_of(kept), lines):
-        rows = [row for row in kept["rows"] if row["arm"] == arm]
-        means = [x(arm, column).mean() for column in kept["columns"] if column in rows[0]]
+    for (arm, chosen), line in zip(CLAIMS[name].arms.items(), lines):
+        rows = [(row["seed"], row["rate"]) for row in kept["rows"] if row["arm"] == arm]
+        tries = {row["rate"]: row["right"] for row in kept["tries"] if row["arm"] == arm}
+        rate = max(tries or chosen.rates or [0.0], key=tries.get)
+        assert rows == [(seed, rate) for seed in kept["seeds"]]
+        means = [x(arm, column).mean() for column in kept["columns"]]
         cells = [float(cell.split()[-1]) for cell in line.split(" [")[:-1]]
-        assert line.startswith(arm) and cells == pytest.approx(means, abs=0.06)
-        for axis, column in zip(figure.axes if figure else [], kept["panels"]):
-            (drawn,) = [line for line in axis.lines if line.get_label() == arm]
-            for step, mean in zip(*drawn.get_data()):
-                seeds = [row["curves"][column][str(step)] for row in rows]
-                assert mean == pytest.approx(np.mean(seeds))
+        assert line.startswith(arm)
+        assert cells == pytest.approx([mean for mean in means if not np.isnan(mean)], abs=0.06)
+    assert (show.show(name) is None) == (CLAIMS[name].every == 0)  # its figure
 
 
 # ---- Arms ------------------------------------------------------------------------------------------
@@ -111,7 +97,6 @@ def test_a_claim_from_end_to_end(bases, tmp_path, capsys):
     assert "controls: does not hold" in capsys.readouterr().out
     kept = show.read("made-up", tmp_path / "claims.json")
     assert len(kept["rows"]) == 6 and kept["seeds"] == [0, 1, 2] and len(kept["tries"]) == 2
-    assert kept["rates"]["other"] == 8e-4 and kept["rates"]["one"] in (4e-4, 8e-4)
     assert kept["rows"][0]["curves"]["right"].keys() == {"0", "1", "2"}
     assert len([*tmp_path.glob("runs/seed*/final")]) == 2 + 3 + 3
     claim.main([made_up], ["made-up", *places])
@@ -123,7 +108,7 @@ def test_a_claim_from_end_to_end(bases, tmp_path, capsys):
 
 def test_several_seeds_of_one_training(bases, tmp_path, capsys):
     flags = ["--", "--steps", "2", *SMALL.split()]
-    claim.several(["--name", "a", "--seeds", "3", "4", "--runs", str(tmp_path), *flags])
+    claim.several(["--name", "a", "--seeds", "3", "4", "--runs", str(tmp_path / "runs"), *flags])
     found = json.loads(capsys.readouterr().out)
     (row,) = found["rows"]
     assert row[:2] == ["a", "2"] and "(step 1)" in row[3] and len(row) == len(claim.COLUMNS)
@@ -152,8 +137,6 @@ def test_the_power_of_a_check_by_hand_and_by_simulation():
     assert smallest_effect(0.05, 3) == pytest.approx(0.0740, abs=1e-4)
     means = np.random.default_rng(0).normal(0, 0.05, (20000, 3)).mean(1)
     assert np.mean(means > 0.05) == pytest.approx(wrong_verdicts(0.1, 0.05, 3), abs=0.005)
-    both = wrong_verdicts(0.1, 0.05, 3, sides=2)
-    assert np.mean(abs(means) > 0.05) == pytest.approx(both, abs=0.005)
 
 
 @pytest.mark.parametrize(
@@ -173,22 +156,6 @@ def test_the_power_of_a_check_by_hand_and_by_simulation():
 def test_a_check_is_decided_in_the_middle_and_not_where_the_trial_is_too_small(values, more, holds):
     check = Check("", lambda x: values, **{"effect": 0.1, "noise": 0.05, **more})
     assert claim.judge(check, [])["holds"] is holds
-
-
-def test_verdicts_on_made_up_numbers():
-    """Growth as it was: to 32 tokens at step 30, then no more. Were it to go on, and the coin's length to drift by two
-    fifths, the claim would hold and its control would not. If seeds are lacking nothing is decided."""
-    plain = {"plain length@start": 32, "plain length": 32}
-    default = {"length@0": 20, "length@30": 32, "length": 32, "right@0": 0.3, "right": 0.9, **plain}
-
-    def verdicts(default, length, seeds=3):
-        coin = {"arm": "random", "length@0": 20, "length": length}
-        rows = [{"arm": "default", **default}, coin] * seeds
-        return [*claim.result_of(CLAIMS["growth"], rows)["verdicts"].values()]
-
-    assert verdicts(default, 21) == ["does not hold", "holds"]
-    assert verdicts(default | {"length": 45, "plain length": 45}, 28) == ["holds", "does not hold"]
-    assert verdicts(default, 21, seeds=2) == ["cannot tell", "cannot tell"]
 
 
 # ---- Bases, rewards, measures ----------------------------------------------------------------------
@@ -253,8 +220,7 @@ def test_numbers_of_a_made_up_run(tmp_path):
     (tmp_path / "samples").mkdir()
     rows = [{"step": step, "reward": 0.2 + step / 50} for step in range(31)]
     for step in range(0, 31, 10):
-        right = {"eval_accuracy": 0.0, "eval_sampled_accuracy": 0.2 - step / 200}
-        rows[step] |= right | {"eval_sampled_reward": 0.8, "eval_sampled_length": 10.0}
+        rows[step] |= {"eval_sampled_accuracy": 0.2 - step / 200, "eval_sampled_reward": 0.8}
     core.append_rows(tmp_path / "metrics.jsonl", rows)
     for step in range(1, 31):
         text = "<think>1+1=2</think>" + "\\boxed{2}" * (1 + step // 5)
@@ -279,20 +245,15 @@ def test_numbers_of_a_made_up_run(tmp_path):
         (SUM, "unnoticed", {"25-7=18;18-4=14", "25+7=32;32+4=36"}, {"14", "36"}),
         (SUM, "noticed", {"25-7=18;wait 25+7=32;32-4=28", "25+7=32;32+4=36;wait 32-4=28"}, {"28"}),
         (SUM, "doubting", {"25+7=32;32-4=28" + n * ";wait 32-4=28" for n in (1, 2, 3)}, {"28"}),
-        (SUM, "several boxes", None, {"28"}),
         (PRODUCT, "called", {"<tool>47*83</tool>3901<tool>3901-12</tool>3889"}, {"3889"}),
-        (PRODUCT, "one call", {"<tool>47*83</tool>3901"}, {"3889"}),
     ],
 )
 def test_demonstrations(problem, behaviour, thinking, answers):
-    """The answer of who does not notice a slip is the one that follows; of three guesses one is right."""
+    """The answer of who does not notice a slip is the one that follows."""
     texts = {make_tiny.demonstrate(problem, behaviour, random.Random(seed)) for seed in range(30)}
     if thinking:
         assert {text.split("think>")[1].removesuffix("</") for text in texts} == thinking
-    if behaviour == "several boxes":
-        assert all(text.count("\\boxed{") == 3 and "\\boxed{28}" in text for text in texts)
-    else:
-        assert {verifiers.extract_boxed_answer(text) for text in texts} == answers
+    assert {verifiers.extract_boxed_answer(text) for text in texts} == answers
 
 
 def test_a_product_needs_the_tool():
@@ -332,11 +293,10 @@ def test_the_committed_base_has_something_to_select():
     assert sum(weight.numel() for weight in model.parameters()) == 125_632
     greedy, sampled = accuracies(TINY, problems=100)
     assert 0.02 <= greedy <= 0.20 and 0.16 <= sampled <= 0.34
-    task = verifiers.arithmetic(train_size=50, test_size=0)
-    assert make_tiny.worked_accuracy(model, tokenizer, task) >= 0.9
+    assert make_tiny.worked_accuracy(model, tokenizer, verifiers.arithmetic(50, 0)) >= 0.9
 
 
-def test_random_weights_of_a_seed(tmp_path, capsys):
+def test_random_weights_of_a_seed(tmp_path):
     """Twice the same bits, other bits for another seed; the vocabulary is the task's."""
     bits = []
     for seed, name in ((0, "one"), (0, "again"), (1, "other")):
@@ -346,9 +306,6 @@ def test_random_weights_of_a_seed(tmp_path, capsys):
     assert bits[0] == bits[1] != bits[2]
     model, tokenizer = load(tmp_path / "one")
     assert tokenizer.decode(tokenizer.encode("3+4=7")) == "3+4=7" and model.config.vocab_size == 14
-    with pytest.raises(SystemExit):
-        make_tiny.main(["--task", "one-digit"])
-    assert "there are no demonstrations for it, so add --random" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -371,13 +328,13 @@ def test_smollm2_is_what_transformers_makes_of_it(tmp_path):
         pytest.skip(str(error))
     ours, tokenizer = load(tmp_path, template="plain")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
-    spells = transformers.AutoTokenizer.from_pretrained(tmp_path)
     text = "Paris is the capital of France, and the Seine flows through it. It has 2,102,650 inhabitants."
-    assert tokenizer.encode_prompt(text) == spells(text)["input_ids"]
+    spelled = transformers.AutoTokenizer.from_pretrained(tmp_path)(text)
+    assert tokenizer.encode_prompt(text) == spelled["input_ids"]
     spelled = [tokenizer.decode([token]) for token in tokenizer.encode("12 a  12<|im_end|>")]
     assert spelled[:6] == ["1", "2", " a", "  ", "1", "2"]  # each digit alone
     ids = torch.tensor([tokenizer.encode(text)])
     with torch.no_grad():
-        logits = ours(ids)
-        torch.testing.assert_close(logits, theirs(ids).logits, atol=1e-4, rtol=0)
-        assert 1.5 < torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:]) < 3.5
+        found = theirs(ids, labels=ids)
+        torch.testing.assert_close(ours(ids), found.logits, atol=1e-4, rtol=0)
+    assert 1.5 < found.loss < 3.5
