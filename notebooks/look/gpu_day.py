@@ -41,8 +41,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests"))
 
 import bench_sampling
+import bench_training
 import train
-from bench_training import BF16, CARDS, measure, peak_memory, random_model
+from bench_training import BF16, CARDS, random_model
 from notebooks.look import keep
 from notebooks.models.make_tiny import symbol_tokenizer
 from notebooks.rewards.guards import coin
@@ -167,7 +168,7 @@ def whole_steps(day):
     if day.device == "cuda":
         with torch.device("meta"):
             model = random_model("0.6B", "meta")
-        expected = peak_memory(model, BF16, 64 * 640) / 1e9
+        expected = bench_training.peak_memory(model, BF16, 64 * 640) / 1e9
         peak = torch.cuda.max_memory_allocated() / 1e9
         yield "GB of a step", f"{expected:.1f} computed, < 16", f"{peak:.1f}", peak < 16
         yield "    with what PyTorch reserves", "", f"{torch.cuda.max_memory_reserved() / 1e9:.1f}"
@@ -276,7 +277,7 @@ def update_of_8(day):
     if day.small:
         size = {"shape": "tiny", "rows": 2, "batch": 2, "tokens": 16}
     given = argparse.Namespace(config="train.py", prompt_tokens=128, dtype="bfloat16", **size)
-    found = measure(given)
+    found = bench_training.measure(given)
     peak = found["peaks"]["update"] / 1e9
     yield "GB of an update of 8 x 1,024", "at most 14", f"{peak:.2f}", peak <= 14
     yield "its seconds", "", f"{found['seconds']:.2f}"
