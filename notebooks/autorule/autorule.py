@@ -230,6 +230,8 @@ def yes_probabilities(model, tokenizer, texts):
 def open_judge(name):
     """judge(texts) -> True or False for each: the likelier of two tokens of a model that does not think."""
     model, tokenizer = load(name, *pick_device()[:2])
+    if tokenizer.encode("Yes")[0] == tokenizer.encode("No")[0]:
+        raise DataError(f"{name}: a judge must know the words Yes and No")
     if model.config.model_type == "qwen3" and tokenizer.template == "chat":
         tokenizer.template = "chat-nothink"
     return lambda texts: [p > 0.5 for p in yes_probabilities(model, tokenizer, texts)]

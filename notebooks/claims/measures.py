@@ -215,14 +215,12 @@ def worth(rules, seed):
     half of the pairs swapped; undecided, against: pairs that the rules leave open, or decide the other way (Table 7)."""
     chosen, rejected = world.verdicts(seed, 0.1, rules, 500)
     swap = np.random.default_rng(seed).random((len(chosen), 1)) < 0.5
-    shuffled = np.where(swap, rejected, chosen), np.where(swap, chosen, rejected)
+    swapped = np.where(swap, rejected, chosen), np.where(swap, chosen, rejected)
+    aligned = np.nanmean(autorule.alignment(chosen, rejected))
+    shuffled = np.nanmean(autorule.alignment(*swapped))
     _, undecided, against = autorule.margins(chosen, rejected)
-    return {
-        "alignment": np.nanmean(autorule.alignment(chosen, rejected)),
-        "shuffled": np.nanmean(autorule.alignment(*shuffled)),
-        "undecided": undecided,
-        "against": against,
-    }
+    found = {"alignment": aligned, "shuffled": shuffled}
+    return found | {"undecided": undecided, "against": against}
 
 
 def agreements(seed):

@@ -8,10 +8,9 @@ import sys
 import pytest
 
 from conftest import ROOT
-from notebooks.claims import claim
 from notebooks.look import keep
 
-RESULTS = keep.tables() | {name: keep.load(name) for name in ("atlas", "graders")}
+RESULTS = keep.tables() | {"atlas": keep.load("atlas")}
 CLAIMS = {f"claim {kept['name']}": kept for kept in keep.load("claims")["claims"]}
 
 
@@ -87,41 +86,7 @@ def test_what_a_command_prints_becomes_a_table_and_a_sentence(page):
     assert page.read_text() == text
 
 
-def test_commands_of_a_result_are_run_again_and_their_rows_joined(page):
-    lines = [json.dumps({"columns": ["n"], "rows": [[str(n)]], "seeds": [n]}) for n in (2, 1)]
-    commands = [f"echo '{line}'" for line in lines]
-    keep.write_json(keep.RESULTS / "tables.json", {"trial": {"commands": commands}})
-    page.write_text("[?](results/tables.json#trial)\n")
-    keep.main(["trial"])
-    assert keep.load("trial")["rows"] == [["2"], ["1"]] and keep.load("trial")["seeds"] == [1, 2]
-
-
-@pytest.mark.parametrize("command, why", [("exit 3", "exit code 3"), ("echo done", "no JSON")])
-def test_a_command_that_fails_is_named_and_keeps_nothing(page, command, why):
-    with pytest.raises(SystemExit, match=why):
-        keep.main(["trial", "--", command])
-    assert keep.tables() == {}
-
-
-# ---- Several seeds and the benchmarks -------------------------------------------------------------------
-
-
-def test_a_row_of_a_table_by_hand():
-    """Two seeds of 10 steps: .2 and .4 sampled before, .5 and .7 in the end."""
-    costs = {"tokens": 1.5, "trained": 40, "seconds": 3.2}
-    one = {"greedy": {0: 0.1, 5: 0.5, 10: 1.0}, "sampled": {0: 0.2, 5: 0.4, 10: 0.5}, **costs}
-    two = {"greedy": {0: 0.3, 5: 0.7, 10: 1.0}, "sampled": {0: 0.4, 5: 0.6, 10: 0.7}, **costs}
-    assert claim.table_row("mine", [one, two]) == [
-        "mine",
-        "10",
-        ".200, .300 [.200 - .400]",
-        ".600, .500 [.400 - .600] (step 5)",
-        "1.000, .600 [.500 - .700]",
-        "2",
-        "40",
-        "3",
-    ]
-
+# ---- The benchmarks --------------------------------------------------------------------------------
 
 BENCHMARKS = """
 bench_verifiers.py --seconds 0.01
