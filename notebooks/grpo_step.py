@@ -3,7 +3,7 @@
 Chapter 9.5 has its page in rlvr.py (compute_grpo_loss). This is the page of the two chapters on
 rewards, with their signature: a batch of prompts, what is known of each (metas), and any reward.
 Notebook 1 trains with it. train.py does the same arithmetic for long completions and many devices;
-notebooks/tests/test_grpo_step.py compares the gradients.
+notebooks/tests/test_exercises.py compares the gradients.
 
 Departures from the two listings, each shown to matter in notebook 1:
 

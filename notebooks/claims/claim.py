@@ -107,8 +107,8 @@ class Claim:
 POINTS = 0.05  # noise of a difference of two accuracies on 200 problems: sqrt(2 * 0.25 / 200)
 # of a share of 1,280 completions: twice sqrt(0.25 / 1280), for those of a group are alike
 SHARE = 0.03
-NOISE = {"bilingual": SHARE, "rambling": SHARE}  # of a difference, where it is not POINTS
-NOISE |= {"boxes": 0.1, "alignment": 0.02, "r_model": 0.1}
+# Of a difference, where it is not POINTS.
+NOISE = {"bilingual": SHARE, "rambling": SHARE, "boxes": 0.1, "alignment": 0.02, "r_model": 0.1}
 
 
 def difference(sentence, one, other, by, same=False):
@@ -265,14 +265,14 @@ class Run:
     folder: Path | None = None
 
 
-def run_of(claim, name, seed, rate, steps, runs):
+def run_of(claim, name, seed, rate, runs):
     """Train an arm, unless that is done already -> Run. Its base comes first."""
     arm = claim.arms[name]
     base = str(base_of(arm.base, seed, runs / "bases"))
     if not arm.rates:
         return Run(name, seed, base, Path(base))
     flags = f"{claim.flags} {arm.flags.format(seed=seed)} --model {base} --device cpu"
-    flags += f" --steps {steps} --seed {seed} --save-every 20 --lr {rate:g}"
+    flags += f" --steps {claim.steps} --seed {seed} --save-every 20 --lr {rate:g}"
     folder = runs / f"seed{seed}-{hashlib.sha256(flags.encode()).hexdigest()[:10]}"
     train_run(flags.split(), folder)
     return Run(name, seed, base, folder / "final", folder)
@@ -282,6 +282,7 @@ def train_run(flags, folder):
     """Into the folder, unless that is done; what was interrupted goes on. Of what is done the checkpoints leave."""
     if not (folder / "final").exists():
         print(f"training {folder.name}: {' '.join(flags)}", file=sys.stderr, flush=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
         place = ["--runs", str(folder.parent), "--name", folder.name]
         command = ["--resume", *place]
         if not any(folder.glob("checkpoints/step_*")):
@@ -311,14 +312,13 @@ def curve(steps, column):
     return {at: float(f"{seen[column]:.4g}") for at, seen in steps.items() if column in seen}
 
 
-def measured(claim, seeds, steps, runs):
+def measured(claim, seeds, runs):
     """Tune, train what is missing, measure -> what was measured, and where."""
 
     def row(name, seed, rate):
-        return row_of(claim, run_of(claim, name, seed, rate, steps, runs), rate)
+        return row_of(claim, run_of(claim, name, seed, rate, runs), rate)
 
     began = time.perf_counter()
-    rates = {}
     tries = []
     rows = []
     for name, arm in claim.arms.items():
@@ -327,15 +327,13 @@ def measured(claim, seeds, steps, runs):
             tried = [row(name, TUNING, rate) for rate in arm.rates]
             tries += [{key: each[key] for key in ("arm", "rate", "right")} for each in tried]
             rate = max(tried, key=lambda row: row["right"])["rate"]
-        rates[name] = rate
         rows += [row(name, seed, rate) for seed in range(seeds)]
     module = f"notebooks.claims.{Path(sys.argv[0]).stem}"
     return {
         "name": claim.name,
         **origin(f"python -m {module} {claim.name} --seeds {seeds}"),
-        "steps": steps,
+        "steps": claim.steps,
         "seeds": [*range(seeds)],
-        "rates": {name: rate for name, rate in rates.items() if rate},
         "tries": tries,
         "seconds": time.perf_counter() - began,
         "rows": rows,
@@ -355,9 +353,8 @@ def keep(result, path):
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     runs = [run for run in kept.get("runs", []) if run["claim"] != result["name"]]
     runs += result.pop("rows")
-    claims = {record["name"]: record for record in kept.get("claims", [])} | {
-        result["name"]: result
-    }
+    claims = {record["name"]: record for record in kept.get("claims", [])}
+    claims[result["name"]] = result
     runs.sort(key=lambda run: [*claims].index(run["claim"]))
     write_json(path, {"claims": [*claims.values()], "runs": runs})
 
@@ -366,7 +363,6 @@ def main(claims, argv=None):
     parser = argparse.ArgumentParser(description="Try claims.")
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--seeds", type=int, choices=range(1, TUNING + 1), default=3)
-    parser.add_argument("--steps", type=int, help="(default: the claim's)")
     parser.add_argument("--judge", action="store_true", help="judge the kept runs again")
     parser.add_argument("--runs", default=f"runs/claims/{git_commit()}", help="where runs are kept")
     parser.add_argument("--results", default=str(KEPT.parent), help="where claims.json goes")
@@ -374,18 +370,14 @@ def main(claims, argv=None):
     named = {claim.name: claim for claim in claims}
     if not args.names or set(args.names) - set(named):
         took = {each["name"]: round(each["seconds"] / 60) for each in load("claims")["claims"]}
-        lines = [
-            f"{name:14} {took.get(name, '?'):>3} min  {named[name].sentence}" for name in named
-        ]
+        lines = [f"{it.name:14} {took.get(it.name, '?'):>3} min  {it.sentence}" for it in claims]
         parser.error("\n".join(["which?", *lines]))
     os.chdir(ROOT)  # flags name files from there
     runs = Path(args.runs).resolve()
-    for folder in (runs, Path(args.results)):
-        folder.mkdir(parents=True, exist_ok=True)
+    Path(args.results).mkdir(parents=True, exist_ok=True)
     for name in args.names:
         claim = named[name]
-        steps = args.steps or claim.steps
-        result = read(name) if args.judge else rounded(measured(claim, args.seeds, steps, runs))
+        result = read(name) if args.judge else rounded(measured(claim, args.seeds, runs))
         result |= rounded(result_of(claim, result["rows"]))
         report(result)
         keep(result, Path(args.results) / KEPT.name)
@@ -396,44 +388,27 @@ def main(claims, argv=None):
 COLUMNS = ["run", "steps", "before", "half way", "in the end", "thousand tokens", "trained on", "s"]
 
 
-def summary(run):
-    """What one run reached: at steps of evaluation the two accuracies; what it cost."""
-    rows = train.read_log(run)
-    config = json.loads((run / "config.json").read_text())["settings"]
-    batch = config["prompts_per_step"] * config["num_samples"]
-    evaluated = {step: row for step, row in rows.items() if "eval_accuracy" in row}
-    steps = [row for step, row in rows.items() if step > 0]
-    return {
-        "greedy": {step: row["eval_accuracy"] for step, row in evaluated.items()},
-        "sampled": {step: row["eval_sampled_accuracy"] for step, row in evaluated.items()},
-        "tokens": sum(row["completion_length"] for row in steps) * batch / 1000,
-        "trained": sum(row["trained"] for row in steps),
-        "seconds": sum(row["sample_seconds"] + row["update_seconds"] for row in steps),
-        "line": f"`{Path(f'{run}.log').read_text().splitlines()[-1].partition(';')[0]}`",
-    }
+def spread(logs, step, column):
+    """mean [lowest - highest] over the seeds"""
+    return cell_of(np.array([log[step][column] for log in logs])).replace("-", " - ")
 
 
-def spread(values):
-    """mean [lowest - highest]"""
-    return cell_of(np.array(values)).replace("-", " - ")
+def accuracies(logs, step):
+    """Greedy, and sampled with lowest and highest."""
+    greedy = spread(logs, step, "eval_accuracy").partition(" ")[0]
+    return f"{greedy}, {spread(logs, step, 'eval_sampled_accuracy')}"
 
 
-def table_row(label, runs):
-    """A row of COLUMNS for the summaries of several seeds: accuracies are greedy, and sampled with lowest and highest."""
-
-    def accuracies(step):
-        greedy = spread([run["greedy"][step] for run in runs]).partition(" ")[0]
-        return f"{greedy}, {spread([run['sampled'][step] for run in runs])}"
-
-    steps = sorted(runs[0]["greedy"])
-    last = steps[-1]
-    half = min(steps, key=lambda step: abs(step - last / 2))
-    middle = accuracies(half) + f" (step {half})" * (half not in (0, last))
-    costs = []
-    for cost in ("tokens", "trained", "seconds"):
-        values = [run[cost] for run in runs]
-        costs.append(" - ".join(dict.fromkeys([f"{min(values):.0f}", f"{max(values):.0f}"])))
-    return [label, str(last), accuracies(0), middle, accuracies(last), *costs]
+def costs(logs, batch):
+    """Tokens, completions trained on, seconds: of the cheapest seed and of the dearest."""
+    found = []
+    for log in logs:
+        steps = [row for step, row in log.items() if step > 0]
+        tokens = sum(row["completion_length"] for row in steps) * batch / 1000
+        seconds = sum(row["sample_seconds"] + row["update_seconds"] for row in steps)
+        found.append([tokens, sum(row["trained"] for row in steps), seconds])
+    ends = [(f"{min(column):.0f}", f"{max(column):.0f}") for column in zip(*found)]
+    return [" - ".join(dict.fromkeys(pair)) for pair in ends]
 
 
 def several(argv=None):
@@ -444,20 +419,26 @@ def several(argv=None):
     parser.add_argument("--runs", default=str(ROOT / "runs"), help="folder of the runs")
     parser.add_argument("flags", nargs="*", help="behind --: flags of train.py")
     args = parser.parse_args(argv)
-    runs = []
+    logs = []
     for seed in args.seeds:
         folder = Path(args.runs, f"{args.name}-{seed}")
         train_run([*args.flags, "--seed", str(seed)], folder)
-        runs.append(summary(folder))
-    row = table_row(args.name, runs)
-    _, last, before, _, after, *_ = row
-    greedy = spread([run["greedy"][int(last)] for run in runs])
-    sampled = f"from {before.split()[1]} to {after.partition(', ')[2]}"
+        logs.append(train.read_log(folder))
+    config = json.loads((folder / "config.json").read_text())["settings"]
+    evaluated = [step for step, row in logs[0].items() if "eval_accuracy" in row]
+    last = max(evaluated)
+    half = min(evaluated, key=lambda step: abs(step - last / 2))
+    before, middle, after = (accuracies(logs, step) for step in (0, half, last))
+    if half not in (0, last):
+        middle += f" (step {half})"
+    paid = costs(logs, config["prompts_per_step"] * config["num_samples"])
+    line = Path(args.runs, f"{args.name}-{args.seeds[0]}.log").read_text().splitlines()[-1]
     said = {
-        "line": runs[0]["line"],
-        "greedy": f"{greedy} over {len(runs)} seeds",
-        "sampled": f"{sampled} over {len(runs)} seeds",
+        "line": f"`{line.partition(';')[0]}`",
+        "greedy": f"{spread(logs, last, 'eval_accuracy')} over {len(logs)} seeds",
+        "sampled": f"from {before.split()[1]} to {after.partition(', ')[2]} over {len(logs)} seeds",
     }
+    row = [args.name, str(last), before, middle, after, *paid]
     print(json.dumps({"columns": COLUMNS, "rows": [row], "sentences": said, "seeds": args.seeds}))
 
 

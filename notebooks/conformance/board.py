@@ -75,6 +75,11 @@ def needs(condition, why):
         raise NotImplementedError(why)
 
 
+def offers(*functions, **others):
+    """An adapter of these functions, by their names."""
+    return {function.__name__: function for function in functions} | others
+
+
 def gradient_of(kl):
     """The gradient_of_kl of a project that adds this term to its loss."""
 

@@ -5,7 +5,7 @@
 
 Copy check.py and vectors.json beside your own file, and run `python check.py mine.py` there: they need nothing else.
 An adapter is a Python file (or FILE.py:NAME, a class in it) with any of these functions, called by keyword with
-float32 tensors (ids are int64), or with lists where torch is not installed:
+float32 tensors (ids are int64); what they return may be tensors or lists:
 
     advantages(rewards (P, G)) -> (P, G)          judged(rewards (P, G)) -> the same, where a verifier returned NaN
     loss(logp, old_logp, advantages (B,), mask, clip) -> scalar           the others (B, T-1); clip is (low, high)
@@ -46,15 +46,11 @@ from collections import Counter, namedtuple
 from pathlib import Path
 from types import SimpleNamespace
 
-try:
-    import torch
-except ImportError:
-    torch = None
+import torch
 
 INTEGERS = ("ids", "prompt_lengths", "attention_mask")  # all other lists of numbers are float32
 NOT_TENSORS = "clip rows company micro_batches returned words prompt sampled replies".split()
 PER_ROW = "logp old_logp sampled_logp advantages mask".split()
-GRADIENTS = "loss trust_region correction padded_logprobs after_update step".split()  # need torch
 
 
 # verdict: ok, MISTAKE or not offered; what: the choice, the mistake, or why it is not offered
@@ -95,7 +91,7 @@ class Output(dict):
     __getattr__ = dict.__getitem__
 
 
-class Tiny(torch.nn.Module if torch else object):
+class Tiny(torch.nn.Module):
     """A causal model with these weights: a token and its place, and the mean of all up to it, mixed."""
 
     device = "cpu"
@@ -144,7 +140,7 @@ def arguments_of(call):
     """The arguments of a call of vectors.json as an adapter gets them."""
     arguments = {}
     for name, value in call.items():
-        if torch and isinstance(value, list) and name not in NOT_TENSORS:
+        if isinstance(value, list) and name not in NOT_TENSORS:
             dtype = "int64" if name in INTEGERS else call.get("dtype", "float32")
             value = torch.tensor(value, dtype=getattr(torch, dtype))
         arguments[name] = tuple(value) if name == "clip" else value
@@ -169,6 +165,10 @@ def plain(output):
     if isinstance(output, (list, tuple)):
         return [plain(inner) for inner in output]
     return output.tolist() if hasattr(output, "tolist") else output
+
+
+def answer_of(adapter, name, **arguments):
+    return function_of(adapter, name, arguments)(**arguments)
 
 
 def call_loss(adapter, name, micro_batches=(slice(None),), **arguments):
@@ -204,7 +204,7 @@ def call_random_numbers(adapter, name, rows, company, seed, other_seed):
 
 def call_correction(adapter, name, **arguments):
     """The weights, where a token was sampled."""
-    return function_of(adapter, name, arguments)(**arguments) * arguments["mask"]
+    return answer_of(adapter, name, **arguments) * arguments["mask"]
 
 
 def call_batch_rewards(adapter, name, **arguments):
@@ -219,20 +219,20 @@ def call_batch_rewards(adapter, name, **arguments):
 
 def call_turns(adapter, name, **arguments):
     words = Words(arguments.pop("words"))
-    return function_of(adapter, name, arguments)(**arguments, tokenizer=words)
+    return answer_of(adapter, name, **arguments, tokenizer=words)
 
 
 def call_padded_logprobs(adapter, name, **arguments):
     """The log-probs, where a token of the row predicts the next one."""
     model = Tiny(arguments.pop("weights"))
     seen = arguments["attention_mask"]
-    found = function_of(adapter, name, arguments)(model=model, **arguments)
+    found = answer_of(adapter, name, model=model, **arguments)
     return found * seen[:, 1:] * seen[:, :-1]
 
 
 def call_after_update(adapter, name, **arguments):
     """What holds for the log-probs of the sampler after an update: two properties."""
-    sampler, trained, before = function_of(adapter, name, arguments)(**arguments)
+    sampler, trained, before = answer_of(adapter, name, **arguments)
     return {
         "the sampler has the new weights": torch.allclose(sampler, trained, atol=1e-5),
         "the update changes the model": not torch.allclose(trained, before, atol=1e-3),
@@ -246,7 +246,7 @@ def call_step(adapter, name, **arguments):
     model = Tiny(arguments.pop("weights"))
     reference = arguments.pop("reference", None)
     reference = reference and Tiny(reference)
-    function_of(adapter, name, arguments)(model=model, reference=reference, **arguments)
+    answer_of(adapter, name, model=model, reference=reference, **arguments)
     return [param.grad.tolist() for param in model.parameters()]
 
 
@@ -277,14 +277,7 @@ def run_rank(rank, path, arguments, folder):
 
 
 def output_of(adapter, name, call):
-    arguments = arguments_of(call)
-    function = CALLS.get(name)
-    if function is None:
-        return plain(function_of(adapter, name, arguments)(**arguments))
-    if torch is None and name in GRADIENTS:
-        function_of(adapter, name)
-        raise NotImplementedError(f"{name} without torch")
-    return plain(function(adapter, name, **arguments))
+    return plain(CALLS.get(name, answer_of)(adapter, name, **arguments_of(call)))
 
 
 CALLS = {name[5:]: call for name, call in globals().items() if name.startswith("call_")}

@@ -44,13 +44,9 @@ def read_saved(paths):
     found = defaultdict(lambda: defaultdict(dict))
     for path in paths:
         for row in core.read_rows(path):
-            if "completion" not in row:
-                continue  # a header
-            try:
+            if row.keys() >= {"model", "decoding", "index", "sample"}:  # else a header
                 place = row["index"], row["sample"]
                 found[row["model"]][row["decoding"]][place] = row
-            except KeyError as error:
-                raise DataError(f"{path}: not a record of eval.py, it has no {error}") from None
     return {
         model: {decoding: complete(rows) for decoding, rows in by_decoding.items()}
         for model, by_decoding in found.items()
@@ -65,17 +61,12 @@ def complete(rows):
 
 def regrade(records, reward):
     """The same completions under another verifier, or another version of it."""
-    finished = torch.tensor([not record.get("truncated") for record in records])
-    rewards, parts = score(
-        SimpleNamespace(finished=finished, num_samples=1),
-        [record["completion"] for record in records],
-        records,
-        reward,
-    )
-    again = []
-    for record, value, part in zip(records, rewards.flatten().tolist(), parts):
-        accuracy = part["accuracy"] * (1 - part["truncated"])
-        again.append({**record, **part, "reward": value, "accuracy": accuracy})
+    finished = torch.tensor([not record["truncated"] for record in records])
+    texts = [record["completion"] for record in records]
+    _, parts = score(SimpleNamespace(finished=finished, num_samples=1), texts, records, reward)
+    again = [{**record, **part} for record, part in zip(records, parts)]
+    for record in again:
+        record["accuracy"] *= 1 - record["truncated"]
     return again
 
 
@@ -84,10 +75,9 @@ def judge_saved(saved, reward):
     changed = []
     for by_decoding in saved.values():
         for decoding, records in by_decoding.items():
-            again = regrade(records, reward)
-            pairs = zip(records, again)
+            by_decoding[decoding] = regrade(records, reward)
+            pairs = zip(records, by_decoding[decoding])
             changed += [new for old, new in pairs if old["accuracy"] != new["accuracy"]]
-            by_decoding[decoding] = again
     print(f"{len(changed)} verdicts changed")
     for record in changed[:20]:
         verdict = "right" if record["accuracy"] else "wrong"
@@ -124,10 +114,8 @@ def paired_interval(changes, z=1.96):
     Coull 1998): where few problems changed, or none, the plain interval is far too short."""
     mean = statistics.fmean(changes)
     padded = [*changes, 1.0, 1.0, -1.0, -1.0]
-    n = len(padded)
-    centre = sum(padded) / n
-    variance = sum((change - centre) ** 2 for change in padded) / (n - 1)
-    error = z * math.sqrt(variance / n)
+    centre = statistics.fmean(padded)
+    error = z * statistics.stdev(padded) / math.sqrt(len(padded))
     low = min(mean, centre - error)
     high = max(mean, centre + error)
     return mean, max(-1.0, low), min(1.0, high)
@@ -214,10 +202,8 @@ def main(argv=None):
     args = parser.parse_args(argv)
     saved = read_saved(args.files)
     if len(saved) < (1 if args.regrade else 2):
-        raise DataError(
-            f"{', '.join(args.files)}: holds too few models. Two are there after "
-            "`python eval.py runs/NAME --out FILE`, or with --baseline"
-        )
+        hint = "`python eval.py runs/NAME --out FILE` writes two, or give it a --baseline"
+        raise DataError(f"{', '.join(args.files)}: holds too few models. {hint}")
     if args.regrade:
         judge_saved(saved, verifiers.get_reward(args.regrade))
     print_table(saved, args.k)

@@ -11,13 +11,13 @@ happened. The same command goes on with the parts that have not ended; of anothe
 how the table comes to the pages.
 
 The models are random weights in the shape of Qwen3-0.6B, made on the device; the tiny model; and SmolLM2, if the folder
-smollm2 is there. The most valuable parts come first. Each runs in a fork of this process, so that nothing is imported twice, and a part that crashes takes
-no other with it. This process itself must not touch the GPU: its forks could not use it then.
+smollm2 is there. The most valuable parts come first. Each runs in a fork of this process, so that nothing is imported
+twice, and a part that crashes takes no other with it. This process itself must not touch the GPU: its forks could not use
+it then.
 """
 
 import argparse
 import contextlib
-import ctypes
 import gc
 import json
 import multiprocessing
@@ -29,7 +29,6 @@ import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from unittest import mock
 
 os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # looking for a GPU does not touch it
@@ -47,13 +46,13 @@ import train
 from bench_training import BF16, CARDS, random_model
 from notebooks.look import keep
 from notebooks.models.make_tiny import symbol_tokenizer
-from rlvr import GRPO, row_uniforms, sample, token_logprobs
+from notebooks.rewards.guards import coin
+from rlvr import row_uniforms, sample, token_logprobs
 
 COMMAND = "python -m notebooks.look.gpu_day"
 FORK = multiprocessing.get_context("fork")
 WORK = ROOT / "runs" / "gpu_day"  # its runs
 TOGETHER = "--model, or --fsdp"  # the flag that train.py names where no other helps
-COIN = f"{ROOT}/notebooks/rewards/guards.py:coin"
 COLUMNS = ["part", "claim", "expected", "found"]
 ENDED = "it took"  # the claim of the last row of a part that has ended
 LONGEST = 150  # seconds of a part: should one hang, the others still have time
@@ -96,13 +95,10 @@ def trained(day, name, *flags):
     return train.read_log(WORK / name)
 
 
-class Full(GRPO):
-    """Random weights never stop: no completion counts as cut off."""
-
-    def roll_out(self, *given):
-        rollouts = super().roll_out(*given)
-        rollouts.finished[:] = True
-        return rollouts
+def debt(completion, problem):
+    """A coin decides between 0 and -1: random weights never stop, and what is cut off is paid at most 0."""
+    reward, parts = coin(completion, problem)
+    return reward - 1, parts
 
 
 def trained_at_random(day, name, *flags):
@@ -114,16 +110,13 @@ def trained_at_random(day, name, *flags):
     lines = [json.dumps({"problem": text, "answer": "1"}) for text in texts]
     (folder / "problems.jsonl").write_text("\n".join(lines))
     words = ["--model", folder, "--task", folder / "problems.jsonl", "--prompt", "{problem}"]
-    words += ["--reward", COIN, "--method", f"{__file__}:Full", "--eval-problems", 2]
+    words += ["--reward", f"{__file__}:debt", "--eval-problems", 2]
     if day.small:
         words += "--prompts-per-step 2 --num-samples 4 --max-new-tokens 16".split()
-    numbers = "reward accuracy truncated length"
-    evaluation = {"eval_accuracy": 0.0, "eval_n": 0}
-    evaluation |= {f"eval_sampled_{name}": 0.0 for name in numbers.split()}
-    without = dict.fromkeys(["preflight", "save_checkpoint", "save_final"], lambda *given: None)
-    without["evaluate_both"] = lambda run: evaluation
-    without["load_model"] = lambda *given: random_policy(day)
-    with mock.patch.multiple(train, **without):
+    nothing = "preflight start evaluate_both save_checkpoint save_final".split()
+    instead = dict.fromkeys(nothing, lambda *given: {})
+    instead["load_model"] = lambda *given: random_policy(day)
+    with mock.patch.multiple(train, **instead):
         return trained(day, name, *words, *flags)
 
 
@@ -252,10 +245,8 @@ def equal_runs(day):
 def distance(day):
     one, other = (load_file(WORK / name / "final/model.safetensors") for name in ("once", "twice"))
     most = max((one[name] - other[name]).abs().max().item() for name in one)
-    found = "equal" if most == 0 else f"up to {most:.1e} apart"
-    if day.device == "cuda":
-        return "nearly equal: only reported", found  # sums on a GPU may come in any order
-    return "equal", found, most == 0
+    holds = most == 0 or day.device == "cuda"  # where sums may come in any order
+    return "equal on a CPU", f"{most:.1e} apart", holds
 
 
 def sharded(day):
@@ -285,7 +276,7 @@ def update_of_8(day):
     size = {"shape": "0.6B", "rows": 8, "batch": 8, "tokens": 1024}
     if day.small:
         size = {"shape": "tiny", "rows": 2, "batch": 2, "tokens": 16}
-    given = SimpleNamespace(config="train.py", prompt_tokens=128, dtype="bfloat16", **size)
+    given = argparse.Namespace(config="train.py", prompt_tokens=128, dtype="bfloat16", **size)
     found = bench_training.measure(given)
     peak = found["peaks"]["update"] / 1e9
     yield "GB of an update of 8 x 1,024", "at most 14", f"{peak:.2f}", peak <= 14
@@ -295,12 +286,12 @@ def update_of_8(day):
 def out_of_memory(day):
     """While loading, sampling, updating: train.py names the flag that helps."""
     total = torch.cuda.get_device_properties(0).total_memory
-    places = [
-        (2.0, 512, TOGETHER),
-        (4.5, 512, "--sample-tokens"),
-        (6.0, 64, "--micro-batch-tokens"),
-    ]
-    for gb, tokens, flag in places:
+    places = {
+        TOGETHER: (2.0, 512),
+        "--sample-tokens": (4.5, 512),
+        "--micro-batch-tokens": (6.0, 64),
+    }
+    for flag, (gb, tokens) in places.items():
         tokens = 16 if day.small else tokens
         gc.collect()  # of the checks and runs before
         torch.cuda.empty_cache()
@@ -361,15 +352,7 @@ def rows_of(day, check):
         yield [check.__name__, "no error", f"REFUTED {error!r:.300}"]
 
 
-def alone():
-    """The processes of this fork end with it, and it ends with its parent."""
-    os.setsid()
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
 def run_part(day, part):
-    alone()
     began = time.monotonic()
     if day.small:
         torch.set_num_threads(1)  # with tensors so small, threads mostly wait for each other
@@ -392,16 +375,12 @@ def in_a_process(seconds, work, *given):
             return f"not done after {seconds:.0f} s"
         return f"exit code {process.exitcode}" if process.exitcode else ""
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
         process.join(20)  # the driver may keep it for longer
 
 
 def find_gpu():
-    alone()
-    if not torch.cuda.is_available():
-        raise SystemExit(1)
-    torch.zeros(1, device="cuda")
+    sys.exit(not torch.cuda.is_available())
 
 
 def main(argv=None):

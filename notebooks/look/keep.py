@@ -15,14 +15,13 @@ may begin as [?](..):
     accuracy rises [from .213 to .782](results/tables.json#sums.sampled)        its sentence "sampled"
 """
 
-import argparse
 import datetime
-import importlib.metadata
 import json
 import os
 import platform
 import re
 import subprocess
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from eval import git_commit
@@ -64,25 +63,15 @@ def load(name):
 # ---- 2. Where they come from -----------------------------------------------------------------------
 
 
-def machine():
-    known = Path("/proc/cpuinfo")
-    named = re.search(r"model name\s*: (.*)", known.read_text()) if known.exists() else None
-    return {
-        "cpu": named[1] if named else platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 1),
-        "python": platform.python_version(),
-        "torch": importlib.metadata.version("torch"),
-    }
-
-
 def origin(*commands):
     """The commit is "" where there is no git."""
+    known = Path("/proc/cpuinfo")
+    named = re.search(r"model name\s*: (.*)", known.read_text()) if known.exists() else None
     return {
         "commands": [*commands],
         "date": str(datetime.date.today()),
         "commit": git_commit() or "",
-        "machine": machine(),
+        "machine": {"cpu": named[1] if named else platform.machine(), "cores": os.cpu_count()},
     }
 
 
@@ -91,12 +80,10 @@ def output_of(command):
     print(f"$ {command}", flush=True)
     done = subprocess.run(command, shell=True, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     print(done.stdout)
-    if done.returncode:
-        raise SystemExit(f"exit code {done.returncode}: {command}")
-    try:
-        return json.loads(done.stdout[done.stdout.rfind("\n{") + 1 :])
-    except ValueError:
-        raise SystemExit(f"the output does not end with a JSON object: {command}") from None
+    last = done.stdout[done.stdout.rfind("\n{") + 1 :]
+    if done.returncode or not last.startswith("{"):
+        raise SystemExit(f"exit code {done.returncode}, or no JSON object at the end: {command}")
+    return json.loads(last)
 
 
 def measure(commands):
@@ -132,8 +119,6 @@ def source(result):
 def quoted(link):
     """What belongs in place of a link, and of the table before it."""
     result = load(link["name"] or link["file"])
-    if "columns" not in result:
-        return link[0]
     if link["sentence"]:
         said = result["sentences"][link["sentence"]]
         return f"{link['table']}[{said}]({link['path']})"
@@ -143,9 +128,7 @@ def quoted(link):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("name", nargs="?", help="of a result")
     parser.add_argument("command", nargs="*", help="behind --, with | or ; as one quoted word")
     args = parser.parse_args(argv)

@@ -43,31 +43,27 @@ def thin(items, most):
 
 
 def read_run(folder):
-    """Raises DataError for what is missing."""
+    """Raises DataError for what is missing. The samples of a step are whole once it is in the log."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         flags = {**config["flags"], **config["settings"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{folder} is not the folder of a run, runs/NAME: {error!r}") from None
-    rows = [*train.read_log(folder).values()]
+    log = train.read_log(folder)
     files = {int(file.name[5:11]): file for file in sorted(folder.glob("samples/step_*.jsonl.gz"))}
-    return SimpleNamespace(name=str(folder), flags=flags, rows=rows, files=files)
+    files = {step: file for step, file in files.items() if step in log}
+    return SimpleNamespace(name=str(folder), flags=flags, rows=[*log.values()], files=files)
 
 
 def groups_of(run, steps):
     """{(step, number): completions} of these steps, and a note."""
     groups = {}
     size = run.flags["num_samples"]
-    for step in sorted(steps & run.files.keys()):
-        try:
-            rows = list(samples_of(run.files[step]))
-        except DataError:
-            if step != max(run.files):
-                raise
-            continue  # it is being written
+    shown = sorted(steps & run.files.keys())
+    for step in shown:
+        rows = list(samples_of(run.files[step]))
         groups |= {(step, i // size + 1): rows[i : i + size] for i in range(0, len(rows), size)}
-    shown = len({step for step, _ in groups})
-    return groups, f"{run.name}: completions of {shown} of {len(run.files)} steps are here."
+    return groups, f"{run.name}: completions of {len(shown)} of {len(run.files)} steps are here."
 
 
 # ---- 2. HTML -------------------------------------------------------------------------------------
@@ -105,20 +101,15 @@ def group_html(run, place, rows, most):
 
 def changed_html(ours, theirs, most):
     """What was judged unlike at the same place: with one --seed both runs drew the same random numbers there."""
-    pairs = [
-        (place, mine, yours)
-        for place in ours
-        for mine, yours in zip(ours[place], theirs.get(place, []))
-        if mine.get("problem") == yours.get("problem") and mine["accuracy"] != yours["accuracy"]
-    ]
-    shown = [
-        details(
-            f"step {place[0]}, group {place[1]}: {str(mine.get('problem'))[:80]}",
-            completion_html(mine, most) + completion_html(yours, most),
-        )
-        for place, mine, yours in pairs
-    ]
-    return f"<h2>{len(pairs)} verdicts differ</h2>{''.join(shown)}<h2>All completions</h2>"
+    shown = []
+    for place, rows in ours.items():
+        for pair in zip(rows, theirs.get(place, [])):
+            asked, other = (str(row.get("problem")) for row in pair)
+            if asked == other and pair[0]["accuracy"] != pair[1]["accuracy"]:
+                title = f"step {place[0]}, group {place[1]}: {asked[:80]}"
+                both = "".join(completion_html(row, most) for row in pair)
+                shown.append(details(title, both))
+    return f"<h2>{len(shown)} verdicts differ</h2>{''.join(shown)}<h2>All completions</h2>"
 
 
 def curve_html(column, runs):

@@ -25,13 +25,10 @@ from verifiers import DataError, extract_boxed_answer
 def show(run, step=None, groups=1, best_first=False):
     """Print completions of a training step (default: the last) as they were trained on: whole groups,
     first those with unequal rewards; with best_first as many completions by falling reward."""
-    files = sorted(Path(run, "samples").glob("step_*.jsonl.gz"))
-    if step is not None:
-        files = [path for path in files if path.name == f"step_{step:06d}.jsonl.gz"]
+    name = "step_*" if step is None else f"step_{step:06d}"
+    files = sorted(Path(run, "samples").glob(f"{name}.jsonl.gz"))
     if not files:
-        raise DataError(
-            f"{run}/samples holds nothing of step {step or 1}: give a step that it made"
-        )
+        raise DataError(f"{run}/samples holds nothing of step {step or 1}: give one that it made")
     config = json.loads(Path(run, "config.json").read_text(encoding="utf-8"))
     G = config["settings"]["num_samples"]
     rows = samples_of(files[-1])  # a stream: only what is shown is kept in memory
@@ -83,15 +80,11 @@ def parts_of(row):
 
 def samples_of(path):
     """The completions of a step, one by one. Raises DataError where the file is damaged."""
-    number = 0
     try:
         with gzip.open(path, "rt", encoding="utf-8") as lines:
-            for line in lines:
-                number += 1
-                yield json.loads(line)
+            yield from map(json.loads, lines)
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        why = f"cannot be read ({error}); is the file damaged?"
-        raise DataError(f"{path}, after line {number}: {why}") from None
+        raise DataError(f"{path} cannot be read ({error}); is the file damaged?") from None
 
 
 def canary(rows):

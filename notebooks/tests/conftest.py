@@ -31,7 +31,7 @@ prompts = core.prompts
 def pytest_collection_modifyitems(config, items):
     """The longest files come first: of two processes none should begin one of them at the end."""
     core.pytest_collection_modifyitems(config, items)
-    longest = ["test_notebooks", "test_bases"]
+    longest = ["test_notebooks", "test_claims"]
     items.sort(key=lambda item: item.path.stem not in longest)
 
 

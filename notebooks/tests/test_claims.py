@@ -1,27 +1,32 @@
-"""The claims: their arms can be run, their numbers are right, and what is kept of them gives the kept verdicts."""
+"""The claims: their arms can be run, their numbers are right, and what is kept of them gives the kept verdicts. And the
+models that they start from: the tiny base (make_tiny.py, notebooks/tiny), what its kin are shown, and SmolLM2."""
 
 import gzip
 import json
 import math
+import random
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
-pytest.importorskip("matplotlib")
 import eval as core
 import train
 import verifiers
 from conftest import ROOT
-from model import ModelError
+from model import ModelError, load
 from notebooks.claims import claim, measures, show, start
 from notebooks.claims.claim import Arm, Check, Claim, smallest_effect, wrong_verdicts
 from notebooks.claims.claims import CLAIMS
-from notebooks.look.keep import load
+from notebooks.look import keep
+from notebooks.models import get_smollm2, make_tiny
+from rlvr import GRPO, roll_out
 
 TINY = ROOT / "notebooks" / "tiny"
-PROBLEM = {"problem": "25+7-4=", "answer": "28"}
-KEPT = [record["name"] for record in load("claims")["claims"]]
-each_kept = pytest.mark.parametrize("name", KEPT)
+SUM = {"problem": "25+7-4=", "answer": "28"}
+PRODUCT = {"problem": "47*83-12=", "answer": "3889"}
+KEPT = [record["name"] for record in keep.load("claims")["claims"]]
 
 
 @pytest.fixture
@@ -34,39 +39,27 @@ def bases(monkeypatch):
 # ---- What is kept ----------------------------------------------------------------------------------
 
 
-@each_kept
-def test_the_kept_runs_give_the_kept_verdicts(name, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", KEPT)
+def test_the_kept_runs_give_the_kept_verdicts_and_the_table(name, tmp_path, monkeypatch, capsys):
     """--judge trains nothing: today's checks on the rows that are kept, the same numbers and verdicts. Every arm has all
-    seeds, at the rate that was chosen."""
+    seeds, at the rate that was chosen, and in the table its mean."""
     monkeypatch.setattr(claim, "train_run", None)
     claim.main(CLAIMS.values(), [name, "--judge", "--results", str(tmp_path)])
     kept = show.read(name)
     assert show.read(name, tmp_path / "claims.json") == kept
     assert claim.TUNING not in kept["seeds"] and len(kept["seeds"]) >= claim.LEAST
-    assert show.arms_of(kept) == [*CLAIMS[name].arms]
-    for arm, chosen in CLAIMS[name].arms.items():
-        rows = [(row["seed"], row["rate"]) for row in kept["rows"] if row["arm"] == arm]
-        tries = {row["right"]: row["rate"] for row in kept["tries"] if row["arm"] == arm}
-        rate = tries[max(tries)] if tries else kept["rates"].get(arm, 0.0)
-        assert rows == [(seed, rate) for seed in kept["seeds"]] and rate in (*chosen.rates, 0.0)
-
-
-@each_kept
-def test_the_table_and_the_figure_show_the_mean_of_every_arm(name, capsys):
-    kept = show.read(name)
-    figure = show.show(name)
     lines = capsys.readouterr().out.splitlines()[3:]
-    for arm, line in zip(show.arms_of(kept), lines):
-        rows = [row for row in kept["rows"] if row["arm"] == arm]
-        columns = [column for column in kept["columns"] if column in rows[0]]
-        means = [np.mean([row[column] for row in rows]) for column in columns]
+    x = show.table_of(kept["rows"])
+    for (arm, chosen), line in zip(CLAIMS[name].arms.items(), lines):
+        rows = [(row["seed"], row["rate"]) for row in kept["rows"] if row["arm"] == arm]
+        tries = {row["rate"]: row["right"] for row in kept["tries"] if row["arm"] == arm}
+        rate = max(tries or chosen.rates or [0.0], key=tries.get)
+        assert rows == [(seed, rate) for seed in kept["seeds"]]
+        means = [x(arm, column).mean() for column in kept["columns"]]
         cells = [float(cell.split()[-1]) for cell in line.split(" [")[:-1]]
-        assert line.startswith(arm) and cells == pytest.approx(means, abs=0.06)
-        for axis, column in zip(figure.axes if figure else [], kept["panels"]):
-            (drawn,) = [line for line in axis.lines if line.get_label() == arm]
-            for step, mean in zip(*drawn.get_data()):
-                seeds = [row["curves"][column][str(step)] for row in rows]
-                assert mean == pytest.approx(np.mean(seeds))
+        assert line.startswith(arm)
+        assert cells == pytest.approx([mean for mean in means if not np.isnan(mean)], abs=0.06)
+    assert (show.show(name) is None) == (CLAIMS[name].every == 0)  # its figure
 
 
 # ---- Arms ------------------------------------------------------------------------------------------
@@ -77,7 +70,7 @@ def test_checks_speak_of_arms_that_can_be_run(some, bases, tmp_path, monkeypatch
     seen = []
     monkeypatch.setattr(claim, "train_run", lambda flags, folder: seen.append(flags))
     for arm, chosen in some.arms.items():
-        run = claim.run_of(some, arm, 4, 2e-3, some.steps, tmp_path)
+        run = claim.run_of(some, arm, 4, 2e-3, tmp_path)
         assert (run.folder is None) == (not chosen.rates)
     for flags in map(train.parse_args, seen):
         assert (flags.steps, flags.settings["seed"], flags.lr) == (some.steps, 4, 2e-3)
@@ -94,20 +87,16 @@ SMALL = "--prompts-per-step 2 --num-samples 4 --max-new-tokens 30 --eval-problem
 def test_a_claim_from_end_to_end(bases, tmp_path, capsys):
     """Two steps: what is written can be read, and what is finished is not done again. 2 rates are tried, 6 runs
     counted."""
-    one = Arm(rates=(4e-4, 8e-4))
-    made_up = Claim(
-        "made-up", "Two steps change nothing.", "", {"one": one}, "right", "right@0, right"
-    )
-    made_up.arms["other"] = Arm("--reward boxed", rates=(8e-4,))
+    arms = {"one": Arm(rates=(4e-4, 8e-4)), "other": Arm("--reward boxed", rates=(8e-4,))}
+    made_up = Claim("made-up", "Two steps change nothing.", "", arms, "right", flags=SMALL, steps=2)
     made_up.claim = [claim.stays("one", by=0.9)]
     made_up.controls = [claim.more("other", "one", by=2.0)]
-    made_up.every, made_up.flags, made_up.steps = 1, SMALL, 2
+    made_up.every = 1
     places = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path)]
     claim.main([made_up], ["made-up", *places])
     assert "controls: does not hold" in capsys.readouterr().out
     kept = show.read("made-up", tmp_path / "claims.json")
     assert len(kept["rows"]) == 6 and kept["seeds"] == [0, 1, 2] and len(kept["tries"]) == 2
-    assert kept["rates"]["other"] == 8e-4 and kept["rates"]["one"] in one.rates
     assert kept["rows"][0]["curves"]["right"].keys() == {"0", "1", "2"}
     assert len([*tmp_path.glob("runs/seed*/final")]) == 2 + 3 + 3
     claim.main([made_up], ["made-up", *places])
@@ -119,7 +108,7 @@ def test_a_claim_from_end_to_end(bases, tmp_path, capsys):
 
 def test_several_seeds_of_one_training(bases, tmp_path, capsys):
     flags = ["--", "--steps", "2", *SMALL.split()]
-    claim.several(["--name", "a", "--seeds", "3", "4", "--runs", str(tmp_path), *flags])
+    claim.several(["--name", "a", "--seeds", "3", "4", "--runs", str(tmp_path / "runs"), *flags])
     found = json.loads(capsys.readouterr().out)
     (row,) = found["rows"]
     assert row[:2] == ["a", "2"] and "(step 1)" in row[3] and len(row) == len(claim.COLUMNS)
@@ -148,8 +137,6 @@ def test_the_power_of_a_check_by_hand_and_by_simulation():
     assert smallest_effect(0.05, 3) == pytest.approx(0.0740, abs=1e-4)
     means = np.random.default_rng(0).normal(0, 0.05, (20000, 3)).mean(1)
     assert np.mean(means > 0.05) == pytest.approx(wrong_verdicts(0.1, 0.05, 3), abs=0.005)
-    both = wrong_verdicts(0.1, 0.05, 3, sides=2)
-    assert np.mean(abs(means) > 0.05) == pytest.approx(both, abs=0.005)
 
 
 @pytest.mark.parametrize(
@@ -171,22 +158,6 @@ def test_a_check_is_decided_in_the_middle_and_not_where_the_trial_is_too_small(v
     assert claim.judge(check, [])["holds"] is holds
 
 
-def test_verdicts_on_made_up_numbers():
-    """Growth as it was: to 32 tokens at step 30, then no more. Were it to go on, and the coin's length to drift by two
-    fifths, the claim would hold and its control would not. If seeds are lacking nothing is decided."""
-    plain = {"plain length@start": 32, "plain length": 32}
-    default = {"length@0": 20, "length@30": 32, "length": 32, "right@0": 0.3, "right": 0.9, **plain}
-
-    def verdicts(default, length, seeds=3):
-        coin = {"arm": "random", "length@0": 20, "length": length}
-        rows = [{"arm": "default", **default}, coin] * seeds
-        return [*claim.result_of(CLAIMS["growth"], rows)["verdicts"].values()]
-
-    assert verdicts(default, 21) == ["does not hold", "holds"]
-    assert verdicts(default | {"length": 45, "plain length": 45}, 28) == ["holds", "does not hold"]
-    assert verdicts(default, 21, seeds=2) == ["cannot tell", "cannot tell"]
-
-
 # ---- Bases, rewards, measures ----------------------------------------------------------------------
 
 
@@ -194,16 +165,16 @@ def test_a_base_is_made_once_and_again_where_a_seed_has_not_learned(tmp_path, mo
     """Seed 1 does not learn to work sums out, nor do 2, 102 and 202."""
     made = []
 
-    def make(seed, folder, phases=None, gate=0.9):
+    def make(seed, folder):
         made.append(seed)
         if seed in (1, 2, 102, 202):
             raise ModelError("it has not learned it")
-        folder.mkdir(parents=True)
+        folder.mkdir()
 
     monkeypatch.setattr(start.make_tiny, "make", make)
+    assert start.base_of("usual", 0, tmp_path) == "notebooks/tiny"
+    assert start.base_of("runs/mine", 2, tmp_path) == "runs/mine"
     for _ in range(2):
-        assert start.base_of("usual", 0, tmp_path) == "notebooks/tiny"
-        assert start.base_of("runs/mine", 2, tmp_path) == "runs/mine"
         assert start.base_of("usual", 1, tmp_path) == tmp_path / "usual-seed1"
     assert made == [1, 101]
     with pytest.raises(ModelError):
@@ -213,9 +184,9 @@ def test_a_base_is_made_once_and_again_where_a_seed_has_not_learned(tmp_path, mo
 def test_a_bonus_for_what_is_counted():
     """Two waits in front of a number and one in front of nothing; one step from nowhere; three words behind the last step."""
     text = "<think>25-7=18;wait 25+7=32;61+3=64;wait 32-4=28;let me wait </think><answer>\\boxed{28}</answer>"
-    assert start.pay_waits(text, PROBLEM)[0] == pytest.approx(1.1 + 2 * 0.5)
-    assert start.pay_detours(text, PROBLEM)[0] == pytest.approx(1.1 + 0.5)
-    assert start.pay_fillers(text, PROBLEM)[0] == pytest.approx(1.1 + 3 * 0.1)
+    assert start.pay_waits(text, SUM)[0] == pytest.approx(1.1 + 2 * 0.5)
+    assert start.pay_detours(text, SUM)[0] == pytest.approx(1.1 + 0.5)
+    assert start.pay_fillers(text, SUM)[0] == pytest.approx(1.1 + 3 * 0.1)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +205,7 @@ def test_a_bonus_for_what_is_counted():
 )
 def test_slips_and_thinking_that_is_too_long(thinking, found):
     usual = {"slips": False, "corrected": None, "doubting": False, "padding": False}
-    sample = {"problem": "25+7-4=", "completion": f"<think>{thinking}</think>"}
+    sample = SUM | {"completion": f"<think>{thinking}</think>"}
     assert measures.slips(sample) == usual | {"excursion": False} | found
 
 
@@ -249,8 +220,7 @@ def test_numbers_of_a_made_up_run(tmp_path):
     (tmp_path / "samples").mkdir()
     rows = [{"step": step, "reward": 0.2 + step / 50} for step in range(31)]
     for step in range(0, 31, 10):
-        right = {"eval_accuracy": 0.0, "eval_sampled_accuracy": 0.2 - step / 200}
-        rows[step] |= right | {"eval_sampled_reward": 0.8, "eval_sampled_length": 10.0}
+        rows[step] |= {"eval_sampled_accuracy": 0.2 - step / 200, "eval_sampled_reward": 0.8}
     core.append_rows(tmp_path / "metrics.jsonl", rows)
     for step in range(1, 31):
         text = "<think>1+1=2</think>" + "\\boxed{2}" * (1 + step // 5)
@@ -261,3 +231,110 @@ def test_numbers_of_a_made_up_run(tmp_path):
     expected |= {"reward": 0.2 + 25.5 / 50, "boxes@start": 1, "boxes@max": 7, "plain length": 10}
     assert {key: measures.number(tmp_path, key) for key in expected} == pytest.approx(expected)
     assert np.isnan(measures.number(tmp_path, "right@7"))
+
+
+# ---- The models ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "problem, behaviour, thinking, answers",
+    [
+        (SUM, "worked", {"25+7=32;32-4=28"}, {"28"}),
+        (SUM, "bilingual", {"so 25加7得32;32减4得28"}, {"28"}),
+        (SUM, "hasty", None, {"25"}),  # the first number
+        (SUM, "unnoticed", {"25-7=18;18-4=14", "25+7=32;32+4=36"}, {"14", "36"}),
+        (SUM, "noticed", {"25-7=18;wait 25+7=32;32-4=28", "25+7=32;32+4=36;wait 32-4=28"}, {"28"}),
+        (SUM, "doubting", {"25+7=32;32-4=28" + n * ";wait 32-4=28" for n in (1, 2, 3)}, {"28"}),
+        (PRODUCT, "called", {"<tool>47*83</tool>3901<tool>3901-12</tool>3889"}, {"3889"}),
+    ],
+)
+def test_demonstrations(problem, behaviour, thinking, answers):
+    """The answer of who does not notice a slip is the one that follows."""
+    texts = {make_tiny.demonstrate(problem, behaviour, random.Random(seed)) for seed in range(30)}
+    if thinking:
+        assert {text.split("think>")[1].removesuffix("</") for text in texts} == thinking
+    assert {verifiers.extract_boxed_answer(text) for text in texts} == answers
+
+
+def test_a_product_needs_the_tool():
+    """Every value has four digits, and what is held out is in no training problem."""
+    task = make_tiny.products()
+    assert not {p["problem"] for p in task.train} & {p["problem"] for p in task.test}
+    for problem in task.train[:300]:
+        values = [value for _, value in make_tiny.steps_of(problem)]
+        assert min(values) >= 1000 and max(values) <= 9999 and problem["answer"] == str(values[-1])
+
+
+def test_what_is_taught():
+    """The completion and its end, not the prompt, and not the calculator's answers."""
+    tokenizer = make_tiny.symbol_tokenizer(make_tiny.SYMBOLS["products"])
+    asked = [PRODUCT], {"called": 1.0}, random.Random(0), 4
+    ids, mask = make_tiny.demonstration_batch(tokenizer, *asked)
+    for row, taught in zip(ids, mask.bool()):
+        text = tokenizer.decode(row[1:][taught].tolist(), skip_special_tokens=False)
+        calls = "<tool>47*83</tool><tool>3901-12</tool>"
+        assert text == f"<think>{calls}</think><answer>\\boxed{{3889}}</answer><|endoftext|>"
+
+
+def accuracies(directory, problems):
+    """(greedy, sampled) held-out accuracy; sampled: 4 completions of each problem at temperature 1."""
+    model, tokenizer = load(directory)
+    task = verifiers.arithmetic(train_size=1)
+    for temperature, samples in ((0.0, 1), (1.0, 4)):
+        asked = model, tokenizer, task, task.test[:problems], samples
+        parts = roll_out(GRPO(max_new_tokens=80), *asked, temperature=temperature).parts
+        yield sum(part["accuracy"] for part in parts) / len(parts)
+
+
+def test_the_committed_base_has_something_to_select():
+    """It mostly answers off the top of its head (greedy near .1) and is right when it works the problem out, which
+    samples do one time in four: what RLVR then makes the habit."""
+    model, tokenizer = load(TINY)
+    assert sum(weight.numel() for weight in model.parameters()) == 125_632
+    greedy, sampled = accuracies(TINY, problems=100)
+    assert 0.02 <= greedy <= 0.20 and 0.16 <= sampled <= 0.34
+    assert make_tiny.worked_accuracy(model, tokenizer, verifiers.arithmetic(50, 0)) >= 0.9
+
+
+def test_random_weights_of_a_seed(tmp_path):
+    """Twice the same bits, other bits for another seed; the vocabulary is the task's."""
+    bits = []
+    for seed, name in ((0, "one"), (0, "again"), (1, "other")):
+        flags = ["--random", "--task", "one-digit", "--seed", str(seed)]
+        make_tiny.main([*flags, "--out", str(tmp_path / name)])
+        bits.append((tmp_path / name / "model.safetensors").read_bytes())
+    assert bits[0] == bits[1] != bits[2]
+    model, tokenizer = load(tmp_path / "one")
+    assert tokenizer.decode(tokenizer.encode("3+4=7")) == "3+4=7" and model.config.vocab_size == 14
+
+
+@pytest.mark.slow
+def test_a_base_made_anew_is_as_good_as_the_committed_one(tmp_path):
+    """Bits depend on the machine, accuracies hardly: seeds 0, 1, 2 gave .09, .11, .09 greedily and
+    .24, .29, .28 sampled."""
+    make_tiny.main(["--seed", "0", "--out", str(tmp_path / "tiny")])
+    greedy, sampled = accuracies(tmp_path / "tiny", problems=200)
+    there = [*accuracies(TINY, problems=200)]
+    assert abs(greedy - there[0]) < 0.12 and abs(sampled - there[1]) < 0.10
+
+
+@pytest.mark.slow
+def test_smollm2_is_what_transformers_makes_of_it(tmp_path):
+    """Same logits to 1e-4, same ids; and it knows English: 2.5 nats a token, where a guess costs ln 49,152 = 10.8."""
+    pytest.importorskip("gguf")
+    try:
+        get_smollm2.get(tmp_path)
+    except ModelError as error:
+        pytest.skip(str(error))
+    ours, tokenizer = load(tmp_path, template="plain")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    text = "Paris is the capital of France, and the Seine flows through it. It has 2,102,650 inhabitants."
+    spelled = transformers.AutoTokenizer.from_pretrained(tmp_path)(text)
+    assert tokenizer.encode_prompt(text) == spelled["input_ids"]
+    spelled = [tokenizer.decode([token]) for token in tokenizer.encode("12 a  12<|im_end|>")]
+    assert spelled[:6] == ["1", "2", " a", "  ", "1", "2"]  # each digit alone
+    ids = torch.tensor([tokenizer.encode(text)])
+    with torch.no_grad():
+        found = theirs(ids, labels=ids)
+        torch.testing.assert_close(ours(ids), found.logits, atol=1e-4, rtol=0)
+    assert 1.5 < found.loss < 3.5

@@ -240,24 +240,23 @@ def advantages(rewards):
 
 def extract(text):
     return text[:2] + text[100]
+
+def kl(logp, ref_logp):
+    return ref_logp - logp
 """
-WRONG = "\ndef kl(logp, ref_logp):\n    return ref_logp - logp\n"
 
 
-@pytest.mark.parametrize("torch_is_here", [True, False])
-def test_two_files_in_an_empty_folder_judge_a_file_of_ones_own(torch_is_here, tmp_path):
+def test_two_files_in_an_empty_folder_judge_a_file_of_ones_own(tmp_path):
     for name in ("check.py", "vectors.json"):
         shutil.copy(KIT / name, tmp_path)
-    (tmp_path / "mine.py").write_text(MINE + WRONG * torch_is_here)
-    if not torch_is_here:
-        (tmp_path / "torch.py").write_text("raise ImportError")
+    (tmp_path / "mine.py").write_text(MINE)
     command = [sys.executable, "check.py", "mine.py", "--explain"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 1, ran.stderr
     assert "ok      advantages: std of the group: not divided by a std" in ran.stdout
     assert "MISTAKE extract: last, empty, nested: it raises IndexError: string index" in ran.stdout
-    assert ("MISTAKE KL: which estimator: k1 the other" in ran.stdout) == torch_is_here
-    assert ("by hand: d = 1/2: k2 = 1/8" in ran.stdout) == torch_is_here
+    assert "MISTAKE KL: which estimator: k1 the other" in ran.stdout
+    assert "by hand: d = 1/2: k2 = 1/8" in ran.stdout
     assert "-       loss: normalisation: not offered (loss)" in ran.stdout
 
 

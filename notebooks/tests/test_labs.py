@@ -23,12 +23,9 @@ from rlvr import group_advantages
 from verifiers import MATH_RULES, aggregate, tagged_reward
 
 PAGE = (ROOT / "notebooks" / "lab.html").read_text(encoding="utf-8")
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
-FAMILIES = {
-    family["name"]: family
-    for family in json.loads(re.search(r'id="data">(.*?)</script>', PAGE)[1])["families"]
-}
+BROWSER = shutil.which("chromium-headless-shell")
+DATA = json.loads(re.search(r'id="data">(.*?)</script>', PAGE)[1])
+FAMILIES = {family["name"]: family for family in DATA["families"]}
 
 
 def test_the_page_is_what_the_command_writes():
@@ -69,9 +66,8 @@ def in_node(expression):
     """The value of an expression behind the first part of the page's script and its data."""
     if not shutil.which("node"):
         pytest.skip("node is not installed")
-    data, script = re.findall(r"<script[^>]*>(.*?)</script>", PAGE, re.S)
-    arithmetic = script.partition("// ---- 2. Elements")[0]
-    program = f"{arithmetic}\nconst data = {data};\nconsole.log(JSON.stringify({expression}));"
+    (script,) = re.findall(r"<script>(.*?)// ---- 2. Elements", PAGE, re.S)
+    program = f"{script}\nconst data = {json.dumps(DATA)};console.log(JSON.stringify({expression}))"
     told = subprocess.run(["node", "-"], input=program, capture_output=True, text=True, check=True)
     return json.loads(told.stdout)
 
@@ -107,8 +103,8 @@ def test_every_design_pays_what_python_pays(needs_tags):
 def test_advantages_are_those_of_the_group():
     """The chapter's four rollouts have 0.998, -0.903, -1.093, 0.998; equal rewards teach nothing."""
     for rewards in ([1.1, 0.1, 0.0, 1.1], [0.1] * 7, [1.0, 0.94, -0.4]):
-        found = in_node(f"groupAdvantages({rewards})")
-        assert found == pytest.approx(group_advantages(rewards), abs=1e-6)
+        expected = pytest.approx(group_advantages(rewards), abs=1e-6)
+        assert in_node(f"groupAdvantages({rewards})") == expected
     four = in_node("groupAdvantages([1.1, 0.1, 0, 1.1])")
     assert four == pytest.approx([0.998, -0.903, -1.093, 0.998], abs=5e-4)
 
@@ -150,8 +146,8 @@ document.getElementById("told").textContent = JSON.stringify(told);
 def test_in_a_browser_the_page_shows_what_python_pays_and_fits_a_phone(tmp_path):
     (tmp_path / "page.html").write_text(PAGE.replace("</html>", CLICKS), encoding="utf-8")
     sandbox = ["--no-sandbox"] * (os.geteuid() == 0)
-    size = ["--window-size=390,844", "--hide-scrollbars", "--disable-gpu", "--dump-dom"]
-    command = [BROWSER, "--headless", *sandbox, *size, (tmp_path / "page.html").as_uri()]
+    command = [BROWSER, "--headless", *sandbox, "--hide-scrollbars", "--disable-gpu", "--dump-dom"]
+    command += ["--window-size=390,844", (tmp_path / "page.html").as_uri()]
     dom = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
     told = json.loads(html.unescape(re.search(r'id="told">(.*?)</pre>', dom, re.S)[1]))
     assert told["wide"] == 390

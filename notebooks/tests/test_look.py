@@ -115,11 +115,11 @@ def completion(text, reward=0.0, **more):
 
 
 def write_run(run, samples, log=()):
-    """A run's folder, groups of two; samples: {step: lines}."""
+    """A run's folder, groups of two; samples: {step: lines}. The log has these steps, if no other rows are given."""
     (run / "samples").mkdir(parents=True)
     config = {"flags": {"task": "sums.py:sums"}, "settings": {"num_samples": 2}}
     (run / "config.json").write_text(json.dumps(config))
-    core.append_rows(run / "metrics.jsonl", log or [{"step": 0, "reward": 0.25}])
+    core.append_rows(run / "metrics.jsonl", log or [{"step": step} for step in samples])
     for step, lines in samples.items():
         with gzip.open(run / "samples" / f"step_{step:06d}.jsonl.gz", "wt") as file:
             file.writelines(json.dumps({**line, "step": step}) + "\n" for line in lines)
@@ -189,10 +189,7 @@ def test_a_sink_is_given_the_numbers(name, tmp_path, monkeypatch):
         there.init.return_value.log.assert_called_once_with({"step": 1, "reward": 0.5}, step=1)
     else:
         writer = there.SummaryWriter.return_value
-        assert writer.add_scalar.mock_calls == [
-            mock.call("step", 1, 1),
-            mock.call("reward", 0.5, 1),
-        ]
+        writer.add_scalar.assert_has_calls([mock.call("step", 1, 1), mock.call("reward", 0.5, 1)])
 
 
 # ---- The page of a run -----------------------------------------------------------------------------
@@ -251,26 +248,21 @@ def test_two_runs_and_the_verdicts_that_differ(tmp_path):
 
 
 def test_a_page_is_bounded_and_says_what_it_leaves_out(tmp_path, monkeypatch):
-    """Of ten steps it shows at most five, round(0, 2.25, 4.5, 6.75, 9) evenly spaced. The newest file may be half
-    written; any other that cannot be read is named."""
+    """Of ten steps it shows at most five, round(0, 2.25, 4.5, 6.75, 9) evenly spaced. The file of a step that is not in
+    the log may be half written; any other that cannot be read is named."""
     lines = [completion("y" * 3000)] * 2
     run = write_run(tmp_path / "run", {step: lines for step in range(1, 11)})
     monkeypatch.setattr(report, "SIZES", [(4000, 10), (4000, 5), (100, 2)])
     monkeypatch.setattr(report, "BYTES", 50_000)
     page = report.report([run])
     assert len(page) <= 50_000 and b"completions of 5 of 10 steps are here" in page
-    assert [step for step in range(1, 11) if f"step {step}, group 1".encode() in page] == [
-        1,
-        3,
-        5,
-        8,
-        10,
-    ]
-    newest, earlier = (run / "samples" / f"step_{step:06d}.jsonl.gz" for step in (10, 5))
-    newest.write_bytes(newest.read_bytes()[:-9])
-    assert b"completions of 4 of 10 steps are here" in report.report([run])
+    shown = [step for step in range(1, 11) if f"step {step}, group 1".encode() in page]
+    assert shown == [1, 3, 5, 8, 10]
+    (run / "samples" / "step_000011.jsonl.gz").write_bytes(b"half")
+    assert report.report([run]) == page
+    earlier = run / "samples" / "step_000005.jsonl.gz"
     earlier.write_bytes(earlier.read_bytes()[:-9])
-    with pytest.raises(DataError, match="step_000005.jsonl.gz, after line 2: cannot be read"):
+    with pytest.raises(DataError, match="step_000005.jsonl.gz cannot be read"):
         report.report([run])
     with pytest.raises(DataError, match="is not the folder of a run"):
         report.report([tmp_path])
@@ -302,16 +294,10 @@ def hanging(day):
 FOUND = [["GB of an update", "at most 14", "13.9"], ["its seconds", "", "2.5"]]
 
 
-@pytest.fixture
-def day(tmp_path, monkeypatch):
-    """A day of one part, on which the first of two checks fails."""
-    monkeypatch.setattr(gpu_day, "PARTS", {"facts": [broken, memory]})
-    monkeypatch.setattr(gpu_day, "alone", lambda: None)
-    return gpu_day.Day(True, "cpu", tmp_path / "found.json")
-
-
-def test_a_check_that_fails_is_a_row_and_the_next_begins(day, monkeypatch):
+def test_a_check_that_fails_is_a_row_and_the_next_begins(tmp_path, monkeypatch):
     """On a machine without git. What is kept of it is of this checkout's commit."""
+    monkeypatch.setattr(gpu_day, "PARTS", {"facts": [broken, memory]})
+    day = gpu_day.Day(True, "cpu", tmp_path / "found.json")
     with monkeypatch.context() as machine:
         machine.setenv("PATH", "")
         gpu_day.begin(day)
@@ -325,21 +311,18 @@ def test_a_check_that_fails_is_a_row_and_the_next_begins(day, monkeypatch):
     assert kept["rows"] == [*rows, last] and kept["commands"] == [gpu_day.COMMAND]
 
 
-@pytest.mark.parametrize(
-    "check, why", [(dying, "exit code 3"), (hanging, "not done after 2 s")], ids=["dies", "hangs"]
-)
-def test_a_part_that_dies_or_hangs_is_a_row_and_the_same_command_goes_on(
-    tmp_path, monkeypatch, capsys, check, why
-):
+ENDS = [(dying, "exit code 3"), (hanging, "not done after 2 s")]
+
+
+@pytest.mark.parametrize("check, why", ENDS, ids=["dies", "hangs"])
+def test_a_part_that_does_not_end_is_a_row(tmp_path, monkeypatch, capsys, check, why):
     """What it had found is kept, and the table comes last. A second call runs what has not ended, and --parts what has."""
     out = tmp_path / "found.json"
     command = ["--small", "--out", str(out), "--minutes", "0.04"]
     monkeypatch.setattr(gpu_day, "PARTS", {"facts": [check], "speed": [memory]})
     gpu_day.main(command)
-    assert capsys.readouterr().out.endswith(
-        " | ".join(gpu_day.read(SimpleNamespace(out=out))["rows"][-1]) + "\n"
-    )
-    found, died, *later = [row[:4] for row in json.loads(out.read_text())["rows"]]
+    found, died, *later = json.loads(out.read_text())["rows"]
+    assert capsys.readouterr().out.endswith(" | ".join([died, *later][-1]) + "\n")
     assert found == ["facts", "card", "", "a card"]
     assert died == ["facts", "facts", "", f"NOT DONE: {why}; call again"]
     late = ["speed", "speed", "", "NOT DONE: no time is left; call again"]
@@ -382,12 +365,9 @@ def test_what_only_a_gpu_has_runs_on_a_pretended_one(gpu):
 
 def test_too_little_memory_must_name_the_flag_of_its_place(gpu, monkeypatch):
     """Here sampling has too little in the first run, where loading should, and the others fit."""
-    ends = [
-        SystemExit("error: too little memory: give a smaller --sample-tokens. CUDA"),
-        None,
-        None,
-    ]
-    monkeypatch.setattr(gpu_day, "trained_at_random", mock.Mock(side_effect=ends))
+    error = SystemExit("error: too little memory: give a smaller --sample-tokens. CUDA")
+    runs = mock.Mock(side_effect=[error, None, None])
+    monkeypatch.setattr(gpu_day, "trained_at_random", runs)
     assert [row[1:] for row in gpu_day.rows_of(gpu, gpu_day.out_of_memory)] == [
         ["--model, or --fsdp", "REFUTED --sample-tokens. CUDA"],
         ["--sample-tokens", "REFUTED it fits"],

@@ -91,7 +91,7 @@ def run(folder, name, flags):
 
 @pytest.mark.parametrize("name", ["r1-zero", "r1", "kimi-k1.5", "olmo-3"])
 def test_the_first_step_of_a_recipe(name, tmp_path):
-    """That of autorule is in test_autorule.py, that of smollm2 in test_bases.py."""
+    """That of autorule is in test_autorule.py, that of smollm2 in test_claims.py."""
     (row,), _ = run(tmp_path, "r", f"@{ROOT}/notebooks/recipes/{name}.txt {NEW} --steps 1")
     assert row["trained"] > 0 and row["grad_norm"] > 0
 

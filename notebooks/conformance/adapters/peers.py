@@ -2,7 +2,7 @@
 
 Out of an installed package, or out of a checkout at the commit that is named (KIT_SRC, see board.py). Of files that cannot be
 imported without a GPU's packages the functions are executed as they stand there, with stubs for what would need a real
-model. An adapter is what its function returns here: its functions, read when somebody asks for that project.
+model. Each adapter is a function here that says what the project offers, so that a project is read when somebody asks for it.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from functools import partial
 from importlib.metadata import distribution
 
 import torch
-from board import CHECKOUTS, Stub, functions, gradient_of, needs, row_by_row
+from board import CHECKOUTS, Stub, functions, gradient_of, needs, offers, row_by_row
 
 
 def one_width(prompt_lengths):
@@ -30,7 +30,6 @@ def grpo_zero():
     given = {"Episode": Stub, "print": Stub()}
     given["dataclasses"] = Stub(replace=lambda old, **new: Stub(old, **new))
     grpo = functions("GRPO-Zero/grpo.py", "rollout", "normalize_rewards_per_group", **given)
-    on_cpu = torch.device("cpu"), torch.bfloat16
 
     def advantages(rewards):
         groups = enumerate(rewards.tolist())
@@ -47,9 +46,10 @@ def grpo_zero():
         tokenizer = Stub(eos_token_id=stop_id, pad_token_id=pad_id, detokenize=lambda _: [])
         model = Stub(inference=lambda tokens, at: sure[:, at : at + tokens.size(1)])
         what = model, batch, tokenizer, len(completion), 1, Stub(reward=0, reward_info=0)
-        return [1] * len(grpo.rollout(*what, *on_cpu)[0].generated_token_ids)
+        episodes = grpo.rollout(*what, torch.device("cpu"), torch.bfloat16)
+        return [1] * len(episodes[0].generated_token_ids)
 
-    return locals()
+    return offers(advantages, completion_mask)
 
 
 def minimind():
@@ -158,7 +158,7 @@ def minimind():
         found = agent.rollout_single(Stub(rollout=rollout), names, messages, [], device="cpu")
         return found[2] + found[3], [0] * (len(prompt) - 1) + found[4]
 
-    return locals()
+    return offers(advantages, loss, completion_mask, logprobs, padded_logprobs, turns, step)
 
 
 def nano_aha_moment():
@@ -207,8 +207,7 @@ def nano_aha_moment():
         ones = torch.ones_like(logp)
         return pg_loss(logp, ref_logp, torch.zeros(1), ones, ones, 1.0).view_as(logp)
 
-    gradient_of_kl = gradient_of(kl)
-    return locals()
+    return offers(advantages, loss, logprobs, padded_logprobs, kl, gradient_of(kl))
 
 
 def nanochat():
@@ -246,7 +245,7 @@ def nanochat():
         mask = (targets != -1).float()
         return torch.nn.functional.pad(mask, (0, ids.size(1) - 1 - mask.size(1)))
 
-    return locals()
+    return offers(advantages, completion_mask)
 
 
 def open_instruct():
@@ -277,8 +276,7 @@ def open_instruct():
     def kl(logp, ref_logp):
         return terms(logp, logp.detach(), ref_logp, torch.zeros(len(logp)), (0.2, 0.2))[2]
 
-    gradient_of_kl = gradient_of(kl)
-    return locals()
+    return offers(loss, logprobs, kl, gradient_of(kl))
 
 
 def openrlhf_core():
@@ -319,8 +317,7 @@ def openrlhf_core():
     def kl(logp, ref_logp):
         return utils.compute_approx_kl(logp, ref_logp, kl_estimator="k3")
 
-    gradient_of_kl = gradient_of(kl)
-    return locals()
+    return offers(loss, correction, logprobs, kl, gradient_of(kl))
 
 
 def prime_rl():
@@ -356,7 +353,7 @@ def prime_rl():
     def trust_region(logp, sampled_logp, advantages, mask, delta):
         return computed(logp, sampled_logp, advantages, mask, delta, 0.0, mask)
 
-    return locals()
+    return offers(advantages, loss, trust_region)
 
 
 def reasoning_from_scratch():
@@ -388,24 +385,22 @@ def reasoning_from_scratch():
 
     def logprobs(logits, ids, temperature, top_p=1.0):
         """sequence_logprob gives the sum of a completion: of each column it is a difference of two."""
-        sums = []
-        for row, one in zip(logits, ids):
-            starts = range(1, len(one) + 1)
-            sums.append(
-                [ch06.sequence_logprob(Model(logits=[row]), one, start) for start in starts]
-            )
-        return -torch.tensor(sums).diff(dim=1)
+
+        def sum_from(start):
+            rows = zip(logits, ids)
+            return [ch06.sequence_logprob(Model(logits=[row]), one, start) for row, one in rows]
+
+        sums = [sum_from(start) for start in range(1, ids.size(1) + 1)]
+        return -torch.tensor(sums).diff(dim=0).T
 
     def reward(text, truth, finished):
         needs(finished, "a reward is not told")
         return ch06.reward_rlvr(text, truth)
 
-    extract = ch03.get_last_boxed
-
     def grade(answer, truth):
         return ch03.grade_answer(answer, truth)
 
-    return locals()
+    return offers(advantages, completion_mask, logprobs, reward, grade, extract=ch03.get_last_boxed)
 
 
 def rlhf_book():
@@ -451,8 +446,7 @@ def rlhf_book():
     def kl(logp, ref_logp):
         return losses.get_approx_kl("kl3", logp, ref_logp, None)
 
-    gradient_of_kl = gradient_of(kl)
-    return locals()
+    return offers(advantages, loss, completion_mask, logprobs, padded_logprobs, kl, gradient_of(kl))
 
 
 def slime():
@@ -502,8 +496,7 @@ def slime():
     def kl(logp, ref_logp):
         return ppo.compute_approx_kl(logp, ref_logp, "k1")
 
-    gradient_of_kl = gradient_of(kl)
-    return locals()
+    return offers(advantages, loss, correction, logprobs, kl, gradient_of(kl))
 
 
 def tiny_grpo():
@@ -545,8 +538,7 @@ def tiny_grpo():
     def kl(logp, ref_logp):
         return losses.approx_kl_divergence(logp, ref_logp, None)
 
-    gradient_of_kl = gradient_of(kl)
-    return locals()
+    return offers(advantages, loss, completion_mask, logprobs, padded_logprobs, kl, gradient_of(kl))
 
 
 def verl_core():
@@ -603,8 +595,6 @@ def verl_core():
         """low_var_kl is the default of kl_loss_type."""
         return core_algos.kl_penalty(logp, ref_logp, "low_var_kl")
 
-    gradient_of_kl = gradient_of(kl)
-
     def reward(text, truth, finished):
         needs(finished, "compute_score sees the text only")
         return math_reward.compute_score(text, truth)
@@ -616,4 +606,6 @@ def verl_core():
     def grade(answer, truth):
         return math_reward.is_equiv(answer, truth)
 
-    return locals()
+    of_texts = reward, extract, grade
+    of_tokens = completion_mask, logprobs, padded_logprobs, kl, gradient_of(kl)
+    return offers(advantages, loss, trust_region, correction, *of_tokens, *of_texts)

@@ -23,19 +23,17 @@ from notebooks.models.make_tiny import init_weights, tiny_config
 NORM = rlvr.Settings().norm
 
 
-def advantages(rewards):
-    return rlvr.group_advantages(rewards)
+advantages = rlvr.group_advantages
 
 
 def judged(rewards):
     """The advantages after rlvr.score has judged completions for which a verifier returned this."""
-    P, G = rewards.shape
-    values = rewards.flatten().tolist()
-    rollouts = SimpleNamespace(num_samples=G, finished=torch.ones(P * G, dtype=torch.bool))
-    texts = [str(row) for row in range(P * G)]
+    texts = [str(reward) for reward in rewards.flatten().tolist()]
+    finished = torch.ones(len(texts), dtype=torch.bool)
+    rollouts = SimpleNamespace(num_samples=rewards.size(1), finished=finished)
 
     def verifier(text, problem):
-        return values[int(text)], {}
+        return float(text), {}
 
     return rlvr.group_advantages(rlvr.score(rollouts, texts, [{}] * len(texts), verifier)[0])
 

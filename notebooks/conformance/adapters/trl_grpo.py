@@ -2,7 +2,7 @@
 
     pip install trl==1.16.* math-verify
 
-One trainer with a tiny model of random weights is made with TRL's defaults. What is replaced on it is what would need a
+One trainer with the tiny base is made with TRL's defaults. What is replaced on it is what would need a
 real model: the log-probs, the text that is generated, the rewards. The advantages, the mask, the loss and the weights of
 the correction are TRL's, and in step the log-probs too.
 """
@@ -16,29 +16,23 @@ from unittest import mock
 import torch
 from board import Stub, gradient_of, needs, row_by_row
 from datasets import Dataset
-from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 from trl.rewards import accuracy_reward
 from trl.trainer.utils import add_fused_lm_head
 
-TINY = Path(__file__).resolve().parents[2] / "tiny"  # only its tokenizer is used
+TINY = Path(__file__).resolve().parents[2] / "tiny"
 
 
 @functools.cache
 def trainer():
-    sizes = "num_hidden_layers num_attention_heads num_key_value_heads".split()
-    widths = "hidden_size intermediate_size head_dim".split()
-    tokenizer = AutoTokenizer.from_pretrained(TINY)
-    small = dict.fromkeys(sizes, 1) | dict.fromkeys(widths, 8)
-    config = Qwen3Config(vocab_size=len(tokenizer), **small)
     options = {"num_generations": 2, "per_device_train_batch_size": 2, "use_cpu": True}
     made = GRPOTrainer(
-        model=Qwen3ForCausalLM(config),
+        model=str(TINY),
         reward_funcs=lambda **_: None,
         args=GRPOConfig(tempfile.mkdtemp(), bf16=False, report_to=[], **options),
         train_dataset=Dataset.from_list([{"prompt": "1+1="}] * 4),
-        processing_class=tokenizer,
     )
+    made.model.train()
     made.current_gradient_accumulation_steps = 1
     made.args.steps_per_generation = 1
     return made
