@@ -37,8 +37,7 @@ class Distill(GRPO):
     def advantages(self, step):
         rollouts = step.rollouts
         credit = torch.zeros_like(rollouts.mask)
-        limit = self.settings.teacher_tokens
-        for micro in self.layout(rollouts, rollouts.mask.any(1), limit):
+        for micro in self.layout(rollouts, rollouts.mask.any(1), self.settings.teacher_tokens):
             places = rollouts.mask[micro.rows] > 0  # (b, T-1)
             targets = rollouts.ids[micro.rows, 1:][places]
             theirs, _ = trained_logprobs(self.teacher, micro, targets, self.settings.temperature)

@@ -40,8 +40,7 @@ class KeepSamplingMask(TopP):
             logits = F.linear(hidden[micro.trained], weight)[:, :V]  # see rlvr.chunk_logprobs
             logits = logits.float() / settings.temperature
             if name not in self.kept:
-                sets = kept_tokens(logits.detach(), 1.0, settings.top_p, settings.top_k)
-                self.kept[name] = sets
+                self.kept[name] = kept_tokens(logits.detach(), 1.0, settings.top_p, settings.top_k)
             inside = logits.masked_fill(~self.kept[name], -math.inf)
             return inside.logsumexp(-1) - logits.logsumexp(-1)
 

@@ -19,31 +19,22 @@ Missing: a sampler of another engine: here both agree up to rounding (`mismatch`
 
 from dataclasses import dataclass, replace
 
-from rlvr import GRPO
+from rlvr import GRPO, option
 
 
 class MaskedIS(GRPO):
     @dataclass
     class Settings(GRPO.Settings):
-        level: str = "token"  # or sequence
-        how: str = "mask"  # or truncate
+        level: str = option("token", "or sequence", choices=("token", "sequence"))
+        how: str = option("mask", "or truncate", choices=("mask", "truncate"))
         low: float = 0.5  # of mask alone
         high: float = 5.0
-
-        def __post_init__(self):
-            super().__post_init__()
-            if self.level not in ("token", "sequence") or self.how not in ("mask", "truncate"):
-                found = f"level is {self.level!r}, how {self.how!r}"
-                raise ValueError(f"{found}: token or sequence, mask or truncate")
 
     def loss(self, logp, inputs):
         settings = self.settings
         log_rho = inputs.old_logp - inputs.sampled_logp  # (b, T-1)
-        if settings.level == "sequence":
-            log_rho = log_rho.sum(1, keepdim=True)  # (b, 1): 0 where nothing was sampled
-        rho = log_rho.exp()
-        if settings.how == "mask":
-            factor = rho * ((rho >= settings.low) & (rho <= settings.high))
-        else:
-            factor = rho.clamp(max=settings.high)
-        return super().loss(logp, replace(inputs, weights=inputs.weights * factor))
+        whole = log_rho.sum(1, keepdim=True)  # (b, 1): 0 where nothing was sampled
+        rho = {"token": log_rho, "sequence": whole}[settings.level].exp()
+        inside = (rho >= settings.low) & (rho <= settings.high)
+        factors = {"mask": rho * inside, "truncate": rho.clamp(max=settings.high)}
+        return super().loss(logp, replace(inputs, weights=inputs.weights * factors[settings.how]))

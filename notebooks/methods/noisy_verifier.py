@@ -27,9 +27,7 @@ class NoisyVerifier(GRPO):
             super().__post_init__()
             rates = (self.false_accepts, self.false_rejects)
             if min(rates) < 0 or sum(rates) > 1:
-                raise ValueError(
-                    f"false_accepts and false_rejects are {rates}, not from 0, together to 1"
-                )
+                raise ValueError(f"false_accepts, false_rejects {rates}: from 0, together to 1")
 
     def advantages(self, step):
         return super().advantages(replace(step, rewards=self.judged(step)))

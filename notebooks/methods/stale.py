@@ -28,8 +28,7 @@ class Stale(GRPO):
         def __post_init__(self):
             super().__post_init__()
             if self.staleness < 0 or self.correct not in ("none", "ppo"):
-                found = f"staleness is {self.staleness}, correct {self.correct!r}"
-                raise ValueError(f"{found}: 0 or more, and none or ppo")
+                raise ValueError("staleness is 0 or more, correct none or ppo")
 
     def __init__(self, **given):
         super().__init__(**given)

@@ -7,14 +7,7 @@ verifier-based RL, 8). And controls, which a real reward must beat.
 import re
 import zlib
 
-from verifiers import (
-    WORD,
-    boxed_reward,
-    extract_boxed_answer,
-    grade_answer,
-    reward_rlvr,
-    verify_format,
-)
+from verifiers import WORD, boxed_reward, extract_boxed_answer, grade_answer, verify_format
 
 # ---- Controls --------------------------------------------------------------------------------------
 # Each pays for something else than being right, and logs boxed_reward's accuracy. Qwen2.5-Math improves even under
@@ -45,14 +38,16 @@ def first_box(completion, problem):
     """The textbook's re.search: the first box counts, so a guess before any work is judged."""
     starts = [box.start() for box in _BOX.finditer(completion)]
     first = completion[: starts[1]] if len(starts) > 1 else completion
-    return reward_rlvr(first, problem["answer"]), boxed_reward(completion, problem)[1]
+    paid = boxed_reward(first, {"answer": problem["answer"]})[0]
+    return paid, boxed_reward(completion, problem)[1]
 
 
 def any_box(completion, problem):
     """Any box that is right counts (of the first 100): pays for boxing every number there is."""
     starts = [box.start() for box in _BOX.finditer(completion)][:100]
     texts = [completion[start:end] for start, end in zip(starts, [*starts[1:], None])]
-    paid = max((reward_rlvr(text, problem["answer"]) for text in texts), default=0.0)
+    truth = {"answer": problem["answer"]}
+    paid = max((boxed_reward(text, truth)[0] for text in texts), default=0.0)
     return paid, boxed_reward(completion, problem)[1]
 
 

@@ -135,10 +135,8 @@ def wrong_step(found: list[float], keeps=0.5):
     found[0] is the share without any step. Example: 0.9, 0.95, 0.1, 0.05 -> 2. After a share of 0
     nothing can fall further, so the first fall names the step, and what follows from it is not named.
     """
-    for k in range(1, len(found)):
-        if found[k] < keeps * found[k - 1]:
-            return k
-    return None
+    falls = (k for k in range(1, len(found)) if found[k] < keeps * found[k - 1])
+    return next(falls, None)
 
 
 def last_number(text: str):

@@ -95,9 +95,10 @@ def _unlearned(problem, timeout):
     values = collections.Counter("None True False 0 1 '' []".split())
     for test in tests:
         with contextlib.suppress(SyntaxError):
-            for node in ast.walk(ast.parse(test)):
-                if isinstance(node, ast.Compare):
-                    values.update(_constants([node.left, *node.comparators]))
+            compares = [node for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Compare)]
+            for side in [side for node in compares for side in (node.left, *node.comparators)]:
+                with contextlib.suppress(ValueError, TypeError):
+                    values[repr(ast.literal_eval(side))] += 1
     constants = [value for value, _ in values.most_common(20)]
     echo = "args[0] if args else None"
     share = {}
@@ -107,12 +108,6 @@ def _unlearned(problem, timeout):
         share[result] = sum(verdict["passed"] for verdict in verdicts) / len(tests)
     value = max(constants, key=share.get)
     return {"empty": share[""], "echo": share[echo], "constant": share[value], "value": value}
-
-
-def _constants(nodes):
-    for node in nodes:
-        with contextlib.suppress(ValueError, TypeError):
-            yield repr(ast.literal_eval(node))
 
 
 def code_strict(completion, problem):

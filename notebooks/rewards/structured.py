@@ -84,9 +84,8 @@ def search_agent_reward(trajectory, problem):
     calls, valid = (sum(check[key] for check in checks) for key in ("calls", "valid"))
     succeeded = min(valid, sum(not result.get("error") for result in results))
     final = said[-1].rpartition("</think>")[2]
-    answer = (
-        extract_boxed_answer(final) or final.rpartition("<answer>")[2].partition("</answer>")[0]
-    )
+    said_last = final.rpartition("<answer>")[2].partition("</answer>")[0]
+    answer = extract_boxed_answer(final) or said_last
     cost = next(left for most, left in COSTS if calls <= most)
     words = len(WORD.findall("\n".join(said)))
     scores = {

@@ -127,16 +127,13 @@ def test_a_search_finds_the_page_and_only_the_answer_is_paid():
 
 
 def test_bm25_by_hand(monkeypatch):
-    """Three pages of two words. "a" is in one of them: idf = ln(4 / 1.5), and with the mean length its weight is 1 / 2.2."""
+    """In no page is a word twice. Three pages of two words. "a" is in one of them: idf = ln(4 / 1.5), and with the mean length its weight is 1 / 2.2."""
+    assert all(len({*words}) == len(words) for words in search.PAGES.values())
+    assert statistics.fmean(map(len, search.PAGES.values())) == search.MEAN
     pages = {page: search.words(page) for page in ("a b", "b c", "b d")}
     monkeypatch.setattr(search, "PAGES", pages)
     monkeypatch.setattr(search, "MEAN", 2)
     assert [*search.bm25("a").values()] == pytest.approx([math.log(4 / 1.5) / 2.2, 0, 0])
-
-
-def test_pages_have_five_or_six_words_and_none_twice():
-    assert statistics.fmean(map(len, search.PAGES.values())) == search.MEAN
-    assert all(len({*words}) == len(words) for words in search.PAGES.values())
 
 
 # ---- Others' rewards and worlds --------------------------------------------------------------------

@@ -43,7 +43,6 @@ sys.path.insert(0, str(METHODS))
 
 from gdpo import terms_of
 from shared_prompts import shared_prompts
-from ttrl import majority_rewards
 
 
 def method(name, **settings):
@@ -72,7 +71,6 @@ def test_a_method_says_what_it_is_and_stands_in_the_table(name):
 REFUSED = {
     "DAPO": {"overlong": "soften"},
     "TopP": {"top_p": 0.0},
-    "MaskedIS": {"how": "drop"},
     "Stale": {"staleness": -1},
     "NoisyVerifier": {"false_accepts": 1.5},
 }
@@ -190,15 +188,6 @@ def test_the_verifier_errs_as_often_as_it_says():
     assert judged[:, 0::2].mean().item() == pytest.approx(0.95, abs=0.01)
     assert judged.equal(some.judged(step_of(rewards)))  # the same in every process
     assert not judged.equal(some.judged(step_of(rewards, number=2)))
-
-
-def test_the_majority_by_hand():
-    """Two of four say 7: 1 1 0 0. Of two answers given as often the first counts. No answer is no
-    answer, and nor is an empty box, however many there are."""
-    assert majority_rewards(["7", "7", "3", None]) == [1, 1, 0, 0]
-    assert majority_rewards(["3", "7", "7", "3"]) == [1, 0, 0, 1]
-    assert majority_rewards(["", None, "", "5"]) == [0, 0, 0, 1]
-    assert majority_rewards([None, ""]) == [0, 0]
 
 
 def test_no_truth_is_looked_at():

@@ -184,7 +184,6 @@ def base():
 def test_prefixes_end_with_steps_and_leave_the_answer_out():
     text = r"<think>1+2=3;3+4=7</think><answer>\boxed{7}</answer>"
     assert process.prefixes(text) == ["<think>", "<think>1+2=3;", "<think>1+2=3;3+4=7"]
-    assert process.prefixes("1+2=3;\\boxed{3}") == ["", "1+2=3;", "1+2=3;\\boxed{3}"]
 
 
 @pytest.mark.parametrize(
@@ -442,7 +441,6 @@ BAD += "Theorem goal : 1 = 2. Proof. destruct (no (C no)). Qed."
         ("1 = 2", LESS, False, ""),
         ("1 = 2", NEVER, False, "assumed to be guarded"),
         ("1 = 2", BAD, False, "assumed to be positive"),
-        ("1 = 1", "Proof. Fail Qed. Quit.", False, "Quit was not found"),
         ("1 = 1", "let rec f x := f x in f 1.", False, ""),  # too slow, or too deep
     ],
 )
