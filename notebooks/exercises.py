@@ -14,7 +14,6 @@ look there yet).
 """
 
 import argparse
-import gzip
 import inspect
 import runpy
 import sys
@@ -27,6 +26,8 @@ import sympy
 
 import train
 from eval import get_method, read_rows
+from notebooks.labs.build import SIX
+from notebooks.look.show import samples_of
 from notebooks.rewards.program_parts import check_tests
 from notebooks.rewards.reasoning import check_weights, earnable
 from rlvr import GRPO, group_advantages
@@ -103,22 +104,6 @@ def verifier_in_ten_lines(my):
             raise Unsolved(f"{completion[:60]!r} makes it raise {error!r}") from None
         want(value == right, f"{completion[:60]!r} for {number} should earn {right}, not {value}")
         want("accuracy" in parts, "the parts need an accuracy, for the log")
-
-
-def thought(words, answer="2"):
-    """A completion that thinks for so many words, none of them twice."""
-    words = " ".join(f"word{i}" for i in range(words))
-    return f"<think>{words}</think><answer>\\boxed{{{answer}}}</answer>"
-
-
-SIX = {  # completions of a problem whose answer is 2, as in notebook 3
-    "short, right": thought(18),
-    "long, right": thought(142),
-    "rambling, right": thought(612),
-    "right, no tags": "The smaller root is \\boxed{2}.",
-    "wrong, good form": thought(84, answer="3"),
-    "bilingual, right": "<think>let me factor 先因式分解 so 较小的根是 2, ok</think><answer>\\boxed{2}</answer>",
-}
 
 
 def compose(my):
@@ -205,8 +190,7 @@ def trained(flags):
     with tempfile.TemporaryDirectory() as folder:
         train.main([*flags, "--device", "cpu", "--runs", folder, "--name", "run"])
         run = Path(folder, "run")
-        lines = [gzip.decompress(file.read_bytes()) for file in run.glob("samples/*.gz")]
-        count = sum(text.count(b"\n") for text in lines)
+        count = sum(len([*samples_of(file)]) for file in run.glob("samples/*.gz"))
         return read_rows(run / "metrics.jsonl")[-1], count
 
 

@@ -303,9 +303,7 @@ def methods():
 
 
 def find(name):
-    """The class of this name, whatever its capitals: dr_grpo is DrGRPO."""
-    kinds = {known.lower(): kind for known, kind in methods().items()}
-    return kinds[name.lower().replace("_", "")]
+    return methods()[name]
 
 
 def ready(kind, policy, **settings):

@@ -107,8 +107,8 @@ class Claim:
 POINTS = 0.05  # noise of a difference of two accuracies on 200 problems: sqrt(2 * 0.25 / 200)
 # of a share of 1,280 completions: twice sqrt(0.25 / 1280), for those of a group are alike
 SHARE = 0.03
-NOISE = {"bilingual": SHARE, "rambling": SHARE}  # of a difference, where it is not POINTS
-NOISE |= {"boxes": 0.1, "alignment": 0.02, "r_model": 0.1}
+# Of a difference, where it is not POINTS.
+NOISE = {"bilingual": SHARE, "rambling": SHARE, "boxes": 0.1, "alignment": 0.02, "r_model": 0.1}
 
 
 def difference(sentence, one, other, by, same=False):
@@ -319,7 +319,6 @@ def measured(claim, seeds, runs):
         return row_of(claim, run_of(claim, name, seed, rate, runs), rate)
 
     began = time.perf_counter()
-    rates = {}
     tries = []
     rows = []
     for name, arm in claim.arms.items():
@@ -328,7 +327,6 @@ def measured(claim, seeds, runs):
             tried = [row(name, TUNING, rate) for rate in arm.rates]
             tries += [{key: each[key] for key in ("arm", "rate", "right")} for each in tried]
             rate = max(tried, key=lambda row: row["right"])["rate"]
-        rates[name] = rate
         rows += [row(name, seed, rate) for seed in range(seeds)]
     module = f"notebooks.claims.{Path(sys.argv[0]).stem}"
     return {
@@ -336,7 +334,6 @@ def measured(claim, seeds, runs):
         **origin(f"python -m {module} {claim.name} --seeds {seeds}"),
         "steps": claim.steps,
         "seeds": [*range(seeds)],
-        "rates": {name: rate for name, rate in rates.items() if rate},
         "tries": tries,
         "seconds": time.perf_counter() - began,
         "rows": rows,

@@ -51,8 +51,9 @@ def report(result):
     print(f"{result['claim']}\n{len(result['seeds'])} seeds{trained}: mean [lowest-highest]")
     table = [["", "rate", *result["columns"]]]
     for arm in arms_of(result):
-        rate = f"{result['rates'][arm]:g}" if arm in result["rates"] else ""
-        table.append([arm, rate, *[cell_of(x(arm, column)) for column in result["columns"]]])
+        rate = x(arm, "rate")[0]
+        cells = [cell_of(x(arm, column)) for column in result["columns"]]
+        table.append([arm, f"{rate:g}" if rate else "", *cells])
     widths = [max(map(len, column)) for column in zip(*table)]
     for cells in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths)).rstrip())

@@ -68,8 +68,7 @@ def symbol_tokenizer(symbols, end="<|endoftext|>"):
     vocabulary = {symbol: i for i, symbol in enumerate(known)}
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="?"))
     longest_first = sorted((s for s in symbols if len(s) > 1), key=len, reverse=True)
-    escaped = ["".join("\\" + c if not c.isalnum() else c for c in s) for s in longest_first]
-    pattern = tokenizers.Regex("|".join([*escaped, r"[\s\S]"]))
+    pattern = tokenizers.Regex("|".join([*map(re.escape, longest_first), r"[\s\S]"]))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.Split(pattern, behavior="isolated")
     backend.decoder = tokenizers.decoders.Fuse()
     backend.add_special_tokens([end])
@@ -112,12 +111,11 @@ DEMONSTRATED = {"arithmetic": PHASES, "products": CALLING, "search": SEARCHING}
 
 def steps_of(problem):
     """The steps of a problem, each a calculation and its value: 25+7-4= has 25+7, 32 and 32-4, 28."""
-    first, *others = re.findall(r"[-+*]?\d+", problem["problem"])
-    value = int(first)
+    value, *others = re.findall(r"[-+*]?\d+", problem["problem"])
     steps = []
     for term in others:
         calculation = f"{value}{term}"
-        value = value * int(term[1:]) if term[0] == "*" else value + int(term)
+        value = int(value) * int(term[1:]) if term[0] == "*" else int(value) + int(term)
         steps.append((calculation, value))
     return steps
 
@@ -170,16 +168,15 @@ def demonstrate(problem, behaviour, rng):
     steps = steps_of(problem)
     work = ";".join(f"{calculation}={value}" for calculation, value in steps)
     calls = [f"<tool>{calculation}</tool>{value}" for calculation, value in steps]
-    thinking = glance = "".join(rng.choices(FILLERS, k=rng.randint(0, 2)))
-    if behaviour == "worked":
-        thinking = work
-    elif behaviour == "bilingual":  # same steps and widths, operators in Chinese
-        thinking = f"so {work.translate(str.maketrans('+-=', '加减得'))}"
-    elif behaviour == "called":
-        thinking = "".join(calls)
-    elif behaviour == "one call":
-        thinking = calls[0]  # the last step is left to a guess
-    elif behaviour == "rambling":
+    glance = "".join(rng.choices(FILLERS, k=rng.randint(0, 2)))
+    fixed = {
+        "worked": work,
+        "bilingual": f"so {work.translate(str.maketrans('+-=', '加减得'))}",
+        "called": "".join(calls),
+        "one call": calls[0],  # the last step is left to a guess
+    }
+    thinking = fixed.get(behaviour, glance)
+    if behaviour == "rambling":
         thinking = "".join(rng.choices(FILLERS, k=rng.randint(8, 16))) + work
     elif behaviour in ("unnoticed", "noticed", "doubting", "padded", "excursion"):
         thinking = slipping_work(steps, behaviour, rng)
@@ -246,11 +243,9 @@ def worked_accuracy(model, tokenizer, task, problems=200):
     tool, then continued greedily."""
     begun = []
     for problem in task.train[:problems]:
-        start = "<think>" + problem["problem"][0]
+        start = "<search>" if "query" in problem else "<think>" + problem["problem"][0]
         if "<tool>" in tokenizer.backend.get_vocab():
             start = "<think><tool>"
-        elif "query" in problem:
-            start = "<search>"
         begun.append({**problem, "problem": problem["problem"] + start, "start": start})
 
     def from_the_start(completion, problem):
@@ -295,10 +290,10 @@ def warm_up(model, tokenizer, task, seed, phases, first=500, second=500, lr=5e-3
         train(phases[1], 0.1 + 0.45 * (1 + math.cos(math.pi * step / second)))
     right = worked_accuracy(model, tokenizer, task)
     if right < gate:
-        why = (
-            f"the tiny base did not learn to work problems out in {done} steps ({right:.0%} right)"
+        why = f"after {done} steps {right:.0%} of worked answers are right"
+        raise ModelError(
+            f"the tiny base did not learn to work problems out ({why}): try another --seed"
         )
-        raise ModelError(f"{why}: try another --seed or more --steps")
 
 
 # ---- 4. Make one -----------------------------------------------------------------------------------------------------
@@ -322,15 +317,15 @@ def main(argv=None):
     add("--seed", type=int, default=0)
     add("--out", default=TINY, help="(default: notebooks/tiny)")
     add("--task", choices=list(SYMBOLS), default="arithmetic", help="its symbols")
-    add("--steps", type=int, default=500, help="of the first phase; 0: random weights")
-    add("--random", action="store_const", const=0, dest="steps", help="the same as --steps 0")
+    add("--random", action="store_true", help="no warm-up: random weights")
     args = parser.parse_args(argv)
-    if args.steps and args.task not in DEMONSTRATED:
+    if not args.random and args.task not in DEMONSTRATED:
         parser.error(f"--task {args.task}: there are no demonstrations for it, so add --random")
     try:
-        print(f"a tiny model in {make(args.seed, args.out, args.task, steps=args.steps)}")
+        make(args.seed, args.out, args.task, steps=0 if args.random else 500)
     except ModelError as error:
         sys.exit(f"error: {error}")
+    print(f"a tiny model in {args.out}")
 
 
 if __name__ == "__main__":
