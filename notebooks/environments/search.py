@@ -10,10 +10,10 @@ the form. No training problem says what is held out, so that it can only be look
 Missing: the paper's Wikipedia, dense retriever and prompt (a --prompt), and its thinking.
 """
 
+import heapq
 import math
 import random
 import re
-from collections import Counter
 
 from verifiers import Task, held_out
 
@@ -21,69 +21,57 @@ from verifiers import Task, held_out
 FIRST = "Ada Ben Cleo Dan Eve Finn Gus Hal Ida Jon Kim Leo Mia Ned Ola Pia".split()
 LAST = "Abel Berg Cole Dahl Egan Frey Gold Hunt Ives Kerr Lund Moor Nash Otto Pohl Reed".split()
 TOWNS = "Athens Berlin Cairo Dakar Essen Graz Hanoi Izmir Jena Kyiv Lima Milan Nice Oslo".split()
-KINDS = {  # how it is asked, and what the page says
-    "born": ("Where was {} born?", "{} was born in {}."),
-    "works": ("Where does {} work?", "{} works in {}."),
-}
 
 
 def people():
-    """-> problems to train on, those held out, and the pages. Each problem has the query that finds its page."""
+    """Questions, their answers, the queries that find a page, and the pages."""
     rng = random.Random(0)
-    train = []
-    test = []
-    pages = []
-    for person in [f"{first} {last}" for first in FIRST for last in LAST]:
-        for verb, (question, page) in KINDS.items():
+    for first in FIRST:
+        for last in LAST:
+            who = f"{first} {last}"
             town = rng.choice(TOWNS)
-            query = f"{person} {verb}"
-            problem = {"problem": question.format(person), "answer": town, "query": query}
-            (test if held_out(problem) else train).append(problem)
-            pages.append(page.format(person, town))
-    return train, test, pages
+            yield f"Where was {who} born?", town, f"{who} born", f"{who} was born in {town}."
+            town = rng.choice(TOWNS)
+            yield f"Where does {who} work?", town, f"{who} works", f"{who} works in {town}."
 
 
 def words(text):
-    return Counter(re.findall(r"\w+", text.lower()))
+    return re.findall(r"\w+", text.lower())
 
 
-TRAIN, TEST, PAGES = people()
-COUNTS = [words(page) for page in PAGES]
+PROBLEMS = [dict(zip(("problem", "answer", "query"), each)) for each in people()]
+PAGES = {page: words(page) for *_, page in people()}
+MEAN = 5.5  # words of a page: half of them have 5, half 6
 
 
-def bm25(query, counts, k=1.2, b=0.75):
-    """The score of each page, of which the words are counted: the sum over the words w of the query of
-    idf(w) n (k + 1) / (n + k (1 - b + b length / mean length)), n how often w is in it (Robertson and
-    Zaragoza 2009)."""
-    mean = sum(count.total() for count in counts) / len(counts)
-    scores = [0.0] * len(counts)
-    for word in words(query):
-        having = [page for page, count in enumerate(counts) if word in count]
-        idf = math.log(1 + (len(counts) - len(having) + 0.5) / (len(having) + 0.5))
+def bm25(query):
+    """{page: score}, the sum over the words of the query that are in the page of idf / (1.3 + 0.9 length / mean length):
+    Robertson and Zaragoza 2009 with k 1.2 and b 0.75, where no page has a word twice."""
+    scores = dict.fromkeys(PAGES, 0.0)
+    for word in dict.fromkeys(words(query)):
+        having = [page for page in PAGES if word in PAGES[page]]
         for page in having:
-            n = counts[page][word]
-            room = k * (1 - b + b * counts[page].total() / mean)
-            scores[page] += idf * n * (k + 1) / (n + room)
+            idf = math.log((len(PAGES) + 1) / (len(having) + 0.5))
+            scores[page] += idf / (1.3 + 0.9 * len(PAGES[page]) / MEAN)
     return scores
 
 
 class Search:
-    """The best two pages for each query, for so many queries; a turn without one is the last."""
+    """The best two pages for each of three queries; a turn without one is the last."""
 
-    queries = 3
     pages = 2
 
     def __init__(self, problem):
-        self.left = self.queries
+        self.left = 3
 
     def reply(self, text):
-        query, end, _ = text.rpartition("<search>")[2].partition("</search>")
-        if not end or self.left == 0:
+        query = text.rpartition("<search>")[2]  # subtle: its end is a word that no page has
+        if "</search>" not in query or not self.left:
             return None
         self.left -= 1
-        scores = bm25(query, COUNTS)
-        best = sorted(range(len(PAGES)), key=lambda page: -scores[page])[: self.pages]
-        found = " ".join(PAGES[page] for page in best if scores[page] > 0)
+        scores = bm25(query)
+        best = heapq.nlargest(self.pages, scores, scores.get)
+        found = " ".join(page for page in best if scores[page])
         return f"<information>{found}</information>"
 
 
@@ -95,22 +83,21 @@ def answer_reward(completion, problem):
     """A completion is the policy's own words: what a page says can be no answer."""
     answers = re.findall("<answer>([^<]*)</answer>", completion)
     right = float(bool(answers) and words(answers[-1]) == words(problem["answer"]))
-    searches = sum(reply is not None for _, reply in problem["turns"])
-    return right, {"accuracy": right, "answered": float(bool(answers)), "searches": searches}
+    return right, {"accuracy": right, "answered": float(bool(answers))}
 
 
 def with_form(completion, problem):
     """0.1 more for queries and an answer, and nothing beside them."""
     right, parts = answer_reward(completion, problem)
-    form = "(<search>[^<]*</search>)+<answer>[^<]*</answer>"
-    parts["format"] = float(bool(re.fullmatch(form, completion.strip())))
-    return right + 0.1 * parts["format"], parts
+    form = re.fullmatch("(<search>[^<]*</search>)+<answer>[^<]*</answer>", completion.strip())
+    return right + 0.1 * bool(form), parts | {"format": float(bool(form))}
 
 
 def search(turns=Search):
-    note = f"{len(PAGES)} pages; one question in ten is held out by a hash"
+    train = [problem for problem in PROBLEMS if not held_out(problem)]
+    test = [*filter(held_out, PROBLEMS)]
     stops = ("</search>", "</answer>")
-    return Task("search", TRAIN, TEST, "{problem}", answer_reward, note, stops, turns)
+    return Task("search", train, test, "{problem}", answer_reward, "split by a hash", stops, turns)
 
 
 def nothing():

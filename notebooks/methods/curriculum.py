@@ -13,10 +13,10 @@ Missing: a difficulty that is known beforehand: here only visits tell.
 Stratified: every step sees the same mixture of easy and hard problems.
 Source:  the same chapter, difficulty-stratified batching. Seats by the divisors 1/2, 3/2, 5/2 ..:
          Sainte-Lague 1910.
-Formula: of the problems of a step, shares `target` have a mean accuracy from 0 to 0.2, to 0.4, to
+Formula: of the problems of a step, .1 .2 .4 .2 .1 have a mean accuracy from 0 to 0.2, to 0.4, to
          0.6, to 0.8 and to 1 (on their last three visits; 1/2 if there was none).
 Changes: which problems a step sees. The std of the rewards within groups is then much the same in
-         every step. Thirds: --target 1 1 1.
+         every step.
 Missing: the same.
 """
 
@@ -37,15 +37,12 @@ def mean_accuracy(memory, index):
 class Curriculum(GRPO):
     @dataclass
     class Settings(GRPO.Settings):
-        first_target: float = 0.8
-        last_target: float = 0.4
         slide_steps: int = 100  # as many as --steps
 
     def pick(self, problems, step, memory):
         settings = self.settings
         rng = random.Random(f"pick {settings.seed} {step}")
-        done = min(1.0, step / max(1, settings.slide_steps))
-        target = settings.first_target + done * (settings.last_target - settings.first_target)
+        target = 0.8 - 0.4 * min(1.0, step / max(1, settings.slide_steps))
         keys = []
         for index in range(len(problems)):
             distance = (mean_accuracy(memory, index) - target) / 0.2
@@ -55,25 +52,18 @@ class Curriculum(GRPO):
         return list(itertools.islice(itertools.cycle(order), settings.prompts_per_step))
 
 
+SHARES = (0.1, 0.2, 0.4, 0.2, 0.1)  # of a step, from the hard fifth to the easy one
+
+
 class Stratified(GRPO):
-    @dataclass
-    class Settings(GRPO.Settings):
-        target: tuple = (0.1, 0.2, 0.4, 0.2, 0.1)
-
-        def __post_init__(self):
-            super().__post_init__()
-            if not self.target or min(self.target) < 0 or sum(self.target) == 0:
-                raise ValueError(f"target is {self.target}: shares of 0 or more, not all 0")
-
     def pick(self, problems, step, memory):
-        target = self.settings.target
         rng = random.Random(f"pick {self.settings.seed} {step}")
-        sizes = [0] * len(target)
+        sizes = [0] * len(SHARES)
         keys = {}
         for index in rng.sample(range(len(problems)), len(problems)):
-            place = min(len(target) - 1, int(len(target) * mean_accuracy(memory, index)))
-            # The nth of its bin. The first of all problems by these keys have the shares of target.
+            place = min(len(SHARES) - 1, int(len(SHARES) * mean_accuracy(memory, index)))
+            # The nth of its bin. The first of all problems by these keys have these shares.
             sizes[place] += 1
-            keys[index] = (sizes[place] - 0.5) / max(target[place], 1e-9)
+            keys[index] = (sizes[place] - 0.5) / SHARES[place]
         order = sorted(keys, key=keys.get)
         return list(itertools.islice(itertools.cycle(order), self.settings.prompts_per_step))

@@ -13,7 +13,7 @@ Missing: the section's reduce_lr: a method cannot change the rate. Going back to
 import copy
 from dataclasses import dataclass
 
-from rlvr import GRPO, Stopped
+from rlvr import GRPO, Stopped, option
 
 
 class KLCap(GRPO):
@@ -21,14 +21,12 @@ class KLCap(GRPO):
     class Settings(GRPO.Settings):
         kl_coef: float = 1e-9
         kl_cap: float = 15.0  # nats a completion
-        on_exceed: str = "stop"  # or reset
+        on_exceed: str = option("stop", "or reset", choices=("stop", "reset"))
 
         def __post_init__(self):
             super().__post_init__()
             if not self.kl_cap > 0 or not self.kl_coef > 0:
                 raise ValueError(f"kl_cap is {self.kl_cap}, kl_coef {self.kl_coef}: both above 0")
-            if self.on_exceed not in ("stop", "reset"):
-                raise ValueError(f"on_exceed is {self.on_exceed!r}, not stop or reset")
 
     kl = 0.0  # of the last step, in nats a completion
 

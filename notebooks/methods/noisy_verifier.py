@@ -25,10 +25,11 @@ class NoisyVerifier(GRPO):
 
         def __post_init__(self):
             super().__post_init__()
-            both = self.false_accepts + self.false_rejects
-            if min(self.false_accepts, self.false_rejects) < 0 or both > 1:
-                rates = f"false_accepts is {self.false_accepts}, false_rejects {self.false_rejects}"
-                raise ValueError(f"{rates}: each at least 0, together at most 1")
+            rates = (self.false_accepts, self.false_rejects)
+            if min(rates) < 0 or sum(rates) > 1:
+                raise ValueError(
+                    f"false_accepts and false_rejects are {rates}, not from 0, together to 1"
+                )
 
     def advantages(self, step):
         return super().advantages(replace(step, rewards=self.judged(step)))

@@ -37,7 +37,7 @@ from dataclasses import dataclass
 
 import torch
 
-from rlvr import GRPO, group_advantages
+from rlvr import GRPO, group_advantages, option
 
 
 def estimates(d):
@@ -47,13 +47,8 @@ def estimates(d):
 class Reinforce(GRPO):
     @dataclass
     class Settings(GRPO.Settings):
-        kl: str = "k2"
+        kl: str = option("k2", "the estimate", choices=("k1", "k2", "k3"))
         kl_coef: float = 0.04
-
-        def __post_init__(self):
-            super().__post_init__()
-            if self.kl not in ("k1", "k2", "k3"):
-                raise ValueError(f"kl is {self.kl!r}, not k1, k2 or k3")
 
     def loss(self, logp, inputs):
         loss = -(inputs.weights * inputs.advantages * logp).sum()
@@ -79,12 +74,6 @@ class Negative(GRPO):
     class Settings(GRPO.Settings):
         positive: float = 0.0  # weight of a right completion
         negative: float = 1.0  # weight of a wrong one
-
-        def __post_init__(self):
-            super().__post_init__()
-            if self.positive < 0 or self.negative < 0:
-                weights = f"positive is {self.positive}, negative {self.negative}"
-                raise ValueError(f"{weights}: at least 0")
 
     def advantages(self, step):
         right = (step.rewards > 0.5).float()  # (P, G)

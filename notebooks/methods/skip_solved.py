@@ -8,21 +8,13 @@ Changes: which problems a step sees. Each time one is left out, its oldest visit
 Missing: it cannot act before three epochs, 3 * problems / prompts_per_step steps.
 """
 
-from dataclasses import dataclass
-
 from rlvr import GRPO
 
 
 class SkipSolved(GRPO):
-    @dataclass
-    class Settings(GRPO.Settings):
-        hopeless: float = 0.05
-        solved: float = 0.95
-
     def pick(self, problems, step, memory):
         """The usual walk; memory["next"] is the place in it."""
-        settings = self.settings
-        P = settings.prompts_per_step
+        P = self.settings.prompts_per_step
         visits = memory.setdefault("visits", {})
         drawn = {}  # what each step of the usual walk would see
         chosen = []
@@ -33,7 +25,7 @@ class SkipSolved(GRPO):
                 drawn[turn] = super().pick(problems, turn + 1, memory)
             index = drawn[turn][place]
             last = visits.get(str(index), [])
-            if len(last) == 3 and not settings.hopeless <= sum(last) / 3 <= settings.solved:
+            if len(last) == 3 and not 0.05 <= sum(last) / 3 <= 0.95:
                 visits[str(index)] = last[1:]
             else:
                 chosen.append(index)

@@ -4,7 +4,6 @@ verifier-based RL, 8). And controls, which a real reward must beat.
     python train.py --reward notebooks/rewards/guards.py:coin
 """
 
-import itertools
 import re
 import zlib
 
@@ -44,15 +43,15 @@ _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 
 def first_box(completion, problem):
     """The textbook's re.search: the first box counts, so a guess before any work is judged."""
-    starts = [box.start() for box in itertools.islice(_BOX.finditer(completion), 2)]
+    starts = [box.start() for box in _BOX.finditer(completion)]
     first = completion[: starts[1]] if len(starts) > 1 else completion
     return reward_rlvr(first, problem["answer"]), boxed_reward(completion, problem)[1]
 
 
 def any_box(completion, problem):
     """Any box that is right counts (of the first 100): pays for boxing every number there is."""
-    starts = [box.start() for box in itertools.islice(_BOX.finditer(completion), 100)]
-    texts = [completion[start:end] for start, end in itertools.zip_longest(starts, starts[1:])]
+    starts = [box.start() for box in _BOX.finditer(completion)][:100]
+    texts = [completion[start:end] for start, end in zip(starts, [*starts[1:], None])]
     paid = max((reward_rlvr(text, problem["answer"]) for text in texts), default=0.0)
     return paid, boxed_reward(completion, problem)[1]
 
@@ -131,6 +130,4 @@ def guarded(reward_fn):
     return reward
 
 
-def guarded_reward(completion, problem):
-    """boxed_reward behind the guards."""
-    return guarded(boxed_reward)(completion, problem)
+guarded_reward = guarded(boxed_reward)

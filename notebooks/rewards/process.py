@@ -15,6 +15,7 @@ a good prefix, so it is a trained one. Nothing is needed but the true answer, fo
 outcomes. The price is N completions a step. Notebook 3 measures how often the place is right.
 """
 
+import contextlib
 import functools
 import re
 import statistics
@@ -142,11 +143,8 @@ def wrong_step(found: list[float], keeps=0.5):
 
 def last_number(text: str):
     """The last number of a text, as a Fraction, or None."""
-    numbers = _NUMBER.findall(text)
-    try:
-        return Fraction(numbers[-1]) if numbers else None
-    except ZeroDivisionError:  # 3/0
-        return None
+    with contextlib.suppress(IndexError, ZeroDivisionError):  # none; 3/0
+        return Fraction(_NUMBER.findall(text)[-1])
 
 
 def string_judge(completion, problem):
@@ -160,20 +158,16 @@ def majority_judge(model, tokenizer, task, N=16, max_new_tokens=80):
     """A judge that does not know the true answer: it solves the problem N times itself, and pays a
     completion that ends with the number that most of its own solutions end with -> a reward, for
     guards.robust_reward."""
-    answers = {}
 
-    def own_answer(problem):
-        text = problem["problem"]
-        if text not in answers:
-            ids = tokenizer.encode_prompt(task.prompt(problem))
-            rollouts = sample(model, [ids], N, max_new_tokens)
-            found = [last_number(tokenizer.decode(ids)) for ids in rollouts.completions()]
-            answers[text] = statistics.mode(found)
-        return answers[text]
+    @functools.cache
+    def own_answer(text):
+        ids = tokenizer.encode_prompt(task.prompt({"problem": text}))
+        rollouts = sample(model, [ids], N, max_new_tokens)
+        return statistics.mode(last_number(tokenizer.decode(ids)) for ids in rollouts.completions())
 
     def judge(completion, problem):
         said = last_number(completion)
-        right = float(said is not None and said == own_answer(problem))
+        right = float(said is not None and said == own_answer(problem["problem"]))
         return right, {"accuracy": right, "answered": float(said is not None)}
 
     return judge

@@ -38,6 +38,17 @@ def read_program(code: str) -> tuple[bool, bool]:
     return len(code) <= MAX_CODE, safe and len(code) <= MAX_CODE
 
 
+def tested(response, problem, tests):
+    """The last program of a completion -> is it Python, is it harmless, what it does in these tests, parts."""
+    code = extract_code(response)
+    syntax, safe = read_program(code) if code else (False, False)
+    out = {"frac": 0.0, "seconds": 0.0}
+    if syntax:
+        out = verify_code(problem.get("before", "") + "\n" + code, tests)
+    parts = {"accuracy": float(out["frac"] == 1.0), "answered": float(code is not None)}
+    return syntax, safe, out, parts
+
+
 def code_parts_reward(response, problem):
     """0.1 syntax + 0.7 tests + 0.1 speed + 0.1 safety, for the last program of the completion.
 
@@ -46,19 +57,14 @@ def code_parts_reward(response, problem):
     share passed is above it; "seconds", after which speed is 0.5 (5). Departure: speed and safety
     count only where tests does; in the chapter `pass` is fast and safe, and so worth 0.3.
     """
-    code = extract_code(response)
-    syntax, safe = read_program(code) if code else (False, False)
-    out = {"frac": 0.0, "seconds": 0.0}
-    if syntax:
-        out = verify_code(problem.get("before", "") + "\n" + code, problem["tests"])
+    syntax, safe, out, parts = tested(response, problem, problem["tests"])
     least = min(problem.get("baseline", 0.0), 1 - 1e-9)
     tests = max(0.0, (out["frac"] - least) / (1 - least))
     speed = 0.5 if out["seconds"] > problem.get("seconds", 5.0) else 1.0
     works = float(tests > 0)
     scores = {"syntax": float(syntax), "tests": tests, "speed": works * speed}
     scores["safety"] = works * safe
-    parts = {"accuracy": float(out["frac"] == 1.0), "answered": float(code is not None), **scores}
-    return aggregate(scores, CODE_PARTS), parts
+    return aggregate(scores, CODE_PARTS), parts | scores
 
 
 def quick_code_reward(response, problem, count=3):
@@ -69,15 +75,9 @@ def quick_code_reward(response, problem, count=3):
     may fail the others: `accuracy` is of the few, so evaluate with all of them (code_reward)."""
     tests = list(problem["tests"])
     random.Random(problem.get("problem", "")).shuffle(tests)
-    code = extract_code(response)
-    syntax = bool(code) and read_program(code)[0]
-    passed = 0.0
-    if syntax:
-        program = problem.get("before", "") + "\n" + code
-        passed = verify_code(program, tests[:count])["frac"]
-    value = 0.5 * (passed > 0) + 0.5 * passed
-    parts = {"accuracy": float(passed == 1.0), "answered": float(code is not None)}
-    return value, parts | {"syntax": float(syntax), "tests": passed}
+    syntax, _, out, parts = tested(response, problem, tests[:count])
+    value = 0.5 * (out["frac"] > 0) + 0.5 * out["frac"]
+    return value, parts | {"syntax": float(syntax), "tests": out["frac"]}
 
 
 def check_tests(problems: list[dict], timeout: float = 1.0) -> list[dict]:

@@ -51,17 +51,15 @@ def _coqc(files, timeout, memory_mb):
     Inside there is /usr, read-only, an empty /work in memory that vanishes, and nothing else: no network,
     no other processes, no home, no environment. The end of bwrap is the end of everything in it.
     """
-    found = {}
     for program, package in {"coqc": "coq", "bwrap": "bubblewrap"}.items():
-        found[program] = shutil.which(program)
-        if not found[program]:
+        if not shutil.which(program):
             missing = f"verify_proof does not find {program} (apt install {package}) on the PATH"
             raise FileNotFoundError(missing)
     name = [*files][-1].removesuffix(".v")
     script = _COMPILE.format(
         name=name, memory=memory_mb * 1024, seconds=math.ceil(timeout) + 1, most=MAX_PROOF
     )
-    home = Path(found["coqc"]).resolve().parents[1]  # /usr, or where opam has put Coq
+    home = Path(shutil.which("coqc")).resolve().parents[1]  # /usr, or where opam has put Coq
     readable = "/usr /bin /lib /lib64 /etc/ocamlfind.conf /etc/ocamlfind.conf.d".split()
     fence = "--unshare-all --die-with-parent --new-session --cap-drop ALL --clearenv".split()
     for path in [*readable, str(home)]:
@@ -72,7 +70,7 @@ def _coqc(files, timeout, memory_mb):
     with tempfile.TemporaryDirectory() as given:
         for file, content in files.items():
             Path(given, file).write_bytes(content)
-        command = [found["bwrap"], *fence, "--ro-bind", given, "/in", *work, "sh", "-c", script]
+        command = ["bwrap", *fence, "--ro-bind", given, "/in", *work, "sh", "-c", script]
         try:
             run = subprocess.run(
                 command, capture_output=True, stdin=subprocess.DEVNULL, timeout=timeout

@@ -54,18 +54,6 @@ def earnable(reward: ReasoningReward) -> list[RuleSpec]:
     return weights(accuracy=reward.w_acc, format=reward.w_fmt, length=reward.w_len)
 
 
-def reward_from(verifier, rules: list[RuleSpec], combine=aggregate):
-    """A reward out of a verifier (completion, truth) -> scores, and rules; combine: aggregate
-    or gated."""
-    names = ["accuracy" if rule.name in _MAIN else rule.name for rule in check_weights(rules)]
-
-    def reward(completion, problem):
-        out = verifier(completion, problem["answer"])
-        return combine(out, rules), {name: rule.score_fn(out) for name, rule in zip(names, rules)}
-
-    return reward
-
-
 @dataclass
 class RewardFn:
     """A named term of a reward, with the chapter's signature: fn(prompt, completion, meta) -> float."""

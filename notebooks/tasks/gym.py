@@ -10,10 +10,7 @@ import functools
 
 from verifiers import BOXED, DataError, Task, extract_boxed_answer
 
-try:
-    from reasoning_gym.factory import DATASETS, create_dataset
-except ImportError as error:
-    raise ImportError(f"{error}: pip install reasoning-gym") from error
+from reasoning_gym.factory import DATASETS, create_dataset  # pip install reasoning-gym
 
 # Seeds, sizes, difficulty. subtle: problem i has seed + i, so seeds 0 and 1 share all but one.
 SEEDS = 0, 10**6  # of train, of test

@@ -98,10 +98,9 @@ def test_answers_that_cannot_be_read_are_skipped():
     assert found["rules"] == ["Be short.", "Be true."]
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_chosen_answer_stands_first_or_second_by_a_seeded_coin(seed):
+def test_the_chosen_answer_stands_first_or_second_by_a_seeded_coin():
     asked = Mock(side_effect=teacher)
-    autorule.extract_rules(pairs_of(40), asked, seed)
+    autorule.extract_rules(pairs_of(40), asked)
     prompts = asked.call_args_list[0].args[0]
     winners = [prompt.split("preferred answer ")[1][0] for prompt in prompts]
     assert 10 < winners.count("A") < 30
@@ -306,13 +305,3 @@ def test_what_rules_are_worth(flat, monkeypatch):
     assert (found["alignment"], found["undecided"], found["against"]) == (1, 0, 0)
     assert 0.2 < found["shuffled"] < 0.8
     assert [*measures.agreements(0).values()] == pytest.approx([1] * 4)
-
-
-def test_a_run_at_its_best_and_in_the_end(tmp_path):
-    """Accuracy rises to .9 at steps 11 to 20 and falls to .1, the reward model pays a tenth of the step."""
-    rights = [0.0] + [0.3] * 10 + [0.9] * 10 + [0.1] * 10
-    rows = [{"step": k, "accuracy": x, "r_model": k / 10} for k, x in enumerate(rights)]
-    write_lines(tmp_path / "metrics.jsonl", *rows)
-    found = measures.at_best(Mock(folder=tmp_path))
-    expected = {"right@start": 0.3, "right@best": 0.9, "right": 0.1}
-    assert found == pytest.approx(expected | {"r_model@best": 1.55, "r_model": 2.55})

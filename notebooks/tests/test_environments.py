@@ -1,11 +1,11 @@
 """Environments by hand: what a policy says, what it reads then, and what that earns."""
 
 import math
+import statistics
 import string
-import threading
-import time
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -122,17 +122,21 @@ def test_a_search_finds_the_page_and_only_the_answer_is_paid():
     right = f"<answer>{problem['answer']}</answer>"
     step = play(task, problem, query + found + right, query + found + "<answer>?</answer>")
     assert step.rewards.tolist() == [[1.0, 0.0]]
-    assert [part["searches"] for part in step.parts] == [1, 1]
     form = search.with_form(query + right, {**problem, "turns": []})
     assert form[0] == pytest.approx(1.1)
 
 
-def test_bm25_by_hand():
-    """Three pages of two words. "a" is in one of them: idf = ln(1 + 2.5 / 1.5), and with n = 1 and the mean length the
-    rest of the term is 1."""
-    counts = [search.words(page) for page in ("a b", "b c", "b d")]
-    scores = search.bm25("a", counts)
-    assert scores == pytest.approx([math.log(1 + 2.5 / 1.5), 0, 0])
+def test_bm25_by_hand(monkeypatch):
+    """Three pages of two words. "a" is in one of them: idf = ln(4 / 1.5), and with the mean length its weight is 1 / 2.2."""
+    pages = {page: search.words(page) for page in ("a b", "b c", "b d")}
+    monkeypatch.setattr(search, "PAGES", pages)
+    monkeypatch.setattr(search, "MEAN", 2)
+    assert [*search.bm25("a").values()] == pytest.approx([math.log(4 / 1.5) / 2.2, 0, 0])
+
+
+def test_pages_have_five_or_six_words_and_none_twice():
+    assert statistics.fmean(map(len, search.PAGES.values())) == search.MEAN
+    assert all(len({*words}) == len(words) for words in search.PAGES.values())
 
 
 # ---- Others' rewards and worlds --------------------------------------------------------------------
@@ -166,56 +170,11 @@ def test_gymnasiums_lake_is_an_environment():
     assert [reply for _, reply in step.turns[0]] == ["4", "8", "9", "10", "14", None]
 
 
-def test_a_session_of_an_openenv_server():
-    """A real server and its client, over a socket: it counts up to three from the seed, and each step pays 0.5."""
-    openenv = pytest.importorskip("openenv.core")
-    uvicorn = pytest.importorskip("uvicorn")
-
-    class Add(openenv.Action):
-        by: int
-
-    class Seen(openenv.Observation):
-        value: int
-
-    class Counter(openenv.Environment):
-        SUPPORTS_CONCURRENT_SESSIONS = True
-        state = openenv.State()
-
-        def reset(self, seed=None, episode_id=None):
-            self.value = seed
-            return Seen(value=seed)
-
-        def step(self, action, timeout_s=None):
-            self.value += action.by
-            return Seen(value=self.value, reward=0.5, done=self.value >= 3)
-
-    app = openenv.create_fastapi_app(Counter, Add, Seen, max_concurrent_envs=4)
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.05)
-    port = server.servers[0].sockets[0].getsockname()[1]
-
-    def counter(problem):
-        client = openenv.GenericEnvClient(base_url=f"http://127.0.0.1:{port}")
-        return adapters.Served(client.sync(), problem, lambda text: {"by": int(text)})
-
-    problem = {"problem": "add", "answer": "", "seed": 1}
-    task = Task("add", [], [], "{problem}", adapters.steps_reward, "", ("1", "2"), counter)
-    step = play(task, problem, "1{'value': 2}1", "2")
-    server.should_exit = True
-    thread.join()
-    assert step.rewards.tolist() == [[1.0, 0.5]]
-    assert step.turns == [[("1", "{'value': 2}"), ("1", None)], [("2", None)]]
-
-
 def test_a_step_may_return_an_object():
-    """OpenEnv's form, without its package."""
-    world = SimpleNamespace(
-        reset=lambda seed: None,
-        step=lambda action: SimpleNamespace(observation=action + 1, reward=0.5, done=action > 1),
-    )
-    stepped = adapters.Stepped(world, {"seed": 0}, int)
-    assert [stepped.reply("1"), stepped.reply("2")] == ["2", None]
-    assert adapters.steps_reward("", {"environment": stepped}) == (1.0, {})
+    """OpenEnv's form; its session is closed at the end."""
+    results = [SimpleNamespace(observation=n, reward=0.5, done=n > 2) for n in (2, 3)]
+    world = Mock(**{"step.side_effect": results})
+    served = adapters.Served(world, {"seed": 0}, int)
+    assert served.reply("1") == "2" and not world.close.called
+    assert served.reply("2") is None and world.close.called
+    assert adapters.steps_reward("", {"environment": served}) == (1.0, {})

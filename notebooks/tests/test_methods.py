@@ -19,7 +19,6 @@ from eval import get_method
 from model import ModelError
 from notebooks.models.make_tiny import init_weights
 from rlvr import (
-    GRPO,
     LossInputs,
     MicroBatch,
     Rollouts,
@@ -72,11 +71,7 @@ def test_a_method_says_what_it_is_and_stands_in_the_table(name):
 
 REFUSED = {
     "DAPO": {"overlong": "soften"},
-    "Reinforce": {"kl": "k4"},
-    "Negative": {"positive": -1.0},
-    "KLCap": {"on_exceed": "back"},
     "TopP": {"top_p": 0.0},
-    "Stratified": {"target": (0.0, 0.0)},
     "MaskedIS": {"how": "drop"},
     "Stale": {"staleness": -1},
     "NoisyVerifier": {"false_accepts": 1.5},
@@ -161,14 +156,6 @@ def test_maxrl_refuses_a_negative_reward():
     """A mean below 0 would turn the signs around: what is better would become less likely."""
     with pytest.raises(verifiers.DataError, match="a reward of -1; it needs rewards of 0 and 1"):
         advantages("MaxRL", [[-1.0, 0, 0, 0]])
-
-
-def test_weights_of_right_and_wrong():
-    """1.1 is right and 0.1 is not: DeepSeek-R1-Zero's reward for the form alone."""
-    rewards = [[1.1, 0.1, 0, 1]]
-    weighted = advantages("Negative", rewards, positive=0.1)
-    torch.testing.assert_close(weighted, torch.tensor([[0.1, -1, -1, 0.1]]))
-    assert advantages("Negative", rewards, positive=1.0, negative=0.0).tolist() == [[1, 0, 0, 1]]
 
 
 @pytest.mark.parametrize("right", [0, 1, 2, 3, 4, 5])
@@ -384,27 +371,19 @@ def test_on_policy_all_have_the_gradient_of_the_chapter(name):
     torch.testing.assert_close(logp.grad, -inputs.weights * inputs.advantages)
 
 
-SAMPLER = OLD - torch.tensor([[1, 0.5, 4, 1], [1, 1, 1.6, 1]]).log()
+SAMPLER = OLD - torch.tensor([[1, 0.4, 4, 1], [1, 1, 1.6, 1]]).log()
 
 
 @pytest.mark.parametrize(
-    "name, settings, factors",
-    [
-        ("Olmo3", {}, [[0.5, 2, 1], [1, 1.6, 0]]),
-        ("MaskedIS", {}, [[0.5, 4, 1], [1, 1.6, 0]]),  # IcePop: all are from 0.5 to 5
-        (
-            "MaskedIS",
-            {"level": "sequence", "low": 0, "high": 3.0},
-            [[2, 2, 2], [1.6, 1.6, 0]],
-        ),  # TRL
-    ],
+    "name, factors",
+    [("Olmo3", [[0.4, 2, 1], [1, 1.6, 0]])] + [("MaskedIS", [[0, 4, 1], [1, 1.6, 0]])],
 )
-def test_importance_weights_by_hand(name, settings, factors):
-    """pi_old / pi_sampler is .5, 4, 1 in the first completion, whose product is 2, and 1, 1.6 in the
-    second. On the first update the gradient of a token is -w f A."""
+def test_importance_weights_by_hand(name, factors):
+    """pi_old / pi_sampler is .4, 4, 1 in the first completion, and 1, 1.6 in the second: up to 2, or from .5 to 5. On
+    the first update the gradient of a token is -w f A. Those of whole completions are cases of conformance/."""
     inputs = inputs_of(sampled=SAMPLER)
     logp = OLD.clone().requires_grad_()
-    method(name, **settings).loss(logp, inputs).backward()
+    method(name).loss(logp, inputs).backward()
     factors = torch.cat([torch.zeros(2, 1), torch.tensor(factors)], 1)
     torch.testing.assert_close(logp.grad, -inputs.weights * factors * ADVANTAGES[:, None])
 
@@ -579,8 +558,6 @@ def test_top_p_by_hand():
     found = {*zip(token.tolist(), logp.exp().mul(1000).round().tolist())}
     assert found == {(0, 625), (1, 375)}
     assert some.choose(logits.flip(1), uniforms[:1], 0.0)[0].tolist() == [3]
-    one = method("TopP", top_p=1.0, top_k=1)
-    assert not one.choose(logits.expand(80, 4), uniforms, 1.0)[0].any()
 
 
 def test_what_was_sampled_from_a_part_is_on_policy_only_under_the_kept_mask(model, prompts):
@@ -630,21 +607,6 @@ def test_after_an_update_the_mask_stays_that_of_the_sampler():
     some.kept = {}
     assert probs(fixed(0.5, 0.3, 0.15, 0.05), 0.5, 0.3) == pytest.approx([0.625, 0.375])
     assert probs(fixed(0.3, 0.3, 0.3, 0.1), 0.3, 0.3) == pytest.approx([0.5, 0.5])
-    some.kept = {}
-    assert probs(fixed(0.3, 0.3, 0.3, 0.1), 0.3, 0.3) == pytest.approx([1 / 3, 1 / 3])
-
-
-@pytest.mark.parametrize("name", ["KeepSamplingMask", "DeepSeekV32"])
-@pytest.mark.parametrize("ref, expected", [((0.5, 0.3), 0.0), ((0.25, 0.3), 0.1931)])
-def test_under_the_mask_the_kl_is_that_of_whole_softmaxes_as_in_the_log(name, ref, expected):
-    """pi .5 .3 of two tokens, under the mask .625 .375. A reference of .5 .3 is the same policy: no
-    KL, which .625 beside .5 would not be. One of .25 .3 has d = ln 2 in the first: .5 - 1 + .6931."""
-    some = method(name, top_p=0.75, kl_coef=1.0)
-    some.model = fixed(0.5, 0.3, 0.15, 0.05)
-    some.kept = {}
-    logp, sampled, ref = (torch.tensor([x]).T.log() for x in ((0.5, 0.3), (0.625, 0.375), ref))
-    inputs = LossInputs(TWO_TOKENS, logp, sampled, torch.zeros(2, 1), torch.ones(2, 1), ref)
-    assert some.loss(logp, inputs).item() == pytest.approx(expected, abs=1e-4)
 
 
 # ---- The prompt of a group, read once ------------------------------------------------------------
@@ -693,15 +655,6 @@ def test_what_teaches_nothing_is_passed_by_and_tried_again():
     assert seen[9] == 2 and sorted(seen[10:13]) == [0, 1, 2] and seen[13] == 2
 
 
-def test_the_usual_walk():
-    """Without visits SkipSolved walks as the core does; DAPO draws what two of its steps would."""
-    memory = {}
-    for step in (1, 2, 3):
-        usual = GRPO(prompts_per_step=4).pick(range(10), step, {})
-        assert method("SkipSolved", prompts_per_step=4).pick(range(10), step, memory) == usual
-        assert dapo().pick(range(10), step, {}) == usual
-
-
 def test_the_curriculum_moves_from_easy_to_hard():
     memory = {"visits": {str(i): [i / 200] for i in range(200)}}
     some = method("Curriculum", prompts_per_step=20, slide_steps=10)
@@ -718,13 +671,6 @@ def test_a_step_has_the_target_histogram():
         chosen = some.pick(range(100), step, memory)
         assert Counter(index // 20 for index in chosen) == {0: 1, 1: 2, 2: 4, 3: 2, 4: 1}
         assert len({*chosen}) == 10
-
-
-@pytest.mark.parametrize("name", ["Curriculum", "DAPO", "SkipSolved", "Stratified"])
-def test_with_fewer_problems_than_a_step_asks_some_come_twice(name):
-    """2 problems, 5 a step: each two or three times (of DAPO's twice as many five times)."""
-    chosen = method(name, prompts_per_step=5).pick(range(2), 1, {})
-    assert sorted(map(chosen.count, (0, 1))) == ([5, 5] if name == "DAPO" else [2, 3])
 
 
 # ---- A cap on the KL --------------------------------------------------------------------------

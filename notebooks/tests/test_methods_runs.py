@@ -89,16 +89,6 @@ def run(folder, name, flags):
     return [*train.read_log(folder / name).values()][1:], config
 
 
-def test_a_run_keeps_the_settings_of_its_method(tmp_path):
-    """Those of the file, those of the command line, and for the others the defaults."""
-    flags = f"{NEW} --method {METHODS}/ratios.py:CISPO --overlong none --clip 0.5 2 --seed 3"
-    rows, config = run(tmp_path, "r", f"{flags} --steps 2")
-    settings = config["settings"]
-    assert settings["overlong"] == "none" and settings["clip"] == [0.5, 2.0]
-    assert settings["updates_per_batch"] == 4 and settings["seed"] == 3
-    assert len(rows) == 2
-
-
 @pytest.mark.parametrize("name", ["r1-zero", "r1", "kimi-k1.5", "olmo-3"])
 def test_the_first_step_of_a_recipe(name, tmp_path):
     """That of autorule is in test_autorule.py, that of smollm2 in test_claims.py."""

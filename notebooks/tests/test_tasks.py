@@ -14,8 +14,7 @@ import verifiers
 from conftest import ROOT
 from notebooks.tasks import families, smollm2
 from notebooks.tasks.families import PROBLEMS, mixed_reward
-from notebooks.tasks.one_digit import one_digit
-from verifiers import BOXED, Task, arithmetic, boxed_reward, check_task
+from verifiers import Task, arithmetic, boxed_reward, check_task
 
 # ---- Families ----
 
@@ -99,25 +98,6 @@ def test_a_problem_comes_in_other_words_each_time_and_the_test_in_words_never_tr
     for held_out in (task.test[0], {**task.test[0], "step": 7}):
         assert task.prompt(held_out) == "What is number 3?"
     assert task.stops == ("\n",) and task.reward is boxed_reward
-
-
-def test_another_prompt_on_the_command_line_is_that_of_the_test():
-    """`eval.py runs/NAME --prompt ..` asks how much a run depends on its words."""
-    task = verifiers.get_task(f"{__file__}:worded", "Sum of {problem} = \\boxed{}")
-    assert task.prompt(task.test[0]) == f"Sum of {task.test[0]['problem']} = \\boxed{{}}"
-    assert task.prompt(task.train[0]).lstrip("+") == task.train[0]["problem"]
-
-
-def test_math_in_five_wordings_is_tested_in_the_cores_own(monkeypatch):
-    monkeypatch.setattr(verifiers, "math_task", lambda: ADD)
-    task = families.math_wordings()
-    asked = {task.prompt({**problem, "step": step}) for problem in task.train for step in range(50)}
-    assert len(asked) == 3 * 5 and all("\\boxed{" in prompt for prompt in asked)
-    assert task.prompt(task.test[0]) == BOXED.replace("{problem}", "number 3")
-
-
-def worded():
-    return families.in_wordings(one_digit(), ("{problem}", "+{problem}"))
 
 
 # ---- reasoning-gym: every kind of problem that it offers, and what hostile answers earn there --------
@@ -242,27 +222,12 @@ def test_every_answer_earns_the_reward_and_no_held_out_problem_is_trained_on(nam
         assert task.reward(f" \\boxed{{{int(problem['answer']) + 1}}}\n", problem)[0] == 0
 
 
-def test_the_prompt_is_solved_lines_and_an_unfinished_one():
-    task = smollm2.sums()
-    assert task.prompt({"problem": "3 + 9 ="}) == (
-        "7 + 6 = \\boxed{13}\n12 + 5 = \\boxed{17}\n4 + 4 = \\boxed{8}\n3 + 9 ="
-    )
-    assert task.stops == ("\n",)
-
-
 def test_no_held_out_sum_has_its_twin_in_training_or_stands_in_a_prompt():
     """13 + 18 is held out: neither it nor 18 + 13 is trained on. (Split by single sums, 57 of 72 had their twin there.)"""
     known = {frozenset(pair) for pair in [*smollm2.TRAIN, *smollm2.SHOWN]}
     held_out = {frozenset(pair) for pair in smollm2.TEST}
     assert not known & held_out and len(held_out) == 72
     assert {(b, a) for a, b in smollm2.TRAIN} == {*smollm2.TRAIN} and len(smollm2.PAIRS) == 293
-
-
-def test_the_form_alone_is_paid_whatever_the_number():
-    problem = {"problem": "3 + 9 =", "answer": "12"}
-    for text, paid, accuracy in ((" \\boxed{12}", 1, 1), (" \\boxed{11}", 1, 0), (" 12", 0, 0)):
-        value, parts = smollm2.any_number(text, problem)
-        assert (value, parts["accuracy"]) == (paid, accuracy)
 
 
 def test_perplexity_of_a_model_that_knows_nothing(model, tokenizer):
