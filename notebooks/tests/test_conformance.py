@@ -356,8 +356,7 @@ def test_every_answer_counts_once(code, status, counts, tmp_path, capsys):
 
 
 def test_a_grader_that_hangs_or_dies_is_ended_and_named(tmp_path, capsys):
-    dies = "return __import__('os')._exit(3) if answer == '2 + 3' else True"
-    code = f"while '9^9' in answer: pass\n    {dies}"
+    code = "while '9^9' in answer: pass\n    return answer != '2 + 3' or __import__('os')._exit(3)"
     _, printed = graded(tmp_path, capsys, code, ROWS, "--limit", "1")
     assert re.search(r"no verdict +2\n", printed) and "2 without reply" in printed
     assert "5 <- 9^9^9^9 (no reply, 1" in printed and "5 <- 2 + 3 (no reply" in printed

@@ -228,11 +228,11 @@ def nanochat():
         tokenizer |= {"encode_special": lambda _: stop_id, "get_bos_token_id": lambda: -1}
         engine = Stub(tokenizer=tokenizer, generate=generate)
         engine["generate_batch"] = lambda tokens, **more: generate_batch(engine, tokens, **more)
-        task = type("Task", (list,), {"reward": lambda *_: rewards.pop(0)})([""])
-        given = dict.fromkeys(("ddp_rank", "step"), 0) | {"ddp_world_size": 1, "device": "cpu"}
+        given = {"ddp_rank": 0, "step": 0, "ddp_world_size": 1, "device": "cpu"}
         given["args"] = Stub(dict.fromkeys(("num_samples", "device_batch_size"), len(rows)))
         given["args"]["max_new_tokens"] = len(rows[0])
-        given |= {"train_task": task, "engine": engine, "tokenizer": tokenizer, "model": Stub()}
+        given["train_task"] = Stub({0: "a problem"}, reward=lambda *_: rewards.pop(0))
+        given |= {"engine": engine, "tokenizer": tokenizer, "model": Stub()}
         get = functions("nanochat/scripts/chat_rl.py", "get_batch", **given)
         return next(get.get_batch())
 
@@ -426,9 +426,9 @@ def rlhf_book():
         stopped = (ids[:, start:-1] == stop_id).cumsum(1) > 0
         padded = (ids[:, start + 1 :][stopped] == pad_id).all()
         needs(padded, "generate writes padding behind a stop")
-        names = "rewards advantages log_probs values".split()
-        names = [f"compute_{name}" for name in names] + ["apply_reward_kl", "SYSTEM_PROMPTS"]
-        given = dict.fromkeys(names, Stub(DeepSeekZero="")) | {"Experience": Stub}
+        names = "compute_rewards compute_advantages compute_log_probs compute_values".split()
+        given = dict.fromkeys([*names, "apply_reward_kl"], Stub())
+        given |= {"SYSTEM_PROMPTS": Stub(DeepSeekZero=""), "Experience": Stub}
         tokenizer = Stub(input_ids=ids[:, :start], pad_token_id=pad_id)
         tokenizer["batch_decode"] = lambda *_, **__: [""]
         me = Stub(cfg=Stub(num_rollouts=1), tokenizer=tokenizer)
