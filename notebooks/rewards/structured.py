@@ -35,11 +35,39 @@ def _strict(found):
     return dict(found)
 
 
-def conforms(value, schema: dict) -> bool:
-    """Draft 4 of JSON Schema, in which 2.0 is no integer."""
-    from jsonschema import Draft4Validator  # here only: other rewards do without jsonschema
+_JSON_TYPES = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "null": type(None),
+}
 
-    return Draft4Validator(schema).is_valid(value)
+
+def conforms(value, schema: dict) -> bool:
+    """The part of JSON Schema that function calls use: type, enum, required, properties,
+    additionalProperties, items. subtle: in Python True is an int and equals 1; in JSON it is neither."""
+    kind = schema.get("type")
+    if kind and not isinstance(value, _JSON_TYPES[kind]):
+        return False
+    if kind and isinstance(value, bool) != (kind == "boolean"):
+        return False
+    if "enum" in schema and not any(
+        type(value) is type(item) and value == item for item in schema["enum"]
+    ):
+        return False
+    if isinstance(value, list):
+        return all(conforms(item, schema.get("items", {})) for item in value)
+    if not isinstance(value, dict):
+        return True
+    known = schema.get("properties", {})
+    return (
+        all(name in value for name in schema.get("required", ()))
+        and (schema.get("additionalProperties", True) or value.keys() <= known.keys())
+        and all(conforms(value[name], known[name]) for name in value if name in known)
+    )
 
 
 def verify_tool_call(text: str, tools: dict) -> dict:

@@ -67,9 +67,7 @@ def test_links_and_commands_of_a_page_lead_somewhere(page):
     for script, rest in commands(re.sub(r"^for .*? do ", "", text, flags=re.M)):
         assert set(re.findall(rf"(?<!\S){FLAG}", rest)) <= flags_of(script, rest), (script, rest)
     for file, name in re.findall(r"\b((?:notebooks|tests)/[\w/]+\.py):([a-z]\w*)", text):
-        assert name in names_in([ROOT / file]) or "gym" in file, (
-            f"{file}:{name}"
-        )  # whose names are reasoning-gym's
+        assert name in names_in([ROOT / file]), f"{file}:{name}"
 
 
 def test_every_row_of_the_chapter_map_exists():

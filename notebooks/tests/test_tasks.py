@@ -1,10 +1,5 @@
-"""notebooks/tasks/: several families of verifiers, other wordings, reasoning-gym, and the sums of notebook 8."""
+"""notebooks/tasks/: several families of verifiers, other wordings, and the sums of notebook 8."""
 
-import functools
-import json
-import re
-import sys
-import time
 from collections import Counter
 
 import pytest
@@ -98,115 +93,6 @@ def test_a_problem_comes_in_other_words_each_time_and_the_test_in_words_never_tr
     for held_out in (task.test[0], {**task.test[0], "step": 7}):
         assert task.prompt(held_out) == "What is number 3?"
     assert task.stops == ("\n",) and task.reward is boxed_reward
-
-
-# ---- reasoning-gym: every kind of problem that it offers, and what hostile answers earn there --------
-
-GYM = f"{ROOT / 'notebooks' / 'tasks' / 'gym.py'}:"
-NONSENSE = [  # {0}: a file that must not come to be
-    *("nan", "n an", "NaN+nanj", "[NaN, NaN]", "1e999999999", "-1e-999999999", "9**9**9**9", "1/0"),
-    *("R999999999 ", "A+999999999 ", "open('{0}', 'w')", "__import__('os').system('touch {0}')"),
-    *("0x", "9", "-", "(", "[", "{{", '{{"a":', "\ud800", "\0", "∧", "×", ",", "=", "\n", "٣"),
-    *("Move disk 1 from Peg 1 to Peg 9\n", "$\\frac{{1}}{{0}}$", "a and b is "),
-]
-
-
-@pytest.fixture(scope="module")
-def gym():
-    pytest.importorskip("reasoning_gym", reason="pip install reasoning-gym")
-    verifiers.lookup(f"{GYM}load", {}, "task")
-    return sys.modules["gym"]  # as train.py loads it; imported by its package it would be another
-
-
-@pytest.fixture(scope="module")
-def tasks(gym):
-    """kind -> (its task, how many problems were drawn for it), of all that are not refused."""
-    sizes = {kind: (8, 4) if size[0] == 1000 else (3, 2) for kind, size in gym.SIZES.items()}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gym, "SIZES", sizes)
-        kinds = gym.DATASETS.keys() - gym.REFUSED.keys()
-        return {kind: (verifiers.get_task(GYM + kind), sum(sizes[kind])) for kind in kinds}
-
-
-def boxed(answer):
-    return f"\\boxed{{{answer}}}"
-
-
-def test_every_kind(tasks):
-    """Nearly all that was drawn is kept, and its own answer earns 1; no answer, an empty one or nonsense is not right."""
-    assert len(tasks) >= 83
-    for name, (task, drawn) in tasks.items():
-        problems = task.train + task.test
-        assert task.train and task.test and len(problems) >= 0.75 * drawn, (name, len(problems))
-        assert json.loads(json.dumps(problems)) == problems, name
-        for problem in problems:
-            said = (boxed(problem["answer"]), problem["answer"], "", boxed(" "), boxed("qwertz"))
-            verdicts = [task.reward(text, problem) for text in said]
-            accuracy = [parts["accuracy"] for _, parts in verdicts]
-            answered = [parts["answered"] for _, parts in verdicts]
-            assert accuracy == [1, 0, 0, 0, 0] and verdicts[0][0] == 1, (name, problem)
-            assert answered[:3] == [1, 0, 0] and answered[4] == 1, (name, problem)
-
-
-def test_a_kind_without_a_verifier_is_refused_with_its_reason(gym):
-    assert gym.REFUSED.keys() <= gym.DATASETS.keys() and len(gym.REFUSED) == 23
-    for kind, reason in gym.REFUSED.items():
-        with pytest.raises(verifiers.DataError, match=re.escape(f"{kind} is refused: {reason}")):
-            verifiers.get_task(GYM + kind)
-
-
-def test_hostile_answers_are_wrong_soon_and_not_evaluated(tasks, tmp_path):
-    """Half a second is a thousand times what a judgement takes. 150 characters get past the bound of every kind."""
-    file = tmp_path / "evaluated"
-    texts = [text.format(file) * n for text in NONSENSE for n in (1, max(1, 150 // len(text)))]
-    for name, (task, _) in tasks.items():
-        problem = task.test[0]
-        for text in [*texts, problem["answer"] * 1000]:
-            began = time.process_time()
-            paid, parts = task.reward(boxed(text), problem)
-            assert 0 <= paid < 1 and parts["accuracy"] == 0, (name, problem, text)
-            assert time.process_time() - began < 0.5, (name, text)
-    assert not file.exists()
-
-
-def test_answers_that_the_scorer_believes(tasks):
-    """The scorer of complex_arithmetic pays 1 for each: min(1, exp(-nan)) is 1."""
-    task, _ = tasks["complex_arithmetic"]
-    problem = task.test[0]
-    dataset, entries = task.reward.args
-    for answer in ("nan", "n an", "nan + nani"):
-        assert dataset.score_answer(answer, entries[problem["problem"]]) == 1
-        assert task.reward(boxed(answer), problem)[0] == 0
-
-
-def test_a_part_is_paid_and_is_no_accuracy(gym):
-    """spell_backward of abcd: dxxa has two letters of four in place -> 0.5."""
-    entries = {"abcd": {"answer": "dcba", "metadata": {}}}
-    judge = functools.partial(gym.reward, gym.create_dataset("spell_backward", size=1), entries)
-    found = judge(boxed("dxxa"), {"problem": "abcd", "answer": "dcba"})
-    assert found == (0.5, {"accuracy": 0.0, "answered": 1.0})
-
-
-@pytest.mark.parametrize("score", [148.4, -1, float("nan"), float("inf"), "text", None])
-def test_a_score_outside_of_0_to_1_is_not_believed(gym, score):
-    class Dataset:
-        def score_answer(self, answer, entry):
-            return score
-
-    paid = gym.reward(Dataset(), {"1+1": {}}, boxed("3"), {"problem": "1+1", "answer": "2"})
-    assert paid == (0.0, {"accuracy": 0.0, "answered": 1.0})
-
-
-def test_train_and_test_are_disjoint_and_drawn_again_the_same(gym):
-    """The numbers from 2 to 1,000 to factorize: 200 draws find 999 (1 - (1 - 1/999)^200) = 181 of them for the test, and of
-    the others 1,000 draws find 818 (1 - (1 - 1/999)^1000) = 517."""
-    task = gym.load("prime_factorization")
-    again = gym.load("prime_factorization")
-    assert (task.train, task.test) == (again.train, again.test)
-    train = {problem["problem"] for problem in task.train}
-    test = {problem["problem"] for problem in task.test}
-    assert not train & test
-    assert 165 < len(test) == len(task.test) < 195 and 480 < len(train) == len(task.train) < 560
 
 
 # ---- SmolLM2's sums --------------------------------------------------------------------------------
