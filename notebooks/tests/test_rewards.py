@@ -41,7 +41,7 @@ SCHEMA["properties"] = {
         ('{"unit": "C", "days": [1, 2]}', 1, 1),
         ('{"days": [1]}', 1, 0),  # required
         ('{"unit": "K"}', 1, 0),  # not in the enum
-        ('{"unit": "C", "days": [1, 2.0]}', 1, 0),  # no integer in draft 4
+        ('{"unit": "C", "days": [1, 2.0]}', 1, 0),  # 2.0 is no integer here
         ('{"unit": "C", "days": [true]}', 1, 0),  # in Python True is an int
         ('{"unit": "C", "unit": "F"}', 0, 0),  # two answers to choose from
         ('{"unit": "C", "days": NaN}', 0, 0),
