@@ -28,7 +28,6 @@ import json
 import math
 import os
 import shutil
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -183,50 +182,41 @@ def has_none(arm, column, by, noise):
 # ---- 3. Is it so? ----------------------------------------------------------------------------------
 
 
-def law(seeds, known):
-    """Of the mean over the seeds: the normal one, or Student's t where the deviation is that of the seeds."""
-    return stats.norm if known else stats.t(seeds - 1)
-
-
-def wrong_verdicts(effect, deviation, seeds, sides=1, known=True):
+def wrong_verdicts(effect, deviation, seeds):
     """How often the mean over the seeds lies on the wrong side of effect / 2, when nothing is there or all of it is:
     Phi(-effect sqrt(seeds) / (2 deviation)). Example: 10 points, 200 problems evaluated twice (deviation
     sqrt(2 * 0.25 / 200) = 0.05), 3 seeds: Phi(-1.73) = 4.2 %; for 5 points it would be 19 %."""
-    distance = effect * math.sqrt(seeds) / (2 * deviation)
-    return sides * float(law(seeds, known).cdf(-distance))
+    return float(stats.norm.cdf(-effect * math.sqrt(seeds) / (2 * deviation)))
 
 
 def smallest_effect(deviation, seeds, sides=1, known=True):
-    """The effect below which a verdict is wrong in more than 10 %: what a trial of this size could have missed."""
-    return float(2 * deviation * law(seeds, known).ppf(1 - 0.1 / sides) / math.sqrt(seeds))
-
-
-def beyond(distance, deviation, seeds):
-    """Is a mean of this many seeds, at that distance from the line, on its side of it for sure? A one-sided t-test at
-    10 %. Example: .24 beyond, a spread of .15, 3 seeds: t = 2.77 > 1.89."""
-    return abs(distance) > stats.t.ppf(0.9, seeds - 1) * deviation / math.sqrt(seeds)
+    """The effect below which a verdict is wrong in more than 10 %: what a trial of this size could have missed. The law
+    of the mean over the seeds is the normal one, or Student's t where the deviation is that of the seeds."""
+    law = stats.norm if known else stats.t(seeds - 1)
+    return float(2 * deviation * law.ppf(1 - 0.1 / sides) / math.sqrt(seeds))
 
 
 def judge(check, rows):
-    """-> the check with its numbers; holds is True, False, or None for "cannot tell"."""
+    """-> the check with its numbers; holds is True, False, or None for "cannot tell". Below the smallest effect it can
+    be told if a one-sided t-test at 10 % is sure of the side of the line. Example: .24 beyond it, a spread of .15, 3
+    seeds: t = 2.77 > 1.89."""
     values = np.asarray(check.change(table_of(rows)), dtype=float)
     seeds = len(values)
-    own = statistics.stdev(values) if seeds > 1 and np.isfinite(values).all() else 0.0
+    own = values.std(ddof=1) if seeds > 1 and np.isfinite(values).all() else 0.0
     deviation = max(own, check.noise)
-    known = own <= check.noise
-    sides = 1 + check.same
-    wrong = wrong_verdicts(check.effect, deviation, seeds, sides, known)
+    smallest = smallest_effect(deviation, seeds, 1 + check.same, own <= check.noise)
+    sure = smallest_effect(deviation, seeds, known=False) / 2
     mean = float(values.mean())
     line = check.effect / 2
     distance = (abs(mean) if check.same else mean) - line
-    told = wrong <= 0.1 or beyond(distance, deviation, seeds)
+    told = check.effect >= smallest or abs(distance) > sure
     holds = distance < 0 if check.same else distance > 0
     return {
         "sentence": check.sentence,
         "holds": holds if told and seeds >= LEAST and math.isfinite(mean) else None,
         "mean": mean,
         "line": line,
-        "smallest effect": smallest_effect(deviation, seeds, sides, known),
+        "smallest effect": smallest,
     }
 
 

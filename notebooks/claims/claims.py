@@ -388,9 +388,7 @@ HACK = Claim(
     every=2,
 )
 
-ALL = [GROWTH, DESIGN, FORM, BOXES, PROBLEMS, UPDATES, CONTROLS, SELECTION, SLIPS, PRM]
-ALL += [ADAPTERS, TTRL, RULES, HACK]
-CLAIMS = {claim.name: claim for claim in ALL}
+CLAIMS = {claim.name: claim for claim in [*globals().values()] if isinstance(claim, Claim)}
 
 if __name__ == "__main__":
-    main(ALL)
+    main(CLAIMS.values())

@@ -103,8 +103,7 @@ def draw(result):
             curves = [{int(step): value for step, value in points.items()} for points in own]
             band(axis, curves, arm, f"C{place}")
         axis.set_title(TITLES.get(column, column), fontsize=10)
-        axis.set_xlabel("step")
-        axis.set_ylim(0, None)
+        axis.set(xlabel="step", ylim=(0, None))
     handles = axes[0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=4, fontsize=8)
     return figure

@@ -43,12 +43,10 @@ def base_of(name, seed, home):
         return name
     folder = home / f"{name}-seed{seed}"
     if not folder.exists():
-        unfinished = folder.with_suffix(".partial")
         if name in MADE:
-            make(name, seed, unfinished)
+            make(name, seed, folder)
         else:
-            continue_base(name, seed, home, unfinished)
-        unfinished.rename(folder)
+            continue_base(name, seed, home, folder)
     return folder
 
 

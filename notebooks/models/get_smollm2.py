@@ -17,7 +17,6 @@ import sys
 import tempfile
 import zipfile
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -66,8 +65,6 @@ def convert(file, directory):
 
 def get(out):
     """Write SmolLM2-135M-Instruct to the directory `out`."""
-    if not (find_spec("gguf") and find_spec("transformers")):
-        raise ModelError("for GGUF files: pip install gguf transformers")
     with tempfile.TemporaryDirectory() as directory:
         convert(download(directory), Path(directory, "converted"))
         save(*load(Path(directory, "converted")), out)

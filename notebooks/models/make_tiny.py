@@ -286,10 +286,7 @@ def warm_up(model, tokenizer, task, seed, phases, first=500, second=500, lr=5e-3
         train(phases[1], 0.1 + 0.45 * (1 + math.cos(math.pi * step / second)))
     right = worked_accuracy(model, tokenizer, task)
     if right < gate:
-        why = f"after {done} steps {right:.0%} of worked answers are right"
-        raise ModelError(
-            f"the tiny base did not learn to work problems out ({why}): try another --seed"
-        )
+        raise ModelError(f"{right:.0%} of worked answers are right: try another --seed")
 
 
 # ---- 4. Make one -----------------------------------------------------------------------------------------------------
@@ -303,7 +300,7 @@ def make(seed, out, task="arithmetic", phases=None, steps=500, gate=0.9):
     if steps:
         phases = phases or DEMONSTRATED[task]
         warm_up(model, tokenizer, TASKS[task](), seed, phases, steps, gate=gate)
-    save(model, tokenizer, Path(out))
+    save(model, tokenizer, out)
     return Path(out)
 
 
