@@ -2,7 +2,7 @@
 
     python -m notebooks.claims.atlas mine.py        the row of a method of yours, in some twenty seconds
     python -m notebooks.claims.atlas                of each method of methods/, in three worlds; a JSON object
-    python -m notebooks.look.keep atlas             the same, kept in results/atlas.json and on the pages
+    python -m notebooks.look.keep atlas             the same, kept in results/tables.json and on the pages
 
 A Qwen3 of 1,004 weights writes at most five tokens, of five kinds: 1,365 completions of each of three prompts. They can all
 be listed, so the gradient of J, the mean reward, is a sum and no estimate. A method's update is

@@ -6,8 +6,7 @@
 
 The output of a command ends with a JSON object: "columns" and "rows" are its table (rows of several commands stand
 below each other), "sentences" are for the text of a page, "seeds" may be there. It is kept with commands, day, commit
-and machine in results/tables.json, or in results/NAME.json where there is such a file. A page quotes it by a link, which
-may begin as [?](..):
+and machine in results/tables.json. A page quotes it by a link, which may begin as [?](..):
 
     | .. |
                                                                 the table above this link
@@ -104,7 +103,7 @@ def measure(commands):
 INNER = r"(?:[^\[\]]|\[[^\[\]]*\])+"  # the text of a link, which may hold [0.1 - 0.2]
 LINK = re.compile(
     rf"(?P<table>(?:(?:^\|.*\n)+\n)?)\[(?P<text>{INNER})\]"
-    r"\((?P<path>(?:notebooks/)?results/(?P<file>\w+)\.json(?:#(?P<name>\w+)(?:\.(?P<sentence>\w+))?)?)\)",
+    r"\((?P<path>(?:notebooks/)?results/tables\.json#(?P<name>\w+)(?:\.(?P<sentence>\w+))?)\)",
     re.M,
 )
 
@@ -118,7 +117,7 @@ def source(result):
 
 def quoted(link):
     """What belongs in place of a link, and of the table before it."""
-    result = load(link["name"] or link["file"])
+    result = load(link["name"])
     if link["sentence"]:
         said = result["sentences"][link["sentence"]]
         return f"{link['table']}[{said}]({link['path']})"
@@ -135,11 +134,7 @@ def main(argv=None):
     if args.name:
         commands = [" ".join(args.command)] if args.command else load(args.name)["commands"]
         result = measure(commands)
-        own = RESULTS / f"{args.name}.json"
-        if own.exists():
-            write_json(own, result)
-        else:
-            write_json(RESULTS / "tables.json", {**tables(), args.name: result})
+        write_json(RESULTS / "tables.json", {**tables(), args.name: result})
     for page in PAGES:
         page.write_text(LINK.sub(quoted, page.read_text(encoding="utf-8")), encoding="utf-8")
 

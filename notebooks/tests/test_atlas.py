@@ -1,14 +1,13 @@
 """The exact atlas: its sums are what sampling and the core's own update give, and it sees a method that is wrong."""
 
 import copy
-import json
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from conftest import ROOT
 from notebooks.claims import atlas
+from notebooks.look import keep
 from rlvr import GRPO, update_gradients
 
 RLOO = atlas.find("RLOO")
@@ -175,7 +174,7 @@ def test_a_path_begins_with_the_exact_mean_update(world):
 
 
 def test_the_kept_rows_are_those_of_todays_methods(world):
-    kept = json.loads((ROOT / "notebooks" / "results" / "atlas.json").read_text())
+    kept = keep.load("atlas")
     rows = {name: numbers for name, *numbers in kept["rows"]}
     assert rows.keys() == atlas.kinds_that_differ().keys()
     for name in ("RLOO", "PaperGRPO", "DeepSeekV32"):  # exact: nothing is sampled
