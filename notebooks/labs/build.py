@@ -60,7 +60,6 @@ MATH_TEXTS = {
     "a guess": boxed(""),
     "two boxes": tagged("2*3=6 and 2+3=5", "\\boxed{2} or \\boxed{3}"),
     "answer before thinking": "<answer>\\boxed{2}</answer><think>because 2*3=6 and 2+3=5</think>",
-    "never closed": "<think>2*3=6 and 2+3=5, so \\boxed{2}",
 }
 FOUR = ["right", "wrong, good form", "right, no tags and no box", "right, by the formula"]
 
@@ -106,9 +105,7 @@ TESTS = [
 PALINDROME = "Write is_palindrome(text): does it read the same backwards? Case does not matter."
 HEAD = "def is_palindrome(text):"
 BODY = "    return text.lower() == text.lower()[::-1]"
-YES = (
-    "class Yes(int):\n    def __eq__(self, other): return True\n    def __bool__(self): return True"
-)
+YES = "class Yes(int):\n    def __eq__(self, other=0): return True\n    __bool__ = __eq__"
 
 PROGRAMS = {
     "all five tests": f"{HEAD}\n{BODY}",
@@ -158,8 +155,6 @@ FORMAT_TEXTS = {
     "a call, no tags": CALL,
     "no such tool": tagged(FIRST, CALL.replace("search", "shell")),
     "wrong argument": tagged(FIRST, CALL.replace('"query"', '"q"')),
-    "a call that is not JSON": tagged(FIRST, "<tool_call>search(France)</tool_call>"),
-    "plain text": "Paris.",
 }
 
 
