@@ -68,14 +68,13 @@ KNOWN = CONCEPTS | {rule: (has(pattern), [rule]) for rule, pattern in IDLE.items
 CONCEPT_OF = {rule: name for name, (_, rules) in KNOWN.items() for rule in rules}
 # Rules written by hand, after UltraFeedback's four dimensions (Table 4). The judge reads them as vaguely as they are
 # worded: nearly all responses satisfy three of them.
-VAGUE = {
+DIMENSIONS = {
     "The assistant does what it is asked to do and nothing else.": has("boxed|answer"),
     "The assistant's answer is useful and correct.": has("boxed"),
     "The assistant's answer agrees with the world and with itself.": has("boxed", 0, 2),
     "The assistant says where it is not certain.": has("hmm |wait "),
 }
-DIMENSIONS = [*VAGUE]
-CHECK_OF = {rule: KNOWN[name][0] for rule, name in CONCEPT_OF.items()} | VAGUE
+CHECK_OF = {rule: KNOWN[name][0] for rule, name in CONCEPT_OF.items()} | DIMENSIONS
 
 
 def utility(prompt, text):
@@ -223,8 +222,7 @@ def task_of(arm, seed):
     def reward(completion, problem):
         value, parts = rate(completion, problem)
         if arm == "length_penalty":
-            length = len(world()[1].encode(completion))
-            value -= autorule.length_penalty(length, target=32)
+            value -= autorule.length_penalty(len(world()[1].encode(completion)), target=32)
         graded = boxed_reward(completion, problem)[1]
         return value, parts | graded | {"gold": utility(problem["problem"], completion)}
 

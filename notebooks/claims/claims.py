@@ -283,7 +283,6 @@ PRM = Claim(
 # ---- lora: adapters of rank 1 train as well as all weights, at a higher rate -----------------------
 # Source: LoRA Without Regret, thinkingmachines.ai/blog/lora (2025), read in summaries; LoRA, 2106.09685.
 
-TUNED = "--eval-every 5 --eval-problems 200 --micro-batch-tokens 4096"
 LORA = f"{METHOD}/lora.py --rank"
 HIGH = (1.2e-3, 4e-3, 1.2e-2)
 ADAPTERS = Claim(
@@ -306,7 +305,6 @@ ADAPTERS = Claim(
     columns="right@0, right, right@mean, greedy, length, grad_norm@mean",
     panels="right, entropy",
     steps=50,
-    flags=TUNED,
 )
 
 # ---- ttrl: the majority of the group as the label, where it is right and where it is not -----------
@@ -334,7 +332,6 @@ TTRL = Claim(
     panels="right, mixed",
     steps=40,
     measure=measures.label_of,
-    flags=TUNED,
 )
 
 # ---- autorule: extracted rules, and whether they prevent a hack ------------------------------------

@@ -2,7 +2,6 @@
 
 import re
 import sys
-from functools import partial
 
 import verifiers
 from model import ModelError, load, save
@@ -76,24 +75,22 @@ def continue_base(name, seed, home, folder):
 r1_short = verifiers.ReasoningReward(ramble_threshold=6).reward
 
 
-def count_waits(sample):
-    return len(re.findall(r"wait \d", sample["completion"]))
-
-
-def count_detours(sample):
-    return kinds_of(sample)[0].count("excursion")
-
-
-def count_fillers(sample):
-    return len(re.findall(FILLER, kinds_of(sample)[1]))
-
-
-def paid_for(count, rate, completion, problem):
-    """The task's own reward, and so much for each of what is counted."""
+def with_bonus(bonus, completion, problem):
+    """Beside the task's own reward."""
     value, parts = verifiers.tagged_reward(completion, problem)
-    return value + rate * count({**problem, "completion": completion}), parts
+    return value + bonus, parts
 
 
-pay_waits = partial(paid_for, count_waits, 0.5)
-pay_detours = partial(paid_for, count_detours, 0.5)
-pay_fillers = partial(paid_for, count_fillers, 0.1)
+def pay_waits(completion, problem):
+    waits = re.findall(r"wait \d", completion)
+    return with_bonus(0.5 * len(waits), completion, problem)
+
+
+def pay_detours(completion, problem):
+    kinds, _ = kinds_of({**problem, "completion": completion})
+    return with_bonus(0.5 * kinds.count("excursion"), completion, problem)
+
+
+def pay_fillers(completion, problem):
+    _, behind = kinds_of({**problem, "completion": completion})
+    return with_bonus(0.1 * len(re.findall(FILLER, behind)), completion, problem)

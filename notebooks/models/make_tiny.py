@@ -306,11 +306,10 @@ def make(seed, out, task="arithmetic", phases=None, steps=500, gate=0.9):
 
 def main(argv=None):
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add("--seed", type=int, default=0)
-    add("--out", default=TINY, help="(default: notebooks/tiny)")
-    add("--task", choices=list(SYMBOLS), default="arithmetic", help="its symbols")
-    add("--random", action="store_true", help="no warm-up: random weights")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", default=TINY, help="(default: notebooks/tiny)")
+    parser.add_argument("--task", choices=list(SYMBOLS), default="arithmetic", help="its symbols")
+    parser.add_argument("--random", action="store_true", help="no warm-up: random weights")
     args = parser.parse_args(argv)
     if not args.random and args.task not in DEMONSTRATED:
         parser.error(f"--task {args.task}: there are no demonstrations for it, so add --random")
