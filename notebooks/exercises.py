@@ -108,8 +108,7 @@ def compose(my):
     "long, right" alone has the highest advantage, "wrong, good form" the lowest, "rambling, right"
     and "bilingual, right" are pushed down, and "short, right" and "right, no tags" are not.
     check_weights must not warn. (The chapter's Design B leaves "rambling, right" above zero.)"""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         check_weights(earnable(my["reward"]))
     want(not caught, f"check_weights warns: {caught[0].message if caught else ''}")
     A = dict(zip(SIX, group_advantages([my["reward"](text, "2")["R"] for text in SIX.values()])))

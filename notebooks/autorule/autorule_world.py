@@ -17,16 +17,14 @@ import math
 import random
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 from model import load
 from notebooks.autorule import autorule
+from notebooks.models.make_tiny import TINY
 from rlvr import row_uniforms, sample
 from verifiers import arithmetic, boxed_reward
-
-TINY = str(Path(__file__).resolve().parents[1] / "tiny")
 
 # ---- 1. The user ---------------------------------------------------------------------------------
 

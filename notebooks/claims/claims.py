@@ -5,11 +5,11 @@ Three settings were chosen on seed 0, after weaker ones had shown no effect: the
 guessing arms of `boxes`, and the steps and payments of `slips`.
 """
 
-from notebooks.autorule.autorule_world import TINY
 from notebooks.claims import measures
 from notebooks.claims.claim import POINTS, SHARE, Arm, Check, Claim, main
 from notebooks.claims.claim import above, as_much, falls, grows, has_none, keeps, longer, more
 from notebooks.claims.claim import reaches, rises, stays
+from notebooks.models.make_tiny import TINY
 
 METHOD = "--method notebooks/methods"
 CONTROL = "--reward notebooks/rewards/guards.py"
