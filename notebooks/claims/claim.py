@@ -363,11 +363,10 @@ def main(claims, argv=None):
         lines = [f"{it.name:14} {took.get(it.name, '?'):>3} min  {it.sentence}" for it in claims]
         parser.error("\n".join(["which?", *lines]))
     os.chdir(ROOT)  # flags name files from there
-    runs = Path(args.runs).resolve()
     Path(args.results).mkdir(parents=True, exist_ok=True)
     for name in args.names:
         claim = named[name]
-        result = read(name) if args.judge else rounded(measured(claim, args.seeds, runs))
+        result = read(name) if args.judge else rounded(measured(claim, args.seeds, Path(args.runs)))
         result |= rounded(result_of(claim, result["rows"]))
         report(result)
         keep(result, Path(args.results) / KEPT.name)
