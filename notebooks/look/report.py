@@ -1,7 +1,6 @@
 """report.py - a run as one page to look at: curves, and the completions of some steps.
 
-    python -m notebooks.look.report runs/NAME                   writes report.html, for any browser
-    python -m notebooks.look.report runs/NAME runs/OTHER        two runs, and where their verdicts differ
+    python -m notebooks.look.report runs/NAME        writes report.html, for any browser
 
 The page is one file that loads nothing and runs no script. What it leaves out it says.
 """
@@ -24,12 +23,12 @@ POINTS = 1000  # of a curve
 CURVES = "reward eval_accuracy eval_sampled_accuracy completion_length entropy mixed".split()
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width, initial-scale=1"><title>Report of {runs}</title><style>
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>Report of {run}</title><style>
 body {{ max-width: 58rem; margin: auto; padding: 1rem; font: 15px/1.5 system-ui, sans-serif }}
-svg {{ width: 27rem; max-width: 100% }} polyline {{ fill: none; stroke-width: 2 }}
+svg {{ width: 27rem; max-width: 100% }} polyline {{ fill: none; stroke: #0063a8; stroke-width: 2 }}
 pre {{ padding: .5rem; background: #f6f7f9; unicode-bidi: isolate }}
 pre, h1, summary {{ white-space: pre-wrap; overflow-wrap: anywhere }}
-</style><h1>Report of {runs}</h1>
+</style><h1>Report of {run}</h1>
 """
 
 # ---- 1. What a run holds -------------------------------------------------------------------------
@@ -53,17 +52,6 @@ def read_run(folder):
     files = {int(file.name[5:11]): file for file in sorted(folder.glob("samples/step_*.jsonl.gz"))}
     files = {step: file for step, file in files.items() if step in log}
     return SimpleNamespace(name=str(folder), flags=flags, rows=[*log.values()], files=files)
-
-
-def groups_of(run, steps):
-    """{(step, number): completions} of these steps, and a note."""
-    groups = {}
-    size = run.flags["num_samples"]
-    shown = sorted(steps & run.files.keys())
-    for step in shown:
-        rows = list(samples_of(run.files[step]))
-        groups |= {(step, i // size + 1): rows[i : i + size] for i in range(0, len(rows), size)}
-    return groups, f"{run.name}: completions of {len(shown)} of {len(run.files)} steps are here."
 
 
 # ---- 2. HTML -------------------------------------------------------------------------------------
@@ -91,85 +79,63 @@ def completion_html(row, most):
     return said + text_html(text_of(row), most)
 
 
-def group_html(run, place, rows, most):
+def group_html(step, number, rows, most):
     right = sum(row["accuracy"] > 0.5 for row in rows)
-    title = f"{run.name}, step {place[0]}, group {place[1]}: {right} of {len(rows)} right"
+    title = f"step {step}, group {number}: {right} of {len(rows)} right"
     title += ", mixed" if is_mixed(rows) else ""
     asked = text_html(f"{rows[0].get('problem')}\ntruth: {rows[0].get('answer')}", most)
     return details(title, asked + "".join(completion_html(row, most) for row in rows))
 
 
-def changed_html(ours, theirs, most):
-    """What was judged unlike at the same place: with one --seed both runs drew the same random numbers there."""
-    shown = []
-    for place, rows in ours.items():
-        for pair in zip(rows, theirs.get(place, [])):
-            asked, other = (str(row.get("problem")) for row in pair)
-            if asked == other and pair[0]["accuracy"] != pair[1]["accuracy"]:
-                title = f"step {place[0]}, group {place[1]}: {asked[:80]}"
-                both = "".join(completion_html(row, most) for row in pair)
-                shown.append(details(title, both))
-    return f"<h2>{len(shown)} verdicts differ</h2>{''.join(shown)}<h2>All completions</h2>"
-
-
-def curve_html(column, runs):
-    """An SVG with a line for each run; at most POINTS of its steps are drawn."""
-    curves = {}
-    for run, colour in zip(runs, ("#0063a8", "#b8500a")):
-        measured = [row for row in run.rows if math.isfinite(row.get(column, math.nan))]
-        curves[colour] = [(row["step"], row[column]) for row in thin(measured, POINTS)]
-    points = sum(curves.values(), [(1, 0.0)])
-    last = max(step for step, _ in points)
-    low = min(value for _, value in points)
-    high = max(low + 1e-9, *(value for _, value in points))
+def curve_html(column, rows):
+    """A column of the log as an SVG; at most POINTS of its steps are drawn."""
+    measured = [row for row in rows if math.isfinite(row.get(column, math.nan))]
+    line = [(row["step"], row[column]) for row in thin(measured, POINTS)] or [(1, 0.0)]
+    last = max(1, line[-1][0])
+    low = min(value for _, value in line)
+    high = max(low + 1e-9, *(value for _, value in line))
+    places = [
+        f"{60 + 350 * step / last:.1f},{150 - 140 * (value - low) / (high - low):.1f}"
+        for step, value in line
+    ]
     drawn = f'<text y="12">{high:.3g}</text><text y="150">{low:.3g}</text>'
     drawn += f'<text x="60" y="168">{column}, to step {last}</text>'
-    for colour, line in curves.items():
-        places = [
-            f"{60 + 350 * step / last:.1f},{150 - 140 * (value - low) / (high - low):.1f}"
-            for step, value in line
-        ]
-        drawn += f'<polyline points="{" ".join(places)}" stroke="{colour}"/>'
+    drawn += f'<polyline points="{" ".join(places)}"/>'
     return f'<svg viewBox="0 0 420 175" font-size="12">{drawn}</svg>\n'
 
 
 # ---- 3. The page ---------------------------------------------------------------------------------
 
 
-def page_of(runs, steps, most):
-    groups, notes = zip(*(groups_of(run, steps) for run in runs))
-    page = PAGE.format(runs=escape(" (blue) and ".join(run.name for run in runs)))
-    for run in runs:
-        flags = "".join(f"{name} {value}\n" for name, value in run.flags.items())
-        page += details(f"Flags of {run.name}", text_html(flags, most))
-    page += "".join(curve_html(column, runs) for column in CURVES)
-    page += f"<p>{escape(' '.join(notes))}</p>"
-    if len(runs) == 2:
-        page += changed_html(*groups, most)
-    for run, found in zip(runs, groups):
-        page += "".join(group_html(run, place, found[place], most) for place in found)
+def page_of(run, steps, most):
+    flags = "".join(f"{name} {value}\n" for name, value in run.flags.items())
+    page = PAGE.format(run=escape(run.name)) + details("Flags", text_html(flags, most))
+    page += "".join(curve_html(column, run.rows) for column in CURVES)
+    page += f"<p>The completions of {len(steps)} of {len(run.files)} steps are here.</p>"
+    size = run.flags["num_samples"]
+    for step in steps:
+        rows = list(samples_of(run.files[step]))
+        groups = [rows[i : i + size] for i in range(0, len(rows), size)]
+        page += "".join(group_html(step, i, group, most) for i, group in enumerate(groups, 1))
     return page.encode("utf-8", "replace")  # half a character becomes a "?"
 
 
-def report(folders):
-    """-> the page of one or two runs, at most BYTES long."""
-    runs = [read_run(folder) for folder in folders]
+def report(folder):
+    """-> the page of a run, at most BYTES long."""
+    run = read_run(folder)
     for most, count in SIZES:
-        steps = {step for run in runs for step in thin([*run.files], max(2, count // len(runs)))}
-        page = page_of(runs, steps, most)
+        page = page_of(run, thin([*run.files], count), most)
         if len(page) <= BYTES:
             return page
-    raise DataError(f"{folders[0]}: two steps are too large; raise BYTES in {__file__}")
+    raise DataError(f"{folder}: two steps are too large; raise BYTES in {__file__}")
 
 
 def main(argv=None):
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="run", help="one or two folders")
+    parser.add_argument("run", type=Path, help="its folder")
     parser.add_argument("-o", "--out", type=Path, default="report.html")
     args = parser.parse_args(argv)
-    if len(args.runs) > 2:
-        parser.error("give one run or two")
-    page = report(args.runs)
+    page = report(args.run)
     args.out.write_bytes(page)
     print(f"{args.out}: {len(page) / 1e6:.1f} MB; open it in a browser")
 

@@ -234,19 +234,6 @@ def test_nothing_that_was_said_is_markup(tmp_path):
     assert HOSTILE[0] + " 1" in "".join(page.texts)
 
 
-def test_two_runs_and_the_verdicts_that_differ(tmp_path):
-    """Right, wrong against right, right: one of two. Step 2 is not shared, nor is another problem."""
-    other = completion("8", problem="4+4=")
-    first = [completion("2", 1.0), completion("it is 3"), other, other]
-    second = [completion("2", 1.0), completion("so 2", 1.0)]
-    one = write_run(tmp_path / "one", {1: first})
-    two = write_run(tmp_path / "two", {1: second, 2: second})
-    texts = Page(report.report([one, two])).texts
-    changed = texts[texts.index("1 verdicts differ") : texts.index("All completions")]
-    assert "it is 3" in changed and "so 2" in changed and "8" not in changed
-    assert any(text.endswith("one, step 1, group 1: 1 of 2 right, mixed") for text in texts)
-
-
 def test_a_page_is_bounded_and_says_what_it_leaves_out(tmp_path, monkeypatch):
     """Of ten steps it shows at most five, round(0, 2.25, 4.5, 6.75, 9) evenly spaced. The file of a step that is not in
     the log may be half written; any other that cannot be read is named."""
@@ -254,18 +241,18 @@ def test_a_page_is_bounded_and_says_what_it_leaves_out(tmp_path, monkeypatch):
     run = write_run(tmp_path / "run", {step: lines for step in range(1, 11)})
     monkeypatch.setattr(report, "SIZES", [(4000, 10), (4000, 5), (100, 2)])
     monkeypatch.setattr(report, "BYTES", 50_000)
-    page = report.report([run])
+    page = report.report(run)
     assert len(page) <= 50_000 and b"completions of 5 of 10 steps are here" in page
     shown = [step for step in range(1, 11) if f"step {step}, group 1".encode() in page]
     assert shown == [1, 3, 5, 8, 10]
     (run / "samples" / "step_000011.jsonl.gz").write_bytes(b"half")
-    assert report.report([run]) == page
+    assert report.report(run) == page
     earlier = run / "samples" / "step_000005.jsonl.gz"
     earlier.write_bytes(earlier.read_bytes()[:-9])
     with pytest.raises(DataError, match="step_000005.jsonl.gz cannot be read"):
-        report.report([run])
+        report.report(run)
     with pytest.raises(DataError, match="is not the folder of a run"):
-        report.report([tmp_path])
+        report.report(tmp_path)
 
 
 # ---- The day of a GPU ------------------------------------------------------------------------------
