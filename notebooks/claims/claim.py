@@ -358,8 +358,10 @@ def main(claims, argv=None):
     parser.add_argument("--results", default=str(KEPT.parent), help="where claims.json goes")
     args = parser.parse_args(argv)
     named = {claim.name: claim for claim in claims}
+    took = {each["name"]: round(each["seconds"] / 60) for each in load("claims")["claims"]}
+    if args.judge and set(args.names) - set(took):
+        parser.error(f"--judge: there are kept runs of {' '.join(took)}")
     if not args.names or set(args.names) - set(named):
-        took = {each["name"]: round(each["seconds"] / 60) for each in load("claims")["claims"]}
         lines = [f"{it.name:14} {took.get(it.name, '?'):>3} min  {it.sentence}" for it in claims]
         parser.error("\n".join(["which?", *lines]))
     os.chdir(ROOT)  # flags name files from there

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import zipfile
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -65,6 +66,8 @@ def convert(file, directory):
 
 def get(out):
     """Write SmolLM2-135M-Instruct to the directory `out`."""
+    if not (find_spec("gguf") and find_spec("transformers")):
+        raise ModelError("its weights are in the format GGUF: pip install gguf transformers")
     with tempfile.TemporaryDirectory() as directory:
         convert(download(directory), Path(directory, "converted"))
         save(*load(Path(directory, "converted")), out)
@@ -78,6 +81,7 @@ def main(argv=None):
         get(args.out)
     except ModelError as error:
         sys.exit(f"error: {error}")
+    print(f"SmolLM2-135M-Instruct is in {args.out}")
     print(f"SmolLM2-135M-Instruct in {args.out}")
 
 
