@@ -38,7 +38,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from model import Config, Qwen3
 from rlvr import GRPO, LossInputs, Rollouts, Step, loss_weights
-from verifiers import find_class
+from verifiers import DataError, find_class
 
 METHODS = Path(__file__).resolve().parents[1] / "methods"
 V = 5  # 0 is the stop
@@ -462,4 +462,7 @@ def main(files):
 
 
 if __name__ == "__main__":
-    print(__doc__) if "--help" in sys.argv else main(sys.argv[1:])
+    try:
+        print(__doc__) if "--help" in sys.argv else main(sys.argv[1:])
+    except DataError as error:
+        sys.exit(f"error: {error}")

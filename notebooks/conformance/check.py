@@ -335,6 +335,8 @@ def main(argv=None):
     parser.add_argument("--only", default="", help="cases whose names begin so")
     flags = parser.parse_args(argv)
     cases = [case for case in read_cases() if case["name"].startswith(flags.only)]
+    if not cases:
+        parser.error(f"--only {flags.only}: no case's name begins so")
     results = check(load_adapter(flags.adapter), cases)
     for result in results:
         missing = result.verdict == "not offered"
@@ -348,6 +350,10 @@ def main(argv=None):
     found = Counter(result.verdict for result in results)
     wrong = found["MISTAKE"]
     left = found["not offered"]
+    if left == len(results):
+        print(
+            f"{flags.adapter} has none of the functions; of several classes name one: FILE.py:NAME"
+        )
     print(f"{found['ok']} ok, {wrong} wrong, {left} not offered, of {len(results)} cases")
     return int(wrong > 0)
 

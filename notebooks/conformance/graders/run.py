@@ -148,6 +148,8 @@ def main(argv=None):
         wrong = what != "right" and args.show
         if wrong or verdict == "no reply" or spent == max(seconds):
             pair = f"{row['gold']} <- {row['answer'][:90]}"
+            if not wrong and verdict != "no reply":
+                what = "slowest"
             print(f"{what:16}{row.get('kind')}: {pair} ({verdict}, {spent:.2g} s)")
     if args.keep:
         print(json.dumps({"columns": COLUMNS, "rows": [line]}))
