@@ -273,6 +273,7 @@ def run_rank(rank, path, arguments, folder):
         arguments[name] = arguments[name][rank * size :][:size]
     found = call_step(load_adapter(path), "step", **arguments, rank=rank)
     Path(folder, f"{rank}.json").write_text(json.dumps(found))
+    torch.distributed.barrier()  # neither leaves while the other still needs it
     torch.distributed.destroy_process_group()
 
 

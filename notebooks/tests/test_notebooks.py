@@ -91,7 +91,7 @@ def of_the_saved_size(cells, shortened):
 def printed(cell):
     """What it prints, without numbers, and the numbers. Figures and widgets are not compared."""
     number = r"-?\d+\.\d+(?:e-?\d+)?|\b\d+e-\d+"
-    text = "".join(out["text"] for out in cell.outputs if out.output_type == "stream")
+    text = "".join(out["text"] for out in cell.outputs if out.get("name") == "stdout")
     return re.sub(number, "#", text), [float(n) for n in re.findall(number, text)]
 
 
