@@ -1,49 +1,42 @@
 """eval.py - did it work: accuracy on held-out problems, and what it is worth.
 
-What you will learn here: what an accuracy measured on so many problems is worth (section 1).
-Files, flags and the command (2 to 4) can wait. How completions are sampled and judged is in
-rlvr.roll_out.
+What you will learn here: how far an accuracy can be trusted that was measured on a few hundred
+problems (section 1). Flags and the command (2 and 3) can wait. How completions are sampled and
+scored is in rlvr.roll_out.
 
     python eval.py runs/NAME                          the trained model, and the one it came from
     python eval.py Qwen/Qwen3-0.6B --task math500 --num-samples 8 --k 1 8 --out eval.jsonl
     python -m notebooks.look.compare --help           compare two models, judge completions again
 """
 
-import argparse
-import contextlib
-import difflib
-import hashlib
-import json
 import math
 import shlex
 import statistics
-import subprocess
 import sys
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import get_type_hints
 
 import torch
 
 import verifiers
-from model import ModelError, _read_json, fetch, load, pick_device
-from rlvr import GRPO, option, records_of, roll_out, sample_tokens_that_fit
-from verifiers import DataError
+from appendix.plumbing import (
+    DataError,
+    append_rows,
+    fields_in,
+    git_commit,
+    option,
+    read_command,
+)
+from model import ModelError, _read_json, fetch, load, memory_for, pick_device
+from rlvr import GRPO, records_of, roll_out, sample_tokens_that_fit
 
 # ---- 1. What a number is worth -------------------------------------------------------------------
 
 
-def evaluate(method, model, tokenizer, task, problems, num_samples=1, temperature=0.0, ks=()):
-    """Sample and judge num_samples completions of each problem -> (summary, records).
-    Temperature 0 is greedy. method: e.g. GRPO(max_new_tokens=512, seed=0). ks: for pass@k."""
-    step = roll_out(method, model, tokenizer, task, problems, num_samples, temperature)
-    records = records_of(step)
-    return summarise(records, num_samples, ks), records
-
-
-def summarise(records, num_samples, ks=()):
-    """n problems; means over the completions; low, high: the 95 % interval of the accuracy; and
-    pass@k for each k."""
+def evaluate(records, num_samples, ks=()):
+    """The records of num_samples completions of each problem (rlvr.records_of) -> a summary: n
+    problems; means over the completions; low, high: the 95 % interval of the accuracy; and pass@k
+    for each k."""
     accuracy = torch.tensor([record["accuracy"] for record in records], dtype=torch.float64)
     accuracy = accuracy.view(-1, num_samples)  # (P, G)
     low, high = clustered_interval(accuracy.mean(1).tolist(), num_samples)
@@ -68,17 +61,19 @@ def wilson_interval(share, n, z=1.96):
 def clustered_interval(shares, num_samples):
     """95 % interval of the mean of `shares`, each measured on num_samples completions of a problem.
 
-    Samples of one problem are correlated: n problems with k samples each are worth n* independent
-    ones, n <= n* <= n k. The variance s^2 between problems gives n* = p (1 - p) / (s^2 / n)
-    (Miller 2024, arXiv 2411.00640).
-    subtle: where few problems differ, s^2 is mostly too small, so half a problem that is always
-    right and half a problem that never is are added."""
+    Samples of one problem are correlated, so n problems with k samples each count as n_effective
+    independent samples, n <= n_effective <= n k: p (1 - p) over the variance of the mean (Miller
+    2024, arXiv 2411.00640). Example: 10 problems with 8 samples each, 5 problems always right and
+    5 never: n_effective is 10, not 80.
+    subtle: where few problems differ, the variance is mostly too small, so half a problem that is
+    always right and half a problem that never is are added."""
     n = len(shares)
     p = (sum(shares) + 0.5) / (n + 1)
     squares = sum((share - p) ** 2 for share in shares) + 0.5 * (1 - p) ** 2 + 0.5 * p**2
-    independent = p * (1 - p) * n / (squares / n)
-    worth = min(n * num_samples, max(n, independent))
-    return wilson_interval(statistics.fmean(shares), worth)
+    variance = squares / n  # between problems; that of the mean is variance / n
+    n_effective = p * (1 - p) * n / variance
+    n_effective = min(n * num_samples, max(n, n_effective))
+    return wilson_interval(statistics.fmean(shares), n_effective)
 
 
 def pass_at_k(n, c, k):
@@ -91,139 +86,7 @@ def pass_at_k(n, c, k):
     return 1.0 - math.comb(n - c, k) / math.comb(n, k)
 
 
-# ---- 2. Files ------------------------------------------------------------------------------------
-
-
-def git_commit():
-    command = "git describe --always --dirty".split()
-    options = {"cwd": Path(__file__).parent, "capture_output": True, "text": True}
-    with contextlib.suppress(OSError):  # there may be no git
-        return subprocess.run(command, **options).stdout.strip()
-
-
-def read_rows(path):
-    """The objects of a .jsonl file; an unfinished last line is left out. Raises DataError."""
-    lines = verifiers.read_text(path).split("\n")  # not splitlines: completions may hold U+2028
-    rows = []
-    for number, line in enumerate(lines[:-1], 1):
-        rows.append(verifiers.read_json(line, f"{path}, line {number}"))
-        if not isinstance(rows[-1], dict):
-            raise DataError(f"{path}, line {number}: not an object")
-    return rows
-
-
-def append_rows(path, rows):
-    """Add objects to a .jsonl file, each a line; a line that a crash left unfinished is removed.
-    path None: write nothing."""
-    if path is None:
-        return
-    with open(path, "ab+") as file:
-        file.seek(0)
-        whole = file.read().rfind(b"\n") + 1
-        file.truncate(whole)
-        for row in rows:
-            line = json.dumps(row, ensure_ascii=False) + "\n"
-            file.write(line.encode("utf-8", "replace"))
-
-
-def hashes_of(paths):
-    """-> {name of the file: SHA-256 of what is in it}."""
-    hashes = {}
-    for path in paths:
-        with open(path, "rb") as file:
-            hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return hashes
-
-
-# ---- 3. Flags ------------------------------------------------------------------------------------
-# The fields of a dataclass are flags: those of Flags in each command, and the settings of the
-# method. So a setting that a method of your own adds is a flag as well.
-
-
-def add_flags(parser, kind):
-    """The fields of a dataclass as flags: int, float, str, bool (what is True by default also as
-    --no-name), and tuples of one of these."""
-    types = get_type_hints(kind)
-    for f in fields(kind):
-        options = {"help": "", **f.metadata}
-        if types[f.name] is bool:
-            options["action"] = argparse.BooleanOptionalAction if f.default else "store_true"
-        elif types[f.name] is tuple:
-            options = {"type": type(f.default[0]) if f.default else str, "nargs": "+", **options}
-        else:
-            options["type"] = types[f.name]
-        if f.default not in (None, False, ()):
-            options["help"] += f" (default: {f.default})"
-        parser.add_argument("--" + f.name.replace("_", "-"), **options)
-
-
-def read_command(argv, kind, about, run_of, defaults_for, anew=None):
-    """The command line -> (flags, an object of `kind`; the method with its settings).
-
-    The later wins: the fields' own defaults; defaults_for(flags so far, the method's Settings), or
-    what the run says that the command names, run_of(flags so far); the command line.
-    anew: what may differ from that run (None: everything, and what is unknown is left out).
-    """
-    parser = argparse.ArgumentParser(
-        description=about + " @FILE reads flags from a file.",
-        allow_abbrev=False,
-        usage="%(prog)s [flags], see --help",
-        add_help=False,
-        argument_default=argparse.SUPPRESS,
-        fromfile_prefix_chars="@",
-    )
-    parser.convert_arg_line_to_args = lambda line: shlex.split(line, comments=True)
-    try:
-        add_flags(parser, kind)
-        known = vars(parser.parse_known_args(argv)[0])
-        old = run_of(known)
-        spec = {"method": "grpo", **old, **known}["method"]
-        found = find_method(spec)
-        settings = found.Settings
-        add_flags(parser.add_argument_group(f"settings of {found.__name__}"), settings)
-        parser.add_argument("-h", "--help", action="help", help="show this, and exit")
-        given, unknown = parser.parse_known_args(argv)
-        values = {**(old or defaults_for(known, settings)), **vars(given)}
-        names = [f.name for f in (*fields(kind), *fields(settings))]
-        if unknown:
-            near = difflib.get_close_matches(unknown[0], [f"--{name}" for name in names], 1, 0.8)
-            hint = "".join(f"; did you mean {flag.replace('_', '-')}?" for flag in near)
-            raise ValueError(f"there is no {unknown[0]}, see --help{hint}")
-        for name in old.keys() - (old.keys() if anew is None else anew):
-            if name not in names or values[name] != old[name]:
-                place = f"{values['runs']}/{values['name']}/config.json"
-                raise ValueError(f"leave out {name}: in {place} it is {old[name]!r}")
-        values["method"] = spec
-        method = get_method(spec, _only(settings, values))
-        return kind(**_only(kind, values)), method
-    except (ValueError, argparse.ArgumentError) as error:
-        parser.error(str(error))
-
-
-def _only(kind, values):
-    return {f.name: values[f.name] for f in fields(kind) if f.name in values}
-
-
-def find_method(spec):
-    """GRPO, or its subclass in file.py or file.py:Class."""
-    if spec == "grpo":
-        return GRPO
-    kind = verifiers.find_class(spec, GRPO)
-    for f in fields(kind.Settings):
-        if getattr(kind.Settings, f.name, f.default) != f.default:
-            raise DataError(f"{spec}: Settings needs @dataclass, and a type: `{f.name}: type = ..`")
-    for name in set(dir(kind)) - set(dir(GRPO)):
-        for near in difflib.get_close_matches(name, dir(GRPO), 1, 0.75):
-            raise DataError(f"{spec}: nothing calls {name}; did you mean {near}? Rename it")
-    return kind
-
-
-def get_method(spec, settings):
-    """-> an object of that class with these settings."""
-    try:
-        return find_method(spec)(**settings)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"method {spec}: {error}") from error
+# ---- 2. Flags ------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -252,7 +115,7 @@ class TaskFlags:
                 raise ValueError(f"--{name} {value}: it must be above 0, and within reason")
 
 
-# ---- 4. The command ------------------------------------------------------------------------------
+# ---- 3. The command ------------------------------------------------------------------------------
 
 
 @dataclass
@@ -276,7 +139,7 @@ def parse_args(argv=None):
     if words and not words[0].startswith("-"):
         words = ["--model", *words]
     about = "Accuracy on held-out problems: eval.py MODEL, and these flags."
-    args, method = read_command(words, Flags, about, read_run, defaults_for)
+    args, method = read_command(words, Flags, GRPO, about, read_run, defaults_for)
     if args.model is None:
         sys.exit("error: name a model first, such as runs/NAME")
     if not all(0 < k <= method.settings.num_samples for k in args.k):
@@ -296,7 +159,7 @@ def read_run(known):
         place = f"--name {shlex.quote(run.name)} --runs {shlex.quote(str(run.parent))}"
         finish = f"finish it with `python train.py --resume {place}`"
         raise ModelError(f"{run} has no final/ yet: {finish}")
-    flags = _only(TaskFlags, config["flags"])
+    flags = fields_in(config["flags"], TaskFlags)
     own = {"device": None, "baseline": config["flags"]["model"], "num_samples": 1}
     return {**flags, **config["settings"], **own}
 
@@ -339,8 +202,11 @@ def evaluate_model(name, task, method, args):
     header |= {"prompt": prompt, "dtype": str(dtype), "git": git_commit()}
     append_rows(args.out, [{"header": header}])
 
-    def report(decoding, *how):
-        summary, records = evaluate(method, model, tokenizer, task, problems, *how)
+    def report(decoding, num_samples, temperature, ks=()):
+        with memory_for("--sample-tokens"):
+            batch = roll_out(method, model, tokenizer, task, problems, num_samples, temperature)
+        records = records_of(batch)
+        summary = evaluate(records, num_samples, ks)
         print(f"{decoding:8}", *(f"{column} {value:<7.4g}" for column, value in summary.items()))
         labels = {"model": name, "decoding": decoding}
         append_rows(args.out, [{**record, **labels} for record in records])

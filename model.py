@@ -22,9 +22,7 @@ scaling of RoPE, quantisation.
 import contextlib
 import json
 import os
-import re
 import shutil
-import time
 from dataclasses import asdict, dataclass, fields
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -33,15 +31,11 @@ import huggingface_hub
 import tokenizers
 import torch
 import torch.nn.functional as F
-from jinja2 import TemplateError  # comes with torch
-from jinja2.ext import Extension
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn import RMSNorm  # x * weight / sqrt(mean(x^2) + eps); the mean is taken in fp32
 from torch.utils.checkpoint import checkpoint
-
 
 # On an H100 PyTorch prefers cuDNN's attention, which takes up to .4 s to plan for each new shape.
 torch.backends.cuda.enable_cudnn_sdp(False)
@@ -196,6 +190,11 @@ class KVCache:
             cached.scatter_(2, index, new.to(cached.dtype))  # under autocast the dtypes differ
         return self.k[layer], self.v[layer]
 
+    def rewind(self, lengths):
+        """Forget what each row holds beyond its new length (B,): it will be written again."""
+        self.lengths = lengths
+        self.used = int(lengths.max())
+
     def take(self, rows):
         """Keep these rows, in this order; one may be named several times."""
         for cached in (self.k, self.v):
@@ -239,10 +238,13 @@ class Attention(nn.Module):
             v = v[:, :, :seen]
         group = self.H // self.K  # query heads per key/value head
         if T == 1:
-            # One query per row: the group takes the place of the T axis, and no key is repeated.
+            # Decoding: the queries of a group share their keys, so SDPA may take them for as many
+            # tokens of one head. No key is copied.
             q = q.reshape(B, self.K, group, self.D)
         else:
-            k = k.repeat_interleave(group, 1)  # fast CUDA kernels take groups or a mask, not both
+            # Each query head gets a copy of its keys: CUDA's fast kernels take groups or a mask,
+            # not both.
+            k = k.repeat_interleave(group, 1)  # (B, H, S, D)
             v = v.repeat_interleave(group, 1)
         # subtle: SDPA aligns is_causal to the first key, which would be wrong for one new token.
         causal = mask is None and T > 1
@@ -306,9 +308,9 @@ class Qwen3(nn.Module):
         if cache is not None and cache.used > 0:
             positions = positions + cache.lengths[:, None]  # (B, T)
             slots = torch.arange(cache.used + T, device=ids.device)
-            later = slots > positions[:, None, :, None]  # (B, 1, T, used + T)
-            # As floats, once: SDPA would convert a boolean mask anew in every layer.
-            mask = torch.zeros_like(later, dtype=cache.k[0].dtype).masked_fill(later, -torch.inf)
+            hidden = slots > positions[:, None, :, None]  # (B, 1, T, used + T): slots of the future
+            # -inf hides. A float mask, made once: SDPA would convert a boolean one in every layer.
+            mask = torch.zeros_like(hidden, dtype=cache.k[0].dtype).masked_fill(hidden, -torch.inf)
         x = self.model.embed_tokens(ids)  # (B, T, C)
         rope = rope_tables(positions, self.config, x.dtype)  # two of (B, 1, T, D)
         for block in self.model.layers:
@@ -323,6 +325,12 @@ class Qwen3(nn.Module):
         x = self.model.norm(x)
         weight = (self.lm_head or self.model.embed_tokens).weight
         return F.linear(x, weight) if head is None else head(x, weight)
+
+    def next_logits(self, ids, cache, last):
+        """Read ids (B, T), which continue the rows of the cache -> the logits (B, V) after one
+        token of each row. last: the indices of these tokens, a pair (rows, columns)."""
+        V = self.config.num_tokens  # subtle: ids from V on have an embedding, but are no tokens
+        return self(ids, cache, head=lambda x, weight: F.linear(x[last], weight)[:, :V])
 
     device = property(lambda model: model.model.embed_tokens.weight.device)
 
@@ -343,13 +351,13 @@ def pick_device(wanted=None):
     return device, torch.bfloat16 if half else torch.float32
 
 
-def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, shard=None):
+def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, sharder=None):
     """A model and its tokenizer from a local directory or a hub id -> (model, tokenizer). Raises
     ModelError.
 
     template: see Tokenizer.
-    shard:    called with the model before it has weights -> a function (tensor, its parameter)
-              -> the part of it to keep; so a model need never be whole in memory."""
+    sharder:  train.Sharder, for a model that is never whole in memory: wrap(model) is called before
+              there are weights, cut(tensor, parameter) for each tensor -> the part to keep."""
     directory = fetch(str(name_or_dir), SMALL_FILES)
     config = Config.from_dir(directory)
     tokenizer = Tokenizer.from_dir(directory, config.eos_token_id, template)
@@ -361,9 +369,17 @@ def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, shard=No
     config.num_tokens = tokenizer.num_tokens
     with torch.device("meta"):  # no memory, no time for weights that are replaced at once
         model = Qwen3(config)
-    keep = shard(model) if shard else lambda tensor, parameter: tensor
+    if sharder:
+        sharder.wrap(model)
+    parameters = model.state_dict()
     directory = fetch(str(name_or_dir))
-    weights = _read_weights(directory, model.state_dict(), device, dtype, keep)
+    weights = {}
+    for name, tensor in _read_tensors(directory):
+        if name == "lm_head.weight" and name not in parameters:
+            continue  # a tied head: a copy of the embedding
+        tensor = tensor.to(device=device, dtype=dtype)
+        is_cut = sharder and name in parameters
+        weights[name] = sharder.cut(tensor, parameters[name]) if is_cut else tensor
     try:
         model.load_state_dict(weights, assign=True)
     except RuntimeError as error:  # which names every tensor that does not fit
@@ -400,26 +416,22 @@ def fetch(name, patterns=(*SMALL_FILES, "*.safetensors")):
         ) from error
 
 
-def _read_weights(directory, wanted, device, dtype, keep):
-    """All tensors of the checkpoint, by name. `wanted` is a state dict of the model."""
+def _read_tensors(directory):
+    """The (name, tensor) pairs of a checkpoint, one by one."""
     whole = directory / "model.safetensors"
     index = _read_json(directory / "model.safetensors.index.json", optional=True)
     shards = {directory / file for file in index.get("weight_map", {}).values()}
     if whole.exists() or not shards:
         shards = {whole}
-    copies = {"lm_head.weight"} - set(wanted)  # of the embedding, if the model is tied
-    tensors = {}
     for path in sorted(shards):
         try:
             with safe_open(path, framework="pt") as reader:
-                for name in set(reader.keys()) - copies:
-                    tensor = reader.get_tensor(name).to(device=device, dtype=dtype)
-                    tensors[name] = keep(tensor, wanted[name]) if name in wanted else tensor
+                for name in reader.keys():
+                    yield name, reader.get_tensor(name)
         except (OSError, SafetensorError) as error:
             raise ModelError(
                 f"{path}: missing, damaged or cut short ({error}); fetch it again"
             ) from error
-    return tensors
 
 
 def save(model, tokenizer, directory, weights=None):
@@ -461,61 +473,32 @@ def memory_for(flag):
 # ---- 4. Tokenizer --------------------------------------------------------------------------------
 
 
-# ChatML, Qwen's and SmolLM2's markup, for a model whose files hold no template of their own.
-CHATML = """{% for m in messages %}<|im_start|>{{ m.role }}
-{{ m.content }}<|im_end|>
-{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-{% if enable_thinking is false %}<think>
-
-</think>
-
-{% endif %}{% endif %}"""
-MARK = "\ufdd1"  # stands for what the assistant said
-GUARD = "\ufdd0"  # no character: it keeps a user's "<|im_end|>" from being a special token
-
-
-class Generation(Extension):
-    """{% generation %} .. {% endgeneration %}, which elsewhere marks what is trained: here what is
-    between them just stands there."""
-
-    tags = {"generation"}
-
-    def parse(self, parser):
-        next(parser.stream)
-        return parser.parse_statements(["name:endgeneration"], drop_needle=True)
-
-
-def fail(message):
-    """raise_exception of chat templates."""
-    raise TemplateError(message)
-
-
 class Tokenizer:
     """Text to token ids and back, on the `tokenizers` library.
 
     template: how `encode_prompt` presents a problem. "plain": as it stands, for base models, which
     were never trained on chat markup; "chat": as one user turn in the model's own chat template;
-    "chat-nothink": the same with enable_thinking=False, so that a Qwen3 answers at once. By default
-    a model gets "chat" if its chat template writes one of its stop tokens: a base and a
-    post-trained model may share all files of the tokenizer, but not the stops.
-    config: what tokenizer_config.json holds, such as the "chat_template"."""
+    "chat-nothink": the same with enable_thinking=False, so that a Qwen3 answers at once. Default:
+    "chat" for a model whose chat template writes one of its stop tokens, else "plain". (A base and
+    a post-trained model may share all files of the tokenizer, but not the stops.)
+    config: what tokenizer_config.json holds, such as the "chat_template"; stop_ids: the model's."""
 
-    def __init__(self, backend, template="plain", config=None):
+    def __init__(self, backend, template=None, config=None, stop_ids=()):
         backend.no_truncation()  # a fine-tune's settings, which transformers ignores as well
         backend.no_padding()
         backend.encode_special_tokens = True  # a problem that spells out "<|im_end|>" stays text
         self.backend = backend
-        self.template = template
         self.config = config or {}
         self.num_tokens = max(backend.get_vocab(with_added_tokens=True).values()) + 1
         added = backend.get_added_tokens_decoder()
         self.special = {token.content: i for i, token in added.items() if token.special}
-        # The chat template, if there is one.
-        self.markup = self.config.get("chat_template") or "<|im_start|>" in self.special and CHATML
+        self.stops = [token for token, i in self.special.items() if i in stop_ids]
         self.unknown = backend.token_to_id(getattr(backend.model, "unk_token", None) or "")
+        if template:
+            self.template = template
 
     @classmethod
-    def from_dir(cls, directory, eos_token_id, template=None):
+    def from_dir(cls, directory, stop_ids, template=None):
         path = Path(directory) / "tokenizer.json"
         try:
             backend = tokenizers.Tokenizer.from_file(str(path))
@@ -525,14 +508,19 @@ class Tokenizer:
         own_file = path.with_name("chat_template.jinja")  # where newer models have it
         if own_file.exists():
             config["chat_template"] = own_file.read_text(encoding="utf-8")
-        tokenizer = cls(backend, template or "plain", config)
-        if template is None and tokenizer.markup:
-            turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
-            text = tokenizer.render(messages=turns)
-            stops = [stop for stop, token in tokenizer.special.items() if token in eos_token_id]
-            if any(stop in text for stop in stops):
-                tokenizer.template = "chat"
-        return tokenizer
+        return cls(backend, template, config, stop_ids)
+
+    @cached_property
+    def template(self):
+        has_chat = self.config.get("chat_template") or "<|im_start|>" in self.special
+        return "chat" if has_chat and self.chat.writes_any(self.stops) else "plain"
+
+    @cached_property
+    def chat(self):
+        """The model's chat template."""
+        from appendix.chat import Chat  # only here: model.py alone still loads models
+
+        return Chat(self.config, self.special, self.encode)
 
     def encode(self, text):
         return self.backend.encode(text, add_special_tokens=False).ids
@@ -544,7 +532,7 @@ class Tokenizer:
         """The ids that the policy continues. A plain prompt begins with a BOS token where the
         tokenizer adds one. Raises ModelError for a chat template that fails."""
         if self.template != "plain":
-            return self.markup_ids(self.render_chat([("user", text)]))
+            return self.chat.first_turn(text, thinking=self.template == "chat")
         return self.backend.encode(text, add_special_tokens=True).ids
 
     def prompt_text(self, text):
@@ -558,62 +546,6 @@ class Tokenizer:
         ends = {stop[-1] for stop in stops} | {"\ufffd"} if stops else set()
         tokens = range(self.num_tokens if stops else 0)
         return [token for token in tokens if ends.intersection(self.decode([token], False))]
-
-    def turn(self, text, role="user"):
-        """What a chat writes from the end of the assistant's turn to the start of its next one,
-        with `text` between them -> ids. Raises ModelError."""
-        messages = [("user", "?"), ("assistant", MARK), (role, text)]
-        chat = self.render_chat(messages)
-        if MARK not in chat:
-            raise ModelError("the chat template hides what was said: use --template plain")
-        return self.markup_ids(chat.partition(MARK)[2])  # the first: a text may hold it too
-
-    def render_chat(self, messages):
-        """A chat, with the assistant's turn opened -> text, as transformers' apply_chat_template
-        gives it, but for GUARD."""
-        guarded = []
-        for role, content in messages:
-            for token in self.special:
-                content = content.replace(token, token[0] + GUARD + token[1:])
-            guarded.append({"role": role, "content": content})
-        options = {"enable_thinking": False} if self.template == "chat-nothink" else {}
-        return self.render(messages=guarded, add_generation_prompt=True, **options)
-
-    def markup_ids(self, text):
-        """Text with special tokens in it, and GUARD where there is none -> ids."""
-        ids = []
-        for piece in re.split("(" + "|".join([*map(re.escape, self.special), r"\Z"]) + ")", text):
-            special = self.special.get(piece)
-            ids += self.encode(piece.replace(GUARD, "")) if special is None else [special]
-        return ids
-
-    def render(self, **given):
-        """What the chat template makes of messages -> text."""
-        try:
-            return self.chat_template.render(**given)
-        except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
-            why = f"the model's chat template fails ({error}): use --template plain"
-            raise ModelError(why) from None
-
-    @cached_property
-    def chat_template(self):
-        """It sees what transformers shows it. Compiled once: that takes longer than a thousand
-        prompts."""
-        source = self.markup
-        if not source:
-            raise ModelError("this model has no chat template: use --template plain")
-        if isinstance(source, list):
-            source = {each["name"]: each["template"] for each in source}["default"]
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation]
-        )
-        environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
-        environment.globals |= {"raise_exception": fail, "strftime_now": time.strftime}
-        environment.globals |= {"tools": None, "documents": None}
-        for name in ("bos_token", "eos_token", "pad_token", "unk_token"):
-            token = self.config.get(name) or ""
-            environment.globals[name] = token if isinstance(token, str) else token["content"]
-        return environment.from_string(source)
 
     def save(self, directory):
         self.backend.save(str(Path(directory) / "tokenizer.json"))

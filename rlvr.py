@@ -7,9 +7,9 @@
     log-probs     log pi(o_it | q, o_i<t)          now with gradients               token_logprobs
     loss          -sum w_it min(r_it A_i, clip(r_it) A_i),   r_it = pi / pi_old     policy_loss
 
-Section 1 is the code of chapter 9.5 (its loop is in notebook 0); sections 2 to 4 are the same steps
-for many prompts at once; section 5, class GRPO, is what a method of your own overrides. Departures,
-1 to 3 from PPO and GRPO, the others from the chapter's code; each is named again where it happens:
+Section 1 is the code of chapter 9.5 (its loop is in notebook 0). Sections 2 to 4 are the same steps
+for many prompts at once. Section 5, class GRPO, is what your own method overrides. The code departs
+from PPO and GRPO in points 1 to 3, from the chapter in the others; each is named again at its line:
 
   1  No KL term, as in the chapter, so no reference model is kept. The setting kl_coef adds one.
   2  No critic, as in the chapter: the mean reward of the group is the baseline.
@@ -28,9 +28,9 @@ for many prompts at once; section 5, class GRPO, is what a method of your own ov
      question may be equal by value, but earns nothing (verifiers.py).
 
 Sources: GRPO (arXiv 2402.03300), DAPO (2503.14476), Dr. GRPO (2503.20783).
-Letters: P prompts, G completions of each (a group), B = P*G rows, R of them still being sampled,
-W tokens read at once, T tokens, V vocabulary, C hidden size; in a micro-batch: N lines of L tokens,
-which hold b of the rows; M of the tokens are trained.
+Letters: P prompts, G completions of each (a group), B = P*G rows, A of them still being sampled,
+T tokens, V vocabulary, C hidden size. In a micro-batch: N lines of L tokens, which hold b of the
+rows; M of the tokens are trained.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ import itertools
 import math
 import random
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -46,8 +46,10 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 from tqdm import tqdm
 
-from model import KVCache, memory_for
-from verifiers import DataError, checked, reward_rlvr, run_all
+from appendix.chat import Turns, read_replies, write_replies
+from appendix.plumbing import DataError, option, run_all
+from model import KVCache
+from verifiers import checked, reward_rlvr
 
 # ---- 1. The chapter's page -----------------------------------------------------------------------
 
@@ -93,7 +95,7 @@ def compute_grpo_loss(
 
 @dataclass
 class Rollouts:
-    """B = P*G completions. Rows p*G .. p*G + G-1 are the group of prompt p and begin with it.
+    """B = P*G completions. Rows p*G .. p*G + G-1 are those of prompt p; each begins with it.
 
     subtle: lengths tell where a completion ends, never a comparison with a pad or stop id. The stop
     token is part of it and is trained (else a policy forgets how to stop); Qwen3-Base pads with it.
@@ -108,10 +110,31 @@ class Rollouts:
     num_samples: int  # G
 
     def completions(self, rows=slice(None)):
-        """These completions as lists of token ids, stop tokens and an environment's replies too."""
-        columns = (self.ids, self.prompt_lengths, self.lengths)
-        found = zip(*(column[rows].tolist() for column in columns))
-        return [ids[start : start + length] for ids, start, length in found]
+        """The token ids of each completion, including stop tokens and environment replies."""
+        all_ids = self.ids[rows].tolist()
+        starts = self.prompt_lengths[rows].tolist()
+        lengths = self.lengths[rows].tolist()
+        return [ids[i : i + length] for ids, i, length in zip(all_ids, starts, lengths)]
+
+    def append(self, rows, token, logp, stop_ids):
+        """Write one sampled token to each of these A rows: token, logp (A,). Rows that have
+        finished stay as they are."""
+        running = ~self.finished[rows]  # (A,)
+        length = self.lengths[rows]
+        column = self.prompt_lengths[rows] + length
+        self.ids[rows, column] = token.where(running, 0)
+        self.logp[rows, column - 1] = logp.where(running, 0)  # logp[:, t] belongs to ids[:, t+1]
+        self.mask[rows, column - 1] = running.float()
+        self.lengths[rows] = length + running
+        # Not torch.isin: it would wait for the GPU.
+        self.finished[rows] |= (token[:, None] == stop_ids).any(1)
+
+    def trimmed(self):
+        """The same, without the columns that no completion has used."""
+        T = int((self.prompt_lengths + self.lengths).max())
+        return replace(
+            self, ids=self.ids[:, :T], logp=self.logp[:, : T - 1], mask=self.mask[:, : T - 1]
+        )
 
     @staticmethod
     def join(several, device=None):
@@ -137,8 +160,8 @@ def row_uniforms(streams, steps, seed):
 
 
 def choose(logits, uniforms, temperature=1.0):
-    """Sample from softmax(logits / temperature) for R rows: logits (R, V), uniforms (R,) ->
-    (tokens (R,), log-probs (R,)). Temperature 0 is greedy, with log-probs at temperature 1."""
+    """Sample from softmax(logits / temperature) for A rows: logits (A, V), uniforms (A,) ->
+    (tokens (A,), log-probs (A,)). Temperature 0 is greedy, with log-probs at temperature 1."""
     logp = (logits.float() / (temperature or 1.0)).log_softmax(-1)
     if temperature == 0:
         token = logp.argmax(-1)
@@ -148,7 +171,8 @@ def choose(logits, uniforms, temperature=1.0):
         token = torch.searchsorted(cdf, uniforms[:, None] * total, right=True)
         # u * total may round up to total: then take the last token of non-zero probability.
         token = torch.minimum(token, torch.searchsorted(cdf, total)).squeeze(1)
-        token = token.clamp(max=logp.size(1) - 1)  # NaN is larger than all: see roll_out
+        # NaN sorts last, so the index may be V. Clamp it: check_rollouts reports the NaN.
+        token = token.clamp(max=logp.size(1) - 1)
     return token, logp.gather(1, token[:, None]).squeeze(1)
 
 
@@ -168,11 +192,10 @@ def sample(
 
     stop_ids: tokens that end a completion (default: the model's own).
     uniforms: (P*G, max_new_tokens) random numbers, see row_uniforms (default: torch's generator).
-    choose:   (logits (R, V), uniforms (R,), temperature) -> (tokens (R,), log-probs (R,)).
-    reply:    an environment, see Turns: where rows have sampled a stop token, reply(these rows,
-              their completions so far) gives for each the ids that come next, [] (it goes on) or
-              None (it ends). They count in max_new_tokens, but never as the policy's words: the
-              mask is 0.
+    choose:   (logits (A, V), uniforms (A,), temperature) -> (tokens (A,), log-probs (A,)).
+    reply:    an environment, see Turns: (the rows that have sampled a stop token, their completions
+              so far) -> for each the ids that come next, [] (it goes on) or None (it ends). They
+              count in max_new_tokens, but are never the policy's words: their mask is 0.
     Raises ValueError for an empty prompt."""
     if not prompts or not all(prompts):
         raise ValueError("sample needs at least one prompt, and each prompt at least one token")
@@ -185,40 +208,33 @@ def sample(
     uniforms = uniforms.to(device)
     rollouts, cache, logits = prefill(model, prompts, num_samples, max_new_tokens)
 
-    # Decode one token at a time. Row r of the cache is row rows[r] of rollouts. Some of these R may
-    # have finished already: what is sampled for them is discarded.
-    rows = torch.arange(len(rollouts.ids), device=device)
-    patience = 1 if reply or device.type == "cpu" else 8  # to see who has ended waits for the GPU
+    # Decode one token at a time. Row a of the cache is row rows[a] of the rollouts. Some of these
+    # rows may have finished already: what is sampled for them is discarded.
+    rows = torch.arange(len(rollouts.ids), device=device)  # (A,)
+    # Asking which rows have finished synchronises with the GPU, so it is asked every 8 tokens.
+    check_every = 1 if reply or device.type == "cpu" else 8
     for t in tqdm(itertools.count(), "tokens", max_new_tokens, leave=False, delay=2, disable=None):
-        length = rollouts.lengths[rows]  # (R,)
-        column = rollouts.prompt_lengths[rows] + length
-        token, token_logp = choose(logits, uniforms[rows, length], temperature)
-        running = ~rollouts.finished[rows]
-        rollouts.ids[rows, column] = token.where(running, 0)
-        # logp[:, t] belongs to ids[:, t+1]
-        rollouts.logp[rows, column - 1] = token_logp.where(running, 0)
-        rollouts.mask[rows, column - 1] = running.float()
-        rollouts.lengths[rows] = length + running
-        # torch.isin would wait for the GPU.
-        rollouts.finished[rows] |= (token[:, None] == stop_ids).any(1)
-        if t % patience == 0 or t + 1 == max_new_tokens:
+        token, logp = choose(logits, uniforms[rows, rollouts.lengths[rows]], temperature)
+        rollouts.append(rows, token, logp, stop_ids)
+        if t % check_every == 0 or t + 1 == max_new_tokens:
             if reply:
                 write_replies(rollouts, rows, reply, max_new_tokens)
-            left = ~rollouts.finished[rows] & (rollouts.lengths[rows] < max_new_tokens)
-            left = left.nonzero().flatten()
-            if len(left) == 0:
+            running = ~rollouts.finished[rows] & (rollouts.lengths[rows] < max_new_tokens)
+            remaining = running.nonzero().flatten()
+            if len(remaining) == 0:
                 break
-            # Copying the cache pays once a fifth has ended.
-            if len(left) <= 0.8 * len(rows) or reply and len(left) < len(rows):
-                rows = rows[left]
-                token = token[left]
-                cache.take(left)
-        logits = next_logits(model, cache, rollouts, rows, token, reply)
-
-    rollouts.ids = rollouts.ids[:, : int((rollouts.prompt_lengths + rollouts.lengths).max())]
-    rollouts.logp = rollouts.logp[:, : rollouts.ids.size(1) - 1]
-    rollouts.mask = rollouts.mask[:, : rollouts.ids.size(1) - 1]
-    return rollouts
+            # Copying the cache pays off once a fifth of its rows has finished. With environments
+            # finished rows leave at once, so that none is asked twice.
+            few = len(rows) - 1 if reply else 0.8 * len(rows)
+            if len(remaining) <= few:
+                rows = rows[remaining]
+                token = token[remaining]
+                cache.take(remaining)
+        if reply:
+            logits = read_replies(model, cache, rollouts, rows)
+        else:
+            logits = model.next_logits(token[:, None], cache, (slice(None), -1))
+    return rollouts.trimmed()
 
 
 def prefill(model, prompts, num_samples, max_new_tokens):
@@ -230,7 +246,7 @@ def prefill(model, prompts, num_samples, max_new_tokens):
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
     ids = pad_sequence([torch.tensor(prompt) for prompt in prompts], batch_first=True).to(device)
     cache = KVCache(model, P, ids.size(1) + max_new_tokens)
-    logits = read(model, ids, cache, (torch.arange(P, device=device), lengths - 1))
+    logits = model.next_logits(ids, cache, (torch.arange(P, device=device), lengths - 1))
     cache.lengths = lengths  # subtle: the padding is overwritten, token by token
 
     # Every completion of a group starts from a copy of its prompt.
@@ -242,43 +258,6 @@ def prefill(model, prompts, num_samples, max_new_tokens):
     zeros = torch.zeros_like(prompt_of)
     rollouts = Rollouts(ids, lengths[prompt_of], zeros, zeros > 0, logp, mask, num_samples)
     return rollouts, cache, logits[prompt_of]
-
-
-def write_replies(rollouts, rows, reply, limit):
-    """Ask the environments of the rows that have sampled a stop token, and write down what they
-    reply. A completion is cut off at the limit, also in a reply."""
-    asking = rows[rollouts.finished[rows]]
-    numbers = asking.tolist()
-    replies = reply(numbers, rollouts.completions(asking))
-    for row, new in zip(numbers, replies, strict=True):
-        rollouts.finished[row] = new is None
-        start = int(rollouts.prompt_lengths[row] + rollouts.lengths[row])
-        new = torch.tensor(new or [], dtype=torch.long)[: limit - int(rollouts.lengths[row])]
-        rollouts.ids[row, start : start + len(new)] = new.to(rollouts.ids.device)
-        rollouts.lengths[row] += len(new)
-
-
-def next_logits(model, cache, rollouts, rows, token, reply):
-    """Read the token that each of these rows has sampled, and a reply after it -> logits (R, V)."""
-    if not reply:
-        return read(model, token[:, None], cache, (slice(None), -1))
-    ends = rollouts.prompt_lengths[rows] + rollouts.lengths[rows]  # (R,)
-    W = int((ends - cache.lengths).max())  # read of each row, though the cache may hold some of it
-    begin = (ends - W).clamp(min=0)
-    columns = begin[:, None] + torch.arange(W, device=ends.device)  # (R, W)
-    last = torch.arange(len(rows), device=ends.device), ends - begin - 1
-    cache.lengths = begin
-    cache.used = int(begin.max())
-    logits = read(model, rollouts.ids[rows[:, None], columns], cache, last)
-    cache.lengths = ends
-    return logits
-
-
-def read(model, ids, cache, last):
-    """ids (R, W) that continue the rows of the cache -> logits (R, V) after the tokens `last`, an
-    index of one in each row."""
-    V = model.config.num_tokens  # subtle: ids from V on have an embedding, but are no tokens
-    return model(ids, cache, head=lambda x, weight: F.linear(x[last], weight)[:, :V])
 
 
 # ---- 3. From problems to rewards and advantages --------------------------------------------------
@@ -312,45 +291,56 @@ def roll_out(
 ):
     """num_samples completions of each problem, sampled by the method, judged by the task -> Step.
 
-    streams: names of the P*G random streams, see row_uniforms. Completions are sampled in batches
+    streams: names of the P*G random streams, see row_uniforms. Completions are sampled in parts
     that fit into the setting sample_tokens: only rounding differs (in bf16 it can flip tokens)."""
     settings = method.settings
     limit = settings.max_new_tokens
     streams = streams or range(len(problems) * num_samples)
     prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
+    rows = [{**problem, "turns": []} for problem in problems for _ in range(num_samples)]  # B
     eos = list(model.config.eos_token_id)
     stop_ids = eos + tokenizer.tokens_that_end(task.stops)
     longest = max(len(prompt) for prompt in prompts) + limit
-    room = settings.sample_tokens or SAMPLE_TOKENS
-    size = max(1, room // (longest * num_samples))  # problems in a batch
-    batches = []
-    judged = []  # the problem of each row, with its environment and turns
-    for start in range(0, len(prompts), size):
+    size = max(1, (settings.sample_tokens or SAMPLE_TOKENS) // (longest * num_samples))
+    parts = []
+    for start in range(0, len(problems), size):  # of so many problems
         end = start + size
-        uniforms = row_uniforms(
-            streams[start * num_samples : end * num_samples], limit, settings.seed
-        )
-        some = problems[start:end]
-        turns = Turns(tokenizer, task, some, num_samples, eos)
-        how = Sampling(num_samples, limit, temperature, stop_ids, uniforms, some, training)
+        own = slice(start * num_samples, end * num_samples)  # their rows
+        reply = None
         if task.stops or task.turns:
-            how.reply = turns
-        with memory_for("--sample-tokens"):
-            sampled = method.roll_out(model, tokenizer, prompts[start:end], how)
+            reply = Turns(tokenizer, task, rows[own], eos)
+        uniforms = row_uniforms(streams[own], limit, settings.seed)
+        how = Sampling(
+            num_samples,
+            limit,
+            temperature,
+            stop_ids,
+            uniforms,
+            problems[start:end],
+            training,
+            reply,
+        )
+        sampled = method.roll_out(model, tokenizer, prompts[start:end], how)
         check_rollouts(method, sampled, how)
-        batches.append(sampled)
-        judged += turns.problems
-    rollouts = Rollouts.join(batches)
-    # Judged are the policy's own words; without an environment, only those before a stop text.
-    own = zip(rollouts.ids[:, 1:], rollouts.mask > 0)
-    texts = [tokenizer.decode(ids[mine].tolist()) for ids, mine in own]
-    for stop in task.stops if not task.turns else ():
-        texts = [text.partition(stop)[0] for text in texts]
+        parts.append(sampled)
+    rollouts = Rollouts.join(parts)
+    texts = own_words(rollouts, tokenizer, () if task.turns else task.stops)
     began = time.perf_counter()
-    rewards, parts = score(rollouts, texts, judged, task.reward)
+    rewards, scores = score(rollouts, texts, rows, task.reward)
     seconds = time.perf_counter() - began
-    said = [problem["turns"] for problem in judged] if task.turns else []
-    return Step(problems, rollouts, texts, rewards, parts, said, seconds)
+    turns = [row["turns"] for row in rows] if task.turns else []
+    return Batch(problems, rollouts, texts, rewards, scores, turns, seconds)
+
+
+def own_words(rollouts, tokenizer, stops):
+    """The policy's own words in each completion, up to the first stop text -> B texts."""
+    texts = []
+    for ids, trained in zip(rollouts.ids[:, 1:], rollouts.mask > 0):
+        text = tokenizer.decode(ids[trained].tolist())
+        for stop in stops:
+            text = text.partition(stop)[0]
+        texts.append(text)
+    return texts
 
 
 SAMPLE_TOKENS = 49152  # sampled at once, with prompts: a cache of 5.6 GB for Qwen3-0.6B in bf16
@@ -372,85 +362,24 @@ def check_rollouts(method, sampled, how):
         or not (sampled.logp * sampled.mask).isfinite().all()
     ):
         wanted = "Rollouts with finite log-probs for each completion"
-        raise wrong(method, "roll_out", sampled, f"{wanted} (NaN in the weights? a high --lr?)")
+        why = "NaN in the weights? too high a learning rate?"
+        raise wrong(method, "roll_out", sampled, f"{wanted} ({why})")
     if how.reply and how.reply.over != int(sampled.finished.sum()):
         raise wrong(method, "roll_out", sampled, "what sample(.., reply=how.reply) returns")
 
 
-LONGEST_REPLY = 4000  # characters of an environment's reply
-IMPATIENCE = 5.0  # seconds without an answer, after which the environments still asked have failed
-
-
-class Turns:
-    """The rows of a batch, each with an environment of its own (Task.turns): the `reply` of sample.
-
-    A turn ends at a stop token of the model, or where its text contains one of task.stops. In the
-    first case a chat model reads the reply as a turn of its template, else it is plain text. What
-    was sampled is never tokenised again.
-    problems: for each row the problem's columns, its "environment" (or the error that it raised),
-        and its "turns", as a reward sees them: pairs of what the policy said and the reply.
-    over: the number of rows that have ended by a stop."""
-
-    def __init__(self, tokenizer, task, problems, num_samples, eos):
-        self.tokenizer = tokenizer
-        self.task = task
-        self.eos = eos
-        self.over = 0
-        self.problems = [
-            {**problem, "turns": []} for problem in problems for _ in range(num_samples)
-        ]
-        self.begins = [0] * len(self.problems)  # where in the completion the turn begins
-        if task.turns:
-            made = run_all(self.begins, self.problems, lambda _, row: task.turns(row), IMPATIENCE)
-            for problem, environment in zip(self.problems, made):
-                problem["environment"] = environment
-
-    def __call__(self, rows, completions):
-        found = run_all(rows, completions, self.after, IMPATIENCE)
-        for place, row in enumerate(rows):
-            if isinstance(found[place], BaseException):
-                self.problems[row]["environment"] = found[place]
-                found[place] = None
-        self.over += found.count(None)
-        return found
-
-    def after(self, row, ids):
-        """What comes after this completion: [] if a token only looked like the end of a stop text;
-        the environment's reply; or None if it ends."""
-        stopped = ids[-1] in self.eos
-        said = ids[self.begins[row] : len(ids) - stopped]
-        text = self.tokenizer.decode(said, skip_special_tokens=False)
-        if not stopped and not any(stop in text for stop in self.task.stops):
-            return []
-        problem = self.problems[row]
-        environment = problem.get("environment")
-        if isinstance(environment, BaseException):  # it could not be made
-            raise environment
-        reply = environment.reply(text) if self.task.turns else None
-        new = None
-        if reply is not None:
-            reply = str(reply)[:LONGEST_REPLY]
-            new = self.tokenizer.encode(reply)
-            if stopped and self.tokenizer.template != "plain":
-                new = self.tokenizer.turn(reply, getattr(environment, "role", "user"))
-                new = new[new[0] == ids[-1] :]  # the policy has ended its turn itself
-            self.begins[row] = len(ids) + len(new)
-        problem["turns"].append((text, reply))
-        return new
-
-
 def score(rollouts, texts, problems, reward_fn):
-    """Judge every completion -> (rewards (P, G), a dict of named parts for each of the B rows).
-    problems: B, that of each row.
+    """Score every completion -> (rewards (P, G), a dict of named parts for each of the B rows).
+    problems: one dict for each of the B rows.
 
     A completion on which the verifier fails (see verifiers.checked) gets the lowest reward of its
     group, and at most 0: making the verifier fail must never pay."""
     rewards = []
     parts = []
-    verdicts = run_all(texts, problems, reward_fn)
-    for verdict, problem, finished in zip(verdicts, problems, rollouts.finished.tolist()):
+    results = run_all(texts, problems, reward_fn)
+    for result, problem, finished in zip(results, problems, rollouts.finished.tolist()):
         environment = problem.get("environment")  # an error if it failed
-        reward, own = checked(environment if isinstance(environment, BaseException) else verdict)
+        reward, own = checked(environment if isinstance(environment, BaseException) else result)
         rewards.append(reward if finished else min(0.0, reward))  # departure 5
         parts.append({**own, "truncated": float(not finished)})
     rewards = torch.tensor(rewards).view(-1, rollouts.num_samples)
@@ -458,28 +387,39 @@ def score(rollouts, texts, problems, reward_fn):
     return torch.where(failed, rewards.amin(1, keepdim=True), rewards), parts
 
 
-def records_of(step):
-    """A dict for each completion: the problem's columns, its index, sample, parts, text, length in
-    tokens and reward. One that was cut off is wrong, even if a box in it is right: its accuracy is
-    0."""
-    lengths = step.rollouts.mask.sum(1).int().tolist()
+def records_of(batch):
+    """A dict for each completion: its problem's columns, index, sample, parts, text, length in
+    tokens, reward and accuracy."""
+    lengths = batch.rollouts.mask.sum(1).int().tolist()
+    accuracies = batch.accuracy.flatten().tolist()
     records = []
-    for row, part in enumerate(step.parts):
-        index, sample = divmod(row, step.rollouts.num_samples)
+    for row, part in enumerate(batch.parts):
+        index, sample = divmod(row, batch.rollouts.num_samples)
         record = {
-            **step.problems[index],
+            **batch.problems[index],
             **part,
             "index": index,
             "sample": sample,
-            "completion": step.texts[row],
+            "completion": batch.texts[row],
             "length": lengths[row],
-            "reward": step.rewards[index, sample].item(),
-            "accuracy": part["accuracy"] * (1 - part["truncated"]),
+            "reward": batch.rewards[index, sample].item(),
+            "accuracy": accuracies[row],
         }
-        if step.turns:
-            record["turns"] = step.turns[row]
+        if batch.turns:
+            record["turns"] = batch.turns[row]
         records.append(record)
     return records
+
+
+def token_advantages(method, batch):
+    """The method's advantages, token by token: (B, T-1), 0 where nothing is trained."""
+    mask = batch.rollouts.mask  # (B, T-1)
+    advantages = method.advantages(replace(batch, rewards=batch.rewards.clone()))
+    shapes = [batch.rewards.shape, mask.shape]  # (P, G) or (B, T-1)
+    fits = isinstance(advantages, torch.Tensor) and advantages.shape in shapes
+    if not fits or not advantages.isfinite().all():
+        raise wrong(method, "advantages", advantages, f"a tensor of finite numbers: {shapes}")
+    return advantages.to(mask.device).reshape(len(mask), -1) * mask
 
 
 def group_advantages(rewards, scale="std", eps=1e-6):
@@ -514,7 +454,7 @@ class MicroBatch:
     rows: torch.Tensor  # (b,) which of the B rows these are, in the order of their tokens
     positions: torch.Tensor = None  # (N, L), default: 0 .. L-1
     mask: torch.Tensor = None  # of attention: (N, 1, L, L) bool, True: may attend; default: causal
-    loss_scale: float = 1.0  # 0.0: only evens out the ranks' number of passes
+    loss_scale: float = 1.0  # 0.0: a copy that adds nothing
 
 
 @dataclass
@@ -557,11 +497,14 @@ def trained_logprobs(model, micro, targets, temperature=1.0):
     def head(hidden, weight):  # (N, L, C), (vocab_size, C)
         # In chunks, recomputed in the backward pass: the logits of 8 x 1024 tokens would take 5 GB.
         size = CHUNK_ELEMENTS // V
-        done = [
-            checkpoint(chunk_logprobs, states, weight, ids, V, temperature, use_reentrant=False)
-            for states, ids in zip(hidden[micro.trained].split(size), targets.split(size))
-        ]
-        return tuple(torch.cat(chunks) for chunks in zip(*done))
+        logps = []
+        entropies = []
+        for states, ids in zip(hidden[micro.trained].split(size), targets.split(size)):
+            chunk = (states, weight, ids, V, temperature)
+            logp, entropy = checkpoint(chunk_logprobs, *chunk, use_reentrant=False)
+            logps.append(logp)
+            entropies.append(entropy)
+        return torch.cat(logps), torch.cat(entropies)
 
     return model(micro.ids, head=head, positions=micro.positions, mask=micro.mask)
 
@@ -633,47 +576,47 @@ def kl_penalty(logp, ref_logp, weights):
 def update_gradients(model, rollouts, advantages, method, micros, old_logp=None, reference=None):
     """Add the gradient of the method's loss over these MicroBatches to .grad -> (sums, log-probs).
 
-    advantages: (P, G) or (B, T-1). Rows where all are 0 have no gradient (but for a KL), so micros
-        may leave them out; they still count in the normaliser: little signal, small step.
+    advantages: (B, T-1), see token_advantages. Rows where all are 0 have no gradient (but for a
+        KL), so micros may leave them out; they still count in the normaliser: little signal, small
+        step.
     old_logp: (B, T-1) the log-probs that the first update of this batch returned; None in that one.
     sums: the loss; and over the trained tokens: their number; entropies (nats); mismatch (|log pi
         now - log pi as sampled|: rounding, or a bug: another model, mask or temperature) and off
-        (those where it is more than a tenth of the probability); clipped (those with pi / pi_old
+        (tokens whose probability differs by more than a tenth); clipped (tokens with pi / pi_old
         outside the clip range); kl (to the reference).
     log-probs: (B, T-1), log pi now; the sampler's in rows that no micro-batch had."""
     settings = method.settings
-    advantages = advantages.reshape(len(rollouts.ids), -1) * rollouts.mask  # (B, T-1)
     # critical: the weights are those of the whole batch.
     weights = loss_weights(rollouts.mask, settings.norm, settings.max_new_tokens)
-    all_logp = rollouts.logp * rollouts.mask
+    logp_before_update = rollouts.logp * rollouts.mask  # the sampler's; those recomputed follow
     names = "loss tokens entropy mismatch off clipped kl".split()
     sums = dict.fromkeys(names, weights.new_zeros(()))
     for micro in micros:
         rows = micro.rows
         mask = rollouts.mask[rows]
-        what = (micro, rollouts.ids[rows], mask, settings.temperature)
-        logp, entropy = log_probs_of(model, *what)
-        now = logp.detach()
-        all_logp[rows] = now
+        given = (micro, rollouts.ids[rows], mask, settings.temperature)
+        logp, entropy = log_probs_of(model, *given)
+        current = logp.detach()
+        logp_before_update[rows] = current
 
         # The first update's log-probs are the old ones; the sampler's equal them up to rounding.
-        old = now if old_logp is None else old_logp[rows]
+        old = current if old_logp is None else old_logp[rows]
         inputs = LossInputs(micro, old, rollouts.logp[rows], advantages[rows], weights[rows])
-        found = statistics_of(now, inputs, mask, settings.clip)
-        found["entropy"] = entropy
+        stats = statistics_of(current, inputs, mask, settings.clip)
+        stats["entropy"] = entropy
         if reference is not None:
             with torch.no_grad():
-                inputs.ref_logp, _ = log_probs_of(reference, *what)
-            found["kl"] = kl_penalty(now, inputs.ref_logp, mask)
+                inputs.ref_logp, _ = log_probs_of(reference, *given)
+            stats["kl"] = kl_penalty(current, inputs.ref_logp, mask)
 
         loss = method.loss(logp, inputs)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise wrong(method, "loss", loss, "a tensor of one number")
         (micro.loss_scale * loss).backward()
-        found["loss"] = loss.detach()
-        for name, value in found.items():
+        stats["loss"] = loss.detach()
+        for name, value in stats.items():
             sums[name] = sums[name] + micro.loss_scale * value
-    return sums, all_logp
+    return sums, logp_before_update
 
 
 def statistics_of(logp, inputs, mask, clip):
@@ -702,15 +645,10 @@ def wrong(method, function, value, wanted):
     return DataError(f"method {type(method).__name__}: {found}")
 
 
-def option(default, help, **more):
-    """A field that is a flag: its default, its help, and what else argparse should know."""
-    return field(default=default, metadata={"help": help, **more})
-
-
 @dataclass
 class Settings:
-    """The settings of a method. Each is a flag of train.py and eval.py; `option` is only for its
-    line of --help: a method of your own may write `height: float = 0.5`."""
+    """The settings of a method, each with its default and a line of help. Your own method may also
+    write `height: float = 0.5`."""
 
     prompts_per_step: int = option(8, "P, problems a step (departure 10)")
     num_samples: int = option(8, "G, completions of each (a tiny model: 16)")
@@ -743,8 +681,8 @@ class Settings:
 
 
 @dataclass
-class Step:
-    """The problems of one step, their completions and their rewards."""
+class Batch:
+    """Some problems, their completions and their rewards."""
 
     problems: list  # P dicts with "problem" and "answer"
     rollouts: Rollouts  # B rows
@@ -753,14 +691,18 @@ class Step:
     parts: list  # B dicts of named scores
     turns: list = ()  # B lists of (the policy's text, the reply), if there is an environment
     verify_seconds: float = 0.0
-    number: int = 0
+    step: int = 0  # of the training; 0: none
+
+    @property
+    def accuracy(self):
+        """(P, G). A completion that was cut off is wrong, even if a box in it is right: 0."""
+        right = [part["accuracy"] * (1 - part["truncated"]) for part in self.parts]
+        return torch.tensor(right, dtype=torch.float64).view_as(self.rewards)
 
 
 class GRPO:
-    """GRPO as this project runs it. A method of your own is a subclass, in a file of its own, that
-    overrides what differs; its functions get plain tensors, on several processes as well. On those
-    pick, advantages, layout and after_step see the whole batch and must return the same everywhere;
-    roll_out and loss see a share."""
+    """GRPO as this project runs it. Your own method is a subclass, in a file of its own, that
+    overrides what differs. Its functions get plain tensors."""
 
     Settings = Settings
 
@@ -794,7 +736,7 @@ class GRPO:
 
     def roll_out(self, model, tokenizer, prompts, how):
         """how.num_samples completions of each prompt -> Rollouts. how: Sampling. Evaluation samples
-        with it too. On many processes each has its share of the prompts."""
+        with it too."""
         return sample(
             model,
             prompts,
@@ -807,9 +749,9 @@ class GRPO:
             how.reply,
         )
 
-    def advantages(self, step):
+    def advantages(self, batch):
         """-> (P, G), or (B, T-1) for token-level credit."""
-        return group_advantages(step.rewards, self.settings.scale)
+        return group_advantages(batch.rewards, self.settings.scale)
 
     def loss(self, logp, inputs):
         """logp (b, T-1), with gradients, of the rows of a MicroBatch; LossInputs -> scalar. Rows

@@ -1,11 +1,11 @@
-"""train.py - the loop, and what it takes to run it.
+"""train.py - the training loop, and what a run of it needs.
 
     python train.py --steps 100           on a laptop: a tiny model learns to work sums out;
                                           with a CUDA GPU: Qwen3-0.6B-Base on MATH
     torchrun --nproc-per-node 8 train.py --fsdp
                                           the same on 8 GPUs, each with an eighth of the model
 
-The loop is section 6, one function from pick to step; the rest can be skipped on a first reading.
+Section 1 is the loop. The others can be skipped on a first reading.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ import sys
 import textwrap
 import time
 import warnings
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
@@ -36,20 +36,23 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 import verifiers
-from eval import (
-    TaskFlags,
+from appendix.plumbing import (
+    DataError,
     append_rows,
-    check_prompts,
+    as_json,
     get_method,
     git_commit,
     hashes_of,
-    limit_sampling,
+    lookup,
+    option,
     read_command,
     read_rows,
-    summarise,
 )
+from eval import TaskFlags, check_prompts, evaluate, limit_sampling
 from model import (
     ModelError,
+    Qwen3,
+    Tokenizer,
     _read_json,
     fetch,
     load,
@@ -61,222 +64,233 @@ from rlvr import (
     GRPO,
     Rollouts,
     Stopped,
-    option,
     records_of,
     roll_out,
+    token_advantages,
     update_gradients,
     wrong,
 )
-from verifiers import DataError, as_json
 
-# ---- 1. Flags ------------------------------------------------------------------------------------
+# ---- 1. The loop ---------------------------------------------------------------------------------
 
-# Defaults by the size of the model; tiny means less than 16 MB of weights.
-# The rate 3e-6, and the Base model where there is a GPU, are departure 11 in rlvr.py.
-TINY = {
-    "device": "cpu",
-    "lr": 4e-4,
-    "micro_batch_tokens": 2048,
-    "eval_every": 25,
-    "task": "arithmetic",
-    "num_samples": 16,
-    "max_new_tokens": 80,
-}
-LARGE = {"lr": 3e-6, "micro_batch_tokens": 4096, "eval_every": 50, "task": "math"}
+
+def train_rlvr(run):
+    """The training loop, from the step after run.step to flags.steps.
+
+    Raises Stopped: after Ctrl-C, by the method, before NaN or infinity reach the weights, or when
+        the verifier fails on every completion."""
+    flags = run.flags
+    for step in range(run.step + 1, flags.steps + 1):
+        began = time.perf_counter()
+        settings = run.method.settings
+        torch.manual_seed(settings.seed + step)  # for a method that draws random numbers
+
+        # P problems, G completions of each, and their rewards.
+        indices = pick_problems(run, step)
+        problems = [{**run.task.train[index], "step": step} for index in indices]
+        batch = roll_out_all(run, problems, settings.num_samples, settings.temperature, str(step))
+        batch.step = step
+        sampled = time.perf_counter()
+
+        # How much better than its group each completion is, token by token.
+        advantages = token_advantages(run.method, batch)  # (B, T-1)
+
+        # One update, or several on the same completions: then the first one's log-probs are pi_old.
+        lr = set_learning_rate(run, step)
+        stats, old_logp = update(run, batch, advantages)
+        for _ in range(settings.updates_per_batch - 1):
+            again, _ = update(run, batch, advantages, old_logp)
+            stats["clipped"] = again["clipped"]  # in the first one nothing clips
+        updated = time.perf_counter()
+
+        # The log; from time to time held-out problems, and a checkpoint.
+        remember(run.memory, indices, batch)
+        row = {"step": step, **batch_metrics(batch), **stats, "lr": lr}
+        row |= {"sample_seconds": sampled - began, "update_seconds": updated - sampled}
+        if step % flags.eval_every == 0 or step == flags.steps:
+            row |= evaluate_both(run)
+        row["seconds"] = time.perf_counter() - began
+        write_samples(run, batch, advantages)
+        finish_step(run, row)
 
 
 @dataclass
-class Flags(TaskFlags):
-    model: str = option(None, "hub id or folder (default: notebooks/tiny; CUDA: Qwen3-0.6B-Base)")
-    train_problems: int = option(None, "train on so many only, the first of a random order")
-    log: str = option(None, "file.py:name that makes a function of (run folder, flags) of rows")
-    lr: float = option(
-        None, "highest rate: 5 steps of warm-up, then a cosine to a tenth (3e-6; tiny 4e-4)"
-    )
-    micro_batch_tokens: int = option(None, "in a forward pass: less memory, same gradient")
-    fsdp: bool = option(False, "with torchrun: shard weights and moments")
-    steps: int = option(100, "in all")
-    eval_every: int = option(None, "steps between evaluations (default: 50; tiny 25)")
-    eval_problems: int = option(500, "held-out problems each time")
-    save_every: int = option(50, "steps between checkpoints")
-    runs: str = option("runs", "folder of all runs")
-    name: str = option(None, "of this run's folder (default: task, date and time)")
-    resume: bool = option(False, "go on with the run --name")
+class Run:
+    """What the loop works with: see load_run."""
 
-    def __post_init__(self):
-        super().__post_init__()
-        if self.fsdp and "RANK" not in os.environ:
-            raise ValueError("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp ..")
-        if not self.resume and Path(self.runs, self.name, "config.json").exists():
-            raise ValueError(f"{self.name} exists: go on by --resume, or choose another --name")
-        if self.log:
-            verifiers.lookup(self.log, {}, "--log")
-        if Path(self.model).is_dir():
-            self.model = os.path.abspath(self.model)
+    flags: object
+    task: verifiers.Task
+    method: GRPO
+    model: Qwen3
+    tokenizer: Tokenizer
+    parameters: list  # that are trained
+    optimizer: torch.optim.Optimizer
+    rates: list  # the highest learning rate of each of the optimizer's groups
+    # critical: dtype is that of the computation. Weights stay in fp32 while they are trained: at a
+    # learning rate of 1e-6 nearly every update of a bf16 weight would round to nothing.
+    dtype: torch.dtype
+    reference: Qwen3 = None  # for a KL: the model that the run started from
+    memory: dict = field(default_factory=lambda: {"visits": {}})  # of pick, kept in checkpoints
+    step: int = 0  # the last one made
+    log: Callable = None  # called with every row of the log: see --log
+    stopping: bool = False  # after Ctrl-C
+
+    @property
+    def folder(self):
+        return Path(self.flags.runs, self.flags.name)
 
 
-# What a --resume need not keep.
-ANEW = set("model sample_tokens micro_batch_tokens steps device fsdp log runs name".split())
+def pick_problems(run, step):
+    """The indices of the problems of a step."""
+    N = len(run.task.train)
+    indices = run.method.pick(run.task.train, step, run.memory)
+    if not isinstance(indices, list) or not indices or any(i not in range(N) for i in indices):
+        raise wrong(run.method, "pick", indices, f"indices of problems, from 0 to {N - 1}")
+    return indices
 
 
-def parse_args(argv=None):
-    """-> flags, with all settings of the method as flags.settings. The later wins: the defaults;
-    those for the model's size (TINY, LARGE); the method's own; config.json of the run to --resume;
-    the command line. Everything is checked before anything is written."""
-    about = "Train with verifiable rewards (GRPO)."
-    flags, method = read_command(argv, Flags, about, read_config, defaults_for, ANEW)
-    flags.settings = asdict(method.settings)
-    return flags
+def roll_out_all(run, problems, num_samples, temperature, stream, training=True):
+    """rlvr.roll_out; with several processes each does its share of the problems -> one Batch."""
+    mine = torch.arange(len(problems)).tensor_split(WORLD)[RANK].tolist()
+    # A row's random numbers depend on its place in the whole batch, not on the process it is in.
+    streams = [f"{stream} {i * num_samples + g}" for i in mine for g in range(num_samples)]
+    batches = []
+    with whole_weights(run.model), weights_in(run.dtype, run.model), memory_for("--sample-tokens"):
+        if mine:  # there may be more processes than problems
+            some = [problems[i] for i in mine]
+            sampling = (num_samples, temperature, streams, training)
+            batch = roll_out(run.method, run.model, run.tokenizer, run.task, some, *sampling)
+            batches.append(batch)
+    return batches[0] if WORLD == 1 else gather_batches(batches, run.model.device)
 
 
-def read_config(known):
-    """-> flags and settings of the run to resume."""
-    if "resume" not in known:
-        return {}
-    place = {"runs": known.get("runs", "runs"), "name": known.get("name", "")}
-    path = Path(*place.values(), "config.json")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        started = {"resume": True, "fsdp": False}  # this start decides anew
-        return {**config["flags"], **config["settings"], **started, **place}
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        why = "nothing to --resume, see --name and --runs"
-        raise ValueError(f"{path}: {why} ({error})") from None
+def set_learning_rate(run, step):
+    """Five steps of warm-up, and a cosine from 1 to a tenth of --lr -> the rate of this step."""
+    warm_up = min(1.0, step / 5)
+    cosine = 0.55 + 0.45 * math.cos(math.pi * step / run.flags.steps)
+    for group, rate in zip(run.optimizer.param_groups, run.rates):
+        group["lr"] = rate * warm_up * cosine
+    return run.flags.lr * warm_up * cosine
 
 
-def defaults_for(known, settings):
-    """-> the flags that depend on the machine and the model's size; of the settings, those of
-    which the method has no value of its own."""
-    device, _ = pick_device(known.get("device"))
-    task = known.get("task")
-    model = known.get("model")
-    if model is None:
-        laptop = task == "arithmetic" or task is None and device != "cuda"
-        if device == "cpu" and not laptop:
-            raise ValueError("--model: say which; on a CPU only the task arithmetic has a default")
-        tiny = Path(__file__).parent / "notebooks" / "tiny"
-        model = str(tiny) if laptop else "Qwen/Qwen3-0.6B-Base"
-    fitting = TINY if is_tiny(model) else LARGE
-    values = {"device": device, "model": model}
-    for name, value in fitting.items():
-        if getattr(settings, name, None) == getattr(GRPO.Settings, name, None):
-            values[name] = value
-    name = Path((task or fitting["task"]).partition(".py:")[0]).stem
-    return {**values, "name": f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"}
+def update(run, batch, advantages, old_logp=None):
+    """One update of the weights -> (statistics, log-probs (B, T-1))."""
+    rollouts = batch.rollouts
+    trained = (advantages != 0).any(1)  # (B,) without an advantage there is no gradient
+    keep = trained if run.reference is None else rollouts.mask.any(1)  # a KL is of all rows
+    micros = share_of_micro_batches(run, rollouts, keep)
+    with update_dtype(run), memory_for("--micro-batch-tokens"):
+        sums, logp = update_gradients(
+            run.model, rollouts, advantages, run.method, micros, old_logp, run.reference
+        )
+    stats = means_over_tokens(sums, rollouts.mask[keep])
+    stats["trained"] = int(trained.sum())
+    difference = (logp - rollouts.logp).abs() * rollouts.mask
+    stats["mismatch_max"] = max(gather([difference.max().item()]))
+    # subtle: without a gradient Adam's momentum must not move the weights.
+    stats["grad_norm"] = step_optimizer(run, batch.step, stats["loss"]) if keep.any() else 0.0
+    run.model.zero_grad()  # also of what the optimizer leaves out
+    return stats, logp
 
 
-def is_tiny(model):
-    return 0 < sum(file.stat().st_size for file in Path(model).glob("*.safetensors")) < 2**24
+def share_of_micro_batches(run, rollouts, keep):
+    """The rows to keep (B,), laid out by the method -> this process's MicroBatches."""
+    per_rank = math.ceil(int(keep.sum()) / WORLD)  # rows: so that the ranks share the work
+    room = min(run.flags.micro_batch_tokens, per_rank * rollouts.ids.size(1))
+    return equal_share(run.method.layout(rollouts, keep, room) or [])
 
 
-# ---- 2. Many GPUs (skip it when you have one) ----------------------------------------------------
-# Sampling and evaluation are shared out by problems, the update by micro-batches. Every process
-# holds the whole batch and makes the same decisions; the first one writes.
-# critical: all ranks must issue the same collectives in the same order. So sharded weights are
-# gathered before sampling, and every rank makes the same number of forward passes.
-# With one process there is nothing to share: RANK is 0, WORLD is 1; all_sum(x) and gather(x) are x,
-# equal_share(x) is list(x); clip_gradients only clips, and whole_weights(model) does nothing.
-
-RANK = int(os.environ.get("RANK", 0))  # torchrun sets both
-WORLD = int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ else 1
-MINUTES = 10.0  # that a process waits for another
+def update_dtype(run):
+    """A context in which the update is computed in run.dtype. FSDP casts by itself."""
+    half = run.dtype == torch.bfloat16 and not run.flags.fsdp
+    return torch.autocast(run.flags.device, run.dtype, enabled=half)
 
 
-def start_processes(device):
-    """Under torchrun: join the others. Only rank 0 prints; errors come from any."""
-    if "RANK" not in os.environ:
-        return
-    backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=datetime.timedelta(minutes=MINUTES))
+def means_over_tokens(sums, mask):
+    """The sums of update_gradients, of all processes -> means over the trained tokens; of the loss
+    the sum. mask: of the rows that were to be in some MicroBatch."""
+    sums = {name: float(all_sum(value)) for name, value in sums.items()}
+    tokens = max(1.0, sums.pop("tokens"))
+    if tokens != max(1, int(mask.sum())):
+        raise ModelError("the method's layout left out tokens, or gave some twice")
+    return {name: value / tokens for name, value in sums.items()} | {"loss": sums["loss"]}
+
+
+def step_optimizer(run, step, loss):
+    """Clip the gradients, and step unless there is NaN or infinity -> the norm before clipping."""
+    norm = clip_gradients(run.parameters)
+    if not math.isfinite(loss + norm):
+        found = f"loss {loss} and gradient norm {norm}"
+        raise Stopped(f"error: step {step} has {found}: look at the method's loss, or lower --lr")
+    run.optimizer.step()
+    return norm
+
+
+def remember(memory, indices, batch):
+    """Keep the last three accuracies of each problem, for the method's pick."""
+    for index, share in zip(indices, batch.accuracy.float().mean(1).tolist()):
+        visits = memory["visits"].get(str(index), [])
+        memory["visits"][str(index)] = [*visits, share][-3:]
+
+
+def evaluate_both(run):
+    """Greedy and sampled accuracy on held-out problems -> columns of the log."""
+    problems = run.task.test[: run.flags.eval_problems]
+    columns = {}
+    for prefix, temperature in (("eval_", 0.0), ("eval_sampled_", run.method.settings.temperature)):
+        batch = roll_out_all(run, problems, 1, temperature, "held out", training=False)
+        summary = evaluate(records_of(batch), 1)
+        columns |= {prefix + name: value for name, value in summary.items()}
+    return columns
+
+
+def write_samples(run, batch, advantages):
+    """All completions of the step, with their scores, tokens and log-probs."""
     if RANK > 0:
-        sys.stdout = open(os.devnull, "w")
+        return
+    path = run.folder / "samples" / f"step_{batch.step:06d}.jsonl.gz"
+    with gzip.open(path, "wt", encoding="utf-8", errors="replace") as file:
+        for i, record in enumerate(records_of(batch)):
+            own = batch.rollouts.mask[i] > 0  # (T-1,)
+            record["advantage"] = advantages[i][own].mean().item()
+            record["ids"] = batch.rollouts.ids[i, 1:][own].tolist()
+            record["logps"] = batch.rollouts.logp[i][own].tolist()
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
-def all_sum(tensor):
-    """The sum over all processes, in every process; shards of a gradient are summed already."""
-    if WORLD > 1 and not isinstance(tensor, DTensor):
-        dist.all_reduce(tensor)
-    return tensor
-
-
-def gather(items):
-    """The lists of all processes as one list, in every process."""
-    if WORLD == 1:
-        return items
-    lists = [None] * WORLD
-    dist.all_gather_object(lists, items)
-    return [item for one in lists for item in one]
-
-
-def gather_steps(steps, device):
-    """The Steps of all processes as one."""
-    steps = gather([replace(s, rollouts=Rollouts.join([s.rollouts], "cpu")) for s in steps])
-    whole = steps[0]
-    whole.rollouts = Rollouts.join([step.rollouts for step in steps], device)
-    whole.rewards = torch.cat([step.rewards for step in steps])
-    for step in steps[1:]:
-        whole.problems += step.problems
-        whole.texts += step.texts
-        whole.parts += step.parts
-        whole.turns += step.turns
-    return whole
-
-
-def equal_share(micros):
-    """This process's micro-batches, as many as every other has: copies with loss_scale 0 fill
-    the gap."""
-    micros = list(micros)
-    while len(micros) % WORLD:
-        micros.append(replace(micros[-1], loss_scale=0.0))
-    return micros[RANK::WORLD]
-
-
-def clip_gradients(parameters):
-    """Sum the gradients of all processes and clip them to norm 1 -> their norm before."""
-    for param in parameters:
-        if param.grad is not None:
-            all_sum(param.grad)
-    norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-    return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
-
-
-def shard(device):
-    """-> a function for model.load that shards a model which has no weights yet (FSDP, arXiv
-    2304.11277; FSDP2 here). Weights: kept in fp32, used in dtype; gradients are summed, in fp32."""
-    _, dtype = pick_device(device)
-    mesh = dist.init_device_mesh(device, (WORLD,))
-    # subtle: a KV cache that is cast would be a copy, and what is written to it lost.
-    precision = MixedPrecisionPolicy(dtype, torch.float32, cast_forward_inputs=False)
-
-    def cut(tensor, param):
-        return distribute_tensor(tensor, mesh, param.placements, src_data_rank=None)
-
-    def shard_model(model):
-        for module in (*model.model.layers, model):
-            fully_shard(module, mesh=mesh, mp_policy=precision)
-            module.set_gradient_divide_factor(1.0)
-            module.set_force_sum_reduction_for_comms(True)  # gloo has no other
-        return cut
-
-    return shard_model
-
-
-@contextlib.contextmanager
-def whole_weights(model):
-    """Within, every process holds all weights of a sharded model: no forward pass communicates."""
-    sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
-    for module in sharded:
-        module.unshard()
-        module.set_reshard_after_forward(False, recurse=False)
+def finish_step(run, row):
+    """Log the step; save a checkpoint when it is time, or when there is a reason to stop."""
+    method = run.method
+    run.step = row["step"]
+    why_stop = None
     try:
-        yield
-    finally:
-        for module in sharded:
-            module.set_reshard_after_forward(module is not model, recurse=False)
-            module.reshard()
+        method.after_step(row, run.model)  # which may add columns
+    except Stopped as error:
+        why_stop = str(error)
+    if row["failed"] == 1:
+        why_stop = "error: the verifier failed on every completion, see the warnings above"
+    if any(gather([run.stopping])):  # Ctrl-C in any process
+        why_stop = "stopped"
+    progress = {
+        "step": run.step,
+        "memory": run.memory,
+        "method": method.state(),
+        "settings": asdict(method.settings),
+    }
+    # JSON turns the keys of a dict into texts. Do so at every step: an uninterrupted run and a
+    # resumed one then see the same memory, and what JSON cannot hold fails at once.
+    where = "the memory of pick, the method's state, its columns"
+    as_json(row, where)
+    progress = as_json(progress, where)
+    run.memory = json.loads(progress)["memory"]
+    log_row(run, row)
+    if why_stop or run.step % run.flags.save_every == 0 or run.step == run.flags.steps:
+        save_checkpoint(run, progress)
+    if why_stop:
+        raise Stopped(f"{why_stop}; step {run.step} is saved. {how_to_go_on(run.flags)}")
 
 
-# ---- 3. A run ------------------------------------------------------------------------------------
+# ---- 2. A run ------------------------------------------------------------------------------------
 
 
 def load_run(flags):
@@ -288,7 +302,7 @@ def load_run(flags):
     if flags.train_problems:
         rng = random.Random(f"train {flags.settings['seed']}")
         task.train = rng.sample(task.train, len(task.train))[: flags.train_problems]
-    method = get_method(flags.method, flags.settings)
+    method = get_method(GRPO, flags.method, flags.settings)
     _, dtype = pick_device(flags.device)
     model, tokenizer = load_model(flags, torch.float32)
     small = is_tiny(flags.model)
@@ -303,24 +317,9 @@ def load_run(flags):
     if method.settings.kl_coef:
         reference = load_model(flags, dtype)[0].requires_grad_(False)
     limit_sampling(method, model, dtype)
-    return SimpleNamespace(
-        flags=flags,
-        folder=Path(flags.runs, flags.name),
-        task=task,
-        method=method,
-        model=model,
-        tokenizer=tokenizer,
-        parameters=parameters,  # those that are trained
-        optimizer=optimizer,
-        rates=[group["lr"] for group in optimizer.param_groups],  # the highest of each
-        # critical: dtype is that of the computation. Weights stay in fp32 while they are trained:
-        # at a learning rate of 1e-6 nearly every update of a bf16 weight would round to nothing.
-        dtype=dtype,
-        reference=reference,  # for a KL: the model that the run started from
-        memory={"visits": {}},  # pick's, kept in checkpoints
-        step=0,  # the last one made
-        log=lambda row: None,  # called with every row of the log: see --log
-        stopping=False,  # after Ctrl-C
+    rates = [group["lr"] for group in optimizer.param_groups]
+    return Run(
+        flags, task, method, model, tokenizer, parameters, optimizer, rates, dtype, reference
     )
 
 
@@ -357,7 +356,7 @@ def weights_in(dtype, model):
 
 
 def load_model(flags, dtype):
-    sharder = shard(flags.device) if flags.fsdp else None
+    sharder = Sharder(flags.device) if flags.fsdp else None
     return load(flags.model, flags.device, dtype, flags.template, sharder)
 
 
@@ -378,6 +377,117 @@ def write_config(run):
     partial = run.folder / "config.partial"
     partial.write_text(json.dumps(config, indent=2), encoding="utf-8")
     partial.replace(path)
+
+
+# ---- 3. Many GPUs (skip it when you have one) ----------------------------------------------------
+# Sampling and evaluation are shared out by problems, the update by micro-batches. Every process
+# holds the whole batch and makes the same decisions; the first one writes. So a method's pick,
+# advantages, layout and after_step must return the same in every process; its roll_out and loss see
+# a share.
+# critical: all ranks must issue the same collectives in the same order. So sharded weights are
+# gathered before sampling, and every rank makes the same number of forward passes.
+# With one process there is nothing to share: RANK is 0, WORLD is 1; all_sum(x) and gather(x) are x,
+# equal_share(x) is list(x); clip_gradients only clips, and whole_weights(model) does nothing.
+
+RANK = int(os.environ.get("RANK", 0))  # torchrun sets both
+WORLD = int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ else 1
+MINUTES = 10.0  # that a process waits for another
+
+
+def start_processes(device):
+    """Under torchrun: join the others. Only rank 0 prints; errors come from any."""
+    if "RANK" not in os.environ:
+        return
+    backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(backend, timeout=datetime.timedelta(minutes=MINUTES))
+    if RANK > 0:
+        sys.stdout = open(os.devnull, "w")
+
+
+def all_sum(tensor):
+    """The sum over all processes, in every process; shards of a gradient are summed already."""
+    if WORLD > 1 and not isinstance(tensor, DTensor):
+        dist.all_reduce(tensor)
+    return tensor
+
+
+def gather(items):
+    """The lists of all processes as one list, in every process."""
+    if WORLD == 1:
+        return items
+    lists = [None] * WORLD
+    dist.all_gather_object(lists, items)
+    return [item for one in lists for item in one]
+
+
+def gather_batches(batches, device):
+    """The Batches of all processes as one."""
+    on_cpu = [replace(one, rollouts=Rollouts.join([one.rollouts], "cpu")) for one in batches]
+    batches = gather(on_cpu)
+    whole = batches[0]
+    whole.rollouts = Rollouts.join([one.rollouts for one in batches], device)
+    whole.rewards = torch.cat([one.rewards for one in batches])
+    for one in batches[1:]:
+        whole.problems += one.problems
+        whole.texts += one.texts
+        whole.parts += one.parts
+        whole.turns += one.turns
+    return whole
+
+
+def equal_share(micros):
+    """This process's micro-batches, as many as every other has: copies with loss_scale 0 fill
+    the gap."""
+    micros = list(micros)
+    while len(micros) % WORLD:
+        micros.append(replace(micros[-1], loss_scale=0.0))
+    return micros[RANK::WORLD]
+
+
+def clip_gradients(parameters):
+    """Sum the gradients of all processes and clip them to norm 1 -> their norm before."""
+    for param in parameters:
+        if param.grad is not None:
+            all_sum(param.grad)
+    norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+    return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
+
+
+class Sharder:
+    """For model.load: every process gets a part of each weight (FSDP, arXiv 2304.11277; FSDP2
+    here). Weights are kept in fp32 and used in dtype; gradients are summed, in fp32."""
+
+    def __init__(self, device):
+        _, dtype = pick_device(device)
+        self.mesh = dist.init_device_mesh(device, (WORLD,))
+        # subtle: a KV cache that is cast would be a copy, and what is written to it lost.
+        self.precision = MixedPrecisionPolicy(dtype, torch.float32, cast_forward_inputs=False)
+
+    def wrap(self, model):
+        """Shard a model that has no weights yet."""
+        for module in (*model.model.layers, model):
+            fully_shard(module, mesh=self.mesh, mp_policy=self.precision)
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)  # gloo has no other
+
+    def cut(self, tensor, parameter):
+        """This process's part of a weight."""
+        return distribute_tensor(tensor, self.mesh, parameter.placements, src_data_rank=None)
+
+
+@contextlib.contextmanager
+def whole_weights(model):
+    """Within, every process holds all weights of a sharded model: no forward pass communicates."""
+    sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    for module in sharded:
+        module.unshard()
+        module.set_reshard_after_forward(False, recurse=False)
+    try:
+        yield
+    finally:
+        for module in sharded:
+            module.set_reshard_after_forward(module is not model, recurse=False)
+            module.reshard()
 
 
 # ---- 4. Checkpoints ------------------------------------------------------------------------------
@@ -474,7 +584,8 @@ def cell(value, title):
 def log_row(run, row):
     if RANK == 0:
         append_rows(run.folder / "metrics.jsonl", [row])
-        run.log(row)
+        if run.log:
+            run.log(row)
     is_slow = row.get("seconds", 0) > 1
     if is_slow or row["step"] % 5 == 0 or "eval_accuracy" in row:
         cells = [cell(row.get(name), title) for name, title in COLUMNS.items()]
@@ -490,26 +601,25 @@ def read_log(folder):
     return {row["step"]: row for row in rows}
 
 
-def batch_metrics(step):
-    """-> (means and shares of the batch, the share of right completions of each problem).
+def batch_metrics(batch):
+    """Means and shares of the batch -> columns of the log.
 
-    A group with unequal rewards is mixed. The others teach nothing: they are solved, or
-    hopeless."""
-    names = sorted({name for part in step.parts for name in part})
-    row = {name: statistics.fmean(part.get(name, 0.0) for part in step.parts) for name in names}
-    right = torch.tensor([record["accuracy"] for record in records_of(step)])  # (B,)
-    right = right.view_as(step.rewards).mean(1)  # (P,)
-    mixed = step.rewards.amax(1) > step.rewards.amin(1)  # (P,)
+    A group with unequal rewards is mixed. Groups with equal rewards give no gradient: they are
+    solved (most completions are right) or hopeless."""
+    names = sorted({name for part in batch.parts for name in part})
+    row = {name: statistics.fmean(part.get(name, 0.0) for part in batch.parts) for name in names}
+    right = batch.accuracy.float().mean(1)  # (P,)
+    mixed = batch.rewards.amax(1) > batch.rewards.amin(1)  # (P,)
     values = {
-        "reward": step.rewards,
+        "reward": batch.rewards,
         "accuracy": right,
-        "completion_length": step.rollouts.mask.sum(1),
+        "completion_length": batch.rollouts.mask.sum(1),
         "mixed": mixed,
         "solved": ~mixed & (right > 0.5),
         "hopeless": ~mixed & (right <= 0.5),
     }
     row |= {name: value.float().mean().item() for name, value in values.items()}
-    return row, right.tolist()
+    return row | {"verify_seconds": batch.verify_seconds}
 
 
 def preflight(run):
@@ -522,13 +632,13 @@ def preflight(run):
     print(f"the first prompt ({run.tokenizer.template} template):")
     print(textwrap.indent(prompt, "    "))
     began = time.perf_counter()
-    step = roll_out_all(run, problems, settings.num_samples, settings.temperature, "preflight")
+    batch = roll_out_all(run, problems, settings.num_samples, settings.temperature, "preflight")
     took = time.perf_counter() - began
-    means, _ = batch_metrics(step)
-    print(f"preflight: of {len(step.texts)} completions {means['accuracy']:.0%} are right and")
+    means = batch_metrics(batch)
+    print(f"preflight: of {len(batch.texts)} completions {means['accuracy']:.0%} are right and")
     print(f"{means['truncated']:.0%} cut off; rewards differ in {means['mixed']:.0%} of the groups")
-    rewards = step.rewards.flatten()
-    shown = step.turns or step.texts
+    rewards = batch.rewards.flatten()
+    shown = batch.turns or batch.texts
     for row in (rewards.argmax(), rewards.argmin()):
         print(f"    reward {rewards[row]:.2f}: {repr(shown[row])[-200:]}")
     why_stop = None
@@ -542,7 +652,7 @@ def preflight(run):
         why_stop = (
             "no group has unequal rewards: try an easier or harder task, or more --num-samples"
         )
-    if why_stop and (means["failed"] == 1 or len(step.texts) >= 64):  # fewer could be bad luck
+    if why_stop and (means["failed"] == 1 or len(batch.texts) >= 64):  # fewer could be bad luck
         raise Stopped(f"error: {why_stop}")
     verdict = f"warning: {why_stop}" if why_stop else "there is something to learn"
     print(f"preflight: {verdict}")
@@ -550,190 +660,104 @@ def preflight(run):
     print(f"{run.flags.steps} steps take about {estimate}, if an update takes as long as sampling")
 
 
-# ---- 6. The loop ---------------------------------------------------------------------------------
+# ---- 6. Flags ------------------------------------------------------------------------------------
+
+# Defaults by the size of the model; tiny means less than 16 MB of weights.
+# The rate 3e-6, and the Base model where there is a GPU, are departure 11 in rlvr.py.
+TINY = {
+    "device": "cpu",
+    "lr": 4e-4,
+    "micro_batch_tokens": 2048,
+    "eval_every": 25,
+    "task": "arithmetic",
+    "num_samples": 16,
+    "max_new_tokens": 80,
+}
+LARGE = {"lr": 3e-6, "micro_batch_tokens": 4096, "eval_every": 50, "task": "math"}
 
 
-def train_rlvr(run):
-    """The training loop, from the step after the last one made to flags.steps.
+@dataclass
+class Flags(TaskFlags):
+    model: str = option(None, "hub id or folder (default: notebooks/tiny; CUDA: Qwen3-0.6B-Base)")
+    train_problems: int = option(None, "train on so many only, the first of a random order")
+    log: str = option(None, "file.py:name that makes a function of (run folder, flags) of rows")
+    lr: float = option(
+        None, "highest rate: 5 steps of warm-up, then a cosine to a tenth (3e-6; tiny 4e-4)"
+    )
+    micro_batch_tokens: int = option(None, "in a forward pass: less memory, same gradient")
+    fsdp: bool = option(False, "with torchrun: shard weights and moments")
+    steps: int = option(100, "in all")
+    eval_every: int = option(None, "steps between evaluations (default: 50; tiny 25)")
+    eval_problems: int = option(500, "held-out problems each time")
+    save_every: int = option(50, "steps between checkpoints")
+    runs: str = option("runs", "folder of all runs")
+    name: str = option(None, "of this run's folder (default: task, date and time)")
+    resume: bool = option(False, "go on with the run --name")
 
-    Raises Stopped: after Ctrl-C, by the method, before NaN or infinity reach the weights, or when
-        the verifier fails on everything."""
-    flags = run.flags
-    for number in range(run.step + 1, flags.steps + 1):
-        settings = run.method.settings
-        torch.manual_seed(settings.seed + number)  # for a method that draws random numbers
-        # Problems, G completions of each, and their rewards.
-        began = time.perf_counter()
-        indices = pick_problems(run, number)
-        problems = [{**run.task.train[index], "step": number} for index in indices]
-        step = roll_out_all(run, problems, settings.num_samples, settings.temperature, number)
-        step.number = number
-        sampled = time.perf_counter()
-
-        # How much better than its group each completion is, token by token.
-        advantages = advantages_of(run, step)  # (B, T-1)
-
-        # One update, or several on the same completions: then the first one's log-probs are pi_old.
-        warm_up = min(1.0, number / 5)
-        cosine = 0.55 + 0.45 * math.cos(math.pi * number / flags.steps)  # from 1 to 0.1
-        for group, rate in zip(run.optimizer.param_groups, run.rates):
-            group["lr"] = rate * warm_up * cosine
-        stats, old_logp = update(run, step, advantages)
-        for _ in range(settings.updates_per_batch - 1):  # nothing clips in the first one
-            again, _ = update(run, step, advantages, old_logp)
-            stats["clipped"] = again["clipped"]
-        run.step = number
-
-        # The log; from time to time held-out problems, and a checkpoint.
-        means, right = batch_metrics(step)
-        for index, share in zip(indices, right):
-            visits = run.memory["visits"].get(str(index), [])
-            run.memory["visits"][str(index)] = [*visits, share][-3:]
-        row = {
-            "step": number,
-            **means,
-            **stats,
-            "lr": flags.lr * warm_up * cosine,
-            "verify_seconds": step.verify_seconds,
-            "sample_seconds": sampled - began,
-            "update_seconds": time.perf_counter() - sampled,
-        }
-        if number % flags.eval_every == 0 or number == flags.steps:
-            row |= evaluate_both(run)
-        row["seconds"] = time.perf_counter() - began
-        write_samples(run, step, advantages)
-        finish_step(run, row)
+    def __post_init__(self):
+        super().__post_init__()
+        if self.fsdp and "RANK" not in os.environ:
+            raise ValueError("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp ..")
+        if not self.resume and Path(self.runs, self.name, "config.json").exists():
+            raise ValueError(f"{self.name} exists: go on by --resume, or choose another --name")
+        if self.log:
+            lookup(self.log, {}, "--log")
+        if Path(self.model).is_dir():
+            self.model = os.path.abspath(self.model)
 
 
-def pick_problems(run, number):
-    """The indices of the problems of a step."""
-    N = len(run.task.train)
-    indices = run.method.pick(run.task.train, number, run.memory)
-    if not isinstance(indices, list) or not indices or any(i not in range(N) for i in indices):
-        raise wrong(run.method, "pick", indices, f"indices of problems, from 0 to {N - 1}")
-    return indices
+# What a --resume need not keep.
+ANEW = set("model sample_tokens micro_batch_tokens steps device fsdp log runs name".split())
 
 
-def advantages_of(run, step):
-    """The method's advantages, token by token: (B, T-1), 0 where nothing is trained."""
-    mask = step.rollouts.mask  # (B, T-1)
-    advantages = run.method.advantages(replace(step, rewards=step.rewards.clone()))
-    shapes = [step.rewards.shape, mask.shape]  # (P, G) or (B, T-1)
-    fits = isinstance(advantages, torch.Tensor) and advantages.shape in shapes
-    if not fits or not advantages.isfinite().all():
-        raise wrong(run.method, "advantages", advantages, f"a tensor of finite numbers: {shapes}")
-    return advantages.to(mask.device).reshape(len(mask), -1) * mask
+def parse_args(argv=None):
+    """-> flags, with all settings of the method as flags.settings. The later wins: the defaults;
+    those for the model's size (TINY, LARGE); the method's own; config.json of the run to --resume;
+    the command line. Everything is checked before anything is written."""
+    about = "Train with verifiable rewards (GRPO)."
+    flags, method = read_command(argv, Flags, GRPO, about, read_config, defaults_for, ANEW)
+    flags.settings = asdict(method.settings)
+    return flags
 
 
-def write_samples(run, step, advantages):
-    """All completions of the step, with their scores, tokens and log-probs."""
-    if RANK > 0:
-        return
-    path = run.folder / "samples" / f"step_{run.step:06d}.jsonl.gz"
-    with gzip.open(path, "wt", encoding="utf-8", errors="replace") as file:
-        for i, record in enumerate(records_of(step)):
-            own = step.rollouts.mask[i] > 0  # (T-1,)
-            record["advantage"] = advantages[i][own].mean().item()
-            record["ids"] = step.rollouts.ids[i, 1:][own].tolist()
-            record["logps"] = step.rollouts.logp[i][own].tolist()
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
-
-
-def finish_step(run, row):
-    """Log the step; save a checkpoint when it is time, or when there is a reason to stop."""
-    method = run.method
-    why_stop = None
+def read_config(known):
+    """-> flags and settings of the run to resume."""
+    if "resume" not in known:
+        return {}
+    place = {"runs": known.get("runs", "runs"), "name": known.get("name", "")}
+    path = Path(*place.values(), "config.json")
     try:
-        method.after_step(row, run.model)  # which may add columns
-    except Stopped as error:
-        why_stop = str(error)
-    if row["failed"] == 1:
-        why_stop = "error: the verifier failed on every completion, see the warnings above"
-    if any(gather([run.stopping])):  # Ctrl-C in any process
-        why_stop = "stopped"
-    progress = {
-        "step": run.step,
-        "memory": run.memory,
-        "method": method.state(),
-        "settings": asdict(method.settings),
-    }
-    where = "the memory of pick, the method's state, its columns"
-    as_json(row, where)  # fails now rather than at the first checkpoint
-    progress = as_json(progress, where)
-    run.memory = json.loads(progress)["memory"]  # as a resumed run reads it: keys are texts
-    log_row(run, row)
-    if why_stop or run.step % run.flags.save_every == 0 or run.step == run.flags.steps:
-        save_checkpoint(run, progress)
-    if why_stop:
-        raise Stopped(f"{why_stop}; step {run.step} is saved. {how_to_go_on(run.flags)}")
+        config = json.loads(path.read_text(encoding="utf-8"))
+        started = {"resume": True, "fsdp": False}  # this start decides anew
+        return {**config["flags"], **config["settings"], **started, **place}
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        why = "nothing to --resume, see --name and --runs"
+        raise ValueError(f"{path}: {why} ({error})") from None
 
 
-def update(run, step, advantages, old_logp=None):
-    """One update of the weights -> (statistics, log-probs (B, T-1))."""
-    rollouts = step.rollouts
-    trained = (advantages != 0).any(1)  # (B,) without an advantage there is no gradient
-    keep = trained if run.reference is None else rollouts.mask.any(1)  # a KL is of all
-    per_rank = math.ceil(int(keep.sum()) / WORLD)  # rows: so that the ranks share the work
-    room = min(run.flags.micro_batch_tokens, per_rank * rollouts.ids.size(1))
-    micros = equal_share(run.method.layout(rollouts, keep, room) or [])
-    half = run.dtype == torch.bfloat16 and not run.flags.fsdp  # FSDP casts by itself
-    computing = torch.autocast(run.flags.device, run.dtype, enabled=half)
-    with computing, memory_for("--micro-batch-tokens"):
-        sums, logp = update_gradients(
-            run.model, rollouts, advantages, run.method, micros, old_logp, run.reference
-        )
-    sums = {name: float(all_sum(value)) for name, value in sums.items()}
-    tokens = max(1.0, sums.pop("tokens"))
-    if tokens != max(1, int(rollouts.mask[keep].sum())):
-        raise ModelError("the method's layout left out tokens, or gave some twice")
-    stats = {name: value / tokens for name, value in sums.items()}
-    stats |= {"loss": sums["loss"], "trained": int(trained.sum()), "grad_norm": 0.0}
-    drift = (logp - rollouts.logp).abs() * rollouts.mask
-    stats["mismatch_max"] = max(gather([drift.max().item()]))
-    if keep.any():  # subtle: without a gradient Adam's momentum must not move the weights
-        stats["grad_norm"] = clip_gradients(run.parameters)
-        if not math.isfinite(stats["loss"] + stats["grad_norm"]):
-            found = f"loss {stats['loss']} and gradient norm {stats['grad_norm']}"
-            raise Stopped(
-                f"error: step {step.number} has {found}: look at the method's loss, or lower --lr"
-            )
-        run.optimizer.step()
-    run.model.zero_grad()  # also of what the optimizer leaves out
-    return stats, logp
+def defaults_for(known, settings):
+    """-> the flags that depend on the machine and the model's size; of the settings, those of
+    which the method has no value of its own."""
+    device, _ = pick_device(known.get("device"))
+    task = known.get("task")
+    model = known.get("model")
+    if model is None:
+        laptop = task == "arithmetic" or task is None and device != "cuda"
+        if device == "cpu" and not laptop:
+            raise ValueError("--model: say which; on a CPU only the task arithmetic has a default")
+        tiny = Path(__file__).parent / "notebooks" / "tiny"
+        model = str(tiny) if laptop else "Qwen/Qwen3-0.6B-Base"
+    fitting = TINY if is_tiny(model) else LARGE
+    values = {"device": device, "model": model}
+    usual = {f.name: f.default for f in fields(GRPO.Settings)}
+    own = {f.name for f in fields(settings) if f.default != usual.get(f.name)}  # of the method
+    values |= {name: value for name, value in fitting.items() if name not in own}
+    name = Path((task or fitting["task"]).partition(".py:")[0]).stem
+    return {**values, "name": f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"}
 
 
-def evaluate_both(run):
-    """Greedy and sampled accuracy on held-out problems -> columns of the log."""
-    problems = run.task.test[: run.flags.eval_problems]
-    columns = {}
-    for prefix, temperature in (("eval_", 0.0), ("eval_sampled_", run.method.settings.temperature)):
-        step = roll_out_all(run, problems, 1, temperature, "held out")
-        summary = summarise(records_of(step), 1)
-        columns |= {prefix + name: value for name, value in summary.items()}
-    return columns
-
-
-def roll_out_all(run, problems, num_samples, temperature, label):
-    """rlvr.roll_out; with several processes each does its share of the problems -> one Step."""
-    mine = torch.arange(len(problems)).tensor_split(WORLD)[RANK].tolist()
-    streams = [f"{label} {i * num_samples + g}" for i in mine for g in range(num_samples)]
-    steps = []
-    with whole_weights(run.model), weights_in(run.dtype, run.model):
-        if mine:  # there may be more processes than problems
-            steps = [
-                roll_out(
-                    run.method,
-                    run.model,
-                    run.tokenizer,
-                    run.task,
-                    [problems[i] for i in mine],
-                    num_samples,
-                    temperature,
-                    streams,
-                    training=label != "held out",
-                )
-            ]
-    return steps[0] if WORLD == 1 else gather_steps(steps, run.model.device)
+def is_tiny(model):
+    return 0 < sum(file.stat().st_size for file in Path(model).glob("*.safetensors")) < 2**24
 
 
 # ---- 7. Start and end ----------------------------------------------------------------------------
@@ -778,7 +802,7 @@ def start(run):
         raise ModelError(f"{run.folder} has made {run.step} steps: give --steps a larger number")
     if RANK == 0:
         if flags.log:
-            run.log = verifiers.lookup(flags.log, {}, "--log")(run.folder, flags)
+            run.log = lookup(flags.log, {}, "--log")(run.folder, flags)
             if not callable(run.log):
                 raise DataError(f"--log {flags.log} returns no function of a row")
         write_config(run)

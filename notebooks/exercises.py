@@ -24,7 +24,7 @@ from pathlib import Path
 import sympy
 
 import train
-from eval import get_method, read_rows
+from appendix.plumbing import get_method, read_rows
 from notebooks.labs.build import SIX
 from notebooks.look.show import samples_of
 from notebooks.rewards.program_parts import check_tests
@@ -200,7 +200,7 @@ def refuse_another_game(setting, flags):
     read = train.parse_args([*setting, *flags])
     changed = [name for name in FIXED if getattr(read, name) != getattr(usual, name)]
     want(not changed, f"these stay as they are: {' '.join(changed)}")
-    method = get_method(read.method, read.settings)
+    method = get_method(GRPO, read.method, read.settings)
     want(method.settings.temperature == 1, "the temperature stays 1")
     want(type(method).roll_out is GRPO.roll_out, "the method must sample as GRPO does")
 

@@ -107,7 +107,7 @@ def measure(folder, fsdp):
     with Traffic() as to_update:
         method = GRPO(max_new_tokens=8)
         micros = train.equal_share(method.layout(rollouts, torch.ones(4).bool(), 10**9))
-        advantages = torch.tensor([[1.0, -1.0, 1.0, -1.0]])
+        advantages = torch.tensor([[1.0], [-1.0], [1.0], [-1.0]]) * rollouts.mask
         update_gradients(model, rollouts, advantages, method, micros)
         train.clip_gradients(list(model.parameters()))
     optimizer.step()

@@ -255,7 +255,7 @@ def static_decoder(model, prompts, group, tokens):
     def step():
         cache.lengths = lengths
         cache.used = slots - 1  # so the mask is as wide as the cache
-        logits = rlvr.read(model, token[:, None], cache, (slice(None), -1))
+        logits = model.next_logits(token[:, None], cache, (slice(None), -1))
         lengths.copy_(cache.lengths)
         write(logits)
 

@@ -51,8 +51,8 @@ from rlvr import (  # noqa: E402
     Rollouts,
     choose,
     loss_weights,
-    read,
     sample_tokens_that_fit,
+    token_advantages,
     trained_logprobs,
     update_gradients,
 )
@@ -207,13 +207,13 @@ def train_in_bf16(way, *flags):
     train.main(flags)
 
 
-def gradient_of(run, step, way):
+def gradient_of(run, batch, way):
     """-> the gradient of all weights as one fp64 vector."""
     model = run.model
-    advantages = train.advantages_of(run, step)
+    advantages = token_advantages(run.method, batch)
     keep = (advantages != 0).any(1)
-    micros = run.method.layout(step.rollouts, keep, run.flags.micro_batch_tokens)
-    rest = (step.rollouts, advantages, run.method, micros)
+    micros = run.method.layout(batch.rollouts, keep, run.flags.micro_batch_tokens)
+    rest = (batch.rollouts, advantages, run.method, micros)
     dtype = torch.float64 if way == "fp64" else torch.float32
     compute = summed_in_fp32 if way == "copies" else update_gradients
     with weights_in(dtype, model):
@@ -229,15 +229,15 @@ def gradient_errors(flags, batches):
     run = train.load_run(train.parse_args(flags))
     settings = run.method.settings
     rows = []
-    for number in range(1, batches + 1):
-        problems = [run.task.train[i] for i in run.method.pick(run.task.train, number, {})[:2]]
-        step = train.roll_out_all(run, problems, settings.num_samples, settings.temperature, number)
-        exact = gradient_of(run, step, "fp64")
+    for step in range(1, batches + 1):
+        problems = [run.task.train[i] for i in run.method.pick(run.task.train, step, {})[:2]]
+        batch = train.roll_out_all(run, problems, settings.num_samples, settings.temperature, step)
+        exact = gradient_of(run, batch, "fp64")
         for way in ("fp32", "autocast", "copies"):
-            found = gradient_of(run, step, way)
+            found = gradient_of(run, batch, way)
             error = ((found - exact).norm() / exact.norm()).item()
             cosine = torch.cosine_similarity(found, exact, 0).item()
-            rows.append([str(number), way, f"{error:.1e}", f"{cosine:.5f}"])
+            rows.append([str(step), way, f"{error:.1e}", f"{cosine:.5f}"])
             print(*rows[-1], flush=True)
     return {"columns": ["batch", "gradient in", "relative error", "cosine"], "rows": rows}
 
@@ -319,7 +319,7 @@ def one_token(model):
 
     @torch.no_grad()
     def work():
-        choose(read(model, ids, cache, (slice(None), -1)), torch.zeros(ROWS))
+        choose(model.next_logits(ids, cache, (slice(None), -1)), torch.zeros(ROWS))
 
     return work
 

@@ -28,7 +28,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 CUDA = torch.device("cuda", 0)
 aten = torch.ops.aten
-OUR_FILES = ("model.py", "rlvr.py", "eval.py", "train.py")
+OUR_FILES = ("chat.py", "plumbing.py", "model.py", "rlvr.py", "eval.py", "train.py")
 
 # What CUDA's autocast computes in 16 and in 32 bits (ATen/autocast_mode.h).
 IN_16_BITS = set(

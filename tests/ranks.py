@@ -23,6 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 import train  # noqa: E402
 import verifiers  # noqa: E402
 from notebooks.models.make_tiny import init_weights, symbol_tokenizer, tiny_config
+from appendix.plumbing import DataError  # noqa: E402
 from model import Qwen3, save  # noqa: E402
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -126,7 +127,7 @@ def main(*flags):
     """train.main -> what it says when it ends early, or None."""
     try:
         train.main(flags)
-    except (SystemExit, train.ModelError, verifiers.DataError, OSError) as error:
+    except (SystemExit, train.ModelError, DataError, OSError) as error:
         return str(error)
     return None
 

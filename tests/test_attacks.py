@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 
-import grading
+from appendix import grading
 import pytest
 from test_grading import ACCEPTS, REJECTS
 from verifiers import grade_answer

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-import sandbox
+from appendix import sandbox
 from verifiers import verify_code
 
 pytestmark = pytest.mark.skipif(

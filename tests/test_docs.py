@@ -8,10 +8,12 @@ import re
 
 import eval as evaluation
 import train
+from appendix.plumbing import find_method
 from conftest import ROOT
+from rlvr import GRPO
 
 FRONT = (ROOT / "README.md").read_text(encoding="utf-8")
-SCRIPTS = ["grading", "sandbox", "verifiers", "model", "rlvr", "eval", "train"]
+SCRIPTS = "appendix/grading appendix/sandbox appendix/plumbing verifiers model appendix/chat rlvr eval train".split()
 FLAG = r"--[a-z][a-z0-9-]*"
 
 
@@ -20,7 +22,7 @@ def flags_of(script, arguments=""):
     method, the others' stand in add_argument("--..")."""
     if script in ("train.py", "eval.py"):
         method = re.search(r"--method (\S+/\S+\.py)", arguments)
-        settings = evaluation.find_method(f"{ROOT}/{method[1]}" if method else "grpo").Settings
+        settings = find_method(GRPO, f"{ROOT}/{method[1]}" if method else "grpo").Settings
         kind = (train if script == "train.py" else evaluation).Flags
         names = ["help", *kind.__dataclass_fields__, *settings.__dataclass_fields__]
         return {f"--{name.replace('_', '-')}" for name in names}
@@ -44,17 +46,23 @@ def commands(readme):
             yield found[1], found[2].partition("#")[0]
 
 
+def imports_of(node):
+    if isinstance(node, ast.ImportFrom):
+        return {node.module.replace(".", "/")}
+    return {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
+
+
 def test_a_script_imports_those_before_it_in_reading_order_and_never_the_laboratory():
-    laboratory = {path.stem for path in (ROOT / "notebooks").rglob("*.py")} - {"conftest"}
+    """But for one: model.py asks for the appendix on chat where a template is needed."""
+    known = {*SCRIPTS} | {path.stem for path in (ROOT / "notebooks").rglob("*.py")} - {"conftest"}
+    found = [path.relative_to(ROOT) for path in (*ROOT.glob("*.py"), *ROOT.glob("appendix/*.py"))]
+    assert sorted(path.as_posix() for path in found) == sorted(f"{name}.py" for name in SCRIPTS)
     for number, script in enumerate(SCRIPTS):
         tree = ast.parse((ROOT / f"{script}.py").read_text(encoding="utf-8"))
-        names = {
-            alias.name
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Import)
-            for alias in node.names
-        } | {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-        assert len(names) > 3 and names & ({*SCRIPTS} | laboratory) <= {*SCRIPTS[:number]}, script
+        at_the_top = set().union(*map(imports_of, tree.body))
+        inside = set().union(*map(imports_of, ast.walk(tree))) - at_the_top
+        assert len(at_the_top) > 3 and at_the_top & known <= {*SCRIPTS[:number]}, script
+        assert inside & known == ({"appendix/chat"} if script == "model" else set()), script
 
 
 def test_there_are_exactly_two_commands_and_each_installs():

@@ -18,10 +18,12 @@ import ranks
 import train
 import verifiers
 from conftest import ROOT
-from eval import clustered_interval, evaluate, get_method, pass_at_k, summarise, wilson_interval
+from appendix import plumbing
+from appendix.plumbing import DataError, append_rows, get_method, read_rows
+from eval import clustered_interval, evaluate, pass_at_k, wilson_interval
 from model import ModelError, load
 from rlvr import GRPO, Rollouts, records_of, roll_out, score
-from verifiers import DataError, reward_rlvr
+from verifiers import reward_rlvr
 
 
 # ---- What a number is worth --------------------------------------------------------------------------
@@ -97,8 +99,8 @@ def records(*shares):
 
 
 def test_the_summary_has_pass_at_k_by_problem():
-    assert summarise(records(1, 0, 0, 0, 0, 0, 0, 0), 4, [2])["pass@2"] == 0.25
-    assert summarise(records(0.1, 0.9), 2, [2])["pass@2"] == 0  # half right is not right
+    assert evaluate(records(1, 0, 0, 0, 0, 0, 0, 0), 4, [2])["pass@2"] == 0.25
+    assert evaluate(records(0.1, 0.9), 2, [2])["pass@2"] == 0  # half right is not right
 
 
 # ---- From problems to judged completions -------------------------------------------------------------
@@ -113,19 +115,21 @@ def test_a_completion_that_was_cut_off_is_not_right(model, tokenizer):
     """Every completion counts as right here, but an untrained model seldom stops within 5 tokens."""
     task, problems = arithmetic_by_symbols()
     task.reward = lambda completion, problem: (1.0, {"accuracy": 1.0, "answered": 1.0})
-    summary, rows = evaluate(GRPO(max_new_tokens=5), model, tokenizer, task, problems, 4, 1.0)
+    rows = records_of(sampled(model, tokenizer, task, problems, 4, max_new_tokens=5))
+    summary = evaluate(rows, 4)
     assert summary["truncated"] > 0.5
     assert summary["accuracy"] == pytest.approx(1 - summary["truncated"])
-    assert summary["n"] == 12 and len(rows) == 48 and summary == summarise(rows, 4)
+    assert summary["n"] == 12 and len(rows) == 48
 
 
 def test_columns_of_the_data_do_not_replace_what_is_counted(model, tokenizer):
     task, problems = arithmetic_by_symbols()
     misleading = dict.fromkeys(("truncated", "answered", "accuracy"), "no")
     named = [{**problem, **misleading} for problem in problems]
-    method = GRPO(max_new_tokens=5)
-    plain, _ = evaluate(method, model, tokenizer, task, problems)
-    same, _ = evaluate(method, model, tokenizer, task, named)
+    plain, same = (
+        evaluate(records_of(sampled(model, tokenizer, task, some, 1, max_new_tokens=5)), 1)
+        for some in (problems, named)
+    )
     assert plain == same and plain["truncated"] > 0
 
 
@@ -139,8 +143,7 @@ def test_evaluation_does_not_depend_on_the_size_of_a_batch(model, tokenizer):
     task, problems = arithmetic_by_symbols()
 
     def evaluated(**settings):
-        method = GRPO(max_new_tokens=20, **settings)
-        return evaluate(method, model, tokenizer, task, problems, 3, 1.0)
+        return records_of(sampled(model, tokenizer, task, problems, **settings))
 
     whole = evaluated(sample_tokens=10**6)
     assert evaluated(sample_tokens=1) == evaluated(sample_tokens=300) == whole
@@ -148,15 +151,14 @@ def test_evaluation_does_not_depend_on_the_size_of_a_batch(model, tokenizer):
 
 
 def test_training_and_evaluation_judge_alike(model, tokenizer):
-    """roll_out is the one way from problems to judged completions; evaluate makes records of it."""
+    """roll_out is the one way from problems to scored completions, and evaluate reads its records."""
     task, problems = arithmetic_by_symbols()
-    step = sampled(model, tokenizer, task, problems)
-    _, rows = evaluate(GRPO(max_new_tokens=20), model, tokenizer, task, problems, 3, 1.0)
-    assert rows == records_of(step)
-    texts = [tokenizer.decode(ids) for ids in step.rollouts.completions()]
-    assert [row["completion"] for row in rows] == step.texts == texts
-    assert [row["reward"] for row in rows] == step.rewards.flatten().tolist()
-    assert step.rewards.shape == (12, 3)
+    batch = sampled(model, tokenizer, task, problems)
+    rows = records_of(batch)
+    texts = [tokenizer.decode(ids) for ids in batch.rollouts.completions()]
+    assert [row["completion"] for row in rows] == batch.texts == texts
+    assert [row["reward"] for row in rows] == batch.rewards.flatten().tolist()
+    assert batch.rewards.shape == (12, 3)
     assert [row["problem"] for row in rows[::3]] == [problem["problem"] for problem in problems]
 
 
@@ -166,12 +168,12 @@ def test_what_is_judged_is_the_text_before_the_stop(model, tokenizer):
     task.stops = ("8", plain.texts[0][3:5])  # one symbol, and two in this order
     assert len(plain.texts[0][3:5]) == 2
     assert not plain.rollouts.finished.all()
-    step = sampled(model, tokenizer, task, problems, 4)
+    batch = sampled(model, tokenizer, task, problems, 4)
     for row, text in enumerate(plain.texts):
         ends = [text.index(stop) for stop in task.stops if stop in text]
-        assert step.texts[row] == text[: min(ends, default=len(text))]
-        assert step.rollouts.finished[row] == (plain.rollouts.finished[row] or bool(ends))
-    assert sampled(model, tokenizer, task, problems, 4, sample_tokens=100).texts == step.texts
+        assert batch.texts[row] == text[: min(ends, default=len(text))]
+        assert batch.rollouts.finished[row] == (plain.rollouts.finished[row] or bool(ends))
+    assert sampled(model, tokenizer, task, problems, 4, sample_tokens=100).texts == batch.texts
 
 
 # ---- Rewards -----------------------------------------------------------------------------------------
@@ -246,7 +248,7 @@ def test_a_verifier_that_hangs_costs_its_completion_and_a_slow_one_nothing(monke
             enough.wait(0.2)
         return float(text), {}
 
-    monkeypatch.setattr(verifiers, "PATIENCE", 0.3)
+    monkeypatch.setattr(plumbing, "VERIFIER_TIMEOUT", 0.3)
     rewards, parts = score(ended(7), ["1", "hang", "2", "3", "4", "5", "6"], [{}] * 7, reward)
     assert hung[0].daemon  # it does not outlive the process
     enough.set()
@@ -301,9 +303,9 @@ def test_another_reward_asks_the_tasks_own_for_the_accuracy(tmp_path):
 
 
 def test_a_setting_that_the_method_has_not_is_named():
-    assert get_method("grpo", {"clip": [0.1, 0.28]}).settings.clip == (0.1, 0.28)
+    assert get_method(GRPO, "grpo", {"clip": [0.1, 0.28]}).settings.clip == (0.1, 0.28)
     with pytest.raises(DataError, match="unexpected keyword argument 'nope'"):
-        get_method("grpo", {"nope": 1})
+        get_method(GRPO, "grpo", {"nope": 1})
 
 
 # ---- The command -------------------------------------------------------------------------------------
@@ -350,7 +352,9 @@ def test_the_command_on_a_run(tmp_path, capsys):
     assert max(row["length"] for row in rows) <= 4  # the run's own --max-new-tokens
     model, tokenizer = load(tmp_path / "r" / "final")
     task = verifiers.get_task(ranks.ONE_DIGIT)
-    summary, _ = evaluate(GRPO(max_new_tokens=4), model, tokenizer, task, task.test[:20])
+    method = GRPO(max_new_tokens=4)
+    batch = roll_out(method, model, tokenizer, task, task.test[:20], temperature=0.0)
+    summary = evaluate(records_of(batch), 1)
     assert f"greedy   n 20      accuracy {summary['accuracy']:<7.4g}" in text
 
 
@@ -391,15 +395,15 @@ def test_a_mistyped_run_is_named_and_an_unfinished_one_says_how_to_finish_it(tmp
 
 def test_records_survive_a_line_that_was_never_finished(tmp_path):
     path = tmp_path / "r.jsonl"
-    evaluation.append_rows(path, [{"a": "x\u2028y"}, {"a": "\ud800"}])  # a lone surrogate, too
+    append_rows(path, [{"a": "x\u2028y"}, {"a": "\ud800"}])  # a lone surrogate, too
     with open(path, "a") as file:
         file.write('{"a": 3')
-    first, second = evaluation.read_rows(path)
+    first, second = read_rows(path)
     assert first == {"a": "x\u2028y"}
     assert second == {"a": "?"}
     path.write_text('{"a": 1}\n{"a": \n{"a": 2}\n')
     with pytest.raises(DataError, match="r.jsonl, line 2: not valid JSON"):
-        evaluation.read_rows(path)
+        read_rows(path)
     path.write_text('{"a": 1}\n[1]\n{"a": 2}\n')
     with pytest.raises(DataError, match="line 2: not an object"):
-        evaluation.read_rows(path)
+        read_rows(path)

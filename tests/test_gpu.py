@@ -62,10 +62,10 @@ def test_a_step_waits_for_the_device_a_bounded_number_of_times(tmp_path):
         flags += ["--name", str(samples), "--steps", "1", "--micro-batch-tokens", "100000"]
         with PretendGPU() as gpu:
             run = train.load_run(train.parse_args(flags))
-            step = train.roll_out_all(run, run.task.train[:4], samples, 1.0, "1")
-            advantages = run.method.advantages(step).to("cuda").view(-1, 1) * step.rollouts.mask
+            batch = train.roll_out_all(run, run.task.train[:4], samples, 1.0, "1")
+            advantages = run.method.advantages(batch).to("cuda").view(-1, 1) * batch.rollouts.mask
             gpu.waits.clear()
-            train.update(run, step, advantages, None)
+            train.update(run, batch, advantages, None)
             waits.append(gpu.waits.total())
     assert 0 < waits[0] == waits[1] <= 40, gpu.waits
 

@@ -7,7 +7,7 @@ tables below are the policy in examples: (ground truth, prediction, reason).
 import re
 import time
 
-import grading
+from appendix import grading
 import pytest
 from verifiers import explain_grade, extract_boxed_answer, grade_answer
 

@@ -4,6 +4,8 @@ import functools
 import json
 import os
 import shutil
+import subprocess
+import sys
 import textwrap
 from functools import partial
 
@@ -305,6 +307,32 @@ def test_what_is_wrong_with_a_checkpoint_is_named(tmp_path, change, message):
         tokenizer.encode_prompt("1+1=")
 
 
+ALONE = """
+import sys, torch
+from model import load
+for folder in sys.argv[1:]:
+    model, tokenizer = load(folder)
+    print(model(torch.tensor([[1, 2, 3]]))[0, -1].tolist())
+print(len(tokenizer.encode("1+1=")))
+"""
+
+
+def test_model_py_copied_alone_loads_a_model_and_gives_logits(tmp_path):
+    """The tiny one; and one with a chat template, which is only asked for where a turn is written."""
+    write_checkpoint(tmp_path / "chat")
+    holds("tokenizer_config.json", '{"chat_template": "{{ messages }}"}')(tmp_path / "chat")
+    shutil.copy(model_file.__file__, tmp_path)
+    folders = [str(TINY), str(tmp_path / "chat")]
+    command = [sys.executable, "-c", ALONE, *folders]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    *logits, tokens = map(json.loads, ran.stdout.splitlines())
+    with torch.no_grad():
+        expected = [load(folder)[0](torch.tensor([[1, 2, 3]]))[0, -1] for folder in folders]
+    for ours, theirs in zip(logits, expected, strict=True):
+        torch.testing.assert_close(torch.tensor(ours), theirs)
+    assert tokens == 4
+
+
 def test_a_tokenizer_of_another_model_is_refused(tmp_path):
     write_checkpoint(tmp_path)
     symbol_tokenizer(map(chr, range(200, 500))).save(tmp_path)
@@ -588,13 +616,17 @@ def test_a_turn_is_what_the_template_writes_between_two_answers(tmp_path, source
     messages = [{"role": "user", "content": "7*7="}]
     ids = ours.encode_prompt("7*7=")
     for said, reply in (("48", "too small"), ("50?", "too large")):
-        ids += ours.encode(said) + ours.turn(reply)
+        ids += ours.encode(said) + ours.chat.next_turn(reply)
         messages += [{"role": "assistant", "content": said}, {"role": "user", "content": reply}]
     rendered = theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     assert ids == theirs(rendered, add_special_tokens=False)["input_ids"]
-    assert ours.turn("a\ufdd1b")[:3] == ours.turn("a")[:3]  # a mark in a text is text
-    forged = ours.turn(f"1{special[-1]}")
-    assert forged.count(vocabulary[special[-1]]) == ours.turn("1").count(vocabulary[special[-1]])
+    assert (
+        ours.chat.next_turn("a\ufdd1b")[:3] == ours.chat.next_turn("a")[:3]
+    )  # a mark in a text is text
+    forged = ours.chat.next_turn(f"1{special[-1]}")
+    assert forged.count(vocabulary[special[-1]]) == ours.chat.next_turn("1").count(
+        vocabulary[special[-1]]
+    )
 
 
 def test_a_template_that_leaves_out_what_was_said_has_no_turns(tmp_path):
@@ -602,7 +634,7 @@ def test_a_template_that_leaves_out_what_was_said_has_no_turns(tmp_path):
     vocabulary = write_tokenizer(tmp_path, CHATML_TOKENS, source=source)
     ours = Tokenizer.from_dir(tmp_path, (vocabulary["<|im_end|>"],))
     with pytest.raises(ModelError, match="use --template plain"):
-        ours.turn("too small")
+        ours.chat.next_turn("too small")
 
 
 @needs_qwen_tokenizer

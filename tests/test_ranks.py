@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import ranks
 import train
-import verifiers
+from appendix.plumbing import read_problems
 from model import load
 from ranks import ROOT, SMALL, checkpoints, main, metrics, weights
 
@@ -58,15 +58,15 @@ def updates(fsdp):
         for group in run.optimizer.param_groups:
             group["lr"] = 1e-4
         numbers = []
-        step = train.roll_out_all(run, run.task.train[:5], 4, 1.0, "1")
+        batch = train.roll_out_all(run, run.task.train[:5], 4, 1.0, "1")
         advantages = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
         for kept in (slice(0, 20), slice(19, 20), slice(0, 0)):
             some = torch.zeros(20)
             some[kept] = advantages.flatten()[kept]
-            per_token = some[:, None] * step.rollouts.mask
-            stats, _ = train.update(run, step, per_token, None)
+            per_token = some[:, None] * batch.rollouts.mask
+            stats, _ = train.update(run, batch, per_token, None)
             numbers.append(stats)
-        results.append((step.texts, numbers, whole_state(run.model).numpy()))
+        results.append((batch.texts, numbers, whole_state(run.model).numpy()))
     return results
 
 
@@ -174,7 +174,7 @@ def test_so_does_one_with_an_environment(tmp_path):
     """Its replies depend on the row alone."""
     flags = ["--task", ranks.INTERRUPTED]
     whole = run(1, tmp_path, "whole", *flags)
-    records = verifiers.read_problems(whole / "samples" / "step_000004.jsonl.gz")
+    records = read_problems(whole / "samples" / "step_000004.jsonl.gz")
     assert any(len(record["turns"]) == 2 for record in records)
     assert agree(run(2, tmp_path, "two", *flags), whole)
     assert agree(go_on(half_of(whole, "again"), 1), whole, exactly=True)
@@ -338,14 +338,13 @@ gather = all_sum
 def equal_share(micros):
     return list(micros)
 
-def gather_steps(steps, device):
-    return steps[0]
+def gather_batches(batches, device):
+    return batches[0]
 
 def clip_gradients(parameters):
     return torch.nn.utils.clip_grad_norm_(parameters, 1.0).item()
 
-def shard(device):
-    raise NotImplementedError
+Sharder = None
 
 whole_weights = contextlib.nullcontext
 """

@@ -269,6 +269,7 @@ def test_groups_of_equal_rewards_have_exactly_no_gradient(model, prompts):
 def gradient(model, rollouts, advantages, method=None, max_tokens=10**6, old=None, reference=None):
     """The gradient as one vector, and the means of the statistics over the trained tokens."""
     method = method or GRPO()
+    advantages = advantages.reshape(len(rollouts.ids), -1) * rollouts.mask
     keep = torch.ones(len(rollouts.ids), dtype=torch.bool)
     micros = method.layout(rollouts, keep, max_tokens)
     model.zero_grad()
@@ -398,7 +399,7 @@ def test_a_second_update_measures_from_the_first_ones_log_probs(model, prompts):
     """pi_old is what the first call returned. On-policy all ratios are 1; after a step they are not, and
     the loss is policy_loss of the two, whose gradient the clip may cut."""
     rollouts = sample(model, prompts, 4, 20)
-    advantages = group_advantages(torch.rand(3, 4))
+    advantages = group_advantages(torch.rand(3, 4)).view(-1, 1) * rollouts.mask
     method = GRPO()
     micros = list(method.layout(rollouts, torch.ones(12, dtype=torch.bool), 10**6))
     _, old = update_gradients(model, rollouts, advantages, method, micros)
@@ -409,7 +410,7 @@ def test_a_second_update_measures_from_the_first_ones_log_probs(model, prompts):
     ours, stats = gradient(model, rollouts, advantages, old=old)
     logp = token_logprobs(model, rollouts.ids)
     weights = loss_weights(rollouts.mask)
-    expected = policy_loss(logp, old, advantages.view(-1), weights)
+    expected = policy_loss(logp, old, advantages, weights)
     assert stats["loss"] == pytest.approx(expected.item(), abs=1e-5)
     torch.testing.assert_close(ours, of_the_formula(expected, model), atol=1e-6, rtol=1e-4)
     outside = ((logp - old).exp() - 1).abs() > 0.2

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 
-import sandbox
-from sandbox import read_tests
+from appendix import sandbox
+from appendix.sandbox import read_tests
 from verifiers import code_reward, verify_code, verify_stdio
 
 ROOT = Path(__file__).parent.parent

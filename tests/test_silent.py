@@ -20,10 +20,11 @@ import model
 import ranks
 import train
 import verifiers
+from appendix.plumbing import DataError, append_rows, run_all
 from model import Config, ModelError, Tokenizer, load
 from pretend_gpu import PretendGPU
 from ranks import ROOT, SMALL, checkpoints, loaded, main, rows_of, weights
-from rlvr import roll_out, sample
+from rlvr import roll_out, sample, token_advantages
 from test_model import edit_config, edit_weights, write_checkpoint, write_tokenizer
 
 TINY = ROOT / "notebooks" / "tiny"
@@ -161,7 +162,7 @@ def test_weights_that_are_no_numbers_are_said_and_not_called_wrong_answers(tmp_p
     edit_weights(tmp_path / "broken", lambda w: w["model.norm.weight"].__setitem__(0, torch.nan))
     said = run(tmp_path, "--model", name, "--steps", "1")
     assert "finite log-probs" in said and "NaN in the weights?" in said
-    with pytest.raises(verifiers.DataError, match="finite log-probs"):
+    with pytest.raises(DataError, match="finite log-probs"):
         evaluation.main([name, "--task", "arithmetic", "--problems", "4"])
     policy, tokenizer = load(name)
     assert sample(policy, [tokenizer.encode("1+1=")], 3, 4).logp.isnan().any()
@@ -321,10 +322,10 @@ def test_what_a_method_means_to_change_is_changed_or_refused(capsys, write, name
 def test_what_the_optimizer_leaves_out_has_no_part_in_the_gradients_norm(write):
     """It piled up from step to step, and the norm is what all gradients are clipped by."""
     r = loaded("--method", f"{write(METHODS)}:Subset")
-    step = train.roll_out_all(r, r.task.train[:4], 4, 1.0, "1")
-    step.rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0]]).repeat(4, 1)
+    batch = train.roll_out_all(r, r.task.train[:4], 4, 1.0, "1")
+    batch.rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0]]).repeat(4, 1)
     for _ in range(2):
-        train.update(r, step, train.advantages_of(r, step))
+        train.update(r, batch, token_advantages(r.method, batch))
     assert all(param.grad is None for param in r.model.parameters())
 
 
@@ -394,7 +395,7 @@ def test_the_last_line_is_of_the_step_that_was_asked_for(saved, tmp_path, capsys
     """Of a run that was killed at step 8, and went on from 4 to 5 only, it told the accuracy of step 6."""
     folder = shutil.copytree(saved, tmp_path / "run")
     later = {**rows_of(folder)[-1], "step": 4, "eval_accuracy": 0.777, "eval_n": 16}
-    evaluation.append_rows(folder / "metrics.jsonl", [later])
+    append_rows(folder / "metrics.jsonl", [later])
     main("--resume", "--runs", str(tmp_path), "--name", "run", "--steps", "3")
     last = capsys.readouterr().out.splitlines()[-1]
     assert f"-> {rows_of(folder)[-1]['eval_accuracy']:.3f} (greedy" in last and "0.777" not in last
@@ -430,7 +431,7 @@ def task_of(**column):
 def test_a_column_that_would_be_overwritten_or_not_written_is_refused(column, message):
     """T8, T10: in training only, or after step 1."""
     verifiers.check_task(task_of(level=3))
-    with pytest.raises(verifiers.DataError, match=message):
+    with pytest.raises(DataError, match=message):
         verifiers.check_task(task_of(**column))
 
 
@@ -439,9 +440,9 @@ def test_the_mismatch_is_logged_as_its_mean_its_maximum_and_a_share(saved, write
     row = rows_of(saved)[1]
     assert 0 < row["mismatch"] < row["mismatch_max"] < 1e-4 and row["off"] == 0
     r = loaded("--method", f"{write(METHODS)}:Off")
-    step = train.roll_out_all(r, r.task.train[:4], 4, 1.0, "1")
-    stats, _ = train.update(r, step, train.advantages_of(r, step))
-    tokens = step.rollouts.mask.sum().item()
+    batch = train.roll_out_all(r, r.task.train[:4], 4, 1.0, "1")
+    stats, _ = train.update(r, batch, token_advantages(r.method, batch))
+    tokens = batch.rollouts.mask.sum().item()
     assert stats["mismatch_max"] == pytest.approx(0.5, abs=1e-4)
     assert stats["off"] == pytest.approx(1 / tokens)
 
@@ -516,7 +517,7 @@ def test_a_misspelt_flag_has_one_suggestion(script, near, capsys):
 
 def test_a_file_of_another_type_and_a_log_that_is_not_there_are_named_at_once(capsys):
     """U11: the log only after the model was loaded."""
-    with pytest.raises(verifiers.DataError, match="'x.csv'.* problems: .jsonl, .json, .gz"):
+    with pytest.raises(DataError, match="'x.csv'.* problems: .jsonl, .json, .gz"):
         verifiers.get_task("x.csv")
     with pytest.raises(SystemExit):
         train.parse_args(["--device", "cpu", "--log", "nowhere.py:note"])
@@ -524,17 +525,17 @@ def test_a_file_of_another_type_and_a_log_that_is_not_there_are_named_at_once(ca
 
 
 def test_a_reward_that_is_cancelled_costs_its_neighbours_nothing():
-    """CancelledError is no Exception: the thread ended, and with it the verdicts on the others."""
+    """CancelledError is no Exception: the thread ended, and with it the results of the others."""
 
     def cancelled(completion, problem):
         if completion == "8":
             raise asyncio.CancelledError
         return 1.0, {}
 
-    verdicts = verifiers.run_all([*"0123456789"] * 9, [{}] * 90, cancelled)
-    assert verdicts.count((1.0, {})) == 81
+    results = run_all([*"0123456789"] * 9, [{}] * 90, cancelled)
+    assert results.count((1.0, {})) == 81
     with pytest.warns(UserWarning, match="CancelledError"):
-        assert verifiers.checked(verdicts[8])[1]["failed"] == 1
+        assert verifiers.checked(results[8])[1]["failed"] == 1
 
 
 def test_a_reward_that_fails_names_its_file_and_line(write):
@@ -543,7 +544,7 @@ def test_a_reward_that_fails_names_its_file_and_line(write):
     path = write(text)
     mine = verifiers.get_reward(f"{path}:mine")
     with pytest.warns(UserWarning, match=rf"{re.escape(path)}, line 4: JSONDecodeError"):
-        verifiers.checked(verifiers.run_all(["no json"], [{}], mine)[0])
+        verifiers.checked(run_all(["no json"], [{}], mine)[0])
 
 
 # ---- D: one GPU, pretended -----------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import eval as evaluation
 import ranks
 import rlvr
 import train
-import verifiers
+from appendix.plumbing import DataError, read_problems
 from model import KVCache, ModelError, load
 from ranks import ROOT, SMALL, checkpoints, loaded, metrics, rows_of, weights
 from rlvr import GRPO, row_uniforms
@@ -37,7 +37,7 @@ def resume(runs, *flags, name="run"):
 
 
 def samples(folder, step):
-    return verifiers.read_problems(folder / "samples" / f"step_{step:06d}.jsonl.gz")
+    return read_problems(folder / "samples" / f"step_{step:06d}.jsonl.gz")
 
 
 def progress(folder, step):
@@ -121,12 +121,12 @@ def test_the_samples_hold_every_completion_with_its_tokens_and_log_probs(whole):
 def test_a_group_is_mixed_solved_or_hopeless():
     """Equal rewards are solved if the answers are right; a little pay for a form does not help."""
     r = loaded()
-    step = train.roll_out_all(r, r.task.train[:4], 2, 1.0, "1")
-    step.rewards = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.1, 0.1]])
+    batch = train.roll_out_all(r, r.task.train[:4], 2, 1.0, "1")
+    batch.rewards = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.1, 0.1]])
     accuracies = (1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0)
-    step.parts = [{"accuracy": accuracy, "truncated": 0} for accuracy in accuracies]
-    row, right = train.batch_metrics(step)
-    assert right == [0.5, 1, 0, 0]
+    batch.parts = [{"accuracy": accuracy, "truncated": 0} for accuracy in accuracies]
+    row = train.batch_metrics(batch)
+    assert batch.accuracy.mean(1).tolist() == [0.5, 1, 0, 0]
     assert (row["accuracy"], row["reward"]) == pytest.approx((3 / 8, 3.2 / 8))
     assert (row["mixed"], row["solved"], row["hopeless"]) == (1 / 4, 1 / 4, 2 / 4)
 
@@ -348,12 +348,12 @@ def test_weights_are_rounded_for_a_while(model):
 def test_a_batch_without_signal_moves_nothing():
     """Adam's momentum would, all the same."""
     r = loaded()
-    step = train.roll_out_all(r, r.task.train[:4], 4, 1.0, "1")
+    batch = train.roll_out_all(r, r.task.train[:4], 4, 1.0, "1")
     for weight in (1.0, 0.0):
         before = [param.clone() for param in r.parameters]
-        step.rewards = weight * torch.tensor([[1.0, 0.0, 1.0, 0.0]]).repeat(4, 1)
-        advantages = r.method.advantages(step).view(16, 1) * step.rollouts.mask
-        stats, _ = train.update(r, step, advantages, None)
+        batch.rewards = weight * torch.tensor([[1.0, 0.0, 1.0, 0.0]]).repeat(4, 1)
+        advantages = r.method.advantages(batch).view(16, 1) * batch.rollouts.mask
+        stats, _ = train.update(r, batch, advantages, None)
         equal = [torch.equal(p, q) for p, q in zip(r.parameters, before, strict=True)]
         assert stats["trained"] == 16 * weight
         assert (stats["grad_norm"] > 0) == (weight > 0)
@@ -598,7 +598,7 @@ def test_what_a_plug_in_returns_is_checked_at_once(tmp_path, write, flag, names,
     should give, in the first step at the latest (export: at the end of a run of one)."""
     path = write(WRONG)
     for name in names.split():
-        with pytest.raises((SystemExit, verifiers.DataError), match=f"(?s){message}"):
+        with pytest.raises((SystemExit, DataError), match=f"(?s){message}"):
             run(tmp_path, "--steps", "1", flag, f"{path}:{name}", name=name)
 
 
@@ -613,7 +613,7 @@ def test_what_a_plug_in_returns_is_checked_at_once(tmp_path, write, flag, names,
     ],
 )
 def test_what_is_not_found_is_named_and_nothing_is_written(tmp_path, flag, value, message, capsys):
-    with pytest.raises((SystemExit, verifiers.DataError)) as refused:
+    with pytest.raises((SystemExit, DataError)) as refused:
         run(tmp_path, flag, value)
     assert re.search(message, str(refused.value) + capsys.readouterr().err, re.S)
     assert not (tmp_path / "run").exists()
@@ -766,7 +766,7 @@ def test_a_damaged_file_of_a_run_is_named(name, text, tmp_path, whole, capsys):
     (tmp_path / "run").mkdir()
     shutil.copy(whole / "config.json", tmp_path / "run")
     (tmp_path / "run" / name).write_text(text)
-    with pytest.raises((SystemExit, verifiers.DataError)) as refused:
+    with pytest.raises((SystemExit, DataError)) as refused:
         resume(tmp_path)
     said = str(refused.value) + capsys.readouterr().err
     assert str(tmp_path / "run" / name) in said

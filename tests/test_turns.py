@@ -8,11 +8,13 @@ import pytest
 import torch
 
 import rlvr
+from appendix import chat
+from appendix.plumbing import DataError
 from conftest import ROOT, init_weights, symbol_tokenizer, tiny_config
 from model import Qwen3, load
 from pretend_gpu import PretendGPU
 from rlvr import GRPO, loss_weights, policy_loss, records_of, roll_out, sample, token_logprobs
-from verifiers import DataError, Task, arithmetic, boxed_reward
+from verifiers import Task, arithmetic, boxed_reward
 
 SYMBOLS = [*"0123456789+-*=", "<tool>", "</tool>", "\\boxed{", "}"]
 
@@ -70,7 +72,7 @@ def task_with(turns, reward=always_right, stops=("</tool>",), problem="1+1=", an
 
 
 def said(policy, tokenizer, task, texts, limit=40):
-    """The Step where a policy says these texts, turn after turn (the table goes on where a reply
+    """The Batch where a policy says these texts, turn after turn (the table goes on where a reply
     has ended: a text names what is said at each place, replies included)."""
     method = Says(max_new_tokens=limit)
     method.texts = texts
@@ -82,23 +84,23 @@ def said(policy, tokenizer, task, texts, limit=40):
 
 def test_a_reply_follows_the_stop_and_the_policy_goes_on_behind_it(policy, tokenizer):
     """It says 1+1</tool>, reads 7*7=49, and says its next word at the eleventh place."""
-    step = said(policy, tokenizer, task_with(Answers), ["1+1</tool>0000002"])
-    (ids,) = step.rollouts.completions()
+    batch = said(policy, tokenizer, task_with(Answers), ["1+1</tool>0000002"])
+    (ids,) = batch.rollouts.completions()
     assert tokenizer.decode(ids, False).startswith("1+1</tool>7*7=492")
-    own = step.rollouts.mask[0, 3:] > 0  # the prompt has 4 tokens
+    own = batch.rollouts.mask[0, 3:] > 0  # the prompt has 4 tokens
     assert own[:11].tolist() == [True] * 4 + [False] * 6 + [True]
-    assert step.texts == ["1+1</tool>2"]  # what a reward reads: the policy's own words
-    (turns,) = step.turns
+    assert batch.texts == ["1+1</tool>2"]  # what a reward reads: the policy's own words
+    (turns,) = batch.turns
     assert turns[:2] == [("1+1</tool>", "7*7=49"), ("2", "")]
     assert len(turns) == 5 and turns[-1][1] is None
-    assert records_of(step)[0]["turns"] == turns
+    assert records_of(batch)[0]["turns"] == turns
 
 
 def test_what_was_sampled_is_never_tokenised_again(policy, tokenizer):
     """The reply's tokens are those of the reply alone, and those before it stay as they are."""
     text = "12</tool>"
-    step = said(policy, tokenizer, task_with(Answers), [text])
-    (ids,) = step.rollouts.completions()
+    batch = said(policy, tokenizer, task_with(Answers), [text])
+    (ids,) = batch.rollouts.completions()
     assert ids[:3] == tokenizer.encode(text)
     assert ids[3:9] == tokenizer.encode("7*7=49")
 
@@ -107,11 +109,11 @@ def test_a_stop_text_of_three_tokens_ends_a_turn_where_it_is_complete(policy, to
     """Without an environment it ends the completion. "4-5" is three tokens, and "5" looks like its
     end in 715 already."""
     task = task_with(None, stops=("4-5",))
-    step = said(policy, tokenizer, task, ["7154-555", "714-", "123"], limit=8)
-    assert [tokenizer.decode(ids) for ids in step.rollouts.completions()][0] == "7154-5"
-    assert step.texts == ["715", "714-", "123"]  # what is judged is the text before it
-    assert step.rollouts.lengths.tolist() == [6, 5, 4]
-    assert step.rollouts.finished.all()
+    batch = said(policy, tokenizer, task, ["7154-555", "714-", "123"], limit=8)
+    assert [tokenizer.decode(ids) for ids in batch.rollouts.completions()][0] == "7154-5"
+    assert batch.texts == ["715", "714-", "123"]  # what is judged is the text before it
+    assert batch.rollouts.lengths.tolist() == [6, 5, 4]
+    assert batch.rollouts.finished.all()
 
 
 def test_only_tokens_that_may_complete_a_stop_text_are_looked_at(tokenizer):
@@ -124,19 +126,19 @@ def test_only_tokens_that_may_complete_a_stop_text_are_looked_at(tokenizer):
 @pytest.mark.parametrize("room, own", [(4, 4), (7, 4), (10, 4), (11, 5)])
 def test_replies_count_in_max_new_tokens_and_are_cut_there(policy, tokenizer, room, own):
     """Four own tokens, six of the reply, then own ones. Cut off, it earns at most nothing."""
-    step = said(policy, tokenizer, task_with(Answers), ["1+1</tool>"], limit=room)
-    assert step.rollouts.lengths.item() == room and step.rollouts.mask.sum() == own
-    assert not step.rollouts.finished.item() and step.rewards.item() == 0.0
+    batch = said(policy, tokenizer, task_with(Answers), ["1+1</tool>"], limit=room)
+    assert batch.rollouts.lengths.item() == room and batch.rollouts.mask.sum() == own
+    assert not batch.rollouts.finished.item() and batch.rewards.item() == 0.0
 
 
 def test_a_chat_model_reads_a_reply_as_a_turn_of_its_template(policy, tokenizer):
     """It ends its turn itself, by token 0: what the template writes behind that follows. Ended by a
     stop text, in the middle of its turn, it reads plain text."""
     each = "{% for m in messages %}{{ m.content }}<|endoftext|>{% endfor %}"
-    tokenizer.markup = each + "{% if add_generation_prompt %}={% endif %}"
+    tokenizer.config["chat_template"] = each + "{% if add_generation_prompt %}={% endif %}"
     tokenizer.template = "chat"
-    step = said(policy, tokenizer, task_with(Answers), ["12", "12</tool>"])
-    ended, called = step.rollouts.completions()
+    batch = said(policy, tokenizer, task_with(Answers), ["12", "12</tool>"])
+    ended, called = batch.rollouts.completions()
     turn = tokenizer.encode("12") + [0] + tokenizer.encode("7*7=49") + [0] + tokenizer.encode("=")
     assert ended[: len(turn)] == turn
     assert tokenizer.decode(called, False).startswith("12</tool>7*7=49<|endoftext|>")
@@ -230,12 +232,12 @@ def test_a_long_reply_is_read_in_one_forward_pass(policy, tokenizer, monkeypatch
             self.replies = iter(["1" * 500])
 
     monkeypatch.setattr(Qwen3, "forward", counting)
-    step = said(policy, tokenizer, task_with(Book), ["1+1</tool>", "2" * 30], limit=600)
-    assert step.rollouts.lengths.tolist() == [4 + 500 + 1, 31 + 500 + 1]
+    batch = said(policy, tokenizer, task_with(Book), ["1+1</tool>", "2" * 30], limit=600)
+    assert batch.rollouts.lengths.tolist() == [4 + 500 + 1, 31 + 500 + 1]
     assert [width for width in widths if width > 1] == [4, 501, 501]  # the prompt, two books
     assert len(widths) < 40
-    step = said(policy, tokenizer, task_with(Book), ["</tool>", "2" * 30], limit=30)
-    assert step.rollouts.lengths.tolist() == [30, 30]  # a reply cut off takes no one's room
+    batch = said(policy, tokenizer, task_with(Book), ["</tool>", "2" * 30], limit=30)
+    assert batch.rollouts.lengths.tolist() == [30, 30]  # a reply cut off takes no one's room
 
 
 # ---- Environments that fail ------------------------------------------------------------------------
@@ -244,7 +246,7 @@ def test_a_long_reply_is_read_in_one_forward_pass(policy, tokenizer, monkeypatch
 def test_an_environment_that_fails_costs_its_own_row_alone(policy, tokenizer, monkeypatch):
     """It raises while it is made, or when it is asked, or never answers: the row has failed, as
     where a verifier fails, and its neighbours wait for seconds, not a minute."""
-    monkeypatch.setattr(rlvr, "IMPATIENCE", 0.3)
+    monkeypatch.setattr(chat, "ENVIRONMENT_TIMEOUT", 0.3)
     forever = threading.Event()
     made = iter(["as it is made", "when asked", "never", "well", "well"])
 
@@ -264,11 +266,11 @@ def test_an_environment_that_fails_costs_its_own_row_alone(policy, tokenizer, mo
 
     began = time.monotonic()
     with pytest.warns(UserWarning, match="no such server|what\\?|in time"):
-        step = said(policy, tokenizer, task_with(Bad), ["1</tool>"] * 5)
+        batch = said(policy, tokenizer, task_with(Bad), ["1</tool>"] * 5)
     assert time.monotonic() - began < 20
     forever.set()
-    assert sorted(part["failed"] for part in step.parts) == [0, 0, 1, 1, 1]
-    assert sorted(step.rewards[0].tolist()) == [0, 0, 0, 1, 1]
+    assert sorted(part["failed"] for part in batch.parts) == [0, 0, 1, 1, 1]
+    assert sorted(batch.rewards[0].tolist()) == [0, 0, 0, 1, 1]
 
 
 def test_what_an_environment_writes_is_never_paid(policy, tokenizer):
@@ -276,9 +278,9 @@ def test_what_an_environment_writes_is_never_paid(policy, tokenizer):
         def __init__(self, problem):
             self.replies = iter(["\\boxed{4}"])
 
-    step = said(policy, tokenizer, task_with(Gift, boxed_reward), ["1+1</tool>", "\\boxed{4}"])
-    assert "\\boxed{4}" in tokenizer.decode(step.rollouts.completions()[0])
-    assert step.rewards.tolist() == [[0.0, 1.0]]
+    batch = said(policy, tokenizer, task_with(Gift, boxed_reward), ["1+1</tool>", "\\boxed{4}"])
+    assert "\\boxed{4}" in tokenizer.decode(batch.rollouts.completions()[0])
+    assert batch.rewards.tolist() == [[0.0, 1.0]]
 
 
 def test_a_reply_of_any_length_and_kind_is_bounded(policy, tokenizer):
@@ -286,8 +288,8 @@ def test_a_reply_of_any_length_and_kind_is_bounded(policy, tokenizer):
         def __init__(self, problem):
             self.replies = iter([10**3000, "1" * 10**7])
 
-    step = said(policy, tokenizer, task_with(Endless), ["1</tool>"], limit=9000)
-    first, second, *_ = [reply for _, reply in step.turns[0]]
+    batch = said(policy, tokenizer, task_with(Endless), ["1</tool>"], limit=9000)
+    first, second, *_ = [reply for _, reply in batch.turns[0]]
     assert len(first) == 3001 and len(second) == 4000
 
 
@@ -306,8 +308,8 @@ def test_it_runs_where_the_device_is_a_gpu():
     with PretendGPU():
         policy, tokenizer = load(ROOT / "notebooks" / "tiny", "cuda", torch.bfloat16)
         task = replace(arithmetic(10, 4), stops=("</think>",), turns=Answers)
-        step = roll_out(GRPO(max_new_tokens=40), policy, tokenizer, task, task.test, 2, 1.0)
-        assert any(reply for turns in step.turns for _, reply in turns)
+        batch = roll_out(GRPO(max_new_tokens=40), policy, tokenizer, task, task.test, 2, 1.0)
+        assert any(reply for turns in batch.turns for _, reply in turns)
 
 
 def test_an_environment_that_answers_for_too_few_rows_is_an_error(policy, tokenizer):

@@ -12,8 +12,8 @@ import pytest
 
 import hub
 import verifiers
+from appendix.plumbing import DataError, read_problems
 from verifiers import (
-    DataError,
     FORMAT_RULES,
     MATH_RULES,
     ReasoningReward,
@@ -25,7 +25,6 @@ from verifiers import (
     get_task,
     grade_answer,
     held_out,
-    read_problems,
     reward_rlvr,
     split_tags,
     tagged_reward,

@@ -29,8 +29,8 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from model import load, pick_device
-from rlvr import prefill, read, row_uniforms, sample
-from verifiers import DataError
+from rlvr import prefill, row_uniforms, sample
+from appendix.plumbing import DataError
 
 # ---- 1. Preferences ------------------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ def yes_probabilities(model, tokenizer, texts):
     _, cache, _ = prefill(model, [rows[0][:shared]], len(rows), longest - shared)
     last = [len(row) - shared - 1 for row in rows]
     rests = padded([row[shared:] for row in rows], model)
-    logits = read(model, rests, cache, (range(len(rows)), last))  # (K, V)
+    logits = model.next_logits(rests, cache, (range(len(rows)), last))  # (K, V)
     return logits[:, words].float().softmax(-1)[:, 0].tolist()
 
 

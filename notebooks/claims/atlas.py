@@ -37,8 +37,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from model import Config, Qwen3
-from rlvr import GRPO, LossInputs, Rollouts, Step, loss_weights
-from verifiers import DataError, find_class
+from rlvr import GRPO, Batch, LossInputs, Rollouts, loss_weights
+from appendix.plumbing import DataError, find_class
 
 METHODS = Path(__file__).resolve().parents[1] / "methods"
 V = 5  # 0 is the stop
@@ -170,8 +170,8 @@ def make_rows(policy, prompts, sampler=None, ref=None):
 # ---- 2. A method's update: its own functions on every group ----------------------------------------
 
 
-def step_of(rows, picks, number=0):
-    """picks (P, G) of rows -> the project's Step."""
+def batch_of(rows, picks, step=0):
+    """picks (P, G) of rows -> the project's Batch."""
     flat = picks.flatten()
     own = flat % N
     prompts = torch.tensor(rows.prompts)[flat // N]
@@ -182,7 +182,7 @@ def step_of(rows, picks, number=0):
     texts = [rf"\boxed{{{answer}}}" for answer in ANSWERS[own].tolist()]
     terms = torch.stack([ANSWERS[own] == prompts + 1, FORM[own]], 1).tolist()
     parts = [dict(zip(("correct", "form"), row)) for row in terms]
-    return Step([{}] * len(picks), rollouts, texts, rows.reward[picks], parts, number=number)
+    return Batch([{}] * len(picks), rollouts, texts, rows.reward[picks], parts, step=step)
 
 
 def weights_of(method, mask):
@@ -217,8 +217,8 @@ def draw(method, rows, n, chances):
 
 def credit(method, rows, picks):
     """n steps (n, P, G), one by one -> their advantages, those of a row behind each other."""
-    steps = [step_of(rows, some, number) for number, some in enumerate(picks)]
-    return torch.cat([method.advantages(step).flatten() for step in steps]).double()
+    batches = [batch_of(rows, some, step) for step, some in enumerate(picks)]
+    return torch.cat([method.advantages(batch).flatten() for batch in batches]).double()
 
 
 def sampled(method, rows, n):

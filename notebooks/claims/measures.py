@@ -175,9 +175,11 @@ def planted(folder, problems=100, samples=2):
             for step in (f"{slip}={wrong}", right):
                 text = f"{problem['problem']}<think>{step};"
                 begun.append(problem | {"problem": text, "right": f"wait {right}"})
-    step = roll_out(METHOD, model, tokenizer, task, begun, samples)
-    found = [text.startswith(begun[row // samples]["right"]) for row, text in enumerate(step.texts)]
-    boxes = map(verifiers.extract_boxed_answer, step.texts)
+    batch = roll_out(METHOD, model, tokenizer, task, begun, samples)
+    found = [
+        text.startswith(begun[row // samples]["right"]) for row, text in enumerate(batch.texts)
+    ]
+    boxes = map(verifiers.extract_boxed_answer, batch.texts)
     ends = [box == begun[row // samples]["answer"] for row, box in enumerate(boxes)]
     found, ends = (np.reshape(each, (-1, 2, samples)).mean((0, 2)) for each in (found, ends))
     return {"noticed": found[0], "saved": ends[0], "false alarms": found[1]}
@@ -189,14 +191,14 @@ def scores_of(folder, problems=200):
     sample what was said to the first problem."""
     model, tokenizer = load(folder)
     task = verifiers.arithmetic()
-    step = roll_out(METHOD, model, tokenizer, task, task.test[:problems])
-    asked = [problem["problem"] for problem in step.problems]
-    found = [process_model()(*pair) or [0.0] for pair in zip(asked, step.texts)]
+    batch = roll_out(METHOD, model, tokenizer, task, task.test[:problems])
+    asked = [problem["problem"] for problem in batch.problems]
+    found = [process_model()(*pair) or [0.0] for pair in zip(asked, batch.texts)]
     return {
         "score": statistics.fmean(map(statistics.fmean, found)),
         "sum": statistics.fmean(map(sum, found)),
         "steps": statistics.fmean(map(len, found)),
-        "sample": asked[0] + step.texts[0],
+        "sample": asked[0] + batch.texts[0],
     }
 
 

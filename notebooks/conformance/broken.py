@@ -60,12 +60,12 @@ class OtherTemperature(GRPO):
 class OffByOne(GRPO):
     """The mask is one column too late, so a completion's first token is not trained."""
 
-    def advantages(self, step):  # the texts, which are read by the mask, have been judged
-        rollouts = step.rollouts
+    def advantages(self, batch):  # the texts, which are read by the mask, have been judged
+        rollouts = batch.rollouts
         rollouts.mask[:] = torch.nn.functional.pad(rollouts.mask, (1, 0))[:, :-1]
         room = rollouts.ids.size(1) - rollouts.prompt_lengths
         rollouts.lengths = (rollouts.lengths + 1).minimum(room)  # so far the forward pass must go
-        return super().advantages(step)
+        return super().advantages(batch)
 
 
 class StopNotTrained(GRPO):

@@ -32,10 +32,10 @@ from types import SimpleNamespace
 
 import torch
 
-import eval as core
 import verifiers
+from appendix.plumbing import DataError, read_rows
+from eval import evaluate
 from rlvr import score
-from verifiers import DataError
 
 
 def read_saved(paths):
@@ -43,7 +43,7 @@ def read_saved(paths):
     later one counts."""
     found = defaultdict(lambda: defaultdict(dict))
     for path in paths:
-        for row in core.read_rows(path):
+        for row in read_rows(path):
             if row.keys() >= {"model", "decoding", "index", "sample"}:  # else a header
                 place = row["index"], row["sample"]
                 found[row["model"]][row["decoding"]][place] = row
@@ -102,7 +102,7 @@ def print_table(saved, ks):
     for label, by_decoding in saved.items():
         for decoding, records in by_decoding.items():
             samples = records[-1]["sample"] + 1
-            summary = core.summarise(records, samples, [k for k in ks if k <= samples])
+            summary = evaluate(records, samples, [k for k in ks if k <= samples])
             title = f"{label[-36:]:36} {decoding:8} {summary['n']:5}"
             print(title, *(f"{summary[name]:9.3f}" for name in titles if name in summary))
 

@@ -23,7 +23,7 @@ import subprocess
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
-from eval import git_commit
+from appendix.plumbing import git_commit
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "notebooks" / "results"

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import verifiers
 from train import read_log
-from verifiers import DataError, extract_boxed_answer
+from appendix.plumbing import DataError
+from verifiers import extract_boxed_answer
 
 
 def show(run, step=None, groups=1, best_first=False):

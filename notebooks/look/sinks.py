@@ -2,7 +2,7 @@
 
 import importlib.util
 
-from verifiers import DataError
+from appendix.plumbing import DataError
 
 
 def package(name, module):

@@ -31,8 +31,8 @@ class Chapter(Reinforce):
         temperature = how.temperature * self.settings.sampling_temperature
         return super().roll_out(model, tokenizer, prompts, replace(how, temperature=temperature))
 
-    def advantages(self, step):
-        rewards = step.rewards  # (P, G)
+    def advantages(self, batch):
+        rewards = batch.rewards  # (P, G)
         std = rewards.std(1, keepdim=True)
         advantages = (rewards - rewards.mean(1, keepdim=True)) / (std + 1e-8)
         equal = rewards.amax(1, keepdim=True) == rewards.amin(1, keepdim=True)

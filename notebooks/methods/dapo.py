@@ -38,16 +38,16 @@ class DAPO(GRPO):
         first = super().pick(problems, 2 * step - 1, memory)
         return first + super().pick(problems, 2 * step, memory)
 
-    def advantages(self, step):
-        rewards = step.rewards
-        lengths = step.rollouts.mask.sum(1).to(rewards.device).view_as(rewards)
+    def advantages(self, batch):
+        rewards = batch.rewards
+        lengths = batch.rollouts.mask.sum(1).to(rewards.device).view_as(rewards)
         if self.settings.overlong == "soft":
             excess = lengths / self.settings.max_new_tokens - 0.8
             rewards = rewards - (excess / 0.2).clamp(0, 1)
         advantages = group_advantages(rewards, self.settings.scale)
         if self.settings.overlong == "filter":
-            advantages *= step.rollouts.finished.to(rewards.device).view_as(rewards)
-        return advantages * self.group_factors(step.rewards, lengths)
+            advantages *= batch.rollouts.finished.to(rewards.device).view_as(rewards)
+        return advantages * self.group_factors(batch.rewards, lengths)
 
     def group_factors(self, rewards, lengths):
         """(P, 1): 0 for a group that is not trained, else the same number for each.

@@ -34,8 +34,8 @@ class Distill(GRPO):
         return super().setup(model, tokenizer)
 
     @torch.no_grad()
-    def advantages(self, step):
-        rollouts = step.rollouts
+    def advantages(self, batch):
+        rollouts = batch.rollouts
         credit = torch.zeros_like(rollouts.mask)
         for micro in self.layout(rollouts, rollouts.mask.any(1), self.settings.teacher_tokens):
             places = rollouts.mask[micro.rows] > 0  # (b, T-1)

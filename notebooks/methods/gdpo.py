@@ -15,7 +15,7 @@ Missing: the paper's rewards (tool calls, length, code), and a reward that count
 import torch
 
 from rlvr import GRPO, group_advantages
-from verifiers import DataError
+from appendix.plumbing import DataError
 
 
 def fit(columns, target):
@@ -25,19 +25,19 @@ def fit(columns, target):
     return weights, bool(error <= 1e-5 * target.abs().max().clamp(min=1))
 
 
-def terms_of(step):
+def terms_of(batch):
     """The terms of the reward of a batch -> [(weight, term (P, G))]. Raises DataError."""
-    names = dict.fromkeys(name for part in step.parts for name in part)
+    names = dict.fromkeys(name for part in batch.parts for name in part)
     names = [name for name in names if name not in ("truncated", "failed")]
     names.sort(key=lambda name: name == "answered")  # the last resort: seldom a term
-    columns = [[part.get(name, 0.0) for name in names] for part in step.parts]
+    columns = [[part.get(name, 0.0) for name in names] for part in batch.parts]
     columns = torch.tensor(columns, dtype=torch.float64)  # (B, terms)
-    target = step.rewards.flatten().double()
+    target = batch.rewards.flatten().double()
 
     # Where the verifier failed, and where what was cut off earned 0, all terms are 0.
-    judged = torch.tensor([not part.get("failed") for part in step.parts])
+    judged = torch.tensor([not part.get("failed") for part in batch.parts])
     target = target * judged
-    counted = judged & (step.rollouts.finished.cpu() | (target < 0))
+    counted = judged & (batch.rollouts.finished.cpu() | (target < 0))
     columns = columns * counted[:, None]
 
     chosen = list(range(len(names)))
@@ -49,17 +49,17 @@ def terms_of(step):
         if fewer and fit(columns[:, fewer], target)[1]:
             chosen = fewer
     weights, _ = fit(columns[:, chosen], target)
-    terms = [columns[:, column].view_as(step.rewards) for column in chosen]
+    terms = [columns[:, column].view_as(batch.rewards) for column in chosen]
     return list(zip(weights.tolist(), terms))
 
 
 class GDPO(GRPO):
-    def advantages(self, step):
-        total = torch.zeros(step.rewards.shape, dtype=torch.float64)
-        for weight, term in terms_of(step):
+    def advantages(self, batch):
+        total = torch.zeros(batch.rewards.shape, dtype=torch.float64)
+        for weight, term in terms_of(batch):
             total += weight * group_advantages(term, "std")
         # Where the verifier failed, it is as bad as the worst of the group.
-        failed = torch.tensor([bool(part.get("failed")) for part in step.parts]).view_as(total)
+        failed = torch.tensor([bool(part.get("failed")) for part in batch.parts]).view_as(total)
         total = torch.where(failed, total.amin(1, keepdim=True).clamp(max=0), total)
         root_mean_square = total.square().mean().sqrt()
-        return (total / (root_mean_square + 1e-6)).to(step.rewards.dtype)
+        return (total / (root_mean_square + 1e-6)).to(batch.rewards.dtype)

@@ -42,7 +42,7 @@ Missing: the paper's models and sizes. Rewards other than 0 and 1 are not what i
 from dataclasses import dataclass
 
 from rlvr import GRPO, group_advantages
-from verifiers import DataError
+from appendix.plumbing import DataError
 
 
 class PaperGRPO(GRPO):
@@ -60,16 +60,18 @@ class DrGRPO(GRPO):
 
 
 class LitePPO(GRPO):
-    def advantages(self, step):
+    def advantages(self, batch):
         # subtle: the std of the raw rewards, which holds what differs between groups too. So it is
         # larger than the std of what it divides. B - 1 stands under its root.
-        std = step.rewards.float().std()
-        return group_advantages(step.rewards, "none") / (std + 1e-6)
+        std = batch.rewards.float().std()
+        return group_advantages(batch.rewards, "none") / (std + 1e-6)
 
 
 class MaxRL(GRPO):
-    def advantages(self, step):
-        if step.rewards.min() < 0:
-            least = f"a reward of {step.rewards.min():g}"
+    def advantages(self, batch):
+        if batch.rewards.min() < 0:
+            least = f"a reward of {batch.rewards.min():g}"
             raise DataError(f"maxrl: {least}; it needs rewards of 0 and 1 (boxed)")
-        return group_advantages(step.rewards, "none") / (step.rewards.mean(1, keepdim=True) + 1e-6)
+        return group_advantages(batch.rewards, "none") / (
+            batch.rewards.mean(1, keepdim=True) + 1e-6
+        )

@@ -26,9 +26,9 @@ class KeepSamplingMask(TopP):
         self.kept = {}
         return super().setup(model, tokenizer)
 
-    def advantages(self, step):
+    def advantages(self, batch):
         self.kept = {}  # a new batch: the first update finds its sets
-        return super().advantages(step)
+        return super().advantages(batch)
 
     def log_mass(self, micro):
         """The log of the probability of each trained token's set -> (M,)."""

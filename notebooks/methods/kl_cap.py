@@ -13,7 +13,8 @@ Missing: the section's reduce_lr: a method cannot change the rate. Going back to
 import copy
 from dataclasses import dataclass
 
-from rlvr import GRPO, Stopped, option
+from appendix.plumbing import option
+from rlvr import GRPO, Stopped
 
 
 class KLCap(GRPO):

@@ -19,7 +19,8 @@ Missing: a sampler of another engine: here both agree up to rounding (`mismatch`
 
 from dataclasses import dataclass, replace
 
-from rlvr import GRPO, option
+from appendix.plumbing import option
+from rlvr import GRPO
 
 
 class MaskedIS(GRPO):

@@ -29,14 +29,14 @@ class NoisyVerifier(GRPO):
             if min(rates) < 0 or sum(rates) > 1:
                 raise ValueError(f"false_accepts, false_rejects {rates}: from 0, together to 1")
 
-    def advantages(self, step):
-        return super().advantages(replace(step, rewards=self.judged(step)))
+    def advantages(self, batch):
+        return super().advantages(replace(batch, rewards=self.judged(batch)))
 
-    def judged(self, step):
+    def judged(self, batch):
         """The rewards as the noisy verifier gives them, (P, G)."""
         a = self.settings.false_accepts
         b = self.settings.false_rejects
-        right = (step.rewards > 0.5).float()
-        name = f"verifier {step.number}"
+        right = (batch.rewards > 0.5).float()
+        name = f"verifier {batch.step}"
         coins = row_uniforms([name], right.numel(), self.settings.seed).view(right.shape)
         return (coins.to(right.device) < a + (1 - a - b) * right).float()

@@ -19,7 +19,7 @@ import torch
 
 from eval import pass_at_k
 from rlvr import GRPO
-from verifiers import DataError
+from appendix.plumbing import DataError
 
 
 class PassAtK(GRPO):
@@ -33,8 +33,8 @@ class PassAtK(GRPO):
             raise DataError(f"best_of is {k}, and must be from 1 to num_samples, {G}")
         return super().setup(model, tokenizer)
 
-    def advantages(self, step):
-        right = step.rewards > 0.5  # (P, G)
+    def advantages(self, batch):
+        right = batch.rewards > 0.5  # (P, G)
         return torch.stack([self.of_group(group) for group in right])
 
     def of_group(self, right):

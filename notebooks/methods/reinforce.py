@@ -37,7 +37,8 @@ from dataclasses import dataclass
 
 import torch
 
-from rlvr import GRPO, group_advantages, option
+from appendix.plumbing import option
+from rlvr import GRPO, group_advantages
 
 
 def estimates(d):
@@ -64,9 +65,9 @@ class RLOO(Reinforce):
         norm: str = "sum"
         kl_coef: float = 0.0
 
-    def advantages(self, step):
-        G = step.rewards.size(1)
-        return group_advantages(step.rewards, "none") * G / max(1, G - 1)
+    def advantages(self, batch):
+        G = batch.rewards.size(1)
+        return group_advantages(batch.rewards, "none") * G / max(1, G - 1)
 
 
 class Negative(GRPO):
@@ -75,6 +76,6 @@ class Negative(GRPO):
         positive: float = 0.0  # weight of a right completion
         negative: float = 1.0  # weight of a wrong one
 
-    def advantages(self, step):
-        right = (step.rewards > 0.5).float()  # (P, G)
+    def advantages(self, batch):
+        right = (batch.rewards > 0.5).float()  # (P, G)
         return self.settings.positive * right - self.settings.negative * (1 - right)

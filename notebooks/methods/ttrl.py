@@ -27,11 +27,11 @@ def majority_rewards(answers):
 
 
 class TTRL(GRPO):
-    def advantages(self, step):
-        G = step.rollouts.num_samples
+    def advantages(self, batch):
+        G = batch.rollouts.num_samples
         answers = [
             extract_boxed_answer(text) if finished else None
-            for text, finished in zip(step.texts, step.rollouts.finished)
+            for text, finished in zip(batch.texts, batch.rollouts.finished)
         ]
         groups = [answers[i : i + G] for i in range(0, len(answers), G)]
         rewards = torch.tensor([majority_rewards(group) for group in groups])

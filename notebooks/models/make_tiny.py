@@ -248,8 +248,8 @@ def worked_accuracy(model, tokenizer, task, problems=200):
         return task.reward(problem["start"] + completion, problem)
 
     whole = replace(task, reward=from_the_start)
-    step = roll_out(GRPO(max_new_tokens=60), model, tokenizer, whole, begun, temperature=0.0)
-    return sum(part["accuracy"] for part in step.parts) / len(step.parts)
+    batch = roll_out(GRPO(max_new_tokens=60), model, tokenizer, whole, begun, temperature=0.0)
+    return sum(part["accuracy"] for part in batch.parts) / len(batch.parts)
 
 
 def warm_up(model, tokenizer, task, seed, phases, first=500, second=500, lr=5e-3, gate=0.9):

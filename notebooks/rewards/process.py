@@ -27,7 +27,8 @@ import torch
 import torch.nn.functional as F
 
 from model import load
-from rlvr import GRPO, group_advantages, option, roll_out, sample
+from appendix.plumbing import option
+from rlvr import GRPO, group_advantages, roll_out, sample
 from verifiers import arithmetic, explain_grade, extract_boxed_answer, split_tags, tagged_reward
 
 TINY = Path(__file__).resolve().parents[1] / "tiny"
@@ -204,12 +205,14 @@ def process_model(problems=40, samples=8, N=8):
     (problem, completion) -> the scores of its steps, 0 to 1."""
     model, tokenizer = load(str(TINY))
     task = arithmetic()
-    step = roll_out(GRPO(max_new_tokens=80), model, tokenizer, task, task.train[:problems], samples)
+    batch = roll_out(
+        GRPO(max_new_tokens=80), model, tokenizer, task, task.train[:problems], samples
+    )
     states = []
     labels = []
-    for place, problem in enumerate(step.problems):
+    for place, problem in enumerate(batch.problems):
         begun = []
-        for text in dict.fromkeys(step.texts[place * samples : (place + 1) * samples]):
+        for text in dict.fromkeys(batch.texts[place * samples : (place + 1) * samples]):
             states.append(at_steps(model, tokenizer, problem["problem"], text))
             begun += prefixes(text)[1:]
         with torch.random.fork_rng():
@@ -238,12 +241,12 @@ class ProcessReward(GRPO):
         self.scores = process_model()
         return super().setup(model, tokenizer)
 
-    def advantages(self, step):
+    def advantages(self, batch):
         total = TOTALS[self.settings.total]
-        G = len(step.texts) // len(step.problems)
-        asked = [problem["problem"] for problem in step.problems for _ in range(G)]
-        found = [self.scores(*pair) for pair in zip(asked, step.texts)]
-        whole = step.rollouts.finished.tolist()
+        G = len(batch.texts) // len(batch.problems)
+        asked = [problem["problem"] for problem in batch.problems for _ in range(G)]
+        found = [self.scores(*pair) for pair in zip(asked, batch.texts)]
+        whole = batch.rollouts.finished.tolist()
         paid = [total(some) if some and end else 0.0 for some, end in zip(found, whole)]
         self.seen = {"prm": statistics.fmean(paid), "steps": statistics.fmean(map(len, found))}
         return group_advantages(torch.tensor(paid).view(-1, G), self.settings.scale)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from notebooks.claims import atlas
 from notebooks.look import keep
-from rlvr import GRPO, update_gradients
+from rlvr import GRPO, token_advantages, update_gradients
 
 RLOO = atlas.find("RLOO")
 
@@ -96,12 +96,12 @@ def test_the_core_makes_the_same_update(world, name):
     """Up to its log-probs in fp32."""
     method = atlas.ready(atlas.find(name), world.policy)
     picks = atlas.draw(method, world.batch, 1, world.batch.p)[0]
-    step = atlas.step_of(world.batch, picks)
+    batch = atlas.batch_of(world.batch, picks)
     every = torch.ones(picks.numel(), dtype=torch.bool)
-    micros = method.layout(step.rollouts, every, 100)
+    micros = method.layout(batch.rollouts, every, 100)
     model = copy.deepcopy(world.policy)
     reference = world.policy if method.settings.kl_coef else None
-    given = (step.rollouts, method.advantages(step), method, micros)
+    given = (batch.rollouts, token_advantages(method, batch), method, micros)
     update_gradients(model, *given, reference=reference)
     theirs = -torch.cat([weight.grad.flatten() for weight in model.parameters()])
     (ours,) = atlas.sampled(method, world.batch, 1)
@@ -109,8 +109,8 @@ def test_the_core_makes_the_same_update(world, name):
 
 
 class WrongSign(RLOO):
-    def advantages(self, step):
-        return -super().advantages(step)
+    def advantages(self, batch):
+        return -super().advantages(batch)
 
 
 class NoStop(RLOO):
@@ -124,8 +124,8 @@ class NoStop(RLOO):
 class Across(RLOO):
     """The baseline is the mean over the prompts of the step."""
 
-    def advantages(self, step):
-        return step.rewards - step.rewards.mean()
+    def advantages(self, batch):
+        return batch.rewards - batch.rewards.mean()
 
 
 def test_a_wrong_sign_and_an_untrained_stop_are_biases(world):

@@ -15,7 +15,7 @@ from model import load
 from notebooks.autorule import autorule
 from notebooks.autorule import autorule_world as world
 from notebooks.claims import measures
-from verifiers import DataError
+from appendix.plumbing import DataError
 
 # ---- 1. Preferences --------------------------------------------------------------------------------------------------
 

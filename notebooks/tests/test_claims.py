@@ -11,9 +11,9 @@ import pytest
 import torch
 import transformers
 
-import eval as core
 import train
 import verifiers
+from appendix.plumbing import append_rows
 from conftest import ROOT
 from model import ModelError, load
 from notebooks.claims import claim, measures, show, start
@@ -221,7 +221,7 @@ def test_numbers_of_a_made_up_run(tmp_path):
     rows = [{"step": step, "reward": 0.2 + step / 50} for step in range(31)]
     for step in range(0, 31, 10):
         rows[step] |= {"eval_sampled_accuracy": 0.2 - step / 200, "eval_sampled_reward": 0.8}
-    core.append_rows(tmp_path / "metrics.jsonl", rows)
+    append_rows(tmp_path / "metrics.jsonl", rows)
     for step in range(1, 31):
         text = "<think>1+1=2</think>" + "\\boxed{2}" * (1 + step // 5)
         sample = {"problem": "1+1=", "completion": text, "ids": [1] * 10}

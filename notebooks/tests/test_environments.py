@@ -49,7 +49,7 @@ class Scripted(GRPO):
 
 
 def play(task, problem, *scripts):
-    """Completions of one problem -> Step. No token has a whole tag in it, as in most real vocabularies."""
+    """Completions of one problem -> Batch. No token has a whole tag in it, as in most real vocabularies."""
     return roll_out(Scripted(scripts), *KEYBOARD, task, [problem], len(scripts))
 
 
@@ -77,19 +77,19 @@ def test_a_conversation_with_the_calculator_by_hand():
     problem = {"problem": "47*83-12=", "answer": "3889"}
     answer = "</think><answer>\\boxed{3889}</answer>"
     said = "<think><tool>47*83</tool>", "<tool>3901-12</tool>", answer
-    step = play(task, problem, f"{said[0]}3901{said[1]}3889{said[2]}")
-    assert step.turns == [[(said[0], "3901"), (said[1], "3889"), (answer, None)]]
-    assert step.texts == ["".join(said)] and step.rewards.item() == pytest.approx(1.1)
-    assert step.rollouts.lengths.item() == len("".join(said)) + 8 + 1  # 8 digits; the end token
-    assert step.rollouts.mask.sum() == len("".join(said)) + 1
+    batch = play(task, problem, f"{said[0]}3901{said[1]}3889{said[2]}")
+    assert batch.turns == [[(said[0], "3901"), (said[1], "3889"), (answer, None)]]
+    assert batch.texts == ["".join(said)] and batch.rewards.item() == pytest.approx(1.1)
+    assert batch.rollouts.lengths.item() == len("".join(said)) + 8 + 1  # 8 digits; the end token
+    assert batch.rollouts.mask.sum() == len("".join(said)) + 1
 
 
 def test_a_hostile_call_is_an_error_and_the_calculator_falls_silent():
     """A call that is no calculation; four calls are answered, the fifth is not; a box in a reply would not be paid."""
     task = make_tiny.products(10, 10)
     calls = "<tool>1+1</tool>2" * 4 + "<tool>2+2</tool>5"
-    step = play(task, task.test[0], "<tool>9*9*9</tool>error1", calls)
-    replies = [[reply for _, reply in turns] for turns in step.turns]
+    batch = play(task, task.test[0], "<tool>9*9*9</tool>error1", calls)
+    replies = [[reply for _, reply in turns] for turns in batch.turns]
     assert replies == [["error", None], ["2", "2", "2", "2", "", None]]
 
 
@@ -105,8 +105,8 @@ def test_who_halves_what_is_left_wins_seven_games_of_ten():
         second = 5 if digit == 5 else (2 if digit < 5 else 7)
         third = second + (1 if digit > second else -1)
         signs = ["" if digit == guess else "<" if digit < guess else ">" for guess in (5, second)]
-        step = play(task, problem, f"5{signs[0]}{second}{signs[1]}{third}")
-        won.append(step.rewards.item())
+        batch = play(task, problem, f"5{signs[0]}{second}{signs[1]}{third}")
+        won.append(batch.rewards.item())
     assert sum(won) == 7
     assert game.silent().turns({"answer": "3"}).reply("5") == "."
 
@@ -120,8 +120,8 @@ def test_a_search_finds_the_page_and_only_the_answer_is_paid():
     nothing = search.Nothing(problem).reply(query)
     assert problem["answer"] in found and nothing == "<information></information>"
     right = f"<answer>{problem['answer']}</answer>"
-    step = play(task, problem, query + found + right, query + found + "<answer>?</answer>")
-    assert step.rewards.tolist() == [[1.0, 0.0]]
+    batch = play(task, problem, query + found + right, query + found + "<answer>?</answer>")
+    assert batch.rewards.tolist() == [[1.0, 0.0]]
     form = search.with_form(query + right, {**problem, "turns": []})
     assert form[0] == pytest.approx(1.1)
 
@@ -162,9 +162,9 @@ def test_gymnasiums_lake_is_an_environment():
 
     problem = {"problem": "S", "answer": "G", "seed": 0}
     task = Task("lake", [], [], "{problem}", adapters.steps_reward, "", ("v", ">"), lake)
-    step = play(task, problem, "v4v8>9>10v14>", "v4>")
-    assert step.rewards.tolist() == [[1.0, 0.0]]
-    assert [reply for _, reply in step.turns[0]] == ["4", "8", "9", "10", "14", None]
+    batch = play(task, problem, "v4v8>9>10v14>", "v4>")
+    assert batch.rewards.tolist() == [[1.0, 0.0]]
+    assert [reply for _, reply in batch.turns[0]] == ["4", "8", "9", "10", "14", None]
 
 
 def test_a_step_may_return_an_object():

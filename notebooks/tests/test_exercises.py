@@ -181,7 +181,7 @@ def test_the_gradient_of_the_page_is_that_of_the_core(base, kl_coef):
     policy.zero_grad()
     every_row = torch.ones(len(batch.texts), dtype=torch.bool)
     micros = padded_rows(batch.rollouts, every_row, 4096)
-    advantages = group_advantages(batch.rewards)
+    advantages = group_advantages(batch.rewards).view(-1, 1) * batch.rollouts.mask
     update_gradients(policy, batch.rollouts, advantages, method, micros, reference=model)
     assert found.norm() > 0
     assert torch.allclose(found, gradient(policy), atol=1e-5 * found.norm().item())

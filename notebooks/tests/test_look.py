@@ -15,13 +15,13 @@ import pytest
 import torch
 
 import bench_sampling
-import eval as core
 import verifiers
 from notebooks.look import compare, gpu_day, keep, report, show, sinks
 from notebooks.look.compare import decompose
 from pretend_gpu import PretendGPU
 from ranks import ROOT
-from verifiers import DataError
+from appendix.plumbing import DataError, append_rows, git_commit
+from eval import clustered_interval
 
 # ---- Two models ------------------------------------------------------------------------------------
 
@@ -86,14 +86,14 @@ def test_saved_completions_are_judged_again_and_compared(tmp_path, capsys):
     path = tmp_path / "saved.jsonl"
     rows = saved("new", "1/2", "0.5", "0.5", "7")
     rows[0] |= {"accuracy": 0.0, "completion": "a line\u2028and another: " + rows[0]["completion"]}
-    core.append_rows(path, [{"header": {"model": "new"}}, *rows])
+    append_rows(path, [{"header": {"model": "new"}}, *rows])
     with pytest.raises(DataError, match="holds too few models. .* --baseline"):
         compare.main([str(path)])
-    core.append_rows(path, saved("old", "7", None, "7", "0.5"))
+    append_rows(path, saved("old", "7", None, "7", "0.5"))
     compare.main([str(path), "--regrade", "boxed", "--k", "1", "2"])
     changed, which, titles, *models, difference, parts = capsys.readouterr().out.splitlines()
     new, old = (dict(zip(titles.split(), line.split(), strict=True)) for line in models)
-    low, high = core.clustered_interval([1, 0.5], 2)
+    low, high = clustered_interval([1, 0.5], 2)
     assert [new[name] for name in ("model", "n", "accuracy")] == ["new", "2", "0.750"]
     assert [new["low"], new["high"]] == [f"{low:.3f}", f"{high:.3f}"]
     assert [new[name] for name in ("answered", "pass@1", "pass@2")] == ["1.000", "0.750", "1.000"]
@@ -119,7 +119,7 @@ def write_run(run, samples, log=()):
     (run / "samples").mkdir(parents=True)
     config = {"flags": {"task": "sums.py:sums"}, "settings": {"num_samples": 2}}
     (run / "config.json").write_text(json.dumps(config))
-    core.append_rows(run / "metrics.jsonl", log or [{"step": step} for step in samples])
+    append_rows(run / "metrics.jsonl", log or [{"step": step} for step in samples])
     for step, lines in samples.items():
         with gzip.open(run / "samples" / f"step_{step:06d}.jsonl.gz", "wt") as file:
             file.writelines(json.dumps({**line, "step": step}) + "\n" for line in lines)
@@ -294,7 +294,7 @@ def test_a_check_that_fails_is_a_row_and_the_next_begins(tmp_path, monkeypatch):
     failed += [["broken", "no error", "REFUTED ValueError('no such kernel')"]]
     assert rows == [["facts", *row] for row in failed + FOUND] and last[1] == gpu_day.ENDED
     kept = keep.measure([f"cat {day.out}"])
-    assert gpu_day.read(day)["commit"] == "" and kept["commit"] == core.git_commit()
+    assert gpu_day.read(day)["commit"] == "" and kept["commit"] == git_commit()
     assert kept["rows"] == [*rows, last] and kept["commands"] == [gpu_day.COMMAND]
 
 

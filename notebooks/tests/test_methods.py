@@ -14,16 +14,15 @@ import pytest
 import torch
 
 import rlvr
-import verifiers
-from eval import get_method
+from appendix.plumbing import DataError, get_method
 from model import ModelError
 from notebooks.models.make_tiny import init_weights
 from rlvr import (
+    Batch,
     LossInputs,
     MicroBatch,
     Rollouts,
     Sampling,
-    Step,
     group_advantages,
     padded_rows,
     row_uniforms,
@@ -46,7 +45,7 @@ from shared_prompts import shared_prompts
 
 
 def method(name, **settings):
-    return get_method(f"{METHODS}/{SPECS[name]}", settings)
+    return get_method(rlvr.GRPO, f"{METHODS}/{SPECS[name]}", settings)
 
 
 OWN_LOSS = [name for name in SPECS if "loss" in vars(type(method(name)))]
@@ -104,8 +103,8 @@ def test_the_settings_are_those_of_the_paper(name):
 # ---- Advantages ----------------------------------------------------------------------------------
 
 
-def step_of(rewards, lengths=None, limit=100, finished=None, parts=None, number=1):
-    """A Step with these rewards (P, G), lengths of completions (P*G,) and parts; the prompts are
+def batch_of(rewards, lengths=None, limit=100, finished=None, parts=None, step=1):
+    """A Batch with these rewards (P, G), lengths of completions (P*G,) and parts; the prompts are
     one token long. What is as long as the limit was cut off."""
     rewards = torch.tensor(rewards)
     lengths = torch.tensor(lengths or [5] * rewards.numel())
@@ -115,11 +114,11 @@ def step_of(rewards, lengths=None, limit=100, finished=None, parts=None, number=
     mask = (torch.arange(ids.size(1) - 1) < lengths[:, None]).float()  # a prompt is one token
     G = rewards.size(1)
     rollouts = Rollouts(ids, torch.ones_like(lengths), lengths, finished, logp, mask, G)
-    return Step([], rollouts, [], rewards, parts, number=number)
+    return Batch([], rollouts, [], rewards, parts, step=step)
 
 
 def advantages(name, rewards, **settings):
-    return method(name, **settings).advantages(step_of(rewards))
+    return method(name, **settings).advantages(batch_of(rewards))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +151,7 @@ def test_equal_rewards_give_exactly_zero(name):
 
 def test_maxrl_refuses_a_negative_reward():
     """A mean below 0 would turn the signs around: what is better would become less likely."""
-    with pytest.raises(verifiers.DataError, match="a reward of -1; it needs rewards of 0 and 1"):
+    with pytest.raises(DataError, match="a reward of -1; it needs rewards of 0 and 1"):
         advantages("MaxRL", [[-1.0, 0, 0, 0]])
 
 
@@ -175,7 +174,7 @@ def test_pass_at_k_is_the_mean_over_all_groups_of_k(right, k):
 def test_k_is_at_most_g():
     """An evaluation may take fewer samples than that; only training sets the method up."""
     some = method("PassAtK", best_of=9, num_samples=8)
-    with pytest.raises(verifiers.DataError, match="must be from 1 to num_samples, 8"):
+    with pytest.raises(DataError, match="must be from 1 to num_samples, 8"):
         some.setup(None, None)
 
 
@@ -183,21 +182,23 @@ def test_the_verifier_errs_as_often_as_it_says():
     """20 % of 40,000 wrong answers are paid, and 5 % of as many right ones are not."""
     some = method("NoisyVerifier", false_accepts=0.2, false_rejects=0.05)
     rewards = [[1.0, 0.0] * 8] * 5000
-    judged = some.judged(step_of(rewards))
+    judged = some.judged(batch_of(rewards))
     assert judged[:, 1::2].mean().item() == pytest.approx(0.2, abs=0.01)
     assert judged[:, 0::2].mean().item() == pytest.approx(0.95, abs=0.01)
-    assert judged.equal(some.judged(step_of(rewards)))  # the same in every process
-    assert not judged.equal(some.judged(step_of(rewards, number=2)))
+    assert judged.equal(some.judged(batch_of(rewards)))  # the same in every process
+    assert not judged.equal(some.judged(batch_of(rewards, step=2)))
 
 
 def test_no_truth_is_looked_at():
     """The rewards say that 3 is right; the majority says 7. What was cut off has no answer: of the
     second group only the 5 that ended counts."""
     answers = ["7", "7", "3", None, "4", "4", "5", None]
-    step = step_of([[0.0, 0, 1, 0], [1, 1, 0, 0]], finished=[True] * 4 + [False, False, True, True])
-    step.texts = [f"\\boxed{{{answer}}}" if answer else "none" for answer in answers]
+    batch = batch_of(
+        [[0.0, 0, 1, 0], [1, 1, 0, 0]], finished=[True] * 4 + [False, False, True, True]
+    )
+    batch.texts = [f"\\boxed{{{answer}}}" if answer else "none" for answer in answers]
     expected = torch.tensor([[1, 1, -1, -1], [-0.5773, -0.5773, 1.7320, -0.5773]])
-    found = method("TTRL").advantages(step)
+    found = method("TTRL").advantages(batch)
     torch.testing.assert_close(found, expected, atol=1e-3, rtol=0)
 
 
@@ -205,13 +206,13 @@ def test_no_truth_is_looked_at():
 
 
 def parts_of(weights, *columns, finished=None, names=("accuracy", "format")):
-    """A Step of one group whose reward has these weights on these columns of parts."""
+    """A Batch of one group whose reward has these weights on these columns of parts."""
     columns = torch.tensor(columns)
     finished = finished or [True] * columns.size(1)
     rewards = torch.tensor(weights) @ columns * torch.tensor(finished)
     usual = {"accuracy": 0.0, "answered": 1.0, "failed": 0.0, "truncated": 0.0}
     parts = [{**usual, **dict(zip(names, row))} for row in columns.T.tolist()]
-    return step_of([rewards.tolist()], finished=finished, parts=parts)
+    return batch_of([rewards.tolist()], finished=finished, parts=parts)
 
 
 def test_gdpo_tells_apart_what_a_sum_confuses():
@@ -222,9 +223,9 @@ def test_gdpo_tells_apart_what_a_sum_confuses():
     gdpo = method("GDPO")
     both = gdpo.advantages(parts_of([1.0, 1], [1.0, 0, 0, 0], [1.0, 1, 0, 1]))
     torch.testing.assert_close(both, torch.tensor([[1.4142, 0, -1.4142, 0]]), atol=1e-3, rtol=0)
-    step = parts_of([1.0, 1], [0.0, 0, 1, 0], [1.0, 1, 0, 0])
-    assert step.rewards.tolist() == [[1, 1, 1, 0]]
-    rarer = gdpo.advantages(step)[0]
+    batch = parts_of([1.0, 1], [0.0, 0, 1, 0], [1.0, 1, 0, 0])
+    assert batch.rewards.tolist() == [[1, 1, 1, 0]]
+    rarer = gdpo.advantages(batch)[0]
     assert rarer[2] > rarer[0] > rarer[3]
 
 
@@ -233,24 +234,24 @@ def test_gdpo_counts_what_was_cut_off_and_what_failed_as_nothing():
     The verifier failed on the last, which has the worst reward of the group and no terms."""
     finished = [True, True, False, False, True]
     columns = ([1.0, 0, 0, 1, 0], [0.0, 0, 1, 1, 0])
-    step = parts_of([1.0, -0.5], *columns, finished=finished, names=("accuracy", "language"))
-    step.rewards = torch.tensor([[1.0, 0, -0.5, 0, -0.5]])
-    step.parts[4] = {"accuracy": 0.0, "answered": 0.0, "failed": 1.0, "truncated": 0.0}
-    (one, accuracy), (minus, language) = terms_of(step)
+    batch = parts_of([1.0, -0.5], *columns, finished=finished, names=("accuracy", "language"))
+    batch.rewards = torch.tensor([[1.0, 0, -0.5, 0, -0.5]])
+    batch.parts[4] = {"accuracy": 0.0, "answered": 0.0, "failed": 1.0, "truncated": 0.0}
+    (one, accuracy), (minus, language) = terms_of(batch)
     assert (one, minus) == pytest.approx((1, -0.5))
     assert accuracy.tolist() == [[1, 0, 0, 0, 0]] and language.tolist() == [[0, 0, 1, 0, 0]]
-    (found,) = method("GDPO").advantages(step).tolist()
+    (found,) = method("GDPO").advantages(batch).tolist()
     # Were it better than a neighbour, a policy would learn to crash its verifier.
     assert found[4] == min(found) < 0
 
 
 def test_gdpo_refuses_a_reward_that_is_no_sum_of_its_parts():
     """A coin's reward: as a control it would be void if its logged accuracy were trained on."""
-    step = parts_of([1.0, 0.1], [1.0, 0, 0, 0] * 4, [0.0, 1, 0, 0] * 4)
-    step.rewards = torch.tensor([[1.0, 0, 0, 1, 1, 0, 1, 1, 0, 1, 0, 0, 1, 0, 1, 0]])
+    batch = parts_of([1.0, 0.1], [1.0, 0, 0, 0] * 4, [0.0, 1, 0, 0] * 4)
+    batch.rewards = torch.tensor([[1.0, 0, 0, 1, 1, 0, 1, 1, 0, 1, 0, 0, 1, 0, 1, 0]])
     refusal = r"no weighted sum .*\(accuracy, format, answered\)"
-    with pytest.raises(verifiers.DataError, match=refusal):
-        method("GDPO").advantages(step)
+    with pytest.raises(DataError, match=refusal):
+        method("GDPO").advantages(batch)
 
 
 # ---- DAPO: what was cut off, and groups that teach nothing ---------------------------------------
@@ -264,16 +265,16 @@ def test_what_a_completion_that_is_cut_off_costs():
     """Rewards 1, 0 and, cut off, 0; lengths 50, 90, 100 of 100. The mean is 1/3 and the std .4714.
     Filter: the same, but the third teaches nothing. Soft: off go 0, .5 and 1, so 1, -.5, -1, with
     the mean -1/6 and the std .8498. Of 80 tokens nothing goes off, of 85 a quarter."""
-    step = step_of([[1.0, 0, 0]], [50, 90, 100])
+    batch = batch_of([[1.0, 0, 0]], [50, 90, 100])
     expected = {
         "none": [1.4142, -0.7071, -0.7071],
         "filter": [1.4142, -0.7071, 0],
         "soft": [1.3728, -0.3922, -0.9806],
     }
     for overlong, values in expected.items():
-        found = dapo(overlong=overlong, prompts_per_step=1).advantages(step)[0]
+        found = dapo(overlong=overlong, prompts_per_step=1).advantages(batch)[0]
         assert found.tolist() == pytest.approx(values, abs=1e-3)
-    late = dapo(prompts_per_step=1).advantages(step_of([[1.0, 1, 0]], [80, 85, 10]))[0]
+    late = dapo(prompts_per_step=1).advantages(batch_of([[1.0, 1, 0]], [80, 85, 10]))[0]
     torch.testing.assert_close(late, group_advantages(torch.tensor([1.0, 0.75, 0])))
 
 
@@ -281,22 +282,22 @@ def test_dapo_keeps_the_first_mixed_groups_and_their_divisor():
     """4 groups of 2, P = 2; groups 1 and 3 are mixed, 0 is solved, 2 hopeless. Tokens 10 + 10, 20 +
     30, 15 + 15, 10 + 20 = 130, in the kept groups 80: the advantages +-1 become +-130/80, and Olmo
     3's R - mean +-1/2 of that. Where every completion counts the same: 4 groups over 2."""
-    step = step_of([[1.0, 1], [1, 0], [0, 0], [0, 1]], [10, 10, 20, 30, 15, 15, 10, 20])
+    batch = batch_of([[1.0, 1], [1, 0], [0, 0], [0, 1]], [10, 10, 20, 30, 15, 15, 10, 20])
     expected = torch.tensor([[0.0, 0], [1, -1], [0, 0], [-1, 1]])
-    torch.testing.assert_close(dapo().advantages(step), expected * 130 / 80)
+    torch.testing.assert_close(dapo().advantages(batch), expected * 130 / 80)
     # Of three one is mixed: the first fills up. The penalty for 90 tokens makes no group mixed.
-    few = step_of([[1.0, 1], [1, 0], [0, 0]], [10, 90, 20, 30, 15, 15])
+    few = batch_of([[1.0, 1], [1, 0], [0, 0]], [10, 90, 20, 30, 15, 15])
     torch.testing.assert_close(dapo().advantages(few), expected[:3] * 180 / 150)
     olmo = method("Olmo3", prompts_per_step=2)
-    torch.testing.assert_close(olmo.advantages(step), expected * 130 / 80 / 2)
-    torch.testing.assert_close(dapo(norm="sequence").advantages(step), expected * 4 / 2)
+    torch.testing.assert_close(olmo.advantages(batch), expected * 130 / 80 / 2)
+    torch.testing.assert_close(dapo(norm="sequence").advantages(batch), expected * 4 / 2)
 
 
 def gradient(model, rollouts, advantages, some, tokens=10**9, layout=padded_rows, **more):
     """The gradient of the method's loss as one vector, and the sums of update_gradients."""
     model.zero_grad()
-    of_rows = advantages.reshape(len(rollouts.ids), -1)
-    keep = (of_rows * rollouts.mask != 0).any(1)
+    advantages = advantages.reshape(len(rollouts.ids), -1) * rollouts.mask
+    keep = (advantages != 0).any(1)
     micros = layout(rollouts, keep, tokens)
     sums, _ = rlvr.update_gradients(model, rollouts, advantages, some, micros, **more)
     return torch.cat([param.grad.flatten() for param in model.parameters()]), sums
@@ -466,8 +467,8 @@ def test_the_gradient_of_chapter_is_that_of_the_chapters_page(model, tokenizer):
     page["loss_tensor"].backward()
     expected = torch.cat([param.grad.flatten() for param in model.parameters()])
     chapter = method("Chapter", num_samples=6)
-    step = Step([], page["rollouts"], [], torch.tensor([page["rewards"]]), [])
-    found, sums = gradient(model, page["rollouts"], chapter.advantages(step), chapter)
+    batch = Batch([], page["rollouts"], [], torch.tensor([page["rewards"]]), [])
+    found, sums = gradient(model, page["rollouts"], chapter.advantages(batch), chapter)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
     assert sums["loss"].item() == pytest.approx(page["loss"], abs=1e-5)
 
@@ -693,7 +694,7 @@ def test_the_credit_of_a_token_is_how_much_likelier_the_teacher_finds_it(model, 
     rollouts = sample(model, prompts, 4, 12)
     some = method("Distill", teacher_tokens=50)
     some.teacher = init_weights(type(model)(model.config), torch.Generator().manual_seed(1))
-    credit = some.advantages(Step([], rollouts, [], None, []))
+    credit = some.advantages(Batch([], rollouts, [], None, []))
     expected = token_logprobs(some.teacher, rollouts.ids) - token_logprobs(model, rollouts.ids)
     torch.testing.assert_close(credit, (expected * rollouts.mask).detach(), atol=1e-5, rtol=0)
 

@@ -14,7 +14,7 @@ from eval import wilson_interval
 from model import load
 from notebooks.models import make_tiny
 from pretend_gpu import PretendGPU
-from rlvr import roll_out, update_gradients
+from rlvr import roll_out, token_advantages, update_gradients
 from test_methods import METHODS, ROOT, SPECS, TINY, method
 
 import canary
@@ -59,14 +59,14 @@ def test_two_steps_of_every_method(name, needed):
         problems = [task.train[index] for index in some.pick(task.train, number, memory)]
         rows = [f"{number} {row}" for row in range(len(problems) * 8)]
         given = (settings.num_samples, settings.temperature, rows)
-        step = roll_out(some, model, tokenizer, task, problems, *given, training=True)
-        advantages = some.advantages(step)
+        batch = roll_out(some, model, tokenizer, task, problems, *given, training=True)
+        advantages = token_advantages(some, batch)
         old_logp = None
         for _ in range(settings.updates_per_batch):
             given = {"old_logp": old_logp, "reference": reference if settings.kl_coef else None}
             keep = torch.ones(len(rows), dtype=torch.bool)
-            micros = some.layout(step.rollouts, keep, 1000)
-            sums, logp = update_gradients(model, step.rollouts, advantages, some, micros, **given)
+            micros = some.layout(batch.rollouts, keep, 1000)
+            sums, logp = update_gradients(model, batch.rollouts, advantages, some, micros, **given)
             if old_logp is None:
                 mismatch = sums["mismatch"] / sums["tokens"]
                 assert mismatch < 1e-5 or name in SAMPLE_OTHERWISE

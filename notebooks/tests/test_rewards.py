@@ -247,8 +247,8 @@ def test_a_process_reward_by_hand(total, paid, monkeypatch):
     method = process.ProcessReward(total=total)
     method.setup(torch.nn.Linear(1, 1), None)
     rollouts = SimpleNamespace(finished=torch.tensor([True, True, True, False]))
-    step = SimpleNamespace(problems=[SUM], texts=[*said], rollouts=rollouts)
-    torch.testing.assert_close(method.advantages(step), group_advantages(torch.tensor([paid])))
+    batch = SimpleNamespace(problems=[SUM], texts=[*said], rollouts=rollouts)
+    torch.testing.assert_close(method.advantages(batch), group_advantages(torch.tensor([paid])))
     row = {}
     method.after_step(row, None)
     assert row == {"prm": pytest.approx(sum(paid) / 4), "steps": 1.0}

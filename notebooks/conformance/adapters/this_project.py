@@ -17,6 +17,7 @@ from top_p import kept_tokens
 import rlvr
 import train
 import verifiers
+from appendix.chat import Turns
 from model import Qwen3
 from notebooks.models.make_tiny import init_weights, tiny_config
 
@@ -90,7 +91,7 @@ def turns(prompt, sampled, replies, tokenizer):
     for reply, ids in zip(replies, sampled[1:]):
         drawn += [0] * len(tokenizer.encode(reply)) + ids
     stop = sampled[0][-1]
-    reply = rlvr.Turns(tokenizer, task, [{}], 1, [stop])
+    reply = Turns(tokenizer, task, [{"turns": []}], [stop])
     uniforms = torch.tensor([drawn]).float()
     how = [[prompt], 1, len(drawn), 1.0, [stop], uniforms, as_drawn, reply]
     rollouts = rlvr.sample(tiny_model(), *how)
@@ -138,7 +139,7 @@ def step(model, reference, kl_coef, ids, mask, rewards, rank=None):
     zeros = torch.zeros(len(ids), dtype=torch.long)
     lengths = mask.sum(1).long()
     rollouts = rlvr.Rollouts(ids, zeros + 2, lengths, zeros > 0, 0 * mask, mask, rewards.size(1))
-    whole = train.gather_steps([rlvr.Step([], rollouts, [], rewards, [])], "cpu")
+    whole = train.gather_batches([rlvr.Batch([], rollouts, [], rewards, [])], "cpu")
     run = SimpleNamespace(model=Wrapped(model=model), method=rlvr.GRPO(norm=NORM, kl_coef=kl_coef))
     run.method.settings.max_new_tokens = 8
     run.reference = reference and Wrapped(model=reference)
@@ -146,7 +147,7 @@ def step(model, reference, kl_coef, ids, mask, rewards, rank=None):
     run.dtype = torch.float32
     run.parameters = list(model.parameters())
     run.optimizer = SimpleNamespace(step=lambda: None)
-    train.update(run, whole, train.advantages_of(run, whole))
+    train.update(run, whole, rlvr.token_advantages(run.method, whole))
 
 
 def after_update(lora, method=None):

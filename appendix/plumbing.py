@@ -1,0 +1,358 @@
+"""plumbing.py - files, flags and threads. Nothing of RLVR is in here: skip it on a first reading.
+
+The scripts use it for these:
+    read_problems, read_rows, append_rows   files of problems, logs
+    lookup, find_method                     your own functions and classes, given as file.py:name
+    option, read_command                    the fields of a dataclass as flags
+    run_all                                 a function called for many texts, in threads
+    DataError                               what they raise: the message says what to do
+"""
+
+import argparse
+import contextlib
+import difflib
+import gzip
+import hashlib
+import importlib
+import json
+import os
+import queue
+import shlex
+import subprocess
+import sys
+import threading
+import traceback
+import zlib
+from dataclasses import field, fields
+from pathlib import Path
+from typing import get_type_hints
+
+# ---- 1. Errors -----------------------------------------------------------------------------------
+
+
+class DataError(ValueError):
+    """Something asked for does not exist or cannot be read: the message says what to do."""
+
+
+def place_of(error):
+    """Where your own file raised this error: "mine.py, line 3: ", or nothing."""
+    ours = ("plumbing.py", "chat.py", "verifiers.py")
+    for frame in traceback.extract_tb(error.__traceback__):
+        if Path(frame.filename).name not in ours and "importlib" not in frame.filename:
+            return f"{frame.filename}, line {frame.lineno}: "
+    return ""
+
+
+# ---- 2. Files ------------------------------------------------------------------------------------
+
+
+def read_problems(path):
+    """The problems of a .jsonl file (one object a line) or a .json file (one list), also gzipped:
+    "problem" or "question"; "answer" (text, a number, or GSM8K's solution #### answer) or "tests"
+    (asserts, or pairs for verify_stdio). Other columns are kept."""
+    text = read_text(path)
+    if text.lstrip().startswith("["):
+        return [
+            _problem(row, f"{path}, entry {n}") for n, row in enumerate(read_json(text, path), 1)
+        ]
+    lines = [(f"{path}, line {n}", line) for n, line in enumerate(text.split("\n"), 1)]
+    return [_problem(read_json(line, where), where) for where, line in lines if line.strip()]
+
+
+def _problem(row, where):
+    row = {name.lower(): value for name, value in row.items()} if isinstance(row, dict) else {}
+    problem = row.get("problem", row.get("question"))
+    answer = row.get("answer")
+    if answer is None and isinstance(row.get("tests"), list):
+        answer = "\n".join(map(str, row["tests"]))
+    answer = (
+        str(answer).rpartition("####")[2].strip() if isinstance(answer, (str, float, int)) else ""
+    )
+    if not isinstance(problem, str) or not answer:
+        raise DataError(
+            f'{where}: needs "problem" (text) and "answer" (text or a number), like '
+            '{"problem": "1+1=?", "answer": "2"}, or "tests" (a list of asserts) for a program'
+        )
+    return {**row, "problem": problem, "answer": answer}
+
+
+def hub_problems(name):
+    """The problems of a data set on the Hugging Face hub: of its largest file; the others only
+    describe it."""
+    from huggingface_hub import snapshot_download  # only here: verifying needs no network
+
+    try:
+        folder = Path(snapshot_download(name, repo_type="dataset", allow_patterns="*.json*"))
+        largest = max(folder.rglob("*.json*"), key=lambda file: file.stat().st_size)
+    except Exception as error:
+        raise DataError(
+            f"{name}: the hub sent no file of problems ({str(error).strip()[:200]}). Check "
+            "the network, HF_ENDPOINT and HF_HUB_OFFLINE, or pass a file as --task"
+        ) from error
+    return read_problems(largest)
+
+
+def read_text(path):
+    """The text of a file that may be gzipped."""
+    opened = gzip.open if str(path).endswith(".gz") else open
+    try:
+        with opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape") as file:
+            return file.read()
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read ({error})") from error
+
+
+def read_json(text, where):
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: not valid JSON in UTF-8 ({error})") from None
+    as_json(value, where)
+    return value
+
+
+def as_json(value, where):
+    """A value as a line of JSON. Raises DataError for what would fail only much later: a number of
+    numpy's, a lone surrogate."""
+    try:
+        line = json.dumps(value, ensure_ascii=False)
+        line.encode()
+        return line
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{where}: not valid JSON in UTF-8 ({error})") from None
+
+
+def read_rows(path):
+    """The objects of a .jsonl file; an unfinished last line is left out. Raises DataError."""
+    lines = read_text(path).split("\n")  # not splitlines: completions may hold U+2028
+    rows = []
+    for number, line in enumerate(lines[:-1], 1):
+        rows.append(read_json(line, f"{path}, line {number}"))
+        if not isinstance(rows[-1], dict):
+            raise DataError(f"{path}, line {number}: not an object")
+    return rows
+
+
+def append_rows(path, rows):
+    """Add objects to a .jsonl file, each a line; a line that a crash left unfinished is removed.
+    path None: write nothing."""
+    if path is None:
+        return
+    with open(path, "ab+") as file:
+        file.seek(0)
+        whole = file.read().rfind(b"\n") + 1
+        file.truncate(whole)
+        for row in rows:
+            line = json.dumps(row, ensure_ascii=False) + "\n"
+            file.write(line.encode("utf-8", "replace"))
+
+
+def hashes_of(paths):
+    """-> {name of the file: SHA-256 of what is in it}."""
+    hashes = {}
+    for path in paths:
+        with open(path, "rb") as file:
+            hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashes
+
+
+def git_commit():
+    command = "git describe --always --dirty".split()
+    options = {"cwd": Path(__file__).parent, "capture_output": True, "text": True}
+    with contextlib.suppress(OSError):  # there may be no git
+        return subprocess.run(command, **options).stdout.strip()
+
+
+# ---- 3. Functions and classes of your own --------------------------------------------------------
+
+
+def lookup(spec, known, what):
+    """What is called spec: one of `known`, or a function or class of yours, `file.py:name`."""
+    path, colon, name = spec.rpartition(":")
+    names = known
+    if colon:
+        module = vars(_import_file(path))
+        names = {key: value for key, value in module.items() if callable(value)}
+    if name not in names:
+        choice = ", ".join([*names, "file.py:name"])
+        if what == "task":
+            choice += ", or a file of problems: .jsonl, .json, .gz"
+        raise DataError(f"there is no {what} {spec!r}: choose {choice}")
+    return names[name]
+
+
+def find_class(spec, base):
+    """The class `file.py:Class`, or of `file.py` the only subclass of `base` that it defines."""
+    path, colon, wanted = spec.partition(".py:")
+    module = _import_file(path + ".py" if colon else path)
+    kinds = []
+    for name, kind in vars(module).items():
+        is_own = isinstance(kind, type) and kind.__module__ == module.__name__
+        if is_own and issubclass(kind, base) and name == (wanted or kind.__name__):
+            kinds.append(kind)
+    if len(kinds) != 1:
+        found = f"it names {len(kinds)} subclasses of {base.__name__}, not one"
+        raise DataError(f"{spec}: {found}; of several name one, as file.py:Class")
+    return kinds[0]
+
+
+def _import_file(path):
+    """The module in that file. Python imports a file once, so two flags may name the same one."""
+    path = Path(path).resolve()
+    if path.suffix != ".py" or not path.is_file():
+        raise DataError(f"{path}: there is no such Python file")
+    sys.path.insert(0, str(path.parent))
+    try:
+        module = importlib.import_module(path.stem)
+    except (Exception, SystemExit) as error:
+        why = f"{place_of(error)}{type(error).__name__}: {error}"
+        raise DataError(f"{path} cannot be imported: {why}") from error
+    finally:
+        sys.path.remove(str(path.parent))
+    if Path(getattr(module, "__file__", None) or "").resolve() != path:
+        raise DataError(
+            f"{path}: another module is called {path.stem!r}: give your file another name"
+        )
+    return module
+
+
+# ---- 4. Flags ------------------------------------------------------------------------------------
+# The fields of a dataclass are flags: those of Flags in each command, and those of the method's
+# Settings. So a setting that your own method adds is a flag as well.
+
+
+def option(default, help, **more):
+    """A field that is a flag: its default, its help, and what else argparse should know."""
+    return field(default=default, metadata={"help": help, **more})
+
+
+def add_flags(parser, kind):
+    """The fields of a dataclass as flags: int, float, str, bool (what is True by default also as
+    --no-name), and tuples of one of these."""
+    types = get_type_hints(kind)
+    for f in fields(kind):
+        options = {"help": "", **f.metadata}
+        if types[f.name] is bool:
+            options["action"] = argparse.BooleanOptionalAction if f.default else "store_true"
+        elif types[f.name] is tuple:
+            options = {"type": type(f.default[0]) if f.default else str, "nargs": "+", **options}
+        else:
+            options["type"] = types[f.name]
+        if f.default not in (None, False, ()):
+            options["help"] += f" (default: {f.default})"
+        parser.add_argument("--" + f.name.replace("_", "-"), **options)
+
+
+def read_command(argv, kind, base, about, run_of, defaults_for, may_change=None):
+    """The command line -> (flags, an object of the dataclass `kind`; the method with its settings).
+
+    The method is an object of the class `base`, or of a subclass that --method names. Of several
+    values for a flag the last of these counts: its field's default; defaults_for(flags, the
+    method's Settings), or run_of(flags), what the run says that the command names; the command
+    line. may_change: the flags that may differ from that run's (None: all of them may).
+    """
+    parser = argparse.ArgumentParser(
+        description=about + " @FILE reads flags from a file.",
+        allow_abbrev=False,
+        usage="%(prog)s [flags], see --help",
+        add_help=False,
+        argument_default=argparse.SUPPRESS,
+        fromfile_prefix_chars="@",
+    )
+    parser.convert_arg_line_to_args = lambda line: shlex.split(line, comments=True)
+    try:
+        # Which run and which method? They decide which other flags there are.
+        add_flags(parser, kind)
+        first = vars(parser.parse_known_args(argv)[0])
+        run = run_of(first)
+        spec = {"method": kind.method, **run, **first}["method"]
+        found = find_method(base, spec)
+        settings = found.Settings
+        # Now all flags are known.
+        add_flags(parser.add_argument_group(f"settings of {found.__name__}"), settings)
+        parser.add_argument("-h", "--help", action="help", help="show this, and exit")
+        given, unknown = parser.parse_known_args(argv)
+        names = [f.name for f in (*fields(kind), *fields(settings))]
+        if unknown:
+            raise ValueError(f"there is no {unknown[0]}, see --help{hint(unknown[0], names)}")
+        # The later wins.
+        values = {**(run or defaults_for(first, settings)), **vars(given), "method": spec}
+        for name in run.keys() - (run.keys() if may_change is None else may_change):
+            if name not in names or values[name] != run[name]:
+                place = f"{values['runs']}/{values['name']}/config.json"
+                raise ValueError(f"leave out {name}: in {place} it is {run[name]!r}")
+        method = get_method(base, spec, fields_in(values, settings))
+        return kind(**fields_in(values, kind)), method
+    except (ValueError, argparse.ArgumentError) as error:
+        parser.error(str(error))
+
+
+def hint(flag, names):
+    """For a flag that does not exist: "; did you mean --steps?", or nothing."""
+    near = difflib.get_close_matches(flag, [f"--{name}" for name in names], 1, 0.8)
+    return "".join(f"; did you mean {flag.replace('_', '-')}?" for flag in near)
+
+
+def fields_in(values, kind):
+    """Those of the values that are fields of the dataclass `kind`."""
+    return {f.name: values[f.name] for f in fields(kind) if f.name in values}
+
+
+def find_method(base, spec):
+    """The class `base`, called by its name in small letters (grpo), or its subclass in file.py or
+    file.py:Class. Raises DataError."""
+    if spec == base.__name__.lower():
+        return base
+    kind = find_class(spec, base)
+    for f in fields(kind.Settings):
+        if getattr(kind.Settings, f.name, f.default) != f.default:
+            raise DataError(f"{spec}: Settings needs @dataclass, and a type: `{f.name}: type = ..`")
+    for name in set(dir(kind)) - set(dir(base)):
+        for near in difflib.get_close_matches(name, dir(base), 1, 0.75):
+            raise DataError(f"{spec}: nothing calls {name}; did you mean {near}? Rename it")
+    return kind
+
+
+def get_method(base, spec, settings):
+    """-> an object of that class with these settings."""
+    try:
+        return find_method(base, spec)(**settings)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"method {spec}: {error}") from error
+
+
+# ---- 5. Threads ----------------------------------------------------------------------------------
+
+VERIFIER_TIMEOUT = 60.0  # seconds without any result, after which those still missing have failed
+
+
+def run_all(texts, problems, reward_fn, timeout=None):
+    """reward_fn(text, problem) for every text, in several threads -> its results, or the errors
+    that it raised; a TimeoutError for those that hang. (A verifier has VERIFIER_TIMEOUT seconds,
+    an environment fewer: see chat.py.)"""
+    jobs = queue.SimpleQueue()
+    for place in range(len(texts)):
+        jobs.put(place)
+    done = queue.SimpleQueue()
+    stop = threading.Event()
+
+    def work():
+        with contextlib.suppress(queue.Empty):  # no job is left
+            while not stop.is_set():
+                place = jobs.get_nowait()
+                try:
+                    result = reward_fn(texts[place], problems[place])
+                except BaseException as error:  # also CancelledError, or the thread would end
+                    result = error
+                done.put((place, result))
+
+    # Daemons, or one that hangs would keep the process alive.
+    for _ in range(min(len(texts), os.cpu_count() + 4)):
+        threading.Thread(target=work, daemon=True).start()
+    results = [TimeoutError("no answer in time")] * len(texts)
+    with contextlib.suppress(queue.Empty):  # nothing came for so long
+        for _ in texts:
+            place, result = done.get(timeout=timeout or VERIFIER_TIMEOUT)
+            results[place] = result
+    stop.set()  # no thread begins another job
+    return results
