@@ -784,8 +784,8 @@ def test_an_ordinary_user_is_protected_too():
         (Path(folder) / "copy.py").write_text(Path(sandbox.__file__).read_text())
         code = "import os\ndef f(x):\n try: os.kill(os.getppid(), 9)\n except OSError: return x"
         script = (
-            f"import os, sys\nsys.path.insert(0, {str(ROOT)!r})\nimport sandbox, verifiers\n"
-            f"sandbox.__file__ = {folder + '/copy.py'!r}\nos.setgroups([])\nos.setgid(65534)\n"
+            f"import os, sys\nsys.path.insert(0, {str(ROOT)!r})\nimport verifiers\n"
+            f"from appendix import sandbox\nsandbox.__file__ = {folder + '/copy.py'!r}\nos.setgroups([])\nos.setgid(65534)\n"
             f"os.setuid(65534)\nprint(verifiers.verify_code({code!r}, ['assert f(1) == 1'])['why'])"
         )
         command = [sys.executable, "-W", "error::UserWarning", "-c", script]

@@ -16,10 +16,10 @@ import torch
 import transformers
 
 import eval as evaluation
-import model
 import ranks
 import train
 import verifiers
+from appendix import chat
 from appendix.plumbing import DataError, append_rows, run_all
 from model import Config, ModelError, Tokenizer, load
 from pretend_gpu import PretendGPU
@@ -116,7 +116,7 @@ def test_a_chat_template_that_fails_is_an_error_and_not_none(tmp_path):
     (tmp_path / "chat_template.jinja").write_text("{{ raise_exception('roles must alternate') }}")
     eos = (vocabulary["<|im_end|>"],)
     with pytest.raises(ModelError, match="roles must alternate.*use --template plain"):
-        Tokenizer.from_dir(tmp_path, eos)
+        Tokenizer.from_dir(tmp_path, eos).encode_prompt("1")
     assert Tokenizer.from_dir(tmp_path, eos, "plain").encode_prompt("1") == [vocabulary["1"]]
 
 
@@ -145,9 +145,9 @@ def test_five_thousand_prompts_compile_the_template_once(tmp_path, monkeypatch):
     """U2: compiling takes longer than a thousand prompts, and nothing is printed meanwhile."""
     vocabulary = write_tokenizer(tmp_path, ["<|im_start|>", "<|im_end|>"])
     compiled = []
-    real = model.ImmutableSandboxedEnvironment.from_string
+    real = chat.ImmutableSandboxedEnvironment.from_string
     monkeypatch.setattr(
-        model.ImmutableSandboxedEnvironment,
+        chat.ImmutableSandboxedEnvironment,
         "from_string",
         lambda self, source: compiled.append(source) or real(self, source),
     )
@@ -472,7 +472,7 @@ def test_into_a_pipe_the_first_line_comes_at_once(tmp_path):
 def test_where_steps_take_seconds_each_has_a_row(capsys):
     """U8."""
     r = loaded()
-    r.folder = r.folder / "nowhere"
+    r.flags.runs = "nowhere"
     for seconds, rows in ((0.5, 0), (1.5, 1)):
         capsys.readouterr()
         with pytest.MonkeyPatch.context() as patch:
