@@ -289,7 +289,7 @@ def roll_out(
     streams=None,
     training=False,
 ):
-    """num_samples completions of each problem, sampled by the method, judged by the task -> Step.
+    """num_samples completions of each problem, sampled by the method, scored by the task -> Batch.
 
     streams: names of the P*G random streams, see row_uniforms. Completions are sampled in parts
     that fit into the setting sample_tokens: only rounding differs (in bf16 it can flip tokens)."""

@@ -116,21 +116,21 @@ def train_rlvr(run):
 
 @dataclass
 class Run:
-    """What the loop works with: see load_run."""
+    """What the loop works with; load_run makes it."""
 
-    flags: object
+    flags: "Flags"
     task: verifiers.Task
     method: GRPO
     model: Qwen3
     tokenizer: Tokenizer
-    parameters: list  # that are trained
+    parameters: list  # the trained ones
     optimizer: torch.optim.Optimizer
     rates: list  # the highest learning rate of each of the optimizer's groups
     # critical: dtype is that of the computation. Weights stay in fp32 while they are trained: at a
     # learning rate of 1e-6 nearly every update of a bf16 weight would round to nothing.
     dtype: torch.dtype
     reference: Qwen3 = None  # for a KL: the model that the run started from
-    memory: dict = field(default_factory=lambda: {"visits": {}})  # of pick, kept in checkpoints
+    memory: dict = field(default_factory=lambda: {"visits": {}})  # for pick; checkpoints keep it
     step: int = 0  # the last one made
     log: Callable = None  # called with every row of the log: see --log
     stopping: bool = False  # after Ctrl-C
@@ -157,9 +157,17 @@ def roll_out_all(run, problems, num_samples, temperature, stream, training=True)
     batches = []
     with whole_weights(run.model), weights_in(run.dtype, run.model), memory_for("--sample-tokens"):
         if mine:  # there may be more processes than problems
-            some = [problems[i] for i in mine]
-            sampling = (num_samples, temperature, streams, training)
-            batch = roll_out(run.method, run.model, run.tokenizer, run.task, some, *sampling)
+            batch = roll_out(
+                run.method,
+                run.model,
+                run.tokenizer,
+                run.task,
+                [problems[i] for i in mine],
+                num_samples,
+                temperature,
+                streams,
+                training,
+            )
             batches.append(batch)
     return batches[0] if WORLD == 1 else gather_batches(batches, run.model.device)
 
@@ -179,7 +187,9 @@ def update(run, batch, advantages, old_logp=None):
     trained = (advantages != 0).any(1)  # (B,) without an advantage there is no gradient
     keep = trained if run.reference is None else rollouts.mask.any(1)  # a KL is of all rows
     micros = share_of_micro_batches(run, rollouts, keep)
-    with update_dtype(run), memory_for("--micro-batch-tokens"):
+    half = run.dtype == torch.bfloat16 and not run.flags.fsdp  # FSDP casts by itself
+    computing = torch.autocast(run.flags.device, run.dtype, enabled=half)
+    with computing, memory_for("--micro-batch-tokens"):
         sums, logp = update_gradients(
             run.model, rollouts, advantages, run.method, micros, old_logp, run.reference
         )
@@ -198,12 +208,6 @@ def share_of_micro_batches(run, rollouts, keep):
     per_rank = math.ceil(int(keep.sum()) / WORLD)  # rows: so that the ranks share the work
     room = min(run.flags.micro_batch_tokens, per_rank * rollouts.ids.size(1))
     return equal_share(run.method.layout(rollouts, keep, room) or [])
-
-
-def update_dtype(run):
-    """A context in which the update is computed in run.dtype. FSDP casts by itself."""
-    half = run.dtype == torch.bfloat16 and not run.flags.fsdp
-    return torch.autocast(run.flags.device, run.dtype, enabled=half)
 
 
 def means_over_tokens(sums, mask):

@@ -133,8 +133,10 @@ def test_the_canary_warns_when_the_reward_holds_and_the_strict_share_falls(
     def measured(*_):
         share = next(shares)
         low, high = wilson_interval(share, 50)
-        return {"accuracy": share, "low": low, "high": high}, []
+        return {"accuracy": share, "low": low, "high": high}
 
+    monkeypatch.setattr(canary, "roll_out", lambda *_: None)
+    monkeypatch.setattr(canary, "records_of", lambda _: [])
     monkeypatch.setattr(canary, "evaluate", measured)
     for reward, share in ((0.5, 0.9), (0.6, 0.8), (0.7, 0.2)):
         assert "warning" not in capsys.readouterr().out
