@@ -1,7 +1,7 @@
 """rlvr.py - GRPO: sample groups of completions, and turn their rewards into advantages and a loss.
 
     completions   o_1 .. o_G ~ pi(. | q)           G samples for each of P prompts  sample
-    replies       between the turns of o_i         of an environment, if any        Turns
+    replies       between the turns of o_i         of an environment, if any        chat.Turns
     rewards       R_i = verifier(o_i, truth of q)  rules, no reward model           score
     advantages    A_i = (R_i - mean R) / std R     within the group of one prompt   group_advantages
     log-probs     log pi(o_it | q, o_i<t)          now with gradients               token_logprobs
@@ -21,7 +21,7 @@ from PPO and GRPO in points 1 to 3, from the chapter in the others; each is name
   6  The std of a group divides by G, not G - 1: advantages are larger by sqrt(G / (G - 1)).
   7  Log-probs are taken at the sampling temperature. The chapter samples at 0.8, trains at 1.
   8  The last \\boxed{..} of a completion is its answer, not the first (verifiers.py).
-  9  Answers are compared by value, exactly: there is no tolerance of 1e-6 (grading.py).
+  9  Answers are compared by value, exactly: there is no tolerance of 1e-6 (appendix/grading.py).
  10  8 problems a step, not 1. Groups of equal rewards are skipped, not whole steps.
  11  The Base model is trained, at learning rate 3e-6 with warm-up and cosine decay (train.py).
  12  Where the truth is one number, the answer must be worked out: an expression copied from the
@@ -278,6 +278,26 @@ class Sampling:
     choose: object = choose  # see sample
 
 
+@dataclass
+class Batch:
+    """Some problems, their completions and their rewards."""
+
+    problems: list  # P dicts with "problem" and "answer"
+    rollouts: Rollouts  # B rows
+    texts: list  # B completions
+    rewards: torch.Tensor  # (P, G)
+    parts: list  # B dicts of named scores
+    turns: list = ()  # B lists of (the policy's text, the reply), if there is an environment
+    verify_seconds: float = 0.0
+    step: int = 0  # of the training; 0: none
+
+    @property
+    def accuracy(self):
+        """(P, G). A completion that was cut off is wrong, even if a box in it is right: 0."""
+        right = [part["accuracy"] * (1 - part["truncated"]) for part in self.parts]
+        return torch.tensor(right, dtype=torch.float64).view_as(self.rewards)
+
+
 def roll_out(
     method,
     model,
@@ -297,19 +317,19 @@ def roll_out(
     limit = settings.max_new_tokens
     streams = streams or range(len(problems) * num_samples)
     prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
-    rows = [{**problem, "turns": []} for problem in problems for _ in range(num_samples)]  # B
+    row_problems = [{**problem, "turns": []} for problem in problems for _ in range(num_samples)]
     eos = list(model.config.eos_token_id)
     stop_ids = eos + tokenizer.tokens_that_end(task.stops)
     longest = max(len(prompt) for prompt in prompts) + limit
     size = max(1, (settings.sample_tokens or SAMPLE_TOKENS) // (longest * num_samples))
     parts = []
-    for start in range(0, len(problems), size):  # of so many problems
+    for start in range(0, len(problems), size):  # `size` problems at a time
         end = start + size
-        own = slice(start * num_samples, end * num_samples)  # their rows
+        rows = slice(start * num_samples, end * num_samples)
         reply = None
         if task.stops or task.turns:
-            reply = Turns(tokenizer, task, rows[own], eos)
-        uniforms = row_uniforms(streams[own], limit, settings.seed)
+            reply = Turns(tokenizer, task, row_problems[rows], eos)
+        uniforms = row_uniforms(streams[rows], limit, settings.seed)
         how = Sampling(
             num_samples,
             limit,
@@ -326,9 +346,9 @@ def roll_out(
     rollouts = Rollouts.join(parts)
     texts = own_words(rollouts, tokenizer, () if task.turns else task.stops)
     began = time.perf_counter()
-    rewards, scores = score(rollouts, texts, rows, task.reward)
+    rewards, scores = score(rollouts, texts, row_problems, task.reward)
     seconds = time.perf_counter() - began
-    turns = [row["turns"] for row in rows] if task.turns else []
+    turns = [row["turns"] for row in row_problems] if task.turns else []
     return Batch(problems, rollouts, texts, rewards, scores, turns, seconds)
 
 
@@ -588,7 +608,7 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None,
     settings = method.settings
     # critical: the weights are those of the whole batch.
     weights = loss_weights(rollouts.mask, settings.norm, settings.max_new_tokens)
-    logp_before_update = rollouts.logp * rollouts.mask  # the sampler's; those recomputed follow
+    logp_before_update = rollouts.logp * rollouts.mask  # the sampler's, until recomputed below
     names = "loss tokens entropy mismatch off clipped kl".split()
     sums = dict.fromkeys(names, weights.new_zeros(()))
     for micro in micros:
@@ -680,26 +700,6 @@ class Settings:
         loss_weights(torch.ones(1, 1), self.norm)  # or norm
 
 
-@dataclass
-class Batch:
-    """Some problems, their completions and their rewards."""
-
-    problems: list  # P dicts with "problem" and "answer"
-    rollouts: Rollouts  # B rows
-    texts: list  # B completions
-    rewards: torch.Tensor  # (P, G)
-    parts: list  # B dicts of named scores
-    turns: list = ()  # B lists of (the policy's text, the reply), if there is an environment
-    verify_seconds: float = 0.0
-    step: int = 0  # of the training; 0: none
-
-    @property
-    def accuracy(self):
-        """(P, G). A completion that was cut off is wrong, even if a box in it is right: 0."""
-        right = [part["accuracy"] * (1 - part["truncated"]) for part in self.parts]
-        return torch.tensor(right, dtype=torch.float64).view_as(self.rewards)
-
-
 class GRPO:
     """GRPO as this project runs it. Your own method is a subclass, in a file of its own, that
     overrides what differs. Its functions get plain tensors."""
@@ -771,7 +771,8 @@ class GRPO:
 
     def state(self):
         """-> what a checkpoint keeps of this object, besides its settings: anything that JSON
-        holds. critical: what changes from step to step and is not in it begins anew on --resume."""
+        holds. critical: what changes from step to step and is not in it begins anew in a resumed
+        run."""
         return {}
 
     def load_state(self, state):
