@@ -126,10 +126,10 @@ def test_columns_of_the_data_do_not_replace_what_is_counted(model, tokenizer):
     task, problems = arithmetic_by_symbols()
     misleading = dict.fromkeys(("truncated", "answered", "accuracy"), "no")
     named = [{**problem, **misleading} for problem in problems]
-    plain, same = (
-        evaluate(records_of(sampled(model, tokenizer, task, some, 1, max_new_tokens=5)), 1)
-        for some in (problems, named)
-    )
+    batches = [
+        sampled(model, tokenizer, task, some, 1, max_new_tokens=5) for some in (problems, named)
+    ]
+    plain, same = (evaluate(records_of(batch), 1) for batch in batches)
     assert plain == same and plain["truncated"] > 0
 
 
@@ -148,18 +148,6 @@ def test_evaluation_does_not_depend_on_the_size_of_a_batch(model, tokenizer):
     whole = evaluated(sample_tokens=10**6)
     assert evaluated(sample_tokens=1) == evaluated(sample_tokens=300) == whole
     assert evaluated(seed=1) != whole
-
-
-def test_training_and_evaluation_judge_alike(model, tokenizer):
-    """roll_out is the one way from problems to scored completions, and evaluate reads its records."""
-    task, problems = arithmetic_by_symbols()
-    batch = sampled(model, tokenizer, task, problems)
-    rows = records_of(batch)
-    texts = [tokenizer.decode(ids) for ids in batch.rollouts.completions()]
-    assert [row["completion"] for row in rows] == batch.texts == texts
-    assert [row["reward"] for row in rows] == batch.rewards.flatten().tolist()
-    assert batch.rewards.shape == (12, 3)
-    assert [row["problem"] for row in rows[::3]] == [problem["problem"] for problem in problems]
 
 
 def test_what_is_judged_is_the_text_before_the_stop(model, tokenizer):
@@ -352,9 +340,8 @@ def test_the_command_on_a_run(tmp_path, capsys):
     assert max(row["length"] for row in rows) <= 4  # the run's own --max-new-tokens
     model, tokenizer = load(tmp_path / "r" / "final")
     task = verifiers.get_task(ranks.ONE_DIGIT)
-    method = GRPO(max_new_tokens=4)
-    batch = roll_out(method, model, tokenizer, task, task.test[:20], temperature=0.0)
-    summary = evaluate(records_of(batch), 1)
+    given = (GRPO(max_new_tokens=4), model, tokenizer, task, task.test[:20], 1, 0.0)
+    summary = evaluate(records_of(roll_out(*given)), 1)
     assert f"greedy   n 20      accuracy {summary['accuracy']:<7.4g}" in text
 
 

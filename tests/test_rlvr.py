@@ -346,16 +346,15 @@ def test_the_micro_batch_split_does_not_change_the_gradient(model, prompts, norm
 
 
 def test_advantages_of_single_tokens_reach_these_tokens_alone(model, prompts):
-    """Credit token by token, as a teacher gives it: the formula has A_it where A_i was. One number
-    for all tokens of a row may be given as (P, G) or (B, T-1)."""
+    """Credit token by token, as a teacher gives it: the formula has A_it where A_i was. A method
+    may give (B, T-1), or (P, G): one number for all tokens of a row."""
     rollouts = sample(model, prompts, 2, 20)
     advantages = torch.randn(rollouts.mask.shape)
     ours, _ = gradient(model, rollouts, advantages)
     assert_gradient_of_the_formula(ours, model, rollouts, advantages)
-    of_rows = torch.randn(3, 2)
-    of_tokens = of_rows.view(6, 1).expand_as(rollouts.mask)
-    ours, _ = gradient(model, rollouts, of_rows)
-    assert torch.equal(ours, gradient(model, rollouts, of_tokens)[0])
+    batch = rlvr.Batch([], rollouts, [], torch.rand(3, 2), [])
+    of_rows = group_advantages(batch.rewards).view(6, 1)
+    assert torch.equal(rlvr.token_advantages(GRPO(), batch), of_rows * rollouts.mask)
 
 
 def test_text_that_the_policy_did_not_write_is_not_trained(model, prompts):

@@ -19,7 +19,6 @@ import eval as evaluation
 import ranks
 import train
 import verifiers
-from appendix import chat
 from appendix.plumbing import DataError, append_rows, run_all
 from model import Config, ModelError, Tokenizer, load
 from pretend_gpu import PretendGPU
@@ -139,21 +138,6 @@ def test_a_chat_without_special_tokens_is_one_text_and_is_told_of_thinking(tmp_p
     tokenizer.encode = lambda text: pieces.append(text) or []
     tokenizer.encode_prompt("12")
     assert "".join(pieces) == "12 False" and "12 False" in pieces
-
-
-def test_five_thousand_prompts_compile_the_template_once(tmp_path, monkeypatch):
-    """U2: compiling takes longer than a thousand prompts, and nothing is printed meanwhile."""
-    vocabulary = write_tokenizer(tmp_path, ["<|im_start|>", "<|im_end|>"])
-    compiled = []
-    real = chat.ImmutableSandboxedEnvironment.from_string
-    monkeypatch.setattr(
-        chat.ImmutableSandboxedEnvironment,
-        "from_string",
-        lambda self, source: compiled.append(source) or real(self, source),
-    )
-    tokenizer = Tokenizer.from_dir(tmp_path, (vocabulary["<|im_end|>"],))
-    ids = [tokenizer.encode_prompt(f"{i}+\ue000") for i in range(50)]
-    assert len(compiled) == 1 and len({len(i) for i in ids}) == 2
 
 
 def test_weights_that_are_no_numbers_are_said_and_not_called_wrong_answers(tmp_path):
