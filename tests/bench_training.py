@@ -128,8 +128,8 @@ def measure(args):
                 (-(loss_weights(rollouts.mask) * logp).sum()).backward()
                 del logp
             else:
-                advantages = torch.ones(1, args.rows, device=device)
                 micros = method.layout(rollouts, rollouts.mask.any(1), 10**9)
+                advantages = rollouts.mask  # 1 for each token of the policy
                 compute(model, rollouts, advantages, method, micros)
         train.clip_gradients(list(model.parameters()))
         optimizer.step()
