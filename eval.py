@@ -1,8 +1,8 @@
 """eval.py - did it work: accuracy on held-out problems, and what it is worth.
 
 What you will learn here: how far an accuracy can be trusted that was measured on a few hundred
-problems (section 1). Flags and the command (2 and 3) can wait. How completions are sampled and
-scored is in rlvr.roll_out.
+problems (section 1). Sections 2 and 3, flags and the command, can wait. How completions are sampled
+and scored is in rlvr.roll_out.
 
     python eval.py runs/NAME                          the trained model, and the one it came from
     python eval.py Qwen/Qwen3-0.6B --task math500 --num-samples 8 --k 1 8 --out eval.jsonl
@@ -27,7 +27,7 @@ from appendix.plumbing import (
     option,
     read_command,
 )
-from model import ModelError, _read_json, fetch, load, memory_for, pick_device
+from model import ModelError, _read_json, fetch, load, pick_device
 from rlvr import GRPO, records_of, roll_out, sample_tokens_that_fit
 
 # ---- 1. What a number is worth -------------------------------------------------------------------
@@ -86,7 +86,7 @@ def pass_at_k(n, c, k):
     return 1.0 - math.comb(n - c, k) / math.comb(n, k)
 
 
-# ---- 2. Flags ------------------------------------------------------------------------------------
+# ---- 2. What train.py shares: flags and checks ---------------------------------------------------
 
 
 @dataclass
@@ -115,6 +115,31 @@ class TaskFlags:
                 raise ValueError(f"--{name} {value}: it must be above 0, and within reason")
 
 
+def check_prompts(model, tokenizer, task, problems, max_new_tokens):
+    """Raise ModelError for a prompt that the tokenizer cannot write, or that with its completion
+    may exceed the model's context."""
+    most = model.config.max_position_embeddings
+    for problem in problems:
+        text = task.prompt(problem)
+        ids = tokenizer.encode_prompt(text)
+        if tokenizer.unknown in ids:
+            lost = {letter for letter in text if tokenizer.unknown in tokenizer.encode(letter)}
+            why = f"the model has no token for {' '.join(sorted(lost))}, take another --model"
+            raise ModelError(f"{why}: {text[:200]!r}")
+        if len(ids) + max_new_tokens > most:
+            why = f"with --max-new-tokens it is longer than the model's {most} tokens"
+            raise ModelError(f"{why}: {text[:200]!r}")
+
+
+def limit_sampling(method, model, dtype):
+    """Without --sample-tokens: as many at once as fit into the free memory of a GPU."""
+    settings = method.settings
+    if settings.sample_tokens is None and model.device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info()
+        settings.sample_tokens = sample_tokens_that_fit(model.config, dtype, free)
+        print(f"at most {settings.sample_tokens} tokens are sampled at once, see --sample-tokens")
+
+
 # ---- 3. The command ------------------------------------------------------------------------------
 
 
@@ -129,8 +154,7 @@ class Flags(TaskFlags):
 
 
 def parse_args(argv=None):
-    """-> (flags, method). What is not given is the run's, if the model is one; of its settings
-    those that the method has."""
+    """-> (flags, method). If the model is a run, flags left out take that run's values."""
 
     def defaults_for(known, settings):
         return {"num_samples": 1}  # of each problem in the sampled row
@@ -164,31 +188,6 @@ def read_run(known):
     return {**flags, **config["settings"], **own}
 
 
-def check_prompts(model, tokenizer, task, problems, max_new_tokens):
-    """Raise ModelError for a prompt that the tokenizer cannot write, or that with its completion
-    may exceed the model's context."""
-    most = model.config.max_position_embeddings
-    for problem in problems:
-        text = task.prompt(problem)
-        ids = tokenizer.encode_prompt(text)
-        if tokenizer.unknown in ids:
-            lost = {letter for letter in text if tokenizer.unknown in tokenizer.encode(letter)}
-            why = f"the model has no token for {' '.join(sorted(lost))}, take another --model"
-            raise ModelError(f"{why}: {text[:200]!r}")
-        if len(ids) + max_new_tokens > most:
-            why = f"with --max-new-tokens it is longer than the model's {most} tokens"
-            raise ModelError(f"{why}: {text[:200]!r}")
-
-
-def limit_sampling(method, model, dtype):
-    """Without --sample-tokens: as many at once as fit into the free memory of a GPU."""
-    settings = method.settings
-    if settings.sample_tokens is None and model.device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info()
-        settings.sample_tokens = sample_tokens_that_fit(model.config, dtype, free)
-        print(f"at most {settings.sample_tokens} tokens are sampled at once, see --sample-tokens")
-
-
 def evaluate_model(name, task, method, args):
     """Print the rows of one model, and write its completions to --out."""
     device, dtype = pick_device(args.device)
@@ -203,8 +202,7 @@ def evaluate_model(name, task, method, args):
     append_rows(args.out, [{"header": header}])
 
     def report(decoding, num_samples, temperature, ks=()):
-        with memory_for("--sample-tokens"):
-            batch = roll_out(method, model, tokenizer, task, problems, num_samples, temperature)
+        batch = roll_out(method, model, tokenizer, task, problems, num_samples, temperature)
         records = records_of(batch)
         summary = evaluate(records, num_samples, ks)
         print(f"{decoding:8}", *(f"{column} {value:<7.4g}" for column, value in summary.items()))

@@ -42,7 +42,7 @@ torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 class ModelError(Exception):
-    """A model that cannot be loaded or saved: the message names the file and says what to do."""
+    """A model that cannot be loaded, run or saved: the message says what to do."""
 
 
 # ---- 1. Config -----------------------------------------------------------------------------------
@@ -259,14 +259,14 @@ class Block(nn.Module):
     def __init__(self, config, layer):
         super().__init__()
         C = config.hidden_size
-        hidden = config.intermediate_size
+        width = config.intermediate_size
         self.input_layernorm = RMSNorm(C, config.rms_norm_eps)
         self.self_attn = Attention(config, layer)
         self.post_attention_layernorm = RMSNorm(C, config.rms_norm_eps)
         self.mlp = nn.ModuleDict()
-        self.mlp.gate_proj = nn.Linear(C, hidden, bias=False)
-        self.mlp.up_proj = nn.Linear(C, hidden, bias=False)
-        self.mlp.down_proj = nn.Linear(hidden, C, bias=False)
+        self.mlp.gate_proj = nn.Linear(C, width, bias=False)
+        self.mlp.up_proj = nn.Linear(C, width, bias=False)
+        self.mlp.down_proj = nn.Linear(width, C, bias=False)
 
     def forward(self, x, rope, positions, mask, cache):
         x = x + self.self_attn(self.input_layernorm(x), rope, positions, mask, cache)
@@ -308,9 +308,9 @@ class Qwen3(nn.Module):
         if cache is not None and cache.used > 0:
             positions = positions + cache.lengths[:, None]  # (B, T)
             slots = torch.arange(cache.used + T, device=ids.device)
-            hidden = slots > positions[:, None, :, None]  # (B, 1, T, used + T): slots of the future
+            future = slots > positions[:, None, :, None]  # (B, 1, T, used + T)
             # -inf hides. A float mask, made once: SDPA would convert a boolean one in every layer.
-            mask = torch.zeros_like(hidden, dtype=cache.k[0].dtype).masked_fill(hidden, -torch.inf)
+            mask = torch.zeros_like(future, dtype=cache.k[0].dtype).masked_fill(future, -torch.inf)
         x = self.model.embed_tokens(ids)  # (B, T, C)
         rope = rope_tables(positions, self.config, x.dtype)  # two of (B, 1, T, D)
         for block in self.model.layers:
@@ -372,14 +372,15 @@ def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, sharder=
     if sharder:
         sharder.wrap(model)
     parameters = model.state_dict()
-    directory = fetch(str(name_or_dir))
-    weights = {}
-    for name, tensor in _read_tensors(directory):
-        if name == "lm_head.weight" and name not in parameters:
-            continue  # a tied head: a copy of the embedding
+
+    def place(name, tensor):
         tensor = tensor.to(device=device, dtype=dtype)
         is_cut = sharder and name in parameters
-        weights[name] = sharder.cut(tensor, parameters[name]) if is_cut else tensor
+        return sharder.cut(tensor, parameters[name]) if is_cut else tensor
+
+    directory = fetch(str(name_or_dir))
+    copies = {"lm_head.weight"} - set(parameters)  # of the embedding, if the model is tied
+    weights = {name: place(name, tensor) for name, tensor in _read_tensors(directory, copies)}
     try:
         model.load_state_dict(weights, assign=True)
     except RuntimeError as error:  # which names every tensor that does not fit
@@ -416,8 +417,8 @@ def fetch(name, patterns=(*SMALL_FILES, "*.safetensors")):
         ) from error
 
 
-def _read_tensors(directory):
-    """The (name, tensor) pairs of a checkpoint, one by one."""
+def _read_tensors(directory, skipped):
+    """The (name, tensor) pairs of a checkpoint, one by one, but for the names that are skipped."""
     whole = directory / "model.safetensors"
     index = _read_json(directory / "model.safetensors.index.json", optional=True)
     shards = {directory / file for file in index.get("weight_map", {}).values()}
@@ -426,7 +427,7 @@ def _read_tensors(directory):
     for path in sorted(shards):
         try:
             with safe_open(path, framework="pt") as reader:
-                for name in reader.keys():
+                for name in set(reader.keys()) - skipped:
                     yield name, reader.get_tensor(name)
         except (OSError, SafetensorError) as error:
             raise ModelError(
@@ -440,7 +441,7 @@ def save(model, tokenizer, directory, weights=None):
     weights: a state dict to write in place of the model's own."""
     directory = Path(directory)
     weights = weights or model.state_dict()
-    fields = {
+    config = {
         **asdict(model.config),
         "architectures": [f"{model.config.model_type.capitalize()}ForCausalLM"],
         "torch_dtype": str(next(iter(weights.values())).dtype).removeprefix("torch."),
@@ -449,7 +450,7 @@ def save(model, tokenizer, directory, weights=None):
     new = directory.with_name(directory.name + ".partial")
     try:
         new.mkdir(parents=True, exist_ok=True)
-        (new / "config.json").write_text(json.dumps(fields, indent=2))
+        (new / "config.json").write_text(json.dumps(config, indent=2))
         tokenizer.save(new)
         save_file(weights, new / "model.safetensors", metadata={"format": "pt"})
         shutil.rmtree(directory, ignore_errors=True)
@@ -462,11 +463,12 @@ def save(model, tokenizer, directory, weights=None):
 
 
 @contextlib.contextmanager
-def memory_for(flag):
-    """Within, an out-of-memory error names the flag that helps."""
+def memory_for(setting):
+    """Turn an out-of-memory error inside the block into advice: which setting to lower."""
     try:
         yield
     except torch.OutOfMemoryError as error:
+        flag = "--" + setting.replace("_", "-")
         raise ModelError(f"too little memory: give a smaller {flag}. {error}"[:500]) from error
 
 
@@ -492,6 +494,7 @@ class Tokenizer:
         self.num_tokens = max(backend.get_vocab(with_added_tokens=True).values()) + 1
         added = backend.get_added_tokens_decoder()
         self.special = {token.content: i for i, token in added.items() if token.special}
+        self.has_chat = bool(self.config.get("chat_template")) or "<|im_start|>" in self.special
         self.stops = [token for token, i in self.special.items() if i in stop_ids]
         self.unknown = backend.token_to_id(getattr(backend.model, "unk_token", None) or "")
         if template:
@@ -512,13 +515,14 @@ class Tokenizer:
 
     @cached_property
     def template(self):
-        has_chat = self.config.get("chat_template") or "<|im_start|>" in self.special
-        return "chat" if has_chat and self.chat.writes_any(self.stops) else "plain"
+        return "chat" if self.has_chat and self.chat.writes_any(self.stops) else "plain"
 
     @cached_property
     def chat(self):
-        """The model's chat template."""
-        from appendix.chat import Chat  # only here: model.py alone still loads models
+        """The model's chat template. Raises ModelError if there is none."""
+        if not self.has_chat:
+            raise ModelError("this model has no chat template: use --template plain")
+        from appendix.chat import Chat  # only here: load and the network need nothing but this file
 
         return Chat(self.config, self.special, self.encode)
 
@@ -532,7 +536,7 @@ class Tokenizer:
         """The ids that the policy continues. A plain prompt begins with a BOS token where the
         tokenizer adds one. Raises ModelError for a chat template that fails."""
         if self.template != "plain":
-            return self.chat.first_turn(text, thinking=self.template == "chat")
+            return self.chat.first_turn(text, thinking=self.template != "chat-nothink")
         return self.backend.encode(text, add_special_tokens=True).ids
 
     def prompt_text(self, text):
@@ -543,9 +547,10 @@ class Tokenizer:
     def tokens_that_end(self, stops):
         """The tokens that may complete one of the stop texts: with its last character in them, or a
         part of a character."""
-        ends = {stop[-1] for stop in stops} | {"\ufffd"} if stops else set()
-        tokens = range(self.num_tokens if stops else 0)
-        return [token for token in tokens if ends.intersection(self.decode([token], False))]
+        if not stops:
+            return []
+        ends = {stop[-1] for stop in stops} | {"\ufffd"}
+        return [i for i in range(self.num_tokens) if ends.intersection(self.decode([i], False))]
 
     def save(self, directory):
         self.backend.save(str(Path(directory) / "tokenizer.json"))

@@ -4,19 +4,21 @@
     replies       between the turns of o_i         of an environment, if any        chat.Turns
     rewards       R_i = verifier(o_i, truth of q)  rules, no reward model           score
     advantages    A_i = (R_i - mean R) / std R     within the group of one prompt   group_advantages
-    log-probs     log pi(o_it | q, o_i<t)          now with gradients               token_logprobs
+    log-probs     log pi(o_it | q, o_i<t)          now with gradients               log_probs_of
     loss          -sum w_it min(r_it A_i, clip(r_it) A_i),   r_it = pi / pi_old     policy_loss
 
-Section 1 is the code of chapter 9.5 (its loop is in notebook 0). Sections 2 to 4 are the same steps
-for many prompts at once. Section 5, class GRPO, is what your own method overrides. The code departs
-from PPO and GRPO in points 1 to 3, from the chapter in the others; each is named again at its line:
+Section 1 is the code of chapter 9.5 (its loop is in notebook 0). Sections 2 to 4 do the same for
+many prompts at once. Section 5, class GRPO, is what your own method overrides. The code departs
+from PPO in points 1 to 3, from GRPO in 1 and 4, from the chapter in 4 to 12. Each point is named
+again at its line:
 
   1  No KL term, as in the chapter, so no reference model is kept. The setting kl_coef adds one.
   2  No critic, as in the chapter: the mean reward of the group is the baseline.
   3  One update per batch, as in GRPO's own runs (its section 4.2), so pi = pi_old: the ratio is 1
      (its gradient is not 0), and nothing clips.
-  4  The loss is a mean over all tokens of the batch (DAPO). The chapter's sum is that times the
-     batch's mean length; in GRPO's mean of means each token of a long wrong one is punished less.
+  4  The loss is a mean over all tokens of the batch (DAPO). The chapter's loss is this one times
+     the mean length of a completion. GRPO takes the mean of each completion first, so the tokens
+     of a long wrong completion are punished less.
   5  A completion that was cut off earns at most 0: otherwise never stopping would be free.
   6  The std of a group divides by G, not G - 1: advantages are larger by sqrt(G / (G - 1)).
   7  Log-probs are taken at the sampling temperature. The chapter samples at 0.8, trains at 1.
@@ -48,7 +50,7 @@ from tqdm import tqdm
 
 from appendix.chat import Turns, read_replies, write_replies
 from appendix.plumbing import DataError, option, run_all
-from model import KVCache
+from model import KVCache, memory_for
 from verifiers import checked, reward_rlvr
 
 # ---- 1. The chapter's page -----------------------------------------------------------------------
@@ -147,11 +149,11 @@ class Rollouts:
         return Rollouts(num_samples=several[0].num_samples, **columns)
 
 
-def row_uniforms(streams, steps, seed):
-    """(len(streams), steps) random numbers in [0, 1). Each row has its own stream, seeded by a hash
-    of the seed and the stream's name. So a completion depends neither on the batch it is sampled in
-    nor on the number of processes, and a resumed run needs no saved random state."""
-    table = torch.empty(len(streams), steps)
+def row_uniforms(streams, length, seed):
+    """(len(streams), length) random numbers in [0, 1). Each row has its own stream, seeded by a
+    hash of the seed and the stream's name. So a completion depends neither on the batch that it is
+    sampled in nor on the number of processes, and a resumed run needs no saved random state."""
+    table = torch.empty(len(streams), length)
     for stream, uniforms in zip(streams, table):
         digest = hashlib.blake2b(f"{seed} {stream}".encode(), digest_size=7).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest, "big"))
@@ -274,7 +276,7 @@ class Sampling:
     uniforms: torch.Tensor  # (P*G, max_new_tokens)
     problems: list  # P dicts, those of the prompts
     training: bool  # for an update, not for an evaluation
-    reply: object = None  # the environments: see Turns. sample must get it
+    reply: object = None  # the environments: see Turns. Pass it on to sample
     choose: object = choose  # see sample
 
 
@@ -289,7 +291,7 @@ class Batch:
     parts: list  # B dicts of named scores
     turns: list = ()  # B lists of (the policy's text, the reply), if there is an environment
     verify_seconds: float = 0.0
-    step: int = 0  # of the training; 0: none
+    step: int = 0  # of the training; 0 outside of it
 
     @property
     def accuracy(self):
@@ -311,7 +313,7 @@ def roll_out(
 ):
     """num_samples completions of each problem, sampled by the method, scored by the task -> Batch.
 
-    streams: names of the P*G random streams, see row_uniforms. Completions are sampled in parts
+    streams: names of the P*G random streams, see row_uniforms. Completions are sampled in pieces
     that fit into the setting sample_tokens: only rounding differs (in bf16 it can flip tokens)."""
     settings = method.settings
     limit = settings.max_new_tokens
@@ -322,7 +324,7 @@ def roll_out(
     stop_ids = eos + tokenizer.tokens_that_end(task.stops)
     longest = max(len(prompt) for prompt in prompts) + limit
     size = max(1, (settings.sample_tokens or SAMPLE_TOKENS) // (longest * num_samples))
-    parts = []
+    pieces = []
     for start in range(0, len(problems), size):  # `size` problems at a time
         end = start + size
         rows = slice(start * num_samples, end * num_samples)
@@ -340,16 +342,17 @@ def roll_out(
             training,
             reply,
         )
-        sampled = method.roll_out(model, tokenizer, prompts[start:end], how)
+        with memory_for("sample_tokens"):
+            sampled = method.roll_out(model, tokenizer, prompts[start:end], how)
         check_rollouts(method, sampled, how)
-        parts.append(sampled)
-    rollouts = Rollouts.join(parts)
+        pieces.append(sampled)
+    rollouts = Rollouts.join(pieces)
     texts = own_words(rollouts, tokenizer, () if task.turns else task.stops)
     began = time.perf_counter()
-    rewards, scores = score(rollouts, texts, row_problems, task.reward)
+    rewards, parts = score(rollouts, texts, row_problems, task.reward)
     seconds = time.perf_counter() - began
     turns = [row["turns"] for row in row_problems] if task.turns else []
-    return Batch(problems, rollouts, texts, rewards, scores, turns, seconds)
+    return Batch(problems, rollouts, texts, rewards, parts, turns, seconds)
 
 
 def own_words(rollouts, tokenizer, stops):
@@ -367,8 +370,8 @@ SAMPLE_TOKENS = 49152  # sampled at once, with prompts: a cache of 5.6 GB for Qw
 
 
 def sample_tokens_that_fit(config, dtype, free):
-    """How many tokens to sample at once on a GPU with so many free bytes: keys and values may take
-    40 %, which leaves room for logits, moments, gradients and activations."""
+    """How many tokens to sample at once on a GPU with `free` free bytes: their keys and values may
+    take 40 % of these, which leaves room for logits, moments, gradients and activations."""
     numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
     return max(1, min(SAMPLE_TOKENS, int(0.4 * free / (numbers * dtype.itemsize))))
 
@@ -414,15 +417,15 @@ def records_of(batch):
     accuracies = batch.accuracy.flatten().tolist()
     records = []
     for row, part in enumerate(batch.parts):
-        index, sample = divmod(row, batch.rollouts.num_samples)
+        index, g = divmod(row, batch.rollouts.num_samples)
         record = {
             **batch.problems[index],
             **part,
             "index": index,
-            "sample": sample,
+            "sample": g,
             "completion": batch.texts[row],
             "length": lengths[row],
-            "reward": batch.rewards[index, sample].item(),
+            "reward": batch.rewards[index, g].item(),
             "accuracy": accuracies[row],
         }
         if batch.turns:
@@ -479,7 +482,7 @@ class MicroBatch:
 
 @dataclass
 class LossInputs:
-    """What a loss reads beside log pi, for the b rows of a MicroBatch: all but micro (b, T-1)."""
+    """What a loss reads beside log pi, for the b rows of a MicroBatch. All tensors are (b, T-1)."""
 
     micro: MicroBatch
     old_logp: torch.Tensor = None  # log pi_old; in a batch's first update log pi itself
@@ -510,8 +513,8 @@ def trained_logprobs(model, micro, targets, temperature=1.0):
     """targets (M,), the trained tokens of a MicroBatch -> their log pi (M,), entropies (M,), nats.
 
     The head runs inside the model's forward pass, in chunks, and only where a token is trained: all
-    logits (N, L, V) would not fit. At the sampling temperature (departure 7); entropies have no
-    gradient. targets: in the order of micro.trained, row by row."""
+    logits (N, L, V) would not fit. Log-probs are taken at the sampling temperature (departure 7).
+    Entropies have no gradient. targets are ordered as micro.trained is, row by row."""
     V = model.config.num_tokens
 
     def head(hidden, weight):  # (N, L, C), (vocab_size, C)
@@ -599,7 +602,8 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None,
     advantages: (B, T-1), see token_advantages. Rows where all are 0 have no gradient (but for a
         KL), so micros may leave them out; they still count in the normaliser: little signal, small
         step.
-    old_logp: (B, T-1) the log-probs that the first update of this batch returned; None in that one.
+    old_logp: (B, T-1) the log-probs that the first update of this batch returned; None for the
+        first update itself.
     sums: the loss; and over the trained tokens: their number; entropies (nats); mismatch (|log pi
         now - log pi as sampled|: rounding, or a bug: another model, mask or temperature) and off
         (tokens whose probability differs by more than a tenth); clipped (tokens with pi / pi_old
@@ -660,7 +664,7 @@ class Stopped(Exception):
 
 
 def wrong(method, function, value, wanted):
-    """-> the error for what a function of a method of your own returned."""
+    """The error to raise when a function of your own method returns something unusable."""
     found = f"{function} returns {' '.join(str(value).split())[:100]}, not {wanted}"
     return DataError(f"method {type(method).__name__}: {found}")
 
@@ -714,8 +718,8 @@ class GRPO:
         return list(model.parameters())
 
     def optimizer(self, parameters, lr):
-        """The lr of each of its groups of parameters is the highest of that group: the schedule
-        scales it. (An optimizer of your own: checkpoints call its step(closure=None).)"""
+        """The lr of each group of parameters is its peak, which the schedule scales. (Checkpoints
+        call step(closure=None) of an optimizer of your own.)"""
         betas = (0.9, 0.95)
         return torch.optim.AdamW(parameters, lr, betas=betas, weight_decay=0.0, fused=True)
 

@@ -77,8 +77,8 @@ from rlvr import (
 def train_rlvr(run):
     """The training loop, from the step after run.step to flags.steps.
 
-    Raises Stopped: after Ctrl-C, by the method, before NaN or infinity reach the weights, or when
-        the verifier fails on every completion."""
+    Raises Stopped after Ctrl-C, where the method raises it, before NaN or infinity reach the
+    weights, or when the verifier fails on every completion."""
     flags = run.flags
     for step in range(run.step + 1, flags.steps + 1):
         began = time.perf_counter()
@@ -126,7 +126,7 @@ class Run:
     parameters: list  # the trained ones
     optimizer: torch.optim.Optimizer
     rates: list  # the highest learning rate of each of the optimizer's groups
-    # critical: dtype is that of the computation. Weights stay in fp32 while they are trained: at a
+    # critical: dtype is the one computed in. Weights stay in fp32 while they are trained: at a
     # learning rate of 1e-6 nearly every update of a bf16 weight would round to nothing.
     dtype: torch.dtype
     reference: Qwen3 = None  # for a KL: the model that the run started from
@@ -151,11 +151,11 @@ def pick_problems(run, step):
 
 def roll_out_all(run, problems, num_samples, temperature, stream, training=True):
     """rlvr.roll_out; with several processes each does its share of the problems -> one Batch."""
-    mine = torch.arange(len(problems)).tensor_split(WORLD)[RANK].tolist()
+    mine = torch.arange(len(problems)).tensor_split(WORLD)[RANK].tolist()  # neighbours, in order
     # A row's random numbers depend on its place in the whole batch, not on the process it is in.
     streams = [f"{stream} {i * num_samples + g}" for i in mine for g in range(num_samples)]
     batches = []
-    with whole_weights(run.model), weights_in(run.dtype, run.model), memory_for("--sample-tokens"):
+    with whole_weights(run.model), weights_in(run.dtype, run.model):
         if mine:  # there may be more processes than problems
             batch = roll_out(
                 run.method,
@@ -185,11 +185,11 @@ def update(run, batch, advantages, old_logp=None):
     """One update of the weights -> (statistics, log-probs (B, T-1))."""
     rollouts = batch.rollouts
     trained = (advantages != 0).any(1)  # (B,) without an advantage there is no gradient
-    keep = trained if run.reference is None else rollouts.mask.any(1)  # a KL is of all rows
+    keep = trained if run.reference is None else rollouts.mask.any(1)  # a KL needs every row
     micros = share_of_micro_batches(run, rollouts, keep)
     half = run.dtype == torch.bfloat16 and not run.flags.fsdp  # FSDP casts by itself
     computing = torch.autocast(run.flags.device, run.dtype, enabled=half)
-    with computing, memory_for("--micro-batch-tokens"):
+    with computing, memory_for("micro_batch_tokens"):
         sums, logp = update_gradients(
             run.model, rollouts, advantages, run.method, micros, old_logp, run.reference
         )
@@ -199,7 +199,7 @@ def update(run, batch, advantages, old_logp=None):
     stats["mismatch_max"] = max(gather([difference.max().item()]))
     # subtle: without a gradient Adam's momentum must not move the weights.
     stats["grad_norm"] = step_optimizer(run, batch.step, stats["loss"]) if keep.any() else 0.0
-    run.model.zero_grad()  # also of what the optimizer leaves out
+    run.model.zero_grad()  # including parameters that the optimizer leaves out
     return stats, logp
 
 
@@ -211,8 +211,8 @@ def share_of_micro_batches(run, rollouts, keep):
 
 
 def means_over_tokens(sums, mask):
-    """The sums of update_gradients, of all processes -> means over the trained tokens; of the loss
-    the sum. mask: of the rows that were to be in some MicroBatch."""
+    """The sums of update_gradients, of all processes -> means over the trained tokens. The loss
+    stays a sum. mask: that of the rows that the layout had to place."""
     sums = {name: float(all_sum(value)) for name, value in sums.items()}
     tokens = max(1.0, sums.pop("tokens"))
     if tokens != max(1, int(mask.sum())):
@@ -328,8 +328,8 @@ def load_run(flags):
 
 
 def set_up(method, model, tokenizer):
-    """method.setup -> the parameters to train, equal on every rank. They must be the model's, for a
-    checkpoint keeps no others; and what the method adds to the model, its export must take away."""
+    """method.setup -> the parameters to train, equal on every rank. They must belong to the model,
+    because a checkpoint saves nothing else, and export must remove what the method adds to it."""
     torch.manual_seed(method.settings.seed)
     usual = dict(model.named_parameters())
     parameters = method.setup(model, tokenizer)
@@ -395,7 +395,7 @@ def write_config(run):
 
 RANK = int(os.environ.get("RANK", 0))  # torchrun sets both
 WORLD = int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ else 1
-MINUTES = 10.0  # that a process waits for another
+MINUTES = 10.0  # how long one process waits for another
 
 
 def start_processes(device):
@@ -580,7 +580,8 @@ COLUMNS = {  # of metrics.jsonl, and their titles in the printed table
 def cell(value, title):
     """A number in at most five characters: 0.273, 17.29, 120.5, 2e-07."""
     text = "" if value is None else f"{value:.3f}"[:5]
-    if text and (text == "0.000" and value or abs(value) >= 1e4):
+    looks_zero = text == "0.000" and value != 0
+    if text and (looks_zero or abs(value) >= 1e4):
         text = f"{value:.0e}"
     return text.rjust(max(5, len(title)))
 
@@ -588,7 +589,7 @@ def cell(value, title):
 def log_row(run, row):
     if RANK == 0:
         append_rows(run.folder / "metrics.jsonl", [row])
-        if run.log:
+        if run.log is not None:
             run.log(row)
     is_slow = row.get("seconds", 0) > 1
     if is_slow or row["step"] % 5 == 0 or "eval_accuracy" in row:
@@ -683,8 +684,10 @@ LARGE = {"lr": 3e-6, "micro_batch_tokens": 4096, "eval_every": 50, "task": "math
 @dataclass
 class Flags(TaskFlags):
     model: str = option(None, "hub id or folder (default: notebooks/tiny; CUDA: Qwen3-0.6B-Base)")
-    train_problems: int = option(None, "train on so many only, the first of a random order")
-    log: str = option(None, "file.py:name that makes a function of (run folder, flags) of rows")
+    train_problems: int = option(None, "train on a random subset of this size")
+    log: str = option(
+        None, "file.py:name: called with (run folder, flags), it returns a function of rows"
+    )
     lr: float = option(
         None, "highest rate: 5 steps of warm-up, then a cosine to a tenth (3e-6; tiny 4e-4)"
     )
@@ -710,7 +713,7 @@ class Flags(TaskFlags):
             self.model = os.path.abspath(self.model)
 
 
-# What a --resume need not keep.
+# Flags that may differ when a run is resumed.
 ANEW = set("model sample_tokens micro_batch_tokens steps device fsdp log runs name".split())
 
 
@@ -740,8 +743,8 @@ def read_config(known):
 
 
 def defaults_for(known, settings):
-    """-> the flags that depend on the machine and the model's size; of the settings, those of
-    which the method has no value of its own."""
+    """-> the flags that depend on the machine and the model's size, and those settings for which
+    the method has no default of its own."""
     device, _ = pick_device(known.get("device"))
     task = known.get("task")
     model = known.get("model")
@@ -859,7 +862,7 @@ if __name__ == "__main__":
     # Backslashes where a code page lacks a character; line by line also into a file or a pipe.
     sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
     try:
-        with memory_for("--model, or --fsdp"):
+        with memory_for("model, or --fsdp"):
             main()
         if dist.is_initialized():
             dist.destroy_process_group()

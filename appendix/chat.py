@@ -113,9 +113,7 @@ class Chat:
     def template(self):
         """The compiled template, which sees what transformers shows it. Compiling takes longer than
         rendering a thousand prompts."""
-        source = self.config.get("chat_template") or "<|im_start|>" in self.special and CHATML
-        if not source:
-            raise ModelError("this model has no chat template: use --template plain")
+        source = self.config.get("chat_template") or CHATML
         if isinstance(source, list):
             source = {each["name"]: each["template"] for each in source}["default"]
         environment = ImmutableSandboxedEnvironment(
@@ -139,27 +137,28 @@ END = None  # the completion ends here
 
 
 class Turns:
-    """The rows of a batch, each with its own environment (Task.turns): the `reply` of rlvr.sample.
+    """The `reply` of rlvr.sample: every row has its own environment (Task.turns).
 
     A turn ends at a stop token of the model, or where its text contains one of task.stops. In the
     first case a chat model reads the reply as a turn of its template, else as plain text. Sampled
     tokens are never tokenised again.
-    rows: for each row the columns of its problem, and "turns", a list. Added are to "turns", as a
-        reward sees them, pairs of what the policy said and the reply; and the row's "environment"
-        (or the error that it raised).
+    problems: one dict for each row. Turns adds the row's "environment" (or the error that it
+        raised), and to its list "turns" pairs of what the policy said and the reply; a reward sees
+        both.
     over: how many rows have ended by a stop."""
 
-    def __init__(self, tokenizer, task, rows, eos):
+    def __init__(self, tokenizer, task, problems, eos):
         self.tokenizer = tokenizer
         self.task = task
         self.eos = eos
-        self.rows = rows
+        self.problems = problems
         self.over = 0
-        self.begins = [0] * len(rows)  # where in the completion the turn begins
+        self.begins = [0] * len(problems)  # where in the completion the turn begins
         if task.turns:
-            new = run_all(self.begins, rows, lambda _, row: task.turns(row), ENVIRONMENT_TIMEOUT)
-            for row, environment in zip(rows, new):
-                row["environment"] = environment
+            timeout = ENVIRONMENT_TIMEOUT
+            new = run_all(self.begins, problems, lambda _, row: task.turns(row), timeout)
+            for problem, environment in zip(problems, new):
+                problem["environment"] = environment
 
     def __call__(self, rows, completions):
         """The numbers of some rows, and their completions so far (lists of ids) -> for each the ids
@@ -167,7 +166,7 @@ class Turns:
         replies = run_all(rows, completions, self.after, ENVIRONMENT_TIMEOUT)
         for place, row in enumerate(rows):
             if isinstance(replies[place], BaseException):
-                self.rows[row]["environment"] = replies[place]
+                self.problems[row]["environment"] = replies[place]
                 replies[place] = END
         self.over += replies.count(END)
         return replies
@@ -175,11 +174,13 @@ class Turns:
     def after(self, row, ids):
         """What comes after this completion of that row."""
         stopped = ids[-1] in self.eos
-        said = ids[self.begins[row] : len(ids) - stopped]
+        end = len(ids) - 1 if stopped else len(ids)
+        said = ids[self.begins[row] : end]
         text = self.tokenizer.decode(said, skip_special_tokens=False)
         if not stopped and not any(stop in text for stop in self.task.stops):
             return GO_ON  # the token only looked like the end of a stop text
-        environment = self.rows[row].get("environment")
+        problem = self.problems[row]
+        environment = problem.get("environment")
         if isinstance(environment, BaseException):  # it could not be made
             raise environment
         reply = environment.reply(text) if self.task.turns else None
@@ -188,7 +189,7 @@ class Turns:
             reply = str(reply)[:LONGEST_REPLY]
             new = self.ids_of(reply, getattr(environment, "role", "user"), ids[-1], stopped)
             self.begins[row] = len(ids) + len(new)
-        self.rows[row]["turns"].append((text, reply))
+        problem["turns"].append((text, reply))
         return new
 
     def ids_of(self, reply, role, last, stopped):
@@ -196,7 +197,7 @@ class Turns:
         template = self.tokenizer.template
         if not stopped or template == "plain":
             return self.tokenizer.encode(reply)
-        ids = self.tokenizer.chat.next_turn(reply, role, thinking=template == "chat")
+        ids = self.tokenizer.chat.next_turn(reply, role, thinking=template != "chat-nothink")
         return ids[1:] if ids[0] == last else ids  # the policy has ended its turn itself
 
 

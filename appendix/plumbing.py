@@ -31,15 +31,17 @@ from typing import get_type_hints
 
 
 class DataError(ValueError):
-    """Something asked for does not exist or cannot be read: the message says what to do."""
+    """A file, a flag or a function of yours that cannot be used: the message says what to do."""
 
 
 def place_of(error):
     """Where your own file raised this error: "mine.py, line 3: ", or nothing."""
-    ours = ("plumbing.py", "chat.py", "verifiers.py")
+    appendix = Path(__file__).parent
     for frame in traceback.extract_tb(error.__traceback__):
-        if Path(frame.filename).name not in ours and "importlib" not in frame.filename:
-            return f"{frame.filename}, line {frame.lineno}: "
+        path = Path(frame.filename)
+        is_ours = path.parent == appendix or path == appendix.parent / "verifiers.py"
+        if not is_ours and "importlib" not in frame.filename:
+            return f"{path}, line {frame.lineno}: "
     return ""
 
 
@@ -65,9 +67,10 @@ def _problem(row, where):
     answer = row.get("answer")
     if answer is None and isinstance(row.get("tests"), list):
         answer = "\n".join(map(str, row["tests"]))
-    answer = (
-        str(answer).rpartition("####")[2].strip() if isinstance(answer, (str, float, int)) else ""
-    )
+    if isinstance(answer, (str, float, int)):
+        answer = str(answer).rpartition("####")[2].strip()
+    else:
+        answer = ""
     if not isinstance(problem, str) or not answer:
         raise DataError(
             f'{where}: needs "problem" (text) and "answer" (text or a number), like '
@@ -196,6 +199,29 @@ def find_class(spec, base):
     return kinds[0]
 
 
+def find_method(base, spec):
+    """The class `base`, called by its name in small letters (grpo), or its subclass in file.py or
+    file.py:Class. Raises DataError."""
+    if spec == base.__name__.lower():
+        return base
+    kind = find_class(spec, base)
+    for f in fields(kind.Settings):
+        if getattr(kind.Settings, f.name, f.default) != f.default:
+            raise DataError(f"{spec}: Settings needs @dataclass, and a type: `{f.name}: type = ..`")
+    for name in set(dir(kind)) - set(dir(base)):
+        for near in difflib.get_close_matches(name, dir(base), 1, 0.75):
+            raise DataError(f"{spec}: nothing calls {name}; did you mean {near}? Rename it")
+    return kind
+
+
+def get_method(base, spec, settings):
+    """-> an object of that class with these settings."""
+    try:
+        return find_method(base, spec)(**settings)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"method {spec}: {error}") from error
+
+
 def _import_file(path):
     """The module in that file. Python imports a file once, so two flags may name the same one."""
     path = Path(path).resolve()
@@ -246,10 +272,10 @@ def add_flags(parser, kind):
 def read_command(argv, kind, base, about, run_of, defaults_for, may_change=None):
     """The command line -> (flags, an object of the dataclass `kind`; the method with its settings).
 
-    The method is an object of the class `base`, or of a subclass that --method names. Of several
-    values for a flag the last of these counts: its field's default; defaults_for(flags, the
-    method's Settings), or run_of(flags), what the run says that the command names; the command
-    line. may_change: the flags that may differ from that run's (None: all of them may).
+    The method is an object of the class `base`, or of a subclass that --method names. The value of
+    a flag is, the later wins: its field's default; what defaults_for(flags, the method's Settings)
+    says or, if the command names a run, what run_of(flags) does; what the command line says.
+    may_change: the flags that may differ from that run's (None: all of them may).
     """
     parser = argparse.ArgumentParser(
         description=about + " @FILE reads flags from a file.",
@@ -277,7 +303,8 @@ def read_command(argv, kind, base, about, run_of, defaults_for, may_change=None)
             raise ValueError(f"there is no {unknown[0]}, see --help{hint(unknown[0], names)}")
         # The later wins.
         values = {**(run or defaults_for(first, settings)), **vars(given), "method": spec}
-        for name in run.keys() - (run.keys() if may_change is None else may_change):
+        fixed = set() if may_change is None else run.keys() - may_change
+        for name in fixed:
             if name not in names or values[name] != run[name]:
                 place = f"{values['runs']}/{values['name']}/config.json"
                 raise ValueError(f"leave out {name}: in {place} it is {run[name]!r}")
@@ -296,29 +323,6 @@ def hint(flag, names):
 def fields_in(values, kind):
     """Those of the values that are fields of the dataclass `kind`."""
     return {f.name: values[f.name] for f in fields(kind) if f.name in values}
-
-
-def find_method(base, spec):
-    """The class `base`, called by its name in small letters (grpo), or its subclass in file.py or
-    file.py:Class. Raises DataError."""
-    if spec == base.__name__.lower():
-        return base
-    kind = find_class(spec, base)
-    for f in fields(kind.Settings):
-        if getattr(kind.Settings, f.name, f.default) != f.default:
-            raise DataError(f"{spec}: Settings needs @dataclass, and a type: `{f.name}: type = ..`")
-    for name in set(dir(kind)) - set(dir(base)):
-        for near in difflib.get_close_matches(name, dir(base), 1, 0.75):
-            raise DataError(f"{spec}: nothing calls {name}; did you mean {near}? Rename it")
-    return kind
-
-
-def get_method(base, spec, settings):
-    """-> an object of that class with these settings."""
-    try:
-        return find_method(base, spec)(**settings)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"method {spec}: {error}") from error
 
 
 # ---- 5. Threads ----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import rlvr
 from appendix import chat
 from appendix.plumbing import DataError
 from conftest import ROOT, init_weights, symbol_tokenizer, tiny_config
-from model import Qwen3, load
+from model import Qwen3, Tokenizer, load
 from pretend_gpu import PretendGPU
 from rlvr import GRPO, loss_weights, policy_loss, records_of, roll_out, sample, token_logprobs
 from verifiers import Task, arithmetic, boxed_reward
@@ -135,8 +135,8 @@ def test_a_chat_model_reads_a_reply_as_a_turn_of_its_template(policy, tokenizer)
     """It ends its turn itself, by token 0: what the template writes behind that follows. Ended by a
     stop text, in the middle of its turn, it reads plain text."""
     each = "{% for m in messages %}{{ m.content }}<|endoftext|>{% endfor %}"
-    tokenizer.config["chat_template"] = each + "{% if add_generation_prompt %}={% endif %}"
-    tokenizer.template = "chat"
+    template = each + "{% if add_generation_prompt %}={% endif %}"
+    tokenizer = Tokenizer(tokenizer.backend, "chat", {"chat_template": template})
     batch = said(policy, tokenizer, task_with(Answers), ["12", "12</tool>"])
     ended, called = batch.rollouts.completions()
     turn = tokenizer.encode("12") + [0] + tokenizer.encode("7*7=49") + [0] + tokenizer.encode("=")

@@ -15,7 +15,6 @@ Missing: on several processes each samples all canaries; not with --fsdp.
 from dataclasses import dataclass
 
 from eval import evaluate
-from model import memory_for
 from rlvr import GRPO, records_of, roll_out
 from appendix.plumbing import DataError, read_problems
 from verifiers import BOXED, Task, extract_boxed_answer
@@ -46,10 +45,9 @@ class Canary(GRPO):
     def after_step(self, row, model):
         if "eval_accuracy" not in row:
             return
-        with memory_for("--sample-tokens"):
-            given = (self.task, self.task.test, 1, 0.0)  # greedy
-            records = records_of(roll_out(self, model, self.tokenizer, *given))
-        found = evaluate(records, 1)
+        given = (self.task, self.task.test, 1, 0.0)  # greedy
+        batch = roll_out(self, model, self.tokenizer, *given)
+        found = evaluate(records_of(batch), 1)
         row["canary"] = found["accuracy"]
         for reward, low in self.seen:
             if row["reward"] >= reward and found["high"] < low:
