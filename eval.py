@@ -155,15 +155,12 @@ class Flags(TaskFlags):
 
 def parse_args(argv=None):
     """-> (flags, method). If the model is a run, flags left out take that run's values."""
-
-    def defaults_for(known, settings):
-        return {"num_samples": 1}  # of each problem in the sampled row
-
     words = sys.argv[1:] if argv is None else argv
     if words and not words[0].startswith("-"):
         words = ["--model", *words]
     about = "Accuracy on held-out problems: eval.py MODEL, and these flags."
-    args, method = read_command(words, Flags, GRPO, about, read_run, defaults_for)
+    defaults = {"num_samples": 1}  # of each problem in the sampled row
+    args, method = read_command(words, Flags, GRPO, about, read_run, lambda *_: defaults)
     if args.model is None:
         sys.exit("error: name a model first, such as runs/NAME")
     if not all(0 < k <= method.settings.num_samples for k in args.k):
