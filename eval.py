@@ -172,14 +172,14 @@ def parse_args(argv=None):
 
 def read_run(known):
     """-> flags and settings of a run; nothing, if the model is no run."""
-    run = Path(known.get("model", ""))
-    config = _read_json(run / "config.json", optional=True)
+    folder = Path(known.get("model", ""))
+    config = _read_json(folder / "config.json", optional=True)
     if "settings" not in config:  # a model's config.json has none
         return {}
-    if not (run / "final").is_dir():
-        place = f"--name {shlex.quote(run.name)} --runs {shlex.quote(str(run.parent))}"
+    if not (folder / "final").is_dir():
+        place = f"--name {shlex.quote(folder.name)} --runs {shlex.quote(str(folder.parent))}"
         finish = f"finish it with `python train.py --resume {place}`"
-        raise ModelError(f"{run} has no final/ yet: {finish}")
+        raise ModelError(f"{folder} has no final/ yet: {finish}")
     flags = fields_in(config["flags"], TaskFlags)
     own = {"device": None, "baseline": config["flags"]["model"], "num_samples": 1}
     return {**flags, **config["settings"], **own}

@@ -7,10 +7,10 @@
     log-probs     log pi(o_it | q, o_i<t)          now with gradients               log_probs_of
     loss          -sum w_it min(r_it A_i, clip(r_it) A_i),   r_it = pi / pi_old     policy_loss
 
-Section 1 is the code of chapter 9.5 (its loop is in notebook 0). Sections 2 to 4 do the same for
-many prompts at once. Section 5, class GRPO, is what your own method overrides. The code departs
-from PPO in points 1 to 3, from GRPO in 1 and 4, from the chapter in 4 to 12. Each point is named
-again at its line:
+Section 1 is the code of chapter 9.5, for comparison (its loop is in notebook 0). train.py trains by
+sections 2 to 4, which do this for many prompts at once. Section 5, class GRPO, is what your own
+method overrides. The code departs from PPO in points 1 to 3, from GRPO in 1 and 4, from the chapter
+in 4 to 12. Each point is named again at its line:
 
   1  No KL term, as in the chapter, so no reference model is kept. The setting kl_coef adds one.
   2  No critic, as in the chapter: the mean reward of the group is the baseline.
@@ -151,8 +151,8 @@ class Rollouts:
 
 def row_uniforms(streams, length, seed):
     """(len(streams), length) random numbers in [0, 1). Each row has its own stream, seeded by a
-    hash of the seed and the stream's name. So a completion depends neither on the batch that it is
-    sampled in nor on the number of processes, and a resumed run needs no saved random state."""
+    hash of the seed and the stream's name. So a completion depends neither on what is sampled with
+    it nor on the number of processes, and a resumed run needs no saved random state."""
     table = torch.empty(len(streams), length)
     for stream, uniforms in zip(streams, table):
         digest = hashlib.blake2b(f"{seed} {stream}".encode(), digest_size=7).digest()

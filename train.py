@@ -77,36 +77,38 @@ from rlvr import (
 def train_rlvr(run):
     """The training loop, from the step after run.step to flags.steps.
 
-    Raises Stopped after Ctrl-C, where the method raises it, before NaN or infinity reach the
-    weights, or when the verifier fails on every completion."""
+    Raises Stopped: after Ctrl-C; where the method raises it; when loss or gradient are not finite,
+        before they reach the weights; when the verifier fails on every completion."""
     flags = run.flags
     for step in range(run.step + 1, flags.steps + 1):
         began = time.perf_counter()
         settings = run.method.settings
-        torch.manual_seed(settings.seed + step)  # for a method that draws random numbers
+        torch.manual_seed(settings.seed + step)  # for a method that draws numbers of its own
 
-        # P problems, G completions of each, and their rewards.
+        # P problems, G completions of each, and their rewards. (A reward may look at the step.)
         indices = pick_problems(run, step)
         problems = [{**run.task.train[index], "step": step} for index in indices]
-        batch = roll_out_all(run, problems, settings.num_samples, settings.temperature, str(step))
+        G = settings.num_samples
+        batch = roll_out_all(run, problems, G, settings.temperature, stream=str(step))
         batch.step = step
-        sampled = time.perf_counter()
+        sampled_at = time.perf_counter()
 
         # How much better than its group each completion is, token by token.
         advantages = token_advantages(run.method, batch)  # (B, T-1)
 
-        # One update, or several on the same completions: then the first one's log-probs are pi_old.
+        # One update, or several on the same completions: the first one returns pi_old's log-probs,
+        # and nothing clips in it.
         lr = set_learning_rate(run, step)
         stats, old_logp = update(run, batch, advantages)
         for _ in range(settings.updates_per_batch - 1):
             again, _ = update(run, batch, advantages, old_logp)
-            stats["clipped"] = again["clipped"]  # in the first one nothing clips
-        updated = time.perf_counter()
+            stats["clipped"] = again["clipped"]
+        updated_at = time.perf_counter()
+        remember(run.memory, indices, batch)  # for the next picks
 
         # The log; from time to time held-out problems, and a checkpoint.
-        remember(run.memory, indices, batch)
         row = {"step": step, **batch_metrics(batch), **stats, "lr": lr}
-        row |= {"sample_seconds": sampled - began, "update_seconds": updated - sampled}
+        row |= {"sample_seconds": sampled_at - began, "update_seconds": updated_at - sampled_at}
         if step % flags.eval_every == 0 or step == flags.steps:
             row |= evaluate_both(run)
         row["seconds"] = time.perf_counter() - began
@@ -182,7 +184,7 @@ def set_learning_rate(run, step):
 
 
 def update(run, batch, advantages, old_logp=None):
-    """One update of the weights -> (statistics, log-probs (B, T-1))."""
+    """One update of the weights: gradient, clip, step -> (statistics, log-probs (B, T-1))."""
     rollouts = batch.rollouts
     trained = (advantages != 0).any(1)  # (B,) without an advantage there is no gradient
     keep = trained if run.reference is None else rollouts.mask.any(1)  # a KL needs every row
