@@ -463,13 +463,13 @@ def save(model, tokenizer, directory, weights=None):
 
 
 @contextlib.contextmanager
-def memory_for(setting):
-    """Turn an out-of-memory error inside the block into advice: which setting to lower."""
+def memory_for(*settings):
+    """Turn an out-of-memory error inside the block into advice: which settings to lower."""
     try:
         yield
     except torch.OutOfMemoryError as error:
-        flag = "--" + setting.replace("_", "-")
-        raise ModelError(f"too little memory: give a smaller {flag}. {error}"[:500]) from error
+        flags = ", or ".join("--" + setting.replace("_", "-") for setting in settings)
+        raise ModelError(f"too little memory: give a smaller {flags}. {error}"[:500]) from error
 
 
 # ---- 4. Tokenizer --------------------------------------------------------------------------------

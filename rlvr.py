@@ -608,7 +608,12 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None,
         now - log pi as sampled|: rounding, or a bug: another model, mask or temperature) and off
         (tokens whose probability differs by more than a tenth); clipped (tokens with pi / pi_old
         outside the clip range); kl (to the reference).
-    log-probs: (B, T-1), log pi now; the sampler's in rows that no micro-batch had."""
+    log-probs: (B, T-1), log pi now; the sampler's in rows that no micro-batch had.
+    Raises ValueError for advantages of another shape, DataError for a loss that is no number."""
+    if advantages.shape != rollouts.mask.shape:
+        raise ValueError(
+            f"advantages are {tuple(advantages.shape)}, not (B, T-1): token_advantages"
+        )
     settings = method.settings
     # critical: the weights are those of the whole batch.
     weights = loss_weights(rollouts.mask, settings.norm, settings.max_new_tokens)

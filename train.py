@@ -864,7 +864,7 @@ if __name__ == "__main__":
     # Backslashes where a code page lacks a character; line by line also into a file or a pipe.
     sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
     try:
-        with memory_for("model, or --fsdp"):
+        with memory_for("model", "fsdp"):
             main()
         if dist.is_initialized():
             dist.destroy_process_group()

@@ -22,8 +22,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 
 import train  # noqa: E402
 import verifiers  # noqa: E402
-from notebooks.models.make_tiny import init_weights, symbol_tokenizer, tiny_config
 from appendix.plumbing import DataError  # noqa: E402
+from notebooks.models.make_tiny import init_weights, symbol_tokenizer, tiny_config
 from model import Qwen3, save  # noqa: E402
 
 CONTEXT = multiprocessing.get_context("forkserver")

@@ -17,9 +17,9 @@ import eval as evaluation
 import ranks
 import train
 import verifiers
-from conftest import ROOT
 from appendix import plumbing
 from appendix.plumbing import DataError, append_rows, get_method, read_rows
+from conftest import ROOT
 from eval import clustered_interval, evaluate, pass_at_k, wilson_interval
 from model import ModelError, load
 from rlvr import GRPO, Rollouts, records_of, roll_out, score

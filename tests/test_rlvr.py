@@ -355,6 +355,8 @@ def test_advantages_of_single_tokens_reach_these_tokens_alone(model, prompts):
     batch = rlvr.Batch([], rollouts, [], torch.rand(3, 2), [])
     of_rows = group_advantages(batch.rewards).view(6, 1)
     assert torch.equal(rlvr.token_advantages(GRPO(), batch), of_rows * rollouts.mask)
+    with pytest.raises(ValueError, match=r"\(3, 2\), not \(B, T-1\)"):
+        update_gradients(model, rollouts, group_advantages(batch.rewards), GRPO(), [])
 
 
 def test_text_that_the_policy_did_not_write_is_not_trained(model, prompts):

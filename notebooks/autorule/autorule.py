@@ -28,9 +28,9 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from appendix.plumbing import DataError
 from model import load, pick_device
 from rlvr import prefill, row_uniforms, sample
-from appendix.plumbing import DataError
 
 # ---- 1. Preferences ------------------------------------------------------------------------------
 

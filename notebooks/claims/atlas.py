@@ -36,9 +36,9 @@ from torch.distributions import Binomial
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from appendix.plumbing import DataError, find_class
 from model import Config, Qwen3
 from rlvr import GRPO, Batch, LossInputs, Rollouts, loss_weights
-from appendix.plumbing import DataError, find_class
 
 METHODS = Path(__file__).resolve().parents[1] / "methods"
 V = 5  # 0 is the stop

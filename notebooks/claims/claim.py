@@ -38,13 +38,12 @@ import numpy as np
 from scipy import stats
 
 import train
-from appendix.plumbing import git_commit
+from appendix.plumbing import DataError, git_commit
 from model import ModelError
 from notebooks.claims.measures import history, number
 from notebooks.claims.show import KEPT, cell_of, read, report, table_of
 from notebooks.claims.start import base_of
 from notebooks.look.keep import ROOT, load, origin, write_json
-from appendix.plumbing import DataError
 
 TUNING = 9  # the seed on which learning rates are chosen; those that are counted are 0, 1, ..
 LEAST = 3  # seeds: with fewer no check is decided

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import train
-from notebooks.look.show import is_mixed, parts_of, samples_of, text_of
 from appendix.plumbing import DataError
+from notebooks.look.show import is_mixed, parts_of, samples_of, text_of
 
 BYTES = 10_000_000  # the page is no larger
 SIZES = [(4000, 60), (1000, 60), (250, 60), (250, 10), (250, 2)]  # characters of a text, and steps

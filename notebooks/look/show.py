@@ -18,8 +18,8 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import verifiers
-from train import read_log
 from appendix.plumbing import DataError
+from train import read_log
 from verifiers import extract_boxed_answer
 
 

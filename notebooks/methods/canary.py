@@ -14,9 +14,9 @@ Missing: on several processes each samples all canaries; not with --fsdp.
 
 from dataclasses import dataclass
 
+from appendix.plumbing import DataError, read_problems
 from eval import evaluate
 from rlvr import GRPO, records_of, roll_out
-from appendix.plumbing import DataError, read_problems
 from verifiers import BOXED, Task, extract_boxed_answer
 
 

@@ -14,8 +14,8 @@ Missing: the paper's rewards (tool calls, length, code), and a reward that count
 
 import torch
 
-from rlvr import GRPO, group_advantages
 from appendix.plumbing import DataError
+from rlvr import GRPO, group_advantages
 
 
 def fit(columns, target):

@@ -41,8 +41,8 @@ Missing: the paper's models and sizes. Rewards other than 0 and 1 are not what i
 
 from dataclasses import dataclass
 
-from rlvr import GRPO, group_advantages
 from appendix.plumbing import DataError
+from rlvr import GRPO, group_advantages
 
 
 class PaperGRPO(GRPO):

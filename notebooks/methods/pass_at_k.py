@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import torch
 
+from appendix.plumbing import DataError
 from eval import pass_at_k
 from rlvr import GRPO
-from appendix.plumbing import DataError
 
 
 class PassAtK(GRPO):

@@ -26,8 +26,8 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from model import load
 from appendix.plumbing import option
+from model import load
 from rlvr import GRPO, group_advantages, roll_out, sample
 from verifiers import arithmetic, explain_grade, extract_boxed_answer, split_tags, tagged_reward
 

@@ -10,8 +10,8 @@ import contextlib
 import random
 import warnings
 
-from notebooks.rewards.structured import weights
 from appendix.sandbox import read_tests, run_tests  # check_tests looks at single verdicts
+from notebooks.rewards.structured import weights
 from verifiers import aggregate, extract_code, verify_code
 
 CODE_PARTS = weights(syntax=0.1, tests=0.7, speed=0.1, safety=0.1)

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import train
+from appendix.plumbing import DataError
 from model import load
 from notebooks.autorule import autorule
 from notebooks.autorule import autorule_world as world
 from notebooks.claims import measures
-from appendix.plumbing import DataError
 
 # ---- 1. Preferences --------------------------------------------------------------------------------------------------
 

@@ -16,11 +16,11 @@ import torch
 
 import bench_sampling
 import verifiers
+from appendix.plumbing import DataError, append_rows, git_commit
 from notebooks.look import compare, gpu_day, keep, report, show, sinks
 from notebooks.look.compare import decompose
 from pretend_gpu import PretendGPU
 from ranks import ROOT
-from appendix.plumbing import DataError, append_rows, git_commit
 from eval import clustered_interval
 
 # ---- Two models ------------------------------------------------------------------------------------
