@@ -129,7 +129,9 @@ def quoted(link):
 def main(argv=None):
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("name", nargs="?", help="of a result")
-    parser.add_argument("command", nargs="*", help="behind --; with |, ; or another -- as one quoted word")
+    parser.add_argument(
+        "command", nargs="*", help="behind --; with | or ; or -- as one quoted word"
+    )
     args = parser.parse_args(argv)
     if args.name:
         commands = [" ".join(args.command)] if args.command else load(args.name)["commands"]
