@@ -868,6 +868,9 @@ if __name__ == "__main__":
             main()
         if dist.is_initialized():
             dist.destroy_process_group()
+            sys.stdout.flush()
+            # A gloo thread that asks for the GIL while Python exits aborts it (pytorch#190489).
+            os._exit(0)
     except (ModelError, DataError, OSError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:

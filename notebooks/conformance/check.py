@@ -275,7 +275,7 @@ def run_rank(rank, path, arguments, folder):
     Path(folder, f"{rank}.json").write_text(json.dumps(found))
     torch.distributed.barrier()  # neither leaves while the other still needs it
     torch.distributed.destroy_process_group()
-    # Python ends a thread of gloo's that asks for the GIL at exit, and C++ then aborts the process.
+    # A gloo thread that asks for the GIL while Python exits aborts it (pytorch#190489).
     os._exit(0)
 
 
