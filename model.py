@@ -463,7 +463,7 @@ def save(model, tokenizer, directory, weights=None):
 
 
 @contextlib.contextmanager
-def memory_for(*settings):
+def oom_hint(*settings):
     """Turn an out-of-memory error inside the block into advice: which settings to lower."""
     try:
         yield

@@ -12,7 +12,8 @@ sections 2 to 4, which do this for many prompts at once. Section 5, class GRPO, 
 method overrides. The code departs from PPO in points 1 to 3, from GRPO in 1 and 4, from the chapter
 in 4 to 12. Each point is named again at its line:
 
-  1  No KL term, as in the chapter, so no reference model is kept. The setting kl_coef adds one.
+  1  No KL term, as in the chapter, so no reference model is kept: see
+     notebooks/methods/kl.py.
   2  No critic, as in the chapter: the mean reward of the group is the baseline.
   3  One update per batch, as in GRPO's own runs (its section 4.2), so pi = pi_old: the ratio is 1
      (its gradient is not 0), and nothing clips.
@@ -40,7 +41,7 @@ import itertools
 import math
 import random
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
@@ -50,7 +51,7 @@ from tqdm import tqdm
 
 from appendix.chat import Turns, read_replies, write_replies
 from appendix.plumbing import DataError, option, run_all
-from model import KVCache, memory_for
+from model import KVCache, oom_hint
 from verifiers import checked, reward_rlvr
 
 # ---- 1. The chapter's page -----------------------------------------------------------------------
@@ -266,21 +267,6 @@ def prefill(model, prompts, num_samples, max_new_tokens):
 
 
 @dataclass
-class Sampling:
-    """How completions are sampled: what a method's roll_out gets beside the prompts."""
-
-    num_samples: int  # G
-    max_new_tokens: int
-    temperature: float
-    stop_ids: list
-    uniforms: torch.Tensor  # (P*G, max_new_tokens)
-    problems: list  # P dicts, those of the prompts
-    training: bool  # for an update, not for an evaluation
-    reply: object = None  # the environments: see Turns. Pass it on to sample
-    choose: object = choose  # see sample
-
-
-@dataclass
 class Batch:
     """Some problems, their completions and their rewards."""
 
@@ -331,20 +317,17 @@ def roll_out(
         reply = None
         if task.stops or task.turns:
             reply = Turns(tokenizer, task, row_problems[rows], eos)
-        uniforms = row_uniforms(streams[rows], limit, settings.seed)
-        how = Sampling(
-            num_samples,
-            limit,
-            temperature,
-            stop_ids,
-            uniforms,
-            problems[start:end],
-            training,
-            reply,
-        )
-        with memory_for("sample_tokens"):
-            sampled = method.roll_out(model, tokenizer, prompts[start:end], how)
-        check_rollouts(method, sampled, how)
+        how = {
+            "num_samples": num_samples,
+            "max_new_tokens": limit,
+            "temperature": temperature,
+            "stop_ids": stop_ids,
+            "uniforms": row_uniforms(streams[rows], limit, settings.seed),
+            "reply": reply,
+        }
+        with oom_hint("sample_tokens"):
+            sampled = method.roll_out(model, tokenizer, prompts[start:end], training, **how)
+        check_rollouts(method, sampled, len(row_problems[rows]), reply)
         pieces.append(sampled)
     rollouts = Rollouts.join(pieces)
     texts = own_words(rollouts, tokenizer, () if task.turns else task.stops)
@@ -376,19 +359,19 @@ def sample_tokens_that_fit(config, dtype, free):
     return max(1, min(SAMPLE_TOKENS, int(0.4 * free / (numbers * dtype.itemsize))))
 
 
-def check_rollouts(method, sampled, how):
+def check_rollouts(method, sampled, rows, reply):
     """Raise DataError for what a method's roll_out must not return."""
     if (
         not isinstance(sampled, Rollouts)
         or sampled.logp.shape != sampled.mask.shape
-        or len(sampled.lengths) != len(how.uniforms)
+        or len(sampled.lengths) != rows
         or not (sampled.logp * sampled.mask).isfinite().all()
     ):
-        wanted = "Rollouts with finite log-probs for each completion"
+        expected = "Rollouts with finite log-probs for each completion"
         why = "NaN in the weights? too high a learning rate?"
-        raise wrong(method, "roll_out", sampled, f"{wanted} ({why})")
-    if how.reply and how.reply.over != int(sampled.finished.sum()):
-        raise wrong(method, "roll_out", sampled, "what sample(.., reply=how.reply) returns")
+        raise bad_return(method, "roll_out", sampled, f"{expected} ({why})")
+    if reply and reply.over != int(sampled.finished.sum()):
+        raise bad_return(method, "roll_out", sampled, "what sample(.., reply=reply) returns")
 
 
 def score(rollouts, texts, problems, reward_fn):
@@ -441,7 +424,7 @@ def token_advantages(method, batch):
     shapes = [batch.rewards.shape, mask.shape]  # (P, G) or (B, T-1)
     fits = isinstance(advantages, torch.Tensor) and advantages.shape in shapes
     if not fits or not advantages.isfinite().all():
-        raise wrong(method, "advantages", advantages, f"a tensor of finite numbers: {shapes}")
+        raise bad_return(method, "advantages", advantages, f"a tensor of finite numbers: {shapes}")
     return advantages.to(mask.device).reshape(len(mask), -1) * mask
 
 
@@ -489,7 +472,8 @@ class LossInputs:
     sampled_logp: torch.Tensor = None  # log pi as the sampler computed it
     advantages: torch.Tensor = None
     weights: torch.Tensor = None  # see loss_weights
-    ref_logp: torch.Tensor = None  # log pi of the reference, if there is one
+    # Sums over the trained tokens. The log has the mean of each; a loss may add more of them.
+    columns: dict = field(default_factory=dict)
 
 
 def padded_rows(rollouts, keep, max_tokens):
@@ -587,44 +571,32 @@ def policy_loss(logp, old_logp, advantages, weights, clip=(0.2, 0.2)):
     return -(weights * torch.minimum(ratio * advantages, clipped * advantages)).sum()
 
 
-def kl_penalty(logp, ref_logp, weights):
-    """sum_it w_it (exp(-d) - 1 + d),   d = log pi - log pi_ref: three of (B, T-1) -> scalar.
-
-    Over samples of pi its mean is KL(pi || pi_ref), and it is never negative (GRPO, eq. 4; "k3" in
-    Schulman, "Approximating KL divergence"); its mean gradient is that of KL(pi_ref || pi)."""
-    d = logp - ref_logp
-    return (weights * (torch.expm1(-d) + d)).sum()  # subtle: exp(-d) - 1 loses small d to rounding
-
-
-def update_gradients(model, rollouts, advantages, method, micros, old_logp=None, reference=None):
+def update_gradients(model, rollouts, advantages, method, micros, old_logp=None):
     """Add the gradient of the method's loss over these MicroBatches to .grad -> (sums, log-probs).
 
-    advantages: (B, T-1), see token_advantages. Rows where all are 0 have no gradient (but for a
-        KL), so micros may leave them out; they still count in the normaliser: little signal, small
-        step.
+    advantages: (B, T-1), see token_advantages. micros may leave out rows that have no gradient;
+        these still count in the normaliser: little signal, small step.
     old_logp: (B, T-1) the log-probs that the first update of this batch returned; None for the
         first update itself.
     sums: the loss; and over the trained tokens: their number; entropies (nats); mismatch (|log pi
         now - log pi as sampled|: rounding, or a bug: another model, mask or temperature) and off
         (tokens whose probability differs by more than a tenth); clipped (tokens with pi / pi_old
-        outside the clip range); kl (to the reference).
+        outside the clip range); and what the loss has added to inputs.columns.
     log-probs: (B, T-1), log pi now; the sampler's in rows that no micro-batch had.
-    Raises ValueError for advantages of another shape, DataError for a loss that is no number."""
-    if advantages.shape != rollouts.mask.shape:
-        raise ValueError(
-            f"advantages are {tuple(advantages.shape)}, not (B, T-1): token_advantages"
-        )
+    Raises DataError for a loss that is no number."""
+    assert advantages.shape == rollouts.mask.shape, "advantages are (B, T-1): see token_advantages"
     settings = method.settings
     # critical: the weights are those of the whole batch.
     weights = loss_weights(rollouts.mask, settings.norm, settings.max_new_tokens)
     logp_before_update = rollouts.logp * rollouts.mask  # the sampler's, until recomputed below
-    names = "loss tokens entropy mismatch off clipped kl".split()
+    names = "loss tokens entropy mismatch off clipped".split()
     sums = dict.fromkeys(names, weights.new_zeros(()))
+    micros = list(micros)
+    method.before_update(model, rollouts, micros)
     for micro in micros:
         rows = micro.rows
         mask = rollouts.mask[rows]
-        given = (micro, rollouts.ids[rows], mask, settings.temperature)
-        logp, entropy = log_probs_of(model, *given)
+        logp, entropy = log_probs_of(model, micro, rollouts.ids[rows], mask, settings.temperature)
         current = logp.detach()
         logp_before_update[rows] = current
 
@@ -632,19 +604,13 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None,
         old = current if old_logp is None else old_logp[rows]
         inputs = LossInputs(micro, old, rollouts.logp[rows], advantages[rows], weights[rows])
         stats = statistics_of(current, inputs, mask, settings.clip)
-        stats["entropy"] = entropy
-        if reference is not None:
-            with torch.no_grad():
-                inputs.ref_logp, _ = log_probs_of(reference, *given)
-            stats["kl"] = kl_penalty(current, inputs.ref_logp, mask)
-
         loss = method.loss(logp, inputs)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-            raise wrong(method, "loss", loss, "a tensor of one number")
+            raise bad_return(method, "loss", loss, "a tensor of one number")
         (micro.loss_scale * loss).backward()
-        stats["loss"] = loss.detach()
+        stats |= {"entropy": entropy, "loss": loss.detach(), **inputs.columns}
         for name, value in stats.items():
-            sums[name] = sums[name] + micro.loss_scale * value
+            sums[name] = sums.get(name, 0.0) + micro.loss_scale * value
     return sums, logp_before_update
 
 
@@ -668,9 +634,9 @@ class Stopped(Exception):
     """The run ends before its last step: the message says why."""
 
 
-def wrong(method, function, value, wanted):
+def bad_return(method, function, value, expected):
     """The error to raise when a function of your own method returns something unusable."""
-    found = f"{function} returns {' '.join(str(value).split())[:100]}, not {wanted}"
+    found = f"{function} returns {' '.join(str(value).split())[:100]}, not {expected}"
     return DataError(f"method {type(method).__name__}: {found}")
 
 
@@ -690,7 +656,6 @@ class Settings:
     scale: str = option("std", "of the advantages: std (GRPO), none (Dr. GRPO)")
     norm: str = option("token", "token (DAPO), sequence (GRPO), constant (Dr. GRPO), sum (chapter)")
     clip: tuple = option((0.2, 0.2), "LOW HIGH: outside 1-LOW .. 1+HIGH a ratio gains nothing")
-    kl_coef: float = option(0.0, "weight of a KL to the first model, kept in memory (departure 1)")
     seed: int = option(0, "of all random numbers")
 
     def __post_init__(self):
@@ -699,9 +664,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}: it must be at least 1")
-        if not 0 < self.temperature < math.inf or not self.kl_coef >= 0:  # refuses nan too
-            found = f"temperature is {self.temperature}, kl_coef {self.kl_coef}"
-            raise ValueError(f"{found}: the first must be above 0, the second not below")
+        if not 0 < self.temperature < math.inf:  # refuses nan too
+            raise ValueError(f"temperature is {self.temperature}: it must be above 0")
         self.clip = tuple(self.clip)  # JSON and the command line give lists
         if len(self.clip) != 2 or not 0 <= self.clip[0] < 1 or not self.clip[1] >= 0:
             raise ValueError(f"clip is {self.clip}: low is from 0 to below 1, high 0 or more")
@@ -743,34 +707,28 @@ class GRPO:
             order += random.Random(f"order {self.settings.seed} {epoch}").sample(range(N), N)
         return order[start % N :][:P]
 
-    def roll_out(self, model, tokenizer, prompts, how):
-        """how.num_samples completions of each prompt -> Rollouts. how: Sampling. Evaluation samples
-        with it too."""
-        return sample(
-            model,
-            prompts,
-            how.num_samples,
-            how.max_new_tokens,
-            how.temperature,
-            how.stop_ids,
-            how.uniforms,
-            how.choose,
-            how.reply,
-        )
+    def roll_out(self, model, tokenizer, prompts, training, **how):
+        """Completions of the prompts -> Rollouts. training: False in an evaluation. how: the other
+        arguments of `sample`; pass on those that you do not change."""
+        return sample(model, prompts, **how)
 
     def advantages(self, batch):
         """-> (P, G), or (B, T-1) for token-level credit."""
         return group_advantages(batch.rewards, self.settings.scale)
 
+    def rows(self, rollouts, advantages):
+        """advantages (B, T-1) -> (B,) bool: the rows to train on. Without an advantage a row has no
+        gradient."""
+        return (advantages != 0).any(1)
+
+    def before_update(self, model, rollouts, micros):
+        """Called before each update, with the MicroBatches of this process. It may run the model,
+        on as many of them as every other process does."""
+
     def loss(self, logp, inputs):
-        """logp (b, T-1), with gradients, of the rows of a MicroBatch; LossInputs -> scalar. Rows
-        without an advantage are in no MicroBatch, unless there is a KL."""
+        """logp (b, T-1), with gradients, of the rows of a MicroBatch; LossInputs -> scalar."""
         clip = self.settings.clip
-        loss = policy_loss(logp, inputs.old_logp, inputs.advantages, inputs.weights, clip)
-        if self.settings.kl_coef:
-            kl = kl_penalty(logp, inputs.ref_logp, inputs.weights)
-            loss = loss + self.settings.kl_coef * kl
-        return loss
+        return policy_loss(logp, inputs.old_logp, inputs.advantages, inputs.weights, clip)
 
     # (rollouts, the rows to keep, (B,) bool, max_tokens) -> MicroBatches, one forward pass each
     layout = staticmethod(padded_rows)

@@ -14,7 +14,6 @@ import gzip
 import json
 import math
 import os
-import random
 import shlex
 import shutil
 import signal
@@ -23,7 +22,6 @@ import sys
 import textwrap
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
@@ -43,7 +41,6 @@ from appendix.plumbing import (
     get_method,
     git_commit,
     hashes_of,
-    lookup,
     option,
     read_command,
     read_rows,
@@ -56,7 +53,7 @@ from model import (
     _read_json,
     fetch,
     load,
-    memory_for,
+    oom_hint,
     pick_device,
     save,
 )
@@ -68,7 +65,7 @@ from rlvr import (
     roll_out,
     token_advantages,
     update_gradients,
-    wrong,
+    bad_return,
 )
 
 # ---- 1. The loop ---------------------------------------------------------------------------------
@@ -131,10 +128,8 @@ class Run:
     # critical: dtype is the one computed in. Weights stay in fp32 while they are trained: at a
     # learning rate of 1e-6 nearly every update of a bf16 weight would round to nothing.
     dtype: torch.dtype
-    reference: Qwen3 = None  # for a KL: the model that the run started from
     memory: dict = field(default_factory=lambda: {"visits": {}})  # for pick; checkpoints keep it
     step: int = 0  # the last one made
-    log: Callable = None  # called with every row of the log: see --log
     stopping: bool = False  # after Ctrl-C
 
     @property
@@ -147,7 +142,7 @@ def pick_problems(run, step):
     N = len(run.task.train)
     indices = run.method.pick(run.task.train, step, run.memory)
     if not isinstance(indices, list) or not indices or any(i not in range(N) for i in indices):
-        raise wrong(run.method, "pick", indices, f"indices of problems, from 0 to {N - 1}")
+        raise bad_return(run.method, "pick", indices, f"indices of problems, from 0 to {N - 1}")
     return indices
 
 
@@ -157,7 +152,7 @@ def roll_out_all(run, problems, num_samples, temperature, stream, training=True)
     # A row's random numbers depend on its place in the whole batch, not on the process it is in.
     streams = [f"{stream} {i * num_samples + g}" for i in mine for g in range(num_samples)]
     batches = []
-    with whole_weights(run.model), weights_in(run.dtype, run.model):
+    with unsharded(run.model), cast_weights(run.dtype, run.model):
         if mine:  # there may be more processes than problems
             batch = roll_out(
                 run.method,
@@ -186,17 +181,16 @@ def set_learning_rate(run, step):
 def update(run, batch, advantages, old_logp=None):
     """One update of the weights: gradient, clip, step -> (statistics, log-probs (B, T-1))."""
     rollouts = batch.rollouts
-    trained = (advantages != 0).any(1)  # (B,) without an advantage there is no gradient
-    keep = trained if run.reference is None else rollouts.mask.any(1)  # a KL needs every row
+    keep = run.method.rows(rollouts, advantages)  # (B,)
+    if getattr(keep, "shape", None) != (len(advantages),) or keep.dtype != torch.bool:
+        raise bad_return(run.method, "rows", keep, "a tensor of B bools")
     micros = share_of_micro_batches(run, rollouts, keep)
     half = run.dtype == torch.bfloat16 and not run.flags.fsdp  # FSDP casts by itself
     computing = torch.autocast(run.flags.device, run.dtype, enabled=half)
-    with computing, memory_for("micro_batch_tokens"):
-        sums, logp = update_gradients(
-            run.model, rollouts, advantages, run.method, micros, old_logp, run.reference
-        )
+    with computing, oom_hint("micro_batch_tokens"):
+        sums, logp = update_gradients(run.model, rollouts, advantages, run.method, micros, old_logp)
     stats = means_over_tokens(sums, rollouts.mask[keep])
-    stats["trained"] = int(trained.sum())
+    stats["trained"] = int(keep.sum())
     difference = (logp - rollouts.logp).abs() * rollouts.mask
     stats["mismatch_max"] = max(gather([difference.max().item()]))
     # subtle: without a gradient Adam's momentum must not move the weights.
@@ -293,7 +287,7 @@ def finish_step(run, row):
     if why_stop or run.step % run.flags.save_every == 0 or run.step == run.flags.steps:
         save_checkpoint(run, progress)
     if why_stop:
-        raise Stopped(f"{why_stop}; step {run.step} is saved. {how_to_go_on(run.flags)}")
+        raise Stopped(f"{why_stop}; step {run.step} is saved. {resume_hint(run.flags)}")
 
 
 # ---- 2. A run ------------------------------------------------------------------------------------
@@ -305,12 +299,10 @@ def load_run(flags):
     task = verifiers.get_task(flags.task, flags.prompt, flags.stop, flags.reward)
     if not task.train:
         raise DataError(f"task {task.name} has no problems to train on: choose another")
-    if flags.train_problems:
-        rng = random.Random(f"train {flags.settings['seed']}")
-        task.train = rng.sample(task.train, len(task.train))[: flags.train_problems]
     method = get_method(GRPO, flags.method, flags.settings)
     _, dtype = pick_device(flags.device)
-    model, tokenizer = load_model(flags, torch.float32)
+    sharder = Sharder(flags.device) if flags.fsdp else None
+    model, tokenizer = load(flags.model, flags.device, torch.float32, flags.template, sharder)
     small = is_tiny(flags.model)
     model.checkpoint_blocks = not small
     if flags.device == "cpu" and small:
@@ -319,14 +311,9 @@ def load_run(flags):
     check_prompts(model, tokenizer, task, problems, method.settings.max_new_tokens)
     parameters = set_up(method, model, tokenizer)
     optimizer = method.optimizer(parameters, flags.lr)
-    reference = None
-    if method.settings.kl_coef:
-        reference = load_model(flags, dtype)[0].requires_grad_(False)
     limit_sampling(method, model, dtype)
     rates = [group["lr"] for group in optimizer.param_groups]
-    return Run(
-        flags, task, method, model, tokenizer, parameters, optimizer, rates, dtype, reference
-    )
+    return Run(flags, task, method, model, tokenizer, parameters, optimizer, rates, dtype)
 
 
 def set_up(method, model, tokenizer):
@@ -337,10 +324,12 @@ def set_up(method, model, tokenizer):
     parameters = method.setup(model, tokenizer)
     own = set(model.parameters())
     if not isinstance(parameters, list) or not parameters or not own.issuperset(parameters):
-        raise wrong(method, "setup", parameters, "a list of parameters of the model")
+        raise bad_return(method, "setup", parameters, "a list of parameters of the model")
     added = dict(model.named_parameters()).keys() - usual.keys()
     if added and type(method).export is GRPO.export:
-        raise wrong(method, "export", f"the model with {sorted(added)}", "one that load can read")
+        raise bad_return(
+            method, "export", f"the model with {sorted(added)}", "one that load can read"
+        )
     for param in parameters:
         if WORLD > 1 and not isinstance(param, DTensor):
             dist.broadcast(param.data, 0)
@@ -348,7 +337,7 @@ def set_up(method, model, tokenizer):
 
 
 @contextlib.contextmanager
-def weights_in(dtype, model):
+def cast_weights(dtype, model):
     """Within, the weights are cast to dtype: over many tokens faster than autocast, which casts the
     inputs of each matrix product. The price is a little more mismatch in the update."""
     whole = {param: param.data for param in model.parameters()}
@@ -359,11 +348,6 @@ def weights_in(dtype, model):
     finally:
         for param, data in whole.items():
             param.data = data
-
-
-def load_model(flags, dtype):
-    sharder = Sharder(flags.device) if flags.fsdp else None
-    return load(flags.model, flags.device, dtype, flags.template, sharder)
 
 
 def write_config(run):
@@ -393,11 +377,11 @@ def write_config(run):
 # critical: all ranks must issue the same collectives in the same order. So sharded weights are
 # gathered before sampling, and every rank makes the same number of forward passes.
 # With one process there is nothing to share: RANK is 0, WORLD is 1; all_sum(x) and gather(x) are x,
-# equal_share(x) is list(x); clip_gradients only clips, and whole_weights(model) does nothing.
+# equal_share(x) is list(x); clip_gradients only clips, and unsharded(model) does nothing.
 
 RANK = int(os.environ.get("RANK", 0))  # torchrun sets both
 WORLD = int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ else 1
-MINUTES = 10.0  # how long one process waits for another
+TIMEOUT_MINUTES = 10.0  # how long one process waits for another
 
 
 def start_processes(device):
@@ -405,7 +389,7 @@ def start_processes(device):
     if "RANK" not in os.environ:
         return
     backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=datetime.timedelta(minutes=MINUTES))
+    dist.init_process_group(backend, timeout=datetime.timedelta(minutes=TIMEOUT_MINUTES))
     if RANK > 0:
         sys.stdout = open(os.devnull, "w")
 
@@ -482,7 +466,7 @@ class Sharder:
 
 
 @contextlib.contextmanager
-def whole_weights(model):
+def unsharded(model):
     """Within, every process holds all weights of a sharded model: no forward pass communicates."""
     sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
     for module in sharded:
@@ -501,7 +485,10 @@ def whole_weights(model):
 # run equals an uninterrupted one bit for bit; on a GPU, or with another WORLD, up to rounding.
 # Loading runs pickle: resume only runs you trust.
 
-DAMAGE = (Exception, dcp.api.CheckpointException)  # the second is no subclass of the first
+CHECKPOINT_ERRORS = (
+    Exception,
+    dcp.api.CheckpointException,
+)  # the second is no subclass of the first
 warnings.filterwarnings(
     "ignore", "torch.distributed is disabled|FSDP2-wrapped module .* a view|Mismatch dtype"
 )
@@ -531,7 +518,7 @@ def save_checkpoint(run, progress):
             partial.rename(path)
             for old in sorted(folder.glob("step_??????"))[:-2]:  # two are kept
                 shutil.rmtree(old)
-    except DAMAGE as error:  # a full disk raises errors of many kinds
+    except CHECKPOINT_ERRORS as error:  # a full disk raises errors of many kinds
         shutil.rmtree(partial, ignore_errors=True)
         raise ModelError(f"{path}: cannot write it ({error!r:.200}); free some space") from error
 
@@ -547,7 +534,7 @@ def load_checkpoint(run):
             progress = json.loads((path / "progress.json").read_text())
             state = state_of(run)
             dcp.load(state, checkpoint_id=path, no_dist=WORLD == 1)
-        except DAMAGE as error:  # cut short, damaged, or of another model
+        except CHECKPOINT_ERRORS as error:  # cut short, damaged, or of another model
             print(f"{path} cannot be used ({error!r:.150}); trying the one before")
             continue
         set_state_dict(run.model, run.optimizer, **state)
@@ -591,8 +578,6 @@ def cell(value, title):
 def log_row(run, row):
     if RANK == 0:
         append_rows(run.folder / "metrics.jsonl", [row])
-        if run.log is not None:
-            run.log(row)
     is_slow = row.get("seconds", 0) > 1
     if is_slow or row["step"] % 5 == 0 or "eval_accuracy" in row:
         cells = [cell(row.get(name), title) for name, title in COLUMNS.items()]
@@ -686,10 +671,6 @@ LARGE = {"lr": 3e-6, "micro_batch_tokens": 4096, "eval_every": 50, "task": "math
 @dataclass
 class Flags(TaskFlags):
     model: str = option(None, "hub id or folder (default: notebooks/tiny; CUDA: Qwen3-0.6B-Base)")
-    train_problems: int = option(None, "train on a random subset of this size")
-    log: str = option(
-        None, "file.py:name: called with (run folder, flags), it returns a function of rows"
-    )
     lr: float = option(
         None, "highest rate: 5 steps of warm-up, then a cosine to a tenth (3e-6; tiny 4e-4)"
     )
@@ -709,14 +690,14 @@ class Flags(TaskFlags):
             raise ValueError("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp ..")
         if not self.resume and Path(self.runs, self.name, "config.json").exists():
             raise ValueError(f"{self.name} exists: go on by --resume, or choose another --name")
-        if self.log:
-            lookup(self.log, {}, "--log")
         if Path(self.model).is_dir():
             self.model = os.path.abspath(self.model)
 
 
 # Flags that may differ when a run is resumed.
-ANEW = set("model sample_tokens micro_batch_tokens steps device fsdp log runs name".split())
+MAY_CHANGE_ON_RESUME = set(
+    "model sample_tokens micro_batch_tokens steps device fsdp runs name".split()
+)
 
 
 def parse_args(argv=None):
@@ -724,7 +705,9 @@ def parse_args(argv=None):
     those for the model's size (TINY, LARGE); the method's own; config.json of the run to --resume;
     the command line. Everything is checked before anything is written."""
     about = "Train with verifiable rewards (GRPO)."
-    flags, method = read_command(argv, Flags, GRPO, about, read_config, defaults_for, ANEW)
+    flags, method = read_command(
+        argv, Flags, GRPO, about, read_config, defaults_for, MAY_CHANGE_ON_RESUME
+    )
     flags.settings = asdict(method.settings)
     return flags
 
@@ -772,7 +755,7 @@ def is_tiny(model):
 # ---- 7. Start and end ----------------------------------------------------------------------------
 
 
-def how_to_go_on(flags):
+def resume_hint(flags):
     command = "python" if WORLD == 1 else f"torchrun --nproc-per-node {WORLD}"
     place = f"--name {shlex.quote(flags.name)} --runs {shlex.quote(flags.runs)}"
     return f"Go on with: {command} train.py --resume {place}"
@@ -810,10 +793,6 @@ def start(run):
     if run.step > flags.steps:
         raise ModelError(f"{run.folder} has made {run.step} steps: give --steps a larger number")
     if RANK == 0:
-        if flags.log:
-            run.log = lookup(flags.log, {}, "--log")(run.folder, flags)
-            if not callable(run.log):
-                raise DataError(f"--log {flags.log} returns no function of a row")
         write_config(run)
     print("step", *(title.rjust(5) for title in COLUMNS.values()))
     if run.step == 0:
@@ -840,7 +819,7 @@ def train_until_the_end(run):
     except (RuntimeError, OSError, ModelError, DataError) as error:
         if isinstance(error, RuntimeError) and WORLD == 1:
             raise
-        kept = f"What was saved is kept. {how_to_go_on(run.flags)}"
+        kept = f"What was saved is kept. {resume_hint(run.flags)}"
         raise Stopped(f"error: {str(error)[:500]}. {kept}") from error
     finally:
         for number, handler in handlers.items():
@@ -851,8 +830,8 @@ def save_final(run):
     """Write the model as sampling uses it: unsharded, and in the dtype of the computation."""
     model = run.method.export(run.model)
     if not hasattr(model, "config"):
-        raise wrong(run.method, "export", model, "a model")
-    with whole_weights(model), weights_in(run.dtype, model):
+        raise bad_return(run.method, "export", model, "a model")
+    with unsharded(model), cast_weights(run.dtype, model):
         if RANK == 0:
             folder = run.folder / "final"
             save(model, run.tokenizer, folder, dict(model.named_parameters()))
@@ -864,7 +843,7 @@ if __name__ == "__main__":
     # Backslashes where a code page lacks a character; line by line also into a file or a pipe.
     sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
     try:
-        with memory_for("model", "fsdp"):
+        with oom_hint("model", "fsdp"):
             main()
         if dist.is_initialized():
             dist.destroy_process_group()

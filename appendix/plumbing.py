@@ -169,18 +169,16 @@ def git_commit():
 # ---- 3. Functions and classes of your own --------------------------------------------------------
 
 
-def lookup(spec, known, what):
-    """What is called spec: one of `known`, or a function or class of yours, `file.py:name`."""
+def lookup(spec, known, what, own="file.py:name"):
+    """What is called spec: one of `known`, or a function or class of yours, `file.py:name`. own:
+    what else the error names."""
     path, colon, name = spec.rpartition(":")
     names = known
     if colon:
         module = vars(_import_file(path))
         names = {key: value for key, value in module.items() if callable(value)}
     if name not in names:
-        choice = ", ".join([*names, "file.py:name"])
-        if what == "task":
-            choice += ", or a file of problems: .jsonl, .json, .gz"
-        raise DataError(f"there is no {what} {spec!r}: choose {choice}")
+        raise DataError(f"there is no {what} {spec!r}: choose {', '.join([*names, own])}")
     return names[name]
 
 

@@ -104,7 +104,7 @@ def verifier_in_ten_lines(my):
 
 
 def compose(my):
-    """`reward`: a verifiers.ReasoningReward under which, of the six completions of notebook 3,
+    """`reward`: a reasoning.ReasoningReward under which, of the six completions of notebook 3,
     "long, right" alone has the highest advantage, "wrong, good form" the lowest, "rambling, right"
     and "bilingual, right" are pushed down, and "short, right" and "right, no tags" are not.
     check_weights must not warn. (The chapter's Design B leaves "rambling, right" above zero.)"""

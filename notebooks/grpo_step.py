@@ -104,7 +104,7 @@ def grpo_step(
 
 def reasoning_grpo_step(policy, ref, prompts, truths, reward_fn, tokenizer, **settings):
     """Chapter 15's step: the same with R1-Zero's settings. reward_fn(completion, truth) -> a dict
-    with "R", such as verifiers.ReasoningReward."""
+    with "R", such as rewards.reasoning.ReasoningReward."""
     defaults = {"G": 16, "kl_coef": 0.001, "temperature": 0.6, "max_new_tokens": 4096}
 
     def total(prompt, completion, truth):

@@ -97,11 +97,12 @@ def measure(folder, fsdp):
         ["--model", str(folder), "--task", "arithmetic", "--device", "cpu", *["--fsdp"] * fsdp]
     )
     peak = Peak()
-    model = train.load_model(flags, torch.float32)[0]
+    sharder = train.Sharder(flags.device) if flags.fsdp else None
+    model = train.load(flags.model, flags.device, torch.float32, sharder=sharder)[0]
     loading = peak.gigabytes()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
     model.checkpoint_blocks = True
-    with Traffic() as to_sample, train.whole_weights(model):
+    with Traffic() as to_sample, train.unsharded(model):
         rollouts = sample(model, [[2, 3, 4]], 4, 8)
     sampling = peak.gigabytes()
     with Traffic() as to_update:

@@ -56,7 +56,7 @@ from rlvr import (  # noqa: E402
     trained_logprobs,
     update_gradients,
 )
-from train import weights_in  # noqa: E402
+from train import cast_weights  # noqa: E402
 
 
 # ---- Memory: one configuration in this process -----------------------------------------------------------------------
@@ -104,7 +104,7 @@ def measure(args):
     method = GRPO(max_new_tokens=args.tokens)
     with torch.autocast(device, dtype, enabled=dtype != torch.float32):
         if args.config != "plain":
-            with torch.no_grad(), weights_in(dtype, model):
+            with torch.no_grad(), cast_weights(dtype, model):
                 cache = KVCache(model, args.batch, args.prompt_tokens + args.tokens)
                 for layer in cache.k + cache.v:
                     layer.fill_(0)  # memory that was never written does not count yet
@@ -187,7 +187,7 @@ def summed_in_fp32(model, *rest):
         sums[param] = more if sums[param] is None else sums[param].add_(more)
         param.grad = None
 
-    with weights_in(BF16, model), torch.autocast(model.device.type, enabled=False):
+    with cast_weights(BF16, model), torch.autocast(model.device.type, enabled=False):
         hooks = [param.register_post_accumulate_grad_hook(add) for param in sums]
         found = update_gradients(model, *rest)
     for hook in hooks:
@@ -216,7 +216,7 @@ def gradient_of(run, batch, way):
     rest = (batch.rollouts, advantages, run.method, micros)
     dtype = torch.float64 if way == "fp64" else torch.float32
     compute = summed_in_fp32 if way == "copies" else update_gradients
-    with weights_in(dtype, model):
+    with cast_weights(dtype, model):
         with torch.autocast(run.flags.device, BF16, enabled=way == "autocast"):
             compute(model, *rest)
         grads = [param.grad.flatten().double() for param in model.parameters()]
@@ -299,7 +299,7 @@ def counted(prepare, dtype=torch.float32):
         with FakeTensorMode(allow_non_fake_inputs=True):
             model = Qwen3(config)
             model.checkpoint_blocks = True
-            with weights_in(dtype, model):
+            with cast_weights(dtype, model):
                 work = prepare(model)
                 with FlopCounterMode(display=False) as flops, Kernels() as kernels:
                     work()

@@ -19,7 +19,8 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "notebooks")]
 from notebooks.rewards.process import verify_steps
 from notebooks.rewards.structured import verify_tool_call, verify_translation
-from verifiers import REWARDS, reward_rlvr, verify_code, verify_format, verify_math, verify_stdio  # noqa: E402
+from notebooks.rewards.reasoning import r1
+from verifiers import reward_rlvr, verify_code, verify_format, verify_math, verify_stdio  # noqa: E402
 
 CODE, TESTS = "def f(x):\n    return x + 1\n", [f"assert f({i}) == {i + 1}" for i in range(5)]
 ROLLOUT = (
@@ -72,7 +73,7 @@ def main():
             "verify_math, equal values": lambda: verify_math(ROLLOUT, "18.5"),
             "verify_format": lambda: verify_format(ROLLOUT),
             "verify_steps, 30 equations": lambda: verify_steps(ROLLOUT),
-            "ReasoningReward r1": lambda: REWARDS["r1"](ROLLOUT, {"answer": "18.5"}),
+            "ReasoningReward r1": lambda: r1(ROLLOUT, {"answer": "18.5"}),
             "verify_tool_call": lambda: verify_tool_call(CALL, {"search": {}}),
             "verify_translation, 15 words": lambda: verify_translation(SENTENCE, SENTENCE),
             "verify_code, 5 tests": lambda: verify_code(CODE, TESTS),

@@ -32,11 +32,13 @@ CONTEXT.set_forkserver_preload(
 )  # FSDP imports the latter at its first use
 
 # Every run of the tests: small, on the CPU, of the tiny model.
-SMALL = ["--device", "cpu", "--model", str(ROOT / "notebooks" / "tiny"), "--task", "arithmetic"]
-SMALL += ["--prompts-per-step", "4", "--num-samples", "4", "--train-problems", "200"]
+SMALL = ["--device", "cpu", "--model", str(ROOT / "notebooks" / "tiny")]
+SMALL += ["--task", f"{ROOT}/tests/ranks.py:few_sums"]
+SMALL += ["--prompts-per-step", "4", "--num-samples", "4"]
 SMALL += ["--eval-problems", "16", "--eval-every", "3", "--save-every", "3"]
 
 
+KL = f"{ROOT}/notebooks/methods/kl.py"
 COIN = f"{ROOT}/notebooks/rewards/guards.py:coin"  # pays by chance: what random weights can earn
 
 
@@ -48,6 +50,10 @@ class Interrupts:
 
     def reply(self, text):
         return next(self.replies, None)
+
+
+def few_sums():
+    return verifiers.arithmetic(train_size=200)
 
 
 def interrupted():

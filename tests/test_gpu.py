@@ -13,6 +13,7 @@ import train
 from model import Config, ModelError, Qwen3, load, save
 from notebooks.models.make_tiny import init_weights
 from pretend_gpu import OnGPU, PretendGPU
+from ranks import KL
 from rlvr import compute_grpo_loss, row_uniforms, sample
 
 TINY = str(Path(train.__file__).parent / "notebooks" / "tiny")
@@ -21,7 +22,7 @@ SMALL += ["--prompts-per-step", "4", "--max-new-tokens", "24", "--save-every", "
 
 
 def test_a_run_its_resumption_and_its_evaluation_stay_on_the_device(tmp_path):
-    flags = ["--kl-coef", "0.1", "--updates-per-batch", "2", "--stop", "zzz"]
+    flags = ["--method", KL, "--updates-per-batch", "2", "--stop", "zzz"]
     run = tmp_path / "x"
     where = ["--runs", str(tmp_path), "--name", "x"]
     with PretendGPU() as gpu:

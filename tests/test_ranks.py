@@ -21,7 +21,7 @@ import ranks
 import train
 from appendix.plumbing import read_problems
 from model import load
-from ranks import ROOT, SMALL, checkpoints, main, metrics, weights
+from ranks import KL, ROOT, SMALL, checkpoints, main, metrics, weights
 
 # 9 held-out problems and 5 problems a step are no multiple of 2 or 4 processes.
 FLAGS = [*SMALL, "--prompts-per-step", "5", "--eval-problems", "9", "--eval-every", "2"]
@@ -35,7 +35,7 @@ SHARDED = pytest.mark.parametrize("fsdp", [[], ["--fsdp"]], ids=["replicas", "fs
 VARIANTS = [
     [],
     ["--norm", "sequence", "--micro-batch-tokens", "60"],
-    ["--kl-coef", "0.1", "--updates-per-batch", "2"],
+    ["--method", KL, "--kl-coef", "0.1", "--updates-per-batch", "2"],
 ]
 
 
@@ -90,10 +90,10 @@ def test_the_update_of_several_processes_is_that_of_one(world, fsdp, alone):
 
 def test_a_single_process_takes_the_path_of_one(alone):
     trained = [[stats["trained"] for stats in numbers] for _, numbers, _ in alone]
-    assert trained == [[20, 1, 0]] * 3
+    assert trained == [[20, 1, 0]] * 2 + [[20] * 3]  # a KL pulls at every row
     moved = [[stats["grad_norm"] > 0 for stats in numbers] for _, numbers, _ in alone]
     assert moved[:2] == [[True, True, False]] * 2
-    assert moved[2] == [True, True, True]  # a KL pulls at every row
+    assert moved[2] == [True, True, True]
 
 
 # ---- Whole runs ----------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def test_torchrun_starts_it(one, tmp_path):
 
 def slow_main(*flags):
     """Steps take a while, so that they can be disturbed, and nobody waits for ten minutes."""
-    train.MINUTES = 0.1
+    train.TIMEOUT_MINUTES = 0.1
     ordinary = train.roll_out
 
     def roll_out(*args, **options):
@@ -274,12 +274,12 @@ class Collectives(TorchDispatchMode):
 
 
 def shards():
-    """-> collectives of a forward pass within whole_weights and outside of it, the bytes of weights,
+    """-> collectives of a forward pass within unsharded and outside of it, the bytes of weights,
     moments and gradients that this process holds after an update, and the number of parameters."""
     train.start_processes("cpu")
     run = train.load_run(train.parse_args([*FLAGS, "--fsdp", "--name", "unwritten"]))
     ids = torch.zeros(1, 1, dtype=torch.long)
-    with train.whole_weights(run.model), Collectives() as inside, torch.no_grad():
+    with train.unsharded(run.model), Collectives() as inside, torch.no_grad():
         run.model(ids)
     with Collectives() as outside:
         run.model(ids).sum().backward()
@@ -346,7 +346,7 @@ def clip_gradients(parameters):
 
 Sharder = None
 
-whole_weights = contextlib.nullcontext
+unsharded = contextlib.nullcontext
 """
 
 

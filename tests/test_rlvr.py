@@ -14,7 +14,6 @@ from rlvr import (
     choose,
     compute_grpo_loss,
     group_advantages,
-    kl_penalty,
     loss_weights,
     padded_rows,
     policy_loss,
@@ -110,25 +109,6 @@ def test_clip_higher_has_two_bounds_and_advantages_are_of_rows_or_of_tokens():
     of_tokens = torch.tensor([[1.0, -2.0], [1.0, -2.0]])
     loss = policy_loss(logp, torch.zeros(2, 2), of_tokens, torch.ones(2, 2), clip=(0.2, 0.28))
     assert loss.item() == pytest.approx(0.64)
-
-
-def test_the_kl_by_hand():
-    """pi twice as likely as pi_ref: d = log 2, 1/2 - 1 + log 2 = 0.193; equal: 0."""
-    logp = torch.tensor([[math.log(0.8), 0.3]])
-    ref = torch.tensor([[math.log(0.4), 0.3]])
-    assert kl_penalty(logp, ref, torch.ones(1, 2)).item() == pytest.approx(math.log(2) - 0.5)
-
-
-def test_the_kl_of_nearly_equal_models_is_never_negative():
-    """exp(-d) - 1 + d is d^2 / 2 for small d. In fp32 exp(-d) - 1 keeps three digits of d = 1e-4, and a
-    part of the sums comes out below 0."""
-    d = 1e-4 * torch.randn(1, 10_000)
-    zeros = torch.zeros_like(d)
-    each = [kl_penalty(d[:, i : i + 1], zeros[:, :1], torch.ones(1, 1)).item() for i in range(500)]
-    assert min(each) >= 0
-    exact = (d.double() ** 2 / 2).sum().item()
-    assert kl_penalty(d, zeros, torch.ones_like(d)).item() == pytest.approx(exact, rel=1e-2)
-    assert (torch.exp(-d) - 1 + d).min() < 0, "the plain formula would be negative here"
 
 
 # ---- Sampling --------------------------------------------------------------------------------------------------------
@@ -266,14 +246,14 @@ def test_groups_of_equal_rewards_have_exactly_no_gradient(model, prompts):
     assert gradient(model, rollouts, group_advantages(rewards))[0].any()
 
 
-def gradient(model, rollouts, advantages, method=None, max_tokens=10**6, old=None, reference=None):
+def gradient(model, rollouts, advantages, method=None, max_tokens=10**6, old=None):
     """The gradient as one vector, and the means of the statistics over the trained tokens."""
     method = method or GRPO()
     advantages = advantages.reshape(len(rollouts.ids), -1) * rollouts.mask
     keep = torch.ones(len(rollouts.ids), dtype=torch.bool)
     micros = method.layout(rollouts, keep, max_tokens)
     model.zero_grad()
-    sums, _ = update_gradients(model, rollouts, advantages, method, micros, old, reference)
+    sums, _ = update_gradients(model, rollouts, advantages, method, micros, old)
     grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
     stats = {name: float(value / sums["tokens"]) for name, value in sums.items()}
     return torch.cat([grad.flatten() for grad in grads]), {**stats, "loss": float(sums["loss"])}
@@ -355,7 +335,7 @@ def test_advantages_of_single_tokens_reach_these_tokens_alone(model, prompts):
     batch = rlvr.Batch([], rollouts, [], torch.rand(3, 2), [])
     of_rows = group_advantages(batch.rewards).view(6, 1)
     assert torch.equal(rlvr.token_advantages(GRPO(), batch), of_rows * rollouts.mask)
-    with pytest.raises(ValueError, match=r"\(3, 2\), not \(B, T-1\)"):
+    with pytest.raises(AssertionError, match="see token_advantages"):
         update_gradients(model, rollouts, group_advantages(batch.rewards), GRPO(), [])
 
 
@@ -435,26 +415,6 @@ def test_a_method_overrides_the_loss_and_sees_a_micro_batch(model, prompts):
     torch.testing.assert_close(ours, gradient(model, rollouts, advantages)[0], atol=1e-6, rtol=1e-4)
     micro, shape = method.seen, rollouts.logp.shape
     assert micro.old_logp.shape == micro.sampled_logp.shape == micro.advantages.shape == shape
-    assert micro.ref_logp is None
-
-
-def test_the_kl_reaches_rows_without_an_advantage(model, prompts):
-    """All rewards are equal: nothing to learn, but the KL still pulls back to the reference."""
-    rollouts = sample(model, prompts, 4, 20)
-    nothing = torch.zeros(3, 4)
-    reference = type(model)(model.config)
-    noisy = {name: w + 0.1 * torch.randn(w.shape) for name, w in model.state_dict().items()}
-    reference.load_state_dict(noisy)
-    method = GRPO(kl_coef=0.5)
-    pulled, stats = gradient(model, rollouts, nothing, method, reference=reference)
-    logp, ref = (token_logprobs(m, rollouts.ids, mask=rollouts.mask) for m in (model, reference))
-    kl = kl_penalty(logp, ref, loss_weights(rollouts.mask))
-    assert stats["kl"] == pytest.approx(kl.item(), rel=1e-4)
-    assert stats["loss"] == pytest.approx(kl.item() / 2, rel=1e-4)
-    torch.testing.assert_close(pulled, of_the_formula(kl / 2, model), atol=1e-6, rtol=1e-3)
-    # Both at the temperature of the sampling: a model is not away from itself.
-    method = GRPO(kl_coef=0.5, temperature=0.7)
-    assert abs(gradient(model, rollouts, nothing, method, reference=model)[1]["kl"]) < 1e-9
 
 
 def test_rollouts_of_two_batches_are_joined(model, prompts):
@@ -470,7 +430,7 @@ def test_rollouts_of_two_batches_are_joined(model, prompts):
 
 
 def test_settings_that_mean_nothing_are_refused():
-    by_name = [{"temperature": 0.0}, {"num_samples": 0}, {"kl_coef": -1}, {"scale": "variance"}]
+    by_name = [{"temperature": 0.0}, {"num_samples": 0}, {"scale": "variance"}]
     for wrong in [*by_name, {"clip": (1.5, 0.2)}, {"clip": (0.2, math.nan)}, {"clip": (0.2,)}]:
         with pytest.raises(ValueError, match=[*wrong][0]):
             GRPO(**wrong)

@@ -43,13 +43,13 @@ class Says(GRPO):
 
     texts = ()
 
-    def roll_out(self, model, tokenizer, prompts, how):
-        table = torch.zeros(how.uniforms.shape)  # behind its text: token 0, the end
+    def roll_out(self, model, tokenizer, prompts, training, **how):
+        table = torch.zeros(how["uniforms"].shape)  # behind its text: token 0, the end
         for row, text in zip(table, self.texts):
             ids = torch.tensor(tokenizer.encode(text))
             row[: len(ids)] = ids
-        how = replace(how, uniforms=table, choose=scripted)
-        return super().roll_out(model, tokenizer, prompts, how)
+        how |= {"uniforms": table, "choose": scripted}
+        return super().roll_out(model, tokenizer, prompts, training, **how)
 
 
 class Answers:
@@ -295,11 +295,11 @@ def test_a_reply_of_any_length_and_kind_is_bounded(policy, tokenizer):
 
 def test_a_method_that_samples_without_the_environment_is_told_so(policy, tokenizer):
     class Deaf(GRPO):
-        def roll_out(self, model, tokenizer, prompts, how):
-            return sample(model, prompts, how.num_samples, how.max_new_tokens)
+        def roll_out(self, model, tokenizer, prompts, training, num_samples, **how):
+            return sample(model, prompts, num_samples, how["max_new_tokens"])
 
     task = task_with(Answers)
-    with pytest.raises(DataError, match="reply=how.reply"):
+    with pytest.raises(DataError, match="reply=reply"):
         roll_out(Deaf(max_new_tokens=200), policy, tokenizer, task, task.test, 8, 1.0)
 
 

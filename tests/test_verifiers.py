@@ -16,7 +16,6 @@ from appendix.plumbing import DataError, read_problems
 from verifiers import (
     FORMAT_RULES,
     MATH_RULES,
-    ReasoningReward,
     RuleSpec,
     Task,
     aggregate,
@@ -104,32 +103,14 @@ def test_rewards_report_their_parts():
     assert verifiers.boxed_reward("\\boxed{1 + 1}", problem) == (0.0, parts)
 
 
-def reasoned(think, box="2", form="<think>{}</think><answer>{}</answer>", **given):
-    out = ReasoningReward(**given)(form.format(think, f"\\boxed{{{box}}}"), "2")
-    return round(out["R"], 6)
-
-
-def test_the_reward_for_reasoning_term_by_term():
-    """acc + 0.1 fmt + len - 0.5 for a second script. len: 500 words are a quarter beyond the 400, of 0.3."""
-    assert reasoned("so it is") == 1.1 and reasoned("so it is", "3") == 0.1
-    assert reasoned("word " * 500) == 1.025 and reasoned("word " * 2000) == 0.8
-    assert reasoned("\u56e0\u5f0f\u5206\u89e3 it is") == 0.6
-    assert reasoned("word " * 128, w_len=0.2) == 1.2 and reasoned("word " * 300, w_len=0.2) == 1.3
-    assert reasoned("word " * 512, w_len=0.2, w_ramble=0.0, saturates=False) == 1.5
-
-
-def test_the_reward_for_reasoning_pays_nothing_for_broken_tags():
-    """Not even where a box without any tags is enough."""
-    for form in ("<think>{} {}", "{}</think>{}", "<answer>{}</answer>{}", "{} {}<answer>"):
-        assert reasoned("so", form=form) == reasoned("so", form=form, needs_tags=False) == 0
-    assert reasoned("so", form="{} {}") == 0
-    assert reasoned("so", form="{} {}", needs_tags=False) == 1
-    cut_off = ReasoningReward()(GOOD, "2", truncated=True)
-    assert not any(cut_off.values())
-    out, parts = ReasoningReward().reward(GOOD, {"answer": "2"})
-    assert out == pytest.approx(1.1)
-    expected = {"accuracy": 1, "format": 1, "length_term": 0, "language": 0, "thinking": 2}
-    assert parts == {**expected, "answered": 1, "copied": 0}
+def test_the_reward_for_reasoning_is_in_the_laboratory():
+    """Whoever looks for it here, as the chapter names it, is told the file."""
+    with pytest.raises(ImportError, match="notebooks/rewards/reasoning.py"):
+        from verifiers import ReasoningReward  # noqa: F401
+    with pytest.raises(
+        DataError, match="there is no reward 'r1'.*notebooks/rewards/reasoning.py:r1"
+    ):
+        verifiers.get_reward("r1")
 
 
 # ---- Tasks -----------------------------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ grade_answer still compares by value; what is built on reward_rlvr asks for more
 """
 
 import pytest
+from notebooks.rewards.reasoning import ReasoningReward
 from notebooks.tasks.one_digit import exact_reward, one_digit
 from verifiers import (
-    ReasoningReward,
     arithmetic,
     boxed_reward,
     grade_answer,

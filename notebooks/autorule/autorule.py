@@ -1,7 +1,7 @@
 """autorule.py - AutoRule (the paper of that name): rules read out of preferences, judged by a model, paid as a reward.
 
     python -m notebooks.autorule.autorule pairs.jsonl --teacher Qwen/Qwen3-8B --judge Qwen/Qwen3-8B --out rules.json
-    AUTORULE=rules.json python train.py --reward notebooks/autorule/autorule.py:rules_reward --kl-coef 0.001 ...
+    AUTORULE=rules.json python train.py --reward notebooks/autorule/autorule.py:rules_reward ...
 
 What you will learn here: how "this answer was preferred to that" becomes sentences that anybody can
 read (3.1: reason, extract, merge), and those a number (3.2: Yes or No to each), which is added to a

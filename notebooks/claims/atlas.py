@@ -38,7 +38,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from appendix.plumbing import DataError, find_class
 from model import Config, Qwen3
-from rlvr import GRPO, Batch, LossInputs, Rollouts, loss_weights
+from rlvr import GRPO, Batch, LossInputs, MicroBatch, Rollouts, loss_weights
 
 METHODS = Path(__file__).resolve().parents[1] / "methods"
 V = 5  # 0 is the stop
@@ -195,8 +195,10 @@ def slopes(method, rows, picks, advantages, weights):
     """-d loss / d log pi of rows picks (b,): advantages (b, 1 or L), weights (b, L) -> (b, L)."""
     logp = rows.logp[picks].requires_grad_()
     advantages = advantages * rows.mask[picks]
-    told = rows.old[picks], rows.sampled[picks], advantages, weights, rows.ref[picks]
-    return -torch.autograd.grad(method.loss(logp, LossInputs(None, *told)), logp)[0]
+    micro = MicroBatch(None, None, torch.arange(len(picks)))
+    inputs = LossInputs(micro, rows.old[picks], rows.sampled[picks], advantages, weights)
+    method.ref_logp, method.mask = rows.ref[picks], rows.mask[picks]  # for kl.py: see before_update
+    return -torch.autograd.grad(method.loss(logp, inputs), logp)[0]
 
 
 def alone(method, rows, advantage):
@@ -297,7 +299,7 @@ def methods():
     """The methods in methods/: {name of the class: class}."""
     found = {}
     for path in sorted(METHODS.glob("*.py")):
-        for name in re.findall(r"^class (\w+)\(\w+\):", path.read_text(encoding="utf-8"), re.M):
+        for name in re.findall(r"^class (\w+)\([\w, ]+\):", path.read_text(encoding="utf-8"), re.M):
             found[name] = find_class(f"{path}:{name}", GRPO)
     return found
 
@@ -423,7 +425,8 @@ def follow(method, base, every=1, steps=48, gain=0.02):
 # ---- 5. The command --------------------------------------------------------------------------------
 
 COLUMNS = ["method", *[f"cos at {p}" for p in PASS_RATES], "cos", "error", "ratio", "s/n", "longer"]
-LEFT_OUT = ("Distill", "KeepSamplingMask")  # they need more than rewards
+# Distill and KeepSamplingMask need more than rewards; where the policy is the reference, a KL is 0.
+LEFT_OUT = ("Distill", "KeepSamplingMask", "KL", "KLCap")
 
 
 def shown(name, cells):

@@ -15,6 +15,7 @@ METHOD = "--method notebooks/methods"
 CONTROL = "--reward notebooks/rewards/guards.py"
 START = "--reward notebooks/claims/start.py"
 DEFAULT = Arm()
+FEW = f"{METHOD}/few.py --train-problems"
 COIN = Arm(f"{CONTROL}:coin")
 
 # ---- growth: does thinking grow? -------------------------------------------------------------------
@@ -43,9 +44,9 @@ DESIGN = Claim(
     sentence="Paid for accuracy and form (A) it thinks in two languages and rambles; penalties (B) end both for free.",
     doubt="A base whose rambling is as often right as its plain work.",
     arms={
-        "design A": Arm("--reward r1-zero"),
+        "design A": Arm("--reward notebooks/rewards/reasoning.py:r1_zero"),
         "design B": Arm(f"{START}:r1_short"),
-        "A, bilingual base": Arm("--reward r1-zero", "bilingual"),
+        "A, bilingual base": Arm("--reward notebooks/rewards/reasoning.py:r1_zero", "bilingual"),
         "B, bilingual base": Arm(f"{START}:r1_short", "bilingual"),
     },
     claim=[
@@ -122,8 +123,8 @@ PROBLEMS = Claim(
     sentence="One problem suffices to start the training; to finish takes more.",
     doubt="A base that has to learn more than a habit: here any problem teaches to work problems out.",
     arms={
-        "1 problem": Arm("--train-problems 1"),
-        "64 problems": Arm("--train-problems 64"),
+        "1 problem": Arm(f"{FEW} 1"),
+        "64 problems": Arm(f"{FEW} 64"),
         "default": DEFAULT,
     },
     claim=[rises("1 problem", 0.2), more("default", "1 problem", by=0.2)],
@@ -146,7 +147,7 @@ UPDATES = Claim(
         "ppo x 4": Arm(PPO),
         "gspo x 4": Arm(f"{METHOD}/ratios.py:GSPO {PPO}"),
         "cispo x 4": Arm(CISPO),
-        "reinforce x 4": Arm(f"{METHOD}/reinforce.py:Reinforce --kl-coef 0 {PPO}"),
+        "reinforce x 4": Arm(f"{METHOD}/reinforce.py:Reinforce {PPO}"),
         "ppo x 4, fast": Arm(PPO, rates=(2e-3,)),
         "cispo x 4, fast": Arm(CISPO, rates=(2e-3,)),
     },
@@ -380,7 +381,7 @@ HACK = Claim(
     columns="right@start, right@best, right",
     panels="accuracy, completion_length",
     measure=measures.at_best,
-    flags="--num-samples 8 --kl-coef 0.001 --eval-every 1000 --eval-problems 50",
+    flags="--num-samples 8 --method notebooks/methods/kl.py --kl-coef 0.001 --eval-every 1000 --eval-problems 50",
     steps=80,
     every=2,
 )

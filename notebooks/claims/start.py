@@ -7,6 +7,7 @@ import verifiers
 from model import ModelError, load, save
 from notebooks.claims.measures import FILLER, kinds_of
 from notebooks.models import make_tiny
+from notebooks.rewards.reasoning import ReasoningReward
 
 # ---- 1. Bases --------------------------------------------------------------------------------------
 # What make_tiny is asked for. "guessing" has never seen a step worked out, so that there is no gate: it is not to work
@@ -72,7 +73,7 @@ def continue_base(name, seed, home, folder):
 
 # Design B's threshold of 400 words can never act within 80 tokens. Here it is 6: a worked answer has 2 or 3 words of
 # thinking, a rambling one 10 or more.
-r1_short = verifiers.ReasoningReward(ramble_threshold=6).reward
+r1_short = ReasoningReward(ramble_threshold=6).reward
 
 
 def with_bonus(bonus, completion, problem):

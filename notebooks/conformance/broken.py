@@ -12,14 +12,15 @@ import subprocess
 import sys
 import tempfile
 from collections import namedtuple
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from rlvr import GRPO, kl_penalty, policy_loss
-
 PATH = Path(__file__).resolve()
+sys.path.append(str(PATH.parents[1] / "methods"))
+
+from kl import KL
+from rlvr import GRPO
 
 
 class SignReversed(GRPO):
@@ -32,10 +33,10 @@ class SignReversed(GRPO):
 class OneStream(GRPO):
     """All completions of a group are sampled with the same random numbers."""
 
-    def roll_out(self, model, tokenizer, prompts, how):
-        first = how.uniforms[:: how.num_samples]
-        how = replace(how, uniforms=first.repeat_interleave(how.num_samples, 0))
-        return super().roll_out(model, tokenizer, prompts, how)
+    def roll_out(self, *args, uniforms, num_samples, **how):
+        first = uniforms[::num_samples]
+        same = first.repeat_interleave(num_samples, 0)
+        return super().roll_out(*args, uniforms=same, num_samples=num_samples, **how)
 
 
 class StaleSampler(GRPO):
@@ -45,16 +46,15 @@ class StaleSampler(GRPO):
         self.sampler = copy.deepcopy(model)
         return super().setup(model, tokenizer)
 
-    def roll_out(self, model, *args):
-        return super().roll_out(self.sampler, *args)
+    def roll_out(self, model, *args, **how):
+        return super().roll_out(self.sampler, *args, **how)
 
 
 class OtherTemperature(GRPO):
     """Sampled at 0.7 of the temperature that the log-probs are trained at."""
 
-    def roll_out(self, model, tokenizer, prompts, how):
-        how = replace(how, temperature=0.7 * how.temperature)
-        return super().roll_out(model, tokenizer, prompts, how)
+    def roll_out(self, *args, temperature, **how):
+        return super().roll_out(*args, temperature=0.7 * temperature, **how)
 
 
 class OffByOne(GRPO):
@@ -71,8 +71,8 @@ class OffByOne(GRPO):
 class StopNotTrained(GRPO):
     """The stop token is left out of the mask, as when it is also the pad (ids != pad)."""
 
-    def roll_out(self, *args):
-        rollouts = super().roll_out(*args)
+    def roll_out(self, *args, **how):
+        rollouts = super().roll_out(*args, **how)
         last = rollouts.prompt_lengths + rollouts.lengths - 2  # column of the last token
         rows = torch.arange(len(last))[rollouts.finished]
         rollouts.mask[rows, last[rollouts.finished]] = 0.0
@@ -82,8 +82,8 @@ class StopNotTrained(GRPO):
 class PaddingTrained(GRPO):
     """The mask goes on behind the stop token, over the padding of shorter rows."""
 
-    def roll_out(self, *args):
-        rollouts = super().roll_out(*args)
+    def roll_out(self, *args, **how):
+        rollouts = super().roll_out(*args, **how)
         columns = torch.arange(rollouts.mask.size(1))
         rollouts.mask[columns >= rollouts.prompt_lengths[:, None] - 1] = 1.0
         rollouts.lengths = rollouts.ids.size(1) - rollouts.prompt_lengths
@@ -106,13 +106,11 @@ class RatioOfOne(GRPO):
         return super().loss(logp, inputs)
 
 
-class KLReversed(GRPO):
+class KLReversed(KL):
     """The KL term has the wrong sign and pushes away from the reference."""
 
-    def loss(self, logp, inputs):
-        loss = policy_loss(logp, inputs.old_logp, inputs.advantages, inputs.weights)
-        penalty = kl_penalty(logp, inputs.ref_logp, inputs.weights)
-        return loss - self.settings.kl_coef * penalty
+    def penalty(self, logp, inputs):
+        return -super().penalty(logp, inputs)
 
 
 # The class, its flags, the column of metrics.jsonl that shows it first, the cause, and the case of vectors.json that finds it

@@ -15,9 +15,9 @@ from pathlib import Path
 from notebooks.rewards.guards import is_hacking
 from notebooks.rewards.process import verify_steps
 from notebooks.rewards.program_parts import CODE_PARTS, code_parts_reward
-from notebooks.rewards.reasoning import REASONING_PRESETS, repetition
+from notebooks.rewards.reasoning import REASONING_PRESETS, ReasoningReward, repetition
 from notebooks.rewards.structured import verify_tool_call
-from verifiers import FORMAT_RULES, MATH_RULES, ReasoningReward, split_tags
+from verifiers import FORMAT_RULES, MATH_RULES, split_tags
 from verifiers import verify_format, verify_math
 
 HERE = Path(__file__).resolve().parent

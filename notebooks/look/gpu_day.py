@@ -90,7 +90,7 @@ def trained(day, name, *flags):
     words = ["--runs", WORK, "--name", name, "--device", day.device, *flags]
     with open(day.out.with_suffix(".txt"), "a") as log, contextlib.redirect_stdout(log):
         print("train.py", *words)
-        with train.memory_for("model", "fsdp"):
+        with train.oom_hint("model", "fsdp"):
             train.main([*map(str, words)])
     return train.read_log(WORK / name)
 
@@ -115,7 +115,7 @@ def trained_at_random(day, name, *flags):
         words += "--prompts-per-step 2 --num-samples 4 --max-new-tokens 16".split()
     nothing = "preflight start evaluate_both save_checkpoint save_final".split()
     instead = dict.fromkeys(nothing, lambda *given: {})
-    instead["load_model"] = lambda *given: random_policy(day)
+    instead["load"] = lambda *given: random_policy(day)
     with mock.patch.multiple(train, **instead):
         return trained(day, name, *words, *flags)
 
@@ -180,7 +180,7 @@ def mismatch(day):
     prompts = prompts_of(4, 40).tolist()
     uniforms = row_uniforms(range(16), 16 if day.small else 128, 0)
     for dtype, bar in ((torch.float32, 1e-5), (BF16, 0.05)):
-        with train.weights_in(dtype, model):
+        with train.cast_weights(dtype, model):
             rollouts = sample(model, prompts, 4, uniforms.size(1), 1.0, [], uniforms)
         with torch.no_grad(), torch.autocast(day.device, BF16, enabled=dtype == BF16):
             logp = token_logprobs(model, rollouts.ids, mask=rollouts.mask)

@@ -12,9 +12,11 @@ Missing: a reward for what was cut off (departure 5), the first box as the answe
          of 1e-6 (9), the instruct model and a constant rate (11).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from reinforce import Reinforce
+
+from rlvr import sample
 
 
 class Chapter(Reinforce):
@@ -23,13 +25,12 @@ class Chapter(Reinforce):
         prompts_per_step: int = 1
         num_samples: int = 4
         norm: str = "sum"
-        kl_coef: float = 0.0
         sampling_temperature: float = 0.8  # temperature: that of the log-probs, as ever
 
-    def roll_out(self, model, tokenizer, prompts, how):
+    def roll_out(self, model, tokenizer, prompts, training, temperature, **how):
         """In evaluation temperature 0, greedy, stays 0."""
-        temperature = how.temperature * self.settings.sampling_temperature
-        return super().roll_out(model, tokenizer, prompts, replace(how, temperature=temperature))
+        temperature *= self.settings.sampling_temperature
+        return sample(model, prompts, temperature=temperature, **how)
 
     def advantages(self, batch):
         rewards = batch.rewards  # (P, G)

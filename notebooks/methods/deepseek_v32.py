@@ -20,15 +20,15 @@ Missing: Keep Routing (our models are dense); updates on parts of a larger batch
 
 from dataclasses import dataclass
 
-import torch
-from ratios import row_mean
 from keep_sampling_mask import KeepSamplingMask
+from kl import KL
+from ratios import row_mean
 from rlvr import policy_loss
 
 
-class DeepSeekV32(KeepSamplingMask):
+class DeepSeekV32(KL, KeepSamplingMask):
     @dataclass
-    class Settings(KeepSamplingMask.Settings):
+    class Settings(KeepSamplingMask.Settings, KL.Settings):
         scale: str = "none"
         norm: str = "sequence"
         updates_per_batch: int = 4
@@ -38,13 +38,9 @@ class DeepSeekV32(KeepSamplingMask):
 
     def loss(self, logp, inputs):
         settings = self.settings
-        logp, inputs = self.under_mask(logp, inputs)
-        left = row_mean(inputs.sampled_logp - logp, inputs.weights) > settings.delta  # (b, 1)
+        now, inputs = self.under_mask(logp, inputs)
+        left = row_mean(inputs.sampled_logp - now, inputs.weights) > settings.delta  # (b, 1)
         weights = inputs.weights * ~(left & (inputs.advantages < 0))
-        loss = policy_loss(logp, inputs.old_logp, inputs.advantages, weights, settings.clip)
-        if settings.kl_coef:
-            ratio = (logp - inputs.old_logp).exp()
-            d = logp - inputs.ref_logp
-            estimate = ratio * (torch.expm1(-d) + d)
-            loss = loss + settings.kl_coef * (inputs.weights * estimate).sum()
-        return loss
+        loss = policy_loss(now, inputs.old_logp, inputs.advantages, weights, settings.clip)
+        ratio = (now - inputs.old_logp).exp()
+        return loss + self.penalty(logp, inputs, ratio)

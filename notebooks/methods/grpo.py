@@ -24,7 +24,7 @@ Source:  "Part I: Tricks or Traps? A Deep Dive into RL for LLM Reasoning" (arXiv
          the std is that of ROLL, the authors' code.
 Formula: A_i = (R_i - mean of its group) / (std of the rewards of the batch + eps).
 Changes: one divisor for all groups, so that the advantages in nearly solved and nearly hopeless
-         ones are not enlarged. The token mean and the loss without a KL are this project's defaults already.
+         ones are not enlarged. The token mean and the loss without a KL are this project's too.
 Missing: its sampling (temperature 0.99, top-p 0.99, top-k 100; see top_p.py).
 
 MaxRL: the mean of a group divides its advantages.
@@ -41,15 +41,16 @@ Missing: the paper's models and sizes. Rewards other than 0 and 1 are not what i
 
 from dataclasses import dataclass
 
+from kl import KL
+
 from appendix.plumbing import DataError
 from rlvr import GRPO, group_advantages
 
 
-class PaperGRPO(GRPO):
+class PaperGRPO(KL):
     @dataclass
-    class Settings(GRPO.Settings):
+    class Settings(KL.Settings):
         norm: str = "sequence"
-        kl_coef: float = 0.04
 
 
 class DrGRPO(GRPO):

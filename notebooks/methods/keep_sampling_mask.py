@@ -9,7 +9,7 @@ Changes: after top-p a token was drawn from a part of the vocabulary, and the ra
 Missing: the sets of the sampler itself: they are computed once more, in the first update of a
          batch, by a second forward pass. They are kept in memory as (tokens, V), which suits small
          vocabularies only. The log's `mismatch`, `entropy` and `clipped` are those of the whole
-         softmax, and so is a KL, in the log and in the loss.
+         softmax.
 """
 
 import math
@@ -52,10 +52,7 @@ class KeepSamplingMask(TopP):
             return logp, inputs
         mass = self.log_mass(inputs.micro)
         mass = torch.zeros_like(logp).masked_scatter(inputs.weights > 0, mass)
-        inputs = replace(inputs, old_logp=inputs.sampled_logp)
-        if inputs.ref_logp is not None:  # the same mass: a KL is one of whole softmaxes
-            inputs.ref_logp = inputs.ref_logp - mass
-        return logp - mass, inputs
+        return logp - mass, replace(inputs, old_logp=inputs.sampled_logp)
 
     def loss(self, logp, inputs):
         return super().loss(*self.under_mask(logp, inputs))

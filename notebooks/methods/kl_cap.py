@@ -6,42 +6,38 @@ Formula: act when KL(pi || pi_start) > kl_cap, in nats a completion: the mean ov
 Changes: on_exceed=stop: the run ends there with a checkpoint, and --resume goes no step further.
          on_exceed=reset: the weights are those of the start again, the moments of Adam are not;
          what the same row says of held-out problems was measured before.
+         The KL is only measured; --kl-coef trains it too.
 Missing: the section's reduce_lr: a method cannot change the rate. Going back to the best weights.
-         A kl_coef of 1e-9 trains nothing; it is above 0 so that the model at the start is kept.
 """
 
-import copy
 from dataclasses import dataclass
 
+import torch
+from kl import KL, trainable
+
 from appendix.plumbing import option
-from rlvr import GRPO, Stopped
+from rlvr import Stopped
 
 
-class KLCap(GRPO):
+class KLCap(KL):
     @dataclass
-    class Settings(GRPO.Settings):
-        kl_coef: float = 1e-9
+    class Settings(KL.Settings):
+        kl_coef: float = 0.0
         kl_cap: float = 15.0  # nats a completion
         on_exceed: str = option("stop", "or reset", choices=("stop", "reset"))
 
         def __post_init__(self):
             super().__post_init__()
-            if not self.kl_cap > 0 or not self.kl_coef > 0:
-                raise ValueError(f"kl_cap is {self.kl_cap}, kl_coef {self.kl_coef}: both above 0")
+            if not self.kl_cap > 0:
+                raise ValueError(f"kl_cap is {self.kl_cap}: it must be above 0")
 
     kl = 0.0  # of the last step, in nats a completion
-
-    def setup(self, model, tokenizer):
-        """Runs before a checkpoint is loaded, so that the weights are always those of the start."""
-        parameters = super().setup(model, tokenizer)
-        if self.settings.on_exceed == "reset":
-            self.start = copy.deepcopy(model.state_dict())
-        return parameters
 
     def after_step(self, row, model):
         self.kl = row["kl"] * row["completion_length"]
         self.act(model)
 
+    @torch.no_grad()
     def act(self, model):
         if self.kl <= self.settings.kl_cap:
             return
@@ -49,7 +45,8 @@ class KLCap(GRPO):
         if self.settings.on_exceed == "stop":
             raise Stopped(found)
         print(f"{found}: back to the start")
-        model.load_state_dict(self.start)
+        for param, start in zip(trainable(model), self.start):
+            param.copy_(start)
 
     def state(self):
         return {"kl": self.kl}

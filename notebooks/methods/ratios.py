@@ -41,19 +41,13 @@ from dataclasses import dataclass
 import torch
 from dapo import DAPO
 from grpo import DrGRPO
-from rlvr import GRPO, kl_penalty, policy_loss
+from rlvr import GRPO, policy_loss
 
 
 def row_mean(values, weights):
     """The mean over the trained tokens of each completion: (b, T-1) -> (b, 1)."""
     inside = (weights > 0).float()
     return (values * inside).sum(1, keepdim=True) / inside.sum(1, keepdim=True).clamp(min=1)
-
-
-def with_kl(loss, logp, inputs, coefficient):
-    if coefficient:
-        loss = loss + coefficient * kl_penalty(logp, inputs.ref_logp, inputs.weights)
-    return loss
 
 
 class GSPO(GRPO):
@@ -66,8 +60,7 @@ class GSPO(GRPO):
     def loss(self, logp, inputs):
         log_s = row_mean(logp - inputs.old_logp, inputs.weights).expand_as(logp)
         one = torch.zeros_like(logp)  # the log of 1: s_i is a ratio already
-        loss = policy_loss(log_s, one, inputs.advantages, inputs.weights, self.settings.clip)
-        return with_kl(loss, logp, inputs, self.settings.kl_coef)
+        return policy_loss(log_s, one, inputs.advantages, inputs.weights, self.settings.clip)
 
 
 class CISPO(DAPO):
@@ -79,8 +72,7 @@ class CISPO(DAPO):
     def loss(self, logp, inputs):
         low, high = self.settings.clip
         bounded = (logp - inputs.old_logp).exp().clamp(1 - low, 1 + high).detach()
-        loss = -(inputs.weights * bounded * inputs.advantages * logp).sum()
-        return with_kl(loss, logp, inputs, self.settings.kl_coef)
+        return -(inputs.weights * bounded * inputs.advantages * logp).sum()
 
 
 class DPPO(DrGRPO):
@@ -93,5 +85,4 @@ class DPPO(DrGRPO):
         moved = logp.detach().exp() - inputs.sampled_logp.exp()  # (b, T-1)
         too_far = moved * inputs.advantages.sign() > self.settings.delta
         ratio = (logp - inputs.sampled_logp).exp()
-        loss = -(inputs.weights * ~too_far * ratio * inputs.advantages).sum()
-        return with_kl(loss, logp, inputs, self.settings.kl_coef)
+        return -(inputs.weights * ~too_far * ratio * inputs.advantages).sum()

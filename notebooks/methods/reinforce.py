@@ -2,15 +2,10 @@
 
     python train.py --method notebooks/methods/reinforce.py:RLOO
 
-Reinforce: the advantages of a group, and a KL in one of three estimates.
-Source:  Williams 1992; Schulman, "Approximating KL divergence" (joschu.net/blog/kl-approx.html);
-         for the gradients of the estimates arXiv 2505.17508, section 2.2.
-Formula: -sum_it w_it A_i log pi(o_it) + kl_coef sum_it w_it k(d_it),  d = log pi - log pi_ref
-             k1 = d                  unbiased; its gradient is 0 on average: it only adds noise
-             k2 = d^2 / 2            biased; its gradient is that of KL(pi || pi_ref)
-             k3 = exp(-d) - 1 + d    unbiased, never negative; its gradient: KL(pi_ref || pi)
-Changes: no ratio, so no clipping. With one update per batch the gradient is that of GRPO. Which
-         estimate: --kl k1, k2 or k3.
+Reinforce: the advantages of a group, and no ratio.
+Source:  Williams 1992.
+Formula: -sum_it w_it A_i log pi(o_it)
+Changes: no ratio, so no clipping. With one update per batch the gradient is that of GRPO.
 Missing: a baseline that is learned, and rewards that are discounted.
 
 RLOO: the baseline of a completion is the mean of the others of its group.
@@ -35,35 +30,18 @@ Missing: the paper's PPO ratio and clip (from memory: verl's; with one update al
 
 from dataclasses import dataclass
 
-import torch
-
-from appendix.plumbing import option
 from rlvr import GRPO, group_advantages
 
 
-def estimates(d):
-    return {"k1": d, "k2": d.square() / 2, "k3": torch.expm1(-d) + d}
-
-
 class Reinforce(GRPO):
-    @dataclass
-    class Settings(GRPO.Settings):
-        kl: str = option("k2", "the estimate", choices=("k1", "k2", "k3"))
-        kl_coef: float = 0.04
-
     def loss(self, logp, inputs):
-        loss = -(inputs.weights * inputs.advantages * logp).sum()
-        if self.settings.kl_coef:
-            kl = estimates(logp - inputs.ref_logp)[self.settings.kl]
-            loss = loss + self.settings.kl_coef * (inputs.weights * kl).sum()
-        return loss
+        return -(inputs.weights * inputs.advantages * logp).sum()
 
 
 class RLOO(Reinforce):
     @dataclass
     class Settings(Reinforce.Settings):
         norm: str = "sum"
-        kl_coef: float = 0.0
 
     def advantages(self, batch):
         G = batch.rewards.size(1)

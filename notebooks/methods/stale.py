@@ -34,14 +34,14 @@ class Stale(GRPO):
         super().__init__(**given)
         self.past = deque(maxlen=self.settings.staleness + 1)  # weights, the oldest first
 
-    def roll_out(self, model, tokenizer, prompts, how):
-        if not how.training:
-            return super().roll_out(model, tokenizer, prompts, how)
+    def roll_out(self, model, tokenizer, prompts, training, **how):
+        if not training:
+            return super().roll_out(model, tokenizer, prompts, training, **how)
         today = copy.deepcopy(model.state_dict())
         if not self.past:
             self.past.append(today)
         model.load_state_dict(self.past[0])
-        rollouts = super().roll_out(model, tokenizer, prompts, how)
+        rollouts = super().roll_out(model, tokenizer, prompts, training, **how)
         model.load_state_dict(today)
         return rollouts
 

@@ -12,7 +12,7 @@ Missing: what makes it on-policy: keep_sampling_mask.py.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rlvr import GRPO, choose
 
@@ -43,5 +43,5 @@ class TopP(GRPO):
             logits = logits.masked_fill(~kept, -math.inf)
         return choose(logits, uniforms, temperature)
 
-    def roll_out(self, model, tokenizer, prompts, how):
-        return super().roll_out(model, tokenizer, prompts, replace(how, choose=self.choose))
+    def roll_out(self, model, tokenizer, prompts, training, **how):
+        return super().roll_out(model, tokenizer, prompts, training, choose=self.choose, **how)

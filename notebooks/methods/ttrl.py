@@ -7,8 +7,8 @@ Changes: the advantages. No truth is needed and none is looked at; the task's ow
          as ever, show what the majority is worth. Of two answers given as often the first counts.
          What was cut off has no answer, nor has an empty box; a group without one has no label.
 Missing: equality by value: answers count as the same text; more samples for the vote than for the
-         update; the paper trains on the test problems themselves: --train-problems, or a task
-         whose problems are the same.
+         update; the paper trains on the test problems themselves: --task with a task whose
+         problems are the same.
 """
 
 from collections import Counter

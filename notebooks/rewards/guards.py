@@ -7,7 +7,8 @@ verifier-based RL, 8). And controls, which a real reward must beat.
 import re
 import zlib
 
-from verifiers import WORD, boxed_reward, extract_boxed_answer, grade_answer, verify_format
+from notebooks.rewards.structured import WORD
+from verifiers import boxed_reward, extract_boxed_answer, grade_answer, verify_format
 
 # ---- Controls --------------------------------------------------------------------------------------
 # Each pays for something else than being right, and logs boxed_reward's accuracy. Qwen2.5-Math improves even under

@@ -15,9 +15,90 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from notebooks.rewards.process import steps_score
-from notebooks.rewards.structured import ngrams, weights
+from notebooks.rewards.structured import WORD, ngrams, weights
 from rlvr import group_advantages
-from verifiers import MATH_RULES, WORD, ReasoningReward, RuleSpec, aggregate, verify_math
+from verifiers import (
+    MATH_RULES,
+    RuleSpec,
+    aggregate,
+    box_parts,
+    extract_boxed_answer,
+    is_rewarded,
+    split_tags,
+    verify_math,
+)
+
+# ---- The reward ------------------------------------------------------------------------------------
+
+_SCRIPTS = [
+    r"(?<![A-Za-z\\])[A-Za-z]{2,}",  # Latin; a single x or a \frac is mathematics
+    "[\u3040-\u30ff\u3400-\u9fff]",  # kana and Han
+    "[\uac00-\ud7af]",  # Hangul
+    "[\u0400-\u04ff]",  # Cyrillic
+    "[\u0600-\u06ff]",  # Arabic
+]
+
+
+def mixed_scripts(text, threshold=0.10):
+    """Is more than a tenth of the letters outside the main script? Chinese with an x is Chinese."""
+    counts = [sum(map(len, re.findall(script, text))) for script in _SCRIPTS]
+    return sum(counts) - max(counts) > threshold * sum(counts)
+
+
+@dataclass
+class ReasoningReward:
+    """R = w_acc acc + w_fmt fmt + len + lang (chapter "Reward Design for Reasoning"), n words of
+    thinking:
+
+    acc    1 if the last box of the answer is right
+    fmt    1 for the tagged form, whatever is thought in it (guards.py looks for a derivation)
+    len    w_len min(n, len_cap) / len_cap (w_len n / len_cap if saturates is False); beyond the
+           threshold less w_ramble min(1, n / ramble_threshold - 1): a right answer after 612
+           words earns 1.1 - 0.3 * 0.53 = 0.94
+    lang   -w_lang if the thinking mixes scripts, however much
+    All are 0 if the completion was cut off, or its tags are broken or missing; with needs_tags
+    False a right box without tags earns w_acc."""
+
+    w_acc: float = 1.0
+    w_fmt: float = 0.1
+    w_len: float = 0.0
+    w_lang: float = 0.5
+    w_ramble: float = 0.3
+    len_cap: int = 256
+    ramble_threshold: int = 400
+    saturates: bool = True
+    needs_tags: bool = True
+
+    def __call__(self, rollout, truth, truncated=False, problem=""):
+        tags = split_tags(rollout)
+        broken = tags is None and re.search("</?(?:think|answer)>", rollout)
+        if truncated or broken or tags is None and self.needs_tags:
+            scores = "R acc fmt len lang think_tokens".split()
+            return {**dict.fromkeys(scores, 0.0), "extracted": None}
+        think, answer = tags or ("", rollout)
+        n, extracted = len(WORD.findall(think)), extract_boxed_answer(answer)
+        acc = float(is_rewarded(extracted, truth, problem))
+        fmt = float(tags is not None)
+        length = self.w_len * (min(n, self.len_cap) if self.saturates else n) / self.len_cap
+        length -= self.w_ramble * min(1.0, max(0.0, n / self.ramble_threshold - 1))
+        lang = -self.w_lang * mixed_scripts(think)
+        total = self.w_acc * acc + self.w_fmt * fmt + length + lang
+        return {
+            "R": total,
+            "acc": acc,
+            "fmt": fmt,
+            "len": length,
+            "lang": lang,
+            "think_tokens": n,
+            "extracted": extracted,
+        }
+
+    def reward(self, completion, problem):
+        out = self(completion, problem["answer"], problem=problem.get("problem", ""))
+        parts = {"accuracy": out["acc"], "format": out["fmt"], "length_term": out["len"]}
+        parts |= {"language": out["lang"], "thinking": out["think_tokens"]}
+        return out["R"], parts | box_parts(out["extracted"], problem)
+
 
 # ---- Verdicts together -----------------------------------------------------------------------------
 
@@ -161,11 +242,13 @@ REASONING_PRESETS = {
     ),
     "olmo-3": RepetitionReward(w_len=0.2, w_rep=0.3, w_ramble=0.0, len_cap=1024),
 }
-language_later = Curriculum(  # R1-Zero's reward, and from step 30 on a penalty for mixing languages
-    [(0, REASONING_PRESETS["r1-zero"].reward), (30, REASONING_PRESETS["r1"].reward)]
-)
+r1_zero = REASONING_PRESETS["r1-zero"].reward
+r1 = REASONING_PRESETS["r1"].reward
 kimi = REASONING_PRESETS["kimi-k1.5"].reward
 olmo = REASONING_PRESETS["olmo-3"].reward
+language_later = Curriculum(  # R1-Zero's reward, and from step 30 on a penalty for mixing languages
+    [(0, r1_zero), (30, r1)]
+)
 _REFUSAL = re.compile(
     r"\bI(?:'m| am) (?:sorry|unable)\b|\bas an AI\b"
     r"|\bI (?:cannot|can't|can not|won't|will not) (?:help|assist|answer|comply|provide)\b",
@@ -192,5 +275,5 @@ def rules_score(completion, problem):
 
 # What the chapter's tables add: R1's 0.2 for helpful and harmless in its last phase, a run of its own or a phase of a
 # Curriculum; Kimi's 0.05 for the process on 5 % of the problems (the hardest, it says: pass a `when` that knows them).
-r1_helpful = with_term(REASONING_PRESETS["r1"].reward, "helpful", rules_score, 0.2)
+r1_helpful = with_term(r1, "helpful", rules_score, 0.2)
 kimi_process = with_term(kimi, "process", steps_score, 0.05, one_in(20))

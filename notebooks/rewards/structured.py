@@ -9,9 +9,13 @@ import operator
 import re
 from collections import Counter
 
-from verifiers import WORD, RuleSpec, aggregate, extract_boxed_answer, grade_answer
+from verifiers import RuleSpec, aggregate, extract_boxed_answer, grade_answer
 
 MAX_JSON = 20_000  # characters of one JSON value
+
+# Words, to measure the length of the thinking: split at white space, as in the chapter; but a
+# Chinese or Japanese character is a word, and so is every run of 16 characters without a space.
+WORD = re.compile(r"[\u3040-\u9fff]|[^\s\u3040-\u9fff]{1,16}")
 
 
 def verify_json(text: str, schema: dict) -> dict:

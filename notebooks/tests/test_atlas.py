@@ -100,9 +100,7 @@ def test_the_core_makes_the_same_update(world, name):
     every = torch.ones(picks.numel(), dtype=torch.bool)
     micros = method.layout(batch.rollouts, every, 100)
     model = copy.deepcopy(world.policy)
-    reference = world.policy if method.settings.kl_coef else None
-    given = (batch.rollouts, token_advantages(method, batch), method, micros)
-    update_gradients(model, *given, reference=reference)
+    update_gradients(model, batch.rollouts, token_advantages(method, batch), method, micros)
     theirs = -torch.cat([weight.grad.flatten() for weight in model.parameters()])
     (ours,) = atlas.sampled(method, world.batch, 1)
     assert (ours - theirs).norm() < 1e-6 * ours.norm()

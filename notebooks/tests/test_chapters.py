@@ -50,9 +50,10 @@ import pytest
 import torch
 
 from conftest import ROOT
+from notebooks.rewards.reasoning import ReasoningReward
 from rlvr import choose, group_advantages
 from test_rewards import judge, tagged
-from verifiers import ReasoningReward, extract_boxed_answer, grade_answer, tagged_reward
+from verifiers import extract_boxed_answer, grade_answer, tagged_reward
 
 GROUP = [1.10, 0.10, 0.00, 1.10]
 TRUTH = {"problem": "", "answer": "2"}

@@ -3,7 +3,6 @@
 import math
 import statistics
 import string
-from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -37,15 +36,15 @@ class Scripted(GRPO):
         super().__init__(max_new_tokens=200)
         self.scripts = scripts
 
-    def roll_out(self, model, tokenizer, prompts, how):
+    def roll_out(self, model, tokenizer, prompts, training, **how):
         ids = [torch.tensor([*tokenizer.encode(script), 0.0]) for script in self.scripts]
         said = pad_sequence([*ids, torch.zeros(200)], True)[:-1]
 
         def choose(logits, said, temperature):
             return said.long(), torch.zeros(len(said))
 
-        how = replace(how, uniforms=said, choose=choose)
-        return super().roll_out(model, tokenizer, prompts, how)
+        how |= {"uniforms": said, "choose": choose}
+        return super().roll_out(model, tokenizer, prompts, training, **how)
 
 
 def play(task, problem, *scripts):

@@ -13,11 +13,13 @@ import torch
 from conftest import ROOT
 from model import load
 from notebooks import exercises
+from notebooks.claims import atlas
 from notebooks.grpo_step import collect, grpo_loss, grpo_step, reasoning_grpo_step
 from notebooks.models import make_tiny
 from ranks import ONE_DIGIT
-from rlvr import GRPO, group_advantages, padded_rows, update_gradients
-from verifiers import ReasoningReward, arithmetic
+from notebooks.rewards.reasoning import ReasoningReward
+from rlvr import group_advantages, padded_rows, update_gradients
+from verifiers import arithmetic
 
 # ---- exercises.py ----------------------------------------------------------------------------------
 
@@ -40,7 +42,7 @@ def reward(completion, problem):
     return right, {"accuracy": right, "answered": float(pair is not None)}
 """,
     3: """
-from verifiers import ReasoningReward
+from notebooks.rewards.reasoning import ReasoningReward
 reward = ReasoningReward(w_len=0.1, w_ramble=1.0, needs_tags=False)
 """,
     4: """
@@ -57,7 +59,7 @@ BEATEN = "flags = ['--steps', '10', '--lr', '3e-3']"  # for arithmetic
 WITH_ITSELF = "def advantages(r): return [x - sum(r) / len(r) for x in r]"
 NOT_ZERO = "def advantages(r): return [x - (sum(r) - x) / (len(r) - 1) for x in r]"
 LONGER = SOLUTIONS[2].replace("    right =", "\n".join(["    pass"] * 9) + "\n    right =")
-NO_LENGTH = "from verifiers import *\nreward = ReasoningReward(needs_tags=False)"
+NO_LENGTH = "from notebooks.rewards.reasoning import *\nreward = ReasoningReward(needs_tags=False)"
 LOGARITHM = "from sympy import *\ntruth, answer = log(100), Integer(2)"
 RIGHTLY = "from sympy import *\ntruth, answer = pi, Rational(22, 7)"
 NUCLEUS = f"flags = ['--method', '{exercises.ROOT}/notebooks/methods/top_p.py']"
@@ -177,12 +179,13 @@ def test_the_gradient_of_the_page_is_that_of_the_core(base, kl_coef):
     policy.zero_grad()
     loss.backward()
     found = gradient(policy)
-    method = GRPO(kl_coef=kl_coef, num_samples=6)
+    method = atlas.find("KL")(kl_coef=kl_coef, num_samples=6)
+    method.setup(model, tokenizer)
     policy.zero_grad()
     every_row = torch.ones(len(batch.texts), dtype=torch.bool)
     micros = padded_rows(batch.rollouts, every_row, 4096)
     advantages = group_advantages(batch.rewards).view(-1, 1) * batch.rollouts.mask
-    update_gradients(policy, batch.rollouts, advantages, method, micros, reference=model)
+    update_gradients(policy, batch.rollouts, advantages, method, micros)
     assert found.norm() > 0
     assert torch.allclose(found, gradient(policy), atol=1e-5 * found.norm().item())
 

@@ -181,10 +181,11 @@ def test_a_sink_is_given_the_numbers(name, tmp_path, monkeypatch):
     with monkeypatch.context() as without:
         without.setattr(sinks.importlib.util, "find_spec", lambda name: None)
         with pytest.raises(DataError, match=f"pip install {name}"):
-            getattr(sinks, name)(tmp_path, SimpleNamespace(lr=0.5))
+            sinks.SINKS[name](tmp_path)
     there = mock.MagicMock()
     monkeypatch.setattr(sinks, "package", lambda *names: there)
-    getattr(sinks, name)(tmp_path, SimpleNamespace(lr=0.5))({"step": 1, "reward": 0.5, "note": "-"})
+    run = write_run(tmp_path / "run", {}, [{"step": 1, "reward": 0.5, "note": "-"}])
+    sinks.main([name, str(run)])
     if name == "wandb":
         there.init.return_value.log.assert_called_once_with({"step": 1, "reward": 0.5}, step=1)
     else:

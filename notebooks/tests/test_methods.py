@@ -7,6 +7,7 @@ import math
 import re
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,7 +23,6 @@ from rlvr import (
     LossInputs,
     MicroBatch,
     Rollouts,
-    Sampling,
     group_advantages,
     padded_rows,
     row_uniforms,
@@ -36,11 +36,13 @@ METHODS = ROOT / "notebooks" / "methods"
 FILES = {path.name: path.read_text() for path in sorted(METHODS.glob("*.py"))}
 SPECS = {}  # name of the class -> FILE.py:Class
 for file, text in FILES.items():
-    for name in re.findall(r"^class (\w+)\(\w+\):", text, re.M):
+    for name in re.findall(r"^class (\w+)\([\w, ]+\):", text, re.M):
         SPECS[name] = f"{file}:{name}"
 sys.path.insert(0, str(METHODS))
 
 from gdpo import terms_of
+from keep_sampling_mask import KeepSamplingMask
+from kl import KL, kl_penalty
 from shared_prompts import shared_prompts
 
 
@@ -58,7 +60,7 @@ OWN_LOSS = [name for name in SPECS if "loss" in vars(type(method(name)))]
 def test_a_method_says_what_it_is_and_stands_in_the_table(name):
     file = SPECS[name].partition(":")[0]
     document = FILES[file].split('"""')[1]
-    shared = len(re.findall(r"^class \w+\(\w+\):", FILES[file], re.M)) > 1
+    shared = len(re.findall(r"^class \w+\([\w, ]+\):", FILES[file], re.M)) > 1
     if shared:
         document = document.partition(f"\n{name}: ")[2]
     for part in ("\nSource:", "\nFormula:", "\nChanges:", "\nMissing:"):
@@ -84,9 +86,9 @@ def test_a_setting_that_cannot_be_is_refused(name):
 SETTINGS = {
     "Chapter": {"prompts_per_step": 1, "num_samples": 4, "norm": "sum"},
     "CISPO": {"clip": (0.999, 3.0), "updates_per_batch": 4, "norm": "token"},
-    "DAPO": {"clip": (0.2, 0.28), "norm": "token", "scale": "std", "kl_coef": 0},
+    "DAPO": {"clip": (0.2, 0.28), "norm": "token", "scale": "std"},
     "DPPO": {"norm": "constant", "scale": "none", "delta": 0.15},
-    "DrGRPO": {"norm": "constant", "scale": "none", "kl_coef": 0},
+    "DrGRPO": {"norm": "constant", "scale": "none"},
     "PaperGRPO": {"norm": "sequence", "scale": "std", "kl_coef": 0.04},
     "GSPO": {"clip": (3e-4, 4e-4), "norm": "sequence"},
     "MaskedIS": {"level": "token", "how": "mask", "low": 0.5, "high": 5},
@@ -293,11 +295,13 @@ def test_dapo_keeps_the_first_mixed_groups_and_their_divisor():
     torch.testing.assert_close(dapo(norm="sequence").advantages(batch), expected * 4 / 2)
 
 
-def gradient(model, rollouts, advantages, some, tokens=10**9, layout=padded_rows, **more):
+def gradient(
+    model, rollouts, advantages, some, tokens=10**9, layout=padded_rows, keep=None, **more
+):
     """The gradient of the method's loss as one vector, and the sums of update_gradients."""
     model.zero_grad()
     advantages = advantages.reshape(len(rollouts.ids), -1) * rollouts.mask
-    keep = (advantages != 0).any(1)
+    keep = (advantages != 0).any(1) if keep is None else keep
     micros = layout(rollouts, keep, tokens)
     sums, _ = rlvr.update_gradients(model, rollouts, advantages, some, micros, **more)
     return torch.cat([param.grad.flatten() for param in model.parameters()]), sums
@@ -316,12 +320,21 @@ NOW = OLD + RATIOS.log()
 def inputs_of(norm="token", sampled=OLD):
     """What a loss looks at: no model, so no MicroBatch."""
     weights = rlvr.loss_weights(MASK, norm, max_new_tokens=4)
-    return LossInputs(None, OLD, sampled, ADVANTAGES[:, None] * MASK, weights)
+    micro = MicroBatch(None, None, torch.arange(2))
+    return LossInputs(micro, OLD, sampled, ADVANTAGES[:, None] * MASK, weights)
+
+
+def without_kl(name, **settings):
+    """A method of these two completions; if it has a KL, that is measured alone."""
+    some = method(name, **settings)
+    if isinstance(some, KL):
+        some.settings.kl_coef = 0.0
+        some.mask = some.ref_logp = MASK
+    return some
 
 
 def value(name, norm, logp=NOW, inputs=None, **settings):
-    some = method(name, **{"kl_coef": 0.0, **settings})
-    return some.loss(logp, inputs or inputs_of(norm)).item()
+    return without_kl(name, **settings).loss(logp, inputs or inputs_of(norm)).item()
 
 
 def test_clip_higher_by_hand():
@@ -357,7 +370,7 @@ def test_on_policy_all_have_the_gradient_of_the_chapter(name):
     logp = OLD.clone().requires_grad_()
     inputs = inputs_of("sequence")
     unfiltered = {"top_p": 1.0} if name == "KeepSamplingMask" else {}
-    method(name, kl_coef=0.0, **unfiltered).loss(logp, inputs).backward()
+    without_kl(name, **unfiltered).loss(logp, inputs).backward()
     torch.testing.assert_close(logp.grad, -inputs.weights * inputs.advantages)
 
 
@@ -393,19 +406,105 @@ def test_completions_that_the_policy_has_left_are_masked_by_hand():
 # ---- KL ------------------------------------------------------------------------------------------
 
 
+def test_the_kl_by_hand():
+    """pi twice as likely as pi_ref: d = log 2, 1/2 - 1 + log 2 = 0.193; equal: 0."""
+    logp = torch.tensor([[math.log(0.8), 0.3]])
+    ref = torch.tensor([[math.log(0.4), 0.3]])
+    assert kl_penalty(logp, ref, torch.ones(1, 2)).item() == pytest.approx(math.log(2) - 0.5)
+
+
+def test_the_kl_of_nearly_equal_models_is_never_negative():
+    """exp(-d) - 1 + d is d^2 / 2 for small d. In fp32 exp(-d) - 1 keeps three digits of d = 1e-4, and a
+    part of the sums comes out below 0."""
+    d = 1e-4 * torch.randn(1, 10_000)
+    zeros = torch.zeros_like(d)
+    each = [kl_penalty(d[:, i : i + 1], zeros[:, :1], torch.ones(1, 1)).item() for i in range(500)]
+    assert min(each) >= 0
+    exact = (d.double() ** 2 / 2).sum().item()
+    assert kl_penalty(d, zeros, torch.ones_like(d)).item() == pytest.approx(exact, rel=1e-2)
+    assert (torch.exp(-d) - 1 + d).min() < 0, "the plain formula would be negative here"
+
+
+def drifted(model, scale=0.1):
+    """A copy of the model that is some way off."""
+    other = copy.deepcopy(model)
+    for param in other.parameters():
+        param.data += scale * torch.randn_like(param)
+    return other
+
+
+def flat(grads):
+    return torch.cat([grad.flatten() for grad in grads])
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_the_kl_reaches_rows_without_an_advantage(model, prompts, half):
+    """All rewards are equal: nothing to learn, but the KL still pulls back to the start. Autocast keeps 16-bit copies
+    of the weights; they must not be those of the start."""
+    rollouts = sample(model, prompts, 4, 20)
+    start = drifted(model)
+    some = method("KL", kl_coef=0.5)
+    some.setup(start, None)
+    assert some.rows(rollouts, torch.zeros_like(rollouts.logp)).all()
+    before = copy.deepcopy(model.state_dict())
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        given = (rollouts, torch.zeros(3, 4), some)
+        pulled, sums = gradient(model, *given, keep=torch.ones(12, dtype=torch.bool))
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        logp = token_logprobs(model, rollouts.ids, mask=rollouts.mask)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=half):
+        ref = token_logprobs(start, rollouts.ids, mask=rollouts.mask)
+    kl = kl_penalty(logp, ref, rlvr.loss_weights(rollouts.mask))
+    expected = flat(torch.autograd.grad(kl / 2, model.parameters()))
+    close = 0.05 if half else 1e-3
+    assert (sums["kl"] / sums["tokens"]).item() == pytest.approx(kl.item(), rel=close)
+    assert sums["loss"].item() == pytest.approx(kl.item() / 2, rel=close)
+    assert (pulled - expected).norm() < close * expected.norm()
+    assert all(map(torch.equal, model.state_dict().values(), before.values()))
+
+
+def test_a_model_is_not_away_from_itself(model, prompts):
+    """Both are read at the temperature of the sampling."""
+    some = method("KL", temperature=0.7)
+    some.setup(model, None)
+    _, sums = gradient(model, sample(model, prompts, 4, 20), torch.randn(3, 4), some)
+    assert abs(sums["kl"] / sums["tokens"]) < 1e-9
+
+
+@pytest.mark.parametrize("name", ["DAPO", "GSPO", "CISPO", "DPPO", "Olmo3", "RLOO", "MaskedIS"])
+def test_another_method_with_a_kl_has_the_gradients_of_both(model, prompts, name):
+    kind = type(method(name))
+    settings = dataclass(type("Settings", (kind.Settings, KL.Settings), {}))
+    both = type("Both", (KL, kind), {"Settings": settings})(kl_coef=0.5)
+    assert vars(both.settings).items() >= vars(method(name).settings).items()
+    alone = method("KL", kl_coef=0.5, norm=both.settings.norm)
+    for some in (both, alone):
+        some.setup(drifted(model, 0), None)
+    model = drifted(model)
+    rollouts = sample(model, prompts, 4, 20)
+    credit = torch.randn(3, 4)
+    every = torch.ones(12, dtype=torch.bool)
+    found, _ = gradient(model, rollouts, credit, both, keep=every)
+    own, _ = gradient(model, rollouts, credit, method(name), keep=every)
+    kl, _ = gradient(model, rollouts, torch.zeros(3, 4), alone, keep=every)
+    torch.testing.assert_close(found, own + kl, atol=1e-6, rtol=1e-4)
+
+
 def penalty(name, now, old, ref, weight=1.0, **settings):
     """What the KL adds to the loss where tokens with these log-probs have advantage 0."""
     logp, old, ref = (torch.as_tensor(x)[:, None] for x in (now, old, ref))
     weights = torch.as_tensor(weight).expand(len(logp))[:, None]
-    inputs = LossInputs(None, old, old, torch.zeros_like(logp), weights, ref)
-    return method(name, kl_coef=1.0, **settings).loss(logp, inputs)
+    micro = MicroBatch(None, None, torch.arange(len(logp)))
+    inputs = LossInputs(micro, old, old, torch.zeros_like(logp), weights)
+    some = method(name, kl_coef=1.0, **settings)
+    some.ref_logp, some.mask = ref, torch.ones_like(ref)
+    return some.loss(logp, inputs)
 
 
 @pytest.mark.parametrize(
     "name, settings, expected",
-    [("Reinforce", {"kl": "k1"}, 0.6931), ("Reinforce", {"kl": "k2"}, 0.2402)]
-    + [("Reinforce", {"kl": "k3"}, 0.1931), ("DeepSeekV32", {}, 0.1931)]
-    + [(name, {}, 0.1931) for name in ("CISPO", "DPPO", "PaperGRPO", "GSPO", "Olmo3")],
+    [("KL", {"kl": "k1"}, 0.6931), ("KL", {"kl": "k2"}, 0.2402), ("KL", {"kl": "k3"}, 0.1931)]
+    + [(name, {}, 0.1931) for name in ("PaperGRPO", "KLCap", "DeepSeekV32")],
 )
 def test_kl_estimates_by_hand(name, settings, expected):
     """pi = .8, pi_ref = .4: d = ln 2: k1 .6931, k2 .2402, k3 .5 - 1 + .6931 = .1931."""
@@ -433,23 +532,25 @@ def test_only_deepseeks_kl_is_right_for_what_an_older_policy_sampled():
 @pytest.mark.parametrize("name", OWN_LOSS)
 def test_the_micro_batches_change_no_loss(model, prompts, name):
     """An older policy, and another engine's log-probs. The last update of a batch is looked at."""
-    some = method(name, norm="sequence", kl_coef=0.1)
-    some.setup(model, None)
+    some = method(name, norm="sequence")
+    some.setup(init_weights(type(model)(model.config), torch.Generator().manual_seed(1)), None)
+    if isinstance(some, KeepSamplingMask):
+        some.model = model
     rollouts = sample(model, prompts, 4, 20)
     rollouts.logp += 0.6 * torch.randn_like(rollouts.logp) * rollouts.mask
     with torch.no_grad():
         old = token_logprobs(model, rollouts.ids, mask=rollouts.mask)
     old = old + 0.3 * torch.randn_like(old) * rollouts.mask
-    reference = init_weights(type(model)(model.config), torch.Generator().manual_seed(1))
     credit = torch.randn(3, 4)
     results = []
     for tokens in (10**9, 60):
         some.kept = {}
-        given = {"old_logp": old, "reference": reference}
-        results.append(gradient(model, rollouts, credit, some, tokens, **given))
+        results.append(gradient(model, rollouts, credit, some, tokens, old_logp=old))
     (whole, sums), (parts, other) = results
     torch.testing.assert_close(whole, parts, atol=1e-6, rtol=1e-4)
-    assert sums["kl"] > 0 and sums["loss"].item() == pytest.approx(other["loss"].item(), abs=1e-5)
+    assert ("kl" in sums) == isinstance(some, KL)
+    for column in sums:
+        assert sums[column].item() == pytest.approx(other[column].item(), rel=1e-4, abs=1e-5)
 
 
 # ---- The chapter's page --------------------------------------------------------------------------
@@ -473,21 +574,21 @@ def test_the_gradient_of_chapter_is_that_of_the_chapters_page(model, tokenizer):
     assert sums["loss"].item() == pytest.approx(page["loss"], abs=1e-5)
 
 
-def how(num_samples, max_new_tokens, temperature, uniforms=None, training=True):
-    """How to sample from a model alone: until its own stop token."""
-    sizes = (num_samples, max_new_tokens, temperature)
-    return Sampling(*sizes, None, uniforms, None, training, None)
+def roll_out(some, model, prompts, *sizes, uniforms=None, training=True):
+    """The method's samples from a model alone, until its own stop token. sizes: num_samples, max_new_tokens, temperature."""
+    how = dict(zip(("num_samples", "max_new_tokens", "temperature"), sizes))
+    return some.roll_out(model, None, prompts, training, uniforms=uniforms, **how)
 
 
 def test_the_chapter_samples_at_another_temperature_than_it_trains(model, prompts):
     """The sampler's log-probs are those at 0.8; greedy decoding stays greedy."""
     chapter = method("Chapter")
-    rollouts = chapter.roll_out(model, None, prompts, how(2, 10, 1.0))
+    rollouts = roll_out(chapter, model, prompts, 2, 10, 1.0)
     with torch.no_grad():
         at = {t: token_logprobs(model, rollouts.ids, t, rollouts.mask) for t in (0.8, 1.0)}
     torch.testing.assert_close(rollouts.logp, at[0.8], atol=1e-5, rtol=0)
     assert (rollouts.logp - at[1.0]).abs().max() > 0.01
-    greedy = chapter.roll_out(model, None, prompts, how(1, 10, 0.0))
+    greedy = roll_out(chapter, model, prompts, 1, 10, 0.0)
     assert greedy.ids.equal(sample(model, prompts, 1, 10, 0.0).ids)
 
 
@@ -509,8 +610,8 @@ def test_completions_are_those_of_the_policy_so_many_steps_ago(model, prompts, s
     policies = []
     for _ in range(4):
         policies.append(copy.deepcopy(model))
-        rollouts = some.roll_out(model, None, prompts, how(2, 10, 1.0, uniforms))
-        evaluated = some.roll_out(model, None, prompts, how(2, 10, 1.0, uniforms, training=False))
+        rollouts = roll_out(some, model, prompts, 2, 10, 1.0, uniforms=uniforms)
+        evaluated = roll_out(some, model, prompts, 2, 10, 1.0, uniforms=uniforms, training=False)
         move(model)
         some.after_step({}, model)
     for found, policy in ((evaluated, policies[3]), (rollouts, policies[3 - staleness])):
@@ -555,7 +656,7 @@ def test_what_was_sampled_from_a_part_is_on_policy_only_under_the_kept_mask(mode
     at least top-p. With it, and pi_old = pi, the ratio is 1: the gradient of the loss is -w A."""
     some = method("KeepSamplingMask", top_p=0.7, temperature=0.8)
     some.setup(model, None)
-    rollouts = some.roll_out(model, None, prompts, how(4, 20, 0.8))
+    rollouts = roll_out(some, model, prompts, 4, 20, 0.8)
     keep = torch.ones(12, dtype=torch.bool)
     (micro,) = padded_rows(rollouts, keep, 10**9)
     weights = rollouts.mask[micro.rows]

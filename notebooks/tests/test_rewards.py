@@ -14,9 +14,10 @@ from model import load
 from notebooks.rewards import guards, process, program_parts, proofs, reasoning, structured
 from notebooks.rewards.guards import first_box, guarded, is_hacking, quotas, robust_reward
 from notebooks.rewards.process import steps_reward, verify_steps
-from notebooks.rewards.reasoning import REASONING_PRESETS, RepetitionReward, kimi, olmo
+from notebooks.rewards.reasoning import REASONING_PRESETS, ReasoningReward, RepetitionReward
+from notebooks.rewards.reasoning import kimi, olmo
 from rlvr import group_advantages
-from verifiers import CODE_RULES, MATH_RULES, REWARDS, ReasoningReward, aggregate, arithmetic
+from verifiers import CODE_RULES, MATH_RULES, aggregate, arithmetic
 from verifiers import boxed_reward, extract_code, tagged_reward, verify_format, verify_math
 
 TWO = {"problem": "Solve x^2-5x+6=0. Smaller root in \\boxed{}.", "answer": "2"}
@@ -597,7 +598,7 @@ def test_the_presets_are_the_chapters_tables():
     ],
 )
 def test_language_consistency(text, mixed):
-    assert verifiers.mixed_scripts(text) is mixed
+    assert reasoning.mixed_scripts(text) is mixed
 
 
 def test_repetition_is_a_term_of_its_own():
@@ -655,6 +656,34 @@ def test_autorules_judge_fills_the_slot_of_r1(monkeypatch):
     assert parts["helpful"] == 0.75 and parts["accuracy"] == 1
 
 
+def reasoned(think, box="2", form="<think>{}</think><answer>{}</answer>", **given):
+    out = ReasoningReward(**given)(form.format(think, f"\\boxed{{{box}}}"), "2")
+    return round(out["R"], 6)
+
+
+def test_the_reward_for_reasoning_term_by_term():
+    """acc + 0.1 fmt + len - 0.5 for a second script. len: 500 words are a quarter beyond the 400, of 0.3."""
+    assert reasoned("so it is") == 1.1 and reasoned("so it is", "3") == 0.1
+    assert reasoned("word " * 500) == 1.025 and reasoned("word " * 2000) == 0.8
+    assert reasoned("\u56e0\u5f0f\u5206\u89e3 it is") == 0.6
+    assert reasoned("word " * 128, w_len=0.2) == 1.2 and reasoned("word " * 300, w_len=0.2) == 1.3
+    assert reasoned("word " * 512, w_len=0.2, w_ramble=0.0, saturates=False) == 1.5
+
+
+def test_the_reward_for_reasoning_pays_nothing_for_broken_tags():
+    """Not even where a box without any tags is enough."""
+    for form in ("<think>{} {}", "{}</think>{}", "<answer>{}</answer>{}", "{} {}<answer>"):
+        assert reasoned("so", form=form) == reasoned("so", form=form, needs_tags=False) == 0
+    assert reasoned("so", form="{} {}") == 0
+    assert reasoned("so", form="{} {}", needs_tags=False) == 1
+    cut_off = ReasoningReward()(tagged("factor (x-2)(x-3)"), "2", truncated=True)
+    assert not any(cut_off.values())
+    out, parts = ReasoningReward().reward(tagged("factor (x-2)(x-3)"), {"answer": "2"})
+    assert out == pytest.approx(1.1)
+    expected = {"accuracy": 1, "format": 1, "length_term": 0, "language": 0, "thinking": 2}
+    assert parts == {**expected, "answered": 1, "copied": 0}
+
+
 # ---- Controls, and whatever a completion may be ------------------------------------------------------
 
 RIGHT = "\\boxed{2}"
@@ -695,9 +724,10 @@ LABORATORY = {
 EACH = [f"{file}.py:{name}" for file, names in LABORATORY.items() for name in names.split()]
 
 
-@pytest.mark.parametrize("name", [*REWARDS, *EACH])
+@pytest.mark.parametrize("name", [*verifiers.REWARDS, *EACH])
 def test_every_reward_takes_anything(name):
-    reward = verifiers.get_reward(name if name in REWARDS else f"{ROOT}/notebooks/rewards/{name}")
+    is_named = name in verifiers.REWARDS
+    reward = verifiers.get_reward(name if is_named else f"{ROOT}/notebooks/rewards/{name}")
     hostile = ["", "\0", "<think>" * 50, "\\boxed{" * 50, "```python\n" * 3, "=" * 50, "\ud800"]
     for text in [*hostile, SIX[0]]:
         value, parts = reward(text, TWO | {"tests": []})
@@ -716,8 +746,8 @@ PROBLEM = {"problem": "What is 6*7?", "answer": "42"}
 HONEST = "<think>6*7 is 6*5 plus 6*2, and 30+12=42</think><answer>\\boxed{42}</answer>"
 WRONG = HONEST.replace("\\boxed{42}", "\\boxed{41}")
 STRICT = RepetitionReward(w_len=0.2, w_rep=0.3)
-R1_ZERO = REWARDS["r1-zero"]
-R1 = REWARDS["r1"]
+R1_ZERO = reasoning.r1_zero
+R1 = reasoning.r1
 
 
 def earned(rollout, truncated=False):

@@ -9,6 +9,7 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT), str(ROOT / "notebooks" / "methods")]
 
 import torch
+from kl import KL, kl_penalty
 from lora import LoRA
 from masked_is import MaskedIS
 from ratios import DPPO
@@ -124,6 +125,12 @@ class Wrapped(SimpleNamespace):
     def zero_grad(self):
         """The gradient stays, to be read."""
 
+    def parameters(self):
+        return self.model.parameters()
+
+    def modules(self):
+        return self.model.modules()
+
 
 def padded_logprobs(model, ids, attention_mask):
     """Prompts are lists here, padded on the right: each row is moved there and back."""
@@ -140,9 +147,11 @@ def step(model, reference, kl_coef, ids, mask, rewards, rank=None):
     lengths = mask.sum(1).long()
     rollouts = rlvr.Rollouts(ids, zeros + 2, lengths, zeros > 0, 0 * mask, mask, rewards.size(1))
     whole = train.gather_batches([rlvr.Batch([], rollouts, [], rewards, [])], "cpu")
-    run = SimpleNamespace(model=Wrapped(model=model), method=rlvr.GRPO(norm=NORM, kl_coef=kl_coef))
-    run.method.settings.max_new_tokens = 8
-    run.reference = reference and Wrapped(model=reference)
+    settings = {"norm": NORM, "max_new_tokens": 8}
+    run = SimpleNamespace(model=Wrapped(model=model), method=rlvr.GRPO(**settings))
+    if reference:
+        run.method = KL(kl_coef=kl_coef, **settings)
+        run.method.setup(Wrapped(model=reference), None)  # keeps a copy of these weights
     run.flags = SimpleNamespace(micro_batch_tokens=8, device="cpu", fsdp=False)
     run.dtype = torch.float32
     run.parameters = list(model.parameters())
@@ -158,8 +167,8 @@ def after_update(lora, method=None):
     before = copy.deepcopy(model)
     rlvr.token_logprobs(model, torch.tensor([[1, 2, 3]])).sum().backward()
     optimizer.step()
-    how = rlvr.Sampling(1, 8, 1.0, [], rlvr.row_uniforms([0], 8, 0), [{}], True)
-    rollouts = method.roll_out(model, None, [[1, 2]], how)
+    how = {"max_new_tokens": 8, "stop_ids": [], "uniforms": rlvr.row_uniforms([0], 8, 0)}
+    rollouts = method.roll_out(model, None, [[1, 2]], True, **how)
     what = {"ids": rollouts.ids, "mask": rollouts.mask}
     now, old = [rlvr.token_logprobs(one, **what) for one in (model, before)]
     return rollouts.logp, now, old
@@ -168,12 +177,12 @@ def after_update(lora, method=None):
 def kl(logp, ref_logp):
     """kl_penalty sums up, each token with its weight: its value is the derivative by that."""
     weights = torch.ones_like(logp, requires_grad=True)
-    return torch.autograd.grad(rlvr.kl_penalty(logp, ref_logp, weights), weights)[0]
+    return torch.autograd.grad(kl_penalty(logp, ref_logp, weights), weights)[0]
 
 
 def gradient_of_kl(logp, ref_logp):
     logp = logp.requires_grad_()
-    penalty = rlvr.kl_penalty(logp, ref_logp, torch.ones_like(logp))
+    penalty = kl_penalty(logp, ref_logp, torch.ones_like(logp))
     return torch.autograd.grad(penalty, logp)[0]
 
 
