@@ -10,10 +10,9 @@ and scored is in rlvr.roll_out.
 """
 
 import math
-import shlex
 import statistics
 import sys
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -91,28 +90,40 @@ def pass_at_k(n, c, k):
 
 @dataclass
 class TaskFlags:
-    """The flags that train.py and eval.py share."""
+    """Model and task"""
 
-    task: str = option(
-        None, "NAME, data file or file.py:name (default: math; tiny arithmetic; eval.py math500)"
+    model: str = option(
+        None,
+        "Hugging Face id or folder (default of train.py: notebooks/tiny, with a CUDA GPU "
+        "Qwen/Qwen3-0.6B-Base)",
     )
-    reward: str = option(None, "NAME or file.py:name (default: the task's own)")
-    prompt: str = option(None, "the sentence that asks, with {problem} in it (default: the task's)")
-    stop: tuple = option((), "texts that end a completion (default: the task's)")
+    task: str = option(
+        None,
+        "arithmetic, math, math500, a .jsonl file of problems, or file.py:function (default of "
+        "train.py: math, or arithmetic for a tiny model; of eval.py: math500)",
+    )
+    reward: str = option(
+        None, "boxed, tagged, code, or file.py:function (default: the task's own reward)"
+    )
+    prompt: str = option(
+        None, "text that asks for an answer to {problem} (default: the task's own text)"
+    )
+    stop: tuple = option((), "texts that end a completion (default: the task's own)")
     template: str = option(
         None,
-        "how a problem is shown (default: chat if the model stops at <|im_end|>, else plain)",
+        "show a problem as plain text, as a turn of the model's chat template, or as one without "
+        "thinking (default: chat if the model ends its turns as its template does, else plain)",
         choices=["plain", "chat", "chat-nothink"],
     )
-    method: str = option("grpo", "or a file.py with a class like GRPO; its settings are flags")
-    device: str = option(None, "(default: the best there is)", choices=["cpu", "cuda", "mps"])
+    method: str = option("grpo", "grpo, or file.py with a subclass of GRPO; its settings are flags")
+    device: str = option(
+        None, "where to run (default: the fastest there is)", choices=["cpu", "cuda", "mps"]
+    )
 
     def __post_init__(self):
-        for f in fields(self):
-            value = getattr(self, f.name)
+        for name, value in vars(self).items():
             if type(value) in (int, float) and not 0 < value < 1e12:
-                name = f.name.replace("_", "-")
-                raise ValueError(f"--{name} {value}: it must be above 0, and within reason")
+                raise ValueError(f"{name} is {value}: it must be above 0, and within reason")
 
 
 def check_prompts(model, tokenizer, task, problems, max_new_tokens):
@@ -145,12 +156,24 @@ def limit_sampling(method, model, dtype):
 
 @dataclass
 class Flags(TaskFlags):
-    model: str = option(None, "a model directory, a hub id, or runs/NAME: the first argument")
-    baseline: str = option(None, "a second model, on the same problems (default: the run's base)")
-    problems: int = option(500, "how many, from the first")
-    greedy: bool = option(False, "no second row, which is sampled")
-    k: tuple = option((), "pass@k for these k, each at most --num-samples", type=int)
-    out: str = option(None, "add a header for each model and every completion to this .jsonl file")
+    """Evaluation"""
+
+    baseline: str = option(
+        None, "second model, on the same problems (default: the one that the run started from)"
+    )
+    problems: int = option(500, "number of held-out problems")
+    greedy: bool = option(False, "greedy decoding only; skip the sampled evaluation")
+    k: tuple = option((), "print pass@k for these k, each at most --num-samples", type=int)
+    out: str = option(None, "append every completion to this .jsonl file, after a header")
+
+
+ABOUT = """Measure a model's accuracy on held-out problems, with greedy decoding and with sampling.
+The first argument is the model: a folder, a Hugging Face id, or runs/NAME, which is evaluated with
+the flags it was trained with.
+
+examples:
+  python eval.py runs/NAME
+  python eval.py Qwen/Qwen3-0.6B --num-samples 8 --k 1 8 --out eval.jsonl"""
 
 
 def parse_args(argv=None):
@@ -158,9 +181,8 @@ def parse_args(argv=None):
     words = sys.argv[1:] if argv is None else argv
     if words and not words[0].startswith("-"):
         words = ["--model", *words]
-    about = "Accuracy on held-out problems: eval.py MODEL, and these flags."
     defaults = {"num_samples": 1}  # of each problem in the sampled row
-    args, method = read_command(words, Flags, GRPO, about, read_run, lambda *_: defaults)
+    args, method = read_command(words, Flags, GRPO, ABOUT, read_run, lambda *_: defaults)
     if args.model is None:
         sys.exit("error: name a model first, such as runs/NAME")
     if not all(0 < k <= method.settings.num_samples for k in args.k):
@@ -177,9 +199,8 @@ def read_run(known):
     if "settings" not in config:  # a model's config.json has none
         return {}
     if not (folder / "final").is_dir():
-        place = f"--name {shlex.quote(folder.name)} --runs {shlex.quote(str(folder.parent))}"
-        finish = f"finish it with `python train.py --resume {place}`"
-        raise ModelError(f"{folder} has no final/ yet: {finish}")
+        finish = f"python train.py --resume --name '{folder.name}' --runs '{folder.parent}'"
+        raise ModelError(f"{folder} has no final/ yet: finish it with `{finish}`")
     flags = fields_in(config["flags"], TaskFlags)
     own = {"device": None, "baseline": config["flags"]["model"], "num_samples": 1}
     return {**flags, **config["settings"], **own}

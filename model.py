@@ -463,13 +463,13 @@ def save(model, tokenizer, directory, weights=None):
 
 
 @contextlib.contextmanager
-def oom_hint(*settings):
-    """Turn an out-of-memory error inside the block into advice: which settings to lower."""
+def oom_hint(setting):
+    """Turn an out-of-memory error inside the block into advice: which setting to lower."""
     try:
         yield
     except torch.OutOfMemoryError as error:
-        flags = ", or ".join("--" + setting.replace("_", "-") for setting in settings)
-        raise ModelError(f"too little memory: give a smaller {flags}. {error}"[:500]) from error
+        why = f"too little memory: give a smaller --{setting.replace('_', '-')}. {error}"
+        raise ModelError(why[:500]) from error
 
 
 # ---- 4. Tokenizer --------------------------------------------------------------------------------

@@ -645,18 +645,22 @@ class Settings:
     """The settings of a method, each with its default and a line of help. Your own method may also
     write `height: float = 0.5`."""
 
-    prompts_per_step: int = option(8, "P, problems a step (departure 10)")
-    num_samples: int = option(8, "G, completions of each (a tiny model: 16)")
-    max_new_tokens: int = option(512, "longest completion (a tiny model: 80)")
+    prompts_per_step: int = option(8, "P: problems per step (departure 10)")
+    num_samples: int = option(8, "G: completions per problem; for a tiny model 16")
+    max_new_tokens: int = option(512, "longest completion; for a tiny model 80")
     sample_tokens: int = option(
-        None, "sampled at once: bounds the KV cache (default: 49152, on a small GPU what fits)"
+        None,
+        "tokens sampled at once; smaller saves memory (default: 49152, or what fits on the GPU)",
     )
-    temperature: float = option(1.0, "of sampling and of the trained log-probs (departure 7)")
-    updates_per_batch: int = option(1, "nothing clips in the first one (departure 3)")
-    scale: str = option("std", "of the advantages: std (GRPO), none (Dr. GRPO)")
-    norm: str = option("token", "token (DAPO), sequence (GRPO), constant (Dr. GRPO), sum (chapter)")
-    clip: tuple = option((0.2, 0.2), "LOW HIGH: outside 1-LOW .. 1+HIGH a ratio gains nothing")
-    seed: int = option(0, "of all random numbers")
+    temperature: float = option(1.0, "of sampling, and of the log-probs in the loss (departure 7)")
+    updates_per_batch: int = option(1, "updates on the same completions (departure 3)")
+    scale: str = option("std", "divide the advantages of a group by its std, or by none (Dr. GRPO)")
+    norm: str = option(
+        "token",
+        "weigh tokens by token (DAPO), sequence (GRPO), constant (Dr. GRPO) or sum (the chapter)",
+    )
+    clip: tuple = option((0.2, 0.2), "LOW HIGH: clip the ratio pi / pi_old to 1-LOW .. 1+HIGH")
+    seed: int = option(0, "seed of all random numbers (default: 0)")
 
     def __post_init__(self):
         counts = "prompts_per_step num_samples max_new_tokens updates_per_batch sample_tokens"
@@ -689,8 +693,7 @@ class GRPO:
     def optimizer(self, parameters, lr):
         """The lr of each group of parameters is its peak, which the schedule scales. (Checkpoints
         call step(closure=None) of an optimizer of your own.)"""
-        betas = (0.9, 0.95)
-        return torch.optim.AdamW(parameters, lr, betas=betas, weight_decay=0.0, fused=True)
+        return torch.optim.AdamW(parameters, lr, (0.9, 0.95), weight_decay=0.0, fused=True)
 
     def export(self, model):
         """-> the model to save at the end."""
@@ -698,7 +701,7 @@ class GRPO:
 
     def pick(self, problems, step, memory):
         """The problems of a step -> P indices; each epoch walks through them in a new random order.
-        memory is kept in checkpoints; its "visits" maps str(index) to the last accuracies."""
+        memory: a dict of the method's own, kept in checkpoints, where its keys become texts."""
         N = len(problems)
         P = self.settings.prompts_per_step
         start = (step - 1) * P  # problems drawn in earlier steps

@@ -101,7 +101,6 @@ def train_rlvr(run):
             again, _ = update(run, batch, advantages, old_logp)
             stats["clipped"] = again["clipped"]
         updated_at = time.perf_counter()
-        remember(run.memory, indices, batch)  # for the next picks
 
         # The log; from time to time held-out problems, and a checkpoint.
         row = {"step": step, **batch_metrics(batch), **stats, "lr": lr}
@@ -118,6 +117,7 @@ class Run:
     """What the loop works with; load_run makes it."""
 
     flags: "Flags"
+    folder: Path
     task: verifiers.Task
     method: GRPO
     model: Qwen3
@@ -128,13 +128,9 @@ class Run:
     # critical: dtype is the one computed in. Weights stay in fp32 while they are trained: at a
     # learning rate of 1e-6 nearly every update of a bf16 weight would round to nothing.
     dtype: torch.dtype
-    memory: dict = field(default_factory=lambda: {"visits": {}})  # for pick; checkpoints keep it
+    memory: dict = field(default_factory=dict)  # for the method's pick; checkpoints keep it
     step: int = 0  # the last one made
     stopping: bool = False  # after Ctrl-C
-
-    @property
-    def folder(self):
-        return Path(self.flags.runs, self.flags.name)
 
 
 def pick_problems(run, step):
@@ -226,13 +222,6 @@ def step_optimizer(run, step, loss):
     return norm
 
 
-def remember(memory, indices, batch):
-    """Keep the last three accuracies of each problem, for the method's pick."""
-    for index, share in zip(indices, batch.accuracy.float().mean(1).tolist()):
-        visits = memory["visits"].get(str(index), [])
-        memory["visits"][str(index)] = [*visits, share][-3:]
-
-
 def evaluate_both(run):
     """Greedy and sampled accuracy on held-out problems -> columns of the log."""
     problems = run.task.test[: run.flags.eval_problems]
@@ -313,7 +302,8 @@ def load_run(flags):
     optimizer = method.optimizer(parameters, flags.lr)
     limit_sampling(method, model, dtype)
     rates = [group["lr"] for group in optimizer.param_groups]
-    return Run(flags, task, method, model, tokenizer, parameters, optimizer, rates, dtype)
+    folder = Path(flags.runs, flags.name)
+    return Run(flags, folder, task, method, model, tokenizer, parameters, optimizer, rates, dtype)
 
 
 def set_up(method, model, tokenizer):
@@ -492,7 +482,6 @@ CHECKPOINT_ERRORS = (
 warnings.filterwarnings(
     "ignore", "torch.distributed is disabled|FSDP2-wrapped module .* a view|Mismatch dtype"
 )
-ALL_BUT_HASHES = "[!h]*"  # hashes.json alone begins with an h
 
 
 def state_of(run):
@@ -512,8 +501,8 @@ def save_checkpoint(run, progress):
         dcp.save(state_of(run), checkpoint_id=partial, no_dist=WORLD == 1)
         if RANK == 0:
             (partial / "progress.json").write_text(progress)
-            hashes = hashes_of(partial.glob(ALL_BUT_HASHES))
-            (partial / "hashes.json").write_text(json.dumps(hashes))
+            hashes = json.dumps(hashes_of(partial.iterdir()))
+            (partial / "hashes.json").write_text(hashes)
             shutil.rmtree(path, ignore_errors=True)  # one of the same step that could not be read
             partial.rename(path)
             for old in sorted(folder.glob("step_??????"))[:-2]:  # two are kept
@@ -528,10 +517,11 @@ def load_checkpoint(run):
     paths = sorted(run.folder.glob("checkpoints/step_??????"), reverse=True)
     for path in paths:
         try:
-            hashes = _read_json(path / "hashes.json")
-            if hashes != hashes_of(path.glob(ALL_BUT_HASHES)):
+            hashes = hashes_of(path.iterdir())
+            del hashes["hashes.json"]
+            if hashes != _read_json(path / "hashes.json"):
                 raise ValueError("its files are not as they were written")
-            progress = json.loads((path / "progress.json").read_text())
+            progress = _read_json(path / "progress.json")
             state = state_of(run)
             dcp.load(state, checkpoint_id=path, no_dist=WORLD == 1)
         except CHECKPOINT_ERRORS as error:  # cut short, damaged, or of another model
@@ -620,7 +610,7 @@ def preflight(run):
     settings = run.method.settings
     problems = task.train[: settings.prompts_per_step]
     prompt = run.tokenizer.prompt_text(task.prompt(problems[0]))
-    print(f"{len(task.train)} problems to train on, {len(task.test)} held out; {task.note}")
+    print(f"{len(task.train)} problems to train on, {len(task.test)} held out")
     print(f"the first prompt ({run.tokenizer.template} template):")
     print(textwrap.indent(prompt, "    "))
     began = time.perf_counter()
@@ -646,43 +636,55 @@ def preflight(run):
         )
     if why_stop and (means["failed"] == 1 or len(batch.texts) >= 64):  # fewer could be bad luck
         raise Stopped(f"error: {why_stop}")
-    verdict = f"warning: {why_stop}" if why_stop else "there is something to learn"
-    print(f"preflight: {verdict}")
+    print("preflight:", f"warning: {why_stop}" if why_stop else "there is something to learn")
     estimate = datetime.timedelta(seconds=round(2 * took * run.flags.steps))
     print(f"{run.flags.steps} steps take about {estimate}, if an update takes as long as sampling")
 
 
 # ---- 6. Flags ------------------------------------------------------------------------------------
 
-# Defaults by the size of the model; tiny means less than 16 MB of weights.
-# The rate 3e-6, and the Base model where there is a GPU, are departure 11 in rlvr.py.
-TINY = {
-    "device": "cpu",
-    "lr": 4e-4,
-    "micro_batch_tokens": 2048,
-    "eval_every": 25,
-    "task": "arithmetic",
-    "num_samples": 16,
-    "max_new_tokens": 80,
+# The defaults that depend on the model's size: for a tiny one (less than 16 MB of weights), and for
+# others. The rate 3e-6, and the Base model where there is a GPU, are departure 11 in rlvr.py.
+DEFAULTS = {
+    "task": ("arithmetic", "math"),
+    "num_samples": (16, 8),
+    "max_new_tokens": (80, 512),
+    "lr": (4e-4, 3e-6),
+    "micro_batch_tokens": (2048, 4096),
+    "eval_every": (25, 50),
 }
-LARGE = {"lr": 3e-6, "micro_batch_tokens": 4096, "eval_every": 50, "task": "math"}
 
 
 @dataclass
-class Flags(TaskFlags):
-    model: str = option(None, "hub id or folder (default: notebooks/tiny; CUDA: Qwen3-0.6B-Base)")
+class TrainFlags(TaskFlags):
+    """Training"""
+
+    steps: int = option(100, "total number of training steps")
     lr: float = option(
-        None, "highest rate: 5 steps of warm-up, then a cosine to a tenth (3e-6; tiny 4e-4)"
+        None,
+        "peak learning rate: 5 steps of warm-up, then a cosine down to a tenth (default: 3e-6; for "
+        "a tiny model 4e-4)",
     )
-    micro_batch_tokens: int = option(None, "in a forward pass: less memory, same gradient")
-    fsdp: bool = option(False, "with torchrun: shard weights and moments")
-    steps: int = option(100, "in all")
-    eval_every: int = option(None, "steps between evaluations (default: 50; tiny 25)")
-    eval_problems: int = option(500, "held-out problems each time")
-    save_every: int = option(50, "steps between checkpoints")
-    runs: str = option("runs", "folder of all runs")
-    name: str = option(None, "of this run's folder (default: task, date and time)")
-    resume: bool = option(False, "go on with the run --name")
+    micro_batch_tokens: int = option(
+        None,
+        "tokens per forward pass of the update; smaller saves memory and changes nothing else "
+        "(default: 4096; for a tiny model 2048)",
+    )
+    eval_every: int = option(
+        None, "steps between two evaluations (default: 50; for a tiny model 25)"
+    )
+    eval_problems: int = option(500, "number of held-out problems in an evaluation")
+    fsdp: bool = option(False, "with torchrun: shard weights, gradients and optimizer state")
+
+
+@dataclass
+class Flags(TrainFlags):
+    """The run"""
+
+    name: str = option(None, "name of the run's folder (default: task, date and time)")
+    runs: str = option("runs", "folder that holds all runs")
+    save_every: int = option(50, "steps between two checkpoints")
+    resume: bool = option(False, "continue the run called --name")
 
     def __post_init__(self):
         super().__post_init__()
@@ -700,13 +702,20 @@ MAY_CHANGE_ON_RESUME = set(
 )
 
 
+ABOUT = """Train a model with verifiable rewards (GRPO). Without flags, on a laptop a tiny model
+learns arithmetic, and with a CUDA GPU Qwen3-0.6B-Base learns MATH.
+
+examples:
+  python train.py --steps 100
+  python train.py --method notebooks/methods/dapo.py --help    # the settings of a method"""
+
+
 def parse_args(argv=None):
     """-> flags, with all settings of the method as flags.settings. The later wins: the defaults;
-    those for the model's size (TINY, LARGE); the method's own; config.json of the run to --resume;
+    those for the model's size (DEFAULTS); the method's own; config.json of the run to --resume;
     the command line. Everything is checked before anything is written."""
-    about = "Train with verifiable rewards (GRPO)."
     flags, method = read_command(
-        argv, Flags, GRPO, about, read_config, defaults_for, MAY_CHANGE_ON_RESUME
+        argv, Flags, GRPO, ABOUT, read_config, defaults_for, MAY_CHANGE_ON_RESUME
     )
     flags.settings = asdict(method.settings)
     return flags
@@ -739,13 +748,14 @@ def defaults_for(known, settings):
             raise ValueError("--model: say which; on a CPU only the task arithmetic has a default")
         tiny = Path(__file__).parent / "notebooks" / "tiny"
         model = str(tiny) if laptop else "Qwen/Qwen3-0.6B-Base"
-    fitting = TINY if is_tiny(model) else LARGE
-    values = {"device": device, "model": model}
-    usual = {f.name: f.default for f in fields(GRPO.Settings)}
-    own = {f.name for f in fields(settings) if f.default != usual.get(f.name)}  # of the method
-    values |= {name: value for name, value in fitting.items() if name not in own}
-    name = Path((task or fitting["task"]).partition(".py:")[0]).stem
-    return {**values, "name": f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"}
+    column = 0 if is_tiny(model) else 1
+    values = {name: pair[column] for name, pair in DEFAULTS.items()}
+    for f in fields(settings):  # a method's own defaults count more
+        if f.default != getattr(GRPO.Settings, f.name, None):
+            values.pop(f.name, None)
+    name = Path((task or values["task"]).partition(".py:")[0]).stem
+    name = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    return {**values, "model": model, "device": "cpu" if column == 0 else device, "name": name}
 
 
 def is_tiny(model):
@@ -843,7 +853,7 @@ if __name__ == "__main__":
     # Backslashes where a code page lacks a character; line by line also into a file or a pipe.
     sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
     try:
-        with oom_hint("model", "fsdp"):
+        with oom_hint("model"):
             main()
         if dist.is_initialized():
             dist.destroy_process_group()

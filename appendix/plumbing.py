@@ -15,15 +15,15 @@ import gzip
 import hashlib
 import importlib
 import json
+import multiprocessing
 import os
-import queue
 import shlex
 import subprocess
 import sys
-import threading
 import traceback
 import zlib
 from dataclasses import field, fields
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import get_type_hints
 
@@ -250,11 +250,13 @@ def option(default, help, **more):
     return field(default=default, metadata={"help": help, **more})
 
 
-def add_flags(parser, kind):
-    """The fields of a dataclass as flags: int, float, str, bool (what is True by default also as
-    --no-name), and tuples of one of these."""
+def add_flags(parser, kind, names=None):
+    """The fields of a dataclass as flags: int, float, str, bool (a field that is True by default is
+    switched off by --no-name), and tuples of one of these. names: which ones (default: all)."""
     types = get_type_hints(kind)
     for f in fields(kind):
+        if f.name not in (names or types):
+            continue
         options = {"help": "", **f.metadata}
         if types[f.name] is bool:
             options["action"] = argparse.BooleanOptionalAction if f.default else "store_true"
@@ -262,6 +264,8 @@ def add_flags(parser, kind):
             options = {"type": type(f.default[0]) if f.default else str, "nargs": "+", **options}
         else:
             options["type"] = types[f.name]
+        if types[f.name] is int:
+            options["metavar"] = "N"
         if f.default not in (None, False, ()):
             options["help"] += f" (default: {f.default})"
         parser.add_argument("--" + f.name.replace("_", "-"), **options)
@@ -276,7 +280,9 @@ def read_command(argv, kind, base, about, run_of, defaults_for, may_change=None)
     may_change: the flags that may differ from that run's (None: all of them may).
     """
     parser = argparse.ArgumentParser(
-        description=about + " @FILE reads flags from a file.",
+        description=about.partition("\nexamples:")[0] + "@FILE reads flags from a file.",
+        epilog="examples:" + about.partition("\nexamples:")[2],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
         usage="%(prog)s [flags], see --help",
         add_help=False,
@@ -286,14 +292,15 @@ def read_command(argv, kind, base, about, run_of, defaults_for, may_change=None)
     parser.convert_arg_line_to_args = lambda line: shlex.split(line, comments=True)
     try:
         # Which run and which method? They decide which other flags there are.
-        add_flags(parser, kind)
+        for part in reversed(kind.__mro__[:-1]):  # a group for each of its base classes
+            add_flags(parser.add_argument_group(part.__doc__), part, part.__annotations__)
         first = vars(parser.parse_known_args(argv)[0])
         run = run_of(first)
         spec = {"method": kind.method, **run, **first}["method"]
         found = find_method(base, spec)
         settings = found.Settings
         # Now all flags are known.
-        add_flags(parser.add_argument_group(f"settings of {found.__name__}"), settings)
+        add_flags(parser.add_argument_group(f"The method: settings of {found.__name__}"), settings)
         parser.add_argument("-h", "--help", action="help", help="show this, and exit")
         given, unknown = parser.parse_known_args(argv)
         names = [f.name for f in (*fields(kind), *fields(settings))]
@@ -332,29 +339,20 @@ def run_all(texts, problems, reward_fn, timeout=None):
     """reward_fn(text, problem) for every text, in several threads -> its results, or the errors
     that it raised; a TimeoutError for those that hang. (A verifier has VERIFIER_TIMEOUT seconds,
     an environment fewer: see chat.py.)"""
-    jobs = queue.SimpleQueue()
-    for place in range(len(texts)):
-        jobs.put(place)
-    done = queue.SimpleQueue()
-    stop = threading.Event()
 
-    def work():
-        with contextlib.suppress(queue.Empty):  # no job is left
-            while not stop.is_set():
-                place = jobs.get_nowait()
-                try:
-                    result = reward_fn(texts[place], problems[place])
-                except BaseException as error:  # also CancelledError, or the thread would end
-                    result = error
-                done.put((place, result))
+    def work(place):
+        try:
+            return place, reward_fn(texts[place], problems[place])
+        except BaseException as error:  # also CancelledError, or the thread would end
+            return place, error
 
-    # Daemons, or one that hangs would keep the process alive.
-    for _ in range(min(len(texts), os.cpu_count() + 4)):
-        threading.Thread(target=work, daemon=True).start()
     results = [TimeoutError("no answer in time")] * len(texts)
-    with contextlib.suppress(queue.Empty):  # nothing came for so long
+    # Its threads are daemons, or one that hangs would keep the process alive.
+    pool = ThreadPool(max(1, min(len(texts), os.cpu_count() + 4)))
+    done = pool.imap_unordered(work, range(len(texts)))
+    with contextlib.suppress(multiprocessing.TimeoutError):  # nothing came for so long
         for _ in texts:
-            place, result = done.get(timeout=timeout or VERIFIER_TIMEOUT)
+            place, result = done.next(timeout or VERIFIER_TIMEOUT)
             results[place] = result
-    stop.set()  # no thread begins another job
+    pool.terminate()  # no thread begins another job
     return results

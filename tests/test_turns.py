@@ -68,7 +68,7 @@ def always_right(text, problem):
 
 def task_with(turns, reward=always_right, stops=("</tool>",), problem="1+1=", answer="4"):
     problems = [{"problem": problem, "answer": answer}]
-    return Task("t", problems, problems, "{problem}", reward, "", stops, turns)
+    return Task("t", problems, problems, "{problem}", reward, stops, turns)
 
 
 def said(policy, tokenizer, task, texts, limit=40):

@@ -59,9 +59,8 @@ def products(train_size=5000, test_size=500, seed=0):
             sides[side][problem["problem"]] = problem
     train = [*sides[False].values()]
     test = [*sides[True].values()]
-    note = "products of two digits each, split by a hash"
     stops = ("</tool>",)
-    return Task("products", train, test, "{problem}", tagged_reward, note, stops, Calculator)
+    return Task("products", train, test, "{problem}", tagged_reward, stops, Calculator)
 
 
 def silent():

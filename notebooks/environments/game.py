@@ -44,9 +44,8 @@ def won_reward(completion, problem):
 
 def game(turns=Game):
     problems = [{"problem": "guess", "answer": digit} for digit in "0123456789"]
-    note = "ten digits; tested on the same"
     stops = tuple("0123456789")
-    return Task("game", problems * 8, problems, "{problem}", won_reward, note, stops, turns)
+    return Task("game", problems * 8, problems, "{problem}", won_reward, stops, turns)
 
 
 def silent():

@@ -97,7 +97,7 @@ def search(turns=Search):
     train = [problem for problem in PROBLEMS if not held_out(problem)]
     test = [*filter(held_out, PROBLEMS)]
     stops = ("</search>", "</answer>")
-    return Task("search", train, test, "{problem}", answer_reward, "split by a hash", stops, turns)
+    return Task("search", train, test, "{problem}", answer_reward, stops, turns)
 
 
 def nothing():

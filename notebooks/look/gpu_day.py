@@ -90,7 +90,7 @@ def trained(day, name, *flags):
     words = ["--runs", WORK, "--name", name, "--device", day.device, *flags]
     with open(day.out.with_suffix(".txt"), "a") as log, contextlib.redirect_stdout(log):
         print("train.py", *words)
-        with train.oom_hint("model", "fsdp"):
+        with train.oom_hint("model"):
             train.main([*map(str, words)])
     return train.read_log(WORK / name)
 

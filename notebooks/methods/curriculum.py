@@ -28,13 +28,29 @@ from dataclasses import dataclass
 from rlvr import GRPO
 
 
+class Visits:
+    """Keeps the last three accuracies of each problem: memory["visits"], by str(index)."""
+
+    def visit(self, chosen, memory):
+        """Note the problems of a step, whose accuracies come with the advantages -> chosen."""
+        self.visits = memory.setdefault("visits", {})
+        self.chosen = chosen
+        return chosen
+
+    def advantages(self, batch):
+        for index, accuracy in zip(self.chosen, batch.accuracy.float().mean(1).tolist()):
+            last = self.visits.get(str(index), [])
+            self.visits[str(index)] = [*last, accuracy][-3:]
+        return super().advantages(batch)
+
+
 def mean_accuracy(memory, index):
     """Of the last visits to a problem; 1/2 if there was none."""
     last = memory.get("visits", {}).get(str(index))
     return sum(last) / len(last) if last else 0.5
 
 
-class Curriculum(GRPO):
+class Curriculum(Visits, GRPO):
     @dataclass
     class Settings(GRPO.Settings):
         slide_steps: int = 100  # as many as --steps
@@ -49,13 +65,14 @@ class Curriculum(GRPO):
             # subtle: log(u) / weight. u^(1 / weight) would be 0 for all that are far away.
             keys.append(math.log(1 - rng.random()) * math.exp(distance**2))
         order = sorted(range(len(problems)), key=keys.__getitem__, reverse=True)
-        return list(itertools.islice(itertools.cycle(order), settings.prompts_per_step))
+        chosen = list(itertools.islice(itertools.cycle(order), settings.prompts_per_step))
+        return self.visit(chosen, memory)
 
 
 SHARES = (0.1, 0.2, 0.4, 0.2, 0.1)  # of a step, from the hard fifth to the easy one
 
 
-class Stratified(GRPO):
+class Stratified(Visits, GRPO):
     def pick(self, problems, step, memory):
         rng = random.Random(f"pick {self.settings.seed} {step}")
         sizes = [0] * len(SHARES)
@@ -66,4 +83,5 @@ class Stratified(GRPO):
             sizes[place] += 1
             keys[index] = (sizes[place] - 0.5) / SHARES[place]
         order = sorted(keys, key=keys.get)
-        return list(itertools.islice(itertools.cycle(order), self.settings.prompts_per_step))
+        chosen = list(itertools.islice(itertools.cycle(order), self.settings.prompts_per_step))
+        return self.visit(chosen, memory)

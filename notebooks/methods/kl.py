@@ -28,17 +28,14 @@ from torch.distributed.fsdp import FSDPModule
 from appendix.plumbing import option
 from rlvr import GRPO, log_probs_of
 
-ESTIMATES = {
-    "k1": lambda d: d,
-    "k2": lambda d: d.square() / 2,
-    "k3": lambda d: torch.expm1(-d) + d,  # subtle: exp(-d) - 1 loses small d to rounding
-}
-
 
 def kl_penalty(logp, ref_logp, weights, estimate="k3"):
     """sum_it w_it k(log pi - log pi_ref): three of (B, T-1) -> scalar. Over samples of pi its mean
     is KL(pi || pi_ref), for k1 and k3."""
-    return (weights * ESTIMATES[estimate](logp - ref_logp)).sum()
+    d = logp - ref_logp
+    k3 = torch.expm1(-d) + d  # subtle: exp(-d) - 1 loses small d to rounding
+    estimates = {"k1": d, "k2": d.square() / 2, "k3": k3}
+    return (weights * estimates[estimate]).sum()
 
 
 class KL(GRPO):

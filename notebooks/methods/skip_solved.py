@@ -8,10 +8,12 @@ Changes: which problems a step sees. Each time one is left out, its oldest visit
 Missing: it cannot act before three epochs, 3 * problems / prompts_per_step steps.
 """
 
+from curriculum import Visits
+
 from rlvr import GRPO
 
 
-class SkipSolved(GRPO):
+class SkipSolved(Visits, GRPO):
     def pick(self, problems, step, memory):
         """The usual walk; memory["next"] is the place in it."""
         P = self.settings.prompts_per_step
@@ -29,4 +31,4 @@ class SkipSolved(GRPO):
                 visits[str(index)] = last[1:]
             else:
                 chosen.append(index)
-        return chosen
+        return self.visit(chosen, memory)

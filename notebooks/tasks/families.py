@@ -135,7 +135,7 @@ def mixture(shares: dict[str, tuple[float, Task]], count: int, seed=0) -> Task:
     rewards = {family: own_reward(task) for family, (_, task) in shares.items()}
     stops = tuple({stop for _, task in shares.values() for stop in task.stops})
     reward = by_field("family", rewards)
-    return Task("+".join(shares), train, test, "{problem}", reward, "several tasks", stops)
+    return Task("+".join(shares), train, test, "{problem}", reward, stops)
 
 
 def own_reward(task: Task):
@@ -149,7 +149,7 @@ def own_reward(task: Task):
 
 def mixed() -> Task:
     """One problem of each family, for a look at how a model answers them."""
-    return Task("mixed", PROBLEMS, PROBLEMS, BOXED, mixed_reward, "four families, one problem each")
+    return Task("mixed", PROBLEMS, PROBLEMS, BOXED, mixed_reward)
 
 
 # ---- Wordings --------------------------------------------------------------------------------------

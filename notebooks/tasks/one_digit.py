@@ -23,5 +23,4 @@ def one_digit():
     problems = [
         {"problem": f"{a}+{b}=", "answer": str((a + b) % 10)} for a in digits for b in digits
     ]
-    note = "a+b modulo 10; tested on the same"
-    return Task("one-digit", problems, problems, "{problem}", exact_reward, note)
+    return Task("one-digit", problems, problems, "{problem}", exact_reward)

@@ -47,17 +47,17 @@ TRAIN, TEST = split()
 PAIRS = TRAIN + TEST
 
 
-def task(name, asked, prompt, note):
+def task(name, asked, prompt):
     """asked: (problem, answer) of each of PAIRS, of which the last 72 are held out in every task."""
     problems = [{"problem": problem, "answer": str(answer)} for problem, answer in asked]
     train = problems[: len(TRAIN)]
     test = problems[len(TRAIN) :]
-    return Task(name, train, test, prompt, boxed_reward, note, stops=("\n",))
+    return Task(name, train, test, prompt, boxed_reward, stops=("\n",))
 
 
 def sums():
     asked = [(f"{a} + {b} =", a + b) for a, b in PAIRS]
-    return task("sums", asked, SOLVED, "a + b, 2 to 20, split by pairs")
+    return task("sums", asked, SOLVED)
 
 
 # What carries over: never trained on, and of the pairs held out above.
@@ -66,19 +66,19 @@ def sums():
 def larger():
     """Both numbers from 21 to 39."""
     asked = [(f"{a + 19} + {b + 19} =", a + b + 38) for a, b in PAIRS]
-    return task("larger", asked, SOLVED, "a + b, 21 to 39")
+    return task("larger", asked, SOLVED)
 
 
 def three_terms():
     asked = [(f"{a} + {b} + {a % 3 + 2} =", a + b + a % 3 + 2) for a, b in PAIRS]
     solved = few_shot("7 + 6 + 2 = 15", "12 + 5 + 3 = 20", "4 + 4 + 1 = 9")
-    return task("three-terms", asked, solved, "a + b + c")
+    return task("three-terms", asked, solved)
 
 
 def differences():
     asked = [(f"{a + b} - {b} =", a) for a, b in PAIRS]
     solved = few_shot(*[f"{a + b} - {b} = {a}" for a, b in SHOWN])
-    return task("differences", asked, solved, "a - b >= 2")
+    return task("differences", asked, solved)
 
 
 def words():
@@ -86,7 +86,7 @@ def words():
     sentence = "Tom has {} apples and gets {} more. Now he has"
     asked = [(sentence.format(a, b), a + b) for a, b in PAIRS]
     solved = few_shot(*[f"{sentence.format(a, b)} {a + b}" for a, b in SHOWN])
-    return task("words", asked, solved, "the same sums in words")
+    return task("words", asked, solved)
 
 
 # ---- 2. Controls -----------------------------------------------------------------------------------

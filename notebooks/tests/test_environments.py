@@ -160,7 +160,7 @@ def test_gymnasiums_lake_is_an_environment():
         return adapters.Stepped(world, problem, lambda text: "<v>^".find(text[-1:]))
 
     problem = {"problem": "S", "answer": "G", "seed": 0}
-    task = Task("lake", [], [], "{problem}", adapters.steps_reward, "", ("v", ">"), lake)
+    task = Task("lake", [], [], "{problem}", adapters.steps_reward, ("v", ">"), lake)
     batch = play(task, problem, "v4v8>9>10v14>", "v4>")
     assert batch.rewards.tolist() == [[1.0, 0.0]]
     assert [reply for _, reply in batch.turns[0]] == ["4", "8", "9", "10", "14", None]

@@ -746,6 +746,20 @@ def test_what_teaches_nothing_is_passed_by_and_tried_again():
     assert seen[9] == 2 and sorted(seen[10:13]) == [0, 1, 2] and seen[13] == 2
 
 
+def test_a_problem_keeps_the_accuracies_of_its_last_three_visits():
+    some, memory = method("Curriculum", prompts_per_step=2), {}
+    for right in ([1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [1.0, 0.0]):
+        chosen = some.pick(range(2), 1, memory)
+        batch = batch_of(
+            [right, right[::-1]],
+            parts=[{"accuracy": x, "truncated": 0.0} for x in right + right[::-1]],
+        )
+        some.advantages(batch)
+        memory = json.loads(json.dumps(memory))  # as a checkpoint keeps it
+        assert sorted(chosen) == [0, 1]
+    assert memory["visits"] == {"0": [1.0, 0.0, 0.5], "1": [1.0, 0.0, 0.5]}
+
+
 def test_the_curriculum_moves_from_easy_to_hard():
     memory = {"visits": {str(i): [i / 200] for i in range(200)}}
     some = method("Curriculum", prompts_per_step=20, slide_steps=10)
