@@ -1,11 +1,11 @@
-"""train.py - the training loop, and what a run of it needs.
+"""train.py - the training loop, and everything that a run needs around it.
 
     python train.py --steps 100           on a laptop: a tiny model learns to work sums out;
                                           with a CUDA GPU: Qwen3-0.6B-Base on MATH
     torchrun --nproc-per-node 8 train.py --fsdp
                                           the same on 8 GPUs, each with an eighth of the model
 
-Section 1 is the loop. The others can be skipped on a first reading.
+Section 1 is the loop. The other sections can be skipped on a first reading.
 """
 
 import contextlib
@@ -74,15 +74,15 @@ from rlvr import (
 def train_rlvr(run):
     """The training loop, from the step after run.step to flags.steps.
 
-    Raises Stopped: after Ctrl-C; where the method raises it; when loss or gradient are not finite,
-        before they reach the weights; when the verifier fails on every completion."""
+    Raises Stopped after Ctrl-C, when the method raises it, when the verifier fails on every
+    completion, and when the loss or the gradient is not finite (the weights are not updated)."""
     flags = run.flags
     for step in range(run.step + 1, flags.steps + 1):
         began = time.perf_counter()
         settings = run.method.settings
-        torch.manual_seed(settings.seed + step)  # for a method that draws numbers of its own
+        torch.manual_seed(settings.seed + step)  # for methods that draw random numbers
 
-        # P problems, G completions of each, and their rewards. (A reward may look at the step.)
+        # Sample P problems and G completions of each, and score them. (A reward may use the step.)
         indices = pick_problems(run, step)
         problems = [{**run.task.train[index], "step": step} for index in indices]
         G = settings.num_samples
@@ -90,11 +90,11 @@ def train_rlvr(run):
         batch.step = step
         sampled_at = time.perf_counter()
 
-        # How much better than its group each completion is, token by token.
+        # How much better each completion is than its group, token by token.
         advantages = token_advantages(run.method, batch)  # (B, T-1)
 
-        # One update, or several on the same completions: the first one returns pi_old's log-probs,
-        # and nothing clips in it.
+        # Update the weights once, or several times on the same completions. The first update
+        # returns the log-probs of pi_old; nothing is clipped in it.
         lr = set_learning_rate(run, step)
         stats, old_logp = update(run, batch, advantages)
         for _ in range(settings.updates_per_batch - 1):
@@ -102,7 +102,7 @@ def train_rlvr(run):
             stats["clipped"] = again["clipped"]
         updated_at = time.perf_counter()
 
-        # The log; from time to time held-out problems, and a checkpoint.
+        # Write the log and the samples; now and then evaluate, and save a checkpoint.
         row = {"step": step, **batch_metrics(batch), **stats, "lr": lr}
         row |= {"sample_seconds": sampled_at - began, "update_seconds": updated_at - sampled_at}
         if step % flags.eval_every == 0 or step == flags.steps:
@@ -114,7 +114,7 @@ def train_rlvr(run):
 
 @dataclass
 class Run:
-    """What the loop works with; load_run makes it."""
+    """The state of a run. load_run makes it."""
 
     flags: "Flags"
     folder: Path
@@ -122,19 +122,19 @@ class Run:
     method: GRPO
     model: Qwen3
     tokenizer: Tokenizer
-    parameters: list  # the trained ones
+    parameters: list  # the parameters that are trained
     optimizer: torch.optim.Optimizer
-    rates: list  # the highest learning rate of each of the optimizer's groups
-    # critical: dtype is the one computed in. Weights stay in fp32 while they are trained: at a
-    # learning rate of 1e-6 nearly every update of a bf16 weight would round to nothing.
+    rates: list  # the peak learning rate of each parameter group
+    # critical: dtype is the dtype of the computation. Trained weights stay in fp32: at a learning
+    # rate of 1e-6 nearly every update of a bf16 weight would be rounded away.
     dtype: torch.dtype
-    memory: dict = field(default_factory=dict)  # for the method's pick; checkpoints keep it
-    step: int = 0  # the last one made
+    memory: dict = field(default_factory=dict)  # for the method's pick; saved in checkpoints
+    step: int = 0  # the last finished step
     stopping: bool = False  # after Ctrl-C
 
 
 def pick_problems(run, step):
-    """The indices of the problems of a step."""
+    """Ask the method which problems the step trains on -> their indices."""
     N = len(run.task.train)
     indices = run.method.pick(run.task.train, step, run.memory)
     if not isinstance(indices, list) or not indices or any(i not in range(N) for i in indices):
@@ -143,13 +143,13 @@ def pick_problems(run, step):
 
 
 def roll_out_all(run, problems, num_samples, temperature, stream, training=True):
-    """rlvr.roll_out; with several processes each does its share of the problems -> one Batch."""
-    mine = torch.arange(len(problems)).tensor_split(WORLD)[RANK].tolist()  # neighbours, in order
-    # A row's random numbers depend on its place in the whole batch, not on the process it is in.
+    """rlvr.roll_out, with the problems divided among the processes -> the whole Batch."""
+    mine = torch.arange(len(problems)).tensor_split(WORLD)[RANK].tolist()
+    # The random numbers of a row depend on its place in the whole batch, not on its process.
     streams = [f"{stream} {i * num_samples + g}" for i in mine for g in range(num_samples)]
     batches = []
     with unsharded(run.model), cast_weights(run.dtype, run.model):
-        if mine:  # there may be more processes than problems
+        if mine:  # with more processes than problems, some have none
             batch = roll_out(
                 run.method,
                 run.model,
@@ -166,7 +166,7 @@ def roll_out_all(run, problems, num_samples, temperature, stream, training=True)
 
 
 def set_learning_rate(run, step):
-    """Five steps of warm-up, and a cosine from 1 to a tenth of --lr -> the rate of this step."""
+    """Five steps of warm-up, then a cosine from --lr down to a tenth of it -> this step's rate."""
     warm_up = min(1.0, step / 5)
     cosine = 0.55 + 0.45 * math.cos(math.pi * step / run.flags.steps)
     for group, rate in zip(run.optimizer.param_groups, run.rates):
@@ -175,7 +175,7 @@ def set_learning_rate(run, step):
 
 
 def update(run, batch, advantages, old_logp=None):
-    """One update of the weights: gradient, clip, step -> (statistics, log-probs (B, T-1))."""
+    """Update the weights once -> (statistics for the log, log-probs before the update (B, T-1))."""
     rollouts = batch.rollouts
     keep = run.method.rows(rollouts, advantages)  # (B,)
     if getattr(keep, "shape", None) != (len(advantages),) or keep.dtype != torch.bool:
@@ -189,22 +189,22 @@ def update(run, batch, advantages, old_logp=None):
     stats["trained"] = int(keep.sum())
     difference = (logp - rollouts.logp).abs() * rollouts.mask
     stats["mismatch_max"] = max(gather([difference.max().item()]))
-    # subtle: without a gradient Adam's momentum must not move the weights.
+    # subtle: where there is no gradient, Adam's momentum must not move the weights.
     stats["grad_norm"] = step_optimizer(run, batch.step, stats["loss"]) if keep.any() else 0.0
-    run.model.zero_grad()  # including parameters that the optimizer leaves out
+    run.model.zero_grad()  # also of parameters that are not in the optimizer
     return stats, logp
 
 
 def share_of_micro_batches(run, rollouts, keep):
-    """The rows to keep (B,), laid out by the method -> this process's MicroBatches."""
-    per_rank = math.ceil(int(keep.sum()) / WORLD)  # rows: so that the ranks share the work
+    """Lay out the rows to keep (B,) in micro-batches -> the share of this process."""
+    per_rank = math.ceil(int(keep.sum()) / WORLD)  # small enough for every rank to get some rows
     room = min(run.flags.micro_batch_tokens, per_rank * rollouts.ids.size(1))
     return equal_share(run.method.layout(rollouts, keep, room) or [])
 
 
 def means_over_tokens(sums, mask):
-    """The sums of update_gradients, of all processes -> means over the trained tokens. The loss
-    stays a sum. mask: that of the rows that the layout had to place."""
+    """Add up the sums of all processes and divide them by the number of trained tokens. The loss
+    stays a sum. mask: the mask of the rows that the layout was given."""
     sums = {name: float(all_sum(value)) for name, value in sums.items()}
     tokens = max(1.0, sums.pop("tokens"))
     if tokens != max(1, int(mask.sum())):
@@ -213,7 +213,8 @@ def means_over_tokens(sums, mask):
 
 
 def step_optimizer(run, step, loss):
-    """Clip the gradients, and step unless there is NaN or infinity -> the norm before clipping."""
+    """Clip the gradients and step the optimizer -> the norm before clipping. Raises Stopped for
+    NaN or infinity."""
     norm = clip_gradients(run.parameters)
     if not math.isfinite(loss + norm):
         found = f"loss {loss} and gradient norm {norm}"
@@ -223,7 +224,7 @@ def step_optimizer(run, step, loss):
 
 
 def evaluate_both(run):
-    """Greedy and sampled accuracy on held-out problems -> columns of the log."""
+    """Evaluate on held-out problems, greedily and by sampling -> columns of the log."""
     problems = run.task.test[: run.flags.eval_problems]
     columns = {}
     for prefix, temperature in (("eval_", 0.0), ("eval_sampled_", run.method.settings.temperature)):
@@ -234,7 +235,7 @@ def evaluate_both(run):
 
 
 def write_samples(run, batch, advantages):
-    """All completions of the step, with their scores, tokens and log-probs."""
+    """Write all completions of the step, with their scores, tokens and log-probs."""
     if RANK > 0:
         return
     path = run.folder / "samples" / f"step_{batch.step:06d}.jsonl.gz"
@@ -248,17 +249,17 @@ def write_samples(run, batch, advantages):
 
 
 def finish_step(run, row):
-    """Log the step; save a checkpoint when it is time, or when there is a reason to stop."""
+    """Log the step, and save a checkpoint if it is time or if the run stops here."""
     method = run.method
     run.step = row["step"]
     why_stop = None
     try:
-        method.after_step(row, run.model)  # which may add columns
+        method.after_step(row, run.model)  # it may add columns
     except Stopped as error:
         why_stop = str(error)
     if row["failed"] == 1:
-        why_stop = "error: the verifier failed on every completion, see the warnings above"
-    if any(gather([run.stopping])):  # Ctrl-C in any process
+        why_stop = "error: the verifier failed on every completion; see the warnings above"
+    if any(gather([run.stopping])):  # after Ctrl-C in any process
         why_stop = "stopped"
     progress = {
         "step": run.step,
@@ -266,9 +267,9 @@ def finish_step(run, row):
         "method": method.state(),
         "settings": asdict(method.settings),
     }
-    # JSON turns the keys of a dict into texts. Do so at every step: an uninterrupted run and a
-    # resumed one then see the same memory, and what JSON cannot hold fails at once.
-    where = "the memory of pick, the method's state, its columns"
+    # JSON turns dict keys into strings. Convert at every step, so that a run sees the same memory
+    # whether it was interrupted or not, and a value that JSON cannot hold fails at once.
+    where = "the memory of pick, the state of the method, or its columns"
     as_json(row, where)
     progress = as_json(progress, where)
     run.memory = json.loads(progress)["memory"]
@@ -283,11 +284,11 @@ def finish_step(run, row):
 
 
 def load_run(flags):
-    """Load what the flags name -> a run: everything that the loop works with."""
+    """Load the task, the model and the method that the flags name -> Run."""
     print(f"model {flags.model} on {flags.device}, task {flags.task}")
     task = verifiers.get_task(flags.task, flags.prompt, flags.stop, flags.reward)
     if not task.train:
-        raise DataError(f"task {task.name} has no problems to train on: choose another")
+        raise DataError(f"task {task.name} has no problems to train on: choose another --task")
     method = get_method(GRPO, flags.method, flags.settings)
     _, dtype = pick_device(flags.device)
     sharder = Sharder(flags.device) if flags.fsdp else None
@@ -295,7 +296,7 @@ def load_run(flags):
     small = is_tiny(flags.model)
     model.checkpoint_blocks = not small
     if flags.device == "cpu" and small:
-        torch.set_num_threads(1)  # with tensors so small, threads mostly wait for each other
+        torch.set_num_threads(1)  # on tensors this small, threads mostly wait for each other
     problems = task.train + task.test
     check_prompts(model, tokenizer, task, problems, method.settings.max_new_tokens)
     parameters = set_up(method, model, tokenizer)
@@ -307,8 +308,9 @@ def load_run(flags):
 
 
 def set_up(method, model, tokenizer):
-    """method.setup -> the parameters to train, equal on every rank. They must belong to the model,
-    because a checkpoint saves nothing else, and export must remove what the method adds to it."""
+    """Call method.setup -> the parameters to train, equal on every rank. They must belong to the
+    model, because a checkpoint saves nothing else. A method that adds parameters needs an export
+    that removes them."""
     torch.manual_seed(method.settings.seed)
     usual = dict(model.named_parameters())
     parameters = method.setup(model, tokenizer)
@@ -328,8 +330,8 @@ def set_up(method, model, tokenizer):
 
 @contextlib.contextmanager
 def cast_weights(dtype, model):
-    """Within, the weights are cast to dtype: over many tokens faster than autocast, which casts the
-    inputs of each matrix product. The price is a little more mismatch in the update."""
+    """Temporarily cast the weights. For sampling this beats autocast, which casts again at every
+    matmul. In return, sampler and update disagree a little more (the log's mismatch)."""
     whole = {param: param.data for param in model.parameters()}
     try:
         for param, data in whole.items():
@@ -341,15 +343,15 @@ def cast_weights(dtype, model):
 
 
 def write_config(run):
-    """config.json: flags, settings, versions, commit, and which weights the run began with."""
+    """Write config.json: flags, settings, versions, commit, and hashes of the initial weights."""
     path = run.folder / "config.json"
     weights = hashes_of(fetch(run.flags.model).glob("*.safetensors"))
     if _read_json(path, optional=True).get("weights", weights) != weights:
-        raise ModelError(f"--model: the weights of {run.flags.model} are not those of the run")
+        raise ModelError(f"--model: the run did not start from the weights of {run.flags.model}")
     given = run.flags.settings["sample_tokens"]
     config = {
-        "flags": {**asdict(run.flags), "resume": False},  # the same as without an interruption
-        # after_step may have changed them; how many tokens fit on the GPU is found anew by --resume
+        "flags": {**asdict(run.flags), "resume": False},  # as if the run had not been interrupted
+        # after_step may have changed them. A resumed run measures anew how many tokens fit.
         "settings": {**asdict(run.method.settings), "sample_tokens": given},
         "versions": {"python": sys.version, "torch": torch.__version__, "git": git_commit()},
         "weights": weights,
@@ -360,10 +362,10 @@ def write_config(run):
 
 
 # ---- 3. Many GPUs (skip it when you have one) ----------------------------------------------------
-# Sampling and evaluation are shared out by problems, the update by micro-batches. Every process
-# holds the whole batch and makes the same decisions; the first one writes. So a method's pick,
-# advantages, layout and after_step must return the same in every process; its roll_out and loss see
-# a share.
+# Each process samples for a share of the problems, and runs a share of the micro-batches of the
+# update. Every process holds the whole batch and makes the same decisions; the first one writes.
+# So a method's pick, advantages, rows, layout and after_step must return the same in every process;
+# its roll_out, before_update and loss see a share.
 # critical: all ranks must issue the same collectives in the same order. So sharded weights are
 # gathered before sampling, and every rank makes the same number of forward passes.
 # With one process there is nothing to share: RANK is 0, WORLD is 1; all_sum(x) and gather(x) are x,
@@ -375,7 +377,7 @@ TIMEOUT_MINUTES = 10.0  # how long one process waits for another
 
 
 def start_processes(device):
-    """Under torchrun: join the others. Only rank 0 prints; errors come from any."""
+    """Under torchrun, join the other processes. Only rank 0 prints; any rank may raise an error."""
     if "RANK" not in os.environ:
         return
     backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
@@ -385,14 +387,14 @@ def start_processes(device):
 
 
 def all_sum(tensor):
-    """The sum over all processes, in every process; shards of a gradient are summed already."""
+    """Sum a tensor over all processes. (FSDP has already summed the shards of a gradient.)"""
     if WORLD > 1 and not isinstance(tensor, DTensor):
         dist.all_reduce(tensor)
     return tensor
 
 
 def gather(items):
-    """The lists of all processes as one list, in every process."""
+    """Join the lists of all processes into one list, which every process gets."""
     if WORLD == 1:
         return items
     lists = [None] * WORLD
@@ -401,7 +403,7 @@ def gather(items):
 
 
 def gather_batches(batches, device):
-    """The Batches of all processes as one."""
+    """Join the Batches of all processes into one, which every process gets."""
     on_cpu = [replace(one, rollouts=Rollouts.join([one.rollouts], "cpu")) for one in batches]
     batches = gather(on_cpu)
     whole = batches[0]
@@ -416,8 +418,8 @@ def gather_batches(batches, device):
 
 
 def equal_share(micros):
-    """This process's micro-batches, as many as every other has: copies with loss_scale 0 fill
-    the gap."""
+    """The share of this process. All shares have the same length: copies with loss_scale 0 are
+    added where needed."""
     micros = list(micros)
     while len(micros) % WORLD:
         micros.append(replace(micros[-1], loss_scale=0.0))
@@ -425,7 +427,7 @@ def equal_share(micros):
 
 
 def clip_gradients(parameters):
-    """Sum the gradients of all processes and clip them to norm 1 -> their norm before."""
+    """Sum the gradients of all processes and clip them to norm 1 -> their norm before clipping."""
     for param in parameters:
         if param.grad is not None:
             all_sum(param.grad)
@@ -434,13 +436,13 @@ def clip_gradients(parameters):
 
 
 class Sharder:
-    """For model.load: every process gets a part of each weight (FSDP, arXiv 2304.11277; FSDP2
-    here). Weights are kept in fp32 and used in dtype; gradients are summed, in fp32."""
+    """Used by model.load to give every process a part of each weight (PyTorch's FSDP2; FSDP: arXiv
+    2304.11277). Weights are stored in fp32 and used in dtype; gradients are summed in fp32."""
 
     def __init__(self, device):
         _, dtype = pick_device(device)
         self.mesh = dist.init_device_mesh(device, (WORLD,))
-        # subtle: a KV cache that is cast would be a copy, and what is written to it lost.
+        # subtle: a cast KV cache would be a copy, and whatever is written to a copy is lost.
         self.precision = MixedPrecisionPolicy(dtype, torch.float32, cast_forward_inputs=False)
 
     def wrap(self, model):
@@ -448,16 +450,17 @@ class Sharder:
         for module in (*model.model.layers, model):
             fully_shard(module, mesh=self.mesh, mp_policy=self.precision)
             module.set_gradient_divide_factor(1.0)
-            module.set_force_sum_reduction_for_comms(True)  # gloo has no other
+            module.set_force_sum_reduction_for_comms(True)  # gloo has no other reduction
 
     def cut(self, tensor, parameter):
-        """This process's part of a weight."""
+        """The part of a weight that this process stores."""
         return distribute_tensor(tensor, self.mesh, parameter.placements, src_data_rank=None)
 
 
 @contextlib.contextmanager
 def unsharded(model):
-    """Within, every process holds all weights of a sharded model: no forward pass communicates."""
+    """Gather a sharded model's weights for the duration of the block, so that its forward passes
+    need no communication."""
     sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
     for module in sharded:
         module.unshard()
@@ -471,9 +474,10 @@ def unsharded(model):
 
 
 # ---- 4. Checkpoints ------------------------------------------------------------------------------
-# No random state is saved: random numbers depend on (seed, step, row) alone. So on a CPU a resumed
-# run equals an uninterrupted one bit for bit; on a GPU, or with another WORLD, up to rounding.
-# Loading runs pickle: resume only runs you trust.
+# No random state is saved, because random numbers depend on (seed, step, row) alone. So a resumed
+# run equals an uninterrupted one: on a CPU bit for bit, on a GPU or with another WORLD up to
+# rounding.
+# Checkpoints are pickle files, which can execute code: resume only runs that you trust.
 
 CHECKPOINT_ERRORS = (
     Exception,
@@ -490,8 +494,8 @@ def state_of(run):
 
 
 def save_checkpoint(run, progress):
-    """Write under another name, then rename: a crash at any moment leaves the last good one.
-    progress: what it keeps besides tensors, as JSON."""
+    """Write a checkpoint under another name, then rename it, so that a crash at any moment leaves
+    the previous one intact. progress: everything that is no tensor, as JSON."""
     folder = run.folder / "checkpoints"
     path = folder / f"step_{run.step:06d}"
     partial = folder / "partial"
@@ -503,28 +507,28 @@ def save_checkpoint(run, progress):
             (partial / "progress.json").write_text(progress)
             hashes = json.dumps(hashes_of(partial.iterdir()))
             (partial / "hashes.json").write_text(hashes)
-            shutil.rmtree(path, ignore_errors=True)  # one of the same step that could not be read
+            shutil.rmtree(path, ignore_errors=True)  # an unreadable checkpoint of the same step
             partial.rename(path)
-            for old in sorted(folder.glob("step_??????"))[:-2]:  # two are kept
+            for old in sorted(folder.glob("step_??????"))[:-2]:  # keep the last two
                 shutil.rmtree(old)
-    except CHECKPOINT_ERRORS as error:  # a full disk raises errors of many kinds
+    except CHECKPOINT_ERRORS as error:  # a full disk raises many kinds of errors
         shutil.rmtree(partial, ignore_errors=True)
-        raise ModelError(f"{path}: cannot write it ({error!r:.200}); free some space") from error
+        raise ModelError(f"{path}: cannot be written ({error!r:.200}); free some space") from error
 
 
 def load_checkpoint(run):
-    """Restore the newest checkpoint that is whole; there may be none."""
+    """Restore the newest checkpoint that is intact, if there is one."""
     paths = sorted(run.folder.glob("checkpoints/step_??????"), reverse=True)
     for path in paths:
         try:
             hashes = hashes_of(path.iterdir())
             del hashes["hashes.json"]
             if hashes != _read_json(path / "hashes.json"):
-                raise ValueError("its files are not as they were written")
+                raise ValueError("its files have changed since they were written")
             progress = _read_json(path / "progress.json")
             state = state_of(run)
             dcp.load(state, checkpoint_id=path, no_dist=WORLD == 1)
-        except CHECKPOINT_ERRORS as error:  # cut short, damaged, or of another model
+        except CHECKPOINT_ERRORS as error:  # truncated, damaged, or of another model
             print(f"{path} cannot be used ({error!r:.150}); trying the one before")
             continue
         set_state_dict(run.model, run.optimizer, **state)
@@ -536,7 +540,7 @@ def load_checkpoint(run):
         run.method.load_state(progress["method"])
         return
     if paths or max(read_log(run.folder), default=0) > run.flags.save_every:
-        raise ModelError(f"{run.folder} has no usable checkpoint: begin again by another --name")
+        raise ModelError(f"{run.folder} has no usable checkpoint: start again with another --name")
 
 
 # ---- 5. Log and preflight ------------------------------------------------------------------------
@@ -577,17 +581,17 @@ def log_row(run, row):
 
 
 def read_log(folder):
-    """metrics.jsonl -> {step: row}. If a step has two rows, as after a crash, the last counts."""
+    """Read metrics.jsonl -> {step: row}. If a crash left two rows for a step, the last counts."""
     path = folder / "metrics.jsonl"
     rows = read_rows(path) if path.exists() else []
     return {row["step"]: row for row in rows}
 
 
 def batch_metrics(batch):
-    """Means and shares of the batch -> columns of the log.
+    """Means over the completions of the batch, and shares of its groups -> columns of the log.
 
-    A group with unequal rewards is mixed. Groups with equal rewards give no gradient: they are
-    solved (most completions are right) or hopeless."""
+    A group with unequal rewards is mixed. Groups with equal rewards give no gradient: the problem
+    is solved (most completions are right) or hopeless."""
     names = sorted({name for part in batch.parts for name in part})
     row = {name: statistics.fmean(part.get(name, 0.0) for part in batch.parts) for name in names}
     right = batch.accuracy.float().mean(1)  # (P,)
@@ -605,7 +609,7 @@ def batch_metrics(batch):
 
 
 def preflight(run):
-    """Show the first prompt and what a batch earns; stop, or warn, if it can teach nothing."""
+    """Sample one batch before training. Stop, or warn, if there is nothing to learn from it."""
     task = run.task
     settings = run.method.settings
     problems = task.train[: settings.prompts_per_step]
@@ -626,7 +630,7 @@ def preflight(run):
     why_stop = None
     if means["failed"] > 0.5:
         why_stop = (
-            f"the verifier fails on {means['failed']:.0%} of the completions, see the warnings"
+            f"the verifier fails on {means['failed']:.0%} of the completions; see the warnings"
         )
     elif means["truncated"] >= 0.9:
         why_stop = "nearly all completions are cut off: try --max-new-tokens, --stop or --template"
@@ -634,7 +638,8 @@ def preflight(run):
         why_stop = (
             "no group has unequal rewards: try an easier or harder task, or more --num-samples"
         )
-    if why_stop and (means["failed"] == 1 or len(batch.texts) >= 64):  # fewer could be bad luck
+    # With fewer than 64 completions this may be chance.
+    if why_stop and (means["failed"] == 1 or len(batch.texts) >= 64):
         raise Stopped(f"error: {why_stop}")
     print("preflight:", f"warning: {why_stop}" if why_stop else "there is something to learn")
     estimate = datetime.timedelta(seconds=round(2 * took * run.flags.steps))
@@ -689,9 +694,9 @@ class Flags(TrainFlags):
     def __post_init__(self):
         super().__post_init__()
         if self.fsdp and "RANK" not in os.environ:
-            raise ValueError("--fsdp: start it as torchrun --nproc-per-node 8 train.py --fsdp ..")
+            raise ValueError("--fsdp: start torchrun --nproc-per-node 8 train.py --fsdp ..")
         if not self.resume and Path(self.runs, self.name, "config.json").exists():
-            raise ValueError(f"{self.name} exists: go on by --resume, or choose another --name")
+            raise ValueError(f"{self.name} exists: add --resume, or choose another --name")
         if Path(self.model).is_dir():
             self.model = os.path.abspath(self.model)
 
@@ -711,9 +716,11 @@ examples:
 
 
 def parse_args(argv=None):
-    """-> flags, with all settings of the method as flags.settings. The later wins: the defaults;
-    those for the model's size (DEFAULTS); the method's own; config.json of the run to --resume;
-    the command line. Everything is checked before anything is written."""
+    """Read the command line -> flags, with the method's settings as flags.settings.
+
+    A value comes from the last of these that gives one: the defaults; the defaults for the model's
+    size (DEFAULTS); the method's own defaults; config.json, if a run is resumed; the command line.
+    Everything is checked before anything is written."""
     flags, method = read_command(
         argv, Flags, GRPO, ABOUT, read_config, defaults_for, MAY_CHANGE_ON_RESUME
     )
@@ -722,35 +729,34 @@ def parse_args(argv=None):
 
 
 def read_config(known):
-    """-> flags and settings of the run to resume."""
+    """With --resume: the flags and settings of the run."""
     if "resume" not in known:
         return {}
     place = {"runs": known.get("runs", "runs"), "name": known.get("name", "")}
     path = Path(*place.values(), "config.json")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-        started = {"resume": True, "fsdp": False}  # this start decides anew
+        started = {"resume": True, "fsdp": False}  # fsdp may change
         return {**config["flags"], **config["settings"], **started, **place}
     except (OSError, KeyError, TypeError, ValueError) as error:
-        why = "nothing to --resume, see --name and --runs"
+        why = "nothing to --resume; check --name and --runs"
         raise ValueError(f"{path}: {why} ({error})") from None
 
 
 def defaults_for(known, settings):
-    """-> the flags that depend on the machine and the model's size, and those settings for which
-    the method has no default of its own."""
+    """The defaults that depend on the machine and on the model's size, as a dict."""
     device, _ = pick_device(known.get("device"))
     task = known.get("task")
     model = known.get("model")
     if model is None:
         laptop = task == "arithmetic" or task is None and device != "cuda"
         if device == "cpu" and not laptop:
-            raise ValueError("--model: say which; on a CPU only the task arithmetic has a default")
+            raise ValueError("give a --model: on a CPU only arithmetic has a default model")
         tiny = Path(__file__).parent / "notebooks" / "tiny"
         model = str(tiny) if laptop else "Qwen/Qwen3-0.6B-Base"
     column = 0 if is_tiny(model) else 1
     values = {name: pair[column] for name, pair in DEFAULTS.items()}
-    for f in fields(settings):  # a method's own defaults count more
+    for f in fields(settings):  # the method's own defaults take precedence
         if f.default != getattr(GRPO.Settings, f.name, None):
             values.pop(f.name, None)
     name = Path((task or values["task"]).partition(".py:")[0]).stem
@@ -768,7 +774,7 @@ def is_tiny(model):
 def resume_hint(flags):
     command = "python" if WORLD == 1 else f"torchrun --nproc-per-node {WORLD}"
     place = f"--name {shlex.quote(flags.name)} --runs {shlex.quote(flags.runs)}"
-    return f"Go on with: {command} train.py --resume {place}"
+    return f"Resume with: {command} train.py --resume {place}"
 
 
 def main(argv=None):
@@ -789,7 +795,7 @@ def main(argv=None):
     except Stopped as error:
         sys.exit(str(error) if RANK == 0 or error.__cause__ else 1)
     rows = read_log(run.folder)
-    if {0, flags.steps} <= rows.keys():  # the log may have been lost
+    if {0, flags.steps} <= rows.keys():  # the user may have deleted the log
         first, last = rows[0], rows[flags.steps]
         accuracy = f"{first['eval_accuracy']:.3f} -> {last['eval_accuracy']:.3f}"
         print(f"held-out accuracy {accuracy} (greedy, n={last['eval_n']})", end=" ")
@@ -797,11 +803,11 @@ def main(argv=None):
 
 
 def start(run):
-    """Go on from the checkpoint, or log the evaluation of the untrained model as step 0."""
+    """Continue from the checkpoint, or log an evaluation of the untrained model as step 0."""
     flags = run.flags
     load_checkpoint(run)
     if run.step > flags.steps:
-        raise ModelError(f"{run.folder} has made {run.step} steps: give --steps a larger number")
+        raise ModelError(f"{run.folder} is already at step {run.step}: pass a larger --steps")
     if RANK == 0:
         write_config(run)
     print("step", *(title.rjust(5) for title in COLUMNS.values()))
@@ -812,15 +818,15 @@ def start(run):
         row["completion_length"] = row["eval_sampled_length"]
         log_row(run, row)
     else:
-        print(f"going on with {run.folder} after step {run.step} of {flags.steps}")
+        print(f"resuming {run.folder} after step {run.step} of {flags.steps}")
 
 
 def train_until_the_end(run):
-    """train_rlvr, then save_final. Ctrl-C or SIGTERM stops after the current step."""
+    """Train, then save the final model. Ctrl-C or SIGTERM stops after the current step."""
 
     def on_signal(number, frame):
         run.stopping = True
-        print("stopping after this step (Ctrl-\\ stops at once, and this step is lost)")
+        print("stopping after this step (Ctrl-\\ stops at once and loses this step)")
 
     handlers = {n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -829,15 +835,15 @@ def train_until_the_end(run):
     except (RuntimeError, OSError, ModelError, DataError) as error:
         if isinstance(error, RuntimeError) and WORLD == 1:
             raise
-        kept = f"What was saved is kept. {resume_hint(run.flags)}"
-        raise Stopped(f"error: {str(error)[:500]}. {kept}") from error
+        saved = f"Checkpoints are intact. {resume_hint(run.flags)}"
+        raise Stopped(f"error: {str(error)[:500]}. {saved}") from error
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
 def save_final(run):
-    """Write the model as sampling uses it: unsharded, and in the dtype of the computation."""
+    """Write the final model, unsharded and in the dtype that it was sampled in."""
     model = run.method.export(run.model)
     if not hasattr(model, "config"):
         raise bad_return(run.method, "export", model, "a model")
@@ -846,11 +852,11 @@ def save_final(run):
             folder = run.folder / "final"
             save(model, run.tokenizer, folder, dict(model.named_parameters()))
             write_config(run)
-            load(folder, "meta")  # raises where names or shapes are not those of config.json
+            load(folder, "meta")  # raises an error if names or shapes do not fit config.json
 
 
 if __name__ == "__main__":
-    # Backslashes where a code page lacks a character; line by line also into a file or a pipe.
+    # Escape characters that the terminal cannot show. Flush every line, also into a file or pipe.
     sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
     try:
         with oom_hint("model"):
@@ -863,4 +869,4 @@ if __name__ == "__main__":
     except (ModelError, DataError, OSError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
-        sys.exit("stopped while starting; what was saved before is kept")
+        sys.exit("stopped before training began; earlier checkpoints are intact")

@@ -1,11 +1,11 @@
-"""plumbing.py - files, flags and threads. Nothing of RLVR is in here: skip it on a first reading.
+"""plumbing.py - files, flags and threads. It has nothing of RLVR: skip it on a first reading.
 
-The scripts use it for these:
-    read_problems, read_rows, append_rows   files of problems, logs
-    lookup, find_method                     your own functions and classes, given as file.py:name
-    option, read_command                    the fields of a dataclass as flags
-    run_all                                 a function called for many texts, in threads
-    DataError                               what they raise: the message says what to do
+The scripts use these functions and classes:
+    read_problems, read_rows, append_rows   read and write files of problems and logs
+    lookup, find_method                     find your own functions and classes: file.py:name
+    option, read_command                    turn the fields of a dataclass into flags
+    run_all                                 call a function for many texts, in threads
+    DataError                               the error that they raise; its message says what to do
 """
 
 import argparse
@@ -31,11 +31,11 @@ from typing import get_type_hints
 
 
 class DataError(ValueError):
-    """A file, a flag or a function of yours that cannot be used: the message says what to do."""
+    """A file, a flag or a function of the user cannot be used: the message says what to do."""
 
 
 def place_of(error):
-    """Where your own file raised this error: "mine.py, line 3: ", or nothing."""
+    """Where the user's own file raised this error, such as "mine.py, line 3: "; else ""."""
     appendix = Path(__file__).parent
     for frame in traceback.extract_tb(error.__traceback__):
         path = Path(frame.filename)
@@ -49,9 +49,9 @@ def place_of(error):
 
 
 def read_problems(path):
-    """The problems of a .jsonl file (one object a line) or a .json file (one list), also gzipped:
-    "problem" or "question"; "answer" (text, a number, or GSM8K's solution #### answer) or "tests"
-    (asserts, or pairs for verify_stdio). Other columns are kept."""
+    """Read problems from a .jsonl file (one object per line) or a .json file (one list), which may
+    be gzipped. A problem has "problem" or "question", and "answer" (text, a number, or GSM8K's
+    solution #### answer) or "tests" (asserts, or pairs for verify_stdio). Other columns stay."""
     text = read_text(path)
     if text.lstrip().startswith("["):
         return [
@@ -80,9 +80,9 @@ def _problem(row, where):
 
 
 def hub_problems(name):
-    """The problems of a data set on the Hugging Face hub: of its largest file; the others only
-    describe it."""
-    from huggingface_hub import snapshot_download  # only here: verifying needs no network
+    """Download a data set from the Hugging Face hub and read the problems in its largest file. Its
+    other files only describe it."""
+    from huggingface_hub import snapshot_download  # imported here because verifiers need no network
 
     try:
         folder = Path(snapshot_download(name, repo_type="dataset", allow_patterns="*.json*"))
@@ -96,7 +96,7 @@ def hub_problems(name):
 
 
 def read_text(path):
-    """The text of a file that may be gzipped."""
+    """Read a text file, which may be gzipped."""
     opened = gzip.open if str(path).endswith(".gz") else open
     try:
         with opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape") as file:
@@ -115,8 +115,8 @@ def read_json(text, where):
 
 
 def as_json(value, where):
-    """A value as a line of JSON. Raises DataError for what would fail only much later: a number of
-    numpy's, a lone surrogate."""
+    """Write a value as one line of JSON. Raises DataError for values that would fail much later,
+    such as numpy numbers and lone surrogates."""
     try:
         line = json.dumps(value, ensure_ascii=False)
         line.encode()
@@ -126,7 +126,7 @@ def as_json(value, where):
 
 
 def read_rows(path):
-    """The objects of a .jsonl file; an unfinished last line is left out. Raises DataError."""
+    """Read the objects of a .jsonl file. An unfinished last line is ignored. Raises DataError."""
     lines = read_text(path).split("\n")  # not splitlines: completions may hold U+2028
     rows = []
     for number, line in enumerate(lines[:-1], 1):
@@ -137,8 +137,8 @@ def read_rows(path):
 
 
 def append_rows(path, rows):
-    """Add objects to a .jsonl file, each a line; a line that a crash left unfinished is removed.
-    path None: write nothing."""
+    """Append objects to a .jsonl file, one per line. A line that a crash left unfinished is
+    removed first. If path is None, nothing is written."""
     if path is None:
         return
     with open(path, "ab+") as file:
@@ -151,7 +151,7 @@ def append_rows(path, rows):
 
 
 def hashes_of(paths):
-    """-> {name of the file: SHA-256 of what is in it}."""
+    """Hash files -> {name: SHA-256 of the content}."""
     hashes = {}
     for path in paths:
         with open(path, "rb") as file:
@@ -170,8 +170,8 @@ def git_commit():
 
 
 def lookup(spec, known, what, own="file.py:name"):
-    """What is called spec: one of `known`, or a function or class of yours, `file.py:name`. own:
-    what else the error names."""
+    """Find one of the `known` by its name, or a function or class of the user as `file.py:name`.
+    own: how the error message describes the second kind."""
     path, colon, name = spec.rpartition(":")
     names = known
     if colon:
@@ -183,7 +183,7 @@ def lookup(spec, known, what, own="file.py:name"):
 
 
 def find_class(spec, base):
-    """The class `file.py:Class`, or of `file.py` the only subclass of `base` that it defines."""
+    """The class `file.py:Class`; or, for `file.py`, the only subclass of `base` in that file."""
     path, colon, wanted = spec.partition(".py:")
     module = _import_file(path + ".py" if colon else path)
     kinds = []
@@ -192,13 +192,13 @@ def find_class(spec, base):
         if is_own and issubclass(kind, base) and name == (wanted or kind.__name__):
             kinds.append(kind)
     if len(kinds) != 1:
-        found = f"it names {len(kinds)} subclasses of {base.__name__}, not one"
-        raise DataError(f"{spec}: {found}; of several name one, as file.py:Class")
+        found = f"found {len(kinds)} subclasses of {base.__name__}, not one"
+        raise DataError(f"{spec}: {found}; if there are several, choose one with file.py:Class")
     return kinds[0]
 
 
 def find_method(base, spec):
-    """The class `base`, called by its name in small letters (grpo), or its subclass in file.py or
+    """The class `base`, if spec is its name in lower case (grpo); else its subclass file.py or
     file.py:Class. Raises DataError."""
     if spec == base.__name__.lower():
         return base
@@ -213,7 +213,7 @@ def find_method(base, spec):
 
 
 def get_method(base, spec, settings):
-    """-> an object of that class with these settings."""
+    """Make an object of the class that find_method finds, with these settings."""
     try:
         return find_method(base, spec)(**settings)
     except (TypeError, ValueError) as error:
@@ -221,7 +221,7 @@ def get_method(base, spec, settings):
 
 
 def _import_file(path):
-    """The module in that file. Python imports a file once, so two flags may name the same one."""
+    """Import a Python file -> its module. Two flags may name the same file."""
     path = Path(path).resolve()
     if path.suffix != ".py" or not path.is_file():
         raise DataError(f"{path}: there is no such Python file")
@@ -234,19 +234,17 @@ def _import_file(path):
     finally:
         sys.path.remove(str(path.parent))
     if Path(getattr(module, "__file__", None) or "").resolve() != path:
-        raise DataError(
-            f"{path}: another module is called {path.stem!r}: give your file another name"
-        )
+        raise DataError(f"{path}: another module is called {path.stem!r} too; rename your file")
     return module
 
 
 # ---- 4. Flags ------------------------------------------------------------------------------------
-# The fields of a dataclass are flags: those of Flags in each command, and those of the method's
-# Settings. So a setting that your own method adds is a flag as well.
+# Flags are the fields of dataclasses: the Flags of a command, and the Settings of the method. So a
+# setting that your own method adds is a flag, too.
 
 
 def option(default, help, **more):
-    """A field that is a flag: its default, its help, and what else argparse should know."""
+    """A field of a dataclass that is a flag. more: further options for argparse."""
     return field(default=default, metadata={"help": help, **more})
 
 
@@ -272,13 +270,14 @@ def add_flags(parser, kind, names=None):
 
 
 def read_command(argv, kind, base, about, run_of, defaults_for, may_change=None):
-    """The command line -> (flags, an object of the dataclass `kind`; the method with its settings).
+    """Read the command line -> (flags, an object of the dataclass `kind`; the method, an object of
+    the class `base` or of the subclass that --method names).
 
-    The method is an object of the class `base`, or of a subclass that --method names. The value of
-    a flag is, the later wins: its field's default; what defaults_for(flags, the method's Settings)
-    says or, if the command names a run, what run_of(flags) does; what the command line says.
-    may_change: the flags that may differ from that run's (None: all of them may).
-    """
+    The value of a flag comes from the last of these that gives one: the default of its field;
+    defaults_for(flags, the method's Settings) or, if the command names a run, run_of(flags); the
+    command line.
+    may_change: which flags may differ from the run's (None: all).
+    about: the text above the flags and, after a line "examples:", the text below them."""
     parser = argparse.ArgumentParser(
         description=about.partition("\nexamples:")[0] + "@FILE reads flags from a file.",
         epilog="examples:" + about.partition("\nexamples:")[2],
@@ -292,7 +291,7 @@ def read_command(argv, kind, base, about, run_of, defaults_for, may_change=None)
     parser.convert_arg_line_to_args = lambda line: shlex.split(line, comments=True)
     try:
         # Which run and which method? They decide which other flags there are.
-        for part in reversed(kind.__mro__[:-1]):  # a group for each of its base classes
+        for part in reversed(kind.__mro__[:-1]):  # one group per base class
             add_flags(parser.add_argument_group(part.__doc__), part, part.__annotations__)
         first = vars(parser.parse_known_args(argv)[0])
         run = run_of(first)
@@ -306,12 +305,14 @@ def read_command(argv, kind, base, about, run_of, defaults_for, may_change=None)
         names = [f.name for f in (*fields(kind), *fields(settings))]
         if unknown:
             raise ValueError(f"there is no {unknown[0]}, see --help{hint(unknown[0], names)}")
-        # The later wins.
+        # The last one wins.
         values = {**(run or defaults_for(first, settings)), **vars(given), "method": spec}
         fixed = set() if may_change is None else run.keys() - may_change
         for name in fixed:
-            if name not in names or values[name] != run[name]:
-                place = f"{values['runs']}/{values['name']}/config.json"
+            place = f"{values['runs']}/{values['name']}/config.json"
+            if name not in names:
+                raise ValueError(f"{place} has {name}, an unknown flag; use the version it names")
+            if values[name] != run[name]:
                 raise ValueError(f"leave out {name}: in {place} it is {run[name]!r}")
         method = get_method(base, spec, fields_in(values, settings))
         return kind(**fields_in(values, kind)), method
@@ -320,39 +321,39 @@ def read_command(argv, kind, base, about, run_of, defaults_for, may_change=None)
 
 
 def hint(flag, names):
-    """For a flag that does not exist: "; did you mean --steps?", or nothing."""
+    """Suggest the nearest flag for a misspelt one: "; did you mean --steps?", or ""."""
     near = difflib.get_close_matches(flag, [f"--{name}" for name in names], 1, 0.8)
     return "".join(f"; did you mean {flag.replace('_', '-')}?" for flag in near)
 
 
 def fields_in(values, kind):
-    """Those of the values that are fields of the dataclass `kind`."""
+    """The values that belong to fields of the dataclass `kind`."""
     return {f.name: values[f.name] for f in fields(kind) if f.name in values}
 
 
 # ---- 5. Threads ----------------------------------------------------------------------------------
 
-VERIFIER_TIMEOUT = 60.0  # seconds without any result, after which those still missing have failed
+VERIFIER_TIMEOUT = 60.0  # seconds without any result, after which the missing ones have failed
 
 
 def run_all(texts, problems, reward_fn, timeout=None):
-    """reward_fn(text, problem) for every text, in several threads -> its results, or the errors
-    that it raised; a TimeoutError for those that hang. (A verifier has VERIFIER_TIMEOUT seconds,
-    an environment fewer: see chat.py.)"""
+    """Call reward_fn(text, problem) for every text, in several threads -> a list of results, where
+    a call that failed has its error, and a call that hangs a TimeoutError. (A verifier gets
+    VERIFIER_TIMEOUT seconds, an environment fewer: see chat.py.)"""
 
     def work(place):
         try:
             return place, reward_fn(texts[place], problems[place])
-        except BaseException as error:  # also CancelledError, or the thread would end
+        except BaseException as error:  # CancelledError, too, or the thread would end
             return place, error
 
     results = [TimeoutError("no answer in time")] * len(texts)
-    # Its threads are daemons, or one that hangs would keep the process alive.
+    # The threads of the pool are daemons: a call that hangs does not keep the process alive.
     pool = ThreadPool(max(1, min(len(texts), os.cpu_count() + 4)))
     done = pool.imap_unordered(work, range(len(texts)))
-    with contextlib.suppress(multiprocessing.TimeoutError):  # nothing came for so long
+    with contextlib.suppress(multiprocessing.TimeoutError):  # all others hang
         for _ in texts:
             place, result = done.next(timeout or VERIFIER_TIMEOUT)
             results[place] = result
-    pool.terminate()  # no thread begins another job
+    pool.terminate()  # start no further calls
     return results

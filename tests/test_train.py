@@ -220,7 +220,7 @@ def test_no_step_draws_the_random_numbers_of_another(tmp_path, monkeypatch):
 def test_a_finished_run_goes_on_to_more_steps_and_not_to_fewer(whole, tmp_path):
     folder = shutil.copytree(whole, tmp_path / "run")
     before = (folder / "metrics.jsonl").read_bytes()
-    with pytest.raises(ModelError, match="has made 6 steps"):
+    with pytest.raises(ModelError, match="is already at step 6"):
         resume(tmp_path, "--steps", "5")
     assert (folder / "metrics.jsonl").read_bytes() == before
     resume(tmp_path, "--steps", "7")
@@ -271,7 +271,7 @@ def test_a_run_is_not_overwritten(whole, capsys):
     with pytest.raises(SystemExit):
         run(whole.parent, "--steps", "1", name="whole")
     said = capsys.readouterr().err
-    assert "whole exists: go on by --resume, or choose another --name" in said
+    assert "whole exists: add --resume, or choose another --name" in said
     assert (whole / "metrics.jsonl").read_bytes() == before
 
 
@@ -530,6 +530,15 @@ class ForEachToken(GRPO):
 class NanLoss(GRPO):
     def loss(self, logp, micro): return super().loss(logp, micro) * torch.nan
 
+class NoRows(GRPO):
+    def rows(self, rollouts, advantages): return None
+
+class FewKept(GRPO):
+    def rows(self, rollouts, advantages): return (advantages != 0).any(1)[1:]
+
+class Numbers(GRPO):
+    def rows(self, rollouts, advantages): return advantages.sum(1)
+
 class NoLayout(GRPO):
     def layout(self, rollouts, keep, max_tokens): return None
 class RowsLost(GRPO):
@@ -561,6 +570,7 @@ class NoModel(GRPO):
         ("--method", "NoAdvantages Lists NanAdvantages", "advantages returns .*not a tensor of"),
         ("--method", "NoLoss Number ForEachToken", "loss .*not a tensor of one number"),
         ("--method", "NanLoss", "step 1 has loss nan .*look at the method's loss"),
+        ("--method", "NoRows FewKept Numbers", "rows returns .*not a tensor of B bools"),
         ("--method", "NoLayout RowsLost", "the method's layout left out tokens"),
         ("--method", "TooFar", r"pick returns \[0, 200\], not indices"),
         ("--method", "TensorInMemory NoState NoColumn", "memory of pick.*Tensor is not JSON"),
@@ -580,8 +590,8 @@ def test_what_a_plug_in_returns_is_checked_at_once(tmp_path, write, flag, names,
     "flag, value, message",
     [
         ("--method", "ppo", "ppo: there is no such Python file"),
-        ("--method", f"{ROOT}/train.py", "train.py: it names 0 subclasses of GRPO, not one"),
-        ("--method", f"{ROOT}/train.py:shard", "shard: it names 0 subclasses of GRPO, not one"),
+        ("--method", f"{ROOT}/train.py", "train.py: found 0 subclasses of GRPO, not one"),
+        ("--method", f"{ROOT}/train.py:shard", "shard: found 0 subclasses of GRPO, not one"),
         ("--reward", "bxoed", "there is no reward 'bxoed': choose boxed"),
         ("--task", "arithmetics", "there is no task 'arithmetics': choose arithmetic"),
     ],
@@ -701,7 +711,7 @@ def test_a_flag_that_is_not_there_is_refused_with_what_replaces_it(name, tmp_pat
     with pytest.raises(SystemExit):
         train.parse_args(["--resume", "--runs", str(tmp_path), "--name", "old"])
     said = capsys.readouterr().err
-    assert re.search(f"leave out {name.replace('-', '_')}: in .*old/config.json it is 'x'", said)
+    assert re.search(f"old/config.json has {name.replace('-', '_')}, an unknown flag", said)
 
 
 BAD_FLAGS = """--num-samples 0 | --prompts-per-step 0 | --steps 0 | --steps ten | --temperature 0 |

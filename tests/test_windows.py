@@ -58,7 +58,7 @@ def test_train_resume_and_evaluate(tmp_path):
     ]
     printed = on_windows(tmp_path / "commands.py", json.dumps(commands))
     assert "\\u9898\\u76ee" in printed  # the name of the task
-    assert "going on with" in printed
+    assert "resuming" in printed
     assert "held-out accuracy" in printed
     assert "sampled" in printed.splitlines()[-1]
     assert "答案" in (tmp_path / "out").read_text(encoding="utf-8")

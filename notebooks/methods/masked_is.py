@@ -11,7 +11,7 @@ Changes: IcePop, the default: tokens that the two find too different teach nothi
          TRL's default: --level sequence --low 0 --high 3.  Yao et al.: --how truncate --high 2.
          Only rho of a whole completion, without a bound (--how truncate --high inf), is unbiased,
          as a token's place depends on all tokens before it; it is also the noisiest.
-         What is masked counts in the divisor. A KL is weighted alike.
+         What is masked counts in the divisor.
 Missing: a sampler of another engine: here both agree up to rounding (`mismatch`), so that rho is
          1. class Mine(MaskedIS, Stale) has an older one. The geometric mean
          of a completion, as in GSPO.

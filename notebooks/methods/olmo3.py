@@ -6,7 +6,7 @@ Source:  Olmo 3 (arXiv 2512.13961), the RL of Think; clip, cap and std from its 
 Formula: -1/tokens sum_it sg(min(pi_old / pi_sampler, 2)) min(r_it A_i, clip(r_it) A_i), clip
          from 0.8 to 1.272, A_i = R_i - mean of its group, over the groups whose rewards differ.
 Changes: where another engine samples, or an older policy, each of its tokens counts as often as
-         the trainer would have sampled it; the cap bounds the variance. A KL is weighted alike.
+         the trainer would have sampled it; the cap bounds the variance.
          No std; groups as in dapo.py, without a penalty for length.
 Missing: a sampler of its own engine, up to 8 steps behind: here both agree up to rounding
          (`mismatch`), so that the weights are 1, and with one update nothing clips. Sampling
