@@ -1,12 +1,12 @@
-"""eval.py - did it work: accuracy on held-out problems, and what it is worth.
+"""eval.py - did training work? Accuracy on held-out problems, and how far to trust it.
 
-What you will learn here: how far an accuracy can be trusted that was measured on a few hundred
-problems (section 1). Sections 2 and 3, flags and the command, can wait. How completions are sampled
-and scored is in rlvr.roll_out.
+What you will learn here: how far to trust an accuracy that was measured on a few hundred problems
+(section 1). You can skip sections 2 and 3, the flags and the command, on a first reading. The
+function rlvr.roll_out samples and scores the completions.
 
-    python eval.py runs/NAME                          the trained model, and the one it came from
+    python eval.py runs/NAME                          a run's final model and its starting model
     python eval.py Qwen/Qwen3-0.6B --task math500 --num-samples 8 --k 1 8 --out eval.jsonl
-    python -m notebooks.look.compare --help           compare two models, judge completions again
+    python -m notebooks.look.compare --help           compare two models, score completions again
 """
 
 import math
@@ -33,9 +33,9 @@ from rlvr import GRPO, records_of, roll_out, sample_tokens_that_fit
 
 
 def evaluate(records, num_samples, ks=()):
-    """The records of num_samples completions of each problem (rlvr.records_of) -> a summary: n
-    problems; means over the completions; low, high: the 95 % interval of the accuracy; and pass@k
-    for each k."""
+    """Summarise the records of num_samples completions per problem (rlvr.records_of). Returns a
+    dict: n is the number of problems; low and high are the 95 % interval of the accuracy; pass@k
+    has a value for each k in ks. The other values are means over the completions."""
     accuracy = torch.tensor([record["accuracy"] for record in records], dtype=torch.float64)
     accuracy = accuracy.view(-1, num_samples)  # (P, G)
     low, high = clustered_interval(accuracy.mean(1).tolist(), num_samples)
@@ -49,8 +49,8 @@ def evaluate(records, num_samples, ks=()):
 
 
 def wilson_interval(share, n, z=1.96):
-    """95 % interval of a share measured on n problems (Wilson 1927): (low, high). Sound near 0
-    and 1. Example: 8 of 10 right -> (0.490, 0.943); 0 of 10 -> (0, 0.278)."""
+    """Return (low, high), the 95 % interval of a share measured on n problems (Wilson 1927). It is
+    valid near 0 and 1, too. Example: 8 of 10 right -> (0.490, 0.943); 0 of 10 -> (0, 0.278)."""
     centre = share + z * z / (2 * n)
     spread = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
@@ -58,34 +58,35 @@ def wilson_interval(share, n, z=1.96):
 
 
 def clustered_interval(shares, num_samples):
-    """95 % interval of the mean of `shares`, each measured on num_samples completions of a problem.
+    """Return the 95 % interval of the mean of `shares`. Each share is the fraction of a problem's
+    num_samples completions that are right.
 
     Samples of one problem are correlated, so n problems with k samples each count as n_effective
-    independent samples, n <= n_effective <= n k: p (1 - p) over the variance of the mean (Miller
-    2024, arXiv 2411.00640). Example: 10 problems with 8 samples each, 5 problems always right and
-    5 never: n_effective is 10, not 80.
-    subtle: where few problems differ, the variance is mostly too small, so half a problem that is
-    always right and half a problem that never is are added."""
+    independent samples, where n <= n_effective <= n k. This number is p (1 - p) divided by the
+    variance of the mean (Miller 2024, arXiv 2411.00640). Example: if 5 of 10 problems are always
+    right and 5 are always wrong, with 8 samples each, n_effective is 10, not 80.
+    subtle: if few problems differ, the estimated variance is usually too small. We therefore add
+    half a problem that is always right and half a problem that is always wrong."""
     n = len(shares)
     p = (sum(shares) + 0.5) / (n + 1)
     squares = sum((share - p) ** 2 for share in shares) + 0.5 * (1 - p) ** 2 + 0.5 * p**2
-    variance = squares / n  # between problems; that of the mean is variance / n
+    variance = squares / n  # between problems; the variance of the mean is variance / n
     n_effective = p * (1 - p) * n / variance
     n_effective = min(n * num_samples, max(n, n_effective))
     return wilson_interval(statistics.fmean(shares), n_effective)
 
 
 def pass_at_k(n, c, k):
-    """Unbiased estimate of the chance that one or more of k samples are right, from c right of n:
+    """Estimate, without bias, the chance that at least one of k samples is right if c of n are:
     1 - C(n - c, k) / C(n, k) (Codex, arXiv 2107.03374, eq. 1). Example: n 4, c 1, k 2 -> 0.5."""
     if not 0 <= c <= n or not 1 <= k <= n:
         raise ValueError(
-            f"pass@{k} of {c} right among {n}: needs 0 <= c <= n and 1 <= k <= n samples"
+            f"pass@{k} with {c} of {n} samples right: it needs 0 <= c <= n and 1 <= k <= n"
         )
     return 1.0 - math.comb(n - c, k) / math.comb(n, k)
 
 
-# ---- 2. What train.py shares: flags and checks ---------------------------------------------------
+# ---- 2. Flags and checks, shared with train.py ---------------------------------------------------
 
 
 @dataclass
@@ -123,32 +124,32 @@ class TaskFlags:
     def __post_init__(self):
         for name, value in vars(self).items():
             if type(value) in (int, float) and not 0 < value < 1e12:
-                raise ValueError(f"{name} is {value}: it must be above 0, and within reason")
+                raise ValueError(f"{name} is {value}: it must be above 0 and below 1e12")
 
 
 def check_prompts(model, tokenizer, task, problems, max_new_tokens):
-    """Raise ModelError for a prompt that the tokenizer cannot write, or that with its completion
+    """Raise ModelError if the tokenizer cannot encode a prompt, or if a prompt and its completion
     may exceed the model's context."""
-    most = model.config.max_position_embeddings
+    limit = model.config.max_position_embeddings
     for problem in problems:
         text = task.prompt(problem)
         ids = tokenizer.encode_prompt(text)
         if tokenizer.unknown in ids:
             lost = {letter for letter in text if tokenizer.unknown in tokenizer.encode(letter)}
-            why = f"the model has no token for {' '.join(sorted(lost))}, take another --model"
-            raise ModelError(f"{why}: {text[:200]!r}")
-        if len(ids) + max_new_tokens > most:
-            why = f"with --max-new-tokens it is longer than the model's {most} tokens"
-            raise ModelError(f"{why}: {text[:200]!r}")
+            why = f"the model has no token for {' '.join(sorted(lost))}; choose another --model"
+            raise ModelError(f"{why}. The prompt is {text[:200]!r}")
+        if len(ids) + max_new_tokens > limit:
+            why = f"prompt and completion exceed the model's {limit} tokens: lower --max-new-tokens"
+            raise ModelError(f"{why}. The prompt is {text[:200]!r}")
 
 
 def limit_sampling(method, model, dtype):
-    """Without --sample-tokens: as many at once as fit into the free memory of a GPU."""
+    """If --sample-tokens is not given, set it to what fits into the GPU's free memory."""
     settings = method.settings
     if settings.sample_tokens is None and model.device.type == "cuda":
         free, _ = torch.cuda.mem_get_info()
         settings.sample_tokens = sample_tokens_that_fit(model.config, dtype, free)
-        print(f"at most {settings.sample_tokens} tokens are sampled at once, see --sample-tokens")
+        print(f"at most {settings.sample_tokens} tokens are sampled at once (see --sample-tokens)")
 
 
 # ---- 3. The command ------------------------------------------------------------------------------
@@ -177,23 +178,23 @@ examples:
 
 
 def parse_args(argv=None):
-    """-> (flags, method). If the model is a run, flags left out take that run's values."""
+    """Return (flags, method). If the model is a run, omitted flags take that run's values."""
     words = sys.argv[1:] if argv is None else argv
     if words and not words[0].startswith("-"):
         words = ["--model", *words]
-    defaults = {"num_samples": 1}  # of each problem in the sampled row
+    defaults = {"num_samples": 1}  # per problem, in the sampled evaluation
     args, method = read_command(words, Flags, GRPO, ABOUT, read_run, lambda *_: defaults)
     if args.model is None:
-        sys.exit("error: name a model first, such as runs/NAME")
+        sys.exit("error: give a model as the first argument, such as runs/NAME")
     if not all(0 < k <= method.settings.num_samples for k in args.k):
-        sys.exit("error: each --k is from 1 to --num-samples")
+        sys.exit("error: each --k must be from 1 to --num-samples")
     if (Path(args.model) / "final").is_dir():
         args.model = str(Path(args.model) / "final")
     return args, method
 
 
 def read_run(known):
-    """-> flags and settings of a run; nothing, if the model is no run."""
+    """Return the flags and settings of a run, or {} if the model is not a run."""
     folder = Path(known.get("model", ""))
     config = _read_json(folder / "config.json", optional=True)
     if "settings" not in config:  # a model's config.json has none
@@ -207,7 +208,7 @@ def read_run(known):
 
 
 def evaluate_model(name, task, method, args):
-    """Print the rows of one model, and write its completions to --out."""
+    """Evaluate one model: print a line per decoding, and append the completions to --out."""
     device, dtype = pick_device(args.device)
     model, tokenizer = load(name, device, dtype, args.template)
     limit_sampling(method, model, dtype)
@@ -237,15 +238,15 @@ def main(argv=None):
     args, method = parse_args(argv)
     models = [name for name in (args.model, args.baseline) if name]
     for name in models:
-        fetch(name)  # both are there before the first is evaluated
+        fetch(name)  # download both before evaluating the first
     task = verifiers.get_task(args.task or "math500", args.prompt, args.stop, args.reward)
-    print(f"task {task.name}, at most {method.settings.max_new_tokens} tokens each")
+    print(f"task {task.name}, at most {method.settings.max_new_tokens} tokens per completion")
     for name in models:
         evaluate_model(name, task, method, args)
 
 
 if __name__ == "__main__":
-    # Backslashes where a code page lacks a character; line by line also into a file or a pipe.
+    # Escape characters that the code page lacks, and flush every line, also into a file or pipe.
     sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
     try:
         main()

@@ -1,12 +1,12 @@
 """model.py - the policy: a Qwen3 that fits on a few pages, how to load it and how to talk to it.
 
-What you will learn here: what happens between a list of token ids and the logits of the next token.
+What you will learn here: how a list of token ids becomes logits for the next token.
 Qwen3 is a pre-norm decoder with RMSNorm, rotary positions (RoPE), grouped-query attention (GQA)
 with a norm on each query and key head, a SwiGLU MLP and, in the small sizes, an output head tied to
-the embedding. Its relatives load as well: Qwen2, with biases on q, k and v in place of those norms,
-and Llama, with neither. Modules bear the names of the checkpoints.
+the embedding. Its relatives load as well: Qwen2 has biases on q, k and v in place of these norms,
+and Llama has neither. Modules have the same names as in the published checkpoints.
 
-    model, tokenizer = load("Qwen/Qwen3-0.6B-Base")  # or a folder
+    model, tokenizer = load("Qwen/Qwen3-0.6B-Base")  # or a local folder
     ids = tokenizer.encode_prompt("The capital of France is")
     while len(ids) < 50 and ids[-1] not in model.config.eos_token_id:
         ids.append(model(torch.tensor([ids]))[0, -1].argmax().item())  # greedy; see rlvr.sample
@@ -15,8 +15,8 @@ and Llama, with neither. Modules bear the names of the checkpoints.
 Letters: B rows, T tokens, S cache slots, V vocabulary, C hidden size, H query heads, K key/value
 heads, D head size.
 Sources: Qwen3 Technical Report (arXiv 2505.09388); RoPE (2104.09864); GQA (2305.13245); RMSNorm
-(1910.07467); SwiGLU (2002.05202). Left out: mixture of experts, sliding windows, YaRN and other
-scaling of RoPE, quantisation.
+(1910.07467); SwiGLU (2002.05202). Mixture of experts, sliding windows, quantisation, and YaRN or
+other scaling of RoPE are not implemented.
 """
 
 import contextlib
@@ -37,12 +37,12 @@ from torch import nn
 from torch.nn import RMSNorm  # x * weight / sqrt(mean(x^2) + eps); the mean is taken in fp32
 from torch.utils.checkpoint import checkpoint
 
-# On an H100 PyTorch prefers cuDNN's attention, which takes up to .4 s to plan for each new shape.
+# On an H100, PyTorch prefers cuDNN's attention, which spends up to 0.4 s planning each new shape.
 torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 class ModelError(Exception):
-    """A model that cannot be loaded, run or saved: the message says what to do."""
+    """A model cannot be loaded, run or saved. The message says what to do."""
 
 
 # ---- 1. Config -----------------------------------------------------------------------------------
@@ -54,12 +54,12 @@ IMPLEMENTED = {
     "partial_rotary_factor": [1.0],
     "use_sliding_window": [False],
     "layer_types": [{"full_attention"}],
-}  # an unexpected bias is an extra tensor, which load refuses
+}  # load also refuses unexpected biases, because they are extra tensors
 
 
 @dataclass
 class Config:
-    """The numbers that fix the architecture, as in config.json. Default: Qwen3-0.6B-Base."""
+    """The architecture, with the names of config.json. The defaults describe Qwen3-0.6B-Base."""
 
     model_type: str = "qwen3"
     vocab_size: int = 151936
@@ -84,20 +84,18 @@ class Config:
             if not isinstance(value, (f.type, int)):
                 raise ValueError(f"{f.name} is {value!r}, not {f.type.__name__}")
         if min(eos, default=-1) < 0 or max(eos) >= self.vocab_size:
-            raise ValueError(f"eos_token_id is {eos!r}: stop tokens are below vocab_size")
-        self.num_tokens = self.vocab_size  # fewer where ids have no token: see load
+            raise ValueError(f"eos_token_id is {eos!r}: expected one or more ids below vocab_size")
+        self.num_tokens = self.vocab_size  # load lowers it if some ids have no token
 
     @classmethod
     def from_dir(cls, directory):
         """Read config.json, and the stop tokens from generation_config.json: a post-trained Qwen3
-        has two, listed together only there. Raises ModelError for an architecture that is not
+        has two, and only the second file lists both. Raises ModelError if the architecture is not
         implemented."""
         path = Path(directory) / "config.json"
         raw = _read_json(path)
         if "flags" in raw:
-            raise ModelError(
-                f"{directory} is a training run: give {directory}/final, its last model"
-            )
+            raise ModelError(f"{directory} is a training run, not a model: pass {directory}/final")
         generation = _read_json(path.with_name("generation_config.json"), optional=True)
         try:
             values = _with_defaults(raw)
@@ -106,17 +104,17 @@ class Config:
                 if value not in known:
                     raise ModelError(
                         f"{path}: {key} is {value!r}, but only dense models with {key} "
-                        f"{' or '.join(map(repr, known))} are implemented; take Qwen/Qwen3-0.6B"
+                        f"{' or '.join(map(repr, known))} are implemented; try Qwen/Qwen3-0.6B"
                     )
             if generation.get("eos_token_id") is not None:
                 values["eos_token_id"] = generation["eos_token_id"]
             return cls(**{f.name: values.get(f.name) for f in fields(cls)})
-        except (TypeError, ValueError, AttributeError, ArithmeticError) as error:  # as 0 heads
-            raise ModelError(f"{path}: {error}; fetch the file again") from error
+        except (TypeError, ValueError, AttributeError, ArithmeticError) as error:  # e.g. 0 heads
+            raise ModelError(f"{path}: {error}; download the file again") from error
 
 
 def _with_defaults(raw):
-    """config.json with what some families leave out, and one spelling for each setting."""
+    """Add the settings that some families leave out, and give each setting a single name."""
     given = {name: value for name, value in raw.items() if value is not None}
     rope = given.get("rope_scaling") or given.get("rope_parameters", {})  # old name, new name
     return {
@@ -126,7 +124,7 @@ def _with_defaults(raw):
         "rope_theta": 1e4,
         "rope_type": rope.get("type", "default"),
         **given,
-        **rope,  # counts more than the same names outside, as in transformers
+        **rope,  # overrides the same names outside it, as in transformers
         "layer_types": set(given.get("layer_types", ["full_attention"])),
     }
 
@@ -137,15 +135,16 @@ def _read_json(path, optional=False):
     try:
         return {**json.loads(path.read_text(encoding="utf-8"))}  # TypeError if it is not an object
     except (OSError, ValueError, TypeError) as error:
-        raise ModelError(f"{path}: cannot be read ({error}); fetch it again") from None
+        raise ModelError(f"{path}: cannot be read ({error}); download it again") from None
 
 
 # ---- 2. The network ------------------------------------------------------------------------------
 
 
 def rope_tables(positions, config, dtype):
-    """(cos a, cos a) and (-sin a, sin a) of the angles a = position * theta^(-2i/D) for i = 0 to
-    D/2 - 1, computed in fp32: bf16 cannot count past 256. (..., T) -> two of (..., 1, T, D)."""
+    """Return (cos a, cos a) and (-sin a, sin a), each (..., 1, T, D), for positions (..., T). The
+    angles are a = position * theta^(-2i/D) for i = 0 to D/2 - 1. They are computed in fp32, because
+    bf16 cannot count past 256."""
     frequencies = config.rope_theta ** -(
         torch.arange(0, config.head_dim, 2, device=positions.device) / config.head_dim
     )
@@ -155,21 +154,21 @@ def rope_tables(positions, config, dtype):
 
 
 def apply_rope(x, cos, sin):
-    """Rotate each pair (x_i, x_{i+D/2}) by its position's angle: (B, heads, T, D) -> the same. The
-    published weights expect this half-split pairing; the RoPE paper pairs neighbours
-    (x_2i, x_2i+1): the same rotation with the dimensions in another order."""
+    """Rotate each pair (x_i, x_{i+D/2}) of x (B, heads, T, D) by the angle of its position. The
+    published weights expect this half-split pairing. The RoPE paper pairs neighbours
+    (x_2i, x_2i+1), which is the same rotation with the dimensions in another order."""
     left, right = x.chunk(2, dim=-1)
     return x * cos + torch.cat((right, left), dim=-1) * sin  # sin is negative on the left
 
 
 class KVCache:
-    """Keys and values of the tokens seen so far: k, v are lists over layers of (B, K, S, D).
+    """The keys and values of the tokens seen so far. k and v hold a (B, K, S, D) tensor per layer.
 
-    Slot s of a row holds its token at position s, so a query at position p may see exactly the
-    slots <= p. That one rule serves rows of different lengths: what stands in later slots (the
-    padding of a shorter prompt) is invisible until it is overwritten.
+    Slot s of a row holds the token at position s, so a query at position p may see exactly the
+    slots <= p. This rule also handles rows of different lengths: whatever is in the later slots
+    (the padding of a shorter prompt) stays hidden until it is overwritten.
 
-    lengths: (B,) tokens that each row holds.
+    lengths: (B,) the number of tokens in each row.
     used:    the longest row's length, as a Python int, so that decoding never waits for the GPU."""
 
     def __init__(self, model, rows, slots):
@@ -184,19 +183,19 @@ class KVCache:
         self.used = 0
 
     def write(self, layer, k, v, positions):
-        """Store k, v (B, K, T, D) at positions (B, T) -> the layer's cache, two of (B, K, S, D)."""
+        """Store k, v (B, K, T, D) at positions (B, T). Returns the layer's k and v (B, K, S, D)."""
         index = positions[:, None, :, None].expand_as(k)
         for cached, new in ((self.k[layer], k), (self.v[layer], v)):
             cached.scatter_(2, index, new.to(cached.dtype))  # under autocast the dtypes differ
         return self.k[layer], self.v[layer]
 
     def rewind(self, lengths):
-        """Forget what each row holds beyond its new length (B,): it will be written again."""
+        """Cut each row to its new length (B,). The tokens after it will be overwritten."""
         self.lengths = lengths
         self.used = int(lengths.max())
 
     def take(self, rows):
-        """Keep these rows, in this order; one may be named several times."""
+        """Keep these rows, in this order. A row may be listed several times."""
         for cached in (self.k, self.v):
             for layer, tensor in enumerate(cached):  # one by one: two whole caches never coexist
                 cached[layer] = tensor[rows]
@@ -205,7 +204,7 @@ class KVCache:
 
 
 class Attention(nn.Module):
-    """Causal self-attention with fewer key/value heads than query heads (GQA). x, out (B, T, C)."""
+    """Causal self-attention with fewer key/value than query heads (GQA): (B, T, C) -> (B, T, C)."""
 
     def __init__(self, config, layer):
         super().__init__()
@@ -238,12 +237,12 @@ class Attention(nn.Module):
             v = v[:, :, :seen]
         group = self.H // self.K  # query heads per key/value head
         if T == 1:
-            # Decoding: the queries of a group share their keys, so SDPA may take them for as many
-            # tokens of one head. No key is copied.
+            # Decoding: the queries of a group share one key head, so we pass them to SDPA as if
+            # they were several tokens of that head. No key is copied.
             q = q.reshape(B, self.K, group, self.D)
         else:
-            # Each query head gets a copy of its keys: CUDA's fast kernels take groups or a mask,
-            # not both.
+            # Each query head gets a copy of its keys, because CUDA's fast kernels support groups
+            # or a mask, but not both.
             k = k.repeat_interleave(group, 1)  # (B, H, S, D)
             v = v.repeat_interleave(group, 1)
         # subtle: SDPA aligns is_causal to the first key, which would be wrong for one new token.
@@ -254,7 +253,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention between the tokens of a row, then a SwiGLU MLP on each token. x, out (B, T, C)."""
+    """Attention across the tokens of a row, then a SwiGLU MLP per token: (B, T, C) -> (B, T, C)."""
 
     def __init__(self, config, layer):
         super().__init__()
@@ -281,7 +280,7 @@ class Qwen3(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.config = config
-        self.checkpoint_blocks = False  # True: keep only each block's input; backward recomputes
+        self.checkpoint_blocks = False  # True: store only block inputs, recompute in backward
         V = config.vocab_size
         C = config.hidden_size
         self.model = nn.ModuleDict()
@@ -292,16 +291,16 @@ class Qwen3(nn.Module):
         self.lm_head = None if config.tie_word_embeddings else nn.Linear(C, V, bias=False)
 
     def forward(self, ids, cache=None, head=None, positions=None, mask=None):
-        """ids (B, T) -> logits (B, T, V).
+        """Map ids (B, T) to logits (B, T, V).
 
         cache: a KVCache. The ids continue its rows, and their keys and values are added to it.
-            Without one, rows start at position 0; shorter rows are padded on the right, where
+            Without a cache, rows start at position 0; shorter rows are padded on the right, where
             causal attention never looks.
-        head: a function (hidden (B, T, C), weight (V, C)) -> anything, called in place of the full
-            projection, for callers that do not need all of (B, T, V). It runs in here because here
-            a sharded model's weight is whole.
-        positions (B, T), mask (B, 1, T, T), True where a token may attend to another: only without
-            a cache, for rows that hold several texts."""
+        head: a function of (hidden (B, T, C), weight (V, C)) that replaces the full projection, if
+            the caller does not need all logits (B, T, V); forward returns its result. It is called
+            inside forward because a sharded model's weight is whole only there.
+        positions (B, T), mask (B, 1, T, T): needed if rows hold several texts; not with a cache.
+            The mask is True where a token may attend to another."""
         B, T = ids.shape
         if positions is None:
             positions = torch.arange(T, device=ids.device).expand(B, T)
@@ -309,7 +308,7 @@ class Qwen3(nn.Module):
             positions = positions + cache.lengths[:, None]  # (B, T)
             slots = torch.arange(cache.used + T, device=ids.device)
             future = slots > positions[:, None, :, None]  # (B, 1, T, used + T)
-            # -inf hides. A float mask, made once: SDPA would convert a boolean one in every layer.
+            # -inf hides a slot. SDPA would convert a boolean mask in every layer, so this is float.
             mask = torch.zeros_like(future, dtype=cache.k[0].dtype).masked_fill(future, -torch.inf)
         x = self.model.embed_tokens(ids)  # (B, T, C)
         rope = rope_tables(positions, self.config, x.dtype)  # two of (B, 1, T, D)
@@ -327,9 +326,9 @@ class Qwen3(nn.Module):
         return F.linear(x, weight) if head is None else head(x, weight)
 
     def next_logits(self, ids, cache, last):
-        """Read ids (B, T), which continue the rows of the cache -> the logits (B, V) after one
-        token of each row. last: the indices of these tokens, a pair (rows, columns)."""
-        V = self.config.num_tokens  # subtle: ids from V on have an embedding, but are no tokens
+        """Run the model on ids (B, T), which continue the rows of the cache. Returns the logits
+        (B, V) after one token of each row. last: the indices (rows, columns) of these tokens."""
+        V = self.config.num_tokens  # subtle: ids >= V have an embedding but are not tokens
         return self(ids, cache, head=lambda x, weight: F.linear(x[last], weight)[:, :V])
 
     device = property(lambda model: model.model.embed_tokens.weight.device)
@@ -339,35 +338,35 @@ class Qwen3(nn.Module):
 
 
 def pick_device(wanted=None):
-    """(device, compute dtype): CUDA with bf16 where the GPU has it; otherwise fp32, which runs
-    everywhere. Call it before anything uses CUDA: it selects the process's own GPU."""
+    """Return (device, compute dtype). The dtype is bf16 on a CUDA GPU that has it, else fp32, which
+    runs everywhere. Call it before anything uses CUDA: it selects the process's own GPU."""
     found = [name for name in ("cuda", "mps", "cpu") if getattr(torch, name).is_available()]
     device = wanted or found[0]
     if device not in found:
-        raise ModelError(f"PyTorch {torch.__version__} finds no {device}; choose another --device")
-    if device == "cuda" and "LOCAL_RANK" in os.environ:  # which torchrun sets
+        raise ModelError(f"PyTorch {torch.__version__} finds no {device} device; change --device")
+    if device == "cuda" and "LOCAL_RANK" in os.environ:  # set by torchrun
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     half = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return device, torch.bfloat16 if half else torch.float32
 
 
 def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, sharder=None):
-    """A model and its tokenizer from a local directory or a hub id -> (model, tokenizer). Raises
+    """Load a model from a local directory or a hub id. Returns (model, tokenizer). Raises
     ModelError.
 
     template: see Tokenizer.
-    sharder:  train.Sharder, for a model that is never whole in memory: wrap(model) is called before
-              there are weights, cut(tensor, parameter) for each tensor -> the part to keep."""
+    sharder:  a train.Sharder, if no process should hold the whole model. wrap(model) is called
+              before there are weights; cut(tensor, parameter) returns the part to store."""
     directory = fetch(str(name_or_dir), SMALL_FILES)
     config = Config.from_dir(directory)
     tokenizer = Tokenizer.from_dir(directory, config.eos_token_id, template)
     if tokenizer.num_tokens > config.vocab_size:
         raise ModelError(
-            f"{directory}: tokenizer.json has {tokenizer.num_tokens} tokens, config.json "
-            f"only {config.vocab_size}: the files belong to different models"
+            f"{directory}: tokenizer.json has {tokenizer.num_tokens} tokens, but config.json "
+            f"says {config.vocab_size}: the files belong to different models; download both again"
         )
     config.num_tokens = tokenizer.num_tokens
-    with torch.device("meta"):  # no memory, no time for weights that are replaced at once
+    with torch.device("meta"):  # spend no memory or time on weights that are replaced
         model = Qwen3(config)
     if sharder:
         sharder.wrap(model)
@@ -379,14 +378,14 @@ def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, sharder=
         return sharder.cut(tensor, parameters[name]) if is_cut else tensor
 
     directory = fetch(str(name_or_dir))
-    copies = {"lm_head.weight"} - set(parameters)  # of the embedding, if the model is tied
+    copies = {"lm_head.weight"} - set(parameters)  # a tied model's head only repeats the embedding
     weights = {name: place(name, tensor) for name, tensor in _read_tensors(directory, copies)}
     try:
         model.load_state_dict(weights, assign=True)
-    except RuntimeError as error:  # which names every tensor that does not fit
+    except RuntimeError as error:  # it names every tensor that does not fit
         raise ModelError(
-            f"{directory}: weights and config.json do not belong together or are incomplete: "
-            f"fetch them again. {str(error)[:500]}"
+            f"{directory}: the weights do not match config.json or are incomplete: "
+            f"download both again. {str(error)[:500]}"
         ) from None
     return model, tokenizer
 
@@ -395,8 +394,8 @@ SMALL_FILES = ["*config.json", "tokenizer.json", "*.jinja", "*.index.json"]
 
 
 def fetch(name, patterns=(*SMALL_FILES, "*.safetensors")):
-    """The directory of a model: a local one, or that of a hub id (owner/name), whose files are
-    downloaded once into the hub's cache."""
+    """Return the directory of a model. If name is a hub id (owner/name), its files are downloaded
+    once, into the hub's cache."""
     path = Path(name).expanduser()
     if path.is_dir():
         return path
@@ -404,21 +403,21 @@ def fetch(name, patterns=(*SMALL_FILES, "*.safetensors")):
     if not looks_like_hub_id:
         folders = ", ".join(sorted(folder.name for folder in path.parent.glob("*/")))
         raise ModelError(
-            f"{name}: no such directory; there is {folders[:200] or 'none'} in {path.parent}/. "
-            "(A hub id is owner/name, and here must be no folder with the owner's name.)"
+            f"{name}: no such directory; found {folders[:200] or 'no folder'} in {path.parent}/. "
+            "(A hub id has the form owner/name and works only if no folder here is named owner.)"
         )
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns))
-    except Exception as error:  # no such model, no network, a broken connection: all types
+    except Exception as error:  # many types: no such model, no network, ..
         raise ModelError(
-            f"{name}: not here, and the hub did not send it: {str(error)[:400].strip()} "
-            f"({error.__cause__ or type(error).__name__})\nCheck the spelling, "
-            "the network, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN. A download goes on where it ended"
+            f"{name}: no such folder, and the hub did not send it: {str(error)[:400].strip()} "
+            f"({error.__cause__ or type(error).__name__})\nCheck the spelling, the network, "
+            "HF_ENDPOINT, HF_HUB_OFFLINE and HF_TOKEN. An interrupted download will resume"
         ) from error
 
 
 def _read_tensors(directory, skipped):
-    """The (name, tensor) pairs of a checkpoint, one by one, but for the names that are skipped."""
+    """Yield the (name, tensor) pairs of a checkpoint, except for the skipped names."""
     whole = directory / "model.safetensors"
     index = _read_json(directory / "model.safetensors.index.json", optional=True)
     shards = {directory / file for file in index.get("weight_map", {}).values()}
@@ -431,13 +430,13 @@ def _read_tensors(directory, skipped):
                     yield name, reader.get_tensor(name)
         except (OSError, SafetensorError) as error:
             raise ModelError(
-                f"{path}: missing, damaged or cut short ({error}); fetch it again"
+                f"{path}: missing, damaged or cut short ({error}); download it again"
             ) from error
 
 
 def save(model, tokenizer, directory, weights=None):
-    """Write a Hugging Face model directory that `load`, transformers and vLLM read; a tied head is
-    not stored. A model that is there already stays until the new one is whole.
+    """Write a Hugging Face model directory that `load`, transformers and vLLM can read. A tied head
+    is not stored. A model that is already there is replaced only once the new one is complete.
     weights: a state dict to write in place of the model's own."""
     directory = Path(directory)
     weights = weights or model.state_dict()
@@ -458,7 +457,7 @@ def save(model, tokenizer, directory, weights=None):
     except (OSError, SafetensorError) as error:
         shutil.rmtree(new, ignore_errors=True)
         raise ModelError(
-            f"{directory}: cannot write the model ({error}); free some space or take another place"
+            f"{directory}: cannot write the model ({error}); free some space or use another folder"
         ) from error
 
 
@@ -476,17 +475,17 @@ def oom_hint(setting):
 
 
 class Tokenizer:
-    """Text to token ids and back, on the `tokenizers` library.
+    """Converts text to token ids and back, with the `tokenizers` library.
 
-    template: how `encode_prompt` presents a problem. "plain": as it stands, for base models, which
-    were never trained on chat markup; "chat": as one user turn in the model's own chat template;
-    "chat-nothink": the same with enable_thinking=False, so that a Qwen3 answers at once. Default:
-    "chat" for a model whose chat template writes one of its stop tokens, else "plain". (A base and
-    a post-trained model may share all files of the tokenizer, but not the stops.)
-    config: what tokenizer_config.json holds, such as the "chat_template"; stop_ids: the model's."""
+    template: how `encode_prompt` presents a problem. "plain" keeps the text as it is, for base
+    models, which were never trained on chat markup. "chat" makes it one user turn of the model's
+    chat template. "chat-nothink" also sets enable_thinking=False, so that a Qwen3 answers at once.
+    The default is "chat" if the chat template writes one of the model's stop tokens, else "plain".
+    (A base and a post-trained model may share all tokenizer files, but not the stop tokens.)
+    config: the contents of tokenizer_config.json; stop_ids: the model's stop tokens."""
 
     def __init__(self, backend, template=None, config=None, stop_ids=()):
-        backend.no_truncation()  # a fine-tune's settings, which transformers ignores as well
+        backend.no_truncation()  # ignore these settings of a fine-tune, as transformers does
         backend.no_padding()
         backend.encode_special_tokens = True  # a problem that spells out "<|im_end|>" stays text
         self.backend = backend
@@ -506,9 +505,9 @@ class Tokenizer:
         try:
             backend = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises plain Exception
-            raise ModelError(f"{path}: cannot be read ({error}); fetch the file again") from None
+            raise ModelError(f"{path}: cannot be read ({error}); download it again") from None
         config = _read_json(path.with_name("tokenizer_config.json"), optional=True)
-        own_file = path.with_name("chat_template.jinja")  # where newer models have it
+        own_file = path.with_name("chat_template.jinja")  # newer models store it here
         if own_file.exists():
             config["chat_template"] = own_file.read_text(encoding="utf-8")
         return cls(backend, template, config, stop_ids)
@@ -522,7 +521,7 @@ class Tokenizer:
         """The model's chat template. Raises ModelError if there is none."""
         if not self.has_chat:
             raise ModelError("this model has no chat template: use --template plain")
-        from appendix.chat import Chat  # only here: load and the network need nothing but this file
+        from appendix.chat import Chat  # imported here so that load needs only this file
 
         return Chat(self.config, self.special, self.encode)
 
@@ -533,20 +532,20 @@ class Tokenizer:
         return self.backend.decode(list(ids), skip_special_tokens)
 
     def encode_prompt(self, text):
-        """The ids that the policy continues. A plain prompt begins with a BOS token where the
-        tokenizer adds one. Raises ModelError for a chat template that fails."""
+        """Return the ids that the policy continues. A plain prompt begins with a BOS token if the
+        tokenizer adds one. Raises ModelError if the chat template fails."""
         if self.template != "plain":
             return self.chat.first_turn(text, thinking=self.template != "chat-nothink")
         return self.backend.encode(text, add_special_tokens=True).ids
 
     def prompt_text(self, text):
-        """What the policy reads, special tokens included."""
+        """Return the prompt as the policy reads it, including special tokens."""
         return self.decode(self.encode_prompt(text), skip_special_tokens=False)
 
     @cache  # noqa: B019 (a tokenizer lives as long as its run)
     def tokens_that_end(self, stops):
-        """The tokens that may complete one of the stop texts: with its last character in them, or a
-        part of a character."""
+        """Return the tokens that may complete one of the stop texts: they contain its last
+        character, or a part of a character."""
         if not stops:
             return []
         ends = {stop[-1] for stop in stops} | {"\ufffd"}

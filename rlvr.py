@@ -1,39 +1,39 @@
 """rlvr.py - GRPO: sample groups of completions, and turn their rewards into advantages and a loss.
 
     completions   o_1 .. o_G ~ pi(. | q)           G samples for each of P prompts  sample
-    replies       between the turns of o_i         of an environment, if any        chat.Turns
+    replies       between the turns of o_i         from the environment, if any     chat.Turns
     rewards       R_i = verifier(o_i, truth of q)  rules, no reward model           score
     advantages    A_i = (R_i - mean R) / std R     within the group of one prompt   group_advantages
     log-probs     log pi(o_it | q, o_i<t)          now with gradients               log_probs_of
     loss          -sum w_it min(r_it A_i, clip(r_it) A_i),   r_it = pi / pi_old     policy_loss
 
-Section 1 is the code of chapter 9.5, for comparison (its loop is in notebook 0). train.py trains by
-sections 2 to 4, which do this for many prompts at once. Section 5, class GRPO, is what your own
-method overrides. The code departs from PPO in points 1 to 3, from GRPO in 1 and 4, from the chapter
-in 4 to 12. Each point is named again at its line:
+Section 1 follows the code of chapter 9.5, for comparison; its training loop is in notebook 0.
+train.py uses sections 2 to 4, which do the same for many prompts at once. Section 5 is class GRPO,
+which your own method overrides. The code departs from PPO in points 1 to 3, from GRPO in points 1
+and 4, and from the chapter in points 4 to 12. "departure N" marks the lines of points 2 to 12:
 
-  1  No KL term, as in the chapter, so no reference model is kept: see
-     notebooks/methods/kl.py.
-  2  No critic, as in the chapter: the mean reward of the group is the baseline.
-  3  One update per batch, as in GRPO's own runs (its section 4.2), so pi = pi_old: the ratio is 1
-     (its gradient is not 0), and nothing clips.
-  4  The loss is a mean over all tokens of the batch (DAPO). The chapter's loss is this one times
+  1  There is no KL term, as in the chapter, so no reference model is needed.
+     notebooks/methods/kl.py adds both.
+  2  There is no critic, as in the chapter: the mean reward of the group is the baseline.
+  3  Each batch gets one update, as in GRPO's own runs (its section 4.2), so pi = pi_old: the ratio
+     is 1 (its gradient is not 0), and nothing is clipped.
+  4  The loss is a mean over all tokens of the batch (DAPO). The chapter's loss is this loss times
      the mean length of a completion. GRPO takes the mean of each completion first, so the tokens
      of a long wrong completion are punished less.
   5  A completion that was cut off earns at most 0: otherwise never stopping would be free.
-  6  The std of a group divides by G, not G - 1: advantages are larger by sqrt(G / (G - 1)).
-  7  Log-probs are taken at the sampling temperature. The chapter samples at 0.8, trains at 1.
-  8  The last \\boxed{..} of a completion is its answer, not the first (verifiers.py).
-  9  Answers are compared by value, exactly: there is no tolerance of 1e-6 (appendix/grading.py).
- 10  8 problems a step, not 1. Groups of equal rewards are skipped, not whole steps.
- 11  The Base model is trained, at learning rate 3e-6 with warm-up and cosine decay (train.py).
- 12  Where the truth is one number, the answer must be worked out: an expression copied from the
-     question may be equal by value, but earns nothing (verifiers.py).
+  6  The std of a group divides by G, not G - 1, so advantages are sqrt(G / (G - 1)) times larger.
+  7  Log-probs are taken at the sampling temperature. The chapter samples at 0.8 and trains at 1.
+  8  The answer is the last \\boxed{..} of a completion, not the first (verifiers.py).
+  9  Answers are compared exactly, by value, without a tolerance of 1e-6 (appendix/grading.py).
+ 10  A step has 8 problems, not 1. Groups with equal rewards are skipped, not the whole step.
+ 11  The Base model is trained, at a learning rate of 3e-6 with warm-up and cosine decay (train.py).
+ 12  If the truth is one number, the answer must be worked out: an expression copied from the
+     question may have the right value, but earns nothing (verifiers.py).
 
 Sources: GRPO (arXiv 2402.03300), DAPO (2503.14476), Dr. GRPO (2503.20783).
-Letters: P prompts, G completions of each (a group), B = P*G rows, A of them still being sampled,
-T tokens, V vocabulary, C hidden size. In a micro-batch: N lines of L tokens, which hold b of the
-rows; M of the tokens are trained.
+Letters: P prompts, G completions per prompt (a group), B = P*G rows, A rows still being sampled,
+T tokens, V vocabulary size, C hidden size. A micro-batch holds b of the B rows, laid out in N lines
+of L tokens; M of these tokens are trained.
 """
 
 import hashlib
@@ -68,9 +68,9 @@ def compute_grpo_loss(
     temperature=0.8,
     reward_fn=reward_rlvr,
 ):
-    """One step for one prompt, up to the loss, by the formula of chapter 9.5's function of this
-    name. num_rollouts is G, elsewhere num_samples. "loss_tensor" is None when all rewards are
-    equal: then there is nothing to learn."""
+    """Compute the loss of one step for one prompt, by the formula of the function of this name in
+    chapter 9.5. num_rollouts is G, called num_samples elsewhere. In the dict that it returns,
+    "loss_tensor" is None if all rewards are equal: then there is nothing to learn."""
     # Rollout: G completions, and the reward of each.
     rollouts = sample(model, [tokenizer.encode(prompt)], num_rollouts, max_new_tokens, temperature)
     texts = [tokenizer.decode(ids) for ids in rollouts.completions()]
@@ -98,30 +98,31 @@ def compute_grpo_loss(
 
 @dataclass
 class Rollouts:
-    """B = P*G completions. Rows p*G .. p*G + G-1 are those of prompt p; each begins with it.
+    """B = P*G completions. Rows p*G .. p*G + G-1 are the completions of prompt p; each row starts
+    with that prompt.
 
-    subtle: lengths tell where a completion ends, never a comparison with a pad or stop id. The stop
-    token is part of it and is trained (else a policy forgets how to stop); Qwen3-Base pads with it.
-    """
+    subtle: find the end of a completion by its length, never by a pad or stop id. The stop token
+    belongs to the completion and is trained, or the policy would forget how to stop. Qwen3-Base
+    uses the same token for padding."""
 
     ids: torch.Tensor  # (B, T) prompt, completion, padding on the right
-    prompt_lengths: torch.Tensor  # (B,) tokens of the prompt
-    lengths: torch.Tensor  # (B,) tokens of the completion, the stop token included
-    finished: torch.Tensor  # (B,) bool: ended by a stop, not cut off at max_new_tokens
-    logp: torch.Tensor  # (B, T-1) log pi_old of ids[:, 1:] where it was sampled, 0 elsewhere
+    prompt_lengths: torch.Tensor  # (B,) tokens in the prompt
+    lengths: torch.Tensor  # (B,) tokens in the completion, including the stop token
+    finished: torch.Tensor  # (B,) bool: True if a stop ended it, not max_new_tokens
+    logp: torch.Tensor  # (B, T-1) log pi_old of ids[:, 1:]; 0 where nothing was sampled
     mask: torch.Tensor  # (B, T-1) 1.0 where ids[:, 1:] is trained: the policy's own tokens
     num_samples: int  # G
 
     def completions(self, rows=slice(None)):
-        """The token ids of each completion, including stop tokens and environment replies."""
+        """Return the token ids of each completion, with stop tokens and environment replies."""
         all_ids = self.ids[rows].tolist()
         starts = self.prompt_lengths[rows].tolist()
         lengths = self.lengths[rows].tolist()
         return [ids[i : i + length] for ids, i, length in zip(all_ids, starts, lengths)]
 
     def append(self, rows, token, logp, stop_ids):
-        """Write one sampled token to each of these A rows: token, logp (A,). Rows that have
-        finished stay as they are."""
+        """Append a sampled token and its log-prob, token and logp (A,), to each of these A rows.
+        Rows that have finished stay as they are."""
         running = ~self.finished[rows]  # (A,)
         length = self.lengths[rows]
         column = self.prompt_lengths[rows] + length
@@ -129,11 +130,11 @@ class Rollouts:
         self.logp[rows, column - 1] = logp.where(running, 0)  # logp[:, t] belongs to ids[:, t+1]
         self.mask[rows, column - 1] = running.float()
         self.lengths[rows] = length + running
-        # Not torch.isin: it would wait for the GPU.
+        # torch.isin would do the same, but it waits for the GPU.
         self.finished[rows] |= (token[:, None] == stop_ids).any(1)
 
     def trimmed(self):
-        """The same, without the columns that no completion has used."""
+        """Return these rollouts without the last columns, which no completion uses."""
         T = int((self.prompt_lengths + self.lengths).max())
         return replace(
             self, ids=self.ids[:, :T], logp=self.logp[:, : T - 1], mask=self.mask[:, : T - 1]
@@ -141,7 +142,7 @@ class Rollouts:
 
     @staticmethod
     def join(several, device=None):
-        """The rows of several Rollouts, one below the other, padded to the widest."""
+        """Stack the rows of several Rollouts, padded to the widest."""
         columns = {}
         for name in ("ids", "prompt_lengths", "lengths", "finished", "logp", "mask"):
             rows = [row for one in several for row in getattr(one, name)]
@@ -151,9 +152,9 @@ class Rollouts:
 
 
 def row_uniforms(streams, length, seed):
-    """(len(streams), length) random numbers in [0, 1). Each row has its own stream, seeded by a
-    hash of the seed and the stream's name. So a completion depends neither on what is sampled with
-    it nor on the number of processes, and a resumed run needs no saved random state."""
+    """Return (len(streams), length) random numbers in [0, 1). Each row has its own stream, seeded
+    by a hash of the seed and the stream's name. So a completion depends neither on the rest of its
+    batch nor on the number of processes, and a resumed run needs no saved random state."""
     table = torch.empty(len(streams), length)
     for stream, uniforms in zip(streams, table):
         digest = hashlib.blake2b(f"{seed} {stream}".encode(), digest_size=7).digest()
@@ -163,16 +164,17 @@ def row_uniforms(streams, length, seed):
 
 
 def choose(logits, uniforms, temperature=1.0):
-    """Sample from softmax(logits / temperature) for A rows: logits (A, V), uniforms (A,) ->
-    (tokens (A,), log-probs (A,)). Temperature 0 is greedy, with log-probs at temperature 1."""
+    """Sample a token from softmax(logits / temperature) for each of A rows: logits (A, V), uniforms
+    (A,) -> (tokens (A,), log-probs (A,)). At temperature 0 this is greedy, and the log-probs are
+    taken at temperature 1."""
     logp = (logits.float() / (temperature or 1.0)).log_softmax(-1)
     if temperature == 0:
         token = logp.argmax(-1)
     else:
         cdf = logp.exp().cumsum(-1)  # the first token with cdf > u is sampled
-        total = cdf[:, -1:].contiguous()  # not exactly 1: rounding
+        total = cdf[:, -1:].contiguous()  # not exactly 1, because of rounding
         token = torch.searchsorted(cdf, uniforms[:, None] * total, right=True)
-        # u * total may round up to total: then take the last token of non-zero probability.
+        # If u * total rounds up to total, take the last token of non-zero probability.
         token = torch.minimum(token, torch.searchsorted(cdf, total)).squeeze(1)
         # NaN sorts last, so the index may be V. Clamp it: check_rollouts reports the NaN.
         token = token.clamp(max=logp.size(1) - 1)
@@ -191,17 +193,18 @@ def sample(
     choose=choose,
     reply=None,
 ):
-    """G completions of each of P prompts (lists of token ids), with a KV cache -> Rollouts.
+    """Sample G completions of each of P prompts (lists of token ids) with a KV cache -> Rollouts.
 
     stop_ids: tokens that end a completion (default: the model's own).
     uniforms: (P*G, max_new_tokens) random numbers, see row_uniforms (default: torch's generator).
     choose:   (logits (A, V), uniforms (A,), temperature) -> (tokens (A,), log-probs (A,)).
-    reply:    an environment, see Turns: (the rows that have sampled a stop token, their completions
-              so far) -> for each the ids that come next, [] (it goes on) or None (it ends). They
-              count in max_new_tokens, but are never the policy's words: their mask is 0.
+    reply:    an environment, see Turns. It is called with the rows that have sampled a stop token
+              and their completions so far. For each row it returns the token ids of its reply, []
+              to let the policy go on, or None to end the completion. Replies count towards
+              max_new_tokens, but are not the policy's own words: their mask is 0.
     Raises ValueError for an empty prompt."""
     if not prompts or not all(prompts):
-        raise ValueError("sample needs at least one prompt, and each prompt at least one token")
+        raise ValueError("sample needs at least one prompt, and at least one token in each prompt")
     device = model.device
     if stop_ids is None:
         stop_ids = model.config.eos_token_id
@@ -212,9 +215,9 @@ def sample(
     rollouts, cache, logits = prefill(model, prompts, num_samples, max_new_tokens)
 
     # Decode one token at a time. Row a of the cache is row rows[a] of the rollouts. Some of these
-    # rows may have finished already: what is sampled for them is discarded.
+    # rows may have finished already: the tokens sampled for them are discarded.
     rows = torch.arange(len(rollouts.ids), device=device)  # (A,)
-    # Asking which rows have finished synchronises with the GPU, so it is asked every 8 tokens.
+    # Asking which rows have finished synchronises with the GPU, so ask every 8 tokens only.
     check_every = 1 if reply or device.type == "cpu" else 8
     for t in tqdm(itertools.count(), "tokens", max_new_tokens, leave=False, delay=2, disable=None):
         token, logp = choose(logits, uniforms[rows, rollouts.lengths[rows]], temperature)
@@ -226,8 +229,8 @@ def sample(
             remaining = running.nonzero().flatten()
             if len(remaining) == 0:
                 break
-            # Copying the cache pays off once a fifth of its rows has finished. With environments
-            # finished rows leave at once, so that none is asked twice.
+            # Copying the cache is worth it once a fifth of its rows has finished. With an
+            # environment, drop finished rows at once, so that it is asked about each row only once.
             few = len(rows) - 1 if reply else 0.8 * len(rows)
             if len(remaining) <= few:
                 rows = rows[remaining]
@@ -241,16 +244,16 @@ def sample(
 
 
 def prefill(model, prompts, num_samples, max_new_tokens):
-    """Read the prompts in one forward pass -> (Rollouts with room for completions, the KV cache,
-    logits (B, V) of their first tokens)."""
+    """Read the prompts in one forward pass. Returns (Rollouts with room for the completions, the KV
+    cache, logits (B, V) for the first token of each completion)."""
     P = len(prompts)
     device = model.device
-    # Prompts are padded on the right: pick the logits of the last token.
+    # Prompts are padded on the right, so pick the logits of each last token.
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
     ids = pad_sequence([torch.tensor(prompt) for prompt in prompts], batch_first=True).to(device)
     cache = KVCache(model, P, ids.size(1) + max_new_tokens)
     logits = model.next_logits(ids, cache, (torch.arange(P, device=device), lengths - 1))
-    cache.lengths = lengths  # subtle: the padding is overwritten, token by token
+    cache.lengths = lengths  # subtle: new tokens overwrite the padding
 
     # Every completion of a group starts from a copy of its prompt.
     prompt_of = torch.arange(P, device=device).repeat_interleave(num_samples)  # (B,)
@@ -268,20 +271,20 @@ def prefill(model, prompts, num_samples, max_new_tokens):
 
 @dataclass
 class Batch:
-    """Some problems, their completions and their rewards."""
+    """Problems with their completions and rewards."""
 
     problems: list  # P dicts with "problem" and "answer"
     rollouts: Rollouts  # B rows
-    texts: list  # B completions
+    texts: list  # B texts: the policy's own words
     rewards: torch.Tensor  # (P, G)
     parts: list  # B dicts of named scores
     turns: list = ()  # B lists of (the policy's text, the reply), if there is an environment
     verify_seconds: float = 0.0
-    step: int = 0  # of the training; 0 outside of it
+    step: int = 0  # the training step; 0 outside training
 
     @property
     def accuracy(self):
-        """(P, G). A completion that was cut off is wrong, even if a box in it is right: 0."""
+        """(P, G), from 0 to 1. A completion that was cut off counts as 0, even with a right box."""
         right = [part["accuracy"] * (1 - part["truncated"]) for part in self.parts]
         return torch.tensor(right, dtype=torch.float64).view_as(self.rewards)
 
@@ -297,10 +300,10 @@ def roll_out(
     streams=None,
     training=False,
 ):
-    """num_samples completions of each problem, sampled by the method, scored by the task -> Batch.
+    """Sample num_samples completions of each problem with the method, and score them -> Batch.
 
-    streams: names of the P*G random streams, see row_uniforms. Completions are sampled in pieces
-    that fit into the setting sample_tokens: only rounding differs (in bf16 it can flip tokens)."""
+    streams: names of the P*G random streams, see row_uniforms. Problems are sampled a few at a
+    time, within the setting sample_tokens: only rounding differs (in bf16 it can flip tokens)."""
     settings = method.settings
     limit = settings.max_new_tokens
     streams = streams or range(len(problems) * num_samples)
@@ -339,7 +342,7 @@ def roll_out(
 
 
 def own_words(rollouts, tokenizer, stops):
-    """The policy's own words in each completion, up to the first stop text -> B texts."""
+    """Return the policy's own words in each completion, up to the first stop text: B texts."""
     texts = []
     for ids, trained in zip(rollouts.ids[:, 1:], rollouts.mask > 0):
         text = tokenizer.decode(ids[trained].tolist())
@@ -349,18 +352,18 @@ def own_words(rollouts, tokenizer, stops):
     return texts
 
 
-SAMPLE_TOKENS = 49152  # sampled at once, with prompts: a cache of 5.6 GB for Qwen3-0.6B in bf16
+SAMPLE_TOKENS = 49152  # prompts included; Qwen3-0.6B in bf16 needs a cache of 5.6 GB for these
 
 
 def sample_tokens_that_fit(config, dtype, free):
-    """How many tokens to sample at once on a GPU with `free` free bytes: their keys and values may
-    take 40 % of these, which leaves room for logits, moments, gradients and activations."""
+    """Return how many tokens to sample at once on a GPU with `free` free bytes. Their keys and
+    values may take 40 % of these bytes; logits, moments, gradients and activations get the rest."""
     numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
     return max(1, min(SAMPLE_TOKENS, int(0.4 * free / (numbers * dtype.itemsize))))
 
 
 def check_rollouts(method, sampled, rows, reply):
-    """Raise DataError for what a method's roll_out must not return."""
+    """Raise DataError if a method's roll_out has returned something unusable."""
     if (
         not isinstance(sampled, Rollouts)
         or sampled.logp.shape != sampled.mask.shape
@@ -368,23 +371,23 @@ def check_rollouts(method, sampled, rows, reply):
         or not (sampled.logp * sampled.mask).isfinite().all()
     ):
         expected = "Rollouts with finite log-probs for each completion"
-        why = "NaN in the weights? too high a learning rate?"
+        why = "NaN in the weights? Try a lower learning rate"
         raise bad_return(method, "roll_out", sampled, f"{expected} ({why})")
     if reply and reply.over != int(sampled.finished.sum()):
-        raise bad_return(method, "roll_out", sampled, "what sample(.., reply=reply) returns")
+        raise bad_return(method, "roll_out", sampled, "Rollouts from sample(.., reply=reply)")
 
 
 def score(rollouts, texts, problems, reward_fn):
-    """Score every completion -> (rewards (P, G), a dict of named parts for each of the B rows).
-    problems: one dict for each of the B rows.
+    """Score every completion. Returns rewards (P, G) and, for each of the B rows, a dict of named
+    parts. problems: one dict for each of the B rows.
 
-    A completion on which the verifier fails (see verifiers.checked) gets the lowest reward of its
-    group, and at most 0: making the verifier fail must never pay."""
+    If the verifier fails on a completion (see verifiers.checked), its reward is the lowest of its
+    group, and at most 0: making the verifier fail must never help."""
     rewards = []
     parts = []
     results = run_all(texts, problems, reward_fn)
     for result, problem, finished in zip(results, problems, rollouts.finished.tolist()):
-        environment = problem.get("environment")  # an error if it failed
+        environment = problem.get("environment")  # an exception if it failed
         reward, own = checked(environment if isinstance(environment, BaseException) else result)
         rewards.append(reward if finished else min(0.0, reward))  # departure 5
         parts.append({**own, "truncated": float(not finished)})
@@ -394,8 +397,8 @@ def score(rollouts, texts, problems, reward_fn):
 
 
 def records_of(batch):
-    """A dict for each completion: its problem's columns, index, sample, parts, text, length in
-    tokens, reward and accuracy."""
+    """Return a dict for each completion. It holds the columns and index of the problem, and the
+    completion's number in its group, parts, text, length in tokens, reward and accuracy."""
     lengths = batch.rollouts.mask.sum(1).int().tolist()
     accuracies = batch.accuracy.flatten().tolist()
     records = []
@@ -418,7 +421,7 @@ def records_of(batch):
 
 
 def token_advantages(method, batch):
-    """The method's advantages, token by token: (B, T-1), 0 where nothing is trained."""
+    """Return the method's advantage of each token: (B, T-1), 0 where nothing is trained."""
     mask = batch.rollouts.mask  # (B, T-1)
     advantages = method.advantages(replace(batch, rewards=batch.rewards.clone()))
     shapes = [batch.rewards.shape, mask.shape]  # (P, G) or (B, T-1)
@@ -429,16 +432,16 @@ def token_advantages(method, batch):
 
 
 def group_advantages(rewards, scale="std", eps=1e-6):
-    """How much better than its group: A_i = (R_i - mean) / (std + eps).
+    """Return how much better each completion is than its group: A_i = (R_i - mean) / (std + eps).
 
-    rewards: (P, G), or the chapter's list of G floats -> advantages of the same kind.
+    rewards: (P, G), or a list of G floats as in the chapter. The advantages have the same form.
     scale:   "std" (GRPO, section 4.1.2), or "none": dividing by the std overweights very easy and
              very hard prompts (Dr. GRPO).
-    The chapter's group 1.10, 0.10, 0.00, 1.10 gives 0.998, -0.903, -1.093, 0.998."""
+    The chapter's rewards 1.10, 0.10, 0.00, 1.10 give 0.998, -0.903, -1.093, 0.998."""
     if not isinstance(rewards, torch.Tensor):
         return group_advantages(torch.tensor(rewards, dtype=torch.float64), scale, eps).tolist()
     if scale not in ("std", "none"):
-        raise ValueError(f"scale is {scale!r}, not 'std' or 'none'")
+        raise ValueError(f"scale is {scale!r}: choose 'std' or 'none'")
     exact = rewards.double()
     advantages = exact - exact.mean(-1, keepdim=True)  # departure 2: no critic
     if scale == "std":
@@ -456,30 +459,31 @@ class MicroBatch:
     """Some completions, laid out for one forward pass. M of their tokens are trained."""
 
     ids: torch.Tensor  # (N, L) input of the model
-    trained: torch.Tensor  # (N, L) bool, where the token predicted is trained
-    rows: torch.Tensor  # (b,) which of the B rows these are, in the order of their tokens
+    trained: torch.Tensor  # (N, L) bool: True where the predicted token is trained
+    rows: torch.Tensor  # (b,) indices of its rows in the batch, in the order of their tokens
     positions: torch.Tensor = None  # (N, L), default: 0 .. L-1
-    mask: torch.Tensor = None  # of attention: (N, 1, L, L) bool, True: may attend; default: causal
-    loss_scale: float = 1.0  # 0.0: a copy that adds nothing
+    mask: torch.Tensor = None  # (N, 1, L, L) bool: True where a token may attend; default: causal
+    loss_scale: float = 1.0  # 0.0 for a copy that adds nothing to the gradient
 
 
 @dataclass
 class LossInputs:
-    """What a loss reads beside log pi, for the b rows of a MicroBatch. All tensors are (b, T-1)."""
+    """Inputs of a loss besides log pi, for the b rows of a MicroBatch. All tensors are (b, T-1)."""
 
     micro: MicroBatch
-    old_logp: torch.Tensor = None  # log pi_old; in a batch's first update log pi itself
+    old_logp: torch.Tensor = None  # log pi_old; in a batch's first update, log pi itself
     sampled_logp: torch.Tensor = None  # log pi as the sampler computed it
     advantages: torch.Tensor = None
     weights: torch.Tensor = None  # see loss_weights
-    # Sums over the trained tokens. The log has the mean of each; a loss may add more of them.
+    # Named sums over the trained tokens that a loss may add. The log shows their means.
     columns: dict = field(default_factory=dict)
 
 
 def padded_rows(rollouts, keep, max_tokens):
-    """The rows to keep, (B,) bool, as MicroBatches of at most max_tokens (or of one row).
+    """Yield the rows where keep (B,) is True, in MicroBatches of at most max_tokens (or one row).
 
-    Longest first: rows of similar length need little padding, and too little memory shows early."""
+    The longest come first: rows of similar length need little padding, and if memory is too small,
+    the first forward pass shows it."""
     ends = rollouts.prompt_lengths + rollouts.lengths
     rows = keep.to(ends.device).nonzero().flatten()
     rows = rows[ends[rows].argsort(descending=True, stable=True)]
@@ -490,19 +494,20 @@ def padded_rows(rollouts, keep, max_tokens):
         yield MicroBatch(rollouts.ids[some, :width], rollouts.mask[some, :width] > 0, some)
 
 
-CHUNK_ELEMENTS = 2**25  # logits in memory at once: 221 positions of Qwen3, 134 MB in fp32
+CHUNK_ELEMENTS = 2**25  # logits in memory at once: for Qwen3, 221 positions, 134 MB in fp32
 
 
 def trained_logprobs(model, micro, targets, temperature=1.0):
-    """targets (M,), the trained tokens of a MicroBatch -> their log pi (M,), entropies (M,), nats.
+    """Return log pi (M,) and entropies (M,), in nats, for the trained tokens of a MicroBatch.
 
+    targets: (M,) the ids of these tokens, row by row, in the order of micro.trained.
     The head runs inside the model's forward pass, in chunks, and only where a token is trained: all
-    logits (N, L, V) would not fit. Log-probs are taken at the sampling temperature (departure 7).
-    Entropies have no gradient. targets are ordered as micro.trained is, row by row."""
+    logits (N, L, V) would not fit in memory. Log-probs are taken at the sampling temperature
+    (departure 7). Entropies have no gradient."""
     V = model.config.num_tokens
 
     def head(hidden, weight):  # (N, L, C), (vocab_size, C)
-        # In chunks, recomputed in the backward pass: the logits of 8 x 1024 tokens would take 5 GB.
+        # Chunks are recomputed in the backward pass: all logits of 8 x 1024 tokens would take 5 GB.
         size = CHUNK_ELEMENTS // V
         logps = []
         entropies = []
@@ -517,7 +522,8 @@ def trained_logprobs(model, micro, targets, temperature=1.0):
 
 
 def chunk_logprobs(hidden, weight, targets, V, temperature):
-    """One chunk: (M, C), weight (vocab_size, C), (M,) -> log-probs (M,), entropies (M,)."""
+    """Compute one chunk: hidden (M, C), weight (vocab_size, C), targets (M,) -> log-probs (M,),
+    entropies (M,)."""
     logits = F.linear(hidden, weight)[:, :V]  # not weight[:V], which autocast would cast each time
     logp = (logits.float() / temperature).log_softmax(-1)  # (M, V)
     with torch.no_grad():
@@ -526,8 +532,8 @@ def chunk_logprobs(hidden, weight, targets, V, temperature):
 
 
 def log_probs_of(model, micro, ids, mask, temperature=1.0):
-    """-> log pi (b, T-1) of a MicroBatch's rows, 0 where nothing is trained, and the sum of the
-    entropies. ids (b, T), mask (b, T-1): those of its rows."""
+    """Return log pi (b, T-1) for the rows of a MicroBatch, 0 where nothing is trained, and the sum
+    of the entropies. ids (b, T) and mask (b, T-1) belong to the same rows."""
     trained = mask > 0
     targets = ids[:, 1:][trained]  # (M,) token t+1 is predicted at t
     values, entropies = trained_logprobs(model, micro, targets, temperature)
@@ -535,27 +541,27 @@ def log_probs_of(model, micro, ids, mask, temperature=1.0):
 
 
 def token_logprobs(model, ids, temperature=1.0, mask=None):
-    """log pi(ids[:, t+1] | ids[:, :t+1]) for every t: (B, T) -> (B, T-1).
-    Where mask (B, T-1) is 0 no logits are computed, and the result is 0."""
+    """Return log pi(ids[:, t+1] | ids[:, :t+1]) for every t: (B, T) -> (B, T-1).
+    Where mask (B, T-1) is 0, no logits are computed, and the result is 0."""
     trained = torch.ones_like(ids[:, 1:], dtype=torch.bool) if mask is None else mask > 0
     micro = MicroBatch(ids[:, :-1], trained, torch.arange(len(ids)))
     return log_probs_of(model, micro, ids, trained, temperature)[0]
 
 
 def loss_weights(mask, norm="token", max_new_tokens=1):
-    """The weight of each token in the loss: mask (B, T-1) -> (B, T-1).
+    """Return the weight of each token in the loss: mask (B, T-1) -> (B, T-1).
 
-    critical: the mask is that of the whole batch, so that micro-batching changes nothing."""
+    critical: pass the mask of the whole batch, so that micro-batching changes nothing."""
     B = len(mask)
     lengths = mask.sum(1, keepdim=True)
     divisors = {
         "token": lengths.sum().clamp(min=1),  # every token counts the same (DAPO; departure 4)
         "sequence": B * lengths.clamp(min=1),  # every completion counts the same (GRPO)
-        "constant": B * max_new_tokens,  # no length is in the divisor (Dr. GRPO)
-        "sum": B,  # the chapter's: log-probs are summed over a completion
+        "constant": B * max_new_tokens,  # the divisor depends on no length (Dr. GRPO)
+        "sum": B,  # the chapter sums the log-probs over a completion
     }
     if norm not in divisors:
-        raise ValueError(f"norm is {norm!r}, not one of {', '.join(divisors)}")
+        raise ValueError(f"norm is {norm!r}: choose one of {', '.join(divisors)}")
     return mask / divisors[norm]
 
 
@@ -563,7 +569,8 @@ def policy_loss(logp, old_logp, advantages, weights, clip=(0.2, 0.2)):
     """-sum_it w_it min(r_it A_it, clip(r_it, 1 - low, 1 + high) A_it),   r_it = pi / pi_old.
 
     PPO (arXiv 1707.06347, eq. 7) with a group's advantages is GRPO (eq. 3); high > low is DAPO's
-    clip-higher. All (B, T-1) -> scalar; advantages may be (B,), one for all tokens of a row."""
+    clip-higher. All tensors are (B, T-1), and the loss is a scalar. advantages may also be (B,),
+    one for all tokens of a row."""
     if advantages.ndim == 1:
         advantages = advantages[:, None]
     ratio = (logp - old_logp).exp()  # (B, T-1)
@@ -574,21 +581,22 @@ def policy_loss(logp, old_logp, advantages, weights, clip=(0.2, 0.2)):
 def update_gradients(model, rollouts, advantages, method, micros, old_logp=None):
     """Add the gradient of the method's loss over these MicroBatches to .grad -> (sums, log-probs).
 
-    advantages: (B, T-1), see token_advantages. micros may leave out rows that have no gradient;
-        these still count in the normaliser: little signal, small step.
-    old_logp: (B, T-1) the log-probs that the first update of this batch returned; None for the
+    advantages: (B, T-1), see token_advantages.
+    micros: they may leave out rows that have no gradient. These rows still count in the
+        normaliser, so a batch with little signal makes a small step.
+    old_logp: (B, T-1) the log-probs that the first update of this batch returned; None in the
         first update itself.
-    sums: the loss; and over the trained tokens: their number; entropies (nats); mismatch (|log pi
-        now - log pi as sampled|: rounding, or a bug: another model, mask or temperature) and off
-        (tokens whose probability differs by more than a tenth); clipped (tokens with pi / pi_old
-        outside the clip range); and what the loss has added to inputs.columns.
-    log-probs: (B, T-1), log pi now; the sampler's in rows that no micro-batch had.
-    Raises DataError for a loss that is no number."""
-    assert advantages.shape == rollouts.mask.shape, "advantages are (B, T-1): see token_advantages"
+    sums: the loss, what it has added to inputs.columns, and sums over the trained tokens. tokens is
+        their number; entropy is in nats; clipped counts ratios pi / pi_old outside the clip range.
+        mismatch is |log pi now - log pi as sampled|. It comes from rounding, or from a bug: another
+        model, mask or temperature. off counts tokens whose probability differs by over a tenth.
+    log-probs: (B, T-1), log pi now. Rows in no micro-batch have the sampler's log-probs.
+    Raises DataError if the loss is not a tensor of one number."""
+    assert advantages.shape == rollouts.mask.shape, "pass (B, T-1) advantages: see token_advantages"
     settings = method.settings
-    # critical: the weights are those of the whole batch.
+    # critical: the weights are computed from the whole batch.
     weights = loss_weights(rollouts.mask, settings.norm, settings.max_new_tokens)
-    logp_before_update = rollouts.logp * rollouts.mask  # the sampler's, until recomputed below
+    logp_before_update = rollouts.logp * rollouts.mask  # from the sampler; replaced below
     names = "loss tokens entropy mismatch off clipped".split()
     sums = dict.fromkeys(names, weights.new_zeros(()))
     micros = list(micros)
@@ -600,7 +608,7 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None)
         current = logp.detach()
         logp_before_update[rows] = current
 
-        # The first update's log-probs are the old ones; the sampler's equal them up to rounding.
+        # In the first update pi_old is pi itself. The sampler's log-probs equal it up to rounding.
         old = current if old_logp is None else old_logp[rows]
         inputs = LossInputs(micro, old, rollouts.logp[rows], advantages[rows], weights[rows])
         stats = statistics_of(current, inputs, mask, settings.clip)
@@ -615,7 +623,7 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None)
 
 
 def statistics_of(logp, inputs, mask, clip):
-    """Sums over the trained tokens: see update_gradients."""
+    """Return sums over the trained tokens, see update_gradients."""
     ratio = (logp - inputs.old_logp).exp()
     clipped = (ratio < 1 - clip[0]) | (ratio > 1 + clip[1])
     mismatch = (logp - inputs.sampled_logp) * mask
@@ -631,7 +639,7 @@ def statistics_of(logp, inputs, mask, clip):
 
 
 class Stopped(Exception):
-    """The run ends before its last step: the message says why."""
+    """Raised to end a run before its last step; the message says why."""
 
 
 def bad_return(method, function, value, expected):
@@ -643,21 +651,21 @@ def bad_return(method, function, value, expected):
 @dataclass
 class Settings:
     """The settings of a method, each with its default and a line of help. Your own method may also
-    write `height: float = 0.5`."""
+    leave out the help: `height: float = 0.5`."""
 
     prompts_per_step: int = option(8, "P: problems per step (departure 10)")
-    num_samples: int = option(8, "G: completions per problem; for a tiny model 16")
-    max_new_tokens: int = option(512, "longest completion; for a tiny model 80")
+    num_samples: int = option(8, "G: completions per problem; 16 for a tiny model")
+    max_new_tokens: int = option(512, "longest completion, in tokens; 80 for a tiny model")
     sample_tokens: int = option(
         None,
-        "tokens sampled at once; smaller saves memory (default: 49152, or what fits on the GPU)",
+        "tokens sampled at once; smaller saves memory (default: 49152, or fewer to fit the GPU)",
     )
-    temperature: float = option(1.0, "of sampling, and of the log-probs in the loss (departure 7)")
+    temperature: float = option(1.0, "for sampling and for log-probs in the loss (departure 7)")
     updates_per_batch: int = option(1, "updates on the same completions (departure 3)")
-    scale: str = option("std", "divide the advantages of a group by its std, or by none (Dr. GRPO)")
+    scale: str = option("std", "what to divide a group's advantages by: std or none (Dr. GRPO)")
     norm: str = option(
         "token",
-        "weigh tokens by token (DAPO), sequence (GRPO), constant (Dr. GRPO) or sum (the chapter)",
+        "how to weigh tokens: token (DAPO), sequence (GRPO), constant (Dr. GRPO), sum (chapter)",
     )
     clip: tuple = option((0.2, 0.2), "LOW HIGH: clip the ratio pi / pi_old to 1-LOW .. 1+HIGH")
     seed: int = option(0, "seed of all random numbers (default: 0)")
@@ -668,18 +676,18 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}: it must be at least 1")
-        if not 0 < self.temperature < math.inf:  # refuses nan too
-            raise ValueError(f"temperature is {self.temperature}: it must be above 0")
+        if not 0 < self.temperature < math.inf:  # refuses NaN, too
+            raise ValueError(f"temperature is {self.temperature}: it must be above 0 and finite")
         self.clip = tuple(self.clip)  # JSON and the command line give lists
         if len(self.clip) != 2 or not 0 <= self.clip[0] < 1 or not self.clip[1] >= 0:
-            raise ValueError(f"clip is {self.clip}: low is from 0 to below 1, high 0 or more")
+            raise ValueError(f"clip is {self.clip}: give two numbers, low in [0, 1) and high >= 0")
         group_advantages(torch.zeros(1, 2), self.scale)  # refuses an unknown scale
-        loss_weights(torch.ones(1, 1), self.norm)  # or norm
+        loss_weights(torch.ones(1, 1), self.norm)  # refuses an unknown norm
 
 
 class GRPO:
-    """GRPO as this project runs it. Your own method is a subclass, in a file of its own, that
-    overrides what differs. Its functions get plain tensors."""
+    """GRPO as this project runs it. To write your own method, subclass it in a file of your own and
+    override what differs. Its functions get plain tensors."""
 
     Settings = Settings
 
@@ -687,21 +695,21 @@ class GRPO:
         self.settings = self.Settings(**given)
 
     def setup(self, model, tokenizer):
-        """Prepare the model, load a teacher, .. -> the parameters to train."""
+        """Prepare the model, load a teacher, and so on. Returns the parameters to train."""
         return list(model.parameters())
 
     def optimizer(self, parameters, lr):
-        """The lr of each group of parameters is its peak, which the schedule scales. (Checkpoints
-        call step(closure=None) of an optimizer of your own.)"""
+        """Return the optimizer. The lr of each parameter group is its peak, which the schedule
+        scales. (Your own optimizer must accept step(closure=None): checkpoints call it.)"""
         return torch.optim.AdamW(parameters, lr, (0.9, 0.95), weight_decay=0.0, fused=True)
 
     def export(self, model):
-        """-> the model to save at the end."""
+        """Return the model to save at the end."""
         return model
 
     def pick(self, problems, step, memory):
-        """The problems of a step -> P indices; each epoch walks through them in a new random order.
-        memory: a dict of the method's own, kept in checkpoints, where its keys become texts."""
+        """Return the indices of the P problems of a step. Each epoch has a new random order.
+        memory: a dict of the method's own. Checkpoints save it, and its keys become strings."""
         N = len(problems)
         P = self.settings.prompts_per_step
         start = (step - 1) * P  # problems drawn in earlier steps
@@ -711,38 +719,39 @@ class GRPO:
         return order[start % N :][:P]
 
     def roll_out(self, model, tokenizer, prompts, training, **how):
-        """Completions of the prompts -> Rollouts. training: False in an evaluation. how: the other
-        arguments of `sample`; pass on those that you do not change."""
+        """Sample completions of the prompts -> Rollouts. training: False in an evaluation. how: the
+        other arguments of `sample`; pass on every argument that you do not change."""
         return sample(model, prompts, **how)
 
     def advantages(self, batch):
-        """-> (P, G), or (B, T-1) for token-level credit."""
+        """Return advantages (P, G), or (B, T-1) for token-level credit."""
         return group_advantages(batch.rewards, self.settings.scale)
 
     def rows(self, rollouts, advantages):
-        """advantages (B, T-1) -> (B,) bool: the rows to train on. Without an advantage a row has no
-        gradient."""
+        """Return the rows to train on: advantages (B, T-1) -> (B,) bool. A row whose advantages are
+        all 0 has no gradient."""
         return (advantages != 0).any(1)
 
     def before_update(self, model, rollouts, micros):
         """Called before each update, with the MicroBatches of this process. It may run the model,
-        on as many of them as every other process does."""
+        but must do so equally often in every process."""
 
     def loss(self, logp, inputs):
-        """logp (b, T-1), with gradients, of the rows of a MicroBatch; LossInputs -> scalar."""
+        """Return the scalar loss of a MicroBatch. logp (b, T-1) has gradients; see LossInputs."""
         clip = self.settings.clip
         return policy_loss(logp, inputs.old_logp, inputs.advantages, inputs.weights, clip)
 
-    # (rollouts, the rows to keep, (B,) bool, max_tokens) -> MicroBatches, one forward pass each
+    # Lay out rows for training: (rollouts, keep (B,) bool, max_tokens) -> MicroBatches
     layout = staticmethod(padded_rows)
 
     def after_step(self, row, model):
-        """Sees each row but step 0's before it is written; may change it, or raise Stopped."""
+        """Called before a row of the log is written, except for step 0. It may change the row or
+        raise Stopped."""
 
     def state(self):
-        """-> what a checkpoint keeps of this object, besides its settings: anything that JSON
-        holds. critical: what changes from step to step and is not in it begins anew in a resumed
-        run."""
+        """Return what a checkpoint must save besides the settings: anything that JSON can hold.
+        critical: a value that changes from step to step and is missing here starts over when the
+        run is resumed."""
         return {}
 
     def load_state(self, state):

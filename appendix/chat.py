@@ -1,8 +1,9 @@
-"""chat.py - conversation: a model's chat template, and turns with an environment.
+"""chat.py - conversations: a model's chat template, and turns with an environment.
 
 Skip it on a first reading: a base model that solves a problem in one go needs neither. model.py
-asks `Chat` for the token ids of a turn. rlvr.sample asks `Turns` what comes next where a turn has
-ended; write_replies and read_replies are the two sides of that. Letters as in rlvr.py.
+asks `Chat` for the token ids of a turn. When a turn ends, rlvr.sample asks `Turns` what comes next:
+write_replies writes the reply into the rollouts, and read_replies lets the model read it. The
+letters mean the same as in rlvr.py.
 """
 
 import json
@@ -20,7 +21,7 @@ from model import ModelError
 
 # ---- 1. Chat templates ---------------------------------------------------------------------------
 
-# ChatML, Qwen's and SmolLM2's markup, for a model whose files hold no template of their own.
+# ChatML, the markup of Qwen and SmolLM2, is used if a model's files contain no chat template.
 CHATML = """{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
@@ -29,14 +30,14 @@ CHATML = """{% for m in messages %}<|im_start|>{{ m.role }}
 </think>
 
 {% endif %}{% endif %}"""
-MARK = "\ufdd1"  # stands for what the assistant said
-# A Unicode noncharacter, put inside a user's "<|im_end|>" so that it is no special token.
+MARK = "\ufdd1"  # a placeholder for what the assistant said
+# We put this Unicode noncharacter inside a user's "<|im_end|>", so that it is read as text.
 GUARD = "\ufdd0"
 
 
 class Generation(Extension):
-    """{% generation %} .. {% endgeneration %}. Elsewhere these mark what is trained; here the text
-    between them is simply written."""
+    """Support {% generation %} .. {% endgeneration %}. Other libraries use these tags to mark the
+    text to train on; here the text between them is simply written."""
 
     tags = {"generation"}
 
@@ -46,42 +47,42 @@ class Generation(Extension):
 
 
 def fail(message):
-    """raise_exception of chat templates."""
+    """Chat templates call this function as raise_exception."""
     raise TemplateError(message)
 
 
 class Chat:
-    """The chat template of a model: messages -> the text it was trained on -> token ids. Every
-    function may raise ModelError, for a template that fails."""
+    """A model's chat template. It turns messages into text in the format that the model was trained
+    on, and the text into token ids. Every method may raise ModelError if the template fails."""
 
     def __init__(self, config, special, encode):
-        """config: of tokenizer_config.json; special: {special token: id}; encode: text -> ids."""
+        """config: from tokenizer_config.json; special: {special token: id}; encode: text -> ids."""
         self.config = config
         self.special = special
         self.encode = encode
 
     def first_turn(self, text, thinking=True):
-        """A user's message, and the assistant's turn opened -> ids."""
+        """Return the ids of a user's message and of the start of the assistant's turn."""
         return self.ids(self.text([("user", text)], thinking))
 
     def next_turn(self, text, role="user", thinking=True):
-        """What a chat writes from the end of the assistant's turn to the start of its next one,
-        with `text` between them -> ids."""
+        """Return the ids from the end of one turn of the assistant to the start of its next turn,
+        with the message `text` in between."""
         messages = [("user", "?"), ("assistant", MARK), (role, text)]
         chat = self.text(messages, thinking)
         if MARK not in chat:
-            raise ModelError("the chat template hides what was said: use --template plain")
-        return self.ids(chat.partition(MARK)[2])  # the first: a text may hold it too
+            raise ModelError("the chat template omits the assistant's words: use --template plain")
+        return self.ids(chat.partition(MARK)[2])  # the first MARK: a text may hold one, too
 
     def writes_any(self, tokens):
-        """Does a turn of the assistant end with one of these special tokens?"""
+        """True if the template writes one of these special tokens in a chat of two turns."""
         turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
         text = self.render(messages=turns)
         return any(token in text for token in tokens)
 
     def text(self, messages, thinking):
-        """A chat, with the assistant's turn opened -> text, as transformers' apply_chat_template
-        gives it, but for GUARD."""
+        """Return a chat as text, up to the start of the assistant's next turn. Except for GUARD, it
+        is what transformers' apply_chat_template returns."""
         guarded = []
         for role, content in messages:
             for token in self.special:
@@ -91,8 +92,8 @@ class Chat:
         return self.render(messages=guarded, add_generation_prompt=True, **options)
 
     def ids(self, text):
-        """A rendered chat -> ids. Special tokens have their own ids, but for those with a GUARD."""
-        any_special = "|".join([*map(re.escape, self.special), r"\Z"])  # \Z: if there is none
+        """Return the ids of a rendered chat. A special token without a GUARD becomes one id."""
+        any_special = "|".join([*map(re.escape, self.special), r"\Z"])  # \Z: if there are none
         ids = []
         for piece in re.split(f"({any_special})", text):
             if piece in self.special:
@@ -102,7 +103,7 @@ class Chat:
         return ids
 
     def render(self, **given):
-        """What the chat template makes of messages -> text."""
+        """Render the chat template with these variables, such as messages. Returns text."""
         try:
             return self.template.render(**given)
         except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
@@ -111,8 +112,8 @@ class Chat:
 
     @cached_property
     def template(self):
-        """The compiled template, which sees what transformers shows it. Compiling takes longer than
-        rendering a thousand prompts."""
+        """The compiled template, with the variables and functions that transformers gives it. It is
+        cached because compiling takes longer than rendering a thousand prompts."""
         source = self.config.get("chat_template") or CHATML
         if isinstance(source, list):
             source = {each["name"]: each["template"] for each in source}["default"]
@@ -130,22 +131,22 @@ class Chat:
 
 # ---- 2. Turns ------------------------------------------------------------------------------------
 
-LONGEST_REPLY = 4000  # characters of an environment's reply
-ENVIRONMENT_TIMEOUT = 5.0  # seconds without any reply, after which those still missing have failed
+LONGEST_REPLY = 4000  # characters; an environment's reply is cut off here
+ENVIRONMENT_TIMEOUT = 5.0  # seconds without any reply before the missing ones count as failed
 GO_ON = []  # a reply of no tokens: the policy's turn has not ended
 END = None  # the completion ends here
 
 
 class Turns:
-    """The `reply` of rlvr.sample: every row has its own environment (Task.turns).
+    """The `reply` function of rlvr.sample. Every row has its own environment (Task.turns).
 
-    A turn ends at a stop token of the model, or where its text contains one of task.stops. In the
-    first case a chat model reads the reply as a turn of its template, else as plain text. Sampled
-    tokens are never tokenised again.
-    problems: one dict for each row. Turns adds the row's "environment" (or the error that it
-        raised), and to its list "turns" pairs of what the policy said and the reply; a reward sees
-        both.
-    over: how many rows have ended by a stop."""
+    A turn ends at a stop token of the model, or when its text contains one of task.stops. After a
+    stop token, a chat model reads the reply as a turn of its template; otherwise the reply is plain
+    text. Sampled tokens are never tokenised again.
+    problems: one dict for each row. Turns sets its "environment" (or the error that was raised) and
+        appends a pair to its list "turns" after each turn: what the policy said, and the reply.
+        Rewards can read both.
+    over: the number of rows that have received END."""
 
     def __init__(self, tokenizer, task, problems, eos):
         self.tokenizer = tokenizer
@@ -161,8 +162,8 @@ class Turns:
                 problem["environment"] = environment
 
     def __call__(self, rows, completions):
-        """The numbers of some rows, and their completions so far (lists of ids) -> for each the ids
-        that come next, GO_ON or END."""
+        """Answer these rows (row numbers), given their completions so far (lists of ids). Returns
+        one reply per row: the ids that come next, GO_ON or END."""
         replies = run_all(rows, completions, self.after, ENVIRONMENT_TIMEOUT)
         for place, row in enumerate(rows):
             if isinstance(replies[place], BaseException):
@@ -172,7 +173,7 @@ class Turns:
         return replies
 
     def after(self, row, ids):
-        """What comes after this completion of that row."""
+        """Return what follows these ids, the row's completion so far: ids, GO_ON or END."""
         stopped = ids[-1] in self.eos
         end = len(ids) - 1 if stopped else len(ids)
         said = ids[self.begins[row] : end]
@@ -181,7 +182,7 @@ class Turns:
             return GO_ON  # the token only looked like the end of a stop text
         problem = self.problems[row]
         environment = problem.get("environment")
-        if isinstance(environment, BaseException):  # it could not be made
+        if isinstance(environment, BaseException):  # task.turns failed
             raise environment
         reply = environment.reply(text) if self.task.turns else None
         new = END
@@ -193,17 +194,17 @@ class Turns:
         return new
 
     def ids_of(self, reply, role, last, stopped):
-        """The reply as the policy reads it, after a turn with this last token -> ids."""
+        """Return the ids of a reply as the policy reads it. last: the last token of its turn."""
         template = self.tokenizer.template
         if not stopped or template == "plain":
             return self.tokenizer.encode(reply)
         ids = self.tokenizer.chat.next_turn(reply, role, thinking=template != "chat-nothink")
-        return ids[1:] if ids[0] == last else ids  # the policy has ended its turn itself
+        return ids[1:] if ids[0] == last else ids  # the policy has already ended its turn
 
 
 def write_replies(rollouts, rows, reply, limit):
     """Ask the environments of the rows that have sampled a stop token, and write their replies into
-    the rollouts. A completion is cut off at the limit, also in a reply."""
+    the rollouts. A completion is cut off at `limit` tokens, even inside a reply."""
     asking = rows[rollouts.finished[rows]]
     numbers = asking.tolist()
     replies = reply(numbers, rollouts.completions(asking))
@@ -216,9 +217,9 @@ def write_replies(rollouts, rows, reply, limit):
 
 
 def read_replies(model, cache, rollouts, rows):
-    """Read the token that each of these A rows has sampled, and a reply after it -> logits (A, V).
-    All rows read as many tokens as the longest reply needs, W: a row with a shorter one reads some
-    tokens again that the cache holds already."""
+    """Run the model on the token that each of these A rows has sampled and the reply after it.
+    Returns logits (A, V). Every row reads W tokens, as many as the longest reply needs. A row with
+    a shorter reply reads some tokens again that are already in the cache."""
     ends = rollouts.prompt_lengths[rows] + rollouts.lengths[rows]  # (A,)
     W = int((ends - cache.lengths).max())
     begin = (ends - W).clamp(min=0)  # (A,)

@@ -278,9 +278,10 @@ def read_command(argv, kind, base, about, run_of, defaults_for, may_change=None)
     command line.
     may_change: which flags may differ from the run's (None: all).
     about: the text above the flags and, after a line "examples:", the text below them."""
+    text, title, examples = about.partition("examples:")
     parser = argparse.ArgumentParser(
-        description=about.partition("\nexamples:")[0] + "@FILE reads flags from a file.",
-        epilog="examples:" + about.partition("\nexamples:")[2],
+        description=text.strip() + "\n@FILE reads flags from a file.",
+        epilog=title + examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
         usage="%(prog)s [flags], see --help",

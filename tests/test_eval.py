@@ -270,7 +270,7 @@ NONSENSE += [(1.0, {name: 0.5}) for name in ("loss", "eval_accuracy", "update_se
 @pytest.mark.parametrize("returned", NONSENSE)
 def test_what_is_no_reward_costs_the_completion_and_says_what_is_expected(returned):
     """Not a gradient of NaN three functions later, nor an accuracy above 1."""
-    with pytest.warns(UserWarning, match=r"returns \(number, \{name: number\}\), finite"):
+    with pytest.warns(UserWarning, match=r"return \(number, \{name: number\}\), finite"):
         rewards, (part,) = score(ended(1), [""], [{}], lambda text, problem: returned)
     assert (rewards.item(), part["accuracy"], part["failed"]) == (0, 0, 1)
 
@@ -362,7 +362,7 @@ def test_bad_flags_are_refused_before_anything_is_loaded(tmp_path, capsys):
         evaluation.main([ranks.base(), "--task", "maths"])
     with pytest.raises(OSError, match="nowhere"):
         evaluation.main([ranks.base(), "--task", ranks.ONE_DIGIT, "--out", f"{tmp_path}/nowhere/x"])
-    with pytest.raises(ModelError, match="longer than the model's"):
+    with pytest.raises(ModelError, match="exceed the model's"):
         evaluation.main([ranks.base(), "--task", ranks.ONE_DIGIT, "--max-new-tokens", "1024"])
 
 
@@ -371,7 +371,7 @@ def test_a_mistyped_run_is_named_and_an_unfinished_one_says_how_to_finish_it(tmp
     (tmp_path / "a half").mkdir()
     config = {"flags": {"model": "x", "task": "one-digit"}, "settings": {"seed": 0}}
     (tmp_path / "a half" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelError, match=r"goood: no such directory; there is .*good.* in"):
+    with pytest.raises(ModelError, match=r"goood: no such directory; found .*good.* in"):
         evaluation.main([str(tmp_path / "goood")])
     with pytest.raises(ModelError, match="half has no final/ yet: finish it with") as refused:
         evaluation.main([str(tmp_path / "a half")])

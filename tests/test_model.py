@@ -292,7 +292,7 @@ WRONG = [
     (holds("tokenizer_config.json", '{"chat_template": "{{ 1 / 0 }}"}'), "--template plain"),
     # Values that json.loads reads and no model has.
     (holds(STOPS, '{"eos_token_id": 99999}'), "eos_token_id is .*99999.*below vocab_size"),
-    (holds(STOPS, '{"eos_token_id": []}'), "eos_token_id is .*: stop tokens"),
+    (holds(STOPS, '{"eos_token_id": []}'), "eos_token_id is .*: expected one or more"),
     (holds(STOPS, '{"eos_token_id": "2"}'), "config.json: .*str"),
     (config(tie_word_embeddings="false"), "tie_word_embeddings is 'false', not bool"),
 ]
@@ -351,15 +351,15 @@ def test_a_mistyped_path_is_not_taken_for_a_hub_id(tmp_path, monkeypatch):
     for name, there in (
         ("runs/a", "arithmetic-4, countdown in runs/"),
         ("run", "runs in ./"),
-        ("./nowhere/at/all", "none in nowhere/at/"),
+        ("./nowhere/at/all", "no folder in nowhere/at/"),
     ):
-        with pytest.raises(ModelError, match=f"{name}: no such directory; there is {there}"):
+        with pytest.raises(ModelError, match=f"{name}: no such directory; found {there}"):
             fetch(name)
 
 
 def test_a_run_is_not_a_model(tmp_path):
     (tmp_path / "config.json").write_text('{"flags": {"model": "notebooks/tiny"}}')
-    with pytest.raises(ModelError, match="is a training run: give .*final"):
+    with pytest.raises(ModelError, match="is a training run, .*: pass .*final"):
         load(tmp_path)
 
 

@@ -405,8 +405,8 @@ def task_of(**column):
 @pytest.mark.parametrize(
     "column, message",
     [
-        ({"step": 3}, 'task own, problem 1: rename "step", which a run writes there'),
-        ({"turns": []}, 'task own, problem 1: rename "turns", which a run writes there'),
+        ({"step": 3}, 'task own, problem 1: rename "step": a run adds its own column'),
+        ({"turns": []}, 'task own, problem 1: rename "turns": a run adds its own column'),
         ({"level": numpy.int64(3)}, "task own, problem 1: .*int64 is not JSON"),
     ],
 )

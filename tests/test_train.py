@@ -558,11 +558,11 @@ class NoModel(GRPO):
 @pytest.mark.parametrize(
     "flag, names, message",
     [
-        ("--task", "no_list nothing_held_out", "arithmetic: train and test are lists of problems"),
+        ("--task", "no_list nothing_held_out", "arithmetic: train and test must be lists of"),
         ("--task", "no_dicts", 'task arithmetic, problem 1: its "problem" must be text'),
         ("--task", "nothing_to_train_on", "task arithmetic has no problems to train on"),
         ("--task", "no_instruction", "task arithmetic: its prompt needs {problem}"),
-        ("--task", "no_reward one_stop stops_of_ids", "reward is a function, stops are a tuple"),
+        ("--task", "no_reward one_stop stops_of_ids", "reward a function, and stops a tuple"),
         ("--method", "NoParameters Generator", "setup returns .*not a list of parameters"),
         ("--method", "NoPick Problems NanPick", "pick returns .*not indices of problems"),
         ("--method", "NoRollouts NanLogp WideLogp FewLengths", "roll_out returns .*not Rollouts "),
@@ -651,7 +651,7 @@ def test_a_problem_that_is_too_long_for_the_model_is_refused(tmp_path):
     rows = [{"problem": f"{i}+{i}=", "answer": str(2 * i)} for i in range(40)]
     rows.append({"problem": "1+" * 500 + "1=", "answer": "501"})  # it alone is 1,002 of 1,024
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(ModelError, match="longer than.*1[+]1[+]1"):
+    with pytest.raises(ModelError, match="exceed the model's.*1[+]1[+]1"):
         loaded("--task", str(data), "--prompt", "{problem}")
     with pytest.raises(ModelError, match="(?s)has no token for .* S .*Solve the following"):
         loaded("--task", str(data))
