@@ -187,8 +187,6 @@ def update(run, batch, advantages, old_logp=None):
         sums, logp = update_gradients(run.model, rollouts, advantages, run.method, micros, old_logp)
     stats = means_over_tokens(sums, rollouts.mask[keep])
     stats["trained"] = int(keep.sum())
-    difference = (logp - rollouts.logp).abs() * rollouts.mask
-    stats["mismatch_max"] = max(gather([difference.max().item()]))
     # subtle: where there is no gradient, Adam's momentum must not move the weights.
     stats["grad_norm"] = step_optimizer(run, batch.step, stats["loss"]) if keep.any() else 0.0
     run.model.zero_grad()  # also of parameters that are not in the optimizer
