@@ -116,7 +116,9 @@ class TaskFlags:
         "thinking (default: chat if the model ends its turns as its template does, else plain)",
         choices=["plain", "chat", "chat-nothink"],
     )
-    method: str = option("grpo", "grpo, or file.py with a subclass of GRPO; its settings are flags")
+    method: str = option(
+        "grpo", "grpo or a file, as notebooks/methods/dapo.py; its settings are flags"
+    )
     device: str = option(
         None, "where to run (default: the fastest there is)", choices=["cpu", "cuda", "mps"]
     )

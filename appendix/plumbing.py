@@ -169,7 +169,7 @@ def git_commit():
 # ---- 3. Functions and classes of your own --------------------------------------------------------
 
 
-def lookup(spec, known, what, own="file.py:name"):
+def lookup(spec, known, what, own="or file.py:name"):
     """Find one of the `known` by its name, or a function or class of the user as `file.py:name`.
     own: how the error message describes the second kind."""
     path, colon, name = spec.rpartition(":")

@@ -235,7 +235,7 @@ def test_another_instruction_and_where_a_completion_ends():
 def test_what_cannot_be_found_says_so(tmp_path):
     with pytest.raises(DataError, match="task 'maths': choose arithmetic, math, math500, file.py:"):
         get_task("maths")
-    with pytest.raises(DataError, match="no reward 'zzz': choose boxed, .*, file.py:name"):
+    with pytest.raises(DataError, match="no reward 'zzz': choose boxed, .*, or file.py:name"):
         get_reward("zzz")
     with pytest.raises(DataError, match="none.jsonl: cannot be read"):
         get_task(str(tmp_path / "none.jsonl"))
