@@ -15,15 +15,16 @@ import gzip
 import hashlib
 import importlib
 import json
-import multiprocessing
 import os
+import queue
 import shlex
 import subprocess
 import sys
+import threading
 import traceback
 import zlib
+from collections import deque
 from dataclasses import field, fields
-from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import get_type_hints
 
@@ -341,20 +342,26 @@ def run_all(texts, problems, reward_fn, timeout=None):
     """Call reward_fn(text, problem) for every text, in several threads -> a list of results, where
     a call that failed has its error, and a call that hangs a TimeoutError. (A verifier gets
     VERIFIER_TIMEOUT seconds, an environment fewer: see chat.py.)"""
+    waiting = deque(range(len(texts)))
+    done = queue.SimpleQueue()
 
-    def work(place):
-        try:
-            return place, reward_fn(texts[place], problems[place])
-        except BaseException as error:  # CancelledError, too, or the thread would end
-            return place, error
+    def work():
+        with contextlib.suppress(IndexError):  # nothing is waiting
+            while True:
+                place = waiting.popleft()
+                try:
+                    result = reward_fn(texts[place], problems[place])
+                except BaseException as error:  # CancelledError, too, or the thread would end
+                    result = error
+                done.put((place, result))
 
+    # The threads are daemons, so a call that hangs does not keep the process alive.
+    for _ in range(min(len(texts), os.cpu_count() + 4)):
+        threading.Thread(target=work, daemon=True).start()
     results = [TimeoutError("no answer in time")] * len(texts)
-    # The threads of the pool are daemons: a call that hangs does not keep the process alive.
-    pool = ThreadPool(max(1, min(len(texts), os.cpu_count() + 4)))
-    done = pool.imap_unordered(work, range(len(texts)))
-    with contextlib.suppress(multiprocessing.TimeoutError):  # all others hang
+    with contextlib.suppress(queue.Empty):  # all other calls hang
         for _ in texts:
-            place, result = done.next(timeout or VERIFIER_TIMEOUT)
+            place, result = done.get(timeout=timeout or VERIFIER_TIMEOUT)
             results[place] = result
-    pool.terminate()  # start no further calls
+    waiting.clear()  # start no further calls
     return results

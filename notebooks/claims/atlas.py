@@ -425,8 +425,9 @@ def follow(method, base, every=1, steps=48, gain=0.02):
 # ---- 5. The command --------------------------------------------------------------------------------
 
 COLUMNS = ["method", *[f"cos at {p}" for p in PASS_RATES], "cos", "error", "ratio", "s/n", "longer"]
-# Distill and KeepSamplingMask need more than rewards; where the policy is the reference, a KL is 0.
-LEFT_OUT = ("Distill", "KeepSamplingMask", "KL", "KLCap")
+# Distill and KeepSamplingMask need more than rewards, a KL another reference than the policy; the
+# others differ in the problems that they pick.
+LEFT_OUT = ["Distill", "KeepSamplingMask", "KL", "KLCap", "Curriculum", "Stratified", "SkipSolved"]
 
 
 def shown(name, cells):
