@@ -10,6 +10,7 @@ function rlvr.roll_out samples and scores the completions.
 """
 
 import math
+import shlex
 import statistics
 import sys
 from dataclasses import asdict, dataclass
@@ -202,8 +203,9 @@ def read_run(known):
     if "settings" not in config:  # a model's config.json has none
         return {}
     if not (folder / "final").is_dir():
-        finish = f"python train.py --resume --name '{folder.name}' --runs '{folder.parent}'"
-        raise ModelError(f"{folder} has no final/ yet: finish it with `{finish}`")
+        place = f"--name {shlex.quote(folder.name)} --runs {shlex.quote(str(folder.parent))}"
+        finish = f"`python train.py --resume {place}`"
+        raise ModelError(f"{folder} has no final/ yet: finish it with {finish}")
     flags = fields_in(config["flags"], TaskFlags)
     own = {"device": None, "baseline": config["flags"]["model"], "num_samples": 1}
     return {**flags, **config["settings"], **own}

@@ -520,7 +520,7 @@ def load_checkpoint(run):
     for path in paths:
         try:
             hashes = hashes_of(path.iterdir())
-            del hashes["hashes.json"]
+            hashes.pop("hashes.json", None)
             if hashes != _read_json(path / "hashes.json"):
                 raise ValueError("its files have changed since they were written")
             progress = _read_json(path / "progress.json")

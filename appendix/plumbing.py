@@ -310,7 +310,7 @@ def read_command(argv, kind, base, about, run_of, defaults_for, may_change=None)
         # The last one wins.
         values = {**(run or defaults_for(first, settings)), **vars(given), "method": spec}
         fixed = set() if may_change is None else run.keys() - may_change
-        for name in fixed:
+        for name in sorted(fixed):
             place = f"{values['runs']}/{values['name']}/config.json"
             if name not in names:
                 raise ValueError(f"{place} has {name}, an unknown flag; use the version it names")

@@ -3,12 +3,13 @@
     python -m notebooks.look.sinks tensorboard runs/NAME
     python -m notebooks.look.sinks wandb runs/NAME --follow
 
---follow: while the run goes on, every new row is sent; Ctrl-C ends it.
+Every row of the log is sent; with --follow also those to come, until the last step or Ctrl-C.
 """
 
 import argparse
 import importlib
 import importlib.util
+import json
 import sys
 import time
 from pathlib import Path
@@ -36,7 +37,10 @@ def tensorboard(run):
 
 
 def wandb(run):
-    there = package("wandb", "wandb").init(project="rlvr", id=run.name, dir=run, resume="allow")
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    there = package("wandb", "wandb").init(
+        project="rlvr", id=run.name, dir=run, config=config, resume="allow"
+    )
     return lambda row: there.log(numbers(row), step=row["step"])
 
 
@@ -52,14 +56,14 @@ def main(argv=None):
     if not (args.run / "config.json").exists():
         raise DataError(f"{args.run} is no folder of a run: give one in runs/")
     send = SINKS[args.sink](args.run)
+    steps = json.loads((args.run / "config.json").read_text(encoding="utf-8"))["flags"]["steps"]
     sent = -1
     while True:
-        is_over = (args.run / "final").exists() or not args.follow
         for step, row in sorted(read_log(args.run).items()):
             if step > sent:
                 send(row)
                 sent = step
-        if is_over:
+        if sent >= steps or not args.follow:
             return
         time.sleep(2)
 
@@ -69,3 +73,5 @@ if __name__ == "__main__":
         main()
     except DataError as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        pass

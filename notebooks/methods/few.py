@@ -5,19 +5,21 @@
 Source:  1-shot RLVR (arXiv 2504.20571).
 Formula: that of GRPO.
 Changes: which problems a step sees: the first train_problems of a random order, again and again.
-Missing: the paper's choice of the problem, by how much its accuracy varied in an earlier run.
+Missing: the paper's choice of the problem, by how much its accuracy varied in an earlier run. The
+         preflight looks at the first problems of the task, not at these.
 """
 
 import random
 from dataclasses import dataclass
 
+from appendix.plumbing import option
 from rlvr import GRPO
 
 
 class Few(GRPO):
     @dataclass
     class Settings(GRPO.Settings):
-        train_problems: int = 1
+        train_problems: int = option(1, "number of problems")
 
         def __post_init__(self):
             super().__post_init__()

@@ -17,6 +17,7 @@ Changes: the weights that the run started with are kept, in fp32, and run over t
                  @dataclass
                  class Settings(DAPO.Settings, KL.Settings):
                      pass
+         KL stands first. If the other method has no Settings of its own, leave yours out as well.
 Missing: a reference that is replaced from time to time (R1: every 400 steps).
 """
 

@@ -185,7 +185,8 @@ def test_a_sink_is_given_the_numbers(name, tmp_path, monkeypatch):
     there = mock.MagicMock()
     monkeypatch.setattr(sinks, "package", lambda *names: there)
     run = write_run(tmp_path / "run", {}, [{"step": 1, "reward": 0.5, "note": "-"}])
-    sinks.main([name, str(run)])
+    (run / "config.json").write_text('{"flags": {"steps": 1}}')
+    sinks.main([name, str(run), "--follow"])  # until its last step
     if name == "wandb":
         there.init.return_value.log.assert_called_once_with({"step": 1, "reward": 0.5}, step=1)
     else:
