@@ -37,10 +37,9 @@ def tensorboard(run):
 
 
 def wandb(run):
+    init = package("wandb", "wandb").init
     config = json.loads((run / "config.json").read_text(encoding="utf-8"))
-    there = package("wandb", "wandb").init(
-        project="rlvr", id=run.name, dir=run, config=config, resume="allow"
-    )
+    there = init(project="rlvr", id=run.name, dir=run, config=config, resume="allow")
     return lambda row: there.log(numbers(row), step=row["step"])
 
 
