@@ -475,7 +475,8 @@ class LossInputs:
     sampled_logp: torch.Tensor = None  # log pi as the sampler computed it
     advantages: torch.Tensor = None
     weights: torch.Tensor = None  # see loss_weights
-    # Named sums over the trained tokens that a loss may add. The log shows their means.
+    # Named sums over the trained tokens that a loss may add, the same names in every call. The log
+    # shows their means, but never in place of a column of its own.
     columns: dict = field(default_factory=dict)
 
 
@@ -616,7 +617,7 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise bad_return(method, "loss", loss, "a tensor of one number")
         (micro.loss_scale * loss).backward()
-        stats |= {"entropy": entropy, "loss": loss.detach(), **inputs.columns}
+        stats = {**inputs.columns, **stats, "entropy": entropy, "loss": loss.detach()}
         for name, value in stats.items():
             sums[name] = sums.get(name, 0.0) + micro.loss_scale * value
     return sums, logp_before_update

@@ -103,7 +103,7 @@ def train_rlvr(run):
         updated_at = time.perf_counter()
 
         # Write the log and the samples; now and then evaluate, and save a checkpoint.
-        row = {"step": step, **batch_metrics(batch), **stats, "lr": lr}
+        row = {**stats, "step": step, **batch_metrics(batch), "lr": lr}
         row |= {"sample_seconds": sampled_at - began, "update_seconds": updated_at - sampled_at}
         if step % flags.eval_every == 0 or step == flags.steps:
             row |= evaluate_both(run)

@@ -322,6 +322,26 @@ def test_in_the_second_update_on_a_batch_clipping_acts_and_a_kl_pulls_back(tmp_p
     assert second["kl"] > 1e-5
 
 
+FORGER = """
+from rlvr import GRPO
+
+class Forger(GRPO):
+    def loss(self, logp, inputs):
+        for name in ("accuracy", "reward", "mismatch", "tokens", "loss", "step", "own"):
+            inputs.columns[name] = inputs.weights.sum() * 0 + 7 * (inputs.weights > 0).sum()
+        return super().loss(logp, inputs)
+"""
+
+
+def test_a_loss_adds_columns_to_the_log_but_replaces_none(tmp_path, write, whole):
+    """Whatever it says of accuracy: the log's own columns are those of a run without it."""
+    folder = run(tmp_path, "--steps", "1", "--method", write(FORGER))
+    ours, plain = rows_of(folder)[1], rows_of(whole)[1]
+    assert ours["own"] == pytest.approx(7)
+    names = ("step", "reward", "accuracy", "mismatch", "entropy", "loss")
+    assert [ours[name] for name in names] == [plain[name] for name in names]
+
+
 def test_a_long_gradient_is_clipped_to_norm_1_and_a_short_one_is_left_alone():
     long, short = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))
     long.grad, short.grad = torch.tensor([3.0, 4.0]), torch.tensor([0.3, 0.4])

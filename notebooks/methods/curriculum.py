@@ -38,8 +38,7 @@ class Visits:
     def visit(self, chosen, memory):
         """Note the problems of a step, whose accuracies come with the advantages -> chosen."""
         if self.chosen:
-            name = type(self).__name__
-            raise DataError(f"{name}: nothing called Visits.advantages, see curriculum.py")
+            raise DataError("nothing called Visits.advantages: see curriculum.py")
         self.visits = memory.setdefault("visits", {})
         self.chosen = chosen
         return chosen
