@@ -131,8 +131,16 @@ class TaskFlags:
 
 
 def check_prompts(model, tokenizer, task, problems, max_new_tokens):
-    """Raise ModelError if the tokenizer cannot encode a prompt, or if a prompt and its completion
-    may exceed the model's context."""
+    """Raise ModelError if the template does not do what it is asked for, if the tokenizer cannot
+    encode a prompt, or if a prompt and its completion may exceed the model's context."""
+    for token in tokenizer.special:
+        if token in task.instruction:
+            why = "would be read letter by letter, not as one token: leave it out of the prompt"
+            raise ModelError(f"{token} {why}; --template chat writes the model's own markup")
+    if tokenizer.template == "chat-nothink":
+        if tokenizer.chat.first_turn("?") == tokenizer.chat.first_turn("?", False):
+            why = "the model's chat template has no switch for thinking: it ignores enable_thinking"
+            raise ModelError(f"{why}. Give --template chat or plain in place of chat-nothink")
     limit = model.config.max_position_embeddings
     for problem in problems:
         text = task.prompt(problem)
@@ -183,7 +191,7 @@ examples:
 def parse_args(argv=None):
     """Return (flags, method). If the model is a run, omitted flags take that run's values."""
     words = sys.argv[1:] if argv is None else argv
-    if words and not words[0].startswith("-"):
+    if words and not words[0].startswith(("-", "@")):
         words = ["--model", *words]
     defaults = {"num_samples": 1}  # per problem, in the sampled evaluation
     args, method = read_command(words, Flags, GRPO, ABOUT, read_run, lambda *_: defaults)

@@ -54,7 +54,9 @@ IMPLEMENTED = {
     "partial_rotary_factor": [1.0],
     "use_sliding_window": [False],
     "layer_types": [{"full_attention"}],
-}  # load also refuses unexpected biases, because they are extra tensors
+    "attention_bias": [False],
+    "mlp_bias": [False],
+}
 
 
 @dataclass
@@ -77,7 +79,7 @@ class Config:
 
     def __post_init__(self):
         eos = self.eos_token_id
-        eos = (eos,) if isinstance(eos, int) else tuple(eos or ())
+        eos = (eos,) if type(eos) is int else tuple(eos or ())
         self.eos_token_id = eos
         for f in fields(self):
             value = getattr(self, f.name)

@@ -40,6 +40,7 @@ import hashlib
 import itertools
 import math
 import random
+import re
 import time
 from dataclasses import dataclass, field, replace
 
@@ -49,7 +50,13 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 from tqdm import tqdm
 
-from appendix.chat import Turns, read_replies, write_replies
+from appendix.chat import (
+    ENVIRONMENT_TIMEOUT,
+    Turns,
+    close_environment,
+    read_replies,
+    write_replies,
+)
 from appendix.plumbing import DataError, option, run_all
 from model import KVCache, oom_hint
 from verifiers import checked, reward_rlvr
@@ -333,22 +340,33 @@ def roll_out(
         check_rollouts(method, sampled, len(row_problems[rows]), reply)
         pieces.append(sampled)
     rollouts = Rollouts.join(pieces)
-    texts = own_words(rollouts, tokenizer, () if task.turns else task.stops)
+    texts = own_words(rollouts, tokenizer, eos, () if task.turns else task.stops)
     began = time.perf_counter()
     rewards, parts = score(rollouts, texts, row_problems, task.reward)
     seconds = time.perf_counter() - began
+    if task.turns:
+        run_all(texts, row_problems, close_environment, ENVIRONMENT_TIMEOUT)
     turns = [row["turns"] for row in row_problems] if task.turns else []
     return Batch(problems, rollouts, texts, rewards, parts, turns, seconds)
 
 
-def own_words(rollouts, tokenizer, stops):
-    """Return the policy's own words in each completion, up to the first stop text: B texts."""
+_OPENED = re.compile(r"<think>\s*(</think>\s*)?\Z")
+
+
+def own_words(rollouts, tokenizer, eos, stops):
+    """Return the policy's own words in each completion, without stop tokens and up to the first
+    stop text: B texts. If the prompt ends with <think>, as some chat templates do, the text begins
+    with it: a reward must see the tag, whoever wrote it."""
     texts = []
-    for ids, trained in zip(rollouts.ids[:, 1:], rollouts.mask > 0):
-        text = tokenizer.decode(ids[trained].tolist())
+    starts = rollouts.prompt_lengths.tolist()
+    for ids, own, start in zip(rollouts.ids, rollouts.mask > 0, starts):
+        words = [i for i in ids[1:][own].tolist() if i not in eos]
+        text = tokenizer.decode(words, skip_special_tokens=False)
         for stop in stops:
             text = text.partition(stop)[0]
-        texts.append(text)
+        end_of_prompt = tokenizer.decode(ids[:start][-24:].tolist(), skip_special_tokens=False)
+        opened = _OPENED.search(end_of_prompt)
+        texts.append(opened.group() + text if opened else text)
     return texts
 
 
@@ -388,7 +406,8 @@ def score(rollouts, texts, problems, reward_fn):
     results = run_all(texts, problems, reward_fn)
     for result, problem, finished in zip(results, problems, rollouts.finished.tolist()):
         environment = problem.get("environment")  # an exception if it failed
-        reward, own = checked(environment if isinstance(environment, BaseException) else result)
+        failed = isinstance(environment, BaseException)
+        reward, own = checked(environment if failed else result, problem)
         rewards.append(reward if finished else min(0.0, reward))  # departure 5
         parts.append({**own, "truncated": float(not finished)})
     rewards = torch.tensor(rewards).view(-1, rollouts.num_samples)

@@ -75,7 +75,8 @@ def train_rlvr(run):
     """The training loop, from the step after run.step to flags.steps.
 
     Raises Stopped after Ctrl-C, when the method raises it, when the verifier fails on every
-    completion, and when the loss or the gradient is not finite (the weights are not updated)."""
+    completion, and when the loss or the gradient is not finite (the weights are not updated).
+    An error after the update is raised once the step is saved."""
     flags = run.flags
     for step in range(run.step + 1, flags.steps + 1):
         began = time.perf_counter()
@@ -101,14 +102,17 @@ def train_rlvr(run):
             again, _ = update(run, batch, advantages, old_logp)
             stats["clipped"] = again["clipped"]
         updated_at = time.perf_counter()
+        run.step = step
 
-        # Write the log and the samples; now and then evaluate, and save a checkpoint.
+        # Now and then evaluate; write the samples and the log; now and then save a checkpoint.
         row = {**stats, "step": step, **batch_metrics(batch), "lr": lr}
         row |= {"sample_seconds": sampled_at - began, "update_seconds": updated_at - sampled_at}
-        if step % flags.eval_every == 0 or step == flags.steps:
-            row |= evaluate_both(run)
+        with postponed_errors(run):
+            if is_evaluated(run):
+                row |= evaluate_both(run)
         row["seconds"] = time.perf_counter() - began
-        write_samples(run, batch, advantages)
+        with postponed_errors(run):
+            write_samples(run, batch, advantages)
         finish_step(run, row)
 
 
@@ -129,8 +133,11 @@ class Run:
     # rate of 1e-6 nearly every update of a bf16 weight would be rounded away.
     dtype: torch.dtype
     memory: dict = field(default_factory=dict)  # for the method's pick; saved in checkpoints
-    step: int = 0  # the last finished step
-    stopping: bool = False  # after Ctrl-C
+    progress: str = ""  # what a checkpoint saves besides the tensors, as JSON
+    step: int = 0  # whose weights these are; None while the optimizer changes them
+    saved: int = 0  # the step of the newest checkpoint
+    idle: int = 0  # the last steps without a mixed group
+    why_stop: Exception = None  # raised when the step is finished
 
 
 def pick_problems(run, step):
@@ -148,20 +155,25 @@ def roll_out_all(run, problems, num_samples, temperature, stream, training=True)
     # The random numbers of a row depend on its place in the whole batch, not on its process.
     streams = [f"{stream} {i * num_samples + g}" for i in mine for g in range(num_samples)]
     batches = []
+    error = None
     with unsharded(run.model), cast_weights(run.dtype, run.model):
         if mine:  # with more processes than problems, some have none
-            batch = roll_out(
-                run.method,
-                run.model,
-                run.tokenizer,
-                run.task,
-                [problems[i] for i in mine],
-                num_samples,
-                temperature,
-                streams,
-                training,
-            )
-            batches.append(batch)
+            try:
+                batch = roll_out(
+                    run.method,
+                    run.model,
+                    run.tokenizer,
+                    run.task,
+                    [problems[i] for i in mine],
+                    num_samples,
+                    temperature,
+                    streams,
+                    training,
+                )
+                batches.append(batch)
+            except Exception as failed:
+                error = failed
+    share_error(error)
     return batches[0] if WORLD == 1 else gather_batches(batches, run.model.device)
 
 
@@ -217,8 +229,14 @@ def step_optimizer(run, step, loss):
     if not math.isfinite(loss + norm):
         found = f"loss {loss} and gradient norm {norm}"
         raise Stopped(f"error: step {step} has {found}: look at the method's loss, or lower --lr")
+    run.step = None  # an optimizer that fails halfway leaves the weights of no step
     run.optimizer.step()
+    run.step = step
     return norm
+
+
+def is_evaluated(run):
+    return run.step % run.flags.eval_every == 0 or run.step == run.flags.steps
 
 
 def evaluate_both(run):
@@ -246,36 +264,43 @@ def write_samples(run, batch, advantages):
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
+@contextlib.contextmanager
+def postponed_errors(run):
+    """Go on after an error inside the block: finish_step raises it when the step is saved."""
+    try:
+        yield
+    except Exception as error:
+        run.why_stop = run.why_stop or error
+
+
 def finish_step(run, row):
     """Log the step, and save a checkpoint if it is time or if the run stops here."""
-    method = run.method
-    run.step = row["step"]
-    why_stop = None
-    try:
-        method.after_step(row, run.model)  # it may add columns
-    except Stopped as error:
-        why_stop = str(error)
+    with postponed_errors(run):
+        run.method.after_step(row, run.model)  # it may add columns
     if row["failed"] == 1:
-        why_stop = "error: the verifier failed on every completion; see the warnings above"
-    if any(gather([run.stopping])):  # after Ctrl-C in any process
-        why_stop = "stopped"
+        why = "error: the verifier failed on every completion; see the warnings above"
+        run.why_stop = run.why_stop or Stopped(why)
+    with postponed_errors(run):
+        as_json(row, "the columns that the method has added")
+        log_row(run, row)
+    with postponed_errors(run):
+        remember_progress(run)
+    share_error(run.why_stop)
+    if run.step % run.flags.save_every == 0 or run.step == run.flags.steps:
+        save_checkpoint(run)
+
+
+def remember_progress(run):
+    """Update run.progress. JSON turns dict keys into strings. Convert at every step, so that a run
+    sees the same memory whether it was interrupted or not, and a value that JSON cannot hold fails
+    at once."""
     progress = {
-        "step": run.step,
         "memory": run.memory,
-        "method": method.state(),
-        "settings": asdict(method.settings),
+        "method": run.method.state(),
+        "settings": asdict(run.method.settings),
     }
-    # JSON turns dict keys into strings. Convert at every step, so that a run sees the same memory
-    # whether it was interrupted or not, and a value that JSON cannot hold fails at once.
-    where = "the memory of pick, the state of the method, or its columns"
-    as_json(row, where)
-    progress = as_json(progress, where)
-    run.memory = json.loads(progress)["memory"]
-    log_row(run, row)
-    if why_stop or run.step % run.flags.save_every == 0 or run.step == run.flags.steps:
-        save_checkpoint(run, progress)
-    if why_stop:
-        raise Stopped(f"{why_stop}; step {run.step} is saved. {resume_hint(run.flags)}")
+    run.progress = as_json(progress, "the memory of pick, or the state of the method")
+    run.memory = json.loads(run.progress)["memory"]
 
 
 # ---- 2. A run ------------------------------------------------------------------------------------
@@ -400,6 +425,15 @@ def gather(items):
     return [item for one in lists for item in one]
 
 
+def share_error(error):
+    """Raise an error of one process in all of them, as Stopped: so they can save the same step."""
+    if WORLD == 1 and error:
+        raise error
+    for why in gather([error and str(error)]):
+        if why:
+            raise Stopped(why) from error
+
+
 def gather_batches(batches, device):
     """Join the Batches of all processes into one, which every process gets."""
     on_cpu = [replace(one, rollouts=Rollouts.join([one.rollouts], "cpu")) for one in batches]
@@ -491,9 +525,9 @@ def state_of(run):
     return {"model_state_dict": model, "optim_state_dict": optimizer}
 
 
-def save_checkpoint(run, progress):
+def save_checkpoint(run):
     """Write a checkpoint under another name, then rename it, so that a crash at any moment leaves
-    the previous one intact. progress: everything that is no tensor, as JSON."""
+    the previous one intact."""
     folder = run.folder / "checkpoints"
     path = folder / f"step_{run.step:06d}"
     partial = folder / "partial"
@@ -502,16 +536,29 @@ def save_checkpoint(run, progress):
             shutil.rmtree(partial, ignore_errors=True)
         dcp.save(state_of(run), checkpoint_id=partial, no_dist=WORLD == 1)
         if RANK == 0:
-            (partial / "progress.json").write_text(progress)
+            progress = {"step": run.step, **json.loads(run.progress)}
+            (partial / "progress.json").write_text(json.dumps(progress))
             hashes = json.dumps(hashes_of(partial.iterdir()))
             (partial / "hashes.json").write_text(hashes)
             shutil.rmtree(path, ignore_errors=True)  # an unreadable checkpoint of the same step
             partial.rename(path)
             for old in sorted(folder.glob("step_??????"))[:-2]:  # keep the last two
                 shutil.rmtree(old)
+        run.saved = run.step
     except CHECKPOINT_ERRORS as error:  # a full disk raises many kinds of errors
         shutil.rmtree(partial, ignore_errors=True)
         raise ModelError(f"{path}: cannot be written ({error!r:.200}); free some space") from error
+
+
+def keep_steps(run):
+    """Save the steps since the last checkpoint, if that is possible -> what is saved, in words."""
+    lost = "the steps after it are lost"
+    if run.step is not None and run.step > run.saved:
+        try:
+            save_checkpoint(run)
+        except ModelError as error:
+            lost += f" ({error})"
+    return f"step {run.saved} is saved" + (f", {lost}" if run.step != run.saved else "")
 
 
 def load_checkpoint(run):
@@ -530,7 +577,7 @@ def load_checkpoint(run):
             print(f"{path} cannot be used ({error!r:.150}); trying the one before")
             continue
         set_state_dict(run.model, run.optimizer, **state)
-        run.step = progress["step"]
+        run.step = run.saved = progress["step"]
         run.memory = progress["memory"]
         settings = run.method.settings
         kept = {**progress["settings"], "sample_tokens": settings.sample_tokens}
@@ -817,24 +864,34 @@ def start(run):
         log_row(run, row)
     else:
         print(f"resuming {run.folder} after step {run.step} of {flags.steps}")
+        row = read_log(run.folder).get(run.step, {"eval_accuracy": None})
+        if is_evaluated(run) and "eval_accuracy" not in row:  # the evaluation failed
+            log_row(run, {**row, **evaluate_both(run)})
+    remember_progress(run)
 
 
 def train_until_the_end(run):
     """Train, then save the final model. Ctrl-C or SIGTERM stops after the current step."""
 
     def on_signal(number, frame):
-        run.stopping = True
+        run.why_stop = run.why_stop or Stopped("stopped")
         print("stopping after this step (Ctrl-\\ stops at once and loses this step)")
 
     handlers = {n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
         train_rlvr(run)
         save_final(run)
-    except (RuntimeError, OSError, ModelError, DataError) as error:
-        if isinstance(error, RuntimeError) and WORLD == 1:
+    except Exception as error:
+        shared = WORLD == 1 or isinstance(error, Stopped)  # else the others wait for this process
+        kept = keep_steps(run) if shared else f"step {run.saved} is saved"
+        kept += f". {resume_hint(run.flags)}"
+        if isinstance(error, Stopped):
+            raise Stopped(f"{error}; {kept}") from error.__cause__
+        is_known = isinstance(error, (OSError, ModelError, DataError))
+        if not is_known and shared:
+            print(kept)
             raise
-        saved = f"Checkpoints are intact. {resume_hint(run.flags)}"
-        raise Stopped(f"error: {str(error)[:500]}. {saved}") from error
+        raise Stopped(f"error: {str(error)[:500]}; {kept}") from error
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -13,7 +13,6 @@ from functools import cached_property, partial
 
 import torch
 from jinja2 import TemplateError  # comes with torch
-from jinja2.ext import Extension
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from appendix.plumbing import run_all
@@ -33,17 +32,6 @@ CHATML = """{% for m in messages %}<|im_start|>{{ m.role }}
 MARK = "\ufdd1"  # a placeholder for what the assistant said
 # We put this Unicode noncharacter inside a user's "<|im_end|>", so that it is read as text.
 GUARD = "\ufdd0"
-
-
-class Generation(Extension):
-    """Support {% generation %} .. {% endgeneration %}. Other libraries use these tags to mark the
-    text to train on; here the text between them is simply written."""
-
-    tags = {"generation"}
-
-    def parse(self, parser):
-        next(parser.stream)
-        return parser.parse_statements(["name:endgeneration"], drop_needle=True)
 
 
 def fail(message):
@@ -117,8 +105,11 @@ class Chat:
         source = self.config.get("chat_template") or CHATML
         if isinstance(source, list):
             source = {each["name"]: each["template"] for each in source}["default"]
+        # Other libraries mark the text to train on by {% generation %} .. {% endgeneration %}.
+        source = re.sub(r"({%[-+]?\s*)generation\b", r"\1if true", source)
+        source = re.sub(r"({%[-+]?\s*)endgeneration\b", r"\1endif", source)
         environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation]
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
         )
         environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
         environment.globals |= {"raise_exception": fail, "strftime_now": time.strftime}
@@ -200,6 +191,13 @@ class Turns:
             return self.tokenizer.encode(reply)
         ids = self.tokenizer.chat.next_turn(reply, role, thinking=template != "chat-nothink")
         return ids[1:] if ids[0] == last else ids  # the policy has already ended its turn
+
+
+def close_environment(_, problem):
+    """Close the environment of a completion, if it has a function close()."""
+    close = getattr(problem.get("environment"), "close", None)
+    if close:
+        close()
 
 
 def write_replies(rollouts, rows, reply, limit):

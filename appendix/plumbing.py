@@ -139,10 +139,14 @@ def read_rows(path):
 
 def append_rows(path, rows):
     """Append objects to a .jsonl file, one per line. A line that a crash left unfinished is
-    removed first. If path is None, nothing is written."""
+    removed first. If path is None, nothing is written. Two processes may append to one file."""
     if path is None:
         return
     with open(path, "ab+") as file:
+        with contextlib.suppress(ImportError):  # Windows has no fcntl, so no lock
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)  # or a line that another process is writing would go
         file.seek(0)
         whole = file.read().rfind(b"\n") + 1
         file.truncate(whole)
