@@ -43,6 +43,7 @@ class Canary(GRPO):
         return super().setup(model, tokenizer)
 
     def after_step(self, row, model):
+        super().after_step(row, model)
         if "eval_accuracy" not in row:
             return
         given = (self.task, self.task.test, 1, 0.0)  # greedy
@@ -58,7 +59,8 @@ class Canary(GRPO):
         self.seen.append([row["reward"], found["low"]])
 
     def state(self):
-        return {"seen": self.seen}
+        return {**super().state(), "seen": self.seen}
 
     def load_state(self, state):
+        super().load_state(state)
         self.seen = state["seen"]

@@ -86,7 +86,8 @@ class Stratified(Visits, GRPO):
         sizes = [0] * len(SHARES)
         keys = {}
         for index in rng.sample(range(len(problems)), len(problems)):
-            place = min(len(SHARES) - 1, int(len(SHARES) * mean_accuracy(memory, index)))
+            mean = round(mean_accuracy(memory, index), 6)  # .7, .7 and .4 are as hard as three .6
+            place = min(4, int(5 * mean))  # its fifth
             # The nth of its bin. The first of all problems by these keys have these shares.
             sizes[place] += 1
             keys[index] = (sizes[place] - 0.5) / SHARES[place]

@@ -6,8 +6,9 @@ Formula: -1/tokens sum_it min(r_it A_i, clip(r_it, 0.8, 1.28) A_i), over the gro
 Changes: - Clip-higher: a rare token may become 1.28 times as likely before it is clipped.
          - Dynamic sampling: twice as many problems are drawn; the first prompts_per_step groups
            whose rewards differ are trained.
-         - Overlong completions: a soft penalty. overlong=filter: no advantage for what was cut
-           off (the paper's first remedy); overlong=none: neither.
+         - Overlong completions: a soft penalty. overlong=filter: what was cut off is compared with
+           its group, but not trained, and the loss is divided as if it were not in the batch, for
+           every norm (the paper's first remedy); overlong=none: neither.
          The token mean and the loss without a KL are this project's defaults already.
 Missing: sampling again until the batch is full (here twice as many, once: the device stays busy);
          rewards of 1 and -1, beside which the penalty weighs half; 512 problems with 16
@@ -41,23 +42,28 @@ class DAPO(GRPO):
     def advantages(self, batch):
         rewards = batch.rewards
         lengths = batch.rollouts.mask.sum(1).to(rewards.device).view_as(rewards)
-        if self.settings.overlong == "soft":
-            excess = lengths / self.settings.max_new_tokens - 0.8
-            rewards = rewards - (excess / 0.2).clamp(0, 1)
-        advantages = group_advantages(rewards, self.settings.scale)
+        trained = torch.ones_like(rewards, dtype=torch.bool)
         if self.settings.overlong == "filter":
-            advantages *= batch.rollouts.finished.to(rewards.device).view_as(rewards)
-        return advantages * self.group_factors(batch.rewards, lengths)
+            trained = batch.rollouts.finished.to(rewards.device).view_as(rewards)
+        if self.settings.overlong == "soft":
+            excess = lengths.double() / self.settings.max_new_tokens - 0.8
+            penalty = (excess / 0.2).clamp(0, 1)
+            # subtle: in fp32 1.1 - 1 is not 0.1, and a std as small as the difference enlarges it.
+            rounded = (rewards - penalty).round(decimals=6).float()
+            rewards = rounded.where(penalty.any(1, keepdim=True), rewards)
+        advantages = group_advantages(rewards, self.settings.scale)
+        return advantages * self.factors(batch.rewards, lengths, trained)
 
-    def group_factors(self, rewards, lengths):
-        """(P, 1): 0 for a group that is not trained, else the same number for each.
+    def factors(self, rewards, lengths, trained):
+        """(P, G): 0 for a completion that is not trained, else the same number for each.
 
-        critical: the loss is divided by the tokens (norm=token) or rows of all groups. The factor
-        makes that the tokens or rows of the kept groups. Where fewer than prompts_per_step groups
-        are mixed, the first others fill up, and count in the divisor only."""
+        critical: the loss is divided by the tokens (norm=token) or rows of all completions. The
+        factor makes that those of the completions in kept groups, without what is filtered. Where
+        fewer than prompts_per_step groups are mixed, the first others fill up, and count in the
+        divisor only."""
         mixed = rewards.amax(1) > rewards.amin(1)  # (P,)
         first = (~mixed).long().argsort(stable=True)[: self.settings.prompts_per_step]
         kept = torch.zeros_like(mixed).index_fill(0, first, True)
-        sizes = lengths.sum(1) if self.settings.norm == "token" else torch.ones_like(lengths[:, 0])
-        factor = sizes.sum() / sizes[kept].sum().clamp(min=1)
-        return (factor * (kept & mixed))[:, None]
+        sizes = lengths if self.settings.norm == "token" else torch.ones_like(lengths)
+        factor = sizes.sum() / (sizes * trained)[kept].sum().clamp(min=1)
+        return factor * (kept & mixed)[:, None] * trained

@@ -36,6 +36,7 @@ class KLCap(KL):
     def after_step(self, row, model):
         self.kl = row["kl"] * row["completion_length"]
         self.act(model)
+        super().after_step(row, model)  # a method that keeps the weights must see those that stay
 
     @torch.no_grad()
     def act(self, model):
@@ -49,10 +50,11 @@ class KLCap(KL):
             param.copy_(start)
 
     def state(self):
-        return {"kl": self.kl}
+        return {**super().state(), "kl": self.kl}
 
     def load_state(self, state):
         """A run that was stopped by its cap goes no step further."""
+        super().load_state(state)
         self.kl = state["kl"]
         if self.settings.on_exceed == "stop":
             self.act(None)

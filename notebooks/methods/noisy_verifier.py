@@ -1,9 +1,11 @@
 """noisy_verifier.py - a verifier that errs at random.
 
 Source:  "Reinforcement Learning with Verifiable yet Noisy Rewards under Imperfect Verifiers" (arXiv
-         2510.00915): abstract, and the backward correction as a review prints it.
+         2510.00915): abstract, and the backward correction as a review prints it. "Rate or Fate?"
+         (arXiv 2601.04411), abstract: the sign of 1 - a - b decides what is learned.
 Formula: R' = 1 with probability a where R is wrong, 0 with probability b where it is right; so
-         E[R'] = a + (1 - a - b) R.
+         E[R'] = a + (1 - a - b) R. Where a + b is above 1, wrong answers are paid more often than
+         right ones, and training makes right answers rarer.
 Changes: rewards become 0 and 1 and are then flipped, with a coin for each completion, the same on
          every process. What is lost is signal: the advantages of flipped completions have the wrong
          sign.
@@ -26,8 +28,8 @@ class NoisyVerifier(GRPO):
         def __post_init__(self):
             super().__post_init__()
             rates = (self.false_accepts, self.false_rejects)
-            if min(rates) < 0 or sum(rates) > 1:
-                raise ValueError(f"false_accepts, false_rejects {rates}: from 0, together to 1")
+            if not all(0 <= rate <= 1 for rate in rates):
+                raise ValueError(f"false_accepts, false_rejects {rates}: each must be from 0 to 1")
 
     def advantages(self, batch):
         return super().advantages(replace(batch, rewards=self.judged(batch)))

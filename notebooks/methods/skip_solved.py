@@ -27,7 +27,7 @@ class SkipSolved(Visits, GRPO):
                 drawn[turn] = super().pick(problems, turn + 1, memory)
             index = drawn[turn][place]
             last = visits.get(str(index), [])
-            if len(last) == 3 and not 0.05 <= sum(last) / 3 <= 0.95:
+            if len(last) == 3 and not 0.05 <= round(sum(last) / 3, 6) <= 0.95:
                 visits[str(index)] = last[1:]
             else:
                 chosen.append(index)

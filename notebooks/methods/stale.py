@@ -8,8 +8,9 @@ Formula: o_i ~ pi_s, the policy of `staleness` steps ago;
 Changes: the weights of the last steps are kept, and sampling in training uses the oldest. `mismatch`
          in the log is then the distance between the two policies. Evaluation uses today's weights.
          Importance weights: class Mine(MaskedIS, Stale), see masked_is.py.
-Missing: the speed that is the point of it: here sampling waits. Sharded weights (FSDP). After a
-         --resume the staleness begins at 0 again.
+Missing: the speed that is the point of it: here sampling waits. Sharded weights (FSDP). A checkpoint
+         holds no older weights: after --resume the first step samples with the checkpoint's own, so
+         the staleness begins at 0 again, and the run differs from one that was not interrupted.
 """
 
 import copy
@@ -51,4 +52,10 @@ class Stale(GRPO):
         return super().loss(logp, inputs)
 
     def after_step(self, row, model):
+        super().after_step(row, model)
         self.past.append(copy.deepcopy(model.state_dict()))
+
+    def load_state(self, state):
+        """Whatever was sampled with before, the next step uses the weights of the checkpoint."""
+        super().load_state(state)
+        self.past.clear()

@@ -83,6 +83,29 @@ def test_a_setting_that_cannot_be_is_refused(name):
         method(name, **REFUSED[name])
 
 
+class Counts(rlvr.GRPO):
+    """Another method, whose state is the number of the steps so far."""
+
+    def after_step(self, row, model):
+        self.steps += 1
+
+    def state(self):
+        return {"steps": self.steps}
+
+    def load_state(self, state):
+        self.steps = state["steps"]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in SPECS if {"state", "after_step"} & {*vars(type(method(name)))}]
+)
+def test_of_two_methods_in_one_the_second_keeps_its_state(model, name):
+    both = type("Both", (type(method(name)), Counts), {})()
+    both.load_state({"kl": 1.0, "seen": [], "steps": 7})
+    both.after_step({"kl": 0.1, "completion_length": 30.0}, model)
+    assert both.state()["steps"] == 8
+
+
 SETTINGS = {
     "Chapter": {"prompts_per_step": 1, "num_samples": 4, "norm": "sum"},
     "CISPO": {"clip": (0.999, 3.0), "updates_per_batch": 4, "norm": "token"},
@@ -180,13 +203,15 @@ def test_k_is_at_most_g():
         some.setup(None, None)
 
 
-def test_the_verifier_errs_as_often_as_it_says():
-    """20 % of 40,000 wrong answers are paid, and 5 % of as many right ones are not."""
-    some = method("NoisyVerifier", false_accepts=0.2, false_rejects=0.05)
+@pytest.mark.parametrize("accepts, rejects", [(0.2, 0.05), (0.7, 0.6), (1.0, 0.9)])
+def test_the_verifier_errs_as_often_as_it_says(accepts, rejects):
+    """First: 20 % of 40,000 wrong answers are paid, and 5 % of as many right ones are not. With the
+    other two wrong answers are paid more often than right ones."""
+    some = method("NoisyVerifier", false_accepts=accepts, false_rejects=rejects)
     rewards = [[1.0, 0.0] * 8] * 5000
     judged = some.judged(batch_of(rewards))
-    assert judged[:, 1::2].mean().item() == pytest.approx(0.2, abs=0.01)
-    assert judged[:, 0::2].mean().item() == pytest.approx(0.95, abs=0.01)
+    assert judged[:, 1::2].mean().item() == pytest.approx(accepts, abs=0.01)
+    assert judged[:, 0::2].mean().item() == pytest.approx(1 - rejects, abs=0.01)
     assert judged.equal(some.judged(batch_of(rewards)))  # the same in every process
     assert not judged.equal(some.judged(batch_of(rewards, step=2)))
 
@@ -265,12 +290,12 @@ def dapo(**settings):
 
 def test_what_a_completion_that_is_cut_off_costs():
     """Rewards 1, 0 and, cut off, 0; lengths 50, 90, 100 of 100. The mean is 1/3 and the std .4714.
-    Filter: the same, but the third teaches nothing. Soft: off go 0, .5 and 1, so 1, -.5, -1, with
+    Filter: the third teaches nothing, and the loss is divided by 140 tokens, not by 240. Soft: off go 0, .5 and 1, so 1, -.5, -1, with
     the mean -1/6 and the std .8498. Of 80 tokens nothing goes off, of 85 a quarter."""
     batch = batch_of([[1.0, 0, 0]], [50, 90, 100])
     expected = {
         "none": [1.4142, -0.7071, -0.7071],
-        "filter": [1.4142, -0.7071, 0],
+        "filter": [1.4142 * 240 / 140, -0.7071 * 240 / 140, 0],
         "soft": [1.3728, -0.3922, -0.9806],
     }
     for overlong, values in expected.items():
@@ -278,6 +303,29 @@ def test_what_a_completion_that_is_cut_off_costs():
         assert found.tolist() == pytest.approx(values, abs=1e-3)
     late = dapo(prompts_per_step=1).advantages(batch_of([[1.0, 1, 0]], [80, 85, 10]))[0]
     torch.testing.assert_close(late, group_advantages(torch.tensor([1.0, 0.75, 0])))
+
+
+@pytest.mark.parametrize("norm", ["token", "sequence", "constant", "sum"])
+def test_what_is_filtered_is_not_in_the_divisor(norm):
+    """The first and the last group are trained, and three of their completions are cut off. The loss
+    is that of a batch of the other five alone."""
+    rewards = [[1.0, 0, 0, 0], [1, 1, 1, 1], [0, 1, 0, 0]]
+    batch = batch_of(rewards, [10, 20, 100, 100, 5, 5, 5, 5, 100, 30, 40, 50])
+    five, mask = [0, 1, 9, 10, 11], batch.rollouts.mask
+    alone = group_advantages(batch.rewards).view(12, 1)[five]
+    found = dapo(norm=norm, overlong="filter").advantages(batch).view(12, 1)
+    found = found * rlvr.loss_weights(mask, norm, 100)
+    torch.testing.assert_close(found[five], alone * rlvr.loss_weights(mask[five], norm, 100))
+    assert found.any(1).nonzero().flatten().tolist() == five
+
+
+@pytest.mark.parametrize("long, penalty", [(100, 1), (85, 0.25)])
+@pytest.mark.parametrize("short", [0.1, 1 / 3])
+def test_rewards_that_the_penalty_makes_equal_have_no_advantage(long, penalty, short):
+    """In fp32 1.1 - 1 is not 0.1. The difference, divided by an std as small, was an advantage of
+    up to .13."""
+    batch = batch_of([[short + penalty, short, short, short]], [long, 9, 9, 9], finished=[True] * 4)
+    assert dapo().advantages(batch).tolist() == [[0.0] * 4]
 
 
 def test_dapo_keeps_the_first_mixed_groups_and_their_divisor():
@@ -608,7 +656,8 @@ def move(model):
 @pytest.mark.parametrize("staleness", [0, 1, 2])
 def test_completions_are_those_of_the_policy_so_many_steps_ago(model, prompts, staleness):
     """Each step moves the weights: what is sampled in the fourth has the log-probs of the policy so
-    many steps before; then the weights are today's again, and an evaluation uses them."""
+    many steps before; then the weights are today's again, and an evaluation uses them. A resumed run
+    puts the weights of its checkpoint into the model, loads the state, and begins with these weights."""
     some = method("Stale", staleness=staleness)
     uniforms = row_uniforms(range(6), 10, 0)
     policies = []
@@ -618,7 +667,10 @@ def test_completions_are_those_of_the_policy_so_many_steps_ago(model, prompts, s
         evaluated = roll_out(some, model, prompts, 2, 10, 1.0, uniforms=uniforms, training=False)
         move(model)
         some.after_step({}, model)
-    for found, policy in ((evaluated, policies[3]), (rollouts, policies[3 - staleness])):
+    some.load_state({})
+    resumed = roll_out(some, model, prompts, 2, 10, 1.0, uniforms=uniforms)
+    expected = (evaluated, policies[3]), (rollouts, policies[3 - staleness]), (resumed, model)
+    for found, policy in expected:
         with torch.no_grad():
             logp = token_logprobs(policy, found.ids, 1.0, found.mask)
         torch.testing.assert_close(found.logp, logp, atol=1e-4, rtol=0)
@@ -791,6 +843,20 @@ def test_a_step_has_the_target_histogram():
         chosen = some.pick(range(100), step, memory)
         assert Counter(index // 20 for index in chosen) == {0: 1, 1: 2, 2: 4, 3: 2, 4: 1}
         assert len({*chosen}) == 10
+
+
+def test_a_mean_on_a_boundary_is_not_moved_by_rounding():
+    """Accuracies are those of fp32: .7, .7 and .4 must be as hard as .6, .6 and .6, and 1, 1 and .85
+    are not above .95."""
+    visits = {"0": [0.6] * 3, "1": [0.7, 0.7, 0.4], "2": [1.0, 1.0, 0.85]}
+    visits = {index: torch.tensor(last).tolist() for index, last in visits.items()}
+    seen = set()
+    for step in range(20):
+        seen |= {*method("Stratified", prompts_per_step=1).pick(range(2), step, {"visits": visits})}
+    assert seen == {0, 1}  # a step of one problem takes it from one fifth
+    memory = {"visits": {"0": visits["2"]}}
+    method("SkipSolved", prompts_per_step=1).pick(range(1), 1, memory)
+    assert len(memory["visits"]["0"]) == 3  # it was not left out
 
 
 # ---- A cap on the KL --------------------------------------------------------------------------

@@ -3,6 +3,7 @@ that stops and goes on; and on a device that pretends to be CUDA (tests/pretend_
 
 import json
 import math
+import shutil
 from dataclasses import dataclass
 
 import pytest
@@ -94,21 +95,40 @@ def test_the_first_step_of_a_recipe(name, tmp_path):
     assert row["trained"] > 0 and row["grad_norm"] > 0
 
 
-def test_a_run_with_adapters_goes_on_where_it_stopped(tmp_path):
-    """Four steps are two and two, bit for bit; final/ is an ordinary model, whose norms are those of
-    the base."""
-    flags = f"{NEW} --method {METHODS}/lora.py --rank 2 --lr 4e-3 --save-every 2 --steps 4"
-    run(tmp_path, "whole", flags)
-    run(tmp_path, "broken", flags)
-    (newest,) = (tmp_path / "broken" / "checkpoints").glob("step_000004")
-    newest.rename(tmp_path / "gone")
-    run(tmp_path, "broken", "--resume")
-    folders = (TINY, tmp_path / "whole" / "final", tmp_path / "broken" / "final")
-    base, whole, resumed = (load(folder)[0].state_dict() for folder in folders)
-    for name, weight in whole.items():
-        assert torch.equal(weight, resumed[name])
-        moved = not torch.equal(weight, base[name])
-        assert moved == name.endswith("_proj.weight")
+INEXACT = ["Stale"]  # its docstring says that a resumed run differs
+
+
+def six_sums():
+    """So few that the problems of a step depend on what the steps before have seen of them."""
+    return verifiers.arithmetic(train_size=6, test_size=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SPECS)
+def test_a_run_of_every_method_goes_on_where_it_stopped(name, needed, tmp_path):
+    """Four steps are two and two, bit for bit: the weights, the method's state and its memory."""
+    own = needed.get(name, {}).items()
+    first = f"{NEW} --max-new-tokens 24 --steps 4 --save-every 2 --eval-every 2"
+    first += f" --task {__file__}:six_sums --method {METHODS}/{SPECS[name]}"
+    first += "".join(f" --{setting.replace('_', '-')} {value}" for setting, value in own)
+    last = tmp_path / "x" / "checkpoints" / "step_000004"
+    results = []
+    for flags in (first, "--resume"):  # the second time as after a crash in step 3
+        log, _ = run(tmp_path, "x", flags)
+        weights = load(tmp_path / "x" / "final")[0].state_dict()
+        results.append((log[2]["mismatch"], weights, (last / "progress.json").read_text()))
+        shutil.rmtree(last)
+    (mismatch, whole, progress), (mismatch_again, resumed, progress_again) = results
+    if name in INEXACT:  # step 3 samples with the weights of the start, or of the checkpoint
+        assert mismatch > 1e-4 and mismatch_again < 1e-5
+        return
+    assert progress == progress_again
+    assert all(torch.equal(weight, resumed[key]) for key, weight in whole.items())
+    base = load(TINY)[0].state_dict()
+    moved = [key for key, weight in whole.items() if not torch.equal(weight, base[key])]
+    assert moved
+    if name == "LoRA":  # embeddings and norms are those of the base
+        assert all(key.endswith("_proj.weight") for key in moved)
 
 
 # ---- The canary ----------------------------------------------------------------------------------
