@@ -50,13 +50,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 from tqdm import tqdm
 
-from appendix.chat import (
-    ENVIRONMENT_TIMEOUT,
-    Turns,
-    close_environment,
-    read_replies,
-    write_replies,
-)
+from appendix.chat import Turns, close_environments, read_replies, write_replies
 from appendix.plumbing import DataError, option, run_all
 from model import KVCache, oom_hint
 from verifiers import checked, reward_rlvr
@@ -345,12 +339,12 @@ def roll_out(
     rewards, parts = score(rollouts, texts, row_problems, task.reward)
     seconds = time.perf_counter() - began
     if task.turns:
-        run_all(texts, row_problems, close_environment, ENVIRONMENT_TIMEOUT)
+        close_environments(row_problems)
     turns = [row["turns"] for row in row_problems] if task.turns else []
     return Batch(problems, rollouts, texts, rewards, parts, turns, seconds)
 
 
-_OPENED = re.compile(r"<think>\s*(</think>\s*)?\Z")
+_OPENED = re.compile(r"<think>\s*(?:</think>\s*)?\Z")
 
 
 def own_words(rollouts, tokenizer, eos, stops):
@@ -365,8 +359,7 @@ def own_words(rollouts, tokenizer, eos, stops):
         for stop in stops:
             text = text.partition(stop)[0]
         end_of_prompt = tokenizer.decode(ids[:start][-24:].tolist(), skip_special_tokens=False)
-        opened = _OPENED.search(end_of_prompt)
-        texts.append(opened.group() + text if opened else text)
+        texts.append("".join(_OPENED.findall(end_of_prompt)) + text)
     return texts
 
 

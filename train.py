@@ -22,6 +22,7 @@ import sys
 import textwrap
 import time
 import warnings
+import zlib
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
@@ -44,6 +45,7 @@ from appendix.plumbing import (
     option,
     read_command,
     read_rows,
+    run_all,
 )
 from eval import TaskFlags, check_prompts, evaluate, limit_sampling
 from model import (
@@ -108,11 +110,10 @@ def train_rlvr(run):
         row = {**stats, "step": step, **batch_metrics(batch), "lr": lr}
         row |= {"sample_seconds": sampled_at - began, "update_seconds": updated_at - sampled_at}
         with postponed_errors(run):
+            write_samples(run, batch, advantages)
             if is_evaluated(run):
                 row |= evaluate_both(run)
         row["seconds"] = time.perf_counter() - began
-        with postponed_errors(run):
-            write_samples(run, batch, advantages)
         finish_step(run, row)
 
 
@@ -134,7 +135,7 @@ class Run:
     dtype: torch.dtype
     memory: dict = field(default_factory=dict)  # for the method's pick; saved in checkpoints
     progress: str = ""  # what a checkpoint saves besides the tensors, as JSON
-    step: int = 0  # whose weights these are; None while the optimizer changes them
+    step: int = 0  # whose weights these are; 0 while the optimizer changes them
     saved: int = 0  # the step of the newest checkpoint
     idle: int = 0  # the last steps without a mixed group
     why_stop: Exception = None  # raised when the step is finished
@@ -229,7 +230,7 @@ def step_optimizer(run, step, loss):
     if not math.isfinite(loss + norm):
         found = f"loss {loss} and gradient norm {norm}"
         raise Stopped(f"error: step {step} has {found}: look at the method's loss, or lower --lr")
-    run.step = None  # an optimizer that fails halfway leaves the weights of no step
+    run.step = 0  # an optimizer that fails halfway leaves the weights of no step
     run.optimizer.step()
     run.step = step
     return norm
@@ -266,41 +267,38 @@ def write_samples(run, batch, advantages):
 
 @contextlib.contextmanager
 def postponed_errors(run):
-    """Go on after an error inside the block: finish_step raises it when the step is saved."""
+    """Go on after an error inside the block: finish_step raises it when the step is logged."""
     try:
         yield
     except Exception as error:
-        run.why_stop = run.why_stop or error
+        run.why_stop = error
 
 
 def finish_step(run, row):
-    """Log the step, and save a checkpoint if it is time or if the run stops here."""
+    """Log the step, save a checkpoint if it is time, and raise what has gone wrong in the step."""
+    method = run.method
     with postponed_errors(run):
-        run.method.after_step(row, run.model)  # it may add columns
+        method.after_step(row, run.model)  # it may add columns
     if row["failed"] == 1:
         why = "error: the verifier failed on every completion; see the warnings above"
-        run.why_stop = run.why_stop or Stopped(why)
+        run.why_stop = Stopped(why)
+    progress = {
+        "step": run.step,
+        "memory": run.memory,
+        "method": method.state(),
+        "settings": asdict(method.settings),
+    }
+    # JSON turns dict keys into strings. Convert at every step, so that a run sees the same memory
+    # whether it was interrupted or not, and a value that JSON cannot hold fails at once.
+    where = "the memory of pick, the state of the method, or its columns"
+    run.progress = as_json(progress, where)
+    run.memory = json.loads(run.progress)["memory"]
+    as_json(row, where)
     with postponed_errors(run):
-        as_json(row, "the columns that the method has added")
         log_row(run, row)
-    with postponed_errors(run):
-        remember_progress(run)
     share_error(run.why_stop)
     if run.step % run.flags.save_every == 0 or run.step == run.flags.steps:
         save_checkpoint(run)
-
-
-def remember_progress(run):
-    """Update run.progress. JSON turns dict keys into strings. Convert at every step, so that a run
-    sees the same memory whether it was interrupted or not, and a value that JSON cannot hold fails
-    at once."""
-    progress = {
-        "memory": run.memory,
-        "method": run.method.state(),
-        "settings": asdict(run.method.settings),
-    }
-    run.progress = as_json(progress, "the memory of pick, or the state of the method")
-    run.memory = json.loads(run.progress)["memory"]
 
 
 # ---- 2. A run ------------------------------------------------------------------------------------
@@ -365,19 +363,33 @@ def cast_weights(dtype, model):
             param.data = data
 
 
-def write_config(run):
-    """Write config.json: flags, settings, versions, commit, and hashes of the initial weights."""
+def origin_of(run):
+    """Hash what the run begins with: weights, problems, and the files of a task or a reward."""
+    specs = [run.flags.task, run.flags.reward or ""]
+    files = [Path(spec.rpartition(":")[0]) for spec in specs]
+    return {
+        "weights": hashes_of(fetch(run.flags.model).glob("*.safetensors")),
+        "problems": zlib.crc32(json.dumps([run.task.train, run.task.test]).encode()),
+        "files": hashes_of(filter(Path.is_file, files)),
+    }
+
+
+def write_config(run, origin):
+    """Write config.json: flags, settings, versions, commit, and the origin, see origin_of. Raises
+    ModelError if a resumed run began with another one."""
     path = run.folder / "config.json"
-    weights = hashes_of(fetch(run.flags.model).glob("*.safetensors"))
-    if _read_json(path, optional=True).get("weights", weights) != weights:
-        raise ModelError(f"--model: the run did not start from the weights of {run.flags.model}")
+    config = _read_json(path, optional=True)
+    for name, value in origin.items():
+        if config.get(name, value) != value:
+            hint = f"restore them, choose another --name, or go on after removing {name!r} there"
+            raise ModelError(f"{path}: the {name} have changed since the run began: {hint}")
     given = run.flags.settings["sample_tokens"]
-    config = {
+    config |= {
+        **origin,
         "flags": {**asdict(run.flags), "resume": False},  # as if the run had not been interrupted
         # after_step may have changed them. A resumed run measures anew how many tokens fit.
         "settings": {**asdict(run.method.settings), "sample_tokens": given},
         "versions": {"python": sys.version, "torch": torch.__version__, "git": git_commit()},
-        "weights": weights,
     }
     partial = run.folder / "config.partial"
     partial.write_text(json.dumps(config, indent=2), encoding="utf-8")
@@ -392,7 +404,8 @@ def write_config(run):
 # critical: all ranks must issue the same collectives in the same order. So sharded weights are
 # gathered before sampling, and every rank makes the same number of forward passes.
 # With one process there is nothing to share: RANK is 0, WORLD is 1; all_sum(x) and gather(x) are x,
-# equal_share(x) is list(x); clip_gradients only clips, and unsharded(model) does nothing.
+# equal_share(x) is list(x); share_error(e) raises e, if any; clip_gradients only clips, and
+# unsharded(model) does nothing.
 
 RANK = int(os.environ.get("RANK", 0))  # torchrun sets both
 WORLD = int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ else 1
@@ -511,10 +524,8 @@ def unsharded(model):
 # rounding.
 # Checkpoints are pickle files, which can execute code: resume only runs that you trust.
 
-CHECKPOINT_ERRORS = (
-    Exception,
-    dcp.api.CheckpointException,
-)  # the second is no subclass of the first
+# The second is no subclass of the first.
+CHECKPOINT_ERRORS = (Exception, dcp.api.CheckpointException)
 warnings.filterwarnings(
     "ignore", "torch.distributed is disabled|FSDP2-wrapped module .* a view|Mismatch dtype"
 )
@@ -536,8 +547,7 @@ def save_checkpoint(run):
             shutil.rmtree(partial, ignore_errors=True)
         dcp.save(state_of(run), checkpoint_id=partial, no_dist=WORLD == 1)
         if RANK == 0:
-            progress = {"step": run.step, **json.loads(run.progress)}
-            (partial / "progress.json").write_text(json.dumps(progress))
+            (partial / "progress.json").write_text(run.progress)
             hashes = json.dumps(hashes_of(partial.iterdir()))
             (partial / "hashes.json").write_text(hashes)
             shutil.rmtree(path, ignore_errors=True)  # an unreadable checkpoint of the same step
@@ -551,14 +561,12 @@ def save_checkpoint(run):
 
 
 def keep_steps(run):
-    """Save the steps since the last checkpoint, if that is possible -> what is saved, in words."""
-    lost = "the steps after it are lost"
-    if run.step is not None and run.step > run.saved:
+    """Save the steps since the last checkpoint, if that is possible."""
+    if run.progress and run.step > run.saved:
         try:
             save_checkpoint(run)
         except ModelError as error:
-            lost += f" ({error})"
-    return f"step {run.saved} is saved" + (f", {lost}" if run.step != run.saved else "")
+            print(error)
 
 
 def load_checkpoint(run):
@@ -577,7 +585,7 @@ def load_checkpoint(run):
             print(f"{path} cannot be used ({error!r:.150}); trying the one before")
             continue
         set_state_dict(run.model, run.optimizer, **state)
-        run.step = run.saved = progress["step"]
+        run.step = run.saved = int(path.name.removeprefix("step_"))
         run.memory = progress["memory"]
         settings = run.method.settings
         kept = {**progress["settings"], "sample_tokens": settings.sample_tokens}
@@ -605,6 +613,9 @@ COLUMNS = {  # of metrics.jsonl, and their titles in the printed table
 }
 
 
+IDLE = 10  # steps without a mixed group, after which the run says so
+
+
 def cell(value, title):
     """A number in at most five characters: 0.273, 17.29, 120.5, 2e-07."""
     text = "" if value is None else f"{value:.3f}"[:5]
@@ -621,6 +632,9 @@ def log_row(run, row):
     if is_slow or row["step"] % 5 == 0 or "eval_accuracy" in row:
         cells = [cell(row.get(name), title) for name, title in COLUMNS.items()]
         print(f"{row['step']:4}", *cells)
+    run.idle = 0 if row.get("mixed", 1) else run.idle + 1
+    if run.idle == IDLE:
+        print(f"     nothing to learn in {IDLE} steps: the rewards of each group are all equal")
     if row.get("failed"):
         print(f"     the verifier failed on {row['failed']:.1%} of the completions")
 
@@ -680,15 +694,35 @@ def preflight(run):
     elif means["truncated"] >= 0.9:
         why_stop = "nearly all completions are cut off: try --max-new-tokens, --stop or --template"
     elif means["mixed"] == 0:
-        why_stop = (
-            "no group has unequal rewards: try an easier or harder task, or more --num-samples"
-        )
+        why_stop = f"no group has unequal rewards: {why_rewards_are_equal(task, batch, means)}"
     # With fewer than 64 completions this may be chance.
     if why_stop and (means["failed"] == 1 or len(batch.texts) >= 64):
         raise Stopped(f"error: {why_stop}")
     print("preflight:", f"warning: {why_stop}" if why_stop else "there is something to learn")
     estimate = datetime.timedelta(seconds=round(2 * took * run.flags.steps))
     print(f"{run.flags.steps} steps take about {estimate}, if an update takes as long as sampling")
+
+
+def why_rewards_are_equal(task, batch, means):
+    """The cause if no group of a batch has unequal rewards, and what to do about it."""
+    if (batch.accuracy.amax(1) > batch.accuracy.amin(1)).any():
+        return "right and wrong completions earn the same; do parts of the reward cancel?"
+    if means["solved"] > 0.5:
+        return "the problems are too easy; try harder ones"
+    # Would the reward have paid the right answer, in one of the usual forms?
+    problem = {**batch.problems[0], "turns": []}
+    box = f"\\boxed{{{problem['answer']}}}"
+    replies = [f"<think>It is clear.</think> <answer>{box}</answer>", box]
+    results = run_all(replies, [problem] * 2, task.reward)
+    rewards = [verifiers.checked(result)[0] for result in results]
+    reply = replies[rewards.index(max(rewards))]
+    if max(rewards) <= batch.rewards.max():
+        return f"not even {box} is paid; does the reward read problem['answer']?"
+    if means["answered"] < 0.1:
+        advice = "try --prompt, --template, or a model that knows this form"
+        return f"no completion has the form that is paid, such as {reply}; {advice}"
+    advice = "try easier ones, or more --num-samples"
+    return f"the problems are too hard, {reply} would have been paid; {advice}"
 
 
 # ---- 6. Flags ------------------------------------------------------------------------------------
@@ -709,7 +743,9 @@ DEFAULTS = {
 class TrainFlags(TaskFlags):
     """Training"""
 
-    steps: int = option(100, "total number of training steps")
+    steps: int = option(
+        100, "total number of steps; another number at --resume changes the rates of those left"
+    )
     lr: float = option(
         None,
         "peak learning rate: 5 steps of warm-up, then a cosine down to a tenth (default: 3e-6; for "
@@ -843,6 +879,8 @@ def main(argv=None):
     if {0, flags.steps} <= rows.keys():  # the user may have deleted the log
         first, last = rows[0], rows[flags.steps]
         accuracy = f"{first['eval_accuracy']:.3f} -> {last['eval_accuracy']:.3f}"
+        if run.idle >= IDLE or last["eval_accuracy"] <= first["eval_accuracy"]:
+            print("warning: at the end, this run was learning nothing")
         print(f"held-out accuracy {accuracy} (greedy, n={last['eval_n']})", end=" ")
     print(f"in {time.perf_counter() - began:.0f} s; model in {run.folder / 'final'}")
 
@@ -854,7 +892,7 @@ def start(run):
     if run.step > flags.steps:
         raise ModelError(f"{run.folder} is already at step {run.step}: pass a larger --steps")
     if RANK == 0:
-        write_config(run)
+        write_config(run, origin_of(run))
     print("step", *(title.rjust(5) for title in COLUMNS.values()))
     if run.step == 0:
         row = {"step": 0, **evaluate_both(run)}
@@ -864,17 +902,16 @@ def start(run):
         log_row(run, row)
     else:
         print(f"resuming {run.folder} after step {run.step} of {flags.steps}")
-        row = read_log(run.folder).get(run.step, {"eval_accuracy": None})
-        if is_evaluated(run) and "eval_accuracy" not in row:  # the evaluation failed
+        row = read_log(run.folder).get(run.step)
+        if is_evaluated(run) and row and "eval_accuracy" not in row:  # the evaluation failed
             log_row(run, {**row, **evaluate_both(run)})
-    remember_progress(run)
 
 
 def train_until_the_end(run):
     """Train, then save the final model. Ctrl-C or SIGTERM stops after the current step."""
 
     def on_signal(number, frame):
-        run.why_stop = run.why_stop or Stopped("stopped")
+        run.why_stop = Stopped("stopped")
         print("stopping after this step (Ctrl-\\ stops at once and loses this step)")
 
     handlers = {n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM)}
@@ -882,13 +919,14 @@ def train_until_the_end(run):
         train_rlvr(run)
         save_final(run)
     except Exception as error:
-        shared = WORLD == 1 or isinstance(error, Stopped)  # else the others wait for this process
-        kept = keep_steps(run) if shared else f"step {run.saved} is saved"
-        kept += f". {resume_hint(run.flags)}"
-        if isinstance(error, Stopped):
+        is_shared = isinstance(error, Stopped)
+        if WORLD == 1 or is_shared:  # else the others wait elsewhere
+            keep_steps(run)
+        lost = "" if run.step == run.saved else ", the steps after it are lost"
+        kept = f"step {run.saved} is saved{lost}. {resume_hint(run.flags)}"
+        if is_shared:
             raise Stopped(f"{error}; {kept}") from error.__cause__
-        is_known = isinstance(error, (OSError, ModelError, DataError))
-        if not is_known and shared:
+        if WORLD == 1 and not isinstance(error, (OSError, ModelError, DataError)):
             print(kept)
             raise
         raise Stopped(f"error: {str(error)[:500]}; {kept}") from error
@@ -906,7 +944,7 @@ def save_final(run):
         if RANK == 0:
             folder = run.folder / "final"
             save(model, run.tokenizer, folder, dict(model.named_parameters()))
-            write_config(run)
+            write_config(run, {})
             load(folder, "meta")  # raises an error if names or shapes do not fit config.json
 
 

@@ -193,11 +193,10 @@ class Turns:
         return ids[1:] if ids[0] == last else ids  # the policy has already ended its turn
 
 
-def close_environment(_, problem):
-    """Close the environment of a completion, if it has a function close()."""
-    close = getattr(problem.get("environment"), "close", None)
-    if close:
-        close()
+def close_environments(problems):
+    """Close the environments that have a function close(), also where a completion was cut off."""
+    closing = [getattr(problem.get("environment"), "close", None) for problem in problems]
+    run_all(closing, problems, lambda close, _: close and close(), ENVIRONMENT_TIMEOUT)
 
 
 def write_replies(rollouts, rows, reply, limit):

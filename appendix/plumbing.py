@@ -66,8 +66,13 @@ def _problem(row, where):
     row = {name.lower(): value for name, value in row.items()} if isinstance(row, dict) else {}
     problem = row.get("problem", row.get("question"))
     answer = row.get("answer")
-    if answer is None and isinstance(row.get("tests"), list):
-        answer = "\n".join(map(str, row["tests"]))
+    tests = row.get("tests")
+    if isinstance(tests, list):
+        if any(isinstance(test, dict) for test in tests):
+            form = 'asserts, or pairs ["input", "output"], not objects; or rename this column'
+            raise DataError(f'{where}: its "tests" must be {form}')
+        if answer is None:
+            answer = "\n".join(map(str, tests))
     if isinstance(answer, (str, float, int)):
         answer = str(answer).rpartition("####")[2].strip()
     else:

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import numpy
 import pytest
@@ -23,7 +24,7 @@ from conftest import ROOT
 from eval import clustered_interval, evaluate, pass_at_k, wilson_interval
 from model import ModelError, load
 from rlvr import GRPO, Rollouts, records_of, roll_out, score
-from verifiers import reward_rlvr
+from verifiers import check_task, reward_rlvr
 
 
 # ---- What a number is worth --------------------------------------------------------------------------
@@ -122,15 +123,25 @@ def test_a_completion_that_was_cut_off_is_not_right(model, tokenizer):
     assert summary["n"] == 12 and len(rows) == 48
 
 
-def test_columns_of_the_data_do_not_replace_what_is_counted(model, tokenizer):
+@pytest.mark.filterwarnings("ignore:the verifier failed")
+def test_no_column_of_the_data_has_the_name_of_what_a_record_writes(model, tokenizer):
+    """T6: a column "length" was overwritten, and --regrade gave that to the reward. The names that
+    only this reward writes (format, copied) are refused when it is asked."""
     task, problems = arithmetic_by_symbols()
-    misleading = dict.fromkeys(("truncated", "answered", "accuracy"), "no")
-    named = [{**problem, **misleading} for problem in problems]
-    batches = [
-        sampled(model, tokenizer, task, some, 1, max_new_tokens=5) for some in (problems, named)
-    ]
-    plain, same = (evaluate(records_of(batch), 1) for batch in batches)
-    assert plain == same and plain["truncated"] > 0
+    batch = sampled(model, tokenizer, task, problems[:1], 1)
+    written = records_of(batch)[0].keys() - problems[0].keys() | {"turns", "ids", "model"}
+    refused = set()
+    for name in written:
+        named = [{**problems[0], name: "no"}]
+        try:
+            check_task(replace(task, test=named))
+        except DataError as error:
+            assert f'rename "{name}"' in str(error)
+            refused.add(name)
+        else:
+            batch = sampled(model, tokenizer, task, named, 1)
+            assert records_of(batch)[0]["failed"] == 1
+    assert written - refused == {"format", "copied"}
 
 
 def sampled(model, tokenizer, task, problems, num_samples=3, max_new_tokens=20, **settings):

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import ranks
+import rlvr
 import train
 from ranks import ROOT, SMALL, checkpoints, last_step, main, metrics, rows_of, weights
 
@@ -125,6 +126,68 @@ def test_killed_in_the_middle_of_sampling_update_and_save(whole, name, when, log
     assert not (whole.with_name(name) / "checkpoints" / "partial").exists()
 
 
+# ---- Errors between two checkpoints --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "owner, name, call, kept",
+    [
+        # Before the weights change, the steps before this one are kept: checkpoints are due at 3, 6, ..
+        pytest.param(train, "pick_problems", 5, 4, marks=SLOW),
+        (train, "roll_out_all", 10, 4),  # 1 preflight, 2 evaluations of 2, and steps 1 to 5
+        pytest.param(train, "token_advantages", 5, 4, marks=SLOW),
+        pytest.param(train, "update_gradients", 5, 4, marks=SLOW),
+        pytest.param(train, "clip_gradients", 5, 4, marks=SLOW),
+        # While they change, there is nothing to keep.
+        (torch.optim.AdamW, "step", 5, 3),
+        # After that, this step is kept, too. An evaluation is due at steps 3, 6, ..
+        (train, "evaluate_both", 3, 6),
+        pytest.param(train, "write_samples", 5, 5, marks=SLOW),
+        pytest.param(rlvr.GRPO, "after_step", 5, 5, marks=SLOW),
+        pytest.param(train, "append_rows", 6, 5, marks=SLOW),  # of the log, from step 0
+        pytest.param(train, "save_checkpoint", 2, 6, marks=SLOW),
+        (train, "save", 1, 12),  # of the final model
+    ],
+)
+def test_wherever_a_run_ends_the_steps_made_are_kept(whole, monkeypatch, owner, name, call, kept):
+    """T1: an evaluation that found too little memory lost 50 steps."""
+    ordinary = getattr(owner, name)
+    calls = []
+
+    def failing(*args, **options):
+        calls.append(1)
+        if len(calls) == call:
+            raise OSError("no space, no memory, no network")
+        return ordinary(*args, **options)
+
+    monkeypatch.setattr(owner, name, failing)
+    message = main(*FLAGS, *there(whole, name))
+    monkeypatch.undo()
+    lost = ", the steps after it are lost" if name == "step" else ""
+    said = f"error: no space, no memory, no network; step {kept} is saved{lost}. Resume with: "
+    assert message.startswith(said) and f"--resume --name {name}" in message
+    folder = whole.with_name(name)
+    assert checkpoints(folder)[-1] == f"step_{kept:06d}"
+    assert main("--resume", *there(whole, name)) is None
+    assert torch.equal(weights(folder), weights(whole))
+    expected = {row["step"]: row for row in metrics(whole)}
+    rows = {row["step"]: row for row in metrics(folder)}
+    assert rows == {step: expected[step] for step in rows}
+    assert len(rows) == (12 if name == "append_rows" else 13)
+
+
+def test_a_bug_keeps_its_traceback_and_the_steps(whole, monkeypatch, capsys):
+    def buggy(method, row, model):
+        if row["step"] == 5:
+            row["missing"]
+
+    monkeypatch.setattr(rlvr.GRPO, "after_step", buggy)
+    with pytest.raises(KeyError, match="missing"):
+        main(*FLAGS, *there(whole, "bug"))
+    assert "step 5 is saved. Resume with: " in capsys.readouterr().out
+    assert checkpoints(whole.with_name("bug"))[-1] == "step_000005"
+
+
 # ---- Disks ---------------------------------------------------------------------------------------
 
 
@@ -148,26 +211,6 @@ def test_a_full_disk_keeps_the_log_and_says_what_to_do(whole):
     assert list((folder / "checkpoints").iterdir()) == []
     assert [row["step"] for row in rows_of(folder)] == [0, 1, 2, 3]
     assert goes_on_as(whole, "full")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name, kept", [("append_rows", 3), ("save", 12)])
-def test_a_full_disk_elsewhere_says_how_to_go_on(whole, monkeypatch, name, kept):
-    """The log has no room for step 5, or the final model none at the end."""
-    ordinary = getattr(train, name)
-
-    def full(*args):
-        if name == "save" or args[1][0]["step"] == 5:
-            raise OSError(28, "No space left on device")
-        return ordinary(*args)
-
-    monkeypatch.setattr(train, name, full)
-    message = main(*FLAGS, *there(whole, f"full-{name}"))
-    assert "No space left on device" in message
-    assert f"--resume --name full-{name}" in message
-    assert checkpoints(whole.with_name(f"full-{name}"))[-1] == f"step_{kept:06d}"
-    monkeypatch.undo()
-    assert goes_on_as(whole, f"full-{name}")
 
 
 def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(whole, capsys):

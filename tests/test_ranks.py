@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import ranks
 import train
 from appendix.plumbing import read_problems
-from model import load
+from model import ModelError, load
 from ranks import KL, ROOT, SMALL, checkpoints, main, metrics, weights
 
 # 9 held-out problems and 5 problems a step are no multiple of 2 or 4 processes.
@@ -252,6 +252,36 @@ def test_when_a_process_dies_or_hangs_the_others_stop_and_say_how_to_go_on(tmp_p
     assert "--resume" in said[0] and "--name run" in said[0]
 
 
+def main_without_memory_in(rank, *flags):
+    """The evaluation of step 2 fails in this process."""
+    ordinary = train.roll_out
+
+    def roll_out(*args):
+        is_training = args[-1]
+        if not is_training and train.RANK == rank and last_step_of(flags) == 1:
+            raise ModelError("too little memory")
+        return ordinary(*args)
+
+    train.roll_out = roll_out
+    return main(*flags)
+
+
+def last_step_of(flags):
+    return ranks.last_step(Path(flags[flags.index("--runs") + 1]) / "run")
+
+
+@SHARDED
+def test_an_error_in_one_process_keeps_the_steps_of_all(tmp_path, fsdp):
+    """T1. They meet after sampling, so that none waits for a process that has gone."""
+    flags = [*FLAGS, *fsdp, "--save-every", "99", "--runs", str(tmp_path), "--name", "run"]
+    said = ranks.run(2, main_without_memory_in, 1, *flags)
+    message = (
+        "too little memory; step 2 is saved. Resume with: torchrun --nproc-per-node 2 train.py"
+    )
+    assert all(message in text for text in said)
+    assert checkpoints(tmp_path / "run") == ["step_000002"]
+
+
 @pytest.mark.slow
 def test_ctrl_c_in_every_process_saves_the_running_step(tmp_path):
     said = disturbed(tmp_path, 2, everywhere)
@@ -334,6 +364,10 @@ def all_sum(x):
     return x
 
 gather = all_sum
+
+def share_error(error):
+    if error:
+        raise error
 
 def equal_share(micros):
     return list(micros)

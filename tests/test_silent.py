@@ -391,7 +391,7 @@ def test_a_run_goes_on_with_no_other_model_than_its_own(saved, tmp_path):
     edit_weights(other, lambda w: w["model.norm.weight"].mul_(1.001))
     before = rows_of(folder)
     said = main(*go_on, "--model", str(other))
-    assert f"--model: the run did not start from the weights of {other}" in said
+    assert "config.json: the weights have changed since the run began: restore them" in said
     assert rows_of(folder) == before and checkpoints(folder) == checkpoints(saved)
     moved = shutil.copytree(TINY, tmp_path / "moved")
     assert main(*go_on, "--model", str(moved)) is None

@@ -298,11 +298,11 @@ class LateNan(GRPO):
 """
 
 
-def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_checkpoint(tmp_path, write):
+def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_steps_before_it(tmp_path, write):
     with pytest.raises(SystemExit, match="step 5.*nan"):
         run(tmp_path, "--steps", "9", "--method", write(LATE_NAN))
     assert ranks.last_step(tmp_path / "run") == 4
-    assert checkpoints(tmp_path / "run") == ["step_000003"]
+    assert checkpoints(tmp_path / "run") == ["step_000003", "step_000004"]
     again = train.load_run(train.parse_args(["--resume", "--runs", str(tmp_path), "--name", "run"]))
     train.load_checkpoint(again)
     assert all(param.isfinite().all() for param in again.parameters)
