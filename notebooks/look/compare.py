@@ -4,7 +4,7 @@
     python -m notebooks.look.compare eval.jsonl --regrade boxed --k 1 8     judge again, without a model
 
 An eval.jsonl is what `python eval.py runs/NAME --out eval.jsonl` writes: the completions of the trained
-model and of the one it came from.
+model and of the one it came from. If a model was evaluated more than once, the last evaluation counts.
 
 The columns that eval.py prints, and this file:
 
@@ -39,24 +39,44 @@ from rlvr import score
 
 
 def read_saved(paths):
-    """What `eval.py --out` wrote -> {model: {decoding: records, sorted, complete}}. Where a sample was saved twice, the
-    later one counts."""
-    found = defaultdict(lambda: defaultdict(dict))
-    for path in paths:
-        for row in read_rows(path):
-            if row.keys() >= {"model", "decoding", "index", "sample"}:  # else a header
-                place = row["index"], row["sample"]
-                found[row["model"]][row["decoding"]][place] = row
+    """What `eval.py --out` wrote -> {model: {decoding: records, sorted, complete}}. What is left out is printed."""
+    found = defaultdict(lambda: defaultdict(list))
+    for row in itertools.chain.from_iterable(map(read_rows, paths)):
+        if row.keys() >= {"model", "decoding", "index", "sample"}:  # else a header
+            place = row["index"], row["sample"]
+            evaluations = found[row["model"]][row["decoding"]]
+            # The rows of an evaluation are in order. A header would not tell where it begins: of two that
+            # are written at once, both headers may come first.
+            if place == (0, 0) or not evaluations:
+                evaluations.append({})
+            evaluations[-1][place] = row
     return {
-        model: {decoding: complete(rows) for decoding, rows in by_decoding.items()}
+        model: {name: complete(f"{model}, {name}", *those) for name, those in by_decoding.items()}
         for model, by_decoding in found.items()
     }
 
 
-def complete(rows):
-    """{(problem, sample): record} -> the records in order, without problems of which samples are missing."""
+def complete(title, *evaluations):
+    """Evaluations of one model, each {(problem, sample): record} -> the records of the last one in order, without
+    problems of which samples are missing."""
+    *earlier, rows = evaluations
+    # If all of an earlier one is there again, as of a baseline, there is nothing to say.
+    others = [other for other in earlier if not other.items() <= rows.items()]
+    if others:
+        sizes = ", ".join(str(len({index for index, _ in other})) for other in others)
+        said = f"the last evaluation counts; left out are earlier ones, of {sizes} problems"
+        print(f"{title}: {said}")
     there = Counter(index for index, _ in rows)
-    return [rows[place] for place in sorted(rows) if there[place[0]] == max(there.values())]
+    samples = 1 + max(sample for _, sample in rows)
+    whole = [rows[place] for place in sorted(rows) if there[place[0]] == samples]
+    if not whole:
+        raise DataError(f"{title}: no problem has all its samples")
+    problems = 1 + max(there)
+    lost = problems - len(whole) // samples
+    if lost:
+        said = f"problems without all their samples are left out, {lost} of {problems}"
+        print(f"{title}: {said}")
+    return whole
 
 
 def regrade(records, reward):
@@ -78,7 +98,7 @@ def judge_saved(saved, reward):
             by_decoding[decoding] = regrade(records, reward)
             pairs = zip(records, by_decoding[decoding])
             changed += [new for old, new in pairs if old["accuracy"] != new["accuracy"]]
-    print(f"{len(changed)} verdicts changed")
+    print(f"{len(changed)} verdicts changed" + "; the first 20:" * (len(changed) > 20))
     for record in changed[:20]:
         verdict = "right" if record["accuracy"] else "wrong"
         end = record["completion"][-80:]
@@ -104,7 +124,8 @@ def print_table(saved, ks):
             samples = records[-1]["sample"] + 1
             summary = evaluate(records, samples, [k for k in ks if k <= samples])
             title = f"{label[-36:]:36} {decoding:8} {summary['n']:5}"
-            print(title, *(f"{summary[name]:9.3f}" for name in titles if name in summary))
+            cells = [f"{summary[name]:.3f}" if name in summary else "-" for name in titles]
+            print(title, *(cell.rjust(9) for cell in cells))
 
 
 def paired_interval(changes, z=1.96):

@@ -20,8 +20,12 @@ def read(run, key):
 
 
 def band(axis, curves, label, color):
-    """curves: {step: value} of each run. Their mean as a line, lowest to highest as a band."""
+    """curves: {step: value} of each run. Their mean as a line, lowest to highest as a band. Says which steps it has to
+    leave out, because a run has not come so far."""
     steps = sorted(set.intersection(*map(set, curves)))
+    others = sorted(set().union(*curves).difference(steps))
+    if others:
+        print(f"{label}: left out are steps that not every run has:", *others)
     values = [[curve[step] for curve in curves] for step in steps]
     lowest = [*map(min, values)]
     axis.fill_between(steps, lowest, [*map(max, values)], color=color, alpha=0.2, linewidth=0)

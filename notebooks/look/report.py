@@ -6,7 +6,6 @@ The page is one file that loads nothing and runs no script. What it leaves out i
 """
 
 import json
-import math
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from html import escape
@@ -88,9 +87,13 @@ def group_html(step, number, rows, most):
 
 
 def curve_html(column, rows):
-    """A column of the log as an SVG; at most POINTS of its steps are drawn."""
-    measured = [row for row in rows if math.isfinite(row.get(column, math.nan))]
-    line = [(row["step"], row[column]) for row in thin(measured, POINTS)] or [(1, 0.0)]
+    """A column of the log as an SVG; at most POINTS of its steps are drawn. NaN is not, and no integer that no float
+    can hold."""
+    points = [(row["step"], row[column]) for row in rows if column in row]
+    line = thin([point for point in points if abs(point[1]) < 1e300], POINTS)
+    if not line:
+        return f"<p>{column}: nothing to draw</p>\n"
+    some = f", {len(line)} of {len(points)} points" if len(line) < len(points) else ""
     last = max(1, line[-1][0])
     low = min(value for _, value in line)
     high = max(low + 1e-9, *(value for _, value in line))
@@ -99,7 +102,7 @@ def curve_html(column, rows):
         for step, value in line
     ]
     drawn = f'<text y="12">{high:.3g}</text><text y="150">{low:.3g}</text>'
-    drawn += f'<text x="60" y="168">{column}, to step {last}</text>'
+    drawn += f'<text x="60" y="168">{column}, to step {last}{some}</text>'
     drawn += f'<polyline points="{" ".join(places)}"/>'
     return f'<svg viewBox="0 0 420 175" font-size="12">{drawn}</svg>\n'
 

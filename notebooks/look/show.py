@@ -15,6 +15,7 @@ import statistics
 import sys
 import zlib
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from decimal import Decimal
 from pathlib import Path
 
 import verifiers
@@ -52,7 +53,7 @@ def is_mixed(group):
 
 def print_completion(row):
     """How likely a token was is the geometric mean: near 100 % nothing is explored any more."""
-    parts = ", ".join(f"{name} {value:g}" for name, value in parts_of(row).items())
+    parts = ", ".join(f"{name} {value:.6g}" for name, value in parts_of(row).items())
     length = len(row["ids"])
     likely = math.exp(sum(row["logps"]) / max(1, length))
     end = "cut off" if row["truncated"] else "ended"
@@ -64,16 +65,24 @@ def print_completion(row):
 
 
 def text_of(row):
-    """The completion; an environment's replies stand in [[ ]]."""
-    if not row.get("turns"):
-        return row["completion"]
-    return "".join(own + f" [[{reply}]] " * (reply is not None) for own, reply in row["turns"])
+    """The completion; an environment's replies stand in [[ ]]. What was said after the last reply is in no turn where
+    the completion was cut off or the environment failed: it is what follows the turns in the policy's own words."""
+    text = ""
+    rest = row["completion"]
+    reply = ""
+    for own, reply in row.get("turns", ()):
+        text += own + f" [[{reply}]] " * (reply is not None)
+        # subtle: special tokens may stand in a turn alone. If so, it is not found, and words are shown twice.
+        if own in rest:
+            rest = rest[rest.index(own) + len(own) :]
+    return text + rest * (reply is not None)
 
 
 def parts_of(row):
-    """The parts of the reward of a completion in samples/. A number of the data, such as a level, is among them."""
+    """The parts of the reward of a completion in samples/. A number of the data, such as a level, is among them, and
+    may be an integer that no float can hold."""
     return {
-        name: value
+        name: Decimal(value) if abs(value) > 1e300 else value
         for name, value in row.items()
         if isinstance(value, (int, float)) and name not in verifiers.RESERVED
     }

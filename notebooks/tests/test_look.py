@@ -17,11 +17,13 @@ import torch
 import bench_sampling
 import verifiers
 from appendix.plumbing import DataError, append_rows, git_commit
-from notebooks.look import compare, gpu_day, keep, report, show, sinks
+from notebooks.look import compare, curve, gpu_day, keep, report, show, sinks
 from notebooks.look.compare import decompose
 from pretend_gpu import PretendGPU
 from ranks import ROOT
 from eval import clustered_interval
+from model import load
+from rlvr import GRPO, records_of, roll_out
 
 # ---- Two models ------------------------------------------------------------------------------------
 
@@ -90,18 +92,50 @@ def test_saved_completions_are_judged_again_and_compared(tmp_path, capsys):
     with pytest.raises(DataError, match="holds too few models. .* --baseline"):
         compare.main([str(path)])
     append_rows(path, saved("old", "7", None, "7", "0.5"))
-    compare.main([str(path), "--regrade", "boxed", "--k", "1", "2"])
+    compare.main([str(path), "--regrade", "boxed", "--k", "4", "1", "2"])
     changed, which, titles, *models, difference, parts = capsys.readouterr().out.splitlines()
     new, old = (dict(zip(titles.split(), line.split(), strict=True)) for line in models)
-    low, high = clustered_interval([1, 0.5], 2)
-    assert [new[name] for name in ("model", "n", "accuracy")] == ["new", "2", "0.750"]
-    assert [new["low"], new["high"]] == [f"{low:.3f}", f"{high:.3f}"]
+    assert new.items() >= {"model": "new", "n": "2", "accuracy": "0.750", "pass@4": "-"}.items()
+    assert [new["low"], new["high"]] == [f"{end:.3f}" for end in clustered_interval([1, 0.5], 2)]
     assert [new[name] for name in ("answered", "pass@1", "pass@2")] == ["1.000", "0.750", "1.000"]
     assert [old[name] for name in ("answered", "pass@1", "pass@2")] == ["0.750", "0.250", "0.500"]
     assert difference.startswith("sampled: difference +0.500 [")
     for part in ("stopping +0.000", "format +0.125", "mathematics +0.375"):
         assert part in parts
     assert changed == "1 verdicts changed" and "now right: truth '0.5'" in which
+
+
+FIRST = saved("a", "7", "7", "7", "7")
+LEFT_OUT = "a, sampled: the last evaluation counts; left out are earlier ones, of 2 problems\n"
+INCOMPLETE = "a, sampled: problems without all their samples are left out, 1 of 2\n"
+
+
+def counted(tmp_path, *rows):
+    """The records of model a that count, of a file with these rows."""
+    path = tmp_path / "saved.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return compare.read_saved([path])["a"]["sampled"]
+
+
+def test_the_later_of_two_evaluations_counts_as_a_whole(tmp_path, capsys):
+    """With other answers, here one sample of each problem instead of two, or on fewer problems. If the same is there once
+    more, as of a baseline, nothing is left out. Two may be written at once, here row by row in turn: of two models, or of
+    one with the same settings."""
+    for later, said in (saved("a", "0.5", "7"), LEFT_OUT), (saved("a", "7"), LEFT_OUT), (FIRST, ""):
+        assert counted(tmp_path, *FIRST, *later) == counted(tmp_path, *later)
+        assert capsys.readouterr().out == said
+    for other in saved("b", "0.5", "0.5", "0.5", "0.5"), FIRST:
+        assert counted(tmp_path, *sum(zip(FIRST, other), ())) == counted(tmp_path, *FIRST)
+        assert capsys.readouterr().out == ""
+
+
+def test_problems_without_all_their_samples_are_left_out_and_counted(tmp_path, capsys):
+    """A row is lost of problem 1; of problem 0, which had one; and of both."""
+    assert counted(tmp_path, *FIRST[:3]) == [FIRST[0], FIRST[2]]
+    assert counted(tmp_path, FIRST[1]) == [FIRST[1]]
+    assert capsys.readouterr().out == INCOMPLETE * 2
+    with pytest.raises(DataError, match="a, sampled: no problem has all its samples"):
+        counted(tmp_path, *FIRST[1:3])
 
 
 # ---- What a run sampled and logged -----------------------------------------------------------------
@@ -117,8 +151,7 @@ def completion(text, reward=0.0, **more):
 def write_run(run, samples, log=()):
     """A run's folder, groups of two; samples: {step: lines}. The log has these steps, if no other rows are given."""
     (run / "samples").mkdir(parents=True)
-    config = {"flags": {"task": "sums.py:sums"}, "settings": {"num_samples": 2}}
-    (run / "config.json").write_text(json.dumps(config))
+    (run / "config.json").write_text('{"flags": {}, "settings": {"num_samples": 2}}')
     append_rows(run / "metrics.jsonl", log or [{"step": step} for step in samples])
     for step, lines in samples.items():
         with gzip.open(run / "samples" / f"step_{step:06d}.jsonl.gz", "wt") as file:
@@ -140,6 +173,25 @@ def test_the_viewer_shows_a_mixed_group_or_what_is_paid_most(tmp_path, capsys):
     assert paid == ["1.00,", "0.50,"]
     with pytest.raises(DataError, match="holds nothing of step 2"):
         show.main([str(run), "--step", "2"])
+
+
+def test_a_completion_that_is_cut_off_is_shown_to_its_end():
+    """What the policy had said when it was cut off is in no turn yet. If a turn is not found among its own words, for a
+    special token that they lack, some are shown twice."""
+    task = verifiers.get_task("arithmetic", stops=("}",))
+    task.turns = lambda problem: SimpleNamespace(reply=lambda text: "1")
+    model = load(ROOT / "notebooks" / "tiny")
+    for row in records_of(roll_out(GRPO(max_new_tokens=60), *model, task, task.test[:4], 4)):
+        assert row["truncated"] and show.text_of(row).replace(" [[1]] ", "") == row["completion"]
+    row = completion("1+1?2+2?3 an", turns=[["1+1?", "2"], ["<|x|>2+2?", "4"]])
+    assert show.text_of(row) == "1+1? [[2]] <|x|>2+2? [[4]] 2+2?3 an"
+
+
+def test_any_number_of_the_data_is_shown(capsys):
+    row = completion("2", huge=-(10**400), nan=math.nan, yes=True, level=-3, none=None)
+    show.print_completion(row)
+    assert "huge -1.00000e+400, nan nan, yes 1, level -3\n" in capsys.readouterr().out
+    assert "huge -1.00e+400, nan nan, yes 1, level -3<" in report.completion_html(row, 100)
 
 
 def log(*points):
@@ -194,6 +246,12 @@ def test_a_sink_is_given_the_numbers(name, tmp_path, monkeypatch):
         writer.add_scalar.assert_has_calls([mock.call("step", 1, 1), mock.call("reward", 0.5, 1)])
 
 
+def test_a_band_says_which_steps_it_leaves_out(capsys):
+    """One of two runs has only come to step 10."""
+    curve.band(mock.Mock(), [{0: 0.1, 10: 0.2, 20: 0.3}, {0: 0.1, 10: 0.3}], "greedy", "C0")
+    assert capsys.readouterr().out == "greedy: left out are steps that not every run has: 20\n"
+
+
 # ---- The page of a run -----------------------------------------------------------------------------
 
 HOSTILE = [
@@ -224,7 +282,7 @@ class Page(HTMLParser):
 def test_nothing_that_was_said_is_markup(tmp_path):
     """Not in completions, problems, parts of a reward or the run's name. Of a long text the middle is left out."""
     lines = [completion(text, problem=HOSTILE[1], **{HOSTILE[0]: 1.0}) for text in HOSTILE]
-    run = write_run(tmp_path / "run<script>", {1: lines})
+    run = write_run(tmp_path / "run<script>", {1: lines}, [{"step": 1, "reward": 0.5}])
     report.main([str(run), "-o", str(tmp_path / "report.html")])
     written = (tmp_path / "report.html").read_bytes()
     page = Page(written)
@@ -255,6 +313,14 @@ def test_a_page_is_bounded_and_says_what_it_leaves_out(tmp_path, monkeypatch):
         report.report(run)
     with pytest.raises(DataError, match="is not the folder of a run"):
         report.report(tmp_path)
+
+
+def test_a_curve_says_what_it_leaves_out(monkeypatch):
+    """Of 5 steps two have no number that can be drawn, and of the other three only the first and the last are."""
+    monkeypatch.setattr(report, "POINTS", 2)
+    rows = [{"step": i, "reward": x} for i, x in enumerate([0.1, math.nan, 0.2, 10**400, 0.3])]
+    assert "reward, to step 4, 2 of 5 points<" in report.curve_html("reward", rows)
+    assert report.curve_html("entropy", rows) == "<p>entropy: nothing to draw</p>\n"
 
 
 # ---- The day of a GPU ------------------------------------------------------------------------------
