@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import threading
+from collections import Counter
 from dataclasses import replace
 
 import numpy
@@ -389,6 +390,25 @@ def test_a_mistyped_run_is_named_and_an_unfinished_one_says_how_to_finish_it(tmp
     command = shlex.split(str(refused.value).split("`")[1])
     assert command[:3] == ["python", "train.py", "--resume"]
     assert command[3:] == ["--name", "a half", "--runs", str(tmp_path)]
+
+
+def test_a_file_of_flags_may_name_the_model(tmp_path):
+    """T20."""
+    (tmp_path / "flags.txt").write_text("--model somewhere --greedy\n")
+    args, _ = evaluation.parse_args([f"@{tmp_path}/flags.txt"])
+    assert args.model == "somewhere" and args.greedy
+
+
+def appended(path):
+    for _ in range(20):
+        append_rows(path, [{"process": train.RANK, "text": "x" * 3000}] * 50)
+
+
+def test_two_processes_that_append_to_one_file_lose_no_row(tmp_path):
+    """T4: each took the other's unfinished line for one that a crash had left."""
+    ranks.run(2, appended, tmp_path / "rows.jsonl")
+    counts = Counter(row["process"] for row in read_rows(tmp_path / "rows.jsonl"))
+    assert counts == {0: 1000, 1: 1000}
 
 
 def test_records_survive_a_line_that_was_never_finished(tmp_path):

@@ -270,6 +270,8 @@ WRONG = [
     (config(rope_parameters=YARN), "rope_type is 'yarn'"),
     (config(use_sliding_window=True), "use_sliding_window is True"),
     (config(layer_types=MIXED), "layer_types is .*sliding_attention"),
+    (config(attention_bias=True), "attention_bias is True, but only .* attention_bias False"),
+    (config(model_type="llama", mlp_bias=True), "mlp_bias is True"),
     # A number that fixes the architecture is missing, or another one.
     (config(rms_norm_eps=None), "rms_norm_eps is None, not float"),
     (config(num_attention_heads=0), "config.json: .*division.* by zero"),
@@ -294,6 +296,7 @@ WRONG = [
     (holds(STOPS, '{"eos_token_id": 99999}'), "eos_token_id is .*99999.*below vocab_size"),
     (holds(STOPS, '{"eos_token_id": []}'), "eos_token_id is .*: expected one or more"),
     (holds(STOPS, '{"eos_token_id": "2"}'), "config.json: .*str"),
+    (holds(STOPS, '{"eos_token_id": true}'), "config.json: .*bool"),
     (config(tie_word_embeddings="false"), "tie_word_embeddings is 'false', not bool"),
 ]
 

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy
 import pytest
@@ -395,6 +396,46 @@ def test_a_run_goes_on_with_no_other_model_than_its_own(saved, tmp_path):
     assert rows_of(folder) == before and checkpoints(folder) == checkpoints(saved)
     moved = shutil.copytree(TINY, tmp_path / "moved")
     assert main(*go_on, "--model", str(moved)) is None
+
+
+def test_a_run_goes_on_with_no_other_problems_or_reward_than_its_own(tmp_path, write):
+    """T3: 300 sums had become differences, and nobody was told."""
+    rows = [{"problem": f"{i}+{i % 7}=", "answer": str(i + i % 7)} for i in range(10, 90)]
+    data = tmp_path / "sums.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reward = Path(write("from verifiers import tagged_reward as mine\n"))
+    own = ["--task", str(data), "--prompt", "{problem}", "--reward", f"{reward}:mine"]
+    assert run(tmp_path, *own, "--steps", "1") is None
+    go_on = ["--resume", "--runs", str(tmp_path), "--name", "run", "--steps", "2"]
+    for path, name in ((data, "problems"), (reward, "files")):
+        before = path.read_text()
+        path.write_text(before.replace("+1=", "-1=") + "\n")
+        said = main(*go_on)
+        assert f"config.json: the {name} have changed since the run began: restore them" in said
+        path.write_text(before)
+    assert main(*go_on) is None
+
+
+def test_markup_in_a_prompt_is_refused_because_it_would_be_text():
+    """T7: the model read <|endoftext|> letter by letter, while "the first prompt" looked right."""
+    with pytest.raises(ModelError, match=r"<\|endoftext\|> would be read letter by letter"):
+        loaded("--prompt", "{problem}<|endoftext|>")
+
+
+@pytest.mark.parametrize(
+    "switch", ["", "{% if enable_thinking is false %}<think></think>{% endif %}"]
+)
+def test_a_template_that_cannot_switch_thinking_off_is_not_asked_to(tmp_path, switch):
+    """T10: chat-nothink was chat, in silence."""
+    name = shutil.copytree(TINY, tmp_path / "chat")
+    source = "{% for m in messages %}{{ m.content }}{% endfor %}" + switch
+    (name / "chat_template.jinja").write_text(source)
+    flags = ["--model", str(name), "--template", "chat-nothink"]
+    if switch:
+        assert loaded(*flags).tokenizer.prompt_text("1+1=") == "1+1=<think></think>"
+    else:
+        with pytest.raises(ModelError, match="no switch for thinking.*Give --template chat"):
+            loaded(*flags)
 
 
 def task_of(**column):

@@ -626,8 +626,28 @@ def test_what_is_not_found_is_named_and_nothing_is_written(tmp_path, flag, value
 # ---- Preflight, and a verifier that fails --------------------------------------------------------
 
 REWARDS = """
+from verifiers import tagged_reward
+
 def always(text, problem):
     return 1.0, {}
+
+def cancels(text, problem):
+    _, parts = tagged_reward(text, problem)
+    return 3.0, {**parts, "rewrite": -5 * parts["accuracy"], "json": 5 * parts["accuracy"]}
+
+def wants_json(text, problem):
+    return float(text == problem.get("assistant")), {"accuracy": 0}
+
+def easy(text, problem):
+    return 1.0, {"accuracy": 1}
+
+def strict(text, problem):
+    right = text == "\\\\boxed{" + problem["answer"] + "}"
+    return float(right), {"accuracy": right, "answered": right}
+
+def hard(text, problem):
+    right = text.startswith("<think>It") and problem["answer"] in text
+    return float(right), {"accuracy": right}
 
 def broken(text, problem):
     return 1 / 0
@@ -642,14 +662,40 @@ def broken_later(text, problem):
     "name, flags, message",
     [
         ("broken", [], "the verifier fails"),
-        ("always", ["--num-samples", "16"], "unequal rewards"),
+        ("always", ["--num-samples", "16"], "unequal rewards: right and wrong .* earn the same"),
         ("always", ["--num-samples", "16", "--max-new-tokens", "2"], "cut off"),
+        ("cancels", ["--num-samples", "16"], "do parts of the reward cancel"),
+        (
+            "wants_json",
+            ["--num-samples", "16"],
+            "not even .boxed.58. is paid; does the reward read",
+        ),
+        ("easy", ["--num-samples", "16"], "the problems are too easy; try harder ones"),
+        (
+            "strict",
+            ["--num-samples", "16"],
+            "form that is paid, such as .boxed.58.; try --prompt",
+        ),
+        ("hard", ["--num-samples", "16"], "too hard, <think>.*boxed.58.* would have been paid"),
     ],
 )
 def test_where_nothing_can_be_learned_nothing_is_started(tmp_path, write, name, flags, message):
     with pytest.raises(SystemExit, match=message):
         run(tmp_path, "--reward", f"{write(REWARDS)}:{name}", *flags)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "flags, died",
+    [(["--lr", "1e4", "--steps", "14"], True), (["--lr", "1e-12", "--steps", "1"], False)],
+)
+def test_a_run_that_learns_nothing_any_more_says_so(tmp_path, capsys, flags, died):
+    """T13: .050 -> .000, and not a word."""
+    run(tmp_path, *flags)
+    out = capsys.readouterr().out
+    told = "nothing to learn in 10 steps: the rewards of each group are all equal"
+    assert out.count(told) == died
+    assert out.splitlines()[-2] == "warning: at the end, this run was learning nothing"
 
 
 def test_few_completions_prove_little_so_they_only_warn(write, capsys):

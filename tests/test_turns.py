@@ -14,7 +14,7 @@ from conftest import ROOT, init_weights, symbol_tokenizer, tiny_config
 from model import Qwen3, Tokenizer, load
 from pretend_gpu import PretendGPU
 from rlvr import GRPO, loss_weights, policy_loss, records_of, roll_out, sample, token_logprobs
-from verifiers import Task, arithmetic, boxed_reward
+from verifiers import Task, arithmetic, boxed_reward, tagged_reward
 
 SYMBOLS = [*"0123456789+-*=", "<tool>", "</tool>", "\\boxed{", "}"]
 
@@ -271,6 +271,52 @@ def test_an_environment_that_fails_costs_its_own_row_alone(policy, tokenizer, mo
     forever.set()
     assert sorted(part["failed"] for part in batch.parts) == [0, 0, 1, 1, 1]
     assert sorted(batch.rewards[0].tolist()) == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("limit", [40, 12])
+def test_every_environment_is_closed_once_it_is_no_longer_asked(policy, tokenizer, limit):
+    """T19: also where the completion was cut off. The reward still sees it open."""
+    closed = []
+
+    class Session(Answers):
+        open = True
+
+        def close(self):
+            self.open = False
+            closed.append(self)
+
+    def is_open(text, problem):
+        return float(problem["environment"].open), {}
+
+    batch = said(policy, tokenizer, task_with(Session, is_open), ["12</tool>"] * 3, limit)
+    assert batch.rollouts.finished.all() == (limit == 40)
+    assert len(closed) == 3
+    assert all(part["accuracy"] == 1 for part in batch.parts)
+
+
+TAGS = ["<think>", "</think>", "<answer>", "</answer>"]
+ANSWER = "</think><answer>\\boxed{4}</answer>"
+
+
+@pytest.mark.parametrize(
+    "special, prompt, words",
+    [
+        ([], "{problem}", "<think>1+1=2" + ANSWER),
+        (["<think>", "</think>"], "{problem}", "<think>1+1=2" + ANSWER),
+        ([], "{problem}=<think>", "1+1=2" + ANSWER),
+        (["<think>", "</think>"], "{problem}=<think>", "1+1=2" + ANSWER),
+        ([], "{problem}<think></think>", ANSWER.removeprefix("</think>")),
+    ],
+    ids=["the policy", "a special token", "the prompt", "both", "an empty one"],
+)
+def test_a_right_answer_is_paid_whoever_wrote_the_think_tag(special, prompt, words):
+    """T8, T9: templates of 2025 open <think> in the prompt; in some models it is a special token.
+    Then a reward saw no tag, and paid nothing."""
+    tokenizer = symbol_tokenizer([*SYMBOLS, *TAGS])
+    tokenizer.backend.add_special_tokens(special)
+    policy = Qwen3(tiny_config(tokenizer.num_tokens, eos_token_id=0))
+    task = replace(task_with(None, tagged_reward, ()), instruction=prompt)
+    assert said(policy, tokenizer, task, [words]).rewards.item() == pytest.approx(1.1)
 
 
 def test_what_an_environment_writes_is_never_paid(policy, tokenizer):

@@ -190,6 +190,14 @@ def test_what_a_file_of_problems_may_look_like(tmp_path):
         read_problems(tmp_path / "cut.jsonl.gz")
 
 
+def test_a_problem_that_stands_twice_in_a_file_is_one_problem(tmp_path, capsys):
+    """T5: copies made an accuracy look certain; a trailing blank put one on both sides of the split."""
+    rows = sums(40) + sums(40, problem_end=" \n") + sums(40)
+    task = get_task(str(write_rows(tmp_path / "copies.jsonl", rows)))
+    assert "80 of 120 problems are copies of others, and left out" in capsys.readouterr().out
+    assert len(task.train) + len(task.test) == 40
+
+
 GOOD_LINE = '{"problem": "1", "answer": "1"}\n'
 
 
@@ -202,6 +210,7 @@ GOOD_LINE = '{"problem": "1", "answer": "1"}\n'
         ('{"problem": "1", "answer": "5 ####"}\n', "line 1: needs"),
         ('{"problem": 5, "answer": "1"}\n', "line 1: needs"),
         ('{"problem": "x", "tests": []}', "line 1: needs"),
+        ('{"problem": "x", "tests": [{"input": "1"}]}', 'line 1: its "tests" must be asserts, or'),
         ('[{"problem": "1", "answer": "1"}, 3]', "entry 2: needs"),
         (f"[{GOOD_LINE}, oops]", "bad.jsonl: not valid JSON .*line 2 column 3"),
         # Half a character, a Latin-1 one, too deep, a number too long for int.
