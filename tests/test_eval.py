@@ -400,7 +400,7 @@ def test_a_file_of_flags_may_name_the_model(tmp_path):
 
 
 def appended(path):
-    for _ in range(20):
+    for _ in range(40):
         append_rows(path, [{"process": train.RANK, "text": "x" * 3000}] * 50)
 
 
@@ -408,7 +408,7 @@ def test_two_processes_that_append_to_one_file_lose_no_row(tmp_path):
     """T4: each took the other's unfinished line for one that a crash had left."""
     ranks.run(2, appended, tmp_path / "rows.jsonl")
     counts = Counter(row["process"] for row in read_rows(tmp_path / "rows.jsonl"))
-    assert counts == {0: 1000, 1: 1000}
+    assert counts == {0: 2000, 1: 2000}
 
 
 def test_records_survive_a_line_that_was_never_finished(tmp_path):
