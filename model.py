@@ -201,8 +201,7 @@ class KVCache:
         for cached in (self.k, self.v):
             for layer, tensor in enumerate(cached):  # one by one: two whole caches never coexist
                 cached[layer] = tensor[rows]
-        self.lengths = self.lengths[rows]
-        self.used = int(self.lengths.max())
+        self.rewind(self.lengths[rows])
 
 
 class Attention(nn.Module):
