@@ -185,11 +185,14 @@ class KVCache:
         self.used = 0
 
     def write(self, layer, k, v, positions):
-        """Store k, v (B, K, T, D) at positions (B, T). Returns the layer's k and v (B, K, S, D)."""
+        """Store k, v (B, K, T, D) at positions (B, T). Returns the layer's k and v (B, K, S, D),
+        without the later slots, which hold nothing yet."""
         index = positions[:, None, :, None].expand_as(k)
-        for cached, new in ((self.k[layer], k), (self.v[layer], v)):
+        both = self.k[layer], self.v[layer]
+        for cached, new in zip(both, (k, v)):
             cached.scatter_(2, index, new.to(cached.dtype))  # under autocast the dtypes differ
-        return self.k[layer], self.v[layer]
+        seen = self.used + k.size(2)
+        return [cached[:, :, :seen] for cached in both]
 
     def rewind(self, lengths):
         """Cut each row to its new length (B,). The tokens after it will be overwritten."""
@@ -233,9 +236,6 @@ class Attention(nn.Module):
         k = apply_rope(k, *rope)
         if cache is not None:
             k, v = cache.write(self.layer, k, v, positions)  # (B, K, S, D)
-            seen = T if mask is None else mask.size(-1)  # later slots hold nothing yet
-            k = k[:, :, :seen]
-            v = v[:, :, :seen]
         group = self.H // self.K  # query heads per key/value head
         if T == 1:
             # Decoding: the queries of a group share one key head, so we pass them to SDPA as if
