@@ -199,8 +199,9 @@ def parse_args(argv=None):
         sys.exit("error: give a model as the first argument, such as runs/NAME")
     if not all(0 < k <= method.settings.num_samples for k in args.k):
         sys.exit("error: each --k must be from 1 to --num-samples")
-    if (Path(args.model) / "final").is_dir():
-        args.model = str(Path(args.model) / "final")
+    final = Path(args.model) / "final"
+    if final.is_dir():
+        args.model = str(final)
     return args, method
 
 
