@@ -226,10 +226,11 @@ def evaluate_model(name, task, method, args):
     model, tokenizer = load(name, device, dtype, args.template)
     limit_sampling(method, model, dtype)
     problems = task.test[: args.problems]
-    check_prompts(model, tokenizer, task, problems, method.settings.max_new_tokens)
+    settings = method.settings
+    check_prompts(model, tokenizer, task, problems, settings.max_new_tokens)
     prompt = tokenizer.prompt_text(task.prompt(problems[0]))
     print(f"first prompt of {name} ({tokenizer.template}): {prompt!r}")
-    header = {**asdict(args), "model": name, "settings": asdict(method.settings)}
+    header = {**asdict(args), "model": name, "settings": asdict(settings)}
     header |= {"prompt": prompt, "dtype": str(dtype), "git": git_commit()}
     append_rows(args.out, [{"header": header}])
 
@@ -243,7 +244,6 @@ def evaluate_model(name, task, method, args):
 
     report("greedy", 1, 0.0)
     if not args.greedy:
-        settings = method.settings
         report("sampled", settings.num_samples, settings.temperature, args.k)
 
 
