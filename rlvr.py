@@ -522,13 +522,12 @@ def trained_logprobs(model, micro, targets, temperature=1.0):
     def head(hidden, weight):  # (N, L, C), (vocab_size, C)
         # Chunks are recomputed in the backward pass: all logits of 8 x 1024 tokens would take 5 GB.
         size = CHUNK_ELEMENTS // V
-        logps = []
-        entropies = []
-        for states, ids in zip(hidden[micro.trained].split(size), targets.split(size)):
-            chunk = (states, weight, ids, V, temperature)
-            logp, entropy = checkpoint(chunk_logprobs, *chunk, use_reentrant=False)
-            logps.append(logp)
-            entropies.append(entropy)
+        chunks = zip(hidden[micro.trained].split(size), targets.split(size))
+        results = [
+            checkpoint(chunk_logprobs, states, weight, ids, V, temperature, use_reentrant=False)
+            for states, ids in chunks
+        ]
+        logps, entropies = zip(*results)
         return torch.cat(logps), torch.cat(entropies)
 
     return model(micro.ids, head=head, positions=micro.positions, mask=micro.mask)
