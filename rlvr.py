@@ -247,17 +247,17 @@ def sample(
 def prefill(model, prompts, num_samples, max_new_tokens):
     """Read the prompts in one forward pass. Returns (Rollouts with room for the completions, the KV
     cache, logits (B, V) for the first token of each completion)."""
-    P = len(prompts)
     device = model.device
+    numbers = torch.arange(len(prompts), device=device)  # (P,)
     # Prompts are padded on the right, so pick the logits of each last token.
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
     ids = pad_sequence([torch.tensor(prompt) for prompt in prompts], batch_first=True).to(device)
-    cache = KVCache(model, P, ids.size(1) + max_new_tokens)
-    logits = model.next_logits(ids, cache, (torch.arange(P, device=device), lengths - 1))
+    cache = KVCache(model, len(prompts), ids.size(1) + max_new_tokens)
+    logits = model.next_logits(ids, cache, (numbers, lengths - 1))
     cache.lengths = lengths  # subtle: new tokens overwrite the padding
 
     # Every completion of a group starts from a copy of its prompt.
-    prompt_of = torch.arange(P, device=device).repeat_interleave(num_samples)  # (B,)
+    prompt_of = numbers.repeat_interleave(num_samples)  # (B,)
     cache.take(prompt_of)
     ids = F.pad(ids[prompt_of], (0, max_new_tokens))  # (B, T)
     logp = torch.zeros(ids[:, 1:].shape, device=device)
