@@ -149,7 +149,7 @@ class Rollouts:
             rows = [row for one in several for row in getattr(one, name)]
             joined = pad_sequence(rows, True) if rows[0].ndim else torch.stack(rows)
             columns[name] = joined.to(device=device)
-        return Rollouts(num_samples=several[0].num_samples, **columns)
+        return replace(several[0], **columns)
 
 
 def row_uniforms(streams, length, seed):
