@@ -307,12 +307,11 @@ def roll_out(
     time, within the setting sample_tokens: only rounding differs (in bf16 it can flip tokens)."""
     settings = method.settings
     limit = settings.max_new_tokens
-    streams = streams or range(len(problems) * num_samples)
     prompts = [tokenizer.encode_prompt(task.prompt(problem)) for problem in problems]
     row_problems = [{**problem, "turns": []} for problem in problems for _ in range(num_samples)]
+    streams = streams or range(len(row_problems))
     eos = list(model.config.eos_token_id)
-    stop_ids = eos + tokenizer.tokens_that_end(task.stops)
-    longest = max(len(prompt) for prompt in prompts) + limit
+    longest = max(map(len, prompts)) + limit
     size = max(1, (settings.sample_tokens or SAMPLE_TOKENS) // (longest * num_samples))
     pieces = []
     for start in range(0, len(problems), size):  # `size` problems at a time
@@ -325,7 +324,7 @@ def roll_out(
             "num_samples": num_samples,
             "max_new_tokens": limit,
             "temperature": temperature,
-            "stop_ids": stop_ids,
+            "stop_ids": eos + tokenizer.tokens_that_end(task.stops),
             "uniforms": row_uniforms(streams[rows], limit, settings.seed),
             "reply": reply,
         }
