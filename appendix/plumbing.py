@@ -171,9 +171,9 @@ def hashes_of(paths):
 
 def git_commit():
     command = "git describe --always --dirty".split()
-    options = {"cwd": Path(__file__).parent, "capture_output": True, "text": True}
+    here = Path(__file__).parent
     with contextlib.suppress(OSError):  # there may be no git
-        return subprocess.run(command, **options).stdout.strip()
+        return subprocess.run(command, cwd=here, capture_output=True, text=True).stdout.strip()
 
 
 # ---- 3. Functions and classes of your own --------------------------------------------------------
