@@ -266,13 +266,14 @@ def add_flags(parser, kind, names=None):
         if f.name not in (names or types):
             continue
         options = {"help": "", **f.metadata}
-        if types[f.name] is bool:
+        value_type = types[f.name]
+        if value_type is bool:
             options["action"] = argparse.BooleanOptionalAction if f.default else "store_true"
-        elif types[f.name] is tuple:
+        elif value_type is tuple:
             options = {"type": type(f.default[0]) if f.default else str, "nargs": "+", **options}
         else:
-            options["type"] = types[f.name]
-        if types[f.name] is int:
+            options["type"] = value_type
+        if value_type is int:
             options["metavar"] = "N"
         if f.default not in (None, False, ()):
             options["help"] += f" (default: {f.default})"
