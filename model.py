@@ -181,7 +181,7 @@ class KVCache:
         # zeros, not empty: a masked slot has weight 0, but 0 * NaN would still be NaN
         self.k = [weight.new_zeros(shape) for _ in layers]  # on the weight's device, in its dtype
         self.v = [weight.new_zeros(shape) for _ in layers]
-        self.lengths = torch.zeros(rows, dtype=torch.long, device=weight.device)
+        self.lengths = weight.new_zeros(rows, dtype=torch.long)
         self.used = 0
 
     def write(self, layer, k, v, positions):
