@@ -343,9 +343,6 @@ def roll_out(
     return Batch(problems, rollouts, texts, rewards, parts, turns, seconds)
 
 
-_OPENED = re.compile(r"<think>\s*(?:</think>\s*)?\Z")
-
-
 def own_words(rollouts, tokenizer, eos, stops):
     """Return the policy's own words in each completion, without stop tokens and up to the first
     stop text: B texts. If the prompt ends with <think>, as some chat templates do, the text begins
@@ -357,8 +354,9 @@ def own_words(rollouts, tokenizer, eos, stops):
         text = tokenizer.decode(words, skip_special_tokens=False)
         for stop in stops:
             text = text.partition(stop)[0]
-        end_of_prompt = tokenizer.decode(ids[:start][-24:].tolist(), skip_special_tokens=False)
-        texts.append("".join(_OPENED.findall(end_of_prompt)) + text)
+        prompt = tokenizer.decode(ids[:start][-24:].tolist(), skip_special_tokens=False)
+        opened = re.findall(r"<think>\s*(?:</think>\s*)?\Z", prompt)
+        texts.append("".join(opened) + text)
     return texts
 
 

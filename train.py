@@ -155,25 +155,17 @@ def roll_out_all(run, problems, num_samples, temperature, stream, training=True)
     mine = torch.arange(len(problems)).tensor_split(WORLD)[RANK].tolist()
     # The random numbers of a row depend on its place in the whole batch, not on its process.
     streams = [f"{stream} {i * num_samples + g}" for i in mine for g in range(num_samples)]
+    some = [problems[i] for i in mine]
+    how = (num_samples, temperature, streams, training)
     batches = []
     error = None
     with unsharded(run.model), cast_weights(run.dtype, run.model):
-        if mine:  # with more processes than problems, some have none
-            try:
-                batch = roll_out(
-                    run.method,
-                    run.model,
-                    run.tokenizer,
-                    run.task,
-                    [problems[i] for i in mine],
-                    num_samples,
-                    temperature,
-                    streams,
-                    training,
-                )
+        try:
+            if mine:  # with more processes than problems, some have none
+                batch = roll_out(run.method, run.model, run.tokenizer, run.task, some, *how)
                 batches.append(batch)
-            except Exception as failed:
-                error = failed
+        except Exception as failure:
+            error = failure
     share_error(error)
     return batches[0] if WORLD == 1 else gather_batches(batches, run.model.device)
 
@@ -280,8 +272,7 @@ def finish_step(run, row):
     with postponed_errors(run):
         method.after_step(row, run.model)  # it may add columns
     if row["failed"] == 1:
-        why = "error: the verifier failed on every completion; see the warnings above"
-        run.why_stop = Stopped(why)
+        run.why_stop = Stopped("error: the verifier failed on every completion; see the warnings")
     progress = {
         "step": run.step,
         "memory": run.memory,
@@ -560,15 +551,6 @@ def save_checkpoint(run):
         raise ModelError(f"{path}: cannot be written ({error!r:.200}); free some space") from error
 
 
-def keep_steps(run):
-    """Save the steps since the last checkpoint, if that is possible."""
-    if run.progress and run.step > run.saved:
-        try:
-            save_checkpoint(run)
-        except ModelError as error:
-            print(error)
-
-
 def load_checkpoint(run):
     """Restore the newest checkpoint that is intact, if there is one."""
     paths = sorted(run.folder.glob("checkpoints/step_??????"), reverse=True)
@@ -688,9 +670,7 @@ def preflight(run):
         print(f"    reward {rewards[row]:.2f}: {repr(shown[row])[-200:]}")
     why_stop = None
     if means["failed"] > 0.5:
-        why_stop = (
-            f"the verifier fails on {means['failed']:.0%} of the completions; see the warnings"
-        )
+        why_stop = f"the verifier fails on {means['failed']:.0%} of them; see the warnings"
     elif means["truncated"] >= 0.9:
         why_stop = "nearly all completions are cut off: try --max-new-tokens, --stop or --template"
     elif means["mixed"] == 0:
@@ -747,14 +727,10 @@ class TrainFlags(TaskFlags):
         100, "total number of steps; another number at --resume changes the rates of those left"
     )
     lr: float = option(
-        None,
-        "peak learning rate: 5 steps of warm-up, then a cosine down to a tenth (default: 3e-6; for "
-        "a tiny model 4e-4)",
+        None, "peak rate: 5 steps of warm-up, then a cosine (default: 3e-6; for a tiny model 4e-4)"
     )
     micro_batch_tokens: int = option(
-        None,
-        "tokens per forward pass of the update; smaller saves memory and changes nothing else "
-        "(default: 4096; for a tiny model 2048)",
+        None, "tokens per forward pass of the update (default: 4096; for a tiny model 2048)"
     )
     eval_every: int = option(
         None, "steps between two evaluations (default: 50; for a tiny model 25)"
@@ -920,8 +896,12 @@ def train_until_the_end(run):
         save_final(run)
     except Exception as error:
         is_shared = isinstance(error, Stopped)
-        if WORLD == 1 or is_shared:  # else the others wait elsewhere
-            keep_steps(run)
+        # The steps since the last checkpoint: save them, unless other processes wait elsewhere.
+        if run.progress and run.step > run.saved and (is_shared or WORLD == 1):
+            try:
+                save_checkpoint(run)
+            except ModelError as failure:
+                print(failure)
         lost = "" if run.step == run.saved else ", the steps after it are lost"
         kept = f"step {run.saved} is saved{lost}. {resume_hint(run.flags)}"
         if is_shared:

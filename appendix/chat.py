@@ -106,8 +106,7 @@ class Chat:
         if isinstance(source, list):
             source = {each["name"]: each["template"] for each in source}["default"]
         # Other libraries mark the text to train on by {% generation %} .. {% endgeneration %}.
-        source = re.sub(r"({%[-+]?\s*)generation\b", r"\1if true", source)
-        source = re.sub(r"({%[-+]?\s*)endgeneration\b", r"\1endif", source)
+        source = re.sub(r"({%[-+]?\s*(?:end)?)generation\b", r"\1with", source)
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
         )
