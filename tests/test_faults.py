@@ -161,14 +161,15 @@ def test_wherever_a_run_ends_the_steps_made_are_kept(whole, monkeypatch, owner, 
         return ordinary(*args, **options)
 
     monkeypatch.setattr(owner, name, failing)
-    message = main(*FLAGS, *there(whole, name))
+    run = f"ends-in-{name}"
+    message = main(*FLAGS, *there(whole, run))
     monkeypatch.undo()
     lost = ", the steps after it are lost" if name == "step" else ""
     said = f"error: no space, no memory, no network; step {kept} is saved{lost}. Resume with: "
-    assert message.startswith(said) and f"--resume --name {name}" in message
-    folder = whole.with_name(name)
+    assert message.startswith(said) and f"--resume --name {run}" in message
+    folder = whole.with_name(run)
     assert checkpoints(folder)[-1] == f"step_{kept:06d}"
-    assert main("--resume", *there(whole, name)) is None
+    assert main("--resume", *there(whole, run)) is None
     assert torch.equal(weights(folder), weights(whole))
     expected = {row["step"]: row for row in metrics(whole)}
     rows = {row["step"]: row for row in metrics(folder)}
