@@ -447,16 +447,16 @@ def group_advantages(rewards, scale="std", eps=1e-6):
     scale:   "std" (GRPO, section 4.1.2), or "none": dividing by the std overweights very easy and
              very hard prompts (Dr. GRPO).
     The chapter's rewards 1.10, 0.10, 0.00, 1.10 give 0.998, -0.903, -1.093, 0.998."""
-    if not isinstance(rewards, torch.Tensor):
-        return group_advantages(torch.tensor(rewards, dtype=torch.float64), scale, eps).tolist()
     if scale not in ("std", "none"):
         raise ValueError(f"scale is {scale!r}: choose 'std' or 'none'")
-    exact = rewards.double()
+    exact = torch.as_tensor(rewards, dtype=torch.float64)
     advantages = exact - exact.mean(-1, keepdim=True)  # departure 2: no critic
     if scale == "std":
         advantages /= exact.std(-1, correction=0, keepdim=True) + eps  # departure 6
     # subtle: equal rewards may differ from their mean by rounding, which / (std + eps) can amplify.
     advantages[exact.amax(-1) == exact.amin(-1)] = 0.0
+    if not isinstance(rewards, torch.Tensor):
+        return advantages.tolist()
     return advantages.to(torch.promote_types(rewards.dtype, torch.float32))
 
 
