@@ -373,14 +373,14 @@ def load(name_or_dir, device="cpu", dtype=torch.float32, template=None, sharder=
         sharder.wrap(model)
     parameters = model.state_dict()
 
-    def place(name, tensor):
-        tensor = tensor.to(device=device, dtype=dtype)
-        is_cut = sharder and name in parameters
-        return sharder.cut(tensor, parameters[name]) if is_cut else tensor
-
     directory = fetch(str(name_or_dir))
     copies = {"lm_head.weight"} - set(parameters)  # a tied model's head only repeats the embedding
-    weights = {name: place(name, tensor) for name, tensor in _read_tensors(directory, copies)}
+    weights = {}
+    for name, tensor in _read_tensors(directory, copies):
+        tensor = tensor.to(device=device, dtype=dtype)
+        if sharder and name in parameters:
+            tensor = sharder.cut(tensor, parameters[name])
+        weights[name] = tensor
     try:
         model.load_state_dict(weights, assign=True)
     except RuntimeError as error:  # it names every tensor that does not fit
