@@ -37,7 +37,6 @@ of L tokens; M of these tokens are trained.
 """
 
 import hashlib
-import itertools
 import math
 import random
 import re
@@ -220,7 +219,7 @@ def sample(
     rows = torch.arange(len(rollouts.ids), device=device)  # (A,)
     # Asking which rows have finished synchronises with the GPU, so ask every 8 tokens only.
     check_every = 1 if reply or device.type == "cpu" else 8
-    for t in tqdm(itertools.count(), "tokens", max_new_tokens, leave=False, delay=2, disable=None):
+    for t in tqdm(range(max_new_tokens), "tokens", leave=False, delay=2, disable=None):
         token, logp = choose(logits, uniforms[rows, rollouts.lengths[rows]], temperature)
         rollouts.append(rows, token, logp, stop_ids)
         if t % check_every == 0 or t + 1 == max_new_tokens:
