@@ -215,9 +215,8 @@ def read_run(known):
         place = f"--name {shlex.quote(folder.name)} --runs {shlex.quote(str(folder.parent))}"
         finish = f"`python train.py --resume {place}`"
         raise ModelError(f"{folder} has no final/ yet: finish it with {finish}")
-    flags = fields_in(config["flags"], TaskFlags)
     own = {"device": None, "baseline": config["flags"]["model"], "num_samples": 1}
-    return {**flags, **config["settings"], **own}
+    return {**fields_in(config["flags"], TaskFlags), **config["settings"], **own}
 
 
 def evaluate_model(name, task, method, args):
