@@ -491,7 +491,7 @@ class Tokenizer:
         backend.encode_special_tokens = True  # a problem that spells out "<|im_end|>" stays text
         self.backend = backend
         self.config = config or {}
-        self.num_tokens = max(backend.get_vocab(with_added_tokens=True).values()) + 1
+        self.num_tokens = max(backend.get_vocab().values()) + 1
         added = backend.get_added_tokens_decoder()
         self.special = {token.content: i for i, token in added.items() if token.special}
         self.has_chat = bool(self.config.get("chat_template")) or "<|im_start|>" in self.special
@@ -537,7 +537,7 @@ class Tokenizer:
         tokenizer adds one. Raises ModelError if the chat template fails."""
         if self.template != "plain":
             return self.chat.first_turn(text, thinking=self.template != "chat-nothink")
-        return self.backend.encode(text, add_special_tokens=True).ids
+        return self.backend.encode(text).ids
 
     def prompt_text(self, text):
         """Return the prompt as the policy reads it, including special tokens."""
