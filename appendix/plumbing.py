@@ -288,11 +288,9 @@ def read_command(argv, kind, base, about, run_of, defaults_for, may_change=None)
     defaults_for(flags, the method's Settings) or, if the command names a run, run_of(flags); the
     command line.
     may_change: which flags may differ from the run's (None: all).
-    about: the text above the flags and, after a line "examples:", the text below them."""
-    text, title, examples = about.partition("examples:")
+    about: the text above the flags."""
     parser = argparse.ArgumentParser(
-        description=text.strip() + "\n@FILE reads flags from a file.",
-        epilog=title + examples,
+        description=about + "\n\n@FILE reads flags from a file.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
         usage="%(prog)s [flags], see --help",
