@@ -153,8 +153,7 @@ def append_rows(path, rows):
 
             fcntl.flock(file, fcntl.LOCK_EX)  # or a line that another process is writing would go
         file.seek(0)
-        whole = file.read().rfind(b"\n") + 1
-        file.truncate(whole)
+        file.truncate(file.read().rfind(b"\n") + 1)
         for row in rows:
             line = json.dumps(row, ensure_ascii=False) + "\n"
             file.write(line.encode("utf-8", "replace"))
