@@ -331,8 +331,9 @@ def read_command(argv, kind, base, about, run_of, defaults_for, may_change=None)
 
 def hint(flag, names):
     """Suggest the nearest flag for a misspelt one: "; did you mean --steps?", or ""."""
-    near = difflib.get_close_matches(flag, [f"--{name}" for name in names], 1, 0.8)
-    return "".join(f"; did you mean {flag.replace('_', '-')}?" for flag in near)
+    for near in difflib.get_close_matches(flag, [f"--{name}" for name in names], 1, 0.8):
+        return f"; did you mean {near.replace('_', '-')}?"
+    return ""
 
 
 def fields_in(values, kind):
