@@ -435,12 +435,11 @@ def _read_tensors(directory, skipped):
             ) from error
 
 
-def save(model, tokenizer, directory, weights=None):
+def save(model, tokenizer, directory):
     """Write a Hugging Face model directory that `load`, transformers and vLLM can read. A tied head
-    is not stored. A model that is already there is replaced only once the new one is complete.
-    weights: a state dict to write in place of the model's own."""
+    is not stored. A model that is already there is replaced only once the new one is complete."""
     directory = Path(directory)
-    weights = weights or model.state_dict()
+    weights = dict(model.named_parameters())  # not state_dict, whose tensors FSDP leaves in parts
     config = {
         **asdict(model.config),
         "architectures": [f"{model.config.model_type.capitalize()}ForCausalLM"],

@@ -354,8 +354,8 @@ def own_words(rollouts, tokenizer, eos, stops):
         for stop in stops:
             text = text.partition(stop)[0]
         prompt = tokenizer.decode(ids[:start][-24:].tolist(), skip_special_tokens=False)
-        opened = re.findall(r"<think>\s*(?:</think>\s*)?\Z", prompt)
-        texts.append("".join(opened) + text)
+        opened = re.search(r"(<think>\s*(</think>\s*)?)?\Z", prompt).group()  # or nothing
+        texts.append(opened + text)
     return texts
 
 

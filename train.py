@@ -695,8 +695,8 @@ def why_rewards_are_equal(task, batch, means):
     replies = [f"<think>It is clear.</think> <answer>{box}</answer>", box]
     results = run_all(replies, [problem] * 2, task.reward)
     rewards = [verifiers.checked(result)[0] for result in results]
-    reply = replies[rewards.index(max(rewards))]
-    if max(rewards) <= batch.rewards.max():
+    reward, reply = max(zip(rewards, replies))
+    if reward <= batch.rewards.max():
         return f"not even {box} is paid; does the reward read problem['answer']?"
     if means["answered"] < 0.1:
         advice = "try --prompt, --template, or a model that knows this form"
@@ -850,7 +850,7 @@ def main(argv=None):
     except Timeout:
         raise ModelError(f"{run.folder} is in use by another process: stop it first") from None
     except Stopped as error:
-        sys.exit(str(error) if RANK == 0 or error.__cause__ else 1)
+        sys.exit(1 if RANK > 0 else str(error))
     rows = read_log(run.folder)
     if {0, flags.steps} <= rows.keys():  # the user may have deleted the log
         first, last = rows[0], rows[flags.steps]
@@ -862,7 +862,8 @@ def main(argv=None):
 
 
 def start(run):
-    """Continue from the checkpoint, or log an evaluation of the untrained model as step 0."""
+    """Continue from the checkpoint, or log an evaluation of the untrained model as step 0. If the
+    last evaluation failed, it is made now."""
     flags = run.flags
     load_checkpoint(run)
     if run.step > flags.steps:
@@ -870,17 +871,16 @@ def start(run):
     if RANK == 0:
         write_config(run, origin_of(run))
     print("step", *(title.rjust(5) for title in COLUMNS.values()))
-    if run.step == 0:
-        row = {"step": 0, **evaluate_both(run)}
-        for name in ("reward", "accuracy", "truncated"):
-            row[name] = row["eval_sampled_" + name]
-        row["completion_length"] = row["eval_sampled_length"]
-        log_row(run, row)
-    else:
+    row = {"step": 0}
+    if run.step > 0:
         print(f"resuming {run.folder} after step {run.step} of {flags.steps}")
-        row = read_log(run.folder).get(run.step)
-        if is_evaluated(run) and row and "eval_accuracy" not in row:  # the evaluation failed
-            log_row(run, {**row, **evaluate_both(run)})
+        row = read_log(run.folder).get(run.step, {"eval_accuracy": None})
+    if is_evaluated(run) and "eval_accuracy" not in row:
+        row |= evaluate_both(run)
+        for name in ("reward", "accuracy", "truncated"):
+            row.setdefault(name, row["eval_sampled_" + name])
+        row.setdefault("completion_length", row["eval_sampled_length"])
+        log_row(run, row)
 
 
 def train_until_the_end(run):
@@ -904,12 +904,12 @@ def train_until_the_end(run):
                 print(failure)
         lost = "" if run.step == run.saved else ", the steps after it are lost"
         kept = f"step {run.saved} is saved{lost}. {resume_hint(run.flags)}"
-        if is_shared:
-            raise Stopped(f"{error}; {kept}") from error.__cause__
-        if WORLD == 1 and not isinstance(error, (OSError, ModelError, DataError)):
+        if WORLD == 1 and not isinstance(error, (Stopped, OSError, ModelError, DataError)):
             print(kept)
             raise
-        raise Stopped(f"error: {str(error)[:500]}; {kept}") from error
+        why = error if is_shared else f"error: {str(error)[:500]}"
+        is_told = RANK > 0 and is_shared and not error.__cause__  # by another process
+        sys.exit(1 if is_told else f"{why}; {kept}")
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -923,7 +923,7 @@ def save_final(run):
     with unsharded(model), cast_weights(run.dtype, model):
         if RANK == 0:
             folder = run.folder / "final"
-            save(model, run.tokenizer, folder, dict(model.named_parameters()))
+            save(model, run.tokenizer, folder)
             write_config(run, {})
             load(folder, "meta")  # raises an error if names or shapes do not fit config.json
 
