@@ -78,7 +78,7 @@ def train_rlvr(run):
 
     Raises Stopped after Ctrl-C, when the method raises it, when the verifier fails on every
     completion, and when the loss or the gradient is not finite (the weights are not updated).
-    An error after the update is raised once the step is saved."""
+    Whatever it raises, train_until_the_end saves the steps that were made."""
     flags = run.flags
     for step in range(run.step + 1, flags.steps + 1):
         began = time.perf_counter()
@@ -106,15 +106,16 @@ def train_rlvr(run):
         updated_at = time.perf_counter()
         run.step = step
 
-        # Now and then evaluate; write the samples and the log; now and then save a checkpoint.
+        # Write the samples and the log; now and then evaluate, and save a checkpoint.
         row = {**stats, "step": step, **batch_metrics(batch), "lr": lr}
         row |= {"sample_seconds": sampled_at - began, "update_seconds": updated_at - sampled_at}
-        with postponed_errors(run):
+        try:
             write_samples(run, batch, advantages)
             if is_evaluated(run):
                 row |= evaluate_both(run)
-        row["seconds"] = time.perf_counter() - began
-        finish_step(run, row)
+        finally:  # an evaluation may find too little memory, but the step has been made
+            row["seconds"] = time.perf_counter() - began
+            finish_step(run, row)
 
 
 @dataclass
@@ -138,7 +139,7 @@ class Run:
     step: int = 0  # whose weights these are; 0 while the optimizer changes them
     saved: int = 0  # the step of the newest checkpoint
     idle: int = 0  # the last steps without a mixed group
-    why_stop: Exception = None  # raised when the step is finished
+    stopping: bool = False  # after Ctrl-C
 
 
 def pick_problems(run, step):
@@ -166,7 +167,11 @@ def roll_out_all(run, problems, num_samples, temperature, stream, training=True)
                 batches.append(batch)
         except Exception as failure:
             error = failure
-    share_error(error)
+    if error and WORLD == 1:
+        raise error
+    for why in gather([error and str(error)]):  # all processes stop, so they can save this step
+        if why:
+            raise Stopped(why) from error
     return batches[0] if WORLD == 1 else gather_batches(batches, run.model.device)
 
 
@@ -257,37 +262,29 @@ def write_samples(run, batch, advantages):
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
-@contextlib.contextmanager
-def postponed_errors(run):
-    """Go on after an error inside the block: finish_step raises it when the step is logged."""
-    try:
-        yield
-    except Exception as error:
-        run.why_stop = error
-
-
 def finish_step(run, row):
-    """Log the step, save a checkpoint if it is time, and raise what has gone wrong in the step."""
+    """Log the step, and save a checkpoint if it is time."""
     method = run.method
-    with postponed_errors(run):
-        method.after_step(row, run.model)  # it may add columns
-    if row["failed"] == 1:
-        run.why_stop = Stopped("error: the verifier failed on every completion; see the warnings")
-    progress = {
-        "step": run.step,
-        "memory": run.memory,
-        "method": method.state(),
-        "settings": asdict(method.settings),
-    }
-    # JSON turns dict keys into strings. Convert at every step, so that a run sees the same memory
-    # whether it was interrupted or not, and a value that JSON cannot hold fails at once.
-    where = "the memory of pick, the state of the method, or its columns"
-    run.progress = as_json(progress, where)
-    run.memory = json.loads(run.progress)["memory"]
-    as_json(row, where)
-    with postponed_errors(run):
+    try:
+        method.after_step(row, run.model)  # it may add columns, or raise Stopped
+    finally:
+        progress = {
+            "step": run.step,
+            "memory": run.memory,
+            "method": method.state(),
+            "settings": asdict(method.settings),
+        }
+        # JSON turns dict keys into strings. Convert at every step, so that a run sees the same
+        # memory whether it was interrupted or not, and a value that JSON cannot hold fails at once.
+        where = "the memory of pick, the state of the method, or its columns"
+        run.progress = as_json(progress, where)
+        run.memory = json.loads(run.progress)["memory"]
+        as_json(row, where)
         log_row(run, row)
-    share_error(run.why_stop)
+    if row["failed"] == 1:
+        raise Stopped("error: the verifier failed on every completion; see the warnings")
+    if any(gather([run.stopping])):  # after Ctrl-C in any process
+        raise Stopped("stopped")
     if run.step % run.flags.save_every == 0 or run.step == run.flags.steps:
         save_checkpoint(run)
 
@@ -395,8 +392,7 @@ def write_config(run, origin):
 # critical: all ranks must issue the same collectives in the same order. So sharded weights are
 # gathered before sampling, and every rank makes the same number of forward passes.
 # With one process there is nothing to share: RANK is 0, WORLD is 1; all_sum(x) and gather(x) are x,
-# equal_share(x) is list(x); share_error(e) raises e, if any; clip_gradients only clips, and
-# unsharded(model) does nothing.
+# equal_share(x) is list(x); clip_gradients only clips, and unsharded(model) does nothing.
 
 RANK = int(os.environ.get("RANK", 0))  # torchrun sets both
 WORLD = int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ else 1
@@ -427,15 +423,6 @@ def gather(items):
     lists = [None] * WORLD
     dist.all_gather_object(lists, items)
     return [item for one in lists for item in one]
-
-
-def share_error(error):
-    """Raise an error of one process in all of them, as Stopped: so they can save the same step."""
-    if WORLD == 1 and error:
-        raise error
-    for why in gather([error and str(error)]):
-        if why:
-            raise Stopped(why) from error
 
 
 def gather_batches(batches, device):
@@ -887,7 +874,7 @@ def train_until_the_end(run):
     """Train, then save the final model. Ctrl-C or SIGTERM stops after the current step."""
 
     def on_signal(number, frame):
-        run.why_stop = Stopped("stopped")
+        run.stopping = True
         print("stopping after this step (Ctrl-\\ stops at once and loses this step)")
 
     handlers = {n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM)}

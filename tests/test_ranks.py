@@ -365,10 +365,6 @@ def all_sum(x):
 
 gather = all_sum
 
-def share_error(error):
-    if error:
-        raise error
-
 def equal_share(micros):
     return list(micros)
 
