@@ -19,14 +19,7 @@ from pathlib import Path
 import torch
 
 import verifiers
-from appendix.plumbing import (
-    DataError,
-    append_rows,
-    fields_in,
-    git_commit,
-    option,
-    read_command,
-)
+from appendix.plumbing import DataError, append_rows, fields_in, git_commit, option, read_command
 from model import ModelError, _read_json, fetch, load, pick_device
 from rlvr import GRPO, records_of, roll_out, sample_tokens_that_fit
 

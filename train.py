@@ -48,17 +48,7 @@ from appendix.plumbing import (
     run_all,
 )
 from eval import TaskFlags, check_prompts, evaluate, limit_sampling
-from model import (
-    ModelError,
-    Qwen3,
-    Tokenizer,
-    _read_json,
-    fetch,
-    load,
-    oom_hint,
-    pick_device,
-    save,
-)
+from model import ModelError, Qwen3, Tokenizer, _read_json, fetch, load, oom_hint, pick_device, save
 from rlvr import (
     GRPO,
     Rollouts,
