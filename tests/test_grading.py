@@ -60,10 +60,8 @@ def test_extraction_is_linear(no_hang):
 ACCEPTS = _table(
     r"""
     # numbers
-    0.5   .50   decimals
-    2500000   \$2.5\text{ million}   number words multiply
     \$76.80   \$76.80.  ;;  76\text{ dollars and }80\text{ cents}   a full stop is no part of a price
-    3000   3 thousand dollars   and may stand before a unit
+    3000   3 thousand dollars   number words multiply, also before a unit
     300   3 hundred   each of them
     2000000000   2 billion people   up to these
     2000000000000   2\text{ trillion}   and these
@@ -78,24 +76,19 @@ ACCEPTS = _table(
     \frac12   0.5   a terminating decimal is its fraction
     \frac{1}{3}   0.333333333333   12 digits of a non-terminating one
     \sqrt{3}   1.7320508075688772   or more of a root
-    \frac{3}{2}   1\frac12   a mixed number
-    -1.5   -1 1/2   and its sign covers both parts
+    -1.5   -1 1/2   a mixed number: its sign covers both parts
     3   \frac{1}{2}6   a product, not a mixed number
     1.5   \frac123   TeX reads \frac123 as (1/2)3
     1234567   1,234,567   thousands
     1234567.5   1{,}234{,}567.5   thousands in LaTeX
     12000   12\,000   a thin space between thousands
     0.00012   1.2 \times 10^{-4}   scientific notation
-    1200   1.2e3   and as programs print it
     1011_2   1011_{2}   a base is part of the number
-    1024   2^{10}   unevaluated arithmetic counts
     42   \binom{7}{2} \cdot 2   binomial
     7   \lfloor 7.9 \rfloor   floor
     -3   \sqrt[3]{-27}   the real cube root
     \frac{1}{2001!}   \frac{2002}{2002!}   too large to be exact, compared relatively
     # unicode, markup
-    -7   −7   unicode minus
-    x^{12}   x¹²   superscripts
     a_1   a₁   subscripts
     \frac{5}{4}   1¼   vulgar fraction
     2\sqrt{10}   2√10   root sign
@@ -118,8 +111,6 @@ ACCEPTS = _table(
     18250   USD 18250   or in front
     3 \text{ hours } 20 \text{ minutes}   3 hr and 20 min   one quantity of two units, whatever they are called
     3 \text{ p.m.}   3:00 PM   times of day
-    12   \text{Answer: }12   a label
-    1   1\text{ solution}   one of a kind
     12   12\text{ children}   a plural without s
     15 people   15 students   people may be students: only known units differ
     # algebra: equal at random points
@@ -130,9 +121,7 @@ ACCEPTS = _table(
     \frac12 \sin 4x   \sin 2x \cos 2x   a function ends the argument of the one before it
     \frac{1}{\cosh x}   \frac{2}{e^x+e^{-x}}   hyperbolic functions
     \log_4 8   \frac32   logarithm with a base
-    \log_{5}2   \log_52   TeX takes one digit for \log_, too
-    \frac{7}{12}   {7 \over 12}   \over divides all that stands before it
-    10   {5 \choose 2}   and so chooses \choose
+    10   {5 \choose 2}   \choose and \over stand between all that is in their group
     \cos\frac{\pi}{3}   \sin 30^\circ   degrees count inside a function
     |x-1|   \left|1-x\right|   absolute value
     (1+i)^2   2i   complex numbers
@@ -165,9 +154,6 @@ ACCEPTS = _table(
     7:45   7{:}45   a colon in braces
     \sum_{k=1}^{n} k^2   \sum_{k=1}^n k^2   names are compared without needless braces
     # equations
-    5   x = 5   a lone name in front
-    x^2   f(x) = x^2   f(x) in front
-    \frac12   P(A) = \frac12   P(A) in front
     y = 2x + 1   2x - y + 1 = 0   rearranged
     x + y = 2   3x + 3y = 6   a constant factor
     x=1 \text{ or } x=2   1, 2   solutions
@@ -175,17 +161,14 @@ ACCEPTS = _table(
     \{x \mid x \ge 2\}   [2, \infty)   a set by its condition
     [0, 1]   x \in [0, 1]   membership
     # words
-    \text{Monday}   monday   no case in words
     (B)   \textbf{B}   choices
-    no solution   \text{No solution}   sentences
+    no solution   \text{No solution}   no case in words
     \text{red, blue}   \text{blue, red}   lists of words
     B, D   \text{B and D}   choices in one text
     \text{no solution}   \text{no}\ \text{solution}   one phrase in two texts
     A3_{16}   \text{A3}_{16}   digits that are letters
     30^\circ   \angle ABC = 30   an angle is a lone name
     12   |AB| = 12   and so is a length
-    \frac13   x = \frac13 \approx 0.333   what follows an approximation sign is a remark
-    5   \frac{10}{2} = 5   equal numbers in a row
     (1,2)   \mathbf{v} = \langle 1, 2 \rangle   a vector and its name
     # what stands left of an equals sign is decided on what it means
     12   f(-1) = 12  ;;  \gcd(24,36) = 12  ;;  \int_0^2 6x\,dx = 12   a function's value, a command nobody knows, an integral
@@ -240,10 +223,8 @@ ACCEPTS = _table(
     5\text{ feet }6\text{ inches}   5 ft. 6 in.   points behind what is cut short
     7   7 two-digit numbers  ;;  7\text{ negative integers}   what is counted has two digits or is negative
     5   5 more apples   or was not there before
-    2^k, k \in \mathbb{N}   2^k \text{ where } k \in \mathbb{N}   another family
     k   \text{Answer: } k   what follows the label
     25   25^\circ C   a temperature
-    77   77^{\circ}\text{F}   or another
     f(x) = x   f(x) = x \text{ for all } x   a function is one for all x
     f(1)g(2)   g(2)f(1)   a product of two values
     4   4\text{ distinct real roots}   roots can be counted
@@ -315,14 +296,12 @@ REJECTS = _table(
     # units do not multiply, what follows them belongs to them
     60   3 hours 20 minutes   3 times 20
     3 hours 20 minutes   2 hours 30 minutes   the same product
-    30   5 feet 6 inches   5 times 6
     11   5 \text{ feet} + 6 \text{ inches}   nor a sum of two units
     35   5\text{ to }7   a range
     35   7\text{ out of }5   a share
     4 R 2   2 R 4   quotient and remainder
     5   5\text{ cm} \cdot x  ;;  5 (x \text{ dollars})   a factor behind the unit or before it
-    5\text{ cm}   5\text{ km}   known units differ
-    15 kg   15 cm   whatever they measure
+    15 kg   15 cm   known units differ, whatever they measure
     236 adult, 342 child   342 adult, 236 child   in lists unknown ones too
     n \text{ is odd}   n \text{ is even}   of a letter it is a statement
     2   \text{2x}   a letter in a text is a letter
@@ -336,13 +315,9 @@ REJECTS = _table(
     # what is not known is a name, in order
     3 \pmod 7   7 \pmod 3   modulus and residue
     {7 \over 12}   {12 \over 7}   above and below
-    \overrightarrow{AB}   \overrightarrow{BA}   a vector and its opposite
     \overline{z}w   \overline{zw}   an accent ends with its group
-    \angle ABC   \angle BCA   another vertex
     f \circ g   g \circ f   composition
     f(g(x))   g(f(x))   composition
-    A \subset B   B \subset A   inclusion
-    p \Rightarrow q   q \Rightarrow p   implication
     A \setminus B   B \setminus A   difference
     \vec{a} \times \vec{b}   \vec{b} \times \vec{a}   the cross product
     A \times B   B \times A   pairs
@@ -357,7 +332,6 @@ REJECTS = _table(
     5   x = 5 \approx 7   two answers
     (1,2)   (y,x) = (1,2)   x is 2
     x > 1, y < 2   y > 1, x < 2   names exchanged
-    x=1, y=2   x=2, y=1   names exchanged
     x > 0   y > 0   another name
     AB = 12   CD = 12  ;;  x = 12   another name
     |x| = 5   x = 5   another name
@@ -367,7 +341,6 @@ REJECTS = _table(
     ABC_{16}   BAC_{16}   digits do not commute
     \text{B+}   \text{B-}   another mark
     IV   VI   nor do these
-    DNE   END   nor letters of a word
     \text{Team 5}   \text{Team 6}   numbers in a text
     \text{version 1.5}   \text{version 15}   and their points
     1, 1, 2   1, 2, 2   lists of one length
@@ -390,7 +363,6 @@ REJECTS = _table(
     \infty   \infty + 1   neither
     \frac13   \frac13 \ldots 8   a tail
     \sqrt2   1.41421   nor six the root of two
-    0.123456789012   0.123456789013   a terminating decimal has only its own digits
     2^{30000}   2^{30000}+1   a sum that loses a term proves nothing
     \frac{1}{2004!}   \frac{1}{2006!}   tiny numbers are compared relatively
     \pi   \pi + 10^{-50}   as are close ones
@@ -406,9 +378,7 @@ REJECTS = _table(
     |x+y|   |x|+|y|   differs for mixed signs
     \sin^{-1} x   \frac{1}{\sin x}   the inverse function
     \sin x^2   \sin^2 x   power of the argument
-    f(2x)   2f(x)   f is a function
     (0,1)   [0,1]   brackets matter
-    (0,1)   (1,0)   order matters
     x > 3   3   an inequality is no number
     x < 3   x > -3   nor its mirror image
     \{1, 2\}   \{1, 2, 3\}   one element too many
@@ -430,7 +400,6 @@ REJECTS = _table(
     \text{(A)}   \text{(B)}   another choice
     B   A, B, C, D   every choice
     \begin{pmatrix} 1 & 2 \end{pmatrix}   \begin{pmatrix} 1 \\ 2 \end{pmatrix}   row and column
-    3:4   4:3   a ratio has an order
     12:30   12   a time
     1   \frac{\infty}{\infty}   undefined
     nan   nan   equals nothing
@@ -450,7 +419,6 @@ REJECTS = _table(
     13   1 + 2 + \ldots + 10   what the dots leave out
     # where one side is undefined, it is another function
     \sqrt{|x|}   \sqrt{x}   half of it
-    \sqrt{x}   \sqrt{|x|}   twice as much
     \ln|x|   \ln(-x)   the other half
     \lceil n/2 \rceil + 1   \lfloor n/2 \rfloor + 2   differs at even numbers
     \lfloor\log_2 n\rfloor + 1   \lceil\log_2 n\rceil   differs at powers of two
@@ -488,13 +456,11 @@ REJECTS = _table(
     12\text{ cubic m}   12\text{ cubic cm}   and so is cubic
     60\text{ mph}   60\text{ km/h}   miles and kilometres
     60\text{ km per hour}   60\text{ km per second}   3600 times as fast
-    40   40\text{ of }80   a share
     # sets, lists and names
     x = 3, y = -1   -1, 3   named values in another order
     x = 1, y = 2   x = 1, 2   one of two named
     x = y   y   an equation of two names
     x = -3   x = 2x+3   the question, not yet solved
-    B   A = B   says nothing about B
     8   8 \setminus 9   a number is no set
     (3,\infty)   |x| > 3   two intervals
     \{5\}   \{\{5\}\}   a set in a set
@@ -557,6 +523,7 @@ GOLDS = r"""
 \$36 | 58,500 | 4210_5 | 2^{10} | \binom{8}{3} | 9\pi | \frac{\pi r}{h+r} | e^{2x} | \ln 3 + 2
 \frac{x+2}{7} | \begin{pmatrix} -1/3 \\ 2/3 \end{pmatrix} | \text{Evelyn} | \text{(C)}
 \frac{\sqrt[3]{4}}{2} | p - q | 8n^2+4n+1"""
+GOLDS = [gold.strip() for gold in re.split(r"\||\n", GOLDS.strip())]
 FRAMES = ["$GOLD$", r"\[ \displaystyle GOLD \]", r"\boxed{GOLD}", "GOLD.", "x = GOLD"]
 FRAMES += [r"GOLD\text{ units}"]
 NO_FRAME = {
@@ -574,7 +541,7 @@ ALTERED = ["GOLD + 1", "GOLD, 12345", r"\text{not } GOLD"]
 NEXT_DIGIT = str.maketrans("0123456789", "1234567890")
 
 
-@pytest.mark.parametrize("gold", [gold.strip() for gold in re.split(r"\||\n", GOLDS.strip())])
+@pytest.mark.parametrize("gold", GOLDS)
 def test_a_gold_is_accepted_in_another_print_and_refused_when_altered(gold):
     prints = [frame.replace("GOLD", gold) for frame in FRAMES if (gold, frame) not in NO_FRAME]
     for replacements in SPELLINGS:

@@ -18,16 +18,6 @@ from verifiers import (
     worked_out,
 )
 
-MATH = [
-    {"problem": r"Compute $54 \times 46$.", "answer": "2484", "copy": r"54 \times 46"},
-    {"problem": r"Evaluate $\log_2 8 + 5!$.", "answer": "123", "copy": r"\log_2 8 + 5!"},
-    {"problem": r"What is $\binom{7}{2}$?", "answer": "21", "copy": r"\binom{7}{2}"},
-    {"problem": r"Simplify $\sqrt{50}$.", "answer": r"5\sqrt{2}", "copy": r"\sqrt{50}"},
-    {"problem": r"Reduce $\frac{12}{18}$.", "answer": r"\frac{2}{3}", "copy": r"\frac{12}{18}"},
-    {"problem": r"Expand $(x-1)(x+1)$.", "answer": "x^2-1", "copy": "(x-1)(x+1)"},
-    {"problem": r"Write $2^{10}$ as a number.", "answer": "1024", "copy": "2^{10}"},
-]
-
 
 def tagged(box):
     return f"<think>some thinking here</think><answer>\\boxed{{{box}}}</answer>"
@@ -46,19 +36,6 @@ def test_to_copy_the_question_of_a_shipped_task_earns_nothing():
         assert right[0] == pytest.approx(1.1) and right[1]["copied"] == 0
     for problem in one_digit().train:
         assert exact_reward(problem["problem"], problem)[0] == 0
-
-
-@pytest.mark.parametrize("problem", MATH, ids=[problem["copy"] for problem in MATH])
-def test_to_copy_a_problem_of_math_earns_nothing(problem):
-    copy = problem["copy"]
-    assert grade_answer(copy, problem["answer"])
-    reward, parts = boxed_reward(f"\\boxed{{{copy}}}", problem)
-    assert reward == 0 and parts == {"accuracy": 0, "answered": 1, "copied": 1}
-    assert verify_math(tagged(copy), problem["answer"], problem["problem"])["answer"] == 0
-    out = ReasoningReward()(tagged(copy), problem["answer"], problem=problem["problem"])
-    assert out["acc"] == 0
-    right = boxed_reward(f"\\boxed{{{problem['answer']}}}", problem)
-    assert right == (1, {"accuracy": 1, "answered": 1, "copied": 0})
 
 
 # (ground truth, answers that are worked out, answers of the same value that are not)
@@ -101,9 +78,7 @@ def test_what_is_worked_out(truth, paid, unpaid):
 
 NO_COPIES = [
     ("Is 5, 7 or 9 a prime? Which is even?", "5", "5"),  # a number
-    ("Which one?\nA. x+1\nB. x+2", "B", "b"),  # a choice
-    ("Which one?\nA. x+1\nB. x+2", "B", "(B)"),
-    ("Which one?\nA. x+1\nB. x+2", "B", "B. x+2"),
+    ("Which one?\nA. x+1\nB. x+2", "B", "B. x+2"),  # a choice
     ("Which is irreducible, x^2+1 or x^2-1?", "x^2+1", "x^2 + 1"),  # the truth's own text
     (r"An angle of $90^\circ$ is turned twice ..", "90", r"90^\circ"),
     ("Which of the points $(9,11)$, $(5,7)$ is not on the line?", "(9,11)", "(9, 11)"),
@@ -118,6 +93,8 @@ NO_COPIES = [
         r"\frac{11}{20}+\frac{9a}{20}",
     ),
     ("Find the distance between (1,2) and (4,5).", r"3\sqrt2", r"\sqrt{18}"),
+    ("Compute 41+2-7.", "36", r"x \approx 36"),
+    ("Find the domain of $f$.", "[-3,2]", r"-3 \le x \le 2"),  # x is not read as part of \le
 ]
 
 
@@ -127,13 +104,17 @@ def test_what_stands_in_the_problem_may_still_be_the_answer(text, truth, box):
     assert right == 1 and parts["copied"] == 0
 
 
-# (problem, ground truth, its copies): edits, reordered, and numbers that are to be converted
+# (problem, ground truth, its copies): as it stands, edited, reordered, and numbers to be converted
 COPIES = [
-    (r"Simplify $\sqrt{50}$.", r"5\sqrt2", [r"\sqrt 50.", r"{\sqrt{50}}", r"x=\sqrt{50}", r"(√50)",
+    (r"Compute $54 \times 46$.", "2484", [r"54 \times 46"]),
+    (r"Evaluate $\log_2 8 + 5!$.", "123", [r"\log_2 8 + 5!"]),
+    (r"What is $\binom{7}{2}$?", "21", [r"\binom{7}{2}"]),
+    ("Write $2^{10}$ as a number.", "1024", ["2^{10}"]),
+    (r"Simplify $\sqrt{50}$.", r"5\sqrt2", [r"\sqrt{50}", r"\sqrt 50.", r"{\sqrt{50}}", r"x=\sqrt{50}", r"(√50)",
      r"\sqrt{50}+0", r"\sqrt{50}\,", r"-(-\sqrt{50})", r"\frac{\sqrt{50}}{1}", r"\sqrt{50}^1",
      r"\frac{2\sqrt{50}}{2}", r"\sqrt{50} \cdot 10^0", r"\ln e^{\sqrt{50}}"]),
-    (r"Reduce $\dfrac{84}{144}$.", r"\frac{7}{12}", ["84/144", r"{84 \over 144}"]),
-    ("Expand $(x+1)(x-2)$.", "x^2-x-2", [r"(x-2) \cdot (x+1)", "f(x) = (x+1)(x-2)", "(x+1)(x-2), x > 1"]),
+    (r"Reduce $\dfrac{84}{144}$.", r"\frac{7}{12}", [r"\frac{84}{144}", "84/144", r"{84 \over 144}"]),
+    ("Expand $(x+1)(x-2)$.", "x^2-x-2", ["(x+1)(x-2)", r"(x-2) \cdot (x+1)", "f(x) = (x+1)(x-2)", "(x+1)(x-2), x > 1"]),
     ("Factor $x^2-x-2$.", "(x-2)(x+1)", ["x^{2}-x-2.", "-2-x+x^2"]),
     ("Express 0.45 as a common fraction.", r"\frac{9}{20}", ["0.450", ".45"]),
     (r"Express $0.\overline{28}$ as a fraction.", r"\frac{28}{99}", [r"0.\bar{28}", "0.(28)"]),
@@ -143,30 +124,21 @@ COPIES = [
     (r"Expand $(x+1)^2$.", "x^2+2x+1", [r"\frac{2(x+1)^2}{2}"]),
     (r"Rationalize $\frac{5}{\sqrt3}$.", r"\frac{5\sqrt3}{3}", [r"2(\frac{5}{\sqrt3})-\frac{5}{\sqrt3}"]),
     ("Expand $(q-5)(3r+6)$.", "3qr+6q-15r-30", [r"(q-4.\overline{9})(3r+6)", "(q-101_2)(3r+6)", "(q-5e0)(3r+6)"]),
-    (r"Simplify $\sqrt{242}$.", r"11\sqrt2", ["242^{0.5}", r"\sqrt{(241)+1}"]),
     ("Factor $x^2+5x+6$.", "(x+2)(x+3)", ["x(x+5)+6"]),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("text, truth, boxes", COPIES, ids=[text for text, _, _ in COPIES])
-def test_a_copy_that_was_edited_earns_nothing(text, truth, boxes):
+def test_to_copy_a_problem_of_math_earns_nothing(text, truth, boxes):
+    problem = {"problem": text, "answer": truth}
     for box in boxes:
         assert grade_answer(box, truth), box
-        right, parts = boxed_reward(f"\\boxed{{{box}}}", {"problem": text, "answer": truth})
-        assert right == 0 and parts["copied"] == 1, box
-
-
-def test_a_sign_of_rounding_makes_no_copy_a_result():
-    """41+2-7 = 35 \\approx 35 is wrong by one, and its first side is the question."""
-    problem = {"problem": "Compute 41+2-7.", "answer": "36"}
-    assert boxed_reward(r"\boxed{41+2-7=35 \approx 35}", problem)[0] == 0
-    assert boxed_reward(r"\boxed{x \approx 36}", problem)[0] == 1
-
-
-def test_an_interval_may_be_written_with_a_letter():
-    """Its sides stand beside the sign: the letter x is not read as part of a command."""
-    problem = {"problem": "Find the domain of $f$.", "answer": "[-3,2]"}
-    assert boxed_reward(r"\boxed{-3 \le x \le 2}", problem)[0] == 1
+        reward, parts = boxed_reward(f"\\boxed{{{box}}}", problem)
+        assert reward == 0 and parts == {"accuracy": 0, "answered": 1, "copied": 1}, box
+        assert verify_math(tagged(box), truth, text)["answer"] == 0
+        assert ReasoningReward()(tagged(box), truth, problem=text)["acc"] == 0
+    right = boxed_reward(f"\\boxed{{{truth}}}", problem)
+    assert right == (1, {"accuracy": 1, "answered": 1, "copied": 0})
 
 
 def test_one_of_several_accepted_answers():
