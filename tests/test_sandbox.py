@@ -15,9 +15,9 @@ import sys
 import tempfile
 import threading
 import time
-import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -270,7 +270,6 @@ TESTS = [
 CANNOT_FAIL = [
     "assert (f(1) == 5, 'why')",
     "assert f(1).__lt__('a')",  # NotImplemented, and bool(NotImplemented) is True
-    "assert any([f(1).__eq__('a')])",
     "import threading\ndef work():\n    assert f(1) == 5\nt = threading.Thread(target=work)\nt.start()\nt.join()",
     "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(f(2), 4)\nunittest.TextTestRunner().run(T('test_a'))",
     "import unittest\nclass T(unittest.TestCase):\n    @unittest.skip('not today')\n    def test_a(self):\n        self.assertEqual(f(2), 4)\nf(1)",
@@ -328,15 +327,12 @@ def test_the_names_of_the_program_are_given_imported_or_used_alone():
 
 NOBODY_DEFINES = [
     "assert close(f(1), 2.5)",
-    "r = f(1)\nassert close(r, 2.5)",
     "def check(g):\n    assert close(g(1), 2.5)\ncheck(f)",
     "def check(g):\n    assert close(g(1), 2.5) is True\ncheck(f)",
     "def check(g):\n    close(g(1), 2.5)\ncheck(f)",
     "check(f)",
     "assert f(2) - ref(2) == 0",
-    "want = ref(2)\nassert f(2) == want",
     "assert f(1) == EXPECTED",
-    "assert abs(f(2) - 2.5) < EPS",
     "assert np.allclose(f(1), [2.5])",
     "assert f(1) == Decimal('0.5')",
     "t = Tester()\nt.equal(f(1), 2)",
@@ -348,7 +344,7 @@ def test_a_name_that_nobody_defines_is_an_error_of_the_task(test):
     """The program would say itself whether it is right; another test, about f alone, still counts."""
     code = (
         "class Yes:\n    __eq__ = lambda *a: True\n    __getattr__ = lambda *a: lambda *b: True\n"
-        "def f(x): return 0\nclose = check = lambda *a: True\nref = f\nDecimal = Tester = Yes\nEPS = 1e9\n"
+        "def f(x): return 0\nclose = check = lambda *a: True\nref = f\nDecimal = Tester = Yes\n"
         "np = Yes()\nEXPECTED = 0"
     )
     tests = [test, "assert f(0) == 0"]
@@ -529,62 +525,6 @@ def f(x): return V(x)
         "assert f(1).count('zq') == 1",
         "assert not V(5) > 7",
     )
-
-
-def message(value, *changed, kind="value"):
-    """What the player sends: a kind, values, containers that have changed and output."""
-    return json.dumps([kind, [value], changed, ""])
-
-
-def error(names, state=(), cause=None):
-    names = " ".join(f"builtins.{name}" for name in names.split())
-    return {"BaseException": [names, {"tuple": []}, {"dict": [93, [], [*state]]}, cause]}
-
-
-def fresh(names):
-    return {"type": [names]}
-
-
-MESSAGES = {  # which end the program; more are in test_border.py
-    "no list": "7",
-    "deep": "[" * 100000,
-    "deep tuples": message(7).replace("7", '{"tuple": [' * 5000 + "7" + "]}" * 5000),
-    "many bytes": message({"bytes": [10**12]}),
-    "two kinds": message({"int": [1], "str": ["a"]}),
-    "a handle of two": message([77, 79]),
-    "a number that is none": message([[77]]),
-    "the type of types": message(fresh("builtins.type")),
-    "a class with a base that is no exception": message(fresh("builtins.object solution.L")),
-    "a set of lists": message({"set": [93, [], [{"list": [95, [], []]}]]}),
-    "an exception that is a number": message(error("int")),
-    "a cause that is none": message(error("BaseException", cause=7)),
-    "a time zone that is an object": message({"timezone": [[91]]}),
-}
-LIES = {  # which fail the test
-    "a huge number": '["value", [' + "9" * 10**6 + '], [], ""]',
-    "a huge range": message({"range": [0, 10**100, 1]}),
-    "a number of the judge": message([2]),
-    "a list in itself": message({"list": [91, [], [[91]]]}),
-    "no value": '["value", [], [], ""]',
-    "an error that is none": message(7, kind="error"),
-}
-
-
-@pytest.mark.parametrize("name", [*MESSAGES, *LIES])
-def test_a_player_that_sends_lines_of_its_own(name):
-    """Whatever it sends, no test is passed, and no time is lost."""
-    line = {**MESSAGES, **LIES}[name]
-    code = f"import os, zlib\nEmpty = Exception\nline = zlib.decompress({zlib.compress(line.encode())})\n"
-    code += "def answer(n): os.write(3, line + b'\\n')"
-    tests = [
-        "assert answer(len) == 41",
-        "for a, b in zip(map(answer, [1, 2]), [5, 6]):\n    assert a == b",
-        "try:\n    answer(1)\n    assert False\nexcept Empty:\n    pass",
-    ]
-    result = verify_code(code, tests, timeout=0.5)
-    assert result["frac"] == 0.0 and result["seconds"] < 4
-    if name in MESSAGES:
-        assert result["why"][0] in ("the program broke the line", "a result too large")
 
 
 PAIRS = "for a, b in zip(map(lambda n: answer(n), [1, 2]), [5, 6]):\n    assert a == b"
@@ -864,15 +804,9 @@ def test_a_lost_server_is_started_again():
 
 
 def test_a_fork_waits_where_programs_have_all_the_processes(monkeypatch):
-    tries = [BlockingIOError, BlockingIOError]
-
-    def fork():
-        if tries:
-            raise tries.pop()
-        return 7
-
+    fork = Mock(side_effect=[BlockingIOError, BlockingIOError, 7])
     monkeypatch.setattr(os, "fork", fork)
-    assert sandbox._fork() == 7 and not tries
+    assert sandbox._fork() == 7
 
 
 def test_it_works_in_a_fork_of_the_trainer():
