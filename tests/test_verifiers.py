@@ -31,8 +31,6 @@ from verifiers import (
     verify_math,
 )
 
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="programs are run by fork only")
-
 GOOD = "<think>factor (x-2)(x-3)</think><answer>\\boxed{2}</answer>"
 
 
@@ -88,7 +86,6 @@ def test_verify_format_wants_some_thinking():
 
 def test_aggregate_is_the_weighted_sum():
     assert aggregate(verify_math(GOOD, "2"), MATH_RULES) == pytest.approx(1.1)
-    assert aggregate(verify_math(GOOD, "3"), MATH_RULES) == pytest.approx(0.1)
     assert aggregate(verify_format(GOOD), FORMAT_RULES) == pytest.approx(1.2)
     rules = [RuleSpec("half", 2.0, lambda v: v["x"]), RuleSpec("one", 1.0, lambda v: 1.0)]
     assert aggregate({"x": 0.5}, rules) == 2.0
@@ -98,19 +95,14 @@ def test_rewards_report_their_parts():
     """answered: there is a box; copied: it holds what was to be worked out."""
     parts = {"accuracy": 1, "format": 1, "answered": 1, "copied": 0}
     assert tagged_reward(GOOD, {"answer": "2"}) == (pytest.approx(1.1), parts)
-    parts = {"accuracy": 0, "answered": 1, "copied": 1}
-    problem = {"problem": "1 + 1 =", "answer": "2"}
-    assert verifiers.boxed_reward("\\boxed{1 + 1}", problem) == (0.0, parts)
 
 
 def test_the_reward_for_reasoning_is_in_the_laboratory():
     """Whoever looks for it here, as the chapter names it, is told the file."""
     with pytest.raises(ImportError, match="notebooks/rewards/reasoning.py"):
         from verifiers import ReasoningReward  # noqa: F401
-    with pytest.raises(
-        DataError, match="there is no reward 'r1'.*notebooks/rewards/reasoning.py:r1"
-    ):
-        verifiers.get_reward("r1")
+    with pytest.raises(DataError, match="reward 'r1': choose boxed, .*, or file.py:name, as .*:r1"):
+        get_reward("r1")
 
 
 # ---- Tasks -----------------------------------------------------------------------------------------------------------
@@ -244,8 +236,6 @@ def test_another_instruction_and_where_a_completion_ends():
 def test_what_cannot_be_found_says_so(tmp_path):
     with pytest.raises(DataError, match="task 'maths': choose arithmetic, math, math500, file.py:"):
         get_task("maths")
-    with pytest.raises(DataError, match="no reward 'zzz': choose boxed, .*, or file.py:name"):
-        get_reward("zzz")
     with pytest.raises(DataError, match="none.jsonl: cannot be read"):
         get_task(str(tmp_path / "none.jsonl"))
 
