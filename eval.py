@@ -139,8 +139,7 @@ def check_prompts(model, tokenizer, task, problems, max_new_tokens):
         text = task.prompt(problem)
         ids = tokenizer.encode_prompt(text)
         if tokenizer.unknown in ids:
-            lost = {letter for letter in text if tokenizer.unknown in tokenizer.encode(letter)}
-            why = f"the model has no token for {' '.join(sorted(lost))}; choose another --model"
+            why = "the model has no token for some of its characters: choose another --model"
             raise ModelError(f"{why}. The prompt is {text[:200]!r}")
         if len(ids) + max_new_tokens > limit:
             why = f"prompt and completion exceed the model's {limit} tokens: lower --max-new-tokens"
@@ -222,8 +221,14 @@ def evaluate_model(name, task, method, args):
     check_prompts(model, tokenizer, task, problems, settings.max_new_tokens)
     prompt = tokenizer.prompt_text(task.prompt(problems[0]))
     print(f"first prompt of {name} ({tokenizer.template}): {prompt!r}")
-    header = {**asdict(args), "model": name, "settings": asdict(settings)}
-    header |= {"prompt": prompt, "dtype": str(dtype), "git": git_commit()}
+    header = {
+        **asdict(args),
+        "model": name,
+        "settings": asdict(settings),
+        "prompt": prompt,
+        "dtype": str(dtype),
+        "git": git_commit(),
+    }
     append_rows(args.out, [{"header": header}])
 
     def report(decoding, num_samples, temperature, ks=()):

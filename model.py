@@ -400,8 +400,7 @@ def fetch(name, patterns=(*SMALL_FILES, "*.safetensors")):
     path = Path(name).expanduser()
     if path.is_dir():
         return path
-    looks_like_hub_id = name.count("/") == 1 and not path.parent.is_dir()
-    if not looks_like_hub_id:
+    if name.count("/") != 1 or path.parent.is_dir():  # no hub id
         folders = ", ".join(sorted(folder.name for folder in path.parent.glob("*/")))
         raise ModelError(
             f"{name}: no such directory; found {folders[:200] or 'no folder'} in {path.parent}/. "

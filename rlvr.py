@@ -259,7 +259,7 @@ def prefill(model, prompts, num_samples, max_new_tokens):
     prompt_of = numbers.repeat_interleave(num_samples)  # (B,)
     cache.take(prompt_of)
     ids = F.pad(ids[prompt_of], (0, max_new_tokens))  # (B, T)
-    logp = torch.zeros(ids[:, 1:].shape, device=device)
+    logp = torch.zeros_like(ids[:, 1:], dtype=torch.float32)
     mask = torch.zeros_like(logp)
     zeros = torch.zeros_like(prompt_of)
     rollouts = Rollouts(ids, lengths[prompt_of], zeros, zeros > 0, logp, mask, num_samples)
@@ -377,9 +377,8 @@ def check_rollouts(method, sampled, rows, reply):
         or len(sampled.lengths) != rows
         or not (sampled.logp * sampled.mask).isfinite().all()
     ):
-        expected = "Rollouts with finite log-probs for each completion"
-        why = "NaN in the weights? Try a lower learning rate"
-        raise bad_return(method, "roll_out", sampled, f"{expected} ({why})")
+        expected = "Rollouts with finite log-probs for each completion (NaN in the weights?)"
+        raise bad_return(method, "roll_out", sampled, expected)
     if reply and reply.over != int(sampled.finished.sum()):
         raise bad_return(method, "roll_out", sampled, "Rollouts from sample(.., reply=reply)")
 
@@ -395,8 +394,9 @@ def score(rollouts, texts, problems, reward_fn):
     results = run_all(texts, problems, reward_fn)
     for result, problem, finished in zip(results, problems, rollouts.finished.tolist()):
         environment = problem.get("environment")  # an exception if it failed
-        failed = isinstance(environment, BaseException)
-        reward, own = checked(environment if failed else result, problem)
+        if isinstance(environment, BaseException):
+            result = environment
+        reward, own = checked(result, problem)
         rewards.append(reward if finished else min(0.0, reward))  # departure 5
         parts.append({**own, "truncated": float(not finished)})
     rewards = torch.tensor(rewards).view(-1, rollouts.num_samples)
@@ -539,7 +539,7 @@ def chunk_logprobs(hidden, weight, targets, V, temperature):
     return logp.gather(1, targets[:, None]).squeeze(1), entropy
 
 
-def log_probs_of(model, micro, ids, mask, temperature=1.0):
+def log_probs_of(model, micro, ids, mask, temperature):
     """Return log pi (b, T-1) for the rows of a MicroBatch, 0 where nothing is trained, and the sum
     of the entropies. ids (b, T) and mask (b, T-1) belong to the same rows."""
     trained = mask > 0

@@ -39,12 +39,13 @@ from appendix.plumbing import (
     DataError,
     append_rows,
     as_json,
+    cell,
     get_method,
     git_commit,
     hashes_of,
     option,
     read_command,
-    read_rows,
+    read_log,
     run_all,
 )
 from eval import TaskFlags, check_prompts, evaluate, limit_sampling
@@ -97,8 +98,14 @@ def train_rlvr(run):
         run.step = step
 
         # Write the samples and the log; now and then evaluate, and save a checkpoint.
-        row = {**stats, "step": step, **batch_metrics(batch), "lr": lr}
-        row |= {"sample_seconds": sampled_at - began, "update_seconds": updated_at - sampled_at}
+        row = {
+            **stats,
+            **batch_metrics(batch),
+            "step": step,
+            "lr": lr,
+            "sample_seconds": sampled_at - began,
+            "update_seconds": updated_at - sampled_at,
+        }
         try:
             write_samples(run, batch, advantages)
             if is_evaluated(run):
@@ -161,7 +168,7 @@ def roll_out_all(run, problems, num_samples, temperature, stream, training=True)
         raise error
     for why in gather([error and str(error)]):  # all processes stop, so they can save this step
         if why:
-            raise Stopped(why) from error
+            raise Stopped(f"error: {why}") from error
     return batches[0] if WORLD == 1 else gather_batches(batches, run.model.device)
 
 
@@ -180,24 +187,20 @@ def update(run, batch, advantages, old_logp=None):
     keep = run.method.rows(rollouts, advantages)  # (B,)
     if getattr(keep, "shape", None) != (len(advantages),) or keep.dtype != torch.bool:
         raise bad_return(run.method, "rows", keep, "a tensor of B bools")
-    micros = share_of_micro_batches(run, rollouts, keep)
+    trained = int(keep.sum())
+    per_rank = math.ceil(trained / WORLD)  # small enough for every rank to get some rows
+    room = min(run.flags.micro_batch_tokens, per_rank * rollouts.ids.size(1))
+    micros = equal_share(run.method.layout(rollouts, keep, room) or [])
     half = run.dtype == torch.bfloat16 and not run.flags.fsdp  # FSDP casts by itself
     computing = torch.autocast(run.flags.device, run.dtype, enabled=half)
     with computing, oom_hint("micro_batch_tokens"):
         sums, logp = update_gradients(run.model, rollouts, advantages, run.method, micros, old_logp)
     stats = means_over_tokens(sums, rollouts.mask[keep])
-    stats["trained"] = int(keep.sum())
+    stats["trained"] = trained
     # subtle: where there is no gradient, Adam's momentum must not move the weights.
-    stats["grad_norm"] = step_optimizer(run, batch.step, stats["loss"]) if keep.any() else 0.0
+    stats["grad_norm"] = step_optimizer(run, batch.step, stats["loss"]) if trained else 0.0
     run.model.zero_grad()  # also of parameters that are not in the optimizer
     return stats, logp
-
-
-def share_of_micro_batches(run, rollouts, keep):
-    """Lay out the rows to keep (B,) in micro-batches -> the share of this process."""
-    per_rank = math.ceil(int(keep.sum()) / WORLD)  # small enough for every rank to get some rows
-    room = min(run.flags.micro_batch_tokens, per_rank * rollouts.ids.size(1))
-    return equal_share(run.method.layout(rollouts, keep, room) or [])
 
 
 def means_over_tokens(sums, mask):
@@ -296,8 +299,8 @@ def load_run(flags):
     model.checkpoint_blocks = not small
     if flags.device == "cpu" and small:
         torch.set_num_threads(1)  # on tensors this small, threads mostly wait for each other
-    problems = task.train + task.test
-    check_prompts(model, tokenizer, task, problems, method.settings.max_new_tokens)
+    longest = method.settings.max_new_tokens
+    check_prompts(model, tokenizer, task, task.train + task.test, longest)
     parameters = set_up(method, model, tokenizer)
     optimizer = method.optimizer(parameters, flags.lr)
     limit_sampling(method, model, dtype)
@@ -422,11 +425,8 @@ def gather_batches(batches, device):
     whole = batches[0]
     whole.rollouts = Rollouts.join([one.rollouts for one in batches], device)
     whole.rewards = torch.cat([one.rewards for one in batches])
-    for one in batches[1:]:
-        whole.problems += one.problems
-        whole.texts += one.texts
-        whole.parts += one.parts
-        whole.turns += one.turns
+    for name in ("problems", "texts", "parts", "turns"):
+        setattr(whole, name, [item for one in batches for item in getattr(one, name)])
     return whole
 
 
@@ -575,15 +575,6 @@ COLUMNS = {  # of metrics.jsonl, and their titles in the printed table
 IDLE = 10  # steps without a mixed group, after which the run says so
 
 
-def cell(value, title):
-    """A number in at most five characters: 0.273, 17.29, 120.5, 2e-07."""
-    text = "" if value is None else f"{value:.3f}"[:5]
-    looks_zero = text == "0.000" and value != 0
-    if text and (looks_zero or abs(value) >= 1e4):
-        text = f"{value:.0e}"
-    return text.rjust(max(5, len(title)))
-
-
 def log_row(run, row):
     if RANK == 0:
         append_rows(run.folder / "metrics.jsonl", [row])
@@ -596,13 +587,6 @@ def log_row(run, row):
         print(f"     nothing to learn in {IDLE} steps: the rewards of each group are all equal")
     if row.get("failed"):
         print(f"     the verifier failed on {row['failed']:.1%} of the completions")
-
-
-def read_log(folder):
-    """Read metrics.jsonl -> {step: row}. If a crash left two rows for a step, the last counts."""
-    path = folder / "metrics.jsonl"
-    rows = read_rows(path) if path.exists() else []
-    return {row["step"]: row for row in rows}
 
 
 def batch_metrics(batch):
@@ -788,7 +772,7 @@ def defaults_for(known, settings):
             raise ValueError("give a --model: on a CPU only arithmetic has a default model")
         tiny = Path(__file__).parent / "notebooks" / "tiny"
         model = str(tiny) if laptop else "Qwen/Qwen3-0.6B-Base"
-    column = 0 if is_tiny(model) else 1
+    column = int(not is_tiny(model))
     values = {name: pair[column] for name, pair in DEFAULTS.items()}
     for f in fields(settings):  # the method's own defaults take precedence
         if f.default != getattr(GRPO.Settings, f.name, None):
@@ -831,10 +815,10 @@ def main(argv=None):
     rows = read_log(run.folder)
     if {0, flags.steps} <= rows.keys():  # the user may have deleted the log
         first, last = rows[0], rows[flags.steps]
-        accuracy = f"{first['eval_accuracy']:.3f} -> {last['eval_accuracy']:.3f}"
         if run.idle >= IDLE or last["eval_accuracy"] <= first["eval_accuracy"]:
             print("warning: at the end, this run was learning nothing")
-        print(f"held-out accuracy {accuracy} (greedy, n={last['eval_n']})", end=" ")
+        print(f"held-out accuracy {first['eval_accuracy']:.3f}", end=" -> ")
+        print(f"{last['eval_accuracy']:.3f} (greedy, n={last['eval_n']})", end=" ")
     print(f"in {time.perf_counter() - began:.0f} s; model in {run.folder / 'final'}")
 
 
@@ -885,8 +869,7 @@ def train_until_the_end(run):
             print(kept)
             raise
         why = error if is_shared else f"error: {str(error)[:500]}"
-        is_told = RANK > 0 and is_shared and not error.__cause__  # by another process
-        sys.exit(1 if is_told else f"{why}; {kept}")
+        sys.exit(1 if is_shared and RANK > 0 else f"{why}; {kept}")
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -2,6 +2,7 @@
 
 The scripts use these functions and classes:
     read_problems, read_rows, append_rows   read and write files of problems and logs
+    read_log, cell, hashes_of, git_commit   what a run's folder and its table hold
     lookup, find_method                     find your own functions and classes: file.py:name
     option, read_command                    turn the fields of a dataclass into flags
     run_all                                 call a function for many texts, in threads
@@ -157,6 +158,22 @@ def append_rows(path, rows):
         for row in rows:
             line = json.dumps(row, ensure_ascii=False) + "\n"
             file.write(line.encode("utf-8", "replace"))
+
+
+def read_log(folder):
+    """Read metrics.jsonl -> {step: row}. If a crash left two rows for a step, the last counts."""
+    path = folder / "metrics.jsonl"
+    rows = read_rows(path) if path.exists() else []
+    return {row["step"]: row for row in rows}
+
+
+def cell(value, title):
+    """A number in at most five characters: 0.273, 17.29, 120.5, 2e-07."""
+    text = "" if value is None else f"{value:.3f}"[:5]
+    looks_zero = text == "0.000" and value != 0
+    if text and (looks_zero or abs(value) >= 1e4):
+        text = f"{value:.0e}"
+    return text.rjust(max(5, len(title)))
 
 
 def hashes_of(paths):
