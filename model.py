@@ -291,7 +291,7 @@ class Qwen3(nn.Module):
         self.model.norm = RMSNorm(C, config.rms_norm_eps)
         self.lm_head = None if config.tie_word_embeddings else nn.Linear(C, V, bias=False)
 
-    def forward(self, ids, cache=None, head=None, positions=None, mask=None):
+    def forward(self, ids, cache=None, head=F.linear, positions=None, mask=None):
         """Map ids (B, T) to logits (B, T, V).
 
         cache: a KVCache. The ids continue its rows, and their keys and values are added to it.
@@ -324,7 +324,7 @@ class Qwen3(nn.Module):
             cache.used += T
         x = self.model.norm(x)
         weight = (self.lm_head or self.model.embed_tokens).weight
-        return F.linear(x, weight) if head is None else head(x, weight)
+        return head(x, weight)
 
     def next_logits(self, ids, cache, last):
         """Run the model on ids (B, T), which continue the rows of the cache. Returns the logits
