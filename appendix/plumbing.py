@@ -212,11 +212,14 @@ def find_class(spec, base):
     """The class `file.py:Class`; or, for `file.py`, the only subclass of `base` in that file."""
     path, colon, wanted = spec.partition(".py:")
     module = _import_file(path + ".py" if colon else path)
-    kinds = []
-    for name, kind in vars(module).items():
-        is_own = isinstance(kind, type) and kind.__module__ == module.__name__
-        if is_own and issubclass(kind, base) and name == (wanted or kind.__name__):
-            kinds.append(kind)
+    kinds = [
+        kind
+        for name, kind in vars(module).items()
+        if isinstance(kind, type)
+        and issubclass(kind, base)
+        and kind.__module__ == module.__name__  # not imported from elsewhere
+        and name == (wanted or kind.__name__)
+    ]
     if len(kinds) != 1:
         found = f"found {len(kinds)} subclasses of {base.__name__}, not one"
         raise DataError(f"{spec}: {found}; if there are several, choose one with file.py:Class")
