@@ -133,13 +133,6 @@ class Rollouts:
         # torch.isin would do the same, but it waits for the GPU.
         self.finished[rows] |= (token[:, None] == stop_ids).any(1)
 
-    def trimmed(self):
-        """Return these rollouts without the last columns, which no completion uses."""
-        T = int((self.prompt_lengths + self.lengths).max())
-        return replace(
-            self, ids=self.ids[:, :T], logp=self.logp[:, : T - 1], mask=self.mask[:, : T - 1]
-        )
-
     @staticmethod
     def join(several, device=None):
         """Stack the rows of several Rollouts, padded to the widest."""
@@ -240,7 +233,11 @@ def sample(
             logits = read_replies(model, cache, rollouts, rows)
         else:
             logits = model.next_logits(token[:, None], cache, (slice(None), -1))
-    return rollouts.trimmed()
+    # No completion uses the last columns.
+    T = int((rollouts.prompt_lengths + rollouts.lengths).max())
+    logp = rollouts.logp[:, : T - 1]
+    mask = rollouts.mask[:, : T - 1]
+    return replace(rollouts, ids=rollouts.ids[:, :T], logp=logp, mask=mask)
 
 
 def prefill(model, prompts, num_samples, max_new_tokens):
