@@ -58,8 +58,6 @@ class Chat:
         with the message `text` in between."""
         messages = [("user", "?"), ("assistant", MARK), (role, text)]
         chat = self.text(messages, thinking)
-        if MARK not in chat:
-            raise ModelError("the chat template omits the assistant's words: use --template plain")
         return self.ids(chat.partition(MARK)[2])  # the first MARK: a text may hold one, too
 
     def writes_any(self, tokens):
@@ -77,7 +75,10 @@ class Chat:
                 content = content.replace(token, token[0] + GUARD + token[1:])
             guarded.append({"role": role, "content": content})
         options = {} if thinking else {"enable_thinking": False}
-        return self.render(messages=guarded, add_generation_prompt=True, **options)
+        chat = self.render(messages=guarded, add_generation_prompt=True, **options)
+        if not all(message["content"].strip() in chat for message in guarded):
+            raise ModelError("the chat template omits what is said: use --template plain")
+        return chat
 
     def ids(self, text):
         """Return the ids of a rendered chat. A special token without a GUARD becomes one id."""
@@ -95,8 +96,7 @@ class Chat:
         try:
             return self.template.render(**given)
         except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
-            why = f"the model's chat template fails ({error}): use --template plain"
-            raise ModelError(why) from None
+            raise ModelError(f"the chat template fails ({error}): use --template plain") from None
 
     @cached_property
     def template(self):
@@ -111,8 +111,12 @@ class Chat:
             trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
         )
         environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
-        environment.globals |= {"raise_exception": fail, "strftime_now": time.strftime}
-        environment.globals |= {"tools": None, "documents": None}
+        environment.globals |= {
+            "raise_exception": fail,
+            "strftime_now": time.strftime,
+            "tools": None,
+            "documents": None,
+        }
         for name in ("bos_token", "eos_token", "pad_token", "unk_token"):
             token = self.config.get(name) or ""
             environment.globals[name] = token if isinstance(token, str) else token["content"]
@@ -146,8 +150,9 @@ class Turns:
         self.over = 0
         self.begins = [0] * len(problems)  # where in the completion the turn begins
         if task.turns:
-            timeout = ENVIRONMENT_TIMEOUT
-            new = run_all(self.begins, problems, lambda _, row: task.turns(row), timeout)
+            new = run_all(
+                self.begins, problems, lambda _, row: task.turns(row), ENVIRONMENT_TIMEOUT
+            )
             for problem, environment in zip(problems, new):
                 problem["environment"] = environment
 
@@ -194,7 +199,7 @@ class Turns:
 
 def close_environments(problems):
     """Close the environments that have a function close(), also where a completion was cut off."""
-    closing = [getattr(problem.get("environment"), "close", None) for problem in problems]
+    closing = [getattr(problem["environment"], "close", None) for problem in problems]
     run_all(closing, problems, lambda close, _: close and close(), ENVIRONMENT_TIMEOUT)
 
 
