@@ -58,16 +58,13 @@ class Stepped:
         self.total += float(result[1] or 0.0)
         return None if result[2] or result[3] else str(result[0])
 
+    def close(self):
+        self.environment.close()
+
 
 class Served(Stepped):
-    """A session of an OpenEnv server, by the synchronous form of its client. It ends with the completion; the server has
-    to allow one for each completion of a batch (max_concurrent_envs)."""
-
-    def reply(self, text):
-        reply = super().reply(text)
-        if reply is None:
-            self.environment.close()
-        return reply
+    """A session of an OpenEnv server, by the synchronous form of its client. It ends once the batch is judged; the server
+    has to allow one for each completion of a batch (max_concurrent_envs)."""
 
 
 def steps_reward(completion, problem):
