@@ -344,8 +344,7 @@ def own_words(rollouts, tokenizer, eos, stops):
     stop text: B texts. If the prompt ends with <think>, as some chat templates do, the text begins
     with it: a reward must see the tag, whoever wrote it."""
     texts = []
-    starts = rollouts.prompt_lengths.tolist()
-    for ids, own, start in zip(rollouts.ids, rollouts.mask > 0, starts):
+    for ids, own, start in zip(rollouts.ids, rollouts.mask > 0, rollouts.prompt_lengths.tolist()):
         words = [i for i in ids[1:][own].tolist() if i not in eos]
         text = tokenizer.decode(words, skip_special_tokens=False)
         for stop in stops:
@@ -393,7 +392,7 @@ def score(rollouts, texts, problems, reward_fn):
         environment = problem.get("environment")  # an exception if it failed
         if isinstance(environment, BaseException):
             result = environment
-        reward, own = checked(result, problem)
+        reward, own = checked(result)
         rewards.append(reward if finished else min(0.0, reward))  # departure 5
         parts.append({**own, "truncated": float(not finished)})
     rewards = torch.tensor(rewards).view(-1, rollouts.num_samples)
@@ -403,14 +402,18 @@ def score(rollouts, texts, problems, reward_fn):
 
 def records_of(batch):
     """Return a dict for each completion. It holds the columns and index of the problem, and the
-    completion's number in its group, parts, text, length in tokens, reward and accuracy."""
+    completion's number in its group, parts, text, length in tokens, reward and accuracy. Raises
+    DataError if the data has a column of the name of a part."""
     lengths = batch.rollouts.mask.sum(1).int().tolist()
     accuracies = batch.accuracy.flatten().tolist()
     records = []
     for row, part in enumerate(batch.parts):
         index, g = divmod(row, batch.rollouts.num_samples)
+        problem = batch.problems[index]
+        for name in part.keys() & problem.keys():
+            raise DataError(f"rename the column {name!r} of the data: the reward logs that name")
         record = {
-            **batch.problems[index],
+            **problem,
             **part,
             "index": index,
             "sample": g,

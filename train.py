@@ -754,11 +754,10 @@ def read_config(known):
     path = Path(*place.values(), "config.json")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-        started = {"resume": True, "fsdp": False}  # fsdp may change
-        return {**config["flags"], **config["settings"], **started, **place}
+        return {**config["flags"], **config["settings"], **place, "resume": True, "fsdp": False}
     except (OSError, KeyError, TypeError, ValueError) as error:
-        why = "nothing to --resume; check --name and --runs"
-        raise ValueError(f"{path}: {why} ({error})") from None
+        why = f"{path}: nothing to --resume; check --name and --runs ({error})"
+        raise ValueError(why) from None
 
 
 def defaults_for(known, settings):
