@@ -77,10 +77,8 @@ def train_rlvr(run):
         torch.manual_seed(settings.seed + step)  # for methods that draw random numbers
 
         # Sample P problems and G completions of each, and score them. (A reward may use the step.)
-        indices = pick_problems(run, step)
-        problems = [{**run.task.train[index], "step": step} for index in indices]
-        G = settings.num_samples
-        batch = roll_out_all(run, problems, G, settings.temperature, stream=str(step))
+        problems = [{**run.task.train[i], "step": step} for i in pick_problems(run, step)]
+        batch = roll_out_all(run, problems, settings.num_samples, settings.temperature, str(step))
         batch.step = step
         sampled_at = time.perf_counter()
 
@@ -578,8 +576,7 @@ IDLE = 10  # steps without a mixed group, after which the run says so
 def log_row(run, row):
     if RANK == 0:
         append_rows(run.folder / "metrics.jsonl", [row])
-    is_slow = row.get("seconds", 0) > 1
-    if is_slow or row["step"] % 5 == 0 or "eval_accuracy" in row:
+    if row.get("seconds", 0) > 1 or row["step"] % 5 == 0 or "eval_accuracy" in row:
         cells = [cell(row.get(name), title) for name, title in COLUMNS.items()]
         print(f"{row['step']:4}", *cells)
     run.idle = 0 if row.get("mixed", 1) else run.idle + 1
@@ -615,10 +612,9 @@ def preflight(run):
     task = run.task
     settings = run.method.settings
     problems = task.train[: settings.prompts_per_step]
-    prompt = run.tokenizer.prompt_text(task.prompt(problems[0]))
     print(f"{len(task.train)} problems to train on, {len(task.test)} held out")
     print(f"the first prompt ({run.tokenizer.template} template):")
-    print(textwrap.indent(prompt, "    "))
+    print(textwrap.indent(run.tokenizer.prompt_text(task.prompt(problems[0])), "    "))
     began = time.perf_counter()
     batch = roll_out_all(run, problems, settings.num_samples, settings.temperature, "preflight")
     took = time.perf_counter() - began
@@ -650,6 +646,9 @@ def why_rewards_are_equal(task, batch, means):
         return "right and wrong completions earn the same; do parts of the reward cancel?"
     if means["solved"] > 0.5:
         return "the problems are too easy; try harder ones"
+    too_hard = "the problems are too hard; try easier ones, or more --num-samples"
+    if task.turns or "tests" in batch.problems[0]:
+        return too_hard
     # Would the reward have paid the right answer, in one of the usual forms?
     problem = {**batch.problems[0], "turns": []}
     box = f"\\boxed{{{problem['answer']}}}"
@@ -660,10 +659,8 @@ def why_rewards_are_equal(task, batch, means):
     if reward <= batch.rewards.max():
         return f"not even {box} is paid; does the reward read problem['answer']?"
     if means["answered"] < 0.1:
-        advice = "try --prompt, --template, or a model that knows this form"
-        return f"no completion has the form that is paid, such as {reply}; {advice}"
-    advice = "try easier ones, or more --num-samples"
-    return f"the problems are too hard, {reply} would have been paid; {advice}"
+        return f"no completion has the form that is paid, {reply}; try --prompt or --template"
+    return f"{too_hard}. This would have been paid: {reply}"
 
 
 # ---- 6. Flags ------------------------------------------------------------------------------------

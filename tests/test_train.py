@@ -674,9 +674,9 @@ def broken_later(text, problem):
         (
             "strict",
             ["--num-samples", "16"],
-            "form that is paid, such as .boxed.58.; try --prompt",
+            "the form that is paid, .boxed.58.; try --prompt",
         ),
-        ("hard", ["--num-samples", "16"], "too hard, <think>.*boxed.58.* would have been paid"),
+        ("hard", ["--num-samples", "16"], "too hard; .*would have been paid: <think>.*boxed.58."),
     ],
 )
 def test_where_nothing_can_be_learned_nothing_is_started(tmp_path, write, name, flags, message):
