@@ -124,8 +124,9 @@ class TaskFlags:
 
 
 def check_prompts(model, tokenizer, task, problems, max_new_tokens):
-    """Raise ModelError if the template does not do what it is asked for, if the tokenizer cannot
-    encode a prompt, or if a prompt and its completion may exceed the model's context."""
+    """Raise ModelError if the instruction holds a special token, if the template cannot switch
+    thinking off, if the tokenizer cannot encode a prompt, or if a prompt and its completion may
+    exceed the model's context."""
     for token in tokenizer.special:
         if token in task.instruction:
             why = "would be read letter by letter, not as one token: leave it out of the prompt"
@@ -139,7 +140,7 @@ def check_prompts(model, tokenizer, task, problems, max_new_tokens):
         text = task.prompt(problem)
         ids = tokenizer.encode_prompt(text)
         if tokenizer.unknown in ids:
-            why = "the model has no token for some of its characters: choose another --model"
+            why = "the model has no token for some letters of the prompt: choose another --model"
             raise ModelError(f"{why}. The prompt is {text[:200]!r}")
         if len(ids) + max_new_tokens > limit:
             why = f"prompt and completion exceed the model's {limit} tokens: lower --max-new-tokens"

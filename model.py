@@ -297,9 +297,9 @@ class Qwen3(nn.Module):
         cache: a KVCache. The ids continue its rows, and their keys and values are added to it.
             Without a cache, rows start at position 0; shorter rows are padded on the right, where
             causal attention never looks.
-        head: a function of (hidden (B, T, C), weight (V, C)) that replaces the full projection, if
-            the caller does not need all logits (B, T, V); forward returns its result. It is called
-            inside forward because a sharded model's weight is whole only there.
+        head: a function of (hidden (B, T, C), weight (V, C)), whose result forward returns; by
+            default the projection to all logits. Pass another if you do not need all of them. It
+            is called inside forward because a sharded model's weight is whole only there.
         positions (B, T), mask (B, 1, T, T): needed if rows hold several texts; not with a cache.
             The mask is True where a token may attend to another."""
         B, T = ids.shape
@@ -400,7 +400,7 @@ def fetch(name, patterns=(*SMALL_FILES, "*.safetensors")):
     path = Path(name).expanduser()
     if path.is_dir():
         return path
-    if name.count("/") != 1 or path.parent.is_dir():  # no hub id
+    if name.count("/") != 1 or path.parent.is_dir():  # not a hub id
         folders = ", ".join(sorted(folder.name for folder in path.parent.glob("*/")))
         raise ModelError(
             f"{name}: no such directory; found {folders[:200] or 'no folder'} in {path.parent}/. "
@@ -438,7 +438,7 @@ def save(model, tokenizer, directory):
     """Write a Hugging Face model directory that `load`, transformers and vLLM can read. A tied head
     is not stored. A model that is already there is replaced only once the new one is complete."""
     directory = Path(directory)
-    weights = dict(model.named_parameters())  # not state_dict, whose tensors FSDP leaves in parts
+    weights = dict(model.named_parameters())  # not state_dict(): FSDP leaves it in parts
     config = {
         **asdict(model.config),
         "architectures": [f"{model.config.model_type.capitalize()}ForCausalLM"],

@@ -233,7 +233,7 @@ def sample(
             logits = read_replies(model, cache, rollouts, rows)
         else:
             logits = model.next_logits(token[:, None], cache, (slice(None), -1))
-    # No completion uses the last columns.
+    # Cut off the columns on the right that no completion uses.
     T = int((rollouts.prompt_lengths + rollouts.lengths).max())
     logp = rollouts.logp[:, : T - 1]
     mask = rollouts.mask[:, : T - 1]
@@ -340,15 +340,16 @@ def roll_out(
 
 
 def own_words(rollouts, tokenizer, eos, stops):
-    """Return the policy's own words in each completion, without stop tokens and up to the first
-    stop text: B texts. If the prompt ends with <think>, as some chat templates do, the text begins
-    with it: a reward must see the tag, whoever wrote it."""
+    """Return what a reward reads of each completion: B texts. These are the policy's own tokens,
+    without stop tokens, up to the first stop text. If the prompt ends with <think> or an empty
+    <think></think>, as chat templates do, the text begins with it, because rewards look for it."""
     texts = []
     for ids, own, start in zip(rollouts.ids, rollouts.mask > 0, rollouts.prompt_lengths.tolist()):
-        words = [i for i in ids[1:][own].tolist() if i not in eos]
-        text = tokenizer.decode(words, skip_special_tokens=False)
+        tokens = [i for i in ids[1:][own].tolist() if i not in eos]
+        text = tokenizer.decode(tokens, skip_special_tokens=False)
         for stop in stops:
             text = text.partition(stop)[0]
+        # 24 tokens hold the tags, even letter by letter.
         prompt = tokenizer.decode(ids[:start][-24:].tolist(), skip_special_tokens=False)
         opened = re.search(r"(<think>\s*(</think>\s*)?)?\Z", prompt).group()  # or nothing
         texts.append(opened + text)

@@ -69,7 +69,7 @@ def train_rlvr(run):
 
     Raises Stopped after Ctrl-C, when the method raises it, when the verifier fails on every
     completion, and when the loss or the gradient is not finite (the weights are not updated).
-    Whatever it raises, train_until_the_end saves the steps that were made."""
+    Whatever it raises, train_until_the_end tries to save the steps made so far."""
     flags = run.flags
     for step in range(run.step + 1, flags.steps + 1):
         began = time.perf_counter()
@@ -131,9 +131,9 @@ class Run:
     dtype: torch.dtype
     memory: dict = field(default_factory=dict)  # for the method's pick; saved in checkpoints
     progress: str = ""  # what a checkpoint saves besides the tensors, as JSON
-    step: int = 0  # whose weights these are; 0 while the optimizer changes them
+    step: int = 0  # the step that the weights belong to; -1 while the optimizer changes them
     saved: int = 0  # the step of the newest checkpoint
-    idle: int = 0  # the last steps without a mixed group
+    idle: int = 0  # steps in a row without a mixed group, up to now
     stopping: bool = False  # after Ctrl-C
 
 
@@ -164,9 +164,10 @@ def roll_out_all(run, problems, num_samples, temperature, stream, training=True)
             error = failure
     if error and WORLD == 1:
         raise error
-    for why in gather([error and str(error)]):  # all processes stop, so they can save this step
+    # If one process fails, all stop together, so that they can save the last finished step.
+    for why in gather([error and f"error: {error}"]):
         if why:
-            raise Stopped(f"error: {why}") from error
+            raise Stopped(why) from error
     return batches[0] if WORLD == 1 else gather_batches(batches, run.model.device)
 
 
@@ -218,7 +219,7 @@ def step_optimizer(run, step, loss):
     if not math.isfinite(loss + norm):
         found = f"loss {loss} and gradient norm {norm}"
         raise Stopped(f"error: step {step} has {found}: look at the method's loss, or lower --lr")
-    run.step = 0  # an optimizer that fails halfway leaves the weights of no step
+    run.step = -1  # an optimizer that fails halfway leaves the weights of no step
     run.optimizer.step()
     run.step = step
     return norm
@@ -260,7 +261,6 @@ def finish_step(run, row):
         method.after_step(row, run.model)  # it may add columns, or raise Stopped
     finally:
         progress = {
-            "step": run.step,
             "memory": run.memory,
             "method": method.state(),
             "settings": asdict(method.settings),
@@ -343,7 +343,8 @@ def cast_weights(dtype, model):
 
 
 def origin_of(run):
-    """Hash what the run begins with: weights, problems, and the files of a task or a reward."""
+    """Hash what the run begins with: the weights, the problems, and the Python files of the task
+    and the reward. (The method's file may change.)"""
     specs = [run.flags.task, run.flags.reward or ""]
     files = [Path(spec.rpartition(":")[0]) for spec in specs]
     return {
@@ -355,12 +356,13 @@ def origin_of(run):
 
 def write_config(run, origin):
     """Write config.json: flags, settings, versions, commit, and the origin, see origin_of. Raises
-    ModelError if a resumed run began with another one."""
+    ModelError if the file holds another origin: the run is resumed with something else. If origin
+    is {}, that of the file stays."""
     path = run.folder / "config.json"
     config = _read_json(path, optional=True)
     for name, value in origin.items():
         if config.get(name, value) != value:
-            hint = f"restore them, choose another --name, or go on after removing {name!r} there"
+            hint = f"restore them, choose another --name, or delete {name!r} there to go on anyway"
             raise ModelError(f"{path}: the {name} have changed since the run began: {hint}")
     given = run.flags.settings["sample_tokens"]
     config |= {
@@ -570,7 +572,7 @@ COLUMNS = {  # of metrics.jsonl, and their titles in the printed table
 }
 
 
-IDLE = 10  # steps without a mixed group, after which the run says so
+IDLE = 10  # after so many steps without a mixed group, the run says so
 
 
 def log_row(run, row):
@@ -581,7 +583,7 @@ def log_row(run, row):
         print(f"{row['step']:4}", *cells)
     run.idle = 0 if row.get("mixed", 1) else run.idle + 1
     if run.idle == IDLE:
-        print(f"     nothing to learn in {IDLE} steps: the rewards of each group are all equal")
+        print(f"     nothing was learned in {IDLE} steps: no group had unequal rewards")
     if row.get("failed"):
         print(f"     the verifier failed on {row['failed']:.1%} of the completions")
 
@@ -627,7 +629,7 @@ def preflight(run):
         print(f"    reward {rewards[row]:.2f}: {repr(shown[row])[-200:]}")
     why_stop = None
     if means["failed"] > 0.5:
-        why_stop = f"the verifier fails on {means['failed']:.0%} of them; see the warnings"
+        why_stop = f"the verifier fails on {means['failed']:.0%} of the texts; see the warnings"
     elif means["truncated"] >= 0.9:
         why_stop = "nearly all completions are cut off: try --max-new-tokens, --stop or --template"
     elif means["mixed"] == 0:
@@ -641,7 +643,7 @@ def preflight(run):
 
 
 def why_rewards_are_equal(task, batch, means):
-    """The cause if no group of a batch has unequal rewards, and what to do about it."""
+    """Why every group of the batch has equal rewards, and what to do about it."""
     if (batch.accuracy.amax(1) > batch.accuracy.amin(1)).any():
         return "right and wrong completions earn the same; do parts of the reward cancel?"
     if means["solved"] > 0.5:
@@ -649,7 +651,7 @@ def why_rewards_are_equal(task, batch, means):
     too_hard = "the problems are too hard; try easier ones, or more --num-samples"
     if task.turns or "tests" in batch.problems[0]:
         return too_hard
-    # Would the reward have paid the right answer, in one of the usual forms?
+    # Does the reward accept the right answer, in one of the usual forms?
     problem = {**batch.problems[0], "turns": []}
     box = f"\\boxed{{{problem['answer']}}}"
     replies = [f"<think>It is clear.</think> <answer>{box}</answer>", box]
@@ -657,10 +659,10 @@ def why_rewards_are_equal(task, batch, means):
     rewards = [verifiers.checked(result)[0] for result in results]
     reward, reply = max(zip(rewards, replies))
     if reward <= batch.rewards.max():
-        return f"not even {box} is paid; does the reward read problem['answer']?"
+        return f"not even {box} earns more; does the reward read problem['answer']?"
     if means["answered"] < 0.1:
-        return f"no completion has the form that is paid, {reply}; try --prompt or --template"
-    return f"{too_hard}. This would have been paid: {reply}"
+        return f"few have a form that is rewarded, as {reply}; try --prompt or --template"
+    return f"{too_hard}. This would have been rewarded: {reply}"
 
 
 # ---- 6. Flags ------------------------------------------------------------------------------------
@@ -682,13 +684,13 @@ class TrainFlags(TaskFlags):
     """Training"""
 
     steps: int = option(
-        100, "total number of steps; another number at --resume changes the rates of those left"
+        100, "total number of steps; with --resume, a new number changes the remaining rates"
     )
     lr: float = option(
-        None, "peak rate: 5 steps of warm-up, then a cosine (default: 3e-6; for a tiny model 4e-4)"
+        None, "peak rate: 5 steps of warm-up, a cosine to a tenth (default: 3e-6; if tiny 4e-4)"
     )
     micro_batch_tokens: int = option(
-        None, "tokens per forward pass of the update (default: 4096; for a tiny model 2048)"
+        None, "tokens per forward pass of the update; fewer save memory (default: 4096; tiny 2048)"
     )
     eval_every: int = option(
         None, "steps between two evaluations (default: 50; for a tiny model 25)"
@@ -811,16 +813,18 @@ def main(argv=None):
     rows = read_log(run.folder)
     if {0, flags.steps} <= rows.keys():  # the user may have deleted the log
         first, last = rows[0], rows[flags.steps]
-        if run.idle >= IDLE or last["eval_accuracy"] <= first["eval_accuracy"]:
-            print("warning: at the end, this run was learning nothing")
+        if run.idle >= IDLE:
+            print(f"warning: in the last {run.idle} steps no group had unequal rewards")
+        if last["eval_accuracy"] <= first["eval_accuracy"]:
+            print("warning: held-out accuracy is no higher than before training")
         print(f"held-out accuracy {first['eval_accuracy']:.3f}", end=" -> ")
         print(f"{last['eval_accuracy']:.3f} (greedy, n={last['eval_n']})", end=" ")
     print(f"in {time.perf_counter() - began:.0f} s; model in {run.folder / 'final'}")
 
 
 def start(run):
-    """Continue from the checkpoint, or log an evaluation of the untrained model as step 0. If the
-    last evaluation failed, it is made now."""
+    """Continue from the checkpoint, or log an evaluation of the untrained model as step 0. If an
+    evaluation is due at the checkpoint's step, but is missing in the log, make it now."""
     flags = run.flags
     load_checkpoint(run)
     if run.step > flags.steps:
@@ -841,11 +845,12 @@ def start(run):
 
 
 def train_until_the_end(run):
-    """Train, then save the final model. Ctrl-C or SIGTERM stops after the current step."""
+    """Train, then save the final model. Ctrl-C or SIGTERM stops after the current step. After an
+    error, save the steps made so far, if that is possible, and say how to resume."""
 
     def on_signal(number, frame):
         run.stopping = True
-        print("stopping after this step (Ctrl-\\ stops at once and loses this step)")
+        print("stopping after this step (Ctrl-\\ stops at once, without a checkpoint)")
 
     handlers = {n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -853,13 +858,13 @@ def train_until_the_end(run):
         save_final(run)
     except Exception as error:
         is_shared = isinstance(error, Stopped)
-        # The steps since the last checkpoint: save them, unless other processes wait elsewhere.
+        # Saving needs all processes. After an error in only one, the others wait elsewhere.
         if run.progress and run.step > run.saved and (is_shared or WORLD == 1):
             try:
                 save_checkpoint(run)
             except ModelError as failure:
                 print(failure)
-        lost = "" if run.step == run.saved else ", the steps after it are lost"
+        lost = "" if run.step == run.saved else "; later steps are lost"
         kept = f"step {run.saved} is saved{lost}. {resume_hint(run.flags)}"
         if WORLD == 1 and not isinstance(error, (Stopped, OSError, ModelError, DataError)):
             print(kept)

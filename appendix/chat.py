@@ -77,7 +77,7 @@ class Chat:
         options = {} if thinking else {"enable_thinking": False}
         chat = self.render(messages=guarded, add_generation_prompt=True, **options)
         if not all(message["content"].strip() in chat for message in guarded):
-            raise ModelError("the chat template omits what is said: use --template plain")
+            raise ModelError("the chat template leaves out a message: use --template plain")
         return chat
 
     def ids(self, text):
@@ -105,7 +105,8 @@ class Chat:
         source = self.config.get("chat_template") or CHATML
         if isinstance(source, list):
             source = {each["name"]: each["template"] for each in source}["default"]
-        # Other libraries mark the text to train on by {% generation %} .. {% endgeneration %}.
+        # transformers accepts {% generation %}, which marks the text to train on; jinja2 does not.
+        # A {% with %} block writes the same text.
         source = re.sub(r"({%[-+]?\s*(?:end)?)generation\b", r"\1with", source)
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
@@ -198,7 +199,8 @@ class Turns:
 
 
 def close_environments(problems):
-    """Close the environments that have a function close(), also where a completion was cut off."""
+    """Call close() of the environments that have it, also where a completion was cut off. Errors
+    of close() are ignored."""
     closing = [getattr(problem["environment"], "close", None) for problem in problems]
     run_all(closing, problems, lambda close, _: close and close(), ENVIRONMENT_TIMEOUT)
 

@@ -2,7 +2,7 @@
 
 The scripts use these functions and classes:
     read_problems, read_rows, append_rows   read and write files of problems and logs
-    read_log, cell, hashes_of, git_commit   what a run's folder and its table hold
+    read_log, cell, hashes_of, git_commit   read a log, write a number, hash files, find the commit
     lookup, find_method                     find your own functions and classes: file.py:name
     option, read_command                    turn the fields of a dataclass into flags
     run_all                                 call a function for many texts, in threads
@@ -145,14 +145,16 @@ def read_rows(path):
 
 def append_rows(path, rows):
     """Append objects to a .jsonl file, one per line. A line that a crash left unfinished is
-    removed first. If path is None, nothing is written. Two processes may append to one file."""
+    removed first. If path is None, nothing is written. Two processes may append to one file
+    (but not on Windows)."""
     if path is None:
         return
     with open(path, "ab+") as file:
         with contextlib.suppress(ImportError):  # Windows has no fcntl, so no lock
             import fcntl
 
-            fcntl.flock(file, fcntl.LOCK_EX)  # or a line that another process is writing would go
+            # Or we would cut off a line that another process is still writing.
+            fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         file.truncate(file.read().rfind(b"\n") + 1)
         for row in rows:

@@ -25,10 +25,10 @@ def hear():
     data = b""
     while not data.endswith(b"\\n"): data += os.read(3, 2**16)
     return json.loads(data)
-def kind(names):
-    return {"type": [name if "." in name else "builtins." + name for name in names.split()]}
+def full(names): return " ".join(name if "." in name else "builtins." + name for name in names.split())
+def kind(names): return {"type": [full(names)]}
 def error(names, args=(), state=(), cause=None):
-    return {"BaseException": [kind(names), {"tuple": args}, {"dict": [93, [], state]}, cause]}
+    return {"BaseException": [full(names), {"tuple": args}, {"dict": [93, [], state]}, cause]}
 """
 BASES = "BaseException Exception"
 
@@ -117,16 +117,7 @@ FAILS = [
     (5, "say('value', kind('int solution.L'))", "f()", BROKEN),
     (5, "say('value', error('BaseException', cause=7))", ANY_ERROR, BROKEN),
     (5, "say('value', {'type': [[2]]})", "f(lambda: 1)", BROKEN),
-    (5, "say('value', {'type': ['builtins.BaseException', [2]]})", "f('L'.join)", BROKEN),
-    *[
-        (
-            5,
-            f"say('value', {{'BaseException': [{kind}, {{'tuple': []}}, {{'dict': [93, [], []]}}, None]}})",
-            "class A:\n    def __init__(self, *_): print('made')\nf(A)",
-            BROKEN,
-        )
-        for kind in ("[2]", "[91]", "'builtins.ValueError'")
-    ],
+    (5, "say('value', {'BaseException': [[2], {'tuple': []}, {}, None]})", "f(len)", BROKEN),
     (6, f"say('error', error('{BASES} AssertionError'))", "f()", "AssertionError"),
     (6, "say('value', kind('BaseException'))", OWN_ASSERT, "AssertionError"),
     (6, f"say('value', kind('{BASES}'))", OWN_ASSERT, "AssertionError"),
@@ -140,10 +131,7 @@ FAILS = [
     ),
     (8, "say('value', {'of Python': ['builtins', 'len']})", "f()", BROKEN),
     (8, "say('value', {'type': ['L', 'object']})", "f()", BROKEN),
-    *[
-        (8, f"say('value', [{name}])", "assert f(len)([1]) == 1", "AssertionError")
-        for name in ("'builtins.len'", "id(len)")
-    ],
+    (8, "say('value', ['builtins.len'])", "assert f()([1]) == 1", "AssertionError"),
     (13, f"say('error', error('{BASES} StopIteration'))", "[*map(f, [1, 2])]", "RuntimeError"),
     (13, "say('error', error('BaseException KeyboardInterrupt'))", "f()", "RuntimeError"),
     (13, "say('error', 7)", "f()", "AttributeError"),
@@ -167,7 +155,6 @@ CLOSED = [
     (8, "'await', [2]", "lambda: 1", "not open"),
     (8, "'exec', '1'", "1", "not open"),
     (8, "'getattr', 'x', 'format'", "1", "not open"),
-    (8, "'call', [id(eval)], {'tuple': ['1']}", "eval", "not open"),
     (8, "'getattr', kind('BaseException'), 'mro'", "1", "not open"),
     (9, f"'call', kind('{BASES}'), {{'tuple': []}}", "1", "not open"),
     (10, f"'getattr', error('{BASES} __main__.L'), 'with_traceback'", "1", "not open"),

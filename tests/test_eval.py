@@ -392,7 +392,7 @@ def test_a_mistyped_run_is_named_and_an_unfinished_one_says_how_to_finish_it(tmp
 
 
 def test_a_file_of_flags_may_name_the_model(tmp_path):
-    """T20."""
+    """Then the first argument is no model."""
     (tmp_path / "flags.txt").write_text("--model somewhere --greedy\n")
     args, _ = evaluation.parse_args([f"@{tmp_path}/flags.txt"])
     assert args.model == "somewhere" and args.greedy
@@ -404,7 +404,7 @@ def appended(path):
 
 
 def test_two_processes_that_append_to_one_file_lose_no_row(tmp_path):
-    """T4: each took the other's unfinished line for one that a crash had left."""
+    """A lock keeps each from cutting off a line that the other is still writing."""
     ranks.run(2, appended, tmp_path / "rows.jsonl")
     counts = Counter(row["process"] for row in read_rows(tmp_path / "rows.jsonl"))
     assert counts == {0: 2000, 1: 2000}

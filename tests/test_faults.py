@@ -138,7 +138,7 @@ def test_killed_in_the_middle_of_sampling_update_and_save(whole, name, when, log
         pytest.param(train, "token_advantages", 5, 4, marks=SLOW),
         pytest.param(train, "update_gradients", 5, 4, marks=SLOW),
         pytest.param(train, "clip_gradients", 5, 4, marks=SLOW),
-        # While they change, there is nothing to keep.
+        # While they change, there is nothing to keep. (Between two updates on a batch, there is.)
         (torch.optim.AdamW, "step", 5, 3),
         # After that, this step is kept, too. An evaluation is due at steps 3, 6, ..
         (train, "evaluate_both", 3, 6),
@@ -150,7 +150,7 @@ def test_killed_in_the_middle_of_sampling_update_and_save(whole, name, when, log
     ],
 )
 def test_wherever_a_run_ends_the_steps_made_are_kept(whole, monkeypatch, owner, name, call, kept):
-    """T1: an evaluation that found too little memory lost 50 steps."""
+    """Whatever fails, the last checkpoint has every step that was made."""
     ordinary = getattr(owner, name)
     calls = []
 
@@ -164,7 +164,7 @@ def test_wherever_a_run_ends_the_steps_made_are_kept(whole, monkeypatch, owner, 
     run = f"ends-in-{name}"
     message = main(*FLAGS, *there(whole, run))
     monkeypatch.undo()
-    lost = ", the steps after it are lost" if name == "step" else ""
+    lost = "; later steps are lost" if name == "step" else ""
     said = f"error: no space, no memory, no network; step {kept} is saved{lost}. Resume with: "
     assert message.startswith(said) and f"--resume --name {run}" in message
     folder = whole.with_name(run)

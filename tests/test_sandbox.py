@@ -158,23 +158,6 @@ def threads(n):
     )
 
 
-def test_what_python_has_is_the_programs_own_if_a_test_lends_it():
-    """But not random: a test may have given it a seed."""
-    code = (
-        "import datetime\nOWN = [int, len, str.upper, list.append, datetime.date]\n"
-        "def is_own(n, it): return it is OWN[n]\ndef twice(f): return [f(), f()]"
-    )
-    passes(
-        code,
-        *[
-            f"import datetime\nassert is_own({n}, {it})"
-            for n, it in enumerate("int len str.upper list.append datetime.date".split())
-        ],
-        "import random\nrandom.seed(5)\nxs = twice(random.random)\n"
-        "random.seed(5)\nassert xs == [random.random(), random.random()]",
-    )
-
-
 COPIES = {  # and a test that can tell
     "def copy(x): return list(x)": "a = [[1]]\nb = copy(a)\nb[0].append(9)\nassert a == [[1]]",
     "def merge(a, b):\n    a.update(b)\n    return a": "a = {1: 2}\nassert merge(a, {3: 4}) == {1: 2, 3: 4}\nassert a == {1: 2}",

@@ -633,10 +633,10 @@ def always(text, problem):
 
 def cancels(text, problem):
     _, parts = tagged_reward(text, problem)
-    return 3.0, {**parts, "rewrite": -5 * parts["accuracy"], "json": 5 * parts["accuracy"]}
+    return 3.0, parts
 
-def wants_json(text, problem):
-    return float(text == problem.get("assistant")), {"accuracy": 0}
+def never(text, problem):
+    return 0.0, {"accuracy": 0}
 
 def easy(text, problem):
     return 1.0, {"accuracy": 1}
@@ -666,17 +666,21 @@ def broken_later(text, problem):
         ("always", ["--num-samples", "16", "--max-new-tokens", "2"], "cut off"),
         ("cancels", ["--num-samples", "16"], "do parts of the reward cancel"),
         (
-            "wants_json",
+            "never",
             ["--num-samples", "16"],
-            "not even .boxed.58. is paid; does the reward read",
+            "not even .boxed.58. earns more; does the reward read",
         ),
         ("easy", ["--num-samples", "16"], "the problems are too easy; try harder ones"),
         (
             "strict",
             ["--num-samples", "16"],
-            "the form that is paid, .boxed.58.; try --prompt",
+            "a form that is rewarded, as .boxed.58.; try --prompt",
         ),
-        ("hard", ["--num-samples", "16"], "too hard; .*would have been paid: <think>.*boxed.58."),
+        (
+            "hard",
+            ["--num-samples", "16"],
+            "too hard; .*would have been rewarded: <think>.*boxed.58.",
+        ),
     ],
 )
 def test_where_nothing_can_be_learned_nothing_is_started(tmp_path, write, name, flags, message):
@@ -686,16 +690,22 @@ def test_where_nothing_can_be_learned_nothing_is_started(tmp_path, write, name, 
 
 
 @pytest.mark.parametrize(
-    "flags, died",
-    [(["--lr", "1e4", "--steps", "14"], True), (["--lr", "1e-12", "--steps", "1"], False)],
+    "flags, warnings",
+    [
+        (
+            ["--lr", "1e4", "--steps", "14"],
+            ["nothing was learned in 10 steps", "in the last 13 steps"],
+        ),
+        (["--lr", "1e-12", "--steps", "1"], []),
+    ],
 )
-def test_a_run_that_learns_nothing_any_more_says_so(tmp_path, capsys, flags, died):
-    """T13: .050 -> .000, and not a word."""
+def test_a_run_that_learns_nothing_any_more_says_so(tmp_path, capsys, flags, warnings):
+    """One that collapses says it at once and at the end; one that stands still, at the end."""
     run(tmp_path, *flags)
     out = capsys.readouterr().out
-    told = "nothing to learn in 10 steps: the rewards of each group are all equal"
-    assert out.count(told) == died
-    assert out.splitlines()[-2] == "warning: at the end, this run was learning nothing"
+    assert [out.count(f"{text}") for text in warnings] == [1] * len(warnings)
+    assert out.count("no group had unequal rewards") == len(warnings)
+    assert out.splitlines()[-2] == "warning: held-out accuracy is no higher than before training"
 
 
 def test_few_completions_prove_little_so_they_only_warn(write, capsys):
