@@ -58,14 +58,15 @@ def read_saved(paths):
 
 def complete(title, *evaluations):
     """Evaluations of one model, each {(problem, sample): record} -> the records of the last one in order, without
-    problems of which samples are missing."""
+    problems that lack some of their samples."""
     *earlier, rows = evaluations
     # If all of an earlier one is there again, as of a baseline, there is nothing to say.
     others = [other for other in earlier if not other.items() <= rows.items()]
     if others:
         sizes = ", ".join(str(len({index for index, _ in other})) for other in others)
-        said = f"the last evaluation counts; left out are earlier ones, of {sizes} problems"
-        print(f"{title}: {said}")
+        print(
+            f"{title}: the last evaluation counts; left out are earlier ones, of {sizes} problems"
+        )
     there = Counter(index for index, _ in rows)
     samples = 1 + max(sample for _, sample in rows)
     whole = [rows[place] for place in sorted(rows) if there[place[0]] == samples]
@@ -74,8 +75,7 @@ def complete(title, *evaluations):
     problems = 1 + max(there)
     lost = problems - len(whole) // samples
     if lost:
-        said = f"problems without all their samples are left out, {lost} of {problems}"
-        print(f"{title}: {said}")
+        print(f"{title}: problems without all their samples are left out, {lost} of {problems}")
     return whole
 
 

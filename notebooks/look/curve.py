@@ -20,8 +20,8 @@ def read(run, key):
 
 
 def band(axis, curves, label, color):
-    """curves: {step: value} of each run. Their mean as a line, lowest to highest as a band. Says which steps it has to
-    leave out, because a run has not come so far."""
+    """curves: {step: value} of each run. Their mean as a line, lowest to highest as a band. Prints the steps that
+    it leaves out because not every run has reached them."""
     steps = sorted(set.intersection(*map(set, curves)))
     others = sorted(set().union(*curves).difference(steps))
     if others:

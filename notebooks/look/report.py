@@ -87,8 +87,8 @@ def group_html(step, number, rows, most):
 
 
 def curve_html(column, rows):
-    """A column of the log as an SVG; at most POINTS of its steps are drawn. NaN is not, and no integer that no float
-    can hold."""
+    """A column of the log as an SVG; at most POINTS of its steps are drawn. NaN, and integers too large for a float,
+    are not."""
     points = [(row["step"], row[column]) for row in rows if column in row]
     line = thin([point for point in points if abs(point[1]) < 1e300], POINTS)
     if not line:

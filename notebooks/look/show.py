@@ -65,8 +65,8 @@ def print_completion(row):
 
 
 def text_of(row):
-    """The completion; an environment's replies stand in [[ ]]. What was said after the last reply is in no turn where
-    the completion was cut off or the environment failed: it is what follows the turns in the policy's own words."""
+    """The completion, with an environment's replies in [[ ]]. If it was cut off, or the environment failed, the last
+    words are in no turn: they are the rest of the completion."""
     text = ""
     rest = row["completion"]
     reply = ""
@@ -75,7 +75,7 @@ def text_of(row):
         # subtle: special tokens may stand in a turn alone. If so, it is not found, and words are shown twice.
         if own in rest:
             rest = rest[rest.index(own) + len(own) :]
-    return text + rest * (reply is not None)
+    return text if reply is None else text + rest
 
 
 def parts_of(row):

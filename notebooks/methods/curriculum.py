@@ -86,7 +86,7 @@ class Stratified(Visits, GRPO):
         sizes = [0] * len(SHARES)
         keys = {}
         for index in rng.sample(range(len(problems)), len(problems)):
-            mean = round(mean_accuracy(memory, index), 6)  # .7, .7 and .4 are as hard as three .6
+            mean = round(mean_accuracy(memory, index), 6)  # 0.7, 0.7 and 0.4 must count as 0.6
             place = min(4, int(5 * mean))  # its fifth
             # The nth of its bin. The first of all problems by these keys have these shares.
             sizes[place] += 1

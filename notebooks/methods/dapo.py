@@ -6,9 +6,9 @@ Formula: -1/tokens sum_it min(r_it A_i, clip(r_it, 0.8, 1.28) A_i), over the gro
 Changes: - Clip-higher: a rare token may become 1.28 times as likely before it is clipped.
          - Dynamic sampling: twice as many problems are drawn; the first prompts_per_step groups
            whose rewards differ are trained.
-         - Overlong completions: a soft penalty. overlong=filter: what was cut off is compared with
-           its group, but not trained, and the loss is divided as if it were not in the batch, for
-           every norm (the paper's first remedy); overlong=none: neither.
+         - Overlong completions: a soft penalty. overlong=filter (the paper's first
+           remedy): a completion that was cut off counts in its group's mean and std, but neither
+           in the loss nor in its divisor; overlong=none: neither.
          The token mean and the loss without a KL are this project's defaults already.
 Missing: sampling again until the batch is full (here twice as many, once: the device stays busy);
          rewards of 1 and -1, beside which the penalty weighs half; 512 problems with 16
@@ -48,7 +48,8 @@ class DAPO(GRPO):
         if self.settings.overlong == "soft":
             excess = lengths.double() / self.settings.max_new_tokens - 0.8
             penalty = (excess / 0.2).clamp(0, 1)
-            # subtle: in fp32 1.1 - 1 is not 0.1, and a std as small as the difference enlarges it.
+            # subtle: in fp32, 1.1 - 1 is not exactly 0.1. Dividing by a tiny std would turn this
+            # rounding error into an advantage.
             rounded = (rewards - penalty).round(decimals=6).float()
             rewards = rounded.where(penalty.any(1, keepdim=True), rewards)
         advantages = group_advantages(rewards, self.settings.scale)
@@ -58,9 +59,9 @@ class DAPO(GRPO):
         """(P, G): 0 for a completion that is not trained, else the same number for each.
 
         critical: the loss is divided by the tokens (norm=token) or rows of all completions. The
-        factor makes that those of the completions in kept groups, without what is filtered. Where
-        fewer than prompts_per_step groups are mixed, the first others fill up, and count in the
-        divisor only."""
+        factor replaces this divisor by the tokens or rows of the trained completions in the kept
+        groups. If fewer than prompts_per_step groups are mixed, the first of the others are kept,
+        too; they count in the divisor only."""
         mixed = rewards.amax(1) > rewards.amin(1)  # (P,)
         first = (~mixed).long().argsort(stable=True)[: self.settings.prompts_per_step]
         kept = torch.zeros_like(mixed).index_fill(0, first, True)

@@ -36,7 +36,7 @@ class KLCap(KL):
     def after_step(self, row, model):
         self.kl = row["kl"] * row["completion_length"]
         self.act(model)
-        super().after_step(row, model)  # a method that keeps the weights must see those that stay
+        super().after_step(row, model)  # last: another method sees the weights that remain
 
     @torch.no_grad()
     def act(self, model):
