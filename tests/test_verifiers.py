@@ -186,7 +186,7 @@ def test_a_problem_that_stands_twice_in_a_file_is_one_problem(tmp_path, capsys):
     """T5: copies made an accuracy look certain; a trailing blank put one on both sides of the split."""
     rows = sums(40) + sums(40, problem_end=" \n") + sums(40)
     task = get_task(str(write_rows(tmp_path / "copies.jsonl", rows)))
-    assert "left out 80 of 120 problems, which are copies of others" in capsys.readouterr().out
+    assert "left out 80 of 120 problems: copies" in capsys.readouterr().out
     assert len(task.train) + len(task.test) == 40
 
 
