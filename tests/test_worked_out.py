@@ -59,6 +59,7 @@ WORKED_OUT = [
     ("2, 3", ["x = 2, x = 3", r"\{3, 2\}"], ["2, 1+2"]),
     ("3202_5", ["3202_{5}", "427_{10} = 3202_5"], ["427", "427_{10}", "1AB_{16}"]),
     ("3.14", [r"x \approx 3.14", r"\approx 3.14"], [r"3+0.14 \approx 3.14"]),
+    ("x=-3", ["x = -3", "-3"], ["x = 2x+3"]),  # still to be solved
     (r"\frac13", [r"0.\overline{3}", r"x = \frac13 \approx 0.33"], []),
     (r"2\text{ hours } 15\text{ minutes}", ["2 hours 15 minutes"], []),  # no number to our parser
 ]  # fmt: skip
