@@ -221,7 +221,7 @@ ACCEPTS = _table(
     -\infty, 2   -inf, 2   as programs print it
     10   Rs. 10   rupees
     5\text{ feet }6\text{ inches}   5 ft. 6 in.   points behind what is cut short
-    7   7 two-digit numbers  ;;  7\text{ negative integers}   what is counted has two digits or is negative
+    7   7 two digit numbers  ;;  7\text{ negative integers}   what is counted has two digits or is negative
     5   5 more apples   or was not there before
     k   \text{Answer: } k   what follows the label
     25   25^\circ C   a temperature
