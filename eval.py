@@ -42,9 +42,10 @@ def evaluate(records, num_samples, ks=()):
     return summary
 
 
-def wilson_interval(share, n, z=1.96):
+def wilson_interval(share, n):
     """Return (low, high), the 95 % interval of a share measured on n problems (Wilson 1927). It is
     valid near 0 and 1, too. Example: 8 of 10 right -> (0.490, 0.943); 0 of 10 -> (0, 0.278)."""
+    z = 1.96
     centre = share + z * z / (2 * n)
     spread = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
@@ -133,7 +134,7 @@ def check_prompts(model, tokenizer, task, problems, max_new_tokens):
             raise ModelError(f"{token} {why}; --template chat writes the model's own markup")
     if tokenizer.template == "chat-nothink":
         if tokenizer.chat.first_turn("?") == tokenizer.chat.first_turn("?", False):
-            why = "the model's chat template has no switch for thinking: it ignores enable_thinking"
+            why = "the chat template has no switch for thinking: it ignores enable_thinking"
             raise ModelError(f"{why}. Give --template chat or plain in place of chat-nothink")
     limit = model.config.max_position_embeddings
     for problem in problems:
@@ -186,9 +187,9 @@ def parse_args(argv=None):
     words = sys.argv[1:] if argv is None else argv
     if words and not words[0].startswith(("-", "@")):
         words = ["--model", *words]
-    defaults = {"num_samples": 1}  # per problem, in the sampled evaluation
-    args, method = read_command(words, Flags, GRPO, ABOUT, read_run, lambda *_: defaults)
-    if args.model is None:
+    # One sample per problem, in the sampled evaluation.
+    args, method = read_command(words, Flags, GRPO, ABOUT, read_run, lambda *_: {"num_samples": 1})
+    if not args.model:
         sys.exit("error: give a model as the first argument, such as runs/NAME")
     if not all(0 < k <= method.settings.num_samples for k in args.k):
         sys.exit("error: each --k must be from 1 to --num-samples")
@@ -237,8 +238,8 @@ def evaluate_model(name, task, method, args):
         records = records_of(batch)
         summary = evaluate(records, num_samples, ks)
         print(f"{decoding:8}", *(f"{column} {value:<7.4g}" for column, value in summary.items()))
-        labels = {"model": name, "decoding": decoding}
-        append_rows(args.out, [{**record, **labels} for record in records])
+        rows = [{**record, "model": name, "decoding": decoding} for record in records]
+        append_rows(args.out, rows)
 
     report("greedy", 1, 0.0)
     if not args.greedy:

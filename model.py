@@ -492,7 +492,7 @@ class Tokenizer:
         self.num_tokens = max(backend.get_vocab().values()) + 1
         added = backend.get_added_tokens_decoder()
         self.special = {token.content: i for i, token in added.items() if token.special}
-        self.has_chat = bool(self.config.get("chat_template")) or "<|im_start|>" in self.special
+        self.has_chat = self.config.get("chat_template") or "<|im_start|>" in self.special
         self.stops = [token for token, i in self.special.items() if i in stop_ids]
         self.unknown = backend.token_to_id(getattr(backend.model, "unk_token", None) or "")
         if template:

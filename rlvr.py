@@ -342,7 +342,8 @@ def roll_out(
 def own_words(rollouts, tokenizer, eos, stops):
     """Return what a reward reads of each completion: B texts. These are the policy's own tokens,
     without stop tokens, up to the first stop text. If the prompt ends with <think> or an empty
-    <think></think>, as chat templates do, the text begins with it, because rewards look for it."""
+    <think></think>, as chat templates do, and the policy has not written the tag itself, the text
+    begins with it, because rewards look for it."""
     texts = []
     for ids, own, start in zip(rollouts.ids, rollouts.mask > 0, rollouts.prompt_lengths.tolist()):
         tokens = [i for i in ids[1:][own].tolist() if i not in eos]
@@ -352,7 +353,7 @@ def own_words(rollouts, tokenizer, eos, stops):
         # 24 tokens hold the tags, even letter by letter.
         prompt = tokenizer.decode(ids[:start][-24:].tolist(), skip_special_tokens=False)
         opened = re.search(r"(<think>\s*(</think>\s*)?)?\Z", prompt).group()  # or nothing
-        texts.append(opened + text)
+        texts.append(text if "<think>" in text else opened + text)
     return texts
 
 
@@ -403,19 +404,15 @@ def score(rollouts, texts, problems, reward_fn):
 
 def records_of(batch):
     """Return a dict for each completion. It holds the columns and index of the problem, and the
-    completion's number in its group, parts, text, length in tokens, reward and accuracy. Raises
-    DataError if the data has a column of the name of a part."""
+    completion's number in its group, parts, text, length in tokens, reward and accuracy."""
     lengths = batch.rollouts.mask.sum(1).int().tolist()
     accuracies = batch.accuracy.flatten().tolist()
     records = []
     for row, part in enumerate(batch.parts):
         index, g = divmod(row, batch.rollouts.num_samples)
-        problem = batch.problems[index]
-        for name in part.keys() & problem.keys():
-            raise DataError(f"rename the column {name!r} of the data: the reward logs that name")
         record = {
-            **problem,
             **part,
+            **batch.problems[index],  # a column of the data stays, whatever parts are called
             "index": index,
             "sample": g,
             "completion": batch.texts[row],

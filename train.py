@@ -105,12 +105,11 @@ def train_rlvr(run):
             "update_seconds": updated_at - sampled_at,
         }
         try:
-            write_samples(run, batch, advantages)
             if is_evaluated(run):
                 row |= evaluate_both(run)
         finally:  # an evaluation may find too little memory, but the step has been made
             row["seconds"] = time.perf_counter() - began
-            finish_step(run, row)
+            finish_step(run, row, batch, advantages)
 
 
 @dataclass
@@ -131,7 +130,7 @@ class Run:
     dtype: torch.dtype
     memory: dict = field(default_factory=dict)  # for the method's pick; saved in checkpoints
     progress: str = ""  # what a checkpoint saves besides the tensors, as JSON
-    step: int = 0  # the step that the weights belong to; -1 while the optimizer changes them
+    step: int = 0  # the step that the weights belong to; -1 while an update changes them
     saved: int = 0  # the step of the newest checkpoint
     idle: int = 0  # steps in a row without a mixed group, up to now
     stopping: bool = False  # after Ctrl-C
@@ -219,9 +218,8 @@ def step_optimizer(run, step, loss):
     if not math.isfinite(loss + norm):
         found = f"loss {loss} and gradient norm {norm}"
         raise Stopped(f"error: step {step} has {found}: look at the method's loss, or lower --lr")
-    run.step = -1  # an optimizer that fails halfway leaves the weights of no step
+    run.step = -1  # after an error in the middle of an update, the weights are those of no step
     run.optimizer.step()
-    run.step = step
     return norm
 
 
@@ -236,7 +234,7 @@ def evaluate_both(run):
     for prefix, temperature in (("eval_", 0.0), ("eval_sampled_", run.method.settings.temperature)):
         batch = roll_out_all(run, problems, 1, temperature, "held out", training=False)
         summary = evaluate(records_of(batch), 1)
-        columns |= {prefix + name: value for name, value in summary.items()}
+        columns |= {f"{prefix}{name}": value for name, value in summary.items()}
     return columns
 
 
@@ -254,8 +252,8 @@ def write_samples(run, batch, advantages):
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
-def finish_step(run, row):
-    """Log the step, and save a checkpoint if it is time."""
+def finish_step(run, row, batch, advantages):
+    """Log the step, write its samples, and save a checkpoint if it is time."""
     method = run.method
     try:
         method.after_step(row, run.model)  # it may add columns, or raise Stopped
@@ -272,6 +270,7 @@ def finish_step(run, row):
         run.memory = json.loads(run.progress)["memory"]
         as_json(row, where)
         log_row(run, row)
+        write_samples(run, batch, advantages)
     if row["failed"] == 1:
         raise Stopped("error: the verifier failed on every completion; see the warnings")
     if any(gather([run.stopping])):  # after Ctrl-C in any process
@@ -297,8 +296,7 @@ def load_run(flags):
     model.checkpoint_blocks = not small
     if flags.device == "cpu" and small:
         torch.set_num_threads(1)  # on tensors this small, threads mostly wait for each other
-    longest = method.settings.max_new_tokens
-    check_prompts(model, tokenizer, task, task.train + task.test, longest)
+    check_prompts(model, tokenizer, task, task.train + task.test, method.settings.max_new_tokens)
     parameters = set_up(method, model, tokenizer)
     optimizer = method.optimizer(parameters, flags.lr)
     limit_sampling(method, model, dtype)
@@ -312,12 +310,12 @@ def set_up(method, model, tokenizer):
     model, because a checkpoint saves nothing else. A method that adds parameters needs an export
     that removes them."""
     torch.manual_seed(method.settings.seed)
-    usual = dict(model.named_parameters())
+    usual = set(dict(model.named_parameters()))
     parameters = method.setup(model, tokenizer)
     own = set(model.parameters())
     if not isinstance(parameters, list) or not parameters or not own.issuperset(parameters):
         raise bad_return(method, "setup", parameters, "a list of parameters of the model")
-    added = dict(model.named_parameters()).keys() - usual.keys()
+    added = set(dict(model.named_parameters())) - usual
     if added and type(method).export is GRPO.export:
         raise bad_return(
             method, "export", f"the model with {sorted(added)}", "one that load can read"
@@ -356,14 +354,16 @@ def origin_of(run):
 
 def write_config(run, origin):
     """Write config.json: flags, settings, versions, commit, and the origin, see origin_of. Raises
-    ModelError if the file holds another origin: the run is resumed with something else. If origin
-    is {}, that of the file stays."""
+    ModelError if the file names other weights or problems. If origin is {}, that of the file
+    stays."""
     path = run.folder / "config.json"
     config = _read_json(path, optional=True)
     for name, value in origin.items():
         if config.get(name, value) != value:
-            hint = f"restore them, choose another --name, or delete {name!r} there to go on anyway"
-            raise ModelError(f"{path}: the {name} have changed since the run began: {hint}")
+            why = f"{path}: the {name} have changed since the run began"
+            if name != "files":
+                raise ModelError(f"{why}: restore them, or choose another --name")
+            print(f"warning: {why}")
     given = run.flags.settings["sample_tokens"]
     config |= {
         **origin,
@@ -420,8 +420,9 @@ def gather(items):
 
 def gather_batches(batches, device):
     """Join the Batches of all processes into one, which every process gets."""
-    on_cpu = [replace(one, rollouts=Rollouts.join([one.rollouts], "cpu")) for one in batches]
-    batches = gather(on_cpu)
+    batches = gather(
+        [replace(one, rollouts=Rollouts.join([one.rollouts], "cpu")) for one in batches]
+    )
     whole = batches[0]
     whole.rollouts = Rollouts.join([one.rollouts for one in batches], device)
     whole.rewards = torch.cat([one.rewards for one in batches])
@@ -528,6 +529,14 @@ def save_checkpoint(run):
         raise ModelError(f"{path}: cannot be written ({error!r:.200}); free some space") from error
 
 
+def keep_steps(run):
+    """Save the steps since the last checkpoint, if the weights are those of a step, and sound."""
+    is_finite = all(param.isfinite().all() for param in run.parameters)
+    if run.progress and run.step > run.saved and is_finite:
+        with contextlib.suppress(ModelError):  # no space: run.saved stays as it is
+            save_checkpoint(run)
+
+
 def load_checkpoint(run):
     """Restore the newest checkpoint that is intact, if there is one."""
     paths = sorted(run.folder.glob("checkpoints/step_??????"), reverse=True)
@@ -579,8 +588,7 @@ def log_row(run, row):
     if RANK == 0:
         append_rows(run.folder / "metrics.jsonl", [row])
     if row.get("seconds", 0) > 1 or row["step"] % 5 == 0 or "eval_accuracy" in row:
-        cells = [cell(row.get(name), title) for name, title in COLUMNS.items()]
-        print(f"{row['step']:4}", *cells)
+        print(f"{row['step']:4}", *(cell(row.get(key), title) for key, title in COLUMNS.items()))
     run.idle = 0 if row.get("mixed", 1) else run.idle + 1
     if run.idle == IDLE:
         print(f"     nothing was learned in {IDLE} steps: no group had unequal rewards")
@@ -624,9 +632,8 @@ def preflight(run):
     print(f"preflight: of {len(batch.texts)} completions {means['accuracy']:.0%} are right and")
     print(f"{means['truncated']:.0%} cut off; rewards differ in {means['mixed']:.0%} of the groups")
     rewards = batch.rewards.flatten()
-    shown = batch.turns or batch.texts
     for row in (rewards.argmax(), rewards.argmin()):
-        print(f"    reward {rewards[row]:.2f}: {repr(shown[row])[-200:]}")
+        print(f"    reward {rewards[row]:.2f}: {repr((batch.turns or batch.texts)[row])[-200:]}")
     why_stop = None
     if means["failed"] > 0.5:
         why_stop = f"the verifier fails on {means['failed']:.0%} of the texts; see the warnings"
@@ -651,14 +658,15 @@ def why_rewards_are_equal(task, batch, means):
     too_hard = "the problems are too hard; try easier ones, or more --num-samples"
     if task.turns or "tests" in batch.problems[0]:
         return too_hard
-    # Does the reward accept the right answer, in one of the usual forms?
-    problem = {**batch.problems[0], "turns": []}
+    # Does the reward accept the right answer to the worst group's problem, in a usual form?
+    worst = batch.rewards.amax(1).argmin()
+    problem = {**batch.problems[worst], "turns": []}
     box = f"\\boxed{{{problem['answer']}}}"
     replies = [f"<think>It is clear.</think> <answer>{box}</answer>", box]
     results = run_all(replies, [problem] * 2, task.reward)
     rewards = [verifiers.checked(result)[0] for result in results]
     reward, reply = max(zip(rewards, replies))
-    if reward <= batch.rewards.max():
+    if reward <= batch.rewards[worst].max():
         return f"not even {box} earns more; does the reward read problem['answer']?"
     if means["answered"] < 0.1:
         return f"few have a form that is rewarded, as {reply}; try --prompt or --template"
@@ -817,8 +825,8 @@ def main(argv=None):
             print(f"warning: in the last {run.idle} steps no group had unequal rewards")
         if last["eval_accuracy"] <= first["eval_accuracy"]:
             print("warning: held-out accuracy is no higher than before training")
-        print(f"held-out accuracy {first['eval_accuracy']:.3f}", end=" -> ")
-        print(f"{last['eval_accuracy']:.3f} (greedy, n={last['eval_n']})", end=" ")
+        before = f"held-out accuracy {first['eval_accuracy']:.3f} ->"
+        print(before, f"{last['eval_accuracy']:.3f} (greedy, n={last['eval_n']})", end=" ")
     print(f"in {time.perf_counter() - began:.0f} s; model in {run.folder / 'final'}")
 
 
@@ -839,7 +847,7 @@ def start(run):
     if is_evaluated(run) and "eval_accuracy" not in row:
         row |= evaluate_both(run)
         for name in ("reward", "accuracy", "truncated"):
-            row.setdefault(name, row["eval_sampled_" + name])
+            row.setdefault(name, row[f"eval_sampled_{name}"])
         row.setdefault("completion_length", row["eval_sampled_length"])
         log_row(run, row)
 
@@ -856,14 +864,10 @@ def train_until_the_end(run):
     try:
         train_rlvr(run)
         save_final(run)
-    except Exception as error:
+    except BaseException as error:
         is_shared = isinstance(error, Stopped)
-        # Saving needs all processes. After an error in only one, the others wait elsewhere.
-        if run.progress and run.step > run.saved and (is_shared or WORLD == 1):
-            try:
-                save_checkpoint(run)
-            except ModelError as failure:
-                print(failure)
+        if is_shared or WORLD == 1:  # else the others wait elsewhere, and saving needs all
+            keep_steps(run)
         lost = "" if run.step == run.saved else "; later steps are lost"
         kept = f"step {run.saved} is saved{lost}. {resume_hint(run.flags)}"
         if WORLD == 1 and not isinstance(error, (Stopped, OSError, ModelError, DataError)):

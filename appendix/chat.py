@@ -58,6 +58,8 @@ class Chat:
         with the message `text` in between."""
         messages = [("user", "?"), ("assistant", MARK), (role, text)]
         chat = self.text(messages, thinking)
+        if MARK not in chat:
+            raise ModelError("the chat template leaves out a message: use --template plain")
         return self.ids(chat.partition(MARK)[2])  # the first MARK: a text may hold one, too
 
     def writes_any(self, tokens):
@@ -75,10 +77,7 @@ class Chat:
                 content = content.replace(token, token[0] + GUARD + token[1:])
             guarded.append({"role": role, "content": content})
         options = {} if thinking else {"enable_thinking": False}
-        chat = self.render(messages=guarded, add_generation_prompt=True, **options)
-        if not all(message["content"].strip() in chat for message in guarded):
-            raise ModelError("the chat template leaves out a message: use --template plain")
-        return chat
+        return self.render(messages=guarded, add_generation_prompt=True, **options)
 
     def ids(self, text):
         """Return the ids of a rendered chat. A special token without a GUARD becomes one id."""

@@ -150,7 +150,7 @@ def append_rows(path, rows):
     if path is None:
         return
     with open(path, "ab+") as file:
-        with contextlib.suppress(ImportError):  # Windows has no fcntl, so no lock
+        with contextlib.suppress(ImportError, OSError):  # Windows and some disks have no locks
             import fcntl
 
             # Or we would cut off a line that another process is still writing.

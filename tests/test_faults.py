@@ -138,7 +138,7 @@ def test_killed_in_the_middle_of_sampling_update_and_save(whole, name, when, log
         pytest.param(train, "token_advantages", 5, 4, marks=SLOW),
         pytest.param(train, "update_gradients", 5, 4, marks=SLOW),
         pytest.param(train, "clip_gradients", 5, 4, marks=SLOW),
-        # While they change, there is nothing to keep. (Between two updates on a batch, there is.)
+        # While they change, there is nothing to keep.
         (torch.optim.AdamW, "step", 5, 3),
         # After that, this step is kept, too. An evaluation is due at steps 3, 6, ..
         (train, "evaluate_both", 3, 6),

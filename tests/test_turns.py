@@ -306,8 +306,9 @@ ANSWER = "</think><answer>\\boxed{4}</answer>"
         ([], "{problem}=<think>", "1+1=2" + ANSWER),
         (["<think>", "</think>"], "{problem}=<think>", "1+1=2" + ANSWER),
         ([], "{problem}<think></think>", ANSWER.removeprefix("</think>")),
+        ([], "{problem}<think></think>", "<think>1+1=2" + ANSWER),
     ],
-    ids=["the policy", "a special token", "the prompt", "both", "an empty one"],
+    ids=["the policy", "a special token", "the prompt", "both", "an empty one", "twice"],
 )
 def test_a_right_answer_is_paid_whoever_wrote_the_think_tag(special, prompt, words):
     """T8, T9: templates of 2025 open <think> in the prompt; in some models it is a special token.
