@@ -164,7 +164,7 @@ def roll_out_all(run, problems, num_samples, temperature, stream, training=True)
     if error and WORLD == 1:
         raise error
     # If one process fails, all stop together, so that they can save the last finished step.
-    for why in gather([error and f"error: {error}"]):
+    for why in gather([error and f"error: {str(error) or repr(error)}"]):
         if why:
             raise Stopped(why) from error
     return batches[0] if WORLD == 1 else gather_batches(batches, run.model.device)
@@ -873,7 +873,7 @@ def train_until_the_end(run):
         if WORLD == 1 and not isinstance(error, (Stopped, OSError, ModelError, DataError)):
             print(kept)
             raise
-        why = error if is_shared else f"error: {str(error)[:500]}"
+        why = error if is_shared else f"error: {(str(error) or repr(error))[:500]}"
         sys.exit(1 if is_shared and RANK > 0 else f"{why}; {kept}")
     finally:
         for number, handler in handlers.items():
