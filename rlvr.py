@@ -375,8 +375,10 @@ def check_rollouts(method, sampled, rows, reply):
         or len(sampled.lengths) != rows
         or not (sampled.logp * sampled.mask).isfinite().all()
     ):
-        expected = "Rollouts with finite log-probs for each completion (NaN in the weights?)"
-        raise bad_return(method, "roll_out", sampled, expected)
+        expected = "Rollouts with finite log-probs for each completion"
+        raise bad_return(
+            method, "roll_out", sampled, f"{expected} (NaN in the weights? Lower --lr)"
+        )
     if reply and reply.over != int(sampled.finished.sum()):
         raise bad_return(method, "roll_out", sampled, "Rollouts from sample(.., reply=reply)")
 

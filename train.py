@@ -150,14 +150,14 @@ def roll_out_all(run, problems, num_samples, temperature, stream, training=True)
     mine = torch.arange(len(problems)).tensor_split(WORLD)[RANK].tolist()
     # The random numbers of a row depend on its place in the whole batch, not on its process.
     streams = [f"{stream} {i * num_samples + g}" for i in mine for g in range(num_samples)]
-    some = [problems[i] for i in mine]
+    my_problems = [problems[i] for i in mine]
     how = (num_samples, temperature, streams, training)
     batches = []
     error = None
     with unsharded(run.model), cast_weights(run.dtype, run.model):
         try:
             if mine:  # with more processes than problems, some have none
-                batch = roll_out(run.method, run.model, run.tokenizer, run.task, some, *how)
+                batch = roll_out(run.method, run.model, run.tokenizer, run.task, my_problems, *how)
                 batches.append(batch)
         except Exception as failure:
             error = failure
