@@ -376,9 +376,8 @@ def check_rollouts(method, sampled, rows, reply):
         or not (sampled.logp * sampled.mask).isfinite().all()
     ):
         expected = "Rollouts with finite log-probs for each completion"
-        raise bad_return(
-            method, "roll_out", sampled, f"{expected} (NaN in the weights? Lower --lr)"
-        )
+        why = "NaN in the weights? Try a lower learning rate"
+        raise bad_return(method, "roll_out", sampled, f"{expected} ({why})")
     if reply and reply.over != int(sampled.finished.sum()):
         raise bad_return(method, "roll_out", sampled, "Rollouts from sample(.., reply=reply)")
 
@@ -412,9 +411,11 @@ def records_of(batch):
     records = []
     for row, part in enumerate(batch.parts):
         index, g = divmod(row, batch.rollouts.num_samples)
+        problem = batch.problems[index]
         record = {
+            **problem,
             **part,
-            **batch.problems[index],  # a column of the data stays, whatever parts are called
+            **problem,  # a column of the data stays, also where a part is called like it
             "index": index,
             "sample": g,
             "completion": batch.texts[row],
