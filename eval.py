@@ -10,17 +10,35 @@ function rlvr.roll_out samples and scores the completions.
 """
 
 import math
-import shlex
 import statistics
 import sys
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 import torch
 
 import verifiers
-from appendix.plumbing import DataError, append_rows, fields_in, git_commit, option, read_command
-from model import ModelError, _read_json, fetch, load, pick_device
+from appendix.plumbing import (
+    DataError,
+    append_rows,
+    cell,
+    clear_errors,
+    git_commit,
+    option,
+    read_command,
+    shown,
+)
+from model import (
+    ModelError,
+    _read_json,
+    check_model,
+    check_prompts,
+    fetch,
+    load,
+    oom_hint,
+    pick_device,
+)
 from rlvr import GRPO, records_of, roll_out, sample_tokens_that_fit
 
 # ---- 1. What a number is worth -------------------------------------------------------------------
@@ -28,8 +46,9 @@ from rlvr import GRPO, records_of, roll_out, sample_tokens_that_fit
 
 def evaluate(records, num_samples, ks=()):
     """Summarise the records of num_samples completions per problem (rlvr.records_of). Returns a
-    dict: n is the number of problems; low and high are the 95 % interval of the accuracy; pass@k
-    has a value for each k in ks. The other values are means over the completions."""
+    dict: n is the number of problems; low and high are the 95 % interval of the accuracy; pass@k,
+    majority@k and likeliest@k have a value for each k in ks. The other values are means over the
+    completions."""
     accuracy = torch.tensor([record["accuracy"] for record in records], dtype=torch.float64)
     accuracy = accuracy.view(-1, num_samples)  # (P, G)
     low, high = clustered_interval(accuracy.mean(1).tolist(), num_samples)
@@ -39,7 +58,37 @@ def evaluate(records, num_samples, ks=()):
     right = (accuracy == 1).sum(1).tolist()
     for k in ks:
         summary[f"pass@{k}"] = statistics.fmean(pass_at_k(num_samples, c, k) for c in right)
+        for choice in (majority, likeliest):
+            summary[f"{choice.__name__}@{k}"] = accuracy_of(choice, records, num_samples, k)
     return summary
+
+
+def accuracy_of(choice, records, num_samples, k):
+    """Return the accuracy of a policy that samples k completions and hands in one of them.
+
+    choice: (records of k completions of a problem) -> one of them. It may not look at the verdicts.
+    The completions of each problem are divided into groups of k; a rest is left out."""
+    chosen = [
+        choice(records[start : start + k])["accuracy"]
+        for first in range(0, len(records), num_samples)
+        for start in range(first, first + num_samples - k + 1, k)
+    ]
+    return statistics.fmean(chosen)
+
+
+def majority(records):
+    """Majority vote (self-consistency, arXiv 2203.11171): return the first completion that has the
+    most frequent box. Boxes of equal value vote together."""
+    boxes = [verifiers.extract_boxed_answer(record.get("completion")) for record in records]
+    equal = cache(verifiers.grade_answer)
+    votes = [sum(equal(box, other) for other in boxes) for box in boxes]
+    return records[votes.index(max(votes))]
+
+
+def likeliest(records):
+    """Best of N without a verifier: return the completion with the highest mean log-prob of its
+    tokens. (With a perfect verifier, best of N is pass@N.)"""
+    return max(records, key=lambda record: record.get("mean_logp", 0.0))
 
 
 def wilson_interval(share, n):
@@ -124,28 +173,12 @@ class TaskFlags:
                 raise ValueError(f"{name} is {value}: it must be above 0 and below 1e12")
 
 
-def check_prompts(model, tokenizer, task, problems, max_new_tokens):
-    """Raise ModelError if the instruction holds a special token, if the template cannot switch
-    thinking off, if the tokenizer cannot encode a prompt, or if a prompt and its completion may
-    exceed the model's context."""
-    for token in tokenizer.special:
-        if token in task.instruction:
-            why = "would be read letter by letter, not as one token: leave it out of the prompt"
-            raise ModelError(f"{token} {why}; --template chat writes the model's own markup")
-    if tokenizer.template == "chat-nothink":
-        if tokenizer.chat.first_turn("?") == tokenizer.chat.first_turn("?", False):
-            why = "the chat template has no switch for thinking: it ignores enable_thinking"
-            raise ModelError(f"{why}. Give --template chat or plain in place of chat-nothink")
-    limit = model.config.max_position_embeddings
-    for problem in problems:
-        text = task.prompt(problem)
-        ids = tokenizer.encode_prompt(text)
-        if tokenizer.unknown in ids:
-            why = "the model has no token for some letters of the prompt: choose another --model"
-            raise ModelError(f"{why}. The prompt is {text[:200]!r}")
-        if len(ids) + max_new_tokens > limit:
-            why = f"prompt and completion exceed the model's {limit} tokens: lower --max-new-tokens"
-            raise ModelError(f"{why}. The prompt is {text[:200]!r}")
+def read_config(folder):
+    """Return the flags and settings of the run in this folder, or {} if there is none."""
+    config = _read_json(folder / "config.json", optional=True)
+    if not {"flags", "settings"} <= config.keys():  # a model's config.json has neither
+        return {}
+    return {**config["flags"], **config["settings"]}
 
 
 def limit_sampling(method, model, dtype):
@@ -167,10 +200,20 @@ class Flags(TaskFlags):
     baseline: str = option(
         None, "second model, on the same problems (default: the one that the run started from)"
     )
-    problems: int = option(500, "number of held-out problems")
+    problems: int = option(500, "how many problems: held-out ones, or with --train others")
     greedy: bool = option(False, "greedy decoding only; skip the sampled evaluation")
-    k: tuple = option((), "print pass@k for these k, each at most --num-samples", type=int)
+    k: tuple = option(
+        (), "print pass@k, majority@k and likeliest@k for these k, at most --num-samples", type=int
+    )
+    train: bool = option(False, "evaluate on training problems, as notebooks/look/filter.py needs")
     out: str = option(None, "append every completion to this .jsonl file, after a header")
+
+
+COLUMNS = "accuracy low high reward length truncated answered failed".split()
+
+
+def print_row(title, summary):
+    print(title.ljust(12), *(cell(summary.get(column), column) for column in COLUMNS))
 
 
 ABOUT = """Measure a model's accuracy on held-out problems, with greedy decoding and with sampling.
@@ -202,32 +245,29 @@ def parse_args(argv=None):
 def read_run(known):
     """Return the flags and settings of a run, or {} if the model is not a run."""
     folder = Path(known.get("model", ""))
-    config = _read_json(folder / "config.json", optional=True)
-    if "settings" not in config:  # a model's config.json has none
-        return {}
-    if not (folder / "final").is_dir():
-        place = f"--name {shlex.quote(folder.name)} --runs {shlex.quote(str(folder.parent))}"
-        finish = f"`python train.py --resume {place}`"
-        raise ModelError(f"{folder} has no final/ yet: finish it with {finish}")
-    own = {"device": None, "baseline": config["flags"]["model"], "num_samples": 1}
-    return {**fields_in(config["flags"], TaskFlags), **config["settings"], **own}
+    run = read_config(folder)
+    if run and not (folder / "final").is_dir():
+        finish = f"train.py --resume --name {folder.name!r} --runs {str(folder.parent)!r}"
+        raise ModelError(f"{folder} has no final/ yet: finish it with `python {finish}`")
+    return run and {**run, "device": None, "baseline": run["model"], "num_samples": 1}
 
 
-def evaluate_model(name, task, method, args):
-    """Evaluate one model: print a line per decoding, and append the completions to --out."""
+def evaluate_model(name, task, problems, method, args):
+    """Evaluate one model: print a table, and append the completions to --out."""
     device, dtype = pick_device(args.device)
     model, tokenizer = load(name, device, dtype, args.template)
     limit_sampling(method, model, dtype)
-    problems = task.test[: args.problems]
     settings = method.settings
     check_prompts(model, tokenizer, task, problems, settings.max_new_tokens)
     prompt = tokenizer.prompt_text(task.prompt(problems[0]))
-    print(f"first prompt of {name} ({tokenizer.template}): {prompt!r}")
+    print(f"{name}: the first prompt ({tokenizer.template} template):")
+    print(shown(prompt))
+    print(" " * 12, *(column.rjust(5) for column in COLUMNS))
     header = {
         **asdict(args),
         "model": name,
         "settings": asdict(settings),
-        "prompt": prompt,
+        "first_prompt": prompt,
         "dtype": str(dtype),
         "git": git_commit(),
     }
@@ -236,10 +276,16 @@ def evaluate_model(name, task, method, args):
     def report(decoding, num_samples, temperature, ks=()):
         batch = roll_out(method, model, tokenizer, task, problems, num_samples, temperature)
         records = records_of(batch)
+        logps = (batch.rollouts.logp * batch.rollouts.mask).sum(1).tolist()
+        for record, logp in zip(records, logps):
+            mean = logp / record["length"]
+            record.update(mean_logp=mean, model=name, decoding=decoding)
+        append_rows(args.out, records)
         summary = evaluate(records, num_samples, ks)
-        print(f"{decoding:8}", *(f"{column} {value:<7.4g}" for column, value in summary.items()))
-        rows = [{**record, "model": name, "decoding": decoding} for record in records]
-        append_rows(args.out, rows)
+        print_row(decoding, summary)
+        for row, accuracy in summary.items():
+            if "@" in row:
+                print_row(row, {"accuracy": accuracy})
 
     report("greedy", 1, 0.0)
     if not args.greedy:
@@ -250,17 +296,19 @@ def main(argv=None):
     args, method = parse_args(argv)
     models = [name for name in (args.model, args.baseline) if name]
     for name in models:
-        fetch(name)  # download both before evaluating the first
+        check_model(name)
+    append_rows(args.out, [])  # fails now if the file cannot be written
     task = verifiers.get_task(args.task or "math500", args.prompt, args.stop, args.reward)
-    print(f"task {task.name}, at most {method.settings.max_new_tokens} tokens per completion")
+    problems = (task.train if args.train else task.test)[: args.problems]
+    if not problems:
+        raise DataError(f"task {task.name} has no problems to train on: leave out --train")
+    print(f"task {task.name}: {len(problems)} problems")
     for name in models:
-        evaluate_model(name, task, method, args)
+        fetch(name)  # download both before evaluating the first
+    for name in models:
+        evaluate_model(name, task, problems, method, args)
 
 
 if __name__ == "__main__":
-    # Escape characters that the code page lacks, and flush every line, also into a file or pipe.
-    sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
-    try:
+    with clear_errors(ModelError), oom_hint("model"):
         main()
-    except (ModelError, DataError, OSError, torch.OutOfMemoryError) as error:
-        sys.exit(f"error: {error}")

@@ -137,7 +137,7 @@ def _read_json(path, optional=False):
     try:
         return {**json.loads(path.read_text(encoding="utf-8"))}  # TypeError if it is not an object
     except (OSError, ValueError, TypeError) as error:
-        raise ModelError(f"{path}: cannot be read ({error}); download it again") from None
+        raise ModelError(f"{path}: cannot be read ({error}); restore it") from None
 
 
 # ---- 2. The network ------------------------------------------------------------------------------
@@ -416,6 +416,12 @@ def fetch(name, patterns=(*SMALL_FILES, "*.safetensors")):
         ) from error
 
 
+def check_model(name):
+    """Raise ModelError if there is no such model, or if its architecture is not implemented. No
+    weights are downloaded."""
+    Config.from_dir(fetch(name, SMALL_FILES))
+
+
 def _read_tensors(directory, skipped):
     """Yield the (name, tensor) pairs of a checkpoint, except for the skipped names."""
     whole = directory / "model.safetensors"
@@ -553,3 +559,31 @@ class Tokenizer:
     def save(self, directory):
         self.backend.save(str(Path(directory) / "tokenizer.json"))
         (Path(directory) / "tokenizer_config.json").write_text(json.dumps(self.config, indent=2))
+
+
+def check_prompts(model, tokenizer, task, problems, max_new_tokens):
+    """Raise ModelError if the model cannot read the prompts of a task (verifiers.Task): if the
+    instruction holds a special token, if the template cannot switch thinking off, if the tokenizer
+    cannot encode a prompt, or if a prompt and its completion may exceed the model's context."""
+    for token in tokenizer.special:
+        if token in task.instruction:
+            why = "would be read letter by letter, not as one token: leave it out of the prompt"
+            raise ModelError(f"{token} {why}; --template chat writes the model's own markup")
+    if tokenizer.template == "chat-nothink":
+        if tokenizer.chat.first_turn("?") == tokenizer.chat.first_turn("?", False):
+            why = "the chat template has no switch for thinking: it ignores enable_thinking"
+            raise ModelError(f"{why}. Give --template chat or plain in place of chat-nothink")
+    limit = model.config.max_position_embeddings
+    for problem in problems:
+        text = task.prompt(problem)
+        ids = tokenizer.encode_prompt(text)
+        why = None
+        if tokenizer.unknown in ids:
+            why = "the model has no token for some letters: choose another --model or --prompt. "
+            why += "(The tiny one reads sums with --prompt '{problem}' --reward tagged.)"
+        elif len(ids) + max_new_tokens > limit:
+            why = (
+                f"prompt and completion exceed the model's {limit} tokens: lower --max-new-tokens."
+            )
+        if why:
+            raise ModelError(f"{why} The prompt is {text[:200]!r}")

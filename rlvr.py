@@ -50,7 +50,7 @@ from torch.utils.checkpoint import checkpoint
 from tqdm import tqdm
 
 from appendix.chat import Turns, close_environments, read_replies, write_replies
-from appendix.plumbing import DataError, option, run_all
+from appendix.plumbing import BAR, DataError, option, run_all
 from model import KVCache, oom_hint
 from verifiers import checked, reward_rlvr
 
@@ -212,7 +212,7 @@ def sample(
     rows = torch.arange(len(rollouts.ids), device=device)  # (A,)
     # Asking which rows have finished synchronises with the GPU, so ask every 8 tokens only.
     check_every = 1 if reply or device.type == "cpu" else 8
-    for t in tqdm(range(max_new_tokens), "tokens", leave=False, delay=2, disable=None):
+    for t in tqdm(range(max_new_tokens), "tokens", **BAR):
         token, logp = choose(logits, uniforms[rows, rollouts.lengths[rows]], temperature)
         rollouts.append(rows, token, logp, stop_ids)
         if t % check_every == 0 or t + 1 == max_new_tokens:
@@ -610,7 +610,7 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None)
     sums = dict.fromkeys(names, weights.new_zeros(()))
     micros = list(micros)
     method.before_update(model, rollouts, micros)
-    for micro in micros:
+    for micro in tqdm(micros, "update", **BAR):
         rows = micro.rows
         mask = rollouts.mask[rows]
         logp, entropy = log_probs_of(model, micro, rollouts.ids[rows], mask, settings.temperature)

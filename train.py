@@ -19,7 +19,6 @@ import shutil
 import signal
 import statistics
 import sys
-import textwrap
 import time
 import warnings
 import zlib
@@ -40,6 +39,7 @@ from appendix.plumbing import (
     append_rows,
     as_json,
     cell,
+    clear_errors,
     get_method,
     git_commit,
     hashes_of,
@@ -47,9 +47,22 @@ from appendix.plumbing import (
     read_command,
     read_log,
     run_all,
+    shown,
 )
-from eval import TaskFlags, check_prompts, evaluate, limit_sampling
-from model import ModelError, Qwen3, Tokenizer, _read_json, fetch, load, oom_hint, pick_device, save
+from eval import TaskFlags, evaluate, limit_sampling, read_config
+from model import (
+    ModelError,
+    Qwen3,
+    Tokenizer,
+    _read_json,
+    check_model,
+    check_prompts,
+    fetch,
+    load,
+    oom_hint,
+    pick_device,
+    save,
+)
 from rlvr import (
     GRPO,
     Rollouts,
@@ -285,6 +298,8 @@ def finish_step(run, row, batch, advantages):
 def load_run(flags):
     """Load the task, the model and the method that the flags name -> Run."""
     print(f"model {flags.model} on {flags.device}, task {flags.task}")
+    check_model(flags.model)
+    Path(flags.runs).mkdir(parents=True, exist_ok=True)
     task = verifiers.get_task(flags.task, flags.prompt, flags.stop, flags.reward)
     if not task.train:
         raise DataError(f"task {task.name} has no problems to train on: choose another --task")
@@ -299,6 +314,8 @@ def load_run(flags):
     check_prompts(model, tokenizer, task, task.train + task.test, method.settings.max_new_tokens)
     parameters = set_up(method, model, tokenizer)
     optimizer = method.optimizer(parameters, flags.lr)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise bad_return(method, "optimizer", optimizer, "a torch.optim.Optimizer")
     limit_sampling(method, model, dtype)
     rates = [group["lr"] for group in optimizer.param_groups]
     folder = Path(flags.runs, flags.name)
@@ -507,10 +524,12 @@ def state_of(run):
 
 def save_checkpoint(run):
     """Write a checkpoint under another name, then rename it, so that a crash at any moment leaves
-    the previous one intact."""
+    the previous one intact. Raises ModelError, also for NaN in the weights."""
     folder = run.folder / "checkpoints"
     path = folder / f"step_{run.step:06d}"
     partial = folder / "partial"
+    if not all(param.sum().isfinite() for param in run.parameters):  # needs no memory
+        raise ModelError(f"{path}: not written, for the weights hold NaN: lower --lr")
     try:
         if RANK == 0:
             shutil.rmtree(partial, ignore_errors=True)
@@ -530,10 +549,9 @@ def save_checkpoint(run):
 
 
 def keep_steps(run):
-    """Save the steps since the last checkpoint, if the weights are those of a step, and sound."""
-    is_finite = all(param.sum().isfinite() for param in run.parameters)  # needs no memory
-    if run.progress and run.step > run.saved and is_finite:
-        with contextlib.suppress(ModelError):  # no space: run.saved stays as it is
+    """Save the steps since the last checkpoint, if the weights are those of a step."""
+    if run.progress and run.step > run.saved:
+        with contextlib.suppress(ModelError):  # run.saved stays as it is
             save_checkpoint(run)
 
 
@@ -624,7 +642,7 @@ def preflight(run):
     problems = task.train[: settings.prompts_per_step]
     print(f"{len(task.train)} problems to train on, {len(task.test)} held out")
     print(f"the first prompt ({run.tokenizer.template} template):")
-    print(textwrap.indent(run.tokenizer.prompt_text(task.prompt(problems[0])), "    "))
+    print(shown(run.tokenizer.prompt_text(task.prompt(problems[0]))))
     began = time.perf_counter()
     batch = roll_out_all(run, problems, settings.num_samples, settings.temperature, "preflight")
     took = time.perf_counter() - began
@@ -633,7 +651,8 @@ def preflight(run):
     print(f"{means['truncated']:.0%} cut off; rewards differ in {means['mixed']:.0%} of the groups")
     rewards = batch.rewards.flatten()
     for row in (rewards.argmax(), rewards.argmin()):
-        print(f"    reward {rewards[row]:.2f}: {repr((batch.turns or batch.texts)[row])[-200:]}")
+        print(f"a completion with reward {rewards[row]:.2f}:")
+        print(shown(transcript(batch, row)[-400:]))
     why_stop = None
     if means["failed"] > 0.5:
         why_stop = f"the verifier fails on {means['failed']:.0%} of the texts; see the warnings"
@@ -642,11 +661,25 @@ def preflight(run):
     elif means["mixed"] == 0:
         why_stop = f"no group has unequal rewards: {why_rewards_are_equal(task, batch, means)}"
     # With fewer than 64 completions this may be chance.
-    if why_stop and (means["failed"] == 1 or len(batch.texts) >= 64):
+    is_certain = means["failed"] == 1 or len(batch.texts) >= 64
+    if settings.num_samples == 1 and type(run.method).advantages is GRPO.advantages:
+        why_stop = "a group needs two or more completions: give a larger --num-samples"
+        is_certain = True
+    if why_stop and is_certain:
         raise Stopped(f"error: {why_stop}")
-    print("preflight:", f"warning: {why_stop}" if why_stop else "there is something to learn")
+    print("preflight:", "warning:" if why_stop else "there is something to learn")
+    if why_stop:
+        print(shown(why_stop))
     estimate = datetime.timedelta(seconds=round(2 * took * run.flags.steps))
     print(f"{run.flags.steps} steps take about {estimate}, if an update takes as long as sampling")
+
+
+def transcript(batch, row):
+    """A completion as text. The replies of an environment stand in [[ ]], on lines of their own."""
+    if not batch.turns:
+        return batch.texts[row]
+    turns = [said if reply is None else f"{said}\n[[{reply}]]" for said, reply in batch.turns[row]]
+    return "\n".join(turns)
 
 
 def why_rewards_are_equal(task, batch, means):
@@ -654,8 +687,12 @@ def why_rewards_are_equal(task, batch, means):
     if (batch.accuracy.amax(1) > batch.accuracy.amin(1)).any():
         return "right and wrong completions earn the same; do parts of the reward cancel?"
     if means["solved"] > 0.5:
-        return "the problems are too easy; try harder ones"
-    too_hard = "the problems are too hard; try easier ones, or more --num-samples"
+        return f"the problems are too easy; try harder ones. {FILTER}"
+    if len(set(batch.texts)) <= len(batch.problems):
+        return "all completions of a problem are alike: raise --temperature"
+    too_hard = f"the problems are too hard; try easier ones, or more --num-samples. {FILTER}"
+    if "tests" in batch.problems[0] and means["answered"] < 0.1:
+        return "few completions hold a closed ```python block; try --prompt or --template"
     if task.turns or "tests" in batch.problems[0]:
         return too_hard
     # Does the reward accept the right answer to the worst group's problem, in a usual form?
@@ -671,6 +708,9 @@ def why_rewards_are_equal(task, batch, means):
     if means["answered"] < 0.1:
         return f"few have a form that is rewarded, as {reply}; try --prompt or --template"
     return f"{too_hard}. This would have been rewarded: {reply}"
+
+
+FILTER = "To pick those that are solved sometimes: python -m notebooks.look.filter --help"
 
 
 # ---- 6. Flags ------------------------------------------------------------------------------------
@@ -720,6 +760,8 @@ class Flags(TrainFlags):
         super().__post_init__()
         if self.fsdp and "RANK" not in os.environ:
             raise ValueError("--fsdp: start torchrun --nproc-per-node 8 train.py --fsdp ..")
+        if not self.name.strip("./"):
+            raise ValueError("--name is empty: give the run a name")
         if not self.resume and Path(self.runs, self.name, "config.json").exists():
             raise ValueError(f"{self.name} exists: add --resume, or choose another --name")
         if Path(self.model).is_dir():
@@ -747,24 +789,23 @@ def parse_args(argv=None):
     size (DEFAULTS); the method's own defaults; config.json, if a run is resumed; the command line.
     Everything is checked before anything is written."""
     flags, method = read_command(
-        argv, Flags, GRPO, ABOUT, read_config, defaults_for, MAY_CHANGE_ON_RESUME
+        argv, Flags, GRPO, ABOUT, read_run, defaults_for, MAY_CHANGE_ON_RESUME
     )
     flags.settings = asdict(method.settings)
     return flags
 
 
-def read_config(known):
+def read_run(known):
     """With --resume: the flags and settings of the run."""
     if "resume" not in known:
         return {}
     place = {"runs": known.get("runs", "runs"), "name": known.get("name", "")}
-    path = Path(*place.values(), "config.json")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        return {**config["flags"], **config["settings"], **place, "resume": True, "fsdp": False}
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        why = f"{path}: nothing to --resume; check --name and --runs ({error})"
-        raise ValueError(why) from None
+    folder = Path(*place.values())
+    run = read_config(folder)
+    if not run:
+        there = ", ".join(sorted(path.parent.name for path in folder.parent.glob("*/config.json")))
+        raise ValueError(f"no run to --resume in {folder}; give --name one of: {there}")
+    return {**run, **place, "resume": True, "fsdp": False}
 
 
 def defaults_for(known, settings):
@@ -811,7 +852,7 @@ def main(argv=None):
         if not flags.resume:
             preflight(run)
         (run.folder / "samples").mkdir(parents=True, exist_ok=True)
-        with FileLock(run.folder / f"lock{RANK}", timeout=0):
+        with FileLock(run.folder / f".lock{RANK}", timeout=0):
             start(run)
             train_until_the_end(run)
     except Timeout:
@@ -894,17 +935,10 @@ def save_final(run):
 
 
 if __name__ == "__main__":
-    # Escape characters that the terminal cannot show. Flush every line, also into a file or pipe.
-    sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
-    try:
-        with oom_hint("model"):
-            main()
+    with clear_errors(ModelError), oom_hint("model"):
+        main()
         if dist.is_initialized():
             dist.destroy_process_group()
             sys.stdout.flush()
             # A gloo thread that asks for the GIL while Python exits aborts it (pytorch#190489).
             os._exit(0)
-    except (ModelError, DataError, OSError) as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit("stopped before training began; earlier checkpoints are intact")

@@ -6,23 +6,29 @@ The scripts use these functions and classes:
     lookup, find_method                     find your own functions and classes: file.py:name
     option, read_command                    turn the fields of a dataclass into flags
     run_all                                 call a function for many texts, in threads
-    DataError                               the error that they raise; its message says what to do
+    shown                                   a prompt or completion, for a terminal
+    clear_errors, DataError                 end a command with one line that says what to do
 """
 
 import argparse
 import contextlib
+import csv
 import difflib
 import gzip
 import hashlib
 import importlib
+import io
 import json
 import os
 import queue
+import re
 import shlex
 import subprocess
 import sys
+import textwrap
 import threading
 import traceback
+import warnings
 import zlib
 from collections import deque
 from dataclasses import field, fields
@@ -47,24 +53,58 @@ def place_of(error):
     return ""
 
 
+@contextlib.contextmanager
+def clear_errors(*kinds):
+    """Run a command: DataError, OSError and errors of these kinds end it with one line. A warning
+    is one line, too. Every line of output is flushed, also into a file or pipe, and characters
+    that the terminal cannot show are escaped."""
+    sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
+    warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
+    try:
+        yield
+    except (DataError, OSError, csv.Error, *kinds) as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("stopped; what was saved before is intact")
+
+
+def shown(text):
+    """A prompt or a completion, indented, in lines of at most 79 columns. What a terminal would
+    obey, such as an escape sequence, is shown as Python writes it."""
+    indent = " " * 4
+    lines = []
+    for line in text.splitlines():
+        safe = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+        lines.append(textwrap.fill(safe, 79, initial_indent=indent, subsequent_indent=indent))
+    return "\n".join(lines)
+
+
 # ---- 2. Files ------------------------------------------------------------------------------------
 
 
 def read_problems(path):
-    """Read problems from a .jsonl file (one object per line) or a .json file (one list), which may
-    be gzipped. A problem has "problem" or "question", and "answer" (text, a number, or GSM8K's
-    solution #### answer) or "tests" (asserts, or pairs for verify_stdio). Other columns stay."""
+    """Read problems from a .jsonl file (one object per line), a .json file (one list) or a .csv
+    file (its first line names the columns). A file may be gzipped: .jsonl.gz.
+
+    A problem has "problem" or "question", and "answer" (text, a number, or GSM8K's solution ####
+    answer) or "tests" (asserts, or pairs for verify_stdio). "held_out" may say whether it is for
+    evaluation (true) or training (false). Other columns stay."""
     text = read_text(path)
-    if text.lstrip().startswith("["):
-        return [
-            _problem(row, f"{path}, entry {n}") for n, row in enumerate(read_json(text, path), 1)
-        ]
-    lines = [(f"{path}, line {n}", line) for n, line in enumerate(text.split("\n"), 1)]
-    return [_problem(read_json(line, where), where) for where, line in lines if line.strip()]
+    if ".csv" in Path(path).suffixes:
+        rows = csv.DictReader(io.StringIO(text, newline=""), restkey="more columns")
+    elif text.lstrip().startswith("["):
+        rows = read_json(text, path)
+    else:
+        lines = [(f"{path}, line {n}", line) for n, line in enumerate(text.split("\n"), 1)]
+        return [_problem(read_json(line, where), where) for where, line in lines if line.strip()]
+    return [_problem(row, f"{path}, entry {n}") for n, row in enumerate(rows, 1)]
 
 
 def _problem(row, where):
-    row = {name.lower(): value for name, value in row.items()} if isinstance(row, dict) else {}
+    given = row if isinstance(row, dict) else {}
+    row = {name.lower(): value for name, value in given.items()}
+    if len(row) < len(given):
+        raise DataError(f"{where}: two columns have the same name but for capitals: rename one")
     problem = row.get("problem", row.get("question"))
     answer = row.get("answer")
     tests = row.get("tests")
@@ -78,10 +118,11 @@ def _problem(row, where):
         answer = str(answer).rpartition("####")[2].strip()
     else:
         answer = ""
-    if not isinstance(problem, str) or not answer:
+    if not isinstance(problem, str) or not answer or row.get("held_out", True) not in (True, False):
         raise DataError(
             f'{where}: needs "problem" (text) and "answer" (text or a number), like '
-            '{"problem": "1+1=?", "answer": "2"}, or "tests" (a list of asserts) for a program'
+            '{"problem": "1+1=?", "answer": "2"}, or "tests" (a list of asserts) for a program; '
+            '"held_out", if it is there, must be true or false'
         )
     return {**row, "problem": problem, "answer": answer}
 
@@ -224,7 +265,8 @@ def find_class(spec, base):
     ]
     if len(kinds) != 1:
         found = f"found {len(kinds)} subclasses of {base.__name__}, not one"
-        raise DataError(f"{spec}: {found}; if there are several, choose one with file.py:Class")
+        how = f"write class Mine({base.__name__}), or choose one of several with file.py:Class"
+        raise DataError(f"{spec}: {found}: {how}")
     return kinds[0]
 
 
@@ -234,9 +276,13 @@ def find_method(base, spec):
     if spec == base.__name__.lower():
         return base
     kind = find_class(spec, base)
-    for f in fields(kind.Settings):
-        if getattr(kind.Settings, f.name, f.default) != f.default:
-            raise DataError(f"{spec}: Settings needs @dataclass, and a type: `{f.name}: type = ..`")
+    settings = kind.Settings
+    defaults = {f.name: f.default for f in fields(settings)}
+    own = {**kind.__annotations__, **settings.__annotations__, **vars(settings)}
+    for name, value in own.items():
+        if name[0] != "_" and defaults.get(name, own) != value:
+            form = f"`@dataclass class Settings({base.__name__}.Settings)`: `{name}: float = 0.5`"
+            raise DataError(f"{spec}: {name} would be no flag: write it, with its type, in {form}")
     for name in set(dir(kind)) - set(dir(base)):
         for near in difflib.get_close_matches(name, dir(base), 1, 0.75):
             raise DataError(f"{spec}: nothing calls {name}; did you mean {near}? Rename it")
@@ -255,7 +301,8 @@ def _import_file(path):
     """Import a Python file -> its module. Two flags may name the same file."""
     path = Path(path).resolve()
     if path.suffix != ".py" or not path.is_file():
-        raise DataError(f"{path}: there is no such Python file")
+        own = "those of this project are in notebooks, as notebooks/methods/dapo.py"
+        raise DataError(f"{path}: there is no such Python file; {own}")
     sys.path.insert(0, str(path.parent))
     try:
         module = importlib.import_module(path.stem)
@@ -320,6 +367,7 @@ def read_command(argv, kind, base, about, run_of, defaults_for, may_change=None)
         fromfile_prefix_chars="@",
     )
     parser.convert_arg_line_to_args = lambda line: shlex.split(line, comments=True)
+    parser._negative_number_matcher = re.compile(r"-\.?\d")  # so that -1e-3 is a number, too
     try:
         # Which run and which method? They decide which other flags there are.
         for part in reversed(kind.__mro__[:-1]):  # one group per base class
@@ -335,7 +383,10 @@ def read_command(argv, kind, base, about, run_of, defaults_for, may_change=None)
         given, unknown = parser.parse_known_args(argv)
         names = [f.name for f in (*fields(kind), *fields(settings))]
         if unknown:
-            raise ValueError(f"there is no {unknown[0]}, see --help{hint(unknown[0], names)}")
+            word = unknown[0]
+            if not word.startswith("-"):
+                raise ValueError(f"{word} has no flag: is it a --task, a --baseline, a --method?")
+            raise ValueError(f"there is no {word}, see --help{hint(word, names)}")
         # The last one wins.
         values = {**(run or defaults_for(first, settings)), **vars(given), "method": spec}
         fixed = set() if may_change is None else run.keys() - may_change
@@ -365,6 +416,8 @@ def fields_in(values, kind):
 
 # ---- 5. Threads ----------------------------------------------------------------------------------
 
+# A progress bar that appears after 2 seconds and is renewed every second, also in a file or pipe.
+BAR = {"leave": False, "delay": 2, "mininterval": 1}
 VERIFIER_TIMEOUT = 60.0  # seconds without any result, after which the missing ones have failed
 
 
@@ -372,6 +425,8 @@ def run_all(texts, problems, reward_fn, timeout=None):
     """Call reward_fn(text, problem) for every text, in several threads -> a list of results, where
     a call that failed has its error, and a call that hangs a TimeoutError. (A verifier gets
     VERIFIER_TIMEOUT seconds, an environment fewer: see chat.py.)"""
+    from tqdm import tqdm  # imported here because verifiers need no package but sympy
+
     waiting = deque(range(len(texts)))
     done = queue.SimpleQueue()
 
@@ -390,7 +445,7 @@ def run_all(texts, problems, reward_fn, timeout=None):
         threading.Thread(target=work, daemon=True).start()
     results = [TimeoutError("no answer in time")] * len(texts)
     with contextlib.suppress(queue.Empty):  # all other calls hang
-        for _ in texts:
+        for _ in tqdm(texts, "judged", **BAR):
             place, result = done.get(timeout=timeout or VERIFIER_TIMEOUT)
             results[place] = result
     waiting.clear()  # start no further calls

@@ -291,8 +291,8 @@ def test_roll_out_sees_its_problems_and_whether_they_are_trained_on(tmp_path, wr
     [
         ("Misspelt", "nothing calls advantage; did you mean advantages?"),  # U11
         ("Below", "nothing calls advantage; did you mean advantages?"),
-        ("Undecorated", "Settings needs @dataclass, and a type: `temperature: type = ..`"),
-        ("Untyped", "Settings needs @dataclass, and a type: `temperature: type = ..`"),
+        ("Undecorated", "temperature would be no flag: write it, with its type, in `@dataclass"),
+        ("Untyped", "temperature would be no flag: write it, with its type, in `@dataclass"),
     ],
 )
 def test_what_a_method_means_to_change_is_changed_or_refused(capsys, write, name, message):
@@ -538,8 +538,8 @@ def test_a_misspelt_flag_has_one_suggestion(script, near, capsys):
 
 
 def test_a_file_of_another_type_is_named_at_once():
-    with pytest.raises(DataError, match="'x.csv'.* problems: .jsonl, .json, .gz"):
-        verifiers.get_task("x.csv")
+    with pytest.raises(DataError, match="'x.txt'.* problems: .jsonl, .json, .csv, .gz"):
+        verifiers.get_task("x.txt")
 
 
 def test_a_reward_that_is_cancelled_costs_its_neighbours_nothing():
