@@ -218,7 +218,8 @@ def print_row(title, summary):
 
 ABOUT = """Measure a model's accuracy on held-out problems, with greedy decoding and with sampling.
 The first argument is the model: a folder, a Hugging Face id, or runs/NAME, which is evaluated with
-the flags it was trained with.
+the flags it was trained with, beside the model it started from. One completion per problem is
+sampled, unless --num-samples says more.
 
 examples:
   python eval.py runs/NAME

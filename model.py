@@ -137,7 +137,9 @@ def _read_json(path, optional=False):
     try:
         return {**json.loads(path.read_text(encoding="utf-8"))}  # TypeError if it is not an object
     except (OSError, ValueError, TypeError) as error:
-        raise ModelError(f"{path}: cannot be read ({error}); restore it") from None
+        raise ModelError(
+            f"{path}: cannot be read ({error}); restore it, or download it again"
+        ) from None
 
 
 # ---- 2. The network ------------------------------------------------------------------------------

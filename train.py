@@ -640,6 +640,8 @@ def preflight(run):
     task = run.task
     settings = run.method.settings
     problems = task.train[: settings.prompts_per_step]
+    if run.flags.lr > 0.01:
+        print(f"warning: --lr {run.flags.lr} is far above the usual 3e-6 (4e-4 for a tiny model)")
     print(f"{len(task.train)} problems to train on, {len(task.test)} held out")
     print(f"the first prompt ({run.tokenizer.template} template):")
     print(shown(run.tokenizer.prompt_text(task.prompt(problems[0]))))

@@ -105,6 +105,23 @@ def test_the_summary_has_pass_at_k_by_problem():
     assert evaluate(records(0.1, 0.9), 2, [2])["pass@2"] == 0  # half right is not right
 
 
+def chosen_from(*given):
+    """(box, is it right, mean log-prob) of each completion -> records."""
+    return [
+        {**records(right)[0], "completion": f"\\boxed{{{box}}}", "mean_logp": logp}
+        for box, right, logp in given
+    ]
+
+
+def test_without_a_verifier_a_vote_or_the_policys_own_liking_chooses():
+    """1/2 and 0.5 vote together. Of two that differ the first has it; the likeliest is 7."""
+    rows = chosen_from(("3", 0, -0.2), ("1/2", 1, -0.9), ("0.5", 1, -0.8), ("7", 0, -0.1))
+    summary = evaluate(rows, 4, [2, 4])
+    assert (summary["majority@4"], summary["likeliest@4"]) == (1, 0)
+    assert (summary["majority@2"], summary["likeliest@2"]) == (0.5, 0)
+    assert evaluate(rows[1:3], 1, [1])["majority@1"] == 1
+
+
 # ---- From problems to judged completions -------------------------------------------------------------
 
 
@@ -262,10 +279,14 @@ def test_a_verifier_that_hangs_costs_its_completion_and_a_slow_one_nothing(monke
         ((7, {"terse": 3}), 1.0),  # a reward of one's own scale
         ((0.3, {"accuracy": 1}), 1.0),
         ((True, {}), 1.0),
+        ((True,), 1.0),  # a number alone
+        ((numpy.float32(0.5),), 0.5),
+        ((torch.tensor(0.5),), 0.5),
     ],
 )
 def test_rewards_of_any_scale_are_taken_as_they_are(returned, accuracy):
-    rewards, (part,) = score(ended(1), [""], [{}], lambda text, problem: returned)
+    result = returned if len(returned) == 2 else returned[0]
+    rewards, (part,) = score(ended(1), [""], [{}], lambda text, problem: result)
     assert rewards.item() == pytest.approx(float(returned[0]))
     assert (part["accuracy"], part["failed"]) == (accuracy, 0)
 

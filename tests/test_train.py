@@ -573,6 +573,8 @@ class NoColumn(GRPO):
     def after_step(self, row, model): row["norm"] = torch.zeros(1)
 class NoModel(GRPO):
     def export(self, model): return {}
+class NoOptimizer(GRPO):
+    def optimizer(self, parameters, lr): return None
 """
 
 
@@ -585,6 +587,7 @@ class NoModel(GRPO):
         ("--task", "no_instruction", "task arithmetic: its prompt needs {problem}"),
         ("--task", "no_reward one_stop stops_of_ids", "reward a function, and stops a tuple"),
         ("--method", "NoParameters Generator", "setup returns .*not a list of parameters"),
+        ("--method", "NoOptimizer", "optimizer returns None, not a torch.optim.Optimizer"),
         ("--method", "NoPick Problems NanPick", "pick returns .*not indices of problems"),
         ("--method", "NoRollouts NanLogp WideLogp FewLengths", "roll_out returns .*not Rollouts "),
         ("--method", "FewRows", "not Rollouts with finite log-probs for each completion"),
@@ -613,12 +616,16 @@ def test_what_a_plug_in_returns_is_checked_at_once(tmp_path, write, flag, names,
         ("--method", "ppo", "ppo: there is no such Python file"),
         ("--method", f"{ROOT}/train.py", "train.py: found 0 subclasses of GRPO, not one"),
         ("--method", f"{ROOT}/train.py:shard", "shard: found 0 subclasses of GRPO, not one"),
+        ("--method", "dapo", "dapo: there is no such Python file; .*notebooks/methods/dapo.py"),
+        ("--model", f"{ROOT}/notebooks/tny", "tny: no such directory; found .*tiny"),
+        ("--model", f"{ROOT}/tests", "tests/config.json: cannot be read"),
+        ("--runs", f"{ROOT}/train.py", "File exists: .*train.py"),
         ("--reward", "bxoed", "there is no reward 'bxoed': choose boxed"),
         ("--task", "arithmetics", "there is no task 'arithmetics': choose arithmetic"),
     ],
 )
 def test_what_is_not_found_is_named_and_nothing_is_written(tmp_path, flag, value, message, capsys):
-    with pytest.raises((SystemExit, DataError)) as refused:
+    with pytest.raises((SystemExit, DataError, ModelError, OSError)) as refused:
         run(tmp_path, flag, value)
     assert re.search(message, str(refused.value) + capsys.readouterr().err, re.S)
     assert not (tmp_path / "run").exists()
@@ -665,6 +672,8 @@ def broken_later(text, problem):
         ("broken", [], "the verifier fails"),
         ("always", ["--num-samples", "16"], "unequal rewards: right and wrong .* earn the same"),
         ("always", ["--num-samples", "16", "--max-new-tokens", "2"], "cut off"),
+        ("always", ["--num-samples", "1"], "a group needs two or more completions"),
+        ("never", ["--num-samples", "16", "--temperature", "0.001"], "alike: raise --temperature"),
         ("cancels", ["--num-samples", "16"], "do parts of the reward cancel"),
         (
             "never",
@@ -795,7 +804,7 @@ BAD_FLAGS = """--num-samples 0 | --prompts-per-step 0 | --steps 0 | --steps ten 
 --temperature nan | --lr nan | --lr -1 | --lr inf | --lr 1e12 | --kl-coef 0 | --eval-every 0 |
 --device tpu | --template none | --num-sample 4 | --clip 1.5 0.2 |
 --clip 2 | --heigth 1 | --norm median | --scale mad | --set clip=2 | --fsdp | --resume |
---name nowhere --resume"""  # no abbreviations; --fsdp without torchrun
+--name nowhere --resume | --lr -1e-3 | --name .. | stray"""  # no abbreviations; --fsdp without torchrun
 
 
 @pytest.mark.parametrize("flags", [flags.strip() for flags in BAD_FLAGS.split("|")])
@@ -808,7 +817,7 @@ def test_bad_flags_are_refused_by_name_before_anything_is_written(
     said = capsys.readouterr().err.splitlines()[-1]
     assert refused.value.code == 2
     first, *others = flags.split()
-    name = "--resume" if first == "--name" else first.strip("-")
+    name = "--resume" if "--resume" in others else first.strip("-")
     assert name in said or name.replace("-", "_") in said
     assert list(tmp_path.iterdir()) == []
 

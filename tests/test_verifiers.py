@@ -202,6 +202,8 @@ GOOD_LINE = '{"problem": "1", "answer": "1"}\n'
         ('{"problem": "1", "answer": "5 ####"}\n', "line 1: needs"),
         ('{"problem": 5, "answer": "1"}\n', "line 1: needs"),
         ('{"problem": "x", "tests": []}', "line 1: needs"),
+        ('{"problem": "x", "answer": "1", "Answer": "2"}', "line 1: two columns have the same"),
+        ('{"problem": "x", "answer": "1", "held_out": "no"}', "line 1: .*must be true or false"),
         ('{"problem": "x", "tests": [{"input": "1"}]}', 'line 1: its "tests" must be asserts, or'),
         ('[{"problem": "1", "answer": "1"}, 3]', "entry 2: needs"),
         (f"[{GOOD_LINE}, oops]", "bad.jsonl: not valid JSON .*line 2 column 3"),
@@ -218,6 +220,18 @@ def test_bad_data_is_refused_with_its_line(tmp_path, text, message):
     path.write_text(text, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(DataError, match=message):
         get_task(str(path))
+
+
+def test_a_table_and_a_column_that_says_what_is_held_out(tmp_path):
+    rows = [f'"{n}\n+1=",{n + 1},easy,' for n in range(60)]
+    (tmp_path / "sums.csv").write_text("\n".join(["Question,answer,Level", *rows]))
+    task = get_task(str(tmp_path / "sums.csv"))
+    assert len(task.train + task.test) == 60 and "\n+1=" in task.test[0]["problem"]
+    assert task.test[0]["level"] == "easy"
+    lines = [json.dumps({"problem": f"{n}", "answer": n, "held_out": n > 3}) for n in range(9)]
+    (tmp_path / "split.jsonl").write_text("\n".join(lines))
+    task = get_task(str(tmp_path / "split.jsonl"))
+    assert [row["answer"] for row in task.train] == ["0", "1", "2", "3"] and len(task.test) == 5
 
 
 def test_another_instruction_and_where_a_completion_ends():
