@@ -34,7 +34,6 @@ from model import (
     _read_json,
     check_model,
     check_prompts,
-    fetch,
     load,
     oom_hint,
     pick_device,
@@ -144,7 +143,7 @@ class TaskFlags:
     )
     task: str = option(
         None,
-        "arithmetic, math, math500, a .jsonl file of problems, or file.py:function (default of "
+        "arithmetic, math, math500, a .jsonl or .csv file, or file.py:function (default of "
         "train.py: math, or arithmetic for a tiny model; of eval.py: math500)",
     )
     reward: str = option(
@@ -216,10 +215,11 @@ def print_row(title, summary):
     print(title.ljust(12), *(cell(summary.get(column), column) for column in COLUMNS))
 
 
-ABOUT = """Measure a model's accuracy on held-out problems, with greedy decoding and with sampling.
-The first argument is the model: a folder, a Hugging Face id, or runs/NAME, which is evaluated with
-the flags it was trained with, beside the model it started from. One completion per problem is
-sampled, unless --num-samples says more.
+ABOUT = """Measure a model's accuracy on held-out problems, with greedy decoding and with
+sampling. The first argument is the model: a folder, a Hugging Face id, or
+runs/NAME, which is evaluated with the flags it was trained with, beside the
+model it started from. One completion per problem is sampled, unless
+--num-samples says more.
 
 examples:
   python eval.py runs/NAME
@@ -304,8 +304,6 @@ def main(argv=None):
     if not problems:
         raise DataError(f"task {task.name} has no problems to train on: leave out --train")
     print(f"task {task.name}: {len(problems)} problems")
-    for name in models:
-        fetch(name)  # download both before evaluating the first
     for name in models:
         evaluate_model(name, task, problems, method, args)
 

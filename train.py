@@ -776,12 +776,13 @@ MAY_CHANGE_ON_RESUME = set(
 )
 
 
-ABOUT = """Train a model with verifiable rewards (GRPO). Without flags, on a laptop a tiny model
-learns arithmetic, and with a CUDA GPU Qwen3-0.6B-Base learns MATH.
+ABOUT = """Train a model with verifiable rewards (GRPO). Without flags, on a laptop a
+tiny model learns arithmetic, and with a CUDA GPU Qwen3-0.6B-Base learns MATH.
 
 examples:
   python train.py --steps 100
-  python train.py --method notebooks/methods/dapo.py --help    # the settings of a method"""
+  python train.py --model DIR --task problems.jsonl
+  python train.py --method notebooks/methods/dapo.py --help   # its settings"""
 
 
 def parse_args(argv=None):
