@@ -438,7 +438,8 @@ def _read_tensors(directory, skipped):
                     yield name, reader.get_tensor(name)
         except (OSError, SafetensorError) as error:
             raise ModelError(
-                f"{path}: missing, damaged or cut short ({error}); download it again"
+                f"{path}: missing, damaged or cut short ({error}); download it again (or convert "
+                "the model: a .bin file is not read)"
             ) from error
 
 

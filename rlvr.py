@@ -622,8 +622,8 @@ def update_gradients(model, rollouts, advantages, method, micros, old_logp=None)
         inputs = LossInputs(micro, old, rollouts.logp[rows], advantages[rows], weights[rows])
         stats = statistics_of(current, inputs, mask, settings.clip)
         loss = method.loss(logp, inputs)
-        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-            raise bad_return(method, "loss", loss, "a tensor of one number")
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
+            raise bad_return(method, "loss", loss, "a tensor of one number, with a gradient")
         (micro.loss_scale * loss).backward()
         stats = {**inputs.columns, **stats, "entropy": entropy, "loss": loss.detach()}
         for name, value in stats.items():

@@ -19,6 +19,7 @@ import shutil
 import signal
 import statistics
 import sys
+import tempfile
 import time
 import warnings
 import zlib
@@ -299,7 +300,11 @@ def load_run(flags):
     """Load the task, the model and the method that the flags name -> Run."""
     print(f"model {flags.model} on {flags.device}, task {flags.task}")
     check_model(flags.model)
-    Path(flags.runs).mkdir(parents=True, exist_ok=True)
+    try:
+        Path(flags.runs).mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=flags.runs).close()
+    except OSError as error:
+        raise ModelError(f"--runs {flags.runs}: cannot be written to ({error})") from None
     task = verifiers.get_task(flags.task, flags.prompt, flags.stop, flags.reward)
     if not task.train:
         raise DataError(f"task {task.name} has no problems to train on: choose another --task")

@@ -71,12 +71,11 @@ def clear_errors(*kinds):
 def shown(text):
     """A prompt or a completion, indented, in lines of at most 79 columns. What a terminal would
     obey, such as an escape sequence, is shown as Python writes it."""
-    indent = " " * 4
     lines = []
     for line in text.splitlines():
         safe = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
-        lines.append(textwrap.fill(safe, 79, initial_indent=indent, subsequent_indent=indent))
-    return "\n".join(lines)
+        lines.append(textwrap.fill(safe, 75))
+    return textwrap.indent("\n".join(lines), "    ")
 
 
 # ---- 2. Files ------------------------------------------------------------------------------------
@@ -114,7 +113,7 @@ def _problem(row, where):
             raise DataError(f'{where}: its "tests" must be {form}')
         if answer is None:
             answer = "\n".join(map(str, tests))
-    if isinstance(answer, (str, float, int)):
+    if type(answer) in (str, float, int):
         answer = str(answer).rpartition("####")[2].strip()
     else:
         answer = ""
@@ -255,19 +254,18 @@ def find_class(spec, base):
     """The class `file.py:Class`; or, for `file.py`, the only subclass of `base` in that file."""
     path, colon, wanted = spec.partition(".py:")
     module = _import_file(path + ".py" if colon else path)
-    kinds = [
-        kind
+    kinds = {
+        name: kind
         for name, kind in vars(module).items()
         if isinstance(kind, type)
         and issubclass(kind, base)
         and kind.__module__ == module.__name__  # not imported from elsewhere
-        and name == (wanted or kind.__name__)
-    ]
-    if len(kinds) != 1:
-        found = f"found {len(kinds)} subclasses of {base.__name__}, not one"
-        how = f"write class Mine({base.__name__}), or choose one of several with file.py:Class"
-        raise DataError(f"{spec}: {found}: {how}")
-    return kinds[0]
+    }
+    name = wanted or "".join(kinds)  # the name of the only one
+    if name not in kinds:
+        found = ", ".join(kinds) or f"none (write class Mine({base.__name__}))"
+        raise DataError(f"{spec}: choose a subclass of {base.__name__}, as file.py:Class: {found}")
+    return kinds[name]
 
 
 def find_method(base, spec):
@@ -301,8 +299,8 @@ def _import_file(path):
     """Import a Python file -> its module. Two flags may name the same file."""
     path = Path(path).resolve()
     if path.suffix != ".py" or not path.is_file():
-        own = "those of this project are in notebooks, as notebooks/methods/dapo.py"
-        raise DataError(f"{path}: there is no such Python file; {own}")
+        known = "a method is grpo or a file, as notebooks/methods/dapo.py"
+        raise DataError(f"{path}: there is no such Python file; {known}")
     sys.path.insert(0, str(path.parent))
     try:
         module = importlib.import_module(path.stem)
@@ -385,7 +383,8 @@ def read_command(argv, kind, base, about, run_of, defaults_for, may_change=None)
         if unknown:
             word = unknown[0]
             if not word.startswith("-"):
-                raise ValueError(f"{word} has no flag: is it a --task, a --baseline, a --method?")
+                what = "a second model needs --baseline, a task --task, a text of many words quotes"
+                raise ValueError(f"{word} follows no flag: {what}")
             raise ValueError(f"there is no {word}, see --help{hint(word, names)}")
         # The last one wins.
         values = {**(run or defaults_for(first, settings)), **vars(given), "method": spec}

@@ -306,7 +306,7 @@ def test_a_task_of_a_file_of_mine(plugin):
     assert task.prompt(task.test[0]) == "Count down: 0+0=" and isinstance(task, Task)
     with pytest.raises(DataError, match="not_a_task: it returns list, not verifiers.Task"):
         get_task(f"{plugin}:not_a_task")
-    with pytest.raises(DataError, match="terse.. missing .*; it is called without arguments"):
+    with pytest.raises(DataError, match="terse.. missing .*called without arguments"):
         get_task(f"{plugin}:terse")
 
 
