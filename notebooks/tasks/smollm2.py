@@ -1,6 +1,6 @@
 """smollm2.py - tasks, rewards and questions for a real, small language model (notebook 8).
 
-    python -m notebooks.models.get_smollm2 smollm2                        once: 93 MB (pip install gguf transformers)
+    python -m notebooks.models.get_smollm2 smollm2                        once: 93 MB (pip install gguf)
     python train.py @notebooks/recipes/smollm2.txt --name real     it learns sums of two numbers
     python eval.py runs/real --num-samples 64 --k 1 8 64           what it could do before, what it can now
     python eval.py runs/real --task notebooks/tasks/smollm2.py:words     what carries over: see the tasks below
