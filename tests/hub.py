@@ -11,11 +11,12 @@ SHA = "0123456789abcdef0123456789abcdef01234567"
 
 
 @contextlib.contextmanager
-def serve(directory, repo="owner/name", kind="models"):
+def serve(directory, repo="owner/name", kind="models", more=()):
     """Serve the files of `directory` as model (or, with kind "datasets", data set) `repo`. The server notes the files
-    it `sent`; `missing` is a file that is listed but not there; the first transfer of `drop_once` breaks off."""
+    it `sent`; `missing` is a file that is listed but not there; the first transfer of `drop_once` breaks off.
+    more: further repositories, (directory, repo, kind) each."""
 
-    prefix = repo if kind == "models" else f"{kind}/{repo}"
+    first = directory, repo, kind
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -30,6 +31,9 @@ def serve(directory, repo="owner/name", kind="models"):
 
         def do_GET(self):
             path = urlparse(self.path).path.strip("/")
+            asked = [place for place in more if f"{place[1]}/" in f"{path}/"]
+            directory, repo, kind = asked[0] if asked else first
+            prefix = repo if kind == "models" else f"{kind}/{repo}"
             if server.gated:
                 message = f"Access to model {repo} is restricted. You must be authenticated."
                 return self.reply(403, X_Error_Code="GatedRepo", X_Error_Message=message)
