@@ -235,8 +235,9 @@ def parse_args(argv=None):
     args, method = read_command(words, Flags, GRPO, ABOUT, read_run, lambda *_: {"num_samples": 1})
     if not args.model:
         sys.exit("error: give a model as the first argument, such as runs/NAME")
-    if not all(0 < k <= method.settings.num_samples for k in args.k):
-        sys.exit("error: each --k must be from 1 to --num-samples")
+    most = 0 if args.greedy else method.settings.num_samples
+    if not all(0 < k <= most for k in args.k):
+        sys.exit("error: each --k must be from 1 to --num-samples, and --greedy draws no samples")
     final = Path(args.model) / "final"
     if final.is_dir():
         args.model = str(final)

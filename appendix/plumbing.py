@@ -275,6 +275,8 @@ def find_method(base, spec):
         return base
     kind = find_class(spec, base)
     settings = kind.Settings
+    if not issubclass(settings, base.Settings):
+        raise DataError(f"{spec}: write class Settings({base.__name__}.Settings)")
     defaults = {f.name: f.default for f in fields(settings)}
     own = {**kind.__annotations__, **settings.__annotations__, **vars(settings)}
     for name, value in own.items():
